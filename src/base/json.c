@@ -1,0 +1,131 @@
+#include "base/json.h"
+
+#include "base/banned.h"
+
+#include <inttypes.h>
+
+static void separate(struct json *j)
+{
+    if (j->need_comma)
+        buf_putc(j->out, ',');
+    j->need_comma = 1;
+}
+
+void json_open(struct json *j, char bracket)
+{
+    separate(j);
+    buf_putc(j->out, bracket);
+    j->need_comma = 0;
+}
+
+void json_close(struct json *j, char bracket)
+{
+    buf_putc(j->out, bracket);
+    j->need_comma = 1;
+}
+
+/* The length of the valid UTF-8 sequence at p, or 0. Refuses overlong forms and surrogates. */
+static size_t utf8_len(const uint8_t *p, size_t left)
+{
+    static const struct {
+        uint8_t first_min, first_max, second_min, second_max, len;
+    } forms[] = {
+        {0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        if (p[0] < forms[i].first_min || p[0] > forms[i].first_max)
+            continue;
+        if (forms[i].len > left)
+            return 0;
+        if (forms[i].len > 1 && (p[1] < forms[i].second_min || p[1] > forms[i].second_max))
+            return 0;
+        for (size_t k = 2; k < forms[i].len; k++)
+            if ((p[k] & 0xc0) != 0x80)
+                return 0;
+        return forms[i].len;
+    }
+    return 0;
+}
+
+static void put_string(struct buf *out, const uint8_t *p, size_t len)
+{
+    buf_putc(out, '"');
+    for (size_t i = 0; i < len;) {
+        size_t n = utf8_len(p + i, len - i);
+        if (n == 0) {
+            buf_puts(out, "\\ufffd");
+            i++;
+            continue;
+        }
+        if (n > 1)
+            buf_put(out, p + i, n);
+        else if (p[i] == '"' || p[i] == '\\')
+            buf_printf(out, "\\%c", p[i]);
+        else if (p[i] == '\n')
+            buf_puts(out, "\\n");
+        else if (p[i] == '\t')
+            buf_puts(out, "\\t");
+        else if (p[i] == '\r')
+            buf_puts(out, "\\r");
+        else if (p[i] < 0x20 || p[i] == 0x7f)
+            buf_printf(out, "\\u%04x", p[i]);
+        else
+            buf_putc(out, (char)p[i]);
+        i += n;
+    }
+    buf_putc(out, '"');
+}
+
+void json_key(struct json *j, const char *key)
+{
+    separate(j);
+    put_string(j->out, (const uint8_t *)key, strlen(key));
+    buf_putc(j->out, ':');
+    j->need_comma = 0;
+}
+
+void json_str(struct json *j, const void *text, size_t len)
+{
+    separate(j);
+    put_string(j->out, text, len);
+}
+
+void json_cstr(struct json *j, const char *text)
+{
+    if (text)
+        json_str(j, text, strlen(text));
+    else
+        json_null(j);
+}
+
+void json_int(struct json *j, int64_t v)
+{
+    separate(j);
+    buf_printf(j->out, "%" PRId64, v);
+}
+
+void json_uint(struct json *j, uint64_t v)
+{
+    separate(j);
+    buf_printf(j->out, "%" PRIu64, v);
+}
+
+void json_bool(struct json *j, int v)
+{
+    separate(j);
+    buf_puts(j->out, v ? "true" : "false");
+}
+
+void json_null(struct json *j)
+{
+    separate(j);
+    buf_puts(j->out, "null");
+}
+
+void json_milli(struct json *j, uint64_t thousandths)
+{
+    separate(j);
+    buf_printf(j->out, "%" PRIu64 ".%03u", thousandths / 1000, (unsigned)(thousandths % 1000));
+}

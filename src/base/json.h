@@ -1,0 +1,30 @@
+/* json: writing JSON text into a buf. Reading is another module's business.
+ *
+ * The writer keeps the commas right; the caller keeps the nesting right. Overflow shows in the
+ * buf, as always. */
+#pragma once
+
+#include "base/buf.h"
+
+#include <stdint.h>
+
+struct json {
+    struct buf *out;
+    int need_comma;
+};
+
+#define JSON_INIT(buf) ((struct json){.out = (buf)})
+
+void json_open(struct json *j, char bracket);  /* '{' or '[' */
+void json_close(struct json *j, char bracket); /* '}' or ']' */
+void json_key(struct json *j, const char *key);
+
+/* A string. Bytes that are no valid UTF-8 become U+FFFD, control characters are escaped. */
+void json_str(struct json *j, const void *text, size_t len);
+void json_cstr(struct json *j, const char *text); /* NULL is written as null */
+void json_int(struct json *j, int64_t v);
+void json_uint(struct json *j, uint64_t v);
+void json_bool(struct json *j, int v);
+void json_null(struct json *j);
+/* A number with three decimals, given in thousandths. */
+void json_milli(struct json *j, uint64_t thousandths);

@@ -1,0 +1,108 @@
+/* cgroup: limits, killing and freezing, on every cgroup layout there is.
+ *
+ *   v2      one tree does everything
+ *   hybrid  limits in the v1 trees of memory, pids and cpu; kill, freeze and "populated" in the
+ *           v2 tree, although it has none of these controllers
+ *   v1      no v2 tree at all: freezer for pausing, kill by walking cgroup.procs while frozen
+ *   none    nothing may be written: rlimits have to do (the caller says so to its user)
+ *
+ * A keeper owns one directory `paddock-<instance>` in every tree it uses; each jail is a directory
+ * below it, and each command a directory below the jail's in the v2 tree. */
+#pragma once
+
+#include "wire/spec.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct pd_err;
+
+enum cgroup_layout { CGROUP_NONE, CGROUP_V1, CGROUP_HYBRID, CGROUP_V2 };
+
+/* The trees that a jail may be in. On v2 only CGROUP_TREE_UNIFIED is used. */
+enum cgroup_tree {
+    CGROUP_TREE_UNIFIED,
+    CGROUP_TREE_MEMORY,
+    CGROUP_TREE_PIDS,
+    CGROUP_TREE_CPU,
+    CGROUP_TREE_FREEZER,
+    CGROUP_TREE_COUNT
+};
+
+/* What cgroup_detect found. Paths are directories in which `paddock-*` may be made; "" = unused. */
+struct cgroup_mounts {
+    enum cgroup_layout layout;
+    char path[CGROUP_TREE_COUNT][256];
+    char why[160]; /* for CGROUP_NONE: what is missing, in words for the user */
+};
+
+/* Pure: finds the trees from the text of /proc/self/mountinfo and /proc/self/cgroup. On v1 trees
+ * the directory is the mount point itself; on v2 too. Never fails: the worst answer is NONE. */
+void cgroup_detect(const char *mountinfo, const char *self_cgroup, struct cgroup_mounts *ret);
+/* The same for this process, and checks by trying that the directories can be written. */
+void cgroup_probe(struct cgroup_mounts *ret);
+const char *cgroup_layout_name(enum cgroup_layout l);
+
+/* One keeper's directories, by descriptor: usable after the mount namespace has changed. */
+struct cgroup_host {
+    enum cgroup_layout layout;
+    char instance[40];             /* directory name: "paddock-" + instance id */
+    int parent[CGROUP_TREE_COUNT]; /* O_PATH of the mount's directory, or -1 */
+    int dir[CGROUP_TREE_COUNT];    /* O_PATH of paddock-<instance>, or -1 */
+    char why[160];
+};
+
+/* Makes the keeper's directories and, on v2, enables memory, pids and cpu for their children. When
+ * that is not possible *h says CGROUP_NONE with the reason, and 0 is returned: it is no failure. */
+int cgroup_host_open(struct cgroup_host *h, const struct cgroup_mounts *m, const char *instance,
+                     struct pd_err *e);
+/* Removes the keeper's directories (jails must be gone) and closes the descriptors. */
+void cgroup_host_remove(struct cgroup_host *h);
+void cgroup_host_done(struct cgroup_host *h); /* closes only */
+
+/* One jail. procs[i] are open cgroup.procs of every tree used, ready for cgroup_enter. */
+struct cgroup {
+    char name[40];
+    int procs[CGROUP_TREE_COUNT];
+};
+
+int cgroup_create(const struct cgroup_host *h, const char *name, struct cgroup *ret,
+                  struct pd_err *e);
+void cgroup_close(struct cgroup *c); /* closes the descriptors; the directories stay */
+int cgroup_limit(const struct cgroup_host *h, const char *name, const struct limits *l,
+                 struct pd_err *e);
+/* Moves the calling process into the jail's group in every tree; no allocation, no path: it runs
+ * between vfork and exec. 0 or -errno. */
+int cgroup_enter(const struct cgroup *c);
+
+/* Ends every process of the jail, frozen or not. On v2 and hybrid one write; on v1 freeze, signal
+ * each, thaw. 0 or -errno. */
+int cgroup_kill(const struct cgroup_host *h, const char *name);
+/* Pauses or resumes; freezing waits until the kernel says "frozen" or the deadline. */
+int cgroup_freeze(const struct cgroup_host *h, const char *name, int frozen, uint64_t deadline_ns,
+                  struct pd_err *e);
+/* Removes the jail's directories in every tree, sub-groups first; reclaims the page cache charged
+ * to a v1 memory group first (memory.force_empty), because a group with charges outlives its
+ * rmdir. 0, or -EBUSY when something still lives there (then call again). */
+int cgroup_remove(const struct cgroup_host *h, const char *name);
+
+struct cgroup_stats {
+    uint64_t oom_kills;    /* processes that the kernel ended for memory */
+    uint64_t pids_refused; /* forks that failed because of the limit */
+    uint64_t memory_now, memory_peak, cpu_usec, pids_now;
+};
+/* What is known; what is not stays 0. */
+void cgroup_read_stats(const struct cgroup_host *h, const char *name, struct cgroup_stats *ret);
+
+/* Sub-groups for commands, below an open jail directory of the v2 tree (what a jail's owner holds;
+ * it need not be the keeper). Names are made by the caller. */
+int cgroup_jail_dir(const struct cgroup_host *h, const char *name); /* O_PATH fd, or -errno */
+int cgroup_command_create(int jail_dir, const char *command); /* open cgroup.procs, or -errno */
+int cgroup_command_kill(int jail_dir, const char *command);   /* 0 or -errno */
+int cgroup_command_remove(int jail_dir, const char *command); /* 0 or -errno */
+
+/* Removes what dead keepers left: every `paddock-*` directory for which is_alive(instance) is 0.
+ * Kills what lives there first. Returns how many keepers' leftovers were found. */
+int cgroup_reclaim(const struct cgroup_mounts *m, int (*is_alive)(const char *instance, void *arg),
+                   void *arg);
