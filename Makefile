@@ -1,0 +1,57 @@
+# The front door. `make help` lists what there is; the work is done by meson and by the scripts
+# named here, each of which also runs on its own.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+# Parts of the suite for `make test`, in order; see tests/run --help.
+PART ?=
+# Seconds per target for `make fuzz`.
+FUZZ_SECONDS ?= 60
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test test-vm bench lint fuzz install clean deps-build deps-test
+
+help: ## this list
+	@echo 'Paddock: runs code that nobody has reviewed.'
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo 'Missing Debian packages are installed when you may (root or sudo), or named.'
+
+deps-build:
+	@scripts/install-deps build
+
+deps-test:
+	@scripts/install-deps build test
+
+build: deps-build ## build/paddock: the static release program
+	@scripts/configure release >/dev/null
+	@ninja -C build --quiet
+
+run: build ## a short demonstration in a jail
+	@scripts/demo build/paddock
+
+test: deps-test ## everything; `make test PART="unit lint"` for some of it
+	@$(if $(PART),,scripts/install-deps --optional vm)
+	@tests/run $(PART)
+
+test-vm: deps-test ## end-to-end and security tests on a stock Debian kernel in QEMU
+	@scripts/install-deps vm
+	@tests/run vm
+
+bench: build ## speed and memory, beside bubblewrap, crun and runc
+	@scripts/install-deps bench
+	@tests/bench/run
+
+lint: deps-test ## format, include rules, file sizes, shell scripts, man pages
+	@tests/run lint
+
+fuzz: deps-test ## each fuzz target for FUZZ_SECONDS (60)
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) tests/run fuzz
+
+install: build ## into PREFIX (/usr/local), below DESTDIR
+	@/usr/bin/meson configure build -Dprefix='$(abspath $(PREFIX))'
+	@DESTDIR='$(DESTDIR)' /usr/bin/meson install -C build --quiet
+
+clean: ## removes every build directory
+	rm -rf build build-*
