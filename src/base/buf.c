@@ -23,9 +23,9 @@ uint8_t *buf_reserve(struct buf *b, size_t len)
     size_t need = b->len + len;
     if (need > b->cap) {
         size_t cap = b->cap ? b->cap : 256;
-        while (cap < need)
+        while (cap < need && cap <= b->max / 2)
             cap *= 2;
-        if (cap > b->max)
+        if (cap < need || cap > b->max)
             cap = b->max;
         uint8_t *data = realloc(b->data, cap);
         if (!data) {
@@ -66,8 +66,10 @@ int buf_printf(struct buf *b, const char *fmt, ...)
     va_start(ap, fmt);
     int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
-    if (n < 0)
+    if (n < 0) {
+        b->overflow = 1;
         return -1;
+    }
     /* vsnprintf wants room for its NUL, which does not count. */
     uint8_t *to = buf_reserve(b, (size_t)n + 1);
     if (!to)

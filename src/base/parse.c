@@ -58,10 +58,9 @@ int parse_u64(const char *what, const char *text, uint64_t min, uint64_t max, ui
     uint64_t v = 0;
     const char *p = text;
     int bad = !*p;
-    for (; *p && !bad; p++) {
-        bad = *p < '0' || *p > '9' || v > (UINT64_MAX - 9) / 10;
-        v = v * 10 + (uint64_t)(*p - '0');
-    }
+    for (; *p && !bad; p++)
+        bad = *p < '0' || *p > '9' || __builtin_mul_overflow(v, 10, &v) ||
+              __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v);
     if (bad || v < min || v > max)
         return pd_fail(e, PD_INVALID,
                        "%s: '%.*s' is not a whole number from %" PRIu64 " to %" PRIu64, what,
@@ -86,7 +85,9 @@ int parse_size(const char *what, const char *text, uint64_t min, uint64_t max, u
     if (!read_decimal(&p, 3, &thousandths))
         unit = find_unit(units, sizeof units / sizeof *units, p);
     uint64_t v;
-    if (!unit || __builtin_mul_overflow(thousandths, unit->factor, &v))
+    /* "1.5" without a unit is more likely a forgotten letter than one byte and a half. */
+    if (!unit || (unit->factor == 1 && thousandths % 1000) ||
+        __builtin_mul_overflow(thousandths, unit->factor, &v))
         return pd_fail(e, PD_INVALID, "%s: '%.*s' is not a size such as 64M, 512M or 1G", what,
                        QUOTE_MAX, text);
     v /= 1000;
