@@ -9,5 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+/* With clang and _FORTIFY_SOURCE, glibc makes it a macro, and a macro cannot be poisoned. */
+#undef sprintf
+
 #pragma GCC poison strcpy strcat strncpy strncat sprintf vsprintf gets strtok atoi atol atoll
 #pragma GCC poison gmtime localtime ctime asctime popen mktemp tmpnam
