@@ -1,0 +1,43 @@
+"""Fixtures that all tests of the program share."""
+
+import os
+
+import pytest
+
+from paddock_testing import battery
+from paddock_testing import run as paddock
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: takes more than ten seconds on a 2-core machine")
+
+
+def pytest_report_header(config):
+    return f"paddock: {paddock.PADDOCK}, weak: {paddock.PADDOCK_WEAK}, slowness {paddock.SLOW:g}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def program():
+    """Nothing can be tested without the program: say so once, and loudly."""
+    if not os.access(paddock.PADDOCK, os.X_OK):
+        pytest.exit(f"no program to test at {paddock.PADDOCK}: build it, or set PADDOCK", 2)
+    return paddock.PADDOCK
+
+
+@pytest.fixture(scope="session")
+def fixtures():
+    made = battery.Fixtures()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def as_root():
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+
+
+@pytest.fixture
+def keeper():
+    with paddock.Keeper() as k:
+        yield k

@@ -1,0 +1,214 @@
+"""Attack tables: what they are, and how a whole table is tried in one sandbox.
+
+An attack is a shell line that exits with 0 when it worked. A table is tried as the default user
+and as sandbox root in both profiles. `Control`s are the other half: with one wall left out of a
+test build the attacks named there must work, or the table proves nothing.
+"""
+
+import functools
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from . import run as paddock
+
+SECURITY = Path(__file__).resolve().parents[1] / "security"
+PROFILES = ("strict", "dev")
+USERS = ("user", "root")
+COMBINATIONS = [(p, u) for p in PROFILES for u in USERS]
+DEV_ROOT = ("dev", "root")
+
+# CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID: what sandbox root has in profile dev.
+DEV_ROOT_CAPABILITIES = 0b11111011
+
+
+@dataclass(frozen=True)
+class Attack:
+    """`open_for` lists (profile, user) where it works by design; `why` must then say why."""
+
+    id: str
+    line: str
+    open_for: tuple = ()
+    why: str = ""
+
+    def __post_init__(self):
+        assert "\n" not in self.line and "\t" not in self.line
+        assert bool(self.open_for) == bool(self.why)
+
+
+@dataclass(frozen=True)
+class Control:
+    """With the walls `off`, each attack of `fires` works. `needs(fixtures)` may name a reason why
+    this host cannot show it."""
+
+    off: str
+    fires: tuple
+    profile: str = "strict"
+    user: str = "user"
+    needs: object = None
+
+    @property
+    def id(self):
+        return f"{self.off}-{self.profile}-{self.user}"
+
+
+def compile_probe(directory):
+    """The static attack program. musl's starts quickest; glibc's does as well."""
+    sources = [str(SECURITY / name) for name in ("probe.c", "probe_attacks.c", "probe_load.c")]
+    compiler = shutil.which("musl-gcc") or shutil.which("gcc") or shutil.which("cc")
+    ready = os.environ.get("PADDOCK_PROBE")  # where there is no compiler: one made elsewhere
+    target = os.path.join(directory, "probe")
+    if ready:
+        shutil.copy(ready, target)
+    elif compiler:
+        subprocess.run([compiler, "-std=gnu17", "-D_GNU_SOURCE", "-static", "-O1", "-pthread", "-w",
+                        "-o", target, *sources], check=True, timeout=paddock.seconds(60))
+    else:
+        pytest.skip("no C compiler for the attack program, and PADDOCK_PROBE is not set")
+    os.chmod(target, 0o755)
+    return target
+
+
+class Fixtures:
+    """What lies ready on the host for attacks to reach: files, sockets, shared memory."""
+
+    SECRET = "host-secret-5e1d"
+
+    def __init__(self):
+        self.top = tempfile.mkdtemp(prefix="paddock-attack-")
+        os.chmod(self.top, 0o755)
+        self.attack_dir = os.path.join(self.top, "attack")
+        self.rw_dir = os.path.join(self.top, "rw")
+        os.mkdir(self.attack_dir, 0o755)
+        os.mkdir(self.rw_dir)
+        os.chmod(self.rw_dir, 0o777)
+        self.probe = compile_probe(self.attack_dir)
+        self.root_only = os.path.join(self.rw_dir, "root-only")
+        Path(self.root_only).write_text(self.SECRET)
+        os.chmod(self.root_only, 0o600)
+        self.world_readable = os.path.join(self.rw_dir, "host-owned")
+        Path(self.world_readable).write_text("as it was")
+        os.chmod(self.world_readable, 0o644)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.abstract_name = f"paddock-test-{os.getpid()}"
+        self.abstract = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.abstract.bind("\0" + self.abstract_name)
+        self.abstract.listen(16)
+        self.shm_id = self.make_segment()
+
+    def make_segment(self):
+        """A SysV segment that everybody may attach; None where the host has no ipcmk."""
+        if not shutil.which("ipcmk"):
+            return None
+        made = subprocess.run(["ipcmk", "-M", "4096", "-p", "0666"], capture_output=True, text=True,
+                              check=False, timeout=paddock.seconds(10))
+        return made.stdout.split()[-1] if made.returncode == 0 else None
+
+    @functools.cached_property
+    def shm_key(self):
+        for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[1] == self.shm_id:
+                return fields[0]
+        return "0"
+
+    def binds(self):
+        return [f"{self.attack_dir}:{paddock.ATTACK_DIR}", f"{self.rw_dir}:{paddock.RW_DIR}:rw"]
+
+    def facts(self):
+        """What the attacks know about the host, as environment of the sandbox."""
+        return {"HOST_PORT": self.port, "HOST_ABSTRACT": self.abstract_name,
+                "HOST_SHM_KEY": self.shm_key if self.shm_id else 0,
+                "HOST_NAME": os.uname().nodename}
+
+    def close(self):
+        self.listener.close()
+        self.abstract.close()
+        if self.shm_id:
+            subprocess.run(["ipcrm", "-m", self.shm_id], check=False, timeout=paddock.seconds(10))
+        shutil.rmtree(self.top)
+
+
+def try_attacks(fixtures, attacks, profile, user, *, off=None, uid=None, **options):
+    """Runs a table in one jail; returns {attack id: exit status}.
+
+    The caller's environment and descriptors carry a planted secret, so that leaks show."""
+    listing = os.path.join(fixtures.attack_dir, f"list-{profile}-{user}")
+    Path(listing).write_text("".join(f"{a.id}\t{a.line}\n" for a in attacks))
+    os.chmod(listing, 0o644)
+    env = {"PADDOCK_TEST_SECRET": fixtures.SECRET, "LD_TEST_SECRET": fixtures.SECRET}
+    if off:
+        env["PADDOCK_WALL_OFF"] = off
+        options["binary"] = options.get("binary") or paddock.PADDOCK_WEAK
+    planted = os.open("/etc", os.O_RDONLY | os.O_DIRECTORY)
+    os.set_inheritable(planted, True)
+    per_attack = paddock.seconds(4)
+    if user == "user" and "user" not in options:
+        user = None  # the default, and so tested as such
+    try:
+        result = paddock.run(
+            ["/opt/attack/probe", "battery", f"{paddock.ATTACK_DIR}/{os.path.basename(listing)}",
+             per_attack], limit=60, env=env, pass_fds=(planted,), profile=profile, user=user,
+            binds=fixtures.binds(), env_in=fixtures.facts(), uid=uid, **options)
+    finally:
+        os.close(planted)
+        os.unlink(listing)
+    found = {}
+    for line in result.out.splitlines():
+        name, _, status = line.rpartition(":")
+        if name:
+            found[name] = int(status)
+    missing = [a.id for a in attacks if a.id not in found]
+    assert not missing, f"the battery stopped before {missing[0]}\n{result.explain()}"
+    return found
+
+
+def explain_attack(fixtures, attack, profile, user, **options):
+    """Tries one attack again, alone, and returns its output for the failure message."""
+    result = paddock.run(["/bin/sh", "-c", f"PATH=/opt/attack:$PATH; {attack.line}"],
+                         env={"PADDOCK_TEST_SECRET": fixtures.SECRET}, profile=profile,
+                         user=None if user == "user" else user, binds=fixtures.binds(),
+                         env_in=fixtures.facts(), **options)
+    return f"attack: {attack.line}\nalone: {result.explain()}"
+
+
+@functools.lru_cache(maxsize=None)
+def statuses(fixtures, attacks, profile, user):
+    return try_attacks(fixtures, attacks, profile, user)
+
+
+def check_attack(fixtures, attacks, attack, profile, user):
+    """The body of every attack test: denied, or open where the table says so."""
+    status = statuses(fixtures, tuple(attacks), profile, user)[attack.id]
+    assert status not in (99, 125, 126), f"the attack itself is broken (status {status})"
+    if (profile, user) in attack.open_for:
+        assert status == 0, f"by design this works ({attack.why}), but it gave {status}"
+    elif status == 0:
+        pytest.fail(f"{attack.id} worked in profile {profile} as {user}\n"
+                    + explain_attack(fixtures, attack, profile, user), pytrace=False)
+
+
+def check_control(fixtures, attacks, control):
+    """The body of every positive control: without its wall the attack works."""
+    if not os.path.exists(paddock.PADDOCK_WEAK):
+        pytest.skip(f"no test build with weak walls at {paddock.PADDOCK_WEAK}")
+    if control.needs:
+        reason = control.needs(fixtures)
+        if reason:
+            pytest.skip(f"this host cannot show it: {reason}")
+    chosen = [a for a in attacks if a.id in control.fires]
+    assert len(chosen) == len(control.fires), "a control names an attack that is not in the table"
+    found = try_attacks(fixtures, chosen, control.profile, control.user, off=control.off)
+    silent = {name: status for name, status in found.items() if status != 0}
+    assert not silent, f"with {control.off} left out these must work, but did not: {silent}"
+
+
+def ids(rows):
+    return [row.id for row in rows]

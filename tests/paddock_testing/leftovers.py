@@ -1,0 +1,77 @@
+"""Everything that a sandbox makes on the host, counted: before, after, and what is new."""
+
+import os
+import time
+from dataclasses import dataclass, field
+
+from . import host
+from . import run as paddock
+
+STATE_DIRS = [os.environ.get("PADDOCK_STATE_DIR", "/var/lib/paddock"),
+              os.environ.get("PADDOCK_RUN_DIR", "/run/paddock")]
+
+
+def is_ours(pid, binary):
+    """A process of a jail, or of the program under test."""
+    try:
+        if os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)") == binary:
+            return True
+    except OSError:
+        pass
+    ids = host.uids(pid)
+    return bool(ids) and ids[0] >= host.FIRST_JAIL_UID
+
+
+@dataclass
+class Snapshot:
+    """Sets of names, so that a difference says what was left and not only how much."""
+
+    processes: set = field(default_factory=set)
+    mounts: set = field(default_factory=set)
+    cgroups: set = field(default_factory=set)
+    namespaces: set = field(default_factory=set)
+    loops: set = field(default_factory=set)
+    files: set = field(default_factory=set)
+    dead_cgroups: int = 0
+
+    @classmethod
+    def take(cls, binary, state_dirs=None):
+        binary = os.path.realpath(binary)
+        return cls(
+            processes={p for p in host.pids() if is_ours(p, binary)},
+            mounts=set(host.mounts()),
+            cgroups=host.paddock_cgroups(),
+            namespaces={host.namespace(p, kind) for p in host.pids() for kind in host.NAMESPACES},
+            loops=host.loop_devices(),
+            files=host.files_below(*(state_dirs or STATE_DIRS)),
+            dead_cgroups=host.dead_memory_cgroups())
+
+    def new_since(self, before, dead_cgroups_allowed=0):
+        """{kind: what is there now and was not before}; empty when nothing was left."""
+        found = {}
+        for kind in ("processes", "mounts", "cgroups", "namespaces", "loops", "files"):
+            new = getattr(self, kind) - getattr(before, kind)
+            if new:
+                found[kind] = sorted(new)
+        if "processes" in found:
+            found["processes"] = [f"{p} {' '.join(host.command_line(p))}"
+                                  f" ({host.status(p).get('Name')}, {host.status(p).get('State')})"
+                                  for p in found["processes"]]
+        grown = self.dead_cgroups - before.dead_cgroups
+        if grown > dead_cgroups_allowed:
+            found["dead memory cgroups"] = grown
+        return found
+
+
+def check_nothing_left(before, binary, *, limit=30, ignore=(), state_dirs=None,
+                       dead_cgroups_allowed=3):
+    """Waits until the host is as it was; the kernel tidies namespaces and cgroups up later. `ignore`
+    names kinds that may differ (files that a first run makes once and for all, say)."""
+    deadline = time.monotonic() + paddock.seconds(limit)
+    while True:
+        left = Snapshot.take(binary, state_dirs).new_since(before, dead_cgroups_allowed)
+        left = {kind: what for kind, what in left.items() if kind not in ignore}
+        if not left:
+            return
+        assert time.monotonic() < deadline, f"left behind: {left}"
+        time.sleep(0.1)

@@ -1,0 +1,20 @@
+/* probe: what the security tests run inside a sandbox. One small static program, so that the tests
+ * need nothing of the sandbox's root and are quick under emulation.
+ *
+ * Every command's contract: exit status 0 means "the attack worked". */
+#pragma once
+
+#define DENIED    1
+#define WORKED    0
+#define BAD_USAGE 99
+
+struct probe_command {
+    const char *name;
+    int (*run)(int argc, char **argv); /* argv[0] is the command's name */
+};
+
+/* Ends with a command whose name is null. */
+extern const struct probe_command attack_commands[];
+extern const struct probe_command load_commands[];
+
+int verdict(long result); /* of a system call: was the kernel's code reached? */

@@ -1,0 +1,244 @@
+"""Nothing stays behind: after many sandboxes, and after kill -9 of any part at any moment."""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from paddock_testing import host
+from paddock_testing import run as paddock
+from paddock_testing.leftovers import Snapshot, check_nothing_left
+
+from .limit_checks import new_word
+
+CYCLES = int(os.environ.get("PADDOCK_TEST_CYCLES", paddock.scaled_down(1000, 50)))
+ONE_SHOT_CYCLES = int(os.environ.get("PADDOCK_TEST_ONE_SHOTS", paddock.scaled_down(100, 10)))
+KILLS = int(os.environ.get("PADDOCK_TEST_KILLS", paddock.scaled_down(100, 10)))
+SEED = int(os.environ.get("PADDOCK_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+
+
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory):
+    """A copy of the program, so that its processes are known from those of other test runs."""
+    directory = tmp_path_factory.mktemp("program")
+    copy = directory / "paddock"
+    shutil.copy(paddock.PADDOCK, copy)
+    copy.chmod(0o755)
+    paddock.run_ok(["/bin/true"], binary=str(copy))  # makes what is made once: directories, locks
+    return str(copy)
+
+
+def cycle(binary, count, env=None, workers=2):
+    """`count` sandboxes, each of which writes a file and ends; returns how many failed."""
+    failures = []
+    left = list(range(count))
+
+    def work():
+        while True:
+            try:
+                left.pop()
+            except IndexError:
+                return
+            result = paddock.run(["/bin/sh", "-c", "echo x > /tmp/f; exit 5"], binary=binary,
+                                 env=env)
+            if result.status != 5:
+                failures.append(result.explain())
+
+    threads = [threading.Thread(target=work) for _ in range(workers)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return failures
+
+
+def outside_of_jails(keeper_pid):
+    own = host.namespace(os.getpid(), "pid")
+    return [p for p in host.descendants(keeper_pid) if host.namespace(p, "pid") == own]
+
+
+@pytest.mark.slow
+def test_a_thousand_sandboxes_through_one_keeper(binary):
+    before = Snapshot.take(binary)
+    with paddock.Keeper(binary=binary) as keeper:
+        assert not cycle(binary, 20, keeper.env)
+        time.sleep(min(paddock.seconds(1), 5))  # until what is made in advance is made
+        warm = Snapshot.take(binary)
+        kinds = host.descriptor_kinds(keeper.pid)
+        helpers = len(outside_of_jails(keeper.pid))
+        rss = host.rss(keeper.pid)
+
+        failures = cycle(binary, CYCLES, keeper.env)
+        assert not failures, f"{len(failures)} of {CYCLES} failed, the first:\n{failures[0]}"
+
+        def quiet():
+            now = Snapshot.take(binary)
+            return (host.descriptor_kinds(keeper.pid) == kinds
+                    and len(outside_of_jails(keeper.pid)) == helpers
+                    and len(now.cgroups) <= len(warm.cgroups)
+                    and now.dead_cgroups <= warm.dead_cgroups + 8
+                    and len(now.processes) <= len(warm.processes)
+                    and not now.mounts - warm.mounts and not now.files - warm.files)
+
+        deadline = time.monotonic() + paddock.seconds(30)
+        while not quiet():
+            now = Snapshot.take(binary)
+            assert time.monotonic() < deadline, (
+                f"not as before {CYCLES} cycles: descriptors {kinds} -> "
+                f"{host.descriptor_kinds(keeper.pid)}, helpers {helpers} -> "
+                f"{len(outside_of_jails(keeper.pid))}, cgroups {len(warm.cgroups)} -> "
+                f"{len(now.cgroups)}, dead {warm.dead_cgroups} -> {now.dead_cgroups}, "
+                f"new {now.new_since(warm)}")
+            time.sleep(0.2)
+        assert host.rss(keeper.pid) - rss < 1 << 20, "the keeper's memory grows"
+    check_nothing_left(before, binary)
+
+
+def test_a_hundred_one_shot_runs(binary):
+    before = Snapshot.take(binary)
+    failures = cycle(binary, ONE_SHOT_CYCLES)
+    assert not failures, failures[0]
+    check_nothing_left(before, binary)
+
+
+@pytest.mark.parametrize("options", [{}, {"profile": "dev", "user": "root"}, {"network": "host"},
+                                     {"timeout": "50ms"}, {"memory": "8M"}],
+                         ids=["default", "dev-root", "network-host", "timeout", "out-of-memory"])
+def test_each_kind_of_end_leaves_nothing(fixtures, binary, options):
+    before = Snapshot.take(binary)
+    command = ["/bin/sh", "-c", "head -c 1M /dev/zero > /tmp/f; (sleep 600 &); sleep 0.2"]
+    if "memory" in options:
+        command = ["/opt/attack/probe", "eat", 1 << 30]
+    for _ in range(5):
+        paddock.run(command, binary=binary, binds=fixtures.binds(), **options)
+    check_nothing_left(before, binary)
+
+
+def test_failed_creates_leave_nothing(binary, tmp_path):
+    """A sandbox that cannot be made is taken apart as well."""
+    before = Snapshot.take(binary)
+    for options in ({"root": tmp_path / "none"}, {"binds": ["/no/such/place:/opt/x"]},
+                    {"workdir": "/no/such/place"}, {"user": "nobody-there"}):
+        for _ in range(3):
+            result = paddock.run(["/bin/true"], binary=binary, **options)
+            assert result.status != 0, result.explain()
+    result = paddock.run(["/no/such/program"], binary=binary)
+    assert result.status == 127, result.explain()
+    check_nothing_left(before, binary)
+
+
+# kill -9 at random points
+
+
+def roles(top, binary):
+    """The parts of one run by role, as far as they are there at this moment."""
+    own = host.namespace(os.getpid(), "pid")
+    found = {"cli": [top], "outside": [], "init": [], "command": []}
+    for pid in host.descendants(top):
+        namespace = host.namespace(pid, "pid")
+        if namespace == own:
+            found["outside"].append(pid)
+        elif host.status(pid).get("NSpid", "").split()[-1:] == ["1"]:
+            found["init"].append(pid)
+        elif namespace:
+            found["command"].append(pid)
+    return found
+
+
+def kill_one(top, binary, role, delay, chance):
+    """Waits for `delay`, then kills one process of the role; returns what it was."""
+    time.sleep(delay)
+    candidates = roles(top, binary)[role]
+    if not candidates:
+        return "nobody"
+    victim = chance.choice(candidates)
+    name = " ".join(host.command_line(victim)) or host.status(victim).get("Name", "")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(victim, signal.SIGKILL)
+    return f"{role} {victim} ({name})"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["cli", "outside", "init", "command"])
+def test_killing_a_part_of_a_one_shot_run(binary, role):
+    """Whatever part dies at whatever moment: the call ends, nothing stays, the next one works."""
+    chance = random.Random(SEED)
+    before = Snapshot.take(binary)
+    for round_number in range(max(2, KILLS // 4)):
+        word = new_word()
+        process = subprocess.Popen(
+            paddock.jail_argv(["/bin/sh", "-c", f"sleep 0.0{chance.randrange(1, 9)}; exit 0", word],
+                              binary=binary), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env=paddock.clean_environment())
+        killed = kill_one(process.pid, binary, role, chance.uniform(0, 0.04) * paddock.SLOW, chance)
+        where = f"seed {SEED}, round {round_number}, killed {killed}"
+        try:
+            process.communicate(timeout=paddock.seconds(10))
+        except subprocess.TimeoutExpired:
+            paddock.end(process)
+            pytest.fail(f"the call hangs: {where}")
+        paddock.wait_for(lambda w=word: not host.with_word(w), 5, f"the jail is gone: {where}")
+        after = paddock.run(["/bin/true"], binary=binary)
+        assert after.status == 0, f"the next run fails: {where}\n{after.explain()}"
+    check_nothing_left(before, binary)
+
+
+@pytest.mark.slow
+def test_killing_parts_of_a_keeper_under_load(binary):
+    """A keeper with jails in every state: a dead builder, sweeper or init is not noticed by the
+    next client; a dead keeper takes its jails along and the next keeper tidies up."""
+    chance = random.Random(SEED)
+    before = Snapshot.take(binary)
+    for round_number in range(max(2, KILLS // 4)):
+        with paddock.Keeper(binary=binary) as keeper:
+            clients = [subprocess.Popen(
+                paddock.jail_argv(["/bin/sh", "-c", "sleep 0.05"], binary=binary),
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=paddock.clean_environment(keeper.env)) for _ in range(3)]
+            role = ("outside", "init", "command")[round_number % 3]
+            killed = kill_one(keeper.pid, binary, role, chance.uniform(0, 0.06) * paddock.SLOW,
+                              chance)
+            where = f"seed {SEED}, round {round_number}, killed {killed}"
+            for client in clients:
+                try:
+                    client.communicate(timeout=paddock.seconds(10))
+                except subprocess.TimeoutExpired:
+                    client.kill()
+                    client.communicate()
+                    pytest.fail(f"a client hangs: {where}")
+            after = paddock.run(["/bin/true"], binary=binary, env=keeper.env)
+            assert after.status == 0, f"the keeper does not recover: {where}\n{after.explain()}"
+            if round_number % 2:
+                with contextlib.suppress(ProcessLookupError):
+                    keeper.kill()
+    assert paddock.run(["/bin/true"], binary=binary).status == 0
+    check_nothing_left(before, binary)
+
+
+def test_killed_keeper_takes_its_jails_along(fixtures, binary):
+    before = Snapshot.take(binary)
+    word = new_word()
+    with paddock.Keeper(binary=binary) as keeper:
+        client = subprocess.Popen(
+            paddock.jail_argv(["/opt/attack/probe", "stubborn", word], binary=binary,
+                              binds=fixtures.binds()), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=paddock.clean_environment(keeper.env))
+        paddock.wait_for(lambda: len(host.with_word(word)) >= 3, 5, "the jail runs")
+        keeper.kill()
+        paddock.wait_for(lambda: not host.with_word(word), 5, "the jail ended with its keeper")
+        try:
+            client.communicate(timeout=paddock.seconds(5))
+        except subprocess.TimeoutExpired:
+            client.kill()
+            client.communicate()
+            pytest.fail("the client hangs after its keeper died")
+        assert client.returncode == 125, client.returncode
+    assert paddock.run(["/bin/true"], binary=binary).status == 0
+    check_nothing_left(before, binary)

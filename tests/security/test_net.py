@@ -1,0 +1,71 @@
+"""Walls: a network namespace with nothing but lo, and an ipc namespace of its own."""
+
+import pytest
+
+from paddock_testing.battery import (COMBINATIONS, Attack, Control, check_attack, check_control,
+                                     ids)
+
+ATTACKS = [
+    Attack("host-loopback", "probe connect 127.0.0.1 $HOST_PORT"),
+    Attack("host-any-address", "probe connect 0.0.0.0 $HOST_PORT"),
+    Attack("host-mapped-address", "probe connect ::ffff:127.0.0.1 $HOST_PORT"),
+    Attack("host-abstract-socket", "probe connect-abstract $HOST_ABSTRACT"),
+    Attack("metadata-service", "probe connect 169.254.169.254 80"),
+    Attack("metadata-service-6", "probe connect fd00:ec2::254 80"),
+    Attack("private-gateway", "probe connect 10.0.0.1 80 || probe connect 192.168.0.1 80"
+           " || probe connect 172.17.0.1 2375"),
+    Attack("resolver", "probe connect 1.1.1.1 53 || probe connect 8.8.8.8 53"),
+    Attack("devices", "tail -n +3 /proc/net/dev | grep -vE '^ *lo:' | grep -q ."),
+    Attack("routes", "tail -n +2 /proc/net/route | grep -q ."),
+    Attack("listening-sockets-of-the-host",
+           "grep -qi \":$(printf %04X $HOST_PORT) \" /proc/net/tcp"),
+    Attack("abstract-sockets-of-the-host", "grep -q @$HOST_ABSTRACT /proc/net/unix"),
+    Attack("new-device", "ip link add d0 type dummy || ip link add v0 type veth"),
+    Attack("new-address", "ip addr add 10.9.8.7/24 dev lo"),
+    Attack("packet-filter", "iptables -L || nft list ruleset"),
+    Attack("new-namespace", "ip netns add x"),
+    Attack("sockets-of-services", "for s in /var/run/docker.sock /run/docker.sock /run/containerd"
+           " /run/dbus/system_bus_socket /run/systemd/private /run/systemd/journal /run/paddock"
+           " /run/podman /run/snapd.socket /var/lib/paddock /var/run/nscd; do"
+           " [ -e $s ] && exit 0; done; exit 1"),
+    Attack("host-shared-memory", "[ $HOST_SHM_KEY != 0 ] && probe shared-memory $HOST_SHM_KEY"),
+    Attack("shared-memory-listing", "tail -n +2 /proc/sysvipc/shm | grep -q ."),
+    Attack("queue-listing", "ls -A /dev/mqueue | grep -q ."),
+]
+
+
+def needs_segment(fixtures):
+    return None if fixtures.shm_id else "ipcmk is not installed"
+
+
+CONTROLS = [
+    Control("netns", ("host-loopback", "host-abstract-socket")),
+    Control("netns", ("host-loopback", "host-abstract-socket"), profile="dev", user="root"),
+    Control("ipcns", ("host-shared-memory",), needs=needs_segment),
+]
+
+
+@pytest.mark.parametrize("profile,user", COMBINATIONS)
+@pytest.mark.parametrize("attack", ATTACKS, ids=ids(ATTACKS))
+def test_attack_is_denied(fixtures, attack, profile, user):
+    check_attack(fixtures, ATTACKS, attack, profile, user)
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=ids(CONTROLS))
+def test_attack_works_without_the_wall(fixtures, control):
+    check_control(fixtures, ATTACKS, control)
+
+
+def test_loopback_of_the_sandbox_works(fixtures):
+    """lo is up: a server and a client inside find each other."""
+    from paddock_testing.run import run_ok
+    run_ok(["/usr/bin/python3", "-c",
+            "import socket; s = socket.create_server(('127.0.0.1', 0));"
+            "c = socket.create_connection(s.getsockname(), 2); print('met')"])
+
+
+def test_network_host_is_what_it_says(fixtures):
+    """--network host opens the way that is closed by default: the test above can fail."""
+    from paddock_testing.run import run_ok
+    run_ok(["/opt/attack/probe", "connect", "127.0.0.1", fixtures.port], network="host",
+           binds=fixtures.binds())
