@@ -6,8 +6,8 @@
 
 #include <stdint.h>
 
-#define NS_PER_MS 1000000ULL
-#define NS_PER_S  1000000000ULL
+#define NS_PER_MS UINT64_C(1000000)
+#define NS_PER_S  UINT64_C(1000000000)
 
 typedef uint64_t deadline;
 #define DEADLINE_NONE UINT64_MAX

@@ -30,7 +30,13 @@ enum cgroup_tree {
     CGROUP_TREE_COUNT
 };
 
-/* What cgroup_detect found. Paths are directories in which `paddock-*` may be made; "" = unused. */
+/* Where a keeper without privilege steps aside to on v2: a group with processes of its own may not
+ * pass controllers on. Does not match `paddock-*`, so that nobody takes it for a leftover. */
+#define CGROUP_LEAF "paddock.keeper"
+
+/* What cgroup_detect found. Paths are directories in which `paddock-*` may be made; "" = unused. In
+ * the hybrid layout a controller without a path is in the v2 tree; two v1 controllers mounted
+ * together have the same path. */
 struct cgroup_mounts {
     enum cgroup_layout layout;
     char path[CGROUP_TREE_COUNT][256];
@@ -40,7 +46,11 @@ struct cgroup_mounts {
 /* Pure: finds the trees from the text of /proc/self/mountinfo and /proc/self/cgroup. On v1 trees
  * the directory is the mount point itself; on v2 too. Never fails: the worst answer is NONE. */
 void cgroup_detect(const char *mountinfo, const char *self_cgroup, struct cgroup_mounts *ret);
-/* The same for this process, and checks by trying that the directories can be written. */
+/* Pure: the same for a process that may not write the mount's own directory: on v2 the process's
+ * own group, in case it was delegated to it; on the other layouts NONE. */
+void cgroup_detect_own(const char *mountinfo, const char *self_cgroup, struct cgroup_mounts *ret);
+/* The same for this process, and checks that the directories can be written and, on v2, that their
+ * controllers can be passed on (which it does: that has no effect on anybody's limits). */
 void cgroup_probe(struct cgroup_mounts *ret);
 const char *cgroup_layout_name(enum cgroup_layout l);
 
@@ -50,11 +60,17 @@ struct cgroup_host {
     char instance[40];             /* directory name: "paddock-" + instance id */
     int parent[CGROUP_TREE_COUNT]; /* O_PATH of the mount's directory, or -1 */
     int dir[CGROUP_TREE_COUNT];    /* O_PATH of paddock-<instance>, or -1 */
+    /* Which tree really has the controller: its own, or one that it shares (v2: always UNIFIED).
+     * Of CGROUP_TREE_FREEZER: the tree for kill, freeze and commands. */
+    unsigned char home[CGROUP_TREE_COUNT];
     char why[160];
 };
 
 /* Makes the keeper's directories and, on v2, enables memory, pids and cpu for their children. When
- * that is not possible *h says CGROUP_NONE with the reason, and 0 is returned: it is no failure. */
+ * that is not possible *h says CGROUP_NONE with the reason, and 0 is returned: it is no failure.
+ * Then creating, limiting, entering and removing jails do nothing and succeed; the rest is refused
+ * with -EOPNOTSUPP. -1 is for a bad instance id (at most 31 of [A-Za-z0-9._-]) and for a lack of
+ * memory or descriptors; *h is then closed. */
 int cgroup_host_open(struct cgroup_host *h, const struct cgroup_mounts *m, const char *instance,
                      struct pd_err *e);
 /* Removes the keeper's directories (jails must be gone) and closes the descriptors. */
@@ -67,9 +83,12 @@ struct cgroup {
     int procs[CGROUP_TREE_COUNT];
 };
 
+/* Two calls per tree. On failure nothing is left; a name that is in use is PD_CONFLICT. */
 int cgroup_create(const struct cgroup_host *h, const char *name, struct cgroup *ret,
                   struct pd_err *e);
 void cgroup_close(struct cgroup *c); /* closes the descriptors; the directories stay */
+/* Sets memory, pids and cpu; each that is 0 is left as it is. May be called again, in both
+ * directions. On failure some of them may have been set. */
 int cgroup_limit(const struct cgroup_host *h, const char *name, const struct limits *l,
                  struct pd_err *e);
 /* Moves the calling process into the jail's group in every tree; no allocation, no path: it runs
@@ -79,12 +98,13 @@ int cgroup_enter(const struct cgroup *c);
 /* Ends every process of the jail, frozen or not. On v2 and hybrid one write; on v1 freeze, signal
  * each, thaw. 0 or -errno. */
 int cgroup_kill(const struct cgroup_host *h, const char *name);
-/* Pauses or resumes; freezing waits until the kernel says "frozen" or the deadline. */
+/* Pauses or resumes; freezing waits until the kernel says "frozen" or the deadline, and then fails
+ * with PD_TIMEOUT and resumes the jail. */
 int cgroup_freeze(const struct cgroup_host *h, const char *name, int frozen, uint64_t deadline_ns,
                   struct pd_err *e);
-/* Removes the jail's directories in every tree, sub-groups first; reclaims the page cache charged
- * to a v1 memory group first (memory.force_empty), because a group with charges outlives its
- * rmdir. 0, or -EBUSY when something still lives there (then call again). */
+/* Removes the jail's directories in every tree, sub-groups first; has the page cache charged to its
+ * memory group dropped first (memory.force_empty; v2: memory.reclaim), because a group with charges
+ * outlives its rmdir. 0, or -EBUSY when something still lives there (then call again). */
 int cgroup_remove(const struct cgroup_host *h, const char *name);
 
 struct cgroup_stats {
@@ -96,13 +116,15 @@ struct cgroup_stats {
 void cgroup_read_stats(const struct cgroup_host *h, const char *name, struct cgroup_stats *ret);
 
 /* Sub-groups for commands, below an open jail directory of the v2 tree (what a jail's owner holds;
- * it need not be the keeper). Names are made by the caller. */
+ * it need not be the keeper); on v1 of the freezer tree. Names are made by the caller. */
 int cgroup_jail_dir(const struct cgroup_host *h, const char *name); /* O_PATH fd, or -errno */
 int cgroup_command_create(int jail_dir, const char *command); /* open cgroup.procs, or -errno */
 int cgroup_command_kill(int jail_dir, const char *command);   /* 0 or -errno */
 int cgroup_command_remove(int jail_dir, const char *command); /* 0 or -errno */
 
 /* Removes what dead keepers left: every `paddock-*` directory for which is_alive(instance) is 0.
- * Kills what lives there first. Returns how many keepers' leftovers were found. */
+ * Kills what lives there first, and waits at most 2 s per keeper for it to die; what stays is for
+ * the next time. So a keeper must count as alive before it calls cgroup_host_open. Returns how many
+ * keepers' leftovers were found. */
 int cgroup_reclaim(const struct cgroup_mounts *m, int (*is_alive)(const char *instance, void *arg),
                    void *arg);

@@ -1,0 +1,65 @@
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/parse.h"
+#include "cli/cli.h"
+#include "jail/keeper.h"
+
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+const char keeper_usage[] =
+    "usage: paddock keeper --socket PATH [--builders N] [--kits N]\n\n"
+    "Keeps jails for several clients: `PADDOCK_KEEPER=PATH paddock run ...` uses it instead of\n"
+    "starting a keeper of its own, and finds namespaces and cgroups made in advance. Ends, with "
+    "all\n"
+    "its jails, on SIGTERM or SIGINT.\n\n"
+    "  --socket PATH    where to listen (mode 0600)\n"
+    "  --builders N     processes that make jails, default 2\n"
+    "  --kits N         sets of namespaces that each builder makes in advance, default 4\n";
+
+static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *e)
+{
+    struct options o = {.argc = argc, .argv = argv, .at = 1};
+    while (options_next(&o)) {
+        uint64_t n;
+        const char *v = options_value(&o, e);
+        if (!v)
+            return -1;
+        if (!strcmp(o.name, "--socket")) {
+            c->socket_path = v;
+        } else if (!strcmp(o.name, "--builders")) {
+            if (parse_u64(o.name, v, 1, 16, &n, e) < 0)
+                return -1;
+            c->builders = (unsigned)n;
+        } else if (!strcmp(o.name, "--kits")) {
+            if (parse_u64(o.name, v, 0, 16, &n, e) < 0)
+                return -1;
+            c->kits = (unsigned)n;
+        } else {
+            return pd_fail(e, PD_INVALID,
+                           "unknown option '%.60s': valid are --socket, --builders, --kits",
+                           o.name);
+        }
+    }
+    if (o.at < argc)
+        return pd_fail(e, PD_INVALID, "unexpected argument '%.60s'", argv[o.at]);
+    if (!c->socket_path)
+        return pd_fail(e, PD_INVALID, "--socket PATH is missing");
+    return 0;
+}
+
+int cmd_keeper(int argc, char **argv)
+{
+    struct pd_err e;
+    struct keeper_config c = {.client = -1, .builders = 2, .kits = 4, .separate_sweeper = 1};
+    if (parse(&c, argc, argv, &e) < 0 || keeper_dirs(&c.state_dir, &c.run_dir, &e) < 0)
+        return cli_fail(&e);
+    prctl(PR_SET_NAME, "paddock-keeper", 0, 0, 0);
+    /* Four descriptors per jail. */
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    return keeper_run(&c, &e) < 0 ? cli_fail(&e) : 0;
+}

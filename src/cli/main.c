@@ -1,0 +1,109 @@
+#include "cli/cli.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+
+#include <fcntl.h>
+
+#ifndef PADDOCK_VERSION
+#define PADDOCK_VERSION "0.1.0"
+#endif
+
+static const struct cli_command commands[] = {
+    {"run", "run a command in a sandbox", run_usage, cmd_run},
+    {"doctor", "say what this host offers and prove it", doctor_usage, cmd_doctor},
+    {"root", "list and remove named roots", root_usage, cmd_root},
+    {"keeper", "keep jails for several clients", keeper_usage, cmd_keeper},
+    {"probe", NULL, NULL, cmd_probe}, /* what doctor runs inside a jail */
+};
+
+#define COMMAND_COUNT (sizeof commands / sizeof *commands)
+
+static void put_usage(FILE *to)
+{
+    fputs("usage: paddock COMMAND [OPTIONS]\n\n", to);
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (commands[i].summary)
+            fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+    fputs("  help     show a command's options\n\n"
+          "Try: paddock run -- python3 -c 'print(6*7)'\n",
+          to);
+}
+
+int cli_fail(const struct pd_err *e)
+{
+    char line[2 * sizeof e->msg];
+    size_t n = 0;
+    for (const char *p = e->msg; *p && n + 5 < sizeof line; p++) {
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            n += (size_t)snprintf(line + n, sizeof line - n, "\\x%02x", (unsigned char)*p);
+        else
+            line[n++] = *p;
+    }
+    line[n] = 0;
+    fprintf(stderr, "paddock: %s\n", line);
+    return pd_code_exit(e->code);
+}
+
+static const struct cli_command *find(const char *name)
+{
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (!strcmp(commands[i].name, name))
+            return &commands[i];
+    return NULL;
+}
+
+static int unknown(const char *name)
+{
+    struct pd_err e;
+    pd_fail(&e, PD_INVALID, "'%.40s' is not a command: run, doctor, root, keeper, help", name);
+    return cli_fail(&e);
+}
+
+static int help(int argc, char **argv)
+{
+    if (argc < 2) {
+        put_usage(stdout);
+        return 0;
+    }
+    const struct cli_command *c = find(argv[1]);
+    if (!c || !c->usage)
+        return unknown(argv[1]);
+    fputs(c->usage, stdout);
+    return 0;
+}
+
+/* A program started without standard streams would get its sockets as descriptors 0 to 2, and then
+ * hand them out as such. */
+static int ensure_standard_streams(void)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            return -1;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (ensure_standard_streams() < 0)
+        return 125;
+    if (argc < 2) {
+        put_usage(stderr);
+        return 2;
+    }
+    const char *name = argv[1];
+    if (!strcmp(name, "--version") || !strcmp(name, "version")) {
+        puts("paddock " PADDOCK_VERSION);
+        return 0;
+    }
+    if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
+        return help(argc - 1, argv + 1);
+    const struct cli_command *c = find(name);
+    if (!c)
+        return unknown(name);
+    if (argc > 2 && !strcmp(argv[2], "--help") && c->usage) {
+        fputs(c->usage, stdout);
+        return 0;
+    }
+    return c->run(argc - 1, argv + 1);
+}

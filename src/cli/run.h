@@ -1,0 +1,53 @@
+/* run: what `paddock run` was asked for and what came of it; shared by its providers. */
+#pragma once
+
+#include "base/clock.h"
+#include "cli/stream.h"
+#include "wire/spec.h"
+
+#include <stdint.h>
+
+struct pd_err;
+
+#define RUN_ENV_MAX 256
+
+enum run_provider { PROVIDER_JAIL, PROVIDER_LOCAL };
+
+struct run_options {
+    enum run_provider provider;
+    struct spec spec;
+    char paths[SPEC_BINDS_MAX][2][SPEC_PATH_MAX + 1]; /* of the binds */
+    char root[SPEC_PATH_MAX + 1];
+    const char *workdir; /* "" = the default */
+    uint32_t uid, gid;
+    uint64_t timeout_ns; /* 0 = none */
+    uint64_t output;     /* bytes, 0 = no limit */
+    uint64_t file_size;  /* 0 = no limit */
+    const char *env[RUN_ENV_MAX];
+    unsigned env_count;
+    int json;
+    char **argv;
+    int argc;
+};
+
+/* Why a command was stopped, or NULL. */
+#define STOP_TIMEOUT "timeout"
+#define STOP_OOM     "oom"
+#define STOP_PIDS    "pids"
+#define STOP_DISK    "disk"
+#define STOP_OUTPUT  "output"
+#define STOP_SYSCALL "syscall"
+
+struct run_result {
+    int status; /* as wait(2) gives it */
+    const char *stopped_by;
+    uint64_t time_ns, cpu_usec, max_rss;
+    int process_id;
+    const char *provider;
+    enum rung rung;
+    struct capture out, err; /* with --json */
+};
+
+/* 0 when *ret is complete, -1 when the command could not be run. */
+int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e);
+int run_locally(struct run_options *o, struct run_result *ret, struct pd_err *e);

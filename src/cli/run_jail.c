@@ -1,0 +1,359 @@
+/* How a command runs in a jail: CREATE goes to the keeper and, unless a terminal is needed, EXEC to
+ * the jail at once, before it exists; init finds it when it starts. Then one poll loop moves the
+ * streams and waits for the end, the deadline, a limit or a signal. Whatever ends it, the jail is
+ * destroyed before the rest of the output is read: nothing is left that could write more. */
+#include "cli/run.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "cli/terminal.h"
+#include "jail/identity.h"
+#include "jail/jail.h"
+#include "jail/walls.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+#define CREATE_PATIENCE  (30 * NS_PER_S)
+#define DESTROY_PATIENCE (15 * NS_PER_S)
+#define SHIM_PATH        "/opt/paddock/bin"
+
+extern char **environ;
+
+struct session {
+    struct run_options *options;
+    struct run_result *result;
+    struct keeper_link link;
+    struct jail jail;
+    struct command command;
+    struct stream in, out, err;
+    struct terminal terminal;
+    int use_terminal;
+    int signals;
+    int created, started, ended, lost;
+    struct msg_exited end;
+    struct msg_gone gone;
+};
+
+static int add_env(struct msg_list_writer *w, const struct run_options *o, int terminal)
+{
+    char home[64], user[64], term[128];
+    const char *const name = o->uid == UID_ROOT ? "root" : "user";
+    const char *host_term = getenv("TERM");
+    snprintf(home, sizeof home, "HOME=%s", o->uid == UID_ROOT ? "/root" : "/home/user");
+    snprintf(user, sizeof user, "USER=%s", name);
+    snprintf(term, sizeof term, "TERM=%.100s", host_term ? host_term : "dumb");
+    const char *path = o->spec.profile == PROFILE_DEV
+                           ? "PATH=" SHIM_PATH
+                             ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+                           : "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    const char *const usual[] = {path, home, user, "SHELL=/bin/bash", "LANG=C.UTF-8"};
+    int r = 0;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        int replaced = 0;
+        size_t len = strcspn(usual[i], "=") + 1;
+        for (unsigned k = 0; k < o->env_count; k++)
+            replaced |= !strncmp(o->env[k], usual[i], len);
+        if (!replaced)
+            r |= msg_list_add(w, usual[i]);
+    }
+    if (terminal)
+        r |= msg_list_add(w, term);
+    for (unsigned k = 0; k < o->env_count; k++)
+        r |= msg_list_add(w, o->env[k]);
+    if (wall_off("env"))
+        for (char **v = environ; *v; v++)
+            r |= msg_list_add(w, *v);
+    return r;
+}
+
+/* Our end and the command's end of one stream. */
+static int make_pipe(int *ret_read, int *ret_write, struct pd_err *e)
+{
+    int p[2];
+    if (pipe2(p, O_CLOEXEC) < 0)
+        return pd_fail_sys(e, "make a pipe");
+    *ret_read = p[0];
+    *ret_write = p[1];
+    return 0;
+}
+
+static int send_command(struct session *s, struct pd_err *e)
+{
+    const struct run_options *o = s->options;
+    struct msg_list_writer argv = MSG_LIST_WRITER_INIT, env = MSG_LIST_WRITER_INIT;
+    int too_long = add_env(&env, o, s->use_terminal);
+    for (int i = 0; i < o->argc; i++)
+        too_long |= msg_list_add(&argv, o->argv[i]);
+    s->command.exec = (struct msg_exec){.uid = o->uid,
+                                        .gid = o->gid,
+                                        .file_size = o->file_size,
+                                        .cwd = o->workdir[0] ? o->workdir : "/workspace",
+                                        .argv = msg_list_of(&argv),
+                                        .environ = msg_list_of(&env)};
+    if (geteuid() != 0) { /* no cgroups: what one process may do is limited at least */
+        s->command.exec.memory = o->spec.limits.memory;
+        s->command.exec.processes = o->spec.limits.pids;
+    }
+    s->command.flags = s->use_terminal ? EXEC_PTY : 0;
+    int r = too_long
+                ? pd_fail(e, PD_INVALID, "the command and its environment are longer than %u bytes",
+                          WIRE_PAYLOAD_MAX)
+                : jail_send_command(&s->jail, &s->command, 0, e);
+    msg_list_writer_done(&argv);
+    msg_list_writer_done(&env);
+    return r;
+}
+
+/* Streams by pipes; the command goes out at once. */
+static int begin_with_pipes(struct session *s, struct pd_err *e)
+{
+    auto_fd in_far = -1, in_near = -1, out_far = -1, out_near = -1, err_far = -1, err_near = -1;
+    if (make_pipe(&in_far, &in_near, e) < 0 || make_pipe(&out_near, &out_far, e) < 0 ||
+        make_pipe(&err_near, &err_far, e) < 0)
+        return -1;
+    s->command.fds[0] = in_far;
+    s->command.fds[1] = out_far;
+    s->command.fds[2] = err_far;
+    if (send_command(s, e) < 0)
+        return -1;
+    (void)fd_set_nonblock(in_near);
+    if (stream_init(&s->in, STDIN_FILENO, fd_take(&in_near)) < 0 ||
+        stream_init(&s->out, fd_take(&out_near), STDOUT_FILENO) < 0 ||
+        stream_init(&s->err, fd_take(&err_near), STDERR_FILENO) < 0)
+        return pd_fail(e, PD_CAPACITY, "no memory for the streams");
+    s->in.to_is_ours = s->out.from_is_ours = s->err.from_is_ours = 1;
+    if (s->options->json) {
+        s->out.capture = &s->result->out;
+        s->err.capture = &s->result->err;
+        s->out.to = s->err.to = -1;
+    }
+    return 0;
+}
+
+static int begin_with_terminal(struct session *s, struct pd_err *e)
+{
+    auto_frame f = FRAME_INIT;
+    auto_fd master = -1, slave = -1;
+    int r = wire_recv(s->link.sock, &f, deadline_in(CREATE_PATIENCE), e);
+    if (r == 0)
+        return pd_fail(e, PD_LOST, "the keeper died");
+    if (r < 0 || jail_accept(&s->jail, &f, e) < 0 ||
+        jail_open_terminal(&s->jail, &master, &slave, e) < 0)
+        return -1;
+    s->created = 1;
+    terminal_copy_settings(STDIN_FILENO, master);
+    s->command.fds[0] = s->command.fds[1] = s->command.fds[2] = slave;
+    if (send_command(s, e) < 0)
+        return -1;
+    int copy = fcntl(master, F_DUPFD_CLOEXEC, 3);
+    if (copy < 0 || stream_init(&s->in, STDIN_FILENO, copy) < 0 ||
+        stream_init(&s->out, fd_take(&master), STDOUT_FILENO) < 0)
+        return pd_fail(e, PD_CAPACITY, "no room for the streams");
+    s->in.to_is_ours = s->out.from_is_ours = 1;
+    terminal_raw(&s->terminal, STDIN_FILENO);
+    return 0;
+}
+
+/* A frame from init. */
+static int on_control(struct session *s, struct pd_err *e)
+{
+    auto_frame f = FRAME_INIT;
+    int r = wire_recv(s->jail.control, &f, 0, e);
+    if (r < 0 && e->code == PD_TIMEOUT)
+        return 0;
+    if (r <= 0) {
+        /* Init is gone, or talks nonsense: either way this jail is over. */
+        s->lost = 1;
+        return 0;
+    }
+    if (!wire_id_equal(f.head.id, s->command.id))
+        return 0; /* the answer to a signal */
+    struct msg_started started;
+    switch (f.head.type) {
+    case WIRE_ERROR:
+        return msg_error_raise(&f, e);
+    case WIRE_STARTED:
+        if (msg_started_decode(&f.payload, &started, e) < 0)
+            return -1;
+        s->started = 1;
+        s->result->process_id = started.pid;
+        return 0;
+    case WIRE_EXITED:
+        if (msg_exited_decode(&f.payload, &s->end, e) < 0)
+            return -1;
+        s->ended = 1;
+        return 0;
+    default:
+        return pd_fail(e, PD_PROTOCOL, "the jail answered %u to a command", f.head.type);
+    }
+}
+
+/* A frame from the keeper. */
+static int on_keeper(struct session *s, struct pd_err *e)
+{
+    auto_frame f = FRAME_INIT;
+    int r = wire_recv(s->link.sock, &f, 0, e);
+    if (r < 0)
+        return e->code == PD_TIMEOUT ? 0 : -1;
+    if (r == 0)
+        return pd_fail(e, PD_LOST, "the keeper died; the sandbox died with it");
+    if (!s->created) {
+        if (jail_accept(&s->jail, &f, e) < 0)
+            return -1;
+        s->created = 1;
+        return 0;
+    }
+    if (f.head.type == WIRE_GONE && msg_gone_decode(&f.payload, &s->gone, e) == 0)
+        s->lost = 1;
+    return 0;
+}
+
+static void on_signal(struct session *s)
+{
+    struct signalfd_siginfo info;
+    while (read(s->signals, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGWINCH)
+            terminal_copy_size(STDIN_FILENO, s->out.from);
+        else
+            (void)jail_send_signal(&s->jail, &s->command, (int)info.ssi_signo, NULL);
+    }
+}
+
+static int over_output(const struct session *s)
+{
+    return s->options->output && s->out.total + s->err.total > s->options->output;
+}
+
+/* Until the command has ended or must end. Returns what stopped it, NULL if nothing; -1 in
+ * *ret_failed with the reason in *e if it never ran. */
+static const char *wait_for_end(struct session *s, deadline d, int *ret_failed, struct pd_err *e)
+{
+    *ret_failed = 0;
+    while (!s->ended && !s->lost) {
+        struct pollfd p[6];
+        unsigned n = 3, in, out;
+        p[0] = (struct pollfd){s->jail.control, POLLIN, 0};
+        p[1] = (struct pollfd){s->link.sock, POLLIN, 0};
+        p[2] = (struct pollfd){s->signals, POLLIN, 0};
+        unsigned at_in = n;
+        n += in = stream_poll(&s->in, &p[n]);
+        unsigned at_out = n;
+        n += out = stream_poll(&s->out, &p[n]);
+        unsigned at_err = n;
+        unsigned err = stream_poll(&s->err, &p[n]);
+        n += err;
+        if (poll(p, n, deadline_poll_ms(d)) < 0 && errno != EINTR)
+            continue;
+        if (out)
+            stream_move(&s->out, p[at_out].revents);
+        if (err)
+            stream_move(&s->err, p[at_err].revents);
+        if (in)
+            stream_move(&s->in, p[at_in].revents);
+        if (p[2].revents)
+            on_signal(s);
+        if ((p[1].revents && on_keeper(s, e) < 0) || (p[0].revents && on_control(s, e) < 0)) {
+            *ret_failed = -1;
+            return NULL;
+        }
+        if (over_output(s))
+            return STOP_OUTPUT;
+        if (deadline_passed(d) && !s->ended)
+            return STOP_TIMEOUT;
+    }
+    return NULL;
+}
+
+static const char *why_it_ended(const struct session *s)
+{
+    int status = s->end.status;
+    int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (s->ended && status == 0)
+        return NULL;
+    if (s->gone.oom_kills)
+        return STOP_OOM;
+    if (sig == SIGSYS)
+        return STOP_SYSCALL;
+    if (sig == SIGXFSZ || s->end.disk_full)
+        return STOP_DISK;
+    return s->gone.pids_refused ? STOP_PIDS : NULL;
+}
+
+/* Ends the jail, then reads what its processes had still written. */
+static int finish(struct session *s, const char *stopped_by, deadline d, struct pd_err *e)
+{
+    struct run_result *r = s->result;
+    int want_stats = s->options->json || !s->ended || s->end.status != 0;
+    if (!s->created) { /* stopped before the keeper's answer came */
+        auto_frame f = FRAME_INIT;
+        if (wire_recv(s->link.sock, &f, deadline_in(CREATE_PATIENCE), e) < 1 ||
+            jail_accept(&s->jail, &f, e) < 0)
+            return -1;
+    }
+    int already = s->gone.how == GONE_DIED;
+    if (!already &&
+        jail_destroy(&s->link, &s->jail, want_stats, &s->gone, deadline_in(DESTROY_PATIENCE), e) <
+            0 &&
+        e->code != PD_NOT_FOUND)
+        return pd_wrap(e, "end the sandbox");
+    if (s->gone.how == GONE_UNDEAD)
+        return pd_fail(e, PD_INTERNAL,
+                       "a process of the sandbox cannot be ended (it hangs in the "
+                       "kernel); the keeper goes on trying");
+    stream_drain(&s->out, d);
+    stream_drain(&s->err, d);
+    r->stopped_by = stopped_by ? stopped_by : why_it_ended(s);
+    r->status = s->ended ? s->end.status : SIGKILL;
+    r->cpu_usec = s->gone.cpu_usec ? s->gone.cpu_usec : s->end.cpu_usec;
+    r->max_rss = s->end.max_rss;
+    if (!s->ended && !r->stopped_by)
+        return pd_fail(e, PD_LOST, "the sandbox died before the command ended");
+    return 0;
+}
+
+static int watch_signals(struct session *s, struct pd_err *e)
+{
+    static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
+    sigset_t mask;
+    sigemptyset(&mask);
+    for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++)
+        sigaddset(&mask, forwarded[i]);
+    sigprocmask(SIG_BLOCK, &mask, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    s->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    return s->signals < 0 ? pd_fail_sys(e, "watch signals") : 0;
+}
+
+int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e)
+{
+    static struct session s;
+    const char *keeper = getenv("PADDOCK_KEEPER");
+    s.options = o;
+    s.result = ret;
+    s.in.from = s.out.from = s.err.from = -1;
+    s.use_terminal = !o->json && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    ret->provider = "jail";
+    if (geteuid() != 0 && o->uid != UID_USER)
+        return pd_fail(e, PD_UNSUPPORTED, "--user: without root a sandbox has one uid, 'user'");
+    if ((keeper ? keeper_connect(&s.link, keeper, e) : keeper_start_private(&s.link, e)) < 0)
+        return -1;
+    uint64_t began = clock_now();
+    deadline d = o->timeout_ns ? deadline_in(o->timeout_ns) : DEADLINE_NONE;
+    if (watch_signals(&s, e) < 0 || jail_request(&s.link, &s.jail, &o->spec, 0, e) < 0)
+        return -1;
+    if ((s.use_terminal ? begin_with_terminal(&s, e) : begin_with_pipes(&s, e)) < 0)
+        return -1;
+    int failed;
+    const char *stopped_by = wait_for_end(&s, d, &failed, e);
+    ret->time_ns = clock_now() - began;
+    if (!failed)
+        failed = finish(&s, stopped_by, d, e);
+    ret->rung = s.jail.rung;
+    terminal_restore(&s.terminal);
+    return failed;
+}

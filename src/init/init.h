@@ -1,0 +1,73 @@
+/* init: pid 1 of a jail.
+ *
+ * It starts commands, reaps everything, and reports how commands ended. It runs as a uid that no
+ * user code has, with SETUID, SETGID and KILL in its own user namespace and nothing else, is not
+ * dumpable, and holds no secret: all it has is its end of the control socket. One thread, one poll
+ * loop, nothing in it blocks.
+ *
+ * Peers: the owner (descriptor 3, from birth) may ask for anything. In the profile `dev` there is a
+ * listening socket inside the jail as well; whoever connects there is the `sudo` shim and may only
+ * run commands as root and signal those. */
+#pragma once
+
+#include "wire/msg.h"
+
+#include <sys/types.h>
+
+#define INIT_OWNER_FD      3
+#define INIT_PROCESSES_MAX 1024u
+#define INIT_PEERS_MAX     33u /* the owner and 32 running sudo commands */
+#define INIT_SUDO_SOCKET   "/run/paddock/sudo.sock"
+
+/* Arguments with which the builder starts init: argv[1]. */
+#define INIT_ARG_STRICT "strict"
+#define INIT_ARG_DEV    "dev"
+/* Rootless: init and user code share one uid, so init must not try to change it. */
+#define INIT_ARG_SINGLE "single"
+
+enum init_mode { INIT_STRICT, INIT_DEV, INIT_SINGLE };
+
+/* A command and what is known of it. Kept until its peer has acknowledged the end. */
+struct process {
+    struct wire_id id;
+    uint64_t peer; /* serial of the peer that started it */
+    pid_t pid;
+    int exited;
+    int told; /* EXITED was sent in this epoch */
+    struct msg_exited end;
+};
+
+struct peer {
+    int sock;
+    uint64_t serial; /* 0 = free; the owner has 1 */
+    uint64_t epoch;
+    /* A reply that did not fit the socket. While there is one, the peer's requests wait. */
+    struct wire_head out_head;
+    struct buf out;
+    int out_waiting;
+    int full; /* an EXITED did not fit: ask poll for room */
+};
+
+struct init {
+    enum init_mode mode;
+    struct peer peers[INIT_PEERS_MAX];
+    uint64_t next_serial;
+    int sudo_listener;
+    int signals; /* signalfd: SIGCHLD */
+    struct process *processes;
+    unsigned process_count, process_room;
+    struct frame in; /* reused for every request */
+};
+
+/* exec.c: starts the command of a request. The frame's descriptors become its stdio. Returns its
+ * pid, or -1 with the reason (not found, not executable, no such directory, limits). */
+pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, unsigned flags,
+                 struct pd_err *e);
+
+/* processes.c: the table of commands. */
+struct process *process_find(struct init *in, struct wire_id id, uint64_t peer);
+struct process *process_add(struct init *in, struct wire_id id, uint64_t peer, pid_t pid);
+void process_remove(struct init *in, struct process *p);
+/* Reaps every child that has ended; strangers (orphans) are forgotten, commands get their record.
+ */
+void processes_reap(struct init *in);

@@ -1,0 +1,435 @@
+/* How a jail is made. Everything that can be made before somebody asks is made before (a "kit": the
+ * user and network namespaces, the cgroups, an empty root). For a request the builder prepares
+ * mounts that need the host's view, and then clones a child with CLONE_VM|CLONE_VFORK into new
+ * mount, pid, ipc and uts namespaces. The child enters the cgroups and namespaces of the kit,
+ * mounts the root, gives up everything, and execs init. Until that exec it shares memory with the
+ * builder: it allocates nothing, and leaves the name of a failed step where the builder can read
+ * it. */
+#include "jail/builder.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "init/init.h"
+#include "jail/cgroup.h"
+#include "jail/cred.h"
+#include "jail/identity.h"
+#include "jail/init_image.h"
+#include "jail/mnt.h"
+#include "jail/netns.h"
+#include "jail/root.h"
+#include "jail/seccomp.h"
+#include "jail/sweep.h"
+#include "jail/template.h"
+#include "jail/walls.h"
+#include "wire/msg.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#define KITS_MAX    16u
+#define CHILD_STACK (64u << 10)
+#define HOST_NAME   "sandbox"
+
+struct kit {
+    char name[MSG_NAME_MAX + 1];
+    uint32_t slot;
+    int userns, netns;
+    struct cgroup cgroup;
+    struct root root;
+};
+
+struct builder {
+    const struct builder_config *config;
+    int sock;
+    int null;
+    int init_image;
+    struct template template;
+    struct cgroup_host cgroups;
+    struct seccomp_filter filters[PROFILE_COUNT];
+    struct kit kits[KITS_MAX];
+    unsigned kit_count;
+    struct pd_err broken; /* why nothing can be built; code PD_INTERNAL with msg "" = fine */
+};
+
+/* What the child needs and what it leaves behind. */
+struct birth {
+    struct builder *b;
+    const struct kit *kit;
+    const struct spec *spec;
+    int control;
+    const char *step;
+    int sys;
+};
+
+static void kit_done(struct kit *k)
+{
+    fd_done(&k->userns);
+    fd_done(&k->netns);
+    cgroup_close(&k->cgroup);
+    root_done(&k->root);
+}
+
+static struct kit kit_empty(const char *name, uint32_t slot)
+{
+    struct kit k = {.slot = slot, .userns = -1, .netns = -1, .root = ROOT_EMPTY};
+    snprintf(k.name, sizeof k.name, "%s", name);
+    for (int i = 0; i < CGROUP_TREE_COUNT; i++)
+        k.cgroup.procs[i] = -1;
+    return k;
+}
+
+/* The parts of a kit that no spec changes. */
+static int kit_make(struct builder *b, struct kit *k, int want_netns, struct pd_err *e)
+{
+    if (k->slot != RANGE_NONE) {
+        k->userns = userns_create(b->template.proc, k->slot, e);
+        if (k->userns < 0)
+            return -1;
+    }
+    if (want_netns) {
+        k->netns = netns_create(b->template.proc, e);
+        if (k->netns < 0)
+            return -1;
+    }
+    if (b->cgroups.layout != CGROUP_NONE && cgroup_create(&b->cgroups, k->name, &k->cgroup, e) < 0)
+        return -1;
+    return 0;
+}
+
+/* Makes a kit in advance, with the root and the limits of the usual spec. */
+static int kit_prepare(struct builder *b, struct kit *k, struct pd_err *e)
+{
+    struct limits usual = LIMITS_DEFAULT;
+    if (kit_make(b, k, !wall_off("netns"), e) < 0)
+        return -1;
+    k->root.top = root_make_tmpfs(k->slot, &usual, e);
+    k->root.devpts = k->root.top < 0 ? -1 : root_make_devpts(k->slot, e);
+    if (k->root.devpts < 0)
+        return -1;
+    return b->cgroups.layout == CGROUP_NONE ? 0 : cgroup_limit(&b->cgroups, k->name, &usual, e);
+}
+
+static int limits_equal(const struct limits *a, const struct limits *b)
+{
+    return a->memory == b->memory && a->pids == b->pids && a->cpu_milli == b->cpu_milli;
+}
+
+static int lacks(struct birth *birth, const char *step, int negative_errno)
+{
+    birth->step = step;
+    birth->sys = -negative_errno;
+    return -1;
+}
+
+/* Every descriptor but the control socket closes at the exec; the standard ones are /dev/null. */
+static int arrange_fds(struct birth *birth)
+{
+    int control = birth->control;
+    if (control != INIT_OWNER_FD && dup2(control, INIT_OWNER_FD) < 0)
+        return lacks(birth, "place the control socket", -errno);
+    fcntl(INIT_OWNER_FD, F_SETFD, 0);
+    if (wall_off("fds"))
+        fcntl(birth->b->template.proc, F_SETFD, 0);
+    return 0;
+}
+
+static int enter_namespaces(struct birth *birth)
+{
+    const struct builder *b = birth->b;
+    const struct kit *k = birth->kit;
+    int r;
+    if (b->cgroups.layout != CGROUP_NONE) {
+        if ((r = cgroup_enter(&k->cgroup)) < 0)
+            return lacks(birth, "enter the cgroups", r);
+        if (!wall_off("cgroupns") && unshare(CLONE_NEWCGROUP) < 0)
+            return lacks(birth, "make a cgroup namespace", -errno);
+    }
+    if (k->netns >= 0 && setns(k->netns, CLONE_NEWNET) < 0)
+        return lacks(birth, "enter the network namespace", -errno);
+    if ((r = root_mount(&k->root, &b->template, birth->spec, &birth->step)) < 0)
+        return lacks(birth, birth->step, r);
+    if (!wall_off("utsns") && sethostname(HOST_NAME, sizeof HOST_NAME - 1) < 0)
+        return lacks(birth, "set the host name", -errno);
+    if (k->userns >= 0 && setns(k->userns, CLONE_NEWUSER) < 0)
+        return lacks(birth, "enter the user namespace", -errno);
+    return 0;
+}
+
+static int give_up_power(struct birth *birth)
+{
+    const struct builder *b = birth->b;
+    int r = b->config->rootless ? cred_drop_all(&birth->step)
+                                : cred_become_init(birth->spec->profile, &birth->step);
+    if (r < 0)
+        return lacks(birth, birth->step, r);
+    if (!wall_off("seccomp") && (r = seccomp_load(&b->filters[birth->spec->profile])) < 0)
+        return lacks(birth, "load the seccomp filter", r);
+    return 0;
+}
+
+static int child(void *arg)
+{
+    struct birth *birth = arg;
+    const struct builder *b = birth->b;
+    /* Order matters: after give_up_power nothing but the exec is possible. */
+    if (arrange_fds(birth) < 0 || enter_namespaces(birth) < 0)
+        _exit(1);
+    const char *mode = b->config->rootless                   ? INIT_ARG_SINGLE
+                       : birth->spec->profile == PROFILE_DEV ? INIT_ARG_DEV
+                                                             : INIT_ARG_STRICT;
+    char *argv[] = {(char *)"paddock-init", (char *)mode, NULL};
+    char *env[4] = {NULL};
+    int n = 0;
+    if (wall_off("dumpable"))
+        env[n++] = (char *)"PADDOCK_DUMPABLE=1";
+    if (wall_off("fds"))
+        env[n++] = (char *)"PADDOCK_KEEP_FDS=1";
+    if (give_up_power(birth) < 0)
+        _exit(1);
+    syscall(SYS_execveat, b->init_image, "", argv, env, AT_EMPTY_PATH);
+    lacks(birth, "start init", -errno);
+    _exit(1);
+}
+
+/* Clones the child. Returns init's pid as the keeper sees it, or -1. */
+static pid_t give_birth(struct builder *b, const struct kit *k, const struct spec *s, int control,
+                        struct pd_err *e)
+{
+    struct birth birth = {.b = b, .kit = k, .spec = s, .control = control};
+    static _Alignas(16) char stack[CHILD_STACK];
+    int flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_NEWNS | CLONE_NEWPID;
+    if (!wall_off("ipcns"))
+        flags |= CLONE_NEWIPC;
+    if (!wall_off("utsns"))
+        flags |= CLONE_NEWUTS;
+    pid_t pid = clone(child, stack + sizeof stack, flags | SIGCHLD, &birth);
+    if (pid < 0)
+        return pd_fail_sys(e, "make the jail's namespaces");
+    if (birth.step && birth.sys) {
+        errno = birth.sys;
+        return pd_fail_sys(e, "%s", birth.step);
+    }
+    return pid;
+}
+
+/* How strong the jail is that a spec gets here. */
+static enum rung rung_of(const struct builder *b, const struct spec *s)
+{
+    int full =
+        !b->config->rootless && b->cgroups.layout != CGROUP_NONE && s->network == NETWORK_NONE;
+    return full ? RUNG_FULL : RUNG_BASIC;
+}
+
+enum rung builder_best_rung(int rootless, int has_cgroups, const char *cgroup_why, char *missing,
+                            unsigned size)
+{
+    missing[0] = 0;
+    if (rootless)
+        snprintf(missing, size, "not root: one uid for everything, limits by rlimit only");
+    else if (!has_cgroups)
+        snprintf(missing, size, "no cgroups: %s", cgroup_why);
+    return missing[0] ? RUNG_BASIC : RUNG_FULL;
+}
+
+static void reply_error(struct builder *b, struct wire_id id, const struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_error m = {.code = e->code, .sys = e->sys, .text = e->msg};
+    msg_error_encode(&out, &m);
+    struct wire_head head = {.type = WIRE_ERROR, .id = id};
+    wire_send(b->sock, &head, &out, NULL, 0, DEADLINE_NONE);
+}
+
+static void reply_done(struct builder *b, struct wire_id id)
+{
+    struct wire_head head = {.type = WIRE_DONE, .id = id};
+    wire_send(b->sock, &head, NULL, NULL, 0, DEADLINE_NONE);
+}
+
+static void reply_built(struct builder *b, struct wire_id id, struct kit *k, pid_t pid,
+                        enum rung rung)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_built m = {.slot = k->slot, .rung = rung, .init_pid = pid, .name = k->name};
+    msg_built_encode(&out, &m);
+    /* Always three, so that their places are known; /dev/null stands for what there is not. */
+    auto_fd cgroup = b->cgroups.layout == CGROUP_NONE ? -1 : cgroup_jail_dir(&b->cgroups, k->name);
+    int fds[3] = {cgroup >= 0 ? cgroup : b->null, k->root.devpts,
+                  k->root.lock >= 0 ? k->root.lock : b->null};
+    struct wire_head head = {.type = WIRE_BUILT, .id = id};
+    wire_send(b->sock, &head, &out, fds, 3, DEADLINE_NONE);
+}
+
+/* The kit with this name if it was prepared, else an empty one. */
+static struct kit take_kit(struct builder *b, const char *name, uint32_t slot)
+{
+    for (unsigned i = 0; i < b->kit_count; i++)
+        if (!strcmp(b->kits[i].name, name)) {
+            struct kit k = b->kits[i];
+            b->kits[i] = b->kits[--b->kit_count];
+            return k;
+        }
+    return kit_empty(name, slot);
+}
+
+static int build(struct builder *b, struct kit *k, const struct msg_build *m, int control,
+                 pid_t *ret_pid, struct pd_err *e)
+{
+    const struct spec *s = &m->spec;
+    struct limits usual = LIMITS_DEFAULT;
+    int want_netns = s->network == NETWORK_NONE && !wall_off("netns");
+    int prepared = k->userns >= 0 || k->netns >= 0;
+    if (rung_of(b, s) < s->min_rung)
+        return pd_fail(e, PD_ISOLATION, "only '%s' is possible here, '%s' was asked for: %s",
+                       rung_name(rung_of(b, s)), rung_name(s->min_rung),
+                       s->network == NETWORK_HOST         ? "--network host"
+                       : b->config->rootless              ? "not root"
+                       : b->cgroups.layout == CGROUP_NONE ? b->cgroups.why
+                                                          : "see `paddock doctor`");
+    if (!prepared && kit_make(b, k, want_netns, e) < 0)
+        return -1;
+    if (!want_netns)
+        fd_done(&k->netns);
+    if (b->cgroups.layout != CGROUP_NONE && (!prepared || !limits_equal(&s->limits, &usual)) &&
+        cgroup_limit(&b->cgroups, k->name, &s->limits, e) < 0)
+        return -1;
+    if (root_prepare(&k->root, &b->template, b->config->state_dir, s, k->slot, k->userns, e) < 0)
+        return -1;
+    *ret_pid = give_birth(b, k, s, control, e);
+    return *ret_pid < 0 ? -1 : 0;
+}
+
+static void do_build(struct builder *b, struct frame *f)
+{
+    struct pd_err e = b->broken;
+    struct msg_build m;
+    auto_fd control = frame_take_fd(f, 0);
+    if (b->broken.msg[0] || msg_build_decode(&f->payload, &m, &e) < 0 ||
+        spec_check(&m.spec, &e) < 0) {
+        reply_error(b, f->head.id, &e);
+        return;
+    }
+    struct kit k = take_kit(b, m.name, m.slot);
+    pid_t pid = -1;
+    if (build(b, &k, &m, control, &pid, &e) < 0) {
+        /* A failed child is dead or dying; its groups are empty in a moment. */
+        if (b->cgroups.layout != CGROUP_NONE)
+            sweep_cgroups(&b->cgroups, k.name);
+        reply_error(b, f->head.id, &e);
+    } else {
+        reply_built(b, f->head.id, &k, pid, rung_of(b, &m.spec));
+    }
+    kit_done(&k);
+}
+
+static void do_prepare(struct builder *b, const struct frame *f)
+{
+    struct pd_err e = b->broken;
+    struct msg_prepare m;
+    if (b->broken.msg[0] || msg_prepare_decode(&f->payload, &m, &e) < 0) {
+        reply_error(b, f->head.id, &e);
+        return;
+    }
+    if (b->kit_count == KITS_MAX) {
+        pd_fail(&e, PD_CAPACITY, "%u kits are prepared already", KITS_MAX);
+        reply_error(b, f->head.id, &e);
+        return;
+    }
+    struct kit k = kit_empty(m.name, m.slot);
+    if (kit_prepare(b, &k, &e) < 0) {
+        if (b->cgroups.layout != CGROUP_NONE)
+            sweep_cgroups(&b->cgroups, k.name);
+        kit_done(&k);
+        reply_error(b, f->head.id, &e);
+        return;
+    }
+    b->kits[b->kit_count++] = k;
+    reply_done(b, f->head.id);
+}
+
+static void do_sweep(struct builder *b, const struct frame *f, int strike)
+{
+    struct pd_err e;
+    struct msg_sweep m;
+    if (msg_sweep_decode(&f->payload, &m, &e) < 0) {
+        reply_error(b, f->head.id, &e);
+        return;
+    }
+    int r = 0;
+    if (b->cgroups.layout != CGROUP_NONE)
+        r = strike ? cgroup_kill(&b->cgroups, m.name) : sweep_cgroups(&b->cgroups, m.name);
+    if (r < 0) {
+        errno = -r;
+        pd_fail_sys(&e, "%s %s", strike ? "kill" : "remove the cgroups of", m.name);
+        reply_error(b, f->head.id, &e);
+        return;
+    }
+    reply_done(b, f->head.id);
+}
+
+/* All that a builder needs. What fails here is told to whoever asks for a jail. */
+static int set_up(struct builder *b, struct pd_err *e)
+{
+    struct cgroup_mounts mounts;
+    cgroup_probe(&mounts);
+    if (cgroup_host_open(&b->cgroups, &mounts, b->config->instance, e) < 0)
+        return -1;
+    b->null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (b->null < 0)
+        return pd_fail_sys(e, "open /dev/null");
+    if (b->config->sweeper)
+        return 0;
+    for (int p = 0; p < PROFILE_COUNT; p++)
+        if (seccomp_compile((enum profile)p, &b->filters[p], e) < 0)
+            return -1;
+    b->init_image = init_image_open(e);
+    if (b->init_image < 0)
+        return -1;
+    return template_enter(&b->template, b->config->rootless, e);
+}
+
+_Noreturn void builder_main(const struct builder_config *c, int sock)
+{
+    static struct builder b; /* the stack that the children share is better small */
+    b.config = c;
+    b.sock = sock;
+    b.null = b.init_image = -1;
+    struct pd_err e;
+    if (c->sweeper)
+        setpriority(PRIO_PROCESS, 0, 10);
+    if (set_up(&b, &e) < 0)
+        b.broken = e;
+    sweep_hold_instance(&b.cgroups);
+    struct frame f = FRAME_INIT;
+    while (wire_recv(sock, &f, DEADLINE_NONE, &e) > 0) {
+        switch (f.head.type) {
+        case WIRE_BUILD:
+            do_build(&b, &f);
+            break;
+        case WIRE_PREPARE:
+            do_prepare(&b, &f);
+            break;
+        case WIRE_SWEEP:
+            do_sweep(&b, &f, 0);
+            break;
+        case WIRE_STRIKE:
+            do_sweep(&b, &f, 1);
+            break;
+        default:
+            pd_fail(&e, PD_PROTOCOL, "message type %u is not for a builder", f.head.type);
+            reply_error(&b, f.head.id, &e);
+        }
+        frame_reset(&f);
+    }
+    /* The keeper is gone, and with it every jail: each init has it as its parent. */
+    for (unsigned i = 0; i < b.kit_count; i++)
+        kit_done(&b.kits[i]);
+    sweep_instance(&b.cgroups);
+    _exit(0);
+}

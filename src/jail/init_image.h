@@ -1,0 +1,8 @@
+/* init_image: the program that is pid 1 of every jail, carried inside this one. */
+#pragma once
+
+struct pd_err;
+
+/* A sealed copy in memory, to be started with execveat: a jail never sees a file of the host, and
+ * nothing in it can change what the next jail starts. A descriptor or -1. */
+int init_image_open(struct pd_err *e);

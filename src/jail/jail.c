@@ -1,0 +1,287 @@
+#include "jail/jail.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "jail/cgroup.h"
+#include "jail/keeper.h"
+
+#include <asm/ioctls.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+
+/* Init answers at once; longer means that it is not well. */
+#define SEND_PATIENCE (10 * NS_PER_S)
+
+int keeper_connect(struct keeper_link *l, const char *path, struct pd_err *e)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof a.sun_path)
+        return pd_fail(e, PD_INVALID, "keeper socket '%.100s': the path is too long", path);
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    auto_fd sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (sock < 0)
+        return pd_fail_sys(e, "make a socket");
+    if (connect(sock, (struct sockaddr *)&a, sizeof a) < 0)
+        return pd_fail_sys(e, "connect to the keeper at %s", path);
+    *l = (struct keeper_link){.sock = fd_take(&sock)};
+    return 0;
+}
+
+/* The private keeper has nothing of its parent's: not the terminal, not the standard streams (a
+ * pipe that it kept open would never end), no descriptor but its socket. */
+static _Noreturn void private_keeper(int sock)
+{
+    struct pd_err e;
+    setsid();
+    prctl(PR_SET_NAME, "paddock-keeper", 0, 0, 0);
+    auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int i = 0; i < 3; i++)
+        dup2(null, i);
+    if (sock != 3)
+        dup3(sock, 3, O_CLOEXEC);
+    syscall(SYS_close_range, 4, ~0u, 0);
+    for (int s = 1; s < NSIG; s++)
+        signal(s, SIG_DFL);
+    struct keeper_config c = {.client = 3, .builders = 1};
+    if (keeper_dirs(&c.state_dir, &c.run_dir, &e) == 0 && keeper_run(&c, &e) == 0)
+        _exit(0);
+    /* Whatever is asked next gets this as its answer. */
+    auto_frame f = FRAME_INIT;
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_error m = {.code = e.code, .sys = e.sys, .text = e.msg};
+    msg_error_encode(&out, &m);
+    while (wire_recv(3, &f, DEADLINE_NONE, NULL) > 0) {
+        struct wire_head head = {.type = WIRE_ERROR, .id = f.head.id};
+        wire_send(3, &head, &out, NULL, 0, DEADLINE_NONE);
+        frame_reset(&f);
+    }
+    _exit(1);
+}
+
+int keeper_start_private(struct keeper_link *l, struct pd_err *e)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return pd_fail_sys(e, "make a socket");
+    auto_fd ours = pair[0], theirs = pair[1];
+    pid_t pid = fork();
+    if (pid < 0)
+        return pd_fail_sys(e, "start a keeper");
+    if (pid == 0)
+        private_keeper(theirs);
+    *l = (struct keeper_link){.sock = fd_take(&ours)};
+    return 0;
+}
+
+void keeper_link_done(struct keeper_link *l)
+{
+    fd_done(&l->sock);
+}
+
+void jail_done(struct jail *j)
+{
+    fd_done(&j->control);
+    fd_done(&j->cgroup_dir);
+    fd_done(&j->devpts);
+}
+
+static int send_failed(struct pd_err *e, int r, const char *whom)
+{
+    if (r == -EPIPE)
+        return pd_fail(e, PD_LOST, "%s is gone", whom);
+    if (r == -EMSGSIZE)
+        return pd_fail(e, PD_INVALID, "the request is too large: at most %u bytes",
+                       WIRE_PAYLOAD_MAX);
+    errno = -r;
+    return pd_fail_sys(e, "send to %s", whom);
+}
+
+int jail_request(struct keeper_link *l, struct jail *j, const struct spec *s, unsigned flags,
+                 struct pd_err *e)
+{
+    int pair[2];
+    if (spec_check(s, e) < 0)
+        return -1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return pd_fail_sys(e, "make a control socket");
+    auto_fd ours = pair[0], theirs = pair[1];
+    *j = JAIL_EMPTY;
+    j->id = wire_id_new();
+    j->epoch = l->epoch;
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_create m = {.spec = *s};
+    msg_create_encode(&out, &m);
+    struct wire_head head = {.type = WIRE_CREATE, .flags = flags, .epoch = l->epoch, .id = j->id};
+    int fds[2] = {theirs, ours};
+    int r = wire_send(l->sock, &head, &out, fds, 2, deadline_in(SEND_PATIENCE));
+    if (r < 0)
+        return send_failed(e, r, "the keeper");
+    j->control = fd_take(&ours);
+    return 0;
+}
+
+/* Place holders for "there is none" are /dev/null. */
+static int real_dir(int fd)
+{
+    if (fd >= 0 && faccessat(fd, ".", F_OK, 0) == 0)
+        return fd;
+    fd_done(&fd);
+    return -1;
+}
+
+int jail_accept(struct jail *j, struct frame *f, struct pd_err *e)
+{
+    struct msg_created m;
+    if (f->head.type == WIRE_ERROR)
+        return msg_error_raise(f, e);
+    if (f->head.type == WIRE_GONE)
+        return pd_fail(e, PD_LOST, "the jail's init ended at once");
+    if (f->head.type != WIRE_CREATED || f->fd_count != 2)
+        return pd_fail(e, PD_PROTOCOL, "the keeper answered %u to CREATE", f->head.type);
+    if (msg_created_decode(&f->payload, &m, e) < 0)
+        return -1;
+    j->rung = (enum rung)m.rung;
+    j->init_pid = m.init_pid;
+    j->uid_base = m.uid_base;
+    j->cgroup_dir = real_dir(frame_take_fd(f, 0));
+    j->devpts = real_dir(frame_take_fd(f, 1));
+    return 0;
+}
+
+/* Receives until the answer to `id` comes; what belongs to other requests is not ours to wait for.
+ */
+static int await(int sock, struct wire_id id, struct frame *f, const char *whom, deadline d,
+                 struct pd_err *e)
+{
+    for (;;) {
+        frame_reset(f);
+        int r = wire_recv(sock, f, d, e);
+        if (r == 0)
+            return pd_fail(e, PD_LOST, "%s is gone", whom);
+        if (r < 0)
+            return -1;
+        if (wire_id_equal(f->head.id, id))
+            return 0;
+    }
+}
+
+int jail_create(struct keeper_link *l, struct jail *j, const struct spec *s, unsigned flags,
+                deadline d, struct pd_err *e)
+{
+    auto_frame f = FRAME_INIT;
+    if (jail_request(l, j, s, flags, e) < 0)
+        return -1;
+    if (await(l->sock, j->id, &f, "the keeper", d, e) == 0 && jail_accept(j, &f, e) == 0)
+        return 0;
+    jail_done(j);
+    return -1;
+}
+
+int jail_destroy(struct keeper_link *l, struct jail *j, int want_stats, struct msg_gone *ret,
+                 deadline d, struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    auto_frame f = FRAME_INIT;
+    struct msg_destroy m = {.jail = j->id, .want_stats = want_stats != 0};
+    struct msg_gone gone;
+    msg_destroy_encode(&out, &m);
+    struct wire_head head = {.type = WIRE_DESTROY, .epoch = l->epoch, .id = wire_id_new()};
+    int r = wire_send(l->sock, &head, &out, NULL, 0, d);
+    if (r < 0)
+        return send_failed(e, r, "the keeper");
+    if (await(l->sock, head.id, &f, "the keeper", d, e) < 0)
+        return -1;
+    if (f.head.type == WIRE_ERROR)
+        return msg_error_raise(&f, e);
+    if (f.head.type != WIRE_GONE || msg_gone_decode(&f.payload, &gone, e) < 0)
+        return pd_fail(e, PD_PROTOCOL, "the keeper answered %u to DESTROY", f.head.type);
+    if (ret)
+        *ret = gone;
+    return 0;
+}
+
+int jail_send_command(struct jail *j, struct command *c, int own_group, struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    auto_fd procs = -1;
+    c->id = wire_id_new();
+    c->group[0] = 0;
+    if (own_group && j->cgroup_dir >= 0) {
+        snprintf(c->group, sizeof c->group, "c%u", ++j->next_group);
+        procs = cgroup_command_create(j->cgroup_dir, c->group);
+        if (procs < 0) {
+            errno = -procs;
+            return pd_fail_sys(e, "make the command's cgroup");
+        }
+    }
+    msg_exec_encode(&out, &c->exec);
+    struct wire_head head = {
+        .type = WIRE_EXEC, .id = c->id, .flags = c->flags | (procs >= 0 ? EXEC_CGROUP : 0)};
+    int fds[4] = {c->fds[0], c->fds[1], c->fds[2], procs};
+    int r = wire_send(j->control, &head, &out, fds, procs >= 0 ? 4 : 3, deadline_in(SEND_PATIENCE));
+    return r < 0 ? send_failed(e, r, "the jail") : 0;
+}
+
+int jail_send_signal(struct jail *j, const struct command *c, int signal, struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_signal m = {.exec = c->id, .signal = signal};
+    msg_signal_encode(&out, &m);
+    struct wire_head head = {.type = WIRE_SIGNAL, .epoch = j->epoch, .id = wire_id_new()};
+    int r = wire_send(j->control, &head, &out, NULL, 0, deadline_in(SEND_PATIENCE));
+    return r < 0 ? send_failed(e, r, "the jail") : 0;
+}
+
+void jail_forget_command(struct jail *j, const struct command *c)
+{
+    struct wire_head head = {.type = WIRE_ACK, .epoch = j->epoch, .id = c->id};
+    (void)wire_send(j->control, &head, NULL, NULL, 0, deadline_in(SEND_PATIENCE));
+    if (c->group[0])
+        (void)cgroup_command_remove(j->cgroup_dir, c->group);
+}
+
+int jail_kill_command(struct jail *j, const struct command *c)
+{
+    return c->group[0] ? cgroup_command_kill(j->cgroup_dir, c->group) : -EOPNOTSUPP;
+}
+
+int jail_run(struct jail *j, struct command *c, int own_group, struct msg_exited *ret, deadline d,
+             struct pd_err *e)
+{
+    auto_frame f = FRAME_INIT;
+    if (jail_send_command(j, c, own_group, e) < 0)
+        return -1;
+    do {
+        if (await(j->control, c->id, &f, "the jail", d, e) < 0)
+            return -1;
+        if (f.head.type == WIRE_ERROR)
+            return msg_error_raise(&f, e);
+    } while (f.head.type != WIRE_EXITED);
+    if (msg_exited_decode(&f.payload, ret, e) < 0)
+        return -1;
+    jail_forget_command(j, c);
+    return 0;
+}
+
+int jail_open_terminal(const struct jail *j, int *ret_master, int *ret_slave, struct pd_err *e)
+{
+    int unlock = 0;
+    if (j->devpts < 0)
+        return pd_fail(e, PD_UNSUPPORTED, "the jail has no terminals");
+    auto_fd master = openat(j->devpts, "ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (master < 0 || ioctl(master, TIOCSPTLCK, &unlock) < 0)
+        return pd_fail_sys(e, "open a terminal in the jail");
+    auto_fd slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (slave < 0)
+        return pd_fail_sys(e, "open the far end of the terminal");
+    *ret_master = fd_take(&master);
+    *ret_slave = fd_take(&slave);
+    return 0;
+}

@@ -1,0 +1,76 @@
+/* jail: a jail from its owner's side.
+ *
+ * An owner talks to a keeper (to make and end jails) and, over a control socket that it made
+ * itself, straight to each jail's init (to run commands). Neither is trusted blindly: init's
+ * messages come from inside the jail. Every call that waits takes a deadline. */
+#pragma once
+
+#include "base/clock.h"
+#include "wire/msg.h"
+
+#include <sys/types.h>
+
+struct pd_err;
+
+struct keeper_link {
+    int sock;
+    uint64_t epoch;
+};
+
+/* Connects to a running keeper (socket path), or starts a private one that ends with this process.
+ * The latter forks: only for a single-threaded process. */
+int keeper_connect(struct keeper_link *l, const char *path, struct pd_err *e);
+int keeper_start_private(struct keeper_link *l, struct pd_err *e);
+void keeper_link_done(struct keeper_link *l);
+
+struct jail {
+    struct wire_id id;
+    uint64_t epoch; /* of the keeper link: init drops what older owners still send */
+    int control;    /* to init */
+    int cgroup_dir; /* of the v2 tree, for the commands' groups; or -1 */
+    int devpts;     /* where its terminals are made; or -1 */
+    enum rung rung;
+    pid_t init_pid;
+    uint32_t uid_base;
+    unsigned next_group;
+};
+
+#define JAIL_EMPTY ((struct jail){.control = -1, .cgroup_dir = -1, .devpts = -1})
+void jail_done(struct jail *j); /* closes the descriptors; the jail itself stays */
+
+/* Asks for a jail. From now on commands may be sent to j->control: init finds them when it starts.
+ * `flags`: CREATE_KEEP or 0. */
+int jail_request(struct keeper_link *l, struct jail *j, const struct spec *s, unsigned flags,
+                 struct pd_err *e);
+/* Takes the keeper's answer to jail_request out of a frame. */
+int jail_accept(struct jail *j, struct frame *f, struct pd_err *e);
+/* Both, waiting for the answer. */
+int jail_create(struct keeper_link *l, struct jail *j, const struct spec *s, unsigned flags,
+                deadline d, struct pd_err *e);
+/* Ends the jail and waits until every process in it is gone. `ret` may be NULL. */
+int jail_destroy(struct keeper_link *l, struct jail *j, int want_stats, struct msg_gone *ret,
+                 deadline d, struct pd_err *e);
+
+/* A command. Lists are made with msg_list_writer. */
+struct command {
+    struct wire_id id;
+    struct msg_exec exec;
+    int fds[3];
+    unsigned flags; /* EXEC_PTY */
+    char group[24]; /* its own cgroup, or "" */
+};
+
+/* Sends the command to init; the answer comes as STARTED or ERROR. `own_group`: puts it into a
+ * cgroup of its own, so that it can be ended with all its children and nothing else. */
+int jail_send_command(struct jail *j, struct command *c, int own_group, struct pd_err *e);
+int jail_send_signal(struct jail *j, const struct command *c, int signal, struct pd_err *e);
+/* Tells init that the end of the command is known, and removes its group. */
+void jail_forget_command(struct jail *j, const struct command *c);
+/* Ends the command's whole tree, whatever it did. Needs own_group. */
+int jail_kill_command(struct jail *j, const struct command *c);
+/* Sends the command and waits for its end. */
+int jail_run(struct jail *j, struct command *c, int own_group, struct msg_exited *ret, deadline d,
+             struct pd_err *e);
+
+/* Makes a terminal in the jail's own devpts: the master and the far end. */
+int jail_open_terminal(const struct jail *j, int *ret_master, int *ret_slave, struct pd_err *e);

@@ -1,0 +1,589 @@
+/* How this works: an epoll loop over clients, workers (builders and the sweeper) and SIGCHLD.
+ *
+ *   CREATE   queued -> a free builder gets BUILD -> BUILT -> CREATED to the client
+ *   DESTROY  SIGKILL to init -> SIGCHLD -> GONE to the client -> SWEEP -> the uid range is free
+ *
+ * A worker has one request at a time. One that does not answer in time is killed and replaced; its
+ * request fails. A jail that does not die is struck by the sweeper (thawed and killed by cgroup)
+ * and after five seconds called undead: reported, and its range stays taken. */
+#include "jail/keeper.h"
+
+#include "jail/keeper_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+/* ---- clients ---- */
+
+static void send_error(struct keeper *k, struct client *c, struct wire_id id,
+                       const struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_error m = {.code = e->code, .sys = e->sys, .text = e->msg};
+    msg_error_encode(&out, &m);
+    client_send(k, c, (struct wire_head){.type = WIRE_ERROR, .id = id}, &out, NULL, 0);
+}
+
+static void send_done(struct keeper *k, struct client *c, struct wire_id id)
+{
+    client_send(k, c, (struct wire_head){.type = WIRE_DONE, .id = id}, NULL, NULL, 0);
+}
+
+static void send_created(struct keeper *k, struct client *c, const struct kjail *j)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_created m = {.rung = j->rung,
+                            .init_pid = j->pid,
+                            .uid_base = identity_host_id(j->slot, 0),
+                            .name = j->name};
+    msg_created_encode(&out, &m);
+    int fds[2] = {j->cgroup_dir, j->devpts};
+    client_send(k, c, (struct wire_head){.type = WIRE_CREATED, .id = j->id}, &out, fds, 2);
+}
+
+static void send_gone(struct keeper *k, struct kjail *j, enum gone_how how)
+{
+    struct client *c = client_find(k, j->destroy_client ? j->destroy_client : j->client);
+    if (!c)
+        return;
+    struct msg_gone m = {.jail = j->id, .how = how};
+    if (j->want_stats || how != GONE_DESTROYED) {
+        struct cgroup_stats st = {0};
+        cgroup_read_stats(keeper_cgroups(k), j->name, &st);
+        m.oom_kills = st.oom_kills;
+        m.pids_refused = st.pids_refused;
+        m.memory_peak = st.memory_peak;
+        m.cpu_usec = st.cpu_usec;
+    }
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    msg_gone_encode(&out, &m);
+    struct wire_id id = j->destroy_client ? j->destroy_request : j->id;
+    client_send(k, c, (struct wire_head){.type = WIRE_GONE, .id = id}, &out, NULL, 0);
+}
+
+static void destroy(struct keeper *k, struct kjail *j)
+{
+    if (j->state == JAIL_QUEUED) {
+        jail_forget(k, j);
+        return;
+    }
+    j->doomed = 1;
+    if (j->state != JAIL_RUNNING)
+        return; /* still being built: ended when BUILT comes; or dying already */
+    j->state = JAIL_DYING;
+    jail_watch(k, j);
+    j->struck = 0;
+    j->deadline = deadline_in(STRIKE_AFTER);
+    kill(j->pid, SIGKILL);
+}
+
+static void do_hello(struct keeper *k, struct client *c, struct wire_id id)
+{
+    struct msg_welcome m = {.instance = k->instance, .layout = keeper_cgroups(k)->layout};
+    char missing[256];
+    m.rung = builder_best_rung(k->rootless, keeper_cgroups(k)->layout != CGROUP_NONE,
+                               keeper_cgroups(k)->why, missing, sizeof missing);
+    m.missing = missing;
+    c->epoch = ++k->epoch;
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    msg_welcome_encode(&out, &m);
+    client_send(k, c, (struct wire_head){.type = WIRE_WELCOME, .id = id}, &out, NULL, 0);
+}
+
+static void do_create(struct keeper *k, struct client *c, struct frame *f)
+{
+    struct pd_err e;
+    struct msg_create m;
+    struct kjail *known = jail_find(k, f->head.id);
+    if (known) {
+        /* A repeated request: the first one's answer, now or when it is there. */
+        known->client = c->serial;
+        if (known->state == JAIL_RUNNING)
+            send_created(k, c, known);
+        return;
+    }
+    struct kjail *j = NULL;
+    if (msg_create_decode(&f->payload, &m, &e) == 0 && spec_check(&m.spec, &e) == 0) {
+        if (f->fd_count != 2)
+            pd_fail(&e, PD_PROTOCOL, "CREATE with %u descriptors", f->fd_count);
+        else if (k->queued >= QUEUE_MAX)
+            pd_fail(&e, PD_CAPACITY, "%u jails are waiting to be made", k->queued);
+        else
+            j = jail_add(k, f, c, &e);
+    }
+    if (!j)
+        send_error(k, c, f->head.id, &e);
+}
+
+static void do_destroy(struct keeper *k, struct client *c, const struct frame *f)
+{
+    struct pd_err e;
+    struct msg_destroy m;
+    struct kjail *j = NULL;
+    if (msg_destroy_decode(&f->payload, &m, &e) == 0 && !(j = jail_find(k, m.jail)))
+        pd_fail(&e, PD_NOT_FOUND, "there is no such jail");
+    if (!j) {
+        send_error(k, c, f->head.id, &e);
+        return;
+    }
+    j->destroy_client = c->serial;
+    j->destroy_request = f->head.id;
+    j->want_stats = (int)m.want_stats;
+    if (j->state == JAIL_UNDEAD || j->state == JAIL_QUEUED)
+        send_gone(k, j, j->state == JAIL_UNDEAD ? GONE_UNDEAD : GONE_DESTROYED);
+    destroy(k, j);
+}
+
+static void do_list(struct keeper *k, struct client *c, struct wire_id id)
+{
+    for (unsigned b = 0; b < BUCKETS; b++)
+        for (struct kjail *j = k->jails[b]; j; j = j->next) {
+            if (j->state != JAIL_RUNNING && j->state != JAIL_UNDEAD)
+                continue;
+            auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+            struct msg_listed m = {
+                .jail = j->id, .undead = j->state == JAIL_UNDEAD, .init_pid = j->pid};
+            msg_listed_encode(&out, &m);
+            int fds[3] = {j->control, j->cgroup_dir, j->devpts};
+            client_send(k, c, (struct wire_head){.type = WIRE_LISTED, .id = id}, &out, fds, 3);
+        }
+    client_send(k, c, (struct wire_head){.type = WIRE_LIST_END, .id = id}, NULL, NULL, 0);
+}
+
+/* STASH, FETCH and DROP: descriptors kept for a daemon that may die. */
+static void do_stash(struct keeper *k, struct client *c, struct frame *f)
+{
+    struct pd_err e;
+    struct msg_key m;
+    if (msg_key_decode(&f->payload, &m, &e) < 0) {
+        send_error(k, c, f->head.id, &e);
+        return;
+    }
+    struct stash *s = stash_find(k, m.key);
+    switch (f->head.type) {
+    case WIRE_STASH:
+        if (s || stash_add(k, m.key, f) < 0) {
+            pd_fail(&e, s ? PD_CONFLICT : PD_CAPACITY, "stash '%s': %s", m.key,
+                    s ? "there is one with this key" : "no room");
+            send_error(k, c, f->head.id, &e);
+            return;
+        }
+        break;
+    case WIRE_DROP:
+        if (s)
+            stash_remove(k, s);
+        break;
+    default:
+        if (!s) {
+            pd_fail(&e, PD_NOT_FOUND, "nothing is stashed under '%s'", m.key);
+            send_error(k, c, f->head.id, &e);
+            return;
+        }
+        client_send(k, c, (struct wire_head){.type = WIRE_STASHED, .id = f->head.id}, NULL, s->fds,
+                    s->fd_count);
+        return;
+    }
+    send_done(k, c, f->head.id);
+}
+
+static void client_request(struct keeper *k, struct client *c, struct frame *f)
+{
+    struct pd_err e;
+    switch (f->head.type) {
+    case WIRE_HELLO:
+        do_hello(k, c, f->head.id);
+        return;
+    case WIRE_CREATE:
+        do_create(k, c, f);
+        return;
+    case WIRE_DESTROY:
+        do_destroy(k, c, f);
+        return;
+    case WIRE_LIST:
+        do_list(k, c, f->head.id);
+        return;
+    case WIRE_STASH:
+    case WIRE_FETCH:
+    case WIRE_DROP:
+        do_stash(k, c, f);
+        return;
+    default:
+        pd_fail(&e, PD_PROTOCOL, "message type %u is not for the keeper", f->head.type);
+        send_error(k, c, f->head.id, &e);
+    }
+}
+
+static void client_gone(struct keeper *k, struct client *c)
+{
+    for (unsigned b = 0; b < BUCKETS; b++)
+        for (struct kjail *j = k->jails[b], *next; j; j = next) {
+            next = j->next;
+            if (j->client == c->serial && !j->keep)
+                destroy(k, j);
+        }
+    client_close(k, c);
+}
+
+/* ---- workers ---- */
+
+static void worker_send(struct worker *w, enum wire_type type, struct wire_id id,
+                        const struct buf *payload, int fd)
+{
+    struct wire_head head = {.type = (uint16_t)type, .id = id};
+    w->busy = type;
+    w->request = id;
+    w->deadline = deadline_in(type == WIRE_SWEEP ? SWEEP_PATIENCE : BUILD_PATIENCE);
+    /* It is idle, so its socket is empty and takes any frame. A dead one is noticed by SIGCHLD. */
+    (void)wire_send(w->sock, &head, payload, &fd, fd >= 0 ? 1 : 0, 0);
+}
+
+static void send_build(struct keeper *k, struct worker *w, struct kjail *j)
+{
+    struct msg_create m;
+    struct pd_err e;
+    if (msg_create_decode(&j->payload, &m, &e) < 0)
+        abort(); /* it was decoded when it came in */
+    /* A kit that fits anything but its slot is the builder's: the keeper only knows the names. */
+    if (w->kit_count) {
+        struct kit_name kit = w->kits[--w->kit_count];
+        j->slot = kit.slot;
+        memcpy(j->name, kit.name, sizeof j->name);
+    } else if (!k->rootless && (j->slot = range_take(&k->ranges, &e)) == RANGE_NONE) {
+        struct client *c = client_find(k, j->client);
+        if (c)
+            send_error(k, c, j->id, &e);
+        jail_forget(k, j);
+        return;
+    } else {
+        keeper_next_name(k, j->name);
+    }
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_build b = {.slot = j->slot, .name = j->name, .spec = m.spec};
+    msg_build_encode(&out, &b);
+    jail_dequeue(k, j);
+    j->state = JAIL_BUILDING;
+    worker_send(w, WIRE_BUILD, j->id, &out, j->init_end);
+    fd_done(&j->init_end);
+}
+
+static void send_prepare(struct keeper *k, struct worker *w)
+{
+    struct pd_err e;
+    struct kit_name *kit = &w->kits[w->kit_count];
+    kit->slot = k->rootless ? RANGE_NONE : range_take(&k->ranges, &e);
+    if (!k->rootless && kit->slot == RANGE_NONE)
+        return;
+    keeper_next_name(k, kit->name);
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_prepare m = {.slot = kit->slot, .name = kit->name};
+    msg_prepare_encode(&out, &m);
+    worker_send(w, WIRE_PREPARE, wire_id_new(), &out, -1);
+}
+
+static void send_sweep(struct worker *w, const struct kjail *j, enum wire_type type)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_sweep m = {.name = j->name};
+    msg_sweep_encode(&out, &m);
+    worker_send(w, type, j->id, &out, -1);
+}
+
+/* A jail's build failed, or its builder died. */
+static void build_failed(struct keeper *k, struct kjail *j, const struct pd_err *e)
+{
+    struct client *c = client_find(k, j->client);
+    if (c)
+        send_error(k, c, j->id, e);
+    /* The builder removes its groups after a failure, but not when it died: sweeping is safe
+     * either way. */
+    jail_set_dead(k, j);
+}
+
+static void built(struct keeper *k, struct kjail *j, struct frame *f)
+{
+    struct msg_built m;
+    struct pd_err e;
+    if (msg_built_decode(&f->payload, &m, &e) < 0 || f->fd_count != 3) {
+        build_failed(k, j, &e);
+        return;
+    }
+    jail_set_pid(k, j, m.init_pid);
+    j->rung = m.rung;
+    j->cgroup_dir = frame_take_fd(f, 0);
+    j->devpts = frame_take_fd(f, 1);
+    j->lock = frame_take_fd(f, 2);
+    j->state = JAIL_RUNNING;
+    buf_done(&j->payload);
+    if (keeper_early_death(k, m.init_pid)) {
+        send_gone(k, j, GONE_DIED);
+        jail_set_dead(k, j);
+        return;
+    }
+    if (j->doomed) {
+        destroy(k, j);
+        return;
+    }
+    struct client *c = client_find(k, j->client);
+    if (c)
+        send_created(k, c, j);
+}
+
+static void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
+{
+    enum wire_type was = w->busy;
+    struct kjail *j = jail_find(k, w->request);
+    struct pd_err e;
+    w->busy = 0;
+    if (was == WIRE_PREPARE) {
+        if (f->head.type == WIRE_DONE) {
+            w->kit_count++;
+        } else {
+            range_release(&k->ranges, w->kits[w->kit_count].slot);
+            w->prepare_failed = 1; /* do not try again and again; requests tell the reason */
+        }
+        return;
+    }
+    if (!j)
+        return;
+    if (was == WIRE_BUILD) {
+        if (f->head.type == WIRE_BUILT) {
+            built(k, j, f);
+        } else {
+            msg_error_raise(f, &e);
+            build_failed(k, j, &e);
+        }
+    } else if (was == WIRE_SWEEP) {
+        if (f->head.type == WIRE_DONE)
+            jail_forget(k, j);
+        else
+            j->sweep_after = deadline_in(SWEEP_RETRY);
+    }
+}
+
+static void worker_lost(struct keeper *k, struct worker *w)
+{
+    struct kjail *j = w->busy ? jail_find(k, w->request) : NULL;
+    enum wire_type was = w->busy;
+    if (was == WIRE_PREPARE)
+        w->kit_count++; /* half made: its groups must be removed as well */
+    worker_close(k, w);
+    for (unsigned i = 0; i < w->kit_count; i++)
+        keeper_abandon(k, w->kits[i].name, w->kits[i].slot);
+    w->kit_count = 0;
+    if (j && was == WIRE_BUILD) {
+        struct pd_err e;
+        pd_fail(&e, PD_LOST, "the builder died while it made the jail; try again");
+        build_failed(k, j, &e);
+    } else if (j && was == WIRE_SWEEP) {
+        j->sweep_after = deadline_in(SWEEP_RETRY);
+    }
+    if (!k->stopping)
+        worker_start(k, w);
+}
+
+/* ---- the loop ---- */
+
+static void jail_died(struct keeper *k, struct kjail *j)
+{
+    enum gone_how how = j->doomed ? GONE_DESTROYED : GONE_DIED;
+    /* Free before anybody hears of it: a client may use the named root again at once. */
+    fd_done(&j->lock);
+    send_gone(k, j, how);
+    jail_set_dead(k, j);
+}
+
+static void reap(struct keeper *k)
+{
+    pid_t pid;
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+        struct kjail *j = jail_by_pid(k, pid);
+        struct worker *w = worker_by_pid(k, pid);
+        if (j)
+            jail_died(k, j);
+        else if (w)
+            worker_lost(k, w);
+        else
+            keeper_note_death(k, pid);
+    }
+}
+
+/* Jails and workers whose time is up. Returns when to look again. */
+static deadline check_deadlines(struct keeper *k)
+{
+    deadline next = DEADLINE_NONE;
+    for (struct kjail *j = k->watched, *following; j; j = following) {
+        following = j->watched_next;
+        deadline d = j->state == JAIL_DEAD ? j->sweep_after : j->deadline;
+        if (j->state == JAIL_DYING && deadline_passed(d)) {
+            if (j->struck) {
+                j->state = JAIL_UNDEAD;
+                k->undead_count++;
+                send_gone(k, j, GONE_UNDEAD);
+                d = DEADLINE_NONE;
+            } else {
+                j->struck = 1;
+                j->wants_strike = 1;
+                d = j->deadline = deadline_in(UNDEAD_AFTER);
+            }
+        }
+        if (d < next && d)
+            next = d;
+    }
+    for (unsigned i = 0; i < k->worker_count; i++) {
+        struct worker *w = &k->workers[i];
+        if (!w->busy || w->pid <= 0)
+            continue;
+        if (deadline_passed(w->deadline)) {
+            kill(w->pid, SIGKILL); /* SIGCHLD tells when it is gone */
+            w->deadline = DEADLINE_NONE;
+        }
+        if (w->deadline < next)
+            next = w->deadline;
+    }
+    return next;
+}
+
+/* Gives every idle worker something to do: strikes first, then creations, then removals, then
+ * kits. */
+static void pump(struct keeper *k)
+{
+    for (unsigned i = 0; i < k->worker_count; i++) {
+        struct worker *w = &k->workers[i];
+        if (w->busy || w->pid <= 0)
+            continue;
+        struct kjail *strike = NULL, *dead = NULL;
+        if (w->sweeps)
+            for (struct kjail *j = k->watched; j && !strike; j = j->watched_next) {
+                if (j->wants_strike)
+                    strike = j;
+                else if (!dead && j->state == JAIL_DEAD && !jail_is_being_swept(k, j) &&
+                         (!j->sweep_after || deadline_passed(j->sweep_after)))
+                    dead = j;
+            }
+        if (strike) {
+            strike->wants_strike = 0;
+            send_sweep(w, strike, WIRE_STRIKE);
+        } else if (w->builds && k->queue_first) {
+            send_build(k, w, k->queue_first);
+        } else if (dead) {
+            send_sweep(w, dead, WIRE_SWEEP);
+        } else if (w->builds && w->kit_count < k->config->kits && !w->prepare_failed &&
+                   !k->stopping) {
+            send_prepare(k, w);
+        }
+    }
+}
+
+static void on_client(struct keeper *k, struct client *c, uint32_t events)
+{
+    struct pd_err e;
+    if (events & EPOLLOUT)
+        client_flush(k, c);
+    /* A client that does not read its answers may not ask for more. */
+    while (c->serial && !c->out_first) {
+        frame_reset(&k->in);
+        int r = wire_recv(c->sock, &k->in, 0, &e);
+        if (r < 0 && e.code == PD_TIMEOUT)
+            return;
+        if (r <= 0) {
+            client_gone(k, c);
+            return;
+        }
+        client_request(k, c, &k->in);
+    }
+    if (c->serial && events & (EPOLLHUP | EPOLLERR))
+        client_gone(k, c);
+}
+
+static void on_worker(struct keeper *k, struct worker *w)
+{
+    struct pd_err e;
+    frame_reset(&k->in);
+    int r = wire_recv(w->sock, &k->in, 0, &e);
+    if (r > 0)
+        worker_reply(k, w, &k->in);
+    else if (r == 0 || e.code != PD_TIMEOUT)
+        epoll_ctl(k->epoll, EPOLL_CTL_DEL, w->sock, NULL); /* dead; SIGCHLD does the rest */
+}
+
+static void on_signal(struct keeper *k)
+{
+    struct signalfd_siginfo info;
+    while (read(k->signals, &info, sizeof info) == sizeof info)
+        if (info.ssi_signo != SIGCHLD)
+            k->stopping = 1;
+    reap(k);
+}
+
+static void stop_everything(struct keeper *k)
+{
+    for (unsigned b = 0; b < BUCKETS; b++)
+        for (struct kjail *j = k->jails[b], *next; j; j = next) {
+            next = j->next;
+            destroy(k, j);
+        }
+    k->stop_begun = 1;
+}
+
+static int finished(const struct keeper *k)
+{
+    if (k->config->socket_path)
+        return k->stopping && k->jail_count == k->undead_count;
+    return !k->client_count && k->jail_count == k->undead_count;
+}
+
+static int loop(struct keeper *k, struct pd_err *e)
+{
+    while (!finished(k)) {
+        if (k->stopping && !k->stop_begun)
+            stop_everything(k);
+        pump(k);
+        struct epoll_event events[64];
+        int n = epoll_wait(k->epoll, events, 64, deadline_poll_ms(check_deadlines(k)));
+        if (n < 0 && errno != EINTR)
+            return pd_fail_sys(e, "wait for events");
+        for (int i = 0; i < n; i++) {
+            struct source *s = events[i].data.ptr;
+            switch (s->kind) {
+            case SOURCE_SIGNAL:
+                on_signal(k);
+                break;
+            case SOURCE_LISTENER:
+                client_accept(k);
+                break;
+            case SOURCE_CLIENT:
+                on_client(k, (struct client *)s, events[i].events);
+                break;
+            case SOURCE_WORKER:
+                on_worker(k, (struct worker *)s);
+                break;
+            case SOURCE_NONE:
+                break;
+            }
+        }
+        client_collect(k);
+    }
+    return 0;
+}
+
+int keeper_run(const struct keeper_config *c, struct pd_err *e)
+{
+    struct keeper *k = keeper_new(c, e);
+    if (!k)
+        return -1;
+    int r = loop(k, e);
+    keeper_free(k); /* closes the workers' sockets: they remove the rest and end */
+    return r;
+}

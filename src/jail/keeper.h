@@ -1,0 +1,28 @@
+/* keeper: holds what must outlive the daemon.
+ *
+ * It is the parent of every jail, keeps the owner's end of every control socket and whatever other
+ * descriptors a client wants kept (the fd store), and hands requests to builders. It never mounts,
+ * unlinks, writes a cgroup or waits for anybody: one thread, one epoll loop.
+ *
+ * A client that goes away takes its jails with it, unless it made them with CREATE_KEEP. */
+#pragma once
+
+struct pd_err;
+
+struct keeper_config {
+    const char *state_dir;
+    const char *run_dir;
+    const char *socket_path; /* listens here; NULL: serves only `client` and ends after it */
+    int client;              /* a connected socket, or -1 */
+    unsigned builders;       /* at least 1 */
+    unsigned kits;           /* prepared per builder; 0 for a private keeper */
+    int separate_sweeper;    /* 0: the builder also sweeps */
+};
+
+/* Runs until the private client is gone and everything is swept, or until SIGTERM. To be called in
+ * a process of its own. 0, or -1 when it could not start. */
+int keeper_run(const struct keeper_config *c, struct pd_err *e);
+
+/* The directories: PADDOCK_STATE_DIR and PADDOCK_RUN_DIR, or the usual ones of root or of the user.
+ * Makes the run directory (0700). The strings live as long as the process. */
+int keeper_dirs(const char **ret_state, const char **ret_run, struct pd_err *e);

@@ -1,0 +1,605 @@
+#include "jail/keeper_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "jail/sweep.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+static unsigned bucket_of(struct wire_id id)
+{
+    uint32_t v;
+    memcpy(&v, id.bytes, sizeof v);
+    return v % BUCKETS;
+}
+
+static unsigned bucket_of_key(const char *key)
+{
+    uint32_t h = 2166136261u;
+    for (; *key; key++)
+        h = (h ^ (uint8_t)*key) * 16777619u;
+    return h % BUCKETS;
+}
+
+static int watch_fd(struct keeper *k, int fd, struct source *s)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = s};
+    return epoll_ctl(k->epoll, EPOLL_CTL_ADD, fd, &ev);
+}
+
+/* ---- clients ---- */
+
+struct client *client_find(struct keeper *k, uint64_t serial)
+{
+    for (struct client *c = k->clients; c; c = c->next)
+        if (c->serial == serial && serial)
+            return c;
+    return NULL;
+}
+
+struct client *client_add(struct keeper *k, int sock)
+{
+    struct client *c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    c->source.kind = SOURCE_CLIENT;
+    c->sock = sock;
+    c->out_last = &c->out_first;
+    if (watch_fd(k, sock, &c->source) < 0) {
+        free(c);
+        return NULL;
+    }
+    c->serial = ++k->next_serial;
+    c->next = k->clients;
+    k->clients = c;
+    k->client_count++;
+    return c;
+}
+
+void client_accept(struct keeper *k)
+{
+    auto_fd sock = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC);
+    if (sock >= 0 && client_add(k, sock))
+        fd_take(&sock);
+}
+
+static void out_free(struct out_frame *o)
+{
+    for (unsigned i = 0; i < o->fd_count; i++)
+        fd_done(&o->fds[i]);
+    buf_done(&o->payload);
+    free(o);
+}
+
+void client_close(struct keeper *k, struct client *c)
+{
+    if (!c->serial)
+        return;
+    c->serial = 0;
+    k->client_count--;
+    fd_done(&c->sock);
+    while (c->out_first) {
+        struct out_frame *o = c->out_first;
+        c->out_first = o->next;
+        out_free(o);
+    }
+}
+
+void client_collect(struct keeper *k)
+{
+    for (struct client **at = &k->clients; *at;) {
+        struct client *c = *at;
+        if (c->serial) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        free(c);
+    }
+}
+
+static void want_room(struct keeper *k, struct client *c, int yes)
+{
+    struct epoll_event ev = {.events = yes ? EPOLLOUT : EPOLLIN, .data.ptr = &c->source};
+    epoll_ctl(k->epoll, EPOLL_CTL_MOD, c->sock, &ev);
+}
+
+void client_flush(struct keeper *k, struct client *c)
+{
+    while (c->out_first) {
+        struct out_frame *o = c->out_first;
+        if (wire_send(c->sock, &o->head, &o->payload, o->fds, o->fd_count, 0) == -EAGAIN)
+            return;
+        c->out_first = o->next;
+        if (!c->out_first)
+            c->out_last = &c->out_first;
+        c->out_count--;
+        out_free(o);
+    }
+    want_room(k, c, 0);
+}
+
+/* Keeps a frame for later, with descriptors of its own. */
+static int enqueue(struct client *c, struct wire_head head, const struct buf *payload,
+                   const int *fds, unsigned fd_count)
+{
+    struct out_frame *o = c->out_count < OUT_MAX ? calloc(1, sizeof *o) : NULL;
+    if (!o)
+        return -1;
+    o->head = head;
+    o->payload = BUF_INIT(WIRE_PAYLOAD_MAX);
+    int bad = payload && buf_put(&o->payload, payload->data, payload->len) < 0;
+    for (unsigned i = 0; i < fd_count && !bad; i++) {
+        o->fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
+        bad = o->fds[i] < 0;
+        o->fd_count += !bad;
+    }
+    if (bad) {
+        out_free(o);
+        return -1;
+    }
+    *c->out_last = o;
+    c->out_last = &o->next;
+    c->out_count++;
+    return 0;
+}
+
+void client_send(struct keeper *k, struct client *c, struct wire_head head,
+                 const struct buf *payload, const int *fds, unsigned fd_count)
+{
+    head.epoch = c->epoch;
+    int r = c->out_first ? -EAGAIN : wire_send(c->sock, &head, payload, fds, fd_count, 0);
+    if (r != -EAGAIN)
+        return; /* sent; or the client is gone, which the loop notices by itself */
+    int first = !c->out_first;
+    if (enqueue(c, head, payload, fds, fd_count) < 0)
+        shutdown(c->sock, SHUT_RDWR); /* it has lost an answer: it must not go on */
+    else if (first)
+        want_room(k, c, 1);
+}
+
+/* ---- workers ---- */
+
+static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int sock)
+{
+    const struct builder_config *config = w->builds ? &k->builder_config : &k->sweeper_config;
+    prctl(PR_SET_NAME, w->builds ? "paddock-builder" : "paddock-sweeper", 0, 0, 0);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (dup3(sock, 3, O_CLOEXEC) < 0 && errno != EINVAL)
+        _exit(1);
+    syscall(SYS_close_range, 4, ~0u, 0);
+    builder_main(config, 3);
+}
+
+int worker_start(struct keeper *k, struct worker *w)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    auto_fd ours = pair[0], theirs = pair[1];
+    pid_t pid = fork();
+    if (pid < 0)
+        return -errno;
+    if (pid == 0)
+        worker_child(k, w, theirs);
+    w->source.kind = SOURCE_WORKER;
+    w->pid = pid;
+    w->busy = 0;
+    w->prepare_failed = 0;
+    w->kit_count = 0;
+    w->sock = fd_take(&ours);
+    return watch_fd(k, w->sock, &w->source) < 0 ? -errno : 0;
+}
+
+void worker_close(struct keeper *k, struct worker *w)
+{
+    (void)k;
+    fd_done(&w->sock);
+    w->pid = 0;
+    w->busy = 0;
+}
+
+struct worker *worker_by_pid(struct keeper *k, pid_t pid)
+{
+    for (unsigned i = 0; i < k->worker_count; i++)
+        if (k->workers[i].pid == pid)
+            return &k->workers[i];
+    return NULL;
+}
+
+/* ---- jails ---- */
+
+static struct kjail *jail_new(struct keeper *k, struct wire_id id)
+{
+    struct kjail *j = calloc(1, sizeof *j);
+    if (!j)
+        return NULL;
+    j->id = id;
+    j->slot = RANGE_NONE;
+    j->control = j->init_end = j->cgroup_dir = j->devpts = j->lock = -1;
+    j->payload = BUF_INIT(WIRE_PAYLOAD_MAX);
+    unsigned b = bucket_of(id);
+    j->next = k->jails[b];
+    k->jails[b] = j;
+    k->jail_count++;
+    return j;
+}
+
+struct kjail *jail_add(struct keeper *k, struct frame *f, const struct client *c, struct pd_err *e)
+{
+    struct kjail *j = jail_new(k, f->head.id);
+    if (!j || buf_put(&j->payload, f->payload.data, f->payload.len) < 0) {
+        if (j)
+            jail_forget(k, j);
+        pd_fail(e, PD_CAPACITY, "no memory for another jail");
+        return NULL;
+    }
+    j->client = c->serial;
+    j->keep = f->head.flags & CREATE_KEEP;
+    j->init_end = frame_take_fd(f, 0);
+    j->control = frame_take_fd(f, 1);
+    if (k->queue_last)
+        k->queue_last->queue_next = j;
+    else
+        k->queue_first = j;
+    k->queue_last = j;
+    k->queued++;
+    return j;
+}
+
+void jail_dequeue(struct keeper *k, struct kjail *j)
+{
+    struct kjail *before = NULL;
+    for (struct kjail *at = k->queue_first; at; before = at, at = at->queue_next) {
+        if (at != j)
+            continue;
+        if (before)
+            before->queue_next = j->queue_next;
+        else
+            k->queue_first = j->queue_next;
+        if (k->queue_last == j)
+            k->queue_last = before;
+        j->queue_next = NULL;
+        k->queued--;
+        return;
+    }
+}
+
+struct kjail *jail_find(struct keeper *k, struct wire_id id)
+{
+    for (struct kjail *j = k->jails[bucket_of(id)]; j; j = j->next)
+        if (wire_id_equal(j->id, id))
+            return j;
+    return NULL;
+}
+
+struct kjail *jail_by_pid(struct keeper *k, pid_t pid)
+{
+    for (struct kjail *j = k->pids[(unsigned)pid % BUCKETS]; j; j = j->pid_next)
+        if (j->pid == pid)
+            return j;
+    return NULL;
+}
+
+void jail_set_pid(struct keeper *k, struct kjail *j, pid_t pid)
+{
+    if (j->pid)
+        for (struct kjail **at = &k->pids[(unsigned)j->pid % BUCKETS]; *at; at = &(*at)->pid_next)
+            if (*at == j) {
+                *at = j->pid_next;
+                break;
+            }
+    j->pid = pid;
+    if (pid) {
+        j->pid_next = k->pids[(unsigned)pid % BUCKETS];
+        k->pids[(unsigned)pid % BUCKETS] = j;
+    }
+}
+
+void jail_watch(struct keeper *k, struct kjail *j)
+{
+    for (struct kjail *at = k->watched; at; at = at->watched_next)
+        if (at == j)
+            return;
+    j->watched_next = k->watched;
+    k->watched = j;
+}
+
+static void jail_unwatch(struct keeper *k, struct kjail *j)
+{
+    for (struct kjail **at = &k->watched; *at; at = &(*at)->watched_next)
+        if (*at == j) {
+            *at = j->watched_next;
+            return;
+        }
+}
+
+static void close_all(struct kjail *j)
+{
+    fd_done(&j->control);
+    fd_done(&j->init_end);
+    fd_done(&j->cgroup_dir);
+    fd_done(&j->devpts);
+    fd_done(&j->lock);
+    buf_done(&j->payload);
+}
+
+void jail_set_dead(struct keeper *k, struct kjail *j)
+{
+    if (j->state == JAIL_UNDEAD)
+        k->undead_count--;
+    j->state = JAIL_DEAD;
+    j->sweep_after = 0;
+    jail_set_pid(k, j, 0);
+    close_all(j);
+    jail_watch(k, j);
+}
+
+int jail_is_being_swept(const struct keeper *k, const struct kjail *j)
+{
+    for (unsigned i = 0; i < k->worker_count; i++)
+        if (k->workers[i].busy == WIRE_SWEEP && wire_id_equal(k->workers[i].request, j->id))
+            return 1;
+    return 0;
+}
+
+void jail_forget(struct keeper *k, struct kjail *j)
+{
+    jail_dequeue(k, j);
+    jail_unwatch(k, j);
+    jail_set_pid(k, j, 0);
+    for (struct kjail **at = &k->jails[bucket_of(j->id)]; *at; at = &(*at)->next)
+        if (*at == j) {
+            *at = j->next;
+            break;
+        }
+    if (!k->rootless)
+        range_release(&k->ranges, j->slot);
+    close_all(j);
+    k->jail_count--;
+    free(j);
+}
+
+void keeper_abandon(struct keeper *k, const char *name, uint32_t slot)
+{
+    struct kjail *j = jail_new(k, wire_id_new());
+    if (!j)
+        return; /* the last worker to end removes the directories */
+    j->slot = slot;
+    memcpy(j->name, name, sizeof j->name);
+    jail_set_dead(k, j);
+}
+
+/* ---- the fd store ---- */
+
+struct stash *stash_find(struct keeper *k, const char *key)
+{
+    for (struct stash *s = k->stashes[bucket_of_key(key)]; s; s = s->next)
+        if (!strcmp(s->key, key))
+            return s;
+    return NULL;
+}
+
+int stash_add(struct keeper *k, const char *key, struct frame *f)
+{
+    struct stash *s = k->stash_count < STASH_MAX ? calloc(1, sizeof *s) : NULL;
+    if (!s)
+        return -1;
+    snprintf(s->key, sizeof s->key, "%s", key);
+    s->fd_count = f->fd_count;
+    for (unsigned i = 0; i < s->fd_count; i++)
+        s->fds[i] = frame_take_fd(f, i);
+    unsigned b = bucket_of_key(key);
+    s->next = k->stashes[b];
+    k->stashes[b] = s;
+    k->stash_count++;
+    return 0;
+}
+
+void stash_remove(struct keeper *k, struct stash *s)
+{
+    for (struct stash **at = &k->stashes[bucket_of_key(s->key)]; *at; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            break;
+        }
+    for (unsigned i = 0; i < s->fd_count; i++)
+        fd_done(&s->fds[i]);
+    k->stash_count--;
+    free(s);
+}
+
+/* ---- the keeper itself ---- */
+
+const struct cgroup_host *keeper_cgroups(struct keeper *k)
+{
+    if (!k->cgroups_known) {
+        struct cgroup_mounts m;
+        cgroup_probe(&m);
+        (void)cgroup_host_open(&k->cgroups, &m, k->instance, NULL);
+        k->cgroups_known = 1;
+    }
+    return &k->cgroups;
+}
+
+void keeper_next_name(struct keeper *k, char ret[MSG_NAME_MAX + 1])
+{
+    snprintf(ret, MSG_NAME_MAX + 1, "j%llu", (unsigned long long)++k->next_name);
+}
+
+void keeper_note_death(struct keeper *k, pid_t pid)
+{
+    k->deaths[k->death_next++ % DEATHS_KEPT] = pid;
+}
+
+int keeper_early_death(struct keeper *k, pid_t pid)
+{
+    for (unsigned i = 0; i < DEATHS_KEPT; i++)
+        if (k->deaths[i] == pid) {
+            k->deaths[i] = 0;
+            return 1;
+        }
+    return 0;
+}
+
+static int listen_at(const char *path, struct pd_err *e)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof a.sun_path)
+        return pd_fail(e, PD_INVALID, "--socket: '%.100s' is longer than %zu bytes", path,
+                       sizeof a.sun_path - 1);
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    auto_fd fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return pd_fail_sys(e, "make a socket");
+    /* A socket that nobody answers on is a leftover; one that answers is another keeper. */
+    if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
+        return pd_fail(e, PD_CONFLICT, "another keeper listens on %s", path);
+    if (errno == ECONNREFUSED)
+        unlink(path);
+    mode_t old = umask(0177);
+    int bound = bind(fd, (struct sockaddr *)&a, sizeof a);
+    umask(old);
+    if (bound < 0 || listen(fd, 128) < 0)
+        return pd_fail_sys(e, "listen on %s", path);
+    return fd_take(&fd);
+}
+
+static int set_up(struct keeper *k, struct pd_err *e)
+{
+    const struct keeper_config *c = k->config;
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGCHLD);
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGINT);
+    sigprocmask(SIG_BLOCK, &mask, NULL);
+    k->epoll = epoll_create1(EPOLL_CLOEXEC);
+    k->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (k->epoll < 0 || k->signals < 0 || watch_fd(k, k->signals, &k->signal_source) < 0)
+        return pd_fail_sys(e, "set up the keeper");
+    if (c->socket_path) {
+        k->listener = listen_at(c->socket_path, e);
+        if (k->listener < 0 || watch_fd(k, k->listener, &k->listener_source) < 0)
+            return -1;
+    }
+    if (c->client >= 0 && !client_add(k, c->client))
+        return pd_fail(e, PD_CAPACITY, "no memory for the client");
+    for (unsigned i = 0; i < c->builders; i++)
+        k->workers[k->worker_count++] =
+            (struct worker){.sock = -1, .builds = 1, .sweeps = !c->separate_sweeper};
+    if (c->separate_sweeper)
+        k->workers[k->worker_count++] = (struct worker){.sock = -1, .sweeps = 1};
+    for (unsigned i = 0; i < k->worker_count; i++) {
+        int r = worker_start(k, &k->workers[i]);
+        if (r < 0) {
+            errno = -r;
+            return pd_fail_sys(e, "start a builder");
+        }
+    }
+    if (!k->rootless && ranges_open(&k->ranges, c->run_dir, e) < 0)
+        return -1;
+    return 0;
+}
+
+struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
+{
+    struct keeper *k = calloc(1, sizeof *k);
+    if (!k) {
+        pd_fail(e, PD_CAPACITY, "no memory for a keeper");
+        return NULL;
+    }
+    k->config = c;
+    k->rootless = geteuid() != 0;
+    k->epoll = k->signals = k->listener = k->ranges.fd = -1;
+    k->signal_source.kind = SOURCE_SIGNAL;
+    k->listener_source.kind = SOURCE_LISTENER;
+    k->in = FRAME_INIT;
+    uint64_t r;
+    random_bytes(&r, sizeof r);
+    snprintf(k->instance, sizeof k->instance, "%016llx", (unsigned long long)r);
+    k->builder_config = (struct builder_config){
+        .instance = k->instance, .state_dir = c->state_dir, .rootless = k->rootless};
+    k->sweeper_config = k->builder_config;
+    k->sweeper_config.sweeper = 1;
+    if (set_up(k, e) == 0)
+        return k;
+    keeper_free(k);
+    return NULL;
+}
+
+void keeper_free(struct keeper *k)
+{
+    for (unsigned i = 0; i < k->worker_count; i++)
+        fd_done(&k->workers[i].sock);
+    for (unsigned b = 0; b < BUCKETS; b++) {
+        while (k->jails[b])
+            jail_forget(k, k->jails[b]);
+        while (k->stashes[b])
+            stash_remove(k, k->stashes[b]);
+    }
+    for (struct client *c = k->clients; c; c = c->next)
+        client_close(k, c);
+    client_collect(k);
+    if (k->listener >= 0)
+        unlink(k->config->socket_path);
+    fd_done(&k->listener);
+    fd_done(&k->signals);
+    fd_done(&k->epoll);
+    ranges_done(&k->ranges);
+    if (k->cgroups_known)
+        cgroup_host_done(&k->cgroups);
+    frame_done(&k->in);
+    free(k);
+}
+
+static const char *own_dir(const char *variable, const char *for_root, const char *base,
+                           const char *fallback, char *out, size_t size)
+{
+    const char *set = getenv(variable);
+    if (set && set[0] == '/')
+        return set;
+    if (geteuid() == 0)
+        return for_root;
+    const char *dir = getenv(base);
+    if (dir && dir[0] == '/')
+        snprintf(out, size, "%s/%s", dir, fallback);
+    else
+        snprintf(out, size, "/tmp/paddock-%u/%s", geteuid(), fallback);
+    return out;
+}
+
+int keeper_dirs(const char **ret_state, const char **ret_run, struct pd_err *e)
+{
+    static char state[4096], run[4096];
+    *ret_state = own_dir("PADDOCK_STATE_DIR", "/var/lib/paddock", "HOME", ".local/share/paddock",
+                         state, sizeof state);
+    *ret_run =
+        own_dir("PADDOCK_RUN_DIR", "/run/paddock", "XDG_RUNTIME_DIR", "paddock", run, sizeof run);
+    char path[4096];
+    snprintf(path, sizeof path, "%s", *ret_run);
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(path, 0755);
+        *slash = '/';
+    }
+    struct stat st;
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return pd_fail_sys(e, "make the run directory %s", path);
+    /* Somebody else's directory of that name in /tmp must not be trusted. */
+    if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
+        return pd_fail(e, PD_DENIED, "the run directory %s belongs to somebody else", path);
+    return 0;
+}

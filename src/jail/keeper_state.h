@@ -1,0 +1,166 @@
+/* keeper_state: what the keeper remembers (keeper.c has what it does with it). Not for others. */
+#pragma once
+
+#include "base/clock.h"
+#include "jail/builder.h"
+#include "jail/cgroup.h"
+#include "jail/identity.h"
+#include "jail/keeper.h"
+#include "wire/msg.h"
+
+#include <signal.h>
+#include <sys/types.h>
+
+#define BUCKETS        1024u
+#define WORKERS_MAX    17u
+#define KITS_MAX       16u
+#define QUEUE_MAX      1024u
+#define STASH_MAX      16384u
+#define OUT_MAX        8192u /* frames that may wait for one client */
+#define DEATHS_KEPT    64u
+#define BUILD_PATIENCE (20 * NS_PER_S)
+#define SWEEP_PATIENCE (30 * NS_PER_S)
+#define SWEEP_RETRY    (NS_PER_S)
+#define STRIKE_AFTER   (100 * NS_PER_MS)
+#define UNDEAD_AFTER   (5 * NS_PER_S)
+
+enum source_kind { SOURCE_NONE, SOURCE_SIGNAL, SOURCE_LISTENER, SOURCE_CLIENT, SOURCE_WORKER };
+
+/* First member of everything that epoll points to. */
+struct source {
+    enum source_kind kind;
+};
+
+struct out_frame {
+    struct out_frame *next;
+    struct wire_head head;
+    struct buf payload;
+    int fds[WIRE_FDS_MAX];
+    unsigned fd_count;
+};
+
+struct client {
+    struct source source;
+    struct client *next;
+    int sock;
+    uint64_t serial; /* 0: closed, to be freed when the current events are done */
+    uint64_t epoch;
+    struct out_frame *out_first, **out_last;
+    unsigned out_count;
+};
+
+struct kit_name {
+    char name[MSG_NAME_MAX + 1];
+    uint32_t slot;
+};
+
+struct worker {
+    struct source source;
+    pid_t pid;
+    int sock;
+    int builds, sweeps;
+    enum wire_type busy; /* what it was asked, 0 = idle */
+    struct wire_id request;
+    deadline deadline;
+    struct kit_name kits[KITS_MAX + 1]; /* one more: the one being prepared */
+    unsigned kit_count;
+    int prepare_failed;
+};
+
+enum jail_state { JAIL_QUEUED, JAIL_BUILDING, JAIL_RUNNING, JAIL_DYING, JAIL_UNDEAD, JAIL_DEAD };
+
+struct kjail {
+    struct kjail *next;         /* in its bucket, by id */
+    struct kjail *pid_next;     /* in its bucket, by pid */
+    struct kjail *queue_next;   /* waiting for a builder */
+    struct kjail *watched_next; /* dying, undead or dead */
+    struct wire_id id;
+    enum jail_state state;
+    uint64_t client;
+    int keep;
+    char name[MSG_NAME_MAX + 1];
+    uint32_t slot;
+    pid_t pid;
+    uint32_t rung;
+    int control, init_end, cgroup_dir, devpts, lock;
+    struct buf payload; /* the CREATE, until it is built */
+    int doomed, struck, wants_strike, want_stats;
+    deadline deadline, sweep_after;
+    uint64_t destroy_client;
+    struct wire_id destroy_request;
+};
+
+struct stash {
+    struct stash *next;
+    char key[MSG_KEY_MAX + 1];
+    int fds[WIRE_FDS_MAX];
+    unsigned fd_count;
+};
+
+struct keeper {
+    const struct keeper_config *config;
+    int rootless;
+    char instance[32];
+    struct builder_config builder_config, sweeper_config;
+    struct ranges ranges;
+    struct cgroup_host cgroups;
+    int cgroups_known;
+    int epoll, signals, listener;
+    struct source signal_source, listener_source;
+    uint64_t epoch, next_serial, next_name;
+    struct client *clients;
+    unsigned client_count;
+    struct worker workers[WORKERS_MAX];
+    unsigned worker_count;
+    struct kjail *jails[BUCKETS], *pids[BUCKETS], *watched, *queue_first, *queue_last;
+    unsigned jail_count, undead_count, queued;
+    struct stash *stashes[BUCKETS];
+    unsigned stash_count;
+    pid_t deaths[DEATHS_KEPT];
+    unsigned death_next;
+    int stopping, stop_begun;
+    struct frame in;
+};
+
+struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e);
+void keeper_free(struct keeper *k);
+/* The keeper's view of its cgroups, for reading; opened when first asked for. */
+const struct cgroup_host *keeper_cgroups(struct keeper *k);
+void keeper_next_name(struct keeper *k, char ret[MSG_NAME_MAX + 1]);
+/* A child that nobody knows has died: a failed build, or an init whose BUILT is still under way. */
+void keeper_note_death(struct keeper *k, pid_t pid);
+int keeper_early_death(struct keeper *k, pid_t pid);
+/* Remembers cgroups and a range that belong to no jail, so that they are swept. */
+void keeper_abandon(struct keeper *k, const char *name, uint32_t slot);
+
+/* Sends, or queues when the client's socket is full; too long a queue closes the client. */
+void client_send(struct keeper *k, struct client *c, struct wire_head head,
+                 const struct buf *payload, const int *fds, unsigned fd_count);
+void client_flush(struct keeper *k, struct client *c);
+struct client *client_find(struct keeper *k, uint64_t serial);
+struct client *client_add(struct keeper *k, int sock);
+void client_accept(struct keeper *k);
+void client_close(struct keeper *k, struct client *c);
+void client_collect(struct keeper *k); /* frees the closed ones */
+
+int worker_start(struct keeper *k, struct worker *w);
+void worker_close(struct keeper *k, struct worker *w);
+struct worker *worker_by_pid(struct keeper *k, pid_t pid);
+
+/* Takes the frame's descriptors and payload and puts the jail at the end of the queue. */
+struct kjail *jail_add(struct keeper *k, struct frame *f, const struct client *c, struct pd_err *e);
+void jail_dequeue(struct keeper *k, struct kjail *j);
+struct kjail *jail_find(struct keeper *k, struct wire_id id);
+struct kjail *jail_by_pid(struct keeper *k, pid_t pid);
+void jail_set_pid(struct keeper *k, struct kjail *j, pid_t pid);
+/* Puts a jail on the list of those that need attention. */
+void jail_watch(struct keeper *k, struct kjail *j);
+/* Its processes are gone: closes its descriptors; what is left is swept. */
+void jail_set_dead(struct keeper *k, struct kjail *j);
+int jail_is_being_swept(const struct keeper *k, const struct kjail *j);
+/* Swept, or never made: frees the range and the record. */
+void jail_forget(struct keeper *k, struct kjail *j);
+
+struct stash *stash_find(struct keeper *k, const char *key);
+int stash_add(struct keeper *k, const char *key, struct frame *f);
+void stash_remove(struct keeper *k, struct stash *s);

@@ -1,0 +1,55 @@
+#include "jail/quota.h"
+
+#include "base/banned.h"
+
+#include <errno.h>
+#include <linux/fs.h>
+#include <linux/quota.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+/* Project ids of ours: the inode number of the directory, which is unique in its file system,
+ * moved away from the small numbers that administrators hand out. */
+#define PROJECT_BASE 0x40000000u
+
+#define QUOTA_COMMAND(c) QCMD(c, PRJQUOTA)
+
+static int quota_call(int dir, int command, uint32_t project, void *arg)
+{
+#ifdef SYS_quotactl_fd
+    return syscall(SYS_quotactl_fd, dir, command, project, arg) < 0 ? -errno : 0;
+#else
+    (void)dir, (void)command, (void)project, (void)arg;
+    return -ENOSYS;
+#endif
+}
+
+int quota_available(int dir)
+{
+    struct if_dqinfo info;
+    struct if_dqblk block = {0};
+    /* GETINFO answers when accounting is on; only setting a limit shows that we may. Project
+     * PROJECT_BASE itself is nobody's: inode 0 does not exist. */
+    block.dqb_valid = QIF_LIMITS;
+    return quota_call(dir, QUOTA_COMMAND(Q_GETINFO), 0, &info) == 0 &&
+           quota_call(dir, QUOTA_COMMAND(Q_SETQUOTA), PROJECT_BASE, &block) == 0;
+}
+
+int quota_limit(int dir, uint64_t bytes, uint64_t files)
+{
+    struct stat st;
+    struct fsxattr attributes;
+    if (fstat(dir, &st) < 0 || ioctl(dir, FS_IOC_FSGETXATTR, &attributes) < 0)
+        return -errno;
+    attributes.fsx_projid = PROJECT_BASE | (uint32_t)(st.st_ino & 0x3fffffff);
+    attributes.fsx_xflags |= FS_XFLAG_PROJINHERIT;
+    if (ioctl(dir, FS_IOC_FSSETXATTR, &attributes) < 0)
+        return -errno;
+    struct if_dqblk block = {.dqb_bhardlimit = bytes / 1024,
+                             .dqb_bsoftlimit = bytes / 1024,
+                             .dqb_ihardlimit = files,
+                             .dqb_isoftlimit = files,
+                             .dqb_valid = QIF_LIMITS};
+    return quota_call(dir, QUOTA_COMMAND(Q_SETQUOTA), attributes.fsx_projid, &block);
+}

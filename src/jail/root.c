@@ -1,0 +1,368 @@
+#include "jail/root.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "jail/identity.h"
+#include "jail/mnt.h"
+#include "jail/skeleton.h"
+#include "jail/store.h"
+#include "jail/walls.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/mount.h>
+#include <linux/securebits.h>
+#include <sys/fsuid.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#define GID_TTY 5u
+
+/* Files of /proc that tell about the host or steer it. Most belong to the host's root and are out
+ * of reach of a jail's ids anyway; a mask is the second wall. What a kernel lacks is skipped. */
+static const char *const masked_files[] = {
+    "proc/kcore",     "proc/kallsyms",   "proc/kmsg",    "proc/keys",         "proc/key-users",
+    "proc/config.gz", "proc/modules",    "proc/locks",   "proc/timer_list",   "proc/sched_debug",
+    "proc/iomem",     "proc/interrupts", "proc/cmdline", "proc/sysrq-trigger"};
+static const char *const masked_dirs[] = {"proc/acpi", "proc/asound", "proc/bus", "proc/driver",
+                                          "proc/fs",   "proc/irq",    "proc/scsi"};
+
+static int fail(struct pd_err *e, int negative_errno, const char *what)
+{
+    errno = -negative_errno;
+    return pd_fail_sys(e, "%s", what);
+}
+
+void root_done(struct root *r)
+{
+    fd_done(&r->top);
+    fd_done(&r->lower);
+    fd_done(&r->devpts);
+    fd_done(&r->lock);
+    for (unsigned i = 0; i < r->bind_count; i++)
+        fd_done(&r->bind_mounts[i]);
+    r->bind_count = 0;
+}
+
+/* What is written to a tmpfs is memory of the jail. Were the tmpfs as large as the memory limit, a
+ * full disk would end processes instead of answering ENOSPC. */
+static uint64_t tmpfs_size(const struct limits *l)
+{
+    if (wall_off("disk"))
+        return UINT64_C(1) << 40;
+    return l->disk < l->memory / 2 ? l->disk : l->memory / 2;
+}
+
+static int make_tmpfs(uint32_t slot, const struct limits *l, struct pd_err *e)
+{
+    char size[40], inodes[40], uid[24], gid[24];
+    uint64_t files = wall_off("files") ? SPEC_FILES_MAX : l->files + SKELETON_FILES;
+    snprintf(size, sizeof size, "size=%" PRIu64, tmpfs_size(l));
+    snprintf(inodes, sizeof inodes, "nr_inodes=%" PRIu64, files);
+    uint32_t owner = identity_host_id(slot, UID_ROOT);
+    snprintf(uid, sizeof uid, "uid=%u", owner);
+    snprintf(gid, sizeof gid, "gid=%u", owner);
+    const char *const options[] = {size, inodes, "mode=0755", uid, gid, NULL};
+    int fs = mnt_tmpfs(options, 0);
+    return fs < 0 ? fail(e, fs, "make the root's tmpfs") : fs;
+}
+
+int root_make_tmpfs(uint32_t slot, const struct limits *l, struct pd_err *e)
+{
+    auto_fd fs = make_tmpfs(slot, l, e);
+    if (fs < 0)
+        return -1;
+    uint32_t base = slot == RANGE_NONE ? SKELETON_AS_IS : identity_host_id(slot, UID_ROOT);
+    int r = skeleton_populate(fs, base);
+    return r < 0 ? fail(e, r, "fill the root's skeleton") : fd_take(&fs);
+}
+
+int root_make_devpts(uint32_t slot, struct pd_err *e)
+{
+    char uid[24], gid[24];
+    snprintf(uid, sizeof uid, "uid=%u", identity_host_id(slot, UID_USER));
+    snprintf(gid, sizeof gid, "gid=%u", identity_host_id(slot, GID_TTY));
+    const char *const options[] = {"ptmxmode=0666", "mode=0620", uid, gid, NULL};
+    int fs = mnt_filesystem("devpts", options, MNT_DEVS | MNT_NOEXEC);
+    return fs < 0 ? fail(e, fs, "make the jail's devpts") : fs;
+}
+
+/* One bind: resolved on the host, shown inside as belonging to the sandbox's user. */
+static int prepare_bind(struct root *r, const struct template *t, const struct spec_bind *b,
+                        struct pd_err *e)
+{
+    auto_fd source = mnt_open_beneath(t->host_root, b->source, O_PATH);
+    struct stat st;
+    if (source < 0 || fstat(source, &st) < 0)
+        return pd_fail(e, PD_INVALID, "--bind: '%.150s': %s", b->source,
+                       strerror(source < 0 ? -source : errno));
+    if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode) && !S_ISSOCK(st.st_mode))
+        return pd_fail(e, PD_INVALID,
+                       "--bind: '%.150s' is neither a directory, a file nor a socket", b->source);
+    unsigned flags = b->writable ? 0 : MNT_RDONLY;
+    auto_fd mount = -1;
+    if (!t->rootless) {
+        /* Whoever owns the source is the sandbox's user inside, and what the user makes belongs to
+         * that owner outside. Everybody else is nobody. */
+        auto_fd map = userns_create_single(t->proc, st.st_uid, st.st_gid, r->uid_user, e);
+        if (map < 0)
+            return -1;
+        mount = mnt_clone_idmapped(source, "", flags, map);
+    }
+    if (mount < 0) /* not every file system can: then the host's ids stay, and rights with them */
+        mount = mnt_clone(source, "", flags);
+    if (mount < 0)
+        return fail(e, mount, "--bind: copy the mount");
+    r->bind_is_dir[r->bind_count] = S_ISDIR(st.st_mode);
+    r->bind_mounts[r->bind_count++] = fd_take(&mount);
+    return 0;
+}
+
+static int prepare_lower(struct root *r, const struct template *t, const char *dir, int userns,
+                         struct pd_err *e)
+{
+    auto_fd source = mnt_open_beneath(t->host_root, dir, O_PATH | O_DIRECTORY);
+    if (source < 0)
+        return pd_fail(e, PD_INVALID, "--root: '%.150s': %s", dir, strerror(-source));
+    if (userns >= 0)
+        r->lower = mnt_clone_idmapped(source, "", MNT_RDONLY, userns);
+    if (r->lower < 0)
+        r->lower = mnt_clone(source, "", MNT_RDONLY);
+    return r->lower < 0 ? fail(e, r->lower, "--root: copy the mount") : 0;
+}
+
+/* The part of root_prepare that needs the host's view. */
+static int prepare_from_host(struct root *r, const struct template *t, const char *state_dir,
+                             const struct spec *s, int userns, struct pd_err *e)
+{
+    if (s->root_dir[0] && prepare_lower(r, t, s->root_dir, userns, e) < 0)
+        return -1;
+    if (s->root_name[0]) {
+        fd_done(&r->top);
+        if (store_open_root(t, state_dir, s->root_name, s->root_dir[0] != 0, &s->limits, userns,
+                            &r->top, &r->lock, e) < 0)
+            return -1;
+    }
+    for (uint32_t i = 0; i < s->bind_count; i++)
+        if (prepare_bind(r, t, &s->binds[i], e) < 0)
+            return -1;
+    return 0;
+}
+
+static int limits_are_default(const struct limits *l)
+{
+    struct limits d = LIMITS_DEFAULT;
+    return l->disk == d.disk && l->memory == d.memory && l->files == d.files;
+}
+
+int root_prepare(struct root *r, const struct template *t, const char *state_dir,
+                 const struct spec *s, uint32_t slot, int userns, struct pd_err *e)
+{
+    r->host_template = !s->root_dir[0];
+    r->uid_root = identity_host_id(slot, UID_ROOT);
+    r->uid_user = identity_host_id(slot, UID_USER);
+    if (s->root_dir[0] || s->root_name[0] || s->bind_count) {
+        if (template_visit_host(t, e) < 0)
+            return -1;
+        int failed = prepare_from_host(r, t, state_dir, s, userns, e);
+        template_return(t);
+        if (failed)
+            return -1;
+    }
+    if (!s->root_name[0]) {
+        if (r->top >= 0 && (!r->host_template || !limits_are_default(&s->limits)))
+            fd_done(&r->top); /* prepared for the usual case, which this is not */
+        if (r->top < 0)
+            r->top = r->host_template ? root_make_tmpfs(slot, &s->limits, e)
+                                      : make_tmpfs(slot, &s->limits, e);
+        if (r->top < 0)
+            return -1;
+    }
+    if (r->devpts < 0)
+        r->devpts = root_make_devpts(slot, e);
+    return r->devpts < 0 ? -1 : 0;
+}
+
+/* The overlay must be mounted by somebody who is root in the jail's range: the kernel keeps the
+ * mounter's identity for all it writes to the upper layer, and the host's root is nobody there. */
+static int mount_overlay(const struct root *r, const char **ret_step)
+{
+    *ret_step = "mount the root's layers";
+    int rc = mnt_attach(r->lower, AT_FDCWD, "/lower");
+    if (rc == 0)
+        rc = mnt_attach(r->top, AT_FDCWD, "/upper");
+    if (rc < 0)
+        return rc;
+    if ((mkdir("/upper/upper", 0755) < 0 || mkdir("/upper/work", 0755) < 0) && errno != EEXIST)
+        return -errno;
+    *ret_step = "mount the overlay";
+    return mnt_mount("paddock", "/jail", "overlay", MS_NOSUID | MS_NODEV,
+                     "lowerdir=/lower,upperdir=/upper/upper,workdir=/upper/work");
+}
+
+/* A mount point that the jail itself needs must be a real directory: an image could bring a link
+ * that leads elsewhere. */
+static int own_mount_point(const char *path)
+{
+    struct stat st;
+    if (fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return mkdir(path, 0755) < 0 ? -errno : 0;
+    return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+}
+
+/* What the skeleton has and another root may lack. */
+static int complete_foreign_root(const struct root *r, const char **ret_step)
+{
+    static const char *const dirs[] = {"proc", "dev",       "run",  "run/shm",
+                                       "tmp",  "workspace", "home", "home/user"};
+    *ret_step = "make the mount points (/proc, /dev, /run and /tmp must be directories)";
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
+        int rc = own_mount_point(dirs[i]);
+        if (rc < 0)
+            return rc;
+    }
+    if (chmod("tmp", 01777) < 0 || chmod("run/shm", 01777) < 0 ||
+        lchown("workspace", r->uid_user, r->uid_user) < 0 ||
+        lchown("home/user", r->uid_user, r->uid_user) < 0)
+        return -errno;
+    return 0;
+}
+
+static int mount_programs(const struct template *t)
+{
+    static const char *const etc[][2] = {{"/etc/alternatives", "etc/alternatives"},
+                                         {"/etc/ld.so.cache", "etc/ld.so.cache"},
+                                         {"/etc/ssl/certs", "etc/ssl/certs"}};
+    for (unsigned i = 0; i < t->entry_count; i++) {
+        const struct template_entry *entry = &t->entries[i];
+        char from[40];
+        snprintf(from, sizeof from, "/%s", entry->name);
+        if (entry->link[0]) {
+            if (symlink(entry->link, entry->name) < 0 && errno != EEXIST)
+                return -errno;
+            continue;
+        }
+        if (mkdir(entry->name, 0755) < 0 && errno != EEXIST)
+            return -errno;
+        int rc = mnt_mount(from, entry->name, NULL, MS_BIND | MS_REC, NULL);
+        if (rc < 0)
+            return rc;
+    }
+    for (size_t i = 0; i < sizeof etc / sizeof *etc; i++) {
+        int rc = mnt_mount(etc[i][0], etc[i][1], NULL, MS_BIND | MS_REC, NULL);
+        if (rc < 0 && rc != -ENOENT)
+            return rc;
+    }
+    return 0;
+}
+
+static int mount_proc(const struct template *t, const char **ret_step)
+{
+    *ret_step = "mount /proc";
+    int rc = mnt_mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+    if (rc < 0)
+        return rc;
+    if (t->rootless && (rc = mnt_detach("/proc")) < 0)
+        return rc;
+    if (wall_off("procmask"))
+        return 0;
+    *ret_step = "mask /proc";
+    for (size_t i = 0; i < sizeof masked_files / sizeof *masked_files; i++) {
+        rc = mnt_mount("/mask/file", masked_files[i], NULL, MS_BIND, NULL);
+        if (rc < 0 && rc != -ENOENT)
+            return rc;
+    }
+    for (size_t i = 0; i < sizeof masked_dirs / sizeof *masked_dirs; i++) {
+        rc = mnt_mount("/mask/dir", masked_dirs[i], NULL, MS_BIND, NULL);
+        if (rc < 0 && rc != -ENOENT)
+            return rc;
+    }
+    rc = mnt_mount("proc/sys", "proc/sys", NULL, MS_BIND, NULL);
+    if (rc == 0)
+        rc = mnt_mount(NULL, "proc/sys", NULL,
+                       MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+    return rc;
+}
+
+static int mount_dev(const struct root *r, const char **ret_step)
+{
+    *ret_step = "mount /dev";
+    int rc = mnt_mount("/dev", "dev", NULL, MS_BIND | MS_REC, NULL);
+    if (rc == 0)
+        rc = mnt_attach(r->devpts, AT_FDCWD, "dev/pts");
+    if (rc == 0)
+        rc = mnt_mount("run/shm", "dev/shm", NULL, MS_BIND, NULL);
+    return rc;
+}
+
+static int mount_bind(int jail, int mount, int is_dir, const char *target)
+{
+    auto_fd at = -1;
+    if (is_dir) {
+        at = mnt_make_dir(jail, target, 0755);
+    } else {
+        char parent[SPEC_PATH_MAX + 1];
+        snprintf(parent, sizeof parent, "%s", target);
+        char *slash = strrchr(parent, '/');
+        *slash = 0;
+        auto_fd dir = mnt_make_dir(jail, parent, 0755);
+        if (dir < 0)
+            return dir;
+        auto_fd file =
+            openat(dir, slash + 1, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+        at = file < 0 ? -errno : openat(dir, slash + 1, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    }
+    return at < 0 ? at : mnt_attach(mount, at, "");
+}
+
+static int mount_everything(const struct root *r, const struct template *t, const struct spec *s,
+                            const char **ret_step)
+{
+    int rc;
+    *ret_step = "mount the root";
+    rc = r->lower >= 0 ? mount_overlay(r, ret_step) : mnt_attach(r->top, AT_FDCWD, "/jail");
+    if (rc < 0)
+        return rc;
+    if (chdir("/jail") < 0)
+        return -errno;
+    if (!r->host_template && (rc = complete_foreign_root(r, ret_step)) < 0)
+        return rc;
+    *ret_step = "mount the host's programs";
+    if (r->host_template && (rc = mount_programs(t)) < 0)
+        return rc;
+    if ((rc = mount_proc(t, ret_step)) < 0 || (rc = mount_dev(r, ret_step)) < 0)
+        return rc;
+    if (s->bind_count) {
+        auto_fd jail = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        for (uint32_t i = 0; i < s->bind_count; i++) {
+            *ret_step = "mount a --bind";
+            rc = mount_bind(jail, r->bind_mounts[i], r->bind_is_dir[i], s->binds[i].target);
+            if (rc < 0)
+                return rc;
+        }
+    }
+    *ret_step = "change the root";
+    return mnt_cover_root();
+}
+
+int root_mount(const struct root *r, const struct template *t, const struct spec *s,
+               const char **ret_step)
+{
+    if (t->rootless)
+        return mount_everything(r, t, s, ret_step);
+    /* Files and directories made on the way belong to the jail's root. Capabilities stay. */
+    *ret_step = "act as the jail's root";
+    if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
+        return -errno;
+    setfsgid(r->uid_root);
+    setfsuid(r->uid_root);
+    int rc = mount_everything(r, t, s, ret_step);
+    setfsuid(0);
+    setfsgid(0);
+    if (rc == 0 && prctl(PR_SET_SECUREBITS, 0, 0, 0, 0) < 0)
+        rc = -errno;
+    return rc;
+}

@@ -1,0 +1,352 @@
+#include "jail/store.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "jail/mnt.h"
+#include "jail/quota.h"
+#include "jail/skeleton.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/loop.h>
+#include <spawn.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define LOOP_TRIES 64
+#define IMAGE_MIN  (16ULL << 20) /* an ext4 with a journal */
+
+static const char *const mkfs_paths[] = {"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4",
+                                         "/usr/local/sbin/mkfs.ext4"};
+
+const char *store_kind_name(enum store_kind k)
+{
+    return k == STORE_QUOTA ? "quota" : k == STORE_IMAGE ? "image" : "plain";
+}
+
+enum store_kind store_probe(int dir, int rootless)
+{
+    if (rootless)
+        return STORE_PLAIN;
+    return quota_available(dir) ? STORE_QUOTA : STORE_IMAGE;
+}
+
+/* Opens <dir>/<name>, making it 0700 if it is not there. */
+static int open_private_dir(int dir, const char *name)
+{
+    if (mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+/* <state>/roots as a descriptor; makes what is missing of the path. */
+static int open_roots(int host_root, const char *state_dir, struct pd_err *e)
+{
+    auto_fd state = mnt_make_dir(host_root, state_dir, 0755);
+    int roots = state < 0 ? state : open_private_dir(state, "roots");
+    if (roots >= 0)
+        return roots;
+    errno = -roots;
+    return pd_fail_sys(e, "open the store %.120s", state_dir);
+}
+
+static int run_mkfs(const char *image_path, const struct limits *l, struct pd_err *e)
+{
+    /* An inode is 256 bytes of the image: not more of them than blocks could ever be filled. */
+    uint64_t files = l->files + SKELETON_FILES;
+    if (files > l->disk / 8192)
+        files = l->disk / 8192;
+    char inodes[24];
+    snprintf(inodes, sizeof inodes, "%" PRIu64, files);
+    char *argv[] = {(char *)"mkfs.ext4",
+                    (char *)"-q",
+                    (char *)"-F",
+                    (char *)"-m", /* reserved blocks would be space that the user cannot have */
+                    (char *)"0",
+                    (char *)"-N",
+                    inodes,
+                    (char *)"-O",
+                    (char *)"^resize_inode",
+                    (char *)"-E",
+                    (char *)"nodiscard,root_owner=0:0",
+                    (char *)image_path,
+                    NULL};
+    char *env[] = {NULL};
+    pid_t pid;
+    int sys = ENOENT;
+    for (size_t i = 0; sys == ENOENT && i < sizeof mkfs_paths / sizeof *mkfs_paths; i++)
+        sys = posix_spawn(&pid, mkfs_paths[i], NULL, NULL, argv, env);
+    if (sys == ENOENT)
+        return pd_fail(e, PD_UNSUPPORTED,
+                       "a named root needs mkfs.ext4 or project quotas: apt install e2fsprogs");
+    errno = sys;
+    if (sys)
+        return pd_fail_sys(e, "start mkfs.ext4");
+    int status;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (status != 0)
+        return pd_fail(e, PD_INTERNAL, "mkfs.ext4 failed with status %d", status);
+    return 0;
+}
+
+/* Makes <root>/image under another name first: a crash leaves no half-made image behind. */
+static int make_image(int root, const struct limits *l, struct pd_err *e)
+{
+    if (l->disk < IMAGE_MIN)
+        return pd_fail(e, PD_INVALID, "--disk: a named root needs at least %llu bytes", IMAGE_MIN);
+    auto_fd fd = openat(root, "image.new", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || ftruncate(fd, (off_t)l->disk) < 0)
+        return pd_fail_sys(e, "make the root's image");
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), fd);
+    if (run_mkfs(path, l, e) < 0)
+        return -1;
+    if (fsync(fd) < 0 || renameat(root, "image.new", root, "image") < 0)
+        return pd_fail_sys(e, "keep the root's image");
+    return 0;
+}
+
+/* Attaches the image to a free loop device and returns the device. The device goes away by itself
+ * with its last mount, and until then holds the image's description, and so the lock on it. */
+static int loop_attach(int image, char *ret_path, size_t size, struct pd_err *e)
+{
+    auto_fd control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+    if (control < 0)
+        return pd_fail_sys(e, "a named root needs loop devices or project quotas: open "
+                              "/dev/loop-control (try: modprobe loop)");
+    for (int i = 0; i < LOOP_TRIES; i++) {
+        int number = ioctl(control, LOOP_CTL_GET_FREE);
+        if (number < 0)
+            return pd_fail_sys(e, "find a free loop device");
+        snprintf(ret_path, size, "/dev/loop%d", number);
+        auto_fd device = open(ret_path, O_RDWR | O_CLOEXEC);
+        if (device < 0)
+            return pd_fail_sys(e, "open %s", ret_path);
+        struct loop_config config = {.fd = (uint32_t)image,
+                                     .info = {.lo_flags = LO_FLAGS_AUTOCLEAR}};
+        if (ioctl(device, LOOP_CONFIGURE, &config) == 0)
+            return fd_take(&device);
+        if (errno != EBUSY) /* somebody else was faster: try the next one */
+            return pd_fail_sys(e, "attach the image to %s", ret_path);
+    }
+    return pd_fail(e, PD_CAPACITY, "no free loop device after %d tries", LOOP_TRIES);
+}
+
+static int mount_image(int root, const struct limits *l, struct pd_err *e)
+{
+    auto_fd image = openat(root, "image", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    if (image < 0 || fstat(image, &st) < 0)
+        return pd_fail_sys(e, "open the root's image");
+    if (flock(image, LOCK_EX | LOCK_NB) < 0)
+        return pd_fail(e, PD_CONFLICT, "the root's image is still mounted by an earlier jail");
+    struct limits usual = LIMITS_DEFAULT;
+    if (l->disk != usual.disk && (uint64_t)st.st_size != l->disk)
+        return pd_fail(e, PD_CONFLICT,
+                       "the root was made with a disk of %" PRIu64
+                       " bytes: leave --disk away or remove the root",
+                       (uint64_t)st.st_size);
+    char device_path[32], source[40];
+    auto_fd device = loop_attach(image, device_path, sizeof device_path, e);
+    if (device < 0)
+        return -1;
+    snprintf(source, sizeof source, "source=%s", device_path);
+    const char *const options[] = {source, NULL};
+    int mount = mnt_filesystem("ext4", options, 0);
+    if (mount >= 0)
+        return mount;
+    errno = -mount;
+    return pd_fail_sys(e, "mount the root's image");
+}
+
+/* A detached mount of a freshly made file system or of a directory, idmapped. */
+static int with_ids(int mount, int userns, struct pd_err *e)
+{
+    if (userns < 0)
+        return 0;
+    int r = mnt_set_idmap(mount, userns);
+    if (r == 0)
+        return 0;
+    errno = -r;
+    return pd_fail_sys(e, "show the root's ids in the jail's range (idmapped mount)");
+}
+
+static int mount_tree(int root, int userns, struct pd_err *e)
+{
+    int mount =
+        userns < 0 ? mnt_clone(root, "tree", 0) : mnt_clone_idmapped(root, "tree", 0, userns);
+    if (mount >= 0)
+        return mount;
+    errno = -mount;
+    return pd_fail_sys(e, "mount the root's directory (idmapped mount)");
+}
+
+/* Makes <root>/tree with its quota and skeleton, complete or not at all. */
+static int make_tree(int root, enum store_kind kind, int layered, const struct limits *l,
+                     int rootless, struct pd_err *e)
+{
+    int r = store_remove_tree(root, "tree.new");
+    if (r == 0 || r == -ENOENT)
+        r = mkdirat(root, "tree.new", 0755) < 0 ? -errno : 0;
+    auto_fd tree = r < 0 ? -1 : openat(root, "tree.new", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (r == 0 && tree < 0)
+        r = -errno;
+    if (r == 0 && kind == STORE_QUOTA)
+        r = quota_limit(tree, l->disk, l->files + SKELETON_FILES);
+    if (r == 0 && !layered)
+        r = skeleton_populate(tree, rootless ? SKELETON_AS_IS : 0);
+    if (r == 0 && renameat(root, "tree.new", root, "tree") < 0)
+        r = -errno;
+    if (r == 0)
+        return 0;
+    errno = -r;
+    return pd_fail_sys(e, "make the root's directory");
+}
+
+static int fill_image(int mount, int layered, struct pd_err *e)
+{
+    /* "lost+found" is only there in a fresh image; e2fsck makes it again if it ever needs it. */
+    if (unlinkat(mount, "lost+found", AT_REMOVEDIR) < 0)
+        return errno == ENOENT ? 0 : pd_fail_sys(e, "clear the root's image");
+    int r = layered ? 0 : skeleton_populate(mount, 0);
+    errno = -r;
+    return r < 0 ? pd_fail_sys(e, "fill the root's skeleton") : 0;
+}
+
+int store_open_root(const struct template *t, const char *state_dir, const char *name, int layered,
+                    const struct limits *l, int userns, int *ret_mount, int *ret_lock,
+                    struct pd_err *e)
+{
+    auto_fd roots = open_roots(t->host_root, state_dir, e);
+    if (roots < 0)
+        return -1;
+    auto_fd root = open_private_dir(roots, name);
+    if (root < 0) {
+        errno = -root;
+        return pd_fail_sys(e, "open the root '%s'", name);
+    }
+    if (flock(root, LOCK_EX | LOCK_NB) < 0)
+        return pd_fail(e, PD_CONFLICT, "the root '%s' is in use by another jail", name);
+    struct stat st;
+    int has_image = fstatat(root, "image", &st, AT_SYMLINK_NOFOLLOW) == 0;
+    int has_tree = fstatat(root, "tree", &st, AT_SYMLINK_NOFOLLOW) == 0;
+    enum store_kind kind = has_image ? STORE_IMAGE : store_probe(root, t->rootless);
+    auto_fd mount = -1;
+    if (has_tree || (!has_image && kind != STORE_IMAGE)) {
+        if (!has_tree && make_tree(root, kind, layered, l, t->rootless, e) < 0)
+            return -1;
+        mount = mount_tree(root, userns, e);
+    } else {
+        if (!has_image && make_image(root, l, e) < 0)
+            return -1;
+        mount = mount_image(root, l, e);
+        if (mount >= 0 && (fill_image(mount, layered, e) < 0 || with_ids(mount, userns, e) < 0))
+            return -1;
+    }
+    if (mount < 0)
+        return -1;
+    *ret_mount = fd_take(&mount);
+    *ret_lock = fd_take(&root);
+    return 0;
+}
+
+/* Goes down by descriptor and up by "..": no path is ever longer than one name, so depth does not
+ * matter, and nothing is followed out of the tree because directories are opened O_NOFOLLOW. A
+ * directory that is not empty yet is left for later by going into it. */
+int store_remove_tree(int dir, const char *name)
+{
+    auto_fd at = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (at < 0 && (errno == ENOTDIR || errno == ELOOP))
+        return unlinkat(dir, name, 0) < 0 ? -errno : 0;
+    if (at < 0)
+        return -errno;
+    struct stat top, here;
+    if (fstat(at, &top) < 0)
+        return -errno;
+    for (;;) {
+        auto_fd listing = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR *entries = listing < 0 ? NULL : fdopendir(listing);
+        if (!entries)
+            return -errno;
+        fd_take(&listing);
+        int next = -1, failed = 0;
+        const struct dirent *d;
+        while (next < 0 && !failed && (d = readdir(entries))) {
+            if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
+                continue;
+            if (unlinkat(at, d->d_name, 0) == 0 || unlinkat(at, d->d_name, AT_REMOVEDIR) == 0)
+                continue;
+            next = openat(at, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            if (next < 0)
+                failed = errno;
+        }
+        closedir(entries);
+        if (failed)
+            return -failed;
+        if (next < 0) { /* empty now: its parent's next round removes it */
+            if (fstat(at, &here) < 0)
+                return -errno;
+            if (here.st_ino == top.st_ino && here.st_dev == top.st_dev)
+                return unlinkat(dir, name, AT_REMOVEDIR) < 0 ? -errno : 0;
+            next = openat(at, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+            if (next < 0)
+                return -errno;
+        }
+        fd_done(&at);
+        at = next;
+    }
+}
+
+int store_remove_root(const char *state_dir, const char *name, struct pd_err *e)
+{
+    auto_fd host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    auto_fd roots = open_roots(host, state_dir, e);
+    if (roots < 0)
+        return -1;
+    auto_fd root = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (root < 0)
+        return pd_fail(e, PD_NOT_FOUND, "there is no root '%.64s'", name);
+    auto_fd image = openat(root, "image", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (flock(root, LOCK_EX | LOCK_NB) < 0 || (image >= 0 && flock(image, LOCK_EX | LOCK_NB) < 0))
+        return pd_fail(e, PD_CONFLICT, "the root '%.64s' is in use by a jail", name);
+    char trash[128];
+    snprintf(trash, sizeof trash, ".trash-%.64s-%d", name, (int)getpid());
+    if (renameat(roots, name, roots, trash) < 0)
+        return pd_fail_sys(e, "remove the root '%.64s'", name);
+    int r = store_remove_tree(roots, trash);
+    errno = -r;
+    return r < 0 ? pd_fail_sys(e, "delete what the root '%.64s' held", name) : 0;
+}
+
+int store_list_roots(const char *state_dir,
+                     void (*each)(const char *name, const char *kind, void *arg), void *arg,
+                     struct pd_err *e)
+{
+    auto_fd host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    auto_fd roots = open_roots(host, state_dir, e);
+    if (roots < 0)
+        return -1;
+    DIR *entries = fdopendir(roots);
+    if (!entries)
+        return pd_fail_sys(e, "list the roots");
+    fd_take(&roots);
+    const struct dirent *d;
+    while ((d = readdir(entries))) {
+        if (d->d_name[0] == '.')
+            continue;
+        char path[300];
+        struct stat st;
+        snprintf(path, sizeof path, "%s/image", d->d_name);
+        int image = fstatat(dirfd(entries), path, &st, AT_SYMLINK_NOFOLLOW) == 0;
+        each(d->d_name, image ? "image" : "directory", arg);
+    }
+    closedir(entries);
+    return 0;
+}

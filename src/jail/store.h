@@ -1,0 +1,41 @@
+/* store: named roots, on disk, which outlive jails, keepers and reboots.
+ *
+ * A root is the directory <state>/roots/<name>, mode 0700. On disk its ids are 0-65535; they are
+ * mapped into a jail's range when it is mounted, so it belongs to no range in particular. How its
+ * size is limited depends on the host, found out when the root is made:
+ *
+ *   quota  a project quota on the store's file system         <name>/tree
+ *   image  an ext4 image in a sparse file, mounted by loop    <name>/image
+ *   plain  no limit possible (rootless)                       <name>/tree */
+#pragma once
+
+#include "jail/template.h"
+#include "wire/spec.h"
+
+struct pd_err;
+
+enum store_kind { STORE_PLAIN, STORE_QUOTA, STORE_IMAGE };
+const char *store_kind_name(enum store_kind k);
+
+/* Opens a named root, or makes it. To be called while visiting the host. `layered`: it will be the
+ * upper part of an overlay and gets no skeleton. Gives a detached mount (idmapped through `userns`
+ * unless that is -1) and a descriptor that holds the root's lock: a root has one jail at a time,
+ * a second gets PD_CONFLICT. */
+int store_open_root(const struct template *t, const char *state_dir, const char *name, int layered,
+                    const struct limits *l, int userns, int *ret_mount, int *ret_lock,
+                    struct pd_err *e);
+
+/* How roots made in this directory would be limited. `dir` is any directory of the file system. */
+enum store_kind store_probe(int dir, int rootless);
+
+/* Removes a named root: renamed out of the way at once, deleted afterwards. Fails with PD_CONFLICT
+ * while a jail uses it, PD_NOT_FOUND when there is none. For the command line, in the host's
+ * namespaces. */
+int store_remove_root(const char *state_dir, const char *name, struct pd_err *e);
+/* Calls `each` for every root: its name and kind. */
+int store_list_roots(const char *state_dir,
+                     void (*each)(const char *name, const char *kind, void *arg), void *arg,
+                     struct pd_err *e);
+/* Deletes a directory tree below `dir` without recursion depth and without following links, also
+ * one with 10^5 levels. 0 or -errno. */
+int store_remove_tree(int dir, const char *name);

@@ -1,0 +1,46 @@
+/* template: where jails are built.
+ *
+ * A builder lives in a mount namespace of its own whose root is a tiny read-only tree: the host's
+ * /usr, a finished /dev, something to mask files with, and an empty mount point. A jail starts as a
+ * copy of that namespace, which is much cheaper than a copy of the host's, and needs no clean-up of
+ * host mounts because there are none.
+ *
+ *   /jail      where the new root is mounted
+ *   /lower /upper  mount points for the layers of an overlay
+ *   /usr ...   the host's programs and libraries, read-only, nosuid, nodev
+ *   /etc/...   the few files of the host's /etc that programs need to run
+ *   /dev       null zero full random urandom tty, and links
+ *   /mask/file /mask/dir   empty, mode 0
+ *
+ * Host paths are reached between template_visit_host and template_return. */
+#pragma once
+
+struct pd_err;
+
+/* Top-level entries of the host template and whether they are links (merged /usr) or mounts. */
+struct template_entry {
+    char name[32];
+    char link[64]; /* target, or "" for a read-only mount */
+};
+#define TEMPLATE_ENTRIES_MAX 12
+
+struct template
+{
+    int rootless;
+    int proc;      /* the host's /proc, O_PATH */
+    int host_ns;   /* mount namespace that sees the host */
+    int host_root; /* the host's root directory there (a chroot's, if started in one) */
+    int self_ns;   /* the template's own namespace */
+    struct template_entry entries[TEMPLATE_ENTRIES_MAX];
+    unsigned entry_count;
+};
+
+/* Moves the calling process into a new template. Rootless: also into a user namespace. */
+int template_enter(struct template *t, int rootless, struct pd_err *e);
+void template_done(struct template *t);
+
+/* Between these two calls paths are the host's: to be resolved from t->host_root, because the
+ * process then stands at the root of the host's namespace and not of a chroot it was started in.
+ * What is opened or cloned there stays usable afterwards. template_return cannot fail. */
+int template_visit_host(const struct template *t, struct pd_err *e);
+void template_return(const struct template *t);

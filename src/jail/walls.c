@@ -1,0 +1,18 @@
+#include "jail/walls.h"
+
+#ifdef PADDOCK_WEAK_WALLS
+#include "base/banned.h"
+
+int wall_off(const char *name)
+{
+    const char *list = getenv("PADDOCK_WALL_OFF");
+    size_t len = strlen(name);
+    for (const char *p = list ? list : ""; *p;) {
+        size_t n = strcspn(p, ",");
+        if (n == len && !memcmp(p, name, n))
+            return 1;
+        p += n + (p[n] == ',');
+    }
+    return 0;
+}
+#endif

@@ -1,0 +1,339 @@
+#include "wire/msg.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+
+/* How this works: each message is described once, by a function that visits its fields in order
+ * with a `struct codec`. The codec either appends or reads, so encoder and decoder cannot drift
+ * apart. Integers travel in host order: both ends are the same machine. */
+struct codec {
+    struct buf *out; /* encoding when set */
+    const uint8_t *in;
+    size_t left;
+    int bad;
+};
+
+static void field_bytes(struct codec *c, void *value, size_t len)
+{
+    if (c->out) {
+        buf_put(c->out, value, len);
+    } else if (c->bad || c->left < len) {
+        c->bad = 1;
+        memset(value, 0, len);
+    } else {
+        memcpy(value, c->in, len);
+        c->in += len;
+        c->left -= len;
+    }
+}
+
+static void field_u32(struct codec *c, uint32_t *v)
+{
+    field_bytes(c, v, sizeof *v);
+}
+
+static void field_i32(struct codec *c, int32_t *v)
+{
+    field_bytes(c, v, sizeof *v);
+}
+
+static void field_u64(struct codec *c, uint64_t *v)
+{
+    field_bytes(c, v, sizeof *v);
+}
+
+static void field_id(struct codec *c, struct wire_id *v)
+{
+    field_bytes(c, v->bytes, sizeof v->bytes);
+}
+
+/* An enum travels as u32 and must be below `count`. */
+static void field_enum(struct codec *c, uint32_t *v, uint32_t count)
+{
+    field_u32(c, v);
+    if (!c->out && *v >= count)
+        c->bad = 1;
+}
+
+/* A string: length without the NUL, the bytes, the NUL. */
+static void field_str(struct codec *c, const char **v, uint32_t max)
+{
+    if (c->out) {
+        uint32_t len = (uint32_t)strlen(*v);
+        if (len > max) {
+            c->out->overflow = 1;
+            return;
+        }
+        buf_put(c->out, &len, sizeof len);
+        buf_put(c->out, *v, len + 1);
+        return;
+    }
+    uint32_t len = 0;
+    field_u32(c, &len);
+    if (c->bad || len > max || c->left <= len || memchr(c->in, 0, len + 1) != c->in + len) {
+        c->bad = 1;
+        *v = "";
+        return;
+    }
+    *v = (const char *)c->in;
+    c->in += len + 1;
+    c->left -= len + 1;
+}
+
+static void field_list(struct codec *c, struct msg_list *l)
+{
+    field_u32(c, &l->count);
+    field_u32(c, &l->bytes);
+    if (c->out) {
+        buf_put(c->out, l->text, l->bytes);
+        return;
+    }
+    uint32_t nuls = 0;
+    if (!c->bad && l->bytes <= c->left && l->count <= MSG_ARGS_MAX)
+        for (uint32_t i = 0; i < l->bytes; i++)
+            nuls += c->in[i] == 0;
+    if (c->bad || l->bytes > c->left || l->count > MSG_ARGS_MAX || nuls != l->count ||
+        (l->bytes && c->in[l->bytes - 1] != 0)) {
+        c->bad = 1;
+        *l = (struct msg_list){.text = ""};
+        return;
+    }
+    l->text = (const char *)c->in;
+    c->in += l->bytes;
+    c->left -= l->bytes;
+}
+
+static void field_spec(struct codec *c, struct spec *s)
+{
+    uint32_t profile = s->profile, network = s->network, rung = s->min_rung;
+    field_enum(c, &profile, PROFILE_COUNT);
+    field_enum(c, &network, NETWORK_COUNT);
+    field_enum(c, &rung, RUNG_COUNT);
+    s->profile = (enum profile)profile;
+    s->network = (enum network)network;
+    s->min_rung = (enum rung)rung;
+    field_u64(c, &s->limits.memory);
+    field_u64(c, &s->limits.pids);
+    field_u64(c, &s->limits.cpu_milli);
+    field_u64(c, &s->limits.disk);
+    field_u64(c, &s->limits.files);
+    field_str(c, &s->root_dir, SPEC_PATH_MAX);
+    field_str(c, &s->root_name, SPEC_NAME_MAX);
+    field_enum(c, &s->bind_count, SPEC_BINDS_MAX + 1);
+    for (uint32_t i = 0; !c->bad && i < s->bind_count; i++) {
+        uint32_t writable = (uint32_t)s->binds[i].writable;
+        field_str(c, &s->binds[i].source, SPEC_PATH_MAX);
+        field_str(c, &s->binds[i].target, SPEC_PATH_MAX);
+        field_enum(c, &writable, 2);
+        s->binds[i].writable = (int)writable;
+    }
+}
+
+static void visit_error(struct codec *c, struct msg_error *m)
+{
+    field_enum(c, &m->code, PD_CODE_COUNT);
+    field_i32(c, &m->sys);
+    field_str(c, &m->text, sizeof((struct pd_err *)0)->msg - 1);
+}
+
+static void visit_welcome(struct codec *c, struct msg_welcome *m)
+{
+    field_enum(c, &m->rung, RUNG_COUNT);
+    field_u32(c, &m->layout);
+    field_str(c, &m->instance, MSG_NAME_MAX);
+    field_str(c, &m->missing, 255);
+}
+
+static void visit_create(struct codec *c, struct msg_create *m)
+{
+    field_spec(c, &m->spec);
+}
+
+static void visit_created(struct codec *c, struct msg_created *m)
+{
+    field_enum(c, &m->rung, RUNG_COUNT);
+    field_i32(c, &m->init_pid);
+    field_u32(c, &m->uid_base);
+    field_str(c, &m->name, MSG_NAME_MAX);
+}
+
+static void visit_destroy(struct codec *c, struct msg_destroy *m)
+{
+    field_id(c, &m->jail);
+    field_enum(c, &m->want_stats, 2);
+}
+
+static void visit_gone(struct codec *c, struct msg_gone *m)
+{
+    field_id(c, &m->jail);
+    field_enum(c, &m->how, GONE_COUNT);
+    field_u64(c, &m->oom_kills);
+    field_u64(c, &m->pids_refused);
+    field_u64(c, &m->memory_peak);
+    field_u64(c, &m->cpu_usec);
+}
+
+static void visit_listed(struct codec *c, struct msg_listed *m)
+{
+    field_id(c, &m->jail);
+    field_enum(c, &m->undead, 2);
+    field_i32(c, &m->init_pid);
+}
+
+static void visit_key(struct codec *c, struct msg_key *m)
+{
+    field_str(c, &m->key, MSG_KEY_MAX);
+}
+
+static void visit_build(struct codec *c, struct msg_build *m)
+{
+    field_u32(c, &m->slot);
+    field_str(c, &m->name, MSG_NAME_MAX);
+    field_spec(c, &m->spec);
+}
+
+static void visit_built(struct codec *c, struct msg_built *m)
+{
+    field_u32(c, &m->slot);
+    field_enum(c, &m->rung, RUNG_COUNT);
+    field_i32(c, &m->init_pid);
+    field_str(c, &m->name, MSG_NAME_MAX);
+}
+
+static void visit_prepare(struct codec *c, struct msg_prepare *m)
+{
+    field_u32(c, &m->slot);
+    field_str(c, &m->name, MSG_NAME_MAX);
+}
+
+static void visit_sweep(struct codec *c, struct msg_sweep *m)
+{
+    field_str(c, &m->name, MSG_NAME_MAX);
+}
+
+static void visit_exec(struct codec *c, struct msg_exec *m)
+{
+    field_u32(c, &m->uid);
+    field_u32(c, &m->gid);
+    field_u64(c, &m->file_size);
+    field_u64(c, &m->memory);
+    field_u64(c, &m->processes);
+    field_str(c, &m->cwd, SPEC_PATH_MAX);
+    field_list(c, &m->argv);
+    field_list(c, &m->environ);
+    if (!c->out && m->argv.count == 0)
+        c->bad = 1;
+}
+
+static void visit_started(struct codec *c, struct msg_started *m)
+{
+    field_i32(c, &m->pid);
+}
+
+static void visit_exited(struct codec *c, struct msg_exited *m)
+{
+    field_i32(c, &m->pid);
+    field_enum(c, &m->exited, 2);
+    field_i32(c, &m->status);
+    field_enum(c, &m->disk_full, 2);
+    field_u64(c, &m->cpu_usec);
+    field_u64(c, &m->max_rss);
+}
+
+static void visit_signal(struct codec *c, struct msg_signal *m)
+{
+    field_id(c, &m->exec);
+    field_i32(c, &m->signal);
+}
+
+static void visit_open(struct codec *c, struct msg_open *m)
+{
+    field_u32(c, &m->uid);
+    field_u32(c, &m->gid);
+    field_enum(c, &m->flags, 8);
+    field_u32(c, &m->mode);
+    field_str(c, &m->path, SPEC_PATH_MAX);
+}
+
+static void visit_dial(struct codec *c, struct msg_dial *m)
+{
+    field_enum(c, &m->port, 65536);
+}
+
+/* The decoder works on a copy and hands it out only when all of it was good. */
+#define CODEC(name)                                                                                \
+    void msg_##name##_encode(struct buf *b, const struct msg_##name *m)                            \
+    {                                                                                              \
+        struct codec c = {.out = b};                                                               \
+        struct msg_##name copy = *m;                                                               \
+        visit_##name(&c, &copy);                                                                   \
+    }                                                                                              \
+    int msg_##name##_decode(const struct buf *b, struct msg_##name *ret, struct pd_err *e)         \
+    {                                                                                              \
+        struct codec c = {.in = b->data, .left = b->len};                                          \
+        struct msg_##name m = {0};                                                                 \
+        visit_##name(&c, &m);                                                                      \
+        if (c.bad || c.left)                                                                       \
+            return pd_fail(e, PD_PROTOCOL, "malformed %s message of %zu bytes", #name, b->len);    \
+        *ret = m;                                                                                  \
+        return 0;                                                                                  \
+    }
+CODEC(error)
+CODEC(welcome)
+CODEC(create)
+CODEC(created)
+CODEC(destroy)
+CODEC(gone)
+CODEC(listed)
+CODEC(key)
+CODEC(build)
+CODEC(built)
+CODEC(prepare)
+CODEC(sweep)
+CODEC(exec)
+CODEC(started)
+CODEC(exited)
+CODEC(signal)
+CODEC(open)
+CODEC(dial)
+
+const char *msg_list_next(const struct msg_list *l, uint32_t *pos)
+{
+    if (*pos >= l->bytes)
+        return NULL;
+    const char *s = l->text + *pos;
+    *pos += (uint32_t)strlen(s) + 1;
+    return s;
+}
+
+int msg_list_add(struct msg_list_writer *w, const char *text)
+{
+    if (w->count >= MSG_ARGS_MAX || buf_put(&w->text, text, strlen(text) + 1) < 0)
+        return -1;
+    w->count++;
+    return 0;
+}
+
+struct msg_list msg_list_of(const struct msg_list_writer *w)
+{
+    return (struct msg_list){.text = w->text.data ? (const char *)w->text.data : "",
+                             .count = w->count,
+                             .bytes = (uint32_t)w->text.len};
+}
+
+void msg_list_writer_done(struct msg_list_writer *w)
+{
+    buf_done(&w->text);
+    w->count = 0;
+}
+
+int msg_error_raise(const struct frame *f, struct pd_err *e)
+{
+    struct msg_error m = {.text = ""};
+    if (msg_error_decode(&f->payload, &m, e) < 0)
+        return -1;
+    pd_fail(e, (enum pd_code)m.code, "%s", m.text);
+    if (e)
+        e->sys = m.sys;
+    return -1;
+}

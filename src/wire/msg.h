@@ -1,0 +1,220 @@
+/* msg: what the frames say. One struct per message, with a pure encoder and a pure decoder.
+ *
+ * Decoded strings and lists point into the frame's payload and live as long as it does. Decoders
+ * accept exactly what encoders produce: every string ends with its NUL and holds no other, every
+ * list is bounded, every enum is in range, nothing is left over.
+ *
+ *   client  -> keeper    HELLO CREATE DESTROY LIST STASH FETCH DROP
+ *   keeper  -> client    WELCOME CREATED GONE LISTED LIST_END STASHED DONE ERROR
+ *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE       builder -> keeper   BUILT DONE ERROR
+ *   client  -> init      EXEC SIGNAL ACK SYNC OPEN DIAL
+ *   init    -> client    STARTED EXITED SYNCED SYNC_END OPENED DONE ERROR
+ *
+ * An answer has the id of its request. EXITED has the id of its EXEC. */
+#pragma once
+
+#include "wire/frame.h"
+#include "wire/spec.h"
+
+enum wire_type {
+    WIRE_ERROR = 1, /* msg_error */
+    WIRE_DONE,      /* no payload */
+    WIRE_HELLO,     /* no payload */
+    WIRE_WELCOME,   /* msg_welcome; the head's epoch is the client's from now on */
+    WIRE_CREATE,    /* msg_create; fds: init's end of the control socket, the owner's end */
+    WIRE_CREATED,   /* msg_created; fds: jail's cgroup directory (if any), devpts (if any) */
+    WIRE_DESTROY,   /* msg_destroy */
+    WIRE_GONE,      /* msg_gone; answer to DESTROY, or by itself when init has died */
+    WIRE_LIST,      /* no payload */
+    WIRE_LISTED,    /* msg_listed, one per jail; fds: the owner's end of the control socket */
+    WIRE_LIST_END,  /* no payload */
+    WIRE_STASH,     /* msg_key; fds to keep */
+    WIRE_FETCH,     /* msg_key */
+    WIRE_STASHED,   /* answer to FETCH; fds */
+    WIRE_DROP,      /* msg_key */
+    WIRE_BUILD,     /* msg_build; fds: init's end of the control socket */
+    WIRE_BUILT,     /* msg_built; fds: pidfd, cgroup directory, devpts, lock of the named root */
+    WIRE_PREPARE,   /* msg_prepare: make namespaces and cgroups for a later BUILD */
+    WIRE_SWEEP,     /* msg_sweep: remove what a dead jail leaves */
+    WIRE_STRIKE,    /* msg_sweep: thaw and kill a jail that did not die of SIGKILL */
+    WIRE_EXEC,      /* msg_exec; fds: stdin, stdout, stderr, and cgroup.procs if flagged */
+    WIRE_STARTED,   /* msg_started */
+    WIRE_EXITED,    /* msg_exited, sent until ACKed */
+    WIRE_SIGNAL,    /* msg_signal */
+    WIRE_ACK,       /* no payload; the head's id is the exec's */
+    WIRE_SYNC,      /* no payload */
+    WIRE_SYNCED,    /* msg_exited, one per process; `exited` tells if it has ended */
+    WIRE_SYNC_END,  /* no payload */
+    WIRE_OPEN,      /* msg_open */
+    WIRE_OPENED,    /* answer to OPEN and DIAL; fds: the file or socket */
+    WIRE_DIAL,      /* msg_dial */
+    WIRE_TYPE_COUNT
+};
+
+#define MSG_ARGS_MAX 4096u
+#define MSG_KEY_MAX  127u
+#define MSG_NAME_MAX 39u
+
+/* A list of strings in a frame. msg_list_next walks it. */
+struct msg_list {
+    const char *text; /* count strings, each with its NUL */
+    uint32_t count;
+    uint32_t bytes;
+};
+/* The string at *pos (start with 0), or NULL at the end. */
+const char *msg_list_next(const struct msg_list *l, uint32_t *pos);
+
+struct msg_error {
+    uint32_t code; /* enum pd_code */
+    int32_t sys;
+    const char *text;
+};
+
+struct msg_welcome {
+    uint32_t rung;   /* the best that this keeper can give */
+    uint32_t layout; /* enum cgroup_layout */
+    const char *instance;
+    const char *missing; /* why it is not RUNG_FULL; "" when it is */
+};
+
+#define CREATE_KEEP 1u /* flag in the head: the jail outlives the client that made it */
+
+struct msg_create {
+    struct spec spec;
+};
+
+struct msg_created {
+    uint32_t rung;
+    int32_t init_pid; /* in the keeper's pid namespace */
+    uint32_t uid_base;
+    const char *name; /* of the jail's cgroup directory */
+};
+
+struct msg_destroy {
+    struct wire_id jail;
+    uint32_t want_stats;
+};
+
+enum gone_how { GONE_DESTROYED, GONE_DIED, GONE_UNDEAD, GONE_COUNT };
+
+struct msg_gone {
+    struct wire_id jail;
+    uint32_t how;
+    uint64_t oom_kills, pids_refused, memory_peak, cpu_usec;
+};
+
+struct msg_listed {
+    struct wire_id jail;
+    uint32_t undead;
+    int32_t init_pid;
+};
+
+struct msg_key {
+    const char *key;
+};
+
+struct msg_build {
+    uint32_t slot; /* which host uid range */
+    const char *name;
+    struct spec spec;
+};
+
+struct msg_built {
+    uint32_t slot; /* the one used: a prepared one may differ from the one asked for */
+    uint32_t rung;
+    int32_t init_pid;
+    const char *name;
+};
+
+struct msg_prepare {
+    uint32_t slot;
+    const char *name;
+};
+
+struct msg_sweep {
+    const char *name;
+};
+
+#define EXEC_PTY    1u /* the three descriptors are one terminal: make it the controlling one */
+#define EXEC_CGROUP 2u /* a fourth descriptor is the command's cgroup.procs */
+
+struct msg_exec {
+    uint32_t uid, gid;
+    uint64_t file_size;   /* RLIMIT_FSIZE, 0 = none */
+    uint64_t memory;      /* RLIMIT_DATA where there is no cgroup, 0 = none */
+    uint64_t processes;   /* RLIMIT_NPROC likewise */
+    const char *cwd;      /* absolute */
+    struct msg_list argv; /* at least one */
+    struct msg_list environ;
+};
+
+struct msg_started {
+    int32_t pid; /* in the jail */
+};
+
+struct msg_exited {
+    int32_t pid;
+    uint32_t exited;    /* 0 in SYNCED: still running */
+    int32_t status;     /* as wait(2) gives it */
+    uint32_t disk_full; /* no space or no files were left in the root when it ended */
+    uint64_t cpu_usec;
+    uint64_t max_rss;
+};
+
+struct msg_signal {
+    struct wire_id exec;
+    int32_t signal;
+};
+
+#define OPEN_WRITE    1u
+#define OPEN_CREATE   2u
+#define OPEN_TRUNCATE 4u
+
+struct msg_open {
+    uint32_t uid, gid;
+    uint32_t flags;
+    uint32_t mode;
+    const char *path;
+};
+
+struct msg_dial {
+    uint32_t port;
+};
+
+/* Encoders append to an empty buf; overflow shows there. Decoders return 0, or -1 with
+ * PD_PROTOCOL. */
+#define MSG_CODEC(name)                                                                            \
+    void msg_##name##_encode(struct buf *b, const struct msg_##name *m);                           \
+    int msg_##name##_decode(const struct buf *b, struct msg_##name *ret, struct pd_err *e)
+MSG_CODEC(error);
+MSG_CODEC(welcome);
+MSG_CODEC(create);
+MSG_CODEC(created);
+MSG_CODEC(destroy);
+MSG_CODEC(gone);
+MSG_CODEC(listed);
+MSG_CODEC(key);
+MSG_CODEC(build);
+MSG_CODEC(built);
+MSG_CODEC(prepare);
+MSG_CODEC(sweep);
+MSG_CODEC(exec);
+MSG_CODEC(started);
+MSG_CODEC(exited);
+MSG_CODEC(signal);
+MSG_CODEC(open);
+MSG_CODEC(dial);
+#undef MSG_CODEC
+
+/* Appends a string to a list that is being encoded. */
+struct msg_list_writer {
+    struct buf text;
+    uint32_t count;
+};
+#define MSG_LIST_WRITER_INIT ((struct msg_list_writer){.text = BUF_INIT(WIRE_PAYLOAD_MAX)})
+int msg_list_add(struct msg_list_writer *w, const char *text);
+struct msg_list msg_list_of(const struct msg_list_writer *w);
+void msg_list_writer_done(struct msg_list_writer *w);
+
+/* Fills *e from an ERROR frame (a malformed one is PD_PROTOCOL). Always returns -1. */
+int msg_error_raise(const struct frame *f, struct pd_err *e);
