@@ -11,6 +11,7 @@
 #include "jail/identity.h"
 #include "jail/jail.h"
 #include "jail/walls.h"
+#include "wire/start.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +21,6 @@
 
 #define CREATE_PATIENCE  (30 * NS_PER_S)
 #define DESTROY_PATIENCE (15 * NS_PER_S)
-#define SHIM_PATH        "/opt/paddock/bin"
 
 extern char **environ;
 
@@ -48,7 +48,7 @@ static int add_env(struct msg_list_writer *w, const struct run_options *o, int t
     snprintf(user, sizeof user, "USER=%s", name);
     snprintf(term, sizeof term, "TERM=%.100s", host_term ? host_term : "dumb");
     const char *path = o->spec.profile == PROFILE_DEV
-                           ? "PATH=" SHIM_PATH
+                           ? "PATH=" INIT_SHIM_DIR
                              ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
                            : "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     const char *const usual[] = {path, home, user, "SHELL=/bin/bash", "LANG=C.UTF-8"};

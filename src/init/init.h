@@ -11,19 +11,12 @@
 #pragma once
 
 #include "wire/msg.h"
+#include "wire/start.h"
 
 #include <sys/types.h>
 
-#define INIT_OWNER_FD      3
 #define INIT_PROCESSES_MAX 1024u
 #define INIT_PEERS_MAX     33u /* the owner and 32 running sudo commands */
-#define INIT_SUDO_SOCKET   "/run/paddock/sudo.sock"
-
-/* Arguments with which the builder starts init: argv[1]. */
-#define INIT_ARG_STRICT "strict"
-#define INIT_ARG_DEV    "dev"
-/* Rootless: init and user code share one uid, so init must not try to change it. */
-#define INIT_ARG_SINGLE "single"
 
 enum init_mode { INIT_STRICT, INIT_DEV, INIT_SINGLE };
 

@@ -10,7 +10,6 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "init/init.h"
 #include "jail/cgroup.h"
 #include "jail/cred.h"
 #include "jail/identity.h"
@@ -23,6 +22,7 @@
 #include "jail/template.h"
 #include "jail/walls.h"
 #include "wire/msg.h"
+#include "wire/start.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,0 +1,14 @@
+/* start: how the builder starts init, and where the sudo shim finds it. */
+#pragma once
+
+/* Init's end of the control socket; no other descriptor but /dev/null is open. */
+#define INIT_OWNER_FD 3
+
+/* argv[1]: the profile; or, rootless, that init and user code share one uid. */
+#define INIT_ARG_STRICT "strict"
+#define INIT_ARG_DEV    "dev"
+#define INIT_ARG_SINGLE "single"
+
+/* In the profile `dev` init listens here for the shim, which stands at INIT_SHIM_DIR/sudo. */
+#define INIT_SUDO_SOCKET "/run/paddock/sudo.sock"
+#define INIT_SHIM_DIR    "/opt/paddock/bin"
