@@ -63,6 +63,7 @@ struct birth {
     const struct kit *kit;
     const struct spec *spec;
     int control;
+    int fresh_netns; /* made by the clone itself */
     const char *step;
     int sys;
 };
@@ -85,16 +86,11 @@ static struct kit kit_empty(const char *name, uint32_t slot)
 }
 
 /* The parts of a kit that no spec changes. */
-static int kit_make(struct builder *b, struct kit *k, int want_netns, struct pd_err *e)
+static int kit_make(struct builder *b, struct kit *k, struct pd_err *e)
 {
     if (k->slot != RANGE_NONE) {
         k->userns = userns_create(b->template.proc, k->slot, e);
         if (k->userns < 0)
-            return -1;
-    }
-    if (want_netns) {
-        k->netns = netns_create(b->template.proc, e);
-        if (k->netns < 0)
             return -1;
     }
     if (b->cgroups.layout != CGROUP_NONE && cgroup_create(&b->cgroups, k->name, &k->cgroup, e) < 0)
@@ -106,7 +102,11 @@ static int kit_make(struct builder *b, struct kit *k, int want_netns, struct pd_
 static int kit_prepare(struct builder *b, struct kit *k, struct pd_err *e)
 {
     struct limits usual = LIMITS_DEFAULT;
-    if (kit_make(b, k, !wall_off("netns"), e) < 0)
+    if (kit_make(b, k, e) < 0)
+        return -1;
+    /* Rootless there is no way back from a new network namespace: the jail makes it itself. */
+    if (!b->config->rootless && !wall_off("netns") &&
+        (k->netns = netns_create(b->template.proc, e)) < 0)
         return -1;
     k->root.top = root_make_tmpfs(k->slot, &usual, e);
     k->root.devpts = k->root.top < 0 ? -1 : root_make_devpts(k->slot, e);
@@ -152,6 +152,8 @@ static int enter_namespaces(struct birth *birth)
     }
     if (k->netns >= 0 && setns(k->netns, CLONE_NEWNET) < 0)
         return lacks(birth, "enter the network namespace", -errno);
+    if (birth->fresh_netns && (r = netns_loopback_up()) < 0)
+        return lacks(birth, "bring up the loopback device", r);
     if ((r = root_mount(&k->root, &b->template, birth->spec, &birth->step)) < 0)
         return lacks(birth, birth->step, r);
     if (!wall_off("utsns") && sethostname(HOST_NAME, sizeof HOST_NAME - 1) < 0)
@@ -202,12 +204,15 @@ static pid_t give_birth(struct builder *b, const struct kit *k, const struct spe
                         struct pd_err *e)
 {
     struct birth birth = {.b = b, .kit = k, .spec = s, .control = control};
+    birth.fresh_netns = s->network == NETWORK_NONE && k->netns < 0 && !wall_off("netns");
     static _Alignas(16) char stack[CHILD_STACK];
     int flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_NEWNS | CLONE_NEWPID;
     if (!wall_off("ipcns"))
         flags |= CLONE_NEWIPC;
     if (!wall_off("utsns"))
         flags |= CLONE_NEWUTS;
+    if (birth.fresh_netns)
+        flags |= CLONE_NEWNET;
     pid_t pid = clone(child, stack + sizeof stack, flags | SIGCHLD, &birth);
     if (pid < 0)
         return pd_fail_sys(e, "make the jail's namespaces");
@@ -283,8 +288,7 @@ static int build(struct builder *b, struct kit *k, const struct msg_build *m, in
 {
     const struct spec *s = &m->spec;
     struct limits usual = LIMITS_DEFAULT;
-    int want_netns = s->network == NETWORK_NONE && !wall_off("netns");
-    int prepared = k->userns >= 0 || k->netns >= 0;
+    int prepared = k->root.top >= 0;
     if (rung_of(b, s) < s->min_rung)
         return pd_fail(e, PD_ISOLATION, "only '%s' is possible here, '%s' was asked for: %s",
                        rung_name(rung_of(b, s)), rung_name(s->min_rung),
@@ -292,9 +296,9 @@ static int build(struct builder *b, struct kit *k, const struct msg_build *m, in
                        : b->config->rootless              ? "not root"
                        : b->cgroups.layout == CGROUP_NONE ? b->cgroups.why
                                                           : "see `paddock doctor`");
-    if (!prepared && kit_make(b, k, want_netns, e) < 0)
+    if (!prepared && kit_make(b, k, e) < 0)
         return -1;
-    if (!want_netns)
+    if (s->network != NETWORK_NONE)
         fd_done(&k->netns);
     if (b->cgroups.layout != CGROUP_NONE && (!prepared || !limits_equal(&s->limits, &usual)) &&
         cgroup_limit(&b->cgroups, k->name, &s->limits, e) < 0)
