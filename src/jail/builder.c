@@ -395,7 +395,7 @@ static int set_up(struct builder *b, struct pd_err *e)
     b->init_image = init_image_open(e);
     if (b->init_image < 0)
         return -1;
-    return template_enter(&b->template, b->config->rootless, e);
+    return template_enter(&b->template, b->config->rootless, b->init_image, e);
 }
 
 _Noreturn void builder_main(const struct builder_config *c, int sock)
@@ -434,6 +434,8 @@ _Noreturn void builder_main(const struct builder_config *c, int sock)
     /* The keeper is gone, and with it every jail: each init has it as its parent. */
     for (unsigned i = 0; i < b.kit_count; i++)
         kit_done(&b.kits[i]);
+    if (b.template.self_ns > 0)
+        (void)template_visit_host(&b.template, &e); /* where the cgroup trees are mounted */
     sweep_instance(&b.cgroups);
     _exit(0);
 }

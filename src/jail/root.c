@@ -8,6 +8,7 @@
 #include "jail/skeleton.h"
 #include "jail/store.h"
 #include "jail/walls.h"
+#include "wire/start.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -164,6 +165,7 @@ int root_prepare(struct root *r, const struct template *t, const char *state_dir
     r->host_template = !s->root_dir[0];
     r->uid_root = identity_host_id(slot, UID_ROOT);
     r->uid_user = identity_host_id(slot, UID_USER);
+    r->uid_init = identity_host_id(slot, UID_INIT);
     if (s->root_dir[0] || s->root_name[0] || s->bind_count) {
         if (template_visit_host(t, e) < 0)
             return -1;
@@ -224,9 +226,9 @@ static int complete_foreign_root(const struct root *r, const char **ret_step)
         if (rc < 0)
             return rc;
     }
-    if (chmod("tmp", 01777) < 0 || chmod("run/shm", 01777) < 0 ||
-        lchown("workspace", r->uid_user, r->uid_user) < 0 ||
-        lchown("home/user", r->uid_user, r->uid_user) < 0)
+    if (chmod("tmp", 01777) < 0 || lchown("workspace", r->uid_user, r->uid_user) < 0 ||
+        lchown("home/user", r->uid_user, r->uid_user) < 0 ||
+        lchown("run/paddock", r->uid_init, r->uid_init) < 0)
         return -errno;
     return 0;
 }
@@ -293,9 +295,12 @@ static int mount_dev(const struct root *r, const char **ret_step)
     int rc = mnt_mount("/dev", "dev", NULL, MS_BIND | MS_REC, NULL);
     if (rc == 0)
         rc = mnt_attach(r->devpts, AT_FDCWD, "dev/pts");
-    if (rc == 0)
-        rc = mnt_mount("run/shm", "dev/shm", NULL, MS_BIND, NULL);
-    return rc;
+    if (rc < 0)
+        return rc;
+    if (r->host_template)
+        return mnt_mount("run/shm", "dev/shm", NULL, MS_BIND, NULL);
+    /* Another root has no place that is surely free for it. */
+    return mnt_mount("shm", "dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777,size=64m");
 }
 
 static int mount_bind(int jail, int mount, int is_dir, const char *target)
@@ -335,6 +340,12 @@ static int mount_everything(const struct root *r, const struct template *t, cons
         return rc;
     if ((rc = mount_proc(t, ret_step)) < 0 || (rc = mount_dev(r, ret_step)) < 0)
         return rc;
+    if (s->profile == PROFILE_DEV && !t->rootless) {
+        *ret_step = "mount the sudo shim";
+        auto_fd dir = mnt_make_dir(AT_FDCWD, INIT_SHIM_DIR, 0755);
+        if (dir < 0 || (rc = mnt_mount("/shim", INIT_SHIM_DIR + 1, NULL, MS_BIND, NULL)) < 0)
+            return dir < 0 ? dir : rc;
+    }
     if (s->bind_count) {
         auto_fd jail = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
         for (uint32_t i = 0; i < s->bind_count; i++) {

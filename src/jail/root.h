@@ -17,8 +17,8 @@
 struct pd_err;
 
 struct root {
-    int host_template;           /* /usr of the host is mounted into it */
-    uint32_t uid_root, uid_user; /* host ids of the jail's root and user */
+    int host_template;                     /* /usr of the host is mounted into it */
+    uint32_t uid_root, uid_user, uid_init; /* host ids */
     int top;   /* detached mount: the root itself, or the upper layer of an overlay */
     int lower; /* detached mount of DIR, or -1 */
     int devpts;
