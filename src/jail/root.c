@@ -190,7 +190,7 @@ int root_prepare(struct root *r, const struct template *t, const char *state_dir
 
 /* The overlay must be mounted by somebody who is root in the jail's range: the kernel keeps the
  * mounter's identity for all it writes to the upper layer, and the host's root is nobody there. */
-static int mount_overlay(const struct root *r, const char **ret_step)
+static int mount_overlay(const struct root *r, const struct template *t, const char **ret_step)
 {
     *ret_step = "mount the root's layers";
     int rc = mnt_attach(r->lower, AT_FDCWD, "/lower");
@@ -201,8 +201,11 @@ static int mount_overlay(const struct root *r, const char **ret_step)
     if ((mkdir("/upper/upper", 0755) < 0 || mkdir("/upper/work", 0755) < 0) && errno != EEXIST)
         return -errno;
     *ret_step = "mount the overlay";
+    /* A user namespace may not write trusted.* attributes: there the overlay uses user.*. */
     return mnt_mount("paddock", "/jail", "overlay", MS_NOSUID | MS_NODEV,
-                     "lowerdir=/lower,upperdir=/upper/upper,workdir=/upper/work");
+                     t->rootless
+                         ? "lowerdir=/lower,upperdir=/upper/upper,workdir=/upper/work,userxattr"
+                         : "lowerdir=/lower,upperdir=/upper/upper,workdir=/upper/work");
 }
 
 /* A mount point that the jail itself needs must be a real directory: an image could bring a link
@@ -218,8 +221,8 @@ static int own_mount_point(const char *path)
 /* What the skeleton has and another root may lack. */
 static int complete_foreign_root(const struct root *r, const char **ret_step)
 {
-    static const char *const dirs[] = {"proc", "dev",       "run",  "run/shm",
-                                       "tmp",  "workspace", "home", "home/user"};
+    static const char *const dirs[] = {"proc",      "dev",  "run",       "tmp",
+                                       "workspace", "home", "home/user", "run/paddock"};
     *ret_step = "make the mount points (/proc, /dev, /run and /tmp must be directories)";
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         int rc = own_mount_point(dirs[i]);
@@ -328,7 +331,7 @@ static int mount_everything(const struct root *r, const struct template *t, cons
 {
     int rc;
     *ret_step = "mount the root";
-    rc = r->lower >= 0 ? mount_overlay(r, ret_step) : mnt_attach(r->top, AT_FDCWD, "/jail");
+    rc = r->lower >= 0 ? mount_overlay(r, t, ret_step) : mnt_attach(r->top, AT_FDCWD, "/jail");
     if (rc < 0)
         return rc;
     if (chdir("/jail") < 0)
