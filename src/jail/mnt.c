@@ -50,14 +50,14 @@ static uint64_t attributes(unsigned flags)
            (flags & MNT_NOEXEC ? MOUNT_ATTR_NOEXEC : 0);
 }
 
-/* Recursive: a copy without its submounts would show directories that the host hides. */
-static int clone_tree(int dir, const char *path, struct mount_attr *attr)
+static int clone_tree(int dir, const char *path, unsigned flags, struct mount_attr *attr)
 {
+    unsigned recursive = flags & MNT_SINGLE ? 0 : AT_RECURSIVE;
     auto_fd tree = (int)syscall(SYS_open_tree, dir, path,
-                                OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH);
+                                OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | recursive | AT_EMPTY_PATH);
     if (tree < 0)
         return -errno;
-    if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | AT_RECURSIVE, attr, sizeof *attr) < 0)
+    if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | recursive, attr, sizeof *attr) < 0)
         return -errno;
     return fd_take(&tree);
 }
@@ -65,7 +65,7 @@ static int clone_tree(int dir, const char *path, struct mount_attr *attr)
 int mnt_clone(int dir, const char *path, unsigned flags)
 {
     struct mount_attr attr = {.attr_set = attributes(flags), .propagation = MS_PRIVATE};
-    return clone_tree(dir, path, &attr);
+    return clone_tree(dir, path, flags, &attr);
 }
 
 int mnt_clone_idmapped(int dir, const char *path, unsigned flags, int userns)
@@ -73,7 +73,7 @@ int mnt_clone_idmapped(int dir, const char *path, unsigned flags, int userns)
     struct mount_attr attr = {.attr_set = attributes(flags) | MOUNT_ATTR_IDMAP,
                               .propagation = MS_PRIVATE,
                               .userns_fd = (uint64_t)userns};
-    return clone_tree(dir, path, &attr);
+    return clone_tree(dir, path, flags, &attr);
 }
 
 int mnt_set_idmap(int mount, int userns)

@@ -20,8 +20,10 @@ int mnt_cover_root(void);
 #define MNT_RDONLY 1u
 #define MNT_NOEXEC 2u
 #define MNT_DEVS   4u /* device nodes work: only for /dev */
+#define MNT_SINGLE 8u /* mnt_clone: without what is mounted below */
 
-/* A detached copy of the mount tree at dir/path. Always nosuid, and nodev but for MNT_DEVS. */
+/* A detached copy of the mount tree at dir/path; recursive, because a copy without its submounts
+ * would show directories that the host hides. Always nosuid, and nodev but for MNT_DEVS. */
 int mnt_clone(int dir, const char *path, unsigned flags);
 /* The same, with the ids on disk shown through the given user namespace. */
 int mnt_clone_idmapped(int dir, const char *path, unsigned flags, int userns);

@@ -128,10 +128,11 @@ static int prepare_lower(struct root *r, const struct template *t, const char *d
     auto_fd source = mnt_open_beneath(t->host_root, dir, O_PATH | O_DIRECTORY);
     if (source < 0)
         return pd_fail(e, PD_INVALID, "--root: '%.150s': %s", dir, strerror(-source));
+    /* An overlay does not look into mounts below its layers. */
     if (userns >= 0)
-        r->lower = mnt_clone_idmapped(source, "", MNT_RDONLY, userns);
+        r->lower = mnt_clone_idmapped(source, "", MNT_RDONLY | MNT_SINGLE, userns);
     if (r->lower < 0)
-        r->lower = mnt_clone(source, "", MNT_RDONLY);
+        r->lower = mnt_clone(source, "", MNT_RDONLY | MNT_SINGLE);
     return r->lower < 0 ? fail(e, r->lower, "--root: copy the mount") : 0;
 }
 
@@ -231,7 +232,7 @@ static int complete_foreign_root(const struct root *r, const char **ret_step)
     }
     if (chmod("tmp", 01777) < 0 || lchown("workspace", r->uid_user, r->uid_user) < 0 ||
         lchown("home/user", r->uid_user, r->uid_user) < 0 ||
-        lchown("run/paddock", r->uid_init, r->uid_init) < 0)
+        lchown("run/paddock", r->uid_init, r->uid_init) < 0 || chmod("run/paddock", 0755) < 0)
         return -errno;
     return 0;
 }
