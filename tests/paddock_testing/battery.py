@@ -79,6 +79,9 @@ class Fixtures:
     """What lies ready on the host for attacks to reach: files, sockets, shared memory."""
 
     SECRET = "host-secret-5e1d"
+    BIND_OWNER = 12345
+    # Sysctls that only uid 0 of the host may read: a bind whose owners cannot be mapped.
+    SYSCTL_DIR = "/proc/sys/kernel/usermodehelper"
 
     def __init__(self):
         self.top = tempfile.mkdtemp(prefix="paddock-attack-")
@@ -88,6 +91,10 @@ class Fixtures:
         os.mkdir(self.attack_dir, 0o755)
         os.mkdir(self.rw_dir)
         os.chmod(self.rw_dir, 0o777)
+        if os.geteuid() == 0:
+            # Inside, the owner of a bind's source appears as the sandbox's user. It is not the
+            # host's root here, so that root's files in it are somebody else's.
+            os.chown(self.rw_dir, self.BIND_OWNER, self.BIND_OWNER)
         self.probe = compile_probe(self.attack_dir)
         self.root_only = os.path.join(self.rw_dir, "root-only")
         Path(self.root_only).write_text(self.SECRET)
@@ -120,7 +127,10 @@ class Fixtures:
         return "0"
 
     def binds(self):
-        return [f"{self.attack_dir}:{paddock.ATTACK_DIR}", f"{self.rw_dir}:{paddock.RW_DIR}:rw"]
+        found = [f"{self.attack_dir}:{paddock.ATTACK_DIR}", f"{self.rw_dir}:{paddock.RW_DIR}:rw"]
+        if os.geteuid() == 0 and os.path.isdir(self.SYSCTL_DIR):
+            found.append(f"{self.SYSCTL_DIR}:/opt/sysctl")
+        return found
 
     def facts(self):
         """What the attacks know about the host, as environment of the sandbox."""

@@ -54,9 +54,9 @@ static int command_mknod(int argc, char **argv)
     dev_t dev = makedev((unsigned)strtoul(argv[2], NULL, 0), (unsigned)strtoul(argv[3], NULL, 0));
     char path[] = "/tmp/probe-node";
     unlink(path);
-    int r = mknod(path, kind | 0666, dev);
+    int answer = verdict(mknod(path, kind | 0666, dev));
     unlink(path);
-    return verdict(r);
+    return answer;
 }
 
 /* setns PATH: joins the namespace that the file stands for. */
@@ -72,7 +72,11 @@ static int open_terminal(void)
     if (master < 0 || grantpt(master) || unlockpt(master))
         return -1;
     setsid();
-    return open(ptsname(master), O_RDWR);
+    /* Not by name: the devpts gives every slave to the user, and sandbox root is somebody else. */
+    int slave = ioctl(master, 0x5441 /* TIOCGPTPEER */, O_RDWR);
+    if (slave >= 0)
+        ioctl(slave, TIOCSCTTY, 0);
+    return slave;
 }
 
 /* terminal REQUEST: an ioctl on a terminal of our own; bit 32 set must not fool the filter. */

@@ -24,7 +24,7 @@ ATTACKS = [
         ("disk", "b", 254, 0), ("loop", "b", 7, 0), ("fuse", "c", 10, 229), ("tun", "c", 10, 200),
         ("kvm", "c", 10, 232))),
     Attack("mknod-tool", "mknod /tmp/n c 1 3"),
-    Attack("mount-allows-devices", "probe mount-without nodev | grep -v '^/dev/' | grep -q ."),
+    Attack("mount-allows-devices", "probe mount-without nodev | grep -vE '^/dev(/| )' | grep -q ."),
     Attack("replace-null", "mv /dev/null /dev/n || rm -f /dev/null"),
     Attack("caller-terminal", "probe controlling-terminal"),
     Attack("caller-terminal-in-pts", "ls /dev/pts | grep -E '^[0-9]+$' | grep -q ."),

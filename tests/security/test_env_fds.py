@@ -16,8 +16,8 @@ ATTACKS = [
     Attack("loader-variable", "env | grep -q ^LD_"),
     Attack("home-of-the-caller", "[ \"$HOME\" = /root ] && [ $(id -u) != 0 ]"),
     Attack("own-environ-file", "grep -qa host-secret-5e1d /proc/self/environ"),
-    Attack("anybody-environ-file", "grep -lqa host-secret-5e1d /proc/[0-9]*/environ"),
-    Attack("anybody-command-line", "grep -lqa -e 'paddock.run' /proc/[0-9]*/cmdline"),
+    Attack("anybody-environ-file", "grep -lqa '[h]ost-secret-5e1d' /proc/[0-9]*/environ"),
+    Attack("anybody-command-line", "grep -lqa -e '[p]addock.run' /proc/[0-9]*/cmdline"),
     Attack("open-descriptor", "probe descriptors"),
     Attack("descriptor-is-a-directory", "find -L /proc/self/fd -maxdepth 1 -type d ! -name fd"
            " -exec test -e {}/passwd \\; -print | grep -q ."),
@@ -64,6 +64,8 @@ def test_standard_descriptors_that_are_closed_are_not_filled_from_inside(fixture
     listing = os.path.join(fixtures.rw_dir, "listing")
     with open(listing, "w"):
         os.chmod(listing, 0o666)
+        if os.geteuid() == 0:
+            os.chown(listing, fixtures.BIND_OWNER, fixtures.BIND_OWNER)
     quoted = " ".join(f"'{a}'" for a in argv)
     subprocess.run(["/bin/sh", "-c", f"exec {quoted} <&- >&- 2>&-"], check=False,
                    timeout=paddock.seconds(20), env=paddock.clean_environment())

@@ -47,9 +47,10 @@ ATTACKS = [
 
 CONTROLS = [
     Control("initid", ("signal",)),
-    Control("dumpable", ("dumpable",)),
-    # Two walls stand before init's memory: another uid, and not being dumpable.
-    Control("initid,dumpable", ("environment", "memory", "descriptors", "maps", "exe-link")),
+    # With another uid, the kernel itself makes init undumpable when its first child changes uid.
+    # Its memory stays shut even so, because it has capabilities that its children lack; the
+    # rootless tests, where it has none, show what this wall is good for.
+    Control("initid,dumpable", ("dumpable", "signal")),
 ]
 
 
@@ -79,9 +80,9 @@ def test_init_survives_every_signal(fixtures, profile, user):
 @pytest.mark.parametrize("profile,user", COMBINATIONS)
 def test_killing_everybody_ends_only_the_sandbox(fixtures, profile, user):
     """kill -9 -1 takes the command; its jail ends with a status, and the next one works."""
-    result = paddock.run(["/bin/sh", "-c", "(sleep 600 &); kill -STOP 1; kill -9 -1; sleep 600"],
+    result = paddock.run(["/bin/sh", "-c", "(sleep 600 &); kill -STOP 1; kill -9 -1; kill -9 $$"],
                          profile=profile, user=user, limit=10)
-    assert result.status in (0, 137), result.explain()
+    assert result.status == 137, result.explain()
     assert paddock.run(["/bin/true"]).status == 0
 
 

@@ -88,3 +88,18 @@ def test_locks_and_timers_do_not_reach_the_host(fixtures):
         queued = int(host.status(os.getpid())["SigQ"].partition("/")[0])
         assert queued < 1000
         check_neighbour()
+
+
+def test_without_the_user_namespace_the_hosts_root_is_starved(fixtures, as_root):
+    """The control: ids of the host instead of the jail's own, and root has no inotify left."""
+    if not os.path.exists(paddock.PADDOCK_WEAK):
+        pytest.skip(f"no test build with weak walls at {paddock.PADDOCK_WEAK}")
+    with attack(fixtures, [PROBE, "take", "inotify", 100000, 60], ready="inotify", user="root",
+                binary=paddock.PADDOCK_WEAK, env={"PADDOCK_WALL_OFF": "userns"}) as (_, _ns, line):
+        most = int(host.sysctl("fs.inotify.max_user_instances"))
+        if int(line[1]) < most - 16:
+            pytest.skip(f"another limit came first: {line}")
+        fd = ctypes.CDLL(None, use_errno=True).inotify_init1(os.O_CLOEXEC)
+        if fd >= 0:
+            os.close(fd)
+        assert fd < 0, "the host's root was not harmed: the test above proves nothing"

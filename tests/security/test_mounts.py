@@ -64,6 +64,8 @@ ATTACKS = [
 CONTROLS = [
     # Behind the filter stand the empty capability sets: both have to go before a mount works.
     Control("seccomp,caps", ("call-mount", "call-fsopen", "call-open-tree-clone"), user="root"),
+    Control("seccomp,caps", ("call-mount", "bind", "call-open-tree-clone"), profile="dev",
+            user="root"),
 ]
 
 

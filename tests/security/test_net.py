@@ -2,8 +2,8 @@
 
 import pytest
 
-from paddock_testing.battery import (COMBINATIONS, Attack, Control, check_attack, check_control,
-                                     ids)
+from paddock_testing.battery import (COMBINATIONS, DEV_ROOT, Attack, Control, check_attack,
+                                     check_control, ids)
 
 ATTACKS = [
     Attack("host-loopback", "probe connect 127.0.0.1 $HOST_PORT"),
@@ -25,9 +25,11 @@ ATTACKS = [
     Attack("packet-filter", "iptables -L || nft list ruleset"),
     Attack("new-namespace", "ip netns add x"),
     Attack("sockets-of-services", "for s in /var/run/docker.sock /run/docker.sock /run/containerd"
-           " /run/dbus/system_bus_socket /run/systemd/private /run/systemd/journal /run/paddock"
+           " /run/dbus/system_bus_socket /run/systemd/private /run/systemd/journal"
            " /run/podman /run/snapd.socket /var/lib/paddock /var/run/nscd; do"
            " [ -e $s ] && exit 0; done; exit 1"),
+    Attack("any-named-socket", "find /run /var /tmp /dev -type s | grep -q .",
+           open_for=(("dev", "user"), DEV_ROOT), why="sudo of profile dev asks init by a socket"),
     Attack("host-shared-memory", "[ $HOST_SHM_KEY != 0 ] && probe shared-memory $HOST_SHM_KEY"),
     Attack("shared-memory-listing", "tail -n +2 /proc/sysvipc/shm | grep -q ."),
     Attack("queue-listing", "ls -A /dev/mqueue | grep -q ."),

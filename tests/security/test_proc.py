@@ -10,8 +10,8 @@ from paddock_testing.battery import (COMBINATIONS, Attack, Control, check_attack
 READS = ("kcore", "keys", "key-users", "kmsg", "config.gz", "kallsyms", "timer_list", "sched_debug",
          "slabinfo", "kpagecount", "kpageflags", "kpagecgroup", "vmallocinfo", "pagetypeinfo",
          "iomem", "ioports", "interrupts", "mtrr", "latency_stats", "timer_stats", "scsi/scsi",
-         "acpi/wakeup", "asound/version", "modules", "crypto", "driver/rtc", "bus/pci/devices",
-         "sysvipc/../kcore", "fs/ext4", "swaps", "partitions", "diskstats", "locks", "consoles")
+         "acpi/wakeup", "asound/version", "modules", "driver/rtc", "bus/pci/devices",
+         "sysvipc/../kcore", "diskstats", "locks")
 WRITES = ("sysrq-trigger", "sys/kernel/modprobe", "sys/kernel/core_pattern", "sys/kernel/hotplug",
           "sys/kernel/poweroff_cmd", "sys/kernel/sysrq", "sys/kernel/panic", "sys/vm/drop_caches",
           "sys/vm/panic_on_oom", "sys/vm/overcommit_memory", "sys/fs/binfmt_misc/register",
@@ -65,7 +65,7 @@ def host_file(*names):
 
 
 CONTROLS = [
-    Control("procmask", ("read-timer_list", "read-locks"), needs=host_file("/proc/timer_list")),
+    Control("procmask", ("read-locks", "read-key-users"), needs=host_file("/proc/key-users")),
     Control("procmask", ("read-config.gz",), profile="dev", needs=host_file("/proc/config.gz")),
     Control("procmask", ("read-interrupts", "host-command-line"), user="root"),
     # Single files also have the kernel's own permission check; /proc/sys needs real root.

@@ -101,6 +101,19 @@ def test_init_is_out_of_reach_with_one_uid(fixtures, unprivileged, line):
     assert result.status not in (0, 99, 125, 126), result.explain()
 
 
+def test_without_being_undumpable_init_is_within_reach(fixtures, unprivileged):
+    """The control of the test above: with one uid and no capabilities, this is the only wall."""
+    if not os.path.exists(paddock.PADDOCK_WEAK):
+        pytest.skip(f"no test build with weak walls at {paddock.PADDOCK_WEAK}")
+    weak = os.path.join(unprivileged["cwd"], "paddock-weak")
+    shutil.copy(paddock.PADDOCK_WEAK, weak)
+    os.chmod(weak, 0o755)
+    options = {**unprivileged, "binary": weak,
+               "env": {**unprivileged["env"], "PADDOCK_WALL_OFF": "dumpable"}}
+    result = paddock.run([PROBE, "mem", "1"], binds=fixtures.binds(), **options)
+    assert result.status == 0, result.explain()
+
+
 def test_processes_are_the_callers_and_filtered(fixtures, unprivileged):
     word = new_word()
     options = {k: v for k, v in unprivileged.items() if k != "cwd"}
@@ -142,31 +155,55 @@ def test_the_callers_files_are_out_of_sight(unprivileged):
     assert result.status != 0, result.explain()
 
 
-def test_inside_a_chroot(fixtures, as_root, tmp_path):
-    """A root directory that is not the top of its mount namespace, as build machines have. The
-    kernel allows no user namespace from there; Paddock has to find its way or to say so."""
-    given = os.environ.get("PADDOCK_TEST_CHROOT")
-    script = tmp_path / "in-chroot"
-    place = given or str(tmp_path / "place")
-    Path(place).mkdir(exist_ok=True)
-    prepare = "" if given else f"""
-        mount -t tmpfs t {place}
-        mkdir -p {place}/usr {place}/etc {place}/tmp {place}/root {place}/var/lib {place}/run
-        for d in bin sbin lib lib64; do [ -e /$d ] && ln -s usr/$d {place}/$d; done
-        mount --bind /usr {place}/usr
-        cp /etc/passwd /etc/group {place}/etc/
-    """
-    script.write_text(f"""set -eu
+# Inside a chroot: a root directory that is not the top of its mount namespace, as build machines
+# have. The kernel allows no user namespace from there; Paddock has to find its way out of that.
+
+
+def run_in_chroot(place, prepare=""):
+    """`paddock run` in a chroot, with the usual /proc, /dev and /sys; the mounts are private."""
+    script = f"""set -eu
         mount --make-rprivate /
         {prepare}
-        mkdir -p {place}/proc {place}/dev {place}/sys
+        mkdir -p {place}/proc {place}/dev {place}/sys {place}/tmp
         cp {paddock.PADDOCK} {place}/tmp/paddock
         mount -t proc p {place}/proc
         mount --rbind /dev {place}/dev
         mount --rbind /sys {place}/sys
-        exec chroot {place} /tmp/paddock run -- /bin/sh -c 'id -u; exit 9'
-    """)
-    done = subprocess.run(["unshare", "-m", "/bin/sh", str(script)], capture_output=True, text=True,
-                          check=False, timeout=paddock.seconds(30),
+        exec chroot {place} /tmp/paddock run -- /bin/sh -c 'id -u; ls /tmp; exit 9'
+    """
+    done = subprocess.run(["unshare", "-m", "/bin/sh", "-c", script], capture_output=True,
+                          text=True, check=False, timeout=paddock.seconds(30),
                           env=paddock.clean_environment())
-    assert (done.returncode, done.stdout) == (9, "1000\n"), done.stderr
+    assert (done.returncode, done.stdout) == (9, "1000\n"), (done.stdout, done.stderr)
+
+
+def test_inside_a_chroot_of_this_system(as_root, tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    run_in_chroot(place, f"""
+        mount -t tmpfs t {place}
+        mkdir -p {place}/usr {place}/etc {place}/root {place}/var/lib {place}/run
+        for d in bin sbin lib lib64; do [ -e /$d ] && ln -s usr/$d {place}/$d; done
+        mount --bind /usr {place}/usr
+        cp /etc/passwd /etc/group {place}/etc/
+    """)
+
+
+@pytest.mark.slow
+def test_inside_a_chroot_of_a_plain_debian(as_root, tmp_path):
+    given = os.environ.get("PADDOCK_TEST_CHROOT")
+    if given:
+        run_in_chroot(given)
+        return
+    if not shutil.which("mmdebstrap"):
+        pytest.skip("mmdebstrap is not installed and PADDOCK_TEST_CHROOT is not set")
+    place = tmp_path / "debian"
+    made = subprocess.run(["mmdebstrap", "--variant=essential", "bookworm", str(place)],
+                          capture_output=True, text=True, check=False,
+                          timeout=paddock.seconds(180))
+    try:
+        if made.returncode:
+            pytest.skip(f"mmdebstrap: {made.stderr.splitlines()[-1:]}")
+        run_in_chroot(place)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)

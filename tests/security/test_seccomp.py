@@ -169,6 +169,7 @@ CONTROLS = [
     Control("seccomp", ("tiocsti", "tiocsti-high-bits"), user="root", needs=needs_legacy_tiocsti),
     # With capabilities over its own network namespace, raw and packet sockets are next.
     Control("seccomp,caps", ("af-packet", "raw-inet", "sethostname"), user="root"),
+    Control("seccomp,caps", ("af-packet", "raw-inet", "sethostname"), profile="dev", user="root"),
 ]
 
 

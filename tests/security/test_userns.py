@@ -47,13 +47,15 @@ ATTACKS = [
     Attack("write-host-root-file", "probe write /opt/rw/host-owned"),
     Attack("chmod-host-root-file", "chmod 600 /opt/rw/root-only"),
     Attack("chown-host-root-file", "chown 0 /opt/rw/root-only"),
+    Attack("read-root-only-sysctl", "probe read /opt/sysctl/bset"),
     Attack("more-than-one-group", "[ $(id -G | wc -w) -gt 1 ]"),
 ]
 
 CONTROLS = [
-    Control("userns", ("host-ids-in-map", "host-groups-in-map", "read-host-root-file",
-                       "write-host-root-file", "chmod-host-root-file",
-                       "chown-host-root-file"), user="root"),
+    Control("userns", ("host-ids-in-map", "host-groups-in-map"), user="root"),
+    Control("userns", ("host-ids-in-map", "read-root-only-sysctl"), profile="dev", user="root",
+            needs=lambda f: None if os.path.exists(f.SYSCTL_DIR + "/bset")
+            else "the kernel has no usermodehelper sysctl"),
     Control("seccomp", ("unshare-user", "clone-user", "clone3", "unshare-tool-user",
                         "setns-bare")),
 ]
