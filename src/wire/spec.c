@@ -83,28 +83,25 @@ static int check_path(const char *what, const char *path, struct pd_err *e)
 }
 
 /* A target inside the sandbox: no component may be "." or "..", and it may not be the root or one
- * of the mounts that make the jail. */
+ * of the mounts that make the jail. Compared by component, because "//proc" is "/proc" as well. */
 static int check_target(const char *target, struct pd_err *e)
 {
-    static const char *const taken[] = {"/", "/proc", "/sys", "/dev"};
+    static const char *const taken[] = {"proc", "sys", "dev"};
     if (check_path("--bind", target, e) < 0)
         return -1;
-    for (const char *p = target; *p; p++) {
-        if (*p != '/')
-            continue;
-        const char *c = p + 1;
-        size_t len = strcspn(c, "/");
-        if ((len == 1 && c[0] == '.') || (len == 2 && c[0] == '.' && c[1] == '.'))
+    unsigned depth = 0;
+    for (const char *p = target + strspn(target, "/"); *p; p += strspn(p, "/")) {
+        size_t len = strcspn(p, "/");
+        if ((len == 1 && p[0] == '.') || (len == 2 && p[0] == '.' && p[1] == '.'))
             return pd_fail(e, PD_INVALID, "--bind: target '%.120s' contains '.' or '..'", target);
+        for (size_t i = 0; depth == 0 && i < sizeof taken / sizeof *taken; i++)
+            if (len == strlen(taken[i]) && !memcmp(p, taken[i], len))
+                return pd_fail(e, PD_INVALID, "--bind: target '%.120s' belongs to the jail itself",
+                               target);
+        depth++;
+        p += len;
     }
-    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
-        size_t len = strlen(taken[i]);
-        if (!strcmp(target, taken[i]) ||
-            (i > 0 && !strncmp(target, taken[i], len) && target[len] == '/'))
-            return pd_fail(e, PD_INVALID, "--bind: target '%.120s' belongs to the jail itself",
-                           target);
-    }
-    return 0;
+    return depth ? 0 : pd_fail(e, PD_INVALID, "--bind: target '/' belongs to the jail itself");
 }
 
 static int check_root_name(const char *name, struct pd_err *e)
@@ -125,6 +122,10 @@ static int check_root_name(const char *name, struct pd_err *e)
 int spec_check(const struct spec *s, struct pd_err *e)
 {
     const struct limits *l = &s->limits;
+    if ((unsigned)s->profile >= PROFILE_COUNT || (unsigned)s->network >= NETWORK_COUNT ||
+        (unsigned)s->min_rung >= RUNG_COUNT)
+        return pd_fail(e, PD_INVALID, "profile %u, network %u or isolation %u does not exist",
+                       s->profile, s->network, s->min_rung);
     if (check_range("memory", l->memory, SPEC_MEMORY_MIN, SPEC_MEMORY_MAX, e) < 0 ||
         check_range("pids", l->pids, SPEC_PIDS_MIN, SPEC_PIDS_MAX, e) < 0 ||
         check_range("cpu", l->cpu_milli, SPEC_CPU_MIN, SPEC_CPU_MAX, e) < 0 ||
