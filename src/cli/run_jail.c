@@ -39,6 +39,16 @@ struct session {
     struct msg_gone gone;
 };
 
+/* Whether a later --env, from `first` on, gives the variable of `assignment` another value. */
+static int is_replaced(const struct run_options *o, const char *assignment, unsigned first)
+{
+    size_t len = strcspn(assignment, "=") + 1;
+    for (unsigned k = first; k < o->env_count; k++)
+        if (!strncmp(o->env[k], assignment, len))
+            return 1;
+    return 0;
+}
+
 static int add_env(struct msg_list_writer *w, const struct run_options *o, int terminal)
 {
     char home[64], user[64], term[128];
@@ -51,20 +61,16 @@ static int add_env(struct msg_list_writer *w, const struct run_options *o, int t
                            ? "PATH=" INIT_SHIM_DIR
                              ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
                            : "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-    const char *const usual[] = {path, home, user, "SHELL=/bin/bash", "LANG=C.UTF-8"};
+    const char *const usual[] = {path, home, user, "SHELL=/bin/bash", "LANG=C.UTF-8", term};
+    const size_t count = sizeof usual / sizeof *usual - (terminal ? 0 : 1);
     int r = 0;
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
-        int replaced = 0;
-        size_t len = strcspn(usual[i], "=") + 1;
-        for (unsigned k = 0; k < o->env_count; k++)
-            replaced |= !strncmp(o->env[k], usual[i], len);
-        if (!replaced)
+    /* A name that is there twice would be read differently by different programs. */
+    for (size_t i = 0; i < count; i++)
+        if (!is_replaced(o, usual[i], 0))
             r |= msg_list_add(w, usual[i]);
-    }
-    if (terminal)
-        r |= msg_list_add(w, term);
     for (unsigned k = 0; k < o->env_count; k++)
-        r |= msg_list_add(w, o->env[k]);
+        if (!is_replaced(o, o->env[k], k + 1))
+            r |= msg_list_add(w, o->env[k]);
     if (wall_off("env"))
         for (char **v = environ; *v; v++)
             r |= msg_list_add(w, *v);
