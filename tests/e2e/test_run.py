@@ -325,6 +325,11 @@ def test_env_adds_and_overrides():
     assert sum(line.startswith("LANG=") for line in lines) == 1
 
 
+def test_the_last_of_two_values_counts_and_is_the_only_one():
+    out = call("run", "--env", "A=1", "--env", "AB=2", "--env", "A=3", "--", "env").stdout
+    assert sorted(v for v in out.splitlines() if v.startswith("A")) == ["A=3", "AB=2"]
+
+
 def test_path_of_the_command_is_the_one_that_is_searched(tmp_path):
     program = tmp_path / "my-tool"
     program.write_text("#!/bin/sh\necho mine\n")
