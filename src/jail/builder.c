@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "jail/cgroup.h"
+#include "jail/clone.h"
 #include "jail/cred.h"
 #include "jail/identity.h"
 #include "jail/init_image.h"
@@ -32,9 +33,8 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-#define KITS_MAX    16u
-#define CHILD_STACK (64u << 10)
-#define HOST_NAME   "sandbox"
+#define KITS_MAX  16u
+#define HOST_NAME "sandbox"
 
 struct kit {
     char name[MSG_NAME_MAX + 1];
@@ -78,10 +78,10 @@ static void kit_done(struct kit *k)
 
 static struct kit kit_empty(const char *name, uint32_t slot)
 {
-    struct kit k = {.slot = slot, .userns = -1, .netns = -1, .root = ROOT_EMPTY};
+    struct kit k = {.slot = slot, .userns = -1, .netns = -1};
+    k.root = ROOT_EMPTY;
+    k.cgroup = CGROUP_EMPTY;
     snprintf(k.name, sizeof k.name, "%s", name);
-    for (int i = 0; i < CGROUP_TREE_COUNT; i++)
-        k.cgroup.procs[i] = -1;
     return k;
 }
 
@@ -145,7 +145,7 @@ static int enter_namespaces(struct birth *birth)
     const struct kit *k = birth->kit;
     int r;
     if (b->cgroups.layout != CGROUP_NONE) {
-        if ((r = cgroup_enter(&k->cgroup)) < 0)
+        if ((r = cgroup_enter(&k->cgroup, 1)) < 0)
             return lacks(birth, "enter the cgroups", r);
         if (!wall_off("cgroupns") && unshare(CLONE_NEWCGROUP) < 0)
             return lacks(birth, "make a cgroup namespace", -errno);
@@ -205,17 +205,18 @@ static pid_t give_birth(struct builder *b, const struct kit *k, const struct spe
 {
     struct birth birth = {.b = b, .kit = k, .spec = s, .control = control};
     birth.fresh_netns = s->network == NETWORK_NONE && k->netns < 0 && !wall_off("netns");
-    static _Alignas(16) char stack[CHILD_STACK];
-    int flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_NEWNS | CLONE_NEWPID;
+    uint64_t flags = CLONE_PARENT | CLONE_NEWNS | CLONE_NEWPID;
     if (!wall_off("ipcns"))
         flags |= CLONE_NEWIPC;
     if (!wall_off("utsns"))
         flags |= CLONE_NEWUTS;
     if (birth.fresh_netns)
         flags |= CLONE_NEWNET;
-    pid_t pid = clone(child, stack + sizeof stack, flags | SIGCHLD, &birth);
-    if (pid < 0)
+    pid_t pid = clone_vfork(flags, k->cgroup.unified, child, &birth);
+    if (pid < 0) {
+        errno = -pid;
         return pd_fail_sys(e, "make the jail's namespaces");
+    }
     if (birth.step && birth.sys) {
         errno = birth.sys;
         return pd_fail_sys(e, "%s", birth.step);

@@ -37,23 +37,33 @@ int cgroup_jail_dir(const struct cgroup_host *h, const char *name)
 void cgroup_close(struct cgroup *c)
 {
     for (int t = 0; t < CGROUP_TREE_COUNT; t++)
-        fd_done(&c->procs[t]);
+        fd_done(&c->tasks[t]);
+    fd_done(&c->unified);
 }
 
-/* Makes one group and opens its cgroup.procs. Descriptor, or -1 with errno and nothing made. */
-static int make_group(int parent, const char *name)
+/* Makes a group and opens a file of it. Descriptor, or -errno and nothing made. */
+static int make_group(int parent, const char *name, const char *file, int flags)
 {
     char path[FILE_PATH_MAX];
-    file_path(name, "cgroup.procs", path);
-    if (mkdirat(parent, name, 0755))
-        return -1;
-    int fd = openat(parent, path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0) {
-        int saved = errno;
-        (void)unlinkat(parent, name, AT_REMOVEDIR);
-        errno = saved;
-    }
-    return fd;
+    file_path(name, file, path);
+    if (mkdirat(parent, name, 0755) < 0)
+        return -errno;
+    int fd = openat(parent, path, flags | O_CLOEXEC);
+    if (fd >= 0)
+        return fd;
+    int err = -errno;
+    (void)unlinkat(parent, name, AT_REMOVEDIR);
+    return err;
+}
+
+static int make_in_tree(const struct cgroup_host *h, int t, const char *name, struct cgroup *c)
+{
+    int fd = t == CGROUP_TREE_UNIFIED ? make_group(h->dir[t], name, "", O_PATH | O_DIRECTORY)
+                                      : make_group(h->dir[t], name, "tasks", O_WRONLY);
+    if (fd < 0)
+        return fd;
+    *(t == CGROUP_TREE_UNIFIED ? &c->unified : &c->tasks[t]) = fd;
+    return 0;
 }
 
 int cgroup_create(const struct cgroup_host *h, const char *name, struct cgroup *ret,
@@ -61,19 +71,16 @@ int cgroup_create(const struct cgroup_host *h, const char *name, struct cgroup *
 {
     if (!name_ok(name))
         return pd_fail(e, PD_INVALID, "'%.40s' is no name for a cgroup", name);
-    struct cgroup c;
+    struct cgroup c = CGROUP_EMPTY;
     snprintf(c.name, sizeof c.name, "%s", name);
-    for (int t = 0; t < CGROUP_TREE_COUNT; t++)
-        c.procs[t] = -1;
     for (int t = 0; t < CGROUP_TREE_COUNT; t++) {
-        if (h->dir[t] < 0)
+        int r = h->dir[t] < 0 ? 0 : make_in_tree(h, t, name, &c);
+        if (r == 0)
             continue;
-        c.procs[t] = make_group(h->dir[t], name);
-        if (c.procs[t] >= 0)
-            continue;
+        errno = -r;
         pd_fail_sys(e, "cgroup %s", name);
         while (t-- > 0)
-            if (c.procs[t] >= 0)
+            if (h->dir[t] >= 0)
                 (void)unlinkat(h->dir[t], name, AT_REMOVEDIR);
         cgroup_close(&c);
         return -1;
@@ -154,10 +161,15 @@ int cgroup_limit(const struct cgroup_host *h, const char *name, const struct lim
     return pd_fail_sys(e, "%s limit of cgroup %s", what, name);
 }
 
-int cgroup_enter(const struct cgroup *c)
+int cgroup_enter(const struct cgroup *c, int born)
 {
+    if (c->unified >= 0 && !born) {
+        int r = fd_write_file(c->unified, "cgroup.procs", "0");
+        if (r < 0)
+            return r;
+    }
     for (int t = 0; t < CGROUP_TREE_COUNT; t++)
-        if (c->procs[t] >= 0 && write(c->procs[t], "0", 1) < 0)
+        if (c->tasks[t] >= 0 && write(c->tasks[t], "0", 1) < 0)
             return -errno;
     return 0;
 }
@@ -244,9 +256,20 @@ void cgroup_read_stats(const struct cgroup_host *h, const char *name, struct cgr
 
 int cgroup_command_create(int jail_dir, const char *command)
 {
+    char path[FILE_PATH_MAX];
     if (!name_ok(command))
         return -EINVAL;
-    int fd = make_group(jail_dir, command);
+    int v1 = make_group(jail_dir, command, "tasks", O_WRONLY);
+    if (v1 != -ENOENT)
+        return v1;
+    int fd = make_group(jail_dir, command, "cgroup.threads", O_WRONLY);
+    file_path(command, "cgroup.type", path);
+    if (fd < 0 || fd_write_file(jail_dir, path, "threaded") == 0)
+        return fd;
+    /* A jail whose group hands controllers down cannot have threaded groups: the slow way then. */
+    fd_done(&fd);
+    file_path(command, "cgroup.procs", path);
+    fd = openat(jail_dir, path, O_WRONLY | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
 }
 

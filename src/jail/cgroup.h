@@ -77,11 +77,17 @@ int cgroup_host_open(struct cgroup_host *h, const struct cgroup_mounts *m, const
 void cgroup_host_remove(struct cgroup_host *h);
 void cgroup_host_done(struct cgroup_host *h); /* closes only */
 
-/* One jail. procs[i] are open cgroup.procs of every tree used, ready for cgroup_enter. */
+/* One jail, ready to be entered. Writing to a cgroup.procs makes the kernel wait for an RCU grace
+ * period, 5 to 15 ms, unless somebody just did the same; so v1 groups are entered through `tasks`,
+ * which moves a single thread and needs no such wait (since 5.5), and a v2 group by being born in
+ * it (CLONE_INTO_CGROUP). */
 struct cgroup {
     char name[40];
-    int procs[CGROUP_TREE_COUNT];
+    int tasks[CGROUP_TREE_COUNT]; /* v1: open `tasks`, or -1 */
+    int unified;                  /* v2: the directory (O_PATH) for CLONE_INTO_CGROUP, or -1 */
 };
+
+#define CGROUP_EMPTY ((struct cgroup){.tasks = {-1, -1, -1, -1, -1}, .unified = -1})
 
 /* Two calls per tree. On failure nothing is left; a name that is in use is PD_CONFLICT. */
 int cgroup_create(const struct cgroup_host *h, const char *name, struct cgroup *ret,
@@ -91,9 +97,9 @@ void cgroup_close(struct cgroup *c); /* closes the descriptors; the directories 
  * directions. On failure some of them may have been set. */
 int cgroup_limit(const struct cgroup_host *h, const char *name, const struct limits *l,
                  struct pd_err *e);
-/* Moves the calling process into the jail's group in every tree; no allocation, no path: it runs
- * between vfork and exec. 0 or -errno. */
-int cgroup_enter(const struct cgroup *c);
+/* Moves the calling process, which has one thread, into the jail's groups; `born`: it was cloned
+ * into the v2 one. No allocation: it runs between vfork and exec. 0 or -errno. */
+int cgroup_enter(const struct cgroup *c, int born);
 
 /* Ends every process of the jail, frozen or not. On v2 and hybrid one write; on v1 freeze, signal
  * each, thaw. 0 or -errno. */
@@ -118,7 +124,9 @@ void cgroup_read_stats(const struct cgroup_host *h, const char *name, struct cgr
 /* Sub-groups for commands, below an open jail directory of the v2 tree (what a jail's owner holds;
  * it need not be the keeper); on v1 of the freezer tree. Names are made by the caller. */
 int cgroup_jail_dir(const struct cgroup_host *h, const char *name); /* O_PATH fd, or -errno */
-int cgroup_command_create(int jail_dir, const char *command); /* open cgroup.procs, or -errno */
+/* An open file to which the command's first process writes "0" to enter, or -errno. On v2 the group
+ * is a threaded one: entering it needs no grace period. */
+int cgroup_command_create(int jail_dir, const char *command);
 int cgroup_command_kill(int jail_dir, const char *command);   /* 0 or -errno */
 int cgroup_command_remove(int jail_dir, const char *command); /* 0 or -errno */
 

@@ -85,10 +85,20 @@ static void walk(int group, void (*fn)(int group, void *arg), void *arg)
     (void)group_each(group, walk_into, &w);
 }
 
+/* Whether a small file of the group has `text` in it; 0 if there is no such file. */
+static int file_says(int group, const char *file, const char *text)
+{
+    char out[256];
+    return fd_read_file(group, file, out, sizeof out) > 0 && strstr(out, text) != NULL;
+}
+
 static void signal_members(int group, void *arg)
 {
     unsigned *count = arg;
-    auto_fd fd = openat(group, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+    /* A threaded group cannot list its processes. A signal to a thread's id reaches its process. */
+    int threaded =
+        file_says(group, "cgroup.type", "threaded") && !file_says(group, "cgroup.type", "domain");
+    auto_fd fd = openat(group, threaded ? "cgroup.threads" : "cgroup.procs", O_RDONLY | O_CLOEXEC);
     char text[4096];
     pid_t self = getpid();
     pid_t pid = 0;
@@ -130,8 +140,9 @@ int group_kill_walk(int group)
 
 int group_kill(int group)
 {
+    /* -EOPNOTSUPP: a threaded group, which a command has. */
     int r = fd_write_file(group, "cgroup.kill", "1");
-    return r == -ENOENT ? group_kill_walk(group) : r;
+    return r == -ENOENT || r == -EOPNOTSUPP ? group_kill_walk(group) : r;
 }
 
 /* v2: the kernel reports "frozen" in cgroup.events and wakes who polls it. */
@@ -195,13 +206,6 @@ struct removal {
     int give_back;
     unsigned depth;
 };
-
-/* Whether a small file of the group has `text` in it; 0 if there is no such file. */
-static int file_says(int group, const char *file, const char *text)
-{
-    char out[256];
-    return fd_read_file(group, file, out, sizeof out) > 0 && strstr(out, text) != NULL;
-}
 
 /* Has the page cache that is charged to a group dropped: a group with charges stays in the kernel
  * after its rmdir, out of everybody's sight. */

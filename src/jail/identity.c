@@ -69,23 +69,11 @@ void range_release(struct ranges *r, uint32_t slot)
     lock_byte(r->fd, slot, F_UNLCK);
 }
 
-/* The child that becomes the owner and makes the namespace. It shares memory with its parent, so
- * it uses raw system calls and its own stack only. */
-struct maker {
-    uint32_t owner;
-    int ready[2], go[2]; /* pipes: child tells, parent lets it go */
-};
-
-static int make_namespace(void *arg)
+/* Lives only until its namespace is open; it shares memory with its parent and so does nothing. */
+static int wait_to_be_killed(void *unused)
 {
-    struct maker *m = arg;
-    char failed = 0;
-    if (syscall(SYS_setresgid, m->owner, m->owner, m->owner) < 0 ||
-        syscall(SYS_setresuid, m->owner, m->owner, m->owner) < 0 ||
-        syscall(SYS_unshare, CLONE_NEWUSER) < 0)
-        failed = (char)errno;
-    (void)!write(m->ready[1], &failed, 1);
-    (void)!read(m->go[0], &failed, 1);
+    (void)unused;
+    syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
     _exit(0);
 }
 
@@ -96,39 +84,43 @@ static int write_map(int proc, pid_t pid, const char *file, const char *text)
     return fd_write_file(proc, path, text);
 }
 
-/* Makes a namespace owned by `owner` with the given maps and returns its descriptor. */
+static int map_and_open(int proc, pid_t pid, const char *uid_map, const char *gid_map,
+                        struct pd_err *e)
+{
+    char path[64];
+    int r = write_map(proc, pid, "uid_map", uid_map);
+    if (r == 0)
+        r = write_map(proc, pid, "gid_map", gid_map);
+    if (r < 0) {
+        errno = -r;
+        return pd_fail_sys(e, "map the uid range");
+    }
+    snprintf(path, sizeof path, "%d/ns/user", (int)pid);
+    int ns = openat(proc, path, O_RDONLY | O_CLOEXEC);
+    return ns < 0 ? pd_fail_sys(e, "open the user namespace") : ns;
+}
+
+/* Makes a namespace owned by `owner` with the given maps and returns its descriptor. The owner is
+ * whoever calls clone, so the caller is that for a moment: only the effective uid changes, and
+ * going back to 0 brings the capabilities back. The child exists because maps are written through
+ * some process of the namespace. */
 static int create(int proc, uint32_t owner, const char *uid_map, const char *gid_map,
                   struct pd_err *e)
 {
-    struct maker m = {.owner = owner};
-    if (pipe2(m.ready, O_CLOEXEC) < 0)
-        return pd_fail_sys(e, "pipe");
-    auto_fd ready_in = m.ready[0], ready_out = m.ready[1];
-    if (pipe2(m.go, O_CLOEXEC) < 0)
-        return pd_fail_sys(e, "pipe");
-    auto_fd go_in = m.go[0], go_out = m.go[1];
-    _Alignas(16) char stack[16384];
-    pid_t pid = clone(make_namespace, stack + sizeof stack, CLONE_VM | SIGCHLD, &m);
+    _Alignas(16) char stack[4096];
+    const uint32_t same = UINT32_MAX;
+    if (syscall(SYS_setresuid, same, owner, same) < 0)
+        return pd_fail_sys(e, "become the owner of a user namespace");
+    pid_t pid =
+        clone(wait_to_be_killed, stack + sizeof stack, CLONE_NEWUSER | CLONE_VM | SIGCHLD, NULL);
+    int sys = errno;
+    if (syscall(SYS_setresuid, same, 0, same) < 0)
+        abort(); /* going on as somebody else would be worse */
+    errno = sys;
     if (pid < 0)
-        return pd_fail_sys(e, "fork for a user namespace");
-    char failed = 0;
-    int ns = -1, r;
-    ssize_t n = read(ready_in, &failed, 1);
-    if (n != 1 || failed) {
-        errno = n == 1 ? failed : EIO;
-        pd_fail_sys(e, "make a user namespace");
-    } else if ((r = write_map(proc, pid, "uid_map", uid_map)) < 0 ||
-               (r = write_map(proc, pid, "gid_map", gid_map)) < 0) {
-        errno = -r;
-        pd_fail_sys(e, "map the uid range");
-    } else {
-        char path[64];
-        snprintf(path, sizeof path, "%d/ns/user", (int)pid);
-        ns = openat(proc, path, O_RDONLY | O_CLOEXEC);
-        if (ns < 0)
-            pd_fail_sys(e, "open the user namespace");
-    }
-    (void)!write(go_out, "", 1);
+        return pd_fail_sys(e, "make a user namespace");
+    int ns = map_and_open(proc, pid, uid_map, gid_map, e);
+    kill(pid, SIGKILL);
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
     return ns;

@@ -94,7 +94,7 @@ static pid_t start(const struct cgroup *c, int command_procs, void (*body)(void)
     assert_true(pid >= 0);
     if (!pid) {
         close(alive[0]);
-        if (cgroup_enter(c) || (command_procs >= 0 && write(command_procs, "0", 1) != 1))
+        if (cgroup_enter(c, 0) || (command_procs >= 0 && write(command_procs, "0", 1) != 1))
             _exit(99);
         (void)!write(ready[1], "r", 1);
         close(ready[1]);

@@ -41,7 +41,7 @@ static void without_cgroups_making_a_jail_still_works(void **state)
     assert_string_equal(h.why, "not here");
     ASSERT_OK(cgroup_create(&h, "j", &c, &err));
     ASSERT_OK(cgroup_limit(&h, "j", &LIMITS_DEFAULT, &err));
-    ASSERT_OK(cgroup_enter(&c));
+    ASSERT_OK(cgroup_enter(&c, 0));
     assert_int_equal(cgroup_kill(&h, "j"), -EOPNOTSUPP);
     assert_int_equal(cgroup_freeze(&h, "j", 1, 0, &err), -1);
     assert_int_equal(err.code, PD_UNSUPPORTED);
