@@ -65,9 +65,11 @@ def descendants(pid):
 
 
 def with_word(word):
-    """Processes in a jail (by pid namespace) that have `word` as an argument."""
+    """Processes in a jail (by pid namespace) that have `word` as an argument. Not pid 1: until its
+    exec it shows the command line of whoever asked for the jail."""
     own = namespace(os.getpid(), "pid")
-    return [p for p in pids() if word in command_line(p) and namespace(p, "pid") not in ("", own)]
+    return [p for p in pids() if word in command_line(p) and not is_jail_init(p)
+            and namespace(p, "pid") not in ("", own)]
 
 
 def namespace(pid, kind):
@@ -76,11 +78,15 @@ def namespace(pid, kind):
     return ""
 
 
+def is_jail_init(pid):
+    return status(pid).get("NSpid", "").split()[1:][-1:] == ["1"]
+
+
 def jail_init(pid):
     """The init of the jail that `pid` is in: pid 1 of its pid namespace."""
     ns = namespace(pid, "pid")
     for p in pids():
-        if namespace(p, "pid") == ns and status(p).get("NSpid", "").split()[-1:] == ["1"]:
+        if namespace(p, "pid") == ns and is_jail_init(p):
             return p
     return None
 

@@ -1,6 +1,7 @@
 """Everything that a sandbox makes on the host, counted: before, after, and what is new."""
 
 import os
+import re
 import time
 from dataclasses import dataclass, field
 
@@ -11,15 +12,34 @@ STATE_DIRS = [os.environ.get("PADDOCK_STATE_DIR", "/var/lib/paddock"),
               os.environ.get("PADDOCK_RUN_DIR", "/run/paddock")]
 
 
+def executable(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+    except OSError:
+        return ""
+
+
 def is_ours(pid, binary):
     """A process of a jail, or of the program under test."""
-    try:
-        if os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)") == binary:
-            return True
-    except OSError:
-        pass
+    if executable(pid) == binary:
+        return True
     ids = host.uids(pid)
     return bool(ids) and ids[0] >= host.FIRST_JAIL_UID
+
+
+class Strangers:
+    """Other copies of the program that run on this machine, their jails and their cgroups: what
+    they make and leave while a test runs is not the test's."""
+
+    def __init__(self, binary):
+        tops = {p for p in host.pids() if os.path.basename(executable(p)).startswith("paddock")
+                and executable(p) != binary}
+        self.processes = tops.union(*(host.descendants(p) for p in tops))
+        targets = [t for p in tops for t in host.descriptors(p).values()]
+        self.instances = {m.group(0) for t in targets if (m := re.search("/paddock-[^/ ]+", t))}
+
+    def own_cgroup(self, path):
+        return any(instance in path for instance in self.instances)
 
 
 @dataclass
@@ -37,11 +57,14 @@ class Snapshot:
     @classmethod
     def take(cls, binary, state_dirs=None):
         binary = os.path.realpath(binary)
+        cgroups = host.paddock_cgroups()
+        strangers = Strangers(binary)
+        pids = [p for p in host.pids() if p not in strangers.processes]
         return cls(
-            processes={p for p in host.pids() if is_ours(p, binary)},
+            processes={p for p in pids if is_ours(p, binary)},
             mounts=set(host.mounts()),
-            cgroups=host.paddock_cgroups(),
-            namespaces={host.namespace(p, kind) for p in host.pids() for kind in host.NAMESPACES},
+            cgroups={c for c in cgroups if not strangers.own_cgroup(c)},
+            namespaces={host.namespace(p, kind) for p in pids for kind in host.NAMESPACES},
             loops=host.loop_devices(),
             files=host.files_below(*(state_dirs or STATE_DIRS)),
             dead_cgroups=host.dead_memory_cgroups())

@@ -134,11 +134,12 @@ def background(command, *, env=None, stdin=subprocess.DEVNULL, stdout=subprocess
 
 
 def end(process):
-    """SIGTERM, and SIGKILL when that does not help; reads what is left of its output."""
+    """SIGTERM, and SIGKILL when that does not help: it is passed on to a command that may ignore
+    it."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=seconds(5))
+            process.wait(timeout=seconds(0.5))
     if process.poll() is None:
         process.kill()
     process.wait(timeout=seconds(10))

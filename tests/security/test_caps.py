@@ -54,6 +54,7 @@ CONTROLS = [
     Control("caps", ("any-capability", "usable-capability", "chown", "become-another-user",
                      "read-what-modes-forbid"), user="root"),
     Control("caps", ("more-than-the-seven",), profile="dev", user="root"),
+    Control("seccomp,caps", ("chroot", "chroot-walk"), profile="dev", user="root"),
     Control("nnp", ("no-new-privileges-off",)),
     Control("nosuid", ("mount-allows-suid",)),
     # Two walls stand in front of set-user-id files; both have to go.

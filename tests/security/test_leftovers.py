@@ -144,7 +144,7 @@ def roles(top, binary):
         namespace = host.namespace(pid, "pid")
         if namespace == own:
             found["outside"].append(pid)
-        elif host.status(pid).get("NSpid", "").split()[-1:] == ["1"]:
+        elif host.is_jail_init(pid):
             found["init"].append(pid)
         elif namespace:
             found["command"].append(pid)

@@ -157,7 +157,8 @@ def test_inode_fill(fixtures, user):
     result = run_probe(fixtures, "files", "/tmp", 1000000, files=2000, user=user)
     made, error = reported(result, "files")
     assert error in ("ENOSPC", "EDQUOT"), result.explain()
-    assert 1000 <= made <= 2000, result.explain()
+    # The skeleton of the root has room of its own on top.
+    assert 1000 <= made <= 2064, result.explain()
     assert host.free_inodes() > before - 20000
     check_neighbour()
 

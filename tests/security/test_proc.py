@@ -65,7 +65,7 @@ def host_file(*names):
 
 
 CONTROLS = [
-    Control("procmask", ("read-locks", "read-key-users"), needs=host_file("/proc/key-users")),
+    Control("procmask", ("read-kallsyms",), needs=host_file("/proc/kallsyms")),
     Control("procmask", ("read-config.gz",), profile="dev", needs=host_file("/proc/config.gz")),
     Control("procmask", ("read-interrupts", "host-command-line"), user="root"),
     # Single files also have the kernel's own permission check; /proc/sys needs real root.
