@@ -274,6 +274,8 @@ static int print_json(const struct run_result *r)
     json_cstr(&j, r->provider);
     json_key(&j, "isolation");
     json_cstr(&j, rung_name(r->rung));
+    json_key(&j, "reason");
+    json_cstr(&j, r->reason);
     json_close(&j, '}');
     buf_putc(&out, '\n');
     if (out.overflow || fwrite(out.data, 1, out.len, stdout) != out.len || fflush(stdout) != 0) {

@@ -45,6 +45,7 @@ struct run_result {
     int process_id;
     const char *provider;
     enum rung rung;
+    const char *reason;      /* why the rung is not RUNG_FULL, or NULL when it is */
     struct capture out, err; /* with --json */
 };
 

@@ -279,15 +279,29 @@ static const char *why_it_ended(const struct session *s)
 {
     int status = s->end.status;
     int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    /* So a shell says which signal ended its last command. */
+    if (WIFEXITED(status) && WEXITSTATUS(status) > 128)
+        sig = WEXITSTATUS(status) - 128;
     if (s->ended && status == 0)
         return NULL;
     if (s->gone.oom_kills)
         return STOP_OOM;
     if (sig == SIGSYS)
         return STOP_SYSCALL;
-    if (sig == SIGXFSZ || s->end.disk_full)
+    if ((sig == SIGXFSZ && s->options->file_size) || s->end.disk_full)
         return STOP_DISK;
     return s->gone.pids_refused ? STOP_PIDS : NULL;
+}
+
+static const char *why_not_full(const struct session *s)
+{
+    if (s->jail.rung == RUNG_FULL)
+        return NULL;
+    if (s->options->spec.network == NETWORK_HOST)
+        return "--network host shares the host's network";
+    if (geteuid() != 0)
+        return "not root: one uid for everything, limits by rlimit only";
+    return "no cgroups: limits by rlimit only, see `paddock doctor`";
 }
 
 /* Ends the jail, then reads what its processes had still written. */
@@ -360,6 +374,7 @@ int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e)
     if (!failed)
         failed = finish(&s, stopped_by, d, e);
     ret->rung = s.jail.rung;
+    ret->reason = why_not_full(&s);
     terminal_restore(&s.terminal);
     return failed;
 }

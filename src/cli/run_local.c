@@ -118,6 +118,7 @@ int run_locally(struct run_options *o, struct run_result *ret, struct pd_err *e)
     sigset_t mask;
     ret->provider = "local";
     ret->rung = RUNG_NONE;
+    ret->reason = "--provider local runs without isolation";
     if (isatty(STDERR_FILENO))
         fputs("paddock: local runs without isolation\n", stderr);
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
