@@ -10,6 +10,7 @@
 #include "cli/terminal.h"
 #include "jail/identity.h"
 #include "jail/jail.h"
+#include "jail/netns.h"
 #include "jail/walls.h"
 #include "wire/start.h"
 
@@ -35,6 +36,7 @@ struct session {
     int use_terminal;
     int signals;
     int created, started, ended, lost;
+    int refused; /* init could not start the command */
     struct msg_exited end;
     struct msg_gone gone;
 };
@@ -182,6 +184,7 @@ static int on_control(struct session *s, struct pd_err *e)
     struct msg_started started;
     switch (f.head.type) {
     case WIRE_ERROR:
+        s->refused = 1;
         return msg_error_raise(&f, e);
     case WIRE_STARTED:
         if (msg_started_decode(&f.payload, &started, e) < 0)
@@ -304,17 +307,35 @@ static const char *why_not_full(const struct session *s)
     return "no cgroups: limits by rlimit only, see `paddock doctor`";
 }
 
+/* The keeper's answer to CREATE, if it is still to come. */
+static int await_created(struct session *s, struct pd_err *e)
+{
+    auto_frame f = FRAME_INIT;
+    if (s->created)
+        return 0;
+    if (wire_recv(s->link.sock, &f, deadline_in(CREATE_PATIENCE), e) < 1 ||
+        jail_accept(&s->jail, &f, e) < 0)
+        return -1;
+    s->created = 1;
+    return 0;
+}
+
+/* Ends the jail of a command that never ran. Waits for it: whoever comes next may want the same
+ * named root. */
+static void discard(struct session *s)
+{
+    struct pd_err ignored;
+    if (await_created(s, &ignored) == 0)
+        (void)jail_destroy(&s->link, &s->jail, 0, NULL, deadline_in(DESTROY_PATIENCE), &ignored);
+}
+
 /* Ends the jail, then reads what its processes had still written. */
 static int finish(struct session *s, const char *stopped_by, deadline d, struct pd_err *e)
 {
     struct run_result *r = s->result;
     int want_stats = s->options->json || !s->ended || s->end.status != 0;
-    if (!s->created) { /* stopped before the keeper's answer came */
-        auto_frame f = FRAME_INIT;
-        if (wire_recv(s->link.sock, &f, deadline_in(CREATE_PATIENCE), e) < 1 ||
-            jail_accept(&s->jail, &f, e) < 0)
-            return -1;
-    }
+    if (await_created(s, e) < 0) /* stopped before the answer came */
+        return -1;
     int already = s->gone.how == GONE_DIED;
     if (!already &&
         jail_destroy(&s->link, &s->jail, want_stats, &s->gone, deadline_in(DESTROY_PATIENCE), e) <
@@ -364,8 +385,14 @@ int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e)
         return -1;
     uint64_t began = clock_now();
     deadline d = o->timeout_ns ? deadline_in(o->timeout_ns) : DEADLINE_NONE;
-    if (watch_signals(&s, e) < 0 || jail_request(&s.link, &s.jail, &o->spec, 0, e) < 0)
+    auto_fd netns = -1;
+    if (!keeper && geteuid() == 0 && o->spec.network == NETWORK_NONE && !wall_off("netns")) {
+        auto_fd proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        netns = netns_create(proc, NULL); /* if it fails, the builder says why */
+    }
+    if (watch_signals(&s, e) < 0 || jail_request_in(&s.link, &s.jail, &o->spec, 0, netns, e) < 0)
         return -1;
+    fd_done(&netns);
     if ((s.use_terminal ? begin_with_terminal(&s, e) : begin_with_pipes(&s, e)) < 0)
         return -1;
     int failed;
@@ -373,6 +400,8 @@ int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e)
     ret->time_ns = clock_now() - began;
     if (!failed)
         failed = finish(&s, stopped_by, d, e);
+    else if (s.refused)
+        discard(&s);
     ret->rung = s.jail.rung;
     ret->reason = why_not_full(&s);
     terminal_restore(&s.terminal);
