@@ -50,7 +50,8 @@ static void diagnose(struct diagnosis *d)
                  d->attacks.why_not);
     } else if (broken) {
         d->rung = RUNG_NONE;
-        snprintf(d->reason, sizeof d->reason, "%u attacks from inside a jail worked", broken);
+        snprintf(d->reason, sizeof d->reason, "%u %s from inside a jail worked", broken,
+                 broken == 1 ? "attack" : "attacks");
     } else if (!d->reason[0]) {
         snprintf(d->reason, sizeof d->reason, "every wall and every limit");
     }
@@ -182,11 +183,14 @@ static void put_wall(const struct attack_report *r, unsigned first, struct buf *
 
 static void put_attacks(const struct attack_report *r, struct buf *out, int colours)
 {
-    unsigned inside = r->results[ATTACK_BROKEN] + r->results[ATTACK_ABSENT];
     if (!r->count)
         return;
-    buf_printf(out, "\nAttacks: %u tried; %u work outside, %u inside a jail\n", r->count,
-               r->outside, inside);
+    buf_printf(out, "\nAttacks: %u tried; %u work outside, %u inside a jail", r->count, r->outside,
+               r->results[ATTACK_BROKEN]);
+    if (r->results[ATTACK_ABSENT])
+        buf_printf(out, " (and %u that jails of this rung do not promise to hold)",
+                   r->results[ATTACK_ABSENT]);
+    buf_putc(out, '\n');
     for (unsigned i = 0; i < r->count; i++) {
         unsigned k = 0;
         while (strcmp(r->attacks[k].row->wall, r->attacks[i].row->wall) != 0)

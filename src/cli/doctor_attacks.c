@@ -326,9 +326,10 @@ static void attack_walls(enum rung rung, struct attack_report *ret)
 static void attack_limits(enum rung rung, struct attack_report *ret)
 {
     struct output output = {.out = BUF_INIT(OUTPUT_MAX), .err = BUF_INIT(OUTPUT_MAX)};
-    char *const limits[] = {(char *)"--memory=" PROBE_LIMIT_MEMORY,
-                            (char *)"--pids=" PROBE_LIMIT_PIDS, (char *)"--disk=" PROBE_LIMIT_DISK,
-                            NULL};
+    char *const limits[] = {
+        (char *)"--memory=" PROBE_LIMIT_MEMORY, (char *)"--pids=" PROBE_LIMIT_PIDS,
+        (char *)"--disk=" PROBE_LIMIT_DISK,     (char *)"--files=" PROBE_LIMIT_FILES,
+        (char *)"--cpu=" PROBE_LIMIT_CPU,       NULL};
     char *const probe[] = {(char *)"limits", NULL};
     int r = attack_jail(rung, limits, probe, &output, ret);
     struct attack *memory = find(ret, "limit-memory");

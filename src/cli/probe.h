@@ -46,12 +46,16 @@ struct probe_table {
 extern const struct probe_table probe_kernel, probe_host, probe_limits;
 
 /* The limits of the second jail, and what the probe there tries to take. */
-#define PROBE_LIMIT_MEMORY "32M"
+#define PROBE_LIMIT_MEMORY "16M"
 #define PROBE_LIMIT_PIDS   "24"
 #define PROBE_LIMIT_DISK   "1M"
-#define PROBE_TAKE_MEMORY  (96u << 20)
+#define PROBE_LIMIT_FILES  "64"
+#define PROBE_LIMIT_CPU    "0.2"
+#define PROBE_TAKE_MEMORY  (48u << 20)
 #define PROBE_TAKE_PIDS    64
 #define PROBE_TAKE_DISK    (4u << 20)
+#define PROBE_TAKE_FILES   400
+#define PROBE_TAKE_CPU_MS  250 /* of work; more than half of the time is too much */
 
 /* For the files that hold the attacks. */
 #define PROBE_ATTEMPT(name)                                                                        \

@@ -1,8 +1,10 @@
-/* Takes more than the second jail may have. Outside, as a control, the same amounts are small: 96
- * MiB of memory, 64 sleeping processes and a 4 MiB file without a name, for some milliseconds. */
+/* Takes more than the second jail may have. Outside, as a control, the same amounts are small: 48
+ * MiB of memory, 64 sleeping processes, 400 empty files, a 4 MiB file without a name and a quarter
+ * of a second of work. */
 #include "cli/probe.h"
 
 #include "base/banned.h"
+#include "base/clock.h"
 #include "base/fd.h"
 
 #include <errno.h>
@@ -30,6 +32,47 @@ PROBE_ATTEMPT(take_disk)
     }
     PROBE_SAY("wrote %u MiB", PROBE_TAKE_DISK >> 20);
     return 1;
+}
+
+/* Empty files in a directory of our own. */
+PROBE_ATTEMPT(take_files)
+{
+    char top[] = "/tmp/paddock-probe-XXXXXX";
+    if (!mkdtemp(top)) {
+        PROBE_SAY("no directory: %s", strerror(errno));
+        return 0;
+    }
+    auto_fd dir = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int n = 0, error = 0;
+    char name[16];
+    while (n < PROBE_TAKE_FILES && !error) {
+        snprintf(name, sizeof name, "%d", n);
+        auto_fd fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        error = fd < 0 ? errno : 0;
+        n += fd >= 0;
+    }
+    for (int i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        unlinkat(dir, name, 0);
+    }
+    rmdir(top);
+    if (error)
+        PROBE_SAY("%s after %d files", strerror(error), n);
+    else
+        PROBE_SAY("made %d files", n);
+    return n == PROBE_TAKE_FILES;
+}
+
+PROBE_ATTEMPT(take_cpu)
+{
+    uint64_t began = clock_now(), wall;
+    while ((wall = clock_now() - began) < PROBE_TAKE_CPU_MS * NS_PER_MS)
+        continue;
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    uint64_t used = (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+    PROBE_SAY("%u ms of %u", (unsigned)(used / NS_PER_MS), (unsigned)(wall / NS_PER_MS));
+    return used > wall / 2;
 }
 
 PROBE_ATTEMPT(take_pids)
@@ -61,6 +104,8 @@ PROBE_ATTEMPT(take_pids)
 
 PROBE_ATTEMPT(take_memory)
 {
+    /* Should there not be enough outside either, nobody else is to suffer for it. */
+    (void)fd_write_file(AT_FDCWD, "/proc/self/oom_score_adj", "1000");
     char *p =
         mmap(NULL, PROBE_TAKE_MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
@@ -76,6 +121,8 @@ PROBE_ATTEMPT(take_memory)
 /* Memory last: what ends it may end the whole jail. */
 static const struct probe_attack rows[] = {
     {"limit-disk", "disk", RUNG_BASIC, "fills the host's disk or memory", take_disk},
+    {"limit-files", "files", RUNG_BASIC, "uses up the host's inodes", take_files},
+    {"limit-cpu", "cpu", RUNG_FULL, "takes the host's processors", take_cpu},
     {"limit-pids", "pids", RUNG_BASIC, "takes every process id of the host", take_pids},
     {"limit-memory", "memory", RUNG_BASIC, "takes the host's memory", take_memory},
 };

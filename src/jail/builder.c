@@ -304,6 +304,9 @@ static int build(struct builder *b, struct kit *k, const struct msg_build *m, in
     if (b->cgroups.layout != CGROUP_NONE && (!prepared || !limits_equal(&s->limits, &usual)) &&
         cgroup_limit(&b->cgroups, k->name, &s->limits, e) < 0)
         return -1;
+    if (s->profile == PROFILE_DEV && !b->config->rootless &&
+        template_add_shim(&b->template, b->init_image, e) < 0)
+        return -1;
     if (root_prepare(&k->root, &b->template, b->config->state_dir, s, k->slot, k->userns, e) < 0)
         return -1;
     *ret_pid = give_birth(b, k, s, control, e);
@@ -321,6 +324,8 @@ static void do_build(struct builder *b, struct frame *f)
         return;
     }
     struct kit k = take_kit(b, m.name, m.slot);
+    if (k.netns < 0 && f->fd_count > 1)
+        k.netns = frame_take_fd(f, 1); /* setns refuses it if it is anything else */
     pid_t pid = -1;
     if (build(b, &k, &m, control, &pid, &e) < 0) {
         /* A failed child is dead or dying; its groups are empty in a moment. */
@@ -396,7 +401,7 @@ static int set_up(struct builder *b, struct pd_err *e)
     b->init_image = init_image_open(e);
     if (b->init_image < 0)
         return -1;
-    return template_enter(&b->template, b->config->rootless, b->init_image, e);
+    return template_enter(&b->template, b->config->rootless, e);
 }
 
 _Noreturn void builder_main(const struct builder_config *c, int sock)

@@ -106,6 +106,12 @@ static int send_failed(struct pd_err *e, int r, const char *whom)
 int jail_request(struct keeper_link *l, struct jail *j, const struct spec *s, unsigned flags,
                  struct pd_err *e)
 {
+    return jail_request_in(l, j, s, flags, -1, e);
+}
+
+int jail_request_in(struct keeper_link *l, struct jail *j, const struct spec *s, unsigned flags,
+                    int netns, struct pd_err *e)
+{
     int pair[2];
     if (spec_check(s, e) < 0)
         return -1;
@@ -119,8 +125,8 @@ int jail_request(struct keeper_link *l, struct jail *j, const struct spec *s, un
     struct msg_create m = {.spec = *s};
     msg_create_encode(&out, &m);
     struct wire_head head = {.type = WIRE_CREATE, .flags = flags, .epoch = l->epoch, .id = j->id};
-    int fds[2] = {theirs, ours};
-    int r = wire_send(l->sock, &head, &out, fds, 2, deadline_in(SEND_PATIENCE));
+    int fds[3] = {theirs, ours, netns};
+    int r = wire_send(l->sock, &head, &out, fds, netns >= 0 ? 3 : 2, deadline_in(SEND_PATIENCE));
     if (r < 0)
         return send_failed(e, r, "the keeper");
     j->control = fd_take(&ours);

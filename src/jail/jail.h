@@ -42,6 +42,10 @@ void jail_done(struct jail *j); /* closes the descriptors; the jail itself stays
  * `flags`: CREATE_KEEP or 0. */
 int jail_request(struct keeper_link *l, struct jail *j, const struct spec *s, unsigned flags,
                  struct pd_err *e);
+/* The same, with a network namespace that the caller made meanwhile (or -1): a private keeper is
+ * still starting then, and making one takes as long as everything else. */
+int jail_request_in(struct keeper_link *l, struct jail *j, const struct spec *s, unsigned flags,
+                    int netns, struct pd_err *e);
 /* Takes the keeper's answer to jail_request out of a frame. */
 int jail_accept(struct jail *j, struct frame *f, struct pd_err *e);
 /* Both, waiting for the answer. */

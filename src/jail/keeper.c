@@ -116,7 +116,7 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
     }
     struct kjail *j = NULL;
     if (msg_create_decode(&f->payload, &m, &e) == 0 && spec_check(&m.spec, &e) == 0) {
-        if (f->fd_count != 2)
+        if (f->fd_count != 2 && f->fd_count != 3)
             pd_fail(&e, PD_PROTOCOL, "CREATE with %u descriptors", f->fd_count);
         else if (k->queued >= QUEUE_MAX)
             pd_fail(&e, PD_CAPACITY, "%u jails are waiting to be made", k->queued);
@@ -239,14 +239,14 @@ static void client_gone(struct keeper *k, struct client *c)
 /* ---- workers ---- */
 
 static void worker_send(struct worker *w, enum wire_type type, struct wire_id id,
-                        const struct buf *payload, int fd)
+                        const struct buf *payload, const int *fds, unsigned fd_count)
 {
     struct wire_head head = {.type = (uint16_t)type, .id = id};
     w->busy = type;
     w->request = id;
     w->deadline = deadline_in(type == WIRE_SWEEP ? SWEEP_PATIENCE : BUILD_PATIENCE);
     /* It is idle, so its socket is empty and takes any frame. A dead one is noticed by SIGCHLD. */
-    (void)wire_send(w->sock, &head, payload, &fd, fd >= 0 ? 1 : 0, 0);
+    (void)wire_send(w->sock, &head, payload, fds, fd_count, 0);
 }
 
 static void send_build(struct keeper *k, struct worker *w, struct kjail *j)
@@ -274,8 +274,10 @@ static void send_build(struct keeper *k, struct worker *w, struct kjail *j)
     msg_build_encode(&out, &b);
     jail_dequeue(k, j);
     j->state = JAIL_BUILDING;
-    worker_send(w, WIRE_BUILD, j->id, &out, j->init_end);
+    int fds[2] = {j->init_end, j->netns};
+    worker_send(w, WIRE_BUILD, j->id, &out, fds, j->netns >= 0 ? 2 : 1);
     fd_done(&j->init_end);
+    fd_done(&j->netns);
 }
 
 static void send_prepare(struct keeper *k, struct worker *w)
@@ -289,7 +291,7 @@ static void send_prepare(struct keeper *k, struct worker *w)
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_prepare m = {.slot = kit->slot, .name = kit->name};
     msg_prepare_encode(&out, &m);
-    worker_send(w, WIRE_PREPARE, wire_id_new(), &out, -1);
+    worker_send(w, WIRE_PREPARE, wire_id_new(), &out, NULL, 0);
 }
 
 static void send_sweep(struct worker *w, const struct kjail *j, enum wire_type type)
@@ -297,7 +299,7 @@ static void send_sweep(struct worker *w, const struct kjail *j, enum wire_type t
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_sweep m = {.name = j->name};
     msg_sweep_encode(&out, &m);
-    worker_send(w, type, j->id, &out, -1);
+    worker_send(w, type, j->id, &out, NULL, 0);
 }
 
 /* A jail's build failed, or its builder died. */

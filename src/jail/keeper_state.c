@@ -228,7 +228,7 @@ static struct kjail *jail_new(struct keeper *k, struct wire_id id)
         return NULL;
     j->id = id;
     j->slot = RANGE_NONE;
-    j->control = j->init_end = j->cgroup_dir = j->devpts = j->lock = -1;
+    j->control = j->init_end = j->netns = j->cgroup_dir = j->devpts = j->lock = -1;
     j->payload = BUF_INIT(WIRE_PAYLOAD_MAX);
     unsigned b = bucket_of(id);
     j->next = k->jails[b];
@@ -250,6 +250,7 @@ struct kjail *jail_add(struct keeper *k, struct frame *f, const struct client *c
     j->keep = f->head.flags & CREATE_KEEP;
     j->init_end = frame_take_fd(f, 0);
     j->control = frame_take_fd(f, 1);
+    j->netns = frame_take_fd(f, 2);
     if (k->queue_last)
         k->queue_last->queue_next = j;
     else
@@ -330,6 +331,7 @@ static void close_all(struct kjail *j)
 {
     fd_done(&j->control);
     fd_done(&j->init_end);
+    fd_done(&j->netns);
     fd_done(&j->cgroup_dir);
     fd_done(&j->devpts);
     fd_done(&j->lock);

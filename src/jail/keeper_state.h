@@ -82,7 +82,7 @@ struct kjail {
     uint32_t slot;
     pid_t pid;
     uint32_t rung;
-    int control, init_end, cgroup_dir, devpts, lock;
+    int control, init_end, netns, cgroup_dir, devpts, lock;
     struct buf payload; /* the CREATE, until it is built */
     int doomed, struck, wants_strike, want_stats;
     deadline deadline, sweep_after;

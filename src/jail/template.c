@@ -134,19 +134,8 @@ static int make_dev(const struct template *t, int view)
     return r < 0 ? r : mnt_mount(NULL, "dev", NULL, readonly, NULL);
 }
 
-static int copy_shim(int from)
-{
-    int r = make_file("shim/sudo", 0755);
-    auto_fd to = r < 0 ? -1 : open("shim/sudo", O_WRONLY | O_CLOEXEC);
-    off_t at = 0;
-    ssize_t n = to < 0 ? -1 : 1;
-    while (n > 0)
-        n = sendfile(to, from, &at, 1u << 20);
-    return r < 0 ? r : n < 0 ? -errno : 0;
-}
-
 /* Builds the tree in the working directory. */
-static int furnish(struct template *t, int view, int shim, struct pd_err *e)
+static int furnish(struct template *t, int view, struct pd_err *e)
 {
     static const char *const dirs[] = {"jail", "lower", "upper", "mask", "shim"};
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
@@ -157,8 +146,6 @@ static int furnish(struct template *t, int view, int shim, struct pd_err *e)
         r = -errno;
     if (r < 0)
         return fail(e, r, "make the template's masks");
-    if ((r = copy_shim(shim)) < 0)
-        return fail(e, r, "copy the sudo shim");
     if ((r = take_programs(t, view)) < 0)
         return fail(e, r, "take the host's programs into the template");
     if ((r = make_dev(t, view)) < 0)
@@ -176,7 +163,7 @@ static int furnish(struct template *t, int view, int shim, struct pd_err *e)
 
 /* Takes the copy of the host's tree that this new namespace starts with as raw material: puts the
  * template onto some directory of it, furnishes it, and makes it the root; the copy goes away. */
-static int build(struct template *t, int shim, struct pd_err *e)
+static int build(struct template *t, struct pd_err *e)
 {
     static const char *const options[] = {"size=1m", "nr_inodes=256", "mode=0755", NULL};
     static const char *const places[] = {"tmp", "run", "mnt", "usr"};
@@ -201,7 +188,7 @@ static int build(struct template *t, int shim, struct pd_err *e)
         return fail(e, r, "mount the template's root");
     if (fchdir(root) < 0)
         return pd_fail_sys(e, "enter the template");
-    if (furnish(t, view, shim, e) < 0)
+    if (furnish(t, view, e) < 0)
         return -1;
     if ((r = mnt_pivot_here()) < 0)
         return fail(e, r, "make the template the root");
@@ -209,7 +196,7 @@ static int build(struct template *t, int shim, struct pd_err *e)
     return r < 0 ? fail(e, r, "make the template read-only") : 0;
 }
 
-int template_enter(struct template *t, int rootless, int shim, struct pd_err *e)
+int template_enter(struct template *t, int rootless, struct pd_err *e)
 {
     *t = (struct template){
         .rootless = rootless, .proc = -1, .host_ns = -1, .host_root = -1, .self_ns = -1};
@@ -223,7 +210,33 @@ int template_enter(struct template *t, int rootless, int shim, struct pd_err *e)
         return pd_fail_sys(e, "open /proc/self/ns/mnt (is /proc mounted?)");
     if (unshare(CLONE_NEWNS) < 0)
         return pd_fail_sys(e, "make a mount namespace");
-    return build(t, shim, e);
+    return build(t, e);
+}
+
+int template_add_shim(struct template *t, int program, struct pd_err *e)
+{
+    static const char *const options[] = {"size=256k", "nr_inodes=8", "mode=0755", NULL};
+    if (t->has_shim)
+        return 0;
+    auto_fd fs = mnt_tmpfs(options, 0);
+    if (fs < 0)
+        return fail(e, fs, "make room for the sudo shim");
+    auto_fd to = openat(fs, "sudo", O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+    off_t at = 0;
+    ssize_t n = to < 0 ? -1 : 1;
+    while (n > 0)
+        n = sendfile(to, program, &at, 1u << 20);
+    if (n < 0 || fchmod(to, 0755) < 0)
+        return pd_fail_sys(e, "copy the sudo shim");
+    fd_done(&to); /* nothing may be open for writing when the mount becomes read-only */
+    int r = mnt_attach(fs, AT_FDCWD, "/shim");
+    if (r == 0)
+        r = mnt_mount(NULL, "/shim", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV,
+                      NULL);
+    if (r < 0)
+        return fail(e, r, "mount the sudo shim");
+    t->has_shim = 1;
+    return 0;
 }
 
 void template_done(struct template *t)

@@ -11,7 +11,7 @@
  *   /etc/...   the few files of the host's /etc that programs need to run
  *   /dev       null zero full random urandom tty, and links
  *   /mask/file /mask/dir   empty, mode 0
- *   /shim/sudo what jails of the profile dev have as sudo
+ *   /shim/sudo what jails of the profile dev have as sudo, once there was one
  *
  * Host paths are reached between template_visit_host and template_return. */
 #pragma once
@@ -34,11 +34,13 @@ struct template
     int self_ns;   /* the template's own namespace */
     struct template_entry entries[TEMPLATE_ENTRIES_MAX];
     unsigned entry_count;
+    int has_shim;
 };
 
-/* Moves the calling process into a new template. Rootless: also into a user namespace. `shim` is an
- * open file that becomes /shim/sudo. */
-int template_enter(struct template *t, int rootless, int shim, struct pd_err *e);
+/* Moves the calling process into a new template. Rootless: also into a user namespace. */
+int template_enter(struct template *t, int rootless, struct pd_err *e);
+/* Makes /shim/sudo of an open program, the first time it is called. */
+int template_add_shim(struct template *t, int program, struct pd_err *e);
 void template_done(struct template *t);
 
 /* Between these two calls paths are the host's: to be resolved from t->host_root, because the

@@ -21,7 +21,8 @@ enum wire_type {
     WIRE_DONE,      /* no payload */
     WIRE_HELLO,     /* no payload */
     WIRE_WELCOME,   /* msg_welcome; the head's epoch is the client's from now on */
-    WIRE_CREATE,    /* msg_create; fds: init's end of the control socket, the owner's end */
+    WIRE_CREATE,    /* msg_create; fds: init's end of the control socket, the owner's end, and
+                     * maybe a network namespace to use */
     WIRE_CREATED,   /* msg_created; fds: jail's cgroup directory (if any), devpts (if any) */
     WIRE_DESTROY,   /* msg_destroy */
     WIRE_GONE,      /* msg_gone; answer to DESTROY, or by itself when init has died */
@@ -32,22 +33,22 @@ enum wire_type {
     WIRE_FETCH,     /* msg_key */
     WIRE_STASHED,   /* answer to FETCH; fds */
     WIRE_DROP,      /* msg_key */
-    WIRE_BUILD,     /* msg_build; fds: init's end of the control socket */
-    WIRE_BUILT,     /* msg_built; fds: pidfd, cgroup directory, devpts, lock of the named root */
-    WIRE_PREPARE,   /* msg_prepare: make namespaces and cgroups for a later BUILD */
-    WIRE_SWEEP,     /* msg_sweep: remove what a dead jail leaves */
-    WIRE_STRIKE,    /* msg_sweep: thaw and kill a jail that did not die of SIGKILL */
-    WIRE_EXEC,      /* msg_exec; fds: stdin, stdout, stderr, and cgroup.procs if flagged */
-    WIRE_STARTED,   /* msg_started */
-    WIRE_EXITED,    /* msg_exited, sent until ACKed */
-    WIRE_SIGNAL,    /* msg_signal */
-    WIRE_ACK,       /* no payload; the head's id is the exec's */
-    WIRE_SYNC,      /* no payload */
-    WIRE_SYNCED,    /* msg_exited, one per process; `exited` tells if it has ended */
-    WIRE_SYNC_END,  /* no payload */
-    WIRE_OPEN,      /* msg_open */
-    WIRE_OPENED,    /* answer to OPEN and DIAL; fds: the file or socket */
-    WIRE_DIAL,      /* msg_dial */
+    WIRE_BUILD,    /* msg_build; fds: init's end of the control socket, maybe a network namespace */
+    WIRE_BUILT,    /* msg_built; fds: pidfd, cgroup directory, devpts, lock of the named root */
+    WIRE_PREPARE,  /* msg_prepare: make namespaces and cgroups for a later BUILD */
+    WIRE_SWEEP,    /* msg_sweep: remove what a dead jail leaves */
+    WIRE_STRIKE,   /* msg_sweep: thaw and kill a jail that did not die of SIGKILL */
+    WIRE_EXEC,     /* msg_exec; fds: stdin, stdout, stderr, and cgroup.procs if flagged */
+    WIRE_STARTED,  /* msg_started */
+    WIRE_EXITED,   /* msg_exited, sent until ACKed */
+    WIRE_SIGNAL,   /* msg_signal */
+    WIRE_ACK,      /* no payload; the head's id is the exec's */
+    WIRE_SYNC,     /* no payload */
+    WIRE_SYNCED,   /* msg_exited, one per process; `exited` tells if it has ended */
+    WIRE_SYNC_END, /* no payload */
+    WIRE_OPEN,     /* msg_open */
+    WIRE_OPENED,   /* answer to OPEN and DIAL; fds: the file or socket */
+    WIRE_DIAL,     /* msg_dial */
     WIRE_TYPE_COUNT
 };
 
