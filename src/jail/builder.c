@@ -387,7 +387,7 @@ static void do_sweep(struct builder *b, const struct frame *f, int strike)
 static int set_up(struct builder *b, struct pd_err *e)
 {
     struct cgroup_mounts mounts;
-    cgroup_probe(&mounts);
+    cgroup_find(&mounts);
     if (cgroup_host_open(&b->cgroups, &mounts, b->config->instance, e) < 0)
         return -1;
     b->null = open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -429,7 +429,7 @@ const struct cgroup_host *keeper_cgroups(struct keeper *k)
 {
     if (!k->cgroups_known) {
         struct cgroup_mounts m;
-        cgroup_probe(&m);
+        cgroup_find(&m);
         (void)cgroup_host_open(&k->cgroups, &m, k->instance, NULL);
         k->cgroups_known = 1;
     }

@@ -71,7 +71,7 @@ static int make_all(int dir)
     return 0;
 }
 
-/* Owners other than root, and modes that the umask may have cut. */
+/* Owners other than root, and the modes for everybody that a umask may have cut. */
 static int correct(int dir, uint32_t base)
 {
     for (size_t i = 0; i < COUNT(dirs); i++) {

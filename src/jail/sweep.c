@@ -94,6 +94,6 @@ void sweep_instance(struct cgroup_host *h)
     struct cgroup_mounts m;
     sweep_jails(h);
     cgroup_host_remove(h);
-    cgroup_probe(&m);
+    cgroup_find(&m);
     (void)cgroup_reclaim(&m, is_alive, &m);
 }

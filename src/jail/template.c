@@ -35,7 +35,7 @@ static int fail(struct pd_err *e, int negative_errno, const char *what)
 static int make_file(const char *path, mode_t mode)
 {
     auto_fd fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    return fd < 0 ? -errno : fchmod(fd, mode) < 0 ? -errno : 0;
+    return fd < 0 ? -errno : 0;
 }
 
 /* Mounts a copy of the host's `name` at the same place below the template, if the host has it. */
@@ -95,8 +95,7 @@ static int make_device(const struct template *t, int view, const char *name, uns
     char path[64];
     snprintf(path, sizeof path, "dev/%s", name);
     if (!t->rootless) {
-        if (mknod(path, S_IFCHR | 0666, makedev(major_number, minor_number)) == 0 &&
-            chmod(path, 0666) == 0)
+        if (mknod(path, S_IFCHR | 0666, makedev(major_number, minor_number)) == 0)
             return 0;
         if (errno != EPERM)
             return -errno;
@@ -175,6 +174,7 @@ static int build(struct template *t, struct pd_err *e)
      * pivot nor make user namespaces. Entering the namespace again leads to its root. */
     if (setns(t->self_ns, CLONE_NEWNS) < 0)
         return pd_fail_sys(e, "enter the template's mount namespace");
+    umask(0); /* what is made from here on has exactly the mode that is named */
     int r = mnt_mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
     if (r < 0)
         return fail(e, r, "make mounts private");
