@@ -69,19 +69,25 @@ static int try_in_child(int (*attempt)(void *), void *arg)
 }
 
 /* Inside a chroot the kernel makes no user namespaces. Entering one's own mount namespace again
- * leads to its root; that needs root, and is what the jail's builder does. */
-static int leave_chroot(void)
+ * leads to its root; that needs root, and is what the jail's builder does. `ret_here`, unless NULL:
+ * the working directory, as the new namespace sees it. */
+static int leave_chroot(int *ret_here)
 {
     if (unshare(CLONE_NEWNS) < 0)
         return -errno;
     auto_fd self = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
-    return self < 0 || setns(self, CLONE_NEWNS) < 0 ? -errno : 0;
+    auto_fd here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (self < 0 || here < 0 || setns(self, CLONE_NEWNS) < 0)
+        return -errno;
+    if (ret_here)
+        *ret_here = fd_take(&here);
+    return 0;
 }
 
 static int in_chroot(void *arg)
 {
     (void)arg;
-    if (unshare(CLONE_NEWUSER) == 0 || errno != EPERM || leave_chroot() < 0)
+    if (unshare(CLONE_NEWUSER) == 0 || errno != EPERM || leave_chroot(NULL) < 0)
         return -ENOENT;
     return unshare(CLONE_NEWUSER) < 0 ? -ENOENT : 0;
 }
@@ -95,7 +101,7 @@ static int new_space(void *arg)
     if (unshare(flags) == 0)
         return 0;
     int error = errno;
-    if (error != EPERM || !(flags & CLONE_NEWUSER) || geteuid() != 0 || leave_chroot() < 0)
+    if (error != EPERM || !(flags & CLONE_NEWUSER) || geteuid() != 0 || leave_chroot(NULL) < 0)
         return -error;
     return unshare(flags) < 0 ? -errno : 0;
 }
@@ -152,7 +158,7 @@ void checks_place(struct check_list *l)
 }
 
 /* What keeps this user from user namespaces, in the order in which it is likely. */
-static void say_why_no_userns(const struct check_list *l, char *ret, size_t size)
+static void say_why_no_userns(const struct check_list *l, int error, char *ret, size_t size)
 {
     char exe[160];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
@@ -177,8 +183,10 @@ static void say_why_no_userns(const struct check_list *l, char *ret, size_t size
         snprintf(ret, size,
                  "docker run --privileged ... (or --cap-add SYS_ADMIN --security-opt "
                  "seccomp=unconfined --security-opt apparmor=unconfined)");
-    else if (l->in_chroot)
-        snprintf(ret, size, "start paddock outside of the chroot, or as root");
+    else if (error == EPERM || error == EACCES)
+        snprintf(ret, size, "%s",
+                 l->rootless ? "start paddock as root, or outside of a chroot"
+                             : "start paddock as root with all capabilities");
     else
         snprintf(ret, size,
                  "use a kernel with CONFIG_USER_NS, CONFIG_PID_NS, CONFIG_IPC_NS, "
@@ -204,7 +212,7 @@ void checks_namespaces(struct check_list *l)
         int flag = kinds[i].flag, error = try_in_child(new_space, &flag);
         char fix[480] = "";
         if (error)
-            say_why_no_userns(l, fix, sizeof fix);
+            say_why_no_userns(l, error, fix, sizeof fix);
         if (flag == CLONE_NEWUSER)
             l->user_namespaces = !error;
         check_add(l, kinds[i].name, error ? CHECK_FAIL : CHECK_OK, kinds[i].why, fix, "%s",
@@ -230,7 +238,7 @@ void checks_namespaces(struct check_list *l)
         value[strcspn(value, "\n")] = 0;
         int locked = value[0] == locks[i].bad && !value[1], hurts = locked && !l->user_namespaces;
         if (hurts)
-            say_why_no_userns(l, fix, sizeof fix);
+            say_why_no_userns(l, EPERM, fix, sizeof fix);
         check_add(l, locks[i].name,
                   hurts    ? CHECK_FAIL
                   : locked ? CHECK_INFO
@@ -331,16 +339,14 @@ static int try_idmap(void *arg)
 {
     int dir = *(const int *)arg;
     struct pd_err e = {.sys = EPERM};
-    auto_fd proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    auto_fd proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC), here = -1;
     auto_fd userns = userns_create_single(proc, 0, 0, RANGE_BASE, &e);
-    if (userns < 0) {
-        /* In a chroot; afterwards paths are others, so both descriptors were opened before. */
-        if (leave_chroot() < 0 || fchdir(dir) < 0)
-            return -e.sys;
+    if (userns < 0 && fchdir(dir) == 0 && leave_chroot(&here) == 0) {
+        dir = here;
         userns = userns_create_single(proc, 0, 0, RANGE_BASE, &e);
-        if (userns < 0)
-            return -e.sys;
     }
+    if (userns < 0)
+        return -e.sys;
     auto_fd mounted = mnt_clone_idmapped(dir, ".", MNT_RDONLY, userns);
     return mounted < 0 ? mounted : 0;
 }
