@@ -88,7 +88,7 @@ static void exec_search(struct launch *l)
     const char *name = l->argv[0];
     char file[4096];
     int denied = 0;
-    for (const char *p = l->path; *p;) {
+    for (const char *p = l->path; *p && *name;) { /* no name is no directory either */
         size_t len = strcspn(p, ":");
         int n = snprintf(file, sizeof file, "%.*s/%s", (int)len, p, name);
         if (len && n > 0 && (size_t)n < sizeof file) {

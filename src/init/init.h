@@ -7,7 +7,7 @@
  *
  * Peers: the owner (descriptor 3, from birth) may ask for anything. In the profile `dev` there is a
  * listening socket inside the jail as well; whoever connects there is the `sudo` shim and may only
- * run commands as root and signal those. */
+ * run one command, as root or user, and signal that. */
 #pragma once
 
 #include "wire/msg.h"
@@ -26,7 +26,8 @@ struct process {
     uint64_t peer; /* serial of the peer that started it */
     pid_t pid;
     int exited;
-    int told; /* EXITED was sent in this epoch */
+    int told;     /* its end was sent in this epoch */
+    int unlisted; /* the SYNC that is being answered has not got to it */
     struct msg_exited end;
 };
 
@@ -38,7 +39,9 @@ struct peer {
     struct wire_head out_head;
     struct buf out;
     int out_waiting;
-    int full; /* an EXITED did not fit: ask poll for room */
+    int syncing; /* a list did not fit; likewise */
+    struct wire_id sync_id;
+    int full; /* something waits: ask poll for room */
 };
 
 struct init {
@@ -50,7 +53,15 @@ struct init {
     struct process *processes;
     unsigned process_count, process_room;
     struct frame in; /* reused for every request */
+    int retry;       /* the kernel had no memory for a frame */
 };
+
+/* peers.c: the protocol. `owner` is the owner's socket; SIGCHLD must be blocked. 0 or -1. */
+int init_begin(struct init *in, enum init_mode mode, int owner);
+/* Waits for something to do (-1: without end), and does it. -1 when the owner is gone. */
+int init_turn(struct init *in, int timeout_ms);
+/* Ends the commands and frees everything; for tests, which outlive their init. */
+void init_end(struct init *in);
 
 /* exec.c: starts the command of a request. The frame's descriptors become its stdio. Returns its
  * pid, or -1 with the reason (not found, not executable, no such directory, limits). */
