@@ -27,6 +27,14 @@ def is_ours(pid, binary):
     return bool(ids) and ids[0] >= host.FIRST_JAIL_UID
 
 
+def held_namespaces(pids):
+    """Namespaces that processes are in or hold open; mounts that hold one show as mounts."""
+    found = {host.namespace(p, kind) for p in pids for kind in host.NAMESPACES}
+    found |= {t for p in pids for t in host.descriptors(p).values() if ":[" in t
+              and t.split(":")[0] in host.NAMESPACES}
+    return found
+
+
 class Strangers:
     """Other copies of the program that run on this machine, their jails and their cgroups: what
     they make and leave while a test runs is not the test's."""
@@ -59,12 +67,12 @@ class Snapshot:
         binary = os.path.realpath(binary)
         cgroups = host.paddock_cgroups()
         strangers = Strangers(binary)
-        pids = [p for p in host.pids() if p not in strangers.processes]
+        ours = {p for p in host.pids() if p not in strangers.processes and is_ours(p, binary)}
         return cls(
-            processes={p for p in pids if is_ours(p, binary)},
+            processes=ours,
             mounts=set(host.mounts()),
             cgroups={c for c in cgroups if not strangers.own_cgroup(c)},
-            namespaces={host.namespace(p, kind) for p in pids for kind in host.NAMESPACES},
+            namespaces=held_namespaces(ours),
             loops=host.loop_devices(),
             files=host.files_below(*(state_dirs or STATE_DIRS)),
             dead_cgroups=host.dead_memory_cgroups())
