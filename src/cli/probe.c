@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#define ATTACK_SECONDS 5
+#define ATTACK_SECONDS 10
 
 struct finding {
     int worked;
@@ -57,6 +57,7 @@ static void try_one(const struct probe_attack *a, const struct probe_world *w, s
     if (WIFSIGNALED(status) && !f->worked)
         snprintf(f->detail, sizeof f->detail, "ended by %s",
                  WTERMSIG(status) == SIGSYS    ? "the filter"
+                 : WTERMSIG(status) == SIGALRM ? "its deadline"
                  : WTERMSIG(status) == SIGKILL ? "SIGKILL"
                                                : "a signal");
 }

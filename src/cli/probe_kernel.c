@@ -239,14 +239,14 @@ PROBE_ATTEMPT(core_dumps)
 
 /* clang-format off */
 static const struct probe_attack rows[] = {
-    PROBE_ROW("af-vsock", "seccomp", BASIC, af_vsock, "talks to the hypervisor, past every network wall"),
+    PROBE_ROW("af-vsock", "seccomp", BASIC, af_vsock, "talks past every network wall"),
     PROBE_ROW("af-alg", "seccomp", BASIC, af_alg, "reaches the kernel's crypto code"),
     PROBE_ROW("af-packet", "seccomp", BASIC, af_packet, "makes raw packets"),
     PROBE_ROW("af-netlink", "seccomp", BASIC, af_netlink, "reaches kernel parsers nobody needs"),
     PROBE_ROW("keyring", "seccomp", BASIC, keyring, "reaches keys, which no namespace keeps apart"),
     PROBE_ROW("bpf", "seccomp", BASIC, bpf, "loads programs into the kernel"),
     PROBE_ROW("io_uring", "seccomp", BASIC, io_uring, "calls the kernel past the filter"),
-    PROBE_ROW("userfaultfd", "seccomp", BASIC, user_faults, "stops the kernel in the middle of a copy"),
+    PROBE_ROW("userfaultfd", "seccomp", BASIC, user_faults, "stops the kernel in mid-copy"),
     PROBE_ROW("perf", "seccomp", BASIC, perf, "reaches the performance counters"),
     PROBE_ROW("kernel-log", "seccomp", BASIC, kernel_log, "reads the kernel's log"),
     PROBE_ROW("module", "seccomp", BASIC, module, "loads kernel modules"),
