@@ -103,10 +103,6 @@ static int send_command(struct session *s, struct pd_err *e)
                                         .cwd = o->workdir[0] ? o->workdir : "/workspace",
                                         .argv = msg_list_of(&argv),
                                         .environ = msg_list_of(&env)};
-    if (geteuid() != 0) { /* no cgroups: what one process may do is limited at least */
-        s->command.exec.memory = o->spec.limits.memory;
-        s->command.exec.processes = o->spec.limits.pids;
-    }
     s->command.flags = s->use_terminal ? EXEC_PTY : 0;
     int r = too_long
                 ? pd_fail(e, PD_INVALID, "the command and its environment are longer than %u bytes",

@@ -46,6 +46,7 @@ struct peer {
 
 struct init {
     enum init_mode mode;
+    uint64_t memory_limit, process_limit; /* of every command; 0 = cgroups do it */
     struct peer peers[INIT_PEERS_MAX];
     uint64_t next_serial;
     int sudo_listener;

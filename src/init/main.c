@@ -33,11 +33,15 @@ int main(int argc, char **argv)
     enum init_mode mode = !strcmp(word, INIT_ARG_DEV)      ? INIT_DEV
                           : !strcmp(word, INIT_ARG_SINGLE) ? INIT_SINGLE
                                                            : INIT_STRICT;
-    forget_ambient();
+#ifdef PADDOCK_WEAK_WALLS
+    if (!getenv("PADDOCK_KEEP_CAPS"))
+#endif
+        forget_ambient();
 #ifdef PADDOCK_WEAK_WALLS
     if (!getenv("PADDOCK_DUMPABLE"))
 #endif
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    prctl(PR_SET_NAME, "paddock-init", 0, 0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* the keeper is the parent */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     sigset_t all;
@@ -47,6 +51,10 @@ int main(int argc, char **argv)
     struct init in;
     if (init_begin(&in, mode, INIT_OWNER_FD) < 0)
         return 1;
+    if (argc > 3) {
+        in.memory_limit = strtoull(argv[2], NULL, 10);
+        in.process_limit = strtoull(argv[3], NULL, 10);
+    }
     while (init_turn(&in, -1) == 0)
         ;
     _exit(0); /* nobody owns this jail any more: the kernel ends the rest */

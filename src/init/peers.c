@@ -120,7 +120,11 @@ static int send_waiting(struct init *in, struct peer *p)
 static int may_exec(const struct init *in, const struct peer *p, const struct msg_exec *m,
                     struct pd_err *e)
 {
-    if (in->mode != INIT_SINGLE && geteuid() != 0 && (m->uid == geteuid() || m->gid == getegid()))
+    int apart = in->mode != INIT_SINGLE && geteuid() != 0;
+#ifdef PADDOCK_WEAK_WALLS
+    apart = 0; /* a test build can give init the user's uid */
+#endif
+    if (apart && (m->uid == geteuid() || m->gid == getegid()))
         return pd_fail(e, PD_DENIED, "uid %u and gid %u: no command runs as init itself", m->uid,
                        m->gid);
     if (p->serial == OWNER_SERIAL)
@@ -282,6 +286,7 @@ static int listen_for_sudo(void)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX, .sun_path = INIT_SUDO_SOCKET};
     auto_fd fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    unlink(INIT_SUDO_SOCKET); /* of the jail that had this root before */
     mode_t old = umask(0);
     int ok = fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && listen(fd, 16) == 0;
     umask(old);

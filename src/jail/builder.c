@@ -27,10 +27,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #define KITS_MAX  16u
@@ -98,6 +100,26 @@ static int kit_make(struct builder *b, struct kit *k, struct pd_err *e)
     return 0;
 }
 
+/* What is left of the limits when a test build leaves a wall out; 0 is no limit. */
+static struct limits without_walls(struct limits l)
+{
+    if (wall_off("memory"))
+        l.memory = 0;
+    if (wall_off("pids"))
+        l.pids = 0;
+    if (wall_off("cpu"))
+        l.cpu_milli = 0;
+    return l;
+}
+
+static int set_limits(struct builder *b, const char *name, struct limits l, struct pd_err *e)
+{
+    if (b->cgroups.layout == CGROUP_NONE)
+        return 0;
+    l = without_walls(l);
+    return cgroup_limit(&b->cgroups, name, &l, e);
+}
+
 /* Makes a kit in advance, with the root and the limits of the usual spec. */
 static int kit_prepare(struct builder *b, struct kit *k, struct pd_err *e)
 {
@@ -112,7 +134,7 @@ static int kit_prepare(struct builder *b, struct kit *k, struct pd_err *e)
     k->root.devpts = k->root.top < 0 ? -1 : root_make_devpts(k->slot, e);
     if (k->root.devpts < 0)
         return -1;
-    return b->cgroups.layout == CGROUP_NONE ? 0 : cgroup_limit(&b->cgroups, k->name, &usual, e);
+    return set_limits(b, k->name, usual, e);
 }
 
 static int limits_equal(const struct limits *a, const struct limits *b)
@@ -144,12 +166,10 @@ static int enter_namespaces(struct birth *birth)
     const struct builder *b = birth->b;
     const struct kit *k = birth->kit;
     int r;
-    if (b->cgroups.layout != CGROUP_NONE) {
-        if ((r = cgroup_enter(&k->cgroup, 1)) < 0)
-            return lacks(birth, "enter the cgroups", r);
-        if (!wall_off("cgroupns") && unshare(CLONE_NEWCGROUP) < 0)
-            return lacks(birth, "make a cgroup namespace", -errno);
-    }
+    if (b->cgroups.layout != CGROUP_NONE && (r = cgroup_enter(&k->cgroup, 1)) < 0)
+        return lacks(birth, "enter the cgroups", r);
+    if (!wall_off("cgroupns") && unshare(CLONE_NEWCGROUP) < 0)
+        return lacks(birth, "make a cgroup namespace", -errno);
     if (k->netns >= 0 && setns(k->netns, CLONE_NEWNET) < 0)
         return lacks(birth, "enter the network namespace", -errno);
     if (birth->fresh_netns && (r = netns_loopback_up()) < 0)
@@ -166,11 +186,15 @@ static int enter_namespaces(struct birth *birth)
 static int give_up_power(struct birth *birth)
 {
     const struct builder *b = birth->b;
+    /* Without no_new_privs only a process that has power may load a filter. */
+    if (wall_off("nnp") && seccomp_load(&b->filters[birth->spec->profile]) < 0)
+        return lacks(birth, "load the seccomp filter", -EPERM);
     int r = b->config->rootless ? cred_drop_all(&birth->step)
                                 : cred_become_init(birth->spec->profile, &birth->step);
     if (r < 0)
         return lacks(birth, birth->step, r);
-    if (!wall_off("seccomp") && (r = seccomp_load(&b->filters[birth->spec->profile])) < 0)
+    if (!wall_off("seccomp") && !wall_off("nnp") &&
+        (r = seccomp_load(&b->filters[birth->spec->profile])) < 0)
         return lacks(birth, "load the seccomp filter", r);
     return 0;
 }
@@ -185,13 +209,22 @@ static int child(void *arg)
     const char *mode = b->config->rootless                   ? INIT_ARG_SINGLE
                        : birth->spec->profile == PROFILE_DEV ? INIT_ARG_DEV
                                                              : INIT_ARG_STRICT;
-    char *argv[] = {(char *)"paddock-init", (char *)mode, NULL};
+    char memory[24], pids[24];
+    char *argv[] = {(char *)"paddock-init", (char *)mode, NULL, NULL, NULL};
+    if (b->cgroups.layout == CGROUP_NONE) {
+        snprintf(memory, sizeof memory, "%" PRIu64, birth->spec->limits.memory);
+        snprintf(pids, sizeof pids, "%" PRIu64, birth->spec->limits.pids);
+        argv[2] = memory;
+        argv[3] = pids;
+    }
     char *env[4] = {NULL};
     int n = 0;
     if (wall_off("dumpable"))
         env[n++] = (char *)"PADDOCK_DUMPABLE=1";
     if (wall_off("fds"))
         env[n++] = (char *)"PADDOCK_KEEP_FDS=1";
+    if (wall_off("caps"))
+        env[n++] = (char *)"PADDOCK_KEEP_CAPS=1";
     if (give_up_power(birth) < 0)
         _exit(1);
     syscall(SYS_execveat, b->init_image, "", argv, env, AT_EMPTY_PATH);
@@ -237,9 +270,10 @@ enum rung builder_best_rung(int rootless, int has_cgroups, const char *cgroup_wh
 {
     missing[0] = 0;
     if (rootless)
-        snprintf(missing, size, "not root: one uid for everything, limits by rlimit only");
+        snprintf(missing, size, "not root: one uid for everything%s",
+                 has_cgroups ? "" : ", limits only per process");
     else if (!has_cgroups)
-        snprintf(missing, size, "no cgroups: %s", cgroup_why);
+        snprintf(missing, size, "no cgroups, limits only per process: %s", cgroup_why);
     return missing[0] ? RUNG_BASIC : RUNG_FULL;
 }
 
@@ -301,8 +335,8 @@ static int build(struct builder *b, struct kit *k, const struct msg_build *m, in
         return -1;
     if (s->network != NETWORK_NONE)
         fd_done(&k->netns);
-    if (b->cgroups.layout != CGROUP_NONE && (!prepared || !limits_equal(&s->limits, &usual)) &&
-        cgroup_limit(&b->cgroups, k->name, &s->limits, e) < 0)
+    if ((!prepared || !limits_equal(&s->limits, &usual)) &&
+        set_limits(b, k->name, s->limits, e) < 0)
         return -1;
     if (s->profile == PROFILE_DEV && !b->config->rootless &&
         template_add_shim(&b->template, b->init_image, e) < 0)
@@ -311,6 +345,18 @@ static int build(struct builder *b, struct kit *k, const struct msg_build *m, in
         return -1;
     *ret_pid = give_birth(b, k, s, control, e);
     return *ret_pid < 0 ? -1 : 0;
+}
+
+/* A network namespace that the client made. It must not be the host's; that it is one at all, setns
+ * checks. */
+static int take_netns(const struct builder *b, struct frame *f)
+{
+    struct stat theirs, host;
+    auto_fd fd = frame_take_fd(f, 1);
+    if (fstat(fd, &theirs) < 0 || fstatat(b->template.proc, "self/ns/net", &host, 0) < 0 ||
+        (theirs.st_ino == host.st_ino && theirs.st_dev == host.st_dev))
+        return -1;
+    return fd_take(&fd);
 }
 
 static void do_build(struct builder *b, struct frame *f)
@@ -325,7 +371,7 @@ static void do_build(struct builder *b, struct frame *f)
     }
     struct kit k = take_kit(b, m.name, m.slot);
     if (k.netns < 0 && f->fd_count > 1)
-        k.netns = frame_take_fd(f, 1); /* setns refuses it if it is anything else */
+        k.netns = take_netns(b, f);
     pid_t pid = -1;
     if (build(b, &k, &m, control, &pid, &e) < 0) {
         /* A failed child is dead or dying; its groups are empty in a moment. */

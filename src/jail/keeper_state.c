@@ -594,7 +594,8 @@ int keeper_dirs(const char **ret_state, const char **ret_run, struct pd_err *e)
     snprintf(path, sizeof path, "%s", *ret_run);
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        mkdir(path, 0755);
+        if (mkdir(path, 0755) < 0 && errno != EEXIST)
+            return pd_fail_sys(e, "make the directory %s", path);
         *slash = '/';
     }
     struct stat st;

@@ -18,8 +18,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#define LOOP_TRIES 64
-#define IMAGE_MIN  (16ULL << 20) /* an ext4 with a journal */
+#define LOOP_TRIES          64
+#define UNMOUNT_PAUSE_US    5000u
+#define UNMOUNT_PATIENCE_US 2000000u
+#define IMAGE_MIN           (16ULL << 20) /* an ext4 with a journal */
 
 static const char *const mkfs_paths[] = {"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4",
                                          "/usr/local/sbin/mkfs.ext4"};
@@ -139,13 +141,26 @@ static int loop_attach(int image, char *ret_path, size_t size, struct pd_err *e)
     return pd_fail(e, PD_CAPACITY, "no free loop device after %d tries", LOOP_TRIES);
 }
 
+/* A dead jail's image is let go a moment after the jail itself, when the kernel has unmounted it.
+ */
+static int lock_soon(int image)
+{
+    for (unsigned waited = 0;; waited += UNMOUNT_PAUSE_US) {
+        if (flock(image, LOCK_EX | LOCK_NB) == 0)
+            return 0;
+        if (errno != EWOULDBLOCK || waited >= UNMOUNT_PATIENCE_US)
+            return -1;
+        usleep(UNMOUNT_PAUSE_US);
+    }
+}
+
 static int mount_image(int root, const struct limits *l, struct pd_err *e)
 {
     auto_fd image = openat(root, "image", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
     if (image < 0 || fstat(image, &st) < 0)
         return pd_fail_sys(e, "open the root's image");
-    if (flock(image, LOCK_EX | LOCK_NB) < 0)
+    if (lock_soon(image) < 0)
         return pd_fail(e, PD_CONFLICT, "the root's image is still mounted by an earlier jail");
     struct limits usual = LIMITS_DEFAULT;
     if (l->disk != usual.disk && (uint64_t)st.st_size != l->disk)
@@ -220,6 +235,21 @@ static int fill_image(int mount, int layered, struct pd_err *e)
     return r < 0 ? pd_fail_sys(e, "fill the root's skeleton") : 0;
 }
 
+/* A root that is the upper part of an overlay is nothing by itself, and the other way round. */
+static int check_layered(int root, int layered, const char *name, struct pd_err *e)
+{
+    struct stat st;
+    int has_data = fstatat(root, "image", &st, AT_SYMLINK_NOFOLLOW) == 0 ||
+                   fstatat(root, "tree", &st, AT_SYMLINK_NOFOLLOW) == 0;
+    int was_layered = fstatat(root, "layered", &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (has_data && was_layered != layered)
+        return pd_fail(e, PD_CONFLICT, "the root '%s' was made %s --root: use it the same way",
+                       name, was_layered ? "with" : "without");
+    if (layered && !was_layered && mkdirat(root, "layered", 0700) < 0)
+        return pd_fail_sys(e, "mark the root '%s'", name);
+    return 0;
+}
+
 int store_open_root(const struct template *t, const char *state_dir, const char *name, int layered,
                     const struct limits *l, int userns, int *ret_mount, int *ret_lock,
                     struct pd_err *e)
@@ -234,6 +264,8 @@ int store_open_root(const struct template *t, const char *state_dir, const char 
     }
     if (flock(root, LOCK_EX | LOCK_NB) < 0)
         return pd_fail(e, PD_CONFLICT, "the root '%s' is in use by another jail", name);
+    if (check_layered(root, layered, name, e) < 0)
+        return -1;
     struct stat st;
     int has_image = fstatat(root, "image", &st, AT_SYMLINK_NOFOLLOW) == 0;
     int has_tree = fstatat(root, "tree", &st, AT_SYMLINK_NOFOLLOW) == 0;
@@ -244,8 +276,10 @@ int store_open_root(const struct template *t, const char *state_dir, const char 
             return -1;
         mount = mount_tree(root, userns, e);
     } else {
-        if (!has_image && make_image(root, l, e) < 0)
+        if (!has_image && make_image(root, l, e) < 0) {
+            (void)unlinkat(roots, name, AT_REMOVEDIR); /* if nothing is in it yet */
             return -1;
+        }
         mount = mount_image(root, l, e);
         if (mount >= 0 && (fill_image(mount, layered, e) < 0 || with_ids(mount, userns, e) < 0))
             return -1;
@@ -304,17 +338,33 @@ int store_remove_tree(int dir, const char *name)
     }
 }
 
+/* What a removal that was killed left behind. */
+static void empty_trash(int roots)
+{
+    auto_fd copy = openat(roots, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = copy < 0 ? NULL : fdopendir(copy);
+    if (!entries)
+        return;
+    fd_take(&copy);
+    const struct dirent *d;
+    while ((d = readdir(entries)))
+        if (!strncmp(d->d_name, ".trash-", 7))
+            (void)store_remove_tree(roots, d->d_name);
+    closedir(entries);
+}
+
 int store_remove_root(const char *state_dir, const char *name, struct pd_err *e)
 {
     auto_fd host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     auto_fd roots = open_roots(host, state_dir, e);
     if (roots < 0)
         return -1;
+    empty_trash(roots);
     auto_fd root = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (root < 0)
         return pd_fail(e, PD_NOT_FOUND, "there is no root '%.64s'", name);
     auto_fd image = openat(root, "image", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (flock(root, LOCK_EX | LOCK_NB) < 0 || (image >= 0 && flock(image, LOCK_EX | LOCK_NB) < 0))
+    if (flock(root, LOCK_EX | LOCK_NB) < 0 || (image >= 0 && lock_soon(image) < 0))
         return pd_fail(e, PD_CONFLICT, "the root '%.64s' is in use by a jail", name);
     char trash[128];
     snprintf(trash, sizeof trash, ".trash-%.64s-%d", name, (int)getpid());

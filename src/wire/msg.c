@@ -216,8 +216,6 @@ static void visit_exec(struct codec *c, struct msg_exec *m)
     field_u32(c, &m->uid);
     field_u32(c, &m->gid);
     field_u64(c, &m->file_size);
-    field_u64(c, &m->memory);
-    field_u64(c, &m->processes);
     field_str(c, &m->cwd, SPEC_PATH_MAX);
     field_list(c, &m->argv);
     field_list(c, &m->environ);

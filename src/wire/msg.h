@@ -27,14 +27,16 @@ enum wire_type {
     WIRE_DESTROY,   /* msg_destroy */
     WIRE_GONE,      /* msg_gone; answer to DESTROY, or by itself when init has died */
     WIRE_LIST,      /* no payload */
-    WIRE_LISTED,    /* msg_listed, one per jail; fds: the owner's end of the control socket */
+    WIRE_LISTED,    /* msg_listed, one per jail; fds: the owner's end of the control socket, and as
+                     * with CREATED */
     WIRE_LIST_END,  /* no payload */
     WIRE_STASH,     /* msg_key; fds to keep */
     WIRE_FETCH,     /* msg_key */
     WIRE_STASHED,   /* answer to FETCH; fds */
     WIRE_DROP,      /* msg_key */
     WIRE_BUILD,    /* msg_build; fds: init's end of the control socket, maybe a network namespace */
-    WIRE_BUILT,    /* msg_built; fds: pidfd, cgroup directory, devpts, lock of the named root */
+    WIRE_BUILT,    /* msg_built; fds: cgroup directory, devpts, lock of the named root;
+                    * /dev/null stands for what there is not */
     WIRE_PREPARE,  /* msg_prepare: make namespaces and cgroups for a later BUILD */
     WIRE_SWEEP,    /* msg_sweep: remove what a dead jail leaves */
     WIRE_STRIKE,   /* msg_sweep: thaw and kill a jail that did not die of SIGKILL */
@@ -142,8 +144,6 @@ struct msg_sweep {
 struct msg_exec {
     uint32_t uid, gid;
     uint64_t file_size;   /* RLIMIT_FSIZE, 0 = none */
-    uint64_t memory;      /* RLIMIT_DATA where there is no cgroup, 0 = none */
-    uint64_t processes;   /* RLIMIT_NPROC likewise */
     const char *cwd;      /* absolute */
     struct msg_list argv; /* at least one */
     struct msg_list environ;

@@ -8,6 +8,8 @@
 #define INIT_ARG_STRICT "strict"
 #define INIT_ARG_DEV    "dev"
 #define INIT_ARG_SINGLE "single"
+/* argv[2] and argv[3], where there are no cgroups: memory in bytes and number of processes, to be
+ * set as resource limits of every command. */
 
 /* In the profile `dev` init listens here for the shim, which stands at INIT_SHIM_DIR/sudo. */
 #define INIT_SUDO_SOCKET "/run/paddock/sudo.sock"
