@@ -11,8 +11,8 @@
 
 #define PATIENCE (30 * NS_PER_S)
 /* The kernel gives memory back late: readings wait until they stand still, but not forever. */
-#define SETTLE_SECONDS 60
-#define SETTLE_BYTES   (512 << 10)
+#define SETTLE_SECONDS 20
+#define SETTLE_BYTES   (1 << 20)
 
 /* ---- sustained ---- */
 
@@ -157,7 +157,8 @@ static void processes_weigh(struct idle *i, const struct place *p)
             continue;
         const char *paren = strrchr(text, ')');
         long parent = paren && strlen(paren) > 4 ? strtol(paren + 4, NULL, 10) : 0;
-        int is_init = strstr(text, "(paddock-init)") != NULL;
+        /* An init that was started from a descriptor has a name that the kernel made up. */
+        int is_init = !strstr(text, "(paddock-");
         if ((pid != p->keeper && parent != p->keeper) || (is_init && inits == 50))
             continue;
         snprintf(path, sizeof path, "/proc/%ld/smaps_rollup", pid);

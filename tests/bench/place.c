@@ -212,10 +212,13 @@ int place_start_keeper(struct place *p, unsigned builders, unsigned kits, struct
     const char *argv[] = {p->paddock,    "keeper", "--socket", p->sock, "--builders",
                           builders_text, "--kits", kits_text,  NULL};
     char *environment[] = {(char *)PATH_DEFAULT, p->run_dir, p->state_dir, NULL};
-    int r = posix_spawn(&p->keeper, p->paddock, NULL, NULL, (char *const *)argv, environment);
-    if (r) {
-        errno = r;
+    p->keeper = fork();
+    if (p->keeper < 0)
         return pd_fail_sys(e, "start %s keeper", p->paddock);
+    if (p->keeper == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0); /* an interrupted run leaves nothing */
+        execve(p->paddock, (char *const *)argv, environment);
+        _exit(127);
     }
     deadline d = deadline_in(PATIENCE);
     while (keeper_connect(&p->link, p->sock, e) < 0) {
