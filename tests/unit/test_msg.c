@@ -114,8 +114,6 @@ static void test_a_command_decodes_with_its_lists(void **state)
     struct msg_exec m = {.uid = 1000,
                          .gid = 1000,
                          .file_size = 1,
-                         .memory = 2,
-                         .processes = 3,
                          .cwd = "/workspace",
                          .argv = msg_list_of(&argv),
                          .environ = msg_list_of(&env)};
