@@ -186,3 +186,23 @@ int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e)
     ret->fd_count = count;
     return 1;
 }
+
+int wire_recv_plain(int sock, struct frame *ret, deadline d, struct pd_err *e)
+{
+    char byte;
+    struct iovec part = {&byte, 1};
+    struct msghdr m;
+    for (;;) {
+        m = (struct msghdr){.msg_iov = &part, .msg_iovlen = 1};
+        /* No room for descriptors: the kernel only says that there are some. */
+        if (recvmsg(sock, &m, MSG_PEEK | MSG_DONTWAIT) >= 0)
+            break;
+        if (errno == EINTR)
+            continue;
+        if (errno != EAGAIN || wait_for(sock, POLLIN, d) < 0)
+            return wire_recv(sock, ret, 0, e); /* which says what is wrong */
+    }
+    if (m.msg_flags & MSG_CTRUNC)
+        return pd_fail(e, PD_PROTOCOL, "frame with descriptors that nobody asked for");
+    return wire_recv(sock, ret, 0, e);
+}

@@ -72,3 +72,9 @@ int wire_send(int sock, const struct wire_head *head, const struct buf *payload,
  * magic or length) is PD_PROTOCOL: the caller ends the connection. The deadline passing is
  * PD_TIMEOUT. */
 int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e);
+
+/* The same for a peer that has no business sending descriptors, such as a jail: a frame with one is
+ * PD_PROTOCOL and stays where it is. To receive it, even only to close it, would hand the caller to
+ * the sender: closing a socket with SO_LINGER waits as long as the sender likes, and nothing but a
+ * signal ends that. */
+int wire_recv_plain(int sock, struct frame *ret, deadline d, struct pd_err *e);

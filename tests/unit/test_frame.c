@@ -162,6 +162,48 @@ static void test_a_full_descriptor_table_is_a_refusal_without_a_leak(void **stat
     close(s[1]);
 }
 
+/* It stays in the socket: to take it out would be to close it. */
+static void test_descriptors_nobody_asked_for_are_not_even_received(void **state)
+{
+    (void)state;
+    int s[2];
+    pair_make(s);
+    struct frame f = FRAME_INIT;
+    struct pd_err e;
+    assert_int_equal(wire_recv_plain(s[1], &f, 0, &e), -1);
+    assert_int_equal(e.code, PD_TIMEOUT);
+    assert_int_equal(wire_recv_plain(s[1], &f, deadline_in(20 * NS_PER_MS), &e), -1);
+    assert_int_equal(e.code, PD_TIMEOUT);
+    assert_int_equal(send_plain(s[0], WIRE_SYNC, 7, 0), 0);
+    assert_int_equal(wire_recv_plain(s[1], &f, 0, &e), 1);
+    assert_int_equal(id_number(f.head.id), 7);
+    frame_reset(&f);
+    for (size_t i = 0; i < COUNT(bad_frames); i++) {
+        int bad[2], before = fds_of(0);
+        pair_make(bad);
+        send_bad(bad[0], &bad_frames[i], s[0]);
+        assert_int_equal(wire_recv_plain(bad[1], &f, 0, &e), -1);
+        assert_int_equal(e.code, PD_PROTOCOL);
+        close(bad[0]);
+        close(bad[1]);
+        assert_int_equal(fds_of(0), before);
+    }
+    int before = fds_of(0);
+    struct wire_head head = {.type = WIRE_STARTED};
+    assert_int_equal(wire_send(s[0], &head, NULL, s, 2, 0), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(wire_recv_plain(s[1], &f, deadline_in(PATIENCE), &e), -1);
+        assert_int_equal(e.code, PD_PROTOCOL);
+    }
+    assert_int_equal(fds_of(0), before);
+    assert_int_equal(wire_recv(s[1], &f, 0, &e), 1); /* the control: it was there */
+    frame_done(&f);
+    close(s[0]);
+    assert_int_equal(wire_recv_plain(s[1], &f, DEADLINE_NONE, &e), 0);
+    frame_done(&f);
+    close(s[1]);
+}
+
 static void test_an_end_is_an_end(void **state)
 {
     (void)state;
@@ -284,6 +326,7 @@ int main(void)
         cmocka_unit_test(test_a_descriptor_is_taken_once),
         cmocka_unit_test(test_what_breaks_the_format_is_refused_and_leaks_nothing),
         cmocka_unit_test(test_a_full_descriptor_table_is_a_refusal_without_a_leak),
+        cmocka_unit_test(test_descriptors_nobody_asked_for_are_not_even_received),
         cmocka_unit_test(test_an_end_is_an_end),
         cmocka_unit_test(test_waiting_ends_at_the_deadline),
         cmocka_unit_test(test_a_sender_waits_for_room_and_nothing_is_lost),
