@@ -167,7 +167,7 @@ static int begin_with_terminal(struct session *s, struct pd_err *e)
 static int on_control(struct session *s, struct pd_err *e)
 {
     auto_frame f = FRAME_INIT;
-    int r = wire_recv(s->jail.control, &f, 0, e);
+    int r = wire_recv_plain(s->jail.control, &f, 0, e);
     if (r < 0 && e->code == PD_TIMEOUT)
         return 0;
     if (r <= 0) {

@@ -161,21 +161,30 @@ int jail_accept(struct jail *j, struct frame *f, struct pd_err *e)
     return 0;
 }
 
-/* Receives until the answer to `id` comes; what belongs to other requests is not ours to wait for.
- */
-static int await(int sock, struct wire_id id, struct frame *f, const char *whom, deadline d,
-                 struct pd_err *e)
+/* Receives until the answer to `id` comes; what belongs to other requests is not ours to wait for,
+ * but it takes time as well. */
+static int await_by(int (*receive)(int, struct frame *, deadline, struct pd_err *), int sock,
+                    struct wire_id id, struct frame *f, const char *whom, deadline d,
+                    struct pd_err *e)
 {
     for (;;) {
         frame_reset(f);
-        int r = wire_recv(sock, f, d, e);
+        int r = receive(sock, f, d, e);
         if (r == 0)
             return pd_fail(e, PD_LOST, "%s is gone", whom);
         if (r < 0)
             return -1;
         if (wire_id_equal(f->head.id, id))
             return 0;
+        if (deadline_passed(d))
+            return pd_fail(e, PD_TIMEOUT, "no answer of %s before the deadline", whom);
     }
+}
+
+static int await(int sock, struct wire_id id, struct frame *f, const char *whom, deadline d,
+                 struct pd_err *e)
+{
+    return await_by(wire_recv, sock, id, f, whom, d, e);
 }
 
 int jail_create(struct keeper_link *l, struct jail *j, const struct spec *s, unsigned flags,
@@ -228,8 +237,10 @@ int jail_send_command(struct jail *j, struct command *c, int own_group, struct p
         }
     }
     msg_exec_encode(&out, &c->exec);
-    struct wire_head head = {
-        .type = WIRE_EXEC, .id = c->id, .flags = c->flags | (procs >= 0 ? EXEC_CGROUP : 0)};
+    struct wire_head head = {.type = WIRE_EXEC,
+                             .epoch = j->epoch,
+                             .id = c->id,
+                             .flags = c->flags | (procs >= 0 ? EXEC_CGROUP : 0)};
     int fds[4] = {c->fds[0], c->fds[1], c->fds[2], procs};
     int r = wire_send(j->control, &head, &out, fds, procs >= 0 ? 4 : 3, deadline_in(SEND_PATIENCE));
     return r < 0 ? send_failed(e, r, "the jail") : 0;
@@ -262,16 +273,22 @@ int jail_run(struct jail *j, struct command *c, int own_group, struct msg_exited
              struct pd_err *e)
 {
     auto_frame f = FRAME_INIT;
+    struct msg_exited end;
     if (jail_send_command(j, c, own_group, e) < 0)
         return -1;
     do {
-        if (await(j->control, c->id, &f, "the jail", d, e) < 0)
+        if (await_by(wire_recv_plain, j->control, c->id, &f, "the jail", d, e) < 0)
             return -1;
         if (f.head.type == WIRE_ERROR)
             return msg_error_raise(&f, e);
+        if (f.head.type != WIRE_EXITED && deadline_passed(d))
+            return pd_fail(e, PD_TIMEOUT, "the command did not end before the deadline");
     } while (f.head.type != WIRE_EXITED);
-    if (msg_exited_decode(&f.payload, ret, e) < 0)
+    if (msg_exited_decode(&f.payload, &end, e) < 0)
         return -1;
+    if (!end.exited)
+        return pd_fail(e, PD_PROTOCOL, "the jail told of an end that is none");
+    *ret = end;
     jail_forget_command(j, c);
     return 0;
 }
