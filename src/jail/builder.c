@@ -296,7 +296,7 @@ static void reply_built(struct builder *b, struct wire_id id, struct kit *k, pid
                         enum rung rung)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct msg_built m = {.slot = k->slot, .rung = rung, .init_pid = pid, .name = k->name};
+    struct msg_built m = {.rung = rung, .named = k->root.lock >= 0, .init_pid = pid};
     msg_built_encode(&out, &m);
     /* Always three, so that their places are known; /dev/null stands for what there is not. */
     auto_fd cgroup = b->cgroups.layout == CGROUP_NONE ? -1 : cgroup_jail_dir(&b->cgroups, k->name);

@@ -325,7 +325,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f)
     j->rung = m.rung;
     j->cgroup_dir = frame_take_fd(f, 0);
     j->devpts = frame_take_fd(f, 1);
-    j->lock = frame_take_fd(f, 2);
+    j->lock = m.named ? frame_take_fd(f, 2) : -1;
     j->state = JAIL_RUNNING;
     buf_done(&j->payload);
     if (keeper_early_death(k, m.init_pid)) {

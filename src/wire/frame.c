@@ -137,38 +137,53 @@ static unsigned collect_fds(struct msghdr *m, int *fds, unsigned max)
     return count;
 }
 
-int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e)
+/* How long the next datagram is, so that small frames need little memory. Waits for it. Returns the
+ * length (0 also when the peer has closed), or -1. */
+static ssize_t next_length(int sock, deadline d, struct pd_err *e)
 {
-    struct wire_head head = {0};
-    _Alignas(struct cmsghdr) char control[CONTROL_SPACE];
-    uint8_t *room = buf_reserve(&ret->payload, WIRE_PAYLOAD_MAX + 1);
-    if (!room)
-        return pd_fail(e, PD_CAPACITY, "no memory for a frame");
-    struct iovec parts[2] = {{&head, sizeof head}, {room, WIRE_PAYLOAD_MAX + 1}};
-    struct msghdr m;
-    ssize_t n;
     for (;;) {
-        m = (struct msghdr){.msg_iov = parts,
-                            .msg_iovlen = 2,
-                            .msg_control = control,
-                            .msg_controllen = sizeof control};
-        n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        ssize_t n = recv(sock, NULL, 0, MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC);
         if (n >= 0)
-            break;
+            return n;
         if (errno == ECONNRESET)
             return 0;
         if (errno != EAGAIN && errno != EINTR)
             return pd_fail_sys(e, "receive a frame");
-        if (errno == EAGAIN) {
-            int r = wait_for(sock, POLLIN, d);
-            if (r == -EAGAIN)
-                return pd_fail(e, PD_TIMEOUT, "no answer before the deadline");
-            if (r < 0) {
-                errno = -r;
-                return pd_fail_sys(e, "wait for a frame");
-            }
+        int r = errno == EINTR ? 0 : wait_for(sock, POLLIN, d);
+        if (r == -EAGAIN)
+            return pd_fail(e, PD_TIMEOUT, "no answer before the deadline");
+        if (r < 0) {
+            errno = -r;
+            return pd_fail_sys(e, "wait for a frame");
         }
     }
+}
+
+int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e)
+{
+    struct wire_head head = {0};
+    _Alignas(struct cmsghdr) char control[CONTROL_SPACE];
+    ssize_t n = next_length(sock, d, e);
+    if (n < 0)
+        return -1;
+    size_t len = (size_t)n > sizeof head ? (size_t)n - sizeof head : 0;
+    if (len > WIRE_PAYLOAD_MAX)
+        len = WIRE_PAYLOAD_MAX; /* it will be cut, and refused */
+    uint8_t *room = buf_reserve(&ret->payload, len + 1);
+    if (!room)
+        return pd_fail(e, PD_CAPACITY, "no memory for a frame");
+    struct iovec parts[2] = {{&head, sizeof head}, {room, len}};
+    struct msghdr m = {.msg_iov = parts,
+                       .msg_iovlen = 2,
+                       .msg_control = control,
+                       .msg_controllen = sizeof control};
+    do
+        n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && errno == ECONNRESET)
+        return 0;
+    if (n < 0) /* somebody else reads from this socket */
+        return pd_fail_sys(e, "receive a frame");
     int fds[WIRE_FDS_MAX + 1];
     unsigned count = collect_fds(&m, fds, WIRE_FDS_MAX + 1);
     if (n == 0 && count == 0)

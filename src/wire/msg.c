@@ -194,10 +194,9 @@ static void visit_build(struct codec *c, struct msg_build *m)
 
 static void visit_built(struct codec *c, struct msg_built *m)
 {
-    field_u32(c, &m->slot);
     field_enum(c, &m->rung, RUNG_COUNT);
+    field_enum(c, &m->named, 2);
     field_i32(c, &m->init_pid);
-    field_str(c, &m->name, MSG_NAME_MAX);
 }
 
 static void visit_prepare(struct codec *c, struct msg_prepare *m)

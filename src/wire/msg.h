@@ -123,10 +123,9 @@ struct msg_build {
 };
 
 struct msg_built {
-    uint32_t slot; /* the one used: a prepared one may differ from the one asked for */
     uint32_t rung;
+    uint32_t named; /* the root's lock is one of the descriptors, not a place holder */
     int32_t init_pid;
-    const char *name;
 };
 
 struct msg_prepare {
