@@ -210,7 +210,11 @@ class Keeper:
         os.rmdir(self.directory)
 
     def __enter__(self):
-        return self.wait_ready()
+        try:
+            return self.wait_ready()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(self, *_):
         self.close()
