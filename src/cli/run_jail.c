@@ -22,6 +22,7 @@
 
 #define CREATE_PATIENCE  (30 * NS_PER_S)
 #define DESTROY_PATIENCE (15 * NS_PER_S)
+#define REASON_PATIENCE  (2 * NS_PER_S)
 
 extern char **environ;
 
@@ -161,6 +162,16 @@ static int begin_with_terminal(struct session *s, struct pd_err *e)
     s->in.to_is_ours = s->out.from_is_ours = 1;
     terminal_raw(&s->terminal, STDIN_FILENO);
     return 0;
+}
+
+/* A jail that was never made cannot be sent a command; why it was not made, the keeper says. */
+static int better_reason(struct session *s, struct pd_err *e)
+{
+    auto_frame f = FRAME_INIT;
+    if (e->code == PD_LOST && !s->created &&
+        wire_recv(s->link.sock, &f, deadline_in(REASON_PATIENCE), NULL) > 0)
+        (void)jail_accept(&s->jail, &f, e);
+    return -1;
 }
 
 /* A frame from init. */
@@ -390,7 +401,7 @@ int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e)
         return -1;
     fd_done(&netns);
     if ((s.use_terminal ? begin_with_terminal(&s, e) : begin_with_pipes(&s, e)) < 0)
-        return -1;
+        return better_reason(&s, e);
     int failed;
     const char *stopped_by = wait_for_end(&s, d, &failed, e);
     ret->time_ns = clock_now() - began;

@@ -52,8 +52,8 @@ void cgroup_detect_own(const char *mountinfo, const char *self_cgroup, struct cg
 /* The same for this process, and checks that the directories can be written and, on v2, that their
  * controllers can be passed on (which it does: that has no effect on anybody's limits). */
 void cgroup_probe(struct cgroup_mounts *ret);
-/* The same for those in a hurry, who call cgroup_host_open next: looks at the usual places first and
- * leaves the trying to it. */
+/* The same for those in a hurry, who call cgroup_host_open next: looks at the usual places first
+ * and leaves the trying to it. */
 void cgroup_find(struct cgroup_mounts *ret);
 const char *cgroup_layout_name(enum cgroup_layout l);
 

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -69,11 +70,13 @@ void range_release(struct ranges *r, uint32_t slot)
     lock_byte(r->fd, slot, F_UNLCK);
 }
 
-/* Lives only until its namespace is open; it shares memory with its parent and so does nothing. */
-static int wait_to_be_killed(void *unused)
+/* Lives only until its namespace is open, or its parent dead. It shares memory with its parent and
+ * so does nothing else. */
+static int wait_to_be_killed(void *parent)
 {
-    (void)unused;
-    syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
+    syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (syscall(SYS_getppid) == *(pid_t *)parent)
+        syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
     _exit(0);
 }
 
@@ -109,10 +112,11 @@ static int create(int proc, uint32_t owner, const char *uid_map, const char *gid
 {
     _Alignas(16) char stack[4096];
     const uint32_t same = UINT32_MAX;
+    pid_t self = getpid();
     if (syscall(SYS_setresuid, same, owner, same) < 0)
         return pd_fail_sys(e, "become the owner of a user namespace");
     pid_t pid =
-        clone(wait_to_be_killed, stack + sizeof stack, CLONE_NEWUSER | CLONE_VM | SIGCHLD, NULL);
+        clone(wait_to_be_killed, stack + sizeof stack, CLONE_NEWUSER | CLONE_VM | SIGCHLD, &self);
     int sys = errno;
     if (syscall(SYS_setresuid, same, 0, same) < 0)
         abort(); /* going on as somebody else would be worse */

@@ -3,6 +3,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "jail/walls.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -41,8 +42,9 @@ int init_image_open(struct pd_err *e)
         errno = -r;
         return pd_fail_sys(e, "write init");
     }
-    /* 0755: the jail's ids are "others" to this file and need only run it. */
-    if (fchmod(fd, 0755) < 0 ||
+    /* To be run and not to be read: then the kernel makes the process undumpable before its first
+     * instruction, and gives its files in /proc to the host's root instead of the jail's. */
+    if (fchmod(fd, wall_off("dumpable") ? 0755 : 0111) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
         return pd_fail_sys(e, "seal init");
     return fd_take(&fd);

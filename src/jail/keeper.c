@@ -141,7 +141,7 @@ static void do_destroy(struct keeper *k, struct client *c, const struct frame *f
     j->destroy_client = c->serial;
     j->destroy_request = f->head.id;
     j->want_stats = (int)m.want_stats;
-    if (j->state == JAIL_UNDEAD || j->state == JAIL_QUEUED)
+    if (j->state == JAIL_UNDEAD || j->state == JAIL_QUEUED || j->state == JAIL_DEAD)
         send_gone(k, j, j->state == JAIL_UNDEAD ? GONE_UNDEAD : GONE_DESTROYED);
     destroy(k, j);
 }
@@ -238,15 +238,20 @@ static void client_gone(struct keeper *k, struct client *c)
 
 /* ---- workers ---- */
 
-static void worker_send(struct worker *w, enum wire_type type, struct wire_id id,
-                        const struct buf *payload, const int *fds, unsigned fd_count)
+/* Returns -1 when the worker is dead, which SIGCHLD is about to tell; nothing was asked then. */
+static int worker_send(struct worker *w, enum wire_type type, struct wire_id id,
+                       const struct buf *payload, const int *fds, unsigned fd_count)
 {
     struct wire_head head = {.type = (uint16_t)type, .id = id};
+    /* It is idle, so its socket is empty and takes any frame. */
+    if (wire_send(w->sock, &head, payload, fds, fd_count, 0) < 0) {
+        w->gone = 1;
+        return -1;
+    }
     w->busy = type;
     w->request = id;
     w->deadline = deadline_in(type == WIRE_SWEEP ? SWEEP_PATIENCE : BUILD_PATIENCE);
-    /* It is idle, so its socket is empty and takes any frame. A dead one is noticed by SIGCHLD. */
-    (void)wire_send(w->sock, &head, payload, fds, fd_count, 0);
+    return 0;
 }
 
 static void send_build(struct keeper *k, struct worker *w, struct kjail *j)
@@ -272,10 +277,15 @@ static void send_build(struct keeper *k, struct worker *w, struct kjail *j)
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_build b = {.slot = j->slot, .name = j->name, .spec = m.spec};
     msg_build_encode(&out, &b);
+    int fds[2] = {j->init_end, j->netns};
+    if (worker_send(w, WIRE_BUILD, j->id, &out, fds, j->netns >= 0 ? 2 : 1) < 0) {
+        /* It stays in the queue for another one; the name and the range were this worker's. */
+        keeper_abandon(k, j->name, j->slot);
+        j->slot = RANGE_NONE;
+        return;
+    }
     jail_dequeue(k, j);
     j->state = JAIL_BUILDING;
-    int fds[2] = {j->init_end, j->netns};
-    worker_send(w, WIRE_BUILD, j->id, &out, fds, j->netns >= 0 ? 2 : 1);
     fd_done(&j->init_end);
     fd_done(&j->netns);
 }
@@ -291,7 +301,8 @@ static void send_prepare(struct keeper *k, struct worker *w)
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_prepare m = {.slot = kit->slot, .name = kit->name};
     msg_prepare_encode(&out, &m);
-    worker_send(w, WIRE_PREPARE, wire_id_new(), &out, NULL, 0);
+    if (worker_send(w, WIRE_PREPARE, wire_id_new(), &out, NULL, 0) < 0)
+        range_release(&k->ranges, kit->slot);
 }
 
 static void send_sweep(struct worker *w, const struct kjail *j, enum wire_type type)
@@ -299,7 +310,7 @@ static void send_sweep(struct worker *w, const struct kjail *j, enum wire_type t
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_sweep m = {.name = j->name};
     msg_sweep_encode(&out, &m);
-    worker_send(w, type, j->id, &out, NULL, 0);
+    (void)worker_send(w, type, j->id, &out, NULL, 0); /* asked again if it is dead */
 }
 
 /* A jail's build failed, or its builder died. */
@@ -463,7 +474,7 @@ static void pump(struct keeper *k)
 {
     for (unsigned i = 0; i < k->worker_count; i++) {
         struct worker *w = &k->workers[i];
-        if (w->busy || w->pid <= 0)
+        if (w->busy || w->gone || w->pid <= 0)
             continue;
         struct kjail *strike = NULL, *dead = NULL;
         if (w->sweeps)
@@ -475,8 +486,8 @@ static void pump(struct keeper *k)
                     dead = j;
             }
         if (strike) {
-            strike->wants_strike = 0;
             send_sweep(w, strike, WIRE_STRIKE);
+            strike->wants_strike = w->gone;
         } else if (w->builds && k->queue_first) {
             send_build(k, w, k->queue_first);
         } else if (dead) {

@@ -197,6 +197,7 @@ int worker_start(struct keeper *k, struct worker *w)
     w->source.kind = SOURCE_WORKER;
     w->pid = pid;
     w->busy = 0;
+    w->gone = 0;
     w->prepare_failed = 0;
     w->kit_count = 0;
     w->sock = fd_take(&ours);
@@ -382,6 +383,7 @@ void keeper_abandon(struct keeper *k, const char *name, uint32_t slot)
     j->slot = slot;
     memcpy(j->name, name, sizeof j->name);
     jail_set_dead(k, j);
+    j->wants_strike = 1; /* half a jail may be living there */
 }
 
 /* ---- the fd store ---- */

@@ -59,6 +59,7 @@ struct worker {
     pid_t pid;
     int sock;
     int builds, sweeps;
+    int gone;            /* its socket is closed; SIGCHLD comes */
     enum wire_type busy; /* what it was asked, 0 = idle */
     struct wire_id request;
     deadline deadline;

@@ -25,11 +25,12 @@
 /* Files of /proc that tell about the host or steer it. Most belong to the host's root and are out
  * of reach of a jail's ids anyway; a mask is the second wall. What a kernel lacks is skipped. */
 static const char *const masked_files[] = {
-    "proc/kcore",     "proc/kallsyms",   "proc/kmsg",    "proc/keys",         "proc/key-users",
-    "proc/config.gz", "proc/modules",    "proc/locks",   "proc/timer_list",   "proc/sched_debug",
-    "proc/iomem",     "proc/interrupts", "proc/cmdline", "proc/sysrq-trigger"};
-static const char *const masked_dirs[] = {"proc/acpi", "proc/asound", "proc/bus", "proc/driver",
-                                          "proc/fs",   "proc/irq",    "proc/scsi"};
+    "proc/kcore",      "proc/kallsyms",    "proc/kmsg",    "proc/keys",
+    "proc/key-users",  "proc/config.gz",   "proc/modules", "proc/locks",
+    "proc/timer_list", "proc/sched_debug", "proc/iomem",   "proc/ioports",
+    "proc/interrupts", "proc/diskstats",   "proc/cmdline", "proc/sysrq-trigger"};
+static const char *const masked_dirs[] = {"proc/acpi", "proc/asound", "proc/bus",  "proc/driver",
+                                          "proc/fs",   "proc/irq",    "proc/scsi", "proc/pressure"};
 
 static int fail(struct pd_err *e, int negative_errno, const char *what)
 {
@@ -86,7 +87,8 @@ int root_make_devpts(uint32_t slot, struct pd_err *e)
     char uid[24], gid[24];
     snprintf(uid, sizeof uid, "uid=%u", identity_host_id(slot, UID_USER));
     snprintf(gid, sizeof gid, "gid=%u", identity_host_id(slot, GID_TTY));
-    const char *const options[] = {"ptmxmode=0666", "mode=0620", uid, gid, NULL};
+    /* Without a maximum of its own a jail could take all terminals of the host. */
+    const char *const options[] = {"max=64", "ptmxmode=0666", "mode=0620", uid, gid, NULL};
     int fs = mnt_filesystem("devpts", options, MNT_DEVS | MNT_NOEXEC);
     return fs < 0 ? fail(e, fs, "make the jail's devpts") : fs;
 }
