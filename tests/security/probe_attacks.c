@@ -137,21 +137,31 @@ static int command_netlink(int argc, char **argv)
     return DENIED;
 }
 
-/* connect ADDRESS PORT within two seconds. */
-static int command_connect(int argc, char **argv)
+static int connect_to(const char *address, const char *port, int type)
 {
-    if (argc != 3)
-        return BAD_USAGE;
-    struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2]))};
+    struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
     struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_port = a4.sin_port};
-    int is4 = inet_pton(AF_INET, argv[1], &a4.sin_addr) == 1;
-    if (!is4 && inet_pton(AF_INET6, argv[1], &a6.sin6_addr) != 1)
+    int is4 = inet_pton(AF_INET, address, &a4.sin_addr) == 1;
+    if (!is4 && inet_pton(AF_INET6, address, &a6.sin6_addr) != 1)
         return BAD_USAGE;
-    int fd = socket(is4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(is4 ? AF_INET : AF_INET6, type | SOCK_CLOEXEC, 0);
     alarm(2);
     int r = is4 ? connect(fd, (struct sockaddr *)&a4, sizeof a4)
                 : connect(fd, (struct sockaddr *)&a6, sizeof a6);
     return r == 0 ? WORKED : DENIED;
+}
+
+/* connect ADDRESS PORT within two seconds. */
+static int command_connect(int argc, char **argv)
+{
+    return argc != 3 ? BAD_USAGE : connect_to(argv[1], argv[2], SOCK_STREAM);
+}
+
+/* route ADDRESS: is there a way to it? Connecting a datagram socket looks the route up and sends
+ * nothing, so that this is harmless where there is one. */
+static int command_route(int argc, char **argv)
+{
+    return argc != 2 ? BAD_USAGE : connect_to(argv[1], "9", SOCK_DGRAM);
 }
 
 /* connect-abstract NAME: a unix socket of the abstract name space, stream and datagram. */
@@ -398,6 +408,7 @@ const struct probe_command attack_commands[] = {
     {"x32", command_x32},
     {"netlink", command_netlink},
     {"connect", command_connect},
+    {"route", command_route},
     {"connect-abstract", command_connect_abstract},
     {"tcp-option", command_tcp_option},
     {"ptrace", command_ptrace},

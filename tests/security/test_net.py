@@ -10,11 +10,11 @@ ATTACKS = [
     Attack("host-any-address", "probe connect 0.0.0.0 $HOST_PORT"),
     Attack("host-mapped-address", "probe connect ::ffff:127.0.0.1 $HOST_PORT"),
     Attack("host-abstract-socket", "probe connect-abstract $HOST_ABSTRACT"),
-    Attack("metadata-service", "probe connect 169.254.169.254 80"),
-    Attack("metadata-service-6", "probe connect fd00:ec2::254 80"),
-    Attack("private-gateway", "probe connect 10.0.0.1 80 || probe connect 192.168.0.1 80"
-           " || probe connect 172.17.0.1 2375"),
-    Attack("resolver", "probe connect 1.1.1.1 53 || probe connect 8.8.8.8 53"),
+    Attack("metadata-service", "probe route 169.254.169.254"),
+    Attack("metadata-service-6", "probe route fd00:ec2::254"),
+    Attack("private-gateway", "probe route 10.0.0.1 || probe route 192.168.0.1"
+           " || probe route 172.17.0.1"),
+    Attack("resolver", "probe route 1.1.1.1 || probe route 8.8.8.8"),
     Attack("devices", "tail -n +3 /proc/net/dev | grep -vE '^ *lo:' | grep -q ."),
     Attack("routes", "tail -n +2 /proc/net/route | grep -q ."),
     Attack("listening-sockets-of-the-host",
