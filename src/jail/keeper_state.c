@@ -179,6 +179,11 @@ static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (dup3(sock, 3, O_CLOEXEC) < 0 && errno != EINVAL)
         _exit(1);
+    /* Init inherits the standard streams: they must not be the keeper's terminal or log. */
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int i = 0; i < 3; i++)
+        if (dup2(null, i) < 0)
+            _exit(1);
     syscall(SYS_close_range, 4, ~0u, 0);
     builder_main(config, 3);
 }
