@@ -47,6 +47,12 @@ static void kill_tree(void)
     }
 }
 
+/* What the child tells when it cannot become the command. */
+struct failure {
+    int sys;
+    int in_chdir;
+};
+
 static _Noreturn void child(const struct run_options *o, int out, int err, int report)
 {
     sigset_t none;
@@ -62,14 +68,11 @@ static _Noreturn void child(const struct run_options *o, int out, int err, int r
     struct rlimit fsize = {o->file_size, o->file_size};
     if (o->file_size)
         setrlimit(RLIMIT_FSIZE, &fsize);
-    int sys = 0;
-    if (o->workdir[0] && chdir(o->workdir) < 0)
-        sys = errno;
-    if (!sys) {
+    struct failure f = {.in_chdir = o->workdir[0] && chdir(o->workdir) < 0};
+    if (!f.in_chdir)
         execvp(o->argv[0], o->argv);
-        sys = errno;
-    }
-    (void)!write(report, &sys, sizeof sys);
+    f.sys = errno;
+    (void)!write(report, &f, sizeof f);
     _exit(127);
 }
 
@@ -103,13 +106,26 @@ static int start(const struct run_options *o, struct run_result *r, struct strea
     if (pid == 0)
         child(o, out_far, err_far, report_far);
     fd_done(&report_far);
-    int sys;
-    if (read(report_near, &sys, sizeof sys) == sizeof sys) {
+    struct failure f;
+    if (read(report_near, &f, sizeof f) == sizeof f) {
         waitpid(pid, NULL, 0);
-        enum pd_code code = sys == ENOENT ? PD_NO_COMMAND : PD_NOT_EXECUTABLE;
-        return pd_fail(e, code, "'%.150s': %s", o->argv[0], strerror(sys));
+        if (f.in_chdir)
+            return pd_fail(e, PD_INVALID, "working directory '%.150s': %s", o->workdir,
+                           strerror(f.sys));
+        enum pd_code code = f.sys == ENOENT ? PD_NO_COMMAND : PD_NOT_EXECUTABLE;
+        return pd_fail(e, code, "'%.150s': %s", o->argv[0], strerror(f.sys));
     }
     return pid;
+}
+
+/* A terminal signals its whole foreground group, the command included; what somebody sent to us
+ * alone is passed on. */
+static void forward(int signals, pid_t pid)
+{
+    struct signalfd_siginfo info;
+    while (read(signals, &info, sizeof info) == sizeof info)
+        if (info.ssi_signo != SIGCHLD && info.ssi_code <= 0)
+            kill(pid, (int)info.ssi_signo);
 }
 
 int run_locally(struct run_options *o, struct run_result *ret, struct pd_err *e)
@@ -122,10 +138,10 @@ int run_locally(struct run_options *o, struct run_result *ret, struct pd_err *e)
     if (isatty(STDERR_FILENO))
         fputs("paddock: local runs without isolation\n", stderr);
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    static const int watched[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     sigemptyset(&mask);
-    sigaddset(&mask, SIGCHLD);
-    sigaddset(&mask, SIGINT);
-    sigaddset(&mask, SIGTERM);
+    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)
+        sigaddset(&mask, watched[i]);
     sigprocmask(SIG_BLOCK, &mask, NULL);
     signal(SIGPIPE, SIG_IGN);
     auto_fd signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -149,10 +165,7 @@ int run_locally(struct run_options *o, struct run_result *ret, struct pd_err *e)
             stream_move(&out, p[1].revents);
         if (has_err)
             stream_move(&err, p[at_err].revents);
-        struct signalfd_siginfo info;
-        while (read(signals, &info, sizeof info) == sizeof info)
-            if (info.ssi_signo == SIGTERM)
-                kill(pid, SIGTERM); /* SIGINT reaches the whole group from the terminal */
+        forward(signals, pid);
         pid_t got;
         int st;
         struct rusage u;
@@ -173,6 +186,8 @@ int run_locally(struct run_options *o, struct run_result *ret, struct pd_err *e)
     if (ret->stopped_by) {
         kill_tree();
         status = SIGKILL;
+    } else if (o->file_size && WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ) {
+        ret->stopped_by = STOP_DISK;
     }
     stream_drain(&out, d);
     stream_drain(&err, d);
