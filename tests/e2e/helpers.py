@@ -62,6 +62,22 @@ def check_one_line(result, status, *words):
         assert word in err, f"{word!r} is not in {err!r}"
 
 
+def read_line(process, limit=8):
+    """One line of a process's output, byte by byte so that nothing behind it is taken, or b"" at
+    the end. Never waits longer than the limit: nobody else would end the test."""
+    fd = process.stdout.fileno()
+    deadline = time.monotonic() + paddock.seconds(limit)
+    line = b""
+    while not line.endswith(b"\n"):
+        left = deadline - time.monotonic()
+        assert left > 0 and select.select([fd], [], [], left)[0], f"no line, only {line!r}"
+        byte = os.read(fd, 1)
+        if not byte:
+            break
+        line += byte
+    return line
+
+
 class Terminal:
     """A process whose controlling terminal is a pseudo terminal that the test holds."""
 

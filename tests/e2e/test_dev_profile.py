@@ -10,7 +10,7 @@ import pytest
 from paddock_testing import host
 from paddock_testing import run as paddock
 
-from .helpers import Terminal, check_gone, new_word
+from .helpers import Terminal, check_gone, new_word, read_line
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -89,7 +89,7 @@ def test_killing_sudo_ends_what_it_started():
     word = new_word()
     with paddock.background(["/bin/sh", "-c", f"sudo sleep {word} & p=$!; sleep 0.5; kill -9 $p; "
                              "echo killed; sleep 20"], profile="dev") as process:
-        assert process.stdout.readline() == b"killed\n"
+        assert read_line(process) == b"killed\n"
         time.sleep(0.2)
         left = [p for p in host.with_word(word) if host.command_line(p)[0] == "sleep"]
         assert not left, "a command of a sudo that is gone goes on"

@@ -12,7 +12,7 @@ import pytest
 from paddock_testing import host
 from paddock_testing import run as paddock
 
-from .helpers import ROOT_ONLY, call, check_gone, check_one_line, new_word, pause, raw
+from .helpers import ROOT_ONLY, call, check_gone, check_one_line, new_word, pause, raw, read_line
 
 EVERY_BYTE = bytes(range(256)) * 300
 MB = 1000 * 1000
@@ -119,7 +119,7 @@ def test_input_may_come_bit_by_bit():
         for i in range(5):
             process.stdin.write(b"%d\n" % i)
             process.stdin.flush()
-            assert process.stdout.readline() == b"got %d\n" % i
+            assert read_line(process) == b"got %d\n" % i
         process.stdin.close()
         process.stdin = None
         assert process.stdout.read() == b"end\n"
@@ -140,7 +140,7 @@ def test_writer_without_a_reader_gets_sigpipe():
                                stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                                env=paddock.clean_environment())
     try:
-        assert process.stdout.readline() == b"y\n"
+        assert read_line(process) == b"y\n"
         process.stdout.close()
         assert process.wait(timeout=paddock.seconds(5)) == 128 + signal.SIGPIPE
         assert process.stderr.read() == b""
@@ -205,9 +205,9 @@ def test_script_without_a_first_line_is_run_by_the_shell():
 def test_signals_are_forwarded(name):
     line = f"trap 'echo got-{name}; exit 9' {name}; echo ready; while :; do sleep 0.05; done"
     with paddock.background(["/bin/bash", "-c", line]) as process:
-        assert process.stdout.readline() == b"ready\n"
+        assert read_line(process) == b"ready\n"
         process.send_signal(getattr(signal, f"SIG{name}"))
-        assert process.stdout.readline() == f"got-{name}\n".encode()
+        assert read_line(process) == f"got-{name}\n".encode()
         assert process.wait(timeout=paddock.seconds(5)) == 9
 
 
