@@ -36,7 +36,7 @@ struct session {
     struct terminal terminal;
     int use_terminal;
     int signals;
-    int created, started, ended, lost;
+    int created, ended, lost;
     int refused; /* init could not start the command */
     struct msg_exited end;
     struct msg_gone gone;
@@ -104,7 +104,8 @@ static int send_command(struct session *s, struct pd_err *e)
                                         .cwd = o->workdir[0] ? o->workdir : "/workspace",
                                         .argv = msg_list_of(&argv),
                                         .environ = msg_list_of(&env)};
-    s->command.flags = s->use_terminal ? EXEC_PTY : 0;
+    /* The record names the process, also of a command that had to be ended. */
+    s->command.flags = (o->json ? 0 : EXEC_QUIET) | (s->use_terminal ? EXEC_PTY : 0);
     int r = too_long
                 ? pd_fail(e, PD_INVALID, "the command and its environment are longer than %u bytes",
                           WIRE_PAYLOAD_MAX)
@@ -196,7 +197,6 @@ static int on_control(struct session *s, struct pd_err *e)
     case WIRE_STARTED:
         if (msg_started_decode(&f.payload, &started, e) < 0)
             return -1;
-        s->started = 1;
         s->result->process_id = started.pid;
         return 0;
     case WIRE_EXITED:

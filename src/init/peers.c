@@ -171,7 +171,8 @@ static void do_exec(struct init *in, struct peer *p)
         return;
     }
     pr->pid = pr->end.pid = pid;
-    reply_started(in, p, pr);
+    if (!(flags & EXEC_QUIET))
+        reply_started(in, p, pr);
 }
 
 static void do_signal(struct init *in, struct peer *p)

@@ -274,6 +274,7 @@ int jail_run(struct jail *j, struct command *c, int own_group, struct msg_exited
 {
     auto_frame f = FRAME_INIT;
     struct msg_exited end;
+    c->flags |= EXEC_QUIET;
     if (jail_send_command(j, c, own_group, e) < 0)
         return -1;
     do {

@@ -139,6 +139,7 @@ struct msg_sweep {
 
 #define EXEC_PTY    1u /* the three descriptors are one terminal: make it the controlling one */
 #define EXEC_CGROUP 2u /* a fourth descriptor is the command's cgroup.procs */
+#define EXEC_QUIET  4u /* no STARTED: who waits for the end anyway is woken only once */
 
 struct msg_exec {
     uint32_t uid, gid;
