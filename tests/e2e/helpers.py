@@ -1,4 +1,4 @@
-"""What the end-to-end tests share beyond paddock_testing: raw bytes, words to look for, a terminal."""
+"""What the end-to-end tests share beyond paddock_testing: raw bytes, words, a terminal."""
 
 import contextlib
 import errno

@@ -58,8 +58,11 @@ def in_chroot(debian, *arguments, mounts="proc cgroup", limit=20):
     script = f"""set -e
         mount --make-rprivate /
         case "{mounts}" in *proc*) mount -t proc proc {debian}/proc;; esac
-        case "{mounts}" in *cgroup*) mount -t tmpfs t {debian}/sys
-            mkdir -p {debian}/sys/fs/cgroup; mount --rbind /sys/fs/cgroup {debian}/sys/fs/cgroup;; esac
+        case "{mounts}" in *cgroup*)
+            mount -t tmpfs t {debian}/sys
+            mkdir -p {debian}/sys/fs/cgroup
+            mount --rbind /sys/fs/cgroup {debian}/sys/fs/cgroup;;
+        esac
         mount --bind /dev {debian}/dev
         mount -t tmpfs t {debian}/run
         mount -t tmpfs t {debian}/var/lib

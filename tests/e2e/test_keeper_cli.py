@@ -39,7 +39,8 @@ def test_several_runs_at_once(keeper):
     results = []
 
     def one(n):
-        results.append((n, sh(keeper, f"sleep {pause(0.2)}; cat /proc/sys/kernel/hostname; exit {n}")))
+        line = f"sleep {pause(0.2)}; cat /proc/sys/kernel/hostname; exit {n}"
+        results.append((n, sh(keeper, line)))
 
     threads = [threading.Thread(target=one, args=(n,)) for n in range(8)]
     start = time.monotonic()

@@ -71,7 +71,7 @@ def image_dir(tmp_path):
 
 
 def test_what_is_written_is_there_in_the_next_run(store):
-    store.ok("echo kept >/workspace/a; mkdir -p ~/d; ln -s a ~/d/l; echo tmp >/tmp/t; chmod 700 ~/d")
+    store.ok("echo kept >/workspace/a; mkdir ~/d; ln -s a ~/d/l; echo tmp >/tmp/t; chmod 700 ~/d")
     assert store.ok("cat /workspace/a /tmp/t; readlink ~/d/l; stat -c %a:%U ~/d") == (
         "kept\ntmp\na\n700:user\n")
 

@@ -45,7 +45,7 @@ def test_make_in_parallel():
 
 @needs("git")
 def test_git():
-    line = ("git init -q -b main r; cd r; git config user.name T; git config user.email t@t.invalid; "
+    line = ("git init -q -b main r; cd r; git config user.name T; git config user.email t@t.test; "
             "echo a >f; git add f; git commit -qm one; git checkout -qb side; echo b >>f; "
             "git commit -qam two; git checkout -q main; git merge -q side; git gc -q; "
             "git clone -q . ../c; git -C ../c log --format=%s; git fsck --no-progress")
@@ -175,7 +175,7 @@ def test_gdb():
 def test_inotify_and_file_locks():
     code = ("import fcntl, os, ctypes\nl = ctypes.CDLL(None)\nfd = l.inotify_init1(0)\n"
             "assert fd >= 0 and l.inotify_add_watch(fd, b'/tmp', 256) >= 0\n"
-            "f = open('/tmp/x', 'w'); fcntl.flock(f, fcntl.LOCK_EX); fcntl.lockf(f, fcntl.LOCK_EX)\n"
+            "f = open('/tmp/x', 'w'); fcntl.flock(f, 2); fcntl.lockf(f, fcntl.LOCK_EX)\n"
             "print(len(os.read(fd, 100)) > 0)")
     assert python_ok(code) == "True\n"
 
