@@ -123,10 +123,14 @@ struct sustained {
 
 void sustained_measure(struct sustained *s, struct place *p, unsigned creators, unsigned seconds);
 
+struct creation {
+    uint64_t p50, p10, floor_p50; /* ns */
+};
+
 struct idle {
-    unsigned few, some, many;     /* jails */
-    uint64_t p50_few, p50_many;   /* of a creation while so many are idle */
-    uint64_t p50_few_after;       /* the same after `many` have gone again */
+    unsigned few, some, many; /* jails */
+    /* Creations while so many jails are idle; `again` after the many have gone. */
+    struct creation at_few, at_many, at_few_again;
     int64_t per_jail;             /* bytes of MemAvailable, over `some` jails */
     int64_t per_jail_many;        /* over `many` */
     int64_t slab, stacks, tables; /* parts of per_jail, as /proc/meminfo tells them */

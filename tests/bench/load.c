@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define PATIENCE (30 * NS_PER_S)
@@ -157,8 +158,8 @@ static void processes_weigh(struct idle *i, const struct place *p)
             continue;
         const char *paren = strrchr(text, ')');
         long parent = paren && strlen(paren) > 4 ? strtol(paren + 4, NULL, 10) : 0;
-        /* An init that was started from a descriptor has a name that the kernel made up. */
-        int is_init = !strstr(text, "(paddock-");
+        /* An init may have a name that the kernel made up: workers are known by theirs. */
+        int is_init = !strstr(text, "(paddock-builder)") && !strstr(text, "(paddock-sweeper)");
         if ((pid != p->keeper && parent != p->keeper) || (is_init && inits == 50))
             continue;
         snprintf(path, sizeof path, "/proc/%ld/smaps_rollup", pid);
@@ -214,25 +215,69 @@ static int crowd_shrink(struct crowd *w, struct place *p, unsigned to, struct pd
     return r;
 }
 
-static uint64_t creation_p50(struct place *p, unsigned rounds, struct pd_err *e)
+/* Creations in turns with the floor, by a process of its own: the one that holds the crowd has a
+ * descriptor for each, which would make its spawning slow. */
+static void creations_in_child(struct place *p, unsigned rounds, struct creation *ret,
+                               struct pd_err *e)
 {
-    struct series s = {0};
+    static const char *const argv[] = {"/bin/true", NULL};
+    struct series creations = {0}, floors = {0};
     struct spec spec = SPEC_DEFAULT;
+    struct keeper_link l;
+    int status;
+    if (keeper_connect(&l, p->sock, e) < 0)
+        return;
     for (unsigned i = 0; i < rounds; i++) {
         struct jail j;
         place_pause(3000);
         uint64_t began = clock_now();
-        if (jail_create(&p->link, &j, &spec, 0, deadline_in(PATIENCE), e) < 0)
-            break;
-        series_add(&s, clock_now() - began);
-        int r = jail_destroy(&p->link, &j, 0, NULL, deadline_in(PATIENCE), e);
+        if (place_spawn(p, argv, -1, NULL, &status, e) < 0)
+            return;
+        series_add(&floors, clock_now() - began);
+        place_pause(3000);
+        began = clock_now();
+        if (jail_create(&l, &j, &spec, 0, deadline_in(PATIENCE), e) < 0)
+            return;
+        series_add(&creations, clock_now() - began);
+        int r = jail_destroy(&l, &j, 0, NULL, deadline_in(PATIENCE), e);
         jail_done(&j);
         if (r < 0)
-            break;
+            return;
     }
-    uint64_t p50 = s.count == rounds ? series_quantile(&s, 500) : 0;
-    series_done(&s);
-    return p50;
+    ret->p50 = series_quantile(&creations, 500);
+    ret->p10 = series_quantile(&creations, 100);
+    ret->floor_p50 = series_quantile(&floors, 500);
+}
+
+static int creations(struct place *p, unsigned rounds, struct creation *ret, struct pd_err *e)
+{
+    struct {
+        struct creation c;
+        struct pd_err e;
+    } answer = {0};
+    int pipes[2];
+    if (pipe2(pipes, O_CLOEXEC) < 0)
+        return pd_fail_sys(e, "pipe");
+    auto_fd in = pipes[0], out = pipes[1];
+    pid_t pid = fork();
+    if (pid < 0)
+        return pd_fail_sys(e, "fork");
+    if (pid == 0) {
+        dup2(out, 3);
+        syscall(SYS_close_range, 4, ~0u, 0);
+        creations_in_child(p, rounds, &answer.c, &answer.e);
+        (void)!write(3, &answer, sizeof answer);
+        _exit(0);
+    }
+    fd_done(&out);
+    if (read(in, &answer, sizeof answer) != sizeof answer)
+        pd_fail(&answer.e, PD_LOST, "the measuring process died");
+    waitpid(pid, NULL, 0);
+    *ret = answer.c;
+    if (ret->p50)
+        return 0;
+    *e = answer.e;
+    return -1;
 }
 
 static int levels(struct idle *i, struct place *p, struct crowd *w, unsigned rounds,
@@ -255,14 +300,14 @@ static int levels(struct idle *i, struct place *p, struct crowd *w, unsigned rou
     if (crowd_shrink(w, p, i->few, e) < 0)
         return -1;
     place_pause(2000000);
-    if (!(i->p50_few = creation_p50(p, rounds, e)) || crowd_grow(w, p, i->many, e) < 0)
+    if (creations(p, rounds, &i->at_few, e) < 0 || crowd_grow(w, p, i->many, e) < 0)
         return -1;
     memory_settle(&many);
     i->per_jail_many = (none.available - many.available) / (int64_t)i->many;
-    if (!(i->p50_many = creation_p50(p, rounds, e)) || crowd_shrink(w, p, i->few, e) < 0)
+    if (creations(p, rounds, &i->at_many, e) < 0 || crowd_shrink(w, p, i->few, e) < 0)
         return -1;
     place_pause(2000000);
-    return (i->p50_few_after = creation_p50(p, rounds, e)) ? 0 : -1;
+    return creations(p, rounds, &i->at_few_again, e);
 }
 
 void idle_measure(struct idle *i, struct place *p, unsigned rounds)

@@ -199,6 +199,7 @@ static int greet(struct place *p, struct pd_err *e)
         return pd_fail(e, PD_PROTOCOL, "the keeper does not greet back");
     if (msg_welcome_decode(&f.payload, &m, e) < 0)
         return -1;
+    p->link.epoch = f.head.epoch;
     snprintf(p->instance, sizeof p->instance, "%s", m.instance);
     p->layout = cgroup_layout_name((enum cgroup_layout)m.layout);
     return 0;

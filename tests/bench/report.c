@@ -20,6 +20,11 @@ static double ratio(uint64_t a, uint64_t b)
     return b ? (double)a / (double)b : 0;
 }
 
+static double in_floors(const struct creation *c)
+{
+    return ratio(c->p50, c->floor_p50);
+}
+
 static uint64_t floor_of(struct report *r)
 {
     return series_quantile(&r->latency.series[S_FLOOR], 500);
@@ -81,21 +86,27 @@ static void load_people(struct report *r, const struct place *p)
             ms(s->p50), ms(s->p99));
     if (!r->has_idle)
         return;
-    fprintf(
-        f,
-        "| creation while %u jails are idle (p50; again after the next line) | %.2f ms; %.2f ms |\n"
-        "| creation while %u jails are idle (p50) | %.2f ms, %.2f x |\n"
-        "| an idle jail in all (MemAvailable over %u; over %u), %s layout | %" PRId64
-        " KB; %" PRId64 " KB |\n"
-        "| of that: slab, per-CPU, page tables, kernel stacks, files, anonymous | %" PRId64
-        ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 " KB |\n"
-        "| PSS of the keeper with %u jails; of its %u workers; of one init | %" PRIu64 "; %" PRIu64
-        "; %" PRIu64 " KB |\n",
-        i->few, ms(i->p50_few), ms(i->p50_few_after), i->many, ms(i->p50_many),
-        ratio(i->p50_many, (i->p50_few + i->p50_few_after) / 2), i->some, i->many, p->layout,
-        i->per_jail / 1024, i->per_jail_many / 1024, i->slab / 1024, i->percpu / 1024,
-        i->tables / 1024, i->stacks / 1024, i->shmem / 1024, i->anon / 1024, i->some, i->workers,
-        i->keeper_pss / 1024, i->workers_pss / 1024, i->init_pss / 1024);
+    double few = (in_floors(&i->at_few) + in_floors(&i->at_few_again)) / 2;
+    double many = in_floors(&i->at_many);
+    fprintf(f,
+            "| creation while %u jails are idle (p50; once more after the next line) "
+            "| %.2f ms; %.2f ms |\n",
+            i->few, ms(i->at_few.p50), ms(i->at_few_again.p50));
+    fprintf(f, "| creation while %u jails are idle (p50; in floors, against the line above) ",
+            i->many);
+    fprintf(f, "| %.2f ms; %.2f x |\n", ms(i->at_many.p50), few > 0 ? many / few : 0);
+    fprintf(f, "| an idle jail in all, layout %s (drop of MemAvailable over %u; over %u) ",
+            p->layout, i->some, i->many);
+    fprintf(f, "| %" PRId64 " KB; %" PRId64 " KB |\n", i->per_jail / 1024, i->per_jail_many / 1024);
+    fprintf(f, "| of that: slab, per-CPU, page tables, kernel stacks, files, anonymous ");
+    fprintf(f,
+            "| %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 " KB |\n",
+            i->slab / 1024, i->percpu / 1024, i->tables / 1024, i->stacks / 1024, i->shmem / 1024,
+            i->anon / 1024);
+    fprintf(f, "| PSS of the keeper with %u jails; of its %u workers; of one init ", i->some,
+            i->workers);
+    fprintf(f, "| %" PRIu64 "; %" PRIu64 "; %" PRIu64 " KB |\n", i->keeper_pss / 1024,
+            i->workers_pss / 1024, i->init_pss / 1024);
 }
 
 void report_people(struct report *r, const struct place *p)
@@ -170,6 +181,16 @@ static void latency_json(struct report *r, struct json *j)
               series_quantile(&r->latency.series[S_BWRAP], 500));
 }
 
+static void creation_json(struct json *j, const char *key, const struct creation *c)
+{
+    json_key(j, key);
+    json_open(j, '{');
+    key_us(j, "p10_us", c->p10);
+    key_us(j, "p50_us", c->p50);
+    key_us(j, "floor_p50_us", c->floor_p50);
+    json_close(j, '}');
+}
+
 static void load_json(const struct report *r, struct json *j)
 {
     const struct sustained *s = &r->sustained;
@@ -193,10 +214,12 @@ static void load_json(const struct report *r, struct json *j)
     key_int(j, "few", i->few);
     key_int(j, "some", i->some);
     key_int(j, "many", i->many);
-    key_us(j, "create_p50_few_us", i->p50_few);
-    key_us(j, "create_p50_few_after_us", i->p50_few_after);
-    key_us(j, "create_p50_many_us", i->p50_many);
-    key_ratio(j, "many_to_few", i->p50_many, (i->p50_few + i->p50_few_after) / 2);
+    creation_json(j, "create_few", &i->at_few);
+    creation_json(j, "create_many", &i->at_many);
+    creation_json(j, "create_few_again", &i->at_few_again);
+    double few = (in_floors(&i->at_few) + in_floors(&i->at_few_again)) / 2;
+    json_key(j, "many_to_few");
+    json_milli(j, few > 0 ? (uint64_t)(in_floors(&i->at_many) / few * 1000) : 0);
     key_int(j, "bytes_per_jail_some", i->per_jail);
     key_int(j, "bytes_per_jail_many", i->per_jail_many);
     key_int(j, "slab", i->slab);
