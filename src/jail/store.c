@@ -315,11 +315,21 @@ int store_remove_tree(int dir, const char *name)
         while (next < 0 && !failed && (d = readdir(entries))) {
             if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
                 continue;
-            if (unlinkat(at, d->d_name, 0) == 0 || unlinkat(at, d->d_name, AT_REMOVEDIR) == 0)
+            if (unlinkat(at, d->d_name, 0) == 0)
                 continue;
+            failed = errno;
+            if (unlinkat(at, d->d_name, AT_REMOVEDIR) == 0) {
+                failed = 0;
+                continue;
+            }
+            /* Only a directory that is in the way by its contents is worth entering: one that may
+             * not be removed, or is a mount, would be entered again and again. */
+            if (errno != ENOTEMPTY && errno != EEXIST) {
+                failed = errno == ENOTDIR ? failed : errno;
+                break;
+            }
             next = openat(at, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-            if (next < 0)
-                failed = errno;
+            failed = next < 0 ? errno : 0;
         }
         closedir(entries);
         if (failed)
