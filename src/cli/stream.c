@@ -144,7 +144,7 @@ void stream_move(struct stream *s, short events)
     if (s->have > s->sent) {
         if (events & (POLLOUT | POLLERR | POLLHUP))
             write_some(s);
-    } else if (s->from >= 0 && events & (POLLIN | POLLHUP | POLLERR)) {
+    } else if (s->from >= 0 && events & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) {
         read_some(s);
         if (s->from >= 0 && s->have > s->sent && s->to >= 0) {
             /* Most often there is room: one poll is saved. */
