@@ -17,6 +17,7 @@
 #include "jail/init_image.h"
 #include "jail/mnt.h"
 #include "jail/netns.h"
+#include "jail/nsfd.h"
 #include "jail/root.h"
 #include "jail/seccomp.h"
 #include "jail/sweep.h"
@@ -41,7 +42,8 @@
 struct kit {
     char name[MSG_NAME_MAX + 1];
     uint32_t slot;
-    int userns, netns;
+    int userns, netns, ipcns, utsns, mntns; /* -1: made with the jail */
+    int has_shim;                           /* the template had its sudo when mntns was made */
     struct cgroup cgroup;
     struct root root;
 };
@@ -65,7 +67,7 @@ struct birth {
     const struct kit *kit;
     const struct spec *spec;
     int control;
-    int fresh_netns; /* made by the clone itself */
+    uint64_t fresh; /* CLONE_NEW*: what the kit does not have */
     const char *step;
     int sys;
 };
@@ -74,13 +76,16 @@ static void kit_done(struct kit *k)
 {
     fd_done(&k->userns);
     fd_done(&k->netns);
+    fd_done(&k->ipcns);
+    fd_done(&k->utsns);
+    fd_done(&k->mntns);
     cgroup_close(&k->cgroup);
     root_done(&k->root);
 }
 
 static struct kit kit_empty(const char *name, uint32_t slot)
 {
-    struct kit k = {.slot = slot, .userns = -1, .netns = -1};
+    struct kit k = {.slot = slot, .userns = -1, .netns = -1, .ipcns = -1, .utsns = -1, .mntns = -1};
     k.root = ROOT_EMPTY;
     k.cgroup = CGROUP_EMPTY;
     snprintf(k.name, sizeof k.name, "%s", name);
@@ -120,21 +125,43 @@ static int set_limits(struct builder *b, const char *name, struct limits l, stru
     return cgroup_limit(&b->cgroups, name, &l, e);
 }
 
-/* Makes a kit in advance, with the root and the limits of the usual spec. */
+static int set_host_name(void)
+{
+    return sethostname(HOST_NAME, sizeof HOST_NAME - 1) < 0 ? -errno : 0;
+}
+
+/* Mounts the kit's root in a mount namespace of its own. */
+static int kit_mount(struct builder *b, struct kit *k, struct pd_err *e)
+{
+    const char *step;
+    if (unshare(CLONE_NEWNS) < 0)
+        return pd_fail_sys(e, "make a mount namespace");
+    int r = root_mount_base(&k->root, &b->template, &step);
+    k->mntns = r < 0 ? -1 : openat(b->template.proc, "thread-self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    int sys = r < 0 ? -r : errno;
+    template_return(&b->template);
+    k->root.base_mounted = 1;
+    k->has_shim = b->template.has_shim;
+    errno = sys;
+    return k->mntns < 0 ? pd_fail_sys(e, "%s", step) : 0;
+}
+
+/* Makes a kit in advance, for a spec of the usual kind. */
 static int kit_prepare(struct builder *b, struct kit *k, struct pd_err *e)
 {
     struct limits usual = LIMITS_DEFAULT;
-    if (kit_make(b, k, e) < 0)
+    int proc = b->template.proc;
+    if (kit_make(b, k, e) < 0 || root_prepare_usual(&k->root, k->slot, e) < 0 ||
+        set_limits(b, k->name, usual, e) < 0)
         return -1;
-    /* Rootless there is no way back from a new network namespace: the jail makes it itself. */
-    if (!b->config->rootless && !wall_off("netns") &&
-        (k->netns = netns_create(b->template.proc, e)) < 0)
+    if (b->config->rootless)
+        return 0; /* there is no way back from most namespaces: the jail makes them itself */
+    if ((!wall_off("netns") && (k->netns = netns_create(proc, e)) < 0) ||
+        (!wall_off("ipcns") && (k->ipcns = nsfd_make(proc, CLONE_NEWIPC, "ipc", NULL, e)) < 0) ||
+        (!wall_off("utsns") &&
+         (k->utsns = nsfd_make(proc, CLONE_NEWUTS, "uts", set_host_name, e)) < 0))
         return -1;
-    k->root.top = root_make_tmpfs(k->slot, &usual, e);
-    k->root.devpts = k->root.top < 0 ? -1 : root_make_devpts(k->slot, e);
-    if (k->root.devpts < 0)
-        return -1;
-    return set_limits(b, k->name, usual, e);
+    return kit_mount(b, k, e);
 }
 
 static int limits_equal(const struct limits *a, const struct limits *b)
@@ -170,14 +197,19 @@ static int enter_namespaces(struct birth *birth)
         return lacks(birth, "enter the cgroups", r);
     if (!wall_off("cgroupns") && unshare(CLONE_NEWCGROUP) < 0)
         return lacks(birth, "make a cgroup namespace", -errno);
-    if (k->netns >= 0 && setns(k->netns, CLONE_NEWNET) < 0)
-        return lacks(birth, "enter the network namespace", -errno);
-    if (birth->fresh_netns && (r = netns_loopback_up()) < 0)
+    if ((k->netns >= 0 && setns(k->netns, CLONE_NEWNET) < 0) ||
+        (k->ipcns >= 0 && setns(k->ipcns, CLONE_NEWIPC) < 0) ||
+        (k->utsns >= 0 && setns(k->utsns, CLONE_NEWUTS) < 0) ||
+        (k->mntns >= 0 && setns(k->mntns, CLONE_NEWNS) < 0))
+        return lacks(birth, "enter the namespaces", -errno);
+    if (birth->fresh & CLONE_NEWNET && (r = netns_loopback_up()) < 0)
         return lacks(birth, "bring up the loopback device", r);
-    if ((r = root_mount(&k->root, &b->template, birth->spec, &birth->step)) < 0)
+    if (birth->fresh & CLONE_NEWUTS && (r = set_host_name()) < 0)
+        return lacks(birth, "set the host name", r);
+    if (!k->root.base_mounted && (r = root_mount_base(&k->root, &b->template, &birth->step)) < 0)
         return lacks(birth, birth->step, r);
-    if (!wall_off("utsns") && sethostname(HOST_NAME, sizeof HOST_NAME - 1) < 0)
-        return lacks(birth, "set the host name", -errno);
+    if ((r = root_mount_rest(&k->root, &b->template, birth->spec, &birth->step)) < 0)
+        return lacks(birth, birth->step, r);
     if (k->userns >= 0 && setns(k->userns, CLONE_NEWUSER) < 0)
         return lacks(birth, "enter the user namespace", -errno);
     return 0;
@@ -237,15 +269,14 @@ static pid_t give_birth(struct builder *b, const struct kit *k, const struct spe
                         struct pd_err *e)
 {
     struct birth birth = {.b = b, .kit = k, .spec = s, .control = control};
-    birth.fresh_netns = s->network == NETWORK_NONE && k->netns < 0 && !wall_off("netns");
-    uint64_t flags = CLONE_PARENT | CLONE_NEWNS | CLONE_NEWPID;
-    if (!wall_off("ipcns"))
-        flags |= CLONE_NEWIPC;
-    if (!wall_off("utsns"))
-        flags |= CLONE_NEWUTS;
-    if (birth.fresh_netns)
-        flags |= CLONE_NEWNET;
-    pid_t pid = clone_vfork(flags, k->cgroup.unified, child, &birth);
+    birth.fresh = CLONE_NEWPID | (k->mntns < 0 ? CLONE_NEWNS : 0);
+    if (k->netns < 0 && s->network == NETWORK_NONE && !wall_off("netns"))
+        birth.fresh |= CLONE_NEWNET;
+    if (k->ipcns < 0 && !wall_off("ipcns"))
+        birth.fresh |= CLONE_NEWIPC;
+    if (k->utsns < 0 && !wall_off("utsns"))
+        birth.fresh |= CLONE_NEWUTS;
+    pid_t pid = clone_vfork(CLONE_PARENT | birth.fresh, k->cgroup.unified, child, &birth);
     if (pid < 0) {
         errno = -pid;
         return pd_fail_sys(e, "make the jail's namespaces");
@@ -296,14 +327,15 @@ static void reply_built(struct builder *b, struct wire_id id, struct kit *k, pid
                         enum rung rung)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct msg_built m = {.rung = rung, .named = k->root.lock >= 0, .init_pid = pid};
+    struct msg_built m = {
+        .rung = rung, .named = k->root.lock >= 0, .has_mntns = k->mntns >= 0, .init_pid = pid};
     msg_built_encode(&out, &m);
-    /* Always three, so that their places are known; /dev/null stands for what there is not. */
+    /* Always four, so that their places are known; /dev/null stands for what there is not. */
     auto_fd cgroup = b->cgroups.layout == CGROUP_NONE ? -1 : cgroup_jail_dir(&b->cgroups, k->name);
-    int fds[3] = {cgroup >= 0 ? cgroup : b->null, k->root.devpts,
-                  k->root.lock >= 0 ? k->root.lock : b->null};
+    int fds[4] = {cgroup >= 0 ? cgroup : b->null, k->root.devpts,
+                  k->root.lock >= 0 ? k->root.lock : b->null, k->mntns >= 0 ? k->mntns : b->null};
     struct wire_head head = {.type = WIRE_BUILT, .id = id};
-    wire_send(b->sock, &head, &out, fds, 3, DEADLINE_NONE);
+    wire_send(b->sock, &head, &out, fds, 4, DEADLINE_NONE);
 }
 
 /* The kit with this name if it was prepared, else an empty one. */
@@ -318,12 +350,22 @@ static struct kit take_kit(struct builder *b, const char *name, uint32_t slot)
     return kit_empty(name, slot);
 }
 
+/* The kit's root is not what is wanted: the rest of it is still good. */
+static void kit_forget_root(struct kit *k)
+{
+    fd_done(&k->mntns);
+    root_done(&k->root);
+    k->root = ROOT_EMPTY;
+}
+
 static int build(struct builder *b, struct kit *k, const struct msg_build *m, int control,
                  pid_t *ret_pid, struct pd_err *e)
 {
     const struct spec *s = &m->spec;
     struct limits usual = LIMITS_DEFAULT;
     int prepared = k->root.top >= 0;
+    if (prepared && (!root_is_usual(s) || (s->profile == PROFILE_DEV && !k->has_shim)))
+        kit_forget_root(k);
     if (rung_of(b, s) < s->min_rung)
         return pd_fail(e, PD_ISOLATION, "only '%s' is possible here, '%s' was asked for: %s",
                        rung_name(rung_of(b, s)), rung_name(s->min_rung),
@@ -409,7 +451,7 @@ static void do_prepare(struct builder *b, const struct frame *f)
     reply_done(b, f->head.id);
 }
 
-static void do_sweep(struct builder *b, const struct frame *f, int strike)
+static void do_sweep(struct builder *b, struct frame *f, int strike)
 {
     struct pd_err e;
     struct msg_sweep m;
@@ -418,6 +460,8 @@ static void do_sweep(struct builder *b, const struct frame *f, int strike)
         return;
     }
     int r = 0;
+    int mntns = frame_take_fd(f, 0);
+    fd_done(&mntns); /* the last reference to the jail's mounts: they are taken down here */
     if (b->cgroups.layout != CGROUP_NONE)
         r = strike ? cgroup_kill(&b->cgroups, m.name) : sweep_cgroups(&b->cgroups, m.name);
     if (r < 0) {

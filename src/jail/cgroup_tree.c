@@ -212,10 +212,11 @@ struct removal {
 static void memory_give_back(int parent, const char *name)
 {
     auto_fd group = group_open(parent, name);
-    char now[32];
-    /* Most often nothing is charged: asking is much cheaper than having everything searched. */
-    if (group < 0 ||
-        (fd_read_file(group, "memory.usage_in_bytes", now, sizeof now) > 0 && !strcmp(now, "0\n")))
+    char stat[4096];
+    /* Most often no file is charged: asking is much cheaper than having everything searched. The
+     * first line of v1's memory.stat is the page cache. */
+    if (group < 0 || (fd_read_file(group, "memory.stat", stat, sizeof stat) > 0 &&
+                      !strncmp(stat, "cache 0\n", 8)))
         return;
     if (fd_write_file(group, "memory.force_empty", "0") != -ENOENT)
         return;

@@ -49,7 +49,9 @@ static void send_created(struct keeper *k, struct client *c, const struct kjail 
                             .uid_base = identity_host_id(j->slot, 0),
                             .name = j->name};
     msg_created_encode(&out, &m);
-    int fds[2] = {j->cgroup_dir, j->devpts};
+    /* The directory is not kept: with thousands of jails every descriptor counts. */
+    auto_fd cgroup_dir = cgroup_jail_dir(keeper_cgroups(k), j->name);
+    int fds[2] = {cgroup_dir >= 0 ? cgroup_dir : k->null, j->devpts};
     client_send(k, c, (struct wire_head){.type = WIRE_CREATED, .id = j->id}, &out, fds, 2);
 }
 
@@ -156,7 +158,8 @@ static void do_list(struct keeper *k, struct client *c, struct wire_id id)
             struct msg_listed m = {
                 .jail = j->id, .undead = j->state == JAIL_UNDEAD, .init_pid = j->pid};
             msg_listed_encode(&out, &m);
-            int fds[3] = {j->control, j->cgroup_dir, j->devpts};
+            auto_fd cgroup_dir = cgroup_jail_dir(keeper_cgroups(k), j->name);
+            int fds[3] = {j->control, cgroup_dir >= 0 ? cgroup_dir : k->null, j->devpts};
             client_send(k, c, (struct wire_head){.type = WIRE_LISTED, .id = id}, &out, fds, 3);
         }
     client_send(k, c, (struct wire_head){.type = WIRE_LIST_END, .id = id}, NULL, NULL, 0);
@@ -201,6 +204,7 @@ static void do_stash(struct keeper *k, struct client *c, struct frame *f)
 static void client_request(struct keeper *k, struct client *c, struct frame *f)
 {
     struct pd_err e;
+    k->quiet_at = deadline_in(QUIET);
     switch (f->head.type) {
     case WIRE_HELLO:
         do_hello(k, c, f->head.id);
@@ -305,12 +309,15 @@ static void send_prepare(struct keeper *k, struct worker *w)
         range_release(&k->ranges, kit->slot);
 }
 
-static void send_sweep(struct worker *w, const struct kjail *j, enum wire_type type)
+static void send_sweep(struct worker *w, struct kjail *j, enum wire_type type)
 {
+    int sweep = type == WIRE_SWEEP;
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_sweep m = {.name = j->name};
     msg_sweep_encode(&out, &m);
-    (void)worker_send(w, type, j->id, &out, NULL, 0); /* asked again if it is dead */
+    /* A dead worker is asked again, or another one. */
+    if (worker_send(w, type, j->id, &out, &j->mntns, sweep && j->mntns >= 0) == 0 && sweep)
+        fd_done(&j->mntns);
 }
 
 /* A jail's build failed, or its builder died. */
@@ -328,15 +335,15 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f)
 {
     struct msg_built m;
     struct pd_err e;
-    if (msg_built_decode(&f->payload, &m, &e) < 0 || f->fd_count != 3) {
+    if (msg_built_decode(&f->payload, &m, &e) < 0 || f->fd_count != 4) {
         build_failed(k, j, &e);
         return;
     }
     jail_set_pid(k, j, m.init_pid);
     j->rung = m.rung;
-    j->cgroup_dir = frame_take_fd(f, 0);
     j->devpts = frame_take_fd(f, 1);
     j->lock = m.named ? frame_take_fd(f, 2) : -1;
+    j->mntns = m.has_mntns ? frame_take_fd(f, 3) : -1;
     j->state = JAIL_RUNNING;
     buf_done(&j->payload);
     if (keeper_early_death(k, m.init_pid)) {
@@ -432,10 +439,19 @@ static void reap(struct keeper *k)
     }
 }
 
+static int lacks_kits(const struct keeper *k)
+{
+    for (unsigned i = 0; i < k->worker_count; i++)
+        if (k->workers[i].builds && !k->workers[i].prepare_failed &&
+            k->workers[i].kit_count < k->config->kits)
+            return 1;
+    return 0;
+}
+
 /* Jails and workers whose time is up. Returns when to look again. */
 static deadline check_deadlines(struct keeper *k)
 {
-    deadline next = DEADLINE_NONE;
+    deadline next = lacks_kits(k) && !deadline_passed(k->quiet_at) ? k->quiet_at : DEADLINE_NONE;
     for (struct kjail *j = k->watched, *following; j; j = following) {
         following = j->watched_next;
         deadline d = j->state == JAIL_DEAD ? j->sweep_after : j->deadline;
@@ -493,7 +509,7 @@ static void pump(struct keeper *k)
         } else if (dead) {
             send_sweep(w, dead, WIRE_SWEEP);
         } else if (w->builds && w->kit_count < k->config->kits && !w->prepare_failed &&
-                   !k->stopping) {
+                   !k->stopping && deadline_passed(k->quiet_at)) {
             send_prepare(k, w);
         }
     }

@@ -234,7 +234,7 @@ static struct kjail *jail_new(struct keeper *k, struct wire_id id)
         return NULL;
     j->id = id;
     j->slot = RANGE_NONE;
-    j->control = j->init_end = j->netns = j->cgroup_dir = j->devpts = j->lock = -1;
+    j->control = j->init_end = j->netns = j->devpts = j->lock = j->mntns = -1;
     j->payload = BUF_INIT(WIRE_PAYLOAD_MAX);
     unsigned b = bucket_of(id);
     j->next = k->jails[b];
@@ -333,12 +333,12 @@ static void jail_unwatch(struct keeper *k, struct kjail *j)
         }
 }
 
+/* All but the mount namespace, which goes to the sweeper. */
 static void close_all(struct kjail *j)
 {
     fd_done(&j->control);
     fd_done(&j->init_end);
     fd_done(&j->netns);
-    fd_done(&j->cgroup_dir);
     fd_done(&j->devpts);
     fd_done(&j->lock);
     buf_done(&j->payload);
@@ -376,6 +376,7 @@ void jail_forget(struct keeper *k, struct kjail *j)
     if (!k->rootless)
         range_release(&k->ranges, j->slot);
     close_all(j);
+    fd_done(&j->mntns);
     k->jail_count--;
     free(j);
 }
@@ -495,9 +496,11 @@ static int set_up(struct keeper *k, struct pd_err *e)
     sigaddset(&mask, SIGTERM);
     sigaddset(&mask, SIGINT);
     sigprocmask(SIG_BLOCK, &mask, NULL);
+    k->null = open("/dev/null", O_RDWR | O_CLOEXEC);
     k->epoll = epoll_create1(EPOLL_CLOEXEC);
     k->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (k->epoll < 0 || k->signals < 0 || watch_fd(k, k->signals, &k->signal_source) < 0)
+    if (k->null < 0 || k->epoll < 0 || k->signals < 0 ||
+        watch_fd(k, k->signals, &k->signal_source) < 0)
         return pd_fail_sys(e, "set up the keeper");
     if (c->socket_path) {
         k->listener = listen_at(c->socket_path, e);
@@ -532,7 +535,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
     }
     k->config = c;
     k->rootless = geteuid() != 0;
-    k->epoll = k->signals = k->listener = k->ranges.fd = -1;
+    k->epoll = k->signals = k->listener = k->null = k->ranges.fd = -1;
     k->signal_source.kind = SOURCE_SIGNAL;
     k->listener_source.kind = SOURCE_LISTENER;
     k->in = FRAME_INIT;
@@ -567,6 +570,7 @@ void keeper_free(struct keeper *k)
     fd_done(&k->listener);
     fd_done(&k->signals);
     fd_done(&k->epoll);
+    fd_done(&k->null);
     ranges_done(&k->ranges);
     if (k->cgroups_known)
         cgroup_host_done(&k->cgroups);

@@ -23,6 +23,9 @@
 #define SWEEP_RETRY    (NS_PER_S)
 #define STRIKE_AFTER   (100 * NS_PER_MS)
 #define UNDEAD_AFTER   (5 * NS_PER_S)
+/* Kits are made when nobody has asked for anything for this long: making one takes as much time as
+ * a jail, and would take it from the command that was just started. */
+#define QUIET (2 * NS_PER_MS)
 
 enum source_kind { SOURCE_NONE, SOURCE_SIGNAL, SOURCE_LISTENER, SOURCE_CLIENT, SOURCE_WORKER };
 
@@ -83,7 +86,9 @@ struct kjail {
     uint32_t slot;
     pid_t pid;
     uint32_t rung;
-    int control, init_end, netns, cgroup_dir, devpts, lock;
+    int control, init_end, netns, devpts, lock;
+    int mntns; /* kept until it is swept: taking the mounts down is not for whoever waits for the
+                  end */
     struct buf payload; /* the CREATE, until it is built */
     int doomed, struck, wants_strike, want_stats;
     deadline deadline, sweep_after;
@@ -106,7 +111,7 @@ struct keeper {
     struct ranges ranges;
     struct cgroup_host cgroups;
     int cgroups_known;
-    int epoll, signals, listener;
+    int epoll, signals, listener, null;
     struct source signal_source, listener_source;
     uint64_t epoch, next_serial, next_name;
     struct client *clients;
@@ -119,6 +124,7 @@ struct keeper {
     unsigned stash_count;
     pid_t deaths[DEATHS_KEPT];
     unsigned death_next;
+    deadline quiet_at;
     int stopping, stop_begun;
     struct frame in;
 };

@@ -72,7 +72,7 @@ static int make_tmpfs(uint32_t slot, const struct limits *l, struct pd_err *e)
     return fs < 0 ? fail(e, fs, "make the root's tmpfs") : fs;
 }
 
-int root_make_tmpfs(uint32_t slot, const struct limits *l, struct pd_err *e)
+static int make_root_tmpfs(uint32_t slot, const struct limits *l, struct pd_err *e)
 {
     auto_fd fs = make_tmpfs(slot, l, e);
     if (fs < 0)
@@ -82,7 +82,7 @@ int root_make_tmpfs(uint32_t slot, const struct limits *l, struct pd_err *e)
     return r < 0 ? fail(e, r, "fill the root's skeleton") : fd_take(&fs);
 }
 
-int root_make_devpts(uint32_t slot, struct pd_err *e)
+static int make_devpts(uint32_t slot, struct pd_err *e)
 {
     char uid[24], gid[24];
     snprintf(uid, sizeof uid, "uid=%u", identity_host_id(slot, UID_USER));
@@ -145,7 +145,6 @@ static int prepare_from_host(struct root *r, const struct template *t, const cha
     if (s->root_dir[0] && prepare_lower(r, t, s->root_dir, userns, e) < 0)
         return -1;
     if (s->root_name[0]) {
-        fd_done(&r->top);
         if (store_open_root(t, state_dir, s->root_name, s->root_dir[0] != 0, &s->limits, userns,
                             &r->top, &r->lock, e) < 0)
             return -1;
@@ -156,19 +155,35 @@ static int prepare_from_host(struct root *r, const struct template *t, const cha
     return 0;
 }
 
-static int limits_are_default(const struct limits *l)
+int root_is_usual(const struct spec *s)
 {
-    struct limits d = LIMITS_DEFAULT;
-    return l->disk == d.disk && l->memory == d.memory && l->files == d.files;
+    struct limits usual = LIMITS_DEFAULT;
+    return !s->root_dir[0] && !s->root_name[0] && s->limits.disk == usual.disk &&
+           s->limits.memory == usual.memory && s->limits.files == usual.files;
+}
+
+static void set_ids(struct root *r, uint32_t slot)
+{
+    r->uid_root = identity_host_id(slot, UID_ROOT);
+    r->uid_user = identity_host_id(slot, UID_USER);
+    r->uid_init = identity_host_id(slot, UID_INIT);
+}
+
+int root_prepare_usual(struct root *r, uint32_t slot, struct pd_err *e)
+{
+    struct limits usual = LIMITS_DEFAULT;
+    r->host_template = 1;
+    set_ids(r, slot);
+    r->top = make_root_tmpfs(slot, &usual, e);
+    r->devpts = r->top < 0 ? -1 : make_devpts(slot, e);
+    return r->devpts < 0 ? -1 : 0;
 }
 
 int root_prepare(struct root *r, const struct template *t, const char *state_dir,
                  const struct spec *s, uint32_t slot, int userns, struct pd_err *e)
 {
     r->host_template = !s->root_dir[0];
-    r->uid_root = identity_host_id(slot, UID_ROOT);
-    r->uid_user = identity_host_id(slot, UID_USER);
-    r->uid_init = identity_host_id(slot, UID_INIT);
+    set_ids(r, slot);
     if (s->root_dir[0] || s->root_name[0] || s->bind_count) {
         if (template_visit_host(t, e) < 0)
             return -1;
@@ -177,17 +192,14 @@ int root_prepare(struct root *r, const struct template *t, const char *state_dir
         if (failed)
             return -1;
     }
-    if (!s->root_name[0]) {
-        if (r->top >= 0 && (!r->host_template || !limits_are_default(&s->limits)))
-            fd_done(&r->top); /* prepared for the usual case, which this is not */
-        if (r->top < 0)
-            r->top = r->host_template ? root_make_tmpfs(slot, &s->limits, e)
-                                      : make_tmpfs(slot, &s->limits, e);
+    if (!s->root_name[0] && r->top < 0) {
+        r->top = r->host_template ? make_root_tmpfs(slot, &s->limits, e)
+                                  : make_tmpfs(slot, &s->limits, e);
         if (r->top < 0)
             return -1;
     }
     if (r->devpts < 0)
-        r->devpts = root_make_devpts(slot, e);
+        r->devpts = make_devpts(slot, e);
     return r->devpts < 0 ? -1 : 0;
 }
 
@@ -329,12 +341,10 @@ static int mount_bind(int jail, int mount, int is_dir, const char *target)
     return at < 0 ? at : mnt_attach(mount, at, "");
 }
 
-static int mount_everything(const struct root *r, const struct template *t, const struct spec *s,
-                            const char **ret_step)
+static int mount_base(const struct root *r, const struct template *t, const char **ret_step)
 {
-    int rc;
     *ret_step = "mount the root";
-    rc = r->lower >= 0 ? mount_overlay(r, t, ret_step) : mnt_attach(r->top, AT_FDCWD, "/jail");
+    int rc = r->lower >= 0 ? mount_overlay(r, t, ret_step) : mnt_attach(r->top, AT_FDCWD, "/jail");
     if (rc < 0)
         return rc;
     if (chdir("/jail") < 0)
@@ -344,7 +354,17 @@ static int mount_everything(const struct root *r, const struct template *t, cons
     *ret_step = "mount the host's programs";
     if (r->host_template && (rc = mount_programs(t)) < 0)
         return rc;
-    if ((rc = mount_proc(t, ret_step)) < 0 || (rc = mount_dev(r, ret_step)) < 0)
+    return mount_dev(r, ret_step);
+}
+
+static int mount_rest(const struct root *r, const struct template *t, const struct spec *s,
+                      const char **ret_step)
+{
+    *ret_step = "enter the root";
+    if (chdir("/jail") < 0)
+        return -errno;
+    int rc = mount_proc(t, ret_step);
+    if (rc < 0)
         return rc;
     if (s->profile == PROFILE_DEV && !t->rootless) {
         *ret_step = "mount the sudo shim";
@@ -365,21 +385,44 @@ static int mount_everything(const struct root *r, const struct template *t, cons
     return mnt_cover_root();
 }
 
-int root_mount(const struct root *r, const struct template *t, const struct spec *s,
-               const char **ret_step)
+/* Files and directories made on the way belong to the jail's root. Capabilities stay. */
+static int act_as_root_of(const struct root *r, const struct template *t)
 {
     if (t->rootless)
-        return mount_everything(r, t, s, ret_step);
-    /* Files and directories made on the way belong to the jail's root. Capabilities stay. */
-    *ret_step = "act as the jail's root";
+        return 0;
     if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
         return -errno;
     setfsgid(r->uid_root);
     setfsuid(r->uid_root);
-    int rc = mount_everything(r, t, s, ret_step);
+    return 0;
+}
+
+static int act_as_oneself(const struct template *t)
+{
+    if (t->rootless)
+        return 0;
     setfsuid(0);
     setfsgid(0);
-    if (rc == 0 && prctl(PR_SET_SECUREBITS, 0, 0, 0, 0) < 0)
-        rc = -errno;
-    return rc;
+    return prctl(PR_SET_SECUREBITS, 0, 0, 0, 0) < 0 ? -errno : 0;
+}
+
+int root_mount_base(const struct root *r, const struct template *t, const char **ret_step)
+{
+    *ret_step = "act as the jail's root";
+    int rc = act_as_root_of(r, t);
+    if (rc == 0)
+        rc = mount_base(r, t, ret_step);
+    int back = act_as_oneself(t);
+    return rc < 0 ? rc : back;
+}
+
+int root_mount_rest(const struct root *r, const struct template *t, const struct spec *s,
+                    const char **ret_step)
+{
+    *ret_step = "act as the jail's root";
+    int rc = act_as_root_of(r, t);
+    if (rc == 0)
+        rc = mount_rest(r, t, s, ret_step);
+    int back = act_as_oneself(t);
+    return rc < 0 ? rc : back;
 }

@@ -8,7 +8,7 @@
  * masks, /dev with its own devpts, and the caller's binds.
  *
  * Everything that needs the host's view or can take long happens in root_prepare, before the jail
- * exists; root_mount runs in the jail's first process, between vfork and exec. */
+ * exists; root_mount_rest runs in the jail's first process, between vfork and exec. */
 #pragma once
 
 #include "jail/template.h"
@@ -22,7 +22,8 @@ struct root {
     int top;   /* detached mount: the root itself, or the upper layer of an overlay */
     int lower; /* detached mount of DIR, or -1 */
     int devpts;
-    int lock; /* held while the named root is in use, or -1 */
+    int lock;         /* held while the named root is in use, or -1 */
+    int base_mounted; /* root_mount_base was done in the mount namespace that goes with it */
     int bind_mounts[SPEC_BINDS_MAX];
     int bind_is_dir[SPEC_BINDS_MAX];
     unsigned bind_count;
@@ -31,17 +32,23 @@ struct root {
 #define ROOT_EMPTY ((struct root){.top = -1, .lower = -1, .devpts = -1, .lock = -1})
 void root_done(struct root *r);
 
-/* A detached tmpfs with the skeleton in it, for the range `slot` (RANGE_NONE: rootless), with the
- * limits of `l`. Can be made before anybody asks for the jail. A descriptor or -1. */
-int root_make_tmpfs(uint32_t slot, const struct limits *l, struct pd_err *e);
-/* A detached devpts whose terminals belong to the jail's group tty. */
-int root_make_devpts(uint32_t slot, struct pd_err *e);
+/* Fills an empty *r with the root that most specs want: a tmpfs with the skeleton in it and the
+ * default limits, for the range `slot` (RANGE_NONE: rootless), and a devpts. Can be done before
+ * anybody asks for the jail. */
+int root_prepare_usual(struct root *r, uint32_t slot, struct pd_err *e);
 
-/* Completes *r for a spec. r->top and r->devpts may be there already (prepared); they are used if
- * they fit. `userns` shows disk ids in the jail's range, -1 when rootless. */
+/* Completes *r for a spec: empty, or from root_prepare_usual if root_is_usual says that it fits.
+ * `userns` shows disk ids in the jail's range, -1 when rootless. */
 int root_prepare(struct root *r, const struct template *t, const char *state_dir,
                  const struct spec *s, uint32_t slot, int userns, struct pd_err *e);
 
-/* Mounts it and makes it the root directory. 0, or -errno with *ret_step saying what failed. */
-int root_mount(const struct root *r, const struct template *t, const struct spec *s,
-               const char **ret_step);
+/* Is a prepared root of the usual kind what this spec wants? */
+int root_is_usual(const struct spec *s);
+
+/* Mounts it in the caller's mount namespace, a copy of the template's, in two steps: what no spec
+ * changes, which can be done in advance, and the rest (/proc, which belongs to the jail's
+ * processes, binds), which makes it the root directory. 0, or -errno with *ret_step saying what
+ * failed. */
+int root_mount_base(const struct root *r, const struct template *t, const char **ret_step);
+int root_mount_rest(const struct root *r, const struct template *t, const struct spec *s,
+                    const char **ret_step);

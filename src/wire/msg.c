@@ -196,6 +196,7 @@ static void visit_built(struct codec *c, struct msg_built *m)
 {
     field_enum(c, &m->rung, RUNG_COUNT);
     field_enum(c, &m->named, 2);
+    field_enum(c, &m->has_mntns, 2);
     field_i32(c, &m->init_pid);
 }
 
