@@ -28,9 +28,9 @@ def sh_ok(line, **options):
 
 
 @pytest.fixture
-def shared(tmp_path):
+def shared(disk_path):
     """A directory of the host, with a file, that belongs to an ordinary user."""
-    place = tmp_path / "shared"
+    place = disk_path / "shared"
     place.mkdir()
     (place / "file").write_text("from the host")
     if os.geteuid() == 0:
@@ -40,9 +40,9 @@ def shared(tmp_path):
 
 
 @pytest.fixture
-def image(tmp_path):
+def image(disk_path):
     """A root with nothing in it but one static program: Paddock's own."""
-    place = tmp_path / "image"
+    place = disk_path / "image"
     (place / "bin").mkdir(parents=True)
     shutil.copy(paddock.PADDOCK, place / "bin/program")
     (place / "bin/program").chmod(0o755)
@@ -51,9 +51,9 @@ def image(tmp_path):
 
 
 @pytest.fixture
-def system(tmp_path):
+def system(disk_path):
     """This system's programs as a root of their own: links to a /usr that is bound."""
-    place = tmp_path / "system"
+    place = disk_path / "system"
     (place / "etc").mkdir(parents=True)
     (place / "usr").mkdir()
     place.chmod(0o755)
@@ -96,19 +96,19 @@ def test_owner_of_the_source_is_the_user_inside(shared):
 
 
 @as_root_only
-def test_source_of_root_is_the_users_inside(tmp_path):
+def test_source_of_root_is_the_users_inside(disk_path):
     """`--bind "$PWD:/workspace:rw"` by root: the user can work there, and root owns the result."""
-    place = tmp_path / "project"
+    place = disk_path / "project"
     place.mkdir()
     sh_ok("echo x >/workspace/result", binds=[f"{place}:/workspace:rw"])
     assert (place / "result").stat().st_uid == 0
 
 
 @as_root_only
-def test_no_user_inside_can_make_a_setuid_program_for_the_host(tmp_path):
+def test_no_user_inside_can_make_a_setuid_program_for_the_host(disk_path):
     """A setuid file in a bind would be the source's owner's outside: made by the user, it is only
     what that owner could have made; made by sandbox root, it must not be the host's root's."""
-    place = tmp_path / "project"
+    place = disk_path / "project"
     place.mkdir(mode=0o777)
     place.chmod(0o777)
     sh("cp /bin/true /data/t; chmod 4755 /data/t", user="root", profile="dev",
@@ -146,23 +146,23 @@ def test_bind_of_what_is_no_file(shared):
     check_one_line(sh("true", binds=["/dev/null:/x"]), 2, "--bind", "/dev/null")
 
 
-def test_bind_of_a_relative_path_and_through_a_link(shared, tmp_path):
-    os.symlink("shared", tmp_path / "link")
+def test_bind_of_a_relative_path_and_through_a_link(shared, disk_path):
+    os.symlink("shared", disk_path / "link")
     result = call("run", "--bind", "link:/data", "--bind", "shared/file:/one", "--", "cat",
-                  "/data/file", "/one", cwd=tmp_path)
+                  "/data/file", "/one", cwd=disk_path)
     assert result.stdout == "from the host" * 2, result.stderr
 
 
-def test_binds_may_be_nested(shared, tmp_path):
-    other = tmp_path / "other"
+def test_binds_may_be_nested(shared, disk_path):
+    other = disk_path / "other"
     (other / "sub").mkdir(parents=True)
     (other / "sub/f").write_text("other")
     binds = [f"{other}:/data", f"{shared}:/data/sub"]
     assert sh_ok("ls /data/sub", binds=binds) == "file\n"
 
 
-def test_later_bind_onto_the_same_place_covers_the_earlier(shared, tmp_path):
-    other = tmp_path / "other"
+def test_later_bind_onto_the_same_place_covers_the_earlier(shared, disk_path):
+    other = disk_path / "other"
     other.mkdir()
     (other / "f").touch()
     assert sh_ok("ls /data", binds=[f"{shared}:/data", f"{other}:/data"]) == "f\n"
@@ -276,8 +276,8 @@ def test_space_above_an_image_is_limited(system):
     assert result.status == 1 and "No space left" in result.err, result.explain()
 
 
-def test_empty_directory_is_a_root_without_programs(tmp_path):
-    empty = tmp_path / "empty"
+def test_empty_directory_is_a_root_without_programs(disk_path):
+    empty = disk_path / "empty"
     empty.mkdir()
     check_one_line(paddock.run(["ls"], root=empty), 127, "'ls'")
     check_one_line(paddock.run(["/bin/sh"], root=empty), 127, "/bin/sh")
@@ -299,13 +299,13 @@ def test_link_where_the_jail_mounts_is_refused(system, name):
         path.unlink()
 
 
-def test_root_that_is_a_file(tmp_path):
-    (tmp_path / "f").touch()
-    check_one_line(sh("true", root=tmp_path / "f"), 2, "--root", str(tmp_path / "f")[:100])
+def test_root_that_is_a_file(disk_path):
+    (disk_path / "f").touch()
+    check_one_line(sh("true", root=disk_path / "f"), 2, "--root", str(disk_path / "f")[:100])
 
 
 @as_root_only
-def test_the_hosts_own_root(tmp_path):
+def test_the_hosts_own_root(disk_path):
     """`--root /` shows all of the host's top file system, and changes nothing of it."""
     name = f"paddock-test-{os.getpid()}"
     result = sh(f"echo x >/etc/{name} && cat /etc/{name} && cat /etc/debian_version", root="/",

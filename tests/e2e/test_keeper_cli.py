@@ -1,5 +1,6 @@
 """`paddock keeper`: one keeper for several runs, by its socket."""
 
+import contextlib
 import json
 import os
 import signal
@@ -216,12 +217,15 @@ def test_keeper_does_not_grow_with_the_runs(keeper):
 
 
 def test_prepared_namespaces_are_not_shared(keeper):
-    seen = set()
-    for _ in range(6):
-        line = "readlink /proc/self/ns/user /proc/self/ns/net /proc/self/ns/pid /proc/self/ns/mnt"
-        seen.add(sh(keeper, line).out)
-    links = [link for out in seen for link in out.split()]
-    assert len(seen) == 6 and "".join(links)
+    words = [new_word() for _ in range(6)]
+    with contextlib.ExitStack() as stack:
+        for word in words:
+            stack.enter_context(paddock.background(["sleep", word], env=keeper.env))
+        pids = [paddock.wait_for(lambda w=word: host.with_word(w), 5, "it runs")[0]
+                for word in words]
+        for kind in ("user", "net", "pid", "mnt", "ipc", "uts"):
+            seen = {host.namespace(pid, kind) for pid in pids}
+            assert len(seen) == 6 and "" not in seen, kind
 
 
 def test_builders_and_kits_can_be_chosen(tmp_path):

@@ -58,9 +58,9 @@ class Store:
 
 
 @pytest.fixture
-def image_dir(tmp_path):
+def image_dir(disk_path):
     """This system's programs as a foreign root: links to a /usr that is bound."""
-    image = tmp_path / "image"
+    image = disk_path / "image"
     (image / "etc").mkdir(parents=True)
     (image / "usr").mkdir()
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
@@ -109,9 +109,9 @@ def test_run_after_a_command_that_failed_to_start(store):
     store.ok("true")
 
 
-def test_run_after_a_sandbox_that_could_not_be_made(store, tmp_path):
+def test_run_after_a_sandbox_that_could_not_be_made(store, disk_path):
     """The root of a sandbox that failed is free when the failure is told."""
-    bad = tmp_path / "bad"
+    bad = disk_path / "bad"
     bad.mkdir()
     os.symlink("/tmp", bad / "proc")
     for _ in range(5):
