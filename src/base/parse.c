@@ -84,14 +84,14 @@ int parse_size(const char *what, const char *text, uint64_t min, uint64_t max, u
     const struct unit *unit = NULL;
     if (!read_decimal(&p, 3, &thousandths))
         unit = find_unit(units, sizeof units / sizeof *units, p);
-    uint64_t v;
     /* "1.5" without a unit is more likely a forgotten letter than one byte and a half. */
-    if (!unit || (unit->factor == 1 && thousandths % 1000) ||
-        __builtin_mul_overflow(thousandths, unit->factor, &v))
+    if (!unit || (unit->factor == 1 && thousandths % 1000))
         return pd_fail(e, PD_INVALID, "%s: '%.*s' is not a size such as 64M, 512M or 1G", what,
                        QUOTE_MAX, text);
+    uint64_t v;
+    int too_large = __builtin_mul_overflow(thousandths, unit->factor, &v);
     v /= 1000;
-    if (v < min || v > max)
+    if (too_large || v < min || v > max)
         return pd_fail(e, PD_INVALID,
                        "%s: '%.*s' is out of range: from %" PRIu64 " to %" PRIu64 " bytes", what,
                        QUOTE_MAX, text, min, max);

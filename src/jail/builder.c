@@ -31,6 +31,7 @@
 #include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -283,6 +284,14 @@ static pid_t give_birth(struct builder *b, const struct kit *k, const struct spe
     }
     if (birth.step && birth.sys) {
         errno = birth.sys;
+        if (birth.step[0] == '/') {
+            int is_bind = 0;
+            for (uint32_t i = 0; i < s->bind_count; i++)
+                is_bind |= birth.step == s->binds[i].target;
+            pd_fail_sys(e, "--%s: '%.150s' in the sandbox", is_bind ? "bind" : "root", birth.step);
+            e->code = PD_CONFLICT; /* of what was asked for and what the root is */
+            return -1;
+        }
         return pd_fail_sys(e, "%s", birth.step);
     }
     return pid;
@@ -419,6 +428,10 @@ static void do_build(struct builder *b, struct frame *f)
         /* A failed child is dead or dying; its groups are empty in a moment. */
         if (b->cgroups.layout != CGROUP_NONE)
             sweep_cgroups(&b->cgroups, k.name);
+        /* The child may hold the lock a moment longer; whoever hears of the failure may try again.
+         */
+        if (k.root.lock >= 0)
+            (void)flock(k.root.lock, LOCK_UN);
         reply_error(b, f->head.id, &e);
     } else {
         reply_built(b, f->head.id, &k, pid, rung_of(b, &m.spec));

@@ -78,10 +78,10 @@ int cred_become_init(enum profile profile, const char **ret_step)
     /* strict: uid 0 means nothing. dev: root is root within the bounding set, and a change to
      * another uid drops everything, as programs expect. Either way it cannot be undone. */
     *ret_step = "lock securebits";
-    unsigned bits = SECBIT_KEEP_CAPS_LOCKED | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED |
-                    SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+    unsigned bits =
+        SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
     if (profile == PROFILE_STRICT && !wall_off("caps"))
-        bits |= SECBIT_NOROOT;
+        bits |= SECBIT_NOROOT | SECBIT_KEEP_CAPS_LOCKED; /* setpriv of dev's root keeps them */
     if (prctl(PR_SET_SECUREBITS, bits | SECBIT_NO_CAP_AMBIENT_RAISE, 0, 0, 0) < 0)
         return -errno;
     *ret_step = "set no_new_privs";

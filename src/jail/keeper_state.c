@@ -177,6 +177,9 @@ static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    /* What our caller ignored would be ignored in every jail: an exec keeps that. */
+    for (int i = 1; i < 32; i++)
+        signal(i, SIG_DFL);
     if (dup3(sock, 3, O_CLOEXEC) < 0 && errno != EINVAL)
         _exit(1);
     /* Init inherits the standard streams: they must not be the keeper's terminal or log. */
@@ -477,7 +480,8 @@ static int listen_at(const char *path, struct pd_err *e)
     /* A socket that nobody answers on is a leftover; one that answers is another keeper. */
     if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
         return pd_fail(e, PD_CONFLICT, "another keeper listens on %s", path);
-    if (errno == ECONNREFUSED)
+    struct stat st;
+    if (errno == ECONNREFUSED && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
         unlink(path);
     mode_t old = umask(0177);
     int bound = bind(fd, (struct sockaddr *)&a, sizeof a);

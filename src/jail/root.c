@@ -223,9 +223,9 @@ static int mount_overlay(const struct root *r, const struct template *t, const c
                          : "lowerdir=/lower,upperdir=/upper/upper,workdir=/upper/work");
 }
 
-/* A mount point that the jail itself needs must be a real directory: an image could bring a link
- * that leads elsewhere. */
-static int own_mount_point(const char *path)
+/* A directory that the jail itself needs must be a real one: an image could bring a link that leads
+ * elsewhere. */
+static int own_directory(const char *path)
 {
     struct stat st;
     if (fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -236,14 +236,15 @@ static int own_mount_point(const char *path)
 /* What the skeleton has and another root may lack. */
 static int complete_foreign_root(const struct root *r, const char **ret_step)
 {
-    static const char *const dirs[] = {"proc",      "dev",  "run",       "tmp",
-                                       "workspace", "home", "home/user", "run/paddock"};
-    *ret_step = "make the mount points (/proc, /dev, /run and /tmp must be directories)";
+    static const char *const dirs[] = {"/proc",      "/dev",  "/run",       "/tmp",
+                                       "/workspace", "/home", "/home/user", "/run/paddock"};
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
-        int rc = own_mount_point(dirs[i]);
+        *ret_step = dirs[i];
+        int rc = own_directory(dirs[i] + 1);
         if (rc < 0)
             return rc;
     }
+    *ret_step = "give the root's directories to their owners";
     if (chmod("tmp", 01777) < 0 || lchown("workspace", r->uid_user, r->uid_user) < 0 ||
         lchown("home/user", r->uid_user, r->uid_user) < 0 ||
         lchown("run/paddock", r->uid_init, r->uid_init) < 0 || chmod("run/paddock", 0755) < 0)
@@ -375,7 +376,7 @@ static int mount_rest(const struct root *r, const struct template *t, const stru
     if (s->bind_count) {
         auto_fd jail = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
         for (uint32_t i = 0; i < s->bind_count; i++) {
-            *ret_step = "mount a --bind";
+            *ret_step = s->binds[i].target;
             rc = mount_bind(jail, r->bind_mounts[i], r->bind_is_dir[i], s->binds[i].target);
             if (rc < 0)
                 return rc;

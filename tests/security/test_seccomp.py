@@ -159,7 +159,7 @@ def needs_io_uring(_):
 
 CONTROLS = [
     Control("seccomp", ("filter-missing", "filter-missing-in-status", "keyctl-get", "add-key",
-                        "memfd-secret", "modify-ldt", "mptcp", "pidfd-getfd",
+                        "modify-ldt", "mptcp", "pidfd-getfd",
                         "netlink-not-route", "futex-wait-requeue-pi")),
     Control("seccomp", ("io-uring-setup",), profile="dev", needs=needs_io_uring),
     Control("seccomp", ("i386-entry",), user="root", needs=needs_i386),
