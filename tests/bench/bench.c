@@ -9,13 +9,14 @@
 
 static const char usage[] =
     "usage: paddock-bench [--quick] [--only NAME] [--rounds N] [--seconds N] [--idle N]\n"
-    "                     [--memory N] [--pause USEC] [--paddock FILE] [--payload FILE]\n"
-    "                     [--json FILE]\n\n"
+    "                     [--memory N] [--pause USEC] [--calm MSEC] [--paddock FILE]\n"
+    "                     [--payload FILE] [--json FILE]\n\n"
     "  --quick         fewer rounds, seconds and jails\n"
     "  --only NAME     latency, idle, sustained, or one latency with the floor: cold, create,\n"
     "                  exec, exec-group, run, run-keeper, bubblewrap, crun, runc, docker\n"
     "  --rounds N      of every latency (400)\n"
     "  --pause USEC    before each (3000)\n"
+    "  --calm MSEC     how long to wait for a moment when nothing else runs (50)\n"
     "  --seconds N     of sustained creation (30)\n"
     "  --idle N        jails for the creation latency with many (5000)\n"
     "  --memory N      jails for the memory of one (1000)\n"
@@ -24,7 +25,7 @@ static const char usage[] =
     "  --json FILE     where the numbers go (build/bench.json)\n";
 
 struct options {
-    uint64_t rounds, seconds, idle, memory, pause;
+    uint64_t rounds, seconds, idle, memory, pause, calm;
     const char *only, *json;
 };
 
@@ -40,7 +41,7 @@ static int parse(struct options *o, struct place *p, int argc, char **argv, stru
         {"--seconds", &o->seconds, 3600, NULL}, {"--idle", &o->idle, 30000, NULL},
         {"--memory", &o->memory, 30000, NULL},  {"--only", NULL, 0, &o->only},
         {"--paddock", NULL, 0, &p->paddock},    {"--payload", NULL, 0, &p->payload},
-        {"--json", NULL, 0, &o->json},
+        {"--json", NULL, 0, &o->json},          {"--calm", &o->calm, 60000, NULL},
     };
     for (int i = 1; i < argc; i++) {
         size_t k = 0;
@@ -81,7 +82,8 @@ static void measure(struct report *r, struct place *p, const struct options *o)
     if (wants(o, "latency")) {
         fprintf(p->news, "latency: %u rounds ...\n", (unsigned)o->rounds);
         fflush(p->news);
-        latency_measure(&r->latency, p, (unsigned)o->rounds, (unsigned)o->pause, one);
+        latency_measure(&r->latency, p, (unsigned)o->rounds, (unsigned)o->pause, (unsigned)o->calm,
+                        one);
         r->has_latency = 1;
     }
     if (wants(o, "idle")) {
@@ -108,6 +110,7 @@ int main(int argc, char **argv)
                         .idle = 5000,
                         .memory = 1000,
                         .pause = 3000,
+                        .calm = 50,
                         .json = "build/bench.json"};
     struct pd_err e;
     if (argc > 1 && !strcmp(argv[1], "--help")) {

@@ -48,6 +48,7 @@ struct place {
     int no_v2;    /* a mount namespace without the v2 tree of a hybrid layout, for crun; or -1 */
     FILE *people; /* standard output as it was */
     FILE *news;   /* standard error as it was */
+    unsigned starts, calm_starts;
     unsigned errors;
     char first_error[300];
 };
@@ -67,6 +68,9 @@ void place_complaint(struct place *p, char *out, size_t size);
 /* Counts an error, and keeps the first for the report. */
 void place_error(struct place *p, const char *what, const struct pd_err *e);
 void place_pause(unsigned usec);
+/* Pauses, and then waits a while longer for a moment when nothing else runs: on a machine that
+ * others use, what is left of the numbers would otherwise be theirs. */
+void place_calm(struct place *p, unsigned pause_usec, unsigned patience_ms);
 void place_reap(struct place *p);
 
 /* A command for jails: `file` with no arguments, streams at /dev/null, stdin as given. */
@@ -105,7 +109,7 @@ struct latency {
 void latency_init(struct latency *l);
 /* `only`: the name of a series (the floor is measured as well), or NULL. */
 void latency_measure(struct latency *l, struct place *p, unsigned rounds, unsigned pause_usec,
-                     const char *only);
+                     unsigned patience_ms, const char *only);
 void latency_done(struct latency *l);
 int latency_has(const char *name);
 

@@ -288,7 +288,7 @@ static void try_all(struct context *c, const char *only, int *wanted)
 }
 
 void latency_measure(struct latency *l, struct place *p, unsigned rounds, unsigned pause_usec,
-                     const char *only)
+                     unsigned patience_ms, const char *only)
 {
     struct context c = {.l = l, .p = p, .waiting = JAIL_EMPTY};
     struct spec spec = SPEC_DEFAULT;
@@ -306,7 +306,7 @@ void latency_measure(struct latency *l, struct place *p, unsigned rounds, unsign
             size_t at = (round + i) % STEPS;
             if (!wanted[at] || round % steps[at].every)
                 continue;
-            place_pause(pause_usec);
+            place_calm(p, pause_usec, patience_ms);
             place_reap(p);
             if (steps[at].run(&c, &e) < 0)
                 place_error(p, names[steps[at].first].name, &e);

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 
 #define PATIENCE (30 * NS_PER_S)
+#define CALM_MS  50
 /* The kernel gives memory back late: readings wait until they stand still, but not forever. */
 #define SETTLE_SECONDS 20
 #define SETTLE_BYTES   (1 << 20)
@@ -229,12 +230,12 @@ static void creations_in_child(struct place *p, unsigned rounds, struct creation
         return;
     for (unsigned i = 0; i < rounds; i++) {
         struct jail j;
-        place_pause(3000);
+        place_calm(p, 3000, CALM_MS);
         uint64_t began = clock_now();
         if (place_spawn(p, argv, -1, NULL, &status, e) < 0)
             return;
         series_add(&floors, clock_now() - began);
-        place_pause(3000);
+        place_calm(p, 3000, CALM_MS);
         began = clock_now();
         if (jail_create(&l, &j, &spec, 0, deadline_in(PATIENCE), e) < 0)
             return;

@@ -27,6 +27,29 @@ void place_pause(unsigned usec)
         ;
 }
 
+/* How many processes want a processor at this moment, this one included. */
+static long running(void)
+{
+    char text[65536];
+    const char *at = NULL;
+    if (fd_read_file(AT_FDCWD, "/proc/stat", text, sizeof text) > 0)
+        at = strstr(text, "procs_running ");
+    return at ? strtol(at + strlen("procs_running "), NULL, 10) : 1;
+}
+
+void place_calm(struct place *p, unsigned pause_usec, unsigned patience_ms)
+{
+    place_pause(pause_usec);
+    deadline d = deadline_in(patience_ms * NS_PER_MS);
+    p->starts++;
+    while (running() > 1) {
+        if (deadline_passed(d))
+            return;
+        place_pause(1000);
+    }
+    p->calm_starts++;
+}
+
 void place_error(struct place *p, const char *what, const struct pd_err *e)
 {
     if (!p->errors++)

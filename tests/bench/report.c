@@ -52,6 +52,9 @@ static void latency_people(struct report *r, const struct place *p)
 {
     uint64_t base = floor_of(r);
     FILE *f = p->people;
+    if (p->calm_starts < p->starts / 2)
+        fprintf(f, "the machine was busy: %u of %u measurements began while others ran\n",
+                p->starts - p->calm_starts, p->starts);
     fprintf(f, "\n| start, run `/bin/true`, end | p50 ms | p95 ms | p99 ms | x floor |\n"
                "|---|---:|---:|---:|---:|\n");
     for (int i = 0; i < SERIES_COUNT; i++) {
@@ -167,6 +170,7 @@ static void latency_json(struct report *r, struct json *j)
         key_int(j, "samples", s->count);
         if (s->count) {
             key_us(j, "min_us", series_quantile(s, 0));
+            key_us(j, "p10_us", series_quantile(s, 100));
             key_us(j, "p50_us", p50);
             key_us(j, "p95_us", series_quantile(s, 950));
             key_us(j, "p99_us", series_quantile(s, 990));
@@ -251,6 +255,8 @@ int report_json(struct report *r, const struct place *p, const char *path, struc
     key_str(&j, "cpu", cpu);
     key_str(&j, "cgroup_layout", p->layout);
     key_int(&j, "rounds", r->latency.rounds);
+    key_int(&j, "starts", p->starts);
+    key_int(&j, "calm_starts", p->calm_starts);
     if (r->has_latency)
         latency_json(r, &j);
     load_json(r, &j);
