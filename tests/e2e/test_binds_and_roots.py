@@ -184,13 +184,13 @@ def test_bind_that_cannot_be_mounted_is_named(shared):
     """/usr is read-only: no directory can be made there."""
     result = sh("true", binds=[f"{shared}:/usr/no-such-dir/x"])
     assert result.status in (2, 125), result.explain()
-    check_one_line(result, result.status, "--bind", "/usr/no-such-dir/x")
+    check_one_line(result, result.status, "/usr/no-such-dir/x", "Read-only")
 
 
 def test_bind_of_a_directory_onto_a_file_is_named(shared):
     result = sh("true", binds=[f"{shared}:/etc/passwd"])
     assert result.status in (2, 125), result.explain()
-    check_one_line(result, result.status, "--bind", "/etc/passwd")
+    check_one_line(result, result.status, "/etc/passwd", "Not a directory")
 
 
 @as_root_only
@@ -292,7 +292,9 @@ def test_link_where_the_jail_mounts_is_refused(system, name):
     for target in ("/etc", "../../../etc", "/nowhere"):
         os.symlink(target, path)
         before = os.stat("/etc")
-        check_one_line(sh("true", **system), 125, f"/{name}")
+        result = sh("true", **system)
+        assert result.status in (2, 125), result.explain()
+        check_one_line(result, result.status, f"/{name}")
         after = os.stat("/etc")
         assert (before.st_uid, before.st_mode, before.st_mtime) == (
             after.st_uid, after.st_mode, after.st_mtime)

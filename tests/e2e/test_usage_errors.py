@@ -68,8 +68,8 @@ def test_bind_target_that_is_not_straight(target):
 
 
 def test_names_that_only_look_like_the_jails_own_are_fine():
-    result = call("run", "--bind", "/usr/share:/process", "--bind", "/usr/share:/devel", "--",
-                  "ls", "-d", "/process/doc", "/devel/doc")
+    result = call("run", "--bind", "/usr/bin:/process", "--bind", "/usr/bin:/devel", "--",
+                  "ls", "/process/env", "/devel/env")
     assert result.returncode == 0, result.stderr
 
 
