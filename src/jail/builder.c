@@ -410,6 +410,15 @@ static int take_netns(const struct builder *b, struct frame *f)
     return fd_take(&fd);
 }
 
+/* Kept until the jail is swept, so that its end does not wait for its mounts to be taken down. Not
+ * for named roots and binds: what they use must be free when the end is told. */
+static int open_mntns(const struct builder *b, pid_t pid)
+{
+    char path[40];
+    snprintf(path, sizeof path, "%d/ns/mnt", (int)pid);
+    return openat(b->template.proc, path, O_RDONLY | O_CLOEXEC);
+}
+
 static void do_build(struct builder *b, struct frame *f)
 {
     struct pd_err e = b->broken;
@@ -434,6 +443,9 @@ static void do_build(struct builder *b, struct frame *f)
             (void)flock(k.root.lock, LOCK_UN);
         reply_error(b, f->head.id, &e);
     } else {
+        /* The command may be running by now; nobody waits for this. */
+        if (k.mntns < 0 && k.root.lock < 0 && !m.spec.bind_count)
+            k.mntns = open_mntns(b, pid);
         reply_built(b, f->head.id, &k, pid, rung_of(b, &m.spec));
     }
     kit_done(&k);

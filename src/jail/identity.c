@@ -20,11 +20,12 @@ uint32_t identity_host_id(uint32_t slot, uint32_t inside)
     return wall_off("userns") ? inside : RANGE_BASE + slot * RANGE_SIZE + inside;
 }
 
-int ranges_open(struct ranges *r, const char *run_dir, struct pd_err *e)
+int ranges_open(struct ranges *r, const char *run_dir, int by_block, struct pd_err *e)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/ranges", run_dir);
-    *r = (struct ranges){.fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};
+    *r = (struct ranges){.fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600),
+                         .by_block = by_block};
     return r->fd >= 0 ? 0 : pd_fail_sys(e, "open %s", path);
 }
 
@@ -33,25 +34,45 @@ void ranges_done(struct ranges *r)
     fd_done(&r->fd);
 }
 
-static int lock_byte(int fd, uint32_t slot, short type)
+static int lock_bytes(int fd, uint32_t first, uint32_t count, short type)
 {
-    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = first, .l_len = count};
     return fcntl(fd, F_OFD_SETLK, &lock);
+}
+
+/* A range that is ours already and free, or RANGE_NONE. */
+static uint32_t take_owned(struct ranges *r)
+{
+    for (uint32_t word = 0; word < sizeof r->owned / sizeof *r->owned; word++) {
+        uint64_t idle = r->owned[word] & ~r->used[word];
+        if (idle) {
+            uint32_t bit = (uint32_t)__builtin_ctzll(idle);
+            r->used[word] |= UINT64_C(1) << bit;
+            return word * 64 + bit;
+        }
+    }
+    return RANGE_NONE;
 }
 
 uint32_t range_take(struct ranges *r, struct pd_err *e)
 {
+    uint32_t slot = take_owned(r);
+    if (slot != RANGE_NONE)
+        return slot;
     /* A random start keeps keepers out of each other's way, and an id that was just freed from
      * being used again at once. */
+    const uint32_t count = r->by_block ? RANGE_BLOCK : 1;
+    const uint32_t places = RANGE_COUNT / count;
     uint32_t start;
     random_bytes(&start, sizeof start);
-    for (uint32_t i = 0; i < RANGE_COUNT; i++) {
-        uint32_t slot = (start % RANGE_COUNT + i) % RANGE_COUNT;
-        if (r->held[slot / 64] >> (slot % 64) & 1)
+    for (uint32_t i = 0; i < places; i++) {
+        uint32_t first = (start % places + i) % places * count;
+        uint64_t bits = r->by_block ? UINT64_MAX : UINT64_C(1) << (first % 64);
+        if (r->owned[first / 64] & bits)
             continue;
-        if (lock_byte(r->fd, slot, F_WRLCK) == 0) {
-            r->held[slot / 64] |= UINT64_C(1) << (slot % 64);
-            return slot;
+        if (lock_bytes(r->fd, first, count, F_WRLCK) == 0) {
+            r->owned[first / 64] |= bits;
+            return take_owned(r);
         }
         if (errno != EAGAIN && errno != EACCES) {
             pd_fail_sys(e, "lock a uid range");
@@ -66,8 +87,12 @@ void range_release(struct ranges *r, uint32_t slot)
 {
     if (slot >= RANGE_COUNT)
         return;
-    r->held[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
-    lock_byte(r->fd, slot, F_UNLCK);
+    uint64_t bit = UINT64_C(1) << (slot % 64);
+    r->used[slot / 64] &= ~bit;
+    if (!r->by_block) {
+        r->owned[slot / 64] &= ~bit;
+        lock_bytes(r->fd, slot, 1, F_UNLCK);
+    }
 }
 
 /* Lives only until its namespace is open, or its parent dead. It shares memory with its parent and
@@ -110,7 +135,12 @@ static int map_and_open(int proc, pid_t pid, const char *uid_map, const char *gi
 static int create(int proc, uint32_t owner, const char *uid_map, const char *gid_map,
                   struct pd_err *e)
 {
-    _Alignas(16) char stack[4096];
+    /* The child is not waited for here, which would take longer than all the rest, but before its
+     * stack is needed again. */
+    static _Alignas(16) char stack[4096];
+    static pid_t last;
+    while (last > 0 && waitpid(last, NULL, 0) < 0 && errno == EINTR)
+        ;
     const uint32_t same = UINT32_MAX;
     pid_t self = getpid();
     if (syscall(SYS_setresuid, same, owner, same) < 0)
@@ -125,8 +155,7 @@ static int create(int proc, uint32_t owner, const char *uid_map, const char *gid
         return pd_fail_sys(e, "make a user namespace");
     int ns = map_and_open(proc, pid, uid_map, gid_map, e);
     kill(pid, SIGKILL);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    last = pid;
     return ns;
 }
 

@@ -12,6 +12,7 @@ struct pd_err;
 #define RANGE_BASE  1073741824u /* above every range that distributions hand out */
 #define RANGE_SIZE  65536u
 #define RANGE_COUNT 16383u /* the last range ends below 2^31: larger uids upset old programs */
+#define RANGE_BLOCK 64u
 #define RANGE_NONE  UINT32_MAX
 
 /* Ids inside a jail. */
@@ -26,14 +27,18 @@ struct pd_err;
 uint32_t identity_host_id(uint32_t slot, uint32_t inside);
 
 /* The ranges of one keeper. The kernel's locks keep keepers apart; within one keeper, which shares
- * a single open file and so never conflicts with itself, `held` does. */
+ * a single open file and so never conflicts with itself, the bit maps do. A keeper for many jails
+ * locks RANGE_BLOCK ranges at once and keeps them: the kernel searches a file's locks one by one,
+ * so thousands of them would make each new one slow. */
 struct ranges {
     int fd;
-    uint64_t held[RANGE_COUNT / 64 + 1];
+    int by_block;
+    uint64_t owned[RANGE_COUNT / 64 + 1]; /* locked by us; a word is a block */
+    uint64_t used[RANGE_COUNT / 64 + 1];  /* and belongs to a jail */
 };
 
 /* Opens (or makes) the shared file in the run directory. */
-int ranges_open(struct ranges *r, const char *run_dir, struct pd_err *e);
+int ranges_open(struct ranges *r, const char *run_dir, int by_block, struct pd_err *e);
 void ranges_done(struct ranges *r);
 /* Takes a free range, or RANGE_NONE with PD_CAPACITY. */
 uint32_t range_take(struct ranges *r, struct pd_err *e);

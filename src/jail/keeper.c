@@ -424,18 +424,40 @@ static void jail_died(struct keeper *k, struct kjail *j)
     jail_set_dead(k, j);
 }
 
-static void reap(struct keeper *k)
+static void reaped(struct keeper *k, pid_t pid)
+{
+    struct kjail *j = jail_by_pid(k, pid);
+    struct worker *w = worker_by_pid(k, pid);
+    if (j)
+        jail_died(k, j);
+    else if (w)
+        worker_lost(k, w);
+    else
+        keeper_note_death(k, pid);
+}
+
+/* Everybody who has died. The kernel looks through all children for that: with thousands of jails
+ * it takes long, so it is not done for every death. */
+static void reap_all(struct keeper *k)
 {
     pid_t pid;
-    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
-        struct kjail *j = jail_by_pid(k, pid);
-        struct worker *w = worker_by_pid(k, pid);
-        if (j)
-            jail_died(k, j);
-        else if (w)
-            worker_lost(k, w);
-        else
-            keeper_note_death(k, pid);
+    k->reap_at = DEADLINE_NONE;
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+        reaped(k, pid);
+}
+
+/* Those whose death is expected, and the one that the signal names. Signals of others may have been
+ * merged with that one: they are looked for a little later. */
+static void reap_expected(struct keeper *k, pid_t named)
+{
+    k->reap_at = deadline_in(REAP_AFTER);
+    if (waitpid(named, NULL, WNOHANG) > 0)
+        reaped(k, named);
+    for (struct kjail *j = k->watched, *following; j; j = following) {
+        following = j->watched_next;
+        pid_t pid = j->pid;
+        if (j->state == JAIL_DYING && waitpid(pid, NULL, WNOHANG) > 0)
+            reaped(k, pid);
     }
 }
 
@@ -451,7 +473,11 @@ static int lacks_kits(const struct keeper *k)
 /* Jails and workers whose time is up. Returns when to look again. */
 static deadline check_deadlines(struct keeper *k)
 {
+    if (deadline_passed(k->reap_at))
+        reap_all(k);
     deadline next = lacks_kits(k) && !deadline_passed(k->quiet_at) ? k->quiet_at : DEADLINE_NONE;
+    if (k->reap_at < next)
+        next = k->reap_at;
     for (struct kjail *j = k->watched, *following; j; j = following) {
         following = j->watched_next;
         deadline d = j->state == JAIL_DEAD ? j->sweep_after : j->deadline;
@@ -551,9 +577,10 @@ static void on_signal(struct keeper *k)
 {
     struct signalfd_siginfo info;
     while (read(k->signals, &info, sizeof info) == sizeof info)
-        if (info.ssi_signo != SIGCHLD)
+        if (info.ssi_signo == SIGCHLD)
+            reap_expected(k, (pid_t)info.ssi_pid);
+        else
             k->stopping = 1;
-    reap(k);
 }
 
 static void stop_everything(struct keeper *k)

@@ -525,7 +525,7 @@ static int set_up(struct keeper *k, struct pd_err *e)
             return pd_fail_sys(e, "start a builder");
         }
     }
-    if (!k->rootless && ranges_open(&k->ranges, c->run_dir, e) < 0)
+    if (!k->rootless && ranges_open(&k->ranges, c->run_dir, c->separate_sweeper, e) < 0)
         return -1;
     return 0;
 }
@@ -538,6 +538,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
         return NULL;
     }
     k->config = c;
+    k->reap_at = DEADLINE_NONE;
     k->rootless = geteuid() != 0;
     k->epoll = k->signals = k->listener = k->null = k->ranges.fd = -1;
     k->signal_source.kind = SOURCE_SIGNAL;

@@ -25,7 +25,8 @@
 #define UNDEAD_AFTER   (5 * NS_PER_S)
 /* Kits are made when nobody has asked for anything for this long: making one takes as much time as
  * a jail, and would take it from the command that was just started. */
-#define QUIET (2 * NS_PER_MS)
+#define QUIET      (2 * NS_PER_MS)
+#define REAP_AFTER (20 * NS_PER_MS)
 
 enum source_kind { SOURCE_NONE, SOURCE_SIGNAL, SOURCE_LISTENER, SOURCE_CLIENT, SOURCE_WORKER };
 
@@ -124,7 +125,7 @@ struct keeper {
     unsigned stash_count;
     pid_t deaths[DEATHS_KEPT];
     unsigned death_next;
-    deadline quiet_at;
+    deadline quiet_at, reap_at;
     int stopping, stop_begun;
     struct frame in;
 };
