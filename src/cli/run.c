@@ -148,7 +148,17 @@ static int parse_one(struct run_options *o, struct options *opts, struct pd_err 
     for (size_t i = 0; i < sizeof with_value / sizeof *with_value; i++)
         known |= !strcmp(name, with_value[i]);
     if (!known)
-        return pd_fail(e, PD_INVALID, "unknown option '%.60s': see `paddock help run`", name);
+        return pd_fail(e, PD_INVALID,
+                       "unknown option '%.30s': valid are --provider --profile --name --timeout "
+                       "--memory --pids --cpu --disk --files --env --bind --root --workdir --user "
+                       "--network --output --file-size --min-isolation --json",
+                       name);
+    static const char *const jail_only[] = {"--profile", "--name", "--memory", "--pids",
+                                            "--cpu",     "--disk", "--files",  "--bind",
+                                            "--root",    "--user", "--network"};
+    for (size_t i = 0; i < sizeof jail_only / sizeof *jail_only; i++)
+        if (!strcmp(name, jail_only[i]))
+            o->jail_only = jail_only[i];
     const char *v = options_value(opts, e);
     if (!v)
         return -1;
@@ -215,10 +225,10 @@ static int parse(struct run_options *o, int argc, char **argv, struct pd_err *e)
             return pd_fail(e, PD_ISOLATION,
                            "--provider local has isolation 'none', '%s' was asked for",
                            rung_name(o->spec.min_rung));
-        if (o->spec.root_name[0] || o->spec.root_dir[0] || o->spec.bind_count)
+        if (o->jail_only)
             return pd_fail(e, PD_INVALID,
-                           "--provider local has no root of its own: leave "
-                           "--name, --root and --bind away");
+                           "--provider local is a plain subprocess: it has no %s, leave it away",
+                           o->jail_only);
     }
     return spec_check(&o->spec, e);
 }

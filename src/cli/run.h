@@ -26,6 +26,7 @@ struct run_options {
     const char *env[RUN_ENV_MAX];
     unsigned env_count;
     int json;
+    const char *jail_only; /* an option was given that only a jail can honour */
     char **argv;
     int argc;
 };

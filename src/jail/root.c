@@ -115,7 +115,13 @@ static int prepare_bind(struct root *r, const struct template *t, const struct s
             return -1;
         mount = mnt_clone_idmapped(source, "", flags, map);
     }
-    if (mount < 0) /* not every file system can: then the host's ids stay, and rights with them */
+    if (mount < 0 && b->writable && !t->rootless)
+        return pd_fail(
+            e, PD_UNSUPPORTED,
+            "--bind: '%.100s': this kernel cannot map the ids of its file system, so the "
+            "sandbox could not write there; use another directory, or leave :rw away",
+            b->source);
+    if (mount < 0) /* the host's ids stay, and rights with them: what others may read, it may */
         mount = mnt_clone(source, "", flags);
     if (mount < 0)
         return fail(e, mount, "--bind: copy the mount");

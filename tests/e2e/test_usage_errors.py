@@ -76,7 +76,7 @@ def test_names_that_only_look_like_the_jails_own_are_fine():
 @pytest.mark.parametrize("option", ["--bogus", "-x", "--Json", "--mem", "--bogus=3", "---"])
 def test_unknown_option(option):
     result = call("run", option, "--", "/bin/echo", "ran")
-    check_one_line(result, 2, option.split("=")[0], "help run")
+    check_one_line(result, 2, option.split("=")[0], "--min-isolation")
 
 
 @pytest.mark.parametrize("option", [
