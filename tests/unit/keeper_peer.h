@@ -72,6 +72,7 @@ static inline int client_open(const struct keeper_run *k)
 static inline void keeper_end(struct keeper_run *k)
 {
     frame_done(&k->f);
+    close(client_open(k)); /* it is up, and SIGTERM is a request */
     kill(k->pid, SIGTERM);
     assert_int_equal(wait_child(k->pid), 0);
     unlink(k->path);

@@ -37,7 +37,7 @@ static int remove_place(void **state)
 static void open_ranges(const struct place *p, struct ranges *r)
 {
     struct pd_err e = {.msg = ""};
-    if (ranges_open(r, p->dir, &e) < 0)
+    if (ranges_open(r, p->dir, 0, &e) < 0)
         fail_msg("%s", e.msg);
 }
 
@@ -116,6 +116,43 @@ static void test_keepers_do_not_share_a_range(void **state)
     ranges_done(&b);
 }
 
+/* Keepers for many jails lock blocks; the small ones get along with them. */
+static void test_blocks_and_single_ranges_do_not_overlap(void **state)
+{
+    struct place *p = *state;
+    struct ranges a, b, small;
+    struct pd_err e;
+    static uint8_t taken[RANGE_COUNT];
+    memset(taken, 0, sizeof taken);
+    assert_int_equal(ranges_open(&a, p->dir, 1, &e), 0);
+    assert_int_equal(ranges_open(&b, p->dir, 1, &e), 0);
+    open_ranges(p, &small);
+    uint32_t total = 0, last = RANGE_NONE;
+    for (uint32_t i = 0;; i++) {
+        uint32_t slot = range_take(i % 2 ? &a : &b, &e);
+        if (slot == RANGE_NONE)
+            break;
+        assert_true(slot < RANGE_COUNT);
+        assert_int_equal(taken[slot]++, 0);
+        if (i % 2)
+            last = slot;
+        total++;
+        if (i < 50) {
+            slot = range_take(&small, &e);
+            assert_true(slot < RANGE_COUNT);
+            assert_int_equal(taken[slot]++, 0);
+        }
+    }
+    assert_int_equal(e.code, PD_CAPACITY);
+    assert_true(total > RANGE_COUNT - 60 * RANGE_BLOCK);
+    range_release(&a, last);
+    assert_int_equal(range_take(&a, &e), last);
+    ranges_done(&a);
+    assert_int_not_equal(range_take(&b, &e), RANGE_NONE);
+    ranges_done(&b);
+    ranges_done(&small);
+}
+
 static void test_a_killed_keeper_leaves_no_lock(void **state)
 {
     struct ranges r;
@@ -176,13 +213,13 @@ static void test_the_file_is_private_and_no_link(void **state)
     struct stat st;
     snprintf(path, sizeof path, "%s/ranges", p->dir);
     assert_int_equal(symlink("/dev/null", path), 0);
-    assert_int_equal(ranges_open(&r, p->dir, &e), -1);
+    assert_int_equal(ranges_open(&r, p->dir, 0, &e), -1);
     unlink(path);
     open_ranges(p, &r);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
     ranges_done(&r);
-    assert_int_equal(ranges_open(&r, "/no/such/dir", &e), -1);
+    assert_int_equal(ranges_open(&r, "/no/such/dir", 0, &e), -1);
     assert_true(strlen(e.msg) > 0);
 }
 
@@ -194,6 +231,7 @@ int main(void)
         cmocka_unit_test(test_ranges_do_not_overlap_and_stay_below_2_31),
         IN_PLACE(test_a_keeper_never_gets_a_range_twice),
         IN_PLACE(test_keepers_do_not_share_a_range),
+        IN_PLACE(test_blocks_and_single_ranges_do_not_overlap),
         IN_PLACE(test_a_killed_keeper_leaves_no_lock),
         IN_PLACE(test_a_release_that_makes_no_sense_does_nothing),
         IN_PLACE(test_the_file_is_private_and_no_link),
