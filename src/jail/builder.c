@@ -56,6 +56,7 @@ struct builder {
     int init_image;
     struct template template;
     struct cgroup_host cgroups;
+    int cgroups_open;
     struct seccomp_filter filters[PROFILE_COUNT];
     struct kit kits[KITS_MAX];
     unsigned kit_count;
@@ -498,13 +499,31 @@ static void do_sweep(struct builder *b, struct frame *f, int strike)
     reply_done(b, f->head.id);
 }
 
+/* The keeper makes its directories while its first builder starts, so they are opened only when
+ * they are needed. */
+static int need_cgroups(struct builder *b, struct pd_err *e)
+{
+    struct cgroup_mounts mounts;
+    if (b->cgroups_open)
+        return 0;
+    /* The trees are mounted on the host, and a builder does not see that any more. */
+    int away = b->template.self_ns > 0;
+    if (away && template_visit_host(&b->template, e) < 0)
+        return -1;
+    cgroup_find(&mounts);
+    int r = cgroup_host_open(&b->cgroups, &mounts, b->config->instance, e);
+    if (away)
+        template_return(&b->template);
+    if (r < 0)
+        return -1;
+    b->cgroups_open = 1;
+    sweep_hold_instance(&b->cgroups);
+    return 0;
+}
+
 /* All that a builder needs. What fails here is told to whoever asks for a jail. */
 static int set_up(struct builder *b, struct pd_err *e)
 {
-    struct cgroup_mounts mounts;
-    cgroup_find(&mounts);
-    if (cgroup_host_open(&b->cgroups, &mounts, b->config->instance, e) < 0)
-        return -1;
     b->null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (b->null < 0)
         return pd_fail_sys(e, "open /dev/null");
@@ -530,9 +549,13 @@ _Noreturn void builder_main(const struct builder_config *c, int sock)
         setpriority(PRIO_PROCESS, 0, 10);
     if (set_up(&b, &e) < 0)
         b.broken = e;
-    sweep_hold_instance(&b.cgroups);
     struct frame f = FRAME_INIT;
     while (wire_recv(sock, &f, DEADLINE_NONE, &e) > 0) {
+        if (need_cgroups(&b, &e) < 0) {
+            reply_error(&b, f.head.id, &e);
+            frame_reset(&f);
+            continue;
+        }
         switch (f.head.type) {
         case WIRE_BUILD:
             do_build(&b, &f);

@@ -41,7 +41,8 @@ static void send_done(struct keeper *k, struct client *c, struct wire_id id)
     client_send(k, c, (struct wire_head){.type = WIRE_DONE, .id = id}, NULL, NULL, 0);
 }
 
-static void send_created(struct keeper *k, struct client *c, const struct kjail *j)
+/* `cgroup_dir` is not kept: with thousands of jails every descriptor counts. */
+static void send_created(struct keeper *k, struct client *c, const struct kjail *j, int cgroup_dir)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_created m = {.rung = j->rung,
@@ -49,8 +50,6 @@ static void send_created(struct keeper *k, struct client *c, const struct kjail 
                             .uid_base = identity_host_id(j->slot, 0),
                             .name = j->name};
     msg_created_encode(&out, &m);
-    /* The directory is not kept: with thousands of jails every descriptor counts. */
-    auto_fd cgroup_dir = cgroup_jail_dir(keeper_cgroups(k), j->name);
     int fds[2] = {cgroup_dir >= 0 ? cgroup_dir : k->null, j->devpts};
     client_send(k, c, (struct wire_head){.type = WIRE_CREATED, .id = j->id}, &out, fds, 2);
 }
@@ -112,8 +111,9 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
     if (known) {
         /* A repeated request: the first one's answer, now or when it is there. */
         known->client = c->serial;
+        auto_fd dir = cgroup_jail_dir(keeper_cgroups(k), known->name);
         if (known->state == JAIL_RUNNING)
-            send_created(k, c, known);
+            send_created(k, c, known, dir);
         return;
     }
     struct kjail *j = NULL;
@@ -341,6 +341,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f)
     }
     jail_set_pid(k, j, m.init_pid);
     j->rung = m.rung;
+    auto_fd cgroup_dir = frame_take_fd(f, 0);
     j->devpts = frame_take_fd(f, 1);
     j->lock = m.named ? frame_take_fd(f, 2) : -1;
     j->mntns = m.has_mntns ? frame_take_fd(f, 3) : -1;
@@ -357,7 +358,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f)
     }
     struct client *c = client_find(k, j->client);
     if (c)
-        send_created(k, c, j);
+        send_created(k, c, j, cgroup_dir);
 }
 
 static void worker_reply(struct keeper *k, struct worker *w, struct frame *f)

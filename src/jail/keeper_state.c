@@ -525,6 +525,7 @@ static int set_up(struct keeper *k, struct pd_err *e)
             return pd_fail_sys(e, "start a builder");
         }
     }
+    (void)keeper_cgroups(k); /* while the builders start */
     if (!k->rootless && ranges_open(&k->ranges, c->run_dir, c->separate_sweeper, e) < 0)
         return -1;
     return 0;

@@ -22,15 +22,31 @@
 
 #define GID_TTY 5u
 
-/* Files of /proc that tell about the host or steer it. Most belong to the host's root and are out
- * of reach of a jail's ids anyway; a mask is the second wall. What a kernel lacks is skipped. */
-static const char *const masked_files[] = {
-    "proc/kcore",      "proc/kallsyms",    "proc/kmsg",    "proc/keys",
-    "proc/key-users",  "proc/config.gz",   "proc/modules", "proc/locks",
-    "proc/timer_list", "proc/sched_debug", "proc/iomem",   "proc/ioports",
-    "proc/interrupts", "proc/diskstats",   "proc/cmdline", "proc/sysrq-trigger"};
-static const char *const masked_dirs[] = {"proc/acpi", "proc/asound", "proc/bus",  "proc/driver",
-                                          "proc/fs",   "proc/irq",    "proc/scsi", "proc/pressure"};
+/* What of /proc tells about the host or steers it, and is open to others than the host's root: no
+ * process of a jail is ever that (and where its user namespace failed, masks would not help). */
+static const struct {
+    const char *path;
+    int is_dir;
+} masks[] = {
+    {"proc/kcore", 0},      {"proc/kallsyms", 0},    {"proc/kmsg", 0},    {"proc/keys", 0},
+    {"proc/key-users", 0},  {"proc/config.gz", 0},   {"proc/modules", 0}, {"proc/locks", 0},
+    {"proc/timer_list", 0}, {"proc/sched_debug", 0}, {"proc/iomem", 0},   {"proc/ioports", 0},
+    {"proc/interrupts", 0}, {"proc/diskstats", 0},   {"proc/cmdline", 0}, {"proc/sysrq-trigger", 0},
+    {"proc/acpi", 1},       {"proc/asound", 1},      {"proc/bus", 1},     {"proc/driver", 1},
+    {"proc/fs", 1},         {"proc/irq", 1},         {"proc/scsi", 1},    {"proc/pressure", 1}};
+#define MASK_COUNT (sizeof masks / sizeof *masks)
+_Static_assert(MASK_COUNT <= 32, "template.masks has a bit for each");
+
+uint32_t root_needed_masks(int host_root)
+{
+    uint32_t needed = 0;
+    for (size_t i = 0; i < MASK_COUNT; i++) {
+        struct stat st;
+        if (fstatat(host_root, masks[i].path, &st, 0) == 0 && st.st_mode & 0007)
+            needed |= UINT32_C(1) << i;
+    }
+    return needed;
+}
 
 static int fail(struct pd_err *e, int negative_errno, const char *what)
 {
@@ -47,6 +63,8 @@ void root_done(struct root *r)
     for (unsigned i = 0; i < r->bind_count; i++)
         fd_done(&r->bind_mounts[i]);
     r->bind_count = 0;
+    for (size_t i = 0; i < ROOT_NETWORK_FILES; i++)
+        fd_done(&r->network_files[i]);
 }
 
 /* What is written to a tmpfs is memory of the jail. Were the tmpfs as large as the memory limit, a
@@ -144,6 +162,24 @@ static int prepare_lower(struct root *r, const struct template *t, const char *d
     return r->lower < 0 ? fail(e, r->lower, "--root: copy the mount") : 0;
 }
 
+/* What a program needs of the host to use its network: how names are resolved, whom TLS trusts. */
+static const char *const host_network_files[] = {"etc/resolv.conf", "etc/ssl/certs"};
+#define HOST_NETWORK_FILES (sizeof host_network_files / sizeof *host_network_files)
+_Static_assert(HOST_NETWORK_FILES == ROOT_NETWORK_FILES, "root.h has the number");
+
+static int wants_host_network(const struct spec *s)
+{
+    return s->network == NETWORK_HOST && !s->root_dir[0];
+}
+
+/* A copy of what the path leads to, or -1: a host may lack it. */
+static int clone_followed(int host_root, const char *path)
+{
+    auto_fd file = mnt_open_beneath(host_root, path, O_PATH);
+    int mount = file < 0 ? -1 : mnt_clone(file, "", MNT_RDONLY);
+    return mount < 0 ? -1 : mount;
+}
+
 /* The part of root_prepare that needs the host's view. */
 static int prepare_from_host(struct root *r, const struct template *t, const char *state_dir,
                              const struct spec *s, int userns, struct pd_err *e)
@@ -158,6 +194,8 @@ static int prepare_from_host(struct root *r, const struct template *t, const cha
     for (uint32_t i = 0; i < s->bind_count; i++)
         if (prepare_bind(r, t, &s->binds[i], e) < 0)
             return -1;
+    for (size_t i = 0; i < HOST_NETWORK_FILES && wants_host_network(s); i++)
+        r->network_files[i] = clone_followed(t->host_root, host_network_files[i]);
     return 0;
 }
 
@@ -190,7 +228,7 @@ int root_prepare(struct root *r, const struct template *t, const char *state_dir
 {
     r->host_template = !s->root_dir[0];
     set_ids(r, slot);
-    if (s->root_dir[0] || s->root_name[0] || s->bind_count) {
+    if (s->root_dir[0] || s->root_name[0] || s->bind_count || wants_host_network(s)) {
         if (template_visit_host(t, e) < 0)
             return -1;
         int failed = prepare_from_host(r, t, state_dir, s, userns, e);
@@ -261,8 +299,7 @@ static int complete_foreign_root(const struct root *r, const char **ret_step)
 static int mount_programs(const struct template *t)
 {
     static const char *const etc[][2] = {{"/etc/alternatives", "etc/alternatives"},
-                                         {"/etc/ld.so.cache", "etc/ld.so.cache"},
-                                         {"/etc/ssl/certs", "etc/ssl/certs"}};
+                                         {"/etc/ld.so.cache", "etc/ld.so.cache"}};
     for (unsigned i = 0; i < t->entry_count; i++) {
         const struct template_entry *entry = &t->entries[i];
         char from[40];
@@ -297,13 +334,11 @@ static int mount_proc(const struct template *t, const char **ret_step)
     if (wall_off("procmask"))
         return 0;
     *ret_step = "mask /proc";
-    for (size_t i = 0; i < sizeof masked_files / sizeof *masked_files; i++) {
-        rc = mnt_mount("/mask/file", masked_files[i], NULL, MS_BIND, NULL);
-        if (rc < 0 && rc != -ENOENT)
-            return rc;
-    }
-    for (size_t i = 0; i < sizeof masked_dirs / sizeof *masked_dirs; i++) {
-        rc = mnt_mount("/mask/dir", masked_dirs[i], NULL, MS_BIND, NULL);
+    for (size_t i = 0; i < MASK_COUNT; i++) {
+        if (!(t->masks >> i & 1))
+            continue;
+        const char *mask = masks[i].is_dir ? "/mask/dir" : "/mask/file";
+        rc = mnt_mount(mask, masks[i].path, NULL, MS_BIND, NULL);
         if (rc < 0 && rc != -ENOENT)
             return rc;
     }
@@ -379,8 +414,16 @@ static int mount_rest(const struct root *r, const struct template *t, const stru
         if (dir < 0 || (rc = mnt_mount("/shim", INIT_SHIM_DIR + 1, NULL, MS_BIND, NULL)) < 0)
             return dir < 0 ? dir : rc;
     }
-    if (s->bind_count) {
+    if (s->bind_count || wants_host_network(s)) {
         auto_fd jail = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        *ret_step = "mount what the host's network needs";
+        for (size_t i = 0; i < HOST_NETWORK_FILES; i++) {
+            char target[40];
+            snprintf(target, sizeof target, "/%s", host_network_files[i]);
+            if (r->network_files[i] >= 0 &&
+                (rc = mount_bind(jail, r->network_files[i], i == 1, target)) < 0)
+                return rc;
+        }
         for (uint32_t i = 0; i < s->bind_count; i++) {
             *ret_step = s->binds[i].target;
             rc = mount_bind(jail, r->bind_mounts[i], r->bind_is_dir[i], s->binds[i].target);

@@ -16,6 +16,8 @@
 
 struct pd_err;
 
+#define ROOT_NETWORK_FILES 2
+
 struct root {
     int host_template;                     /* /usr of the host is mounted into it */
     uint32_t uid_root, uid_user, uid_init; /* host ids */
@@ -27,9 +29,11 @@ struct root {
     int bind_mounts[SPEC_BINDS_MAX];
     int bind_is_dir[SPEC_BINDS_MAX];
     unsigned bind_count;
+    int network_files[ROOT_NETWORK_FILES]; /* with the host's network: resolv.conf, certificates */
 };
 
-#define ROOT_EMPTY ((struct root){.top = -1, .lower = -1, .devpts = -1, .lock = -1})
+#define ROOT_EMPTY                                                                                 \
+    ((struct root){.top = -1, .lower = -1, .devpts = -1, .lock = -1, .network_files = {-1, -1}})
 void root_done(struct root *r);
 
 /* Fills an empty *r with the root that most specs want: a tmpfs with the skeleton in it and the
@@ -41,6 +45,9 @@ int root_prepare_usual(struct root *r, uint32_t slot, struct pd_err *e);
  * `userns` shows disk ids in the jail's range, -1 when rootless. */
 int root_prepare(struct root *r, const struct template *t, const char *state_dir,
                  const struct spec *s, uint32_t slot, int userns, struct pd_err *e);
+
+/* Which parts of /proc must be masked on this host: a bit each, for template.masks. */
+uint32_t root_needed_masks(int host_root);
 
 /* Is a prepared root of the usual kind what this spec wants? */
 int root_is_usual(const struct spec *s);

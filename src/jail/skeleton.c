@@ -15,7 +15,6 @@ static const struct {
     uint32_t owner;
 } dirs[] = {
     {"etc", 0755, UID_ROOT},         {"etc/alternatives", 0755, UID_ROOT},
-    {"etc/ssl", 0755, UID_ROOT},     {"etc/ssl/certs", 0755, UID_ROOT},
     {"dev", 0755, UID_ROOT},         {"proc", 0555, UID_ROOT},
     {"run", 0755, UID_ROOT},         {"run/shm", 01777, UID_ROOT},
     {"run/paddock", 0755, UID_INIT}, {"tmp", 01777, UID_ROOT},
@@ -35,7 +34,6 @@ static const struct {
     {"etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n"},
     {"etc/hostname", "sandbox\n"},
     {"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"},
-    {"etc/resolv.conf", ""},
     {"etc/ld.so.cache", ""}, /* the host's is mounted over it */
 };
 

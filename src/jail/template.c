@@ -5,6 +5,7 @@
 #include "base/fd.h"
 #include "jail/identity.h"
 #include "jail/mnt.h"
+#include "jail/root.h"
 #include "jail/walls.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 static const char *const host_dirs[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"};
 /* What of the host's /etc: how libraries are found, which alternative is chosen, whom TLS trusts.
  */
-static const char *const host_etc[] = {"etc/alternatives", "etc/ld.so.cache", "etc/ssl/certs"};
+static const char *const host_etc[] = {"etc/alternatives", "etc/ld.so.cache"};
 
 static const struct {
     const char *name;
@@ -208,6 +209,7 @@ int template_enter(struct template *t, int rootless, struct pd_err *e)
     t->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (t->host_ns < 0 || t->host_root < 0 || t->proc < 0)
         return pd_fail_sys(e, "open /proc/self/ns/mnt (is /proc mounted?)");
+    t->masks = root_needed_masks(t->host_root);
     if (unshare(CLONE_NEWNS) < 0)
         return pd_fail_sys(e, "make a mount namespace");
     return build(t, e);

@@ -16,6 +16,8 @@
  * Host paths are reached between template_visit_host and template_return. */
 #pragma once
 
+#include <stdint.h>
+
 struct pd_err;
 
 /* Top-level entries of the host template and whether they are links (merged /usr) or mounts. */
@@ -35,6 +37,7 @@ struct template
     struct template_entry entries[TEMPLATE_ENTRIES_MAX];
     unsigned entry_count;
     int has_shim;
+    uint32_t masks; /* which of root.c's masks this kernel needs, one bit each */
 };
 
 /* Moves the calling process into a new template. Rootless: also into a user namespace. */
