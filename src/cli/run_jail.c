@@ -320,8 +320,10 @@ static int await_created(struct session *s, struct pd_err *e)
     auto_frame f = FRAME_INIT;
     if (s->created)
         return 0;
-    if (wire_recv(s->link.sock, &f, deadline_in(CREATE_PATIENCE), e) < 1 ||
-        jail_accept(&s->jail, &f, e) < 0)
+    int r = wire_recv(s->link.sock, &f, deadline_in(CREATE_PATIENCE), e);
+    if (r == 0)
+        return pd_fail(e, PD_LOST, "the keeper died");
+    if (r < 0 || jail_accept(&s->jail, &f, e) < 0)
         return -1;
     s->created = 1;
     return 0;
@@ -351,8 +353,7 @@ static int finish(struct session *s, const char *stopped_by, deadline d, struct 
         return pd_wrap(e, "end the sandbox");
     if (s->gone.how == GONE_UNDEAD)
         return pd_fail(e, PD_INTERNAL,
-                       "a process of the sandbox cannot be ended (it hangs in the "
-                       "kernel); the keeper goes on trying");
+                       "a process of the sandbox cannot be ended: it hangs in the kernel");
     stream_drain(&s->out, d);
     stream_drain(&s->err, d);
     r->stopped_by = stopped_by ? stopped_by : why_it_ended(s);

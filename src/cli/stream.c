@@ -49,9 +49,26 @@ void capture_text(const struct capture *c, struct buf *out)
     buf_put(out, c->tail, (size_t)start);
 }
 
+/* A terminal that somebody has stopped blocks a write that poll had allowed. Opened anew it can be
+ * non-blocking for us alone. (Not the master of a terminal of ours: that would open another one.)
+ */
+static int reopen_terminal(int fd)
+{
+    char path[40];
+    if ((fd != STDOUT_FILENO && fd != STDERR_FILENO) || !isatty(fd))
+        return -1;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
 int stream_init(struct stream *s, int from, int to)
 {
     *s = (struct stream){.from = from, .to = to, .chunk = malloc(CHUNK)};
+    int terminal = reopen_terminal(to);
+    if (terminal >= 0) {
+        s->to = terminal;
+        s->to_is_ours = 1;
+    }
     return s->chunk ? 0 : -1;
 }
 

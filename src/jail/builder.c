@@ -486,8 +486,11 @@ static void do_sweep(struct builder *b, struct frame *f, int strike)
         return;
     }
     int r = 0;
-    int mntns = frame_take_fd(f, 0);
-    fd_done(&mntns); /* the last reference to the jail's mounts: they are taken down here */
+    /* The last references to the jail's mounts and its control socket: closing them takes time. */
+    for (unsigned i = 0; i < f->fd_count; i++) {
+        int fd = frame_take_fd(f, i);
+        fd_done(&fd);
+    }
     if (b->cgroups.layout != CGROUP_NONE)
         r = strike ? cgroup_kill(&b->cgroups, m.name) : sweep_cgroups(&b->cgroups, m.name);
     if (r < 0) {

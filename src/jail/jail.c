@@ -268,14 +268,12 @@ int jail_kill_command(struct jail *j, const struct command *c)
     return c->group[0] ? cgroup_command_kill(j->cgroup_dir, c->group) : -EOPNOTSUPP;
 }
 
-int jail_run(struct jail *j, struct command *c, int own_group, struct msg_exited *ret, deadline d,
-             struct pd_err *e)
+/* The frames until the end of the command. */
+static int await_end(struct jail *j, const struct command *c, struct msg_exited *ret, deadline d,
+                     struct pd_err *e)
 {
     auto_frame f = FRAME_INIT;
     struct msg_exited end;
-    c->flags |= EXEC_QUIET;
-    if (jail_send_command(j, c, own_group, e) < 0)
-        return -1;
     do {
         if (await_by(wire_recv_plain, j->control, c->id, &f, "the jail", d, e) < 0)
             return -1;
@@ -289,8 +287,21 @@ int jail_run(struct jail *j, struct command *c, int own_group, struct msg_exited
     if (!end.exited)
         return pd_fail(e, PD_PROTOCOL, "the jail told of an end that is none");
     *ret = end;
-    jail_forget_command(j, c);
     return 0;
+}
+
+int jail_run(struct jail *j, struct command *c, int own_group, struct msg_exited *ret, deadline d,
+             struct pd_err *e)
+{
+    c->flags |= EXEC_QUIET;
+    if (jail_send_command(j, c, own_group, e) < 0)
+        return -1;
+    int r = await_end(j, c, ret, d, e);
+    if (r == 0)
+        jail_forget_command(j, c);
+    else if (c->group[0])
+        (void)cgroup_command_remove(j->cgroup_dir, c->group); /* if nothing is left in it */
+    return r;
 }
 
 int jail_open_terminal(const struct jail *j, int *ret_master, int *ret_slave, struct pd_err *e)

@@ -112,13 +112,18 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
         /* A repeated request: the first one's answer, now or when it is there. */
         known->client = c->serial;
         auto_fd dir = cgroup_jail_dir(keeper_cgroups(k), known->name);
+        pd_fail(&e, PD_CONFLICT, "this jail was made before and has ended");
         if (known->state == JAIL_RUNNING)
             send_created(k, c, known, dir);
+        else if (known->state != JAIL_QUEUED && known->state != JAIL_BUILDING)
+            send_error(k, c, f->head.id, &e);
         return;
     }
     struct kjail *j = NULL;
     if (msg_create_decode(&f->payload, &m, &e) == 0 && spec_check(&m.spec, &e) == 0) {
-        if (f->fd_count != 2 && f->fd_count != 3)
+        if (f->payload.len > CREATE_MAX)
+            pd_fail(&e, PD_INVALID, "a spec of %zu bytes: at most %u", f->payload.len, CREATE_MAX);
+        else if (f->fd_count != 2 && f->fd_count != 3)
             pd_fail(&e, PD_PROTOCOL, "CREATE with %u descriptors", f->fd_count);
         else if (k->queued >= QUEUE_MAX)
             pd_fail(&e, PD_CAPACITY, "%u jails are waiting to be made", k->queued);
@@ -136,6 +141,11 @@ static void do_destroy(struct keeper *k, struct client *c, const struct frame *f
     struct kjail *j = NULL;
     if (msg_destroy_decode(&f->payload, &m, &e) == 0 && !(j = jail_find(k, m.jail)))
         pd_fail(&e, PD_NOT_FOUND, "there is no such jail");
+    int pending = j && (j->state == JAIL_DYING || j->state == JAIL_BUILDING);
+    if (pending && client_find(k, j->destroy_client)) {
+        pd_fail(&e, PD_CONFLICT, "the jail is being ended already");
+        j = NULL;
+    }
     if (!j) {
         send_error(k, c, f->head.id, &e);
         return;
@@ -159,7 +169,8 @@ static void do_list(struct keeper *k, struct client *c, struct wire_id id)
                 .jail = j->id, .undead = j->state == JAIL_UNDEAD, .init_pid = j->pid};
             msg_listed_encode(&out, &m);
             auto_fd cgroup_dir = cgroup_jail_dir(keeper_cgroups(k), j->name);
-            int fds[3] = {j->control, cgroup_dir >= 0 ? cgroup_dir : k->null, j->devpts};
+            int fds[3] = {j->control >= 0 ? j->control : k->null,
+                          cgroup_dir >= 0 ? cgroup_dir : k->null, j->devpts};
             client_send(k, c, (struct wire_head){.type = WIRE_LISTED, .id = id}, &out, fds, 3);
         }
     client_send(k, c, (struct wire_head){.type = WIRE_LIST_END, .id = id}, NULL, NULL, 0);
@@ -250,10 +261,12 @@ static int worker_send(struct worker *w, enum wire_type type, struct wire_id id,
     /* It is idle, so its socket is empty and takes any frame. */
     if (wire_send(w->sock, &head, payload, fds, fd_count, 0) < 0) {
         w->gone = 1;
+        kill(w->pid, SIGKILL); /* if it should be alive: it is of no use */
         return -1;
     }
     w->busy = type;
     w->request = id;
+    w->asked_at = clock_now();
     w->deadline = deadline_in(type == WIRE_SWEEP ? SWEEP_PATIENCE : BUILD_PATIENCE);
     return 0;
 }
@@ -315,9 +328,17 @@ static void send_sweep(struct worker *w, struct kjail *j, enum wire_type type)
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_sweep m = {.name = j->name};
     msg_sweep_encode(&out, &m);
+    int fds[2];
+    unsigned count = 0;
+    if (sweep && j->mntns >= 0)
+        fds[count++] = j->mntns;
+    if (sweep && j->control >= 0)
+        fds[count++] = j->control;
     /* A dead worker is asked again, or another one. */
-    if (worker_send(w, type, j->id, &out, &j->mntns, sweep && j->mntns >= 0) == 0 && sweep)
+    if (worker_send(w, type, j->id, &out, fds, count) == 0 && sweep) {
         fd_done(&j->mntns);
+        fd_done(&j->control);
+    }
 }
 
 /* A jail's build failed, or its builder died. */
@@ -326,12 +347,15 @@ static void build_failed(struct keeper *k, struct kjail *j, const struct pd_err 
     struct client *c = client_find(k, j->client);
     if (c)
         send_error(k, c, j->id, e);
-    /* The builder removes its groups after a failure, but not when it died: sweeping is safe
-     * either way. */
+    if (j->destroy_client)
+        send_gone(k, j, GONE_DESTROYED);
+    /* The builder removes its groups after a failure, but not when it died; and then half a jail
+     * may be living there. Striking and sweeping is safe either way. */
     jail_set_dead(k, j);
+    j->wants_strike = 1;
 }
 
-static void built(struct keeper *k, struct kjail *j, struct frame *f)
+static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t asked_at)
 {
     struct msg_built m;
     struct pd_err e;
@@ -347,7 +371,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f)
     j->mntns = m.has_mntns ? frame_take_fd(f, 3) : -1;
     j->state = JAIL_RUNNING;
     buf_done(&j->payload);
-    if (keeper_early_death(k, m.init_pid)) {
+    if (keeper_early_death(k, m.init_pid, asked_at)) {
         send_gone(k, j, GONE_DIED);
         jail_set_dead(k, j);
         return;
@@ -380,7 +404,7 @@ static void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
         return;
     if (was == WIRE_BUILD) {
         if (f->head.type == WIRE_BUILT) {
-            built(k, j, f);
+            built(k, j, f, w->asked_at);
         } else {
             msg_error_raise(f, &e);
             build_failed(k, j, &e);
@@ -410,8 +434,8 @@ static void worker_lost(struct keeper *k, struct worker *w)
     } else if (j && was == WIRE_SWEEP) {
         j->sweep_after = deadline_in(SWEEP_RETRY);
     }
-    if (!k->stopping)
-        worker_start(k, w);
+    if (!k->stopping && worker_start(k, w) < 0)
+        w->restart_at = deadline_in(RESTART_AFTER);
 }
 
 /* ---- the loop ---- */
@@ -481,7 +505,9 @@ static deadline check_deadlines(struct keeper *k)
         next = k->reap_at;
     for (struct kjail *j = k->watched, *following; j; j = following) {
         following = j->watched_next;
-        deadline d = j->state == JAIL_DEAD ? j->sweep_after : j->deadline;
+        deadline d = j->state == JAIL_DEAD    ? j->sweep_after
+                     : j->state == JAIL_DYING ? j->deadline
+                                              : DEADLINE_NONE;
         if (j->state == JAIL_DYING && deadline_passed(d)) {
             if (j->struck) {
                 j->state = JAIL_UNDEAD;
@@ -494,18 +520,25 @@ static deadline check_deadlines(struct keeper *k)
                 d = j->deadline = deadline_in(UNDEAD_AFTER);
             }
         }
-        if (d < next && d)
+        /* What is due already waits for a worker, not for the clock. */
+        if (d < next && !deadline_passed(d))
             next = d;
     }
     for (unsigned i = 0; i < k->worker_count; i++) {
         struct worker *w = &k->workers[i];
+        if (w->pid <= 0 && !k->stopping) {
+            if (deadline_passed(w->restart_at) && worker_start(k, w) < 0)
+                w->restart_at = deadline_in(RESTART_AFTER);
+            if (w->pid <= 0 && w->restart_at < next)
+                next = w->restart_at;
+        }
         if (!w->busy || w->pid <= 0)
             continue;
         if (deadline_passed(w->deadline)) {
             kill(w->pid, SIGKILL); /* SIGCHLD tells when it is gone */
             w->deadline = DEADLINE_NONE;
         }
-        if (w->deadline < next)
+        if (w->deadline < next && !deadline_passed(w->deadline))
             next = w->deadline;
     }
     return next;
@@ -607,6 +640,9 @@ static int loop(struct keeper *k, struct pd_err *e)
         if (k->stopping && !k->stop_begun)
             stop_everything(k);
         pump(k);
+        if (k->jail_count)
+            (void)keeper_cgroups(
+                k); /* makes them: while a builder works, and before it needs them */
         struct epoll_event events[64];
         int n = epoll_wait(k->epoll, events, 64, deadline_poll_ms(check_deadlines(k)));
         if (n < 0 && errno != EINTR)

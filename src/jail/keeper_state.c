@@ -87,6 +87,9 @@ void client_close(struct keeper *k, struct client *c)
         return;
     c->serial = 0;
     k->client_count--;
+    /* Closing is not enough: a worker that was just forked may still have a copy, and epoll would
+     * go on to report a client that is freed. */
+    epoll_ctl(k->epoll, EPOLL_CTL_DEL, c->sock, NULL);
     fd_done(&c->sock);
     while (c->out_first) {
         struct out_frame *o = c->out_first;
@@ -118,8 +121,9 @@ void client_flush(struct keeper *k, struct client *c)
 {
     while (c->out_first) {
         struct out_frame *o = c->out_first;
-        if (wire_send(c->sock, &o->head, &o->payload, o->fds, o->fd_count, 0) == -EAGAIN)
-            return;
+        int r = wire_send(c->sock, &o->head, &o->payload, o->fds, o->fd_count, 0);
+        if (r < 0 && r != -EPIPE)
+            return; /* no room, or the kernel has none: again when there is */
         c->out_first = o->next;
         if (!c->out_first)
             c->out_last = &c->out_first;
@@ -159,7 +163,7 @@ void client_send(struct keeper *k, struct client *c, struct wire_head head,
 {
     head.epoch = c->epoch;
     int r = c->out_first ? -EAGAIN : wire_send(c->sock, &head, payload, fds, fd_count, 0);
-    if (r != -EAGAIN)
+    if (r == 0 || r == -EPIPE)
         return; /* sent; or the client is gone, which the loop notices by itself */
     int first = !c->out_first;
     if (enqueue(c, head, payload, fds, fd_count) < 0)
@@ -214,7 +218,7 @@ int worker_start(struct keeper *k, struct worker *w)
 
 void worker_close(struct keeper *k, struct worker *w)
 {
-    (void)k;
+    epoll_ctl(k->epoll, EPOLL_CTL_DEL, w->sock, NULL);
     fd_done(&w->sock);
     w->pid = 0;
     w->busy = 0;
@@ -258,7 +262,10 @@ struct kjail *jail_add(struct keeper *k, struct frame *f, const struct client *c
     j->client = c->serial;
     j->keep = f->head.flags & CREATE_KEEP;
     j->init_end = frame_take_fd(f, 0);
-    j->control = frame_take_fd(f, 1);
+    /* Only who may be adopted by another owner needs a copy. A jail's init could send a socket that
+     * takes long to close: so no copy is ever closed here, the sweeper does it. */
+    if (j->keep)
+        j->control = frame_take_fd(f, 1);
     j->netns = frame_take_fd(f, 2);
     if (k->queue_last)
         k->queue_last->queue_next = j;
@@ -336,10 +343,9 @@ static void jail_unwatch(struct keeper *k, struct kjail *j)
         }
 }
 
-/* All but the mount namespace, which goes to the sweeper. */
+/* All but the mount namespace and the control socket, which go to the sweeper. */
 static void close_all(struct kjail *j)
 {
-    fd_done(&j->control);
     fd_done(&j->init_end);
     fd_done(&j->netns);
     fd_done(&j->devpts);
@@ -380,6 +386,7 @@ void jail_forget(struct keeper *k, struct kjail *j)
         range_release(&k->ranges, j->slot);
     close_all(j);
     fd_done(&j->mntns);
+    fd_done(&j->control);
     k->jail_count--;
     free(j);
 }
@@ -454,14 +461,16 @@ void keeper_next_name(struct keeper *k, char ret[MSG_NAME_MAX + 1])
 
 void keeper_note_death(struct keeper *k, pid_t pid)
 {
-    k->deaths[k->death_next++ % DEATHS_KEPT] = pid;
+    unsigned i = k->death_next++ % DEATHS_KEPT;
+    k->deaths[i].pid = pid;
+    k->deaths[i].at = clock_now();
 }
 
-int keeper_early_death(struct keeper *k, pid_t pid)
+int keeper_early_death(struct keeper *k, pid_t pid, uint64_t since)
 {
     for (unsigned i = 0; i < DEATHS_KEPT; i++)
-        if (k->deaths[i] == pid) {
-            k->deaths[i] = 0;
+        if (k->deaths[i].pid == pid && k->deaths[i].at >= since) {
+            k->deaths[i].pid = 0;
             return 1;
         }
     return 0;
@@ -494,25 +503,10 @@ static int listen_at(const char *path, struct pd_err *e)
 static int set_up(struct keeper *k, struct pd_err *e)
 {
     const struct keeper_config *c = k->config;
-    sigset_t mask;
-    sigemptyset(&mask);
-    sigaddset(&mask, SIGCHLD);
-    sigaddset(&mask, SIGTERM);
-    sigaddset(&mask, SIGINT);
-    sigprocmask(SIG_BLOCK, &mask, NULL);
-    k->null = open("/dev/null", O_RDWR | O_CLOEXEC);
     k->epoll = epoll_create1(EPOLL_CLOEXEC);
-    k->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (k->null < 0 || k->epoll < 0 || k->signals < 0 ||
-        watch_fd(k, k->signals, &k->signal_source) < 0)
+    if (k->epoll < 0)
         return pd_fail_sys(e, "set up the keeper");
-    if (c->socket_path) {
-        k->listener = listen_at(c->socket_path, e);
-        if (k->listener < 0 || watch_fd(k, k->listener, &k->listener_source) < 0)
-            return -1;
-    }
-    if (c->client >= 0 && !client_add(k, c->client))
-        return pd_fail(e, PD_CAPACITY, "no memory for the client");
+    /* First of all, because they take longest to be ready. */
     for (unsigned i = 0; i < c->builders; i++)
         k->workers[k->worker_count++] =
             (struct worker){.sock = -1, .builds = 1, .sweeps = !c->separate_sweeper};
@@ -525,7 +519,23 @@ static int set_up(struct keeper *k, struct pd_err *e)
             return pd_fail_sys(e, "start a builder");
         }
     }
-    (void)keeper_cgroups(k); /* while the builders start */
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGCHLD);
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGINT);
+    sigprocmask(SIG_BLOCK, &mask, NULL);
+    k->null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    k->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (k->null < 0 || k->signals < 0 || watch_fd(k, k->signals, &k->signal_source) < 0)
+        return pd_fail_sys(e, "set up the keeper");
+    if (c->socket_path) {
+        k->listener = listen_at(c->socket_path, e);
+        if (k->listener < 0 || watch_fd(k, k->listener, &k->listener_source) < 0)
+            return -1;
+    }
+    if (c->client >= 0 && !client_add(k, c->client))
+        return pd_fail(e, PD_CAPACITY, "no memory for the client");
     if (!k->rootless && ranges_open(&k->ranges, c->run_dir, c->separate_sweeper, e) < 0)
         return -1;
     return 0;

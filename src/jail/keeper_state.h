@@ -18,6 +18,8 @@
 #define STASH_MAX      16384u
 #define OUT_MAX        8192u /* frames that may wait for one client */
 #define DEATHS_KEPT    64u
+#define CREATE_MAX     (WIRE_PAYLOAD_MAX - 256u) /* a BUILD says a little more than its CREATE */
+#define RESTART_AFTER  NS_PER_S
 #define BUILD_PATIENCE (20 * NS_PER_S)
 #define SWEEP_PATIENCE (30 * NS_PER_S)
 #define SWEEP_RETRY    (NS_PER_S)
@@ -66,7 +68,8 @@ struct worker {
     int gone;            /* its socket is closed; SIGCHLD comes */
     enum wire_type busy; /* what it was asked, 0 = idle */
     struct wire_id request;
-    deadline deadline;
+    uint64_t asked_at;
+    deadline deadline, restart_at;
     struct kit_name kits[KITS_MAX + 1]; /* one more: the one being prepared */
     unsigned kit_count;
     int prepare_failed;
@@ -123,7 +126,10 @@ struct keeper {
     unsigned jail_count, undead_count, queued;
     struct stash *stashes[BUCKETS];
     unsigned stash_count;
-    pid_t deaths[DEATHS_KEPT];
+    struct {
+        pid_t pid;
+        uint64_t at;
+    } deaths[DEATHS_KEPT];
     unsigned death_next;
     deadline quiet_at, reap_at;
     int stopping, stop_begun;
@@ -137,7 +143,8 @@ const struct cgroup_host *keeper_cgroups(struct keeper *k);
 void keeper_next_name(struct keeper *k, char ret[MSG_NAME_MAX + 1]);
 /* A child that nobody knows has died: a failed build, or an init whose BUILT is still under way. */
 void keeper_note_death(struct keeper *k, pid_t pid);
-int keeper_early_death(struct keeper *k, pid_t pid);
+/* Did it die since? */
+int keeper_early_death(struct keeper *k, pid_t pid, uint64_t since);
 /* Remembers cgroups and a range that belong to no jail, so that they are swept. */
 void keeper_abandon(struct keeper *k, const char *name, uint32_t slot);
 

@@ -411,7 +411,7 @@ static int mount_rest(const struct root *r, const struct template *t, const stru
     if (s->profile == PROFILE_DEV && !t->rootless) {
         *ret_step = "mount the sudo shim";
         auto_fd dir = mnt_make_dir(AT_FDCWD, INIT_SHIM_DIR, 0755);
-        if (dir < 0 || (rc = mnt_mount("/shim", INIT_SHIM_DIR + 1, NULL, MS_BIND, NULL)) < 0)
+        if (dir < 0 || (rc = mnt_mount("/shim", &INIT_SHIM_DIR[1], NULL, MS_BIND, NULL)) < 0)
             return dir < 0 ? dir : rc;
     }
     if (s->bind_count || wants_host_network(s)) {

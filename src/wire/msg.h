@@ -80,7 +80,9 @@ struct msg_welcome {
     const char *missing; /* why it is not RUNG_FULL; "" when it is */
 };
 
-#define CREATE_KEEP 1u /* flag in the head: the jail outlives the client that made it */
+/* Flag in the head: the jail outlives the client that made it, and the keeper has a copy of its
+ * control socket for the next one. Without it the jail ends when its owner closes that socket. */
+#define CREATE_KEEP 1u
 
 struct msg_create {
     struct spec spec;

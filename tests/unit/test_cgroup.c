@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "unit.h"
+
 #include "jail/cgroup.h"
 #include "jail/cgroup_tree.h"
 
@@ -567,10 +569,8 @@ static void leftovers_of_dead_keepers_are_removed_and_live_ones_stay(void **stat
 static void a_v2_tree_without_the_controllers_is_none_with_a_reason(void **state)
 {
     struct world *w = need(state);
-    if (w->host.layout != CGROUP_HYBRID) {
-        print_message("skipped: only a hybrid host has a v2 tree without controllers\n");
-        skip();
-    }
+    if (w->host.layout != CGROUP_HYBRID)
+        skip_because("only the hybrid layout has a v2 tree without controllers");
     struct cgroup_mounts m = {.layout = CGROUP_V2};
     memcpy(m.path[0], w->mounts.path[0], sizeof m.path[0]);
     struct cgroup_host h;

@@ -185,14 +185,20 @@ static void test_an_init_that_dies_is_told(void **state)
     kill(pid, SIGKILL);
     expect_gone(c, &k->f, 1, 1, GONE_DIED);
     close(control);
-    /* An owner that closes its socket: the keeper has a copy, so that is not the end of it. */
-    send_create(c, 2, 0, &control, NULL);
+    /* An owner that closes its socket: that ends a jail, unless the keeper was asked for a copy. */
+    send_create(c, 2, CREATE_KEEP, &control, NULL);
     pid = expect_created(c, &k->f, 2);
     close(control);
     usleep(100000);
     assert_int_equal(kill(pid, 0), 0);
-    close(c);
+    send_destroy(c, 3, 2);
+    expect_gone(c, &k->f, 3, 2, GONE_DESTROYED);
+    send_create(c, 4, 0, &control, NULL);
+    pid = expect_created(c, &k->f, 4);
+    close(control);
     await_death(pid);
+    expect_gone(c, &k->f, 4, 4, GONE_DIED);
+    close(c);
 }
 
 static void send_key(int sock, enum wire_type type, uint32_t id, const char *key, const int *fds,

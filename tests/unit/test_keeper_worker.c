@@ -5,13 +5,6 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 
-/* A test that fails today. UNIT_OPEN=1 runs it, and whoever mends the keeper removes the line. */
-static void known_to_fail(const char *why)
-{
-    if (!getenv("UNIT_OPEN"))
-        skip_because("known to fail: %s", why);
-}
-
 /* One worker that builds and sweeps, so that stopping it stops both. */
 static int setup(void **state)
 {
@@ -68,7 +61,6 @@ static void test_a_builder_that_dies_fails_its_request_only(void **state)
 static void test_a_builder_killed_at_a_random_moment(void **state)
 {
     need_root();
-    known_to_fail("keeper.c build_failed: half a jail of a dead builder is not struck");
     struct keeper_run *k = *state;
     int c = client_open(k), control;
     for (uint32_t i = 0; i < 30; i++) {
@@ -95,7 +87,6 @@ static void test_a_builder_killed_at_a_random_moment(void **state)
 static void test_destroy_is_answered_when_the_build_fails(void **state)
 {
     need_root();
-    known_to_fail("keeper.c build_failed: a DESTROY that waits gets no answer");
     struct keeper_run *k = *state;
     struct pd_err e;
     int c = client_open(k), control;
@@ -140,7 +131,6 @@ static void test_destroy_is_answered_when_the_jail_has_died_already(void **state
 static void test_a_create_repeated_after_the_end_is_answered(void **state)
 {
     need_root();
-    known_to_fail("keeper.c do_create: a repeated CREATE of a dead jail gets no answer");
     struct keeper_run *k = *state;
     int c = client_open(k), control, second;
     send_create(c, 1, 0, &control, NULL);
@@ -163,7 +153,6 @@ static void test_a_create_repeated_after_the_end_is_answered(void **state)
 static void test_two_destroys_are_both_answered(void **state)
 {
     need_root();
-    known_to_fail("keeper.c do_destroy: the second DESTROY replaces the first");
     struct keeper_run *k = *state;
     int a = client_open(k), b = client_open(k), control;
     send_create(a, 1, 0, &control, NULL);
@@ -186,7 +175,6 @@ static void test_two_destroys_are_both_answered(void **state)
 static void test_the_largest_create_is_answered_at_once(void **state)
 {
     need_root();
-    known_to_fail("keeper.c send_build: a BUILD that is too large stops the worker");
     struct keeper_run *k = *state;
     static char paths[SPEC_BINDS_MAX][SPEC_PATH_MAX + 1];
     struct msg_create m = {.spec = SPEC_DEFAULT};
@@ -266,8 +254,6 @@ static long cpu_ticks(pid_t pid)
 static void test_a_jail_that_cannot_die_is_reported_and_harms_nobody(void **state)
 {
     need_root();
-    known_to_fail(
-        "keeper.c check_deadlines: the passed deadline of an undead jail makes the loop spin");
     struct keeper_run *k = *state;
     int c = client_open(k), control;
     send_create(c, 1, 0, &control, NULL);
@@ -296,7 +282,6 @@ static void test_a_jail_that_cannot_die_is_reported_and_harms_nobody(void **stat
 static void test_what_a_jail_left_in_its_socket_does_not_stop_the_keeper(void **state)
 {
     need_root();
-    known_to_fail("keeper_state.c close_all: closing a socket with SO_LINGER blocks");
     struct keeper_run *k = *state;
     int c = client_open(k), control, far;
     send_create(c, 1, 0, &control, &far);
