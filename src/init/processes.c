@@ -35,10 +35,12 @@ void process_remove(struct init *in, struct process *p)
     *p = in->processes[--in->process_count];
 }
 
+/* A file system keeps a few blocks for itself when it says ENOSPC: one in 256 counts as none. */
 static int disk_is_full(void)
 {
     struct statvfs fs;
-    return statvfs("/", &fs) == 0 && (fs.f_bavail == 0 || (fs.f_files && fs.f_favail == 0));
+    return statvfs("/", &fs) == 0 &&
+           (fs.f_bavail <= fs.f_blocks / 256 || (fs.f_files && fs.f_favail == 0));
 }
 
 void processes_reap(struct init *in)

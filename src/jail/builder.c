@@ -581,6 +581,7 @@ _Noreturn void builder_main(const struct builder_config *c, int sock)
     /* The keeper is gone, and with it every jail: each init has it as its parent. */
     for (unsigned i = 0; i < b.kit_count; i++)
         kit_done(&b.kits[i]);
+    (void)need_cgroups(&b, &e); /* one that was never asked for anything sweeps all the same */
     if (b.template.self_ns > 0)
         (void)template_visit_host(&b.template, &e); /* where the cgroup trees are mounted */
     sweep_instance(&b.cgroups);

@@ -251,9 +251,14 @@ void template_done(struct template *t)
 
 int template_visit_host(const struct template *t, struct pd_err *e)
 {
-    if (setns(t->host_ns, CLONE_NEWNS) == 0)
+    /* That leads to the namespace's root; started in a chroot, we go back into it. */
+    if (setns(t->host_ns, CLONE_NEWNS) < 0)
+        return pd_fail_sys(e, "visit the host's mount namespace");
+    if (fchdir(t->host_root) == 0 && chroot(".") == 0)
         return 0;
-    return pd_fail_sys(e, "visit the host's mount namespace");
+    pd_fail_sys(e, "visit the host's root directory");
+    template_return(t);
+    return -1;
 }
 
 void template_return(const struct template *t)

@@ -100,7 +100,8 @@ def test_python_ssl_and_certificates():
     code = ("import ssl, hashlib\nc = ssl.create_default_context()\n"
             "print(len(c.get_ca_certs()) > 0, hashlib.sha256(b'x').hexdigest()[:8])")
     trusted = os.path.exists("/etc/ssl/certs/ca-certificates.crt")
-    assert python_ok(code) == f"{trusted} 2d711642\n"
+    assert python_ok(code, network="host") == f"{trusted} 2d711642\n"
+    assert python_ok(code) == "False 2d711642\n"  # nobody to talk to, nobody to trust
 
 
 def test_python_sockets_on_the_loopback():
