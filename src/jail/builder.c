@@ -511,7 +511,7 @@ static int need_cgroups(struct builder *b, struct pd_err *e)
         return 0;
     /* The trees are mounted on the host, and a builder does not see that any more. */
     int away = b->template.self_ns > 0;
-    if (away && template_visit_host(&b->template, e) < 0)
+    if (away && template_visit_start(&b->template, e) < 0)
         return -1;
     cgroup_find(&mounts);
     int r = cgroup_host_open(&b->cgroups, &mounts, b->config->instance, e);
@@ -583,7 +583,7 @@ _Noreturn void builder_main(const struct builder_config *c, int sock)
         kit_done(&b.kits[i]);
     (void)need_cgroups(&b, &e); /* one that was never asked for anything sweeps all the same */
     if (b.template.self_ns > 0)
-        (void)template_visit_host(&b.template, &e); /* where the cgroup trees are mounted */
+        (void)template_visit_start(&b.template, &e); /* where the cgroup trees are mounted */
     sweep_instance(&b.cgroups);
     _exit(0);
 }

@@ -251,12 +251,18 @@ void template_done(struct template *t)
 
 int template_visit_host(const struct template *t, struct pd_err *e)
 {
-    /* That leads to the namespace's root; started in a chroot, we go back into it. */
-    if (setns(t->host_ns, CLONE_NEWNS) < 0)
-        return pd_fail_sys(e, "visit the host's mount namespace");
+    if (setns(t->host_ns, CLONE_NEWNS) == 0)
+        return 0;
+    return pd_fail_sys(e, "visit the host's mount namespace");
+}
+
+int template_visit_start(const struct template *t, struct pd_err *e)
+{
+    if (template_visit_host(t, e) < 0)
+        return -1;
     if (fchdir(t->host_root) == 0 && chroot(".") == 0)
         return 0;
-    pd_fail_sys(e, "visit the host's root directory");
+    pd_fail_sys(e, "visit the root directory");
     template_return(t);
     return -1;
 }

@@ -46,7 +46,12 @@ int template_enter(struct template *t, int rootless, struct pd_err *e);
 int template_add_shim(struct template *t, int program, struct pd_err *e);
 void template_done(struct template *t);
 
-/* Between these two calls paths are the host's, or those of the chroot it was started in. What is
- * opened or cloned there stays usable afterwards. template_return cannot fail. */
+/* Between this and template_return the host's mounts can be cloned. Paths are to be resolved from
+ * t->host_root: the process then stands at the root of the host's namespace and not of a chroot
+ * that it was started in. What is opened or cloned there stays usable. template_return cannot fail.
+ */
 int template_visit_host(const struct template *t, struct pd_err *e);
+/* The same, but in that chroot: every path is as it was at the start. No namespace of users can be
+ * made there. */
+int template_visit_start(const struct template *t, struct pd_err *e);
 void template_return(const struct template *t);
