@@ -244,20 +244,6 @@ static void visit_signal(struct codec *c, struct msg_signal *m)
     field_i32(c, &m->signal);
 }
 
-static void visit_open(struct codec *c, struct msg_open *m)
-{
-    field_u32(c, &m->uid);
-    field_u32(c, &m->gid);
-    field_enum(c, &m->flags, 8);
-    field_u32(c, &m->mode);
-    field_str(c, &m->path, SPEC_PATH_MAX);
-}
-
-static void visit_dial(struct codec *c, struct msg_dial *m)
-{
-    field_enum(c, &m->port, 65536);
-}
-
 /* The decoder works on a copy and hands it out only when all of it was good. */
 #define CODEC(name)                                                                                \
     void msg_##name##_encode(struct buf *b, const struct msg_##name *m)                            \
@@ -292,8 +278,6 @@ CODEC(exec)
 CODEC(started)
 CODEC(exited)
 CODEC(signal)
-CODEC(open)
-CODEC(dial)
 
 const char *msg_list_next(const struct msg_list *l, uint32_t *pos)
 {

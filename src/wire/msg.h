@@ -7,8 +7,8 @@
  *   client  -> keeper    HELLO CREATE DESTROY LIST STASH FETCH DROP
  *   keeper  -> client    WELCOME CREATED GONE LISTED LIST_END STASHED DONE ERROR
  *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE       builder -> keeper   BUILT DONE ERROR
- *   client  -> init      EXEC SIGNAL ACK SYNC OPEN DIAL
- *   init    -> client    STARTED EXITED SYNCED SYNC_END OPENED DONE ERROR
+ *   client  -> init      EXEC SIGNAL ACK SYNC
+ *   init    -> client    STARTED EXITED SYNCED SYNC_END DONE ERROR
  *
  * An answer has the id of its request. EXITED has the id of its EXEC. */
 #pragma once
@@ -48,9 +48,6 @@ enum wire_type {
     WIRE_SYNC,     /* no payload */
     WIRE_SYNCED,   /* msg_exited, one per process; `exited` tells if it has ended */
     WIRE_SYNC_END, /* no payload */
-    WIRE_OPEN,     /* msg_open */
-    WIRE_OPENED,   /* answer to OPEN and DIAL; fds: the file or socket */
-    WIRE_DIAL,     /* msg_dial */
     WIRE_TYPE_COUNT
 };
 
@@ -170,21 +167,6 @@ struct msg_signal {
     int32_t signal;
 };
 
-#define OPEN_WRITE    1u
-#define OPEN_CREATE   2u
-#define OPEN_TRUNCATE 4u
-
-struct msg_open {
-    uint32_t uid, gid;
-    uint32_t flags;
-    uint32_t mode;
-    const char *path;
-};
-
-struct msg_dial {
-    uint32_t port;
-};
-
 /* Encoders append to an empty buf; overflow shows there. Decoders return 0, or -1 with
  * PD_PROTOCOL. */
 #define MSG_CODEC(name)                                                                            \
@@ -206,8 +188,6 @@ MSG_CODEC(exec);
 MSG_CODEC(started);
 MSG_CODEC(exited);
 MSG_CODEC(signal);
-MSG_CODEC(open);
-MSG_CODEC(dial);
 #undef MSG_CODEC
 
 /* Appends a string to a list that is being encoded. */

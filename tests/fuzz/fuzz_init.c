@@ -109,7 +109,7 @@ static unsigned drain(struct session *s, const struct wire_head *asked)
 static size_t step(struct session *s, const uint8_t *data, size_t size)
 {
     static const enum wire_type types[] = {WIRE_EXEC, WIRE_SIGNAL, WIRE_ACK,  WIRE_SYNC,
-                                           WIRE_OPEN, WIRE_HELLO,  WIRE_ERROR};
+                                           WIRE_LIST, WIRE_HELLO,  WIRE_ERROR};
     if (size < 5)
         return size;
     size_t len = data[4] < size - 5 ? data[4] : size - 5;

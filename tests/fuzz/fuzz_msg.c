@@ -41,9 +41,7 @@ static void check_list(const struct msg_list *l)
     X(exec)                                                                                        \
     X(started)                                                                                     \
     X(exited)                                                                                      \
-    X(signal)                                                                                      \
-    X(open)                                                                                        \
-    X(dial)
+    X(signal)
 
 #define CHECK(name)                                                                                \
     static void check_##name(const struct buf *in)                                                 \

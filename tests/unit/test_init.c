@@ -331,7 +331,7 @@ static void test_bad_requests_are_refused(void **state)
     struct pd_err e;
     int before = fds_settle(r->pid, 5);
     static const enum wire_type types[] = {0,          WIRE_ERROR, WIRE_HELLO,      WIRE_CREATE,
-                                           WIRE_BUILD, WIRE_OPEN,  WIRE_TYPE_COUNT, 0xffff};
+                                           WIRE_BUILD, WIRE_LIST,  WIRE_TYPE_COUNT, 0xffff};
     for (uint32_t i = 0; i < COUNT(types); i++) {
         assert_int_equal(send_plain(r->sock, types[i], i, 0), 0);
         expect_type(r->sock, &r->f, WIRE_ERROR, i);

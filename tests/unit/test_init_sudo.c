@@ -115,7 +115,7 @@ static void test_a_peer_sees_and_reaches_only_its_own(void **state)
     unsigned ended;
     assert_int_equal(sync_count(r->sock, &r->f, 20, 0, &ended), 2);
     assert_int_equal(ended, 1);
-    static const enum wire_type others[] = {WIRE_OPEN, WIRE_DIAL, WIRE_CREATE, WIRE_TYPE_COUNT};
+    static const enum wire_type others[] = {WIRE_LIST, WIRE_STASH, WIRE_CREATE, WIRE_TYPE_COUNT};
     for (uint32_t i = 0; i < COUNT(others); i++) {
         assert_int_equal(send_plain(b, others[i], 30 + i, UINT64_MAX), 0);
         expect_type(b, &f, WIRE_ERROR, 30 + i);

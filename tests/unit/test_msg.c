@@ -95,12 +95,6 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
             msg_exited,
             {.pid = 9, .exited = 1, .status = 256, .disk_full = 1, .cpu_usec = 10, .max_rss = 11}));
     CHECK_CODEC(signal, LITERAL(msg_signal, {.exec = id, .signal = SIGTERM}));
-    CHECK_CODEC(open, LITERAL(msg_open, {.uid = 1000,
-                                         .gid = 1000,
-                                         .flags = OPEN_WRITE | OPEN_CREATE | OPEN_TRUNCATE,
-                                         .mode = 0644,
-                                         .path = "/workspace/x"}));
-    CHECK_CODEC(dial, LITERAL(msg_dial, {.port = 65535}));
 }
 
 static void test_a_command_decodes_with_its_lists(void **state)
@@ -322,12 +316,6 @@ static int decode_error(const struct buf *b)
     return msg_error_decode(b, &m, NULL);
 }
 
-static int decode_dial(const struct buf *b)
-{
-    struct msg_dial m;
-    return msg_dial_decode(b, &m, NULL);
-}
-
 static void test_enums_stay_in_range(void **state)
 {
     (void)state;
@@ -347,9 +335,6 @@ static void test_enums_stay_in_range(void **state)
     buf_clear(&b);
     msg_error_encode(&b, &(struct msg_error){.text = "x"});
     check_enum_at(&b, 0, PD_CODE_COUNT, decode_error);
-    buf_clear(&b);
-    msg_dial_encode(&b, &(struct msg_dial){.port = 1});
-    check_enum_at(&b, 0, 65536, decode_dial);
 }
 
 static void test_a_spec_has_at_most_32_binds(void **state)
