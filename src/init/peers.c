@@ -68,8 +68,7 @@ static void reply(struct init *in, struct peer *p, struct wire_head head, const 
 static void reply_error(struct init *in, struct peer *p, struct wire_id id, const struct pd_err *e)
 {
     auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct msg_error m = {.code = e->code, .sys = e->sys, .text = e->msg};
-    msg_error_encode(&b, &m);
+    msg_error_put(&b, e);
     reply(in, p, (struct wire_head){.type = WIRE_ERROR, .id = id}, &b);
 }
 

@@ -321,8 +321,7 @@ enum rung builder_best_rung(int rootless, int has_cgroups, const char *cgroup_wh
 static void reply_error(struct builder *b, struct wire_id id, const struct pd_err *e)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct msg_error m = {.code = e->code, .sys = e->sys, .text = e->msg};
-    msg_error_encode(&out, &m);
+    msg_error_put(&out, e);
     struct wire_head head = {.type = WIRE_ERROR, .id = id};
     wire_send(b->sock, &head, &out, NULL, 0, DEADLINE_NONE);
 }

@@ -54,8 +54,7 @@ static _Noreturn void private_keeper(int sock)
     /* Whatever is asked next gets this as its answer. */
     auto_frame f = FRAME_INIT;
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct msg_error m = {.code = e.code, .sys = e.sys, .text = e.msg};
-    msg_error_encode(&out, &m);
+    msg_error_put(&out, &e);
     while (wire_recv(3, &f, DEADLINE_NONE, NULL) > 0) {
         struct wire_head head = {.type = WIRE_ERROR, .id = f.head.id};
         wire_send(3, &head, &out, NULL, 0, DEADLINE_NONE);

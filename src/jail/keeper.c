@@ -31,8 +31,7 @@ static void send_error(struct keeper *k, struct client *c, struct wire_id id,
                        const struct pd_err *e)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct msg_error m = {.code = e->code, .sys = e->sys, .text = e->msg};
-    msg_error_encode(&out, &m);
+    msg_error_put(&out, e);
     client_send(k, c, (struct wire_head){.type = WIRE_ERROR, .id = id}, &out, NULL, 0);
 }
 

@@ -309,6 +309,12 @@ void msg_list_writer_done(struct msg_list_writer *w)
     w->count = 0;
 }
 
+void msg_error_put(struct buf *b, const struct pd_err *e)
+{
+    struct msg_error m = {.code = e->code, .sys = e->sys, .text = e->msg};
+    msg_error_encode(b, &m);
+}
+
 int msg_error_raise(const struct frame *f, struct pd_err *e)
 {
     struct msg_error m = {.text = ""};

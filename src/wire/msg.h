@@ -200,5 +200,7 @@ int msg_list_add(struct msg_list_writer *w, const char *text);
 struct msg_list msg_list_of(const struct msg_list_writer *w);
 void msg_list_writer_done(struct msg_list_writer *w);
 
+/* The payload of an ERROR frame. */
+void msg_error_put(struct buf *b, const struct pd_err *e);
 /* Fills *e from an ERROR frame (a malformed one is PD_PROTOCOL). Always returns -1. */
 int msg_error_raise(const struct frame *f, struct pd_err *e);
