@@ -84,7 +84,7 @@ class Fixtures:
     SYSCTL_DIR = "/proc/sys/kernel/usermodehelper"
 
     def __init__(self):
-        self.top = tempfile.mkdtemp(prefix="paddock-attack-")
+        self.top = tempfile.mkdtemp(prefix="paddock-attack-", dir="/var/tmp")
         os.chmod(self.top, 0o755)
         self.attack_dir = os.path.join(self.top, "attack")
         self.rw_dir = os.path.join(self.top, "rw")
