@@ -1,10 +1,10 @@
 /* How a jail is made. Everything that can be made before somebody asks is made before (a "kit": the
- * user and network namespaces, the cgroups, an empty root). For a request the builder prepares
- * mounts that need the host's view, and then clones a child with CLONE_VM|CLONE_VFORK into new
- * mount, pid, ipc and uts namespaces. The child enters the cgroups and namespaces of the kit,
- * mounts the root, gives up everything, and execs init. Until that exec it shares memory with the
- * builder: it allocates nothing, and leaves the name of a failed step where the builder can read
- * it. */
+ * user, network, ipc, uts and mount namespaces, the cgroups, the mounted root). For a request the
+ * builder makes what the kit lacks or what the spec wants otherwise, and clones a child with
+ * CLONE_VM|CLONE_VFORK into a new pid namespace. The child enters the cgroups and namespaces,
+ * mounts the rest of the root, gives up everything, and execs init. Until that exec it shares
+ * memory with the builder: it allocates nothing, and leaves the name of a failed step where the
+ * builder can read it. */
 #include "jail/builder.h"
 
 #include "base/banned.h"

@@ -449,6 +449,7 @@ const struct cgroup_host *keeper_cgroups(struct keeper *k)
         struct cgroup_mounts m;
         cgroup_find(&m);
         (void)cgroup_host_open(&k->cgroups, &m, k->instance, NULL);
+        sweep_hold_instance(&k->cgroups);
         k->cgroups_known = 1;
     }
     return &k->cgroups;

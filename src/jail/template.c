@@ -18,8 +18,7 @@
 
 /* What of the host's root a jail sees. */
 static const char *const host_dirs[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"};
-/* What of the host's /etc: how libraries are found, which alternative is chosen, whom TLS trusts.
- */
+/* What of the host's /etc: how libraries are found, which alternative is chosen. */
 static const char *const host_etc[] = {"etc/alternatives", "etc/ld.so.cache"};
 
 static const struct {
