@@ -359,6 +359,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
     struct msg_built m;
     struct pd_err e;
     if (msg_built_decode(&f->payload, &m, &e) < 0 || f->fd_count != 4) {
+        pd_fail(&e, PD_PROTOCOL, "a builder's answer with %u descriptors", f->fd_count);
         build_failed(k, j, &e);
         return;
     }
@@ -416,6 +417,19 @@ static void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
     }
 }
 
+static void fail_queue(struct keeper *k)
+{
+    struct pd_err e;
+    pd_fail(&e, PD_INTERNAL, "builders die as soon as they start: see the kernel's log");
+    while (k->queue_first) {
+        struct kjail *j = k->queue_first;
+        struct client *c = client_find(k, j->client);
+        if (c)
+            send_error(k, c, j->id, &e);
+        jail_forget(k, j);
+    }
+}
+
 static void worker_lost(struct keeper *k, struct worker *w)
 {
     struct kjail *j = w->busy ? jail_find(k, w->request) : NULL;
@@ -433,7 +447,13 @@ static void worker_lost(struct keeper *k, struct worker *w)
     } else if (j && was == WIRE_SWEEP) {
         j->sweep_after = deadline_in(SWEEP_RETRY);
     }
-    if (!k->stopping && worker_start(k, w) < 0)
+    /* One that dies as soon as it starts would die for ever, and whoever waits should hear of it.
+     */
+    int early = clock_now() - w->started_at < RESTART_AFTER;
+    w->early_deaths = early ? w->early_deaths + 1 : 0;
+    if (w->builds && w->early_deaths >= EARLY_DEATHS_MAX)
+        fail_queue(k);
+    if (!k->stopping && (early || worker_start(k, w) < 0))
         w->restart_at = deadline_in(RESTART_AFTER);
 }
 

@@ -209,6 +209,7 @@ int worker_start(struct keeper *k, struct worker *w)
     w->source.kind = SOURCE_WORKER;
     w->pid = pid;
     w->busy = 0;
+    w->started_at = clock_now();
     w->gone = 0;
     w->prepare_failed = 0;
     w->kit_count = 0;

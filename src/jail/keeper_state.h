@@ -11,20 +11,21 @@
 #include <signal.h>
 #include <sys/types.h>
 
-#define BUCKETS        1024u
-#define WORKERS_MAX    17u
-#define KITS_MAX       16u
-#define QUEUE_MAX      1024u
-#define STASH_MAX      16384u
-#define OUT_MAX        8192u /* frames that may wait for one client */
-#define DEATHS_KEPT    64u
-#define CREATE_MAX     (WIRE_PAYLOAD_MAX - 256u) /* a BUILD says a little more than its CREATE */
-#define RESTART_AFTER  NS_PER_S
-#define BUILD_PATIENCE (20 * NS_PER_S)
-#define SWEEP_PATIENCE (30 * NS_PER_S)
-#define SWEEP_RETRY    (NS_PER_S)
-#define STRIKE_AFTER   (100 * NS_PER_MS)
-#define UNDEAD_AFTER   (5 * NS_PER_S)
+#define BUCKETS          1024u
+#define WORKERS_MAX      17u
+#define KITS_MAX         16u
+#define QUEUE_MAX        1024u
+#define STASH_MAX        16384u
+#define OUT_MAX          8192u /* frames that may wait for one client */
+#define DEATHS_KEPT      64u
+#define CREATE_MAX       (WIRE_PAYLOAD_MAX - 256u) /* a BUILD says a little more than its CREATE */
+#define RESTART_AFTER    NS_PER_S
+#define EARLY_DEATHS_MAX 3u
+#define BUILD_PATIENCE   (20 * NS_PER_S)
+#define SWEEP_PATIENCE   (30 * NS_PER_S)
+#define SWEEP_RETRY      (NS_PER_S)
+#define STRIKE_AFTER     (100 * NS_PER_MS)
+#define UNDEAD_AFTER     (5 * NS_PER_S)
 /* Kits are made when nobody has asked for anything for this long: making one takes as much time as
  * a jail, and would take it from the command that was just started. */
 #define QUIET      (2 * NS_PER_MS)
@@ -68,7 +69,8 @@ struct worker {
     int gone;            /* its socket is closed; SIGCHLD comes */
     enum wire_type busy; /* what it was asked, 0 = idle */
     struct wire_id request;
-    uint64_t asked_at;
+    uint64_t asked_at, started_at;
+    unsigned early_deaths;
     deadline deadline, restart_at;
     struct kit_name kits[KITS_MAX + 1]; /* one more: the one being prepared */
     unsigned kit_count;

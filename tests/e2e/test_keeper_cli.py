@@ -255,3 +255,31 @@ class KeeperAt:
 
     def __exit__(self, *_):
         paddock.end(self.process)
+
+
+def test_builders_that_die_at_once_are_reported(keeper):
+    """Nobody waits for ever, nothing spins, and it works again when they live."""
+    stop = threading.Event()
+
+    def hunt():
+        """Quicker than a builder needs to be ready; whoever is a child but no builder is spared."""
+        while not stop.is_set():
+            with open(f"/proc/{keeper.pid}/task/{keeper.pid}/children", encoding="ascii") as f:
+                for pid in f.read().split():
+                    with contextlib.suppress(OSError):
+                        with open(f"/proc/{pid}/comm", encoding="ascii") as comm:
+                            if comm.read() != "paddock-sweeper\n":
+                                os.kill(int(pid), signal.SIGKILL)
+
+    hunter = threading.Thread(target=hunt)
+    hunter.start()
+    try:
+        time.sleep(0.2)
+        result = sh(keeper, "true", limit=30)
+        assert result.status == 125 and "builder" in result.err, result.explain()
+    finally:
+        stop.set()
+        hunter.join()
+    time.sleep(1.2)
+    result = sh(keeper, "echo back", limit=30)
+    assert result.out == "back\n", result.explain()
