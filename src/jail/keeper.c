@@ -430,6 +430,12 @@ static void fail_queue(struct keeper *k)
     }
 }
 
+/* Also one that stops needs them while there is something to sweep. */
+static int wants_workers(const struct keeper *k)
+{
+    return !k->stopping || k->jail_count > k->undead_count;
+}
+
 static void worker_lost(struct keeper *k, struct worker *w)
 {
     struct kjail *j = w->busy ? jail_find(k, w->request) : NULL;
@@ -453,7 +459,7 @@ static void worker_lost(struct keeper *k, struct worker *w)
     w->early_deaths = early ? w->early_deaths + 1 : 0;
     if (w->builds && w->early_deaths >= EARLY_DEATHS_MAX)
         fail_queue(k);
-    if (!k->stopping && (early || worker_start(k, w) < 0))
+    if (early || (wants_workers(k) && worker_start(k, w) < 0))
         w->restart_at = deadline_in(RESTART_AFTER);
 }
 
@@ -536,7 +542,9 @@ static deadline check_deadlines(struct keeper *k)
             } else {
                 j->struck = 1;
                 j->wants_strike = 1;
-                d = j->deadline = deadline_in(UNDEAD_AFTER);
+                j->deadline = deadline_in(UNDEAD_AFTER);
+                d = 0;
+                next = clock_now(); /* a worker must be told */
             }
         }
         /* What is due already waits for a worker, not for the clock. */
@@ -545,9 +553,12 @@ static deadline check_deadlines(struct keeper *k)
     }
     for (unsigned i = 0; i < k->worker_count; i++) {
         struct worker *w = &k->workers[i];
-        if (w->pid <= 0 && !k->stopping) {
-            if (deadline_passed(w->restart_at) && worker_start(k, w) < 0)
+        if (w->pid <= 0 && wants_workers(k)) {
+            int due = deadline_passed(w->restart_at) || k->stopping;
+            if (due && worker_start(k, w) < 0)
                 w->restart_at = deadline_in(RESTART_AFTER);
+            else if (due)
+                next = clock_now(); /* it can be given something to do */
             if (w->pid <= 0 && w->restart_at < next)
                 next = w->restart_at;
         }
@@ -658,6 +669,7 @@ static int loop(struct keeper *k, struct pd_err *e)
     while (!finished(k)) {
         if (k->stopping && !k->stop_begun)
             stop_everything(k);
+        (void)check_deadlines(k); /* before pump: what it finds due, workers do */
         pump(k);
         if (k->jail_count)
             (void)keeper_cgroups(
@@ -690,12 +702,42 @@ static int loop(struct keeper *k, struct pd_err *e)
     return 0;
 }
 
+/* Waits for a worker whose socket was closed. Did it end as it should, everything swept? */
+static int has_swept(pid_t pid, deadline d)
+{
+    int status = 0;
+    pid_t r;
+    while ((r = waitpid(pid, &status, WNOHANG)) == 0 && !deadline_passed(d))
+        usleep(1000);
+    return r == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* When their sockets are closed the workers remove what is left, and end. If all of them are dead,
+ * or dying, another one is started for that. */
+static void last_sweep(struct keeper *k)
+{
+    deadline d = deadline_in(LAST_SWEEP);
+    for (int attempt = 0; attempt < 3; attempt++) {
+        int swept = 0;
+        for (unsigned i = 0; i < k->worker_count; i++) {
+            pid_t pid = k->workers[i].pid;
+            if (pid <= 0)
+                continue;
+            worker_close(k, &k->workers[i]);
+            swept |= has_swept(pid, d);
+        }
+        if (swept || worker_start(k, &k->workers[k->worker_count - 1]) < 0)
+            return;
+    }
+}
+
 int keeper_run(const struct keeper_config *c, struct pd_err *e)
 {
     struct keeper *k = keeper_new(c, e);
     if (!k)
         return -1;
     int r = loop(k, e);
-    keeper_free(k); /* closes the workers' sockets: they remove the rest and end */
+    last_sweep(k);
+    keeper_free(k);
     return r;
 }

@@ -174,6 +174,14 @@ void client_send(struct keeper *k, struct client *c, struct wire_head head,
 
 /* ---- workers ---- */
 
+/* libc keeps a few signals to itself, but the caller may have ignored those too. Nothing but zeros
+ * is the default action, whatever the layout. */
+static void reset_signal(int number)
+{
+    static const uint64_t zeros[8];
+    syscall(SYS_rt_sigaction, number, zeros, NULL, sizeof(uint64_t));
+}
+
 static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int sock)
 {
     const struct builder_config *config = w->builds ? &k->builder_config : &k->sweeper_config;
@@ -182,8 +190,8 @@ static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     /* What our caller ignored would be ignored in every jail: an exec keeps that. */
-    for (int i = 1; i < 32; i++)
-        signal(i, SIG_DFL);
+    for (int i = 1; i < SIGNALS; i++)
+        reset_signal(i);
     if (dup3(sock, 3, O_CLOEXEC) < 0 && errno != EINVAL)
         _exit(1);
     /* Init inherits the standard streams: they must not be the keeper's terminal or log. */

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #define BUCKETS          1024u
+#define SIGNALS          65 /* numbers go to 64 */
 #define WORKERS_MAX      17u
 #define KITS_MAX         16u
 #define QUEUE_MAX        1024u
@@ -23,6 +24,7 @@
 #define EARLY_DEATHS_MAX 3u
 #define BUILD_PATIENCE   (20 * NS_PER_S)
 #define SWEEP_PATIENCE   (30 * NS_PER_S)
+#define LAST_SWEEP       (15 * NS_PER_S)
 #define SWEEP_RETRY      (NS_PER_S)
 #define STRIKE_AFTER     (100 * NS_PER_MS)
 #define UNDEAD_AFTER     (5 * NS_PER_S)

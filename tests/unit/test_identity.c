@@ -78,6 +78,7 @@ static void test_a_keeper_never_gets_a_range_twice(void **state)
     uint8_t taken[FREE];
     memset(taken, 0, sizeof taken);
     auto_fd others = occupy(*state, 4700);
+    (void)others; /* closed at the end */
     open_ranges(*state, &r);
     for (uint32_t i = 0; i < FREE; i++) {
         uint32_t slot = range_take(&r, &e);
@@ -100,6 +101,7 @@ static void test_keepers_do_not_share_a_range(void **state)
     uint8_t taken[FREE];
     memset(taken, 0, sizeof taken);
     auto_fd others = occupy(*state, 4700);
+    (void)others; /* closed at the end */
     open_ranges(*state, &a);
     open_ranges(*state, &b);
     for (uint32_t i = 0; i < FREE; i++) {
@@ -159,6 +161,7 @@ static void test_a_killed_keeper_leaves_no_lock(void **state)
     struct pd_err e;
     int ready[2];
     auto_fd others = occupy(*state, 1);
+    (void)others; /* closed at the end */
     assert_int_equal(pipe(ready), 0);
     pid_t pid = fork();
     if (pid == 0) {
@@ -188,6 +191,7 @@ static void test_a_release_that_makes_no_sense_does_nothing(void **state)
     struct ranges a, b;
     struct pd_err e;
     auto_fd others = occupy(*state, RANGE_COUNT - FREE);
+    (void)others; /* closed at the end */
     open_ranges(*state, &a);
     open_ranges(*state, &b);
     uint32_t slot = range_take(&a, &e);
