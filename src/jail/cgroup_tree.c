@@ -212,11 +212,11 @@ struct removal {
 static void memory_give_back(int parent, const char *name)
 {
     auto_fd group = group_open(parent, name);
-    char stat[4096];
-    /* Most often no file is charged: asking is much cheaper than having everything searched. The
-     * first line of v1's memory.stat is the page cache. */
-    if (group < 0 || (fd_read_file(group, "memory.stat", stat, sizeof stat) > 0 &&
-                      !strncmp(stat, "cache 0\n", 8)))
+    char now[32];
+    /* With nothing charged at all there is nothing to drop. This counter is exact; memory.stat lags
+     * behind and has said that there is no cache where there was. */
+    if (group < 0 ||
+        (fd_read_file(group, "memory.usage_in_bytes", now, sizeof now) > 0 && !strcmp(now, "0\n")))
         return;
     if (fd_write_file(group, "memory.force_empty", "0") != -ENOENT)
         return;
