@@ -13,6 +13,16 @@
     X(PD_INVALID, "invalid", 400, "invalid_argument", 2, 0)                                        \
     X(PD_NOT_FOUND, "not_found", 404, "not_found", 125, 0)                                         \
     X(PD_CONFLICT, "conflict", 409, "already_exists", 125, 0)                                      \
+    X(PD_UNAUTHENTICATED, "unauthenticated", 401, "unauthenticated", 125, 0)                       \
+    X(PD_METHOD, "method_not_allowed", 405, "unimplemented", 125, 0)                               \
+    X(PD_TOO_LARGE, "too_large", 413, "resource_exhausted", 125, 0)                                \
+    X(PD_RATE, "rate_limited", 429, "resource_exhausted", 125, 1)                                  \
+    X(PD_POLICY, "policy", 403, "permission_denied", 125, 0)                                       \
+    X(PD_PAUSED, "paused", 409, "failed_precondition", 125, 0)                                     \
+    X(PD_SESSION_LOST, "session_lost", 410, "unavailable", 125, 1)                                 \
+    X(PD_SESSION_EXPIRED, "session_expired", 410, "not_found", 125, 1)                             \
+    X(PD_BAD_GATEWAY, "bad_gateway", 502, "unavailable", 125, 1)                                   \
+    X(PD_SHUTTING_DOWN, "shutting_down", 503, "unavailable", 125, 1)                               \
     X(PD_DENIED, "denied", 403, "permission_denied", 125, 0)                                       \
     X(PD_UNSUPPORTED, "unsupported", 501, "unimplemented", 125, 0)                                 \
     X(PD_ISOLATION, "isolation", 409, "failed_precondition", 125, 0)                               \

@@ -1,0 +1,111 @@
+/* process: a command in a sandbox, its streams and its end.
+ *
+ * Output belongs to a spool: the pump is the only reader of the pipes and splices them into files
+ * whose byte offset is the stream's offset. Everybody else reads the spools, any number of times,
+ * from any offset, and waits by a watch. Nothing here blocks on the sandbox.
+ *
+ * A process is counted: whoever holds one calls process_unref. */
+#pragma once
+
+#include "base/clock.h"
+#include "core/spool.h"
+#include "wire/msg.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+struct pd_err;
+struct session;
+struct process;
+
+enum { STREAM_OUT, STREAM_ERR, STREAM_COUNT };
+
+/* What a client asks for. Strings are the caller's and copied. */
+struct process_request {
+    const char *command; /* a line for bash, with the session's state; or NULL and argv */
+    struct msg_list argv;
+    struct msg_list env; /* NAME=VALUE, on top of the session's */
+    const char *cwd;     /* NULL: the session's */
+    const char *user;    /* "user" (also NULL) or "root" */
+    int pty;             /* a terminal; its output is all STREAM_OUT */
+    uint16_t rows, cols;
+    int keep_stdin;    /* a pipe that can be written to; otherwise /dev/null or `input` */
+    const void *input; /* written to stdin, then closed; at most 1 MiB */
+    size_t input_len;
+    uint64_t timeout_ns; /* 0: none */
+    uint64_t file_size;  /* RLIMIT_FSIZE, 0: none */
+    uint64_t spool_max;  /* kept per stream; 0: the default */
+    int back_pressure;   /* at spool_max stop the writer instead of forgetting the oldest */
+    int background;      /* stays when nobody watches */
+    const char *key;     /* Idempotency-Key or NULL */
+    uint64_t key_hash;   /* of the request's body: the same key with another body is a conflict */
+};
+
+enum process_stop {
+    STOP_NONE,
+    STOP_TIMEOUT,
+    STOP_OOM,
+    STOP_PIDS,
+    STOP_DISK,
+    STOP_OUTPUT,
+    STOP_SYSCALL,
+    STOP_KILLED,
+    STOP_ABANDONED,
+    STOP_SANDBOX,
+    STOP_COUNT
+};
+const char *process_stop_name(enum process_stop s); /* NULL for STOP_NONE */
+
+struct process_info {
+    char id[33];
+    int pid; /* in the sandbox; 0 until it is known */
+    int running;
+    int refused;   /* it never started: see `why` */
+    int exit_code; /* -1 while running or when a signal ended it */
+    int signal;    /* 0 or the signal that ended it */
+    enum process_stop stopped_by;
+    int timed_out;
+    int state_updated; /* of a shell command: cd and export were kept */
+    int shell, pty, background, stdin_open;
+    uint64_t started_ms, ended_ms; /* since the epoch */
+    uint64_t duration_us, cpu_usec, max_rss;
+    uint64_t size[STREAM_COUNT];  /* bytes written so far */
+    uint64_t first[STREAM_COUNT]; /* the oldest offset that is still there */
+    char command[256];            /* for people: cut */
+    struct pd_err *why;
+};
+
+struct process *process_ref(struct process *p);
+void process_unref(struct process *p);
+void process_get(struct process *p, struct process_info *ret, struct pd_err *why);
+
+/* Reads from a stream's spool at `offset`: bytes, 0 when there is nothing (yet), -1. An offset that
+ * was already forgotten is PD_INVALID and the message names the oldest one. */
+ssize_t process_read(struct process *p, unsigned stream, uint64_t offset, void *out, size_t size,
+                     struct pd_err *e);
+/* The spool's file, to send from, for as long as the process is held; -1 when nothing was ever
+ * written. */
+int process_spool_fd(struct process *p, unsigned stream);
+
+/* A watch has a descriptor that becomes readable whenever the process has new output or has ended.
+ * watch_clear before looking, poll after. */
+struct watch {
+    struct watch *next;
+    int event;
+};
+int process_watch(struct process *p, struct watch *w, struct pd_err *e);
+void process_unwatch(struct process *p, struct watch *w);
+void watch_clear(struct watch *w);
+
+/* Waits for the end. PD_TIMEOUT at the deadline. `other_fd` (or -1): returns 1 when that hangs up.
+ */
+int process_wait(struct process *p, struct watch *w, int other_fd, deadline d, struct pd_err *e);
+
+/* To the first process; SIGKILL goes to the whole tree and returns after the end (1 s at most). */
+int process_signal(struct process *p, int signal, struct pd_err *e);
+/* Ends the whole tree, and notes why. */
+int process_stop(struct process *p, enum process_stop why, struct pd_err *e);
+/* Bytes to stdin or the terminal: as many as fit now; waits for room until the deadline. */
+int process_write(struct process *p, const void *data, size_t len, deadline d, struct pd_err *e);
+int process_close_stdin(struct process *p, struct pd_err *e);
+int process_resize(struct process *p, uint16_t rows, uint16_t cols, struct pd_err *e);

@@ -1,0 +1,110 @@
+/* session: one sandbox and whose it is.
+ *
+ *   creating -> running <-> paused -> stopping -> gone (killed | expired | failed | lost)
+ *
+ * A session is found by its id, or by (tenant, user_id, thread_id). It is never silently made anew:
+ * who asks for one that is gone is told when and why. Sessions are counted: session_unref. */
+#pragma once
+
+#include "core/process.h"
+#include "wire/spec.h"
+
+struct sessions;
+struct session;
+
+#define SESSION_ID_LEN   20  /* [a-z0-9], fit for a host name */
+#define SESSION_NAME_MAX 128 /* user_id, thread_id */
+#define METADATA_MAX     (16u << 10)
+
+enum session_state {
+    SESSION_CREATING,
+    SESSION_RUNNING,
+    SESSION_PAUSED,
+    SESSION_STOPPING,
+    SESSION_GONE,
+    SESSION_STATE_COUNT
+};
+const char *session_state_name(enum session_state s);
+enum session_end { END_NONE, END_KILLED, END_EXPIRED, END_IDLE, END_FAILED, END_LOST, END_COUNT };
+const char *session_end_name(enum session_end e);
+
+struct session_request {
+    const char *tenant;
+    const char *user_id, *thread_id; /* both or none (NULL) */
+    const char *template_name;       /* NULL: "default" */
+    const char *provider;            /* NULL: the router's choice */
+    const char *metadata;            /* a JSON object of strings, or NULL */
+    struct msg_list env;
+    const char *cwd;           /* NULL: /workspace */
+    const char *policy;        /* "open" (also NULL), "restricted", or JSON */
+    struct spec spec;          /* limits, profile; root fields are filled in */
+    uint64_t idle_timeout_ms;  /* 0: the default */
+    uint64_t max_life_ms;      /* 0: the default */
+    uint64_t queue_timeout_ms; /* how long it may wait for capacity */
+    int auto_retry;            /* get-or-create: a lost one is made anew, and said so */
+    const char *key;           /* Idempotency-Key or NULL */
+    uint64_t key_hash;
+};
+
+struct session_info {
+    char id[SESSION_ID_LEN + 1];
+    char tenant[64];
+    char user_id[SESSION_NAME_MAX + 1], thread_id[SESSION_NAME_MAX + 1]; /* "" when it has none */
+    char template_name[64], provider[32], reason[128], policy[64];
+    enum session_state state;
+    enum session_end end;
+    char end_reason[200];
+    enum rung rung;
+    struct spec spec;                                        /* its strings are empty */
+    uint64_t created_ms, expires_ms, last_used_ms, ended_ms; /* since the epoch */
+    uint64_t idle_timeout_ms, max_life_ms;
+    int from_pool;
+    int recreated; /* by auto_retry, in place of `replaces` */
+    char replaces[SESSION_ID_LEN + 1];
+    unsigned processes;
+};
+
+struct session *session_ref(struct session *s);
+void session_unref(struct session *s);
+void session_get(struct session *s, struct session_info *ret);
+/* A copy of the metadata's JSON, to be freed. */
+char *session_metadata(struct session *s);
+
+/* Starts a command. With a key that was used before, gives the process of the first time and sets
+ * *ret_known. Fails with PD_SESSION_*, PD_PAUSED, PD_POLICY, PD_CAPACITY, PD_INVALID. A command
+ * that init refuses (not found ...) is a process that ended at once: see process_info.refused. */
+int session_start(struct session *s, const struct process_request *r, struct process **ret,
+                  int *ret_known, struct pd_err *e);
+/* By pid in the sandbox, or by id (32 hex digits). PD_NOT_FOUND. */
+struct process *session_find_process(struct session *s, const char *pid_or_id, struct pd_err *e);
+/* Every process, oldest first: calls `each` with a held process; stops when it returns non-zero. */
+void session_each_process(struct session *s, int (*each)(struct process *p, void *arg), void *arg);
+
+/* A call of init's file worker (docs/workers.md): runs as the user and streams through pipes.
+ * *ret_in: its input, or -1 when not wanted; *ret_out: its output; *ret_go: one byte 'C' commits.
+ * The call ends by session_worker_end, which closes all three; `abort` kills it first. */
+struct worker_call {
+    struct session *session;
+    struct process *process;
+    int in, out, go;
+};
+enum { WORKER_INPUT = 1, WORKER_COMMIT = 2 };
+int session_worker(struct session *s, const struct msg_list *argv, const char *user, unsigned flags,
+                   struct worker_call *ret, struct pd_err *e);
+void session_worker_end(struct worker_call *c, int abort);
+
+/* The environment (a JSON object of strings) and the directory of the session's next command. */
+int session_get_env(struct session *s, struct buf *ret_json, char *ret_cwd, size_t size);
+int session_set_env(struct session *s, const struct msg_list *set, const struct msg_list *unset,
+                    const char *cwd, struct pd_err *e);
+
+/* Notes that somebody uses it: the idle clock starts anew. */
+void session_touch(struct session *s);
+int session_extend(struct session *s, uint64_t idle_timeout_ms, uint64_t expires_in_ms,
+                   struct pd_err *e);
+int session_pause(struct session *s, struct pd_err *e);
+int session_resume(struct session *s, struct pd_err *e);
+int session_usage(struct session *s, uint64_t *ret_memory, uint64_t *ret_memory_peak,
+                  uint64_t *ret_cpu_usec, uint64_t *ret_pids, struct pd_err *e);
+/* Ends it and waits until everything is gone. Ending one that is gone is fine. */
+int session_end(struct session *s, enum session_end why, const char *reason, struct pd_err *e);

@@ -1,0 +1,79 @@
+/* sessions: all of them; who may have one, the queue, the warm pool and the controller. */
+#pragma once
+
+#include "core/session.h"
+
+struct pump;
+struct provider;
+struct store;
+struct metrics;
+struct audit;
+
+struct sessions_config {
+    const char *state_dir; /* spools are below it */
+    struct provider *provider;
+    struct store *store;
+    struct pump *pump;
+    unsigned max_sessions; /* in all; more wait in the queue */
+    unsigned max_per_tenant;
+    unsigned queue_max;
+    uint64_t queue_timeout_ms;
+    unsigned pool_min, pool_max; /* warm sandboxes kept ready, per template */
+    uint64_t idle_timeout_ms, max_life_ms;
+    uint64_t gone_kept_ms; /* how long one that is gone is remembered */
+    int disk_roots;        /* roots in the store; 0: in memory */
+};
+
+struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e);
+/* Takes up what an earlier daemon left: adopts, ends strangers, sweeps spools. */
+int sessions_adopt(struct sessions *all, struct pd_err *e);
+/* Starts the controller and the pool. */
+int sessions_start(struct sessions *all, struct pd_err *e);
+/* Stops them; the sandboxes stay. */
+void sessions_free(struct sessions *all);
+/* New limits, from a reloaded configuration. */
+void sessions_reconfigure(struct sessions *all, const struct sessions_config *c);
+
+struct queue_place {
+    unsigned position; /* 0: it did not wait */
+    uint64_t waited_ms;
+};
+/* Makes a session, waiting in the queue if it must. PD_CAPACITY when the queue is full or the time
+ * is over. *ret_known: the key was used before. */
+int sessions_create(struct sessions *all, const struct session_request *r, struct session **ret,
+                    int *ret_known, struct queue_place *ret_place, struct pd_err *e);
+/* The session of (tenant, user_id, thread_id), or a new one (*ret_created). One that is gone fails
+ * with PD_SESSION_LOST or PD_SESSION_EXPIRED, unless auto_retry. */
+int sessions_get_or_create(struct sessions *all, const struct session_request *r,
+                           struct session **ret, int *ret_created, struct queue_place *ret_place,
+                           struct pd_err *e);
+/* PD_NOT_FOUND for an unknown one and for one of another tenant. One that is gone is found as long
+ * as it is remembered; calls on it fail with PD_SESSION_*. */
+struct session *sessions_find(struct sessions *all, const char *tenant, const char *id,
+                              struct pd_err *e);
+struct session *sessions_find_thread(struct sessions *all, const char *tenant, const char *user_id,
+                                     const char *thread_id, struct pd_err *e);
+
+struct session_filter {
+    const char *tenant;
+    const char *user_id, *thread_id; /* or NULL */
+    int states;                      /* bit per state; 0: all but gone */
+    const char *metadata_key[8], *metadata_value[8];
+    unsigned metadata_count;
+    const char *cursor; /* or NULL */
+    unsigned limit;
+};
+/* Up to `limit` sessions, oldest first. *ret_next: the cursor for the rest ("" when there is none),
+ * which stays valid whatever is made or ended meanwhile. */
+int sessions_list(struct sessions *all, const struct session_filter *f, struct session **ret,
+                  unsigned *ret_count, char ret_next[64], struct pd_err *e);
+
+struct sessions_stats {
+    unsigned by_state[SESSION_STATE_COUNT];
+    unsigned queued, pool_ready, pool_filling;
+    uint64_t created, create_failed, pool_hits, pool_misses, reused, auto_retried, queue_refused;
+    uint64_t ended[END_COUNT];
+    uint64_t execs, exec_stops[STOP_COUNT];
+    uint64_t create_us_sum, exec_us_sum; /* histograms are in metrics */
+};
+void sessions_get_stats(struct sessions *all, struct sessions_stats *ret);

@@ -1,0 +1,36 @@
+/* spool: the output of a process, in a file whose byte offset is the stream's offset.
+ *
+ * Filled by splice(2) only: the kernel takes from the pipe exactly what it wrote to the file, so a
+ * SIGKILL at any moment loses and doubles nothing, and after a restart the stream goes on at the
+ * file's size. Kill-safe, not power-loss-safe. The file is made when the first byte comes. When it
+ * holds more than `max` bytes the oldest are punched out. */
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+struct pd_err;
+
+struct spool {
+    int dir;        /* the session's spool directory, not owned */
+    char name[40];  /* file name in it */
+    int fd;         /* -1 until there is something */
+    uint64_t size;  /* bytes written so far = the next offset */
+    uint64_t first; /* the oldest offset that is still there */
+    uint64_t max;
+};
+
+/* Opens the file again after a restart, if there is one. */
+int spool_open(struct spool *s, int dir, const char *name, uint64_t max, struct pd_err *e);
+void spool_done(struct spool *s);
+void spool_remove(struct spool *s); /* deletes the file, too */
+
+/* Moves what the pipe holds into the file. Returns bytes moved (at least 1), 0 at the pipe's end,
+ * -EAGAIN when it is empty, -ENOSPC and other -errno when the file cannot take it: then the bytes
+ * are still in the pipe. */
+ssize_t spool_fill(struct spool *s, int pipe);
+/* The same for a terminal's master, which cannot be spliced into a file directly: through `via`, a
+ * pipe of the caller's that may still hold bytes of the last time. */
+ssize_t spool_fill_terminal(struct spool *s, int master, const int via[2]);
+ssize_t spool_read(const struct spool *s, uint64_t offset, void *out, size_t size,
+                   struct pd_err *e);

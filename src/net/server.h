@@ -1,0 +1,87 @@
+/* server: listens, reads requests and gives each to the handler in a thread of its own.
+ *
+ * An idle connection is an entry in an epoll set; a connection with a request has a worker thread
+ * until the request is answered, and a moment longer in case the next one follows at once. The
+ * handler is written top to bottom with blocking calls. Whatever the peer does (slowly, wrongly,
+ * not at all) is bounded: head size and time, body size, connections, active requests. */
+#pragma once
+
+#include "net/conn.h"
+#include "net/http.h"
+
+struct server;
+struct request;
+
+struct server_config {
+    void (*handle)(struct request *r, void *arg);
+    void *arg;
+    unsigned max_active;      /* worker threads, default 2048 */
+    unsigned max_connections; /* default 20000 */
+    uint64_t head_timeout_ns; /* from the first byte of a head to its end, default 10 s */
+    uint64_t idle_timeout_ns; /* between requests, default 75 s */
+    uint64_t stall_ns;        /* without progress in a body or an answer, default 60 s */
+};
+
+struct server *server_new(const struct server_config *c, struct pd_err *e);
+/* Serves what comes in on a listening socket, which it takes over. May be called several times. */
+int server_listen(struct server *s, int fd, struct tls_context *tls, struct pd_err *e);
+/* Makes a listening socket: "127.0.0.1:8090", "[::1]:8090" or "unix:/path". */
+int server_bind(const char *address, struct pd_err *e);
+/* Runs until server_stop. */
+int server_run(struct server *s, struct pd_err *e);
+/* Stops accepting; requests in progress have until the deadline, then their connections are shut
+ * down. Safe to call from any thread; server_run returns when all is done. */
+void server_stop(struct server *s, deadline d);
+void server_free(struct server *s);
+
+struct server_stats {
+    uint64_t connections, active, accepted, requests, refused;
+};
+void server_get_stats(struct server *s, struct server_stats *ret);
+
+/* ---- what a handler does with a request ---- */
+
+struct request {
+    struct http_head head;
+    struct slice path;  /* of the target, still percent-encoded */
+    struct slice query; /* behind '?', or empty */
+    char id[17];        /* for logs and X-Request-Id */
+    struct conn *conn;
+    struct server *server;
+    int status;                  /* of the answer, once it was begun; 0 before */
+    uint64_t sent;               /* bytes of the answer's body */
+    void *user;                  /* the handler's */
+    struct request_state *state; /* the server's */
+};
+
+/* The body, whole, at most `max` bytes (PD_TOO_LARGE). Sends 100 Continue if asked for. */
+int request_read_all(struct request *r, struct buf *out, size_t max, struct pd_err *e);
+/* The body, in pieces: bytes, 0 at its end, -1. */
+ssize_t request_read(struct request *r, void *out, size_t size, struct pd_err *e);
+/* Moves the whole body into a pipe or file, at most `max` bytes; zero-copy where possible. */
+int request_read_into(struct request *r, int fd, uint64_t max, uint64_t *ret_len, struct pd_err *e);
+/* 1 when the client has gone away. To wait for that: poll conn_fd(r->conn) for POLLRDHUP. */
+int request_is_abandoned(struct request *r);
+
+/* One answer with its body. `type` is the media type. */
+int reply(struct request *r, int status, const char *type, const void *body, size_t len);
+/* Adds a header to the answer that is about to begin. The value must be clean (checked). */
+void reply_header(struct request *r, const char *name, const char *value);
+/* Begins an answer whose body follows by reply_write and friends: `length` bytes, or
+ * REPLY_CHUNKED. */
+#define REPLY_CHUNKED UINT64_MAX
+int reply_begin(struct request *r, int status, const char *type, uint64_t length, struct pd_err *e);
+int reply_write(struct request *r, const void *data, size_t len, struct pd_err *e);
+int reply_write_pipe(struct request *r, int pipe, uint64_t len, struct pd_err *e);
+int reply_write_file(struct request *r, int file, uint64_t offset, uint64_t len, struct pd_err *e);
+int reply_end(struct request *r, struct pd_err *e);
+/* The answer cannot be completed: the connection will be closed so that the client notices. */
+void reply_abort(struct request *r);
+/* {"error":{"code","message","details":{}}} with the status of the code. */
+int reply_error(struct request *r, const struct pd_err *e);
+
+/* Answers 101 for a WebSocket (the head was checked) and leaves the connection to the handler
+ * until it returns. Bytes that came with the head are read first by request_raw_read. */
+int request_upgrade(struct request *r, const char *protocol, struct pd_err *e);
+ssize_t request_raw_read(struct request *r, void *out, size_t size, deadline d, struct pd_err *e);
+int request_raw_pending(struct request *r); /* bytes that poll does not tell of */

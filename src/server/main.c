@@ -1,0 +1,6 @@
+#include "base/banned.h"
+
+int main(void)
+{
+    return 0;
+}
