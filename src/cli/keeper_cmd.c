@@ -8,14 +8,15 @@
 #include <sys/resource.h>
 
 const char keeper_usage[] =
-    "usage: paddock keeper --socket PATH [--builders N] [--kits N]\n\n"
+    "usage: paddock keeper --socket PATH [--builders N] [--kits N] [--owner UID]\n\n"
     "Keeps jails for several clients: `PADDOCK_KEEPER=PATH paddock run ...` uses it instead of\n"
     "starting a keeper of its own, and finds namespaces and cgroups made in advance. Ends, with "
     "all\n"
     "its jails, on SIGTERM or SIGINT.\n\n"
     "  --socket PATH    where to listen (mode 0600)\n"
     "  --builders N     processes that make jails, default 2\n"
-    "  --kits N         sets of namespaces that each builder makes in advance, default 4\n";
+    "  --kits N         sets of namespaces that each builder makes in advance, default 4\n"
+    "  --owner UID      a uid that may use it, besides root: that of the server\n";
 
 static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *e)
 {
@@ -35,9 +36,14 @@ static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *
             if (parse_u64(o.name, v, 0, 16, &n, e) < 0)
                 return -1;
             c->kits = (unsigned)n;
+        } else if (!strcmp(o.name, "--owner")) {
+            if (parse_u64(o.name, v, 1, UINT32_MAX - 1, &n, e) < 0)
+                return -1;
+            c->owner = (uid_t)n;
         } else {
             return pd_fail(e, PD_INVALID,
-                           "unknown option '%.60s': valid are --socket, --builders, --kits",
+                           "unknown option '%.60s': valid are --socket, --builders, --kits, "
+                           "--owner",
                            o.name);
         }
     }

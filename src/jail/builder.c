@@ -20,6 +20,7 @@
 #include "jail/nsfd.h"
 #include "jail/root.h"
 #include "jail/seccomp.h"
+#include "jail/store.h"
 #include "jail/sweep.h"
 #include "jail/template.h"
 #include "jail/walls.h"
@@ -476,6 +477,32 @@ static void do_prepare(struct builder *b, const struct frame *f)
     reply_done(b, f->head.id);
 }
 
+static int kill_command(struct builder *b, const struct msg_sweep *m)
+{
+    auto_fd jail = cgroup_jail_dir(&b->cgroups, m->name);
+    return jail < 0 ? jail : cgroup_command_kill(jail, m->group);
+}
+
+/* A root lies on the host's file system, which a builder does not see any more; a sweeper does. */
+static void do_remove_root(struct builder *b, const struct frame *f)
+{
+    struct pd_err e;
+    struct msg_key m;
+    int away = b->template.self_ns > 0;
+    int r = msg_key_decode(&f->payload, &m, &e);
+    if (r == 0 && away)
+        r = template_visit_start(&b->template, &e);
+    if (r == 0) {
+        r = store_remove_root(b->config->state_dir, m.key, &e);
+        if (away)
+            template_return(&b->template);
+    }
+    if (r < 0)
+        reply_error(b, f->head.id, &e);
+    else
+        reply_done(b, f->head.id);
+}
+
 static void do_sweep(struct builder *b, struct frame *f, int strike)
 {
     struct pd_err e;
@@ -490,7 +517,9 @@ static void do_sweep(struct builder *b, struct frame *f, int strike)
         int fd = frame_take_fd(f, i);
         fd_done(&fd);
     }
-    if (b->cgroups.layout != CGROUP_NONE)
+    if (m.group[0])
+        r = kill_command(b, &m);
+    else if (b->cgroups.layout != CGROUP_NONE)
         r = strike ? cgroup_kill(&b->cgroups, m.name) : sweep_cgroups(&b->cgroups, m.name);
     if (r < 0) {
         errno = -r;
@@ -518,6 +547,7 @@ static int need_cgroups(struct builder *b, struct pd_err *e)
         template_return(&b->template);
     if (r < 0)
         return -1;
+    b->cgroups.owner = b->config->owner;
     b->cgroups_open = 1;
     sweep_hold_instance(&b->cgroups);
     return 0;
@@ -570,6 +600,9 @@ _Noreturn void builder_main(const struct builder_config *c, int sock)
             break;
         case WIRE_STRIKE:
             do_sweep(&b, &f, 1);
+            break;
+        case WIRE_REMOVE_ROOT:
+            do_remove_root(&b, &f);
             break;
         default:
             pd_fail(&e, PD_PROTOCOL, "message type %u is not for a builder", f.head.type);

@@ -8,12 +8,15 @@
 
 #include "wire/spec.h"
 
+#include <sys/types.h>
+
 struct pd_err;
 
 struct builder_config {
     const char *instance;  /* of the keeper: names its cgroups */
     const char *state_dir; /* of the store */
     int rootless;
+    uid_t owner; /* who may make commands' groups in the jails' v2 directories; 0: only root */
     int sweeper; /* only sweeps, at low priority */
 };
 

@@ -66,6 +66,22 @@ static int make_in_tree(const struct cgroup_host *h, int t, const char *name, st
     return 0;
 }
 
+/* Lets a daemon without privilege make groups for commands, move into them and freeze. Killing is
+ * not among it: in a threaded group that takes signals, and those take privilege. */
+static int hand_over(const struct cgroup_host *h, const char *name)
+{
+    static const char *const files[] = {"",      "cgroup.procs", "cgroup.threads", "cgroup.freeze",
+                                        "tasks", "freezer.state"};
+    int dir = h->dir[h->home[CGROUP_TREE_FREEZER]];
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[FILE_PATH_MAX];
+        file_path(name, files[i], path);
+        if (fchownat(dir, path, h->owner, (gid_t)-1, 0) < 0 && errno != ENOENT)
+            return -errno;
+    }
+    return 0;
+}
+
 int cgroup_create(const struct cgroup_host *h, const char *name, struct cgroup *ret,
                   struct pd_err *e)
 {
@@ -75,11 +91,13 @@ int cgroup_create(const struct cgroup_host *h, const char *name, struct cgroup *
     snprintf(c.name, sizeof c.name, "%s", name);
     for (int t = 0; t < CGROUP_TREE_COUNT; t++) {
         int r = h->dir[t] < 0 ? 0 : make_in_tree(h, t, name, &c);
+        if (r == 0 && h->owner && h->dir[t] >= 0 && t == h->home[CGROUP_TREE_FREEZER])
+            r = hand_over(h, name);
         if (r == 0)
             continue;
         errno = -r;
         pd_fail_sys(e, "cgroup %s", name);
-        while (t-- > 0)
+        for (; t >= 0; t--)
             if (h->dir[t] >= 0)
                 (void)unlinkat(h->dir[t], name, AT_REMOVEDIR);
         cgroup_close(&c);

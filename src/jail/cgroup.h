@@ -67,6 +67,7 @@ struct cgroup_host {
      * Of CGROUP_TREE_FREEZER: the tree for kill, freeze and commands. */
     unsigned char home[CGROUP_TREE_COUNT];
     char why[160];
+    uid_t owner; /* jails' directories of the tree for commands are handed to this uid; 0: not */
 };
 
 /* Makes the keeper's directories and, on v2, enables memory, pids and cpu for their children. When

@@ -110,6 +110,12 @@ int jail_request(struct keeper_link *l, struct jail *j, const struct spec *s, un
 int jail_request_in(struct keeper_link *l, struct jail *j, const struct spec *s, unsigned flags,
                     int netns, struct pd_err *e)
 {
+    return jail_request_as(l, j, wire_id_new(), s, flags, netns, e);
+}
+
+int jail_request_as(struct keeper_link *l, struct jail *j, struct wire_id id, const struct spec *s,
+                    unsigned flags, int netns, struct pd_err *e)
+{
     int pair[2];
     if (spec_check(s, e) < 0)
         return -1;
@@ -117,7 +123,7 @@ int jail_request_in(struct keeper_link *l, struct jail *j, const struct spec *s,
         return pd_fail_sys(e, "make a control socket");
     auto_fd ours = pair[0], theirs = pair[1];
     *j = JAIL_EMPTY;
-    j->id = wire_id_new();
+    j->id = id;
     j->epoch = l->epoch;
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_create m = {.spec = *s};
@@ -185,6 +191,24 @@ static int await(int sock, struct wire_id id, struct frame *f, const char *whom,
     return await_by(wire_recv, sock, id, f, whom, d, e);
 }
 
+int keeper_greet(struct keeper_link *l, enum rung *ret_rung, deadline d, struct pd_err *e)
+{
+    auto_frame f = FRAME_INIT;
+    struct msg_welcome m;
+    struct wire_head head = {.type = WIRE_HELLO, .id = wire_id_new()};
+    int r = wire_send(l->sock, &head, NULL, NULL, 0, d);
+    if (r < 0)
+        return send_failed(e, r, "the keeper");
+    if (await(l->sock, head.id, &f, "the keeper", d, e) < 0)
+        return -1;
+    if (f.head.type != WIRE_WELCOME || msg_welcome_decode(&f.payload, &m, e) < 0)
+        return pd_fail(e, PD_PROTOCOL, "the keeper answered %u to HELLO", f.head.type);
+    l->epoch = f.head.epoch;
+    if (ret_rung)
+        *ret_rung = (enum rung)m.rung;
+    return 0;
+}
+
 int jail_create(struct keeper_link *l, struct jail *j, const struct spec *s, unsigned flags,
                 deadline d, struct pd_err *e)
 {
@@ -222,7 +246,6 @@ int jail_destroy(struct keeper_link *l, struct jail *j, int want_stats, struct m
 
 int jail_send_command(struct jail *j, struct command *c, int own_group, struct pd_err *e)
 {
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     auto_fd procs = -1;
     c->id = wire_id_new();
     c->group[0] = 0;
@@ -234,13 +257,26 @@ int jail_send_command(struct jail *j, struct command *c, int own_group, struct p
             return pd_fail_sys(e, "make the command's cgroup");
         }
     }
+    return jail_send_prepared(j, c, procs, -1, e);
+}
+
+int jail_send_prepared(struct jail *j, const struct command *c, int procs, int extra,
+                       struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     msg_exec_encode(&out, &c->exec);
-    struct wire_head head = {.type = WIRE_EXEC,
-                             .epoch = j->epoch,
-                             .id = c->id,
-                             .flags = c->flags | (procs >= 0 ? EXEC_CGROUP : 0)};
-    int fds[4] = {c->fds[0], c->fds[1], c->fds[2], procs};
-    int r = wire_send(j->control, &head, &out, fds, procs >= 0 ? 4 : 3, deadline_in(SEND_PATIENCE));
+    int fds[5] = {c->fds[0], c->fds[1], c->fds[2]};
+    unsigned count = 3;
+    struct wire_head head = {.type = WIRE_EXEC, .epoch = j->epoch, .id = c->id, .flags = c->flags};
+    if (procs >= 0) {
+        head.flags |= EXEC_CGROUP;
+        fds[count++] = procs;
+    }
+    if (extra >= 0) {
+        head.flags |= EXEC_EXTRA;
+        fds[count++] = extra;
+    }
+    int r = wire_send(j->control, &head, &out, fds, count, deadline_in(SEND_PATIENCE));
     return r < 0 ? send_failed(e, r, "the jail") : 0;
 }
 

@@ -20,6 +20,9 @@ struct keeper_link {
 /* Connects to a running keeper (socket path), or starts a private one that ends with this process.
  * The latter forks: only for a single-threaded process. */
 int keeper_connect(struct keeper_link *l, const char *path, struct pd_err *e);
+/* Says HELLO and waits for the answer: the link has an epoch of its own then. `ret_rung`: the best
+ * that this keeper can give (NULL: not wanted). */
+int keeper_greet(struct keeper_link *l, enum rung *ret_rung, deadline d, struct pd_err *e);
 int keeper_start_private(struct keeper_link *l, struct pd_err *e);
 void keeper_link_done(struct keeper_link *l);
 
@@ -46,6 +49,9 @@ int jail_request(struct keeper_link *l, struct jail *j, const struct spec *s, un
  * still starting then, and making one takes as long as everything else. */
 int jail_request_in(struct keeper_link *l, struct jail *j, const struct spec *s, unsigned flags,
                     int netns, struct pd_err *e);
+/* The same for an owner that chose the id beforehand, to write it down first. */
+int jail_request_as(struct keeper_link *l, struct jail *j, struct wire_id id, const struct spec *s,
+                    unsigned flags, int netns, struct pd_err *e);
 /* Takes the keeper's answer to jail_request out of a frame. */
 int jail_accept(struct jail *j, struct frame *f, struct pd_err *e);
 /* Both, waiting for the answer. */
@@ -67,6 +73,10 @@ struct command {
 /* Sends the command to init; the answer comes as STARTED or ERROR. `own_group`: puts it into a
  * cgroup of its own, so that it can be ended with all its children and nothing else. */
 int jail_send_command(struct jail *j, struct command *c, int own_group, struct pd_err *e);
+/* Sends a command whose id the caller chose and whose cgroup it made: `procs` is what
+ * cgroup_command_create gave, or -1. `extra`: becomes descriptor 3 of the command, or -1. */
+int jail_send_prepared(struct jail *j, const struct command *c, int procs, int extra,
+                       struct pd_err *e);
 int jail_send_signal(struct jail *j, const struct command *c, int signal, struct pd_err *e);
 /* Tells init that the end of the command is known, and removes its group. */
 void jail_forget_command(struct jail *j, const struct command *c);

@@ -175,6 +175,65 @@ static void do_list(struct keeper *k, struct client *c, struct wire_id id)
     client_send(k, c, (struct wire_head){.type = WIRE_LIST_END, .id = id}, NULL, NULL, 0);
 }
 
+static void do_stats(struct keeper *k, struct client *c, const struct frame *f)
+{
+    struct pd_err e;
+    struct msg_destroy m;
+    const struct kjail *j = NULL;
+    if (msg_destroy_decode(&f->payload, &m, &e) == 0 && !(j = jail_find(k, m.jail)))
+        pd_fail(&e, PD_NOT_FOUND, "there is no such jail");
+    if (!j) {
+        send_error(k, c, f->head.id, &e);
+        return;
+    }
+    struct cgroup_stats st;
+    cgroup_read_stats(keeper_cgroups(k), j->name, &st);
+    struct msg_usage u = {.memory = st.memory_now,
+                          .memory_peak = st.memory_peak,
+                          .cpu_usec = st.cpu_usec,
+                          .pids = st.pids_now,
+                          .oom_kills = st.oom_kills,
+                          .pids_refused = st.pids_refused};
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    msg_usage_encode(&out, &u);
+    client_send(k, c, (struct wire_head){.type = WIRE_USAGE, .id = f->head.id}, &out, NULL, 0);
+}
+
+/* What a worker does for a client: see keeper_chores.c. */
+static void do_chore(struct keeper *k, struct client *c, const struct frame *f)
+{
+    struct pd_err e;
+    if (chore_add(k, c, f, &e) < 0)
+        send_error(k, c, f->head.id, &e);
+    else if (f->head.type == WIRE_REMOVE_ROOT)
+        send_done(k, c, f->head.id);
+}
+
+static void chore_done(struct keeper *k, struct worker *w, const struct frame *f)
+{
+    struct pd_err e;
+    struct chore *done = w->chore;
+    w->chore = NULL;
+    int failed = !f || f->head.type != WIRE_DONE;
+    if (!f)
+        pd_fail(&e, PD_LOST, "the worker died; try again");
+    else if (failed)
+        msg_error_raise(f, &e);
+    if (done->type == WIRE_KILL) {
+        struct client *c = client_find(k, done->client);
+        if (c && failed)
+            send_error(k, c, done->request, &e);
+        else if (c)
+            send_done(k, c, done->request);
+        chore_free(done);
+    } else if (failed && e.code != PD_NOT_FOUND &&
+               ++done->tries < (k->stopping ? CHORE_TRIES_LAST : CHORE_TRIES)) {
+        chore_again(k, done);
+    } else {
+        chore_free(done);
+    }
+}
+
 /* STASH, FETCH and DROP: descriptors kept for a daemon that may die. */
 static void do_stash(struct keeper *k, struct client *c, struct frame *f)
 {
@@ -224,6 +283,13 @@ static void client_request(struct keeper *k, struct client *c, struct frame *f)
         return;
     case WIRE_DESTROY:
         do_destroy(k, c, f);
+        return;
+    case WIRE_STATS:
+        do_stats(k, c, f);
+        return;
+    case WIRE_KILL:
+    case WIRE_REMOVE_ROOT:
+        do_chore(k, c, f);
         return;
     case WIRE_LIST:
         do_list(k, c, f->head.id);
@@ -325,7 +391,7 @@ static void send_sweep(struct worker *w, struct kjail *j, enum wire_type type)
 {
     int sweep = type == WIRE_SWEEP;
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct msg_sweep m = {.name = j->name};
+    struct msg_sweep m = {.name = j->name, .group = ""};
     msg_sweep_encode(&out, &m);
     int fds[2];
     unsigned count = 0;
@@ -391,6 +457,10 @@ static void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
     struct kjail *j = jail_find(k, w->request);
     struct pd_err e;
     w->busy = 0;
+    if (w->chore) {
+        chore_done(k, w, f);
+        return;
+    }
     if (was == WIRE_PREPARE) {
         if (f->head.type == WIRE_DONE) {
             w->kit_count++;
@@ -430,10 +500,18 @@ static void fail_queue(struct keeper *k)
     }
 }
 
+static int has_chores(const struct keeper *k)
+{
+    for (unsigned i = 0; i < k->worker_count; i++)
+        if (k->workers[i].chore)
+            return 1;
+    return k->chores != NULL;
+}
+
 /* Also one that stops needs them while there is something to sweep. */
 static int wants_workers(const struct keeper *k)
 {
-    return !k->stopping || k->jail_count > k->undead_count;
+    return !k->stopping || k->jail_count > k->undead_count || has_chores(k);
 }
 
 static void worker_lost(struct keeper *k, struct worker *w)
@@ -443,6 +521,8 @@ static void worker_lost(struct keeper *k, struct worker *w)
     if (was == WIRE_PREPARE)
         w->kit_count++; /* half made: its groups must be removed as well */
     worker_close(k, w);
+    if (w->chore)
+        chore_done(k, w, NULL);
     for (unsigned i = 0; i < w->kit_count; i++)
         keeper_abandon(k, w->kits[i].name, w->kits[i].slot);
     w->kit_count = 0;
@@ -528,6 +608,9 @@ static deadline check_deadlines(struct keeper *k)
     deadline next = lacks_kits(k) && !deadline_passed(k->quiet_at) ? k->quiet_at : DEADLINE_NONE;
     if (k->reap_at < next)
         next = k->reap_at;
+    deadline chore = chore_next_due(k);
+    if (chore < next)
+        next = chore;
     for (struct kjail *j = k->watched, *following; j; j = following) {
         following = j->watched_next;
         deadline d = j->state == JAIL_DEAD    ? j->sweep_after
@@ -574,6 +657,18 @@ static deadline check_deadlines(struct keeper *k)
     return next;
 }
 
+static void send_chore(struct keeper *k, struct worker *w, struct chore *c)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    chore_encode(c, &out);
+    w->chore = c;
+    if (worker_send(w, c->type == WIRE_KILL ? WIRE_STRIKE : c->type, c->request, &out, NULL, 0) <
+        0) {
+        w->chore = NULL;
+        chore_again(k, c);
+    }
+}
+
 /* Gives every idle worker something to do: strikes first, then creations, then removals, then
  * kits. */
 static void pump(struct keeper *k)
@@ -591,7 +686,10 @@ static void pump(struct keeper *k)
                          (!j->sweep_after || deadline_passed(j->sweep_after)))
                     dead = j;
             }
-        if (strike) {
+        struct chore *chore = strike ? NULL : chore_take(k, w->sweeps);
+        if (chore) {
+            send_chore(k, w, chore);
+        } else if (strike) {
             send_sweep(w, strike, WIRE_STRIKE);
             strike->wants_strike = w->gone;
         } else if (w->builds && k->queue_first) {
@@ -660,7 +758,7 @@ static void stop_everything(struct keeper *k)
 static int finished(const struct keeper *k)
 {
     if (k->config->socket_path)
-        return k->stopping && k->jail_count == k->undead_count;
+        return k->stopping && k->jail_count == k->undead_count && !has_chores(k);
     return !k->client_count && k->jail_count == k->undead_count;
 }
 

@@ -7,6 +7,8 @@
  * A client that goes away takes its jails with it, unless it made them with CREATE_KEEP. */
 #pragma once
 
+#include <sys/types.h>
+
 struct pd_err;
 
 struct keeper_config {
@@ -17,6 +19,7 @@ struct keeper_config {
     unsigned builders;       /* at least 1 */
     unsigned kits;           /* prepared per builder; 0 for a private keeper */
     int separate_sweeper;    /* 0: the builder also sweeps */
+    uid_t owner;             /* who may connect and make commands' groups, besides root */
 };
 
 /* Runs until the private client is gone and everything is swept, or until SIGTERM. To be called in

@@ -541,6 +541,9 @@ static int set_up(struct keeper *k, struct pd_err *e)
         return pd_fail_sys(e, "set up the keeper");
     if (c->socket_path) {
         k->listener = listen_at(c->socket_path, e);
+        if (k->listener >= 0 && c->owner && !k->rootless &&
+            lchown(c->socket_path, c->owner, (gid_t)-1) < 0)
+            return pd_fail_sys(e, "hand %s to uid %u", c->socket_path, (unsigned)c->owner);
         if (k->listener < 0 || watch_fd(k, k->listener, &k->listener_source) < 0)
             return -1;
     }
@@ -568,8 +571,10 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
     uint64_t r;
     random_bytes(&r, sizeof r);
     snprintf(k->instance, sizeof k->instance, "%016llx", (unsigned long long)r);
-    k->builder_config = (struct builder_config){
-        .instance = k->instance, .state_dir = c->state_dir, .rootless = k->rootless};
+    k->builder_config = (struct builder_config){.instance = k->instance,
+                                                .state_dir = c->state_dir,
+                                                .rootless = k->rootless,
+                                                .owner = k->rootless ? 0 : c->owner};
     k->sweeper_config = k->builder_config;
     k->sweeper_config.sweeper = 1;
     if (set_up(k, e) == 0)
@@ -587,6 +592,10 @@ void keeper_free(struct keeper *k)
             jail_forget(k, k->jails[b]);
         while (k->stashes[b])
             stash_remove(k, k->stashes[b]);
+    }
+    for (struct chore *c; (c = k->chores);) {
+        k->chores = c->next;
+        chore_free(c);
     }
     for (struct client *c = k->clients; c; c = c->next)
         client_close(k, c);

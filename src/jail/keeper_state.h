@@ -19,6 +19,10 @@
 #define STASH_MAX        16384u
 #define OUT_MAX          8192u /* frames that may wait for one client */
 #define DEATHS_KEPT      64u
+#define CHORES_MAX       8192u
+#define CHORE_TRIES      20u
+#define CHORE_TRIES_LAST 3u /* of a keeper that is to end */
+#define CHORE_RETRY      (NS_PER_S)
 #define CREATE_MAX       (WIRE_PAYLOAD_MAX - 256u) /* a BUILD says a little more than its CREATE */
 #define RESTART_AFTER    NS_PER_S
 #define EARLY_DEATHS_MAX 3u
@@ -77,6 +81,7 @@ struct worker {
     struct kit_name kits[KITS_MAX + 1]; /* one more: the one being prepared */
     unsigned kit_count;
     int prepare_failed;
+    struct chore *chore; /* that it is busy with, or NULL */
 };
 
 enum jail_state { JAIL_QUEUED, JAIL_BUILDING, JAIL_RUNNING, JAIL_DYING, JAIL_UNDEAD, JAIL_DEAD };
@@ -104,6 +109,18 @@ struct kjail {
     struct wire_id destroy_request;
 };
 
+/* Something that may take a moment and is therefore a worker's, asked for by a client. */
+struct chore {
+    struct chore *next;
+    enum wire_type type; /* WIRE_KILL, WIRE_REMOVE_ROOT */
+    uint64_t client;
+    struct wire_id request;
+    char jail[MSG_NAME_MAX + 1];
+    char what[MSG_KEY_MAX + 1]; /* the command's group; the root's name */
+    unsigned tries;
+    deadline not_before;
+};
+
 struct stash {
     struct stash *next;
     char key[MSG_KEY_MAX + 1];
@@ -128,6 +145,8 @@ struct keeper {
     unsigned worker_count;
     struct kjail *jails[BUCKETS], *pids[BUCKETS], *watched, *queue_first, *queue_last;
     unsigned jail_count, undead_count, queued;
+    struct chore *chores;
+    unsigned chore_count;
     struct stash *stashes[BUCKETS];
     unsigned stash_count;
     struct {
@@ -179,6 +198,15 @@ void jail_set_dead(struct keeper *k, struct kjail *j);
 int jail_is_being_swept(const struct keeper *k, const struct kjail *j);
 /* Swept, or never made: frees the range and the record. */
 void jail_forget(struct keeper *k, struct kjail *j);
+
+/* keeper_chores.c. chore_take gives one that is due: killing is for any worker, removing only for
+ * one that sweeps. */
+int chore_add(struct keeper *k, const struct client *c, const struct frame *f, struct pd_err *e);
+struct chore *chore_take(struct keeper *k, int sweeps);
+void chore_again(struct keeper *k, struct chore *c);
+deadline chore_next_due(const struct keeper *k);
+void chore_encode(const struct chore *c, struct buf *out);
+void chore_free(struct chore *c);
 
 struct stash *stash_find(struct keeper *k, const char *key);
 int stash_add(struct keeper *k, const char *key, struct frame *f);

@@ -173,6 +173,22 @@ static void visit_gone(struct codec *c, struct msg_gone *m)
     field_u64(c, &m->cpu_usec);
 }
 
+static void visit_kill(struct codec *c, struct msg_kill *m)
+{
+    field_id(c, &m->jail);
+    field_str(c, &m->group, MSG_NAME_MAX);
+}
+
+static void visit_usage(struct codec *c, struct msg_usage *m)
+{
+    field_u64(c, &m->memory);
+    field_u64(c, &m->memory_peak);
+    field_u64(c, &m->cpu_usec);
+    field_u64(c, &m->pids);
+    field_u64(c, &m->oom_kills);
+    field_u64(c, &m->pids_refused);
+}
+
 static void visit_listed(struct codec *c, struct msg_listed *m)
 {
     field_id(c, &m->jail);
@@ -209,6 +225,7 @@ static void visit_prepare(struct codec *c, struct msg_prepare *m)
 static void visit_sweep(struct codec *c, struct msg_sweep *m)
 {
     field_str(c, &m->name, MSG_NAME_MAX);
+    field_str(c, &m->group, MSG_NAME_MAX);
 }
 
 static void visit_exec(struct codec *c, struct msg_exec *m)
@@ -268,6 +285,8 @@ CODEC(create)
 CODEC(created)
 CODEC(destroy)
 CODEC(gone)
+CODEC(kill)
+CODEC(usage)
 CODEC(listed)
 CODEC(key)
 CODEC(build)

@@ -4,9 +4,10 @@
  * accept exactly what encoders produce: every string ends with its NUL and holds no other, every
  * list is bounded, every enum is in range, nothing is left over.
  *
- *   client  -> keeper    HELLO CREATE DESTROY LIST STASH FETCH DROP
- *   keeper  -> client    WELCOME CREATED GONE LISTED LIST_END STASHED DONE ERROR
- *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE       builder -> keeper   BUILT DONE ERROR
+ *   client  -> keeper    HELLO CREATE DESTROY KILL STATS REMOVE_ROOT LIST STASH FETCH DROP
+ *   keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END STASHED DONE ERROR
+ *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE REMOVE_ROOT
+ *   builder -> keeper    BUILT DONE ERROR
  *   client  -> init      EXEC SIGNAL ACK SYNC
  *   init    -> client    STARTED EXITED SYNCED SYNC_END DONE ERROR
  *
@@ -17,29 +18,34 @@
 #include "wire/spec.h"
 
 enum wire_type {
-    WIRE_ERROR = 1, /* msg_error */
-    WIRE_DONE,      /* no payload */
-    WIRE_HELLO,     /* no payload */
-    WIRE_WELCOME,   /* msg_welcome; the head's epoch is the client's from now on */
-    WIRE_CREATE,    /* msg_create; fds: init's end of the control socket, the owner's end, and
-                     * maybe a network namespace to use */
-    WIRE_CREATED,   /* msg_created; fds: jail's cgroup directory (if any), devpts (if any) */
-    WIRE_DESTROY,   /* msg_destroy */
-    WIRE_GONE,      /* msg_gone; answer to DESTROY, or by itself when init has died */
-    WIRE_LIST,      /* no payload */
-    WIRE_LISTED,    /* msg_listed, one per jail; fds: the owner's end of the control socket, and as
-                     * with CREATED */
-    WIRE_LIST_END,  /* no payload */
-    WIRE_STASH,     /* msg_key; fds to keep */
-    WIRE_FETCH,     /* msg_key */
-    WIRE_STASHED,   /* answer to FETCH; fds */
-    WIRE_DROP,      /* msg_key */
+    WIRE_ERROR = 1,   /* msg_error */
+    WIRE_DONE,        /* no payload */
+    WIRE_HELLO,       /* no payload */
+    WIRE_WELCOME,     /* msg_welcome; the head's epoch is the client's from now on */
+    WIRE_CREATE,      /* msg_create; fds: init's end of the control socket, the owner's end, and
+                       * maybe a network namespace to use */
+    WIRE_CREATED,     /* msg_created; fds: jail's cgroup directory (if any), devpts (if any) */
+    WIRE_DESTROY,     /* msg_destroy */
+    WIRE_GONE,        /* msg_gone; answer to DESTROY, or by itself when init has died */
+    WIRE_KILL,        /* msg_kill: the processes of one command, and nothing else */
+    WIRE_STATS,       /* msg_destroy, of which only the id counts */
+    WIRE_USAGE,       /* msg_usage */
+    WIRE_REMOVE_ROOT, /* msg_key: deletes a named root, after its jail if that is still ending.
+                       * Answered when it is noted, not when it is done */
+    WIRE_LIST,        /* no payload */
+    WIRE_LISTED,   /* msg_listed, one per jail; fds: the owner's end of the control socket, and as
+                    * with CREATED */
+    WIRE_LIST_END, /* no payload */
+    WIRE_STASH,    /* msg_key; fds to keep */
+    WIRE_FETCH,    /* msg_key */
+    WIRE_STASHED,  /* answer to FETCH; fds */
+    WIRE_DROP,     /* msg_key */
     WIRE_BUILD,    /* msg_build; fds: init's end of the control socket, maybe a network namespace */
     WIRE_BUILT,    /* msg_built; fds: cgroup directory, devpts, lock of the named root, mount
                     * namespace;    /dev/null stands for what there is not */
     WIRE_PREPARE,  /* msg_prepare: make namespaces and cgroups for a later BUILD */
     WIRE_SWEEP,    /* msg_sweep: remove what a dead jail leaves */
-    WIRE_STRIKE,   /* msg_sweep: thaw and kill a jail that did not die of SIGKILL */
+    WIRE_STRIKE,   /* msg_sweep: thaw and kill a jail that did not die of SIGKILL, or a command */
     WIRE_EXEC,     /* msg_exec; fds: stdin, stdout, stderr, and cgroup.procs if flagged */
     WIRE_STARTED,  /* msg_started */
     WIRE_EXITED,   /* msg_exited, sent until ACKed */
@@ -105,6 +111,15 @@ struct msg_gone {
     uint64_t oom_kills, pids_refused, memory_peak, cpu_usec;
 };
 
+struct msg_kill {
+    struct wire_id jail;
+    const char *group; /* of the command */
+};
+
+struct msg_usage {
+    uint64_t memory, memory_peak, cpu_usec, pids, oom_kills, pids_refused;
+};
+
 struct msg_listed {
     struct wire_id jail;
     uint32_t undead;
@@ -135,11 +150,15 @@ struct msg_prepare {
 
 struct msg_sweep {
     const char *name;
+    const char *group; /* STRIKE: of one command, or "" */
 };
 
 #define EXEC_PTY    1u /* the three descriptors are one terminal: make it the controlling one */
 #define EXEC_CGROUP 2u /* a fourth descriptor is the command's cgroup.procs */
 #define EXEC_QUIET  4u /* no STARTED: who waits for the end anyway is woken only once */
+#define EXEC_WORKER 8u /* argv names an operation of init's own (docs/workers.md), not a program   \
+                        */
+#define EXEC_EXTRA 16u /* one more descriptor, behind the cgroup's: descriptor 3 of the command */
 
 struct msg_exec {
     uint32_t uid, gid;
@@ -178,6 +197,8 @@ MSG_CODEC(create);
 MSG_CODEC(created);
 MSG_CODEC(destroy);
 MSG_CODEC(gone);
+MSG_CODEC(kill);
+MSG_CODEC(usage);
 MSG_CODEC(listed);
 MSG_CODEC(key);
 MSG_CODEC(build);
