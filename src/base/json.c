@@ -97,7 +97,7 @@ void json_cstr(struct json *j, const char *text)
     if (text)
         json_str(j, text, strlen(text));
     else
-        json_null(j);
+        json_none(j);
 }
 
 void json_int(struct json *j, int64_t v)
@@ -118,7 +118,7 @@ void json_bool(struct json *j, int v)
     buf_puts(j->out, v ? "true" : "false");
 }
 
-void json_null(struct json *j)
+void json_none(struct json *j)
 {
     separate(j);
     buf_puts(j->out, "null");

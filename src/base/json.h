@@ -25,6 +25,6 @@ void json_cstr(struct json *j, const char *text); /* NULL is written as null */
 void json_int(struct json *j, int64_t v);
 void json_uint(struct json *j, uint64_t v);
 void json_bool(struct json *j, int v);
-void json_null(struct json *j);
+void json_none(struct json *j);
 /* A number with three decimals, given in thousandths. */
 void json_milli(struct json *j, uint64_t thousandths);

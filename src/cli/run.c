@@ -261,7 +261,7 @@ static int print_json(const struct run_result *r)
     if (signaled)
         json_int(&j, WTERMSIG(r->status));
     else
-        json_null(&j);
+        json_none(&j);
     put_capture(&j, "stdout", &r->out);
     put_capture(&j, "stderr", &r->err);
     json_key(&j, "stdout_truncated");

@@ -154,7 +154,7 @@ static void key_ratio(struct json *j, const char *key, uint64_t a, uint64_t b)
     if (b)
         json_milli(j, (uint64_t)(ratio(a, b) * 1000));
     else
-        json_null(j);
+        json_none(j);
 }
 
 static void latency_json(struct report *r, struct json *j)

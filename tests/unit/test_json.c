@@ -37,7 +37,7 @@ static void test_nesting_and_commas(void **state)
     json_open(&j, '[');
     json_bool(&j, 1);
     json_bool(&j, 0);
-    json_null(&j);
+    json_none(&j);
     json_open(&j, '[');
     json_close(&j, ']');
     json_open(&j, '{');
