@@ -1,0 +1,102 @@
+#include "core/spool.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#define SPLICE_MAX (1u << 20)
+/* The head is punched out in pieces of this size, which is a multiple of every block size. */
+#define PUNCH_STEP (1u << 20)
+
+int spool_open(struct spool *s, int dir, const char *name, uint64_t max, struct pd_err *e)
+{
+    *s = (struct spool){.dir = dir, .fd = -1, .max = max};
+    snprintf(s->name, sizeof s->name, "%s", name);
+    int fd = openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : pd_fail_sys(e, "open the spool %s", name);
+    struct stat st;
+    if (fstat(fd, &st) < 0) {
+        fd_done(&fd);
+        return pd_fail_sys(e, "look at the spool %s", name);
+    }
+    s->fd = fd;
+    s->size = (uint64_t)st.st_size;
+    /* What was punched out is a hole. */
+    off_t first = lseek(fd, 0, SEEK_DATA);
+    s->first = first < 0 ? s->size : (uint64_t)first;
+    return 0;
+}
+
+void spool_done(struct spool *s)
+{
+    fd_done(&s->fd);
+}
+
+void spool_remove(struct spool *s)
+{
+    if (s->fd >= 0)
+        (void)unlinkat(s->dir, s->name, 0);
+    spool_done(s);
+}
+
+static int ensure_file(struct spool *s)
+{
+    if (s->fd < 0)
+        s->fd = openat(s->dir, s->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return s->fd < 0 ? -errno : 0;
+}
+
+static void forget_head(struct spool *s)
+{
+    if (s->size - s->first < s->max + PUNCH_STEP)
+        return;
+    uint64_t keep = (s->size - s->max) / PUNCH_STEP * PUNCH_STEP;
+    if (keep > s->first && fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                     (off_t)s->first, (off_t)(keep - s->first)) == 0)
+        s->first = keep;
+}
+
+ssize_t spool_fill(struct spool *s, int pipe)
+{
+    int r = ensure_file(s);
+    if (r < 0)
+        return r;
+    off_t at = (off_t)s->size;
+    ssize_t n = splice(pipe, NULL, s->fd, &at, SPLICE_MAX, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+    if (n < 0)
+        return -errno;
+    s->size += (uint64_t)n;
+    forget_head(s);
+    return n;
+}
+
+ssize_t spool_fill_terminal(struct spool *s, int master, const int via[2])
+{
+    /* First what is left in the pipe from a time when the file could not take it. */
+    ssize_t rest = spool_fill(s, via[0]);
+    if (rest > 0 || (rest < 0 && rest != -EAGAIN))
+        return rest;
+    ssize_t n = splice(master, NULL, via[1], NULL, 64u << 10, SPLICE_F_NONBLOCK);
+    if (n < 0)
+        return errno == EIO ? 0 : -errno; /* EIO: nobody has the far end open */
+    return n == 0 ? 0 : spool_fill(s, via[0]);
+}
+
+ssize_t spool_read(const struct spool *s, uint64_t offset, void *out, size_t size, struct pd_err *e)
+{
+    if (offset < s->first)
+        return pd_fail(e, PD_INVALID,
+                       "offset %llu is forgotten: the oldest byte that is kept is at %llu",
+                       (unsigned long long)offset, (unsigned long long)s->first);
+    if (offset >= s->size || s->fd < 0)
+        return 0;
+    if (size > s->size - offset)
+        size = (size_t)(s->size - offset);
+    ssize_t n = pread(s->fd, out, size, (off_t)offset);
+    return n < 0 ? pd_fail_sys(e, "read the spool") : n;
+}
