@@ -5,6 +5,7 @@
 
 #include "base/banned.h"
 #include "base/err.h"
+#include "net/http_chars.h"
 
 #include <strings.h>
 
@@ -68,37 +69,10 @@ int slice_is_nocase(struct slice s, const char *text)
     return s.len == strlen(text) && !strncasecmp(s.at, text, s.len);
 }
 
-static int is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static int is_letter(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-static int is_hex(char c)
-{
-    return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-}
-
-static int is_token_char(char c)
-{
-    return is_digit(c) || is_letter(c) || (c && strchr("!#$%&'*+-.^_`|~", c));
-}
-
-/* What a header's value and a reason phrase may hold: blanks, visible ASCII, bytes from 0x80 on. */
-static int is_text_char(char c)
-{
-    unsigned char u = (unsigned char)c;
-    return u == '\t' || (u >= 0x20 && u != 0x7f);
-}
-
 static int is_text(struct slice s)
 {
     for (size_t i = 0; i < s.len; i++)
-        if (!is_text_char(s.at[i]))
+        if (!http_is_text(s.at[i]))
             return 0;
     return 1;
 }
@@ -106,7 +80,7 @@ static int is_text(struct slice s)
 static size_t token_len(struct slice s)
 {
     size_t n = 0;
-    while (n < s.len && is_token_char(s.at[n]))
+    while (n < s.len && http_is_token(s.at[n]))
         n++;
     return n;
 }
@@ -200,7 +174,7 @@ static int length_parse(struct slice s, uint64_t *ret)
     if (!s.len || s.len > 19 || (s.len > 1 && s.at[0] == '0'))
         return -1;
     for (size_t i = 0; i < s.len; i++) {
-        if (!is_digit(s.at[i]))
+        if (!http_is_digit(s.at[i]))
             return -1;
         v = v * 10 + (uint64_t)(s.at[i] - '0');
     }
@@ -259,13 +233,14 @@ static int host_is_valid(struct slice s)
 {
     size_t n = 0;
     if (s.len && s.at[0] == '[') {
-        for (n = 1; n < s.len && (is_hex(s.at[n]) || s.at[n] == ':' || s.at[n] == '.');)
+        for (n = 1; n < s.len && (http_is_hex(s.at[n]) || s.at[n] == ':' || s.at[n] == '.');)
             n++;
         if (n < 3 || n == s.len || s.at[n] != ']')
             return 0;
         n++;
     } else {
-        while (n < s.len && (is_letter(s.at[n]) || is_digit(s.at[n]) || strchr("-._", s.at[n])))
+        while (n < s.len &&
+               (http_is_letter(s.at[n]) || http_is_digit(s.at[n]) || strchr("-._", s.at[n])))
             n++;
         if (!n || n > 255 || s.at[0] == '.')
             return 0;
@@ -359,8 +334,8 @@ static int status_line_parse(struct http_head *h, struct slice line, struct pd_e
 {
     /* "HTTP/1.1 200 OK"; the reason may be empty, and then some leave out the blank before it. */
     struct slice s = line;
-    if (s.len < 12 || s.at[8] != ' ' || !is_digit(s.at[9]) || !is_digit(s.at[10]) ||
-        !is_digit(s.at[11]) || (s.len > 12 && s.at[12] != ' ') || !is_text(slice_from(s, 12)))
+    if (s.len < 12 || s.at[8] != ' ' || !http_is_digit(s.at[9]) || !http_is_digit(s.at[10]) ||
+        !http_is_digit(s.at[11]) || (s.len > 12 && s.at[12] != ' ') || !is_text(slice_from(s, 12)))
         return pd_fail(e, PD_INVALID, "the status line is not 'HTTP/1.1 200 reason'");
     h->status = (s.at[9] - '0') * 100 + (s.at[10] - '0') * 10 + (s.at[11] - '0');
     if (h->status < 100 || h->status > 599)
@@ -406,7 +381,7 @@ ptrdiff_t http_request_parse(const void *data, size_t len, struct http_head *ret
     struct lines l = {data, len < HTTP_HEAD_MAX ? len : HTTP_HEAD_MAX, 0};
     struct slice line;
     /* Seen at once, so that TLS spoken to a plain port need not wait for its deadline. */
-    if (len && !is_token_char(*l.data))
+    if (len && !http_is_token(*l.data))
         return pd_fail(e, PD_INVALID, "the request does not start with a method");
     int r = line_next(&l, &line, e);
     if (r > 0)
@@ -574,99 +549,4 @@ const char *http_reason(int status)
         if (rows[i].status == status)
             return rows[i].reason;
     return status >= 100 && status <= 599 ? classes[status / 100 - 1] : "Unknown";
-}
-
-/* The states of the chunk decoder: each says what the next byte belongs to. */
-enum chunk_state {
-    CHUNK_SIZE, /* zero, so that a zeroed struct starts here */
-    CHUNK_SIZE_LF,
-    CHUNK_DATA,
-    CHUNK_DATA_CR,
-    CHUNK_DATA_LF,
-    CHUNK_TRAILER, /* the start of a trailer line, or of the empty line at the end */
-    CHUNK_TRAILER_NAME,
-    CHUNK_TRAILER_VALUE,
-    CHUNK_TRAILER_LF,
-    CHUNK_END_LF,
-    CHUNK_DONE,
-    CHUNK_BAD
-};
-
-static int chunk_size_byte(struct http_chunks *c, char b)
-{
-    if (b == '\r' && c->digits)
-        return CHUNK_SIZE_LF;
-    /* 15 digits cannot overflow, and no body has 2^60 bytes. */
-    if (!is_hex(b) || c->digits == 15)
-        return CHUNK_BAD;
-    c->digits++;
-    c->left = c->left * 16 + (uint64_t)(is_digit(b) ? b - '0' : (b | 32) - 'a' + 10);
-    return CHUNK_SIZE;
-}
-
-static int chunk_trailer_byte(struct http_chunks *c, char b)
-{
-    if (++c->trailer_bytes > HTTP_TRAILER_MAX)
-        return CHUNK_BAD;
-    switch (c->state) {
-    case CHUNK_TRAILER:
-        if (b == '\r')
-            return CHUNK_END_LF;
-        return is_token_char(b) ? CHUNK_TRAILER_NAME : CHUNK_BAD;
-    case CHUNK_TRAILER_NAME:
-        if (b == ':')
-            return CHUNK_TRAILER_VALUE;
-        return is_token_char(b) ? CHUNK_TRAILER_NAME : CHUNK_BAD;
-    case CHUNK_TRAILER_VALUE:
-        if (b == '\r')
-            return CHUNK_TRAILER_LF;
-        return is_text_char(b) ? CHUNK_TRAILER_VALUE : CHUNK_BAD;
-    case CHUNK_TRAILER_LF:
-        return b == '\n' ? CHUNK_TRAILER : CHUNK_BAD;
-    default: /* CHUNK_END_LF */
-        return b == '\n' ? CHUNK_DONE : CHUNK_BAD;
-    }
-}
-
-/* The state after a byte that is no data. */
-static int chunk_byte(struct http_chunks *c, char b)
-{
-    switch (c->state) {
-    case CHUNK_SIZE:
-        return chunk_size_byte(c, b);
-    case CHUNK_SIZE_LF:
-        c->digits = 0;
-        if (b != '\n')
-            return CHUNK_BAD;
-        return c->left ? CHUNK_DATA : CHUNK_TRAILER;
-    case CHUNK_DATA_CR:
-        return b == '\r' ? CHUNK_DATA_LF : CHUNK_BAD;
-    case CHUNK_DATA_LF:
-        return b == '\n' ? CHUNK_SIZE : CHUNK_BAD;
-    case CHUNK_BAD:
-        return CHUNK_BAD;
-    default:
-        return chunk_trailer_byte(c, b);
-    }
-}
-
-int http_chunks_next(struct http_chunks *c, const char *data, size_t len, size_t *ret_used,
-                     const char **ret_body, size_t *ret_body_len, struct pd_err *e)
-{
-    size_t i = 0, body = 0;
-    while (i < len && c->state < CHUNK_DONE && c->state != CHUNK_DATA)
-        c->state = chunk_byte(c, data[i++]);
-    if (c->state == CHUNK_BAD)
-        return pd_fail(e, PD_INVALID, "the chunked body is malformed");
-    c->done = c->state == CHUNK_DONE;
-    if (c->state == CHUNK_DATA) {
-        body = len - i < c->left ? len - i : (size_t)c->left;
-        c->left -= body;
-        if (!c->left)
-            c->state = CHUNK_DATA_CR;
-    }
-    *ret_body = len ? data + i : data;
-    *ret_body_len = body;
-    *ret_used = i + body;
-    return 0;
 }
