@@ -8,12 +8,8 @@
 #include "base/json.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-
-/* base/json.h has a json_null of its own. Jansson's is not used here. */
-#define json_null jansson_null
 #include <jansson.h>
-#undef json_null
+#include <stdarg.h>
 
 #define QUOTE_MAX    40 /* bytes of a value that an error repeats */
 #define ENV_NAME_MAX 255
@@ -78,14 +74,19 @@ static void note(struct fields *f, const char *path, enum pd_code code, const ch
         (void)pd_fail(&root->err, code, "%s", text);
 }
 
+static void put_name(struct buf *b, const char *name)
+{
+    put_foreign(b, *name ? name : "\"\"", *name ? strlen(name) : 2, QUOTE_MAX);
+}
+
 /* The full name of a member. Foreign names are cut and escaped. */
 static void put_path(struct buf *b, const struct fields *f, const char *name, const char *item)
 {
     (void)buf_puts(b, f->path);
-    put_foreign(b, name, strlen(name), QUOTE_MAX);
+    put_name(b, name);
     if (item) {
         (void)buf_putc(b, '.');
-        put_foreign(b, item, strlen(item), QUOTE_MAX);
+        put_name(b, item);
     }
 }
 
@@ -100,7 +101,7 @@ static int refuse_item(struct fields *f, const char *name, const char *item, con
     va_start(ap, fmt);
     (void)vsnprintf(reason, sizeof reason, fmt, ap);
     va_end(ap);
-    auto_buf path = BUF_INIT(FIELDS_PATH_MAX), text = BUF_INIT(512);
+    auto_buf path = BUF_INIT(1024), text = BUF_INIT(1024);
     put_path(&path, f, name, item);
     if (v) {
         put_value(&text, v);
@@ -108,7 +109,7 @@ static int refuse_item(struct fields *f, const char *name, const char *item, con
     }
     (void)buf_puts(&text, reason);
     const char *p = buf_cstr(&path), *t = buf_cstr(&text);
-    note(f, p ? p : name, PD_INVALID, t ? t : reason);
+    note(f, p ? p : "?", PD_INVALID, t ? t : reason);
     return 0;
 }
 
@@ -126,9 +127,14 @@ int fields_refuse(struct fields *f, const char *name, const char *fmt, ...)
 
 /* ---- parsing ---- */
 
-/* Depth and number of values, as an upper bound: what is no JSON is jansson's to refuse. */
+/* Depth and number of values, as an upper bound: what is no JSON is jansson's to refuse. All but
+ * NUL, over which jansson 2.14 reads as if it were not there. */
 static int check_shape(const char *text, size_t len, struct pd_err *e)
 {
+    const char *nul = memchr(text, 0, len);
+    if (nul)
+        return pd_fail(e, PD_INVALID, "the body is not valid JSON: byte %zu is NUL",
+                       (size_t)(nul - text));
     unsigned depth = 0, values = 1;
     int in_string = 0;
     for (size_t i = 0; i < len; i++) {

@@ -52,9 +52,10 @@ static void test_parse_refuses_what_is_no_object(void **state)
         {"{\"a\":1e999}", "overflow", 11},
         {"{\"a\":\"\\u0000\"}", "u0000", 14},
         {"{\"\\u0000\":1}", "u0000", 12},
-        {"{\"a\":\"\0\"}", "line 1", 9},
-        {"{\"a\":1}\0", "line 1", 8},
-        {"\0", "line 1", 1},
+        {"{\"a\":\"\0\"}", "byte 6 is NUL", 9},
+        {"{\"a\":1\0}", "byte 6 is NUL", 8},
+        {"{\"a\":1}\0", "byte 7 is NUL", 8},
+        {"\0", "byte 0 is NUL", 1},
         {"{\"a\":\"\xff\"}", "UTF-8", 9},
         {"{\"a\":\"\xc0\x80\"}", "UTF-8", 10},
         {"{\"a\":\"\xed\xa0\x80\"}", "UTF-8", 11},
@@ -424,7 +425,7 @@ static void test_bad_environments_are_named(void **state)
     check_bad_env("{\"env\":[]}", "env", "not an object");
     check_bad_env("{\"env\":{\"A\":1}}", "env.A", "1 is not a string");
     check_bad_env("{\"env\":{\"A\":null}}", "env.A", "null is not a string");
-    check_bad_env("{\"env\":{\"\":\"x\"}}", "env.", "no name of a variable");
+    check_bad_env("{\"env\":{\"\":\"x\"}}", "env.\"\"", "no name of a variable");
     check_bad_env("{\"env\":{\"1A\":\"x\"}}", "env.1A", "no name of a variable");
     check_bad_env("{\"env\":{\"A=B\":\"x\"}}", "env.A=B", "no name of a variable");
     check_bad_env("{\"env\":{\"A\\nB\":\"x\"}}", "env.A\\x0aB", "no name of a variable");
@@ -460,7 +461,7 @@ static void test_bad_objects_of_strings(void **state)
     (void)state;
     check_bad_strings("{\"m\":{\"a\":\"\",\"b\":\"\",\"c\":\"\"}}", "m", "3 members");
     check_bad_strings("{\"m\":{\"a\":\"0123456789\"}}", "m", "at most 16 bytes");
-    check_bad_strings("{\"m\":{\"\":\"\"}}", "m.", "no valid name");
+    check_bad_strings("{\"m\":{\"\":\"\"}}", "m.\"\"", "no valid name");
 }
 
 static void test_nested_objects(void **state)
@@ -507,9 +508,11 @@ static void test_unknown_members_are_named(void **state)
 static void test_unknown_null_members_are_named(void **state)
 {
     (void)state;
-    auto_fields f = {0};
+    auto_fields f = {0}, unnamed = {0};
     start(&f, "{\"x\\ty\":null}");
     check_refused(&f, "x\\x09y", "unknown", "none");
+    start(&unnamed, "{\"\":1}");
+    check_refused(&unnamed, "\"\"", "unknown", "none");
 }
 
 static void test_unknown_nested_members_are_named(void **state)
