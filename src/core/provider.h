@@ -37,8 +37,10 @@ struct box_command {
     struct wire_id id;
     struct msg_exec exec;
     int fds[4];     /* stdin, stdout, stderr, and descriptor 3 or -1 */
-    unsigned flags; /* EXEC_PTY, EXEC_WORKER */
-    unsigned group; /* number of the cgroup that it gets, unique in the box; see box_kill */
+    unsigned flags; /* EXEC_PTY, EXEC_WORKER, EXEC_QUIET */
+    /* Number of the cgroup that it gets, from 1. One command at a time has it; the next may when
+     * group_is_empty. 0: none. */
+    unsigned group;
 };
 
 struct box_usage {
@@ -68,10 +70,12 @@ struct provider {
     int (*exec)(struct box *b, const struct box_command *c, struct pd_err *e);
     /* To the command's first process. */
     int (*signal)(struct box *b, struct wire_id command, int signal, struct pd_err *e);
-    /* SIGKILL to the command's whole tree, and to nothing else. */
+    /* SIGKILL to the command's whole tree, and to nothing else. Does not wait for the end. */
     int (*kill)(struct box *b, struct wire_id command, unsigned group, struct pd_err *e);
     /* The end of the command is stored: the provider may forget it. */
-    void (*forget)(struct box *b, struct wire_id command, unsigned group);
+    void (*forget)(struct box *b, struct wire_id command);
+    /* Is nothing left in the group, so that another command may have its number? */
+    int (*group_is_empty)(struct box *b, unsigned group);
     /* Tells the state of every command again, by `started` and `exited`. */
     int (*sync)(struct box *b, deadline d, struct pd_err *e);
     int (*terminal)(struct box *b, int *ret_master, int *ret_slave, struct pd_err *e);

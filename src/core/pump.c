@@ -106,6 +106,13 @@ void pump_remove(struct pump *p, struct pump_source *s)
     pthread_mutex_unlock(&p->lock);
 }
 
+void pump_wait(struct pump *p, const struct pump_source *s)
+{
+    pthread_mutex_lock(&p->lock);
+    wait_until_over(p, s);
+    pthread_mutex_unlock(&p->lock);
+}
+
 static void unlink_timer(struct pump *p, struct pump_timer *t)
 {
     for (struct pump_timer **at = &p->timers; *at; at = &(*at)->next)

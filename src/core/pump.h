@@ -37,6 +37,8 @@ void pump_free(struct pump *p);
 /* `events` as for epoll(7). */
 int pump_add(struct pump *p, struct pump_source *s, uint32_t events, struct pd_err *e);
 void pump_remove(struct pump *p, struct pump_source *s);
+/* Waits until the source's callback, if it is running, is over. */
+void pump_wait(struct pump *p, const struct pump_source *s);
 void pump_set_timer(struct pump *p, struct pump_timer *t, deadline at);
 void pump_cancel_timer(struct pump *p, struct pump_timer *t);
 int pump_is_this_thread(const struct pump *p);

@@ -1,0 +1,505 @@
+#include "provider/jail.h"
+
+#include "provider/jail_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "jail/cgroup.h"
+#include "jail/cgroup_tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+
+#define SEND_PATIENCE  (5 * NS_PER_S)
+#define USAGE_PATIENCE (2 * NS_PER_S)
+
+static struct jail_provider *self(struct provider *p)
+{
+    return p->state;
+}
+
+static int no_link(struct jail_provider *p, struct pd_err *e)
+{
+    pthread_mutex_lock(&p->lock);
+    int none = p->link.sock < 0;
+    if (none)
+        pd_fail(e, PD_CAPACITY, "%.190s; it is being started again, try in a moment", p->trouble);
+    pthread_mutex_unlock(&p->lock);
+    return none;
+}
+
+/* Sends to the keeper. Frames of several threads do not mix: each is one datagram. */
+static int tell_keeper(struct jail_provider *p, enum wire_type type, struct wire_id id,
+                       const struct buf *payload, const int *fds, unsigned fd_count,
+                       struct pd_err *e)
+{
+    pthread_mutex_lock(&p->sending);
+    if (no_link(p, e)) {
+        pthread_mutex_unlock(&p->sending);
+        return -1;
+    }
+    struct wire_head head = {.type = (uint16_t)type, .epoch = p->link.epoch, .id = id};
+    int r = wire_send(p->link.sock, &head, payload, fds, fd_count, deadline_in(SEND_PATIENCE));
+    pthread_mutex_unlock(&p->sending);
+    if (r == 0)
+        return 0;
+    errno = -r;
+    return r == -EPIPE ? pd_fail(e, PD_LOST, "the keeper is gone")
+                       : pd_fail_sys(e, "send to the keeper");
+}
+
+/* Sends and waits; the answer is in w->frame, to be freed by frame_done. */
+static int ask_keeper(struct jail_provider *p, struct waiter *w, enum wire_type type,
+                      const struct buf *payload, deadline d, struct pd_err *e)
+{
+    waiter_begin(p, w, wire_id_new());
+    if (tell_keeper(p, type, w->id, payload, NULL, 0, e) < 0) {
+        waiter_cancel(p, w);
+        return -1;
+    }
+    return waiter_end(p, w, d, e);
+}
+
+/* ---- boxes ---- */
+
+static struct box *box_new(struct jail_provider *p, void *owner)
+{
+    struct box *b = calloc(1, sizeof *b);
+    if (!b)
+        return NULL;
+    b->provider = p;
+    b->owner = owner;
+    b->jail = JAIL_EMPTY;
+    b->control.fd = -1;
+    pthread_mutex_init(&b->lock, NULL);
+    for (unsigned i = 0; i <= GROUPS_MAX; i++)
+        b->procs[i] = -1;
+    return b;
+}
+
+static void box_add(struct box *b)
+{
+    pthread_mutex_lock(&b->provider->lock);
+    struct box **at = box_place(b->provider, b->jail.id);
+    b->next = *at;
+    *at = b;
+    pthread_mutex_unlock(&b->provider->lock);
+}
+
+static void box_free(struct box *b)
+{
+    struct jail_provider *p = b->provider;
+    pump_remove(p->pump, &b->control);
+    pump_wait(p->pump, &p->keeper); /* news of its end may be on the way to its owner */
+    pthread_mutex_lock(&p->lock);
+    struct box **at = box_place(p, b->jail.id);
+    if (*at == b)
+        *at = b->next;
+    pthread_mutex_unlock(&p->lock);
+    for (unsigned i = 0; i <= GROUPS_MAX; i++)
+        fd_done(&b->procs[i]);
+    jail_done(&b->jail);
+    pthread_mutex_destroy(&b->lock);
+    free(b);
+}
+
+static void send_destroy(struct jail_provider *p, struct wire_id jail)
+{
+    struct pd_err e;
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_destroy m = {.jail = jail};
+    msg_destroy_encode(&out, &m);
+    (void)tell_keeper(p, WIRE_DESTROY, wire_id_new(), &out, NULL, 0, &e);
+}
+
+static int jail_provider_create(struct provider *base, struct wire_id id, const struct spec *s,
+                                void *owner, struct box **ret, deadline d, struct pd_err *e)
+{
+    struct jail_provider *p = self(base);
+    struct box *b = box_new(p, owner);
+    if (!b)
+        return pd_fail(e, PD_CAPACITY, "no memory for a sandbox");
+    struct waiter w;
+    waiter_begin(p, &w, id);
+    pthread_mutex_lock(&p->sending);
+    int sent = no_link(p, e) ? -1 : jail_request_as(&p->link, &b->jail, id, s, CREATE_KEEP, -1, e);
+    pthread_mutex_unlock(&p->sending);
+    if (sent < 0) {
+        waiter_cancel(p, &w);
+        box_free(b);
+        return -1;
+    }
+    if (waiter_end(p, &w, d, e) < 0) {
+        if (e->code == PD_TIMEOUT)
+            send_destroy(p, id);
+        box_free(b);
+        return -1;
+    }
+    int r = jail_accept(&b->jail, &w.frame, e);
+    frame_done(&w.frame);
+    if (r == 0) {
+        box_add(b);
+        r = box_listen(b, e);
+        if (r < 0)
+            send_destroy(p, id);
+    }
+    if (r < 0) {
+        box_free(b);
+        return -1;
+    }
+    *ret = b;
+    return 0;
+}
+
+static int jail_provider_adopt(struct provider *base, struct wire_id id, void *owner,
+                               struct box **ret, struct pd_err *e)
+{
+    struct jail_provider *p = self(base);
+    struct orphan *found = NULL;
+    pthread_mutex_lock(&p->lock);
+    for (struct orphan **at = &p->orphans; *at; at = &(*at)->next)
+        if (wire_id_equal((*at)->jail.id, id)) {
+            found = *at;
+            *at = found->next;
+            break;
+        }
+    pthread_mutex_unlock(&p->lock);
+    if (!found)
+        return pd_fail(e, PD_NOT_FOUND, "the keeper has no such sandbox");
+    struct box *b = box_new(p, owner);
+    if (!b) {
+        jail_done(&found->jail);
+        free(found);
+        return pd_fail(e, PD_CAPACITY, "no memory for a sandbox");
+    }
+    b->jail = found->jail;
+    free(found);
+    box_add(b);
+    if (box_listen(b, e) < 0) {
+        box_free(b);
+        return -1;
+    }
+    *ret = b;
+    return 0;
+}
+
+static void jail_provider_end_strangers(struct provider *base)
+{
+    struct jail_provider *p = self(base);
+    pthread_mutex_lock(&p->lock);
+    struct orphan *all = p->orphans;
+    p->orphans = NULL;
+    pthread_mutex_unlock(&p->lock);
+    while (all) {
+        struct orphan *o = all;
+        all = o->next;
+        send_destroy(p, o->jail.id);
+        jail_done(&o->jail);
+        free(o);
+    }
+}
+
+static int jail_provider_remove_root(struct provider *base, const char *root_name, struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_key m = {.key = root_name};
+    msg_key_encode(&out, &m);
+    return tell_keeper(self(base), WIRE_REMOVE_ROOT, wire_id_new(), &out, NULL, 0, e);
+}
+
+static int jail_provider_destroy(struct box *b, const char *root_name, struct box_usage *ret,
+                                 deadline d, struct pd_err *e)
+{
+    struct jail_provider *p = b->provider;
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct waiter w;
+    struct msg_destroy m = {.jail = b->jail.id, .want_stats = ret != NULL};
+    struct msg_gone gone = {0};
+    int r = 0;
+    pthread_mutex_lock(&p->lock);
+    b->lost = 1; /* its end is no news from now on */
+    pthread_mutex_unlock(&p->lock);
+    /* A frozen one dies of SIGKILL only when it is thawed, on v1. */
+    if (b->jail.cgroup_dir >= 0)
+        (void)group_freeze(b->jail.cgroup_dir, 0, 0);
+    msg_destroy_encode(&out, &m);
+    if (ask_keeper(p, &w, WIRE_DESTROY, &out, d, e) < 0) {
+        r = e->code == PD_TIMEOUT ? -1 : 0; /* without a keeper there is no jail either */
+    } else {
+        if (w.frame.head.type == WIRE_ERROR) {
+            msg_error_raise(&w.frame, e);
+            r = e->code == PD_NOT_FOUND || e->code == PD_CONFLICT ? 0 : -1;
+        } else if (msg_gone_decode(&w.frame.payload, &gone, e) == 0 && gone.how == GONE_UNDEAD) {
+            r = pd_fail(e, PD_TIMEOUT, "a process of the sandbox does not die (state D)");
+        }
+        frame_done(&w.frame);
+    }
+    if (ret)
+        *ret = (struct box_usage){.memory_peak = gone.memory_peak,
+                                  .cpu_usec = gone.cpu_usec,
+                                  .oom_kills = gone.oom_kills,
+                                  .pids_refused = gone.pids_refused};
+    box_free(b);
+    if (root_name && root_name[0]) {
+        struct pd_err ignored;
+        (void)jail_provider_remove_root(&p->base, root_name, &ignored);
+    }
+    return r;
+}
+
+/* ---- commands ---- */
+
+static void group_name(unsigned group, char out[16])
+{
+    snprintf(out, 16, "c%u", group);
+}
+
+/* The group's entrance. Kept open: the next command of this number finds it made. */
+static int group_entrance(struct box *b, unsigned group, struct pd_err *e)
+{
+    char name[16];
+    if (b->jail.cgroup_dir < 0 || group == 0)
+        return -1;
+    if (group > GROUPS_MAX)
+        return pd_fail(e, PD_CAPACITY, "more than %u commands at a time", GROUPS_MAX);
+    group_name(group, name);
+    pthread_mutex_lock(&b->lock);
+    int fd = b->procs[group];
+    if (fd < 0) {
+        fd = cgroup_command_create(b->jail.cgroup_dir, name);
+        if (fd == -EEXIST) { /* of an earlier daemon */
+            (void)cgroup_command_remove(b->jail.cgroup_dir, name);
+            fd = cgroup_command_create(b->jail.cgroup_dir, name);
+        }
+        if (fd >= 0)
+            b->procs[group] = fd;
+    }
+    pthread_mutex_unlock(&b->lock);
+    if (fd >= 0)
+        return fd;
+    errno = -fd;
+    return pd_fail_sys(e, "make the command's cgroup");
+}
+
+static int jail_provider_exec(struct box *b, const struct box_command *c, struct pd_err *e)
+{
+    struct command command = {
+        .id = c->id, .exec = c->exec, .fds = {c->fds[0], c->fds[1], c->fds[2]}, .flags = c->flags};
+    int procs = -1;
+    if (b->jail.cgroup_dir >= 0 && c->group && (procs = group_entrance(b, c->group, e)) < 0)
+        return -1;
+    return jail_send_prepared(&b->jail, &command, procs, c->fds[3], e);
+}
+
+static int jail_provider_signal(struct box *b, struct wire_id id, int signal, struct pd_err *e)
+{
+    struct command c = {.id = id};
+    return jail_send_signal(&b->jail, &c, signal, e);
+}
+
+static int jail_provider_kill(struct box *b, struct wire_id id, unsigned group, struct pd_err *e)
+{
+    char name[16];
+    /* Without cgroups the tree has only its root. */
+    if (b->jail.cgroup_dir < 0 || group == 0)
+        return jail_provider_signal(b, id, SIGKILL, e);
+    group_name(group, name);
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_kill m = {.jail = b->jail.id, .group = name};
+    msg_kill_encode(&out, &m);
+    return tell_keeper(b->provider, WIRE_KILL, wire_id_new(), &out, NULL, 0, e);
+}
+
+static void jail_provider_forget(struct box *b, struct wire_id id)
+{
+    struct wire_head head = {.type = WIRE_ACK, .epoch = b->jail.epoch, .id = id};
+    (void)wire_send(b->jail.control, &head, NULL, NULL, 0, deadline_in(SEND_PATIENCE));
+}
+
+static int jail_provider_group_is_empty(struct box *b, unsigned group)
+{
+    char name[16], path[40], text[64];
+    if (b->jail.cgroup_dir < 0)
+        return 1;
+    group_name(group, name);
+    snprintf(path, sizeof path, "%s/cgroup.events", name);
+    ssize_t n = fd_read_file(b->jail.cgroup_dir, path, text, sizeof text);
+    if (n > 0)
+        return strstr(text, "populated 0") != NULL;
+    snprintf(path, sizeof path, "%s/tasks", name);
+    n = fd_read_file(b->jail.cgroup_dir, path, text, sizeof text);
+    return n == 0 || n == -ENOENT;
+}
+
+static int jail_provider_sync(struct box *b, deadline d, struct pd_err *e)
+{
+    struct waiter w;
+    waiter_begin(b->provider, &w, wire_id_new());
+    struct wire_head head = {.type = WIRE_SYNC, .epoch = b->jail.epoch, .id = w.id};
+    int r = wire_send(b->jail.control, &head, NULL, NULL, 0, d);
+    if (r < 0) {
+        waiter_cancel(b->provider, &w);
+        return pd_fail(e, PD_LOST, "the sandbox does not answer");
+    }
+    if (waiter_end(b->provider, &w, d, e) < 0)
+        return -1;
+    frame_done(&w.frame);
+    return 0;
+}
+
+static int jail_provider_terminal(struct box *b, int *ret_master, int *ret_slave, struct pd_err *e)
+{
+    return jail_open_terminal(&b->jail, ret_master, ret_slave, e);
+}
+
+static int jail_provider_pause(struct box *b, int paused, deadline d, struct pd_err *e)
+{
+    if (b->jail.cgroup_dir < 0)
+        return pd_fail(e, PD_UNSUPPORTED, "pausing needs cgroups, and there are none here");
+    int r = group_freeze(b->jail.cgroup_dir, paused, d);
+    if (r == 0)
+        return 0;
+    errno = -r;
+    return pd_fail_sys(e, "%s the sandbox", paused ? "pause" : "resume");
+}
+
+static int jail_provider_usage(struct box *b, struct box_usage *ret, struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_destroy m = {.jail = b->jail.id};
+    struct msg_usage u;
+    struct waiter w;
+    msg_destroy_encode(&out, &m);
+    if (ask_keeper(b->provider, &w, WIRE_STATS, &out, deadline_in(USAGE_PATIENCE), e) < 0)
+        return -1;
+    int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e)
+                                            : msg_usage_decode(&w.frame.payload, &u, e);
+    frame_done(&w.frame);
+    if (r < 0)
+        return -1;
+    *ret = (struct box_usage){.memory = u.memory,
+                              .memory_peak = u.memory_peak,
+                              .cpu_usec = u.cpu_usec,
+                              .pids = u.pids,
+                              .oom_kills = u.oom_kills,
+                              .pids_refused = u.pids_refused};
+    return 0;
+}
+
+/* ---- the fd store ---- */
+
+static int jail_provider_stash(struct provider *base, const char *key, const int *fds,
+                               unsigned count, struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_key m = {.key = key};
+    msg_key_encode(&out, &m);
+    return tell_keeper(self(base), WIRE_STASH, wire_id_new(), &out, fds, count, e);
+}
+
+static int jail_provider_fetch(struct provider *base, const char *key, int *ret_fds, unsigned max,
+                               unsigned *ret_count, deadline d, struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_key m = {.key = key};
+    struct waiter w;
+    msg_key_encode(&out, &m);
+    if (ask_keeper(self(base), &w, WIRE_FETCH, &out, d, e) < 0)
+        return -1;
+    int r = 0;
+    if (w.frame.head.type == WIRE_ERROR)
+        r = msg_error_raise(&w.frame, e);
+    else if (w.frame.fd_count > max)
+        r = pd_fail(e, PD_PROTOCOL, "the keeper sent %u descriptors", w.frame.fd_count);
+    else
+        *ret_count = w.frame.fd_count;
+    for (unsigned i = 0; r == 0 && i < w.frame.fd_count; i++)
+        ret_fds[i] = frame_take_fd(&w.frame, i);
+    frame_done(&w.frame);
+    return r;
+}
+
+static void jail_provider_drop(struct provider *base, const char *key)
+{
+    struct pd_err e;
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_key m = {.key = key};
+    msg_key_encode(&out, &m);
+    (void)tell_keeper(self(base), WIRE_DROP, wire_id_new(), &out, NULL, 0, &e);
+}
+
+/* ---- the whole ---- */
+
+static int jail_provider_health(struct provider *base, struct pd_err *e)
+{
+    return no_link(self(base), e) ? -1 : 0;
+}
+
+static void jail_provider_free(struct provider *base)
+{
+    struct jail_provider *p = self(base);
+    pump_cancel_timer(p->pump, &p->reconnect);
+    pump_remove(p->pump, &p->keeper);
+    for (unsigned i = 0; i < BOX_BUCKETS; i++)
+        while (p->boxes[i])
+            box_free(p->boxes[i]);
+    while (p->orphans) {
+        struct orphan *o = p->orphans;
+        p->orphans = o->next;
+        jail_done(&o->jail);
+        free(o);
+    }
+    keeper_link_done(&p->link);
+    pthread_mutex_destroy(&p->lock);
+    pthread_mutex_destroy(&p->sending);
+    free(p);
+}
+
+struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,
+                                   const struct box_events *events, struct pd_err *e)
+{
+    struct jail_provider *p = calloc(1, sizeof *p);
+    if (!p) {
+        pd_fail(e, PD_CAPACITY, "no memory for a provider");
+        return NULL;
+    }
+    p->base = (struct provider){
+        .name = "jail",
+        .can = PROVIDER_PAUSE | PROVIDER_TERMINAL | PROVIDER_FILES | PROVIDER_PORTS |
+               PROVIDER_ADOPT | PROVIDER_STASH,
+        .state = p,
+        .events = events,
+        .create = jail_provider_create,
+        .adopt = jail_provider_adopt,
+        .end_strangers = jail_provider_end_strangers,
+        .destroy = jail_provider_destroy,
+        .remove_root = jail_provider_remove_root,
+        .exec = jail_provider_exec,
+        .signal = jail_provider_signal,
+        .kill = jail_provider_kill,
+        .forget = jail_provider_forget,
+        .group_is_empty = jail_provider_group_is_empty,
+        .sync = jail_provider_sync,
+        .terminal = jail_provider_terminal,
+        .pause = jail_provider_pause,
+        .usage = jail_provider_usage,
+        .stash = jail_provider_stash,
+        .fetch = jail_provider_fetch,
+        .drop = jail_provider_drop,
+        .health = jail_provider_health,
+        .free = jail_provider_free,
+    };
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_mutex_init(&p->sending, NULL);
+    p->pump = pump;
+    p->link.sock = -1;
+    p->keeper.fd = -1;
+    p->reconnect.fire = jail_provider_retry;
+    snprintf(p->socket_path, sizeof p->socket_path, "%s", keeper_socket);
+    if (jail_provider_connect(p, e) == 0)
+        return &p->base;
+    jail_provider_free(&p->base);
+    return NULL;
+}

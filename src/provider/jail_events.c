@@ -1,0 +1,362 @@
+/* How this works: the keeper's socket and every jail's control socket are sources of the pump.
+ *
+ * What comes from the keeper is the answer to a request, whose thread is woken, or news of a jail
+ * that died. What comes from a jail is what became of a command, and is hostile until checked: it
+ * may name only commands of that jail, because the socket says which jail it is, and a frame that
+ * breaks the format ends the jail. */
+#include "provider/jail_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+#define GREET_PATIENCE  (5 * NS_PER_S)
+#define RECONNECT_AFTER (250 * NS_PER_MS)
+/* A jail that talks without end gets its turn, like everybody else. */
+#define FRAMES_PER_TURN 64
+
+struct box **box_place(struct jail_provider *p, struct wire_id id)
+{
+    uint32_t v;
+    memcpy(&v, id.bytes, sizeof v);
+    struct box **at = &p->boxes[v % BOX_BUCKETS];
+    while (*at && !wire_id_equal((*at)->jail.id, id))
+        at = &(*at)->next;
+    return at;
+}
+
+/* ---- waiting ---- */
+
+void waiter_begin(struct jail_provider *p, struct waiter *w, struct wire_id id)
+{
+    *w = (struct waiter){.id = id, .frame = FRAME_INIT};
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_lock(&p->lock);
+    w->next = p->waiters;
+    p->waiters = w;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void forget_waiter(struct jail_provider *p, struct waiter *w)
+{
+    for (struct waiter **at = &p->waiters; *at; at = &(*at)->next)
+        if (*at == w) {
+            *at = w->next;
+            break;
+        }
+}
+
+void waiter_cancel(struct jail_provider *p, struct waiter *w)
+{
+    pthread_mutex_lock(&p->lock);
+    forget_waiter(p, w);
+    pthread_mutex_unlock(&p->lock);
+    frame_done(&w->frame);
+    pthread_cond_destroy(&w->cond);
+}
+
+int waiter_end(struct jail_provider *p, struct waiter *w, deadline d, struct pd_err *e)
+{
+    pthread_mutex_lock(&p->lock);
+    while (!w->done && !deadline_passed(d)) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        uint64_t left = d == DEADLINE_NONE ? 3600 * NS_PER_S : d - clock_now();
+        if (left > 3600 * NS_PER_S)
+            left = 3600 * NS_PER_S;
+        uint64_t ns = (uint64_t)until.tv_nsec + left % NS_PER_S;
+        until.tv_sec += (time_t)(left / NS_PER_S + ns / NS_PER_S);
+        until.tv_nsec = (long)(ns % NS_PER_S);
+        pthread_cond_timedwait(&w->cond, &p->lock, &until);
+    }
+    int done = w->done;
+    forget_waiter(p, w);
+    pthread_mutex_unlock(&p->lock);
+    pthread_cond_destroy(&w->cond);
+    if (done == 1)
+        return 0;
+    frame_done(&w->frame);
+    return done ? pd_fail(e, PD_LOST, "the keeper is gone")
+                : pd_fail(e, PD_TIMEOUT, "no answer before the deadline");
+}
+
+/* Hands the frame to whoever waits for it. The caller's frame is empty then. */
+static int wake_waiter(struct jail_provider *p, struct frame *f)
+{
+    int found = 0;
+    pthread_mutex_lock(&p->lock);
+    for (struct waiter *w = p->waiters; w; w = w->next)
+        if (!w->done && wire_id_equal(w->id, f->head.id)) {
+            w->frame = *f;
+            *f = FRAME_INIT;
+            w->done = 1;
+            pthread_cond_signal(&w->cond);
+            found = 1;
+            break;
+        }
+    pthread_mutex_unlock(&p->lock);
+    return found;
+}
+
+/* ---- the keeper ---- */
+
+static void box_lost(struct box *b, const struct pd_err *why)
+{
+    pump_remove(b->provider->pump, &b->control);
+    b->provider->base.events->lost(b->owner, why);
+}
+
+/* Marks it, so that the loss is told once; the box itself is freed by destroy. */
+static struct box *take_lost(struct jail_provider *p, struct wire_id id)
+{
+    pthread_mutex_lock(&p->lock);
+    struct box *b = *box_place(p, id);
+    if (b && b->lost)
+        b = NULL;
+    if (b)
+        b->lost = 1;
+    pthread_mutex_unlock(&p->lock);
+    return b;
+}
+
+static struct box *take_any_lost(struct jail_provider *p)
+{
+    struct box *found = NULL;
+    pthread_mutex_lock(&p->lock);
+    for (unsigned i = 0; i < BOX_BUCKETS && !found; i++)
+        for (struct box *b = p->boxes[i]; b && !found; b = b->next)
+            if (!b->lost)
+                found = b;
+    if (found)
+        found->lost = 1;
+    pthread_mutex_unlock(&p->lock);
+    return found;
+}
+
+static void keeper_lost(struct jail_provider *p, const char *why)
+{
+    struct pd_err e;
+    pump_remove(p->pump, &p->keeper);
+    pthread_mutex_lock(&p->sending); /* a dead keeper's socket refuses at once: nobody waits long */
+    pthread_mutex_lock(&p->lock);
+    keeper_link_done(&p->link);
+    pthread_mutex_unlock(&p->sending);
+    snprintf(p->trouble, sizeof p->trouble, "the keeper is gone: %.150s", why);
+    for (struct waiter *w = p->waiters; w; w = w->next)
+        if (!w->done) {
+            w->done = -1;
+            pthread_cond_signal(&w->cond);
+        }
+    pthread_mutex_unlock(&p->lock);
+    pd_fail(&e, PD_LOST, "the keeper ended, and with it every sandbox");
+    for (struct box *b; (b = take_any_lost(p));)
+        box_lost(b, &e);
+    pump_set_timer(p->pump, &p->reconnect, deadline_in(RECONNECT_AFTER));
+}
+
+static void on_gone(struct jail_provider *p, const struct frame *f)
+{
+    struct pd_err e;
+    struct msg_gone m;
+    if (msg_gone_decode(&f->payload, &m, &e) < 0)
+        return;
+    struct box *b = take_lost(p, m.jail);
+    if (!b)
+        return;
+    if (m.oom_kills)
+        pd_fail(&e, PD_LOST, "the sandbox's first process was ended for memory");
+    else
+        pd_fail(&e, PD_LOST, "the sandbox's first process has died");
+    box_lost(b, &e);
+}
+
+static void keeper_ready(struct pump_source *s, uint32_t events)
+{
+    (void)events;
+    struct jail_provider *p =
+        (struct jail_provider *)((char *)s - offsetof(struct jail_provider, keeper));
+    for (int i = 0; i < FRAMES_PER_TURN; i++) {
+        auto_frame f = FRAME_INIT;
+        struct pd_err e;
+        int r = wire_recv(s->fd, &f, 0, &e);
+        if (r < 0 && e.code == PD_TIMEOUT)
+            return;
+        if (r <= 0) {
+            keeper_lost(p, r == 0 ? "it closed the connection" : e.msg);
+            return;
+        }
+        if (!wake_waiter(p, &f) && f.head.type == WIRE_GONE)
+            on_gone(p, &f);
+    }
+}
+
+static int list_orphans(struct jail_provider *p, struct keeper_link *l, struct pd_err *e)
+{
+    auto_frame f = FRAME_INIT;
+    deadline d = deadline_in(GREET_PATIENCE);
+    struct wire_head head = {.type = WIRE_LIST, .epoch = l->epoch, .id = wire_id_new()};
+    if (wire_send(l->sock, &head, NULL, NULL, 0, d) < 0)
+        return pd_fail(e, PD_LOST, "the keeper is gone");
+    for (;;) {
+        frame_reset(&f);
+        int r = wire_recv(l->sock, &f, d, e);
+        if (r <= 0)
+            return r == 0 ? pd_fail(e, PD_LOST, "the keeper is gone") : -1;
+        if (!wire_id_equal(f.head.id, head.id))
+            continue;
+        if (f.head.type == WIRE_LIST_END)
+            return 0;
+        struct msg_listed m;
+        if (f.head.type != WIRE_LISTED || f.fd_count != 3 ||
+            msg_listed_decode(&f.payload, &m, e) < 0)
+            return pd_fail(e, PD_PROTOCOL, "the keeper answered %u to LIST", f.head.type);
+        struct orphan *o = calloc(1, sizeof *o);
+        if (!o)
+            return pd_fail(e, PD_CAPACITY, "no memory");
+        o->jail = JAIL_EMPTY;
+        o->jail.id = m.jail;
+        o->jail.init_pid = m.init_pid;
+        o->jail.control = frame_take_fd(&f, 0);
+        o->jail.cgroup_dir = frame_take_fd(&f, 1);
+        o->jail.devpts = frame_take_fd(&f, 2);
+        o->jail.epoch = l->epoch;
+        o->jail.rung = p->best;
+        pthread_mutex_lock(&p->lock);
+        o->next = p->orphans;
+        p->orphans = o;
+        pthread_mutex_unlock(&p->lock);
+    }
+}
+
+int jail_provider_connect(struct jail_provider *p, struct pd_err *e)
+{
+    struct keeper_link l = {.sock = -1};
+    enum rung best;
+    if (keeper_connect(&l, p->socket_path, e) < 0)
+        return -1;
+    if (keeper_greet(&l, &best, deadline_in(GREET_PATIENCE), e) < 0) {
+        keeper_link_done(&l);
+        return -1;
+    }
+    p->best = best;
+    if (list_orphans(p, &l, e) < 0) {
+        keeper_link_done(&l);
+        return -1;
+    }
+    pthread_mutex_lock(&p->sending);
+    pthread_mutex_lock(&p->lock);
+    p->link = l;
+    p->trouble[0] = 0;
+    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&p->sending);
+    p->keeper = (struct pump_source){.ready = keeper_ready, .fd = l.sock};
+    return pump_add(p->pump, &p->keeper, EPOLLIN, e);
+}
+
+void jail_provider_retry(struct pump_timer *t)
+{
+    struct jail_provider *p =
+        (struct jail_provider *)((char *)t - offsetof(struct jail_provider, reconnect));
+    struct pd_err e;
+    if (jail_provider_connect(p, &e) < 0) {
+        pthread_mutex_lock(&p->lock);
+        snprintf(p->trouble, sizeof p->trouble, "%.190s", e.msg);
+        pthread_mutex_unlock(&p->lock);
+        pump_set_timer(p->pump, t, deadline_in(RECONNECT_AFTER));
+        return;
+    }
+    /* What is left of before the break was reported as lost. */
+    p->base.end_strangers(&p->base);
+}
+
+/* ---- a jail ---- */
+
+/* The jail does not keep to the protocol: whoever owns it ends it. */
+static void box_broken(struct box *b, const struct pd_err *e)
+{
+    struct pd_err why;
+    pthread_mutex_lock(&b->provider->lock);
+    int known = b->lost;
+    b->lost = 1;
+    pthread_mutex_unlock(&b->provider->lock);
+    if (known)
+        return;
+    pd_fail(&why, PD_LOST, "the sandbox does not keep to the protocol: %.150s", e->msg);
+    box_lost(b, &why);
+}
+
+static int on_frame(struct box *b, struct frame *f, struct pd_err *e)
+{
+    const struct box_events *events = b->provider->base.events;
+    switch (f->head.type) {
+    case WIRE_STARTED: {
+        struct msg_started m;
+        if (msg_started_decode(&f->payload, &m, e) < 0)
+            return -1;
+        events->started(b->owner, f->head.id, m.pid);
+        return 0;
+    }
+    case WIRE_EXITED:
+    case WIRE_SYNCED: {
+        struct msg_exited m;
+        if (msg_exited_decode(&f->payload, &m, e) < 0)
+            return -1;
+        if (m.exited)
+            events->exited(b->owner, f->head.id, &m);
+        else
+            events->started(b->owner, f->head.id, m.pid);
+        return 0;
+    }
+    case WIRE_ERROR: {
+        struct pd_err why;
+        if (wake_waiter(b->provider, f))
+            return 0;
+        msg_error_raise(f, &why);
+        events->refused(b->owner, f->head.id, &why);
+        return 0;
+    }
+    case WIRE_DONE:
+    case WIRE_SYNC_END:
+        (void)wake_waiter(b->provider, f);
+        return 0;
+    default:
+        return pd_fail(e, PD_PROTOCOL, "message type %u", f->head.type);
+    }
+}
+
+static void control_ready(struct pump_source *s, uint32_t events)
+{
+    struct box *b = (struct box *)((char *)s - offsetof(struct box, control));
+    for (int i = 0; i < FRAMES_PER_TURN; i++) {
+        auto_frame f = FRAME_INIT;
+        struct pd_err e;
+        int r = wire_recv_plain(s->fd, &f, 0, &e);
+        if (r < 0 && e.code == PD_TIMEOUT)
+            break;
+        if (r == 0) {
+            /* Its end; the keeper tells why. */
+            pump_remove(b->provider->pump, s);
+            return;
+        }
+        if (r < 0 || on_frame(b, &f, &e) < 0) {
+            box_broken(b, &e);
+            return;
+        }
+    }
+    if (events & EPOLLHUP && !(events & EPOLLIN))
+        pump_remove(b->provider->pump, s);
+}
+
+int box_listen(struct box *b, struct pd_err *e)
+{
+    b->control = (struct pump_source){.ready = control_ready, .fd = b->jail.control};
+    return pump_add(b->provider->pump, &b->control, EPOLLIN, e);
+}

@@ -1,0 +1,68 @@
+/* jail_state: the jail provider's own; jail.c has the calls, jail_events.c what keeper and jails
+ * tell. */
+#pragma once
+
+#include "core/pump.h"
+#include "jail/jail.h"
+#include "provider/jail.h"
+
+#include <pthread.h>
+
+#define BOX_BUCKETS 1024u
+#define GROUPS_MAX  512u
+
+/* A thread that waits for the answer to a request. On its stack, in the provider's list. */
+struct waiter {
+    struct waiter *next;
+    struct wire_id id;
+    struct frame frame;
+    int done; /* 1: frame is the answer; -1: the link is lost */
+    pthread_cond_t cond;
+};
+
+struct box {
+    struct box *next;
+    struct jail_provider *provider;
+    void *owner;
+    struct jail jail;
+    struct pump_source control;
+    pthread_mutex_t lock;      /* of the groups */
+    int procs[GROUPS_MAX + 1]; /* open, to be entered; -1 where there is none (yet) */
+    int lost;
+};
+
+/* A jail that an earlier daemon left. */
+struct orphan {
+    struct orphan *next;
+    struct jail jail;
+};
+
+struct jail_provider {
+    struct provider base;
+    struct pump *pump;
+    char socket_path[108];
+    pthread_mutex_t lock;    /* of all that follows */
+    pthread_mutex_t sending; /* around every use of the link's socket: who closes it takes it */
+    struct keeper_link link;
+    struct pump_source keeper;
+    struct pump_timer reconnect;
+    enum rung best;
+    struct waiter *waiters;
+    struct box *boxes[BOX_BUCKETS];
+    struct orphan *orphans;
+    char trouble[200]; /* why there is no link; "" when there is one */
+};
+
+/* Connects, greets and lists what there is; the link is in the pump then. */
+int jail_provider_connect(struct jail_provider *p, struct pd_err *e);
+void jail_provider_retry(struct pump_timer *t);
+int box_listen(struct box *b, struct pd_err *e);
+
+/* Waiting for an answer: begin before the request is sent. */
+void waiter_begin(struct jail_provider *p, struct waiter *w, struct wire_id id);
+/* The answer is in w->frame; -1 with PD_TIMEOUT or PD_LOST. Ends the wait either way. */
+int waiter_end(struct jail_provider *p, struct waiter *w, deadline d, struct pd_err *e);
+/* Gives up before anything came. */
+void waiter_cancel(struct jail_provider *p, struct waiter *w);
+
+struct box **box_place(struct jail_provider *p, struct wire_id id);
