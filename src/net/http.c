@@ -228,29 +228,6 @@ static int connection_read(struct http_head *h, int *ret_upgrade, struct pd_err 
     return 0;
 }
 
-/* name, IPv4 or [IPv6], then maybe a port. */
-static int host_is_valid(struct slice s)
-{
-    size_t n = 0;
-    if (s.len && s.at[0] == '[') {
-        for (n = 1; n < s.len && (http_is_hex(s.at[n]) || s.at[n] == ':' || s.at[n] == '.');)
-            n++;
-        if (n < 3 || n == s.len || s.at[n] != ']')
-            return 0;
-        n++;
-    } else {
-        while (n < s.len &&
-               (http_is_letter(s.at[n]) || http_is_digit(s.at[n]) || strchr("-._", s.at[n])))
-            n++;
-        if (!n || n > 255 || s.at[0] == '.')
-            return 0;
-    }
-    if (n == s.len)
-        return 1;
-    uint64_t port;
-    return s.at[n] == ':' && !length_parse(slice_from(s, n + 1), &port) && port <= 65535;
-}
-
 static int target_check(enum http_method m, struct slice s, struct pd_err *e)
 {
     if (s.len > HTTP_TARGET_MAX)
@@ -309,7 +286,9 @@ static int request_check(struct http_head *h, struct pd_err *e)
     if (!found[ONE_HOST] && h->minor == 1)
         return pd_fail(e, PD_INVALID, "header 'host' is missing");
     if (found[ONE_HOST]) {
-        if (!host_is_valid(*found[ONE_HOST]))
+        struct slice name;
+        unsigned port;
+        if (http_host_split(*found[ONE_HOST], &name, &port))
             return pd_fail(e, PD_INVALID, "header 'host' is not a host name, maybe with a port");
         h->host = *found[ONE_HOST];
     }
@@ -424,6 +403,35 @@ const struct slice *http_find(const struct http_head *h, const char *name)
         found = &h->headers[i].value;
     }
     return found;
+}
+
+int http_host_split(struct slice host, struct slice *ret_name, unsigned *ret_port)
+{
+    struct slice name = host;
+    size_t n = 0;
+    if (host.len && host.at[0] == '[') {
+        for (n = 1;
+             n < host.len && (http_is_hex(host.at[n]) || host.at[n] == ':' || host.at[n] == '.');)
+            n++;
+        if (n < 3 || n == host.len || host.at[n] != ']')
+            return -1;
+        name = (struct slice){host.at + 1, n - 1};
+        n++;
+    } else {
+        while (n < host.len && (http_is_letter(host.at[n]) || http_is_digit(host.at[n]) ||
+                                (host.at[n] && strchr("-._", host.at[n]))))
+            n++;
+        if (!n || n > 255 || host.at[0] == '.')
+            return -1;
+        name.len = n;
+    }
+    uint64_t port = 0;
+    if (n < host.len &&
+        (host.at[n] != ':' || length_parse(slice_from(host, n + 1), &port) || port > 65535))
+        return -1;
+    *ret_name = name;
+    *ret_port = (unsigned)port;
+    return 0;
 }
 
 int http_list_next(struct slice *list, struct slice *ret)

@@ -83,6 +83,9 @@ ptrdiff_t http_response_parse(const void *data, size_t len, enum http_method m,
 
 /* The value of the only header of that name, or NULL when there is none or more than one. */
 const struct slice *http_find(const struct http_head *h, const char *name);
+/* "name", "1.2.3.4" or "[::1]", then maybe ":port". *ret_name has no brackets; *ret_port is 0 when
+ * there is none. -1: not of that form. */
+int http_host_split(struct slice host, struct slice *ret_name, unsigned *ret_port);
 /* Takes the next element off a list such as "a, b;q=1": 1 with blanks around it removed, 0 at the
  * end. Empty elements are skipped. Knows nothing of quoted strings. */
 int http_list_next(struct slice *list, struct slice *ret);
