@@ -1,0 +1,134 @@
+#include "net/server_state.h"
+
+#include "base/err.h"
+
+#include "base/banned.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+void manager_wake(struct server *s)
+{
+    uint64_t one = 1;
+    /* Fails only when the counter is full, and then the manager is awake. */
+    ssize_t n = write(s->wake, &one, sizeof one);
+    (void)n;
+}
+
+struct connection *connection_new(struct server *s, struct conn *conn)
+{
+    struct connection *c = calloc(1, sizeof *c);
+    if (!c) {
+        conn_free(conn);
+        return NULL;
+    }
+    c->source.kind = SOURCE_CONNECTION;
+    c->conn = conn;
+    c->idle_until = deadline_in(s->config.idle_timeout_ns);
+    pthread_mutex_lock(&s->lock);
+    c->next = s->all;
+    c->link = &s->all;
+    if (c->next)
+        c->next->link = &c->next;
+    s->all = c;
+    s->connections++;
+    pthread_mutex_unlock(&s->lock);
+    return c;
+}
+
+void connection_free(struct server *s, struct connection *c)
+{
+    /* Whoever shuts connections down finds them in the list, so it leaves that first. */
+    pthread_mutex_lock(&s->lock);
+    *c->link = c->next;
+    if (c->next)
+        c->next->link = c->link;
+    pthread_mutex_unlock(&s->lock);
+    /* A child between fork and exec may still have the socket; the set must forget it all the same.
+     */
+    if (c->armed_before)
+        (void)epoll_ctl(s->epoll, EPOLL_CTL_DEL, conn_fd(c->conn), NULL);
+    conn_free(c->conn);
+    free(c->saved);
+    free(c);
+    pthread_mutex_lock(&s->lock);
+    s->connections--;
+    if (!s->connections && atomic_load(&s->stopping))
+        manager_wake(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void connection_claim(struct connection *c)
+{
+    if (!c->slot_link)
+        return;
+    *c->slot_link = c->slot_next;
+    if (c->slot_next)
+        c->slot_next->slot_link = c->slot_link;
+    c->slot_link = NULL;
+}
+
+/* When a tick is over and its slot can be looked at. */
+static deadline tick_end(uint64_t tick)
+{
+    return (tick + 1) << TICK_SHIFT;
+}
+
+void connection_park(struct server *s, struct connection *c, enum phase phase, deadline expires)
+{
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = c};
+    int op = c->armed_before ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    int fd = conn_fd(c->conn);
+    pthread_mutex_lock(&s->lock);
+    int stopping = atomic_load(&s->stopping);
+    if (!stopping) {
+        c->phase = phase;
+        c->expires = expires;
+        c->armed_before = 1;
+        uint64_t tick = expires >> TICK_SHIFT;
+        if (tick < s->tick)
+            tick = s->tick;
+        struct connection **slot = &s->slots[tick % SLOT_COUNT];
+        c->slot_next = *slot;
+        c->slot_link = slot;
+        if (c->slot_next)
+            c->slot_next->slot_link = &c->slot_next;
+        *slot = c;
+        if (tick_end(tick) < s->manager_wakes)
+            manager_wake(s);
+    }
+    pthread_mutex_unlock(&s->lock);
+    /* From here on another worker may have it, unless it could not be armed. */
+    if (!stopping && epoll_ctl(s->epoll, op, fd, &ev) == 0)
+        return;
+    pthread_mutex_lock(&s->lock);
+    connection_claim(c);
+    pthread_mutex_unlock(&s->lock);
+    connection_free(s, c);
+}
+
+deadline wheel_turn(struct server *s, int everything)
+{
+    uint64_t now = clock_now(), now_tick = now >> TICK_SHIFT;
+    uint64_t from = s->tick, count = now_tick > from ? now_tick - from : 0;
+    if (everything || count > SLOT_COUNT)
+        count = SLOT_COUNT;
+    for (uint64_t i = 0; i < count; i++) {
+        struct connection *next;
+        for (struct connection *c = s->slots[(from + i) % SLOT_COUNT]; c; c = next) {
+            next = c->slot_next;
+            if (!everything && c->expires > now)
+                continue;
+            connection_claim(c);
+            c->expired = 1;
+            (void)shutdown(conn_fd(c->conn), SHUT_RD);
+        }
+    }
+    if (now_tick > s->tick)
+        s->tick = now_tick;
+    for (uint64_t i = 0; i < SLOT_COUNT; i++)
+        if (s->slots[(s->tick + i) % SLOT_COUNT])
+            return tick_end(s->tick + i);
+    return DEADLINE_NONE;
+}

@@ -1,0 +1,335 @@
+#include "net/server_state.h"
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "net/wait.h"
+
+#include "base/banned.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#define PIECE       (16u << 10)
+#define READ_STEP   (64u << 10)
+#define DRAIN_BYTES (64u << 10)
+#define DRAIN_NS    (250 * NS_PER_MS)
+#define KEEP_BYTES  (16u << 10)
+
+void request_id_new(struct server *s, char out[17])
+{
+    /* A bijection of a counter: unique, and it tells nobody how many requests there were. */
+    uint64_t z = s->id_seed + atomic_fetch_add(&s->ids, 1) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    z ^= z >> 31;
+    for (int i = 0; i < 16; i++)
+        out[i] = "0123456789abcdef"[(z >> (60 - 4 * i)) & 15];
+    out[16] = 0;
+}
+
+void request_reset(struct worker *w, struct conn *conn, size_t head_len)
+{
+    struct request *r = &w->request;
+    struct request_state *st = &w->state;
+    r->path = r->query = (struct slice){"", 0};
+    request_id_new(w->server, r->id);
+    r->conn = conn;
+    r->server = w->server;
+    r->status = 0;
+    r->sent = 0;
+    r->user = NULL;
+    r->state = st;
+    st->head_len = st->pos = head_len;
+    st->body_left = r->head.length;
+    st->chunks = (struct http_chunks){0};
+    st->body_done =
+        r->head.body == HTTP_BODY_NONE || (r->head.body == HTTP_BODY_LENGTH && r->head.length == 0);
+    st->continue_sent = 0;
+    st->body_error = BODY_GOOD;
+    st->out_mode = OUT_NONE;
+    st->out_left = 0;
+    st->began = st->ended = st->aborted = st->upgraded = st->has_date = 0;
+    st->close = !r->head.keep_alive;
+    buf_clear(&st->headers);
+    buf_clear(&st->out);
+}
+
+int request_body_done(const struct request *r)
+{
+    return r->state->body_done;
+}
+
+static int body_failed(struct request_state *st, enum body_error why)
+{
+    st->body_error = why;
+    st->close = 1;
+    return -1;
+}
+
+/* A client that waits for permission gets it when somebody wants the body. */
+static int permit(struct request *r, struct pd_err *e)
+{
+    static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    struct request_state *st = r->state;
+    if (!r->head.expect_continue || st->continue_sent || st->began || r->head.minor == 0)
+        return 0;
+    st->continue_sent = 1;
+    if (st->pos < st->len) /* it did not wait */
+        return 0;
+    return conn_write(r->conn, text, sizeof text - 1, st->server->config.stall_ns, e);
+}
+
+/* Reads from the connection, as a body: its end is a failure. */
+static ssize_t read_more(struct request *r, void *out, size_t size, deadline d, struct pd_err *e)
+{
+    struct request_state *st = r->state;
+    struct pd_err why;
+    ssize_t n = conn_read(r->conn, out, size, d, &why);
+    if (n > 0)
+        return n;
+    if (n < 0 && why.code == PD_TIMEOUT) {
+        pd_fail(e, PD_TIMEOUT, "the body of the request stopped coming");
+        return body_failed(st, BODY_STALLED);
+    }
+    pd_fail(e, PD_LOST, "the body of the request ended too soon");
+    return body_failed(st, BODY_CUT);
+}
+
+static ssize_t read_length(struct request *r, void *out, size_t size, deadline d, struct pd_err *e)
+{
+    struct request_state *st = r->state;
+    size_t here = st->len - st->pos;
+    if (size > st->body_left)
+        size = st->body_left;
+    ssize_t n;
+    if (here) {
+        n = (ssize_t)(size < here ? size : here);
+        memcpy(out, st->in + st->pos, (size_t)n);
+        st->pos += (size_t)n;
+    } else {
+        n = read_more(r, out, size, d, e);
+        if (n < 0)
+            return -1;
+    }
+    st->body_left -= (uint64_t)n;
+    st->body_done = st->body_left == 0;
+    return n;
+}
+
+static ssize_t read_chunked(struct request *r, void *out, size_t size, deadline d, struct pd_err *e)
+{
+    struct request_state *st = r->state;
+    for (;;) {
+        if (st->pos == st->len) {
+            st->pos = st->len = st->head_len;
+            ssize_t n = read_more(r, st->in + st->len, IN_SIZE - st->len, d, e);
+            if (n < 0)
+                return -1;
+            st->len += (size_t)n;
+        }
+        /* What is found is never longer than what is looked at. */
+        size_t here = st->len - st->pos, used, found;
+        const char *piece;
+        if (http_chunks_next(&st->chunks, st->in + st->pos, here < size ? here : size, &used,
+                             &piece, &found, e))
+            return body_failed(st, BODY_MALFORMED);
+        if (found)
+            memcpy(out, piece, found);
+        st->pos += used;
+        st->body_done = st->chunks.done;
+        if (found || st->chunks.done)
+            return (ssize_t)found;
+    }
+}
+
+static ssize_t read_body(struct request *r, void *out, size_t size, deadline d, struct pd_err *e)
+{
+    struct request_state *st = r->state;
+    if (st->body_error)
+        return pd_fail(e, PD_LOST, "the body of the request was broken off before");
+    if (st->body_done || !size)
+        return 0;
+    if (permit(r, e))
+        return body_failed(st, BODY_CUT);
+    return r->head.body == HTTP_BODY_CHUNKED ? read_chunked(r, out, size, d, e)
+                                             : read_length(r, out, size, d, e);
+}
+
+ssize_t request_read(struct request *r, void *out, size_t size, struct pd_err *e)
+{
+    return read_body(r, out, size, deadline_in(r->state->server->config.stall_ns), e);
+}
+
+static int fail_too_large(uint64_t max, struct pd_err *e)
+{
+    return pd_fail(e, PD_TOO_LARGE, "the body of the request has more than %llu bytes",
+                   (unsigned long long)max);
+}
+
+int request_read_all(struct request *r, struct buf *out, size_t max, struct pd_err *e)
+{
+    struct request_state *st = r->state;
+    if (r->head.body == HTTP_BODY_LENGTH && st->body_left > max)
+        return fail_too_large(max, e);
+    for (size_t total = 0; !st->body_done;) {
+        /* One byte more than allowed is asked for, to see that there is one. */
+        size_t step = max - total < READ_STEP ? max - total + 1 : READ_STEP;
+        if (r->head.body == HTTP_BODY_LENGTH && st->body_left < step)
+            step = st->body_left;
+        uint8_t *to = buf_reserve(out, step);
+        if (!to)
+            return fail_too_large(out->max, e);
+        ssize_t n = request_read(r, to, step, e);
+        if (n < 0)
+            return -1;
+        total += (size_t)n;
+        if (total > max)
+            return fail_too_large(max, e);
+        out->len += (size_t)n;
+    }
+    return 0;
+}
+
+/* Length known, nothing encrypted, into a pipe: the kernel moves pages. */
+static int splice_body(struct request *r, int pipe, struct pd_err *e)
+{
+    struct request_state *st = r->state;
+    while (st->body_left) {
+        struct pd_err why;
+        size_t max = st->body_left < (1u << 20) ? st->body_left : 1u << 20;
+        ssize_t n = conn_read_pipe(r->conn, pipe, max, st->server->config.stall_ns, &why);
+        if (n > 0) {
+            st->body_left -= (uint64_t)n;
+            continue;
+        }
+        if (n < 0 && why.sys == EPIPE) {
+            if (e)
+                *e = why;
+            return -1;
+        }
+        if (n < 0 && why.code == PD_TIMEOUT) {
+            pd_fail(e, PD_TIMEOUT, "the body of the request stopped moving");
+            return body_failed(st, BODY_STALLED);
+        }
+        pd_fail(e, PD_LOST, "the body of the request ended too soon");
+        return body_failed(st, BODY_CUT);
+    }
+    st->body_done = 1;
+    return 0;
+}
+
+int request_read_into(struct request *r, int fd, uint64_t max, uint64_t *ret_len, struct pd_err *e)
+{
+    struct request_state *st = r->state;
+    if (r->head.body == HTTP_BODY_LENGTH && st->body_left > max)
+        return fail_too_large(max, e);
+    struct stat file;
+    if (fstat(fd, &file) < 0)
+        return pd_fail_sys(e, "stat the receiver of the body");
+    int is_pipe = S_ISFIFO(file.st_mode);
+    if (is_pipe)
+        (void)fd_set_nonblock(fd);
+    uint64_t total = 0;
+    char piece[PIECE];
+    while (!st->body_done) {
+        if (is_pipe && r->head.body == HTTP_BODY_LENGTH && st->pos == st->len &&
+            !conn_is_tls(r->conn) && !st->body_error) {
+            if (permit(r, e))
+                return body_failed(st, BODY_CUT);
+            uint64_t left = st->body_left;
+            if (splice_body(r, fd, e))
+                return -1;
+            total += left;
+            break;
+        }
+        ssize_t n = request_read(r, piece, sizeof piece, e);
+        if (n < 0)
+            return -1;
+        total += (uint64_t)n;
+        if (total > max)
+            return fail_too_large(max, e);
+        if (wait_write(fd, piece, (size_t)n, st->server->config.stall_ns, e))
+            return -1;
+    }
+    if (ret_len)
+        *ret_len = total;
+    return 0;
+}
+
+int request_is_abandoned(struct request *r)
+{
+    return conn_is_gone(r->conn);
+}
+
+/* Reads what the handler did not want, if that is little and comes soon. */
+static int drain(struct request *r)
+{
+    struct request_state *st = r->state;
+    char piece[4096];
+    deadline d = deadline_in(DRAIN_NS);
+    uint64_t total = 0;
+    /* Who was not permitted to send the body may send it or not: no telling what comes next. */
+    if (!st->body_done && r->head.expect_continue && !st->continue_sent)
+        return -1;
+    while (!st->body_done && !st->body_error) {
+        if (r->head.body == HTTP_BODY_LENGTH && st->body_left > DRAIN_BYTES)
+            return -1;
+        ssize_t n = read_body(r, piece, sizeof piece, d, NULL);
+        total += n > 0 ? (uint64_t)n : 0;
+        if (n < 0 || total > DRAIN_BYTES)
+            return -1;
+    }
+    return st->body_error ? -1 : 0;
+}
+
+static int finish(struct request *r)
+{
+    struct request_state *st = r->state;
+    struct pd_err e;
+    if (!st->began) {
+        pd_fail(&e, PD_INTERNAL, "the request was not answered");
+        (void)reply_error(r, &e);
+    }
+    if (!st->ended && !st->aborted && st->out_mode == OUT_LENGTH && !st->out_left)
+        (void)reply_end(r, &e);
+    if (st->upgraded || st->aborted || !st->ended)
+        return -1;
+    if (st->close || atomic_load(&st->server->stopping))
+        return st->body_done && st->pos == st->len ? -1 : 0;
+    if (drain(r))
+        return 0;
+    st->len -= st->pos;
+    memmove(st->in, st->in + st->pos, st->len);
+    return 1;
+}
+
+int request_finish(struct request *r)
+{
+    struct request_state *st = r->state;
+    int result = finish(r);
+    /* One long answer does not make a worker large for ever. */
+    if (st->headers.cap > KEEP_BYTES)
+        buf_done(&st->headers);
+    if (st->out.cap > KEEP_BYTES)
+        buf_done(&st->out);
+    return result;
+}
+
+ssize_t request_raw_read(struct request *r, void *out, size_t size, deadline d, struct pd_err *e)
+{
+    struct request_state *st = r->state;
+    size_t here = st->len - st->pos;
+    if (!here)
+        return conn_read(r->conn, out, size, d, e);
+    if (here > size)
+        here = size;
+    memcpy(out, st->in + st->pos, here);
+    st->pos += here;
+    return (ssize_t)here;
+}
+
+int request_raw_pending(struct request *r)
+{
+    return r->state->pos < r->state->len || conn_pending(r->conn);
+}

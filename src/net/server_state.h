@@ -1,0 +1,155 @@
+/* server_state: what the parts of the server share. Private to net.
+ *
+ * Who owns a connection: the worker that serves it, or, while it is parked, nobody: then it is
+ * armed in the epoll set (one shot) and linked into the wheel. The worker that gets its event owns
+ * it. Nobody else ever frees one; who wants it closed (time is up, the server stops) shuts its
+ * socket down, which is an event. */
+#pragma once
+
+#include "net/server.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Room for the longest head and some of what follows. */
+#define IN_SIZE (HTTP_HEAD_MAX + (16u << 10))
+/* The wheel: one slot per tick of 2^27 ns (134 ms), about 137 s in all. What is further away is
+ * looked at once per turn. */
+#define SLOT_COUNT 1024u
+#define TICK_SHIFT 27u
+
+enum source_kind { SOURCE_QUIT, SOURCE_LISTENER, SOURCE_CONNECTION };
+
+/* What an epoll event points to; the first member of each of them. */
+struct source {
+    enum source_kind kind;
+};
+
+struct listener {
+    struct source source;
+    struct listener *next;
+    pthread_mutex_t lock; /* fd may be closed while a worker is about to accept */
+    int fd;
+    int paused; /* out of descriptors: armed again by the manager */
+    struct tls_context *tls;
+};
+
+enum phase {
+    PHASE_IDLE,   /* between requests */
+    PHASE_HEAD,   /* a part of a head is there */
+    PHASE_LEAVING /* answered and ended; what still comes in is thrown away until the peer is done
+                   */
+};
+
+struct connection {
+    struct source source;
+    enum phase phase;
+    struct conn *conn;
+    struct connection *next, **link;           /* of all; server.lock */
+    struct connection *slot_next, **slot_link; /* of the wheel, while parked; server.lock */
+    deadline expires;                          /* while parked */
+    int expired;                               /* server.lock */
+    int armed_before;
+    deadline idle_until, head_until; /* head_until: 0 when no byte of a head is there */
+    uint64_t thrown_away;
+    char *saved; /* a part of a head, while parked */
+    size_t saved_len;
+};
+
+struct server {
+    struct server_config config;
+    struct listener *listeners;
+    int epoll, wake, quit;
+    struct source quit_source;
+    uint64_t id_seed;
+
+    atomic_int stopping;
+    _Atomic deadline stop_until;
+    atomic_uint_least64_t ids, accepted, requests, refused;
+    atomic_uint waiting; /* workers in epoll_wait, or on their way; written under the lock */
+
+    pthread_mutex_t lock;
+    /* All of these under the lock. Invariant: busy < threads, so that somebody always comes back to
+     * the epoll set, if only to say no. */
+    unsigned threads, busy;
+    int reserve; /* a descriptor to give up when there are no others */
+    int ending;  /* workers leave */
+    pthread_t last_ended;
+    int has_ended;
+    struct connection *all;
+    unsigned connections;
+    struct connection *slots[SLOT_COUNT];
+    uint64_t tick; /* slots before this one have been looked at */
+    deadline manager_wakes, rearm_at;
+};
+
+/* The way of an answer's body. */
+enum out_mode { OUT_NONE, OUT_LENGTH, OUT_CHUNKED, OUT_RAW };
+enum body_error { BODY_GOOD, BODY_STALLED, BODY_CUT, BODY_MALFORMED };
+
+/* What a worker keeps about the request at hand. Lives as long as the worker. */
+struct request_state {
+    struct server *server;
+    /* Bytes from the peer: the head is [0, head_len), not used yet are [pos, len). */
+    size_t head_len, pos, len;
+
+    uint64_t body_left; /* of HTTP_BODY_LENGTH */
+    struct http_chunks chunks;
+    int body_done, continue_sent;
+    enum body_error body_error;
+
+    enum out_mode out_mode;
+    uint64_t out_left;
+    int began, ended, aborted, close, upgraded, has_date;
+    struct buf headers; /* the handler's */
+    struct buf out;     /* a head that was not sent yet */
+
+    time_t date_of;
+    char date[40];
+    char in[IN_SIZE];
+};
+
+struct worker {
+    struct server *server;
+    struct request request;
+    struct request_state state;
+};
+
+/* --- parked.c: connections and their deadlines --- */
+
+struct connection *connection_new(struct server *s, struct conn *conn);
+void connection_free(struct server *s, struct connection *c);
+/* Gives the connection up until something happens on it or the time is up. */
+void connection_park(struct server *s, struct connection *c, enum phase phase, deadline expires);
+/* Takes it off the wheel; needs the lock. */
+void connection_claim(struct connection *c);
+/* Expires what is due (all of it when `everything`) and returns when to look again. Needs the
+ * lock. */
+deadline wheel_turn(struct server *s, int everything);
+void manager_wake(struct server *s);
+
+/* --- listen.c --- */
+
+/* Accepts one connection. NULL when there is none, or it was refused. */
+struct connection *listener_accept(struct server *s, struct listener *l);
+void listener_arm(struct server *s, struct listener *l, int first);
+void listener_close(struct listener *l);
+
+/* --- worker.c --- */
+
+/* Starts one more. The caller has counted it in threads and waiting. 0 or -1. */
+int worker_start(struct server *s);
+void worker_join_last(struct server *s);
+
+/* --- request.c and reply.c --- */
+
+/* Prepares for a request whose head, of head_len bytes, is at the start of state.in. */
+void request_reset(struct worker *w, struct conn *conn, size_t head_len);
+void request_id_new(struct server *s, char out[17]);
+/* After the handler: completes the answer and gets rid of the body. 1: the connection may go on
+ * (what follows was moved to the start of state.in), 0: it must end, -1: end it at once. */
+int request_finish(struct request *r);
+/* Whether the whole body has been read. */
+int request_body_done(const struct request *r);
+/* reply_error with a status that no code has. `details`: JSON object or NULL. */
+int reply_error_as(struct request *r, int status, const struct pd_err *e, const char *details);

@@ -1,0 +1,323 @@
+/* How this works: idle workers all wait in the same epoll set, whose entries are armed for one
+ * event. Whoever wakes up serves the connection until it has been silent for a moment, then parks
+ * it. So a request on a busy connection costs no hand-over between threads, and one on a parked
+ * connection costs one. */
+#include "net/server_state.h"
+
+#include "base/err.h"
+
+#include "base/banned.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/epoll.h>
+
+#define STACK_SIZE    (256u << 10)
+#define IDLE_MS       10000
+#define KEEP_WAITING  2 /* idle workers that stay for ever */
+#define LINGER_NS     NS_PER_MS
+#define LEAVING_NS    (2 * NS_PER_S)
+#define LEAVING_BYTES (8u << 20)
+
+/* Answers for a request that no handler sees. The connection ends after it. */
+static int answer(struct worker *w, struct connection *c, int status, const struct pd_err *e)
+{
+    struct http_head *h = &w->request.head;
+    h->method = HTTP_GET;
+    h->minor = 1;
+    h->header_count = 0;
+    h->target = h->host = (struct slice){"", 0};
+    h->body = HTTP_BODY_NONE;
+    h->length = 0;
+    h->keep_alive = h->expect_continue = h->upgrade_websocket = 0;
+    request_reset(w, c->conn, w->state.len);
+    if (status == 405)
+        reply_header(&w->request, "Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    if (status == 503)
+        reply_header(&w->request, "Retry-After", "1");
+    atomic_fetch_add(&w->server->refused, 1);
+    return reply_error_as(&w->request, status, e, NULL);
+}
+
+/* The parser says what is wrong; HTTP has a status of its own for some of it. */
+static int status_of_bad_head(const char *in, size_t len, const struct pd_err *e)
+{
+    const char *end = memchr(in, '\r', len);
+    size_t line = end ? (size_t)(end - in) : len;
+    if (e->code == PD_METHOD)
+        return 405;
+    if (e->code == PD_TOO_LARGE)
+        return line > HTTP_TARGET_MAX ? 414 : 431;
+    static const char mark[] = " HTTP/";
+    size_t at = line < sizeof mark + 2 ? 0 : line - (sizeof mark - 1) - 3;
+    if (at && end && memcmp(in + at, mark, sizeof mark - 1) == 0 && in[line - 2] == '.' &&
+        memcmp(in + line - 3, "1.0", 3) && memcmp(in + line - 3, "1.1", 3) && in[line - 3] >= '0' &&
+        in[line - 3] <= '9' && in[line - 1] >= '0' && in[line - 1] <= '9')
+        return 505;
+    return 400;
+}
+
+/* Ends the connection so that the last answer is read: closing while bytes are still coming in
+ * would reset it. */
+static void leave(struct worker *w, struct connection *c)
+{
+    char *in = w->state.in;
+    if (c->phase != PHASE_LEAVING) {
+        conn_end_writing(c->conn);
+        c->phase = PHASE_LEAVING;
+        c->idle_until = deadline_in(LEAVING_NS);
+    }
+    struct pd_err e;
+    for (;;) {
+        ssize_t n = conn_read(c->conn, in, IN_SIZE, 0, &e);
+        if (n < 0 && e.code == PD_TIMEOUT && !c->expired) {
+            connection_park(w->server, c, PHASE_LEAVING, c->idle_until);
+            return;
+        }
+        if (n > 0)
+            c->thrown_away += (uint64_t)n;
+        if (n <= 0 || c->thrown_away > LEAVING_BYTES || c->expired)
+            break;
+    }
+    connection_free(w->server, c);
+}
+
+/* Takes the right to run a handler, and sees to it that somebody else waits meanwhile. */
+static int become_busy(struct server *s)
+{
+    int start = 0, good = 1;
+    pthread_mutex_lock(&s->lock);
+    if (s->busy >= s->config.max_active) {
+        good = 0;
+    } else {
+        s->busy++;
+        if (atomic_load(&s->waiting) == 0 && s->threads <= s->config.max_active) {
+            s->threads++;
+            atomic_fetch_add(&s->waiting, 1);
+            start = 1;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (start && worker_start(s)) {
+        pthread_mutex_lock(&s->lock);
+        s->threads--;
+        atomic_fetch_sub(&s->waiting, 1);
+        if (s->busy >= s->threads) {
+            s->busy--;
+            good = 0;
+        }
+        pthread_mutex_unlock(&s->lock);
+    }
+    return good ? 0 : -1;
+}
+
+static void split_target(struct request *r)
+{
+    const char *mark = memchr(r->head.target.at, '?', r->head.target.len);
+    size_t path = mark ? (size_t)(mark - r->head.target.at) : r->head.target.len;
+    r->path = (struct slice){r->head.target.at, path};
+    r->query = mark ? (struct slice){mark + 1, r->head.target.len - path - 1}
+                    : (struct slice){r->head.target.at + path, 0};
+}
+
+/* The head is complete and parsed. As request_finish. */
+static int serve_request(struct worker *w, struct connection *c, size_t head_len)
+{
+    struct server *s = w->server;
+    request_reset(w, c->conn, head_len);
+    split_target(&w->request);
+    if (become_busy(s)) {
+        struct pd_err e;
+        pd_fail(&e, PD_CAPACITY, "the server has %u requests in progress; try again later",
+                s->config.max_active);
+        w->state.close = 1;
+        atomic_fetch_add(&s->refused, 1);
+        reply_header(&w->request, "Retry-After", "1");
+        (void)reply_error(&w->request, &e);
+        return request_body_done(&w->request) && w->state.pos == w->state.len ? -1 : 0;
+    }
+    atomic_fetch_add(&s->requests, 1);
+    s->config.handle(&w->request, s->config.arg);
+    pthread_mutex_lock(&s->lock);
+    s->busy--;
+    pthread_mutex_unlock(&s->lock);
+    return request_finish(&w->request);
+}
+
+static void serve(struct worker *w, struct connection *c)
+{
+    struct server *s = w->server;
+    struct request_state *st = &w->state;
+    struct pd_err e;
+    st->len = c->saved_len;
+    if (c->saved) {
+        memcpy(st->in, c->saved, c->saved_len);
+        free(c->saved);
+        c->saved = NULL;
+        c->saved_len = 0;
+    }
+    if (c->phase == PHASE_LEAVING) {
+        leave(w, c);
+        return;
+    }
+    if (c->expired) {
+        if (c->phase == PHASE_HEAD && !atomic_load(&s->stopping)) {
+            pd_fail(&e, PD_TIMEOUT, "the head of the request took longer than %llu ms",
+                    (unsigned long long)(s->config.head_timeout_ns / NS_PER_MS));
+            (void)answer(w, c, 408, &e);
+        }
+        connection_free(s, c);
+        return;
+    }
+    /* A head ends with a line's end, so bytes without one cannot complete it: a peer that sends
+     * them one by one does not make the parser start over each time. */
+    int worth_parsing = 0;
+    for (;;) {
+        ptrdiff_t head = 0;
+        if (worth_parsing)
+            head = http_request_parse(st->in, st->len, &w->request.head, &e);
+        if (head < 0) {
+            (void)answer(w, c, status_of_bad_head(st->in, st->len, &e), &e);
+            leave(w, c);
+            return;
+        }
+        if (head > 0) {
+            int goes_on = serve_request(w, c, (size_t)head);
+            if (goes_on <= 0) {
+                if (goes_on == 0)
+                    leave(w, c);
+                else
+                    connection_free(s, c);
+                return;
+            }
+            c->head_until = 0;
+            c->idle_until = deadline_in(s->config.idle_timeout_ns);
+            worth_parsing = st->len > 0;
+            if (worth_parsing)
+                continue;
+        }
+        if (st->len && !c->head_until)
+            c->head_until = deadline_in(s->config.head_timeout_ns);
+        /* Lingering is for when there is somebody to take the next connection. */
+        deadline until = atomic_load(&s->waiting) ? deadline_in(LINGER_NS) : 0;
+        ssize_t n = conn_read(c->conn, st->in + st->len, IN_SIZE - st->len, until, &e);
+        if (n <= 0) {
+            if (n == 0 || e.code != PD_TIMEOUT)
+                break;
+            if (st->len) {
+                c->saved = malloc(st->len);
+                if (!c->saved)
+                    break;
+                memcpy(c->saved, st->in, st->len);
+                c->saved_len = st->len;
+            }
+            connection_park(s, c, st->len ? PHASE_HEAD : PHASE_IDLE,
+                            st->len ? c->head_until : c->idle_until);
+            return;
+        }
+        worth_parsing = st->len == 0 || memchr(st->in + st->len, '\n', (size_t)n) ||
+                        st->len + (size_t)n >= HTTP_HEAD_MAX;
+        st->len += (size_t)n;
+        if (c->head_until && deadline_passed(c->head_until)) {
+            pd_fail(&e, PD_TIMEOUT, "the head of the request took too long");
+            (void)answer(w, c, 408, &e);
+            leave(w, c);
+            return;
+        }
+    }
+    connection_free(s, c);
+}
+
+static void worker_end(struct worker *w)
+{
+    struct server *s = w->server;
+    buf_done(&w->state.headers);
+    buf_done(&w->state.out);
+    free(w);
+    /* The last one that ended is joined by the next one, so at most one is left over. */
+    pthread_mutex_lock(&s->lock);
+    pthread_t before = s->last_ended;
+    int has_before = s->has_ended;
+    s->last_ended = pthread_self();
+    s->has_ended = 1;
+    pthread_mutex_unlock(&s->lock);
+    if (has_before)
+        pthread_join(before, NULL);
+    pthread_mutex_lock(&s->lock);
+    s->threads--;
+    if (!s->threads)
+        manager_wake(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *w = arg;
+    struct server *s = w->server;
+    for (;;) {
+        struct epoll_event ev;
+        int n = epoll_wait(s->epoll, &ev, 1, IDLE_MS);
+        if (n < 0)
+            continue;
+        struct source *source = n ? ev.data.ptr : NULL;
+        pthread_mutex_lock(&s->lock);
+        int ends = s->ending || (!source && atomic_load(&s->waiting) > KEEP_WAITING);
+        if (source || ends)
+            atomic_fetch_sub(&s->waiting, 1);
+        struct connection *c = NULL;
+        if (source && source->kind == SOURCE_CONNECTION) {
+            c = (struct connection *)source;
+            connection_claim(c);
+        }
+        pthread_mutex_unlock(&s->lock);
+        if (ends)
+            break;
+        if (!source)
+            continue;
+        if (source->kind == SOURCE_LISTENER)
+            c = listener_accept(s, (struct listener *)source);
+        if (c)
+            serve(w, c);
+        pthread_mutex_lock(&s->lock);
+        atomic_fetch_add(&s->waiting, 1);
+        pthread_mutex_unlock(&s->lock);
+    }
+    worker_end(w);
+    return NULL;
+}
+
+int worker_start(struct server *s)
+{
+    struct worker *w = malloc(sizeof *w);
+    if (!w)
+        return -1;
+    /* Not all of it: the buffer is large, and its pages cost nothing until they are used. */
+    memset(&w->request, 0, sizeof w->request);
+    memset(&w->state, 0, offsetof(struct request_state, in));
+    w->server = w->state.server = s;
+    w->state.headers = BUF_INIT(HTTP_HEAD_MAX);
+    w->state.out = BUF_INIT(HTTP_HEAD_MAX + (8u << 10));
+    /* Signals are for the thread that waits for them; faults are not signals in that sense. */
+    sigset_t blocked;
+    sigfillset(&blocked);
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&blocked, faults[i]);
+    pthread_attr_t attr;
+    pthread_t thread;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_SIZE);
+    pthread_attr_setsigmask_np(&attr, &blocked);
+    int r = pthread_create(&thread, &attr, worker_main, w);
+    pthread_attr_destroy(&attr);
+    if (r)
+        free(w);
+    return r ? -1 : 0;
+}
+
+void worker_join_last(struct server *s)
+{
+    if (s->has_ended)
+        pthread_join(s->last_ended, NULL);
+    s->has_ended = 0;
+}
