@@ -1,7 +1,13 @@
-/* store: what must survive the daemon. Acknowledged means stored.
+/* store: what must survive the daemon. Acknowledged means stored: when a put returns 0, the row is
+ * there after kill -9 of the daemon. A loss of power may cost the last seconds of sessions and
+ * processes (the sandboxes are gone then anyway), never a key or a value.
  *
  * Calls are safe from any thread. Rows are plain data; strings in rows that are given to a callback
- * live only during it. */
+ * live only during it. NULL strings in a row that is put count as "".
+ *
+ * Failures: PD_NO_SPACE (disk full), PD_CAPACITY (busy, out of memory; try again), PD_INTERNAL (the
+ * disk, a damaged or read-only file; the text says what to do). A failed call has changed nothing,
+ * and the next one starts afresh: when the disk has room again, nothing needs a restart. */
 #pragma once
 
 #include <stddef.h>
@@ -32,7 +38,7 @@ struct session_row {
 
 struct process_row {
     uint8_t id[16];
-    const char *session; /* its id */
+    const char *session; /* its id; never changes */
     const char *command; /* for people */
     const char *key;
     uint64_t key_hash;
@@ -57,22 +63,33 @@ struct store {
     void *state;
     /* Inserts or replaces. */
     int (*put_session)(struct store *s, const struct session_row *r, struct pd_err *e);
-    int (*delete_session)(struct store *s, const char *id,
-                          struct pd_err *e); /* its processes, too */
+    /* Its processes, too. Deleting what is not there is fine, here and below. */
+    int (*delete_session)(struct store *s, const char *id, struct pd_err *e);
+    /* The each_* calls give every row, oldest first, until the callback returns non-zero (the call
+     * itself still returns 0). The callback may call the store: no lock is held. A row that is put
+     * or deleted meanwhile may be seen or not. */
     int (*each_session)(struct store *s, int (*each)(const struct session_row *r, void *arg),
                         void *arg, struct pd_err *e);
-    /* Cheap: kill-safe, not necessarily power-loss-safe. */
+    /* Cheap: kill-safe, not power-loss-safe. */
     int (*put_process)(struct store *s, const struct process_row *r, struct pd_err *e);
     int (*delete_process)(struct store *s, const uint8_t id[16], struct pd_err *e);
     int (*each_process)(struct store *s, int (*each)(const struct process_row *r, void *arg),
                         void *arg, struct pd_err *e);
+    /* Inserts, or changes the label and the times. A revoked key stays revoked, whoever puts it
+     * again: two processes write keys. */
     int (*put_key)(struct store *s, const struct key_row *r, struct pd_err *e);
+    /* Notes when a key was last used; cheap, as put_process. */
+    int (*touch_key)(struct store *s, const char *id, uint64_t last_used_ms, struct pd_err *e);
     int (*each_key)(struct store *s, int (*each)(const struct key_row *r, void *arg), void *arg,
                     struct pd_err *e);
-    /* Small named values: server secret, schema, ... Returns the length, -1 with PD_NOT_FOUND. */
+    /* Small named values: server secret, schema, ... Returns the length, -1 with PD_NOT_FOUND, or
+     * with PD_TOO_LARGE when it does not fit. */
     int (*put_value)(struct store *s, const char *name, const void *data, size_t len,
                      struct pd_err *e);
     ptrdiff_t (*get_value)(struct store *s, const char *name, void *out, size_t size,
                            struct pd_err *e);
+    /* A number that differs from the last one when another process has written to the store in
+     * between. Costs a few microseconds. -1 on failure. */
+    int64_t (*version)(struct store *s);
     void (*free)(struct store *s);
 };
