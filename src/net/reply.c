@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "net/http_chars.h"
 #include "net/ws.h"
 
 #include "base/banned.h"
@@ -20,21 +21,17 @@ static uint64_t stall_of(const struct request *r)
 
 static int is_token(const char *s)
 {
-    if (!*s)
-        return 0;
-    for (; *s; s++)
-        if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9') ||
-              strchr("!#$%&'*+-.^_`|~", *s)))
-            return 0;
-    return 1;
+    const char *at = s;
+    while (http_is_token(*at))
+        at++;
+    return at > s && !*at;
 }
 
 static int is_clean(const char *s)
 {
-    for (; *s; s++)
-        if (((unsigned char)*s < 0x20 && *s != '\t') || *s == 0x7f)
-            return 0;
-    return 1;
+    while (*s && http_is_text(*s))
+        s++;
+    return !*s;
 }
 
 void reply_header(struct request *r, const char *name, const char *value)
@@ -106,10 +103,10 @@ static int must_close(struct request *r)
     struct request_state *st = r->state;
     if (st->close || atomic_load(&st->server->stopping))
         return 1;
-    if (st->body_done)
+    if (st->body.done)
         return 0;
     return (r->head.expect_continue && !st->continue_sent) ||
-           (r->head.body == HTTP_BODY_LENGTH && st->body_left > (64u << 10));
+           (r->head.body == HTTP_BODY_LENGTH && st->body.left > (64u << 10));
 }
 
 /* Puts the head into state.out and decides how the body goes. */
@@ -352,9 +349,9 @@ int reply_error_details(struct request *r, const struct pd_err *e, const char *d
 {
     /* A time-out or a loss may also be of the client's making. */
     int status = pd_code_http(e->code);
-    if (e->code == PD_TIMEOUT && r->state->body_error == BODY_STALLED)
+    if (e->code == PD_TIMEOUT && r->state->body.error == BODY_STALLED)
         status = 408;
-    if (e->code == PD_LOST && r->state->body_error == BODY_CUT)
+    if (e->code == PD_LOST && r->state->body.error == BODY_CUT)
         status = 400;
     return reply_error_as(r, status, e, details);
 }

@@ -40,13 +40,9 @@ void request_reset(struct worker *w, struct conn *conn, size_t head_len)
     r->sent = 0;
     r->user = NULL;
     r->state = st;
-    st->head_len = st->pos = head_len;
-    st->body_left = r->head.length;
-    st->chunks = (struct http_chunks){0};
-    st->body_done =
-        r->head.body == HTTP_BODY_NONE || (r->head.body == HTTP_BODY_LENGTH && r->head.length == 0);
+    st->in.head_len = st->in.pos = head_len;
+    body_start(&st->body, &r->head);
     st->continue_sent = 0;
-    st->body_error = BODY_GOOD;
     st->out_mode = OUT_NONE;
     st->out_left = 0;
     st->began = st->ended = st->aborted = st->upgraded = st->has_date = 0;
@@ -57,14 +53,7 @@ void request_reset(struct worker *w, struct conn *conn, size_t head_len)
 
 int request_body_done(const struct request *r)
 {
-    return r->state->body_done;
-}
-
-static int body_failed(struct request_state *st, enum body_error why)
-{
-    st->body_error = why;
-    st->close = 1;
-    return -1;
+    return r->state->body.done;
 }
 
 /* A client that waits for permission gets it when somebody wants the body. */
@@ -75,85 +64,30 @@ static int permit(struct request *r, struct pd_err *e)
     if (!r->head.expect_continue || st->continue_sent || st->began || r->head.minor == 0)
         return 0;
     st->continue_sent = 1;
-    if (st->pos < st->len) /* it did not wait */
+    if (st->in.pos < st->in.len) /* it did not wait */
         return 0;
     return conn_write(r->conn, text, sizeof text - 1, st->server->config.stall_ns, e);
-}
-
-/* Reads from the connection, as a body: its end is a failure. */
-static ssize_t read_more(struct request *r, void *out, size_t size, deadline d, struct pd_err *e)
-{
-    struct request_state *st = r->state;
-    struct pd_err why;
-    ssize_t n = conn_read(r->conn, out, size, d, &why);
-    if (n > 0)
-        return n;
-    if (n < 0 && why.code == PD_TIMEOUT) {
-        pd_fail(e, PD_TIMEOUT, "the body of the request stopped coming");
-        return body_failed(st, BODY_STALLED);
-    }
-    pd_fail(e, PD_LOST, "the body of the request ended too soon");
-    return body_failed(st, BODY_CUT);
-}
-
-static ssize_t read_length(struct request *r, void *out, size_t size, deadline d, struct pd_err *e)
-{
-    struct request_state *st = r->state;
-    size_t here = st->len - st->pos;
-    if (size > st->body_left)
-        size = st->body_left;
-    ssize_t n;
-    if (here) {
-        n = (ssize_t)(size < here ? size : here);
-        memcpy(out, st->in + st->pos, (size_t)n);
-        st->pos += (size_t)n;
-    } else {
-        n = read_more(r, out, size, d, e);
-        if (n < 0)
-            return -1;
-    }
-    st->body_left -= (uint64_t)n;
-    st->body_done = st->body_left == 0;
-    return n;
-}
-
-static ssize_t read_chunked(struct request *r, void *out, size_t size, deadline d, struct pd_err *e)
-{
-    struct request_state *st = r->state;
-    for (;;) {
-        if (st->pos == st->len) {
-            st->pos = st->len = st->head_len;
-            ssize_t n = read_more(r, st->in + st->len, IN_SIZE - st->len, d, e);
-            if (n < 0)
-                return -1;
-            st->len += (size_t)n;
-        }
-        /* What is found is never longer than what is looked at. */
-        size_t here = st->len - st->pos, used, found;
-        const char *piece;
-        if (http_chunks_next(&st->chunks, st->in + st->pos, here < size ? here : size, &used,
-                             &piece, &found, e))
-            return body_failed(st, BODY_MALFORMED);
-        if (found)
-            memcpy(out, piece, found);
-        st->pos += used;
-        st->body_done = st->chunks.done;
-        if (found || st->chunks.done)
-            return (ssize_t)found;
-    }
 }
 
 static ssize_t read_body(struct request *r, void *out, size_t size, deadline d, struct pd_err *e)
 {
     struct request_state *st = r->state;
-    if (st->body_error)
-        return pd_fail(e, PD_LOST, "the body of the request was broken off before");
-    if (st->body_done || !size)
-        return 0;
-    if (permit(r, e))
-        return body_failed(st, BODY_CUT);
-    return r->head.body == HTTP_BODY_CHUNKED ? read_chunked(r, out, size, d, e)
-                                             : read_length(r, out, size, d, e);
+    if (!st->body.done && !st->body.error && permit(r, e)) {
+        st->body.error = BODY_CUT;
+        st->close = 1;
+        return -1;
+    }
+    ssize_t n = body_read(&st->body, &st->in, r->conn, out, size, d, e);
+    if (n < 0)
+        st->close = 1;
+    return n;
+}
+
+static int body_failed(struct request_state *st, enum body_error why)
+{
+    st->body.error = why;
+    st->close = 1;
+    return -1;
 }
 
 ssize_t request_read(struct request *r, void *out, size_t size, struct pd_err *e)
@@ -170,22 +104,24 @@ static int fail_too_large(uint64_t max, struct pd_err *e)
 int request_read_all(struct request *r, struct buf *out, size_t max, struct pd_err *e)
 {
     struct request_state *st = r->state;
-    if (r->head.body == HTTP_BODY_LENGTH && st->body_left > max)
+    if (r->head.body == HTTP_BODY_LENGTH && st->body.left > max)
         return fail_too_large(max, e);
-    for (size_t total = 0; !st->body_done;) {
-        /* One byte more than allowed is asked for, to see that there is one. */
-        size_t step = max - total < READ_STEP ? max - total + 1 : READ_STEP;
-        if (r->head.body == HTTP_BODY_LENGTH && st->body_left < step)
-            step = st->body_left;
-        uint8_t *to = buf_reserve(out, step);
+    for (size_t total = 0; !st->body.done;) {
+        size_t room = out->max - out->len, step = max - total;
+        if (step > room)
+            step = room;
+        if (step > READ_STEP)
+            step = READ_STEP;
+        char one_more; /* where there must not be one */
+        void *to = step ? (void *)buf_reserve(out, step) : &one_more;
         if (!to)
-            return fail_too_large(out->max, e);
-        ssize_t n = request_read(r, to, step, e);
+            return pd_fail(e, PD_CAPACITY, "out of memory");
+        ssize_t n = request_read(r, to, step ? step : 1, e);
         if (n < 0)
             return -1;
-        total += (size_t)n;
-        if (total > max)
+        if (n > 0 && !step)
             return fail_too_large(max, e);
+        total += (size_t)n;
         out->len += (size_t)n;
     }
     return 0;
@@ -195,12 +131,12 @@ int request_read_all(struct request *r, struct buf *out, size_t max, struct pd_e
 static int splice_body(struct request *r, int pipe, struct pd_err *e)
 {
     struct request_state *st = r->state;
-    while (st->body_left) {
+    while (st->body.left) {
         struct pd_err why;
-        size_t max = st->body_left < (1u << 20) ? st->body_left : 1u << 20;
+        size_t max = st->body.left < (1u << 20) ? st->body.left : 1u << 20;
         ssize_t n = conn_read_pipe(r->conn, pipe, max, st->server->config.stall_ns, &why);
         if (n > 0) {
-            st->body_left -= (uint64_t)n;
+            st->body.left -= (uint64_t)n;
             continue;
         }
         if (n < 0 && why.sys == EPIPE) {
@@ -215,14 +151,14 @@ static int splice_body(struct request *r, int pipe, struct pd_err *e)
         pd_fail(e, PD_LOST, "the body of the request ended too soon");
         return body_failed(st, BODY_CUT);
     }
-    st->body_done = 1;
+    st->body.done = 1;
     return 0;
 }
 
 int request_read_into(struct request *r, int fd, uint64_t max, uint64_t *ret_len, struct pd_err *e)
 {
     struct request_state *st = r->state;
-    if (r->head.body == HTTP_BODY_LENGTH && st->body_left > max)
+    if (r->head.body == HTTP_BODY_LENGTH && st->body.left > max)
         return fail_too_large(max, e);
     struct stat file;
     if (fstat(fd, &file) < 0)
@@ -232,12 +168,12 @@ int request_read_into(struct request *r, int fd, uint64_t max, uint64_t *ret_len
         (void)fd_set_nonblock(fd);
     uint64_t total = 0;
     char piece[PIECE];
-    while (!st->body_done) {
-        if (is_pipe && r->head.body == HTTP_BODY_LENGTH && st->pos == st->len &&
-            !conn_is_tls(r->conn) && !st->body_error) {
+    while (!st->body.done) {
+        if (is_pipe && r->head.body == HTTP_BODY_LENGTH && st->in.pos == st->in.len &&
+            !conn_is_tls(r->conn) && !st->body.error) {
             if (permit(r, e))
                 return body_failed(st, BODY_CUT);
-            uint64_t left = st->body_left;
+            uint64_t left = st->body.left;
             if (splice_body(r, fd, e))
                 return -1;
             total += left;
@@ -270,17 +206,17 @@ static int drain(struct request *r)
     deadline d = deadline_in(DRAIN_NS);
     uint64_t total = 0;
     /* Who was not permitted to send the body may send it or not: no telling what comes next. */
-    if (!st->body_done && r->head.expect_continue && !st->continue_sent)
+    if (!st->body.done && r->head.expect_continue && !st->continue_sent)
         return -1;
-    while (!st->body_done && !st->body_error) {
-        if (r->head.body == HTTP_BODY_LENGTH && st->body_left > DRAIN_BYTES)
+    while (!st->body.done && !st->body.error) {
+        if (r->head.body == HTTP_BODY_LENGTH && st->body.left > DRAIN_BYTES)
             return -1;
         ssize_t n = read_body(r, piece, sizeof piece, d, NULL);
         total += n > 0 ? (uint64_t)n : 0;
         if (n < 0 || total > DRAIN_BYTES)
             return -1;
     }
-    return st->body_error ? -1 : 0;
+    return st->body.error ? -1 : 0;
 }
 
 static int finish(struct request *r)
@@ -296,11 +232,11 @@ static int finish(struct request *r)
     if (st->upgraded || st->aborted || !st->ended)
         return -1;
     if (st->close || atomic_load(&st->server->stopping))
-        return st->body_done && st->pos == st->len ? -1 : 0;
+        return st->body.done && st->in.pos == st->in.len ? -1 : 0;
     if (drain(r))
         return 0;
-    st->len -= st->pos;
-    memmove(st->in, st->in + st->pos, st->len);
+    st->in.len -= st->in.pos;
+    memmove(st->in.data, st->in.data + st->in.pos, st->in.len);
     return 1;
 }
 
@@ -318,18 +254,10 @@ int request_finish(struct request *r)
 
 ssize_t request_raw_read(struct request *r, void *out, size_t size, deadline d, struct pd_err *e)
 {
-    struct request_state *st = r->state;
-    size_t here = st->len - st->pos;
-    if (!here)
-        return conn_read(r->conn, out, size, d, e);
-    if (here > size)
-        here = size;
-    memcpy(out, st->in + st->pos, here);
-    st->pos += here;
-    return (ssize_t)here;
+    return inbox_read(&r->state->in, r->conn, out, size, d, e);
 }
 
 int request_raw_pending(struct request *r)
 {
-    return r->state->pos < r->state->len || conn_pending(r->conn);
+    return r->state->in.pos < r->state->in.len || conn_pending(r->conn);
 }

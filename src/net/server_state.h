@@ -6,13 +6,12 @@
  * socket down, which is an event. */
 #pragma once
 
+#include "net/body.h"
 #include "net/server.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Room for the longest head and some of what follows. */
-#define IN_SIZE (HTTP_HEAD_MAX + (16u << 10))
 /* The wheel: one slot per tick of 2^27 ns (134 ms), about 137 s in all. What is further away is
  * looked at once per turn. */
 #define SLOT_COUNT 1024u
@@ -85,18 +84,12 @@ struct server {
 
 /* The way of an answer's body. */
 enum out_mode { OUT_NONE, OUT_LENGTH, OUT_CHUNKED, OUT_RAW };
-enum body_error { BODY_GOOD, BODY_STALLED, BODY_CUT, BODY_MALFORMED };
 
 /* What a worker keeps about the request at hand. Lives as long as the worker. */
 struct request_state {
     struct server *server;
-    /* Bytes from the peer: the head is [0, head_len), not used yet are [pos, len). */
-    size_t head_len, pos, len;
-
-    uint64_t body_left; /* of HTTP_BODY_LENGTH */
-    struct http_chunks chunks;
-    int body_done, continue_sent;
-    enum body_error body_error;
+    struct body body;
+    int continue_sent;
 
     enum out_mode out_mode;
     uint64_t out_left;
@@ -106,7 +99,7 @@ struct request_state {
 
     time_t date_of;
     char date[40];
-    char in[IN_SIZE];
+    struct inbox in;
 };
 
 struct worker {

@@ -30,7 +30,7 @@ static int answer(struct worker *w, struct connection *c, int status, const stru
     h->body = HTTP_BODY_NONE;
     h->length = 0;
     h->keep_alive = h->expect_continue = h->upgrade_websocket = 0;
-    request_reset(w, c->conn, w->state.len);
+    request_reset(w, c->conn, w->state.in.len);
     if (status == 405)
         reply_header(&w->request, "Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
     if (status == 503)
@@ -61,7 +61,6 @@ static int status_of_bad_head(const char *in, size_t len, const struct pd_err *e
  * would reset it. */
 static void leave(struct worker *w, struct connection *c)
 {
-    char *in = w->state.in;
     if (c->phase != PHASE_LEAVING) {
         conn_end_writing(c->conn);
         c->phase = PHASE_LEAVING;
@@ -69,7 +68,7 @@ static void leave(struct worker *w, struct connection *c)
     }
     struct pd_err e;
     for (;;) {
-        ssize_t n = conn_read(c->conn, in, IN_SIZE, 0, &e);
+        ssize_t n = conn_read(c->conn, w->state.in.data, INBOX_SIZE, 0, &e);
         if (n < 0 && e.code == PD_TIMEOUT && !c->expired) {
             connection_park(w->server, c, PHASE_LEAVING, c->idle_until);
             return;
@@ -134,7 +133,7 @@ static int serve_request(struct worker *w, struct connection *c, size_t head_len
         atomic_fetch_add(&s->refused, 1);
         reply_header(&w->request, "Retry-After", "1");
         (void)reply_error(&w->request, &e);
-        return request_body_done(&w->request) && w->state.pos == w->state.len ? -1 : 0;
+        return request_body_done(&w->request) && w->state.in.pos == w->state.in.len ? -1 : 0;
     }
     atomic_fetch_add(&s->requests, 1);
     s->config.handle(&w->request, s->config.arg);
@@ -147,11 +146,11 @@ static int serve_request(struct worker *w, struct connection *c, size_t head_len
 static void serve(struct worker *w, struct connection *c)
 {
     struct server *s = w->server;
-    struct request_state *st = &w->state;
+    struct inbox *in = &w->state.in;
     struct pd_err e;
-    st->len = c->saved_len;
+    in->len = c->saved_len;
     if (c->saved) {
-        memcpy(st->in, c->saved, c->saved_len);
+        memcpy(in->data, c->saved, c->saved_len);
         free(c->saved);
         c->saved = NULL;
         c->saved_len = 0;
@@ -175,9 +174,9 @@ static void serve(struct worker *w, struct connection *c)
     for (;;) {
         ptrdiff_t head = 0;
         if (worth_parsing)
-            head = http_request_parse(st->in, st->len, &w->request.head, &e);
+            head = http_request_parse(in->data, in->len, &w->request.head, &e);
         if (head < 0) {
-            (void)answer(w, c, status_of_bad_head(st->in, st->len, &e), &e);
+            (void)answer(w, c, status_of_bad_head(in->data, in->len, &e), &e);
             leave(w, c);
             return;
         }
@@ -192,32 +191,32 @@ static void serve(struct worker *w, struct connection *c)
             }
             c->head_until = 0;
             c->idle_until = deadline_in(s->config.idle_timeout_ns);
-            worth_parsing = st->len > 0;
+            worth_parsing = in->len > 0;
             if (worth_parsing)
                 continue;
         }
-        if (st->len && !c->head_until)
+        if (in->len && !c->head_until)
             c->head_until = deadline_in(s->config.head_timeout_ns);
         /* Lingering is for when there is somebody to take the next connection. */
         deadline until = atomic_load(&s->waiting) ? deadline_in(LINGER_NS) : 0;
-        ssize_t n = conn_read(c->conn, st->in + st->len, IN_SIZE - st->len, until, &e);
+        ssize_t n = conn_read(c->conn, in->data + in->len, INBOX_SIZE - in->len, until, &e);
         if (n <= 0) {
             if (n == 0 || e.code != PD_TIMEOUT)
                 break;
-            if (st->len) {
-                c->saved = malloc(st->len);
+            if (in->len) {
+                c->saved = malloc(in->len);
                 if (!c->saved)
                     break;
-                memcpy(c->saved, st->in, st->len);
-                c->saved_len = st->len;
+                memcpy(c->saved, in->data, in->len);
+                c->saved_len = in->len;
             }
-            connection_park(s, c, st->len ? PHASE_HEAD : PHASE_IDLE,
-                            st->len ? c->head_until : c->idle_until);
+            connection_park(s, c, in->len ? PHASE_HEAD : PHASE_IDLE,
+                            in->len ? c->head_until : c->idle_until);
             return;
         }
-        worth_parsing = st->len == 0 || memchr(st->in + st->len, '\n', (size_t)n) ||
-                        st->len + (size_t)n >= HTTP_HEAD_MAX;
-        st->len += (size_t)n;
+        worth_parsing = in->len == 0 || memchr(in->data + in->len, '\n', (size_t)n) ||
+                        in->len + (size_t)n >= HTTP_HEAD_MAX;
+        in->len += (size_t)n;
         if (c->head_until && deadline_passed(c->head_until)) {
             pd_fail(&e, PD_TIMEOUT, "the head of the request took too long");
             (void)answer(w, c, 408, &e);
@@ -293,7 +292,7 @@ int worker_start(struct server *s)
         return -1;
     /* Not all of it: the buffer is large, and its pages cost nothing until they are used. */
     memset(&w->request, 0, sizeof w->request);
-    memset(&w->state, 0, offsetof(struct request_state, in));
+    memset(&w->state, 0, offsetof(struct request_state, in.data));
     w->server = w->state.server = s;
     w->state.headers = BUF_INIT(HTTP_HEAD_MAX);
     w->state.out = BUF_INIT(HTTP_HEAD_MAX + (8u << 10));
