@@ -1,0 +1,120 @@
+/* config: how the server is set up.
+ *
+ * There is one table of keys (config_table.c): name, type, default, range, whether it can be
+ * reloaded, older names, help. From it come
+ *
+ *     the defaults  <  a file of `key = value`  <  PADDOCK_KEY in the environment  <  --key VALUE
+ *
+ * the print-out of `paddock config`, the help of `paddock serve` and docs/configuration.md. A
+ * value that is wrong anywhere is an error that names the place, the key and what is valid; so is
+ * an unknown key in the file and an unknown flag.
+ *
+ * A loaded configuration does not change and may be read by any thread. A reload makes a new one;
+ * the old one stays valid until its owner frees it. */
+#pragma once
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CONFIG_LIST_MAX     32
+#define CONFIG_KEYS_MAX     64
+#define CONFIG_FILE_MAX     (256u << 10)
+#define CONFIG_DEFAULT_FILE "/etc/paddock/paddock.conf"
+
+struct config_list {
+    char *items[CONFIG_LIST_MAX];
+    unsigned count;
+};
+
+enum config_storage { CONFIG_STORAGE_AUTO, CONFIG_STORAGE_DISK, CONFIG_STORAGE_MEMORY };
+
+enum config_source {
+    CONFIG_FROM_DEFAULT,
+    CONFIG_FROM_OTHERS, /* worked out from the host or from other keys */
+    CONFIG_FROM_FILE,
+    CONFIG_FROM_ALIAS,
+    CONFIG_FROM_ENVIRONMENT,
+    CONFIG_FROM_FLAG
+};
+
+struct config {
+    /* Where it listens and lives. Strings are never NULL; "" means none. */
+    struct config_list listen;
+    char *unix_socket;
+    char *state_dir, *run_dir, *keeper_socket;
+    char *tls_cert, *tls_key;
+    char *domain;
+    struct config_list allowed_hosts, allowed_origins;
+    char *user; /* "": paddock if there is one, else nobody */
+
+    /* Sandboxes. */
+    char *sandbox_mode;
+    uint64_t max_sandboxes, max_sandboxes_per_tenant;
+    uint64_t queue_max, queue_timeout_ms;
+    uint64_t pool_min, pool_max;
+    uint64_t idle_timeout_ms, max_life_ms;
+    char *default_template;
+    uint64_t memory_bytes, pids, cpu_milli, disk_bytes, files;
+    uint64_t storage; /* enum config_storage */
+
+    /* Commands. */
+    uint64_t exec_timeout_ms; /* 0: none */
+    uint64_t output_max_bytes, spool_max_bytes;
+
+    /* Requests. Rates are per tenant and second; 0: no limit. */
+    uint64_t max_connections, max_active;
+    uint64_t requests_per_s, creates_per_s, burst;
+
+    /* Operation. */
+    uint64_t log_level, log_format; /* enum log_level, enum log_format */
+    uint64_t audit;                 /* 0 or 1 */
+    uint64_t audit_max_bytes, audit_keep;
+    uint64_t drain_timeout_ms;
+
+    /* Private: where each value came from, what there is to say, and the file that was read. */
+    struct {
+        enum config_source source;
+        unsigned line;     /* of the file */
+        const char *alias; /* the older name that was used */
+    } origin[CONFIG_KEYS_MAX];
+    struct buf notes;
+    char *file;
+};
+
+struct config_input {
+    const char *file;           /* NULL: --config, PADDOCK_CONFIG or CONFIG_DEFAULT_FILE */
+    const char *const *environ; /* ends with NULL; may be NULL */
+    const char *const *argv;    /* flags alone, without the command; may be NULL */
+    int argc;
+};
+
+/* Everything from all sources, or NULL. A file that was named must be there; the default one need
+ * not. To be freed with config_free. */
+struct config *config_load(const struct config_input *in, struct pd_err *e);
+/* Reads the sources again. Keys that need a restart keep the value of `now`. `report` gets one
+ * line per key that changed or would need a restart, without a newline at the end; it is empty
+ * when nothing changed. NULL when anything is wrong: then `now` goes on to hold. */
+struct config *config_reload(const struct config *now, const struct config_input *in,
+                             struct buf *report, struct pd_err *e);
+void config_free(struct config *c);
+
+/* For people: every key with its value and source, older names in use, notes. */
+void config_print(const struct config *c, struct buf *out);
+void config_print_json(const struct config *c, struct buf *out);
+/* One line per thing that the operator should know (older names, ignored variables); may be "". */
+const char *config_notes(struct config *c);
+
+/* The keys as help: for a terminal, as scdoc for a man page, or as rows of a Markdown table. */
+enum config_help { CONFIG_HELP_FLAGS, CONFIG_HELP_SCDOC, CONFIG_HELP_MARKDOWN };
+void config_help(enum config_help how, struct buf *out);
+
+/* The file's grammar, pure: calls `each` for every `key = value`, in order; stops when it fails.
+ * Comments begin with # at the start of a line or behind a blank; a value may be in double quotes,
+ * and must be if it has blanks at its ends or a comment sign. `name` is for errors. */
+typedef int config_each(void *arg, unsigned line, const char *key, const char *value,
+                        struct pd_err *e);
+int config_parse(const char *name, const char *text, size_t len, config_each *each, void *arg,
+                 struct pd_err *e);
