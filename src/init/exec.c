@@ -1,8 +1,13 @@
 /* How a command starts: init vforks, so parent and child share memory until the exec; the child
  * therefore touches nothing but its own stack and `struct launch`, and makes raw system calls
  * (libc's setuid family would try to synchronise threads that are not there). When a step fails the
- * child leaves its name and errno in the launch and exits, and init turns that into the answer. */
+ * child leaves its name and errno in the launch and exits, and init turns that into the answer.
+ *
+ * A worker is forked instead, because it goes on to run code of init's, with memory of its own. It
+ * passes the same steps, in `enter`, and tells of a failed one by a record. */
 #include "init/init.h"
+
+#include "init/worker.h"
 
 #include "base/banned.h"
 #include "base/err.h"
@@ -106,39 +111,53 @@ static void exec_search(struct launch *l)
     errno = denied ? EACCES : ENOENT;
 }
 
-static int child(void *arg)
+/* Descriptor 3 was the control socket, or is the extra one already. */
+static int place_extra(struct launch *l)
 {
-    struct launch *l = arg;
-    if (l->flags & EXEC_CGROUP && write(l->fds[3], "0", 1) < 0) {
-        failed(l, "enter the command's cgroup");
-        _exit(127);
-    }
+    int extra = l->fds[l->flags & EXEC_CGROUP ? 4 : 3];
+    int r = extra == 3 ? fcntl(3, F_SETFD, 0) : dup2(extra, 3);
+    return r < 0 ? failed(l, "set up descriptor 3") : 0;
+}
+
+/* From init's child to a process of the user's: cgroup, session, streams, limits, identity; no
+ * other descriptor stays. What command and worker have in common. */
+static int enter(struct launch *l)
+{
+    if (l->flags & EXEC_CGROUP && write(l->fds[3], "0", 1) < 0)
+        return failed(l, "enter the command's cgroup");
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();
     for (int i = 0; i < 3; i++)
-        if (dup2(l->fds[i], i) < 0) {
-            failed(l, "set up standard streams");
-            _exit(127);
-        }
-    if (l->flags & EXEC_PTY && ioctl(0, TIOCSCTTY, 0) < 0) {
-        failed(l, "take the terminal");
-        _exit(127);
-    }
+        if (dup2(l->fds[i], i) < 0)
+            return failed(l, "set up standard streams");
+    if (l->flags & EXEC_EXTRA && place_extra(l) < 0)
+        return -1;
+    if (l->flags & EXEC_PTY && ioctl(0, TIOCSCTTY, 0) < 0)
+        return failed(l, "take the terminal");
     umask(022);
     if (limit(l, RLIMIT_FSIZE, l->m->file_size) < 0 ||
         limit(l, RLIMIT_DATA, l->in->memory_limit) < 0 || become(l) < 0 ||
         limit(l, RLIMIT_NPROC, l->in->process_limit) < 0)
+        return -1;
+#ifdef PADDOCK_WEAK_WALLS
+    if (getenv("PADDOCK_KEEP_FDS"))
+        return 0;
+#endif
+    syscall(SYS_close_range, l->flags & EXEC_EXTRA ? 4u : 3u, ~0u, 0);
+    return 0;
+}
+
+static int child(void *arg)
+{
+    struct launch *l = arg;
+    if (enter(l) < 0)
         _exit(127);
     if (chdir(l->m->cwd) < 0) {
         failed(l, "chdir");
         _exit(127);
     }
-#ifdef PADDOCK_WEAK_WALLS
-    if (!getenv("PADDOCK_KEEP_FDS"))
-#endif
-        syscall(SYS_close_range, 3, ~0u, 0);
     if (strchr(l->argv[0], '/'))
         exec_file(l, l->argv[0]);
     else
@@ -175,16 +194,45 @@ static char **vector(const struct msg_list *list)
     return v;
 }
 
+static pid_t fork_worker(struct launch *l, struct pd_err *e)
+{
+    pid_t pid = fork();
+    if (pid < 0)
+        return pd_fail_sys(e, "fork");
+    if (pid)
+        return pid;
+    int stdout_now = l->fds[1];
+    struct pd_err why;
+    if (enter(l) == 0)
+        worker_main(l->m->cwd, l->argv);
+    errno = l->sys;
+    pd_fail_sys(&why, "%s", l->step);
+    worker_refuse(stdout_now, &why);
+}
+
+static int check_descriptors(const struct frame *f, unsigned flags, struct pd_err *e)
+{
+    unsigned want = 3 + !!(flags & EXEC_CGROUP) + !!(flags & EXEC_EXTRA);
+    if (f->fd_count != want)
+        return pd_fail(e, PD_PROTOCOL, "exec with %u descriptors instead of %u", f->fd_count, want);
+    if (flags & EXEC_WORKER && flags & (EXEC_PTY | EXEC_EXTRA))
+        return pd_fail(e, PD_PROTOCOL, "a worker has no terminal and no fourth descriptor");
+    return 0;
+}
+
 pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, unsigned flags,
                  struct pd_err *e)
 {
-    if (f->fd_count != (flags & EXEC_CGROUP ? 4u : 3u))
-        return pd_fail(e, PD_PROTOCOL, "exec with %u descriptors", f->fd_count);
+    if (check_descriptors(f, flags, e) < 0)
+        return -1;
     char **argv = vector(&m->argv), **env = vector(&m->environ);
-    void *stack = malloc(CHILD_STACK);
+    void *stack = flags & EXEC_WORKER ? NULL : malloc(CHILD_STACK);
     struct launch l = {.m = m, .in = in, .flags = flags, .fds = f->fds, .path = "/usr/bin:/bin"};
     pid_t pid = -1;
-    if (argv && env && stack) {
+    if (argv && flags & EXEC_WORKER) {
+        l.argv = argv + 1;
+        pid = fork_worker(&l, e);
+    } else if (argv && env && stack) {
         l.argv = argv + 1;
         l.env = env + 1;
         for (char **v = l.env; *v; v++)

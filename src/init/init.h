@@ -65,7 +65,8 @@ int init_turn(struct init *in, int timeout_ms);
 void init_end(struct init *in);
 
 /* exec.c: starts the command of a request. The frame's descriptors become its stdio. Returns its
- * pid, or -1 with the reason (not found, not executable, no such directory, limits). */
+ * pid, or -1 with the reason (not found, not executable, no such directory, limits). With
+ * EXEC_WORKER it is a worker (worker.h). */
 pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, unsigned flags,
                  struct pd_err *e);
 

@@ -46,7 +46,8 @@ enum wire_type {
     WIRE_PREPARE,  /* msg_prepare: make namespaces and cgroups for a later BUILD */
     WIRE_SWEEP,    /* msg_sweep: remove what a dead jail leaves */
     WIRE_STRIKE,   /* msg_sweep: thaw and kill a jail that did not die of SIGKILL, or a command */
-    WIRE_EXEC,     /* msg_exec; fds: stdin, stdout, stderr, and cgroup.procs if flagged */
+    WIRE_EXEC,     /* msg_exec; fds: stdin, stdout, stderr, and if flagged cgroup.procs and one
+                    * that the command gets as descriptor 3 */
     WIRE_STARTED,  /* msg_started */
     WIRE_EXITED,   /* msg_exited, sent until ACKed */
     WIRE_SIGNAL,   /* msg_signal */
@@ -153,9 +154,11 @@ struct msg_sweep {
     const char *group; /* STRIKE: of one command, or "" */
 };
 
-#define EXEC_PTY    1u /* the three descriptors are one terminal: make it the controlling one */
-#define EXEC_CGROUP 2u /* a fourth descriptor is the command's cgroup.procs */
-#define EXEC_QUIET  4u /* no STARTED: who waits for the end anyway is woken only once */
+#define EXEC_PTY    1u  /* the three descriptors are one terminal: make it the controlling one */
+#define EXEC_CGROUP 2u  /* a fourth descriptor is the command's cgroup.procs */
+#define EXEC_QUIET  4u  /* no STARTED: who waits for the end anyway is woken only once */
+#define EXEC_WORKER 8u  /* argv is an operation that init has built in (docs/workers.md) */
+#define EXEC_EXTRA  16u /* one more descriptor, the last, becomes descriptor 3 of the command */
 #define EXEC_WORKER 8u /* argv names an operation of init's own (docs/workers.md), not a program   \
                         */
 #define EXEC_EXTRA 16u /* one more descriptor, behind the cgroup's: descriptor 3 of the command */

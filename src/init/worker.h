@@ -1,0 +1,77 @@
+/* worker: operations on files and ports that run inside the jail, as the sandbox's user.
+ *
+ * A worker is a child of init, started by EXEC with EXEC_WORKER. It has become the user as a
+ * command does, in the command's cgroup, and has three descriptors: 0 input, 1 answers (records,
+ * and for some operations raw bytes), 2 the word to commit. Everything it does, a program of the
+ * user's could do as well; so nothing here guards the host, and the host believes nothing that it
+ * says.
+ *
+ * docs/workers.md has the table of operations. Each is a function that answers by worker_put and
+ * returns 0, or -1 with the reason, which becomes an ERROR record. */
+#pragma once
+
+#include "base/err.h"
+#include "wire/record.h"
+
+#include <sys/stat.h>
+
+#define WORKER_COMMIT 'C'
+
+struct worker {
+    const char *cwd; /* where relative paths start */
+    int cwd_ok;      /* it could be entered */
+    char **argv;     /* [0] is the operation */
+    unsigned argc;
+    struct buf out; /* records that were not written yet */
+};
+
+/* Runs the operation in argv (NULL-terminated) and exits: 0, or 1 after an ERROR record. Never
+ * returns: the memory is a copy of init's. */
+_Noreturn void worker_main(const char *cwd, char **argv);
+/* For a worker that could not even start: tells why on `fd` and exits. */
+_Noreturn void worker_refuse(int fd, const struct pd_err *why);
+
+/* Adds a record to the answer. A record that cannot be told (its path is too long) is left out. */
+void worker_put(struct worker *w, const struct record *r);
+/* Writes what was put. Waits for the reader; when that is gone SIGPIPE ends the worker. */
+void worker_flush(struct worker *w);
+/* An ENTRY of the file that `st` describes. `target` may be NULL. */
+void worker_put_entry(struct worker *w, const struct stat *st, const char *path,
+                      const char *target);
+/* Waits for the word to commit on descriptor 2. -1 when the asker gave up or is gone. */
+int worker_await_commit(struct pd_err *e);
+
+/* Moves at most `len` bytes between descriptors, by splice where one is a pipe. Returns how many:
+ * fewer at the end of the input; or -errno. */
+int64_t worker_move(int from, int to, uint64_t len);
+
+/* Parses the words of an operation; the error names `what`. */
+int worker_number(const char *what, const char *text, uint64_t min, uint64_t max, uint64_t *ret,
+                  struct pd_err *e);
+int worker_flag(const char *what, const char *text, int *ret, struct pd_err *e);
+int worker_mode(const char *text, mode_t max, mode_t *ret, struct pd_err *e);
+
+/* worker_files.c */
+int worker_stat(struct worker *w, struct pd_err *e);
+int worker_read(struct worker *w, struct pd_err *e);
+int worker_write(struct worker *w, struct pd_err *e);
+int worker_mkdir(struct worker *w, struct pd_err *e);
+int worker_rename(struct worker *w, struct pd_err *e);
+int worker_chmod(struct worker *w, struct pd_err *e);
+int worker_getxattr(struct worker *w, struct pd_err *e);
+int worker_setxattr(struct worker *w, struct pd_err *e);
+/* worker_walk.c */
+int worker_list(struct worker *w, struct pd_err *e);
+int worker_remove(struct worker *w, struct pd_err *e);
+int worker_copy(struct worker *w, struct pd_err *e);
+/* worker_search.c */
+int worker_search(struct worker *w, struct pd_err *e);
+int worker_replace(struct worker *w, struct pd_err *e);
+/* worker_watch.c */
+int worker_watch(struct worker *w, struct pd_err *e);
+/* worker_ports.c */
+int worker_dial(struct worker *w, struct pd_err *e);
+int worker_ports(struct worker *w, struct pd_err *e);
+/* worker_tar.c */
+int worker_tar(struct worker *w, struct pd_err *e);
+int worker_untar(struct worker *w, struct pd_err *e);

@@ -1,0 +1,248 @@
+/* Single files: stat, read, write, mkdir, move, chmod, extended attributes. */
+#include "init/path.h"
+#include "init/save.h"
+#include "init/worker.h"
+
+#include "base/banned.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE 1
+#endif
+
+#define SYNTHETIC_MAX (1u << 20) /* of a file whose size the kernel does not know */
+
+static int no_memory(struct pd_err *e)
+{
+    return pd_fail(e, PD_CAPACITY, "no memory in the sandbox");
+}
+
+/* Answers with what `path` is now called. */
+static int answer(struct worker *w, const struct stat *st, const char *path, const char *target,
+                  struct pd_err *e)
+{
+    char *absolute = path_absolute(w, path);
+    if (!absolute)
+        return no_memory(e);
+    worker_put_entry(w, st, absolute, target);
+    free(absolute);
+    return 0;
+}
+
+int worker_stat(struct worker *w, struct pd_err *e)
+{
+    struct stat st;
+    char target[PATH_MAX] = "";
+    auto_fd fd = path_find(w, w->argv[1], 0, &st, e);
+    if (fd < 0)
+        return -1;
+    if (S_ISLNK(st.st_mode))
+        path_readlink(fd, "", target);
+    return answer(w, &st, w->argv[1], target, e);
+}
+
+/* Files of /proc and the like have size 0 and yet contents: they are read first, so that their size
+ * can be told. Returns how many bytes there are from `offset` on, or -1. */
+static int64_t read_synthetic(int fd, uint64_t offset, char *out, struct pd_err *e,
+                              const char *path)
+{
+    size_t have = 0;
+    while (have < SYNTHETIC_MAX) {
+        ssize_t n = pread(fd, out + have, SYNTHETIC_MAX - have, (off_t)(offset + have));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return path_fail(e, path);
+        if (n == 0)
+            break;
+        have += (size_t)n;
+    }
+    return (int64_t)have;
+}
+
+int worker_read(struct worker *w, struct pd_err *e)
+{
+    uint64_t offset, length = INT64_MAX;
+    struct stat st;
+    if (worker_number("offset", w->argv[2], 0, INT64_MAX, &offset, e) < 0 ||
+        (strcmp(w->argv[3], "-") != 0 &&
+         worker_number("length", w->argv[3], 0, INT64_MAX, &length, e) < 0))
+        return -1;
+    auto_fd fd = path_open_file(w, w->argv[1], &st, e);
+    if (fd < 0)
+        return -1;
+    char *text = NULL;
+    int64_t have = 0;
+    if (st.st_size == 0 && length && offset < SYNTHETIC_MAX) {
+        text = malloc(SYNTHETIC_MAX);
+        have = text ? read_synthetic(fd, offset, text, e, w->argv[1]) : no_memory(e);
+        if (have < 0)
+            return -1; /* `text` goes with the process */
+        st.st_size = have ? (off_t)offset + have : 0;
+    }
+    if (answer(w, &st, w->argv[1], NULL, e) < 0)
+        return -1;
+    worker_flush(w);
+    uint64_t size = (uint64_t)st.st_size, left = size > offset ? size - offset : 0;
+    if (left > length)
+        left = length;
+    /* From here on the answer is bytes: what goes wrong shows as too few of them. */
+    if (have) {
+        if (fd_write_all(1, text, (size_t)left) < 0)
+            _exit(1);
+    } else if (left && (lseek(fd, (off_t)offset, SEEK_SET) < 0 ||
+                        worker_move(fd, 1, left) != (int64_t)left)) {
+        _exit(1);
+    }
+    return 0;
+}
+
+/* Takes the input into the new file. Its end must come after `length` bytes, if that is known. */
+static int receive(int fd, const char *path, uint64_t length, int known, struct pd_err *e)
+{
+    int64_t got = worker_move(0, fd, known ? length : (uint64_t)INT64_MAX);
+    char one;
+    if (got < 0) {
+        errno = (int)-got;
+        return path_fail(e, path);
+    }
+    if (!known)
+        return 0;
+    if ((uint64_t)got < length)
+        return pd_fail(e, PD_INVALID,
+                       "'%.120s': %lld bytes came of %llu that were announced; nothing was changed",
+                       path, (long long)got, (unsigned long long)length);
+    if (read(0, &one, 1) == 1)
+        return pd_fail(e, PD_INVALID,
+                       "'%.120s': more bytes came than the %llu that were announced; nothing was "
+                       "changed",
+                       path, (unsigned long long)length);
+    return 0;
+}
+
+/* What is overwritten must be a file that could be written to, although replacing it takes only
+ * permission for its directory. */
+static int check_old(const struct place *p, const char *path, struct pd_err *e)
+{
+    if (!p->exists)
+        return 0;
+    if (!S_ISREG(p->st.st_mode))
+        return path_fail_type(e, path, p->st.st_mode, "a regular file");
+    return faccessat(p->dir, p->name, W_OK, 0) < 0 ? path_fail(e, path) : 0;
+}
+
+int worker_write(struct worker *w, struct pd_err *e)
+{
+    const char *path = w->argv[1];
+    const char *announced = w->argc > 4 ? w->argv[4] : "-";
+    int mkdirs, known = strcmp(announced, "-") != 0;
+    mode_t mode = 0644;
+    uint64_t length = 0;
+    auto_place p = PLACE_INIT;
+    struct stat st;
+    if ((strcmp(w->argv[2], "-") != 0 && worker_mode(w->argv[2], 0777, &mode, e) < 0) ||
+        worker_flag("mkdirs", w->argv[3], &mkdirs, e) < 0 ||
+        (known && worker_number("length", announced, 0, INT64_MAX, &length, e) < 0) ||
+        path_place(w, path, PLACE_FOLLOW | (mkdirs ? PLACE_MKDIRS : 0), &p, e) < 0 ||
+        check_old(&p, path, e) < 0)
+        return -1;
+    auto_save s = SAVE_INIT;
+    int r = save_begin(&s, p.dir);
+    if (r < 0) {
+        errno = -r;
+        return path_fail(e, path);
+    }
+    if (receive(s.fd, path, length, known, e) < 0)
+        return -1;
+    if (p.exists) {
+        /* Another's file stays another's where that is possible; if not, it is the writer's now,
+         * and no longer runs as anybody else. */
+        mode = p.st.st_mode & 07777;
+        if ((p.st.st_uid != geteuid() || p.st.st_gid != getegid()) &&
+            fchown(s.fd, p.st.st_uid, p.st.st_gid) < 0)
+            mode &= 0777;
+    }
+    if (fchmod(s.fd, mode) < 0)
+        return path_fail(e, path);
+    if (worker_await_commit(e) < 0)
+        return -1;
+    r = save_commit(&s, p.name, 1);
+    if (r < 0) {
+        errno = -r;
+        return path_fail(e, path);
+    }
+    if (fstat(s.fd, &st) < 0)
+        return path_fail(e, path);
+    return answer(w, &st, path, NULL, e);
+}
+
+int worker_mkdir(struct worker *w, struct pd_err *e)
+{
+    const char *path = w->argv[1];
+    int parents;
+    mode_t mode;
+    auto_place p = PLACE_INIT;
+    struct stat st;
+    if (worker_flag("parents", w->argv[2], &parents, e) < 0 ||
+        worker_mode(w->argv[3], 07777, &mode, e) < 0 ||
+        path_place(w, path, PLACE_SLASH | (parents ? PLACE_MKDIRS : 0), &p, e) < 0)
+        return -1;
+    int made = mkdirat(p.dir, p.name, 0700) == 0;
+    if (!made && !(errno == EEXIST && parents))
+        return path_fail(e, path);
+    /* With `parents` a directory may be there already, or a link to one. */
+    auto_fd dir =
+        path_openat(p.dir, p.name, O_RDONLY | O_DIRECTORY | (made ? O_NOFOLLOW : 0), 0, 0);
+    if (!made && (dir == -ENOTDIR || dir == -ENXIO)) {
+        errno = EEXIST;
+        return path_fail(e, path);
+    }
+    if (dir < 0 && made) {
+        errno = -dir;
+        return path_fail(e, path);
+    }
+    if (made && fchmod(dir, mode) < 0)
+        return path_fail(e, path);
+    if (dir >= 0 ? fstat(dir, &st) < 0 : fstatat(p.dir, p.name, &st, 0) < 0)
+        return path_fail(e, path);
+    return answer(w, &st, path, NULL, e);
+}
+
+int worker_rename(struct worker *w, struct pd_err *e)
+{
+    const char *from = w->argv[1], *to = w->argv[2];
+    int overwrite;
+    auto_place a = PLACE_INIT, b = PLACE_INIT;
+    struct stat st;
+    char target[PATH_MAX] = "";
+    if (worker_flag("overwrite", w->argv[3], &overwrite, e) < 0 ||
+        path_place(w, from, PLACE_SLASH, &a, e) < 0 || path_place(w, to, PLACE_SLASH, &b, e) < 0)
+        return -1;
+    if (!a.exists) {
+        errno = ENOENT;
+        return path_fail(e, from);
+    }
+    if (syscall(SYS_renameat2, a.dir, a.name, b.dir, b.name, overwrite ? 0 : RENAME_NOREPLACE) <
+        0) {
+        if (errno == EINVAL)
+            return pd_fail(e, PD_INVALID, "'%.100s' cannot be moved into itself ('%.100s')", from,
+                           to);
+        if (errno == EEXIST)
+            return pd_fail(e, PD_CONFLICT, "'%.140s' exists already; ask for overwriting", to);
+        if (errno == ENOTEMPTY)
+            return pd_fail(e, PD_CONFLICT, "'%.140s' is a directory that is not empty", to);
+        if (errno == EISDIR || errno == ENOTDIR)
+            return pd_fail(e, PD_CONFLICT,
+                           "of '%.80s' and '%.80s' one is a directory, the other not", from, to);
+        return path_fail(e, errno == ENOENT ? from : to);
+    }
+    if (fstatat(b.dir, b.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return path_fail(e, to);
+    if (S_ISLNK(st.st_mode))
+        path_readlink(b.dir, b.name, target);
+    return answer(w, &st, to, target, e);
+}
