@@ -80,6 +80,7 @@ struct provider {
     int (*sync)(struct box *b, deadline d, struct pd_err *e);
     int (*terminal)(struct box *b, int *ret_master, int *ret_slave, struct pd_err *e);
     int (*pause)(struct box *b, int paused, deadline d, struct pd_err *e);
+    enum rung (*rung)(const struct box *b);
     int (*usage)(struct box *b, struct box_usage *ret, struct pd_err *e);
 
     /* Descriptors that outlive the daemon, by key. */

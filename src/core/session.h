@@ -50,7 +50,7 @@ struct session_info {
     char id[SESSION_ID_LEN + 1];
     char tenant[64];
     char user_id[SESSION_NAME_MAX + 1], thread_id[SESSION_NAME_MAX + 1]; /* "" when it has none */
-    char template_name[64], provider[32], reason[128], policy[64];
+    char template_name[64], provider[32], reason[128];
     enum session_state state;
     enum session_end end;
     char end_reason[200];
@@ -67,8 +67,10 @@ struct session_info {
 struct session *session_ref(struct session *s);
 void session_unref(struct session *s);
 void session_get(struct session *s, struct session_info *ret);
-/* A copy of the metadata's JSON, to be freed. */
+/* Copies of the metadata's JSON and of the policy as it was asked for ("open", "restricted", or
+ * JSON), to be freed. */
 char *session_metadata(struct session *s);
+char *session_policy(struct session *s);
 
 /* Starts a command. With a key that was used before, gives the process of the first time and sets
  * *ret_known. Fails with PD_SESSION_*, PD_PAUSED, PD_POLICY, PD_CAPACITY, PD_INVALID. A command

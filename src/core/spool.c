@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 
 #define SPLICE_MAX (1u << 20)
@@ -44,10 +45,17 @@ void spool_remove(struct spool *s)
     spool_done(s);
 }
 
-static int ensure_file(struct spool *s)
+/* A stream that nobody ever writes to gets no file. */
+static int ensure_file(struct spool *s, int pipe)
 {
-    if (s->fd < 0)
-        s->fd = openat(s->dir, s->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (s->fd >= 0)
+        return 0;
+    struct pollfd p = {.fd = pipe, .events = POLLIN};
+    if (poll(&p, 1, 0) == 0)
+        return -EAGAIN;
+    if (!(p.revents & POLLIN))
+        return -EPIPE;
+    s->fd = openat(s->dir, s->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     return s->fd < 0 ? -errno : 0;
 }
 
@@ -63,9 +71,9 @@ static void forget_head(struct spool *s)
 
 ssize_t spool_fill(struct spool *s, int pipe)
 {
-    int r = ensure_file(s);
+    int r = ensure_file(s, pipe);
     if (r < 0)
-        return r;
+        return r == -EPIPE ? 0 : r;
     off_t at = (off_t)s->size;
     ssize_t n = splice(pipe, NULL, s->fd, &at, SPLICE_MAX, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
     if (n < 0)

@@ -13,7 +13,7 @@ struct pd_err;
 
 struct spool {
     int dir;        /* the session's spool directory, not owned */
-    char name[40];  /* file name in it */
+    char name[64];  /* file name in it */
     int fd;         /* -1 until there is something */
     uint64_t size;  /* bytes written so far = the next offset */
     uint64_t first; /* the oldest offset that is still there */

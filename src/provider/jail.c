@@ -365,6 +365,11 @@ static int jail_provider_pause(struct box *b, int paused, deadline d, struct pd_
     return pd_fail_sys(e, "%s the sandbox", paused ? "pause" : "resume");
 }
 
+static enum rung jail_provider_rung(const struct box *b)
+{
+    return b->jail.rung;
+}
+
 static int jail_provider_usage(struct box *b, struct box_usage *ret, struct pd_err *e)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
@@ -484,6 +489,7 @@ struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,
         .sync = jail_provider_sync,
         .terminal = jail_provider_terminal,
         .pause = jail_provider_pause,
+        .rung = jail_provider_rung,
         .usage = jail_provider_usage,
         .stash = jail_provider_stash,
         .fetch = jail_provider_fetch,

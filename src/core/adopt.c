@@ -1,0 +1,299 @@
+/* How a daemon goes on where another one stopped: sessions and processes are read from the store,
+ * boxes and descriptors are asked for from the provider, and each box tells what became of its
+ * commands. Streams go on at the spools' sizes. What is in the store but not there any more was
+ * lost, and says so; what is there but not in the store is ended. */
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "core/ids.h"
+#include "core/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+
+#define SYNC_PATIENCE  (5 * NS_PER_S)
+#define FETCH_PATIENCE (5 * NS_PER_S)
+
+static void copy(char *to, size_t size, const char *from)
+{
+    snprintf(to, size, "%s", from ? from : "");
+}
+
+static int load_session(const struct session_row *r, void *arg)
+{
+    struct sessions *all = arg;
+    struct session *s = session_new(all);
+    struct pd_err e;
+    if (!s)
+        return -1;
+    struct session_info *i = &s->info;
+    copy(i->id, sizeof i->id, r->id);
+    copy(i->tenant, sizeof i->tenant, r->tenant);
+    copy(i->user_id, sizeof i->user_id, r->user_id);
+    copy(i->thread_id, sizeof i->thread_id, r->thread_id);
+    copy(i->template_name, sizeof i->template_name, r->template_name);
+    copy(i->provider, sizeof i->provider, r->provider);
+    copy(i->reason, sizeof i->reason, r->reason);
+    copy(i->end_reason, sizeof i->end_reason, r->end_reason);
+    copy(i->replaces, sizeof i->replaces, r->replaces);
+    copy(s->root_name, sizeof s->root_name, r->root_name);
+    copy(s->cwd, sizeof s->cwd, r->cwd);
+    i->recreated = i->replaces[0] != 0;
+    memcpy(s->box_id.bytes, r->box_id, sizeof s->box_id.bytes);
+    s->metadata = strdup(r->metadata ? r->metadata : "{}");
+    s->key = r->key && r->key[0] ? strdup(r->key) : NULL;
+    s->key_hash = r->key_hash;
+    s->policy_text = strdup(r->policy ? r->policy : "open");
+    if (policy_parse(s->policy_text, &s->policy, &e) < 0)
+        log_warn("adopt.policy", "id=%s error=%s", i->id, e.msg);
+    struct buf spec = {.data = (uint8_t *)(uintptr_t)r->spec, .len = r->spec_len};
+    struct msg_create m;
+    if (msg_create_decode(&spec, &m, &e) == 0) {
+        i->spec = m.spec;
+        i->spec.root_dir = i->spec.root_name = "";
+        i->spec.bind_count = 0;
+    }
+    for (size_t at = 0; at < r->env_len; at += strlen(r->env + at) + 1)
+        (void)msg_list_add(&s->env, r->env + at);
+    i->state = (enum session_state)r->state;
+    i->end = (enum session_end)r->end;
+    i->created_ms = r->created_ms;
+    i->last_used_ms = r->last_used_ms;
+    i->ended_ms = r->ended_ms;
+    i->idle_timeout_ms = r->idle_timeout_ms;
+    i->max_life_ms = r->max_life_ms;
+    s->paused_at_ms = r->paused_ms;
+    i->from_pool = r->from_pool;
+    i->rung = (enum rung)r->rung;
+    s->pooled = i->tenant[0] == 0;
+    pthread_mutex_lock(&all->lock);
+    *sessions_place(all, i->id) = s; /* the reference is the table's */
+    if (!s->pooled && i->state != SESSION_GONE)
+        queue_count(all, i->tenant, 1);
+    pthread_mutex_unlock(&all->lock);
+    return 0;
+}
+
+static int load_process(const struct process_row *r, void *arg)
+{
+    struct sessions *all = arg;
+    struct pd_err e;
+    struct session *s = *sessions_place(all, r->session);
+    if (!s || s->info.state == SESSION_GONE)
+        return 0;
+    struct process *p = process_new(s);
+    if (!p)
+        return -1;
+    memcpy(p->id.bytes, r->id, sizeof p->id.bytes);
+    p->group = r->group;
+    p->command = strdup(r->command ? r->command : "");
+    p->key = r->key && r->key[0] ? strdup(r->key) : NULL;
+    p->key_hash = r->key_hash;
+    p->shell = r->flags & 1;
+    p->pty = r->flags >> 1 & 1;
+    p->background = r->flags >> 2 & 1;
+    p->back_pressure = r->flags >> 3 & 1;
+    p->refused = r->flags >> 4 & 1;
+    p->state_updated = r->flags >> 5 & 1;
+    p->stored = 1;
+    p->spool_max = r->spool_max;
+    p->pid = r->pid;
+    p->stop = (enum process_stop)r->stop;
+    p->started_ms = r->started_ms;
+    p->ended_ms = r->ended_ms;
+    p->duration_us = r->duration_us;
+    uint64_t now = time_now_ms();
+    p->started_ns = clock_now() - (now > r->started_ms ? now - r->started_ms : 0) * NS_PER_MS;
+    p->end.status = r->status;
+    p->end.cpu_usec = r->cpu_usec;
+    p->end.max_rss = r->max_rss;
+    p->timeout_ns =
+        r->deadline_ms > r->started_ms ? (r->deadline_ms - r->started_ms) * NS_PER_MS : 0;
+    if (p->refused)
+        pd_fail(&p->why, (enum pd_code)r->why_code, "%s", r->why ? r->why : "");
+    p->running = !r->exited;
+    p->ended_event = p->explained = r->exited;
+    char hex[33], name[64];
+    wire_id_text(p->id, hex);
+    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+        snprintf(name, sizeof name, "%s.%s.%c", s->info.id, hex, i ? 'e' : 'o');
+        if (spool_open(&p->streams[i].spool, all->spool_dir, name, p->spool_max, &e) < 0)
+            log_warn("adopt.spool", "session=%s error=%s", s->info.id, e.msg);
+    }
+    pthread_mutex_lock(&s->lock);
+    session_add_process(s, p);
+    if (p->running) {
+        s->running++;
+        if (p->group < GROUPS)
+            s->groups[p->group / 64] |= 1ull << p->group % 64;
+    } else {
+        s->ended++;
+    }
+    pthread_mutex_unlock(&s->lock);
+    process_unref(p);
+    return 0;
+}
+
+static void fetch_streams(struct process *p)
+{
+    struct provider *provider = p->session->all->c.provider;
+    char key[MSG_KEY_MAX + 1];
+    int fds[4] = {-1, -1, -1, -1}, in = -1;
+    unsigned count = 0;
+    struct pd_err e;
+    process_stash_key(p, "out", key);
+    if (provider->fetch(provider, key, fds, 4, &count, deadline_in(FETCH_PATIENCE), &e) == 0) {
+        p->stashed = 1;
+        p->streams[STREAM_OUT].source.fd = fds[0];
+        if (p->pty && count == 3) {
+            p->input = fds[0];
+            p->via[0] = fds[1];
+            p->via[1] = fds[2];
+        } else if (count == 2) {
+            p->streams[STREAM_ERR].source.fd = fds[1];
+        }
+    }
+    process_stash_key(p, "in", key);
+    count = 0;
+    if (provider->fetch(provider, key, &in, 1, &count, deadline_in(FETCH_PATIENCE), &e) == 0 &&
+        count == 1) {
+        p->stashed_input = 1;
+        p->input = in;
+    }
+    if (process_begin_streams(p, &e) < 0)
+        log_warn("adopt.streams", "session=%s error=%s", p->session->info.id, e.msg);
+}
+
+/* One whose time is over is ended by the pump's next look; nobody attends it any more. */
+static void adopt_process(struct process *p)
+{
+    /* Also of one that has ended: children of it may still write. */
+    fetch_streams(p);
+    if (p->running && p->timeout_ns)
+        pump_set_timer(p->session->all->c.pump, &p->timeout, p->started_ns + p->timeout_ns);
+}
+
+/* A command whose end was never told, in a box that does not know it: it ended with an earlier
+ * record that was acknowledged, or never started. */
+static void settle(struct session *s)
+{
+    struct process *unknown[64];
+    unsigned count = 0;
+    pthread_mutex_lock(&s->lock);
+    for (struct process *p = s->processes; p && count < 64; p = p->next)
+        if (p->running && !p->ended_event && !p->synced)
+            unknown[count++] = process_ref(p);
+    pthread_mutex_unlock(&s->lock);
+    for (unsigned i = 0; i < count; i++) {
+        struct pd_err why;
+        pd_fail(&why, PD_LOST, "the server was ended before the command could be started");
+        process_on_refused(unknown[i], &why);
+        process_unref(unknown[i]);
+    }
+}
+
+static void adopt_session(struct session *s)
+{
+    struct provider *provider = s->all->c.provider;
+    struct pd_err e;
+    struct box *box;
+    if (s->info.state == SESSION_GONE)
+        return;
+    int finish =
+        s->pooled || s->info.state == SESSION_CREATING || s->info.state == SESSION_STOPPING;
+    if (provider->adopt(provider, s->box_id, s, &box, &e) < 0) {
+        box = NULL;
+        if (!finish)
+            session_mark_lost(s, "it did not survive: the keeper or the machine was restarted");
+    }
+    pthread_rwlock_wrlock(&s->box_use);
+    s->box = box;
+    pthread_rwlock_unlock(&s->box_use);
+    if (finish) {
+        enum session_end why = s->info.state == SESSION_STOPPING ? s->info.end : END_FAILED;
+        char reason[200];
+        snprintf(reason, sizeof reason, "%s",
+                 s->info.end_reason[0] ? s->info.end_reason
+                                       : "the server was ended while it was being made");
+        s->info.state = SESSION_CREATING;
+        (void)session_end(s, why, reason, &e);
+        return;
+    }
+    if (!box)
+        return;
+    for (struct process *p = s->processes; p; p = p->next)
+        adopt_process(p);
+    /* A frozen init does not answer; it is asked when it is resumed. */
+    s->needs_sync = s->info.state == SESSION_PAUSED;
+    if (s->needs_sync)
+        return;
+    if (provider->sync(box, deadline_in(SYNC_PATIENCE), &e) < 0) {
+        session_mark_lost(s, "it does not answer after the server's restart");
+        return;
+    }
+    settle(s);
+}
+
+/* Spools of sessions and processes that nobody remembers. */
+static void sweep_spools(struct sessions *all)
+{
+    int fd = openat(all->spool_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+    if (!entries) {
+        fd_done(&fd);
+        return;
+    }
+    const struct dirent *d;
+    while ((d = readdir(entries))) {
+        char id[SESSION_ID_LEN + 1], hex[33];
+        if (d->d_name[0] == '.')
+            continue;
+        int known = 0;
+        if (strlen(d->d_name) == SESSION_ID_LEN + 1 + 32 + 2) {
+            snprintf(id, sizeof id, "%.*s", SESSION_ID_LEN, d->d_name);
+            struct session *s = *sessions_place(all, id);
+            for (struct process *p = s ? s->processes : NULL; p && !known; p = p->next) {
+                wire_id_text(p->id, hex);
+                known = !strncmp(hex, d->d_name + SESSION_ID_LEN + 1, 32);
+            }
+        }
+        if (!known)
+            (void)unlinkat(all->spool_dir, d->d_name, 0);
+    }
+    closedir(entries);
+}
+
+int sessions_adopt(struct sessions *all, struct pd_err *e)
+{
+    struct store *store = all->c.store;
+    uint64_t began = clock_now();
+    unsigned count = 0, alive = 0;
+    if (store->each_session(store, load_session, all, e) < 0 ||
+        store->each_process(store, load_process, all, e) < 0)
+        return -1;
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        for (struct session *s = all->by_id[i]; s; s = s->next) {
+            count++;
+            adopt_session(s);
+            alive += s->box != NULL;
+        }
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        for (struct session **at = &all->by_id[i]; *at;) {
+            struct session *s = *at;
+            if (!s->pooled) {
+                at = &s->next;
+                continue;
+            }
+            *at = s->next;
+            session_unref(s);
+        }
+    all->c.provider->end_strangers(all->c.provider);
+    sweep_spools(all);
+    if (count)
+        log_info("adopt.done", "sessions=%u alive=%u ms=%llu", count, alive,
+                 (unsigned long long)((clock_now() - began) / NS_PER_MS));
+    return 0;
+}

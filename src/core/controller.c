@@ -1,0 +1,162 @@
+/* How the controller works: one thread looks at every session from time to time, or when it is
+ * woken, and ends what is due: idle, too old, lost. It also writes down what changed, looks for
+ * commands whose last process is gone, and forgets what has been gone for long. */
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "core/ids.h"
+#include "core/log.h"
+
+#include <time.h>
+
+#define LOOK_MS 250
+
+void controller_wake(struct sessions *all)
+{
+    pthread_mutex_lock(&all->lock);
+    all->control_due = 1;
+    pthread_cond_broadcast(&all->control_cond);
+    pthread_mutex_unlock(&all->lock);
+}
+
+/* Why it is to end now, or END_NONE. */
+static enum session_end due(struct session *s, uint64_t now, char *reason, size_t size)
+{
+    enum session_end why = END_NONE;
+    pthread_mutex_lock(&s->lock);
+    const struct session_info *i = &s->info;
+    if (i->state == SESSION_GONE || i->state == SESSION_STOPPING) {
+        /* it is on its way */
+    } else if (s->lost) {
+        why = END_LOST;
+        snprintf(reason, size, "%s", s->lost_why);
+    } else if (s->pooled || i->state != SESSION_RUNNING) {
+        /* a paused one's clocks stand still */
+    } else if (now >= i->created_ms + i->max_life_ms) {
+        why = END_EXPIRED;
+        snprintf(reason, size, "its maximum life of %llu s is over",
+                 (unsigned long long)(i->max_life_ms / 1000));
+    } else if (!s->attended && now >= i->last_used_ms + i->idle_timeout_ms) {
+        why = END_IDLE;
+        snprintf(reason, size, "nobody used it for %llu s",
+                 (unsigned long long)(i->idle_timeout_ms / 1000));
+    }
+    pthread_mutex_unlock(&s->lock);
+    return why;
+}
+
+/* Groups whose command has ended while children of it went on. */
+static void look_for_empty_groups(struct session *s)
+{
+    uint64_t lingering[GROUPS / 64];
+    int any = 0;
+    pthread_mutex_lock(&s->lock);
+    memcpy(lingering, s->lingering, sizeof lingering);
+    pthread_mutex_unlock(&s->lock);
+    for (unsigned i = 0; i < GROUPS / 64; i++)
+        any |= lingering[i] != 0;
+    if (!any || pthread_rwlock_tryrdlock(&s->box_use) != 0)
+        return;
+    for (unsigned g = 1; g < GROUPS && s->box; g++)
+        if (lingering[g / 64] >> g % 64 & 1 && s->all->c.provider->group_is_empty(s->box, g)) {
+            pthread_mutex_lock(&s->lock);
+            group_release(s, g);
+            pthread_mutex_unlock(&s->lock);
+        }
+    pthread_rwlock_unlock(&s->box_use);
+}
+
+static void forget_if_old(struct session *s, uint64_t now)
+{
+    struct sessions *all = s->all;
+    struct pd_err e;
+    pthread_mutex_lock(&s->lock);
+    int old = s->info.state == SESSION_GONE && s->info.ended_ms + all->c.gone_kept_ms <= now;
+    pthread_mutex_unlock(&s->lock);
+    if (!old || all->c.store->delete_session(all->c.store, s->info.id, &e) < 0)
+        return;
+    pthread_mutex_lock(&all->lock);
+    struct session **at = sessions_place(all, s->info.id);
+    if (*at == s) {
+        *at = s->next;
+        session_unref(s);
+    }
+    pthread_mutex_unlock(&all->lock);
+}
+
+static void look_at(struct session *s, int every_second)
+{
+    char reason[200];
+    struct pd_err e;
+    uint64_t now = time_now_ms();
+    enum session_end why = due(s, now, reason, sizeof reason);
+    if (why != END_NONE) {
+        (void)session_end(s, why, reason, &e);
+        return;
+    }
+    if (!every_second)
+        return;
+    pthread_mutex_lock(&s->lock);
+    int dirty = s->dirty;
+    pthread_mutex_unlock(&s->lock);
+    if (dirty && session_store(s, &e) < 0) {
+        log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
+        pthread_mutex_lock(&s->lock);
+        s->dirty = 1;
+        pthread_mutex_unlock(&s->lock);
+    }
+    look_for_empty_groups(s);
+    forget_if_old(s, now);
+}
+
+/* Everybody, held; looking at them is done without the lock. */
+static struct session **everybody(struct sessions *all, size_t *ret_count)
+{
+    size_t count = 0;
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        for (struct session *s = all->by_id[i]; s; s = s->next)
+            count++;
+    struct session **list = malloc((count ? count : 1) * sizeof *list);
+    count = 0;
+    for (unsigned i = 0; i < SESSION_BUCKETS && list; i++)
+        for (struct session *s = all->by_id[i]; s; s = s->next)
+            list[count++] = session_ref(s);
+    *ret_count = list ? count : 0;
+    return list;
+}
+
+void *controller_main(void *arg)
+{
+    struct sessions *all = arg;
+    uint64_t last_second = 0;
+    pthread_mutex_lock(&all->lock);
+    while (!all->stopping) {
+        size_t count;
+        all->control_due = 0;
+        struct session **list = everybody(all, &count);
+        pthread_mutex_unlock(&all->lock);
+        uint64_t now = clock_now();
+        int every_second = now - last_second >= NS_PER_S;
+        if (every_second)
+            last_second = now;
+        for (size_t i = 0; i < count; i++) {
+            look_at(list[i], every_second);
+            session_unref(list[i]);
+        }
+        free(list);
+        pthread_mutex_lock(&all->lock);
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += LOOK_MS * 1000000L;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
+        }
+        while (!all->control_due && !all->stopping &&
+               pthread_cond_timedwait(&all->control_cond, &all->lock, &until) == 0)
+            ;
+    }
+    pthread_mutex_unlock(&all->lock);
+    return NULL;
+}

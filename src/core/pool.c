@@ -1,0 +1,137 @@
+/* How the pool works: a thread keeps some sandboxes of the usual kind ready, without an owner. Who
+ * creates a session takes one if there is one that fits, which costs microseconds, and makes his
+ * own otherwise. How many are kept grows with every miss, up to the maximum, and shrinks again when
+ * nobody misses any. A sandbox in the pool has a row in the store, so that none is forgotten. */
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "core/ids.h"
+#include "core/log.h"
+
+#include <time.h>
+
+#define WANTED_FOR_MS (10u * 60 * 1000) /* a profile that nobody asked for is not kept ready */
+#define SHRINK_MS     60000u
+#define RETRY_MS      5000u
+#define POOL_ROOM     64u
+
+static int is_usual(const struct session_request *r)
+{
+    struct limits usual = LIMITS_DEFAULT;
+    return !memcmp(&r->spec.limits, &usual, sizeof usual) && r->spec.network == NETWORK_NONE &&
+           r->spec.bind_count == 0 && !r->spec.root_dir[0] && !r->spec.root_name[0];
+}
+
+struct session *pool_take(struct sessions *all, const struct session_request *r)
+{
+    struct session *s = NULL;
+    unsigned p = r->spec.profile;
+    if (!is_usual(r))
+        return NULL;
+    pthread_mutex_lock(&all->lock);
+    all->pool_wanted_ms[p] = time_now_ms();
+    while (!s && all->pool_count[p]) {
+        s = all->pool[p][--all->pool_count[p]];
+        pthread_mutex_lock(&s->lock);
+        int dead = s->lost;
+        pthread_mutex_unlock(&s->lock);
+        if (dead) { /* the controller ends it: it is still in the table */
+            session_unref(s);
+            s = NULL;
+        }
+    }
+    if (s) {
+        all->stats.pool_hits++;
+    } else if (all->c.pool_max) {
+        all->stats.pool_misses++;
+        if (all->pool_target < all->c.pool_max)
+            all->pool_target++;
+        all->pool_missed_ms = time_now_ms();
+    }
+    pthread_cond_broadcast(&all->control_cond);
+    pthread_mutex_unlock(&all->lock);
+    return s;
+}
+
+/* Which profile lacks one, or -1. */
+static int lacking(struct sessions *all)
+{
+    uint64_t now = time_now_ms();
+    if (now - all->pool_failed_ms < RETRY_MS)
+        return -1;
+    if (all->pool_target > all->c.pool_min && now - all->pool_missed_ms > SHRINK_MS) {
+        all->pool_target--;
+        all->pool_missed_ms = now;
+    }
+    for (int p = 0; p < PROFILE_COUNT; p++) {
+        int wanted = p == PROFILE_STRICT || now - all->pool_wanted_ms[p] < WANTED_FOR_MS;
+        unsigned target = all->pool_target < all->c.pool_max ? all->pool_target : all->c.pool_max;
+        if (wanted && all->pool_count[p] < target && all->pool_count[p] < POOL_ROOM)
+            return p;
+    }
+    return -1;
+}
+
+static void add_one(struct sessions *all, enum profile profile)
+{
+    struct pd_err e;
+    struct session *s = session_new(all);
+    if (!s)
+        return;
+    id_sandbox(s->info.id);
+    s->box_id = wire_id_new();
+    s->info.spec.profile = profile;
+    s->info.created_ms = s->info.last_used_ms = time_now_ms();
+    s->pooled = 1;
+    if (all->c.disk_roots)
+        snprintf(s->root_name, sizeof s->root_name, "sb-%s", s->info.id);
+    int r = session_store(s, &e);
+    if (r == 0) {
+        pthread_mutex_lock(&all->lock);
+        struct session **at = sessions_place(all, s->info.id);
+        *at = session_ref(s);
+        pthread_mutex_unlock(&all->lock);
+        r = sessions_make_box(s, &e);
+    }
+    pthread_mutex_lock(&all->lock);
+    if (r == 0) {
+        all->pool[profile][all->pool_count[profile]++] = session_ref(s);
+    } else {
+        all->pool_failed_ms = time_now_ms();
+        struct session **at = sessions_place(all, s->info.id);
+        if (*at == s) {
+            *at = s->next;
+            session_unref(s);
+        }
+    }
+    pthread_mutex_unlock(&all->lock);
+    if (r < 0) {
+        log_warn("pool.fill", "error=%s", e.msg);
+        (void)all->c.store->delete_session(all->c.store, s->info.id, &e);
+    }
+    session_unref(s);
+}
+
+void *pool_main(void *arg)
+{
+    struct sessions *all = arg;
+    pthread_mutex_lock(&all->lock);
+    while (!all->stopping) {
+        int p = lacking(all);
+        if (p >= 0) {
+            all->pool_filling = 1;
+            pthread_mutex_unlock(&all->lock);
+            add_one(all, (enum profile)p);
+            pthread_mutex_lock(&all->lock);
+            all->pool_filling = 0;
+            continue;
+        }
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += 1;
+        pthread_cond_timedwait(&all->control_cond, &all->lock, &until);
+    }
+    pthread_mutex_unlock(&all->lock);
+    return NULL;
+}

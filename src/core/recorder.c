@@ -1,0 +1,227 @@
+/* How this works: a thread that does what must be done about processes but has no need to keep
+ * anybody waiting.
+ *
+ *   TASK_STORE    a command that is still running after a few milliseconds gets its row and has its
+ *                 descriptors stashed, so that the next daemon can go on with it. Most commands
+ *                 have ended by then, and nothing is written at all.
+ *   TASK_END      why a failed command failed; the row of the end; then init may forget it
+ *   TASK_TIMEOUT  nobody attends the command and its time is over
+ *
+ * A process waits here once, whatever its tasks are. Until TASK_END is done init keeps the record
+ * of the end: a daemon that dies before that loses nothing. */
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "core/log.h"
+
+#include <errno.h>
+#include <time.h>
+
+void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
+{
+    struct sessions *all = p->session->all;
+    deadline due = deadline_in(delay_ns);
+    pthread_mutex_lock(&all->task_lock);
+    if (p->tasks) {
+        p->tasks |= task;
+        if (due < p->task_due)
+            p->task_due = due;
+    } else {
+        p->tasks = task;
+        p->task_due = due;
+        p->task_next = NULL;
+        *all->task_last = process_ref(p);
+        all->task_last = &p->task_next;
+    }
+    /* What is not due at once can wait for the thread's own next look. */
+    if (delay_ns == 0)
+        pthread_cond_signal(&all->task_cond);
+    pthread_mutex_unlock(&all->task_lock);
+}
+
+static void stash(struct process *p)
+{
+    struct provider *provider = p->session->all->c.provider;
+    char key[MSG_KEY_MAX + 1];
+    struct pd_err e;
+    int fds[4];
+    unsigned n = 0;
+    if (!(provider->can & PROVIDER_STASH))
+        return;
+    pthread_mutex_lock(&p->lock);
+    for (unsigned i = 0; i < STREAM_COUNT; i++)
+        if (p->streams[i].source.fd >= 0)
+            fds[n++] = p->streams[i].source.fd;
+    int whole = p->pty ? n == 1 : n == STREAM_COUNT;
+    if (p->pty && whole) {
+        fds[n++] = p->via[0];
+        fds[n++] = p->via[1];
+    }
+    int failed = 0;
+    if (whole && !p->stashed) {
+        process_stash_key(p, "out", key);
+        failed = provider->stash(provider, key, fds, n, &e);
+        p->stashed = !failed;
+    }
+    if (!failed && p->input >= 0 && !p->pty && !p->stashed_input) {
+        process_stash_key(p, "in", key);
+        failed = provider->stash(provider, key, &p->input, 1, &e);
+        p->stashed_input = !failed;
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (failed)
+        log_warn("process.stash", "session=%s error=%s", p->session->info.id, e.msg);
+}
+
+int process_store(struct process *p, struct pd_err *e)
+{
+    struct sessions *all = p->session->all;
+    struct process_row row = {.session = p->session->info.id,
+                              .command = p->command ? p->command : "",
+                              .key = p->key ? p->key : "",
+                              .key_hash = p->key_hash,
+                              .group = p->group,
+                              .spool_max = p->spool_max};
+    memcpy(row.id, p->id.bytes, sizeof row.id);
+    pthread_mutex_lock(&p->lock);
+    struct pd_err why = p->why;
+    row.why = p->refused ? why.msg : "";
+    row.why_code = why.code;
+    row.pid = p->pid;
+    row.flags = p->shell | p->pty << 1 | p->background << 2 | p->back_pressure << 3 |
+                p->refused << 4 | p->state_updated << 5;
+    row.exited = !p->running;
+    row.status = p->end.status;
+    row.stop = p->stop;
+    row.started_ms = p->started_ms;
+    row.ended_ms = p->ended_ms;
+    row.deadline_ms = p->timeout_ns ? p->started_ms + p->timeout_ns / 1000000 : 0;
+    row.duration_us = p->duration_us;
+    row.cpu_usec = p->end.cpu_usec;
+    row.max_rss = p->end.max_rss;
+    pthread_mutex_unlock(&p->lock);
+    int r = all->c.store->put_process(all->c.store, &row, e);
+    if (r < 0)
+        return -1;
+    p->stored = 1;
+    stash(p);
+    return 0;
+}
+
+static void do_end(struct process *p)
+{
+    struct session *s = p->session;
+    struct sessions *all = s->all;
+    struct provider *provider = all->c.provider;
+    struct pd_err e;
+    char key[MSG_KEY_MAX + 1];
+    if (!p->explained && !p->worker && !p->refused && (p->end.status != 0 || p->stop != STOP_NONE))
+        process_explain(p);
+    process_finish(p);
+    if (p->worker) {
+        /* Its streams are the caller's. */
+    } else if (p->stored) {
+        if (process_store(p, &e) < 0) {
+            log_warn("process.store", "session=%s error=%s", s->info.id, e.msg);
+            recorder_add(p, TASK_END, NS_PER_S); /* not forgotten before it is stored */
+            return;
+        }
+    }
+    pthread_mutex_lock(&p->lock);
+    int drop_in = p->stashed_input;
+    int over = p->streams[STREAM_OUT].source.fd < 0 && p->streams[STREAM_ERR].source.fd < 0;
+    int drop_out = p->stashed && over;
+    p->stashed_input = 0;
+    if (drop_out)
+        p->stashed = 0;
+    pthread_mutex_unlock(&p->lock);
+    if (drop_in) {
+        process_stash_key(p, "in", key);
+        provider->drop(provider, key);
+    }
+    if (drop_out) {
+        process_stash_key(p, "out", key);
+        provider->drop(provider, key);
+    }
+    int empty = 1;
+    pthread_rwlock_rdlock(&s->box_use);
+    if (s->box) {
+        if (!p->refused)
+            provider->forget(s->box, p->id);
+        empty = provider->group_is_empty(s->box, p->group);
+    }
+    pthread_rwlock_unlock(&s->box_use);
+    pthread_mutex_lock(&s->lock);
+    if (empty)
+        group_release(s, p->group);
+    else if (p->group)
+        s->lingering[p->group / 64] |= 1ull << p->group % 64;
+    pthread_mutex_unlock(&s->lock);
+    session_trim(s);
+}
+
+static void do_tasks(struct process *p, unsigned tasks)
+{
+    struct pd_err e;
+    if (tasks & TASK_TIMEOUT)
+        (void)process_stop(p, STOP_TIMEOUT, &e);
+    if (tasks & TASK_END) {
+        do_end(p);
+    } else if (tasks & TASK_STORE && !p->stored && process_store(p, &e) < 0) {
+        log_warn("process.store", "session=%s error=%s", p->session->info.id, e.msg);
+        recorder_add(p, TASK_STORE, NS_PER_S);
+    }
+}
+
+/* The first that is due; else when the next will be. With the lock held. */
+static struct process *take_due(struct sessions *all, deadline *ret_next)
+{
+    deadline next = deadline_in(NS_PER_S);
+    for (struct process **at = &all->task_first; *at; at = &(*at)->task_next) {
+        struct process *p = *at;
+        if (deadline_passed(p->task_due)) {
+            *at = p->task_next;
+            if (!*at)
+                all->task_last = at;
+            return p;
+        }
+        if (p->task_due < next)
+            next = p->task_due;
+    }
+    *ret_next = next;
+    return NULL;
+}
+
+void *recorder_main(void *arg)
+{
+    struct sessions *all = arg;
+    pthread_mutex_lock(&all->task_lock);
+    while (!all->stopping || all->task_first) {
+        deadline next = 0;
+        struct process *p = take_due(all, &next);
+        if (p) {
+            unsigned tasks = p->tasks;
+            p->tasks = 0;
+            pthread_mutex_unlock(&all->task_lock);
+            do_tasks(p, tasks);
+            process_unref(p);
+            pthread_mutex_lock(&all->task_lock);
+            continue;
+        }
+        if (all->stopping)
+            break; /* what is not due stays: the next daemon sees to it */
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        int ms = deadline_poll_ms(next);
+        until.tv_sec += ms / 1000;
+        until.tv_nsec += (long)(ms % 1000) * 1000000;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
+        }
+        pthread_cond_timedwait(&all->task_cond, &all->task_lock, &until);
+    }
+    pthread_mutex_unlock(&all->task_lock);
+    return NULL;
+}

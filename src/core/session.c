@@ -1,0 +1,468 @@
+#include "core/session.h"
+
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "core/ids.h"
+#include "core/policy.h"
+
+#define PAUSE_PATIENCE (5 * NS_PER_S)
+
+const char *session_state_name(enum session_state s)
+{
+    static const char *const names[] = {"creating", "running", "paused", "stopping", "gone"};
+    return (unsigned)s < SESSION_STATE_COUNT ? names[s] : "unknown";
+}
+
+const char *session_end_name(enum session_end e)
+{
+    static const char *const names[] = {NULL, "killed", "expired", "idle", "failed", "lost"};
+    return (unsigned)e < END_COUNT ? names[e] : NULL;
+}
+
+/* ---- life ---- */
+
+struct session *session_new(struct sessions *all)
+{
+    struct session *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    atomic_init(&s->refs, 1);
+    s->all = all;
+    s->env = MSG_LIST_WRITER_INIT;
+    s->process_tail = &s->processes;
+    s->info.spec = SPEC_DEFAULT;
+    s->groups[0] = 1; /* number 0 means none */
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    pthread_rwlock_init(&s->box_use, NULL);
+    return s;
+}
+
+struct session *session_ref(struct session *s)
+{
+    atomic_fetch_add(&s->refs, 1);
+    return s;
+}
+
+void session_unref(struct session *s)
+{
+    if (!s || atomic_fetch_sub(&s->refs, 1) != 1)
+        return;
+    msg_list_writer_done(&s->env);
+    policy_done(&s->policy);
+    free(s->policy_text);
+    free(s->metadata);
+    free(s->key);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->changed);
+    pthread_rwlock_destroy(&s->box_use);
+    free(s);
+}
+
+static uint64_t expiry(const struct session *s)
+{
+    uint64_t life = s->info.created_ms + s->info.max_life_ms;
+    uint64_t idle = s->info.last_used_ms + s->info.idle_timeout_ms;
+    return life < idle ? life : idle;
+}
+
+void session_get(struct session *s, struct session_info *ret)
+{
+    pthread_mutex_lock(&s->lock);
+    *ret = s->info;
+    ret->expires_ms = expiry(s);
+    ret->processes = s->running;
+    pthread_mutex_unlock(&s->lock);
+    ret->spec.root_dir = ret->spec.root_name = "";
+}
+
+char *session_metadata(struct session *s)
+{
+    return strdup(s->metadata ? s->metadata : "{}");
+}
+
+char *session_policy(struct session *s)
+{
+    return strdup(s->policy_text ? s->policy_text : "open");
+}
+
+int session_store(struct session *s, struct pd_err *e)
+{
+    auto_buf spec = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct store *store = s->all->c.store;
+    struct msg_create m = {.spec = s->info.spec};
+    m.spec.root_dir = "";
+    m.spec.root_name = "";
+    msg_create_encode(&spec, &m);
+    pthread_mutex_lock(&s->lock);
+    struct session_info i = s->info;
+    struct msg_list env = msg_list_of(&s->env);
+    char *env_copy = malloc(env.bytes + 1);
+    char *cwd = strdup(s->cwd);
+    if (env_copy)
+        memcpy(env_copy, env.text, env.bytes);
+    uint64_t paused = s->paused_at_ms;
+    s->dirty = 0;
+    pthread_mutex_unlock(&s->lock);
+    struct session_row row = {.id = i.id,
+                              .tenant = i.tenant,
+                              .user_id = i.user_id,
+                              .thread_id = i.thread_id,
+                              .template_name = i.template_name,
+                              .provider = i.provider,
+                              .reason = i.reason,
+                              .policy = s->policy_text ? s->policy_text : "open",
+                              .metadata = s->metadata ? s->metadata : "{}",
+                              .env = env_copy ? env_copy : "",
+                              .env_len = env_copy ? env.bytes : 0,
+                              .cwd = cwd ? cwd : "/workspace",
+                              .spec = spec.data,
+                              .spec_len = spec.len,
+                              .root_name = s->root_name,
+                              .key = s->key ? s->key : "",
+                              .key_hash = s->key_hash,
+                              .replaces = i.replaces,
+                              .state = (int)i.state,
+                              .end = (int)i.end,
+                              .end_reason = i.end_reason,
+                              .created_ms = i.created_ms,
+                              .expires_ms = i.expires_ms,
+                              .last_used_ms = i.last_used_ms,
+                              .ended_ms = i.ended_ms,
+                              .idle_timeout_ms = i.idle_timeout_ms,
+                              .max_life_ms = i.max_life_ms,
+                              .paused_ms = paused,
+                              .from_pool = i.from_pool,
+                              .rung = (int)i.rung};
+    memcpy(row.box_id, s->box_id.bytes, sizeof row.box_id);
+    int r = store->put_session(store, &row, e);
+    free(env_copy);
+    free(cwd);
+    return r;
+}
+
+int session_usable(struct session *s, struct pd_err *e)
+{
+    char when[32];
+    if (s->lost)
+        return pd_fail(e, PD_SESSION_LOST,
+                       "sandbox %s was lost: %.150s; use PUT /v1/sessions with "
+                       "auto_retry, or create another",
+                       s->info.id, s->lost_why);
+    switch (s->info.state) {
+    case SESSION_RUNNING:
+        return 0;
+    case SESSION_PAUSED:
+        return pd_fail(e, PD_PAUSED, "sandbox %s is paused: POST /v1/sandboxes/%s/resume first",
+                       s->info.id, s->info.id);
+    case SESSION_CREATING:
+        return pd_fail(e, PD_CONFLICT, "sandbox %s is still being made", s->info.id);
+    default:
+        break;
+    }
+    time_format_ms(s->info.ended_ms ? s->info.ended_ms : time_now_ms(), when);
+    switch (s->info.end) {
+    case END_EXPIRED:
+    case END_IDLE:
+        return pd_fail(e, PD_SESSION_EXPIRED, "sandbox %s expired at %s: %.120s", s->info.id, when,
+                       s->info.end_reason);
+    case END_KILLED:
+        return pd_fail(e, PD_NOT_FOUND, "sandbox %s was ended at %s: %.120s", s->info.id, when,
+                       s->info.end_reason);
+    default:
+        return pd_fail(e, PD_SESSION_LOST, "sandbox %s was lost at %s: %.120s", s->info.id, when,
+                       s->info.end_reason);
+    }
+}
+
+void session_touch(struct session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->info.last_used_ms = time_now_ms();
+    pthread_mutex_unlock(&s->lock);
+}
+
+void session_attend(struct session *s, int by)
+{
+    pthread_mutex_lock(&s->lock);
+    s->attended += (unsigned)by;
+    s->info.last_used_ms = time_now_ms();
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- numbers of command groups ---- */
+
+unsigned group_take(struct session *s)
+{
+    for (unsigned i = 0; i < GROUPS / 64; i++)
+        if (~s->groups[i]) {
+            unsigned bit = (unsigned)__builtin_ctzll(~s->groups[i]);
+            s->groups[i] |= 1ull << bit;
+            return i * 64 + bit;
+        }
+    return 0;
+}
+
+void group_release(struct session *s, unsigned group)
+{
+    if (!group)
+        return;
+    s->groups[group / 64] &= ~(1ull << group % 64);
+    s->lingering[group / 64] &= ~(1ull << group % 64);
+}
+
+/* ---- processes ---- */
+
+void session_add_process(struct session *s, struct process *p)
+{
+    *s->process_tail = process_ref(p);
+    s->process_tail = &p->next;
+}
+
+void session_remove_process(struct session *s, struct process *p)
+{
+    struct process **at = &s->processes;
+    while (*at && *at != p)
+        at = &(*at)->next;
+    if (!*at)
+        return;
+    *at = p->next;
+    if (!p->next)
+        s->process_tail = at;
+    process_unref(p);
+}
+
+struct process *session_process_by_id(struct session *s, struct wire_id id)
+{
+    struct process *found = NULL;
+    pthread_mutex_lock(&s->lock);
+    for (struct process *p = s->processes; p && !found; p = p->next)
+        if (wire_id_equal(p->id, id))
+            found = process_ref(p);
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+struct process *session_find_process(struct session *s, const char *pid_or_id, struct pd_err *e)
+{
+    struct process *found = NULL;
+    pthread_mutex_lock(&s->lock);
+    for (struct process *p = s->processes; p; p = p->next) {
+        char hex[33], pid[16];
+        if (p->worker)
+            continue;
+        wire_id_text(p->id, hex);
+        snprintf(pid, sizeof pid, "%d", p->pid);
+        if (strcmp(hex, pid_or_id) != 0 && (!p->pid || strcmp(pid, pid_or_id) != 0))
+            continue;
+        /* Pids are used again: the youngest is meant, and one that runs before one that ended. */
+        if (!found || p->running >= found->running) {
+            process_unref(found);
+            found = process_ref(p);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!found)
+        pd_fail(e, PD_NOT_FOUND, "sandbox %s has no process '%.40s': GET .../processes lists them",
+                s->info.id, pid_or_id);
+    return found;
+}
+
+void session_each_process(struct session *s, int (*each)(struct process *p, void *arg), void *arg)
+{
+    struct process **all = NULL;
+    unsigned count = 0;
+    pthread_mutex_lock(&s->lock);
+    for (struct process *p = s->processes; p; p = p->next)
+        count += !p->worker;
+    all = calloc(count ? count : 1, sizeof *all);
+    count = 0;
+    for (struct process *p = s->processes; p && all; p = p->next)
+        if (!p->worker)
+            all[count++] = process_ref(p);
+    pthread_mutex_unlock(&s->lock);
+    int stop = 0;
+    for (unsigned i = 0; i < count && all; i++) {
+        stop = stop || each(all[i], arg);
+        process_unref(all[i]);
+    }
+    free(all);
+}
+
+/* Forgets the oldest that have ended, with their output; workers at once. */
+void session_trim(struct session *s)
+{
+    struct process *gone = NULL;
+    pthread_mutex_lock(&s->lock);
+    unsigned kept = 0;
+    for (struct process *p = s->processes; p; p = p->next)
+        kept += !p->worker && !p->running;
+    for (struct process *p = s->processes, *next; p; p = next) {
+        next = p->next;
+        int over = p->streams[0].source.fd < 0 && p->streams[1].source.fd < 0;
+        if (p->running || (!p->worker && (kept <= PROCESSES_KEPT || !over || p->tasks)))
+            continue;
+        kept -= !p->worker;
+        process_ref(p);
+        session_remove_process(s, p);
+        p->next = gone;
+        gone = p;
+    }
+    pthread_mutex_unlock(&s->lock);
+    while (gone) {
+        struct process *p = gone;
+        struct pd_err e;
+        gone = p->next;
+        p->next = NULL;
+        for (unsigned i = 0; i < STREAM_COUNT && !p->worker; i++)
+            spool_remove(&p->streams[i].spool);
+        if (p->stored)
+            (void)s->all->c.store->delete_process(s->all->c.store, p->id.bytes, &e);
+        process_unref(p);
+    }
+}
+
+/* ---- environment ---- */
+
+int session_get_env(struct session *s, struct buf *ret_json, char *ret_cwd, size_t size)
+{
+    struct json j = JSON_INIT(ret_json);
+    pthread_mutex_lock(&s->lock);
+    struct msg_list env = msg_list_of(&s->env);
+    snprintf(ret_cwd, size, "%s", s->cwd);
+    json_open(&j, '{');
+    uint32_t pos = 0;
+    for (const char *v; (v = msg_list_next(&env, &pos));) {
+        char name[260];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(v, "="), v);
+        json_key(&j, name);
+        json_cstr(&j, v + strcspn(v, "=") + 1);
+    }
+    json_close(&j, '}');
+    pthread_mutex_unlock(&s->lock);
+    return ret_json->overflow ? -1 : 0;
+}
+
+int session_set_env(struct session *s, const struct msg_list *set, const struct msg_list *unset,
+                    const char *cwd, struct pd_err *e)
+{
+    struct msg_list_writer merged = MSG_LIST_WRITER_INIT;
+    int bad = 0;
+    if (cwd && (cwd[0] != '/' || strlen(cwd) >= SPEC_PATH_MAX))
+        return pd_fail(e, PD_INVALID, "cwd '%.100s': must be an absolute path", cwd);
+    pthread_mutex_lock(&s->lock);
+    if (session_usable(s, e) < 0) {
+        pthread_mutex_unlock(&s->lock);
+        return -1;
+    }
+    struct msg_list before = msg_list_of(&s->env);
+    uint32_t pos = 0;
+    for (const char *v; (v = msg_list_next(&before, &pos));) {
+        int dropped = env_find(set, v) != NULL;
+        uint32_t at = 0;
+        for (const char *u; (u = msg_list_next(unset, &at));)
+            dropped |= !strncmp(u, v, strlen(u)) && v[strlen(u)] == '=';
+        if (!dropped)
+            bad |= msg_list_add(&merged, v);
+    }
+    pos = 0;
+    for (const char *v; (v = msg_list_next(set, &pos));)
+        bad |= msg_list_add(&merged, v);
+    if (merged.text.len > STATE_MAX)
+        bad = 1;
+    if (!bad) {
+        struct msg_list_writer old = s->env;
+        s->env = merged;
+        merged = old;
+        if (cwd)
+            memcpy(s->cwd, cwd, strlen(cwd) + 1);
+    }
+    pthread_mutex_unlock(&s->lock);
+    msg_list_writer_done(&merged);
+    return bad ? pd_fail(e, PD_TOO_LARGE, "the environment is longer than %u bytes", STATE_MAX)
+               : session_store(s, e);
+}
+
+/* ---- time and state ---- */
+
+int session_extend(struct session *s, uint64_t idle_timeout_ms, uint64_t expires_in_ms,
+                   struct pd_err *e)
+{
+    pthread_mutex_lock(&s->lock);
+    int r = s->info.state == SESSION_PAUSED && !s->lost ? 0 : session_usable(s, e);
+    if (r == 0) {
+        s->info.last_used_ms = time_now_ms();
+        if (idle_timeout_ms)
+            s->info.idle_timeout_ms = idle_timeout_ms;
+        if (expires_in_ms)
+            s->info.max_life_ms = time_now_ms() + expires_in_ms - s->info.created_ms;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return r < 0 ? -1 : session_store(s, e);
+}
+
+static int set_paused(struct session *s, int paused, struct pd_err *e)
+{
+    enum session_state want = paused ? SESSION_PAUSED : SESSION_RUNNING;
+    pthread_mutex_lock(&s->lock);
+    int done = s->info.state == want && !s->lost;
+    int r =
+        done || (!paused && s->info.state == SESSION_PAUSED && !s->lost) ? 0 : session_usable(s, e);
+    pthread_mutex_unlock(&s->lock);
+    if (r < 0 || done)
+        return r;
+    pthread_rwlock_rdlock(&s->box_use);
+    r = s->box ? s->all->c.provider->pause(s->box, paused, deadline_in(PAUSE_PATIENCE), e)
+               : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
+    if (r == 0 && !paused && s->needs_sync) {
+        r = s->all->c.provider->sync(s->box, deadline_in(PAUSE_PATIENCE), e);
+        s->needs_sync = r < 0;
+    }
+    pthread_rwlock_unlock(&s->box_use);
+    if (r < 0)
+        return -1;
+    pthread_mutex_lock(&s->lock);
+    if (s->info.state == SESSION_RUNNING || s->info.state == SESSION_PAUSED) {
+        s->info.state = want;
+        if (paused) {
+            s->paused_at_ms = time_now_ms();
+        } else {
+            /* The clocks stood still meanwhile. */
+            s->info.max_life_ms += time_now_ms() - s->paused_at_ms;
+            s->info.last_used_ms = time_now_ms();
+            s->paused_at_ms = 0;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return session_store(s, e);
+}
+
+int session_pause(struct session *s, struct pd_err *e)
+{
+    return set_paused(s, 1, e);
+}
+
+int session_resume(struct session *s, struct pd_err *e)
+{
+    return set_paused(s, 0, e);
+}
+
+int session_usage(struct session *s, uint64_t *ret_memory, uint64_t *ret_memory_peak,
+                  uint64_t *ret_cpu_usec, uint64_t *ret_pids, struct pd_err *e)
+{
+    struct box_usage u;
+    pthread_rwlock_rdlock(&s->box_use);
+    int r = s->box ? s->all->c.provider->usage(s->box, &u, e)
+                   : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
+    pthread_rwlock_unlock(&s->box_use);
+    if (r < 0)
+        return -1;
+    *ret_memory = u.memory;
+    *ret_memory_peak = u.memory_peak;
+    *ret_cpu_usec = u.cpu_usec;
+    *ret_pids = u.pids;
+    return 0;
+}

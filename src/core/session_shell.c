@@ -1,0 +1,231 @@
+/* How this works: a command line runs as `bash -c SCRIPT`, where the script's first line sets a
+ * trap that, when the shell ends, writes its directory and `export -p` to descriptor 63. Both are
+ * builtins: no process is started for it. Lost when bash is killed or replaced (exec) or when the
+ * command sets a trap of its own: the state stays as it was then, and the result says so.
+ *
+ * What comes back is data from inside: names and sizes are checked, and what would change how
+ * programs are loaded is never kept. */
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "wire/start.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <unistd.h>
+
+#define ENV_MAX 512u
+
+static const char trap_line[] =
+    "exec 63>&3 3>&-; trap '{ r=$?; builtin printf \"%s\\0\" \"$PWD\"; builtin export -p; "
+    "builtin printf \"\\0\"; } >&63 2>/dev/null; builtin exit $r' EXIT\n";
+
+int shell_script(const char *command, struct buf *out)
+{
+    buf_puts(out, trap_line);
+    buf_puts(out, command);
+    return buf_putc(out, 0);
+}
+
+const char *env_find(const struct msg_list *l, const char *name)
+{
+    size_t len = strcspn(name, "=");
+    uint32_t pos = 0;
+    for (const char *s; (s = msg_list_next(l, &pos));)
+        if (!strncmp(s, name, len) && s[len] == '=')
+            return s;
+    return NULL;
+}
+
+int session_environment(const struct session *s, const struct process_request *r,
+                        struct msg_list_writer *out)
+{
+    int root = r->user && !strcmp(r->user, "root");
+    const char *const usual[] = {
+        s->info.spec.profile == PROFILE_DEV
+            ? "PATH=" INIT_SHIM_DIR ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+            : "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        root ? "HOME=/root" : "HOME=/home/user",
+        root ? "USER=root" : "USER=user",
+        root ? "LOGNAME=root" : "LOGNAME=user",
+        "SHELL=/bin/bash",
+        "LANG=C.UTF-8",
+        r->pty ? "TERM=xterm-256color" : NULL};
+    struct msg_list own = msg_list_of(&s->env);
+    int bad = 0;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (usual[i] && !env_find(&own, usual[i]) && !env_find(&r->env, usual[i]))
+            bad |= msg_list_add(out, usual[i]);
+    uint32_t pos = 0;
+    for (const char *v; (v = msg_list_next(&own, &pos));)
+        if (!env_find(&r->env, v))
+            bad |= msg_list_add(out, v);
+    pos = 0;
+    for (const char *v; (v = msg_list_next(&r->env, &pos));)
+        bad |= msg_list_add(out, v);
+    return bad;
+}
+
+/* ---- reading the state ---- */
+
+/* The value of one `declare -x` as bash writes it: "..." with backslashes before $ ` " \ and
+ * newline, or $'...' with those of C. Appends to out; returns the character behind it, or NULL. */
+static const char *read_quoted(const char *at, const char *end, struct buf *out)
+{
+    if (at < end && *at == '"') {
+        for (at++; at < end && *at != '"'; at++) {
+            if (*at == '\\' && at + 1 < end)
+                at++;
+            buf_putc(out, *at);
+        }
+        return at < end ? at + 1 : NULL;
+    }
+    if (end - at < 2 || at[0] != '$' || at[1] != '\'')
+        return NULL;
+    static const char letters[] = "abtnvfrE", values[] = "\a\b\t\n\v\f\r\033";
+    for (at += 2; at < end && *at != '\''; at++) {
+        if (*at != '\\') {
+            buf_putc(out, *at);
+            continue;
+        }
+        if (++at >= end)
+            return NULL;
+        const char *letter = strchr(letters, *at);
+        if (*at >= '0' && *at <= '7') {
+            unsigned v = 0;
+            int digits = 0;
+            for (; digits < 3 && at < end && *at >= '0' && *at <= '7'; digits++, at++)
+                v = v * 8 + (unsigned)(*at - '0');
+            at--;
+            if (!v)
+                return NULL;
+            buf_putc(out, (char)v);
+        } else {
+            buf_putc(out, *at && letter ? values[letter - letters] : *at);
+        }
+    }
+    return at < end ? at + 1 : NULL;
+}
+
+/* Variables that bash sets by itself, or that change how programs are loaded or started. */
+static int is_never_kept(const char *name, size_t len)
+{
+    static const char *const names[] = {"PWD",      "OLDPWD", "SHLVL",         "_",
+                                        "BASH_ENV", "ENV",    "IFS",           "SHELLOPTS",
+                                        "BASHOPTS", "PS4",    "PROMPT_COMMAND"};
+    static const char *const prefixes[] = {"LD_",        "PADDOCK_",       "BASH_FUNC_",
+                                           "GCONV_PATH", "GLIBC_TUNABLES", "MALLOC_"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == len && !strncmp(names[i], name, len))
+            return 1;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (len >= strlen(prefixes[i]) && !strncmp(prefixes[i], name, strlen(prefixes[i])))
+            return 1;
+    return 0;
+}
+
+static size_t name_length(const char *at, const char *end)
+{
+    size_t n = 0;
+    if (at < end && isdigit((unsigned char)*at))
+        return 0;
+    while (at + n < end && (isalnum((unsigned char)at[n]) || at[n] == '_'))
+        n++;
+    return n;
+}
+
+/* One line (which may hold newlines in quotes): the start of the next, or NULL when malformed. */
+static const char *read_variable(const char *at, const char *end, struct msg_list_writer *env)
+{
+    static const char word[] = "declare -";
+    if ((size_t)(end - at) < sizeof word || strncmp(at, word, sizeof word - 1) != 0)
+        return NULL;
+    at += sizeof word - 1;
+    while (at < end && isalpha((unsigned char)*at))
+        at++;
+    if (at >= end || *at++ != ' ')
+        return NULL;
+    size_t len = name_length(at, end);
+    if (!len || len > 256)
+        return NULL;
+    const char *name = at;
+    auto_buf pair = BUF_INIT(STATE_MAX);
+    buf_put(&pair, name, len);
+    at += len;
+    int has_value = at < end && *at == '=';
+    if (has_value) {
+        buf_putc(&pair, '=');
+        at = read_quoted(at + 1, end, &pair);
+    }
+    if (!at || at >= end || *at != '\n' || pair.overflow || memchr(pair.data, 0, pair.len))
+        return NULL;
+    if (has_value && !is_never_kept(name, len)) {
+        const char *text = buf_cstr(&pair);
+        if (!text || env->count >= ENV_MAX || msg_list_add(env, text) < 0)
+            return NULL;
+    }
+    return at + 1;
+}
+
+int shell_state_parse(const char *text, size_t len, char *ret_cwd, size_t cwd_size,
+                      struct msg_list_writer *ret_env, struct pd_err *e)
+{
+    const char *end = text + len;
+    const char *cwd_end = memchr(text, 0, len);
+    if (!cwd_end || text[0] != '/' || (size_t)(cwd_end - text) >= cwd_size)
+        return pd_fail(e, PD_INVALID, "the shell's directory is missing or too long");
+    if (cwd_end + 1 >= end || end[-1] != 0)
+        return pd_fail(e, PD_INVALID, "the shell's state is not complete");
+    const char *at = cwd_end + 1;
+    while (at < end - 1) {
+        at = read_variable(at, end - 1, ret_env);
+        if (!at)
+            return pd_fail(e, PD_INVALID, "a variable of the shell's state cannot be read");
+    }
+    memcpy(ret_cwd, text, (size_t)(cwd_end - text) + 1);
+    return 0;
+}
+
+int session_take_state(struct session *s, struct process *p)
+{
+    char *text = malloc(STATE_MAX);
+    char *cwd = malloc(SPEC_PATH_MAX);
+    struct msg_list_writer env = MSG_LIST_WRITER_INIT, merged = MSG_LIST_WRITER_INIT;
+    struct pd_err e;
+    size_t len = 0;
+    int good = 0;
+    while (text && cwd && len < STATE_MAX) {
+        ssize_t n = read(p->state_pipe, text + len, STATE_MAX - len);
+        if (n <= 0)
+            break; /* what the leader wrote is there by now; others may hold the pipe open */
+        len += (size_t)n;
+    }
+    if (len && len < STATE_MAX && shell_state_parse(text, len, cwd, SPEC_PATH_MAX, &env, &e) == 0) {
+        /* A variable of this one request is not the session's, unless the command changed it. */
+        struct msg_list found = msg_list_of(&env), asked = msg_list_of(&p->env);
+        pthread_mutex_lock(&s->lock);
+        struct msg_list before = msg_list_of(&s->env);
+        uint32_t pos = 0;
+        good = 1;
+        for (const char *v; (v = msg_list_next(&found, &pos));) {
+            const char *given = env_find(&asked, v);
+            const char *keep = given && !strcmp(given, v) ? env_find(&before, v) : v;
+            if (keep && msg_list_add(&merged, keep) < 0)
+                good = 0;
+        }
+        if (good) {
+            struct msg_list_writer old = s->env;
+            s->env = merged;
+            merged = old;
+            memcpy(s->cwd, cwd, strlen(cwd) + 1);
+            s->dirty = 1;
+        }
+        pthread_mutex_unlock(&s->lock);
+    }
+    msg_list_writer_done(&env);
+    msg_list_writer_done(&merged);
+    free(text);
+    free(cwd);
+    return good;
+}

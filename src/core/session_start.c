@@ -1,0 +1,380 @@
+/* How a command starts: it is entered into the session (a retry finds the one that is there), its
+ * streams are made, its row is written if somebody relies on it, and the request goes to the
+ * provider. What becomes of it is told by events. */
+#include "core/session.h"
+
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "core/ids.h"
+#include "core/policy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#define PIPE_SIZE (64u << 10)
+
+/* What the sandbox gets. Closed when the request is on its way. */
+struct far_ends {
+    int fd[4];
+};
+
+static void far_ends_done(struct far_ends *f)
+{
+    for (int i = 0; i < 4; i++)
+        fd_done(&f->fd[i]);
+}
+
+static int make_pipe(int *ret_near, int *ret_far, int near_reads, struct pd_err *e)
+{
+    int p[2];
+    if (pipe2(p, O_CLOEXEC) < 0)
+        return pd_fail_sys(e, "make a pipe");
+    *ret_near = p[near_reads ? 0 : 1];
+    *ret_far = p[near_reads ? 1 : 0];
+    /* Ends are separate descriptions: the far one stays as programs expect it. */
+    return fd_set_nonblock(*ret_near) < 0 ? pd_fail_sys(e, "set up a pipe") : 0;
+}
+
+/* Input that is known in advance: what fits a pipe is put into one; more is a file in memory that
+ * can be neither changed nor enlarged. */
+static int make_input(const void *data, size_t len, int *ret_far, struct pd_err *e)
+{
+    if (len <= PIPE_SIZE / 2) {
+        auto_fd near = -1;
+        if (make_pipe(&near, ret_far, 0, e) < 0)
+            return -1;
+        return write(near, data, len) == (ssize_t)len ? 0 : pd_fail_sys(e, "fill a pipe");
+    }
+    auto_fd fd = memfd_create("stdin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return pd_fail_sys(e, "make a file in memory");
+    int r = fd_write_all(fd, data, len);
+    if (r < 0 || lseek(fd, 0, SEEK_SET) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+        return pd_fail_sys(e, "fill a file in memory");
+    *ret_far = fd_take(&fd);
+    return 0;
+}
+
+static int make_terminal(struct process *p, const struct process_request *r, struct far_ends *far,
+                         struct pd_err *e)
+{
+    struct session *s = p->session;
+    int master = -1, slave = -1, r1;
+    pthread_rwlock_rdlock(&s->box_use);
+    r1 = s->box ? s->all->c.provider->terminal(s->box, &master, &slave, e)
+                : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
+    pthread_rwlock_unlock(&s->box_use);
+    if (r1 < 0)
+        return -1;
+    p->streams[STREAM_OUT].source.fd = p->input = master;
+    far->fd[0] = slave;
+    far->fd[1] = fcntl(slave, F_DUPFD_CLOEXEC, 3);
+    far->fd[2] = fcntl(slave, F_DUPFD_CLOEXEC, 3);
+    if (far->fd[1] < 0 || far->fd[2] < 0 || pipe2(p->via, O_CLOEXEC | O_NONBLOCK) < 0 ||
+        fd_set_nonblock(master) < 0)
+        return pd_fail_sys(e, "set up a terminal");
+    return process_resize(p, r->rows ? r->rows : 24, r->cols ? r->cols : 80, e);
+}
+
+static int make_streams(struct process *p, const struct process_request *r, struct far_ends *far,
+                        struct pd_err *e)
+{
+    if (p->updates_state && make_pipe(&p->state_pipe, &far->fd[3], 1, e) < 0)
+        return -1;
+    if (r->pty)
+        return make_terminal(p, r, far, e);
+    if (make_pipe(&p->streams[STREAM_OUT].source.fd, &far->fd[1], 1, e) < 0 ||
+        make_pipe(&p->streams[STREAM_ERR].source.fd, &far->fd[2], 1, e) < 0)
+        return -1;
+    if (r->keep_stdin)
+        return make_pipe(&p->input, &far->fd[0], 0, e);
+    if (r->input_len)
+        return make_input(r->input, r->input_len, &far->fd[0], e);
+    far->fd[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return far->fd[0] < 0 ? pd_fail_sys(e, "open /dev/null") : 0;
+}
+
+static int open_spools(struct process *p, struct pd_err *e)
+{
+    char hex[33], name[64];
+    wire_id_text(p->id, hex);
+    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+        struct spool *sp = &p->streams[i].spool;
+        snprintf(name, sizeof name, "%s.%s.%c", p->session->info.id, hex, i ? 'e' : 'o');
+        /* There is no such file: nothing to look for. */
+        *sp = (struct spool){.dir = p->session->all->spool_dir, .fd = -1, .max = p->spool_max};
+        snprintf(sp->name, sizeof sp->name, "%s", name);
+    }
+    (void)e;
+    return 0;
+}
+
+/* For people, in lists and logs. */
+static char *describe(const struct process_request *r)
+{
+    auto_buf text = BUF_INIT(4096);
+    if (r->command) {
+        buf_put(&text, r->command, strnlen(r->command, 4000));
+    } else {
+        uint32_t pos = 0;
+        for (const char *a; (a = msg_list_next(&r->argv, &pos));)
+            if (buf_printf(&text, "%s%s", text.len ? " " : "", a) < 0)
+                break;
+    }
+    const char *c = buf_cstr(&text);
+    return strdup(c ? c : "");
+}
+
+static int check_user(const char *user, uint32_t *ret, struct pd_err *e)
+{
+    if (!user || !strcmp(user, "user"))
+        *ret = SANDBOX_UID_USER;
+    else if (!strcmp(user, "root"))
+        *ret = SANDBOX_UID_ROOT;
+    else
+        return pd_fail(e, PD_INVALID, "user '%.40s': there are 'user' and 'root'", user);
+    return 0;
+}
+
+/* A command with this key that exists already. */
+static struct process *find_key(struct session *s, const char *key)
+{
+    for (struct process *p = s->processes; p; p = p->next)
+        if (p->key && !strcmp(p->key, key))
+            return process_ref(p);
+    return NULL;
+}
+
+/* Enters it into the session: from now on it can be found. */
+static int enter(struct session *s, struct process *p, struct process **ret_known, struct pd_err *e)
+{
+    pthread_mutex_lock(&s->lock);
+    int r = session_usable(s, e);
+    if (r == 0 && p->key && (*ret_known = find_key(s, p->key)))
+        r = 1;
+    if (r == 0 && s->running >= PROCESSES_RUNNING)
+        r = pd_fail(e, PD_CAPACITY, "%u commands are running in sandbox %s: end one first",
+                    s->running, s->info.id);
+    if (r == 0 && !(p->group = group_take(s)))
+        r = pd_fail(e, PD_CAPACITY,
+                    "processes of %u earlier commands are still running in "
+                    "sandbox %s: end some first",
+                    GROUPS - 1, s->info.id);
+    if (r == 0) {
+        p->updates_state = p->shell && !p->background && !s->shell_busy && !p->pty;
+        if (p->updates_state)
+            s->shell_busy = 1;
+        s->running++;
+        s->info.last_used_ms = time_now_ms();
+        session_add_process(s, p);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return r;
+}
+
+static void leave(struct session *s, struct process *p)
+{
+    process_close_streams(p);
+    pthread_mutex_lock(&s->lock);
+    s->running--;
+    if (p->updates_state)
+        s->shell_busy = 0;
+    group_release(s, p->group);
+    session_remove_process(s, p);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static int send(struct process *p, const struct process_request *r, uint32_t uid,
+                const struct far_ends *far, struct pd_err *e)
+{
+    struct session *s = p->session;
+    struct msg_list_writer argv = MSG_LIST_WRITER_INIT, env = MSG_LIST_WRITER_INIT;
+    auto_buf script = BUF_INIT(WIRE_PAYLOAD_MAX);
+    char cwd[SPEC_PATH_MAX];
+    struct box_command c = {.id = p->id,
+                            .group = p->group,
+                            .flags = (p->pty ? EXEC_PTY : 0) | (p->worker ? EXEC_WORKER : 0),
+                            .fds = {far->fd[0], far->fd[1], far->fd[2], far->fd[3]}};
+    int bad = 0;
+    pthread_mutex_lock(&s->lock);
+    bad |= session_environment(s, r, &env);
+    snprintf(cwd, sizeof cwd, "%s", r->cwd ? r->cwd : s->cwd);
+    pthread_mutex_unlock(&s->lock);
+    if (r->command) {
+        if (p->updates_state)
+            bad |= shell_script(r->command, &script);
+        bad |= msg_list_add(&argv, "/bin/bash") | msg_list_add(&argv, "-c");
+        bad |= msg_list_add(&argv, p->updates_state ? (char *)script.data : r->command);
+    }
+    c.exec = (struct msg_exec){.uid = uid,
+                               .gid = uid,
+                               .file_size = r->file_size,
+                               .cwd = cwd,
+                               .argv = r->command ? msg_list_of(&argv) : r->argv,
+                               .environ = msg_list_of(&env)};
+    int result = -1;
+    if (bad || c.exec.argv.bytes + c.exec.environ.bytes + sizeof cwd > WIRE_PAYLOAD_MAX) {
+        pd_fail(e, PD_TOO_LARGE,
+                "the command and its environment are longer than %u bytes: put "
+                "long text into a file",
+                WIRE_PAYLOAD_MAX - (unsigned)sizeof cwd);
+    } else {
+        pthread_rwlock_rdlock(&s->box_use);
+        result = s->box ? s->all->c.provider->exec(s->box, &c, e)
+                        : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
+        pthread_rwlock_unlock(&s->box_use);
+    }
+    msg_list_writer_done(&argv);
+    msg_list_writer_done(&env);
+    return result;
+}
+
+static int check_policy(struct session *s, const struct process_request *r, struct pd_err *e)
+{
+    if (s->policy.mode == POLICY_OPEN)
+        return 0;
+    if (r->command)
+        return policy_check_command(&s->policy, r->command, e);
+    const char **argv = calloc(r->argv.count + 1, sizeof *argv);
+    if (!argv)
+        return pd_fail(e, PD_CAPACITY, "no memory");
+    uint32_t pos = 0;
+    for (uint32_t i = 0; i < r->argv.count; i++)
+        argv[i] = msg_list_next(&r->argv, &pos);
+    int result = policy_check_argv(&s->policy, argv, e);
+    free(argv);
+    return result;
+}
+
+int session_start(struct session *s, const struct process_request *r, struct process **ret,
+                  int *ret_known, struct pd_err *e)
+{
+    uint32_t uid;
+    if (check_user(r->user, &uid, e) < 0 || check_policy(s, r, e) < 0)
+        return -1;
+    if (r->cwd && r->cwd[0] != '/')
+        return pd_fail(e, PD_INVALID, "cwd '%.100s': must be an absolute path", r->cwd);
+    struct process *p = process_new(s), *known = NULL;
+    if (!p)
+        return pd_fail(e, PD_CAPACITY, "no memory for a process");
+    p->id = wire_id_new();
+    p->shell = r->command != NULL;
+    p->pty = r->pty;
+    p->background = r->background;
+    p->back_pressure = r->back_pressure;
+    p->spool_max = r->spool_max ? r->spool_max : SPOOL_DEFAULT;
+    p->timeout_ns = r->timeout_ns;
+    p->command = describe(r);
+    p->key = r->key ? strdup(r->key) : NULL;
+    p->key_hash = r->key_hash;
+    p->started_ms = time_now_ms();
+    p->started_ns = clock_now();
+    uint32_t pos = 0;
+    for (const char *v; (v = msg_list_next(&r->env, &pos));)
+        (void)msg_list_add(&p->env, v);
+    (void)open_spools(p, e);
+    int entered = enter(s, p, &known, e);
+    if (entered == 1 && known->key_hash != r->key_hash) {
+        process_unref(known);
+        process_unref(p);
+        return pd_fail(e, PD_CONFLICT, "Idempotency-Key '%.80s' was used for another command",
+                       r->key);
+    }
+    if (entered == 1) {
+        process_unref(p);
+        *ret = known;
+        *ret_known = 1;
+        return 0;
+    }
+    if (entered < 0) {
+        process_unref(p);
+        return -1;
+    }
+    struct far_ends far __attribute__((cleanup(far_ends_done))) = {{-1, -1, -1, -1}};
+    int must_store = p->background || p->key;
+    if (make_streams(p, r, &far, e) < 0 || (must_store && process_store(p, e) < 0) ||
+        process_begin_streams(p, e) < 0 || send(p, r, uid, &far, e) < 0) {
+        if (p->stored) {
+            struct pd_err ignored;
+            (void)s->all->c.store->delete_process(s->all->c.store, p->id.bytes, &ignored);
+        }
+        leave(s, p);
+        process_unref(p);
+        return -1;
+    }
+    if (!must_store)
+        recorder_add(p, TASK_STORE, 5 * NS_PER_MS);
+    if (p->background && p->timeout_ns)
+        pump_set_timer(s->all->c.pump, &p->timeout, deadline_in(p->timeout_ns));
+    *ret = p;
+    *ret_known = 0;
+    return 0;
+}
+
+/* ---- workers ---- */
+
+int session_worker(struct session *s, const struct msg_list *argv, const char *user, unsigned flags,
+                   struct worker_call *ret, struct pd_err *e)
+{
+    uint32_t uid;
+    if (check_user(user, &uid, e) < 0)
+        return -1;
+    struct process *p = process_new(s), *known = NULL;
+    if (!p)
+        return pd_fail(e, PD_CAPACITY, "no memory for a worker");
+    p->id = wire_id_new();
+    p->worker = 1;
+    p->started_ns = clock_now();
+    if (enter(s, p, &known, e) < 0) {
+        process_unref(p);
+        return -1;
+    }
+    struct worker_call c = {.session = s, .process = p, .in = -1, .out = -1, .go = -1};
+    struct far_ends far __attribute__((cleanup(far_ends_done))) = {{-1, -1, -1, -1}};
+    struct process_request r = {.argv = *argv, .env = {.text = ""}, .cwd = "/", .user = user};
+    int bad = 0;
+    if (flags & WORKER_INPUT)
+        bad |= make_pipe(&c.in, &far.fd[0], 0, e);
+    else
+        far.fd[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (!bad)
+        bad |= make_pipe(&c.out, &far.fd[1], 1, e);
+    if (!bad && flags & WORKER_COMMIT)
+        bad |= make_pipe(&c.go, &far.fd[2], 0, e);
+    else if (!bad)
+        far.fd[2] = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (bad || send(p, &r, uid, &far, e) < 0) {
+        fd_done(&c.in);
+        fd_done(&c.out);
+        fd_done(&c.go);
+        leave(s, p);
+        process_unref(p);
+        return -1;
+    }
+    session_ref(s);
+    session_attend(s, 1);
+    *ret = c;
+    return 0;
+}
+
+void session_worker_end(struct worker_call *c, int abort)
+{
+    struct pd_err e;
+    pthread_mutex_lock(&c->process->lock);
+    int running = c->process->running;
+    pthread_mutex_unlock(&c->process->lock);
+    /* Killed before its pipes are closed: an end of input must not look like the end of a file. */
+    if (abort && running)
+        (void)process_stop(c->process, STOP_ABANDONED, &e);
+    fd_done(&c->go);
+    fd_done(&c->in);
+    fd_done(&c->out);
+    session_attend(c->session, -1);
+    process_unref(c->process);
+    session_unref(c->session);
+}

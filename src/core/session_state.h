@@ -1,0 +1,219 @@
+/* session_state: what sessions and processes are made of. For the session layer alone.
+ *
+ * Locks, outermost first:
+ *   sessions.lock    the tables, the queue, the pool
+ *   session.box_use  held for reading around every call to the provider, for writing by whoever
+ *                    takes the box away
+ *   session.lock     everything else of a session
+ *   process.lock     everything of a process
+ * The pump's callbacks take session.lock and process.lock only. */
+#pragma once
+
+#include "base/err.h"
+#include "core/policy.h"
+#include "core/provider.h"
+#include "core/pump.h"
+#include "core/sessions.h"
+#include "core/store.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define SANDBOX_UID_ROOT  0u
+#define SANDBOX_UID_USER  1000u
+#define PROCESSES_RUNNING 200u /* at a time, per session */
+#define PROCESSES_KEPT    128u /* that have ended, per session */
+#define GROUPS            512u
+#define STATE_MAX         (64u << 10)
+#define SPOOL_DEFAULT     (64ull << 20)
+#define DESTROY_PATIENCE  (15 * NS_PER_S)
+#define CREATE_PATIENCE   (30 * NS_PER_S)
+
+/* What the recorder is to do for a process. */
+enum { TASK_STORE = 1, TASK_END = 2, TASK_TIMEOUT = 4 };
+
+struct stream {
+    struct pump_source source; /* its fd is the pipe's or terminal's near end; -1: over */
+    struct process *process;
+    struct spool spool;
+    struct pump_timer retry; /* the disk was full */
+    int stopped;             /* not in the pump, because of that or of back-pressure */
+    uint64_t consumed;       /* what somebody has read; for back-pressure */
+};
+
+struct process {
+    atomic_uint refs;
+    struct session *session; /* counted */
+    struct process *next;
+    struct wire_id id;
+    unsigned group;
+    char *command;
+    char *key;
+    uint64_t key_hash;
+    int worker, shell, pty, background, back_pressure, updates_state;
+    int stored; /* a row says that it exists (before the answer does) */
+    uint64_t spool_max, timeout_ns;
+    struct msg_list_writer env; /* of the request: not to be taken for the session's */
+    struct pump_timer timeout;
+
+    pthread_mutex_t lock;
+    int pid, running, refused, explained, state_updated, ended_event;
+    int synced; /* the box has told of it */
+    struct pd_err why;
+    struct msg_exited end;
+    enum process_stop stop;
+    uint64_t started_ms, ended_ms, started_ns, duration_us;
+    uint64_t oom_before, pids_before;
+    struct stream streams[STREAM_COUNT];
+    int via[2];     /* of a terminal: between master and spool */
+    int input;      /* near end of stdin, or the terminal's master; -1 */
+    int state_pipe; /* where a shell command tells its state; -1 */
+    int stashed, stashed_input;
+    struct watch *watches;
+
+    struct process *task_next; /* the recorder's */
+    unsigned tasks;
+    deadline task_due;
+};
+
+struct session {
+    atomic_uint refs;
+    struct sessions *all;
+    struct session *next; /* in its bucket */
+    struct wire_id box_id;
+    char *metadata;
+    char root_name[SPEC_NAME_MAX + 1];
+    char *key;
+    uint64_t key_hash;
+    struct policy policy;
+    char *policy_text;
+    int superseded; /* another session has its thread; under sessions.lock, as `pooled` */
+
+    pthread_rwlock_t box_use;
+    struct box *box;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct session_info info;
+    int pooled; /* nobody's yet */
+    int lost;   /* the provider said so; the controller ends it */
+    char lost_why[200];
+    unsigned attended; /* requests in progress: it is not idle */
+    uint64_t paused_at_ms;
+    struct process *processes, **process_tail;
+    unsigned running, ended;
+    uint64_t groups[GROUPS / 64], lingering[GROUPS / 64];
+    int shell_busy;
+    struct msg_list_writer env; /* NAME=VALUE */
+    char cwd[SPEC_PATH_MAX];
+    uint64_t oom_seen, pids_seen;
+    int needs_sync; /* adopted while it was paused: asked when it is resumed */
+    int dirty;      /* differs from its row */
+};
+
+struct queue_entry {
+    struct queue_entry *next;
+    const char *tenant;
+    int may_start;
+    pthread_cond_t cond;
+};
+
+struct tenant_count {
+    struct tenant_count *next;
+    char name[64];
+    unsigned live;
+};
+
+#define SESSION_BUCKETS 4096u
+#define STRIPES         64u
+
+struct sessions {
+    struct sessions_config c;
+    char state_dir[SPEC_PATH_MAX];
+    int spool_dir;
+    pthread_mutex_t stripes[STRIPES]; /* outermost: one creation per key, or per thread */
+    pthread_mutex_t lock;
+    struct session *by_id[SESSION_BUCKETS];
+    unsigned live; /* let in, and neither gone nor pooled */
+    struct tenant_count *tenants;
+    struct queue_entry *queue;
+    unsigned queue_len;
+    /* pool.c */
+    struct session *pool[PROFILE_COUNT][64];
+    unsigned pool_count[PROFILE_COUNT], pool_filling, pool_target;
+    uint64_t pool_wanted_ms[PROFILE_COUNT];
+    uint64_t pool_failed_ms, pool_missed_ms;
+    /* recorder.c */
+    pthread_mutex_t task_lock;
+    pthread_cond_t task_cond;
+    struct process *task_first, **task_last;
+    pthread_t recorder, controller, filler;
+    int threads, stopping;
+    pthread_cond_t control_cond;
+    int control_due;
+    struct sessions_stats stats; /* under lock */
+};
+
+/* process.c */
+struct process *process_new(struct session *s);
+/* Its streams go to the pump from now on. */
+int process_begin_streams(struct process *p, struct pd_err *e);
+/* Pump's thread: the first process has ended. */
+void process_on_exit(struct process *p, const struct msg_exited *end);
+void process_on_refused(struct process *p, const struct pd_err *why);
+/* Marks it as ended and wakes who waits. `status` as of wait(2) or -1. */
+void process_finish(struct process *p);
+/* The sandbox is gone. */
+void process_bury(struct process *p);
+void process_close_streams(struct process *p);
+void process_stash_key(const struct process *p, const char *what, char out[MSG_KEY_MAX + 1]);
+int process_store(struct process *p, struct pd_err *e);
+void process_wake(struct process *p);
+/* What stopped it, from the sandbox's counters. Asks the provider. */
+void process_explain(struct process *p);
+
+/* recorder.c: rows, explanations and time-outs, off everybody's path. */
+void recorder_add(struct process *p, unsigned task, uint64_t delay_ns);
+void *recorder_main(void *sessions);
+/* Its turn is over: forgets the oldest that have ended. */
+void session_trim(struct session *s);
+
+/* session_shell.c: what a command's environment is, and what a shell command leaves. */
+int shell_script(const char *command, struct buf *out);
+int session_environment(const struct session *s, const struct process_request *r,
+                        struct msg_list_writer *out);
+/* Pure: reads what the script's trap wrote into the directory and NAME=VALUE strings. */
+int shell_state_parse(const char *text, size_t len, char *ret_cwd, size_t cwd_size,
+                      struct msg_list_writer *ret_env, struct pd_err *e);
+/* Takes over the state that the process left; 1 when it was good. */
+int session_take_state(struct session *s, struct process *p);
+const char *env_find(const struct msg_list *l, const char *name);
+
+/* session.c */
+struct session *session_new(struct sessions *all);
+int session_store(struct session *s, struct pd_err *e);
+int session_usable(struct session *s, struct pd_err *e); /* with its lock held */
+void session_attend(struct session *s, int by);
+unsigned group_take(struct session *s); /* 0: none is free */
+void group_release(struct session *s, unsigned group);
+struct process *session_process_by_id(struct session *s, struct wire_id id);
+void session_add_process(struct session *s, struct process *p); /* both with the lock held */
+void session_remove_process(struct session *s, struct process *p);
+/* Waits for nobody: marks, and leaves the rest to the controller. */
+void session_mark_lost(struct session *s, const char *why);
+extern const struct box_events session_box_events;
+
+/* sessions.c */
+struct session **sessions_place(struct sessions *all, const char *id);
+int sessions_make_box(struct session *s, struct pd_err *e);
+/* pool.c */
+struct session *pool_take(struct sessions *all, const struct session_request *r);
+void *pool_main(void *sessions);
+/* controller.c */
+void *controller_main(void *sessions);
+void controller_wake(struct sessions *all);
+void queue_wake(struct sessions *all); /* with the lock held */
+int queue_enter(struct sessions *all, const char *tenant, uint64_t timeout_ms,
+                struct queue_place *ret, struct pd_err *e);
+void queue_leave(struct sessions *all, const char *tenant);         /* let in, but it has failed */
+void queue_count(struct sessions *all, const char *tenant, int by); /* with the lock held */

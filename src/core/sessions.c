@@ -1,0 +1,569 @@
+#include "core/sessions.h"
+
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "core/ids.h"
+#include "core/log.h"
+#include "core/policy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+
+static unsigned bucket_of(const char *id)
+{
+    uint32_t h = 2166136261u;
+    for (; *id; id++)
+        h = (h ^ (uint8_t)*id) * 16777619u;
+    return h % SESSION_BUCKETS;
+}
+
+struct session **sessions_place(struct sessions *all, const char *id)
+{
+    struct session **at = &all->by_id[bucket_of(id)];
+    while (*at && strcmp((*at)->info.id, id) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+/* ---- the whole ---- */
+
+static void init_monotonic_cond(pthread_cond_t *c)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(c, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
+{
+    struct sessions *all = calloc(1, sizeof *all);
+    if (!all) {
+        pd_fail(e, PD_CAPACITY, "no memory");
+        return NULL;
+    }
+    all->c = *c;
+    all->task_last = &all->task_first;
+    all->pool_target = c->pool_min;
+    pthread_mutex_init(&all->lock, NULL);
+    pthread_mutex_init(&all->task_lock, NULL);
+    for (unsigned i = 0; i < STRIPES; i++)
+        pthread_mutex_init(&all->stripes[i], NULL);
+    init_monotonic_cond(&all->task_cond);
+    init_monotonic_cond(&all->control_cond);
+    char path[SPEC_PATH_MAX];
+    snprintf(path, sizeof path, "%s/spool", c->state_dir);
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        all->spool_dir = -1;
+    else
+        all->spool_dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (all->spool_dir >= 0)
+        return all;
+    pd_fail_sys(e, "open %s", path);
+    free(all);
+    return NULL;
+}
+
+static int start_thread(pthread_t *t, void *(*f)(void *), struct sessions *all)
+{
+    sigset_t every, old;
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &old);
+    int r = pthread_create(t, NULL, f, all);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return r;
+}
+
+int sessions_start(struct sessions *all, struct pd_err *e)
+{
+    if (start_thread(&all->recorder, recorder_main, all) != 0)
+        return pd_fail(e, PD_CAPACITY, "no thread for the recorder");
+    all->threads = 1;
+    if (start_thread(&all->controller, controller_main, all) != 0)
+        return pd_fail(e, PD_CAPACITY, "no thread for the controller");
+    all->threads = 2;
+    if (start_thread(&all->filler, pool_main, all) != 0)
+        return pd_fail(e, PD_CAPACITY, "no thread for the pool");
+    all->threads = 3;
+    return 0;
+}
+
+void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
+{
+    pthread_mutex_lock(&all->lock);
+    all->c.max_sessions = c->max_sessions;
+    all->c.max_per_tenant = c->max_per_tenant;
+    all->c.queue_max = c->queue_max;
+    all->c.queue_timeout_ms = c->queue_timeout_ms;
+    all->c.pool_min = c->pool_min;
+    all->c.pool_max = c->pool_max;
+    all->c.idle_timeout_ms = c->idle_timeout_ms;
+    all->c.max_life_ms = c->max_life_ms;
+    all->pool_target = c->pool_min;
+    queue_wake(all);
+    pthread_mutex_unlock(&all->lock);
+    controller_wake(all);
+}
+
+/* The threads are ended, the sandboxes stay as they are; what they were doing is in the store. */
+void sessions_free(struct sessions *all)
+{
+    if (!all)
+        return;
+    pthread_mutex_lock(&all->lock);
+    pthread_mutex_lock(&all->task_lock);
+    all->stopping = 1;
+    pthread_cond_broadcast(&all->task_cond);
+    pthread_mutex_unlock(&all->task_lock);
+    pthread_cond_broadcast(&all->control_cond);
+    for (struct queue_entry *q = all->queue; q; q = q->next)
+        pthread_cond_signal(&q->cond);
+    pthread_mutex_unlock(&all->lock);
+    if (all->threads > 2)
+        pthread_join(all->filler, NULL);
+    if (all->threads > 1)
+        pthread_join(all->controller, NULL);
+    if (all->threads > 0)
+        pthread_join(all->recorder, NULL);
+    /* The process is about to end: the tables go with it. */
+    fd_done(&all->spool_dir);
+}
+
+/* ---- making one ---- */
+
+int sessions_make_box(struct session *s, struct pd_err *e)
+{
+    struct sessions *all = s->all;
+    struct spec spec = s->info.spec;
+    spec.root_dir = "";
+    spec.root_name = s->root_name;
+    struct box *box;
+    if (all->c.provider->create(all->c.provider, s->box_id, &spec, s, &box,
+                                deadline_in(CREATE_PATIENCE), e) < 0)
+        return -1;
+    pthread_rwlock_wrlock(&s->box_use);
+    s->box = box;
+    pthread_rwlock_unlock(&s->box_use);
+    pthread_mutex_lock(&s->lock);
+    s->info.rung = all->c.provider->rung(box);
+    pthread_mutex_unlock(&s->lock);
+    return 0;
+}
+
+/* What the request says about a session that exists, new or from the pool. */
+static int fill_in(struct session *s, const struct session_request *r, struct pd_err *e)
+{
+    const struct sessions_config *c = &s->all->c;
+    struct session_info *i = &s->info;
+    snprintf(i->tenant, sizeof i->tenant, "%s", r->tenant);
+    snprintf(i->user_id, sizeof i->user_id, "%s", r->user_id ? r->user_id : "");
+    snprintf(i->thread_id, sizeof i->thread_id, "%s", r->thread_id ? r->thread_id : "");
+    snprintf(i->template_name, sizeof i->template_name, "%s",
+             r->template_name ? r->template_name : "default");
+    snprintf(i->provider, sizeof i->provider, "%s", c->provider->name);
+    snprintf(i->reason, sizeof i->reason, "%s",
+             r->provider && strcmp(r->provider, "auto") != 0 ? "asked for by the request"
+                                                             : "default provider of this server");
+    i->idle_timeout_ms = r->idle_timeout_ms ? r->idle_timeout_ms : c->idle_timeout_ms;
+    i->max_life_ms = r->max_life_ms ? r->max_life_ms : c->max_life_ms;
+    i->created_ms = i->last_used_ms = time_now_ms();
+    snprintf(s->cwd, sizeof s->cwd, "%s", r->cwd ? r->cwd : "/workspace");
+    s->metadata = strdup(r->metadata ? r->metadata : "{}");
+    s->key = r->key ? strdup(r->key) : NULL;
+    s->key_hash = r->key_hash;
+    int bad = 0;
+    uint32_t pos = 0;
+    for (const char *v; (v = msg_list_next(&r->env, &pos));)
+        bad |= msg_list_add(&s->env, v);
+    if (bad || s->env.text.len > STATE_MAX)
+        return pd_fail(e, PD_TOO_LARGE, "env is longer than %u bytes", STATE_MAX);
+    s->policy_text = strdup(r->policy ? r->policy : "open");
+    return policy_parse(r->policy ? r->policy : "open", &s->policy, e);
+}
+
+static void forget_session(struct sessions *all, struct session *s)
+{
+    pthread_mutex_lock(&all->lock);
+    struct session **at = sessions_place(all, s->info.id);
+    int there = *at == s;
+    if (there)
+        *at = s->next;
+    pthread_mutex_unlock(&all->lock);
+    if (there)
+        session_unref(s);
+}
+
+static struct session *new_session(struct sessions *all, const struct session_request *r)
+{
+    struct session *s = session_new(all);
+    if (!s)
+        return NULL;
+    id_sandbox(s->info.id);
+    s->box_id = wire_id_new();
+    s->info.spec = r->spec;
+    if (all->c.disk_roots)
+        snprintf(s->root_name, sizeof s->root_name, "sb-%s", s->info.id);
+    return s;
+}
+
+/* Registers it under the lock, so that everybody finds it from now on. */
+static void register_session(struct sessions *all, struct session *s)
+{
+    pthread_mutex_lock(&all->lock);
+    s->pooled = 0;
+    struct session **at = sessions_place(all, s->info.id);
+    if (!*at) {
+        s->next = NULL;
+        *at = session_ref(s);
+    }
+    pthread_mutex_unlock(&all->lock);
+}
+
+static int finish(struct session *s, enum session_state state, struct pd_err *e)
+{
+    pthread_mutex_lock(&s->lock);
+    s->info.state = state;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return session_store(s, e);
+}
+
+static int make(struct sessions *all, const struct session_request *r, struct session *replaces,
+                struct session **ret, struct pd_err *e)
+{
+    struct pd_err ignored;
+    struct session *s = pool_take(all, r);
+    int pooled = s != NULL;
+    if (!s && !(s = new_session(all, r)))
+        return pd_fail(e, PD_CAPACITY, "no memory for a session");
+    pthread_mutex_lock(&s->lock);
+    int bad = fill_in(s, r, e);
+    s->info.from_pool = pooled;
+    if (replaces) {
+        s->info.recreated = 1;
+        memcpy(s->info.replaces, replaces->info.id, sizeof s->info.replaces);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (bad < 0) {
+        if (pooled)
+            (void)session_end(s, END_FAILED, "refused", &ignored);
+        session_unref(s);
+        return -1;
+    }
+    register_session(all, s);
+    /* A cold one is written down first: should the daemon die now, its box is found and ended. */
+    int r1 = pooled ? 0 : session_store(s, e);
+    if (r1 == 0 && !pooled)
+        r1 = sessions_make_box(s, e);
+    if (r1 == 0)
+        r1 = finish(s, SESSION_RUNNING, e);
+    if (r1 == 0) {
+        *ret = s;
+        return 0;
+    }
+    pthread_mutex_lock(&all->lock);
+    s->pooled = 1; /* so that its end is not counted: the caller does that */
+    pthread_mutex_unlock(&all->lock);
+    (void)session_end(s, END_FAILED, e->msg, &ignored);
+    forget_session(all, s);
+    session_unref(s);
+    return -1;
+}
+
+static struct session *find_key(struct sessions *all, const char *tenant, const char *key)
+{
+    struct session *found = NULL;
+    pthread_mutex_lock(&all->lock);
+    for (unsigned i = 0; i < SESSION_BUCKETS && !found; i++)
+        for (struct session *s = all->by_id[i]; s && !found; s = s->next)
+            if (s->key && !strcmp(s->key, key) && !strcmp(s->info.tenant, tenant))
+                found = session_ref(s);
+    pthread_mutex_unlock(&all->lock);
+    return found;
+}
+
+static void wait_until_made(struct session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->info.state == SESSION_CREATING)
+        pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static int create(struct sessions *all, const struct session_request *r, struct session *replaces,
+                  struct session **ret, struct queue_place *ret_place, struct pd_err *e)
+{
+    uint64_t began = clock_now();
+    if (queue_enter(all, r->tenant, r->queue_timeout_ms, ret_place, e) < 0)
+        return -1;
+    int made = make(all, r, replaces, ret, e);
+    pthread_mutex_lock(&all->lock);
+    if (made < 0)
+        all->stats.create_failed++;
+    else
+        all->stats.created++;
+    all->stats.create_us_sum += (clock_now() - began) / 1000;
+    pthread_mutex_unlock(&all->lock);
+    if (made < 0)
+        queue_leave(all, r->tenant);
+    else
+        log_info("session.start", "id=%s tenant=%s provider=%s pool=%d us=%llu", (*ret)->info.id,
+                 r->tenant, (*ret)->info.provider, (*ret)->info.from_pool,
+                 (unsigned long long)((clock_now() - began) / 1000));
+    return made;
+}
+
+int sessions_create(struct sessions *all, const struct session_request *r, struct session **ret,
+                    int *ret_known, struct queue_place *ret_place, struct pd_err *e)
+{
+    *ret_known = 0;
+    *ret_place = (struct queue_place){0};
+    if (!r->key)
+        return create(all, r, NULL, ret, ret_place, e);
+    pthread_mutex_t *one_at_a_time = &all->stripes[bucket_of(r->key) % STRIPES];
+    /* Two requests with one key at the same moment: the second finds what the first has made. */
+    pthread_mutex_lock(one_at_a_time);
+    struct session *known = find_key(all, r->tenant, r->key);
+    int r1 = known ? 0 : create(all, r, NULL, ret, ret_place, e);
+    pthread_mutex_unlock(one_at_a_time);
+    if (!known)
+        return r1;
+    if (known->key_hash != r->key_hash) {
+        session_unref(known);
+        return pd_fail(e, PD_CONFLICT, "Idempotency-Key '%.80s' was used for another request",
+                       r->key);
+    }
+    wait_until_made(known);
+    *ret = known;
+    *ret_known = 1;
+    return 0;
+}
+
+/* ---- finding one ---- */
+
+struct session *sessions_find(struct sessions *all, const char *tenant, const char *id,
+                              struct pd_err *e)
+{
+    struct session *found = NULL;
+    if (id_is_sandbox(id)) {
+        pthread_mutex_lock(&all->lock);
+        struct session *s = *sessions_place(all, id);
+        if (s && !s->pooled && !strcmp(s->info.tenant, tenant))
+            found = session_ref(s);
+        pthread_mutex_unlock(&all->lock);
+    }
+    if (!found)
+        pd_fail(e, PD_NOT_FOUND, "there is no sandbox '%.40s'", id);
+    return found;
+}
+
+/* The youngest of that thread: an older one is gone. */
+static struct session *find_thread(struct sessions *all, const char *tenant, const char *user_id,
+                                   const char *thread_id)
+{
+    struct session *found = NULL;
+    pthread_mutex_lock(&all->lock);
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        for (struct session *s = all->by_id[i]; s; s = s->next)
+            if (!s->pooled && !s->superseded && s->info.user_id[0] &&
+                !strcmp(s->info.user_id, user_id) && !strcmp(s->info.thread_id, thread_id) &&
+                !strcmp(s->info.tenant, tenant) &&
+                (!found || s->info.created_ms >= found->info.created_ms)) {
+                session_unref(found);
+                found = session_ref(s);
+            }
+    pthread_mutex_unlock(&all->lock);
+    return found;
+}
+
+struct session *sessions_find_thread(struct sessions *all, const char *tenant, const char *user_id,
+                                     const char *thread_id, struct pd_err *e)
+{
+    struct session *s = find_thread(all, tenant, user_id, thread_id);
+    if (!s)
+        pd_fail(e, PD_NOT_FOUND,
+                "there is no session of user '%.60s' and thread '%.60s': PUT makes one", user_id,
+                thread_id);
+    return s;
+}
+
+static int get_or_create(struct sessions *all, const struct session_request *r,
+                         struct session **ret, int *ret_created, struct queue_place *ret_place,
+                         struct pd_err *e)
+{
+    struct session *s = find_thread(all, r->tenant, r->user_id, r->thread_id);
+    if (s) {
+        wait_until_made(s);
+        pthread_mutex_lock(&s->lock);
+        int lives =
+            !s->lost && (s->info.state == SESSION_RUNNING || s->info.state == SESSION_PAUSED);
+        int killed = s->info.end == END_KILLED;
+        int usable = lives ? 0 : session_usable(s, e);
+        if (lives)
+            s->info.last_used_ms = time_now_ms();
+        pthread_mutex_unlock(&s->lock);
+        if (lives) {
+            pthread_mutex_lock(&all->lock);
+            all->stats.reused++;
+            pthread_mutex_unlock(&all->lock);
+            *ret = s;
+            *ret_created = 0;
+            return 0;
+        }
+        if (usable < 0 && !killed && !r->auto_retry) {
+            session_unref(s);
+            return -1; /* never silently made anew */
+        }
+        if (!killed) {
+            pthread_mutex_lock(&all->lock);
+            all->stats.auto_retried++;
+            pthread_mutex_unlock(&all->lock);
+        }
+        int made = create(all, r, killed ? NULL : s, ret, ret_place, e);
+        if (made == 0) {
+            pthread_mutex_lock(&all->lock);
+            s->superseded = 1;
+            pthread_mutex_unlock(&all->lock);
+        }
+        session_unref(s);
+        *ret_created = 1;
+        return made;
+    }
+    *ret_created = 1;
+    return create(all, r, NULL, ret, ret_place, e);
+}
+
+int sessions_get_or_create(struct sessions *all, const struct session_request *r,
+                           struct session **ret, int *ret_created, struct queue_place *ret_place,
+                           struct pd_err *e)
+{
+    *ret_place = (struct queue_place){0};
+    /* Two requests for one thread at the same moment must not make two sessions. */
+    unsigned stripe = (bucket_of(r->user_id) * 31 + bucket_of(r->thread_id)) % STRIPES;
+    pthread_mutex_lock(&all->stripes[stripe]);
+    int r1 = get_or_create(all, r, ret, ret_created, ret_place, e);
+    pthread_mutex_unlock(&all->stripes[stripe]);
+    return r1;
+}
+
+/* ---- lists ---- */
+
+static int has_metadata(const struct session *s, const struct session_filter *f)
+{
+    if (!f->metadata_count)
+        return 1;
+    json_t *o = json_loads(s->metadata ? s->metadata : "{}", 0, NULL);
+    int match = o != NULL;
+    for (unsigned i = 0; i < f->metadata_count && match; i++) {
+        const char *v = json_string_value(json_object_get(o, f->metadata_key[i]));
+        match = v && !strcmp(v, f->metadata_value[i]);
+    }
+    json_decref(o);
+    return match;
+}
+
+static int matches(struct session *s, const struct session_filter *f)
+{
+    if (s->pooled || strcmp(s->info.tenant, f->tenant) != 0 ||
+        (f->user_id && strcmp(s->info.user_id, f->user_id) != 0) ||
+        (f->thread_id && strcmp(s->info.thread_id, f->thread_id) != 0))
+        return 0;
+    pthread_mutex_lock(&s->lock);
+    unsigned state = s->info.state;
+    pthread_mutex_unlock(&s->lock);
+    int states = f->states ? f->states : ~(1 << SESSION_GONE);
+    return states >> state & 1 && has_metadata(s, f);
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const struct session *x = *(struct session *const *)a, *y = *(struct session *const *)b;
+    if (x->info.created_ms != y->info.created_ms)
+        return x->info.created_ms < y->info.created_ms ? -1 : 1;
+    return strcmp(x->info.id, y->info.id);
+}
+
+/* "CREATED_MS-ID" of the last one that was given. */
+static int read_cursor(const char *text, uint64_t *ret_ms, const char **ret_id, struct pd_err *e)
+{
+    char *end;
+    errno = 0;
+    *ret_ms = strtoull(text, &end, 10);
+    if (end == text || errno || text[0] == '-' || *end != '-' || !id_is_sandbox(end + 1))
+        return pd_fail(e, PD_INVALID, "cursor '%.60s': take it from next_cursor of the last page",
+                       text);
+    *ret_id = end + 1;
+    return 0;
+}
+
+int sessions_list(struct sessions *all, const struct session_filter *f, struct session **ret,
+                  unsigned *ret_count, char ret_next[64], struct pd_err *e)
+{
+    uint64_t after_ms = 0;
+    const char *after_id = "";
+    if (f->cursor && read_cursor(f->cursor, &after_ms, &after_id, e) < 0)
+        return -1;
+    size_t room = 64, count = 0;
+    struct session **found = malloc(room * sizeof *found);
+    pthread_mutex_lock(&all->lock);
+    for (unsigned i = 0; i < SESSION_BUCKETS && found; i++)
+        for (struct session *s = all->by_id[i]; s && found; s = s->next) {
+            if (s->info.created_ms < after_ms ||
+                (s->info.created_ms == after_ms && strcmp(s->info.id, after_id) <= 0) ||
+                !matches(s, f))
+                continue;
+            if (count == room) {
+                struct session **grown = realloc(found, 2 * room * sizeof *found);
+                if (!grown)
+                    break;
+                found = grown;
+                room *= 2;
+            }
+            found[count++] = session_ref(s);
+        }
+    pthread_mutex_unlock(&all->lock);
+    if (!found)
+        return pd_fail(e, PD_CAPACITY, "no memory for the list");
+    qsort(found, count, sizeof *found, by_age);
+    unsigned given = count < f->limit ? (unsigned)count : f->limit;
+    ret_next[0] = 0;
+    if (given < count && given)
+        snprintf(ret_next, 64, "%llu-%s", (unsigned long long)found[given - 1]->info.created_ms,
+                 found[given - 1]->info.id);
+    for (size_t i = 0; i < count; i++)
+        if (i < given)
+            ret[i] = found[i];
+        else
+            session_unref(found[i]);
+    *ret_count = given;
+    free(found);
+    return 0;
+}
+
+void sessions_get_stats(struct sessions *all, struct sessions_stats *ret)
+{
+    pthread_mutex_lock(&all->lock);
+    *ret = all->stats;
+    memset(ret->by_state, 0, sizeof ret->by_state);
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        for (struct session *s = all->by_id[i]; s; s = s->next) {
+            pthread_mutex_lock(&s->lock);
+            if (!s->pooled)
+                ret->by_state[s->info.state]++;
+            pthread_mutex_unlock(&s->lock);
+        }
+    ret->queued = all->queue_len;
+    ret->pool_ready = 0;
+    for (unsigned i = 0; i < PROFILE_COUNT; i++)
+        ret->pool_ready += all->pool_count[i];
+    ret->pool_filling = all->pool_filling;
+    pthread_mutex_unlock(&all->lock);
+}
