@@ -88,7 +88,9 @@ static int take_word(struct shell *s, const char *word)
 static int unexpected(struct shell *s)
 {
     int c = shell_peek(s);
-    return c ? shell_fail(s, "an unexpected '%c'", c) : shell_fail(s, "it ends too early");
+    if (c == 0)
+        return shell_fail(s, "it ends too early");
+    return shell_fail(s, "an unexpected '%c'", c >= ' ' && c < 127 ? c : '?');
 }
 
 static int deeper(struct shell *s)
@@ -642,9 +644,7 @@ static int at_stop(struct shell *s, unsigned until, unsigned *ret_stop)
     if (!stop)
         return 0;
     if (!(stop & until))
-        return c == 0
-                   ? shell_fail(s, "it ends too early")
-                   : shell_fail(s, "an unexpected '%.1s%s'", *word ? "" : &s->text[s->pos], word);
+        return *word ? shell_fail(s, "an unexpected '%s'", word) : unexpected(s);
     shell_skip(s, stop == STOP_PAREN ? 1 : strlen(word));
     *ret_stop = stop;
     return 1;
