@@ -36,6 +36,8 @@ static const struct operation operations[] = {
     {"remove", 2, 2, worker_remove, "PATH RECURSIVE"},
     {"move", 3, 3, worker_rename, "FROM TO OVERWRITE"},
     {"list", 4, 4, worker_list, "PATH DEPTH LIMIT CURSOR"},
+    {"dial", 1, 1, worker_dial, "PORT"},
+    {"ports", 0, 0, worker_ports, ""},
 };
 
 void worker_flush(struct worker *w)
