@@ -113,7 +113,7 @@ void session_mark_lost(struct session *s, const char *why)
 {
     pthread_mutex_lock(&s->lock);
     s->lost = 1;
-    snprintf(s->lost_why, sizeof s->lost_why, "%s", why);
+    snprintf(s->lost_why, sizeof s->lost_why, "%.190s", why);
     pthread_mutex_unlock(&s->lock);
     controller_wake(s->all);
 }

@@ -254,7 +254,7 @@ static int check_policy(struct session *s, const struct process_request *r, stru
 int session_start(struct session *s, const struct process_request *r, struct process **ret,
                   int *ret_known, struct pd_err *e)
 {
-    uint32_t uid;
+    uint32_t uid = SANDBOX_UID_USER;
     if (check_user(r->user, &uid, e) < 0 || check_policy(s, r, e) < 0)
         return -1;
     if (r->cwd && r->cwd[0] != '/')
@@ -321,7 +321,7 @@ int session_start(struct session *s, const struct process_request *r, struct pro
 int session_worker(struct session *s, const struct msg_list *argv, const char *user, unsigned flags,
                    struct worker_call *ret, struct pd_err *e)
 {
-    uint32_t uid;
+    uint32_t uid = SANDBOX_UID_USER;
     if (check_user(user, &uid, e) < 0)
         return -1;
     struct process *p = process_new(s), *known = NULL;

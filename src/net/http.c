@@ -141,7 +141,7 @@ static int header_parse(struct http_head *h, struct slice line, struct pd_err *e
 /* 1 when the head is complete, 0 when more is needed. */
 static int headers_parse(struct http_head *h, struct lines *l, struct pd_err *e)
 {
-    struct slice line;
+    struct slice line = {0};
     for (int r; (r = line_next(l, &line, e)) != 0;) {
         if (r < 0)
             return -1;
@@ -358,7 +358,7 @@ ptrdiff_t http_request_parse(const void *data, size_t len, struct http_head *ret
 {
     struct http_head h = {0};
     struct lines l = {data, len < HTTP_HEAD_MAX ? len : HTTP_HEAD_MAX, 0};
-    struct slice line;
+    struct slice line = {0};
     /* Seen at once, so that TLS spoken to a plain port need not wait for its deadline. */
     if (len && !http_is_token(*l.data))
         return pd_fail(e, PD_INVALID, "the request does not start with a method");
@@ -378,7 +378,7 @@ ptrdiff_t http_response_parse(const void *data, size_t len, enum http_method m,
 {
     struct http_head h = {.method = m};
     struct lines l = {data, len < HTTP_HEAD_MAX ? len : HTTP_HEAD_MAX, 0};
-    struct slice line;
+    struct slice line = {0};
     if (len && *l.data != 'H')
         return pd_fail(e, PD_INVALID, "the response does not start with HTTP/");
     int r = line_next(&l, &line, e);
