@@ -30,10 +30,12 @@ static void take_field(struct event_reader *r, const char *line, size_t len)
             buf_putc(&r->data, '\n');
         buf_put(&r->data, value, value_len);
         r->has_data = 1;
+    } else if (memchr(value, 0, value_len)) {
+        return; /* both become C strings */
     } else if (is_field(line, name_len, "event")) {
         buf_clear(&r->type);
         buf_put(&r->type, value, value_len);
-    } else if (is_field(line, name_len, "id") && !memchr(value, 0, value_len)) {
+    } else if (is_field(line, name_len, "id")) {
         buf_clear(&r->id);
         buf_put(&r->id, value, value_len);
     }
