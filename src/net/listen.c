@@ -39,9 +39,6 @@ static int bind_unix(const char *path, struct pd_err *e)
     auto_fd fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return pd_fail_sys(e, "socket");
-    /* The file gets the mode of the socket, so it is never open to everybody. */
-    if (fchmod(fd, 0660) < 0)
-        return pd_fail_sys(e, "set the mode of %s", path);
     if (bind(fd, (struct sockaddr *)&a, size) < 0) {
         struct stat st;
         if (errno != EADDRINUSE)
@@ -52,7 +49,8 @@ static int bind_unix(const char *path, struct pd_err *e)
         if (unlink(path) < 0 || bind(fd, (struct sockaddr *)&a, size) < 0)
             return pd_fail_sys(e, "listen on unix:%s", path);
     }
-    if (listen(fd, BACKLOG) < 0)
+    /* Nobody can connect before listen, so the mode that the umask left is never used. */
+    if (chmod(path, 0660) < 0 || listen(fd, BACKLOG) < 0)
         return pd_fail_sys(e, "listen on unix:%s", path);
     return fd_take(&fd);
 }
@@ -159,8 +157,10 @@ int server_listen(struct server *s, int fd, struct tls_context *tls, struct pd_e
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     *l = (struct listener){.source = {SOURCE_LISTENER}, .fd = fd_take(&taken), .tls = tls};
     pthread_mutex_init(&l->lock, NULL);
+    pthread_mutex_lock(&s->lock);
     l->next = s->listeners;
     s->listeners = l;
+    pthread_mutex_unlock(&s->lock);
     listener_arm(s, l, 1);
     return 0;
 }

@@ -72,9 +72,18 @@ void server_free(struct server *s)
     free(s);
 }
 
+/* The list only grows, and at its head. */
+static struct listener *first_listener(struct server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    struct listener *l = s->listeners;
+    pthread_mutex_unlock(&s->lock);
+    return l;
+}
+
 static void rearm_listeners(struct server *s)
 {
-    for (struct listener *l = s->listeners; l; l = l->next) {
+    for (struct listener *l = first_listener(s); l; l = l->next) {
         pthread_mutex_lock(&l->lock);
         if (l->paused && l->fd >= 0) {
             l->paused = 0;
@@ -113,7 +122,7 @@ static void manage(struct server *s)
 
 static void end_connections(struct server *s)
 {
-    for (struct listener *l = s->listeners; l; l = l->next)
+    for (struct listener *l = first_listener(s); l; l = l->next)
         listener_close(l);
     pthread_mutex_lock(&s->lock);
     (void)wheel_turn(s, 1);

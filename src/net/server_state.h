@@ -57,7 +57,7 @@ struct connection {
 
 struct server {
     struct server_config config;
-    struct listener *listeners;
+    struct listener *listeners; /* the lock for its head */
     int epoll, wake, quit;
     struct source quit_source;
     uint64_t id_seed;
