@@ -256,6 +256,46 @@ static void test_thousands_are_idle_and_all_can_ask(void **state)
     wait_for_connections(0);
 }
 
+static void *restless(void *arg)
+{
+    unsigned seed = (unsigned)(uintptr_t)arg;
+    static const char text[] = "GET /hello HTTP/1.1" H "\r\n";
+    uint64_t until = deadline_in(NS_PER_S);
+    while (clock_now() < until) {
+        int fd = dial_server(&t);
+        for (int i = 0; i < 6; i++) {
+            char in[1024];
+            size_t cut = (size_t)rand_r(&seed) % (sizeof text - 1);
+            if (send(fd, text, cut, MSG_NOSIGNAL) < 0)
+                break;
+            usleep((useconds_t)rand_r(&seed) % 3000);
+            if (rand_r(&seed) % 8 == 0)
+                usleep(150000); /* about when the server loses its patience */
+            if (send(fd, text + cut, sizeof text - 1 - cut, MSG_NOSIGNAL) < 0 ||
+                recv(fd, in, sizeof in, 0) <= 0)
+                break;
+        }
+        close(fd);
+    }
+    return NULL;
+}
+
+/* Time running out, bytes coming in and peers leaving, all at the same moments. */
+static void test_coming_and_going(void **state)
+{
+    (void)state;
+    begin((struct server_config){
+        .head_timeout_ns = 150 * NS_PER_MS, .idle_timeout_ns = 150 * NS_PER_MS, .max_active = 8});
+    pthread_t threads[12];
+    for (size_t i = 0; i < COUNT(threads); i++)
+        pthread_create(&threads[i], NULL, restless, (void *)(uintptr_t)(i + 1));
+    for (size_t i = 0; i < COUNT(threads); i++)
+        pthread_join(threads[i], NULL);
+    wait_for_connections(0);
+    assert_true(stats_of().requests > 100);
+    assert_int_equal(stats_of().active, 0);
+}
+
 /* With no descriptor left, peers are told, and the server neither spins nor dies. */
 static void test_running_out_of_descriptors(void **state)
 {
@@ -431,6 +471,7 @@ int main(void)
         ROW(test_there_are_so_many_requests),
         ROW(test_many_at_once_all_get_through),
         ROW(test_thousands_are_idle_and_all_can_ask),
+        ROW(test_coming_and_going),
         ROW(test_running_out_of_descriptors),
         ROW(test_stopping_lets_requests_finish),
         ROW(test_stopping_has_a_deadline),
