@@ -27,14 +27,22 @@ struct connection *connection_new(struct server *s, struct conn *conn)
     c->conn = conn;
     c->idle_until = deadline_in(s->config.idle_timeout_ns);
     pthread_mutex_lock(&s->lock);
-    c->next = s->all;
-    c->link = &s->all;
-    if (c->next)
-        c->next->link = &c->next;
-    s->all = c;
-    s->connections++;
+    /* Once the manager counts down to zero, nothing may be added. */
+    int stopping = atomic_load(&s->stopping);
+    if (!stopping) {
+        c->next = s->all;
+        c->link = &s->all;
+        if (c->next)
+            c->next->link = &c->next;
+        s->all = c;
+        s->connections++;
+    }
     pthread_mutex_unlock(&s->lock);
-    return c;
+    if (!stopping)
+        return c;
+    conn_free(conn);
+    free(c);
+    return NULL;
 }
 
 void connection_free(struct server *s, struct connection *c)

@@ -16,7 +16,7 @@
 
 static uint64_t stall_of(const struct request *r)
 {
-    return r->state->server->config.stall_ns;
+    return r->state->stall_ns;
 }
 
 static int is_token(const char *s)

@@ -40,6 +40,7 @@ void request_reset(struct worker *w, struct conn *conn, size_t head_len)
     r->sent = 0;
     r->user = NULL;
     r->state = st;
+    st->stall_ns = w->server->config.stall_ns;
     st->in.head_len = st->in.pos = head_len;
     body_start(&st->body, &r->head);
     st->continue_sent = 0;
@@ -66,7 +67,7 @@ static int permit(struct request *r, struct pd_err *e)
     st->continue_sent = 1;
     if (st->in.pos < st->in.len) /* it did not wait */
         return 0;
-    return conn_write(r->conn, text, sizeof text - 1, st->server->config.stall_ns, e);
+    return conn_write(r->conn, text, sizeof text - 1, st->stall_ns, e);
 }
 
 static ssize_t read_body(struct request *r, void *out, size_t size, deadline d, struct pd_err *e)
@@ -92,7 +93,7 @@ static int body_failed(struct request_state *st, enum body_error why)
 
 ssize_t request_read(struct request *r, void *out, size_t size, struct pd_err *e)
 {
-    return read_body(r, out, size, deadline_in(r->state->server->config.stall_ns), e);
+    return read_body(r, out, size, deadline_in(r->state->stall_ns), e);
 }
 
 static int fail_too_large(uint64_t max, struct pd_err *e)
@@ -134,7 +135,7 @@ static int splice_body(struct request *r, int pipe, struct pd_err *e)
     while (st->body.left) {
         struct pd_err why;
         size_t max = st->body.left < (1u << 20) ? st->body.left : 1u << 20;
-        ssize_t n = conn_read_pipe(r->conn, pipe, max, st->server->config.stall_ns, &why);
+        ssize_t n = conn_read_pipe(r->conn, pipe, max, st->stall_ns, &why);
         if (n > 0) {
             st->body.left -= (uint64_t)n;
             continue;
@@ -185,7 +186,7 @@ int request_read_into(struct request *r, int fd, uint64_t max, uint64_t *ret_len
         total += (uint64_t)n;
         if (total > max)
             return fail_too_large(max, e);
-        if (wait_write(fd, piece, (size_t)n, st->server->config.stall_ns, e))
+        if (wait_write(fd, piece, (size_t)n, st->stall_ns, e))
             return -1;
     }
     if (ret_len)
@@ -227,7 +228,8 @@ static int finish(struct request *r)
         pd_fail(&e, PD_INTERNAL, "the request was not answered");
         (void)reply_error(r, &e);
     }
-    if (!st->ended && !st->aborted && st->out_mode == OUT_LENGTH && !st->out_left)
+    if (!st->ended && !st->aborted && !st->out_left &&
+        (st->out_mode == OUT_LENGTH || st->out_mode == OUT_NONE))
         (void)reply_end(r, &e);
     if (st->upgraded || st->aborted || !st->ended)
         return -1;

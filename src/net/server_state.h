@@ -88,6 +88,7 @@ enum out_mode { OUT_NONE, OUT_LENGTH, OUT_CHUNKED, OUT_RAW };
 /* What a worker keeps about the request at hand. Lives as long as the worker. */
 struct request_state {
     struct server *server;
+    uint64_t stall_ns;
     struct body body;
     int continue_sent;
 

@@ -19,7 +19,8 @@
 #define LEAVING_NS    (2 * NS_PER_S)
 #define LEAVING_BYTES (8u << 20)
 
-/* Answers for a request that no handler sees. The connection ends after it. */
+/* Answers for a request that no handler sees. The connection ends after it. Whoever does this has
+ * not become busy, so it must not wait: a peer that does not read gets no answer. */
 static int answer(struct worker *w, struct connection *c, int status, const struct pd_err *e)
 {
     struct http_head *h = &w->request.head;
@@ -31,6 +32,7 @@ static int answer(struct worker *w, struct connection *c, int status, const stru
     h->length = 0;
     h->keep_alive = h->expect_continue = h->upgrade_websocket = 0;
     request_reset(w, c->conn, w->state.in.len);
+    w->state.stall_ns = 0;
     if (status == 405)
         reply_header(&w->request, "Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
     if (status == 503)
@@ -130,6 +132,7 @@ static int serve_request(struct worker *w, struct connection *c, size_t head_len
         pd_fail(&e, PD_CAPACITY, "the server has %u requests in progress; try again later",
                 s->config.max_active);
         w->state.close = 1;
+        w->state.stall_ns = 0;
         atomic_fetch_add(&s->refused, 1);
         reply_header(&w->request, "Retry-After", "1");
         (void)reply_error(&w->request, &e);
@@ -137,10 +140,11 @@ static int serve_request(struct worker *w, struct connection *c, size_t head_len
     }
     atomic_fetch_add(&s->requests, 1);
     s->config.handle(&w->request, s->config.arg);
+    int goes_on = request_finish(&w->request); /* may wait, so still busy */
     pthread_mutex_lock(&s->lock);
     s->busy--;
     pthread_mutex_unlock(&s->lock);
-    return request_finish(&w->request);
+    return goes_on;
 }
 
 static void serve(struct worker *w, struct connection *c)

@@ -85,6 +85,37 @@ static void test_slow_heads_cost_no_threads(void **state)
     }
 }
 
+/* Peers that ask for much, read nothing, and then talk nonsense. */
+static void test_who_does_not_read_delays_nobody_else(void **state)
+{
+    (void)state;
+    begin((struct server_config){.max_active = 4, .stall_ns = 100 * NS_PER_MS});
+    struct peer deaf[12];
+    static char bodies[4 << 20];
+    memset(bodies, 'x', sizeof bodies);
+    for (size_t i = 0; i < COUNT(deaf); i++) {
+        deaf[i] = peer_dial(&t);
+        fcntl(deaf[i].fd, F_SETFL, O_NONBLOCK);
+        static const char head[] = "POST /echo HTTP/1.1" H "Content-Length: 4194304\r\n\r\n";
+        (void)send(deaf[i].fd, head, sizeof head - 1, MSG_NOSIGNAL);
+        (void)send(deaf[i].fd, bodies, sizeof bodies, MSG_NOSIGNAL);
+        (void)send(deaf[i].fd, "nonsense\r\n\r\n", 12, MSG_NOSIGNAL);
+    }
+    uint64_t before = clock_now();
+    int status = 0;
+    while (status != 200 && clock_now() - before < PATIENCE) {
+        auto_peer p = peer_dial(&t);
+        peer_say(&p, "GET /hello HTTP/1.1" H "\r\n");
+        auto_answer a = peer_answer(&p, HTTP_GET); /* 503 while all four are held up */
+        status = a.status;
+        usleep(10000);
+    }
+    assert_int_equal(status, 200);
+    assert_true(clock_now() - before < 10 * NS_PER_S);
+    for (size_t i = 0; i < COUNT(deaf); i++)
+        peer_done(&deaf[i]);
+}
+
 static void test_an_idle_connection_is_closed(void **state)
 {
     (void)state;
@@ -464,6 +495,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ROW(test_a_slow_head_is_given_up),
         ROW(test_slow_heads_cost_no_threads),
+        ROW(test_who_does_not_read_delays_nobody_else),
         ROW(test_an_idle_connection_is_closed),
         ROW(test_a_body_that_stops_is_given_up),
         ROW(test_a_body_has_a_limit),
