@@ -189,7 +189,7 @@ static void test_what_is_printed_can_be_loaded(void **state)
     (void)state;
     struct config *c = load("listen = a:1, [::1]:2\nallowed_hosts = x\nallowed_hosts = y z\n",
                             LIST("HOME=/h"), LIST("--cpu", "1.25", "--user", "joe"));
-    auto_buf out = BUF_INIT(1 << 16), again = BUF_INIT(1 << 16);
+    auto_buf out = BUF_INIT(1 << 16);
     config_print(c, &out);
     struct config *d = load(buf_cstr(&out), NULL, NULL);
     assert_int_equal(d->listen.count, 2);
