@@ -73,7 +73,7 @@ static int connect_server(struct remote *r, struct pd_err *e)
         disconnect(r);
     if (r->client)
         return 0;
-    if (r->server.tls && !r->tls && !(r->tls = tls_client_new(getenv("PADDOCK_CA_FILE"), e)))
+    if (r->server.tls && !r->tls && !(r->tls = tls_client_new(NULL, e)))
         return -1;
     r->client = client_connect(&r->server, r->tls, deadline_in(CONNECT_NS), e);
     if (!r->client)

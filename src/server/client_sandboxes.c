@@ -12,7 +12,7 @@ const char ls_usage[] =
     "Lists sandboxes, oldest first.\n\n"
     "  -a, --all            also those that are gone, as long as they are remembered\n"
     "  -q, --quiet          only ids\n"
-    "  --state STATE        only this state: creating, running, paused, stopping, gone\n"
+    "  --state STATE        only this state: creating, running, paused, stopping, gone, all\n"
     "  --user-id ID         only this user's\n"
     "  --thread-id ID       only this thread's\n"
     "  --metadata K=V       only with this metadata; up to 8 times\n"
@@ -74,7 +74,7 @@ static int parse_ls(int argc, char **argv, struct ls_options *l, struct pd_err *
     if (o.at < o.argc)
         return pd_fail(e, PD_INVALID, "'%.60s': ls takes no argument", o.argv[o.at]);
     if (l->all && !state)
-        state = "creating,running,paused,stopping,gone";
+        state = "all";
     if (state)
         query_put(&l->target, "state", state);
     return 0;

@@ -1,0 +1,98 @@
+# Completion of paddock for bash: commands, options, sandbox ids and pids.
+# Source it, or put it into /usr/share/bash-completion/completions/paddock.
+
+_paddock_ids() {
+    timeout 2 paddock ls -q 2>/dev/null </dev/null
+}
+
+_paddock_pids() {
+    timeout 2 paddock ps "$1" 2>/dev/null </dev/null | awk 'NR > 1 { print $1 }'
+}
+
+# The options of a command; tests/lint/client_docs compares them with `paddock help`.
+_paddock_options() {
+    case $1 in
+    run) echo --provider --profile --min-isolation --user --workdir --env --network --name --root \
+        --bind --timeout --memory --pids --cpu --disk --files --file-size --output --json ;;
+    keeper) echo --socket --builders --kits ;;
+    serve) echo --config --listen --state-dir --run-dir --tls-cert --tls-key ;;
+    key) echo --tenant --label --state-dir ;;
+    create) echo --session --auto-retry --user-id --thread-id --template --provider --profile \
+        --policy --memory --pids --cpu --disk --files -e --env -w --workdir --metadata \
+        --idle-timeout --max-life --queue-timeout --idempotency-key --json ;;
+    ls) echo -a --all -q --quiet --state --user-id --thread-id --metadata --json ;;
+    exec) echo --session -c --command -d --detach -e --env -w --workdir -u --user --timeout \
+        --idempotency-key --raw --json ;;
+    shell) echo --session --attach -e --env -w --workdir -u --user ;;
+    cp) echo --session -p --parents -u --user ;;
+    ps) echo -a --all --json ;;
+    logs) echo -f --follow --stream --raw ;;
+    kill) echo -s --signal ;;
+    port) echo --expires --json ;;
+    top) echo --once --interval --json ;;
+    rm) echo --session ;;
+    esac
+}
+
+# What may follow an option, or nothing when that cannot be told.
+_paddock_values() {
+    case $1 in
+    --profile) echo strict dev restricted ;;
+    --state) echo creating running paused stopping gone all ;;
+    --stream) echo stdout stderr ;;
+    --user | -u) echo user root ;;
+    --policy) echo open restricted allow: deny: ;;
+    --signal | -s) echo TERM INT HUP KILL QUIT USR1 USR2 STOP CONT ;;
+    --min-isolation) echo none basic full ;;
+    --network) echo none host ;;
+    esac
+}
+
+_paddock() {
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
+    local command=${COMP_WORDS[1]-} i id=
+    local commands="run doctor root keeper serve key config create ls exec shell cp ps logs kill \
+        port top rm help"
+    COMPREPLY=()
+    if ((COMP_CWORD == 1)); then
+        mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")
+        return
+    fi
+    case $command in
+    help) mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word") && return ;;
+    root) mapfile -t COMPREPLY < <(compgen -W "ls rm" -- "$word") && return ;;
+    esac
+    if [[ $word == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_paddock_options "$command") --help" -- "$word")
+        return
+    fi
+    local values
+    values=$(_paddock_values "$before")
+    if [[ -n $values ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
+        return
+    fi
+    for ((i = 2; i < COMP_CWORD; i++)); do
+        [[ ${COMP_WORDS[i]} =~ ^[a-z0-9]{20}$ ]] && id=${COMP_WORDS[i]}
+    done
+    case $command in
+    key) ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "create list revoke" -- "$word") ;;
+    rm) mapfile -t COMPREPLY < <(compgen -W "$(_paddock_ids)" -- "$word") ;;
+    exec | shell | ps | port)
+        [[ -n $id ]] || mapfile -t COMPREPLY < <(compgen -W "$(_paddock_ids)" -- "$word")
+        ;;
+    logs | kill)
+        if [[ -n $id ]]; then
+            mapfile -t COMPREPLY < <(compgen -W "$(_paddock_pids "$id")" -- "$word")
+        else
+            mapfile -t COMPREPLY < <(compgen -W "$(_paddock_ids)" -- "$word")
+        fi
+        ;;
+    cp)
+        mapfile -t COMPREPLY < <(compgen -S : -W "$(_paddock_ids)" -- "$word" && compgen -f -- "$word")
+        compopt -o nospace -o filenames 2>/dev/null
+        ;;
+    esac
+}
+
+complete -F _paddock -o default paddock
