@@ -80,7 +80,7 @@ int cred_become_init(enum profile profile, const char **ret_step)
     *ret_step = "lock securebits";
     unsigned bits =
         SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
-    if (profile == PROFILE_STRICT && !wall_off("caps"))
+    if (profile != PROFILE_DEV && !wall_off("caps"))
         bits |= SECBIT_NOROOT | SECBIT_KEEP_CAPS_LOCKED; /* setpriv of dev's root keeps them */
     if (prctl(PR_SET_SECUREBITS, bits | SECBIT_NO_CAP_AMBIENT_RAISE, 0, 0, 0) < 0)
         return -errno;

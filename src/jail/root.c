@@ -5,6 +5,7 @@
 #include "base/fd.h"
 #include "jail/identity.h"
 #include "jail/mnt.h"
+#include "jail/restricted.h"
 #include "jail/skeleton.h"
 #include "jail/store.h"
 #include "jail/walls.h"
@@ -113,7 +114,7 @@ static int make_devpts(uint32_t slot, struct pd_err *e)
 
 /* One bind: resolved on the host, shown inside as belonging to the sandbox's user. */
 static int prepare_bind(struct root *r, const struct template *t, const struct spec_bind *b,
-                        struct pd_err *e)
+                        int restricted, struct pd_err *e)
 {
     auto_fd source = mnt_open_beneath(t->host_root, b->source, O_PATH);
     struct stat st;
@@ -123,7 +124,7 @@ static int prepare_bind(struct root *r, const struct template *t, const struct s
     if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode) && !S_ISSOCK(st.st_mode))
         return pd_fail(e, PD_INVALID,
                        "--bind: '%.150s' is neither a directory, a file nor a socket", b->source);
-    unsigned flags = b->writable ? 0 : MNT_RDONLY;
+    unsigned flags = !b->writable ? MNT_RDONLY : restricted ? MNT_NOEXEC : 0;
     auto_fd mount = -1;
     if (!t->rootless) {
         /* Whoever owns the source is the sandbox's user inside, and what the user makes belongs to
@@ -192,7 +193,7 @@ static int prepare_from_host(struct root *r, const struct template *t, const cha
             return -1;
     }
     for (uint32_t i = 0; i < s->bind_count; i++)
-        if (prepare_bind(r, t, &s->binds[i], e) < 0)
+        if (prepare_bind(r, t, &s->binds[i], s->profile == PROFILE_RESTRICTED, e) < 0)
             return -1;
     for (size_t i = 0; i < HOST_NETWORK_FILES && wants_host_network(s); i++)
         r->network_files[i] = clone_followed(t->host_root, host_network_files[i]);
@@ -431,6 +432,8 @@ static int mount_rest(const struct root *r, const struct template *t, const stru
                 return rc;
         }
     }
+    if (s->profile == PROFILE_RESTRICTED && (rc = restricted_apply(r, ret_step)) < 0)
+        return rc;
     *ret_step = "change the root";
     return mnt_cover_root();
 }

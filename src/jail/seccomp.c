@@ -162,8 +162,9 @@ int seccomp_policy_compile(const struct seccomp_policy *p, struct seccomp_filter
     struct writer w = {0};
 
     memset(verdicts, SC_ENOSYS, sizeof(verdicts));
-    for (size_t i = 0; i < p->rule_count; i++) {
-        const struct seccomp_rule *r = &p->rules[i];
+    for (size_t i = 0; i < p->rule_count + p->exception_count; i++) {
+        const struct seccomp_rule *r =
+            i < p->rule_count ? &p->rules[i] : &p->exceptions[i - p->rule_count];
         /* The last number stays unknown, so that its verdict is right for all above it. */
         if (r->nr >= SECCOMP_NR_END - 1 || r->verdict >= SC_VERDICT_COUNT)
             return pd_fail(e, PD_INTERNAL, "seccomp: call %u cannot be in the table", r->nr);
@@ -193,9 +194,10 @@ int seccomp_policy_compile(const struct seccomp_policy *p, struct seccomp_filter
 
 int seccomp_compile(enum profile profile, struct seccomp_filter *ret, struct pd_err *e)
 {
-    if ((unsigned)profile >= PROFILE_COUNT)
+    const struct seccomp_policy *p = seccomp_policy_of(profile);
+    if (!p)
         return pd_fail(e, PD_INVALID, "seccomp: no profile has the number %d", (int)profile);
-    return seccomp_policy_compile(&seccomp_policy, ret, e);
+    return seccomp_policy_compile(p, ret, e);
 }
 
 int seccomp_load(const struct seccomp_filter *f)

@@ -2,8 +2,9 @@
  *
  * An allow-list. What is known and refused answers EPERM, what is unknown ENOSYS (so that programs
  * fall back), another architecture's calls kill the process. The policy is a table
- * (seccomp_policy.c), equal for both profiles; the compiler makes a tree over ranges of equal
- * verdicts of it, about 150 instructions. docs/seccomp.md is the manual.
+ * (seccomp_policy.c), equal for strict and dev, with memfd_create refused in restricted; the
+ * compiler makes a tree over ranges of equal verdicts of it, about 150 instructions.
+ * docs/seccomp.md is the manual.
  *
  * Compiling takes one microsecond, loading about fifty, and a child inherits a filter for nothing:
  * load it once in the process that starts the others. */

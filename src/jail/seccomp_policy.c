@@ -296,6 +296,25 @@ const struct seccomp_policy seccomp_policy = {
     .cases = cases,
 };
 
+/* What is written to memory must not become a program: files of the sandbox are on noexec mounts,
+ * and these are files on no mount. Programs that keep data in them take a file instead. */
+static const struct seccomp_rule restricted_exceptions[] = {REFUSE(memfd_create)};
+
+static const struct seccomp_policy restricted_policy = {
+    .rules = rules,
+    .rule_count = sizeof(rules) / sizeof(rules[0]),
+    .exceptions = restricted_exceptions,
+    .exception_count = sizeof(restricted_exceptions) / sizeof(restricted_exceptions[0]),
+    .cases = cases,
+};
+
+const struct seccomp_policy *seccomp_policy_of(enum profile profile)
+{
+    if ((unsigned)profile >= PROFILE_COUNT)
+        return NULL;
+    return profile == PROFILE_RESTRICTED ? &restricted_policy : &seccomp_policy;
+}
+
 uint32_t seccomp_answer(enum seccomp_verdict answer)
 {
     switch (answer) {
@@ -341,6 +360,9 @@ uint32_t seccomp_policy_decide(const struct seccomp_policy *p, uint32_t arch, ui
     for (size_t i = 0; i < p->rule_count; i++)
         if (p->rules[i].nr == nr)
             verdict = p->rules[i].verdict;
+    for (size_t i = 0; i < p->exception_count; i++)
+        if (p->exceptions[i].nr == nr)
+            verdict = p->exceptions[i].verdict;
     if (verdict < SC_ANSWER_COUNT)
         return seccomp_answer(verdict);
 
@@ -352,7 +374,6 @@ uint32_t seccomp_policy_decide(const struct seccomp_policy *p, uint32_t arch, ui
 
 uint32_t seccomp_decide(enum profile profile, uint32_t arch, uint32_t nr, const uint64_t args[6])
 {
-    if ((unsigned)profile >= PROFILE_COUNT)
-        return seccomp_answer(SC_KILL);
-    return seccomp_policy_decide(&seccomp_policy, arch, nr, args);
+    const struct seccomp_policy *p = seccomp_policy_of(profile);
+    return p ? seccomp_policy_decide(p, arch, nr, args) : seccomp_answer(SC_KILL);
 }

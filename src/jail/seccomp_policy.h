@@ -6,6 +6,8 @@
  * upper half of the register; so the cases look at the low 32 bits and at nothing else. */
 #pragma once
 
+#include "wire/spec.h"
+
 #include <linux/audit.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -70,12 +72,16 @@ struct seccomp_case {
 struct seccomp_policy {
     const struct seccomp_rule *rules; /* in any order, each number once */
     size_t rule_count;
+    const struct seccomp_rule *exceptions; /* hold instead of the rules for their numbers */
+    size_t exception_count;
     /* Indexed by verdict - SC_ANSWER_COUNT; the first case that applies decides. */
     const struct seccomp_case (*cases)[SECCOMP_CASES];
 };
 
-/* The policy of both profiles. */
+/* The policy of strict and dev. */
 extern const struct seccomp_policy seccomp_policy;
+/* The policy of a profile, NULL for an unknown one. */
+const struct seccomp_policy *seccomp_policy_of(enum profile profile);
 
 /* The SECCOMP_RET_* value of an answer. */
 uint32_t seccomp_answer(enum seccomp_verdict answer);

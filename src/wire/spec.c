@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-static const char *const profile_names[PROFILE_COUNT] = {"strict", "dev"};
+static const char *const profile_names[PROFILE_COUNT] = {"strict", "dev", "restricted"};
 static const char *const network_names[NETWORK_COUNT] = {"none", "host"};
 static const char *const rung_names[RUNG_COUNT] = {"none", "basic", "full"};
 

@@ -107,6 +107,26 @@ static void profiles_are_equal(void **state)
     assert_memory_equal(a.code, b.code, a.len * sizeof(a.code[0]));
 }
 
+/* restricted differs by one call, in the table and in the compiled filter. */
+static void restricted_makes_no_files_in_memory(void **state)
+{
+    (void)state;
+    struct seccomp_filter f;
+    uint64_t seed = 1, args[6] = {0};
+    assert_int_equal(seccomp_compile(PROFILE_RESTRICTED, &f, NULL), 0);
+    for (unsigned nr = 0; nr < SECCOMP_NR_END; nr++) {
+        uint32_t strict = seccomp_decide(PROFILE_STRICT, SECCOMP_ARCH, nr, args);
+        uint32_t restricted = seccomp_decide(PROFILE_RESTRICTED, SECCOMP_ARCH, nr, args);
+        agree(seccomp_policy_of(PROFILE_RESTRICTED), &f, nr, 2, &seed);
+        if (nr != __NR_memfd_create)
+            assert_int_equal(strict, restricted);
+    }
+    assert_int_equal(seccomp_decide(PROFILE_STRICT, SECCOMP_ARCH, __NR_memfd_create, args),
+                     SECCOMP_RET_ALLOW);
+    assert_int_equal(seccomp_decide(PROFILE_RESTRICTED, SECCOMP_ARCH, __NR_memfd_create, args),
+                     SECCOMP_RET_ERRNO | EPERM);
+}
+
 static void unknown_profile_is_refused_and_nothing_written(void **state)
 {
     (void)state;
@@ -631,6 +651,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(filter_agrees_with_the_table_for_every_number),
         cmocka_unit_test(profiles_are_equal),
+        cmocka_unit_test(restricted_makes_no_files_in_memory),
         cmocka_unit_test(unknown_profile_is_refused_and_nothing_written),
         cmocka_unit_test(filter_is_small),
         cmocka_unit_test(table_names_each_number_once),

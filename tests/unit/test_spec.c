@@ -178,6 +178,9 @@ static void test_names_are_found_and_listed(void **state)
     struct pd_err e;
     assert_int_equal(profile_parse("--profile", "dev", &p, &e), 0);
     assert_int_equal(p, PROFILE_DEV);
+    assert_int_equal(profile_parse("--profile", "restricted", &p, &e), 0);
+    assert_int_equal(p, PROFILE_RESTRICTED);
+    assert_int_equal(profile_parse("--profile", "dev", &p, &e), 0);
     assert_int_equal(network_parse("--network", "host", &n, &e), 0);
     assert_int_equal(n, NETWORK_HOST);
     assert_int_equal(rung_parse("--min-isolation", "full", &r, &e), 0);
