@@ -11,6 +11,8 @@
 #include "base/err.h"
 #include "store/sqlite_db.h"
 
+#include <errno.h>
+
 #define PAGE         128
 #define COLUMNS_MAX  32
 #define SQL_MAX      4096
@@ -298,6 +300,7 @@ static int read_page(struct db *d, unsigned table, int64_t *seq, struct copy **r
     struct copy *first = NULL, **end = &first;
     unsigned count = 0;
     sqlite3_bind_int64(s, 1, *seq);
+    errno = 0;
     int rc;
     while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
         if (!(*end = copy_row(s, &tables[table]))) {
@@ -499,6 +502,7 @@ static ptrdiff_t get_value_locked(struct db *d, const char *name, void *out, siz
         return -1;
     sqlite3_bind_text(get, 1, name, -1, SQLITE_STATIC);
     ptrdiff_t result = -1;
+    errno = 0;
     int rc = sqlite3_step(get);
     if (rc == SQLITE_ROW) {
         const void *data = sqlite3_column_blob(get, 0);

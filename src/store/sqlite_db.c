@@ -59,10 +59,12 @@ static const char *const migrations[SCHEMA_VERSION] = {
     "CREATE TABLE named_values(name TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;",
 };
 
-static int fail_on(sqlite3 *handle, const char *path, int rc, const char *what, struct pd_err *e)
+/* Why a system call under SQLite failed is read from errno, which callers clear before the call:
+ * sqlite3_system_errno knows nothing of commits that fail (seen with 3.40). */
+static int fail_on(const char *path, int rc, const char *what, struct pd_err *e)
 {
-    int sys = handle ? sqlite3_system_errno(handle) : 0;
     int io_error = (rc & 0xff) == SQLITE_IOERR;
+    int sys = io_error || (rc & 0xff) == SQLITE_CANTOPEN ? errno : 0;
     /* The WAL's index is made longer by a call of its own, whose errno SQLite forgets. */
     if ((rc & 0xff) == SQLITE_FULL || rc == SQLITE_IOERR_SHMSIZE ||
         (io_error && (sys == ENOSPC || sys == EDQUOT))) {
@@ -109,12 +111,13 @@ static int fail_on(sqlite3 *handle, const char *path, int rc, const char *what, 
 
 int db_fail(struct db *d, int rc, const char *what, struct pd_err *e)
 {
-    return fail_on(d->handle, d->path, rc, what, e);
+    return fail_on(d->path, rc, what, e);
 }
 
 sqlite3_stmt *db_statement(struct db *d, int number, const char *sql, struct pd_err *e)
 {
     if (!d->statements[number]) {
+        errno = 0;
         int rc = sqlite3_prepare_v3(d->handle, sql, -1, SQLITE_PREPARE_PERSISTENT,
                                     &d->statements[number], NULL);
         if (rc) {
@@ -127,6 +130,7 @@ sqlite3_stmt *db_statement(struct db *d, int number, const char *sql, struct pd_
 
 int db_run(struct db *d, sqlite3_stmt *s, const char *what, struct pd_err *e)
 {
+    errno = 0;
     int rc = sqlite3_step(s);
     if (rc == SQLITE_ROW)
         rc = SQLITE_DONE;
@@ -154,6 +158,7 @@ int db_run_durable(struct db *d, sqlite3_stmt *s, const char *what, struct pd_er
 
 static int run_sql(struct db *d, const char *sql, struct pd_err *e)
 {
+    errno = 0;
     int rc = sqlite3_exec(d->handle, sql, NULL, NULL, NULL);
     return rc ? db_fail(d, sqlite3_extended_errcode(d->handle), "open the database", e) : 0;
 }
@@ -163,6 +168,7 @@ static int ask(struct db *d, const char *sql, int64_t *ret, char *ret_text, size
                struct pd_err *e)
 {
     sqlite3_stmt *s = NULL;
+    errno = 0;
     int rc = sqlite3_prepare_v2(d->handle, sql, -1, &s, NULL);
     if (rc == SQLITE_OK)
         rc = sqlite3_step(s);
@@ -424,13 +430,14 @@ static void *flusher_main(void *arg)
 static int flusher_start(struct db *d, struct pd_err *e)
 {
     sqlite3 *handle = NULL;
+    errno = 0;
     int rc = sqlite3_open_v2(d->path, &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
     /* A connection opens its files lazily: a read now, so that later there is nothing to fail. */
     if (rc == SQLITE_OK)
         rc = sqlite3_exec(handle, "PRAGMA synchronous=NORMAL; SELECT count(*) FROM keys", NULL,
                           NULL, NULL);
     if (rc) {
-        fail_on(handle, d->path, rc, "open the database", e);
+        fail_on(d->path, rc, "open the database", e);
         sqlite3_close(handle);
         return -1;
     }
@@ -481,6 +488,7 @@ int db_open(struct db *d, const char *state_dir, int exclusive, struct pd_err *e
     }
     if (!in_memory && files_prepare(d, state_dir, exclusive, e) < 0)
         return -1;
+    errno = 0;
     int rc =
         sqlite3_open_v2(d->path, &d->handle,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);

@@ -38,5 +38,6 @@ sqlite3_stmt *db_statement(struct db *d, int number, const char *sql, struct pd_
 int db_run(struct db *d, sqlite3_stmt *s, const char *what, struct pd_err *e);
 /* The same, and it is on the disk before this returns (with all that was written before). */
 int db_run_durable(struct db *d, sqlite3_stmt *s, const char *what, struct pd_err *e);
-/* Puts SQLite's error into *e. `what`: "store a session". Returns -1. */
+/* Puts SQLite's error into *e. `what`: "store a session". Returns -1. errno is part of it: it must
+ * be zero before the call of SQLite that may fail. */
 int db_fail(struct db *d, int rc, const char *what, struct pd_err *e);
