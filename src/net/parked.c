@@ -87,14 +87,14 @@ void connection_park(struct server *s, struct connection *c, enum phase phase, d
 {
     struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = c};
     int op = c->armed_before ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-    int fd = conn_fd(c->conn);
+    uint64_t tick = expires >> TICK_SHIFT;
+    c->phase = phase;
+    c->expires = expires;
+    c->armed_before = 1;
+    /* Armed under the lock: whoever gets the event comes by here before it touches anything. */
     pthread_mutex_lock(&s->lock);
-    int stopping = atomic_load(&s->stopping);
-    if (!stopping) {
-        c->phase = phase;
-        c->expires = expires;
-        c->armed_before = 1;
-        uint64_t tick = expires >> TICK_SHIFT;
+    int parked = !atomic_load(&s->stopping) && epoll_ctl(s->epoll, op, conn_fd(c->conn), &ev) == 0;
+    if (parked) {
         if (tick < s->tick)
             tick = s->tick;
         struct connection **slot = &s->slots[tick % SLOT_COUNT];
@@ -107,13 +107,8 @@ void connection_park(struct server *s, struct connection *c, enum phase phase, d
             manager_wake(s);
     }
     pthread_mutex_unlock(&s->lock);
-    /* From here on another worker may have it, unless it could not be armed. */
-    if (!stopping && epoll_ctl(s->epoll, op, fd, &ev) == 0)
-        return;
-    pthread_mutex_lock(&s->lock);
-    connection_claim(c);
-    pthread_mutex_unlock(&s->lock);
-    connection_free(s, c);
+    if (!parked)
+        connection_free(s, c);
 }
 
 deadline wheel_turn(struct server *s, int everything)

@@ -68,14 +68,14 @@ static int ask(struct client *c, enum http_method m, const char *target, const v
                size_t len, struct buf *ret)
 {
     struct pd_err e;
-    const struct http_head *h;
+    const struct http_head *h = NULL;
     buf_clear(ret);
     if (client_begin(c, m, slice_of(target), body ? len : CLIENT_NO_BODY, &e) ||
         client_write(c, body, len, &e) || client_end(c, &e) ||
         client_read_head(c, &h, deadline_in(PATIENCE), &e) ||
         client_read_all(c, ret, ret->max, deadline_in(PATIENCE), &e))
         fail_msg("%s: %s", target, e.msg);
-    return h->status;
+    return h ? h->status : -1;
 }
 
 static void test_requests_follow_each_other(void **state)

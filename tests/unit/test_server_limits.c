@@ -423,7 +423,7 @@ static void test_stopping_has_a_deadline(void **state)
 static void test_sockets_in_the_file_system(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/test-server-XXXXXX", address[128], *path = address + 5;
+    char dir[] = "/tmp/test-server-XXXXXX", address[100], *path = address + 5;
     assert_non_null(mkdtemp(dir));
     snprintf(address, sizeof address, "unix:%s/sock", dir);
     begin((struct server_config){0});
