@@ -63,6 +63,7 @@ int worker_setxattr(struct worker *w, struct pd_err *e);
 /* worker_walk.c */
 int worker_list(struct worker *w, struct pd_err *e);
 int worker_remove(struct worker *w, struct pd_err *e);
+/* worker_copy.c */
 int worker_copy(struct worker *w, struct pd_err *e);
 /* worker_search.c */
 int worker_search(struct worker *w, struct pd_err *e);
@@ -74,4 +75,5 @@ int worker_dial(struct worker *w, struct pd_err *e);
 int worker_ports(struct worker *w, struct pd_err *e);
 /* worker_tar.c */
 int worker_tar(struct worker *w, struct pd_err *e);
+/* worker_untar.c */
 int worker_untar(struct worker *w, struct pd_err *e);

@@ -14,7 +14,8 @@
 #define RENAME_NOREPLACE 1
 #endif
 
-#define SYNTHETIC_MAX (1u << 20) /* of a file whose size the kernel does not know */
+#define SYNTHETIC_MAX   (1u << 20)  /* of a file whose size the kernel does not know */
+#define XATTR_NAMES_MAX (64u << 10) /* as the kernel */
 
 static int no_memory(struct pd_err *e)
 {
@@ -139,12 +140,12 @@ int worker_write(struct worker *w, struct pd_err *e)
 {
     const char *path = w->argv[1];
     const char *announced = w->argc > 4 ? w->argv[4] : "-";
-    int mkdirs, known = strcmp(announced, "-") != 0;
+    int mkdirs, known = strcmp(announced, "-") != 0, asked = strcmp(w->argv[2], "-") != 0;
     mode_t mode = 0644;
     uint64_t length = 0;
     auto_place p = PLACE_INIT;
     struct stat st;
-    if ((strcmp(w->argv[2], "-") != 0 && worker_mode(w->argv[2], 0777, &mode, e) < 0) ||
+    if ((asked && worker_mode(w->argv[2], 0777, &mode, e) < 0) ||
         worker_flag("mkdirs", w->argv[3], &mkdirs, e) < 0 ||
         (known && worker_number("length", announced, 0, INT64_MAX, &length, e) < 0) ||
         path_place(w, path, PLACE_FOLLOW | (mkdirs ? PLACE_MKDIRS : 0), &p, e) < 0 ||
@@ -161,7 +162,8 @@ int worker_write(struct worker *w, struct pd_err *e)
     if (p.exists) {
         /* Another's file stays another's where that is possible; if not, it is the writer's now,
          * and no longer runs as anybody else. */
-        mode = p.st.st_mode & 07777;
+        if (!asked)
+            mode = p.st.st_mode & 07777;
         if ((p.st.st_uid != geteuid() || p.st.st_gid != getegid()) &&
             fchown(s.fd, p.st.st_uid, p.st.st_gid) < 0)
             mode &= 0777;
@@ -177,7 +179,13 @@ int worker_write(struct worker *w, struct pd_err *e)
     }
     if (fstat(s.fd, &st) < 0)
         return path_fail(e, path);
-    return answer(w, &st, path, NULL, e);
+    if (answer(w, &st, path, NULL, e) < 0)
+        return -1;
+    /* Whether there was a file before. */
+    struct record replaced = {.kind = RECORD_REPLACED,
+                              .replaced = {.path = "", .count = p.exists != 0}};
+    worker_put(w, &replaced);
+    return 0;
 }
 
 int worker_mkdir(struct worker *w, struct pd_err *e)
@@ -245,4 +253,112 @@ int worker_rename(struct worker *w, struct pd_err *e)
     if (S_ISLNK(st.st_mode))
         path_readlink(b.dir, b.name, target);
     return answer(w, &st, to, target, e);
+}
+
+int worker_chmod(struct worker *w, struct pd_err *e)
+{
+    const char *path = w->argv[1];
+    char self[PATH_OF_FD];
+    mode_t mode;
+    struct stat st;
+    if (worker_mode(w->argv[2], 07777, &mode, e) < 0)
+        return -1;
+    auto_fd fd = path_find(w, path, 1, &st, e);
+    if (fd < 0)
+        return -1;
+    /* The very file that was found, whatever its name leads to by now. */
+    path_of_fd(fd, self);
+    if (chmod(self, mode) < 0 || fstat(fd, &st) < 0)
+        return path_fail(e, path);
+    return answer(w, &st, path, NULL, e);
+}
+
+static int xattr_fail(struct pd_err *e, const char *path, const char *name)
+{
+    if (errno == ENODATA)
+        return pd_fail(e, PD_NOT_FOUND, "'%.120s' has no attribute '%.60s'", path, name);
+    if (errno == EOPNOTSUPP || errno == EPERM || errno == EINVAL)
+        return pd_fail(e, errno == EOPNOTSUPP ? PD_UNSUPPORTED : PD_DENIED,
+                       "attribute '%.60s' of '%.120s': only names that begin with 'user.' are "
+                       "possible, of files and directories%s",
+                       name, path, errno == EOPNOTSUPP ? ", where the file system has them" : "");
+    if (errno == ERANGE || errno == E2BIG)
+        return pd_fail(e, PD_TOO_LARGE, "attribute '%.60s' of '%.120s' is too large", name, path);
+    return path_fail(e, path);
+}
+
+static int put_value(struct worker *w, const char *self, const char *path, const char *name,
+                     struct pd_err *e)
+{
+    uint8_t *value = malloc(RECORD_VALUE_MAX);
+    if (!value)
+        return no_memory(e);
+    ssize_t n = getxattr(self, name, value, RECORD_VALUE_MAX);
+    if (n >= 0) {
+        struct record r = {.kind = RECORD_VALUE,
+                           .value = {.name = name, .data = value, .len = (uint32_t)n}};
+        worker_put(w, &r);
+    }
+    free(value);
+    return n < 0 ? xattr_fail(e, path, name) : 0;
+}
+
+/* With the name "" all of the user's. */
+int worker_getxattr(struct worker *w, struct pd_err *e)
+{
+    const char *path = w->argv[1], *name = w->argv[2];
+    char self[PATH_OF_FD];
+    struct stat st;
+    auto_fd fd = path_find(w, path, 1, &st, e);
+    if (fd < 0)
+        return -1;
+    path_of_fd(fd, self);
+    if (*name) {
+        if (put_value(w, self, path, name, e) < 0)
+            return -1;
+    } else {
+        char *names = calloc(1, XATTR_NAMES_MAX + 1);
+        if (!names)
+            return no_memory(e);
+        ssize_t len = listxattr(self, names, XATTR_NAMES_MAX);
+        if (len < 0 && errno != EOPNOTSUPP)
+            return xattr_fail(e, path, "");
+        for (ssize_t i = 0; i < len; i += (ssize_t)strlen(names + i) + 1)
+            if (!strncmp(names + i, "user.", 5))
+                (void)put_value(w, self, path, names + i, e); /* or it was removed meanwhile */
+        free(names);
+    }
+    worker_put(w, &(struct record){.kind = RECORD_END});
+    return 0;
+}
+
+/* The value is the fourth word, or else the input. */
+int worker_setxattr(struct worker *w, struct pd_err *e)
+{
+    const char *path = w->argv[1], *name = w->argv[2];
+    char self[PATH_OF_FD];
+    struct stat st;
+    auto_buf value = BUF_INIT(RECORD_VALUE_MAX);
+    if (strncmp(name, "user.", 5) != 0 || !name[5])
+        return pd_fail(e, PD_INVALID, "attribute '%.60s': the name must begin with 'user.'", name);
+    auto_fd fd = path_find(w, path, 1, &st, e);
+    if (fd < 0)
+        return -1;
+    if (w->argc > 3)
+        buf_puts(&value, w->argv[3]);
+    while (w->argc <= 3) {
+        char part[4096];
+        ssize_t n = read(0, part, sizeof part);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0 || buf_put(&value, part, (size_t)n) < 0)
+            break;
+    }
+    if (value.overflow)
+        return pd_fail(e, PD_TOO_LARGE, "attribute '%.60s': at most %u bytes", name,
+                       RECORD_VALUE_MAX);
+    path_of_fd(fd, self);
+    if (setxattr(self, name, value.len ? (const void *)value.data : "", value.len, 0) < 0)
+        return xattr_fail(e, path, name);
+    return answer(w, &st, path, NULL, e);
 }
