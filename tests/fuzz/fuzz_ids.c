@@ -79,11 +79,12 @@ static void tokens(const char *text)
     struct store store = {.get_value = known_secret};
     struct preview *p = preview_new(&store, NULL);
     char right[PREVIEW_TOKEN_MAX + 1];
+    char tenant[ID_TENANT_MAX + 1];
     uint64_t expires;
-    require(p && preview_sign(p, BOX, PORT, NOW, 60000, right, &expires, NULL) == 0);
-    require(preview_check(p, right, BOX, PORT, NOW, NULL) == 0);
+    require(p && preview_sign(p, "acme-2_x", BOX, PORT, NOW, 60000, right, &expires, NULL) == 0);
+    require(preview_check(p, right, BOX, PORT, NOW, tenant, NULL) == 0);
     struct pd_err e = {0};
-    if (preview_check(p, text, BOX, PORT, NOW, &e) == 0)
+    if (preview_check(p, text, BOX, PORT, NOW, tenant, &e) == 0)
         require(strcmp(text, right) == 0);
     else
         require(memchr(e.msg, 0, sizeof e.msg) != NULL);

@@ -9,9 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BOX   "abcdefghij0123456789"
-#define OTHER "abcdefghij0123456780"
-#define NOW   UINT64_C(1767323045678)
+#define BOX     "abcdefghij0123456789"
+#define OTHER   "abcdefghij0123456780"
+#define LONGEST "abcdefghijklmnopqrstuvwxyz-0123456789_-----_____-----_____-----"
+#define NOW     UINT64_C(1767323045678)
 
 static struct store *store_new(void)
 {
@@ -24,16 +25,28 @@ static void sign(struct preview *p, unsigned port, char token[PREVIEW_TOKEN_MAX 
 {
     struct pd_err e = {0};
     uint64_t expires = 0;
-    if (preview_sign(p, BOX, port, NOW, 60000, token, &expires, &e))
+    if (preview_sign(p, "acme-2_x", BOX, port, NOW, 60000, token, &expires, &e))
         fail_msg("sign: %s", e.msg);
     assert_true(expires == NOW + 60000);
+}
+
+static void opens(struct preview *p, const char *token, const char *box, unsigned port,
+                  uint64_t now, const char *whose)
+{
+    struct pd_err e = {0};
+    char tenant[ID_TENANT_MAX + 1];
+    if (preview_check(p, token, box, port, now, tenant, &e))
+        fail_msg("refused: %s", e.msg);
+    assert_string_equal(tenant, whose);
 }
 
 static void refused(struct preview *p, const char *token, const char *box, unsigned port,
                     uint64_t now, enum pd_code code, const char *says)
 {
     struct pd_err e = {0};
-    assert_int_equal(preview_check(p, token, box, port, now, &e), -1);
+    char tenant[ID_TENANT_MAX + 1] = "Untouched";
+    assert_int_equal(preview_check(p, token, box, port, now, tenant, &e), -1);
+    assert_string_equal(tenant, "Untouched");
     assert_int_equal(e.code, code);
     if (!strstr(e.msg, says))
         fail_msg("\"%s\" does not say \"%s\"", e.msg, says);
@@ -47,9 +60,9 @@ static void test_a_token_opens_its_port_until_it_ends(void **state)
     assert_non_null(p);
     char token[PREVIEW_TOKEN_MAX + 1];
     sign(p, 8080, token);
-    assert_int_equal(strspn(token, "abcdefghijklmnopqrstuvwxyz0123456789-"), strlen(token));
-    assert_int_equal(preview_check(p, token, BOX, 8080, NOW, NULL), 0);
-    assert_int_equal(preview_check(p, token, BOX, 8080, NOW + 59999, NULL), 0);
+    assert_int_equal(strspn(token, "abcdefghijklmnopqrstuvwxyz0123456789_-"), strlen(token));
+    opens(p, token, BOX, 8080, NOW, "acme-2_x");
+    opens(p, token, BOX, 8080, NOW + 59999, "acme-2_x");
     refused(p, token, BOX, 8080, NOW + 60000, PD_UNAUTHENTICATED,
             "expired at 2026-01-02T03:05:05.678Z");
     refused(p, token, BOX, 8080, UINT64_MAX, PD_UNAUTHENTICATED, "expired");
@@ -90,7 +103,7 @@ static void test_a_token_that_was_changed_is_refused(void **state)
     digits[sizeof digits - 1] = '\0';
     refused(p, digits, BOX, 80, NOW, PD_UNAUTHENTICATED, "not valid");
     refused(p, NULL, BOX, 80, NOW, PD_UNAUTHENTICATED, "not valid");
-    assert_int_equal(preview_check(p, token, BOX, 80, NOW, NULL), 0);
+    opens(p, token, BOX, 80, NOW, "acme-2_x");
     preview_free(p);
     s->free(s);
 }
@@ -104,7 +117,7 @@ static void test_the_secret_is_kept_and_another_server_has_another(void **state)
     sign(p, 80, token);
     preview_free(p);
     p = preview_new(s, NULL);
-    assert_int_equal(preview_check(p, token, BOX, 80, NOW, NULL), 0);
+    opens(p, token, BOX, 80, NOW, "acme-2_x");
     struct preview *other = preview_new(t, NULL);
     refused(other, token, BOX, 80, NOW, PD_UNAUTHENTICATED, "not valid");
     preview_free(other);
@@ -135,8 +148,8 @@ static void test_the_signature_is_hmac_sha256(void **state)
     char token[PREVIEW_TOKEN_MAX + 1];
     sign(p, 8080, token);
     /* By another implementation: tokens that are out there must stay valid. */
-    assert_string_equal(token, "p1-" BOX "-8080-1767323105678-"
-                               "de035699cfc94d8fb102f044b766d5a235fd080c19ef16033dda511562772435");
+    assert_string_equal(token, "p1-" BOX "-8080-1767323105678-acme-2_x-"
+                               "1e8142b0c7ac990aac3b39efa879c55742bd8e3366e4355333fe7e27c7fd0212");
     preview_free(p);
     s->free(s);
 }
@@ -147,36 +160,41 @@ static void test_what_cannot_be_signed(void **state)
     struct store *s = store_new();
     struct preview *p = preview_new(s, NULL);
     static const struct {
-        const char *box;
+        const char *tenant, *box;
         unsigned port;
         uint64_t life;
         int good;
     } rows[] = {
-        {BOX, 1, 1000, 1},
-        {BOX, 65535, PREVIEW_LIFE_MAX_MS, 1},
-        {BOX, 80, 0, 1},
-        {BOX, 0, 1000, 0},
-        {BOX, 65536, 1000, 0},
-        {BOX, 80, 999, 0},
-        {BOX, 80, PREVIEW_LIFE_MAX_MS + 1, 0},
-        {BOX, 80, UINT64_MAX, 0},
-        {"", 80, 1000, 0},
-        {NULL, 80, 1000, 0},
-        {"abcdefghij-123456789", 80, 1000, 0},
+        {"a", BOX, 1, 1000, 1},
+        {"a", BOX, 65535, PREVIEW_LIFE_MAX_MS, 1},
+        {"a", BOX, 80, 0, 1},
+        {"a", BOX, 0, 1000, 0},
+        {"a", BOX, 65536, 1000, 0},
+        {"a", BOX, 80, 999, 0},
+        {"a", BOX, 80, PREVIEW_LIFE_MAX_MS + 1, 0},
+        {"a", BOX, 80, UINT64_MAX, 0},
+        {"", BOX, 80, 1000, 0},
+        {NULL, BOX, 80, 1000, 0},
+        {"A", BOX, 80, 1000, 0},
+        {LONGEST, BOX, 80, 1000, 1},
+        {LONGEST "x", BOX, 80, 1000, 0},
+        {"a", "", 80, 1000, 0},
+        {"a", NULL, 80, 1000, 0},
+        {"a", "abcdefghij-123456789", 80, 1000, 0},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         char token[PREVIEW_TOKEN_MAX + 1] = "untouched";
         uint64_t expires = 7;
         struct pd_err e = {0};
-        int failed =
-            preview_sign(p, rows[i].box, rows[i].port, NOW, rows[i].life, token, &expires, &e);
+        int failed = preview_sign(p, rows[i].tenant, rows[i].box, rows[i].port, NOW, rows[i].life,
+                                  token, &expires, &e);
         assert_int_equal(failed, rows[i].good ? 0 : -1);
         if (failed) {
             assert_int_equal(e.code, PD_INVALID);
             assert_string_equal(token, "untouched");
             assert_true(expires == 7);
         } else {
-            assert_int_equal(preview_check(p, token, rows[i].box, rows[i].port, NOW, NULL), 0);
+            opens(p, token, rows[i].box, rows[i].port, NOW, rows[i].tenant);
             assert_true(expires == NOW + (rows[i].life ? rows[i].life : PREVIEW_LIFE_MS));
         }
     }
