@@ -190,22 +190,19 @@ ssize_t remote_read_or(struct remote *r, void *out, size_t size, int other, stru
 {
     deadline stall = r->is_patient ? DEADLINE_NONE : deadline_in(STALL_NS);
     for (;;) {
-        if (!client_raw_pending(r->client)) {
-            struct pollfd p[] = {{.fd = conn_fd(client_conn(r->client)), .events = POLLIN},
-                                 {.fd = other, .events = POLLIN}};
-            if (poll(p, 2, deadline_poll_ms(stall)) < 0 && errno != EINTR)
-                return pd_fail_sys(e, "poll");
-            if (p[1].revents)
-                return -2;
-        }
-        /* What is there may be less than a piece of the body. */
-        ssize_t n = client_read(r->client, out, size, deadline_in(20 * NS_PER_MS), e);
+        ssize_t n = client_read(r->client, out, size, deadline_in(0), e);
         if (n >= 0)
             return n;
         if (e->code != PD_TIMEOUT || deadline_passed(stall)) {
             disconnect(r);
             return e->code == PD_TIMEOUT ? pd_fail(e, PD_LOST, "the server has fallen silent") : -1;
         }
+        struct pollfd p[] = {{.fd = conn_fd(client_conn(r->client)), .events = POLLIN},
+                             {.fd = other, .events = POLLIN}};
+        if (poll(p, 2, deadline_poll_ms(stall)) < 0 && errno != EINTR)
+            return pd_fail_sys(e, "poll");
+        if (p[1].revents)
+            return -2;
     }
 }
 
