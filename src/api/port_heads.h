@@ -1,0 +1,38 @@
+/* port_heads: which headers pass between a client and a server in a sandbox.
+ *
+ * Neither side is believed: the client must not lose its key, the preview token or the API's
+ * cookies to a sandbox, and a sandbox must not reach beyond its own origin. No input or output but
+ * reply_header. */
+#pragma once
+
+#include "net/server.h"
+
+struct pd_err;
+
+#define PREVIEW_PARAMETER "paddock_preview" /* in a query and as a cookie, by host only */
+#define PREVIEW_HEADER    "X-Paddock-Preview"
+
+struct port_visit {
+    const struct request *r;
+    unsigned port;
+    char prefix[80];    /* of the path that the sandbox does not see; "" by host */
+    struct slice path;  /* what it sees, with its '/' */
+    int by_token;       /* a token let the client in, so Authorization may be the program's */
+    const char *cookie; /* a token to be remembered by the browser, or NULL */
+};
+
+/* Request line and headers as the server in the sandbox gets them, for struct proxy. */
+void port_head_build(const struct port_visit *v, struct buf *out);
+/* struct proxy's `answer`; the argument is the visit. */
+void port_head_answer(struct request *r, const struct http_head *answer, void *visit);
+
+/* The query without the token, whichever way its name was escaped. */
+void port_query_strip(struct slice query, struct buf *out);
+/* A Cookie header's value without the token. */
+void port_cookie_strip(struct slice value, struct buf *out);
+/* The token in a Cookie header's value: 1, or 0. */
+int port_cookie_find(struct slice value, char *out, size_t size);
+/* A Set-Cookie of the program's, held to its own host: without Domain. 0 when it must not pass. */
+int port_cookie_confine(struct slice value, struct buf *out);
+/* Where a redirect leads for a client that came by path. */
+void port_location_map(struct slice value, const char *prefix, unsigned port, struct buf *out);

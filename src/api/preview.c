@@ -1,0 +1,72 @@
+/* Links to a port that work without a key, for a while. */
+#include "core/preview.h"
+#include "api/api.h"
+#include "api/port_heads.h"
+
+#include "base/banned.h"
+#include "base/json.h"
+#include "base/parse.h"
+#include "core/config.h"
+#include "core/ids.h"
+
+/* The host that the client itself used is one that it can reach. Over a Unix socket it has used
+ * none: then it is the first address that is listened at. */
+static void put_base(struct call *c, unsigned port, const char *id, struct buf *out)
+{
+    const struct config *config = c->config;
+    struct slice host = c->r->head.host, name;
+    unsigned own_port = 0;
+    char peer[CONN_PEER_SIZE];
+    conn_peer(c->r->conn, peer);
+    if (!strcmp(peer, "unix") || http_host_split(host, &name, &own_port) < 0) {
+        host = slice_of(config->listen.count ? config->listen.items[0] : "localhost");
+        (void)http_host_split(host, &name, &own_port);
+    }
+    int tls = peer[0] == 'u' ? config->tls_cert[0] != 0 : conn_is_tls(c->r->conn);
+    buf_puts(out, tls ? "https://" : "http://");
+    if (config->domain[0]) {
+        buf_printf(out, "%u-%s.%s", port, id, config->domain);
+        if (own_port)
+            buf_printf(out, ":%u", own_port);
+        return;
+    }
+    buf_put(out, host.at, host.len);
+    buf_printf(out, "/v1/sandboxes/%s/ports/%u", id, port);
+}
+
+int ports_preview(struct call *c, struct pd_err *e)
+{
+    static const char *const no_parameters[] = {NULL};
+    auto_buf text = BUF_INIT(API_BODY_MAX), url = BUF_INIT(2048), out = BUF_INIT(4096);
+    auto_fields f = {0};
+    char token[PREVIEW_TOKEN_MAX + 1];
+    uint64_t port, life_ms = PREVIEW_LIFE_MS, expires_ms;
+    if (parse_u64("port", c->var[1], 1, 65535, &port, e) < 0) {
+        snprintf(c->field, sizeof c->field, "port");
+        return -1;
+    }
+    if (call_query_check(c, no_parameters, e) < 0 ||
+        call_body(c, &text, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
+        return -1;
+    fields_seconds_ms(&f, "expires_in_s", FIELD_OPTIONAL, 1000, PREVIEW_LIFE_MAX_MS, &life_ms);
+    if (call_finish(c, &f, e) < 0 ||
+        preview_sign(c->api->preview, c->who.tenant, c->var[0], (unsigned)port, time_now_ms(),
+                     life_ms, token, &expires_ms, e) < 0)
+        return -1;
+    struct session_info info;
+    session_get(c->session, &info);
+    if (info.state == SESSION_GONE)
+        return pd_fail(e, PD_SESSION_EXPIRED, "sandbox %s has ended: %.120s", info.id,
+                       info.end_reason);
+    put_base(c, (unsigned)port, c->var[0], &url);
+    buf_printf(&url, "/?" PREVIEW_PARAMETER "=%s", token);
+    struct json j = JSON_INIT(&out);
+    json_open(&j, '{');
+    json_key(&j, "url");
+    json_str(&j, url.data, url.len);
+    json_time(&j, "expires_at", expires_ms);
+    json_close(&j, '}');
+    snprintf(c->summary, sizeof c->summary, "port %u for %llu s", (unsigned)port,
+             (unsigned long long)(life_ms / 1000));
+    return call_json(c, 200, &out);
+}
