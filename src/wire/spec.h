@@ -12,8 +12,8 @@ struct pd_err;
 
 /* strict: all five capability sets are empty for every uid.
  * dev: sandbox root has seven capabilities in its own user namespace, and a sudo.
- * restricted: strict, and nothing that the sandbox wrote can be executed; programs that delete, move
- * and fetch (docs/policy.md) are missing. */
+ * restricted: strict, and nothing that the sandbox wrote can be executed; programs that delete,
+ * move and fetch (docs/policy.md) are missing. */
 enum profile { PROFILE_STRICT, PROFILE_DEV, PROFILE_RESTRICTED, PROFILE_COUNT };
 enum network { NETWORK_NONE, NETWORK_HOST, NETWORK_COUNT };
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from paddock_testing import run as paddock
-from paddock_testing.battery import Attack, explain_attack, ids, try_attacks
+from paddock_testing.battery import (Attack, Control, check_control, explain_attack, ids,
+                                     try_attacks)
 
 # Programs that the profile covers; those that the host has are tried.
 DENIED = ("rm", "mv", "dd", "unlink", "shred", "sudo", "su", "curl", "wget", "ssh", "scp", "sftp",
@@ -92,6 +93,16 @@ def test_attack_works_in_strict(fixtures, attack):
         pytest.skip("without root the directory is not the sandbox user's")
     status = statuses(fixtures, "strict", "user")[attack.id]
     assert status == 0, explain_attack(fixtures, attack, "strict", "user")
+
+
+@pytest.mark.parametrize("off,fires", [
+    ("noexec", ("copy-to-workspace", "copy-to-dev-shm", "loader-on-a-copy",
+                "script-by-its-first-line", "preload-a-copy", "program-without-a-name")),
+    ("denied", ("remove", "remove-by-path", "copy-of-denied")),
+    ("seccomp", ("file-in-memory", "program-in-memory")),
+])
+def test_attack_works_without_the_wall(fixtures, off, fires):
+    check_control(fixtures, ATTACKS, Control(off, fires, profile="restricted"))
 
 
 def test_every_writable_mount_is_noexec():
