@@ -62,6 +62,8 @@ static int take_text(struct attach *a, const struct ws_message *m, struct pd_err
     const char *type = json_field(j, "type");
     if (!j)
         return pd_fail(e, PD_PROTOCOL, "the server sent a message that is not JSON");
+    if (!strcmp(type, "exit") && json_object_get(j, "error"))
+        return remote_error(j, 400, e);
     if (!strcmp(type, "exit"))
         a->stream->end = json_incref(j);
     else if (!strcmp(type, "error") && !(a->flags & ATTACH_INPUT && a->input_over))

@@ -246,11 +246,9 @@ static double cpu_share(const struct top *t, const struct seen *s)
     return -1;
 }
 
-static void put_usage_row(struct top *top, struct table *t, const json_t *s, const json_t *usage)
+static void put_usage_row(struct top *top, struct table *t, const json_t *s, const json_t *last)
 {
-    const json_t *samples = json_object_get(usage, "samples"),
-                 *limits = json_object_get(s, "limits");
-    const json_t *last = json_array_get(samples, json_array_size(samples) - 1);
+    const json_t *limits = json_object_get(s, "limits");
     char text[300], limit[16];
     struct seen *seen = &top->now[top->now_count++];
     *seen = (struct seen){.cpu_ms = json_field_number(last, "cpu_time_ms"), .at_ms = now_ms()};

@@ -139,6 +139,8 @@ static int take_event(struct stream *s, const struct event *v, struct pd_err *e)
     json_auto_t *data = json_loadb(v->data, v->data_len, JSON_ALLOW_NUL, NULL);
     if (!data)
         return pd_fail(e, PD_PROTOCOL, "the server sent an event that is not JSON");
+    if (is_end && json_object_get(data, "error"))
+        return remote_error(data, 400, e);
     if (is_end) {
         s->end = json_incref(data);
         return 0;
@@ -207,10 +209,11 @@ int stream_follow(struct stream *s, struct pd_err *e)
         uint64_t before = s->offset[0] + s->offset[1];
         snprintf(last, sizeof last, "%llu.%llu", (unsigned long long)s->offset[0],
                  (unsigned long long)s->offset[1]);
-        buf_printf(&b, "/v1/sandboxes/%s/processes/%s/output?follow=true&offset=%s", s->sandbox,
-                   s->process, last);
-        struct remote_request q = {
-            .method = HTTP_GET, .target = buf_cstr(&b), .accept = "text/event-stream"};
+        buf_printf(&b, "/v1/sandboxes/%s/processes/%s/output?follow=true", s->sandbox, s->process);
+        struct remote_request q = {.method = HTTP_GET,
+                                   .target = buf_cstr(&b),
+                                   .accept = "text/event-stream",
+                                   .last_event = last};
         if (remote_begin(s->remote, &q, e) == 0 && remote_answer(s->remote, e) >= 0 &&
             stream_events(s, e) == 0)
             return 0;

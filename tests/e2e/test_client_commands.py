@@ -254,7 +254,7 @@ def test_exec_goes_on_where_a_restarted_server_broke_off(server):
               events(("stdout", {"text": "two\n"}, "8.0"), ("exit", END, "8.0")))
     result = call(server, "exec", ID, "x", stdin=subprocess.DEVNULL)
     assert (result.returncode, result.stdout) == (0, b"one two\n")
-    assert "offset=4.0" in server.calls[1][1] and "follow=true" in server.calls[1][1]
+    assert server.calls[1][2]["Last-Event-ID"] == "4.0" and "follow=true" in server.calls[1][1]
 
 
 def test_exec_passes_signals_on(server):
@@ -287,6 +287,12 @@ def test_exec_that_is_refused(server, code, status):
     error = {"code": code, "message": "it cannot be", "details": {}}
     server.on("POST", f"/v1/sandboxes/{ID}/exec", (400, {"error": error}))
     refused(call(server, "exec", ID, "x", stdin=subprocess.DEVNULL), status, "it cannot be")
+
+
+def test_exec_of_a_command_that_could_not_be_started(server):
+    error = {"code": "no_command", "message": "it is not there"}
+    server.on("POST", f"/v1/sandboxes/{ID}/exec", events(("exit", {**END, "error": error}, "0.0")))
+    refused(call(server, "exec", ID, "x", stdin=subprocess.DEVNULL), 127, "it is not there")
 
 
 def test_exec_json_and_detach(server):
@@ -334,7 +340,7 @@ def test_ps_logs_kill_port(server):
 
 
 def test_top_shows_usage(server):
-    usage = {"samples": [{"memory_bytes": 1048576, "cpu_time_ms": 1500, "pids": 2}], "limits": {}}
+    usage = {"memory_bytes": 1048576, "cpu_time_ms": 1500, "pids": 2, "limits": {}}
     server.on("GET", "/v1/sandboxes",
               (200, {"sandboxes": [SANDBOX, {**SANDBOX, "id": "b" * 20}], "next_cursor": None}))
     server.on("GET", f"/v1/sandboxes/{ID}/metrics", (200, usage))
