@@ -1,0 +1,484 @@
+/* Attaching to a process by WebSocket.
+ *
+ * How this works: one thread, one loop, waiting for the client and for the process's watch. Output
+ * is read from the spools, so a client that is slow or leaves costs the process nothing, and what
+ * is held here is one piece. A piece is read only when the socket can take it. Input is the other
+ * way round: when the process does not read, the client is not read either, and one message is
+ * held.
+ *
+ * A client shows that it is there by answering pings, or by reading. */
+#include "api/api.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/parse.h"
+#include "core/config.h"
+#include "net/proxy.h"
+#include "net/ws.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <strings.h>
+
+#define MESSAGE_MAX   (1u << 20)
+#define PIECE         (32u << 10)
+#define PIECES_A_TURN 16
+#define INPUT_PIECE   4096u /* a pipe takes all of it or nothing */
+#define INPUT_WAIT    (50 * NS_PER_MS)
+#define TERMINAL_WAIT (NS_PER_S)
+#define PING_EVERY    (20 * NS_PER_S)
+#define GONE_AFTER    (60 * NS_PER_S)
+#define LOOK_EVERY    (NS_PER_S) /* whether the server stops */
+#define STALL         (60 * NS_PER_S)
+
+struct attach {
+    struct call *c;
+    struct process *process;
+    struct watch watch;
+    struct ws_decoder decoder;
+    uint64_t offset[STREAM_COUNT];
+    struct process_info info;
+    int pty;
+    int ended;                  /* its output is told up to here; */
+    uint64_t end[STREAM_COUNT]; /* children may go on writing for ever */
+    int blocked;                /* the socket takes no more */
+    int closing;                /* a close was sent: nothing more is */
+    deadline ping_at, gone_at, touch_at;
+    uint64_t touch_every;
+    /* The input message that the process has not taken yet; it is the decoder's. */
+    const uint8_t *input;
+    size_t input_len;
+    /* Bytes of the client that were not decoded yet. */
+    size_t at, len;
+    uint8_t bytes[PIECE];
+    uint8_t piece[PIECE];
+};
+
+/* ---- who may ---- */
+
+static int is_same_origin(const struct call *c, struct slice origin)
+{
+    const char *scheme = conn_is_tls(c->r->conn) ? "https://" : "http://";
+    size_t skip = strlen(scheme);
+    struct slice host = c->r->head.host;
+    return host.len && origin.len == skip + host.len && !strncasecmp(origin.at, scheme, skip) &&
+           !strncasecmp(origin.at + skip, host.at, host.len);
+}
+
+/* A browser lets any page open a WebSocket to anywhere, and says which page it was. */
+static int check_origin(const struct call *c, struct pd_err *e)
+{
+    const struct slice *origin = http_find(&c->r->head, "Origin");
+    if (!origin || is_same_origin(c, *origin))
+        return 0;
+    const struct config_list *allowed = &c->config->allowed_origins;
+    for (unsigned i = 0; i < allowed->count; i++)
+        if (slice_is_nocase(*origin, allowed->items[i]))
+            return 0;
+    return pd_fail(e, PD_DENIED, "origin '%.*s' is not allowed: add it to allowed_origins",
+                   origin->len > 100 ? 100 : (int)origin->len, origin->at);
+}
+
+/* "OUT" or "OUT.ERR". What is left out begins at the oldest byte that is kept. */
+static int read_offsets(struct attach *a, struct pd_err *e)
+{
+    static const char *const allowed[] = {"offset", NULL};
+    static const char *const names[STREAM_COUNT] = {"stdout", "stderr"};
+    char text[48];
+    for (unsigned i = 0; i < STREAM_COUNT; i++)
+        a->offset[i] = a->info.first[i];
+    if (call_query_check(a->c, allowed, e) < 0)
+        return -1;
+    int given = call_query(a->c, "offset", text, sizeof text, e);
+    if (given <= 0)
+        return given;
+    snprintf(a->c->field, sizeof a->c->field, "offset");
+    char *err = strchr(text, '.');
+    if (err)
+        *err++ = 0;
+    if (parse_u64("offset", text, 0, INT64_MAX, &a->offset[STREAM_OUT], e) < 0 ||
+        (err && parse_u64("offset", err, 0, INT64_MAX, &a->offset[STREAM_ERR], e) < 0))
+        return -1;
+    for (unsigned i = 0; i < STREAM_COUNT; i++)
+        if (a->offset[i] < a->info.first[i] || a->offset[i] > a->info.size[i])
+            return pd_fail(e, PD_INVALID, "offset: %llu of %s is not kept; there are %llu to %llu",
+                           (unsigned long long)a->offset[i], names[i],
+                           (unsigned long long)a->info.first[i],
+                           (unsigned long long)a->info.size[i]);
+    a->c->field[0] = 0;
+    return 0;
+}
+
+/* ---- to the client ---- */
+
+static int send_frame(struct attach *a, enum ws_opcode opcode, const void *data, size_t len,
+                      struct pd_err *e)
+{
+    uint8_t head[WS_HEADER_MAX];
+    size_t n = ws_header_encode(head, opcode, 1, len, NULL);
+    struct iovec iov[2] = {{head, n}, {(void *)(uintptr_t)data, len}};
+    return conn_writev(a->c->r->conn, iov, 2, STALL, e);
+}
+
+static int send_close(struct attach *a, unsigned code, const char *reason)
+{
+    auto_buf b = BUF_INIT(256);
+    a->closing = 1;
+    if (ws_close_encode(&b, code, reason, NULL) < 0)
+        return -1;
+    return conn_write(a->c->r->conn, b.data, b.len, STALL, NULL);
+}
+
+static int send_error(struct attach *a, const struct pd_err *why, const char *field,
+                      struct pd_err *e)
+{
+    auto_buf text = BUF_INIT(4096);
+    struct json j = JSON_INIT(&text);
+    json_open(&j, '{');
+    json_key(&j, "type");
+    json_cstr(&j, "error");
+    json_key(&j, "error");
+    json_open(&j, '{');
+    json_key(&j, "code");
+    json_cstr(&j, pd_code_name(why->code));
+    json_key(&j, "message");
+    json_cstr(&j, why->code == PD_INTERNAL ? "something went wrong in the server" : why->msg);
+    json_key(&j, "details");
+    json_open(&j, '{');
+    if (field && field[0]) {
+        json_key(&j, "field");
+        json_cstr(&j, field);
+    }
+    json_close(&j, '}');
+    json_close(&j, '}');
+    json_close(&j, '}');
+    return send_frame(a, WS_TEXT, text.data, text.len, e);
+}
+
+static int send_exit(struct attach *a, struct pd_err *e)
+{
+    auto_buf text = BUF_INIT(16384);
+    struct json j = JSON_INIT(&text);
+    json_open(&j, '{');
+    json_key(&j, "type");
+    json_cstr(&j, "exit");
+    result_json(&j, &a->info);
+    json_close(&j, '}');
+    if (text.overflow)
+        return pd_fail(e, PD_INTERNAL, "the end of the process has no room");
+    return send_frame(a, WS_TEXT, text.data, text.len, e);
+}
+
+/* The client was slower than the spool is long: it is told what it has missed. */
+static int skip_forgotten(struct attach *a, unsigned stream, struct pd_err *e)
+{
+    struct pd_err why;
+    uint64_t first = a->info.first[stream];
+    pd_fail(&why, PD_LOST, "bytes %llu to %llu of %s were forgotten before they could be sent",
+            (unsigned long long)a->offset[stream], (unsigned long long)first,
+            stream == STREAM_OUT ? "stdout" : "stderr");
+    a->offset[stream] = first;
+    return send_error(a, &why, NULL, e);
+}
+
+/* One piece of one stream: 1, 0 when there is none, -1. */
+static int send_piece(struct attach *a, unsigned stream, struct pd_err *e)
+{
+    if (a->offset[stream] < a->info.first[stream] && skip_forgotten(a, stream, e) < 0)
+        return -1;
+    size_t room = PIECE - 1;
+    if (a->ended && a->end[stream] - a->offset[stream] < room)
+        room = a->end[stream] - a->offset[stream];
+    if (!room || (a->ended && a->offset[stream] > a->end[stream]))
+        return 0;
+    ssize_t n = process_read(a->process, stream, a->offset[stream], a->piece + 1, room, e);
+    if (n < 0) {
+        /* Forgotten just now: the next look knows from where on. */
+        process_get(a->process, &a->info, NULL);
+        return a->offset[stream] < a->info.first[stream] ? 1 : -1;
+    }
+    if (n == 0)
+        return 0;
+    a->piece[0] = (uint8_t)(stream + 1);
+    a->offset[stream] += (uint64_t)n;
+    return send_frame(a, WS_BINARY, a->piece, (size_t)n + 1, e) < 0 ? -1 : 1;
+}
+
+static int can_write(const struct attach *a)
+{
+    struct pollfd p = {.fd = conn_fd(a->c->r->conn), .events = POLLOUT};
+    return poll(&p, 1, 0) > 0;
+}
+
+/* Sends what there is and what the socket takes. 1: there may be more, 0: all of it was sent. */
+static int send_output(struct attach *a, struct pd_err *e)
+{
+    for (int i = 0; i < PIECES_A_TURN; i++) {
+        int some = 0;
+        for (unsigned stream = 0; stream < STREAM_COUNT; stream++) {
+            if (!can_write(a)) {
+                a->blocked = 1;
+                return 1;
+            }
+            if (a->blocked) { /* it has read something meanwhile */
+                a->blocked = 0;
+                a->gone_at = deadline_in(GONE_AFTER);
+            }
+            int r = send_piece(a, stream, e);
+            if (r < 0)
+                return -1;
+            some |= r;
+        }
+        if (!some)
+            return 0;
+    }
+    return 1;
+}
+
+/* ---- from the client ---- */
+
+static int take_resize(struct attach *a, uint64_t rows, uint64_t cols, struct pd_err *e)
+{
+    return process_resize(a->process, (uint16_t)rows, (uint16_t)cols, e);
+}
+
+static int take_signal(struct attach *a, struct fields *f, struct pd_err *e)
+{
+    const char *name = NULL;
+    uint64_t number = 0;
+    char digits[8];
+    int signal;
+    if (fields_kind(f, "signal") == FIELD_NUMBER) {
+        fields_u64(f, "signal", FIELD_REQUIRED, 1, 64, &number);
+        snprintf(digits, sizeof digits, "%u", (unsigned)number);
+        name = digits;
+    } else {
+        fields_str(f, "signal", FIELD_REQUIRED, 1, 16, &name);
+    }
+    if (fields_finish(f, e) < 0 || signal_parse(name, &signal, e) < 0)
+        return -1;
+    return process_signal(a->process, signal, e);
+}
+
+/* What a text message asks for. -1 is told to the client. */
+static int take_order(struct attach *a, const struct ws_message *m, struct fields *f,
+                      struct pd_err *e)
+{
+    enum { RESIZE, SIGNAL, CLOSE_STDIN };
+    static const char *const types[] = {"resize", "signal", "close_stdin", NULL};
+    unsigned type = CLOSE_STDIN;
+    uint64_t rows = 0, cols = 0;
+    if (fields_parse(f, m->data, m->len, 0, e) < 0)
+        return -1;
+    if (!fields_enum(f, "type", FIELD_REQUIRED, types, &type))
+        return fields_finish(f, e);
+    if (type == SIGNAL)
+        return take_signal(a, f, e);
+    if (type == RESIZE) {
+        fields_u64(f, "rows", FIELD_REQUIRED, 1, UINT16_MAX, &rows);
+        fields_u64(f, "cols", FIELD_REQUIRED, 1, UINT16_MAX, &cols);
+    }
+    if (fields_finish(f, e) < 0)
+        return -1;
+    return type == RESIZE ? take_resize(a, rows, cols, e) : process_close_stdin(a->process, e);
+}
+
+static int take_message(struct attach *a, const struct ws_message *m, struct pd_err *e)
+{
+    struct pd_err why;
+    switch (m->opcode) {
+    case WS_TEXT: {
+        auto_fields f = {0};
+        if (take_order(a, m, &f, &why) == 0)
+            return 0;
+        return send_error(a, &why, fields_bad(&f), e);
+    }
+    case WS_BINARY:
+        a->input = m->data;
+        a->input_len = m->len;
+        return 0;
+    case WS_PING:
+        return send_frame(a, WS_PONG, m->data, m->len, e);
+    case WS_CLOSE:
+        (void)send_close(a, m->code == WS_NO_CODE ? WS_NO_CODE : WS_NORMAL, "");
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+/* Gives the process what it takes of the message at hand. A pipe takes a whole piece or nothing; a
+ * terminal may take a part, and then it is given a moment and the rest is dropped, as at a real
+ * one.
+ */
+static int give_input(struct attach *a, uint64_t wait_ns, struct pd_err *e)
+{
+    while (a->input_len) {
+        struct pd_err why;
+        size_t n = a->input_len < INPUT_PIECE ? a->input_len : INPUT_PIECE;
+        deadline d = deadline_in(a->pty ? TERMINAL_WAIT : wait_ns);
+        if (process_write(a->process, a->input, n, d, &why) < 0) {
+            if (why.code == PD_TIMEOUT && !a->pty)
+                return 0;
+            a->input_len = 0;
+            return send_error(a, &why, NULL, e);
+        }
+        a->input += n;
+        a->input_len -= n;
+    }
+    return 0;
+}
+
+/* Decodes what has come, up to a message that the process does not take at once. */
+static int take_bytes(struct attach *a, struct pd_err *e)
+{
+    while (!a->input_len && !a->closing && a->at < a->len) {
+        struct ws_message m;
+        size_t used = 0;
+        int got = ws_decode(&a->decoder, a->bytes + a->at, a->len - a->at, &used, &m, e);
+        a->at += used;
+        if (got < 0) {
+            (void)send_close(a, a->decoder.error, e->msg);
+            return 0;
+        }
+        if (got > 0 && (take_message(a, &m, e) < 0 || give_input(a, 0, e) < 0))
+            return -1;
+        if (got == 0)
+            break;
+    }
+    return 0;
+}
+
+static int read_client(struct attach *a, struct pd_err *e)
+{
+    ssize_t n = request_raw_read(a->c->r, a->bytes, sizeof a->bytes, 0, e);
+    if (n < 0)
+        return e->code == PD_TIMEOUT ? 0 : -1;
+    if (n == 0)
+        return pd_fail(e, PD_LOST, "the client has left");
+    a->at = 0;
+    a->len = (size_t)n;
+    a->gone_at = deadline_in(GONE_AFTER);
+    return take_bytes(a, e);
+}
+
+/* ---- the loop ---- */
+
+/* Pings, the session's idle clock, and who has gone without a word. */
+static int keep_time(struct attach *a, struct pd_err *e)
+{
+    if (server_is_stopping(a->c->r->server))
+        return send_close(a, WS_GOING_AWAY, "the server is shutting down");
+    if (deadline_passed(a->touch_at)) {
+        session_touch(a->c->session);
+        a->touch_at = deadline_in(a->touch_every);
+    }
+    /* Whose input is not read cannot answer. */
+    if (a->input_len)
+        a->gone_at = deadline_in(GONE_AFTER);
+    if (deadline_passed(a->gone_at))
+        return pd_fail(e, PD_LOST, "the client does not answer");
+    if (!deadline_passed(a->ping_at) || a->blocked)
+        return 0;
+    a->ping_at = deadline_in(PING_EVERY);
+    return send_frame(a, WS_PING, NULL, 0, e);
+}
+
+/* Waits for the client, for output and, for a moment, for a process that takes no input. */
+static int wait_turn(struct attach *a, int more, struct pd_err *e)
+{
+    short wants = (short)((a->input_len ? 0 : POLLIN) | POLLRDHUP | (more ? POLLOUT : 0));
+    struct pollfd p[2] = {{conn_fd(a->c->r->conn), wants, 0},
+                          {more ? -1 : a->watch.event, POLLIN, 0}};
+    int at_once = (more && !a->blocked) || a->input_len || request_raw_pending(a->c->r);
+    if (poll(p, 2, at_once ? 0 : deadline_poll_ms(deadline_in(LOOK_EVERY))) < 0 && errno != EINTR)
+        return pd_fail_sys(e, "wait for the client");
+    if (p[0].revents & (POLLERR | POLLHUP) || (a->input_len && p[0].revents & POLLRDHUP))
+        return pd_fail(e, PD_LOST, "the client has left");
+    if (a->input_len) {
+        if (give_input(a, more ? 0 : INPUT_WAIT, e) < 0)
+            return -1;
+        return take_bytes(a, e);
+    }
+    return p[0].revents & (POLLIN | POLLRDHUP) || request_raw_pending(a->c->r) ? read_client(a, e)
+                                                                               : 0;
+}
+
+static int attach_run(struct attach *a, struct pd_err *e)
+{
+    while (!a->closing) {
+        watch_clear(&a->watch);
+        process_get(a->process, &a->info, NULL);
+        if (!a->info.running && !a->ended) {
+            a->ended = 1;
+            memcpy(a->end, a->info.size, sizeof a->end);
+        }
+        int more = send_output(a, e);
+        if (more < 0)
+            return -1;
+        if (a->ended && !more) {
+            if (send_exit(a, e) < 0)
+                return -1;
+            return send_close(a, WS_NORMAL, "");
+        }
+        if (keep_time(a, e) < 0 || (!a->closing && wait_turn(a, more, e) < 0))
+            return -1;
+    }
+    return 0;
+}
+
+/* An attached client counts as use, however short the idle time is. */
+static void set_clocks(struct attach *a)
+{
+    struct session_info s;
+    session_get(a->c->session, &s);
+    uint64_t third = s.idle_timeout_ms * NS_PER_MS / 3;
+    a->touch_every = third && third < PING_EVERY ? third : PING_EVERY;
+    a->touch_at = 0;
+    a->ping_at = deadline_in(PING_EVERY);
+    a->gone_at = deadline_in(GONE_AFTER);
+}
+
+int process_attach(struct call *c, struct pd_err *e)
+{
+    struct pd_err why;
+    if (check_origin(c, e) < 0)
+        return -1;
+    struct process *p = session_find_process(c->session, c->var[1], e);
+    if (!p)
+        return -1;
+    struct attach *a = malloc(sizeof *a);
+    if (!a) {
+        process_unref(p);
+        return pd_fail(e, PD_CAPACITY, "no memory to attach to the process");
+    }
+    memset(a, 0, offsetof(struct attach, bytes));
+    a->c = c;
+    a->process = p;
+    a->watch.event = -1;
+    process_get(p, &a->info, NULL);
+    a->pty = a->info.pty;
+    int r = read_offsets(a, e);
+    if (r >= 0)
+        r = process_watch(p, &a->watch, e);
+    if (r == 0) {
+        r = request_upgrade(c->r, NULL, e);
+        if (r == 0) {
+            ws_decoder_init(&a->decoder, 1, MESSAGE_MAX);
+            set_clocks(a);
+            /* A client that left is no failure of this server's. */
+            int good = attach_run(a, &why) == 0;
+            if (!good && why.code != PD_LOST && why.code != PD_TIMEOUT)
+                good = send_close(a, WS_INTERNAL, "") == 0;
+            if (good)
+                proxy_leave(c->r, 2 * NS_PER_S);
+            ws_decoder_done(&a->decoder);
+        }
+        process_unwatch(p, &a->watch);
+    }
+    session_touch(c->session);
+    process_unref(p);
+    free(a);
+    return r;
+}
