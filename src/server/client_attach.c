@@ -1,6 +1,7 @@
 /* How attaching works: one loop that waits for the socket, for standard input and for signals.
  * Output comes as binary messages (first byte 1: stdout, 2: stderr), the end as a text message.
- * Input is read only when the socket took the last piece, so a slow command slows its writer. */
+ * Input is read only when the socket has room for it, so that a command that does not read slows
+ * its writer down, and its output still comes. */
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
@@ -22,6 +23,7 @@ struct attach {
     struct ws_decoder decoder;
     int flags;
     int input_over, closed;
+    int is_full; /* the socket takes no input at the moment */
 };
 
 static int send_message(struct attach *a, enum ws_opcode opcode, const void *data, size_t len,
@@ -56,18 +58,30 @@ static int send_size(struct attach *a, struct pd_err *e)
         e);
 }
 
+/* Something of ours was not carried out. That the command reads no more input is its business; that
+ * output is missing must be told. */
+static void take_error(struct attach *a, const json_t *j)
+{
+    struct pd_err e;
+    remote_error(j, 500, &e);
+    if (e.code == PD_LOST)
+        (void)client_fail(&e);
+    else if (a->flags & ATTACH_INPUT)
+        a->input_over = 1;
+}
+
 static int take_text(struct attach *a, const struct ws_message *m, struct pd_err *e)
 {
     json_auto_t *j = json_loadb((const char *)m->data, m->len, JSON_ALLOW_NUL, NULL);
     const char *type = json_field(j, "type");
     if (!j)
         return pd_fail(e, PD_PROTOCOL, "the server sent a message that is not JSON");
-    if (!strcmp(type, "exit") && json_object_get(j, "error"))
+    if (!strcmp(type, "error"))
+        take_error(a, j);
+    else if (!strcmp(type, "exit") && json_object_get(j, "error"))
         return remote_error(j, 400, e);
-    if (!strcmp(type, "exit"))
+    else if (!strcmp(type, "exit"))
         a->stream->end = json_incref(j);
-    else if (!strcmp(type, "error") && !(a->flags & ATTACH_INPUT && a->input_over))
-        return remote_error(j, 500, e);
     return 0;
 }
 
@@ -120,6 +134,11 @@ static int take_bytes(struct attach *a, struct pd_err *e)
 static int take_input(struct attach *a, struct pd_err *e)
 {
     char bytes[PIECE];
+    struct pollfd socket = {.fd = remote_fd(a->remote), .events = POLLOUT};
+    if (poll(&socket, 1, 0) <= 0) {
+        a->is_full = 1;
+        return 0;
+    }
     ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
@@ -161,13 +180,17 @@ static int run(struct attach *a, struct pd_err *e)
         return -1;
     while (!s->end && !s->given_up && !a->closed && !left) {
         int want_input = (a->flags & (ATTACH_INPUT | ATTACH_KEYS)) && !a->input_over;
-        struct pollfd p[] = {{.fd = remote_fd(a->remote), .events = POLLIN},
-                             {.fd = s->signals, .events = POLLIN},
-                             {.fd = want_input ? STDIN_FILENO : -1, .events = POLLIN}};
+        short room = want_input && a->is_full ? POLLOUT : 0;
+        struct pollfd p[] = {
+            {.fd = remote_fd(a->remote), .events = POLLIN | room},
+            {.fd = s->signals, .events = POLLIN},
+            {.fd = want_input && !a->is_full ? STDIN_FILENO : -1, .events = POLLIN}};
         int pending = remote_pending(a->remote);
         if (poll(p, 3, pending ? 0 : -1) < 0 && errno != EINTR)
             return pd_fail_sys(e, "poll");
-        if (pending || p[0].revents)
+        if (p[0].revents & POLLOUT)
+            a->is_full = 0;
+        if (pending || p[0].revents & ~POLLOUT)
             if (take_bytes(a, e) < 0)
                 return -1;
         if (p[1].revents && (left = take_signals(a, e)) < 0)

@@ -242,6 +242,19 @@ def test_exec_streams_a_pipe_by_websocket(server):
     assert body_of(server, 0) == {"argv": ["wc", "-c"], "stdin": True, "timeout_s": 0}
 
 
+def test_exec_shows_output_while_the_command_reads_no_input(server):
+    def attach(c):
+        c.upgrade()  # reads nothing
+        c.send_frame(2, b"\x01still here")
+        c.send_frame(1, json.dumps({"type": "error", "error": {"code": "conflict"}}).encode())
+        c.send_frame(1, json.dumps({"type": "exit", **END}).encode())
+        c.rfile.read()
+    server.on("POST", f"/v1/sandboxes/{ID}/processes", (201, {"process_id": PROCESS, "pid": 5}))
+    server.on("GET", f"/v1/sandboxes/{ID}/processes/{PROCESS}/attach", attach)
+    result = call(server, "exec", ID, "true", stdin=bytes(16 << 20))
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"still here", b"")
+
+
 def test_exec_goes_on_where_a_restarted_server_broke_off(server):
     def broken(c):
         c.begin("text/event-stream", [("X-Process-Id", PROCESS)])
