@@ -214,3 +214,12 @@ int policy_check_argv(const struct policy *p, const char *const *argv, struct pd
 {
     return p->mode == POLICY_OPEN || !argv[0] ? 0 : shell_commands_argv(argv, judge, (void *)p, e);
 }
+
+int policy_check_variable(const struct policy *p, const char *name, struct pd_err *e)
+{
+    if (p->mode == POLICY_OPEN || !shell_variable_runs(name))
+        return 0;
+    return pd_fail(e, PD_POLICY,
+                   "env: '%.40s' cannot be set under this session's policy: bash runs its value",
+                   name);
+}

@@ -44,3 +44,5 @@ int policy_text(const struct policy *p, struct buf *out);
 int policy_check_command(const struct policy *p, const char *line, struct pd_err *e);
 /* The same for a command that runs without a shell; argv ends with NULL. */
 int policy_check_argv(const struct policy *p, const char *const *argv, struct pd_err *e);
+/* May a request set this variable? Not one whose value bash runs (BASH_ENV, PS4 ...): PD_POLICY. */
+int policy_check_variable(const struct policy *p, const char *name, struct pd_err *e);

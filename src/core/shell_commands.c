@@ -182,7 +182,7 @@ static int skip_options(struct walk *k, const struct runner *r, const struct she
     return 0;
 }
 
-static int is_run_variable(const char *text)
+int shell_variable_runs(const char *text)
 {
     size_t len = strcspn(text, "=+[");
     return listed(run_variables, text, len) || !strncmp(text, "BASH_FUNC_", 10);
@@ -190,7 +190,7 @@ static int is_run_variable(const char *text)
 
 static int check_variable(struct walk *k, const struct shell_word *w)
 {
-    if (is_run_variable(w->text))
+    if (shell_variable_runs(w->text))
         return refuse_word(k, w, "bash runs what is in that variable");
     return 0;
 }

@@ -23,6 +23,10 @@ struct found {
     const char *name; /* as it was written: maybe a path */
 };
 
+/* Does bash run what is in a variable of this name (or NAME=value): BASH_ENV, PS4 and their like?
+ */
+int shell_variable_runs(const char *name);
+
 /* Returns 0 to go on, or -1 with *e set, which ends the search. */
 typedef int found_fn(void *ctx, const struct found *f, struct pd_err *e);
 

@@ -490,6 +490,11 @@ static void test_argv_is_judged(void **state)
     assert_non_null(strstr(e.msg, "'rm'"));
     assert_int_equal(policy_check_argv(&p, (const char *[]){"env", "ls", NULL}, &e), 0);
     assert_int_equal(policy_check_argv(&p, (const char *[]){NULL}, &e), 0);
+    assert_int_equal(policy_check_variable(&p, "LANG", &e), 0);
+    assert_int_equal(policy_check_variable(&p, "ENVIRONMENT", &e), 0);
+    assert_int_equal(policy_check_variable(&p, "BASH_ENV", &e), -1);
+    assert_int_equal(policy_check_variable(&p, "BASH_FUNC_ls%%", &e), -1);
+    assert_int_equal(policy_check_variable(&(struct policy){0}, "BASH_ENV", &e), 0);
 }
 
 static void test_policies_are_parsed(void **state)
