@@ -15,7 +15,8 @@ _paddock_options() {
     run) echo --provider --profile --min-isolation --user --workdir --env --network --name --root \
         --bind --timeout --memory --pids --cpu --disk --files --file-size --output --json ;;
     keeper) echo --socket --builders --kits ;;
-    serve) echo --config --listen --state-dir --run-dir --tls-cert --tls-key ;;
+    serve) echo --config --listen --state-dir --tls-cert --tls-key ;;
+    config) echo --json --config ;;
     key) echo --tenant --label --state-dir ;;
     create) echo --session --auto-retry --user-id --thread-id --template --provider --profile \
         --policy --memory --pids --cpu --disk --files -e --env -w --workdir --metadata \
