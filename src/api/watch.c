@@ -52,27 +52,35 @@ static int take_events(struct worker_run *w, struct buf *text, struct pd_err *e)
     return 1;
 }
 
+/* Why there is nothing more to tell: the status of the answer is long gone. */
+static void error_text(struct buf *out, const struct pd_err *e)
+{
+    struct json j = JSON_INIT(out);
+    buf_puts(out, "event: error\ndata: ");
+    json_open(&j, '{');
+    json_key(&j, "code");
+    json_cstr(&j, pd_code_name(e->code));
+    json_key(&j, "message");
+    json_cstr(&j, e->code == PD_PROTOCOL || e->code == PD_INTERNAL ? "the watch failed" : e->msg);
+    json_close(&j, '}');
+    buf_puts(out, "\n\n");
+}
+
 static int follow(struct worker_run *w, struct call *c, struct pd_err *e)
 {
     auto_buf text = BUF_INIT(BATCH + 8 * RECORD_MAX);
+    int going = 1;
     w->whole = DEADLINE_NONE;
-    while (!server_is_stopping(c->r->server)) {
+    while (going > 0 && !server_is_stopping(c->r->server)) {
+        struct pd_err why;
         int r = worker_has_next(w) ? 1 : worker_wait(w, deadline_in(HEARTBEAT_NS), e);
         if (r < 0)
             return -1;
         if (r == 0)
             buf_puts(&text, ": heartbeat\n\n");
-        else
-            r = take_events(w, &text, e) - 1;
-        struct pd_err why;
-        if (text.len && send_text(c, &text, &why) < 0) {
-            if (e)
-                *e = why;
-            return -1;
-        }
-        if (r == -1)
-            break;
-        if (r < 0)
+        else if ((going = take_events(w, &text, &why)) < 0)
+            error_text(&text, &why);
+        if (text.len && send_text(c, &text, e) < 0)
             return -1;
     }
     return reply_end(c->r, e);
