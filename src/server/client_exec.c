@@ -225,7 +225,7 @@ static int exec_streamed(struct stream *s, struct exec *x, struct pd_err *e)
     if (begin_exec(s, x, "text/event-stream", e) < 0)
         return -1;
     snprintf(s->process, sizeof s->process, "%s", remote_header(s->remote, "X-Process-Id"));
-    int done = stream_events(s, e);
+    int done = stream_read_events(s, e);
     if (done < 0 && e->code == PD_LOST && s->process[0])
         return stream_follow(s, e);
     return done;

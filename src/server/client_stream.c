@@ -172,7 +172,7 @@ static int take_bytes(struct stream *s, struct event_reader *reader, const char 
     return 0;
 }
 
-int stream_events(struct stream *s, struct pd_err *e)
+int stream_read_events(struct stream *s, struct pd_err *e)
 {
     auto_event_reader reader = EVENT_READER_INIT;
     char bytes[16384];
@@ -215,7 +215,7 @@ int stream_follow(struct stream *s, struct pd_err *e)
                                    .accept = "text/event-stream",
                                    .last_event = last};
         if (remote_begin(s->remote, &q, e) == 0 && remote_answer(s->remote, e) >= 0 &&
-            stream_events(s, e) == 0)
+            stream_read_events(s, e) == 0)
             return 0;
         if (e->code != PD_LOST && e->code != PD_TIMEOUT && e->code != PD_SHUTTING_DOWN)
             return -1;

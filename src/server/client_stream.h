@@ -37,7 +37,7 @@ struct stream {
 
 /* Reads events of an answer that has begun, until the end of the command. 0 with s->end set, or
  * s->given_up; -1 with *e, PD_LOST when the stream broke off and may be taken up again. */
-int stream_events(struct stream *s, struct pd_err *e);
+int stream_read_events(struct stream *s, struct pd_err *e);
 /* Takes up the stream of s->process at its offsets, again and again when it breaks off, for as long
  * as a server that restarts may take. */
 int stream_follow(struct stream *s, struct pd_err *e);
