@@ -198,10 +198,10 @@ int tar_header(struct tar_reader *r, const uint8_t block[TAR_BLOCK], struct pd_e
     t->uid = (uint32_t)uid;
     t->gid = (uint32_t)gid;
     t->mtime = r->has_mtime ? r->mtime : mtime;
-    /* pax lets a hard link have contents; others never have any, whatever the field says. */
-    t->size = t->type == TAR_FILE || t->type == TAR_HARDLINK ? (uint64_t)size : 0;
-    if (t->type == TAR_HARDLINK && !r->has_size)
-        t->size = 0;
+    /* pax lets a hard link have contents; others than files never have any, whatever the field
+     * says. A directory that is called a file has. */
+    int called_file = b.type == '0' || b.type == 0 || b.type == '7';
+    t->size = called_file || (t->type == TAR_HARDLINK && r->has_size) ? (uint64_t)size : 0;
     r->has_path = r->has_link = r->has_size = r->has_mtime = 0;
     return TAR_ENTRY;
 }

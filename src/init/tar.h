@@ -27,7 +27,7 @@ struct tar_entry {
     enum tar_type type;
     uint32_t mode; /* the low twelve bits */
     uint32_t uid, gid;
-    uint64_t size; /* of the contents that follow; 0 for what has none */
+    uint64_t size; /* of the contents that follow, whatever the type */
     int64_t mtime;
     const char *path;
     const char *link; /* of links, else "" */

@@ -182,7 +182,7 @@ static int unpack_dir(struct unpack *u, int dir, const char *name, struct pd_err
         buf_put(&u->modes, &t->mtime, sizeof t->mtime);
         buf_put(&u->modes, &len, sizeof len);
     }
-    return 0;
+    return skip(t->size + tar_padding(t->size), e);
 }
 
 static int unpack_symlink(struct unpack *u, int dir, const char *name, struct pd_err *e)
@@ -234,7 +234,7 @@ static int unpack_entry(struct unpack *u, struct pd_err *e)
         return entry_fail(u, -dir, e);
     if (!name[0])
         return t->type == TAR_DIR
-                   ? 0
+                   ? skip(t->size + tar_padding(t->size), e)
                    : pd_fail(e, PD_INVALID, "'%.140s' in the archive has no name", t->path);
     switch (t->type) {
     case TAR_FILE:

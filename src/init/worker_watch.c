@@ -398,6 +398,8 @@ int worker_watch(struct worker *w, struct pd_err *e)
         if (add_tree(&v, dir, path, 0, e) < 0)
             return -1;
     }
+    /* A file that is open here would not be gone when it is removed. */
+    fd_done(&found);
     w->argv[1] = path; /* as it is told from here on */
     worker_put_entry(w, &st, path, NULL);
     worker_flush(w);

@@ -483,6 +483,120 @@ static void test_move(void **state)
     assert_string_equal(r.entry.target, "nowhere");
 }
 
+static void test_chmod(void **state)
+{
+    struct bench *b = *state;
+    put_file(b, "f", "x");
+    SHELL(b, "ln -s f l; ln -s nowhere dangling");
+    assert_int_equal(expect_answer(b, OP("chmod", "f", "0400"), RECORD_ENTRY).entry.mode, 0400);
+    struct record r = expect_answer(b, OP("chmod", "l", "0751"), RECORD_ENTRY);
+    assert_int_equal(r.entry.type, ENTRY_FILE); /* of what the link leads to */
+    assert_int_equal(expect_answer(b, OP("stat", "f"), RECORD_ENTRY).entry.mode, 0751);
+    expect_refusal(b, OP("chmod", "dangling", "0644"), PD_NOT_FOUND, "'dangling'");
+    expect_refusal(b, OP("chmod", "f", "u+x"), PD_INVALID, "u+x");
+    expect_refusal(b, OP("chmod", "f", "10000"), PD_INVALID, "10000");
+    expect_refusal(b, OP("chmod", "/proc/self/fd/0", "0644"), PD_INVALID, "/proc");
+    if (geteuid() == 0) {
+        SHELL(b, "echo > roots; ln roots hard");
+        expect_refusal(b, OP("chmod", "hard", "0777"), PD_DENIED, "'hard'");
+        SHELL(b, "[ $(stat -c %%a roots) = 644 ]");
+    }
+}
+
+static void test_attributes(void **state)
+{
+    struct bench *b = *state;
+    put_file(b, "f", "x");
+    struct job j = job_start(b, OP("setxattr", "f", "user.a", "value"));
+    struct record r = job_record(&j);
+    if (r.kind == RECORD_ERROR && r.error.code == PD_UNSUPPORTED) {
+        job_end(b, &j);
+        skip_because("this file system has no attributes");
+    }
+    assert_int_equal(r.kind, RECORD_ENTRY);
+    job_end(b, &j);
+    j = job_start(b, OP("setxattr", "f", "user.b"));
+    assert_int_equal(fd_write_all(j.in, "b\0c", 3), 0);
+    fd_done(&j.in);
+    expect_kind(&j, RECORD_ENTRY, "an entry");
+    assert_int_equal(job_end(b, &j), 0);
+    j = job_start(b, OP("getxattr", "f", "user.b"));
+    r = expect_kind(&j, RECORD_VALUE, "a value");
+    assert_int_equal(r.value.len, 3);
+    assert_memory_equal(r.value.data, "b\0c", 3);
+    expect_kind(&j, RECORD_END, "the end");
+    job_end(b, &j);
+    j = job_start(b, OP("getxattr", "f", ""));
+    unsigned n = 0;
+    while ((r = job_record(&j)).kind == RECORD_VALUE)
+        n++;
+    assert_int_equal(n, 2);
+    assert_int_equal(r.kind, RECORD_END);
+    job_end(b, &j);
+    expect_refusal(b, OP("getxattr", "f", "user.none"), PD_NOT_FOUND, "user.none");
+    expect_refusal(b, OP("setxattr", "f", "security.x", "y"), PD_INVALID, "user.");
+    expect_refusal(b, OP("setxattr", "f", "trusted.overlay.opaque", "y"), PD_INVALID, "user.");
+    expect_refusal(b, OP("getxattr", "gone", ""), PD_NOT_FOUND, "'gone'");
+    j = job_start(b, OP("setxattr", "f", "user.big"));
+    char *big = calloc(1, 100000);
+    pid_t feeder = fork();
+    if (feeder == 0) {
+        signal(SIGPIPE, SIG_DFL);
+        (void)fd_write_all(j.in, big, 100000);
+        _exit(0);
+    }
+    free(big);
+    fd_done(&j.in);
+    assert_int_equal(expect_kind(&j, RECORD_ERROR, "an error").error.code, PD_TOO_LARGE);
+    job_end(b, &j);
+    wait_child(feeder);
+}
+
+/* Somebody swaps a file and a link to another's, as fast as he can, while it is read and written:
+ * no answer is ever anything but one of the two, and what the link leads to is never damaged. */
+static void test_files_that_are_swapped(void **state)
+{
+    struct bench *b = *state;
+    put_file(b, "mine", "mine");
+    put_file(b, "d/other", "other");
+    SHELL(b, "ln -s d/other link; chmod -R a+rwX .");
+    pid_t swapper = fork();
+    if (swapper == 0) {
+        if (chdir(b->dir) < 0)
+            _exit(1);
+        for (;;)
+            (void)syscall(SYS_renameat2, AT_FDCWD, "mine", AT_FDCWD, "link", 2 /* EXCHANGE */);
+    }
+    deadline d = deadline_in(2 * NS_PER_S);
+    unsigned rounds = 0, other = 0;
+    while (!deadline_passed(d)) {
+        struct job j = job_start(b, OP("read", "mine", "0", "-"));
+        struct record r = job_record(&j);
+        if (r.kind == RECORD_ENTRY) {
+            size_t len;
+            char *text = job_bytes(&j, &len);
+            assert_true(!strcmp(text, "mine") || !strcmp(text, "other"));
+            other += !strcmp(text, "other");
+            free(text);
+        }
+        job_end(b, &j);
+        j = job_start(b, OP("write", "mine", "-", "0"));
+        assert_int_equal(fd_write_all(j.in, "mine", 4), 0);
+        fd_done(&j.in);
+        assert_int_equal(write(j.go, "C", 1), 1);
+        (void)job_record(&j);
+        job_end(b, &j);
+        (void)run_shell(b, "[ -e d/other ] || printf other > d/other; chmod a+rw d/other");
+        (void)run_shell(b, "printf other > d/other; [ -L link ] || [ -L mine ] || { rm -f link; ln "
+                           "-s d/other link; }");
+        rounds++;
+    }
+    kill(swapper, SIGKILL);
+    wait_child(swapper);
+    assert_true(rounds > 10);
+    (void)other;
+}
+
 /* EXEC_EXTRA: one more descriptor for a command, as number 3, and still nothing else. */
 static void test_an_extra_descriptor(void **state)
 {
@@ -540,6 +654,9 @@ int main(void)
         WITH_BENCH(test_odd_names),
         WITH_BENCH(test_mkdir),
         WITH_BENCH(test_move),
+        WITH_BENCH(test_chmod),
+        WITH_BENCH(test_attributes),
+        WITH_BENCH(test_files_that_are_swapped),
         WITH_BENCH(test_an_extra_descriptor),
     };
     signal(SIGPIPE, SIG_IGN);

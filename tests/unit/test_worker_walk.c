@@ -121,8 +121,8 @@ static void test_a_directory_of_many_files(void **state)
     assert_int_equal(count_files(b, ""), 0);
 }
 
-/* No stack, no path and no number of descriptors limits how deep it goes. In memory: disks take half
- * a minute for this. */
+/* No stack, no path and no number of descriptors limits how deep it goes. In memory: disks take
+ * half a minute for this. */
 static void test_a_tree_of_a_hundred_thousand_levels(void **state)
 {
     struct bench *b = *state;
@@ -207,6 +207,89 @@ static void test_remove_never_follows_a_swapped_link(void **state)
     assert_true(rounds > 3);
 }
 
+static void test_copy_a_file(void **state)
+{
+    struct bench *b = *state;
+    put_file(b, "a", "contents");
+    put_file(b, "old", "old");
+    SHELL(b, "chmod 0750 a; mkdir d; mkfifo p; ln -s a l; mkdir empty; chmod 0777 d");
+    struct record r = expect_answer(b, OP("copy", "a", "b", "0"), RECORD_ENTRY);
+    assert_int_equal(r.entry.mode, 0750);
+    assert_int_equal(r.entry.size, 8);
+    expect_file(b, "b", "contents");
+    expect_answer(b, OP("copy", "l", "old", "0"), RECORD_ENTRY);
+    expect_file(b, "old", "contents");
+    expect_answer(b, OP("copy", "a", "d/x", "1"), RECORD_ENTRY);
+    expect_refusal(b, OP("copy", "a", "d", "0"), PD_CONFLICT, "a directory");
+    expect_refusal(b, OP("copy", "d", "e", "0"), PD_INVALID, "recursive");
+    expect_refusal(b, OP("copy", "p", "q", "0"), PD_INVALID, "a FIFO");
+    expect_refusal(b, OP("copy", "a", "p", "0"), PD_CONFLICT, "a FIFO");
+    expect_refusal(b, OP("copy", "a", "l", "0"), PD_INVALID, "same file");
+    expect_refusal(b, OP("copy", "gone", "x", "0"), PD_NOT_FOUND, "'gone'");
+    expect_refusal(b, OP("copy", "a", "no/such/dir", "0"), PD_NOT_FOUND, "no/such");
+    expect_refusal(b, OP("copy", "/proc/self/exe", "x", "0"), PD_INVALID, "/proc");
+    SHELL(b, "truncate -s 1T huge; printf end | dd of=huge bs=1 seek=1M conv=notrunc 2>/dev/null; "
+             "chmod 644 huge");
+    r = expect_answer(b, OP("copy", "huge", "huge2", "0"), RECORD_ENTRY);
+    assert_int_equal(r.entry.size, 1099511627776);
+    SHELL(b, "[ $(stat -c %%b huge2) -lt 1000 ] && cmp -n 2000000 huge huge2");
+}
+
+static void test_copy_a_tree(void **state)
+{
+    struct bench *b = *state;
+    SHELL(b,
+          "mkdir -p t/a/b t/ro; echo x > t/a/b/x; echo y > t/ro/y; ln -s ../a t/link; "
+          "mkfifo t/pipe; chmod 0640 t/a/b/x; chmod 0555 t/ro; "
+          "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"t/sock\")'; "
+          "chown -Rh %u .",
+          b->uid);
+    struct record r = expect_answer(b, OP("copy", "t", "u", "1"), RECORD_ENTRY);
+    assert_int_equal(r.entry.type, ENTRY_DIR);
+    assert_string_equal(list_all(b, "u", "9", "100", NULL),
+                        "u/a/\nu/a/b/\nu/a/b/x\nu/link\nu/pipe\nu/ro/\nu/ro/y\n");
+    SHELL(b,
+          "diff -r --no-dereference t/a u/a && diff t/ro/y u/ro/y && [ $(stat -c %%a u/ro) = 555 "
+          "] && [ $(stat -c %%a u/a/b/x) = 640 ] && [ $(readlink u/link) = ../a ]");
+    expect_refusal(b, OP("copy", "t", "u", "1"), PD_CONFLICT, "exists");
+    expect_refusal(b, OP("copy", "t", "t/a/inside", "1"), PD_INVALID, "itself");
+    expect_refusal(b, OP("copy", ".", "t/a/inside", "1"), PD_INVALID, "itself");
+    if (geteuid() == 0) {
+        SHELL(b, "mkdir v; echo > v/secret; chmod 600 v/secret; chmod 755 v");
+        expect_refusal(b, OP("copy", "v", "w", "1"), PD_DENIED, "secret");
+    }
+}
+
+static void test_copy_a_deep_tree(void **state)
+{
+    struct bench *b = *state;
+    enum { LEVELS = 3000 };
+    bench_in_memory(b);
+    int dir = open(b->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < LEVELS; i++) {
+        assert_int_equal(mkdirat(dir, "d", 0777), 0);
+        int next = openat(dir, "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        assert_true(next >= 0);
+        if (geteuid() == 0)
+            assert_int_equal(fchown(next, b->uid, b->uid), 0);
+        close(dir);
+        dir = next;
+    }
+    close(openat(dir, "leaf", O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
+    close(dir);
+    expect_answer(b, OP("copy", "d", "e", "1"), RECORD_ENTRY);
+    struct job j = job_start(b, OP("list", "e", "100000", "100000", ""));
+    unsigned n = 0;
+    struct record r;
+    while ((r = job_record(&j)).kind == RECORD_ENTRY)
+        n++;
+    assert_int_equal(r.kind, RECORD_END);
+    assert_int_equal(n, LEVELS); /* one less, and the leaf */
+    job_end(b, &j);
+    expect_answer(b, OP("remove", "e", "1"), RECORD_END);
+    expect_answer(b, OP("remove", "d", "1"), RECORD_END);
+}
+
 #define WITH_BENCH(test) cmocka_unit_test_setup_teardown(test, bench_setup, bench_teardown)
 
 int main(void)
@@ -220,6 +303,9 @@ int main(void)
         WITH_BENCH(test_a_tree_of_a_hundred_thousand_levels),
         WITH_BENCH(test_remove),
         WITH_BENCH(test_remove_never_follows_a_swapped_link),
+        WITH_BENCH(test_copy_a_file),
+        WITH_BENCH(test_copy_a_tree),
+        WITH_BENCH(test_copy_a_deep_tree),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -207,7 +207,7 @@ static inline void put_file(struct bench *b, const char *path, const char *text)
 {
     char length[24];
     snprintf(length, sizeof length, "%zu", strlen(text));
-    struct job j = job_start(b, OP("write", path, "0644", "1", length));
+    struct job j = job_start(b, OP("write", path, "-", "1", length));
     assert_int_equal(fd_write_all(j.in, text, strlen(text)), 0);
     fd_done(&j.in);
     assert_int_equal(write(j.go, "C", 1), 1);
