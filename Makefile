@@ -24,9 +24,12 @@ deps-build:
 deps-test:
 	@scripts/install-deps build test
 
-build: deps-build ## build/paddock: the static release program
+build: deps-build ## build/paddock, and build/paddockd: the server
 	@scripts/configure release >/dev/null
 	@ninja -C build --quiet
+	@scripts/configure server >/dev/null
+	@ninja -C build-server --quiet
+	@ln -sf ../build-server/paddockd build/paddockd
 
 run: build ## a short demonstration in a jail
 	@scripts/demo build/paddock

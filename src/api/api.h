@@ -74,6 +74,7 @@ struct call {
     unsigned retry_after;       /* seconds, for the error; 0: none */
     uint64_t began;             /* clock_now */
     /* for the audit log */
+    char sandbox[SESSION_ID_LEN + 1];
     char summary[300];
     int exit_code;
     const char *stopped_by;
@@ -84,6 +85,9 @@ void api_handle(struct request *r, void *api);
 /* By host name {port}-{id}.<domain>: ports.c. 1 when the request was for a port (and is answered),
  * 0 when not. */
 int api_handle_port_host(struct call *c);
+
+/* Checks the key of the request and fills `who`. Only for routes without the usual check. */
+int call_authenticate(struct call *c, struct pd_err *e);
 
 /* ---- reading ---- */
 
@@ -100,6 +104,13 @@ int call_query_u64(struct call *c, const char *name, uint64_t min, uint64_t max,
 int call_query_bool(struct call *c, const char *name, int *ret, struct pd_err *e);
 /* Does the Accept header ask for this type? Absent or *(slash)* is no. */
 int call_accepts(const struct call *c, const char *type);
+
+/* The Idempotency-Key, if there is one, and the hash of the body it came with. */
+#define API_KEY_MAX 255u
+int call_key(struct call *c, const struct buf *body, char key[API_KEY_MAX + 1],
+             const char **ret_key, uint64_t *ret_hash, struct pd_err *e);
+/* The Last-Event-ID, if there is one. */
+int call_last_event(struct call *c, uint64_t offset[STREAM_COUNT], struct pd_err *e);
 
 /* ---- answering ---- */
 
@@ -144,6 +155,8 @@ void process_json(struct json *j, const struct process_info *i);
 /* Streams both outputs as events from these offsets until the end. */
 int stream_events(struct call *c, struct process *p, uint64_t offset[STREAM_COUNT], int end_it,
                   struct pd_err *e);
+/* Waits until its pid is known. Fails with the reason when it could not be started. */
+int await_pid(struct process *p, struct pd_err *e);
 const char *signal_name(int number);
 /* "SIGTERM", "TERM" or a number. */
 int signal_parse(const char *text, int *ret, struct pd_err *e);

@@ -4,6 +4,7 @@
 #include "base/err.h"
 
 #include <fcntl.h>
+#include <limits.h>
 
 #ifndef PADDOCK_VERSION
 #define PADDOCK_VERSION "0.1.0"
@@ -25,7 +26,12 @@ static void put_usage(FILE *to)
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (commands[i].summary)
             fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
-    fputs("  help     show a command's options\n\n"
+    fputs("  serve    run the server\n"
+          "  key      make, list and revoke the server's keys\n"
+          "  config   show the server's settings\n"
+          "  create ls exec shell cp ps logs kill port top rm\n"
+          "           use a server: `paddock help COMMAND`\n"
+          "  help     show a command's options\n\n"
           "Try: paddock run -- python3 -c 'print(6*7)'\n",
           to);
 }
@@ -53,10 +59,50 @@ static const struct cli_command *find(const char *name)
     return NULL;
 }
 
+/* The server and what talks to it is another program, beside this one or where it is installed. */
+static void run_server_program(char **argv)
+{
+    static const char *const places[] = {"paddockd", "../libexec/paddock/paddockd"};
+    char self[PATH_MAX], path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0)
+        return;
+    self[n] = 0;
+    setenv("PADDOCK_PROGRAM", self, 1);
+    char *slash = strrchr(self, '/');
+    *slash = 0;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if ((size_t)snprintf(path, sizeof path, "%s/%s", self, places[i]) < sizeof path)
+            execv(path, argv); /* returns when it is not there */
+    unsetenv("PADDOCK_PROGRAM");
+}
+
+static int is_server_command(const char *name)
+{
+    static const char *const names[] = {"serve", "key",   "config", "ls",   "create",
+                                        "exec",  "shell", "cp",     "logs", "ps",
+                                        "kill",  "rm",    "port",   "top"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i], name))
+            return 1;
+    return 0;
+}
+
+static int no_server_program(const char *name)
+{
+    struct pd_err e;
+    pd_fail(&e, PD_NOT_FOUND, "'%.40s' needs the program paddockd beside this one: make build",
+            name);
+    return cli_fail(&e);
+}
+
 static int unknown(const char *name)
 {
     struct pd_err e;
-    pd_fail(&e, PD_INVALID, "'%.40s' is not a command: run, doctor, root, keeper, help", name);
+    pd_fail(&e, PD_INVALID,
+            "'%.40s' is not a command: run, doctor, root, keeper, serve, key, config, ls, create, "
+            "exec, shell, cp, logs, ps, kill, rm, port, top, help",
+            name);
     return cli_fail(&e);
 }
 
@@ -67,6 +113,11 @@ static int help(int argc, char **argv)
         return 0;
     }
     const struct cli_command *c = find(argv[1]);
+    if (!c && is_server_command(argv[1])) {
+        char *server_argv[] = {(char *)"paddock", (char *)"help", argv[1], NULL};
+        run_server_program(server_argv);
+        return no_server_program(argv[1]);
+    }
     if (!c || !c->usage)
         return unknown(argv[1]);
     fputs(c->usage, stdout);
@@ -99,6 +150,10 @@ int main(int argc, char **argv)
     if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
         return help(argc - 1, argv + 1);
     const struct cli_command *c = find(name);
+    if (!c && is_server_command(name)) {
+        run_server_program(argv);
+        return no_server_program(name);
+    }
     if (!c)
         return unknown(name);
     if (argc > 2 && !strcmp(argv[2], "--help") && c->usage) {

@@ -126,6 +126,20 @@ static struct session **everybody(struct sessions *all, size_t *ret_count)
     return list;
 }
 
+void sessions_end_all(struct sessions *all, const char *reason)
+{
+    size_t count;
+    struct pd_err e;
+    pthread_mutex_lock(&all->lock);
+    struct session **list = everybody(all, &count);
+    pthread_mutex_unlock(&all->lock);
+    for (size_t i = 0; i < count; i++) {
+        (void)session_end(list[i], END_KILLED, reason, &e);
+        session_unref(list[i]);
+    }
+    free(list);
+}
+
 void *controller_main(void *arg)
 {
     struct sessions *all = arg;

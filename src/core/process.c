@@ -387,15 +387,27 @@ ssize_t process_read(struct process *p, unsigned stream, uint64_t offset, void *
     struct spool view = s->spool;
     pthread_mutex_unlock(&p->lock);
     ssize_t n = spool_read(&view, offset, out, size, e);
-    if (n > 0 && p->back_pressure) {
-        pthread_mutex_lock(&p->lock);
-        if (offset + (uint64_t)n > s->consumed)
-            s->consumed = offset + (uint64_t)n;
-        if (s->stopped && !s->retry.set && !is_held_back(s))
-            stream_resume(s);
-        pthread_mutex_unlock(&p->lock);
-    }
+    if (n > 0)
+        process_consumed(p, stream, offset + (uint64_t)n);
     return n;
+}
+
+void process_consumed(struct process *p, unsigned stream, uint64_t offset)
+{
+    struct stream *s = &p->streams[stream];
+    if (!p->back_pressure)
+        return;
+    pthread_mutex_lock(&p->lock);
+    if (offset > s->consumed)
+        s->consumed = offset;
+    if (s->stopped && !s->retry.set && !is_held_back(s))
+        stream_resume(s);
+    pthread_mutex_unlock(&p->lock);
+}
+
+deadline process_deadline(const struct process *p)
+{
+    return p->timeout_ns ? p->started_ns + p->timeout_ns : DEADLINE_NONE;
 }
 
 int process_spool_fd(struct process *p, unsigned stream)
@@ -434,6 +446,12 @@ void watch_clear(struct watch *w)
 {
     uint64_t n;
     (void)!read(w->event, &n, sizeof n);
+}
+
+int watch_wait(struct watch *w, deadline d)
+{
+    struct pollfd p = {.fd = w->event, .events = POLLIN};
+    return poll(&p, 1, deadline_poll_ms(d)) != 0;
 }
 
 static int is_running(struct process *p)

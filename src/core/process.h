@@ -97,6 +97,13 @@ int process_watch(struct process *p, struct watch *w, struct pd_err *e);
 void process_unwatch(struct process *p, struct watch *w);
 void watch_clear(struct watch *w);
 
+/* Waits for news: 1, or 0 when the deadline has passed. */
+int watch_wait(struct watch *w, deadline d);
+/* Somebody has read the stream up to here; with back_pressure the writer may go on. */
+void process_consumed(struct process *p, unsigned stream, uint64_t offset);
+/* When its time is over; DEADLINE_NONE without a time-out. */
+deadline process_deadline(const struct process *p);
+
 /* Waits for the end. PD_TIMEOUT at the deadline. `other_fd` (or -1): returns 1 when that hangs up.
  */
 int process_wait(struct process *p, struct watch *w, int other_fd, deadline d, struct pd_err *e);

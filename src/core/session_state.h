@@ -193,8 +193,7 @@ const char *env_find(const struct msg_list *l, const char *name);
 struct session *session_new(struct sessions *all);
 int session_store(struct session *s, struct pd_err *e);
 int session_usable(struct session *s, struct pd_err *e); /* with its lock held */
-void session_attend(struct session *s, int by);
-unsigned group_take(struct session *s); /* 0: none is free */
+unsigned group_take(struct session *s);                  /* 0: none is free */
 void group_release(struct session *s, unsigned group);
 struct process *session_process_by_id(struct session *s, struct wire_id id);
 void session_add_process(struct session *s, struct process *p); /* both with the lock held */

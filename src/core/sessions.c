@@ -395,6 +395,13 @@ struct session *sessions_find_thread(struct sessions *all, const char *tenant, c
     return s;
 }
 
+void session_forget_thread(struct session *s)
+{
+    pthread_mutex_lock(&s->all->lock);
+    s->superseded = 1;
+    pthread_mutex_unlock(&s->all->lock);
+}
+
 static int get_or_create(struct sessions *all, const struct session_request *r,
                          struct session **ret, int *ret_created, struct queue_place *ret_place,
                          struct pd_err *e)

@@ -34,6 +34,9 @@ void sessions_free(struct sessions *all);
 /* New limits, from a reloaded configuration. */
 void sessions_reconfigure(struct sessions *all, const struct sessions_config *c);
 
+/* Ends every sandbox, for a server that is to leave nothing behind. */
+void sessions_end_all(struct sessions *all, const char *reason);
+
 struct queue_place {
     unsigned position; /* 0: it did not wait */
     uint64_t waited_ms;
@@ -53,6 +56,9 @@ struct session *sessions_find(struct sessions *all, const char *tenant, const ch
                               struct pd_err *e);
 struct session *sessions_find_thread(struct sessions *all, const char *tenant, const char *user_id,
                                      const char *thread_id, struct pd_err *e);
+
+/* Its user and thread are free for another session: whoever deleted it knows that it is gone. */
+void session_forget_thread(struct session *s);
 
 struct session_filter {
     const char *tenant;

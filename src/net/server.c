@@ -167,7 +167,7 @@ int server_run(struct server *s, struct pd_err *e)
         s->threads++;
         atomic_fetch_add(&s->waiting, 1);
         pthread_mutex_unlock(&s->lock);
-        if (worker_start(s)) {
+        if (server_worker_start(s)) {
             pthread_mutex_lock(&s->lock);
             s->threads--;
             atomic_fetch_sub(&s->waiting, 1);

@@ -132,7 +132,7 @@ void listener_close(struct listener *l);
 /* --- worker.c --- */
 
 /* Starts one more. The caller has counted it in threads and waiting. 0 or -1. */
-int worker_start(struct server *s);
+int server_worker_start(struct server *s);
 void worker_join_last(struct server *s);
 
 /* --- request.c and reply.c --- */

@@ -99,7 +99,7 @@ static int become_busy(struct server *s)
         }
     }
     pthread_mutex_unlock(&s->lock);
-    if (start && worker_start(s)) {
+    if (start && server_worker_start(s)) {
         pthread_mutex_lock(&s->lock);
         s->threads--;
         atomic_fetch_sub(&s->waiting, 1);
@@ -289,7 +289,7 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-int worker_start(struct server *s)
+int server_worker_start(struct server *s)
 {
     struct worker *w = malloc(sizeof *w);
     if (!w)

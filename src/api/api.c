@@ -1,0 +1,465 @@
+/* How a request goes through: the host must be one that this server answers to (a page in
+ * somebody's browser can reach loopback under any name it likes), the route must exist, the key
+ * must be good, the tenant must have requests left, and the sandbox must be the tenant's. Then its
+ * handler runs. */
+#include "api/api.h"
+
+#include "base/banned.h"
+#include "base/json.h"
+#include "base/parse.h"
+#include "core/audit.h"
+#include "core/config.h"
+#include "core/ids.h"
+#include "core/log.h"
+#include "core/metrics.h"
+#include "core/preview.h"
+#include "core/quota.h"
+#include "net/utf8.h"
+
+#include <arpa/inet.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#define KEY_SIZE 256
+
+/* ---- routes ---- */
+
+/* Does the path fit the pattern? Fills the variables. 1, 0, or -1 when a variable is malformed. */
+static int match(struct call *c, const struct route *route, struct pd_err *e)
+{
+    const char *pattern = route->pattern;
+    struct slice path = c->r->path;
+    c->var_count = 0;
+    while (*pattern) {
+        pattern++; /* '/' */
+        size_t len = strcspn(pattern, "/");
+        struct slice segment;
+        int r = url_segment_next(&path, &segment, e);
+        if (r <= 0)
+            return r;
+        if (pattern[0] == '{') {
+            if (segment.len == 0)
+                return 0;
+            if (url_decode("the path", segment, c->var[c->var_count], sizeof c->var[0], e) < 0)
+                return -1;
+            c->var_count++;
+        } else if (segment.len != len || memcmp(segment.at, pattern, len) != 0) {
+            return 0;
+        }
+        pattern += len;
+    }
+    c->rest = path;
+    if (route->flags & ROUTE_REST)
+        return path.len > 0 && path.at[0] == '/';
+    return path.len == 0;
+}
+
+static int method_fits(const struct route *route, enum http_method m)
+{
+    const char *name = http_method_name(m);
+    return !strcmp(route->method, "*") || !strcmp(route->method, name) ||
+           (m == HTTP_HEAD && !strcmp(route->method, "GET"));
+}
+
+static int find_route(struct call *c, struct pd_err *e)
+{
+    char allow[128] = "";
+    for (unsigned i = 0; i < api_route_count; i++) {
+        const struct route *route = &api_routes[i];
+        int r = match(c, route, e);
+        if (r < 0)
+            return -1;
+        if (r == 0)
+            continue;
+        if (method_fits(route, c->r->head.method)) {
+            c->route = route;
+            return 0;
+        }
+        size_t n = strlen(allow);
+        snprintf(allow + n, sizeof allow - n, "%s%s", n ? ", " : "", route->method);
+    }
+    if (allow[0]) {
+        reply_header(c->r, "Allow", allow);
+        return pd_fail(e, PD_METHOD, "%s is not possible here: %s",
+                       http_method_name(c->r->head.method), allow);
+    }
+    return pd_fail(e, PD_NOT_FOUND, "there is no '%.*s': GET /docs lists what there is",
+                   c->r->path.len > 100 ? 100 : (int)c->r->path.len, c->r->path.at);
+}
+
+/* ---- who may ---- */
+
+static int is_listed(const struct config_list *l, const char *name)
+{
+    for (unsigned i = 0; i < l->count; i++)
+        if (!strcasecmp(l->items[i], name))
+            return 1;
+    return 0;
+}
+
+/* A name that only this machine's own users would use, or one from the configuration. Addresses are
+ * fine: a browser sends a page's requests with the page's name. */
+static int check_host(struct call *c, struct pd_err *e)
+{
+    char host[300];
+    struct in_addr v4;
+    struct in6_addr v6;
+    struct slice h = c->r->head.host;
+    const struct config *config = c->config;
+    if (h.len == 0)
+        return c->r->head.minor == 0 ? 0 : pd_fail(e, PD_INVALID, "the Host header is empty");
+    if (h.len >= sizeof host)
+        return pd_fail(e, PD_INVALID, "the Host header is too long");
+    memcpy(host, h.at, h.len);
+    host[h.len] = 0;
+    if (host[0] == '[') {
+        host[strcspn(host, "]")] = 0;
+        if (inet_pton(AF_INET6, host + 1, &v6) == 1)
+            return 0;
+    }
+    host[strcspn(host, ":")] = 0;
+    size_t len = strlen(host), domain = strlen(config->domain);
+    if (inet_pton(AF_INET, host, &v4) == 1 || !strcasecmp(host, "localhost") ||
+        is_listed(&config->allowed_hosts, host) || !strcasecmp(host, config->domain) ||
+        (domain && len > domain && host[len - domain - 1] == '.' &&
+         !strcasecmp(host + len - domain, config->domain)))
+        return 0;
+    return pd_fail(e, PD_DENIED,
+                   "host '%.100s' is not one of this server's: add it to allowed_hosts", host);
+}
+
+static int copy_key(const struct slice *value, const char *prefix, char *out)
+{
+    size_t skip = prefix ? strlen(prefix) : 0;
+    if (!value || value->len < skip || value->len - skip >= KEY_SIZE ||
+        (prefix && strncasecmp(value->at, prefix, skip) != 0))
+        return 0;
+    memcpy(out, value->at + skip, value->len - skip);
+    out[value->len - skip] = 0;
+    return 1;
+}
+
+int call_authenticate(struct call *c, struct pd_err *e)
+{
+    char key[KEY_SIZE] = "";
+    if (!copy_key(http_find(&c->r->head, "X-API-Key"), NULL, key))
+        (void)copy_key(http_find(&c->r->head, "Authorization"), "Bearer ", key);
+    if (auth_check(c->api->auth, key, &c->who, e) == 0)
+        return 0;
+    metrics_count(c->api->metrics, METRIC_AUTH_FAILURES);
+    reply_header(c->r, "WWW-Authenticate", "Bearer");
+    return -1;
+}
+
+/* A signed token in place of a key: whoever has the link may use that port. */
+static int check_preview(struct call *c)
+{
+    char token[512];
+    struct pd_err e;
+    uint64_t port;
+    if (!(c->route->flags & ROUTE_PREVIEW) || c->var_count < 2 ||
+        url_query_get(c->r->query, "paddock_preview", token, sizeof token, &e) != 1)
+        return 0;
+    return parse_u64("port", c->var[1], 1, 65535, &port, &e) == 0 &&
+           preview_check(c->api->preview, token, c->var[0], (unsigned)port, time_now_ms(),
+                         c->who.tenant, &e) == 0;
+}
+
+static int admit(struct call *c, struct pd_err *e)
+{
+    if (c->route->flags & ROUTE_OPEN)
+        return 0;
+    if (!check_preview(c) && call_authenticate(c, e) < 0)
+        return -1;
+    if (quota_take(c->api->quota, c->who.tenant, QUOTA_REQUESTS, &c->retry_after, e) < 0) {
+        metrics_add(c->api->metrics, METRIC_LIMITS, METRICS_LIMIT_RATE, 0, 1);
+        return -1;
+    }
+    if (c->route->flags & ROUTE_WORK && atomic_load(&c->api->draining)) {
+        c->retry_after = 5;
+        return pd_fail(e, PD_SHUTTING_DOWN, "the server is shutting down: try again in a moment");
+    }
+    if (!(c->route->flags & ROUTE_SANDBOX))
+        return 0;
+    c->session = sessions_find(c->api->sessions, c->who.tenant, c->var[0], e);
+    if (!c->session)
+        return -1;
+    snprintf(c->sandbox, sizeof c->sandbox, "%.*s", SESSION_ID_LEN, c->var[0]);
+    return 0;
+}
+
+/* ---- the entry ---- */
+
+static void answer_error(struct call *c, const struct pd_err *e)
+{
+    char seconds[24];
+    auto_buf details = BUF_INIT(4096);
+    struct json j = JSON_INIT(&details);
+    unsigned wait = c->retry_after ? c->retry_after : e->code == PD_CAPACITY ? 1 : 0;
+    json_open(&j, '{');
+    if (c->field[0]) {
+        json_key(&j, "field");
+        json_cstr(&j, c->field);
+    }
+    if (wait) {
+        snprintf(seconds, sizeof seconds, "%u", wait);
+        if (!c->r->status)
+            reply_header(c->r, "Retry-After", seconds);
+        json_key(&j, "retry_after_s");
+        json_uint(&j, wait);
+    }
+    json_close(&j, '}');
+    if (e->code == PD_POLICY)
+        metrics_add(c->api->metrics, METRIC_LIMITS, METRICS_LIMIT_POLICY, 0, 1);
+    if (e->code == PD_INTERNAL || e->code == PD_PROTOCOL)
+        log_error("request.failed", "error=\"%s\"", e->msg);
+    (void)reply_error_details(c->r, e, buf_cstr(&details));
+}
+
+static void audit(const struct call *c, const struct pd_err *e)
+{
+    if (!c->api->audit || !c->route || !c->route->action)
+        return;
+    audit_write(c->api->audit,
+                &(struct audit_event){.tenant = c->who.tenant,
+                                      .key_id = c->who.key_id,
+                                      .request_id = c->r->id,
+                                      .sandbox = c->session ? c->sandbox : NULL,
+                                      .action = c->route->action,
+                                      .command = c->summary[0] ? c->summary : NULL,
+                                      .result = e ? pd_code_name(e->code) : "ok",
+                                      .has_exit = c->exit_code >= 0,
+                                      .exit_code = c->exit_code,
+                                      .stopped_by = c->stopped_by,
+                                      .duration_us = (clock_now() - c->began) / 1000});
+}
+
+void api_handle(struct request *r, void *arg)
+{
+    struct api *api = arg;
+    struct pd_err e;
+    struct call *c = calloc(1, sizeof *c);
+    if (!c) {
+        pd_fail(&e, PD_CAPACITY, "no memory for the request");
+        (void)reply_error(r, &e);
+        return;
+    }
+    c->r = r;
+    c->api = api;
+    c->config = atomic_load(&api->config);
+    c->exit_code = -1;
+    c->began = clock_now();
+    log_request(r->id);
+    int failed = check_host(c, &e);
+    if (failed == 0 && api_handle_port_host(c)) {
+        /* answered */
+    } else {
+        if (failed == 0)
+            failed = find_route(c, &e) < 0 || admit(c, &e) < 0 || c->route->handle(c, &e) < 0;
+        if (failed)
+            answer_error(c, &e);
+        audit(c, failed ? &e : NULL);
+    }
+    session_unref(c->session);
+    const char *method = http_method_name(r->head.method);
+    metrics_request_ended(api->metrics, method, strlen(method), r->status,
+                          (clock_now() - c->began) / 1000);
+    log_debug("request", "method=%s path=%.*s status=%d us=%llu", method, (int)r->path.len,
+              r->path.at, r->status, (unsigned long long)((clock_now() - c->began) / 1000));
+    log_request(NULL);
+    free(c);
+}
+
+/* ---- reading ---- */
+
+int call_body(struct call *c, struct buf *text, struct fields *f, unsigned flags, struct pd_err *e)
+{
+    const struct slice *type = http_find(&c->r->head, "Content-Type");
+    int has_body = c->r->head.body != HTTP_BODY_NONE &&
+                   !(c->r->head.body == HTTP_BODY_LENGTH && c->r->head.length == 0);
+    /* A form that some page makes a browser send cannot have this type. */
+    if (has_body) {
+        size_t len = 0;
+        while (type && len < type->len && type->at[len] != ';' && type->at[len] != ' ')
+            len++;
+        if (!type || !slice_is_nocase((struct slice){type->at, len}, "application/json"))
+            return pd_fail(e, PD_INVALID, "Content-Type: application/json is needed");
+    }
+    if (request_read_all(c->r, text, API_BODY_MAX, e) < 0)
+        return -1;
+    if (fields_parse(f, text->data, text->len, flags, e) == 0)
+        return 0;
+    if (fields_bad(f))
+        snprintf(c->field, sizeof c->field, "%s", fields_bad(f));
+    return -1;
+}
+
+int call_finish(struct call *c, struct fields *f, struct pd_err *e)
+{
+    if (fields_finish(f, e) == 0)
+        return 0;
+    if (fields_bad(f))
+        snprintf(c->field, sizeof c->field, "%s", fields_bad(f));
+    return -1;
+}
+
+int call_query_check(struct call *c, const char *const *allowed, struct pd_err *e)
+{
+    return url_query_check(c->r->query, allowed, e);
+}
+
+int call_query(struct call *c, const char *name, char *out, size_t size, struct pd_err *e)
+{
+    int r = url_query_get(c->r->query, name, out, size, e);
+    if (r < 0)
+        snprintf(c->field, sizeof c->field, "%s", name);
+    return r;
+}
+
+int call_query_u64(struct call *c, const char *name, uint64_t min, uint64_t max, uint64_t *ret,
+                   struct pd_err *e)
+{
+    char text[32];
+    int r = call_query(c, name, text, sizeof text, e);
+    if (r <= 0)
+        return r;
+    if (parse_u64(name, text, min, max, ret, e) == 0)
+        return 1;
+    snprintf(c->field, sizeof c->field, "%s", name);
+    return -1;
+}
+
+int call_query_bool(struct call *c, const char *name, int *ret, struct pd_err *e)
+{
+    char text[16];
+    int r = call_query(c, name, text, sizeof text, e);
+    if (r <= 0)
+        return r;
+    int yes = !strcmp(text, "true") || !strcmp(text, "1");
+    if (!yes && strcmp(text, "false") != 0 && strcmp(text, "0") != 0) {
+        snprintf(c->field, sizeof c->field, "%s", name);
+        return pd_fail(e, PD_INVALID, "%s=%s: true or false", name, text);
+    }
+    *ret = yes;
+    return 1;
+}
+
+int call_accepts(const struct call *c, const char *type)
+{
+    const struct slice *accept = http_find(&c->r->head, "Accept");
+    size_t len = strlen(type);
+    for (size_t i = 0; accept && i + len <= accept->len; i++)
+        if (!strncasecmp(accept->at + i, type, len))
+            return 1;
+    return 0;
+}
+
+int call_key(struct call *c, const struct buf *body, char key[API_KEY_MAX + 1],
+             const char **ret_key, uint64_t *ret_hash, struct pd_err *e)
+{
+    const struct slice *h = http_find(&c->r->head, "Idempotency-Key");
+    if (!h)
+        return 0;
+    if (h->len == 0 || h->len > API_KEY_MAX)
+        return pd_fail(e, PD_INVALID, "Idempotency-Key: 1 to %u characters", API_KEY_MAX);
+    memcpy(key, h->at, h->len);
+    key[h->len] = 0;
+    *ret_key = key;
+    *ret_hash = hash_bytes(body->data, body->len);
+    return 0;
+}
+
+/* Digits at *at, which moves behind them. */
+static int read_offset(const char **at, const char *end, uint64_t *ret)
+{
+    uint64_t n = 0;
+    const char *start = *at;
+    for (; *at < end && **at >= '0' && **at <= '9' && *at - start < 18; ++*at)
+        n = n * 10 + (uint64_t)(**at - '0');
+    *ret = n;
+    return *at > start ? 0 : -1;
+}
+
+int call_last_event(struct call *c, uint64_t offset[STREAM_COUNT], struct pd_err *e)
+{
+    const struct slice *h = http_find(&c->r->head, "Last-Event-ID");
+    uint64_t found[STREAM_COUNT] = {0};
+    if (!h)
+        return 0;
+    const char *at = h->at, *end = h->at + h->len;
+    if (read_offset(&at, end, &found[STREAM_OUT]) < 0 || at >= end || *at++ != '.' ||
+        read_offset(&at, end, &found[STREAM_ERR]) < 0 || at != end)
+        return pd_fail(e, PD_INVALID, "Last-Event-ID '%.*s': OUT.ERR, the offsets of both streams",
+                       h->len > 60 ? 60 : (int)h->len, h->at);
+    memcpy(offset, found, sizeof found);
+    return 0;
+}
+
+/* ---- answering ---- */
+
+int call_json(struct call *c, int status, const struct buf *json)
+{
+    struct pd_err e;
+    if (json->overflow) {
+        pd_fail(&e, PD_CAPACITY, "the answer is too large");
+        return reply_error(c->r, &e);
+    }
+    (void)reply(c->r, status, "application/json", json->data, json->len);
+    return 0;
+}
+
+int call_empty(struct call *c)
+{
+    (void)reply(c->r, 204, NULL, NULL, 0);
+    return 0;
+}
+
+void json_member_str(struct json *j, const char *key, const char *value)
+{
+    json_key(j, key);
+    if (value && value[0])
+        json_cstr(j, value);
+    else
+        json_none(j);
+}
+
+void json_time(struct json *j, const char *key, uint64_t ms)
+{
+    char text[TIME_TEXT_LEN + 1];
+    json_key(j, key);
+    if (!ms) {
+        json_none(j);
+        return;
+    }
+    time_format_ms(ms, text);
+    json_cstr(j, text);
+}
+
+int base64_encode(struct buf *out, const void *data, size_t len)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const uint8_t *d = data;
+    for (size_t i = 0; i < len; i += 3) {
+        uint32_t v = (uint32_t)d[i] << 16 | (i + 1 < len ? (uint32_t)d[i + 1] << 8 : 0) |
+                     (i + 2 < len ? d[i + 2] : 0);
+        char four[4] = {digits[v >> 18], digits[v >> 12 & 63],
+                        i + 1 < len ? digits[v >> 6 & 63] : '=',
+                        i + 2 < len ? digits[v & 63] : '='};
+        buf_put(out, four, 4);
+    }
+    return out->overflow ? -1 : 0;
+}
+
+void json_bytes(struct json *j, const char *key, const void *data, size_t len)
+{
+    json_key(j, key);
+    json_str(j, data, len);
+    if (utf8_is_valid(data, len))
+        return;
+    char name[64];
+    auto_buf text = BUF_INIT(2 * len + 16);
+    snprintf(name, sizeof name, "%s_base64", key);
+    (void)base64_encode(&text, data, len);
+    json_key(j, name);
+    json_str(j, text.data, text.len);
+}

@@ -1,0 +1,301 @@
+/* How exec works: the command is started, and this thread waits for its end, for its time, or for
+ * its client to go away. Output is in spools; the answer is read from there. */
+#include "api/api.h"
+
+#include "base/banned.h"
+#include "base/json.h"
+#include "core/config.h"
+#include "core/metrics.h"
+
+#include <sys/wait.h>
+
+#define STDIN_MAX     (1u << 20)
+#define STOP_PATIENCE (5 * NS_PER_S)
+
+int start_request_read(struct call *c, struct fields *f, struct start_request *ret, int background,
+                       struct pd_err *e)
+{
+    static const char *const users[] = {"user", "root", NULL};
+    const struct config *config = c->config;
+    struct process_request *r = &ret->request;
+    unsigned user;
+    const char *text;
+    uint64_t n;
+    *ret = (struct start_request){.argv = MSG_LIST_WRITER_INIT,
+                                  .env = MSG_LIST_WRITER_INIT,
+                                  .input = BUF_INIT(STDIN_MAX + 1),
+                                  .output_max = config->output_max_bytes};
+    r->timeout_ns = background ? 0 : config->exec_timeout_ms * NS_PER_MS;
+    r->spool_max = config->spool_max_bytes;
+    int line = fields_str(f, "command", FIELD_OPTIONAL, 1, 100000, &r->command);
+    int words = fields_str_list(f, "argv", FIELD_OPTIONAL, 1, 4000, 100000, &ret->argv);
+    if (line && words)
+        fields_refuse(f, "argv", "either command or argv, not both");
+    else if (!line && !words)
+        fields_refuse(f, "command", "is missing: a line for bash, or argv with a list");
+    fields_str(f, "cwd", FIELD_OPTIONAL, 1, SPEC_PATH_MAX - 1, &r->cwd);
+    if (r->cwd && r->cwd[0] != '/')
+        fields_refuse(f, "cwd", "'%.100s' must be an absolute path", r->cwd);
+    fields_env(f, "env", FIELD_OPTIONAL, &ret->env, NULL);
+    if (fields_enum(f, "user", FIELD_OPTIONAL, users, &user))
+        r->user = users[user];
+    fields_seconds(f, "timeout_s", FIELD_OPTIONAL, 0, 86400 * NS_PER_S, &r->timeout_ns);
+    fields_u64(f, "spool_max_bytes", FIELD_OPTIONAL, 64u << 10, 1ull << 40, &r->spool_max);
+    if (background) {
+        fields_bool(f, "pty", FIELD_OPTIONAL, &r->pty);
+        if (fields_u64(f, "rows", FIELD_OPTIONAL, 1, 1000, &n))
+            r->rows = (uint16_t)n;
+        if (fields_u64(f, "cols", FIELD_OPTIONAL, 1, 1000, &n))
+            r->cols = (uint16_t)n;
+        fields_bool(f, "stdin", FIELD_OPTIONAL, &r->keep_stdin);
+        fields_bool(f, "back_pressure", FIELD_OPTIONAL, &r->back_pressure);
+        r->background = 1;
+    } else {
+        int plain = fields_str(f, "stdin", FIELD_OPTIONAL, 0, STDIN_MAX, &text);
+        if (plain)
+            buf_puts(&ret->input, text);
+        if (fields_base64(f, "stdin_base64", FIELD_OPTIONAL, STDIN_MAX, &ret->input) && plain)
+            fields_refuse(f, "stdin_base64", "either stdin or stdin_base64, not both");
+        fields_bool(f, "detached", FIELD_OPTIONAL, &ret->detached);
+        fields_u64(f, "output_max_bytes", FIELD_OPTIONAL, 0, 16u << 20, &ret->output_max);
+        r->background = ret->detached;
+    }
+    fields_u64(f, "file_size_bytes", FIELD_OPTIONAL, 1, 1ull << 50, &r->file_size);
+    if (call_finish(c, f, e) < 0)
+        return -1;
+    r->argv = msg_list_of(&ret->argv);
+    r->env = msg_list_of(&ret->env);
+    r->input = ret->input.data;
+    r->input_len = ret->input.len;
+    return 0;
+}
+
+void start_request_done(struct start_request *r)
+{
+    msg_list_writer_done(&r->argv);
+    msg_list_writer_done(&r->env);
+    buf_done(&r->input);
+}
+
+/* ---- the result ---- */
+
+void result_json(struct json *j, const struct process_info *i)
+{
+    json_key(j, "exit_code");
+    if (i->running || i->signal || i->refused)
+        json_none(j);
+    else
+        json_int(j, i->exit_code);
+    json_key(j, "signal");
+    json_cstr(j, i->signal ? signal_name(i->signal) : NULL);
+    json_key(j, "timed_out");
+    json_bool(j, i->timed_out);
+    json_key(j, "stopped_by");
+    json_cstr(j, process_stop_name(i->stopped_by));
+    json_key(j, "execution_time_ms");
+    json_milli(j, i->duration_us);
+    json_key(j, "cpu_time_ms");
+    json_milli(j, i->cpu_usec);
+    json_key(j, "max_rss_bytes");
+    json_uint(j, i->max_rss);
+    json_key(j, "process_id");
+    json_cstr(j, i->id);
+    json_key(j, "pid");
+    json_int(j, i->pid);
+    json_key(j, "stdout_bytes");
+    json_uint(j, i->size[STREAM_OUT]);
+    json_key(j, "stderr_bytes");
+    json_uint(j, i->size[STREAM_ERR]);
+}
+
+static void put_state(struct json *j, const struct process_info *i)
+{
+    json_key(j, "state");
+    json_cstr(j, !i->shell ? NULL : i->state_updated ? "updated" : "kept");
+}
+
+/* Appends [from, to) of a stream, or as much of it as is still there. */
+static void append(struct process *p, unsigned stream, uint64_t from, uint64_t to, struct buf *out)
+{
+    while (from < to) {
+        uint64_t want = to - from < 65536 ? to - from : 65536;
+        uint8_t *room = buf_reserve(out, want);
+        struct pd_err e;
+        ssize_t n = room ? process_read(p, stream, from, room, want, &e) : -1;
+        if (n <= 0)
+            return;
+        out->len += (size_t)n;
+        from += (uint64_t)n;
+    }
+}
+
+/* A character of UTF-8 that was cut in two would look like two bad ones. */
+static uint64_t character_end(struct process *p, unsigned stream, uint64_t at, uint64_t size)
+{
+    uint8_t next[4];
+    struct pd_err e;
+    ssize_t n = at < size ? process_read(p, stream, at, next, sizeof next, &e) : 0;
+    for (ssize_t i = 0; i < n && i < 3 && (next[i] & 0xc0) == 0x80; i++)
+        at++;
+    return at;
+}
+
+/* The whole of it if it fits; otherwise the head and the tail, with a line that says what is left
+ * out. */
+static int put_output(struct json *j, struct process *p, const struct process_info *i,
+                      unsigned stream, uint64_t max)
+{
+    uint64_t size = i->size[stream];
+    auto_buf out = BUF_INIT(max + 1024);
+    int cut = size > max;
+    if (!cut) {
+        append(p, stream, i->first[stream], size, &out);
+    } else {
+        uint64_t head = character_end(p, stream, max / 2, size);
+        uint64_t tail = character_end(p, stream, size - max / 2, size);
+        if (tail < i->first[stream])
+            tail = i->first[stream];
+        append(p, stream, i->first[stream] ? head : 0, head, &out);
+        buf_printf(&out,
+                   "\n[... %llu bytes are left out: GET "
+                   ".../processes/%s/output?stream=%s&offset=%llu ...]\n",
+                   (unsigned long long)(tail - head), i->id, stream ? "stderr" : "stdout",
+                   (unsigned long long)(head > i->first[stream] ? head : i->first[stream]));
+        append(p, stream, tail, size, &out);
+    }
+    json_key(j, stream ? "stderr" : "stdout");
+    json_str(j, out.data ? out.data : (const uint8_t *)"", out.len);
+    return cut;
+}
+
+static int answer_result(struct call *c, struct process *p, const struct process_info *i,
+                         uint64_t output_max)
+{
+    auto_buf out = BUF_INIT(256u << 20);
+    struct json j = JSON_INIT(&out);
+    json_open(&j, '{');
+    result_json(&j, i);
+    put_state(&j, i);
+    int cut_out = put_output(&j, p, i, STREAM_OUT, output_max);
+    int cut_err = put_output(&j, p, i, STREAM_ERR, output_max);
+    json_key(&j, "stdout_truncated");
+    json_bool(&j, cut_out);
+    json_key(&j, "stderr_truncated");
+    json_bool(&j, cut_err);
+    json_close(&j, '}');
+    return call_json(c, 200, &out);
+}
+
+/* ---- exec ---- */
+
+/* Waits for the end; ends the command when its time is over or nobody waits for it any more. */
+static int attend(struct call *c, struct process *p, uint64_t timeout_ns, int end_when_abandoned,
+                  struct pd_err *e)
+{
+    struct watch w;
+    if (process_watch(p, &w, e) < 0)
+        return -1;
+    deadline d = timeout_ns ? deadline_in(timeout_ns) : DEADLINE_NONE;
+    int r = process_wait(p, &w, conn_fd(c->r->conn), d, e);
+    struct pd_err ignored;
+    if (r == 1 && end_when_abandoned) {
+        (void)process_stop(p, STOP_ABANDONED, &ignored);
+        r = process_wait(p, &w, -1, deadline_in(STOP_PATIENCE), e);
+    } else if (r < 0 && e->code == PD_TIMEOUT) {
+        r = process_stop(p, STOP_TIMEOUT, e);
+        if (r == 0)
+            r = process_wait(p, &w, -1, deadline_in(STOP_PATIENCE), e);
+    }
+    process_unwatch(p, &w);
+    return r;
+}
+
+static int answer_started(struct call *c, struct process *p, int status)
+{
+    struct process_info i;
+    auto_buf out = BUF_INIT(64u << 10);
+    struct json j = JSON_INIT(&out);
+    process_get(p, &i, NULL);
+    json_open(&j, '{');
+    json_key(&j, "process_id");
+    json_cstr(&j, i.id);
+    json_key(&j, "pid");
+    json_int(&j, i.pid);
+    json_close(&j, '}');
+    return call_json(c, status, &out);
+}
+
+static void count_end(struct call *c, const struct process_info *i)
+{
+    metrics_exec_ended(c->api->metrics, i->refused ? METRICS_CAUSE_REFUSED : i->stopped_by,
+                       i->duration_us);
+    c->exit_code = i->signal ? 128 + i->signal : i->exit_code;
+    c->stopped_by = process_stop_name(i->stopped_by);
+}
+
+static int run(struct call *c, struct start_request *q, int events, uint64_t offset[STREAM_COUNT],
+               struct pd_err *e)
+{
+    struct process *p;
+    struct process_info i;
+    struct pd_err why;
+    int known = 0;
+    if (session_start(c->session, &q->request, &p, &known, e) < 0)
+        return -1;
+    process_get(p, &i, NULL);
+    snprintf(c->summary, sizeof c->summary, "%s", i.command);
+    reply_header(c->r, "X-Process-Id", i.id);
+    if (known)
+        reply_header(c->r, "Idempotent-Replayed", "true");
+    int keep = q->detached || q->request.key != NULL;
+    int r;
+    if (q->detached) {
+        r = await_pid(p, e);
+        if (r == 0)
+            r = answer_started(c, p, 202);
+    } else if (events) {
+        r = stream_events(c, p, offset, !keep, e);
+        process_get(p, &i, NULL);
+        count_end(c, &i);
+    } else {
+        r = attend(c, p, q->request.timeout_ns, !keep, e);
+        process_get(p, &i, &why);
+        count_end(c, &i);
+        if (i.refused) {
+            *e = why;
+            r = -1;
+        } else if (r == 0) {
+            r = answer_result(c, p, &i, q->output_max);
+        } else if (r == 1) {
+            reply_abort(c->r);
+            r = 0;
+        }
+    }
+    process_unref(p);
+    return r;
+}
+
+int exec_post(struct call *c, struct pd_err *e)
+{
+    auto_buf body = BUF_INIT(API_BODY_MAX);
+    auto_fields f = {0};
+    struct start_request q;
+    char key[API_KEY_MAX + 1];
+    uint64_t offset[STREAM_COUNT] = {0};
+    static const char *const none[] = {NULL};
+    if (call_query_check(c, none, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
+        return -1;
+    int events = call_accepts(c, "text/event-stream");
+    int r = start_request_read(c, &f, &q, 0, e);
+    if (r == 0)
+        r = call_key(c, &body, key, &q.request.key, &q.request.key_hash, e);
+    if (r == 0)
+        r = call_last_event(c, offset, e);
+    if (r == 0) {
+        session_attend(c->session, 1);
+        r = run(c, &q, events, offset, e);
+        session_attend(c->session, -1);
+    }
+    start_request_done(&q);
+    return r;
+}

@@ -1,0 +1,167 @@
+#include "api/api.h"
+
+#include "base/banned.h"
+#include "base/json.h"
+#include "core/audit.h"
+#include "core/ids.h"
+#include "core/metrics.h"
+#include "core/provider.h"
+
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+int sandbox_metrics(struct call *c, struct pd_err *e)
+{
+    uint64_t memory, peak, cpu, pids;
+    struct session_info i;
+    auto_buf out = BUF_INIT(16u << 10);
+    struct json j = JSON_INIT(&out);
+    if (session_usage(c->session, &memory, &peak, &cpu, &pids, e) < 0)
+        return -1;
+    session_get(c->session, &i);
+    json_open(&j, '{');
+    json_time(&j, "time", time_now_ms());
+    json_key(&j, "memory_bytes");
+    json_uint(&j, memory);
+    json_key(&j, "memory_peak_bytes");
+    json_uint(&j, peak);
+    json_key(&j, "cpu_time_ms");
+    json_milli(&j, cpu);
+    json_key(&j, "pids");
+    json_uint(&j, pids);
+    json_key(&j, "limits");
+    json_open(&j, '{');
+    json_key(&j, "memory_bytes");
+    json_uint(&j, i.spec.limits.memory);
+    json_key(&j, "pids");
+    json_uint(&j, i.spec.limits.pids);
+    json_key(&j, "cpu");
+    json_milli(&j, i.spec.limits.cpu_milli);
+    json_key(&j, "disk_bytes");
+    json_uint(&j, i.spec.limits.disk);
+    json_key(&j, "files");
+    json_uint(&j, i.spec.limits.files);
+    json_close(&j, '}');
+    json_close(&j, '}');
+    return call_json(c, 200, &out);
+}
+
+int sandbox_events(struct call *c, struct pd_err *e)
+{
+    static const char *const allowed[] = {"limit", NULL};
+    uint64_t limit = 100;
+    auto_buf out = BUF_INIT(8u << 20);
+    if (call_query_check(c, allowed, e) < 0 || call_query_u64(c, "limit", 1, 1000, &limit, e) < 0)
+        return -1;
+    buf_puts(&out, "{\"events\":");
+    if (!c->api->audit)
+        buf_puts(&out, "[]");
+    else if (audit_read(c->api->audit, c->sandbox, (unsigned)limit, &out, e) < 0)
+        return -1;
+    buf_puts(&out, "}");
+    return call_json(c, 200, &out);
+}
+
+int providers_list(struct call *c, struct pd_err *e)
+{
+    static const struct {
+        unsigned bit;
+        const char *name;
+    } names[] = {{PROVIDER_PAUSE, "pause"}, {PROVIDER_TERMINAL, "terminal"},
+                 {PROVIDER_FILES, "files"}, {PROVIDER_PORTS, "ports"},
+                 {PROVIDER_ADOPT, "adopt"}, {PROVIDER_STASH, "stash"}};
+    struct provider *p = c->api->provider;
+    struct pd_err why;
+    int healthy = p->health(p, &why) == 0;
+    auto_buf out = BUF_INIT(16u << 10);
+    struct json j = JSON_INIT(&out);
+    (void)e;
+    json_open(&j, '{');
+    json_key(&j, "providers");
+    json_open(&j, '[');
+    json_open(&j, '{');
+    json_key(&j, "name");
+    json_cstr(&j, p->name);
+    json_key(&j, "healthy");
+    json_bool(&j, healthy);
+    json_key(&j, "capabilities");
+    json_open(&j, '[');
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (p->can & names[i].bit)
+            json_cstr(&j, names[i].name);
+    json_close(&j, ']');
+    json_key(&j, "error");
+    json_cstr(&j, healthy ? NULL : why.msg);
+    json_close(&j, '}');
+    json_close(&j, ']');
+    json_close(&j, '}');
+    return call_json(c, 200, &out);
+}
+
+int route_get(struct call *c, struct pd_err *e)
+{
+    static const char *const allowed[] = {"provider", "command", NULL};
+    char provider[64] = "auto", command[4096];
+    auto_buf out = BUF_INIT(16u << 10);
+    struct json j = JSON_INIT(&out);
+    if (call_query_check(c, allowed, e) < 0 ||
+        call_query(c, "provider", provider, sizeof provider, e) < 0 ||
+        call_query(c, "command", command, sizeof command, e) < 0)
+        return -1;
+    int asked = !strcmp(provider, c->api->provider->name);
+    if (!asked && strcmp(provider, "auto") != 0) {
+        snprintf(c->field, sizeof c->field, "provider");
+        return pd_fail(e, PD_INVALID, "provider=%.60s: auto or %s", provider,
+                       c->api->provider->name);
+    }
+    json_open(&j, '{');
+    json_key(&j, "provider");
+    json_cstr(&j, c->api->provider->name);
+    json_key(&j, "reason");
+    json_cstr(&j, asked ? "asked for by the request" : "default provider of this server");
+    json_close(&j, '}');
+    return call_json(c, 200, &out);
+}
+
+int health_get(struct call *c, struct pd_err *e)
+{
+    (void)e;
+    (void)reply(c->r, 200, "text/plain; charset=utf-8", "ok\n", 3);
+    return 0;
+}
+
+int ready_get(struct call *c, struct pd_err *e)
+{
+    struct provider *p = c->api->provider;
+    if (atomic_load(&c->api->draining))
+        return pd_fail(e, PD_SHUTTING_DOWN, "the server is shutting down");
+    if (p->health(p, e) < 0)
+        return -1;
+    (void)reply(c->r, 200, "text/plain; charset=utf-8", "ready\n", 6);
+    return 0;
+}
+
+/* From this machine no key is needed: that is where a scraper runs. */
+static int is_local(int fd)
+{
+    struct sockaddr_storage a;
+    socklen_t len = sizeof a;
+    if (getpeername(fd, (struct sockaddr *)&a, &len) < 0)
+        return 0;
+    if (a.ss_family == AF_INET)
+        return ntohl(((struct sockaddr_in *)&a)->sin_addr.s_addr) >> 24 == 127;
+    if (a.ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&a)->sin6_addr);
+    return a.ss_family == AF_UNIX;
+}
+
+int metrics_get(struct call *c, struct pd_err *e)
+{
+    if (!is_local(conn_fd(c->r->conn)) && call_authenticate(c, e) < 0)
+        return -1;
+    auto_buf out = BUF_INIT(METRICS_MAX);
+    metrics_render(c->api->metrics, &out);
+    (void)reply(c->r, 200, METRICS_TYPE, out.data, out.len);
+    return 0;
+}

@@ -1,0 +1,217 @@
+#include "api/api.h"
+
+#include "base/banned.h"
+#include "base/json.h"
+#include "core/config.h"
+#include "core/ids.h"
+
+static void put_limits(struct json *j, const struct limits *l)
+{
+    json_key(j, "limits");
+    json_open(j, '{');
+    json_key(j, "memory_bytes");
+    json_uint(j, l->memory);
+    json_key(j, "pids");
+    json_uint(j, l->pids);
+    json_key(j, "cpu");
+    json_milli(j, l->cpu_milli);
+    json_key(j, "disk_bytes");
+    json_uint(j, l->disk);
+    json_key(j, "files");
+    json_uint(j, l->files);
+    json_close(j, '}');
+}
+
+/* JSON that was checked when it came in, or a plain word. */
+static void put_raw(struct json *j, const char *key, char *text)
+{
+    json_key(j, key);
+    if (text && text[0] == '{') {
+        buf_puts(j->out, text);
+        j->need_comma = 1;
+    } else {
+        json_cstr(j, text);
+    }
+    free(text);
+}
+
+void sandbox_json(struct json *j, struct session *s, const struct queue_place *place)
+{
+    struct session_info i;
+    session_get(s, &i);
+    json_open(j, '{');
+    json_key(j, "id");
+    json_cstr(j, i.id);
+    json_key(j, "state");
+    json_cstr(j, session_state_name(i.state));
+    json_key(j, "end_cause");
+    json_cstr(j, i.state == SESSION_GONE ? session_end_name(i.end) : NULL);
+    json_member_str(j, "end_reason", i.state == SESSION_GONE ? i.end_reason : NULL);
+    json_key(j, "provider");
+    json_cstr(j, i.provider);
+    json_member_str(j, "reason", i.reason);
+    json_key(j, "isolation");
+    json_cstr(j, rung_name(i.rung));
+    json_key(j, "template");
+    json_cstr(j, i.template_name);
+    json_key(j, "profile");
+    json_cstr(j, profile_name(i.spec.profile));
+    put_raw(j, "policy", session_policy(s));
+    json_member_str(j, "user_id", i.user_id);
+    json_member_str(j, "thread_id", i.thread_id);
+    put_raw(j, "metadata", session_metadata(s));
+    put_limits(j, &i.spec.limits);
+    json_time(j, "created_at", i.created_ms);
+    json_time(j, "expires_at", i.expires_ms);
+    json_time(j, "last_used_at", i.last_used_ms);
+    json_time(j, "ended_at", i.ended_ms);
+    json_key(j, "idle_timeout_s");
+    json_milli(j, i.idle_timeout_ms);
+    json_key(j, "max_life_s");
+    json_milli(j, i.max_life_ms);
+    json_key(j, "from_pool");
+    json_bool(j, i.from_pool);
+    json_key(j, "recreated");
+    json_bool(j, i.recreated);
+    json_member_str(j, "replaces", i.replaces);
+    json_key(j, "processes");
+    json_uint(j, i.processes);
+    if (place) {
+        json_key(j, "queue");
+        json_open(j, '{');
+        json_key(j, "position");
+        json_uint(j, place->position);
+        json_key(j, "waited_ms");
+        json_uint(j, place->waited_ms);
+        json_close(j, '}');
+    }
+    json_close(j, '}');
+}
+
+int call_sandbox(struct call *c, int status, struct session *s, const struct queue_place *place)
+{
+    auto_buf out = BUF_INIT(64u << 10);
+    struct json j = JSON_INIT(&out);
+    sandbox_json(&j, s, place);
+    return call_json(c, status, &out);
+}
+
+/* ---- the body of a creation ---- */
+
+static void read_limits(struct fields *f, struct limits *l)
+{
+    struct fields *o = fields_object(f, "limits", FIELD_OPTIONAL);
+    fields_u64(o, "memory_bytes", FIELD_OPTIONAL, SPEC_MEMORY_MIN, SPEC_MEMORY_MAX, &l->memory);
+    fields_u64(o, "pids", FIELD_OPTIONAL, SPEC_PIDS_MIN, SPEC_PIDS_MAX, &l->pids);
+    fields_milli(o, "cpu", FIELD_OPTIONAL, SPEC_CPU_MIN, SPEC_CPU_MAX, &l->cpu_milli);
+    fields_u64(o, "disk_bytes", FIELD_OPTIONAL, SPEC_DISK_MIN, SPEC_DISK_MAX, &l->disk);
+    fields_u64(o, "files", FIELD_OPTIONAL, SPEC_FILES_MIN, SPEC_FILES_MAX, &l->files);
+}
+
+static void read_policy(struct fields *f, struct create_request *r)
+{
+    static const char *const modes[] = {"allow", "deny", NULL};
+    const char *word;
+    unsigned mode = 0;
+    if (fields_kind(f, "policy") != FIELD_OBJECT) {
+        if (fields_str(f, "policy", FIELD_OPTIONAL, 1, 32, &word))
+            buf_puts(&r->policy, word);
+        return;
+    }
+    struct fields *o = fields_object(f, "policy", FIELD_OPTIONAL);
+    struct msg_list_writer names = MSG_LIST_WRITER_INIT;
+    fields_enum(o, "mode", FIELD_REQUIRED, modes, &mode);
+    fields_str_list(o, "commands", FIELD_REQUIRED, 1, 256, 63, &names);
+    struct json j = JSON_INIT(&r->policy);
+    struct msg_list l = msg_list_of(&names);
+    uint32_t pos = 0;
+    json_open(&j, '{');
+    json_key(&j, "mode");
+    json_cstr(&j, modes[mode]);
+    json_key(&j, "commands");
+    json_open(&j, '[');
+    for (const char *n; (n = msg_list_next(&l, &pos));)
+        json_cstr(&j, n);
+    json_close(&j, ']');
+    json_close(&j, '}');
+    msg_list_writer_done(&names);
+}
+
+/* A template is a profile with a name. */
+static int read_template(struct fields *f, const struct config *config, struct session_request *r)
+{
+    static const struct {
+        const char *name;
+        enum profile profile;
+    } templates[] = {
+        {"default", PROFILE_STRICT}, {"base", PROFILE_DEV}, {"restricted", PROFILE_RESTRICTED}};
+    const char *name = config->default_template[0] ? config->default_template : "default";
+    (void)fields_str(f, "template", FIELD_OPTIONAL, 1, 63, &name);
+    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++)
+        if (!strcmp(templates[i].name, name)) {
+            r->template_name = templates[i].name;
+            r->spec.profile = templates[i].profile;
+            return 1;
+        }
+    return fields_refuse(f, "template", "'%.60s' is not known: default, base or restricted", name);
+}
+
+int create_request_read(struct call *c, struct fields *f, struct create_request *ret, int by_thread,
+                        struct pd_err *e)
+{
+    const struct config *config = c->config;
+    struct session_request *r = &ret->request;
+    static const char *const profiles[] = {"strict", "dev", "restricted", NULL};
+    static const char *const providers[] = {"auto", "jail", NULL};
+    unsigned profile, provider = 0;
+    *ret = (struct create_request){.env = MSG_LIST_WRITER_INIT,
+                                   .metadata = BUF_INIT(METADATA_MAX),
+                                   .policy = BUF_INIT(32u << 10)};
+    r->spec = SPEC_DEFAULT;
+    r->spec.limits = (struct limits){.memory = config->memory_bytes,
+                                     .pids = config->pids,
+                                     .cpu_milli = config->cpu_milli,
+                                     .disk = config->disk_bytes,
+                                     .files = config->files};
+    r->tenant = c->who.tenant;
+    r->queue_timeout_ms = config->queue_timeout_ms;
+    read_template(f, config, r);
+    if (fields_enum(f, "profile", FIELD_OPTIONAL, profiles, &profile))
+        r->spec.profile = (enum profile)profile;
+    if (fields_enum(f, "provider", FIELD_OPTIONAL, providers, &provider))
+        r->provider = providers[provider];
+    if (!by_thread) {
+        int user = fields_str(f, "user_id", FIELD_OPTIONAL, 1, SESSION_NAME_MAX, &r->user_id);
+        int thread = fields_str(f, "thread_id", FIELD_OPTIONAL, 1, SESSION_NAME_MAX, &r->thread_id);
+        if (user != thread)
+            fields_refuse(f, user ? "thread_id" : "user_id", "user_id and thread_id go together");
+    } else {
+        fields_bool(f, "auto_retry", FIELD_OPTIONAL, &r->auto_retry);
+    }
+    if (fields_strings(f, "metadata", FIELD_OPTIONAL, 64, METADATA_MAX - 1, &ret->metadata))
+        r->metadata = buf_cstr(&ret->metadata);
+    fields_env(f, "env", FIELD_OPTIONAL, &ret->env, NULL);
+    r->env = msg_list_of(&ret->env);
+    if (fields_str(f, "cwd", FIELD_OPTIONAL, 1, SPEC_PATH_MAX - 1, &r->cwd) && r->cwd[0] != '/')
+        fields_refuse(f, "cwd", "'%.100s' must be an absolute path", r->cwd);
+    read_policy(f, ret);
+    read_limits(f, &r->spec.limits);
+    fields_seconds_ms(f, "idle_timeout_s", FIELD_OPTIONAL, 1000, 30ull * 86400000,
+                      &r->idle_timeout_ms);
+    fields_seconds_ms(f, "max_life_s", FIELD_OPTIONAL, 1000, 365ull * 86400000, &r->max_life_ms);
+    fields_seconds_ms(f, "queue_timeout_s", FIELD_OPTIONAL, 0, 3600000, &r->queue_timeout_ms);
+    if (call_finish(c, f, e) < 0)
+        return -1;
+    if (ret->policy.len)
+        r->policy = buf_cstr(&ret->policy);
+    else if (r->spec.profile == PROFILE_RESTRICTED)
+        r->policy = "restricted";
+    return spec_check(&r->spec, e);
+}
+
+void create_request_done(struct create_request *r)
+{
+    msg_list_writer_done(&r->env);
+    buf_done(&r->metadata);
+    buf_done(&r->policy);
+}

@@ -1,0 +1,249 @@
+#include "api/api.h"
+
+#include "base/banned.h"
+#include "base/json.h"
+#include "core/ids.h"
+#include "core/metrics.h"
+#include "core/quota.h"
+
+#define LIST_MAX 1000u
+
+static int may_create(struct call *c, struct pd_err *e)
+{
+    if (quota_take(c->api->quota, c->who.tenant, QUOTA_CREATES, &c->retry_after, e) == 0)
+        return 0;
+    metrics_add(c->api->metrics, METRIC_LIMITS, METRICS_LIMIT_RATE, 0, 1);
+    return -1;
+}
+
+static void count_create(struct call *c, int made, struct session *s,
+                         const struct queue_place *place)
+{
+    struct session_info i;
+    metrics_add(c->api->metrics, METRIC_CREATES, made < 0 ? METRICS_FAILED : METRICS_OK, 0, 1);
+    if (made < 0)
+        return;
+    session_get(s, &i);
+    memcpy(c->sandbox, i.id, sizeof c->sandbox);
+    if (!c->session)
+        c->session = session_ref(s);
+    metrics_observe(c->api->metrics, METRIC_CREATE_SECONDS,
+                    i.from_pool ? METRICS_POOL : METRICS_COLD,
+                    (clock_now() - c->began) / 1000 - place->waited_ms * 1000);
+    metrics_observe(c->api->metrics, METRIC_QUEUE_SECONDS, 0, place->waited_ms * 1000);
+}
+
+int sandboxes_create(struct call *c, struct pd_err *e)
+{
+    auto_buf body = BUF_INIT(API_BODY_MAX);
+    auto_fields f = {0};
+    char key[API_KEY_MAX + 1];
+    struct create_request q;
+    struct queue_place place;
+    struct session *s = NULL;
+    int known = 0;
+    if (call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
+        return -1;
+    int r = create_request_read(c, &f, &q, 0, e);
+    if (r == 0)
+        r = call_key(c, &body, key, &q.request.key, &q.request.key_hash, e);
+    if (r == 0)
+        r = may_create(c, e);
+    if (r == 0) {
+        r = sessions_create(c->api->sessions, &q.request, &s, &known, &place, e);
+        count_create(c, r, s, &place);
+    }
+    create_request_done(&q);
+    if (r < 0)
+        return -1;
+    if (known)
+        reply_header(c->r, "Idempotent-Replayed", "true");
+    r = call_sandbox(c, 201, s, &place);
+    session_unref(s);
+    return r;
+}
+
+static int read_states(const char *text, int *ret, struct pd_err *e)
+{
+    for (int s = 0; s < SESSION_STATE_COUNT; s++)
+        if (!strcmp(text, session_state_name((enum session_state)s))) {
+            *ret = 1 << s;
+            return 0;
+        }
+    if (!strcmp(text, "all")) {
+        *ret = (1 << SESSION_STATE_COUNT) - 1;
+        return 0;
+    }
+    return pd_fail(e, PD_INVALID, "state=%.40s: creating, running, paused, stopping, gone or all",
+                   text);
+}
+
+/* metadata.KEY=VALUE, any number of them. */
+static int read_metadata(struct call *c, struct session_filter *f, char names[8][URL_NAME_SIZE],
+                         char values[8][512], struct pd_err *e)
+{
+    struct slice query = c->r->query, value;
+    char name[URL_NAME_SIZE];
+    int r;
+    while ((r = url_query_next(&query, name, &value, e)) > 0) {
+        if (strncmp(name, "metadata.", 9) != 0)
+            continue;
+        if (f->metadata_count == 8)
+            return pd_fail(e, PD_INVALID, "at most 8 metadata filters");
+        unsigned n = f->metadata_count;
+        memcpy(names[n], name, sizeof name);
+        if (url_decode(name, value, values[n], sizeof values[n], e) < 0)
+            return -1;
+        f->metadata_key[n] = names[n] + 9;
+        f->metadata_value[n] = values[n];
+        f->metadata_count++;
+    }
+    return r;
+}
+
+int sandboxes_list(struct call *c, struct pd_err *e)
+{
+    static const char *const allowed[] = {"state", "user_id", "thread_id", "metadata.",
+                                          "limit", "cursor",  NULL};
+    char state[32], user[SESSION_NAME_MAX + 1], thread[SESSION_NAME_MAX + 1], cursor[64];
+    char names[8][URL_NAME_SIZE], values[8][512], next[64];
+    struct session_filter f = {.tenant = c->who.tenant};
+    uint64_t limit = 100;
+    int has_user, has_thread, has_state, has_cursor;
+    if (call_query_check(c, allowed, e) < 0 ||
+        (has_state = call_query(c, "state", state, sizeof state, e)) < 0 ||
+        (has_user = call_query(c, "user_id", user, sizeof user, e)) < 0 ||
+        (has_thread = call_query(c, "thread_id", thread, sizeof thread, e)) < 0 ||
+        (has_cursor = call_query(c, "cursor", cursor, sizeof cursor, e)) < 0 ||
+        call_query_u64(c, "limit", 1, LIST_MAX, &limit, e) < 0 ||
+        read_metadata(c, &f, names, values, e) < 0 ||
+        (has_state && read_states(state, &f.states, e) < 0))
+        return -1;
+    f.user_id = has_user ? user : NULL;
+    f.thread_id = has_thread ? thread : NULL;
+    f.cursor = has_cursor ? cursor : NULL;
+    f.limit = (unsigned)limit;
+    struct session **found = calloc(limit, sizeof *found);
+    unsigned count = 0;
+    if (!found)
+        return pd_fail(e, PD_CAPACITY, "no memory for the list");
+    if (sessions_list(c->api->sessions, &f, found, &count, next, e) < 0) {
+        free(found);
+        return -1;
+    }
+    auto_buf out = BUF_INIT(64u << 20);
+    struct json j = JSON_INIT(&out);
+    json_open(&j, '{');
+    json_key(&j, "sandboxes");
+    json_open(&j, '[');
+    for (unsigned i = 0; i < count; i++) {
+        sandbox_json(&j, found[i], NULL);
+        session_unref(found[i]);
+    }
+    json_close(&j, ']');
+    json_member_str(&j, "next_cursor", next);
+    json_close(&j, '}');
+    free(found);
+    return call_json(c, 200, &out);
+}
+
+int sandbox_get(struct call *c, struct pd_err *e)
+{
+    static const char *const none[] = {NULL};
+    return call_query_check(c, none, e) < 0 ? -1 : call_sandbox(c, 200, c->session, NULL);
+}
+
+int sandbox_delete(struct call *c, struct pd_err *e)
+{
+    if (session_end(c->session, END_KILLED, "deleted by the API", e) < 0)
+        return -1;
+    return call_empty(c);
+}
+
+int sandbox_pause(struct call *c, struct pd_err *e)
+{
+    return session_pause(c->session, e) < 0 ? -1 : call_sandbox(c, 200, c->session, NULL);
+}
+
+int sandbox_resume(struct call *c, struct pd_err *e)
+{
+    return session_resume(c->session, e) < 0 ? -1 : call_sandbox(c, 200, c->session, NULL);
+}
+
+int sandbox_extend(struct call *c, struct pd_err *e)
+{
+    auto_buf body = BUF_INIT(API_BODY_MAX);
+    auto_fields f = {0};
+    uint64_t idle = 0, expires = 0;
+    if (call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
+        return -1;
+    fields_seconds_ms(&f, "idle_timeout_s", FIELD_OPTIONAL, 1000, 30ull * 86400000, &idle);
+    fields_seconds_ms(&f, "expires_in_s", FIELD_OPTIONAL, 1000, 365ull * 86400000, &expires);
+    if (call_finish(c, &f, e) < 0 || session_extend(c->session, idle, expires, e) < 0)
+        return -1;
+    return call_sandbox(c, 200, c->session, NULL);
+}
+
+/* ---- by user and thread ---- */
+
+static int check_names(struct call *c, struct pd_err *e)
+{
+    static const char *const names[] = {"user_id", "thread_id"};
+    for (int i = 0; i < 2; i++)
+        if (strlen(c->var[i]) > SESSION_NAME_MAX) {
+            snprintf(c->field, sizeof c->field, "%s", names[i]);
+            return pd_fail(e, PD_INVALID, "%s: at most %u bytes", names[i], SESSION_NAME_MAX);
+        }
+    return 0;
+}
+
+int session_put(struct call *c, struct pd_err *e)
+{
+    auto_buf body = BUF_INIT(API_BODY_MAX);
+    auto_fields f = {0};
+    char user[SESSION_NAME_MAX + 1], thread[SESSION_NAME_MAX + 1];
+    struct create_request q;
+    struct queue_place place;
+    struct session *s = NULL;
+    int created = 0;
+    if (check_names(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
+        return -1;
+    snprintf(user, sizeof user, "%.*s", SESSION_NAME_MAX, c->var[0]);
+    snprintf(thread, sizeof thread, "%.*s", SESSION_NAME_MAX, c->var[1]);
+    int r = create_request_read(c, &f, &q, 1, e);
+    if (r == 0) {
+        q.request.user_id = user;
+        q.request.thread_id = thread;
+        r = sessions_get_or_create(c->api->sessions, &q.request, &s, &created, &place, e);
+        if (r < 0 || created)
+            count_create(c, r, s, &place);
+    }
+    create_request_done(&q);
+    if (r < 0)
+        return -1;
+    r = call_sandbox(c, created ? 201 : 200, s, created ? &place : NULL);
+    session_unref(s);
+    return r;
+}
+
+int session_get_thread(struct call *c, struct pd_err *e)
+{
+    if (check_names(c, e) < 0)
+        return -1;
+    c->session = sessions_find_thread(c->api->sessions, c->who.tenant, c->var[0], c->var[1], e);
+    return c->session ? call_sandbox(c, 200, c->session, NULL) : -1;
+}
+
+int session_delete(struct call *c, struct pd_err *e)
+{
+    if (check_names(c, e) < 0)
+        return -1;
+    struct session *s =
+        sessions_find_thread(c->api->sessions, c->who.tenant, c->var[0], c->var[1], e);
+    if (!s)
+        return -1;
+    int r = session_end(s, END_KILLED, "deleted by the API", e);
+    session_forget_thread(s);
+    session_unref(s);
+    return r < 0 ? -1 : call_empty(c);
+}

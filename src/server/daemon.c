@@ -1,0 +1,299 @@
+#include "api/api.h"
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "core/audit.h"
+#include "core/config.h"
+#include "core/log.h"
+#include "core/metrics.h"
+#include "core/preview.h"
+#include "core/pump.h"
+#include "core/quota.h"
+#include "core/sessions.h"
+#include "core/store.h"
+#include "provider/jail.h"
+#include "server/serve.h"
+#include "store/sqlite.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#define GONE_KEPT_MS (60ull * 60 * 1000)
+
+extern char **environ;
+extern const struct box_events session_box_events;
+
+struct daemon {
+    struct serve *serve;
+    struct api api;
+    struct store *store;
+    struct pump *pump;
+    struct server *server;
+    pthread_t signals;
+    atomic_int interrupted;
+};
+
+/* ---- systemd ---- */
+
+static void notify(const char *text)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (!path || strlen(path) >= sizeof a.sun_path || (path[0] != '/' && path[0] != '@'))
+        return;
+    memcpy(a.sun_path, path, strlen(path));
+    if (path[0] == '@')
+        a.sun_path[0] = 0;
+    auto_fd sock = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (sock >= 0)
+        (void)sendto(sock, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&a,
+                     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
+}
+
+/* ---- configuration ---- */
+
+static struct quota_limits quota_limits_of(const struct config *c)
+{
+    return (struct quota_limits){.requests_per_s = (double)c->requests_per_s,
+                                 .creates_per_s = (double)c->creates_per_s,
+                                 .requests_burst = (unsigned)c->burst,
+                                 .creates_burst = (unsigned)c->burst};
+}
+
+static struct audit_config audit_config_of(const struct daemon *d, const struct config *c)
+{
+    return (struct audit_config){.state_dir = d->serve->data_dir,
+                                 .enabled = (int)c->audit,
+                                 .max_bytes = c->audit_max_bytes,
+                                 .keep = (unsigned)c->audit_keep,
+                                 .metrics = d->api.metrics};
+}
+
+static struct sessions_config sessions_config_of(const struct daemon *d, const struct config *c)
+{
+    return (struct sessions_config){.state_dir = d->serve->data_dir,
+                                    .provider = d->api.provider,
+                                    .store = d->store,
+                                    .pump = d->pump,
+                                    .max_sessions = (unsigned)c->max_sandboxes,
+                                    .max_per_tenant = (unsigned)c->max_sandboxes_per_tenant,
+                                    .queue_max = (unsigned)c->queue_max,
+                                    .queue_timeout_ms = c->queue_timeout_ms,
+                                    .pool_min = (unsigned)c->pool_min,
+                                    .pool_max = (unsigned)c->pool_max,
+                                    .idle_timeout_ms = c->idle_timeout_ms,
+                                    .max_life_ms = c->max_life_ms,
+                                    .gone_kept_ms = GONE_KEPT_MS,
+                                    .disk_roots = c->storage != CONFIG_STORAGE_MEMORY};
+}
+
+static void reload(struct daemon *d)
+{
+    struct pd_err e;
+    auto_buf report = BUF_INIT(64u << 10);
+    struct config *now = d->serve->config;
+    struct config_input in = {
+        .environ = (const char *const *)environ, .argv = d->serve->argv, .argc = d->serve->argc};
+    notify("RELOADING=1\n");
+    struct config *next = config_reload(now, &in, &report, &e);
+    metrics_add(d->api.metrics, METRIC_RELOADS, next ? METRICS_OK : METRICS_FAILED, 0, 1);
+    if (!next) {
+        log_error("config.reload", "error=\"%s\"", e.msg);
+        notify("READY=1\n");
+        return;
+    }
+    /* Requests that are being served go on with the old one, so it is never freed: a reload is
+     * rare and a configuration small. */
+    atomic_store(&d->api.config, next);
+    d->serve->config = next;
+    struct sessions_config sessions = sessions_config_of(d, next);
+    struct quota_limits limits = quota_limits_of(next);
+    struct audit_config audit = audit_config_of(d, next);
+    sessions_reconfigure(d->api.sessions, &sessions);
+    quota_set_limits(d->api.quota, &limits);
+    audit_reconfigure(d->api.audit, &audit);
+    log_set_level((enum log_level)next->log_level);
+    log_set_format((enum log_format)next->log_format);
+    const char *lines = buf_cstr(&report);
+    log_info("config.reload", "changes=\"%s\"", lines && lines[0] ? lines : "none");
+    notify("READY=1\n");
+}
+
+/* ---- metrics that others keep ---- */
+
+static void collect(struct metrics *m, void *arg)
+{
+    struct daemon *d = arg;
+    struct sessions_stats s;
+    struct server_stats net;
+    sessions_get_stats(d->api.sessions, &s);
+    server_get_stats(d->server, &net);
+    unsigned provider = metrics_provider(d->api.provider->name);
+    for (unsigned i = 0; i < SESSION_STATE_COUNT; i++)
+        metrics_set(m, METRIC_SESSIONS, i, provider, s.by_state[i]);
+    for (unsigned i = 1; i < END_COUNT; i++)
+        metrics_set(m, METRIC_SESSIONS_ENDED, i, 0, s.ended[i]);
+    metrics_set(m, METRIC_SESSIONS_REUSED, 0, 0, s.reused);
+    metrics_set(m, METRIC_AUTO_RETRIES, 0, 0, s.auto_retried);
+    metrics_set(m, METRIC_POOL_HITS, 0, 0, s.pool_hits);
+    metrics_set(m, METRIC_POOL_MISSES, 0, 0, s.pool_misses);
+    metrics_set(m, METRIC_POOL_READY, 0, 0, s.pool_ready);
+    metrics_set(m, METRIC_POOL_FILLING, 0, 0, s.pool_filling);
+    metrics_set(m, METRIC_QUEUE, 0, 0, s.queued);
+    metrics_set(m, METRIC_QUEUE_REFUSED, 0, 0, s.queue_refused);
+    metrics_set(m, METRIC_CONNECTIONS, 0, 0, net.connections);
+    metrics_set(m, METRIC_CONNECTIONS_ACCEPTED, 0, 0, net.accepted);
+    metrics_set(m, METRIC_CONNECTIONS_REFUSED, 0, 0, net.refused);
+    metrics_set(m, METRIC_REQUESTS_ACTIVE, 0, 0, net.active);
+    metrics_set(m, METRIC_LOG_DROPPED, 0, 0, log_dropped());
+}
+
+/* ---- signals ---- */
+
+static void *signal_main(void *arg)
+{
+    struct daemon *d = arg;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    for (;;) {
+        int number = 0;
+        if (sigwait(&set, &number) != 0)
+            continue;
+        if (number == SIGHUP) {
+            reload(d);
+            continue;
+        }
+        if (atomic_exchange(&d->api.draining, 1))
+            continue;
+        if (number == SIGINT)
+            atomic_store(&d->interrupted, 1);
+        notify("STOPPING=1\n");
+        log_info("server.drain", "signal=%s", number == SIGINT ? "SIGINT" : "SIGTERM");
+        server_stop(d->server, deadline_in(d->serve->config->drain_timeout_ms * NS_PER_MS));
+    }
+    return NULL;
+}
+
+static void block_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGCHLD);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+/* ---- the start ---- */
+
+static int show_first_key(struct daemon *d, struct pd_err *e)
+{
+    char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
+    if (auth_count(d->api.auth))
+        return 0;
+    if (auth_create(d->api.auth, "default", "first start", key, id, e) < 0)
+        return -1;
+    printf("API key, shown only now:  %s\n", key);
+    fflush(stdout);
+    return 0;
+}
+
+static int set_up(struct daemon *d, struct pd_err *e)
+{
+    struct serve *s = d->serve;
+    struct config *c = s->config;
+    struct api *api = &d->api;
+    if (!(d->store = store_sqlite_open(s->data_dir, 1, e)) ||
+        !(api->auth = auth_new(d->store, getenv("PADDOCK_API_KEY"), e)) ||
+        !(api->preview = preview_new(d->store, e)))
+        return -1;
+    api->metrics = metrics_new();
+    struct quota_limits limits = quota_limits_of(c);
+    api->quota = quota_new(&limits, NULL);
+    struct audit_config audit = audit_config_of(d, c);
+    if (!api->quota)
+        return pd_fail(e, PD_CAPACITY, "no memory");
+    if (!(api->audit = audit_new(&audit, e)) || !(d->pump = pump_new(e)) ||
+        !(api->provider = provider_jail_new(s->keeper_socket, d->pump, &session_box_events, e)))
+        return -1;
+    struct sessions_config sessions = sessions_config_of(d, c);
+    if (!(api->sessions = sessions_new(&sessions, e)) || sessions_adopt(api->sessions, e) < 0 ||
+        sessions_start(api->sessions, e) < 0)
+        return -1;
+    atomic_store(&api->config, c);
+    struct server_config server = {.handle = api_handle,
+                                   .arg = api,
+                                   .max_active = (unsigned)c->max_active,
+                                   .max_connections = (unsigned)c->max_connections};
+    if (!(d->server = server_new(&server, e)))
+        return -1;
+    if (api->metrics && metrics_collect(api->metrics, collect, d) < 0)
+        return pd_fail(e, PD_INTERNAL, "too many collectors");
+    for (unsigned i = 0; i < s->listener_count; i++)
+        if (server_listen(d->server, s->listeners[i], s->plain[i] ? NULL : s->tls, e) < 0)
+            return -1;
+    return show_first_key(d, e);
+}
+
+static void announce(const struct serve *s)
+{
+    const struct config *c = s->config;
+    const char *scheme = s->tls ? "https" : "http";
+    for (unsigned i = 0; i < c->listen.count; i++)
+        printf("Listening on %s%s%s\n", strncmp(c->listen.items[i], "unix:", 5) ? scheme : "",
+               strncmp(c->listen.items[i], "unix:", 5) ? "://" : "", c->listen.items[i]);
+    if (c->unix_socket[0])
+        printf("Listening on unix:%s\n", c->unix_socket);
+    fflush(stdout);
+}
+
+int daemon_run(struct serve *s)
+{
+    static struct daemon d;
+    struct pd_err e;
+    d.serve = s;
+    prctl(PR_SET_NAME, "paddockd", 0, 0, 0);
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    block_signals();
+    int r = serve_drop(s, &e);
+    if (r == 0) {
+        /* After the change of user, which clears it. */
+        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+        if (getppid() == 1)
+            return 125;
+        int filter = self_filter_load();
+        if (filter < 0)
+            log_warn("server.filter", "errno=%d", -filter);
+    }
+    if (r < 0 || set_up(&d, &e) < 0 || pthread_create(&d.signals, NULL, signal_main, &d) != 0) {
+        fprintf(stderr, "paddock: %s\n", e.msg);
+        return pd_code_exit(e.code);
+    }
+    announce(s);
+    notify("READY=1\n");
+    log_info("server.start", "version=%s uid=%u", PADDOCK_VERSION, (unsigned)geteuid());
+    if (server_run(d.server, &e) < 0) {
+        log_error("server.run", "error=\"%s\"", e.msg);
+        return 125;
+    }
+    if (atomic_load(&d.interrupted))
+        sessions_end_all(d.api.sessions, "the server was stopped");
+    sessions_free(d.api.sessions);
+    d.store->free(d.store);
+    log_info("server.end", "sandboxes=%s", atomic_load(&d.interrupted) ? "ended" : "kept");
+    return 0;
+}

@@ -1,0 +1,145 @@
+#include "server/serve.h"
+
+#include "base/banned.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "core/config.h"
+#include "core/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#define KEEPER_PATIENCE (10 * NS_PER_S)
+#define KEEPER_RESTART  (250 * NS_PER_MS)
+
+static int connect_keeper(const char *path)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    auto_fd sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (sock < 0 || connect(sock, (struct sockaddr *)&a, sizeof a) < 0)
+        return -1;
+    return fd_take(&sock);
+}
+
+/* In a session of its own and without anything of ours, because it outlives us. */
+static pid_t start_keeper(const struct serve *s)
+{
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    char uid[24];
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setsid();
+    auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int i = 0; i < 3; i++)
+        dup2(null, i);
+    syscall(SYS_close_range, 3, ~0u, 0);
+    if (chdir("/") < 0)
+        _exit(127);
+    setenv("PADDOCK_STATE_DIR", s->config->state_dir, 1);
+    setenv("PADDOCK_RUN_DIR", s->config->run_dir, 1);
+    unsetenv("PADDOCK_API_KEY");
+    snprintf(uid, sizeof uid, "%u", (unsigned)s->uid);
+    if (s->uid != geteuid())
+        execl(s->program, "paddock", "keeper", "--socket", s->keeper_socket, "--owner", uid,
+              (char *)NULL);
+    else
+        execl(s->program, "paddock", "keeper", "--socket", s->keeper_socket, (char *)NULL);
+    _exit(127);
+}
+
+int serve_keeper(const struct serve *s, struct pd_err *e)
+{
+    int sock = connect_keeper(s->keeper_socket);
+    if (sock >= 0)
+        return sock;
+    pid_t pid = start_keeper(s);
+    if (pid < 0)
+        return pd_fail_sys(e, "start a keeper");
+    deadline d = deadline_in(KEEPER_PATIENCE);
+    while (!deadline_passed(d)) {
+        int status;
+        sock = connect_keeper(s->keeper_socket);
+        if (sock >= 0)
+            return sock;
+        if (waitpid(pid, &status, WNOHANG) == pid)
+            return pd_fail(e, PD_INTERNAL,
+                           "the keeper ended at once: try `%.80s keeper --socket %.80s`",
+                           s->program, s->keeper_socket);
+        usleep(2000);
+    }
+    return pd_fail(e, PD_TIMEOUT, "the keeper does not answer on %.100s", s->keeper_socket);
+}
+
+static pid_t peer_pid(int sock)
+{
+    struct ucred c;
+    socklen_t len = sizeof c;
+    return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &c, &len) == 0 ? c.pid : 0;
+}
+
+/* Ends the keeper with all that it has, and waits until its socket is closed. */
+static void end_keeper(int keeper)
+{
+    pid_t pid = keeper >= 0 ? peer_pid(keeper) : 0;
+    if (pid <= 1 || kill(pid, SIGTERM) < 0)
+        return;
+    struct pollfd p = {.fd = keeper};
+    (void)poll(&p, 1, 20000);
+}
+
+int guardian_run(const struct serve *s, pid_t daemon, int keeper)
+{
+    sigset_t mask;
+    struct signalfd_siginfo info;
+    int interrupted = 0;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGCHLD);
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGINT);
+    sigaddset(&mask, SIGHUP);
+    sigprocmask(SIG_BLOCK, &mask, NULL);
+    auto_fd signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    for (;;) {
+        int status;
+        pid_t pid;
+        while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+            if (pid == daemon) {
+                if (interrupted)
+                    end_keeper(keeper);
+                return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+            }
+        struct pollfd fds[2] = {{.fd = signals, .events = POLLIN}, {.fd = keeper}};
+        (void)poll(fds, keeper >= 0 ? 2 : 1, keeper >= 0 ? -1 : 250);
+        while (read(signals, &info, sizeof info) == sizeof info) {
+            if (info.ssi_signo == SIGCHLD)
+                continue;
+            interrupted |= info.ssi_signo == SIGINT;
+            kill(daemon, (int)info.ssi_signo);
+        }
+        if (keeper >= 0 && fds[1].revents) {
+            log_error("keeper.lost", "socket=%s", s->keeper_socket);
+            fd_done(&keeper);
+            usleep((useconds_t)(KEEPER_RESTART / 1000));
+        }
+        if (keeper < 0) {
+            struct pd_err e;
+            keeper = serve_keeper(s, &e);
+            if (keeper < 0)
+                log_error("keeper.start", "error=\"%s\"", e.msg);
+            else
+                log_info("keeper.started", "pid=%d", (int)peer_pid(keeper));
+        }
+    }
+}

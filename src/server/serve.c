@@ -1,0 +1,172 @@
+#include "server/serve.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "core/config.h"
+#include "core/log.h"
+#include "net/conn.h"
+#include "net/server.h"
+#include "server/client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+extern char **environ;
+
+const char serve_usage[] =
+    "usage: paddock serve [--listen ADDRESS]... [--state-dir DIR] [--config FILE]\n"
+    "                     [--tls-cert FILE --tls-key FILE] [--KEY VALUE]...\n\n"
+    "Runs the server. Started by root, only the keeper keeps its privilege. The first start makes\n"
+    "an API key and prints it once. SIGTERM drains and leaves the sandboxes running for the next\n"
+    "start; SIGINT (Ctrl-C) ends them; SIGHUP reads the configuration again. `paddock config`\n"
+    "shows every KEY with its value.\n";
+
+/* paddock itself: whoever started us said where it is; otherwise beside us, or where make install
+ * puts it. */
+static int find_program(struct serve *s, struct pd_err *e)
+{
+    static const char *const places[] = {"paddock", "../build/paddock", "../../bin/paddock"};
+    const char *given = getenv("PADDOCK_PROGRAM");
+    char self[2048];
+    if (given && access(given, X_OK) == 0) {
+        snprintf(s->program, sizeof s->program, "%s", given);
+        unsetenv("PADDOCK_PROGRAM"); /* it is no setting */
+        return 0;
+    }
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0)
+        return pd_fail_sys(e, "find the program");
+    self[n] = 0;
+    char *dir = dirname(self);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(s->program, sizeof s->program, "%s/%s", dir, places[i]);
+        if (access(s->program, X_OK) == 0)
+            return 0;
+    }
+    return pd_fail(e, PD_NOT_FOUND, "paddock is not beside paddockd in %.150s", dir);
+}
+
+static int add_listener(struct serve *s, int fd, int plain, struct pd_err *e)
+{
+    if (fd < 0)
+        return -1;
+    if (s->listener_count == SERVE_LISTENERS_MAX) {
+        fd_done(&fd);
+        return pd_fail(e, PD_INVALID, "at most %d addresses", SERVE_LISTENERS_MAX);
+    }
+    s->plain[s->listener_count] = plain;
+    s->listeners[s->listener_count++] = fd;
+    return 0;
+}
+
+/* Sockets that systemd opened for us: descriptors from 3 on. 1 when there are any. */
+static int take_activated(struct serve *s, struct pd_err *e)
+{
+    const char *count = getenv("LISTEN_FDS"), *pid = getenv("LISTEN_PID");
+    if (!count || !pid || strtol(pid, NULL, 10) != getpid())
+        return 0;
+    long n = strtol(count, NULL, 10);
+    for (int fd = 3; fd < 3 + n; fd++) {
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+        if (add_listener(s, fd, 0, e) < 0)
+            return -1;
+    }
+    unsetenv("LISTEN_FDS");
+    unsetenv("LISTEN_PID");
+    return n > 0;
+}
+
+static int bind_all(struct serve *s, struct pd_err *e)
+{
+    const struct config *c = s->config;
+    int activated = take_activated(s, e);
+    if (activated)
+        return activated < 0 ? -1 : 0;
+    for (unsigned i = 0; i < c->listen.count; i++) {
+        const char *address = c->listen.items[i];
+        if (add_listener(s, server_bind(address, e), !strncmp(address, "unix:", 5), e) < 0)
+            return -1;
+    }
+    if (c->unix_socket[0]) {
+        char address[256];
+        snprintf(address, sizeof address, "unix:%s", c->unix_socket);
+        if (add_listener(s, server_bind(address, e), 1, e) < 0)
+            return -1;
+        /* For the user that runs the server, and root. */
+        if (geteuid() == 0 && chown(c->unix_socket, s->uid, s->gid) < 0)
+            return pd_fail_sys(e, "hand over %.100s", c->unix_socket);
+    }
+    return 0;
+}
+
+static int prepare(struct serve *s, struct pd_err *e)
+{
+    const struct config *c = s->config;
+    if (serve_prepare(s, e) < 0)
+        return -1;
+    if (strlen(c->keeper_socket) >= sizeof s->keeper_socket)
+        return pd_fail(e, PD_INVALID, "keeper_socket: the path is too long");
+    snprintf(s->keeper_socket, sizeof s->keeper_socket, "%s", c->keeper_socket);
+    if (c->tls_cert[0] && !(s->tls = tls_server_new(c->tls_cert, c->tls_key, e)))
+        return -1;
+    return bind_all(s, e);
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    static struct serve s;
+    struct pd_err e;
+    s.argv = (const char *const *)argv + 1;
+    s.argc = argc - 1;
+    struct config_input in = {
+        .environ = (const char *const *)environ, .argv = s.argv, .argc = s.argc};
+    if (find_program(&s, &e) < 0 || !(s.config = config_load(&in, &e)))
+        return usage_fail(&e);
+    log_setup(2, (enum log_level)s.config->log_level, (enum log_format)s.config->log_format);
+    if (config_notes(s.config)[0])
+        log_warn("config.notes", "text=\"%s\"", config_notes(s.config));
+    int keeper = -1;
+    if (prepare(&s, &e) < 0 || (keeper = serve_keeper(&s, &e)) < 0)
+        return usage_fail(&e);
+    pid_t daemon = fork();
+    if (daemon < 0) {
+        pd_fail_sys(&e, "start the daemon");
+        return usage_fail(&e);
+    }
+    if (daemon == 0) {
+        fd_done(&keeper);
+        _exit(daemon_run(&s));
+    }
+    for (unsigned i = 0; i < s.listener_count; i++)
+        fd_done(&s.listeners[i]);
+    return guardian_run(&s, daemon, keeper);
+}
+
+const char config_usage[] = "usage: paddock config [--json] [--config FILE] [--KEY VALUE]...\n\n"
+                            "Shows every setting of the server, its value and where it is from.\n";
+
+int cmd_config(int argc, char **argv)
+{
+    struct pd_err e;
+    int json = argc > 1 && !strcmp(argv[1], "--json");
+    struct config_input in = {.environ = (const char *const *)environ,
+                              .argv = (const char *const *)argv + 1 + json,
+                              .argc = argc - 1 - json};
+    struct config *c = config_load(&in, &e);
+    if (!c)
+        return usage_fail(&e);
+    auto_buf out = BUF_INIT(1u << 20);
+    if (json)
+        config_print_json(c, &out);
+    else
+        config_print(c, &out);
+    fwrite(out.data, 1, out.len, stdout);
+    config_free(c);
+    return 0;
+}

@@ -1,0 +1,55 @@
+/* serve: the server, in three processes.
+ *
+ *   guardian   what the user started. Binds, starts the keeper if none runs, and again when it has
+ *              died; passes signals on. Does nothing with what strangers send.
+ *   daemon     its child: everything else, without privilege and with a filter on itself. Dies with
+ *              the guardian.
+ *   keeper     `paddock keeper`, in a session of its own: outlives both, with every sandbox. */
+#pragma once
+
+#include <sys/types.h>
+
+struct config;
+struct pd_err;
+
+#define SERVE_LISTENERS_MAX 32
+
+struct serve {
+    struct config *config;
+    const char *const *argv; /* flags, for a reload */
+    int argc;
+    char program[4096];  /* paddock: the keeper is started from it */
+    char data_dir[4096]; /* the daemon's own: database, spools, audit log */
+    char keeper_socket[108];
+    uid_t uid; /* the daemon's; ours when we have no privilege */
+    gid_t gid;
+    int listeners[SERVE_LISTENERS_MAX];
+    int plain[SERVE_LISTENERS_MAX]; /* not TLS: unix sockets */
+    unsigned listener_count;
+    struct tls_context *tls;
+};
+
+int cmd_serve(int argc, char **argv);
+int cmd_key(int argc, char **argv);
+int cmd_config(int argc, char **argv);
+extern const char serve_usage[], key_usage[], config_usage[];
+
+/* privileges.c */
+/* Finds the user that the daemon runs as, makes its directories and gives them to it. */
+int serve_prepare(struct serve *s, struct pd_err *e);
+/* Becomes the daemon's user for good. */
+int serve_drop(const struct serve *s, struct pd_err *e);
+/* The directory of the daemon's data below a state directory. */
+void serve_data_dir(const char *state_dir, char *out, size_t size);
+
+/* guardian.c */
+/* Connects to the keeper, starting one if there is none. A connected socket, or -1. */
+int serve_keeper(const struct serve *s, struct pd_err *e);
+/* Looks after daemon and keeper until the daemon has ended; its exit status. */
+int guardian_run(const struct serve *s, pid_t daemon, int keeper);
+
+/* daemon.c: does not return before the end. The exit status. */
+int daemon_run(struct serve *s);
+
+/* self_filter.c: system calls that a server has no use for are refused from now on. 0 or -errno. */
+int self_filter_load(void);
