@@ -44,8 +44,7 @@ struct attach {
     uint64_t end[STREAM_COUNT]; /* children may go on writing for ever */
     int blocked;                /* the socket takes no more */
     int closing;                /* a close was sent: nothing more is */
-    deadline ping_at, gone_at, touch_at;
-    uint64_t touch_every;
+    deadline ping_at, gone_at;
     /* The input message that the process has not taken yet; it is the decoder's. */
     const uint8_t *input;
     size_t input_len;
@@ -365,15 +364,11 @@ static int read_client(struct attach *a, struct pd_err *e)
 
 /* ---- the loop ---- */
 
-/* Pings, the session's idle clock, and who has gone without a word. */
+/* Pings, and who has gone without a word. */
 static int keep_time(struct attach *a, struct pd_err *e)
 {
     if (server_is_stopping(a->c->r->server))
         return send_close(a, WS_GOING_AWAY, "the server is shutting down");
-    if (deadline_passed(a->touch_at)) {
-        session_touch(a->c->session);
-        a->touch_at = deadline_in(a->touch_every);
-    }
     /* Whose input is not read cannot answer. */
     if (a->input_len)
         a->gone_at = deadline_in(GONE_AFTER);
@@ -428,18 +423,6 @@ static int attach_run(struct attach *a, struct pd_err *e)
     return 0;
 }
 
-/* An attached client counts as use, however short the idle time is. */
-static void set_clocks(struct attach *a)
-{
-    struct session_info s;
-    session_get(a->c->session, &s);
-    uint64_t third = s.idle_timeout_ms * NS_PER_MS / 3;
-    a->touch_every = third && third < PING_EVERY ? third : PING_EVERY;
-    a->touch_at = 0;
-    a->ping_at = deadline_in(PING_EVERY);
-    a->gone_at = deadline_in(GONE_AFTER);
-}
-
 int process_attach(struct call *c, struct pd_err *e)
 {
     struct pd_err why;
@@ -466,18 +449,20 @@ int process_attach(struct call *c, struct pd_err *e)
         r = request_upgrade(c->r, NULL, e);
         if (r == 0) {
             ws_decoder_init(&a->decoder, 1, MESSAGE_MAX);
-            set_clocks(a);
+            a->ping_at = deadline_in(PING_EVERY);
+            a->gone_at = deadline_in(GONE_AFTER);
+            session_attend(c->session, 1);
             /* A client that left is no failure of this server's. */
             int good = attach_run(a, &why) == 0;
             if (!good && why.code != PD_LOST && why.code != PD_TIMEOUT)
                 good = send_close(a, WS_INTERNAL, "") == 0;
             if (good)
                 proxy_leave(c->r, 2 * NS_PER_S);
+            session_attend(c->session, -1);
             ws_decoder_done(&a->decoder);
         }
         process_unwatch(p, &a->watch);
     }
-    session_touch(c->session);
     process_unref(p);
     free(a);
     return r;

@@ -9,12 +9,14 @@
 #include "core/config.h"
 #include "core/ids.h"
 
+#include <strings.h>
+
 /* The host that the client itself used is one that it can reach. Over a Unix socket it has used
  * none: then it is the first address that is listened at. */
 static void put_base(struct call *c, unsigned port, const char *id, struct buf *out)
 {
     const struct config *config = c->config;
-    struct slice host = c->r->head.host, name;
+    struct slice host = c->r->head.host, name = {"", 0};
     unsigned own_port = 0;
     char peer[CONN_PEER_SIZE];
     conn_peer(c->r->conn, peer);
@@ -24,7 +26,10 @@ static void put_base(struct call *c, unsigned port, const char *id, struct buf *
     }
     int tls = peer[0] == 'u' ? config->tls_cert[0] != 0 : conn_is_tls(c->r->conn);
     buf_puts(out, tls ? "https://" : "http://");
-    if (config->domain[0]) {
+    /* Names below localhost reach this server only from where localhost does. */
+    int by_host = config->domain[0] && (strcasecmp(config->domain, "localhost") != 0 ||
+                                        slice_is_nocase(name, "localhost"));
+    if (by_host) {
         buf_printf(out, "%u-%s.%s", port, id, config->domain);
         if (own_port)
             buf_printf(out, ":%u", own_port);
