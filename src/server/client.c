@@ -109,7 +109,7 @@ int json_field_is_true(const json_t *object, const char *name)
 
 int print_json(const json_t *j)
 {
-    int bad = json_dumpf(j, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
+    int bad = json_dumpf(j, stdout, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));
     return bad || putchar('\n') == EOF || fflush(stdout) ? -1 : 0;
 }
 

@@ -22,8 +22,10 @@ static void put_process_state(struct table *t, const json_t *p)
         snprintf(text, sizeof text, "running");
     else if (*signal)
         snprintf(text, sizeof text, "%s", signal);
-    else
+    else if (json_is_integer(json_object_get(p, "exit_code")))
         snprintf(text, sizeof text, "exit %d", (int)json_field_int(p, "exit_code"));
+    else
+        snprintf(text, sizeof text, "not started");
     table_printf(t, *why ? "%s (%s)" : "%s%s", text, why);
 }
 

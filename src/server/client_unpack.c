@@ -15,6 +15,7 @@
 
 #define BLOCK        512u
 #define PATH_MAX_LEN 4095u
+#define TOLD_MAX     10u /* names of what is left out; the rest is counted */
 #define PAX_MAX      (64u << 10)
 
 struct unpack {
@@ -29,6 +30,7 @@ struct unpack {
     uint64_t size;
     /* What a pax head said of it. */
     int has_path, has_link, has_size;
+    uint64_t left_out;
 };
 
 /* All of it, or 0 at the end of the archive before the first byte, or -1. */
@@ -182,8 +184,10 @@ static int read_head(struct unpack *u, struct pd_err *e)
     }
 }
 
-static void tell_left_out(const char *path, const char *why)
+static void tell_left_out(struct unpack *u, const char *path, const char *why)
 {
+    if (u->left_out++ >= TOLD_MAX)
+        return;
     auto_buf b = BUF_INIT(8 * (PATH_MAX_LEN + 1));
     text_escape(&b, path, strlen(path));
     const char *text = buf_cstr(&b);
@@ -299,7 +303,7 @@ static int unpack_entry(struct unpack *u, struct pd_err *e)
                       : strchr("057", u->type) ? NULL
                                                : "neither file nor directory nor symbolic link";
     if (why) {
-        tell_left_out(u->path, why);
+        tell_left_out(u, u->path, why);
         return u->size > UINT64_MAX - BLOCK ? pd_fail(e, PD_PROTOCOL, "the archive is malformed")
                                             : skip(u, u->size + padding(u->size), e);
     }
@@ -318,18 +322,28 @@ static int unpack_entry(struct unpack *u, struct pd_err *e)
     return unpack_file(u, parent, name, e);
 }
 
+static int unpack_all(struct unpack *u, struct pd_err *e)
+{
+    for (;;) {
+        int got = read_head(u, e);
+        if (got < 0 || (got > 0 && unpack_entry(u, e) < 0))
+            return -1;
+        if (!got)
+            return 0;
+    }
+}
+
 int tar_unpack(int dir, tar_read_fn *read, void *from, struct pd_err *e)
 {
     struct unpack u = {.read = read, .from = from, .dir = dir};
     u.mask = umask(0);
     umask(u.mask);
-    for (;;) {
-        int got = read_head(&u, e);
-        if (got < 0 || (got > 0 && unpack_entry(&u, e) < 0))
-            return -1;
-        if (!got)
-            break;
-    }
+    int bad = unpack_all(&u, e);
+    if (u.left_out > TOLD_MAX)
+        fprintf(stderr, "paddock: %llu more are left out\n",
+                (unsigned long long)(u.left_out - TOLD_MAX));
+    if (bad < 0)
+        return -1;
     /* The rest are zeros; reading them lets a broken transfer be noticed. */
     char rest[4096];
     ssize_t n;
