@@ -8,9 +8,12 @@
 #include <fcntl.h>
 #include <poll.h>
 
-#define PIPE_WIDE (1 << 20)
-#define EXIT_NS   (5 * NS_PER_S)  /* from the end of its output to the word that it has ended */
-#define HALF_NS   (10 * NS_PER_S) /* for the rest of a record that has begun */
+#define PIPE_WIDE        (1 << 20)
+#define EXIT_NS          (5 * NS_PER_S) /* from the end of its output to the word that it has ended */
+#define DISCARD_NS       (10 * NS_PER_S)
+#define DISCARD_BYTES    (UINT64_C(1) << 30)
+#define DISCARD_QUIET_MS 300
+#define HALF_NS          (10 * NS_PER_S) /* for the rest of a record that has begun */
 
 int worker_begin(struct worker_run *w, struct call *c, const char *user, unsigned flags,
                  const char *const *words, struct pd_err *e)
@@ -233,6 +236,24 @@ int worker_exit(struct worker_run *w, struct pd_err *e)
     return pd_fail(e, PD_LOST, "the sandbox broke its answer off");
 }
 
+/* Reads what the client still sends, as long as it does: many clients look at the answer only when
+ * they have sent everything, and would see no more than a connection that breaks. */
+static void discard_body(struct request *r)
+{
+    char piece[16u << 10];
+    uint64_t total = 0;
+    deadline d = deadline_in(DISCARD_NS);
+    while (total < DISCARD_BYTES && !deadline_passed(d)) {
+        struct pollfd p = {.fd = conn_fd(r->conn), .events = POLLIN};
+        if (!request_raw_pending(r) && poll(&p, 1, DISCARD_QUIET_MS) <= 0)
+            return; /* it waits for the answer */
+        ssize_t n = request_read(r, piece, sizeof piece, NULL);
+        if (n <= 0)
+            return;
+        total += (uint64_t)n;
+    }
+}
+
 int worker_feed(struct worker_run *w, struct pd_err *e)
 {
     struct pd_err why;
@@ -245,6 +266,7 @@ int worker_feed(struct worker_run *w, struct pd_err *e)
         /* Nobody reads it: the worker has ended, and has said why. */
         if (worker_first(w, &r, e) == 0)
             pd_fail(e, PD_PROTOCOL, "a worker was content before it had everything");
+        discard_body(w->c->r);
         return -1;
     }
     if (e)
