@@ -76,9 +76,11 @@ static int connect_server(struct remote *r, struct pd_err *e)
     if (r->server.tls && !r->tls && !(r->tls = tls_client_new(NULL, e)))
         return -1;
     r->client = client_connect(&r->server, r->tls, deadline_in(CONNECT_NS), e);
-    if (!r->client)
-        return pd_wrap(e, "no server at %s (PADDOCK_URL says which)", r->url);
-    return 0;
+    if (r->client)
+        return 0;
+    if (e->code != PD_DENIED && e->code != PD_INVALID)
+        e->code = PD_LOST; /* it may come back */
+    return pd_wrap(e, "no server at %s (PADDOCK_URL says which)", r->url);
 }
 
 static int put_header(struct remote *r, const char *name, const char *value, struct pd_err *e)

@@ -270,6 +270,27 @@ def test_exec_goes_on_where_a_restarted_server_broke_off(server):
     assert server.calls[1][2]["Last-Event-ID"] == "4.0" and "follow=true" in server.calls[1][1]
 
 
+def test_exec_waits_for_a_server_that_is_restarted(server):
+    again = []
+
+    def ending(c):
+        c.begin("text/event-stream", [("X-Process-Id", PROCESS)])
+        c.event("stdout", {"text": "one "}, "4.0")
+        server.http.socket.close()  # nobody listens any more
+        c.close_connection = True
+        c.connection.close()
+        threading.Timer(1, start_again).start()
+
+    def start_again():
+        again.append(FakeServer(server.http.server_address[1]).__enter__())
+        again[0].on("GET", f"/v1/sandboxes/{ID}/processes/{PROCESS}/output",
+                    events(("stdout", {"text": "two\n"}, "8.0"), ("exit", END, "8.0")))
+    server.on("POST", f"/v1/sandboxes/{ID}/exec", ending)
+    result = call(server, "exec", ID, "x", stdin=subprocess.DEVNULL)
+    again[0].__exit__()
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"one two\n", b"")
+
+
 def test_exec_passes_signals_on(server):
     ready, done = threading.Event(), threading.Event()
 

@@ -106,9 +106,9 @@ class Call(BaseHTTPRequestHandler):
 class FakeServer:
     """Answers with what `on` was given; `calls` has (method, target, headers, body) of each."""
 
-    def __init__(self):
+    def __init__(self, port=0):
         self.routes, self.calls = [], []
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Call)
+        self.http = ThreadingHTTPServer(("127.0.0.1", port), Call)
         self.http.daemon_threads = True
         self.http.owner = self
         self.url = "http://127.0.0.1:%d" % self.http.server_address[1]
