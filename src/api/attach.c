@@ -321,6 +321,10 @@ static int give_input(struct attach *a, uint64_t wait_ns, struct pd_err *e)
             if (why.code == PD_TIMEOUT && !a->pty)
                 return 0;
             a->input_len = 0;
+            process_get(a->process, &a->info, NULL);
+            /* Who ends, or has heard enough, need not read everything: as with any pipe. */
+            if (why.code == PD_CONFLICT && (!a->info.running || a->info.stdin_open))
+                return 0;
             return send_error(a, &why, NULL, e);
         }
         a->input += n;

@@ -22,7 +22,7 @@ class Raw:
     def __init__(self, api, timeout=15):
         self.api = api
         self.sock = socket.create_connection((api.host, api.port), timeout=timeout)
-        self.data = b""
+        self.data = bytearray()
 
     def __enter__(self):
         return self
@@ -51,21 +51,23 @@ class Raw:
         while mark not in self.data:
             if not self.more():
                 raise EOFError(f"{mark!r} did not come: {self.data[:300]!r}")
-        before, self.data = self.data.split(mark, 1)
+        at = self.data.find(mark)
+        before = bytes(self.data[:at])
+        del self.data[:at + len(mark)]
         return before
 
     def exactly(self, n):
         while len(self.data) < n:
             if not self.more():
                 raise EOFError(f"{n} bytes did not come")
-        piece, self.data = self.data[:n], self.data[n:]
+        piece = bytes(self.data[:n])
+        del self.data[:n]
         return piece
 
     def rest(self):
         while self.more():
             pass
-        piece, self.data = self.data, b""
-        return piece
+        return self.exactly(len(self.data))
 
     def head(self):
         lines = self.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
