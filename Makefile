@@ -9,7 +9,7 @@ PART ?=
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-vm bench lint fuzz install clean deps-build deps-test
+.PHONY: help build run demo test test-vm bench lint fuzz install clean deps-build deps-test
 
 help: ## this list
 	@echo 'Paddock: runs code that nobody has reviewed.'
@@ -31,7 +31,10 @@ build: deps-build ## build/paddock, and build/paddockd: the server
 	@ninja -C build-server --quiet
 	@ln -sf ../build-server/paddockd build/paddockd
 
-run: build ## a short demonstration in a jail
+run: build ## the server on 127.0.0.1:8090, with three lines to paste
+	@scripts/run-server
+
+demo: build ## a short demonstration of what a jail holds off
 	@scripts/demo build/paddock
 
 test: deps-test ## everything; `make test PART="unit lint"` for some of it

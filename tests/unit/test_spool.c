@@ -1,0 +1,180 @@
+#include "unit.h"
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "core/spool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+struct place {
+    char path[64];
+    int dir;
+    int pipe[2];
+    struct spool s;
+};
+
+static int set_up(void **state)
+{
+    struct place *p = calloc(1, sizeof *p);
+    snprintf(p->path, sizeof p->path, "/tmp/paddock-spool-XXXXXX");
+    if (!mkdtemp(p->path))
+        return -1;
+    p->dir = open(p->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (pipe2(p->pipe, O_CLOEXEC | O_NONBLOCK) < 0)
+        return -1;
+    p->s = (struct spool){.dir = p->dir, .fd = -1, .max = 4u << 20, .name = "x"};
+    *state = p;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct place *p = *state;
+    spool_done(&p->s);
+    (void)unlinkat(p->dir, "x", 0);
+    fd_done(&p->dir);
+    fd_done(&p->pipe[0]);
+    fd_done(&p->pipe[1]);
+    rmdir(p->path);
+    free(p);
+    return 0;
+}
+
+static void test_empty_stream_makes_no_file(void **state)
+{
+    struct place *p = *state;
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), -EAGAIN);
+    fd_done(&p->pipe[1]);
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), 0);
+    assert_int_equal(faccessat(p->dir, "x", F_OK, 0), -1);
+}
+
+static void test_offsets_are_the_streams(void **state)
+{
+    struct place *p = *state;
+    struct pd_err e;
+    char out[16];
+    assert_int_equal(write(p->pipe[1], "hello ", 6), 6);
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), 6);
+    assert_int_equal(write(p->pipe[1], "world", 5), 5);
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), 5);
+    assert_int_equal(p->s.size, 11);
+    assert_int_equal(spool_read(&p->s, 6, out, sizeof out, &e), 5);
+    assert_memory_equal(out, "world", 5);
+    assert_int_equal(spool_read(&p->s, 11, out, sizeof out, &e), 0);
+    assert_int_equal(spool_read(&p->s, 99, out, sizeof out, &e), 0);
+}
+
+static void test_it_goes_on_after_a_restart(void **state)
+{
+    struct place *p = *state;
+    struct pd_err e;
+    assert_int_equal(write(p->pipe[1], "abc", 3), 3);
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), 3);
+    spool_done(&p->s);
+    assert_int_equal(write(p->pipe[1], "def", 3), 3);
+    assert_int_equal(spool_open(&p->s, p->dir, "x", 4u << 20, &e), 0);
+    assert_int_equal(p->s.size, 3);
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), 3);
+    char out[8];
+    assert_int_equal(spool_read(&p->s, 0, out, sizeof out, &e), 6);
+    assert_memory_equal(out, "abcdef", 6);
+}
+
+static void test_the_oldest_is_forgotten(void **state)
+{
+    struct place *p = *state;
+    struct pd_err e;
+    char piece[32768], out[8];
+    p->s.max = 2u << 20;
+    for (unsigned i = 0; i < 320; i++) { /* 10 MiB */
+        memset(piece, 'a' + (int)(i % 26), sizeof piece);
+        assert_int_equal(write(p->pipe[1], piece, sizeof piece), sizeof piece);
+        assert_int_equal(spool_fill(&p->s, p->pipe[0]), sizeof piece);
+    }
+    assert_int_equal(p->s.size, 10u << 20);
+    assert_true(p->s.first > 0 && p->s.first <= p->s.size - p->s.max);
+    assert_true(p->s.size - p->s.first <= p->s.max + (2u << 20));
+    struct stat st;
+    assert_int_equal(fstat(p->s.fd, &st), 0);
+    assert_true((uint64_t)st.st_blocks * 512 < 6u << 20);
+    assert_int_equal(spool_read(&p->s, 0, out, sizeof out, &e), -1);
+    assert_int_equal(e.code, PD_INVALID);
+    assert_int_equal(spool_read(&p->s, p->s.first, out, sizeof out, &e), sizeof out);
+    uint64_t first = p->s.first;
+    spool_done(&p->s);
+    assert_int_equal(spool_open(&p->s, p->dir, "x", p->s.max, &e), 0);
+    assert_int_equal(p->s.first, first);
+}
+
+/* Killed at any moment, over and over: every byte is there once, in order. */
+static void test_a_kill_loses_and_doubles_nothing(void **state)
+{
+    struct place *p = *state;
+    struct pd_err e;
+    enum { TOTAL = 8 << 20 };
+    fcntl(p->pipe[1], F_SETFL, 0);
+    pid_t writer = fork();
+    if (writer == 0) {
+        static uint32_t words[1024];
+        uint32_t n = 0;
+        for (size_t done = 0; done < TOTAL; done += sizeof words) {
+            for (unsigned i = 0; i < 1024; i++)
+                words[i] = n++;
+            if (fd_write_all(p->pipe[1], words, sizeof words) < 0)
+                _exit(1);
+        }
+        _exit(0);
+    }
+    fd_done(&p->pipe[1]);
+    int kills = 0;
+    for (;;) {
+        pid_t reader = fork();
+        if (reader == 0) {
+            struct spool s;
+            if (spool_open(&s, p->dir, "x", 1u << 30, &e) < 0)
+                _exit(1);
+            for (;;) {
+                ssize_t n = spool_fill(&s, p->pipe[0]);
+                if (n == 0)
+                    _exit(0);
+                if (n < 0 && n != -EAGAIN)
+                    _exit(1);
+            }
+        }
+        usleep((useconds_t)(200 + kills * 37 % 900));
+        kill(reader, SIGKILL);
+        int status;
+        waitpid(reader, &status, 0);
+        if (WIFEXITED(status)) {
+            assert_int_equal(WEXITSTATUS(status), 0);
+            break;
+        }
+        kills++;
+    }
+    waitpid(writer, NULL, 0);
+    assert_true(kills > 3);
+    assert_int_equal(spool_open(&p->s, p->dir, "x", 1u << 30, &e), 0);
+    assert_int_equal(p->s.size, TOTAL);
+    uint32_t words[1024], n = 0;
+    for (uint64_t at = 0; at < TOTAL; at += sizeof words) {
+        assert_int_equal(spool_read(&p->s, at, words, sizeof words, &e), sizeof words);
+        for (unsigned i = 0; i < 1024; i++)
+            assert_int_equal(words[i], n++);
+    }
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        T(test_empty_stream_makes_no_file),       T(test_offsets_are_the_streams),
+        T(test_it_goes_on_after_a_restart),       T(test_the_oldest_is_forgotten),
+        T(test_a_kill_loses_and_doubles_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
