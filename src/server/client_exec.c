@@ -235,7 +235,7 @@ static int finish(struct stream *s, int done, const struct pd_err *e)
 {
     sink_end(&s->out);
     sink_end(&s->err);
-    int status = done < 0 ? client_fail(e) : s->end ? end_status(s->end) : 128 + s->given_up;
+    int status = done < 0 ? stream_fail(e) : s->end ? end_status(s->end) : 128 + s->given_up;
     json_decref(s->end);
     fd_done(&s->signals);
     return status;
@@ -369,5 +369,5 @@ int cmd_logs(int argc, char **argv)
     sink_end(&s.out);
     sink_end(&s.err);
     json_decref(s.end);
-    return done < 0 ? client_fail(&e) : 0;
+    return done < 0 ? stream_fail(&e) : 0;
 }

@@ -26,8 +26,10 @@ static int write_out(int fd, const void *data, size_t len, struct pd_err *e)
     if (r == 0)
         return 0;
     errno = -r;
-    return r == -EPIPE ? pd_fail(e, PD_CONFLICT, "nobody reads the output any more")
-                       : pd_fail_sys(e, "write to %s", fd == STDERR_FILENO ? "stderr" : "stdout");
+    pd_fail_sys(e, "write to %s", fd == STDERR_FILENO ? "stderr" : "stdout");
+    if (e && r == -EPIPE)
+        e->code = PD_CONFLICT; /* unlike a connection that breaks */
+    return -1;
 }
 
 int sink_write(struct sink *s, const void *data, size_t len, struct pd_err *e)
@@ -50,6 +52,11 @@ void sink_end(struct sink *s)
     /* A colour that the command left behind would stay. */
     buf_puts(&b, "\033[0m");
     (void)write_out(s->fd, b.data, b.len, NULL);
+}
+
+int stream_fail(const struct pd_err *e)
+{
+    return e->code == PD_CONFLICT && e->sys == EPIPE ? 128 + SIGPIPE : client_fail(e);
 }
 
 int signals_open(struct pd_err *e)

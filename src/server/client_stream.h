@@ -12,10 +12,13 @@ struct sink {
     struct text_filter filter;
 };
 void sink_init(struct sink *s, int fd, int raw);
-/* -1 with *e: PD_LOST when nobody reads any more. */
+/* -1 with *e: PD_CONFLICT with EPIPE when nobody reads any more. */
 int sink_write(struct sink *s, const void *data, size_t len, struct pd_err *e);
 /* Before the end: what the filter still holds. */
 void sink_end(struct sink *s);
+/* The exit status for a stream that failed: told like other failures, except that a reader who had
+ * enough is none: then it is that of SIGPIPE, and nothing is said. */
+int stream_fail(const struct pd_err *e);
 
 /* Signals that are passed on to the command: a descriptor that becomes readable for each. They are
  * blocked from then on. */
