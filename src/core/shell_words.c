@@ -495,6 +495,10 @@ static int read_elements(struct shell *s)
         s->depth--;
     }
     s->pos++;
+    /* The word goes on for bash, and is an assignment still. */
+    int next = shell_peek(s);
+    if (!shell_is_meta(next) || next == '(' || next == '<' || next == '>')
+        return shell_fail(s, "an array with something behind its bracket");
     return 0;
 }
 
