@@ -21,6 +21,18 @@
  * whom of the jail to kill. */
 #define MEMORY_MAX (256ull << 20)
 
+/* Sanitizers keep their books in memory that counts. gcc says it one way, clang another. */
+#ifdef __SANITIZE_ADDRESS__
+#define LIMIT_MEMORY 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define LIMIT_MEMORY 0
+#endif
+#endif
+#ifndef LIMIT_MEMORY
+#define LIMIT_MEMORY 1
+#endif
+
 struct operation {
     const char *name;
     unsigned min_args, max_args;
@@ -234,11 +246,9 @@ _Noreturn void worker_main(const char *cwd, char **argv)
     prctl(PR_SET_NAME, "paddock-worker", 0, 0, 0);
     signal(SIGXFSZ, SIG_IGN); /* the write fails instead, and that can be told */
     signal(SIGPIPE, SIG_DFL);
-#ifndef __SANITIZE_ADDRESS__
     struct rlimit data;
-    if (getrlimit(RLIMIT_DATA, &data) == 0 && data.rlim_cur > MEMORY_MAX)
+    if (LIMIT_MEMORY && getrlimit(RLIMIT_DATA, &data) == 0 && data.rlim_cur > MEMORY_MAX)
         setrlimit(RLIMIT_DATA, &(struct rlimit){MEMORY_MAX, MEMORY_MAX});
-#endif
     while (argv[w.argc])
         w.argc++;
     w.cwd_ok = chdir(cwd) == 0;

@@ -597,19 +597,13 @@ static void test_files_that_are_swapped(void **state)
     (void)other;
 }
 
-/* EXEC_EXTRA: one more descriptor for a command, as number 3, and still nothing else. */
-static void test_an_extra_descriptor(void **state)
+/* Sends an EXEC with any descriptors. */
+static void send_with_fds(struct bench *b, uint32_t id, unsigned flags, const char *const *words,
+                          const int *fds, unsigned count)
 {
-    struct bench *b = *state;
-    int p[2];
-    char text[256] = "";
-    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
-    auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT, env = MSG_LIST_WRITER_INIT;
-    msg_list_add(&argv, "/bin/sh");
-    msg_list_add(&argv, "-c");
-    msg_list_add(&argv, "echo extra >&3; exec 3>&-; for i in 4 5 6 7 8 9; do "
-                        "[ -e /proc/self/fd/$i ] && echo has $i; done >&2; exit 0");
+    for (; *words; words++)
+        msg_list_add(&argv, *words);
     struct msg_exec m = {.uid = b->uid,
                          .gid = b->uid,
                          .cwd = "/",
@@ -619,15 +613,54 @@ static void test_an_extra_descriptor(void **state)
     msg_exec_encode(&out, &m);
     msg_list_writer_done(&argv);
     msg_list_writer_done(&env);
-    struct wire_head head = {.type = WIRE_EXEC, .id = id_of(77), .flags = EXEC_EXTRA | EXEC_QUIET};
-    int fds[4] = {null, null, p[1], p[1]};
-    assert_int_equal(wire_send(b->init.sock, &head, &out, fds, 4, deadline_in(PATIENCE)), 0);
+    struct wire_head head = {.type = WIRE_EXEC, .id = id_of(id), .flags = flags | EXEC_QUIET};
+    assert_int_equal(wire_send(b->init.sock, &head, &out, fds, count, deadline_in(PATIENCE)), 0);
+}
+
+#define TELL_FDS                                                                                   \
+    "echo extra >&3; exec 3>&-; for i in 4 5 6 7 8 9; do [ -e /proc/self/fd/$i ] && echo has $i; " \
+    "done >&2; exit 0"
+
+/* EXEC_EXTRA: one more descriptor for a command, as number 3, and still nothing else; with or
+ * without the one for its cgroup. */
+static void test_an_extra_descriptor(void **state)
+{
+    struct bench *b = *state;
+    auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (uint32_t grouped = 0; grouped < 2; grouped++) {
+        int p[2];
+        char text[256] = "", path[128];
+        snprintf(path, sizeof path, "%s/procs", b->dir);
+        auto_fd procs = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+        assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+        int with[5] = {null, null, p[1], procs, p[1]}, without[4] = {null, null, p[1], p[1]};
+        send_with_fds(b, 70 + grouped, EXEC_EXTRA | (grouped ? EXEC_CGROUP : 0),
+                      OP("/bin/sh", "-c", TELL_FDS), grouped ? with : without, 4 + grouped);
+        close(p[1]);
+        assert_int_equal(expect_exited(&b->init, 70 + grouped).status, 0);
+        assert_true(read(p[0], text, sizeof text - 1) > 0);
+        assert_string_equal(text, "extra\n");
+        assert_int_equal(read(p[0], text, 1), 0);
+        close(p[0]);
+        assert_int_equal(pread(procs, text, sizeof text, 0), grouped);
+    }
+}
+
+/* What goes wrong before a worker is one is told by a record all the same. */
+static void test_a_worker_that_cannot_start(void **state)
+{
+    struct bench *b = *state;
+    auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    auto_fd procs = open("/dev/null", O_RDONLY | O_CLOEXEC); /* cannot be written to */
+    int p[2];
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    int fds[4] = {null, p[1], null, procs};
+    send_with_fds(b, 80, EXEC_WORKER | EXEC_CGROUP, OP("stat", "/"), fds, 4);
     close(p[1]);
-    assert_int_equal(expect_exited(&b->init, 77).status, 0);
-    assert_true(read(p[0], text, sizeof text - 1) > 0);
-    assert_string_equal(text, "extra\n");
-    assert_int_equal(read(p[0], text, 1), 0);
-    close(p[0]);
+    struct job j = {.id = 80, .in = -1, .go = -1, .out = p[0]};
+    struct record r = expect_kind(&j, RECORD_ERROR, "an error");
+    assert_non_null(strstr(r.error.text, "cgroup"));
+    assert_int_equal(WEXITSTATUS(job_end(b, &j)), 1);
 }
 
 #define WITH_BENCH(test) cmocka_unit_test_setup_teardown(test, bench_setup, bench_teardown)
@@ -658,6 +691,7 @@ int main(void)
         WITH_BENCH(test_attributes),
         WITH_BENCH(test_files_that_are_swapped),
         WITH_BENCH(test_an_extra_descriptor),
+        WITH_BENCH(test_a_worker_that_cannot_start),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);
