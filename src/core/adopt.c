@@ -115,7 +115,7 @@ static int load_process(const struct process_row *r, void *arg)
     if (p->refused)
         pd_fail(&p->why, (enum pd_code)r->why_code, "%s", r->why ? r->why : "");
     p->running = !r->exited;
-    p->ended_event = p->explained = r->exited;
+    p->ended_event = p->explained = p->settled = r->exited;
     char hex[33], name[64];
     wire_id_text(p->id, hex);
     for (unsigned i = 0; i < STREAM_COUNT; i++) {

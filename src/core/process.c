@@ -257,8 +257,12 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
             (void)stream_turn(&p->streams[i], FILLS_AT_END);
     int simple = end->status == 0 && p->stop == STOP_NONE;
     pthread_mutex_unlock(&p->lock);
-    if (p->updates_state)
-        p->state_updated = session_take_state(p->session, p);
+    if (p->updates_state) {
+        int updated = session_take_state(p->session, p);
+        pthread_mutex_lock(&p->lock);
+        p->state_updated = updated;
+        pthread_mutex_unlock(&p->lock);
+    }
     if (simple || p->worker)
         process_finish(p);
     recorder_add(p, TASK_END, 0);
@@ -278,6 +282,15 @@ void process_on_refused(struct process *p, const struct pd_err *why)
         return;
     process_finish(p);
     recorder_add(p, TASK_END, 0);
+}
+
+int process_is_settled(struct process *p)
+{
+    pthread_mutex_lock(&p->lock);
+    int settled = p->settled && p->streams[STREAM_OUT].source.fd < 0 &&
+                  p->streams[STREAM_ERR].source.fd < 0;
+    pthread_mutex_unlock(&p->lock);
+    return settled;
 }
 
 void process_bury(struct process *p)

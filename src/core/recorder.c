@@ -158,6 +158,9 @@ static void do_end(struct process *p)
     else if (p->group)
         s->lingering[p->group / 64] |= 1ull << p->group % 64;
     pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&p->lock);
+    p->settled = 1;
+    pthread_mutex_unlock(&p->lock);
     session_trim(s);
 }
 

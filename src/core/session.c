@@ -249,19 +249,24 @@ struct process *session_process_by_id(struct session *s, struct wire_id id)
 struct process *session_find_process(struct session *s, const char *pid_or_id, struct pd_err *e)
 {
     struct process *found = NULL;
+    int found_running = 0;
     pthread_mutex_lock(&s->lock);
     for (struct process *p = s->processes; p; p = p->next) {
         char hex[33], pid[16];
         if (p->worker)
             continue;
         wire_id_text(p->id, hex);
+        pthread_mutex_lock(&p->lock);
         snprintf(pid, sizeof pid, "%d", p->pid);
-        if (strcmp(hex, pid_or_id) != 0 && (!p->pid || strcmp(pid, pid_or_id) != 0))
+        int running = p->running;
+        pthread_mutex_unlock(&p->lock);
+        if (strcmp(hex, pid_or_id) != 0 && (pid[0] == '0' || strcmp(pid, pid_or_id) != 0))
             continue;
         /* Pids are used again: the youngest is meant, and one that runs before one that ended. */
-        if (!found || p->running >= found->running) {
+        if (!found || running >= found_running) {
             process_unref(found);
             found = process_ref(p);
+            found_running = running;
         }
     }
     pthread_mutex_unlock(&s->lock);
@@ -299,11 +304,10 @@ void session_trim(struct session *s)
     pthread_mutex_lock(&s->lock);
     unsigned kept = 0;
     for (struct process *p = s->processes; p; p = p->next)
-        kept += !p->worker && !p->running;
+        kept += !p->worker;
     for (struct process *p = s->processes, *next; p; p = next) {
         next = p->next;
-        int over = p->streams[0].source.fd < 0 && p->streams[1].source.fd < 0;
-        if (p->running || (!p->worker && (kept <= PROCESSES_KEPT || !over || p->tasks)))
+        if ((!p->worker && kept <= PROCESSES_KEPT) || !process_is_settled(p))
             continue;
         kept -= !p->worker;
         process_ref(p);

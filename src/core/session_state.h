@@ -58,7 +58,8 @@ struct process {
 
     pthread_mutex_t lock;
     int pid, running, refused, explained, state_updated, ended_event;
-    int synced; /* the box has told of it */
+    int synced;  /* the box has told of it */
+    int settled; /* its end is stored and init has forgotten it */
     struct pd_err why;
     struct msg_exited end;
     enum process_stop stop;
@@ -161,6 +162,8 @@ int process_begin_streams(struct process *p, struct pd_err *e);
 /* Pump's thread: the first process has ended. */
 void process_on_exit(struct process *p, const struct msg_exited *end);
 void process_on_refused(struct process *p, const struct pd_err *why);
+/* Nothing more will come of it: ended, stored, its streams closed. */
+int process_is_settled(struct process *p);
 /* Marks it as ended and wakes who waits. `status` as of wait(2) or -1. */
 void process_finish(struct process *p);
 /* The sandbox is gone. */
