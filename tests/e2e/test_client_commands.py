@@ -282,9 +282,10 @@ def test_exec_waits_for_a_server_that_is_restarted(server):
         threading.Timer(1, start_again).start()
 
     def start_again():
-        again.append(FakeServer(server.http.server_address[1]).__enter__())
-        again[0].on("GET", f"/v1/sandboxes/{ID}/processes/{PROCESS}/output",
-                    events(("stdout", {"text": "two\n"}, "8.0"), ("exit", END, "8.0")))
+        other = FakeServer(server.http.server_address[1])
+        other.on("GET", f"/v1/sandboxes/{ID}/processes/{PROCESS}/output",
+                 events(("stdout", {"text": "two\n"}, "8.0"), ("exit", END, "8.0")))
+        again.append(other.__enter__())
     server.on("POST", f"/v1/sandboxes/{ID}/exec", ending)
     result = call(server, "exec", ID, "x", stdin=subprocess.DEVNULL)
     again[0].__exit__()
