@@ -7,6 +7,7 @@
 #include "base/json.h"
 
 #define HEARTBEAT_NS (15 * NS_PER_S)
+#define LOOK_NS      NS_PER_S /* whether the server is to stop: nothing wakes for that */
 #define BATCH        (64u << 10)
 
 static void event_text(struct buf *out, const struct record_event *r)
@@ -70,18 +71,22 @@ static int follow(struct worker_run *w, struct call *c, struct pd_err *e)
 {
     auto_buf text = BUF_INIT(BATCH + 8 * RECORD_MAX);
     int going = 1;
+    deadline beat = deadline_in(HEARTBEAT_NS);
     w->whole = DEADLINE_NONE;
     while (going > 0 && !server_is_stopping(c->r->server)) {
         struct pd_err why;
-        int r = worker_has_next(w) ? 1 : worker_wait(w, deadline_in(HEARTBEAT_NS), e);
+        int r = worker_has_next(w) ? 1 : worker_wait(w, deadline_in(LOOK_NS), e);
         if (r < 0)
             return -1;
-        if (r == 0)
+        if (r == 0 && deadline_passed(beat))
             buf_puts(&text, ": heartbeat\n\n");
-        else if ((going = take_events(w, &text, &why)) < 0)
+        else if (r > 0 && (going = take_events(w, &text, &why)) < 0)
             error_text(&text, &why);
-        if (text.len && send_text(c, &text, e) < 0)
+        if (!text.len)
+            continue;
+        if (send_text(c, &text, e) < 0)
             return -1;
+        beat = deadline_in(HEARTBEAT_NS);
     }
     return reply_end(c->r, e);
 }
