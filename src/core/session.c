@@ -350,11 +350,25 @@ int session_get_env(struct session *s, struct buf *ret_json, char *ret_cwd, size
     return ret_json->overflow ? -1 : 0;
 }
 
+int session_check_variables(const struct session *s, const struct msg_list *env, struct pd_err *e)
+{
+    uint32_t pos = 0;
+    for (const char *v; (v = msg_list_next(env, &pos));) {
+        char name[260];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(v, "="), v);
+        if (policy_check_variable(&s->policy, name, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int session_set_env(struct session *s, const struct msg_list *set, const struct msg_list *unset,
                     const char *cwd, struct pd_err *e)
 {
     struct msg_list_writer merged = MSG_LIST_WRITER_INIT;
     int bad = 0;
+    if (session_check_variables(s, set, e) < 0)
+        return -1;
     if (cwd && (cwd[0] != '/' || strlen(cwd) >= SPEC_PATH_MAX))
         return pd_fail(e, PD_INVALID, "cwd '%.100s': must be an absolute path", cwd);
     pthread_mutex_lock(&s->lock);

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #define PIPE_SIZE (64u << 10)
 
@@ -53,7 +54,8 @@ static int make_input(const void *data, size_t len, int *ret_far, struct pd_err 
     if (fd < 0)
         return pd_fail_sys(e, "make a file in memory");
     int r = fd_write_all(fd, data, len);
-    if (r < 0 || lseek(fd, 0, SEEK_SET) < 0 ||
+    /* Readable, and nothing else: not a program to run where others are not to be had. */
+    if (r < 0 || fchmod(fd, 0444) < 0 || lseek(fd, 0, SEEK_SET) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
         return pd_fail_sys(e, "fill a file in memory");
     *ret_far = fd_take(&fd);
@@ -238,6 +240,8 @@ static int check_policy(struct session *s, const struct process_request *r, stru
 {
     if (s->policy.mode == POLICY_OPEN)
         return 0;
+    if (session_check_variables(s, &r->env, e) < 0)
+        return -1;
     if (r->command)
         return policy_check_command(&s->policy, r->command, e);
     const char **argv = calloc(r->argv.count + 1, sizeof *argv);

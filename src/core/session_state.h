@@ -193,6 +193,8 @@ int session_take_state(struct session *s, struct process *p);
 const char *env_find(const struct msg_list *l, const char *name);
 
 /* session.c */
+/* May the session's policy have these variables set? */
+int session_check_variables(const struct session *s, const struct msg_list *env, struct pd_err *e);
 struct session *session_new(struct sessions *all);
 int session_store(struct session *s, struct pd_err *e);
 int session_usable(struct session *s, struct pd_err *e); /* with its lock held */

@@ -27,19 +27,6 @@
 
 /* ---- clients ---- */
 
-static void send_error(struct keeper *k, struct client *c, struct wire_id id,
-                       const struct pd_err *e)
-{
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    msg_error_put(&out, e);
-    client_send(k, c, (struct wire_head){.type = WIRE_ERROR, .id = id}, &out, NULL, 0);
-}
-
-static void send_done(struct keeper *k, struct client *c, struct wire_id id)
-{
-    client_send(k, c, (struct wire_head){.type = WIRE_DONE, .id = id}, NULL, NULL, 0);
-}
-
 /* `cgroup_dir` is not kept: with thousands of jails every descriptor counts. */
 static void send_created(struct keeper *k, struct client *c, const struct kjail *j, int cgroup_dir)
 {
@@ -115,7 +102,7 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
         if (known->state == JAIL_RUNNING)
             send_created(k, c, known, dir);
         else if (known->state != JAIL_QUEUED && known->state != JAIL_BUILDING)
-            send_error(k, c, f->head.id, &e);
+            client_send_error(k, c, f->head.id, &e);
         return;
     }
     struct kjail *j = NULL;
@@ -130,7 +117,7 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
             j = jail_add(k, f, c, &e);
     }
     if (!j)
-        send_error(k, c, f->head.id, &e);
+        client_send_error(k, c, f->head.id, &e);
 }
 
 static void do_destroy(struct keeper *k, struct client *c, const struct frame *f)
@@ -146,7 +133,7 @@ static void do_destroy(struct keeper *k, struct client *c, const struct frame *f
         j = NULL;
     }
     if (!j) {
-        send_error(k, c, f->head.id, &e);
+        client_send_error(k, c, f->head.id, &e);
         return;
     }
     j->destroy_client = c->serial;
@@ -175,72 +162,13 @@ static void do_list(struct keeper *k, struct client *c, struct wire_id id)
     client_send(k, c, (struct wire_head){.type = WIRE_LIST_END, .id = id}, NULL, NULL, 0);
 }
 
-static void do_stats(struct keeper *k, struct client *c, const struct frame *f)
-{
-    struct pd_err e;
-    struct msg_destroy m;
-    const struct kjail *j = NULL;
-    if (msg_destroy_decode(&f->payload, &m, &e) == 0 && !(j = jail_find(k, m.jail)))
-        pd_fail(&e, PD_NOT_FOUND, "there is no such jail");
-    if (!j) {
-        send_error(k, c, f->head.id, &e);
-        return;
-    }
-    struct cgroup_stats st;
-    cgroup_read_stats(keeper_cgroups(k), j->name, &st);
-    struct msg_usage u = {.memory = st.memory_now,
-                          .memory_peak = st.memory_peak,
-                          .cpu_usec = st.cpu_usec,
-                          .pids = st.pids_now,
-                          .oom_kills = st.oom_kills,
-                          .pids_refused = st.pids_refused};
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    msg_usage_encode(&out, &u);
-    client_send(k, c, (struct wire_head){.type = WIRE_USAGE, .id = f->head.id}, &out, NULL, 0);
-}
-
-/* What a worker does for a client: see keeper_chores.c. */
-static void do_chore(struct keeper *k, struct client *c, const struct frame *f)
-{
-    struct pd_err e;
-    if (chore_add(k, c, f, &e) < 0)
-        send_error(k, c, f->head.id, &e);
-    else if (f->head.type == WIRE_REMOVE_ROOT)
-        send_done(k, c, f->head.id);
-}
-
-static void chore_done(struct keeper *k, struct worker *w, const struct frame *f)
-{
-    struct pd_err e;
-    struct chore *done = w->chore;
-    w->chore = NULL;
-    int failed = !f || f->head.type != WIRE_DONE;
-    if (!f)
-        pd_fail(&e, PD_LOST, "the worker died; try again");
-    else if (failed)
-        msg_error_raise(f, &e);
-    if (done->type == WIRE_KILL) {
-        struct client *c = client_find(k, done->client);
-        if (c && failed)
-            send_error(k, c, done->request, &e);
-        else if (c)
-            send_done(k, c, done->request);
-        chore_free(done);
-    } else if (failed && e.code != PD_NOT_FOUND &&
-               ++done->tries < (k->stopping ? CHORE_TRIES_LAST : CHORE_TRIES)) {
-        chore_again(k, done);
-    } else {
-        chore_free(done);
-    }
-}
-
 /* STASH, FETCH and DROP: descriptors kept for a daemon that may die. */
 static void do_stash(struct keeper *k, struct client *c, struct frame *f)
 {
     struct pd_err e;
     struct msg_key m;
     if (msg_key_decode(&f->payload, &m, &e) < 0) {
-        send_error(k, c, f->head.id, &e);
+        client_send_error(k, c, f->head.id, &e);
         return;
     }
     struct stash *s = stash_find(k, m.key);
@@ -249,7 +177,7 @@ static void do_stash(struct keeper *k, struct client *c, struct frame *f)
         if (s || stash_add(k, m.key, f) < 0) {
             pd_fail(&e, s ? PD_CONFLICT : PD_CAPACITY, "stash '%s': %s", m.key,
                     s ? "there is one with this key" : "no room");
-            send_error(k, c, f->head.id, &e);
+            client_send_error(k, c, f->head.id, &e);
             return;
         }
         break;
@@ -260,14 +188,14 @@ static void do_stash(struct keeper *k, struct client *c, struct frame *f)
     default:
         if (!s) {
             pd_fail(&e, PD_NOT_FOUND, "nothing is stashed under '%s'", m.key);
-            send_error(k, c, f->head.id, &e);
+            client_send_error(k, c, f->head.id, &e);
             return;
         }
         client_send(k, c, (struct wire_head){.type = WIRE_STASHED, .id = f->head.id}, NULL, s->fds,
                     s->fd_count);
         return;
     }
-    send_done(k, c, f->head.id);
+    client_send_done(k, c, f->head.id);
 }
 
 static void client_request(struct keeper *k, struct client *c, struct frame *f)
@@ -285,11 +213,11 @@ static void client_request(struct keeper *k, struct client *c, struct frame *f)
         do_destroy(k, c, f);
         return;
     case WIRE_STATS:
-        do_stats(k, c, f);
+        stats_request(k, c, f);
         return;
     case WIRE_KILL:
     case WIRE_REMOVE_ROOT:
-        do_chore(k, c, f);
+        chore_request(k, c, f);
         return;
     case WIRE_LIST:
         do_list(k, c, f->head.id);
@@ -301,7 +229,7 @@ static void client_request(struct keeper *k, struct client *c, struct frame *f)
         return;
     default:
         pd_fail(&e, PD_PROTOCOL, "message type %u is not for the keeper", f->head.type);
-        send_error(k, c, f->head.id, &e);
+        client_send_error(k, c, f->head.id, &e);
     }
 }
 
@@ -319,8 +247,8 @@ static void client_gone(struct keeper *k, struct client *c)
 /* ---- workers ---- */
 
 /* Returns -1 when the worker is dead, which SIGCHLD is about to tell; nothing was asked then. */
-static int worker_send(struct worker *w, enum wire_type type, struct wire_id id,
-                       const struct buf *payload, const int *fds, unsigned fd_count)
+int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const struct buf *payload,
+                const int *fds, unsigned fd_count)
 {
     struct wire_head head = {.type = (uint16_t)type, .id = id};
     /* It is idle, so its socket is empty and takes any frame. */
@@ -350,7 +278,7 @@ static void send_build(struct keeper *k, struct worker *w, struct kjail *j)
     } else if (!k->rootless && (j->slot = range_take(&k->ranges, &e)) == RANGE_NONE) {
         struct client *c = client_find(k, j->client);
         if (c)
-            send_error(k, c, j->id, &e);
+            client_send_error(k, c, j->id, &e);
         jail_forget(k, j);
         return;
     } else {
@@ -411,7 +339,7 @@ static void build_failed(struct keeper *k, struct kjail *j, const struct pd_err 
 {
     struct client *c = client_find(k, j->client);
     if (c)
-        send_error(k, c, j->id, e);
+        client_send_error(k, c, j->id, e);
     if (j->destroy_client)
         send_gone(k, j, GONE_DESTROYED);
     /* The builder removes its groups after a failure, but not when it died; and then half a jail
@@ -495,23 +423,15 @@ static void fail_queue(struct keeper *k)
         struct kjail *j = k->queue_first;
         struct client *c = client_find(k, j->client);
         if (c)
-            send_error(k, c, j->id, &e);
+            client_send_error(k, c, j->id, &e);
         jail_forget(k, j);
     }
-}
-
-static int has_chores(const struct keeper *k)
-{
-    for (unsigned i = 0; i < k->worker_count; i++)
-        if (k->workers[i].chore)
-            return 1;
-    return k->chores != NULL;
 }
 
 /* Also one that stops needs them while there is something to sweep. */
 static int wants_workers(const struct keeper *k)
 {
-    return !k->stopping || k->jail_count > k->undead_count || has_chores(k);
+    return !k->stopping || k->jail_count > k->undead_count || chores_pending(k);
 }
 
 static void worker_lost(struct keeper *k, struct worker *w)
@@ -657,18 +577,6 @@ static deadline check_deadlines(struct keeper *k)
     return next;
 }
 
-static void send_chore(struct keeper *k, struct worker *w, struct chore *c)
-{
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    chore_encode(c, &out);
-    w->chore = c;
-    if (worker_send(w, c->type == WIRE_KILL ? WIRE_STRIKE : c->type, c->request, &out, NULL, 0) <
-        0) {
-        w->chore = NULL;
-        chore_again(k, c);
-    }
-}
-
 /* Gives every idle worker something to do: strikes first, then creations, then removals, then
  * kits. */
 static void pump(struct keeper *k)
@@ -688,7 +596,7 @@ static void pump(struct keeper *k)
             }
         struct chore *chore = strike ? NULL : chore_take(k, w->sweeps);
         if (chore) {
-            send_chore(k, w, chore);
+            chore_send(k, w, chore);
         } else if (strike) {
             send_sweep(w, strike, WIRE_STRIKE);
             strike->wants_strike = w->gone;
@@ -758,7 +666,7 @@ static void stop_everything(struct keeper *k)
 static int finished(const struct keeper *k)
 {
     if (k->config->socket_path)
-        return k->stopping && k->jail_count == k->undead_count && !has_chores(k);
+        return k->stopping && k->jail_count == k->undead_count && !chores_pending(k);
     return !k->client_count && k->jail_count == k->undead_count;
 }
 

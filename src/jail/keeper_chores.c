@@ -29,7 +29,19 @@ static int fill(struct keeper *k, const struct frame *f, struct chore *c, struct
     return set(c->jail, sizeof c->jail, j->name, e);
 }
 
-int chore_add(struct keeper *k, const struct client *c, const struct frame *f, struct pd_err *e)
+static void chore_again(struct keeper *k, struct chore *c)
+{
+    struct chore **at = &k->chores;
+    while (*at)
+        at = &(*at)->next;
+    c->next = NULL;
+    c->not_before = deadline_in(CHORE_RETRY);
+    *at = c;
+    k->chore_count++;
+}
+
+static int chore_add(struct keeper *k, const struct client *c, const struct frame *f,
+                     struct pd_err *e)
 {
     if (k->chore_count >= CHORES_MAX)
         return pd_fail(e, PD_CAPACITY, "%u chores are waiting", k->chore_count);
@@ -46,17 +58,6 @@ int chore_add(struct keeper *k, const struct client *c, const struct frame *f, s
     chore_again(k, n);
     n->not_before = 0;
     return 0;
-}
-
-void chore_again(struct keeper *k, struct chore *c)
-{
-    struct chore **at = &k->chores;
-    while (*at)
-        at = &(*at)->next;
-    c->next = NULL;
-    c->not_before = deadline_in(CHORE_RETRY);
-    *at = c;
-    k->chore_count++;
 }
 
 struct chore *chore_take(struct keeper *k, int sweeps)
@@ -82,7 +83,7 @@ deadline chore_next_due(const struct keeper *k)
     return next;
 }
 
-void chore_encode(const struct chore *c, struct buf *out)
+static void chore_encode(const struct chore *c, struct buf *out)
 {
     struct msg_sweep strike = {.name = c->jail, .group = c->what};
     struct msg_key root = {.key = c->what};
@@ -95,4 +96,83 @@ void chore_encode(const struct chore *c, struct buf *out)
 void chore_free(struct chore *c)
 {
     free(c);
+}
+
+void stats_request(struct keeper *k, struct client *c, const struct frame *f)
+{
+    struct pd_err e;
+    struct msg_destroy m;
+    const struct kjail *j = NULL;
+    if (msg_destroy_decode(&f->payload, &m, &e) == 0 && !(j = jail_find(k, m.jail)))
+        pd_fail(&e, PD_NOT_FOUND, "there is no such jail");
+    if (!j) {
+        client_send_error(k, c, f->head.id, &e);
+        return;
+    }
+    struct cgroup_stats st;
+    cgroup_read_stats(keeper_cgroups(k), j->name, &st);
+    struct msg_usage u = {.memory = st.memory_now,
+                          .memory_peak = st.memory_peak,
+                          .cpu_usec = st.cpu_usec,
+                          .pids = st.pids_now,
+                          .oom_kills = st.oom_kills,
+                          .pids_refused = st.pids_refused};
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    msg_usage_encode(&out, &u);
+    client_send(k, c, (struct wire_head){.type = WIRE_USAGE, .id = f->head.id}, &out, NULL, 0);
+}
+
+/* What a worker does for a client: see keeper_chores.c. */
+void chore_request(struct keeper *k, struct client *c, const struct frame *f)
+{
+    struct pd_err e;
+    if (chore_add(k, c, f, &e) < 0)
+        client_send_error(k, c, f->head.id, &e);
+    else if (f->head.type == WIRE_REMOVE_ROOT)
+        client_send_done(k, c, f->head.id);
+}
+
+void chore_done(struct keeper *k, struct worker *w, const struct frame *f)
+{
+    struct pd_err e;
+    struct chore *done = w->chore;
+    w->chore = NULL;
+    int failed = !f || f->head.type != WIRE_DONE;
+    if (!f)
+        pd_fail(&e, PD_LOST, "the worker died; try again");
+    else if (failed)
+        msg_error_raise(f, &e);
+    if (done->type == WIRE_KILL) {
+        struct client *c = client_find(k, done->client);
+        if (c && failed)
+            client_send_error(k, c, done->request, &e);
+        else if (c)
+            client_send_done(k, c, done->request);
+        chore_free(done);
+    } else if (failed && e.code != PD_NOT_FOUND &&
+               ++done->tries < (k->stopping ? CHORE_TRIES_LAST : CHORE_TRIES)) {
+        chore_again(k, done);
+    } else {
+        chore_free(done);
+    }
+}
+
+int chores_pending(const struct keeper *k)
+{
+    for (unsigned i = 0; i < k->worker_count; i++)
+        if (k->workers[i].chore)
+            return 1;
+    return k->chores != NULL;
+}
+
+void chore_send(struct keeper *k, struct worker *w, struct chore *c)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    chore_encode(c, &out);
+    w->chore = c;
+    if (worker_send(w, c->type == WIRE_KILL ? WIRE_STRIKE : c->type, c->request, &out, NULL, 0) <
+        0) {
+        w->chore = NULL;
+        chore_again(k, c);
+    }
 }

@@ -172,6 +172,19 @@ void client_send(struct keeper *k, struct client *c, struct wire_head head,
         want_room(k, c, 1);
 }
 
+void client_send_error(struct keeper *k, struct client *c, struct wire_id id,
+                       const struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    msg_error_put(&out, e);
+    client_send(k, c, (struct wire_head){.type = WIRE_ERROR, .id = id}, &out, NULL, 0);
+}
+
+void client_send_done(struct keeper *k, struct client *c, struct wire_id id)
+{
+    client_send(k, c, (struct wire_head){.type = WIRE_DONE, .id = id}, NULL, NULL, 0);
+}
+
 /* ---- workers ---- */
 
 /* libc keeps a few signals to itself, but the caller may have ignored those too. Nothing but zeros

@@ -174,6 +174,9 @@ void keeper_abandon(struct keeper *k, const char *name, uint32_t slot);
 /* Sends, or queues when the client's socket is full; too long a queue closes the client. */
 void client_send(struct keeper *k, struct client *c, struct wire_head head,
                  const struct buf *payload, const int *fds, unsigned fd_count);
+void client_send_error(struct keeper *k, struct client *c, struct wire_id id,
+                       const struct pd_err *e);
+void client_send_done(struct keeper *k, struct client *c, struct wire_id id);
 void client_flush(struct keeper *k, struct client *c);
 struct client *client_find(struct keeper *k, uint64_t serial);
 struct client *client_add(struct keeper *k, int sock);
@@ -182,6 +185,9 @@ void client_close(struct keeper *k, struct client *c);
 void client_collect(struct keeper *k); /* frees the closed ones */
 
 int worker_start(struct keeper *k, struct worker *w);
+/* keeper.c: gives an idle worker a request. -1 when it is dead; nothing was asked then. */
+int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const struct buf *payload,
+                const int *fds, unsigned fd_count);
 void worker_close(struct keeper *k, struct worker *w);
 struct worker *worker_by_pid(struct keeper *k, pid_t pid);
 
@@ -199,13 +205,17 @@ int jail_is_being_swept(const struct keeper *k, const struct kjail *j);
 /* Swept, or never made: frees the range and the record. */
 void jail_forget(struct keeper *k, struct kjail *j);
 
-/* keeper_chores.c. chore_take gives one that is due: killing is for any worker, removing only for
+/* keeper_chores.c: a client's KILL, REMOVE_ROOT and STATS. */
+void stats_request(struct keeper *k, struct client *c, const struct frame *f);
+void chore_request(struct keeper *k, struct client *c, const struct frame *f);
+/* A worker is done with its chore, or dead (no frame). */
+void chore_done(struct keeper *k, struct worker *w, const struct frame *f);
+void chore_send(struct keeper *k, struct worker *w, struct chore *c);
+int chores_pending(const struct keeper *k);
+/* chore_take gives one that is due: killing is for any worker, removing only for
  * one that sweeps. */
-int chore_add(struct keeper *k, const struct client *c, const struct frame *f, struct pd_err *e);
 struct chore *chore_take(struct keeper *k, int sweeps);
-void chore_again(struct keeper *k, struct chore *c);
 deadline chore_next_due(const struct keeper *k);
-void chore_encode(const struct chore *c, struct buf *out);
 void chore_free(struct chore *c);
 
 struct stash *stash_find(struct keeper *k, const char *key);
