@@ -1,16 +1,15 @@
 """Attaching to a process by WebSocket."""
 
-import json
 import os
-import resource
-import socket
+import signal
 import struct
 import threading
 import time
 
 import pytest
 
-from ws import BINARY, CLOSE, PING, PONG, TEXT, Closed, Raw, WebSocket
+from paddock_testing.server import Server
+from ws import BINARY, CLOSE, PING, PONG, TEXT, Raw, WebSocket
 
 
 class Box:
@@ -249,14 +248,13 @@ def rss_kib(pid):
         return int(next(line for line in f if line.startswith("VmRSS")).split()[1])
 
 
-def test_a_client_that_does_not_read_slows_nobody(api, box):
+def test_a_client_that_does_not_read_slows_nobody(server, box):
     """64 MiB flow while one client reads nothing: the command ends, another client sees everything,
     and nothing piles up."""
     mib = 64
     process = box.start(f"head -c {mib << 20} /dev/zero; echo end >&2")
     slow = box.attach(process)
-    pid = getattr(api, "pid", None)
-    before = rss_kib(pid) if pid else 0
+    before = rss_kib(server.daemon())
     with box.attach(process, timeout=60) as ws:
         total, end = 0, None
         while not end:
@@ -266,8 +264,7 @@ def test_a_client_that_does_not_read_slows_nobody(api, box):
             elif message["type"] == "exit":
                 end = message
         assert end["exit_code"] == 0 and end["stdout_bytes"] == mib << 20
-    if pid:
-        assert rss_kib(pid) - before < 16 << 10
+    assert rss_kib(server.daemon()) - before < 16 << 10
     # What the slow one missed is told, not invented.
     got, missed, end = 0, 0, None
     while not end:
@@ -315,3 +312,43 @@ def test_bytes_that_come_with_the_request(api, box):
         assert status == 101
         assert ("Sec-WebSocket-Accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=") in headers
         assert raw.exactly(9) == b"\x82\x07\x01early\n"
+
+
+def test_allowed_origins_and_the_end_of_the_server():
+    with Server({"allowed_origins": "https://console.example", "pool_min": 0, "pool_max": 0}) as server:
+        api = server.client()
+        box = Box(api, api.post("/v1/sandboxes", json={}).json()["id"])
+        process = box.start("echo up; sleep 100")
+        with box.attach(process, headers=[("Origin", "https://console.example.evil")]) as ws:
+            assert ws.status == 403
+        with box.attach(process, headers=[("Origin", "https://console.example")]) as ws:
+            ws.collect(until=b"up")
+            began = time.monotonic()
+            server.send_signal(signal.SIGTERM)
+            assert ws.closed() == 1001
+            ws.raw.sock.close()
+            server.wait()
+            assert time.monotonic() - began < 8
+
+
+def test_an_attached_client_keeps_the_sandbox(api):
+    made = api.post("/v1/sandboxes", json={"idle_timeout_s": 1})
+    assert made.status == 201, made
+    box = Box(api, made.json()["id"])
+    with box.attach(box.start("sleep 4; echo end")) as ws:
+        assert ws.collect()[0][1] == b"end\n"
+
+
+def test_a_terminal_that_is_flooded(box):
+    """A terminal whose program does not read takes some and drops the rest; nothing hangs."""
+    process = box.start("stty raw -echo; echo ready; sleep 3; echo end", pty=True)
+    with box.attach(process) as ws:
+        ws.collect(until=b"ready")
+        ws.send(b"y" * 500_000)
+        errors = 0
+        while True:
+            message = ws.message()
+            if isinstance(message, dict) and message["type"] == "exit":
+                break
+            errors += isinstance(message, dict)
+        assert errors <= 1 and message["exit_code"] == 0

@@ -5,12 +5,14 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
 import threading
 import time
 from urllib.parse import quote, urlsplit
 
 import pytest
 
+from paddock_testing.server import Server
 from ws import BINARY, CLOSE, Raw, WebSocket
 
 APP = pathlib.Path(__file__).with_name("port_app.py")
@@ -77,12 +79,14 @@ def values(headers, name):
 
 
 @pytest.fixture(scope="module")
-def web(api):
+def web(server):
+    api = server.client()
     made = api.post("/v1/sandboxes", json={})
     assert made.status == 201, made.body
     id = made.json()["id"]
     yield Web(api, id)
     api.delete(f"/v1/sandboxes/{id}")
+    api.close()
 
 
 # ---- what listens ----
@@ -573,6 +577,48 @@ def test_a_websocket_with_a_wrong_proof(web):
 def test_a_websocket_that_is_refused(web):
     with WebSocket(web.api, web.path("/echo")) as ws:
         assert ws.status == 200
+
+
+# ---- whose it is, and how it is set up ----
+
+
+def test_another_tenant_sees_nothing(server, web):
+    other = server.client(server.make_key("other"))
+    assert other.get(f"{web.base}/ports").status == 404
+    assert other.get(web.path("/echo")).status == 404
+    assert other.post(web.path("/preview")).status == 404
+    with Raw(other) as raw:
+        raw.request("GET", "/echo", host=web.host())
+        assert raw.answer()[0] == 404
+
+
+def test_a_domain_of_its_own():
+    with Server({"domain": "box.example", "pool_min": 0, "pool_max": 0}) as server:
+        api = server.client()
+        id = api.post("/v1/sandboxes", json={}).json()["id"]
+        web = Web(api, id)
+        status, answer = web.preview()
+        url = urlsplit(answer["url"])
+        assert status == 200 and url.netloc == f"8000-{id}.box.example:{api.port}"
+        for host, wanted in ((url.netloc, 200), (f"8000-{id}.BOX.example", 200), (web.host(), 403),
+                             (f"8000-{id}.evil.box.example", 404)):
+            with Raw(api) as raw:
+                raw.request("GET", "/echo?" + url.query, host=host, key=False)
+                assert raw.answer()[0] == wanted, host
+
+
+def test_a_stopping_server_waits_for_answers_and_not_for_sockets():
+    with Server({"pool_min": 0, "pool_max": 0}) as server:
+        web = Web(server.client(), server.client().post("/v1/sandboxes", json={}).json()["id"])
+        with WebSocket(web.api, web.path("/ws")) as ws, Raw(web.api) as raw:
+            raw.request("GET", web.path("/events"))
+            raw.until(b"data: 0\n\n")
+            began = time.monotonic()
+            server.send_signal(signal.SIGTERM)
+            raw.until(b"data: 2\n\n")
+            assert not ws.raw.more()
+            server.wait()
+            assert time.monotonic() - began < 8
 
 
 # ---- the sandbox's state ----
