@@ -1,4 +1,5 @@
 /* Single files and directories: read, write, list, and what changes names and modes. */
+#include "api/range.h"
 #include "api/worker_call.h"
 
 #include "base/banned.h"
@@ -13,53 +14,12 @@
 
 /* ---- reading ---- */
 
-enum range_kind { RANGE_NONE, RANGE_FROM, RANGE_LAST };
-struct range {
-    enum range_kind kind;
-    uint64_t first, count; /* FROM: where and at most how many; LAST: `count` */
-};
-
-/* Digits of a slice, which they are taken off; 0 when there are none or too many. */
-static int take_digits(struct slice *s, uint64_t *ret)
+/* A range that depends on a validator is none: no answer has one. */
+static struct range find_range(const struct http_head *h)
 {
-    uint64_t v = 0;
-    size_t n = 0;
-    for (; n < s->len && s->at[n] >= '0' && s->at[n] <= '9'; n++)
-        v = n < 18 ? v * 10 + (uint64_t)(s->at[n] - '0') : (uint64_t)INT64_MAX;
-    s->at += n;
-    s->len -= n;
-    *ret = v;
-    return n > 0;
-}
-
-/* One range of bytes. Whatever else a Range header says may be ignored, and is: then the whole file
- * is the answer. So it is when If-Range is there, because no answer has a validator. */
-static struct range parse_range(const struct http_head *h)
-{
-    static const char unit[] = "bytes=";
     const struct slice *value = http_find(h, "Range");
-    struct range r = {.count = INT64_MAX};
-    if (!value || value->len <= sizeof unit - 1 || http_find(h, "If-Range") ||
-        !slice_is_nocase((struct slice){value->at, sizeof unit - 1}, unit))
-        return (struct range){0};
-    struct slice s = {value->at + sizeof unit - 1, value->len - (sizeof unit - 1)};
-    uint64_t last;
-    r.kind = take_digits(&s, &r.first) ? RANGE_FROM : RANGE_LAST;
-    if (!s.len || *s.at != '-')
-        return (struct range){0};
-    s.at++;
-    s.len--;
-    int has_last = take_digits(&s, &last);
-    if (s.len || (r.kind == RANGE_LAST && !has_last))
-        return (struct range){0};
-    if (r.kind == RANGE_LAST) {
-        r.count = last;
-    } else if (has_last) {
-        if (last < r.first)
-            return (struct range){0};
-        r.count = last - r.first + 1;
-    }
-    return r;
+    return value && !http_find(h, "If-Range") ? range_parse(*value)
+                                              : (struct range){.kind = RANGE_NONE};
 }
 
 static int read_entry(struct worker_run *w, struct call *c, const char *user, const char *path,
@@ -110,7 +70,7 @@ int files_get(struct call *c, struct pd_err *e)
 {
     static const char *const allowed[] = {"path", "user", NULL};
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE];
-    struct range range = parse_range(&c->r->head);
+    struct range range = find_range(&c->r->head);
     int head_only = c->r->head.method == HTTP_HEAD;
     struct record r;
     if (call_query_check(c, allowed, e) < 0 || file_query_path(c, NULL, path, e) < 0 ||
