@@ -32,6 +32,8 @@ static void check_list(const struct msg_list *l)
     X(created)                                                                                     \
     X(destroy)                                                                                     \
     X(gone)                                                                                        \
+    X(kill)                                                                                        \
+    X(usage)                                                                                       \
     X(listed)                                                                                      \
     X(key)                                                                                         \
     X(build)                                                                                       \

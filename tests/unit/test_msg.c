@@ -87,7 +87,10 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
     CHECK_CODEC(build, LITERAL(msg_build, {.slot = 4, .name = "j2", .spec = full_spec()}));
     CHECK_CODEC(built, LITERAL(msg_built, {.rung = 1, .named = 1, .has_mntns = 1, .init_pid = 2}));
     CHECK_CODEC(prepare, LITERAL(msg_prepare, {.slot = 6, .name = "j4"}));
-    CHECK_CODEC(sweep, LITERAL(msg_sweep, {.name = "j5"}));
+    CHECK_CODEC(sweep, LITERAL(msg_sweep, {.name = "j5", .group = ""}));
+    CHECK_CODEC(kill, LITERAL(msg_kill, {.jail = id, .group = "c7"}));
+    CHECK_CODEC(usage,
+                LITERAL(msg_usage, {.memory = 1, .memory_peak = 2, .cpu_usec = 3, .pids = 4}));
     CHECK_CODEC(started, LITERAL(msg_started, {.pid = 8}));
     CHECK_CODEC(
         exited,
