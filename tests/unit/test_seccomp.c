@@ -411,7 +411,7 @@ static void numbers_beyond_the_table_are_refused_by_the_compiler(void **state)
     (void)state;
     struct seccomp_filter f = {.len = 9};
     struct seccomp_rule rule = {SECCOMP_NR_END - 1, SC_ALLOW};
-    struct seccomp_policy p = {&rule, 1, seccomp_policy.cases};
+    struct seccomp_policy p = {.rules = &rule, .rule_count = 1, .cases = seccomp_policy.cases};
     struct pd_err e;
     assert_int_equal(seccomp_policy_compile(&p, &f, &e), -1);
     assert_int_equal(e.code, PD_INTERNAL);
