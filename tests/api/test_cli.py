@@ -174,7 +174,7 @@ def test_exec_json_is_the_record(cli, box):
 
 def test_ps_logs_and_kill(cli, box):
     pid = cli.out("exec", "-d", box, "--", "sh", "-c",
-                  "for i in 1 2 3; do echo o$i; echo e$i >&2; sleep 0.2; done; exec sleep 70").strip()
+                  "for i in 1 2 3; do echo e$i >&2; echo o$i; sleep 0.2; done; exec sleep 70").strip()
     assert pid in [l.split()[0] for l in cli.out("ps", box).splitlines()]
     with cli.start("logs", "-f", box, pid, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
         assert [p.stdout.readline() for _ in range(3)] == [b"o1\n", b"o2\n", b"o3\n"]
