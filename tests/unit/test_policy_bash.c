@@ -75,10 +75,13 @@ static const char *argument_template(int depth)
 static void put_name(struct buf *out)
 {
     unsigned n = pick(SHIMS);
-    buf_printf(out,
-               ANY("c%u", "c%u", "c%u", "'c%u'", "c\\%u", "\"c%u\"", "$'c%u'", "c\"\"%u", "c\\\n%u",
-                   "./../bin/c%u", "\\c%u"),
-               n);
+    const char *form = ANY("c?", "c?", "c?", "'c?'", "c\\?", "\"c?\"", "$'c?'", "c\"\"?", "c\\\n?",
+                           "./../bin/c?", "\\c?");
+    for (; *form; form++)
+        if (*form == '?')
+            buf_printf(out, "%u", n);
+        else
+            buf_putc(out, *form);
 }
 
 static void grow(struct buf *out, const char *template, int depth)
