@@ -202,7 +202,7 @@ int worker_has_next(const struct worker_run *w)
     if (left < sizeof head)
         return 0;
     memcpy(head, s->in.data + s->used, sizeof head);
-    return left - sizeof head >= head[0];
+    return head[0] > RECORD_MAX || left - sizeof head >= head[0]; /* nonsense needs no waiting */
 }
 
 int worker_next(struct worker_run *w, struct record *ret, struct pd_err *e)
@@ -262,8 +262,9 @@ int worker_feed(struct worker_run *w, struct pd_err *e)
         fd_done(&w->call.in);
         return 0;
     }
-    if (why.sys == EPIPE) {
-        /* Nobody reads it: the worker has ended, and has said why. */
+    struct pollfd said = {.fd = w->call.out, .events = POLLIN};
+    if (why.sys == EPIPE || poll(&said, 1, 0) > 0) {
+        /* The worker has ended and has said why; a client that stopped sending comes second. */
         if (worker_first(w, &r, e) == 0)
             pd_fail(e, PD_PROTOCOL, "a worker was content before it had everything");
         discard_body(w->c->r);

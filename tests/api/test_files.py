@@ -142,6 +142,17 @@ def test_a_full_sandbox_is_told_and_the_old_file_stays(api, make_sandbox):
     assert files.put("g", b"small").status == 201
 
 
+def test_what_the_sandbox_says_comes_before_a_client_that_breaks_off(files):
+    """The upload was refused long ago; that the client then stops sending is not the reason."""
+    with files.raw() as raw:
+        raw.head("PUT", files.url(path="/no/such/dir/x"), "Content-Length: 1000")
+        raw.send(b"x" * 10)
+        time.sleep(0.3)
+        raw.socket.shutdown(socket.SHUT_WR)
+        answer = raw.answer()
+        assert answer.status == 404 and b"not_found" in answer.read()
+
+
 def test_modes_are_three_octal_digits(files):
     for bad in ("999", "07777", "4755", "", "rwx", "0o644", "+x"):
         assert error(files.put("m", b"", mode=bad), 400, "invalid")["details"]["field"] == "mode"

@@ -342,6 +342,17 @@ static void test_many_records_and_their_end(void **state)
     assert_int_equal(worker_next(&w, &r, &e), 0);
     worker_done(&w);
     assert_false(fake.aborted);
+    /* Nonsense behind a good one is found at once. */
+    begin(*state, &w);
+    say(&(struct record){.kind = RECORD_MORE, .more = {.cursor = "x"}});
+    assert_int_equal(fd_write_all(fake.far, "\xff\xff\xff\xff\x01\0\0\0", 8), 0);
+    assert_int_equal(worker_next(&w, &r, &e), 1);
+    assert_true(worker_has_next(&w));
+    assert_int_equal(worker_next(&w, &r, &e), -1);
+    assert_int_equal(e.code, PD_PROTOCOL);
+    worker_done(&w);
+    assert_true(fake.aborted);
+    fd_done(&fake.far);
     /* Without END it is not the end. */
     begin(*state, &w);
     say(&(struct record){.kind = RECORD_MORE, .more = {.cursor = "x"}});
