@@ -98,7 +98,10 @@ static int load_process(const struct process_row *r, void *arg)
     p->back_pressure = r->flags >> 3 & 1;
     p->refused = r->flags >> 4 & 1;
     p->state_updated = r->flags >> 5 & 1;
+    p->updates_state = !r->exited && r->flags >> 6 & 1;
     p->stored = 1;
+    /* Until it is looked for, it may be there: who buries the process has it dropped. */
+    p->stashed = p->stashed_input = 1;
     p->spool_max = r->spool_max;
     p->pid = r->pid;
     p->stop = (enum process_stop)r->stop;
@@ -127,8 +130,12 @@ static int load_process(const struct process_row *r, void *arg)
     session_add_process(s, p);
     if (p->running) {
         s->running++;
-        if (p->group < GROUPS)
+        s->shell_busy |= p->updates_state;
+        p->serial = ++s->next_serial;
+        if (p->group && p->group < GROUPS) {
             s->groups[p->group / 64] |= 1ull << p->group % 64;
+            s->group_owner[p->group] = p->serial;
+        }
     } else {
         s->ended++;
     }
@@ -145,22 +152,25 @@ static void fetch_streams(struct process *p)
     unsigned count = 0;
     struct pd_err e;
     process_stash_key(p, "out", key);
-    if (provider->fetch(provider, key, fds, 4, &count, deadline_in(FETCH_PATIENCE), &e) == 0) {
-        p->stashed = 1;
+    p->stashed =
+        provider->fetch(provider, key, fds, 4, &count, deadline_in(FETCH_PATIENCE), &e) == 0;
+    if (p->stashed) {
         p->streams[STREAM_OUT].source.fd = fds[0];
-        if (p->pty && count == 3) {
+        if (p->pty) {
             p->input = fds[0];
             p->via[0] = fds[1];
             p->via[1] = fds[2];
-        } else if (count == 2) {
+        } else {
             p->streams[STREAM_ERR].source.fd = fds[1];
+            p->state_pipe = fds[2];
         }
     }
-    process_stash_key(p, "in", key);
-    count = 0;
-    if (provider->fetch(provider, key, &in, 1, &count, deadline_in(FETCH_PATIENCE), &e) == 0 &&
-        count == 1) {
-        p->stashed_input = 1;
+    p->updates_state &= p->state_pipe >= 0;
+    p->stashed_input = 0;
+    if (p->running && !p->pty) {
+        process_stash_key(p, "in", key);
+        p->stashed_input =
+            provider->fetch(provider, key, &in, 1, &count, deadline_in(FETCH_PATIENCE), &e) == 0;
         p->input = in;
     }
     if (process_begin_streams(p, &e) < 0)
@@ -176,22 +186,61 @@ static void adopt_process(struct process *p)
         pump_set_timer(p->session->all->c.pump, &p->timeout, p->started_ns + p->timeout_ns);
 }
 
-/* A command whose end was never told, in a box that does not know it: it ended with an earlier
- * record that was acknowledged, or never started. */
-static void settle(struct session *s)
+/* Init keeps the end of a command until that is stored: one that it does not know was written down,
+ * but the request never went out. Nobody was told that it exists, and a retry is to start it. */
+static struct process *take_unknown(struct session *s)
 {
-    struct process *unknown[64];
-    unsigned count = 0;
+    struct process *found = NULL;
     pthread_mutex_lock(&s->lock);
-    for (struct process *p = s->processes; p && count < 64; p = p->next)
-        if (p->running && !p->ended_event && !p->synced)
-            unknown[count++] = process_ref(p);
+    for (struct process *p = s->processes; p && !found; p = p->next)
+        if (p->stored && p->running && !p->ended_event && !p->synced)
+            found = process_ref(p);
+    if (found) {
+        session_remove_process(s, found);
+        s->running--;
+        if (found->updates_state)
+            s->shell_busy = 0;
+        group_release(s, found->group, found->serial);
+    }
     pthread_mutex_unlock(&s->lock);
-    for (unsigned i = 0; i < count; i++) {
-        struct pd_err why;
-        pd_fail(&why, PD_LOST, "the server was ended before the command could be started");
-        process_on_refused(unknown[i], &why);
-        process_unref(unknown[i]);
+    return found;
+}
+
+void session_settle(struct session *s)
+{
+    struct store *store = s->all->c.store;
+    struct provider *provider = s->all->c.provider;
+    for (struct process *p; (p = take_unknown(s));) {
+        struct pd_err e;
+        char key[MSG_KEY_MAX + 1];
+        if (store->delete_process(store, p->id.bytes, &e) < 0)
+            log_warn("adopt.forget", "session=%s error=%s", s->info.id, e.msg);
+        process_stash_key(p, "out", key);
+        provider->drop(provider, key);
+        process_stash_key(p, "in", key);
+        provider->drop(provider, key);
+        process_close_streams(p);
+        for (unsigned i = 0; i < STREAM_COUNT; i++)
+            spool_remove(&p->streams[i].spool);
+        process_unref(p);
+    }
+}
+
+/* Numbers that are in use by what earlier commands left running; some of those were never written
+ * down. Numbers are given from the lowest on, so that a few missing ones mean that no more follow.
+ */
+static void note_groups(struct session *s, struct box *box)
+{
+    const struct provider *provider = s->all->c.provider;
+    unsigned missing = 0;
+    for (unsigned g = 1; g < GROUPS && missing < 8; g++) {
+        int empty = provider->group_is_empty(box, g);
+        missing = empty == GROUP_MISSING ? missing + 1 : 0;
+        uint64_t bit = 1ull << g % 64;
+        if (empty || s->groups[g / 64] & bit)
+            continue;
+        s->groups[g / 64] |= bit;
+        s->lingering[g / 64] |= bit;
     }
 }
 
@@ -224,6 +273,13 @@ static void adopt_session(struct session *s)
     }
     if (!box)
         return;
+    note_groups(s, box);
+    /* Processes that memory or number killed before are not the fault of the next command. */
+    struct box_usage usage;
+    if (provider->usage(box, &usage, &e) == 0) {
+        s->oom_seen = usage.oom_kills;
+        s->pids_seen = usage.pids_refused;
+    }
     for (struct process *p = s->processes; p; p = p->next)
         adopt_process(p);
     /* A frozen init does not answer; it is asked when it is resumed. */
@@ -234,7 +290,7 @@ static void adopt_session(struct session *s)
         session_mark_lost(s, "it does not answer after the server's restart");
         return;
     }
-    settle(s);
+    session_settle(s);
 }
 
 /* Spools of sessions and processes that nobody remembers. */

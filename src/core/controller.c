@@ -61,7 +61,7 @@ static void look_for_empty_groups(struct session *s)
     for (unsigned g = 1; g < GROUPS && s->box; g++)
         if (lingering[g / 64] >> g % 64 & 1 && s->all->c.provider->group_is_empty(s->box, g)) {
             pthread_mutex_lock(&s->lock);
-            group_release(s, g);
+            group_release(s, g, 0);
             pthread_mutex_unlock(&s->lock);
         }
     pthread_rwlock_unlock(&s->box_use);
@@ -131,6 +131,10 @@ void sessions_end_all(struct sessions *all, const char *reason)
     size_t count;
     struct pd_err e;
     pthread_mutex_lock(&all->lock);
+    /* No more for the pool, and the one that is being made is waited for. */
+    all->c.pool_max = 0;
+    while (all->pool_filling)
+        pthread_cond_wait(&all->control_cond, &all->lock);
     struct session **list = everybody(all, &count);
     pthread_mutex_unlock(&all->lock);
     for (size_t i = 0; i < count; i++) {

@@ -160,6 +160,9 @@ static int stream_turn(struct stream *s, int turns)
         if (p->pty && p->input == s->source.fd)
             p->input = -1;
         fd_done(&s->source.fd);
+        /* The last of a command that has ended; otherwise its end sees to it. */
+        if (p->ended_event && p->stashed)
+            recorder_add(p, TASK_DROP, 0);
         return 0;
     }
     return 1;
@@ -262,6 +265,10 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
         pthread_mutex_lock(&p->lock);
         p->state_updated = updated;
         pthread_mutex_unlock(&p->lock);
+        /* What the command left is stored before anybody hears of its end. */
+        pthread_mutex_lock(&p->session->lock);
+        simple &= !p->session->dirty;
+        pthread_mutex_unlock(&p->session->lock);
     }
     if (simple || p->worker)
         process_finish(p);
@@ -287,8 +294,8 @@ void process_on_refused(struct process *p, const struct pd_err *why)
 int process_is_settled(struct process *p)
 {
     pthread_mutex_lock(&p->lock);
-    int settled = p->settled && p->streams[STREAM_OUT].source.fd < 0 &&
-                  p->streams[STREAM_ERR].source.fd < 0;
+    int settled =
+        p->settled && p->streams[STREAM_OUT].source.fd < 0 && p->streams[STREAM_ERR].source.fd < 0;
     pthread_mutex_unlock(&p->lock);
     return settled;
 }
@@ -400,7 +407,9 @@ ssize_t process_read(struct process *p, unsigned stream, uint64_t offset, void *
     struct spool view = s->spool;
     pthread_mutex_unlock(&p->lock);
     ssize_t n = spool_read(&view, offset, out, size, e);
-    if (n > 0)
+    /* Also without news: who asks from here on has read what was before, maybe from another daemon.
+     */
+    if (n >= 0)
         process_consumed(p, stream, offset + (uint64_t)n);
     return n;
 }
@@ -411,6 +420,8 @@ void process_consumed(struct process *p, unsigned stream, uint64_t offset)
     if (!p->back_pressure)
         return;
     pthread_mutex_lock(&p->lock);
+    if (offset > s->spool.size)
+        offset = s->spool.size;
     if (offset > s->consumed)
         s->consumed = offset;
     if (s->stopped && !s->retry.set && !is_held_back(s))
@@ -504,17 +515,31 @@ static int with_box(struct process *p, struct pd_err *e)
     return pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
 }
 
+/* Also of a command that has ended: children of it may still run. Its group must be its own until
+ * the kill is done, or it would hit whoever has the number next. */
 int process_stop(struct process *p, enum process_stop why, struct pd_err *e)
 {
-    const struct provider *provider = p->session->all->c.provider;
+    struct session *s = p->session;
+    const struct provider *provider = s->all->c.provider;
     pthread_mutex_lock(&p->lock);
-    if (p->running && p->stop == STOP_NONE)
+    int running = p->running;
+    if (running && p->stop == STOP_NONE)
         p->stop = why;
     pthread_mutex_unlock(&p->lock);
-    if (with_box(p, e) < 0)
-        return -1;
-    int r = provider->kill(p->session->box, p->id, p->group, e);
-    pthread_rwlock_unlock(&p->session->box_use);
+    pthread_mutex_lock(&s->lock);
+    int held = group_kill_begin(s, p->group, p->serial);
+    pthread_mutex_unlock(&s->lock);
+    if (!held && !running)
+        return 0;
+    int r = with_box(p, e);
+    if (r == 0) {
+        r = provider->kill(s->box, p->id, held ? p->group : 0, e);
+        pthread_rwlock_unlock(&s->box_use);
+    }
+    pthread_mutex_lock(&s->lock);
+    if (held)
+        group_kill_end(s, p->group);
+    pthread_mutex_unlock(&s->lock);
     return r;
 }
 

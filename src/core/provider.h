@@ -32,6 +32,8 @@ struct box_events {
     void (*lost)(void *owner, const struct pd_err *why);
 };
 
+#define GROUP_MISSING 2
+
 /* Flags of a command besides those of wire/msg.h. */
 struct box_command {
     struct wire_id id;
@@ -70,11 +72,13 @@ struct provider {
     int (*exec)(struct box *b, const struct box_command *c, struct pd_err *e);
     /* To the command's first process. */
     int (*signal)(struct box *b, struct wire_id command, int signal, struct pd_err *e);
-    /* SIGKILL to the command's whole tree, and to nothing else. Does not wait for the end. */
+    /* SIGKILL to the command's whole tree, and to nothing else. Returns when it was sent to all of
+     * them; their end is told by events. Not for the pump's thread. */
     int (*kill)(struct box *b, struct wire_id command, unsigned group, struct pd_err *e);
     /* The end of the command is stored: the provider may forget it. */
     void (*forget)(struct box *b, struct wire_id command);
-    /* Is nothing left in the group, so that another command may have its number? */
+    /* Is nothing left in the group, so that another command may have its number? GROUP_MISSING when
+     * no command ever had it. */
     int (*group_is_empty)(struct box *b, unsigned group);
     /* Tells the state of every command again, by `started` and `exited`. */
     int (*sync)(struct box *b, deadline d, struct pd_err *e);

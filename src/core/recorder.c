@@ -5,6 +5,7 @@
  *                 descriptors stashed, so that the next daemon can go on with it. Most commands
  *                 have ended by then, and nothing is written at all.
  *   TASK_END      why a failed command failed; the row of the end; then init may forget it
+ *   TASK_DROP     the last stream of a command that has ended is over, too
  *   TASK_TIMEOUT  nobody attends the command and its time is over
  *
  * A process waits here once, whatever its tasks are. Until TASK_END is done init keeps the record
@@ -13,9 +14,11 @@
 
 #include "base/banned.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "core/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <time.h>
 
 void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
@@ -40,6 +43,17 @@ void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
     pthread_mutex_unlock(&all->task_lock);
 }
 
+/* A pipe that is at its end: in the place of a stream that is over, so that the others keep theirs.
+ */
+static int ended_pipe(void)
+{
+    int p[2];
+    if (pipe2(p, O_CLOEXEC | O_NONBLOCK) < 0)
+        return -1;
+    fd_done(&p[1]);
+    return p[0];
+}
+
 static void stash(struct process *p)
 {
     struct provider *provider = p->session->all->c.provider;
@@ -47,19 +61,29 @@ static void stash(struct process *p)
     struct pd_err e;
     int fds[4];
     unsigned n = 0;
+    auto_fd over = -1;
     if (!(provider->can & PROVIDER_STASH))
         return;
     pthread_mutex_lock(&p->lock);
-    for (unsigned i = 0; i < STREAM_COUNT; i++)
-        if (p->streams[i].source.fd >= 0)
-            fds[n++] = p->streams[i].source.fd;
-    int whole = p->pty ? n == 1 : n == STREAM_COUNT;
-    if (p->pty && whole) {
+    int any = 0;
+    for (unsigned i = 0; i < (p->pty ? 1 : STREAM_COUNT); i++)
+        any |= p->streams[i].source.fd >= 0;
+    for (unsigned i = 0; i < (p->pty ? 1 : STREAM_COUNT) && any; i++) {
+        int fd = p->streams[i].source.fd;
+        if (fd < 0)
+            fd = over = ended_pipe();
+        fds[n++] = fd;
+    }
+    if (p->pty) {
         fds[n++] = p->via[0];
         fds[n++] = p->via[1];
+    } else if (p->state_pipe >= 0) {
+        fds[n++] = p->state_pipe;
     }
+    for (unsigned i = 0; i < n; i++)
+        any &= fds[i] >= 0;
     int failed = 0;
-    if (whole && !p->stashed) {
+    if (any && !p->stashed) {
         process_stash_key(p, "out", key);
         failed = provider->stash(provider, key, fds, n, &e);
         p->stashed = !failed;
@@ -91,6 +115,9 @@ int process_store(struct process *p, struct pd_err *e)
     row.pid = p->pid;
     row.flags = p->shell | p->pty << 1 | p->background << 2 | p->back_pressure << 3 |
                 p->refused << 4 | p->state_updated << 5;
+    /* Without what the request set, its variables could not be told from the session's. */
+    if (p->updates_state && p->running && !p->env.count)
+        row.flags |= 1 << 6;
     row.exited = !p->running;
     row.status = p->end.status;
     row.stop = p->stop;
@@ -109,15 +136,52 @@ int process_store(struct process *p, struct pd_err *e)
     return 0;
 }
 
+/* What the keeper holds for a process that has ended, as far as it is over. */
+static void drop_stashed(struct process *p)
+{
+    struct provider *provider = p->session->all->c.provider;
+    char key[MSG_KEY_MAX + 1];
+    pthread_mutex_lock(&p->lock);
+    int in = p->stashed_input;
+    int out =
+        p->stashed && p->streams[STREAM_OUT].source.fd < 0 && p->streams[STREAM_ERR].source.fd < 0;
+    p->stashed_input = 0;
+    if (out)
+        p->stashed = 0;
+    pthread_mutex_unlock(&p->lock);
+    if (in) {
+        process_stash_key(p, "in", key);
+        provider->drop(provider, key);
+    }
+    if (out) {
+        process_stash_key(p, "out", key);
+        provider->drop(provider, key);
+    }
+}
+
+static void store_state(struct session *s)
+{
+    struct pd_err e;
+    pthread_mutex_lock(&s->lock);
+    int dirty = s->dirty;
+    pthread_mutex_unlock(&s->lock);
+    if (!dirty || session_store(s, &e) == 0)
+        return;
+    log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
+    pthread_mutex_lock(&s->lock);
+    s->dirty = 1; /* the controller tries again */
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void do_end(struct process *p)
 {
     struct session *s = p->session;
-    struct sessions *all = s->all;
-    struct provider *provider = all->c.provider;
+    struct provider *provider = s->all->c.provider;
     struct pd_err e;
-    char key[MSG_KEY_MAX + 1];
     if (!p->explained && !p->worker && !p->refused && (p->end.status != 0 || p->stop != STOP_NONE))
         process_explain(p);
+    if (p->state_updated)
+        store_state(s);
     process_finish(p);
     if (p->worker) {
         /* Its streams are the caller's. */
@@ -128,22 +192,7 @@ static void do_end(struct process *p)
             return;
         }
     }
-    pthread_mutex_lock(&p->lock);
-    int drop_in = p->stashed_input;
-    int over = p->streams[STREAM_OUT].source.fd < 0 && p->streams[STREAM_ERR].source.fd < 0;
-    int drop_out = p->stashed && over;
-    p->stashed_input = 0;
-    if (drop_out)
-        p->stashed = 0;
-    pthread_mutex_unlock(&p->lock);
-    if (drop_in) {
-        process_stash_key(p, "in", key);
-        provider->drop(provider, key);
-    }
-    if (drop_out) {
-        process_stash_key(p, "out", key);
-        provider->drop(provider, key);
-    }
+    drop_stashed(p);
     int empty = 1;
     pthread_rwlock_rdlock(&s->box_use);
     if (s->box) {
@@ -154,7 +203,7 @@ static void do_end(struct process *p)
     pthread_rwlock_unlock(&s->box_use);
     pthread_mutex_lock(&s->lock);
     if (empty)
-        group_release(s, p->group);
+        group_release(s, p->group, p->serial);
     else if (p->group)
         s->lingering[p->group / 64] |= 1ull << p->group % 64;
     pthread_mutex_unlock(&s->lock);
@@ -169,6 +218,8 @@ static void do_tasks(struct process *p, unsigned tasks)
     struct pd_err e;
     if (tasks & TASK_TIMEOUT)
         (void)process_stop(p, STOP_TIMEOUT, &e);
+    if (tasks & TASK_DROP)
+        drop_stashed(p);
     if (tasks & TASK_END) {
         do_end(p);
     } else if (tasks & TASK_STORE && !p->stored && process_store(p, &e) < 0) {

@@ -195,23 +195,42 @@ void session_attend(struct session *s, int by)
 
 /* ---- numbers of command groups ---- */
 
-unsigned group_take(struct session *s)
+unsigned group_take(struct session *s, uint64_t owner)
 {
     for (unsigned i = 0; i < GROUPS / 64; i++)
         if (~s->groups[i]) {
             unsigned bit = (unsigned)__builtin_ctzll(~s->groups[i]);
             s->groups[i] |= 1ull << bit;
+            s->group_owner[i * 64 + bit] = owner;
             return i * 64 + bit;
         }
     return 0;
 }
 
-void group_release(struct session *s, unsigned group)
+void group_release(struct session *s, unsigned group, uint64_t owner)
 {
-    if (!group)
+    if (!group || (owner && s->group_owner[group] != owner))
         return;
+    if (s->group_kills[group]) { /* the controller looks again */
+        s->lingering[group / 64] |= 1ull << group % 64;
+        return;
+    }
+    s->group_owner[group] = 0;
     s->groups[group / 64] &= ~(1ull << group % 64);
     s->lingering[group / 64] &= ~(1ull << group % 64);
+}
+
+int group_kill_begin(struct session *s, unsigned group, uint64_t owner)
+{
+    if (!group || s->group_owner[group] != owner || s->group_kills[group] == UINT8_MAX)
+        return 0;
+    s->group_kills[group]++;
+    return 1;
+}
+
+void group_kill_end(struct session *s, unsigned group)
+{
+    s->group_kills[group]--;
 }
 
 /* ---- processes ---- */
@@ -438,6 +457,8 @@ static int set_paused(struct session *s, int paused, struct pd_err *e)
     if (r == 0 && !paused && s->needs_sync) {
         r = s->all->c.provider->sync(s->box, deadline_in(PAUSE_PATIENCE), e);
         s->needs_sync = r < 0;
+        if (r == 0)
+            session_settle(s);
     }
     pthread_rwlock_unlock(&s->box_use);
     if (r < 0)
@@ -472,9 +493,14 @@ int session_usage(struct session *s, uint64_t *ret_memory, uint64_t *ret_memory_
                   uint64_t *ret_cpu_usec, uint64_t *ret_pids, struct pd_err *e)
 {
     struct box_usage u;
+    pthread_mutex_lock(&s->lock);
+    int r = s->info.state == SESSION_PAUSED && !s->lost ? 0 : session_usable(s, e);
+    pthread_mutex_unlock(&s->lock);
+    if (r < 0)
+        return -1;
     pthread_rwlock_rdlock(&s->box_use);
-    int r = s->box ? s->all->c.provider->usage(s->box, &u, e)
-                   : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
+    r = s->box ? s->all->c.provider->usage(s->box, &u, e)
+               : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
     pthread_rwlock_unlock(&s->box_use);
     if (r < 0)
         return -1;

@@ -162,7 +162,7 @@ static int enter(struct session *s, struct process *p, struct process **ret_know
     if (r == 0 && s->running >= PROCESSES_RUNNING)
         r = pd_fail(e, PD_CAPACITY, "%u commands are running in sandbox %s: end one first",
                     s->running, s->info.id);
-    if (r == 0 && !(p->group = group_take(s)))
+    if (r == 0 && !(p->group = group_take(s, p->serial = ++s->next_serial)))
         r = pd_fail(e, PD_CAPACITY,
                     "processes of %u earlier commands are still running in "
                     "sandbox %s: end some first",
@@ -186,7 +186,7 @@ static void leave(struct session *s, struct process *p)
     s->running--;
     if (p->updates_state)
         s->shell_busy = 0;
-    group_release(s, p->group);
+    group_release(s, p->group, p->serial);
     session_remove_process(s, p);
     pthread_mutex_unlock(&s->lock);
 }
@@ -313,7 +313,8 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     }
     if (!must_store)
         recorder_add(p, TASK_STORE, 5 * NS_PER_MS);
-    if (p->background && p->timeout_ns)
+    /* Nobody may attend it: its client can go away and leave it running. */
+    if (must_store && p->timeout_ns)
         pump_set_timer(s->all->c.pump, &p->timeout, deadline_in(p->timeout_ns));
     *ret = p;
     *ret_known = 0;

@@ -30,7 +30,7 @@
 #define CREATE_PATIENCE   (30 * NS_PER_S)
 
 /* What the recorder is to do for a process. */
-enum { TASK_STORE = 1, TASK_END = 2, TASK_TIMEOUT = 4 };
+enum { TASK_STORE = 1, TASK_END = 2, TASK_TIMEOUT = 4, TASK_DROP = 8 };
 
 struct stream {
     struct pump_source source; /* its fd is the pipe's or terminal's near end; -1: over */
@@ -47,6 +47,7 @@ struct process {
     struct process *next;
     struct wire_id id;
     unsigned group;
+    uint64_t serial;
     char *command;
     char *key;
     uint64_t key_hash;
@@ -103,7 +104,13 @@ struct session {
     uint64_t paused_at_ms;
     struct process *processes, **process_tail;
     unsigned running, ended;
+    /* Numbers of command groups: which are taken, which have lost their command but not all of its
+     * children, whose each is, and whether somebody is just killing what is in it: such a one is
+     * not given to another command. */
     uint64_t groups[GROUPS / 64], lingering[GROUPS / 64];
+    uint64_t group_owner[GROUPS]; /* a process's serial */
+    uint8_t group_kills[GROUPS];
+    uint64_t next_serial;
     int shell_busy;
     struct msg_list_writer env; /* NAME=VALUE */
     char cwd[SPEC_PATH_MAX];
@@ -175,6 +182,10 @@ void process_wake(struct process *p);
 /* What stopped it, from the sandbox's counters. Asks the provider. */
 void process_explain(struct process *p);
 
+/* adopt.c: a command that a box does not know has never been started: it is forgotten. After sync.
+ */
+void session_settle(struct session *s);
+
 /* recorder.c: rows, explanations and time-outs, off everybody's path. */
 void recorder_add(struct process *p, unsigned task, uint64_t delay_ns);
 void *recorder_main(void *sessions);
@@ -198,8 +209,12 @@ int session_check_variables(const struct session *s, const struct msg_list *env,
 struct session *session_new(struct sessions *all);
 int session_store(struct session *s, struct pd_err *e);
 int session_usable(struct session *s, struct pd_err *e); /* with its lock held */
-unsigned group_take(struct session *s);                  /* 0: none is free */
-void group_release(struct session *s, unsigned group);
+/* All with the lock held. 0: none is free. */
+unsigned group_take(struct session *s, uint64_t owner);
+void group_release(struct session *s, unsigned group, uint64_t owner); /* 0: whosever it is */
+/* Is it still this one's? Then it stays so until group_kill_end. */
+int group_kill_begin(struct session *s, unsigned group, uint64_t owner);
+void group_kill_end(struct session *s, unsigned group);
 struct process *session_process_by_id(struct session *s, struct wire_id id);
 void session_add_process(struct session *s, struct process *p); /* both with the lock held */
 void session_remove_process(struct session *s, struct process *p);

@@ -14,6 +14,7 @@
 
 #define SEND_PATIENCE  (5 * NS_PER_S)
 #define USAGE_PATIENCE (2 * NS_PER_S)
+#define KILL_PATIENCE  (5 * NS_PER_S)
 
 static struct jail_provider *self(struct provider *p)
 {
@@ -309,7 +310,12 @@ static int jail_provider_kill(struct box *b, struct wire_id id, unsigned group, 
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_kill m = {.jail = b->jail.id, .group = name};
     msg_kill_encode(&out, &m);
-    return tell_keeper(b->provider, WIRE_KILL, wire_id_new(), &out, NULL, 0, e);
+    struct waiter w;
+    if (ask_keeper(b->provider, &w, WIRE_KILL, &out, deadline_in(KILL_PATIENCE), e) < 0)
+        return -1;
+    int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e) : 0;
+    frame_done(&w.frame);
+    return r;
 }
 
 static void jail_provider_forget(struct box *b, struct wire_id id)
@@ -330,7 +336,7 @@ static int jail_provider_group_is_empty(struct box *b, unsigned group)
         return strstr(text, "populated 0") != NULL;
     snprintf(path, sizeof path, "%s/tasks", name);
     n = fd_read_file(b->jail.cgroup_dir, path, text, sizeof text);
-    return n == 0 || n == -ENOENT;
+    return n == -ENOENT ? GROUP_MISSING : n == 0;
 }
 
 static int jail_provider_sync(struct box *b, deadline d, struct pd_err *e)
