@@ -91,13 +91,14 @@ int cgroup_create(const struct cgroup_host *h, const char *name, struct cgroup *
     snprintf(c.name, sizeof c.name, "%s", name);
     for (int t = 0; t < CGROUP_TREE_COUNT; t++) {
         int r = h->dir[t] < 0 ? 0 : make_in_tree(h, t, name, &c);
-        if (r == 0 && h->owner && h->dir[t] >= 0 && t == h->home[CGROUP_TREE_FREEZER])
-            r = hand_over(h, name);
+        if (r == 0 && h->owner && h->dir[t] >= 0 && t == h->home[CGROUP_TREE_FREEZER] &&
+            (r = hand_over(h, name)) < 0)
+            (void)unlinkat(h->dir[t], name, AT_REMOVEDIR);
         if (r == 0)
             continue;
         errno = -r;
         pd_fail_sys(e, "cgroup %s", name);
-        for (; t >= 0; t--)
+        while (t-- > 0)
             if (h->dir[t] >= 0)
                 (void)unlinkat(h->dir[t], name, AT_REMOVEDIR);
         cgroup_close(&c);
