@@ -8,6 +8,8 @@
 #include "core/ids.h"
 #include "core/log.h"
 
+#include <signal.h>
+
 static void bury_processes(struct session *s)
 {
     struct process *all;
@@ -100,8 +102,12 @@ int session_end(struct session *s, enum session_end why, const char *reason, str
     bury_processes(s);
     mark_gone(s);
     if (s->pooled ? s->all->c.store->delete_session(s->all->c.store, s->info.id, &ignored) < 0
-                  : session_store(s, &ignored) < 0)
+                  : session_store(s, &ignored) < 0) {
         log_warn("session.store", "id=%s error=%s", s->info.id, ignored.msg);
+        pthread_mutex_lock(&s->lock);
+        s->dirty = !s->pooled; /* the controller tries again */
+        pthread_mutex_unlock(&s->lock);
+    }
     log_info("session.end", "id=%s cause=%s reason=\"%s\"", s->info.id, session_end_name(why),
              reason);
     return r;
@@ -120,9 +126,18 @@ void session_mark_lost(struct session *s, const char *why)
 
 static void on_started(void *owner, struct wire_id id, int pid)
 {
-    struct process *p = session_process_by_id(owner, id);
-    if (!p)
+    struct session *s = owner;
+    struct process *p = session_process_by_id(s, id);
+    if (!p) {
+        /* An earlier daemon had just started it, for somebody who is not connected any more. */
+        struct pd_err e;
+        if (pthread_rwlock_tryrdlock(&s->box_use) == 0) {
+            if (s->box)
+                (void)s->all->c.provider->signal(s->box, id, SIGKILL, &e);
+            pthread_rwlock_unlock(&s->box_use);
+        }
         return;
+    }
     pthread_mutex_lock(&p->lock);
     p->pid = pid;
     p->synced = 1;

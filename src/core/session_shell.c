@@ -38,6 +38,28 @@ const char *env_find(const struct msg_list *l, const char *name)
     return NULL;
 }
 
+/* What a command has without anybody having said so. It is not the session's: another user's
+ * command gets other values. */
+static int is_usual(const char *pair)
+{
+    static const char *const pairs[] = {
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH=" INIT_SHIM_DIR ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME=/root",
+        "HOME=/home/user",
+        "USER=root",
+        "USER=user",
+        "LOGNAME=root",
+        "LOGNAME=user",
+        "SHELL=/bin/bash",
+        "LANG=C.UTF-8",
+        "TERM=xterm-256color"};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (!strcmp(pairs[i], pair))
+            return 1;
+    return 0;
+}
+
 int session_environment(const struct session *s, const struct process_request *r,
                         struct msg_list_writer *out)
 {
@@ -211,10 +233,14 @@ int session_take_state(struct session *s, struct process *p)
         for (const char *v; (v = msg_list_next(&found, &pos));) {
             const char *given = env_find(&asked, v);
             const char *keep = given && !strcmp(given, v) ? env_find(&before, v) : v;
+            if (keep && is_usual(keep) && !env_find(&before, keep))
+                keep = NULL;
             if (keep && msg_list_add(&merged, keep) < 0)
                 good = 0;
         }
-        if (good) {
+        int same = merged.text.len == before.bytes && !strcmp(cwd, s->cwd) &&
+                   (!before.bytes || !memcmp(merged.text.data, before.text, before.bytes));
+        if (good && !same) {
             struct msg_list_writer old = s->env;
             s->env = merged;
             merged = old;

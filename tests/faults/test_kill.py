@@ -1,0 +1,425 @@
+"""kill -9 of the server with live sandboxes: the next start goes on where the last one stopped.
+
+The daemon dies with its guardian, so both kills end in the same state; each is tried.
+"""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+
+import pytest
+
+from breaking import Box, Later, Victim, check_counter, check_error, read_events
+from paddock_testing import host
+from paddock_testing import run as paddock
+
+# A line every 10 ms, and more than a pipe holds in a burst now and then.
+COUNTER = "i=0; while :; do i=$((i+1)); echo $i; [ $((i % 500)) = 0 ] || sleep 0.01; done"
+BURSTS = "seq 1 400000"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Victim({"max_sandboxes": 300, "max_sandboxes_per_tenant": 300}) as v:
+        yield v
+
+
+@pytest.fixture
+def api(server):
+    client = server.client()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def box(api):
+    b = Box(api)
+    yield b
+    b.delete()
+
+
+@pytest.mark.parametrize("who", ["guardian", "daemon"])
+def test_many_sandboxes_survive(server, api, who):
+    count = paddock.scaled_down(100 if who == "guardian" else 20, 5)
+    boxes = [Box(api, metadata={"number": str(n)}) for n in range(count)]
+    counters = {b: b.start(COUNTER) for b in boxes[::5]}
+    before = {b.id: b.get() for b in boxes}
+    boxes[1].exec("cd /tmp && export COLOUR=green")
+    boxes[2].action("pause")
+    time.sleep(0.3)
+    seen = {b: len(b.output(p)) for b, p in counters.items()}
+
+    took = server.kill_and_restart(who)
+    print(f"{count} sandboxes, {len(counters)} commands: answers after {took * 1000:.0f} ms")
+
+    listed = api.get("/v1/sandboxes?limit=1000").json()["sandboxes"]
+    assert {s["id"] for s in listed} == set(before)
+    for sandbox in listed:
+        was = before[sandbox["id"]]
+        assert sandbox["state"] == ("paused" if sandbox["id"] == boxes[2].id else "running")
+        for name in ("created_at", "metadata", "limits", "isolation", "profile", "processes"):
+            assert sandbox[name] == was[name], name
+    assert boxes[1].out("pwd; echo $COLOUR") == "/tmp\ngreen\n"
+    check_error(boxes[2].try_exec("true"), code="paused")
+    assert boxes[2].action("resume")["state"] == "running"
+    assert boxes[2].out("echo awake") == "awake\n"
+    for b, process in counters.items():
+        text = b.output(process)
+        assert len(text) >= seen[b]
+        check_counter(text)
+    time.sleep(0.3)
+    for b, process in counters.items():
+        assert b.process(process)["running"]
+        assert len(b.output(process)) > seen[b], "it does not go on"
+        check_counter(b.output(process))
+    for b in boxes:
+        b.delete()
+    assert api.get("/v1/sandboxes").json()["sandboxes"] == []
+    assert not host.files_below(os.path.join(server.state_dir, "server", "spool"))
+
+
+@pytest.mark.parametrize("who", ["guardian", "daemon"])
+def test_a_terminal_goes_on(server, box, who):
+    shell = box.start("bash --norc", pty=True)
+    box.write(shell, b"stty -echo; X=41; cd /usr; echo rea''dy\n")
+    box.wait_output(shell, b"ready")
+    server.kill_and_restart(who)
+    box.write(shell, b"echo $((X + 1)) $PWD; tty; stty size\n")
+    box.wait_output(shell, b"42 /usr")
+    box.wait_output(shell, b"24 80")
+    answer = box.api.post(f"{box.url}/processes/{shell}/resize", json={"rows": 50, "cols": 132})
+    assert answer.status == 204, answer
+    box.write(shell, b"stty size; exit 7\n")
+    assert box.wait_end(shell)["exit_code"] == 7
+    assert b"50 132" in box.output(shell)
+
+
+def test_standard_input_goes_on(server, box):
+    cat = box.start("cat; echo over", stdin=True)
+    box.write(cat, b"one\n")
+    box.wait_output(cat, b"one")
+    server.kill_and_restart()
+    assert box.process(cat)["stdin_open"]
+    box.write(cat, b"two\n", close=True)
+    assert box.wait_end(cat)["exit_code"] == 0
+    assert box.output(cat) == b"one\ntwo\nover\n"
+
+
+def test_unread_output_and_the_end_during_the_absence(server, box):
+    process = box.start(f"{BURSTS}; echo problem >&2; sleep 0.3; exit 3")
+    server.kill()
+    time.sleep(paddock.seconds(1))
+    server.restart()
+    end = box.wait_end(process)
+    assert end["exit_code"] == 3, end
+    assert check_counter(box.output(process)) == 400000
+    assert box.output(process, stream="stderr") == b"problem\n"
+
+
+def test_a_command_in_flight_is_run_once(server, box):
+    """The result of a command that was running, by its key; the same after another kill."""
+    body = {"command": "echo x >> /workspace/count; echo begun; sleep 1; cd /opt; export A=b; "
+                       "echo done; exit 5", "timeout_s": 20}
+    headers = {"Idempotency-Key": "only-once"}
+
+    def call():
+        return box.api.post(f"{box.url}/exec", json=body, headers=headers)
+
+    first = Later(call)
+    count = f"{box.url}/files?path=/workspace/count"  # not a command: those share the shell's state
+    paddock.wait_for(lambda: box.api.get(count).status == 200, 10, "it runs")
+    server.kill_and_restart()
+    first.end()
+    # The client's own retry may have found the next server already; otherwise this is it.
+    again = call()
+    assert again.status == 200, again
+    result = again.json()
+    assert (result["exit_code"], result["stdout"]) == (5, "begun\ndone\n"), result
+    assert result["signal"] is None
+    assert box.out("pwd; echo $A") == "/opt\nb\n"
+    server.kill_and_restart()
+    stored = call()
+    assert stored.headers.get("Idempotent-Replayed") == "true"
+    assert stored.json()["stdout"] == "begun\ndone\n"
+    assert stored.json()["exit_code"] == 5
+    assert box.out("cat /workspace/count") == "x\n"
+    changed = box.api.post(f"{box.url}/exec", json={**body, "timeout_s": 21}, headers=headers)
+    check_error(changed, code="conflict")
+
+
+def test_a_creation_with_a_key_is_made_once(server, api):
+    headers = {"Idempotency-Key": "one-sandbox"}
+    made = api.post("/v1/sandboxes", json={}, headers=headers).json()["id"]
+    server.kill_and_restart()
+    again = api.post("/v1/sandboxes", json={}, headers=headers)
+    assert again.json()["id"] == made, again
+    assert api.delete(f"/v1/sandboxes/{made}").status == 204
+
+
+def test_event_streams_resume(server, box):
+    command = {"command": "for i in $(seq 1 120); do echo $i; echo e$i >&2; sleep 0.01; done"}
+    headers = {"Accept": "text/event-stream", "Idempotency-Key": "a-stream"}
+    response = box.api.stream("POST", f"{box.url}/exec", json=command, headers=headers)
+    events = read_events(response, until=lambda found: len(found) > 40)
+    server.kill_and_restart()
+    events += read_events(response)
+    response.close()
+    assert not [e for e in events if e[0] == "exit"]
+    last = [e[2] for e in events if e[2]][-1]
+    response = box.api.stream("POST", f"{box.url}/exec", json=command,
+                              headers={**headers, "Last-Event-ID": last})
+    events += read_events(response)
+    response.close()
+    out = "".join(json.loads(d)["text"] for name, d, _ in events if name == "stdout")
+    err = "".join(json.loads(d)["text"] for name, d, _ in events if name == "stderr")
+    assert out == "".join(f"{i}\n" for i in range(1, 121))
+    assert err == "".join(f"e{i}\n" for i in range(1, 121))
+    assert [json.loads(d)["exit_code"] for name, d, _ in events if name == "exit"] == [0]
+
+
+def test_an_upload_in_flight_changes_nothing(server, box):
+    old = b"the old contents\n"
+    assert box.put_file("/workspace/file", old).status in (200, 201)
+    sock = box.api.raw()
+    sock.sendall((f"PUT {box.url}/files?path=/workspace/file HTTP/1.1\r\nHost: localhost\r\n"
+                  f"X-API-Key: {box.api.key}\r\nContent-Type: application/octet-stream\r\n"
+                  f"Content-Length: {8 << 20}\r\n\r\n").encode())
+    sock.sendall(b"n" * (2 << 20))
+    server.kill_and_restart()
+    sock.close()
+    assert box.read_file("/workspace/file") == old
+    time.sleep(0.3)
+    assert box.read_file("/workspace/file") == old
+    paddock.wait_for(lambda: box.out("ls -A /workspace") == "file\n", 5, "nothing else is left")
+    # Nor the worker: the sandbox has no process but the one that looks.
+    paddock.wait_for(lambda: box.get()["processes"] == 0, 5, "no worker is left")
+    assert box.put_file("/workspace/file", b"new").status == 200
+    assert box.read_file("/workspace/file") == b"new"
+
+
+def test_what_commands_left_running_is_not_disturbed(server, box):
+    """Children of a command that has ended go on, and new commands do not get in their way."""
+    box.exec("(while :; do date +%N > /tmp/beat; sleep 0.05; done) > /dev/null 2>&1 &")
+    for _ in range(3):
+        box.exec("sleep 100 > /dev/null 2>&1 &")
+    server.kill_and_restart()
+    results = [box.exec("echo fine") for _ in range(8)]
+    assert {r["stdout"] for r in results} == {"fine\n"}
+    beats = {box.out("sleep 0.1; cat /tmp/beat") for _ in range(3)}
+    assert len(beats) > 1, "it was ended"
+    assert box.out("pgrep -c sleep").strip() in ("3", "4")
+    # A time-out ends what it has to, and nothing else.
+    assert box.exec("sleep 30", timeout_s=0.3)["timed_out"]
+    assert box.out("pgrep -c sleep").strip() in ("3", "4")
+
+
+def test_the_time_of_a_command_runs_on(server, box):
+    process = box.start("sleep 60", timeout_s=2)
+    server.kill_and_restart()
+    end = box.wait_end(process, 10)
+    assert end["stopped_by"] == "timeout", end
+
+
+def test_many_commands_at_once(server, box):
+    """More than fit the tables that a start goes through."""
+    count = 90
+    processes = [box.start("read -t 60 x < <(sleep 60); exit 4") if n % 3 else
+                 box.start("sleep 60") for n in range(count)]
+    server.kill_and_restart()
+    listed = box.api.get(f"{box.url}/processes").json()["processes"]
+    assert {p["process_id"] for p in listed} == set(processes)
+    assert all(p["running"] for p in listed)
+    for process in processes:
+        assert box.api.delete(f"{box.url}/processes/{process}").status == 204
+    paddock.wait_for(lambda: box.get()["processes"] == 0, 20, "all are ended")
+
+
+def test_upgrade_in_place(server, box, tmp_path):
+    """Another copy of the programs, started after SIGTERM, has the same sandboxes."""
+    for name in ("paddock", "paddockd"):
+        source = os.path.join(os.path.dirname(paddock.PADDOCK), name)
+        shutil.copy(os.path.realpath(source), tmp_path / name)
+    process = box.start(COUNTER)
+    box.wait_output(process, b"5\n")
+    assert server.stop(signal.SIGTERM) == 0
+    size = len(box_spool(server, box))
+    old, server.binary = server.binary, str(tmp_path / "paddock")
+    try:
+        server.restart()
+        assert os.path.realpath(f"/proc/{server.daemon()}/exe") == str(tmp_path / "paddockd")
+        assert box.get()["state"] == "running"
+        paddock.wait_for(lambda: len(box.output(process)) > size, 5, "it goes on")
+        check_counter(box.output(process))
+        assert server.stop(signal.SIGTERM) == 0
+    finally:
+        server.binary = old
+        server.restart()
+    check_counter(box.output(process), 10)
+
+
+def box_spool(server, box):
+    folder = os.path.join(server.state_dir, "server", "spool")
+    names = [n for n in os.listdir(folder) if n.startswith(box.id) and n.endswith(".o")]
+    with open(os.path.join(folder, max(names, key=lambda n: os.path.getsize(
+            os.path.join(folder, n)))), "rb") as f:
+        return f.read()
+
+
+def test_every_byte_of_a_long_output(server, box):
+    """64 MiB that look random, while the server is killed ten times."""
+    size = 64 << 20
+    script = ("import os,sys,hashlib\n"
+              "h=hashlib.sha256()\n"
+              "b=os.urandom(1<<20)\n"
+              "for i in range(64):\n"
+              " c=hashlib.sha256(b'%d'%i).digest()+b[32:]\n"
+              " h.update(c)\n"
+              " m=memoryview(c)\n"
+              " while m: m=m[os.write(1,m[:7919*(i%9+1)]):]\n"
+              "print(h.hexdigest(),file=sys.stderr)\n")
+    assert box.put_file("/workspace/writer.py", script.encode()).status in (200, 201)
+    process = box.start("python3 /workspace/writer.py", spool_max_bytes=size * 2)
+    kills = 0
+    while kills < 10:
+        time.sleep(random.uniform(0, 0.05))
+        server.kill_and_restart()
+        kills += 1
+    end = box.wait_end(process)
+    assert end["exit_code"] == 0, end
+    assert end["stdout_bytes"] == size
+    wanted = box.output(process, stream="stderr").decode().strip()
+    assert hashlib.sha256(box.output(process)).hexdigest() == wanted
+
+
+class Load(threading.Thread):
+    """Creates, runs and deletes until it is told to stop; remembers what it was promised."""
+
+    def __init__(self, server, number):
+        super().__init__(daemon=True)
+        self.api = server.client()
+        self.number = number
+        self.random = random.Random(number)
+        self.boxes = {}  # id: how many lines its file must have at least, and may have at most
+        self.ended = set()
+        self.odd = []
+        self.stopping = False
+        self.start()
+
+    def call(self, method, path, **more):
+        """The answer, or None when the connection broke: then nothing is promised."""
+        self.api.close()  # so that the client does not try again by itself
+        try:
+            answer = self.api.request(method, path, **more)
+        except (OSError, EOFError, AssertionError, Exception) as error:
+            if isinstance(error, AssertionError):
+                self.odd.append(repr(error))
+            time.sleep(0.02)
+            return None
+        if answer.status >= 500 and answer.status != 503:
+            self.odd.append(repr(answer))
+        return answer
+
+    def step(self):
+        dice = self.random.random()
+        if len(self.boxes) < 2 or (dice < 0.3 and len(self.boxes) < 5):
+            answer = self.call("POST", "/v1/sandboxes", json={"metadata": {"w": str(self.number)}})
+            if answer and answer.status == 201:
+                self.boxes[answer.json()["id"]] = [0, 0]
+        elif dice < 0.85:
+            name = self.random.choice(list(self.boxes))
+            promise = self.boxes[name]
+            promise[1] += 1
+            answer = self.call("POST", f"/v1/sandboxes/{name}/exec",
+                               json={"command": "echo x >> /workspace/lines"})
+            if answer and answer.status == 200 and answer.json()["exit_code"] == 0:
+                promise[0] += 1
+            elif answer and answer.status not in (409, 503):
+                self.odd.append(repr(answer))
+        else:
+            name = self.random.choice(list(self.boxes))
+            answer = self.call("DELETE", f"/v1/sandboxes/{name}")
+            del self.boxes[name]
+            if answer and answer.status == 204:
+                self.ended.add(name)
+
+    def run(self):
+        while not self.stopping:
+            self.step()
+
+
+def check_promises(api, loads):
+    """Of a moment when nobody works: what was acknowledged is there, and the rest is whole."""
+    known = {s["id"]: s for s in api.get("/v1/sandboxes?limit=1000").json()["sandboxes"]}
+    for load in loads:
+        assert not load.odd, load.odd
+        for name, (least, most) in load.boxes.items():
+            assert name in known, f"{name} is lost: {api.get('/v1/sandboxes/' + name)}"
+            assert known[name]["state"] == "running", known[name]
+            answer = api.post(f"/v1/sandboxes/{name}/exec",
+                              json={"command": "cat /workspace/lines 2>/dev/null | wc -l"})
+            assert answer.status == 200, answer
+            assert least <= int(answer.json()["stdout"]) <= most, (least, most, answer)
+        for name in load.ended:
+            assert name not in known
+            answer = api.get(f"/v1/sandboxes/{name}")
+            assert answer.status in (200, 404), answer
+            assert answer.status == 404 or answer.json()["state"] == "gone", answer
+    for name, sandbox in known.items():
+        assert sandbox["state"] in ("running", "stopping"), sandbox
+        if sandbox["state"] == "running":
+            answer = api.post(f"/v1/sandboxes/{name}/exec", json={"command": "echo whole"})
+            assert answer.status == 200 and answer.json()["stdout"] == "whole\n", answer
+
+
+def test_kills_at_random_under_load():
+    dice = random.Random()
+    slowest = 0
+    with Victim({"pool_min": 1, "pool_max": 2}) as server:
+        loads = [Load(server, n) for n in range(4)]
+        rounds = paddock.scaled_down(30, 5)
+        for n in range(rounds):
+            time.sleep(dice.uniform(0.02, 0.4))
+            server.kill(dice.choice(["guardian", "daemon"]))
+            slowest = max(slowest, server.restart())
+            if n % 10 == 9:
+                for load in loads:
+                    load.stopping = True
+                for load in loads:
+                    load.join(30)
+                check_promises(server.client(), loads)
+                fresh = []
+                for load in loads:
+                    load.stopping = False
+                    again = Load(server, load.number)
+                    again.boxes, again.ended = load.boxes, load.ended
+                    fresh.append(again)
+                loads = fresh
+        for load in loads:
+            load.stopping = True
+        for load in loads:
+            load.join(30)
+        api = server.client()
+        check_promises(api, loads)
+        print(f"{rounds} kills; the slowest start took {slowest * 1000:.0f} ms")
+        for sandbox in api.get("/v1/sandboxes?limit=1000").json()["sandboxes"]:
+            assert api.delete(f"/v1/sandboxes/{sandbox['id']}").status == 204
+        live = api.post("/v1/sandboxes", json={}).json()["id"]
+        assert [s["id"] for s in api.get("/v1/sandboxes").json()["sandboxes"]] == [live]
+
+
+def test_a_second_server_refuses(server, box):
+    other = Victim()
+    other.state_dir = server.state_dir
+    other.run_dir = server.run_dir
+    import subprocess
+    done = subprocess.run(other.argv() + ["--unix-socket", "none"], env=other.env,
+                          capture_output=True, text=True, timeout=paddock.seconds(20))
+    shutil.rmtree(other.directory)
+    assert done.returncode != 0
+    assert str(server.daemon()) in done.stderr, done
+    assert box.out("echo fine") == "fine\n"
