@@ -52,17 +52,26 @@ static int is_one_of(struct slice name, const char *const *names)
 
 /* ---- pieces ---- */
 
+static int is_token_pair(struct slice pair)
+{
+    char name[URL_NAME_SIZE];
+    struct slice value;
+    return url_query_next(&pair, name, &value, NULL) == 1 && !strcmp(name, PREVIEW_PARAMETER);
+}
+
 void port_query_strip(struct slice query, struct buf *out)
 {
-    int first = 1;
-    while (query.len) {
-        char name[URL_NAME_SIZE];
-        struct slice pair = slice_cut(&query, '&'), look = pair, value;
-        if (url_query_next(&look, name, &value, NULL) == 1 && !strcmp(name, PREVIEW_PARAMETER))
+    for (int first = 1; query.len;) {
+        size_t before = query.len;
+        struct slice pair = slice_cut(&query, '&');
+        int has_more = before > pair.len; /* an '&', maybe the last byte */
+        if (is_token_pair(pair))
             continue;
         if (!first)
             buf_putc(out, '&');
         buf_put(out, pair.at, pair.len);
+        if (has_more && !query.len)
+            buf_putc(out, '&');
         first = 0;
     }
 }
