@@ -53,9 +53,11 @@ static void check_cookies(struct slice s)
     require(!port_cookie_find(text_of(&once), value, sizeof value));
     if (!port_cookie_confine(s, &set))
         return;
-    require(!port_cookie_find((struct slice){(char *)set.data, strcspn(buf_cstr(&set), ";")}, value,
-                              sizeof value));
-    for (const char *at = strchr(buf_cstr(&set), ';'); at; at = strchr(at + 1, ';')) {
+    const char *text = buf_cstr(&set);
+    require(text != NULL);
+    struct slice pair = {text, strcspn(text, ";")};
+    require(!port_cookie_find(pair, value, sizeof value));
+    for (const char *at = strchr(text, ';'); at; at = strchr(at + 1, ';')) {
         at += strspn(at, "; \t");
         size_t n = strcspn(at, "=;");
         while (n && strchr(" \t", at[n - 1]))
