@@ -305,7 +305,30 @@ int call_finish(struct call *c, struct fields *f, struct pd_err *e)
 
 int call_query_check(struct call *c, const char *const *allowed, struct pd_err *e)
 {
-    return url_query_check(c->r->query, allowed, e);
+    if (url_query_check(c->r->query, allowed, e) == 0)
+        return 0;
+    /* Its complaints about one parameter begin with the name. */
+    size_t len = strcspn(e->msg, ": ");
+    if (e->msg[len] == ':' && len < sizeof c->field) {
+        memcpy(c->field, e->msg, len);
+        c->field[len] = 0;
+    }
+    return -1;
+}
+
+int call_no_query(struct call *c, struct pd_err *e)
+{
+    static const char *const none[] = {NULL};
+    return call_query_check(c, none, e);
+}
+
+int call_no_fields(struct call *c, struct pd_err *e)
+{
+    auto_buf body = BUF_INIT(API_BODY_MAX);
+    auto_fields f = {0};
+    return call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0
+               ? -1
+               : call_finish(c, &f, e);
 }
 
 int call_query(struct call *c, const char *name, char *out, size_t size, struct pd_err *e)

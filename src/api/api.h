@@ -97,6 +97,9 @@ int call_body(struct call *c, struct buf *text, struct fields *f, unsigned flags
 int call_finish(struct call *c, struct fields *f, struct pd_err *e);
 /* Refuses parameters that are not in the list (ends with NULL). */
 int call_query_check(struct call *c, const char *const *allowed, struct pd_err *e);
+int call_no_query(struct call *c, struct pd_err *e);
+/* For calls whose body, if there is one, has nothing to say: {} or nothing. */
+int call_no_fields(struct call *c, struct pd_err *e);
 /* 1: there, 0: not, -1: wrong. */
 int call_query(struct call *c, const char *name, char *out, size_t size, struct pd_err *e);
 int call_query_u64(struct call *c, const char *name, uint64_t min, uint64_t max, uint64_t *ret,

@@ -25,7 +25,7 @@ static int answer_env(struct call *c, struct pd_err *e)
 
 int env_get(struct call *c, struct pd_err *e)
 {
-    return answer_env(c, e);
+    return call_no_query(c, e) < 0 ? -1 : answer_env(c, e);
 }
 
 int env_put(struct call *c, struct pd_err *e)
@@ -34,7 +34,7 @@ int env_put(struct call *c, struct pd_err *e)
     auto_fields f = {0};
     const char *cwd = NULL;
     struct msg_list_writer set = MSG_LIST_WRITER_INIT, unset = MSG_LIST_WRITER_INIT;
-    if (call_body(c, &body, &f, 0, e) < 0)
+    if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
         return -1;
     fields_env(&f, "env", FIELD_OPTIONAL, &set, &unset);
     fields_str(&f, "cwd", FIELD_OPTIONAL, 1, SPEC_PATH_MAX - 1, &cwd);

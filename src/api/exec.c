@@ -147,20 +147,21 @@ static int put_output(struct json *j, struct process *p, const struct process_in
 {
     uint64_t size = i->size[stream];
     auto_buf out = BUF_INIT(max + 1024);
-    int cut = size > max;
+    uint64_t forgotten = i->first[stream];
+    int cut = size > max || forgotten;
     if (!cut) {
-        append(p, stream, i->first[stream], size, &out);
+        append(p, stream, 0, size, &out);
     } else {
-        uint64_t head = character_end(p, stream, max / 2, size);
-        uint64_t tail = character_end(p, stream, size - max / 2, size);
-        if (tail < i->first[stream])
-            tail = i->first[stream];
-        append(p, stream, i->first[stream] ? head : 0, head, &out);
+        /* Of what the spool has forgotten there is no head. */
+        uint64_t head = forgotten ? 0 : character_end(p, stream, max / 2, size);
+        uint64_t tail = size > max / 2 ? size - max / 2 : 0;
+        tail = character_end(p, stream, tail < forgotten ? forgotten : tail, size);
+        append(p, stream, 0, head, &out);
         buf_printf(&out,
                    "\n[... %llu bytes are left out: GET "
                    ".../processes/%s/output?stream=%s&offset=%llu ...]\n",
                    (unsigned long long)(tail - head), i->id, stream ? "stderr" : "stdout",
-                   (unsigned long long)(head > i->first[stream] ? head : i->first[stream]));
+                   (unsigned long long)(head > forgotten ? head : forgotten));
         append(p, stream, tail, size, &out);
     }
     json_key(j, stream ? "stderr" : "stdout");
@@ -282,8 +283,7 @@ int exec_post(struct call *c, struct pd_err *e)
     struct start_request q;
     char key[API_KEY_MAX + 1];
     uint64_t offset[STREAM_COUNT] = {0};
-    static const char *const none[] = {NULL};
-    if (call_query_check(c, none, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
+    if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
         return -1;
     int events = call_accepts(c, "text/event-stream");
     int r = start_request_read(c, &f, &q, 0, e);

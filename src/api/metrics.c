@@ -17,7 +17,7 @@ int sandbox_metrics(struct call *c, struct pd_err *e)
     struct session_info i;
     auto_buf out = BUF_INIT(16u << 10);
     struct json j = JSON_INIT(&out);
-    if (session_usage(c->session, &memory, &peak, &cpu, &pids, e) < 0)
+    if (call_no_query(c, e) < 0 || session_usage(c->session, &memory, &peak, &cpu, &pids, e) < 0)
         return -1;
     session_get(c->session, &i);
     json_open(&j, '{');
@@ -73,10 +73,11 @@ int providers_list(struct call *c, struct pd_err *e)
                  {PROVIDER_ADOPT, "adopt"}, {PROVIDER_STASH, "stash"}};
     struct provider *p = c->api->provider;
     struct pd_err why;
+    if (call_no_query(c, e) < 0)
+        return -1;
     int healthy = p->health(p, &why) == 0;
     auto_buf out = BUF_INIT(16u << 10);
     struct json j = JSON_INIT(&out);
-    (void)e;
     json_open(&j, '{');
     json_key(&j, "providers");
     json_open(&j, '[');

@@ -95,10 +95,9 @@ static int add_to_list(struct process *p, void *arg)
 
 int processes_list(struct call *c, struct pd_err *e)
 {
-    static const char *const none[] = {NULL};
     auto_buf out = BUF_INIT(16u << 20);
     struct json j = JSON_INIT(&out);
-    if (call_query_check(c, none, e) < 0)
+    if (call_no_query(c, e) < 0)
         return -1;
     json_open(&j, '{');
     json_key(&j, "processes");
@@ -116,7 +115,7 @@ static struct process *find(struct call *c, struct pd_err *e)
 
 int process_get_one(struct call *c, struct pd_err *e)
 {
-    struct process *p = find(c, e);
+    struct process *p = call_no_query(c, e) < 0 ? NULL : find(c, e);
     if (!p)
         return -1;
     int r = answer_process(c, 200, p);
@@ -155,7 +154,7 @@ int processes_start(struct call *c, struct pd_err *e)
     struct process *p = NULL;
     char key[API_KEY_MAX + 1];
     int known = 0;
-    if (call_body(c, &body, &f, 0, e) < 0)
+    if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
         return -1;
     int r = start_request_read(c, &f, &q, 1, e);
     if (r == 0)
@@ -182,7 +181,7 @@ int processes_start(struct call *c, struct pd_err *e)
 
 int process_delete(struct call *c, struct pd_err *e)
 {
-    struct process *p = find(c, e);
+    struct process *p = call_no_query(c, e) < 0 ? NULL : find(c, e);
     if (!p)
         return -1;
     int r = process_signal(p, SIGKILL, e);
@@ -197,7 +196,7 @@ int process_post_signal(struct call *c, struct pd_err *e)
     const char *name = "";
     uint64_t n = 0;
     int number = 0;
-    if (call_body(c, &body, &f, 0, e) < 0)
+    if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
         return -1;
     if (fields_kind(&f, "signal") == FIELD_NUMBER)
         fields_u64(&f, "signal", FIELD_REQUIRED, 1, 64, &n);
@@ -253,7 +252,7 @@ int process_post_resize(struct call *c, struct pd_err *e)
     auto_buf body = BUF_INIT(API_BODY_MAX);
     auto_fields f = {0};
     uint64_t rows = 0, cols = 0;
-    if (call_body(c, &body, &f, 0, e) < 0)
+    if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
         return -1;
     fields_u64(&f, "rows", FIELD_REQUIRED, 1, 1000, &rows);
     fields_u64(&f, "cols", FIELD_REQUIRED, 1, 1000, &cols);
@@ -287,8 +286,10 @@ static int read_output_query(struct call *c, struct output_query *q, struct pd_e
         return -1;
     if (has && strcmp(stream, "stderr") == 0)
         q->stream = STREAM_ERR;
-    else if (has && strcmp(stream, "stdout") != 0)
+    else if (has && strcmp(stream, "stdout") != 0) {
+        snprintf(c->field, sizeof c->field, "stream");
         return pd_fail(e, PD_INVALID, "stream=%s: stdout or stderr", stream);
+    }
     if (call_query_u64(c, "offset", 0, INT64_MAX, &q->offset, e) < 0 ||
         call_query_u64(c, "limit", 0, INT64_MAX, &q->limit, e) < 0 ||
         call_query_bool(c, "follow", &q->follow, e) < 0)
@@ -309,16 +310,25 @@ static void output_headers(struct call *c, const struct process_info *i, unsigne
     reply_header(c->r, "X-Running", i->running ? "true" : "false");
 }
 
+static int check_offset(struct call *c, const struct process_info *i, const struct output_query *q,
+                        struct pd_err *e)
+{
+    if (q->offset >= i->first[q->stream])
+        return 0;
+    snprintf(c->field, sizeof c->field, "offset");
+    return pd_fail(e, PD_INVALID,
+                   "offset %llu is forgotten: the oldest byte that is kept is at %llu",
+                   (unsigned long long)q->offset, (unsigned long long)i->first[q->stream]);
+}
+
 /* What there is now. */
 static int answer_part(struct call *c, struct process *p, const struct output_query *q,
                        struct pd_err *e)
 {
     struct process_info i;
     process_get(p, &i, NULL);
-    if (q->offset < i.first[q->stream])
-        return pd_fail(e, PD_INVALID,
-                       "offset %llu is forgotten: the oldest byte that is kept is at %llu",
-                       (unsigned long long)q->offset, (unsigned long long)i.first[q->stream]);
+    if (check_offset(c, &i, q, e) < 0)
+        return -1;
     uint64_t size = i.size[q->stream];
     uint64_t len = q->offset < size ? size - q->offset : 0;
     if (len > q->limit)
@@ -345,9 +355,9 @@ static int answer_following(struct call *c, struct process *p, struct output_que
     struct process_info i;
     struct watch w;
     uint8_t piece[PIECE];
-    if (process_watch(p, &w, e) < 0)
-        return -1;
     process_get(p, &i, NULL);
+    if (check_offset(c, &i, q, e) < 0 || process_watch(p, &w, e) < 0)
+        return -1;
     output_headers(c, &i, q->stream, NULL);
     int r = reply_begin(c->r, 200, "application/octet-stream", REPLY_CHUNKED, e);
     while (r == 0 && q->limit && c->r->head.method != HTTP_HEAD) {

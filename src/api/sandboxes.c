@@ -42,7 +42,7 @@ int sandboxes_create(struct call *c, struct pd_err *e)
     struct queue_place place;
     struct session *s = NULL;
     int known = 0;
-    if (call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
+    if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
     int r = create_request_read(c, &f, &q, 0, e);
     if (r == 0)
@@ -63,7 +63,7 @@ int sandboxes_create(struct call *c, struct pd_err *e)
     return r;
 }
 
-static int read_states(const char *text, int *ret, struct pd_err *e)
+static int read_states(struct call *c, const char *text, int *ret, struct pd_err *e)
 {
     for (int s = 0; s < SESSION_STATE_COUNT; s++)
         if (!strcmp(text, session_state_name((enum session_state)s))) {
@@ -74,6 +74,7 @@ static int read_states(const char *text, int *ret, struct pd_err *e)
         *ret = (1 << SESSION_STATE_COUNT) - 1;
         return 0;
     }
+    snprintf(c->field, sizeof c->field, "state");
     return pd_fail(e, PD_INVALID, "state=%.40s: creating, running, paused, stopping, gone or all",
                    text);
 }
@@ -88,6 +89,7 @@ static int read_metadata(struct call *c, struct session_filter *f, char names[8]
     while ((r = url_query_next(&query, name, &value, e)) > 0) {
         if (strncmp(name, "metadata.", 9) != 0)
             continue;
+        snprintf(c->field, sizeof c->field, "%.100s", name);
         if (f->metadata_count == 8)
             return pd_fail(e, PD_INVALID, "at most 8 metadata filters");
         unsigned n = f->metadata_count;
@@ -117,7 +119,7 @@ int sandboxes_list(struct call *c, struct pd_err *e)
         (has_cursor = call_query(c, "cursor", cursor, sizeof cursor, e)) < 0 ||
         call_query_u64(c, "limit", 1, LIST_MAX, &limit, e) < 0 ||
         read_metadata(c, &f, names, values, e) < 0 ||
-        (has_state && read_states(state, &f.states, e) < 0))
+        (has_state && read_states(c, state, &f.states, e) < 0))
         return -1;
     f.user_id = has_user ? user : NULL;
     f.thread_id = has_thread ? thread : NULL;
@@ -149,25 +151,28 @@ int sandboxes_list(struct call *c, struct pd_err *e)
 
 int sandbox_get(struct call *c, struct pd_err *e)
 {
-    static const char *const none[] = {NULL};
-    return call_query_check(c, none, e) < 0 ? -1 : call_sandbox(c, 200, c->session, NULL);
+    return call_no_query(c, e) < 0 ? -1 : call_sandbox(c, 200, c->session, NULL);
 }
 
 int sandbox_delete(struct call *c, struct pd_err *e)
 {
-    if (session_end(c->session, END_KILLED, "deleted by the API", e) < 0)
+    if (call_no_query(c, e) < 0 || session_end(c->session, END_KILLED, "deleted by the API", e) < 0)
         return -1;
     return call_empty(c);
 }
 
 int sandbox_pause(struct call *c, struct pd_err *e)
 {
-    return session_pause(c->session, e) < 0 ? -1 : call_sandbox(c, 200, c->session, NULL);
+    if (call_no_fields(c, e) < 0 || session_pause(c->session, e) < 0)
+        return -1;
+    return call_sandbox(c, 200, c->session, NULL);
 }
 
 int sandbox_resume(struct call *c, struct pd_err *e)
 {
-    return session_resume(c->session, e) < 0 ? -1 : call_sandbox(c, 200, c->session, NULL);
+    if (call_no_fields(c, e) < 0 || session_resume(c->session, e) < 0)
+        return -1;
+    return call_sandbox(c, 200, c->session, NULL);
 }
 
 int sandbox_extend(struct call *c, struct pd_err *e)
@@ -175,7 +180,7 @@ int sandbox_extend(struct call *c, struct pd_err *e)
     auto_buf body = BUF_INIT(API_BODY_MAX);
     auto_fields f = {0};
     uint64_t idle = 0, expires = 0;
-    if (call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
+    if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
     fields_seconds_ms(&f, "idle_timeout_s", FIELD_OPTIONAL, 1000, 30ull * 86400000, &idle);
     fields_seconds_ms(&f, "expires_in_s", FIELD_OPTIONAL, 1000, 365ull * 86400000, &expires);
@@ -189,6 +194,8 @@ int sandbox_extend(struct call *c, struct pd_err *e)
 static int check_names(struct call *c, struct pd_err *e)
 {
     static const char *const names[] = {"user_id", "thread_id"};
+    if (call_no_query(c, e) < 0)
+        return -1;
     for (int i = 0; i < 2; i++)
         if (strlen(c->var[i]) > SESSION_NAME_MAX) {
             snprintf(c->field, sizeof c->field, "%s", names[i]);
@@ -211,6 +218,13 @@ int session_put(struct call *c, struct pd_err *e)
     snprintf(user, sizeof user, "%.*s", SESSION_NAME_MAX, c->var[0]);
     snprintf(thread, sizeof thread, "%.*s", SESSION_NAME_MAX, c->var[1]);
     int r = create_request_read(c, &f, &q, 1, e);
+    if (r == 0) {
+        /* Finding one is no creation, and asked for often. */
+        struct session *there =
+            sessions_find_thread(c->api->sessions, c->who.tenant, user, thread, e);
+        r = there ? 0 : may_create(c, e);
+        session_unref(there);
+    }
     if (r == 0) {
         q.request.user_id = user;
         q.request.thread_id = thread;

@@ -125,6 +125,7 @@ void *pool_main(void *arg)
             add_one(all, (enum profile)p);
             pthread_mutex_lock(&all->lock);
             all->pool_filling = 0;
+            pthread_cond_broadcast(&all->control_cond);
             continue;
         }
         struct timespec until;

@@ -321,19 +321,57 @@ static int create(struct sessions *all, const struct session_request *r, struct 
     return made;
 }
 
+static unsigned thread_stripe(const struct session_request *r)
+{
+    return (bucket_of(r->user_id) * 31 + bucket_of(r->thread_id)) % STRIPES;
+}
+
+static struct session *find_thread(struct sessions *all, const char *tenant, const char *user_id,
+                                   const char *thread_id);
+
+/* A user and a thread have one session. */
+static int check_thread(struct sessions *all, const struct session_request *r, struct pd_err *e)
+{
+    struct session *s = r->user_id ? find_thread(all, r->tenant, r->user_id, r->thread_id) : NULL;
+    if (!s)
+        return 0;
+    pthread_mutex_lock(&s->lock);
+    int lives = !s->lost && s->info.state <= SESSION_PAUSED;
+    pthread_mutex_unlock(&s->lock);
+    if (lives)
+        pd_fail(e, PD_CONFLICT,
+                "user '%.60s' has sandbox %s for thread '%.60s' already: PUT "
+                "/v1/sessions gives it",
+                r->user_id, s->info.id, r->thread_id);
+    session_unref(s);
+    return lives ? -1 : 0;
+}
+
+/* Two requests with one key, or for one thread, at the same moment: the second finds what the first
+ * has made. Always in the same order. */
+static void lock_stripes(struct sessions *all, const struct session_request *r, int lock)
+{
+    unsigned key = r->key ? bucket_of(r->key) % STRIPES : STRIPES;
+    unsigned thread = r->user_id ? thread_stripe(r) : STRIPES;
+    unsigned low = key < thread ? key : thread, high = key < thread ? thread : key;
+    int (*turn)(pthread_mutex_t *) = lock ? pthread_mutex_lock : pthread_mutex_unlock;
+    if (low < STRIPES)
+        turn(&all->stripes[low]);
+    if (high < STRIPES && high != low)
+        turn(&all->stripes[high]);
+}
+
 int sessions_create(struct sessions *all, const struct session_request *r, struct session **ret,
                     int *ret_known, struct queue_place *ret_place, struct pd_err *e)
 {
     *ret_known = 0;
     *ret_place = (struct queue_place){0};
-    if (!r->key)
-        return create(all, r, NULL, ret, ret_place, e);
-    pthread_mutex_t *one_at_a_time = &all->stripes[bucket_of(r->key) % STRIPES];
-    /* Two requests with one key at the same moment: the second finds what the first has made. */
-    pthread_mutex_lock(one_at_a_time);
-    struct session *known = find_key(all, r->tenant, r->key);
-    int r1 = known ? 0 : create(all, r, NULL, ret, ret_place, e);
-    pthread_mutex_unlock(one_at_a_time);
+    lock_stripes(all, r, 1);
+    struct session *known = r->key ? find_key(all, r->tenant, r->key) : NULL;
+    int r1 = known ? 0 : check_thread(all, r, e);
+    if (!known && r1 == 0)
+        r1 = create(all, r, NULL, ret, ret_place, e);
+    lock_stripes(all, r, 0);
     if (!known)
         return r1;
     if (known->key_hash != r->key_hash) {
@@ -454,10 +492,10 @@ int sessions_get_or_create(struct sessions *all, const struct session_request *r
 {
     *ret_place = (struct queue_place){0};
     /* Two requests for one thread at the same moment must not make two sessions. */
-    unsigned stripe = (bucket_of(r->user_id) * 31 + bucket_of(r->thread_id)) % STRIPES;
-    pthread_mutex_lock(&all->stripes[stripe]);
+    pthread_mutex_t *one_at_a_time = &all->stripes[thread_stripe(r)];
+    pthread_mutex_lock(one_at_a_time);
     int r1 = get_or_create(all, r, ret, ret_created, ret_place, e);
-    pthread_mutex_unlock(&all->stripes[stripe]);
+    pthread_mutex_unlock(one_at_a_time);
     return r1;
 }
 
