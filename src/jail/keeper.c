@@ -89,6 +89,21 @@ static void do_hello(struct keeper *k, struct client *c, struct wire_id id)
     client_send(k, c, (struct wire_head){.type = WIRE_WELCOME, .id = id}, &out, NULL, 0);
 }
 
+/* What a server without privilege may ask for. */
+static int may_have(const struct client *c, const struct spec *s, unsigned fds, struct pd_err *e)
+{
+    if (!c->limited)
+        return 0;
+    if (s->bind_count || s->root_dir[0] || s->network != NETWORK_NONE || fds != 2)
+        return pd_fail(e, PD_DENIED, "only root may have the host's directories or network");
+    if (s->root_name[0] && strncmp(s->root_name, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT)) != 0)
+        return pd_fail(e, PD_DENIED,
+                       "root '%.63s': only root may use one that does not begin "
+                       "with '" KEEPER_OWNED_ROOT "'",
+                       s->root_name);
+    return 0;
+}
+
 static void do_create(struct keeper *k, struct client *c, struct frame *f)
 {
     struct pd_err e;
@@ -111,6 +126,8 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
             pd_fail(&e, PD_INVALID, "a spec of %zu bytes: at most %u", f->payload.len, CREATE_MAX);
         else if (f->fd_count != 2 && f->fd_count != 3)
             pd_fail(&e, PD_PROTOCOL, "CREATE with %u descriptors", f->fd_count);
+        else if (may_have(c, &m.spec, f->fd_count, &e) < 0)
+            j = NULL;
         else if (k->queued >= QUEUE_MAX)
             pd_fail(&e, PD_CAPACITY, "%u jails are waiting to be made", k->queued);
         else

@@ -11,6 +11,8 @@
 
 struct pd_err;
 
+#define KEEPER_OWNED_ROOT "sb-"
+
 struct keeper_config {
     const char *state_dir;
     const char *run_dir;
@@ -19,7 +21,10 @@ struct keeper_config {
     unsigned builders;       /* at least 1 */
     unsigned kits;           /* prepared per builder; 0 for a private keeper */
     int separate_sweeper;    /* 0: the builder also sweeps */
-    uid_t owner;             /* who may connect and make commands' groups, besides root */
+    /* Who may connect and make commands' groups, besides root: an unprivileged server. It gets
+     * jails with roots of its own (KEEPER_OWNED_ROOT...) and without network, but none with the
+     * host's directories, network or other named roots: who takes the server over has no more. */
+    uid_t owner;
 };
 
 /* Runs until the private client is gone and everything is swept, or until SIGTERM. To be called in

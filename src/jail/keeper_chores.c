@@ -14,11 +14,16 @@ static int set(char *to, size_t size, const char *from, struct pd_err *e)
     return 0;
 }
 
-static int fill(struct keeper *k, const struct frame *f, struct chore *c, struct pd_err *e)
+static int fill(struct keeper *k, const struct frame *f, int limited, struct chore *c,
+                struct pd_err *e)
 {
     if (c->type == WIRE_REMOVE_ROOT) {
         struct msg_key m;
-        return msg_key_decode(&f->payload, &m, e) < 0 ? -1 : set(c->what, sizeof c->what, m.key, e);
+        if (msg_key_decode(&f->payload, &m, e) < 0)
+            return -1;
+        if (limited && strncmp(m.key, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT)) != 0)
+            return pd_fail(e, PD_DENIED, "only root may remove root '%.63s'", m.key);
+        return set(c->what, sizeof c->what, m.key, e);
     }
     struct msg_kill m;
     if (msg_kill_decode(&f->payload, &m, e) < 0 || set(c->what, MSG_NAME_MAX + 1, m.group, e) < 0)
@@ -51,7 +56,7 @@ static int chore_add(struct keeper *k, const struct client *c, const struct fram
     n->type = f->head.type;
     n->client = c->serial;
     n->request = f->head.id;
-    if (fill(k, f, n, e) < 0) {
+    if (fill(k, f, c->limited, n, e) < 0) {
         free(n);
         return -1;
     }

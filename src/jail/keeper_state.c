@@ -54,6 +54,10 @@ struct client *client_add(struct keeper *k, int sock)
         return NULL;
     c->source.kind = SOURCE_CLIENT;
     c->sock = sock;
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    c->limited = getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ||
+                 (peer.uid != 0 && peer.uid != geteuid());
     c->out_last = &c->out_first;
     if (watch_fd(k, sock, &c->source) < 0) {
         free(c);

@@ -58,6 +58,7 @@ struct client {
     int sock;
     uint64_t serial; /* 0: closed, to be freed when the current events are done */
     uint64_t epoch;
+    int limited; /* not the keeper's own user: it may not have the host's files and network */
     struct out_frame *out_first, **out_last;
     unsigned out_count;
 };
