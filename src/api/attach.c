@@ -29,7 +29,7 @@
 #define TERMINAL_WAIT (NS_PER_S)
 #define PING_EVERY    (20 * NS_PER_S)
 #define GONE_AFTER    (60 * NS_PER_S)
-#define LOOK_EVERY    (NS_PER_S) /* whether the server stops */
+#define LOOK_EVERY    (NS_PER_S) /* whether the server stops, and the key is still good */
 #define STALL         (60 * NS_PER_S)
 
 struct attach {
@@ -44,7 +44,7 @@ struct attach {
     uint64_t end[STREAM_COUNT]; /* children may go on writing for ever */
     int blocked;                /* the socket takes no more */
     int closing;                /* a close was sent: nothing more is */
-    deadline ping_at, gone_at;
+    deadline ping_at, gone_at, look_at;
     /* The input message that the process has not taken yet; it is the decoder's. */
     const uint8_t *input;
     size_t input_len;
@@ -368,11 +368,16 @@ static int read_client(struct attach *a, struct pd_err *e)
 
 /* ---- the loop ---- */
 
-/* Pings, and who has gone without a word. */
+/* Pings, keys that are revoked, and who has gone without a word. */
 static int keep_time(struct attach *a, struct pd_err *e)
 {
     if (server_is_stopping(a->c->r->server))
         return send_close(a, WS_GOING_AWAY, "the server is shutting down");
+    if (deadline_passed(a->look_at)) {
+        a->look_at = deadline_in(LOOK_EVERY);
+        if (a->c->who.key_id[0] && call_authenticate(a->c, NULL) < 0)
+            return send_close(a, WS_POLICY, "the key was revoked");
+    }
     /* Whose input is not read cannot answer. */
     if (a->input_len)
         a->gone_at = deadline_in(GONE_AFTER);
@@ -455,6 +460,7 @@ int process_attach(struct call *c, struct pd_err *e)
             ws_decoder_init(&a->decoder, 1, MESSAGE_MAX);
             a->ping_at = deadline_in(PING_EVERY);
             a->gone_at = deadline_in(GONE_AFTER);
+            a->look_at = deadline_in(LOOK_EVERY);
             session_attend(c->session, 1);
             /* A client that left is no failure of this server's. */
             int good = attach_run(a, &why) == 0;

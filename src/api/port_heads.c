@@ -295,9 +295,8 @@ static void add_header(struct request *r, struct slice name, struct slice value)
         reply_header(r, name_text, value_text);
 }
 
-void port_head_answer(struct request *r, const struct http_head *answer, void *visit)
+void port_head_answer(struct request *r, const struct http_head *answer, const struct port_visit *v)
 {
-    const struct port_visit *v = visit;
     for (unsigned i = 0; i < answer->header_count; i++) {
         const struct http_header *h = &answer->headers[i];
         auto_buf other = BUF_INIT(HTTP_HEAD_MAX + 128);

@@ -23,8 +23,9 @@ struct port_visit {
 
 /* Request line and headers as the server in the sandbox gets them, for struct proxy. */
 void port_head_build(const struct port_visit *v, struct buf *out);
-/* struct proxy's `answer`; the argument is the visit. */
-void port_head_answer(struct request *r, const struct http_head *answer, void *visit);
+/* Headers of the answer, by reply_header. */
+void port_head_answer(struct request *r, const struct http_head *answer,
+                      const struct port_visit *v);
 
 /* The query without the token, whichever way its name was escaped. */
 void port_query_strip(struct slice query, struct buf *out);

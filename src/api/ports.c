@@ -106,6 +106,23 @@ static int dial(struct worker_run *w, struct call *c, unsigned port, struct pd_e
     return -1;
 }
 
+struct visitor {
+    struct call *c;
+    const struct port_visit *v;
+};
+
+static void answer_headers(struct request *r, const struct http_head *answer, void *visitor)
+{
+    port_head_answer(r, answer, ((struct visitor *)visitor)->v);
+}
+
+/* A key that is revoked ends what it began. */
+static int may_go_on(void *visitor)
+{
+    struct call *c = ((struct visitor *)visitor)->c;
+    return !c->who.key_id[0] || call_authenticate(c, NULL) == 0;
+}
+
 static int visit(struct call *c, struct port_visit *v, struct pd_err *e)
 {
     auto_worker w = WORKER_INIT;
@@ -117,11 +134,13 @@ static int visit(struct call *c, struct port_visit *v, struct pd_err *e)
     port_head_build(v, &head);
     worker_widen(w.call.in);
     worker_widen(w.call.out);
+    struct visitor visitor = {c, v};
     struct proxy p = {.to = w.call.in,
                       .from = w.call.out,
                       .head = &head,
-                      .answer = port_head_answer,
-                      .arg = v,
+                      .answer = answer_headers,
+                      .may_go_on = may_go_on,
+                      .arg = &visitor,
                       .idle_ns = IDLE_LIMIT};
     int r = proxy_pass(c->r, &p, e);
     session_touch(c->session);
@@ -236,7 +255,7 @@ static int show(struct call *c, const struct port_visit *v)
     }
     reply_header(c->r, "Location", buf_cstr(&to) ? (const char *)to.data : "/");
     reply_header(c->r, "Cache-Control", "no-store");
-    port_head_answer(c->r, &nothing, (void *)(uintptr_t)v);
+    port_head_answer(c->r, &nothing, v);
     return reply(c->r, 303, NULL, NULL, 0);
 }
 

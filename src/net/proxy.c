@@ -15,11 +15,11 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 
-#define PIECE        (32u << 10)
-#define SMALL_PIECE  (16u << 10) /* fits a socket that says it can be written to */
-#define INTERIM_MAX  16
-#define LOOK_STOP_MS 1000
-#define STALL        (60 * NS_PER_S)
+#define PIECE       (32u << 10)
+#define SMALL_PIECE (16u << 10) /* fits a socket that says it can be written to */
+#define INTERIM_MAX 16
+#define LOOK_EVERY  NS_PER_S
+#define STALL       (60 * NS_PER_S)
 
 struct passing {
     struct request *r;
@@ -33,6 +33,7 @@ struct passing {
     size_t up_at;
     int up_over; /* nothing more will come into `up` */
     int moved;   /* something happened in this turn */
+    deadline look_at, idle_at;
     char piece[PIECE];
     struct inbox in;
 };
@@ -40,6 +41,20 @@ struct passing {
 static size_t up_left(const struct passing *x)
 {
     return x->up.len - x->up_at;
+}
+
+/* 0 when whoever asked may not go on. */
+static int look_around(struct passing *x)
+{
+    if (!deadline_passed(x->look_at))
+        return 1;
+    x->look_at = deadline_in(LOOK_EVERY);
+    return !x->p->may_go_on || x->p->may_go_on(x->p->arg);
+}
+
+static int poll_ms(const struct passing *x)
+{
+    return deadline_poll_ms(x->look_at < x->idle_at ? x->look_at : x->idle_at);
 }
 
 /* ---- to the server behind ---- */
@@ -272,18 +287,18 @@ static void take_answer(struct passing *x)
 /* ---- the loop ---- */
 
 /* Until something can move. 0, or -1: too long, or the client is gone. */
-static int wait_turn(struct passing *x, deadline d, struct pd_err *e)
+static int wait_turn(struct passing *x, struct pd_err *e)
 {
     int reads = !x->up_over && up_left(x) == 0;
     struct pollfd p[3] = {{conn_fd(x->r->conn), (short)(POLLRDHUP | (reads ? POLLIN : 0)), 0},
                           {up_left(x) ? x->p->to : -1, POLLOUT, 0},
                           {x->p->from, POLLIN, 0}};
-    int n = poll(p, 3, deadline_poll_ms(d));
+    int n = poll(p, 3, poll_ms(x));
     if (n < 0 && errno != EINTR)
         return pd_fail_sys(e, "wait for the sandbox");
     if (n > 0 && p[0].revents & (POLLRDHUP | POLLHUP | POLLERR))
         return pd_fail(e, PD_LOST, "the client has gone away");
-    if (n > 0 || !deadline_passed(d))
+    if (n > 0 || !deadline_passed(x->idle_at))
         return 0;
     if (reads) {
         x->r->state->body.error = BODY_STALLED;
@@ -297,11 +312,12 @@ static int wait_turn(struct passing *x, deadline d, struct pd_err *e)
 
 static int exchange(struct passing *x, struct pd_err *e)
 {
-    deadline idle = deadline_in(x->p->idle_ns);
     if (put_head(x, e) < 0)
         return -1;
     while (!x->answered) {
         x->moved = 0;
+        if (!look_around(x))
+            return pd_fail(e, PD_UNAUTHENTICATED, "the key was revoked meanwhile");
         if (!x->up_over && up_left(x) == 0 && take_body(x, e) < 0)
             return -1;
         if (up_left(x))
@@ -313,8 +329,8 @@ static int exchange(struct passing *x, struct pd_err *e)
         if (x->r->status == 101)
             return 0;
         if (x->moved)
-            idle = deadline_in(x->p->idle_ns);
-        else if (!x->answered && wait_turn(x, idle, e) < 0)
+            x->idle_at = deadline_in(x->p->idle_ns);
+        else if (!x->answered && wait_turn(x, e) < 0)
             return -1;
     }
     return 0;
@@ -375,13 +391,12 @@ static void tunnel(struct passing *x)
         return;
     struct lane *up = &lanes[0], *down = &lanes[1];
     up->at = up->len = down->len = 0;
-    deadline idle = deadline_in(x->p->idle_ns);
     for (;;) {
         x->moved = 0;
-        if (tunnel_turn(x, up, down) < 0)
+        if (!look_around(x) || tunnel_turn(x, up, down) < 0)
             break;
         if (x->moved) {
-            idle = deadline_in(x->p->idle_ns);
+            x->idle_at = deadline_in(x->p->idle_ns);
             continue;
         }
         int has_up = up->at < up->len;
@@ -390,9 +405,9 @@ static void tunnel(struct passing *x)
             {has_up ? x->p->to : -1, POLLOUT, 0},
             {down->len ? -1 : x->p->from, POLLIN, 0}};
         /* A stopping server waits for nobody who has nothing to say. */
-        if (poll(p, 3, LOOK_STOP_MS) < 0 && errno != EINTR)
+        if (poll(p, 3, poll_ms(x)) < 0 && errno != EINTR)
             break;
-        if (p[0].revents & (POLLHUP | POLLERR) || deadline_passed(idle) ||
+        if (p[0].revents & (POLLHUP | POLLERR) || deadline_passed(x->idle_at) ||
             server_is_stopping(x->r->server))
             break;
     }
@@ -426,6 +441,8 @@ int proxy_pass(struct request *r, const struct proxy *p, struct pd_err *e)
     x->r = r;
     x->p = p;
     x->behind = behind;
+    x->look_at = deadline_in(LOOK_EVERY);
+    x->idle_at = deadline_in(p->idle_ns);
     x->up = BUF_INIT(HTTP_HEAD_MAX + HTTP_TARGET_MAX + PIECE + 1024);
     (void)fd_set_nonblock(p->to);
     int result = exchange(x, e);

@@ -16,6 +16,8 @@ struct proxy {
     /* Adds headers of the answer by reply_header. What belongs to one hop only is not for it to
      * decide: reply_header leaves it out. */
     void (*answer)(struct request *r, const struct http_head *answer, void *arg);
+    /* Asked once a second; 0 breaks it off. NULL: always. */
+    int (*may_go_on)(void *arg);
     void *arg;
     uint64_t idle_ns; /* without a byte in either direction */
 };

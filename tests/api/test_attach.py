@@ -1,5 +1,6 @@
 """Attaching to a process by WebSocket."""
 
+import hashlib
 import os
 import signal
 import struct
@@ -352,3 +353,15 @@ def test_a_terminal_that_is_flooded(box):
                 break
             errors += isinstance(message, dict)
         assert errors <= 1 and message["exit_code"] == 0
+
+
+def test_a_key_that_is_revoked(server, box):
+    process = box.start("echo up; sleep 100")
+    client = server.client(server.make_key())
+    with Box(client, box.base.rsplit("/", 1)[1]).attach(process) as ws, box.attach(process) as other:
+        ws.collect(until=b"up")
+        server.run("key", "revoke", hashlib.sha256(client.key.encode()).hexdigest()[:16])
+        assert ws.closed() == 1008
+        time.sleep(1.2)
+        other.send({"type": "signal", "signal": "KILL"})
+        assert other.collect()[1]["signal"] == "SIGKILL"

@@ -592,6 +592,24 @@ def test_another_tenant_sees_nothing(server, web):
         assert raw.answer()[0] == 404
 
 
+def test_a_key_that_is_revoked_ends_what_it_began(server, web):
+    client = server.client(server.make_key())
+    with WebSocket(client, web.path("/ws")) as ws, Raw(client) as raw, \
+            WebSocket(web.api, web.path("/ws")) as other:
+        raw.request("GET", web.path("/" + base64.urlsafe_b64encode(
+            b"HTTP/1.1 200 OK\r\n\r\nfirst").decode() + "?then=stay", 8001))
+        raw.until(b"first")
+        ws.send(b"x")
+        assert ws.next() == (BINARY, b"x")
+        server.run("key", "revoke", hashlib.sha256(client.key.encode()).hexdigest()[:16])
+        began = time.monotonic()
+        assert not ws.raw.more()
+        raw.rest()
+        assert time.monotonic() - began < 5
+        other.send(b"still here")
+        assert other.next() == (BINARY, b"still here")
+
+
 def test_a_domain_of_its_own():
     with Server({"domain": "box.example", "pool_min": 0, "pool_max": 0}) as server:
         api = server.client()
