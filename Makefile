@@ -57,7 +57,9 @@ fuzz: deps-test ## each fuzz target for FUZZ_SECONDS (60)
 
 install: build ## into PREFIX (/usr/local), below DESTDIR
 	@/usr/bin/meson configure build -Dprefix='$(abspath $(PREFIX))'
+	@/usr/bin/meson configure build-server -Dprefix='$(abspath $(PREFIX))'
 	@DESTDIR='$(DESTDIR)' /usr/bin/meson install -C build --quiet
+	@DESTDIR='$(DESTDIR)' /usr/bin/meson install -C build-server --quiet --tags server
 
 clean: ## removes every build directory
 	rm -rf build build-*
