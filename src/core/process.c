@@ -24,6 +24,7 @@
 #define FILLS_PER_TURN 8
 #define FILLS_AT_END   64
 #define DISK_RETRY     (NS_PER_S)
+#define SETTLE_AFTER   (2 * NS_PER_MS)
 
 const char *process_stop_name(enum process_stop s)
 {
@@ -45,7 +46,7 @@ struct process *process_new(struct session *s)
         return NULL;
     atomic_init(&p->refs, 1);
     p->session = session_ref(s);
-    p->running = 1;
+    p->running = p->synced = 1;
     p->via[0] = p->via[1] = p->input = p->state_pipe = -1;
     p->env = MSG_LIST_WRITER_INIT;
     p->timeout.fire = on_timeout;
@@ -270,9 +271,11 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
         simple &= !p->session->dirty;
         pthread_mutex_unlock(&p->session->lock);
     }
-    if (simple || p->worker)
+    int told = simple || p->worker;
+    if (told)
         process_finish(p);
-    recorder_add(p, TASK_END, 0);
+    /* Whoever waited is about to answer; what is left is in no hurry. */
+    recorder_add(p, TASK_END, told ? SETTLE_AFTER : 0);
 }
 
 void process_on_refused(struct process *p, const struct pd_err *why)

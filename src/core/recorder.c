@@ -21,6 +21,8 @@
 #include <fcntl.h>
 #include <time.h>
 
+#define SYNC_PATIENCE (NS_PER_S)
+
 void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
 {
     struct sessions *all = p->session->all;
@@ -37,9 +39,11 @@ void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
         *all->task_last = process_ref(p);
         all->task_last = &p->task_next;
     }
-    /* What is not due at once can wait for the thread's own next look. */
-    if (delay_ns == 0)
+    /* Awake, or about to be: it sees this by itself. */
+    if (p->task_due < all->task_wake) {
+        all->task_wake = 0;
         pthread_cond_signal(&all->task_cond);
+    }
     pthread_mutex_unlock(&all->task_lock);
 }
 
@@ -213,6 +217,26 @@ static void do_end(struct process *p)
     session_trim(s);
 }
 
+/* A command that was started quietly and is still running: everybody else sees its pid from now
+ * on. A frozen init would not answer. */
+static void learn_pid(struct process *p)
+{
+    struct session *s = p->session;
+    struct pd_err e;
+    pthread_mutex_lock(&p->lock);
+    int known = p->pid != 0;
+    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_lock(&s->lock);
+    int frozen = s->info.state != SESSION_RUNNING;
+    pthread_mutex_unlock(&s->lock);
+    if (known || frozen)
+        return;
+    pthread_rwlock_rdlock(&s->box_use);
+    if (s->box && s->all->c.provider->sync(s->box, deadline_in(SYNC_PATIENCE), &e) < 0)
+        log_warn("process.sync", "session=%s error=%s", s->info.id, e.msg);
+    pthread_rwlock_unlock(&s->box_use);
+}
+
 static void do_tasks(struct process *p, unsigned tasks)
 {
     struct pd_err e;
@@ -225,6 +249,8 @@ static void do_tasks(struct process *p, unsigned tasks)
     } else if (tasks & TASK_STORE && !p->stored && process_store(p, &e) < 0) {
         log_warn("process.store", "session=%s error=%s", p->session->info.id, e.msg);
         recorder_add(p, TASK_STORE, NS_PER_S);
+    } else if (tasks & TASK_STORE) {
+        learn_pid(p);
     }
 }
 
@@ -274,7 +300,9 @@ void *recorder_main(void *arg)
             until.tv_sec++;
             until.tv_nsec -= 1000000000;
         }
+        all->task_wake = next;
         pthread_cond_timedwait(&all->task_cond, &all->task_lock, &until);
+        all->task_wake = 0;
     }
     pthread_mutex_unlock(&all->task_lock);
     return NULL;

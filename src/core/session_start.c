@@ -200,7 +200,10 @@ static int send(struct process *p, const struct process_request *r, uint32_t uid
     char cwd[SPEC_PATH_MAX];
     struct box_command c = {.id = p->id,
                             .group = p->group,
-                            .flags = (p->pty ? EXEC_PTY : 0) | (p->worker ? EXEC_WORKER : 0),
+                            /* Who waits for the end needs no word of the start; the pid of one
+                             * that takes longer is asked for by the recorder. */
+                            .flags = (p->pty ? EXEC_PTY : 0) | (p->worker ? EXEC_WORKER : 0) |
+                                     (p->background ? 0 : EXEC_QUIET),
                             .fds = {far->fd[0], far->fd[1], far->fd[2], far->fd[3]}};
     int bad = 0;
     pthread_mutex_lock(&s->lock);

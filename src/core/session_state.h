@@ -59,7 +59,7 @@ struct process {
 
     pthread_mutex_t lock;
     int pid, running, refused, explained, state_updated, ended_event;
-    int synced;  /* the box has told of it */
+    int synced;  /* the box has told of it, or it was started by this daemon */
     int settled; /* its end is stored and init has forgotten it */
     struct pd_err why;
     struct msg_exited end;
@@ -116,7 +116,9 @@ struct session {
     char cwd[SPEC_PATH_MAX];
     uint64_t oom_seen, pids_seen;
     int needs_sync; /* adopted while it was paused: asked when it is resumed */
-    int dirty;      /* differs from its row */
+    enum { SYNC_NONE, SYNC_ASKED, SYNC_TOLD } sync; /* adopted: has the box told of its commands? */
+    deadline sync_due;
+    int dirty; /* differs from its row */
 };
 
 struct queue_entry {
@@ -155,6 +157,7 @@ struct sessions {
     pthread_mutex_t task_lock;
     pthread_cond_t task_cond;
     struct process *task_first, **task_last;
+    deadline task_wake; /* when the recorder, asleep, will look by itself; 0: it is awake */
     pthread_t recorder, controller, filler;
     int threads, stopping;
     pthread_cond_t control_cond;
@@ -220,6 +223,8 @@ void session_add_process(struct session *s, struct process *p); /* both with the
 void session_remove_process(struct session *s, struct process *p);
 /* Waits for nobody: marks, and leaves the rest to the controller. */
 void session_mark_lost(struct session *s, const char *why);
+/* Has the root of one that is gone deleted. -1: not now; its name stays in the row. */
+int session_remove_root(struct session *s);
 extern const struct box_events session_box_events;
 
 /* sessions.c */
