@@ -15,21 +15,25 @@
 #define SHRINK_MS     60000u
 #define RETRY_MS      5000u
 #define POOL_ROOM     64u
+#define QUIET_NS      (20 * (long)NS_PER_MS)
+#define WARM_PATIENCE (2 * NS_PER_S)
 
-static int is_usual(const struct session_request *r)
+static int is_usual(const struct sessions *all, const struct session_request *r)
 {
-    struct limits usual = LIMITS_DEFAULT;
-    return !memcmp(&r->spec.limits, &usual, sizeof usual) && r->spec.network == NETWORK_NONE &&
-           r->spec.bind_count == 0 && !r->spec.root_dir[0] && !r->spec.root_name[0];
+    return !memcmp(&r->spec.limits, &all->c.limits, sizeof r->spec.limits) &&
+           r->spec.network == NETWORK_NONE && r->spec.bind_count == 0 && !r->spec.root_dir[0] &&
+           !r->spec.root_name[0];
 }
 
 struct session *pool_take(struct sessions *all, const struct session_request *r)
 {
     struct session *s = NULL;
     unsigned p = r->spec.profile;
-    if (!is_usual(r))
-        return NULL;
     pthread_mutex_lock(&all->lock);
+    if (!is_usual(all, r)) {
+        pthread_mutex_unlock(&all->lock);
+        return NULL;
+    }
     all->pool_wanted_ms[p] = time_now_ms();
     while (!s && all->pool_count[p]) {
         s = all->pool[p][--all->pool_count[p]];
@@ -49,7 +53,8 @@ struct session *pool_take(struct sessions *all, const struct session_request *r)
             all->pool_target++;
         all->pool_missed_ms = time_now_ms();
     }
-    pthread_cond_broadcast(&all->control_cond);
+    all->pool_taken_at = clock_now();
+    pthread_cond_signal(&all->pool_cond);
     pthread_mutex_unlock(&all->lock);
     return s;
 }
@@ -73,6 +78,34 @@ static int lacking(struct sessions *all)
     return -1;
 }
 
+/* Runs something in it, so that the first command of whoever gets it finds its cgroup made and the
+ * programs of the sandbox in memory. What becomes of it does not matter. */
+static void warm_up(struct session *s)
+{
+    struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
+    struct process *p;
+    struct watch w;
+    struct pd_err e;
+    int known;
+    (void)msg_list_add(&argv, "/bin/true");
+    struct process_request r = {.argv = msg_list_of(&argv), .env = {.text = ""}, .cwd = "/"};
+    s->info.state = SESSION_RUNNING;
+    if (session_start(s, &r, &p, &known, &e) == 0) {
+        if (process_watch(p, &w, &e) == 0) {
+            (void)process_wait(p, &w, -1, deadline_in(WARM_PATIENCE), &e);
+            process_unwatch(p, &w);
+        }
+        pthread_mutex_lock(&s->lock);
+        p->worker = 1; /* forgotten as soon as it is settled */
+        pthread_mutex_unlock(&s->lock);
+        process_unref(p);
+    }
+    pthread_mutex_lock(&s->lock);
+    s->info.state = SESSION_CREATING;
+    pthread_mutex_unlock(&s->lock);
+    msg_list_writer_done(&argv);
+}
+
 static void add_one(struct sessions *all, enum profile profile)
 {
     struct pd_err e;
@@ -82,6 +115,7 @@ static void add_one(struct sessions *all, enum profile profile)
     id_sandbox(s->info.id);
     s->box_id = wire_id_new();
     s->info.spec.profile = profile;
+    s->info.spec.limits = all->c.limits;
     s->info.created_ms = s->info.last_used_ms = time_now_ms();
     s->pooled = 1;
     if (all->c.disk_roots)
@@ -93,24 +127,37 @@ static void add_one(struct sessions *all, enum profile profile)
         *at = session_ref(s);
         pthread_mutex_unlock(&all->lock);
         r = sessions_make_box(s, &e);
+        if (r == 0)
+            warm_up(s);
     }
     pthread_mutex_lock(&all->lock);
     if (r == 0) {
         all->pool[profile][all->pool_count[profile]++] = session_ref(s);
     } else {
         all->pool_failed_ms = time_now_ms();
-        struct session **at = sessions_place(all, s->info.id);
-        if (*at == s) {
-            *at = s->next;
-            session_unref(s);
-        }
     }
     pthread_mutex_unlock(&all->lock);
     if (r < 0) {
+        struct pd_err ignored;
         log_warn("pool.fill", "error=%s", e.msg);
-        (void)all->c.store->delete_session(all->c.store, s->info.id, &e);
+        /* Half of it may be there. */
+        (void)session_end(s, END_FAILED, e.msg, &ignored);
+        pthread_mutex_lock(&all->lock);
+        struct session **at = sessions_place(all, s->info.id);
+        if (*at == s && !s->root_name[0]) { /* otherwise the controller has it deleted later */
+            *at = s->next;
+            session_unref(s);
+        }
+        pthread_mutex_unlock(&all->lock);
     }
     session_unref(s);
+}
+
+/* Making one takes as much time as whoever just took one has for his first command: not now, unless
+ * there is none left. */
+static int is_quiet(const struct sessions *all, int profile)
+{
+    return !all->pool_count[profile] || clock_now() - all->pool_taken_at > QUIET_NS;
 }
 
 void *pool_main(void *arg)
@@ -119,7 +166,7 @@ void *pool_main(void *arg)
     pthread_mutex_lock(&all->lock);
     while (!all->stopping) {
         int p = lacking(all);
-        if (p >= 0) {
+        if (p >= 0 && is_quiet(all, p)) {
             all->pool_filling = 1;
             pthread_mutex_unlock(&all->lock);
             add_one(all, (enum profile)p);
@@ -130,8 +177,13 @@ void *pool_main(void *arg)
         }
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += 1;
-        pthread_cond_timedwait(&all->control_cond, &all->lock, &until);
+        until.tv_sec += p < 0;
+        until.tv_nsec += p < 0 ? 0 : QUIET_NS / 2;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
+        }
+        pthread_cond_timedwait(&all->pool_cond, &all->lock, &until);
     }
     pthread_mutex_unlock(&all->lock);
     return NULL;

@@ -152,7 +152,8 @@ struct sessions {
     struct session *pool[PROFILE_COUNT][64];
     unsigned pool_count[PROFILE_COUNT], pool_filling, pool_target;
     uint64_t pool_wanted_ms[PROFILE_COUNT];
-    uint64_t pool_failed_ms, pool_missed_ms;
+    uint64_t pool_failed_ms, pool_missed_ms, pool_taken_at;
+    pthread_cond_t pool_cond;
     /* recorder.c */
     pthread_mutex_t task_lock;
     pthread_cond_t task_cond;

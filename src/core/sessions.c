@@ -59,6 +59,7 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
         pthread_mutex_init(&all->stripes[i], NULL);
     init_monotonic_cond(&all->task_cond);
     init_monotonic_cond(&all->control_cond);
+    init_monotonic_cond(&all->pool_cond);
     char path[SPEC_PATH_MAX];
     snprintf(path, sizeof path, "%s/spool", c->state_dir);
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
@@ -124,6 +125,7 @@ void sessions_free(struct sessions *all)
     pthread_cond_broadcast(&all->task_cond);
     pthread_mutex_unlock(&all->task_lock);
     pthread_cond_broadcast(&all->control_cond);
+    pthread_cond_broadcast(&all->pool_cond);
     for (struct queue_entry *q = all->queue; q; q = q->next)
         pthread_cond_signal(&q->cond);
     pthread_mutex_unlock(&all->lock);
@@ -273,7 +275,8 @@ static int make(struct sessions *all, const struct session_request *r, struct se
     s->pooled = 1; /* so that its end is not counted: the caller does that */
     pthread_mutex_unlock(&all->lock);
     (void)session_end(s, END_FAILED, e->msg, &ignored);
-    forget_session(all, s);
+    if (!s->root_name[0]) /* otherwise the controller has it deleted later */
+        forget_session(all, s);
     session_unref(s);
     return -1;
 }
@@ -284,7 +287,7 @@ static struct session *find_key(struct sessions *all, const char *tenant, const 
     pthread_mutex_lock(&all->lock);
     for (unsigned i = 0; i < SESSION_BUCKETS && !found; i++)
         for (struct session *s = all->by_id[i]; s && !found; s = s->next)
-            if (s->key && !strcmp(s->key, key) && !strcmp(s->info.tenant, tenant))
+            if (!s->pooled && s->key && !strcmp(s->key, key) && !strcmp(s->info.tenant, tenant))
                 found = session_ref(s);
     pthread_mutex_unlock(&all->lock);
     return found;

@@ -90,6 +90,11 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .idle_timeout_ms = c->idle_timeout_ms,
                                     .max_life_ms = c->max_life_ms,
                                     .gone_kept_ms = GONE_KEPT_MS,
+                                    .limits = {.memory = c->memory_bytes,
+                                               .pids = c->pids,
+                                               .cpu_milli = c->cpu_milli,
+                                               .disk = c->disk_bytes,
+                                               .files = c->files},
                                     .disk_roots = c->storage != CONFIG_STORAGE_MEMORY};
 }
 
@@ -208,12 +213,23 @@ static int show_first_key(struct daemon *d, struct pd_err *e)
     return 0;
 }
 
+static struct store *open_store(const char *dir, struct pd_err *e)
+{
+    deadline d = deadline_in(SERVE_PATIENCE);
+    struct store *s = store_sqlite_open(dir, 1, e);
+    while (!s && e->code == PD_CONFLICT && !deadline_passed(d)) {
+        usleep(5000);
+        s = store_sqlite_open(dir, 1, e);
+    }
+    return s;
+}
+
 static int set_up(struct daemon *d, struct pd_err *e)
 {
     struct serve *s = d->serve;
     struct config *c = s->config;
     struct api *api = &d->api;
-    if (!(d->store = store_sqlite_open(s->data_dir, 1, e)) ||
+    if (!(d->store = open_store(s->data_dir, e)) ||
         !(api->auth = auth_new(d->store, getenv("PADDOCK_API_KEY"), e)) ||
         !(api->preview = preview_new(d->store, e)))
         return -1;
