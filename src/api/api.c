@@ -255,7 +255,12 @@ void api_handle(struct request *r, void *arg)
         /* answered */
     } else {
         if (failed == 0)
-            failed = find_route(c, &e) < 0 || admit(c, &e) < 0 || c->route->handle(c, &e) < 0;
+            failed = find_route(c, &e) < 0;
+        /* Nothing of this is a page, whatever it looks like; what a port answers may be. */
+        if (failed || !(c->route->flags & ROUTE_REST))
+            reply_header(r, "X-Content-Type-Options", "nosniff");
+        if (failed == 0)
+            failed = admit(c, &e) < 0 || c->route->handle(c, &e) < 0;
         if (failed)
             answer_error(c, &e);
         audit(c, failed ? &e : NULL);

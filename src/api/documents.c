@@ -21,7 +21,6 @@ int docs_get(struct call *c, struct pd_err *e)
     (void)e;
     reply_header(c->r, "Content-Security-Policy",
                  "default-src 'none'; style-src 'unsafe-inline'; img-src data:");
-    reply_header(c->r, "X-Content-Type-Options", "nosniff");
     (void)reply(c->r, 200, "text/html; charset=utf-8", docs_blob_start,
                 (size_t)(docs_blob_end - docs_blob_start));
     return 0;
