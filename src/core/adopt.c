@@ -13,9 +13,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <time.h>
 
 #define SYNC_PATIENCE  (5 * NS_PER_S)
 #define FETCH_PATIENCE (5 * NS_PER_S)
+/* For all together, before requests are served. */
+#define ANSWER_PATIENCE (300 * NS_PER_MS)
 
 static void copy(char *to, size_t size, const char *from)
 {
@@ -68,7 +71,8 @@ static int load_session(const struct session_row *r, void *arg)
     s->paused_at_ms = r->paused_ms;
     i->from_pool = r->from_pool;
     i->rung = (enum rung)r->rung;
-    s->pooled = i->tenant[0] == 0;
+    /* Nobody's, or not yet acknowledged: a retry makes another one. */
+    s->pooled = i->tenant[0] == 0 || i->state == SESSION_CREATING;
     pthread_mutex_lock(&all->lock);
     *sessions_place(all, i->id) = s; /* the reference is the table's */
     if (!s->pooled && i->state != SESSION_GONE)
@@ -100,6 +104,7 @@ static int load_process(const struct process_row *r, void *arg)
     p->state_updated = r->flags >> 5 & 1;
     p->updates_state = !r->exited && r->flags >> 6 & 1;
     p->stored = 1;
+    p->synced = 0;
     /* Until it is looked for, it may be there: who buries the process has it dropped. */
     p->stashed = p->stashed_input = 1;
     p->spool_max = r->spool_max;
@@ -286,11 +291,35 @@ static void adopt_session(struct session *s)
     s->needs_sync = s->info.state == SESSION_PAUSED;
     if (s->needs_sync)
         return;
-    if (provider->sync(box, deadline_in(SYNC_PATIENCE), &e) < 0) {
+    s->sync_due = deadline_in(SYNC_PATIENCE);
+    s->sync = SYNC_ASKED;
+    if (provider->sync(box, 0, &e) < 0) {
+        s->sync = SYNC_NONE;
         session_mark_lost(s, "it does not answer after the server's restart");
-        return;
     }
-    session_settle(s);
+}
+
+/* Most boxes have told of their commands in a moment. One that is slow or hostile does not keep the
+ * others waiting: the controller sees to it. */
+static void await_sync(struct session *s, deadline d)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->sync == SYNC_ASKED && !deadline_passed(d)) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 10 * (long)NS_PER_MS;
+        if (until.tv_nsec >= (long)NS_PER_S) {
+            until.tv_sec++;
+            until.tv_nsec -= (long)NS_PER_S;
+        }
+        pthread_cond_timedwait(&s->changed, &s->lock, &until);
+    }
+    int told = s->sync == SYNC_TOLD;
+    if (told)
+        s->sync = SYNC_NONE;
+    pthread_mutex_unlock(&s->lock);
+    if (told)
+        session_settle(s);
 }
 
 /* Spools of sessions and processes that nobody remembers. */
@@ -336,10 +365,15 @@ int sessions_adopt(struct sessions *all, struct pd_err *e)
             adopt_session(s);
             alive += s->box != NULL;
         }
+    deadline patience = deadline_in(ANSWER_PATIENCE);
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        for (struct session *s = all->by_id[i]; s; s = s->next)
+            await_sync(s, patience);
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session **at = &all->by_id[i]; *at;) {
             struct session *s = *at;
-            if (!s->pooled) {
+            /* One whose root could not be deleted stays until it is. */
+            if (!s->pooled || s->root_name[0]) {
                 at = &s->next;
                 continue;
             }

@@ -72,7 +72,8 @@ static void forget_if_old(struct session *s, uint64_t now)
     struct sessions *all = s->all;
     struct pd_err e;
     pthread_mutex_lock(&s->lock);
-    int old = s->info.state == SESSION_GONE && s->info.ended_ms + all->c.gone_kept_ms <= now;
+    int old = s->info.state == SESSION_GONE && !s->root_name[0] &&
+              s->info.ended_ms + all->c.gone_kept_ms <= now;
     pthread_mutex_unlock(&s->lock);
     if (!old || all->c.store->delete_session(all->c.store, s->info.id, &e) < 0)
         return;
@@ -85,11 +86,41 @@ static void forget_if_old(struct session *s, uint64_t now)
     pthread_mutex_unlock(&all->lock);
 }
 
+/* It was adopted, and asked what its commands do. */
+static void look_for_answer(struct session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    int told = s->sync == SYNC_TOLD;
+    int late = s->sync == SYNC_ASKED && deadline_passed(s->sync_due);
+    if (told || late)
+        s->sync = SYNC_NONE;
+    pthread_mutex_unlock(&s->lock);
+    if (told)
+        session_settle(s);
+    if (late)
+        session_mark_lost(s, "it does not answer after the server's restart");
+}
+
+/* What was left when it ended: the keeper was not there. */
+static void finish_gone(struct session *s)
+{
+    struct pd_err e;
+    pthread_mutex_lock(&s->lock);
+    int left = s->info.state == SESSION_GONE && s->root_name[0];
+    pthread_mutex_unlock(&s->lock);
+    if (!left || session_remove_root(s) < 0)
+        return;
+    if (s->pooled ? s->all->c.store->delete_session(s->all->c.store, s->info.id, &e) < 0
+                  : session_store(s, &e) < 0)
+        log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
+}
+
 static void look_at(struct session *s, int every_second)
 {
     char reason[200];
     struct pd_err e;
     uint64_t now = time_now_ms();
+    look_for_answer(s);
     enum session_end why = due(s, now, reason, sizeof reason);
     if (why != END_NONE) {
         (void)session_end(s, why, reason, &e);
@@ -107,6 +138,7 @@ static void look_at(struct session *s, int every_second)
         pthread_mutex_unlock(&s->lock);
     }
     look_for_empty_groups(s);
+    finish_gone(s);
     forget_if_old(s, now);
 }
 

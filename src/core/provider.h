@@ -30,6 +30,8 @@ struct box_events {
     void (*exited)(void *owner, struct wire_id command, const struct msg_exited *end);
     void (*refused)(void *owner, struct wire_id command, const struct pd_err *why);
     void (*lost)(void *owner, const struct pd_err *why);
+    /* The answer to a sync that nobody waits for is complete. */
+    void (*synced)(void *owner);
 };
 
 #define GROUP_MISSING 2
@@ -80,7 +82,8 @@ struct provider {
     /* Is nothing left in the group, so that another command may have its number? GROUP_MISSING when
      * no command ever had it. */
     int (*group_is_empty)(struct box *b, unsigned group);
-    /* Tells the state of every command again, by `started` and `exited`. */
+    /* Tells the state of every command again, by `started` and `exited`. Deadline 0: does not wait,
+     * `synced` comes at the end. */
     int (*sync)(struct box *b, deadline d, struct pd_err *e);
     int (*terminal)(struct box *b, int *ret_master, int *ret_slave, struct pd_err *e);
     int (*pause)(struct box *b, int paused, deadline d, struct pd_err *e);

@@ -72,6 +72,18 @@ static void mark_gone(struct session *s)
     pthread_mutex_unlock(&all->lock);
 }
 
+int session_remove_root(struct session *s)
+{
+    struct provider *provider = s->all->c.provider;
+    struct pd_err e;
+    if (s->root_name[0] && provider->remove_root(provider, s->root_name, &e) < 0)
+        return -1;
+    pthread_mutex_lock(&s->lock);
+    s->root_name[0] = 0;
+    pthread_mutex_unlock(&s->lock);
+    return 0;
+}
+
 int session_end(struct session *s, enum session_end why, const char *reason, struct pd_err *e)
 {
     struct pd_err ignored;
@@ -94,18 +106,18 @@ int session_end(struct session *s, enum session_end why, const char *reason, str
     struct provider *provider = s->all->c.provider;
     int r = 0;
     if (box)
-        r = provider->destroy(box, s->root_name, NULL, deadline_in(DESTROY_PATIENCE), e);
-    else if (s->root_name[0])
-        (void)provider->remove_root(provider, s->root_name, &ignored);
+        r = provider->destroy(box, NULL, NULL, deadline_in(DESTROY_PATIENCE), e);
     if (r < 0)
         log_error("session.undead", "id=%s error=%s", s->info.id, e->msg);
+    int clean = session_remove_root(s) == 0;
     bury_processes(s);
     mark_gone(s);
-    if (s->pooled ? s->all->c.store->delete_session(s->all->c.store, s->info.id, &ignored) < 0
-                  : session_store(s, &ignored) < 0) {
+    if (s->pooled && clean
+            ? s->all->c.store->delete_session(s->all->c.store, s->info.id, &ignored) < 0
+            : session_store(s, &ignored) < 0) {
         log_warn("session.store", "id=%s error=%s", s->info.id, ignored.msg);
         pthread_mutex_lock(&s->lock);
-        s->dirty = !s->pooled; /* the controller tries again */
+        s->dirty = !s->pooled || !clean; /* the controller tries again */
         pthread_mutex_unlock(&s->lock);
     }
     log_info("session.end", "id=%s cause=%s reason=\"%s\"", s->info.id, session_end_name(why),
@@ -170,10 +182,24 @@ static void on_refused(void *owner, struct wire_id id, const struct pd_err *why)
     process_unref(p);
 }
 
+static void on_synced(void *owner)
+{
+    struct session *s = owner;
+    pthread_mutex_lock(&s->lock);
+    if (s->sync == SYNC_ASKED)
+        s->sync = SYNC_TOLD;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    controller_wake(s->all);
+}
+
 static void on_lost(void *owner, const struct pd_err *why)
 {
     session_mark_lost(owner, why->msg);
 }
 
-const struct box_events session_box_events = {
-    .started = on_started, .exited = on_exited, .refused = on_refused, .lost = on_lost};
+const struct box_events session_box_events = {.started = on_started,
+                                              .exited = on_exited,
+                                              .refused = on_refused,
+                                              .lost = on_lost,
+                                              .synced = on_synced};

@@ -167,8 +167,17 @@ static int jail_provider_adopt(struct provider *base, struct wire_id id, void *o
             break;
         }
     pthread_mutex_unlock(&p->lock);
-    if (!found)
+    if (!found) {
+        /* It may still be in the making, for the daemon before: then it is to be ended, and before
+         * its root is deleted. */
+        auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+        struct msg_destroy m = {.jail = id};
+        struct waiter w;
+        msg_destroy_encode(&out, &m);
+        if (ask_keeper(p, &w, WIRE_DESTROY, &out, deadline_in(SEND_PATIENCE), e) == 0)
+            frame_done(&w.frame);
         return pd_fail(e, PD_NOT_FOUND, "the keeper has no such sandbox");
+    }
     struct box *b = box_new(p, owner);
     if (!b) {
         jail_done(&found->jail);
@@ -342,8 +351,12 @@ static int jail_provider_group_is_empty(struct box *b, unsigned group)
 static int jail_provider_sync(struct box *b, deadline d, struct pd_err *e)
 {
     struct waiter w;
-    waiter_begin(b->provider, &w, wire_id_new());
-    struct wire_head head = {.type = WIRE_SYNC, .epoch = b->jail.epoch, .id = w.id};
+    struct wire_head head = {.type = WIRE_SYNC, .epoch = b->jail.epoch, .id = wire_id_new()};
+    if (d == 0)
+        return wire_send(b->jail.control, &head, NULL, NULL, 0, 0) == 0
+                   ? 0
+                   : pd_fail(e, PD_LOST, "the sandbox does not answer");
+    waiter_begin(b->provider, &w, head.id);
     int r = wire_send(b->jail.control, &head, NULL, NULL, 0, d);
     if (r < 0) {
         waiter_cancel(b->provider, &w);

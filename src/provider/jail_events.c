@@ -324,8 +324,11 @@ static int on_frame(struct box *b, struct frame *f, struct pd_err *e)
         return 0;
     }
     case WIRE_DONE:
-    case WIRE_SYNC_END:
         (void)wake_waiter(b->provider, f);
+        return 0;
+    case WIRE_SYNC_END:
+        if (!wake_waiter(b->provider, f))
+            events->synced(b->owner);
         return 0;
     default:
         return pd_fail(e, PD_PROTOCOL, "message type %u", f->head.type);

@@ -1,6 +1,7 @@
 #include "server/serve.h"
 
 #include "base/banned.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "core/config.h"
@@ -82,6 +83,18 @@ static int take_activated(struct serve *s, struct pd_err *e)
     return n > 0;
 }
 
+/* A server that was killed a moment ago may still be on its way out. */
+static int bind_patiently(const char *address, struct pd_err *e)
+{
+    deadline d = deadline_in(SERVE_PATIENCE);
+    int fd = server_bind(address, e);
+    while (fd < 0 && e->code == PD_CONFLICT && !deadline_passed(d)) {
+        usleep(5000);
+        fd = server_bind(address, e);
+    }
+    return fd;
+}
+
 static int bind_all(struct serve *s, struct pd_err *e)
 {
     const struct config *c = s->config;
@@ -90,13 +103,13 @@ static int bind_all(struct serve *s, struct pd_err *e)
         return activated < 0 ? -1 : 0;
     for (unsigned i = 0; i < c->listen.count; i++) {
         const char *address = c->listen.items[i];
-        if (add_listener(s, server_bind(address, e), !strncmp(address, "unix:", 5), e) < 0)
+        if (add_listener(s, bind_patiently(address, e), !strncmp(address, "unix:", 5), e) < 0)
             return -1;
     }
     if (c->unix_socket[0]) {
         char address[256];
         snprintf(address, sizeof address, "unix:%s", c->unix_socket);
-        if (add_listener(s, server_bind(address, e), 1, e) < 0)
+        if (add_listener(s, bind_patiently(address, e), 1, e) < 0)
             return -1;
         /* For the user that runs the server, and root. */
         if (geteuid() == 0 && chown(c->unix_socket, s->uid, s->gid) < 0)

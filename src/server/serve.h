@@ -12,6 +12,7 @@
 struct config;
 struct pd_err;
 
+#define SERVE_PATIENCE      (2 * NS_PER_S) /* for a server that is about to end */
 #define SERVE_LISTENERS_MAX 32
 
 struct serve {

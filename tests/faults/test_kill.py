@@ -56,6 +56,7 @@ def test_many_sandboxes_survive(server, api, who):
 
     took = server.kill_and_restart(who)
     print(f"{count} sandboxes, {len(counters)} commands: answers after {took * 1000:.0f} ms")
+    print([line for line in server.log().splitlines() if "adopt.done" in line][-1])
 
     listed = api.get("/v1/sandboxes?limit=1000").json()["sandboxes"]
     assert {s["id"] for s in listed} == set(before)

@@ -1,0 +1,163 @@
+"""Deaths below the server: the keeper's, and that of a sandbox's first process."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from breaking import Box, Later, Victim, check_error
+from paddock_testing import host
+from paddock_testing import run as paddock
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Victim({"pool_min": 1, "pool_max": 2}) as v:
+        yield v
+
+
+@pytest.fixture
+def api(server):
+    client = server.client()
+    yield client
+    client.close()
+
+
+def init_of(box, word):
+    """The host's pid of the sandbox's first process."""
+    box.start(f"exec -a {word} sleep 1000")
+    paddock.wait_for(lambda: host.with_word("1000") and find(word), 10, "it runs")
+    return host.jail_init(find(word))
+
+
+def find(word):
+    for pid in host.pids():
+        if host.command_line(pid)[:1] == [word]:
+            return pid
+    return None
+
+
+def wait_gone(box, seconds=10):
+    began = time.monotonic()
+    paddock.wait_for(lambda: box.get()["state"] == "gone", seconds, "the sandbox is gone")
+    print(f"gone after {(time.monotonic() - began) * 1000:.0f} ms")
+    sandbox = box.get()
+    assert sandbox["end_cause"] == "lost", sandbox
+    assert sandbox["end_reason"] and sandbox["ended_at"]
+    return sandbox
+
+
+def test_the_keeper_dies(server, api):
+    boxes = [Box(api, user_id="u", thread_id=str(n)) for n in range(5)]
+    boxes[3].action("pause")
+    inits = {init_of(b, f"word-{b.id}") for b in boxes[:3]}
+    running = Later(boxes[0].try_exec, "sleep 60", timeout_s=50)
+    follower = Later(boxes[1].api.get, f"{boxes[1].url}/processes/"
+                     f"{boxes[1].start('echo here; sleep 60')}/output?follow=true")
+    time.sleep(0.3)
+    server.note_instances()
+    old = server.keeper()
+    os.kill(old, signal.SIGKILL)
+    for b in boxes:
+        assert "keeper" in wait_gone(b)["end_reason"]
+        error = check_error(b.try_exec("true"), 410, "session_lost")
+        assert b.id in error["message"]
+    # Whoever waited hears of it.
+    assert running.end(15).error is None
+    answer = running.value
+    assert answer.status in (200, 410), answer
+    if answer.status == 200:
+        assert answer.json()["stopped_by"] == "sandbox", answer
+    follower.end(15)
+    # The guardian starts another one; no process of the old jails is left.
+    paddock.wait_for(lambda: server.keepers() and server.keepers() != [old], 10, "a new keeper")
+    server.note_instances()
+    paddock.wait_for(lambda: not any(os.path.exists(f"/proc/{p}") for p in inits), 10,
+                     "the jails are gone")
+
+    def works():
+        answer = api.post("/v1/sandboxes", json={})
+        assert answer.status in (201, 503), answer
+        return answer.status == 201 and answer.json()["id"]
+    began = time.monotonic()
+    paddock.wait_for(works, 15, "a sandbox can be made again")
+    print(f"creates again after {(time.monotonic() - began) * 1000:.0f} ms")
+    # Never silently anew; on request, and then it is said.
+    check_error(api.put("/v1/sessions/u/1", json={}), 410, "session_lost")
+    again = api.put("/v1/sessions/u/1", json={"auto_retry": True})
+    assert again.status == 201, again
+    assert again.json()["recreated"] and again.json()["replaces"] == boxes[1].id
+    for sandbox in api.get("/v1/sandboxes").json()["sandboxes"]:
+        assert api.delete(f"/v1/sandboxes/{sandbox['id']}").status == 204
+    assert not host.files_below(os.path.join(server.state_dir, "server", "spool"))
+
+
+def test_keeper_and_server_die_together(server, api):
+    box = Box(api)
+    box.start("while :; do echo x; sleep 0.01; done")
+    server.note_instances()
+    os.kill(server.keeper(), signal.SIGKILL)
+    server.kill()
+    server.restart()
+    wait_gone(box)
+    check_error(box.try_exec("true"), 410, "session_lost")
+    other = Box(api)
+    assert other.out("echo fine") == "fine\n"
+    other.delete()
+    box.delete()
+    assert not host.files_below(os.path.join(server.state_dir, "server", "spool"))
+
+
+def test_init_is_killed(server, api):
+    box, other = Box(api), Box(api)
+    init = init_of(box, f"word-{box.id}")
+    waiting = Later(box.try_exec, "sleep 60", timeout_s=50)
+    time.sleep(0.2)
+    os.kill(init, signal.SIGKILL)
+    assert "first process" in wait_gone(box)["end_reason"]
+    check_error(box.try_exec("true"), 410, "session_lost")
+    assert waiting.end(10).error is None
+    assert waiting.value.status in (200, 410), waiting.value
+    assert other.out("echo fine") == "fine\n"
+    other.delete()
+
+
+def test_init_is_killed_while_nobody_looks(server, api):
+    box = Box(api)
+    init = init_of(box, f"word-{box.id}")
+    server.kill()
+    os.kill(init, signal.SIGKILL)
+    server.restart()
+    wait_gone(box)
+    check_error(box.try_exec("true"), 410, "session_lost")
+
+
+def test_init_that_does_not_answer(server, api):
+    """Stopped, so that it is there but silent: calls end at their time, and so can the sandbox."""
+    box, other = Box(api), Box(api)
+    init = init_of(box, f"word-{box.id}")
+    os.kill(init, signal.SIGSTOP)
+    began = time.monotonic()
+    answer = box.try_exec("true", timeout_s=1)
+    assert time.monotonic() - began < paddock.seconds(10)
+    assert answer.status != 200 or answer.json()["timed_out"], answer
+    assert other.out("echo fine") == "fine\n"
+    box.delete()
+    assert not os.path.exists(f"/proc/{init}")
+    other.delete()
+
+
+def test_silent_inits_do_not_hold_up_a_start(server, api):
+    boxes = [Box(api) for _ in range(4)]
+    good = Box(api)
+    for b in boxes:
+        os.kill(init_of(b, f"word-{b.id}"), signal.SIGSTOP)
+    server.kill()
+    took = server.restart()
+    print(f"with {len(boxes)} silent sandboxes: answers after {took * 1000:.0f} ms")
+    assert good.out("echo fine") == "fine\n"
+    for b in boxes:
+        wait_gone(b, 20)
+        b.delete()
+    good.delete()
