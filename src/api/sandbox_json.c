@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "core/config.h"
 #include "core/ids.h"
+#include "core/policy.h"
 
 static void put_limits(struct json *j, const struct limits *l)
 {
@@ -156,6 +157,16 @@ static int read_template(struct fields *f, const struct config *config, struct s
     return fields_refuse(f, "template", "'%.60s' is not known: default, base or restricted", name);
 }
 
+/* Before a sandbox is taken for it. */
+static int check_policy(struct call *c, const char *text, struct pd_err *e)
+{
+    auto_policy policy = {0};
+    if (!text || policy_parse(text, &policy, e) == 0)
+        return 0;
+    snprintf(c->field, sizeof c->field, "policy");
+    return -1;
+}
+
 int create_request_read(struct call *c, struct fields *f, struct create_request *ret, int by_thread,
                         struct pd_err *e)
 {
@@ -206,6 +217,8 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
         r->policy = buf_cstr(&ret->policy);
     else if (r->spec.profile == PROFILE_RESTRICTED)
         r->policy = "restricted";
+    if (check_policy(c, r->policy, e) < 0)
+        return -1;
     return spec_check(&r->spec, e);
 }
 

@@ -131,6 +131,8 @@ int sandboxes_list(struct call *c, struct pd_err *e)
         return pd_fail(e, PD_CAPACITY, "no memory for the list");
     if (sessions_list(c->api->sessions, &f, found, &count, next, e) < 0) {
         free(found);
+        if (e->code == PD_INVALID)
+            snprintf(c->field, sizeof c->field, "cursor");
         return -1;
     }
     auto_buf out = BUF_INIT(64u << 20);
