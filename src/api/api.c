@@ -22,69 +22,16 @@
 
 #define KEY_SIZE 256
 
-/* ---- routes ---- */
-
-/* Does the path fit the pattern? Fills the variables. 1, 0, or -1 when a variable is malformed. */
-static int match(struct call *c, const struct route *route, struct pd_err *e)
-{
-    const char *pattern = route->pattern;
-    struct slice path = c->r->path;
-    c->var_count = 0;
-    while (*pattern) {
-        pattern++; /* '/' */
-        size_t len = strcspn(pattern, "/");
-        struct slice segment;
-        int r = url_segment_next(&path, &segment, e);
-        if (r <= 0)
-            return r;
-        if (pattern[0] == '{') {
-            if (segment.len == 0)
-                return 0;
-            if (url_decode("the path", segment, c->var[c->var_count], sizeof c->var[0], e) < 0)
-                return -1;
-            c->var_count++;
-        } else if (segment.len != len || memcmp(segment.at, pattern, len) != 0) {
-            return 0;
-        }
-        pattern += len;
-    }
-    c->rest = path;
-    if (route->flags & ROUTE_REST)
-        return path.len > 0 && path.at[0] == '/';
-    return path.len == 0;
-}
-
-static int method_fits(const struct route *route, enum http_method m)
-{
-    const char *name = http_method_name(m);
-    return !strcmp(route->method, "*") || !strcmp(route->method, name) ||
-           (m == HTTP_HEAD && !strcmp(route->method, "GET"));
-}
-
 static int find_route(struct call *c, struct pd_err *e)
 {
-    char allow[128] = "";
-    for (unsigned i = 0; i < api_route_count; i++) {
-        const struct route *route = &api_routes[i];
-        int r = match(c, route, e);
-        if (r < 0)
-            return -1;
-        if (r == 0)
-            continue;
-        if (method_fits(route, c->r->head.method)) {
-            c->route = route;
-            return 0;
-        }
-        size_t n = strlen(allow);
-        snprintf(allow + n, sizeof allow - n, "%s%s", n ? ", " : "", route->method);
-    }
-    if (allow[0]) {
+    char allow[128];
+    int r = route_find(c->r->path, c->r->head.method, &c->route, &c->matched, allow, e);
+    if (r < 0 && e->code == PD_METHOD)
         reply_header(c->r, "Allow", allow);
-        return pd_fail(e, PD_METHOD, "%s is not possible here: %s",
-                       http_method_name(c->r->head.method), allow);
-    }
-    return pd_fail(e, PD_NOT_FOUND, "there is no '%.*s': GET /docs lists what there is",
-                   c->r->path.len > 100 ? 100 : (int)c->r->path.len, c->r->path.at);
+    c->var = c->matched.var;
+    c->var_count = c->matched.count;
+    c->rest = c->matched.rest;
+    return r;
 }
 
 /* ---- who may ---- */

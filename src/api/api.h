@@ -59,6 +59,19 @@ struct route {
 extern const struct route api_routes[];
 extern const unsigned api_route_count;
 
+/* What a path was matched with. */
+struct route_match {
+    char var[API_VARS][512]; /* the path's variables, decoded, in order */
+    unsigned count;
+    struct slice rest; /* ROUTE_REST: what follows, as it came, with its '/' */
+};
+/* Pure: finds the row for a path that is still percent-encoded. Literal segments are compared as
+ * they came: there is one way to write each. PD_NOT_FOUND, PD_METHOD (`allow` lists the methods),
+ * PD_INVALID for a malformed path. */
+#define ROUTE_ALLOW_SIZE 128
+int route_find(struct slice path, enum http_method method, const struct route **ret,
+               struct route_match *ret_match, char allow[ROUTE_ALLOW_SIZE], struct pd_err *e);
+
 struct call {
     struct request *r;
     struct api *api;
@@ -66,7 +79,8 @@ struct call {
     const struct route *route;
     struct auth_who who;     /* tenant "" on ROUTE_OPEN */
     struct session *session; /* held during the call; ROUTE_SANDBOX */
-    char var[API_VARS][512]; /* the path's variables, decoded, in order */
+    struct route_match matched;
+    char (*var)[512]; /* the path's variables, decoded, in order */
     unsigned var_count;
     struct slice rest; /* ROUTE_REST: what follows, as it came, with its '/' */
     char

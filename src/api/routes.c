@@ -65,3 +65,65 @@ const struct route api_routes[] = {
     {"GET", "/docs", docs_get, ROUTE_OPEN, NULL},
 };
 const unsigned api_route_count = sizeof api_routes / sizeof *api_routes;
+
+/* Does the path fit the pattern? Fills the variables. 1, 0, or -1 when a variable is malformed. */
+static int match(const struct route *route, struct slice path, struct route_match *m,
+                 struct pd_err *e)
+{
+    const char *pattern = route->pattern;
+    m->count = 0;
+    while (*pattern) {
+        pattern++; /* '/' */
+        size_t len = strcspn(pattern, "/");
+        struct slice segment;
+        int r = url_segment_next(&path, &segment, e);
+        if (r <= 0)
+            return r;
+        if (pattern[0] == '{') {
+            if (segment.len == 0)
+                return 0;
+            if (url_decode("the path", segment, m->var[m->count], sizeof m->var[0], e) < 0)
+                return -1;
+            m->count++;
+        } else if (segment.len != len || memcmp(segment.at, pattern, len) != 0) {
+            return 0;
+        }
+        pattern += len;
+    }
+    m->rest = path;
+    if (route->flags & ROUTE_REST)
+        return path.len > 0 && path.at[0] == '/';
+    return path.len == 0;
+}
+
+static int method_fits(const struct route *route, enum http_method m)
+{
+    const char *name = http_method_name(m);
+    return !strcmp(route->method, "*") || !strcmp(route->method, name) ||
+           (m == HTTP_HEAD && !strcmp(route->method, "GET"));
+}
+
+int route_find(struct slice path, enum http_method method, const struct route **ret,
+               struct route_match *ret_match, char allow[ROUTE_ALLOW_SIZE], struct pd_err *e)
+{
+    allow[0] = 0;
+    for (unsigned i = 0; i < api_route_count; i++) {
+        const struct route *route = &api_routes[i];
+        int r = match(route, path, ret_match, e);
+        if (r < 0)
+            return -1;
+        if (r == 0)
+            continue;
+        if (method_fits(route, method)) {
+            *ret = route;
+            return 0;
+        }
+        size_t n = strlen(allow);
+        snprintf(allow + n, ROUTE_ALLOW_SIZE - n, "%s%s", n ? ", " : "", route->method);
+    }
+    if (allow[0])
+        return pd_fail(e, PD_METHOD, "%s is not possible here: %s", http_method_name(method),
+                       allow);
+    return pd_fail(e, PD_NOT_FOUND, "there is no '%.*s': GET /docs lists what there is",
+                   path.len > 100 ? 100 : (int)path.len, path.at);
+}
