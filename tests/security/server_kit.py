@@ -110,8 +110,8 @@ class Raw:
         self.data += piece
         return piece
 
-    def answer(self):
-        """The next answer, whole."""
+    def answer(self, whole=True, head_only=False):
+        """The next answer; not `whole`: an event stream is only begun, an error is read."""
         while b"\r\n\r\n" not in self.data:
             if not self._more():
                 raise EOFError(f"no answer: {self.data[:200]!r}")
@@ -121,6 +121,8 @@ class Raw:
         low = {name.lower(): value for name, value in headers}
         status = int(lines[0].split()[1])
         body = b""
+        if head_only or (not whole and status < 400):
+            return Response(status, headers, body)
         if "chunked" in low.get("transfer-encoding", ""):
             while True:
                 size, _ = self._line()
