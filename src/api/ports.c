@@ -271,7 +271,6 @@ int api_handle_port_host(struct call *c)
         (void)reply_error(c->r, &e);
         return 1;
     }
-    snprintf(c->var[0], sizeof c->var[0], "%s", h.id);
     snprintf(c->sandbox, sizeof c->sandbox, "%s", h.id);
     if (admit(c, &h, &e) < 0) {
         (void)reply_error(c->r, &e);
