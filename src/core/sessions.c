@@ -601,11 +601,13 @@ void sessions_get_stats(struct sessions *all, struct sessions_stats *ret)
     pthread_mutex_lock(&all->lock);
     *ret = all->stats;
     memset(ret->by_state, 0, sizeof ret->by_state);
+    ret->running = 0;
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next) {
             pthread_mutex_lock(&s->lock);
             if (!s->pooled)
                 ret->by_state[s->info.state]++;
+            ret->running += s->running;
             pthread_mutex_unlock(&s->lock);
         }
     ret->queued = all->queue_len;

@@ -77,7 +77,7 @@ int sessions_list(struct sessions *all, const struct session_filter *f, struct s
 
 struct sessions_stats {
     unsigned by_state[SESSION_STATE_COUNT];
-    unsigned queued, pool_ready, pool_filling;
+    unsigned queued, pool_ready, pool_filling, running; /* commands that run */
     uint64_t created, create_failed, pool_hits, pool_misses, reused, auto_retried, queue_refused;
     uint64_t ended[END_COUNT];
     uint64_t execs, exec_stops[STOP_COUNT];

@@ -151,6 +151,7 @@ static void collect(struct metrics *m, void *arg)
     metrics_set(m, METRIC_POOL_READY, 0, 0, s.pool_ready);
     metrics_set(m, METRIC_POOL_FILLING, 0, 0, s.pool_filling);
     metrics_set(m, METRIC_QUEUE, 0, 0, s.queued);
+    metrics_set(m, METRIC_PROCESSES, 0, 0, s.running);
     metrics_set(m, METRIC_QUEUE_REFUSED, 0, 0, s.queue_refused);
     metrics_set(m, METRIC_CONNECTIONS, 0, 0, net.connections);
     metrics_set(m, METRIC_CONNECTIONS_ACCEPTED, 0, 0, net.accepted);
