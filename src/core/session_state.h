@@ -38,6 +38,7 @@ struct stream {
     struct spool spool;
     struct pump_timer retry; /* the disk was full */
     int stopped;             /* not in the pump, because of that or of back-pressure */
+    int full;                /* bytes of it are waiting for space on the disk */
     uint64_t consumed;       /* what somebody has read; for back-pressure */
 };
 
@@ -71,6 +72,7 @@ struct process {
     int input;      /* near end of stdin, or the terminal's master; -1 */
     int state_pipe; /* where a shell command tells its state; -1 */
     int stashed, stashed_input;
+    int finishing; /* it has ended, but some of its output is waiting for space */
     struct watch *watches;
 
     struct process *task_next; /* the recorder's */
@@ -135,7 +137,7 @@ struct tenant_count {
 };
 
 #define SESSION_BUCKETS 4096u
-#define STRIPES         64u
+#define STRIPES         1024u
 
 struct sessions {
     struct sessions_config c;

@@ -3,8 +3,8 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/options.h"
 #include "net/http.h"
-#include "server/options.h"
 
 #include <jansson.h>
 #include <stdint.h>

@@ -2,82 +2,11 @@
 
 #include "base/banned.h"
 #include "base/err.h"
-
-/* How this works: each message is described once, by a function that visits its fields in order
- * with a `struct codec`. The codec either appends or reads, so encoder and decoder cannot drift
- * apart. Integers travel in host order: both ends are the same machine. */
-struct codec {
-    struct buf *out; /* encoding when set */
-    const uint8_t *in;
-    size_t left;
-    int bad;
-};
-
-static void field_bytes(struct codec *c, void *value, size_t len)
-{
-    if (c->out) {
-        buf_put(c->out, value, len);
-    } else if (c->bad || c->left < len) {
-        c->bad = 1;
-        memset(value, 0, len);
-    } else {
-        memcpy(value, c->in, len);
-        c->in += len;
-        c->left -= len;
-    }
-}
-
-static void field_u32(struct codec *c, uint32_t *v)
-{
-    field_bytes(c, v, sizeof *v);
-}
-
-static void field_i32(struct codec *c, int32_t *v)
-{
-    field_bytes(c, v, sizeof *v);
-}
-
-static void field_u64(struct codec *c, uint64_t *v)
-{
-    field_bytes(c, v, sizeof *v);
-}
+#include "wire/codec.h"
 
 static void field_id(struct codec *c, struct wire_id *v)
 {
     field_bytes(c, v->bytes, sizeof v->bytes);
-}
-
-/* An enum travels as u32 and must be below `count`. */
-static void field_enum(struct codec *c, uint32_t *v, uint32_t count)
-{
-    field_u32(c, v);
-    if (!c->out && *v >= count)
-        c->bad = 1;
-}
-
-/* A string: length without the NUL, the bytes, the NUL. */
-static void field_str(struct codec *c, const char **v, uint32_t max)
-{
-    if (c->out) {
-        uint32_t len = (uint32_t)strlen(*v);
-        if (len > max) {
-            c->out->overflow = 1;
-            return;
-        }
-        buf_put(c->out, &len, sizeof len);
-        buf_put(c->out, *v, len + 1);
-        return;
-    }
-    uint32_t len = 0;
-    field_u32(c, &len);
-    if (c->bad || len > max || c->left <= len || memchr(c->in, 0, len + 1) != c->in + len) {
-        c->bad = 1;
-        *v = "";
-        return;
-    }
-    *v = (const char *)c->in;
-    c->in += len + 1;
-    c->left -= len + 1;
 }
 
 static void field_list(struct codec *c, struct msg_list *l)

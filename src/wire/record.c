@@ -2,76 +2,12 @@
 
 #include "base/banned.h"
 #include "base/err.h"
+#include "wire/codec.h"
 
 #include <errno.h>
 #include <poll.h>
 
 #define HEAD (2 * sizeof(uint32_t))
-
-/* As in msg.c: one function visits the fields of each kind and either appends or reads, so that
- * encoder and decoder cannot drift apart. */
-struct codec {
-    struct buf *out; /* encoding when set */
-    const uint8_t *in;
-    size_t left;
-    int bad;
-};
-
-static void field_bytes(struct codec *c, void *value, size_t len)
-{
-    if (c->out) {
-        buf_put(c->out, value, len);
-    } else if (c->bad || c->left < len) {
-        c->bad = 1;
-        memset(value, 0, len);
-    } else {
-        memcpy(value, c->in, len);
-        c->in += len;
-        c->left -= len;
-    }
-}
-
-static void field_u32(struct codec *c, uint32_t *v)
-{
-    field_bytes(c, v, sizeof *v);
-}
-
-static void field_u64(struct codec *c, uint64_t *v)
-{
-    field_bytes(c, v, sizeof *v);
-}
-
-static void field_enum(struct codec *c, uint32_t *v, uint32_t count)
-{
-    field_u32(c, v);
-    if (!c->out && *v >= count)
-        c->bad = 1;
-}
-
-static void field_str(struct codec *c, const char **v, uint32_t max)
-{
-    if (c->out) {
-        size_t len = strlen(*v);
-        uint32_t told = (uint32_t)len;
-        if (len > max) {
-            c->out->overflow = 1;
-            return;
-        }
-        buf_put(c->out, &told, sizeof told);
-        buf_put(c->out, *v, len + 1);
-        return;
-    }
-    uint32_t len = 0;
-    field_u32(c, &len);
-    if (c->bad || len > max || c->left <= len || memchr(c->in, 0, (size_t)len + 1) != c->in + len) {
-        c->bad = 1;
-        *v = "";
-        return;
-    }
-    *v = (const char *)c->in;
-    c->in += len + 1;
-    c->left -= len + 1;
-}
 
 static void field_data(struct codec *c, const uint8_t **data, uint32_t *len, uint32_t max)
 {

@@ -1,4 +1,4 @@
-#include "server/options.h"
+#include "base/options.h"
 
 #include "base/banned.h"
 #include "base/err.h"
