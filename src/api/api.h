@@ -143,6 +143,7 @@ void json_bytes(struct json *j, const char *key, const void *data, size_t len);
 int base64_encode(struct buf *out, const void *data, size_t len);
 
 /* sandbox_json.c */
+void limits_json(struct json *j, const struct limits *l); /* the member "limits" */
 void sandbox_json(struct json *j, struct session *s, const struct queue_place *place);
 int call_sandbox(struct call *c, int status, struct session *s, const struct queue_place *place);
 /* The body of create and get-or-create. Strings live as long as the fields. */

@@ -17,8 +17,7 @@ static int answer_env(struct call *c, struct pd_err *e)
     json_key(&j, "env");
     buf_put(&out, env.data, env.len);
     j.need_comma = 1;
-    json_key(&j, "cwd");
-    json_cstr(&j, cwd);
+    json_member_cstr(&j, "cwd", cwd);
     json_close(&j, '}');
     return call_json(c, 200, &out);
 }

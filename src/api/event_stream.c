@@ -89,15 +89,12 @@ static int send_end(struct call *c, struct process *p, struct buf *out,
     struct json j = JSON_INIT(out);
     json_open(&j, '{');
     result_json(&j, &i);
-    json_key(&j, "state");
-    json_cstr(&j, !i.shell ? NULL : i.state_updated ? "updated" : "kept");
+    json_member_cstr(&j, "state", !i.shell ? NULL : i.state_updated ? "updated" : "kept");
     if (i.refused) {
         json_key(&j, "error");
         json_open(&j, '{');
-        json_key(&j, "code");
-        json_cstr(&j, pd_code_name(why.code));
-        json_key(&j, "message");
-        json_cstr(&j, why.msg);
+        json_member_cstr(&j, "code", pd_code_name(why.code));
+        json_member_cstr(&j, "message", why.msg);
         json_close(&j, '}');
     }
     json_close(&j, '}');

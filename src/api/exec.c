@@ -86,32 +86,21 @@ void result_json(struct json *j, const struct process_info *i)
         json_none(j);
     else
         json_int(j, i->exit_code);
-    json_key(j, "signal");
-    json_cstr(j, i->signal ? signal_name(i->signal) : NULL);
-    json_key(j, "timed_out");
-    json_bool(j, i->timed_out);
-    json_key(j, "stopped_by");
-    json_cstr(j, process_stop_name(i->stopped_by));
-    json_key(j, "execution_time_ms");
-    json_milli(j, i->duration_us);
-    json_key(j, "cpu_time_ms");
-    json_milli(j, i->cpu_usec);
-    json_key(j, "max_rss_bytes");
-    json_uint(j, i->max_rss);
-    json_key(j, "process_id");
-    json_cstr(j, i->id);
-    json_key(j, "pid");
-    json_int(j, i->pid);
-    json_key(j, "stdout_bytes");
-    json_uint(j, i->size[STREAM_OUT]);
-    json_key(j, "stderr_bytes");
-    json_uint(j, i->size[STREAM_ERR]);
+    json_member_cstr(j, "signal", i->signal ? signal_name(i->signal) : NULL);
+    json_member_bool(j, "timed_out", i->timed_out);
+    json_member_cstr(j, "stopped_by", process_stop_name(i->stopped_by));
+    json_member_milli(j, "execution_time_ms", i->duration_us);
+    json_member_milli(j, "cpu_time_ms", i->cpu_usec);
+    json_member_uint(j, "max_rss_bytes", i->max_rss);
+    json_member_cstr(j, "process_id", i->id);
+    json_member_int(j, "pid", i->pid);
+    json_member_uint(j, "stdout_bytes", i->size[STREAM_OUT]);
+    json_member_uint(j, "stderr_bytes", i->size[STREAM_ERR]);
 }
 
 static void put_state(struct json *j, const struct process_info *i)
 {
-    json_key(j, "state");
-    json_cstr(j, !i->shell ? NULL : i->state_updated ? "updated" : "kept");
+    json_member_cstr(j, "state", !i->shell ? NULL : i->state_updated ? "updated" : "kept");
 }
 
 /* Appends [from, to) of a stream, or as much of it as is still there. */
@@ -179,10 +168,8 @@ static int answer_result(struct call *c, struct process *p, const struct process
     put_state(&j, i);
     int cut_out = put_output(&j, p, i, STREAM_OUT, output_max);
     int cut_err = put_output(&j, p, i, STREAM_ERR, output_max);
-    json_key(&j, "stdout_truncated");
-    json_bool(&j, cut_out);
-    json_key(&j, "stderr_truncated");
-    json_bool(&j, cut_err);
+    json_member_bool(&j, "stdout_truncated", cut_out);
+    json_member_bool(&j, "stderr_truncated", cut_err);
     json_close(&j, '}');
     return call_json(c, 200, &out);
 }
@@ -218,10 +205,8 @@ static int answer_started(struct call *c, struct process *p, int status)
     struct json j = JSON_INIT(&out);
     process_get(p, &i, NULL);
     json_open(&j, '{');
-    json_key(&j, "process_id");
-    json_cstr(&j, i.id);
-    json_key(&j, "pid");
-    json_int(&j, i.pid);
+    json_member_cstr(&j, "process_id", i.id);
+    json_member_int(&j, "pid", i.pid);
     json_close(&j, '}');
     return call_json(c, status, &out);
 }

@@ -22,27 +22,11 @@ int sandbox_metrics(struct call *c, struct pd_err *e)
     session_get(c->session, &i);
     json_open(&j, '{');
     json_time(&j, "time", time_now_ms());
-    json_key(&j, "memory_bytes");
-    json_uint(&j, memory);
-    json_key(&j, "memory_peak_bytes");
-    json_uint(&j, peak);
-    json_key(&j, "cpu_time_ms");
-    json_milli(&j, cpu);
-    json_key(&j, "pids");
-    json_uint(&j, pids);
-    json_key(&j, "limits");
-    json_open(&j, '{');
-    json_key(&j, "memory_bytes");
-    json_uint(&j, i.spec.limits.memory);
-    json_key(&j, "pids");
-    json_uint(&j, i.spec.limits.pids);
-    json_key(&j, "cpu");
-    json_milli(&j, i.spec.limits.cpu_milli);
-    json_key(&j, "disk_bytes");
-    json_uint(&j, i.spec.limits.disk);
-    json_key(&j, "files");
-    json_uint(&j, i.spec.limits.files);
-    json_close(&j, '}');
+    json_member_uint(&j, "memory_bytes", memory);
+    json_member_uint(&j, "memory_peak_bytes", peak);
+    json_member_milli(&j, "cpu_time_ms", cpu);
+    json_member_uint(&j, "pids", pids);
+    limits_json(&j, &i.spec.limits);
     json_close(&j, '}');
     return call_json(c, 200, &out);
 }
@@ -82,18 +66,15 @@ int providers_list(struct call *c, struct pd_err *e)
     json_key(&j, "providers");
     json_open(&j, '[');
     json_open(&j, '{');
-    json_key(&j, "name");
-    json_cstr(&j, p->name);
-    json_key(&j, "healthy");
-    json_bool(&j, healthy);
+    json_member_cstr(&j, "name", p->name);
+    json_member_bool(&j, "healthy", healthy);
     json_key(&j, "capabilities");
     json_open(&j, '[');
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (p->can & names[i].bit)
             json_cstr(&j, names[i].name);
     json_close(&j, ']');
-    json_key(&j, "error");
-    json_cstr(&j, healthy ? NULL : why.msg);
+    json_member_cstr(&j, "error", healthy ? NULL : why.msg);
     json_close(&j, '}');
     json_close(&j, ']');
     json_close(&j, '}');
@@ -117,10 +98,9 @@ int route_get(struct call *c, struct pd_err *e)
                        c->api->provider->name);
     }
     json_open(&j, '{');
-    json_key(&j, "provider");
-    json_cstr(&j, c->api->provider->name);
-    json_key(&j, "reason");
-    json_cstr(&j, asked ? "asked for by the request" : "default provider of this server");
+    json_member_cstr(&j, "provider", c->api->provider->name);
+    json_member_cstr(&j, "reason",
+                     asked ? "asked for by the request" : "default provider of this server");
     json_close(&j, '}');
     return call_json(c, 200, &out);
 }

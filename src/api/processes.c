@@ -56,22 +56,15 @@ void process_json(struct json *j, const struct process_info *i)
 {
     json_open(j, '{');
     result_json(j, i);
-    json_key(j, "command");
-    json_cstr(j, i->command);
-    json_key(j, "running");
-    json_bool(j, i->running);
+    json_member_cstr(j, "command", i->command);
+    json_member_bool(j, "running", i->running);
     json_time(j, "started_at", i->started_ms);
     json_time(j, "ended_at", i->ended_ms);
-    json_key(j, "pty");
-    json_bool(j, i->pty);
-    json_key(j, "background");
-    json_bool(j, i->background);
-    json_key(j, "stdin_open");
-    json_bool(j, i->stdin_open);
-    json_key(j, "stdout_first");
-    json_uint(j, i->first[STREAM_OUT]);
-    json_key(j, "stderr_first");
-    json_uint(j, i->first[STREAM_ERR]);
+    json_member_bool(j, "pty", i->pty);
+    json_member_bool(j, "background", i->background);
+    json_member_bool(j, "stdin_open", i->stdin_open);
+    json_member_uint(j, "stdout_first", i->first[STREAM_OUT]);
+    json_member_uint(j, "stderr_first", i->first[STREAM_ERR]);
     json_close(j, '}');
 }
 

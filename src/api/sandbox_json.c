@@ -6,20 +6,15 @@
 #include "core/ids.h"
 #include "core/policy.h"
 
-static void put_limits(struct json *j, const struct limits *l)
+void limits_json(struct json *j, const struct limits *l)
 {
     json_key(j, "limits");
     json_open(j, '{');
-    json_key(j, "memory_bytes");
-    json_uint(j, l->memory);
-    json_key(j, "pids");
-    json_uint(j, l->pids);
-    json_key(j, "cpu");
-    json_milli(j, l->cpu_milli);
-    json_key(j, "disk_bytes");
-    json_uint(j, l->disk);
-    json_key(j, "files");
-    json_uint(j, l->files);
+    json_member_uint(j, "memory_bytes", l->memory);
+    json_member_uint(j, "pids", l->pids);
+    json_member_milli(j, "cpu", l->cpu_milli);
+    json_member_uint(j, "disk_bytes", l->disk);
+    json_member_uint(j, "files", l->files);
     json_close(j, '}');
 }
 
@@ -41,49 +36,35 @@ void sandbox_json(struct json *j, struct session *s, const struct queue_place *p
     struct session_info i;
     session_get(s, &i);
     json_open(j, '{');
-    json_key(j, "id");
-    json_cstr(j, i.id);
-    json_key(j, "state");
-    json_cstr(j, session_state_name(i.state));
-    json_key(j, "end_cause");
-    json_cstr(j, i.state == SESSION_GONE ? session_end_name(i.end) : NULL);
+    json_member_cstr(j, "id", i.id);
+    json_member_cstr(j, "state", session_state_name(i.state));
+    json_member_cstr(j, "end_cause", i.state == SESSION_GONE ? session_end_name(i.end) : NULL);
     json_member_str(j, "end_reason", i.state == SESSION_GONE ? i.end_reason : NULL);
-    json_key(j, "provider");
-    json_cstr(j, i.provider);
+    json_member_cstr(j, "provider", i.provider);
     json_member_str(j, "reason", i.reason);
-    json_key(j, "isolation");
-    json_cstr(j, rung_name(i.rung));
-    json_key(j, "template");
-    json_cstr(j, i.template_name);
-    json_key(j, "profile");
-    json_cstr(j, profile_name(i.spec.profile));
+    json_member_cstr(j, "isolation", rung_name(i.rung));
+    json_member_cstr(j, "template", i.template_name);
+    json_member_cstr(j, "profile", profile_name(i.spec.profile));
     put_raw(j, "policy", session_policy(s));
     json_member_str(j, "user_id", i.user_id);
     json_member_str(j, "thread_id", i.thread_id);
     put_raw(j, "metadata", session_metadata(s));
-    put_limits(j, &i.spec.limits);
+    limits_json(j, &i.spec.limits);
     json_time(j, "created_at", i.created_ms);
     json_time(j, "expires_at", i.expires_ms);
     json_time(j, "last_used_at", i.last_used_ms);
     json_time(j, "ended_at", i.ended_ms);
-    json_key(j, "idle_timeout_s");
-    json_milli(j, i.idle_timeout_ms);
-    json_key(j, "max_life_s");
-    json_milli(j, i.max_life_ms);
-    json_key(j, "from_pool");
-    json_bool(j, i.from_pool);
-    json_key(j, "recreated");
-    json_bool(j, i.recreated);
+    json_member_milli(j, "idle_timeout_s", i.idle_timeout_ms);
+    json_member_milli(j, "max_life_s", i.max_life_ms);
+    json_member_bool(j, "from_pool", i.from_pool);
+    json_member_bool(j, "recreated", i.recreated);
     json_member_str(j, "replaces", i.replaces);
-    json_key(j, "processes");
-    json_uint(j, i.processes);
+    json_member_uint(j, "processes", i.processes);
     if (place) {
         json_key(j, "queue");
         json_open(j, '{');
-        json_key(j, "position");
-        json_uint(j, place->position);
-        json_key(j, "waited_ms");
-        json_uint(j, place->waited_ms);
+        json_member_uint(j, "position", place->position);
+        json_member_uint(j, "waited_ms", place->waited_ms);
         json_close(j, '}');
     }
     json_close(j, '}');
@@ -127,8 +108,7 @@ static void read_policy(struct fields *f, struct create_request *r)
     struct msg_list l = msg_list_of(&names);
     uint32_t pos = 0;
     json_open(&j, '{');
-    json_key(&j, "mode");
-    json_cstr(&j, modes[mode]);
+    json_member_cstr(&j, "mode", modes[mode]);
     json_key(&j, "commands");
     json_open(&j, '[');
     for (const char *n; (n = msg_list_next(&l, &pos));)

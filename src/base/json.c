@@ -129,3 +129,33 @@ void json_milli(struct json *j, uint64_t thousandths)
     separate(j);
     buf_printf(j->out, "%" PRIu64 ".%03u", thousandths / 1000, (unsigned)(thousandths % 1000));
 }
+
+void json_member_cstr(struct json *j, const char *key, const char *text)
+{
+    json_key(j, key);
+    json_cstr(j, text);
+}
+
+void json_member_int(struct json *j, const char *key, int64_t v)
+{
+    json_key(j, key);
+    json_int(j, v);
+}
+
+void json_member_uint(struct json *j, const char *key, uint64_t v)
+{
+    json_key(j, key);
+    json_uint(j, v);
+}
+
+void json_member_bool(struct json *j, const char *key, int v)
+{
+    json_key(j, key);
+    json_bool(j, v);
+}
+
+void json_member_milli(struct json *j, const char *key, uint64_t thousandths)
+{
+    json_key(j, key);
+    json_milli(j, thousandths);
+}

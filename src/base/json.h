@@ -28,3 +28,10 @@ void json_bool(struct json *j, int v);
 void json_none(struct json *j);
 /* A number with three decimals, given in thousandths. */
 void json_milli(struct json *j, uint64_t thousandths);
+
+/* A member: its key and its value. */
+void json_member_cstr(struct json *j, const char *key, const char *text);
+void json_member_int(struct json *j, const char *key, int64_t v);
+void json_member_uint(struct json *j, const char *key, uint64_t v);
+void json_member_bool(struct json *j, const char *key, int v);
+void json_member_milli(struct json *j, const char *key, uint64_t thousandths);
