@@ -134,23 +134,25 @@ static int is_held_back(const struct stream *s)
     return s->process->back_pressure && s->spool.size - s->consumed >= s->process->spool_max;
 }
 
-/* Moves what there is. With the process's lock held. 1: more may come; 0: over. */
-static int stream_turn(struct stream *s, int turns)
+/* Moves what there is. With the process's lock held. 1: more may come; 0: over. `last`: the command
+ * has ended, and what it left in the pipe is taken even if nobody has read what was before. */
+static int stream_turn(struct stream *s, int turns, int last)
 {
     struct process *p = s->process;
     struct pump *pump = p->session->all->c.pump;
     for (int i = 0; i < turns; i++) {
-        if (is_held_back(s)) {
+        if (!last && is_held_back(s)) {
             s->stopped = 1;
             pump_remove(pump, &s->source);
             return 1;
         }
         ssize_t n = fill(s);
+        s->full = n < 0 && n != -EAGAIN && n != -EINTR;
         if (n > 0)
             continue;
         if (n == -EAGAIN || n == -EINTR)
             return 1;
-        if (n < 0) {
+        if (s->full) {
             /* The bytes are still in the pipe, and whoever writes waits. Again in a moment. */
             s->stopped = 1;
             pump_remove(pump, &s->source);
@@ -169,6 +171,20 @@ static int stream_turn(struct stream *s, int turns)
     return 1;
 }
 
+static int waits_for_space(const struct process *p)
+{
+    return p->streams[STREAM_OUT].full || p->streams[STREAM_ERR].full;
+}
+
+/* With the process's lock held. */
+static void finish_late(struct process *p)
+{
+    if (!p->finishing || waits_for_space(p))
+        return;
+    p->finishing = 0;
+    recorder_add(p, TASK_END, 0);
+}
+
 static void stream_ready(struct pump_source *source, uint32_t events)
 {
     (void)events;
@@ -177,9 +193,10 @@ static void stream_ready(struct pump_source *source, uint32_t events)
     pthread_mutex_lock(&p->lock);
     uint64_t before = s->spool.size;
     if (s->source.fd >= 0)
-        (void)stream_turn(s, FILLS_PER_TURN);
+        (void)stream_turn(s, FILLS_PER_TURN, 0);
     if (s->spool.size != before || s->source.fd < 0)
         process_wake(p);
+    finish_late(p);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -196,9 +213,22 @@ static void stream_resume(struct stream *s)
 static void stream_retry(struct pump_timer *t)
 {
     struct stream *s = (struct stream *)((char *)t - offsetof(struct stream, retry));
-    pthread_mutex_lock(&s->process->lock);
-    stream_resume(s);
-    pthread_mutex_unlock(&s->process->lock);
+    struct process *p = s->process;
+    struct pump *pump = p->session->all->c.pump;
+    struct pd_err e;
+    pthread_mutex_lock(&p->lock);
+    if (s->stopped && s->source.fd >= 0) {
+        s->stopped = 0;
+        /* Not by an event: a terminal's bytes may be half-way, where the pump does not look. */
+        if (stream_turn(s, FILLS_AT_END, p->ended_event) && !s->stopped &&
+            pump_add(pump, &s->source, EPOLLIN, &e) < 0) {
+            s->stopped = 1;
+            pump_set_timer(pump, &s->retry, deadline_in(DISK_RETRY));
+        }
+        process_wake(p);
+        finish_late(p);
+    }
+    pthread_mutex_unlock(&p->lock);
 }
 
 int process_begin_streams(struct process *p, struct pd_err *e)
@@ -257,8 +287,12 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
     if (!p->pid)
         p->pid = end->pid;
     for (unsigned i = 0; i < STREAM_COUNT; i++)
-        if (p->streams[i].source.fd >= 0 && !p->streams[i].stopped)
-            (void)stream_turn(&p->streams[i], FILLS_AT_END);
+        if (p->streams[i].source.fd >= 0 && !p->streams[i].full)
+            (void)stream_turn(&p->streams[i], FILLS_AT_END, 1);
+    /* Nobody is told of the end while the output is not whole. */
+    int finishing = p->finishing = waits_for_space(p);
+    if (finishing)
+        process_wake(p);
     int simple = end->status == 0 && p->stop == STOP_NONE;
     pthread_mutex_unlock(&p->lock);
     if (p->updates_state) {
@@ -271,6 +305,8 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
         simple &= !p->session->dirty;
         pthread_mutex_unlock(&p->session->lock);
     }
+    if (finishing)
+        return;
     int told = simple || p->worker;
     if (told)
         process_finish(p);
@@ -321,7 +357,8 @@ void process_bury(struct process *p)
     /* Nobody can write any more: what is left in the pipes is all there is. */
     for (unsigned i = 0; i < STREAM_COUNT; i++)
         if (p->streams[i].source.fd >= 0)
-            (void)stream_turn(&p->streams[i], FILLS_AT_END);
+            (void)stream_turn(&p->streams[i], FILLS_AT_END, 1);
+    p->finishing = 0;
     p->explained = 1;
     pthread_mutex_unlock(&p->lock);
     process_finish(p);
@@ -489,12 +526,24 @@ static int is_running(struct process *p)
     return running;
 }
 
+static int is_finishing(struct process *p)
+{
+    pthread_mutex_lock(&p->lock);
+    int finishing = p->finishing;
+    pthread_mutex_unlock(&p->lock);
+    return finishing;
+}
+
 int process_wait(struct process *p, struct watch *w, int other_fd, deadline d, struct pd_err *e)
 {
     for (;;) {
         watch_clear(w);
         if (!is_running(p))
             return 0;
+        if (is_finishing(p))
+            return pd_fail(e, PD_NO_SPACE,
+                           "the command has ended, but the server has no space for its output: "
+                           "free some; the output is there then, by its process_id");
         struct pollfd fds[2] = {{.fd = w->event, .events = POLLIN},
                                 {.fd = other_fd, .events = POLLRDHUP}};
         int n = poll(fds, other_fd >= 0 ? 2 : 1, deadline_poll_ms(d));
@@ -526,7 +575,7 @@ int process_stop(struct process *p, enum process_stop why, struct pd_err *e)
     const struct provider *provider = s->all->c.provider;
     pthread_mutex_lock(&p->lock);
     int running = p->running;
-    if (running && p->stop == STOP_NONE)
+    if (running && !p->ended_event && p->stop == STOP_NONE)
         p->stop = why;
     pthread_mutex_unlock(&p->lock);
     pthread_mutex_lock(&s->lock);
@@ -557,7 +606,7 @@ int process_signal(struct process *p, int signal, struct pd_err *e)
             return -1;
         int r = process_wait(p, &w, -1, deadline_in(NS_PER_S), e);
         process_unwatch(p, &w);
-        return r;
+        return r < 0 && e->code == PD_NO_SPACE ? 0 : r; /* then it has ended, too */
     }
     if (!is_running(p))
         return pd_fail(e, PD_CONFLICT, "process %d has ended already", p->pid);

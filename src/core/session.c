@@ -139,6 +139,11 @@ int session_store(struct session *s, struct pd_err *e)
                               .rung = (int)i.rung};
     memcpy(row.box_id, s->box_id.bytes, sizeof row.box_id);
     int r = store->put_session(store, &row, e);
+    if (r < 0) {
+        pthread_mutex_lock(&s->lock);
+        s->dirty = 1; /* the controller tries again */
+        pthread_mutex_unlock(&s->lock);
+    }
     free(env_copy);
     free(cwd);
     return r;
