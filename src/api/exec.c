@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #define STDIN_MAX     (1u << 20)
+#define SPOOL_LEAST   (64u << 10)
 #define STOP_PATIENCE (5 * NS_PER_S)
 
 int start_request_read(struct call *c, struct fields *f, struct start_request *ret, int background,
@@ -40,7 +41,9 @@ int start_request_read(struct call *c, struct fields *f, struct start_request *r
     if (fields_enum(f, "user", FIELD_OPTIONAL, users, &user))
         r->user = users[user];
     fields_seconds(f, "timeout_s", FIELD_OPTIONAL, 0, 86400 * NS_PER_S, &r->timeout_ns);
-    fields_u64(f, "spool_max_bytes", FIELD_OPTIONAL, 64u << 10, 1ull << 40, &r->spool_max);
+    /* It is the server's disk: less than its setting can be asked for, more cannot. */
+    uint64_t most = config->spool_max_bytes > SPOOL_LEAST ? config->spool_max_bytes : SPOOL_LEAST;
+    fields_u64(f, "spool_max_bytes", FIELD_OPTIONAL, SPOOL_LEAST, most, &r->spool_max);
     if (background) {
         fields_bool(f, "pty", FIELD_OPTIONAL, &r->pty);
         if (fields_u64(f, "rows", FIELD_OPTIONAL, 1, 1000, &n))

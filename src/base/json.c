@@ -49,6 +49,17 @@ static size_t utf8_len(const uint8_t *p, size_t left)
     return 0;
 }
 
+/* Characters beyond ASCII that a terminal obeys (0x80 to 0x9f) or that some programs end a line at:
+ * their number, or 0. */
+static unsigned commanding(const uint8_t *p, size_t n)
+{
+    if (n == 2 && p[0] == 0xc2 && p[1] < 0xa0)
+        return p[1];
+    if (n == 3 && p[0] == 0xe2 && p[1] == 0x80 && (p[2] == 0xa8 || p[2] == 0xa9))
+        return 0x2000u + p[2] - 0x80;
+    return 0;
+}
+
 static void put_string(struct buf *out, const uint8_t *p, size_t len)
 {
     buf_putc(out, '"');
@@ -59,7 +70,10 @@ static void put_string(struct buf *out, const uint8_t *p, size_t len)
             i++;
             continue;
         }
-        if (n > 1)
+        unsigned command = commanding(p + i, n);
+        if (command)
+            buf_printf(out, "\\u%04x", command);
+        else if (n > 1)
             buf_put(out, p + i, n);
         else if (p[i] == '"' || p[i] == '\\')
             buf_printf(out, "\\%c", p[i]);

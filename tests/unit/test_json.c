@@ -81,6 +81,8 @@ static void test_characters_that_must_be_escaped(void **state)
         {"\n\r\t", "\"\\n\\r\\t\""},
         {"\x01\x1f\x7f\b\f", "\"\\u0001\\u001f\\u007f\\u0008\\u000c\""},
         {"\x1b[31m", "\"\\u001b[31m\""},
+        {"\xc2\x80\xc2\x85\xc2\x9b\xc2\x9f", "\"\\u0080\\u0085\\u009b\\u009f\""},
+        {"\xe2\x80\xa8\xe2\x80\xa9", "\"\\u2028\\u2029\""},
     };
     check_vectors(v, COUNT(v));
     auto_buf b = BUF_INIT(100);
@@ -92,7 +94,9 @@ static void test_valid_utf8_passes_unchanged(void **state)
     (void)state;
     /* The first and last of every length, and the neighbours of the surrogates. */
     static const struct vector v[] = {
-        {"\xc2\x80", "\"\xc2\x80\""},
+        {"\xc2\xa0", "\"\xc2\xa0\""},
+        {"\xe2\x80\xa7", "\"\xe2\x80\xa7\""},
+        {"\xe2\x80\xaa", "\"\xe2\x80\xaa\""},
         {"\xdf\xbf", "\"\xdf\xbf\""},
         {"\xe0\xa0\x80", "\"\xe0\xa0\x80\""},
         {"\xed\x9f\xbf", "\"\xed\x9f\xbf\""},
