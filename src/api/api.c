@@ -159,7 +159,7 @@ static void answer_error(struct call *c, const struct pd_err *e)
     if (e->code == PD_POLICY)
         metrics_add(c->api->metrics, METRIC_LIMITS, METRICS_LIMIT_POLICY, 0, 1);
     if (e->code == PD_INTERNAL || e->code == PD_PROTOCOL)
-        log_error("request.failed", "error=\"%s\"", e->msg);
+        log_error("request.failed", "error=%s", e->msg);
     (void)reply_error_details(c->r, e, buf_cstr(&details));
 }
 

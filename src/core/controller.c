@@ -171,6 +171,7 @@ void sessions_end_all(struct sessions *all, const char *reason)
     pthread_mutex_unlock(&all->lock);
     for (size_t i = 0; i < count; i++) {
         (void)session_end(list[i], END_KILLED, reason, &e);
+        finish_gone(list[i]);
         session_unref(list[i]);
     }
     free(list);

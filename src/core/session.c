@@ -152,7 +152,7 @@ int session_store(struct session *s, struct pd_err *e)
 int session_usable(struct session *s, struct pd_err *e)
 {
     char when[32];
-    if (s->lost)
+    if (s->lost && s->info.state < SESSION_STOPPING)
         return pd_fail(e, PD_SESSION_LOST,
                        "sandbox %s was lost: %.150s; use PUT /v1/sessions with "
                        "auto_retry, or create another",
@@ -178,8 +178,10 @@ int session_usable(struct session *s, struct pd_err *e)
         return pd_fail(e, PD_NOT_FOUND, "sandbox %s was ended at %s: %.120s", s->info.id, when,
                        s->info.end_reason);
     default:
-        return pd_fail(e, PD_SESSION_LOST, "sandbox %s was lost at %s: %.120s", s->info.id, when,
-                       s->info.end_reason);
+        return pd_fail(e, PD_SESSION_LOST,
+                       "sandbox %s was lost at %s: %.120s; use PUT /v1/sessions with auto_retry, "
+                       "or create another",
+                       s->info.id, when, s->info.end_reason);
     }
 }
 

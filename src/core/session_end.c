@@ -120,8 +120,7 @@ int session_end(struct session *s, enum session_end why, const char *reason, str
         s->dirty = !s->pooled || !clean; /* the controller tries again */
         pthread_mutex_unlock(&s->lock);
     }
-    log_info("session.end", "id=%s cause=%s reason=\"%s\"", s->info.id, session_end_name(why),
-             reason);
+    log_info("session.end", "id=%s cause=%s reason=%s", s->info.id, session_end_name(why), reason);
     return r;
 }
 

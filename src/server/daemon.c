@@ -109,7 +109,7 @@ static void reload(struct daemon *d)
     struct config *next = config_reload(now, &in, &report, &e);
     metrics_add(d->api.metrics, METRIC_RELOADS, next ? METRICS_OK : METRICS_FAILED, 0, 1);
     if (!next) {
-        log_error("config.reload", "error=\"%s\"", e.msg);
+        log_error("config.reload", "error=%s", e.msg);
         notify("READY=1\n");
         return;
     }
@@ -126,7 +126,7 @@ static void reload(struct daemon *d)
     log_set_level((enum log_level)next->log_level);
     log_set_format((enum log_format)next->log_format);
     const char *lines = buf_cstr(&report);
-    log_info("config.reload", "changes=\"%s\"", lines && lines[0] ? lines : "none");
+    log_info("config.reload", "changes=%s", lines && lines[0] ? lines : "none");
     notify("READY=1\n");
 }
 
@@ -304,7 +304,7 @@ int daemon_run(struct serve *s)
     notify("READY=1\n");
     log_info("server.start", "version=%s uid=%u", PADDOCK_VERSION, (unsigned)geteuid());
     if (server_run(d.server, &e) < 0) {
-        log_error("server.run", "error=\"%s\"", e.msg);
+        log_error("server.run", "error=%s", e.msg);
         return 125;
     }
     if (atomic_load(&d.interrupted))

@@ -137,7 +137,7 @@ int guardian_run(const struct serve *s, pid_t daemon, int keeper)
             struct pd_err e;
             keeper = serve_keeper(s, &e);
             if (keeper < 0)
-                log_error("keeper.start", "error=\"%s\"", e.msg);
+                log_error("keeper.start", "error=%s", e.msg);
             else
                 log_info("keeper.started", "pid=%d", (int)peer_pid(keeper));
         }

@@ -143,7 +143,7 @@ int cmd_serve(int argc, char **argv)
         return usage_fail(&e);
     log_setup(2, (enum log_level)s.config->log_level, (enum log_format)s.config->log_format);
     if (config_notes(s.config)[0])
-        log_warn("config.notes", "text=\"%s\"", config_notes(s.config));
+        log_warn("config.notes", "text=%s", config_notes(s.config));
     int keeper = -1;
     if (prepare(&s, &e) < 0 || (keeper = serve_keeper(&s, &e)) < 0)
         return usage_fail(&e);
