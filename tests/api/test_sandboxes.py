@@ -172,9 +172,9 @@ def test_idle_sandboxes_end(api, make_sandbox):
 def test_looking_is_no_use_and_running_is(api, make_sandbox):
     """What is used stays, for as long as a command runs or requests come."""
     box = Box(api, make_sandbox(idle_timeout_s=1))
-    assert box.out("sleep 2.5; echo still here", timeout_s=20) == "still here\n"
+    assert box.out("sleep 1.6; echo still here", timeout_s=20) == "still here\n"
     for _ in range(4):
-        time.sleep(0.5)
+        time.sleep(0.4)
         assert box.out("echo x") == "x\n"
     assert box.get()["state"] == "running"
 
@@ -214,7 +214,7 @@ def test_pause_freezes_processes_and_clocks(api, make_sandbox):
     for call in (lambda: box.ask("true"), lambda: api.get(f"{box.base}/files?path=x"),
                  lambda: api.post(f"{box.base}/processes", json={"command": "true"})):
         check_error(call(), 409, "paused", says="resume")
-    time.sleep(3)
+    time.sleep(2.5)
     assert box.get()["state"] == "paused", "the idle clock went on"
     assert box.process(process)["stdout_bytes"] == before, "a paused process has written"
     assert api.post(f"{box.base}/resume").json()["state"] == "running"
