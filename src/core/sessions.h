@@ -21,7 +21,7 @@ struct sessions_config {
     unsigned pool_min, pool_max; /* warm sandboxes kept ready, per template */
     uint64_t idle_timeout_ms, max_life_ms;
     uint64_t gone_kept_ms; /* how long one that is gone is remembered */
-    struct limits limits; /* of a session that asks for no others: those are kept warm */
+    struct limits limits;  /* of a session that asks for no others: those are kept warm */
     int disk_roots;        /* roots in the store; 0: in memory */
 };
 
