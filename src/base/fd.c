@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 
 void fd_done(int *fd)
 {
@@ -71,6 +73,19 @@ int fd_set_nonblock(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
     return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+int fd_spare(int any, unsigned n)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur <= n)
+        return 0;
+    /* The lowest number that is free is given: when the last n are, there are as many. */
+    int first = files.rlim_cur > INT_MAX ? INT_MAX - 1 : (int)(files.rlim_cur - n);
+    int fd = fcntl(any, F_DUPFD_CLOEXEC, first);
+    int free = fd == first;
+    fd_done(&fd);
+    return free;
 }
 
 void random_bytes(void *out, size_t len)

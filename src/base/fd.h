@@ -26,6 +26,8 @@ int fd_write_file(int dir, const char *path, const char *text);
 int fd_write_all(int fd, const void *data, size_t len);
 
 int fd_set_nonblock(int fd);
+/* Can `n` descriptors more be opened? `any` is one that is open. */
+int fd_spare(int any, unsigned n);
 
 /* Fills `out` from the kernel's random source. Cannot fail once the machine has booted. */
 void random_bytes(void *out, size_t len);

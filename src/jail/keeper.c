@@ -25,6 +25,8 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#define SPARE_FILES 16u /* that must be free, for a jail to be made */
+
 /* ---- clients ---- */
 
 /* `cgroup_dir` is not kept: with thousands of jails every descriptor counts. */
@@ -128,6 +130,8 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
             pd_fail(&e, PD_PROTOCOL, "CREATE with %u descriptors", f->fd_count);
         else if (may_have(c, &m.spec, f->fd_count, &e) < 0)
             j = NULL;
+        else if (!fd_spare(k->epoll, SPARE_FILES))
+            pd_fail(&e, PD_CAPACITY, "the keeper has too many open files for another jail");
         else if (k->queued >= QUEUE_MAX)
             pd_fail(&e, PD_CAPACITY, "%u jails are waiting to be made", k->queued);
         else
@@ -255,7 +259,10 @@ static void client_gone(struct keeper *k, struct client *c)
     for (unsigned b = 0; b < BUCKETS; b++)
         for (struct kjail *j = k->jails[b], *next; j; j = next) {
             next = j->next;
-            if (j->client == c->serial && !j->keep)
+            /* Also one to keep that is not there yet: nobody was told of it, so nobody would ever
+             * ask for it. */
+            int unborn = j->state == JAIL_QUEUED || j->state == JAIL_BUILDING;
+            if (j->client == c->serial && (!j->keep || unborn))
                 destroy(k, j);
         }
     client_close(k, c);
@@ -402,6 +409,7 @@ static void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
     struct kjail *j = jail_find(k, w->request);
     struct pd_err e;
     w->busy = 0;
+    w->early_deaths = 0; /* one that answers did not die as soon as it started */
     if (w->chore) {
         chore_done(k, w, f);
         return;
@@ -639,6 +647,10 @@ static void on_client(struct keeper *k, struct client *c, uint32_t events)
         int r = wire_recv(c->sock, &k->in, 0, &e);
         if (r < 0 && e.code == PD_TIMEOUT)
             return;
+        if (r < 0 && e.code == PD_CAPACITY && k->in.head.type) {
+            client_send_error(k, c, k->in.head.id, &e); /* no reason to end all that it has */
+            continue;
+        }
         if (r <= 0) {
             client_gone(k, c);
             return;
@@ -656,8 +668,11 @@ static void on_worker(struct keeper *k, struct worker *w)
     int r = wire_recv(w->sock, &k->in, 0, &e);
     if (r > 0)
         worker_reply(k, w, &k->in);
-    else if (r == 0 || e.code != PD_TIMEOUT)
+    else if (r == 0 || e.code != PD_TIMEOUT) {
         epoll_ctl(k->epoll, EPOLL_CTL_DEL, w->sock, NULL); /* dead; SIGCHLD does the rest */
+        if (r < 0)
+            kill(w->pid, SIGKILL); /* what it said is lost, so nobody knows what it did */
+    }
 }
 
 static void on_signal(struct keeper *k)

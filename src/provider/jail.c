@@ -106,13 +106,21 @@ static void box_free(struct box *b)
     free(b);
 }
 
-static void send_destroy(struct jail_provider *p, struct wire_id jail)
+void jail_provider_end(struct jail_provider *p, struct wire_id jail)
 {
     struct pd_err e;
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_destroy m = {.jail = jail};
     msg_destroy_encode(&out, &m);
     (void)tell_keeper(p, WIRE_DESTROY, wire_id_new(), &out, NULL, 0, &e);
+}
+
+/* Nobody has lost anything when a keeper or builder dies over a sandbox that is being made. */
+static int not_now(struct pd_err *e)
+{
+    if (e->code == PD_LOST)
+        e->code = PD_CAPACITY;
+    return -1;
 }
 
 static int jail_provider_create(struct provider *base, struct wire_id id, const struct spec *s,
@@ -134,17 +142,19 @@ static int jail_provider_create(struct provider *base, struct wire_id id, const 
     }
     if (waiter_end(p, &w, d, e) < 0) {
         if (e->code == PD_TIMEOUT)
-            send_destroy(p, id);
+            jail_provider_end(p, id);
         box_free(b);
-        return -1;
+        return not_now(e);
     }
     int r = jail_accept(&b->jail, &w.frame, e);
     frame_done(&w.frame);
+    if (r < 0)
+        not_now(e);
     if (r == 0) {
         box_add(b);
         r = box_listen(b, e);
         if (r < 0)
-            send_destroy(p, id);
+            jail_provider_end(p, id);
     }
     if (r < 0) {
         box_free(b);
@@ -205,7 +215,7 @@ static void jail_provider_end_strangers(struct provider *base)
     while (all) {
         struct orphan *o = all;
         all = o->next;
-        send_destroy(p, o->jail.id);
+        jail_provider_end(p, o->jail.id);
         jail_done(&o->jail);
         free(o);
     }

@@ -178,6 +178,17 @@ static void on_gone(struct jail_provider *p, const struct frame *f)
     box_lost(b, &e);
 }
 
+/* The descriptors of an answer were lost, because there was no room for them. */
+static void answer_cut(struct jail_provider *p, struct frame *f, const struct pd_err *why)
+{
+    if (f->head.type == WIRE_CREATED)
+        jail_provider_end(p, f->head.id);
+    f->head.type = WIRE_ERROR;
+    buf_clear(&f->payload);
+    msg_error_put(&f->payload, why);
+    (void)wake_waiter(p, f);
+}
+
 static void keeper_ready(struct pump_source *s, uint32_t events)
 {
     (void)events;
@@ -189,6 +200,12 @@ static void keeper_ready(struct pump_source *s, uint32_t events)
         int r = wire_recv(s->fd, &f, 0, &e);
         if (r < 0 && e.code == PD_TIMEOUT)
             return;
+        if (r < 0 && e.code == PD_CAPACITY) {
+            if (!f.head.type)
+                return;
+            answer_cut(p, &f, &e);
+            continue;
+        }
         if (r <= 0) {
             keeper_lost(p, r == 0 ? "it closed the connection" : e.msg);
             return;
@@ -236,6 +253,21 @@ static int list_orphans(struct jail_provider *p, struct keeper_link *l, struct p
     }
 }
 
+/* They are listed again by the next attempt. */
+static void forget_orphans(struct jail_provider *p)
+{
+    pthread_mutex_lock(&p->lock);
+    struct orphan *all = p->orphans;
+    p->orphans = NULL;
+    pthread_mutex_unlock(&p->lock);
+    while (all) {
+        struct orphan *o = all;
+        all = o->next;
+        jail_done(&o->jail);
+        free(o);
+    }
+}
+
 int jail_provider_connect(struct jail_provider *p, struct pd_err *e)
 {
     struct keeper_link l = {.sock = -1};
@@ -248,6 +280,7 @@ int jail_provider_connect(struct jail_provider *p, struct pd_err *e)
     }
     p->best = best;
     if (list_orphans(p, &l, e) < 0) {
+        forget_orphans(p);
         keeper_link_done(&l);
         return -1;
     }

@@ -65,4 +65,7 @@ int waiter_end(struct jail_provider *p, struct waiter *w, deadline d, struct pd_
 /* Gives up before anything came. */
 void waiter_cancel(struct jail_provider *p, struct waiter *w);
 
+/* Ends a jail that nobody here has. */
+void jail_provider_end(struct jail_provider *p, struct wire_id jail);
+
 struct box **box_place(struct jail_provider *p, struct wire_id id);

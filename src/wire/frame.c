@@ -163,6 +163,7 @@ int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e)
 {
     struct wire_head head = {0};
     _Alignas(struct cmsghdr) char control[CONTROL_SPACE];
+    ret->head = head;
     ssize_t n = next_length(sock, d, e);
     if (n < 0)
         return -1;
@@ -189,6 +190,13 @@ int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e)
     if (n == 0 && count == 0)
         return 0;
     int cut = m.msg_flags & (MSG_TRUNC | MSG_CTRUNC);
+    if (cut == MSG_CTRUNC && count < head.fd_count &&
+        wire_head_check(head, (size_t)n, head.fd_count, e) == 0) {
+        for (unsigned i = 0; i < count; i++)
+            fd_done(&fds[i]);
+        ret->head = head;
+        return pd_fail(e, PD_CAPACITY, "too many open files: no room for %u more", head.fd_count);
+    }
     if (cut || wire_head_check(head, (size_t)n, count, e) < 0) {
         for (unsigned i = 0; i < count; i++)
             fd_done(&fds[i]);

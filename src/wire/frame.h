@@ -70,7 +70,8 @@ int wire_send(int sock, const struct wire_head *head, const struct buf *payload,
 /* Receives a frame into *ret (which must be FRAME_INIT or frame_done). Returns 1, or 0 when the
  * peer has closed, or -1. A peer that breaks the format (truncated data or descriptors, wrong
  * magic or length) is PD_PROTOCOL: the caller ends the connection. The deadline passing is
- * PD_TIMEOUT. */
+ * PD_TIMEOUT. PD_CAPACITY: a good frame whose descriptors this process has no room for; they are
+ * gone, ret->head says what it was (type 0: no memory, and the frame is still there). */
 int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e);
 
 /* The same for a peer that has no business sending descriptors, such as a jail: a frame with one is

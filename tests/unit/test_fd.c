@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -230,6 +231,30 @@ static void test_set_nonblock(void **state)
     assert_int_equal(fd_set_nonblock(-1), -EBADF);
 }
 
+static void test_spare_descriptors(void **state)
+{
+    (void)state;
+    struct rlimit old, low;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    int next = dup(0);
+    assert_true(next > 0);
+    close(next);
+    low = old;
+    low.rlim_cur = (rlim_t)next + 4;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    int four = fd_spare(0, 4), five = fd_spare(0, 5), far = fd_spare(0, 100000);
+    int taken = dup(0);
+    int now = fd_spare(0, 4), three = fd_spare(0, 3);
+    close(taken);
+    setrlimit(RLIMIT_NOFILE, &old);
+    assert_true(four);
+    assert_false(five);
+    assert_false(far);
+    assert_false(now);
+    assert_true(three);
+    assert_int_equal(taken, next);
+}
+
 static void test_random_bytes_fill_exactly_and_differ(void **state)
 {
     (void)state;
@@ -262,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_write_all_goes_on_after_short_writes),
         cmocka_unit_test(test_write_all_reports_the_error),
         cmocka_unit_test(test_set_nonblock),
+        cmocka_unit_test(test_spare_descriptors),
         cmocka_unit_test(test_random_bytes_fill_exactly_and_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

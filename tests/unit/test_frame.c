@@ -155,8 +155,13 @@ static void test_a_full_descriptor_table_is_a_refusal_without_a_leak(void **stat
     int r = wire_recv(s[1], &f, 0, &e);
     setrlimit(RLIMIT_NOFILE, &old);
     assert_int_equal(r, -1);
-    assert_int_equal(e.code, PD_PROTOCOL);
+    /* The peer did nothing wrong: the connection can go on, and who waits be told. */
+    assert_int_equal(e.code, PD_CAPACITY);
+    assert_int_equal(f.head.type, WIRE_STASH);
     assert_int_equal(fds_of(0), before);
+    assert_int_equal(wire_send(s[0], &head, NULL, list, 4, 0), 0);
+    assert_int_equal(wire_recv(s[1], &f, 0, &e), 1);
+    assert_int_equal(f.fd_count, 4);
     frame_done(&f);
     close(s[0]);
     close(s[1]);
