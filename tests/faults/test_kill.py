@@ -25,7 +25,8 @@ BURSTS = "seq 1 400000"
 
 @pytest.fixture(scope="module")
 def server():
-    with Victim({"max_sandboxes": 300, "max_sandboxes_per_tenant": 300}) as v:
+    with Victim({"max_sandboxes": 300, "max_sandboxes_per_tenant": 300,
+                 "spool_max_bytes": "128M"}) as v:
         yield v
 
 
@@ -274,7 +275,7 @@ def box_spool(server, box):
 def test_every_byte_of_a_long_output(server, box):
     """64 MiB that look random, while the server is killed ten times."""
     size = 64 << 20
-    script = ("import os,sys,hashlib\n"
+    script = ("import os,sys,time,hashlib\n"
               "h=hashlib.sha256()\n"
               "b=os.urandom(1<<20)\n"
               "for i in range(64):\n"
@@ -282,19 +283,33 @@ def test_every_byte_of_a_long_output(server, box):
               " h.update(c)\n"
               " m=memoryview(c)\n"
               " while m: m=m[os.write(1,m[:7919*(i%9+1)]):]\n"
+              " time.sleep(0.01)\n"
               "print(h.hexdigest(),file=sys.stderr)\n")
     assert box.put_file("/workspace/writer.py", script.encode()).status in (200, 201)
     process = box.start("python3 /workspace/writer.py", spool_max_bytes=size * 2)
-    kills = 0
-    while kills < 10:
+    running = 0
+    for _ in range(10):
         time.sleep(random.uniform(0, 0.05))
+        running += box.process(process)["running"]
         server.kill_and_restart()
-        kills += 1
+    print(f"{running} of 10 kills while it was writing")
+    assert running > 2
     end = box.wait_end(process)
     assert end["exit_code"] == 0, end
     assert end["stdout_bytes"] == size
     wanted = box.output(process, stream="stderr").decode().strip()
     assert hashlib.sha256(box.output(process)).hexdigest() == wanted
+
+
+def test_every_byte_of_a_terminal(server, box):
+    """It cannot be spliced into a file directly: what is on its way must not be lost either."""
+    lines = 60000
+    process = box.start(f"stty -opost; seq 1 {lines}; sleep 0.3; exit 3", pty=True)
+    for _ in range(5):
+        time.sleep(random.uniform(0, 0.03))
+        server.kill_and_restart()
+    assert box.wait_end(process)["exit_code"] == 3
+    assert check_counter(box.output(process)) == lines
 
 
 class Load(threading.Thread):
