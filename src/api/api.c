@@ -3,6 +3,7 @@
  * must be good, the tenant must have requests left, and the sandbox must be the tenant's. Then its
  * handler runs. */
 #include "api/api.h"
+#include "api/share.h"
 
 #include "base/banned.h"
 #include "base/json.h"
@@ -20,7 +21,8 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
-#define KEY_SIZE 256
+#define KEY_SIZE          256
+#define STRANGER_PATIENCE (5 * NS_PER_S)
 
 static int find_route(struct call *c, struct pd_err *e)
 {
@@ -112,16 +114,43 @@ static int check_preview(struct call *c)
                          c->who.tenant, &e) == 0;
 }
 
-static int admit(struct call *c, struct pd_err *e)
+int call_count(struct call *c, struct pd_err *e)
 {
-    if (c->route->flags & ROUTE_OPEN)
-        return 0;
-    if (!check_preview(c) && call_authenticate(c, e) < 0)
-        return -1;
     if (quota_take(c->api->quota, c->who.tenant, QUOTA_REQUESTS, &c->retry_after, e) < 0) {
         metrics_add(c->api->metrics, METRIC_LIMITS, METRICS_LIMIT_RATE, 0, 1);
         return -1;
     }
+    if (c->api->shares) {
+        if (shares_enter(c->api->shares, c->who.tenant, (unsigned)c->config->max_active, e) < 0) {
+            c->retry_after = 1;
+            metrics_add(c->api->metrics, METRIC_LIMITS, METRICS_LIMIT_RATE, 0, 1);
+            return -1;
+        }
+        c->counted = c->who.tenant;
+    }
+    request_set_patience(c->r, REQUEST_PATIENCE);
+    return 0;
+}
+
+/* An answer for somebody without a key. Strangers together have a share like a tenant; beyond it
+ * they are answered as well, but not waited for. */
+static void count_stranger(struct call *c)
+{
+    if (!c->api->shares ||
+        shares_enter(c->api->shares, "", (unsigned)c->config->max_active, NULL) < 0)
+        return;
+    c->counted = "";
+    request_set_patience(c->r, STRANGER_PATIENCE);
+}
+
+static int admit(struct call *c, struct pd_err *e)
+{
+    if (c->route->flags & ROUTE_OPEN) {
+        count_stranger(c);
+        return 0;
+    }
+    if ((!check_preview(c) && call_authenticate(c, e) < 0) || call_count(c, e) < 0)
+        return -1;
     if (c->route->flags & ROUTE_WORK && atomic_load(&c->api->draining)) {
         c->retry_after = 5;
         return pd_fail(e, PD_SHUTTING_DOWN, "the server is shutting down: try again in a moment");
@@ -197,6 +226,7 @@ void api_handle(struct request *r, void *arg)
     c->exit_code = -1;
     c->began = clock_now();
     log_request(r->id);
+    request_set_patience(r, 0);
     int failed = check_host(c, &e);
     if (failed == 0 && api_handle_port_host(c)) {
         /* answered */
@@ -213,6 +243,8 @@ void api_handle(struct request *r, void *arg)
         audit(c, failed ? &e : NULL);
     }
     session_unref(c->session);
+    if (c->counted)
+        shares_leave(api->shares, c->counted);
     const char *method = http_method_name(r->head.method);
     metrics_request_ended(api->metrics, method, strlen(method), r->status,
                           (clock_now() - c->began) / 1000);

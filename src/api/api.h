@@ -23,6 +23,7 @@ struct audit;
 struct preview;
 struct store;
 struct provider;
+struct shares;
 struct call;
 
 #define API_BODY_MAX (2u << 20) /* of a JSON body */
@@ -34,6 +35,7 @@ struct api {
     struct provider *provider;
     struct auth *auth;
     struct quota *quota;
+    struct shares *shares; /* or NULL: no tenant leaves places for others */
     struct metrics *metrics;
     struct audit *audit; /* or NULL */
     struct preview *preview;
@@ -86,6 +88,7 @@ struct call {
     char
         field[FIELDS_PATH_MAX]; /* the member or parameter that is wrong, for the error's details */
     unsigned retry_after;       /* seconds, for the error; 0: none */
+    const char *counted;        /* as one of this party's requests: who.tenant, "" or NULL */
     uint64_t began;             /* clock_now */
     /* for the audit log */
     char sandbox[SESSION_ID_LEN + 1];
@@ -102,6 +105,9 @@ int api_handle_port_host(struct call *c);
 
 /* Checks the key of the request and fills `who`. Only for routes without the usual check. */
 int call_authenticate(struct call *c, struct pd_err *e);
+/* It is known whose request this is: counts it against the tenant's rate and its share of what is
+ * served at once. From here on the client may take its time; before, it is not waited for. */
+int call_count(struct call *c, struct pd_err *e);
 
 /* ---- reading ---- */
 

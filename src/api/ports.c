@@ -16,9 +16,7 @@
 #include "base/parse.h"
 #include "core/config.h"
 #include "core/ids.h"
-#include "core/metrics.h"
 #include "core/preview.h"
-#include "core/quota.h"
 #include "net/proxy.h"
 
 #include <strings.h>
@@ -220,11 +218,10 @@ static int admit(struct call *c, struct host_visit *h, struct pd_err *e)
 {
     if (!admit_by_token(c, h) && call_authenticate(c, e) < 0)
         return -1;
-    if (quota_take(c->api->quota, c->who.tenant, QUOTA_REQUESTS, &c->retry_after, e) < 0) {
+    if (call_count(c, e) < 0) {
         char seconds[24];
         snprintf(seconds, sizeof seconds, "%u", c->retry_after);
         reply_header(c->r, "Retry-After", seconds);
-        metrics_add(c->api->metrics, METRIC_LIMITS, METRICS_LIMIT_RATE, 0, 1);
         return -1;
     }
     c->session = sessions_find(c->api->sessions, c->who.tenant, h->id, e);

@@ -52,6 +52,11 @@ void request_reset(struct worker *w, struct conn *conn, size_t head_len)
     buf_clear(&st->out);
 }
 
+void request_set_patience(struct request *r, uint64_t ns)
+{
+    r->state->stall_ns = ns == REQUEST_PATIENCE ? r->server->config.stall_ns : ns;
+}
+
 int request_body_done(const struct request *r)
 {
     return r->state->body.done;

@@ -1,4 +1,5 @@
 #include "api/api.h"
+#include "api/share.h"
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
@@ -238,7 +239,8 @@ static int set_up(struct daemon *d, struct pd_err *e)
     struct quota_limits limits = quota_limits_of(c);
     api->quota = quota_new(&limits, NULL);
     struct audit_config audit = audit_config_of(d, c);
-    if (!api->quota)
+    api->shares = shares_new();
+    if (!api->quota || !api->shares)
         return pd_fail(e, PD_CAPACITY, "no memory");
     if (!(api->audit = audit_new(&audit, e)) || !(d->pump = pump_new(e)) ||
         !(api->provider = provider_jail_new(s->keeper_socket, d->pump, &session_box_events, e)))
