@@ -64,7 +64,8 @@ static int load_session(const struct session_row *r, void *arg)
     i->state = (enum session_state)r->state;
     i->end = (enum session_end)r->end;
     i->created_ms = r->created_ms;
-    i->last_used_ms = r->last_used_ms;
+    /* Nobody could use it while there was no server. */
+    i->last_used_ms = r->state == SESSION_RUNNING ? time_now_ms() : r->last_used_ms;
     i->ended_ms = r->ended_ms;
     i->idle_timeout_ms = r->idle_timeout_ms;
     i->max_life_ms = r->max_life_ms;
@@ -135,7 +136,6 @@ static int load_process(const struct process_row *r, void *arg)
     session_add_process(s, p);
     if (p->running) {
         s->running++;
-        s->shell_busy |= p->updates_state;
         p->serial = ++s->next_serial;
         if (p->group && p->group < GROUPS) {
             s->groups[p->group / 64] |= 1ull << p->group % 64;
@@ -187,6 +187,8 @@ static void adopt_process(struct process *p)
 {
     /* Also of one that has ended: children of it may still write. */
     fetch_streams(p);
+    if (p->running && p->updates_state)
+        p->session->shell_busy = 1;
     if (p->running && p->timeout_ns)
         pump_set_timer(p->session->all->c.pump, &p->timeout, p->started_ns + p->timeout_ns);
 }

@@ -59,7 +59,7 @@ struct provider {
 
     int (*create)(struct provider *p, struct wire_id id, const struct spec *s, void *owner,
                   struct box **ret, deadline d, struct pd_err *e);
-    /* PD_NOT_FOUND when there is no such box any more. */
+    /* PD_NOT_FOUND when there is no such box any more. Events come from the first sync on. */
     int (*adopt)(struct provider *p, struct wire_id id, void *owner, struct box **ret,
                  struct pd_err *e);
     /* Ends every box that exists and was neither created nor adopted by this daemon. */

@@ -88,6 +88,9 @@ static int make_streams(struct process *p, const struct process_request *r, stru
 {
     if (p->updates_state && make_pipe(&p->state_pipe, &far->fd[3], 1, e) < 0)
         return -1;
+    /* It is read when the shell has ended: what does not fit must not keep the shell waiting. */
+    if (p->updates_state && fd_set_nonblock(far->fd[3]) < 0)
+        return pd_fail_sys(e, "set up a pipe");
     if (r->pty)
         return make_terminal(p, r, far, e);
     if (make_pipe(&p->streams[STREAM_OUT].source.fd, &far->fd[1], 1, e) < 0 ||

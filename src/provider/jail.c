@@ -197,10 +197,8 @@ static int jail_provider_adopt(struct provider *base, struct wire_id id, void *o
     b->jail = found->jail;
     free(found);
     box_add(b);
-    if (box_listen(b, e) < 0) {
-        box_free(b);
-        return -1;
-    }
+    /* It is listened to from sync on: news of its commands may be waiting in the socket, and they
+     * are nothing for an owner who has not got his descriptors yet. */
     *ret = b;
     return 0;
 }
@@ -361,6 +359,11 @@ static int jail_provider_group_is_empty(struct box *b, unsigned group)
 static int jail_provider_sync(struct box *b, deadline d, struct pd_err *e)
 {
     struct waiter w;
+    pthread_mutex_lock(&b->lock);
+    int deaf = !b->listening && box_listen(b, e) < 0;
+    pthread_mutex_unlock(&b->lock);
+    if (deaf)
+        return -1;
     struct wire_head head = {.type = WIRE_SYNC, .epoch = b->jail.epoch, .id = wire_id_new()};
     if (d == 0)
         return wire_send(b->jail.control, &head, NULL, NULL, 0, 0) == 0

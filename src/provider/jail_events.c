@@ -394,5 +394,6 @@ static void control_ready(struct pump_source *s, uint32_t events)
 int box_listen(struct box *b, struct pd_err *e)
 {
     b->control = (struct pump_source){.ready = control_ready, .fd = b->jail.control};
+    b->listening = 1; /* before the first event, which may be the last */
     return pump_add(b->provider->pump, &b->control, EPOLLIN, e);
 }

@@ -192,6 +192,16 @@ def test_the_tail_behind_back_pressure(server, box):
     assert len(got) == 100000
 
 
+def test_an_environment_that_is_too_large(box):
+    """The shell is not held up by a state that nobody can keep."""
+    began = time.monotonic()
+    result = box.exec("export BIG=$(head -c 100000 /dev/zero | tr '\\0' x); cd /opt; echo ok")
+    assert (result["stdout"], result["exit_code"], result["state"]) == ("ok\n", 0, "kept")
+    assert time.monotonic() - began < paddock.seconds(10)
+    assert box.exec("export SMALL=1; cd /usr")["state"] == "updated"
+    assert box.out("pwd; echo $SMALL; echo ${#BIG}") == "/usr\n1\n0\n"
+
+
 def test_a_log_that_nobody_reads():
     """stderr is a pipe that is full: requests are served all the same."""
     read_end, write_end = os.pipe()
