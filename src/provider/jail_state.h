@@ -26,7 +26,7 @@ struct box {
     void *owner;
     struct jail jail;
     struct pump_source control;
-    int listening; /* control is, or was, in the pump */
+    int listening;             /* control is, or was, in the pump */
     pthread_mutex_t lock;      /* of the groups */
     int procs[GROUPS_MAX + 1]; /* open, to be entered; -1 where there is none (yet) */
     int lost;
