@@ -65,13 +65,29 @@ static void unlink_entry(struct sessions *all, const struct queue_entry *q)
     all->queue_len--;
 }
 
+/* Who waits has no room, or would have been let in: so nobody is passed by. With the lock held. */
+static int enter_at_once(struct sessions *all, const char *tenant)
+{
+    if (!has_room(all, tenant))
+        return 0;
+    queue_count(all, tenant, 1);
+    return 1;
+}
+
+int queue_try(struct sessions *all, const char *tenant)
+{
+    pthread_mutex_lock(&all->lock);
+    int entered = enter_at_once(all, tenant);
+    pthread_mutex_unlock(&all->lock);
+    return entered;
+}
+
 int queue_enter(struct sessions *all, const char *tenant, uint64_t timeout_ms,
                 struct queue_place *ret, struct pd_err *e)
 {
     *ret = (struct queue_place){0};
     pthread_mutex_lock(&all->lock);
-    if (!all->queue_len && has_room(all, tenant)) {
-        queue_count(all, tenant, 1);
+    if (enter_at_once(all, tenant)) {
         pthread_mutex_unlock(&all->lock);
         return 0;
     }

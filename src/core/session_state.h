@@ -239,7 +239,8 @@ void *pool_main(void *sessions);
 /* controller.c */
 void *controller_main(void *sessions);
 void controller_wake(struct sessions *all);
-void queue_wake(struct sessions *all); /* with the lock held */
+void queue_wake(struct sessions *all);                   /* with the lock held */
+int queue_try(struct sessions *all, const char *tenant); /* 1: let in, without waiting */
 int queue_enter(struct sessions *all, const char *tenant, uint64_t timeout_ms,
                 struct queue_place *ret, struct pd_err *e);
 void queue_leave(struct sessions *all, const char *tenant);         /* let in, but it has failed */

@@ -301,12 +301,18 @@ static void wait_until_made(struct session *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* A creation that finds no room waits without the stripes: others would wait for it who have
+ * nothing to do with it but the hash of a name. Then it looks again. */
+#define MUST_WAIT 1
+
+/* *let_in: it has waited, and was. MUST_WAIT when there is no room. */
 static int create(struct sessions *all, const struct session_request *r, struct session *replaces,
-                  struct session **ret, struct queue_place *ret_place, struct pd_err *e)
+                  int *let_in, struct session **ret, struct pd_err *e)
 {
     uint64_t began = clock_now();
-    if (queue_enter(all, r->tenant, r->queue_timeout_ms, ret_place, e) < 0)
-        return -1;
+    if (!*let_in && !queue_try(all, r->tenant))
+        return MUST_WAIT;
+    *let_in = 0;
     int made = make(all, r, replaces, ret, e);
     pthread_mutex_lock(&all->lock);
     if (made < 0)
@@ -367,14 +373,29 @@ static void lock_stripes(struct sessions *all, const struct session_request *r, 
 int sessions_create(struct sessions *all, const struct session_request *r, struct session **ret,
                     int *ret_known, struct queue_place *ret_place, struct pd_err *e)
 {
+    struct session *known;
+    int let_in = 0, r1;
     *ret_known = 0;
     *ret_place = (struct queue_place){0};
-    lock_stripes(all, r, 1);
-    struct session *known = r->key ? find_key(all, r->tenant, r->key) : NULL;
-    int r1 = known ? 0 : check_thread(all, r, e);
-    if (!known && r1 == 0)
-        r1 = create(all, r, NULL, ret, ret_place, e);
-    lock_stripes(all, r, 0);
+    for (;;) {
+        lock_stripes(all, r, 1);
+        known = r->key ? find_key(all, r->tenant, r->key) : NULL;
+        r1 = known ? 0 : check_thread(all, r, e);
+        if (!known && r1 == 0)
+            r1 = create(all, r, NULL, &let_in, ret, e);
+        lock_stripes(all, r, 0);
+        if (r1 != MUST_WAIT)
+            break;
+        if (queue_enter(all, r->tenant, r->queue_timeout_ms, ret_place, e) < 0) {
+            /* Another one with this key may have been made meanwhile. */
+            known = r->key ? find_key(all, r->tenant, r->key) : NULL;
+            r1 = known ? 0 : -1;
+            break;
+        }
+        let_in = 1;
+    }
+    if (let_in)
+        queue_leave(all, r->tenant);
     if (!known)
         return r1;
     if (known->key_hash != r->key_hash) {
@@ -443,9 +464,8 @@ void session_forget_thread(struct session *s)
     pthread_mutex_unlock(&s->all->lock);
 }
 
-static int get_or_create(struct sessions *all, const struct session_request *r,
-                         struct session **ret, int *ret_created, struct queue_place *ret_place,
-                         struct pd_err *e)
+static int get_or_create(struct sessions *all, const struct session_request *r, int *let_in,
+                         struct session **ret, int *ret_created, struct pd_err *e)
 {
     struct session *s = find_thread(all, r->tenant, r->user_id, r->thread_id);
     if (s) {
@@ -470,14 +490,10 @@ static int get_or_create(struct sessions *all, const struct session_request *r,
             session_unref(s);
             return -1; /* never silently made anew */
         }
-        if (!killed) {
-            pthread_mutex_lock(&all->lock);
-            all->stats.auto_retried++;
-            pthread_mutex_unlock(&all->lock);
-        }
-        int made = create(all, r, killed ? NULL : s, ret, ret_place, e);
+        int made = create(all, r, killed ? NULL : s, let_in, ret, e);
         if (made == 0) {
             pthread_mutex_lock(&all->lock);
+            all->stats.auto_retried += !killed;
             s->superseded = 1;
             pthread_mutex_unlock(&all->lock);
         }
@@ -486,7 +502,7 @@ static int get_or_create(struct sessions *all, const struct session_request *r,
         return made;
     }
     *ret_created = 1;
-    return create(all, r, NULL, ret, ret_place, e);
+    return create(all, r, NULL, let_in, ret, e);
 }
 
 int sessions_get_or_create(struct sessions *all, const struct session_request *r,
@@ -496,9 +512,19 @@ int sessions_get_or_create(struct sessions *all, const struct session_request *r
     *ret_place = (struct queue_place){0};
     /* Two requests for one thread at the same moment must not make two sessions. */
     pthread_mutex_t *one_at_a_time = &all->stripes[thread_stripe(r)];
-    pthread_mutex_lock(one_at_a_time);
-    int r1 = get_or_create(all, r, ret, ret_created, ret_place, e);
-    pthread_mutex_unlock(one_at_a_time);
+    int let_in = 0, r1;
+    for (;;) {
+        pthread_mutex_lock(one_at_a_time);
+        r1 = get_or_create(all, r, &let_in, ret, ret_created, e);
+        pthread_mutex_unlock(one_at_a_time);
+        if (r1 != MUST_WAIT)
+            break;
+        if (queue_enter(all, r->tenant, r->queue_timeout_ms, ret_place, e) < 0)
+            return -1;
+        let_in = 1;
+    }
+    if (let_in)
+        queue_leave(all, r->tenant);
     return r1;
 }
 
