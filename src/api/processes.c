@@ -314,6 +314,24 @@ static int check_offset(struct call *c, const struct process_info *i, const stru
                    (unsigned long long)q->offset, (unsigned long long)i->first[q->stream]);
 }
 
+/* Read and not sent from the file: a part that is forgotten while it is being sent would be zeros;
+ * like this the answer breaks off. */
+static int send_part(struct call *c, struct process *p, const struct output_query *q, uint64_t end,
+                     struct pd_err *e)
+{
+    uint8_t piece[PIECE];
+    for (uint64_t at = q->offset; at < end;) {
+        size_t want = end - at < PIECE ? (size_t)(end - at) : PIECE;
+        ssize_t n = process_read(p, q->stream, at, piece, want, e);
+        if (n == 0)
+            return pd_fail(e, PD_INTERNAL, "the spool is shorter than it was");
+        if (n < 0 || reply_write(c->r, piece, (size_t)n, e) < 0)
+            return -1;
+        at += (uint64_t)n;
+    }
+    return 0;
+}
+
 /* What there is now. */
 static int answer_part(struct call *c, struct process *p, const struct output_query *q,
                        struct pd_err *e)
@@ -330,14 +348,11 @@ static int answer_part(struct call *c, struct process *p, const struct output_qu
     output_headers(c, &i, q->stream, &next);
     if (reply_begin(c->r, 200, "application/octet-stream", len, e) < 0)
         return -1;
-    int fd = process_spool_fd(p, q->stream);
-    int r = len && fd >= 0 ? reply_write_file(c->r, fd, q->offset, len, e) : 0;
+    int r = c->r->head.method == HTTP_HEAD ? 0 : send_part(c, p, q, next, e);
     if (r == 0)
         r = reply_end(c->r, e);
     if (r < 0)
         reply_abort(c->r);
-    else
-        process_consumed(p, q->stream, next);
     return 0;
 }
 

@@ -447,6 +447,14 @@ ssize_t process_read(struct process *p, unsigned stream, uint64_t offset, void *
     struct spool view = s->spool;
     pthread_mutex_unlock(&p->lock);
     ssize_t n = spool_read(&view, offset, out, size, e);
+    if (n > 0) {
+        /* What was forgotten meanwhile was read as zeros. */
+        pthread_mutex_lock(&p->lock);
+        view = s->spool;
+        pthread_mutex_unlock(&p->lock);
+        if (offset < view.first)
+            return spool_read(&view, offset, out, size, e);
+    }
     /* Also without news: who asks from here on has read what was before, maybe from another daemon.
      */
     if (n >= 0)
@@ -472,14 +480,6 @@ void process_consumed(struct process *p, unsigned stream, uint64_t offset)
 deadline process_deadline(const struct process *p)
 {
     return p->timeout_ns ? p->started_ns + p->timeout_ns : DEADLINE_NONE;
-}
-
-int process_spool_fd(struct process *p, unsigned stream)
-{
-    pthread_mutex_lock(&p->lock);
-    int fd = p->streams[stream].spool.fd;
-    pthread_mutex_unlock(&p->lock);
-    return fd;
 }
 
 int process_watch(struct process *p, struct watch *w, struct pd_err *e)

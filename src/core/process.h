@@ -83,9 +83,6 @@ void process_get(struct process *p, struct process_info *ret, struct pd_err *why
  * was already forgotten is PD_INVALID and the message names the oldest one. */
 ssize_t process_read(struct process *p, unsigned stream, uint64_t offset, void *out, size_t size,
                      struct pd_err *e);
-/* The spool's file, to send from, for as long as the process is held; -1 when nothing was ever
- * written. */
-int process_spool_fd(struct process *p, unsigned stream);
 
 /* A watch has a descriptor that becomes readable whenever the process has new output or has ended.
  * watch_clear before looking, poll after. */

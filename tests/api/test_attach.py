@@ -288,8 +288,9 @@ def read_all(ws):
 
 def test_what_a_slow_client_missed_is_told(box):
     total = 32 << 20
-    process = box.start(f"head -c {total} /dev/zero", spool_max_bytes=1 << 20)
+    process = box.start(f"read; head -c {total} /dev/zero", spool_max_bytes=1 << 20, stdin=True)
     with box.attach(process, timeout=30) as slow:
+        slow.send(b"\n")
         while box.info(process)["running"]:
             time.sleep(0.05)
         got, missed, end = read_all(slow)

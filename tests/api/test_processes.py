@@ -1,6 +1,7 @@
 """Processes: in the background, with a terminal, their input, and their output from any offset."""
 
 import hashlib
+import http.client
 import time
 
 import pytest
@@ -295,6 +296,28 @@ def test_the_oldest_output_is_forgotten(box):
     # A process of which everything was taken forgets nothing early.
     q = box.exec("echo short", spool_max_bytes=65536)
     assert box.process(q["process_id"])["stdout_first"] == 0
+
+
+def test_what_is_forgotten_while_it_is_read_is_never_wrong(box):
+    """Broken off, or told: but no byte that was not written."""
+    p = box.start("exec yes", spool_max_bytes=65536)
+    until = time.monotonic() + seconds(1.5)
+    answers = 0
+    while time.monotonic() < until:
+        first = box.process(p["pid"])["stdout_first"]
+        for query in (f"?offset={first}", f"?offset={first}&follow=true&limit=3000000"):
+            try:
+                answer = box.output(p["pid"], query)
+            except (http.client.HTTPException, OSError):
+                continue  # broken off
+            if answer.status == 200:
+                assert not answer.body.strip(b"y\n"), "bytes that nobody wrote"
+                answers += 1
+        with events_of(box, p["pid"]) as answer:
+            event = next(read_events(answer))
+            assert not event.bytes.strip(b"y\n")
+    assert answers
+    box.signal(p["pid"], "SIGKILL")
 
 
 def test_back_pressure_loses_nothing(box):
