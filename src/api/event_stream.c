@@ -57,8 +57,8 @@ static int send_news(struct call *c, struct process *p, struct buf *out,
     uint8_t piece[PIECE];
     for (unsigned s = 0; s < STREAM_COUNT; s++) {
         ssize_t n = process_read(p, s, offset[s], piece, sizeof piece, e);
-        if (n < 0 && e->code == PD_INVALID) {
-            /* The head was forgotten meanwhile: go on with what there is. */
+        while (n < 0 && e->code == PD_INVALID) {
+            /* The head was forgotten meanwhile: go on with what there is. The ids show the gap. */
             struct process_info i;
             process_get(p, &i, NULL);
             offset[s] = i.first[s];
@@ -166,7 +166,7 @@ int stream_events(struct call *c, struct process *p, uint64_t offset[STREAM_COUN
     if (r < 0) {
         struct pd_err ignored;
         reply_abort(c->r);
-        if (end_it) {
+        if (end_it && !server_is_stopping(c->r->server)) {
             (void)process_stop(p, STOP_ABANDONED, &ignored);
             (void)process_wait(p, &w, -1, deadline_in(STOP_PATIENCE), &ignored);
         }
