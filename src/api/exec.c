@@ -189,7 +189,9 @@ static int attend(struct call *c, struct process *p, uint64_t timeout_ns, int en
     deadline d = timeout_ns ? deadline_in(timeout_ns) : DEADLINE_NONE;
     int r = process_wait(p, &w, conn_fd(c->r->conn), d, e);
     struct pd_err ignored;
-    if (r == 1 && end_when_abandoned) {
+    /* A server that stops closes connections as well; then the command goes on, and the next server
+     * looks after it. */
+    if (r == 1 && end_when_abandoned && !server_is_stopping(c->r->server)) {
         (void)process_stop(p, STOP_ABANDONED, &ignored);
         r = process_wait(p, &w, -1, deadline_in(STOP_PATIENCE), e);
     } else if (r < 0 && e->code == PD_TIMEOUT) {

@@ -155,7 +155,8 @@ void chore_done(struct keeper *k, struct worker *w, const struct frame *f)
             client_send_done(k, c, done->request);
         chore_free(done);
     } else if (failed && e.code != PD_NOT_FOUND &&
-               ++done->tries < (k->stopping ? CHORE_TRIES_LAST : CHORE_TRIES)) {
+               ++done->tries < (k->stopping && k->jail_count <= k->undead_count ? CHORE_TRIES_LAST
+                                                                                : CHORE_TRIES)) {
         chore_again(k, done);
     } else {
         chore_free(done);
