@@ -23,6 +23,7 @@
 
 #define KEY_SIZE          256
 #define STRANGER_PATIENCE (5 * NS_PER_S)
+#define STRANGER_EVENTS   20 /* a second */
 
 static int find_route(struct call *c, struct pd_err *e)
 {
@@ -192,9 +193,24 @@ static void answer_error(struct call *c, const struct pd_err *e)
     (void)reply_error_details(c->r, e, buf_cstr(&details));
 }
 
+/* Whoever has no key must not be able to push out of the audit log what others have done. The
+ * number of all attempts is in the metrics. */
+static int is_worth_an_event(const struct call *c, const struct pd_err *e)
+{
+    if (!e || e->code != PD_UNAUTHENTICATED)
+        return 1;
+    uint64_t second = c->began / NS_PER_S << 16, now = atomic_load(&c->api->strangers), next;
+    do {
+        next = now >> 16 << 16 == second ? now + 1 : second + 1;
+        if ((next & 0xffff) > STRANGER_EVENTS)
+            return 0;
+    } while (!atomic_compare_exchange_weak(&c->api->strangers, &now, next));
+    return 1;
+}
+
 static void audit(const struct call *c, const struct pd_err *e)
 {
-    if (!c->api->audit || !c->route || !c->route->action)
+    if (!c->api->audit || !c->route || !c->route->action || !is_worth_an_event(c, e))
         return;
     audit_write(c->api->audit,
                 &(struct audit_event){.tenant = c->who.tenant,

@@ -41,6 +41,7 @@ struct api {
     struct preview *preview;
     _Atomic(const struct config *) config; /* replaced by a reload; old ones stay */
     _Atomic int draining;                  /* no new work: only what reads */
+    _Atomic uint64_t strangers;            /* events of who has no key: the second, and how many */
 };
 
 enum route_flags {

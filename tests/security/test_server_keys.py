@@ -76,6 +76,25 @@ def test_wrong_keys_are_cheap_and_harm_nobody(server, alice):
                 assert raw.answer().status == 401
 
 
+def test_wrong_keys_do_not_fill_the_audit(server, alice):
+    """Attempts are written down, but who has no key cannot push out what others did: of many in a
+    second only some are."""
+    def size():
+        return os.stat(os.path.join(server.state_dir, "server", "audit.log")).st_size
+
+    execute(alice, "true")
+    before = size()
+    for _ in range(4):
+        with Raw(alice) as raw:
+            raw.send("POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n" * 500)
+            for _ in range(500):
+                assert raw.answer().status == 401
+    grown = size() - before
+    assert 0 < grown < 2000 * 60, grown
+    execute(alice, "true")
+    assert size() > before + grown, "the control: what tenants do is written"
+
+
 def test_a_revoked_key_is_none(server, alice):
     key = server.make_key("alice", label="short-lived")
     client = server.client(key)
