@@ -25,9 +25,9 @@ static const char usage_text[] =
     "  --rounds N       of every latency (250)\n"
     "  --sandboxes N    that lie idle (1000)\n"
     "  --connections N  that lie idle (10000)\n"
-    "  --storage WORD   of the server for all but `idle`, which takes memory and disk (memory)\n"
+    "  --storage WORD   of the server for all but `idle`, which takes both (memory)\n"
     "  --pause USEC     before each (3000)\n"
-    "  --calm MSEC      how long to wait for a moment when nothing else runs (50)\n"
+    "  --calm MSEC      how long to wait for a moment when nothing else runs (20)\n"
     "  --paddock FILE   the program to measure (build/paddock)\n"
     "  --json FILE      where the numbers go (build/bench-server.json)\n";
 
@@ -208,11 +208,11 @@ static void idle_people(struct crowding *c, FILE *f)
             c->storage, ms(series_quantile(&c->at_few.exec, 500)), ms(few),
             ms(series_quantile(&c->at_few_again.exec, 500)), ms(again));
     fprintf(f,
-            "| exec while %u sandboxes are idle (p50, p99; p99 against the mean of the line above) "
+            "| exec while %u sandboxes are idle (p50, p99; p99 against the smaller one above) "
             "| %.2f, %.2f ms; %.2f x |\n",
             c->many, ms(series_quantile(&c->at_many.exec, 500)),
             ms(series_quantile(&c->at_many.exec, 990)),
-            ratio(2 * series_quantile(&c->at_many.exec, 990), few + again));
+            ratio(series_quantile(&c->at_many.exec, 990), few < again ? few : again));
     fprintf(f,
             "| of these: create, delete one after the other; memory of one; of the server "
             "(1 sandbox, all) | %.2f, %.2f ms; %" PRId64 " KB; %.1f, %.1f MiB |\n",
@@ -449,7 +449,7 @@ int main(int argc, char **argv)
                         .sandboxes = 1000,
                         .connections = 10000,
                         .pause = 3000,
-                        .calm = 50,
+                        .calm = 20,
                         .streams = 200,
                         .output = 1024 * MIB,
                         .file = 256 * MIB,

@@ -40,6 +40,7 @@ struct http {
     uint64_t left;  /* of the body or of the chunk */
     int chunked;    /* 1 before a chunk, 2 in one */
     int status;     /* of the last answer */
+    int no_wait;    /* what has not come in is PD_TIMEOUT */
     char path[160]; /* of the last request, for errors */
 };
 #define HTTP_EMPTY ((struct http){.fd = -1})

@@ -355,7 +355,7 @@ static int crowd(struct crowding *c, struct server_place *s, struct http *h, cha
         if (unmake(h, s, ids[i], e) < 0)
             return -1;
     c->deletion_ns = clock_now() - began;
-    place_pause(1000000);
+    place_pause(3000000); /* the rest of them goes in the background */
     return level_measure(&c->at_few_again, s, h, ids[0], rounds, pause_usec, patience_ms, e);
 }
 

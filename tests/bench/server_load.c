@@ -58,6 +58,8 @@ static char produced(uint64_t at)
     uint64_t number = at / STREAM_LINE + 1, column = at % STREAM_LINE;
     if (column == STREAM_LINE - 1)
         return '\n';
+    if (column < STREAM_LINE - 6)
+        return '0'; /* no number has so many digits */
     for (uint64_t i = column; i < STREAM_LINE - 2; i++)
         number /= 10;
     return (char)('0' + number % 10);
@@ -99,19 +101,18 @@ static void follower_take(struct follower *f, const uint8_t *data, size_t len)
 /* What has come in, without waiting for more. */
 static int follower_read(struct follower *f, struct streams *r, struct pd_err *e)
 {
-    do {
+    for (;;) {
         const uint8_t *piece;
         ssize_t n = http_piece(&f->h, &piece, e);
         if (n < 0)
-            return -1;
+            return e->code == PD_TIMEOUT ? 0 : -1;
         if (n == 0) {
             f->over = 1;
             return 0;
         }
         r->pieces++;
         follower_take(f, piece, (size_t)n);
-    } while (f->h.at < f->h.in.len);
-    return 0;
+    }
 }
 
 static int follow_all(struct streams *r, struct server_place *s, struct follower *all,
@@ -142,8 +143,8 @@ static int follow_all(struct streams *r, struct server_place *s, struct follower
     return result;
 }
 
-static int streams_run(struct streams *r, struct server_place *s, struct http *h,
-                       struct follower *all, char (*ids)[32], struct pd_err *e)
+static int streams_run(struct streams *r, struct server_place *s, struct follower *all,
+                       char (*ids)[32], struct pd_err *e)
 {
     char path[80];
     server_reset_peak(s);
@@ -161,6 +162,7 @@ static int streams_run(struct streams *r, struct server_place *s, struct http *h
             return -1;
         if (all[i].h.status != 200)
             return pd_fail(e, PD_INTERNAL, "exec as events: status %d", all[i].h.status);
+        all[i].h.no_wait = 1;
     }
     if (follow_all(r, s, all, e) < 0)
         return -1;
@@ -172,7 +174,6 @@ static int streams_run(struct streams *r, struct server_place *s, struct http *h
                     all[i].wrong ? ", not those that were written" : "",
                     all[i].exited ? "" : ", no exit");
     }
-    (void)h;
     return r->bytes == r->wanted ? server_usage(s, &r->after, e) : -1;
 }
 
@@ -194,7 +195,7 @@ void streams_measure(struct streams *r, struct server_place *s, unsigned count)
             bad = 1;
         else
             sandboxes++;
-    if (bad || streams_run(r, s, &h, all, ids, &e) < 0)
+    if (bad || streams_run(r, s, all, ids, &e) < 0)
         place_error(&s->p, "event streams", &e);
     for (unsigned i = 0; all && i < count; i++)
         http_done(&all[i].h);

@@ -237,7 +237,9 @@ static int more(struct http *h, struct pd_err *e)
     uint8_t *room = buf_reserve(&h->in, READ_SIZE);
     if (!room)
         return pd_fail(e, PD_TOO_LARGE, "%s: the answer is too long", h->path);
-    ssize_t n = recv(h->fd, room, READ_SIZE, 0);
+    ssize_t n = recv(h->fd, room, READ_SIZE, h->no_wait ? MSG_DONTWAIT : 0);
+    if (n < 0 && errno == EAGAIN)
+        return pd_fail(e, PD_TIMEOUT, "%s: no answer yet", h->path);
     if (n < 0)
         return pd_fail_sys(e, "%s: read the answer", h->path);
     if (n == 0)
