@@ -106,8 +106,9 @@ static int load_process(const struct process_row *r, void *arg)
     p->updates_state = !r->exited && r->flags >> 6 & 1;
     p->stored = 1;
     p->synced = 0;
+    p->over = r->exited && r->flags >> 7 & 1;
     /* Until it is looked for, it may be there: who buries the process has it dropped. */
-    p->stashed = p->stashed_input = 1;
+    p->stashed = p->stashed_input = !p->over;
     p->spool_max = r->spool_max;
     p->pid = r->pid;
     p->stop = (enum process_stop)r->stop;
@@ -129,7 +130,7 @@ static int load_process(const struct process_row *r, void *arg)
     wire_id_text(p->id, hex);
     for (unsigned i = 0; i < STREAM_COUNT; i++) {
         snprintf(name, sizeof name, "%s.%s.%c", s->info.id, hex, i ? 'e' : 'o');
-        if (spool_open(&p->streams[i].spool, all->spool_dir, name, p->spool_max, &e) < 0)
+        if (spool_open(&p->streams[i].spool, all->spool_dir, name, process_spool_cap(p), &e) < 0)
             log_warn("adopt.spool", "session=%s error=%s", s->info.id, e.msg);
     }
     pthread_mutex_lock(&s->lock);
@@ -185,6 +186,8 @@ static void fetch_streams(struct process *p)
 /* One whose time is over is ended by the pump's next look; nobody attends it any more. */
 static void adopt_process(struct process *p)
 {
+    if (p->over)
+        return;
     /* Also of one that has ended: children of it may still write. */
     fetch_streams(p);
     if (p->running && p->updates_state)
@@ -328,6 +331,19 @@ static void await_sync(struct session *s, deadline d)
         session_settle(s);
 }
 
+static int read_hex(const char *text, struct wire_id *ret)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < 2 * sizeof ret->bytes; i++) {
+        const char *d = text[i] ? strchr(digits, text[i]) : NULL;
+        if (!d)
+            return -1;
+        unsigned value = (unsigned)(d - digits);
+        ret->bytes[i / 2] = (uint8_t)(i % 2 ? ret->bytes[i / 2] << 4 | value : value);
+    }
+    return 0;
+}
+
 /* Spools of sessions and processes that nobody remembers. */
 static void sweep_spools(struct sessions *all)
 {
@@ -339,17 +355,17 @@ static void sweep_spools(struct sessions *all)
     }
     const struct dirent *d;
     while ((d = readdir(entries))) {
-        char id[SESSION_ID_LEN + 1], hex[33];
+        char id[SESSION_ID_LEN + 1];
+        struct wire_id process;
         if (d->d_name[0] == '.')
             continue;
         int known = 0;
-        if (strlen(d->d_name) == SESSION_ID_LEN + 1 + 32 + 2) {
+        if (strlen(d->d_name) == SESSION_ID_LEN + 1 + 32 + 2 &&
+            read_hex(d->d_name + SESSION_ID_LEN + 1, &process) == 0) {
             snprintf(id, sizeof id, "%.*s", SESSION_ID_LEN, d->d_name);
             struct session *s = *sessions_place(all, id);
-            for (struct process *p = s ? s->processes : NULL; p && !known; p = p->next) {
-                wire_id_text(p->id, hex);
-                known = !strncmp(hex, d->d_name + SESSION_ID_LEN + 1, 32);
-            }
+            for (struct process *p = s ? s->processes : NULL; p && !known; p = p->next)
+                known = wire_id_equal(p->id, process);
         }
         if (!known)
             (void)unlinkat(all->spool_dir, d->d_name, 0);

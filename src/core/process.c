@@ -129,6 +129,15 @@ static ssize_t fill(struct stream *s)
                   : spool_fill(&s->spool, s->source.fd);
 }
 
+/* One that is held back overshoots by what a full pipe had, and at its end by what is left in it:
+ * that must not make the spool forget what nobody has read. */
+#define SPOOL_SLACK (2u << 20)
+
+uint64_t process_spool_cap(const struct process *p)
+{
+    return p->spool_max + (p->back_pressure ? SPOOL_SLACK : 0);
+}
+
 static int is_held_back(const struct stream *s)
 {
     return s->process->back_pressure && s->spool.size - s->consumed >= s->process->spool_max;

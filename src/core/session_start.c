@@ -112,7 +112,8 @@ static int open_spools(struct process *p, struct pd_err *e)
         struct spool *sp = &p->streams[i].spool;
         snprintf(name, sizeof name, "%s.%s.%c", p->session->info.id, hex, i ? 'e' : 'o');
         /* There is no such file: nothing to look for. */
-        *sp = (struct spool){.dir = p->session->all->spool_dir, .fd = -1, .max = p->spool_max};
+        *sp = (struct spool){
+            .dir = p->session->all->spool_dir, .fd = -1, .max = process_spool_cap(p)};
         snprintf(sp->name, sizeof sp->name, "%s", name);
     }
     (void)e;

@@ -54,6 +54,7 @@ struct process {
     uint64_t key_hash;
     int worker, shell, pty, background, back_pressure, updates_state;
     int stored; /* a row says that it exists (before the answer does) */
+    int over;   /* adopted, when it had ended with all its output */
     uint64_t spool_max, timeout_ns;
     struct msg_list_writer env; /* of the request: not to be taken for the session's */
     struct pump_timer timeout;
@@ -170,6 +171,8 @@ struct sessions {
 
 /* process.c */
 struct process *process_new(struct session *s);
+/* How much of a stream its spool keeps. */
+uint64_t process_spool_cap(const struct process *p);
 /* Its streams go to the pump from now on. */
 int process_begin_streams(struct process *p, struct pd_err *e);
 /* Pump's thread: the first process has ended. */

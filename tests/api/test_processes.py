@@ -331,6 +331,22 @@ def test_back_pressure_loses_nothing(box):
     assert box.wait(p["process_id"])["exit_code"] == 0
 
 
+def test_back_pressure_keeps_what_was_not_read(box):
+    """Spools forget by the megabyte: what stands just before one must not go with it."""
+    p = box.start("seq 1 1000000", spool_max_bytes=65536, back_pressure=True)["process_id"]
+    body = b""
+    for mark in ((1 << 20) - 1, (2 << 20) - 1, (3 << 20) - 1):
+        while len(body) < mark:
+            answer = box.output(p, f"?offset={len(body)}&limit={min(60000, mark - len(body))}")
+            assert answer.status == 200, answer
+            body += answer.body
+        # Until it is held back; it may overshoot by what the pipe had.
+        wait_for(lambda: box.process(p)["stdout_bytes"] - len(body) >= 65536, 10, "it is held back")
+        time.sleep(0.1)
+    body += box.output(p, f"?follow=true&offset={len(body)}").body
+    assert body == b"".join(b"%d\n" % n for n in range(1, 1000001))
+
+
 def test_output_goes_on_behind_the_end(box):
     """A child that outlives the command still writes to its output."""
     p = box.start("(sleep 0.6; echo child) & echo parent")
