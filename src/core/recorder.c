@@ -92,7 +92,7 @@ static void stash(struct process *p)
         failed = provider->stash(provider, key, fds, n, &e);
         p->stashed = !failed;
     }
-    if (!failed && p->input >= 0 && !p->pty && !p->stashed_input) {
+    if (!failed && p->running && p->input >= 0 && !p->pty && !p->stashed_input) {
         process_stash_key(p, "in", key);
         failed = provider->stash(provider, key, &p->input, 1, &e);
         p->stashed_input = !failed;
@@ -122,6 +122,9 @@ int process_store(struct process *p, struct pd_err *e)
     /* Without what the request set, its variables could not be told from the session's. */
     if (p->updates_state && p->running && !p->env.count)
         row.flags |= 1 << 6;
+    /* Nothing will come any more: the next daemon need not ask for its streams. */
+    if (!p->running && p->streams[STREAM_OUT].source.fd < 0 && p->streams[STREAM_ERR].source.fd < 0)
+        row.flags |= 1 << 7;
     row.exited = !p->running;
     row.status = p->end.status;
     row.stop = p->stop;
@@ -187,6 +190,7 @@ static void do_end(struct process *p)
     if (p->state_updated)
         store_state(s);
     process_finish(p);
+    drop_stashed(p); /* before the row, after which nobody would look for it */
     if (p->worker) {
         /* Its streams are the caller's. */
     } else if (p->stored) {
@@ -196,7 +200,6 @@ static void do_end(struct process *p)
             return;
         }
     }
-    drop_stashed(p);
     int empty = 1;
     pthread_rwlock_rdlock(&s->box_use);
     if (s->box) {
