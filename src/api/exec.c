@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 
 #define STDIN_MAX     (1u << 20)
+#define HELD          (256u << 10) /* of an answer, before it is sent in pieces */
+#define PIECE         (16u << 10)
 #define SPOOL_LEAST   (64u << 10)
 #define STOP_PATIENCE (5 * NS_PER_S)
 
@@ -106,18 +108,58 @@ static void put_state(struct json *j, const struct process_info *i)
     json_member_cstr(j, "state", !i->shell ? NULL : i->state_updated ? "updated" : "kept");
 }
 
-/* Appends [from, to) of a stream, or as much of it as is still there. */
-static void append(struct process *p, unsigned stream, uint64_t from, uint64_t to, struct buf *out)
+/* An answer on its way. Long output is not gathered here, where a client that reads slowly would
+ * make the server hold it: it goes out in pieces, and the rest of it stays in the spool. */
+struct answer {
+    struct call *c;
+    struct process *p;
+    const struct process_info *info;
+    struct json json; /* into `text` */
+    struct buf text;
+    int begun, failed;
+};
+
+/* Sends what there is, if that is enough for a piece. */
+static void give(struct answer *a, size_t enough)
 {
-    while (from < to) {
-        uint64_t want = to - from < 65536 ? to - from : 65536;
-        uint8_t *room = buf_reserve(out, want);
+    struct pd_err e;
+    if (a->text.len < enough || a->failed)
+        return;
+    if (!a->begun && reply_begin(a->c->r, 200, "application/json", REPLY_CHUNKED, &e) < 0)
+        a->failed = 1;
+    a->begun = 1;
+    if (!a->failed && (a->text.overflow || reply_write(a->c->r, a->text.data, a->text.len, &e) < 0))
+        a->failed = 1;
+    buf_clear(&a->text);
+}
+
+/* How much of a piece ends with a whole character; all of it when it holds none. */
+static size_t whole_characters(const uint8_t *data, size_t len)
+{
+    for (size_t back = 1; back <= 3 && back < len; back++) {
+        uint8_t c = data[len - back];
+        if ((c & 0xc0) == 0x80)
+            continue;
+        size_t need = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+        return need > back ? len - back : len;
+    }
+    return len;
+}
+
+/* Appends [from, to) of a stream, or as much of it as is still there. */
+static void append(struct answer *a, unsigned stream, uint64_t from, uint64_t to)
+{
+    uint8_t piece[PIECE];
+    while (from < to && !a->failed) {
+        uint64_t want = to - from < PIECE ? to - from : PIECE;
         struct pd_err e;
-        ssize_t n = room ? process_read(p, stream, from, room, want, &e) : -1;
+        ssize_t n = process_read(a->p, stream, from, piece, want, &e);
         if (n <= 0)
             return;
-        out->len += (size_t)n;
-        from += (uint64_t)n;
+        size_t len = from + (uint64_t)n < to ? whole_characters(piece, (size_t)n) : (size_t)n;
+        json_str_more(&a->json, piece, len);
+        from += len;
+        give(a, HELD);
     }
 }
 
@@ -134,47 +176,58 @@ static uint64_t character_end(struct process *p, unsigned stream, uint64_t at, u
 
 /* The whole of it if it fits; otherwise the head and the tail, with a line that says what is left
  * out. */
-static int put_output(struct json *j, struct process *p, const struct process_info *i,
-                      unsigned stream, uint64_t max)
+static int put_output(struct answer *a, unsigned stream, uint64_t max)
 {
-    uint64_t size = i->size[stream];
-    auto_buf out = BUF_INIT(max + 1024);
-    uint64_t forgotten = i->first[stream];
+    const struct process_info *i = a->info;
+    uint64_t size = i->size[stream], forgotten = i->first[stream];
     int cut = size > max || forgotten;
+    json_key(&a->json, stream ? "stderr" : "stdout");
+    json_str_begin(&a->json);
     if (!cut) {
-        append(p, stream, 0, size, &out);
+        append(a, stream, 0, size);
     } else {
         /* Of what the spool has forgotten there is no head. */
-        uint64_t head = forgotten ? 0 : character_end(p, stream, max / 2, size);
+        char line[256];
+        uint64_t head = forgotten ? 0 : character_end(a->p, stream, max / 2, size);
         uint64_t tail = size > max / 2 ? size - max / 2 : 0;
-        tail = character_end(p, stream, tail < forgotten ? forgotten : tail, size);
-        append(p, stream, 0, head, &out);
-        buf_printf(&out,
-                   "\n[... %llu bytes are left out: GET "
-                   ".../processes/%s/output?stream=%s&offset=%llu ...]\n",
-                   (unsigned long long)(tail - head), i->id, stream ? "stderr" : "stdout",
-                   (unsigned long long)(head > forgotten ? head : forgotten));
-        append(p, stream, tail, size, &out);
+        tail = character_end(a->p, stream, tail < forgotten ? forgotten : tail, size);
+        append(a, stream, 0, head);
+        int n = snprintf(line, sizeof line,
+                         "\n[... %llu bytes are left out: GET "
+                         ".../processes/%s/output?stream=%s&offset=%llu ...]\n",
+                         (unsigned long long)(tail - head), i->id, stream ? "stderr" : "stdout",
+                         (unsigned long long)(head > forgotten ? head : forgotten));
+        json_str_more(&a->json, line, (size_t)n);
+        append(a, stream, tail, size);
     }
-    json_key(j, stream ? "stderr" : "stdout");
-    json_str(j, out.data ? out.data : (const uint8_t *)"", out.len);
+    json_str_end(&a->json);
     return cut;
 }
 
 static int answer_result(struct call *c, struct process *p, const struct process_info *i,
                          uint64_t output_max)
 {
-    auto_buf out = BUF_INIT(256u << 20);
-    struct json j = JSON_INIT(&out);
-    json_open(&j, '{');
-    result_json(&j, i);
-    put_state(&j, i);
-    int cut_out = put_output(&j, p, i, STREAM_OUT, output_max);
-    int cut_err = put_output(&j, p, i, STREAM_ERR, output_max);
-    json_member_bool(&j, "stdout_truncated", cut_out);
-    json_member_bool(&j, "stderr_truncated", cut_err);
-    json_close(&j, '}');
-    return call_json(c, 200, &out);
+    struct answer a = {.c = c, .p = p, .info = i, .text = BUF_INIT(HELD + 6 * PIECE + 4096)};
+    struct pd_err e;
+    a.json = JSON_INIT(&a.text);
+    json_open(&a.json, '{');
+    result_json(&a.json, i);
+    put_state(&a.json, i);
+    int cut_out = put_output(&a, STREAM_OUT, output_max);
+    int cut_err = put_output(&a, STREAM_ERR, output_max);
+    json_member_bool(&a.json, "stdout_truncated", cut_out);
+    json_member_bool(&a.json, "stderr_truncated", cut_err);
+    json_close(&a.json, '}');
+    int r = 0;
+    if (!a.begun) {
+        r = call_json(c, 200, &a.text);
+    } else {
+        give(&a, 1);
+        if (a.failed || reply_end(c->r, &e) < 0)
+            reply_abort(c->r);
+    }
+    buf_done(&a.text);
+    return r;
 }
 
 /* ---- exec ---- */

@@ -60,9 +60,8 @@ static unsigned commanding(const uint8_t *p, size_t n)
     return 0;
 }
 
-static void put_string(struct buf *out, const uint8_t *p, size_t len)
+static void put_characters(struct buf *out, const uint8_t *p, size_t len)
 {
-    buf_putc(out, '"');
     for (size_t i = 0; i < len;) {
         size_t n = utf8_len(p + i, len - i);
         if (n == 0) {
@@ -89,6 +88,12 @@ static void put_string(struct buf *out, const uint8_t *p, size_t len)
             buf_putc(out, (char)p[i]);
         i += n;
     }
+}
+
+static void put_string(struct buf *out, const uint8_t *p, size_t len)
+{
+    buf_putc(out, '"');
+    put_characters(out, p, len);
     buf_putc(out, '"');
 }
 
@@ -104,6 +109,22 @@ void json_str(struct json *j, const void *text, size_t len)
 {
     separate(j);
     put_string(j->out, text, len);
+}
+
+void json_str_begin(struct json *j)
+{
+    separate(j);
+    buf_putc(j->out, '"');
+}
+
+void json_str_more(struct json *j, const void *text, size_t len)
+{
+    put_characters(j->out, text, len);
+}
+
+void json_str_end(struct json *j)
+{
+    buf_putc(j->out, '"');
 }
 
 void json_cstr(struct json *j, const char *text)

@@ -22,6 +22,10 @@ void json_key(struct json *j, const char *key);
 /* A string. Bytes that are no valid UTF-8 become U+FFFD. Control characters are escaped, those from
  * U+0080 on too, and U+2028 and U+2029, where some programs end a line. */
 void json_str(struct json *j, const void *text, size_t len);
+/* The same in pieces, none of which ends inside a character. */
+void json_str_begin(struct json *j);
+void json_str_more(struct json *j, const void *text, size_t len);
+void json_str_end(struct json *j);
 void json_cstr(struct json *j, const char *text); /* NULL is written as null */
 void json_int(struct json *j, int64_t v);
 void json_uint(struct json *j, uint64_t v);
