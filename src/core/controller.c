@@ -10,7 +10,8 @@
 
 #include <time.h>
 
-#define LOOK_MS 250
+#define LOOK_MS  250
+#define GONE_MAX 500 /* of a tenant, that are remembered */
 
 void controller_wake(struct sessions *all)
 {
@@ -67,13 +68,21 @@ static void look_for_empty_groups(struct session *s)
     pthread_rwlock_unlock(&s->box_use);
 }
 
-static void forget_if_old(struct session *s, uint64_t now)
+static int is_gone(struct session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    int gone = s->info.state == SESSION_GONE;
+    pthread_mutex_unlock(&s->lock);
+    return gone;
+}
+
+/* Forgets one that ended at `ended_by` or before. */
+static void forget_if_old(struct session *s, uint64_t ended_by)
 {
     struct sessions *all = s->all;
     struct pd_err e;
     pthread_mutex_lock(&s->lock);
-    int old = s->info.state == SESSION_GONE && !s->root_name[0] &&
-              s->info.ended_ms + all->c.gone_kept_ms <= now;
+    int old = s->info.state == SESSION_GONE && !s->root_name[0] && s->info.ended_ms <= ended_by;
     pthread_mutex_unlock(&s->lock);
     if (!old || all->c.store->delete_session(all->c.store, s->info.id, &e) < 0)
         return;
@@ -84,6 +93,39 @@ static void forget_if_old(struct session *s, uint64_t now)
         session_unref(s);
     }
     pthread_mutex_unlock(&all->lock);
+}
+
+/* By tenant, and the one that ended last first. Of sessions that are gone nothing changes any more.
+ */
+static int compare_gone(const void *a, const void *b)
+{
+    const struct session *one = *(struct session *const *)a, *other = *(struct session *const *)b;
+    int order = strcmp(one->info.tenant, other->info.tenant);
+    if (order)
+        return order;
+    return one->info.ended_ms > other->info.ended_ms ? -1
+                                                     : one->info.ended_ms < other->info.ended_ms;
+}
+
+/* Who creates and deletes all day long does not fill the memory with what is gone. Changes the
+ * order of the list. */
+static void forget_surplus(struct session **list, size_t count)
+{
+    size_t gone = 0, rank = 0;
+    for (size_t i = 0; i < count; i++)
+        if (is_gone(list[i])) {
+            struct session *s = list[i];
+            list[i] = list[gone];
+            list[gone++] = s;
+        }
+    if (gone <= GONE_MAX)
+        return;
+    qsort(list, gone, sizeof *list, compare_gone);
+    for (size_t i = 0; i < gone; i++) {
+        rank = i && !strcmp(list[i]->info.tenant, list[i - 1]->info.tenant) ? rank + 1 : 0;
+        if (rank >= GONE_MAX)
+            forget_if_old(list[i], UINT64_MAX);
+    }
 }
 
 /* It was adopted, and asked what its commands do. */
@@ -139,7 +181,8 @@ static void look_at(struct session *s, int every_second)
     }
     look_for_empty_groups(s);
     finish_gone(s);
-    forget_if_old(s, now);
+    if (now >= s->all->c.gone_kept_ms)
+        forget_if_old(s, now - s->all->c.gone_kept_ms);
 }
 
 /* Everybody, held; looking at them is done without the lock. */
@@ -191,10 +234,12 @@ void *controller_main(void *arg)
         int every_second = now - last_second >= NS_PER_S;
         if (every_second)
             last_second = now;
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             look_at(list[i], every_second);
+        if (every_second)
+            forget_surplus(list, count);
+        for (size_t i = 0; i < count; i++)
             session_unref(list[i]);
-        }
         free(list);
         pthread_mutex_lock(&all->lock);
         struct timespec until;

@@ -277,6 +277,30 @@ def test_bombs_inside(server, alice, bob):
     works(bob)
 
 
+def test_what_is_gone_is_not_remembered_for_ever(server, alice, bob):
+    """Created and deleted without end: the last 500 of a tenant are remembered, others' as before."""
+    gone = create(bob)
+    bob.delete(f"/v1/sandboxes/{gone}")
+
+    def cycles(_):
+        client = server.client(alice.key)
+        for _ in range(135):
+            client.delete(f"/v1/sandboxes/{create(client)}")
+        client.close()
+
+    threads, errors = in_background(4, cycles)
+    for thread in threads:
+        thread.join(paddock.seconds(60))
+    assert not errors, errors
+
+    def remembered():
+        return len(alice.get("/v1/sandboxes?state=gone&limit=1000").json()["sandboxes"])
+
+    paddock.wait_for(lambda: remembered() == 500, 10, "500 are remembered")
+    assert bob.get(f"/v1/sandboxes/{gone}").json()["state"] == "gone"
+    works(bob)
+
+
 def test_floods_of_events(server, alice, bob):
     """Files are made and removed as fast as it goes; watchers do not read what they are told."""
     base = f"/v1/sandboxes/{alice.sandbox}"
