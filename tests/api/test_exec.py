@@ -24,20 +24,6 @@ def box(api, sandbox):
     return Box(api, sandbox)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def silent(api):
-    """A stream in which nothing happens for a while, read while the other tests run."""
-    made = api.post("/v1/sandboxes").json()
-    base = f"/v1/sandboxes/{made['id']}"
-
-    def read():
-        with stream_exec(api, base, {"command": "sleep 16; echo end", "timeout_s": 60}) as answer:
-            return answer.read()
-
-    yield Later(read)
-    api.delete(base)
-
-
 # ---- the result ----
 
 
@@ -455,7 +441,7 @@ def test_deleting_the_sandbox_ends_an_exec(box):
         check_error(answer, (404, 410))
 
 
-def test_a_silent_stream_has_a_heartbeat(silent):
-    text = silent.get(60)
+def test_a_silent_stream_has_a_heartbeat(silence):
+    text = silence["exec"].get(60)
     before, _, after = text.partition(b"event: stdout\n")
     assert before.startswith(b": heartbeat\n\n") and b"event: exit\n" in after

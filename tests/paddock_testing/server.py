@@ -350,6 +350,7 @@ class Server:
             for pid in self.keepers():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
+            shutil.rmtree(self.directory, ignore_errors=True)
             raise
 
     def __exit__(self, *_):
