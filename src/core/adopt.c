@@ -285,7 +285,8 @@ static void adopt_session(struct session *s)
         return;
     /* The row says what was acknowledged; the daemon may have died between it and the deed. */
     if (provider->can & PROVIDER_PAUSE &&
-        provider->pause(box, s->info.state == SESSION_PAUSED, deadline_in(NS_PER_S), &e) < 0)
+        provider->pause(box, s->info.state == SESSION_PAUSED, deadline_in(NS_PER_S), &e) < 0 &&
+        e.code != PD_UNSUPPORTED) /* where nothing can be paused, nothing is */
         log_warn("adopt.pause", "session=%s error=%s", s->info.id, e.msg);
     note_groups(s, box);
     /* Processes that memory or number killed before are not the fault of the next command. */

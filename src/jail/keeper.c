@@ -774,6 +774,7 @@ int keeper_run(const struct keeper_config *c, struct pd_err *e)
     struct keeper *k = keeper_new(c, e);
     if (!k)
         return -1;
+    chores_for_old_roots(k);
     int r = loop(k, e);
     last_sweep(k);
     keeper_free(k);

@@ -5,6 +5,7 @@
 
 #include "base/banned.h"
 #include "base/err.h"
+#include "jail/store.h"
 
 static int set(char *to, size_t size, const char *from, struct pd_err *e)
 {
@@ -63,6 +64,36 @@ static int chore_add(struct keeper *k, const struct client *c, const struct fram
     chore_again(k, n);
     n->not_before = 0;
     return 0;
+}
+
+static void remove_old(const char *name, const char *kind, void *arg)
+{
+    struct keeper *k = arg;
+    struct pd_err e;
+    (void)kind;
+    if (strncmp(name, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT)) != 0 ||
+        k->chore_count >= CHORES_MAX)
+        return;
+    struct chore *n = calloc(1, sizeof *n);
+    if (!n)
+        return;
+    n->type = WIRE_REMOVE_ROOT;
+    n->request = wire_id_new();
+    if (set(n->what, sizeof n->what, name, &e) < 0) {
+        free(n);
+        return;
+    }
+    chore_again(k, n);
+    n->not_before = 0;
+}
+
+void chores_for_old_roots(struct keeper *k)
+{
+    struct pd_err e;
+    /* A private keeper shares the directory with others, whose business they are. One that is in
+     * use stays: it is locked. */
+    if (k->config->socket_path)
+        (void)store_list_roots(k->config->state_dir, remove_old, k, &e);
 }
 
 struct chore *chore_take(struct keeper *k, int sweeps)

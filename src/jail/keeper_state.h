@@ -209,6 +209,8 @@ void jail_forget(struct keeper *k, struct kjail *j);
 /* keeper_chores.c: a client's KILL, REMOVE_ROOT and STATS. */
 void stats_request(struct keeper *k, struct client *c, const struct frame *f);
 void chore_request(struct keeper *k, struct client *c, const struct frame *f);
+/* A keeper that starts has no jails: roots of a server's jails are what another one left. */
+void chores_for_old_roots(struct keeper *k);
 /* A worker is done with its chore, or dead (no frame). */
 void chore_done(struct keeper *k, struct worker *w, const struct frame *f);
 void chore_send(struct keeper *k, struct worker *w, struct chore *c);

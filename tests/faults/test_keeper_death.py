@@ -109,6 +109,30 @@ def test_keeper_and_server_die_together(server, api):
     assert not host.files_below(os.path.join(server.state_dir, "server", "spool"))
 
 
+def test_the_keeper_dies_with_roots_to_remove(server, api):
+    """What it had promised to delete is deleted by the next one; what is in use stays."""
+    for _ in range(3):
+        for b in [Box(api) for _ in range(3)]:
+            b.delete()
+        server.note_instances()
+        old = server.keeper()
+        os.kill(old, signal.SIGKILL)
+        paddock.wait_for(lambda: server.keepers() and old not in server.keepers(), 10, "a new one")
+        paddock.wait_for(lambda: api.get("/readyz").status == 200, 10, "the server has found it")
+        server.note_instances()
+    box = Box(api)
+    roots = os.path.join(server.state_dir, "roots")
+
+    def only_live():
+        live = {f"sb-{box.id}"} if os.path.exists(f"{roots}/sb-{box.id}") else set()
+        pool = api.get("/metrics").text.count("\npaddock_pool_ready ")
+        return len(set(os.listdir(roots)) - live) <= 2 + pool
+    if os.path.isdir(roots):
+        paddock.wait_for(only_live, 20, "the roots are deleted")
+    assert box.out("echo fine") == "fine\n"
+    box.delete()
+
+
 def test_init_is_killed(server, api):
     box, other = Box(api), Box(api)
     init = init_of(box, f"word-{box.id}")
