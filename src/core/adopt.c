@@ -132,6 +132,8 @@ static int load_process(const struct process_row *r, void *arg)
         snprintf(name, sizeof name, "%s.%s.%c", s->info.id, hex, i ? 'e' : 'o');
         if (spool_open(&p->streams[i].spool, all->spool_dir, name, process_spool_cap(p), &e) < 0)
             log_warn("adopt.spool", "session=%s error=%s", s->info.id, e.msg);
+        if (p->over)
+            spool_rest(&p->streams[i].spool);
     }
     pthread_mutex_lock(&s->lock);
     session_add_process(s, p);

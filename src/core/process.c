@@ -452,18 +452,18 @@ ssize_t process_read(struct process *p, unsigned stream, uint64_t offset, void *
 {
     struct stream *s = &p->streams[stream];
     pthread_mutex_lock(&p->lock);
-    /* The file only grows, and its descriptor stays as long as the process is held. */
+    /* The file only grows, and its descriptor is not closed while somebody reads. */
     struct spool view = s->spool;
+    p->readers++;
     pthread_mutex_unlock(&p->lock);
     ssize_t n = spool_read(&view, offset, out, size, e);
-    if (n > 0) {
-        /* What was forgotten meanwhile was read as zeros. */
-        pthread_mutex_lock(&p->lock);
-        view = s->spool;
-        pthread_mutex_unlock(&p->lock);
-        if (offset < view.first)
-            return spool_read(&view, offset, out, size, e);
-    }
+    pthread_mutex_lock(&p->lock);
+    p->readers--;
+    view = s->spool;
+    pthread_mutex_unlock(&p->lock);
+    /* What was forgotten meanwhile was read as zeros. */
+    if (n > 0 && offset < view.first)
+        return spool_read(&view, offset, out, size, e); /* says so, and reads nothing */
     /* Also without news: who asks from here on has read what was before, maybe from another daemon.
      */
     if (n >= 0)

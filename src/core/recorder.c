@@ -216,6 +216,9 @@ static void do_end(struct process *p)
     pthread_mutex_unlock(&s->lock);
     pthread_mutex_lock(&p->lock);
     p->settled = 1;
+    for (unsigned i = 0; i < STREAM_COUNT; i++)
+        if (p->streams[i].source.fd < 0 && !p->readers)
+            spool_rest(&p->streams[i].spool);
     pthread_mutex_unlock(&p->lock);
     session_trim(s);
 }

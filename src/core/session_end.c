@@ -38,7 +38,7 @@ static void bury_processes(struct session *s)
                 provider->drop(provider, key);
             process_close_streams(p);
             for (unsigned i = 0; i < STREAM_COUNT; i++)
-                if (p->streams[i].spool.fd >= 0)
+                if (p->streams[i].spool.fd >= 0 || p->streams[i].spool.size)
                     (void)unlinkat(s->all->spool_dir, p->streams[i].spool.name, 0);
         } else {
             process_finish(p);

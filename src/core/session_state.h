@@ -75,6 +75,7 @@ struct process {
     int stashed, stashed_input;
     int finishing; /* it has ended, but some of its output is waiting for space */
     struct watch *watches;
+    unsigned readers; /* of the spools' descriptors, just now */
 
     struct process *task_next; /* the recorder's */
     unsigned tasks;

@@ -38,9 +38,14 @@ void spool_done(struct spool *s)
     fd_done(&s->fd);
 }
 
+void spool_rest(struct spool *s)
+{
+    fd_done(&s->fd);
+}
+
 void spool_remove(struct spool *s)
 {
-    if (s->fd >= 0)
+    if (s->fd >= 0 || s->size)
         (void)unlinkat(s->dir, s->name, 0);
     spool_done(s);
 }
@@ -101,10 +106,11 @@ ssize_t spool_read(const struct spool *s, uint64_t offset, void *out, size_t siz
         return pd_fail(e, PD_INVALID,
                        "offset %llu is forgotten: the oldest byte that is kept is at %llu",
                        (unsigned long long)offset, (unsigned long long)s->first);
-    if (offset >= s->size || s->fd < 0)
+    if (offset >= s->size)
         return 0;
     if (size > s->size - offset)
         size = (size_t)(s->size - offset);
-    ssize_t n = pread(s->fd, out, size, (off_t)offset);
+    auto_fd own = s->fd < 0 ? openat(s->dir, s->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    ssize_t n = pread(own >= 0 ? own : s->fd, out, size, (off_t)offset);
     return n < 0 ? pd_fail_sys(e, "read the spool") : n;
 }

@@ -22,6 +22,9 @@ struct spool {
 
 /* Opens the file again after a restart, if there is one. */
 int spool_open(struct spool *s, int dir, const char *name, uint64_t max, struct pd_err *e);
+/* Closes the descriptor only: what is never written again is opened for each read. Thousands of
+ * ended commands are remembered. */
+void spool_rest(struct spool *s);
 void spool_done(struct spool *s);
 void spool_remove(struct spool *s); /* deletes the file, too */
 

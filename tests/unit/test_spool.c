@@ -85,6 +85,23 @@ static void test_it_goes_on_after_a_restart(void **state)
     assert_memory_equal(out, "abcdef", 6);
 }
 
+static void test_it_is_read_at_rest_and_removed_from_there(void **state)
+{
+    struct place *p = *state;
+    struct pd_err e;
+    char out[8];
+    assert_int_equal(write(p->pipe[1], "abc", 3), 3);
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), 3);
+    spool_rest(&p->s);
+    assert_int_equal(p->s.fd, -1);
+    assert_int_equal(spool_read(&p->s, 1, out, sizeof out, &e), 2);
+    assert_memory_equal(out, "bc", 2);
+    assert_int_equal(spool_read(&p->s, 3, out, sizeof out, &e), 0);
+    spool_remove(&p->s);
+    assert_int_equal(faccessat(p->dir, "x", F_OK, 0), -1);
+    assert_int_equal(spool_read(&p->s, 1, out, sizeof out, &e), -1);
+}
+
 static void test_the_oldest_is_forgotten(void **state)
 {
     struct place *p = *state;
@@ -172,9 +189,9 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        T(test_empty_stream_makes_no_file),       T(test_offsets_are_the_streams),
-        T(test_it_goes_on_after_a_restart),       T(test_the_oldest_is_forgotten),
-        T(test_a_kill_loses_and_doubles_nothing),
+        T(test_empty_stream_makes_no_file), T(test_offsets_are_the_streams),
+        T(test_it_goes_on_after_a_restart), T(test_it_is_read_at_rest_and_removed_from_there),
+        T(test_the_oldest_is_forgotten),    T(test_a_kill_loses_and_doubles_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
