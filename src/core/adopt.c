@@ -97,16 +97,16 @@ static int load_process(const struct process_row *r, void *arg)
     p->command = strdup(r->command ? r->command : "");
     p->key = r->key && r->key[0] ? strdup(r->key) : NULL;
     p->key_hash = r->key_hash;
-    p->shell = r->flags & 1;
-    p->pty = r->flags >> 1 & 1;
-    p->background = r->flags >> 2 & 1;
-    p->back_pressure = r->flags >> 3 & 1;
-    p->refused = r->flags >> 4 & 1;
-    p->state_updated = r->flags >> 5 & 1;
-    p->updates_state = !r->exited && r->flags >> 6 & 1;
+    p->shell = (r->flags & ROW_SHELL) != 0;
+    p->pty = (r->flags & ROW_PTY) != 0;
+    p->background = (r->flags & ROW_BACKGROUND) != 0;
+    p->back_pressure = (r->flags & ROW_BACK_PRESSURE) != 0;
+    p->refused = (r->flags & ROW_REFUSED) != 0;
+    p->state_updated = (r->flags & ROW_STATE_UPDATED) != 0;
+    p->updates_state = !r->exited && (r->flags & ROW_UPDATES_STATE) != 0;
     p->stored = 1;
     p->synced = 0;
-    p->over = r->exited && r->flags >> 7 & 1;
+    p->over = r->exited && (r->flags & ROW_OVER) != 0;
     /* Until it is looked for, it may be there: who buries the process has it dropped. */
     p->stashed = p->stashed_input = !p->over;
     p->spool_max = r->spool_max;

@@ -117,14 +117,15 @@ int process_store(struct process *p, struct pd_err *e)
     row.why = p->refused ? why.msg : "";
     row.why_code = why.code;
     row.pid = p->pid;
-    row.flags = p->shell | p->pty << 1 | p->background << 2 | p->back_pressure << 3 |
-                p->refused << 4 | p->state_updated << 5;
+    row.flags = (p->shell ? ROW_SHELL : 0) | (p->pty ? ROW_PTY : 0) |
+                (p->background ? ROW_BACKGROUND : 0) | (p->back_pressure ? ROW_BACK_PRESSURE : 0) |
+                (p->refused ? ROW_REFUSED : 0) | (p->state_updated ? ROW_STATE_UPDATED : 0);
     /* Without what the request set, its variables could not be told from the session's. */
     if (p->updates_state && p->running && !p->env.count)
-        row.flags |= 1 << 6;
+        row.flags |= ROW_UPDATES_STATE;
     /* Nothing will come any more: the next daemon need not ask for its streams. */
     if (!p->running && p->streams[STREAM_OUT].source.fd < 0 && p->streams[STREAM_ERR].source.fd < 0)
-        row.flags |= 1 << 7;
+        row.flags |= ROW_OVER;
     row.exited = !p->running;
     row.status = p->end.status;
     row.stop = p->stop;

@@ -29,6 +29,18 @@
 #define DESTROY_PATIENCE  (15 * NS_PER_S)
 #define CREATE_PATIENCE   (30 * NS_PER_S)
 
+/* process_row.flags; kept in the database, so numbers stay what they are. */
+enum {
+    ROW_SHELL = 1,
+    ROW_PTY = 2,
+    ROW_BACKGROUND = 4,
+    ROW_BACK_PRESSURE = 8,
+    ROW_REFUSED = 16,
+    ROW_STATE_UPDATED = 32,
+    ROW_UPDATES_STATE = 64, /* its end will tell the session's next state */
+    ROW_OVER = 128,         /* ended, and its streams are at their ends */
+};
+
 /* What the recorder is to do for a process. */
 enum { TASK_STORE = 1, TASK_END = 2, TASK_TIMEOUT = 4, TASK_DROP = 8 };
 
