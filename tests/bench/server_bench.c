@@ -466,7 +466,12 @@ int main(int argc, char **argv)
         fprintf(stderr, "paddock-server-bench: %s\n", e.msg);
         return 2;
     }
+    /* Paths must hold after a change of the mount namespace, which leads to its root. */
     s.p.paddock = realpath(paddock, NULL);
+    char here[2048], json[4096];
+    if (o.json[0] == '/' || !getcwd(here, sizeof here))
+        here[0] = 0;
+    snprintf(json, sizeof json, "%s%s%s", here, here[0] ? "/" : "", o.json);
     if (!s.p.paddock) {
         fprintf(stderr, "paddock-server-bench: %s must be built first\n", paddock);
         return 2;
@@ -485,7 +490,7 @@ int main(int argc, char **argv)
     chmod(s.p.dir, 0711); /* the server is not root */
     measure(&r, &s, &o);
     report_for_people(&r, &s, &o);
-    if (report_for_programs(&r, &s, &o, o.json, &e) < 0) {
+    if (report_for_programs(&r, &s, &o, json, &e) < 0) {
         place_error(&s.p, "report", &e);
         fprintf(s.p.news, "paddock-server-bench: %s\n", e.msg);
     }
