@@ -266,6 +266,11 @@ static int set_up(struct daemon *d, struct pd_err *e)
 
 static void announce(const struct serve *s)
 {
+    if (s->activated) {
+        printf("Listening on what the service manager opened\n");
+        fflush(stdout);
+        return;
+    }
     const struct config *c = s->config;
     const char *scheme = s->tls ? "https" : "http";
     for (unsigned i = 0; i < c->listen.count; i++)

@@ -99,6 +99,7 @@ static int bind_all(struct serve *s, struct pd_err *e)
 {
     const struct config *c = s->config;
     int activated = take_activated(s, e);
+    s->activated = activated > 0;
     if (activated)
         return activated < 0 ? -1 : 0;
     for (unsigned i = 0; i < c->listen.count; i++) {

@@ -27,6 +27,7 @@ struct serve {
     int listeners[SERVE_LISTENERS_MAX];
     int plain[SERVE_LISTENERS_MAX]; /* not TLS: unix sockets */
     unsigned listener_count;
+    int activated; /* the service manager opened them */
     struct tls_context *tls;
 };
 

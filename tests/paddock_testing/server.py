@@ -211,6 +211,7 @@ class Server:
         self.host = "127.0.0.1"
         self.port = free_port()
         self.key = key or "e2b_" + secrets.token_hex(20)
+        self.pass_fds = ()
         self.process = None
         self.instances = set()
         self.starts = 0
@@ -237,7 +238,7 @@ class Server:
         with open(os.path.join(self.directory, f"log.{self.starts}"), "wb") as log:
             self.process = subprocess.Popen(
                 self.argv(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env,
-                start_new_session=True)
+                start_new_session=True, pass_fds=self.pass_fds)
 
         def answers():
             assert self.process.poll() is None, f"the server ended:\n{self.log()}"
