@@ -138,7 +138,7 @@ int jail_request_as(struct keeper_link *l, struct jail *j, struct wire_id id, co
 }
 
 /* Place holders for "there is none" are /dev/null. */
-static int real_dir(int fd)
+int jail_real_dir(int fd)
 {
     if (fd >= 0 && faccessat(fd, ".", F_OK, 0) == 0)
         return fd;
@@ -160,8 +160,8 @@ int jail_accept(struct jail *j, struct frame *f, struct pd_err *e)
     j->rung = (enum rung)m.rung;
     j->init_pid = m.init_pid;
     j->uid_base = m.uid_base;
-    j->cgroup_dir = real_dir(frame_take_fd(f, 0));
-    j->devpts = real_dir(frame_take_fd(f, 1));
+    j->cgroup_dir = jail_real_dir(frame_take_fd(f, 0));
+    j->devpts = jail_real_dir(frame_take_fd(f, 1));
     return 0;
 }
 

@@ -54,6 +54,9 @@ int jail_request_as(struct keeper_link *l, struct jail *j, struct wire_id id, co
                     unsigned flags, int netns, struct pd_err *e);
 /* Takes the keeper's answer to jail_request out of a frame. */
 int jail_accept(struct jail *j, struct frame *f, struct pd_err *e);
+/* A directory that the keeper sent, or -1 (and it is closed) when it is the place holder for none.
+ */
+int jail_real_dir(int fd);
 /* Both, waiting for the answer. */
 int jail_create(struct keeper_link *l, struct jail *j, const struct spec *s, unsigned flags,
                 deadline d, struct pd_err *e);

@@ -242,8 +242,8 @@ static int list_orphans(struct jail_provider *p, struct keeper_link *l, struct p
         o->jail.id = m.jail;
         o->jail.init_pid = m.init_pid;
         o->jail.control = frame_take_fd(&f, 0);
-        o->jail.cgroup_dir = frame_take_fd(&f, 1);
-        o->jail.devpts = frame_take_fd(&f, 2);
+        o->jail.cgroup_dir = jail_real_dir(frame_take_fd(&f, 1));
+        o->jail.devpts = jail_real_dir(frame_take_fd(&f, 2));
         o->jail.epoch = l->epoch;
         o->jail.rung = p->best;
         pthread_mutex_lock(&p->lock);

@@ -1,0 +1,68 @@
+"""The server for a user without privilege: the same, with what is possible then, and it says so."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+from paddock_testing.server import Server, check_error
+
+UID = 54321  # nobody's
+
+
+class Rootless(Server):
+    def __init__(self):
+        super().__init__(settings={"pool_min": 1, "pool_max": 1})
+        os.chown(self.directory, UID, UID)
+
+    def argv(self):
+        return ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", *super().argv()]
+
+
+@pytest.fixture(scope="module")
+def rootless():
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become another user")
+    probe = subprocess.run(["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups",
+                            "unshare", "--user", "true"], capture_output=True, check=False)
+    if probe.returncode:
+        pytest.skip("no user namespaces for users here")
+    s = Rootless().start()
+    yield s
+    s.close()
+
+
+def test_a_sandbox_works_and_says_how_strong_it_is(rootless):
+    api = rootless.client()
+    sandbox = api.post("/v1/sandboxes", json={}).json()
+    assert sandbox["isolation"] == "basic"
+    path = f"/v1/sandboxes/{sandbox['id']}"
+    done = api.post(path + "/exec", json={"command": "id -u; echo x > f; export A=b"}).json()
+    assert (done["stdout"], done["exit_code"], done["state"]) == ("1000\n", 0, "updated")
+    assert api.get(path + "/files?path=/workspace/f").body == b"x\n"
+    late = api.post(path + "/exec", json={"command": "sleep 60", "timeout_s": 0.3}).json()
+    assert late["timed_out"] and late["stopped_by"] == "timeout"
+    check_error(api.post(path + "/pause"), 501, "unsupported", says="cgroups")
+    assert api.delete(path).status == 204
+
+
+def test_sandboxes_survive_a_kill(rootless):
+    api = rootless.client()
+    sandbox = api.post("/v1/sandboxes", json={}).json()["id"]
+    path = f"/v1/sandboxes/{sandbox}"
+    assert api.post(path + "/exec", json={"command": "cd /tmp; export A=b"}).status == 200
+    api.close()
+    rootless.send_signal(signal.SIGKILL)
+    rootless.wait()
+    rootless.start()
+    done = api.post(path + "/exec", json={"command": "echo $PWD $A"}).json()
+    assert done.get("stdout") == "/tmp b\n", (done, rootless.log())
+    assert api.delete(path).status == 204
+
+
+def test_nothing_of_it_runs_as_root(rootless):
+    for pid in [rootless.process.pid, rootless.daemon(), *rootless.keepers()]:
+        assert os.stat(f"/proc/{pid}").st_uid in (UID, 0)  # what is not dumpable looks like root's
+        status = open(f"/proc/{pid}/status", encoding="ascii").read()
+        assert f"Uid:\t{UID}\t{UID}\t{UID}\t{UID}" in status
