@@ -52,11 +52,10 @@ int jail_request_in(struct keeper_link *l, struct jail *j, const struct spec *s,
 /* The same for an owner that chose the id beforehand, to write it down first. */
 int jail_request_as(struct keeper_link *l, struct jail *j, struct wire_id id, const struct spec *s,
                     unsigned flags, int netns, struct pd_err *e);
+/* A directory that the keeper sent; -1 when it is the place holder for none, which is closed. */
+int jail_real_dir(int fd);
 /* Takes the keeper's answer to jail_request out of a frame. */
 int jail_accept(struct jail *j, struct frame *f, struct pd_err *e);
-/* A directory that the keeper sent, or -1 (and it is closed) when it is the place holder for none.
- */
-int jail_real_dir(int fd);
 /* Both, waiting for the answer. */
 int jail_create(struct keeper_link *l, struct jail *j, const struct spec *s, unsigned flags,
                 deadline d, struct pd_err *e);
