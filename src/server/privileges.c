@@ -3,6 +3,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "core/config.h"
+#include "core/log.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -24,8 +25,11 @@ static int find_user(struct serve *s, struct pd_err *e)
     if (s->uid != 0)
         return 0;
     const struct passwd *p = name[0] ? getpwnam(name) : getpwnam("paddock");
-    if (!p && !name[0])
+    if (!p && !name[0]) {
         p = getpwnam("nobody");
+        /* Other programs may run as nobody, and the keeper's socket is this user's. */
+        log_warn("server.user", "user=%s remedy=%s", "nobody", "adduser --system paddock");
+    }
     if (!p)
         return pd_fail(e, PD_INVALID, "user '%.60s' does not exist: adduser --system %.60s",
                        name[0] ? name : "nobody", name[0] ? name : "paddock");
