@@ -160,7 +160,9 @@ FORGED = ('x\n{"time":"2026-01-01T00:00:00.000Z","tenant":"alice","action":"forg
           '\r\n2026-01-01T00:00:00.000Z error forged.event x=y\x1b[2J\x1b]0;title\x07\x9b31m\u2028\u0085\x7f')
 
 
-def audit_lines(server):
+def audit_lines(server, client):
+    # An event is written behind its answer, but before the connection's next request.
+    client.get("/v1/sandboxes")
     path = pathlib.Path(server.state_dir, "server", "audit.log")
     return path.read_bytes().decode(), [json.loads(l) for l in path.read_text().splitlines()]
 
@@ -169,13 +171,13 @@ def test_the_audit_cannot_be_forged(server, alice):
     """Whatever is in a command, one request is one line, whose other members are the server's. The
     control: the command itself is there."""
     forged = FORGED % alice.sandbox
-    before = len(audit_lines(server)[1])
+    before = len(audit_lines(server, alice)[1])
     execute(alice, f": marker-one {json.dumps(forged)}")
     alice.post(f"/v1/sandboxes/{alice.sandbox}/exec", json={"argv": ["true", "marker-two", forged]})
     alice.post(f"/v1/sandboxes/{alice.sandbox}/exec", json={"argv": [forged]})
     alice.get(f"/v1/sandboxes/{alice.sandbox}/files?path=a%0a%7b%22action%22:%22forged%22%7d%1b%5b2J")
     alice.post(f"/v1/sandboxes/{alice.sandbox}/files/mkdir", json={"path": forged})
-    text, lines = audit_lines(server)
+    text, lines = audit_lines(server, alice)
     new = lines[before:]
     assert len(new) == 5 and not [l for l in lines if l["action"] == "forged"]
     assert all(set(l) <= {"time", "tenant", "key", "request", "sandbox", "action", "command", "user",
