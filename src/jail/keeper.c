@@ -75,7 +75,8 @@ static void destroy(struct keeper *k, struct kjail *j)
     jail_watch(k, j);
     j->struck = 0;
     j->deadline = deadline_in(STRIKE_AFTER);
-    kill(j->pid, SIGKILL);
+    if (j->pid > 0)
+        kill(j->pid, SIGKILL);
 }
 
 static void do_hello(struct keeper *k, struct client *c, struct wire_id id)
@@ -270,6 +271,14 @@ static void client_gone(struct keeper *k, struct client *c)
 
 /* ---- workers ---- */
 
+/* Of one that is gone already the pid is 0, and kill(0) would be the keeper's own group, with
+ * whoever started it. */
+static void worker_kill(const struct worker *w)
+{
+    if (w->pid > 0)
+        kill(w->pid, SIGKILL);
+}
+
 /* Returns -1 when the worker is dead, which SIGCHLD is about to tell; nothing was asked then. */
 int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const struct buf *payload,
                 const int *fds, unsigned fd_count)
@@ -278,7 +287,7 @@ int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const 
     /* It is idle, so its socket is empty and takes any frame. */
     if (wire_send(w->sock, &head, payload, fds, fd_count, 0) < 0) {
         w->gone = 1;
-        kill(w->pid, SIGKILL); /* if it should be alive: it is of no use */
+        worker_kill(w); /* if it should be alive: it is of no use */
         return -1;
     }
     w->busy = type;
@@ -593,7 +602,7 @@ static deadline check_deadlines(struct keeper *k)
         if (!w->busy || w->pid <= 0)
             continue;
         if (deadline_passed(w->deadline)) {
-            kill(w->pid, SIGKILL); /* SIGCHLD tells when it is gone */
+            worker_kill(w); /* SIGCHLD tells when it is gone */
             w->deadline = DEADLINE_NONE;
         }
         if (w->deadline < next && !deadline_passed(w->deadline))
@@ -664,6 +673,8 @@ static void on_client(struct keeper *k, struct client *c, uint32_t events)
 static void on_worker(struct keeper *k, struct worker *w)
 {
     struct pd_err e;
+    if (w->sock < 0)
+        return; /* its death was among the same events */
     frame_reset(&k->in);
     int r = wire_recv(w->sock, &k->in, 0, &e);
     if (r > 0)
@@ -671,7 +682,7 @@ static void on_worker(struct keeper *k, struct worker *w)
     else if (r == 0 || e.code != PD_TIMEOUT) {
         epoll_ctl(k->epoll, EPOLL_CTL_DEL, w->sock, NULL); /* dead; SIGCHLD does the rest */
         if (r < 0)
-            kill(w->pid, SIGKILL); /* what it said is lost, so nobody knows what it did */
+            worker_kill(w); /* what it said is lost, so nobody knows what it did */
     }
 }
 
