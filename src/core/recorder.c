@@ -21,8 +21,6 @@
 #include <fcntl.h>
 #include <time.h>
 
-#define SYNC_PATIENCE (NS_PER_S)
-
 void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
 {
     struct sessions *all = p->session->all;
@@ -224,8 +222,8 @@ static void do_end(struct process *p)
     session_trim(s);
 }
 
-/* A command that was started quietly and is still running: everybody else sees its pid from now
- * on. A frozen init would not answer. */
+/* A command that was started quietly and is still running: asks for its pid, which everybody sees
+ * when the answer comes. It is not waited for: who has a silent init must not hold up others. */
 static void learn_pid(struct process *p)
 {
     struct session *s = p->session;
@@ -239,7 +237,7 @@ static void learn_pid(struct process *p)
     if (known || frozen)
         return;
     pthread_rwlock_rdlock(&s->box_use);
-    if (s->box && s->all->c.provider->sync(s->box, deadline_in(SYNC_PATIENCE), &e) < 0)
+    if (s->box && s->all->c.provider->sync(s->box, 0, &e) < 0)
         log_warn("process.sync", "session=%s error=%s", s->info.id, e.msg);
     pthread_rwlock_unlock(&s->box_use);
 }

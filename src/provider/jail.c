@@ -338,7 +338,9 @@ static int jail_provider_kill(struct box *b, struct wire_id id, unsigned group, 
 static void jail_provider_forget(struct box *b, struct wire_id id)
 {
     struct wire_head head = {.type = WIRE_ACK, .epoch = b->jail.epoch, .id = id};
-    (void)wire_send(b->jail.control, &head, NULL, NULL, 0, deadline_in(SEND_PATIENCE));
+    /* Not waited for: a jail that does not read keeps the record, and the room for it is its own.
+     */
+    (void)wire_send(b->jail.control, &head, NULL, NULL, 0, 0);
 }
 
 static int jail_provider_group_is_empty(struct box *b, unsigned group)

@@ -172,6 +172,25 @@ def test_init_that_does_not_answer(server, api):
     other.delete()
 
 
+def test_a_silent_init_holds_up_no_other_sandbox(server, api):
+    """Many commands wait in a sandbox that is silent. One of another that fails, and is therefore
+    looked at before its end is told, does not wait for any of them."""
+    box, other = Box(api), Box(api)
+    os.kill(init_of(box, f"word-{box.id}"), signal.SIGSTOP)
+    waiting = [Later(box.try_exec, "true", timeout_s=20) for _ in range(15)]
+    time.sleep(paddock.seconds(0.1))
+    began = time.monotonic()
+    answers = [other.try_exec("exit 3").json() for _ in range(5)]
+    took = time.monotonic() - began
+    assert all(later.is_alive() for later in waiting), "the control: they do wait"
+    assert [a["exit_code"] for a in answers] == [3] * 5
+    assert took < paddock.seconds(5), took
+    box.delete()
+    for later in waiting:
+        later.end()
+    other.delete()
+
+
 def test_silent_inits_do_not_hold_up_a_start(server, api):
     boxes = [Box(api) for _ in range(4)]
     good = Box(api)
