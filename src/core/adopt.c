@@ -13,7 +13,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <time.h>
 
 #define SYNC_PATIENCE  (5 * NS_PER_S)
 #define FETCH_PATIENCE (5 * NS_PER_S)
@@ -126,11 +125,9 @@ static int load_process(const struct process_row *r, void *arg)
         pd_fail(&p->why, (enum pd_code)r->why_code, "%s", r->why ? r->why : "");
     p->running = !r->exited;
     p->ended_event = p->explained = p->settled = r->exited;
-    char hex[33], name[64];
-    wire_id_text(p->id, hex);
     for (unsigned i = 0; i < STREAM_COUNT; i++) {
-        snprintf(name, sizeof name, "%s.%s.%c", s->info.id, hex, i ? 'e' : 'o');
-        if (spool_open(&p->streams[i].spool, all->spool_dir, name, process_spool_cap(p), &e) < 0)
+        struct spool at = process_spool(p, i);
+        if (spool_open(&p->streams[i].spool, at.dir, at.name, at.max, &e) < 0)
             log_warn("adopt.spool", "session=%s error=%s", s->info.id, e.msg);
         if (p->over)
             spool_rest(&p->streams[i].spool);
@@ -144,8 +141,6 @@ static int load_process(const struct process_row *r, void *arg)
             s->groups[p->group / 64] |= 1ull << p->group % 64;
             s->group_owner[p->group] = p->serial;
         }
-    } else {
-        s->ended++;
     }
     pthread_mutex_unlock(&s->lock);
     process_unref(p);
@@ -316,16 +311,8 @@ static void adopt_session(struct session *s)
 static void await_sync(struct session *s, deadline d)
 {
     pthread_mutex_lock(&s->lock);
-    while (s->sync == SYNC_ASKED && !deadline_passed(d)) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += 10 * (long)NS_PER_MS;
-        if (until.tv_nsec >= (long)NS_PER_S) {
-            until.tv_sec++;
-            until.tv_nsec -= (long)NS_PER_S;
-        }
-        pthread_cond_timedwait(&s->changed, &s->lock, &until);
-    }
+    while (s->sync == SYNC_ASKED && cond_wait(&s->changed, &s->lock, d))
+        ;
     int told = s->sync == SYNC_TOLD;
     if (told)
         s->sync = SYNC_NONE;

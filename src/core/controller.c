@@ -8,8 +8,6 @@
 #include "core/ids.h"
 #include "core/log.h"
 
-#include <time.h>
-
 #define LOOK_MS  250
 #define GONE_MAX 500 /* of a tenant, that are remembered */
 
@@ -242,15 +240,9 @@ void *controller_main(void *arg)
             session_unref(list[i]);
         free(list);
         pthread_mutex_lock(&all->lock);
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += LOOK_MS * 1000000L;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_sec++;
-            until.tv_nsec -= 1000000000;
-        }
+        deadline next = deadline_in(LOOK_MS * NS_PER_MS);
         while (!all->control_due && !all->stopping &&
-               pthread_cond_timedwait(&all->control_cond, &all->lock, &until) == 0)
+               cond_wait(&all->control_cond, &all->lock, next))
             ;
     }
     pthread_mutex_unlock(&all->lock);

@@ -9,13 +9,11 @@
 #include "core/ids.h"
 #include "core/log.h"
 
-#include <time.h>
-
 #define WANTED_FOR_MS (10u * 60 * 1000) /* a profile that nobody asked for is not kept ready */
 #define SHRINK_MS     60000u
 #define RETRY_MS      5000u
 #define POOL_ROOM     64u
-#define QUIET_NS      (20 * (long)NS_PER_MS)
+#define QUIET_NS      (20 * NS_PER_MS)
 #define WARM_PATIENCE (2 * NS_PER_S)
 
 static int is_usual(const struct sessions *all, const struct session_request *r)
@@ -175,15 +173,7 @@ void *pool_main(void *arg)
             pthread_cond_broadcast(&all->control_cond);
             continue;
         }
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += p < 0;
-        until.tv_nsec += p < 0 ? 0 : QUIET_NS / 2;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_sec++;
-            until.tv_nsec -= 1000000000;
-        }
-        pthread_cond_timedwait(&all->pool_cond, &all->lock, &until);
+        (void)cond_wait(&all->pool_cond, &all->lock, deadline_in(p < 0 ? NS_PER_S : QUIET_NS / 2));
     }
     pthread_mutex_unlock(&all->lock);
     return NULL;

@@ -88,7 +88,7 @@ void process_stash_key(const struct process *p, const char *what, char out[MSG_K
     snprintf(out, MSG_KEY_MAX + 1, "%s/%s/%s", p->session->info.id, hex, what);
 }
 
-/* Not for the pump's thread while one of these callbacks runs elsewhere: there is no elsewhere. */
+/* Returns when none of its callbacks is running any more, but for the one that calls this. */
 void process_close_streams(struct process *p)
 {
     struct pump *pump = p->session->all->c.pump;
@@ -136,6 +136,15 @@ static ssize_t fill(struct stream *s)
 uint64_t process_spool_cap(const struct process *p)
 {
     return p->spool_max + (p->back_pressure ? SPOOL_SLACK : 0);
+}
+
+struct spool process_spool(const struct process *p, unsigned stream)
+{
+    struct spool s = {.dir = p->session->all->spool_dir, .fd = -1, .max = process_spool_cap(p)};
+    char hex[33];
+    wire_id_text(p->id, hex);
+    snprintf(s.name, sizeof s.name, "%s.%s.%c", p->session->info.id, hex, stream ? 'e' : 'o');
+    return s;
 }
 
 static int is_held_back(const struct stream *s)
@@ -276,7 +285,6 @@ void process_finish(struct process *p)
     pthread_mutex_lock(&s->lock);
     if (s->running)
         s->running--;
-    s->ended++;
     if (p->updates_state)
         s->shell_busy = 0;
     s->info.last_used_ms = time_now_ms();

@@ -5,8 +5,6 @@
 #include "base/banned.h"
 #include "base/err.h"
 
-#include <time.h>
-
 /* Counts of a tenant; made when it is first seen and kept. NULL without memory. */
 static struct tenant_count *tenant_of(struct sessions *all, const char *tenant)
 {
@@ -101,28 +99,16 @@ int queue_enter(struct sessions *all, const char *tenant, uint64_t timeout_ms,
         return -1;
     }
     struct queue_entry q = {.tenant = tenant};
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&q.cond, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&q.cond);
     struct queue_entry **at = &all->queue;
     while (*at)
         at = &(*at)->next;
     *at = &q;
     ret->position = ++all->queue_len;
     uint64_t since = clock_now();
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(timeout_ms / 1000);
-    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    deadline d = deadline_in(timeout_ms * NS_PER_MS);
     queue_wake(all); /* it may be alone in line, behind others of full tenants */
-    while (!q.may_start && !all->stopping &&
-           pthread_cond_timedwait(&q.cond, &all->lock, &until) == 0)
+    while (!q.may_start && !all->stopping && cond_wait(&q.cond, &all->lock, d))
         ;
     int let_in = q.may_start;
     unlink_entry(all, &q);

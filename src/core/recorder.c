@@ -19,7 +19,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <time.h>
 
 void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
 {
@@ -296,17 +295,8 @@ void *recorder_main(void *arg)
         }
         if (all->stopping)
             break; /* what is not due stays: the next daemon sees to it */
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        int ms = deadline_poll_ms(next);
-        until.tv_sec += ms / 1000;
-        until.tv_nsec += (long)(ms % 1000) * 1000000;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_sec++;
-            until.tv_nsec -= 1000000000;
-        }
         all->task_wake = next;
-        pthread_cond_timedwait(&all->task_cond, &all->task_lock, &until);
+        (void)cond_wait(&all->task_cond, &all->task_lock, next);
         all->task_wake = 0;
     }
     pthread_mutex_unlock(&all->task_lock);

@@ -36,7 +36,7 @@ struct session *session_new(struct sessions *all)
     s->info.spec = SPEC_DEFAULT;
     s->groups[0] = 1; /* number 0 means none */
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
+    cond_init(&s->changed);
     pthread_rwlock_init(&s->box_use, NULL);
     return s;
 }

@@ -185,11 +185,14 @@ static void on_synced(void *owner)
 {
     struct session *s = owner;
     pthread_mutex_lock(&s->lock);
-    if (s->sync == SYNC_ASKED)
+    int adopting = s->sync == SYNC_ASKED;
+    if (adopting) {
         s->sync = SYNC_TOLD;
-    pthread_cond_broadcast(&s->changed);
+        pthread_cond_broadcast(&s->changed);
+    }
     pthread_mutex_unlock(&s->lock);
-    controller_wake(s->all);
+    if (adopting)
+        controller_wake(s->all);
 }
 
 static void on_lost(void *owner, const struct pd_err *why)

@@ -104,22 +104,6 @@ static int make_streams(struct process *p, const struct process_request *r, stru
     return far->fd[0] < 0 ? pd_fail_sys(e, "open /dev/null") : 0;
 }
 
-static int open_spools(struct process *p, struct pd_err *e)
-{
-    char hex[33], name[64];
-    wire_id_text(p->id, hex);
-    for (unsigned i = 0; i < STREAM_COUNT; i++) {
-        struct spool *sp = &p->streams[i].spool;
-        snprintf(name, sizeof name, "%s.%s.%c", p->session->info.id, hex, i ? 'e' : 'o');
-        /* There is no such file: nothing to look for. */
-        *sp = (struct spool){
-            .dir = p->session->all->spool_dir, .fd = -1, .max = process_spool_cap(p)};
-        snprintf(sp->name, sizeof sp->name, "%s", name);
-    }
-    (void)e;
-    return 0;
-}
-
 /* For people, in lists and logs. */
 static char *describe(const struct process_request *r)
 {
@@ -288,7 +272,8 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     uint32_t pos = 0;
     for (const char *v; (v = msg_list_next(&r->env, &pos));)
         (void)msg_list_add(&p->env, v);
-    (void)open_spools(p, e);
+    for (unsigned i = 0; i < STREAM_COUNT; i++)
+        p->streams[i].spool = process_spool(p, i);
     int entered = enter(s, p, &known, e);
     if (entered == 1 && known->key_hash != r->key_hash) {
         process_unref(known);

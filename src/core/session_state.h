@@ -10,6 +10,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "core/cond.h"
 #include "core/policy.h"
 #include "core/provider.h"
 #include "core/pump.h"
@@ -79,7 +80,6 @@ struct process {
     struct msg_exited end;
     enum process_stop stop;
     uint64_t started_ms, ended_ms, started_ns, duration_us;
-    uint64_t oom_before, pids_before;
     struct stream streams[STREAM_COUNT];
     int via[2];     /* of a terminal: between master and spool */
     int input;      /* near end of stdin, or the terminal's master; -1 */
@@ -119,7 +119,7 @@ struct session {
     unsigned attended; /* requests in progress: it is not idle */
     uint64_t paused_at_ms;
     struct process *processes, **process_tail;
-    unsigned running, ended;
+    unsigned running;
     /* Numbers of command groups: which are taken, which have lost their command but not all of its
      * children, whose each is, and whether somebody is just killing what is in it: such a one is
      * not given to another command. */
@@ -155,7 +155,6 @@ struct tenant_count {
 
 struct sessions {
     struct sessions_config c;
-    char state_dir[SPEC_PATH_MAX];
     int spool_dir;
     pthread_mutex_t stripes[STRIPES]; /* outermost: one creation per key, or per thread */
     pthread_mutex_t lock;
@@ -186,6 +185,8 @@ struct sessions {
 struct process *process_new(struct session *s);
 /* How much of a stream its spool keeps. */
 uint64_t process_spool_cap(const struct process *p);
+/* A stream's spool, as it is before there is a file. */
+struct spool process_spool(const struct process *p, unsigned stream);
 /* Its streams go to the pump from now on. */
 int process_begin_streams(struct process *p, struct pd_err *e);
 /* Pump's thread: the first process has ended. */

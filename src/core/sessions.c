@@ -14,7 +14,6 @@
 #include <jansson.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <time.h>
 
 static unsigned bucket_of(const char *id)
 {
@@ -34,15 +33,6 @@ struct session **sessions_place(struct sessions *all, const char *id)
 
 /* ---- the whole ---- */
 
-static void init_monotonic_cond(pthread_cond_t *c)
-{
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(c, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
 struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
 {
     struct sessions *all = calloc(1, sizeof *all);
@@ -57,9 +47,9 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
     pthread_mutex_init(&all->task_lock, NULL);
     for (unsigned i = 0; i < STRIPES; i++)
         pthread_mutex_init(&all->stripes[i], NULL);
-    init_monotonic_cond(&all->task_cond);
-    init_monotonic_cond(&all->control_cond);
-    init_monotonic_cond(&all->pool_cond);
+    cond_init(&all->task_cond);
+    cond_init(&all->control_cond);
+    cond_init(&all->pool_cond);
     char path[SPEC_PATH_MAX];
     snprintf(path, sizeof path, "%s/spool", c->state_dir);
     if (mkdir(path, 0700) < 0 && errno != EEXIST)

@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <sys/epoll.h>
-#include <time.h>
 
 #define GREET_PATIENCE  (5 * NS_PER_S)
 #define RECONNECT_AFTER (250 * NS_PER_MS)
@@ -34,11 +33,7 @@ struct box **box_place(struct jail_provider *p, struct wire_id id)
 void waiter_begin(struct jail_provider *p, struct waiter *w, struct wire_id id)
 {
     *w = (struct waiter){.id = id, .frame = FRAME_INIT};
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->cond, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&w->cond);
     pthread_mutex_lock(&p->lock);
     w->next = p->waiters;
     p->waiters = w;
@@ -66,17 +61,8 @@ void waiter_cancel(struct jail_provider *p, struct waiter *w)
 int waiter_end(struct jail_provider *p, struct waiter *w, deadline d, struct pd_err *e)
 {
     pthread_mutex_lock(&p->lock);
-    while (!w->done && !deadline_passed(d)) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        uint64_t left = d == DEADLINE_NONE ? 3600 * NS_PER_S : d - clock_now();
-        if (left > 3600 * NS_PER_S)
-            left = 3600 * NS_PER_S;
-        uint64_t ns = (uint64_t)until.tv_nsec + left % NS_PER_S;
-        until.tv_sec += (time_t)(left / NS_PER_S + ns / NS_PER_S);
-        until.tv_nsec = (long)(ns % NS_PER_S);
-        pthread_cond_timedwait(&w->cond, &p->lock, &until);
-    }
+    while (!w->done && cond_wait(&w->cond, &p->lock, d))
+        ;
     int done = w->done;
     forget_waiter(p, w);
     pthread_mutex_unlock(&p->lock);

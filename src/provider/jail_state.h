@@ -2,6 +2,7 @@
  * tell. */
 #pragma once
 
+#include "core/cond.h"
 #include "core/pump.h"
 #include "jail/jail.h"
 #include "provider/jail.h"
