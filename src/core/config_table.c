@@ -81,8 +81,8 @@ const struct config_key config_keys[] = {
     {"files", CONFIG_COUNT, AT(files), "100000", SPEC_FILES_MIN, SPEC_FILES_MAX, .reloadable = 1,
      .help = "files that a sandbox may have"},
     {"storage", CONFIG_CHOICE, AT(storage), "auto", .names = storages,
-     .help = "where the files of sandboxes are: disk (survives a reboot), memory (faster), or "
-             "auto: disk where it can be limited"},
+     .help = "where the files of sandboxes are while these live: disk (also auto), or memory "
+             "(made faster, and counted as the sandbox's memory)"},
 
     {"exec_timeout_s", CONFIG_SECONDS, AT(exec_timeout_ms), "30", 0, DAY_MS, .reloadable = 1,
      .help = "time-out of a command that names none; 0: none"},
