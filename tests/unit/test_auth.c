@@ -73,9 +73,10 @@ static void test_a_key_opens_its_tenant_until_it_is_revoked(void **state)
     assert_int_equal(auth_count(b.auth), 2);
     accepted(b.auth, one, "default", id1);
     accepted(b.auth, two, "other", id2);
-    one[ID_KEY_LEN - 1] ^= 1;
+    char last = one[ID_KEY_LEN - 1];
+    one[ID_KEY_LEN - 1] = last == '0' ? '1' : '0'; /* still hex, whatever the key was */
     refused(b.auth, one, "not known");
-    one[ID_KEY_LEN - 1] ^= 1;
+    one[ID_KEY_LEN - 1] = last;
     assert_int_equal(auth_revoke(b.auth, id1, NULL), 0);
     assert_int_equal(auth_revoke(b.auth, id1, NULL), 0);
     refused(b.auth, one, "revoked");

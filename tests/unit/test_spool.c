@@ -133,13 +133,18 @@ static void test_a_kill_loses_and_doubles_nothing(void **state)
 {
     struct place *p = *state;
     struct pd_err e;
-    enum { TOTAL = 8 << 20 };
+    enum { TOTAL = 8 << 20, KILLS = 8 };
     fcntl(p->pipe[1], F_SETFL, 0);
+    int killed[2]; /* a byte per kill: the writer keeps a share of the stream for after each one */
+    assert_int_equal(pipe2(killed, O_CLOEXEC), 0);
     pid_t writer = fork();
     if (writer == 0) {
         static uint32_t words[1024];
         uint32_t n = 0;
         for (size_t done = 0; done < TOTAL; done += sizeof words) {
+            char byte;
+            if (done > 0 && done % (TOTAL / (KILLS + 1)) < sizeof words)
+                (void)!read(killed[0], &byte, 1);
             for (unsigned i = 0; i < 1024; i++)
                 words[i] = n++;
             if (fd_write_all(p->pipe[1], words, sizeof words) < 0)
@@ -172,9 +177,12 @@ static void test_a_kill_loses_and_doubles_nothing(void **state)
             break;
         }
         kills++;
+        assert_int_equal(write(killed[1], "", 1), 1);
     }
     waitpid(writer, NULL, 0);
-    assert_true(kills > 3);
+    close(killed[0]);
+    close(killed[1]);
+    assert_true(kills >= KILLS);
     assert_int_equal(spool_open(&p->s, p->dir, "x", 1u << 30, &e), 0);
     assert_int_equal(p->s.size, TOTAL);
     uint32_t words[1024], n = 0;
