@@ -19,8 +19,9 @@ enum provider_can {
     PROVIDER_TERMINAL = 2,
     PROVIDER_FILES = 4,
     PROVIDER_PORTS = 8,
-    PROVIDER_ADOPT = 16, /* boxes outlive the daemon */
-    PROVIDER_STASH = 32, /* descriptors do, too */
+    PROVIDER_ADOPT = 16,    /* boxes outlive the daemon */
+    PROVIDER_STASH = 32,    /* descriptors do, too */
+    PROVIDER_SNAPSHOT = 64, /* named roots can be copied */
 };
 
 /* Called on the pump's thread; must not block and must not call back into the provider, except
@@ -49,6 +50,8 @@ struct box_command {
 
 struct box_usage {
     uint64_t memory, memory_peak, cpu_usec, pids, oom_kills, pids_refused;
+    /* Bytes of the root's file system: what is used and what there may be. 0: unknown. */
+    uint64_t disk_used, disk_total;
 };
 
 struct provider {
@@ -70,6 +73,14 @@ struct provider {
                    struct pd_err *e);
     /* Deletes a root that no box uses. */
     int (*remove_root)(struct provider *p, const char *root_name, struct pd_err *e);
+    /* Makes root `to`, a copy of root `from`, complete or not at all. `b`: the box that uses
+     * `from`, whose processes stand still meanwhile and go on whatever the outcome (unless it was
+     * paused before), or NULL when none does. PD_NOT_FOUND: there is no `from`. PD_CONFLICT:
+     * another box uses `from`, or `to` exists. PD_NO_SPACE: the host's disk is full. At the
+     * deadline the copy is given up and PD_TIMEOUT. Not for the pump's thread. NULL without
+     * PROVIDER_SNAPSHOT. */
+    int (*copy_root)(struct provider *p, struct box *b, const char *from, const char *to,
+                     deadline d, struct pd_err *e);
 
     int (*exec)(struct box *b, const struct box_command *c, struct pd_err *e);
     /* To the command's first process. */
