@@ -37,6 +37,7 @@ struct process_request {
     uint64_t spool_max;  /* kept per stream; 0: the default */
     int back_pressure;   /* at spool_max stop the writer instead of forgetting the oldest */
     int background;      /* stays when nobody watches */
+    const char *note;    /* for process_note; NULL: none; at most NOTE_MAX (session.h) */
     const char *key;     /* Idempotency-Key or NULL */
     uint64_t key_hash;   /* of the request's body: the same key with another body is a conflict */
 };
@@ -78,6 +79,9 @@ struct process_info {
 struct process *process_ref(struct process *p);
 void process_unref(struct process *p);
 void process_get(struct process *p, struct process_info *ret, struct pd_err *why);
+/* What the request said about it, as session_note: "" if nothing; a copy, to be freed. Stored with
+ * the process: that of one in the background outlives the daemon. */
+char *process_note(struct process *p);
 
 /* Reads from a stream's spool at `offset`: bytes, 0 when there is nothing (yet), -1. An offset that
  * was already forgotten is PD_INVALID and the message names the oldest one. */

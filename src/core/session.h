@@ -2,8 +2,9 @@
  *
  *   creating -> running <-> paused -> stopping -> gone (killed | expired | failed | lost)
  *
- * A session is found by its id, or by (tenant, user_id, thread_id). It is never silently made anew:
- * who asks for one that is gone is told when and why. Sessions are counted: session_unref. */
+ * One that is paused may be asleep: without a jail, its files kept. A session is found by its id,
+ * or by (tenant, user_id, thread_id). It is never silently made anew: who asks for one that is gone
+ * is told when and why. Sessions are counted: session_unref. */
 #pragma once
 
 #include "core/process.h"
@@ -15,6 +16,7 @@ struct session;
 #define SESSION_ID_LEN   20  /* [a-z0-9], fit for a host name */
 #define SESSION_NAME_MAX 128 /* user_id, thread_id */
 #define METADATA_MAX     (16u << 10)
+#define NOTE_MAX         (64u << 10) /* of a session and of a process */
 
 enum session_state {
     SESSION_CREATING,
@@ -34,6 +36,8 @@ struct session_request {
     const char *template_name;       /* NULL: "default" */
     const char *provider;            /* NULL: the router's choice */
     const char *metadata;            /* a JSON object of strings, or NULL */
+    const char *note;                /* for session_note; NULL: none */
+    const char *snapshot; /* id of a snapshot of the tenant: the root starts as its copy; or NULL */
     struct msg_list env;
     const char *cwd;           /* NULL: /workspace */
     const char *policy;        /* "open" (also NULL), "restricted", or JSON */
@@ -41,6 +45,7 @@ struct session_request {
     uint64_t idle_timeout_ms;  /* 0: the default */
     uint64_t max_life_ms;      /* 0: the default */
     uint64_t queue_timeout_ms; /* how long it may wait for capacity */
+    int pause_at_end;          /* when its life is over it is paused, not ended */
     int auto_retry;            /* get-or-create: a lost one is made anew, and said so */
     const char *key;           /* Idempotency-Key or NULL */
     uint64_t key_hash;
@@ -59,6 +64,8 @@ struct session_info {
     uint64_t created_ms, expires_ms, last_used_ms, ended_ms; /* since the epoch */
     uint64_t idle_timeout_ms, max_life_ms;
     int from_pool;
+    int pause_at_end;
+    int asleep;    /* paused without memory: there are files, but no process and no jail */
     int recreated; /* by auto_retry, in place of `replaces` */
     char replaces[SESSION_ID_LEN + 1];
     unsigned processes;
@@ -71,6 +78,11 @@ void session_get(struct session *s, struct session_info *ret);
  * JSON), to be freed. */
 char *session_metadata(struct session *s);
 char *session_policy(struct session *s);
+/* A text that somebody above the session layer keeps with the session: stored, and never looked
+ * into. "" if there is none; a copy, to be freed (NULL without memory). Setting one is stored when
+ * it returns 0; PD_TOO_LARGE beyond NOTE_MAX. On any session that is not gone. */
+char *session_note(struct session *s);
+int session_set_note(struct session *s, const char *note, struct pd_err *e);
 
 /* Starts a command. With a key that was used before, gives the process of the first time and sets
  * *ret_known. Fails with PD_SESSION_*, PD_PAUSED, PD_POLICY, PD_CAPACITY, PD_INVALID. A command
@@ -106,9 +118,36 @@ void session_touch(struct session *s);
 void session_attend(struct session *s, int by);
 int session_extend(struct session *s, uint64_t idle_timeout_ms, uint64_t expires_in_ms,
                    struct pd_err *e);
+/* Sets when its life ends; the idle time-out is left alone. Of a paused one the clocks stand still:
+ * what `at_ms` leaves from now on is what it has left when it is resumed. So who wakes one whose
+ * life was over (pause_at_end) calls this first, then session_resume. `only_extend`: an earlier
+ * time than the one it has changes nothing, and is no error. */
+int session_expire_at(struct session *s, uint64_t at_ms, int only_extend, struct pd_err *e);
+/* Freezes every process. PD_UNSUPPORTED where nothing can be frozen. Pausing what is paused (or
+ * asleep) is fine, as is resuming what runs. */
 int session_pause(struct session *s, struct pd_err *e);
+/* Takes the jail and every process away and keeps the files: paused, and `asleep`. From running or
+ * paused; of one that is asleep already nothing changes. PD_UNSUPPORTED when its files are in
+ * memory. Takes as long as the end of a sandbox does. */
+int session_sleep(struct session *s, struct pd_err *e);
+/* Thaws, or makes a new jail on the files of one that is asleep, with the same environment and
+ * directory. When that fails it sleeps on. Changes of one session (these, snapshots and forks) wait
+ * for each other. */
 int session_resume(struct session *s, struct pd_err *e);
 int session_usage(struct session *s, uint64_t *ret_memory, uint64_t *ret_memory_peak,
                   uint64_t *ret_cpu_usec, uint64_t *ret_pids, struct pd_err *e);
+/* What it used, from time to time. */
+struct session_sample {
+    uint64_t at_ms;         /* since the epoch */
+    uint32_t cpu_milli_pct; /* thousandths of a percent of one core, since the sample before:
+                             * 100000 is one core fully used; a sandbox of two may have 200000 */
+    uint64_t memory, memory_limit, disk_used, disk_total; /* bytes; of the disk 0: unknown */
+};
+/* Those taken in [from_ms, to_ms] (to_ms 0: until now), oldest first; when there are more than
+ * `max`, the latest. The controller takes one every 5 s of a running session, 60 are kept, and a
+ * fresh one is taken here if the last is older than 1 s. Paused ones have what there was. They are
+ * not stored: a new daemon begins anew. */
+unsigned session_samples(struct session *s, uint64_t from_ms, uint64_t to_ms,
+                         struct session_sample *ret, unsigned max);
 /* Ends it and waits until everything is gone. Ending one that is gone is fine. */
 int session_end(struct session *s, enum session_end why, const char *reason, struct pd_err *e);

@@ -9,6 +9,8 @@ struct store;
 struct metrics;
 struct audit;
 
+#define SNAPSHOTS_DEFAULT 100u
+
 struct sessions_config {
     const char *state_dir; /* spools are below it */
     struct provider *provider;
@@ -20,9 +22,10 @@ struct sessions_config {
     uint64_t queue_timeout_ms;
     unsigned pool_min, pool_max; /* warm sandboxes kept ready, per template */
     uint64_t idle_timeout_ms, max_life_ms;
-    uint64_t gone_kept_ms; /* how long one that is gone is remembered */
-    struct limits limits;  /* of a session that asks for no others: those are kept warm */
-    int disk_roots;        /* roots in the store; 0: in memory */
+    uint64_t gone_kept_ms;  /* how long one that is gone is remembered */
+    struct limits limits;   /* of a session that asks for no others: those are kept warm */
+    int disk_roots;         /* roots in the store; 0: in memory */
+    unsigned max_snapshots; /* of a tenant; 0: SNAPSHOTS_DEFAULT */
 };
 
 struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e);
@@ -55,6 +58,11 @@ int sessions_get_or_create(struct sessions *all, const struct session_request *r
  * as it is remembered; calls on it fail with PD_SESSION_*. */
 struct session *sessions_find(struct sessions *all, const char *tenant, const char *id,
                               struct pd_err *e);
+/* Of any tenant: for who brings a token that is the sandbox's own. */
+struct session *sessions_find_any(struct sessions *all, const char *id, struct pd_err *e);
+/* Everybody's that are neither pooled nor gone, in no order: calls `each` with a held session, and
+ * without any lock; stops when it returns non-zero. */
+void sessions_each(struct sessions *all, int (*each)(struct session *s, void *arg), void *arg);
 struct session *sessions_find_thread(struct sessions *all, const char *tenant, const char *user_id,
                                      const char *thread_id, struct pd_err *e);
 
@@ -67,11 +75,14 @@ struct session_filter {
     int states;                      /* bit per state; 0: all but gone */
     const char *metadata_key[8], *metadata_value[8];
     unsigned metadata_count;
-    const char *cursor; /* or NULL */
+    const char *template_name; /* or NULL */
+    uint64_t after_ms;         /* created at or after; 0: any */
+    int newest_first;
+    const char *cursor; /* or NULL; of a list in the same order */
     unsigned limit;
 };
-/* Up to `limit` sessions, oldest first. *ret_next: the cursor for the rest ("" when there is none),
- * which stays valid whatever is made or ended meanwhile. */
+/* Up to `limit` sessions, oldest first unless told. *ret_next: the cursor for the rest ("" when
+ * there is none), which stays valid whatever is made or ended meanwhile. */
 int sessions_list(struct sessions *all, const struct session_filter *f, struct session **ret,
                   unsigned *ret_count, char ret_next[64], struct pd_err *e);
 
