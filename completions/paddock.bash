@@ -15,7 +15,7 @@ _paddock_options() {
     run) echo --provider --profile --min-isolation --user --workdir --env --network --name --root \
         --bind --timeout --memory --pids --cpu --disk --files --file-size --output --json ;;
     keeper) echo --socket --builders --kits --owner ;;
-    serve) echo --config --listen --state-dir --tls-cert --tls-key ;;
+    serve) echo --config --listen --listen-tls --state-dir --tls-cert --tls-key ;;
     config) echo --json --config ;;
     key) echo --tenant --label --state-dir ;;
     create) echo --session --auto-retry --user-id --thread-id --template --provider --profile \

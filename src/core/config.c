@@ -348,21 +348,11 @@ static int derive_all(struct config *c, const char *const *environ_list, struct 
     return no_socket ? 0 : derive(c, "unix_socket", c->run_dir, "paddock.sock", e);
 }
 
-static int is_host_name(const char *s)
-{
-    size_t len = strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789.-");
-    return len > 0 && !s[len] && s[0] != '.' && s[0] != '-' && s[len - 1] != '.' &&
-           !strstr(s, "..");
-}
-
 static int check(struct config *c, struct pd_err *e)
 {
     if (!*c->tls_cert != !*c->tls_key)
         return pd_fail(e, PD_INVALID, "tls_cert and tls_key go together: %s is missing",
                        *c->tls_cert ? "tls_key" : "tls_cert");
-    if (!is_host_name(c->domain))
-        return pd_fail(e, PD_INVALID, "domain: '%.60s' is not a host name in lower case",
-                       c->domain);
     if (c->pool_min > c->pool_max) {
         const struct config_key *k = key_named("pool_min");
         /* Who sets only the maximum, as MAX_POOL_SIZE does, need not know of the minimum. */
@@ -372,9 +362,10 @@ static int check(struct config *c, struct pd_err *e)
         c->pool_min = c->pool_max;
         note_origin(c, k, CONFIG_FROM_OTHERS, 0, NULL);
     }
-    if (!c->listen.count && !*c->unix_socket)
-        return pd_fail(e, PD_INVALID, "nothing to listen on: set listen or unix_socket");
-    return 0;
+    if (!c->listen.count && !c->listen_tls.count && !*c->unix_socket)
+        return pd_fail(e, PD_INVALID,
+                       "nothing to listen on: set listen, listen_tls or unix_socket");
+    return config_check(c, e);
 }
 
 /* ---- all of it ---- */

@@ -22,6 +22,7 @@
 #define CONFIG_LIST_MAX     32
 #define CONFIG_KEYS_MAX     64
 #define CONFIG_FILE_MAX     (256u << 10)
+#define CONFIG_DOMAIN_SIZE  264 /* a host name, a colon, a port */
 #define CONFIG_DEFAULT_FILE "/etc/paddock/paddock.conf"
 
 struct config_list {
@@ -42,7 +43,7 @@ enum config_source {
 
 struct config {
     /* Where it listens and lives. Strings are never NULL; "" means none. */
-    struct config_list listen;
+    struct config_list listen, listen_tls;
     char *unix_socket;
     char *state_dir, *run_dir, *keeper_socket;
     char *tls_cert, *tls_key;
@@ -52,11 +53,12 @@ struct config {
 
     /* Sandboxes. */
     char *sandbox_mode;
-    uint64_t max_sandboxes, max_sandboxes_per_tenant;
+    uint64_t max_sandboxes, max_sandboxes_per_tenant, max_snapshots_per_tenant;
     uint64_t queue_max, queue_timeout_ms;
     uint64_t pool_min, pool_max;
     uint64_t idle_timeout_ms, max_life_ms;
     char *default_template;
+    struct config_list templates; /* NAME=TEMPLATE, checked */
     uint64_t memory_bytes, pids, cpu_milli, disk_bytes, files;
     uint64_t storage; /* enum config_storage */
 
@@ -100,6 +102,16 @@ struct config *config_load(const struct config_input *in, struct pd_err *e);
 struct config *config_reload(const struct config *now, const struct config_input *in,
                              struct buf *report, struct pd_err *e);
 void config_free(struct config *c);
+
+/* What the server is called by clients that speak TLS: DOMAIN, with the port of the first address
+ * of listen_tls unless that is 443. "" when no address is there, or `size` is too small
+ * (CONFIG_DOMAIN_SIZE is not). */
+void config_public_domain(const struct config *c, char *out, size_t size);
+/* The port at the end of an address to listen on; 0 when there is none. */
+unsigned config_port(const char *address);
+/* The template that `templates` has under this name; NULL when there is none. Valid as long as c.
+ */
+const char *config_template(const struct config *c, const char *name);
 
 /* For people: every key with its value and source, older names in use, notes. */
 void config_print(const struct config *c, struct buf *out);

@@ -23,6 +23,9 @@ static const char *const formats[] = {"text", "json", NULL};
 const struct config_key config_keys[] = {
     {"listen", CONFIG_LIST, AT(listen), "127.0.0.1:8090",
      .help = "addresses to listen on: `IPV4:PORT`, `[IPV6]:PORT` or `unix:PATH`"},
+    {"listen_tls", CONFIG_LIST, AT(listen_tls), "",
+     .help = "addresses that speak TLS with tls_cert and tls_key: `IPV4:PORT` or `[IPV6]:PORT`; "
+             "those of listen are plain then"},
     {"unix_socket", CONFIG_PATH, AT(unix_socket), "",
      .help = "socket for clients of this host; default `paddock.sock` in run_dir; `none` for none"},
     {"state_dir", CONFIG_PATH, AT(state_dir), "",
@@ -33,7 +36,8 @@ const struct config_key config_keys[] = {
     {"keeper_socket", CONFIG_PATH, AT(keeper_socket), "",
      .help = "where the keeper listens; default `keeper.sock` in run_dir"},
     {"tls_cert", CONFIG_PATH, AT(tls_cert), "",
-     .help = "certificate chain (PEM); with it TCP addresses speak TLS"},
+     .help = "certificate chain (PEM), for listen_tls; without listen_tls every TCP address of "
+             "listen speaks TLS"},
     {"tls_key", CONFIG_PATH, AT(tls_key), "", .help = "private key of the certificate (PEM)"},
     {"domain", CONFIG_TEXT, AT(domain), "localhost", 1, 253,
      .help = "sandbox ports answer at `PORT-ID.DOMAIN`"},
@@ -53,6 +57,8 @@ const struct config_key config_keys[] = {
      .help = "sandboxes in all; more wait in the queue"},
     {"max_sandboxes_per_tenant", CONFIG_COUNT, AT(max_sandboxes_per_tenant), "100", 1, 100000,
      .reloadable = 1, .help = "sandboxes of one tenant"},
+    {"max_snapshots_per_tenant", CONFIG_COUNT, AT(max_snapshots_per_tenant), "100", 1, 100000,
+     .reloadable = 1, .help = "snapshots of one tenant"},
     {"queue_max", CONFIG_COUNT, AT(queue_max), "100", 0, 100000, .reloadable = 1,
      .help = "creations that may wait; more are refused"},
     {"queue_timeout_s", CONFIG_SECONDS, AT(queue_timeout_ms), "30", 0, 3600000, .reloadable = 1,
@@ -70,6 +76,8 @@ const struct config_key config_keys[] = {
      .help = "how long a sandbox lives at most, if not created with another time"},
     {"default_template", CONFIG_TEXT, AT(default_template), "default", 1, 63, .reloadable = 1,
      .help = "template of sandboxes for which none was asked"},
+    {"templates", CONFIG_LIST, AT(templates), "code-interpreter-v1=base", .reloadable = 1,
+     .help = "other names of templates, as `NAME=TEMPLATE`, for E2B clients; at most 32"},
     {"memory_bytes", CONFIG_SIZE, AT(memory_bytes), "512M", SPEC_MEMORY_MIN, SPEC_MEMORY_MAX,
      .reloadable = 1, .help = "memory of a sandbox"},
     {"pids", CONFIG_COUNT, AT(pids), "256", SPEC_PIDS_MIN, SPEC_PIDS_MAX, .reloadable = 1,

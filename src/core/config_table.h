@@ -57,3 +57,6 @@ void config_clear(struct config *c, const struct config_key *k);
 /* What is valid, for people: "1 to 100", "text, json". */
 void config_show_valid(const struct config_key *k, struct buf *out);
 const char *config_type_name(const struct config_key *k);
+
+/* config_check.c: host names, addresses and pairs. */
+int config_check(const struct config *c, struct pd_err *e);

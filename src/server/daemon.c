@@ -7,6 +7,7 @@
 #include "core/config.h"
 #include "core/log.h"
 #include "core/metrics.h"
+#include "core/access.h"
 #include "core/preview.h"
 #include "core/pump.h"
 #include "core/quota.h"
@@ -84,6 +85,7 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .pump = d->pump,
                                     .max_sessions = (unsigned)c->max_sandboxes,
                                     .max_per_tenant = (unsigned)c->max_sandboxes_per_tenant,
+                                    .max_snapshots = (unsigned)c->max_snapshots_per_tenant,
                                     .queue_max = (unsigned)c->queue_max,
                                     .queue_timeout_ms = c->queue_timeout_ms,
                                     .pool_min = (unsigned)c->pool_min,
@@ -233,7 +235,8 @@ static int set_up(struct daemon *d, struct pd_err *e)
     struct api *api = &d->api;
     if (!(d->store = open_store(s->data_dir, e)) ||
         !(api->auth = auth_new(d->store, getenv("PADDOCK_API_KEY"), e)) ||
-        !(api->preview = preview_new(d->store, e)))
+        !(api->preview = preview_new(d->store, e)) ||
+        !(api->access = access_new(d->store, e)))
         return -1;
     api->metrics = metrics_new();
     struct quota_limits limits = quota_limits_of(c);
@@ -259,7 +262,7 @@ static int set_up(struct daemon *d, struct pd_err *e)
     if (api->metrics && metrics_collect(api->metrics, collect, d) < 0)
         return pd_fail(e, PD_INTERNAL, "too many collectors");
     for (unsigned i = 0; i < s->listener_count; i++)
-        if (server_listen(d->server, s->listeners[i], s->plain[i] ? NULL : s->tls, e) < 0)
+        if (server_listen(d->server, s->listeners[i], s->speaks_tls[i] ? s->tls : NULL, e) < 0)
             return -1;
     return show_first_key(d, e);
 }
@@ -272,10 +275,17 @@ static void announce(const struct serve *s)
         return;
     }
     const struct config *c = s->config;
-    const char *scheme = s->tls ? "https" : "http";
-    for (unsigned i = 0; i < c->listen.count; i++)
-        printf("Listening on %s%s%s\n", strncmp(c->listen.items[i], "unix:", 5) ? scheme : "",
-               strncmp(c->listen.items[i], "unix:", 5) ? "://" : "", c->listen.items[i]);
+    for (unsigned i = 0; i < c->listen.count; i++) {
+        const char *address = c->listen.items[i];
+        int is_unix = !strncmp(address, "unix:", 5);
+        printf("Listening on %s%s\n",
+               is_unix                    ? ""
+               : serve_is_tls(s, address) ? "https://"
+                                          : "http://",
+               address);
+    }
+    for (unsigned i = 0; i < c->listen_tls.count; i++)
+        printf("Listening on https://%s\n", c->listen_tls.items[i]);
     if (c->unix_socket[0])
         printf("Listening on unix:%s\n", c->unix_socket);
     fflush(stdout);

@@ -13,7 +13,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -21,7 +23,8 @@ extern char **environ;
 
 const char serve_usage[] =
     "usage: paddock serve [--listen ADDRESS]... [--state-dir DIR] [--config FILE]\n"
-    "                     [--tls-cert FILE --tls-key FILE] [--KEY VALUE]...\n\n"
+    "                     [--listen-tls ADDRESS]... [--tls-cert FILE --tls-key FILE]\n"
+    "                     [--KEY VALUE]...\n\n"
     "Runs the server. Started by root, only the keeper keeps its privilege. The first start makes\n"
     "an API key and prints it once. SIGTERM drains and leaves the sandboxes running for the next\n"
     "start; SIGINT (Ctrl-C) ends them; SIGHUP reads the configuration again. `paddock config`\n"
@@ -52,7 +55,7 @@ static int find_program(struct serve *s, struct pd_err *e)
     return pd_fail(e, PD_NOT_FOUND, "paddock is not beside paddockd in %.150s", dir);
 }
 
-static int add_listener(struct serve *s, int fd, int plain, struct pd_err *e)
+static int add_listener(struct serve *s, int fd, int tls, struct pd_err *e)
 {
     if (fd < 0)
         return -1;
@@ -60,8 +63,28 @@ static int add_listener(struct serve *s, int fd, int plain, struct pd_err *e)
         fd_done(&fd);
         return pd_fail(e, PD_INVALID, "at most %d addresses", SERVE_LISTENERS_MAX);
     }
-    s->plain[s->listener_count] = plain;
+    s->speaks_tls[s->listener_count] = tls;
     s->listeners[s->listener_count++] = fd;
+    return 0;
+}
+
+/* Does a socket that somebody else opened speak TLS? Unix sockets never do. If addresses for TLS
+ * are set, it is one of them by its port: the service manager may have bound it to fewer or more
+ * addresses than are written there. */
+static int activated_tls(const struct serve *s, int fd)
+{
+    struct sockaddr_storage a = {0};
+    socklen_t len = sizeof a;
+    if (!s->tls || getsockname(fd, (struct sockaddr *)&a, &len) < 0 ||
+        (a.ss_family != AF_INET && a.ss_family != AF_INET6))
+        return 0;
+    if (!s->config->listen_tls.count)
+        return 1;
+    unsigned port = ntohs(a.ss_family == AF_INET ? ((struct sockaddr_in *)&a)->sin_port
+                                                 : ((struct sockaddr_in6 *)&a)->sin6_port);
+    for (unsigned i = 0; i < s->config->listen_tls.count; i++)
+        if (config_port(s->config->listen_tls.items[i]) == port)
+            return 1;
     return 0;
 }
 
@@ -75,7 +98,7 @@ static int take_activated(struct serve *s, struct pd_err *e)
     for (int fd = 3; fd < 3 + n; fd++) {
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-        if (add_listener(s, fd, 0, e) < 0)
+        if (add_listener(s, fd, activated_tls(s, fd), e) < 0)
             return -1;
     }
     unsetenv("LISTEN_FDS");
@@ -95,6 +118,11 @@ static int bind_patiently(const char *address, struct pd_err *e)
     return fd;
 }
 
+int serve_is_tls(const struct serve *s, const char *address)
+{
+    return s->tls && !s->config->listen_tls.count && strncmp(address, "unix:", 5) != 0;
+}
+
 static int bind_all(struct serve *s, struct pd_err *e)
 {
     const struct config *c = s->config;
@@ -102,15 +130,17 @@ static int bind_all(struct serve *s, struct pd_err *e)
     s->activated = activated > 0;
     if (activated)
         return activated < 0 ? -1 : 0;
-    for (unsigned i = 0; i < c->listen.count; i++) {
-        const char *address = c->listen.items[i];
-        if (add_listener(s, bind_patiently(address, e), !strncmp(address, "unix:", 5), e) < 0)
+    for (unsigned i = 0; i < c->listen.count; i++)
+        if (add_listener(s, bind_patiently(c->listen.items[i], e),
+                         serve_is_tls(s, c->listen.items[i]), e) < 0)
             return -1;
-    }
+    for (unsigned i = 0; i < c->listen_tls.count; i++)
+        if (add_listener(s, bind_patiently(c->listen_tls.items[i], e), 1, e) < 0)
+            return -1;
     if (c->unix_socket[0]) {
         char address[256];
         snprintf(address, sizeof address, "unix:%s", c->unix_socket);
-        if (add_listener(s, bind_patiently(address, e), 1, e) < 0)
+        if (add_listener(s, bind_patiently(address, e), 0, e) < 0)
             return -1;
         /* For the user that runs the server, and root. */
         if (geteuid() == 0 && chown(c->unix_socket, s->uid, s->gid) < 0)

@@ -13,7 +13,7 @@ struct config;
 struct pd_err;
 
 #define SERVE_PATIENCE      (2 * NS_PER_S) /* for a server that is about to end */
-#define SERVE_LISTENERS_MAX 32
+#define SERVE_LISTENERS_MAX 65             /* two lists of 32, and the Unix socket */
 
 struct serve {
     struct config *config;
@@ -25,7 +25,7 @@ struct serve {
     uid_t uid; /* the daemon's; ours when we have no privilege */
     gid_t gid;
     int listeners[SERVE_LISTENERS_MAX];
-    int plain[SERVE_LISTENERS_MAX]; /* not TLS: unix sockets */
+    int speaks_tls[SERVE_LISTENERS_MAX];
     unsigned listener_count;
     int activated; /* the service manager opened them */
     struct tls_context *tls;
@@ -35,6 +35,9 @@ int cmd_serve(int argc, char **argv);
 int cmd_key(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 extern const char serve_usage[], key_usage[], config_usage[];
+
+/* Does this address of `listen` speak TLS? */
+int serve_is_tls(const struct serve *s, const char *address);
 
 /* privileges.c */
 /* Finds the user that the daemon runs as, makes its directories and gives them to it. */

@@ -292,6 +292,74 @@ static void test_bad_files_are_named(void **state)
     check_refused("listen = \nunix_socket = none\n", NULL, NULL, "nothing to listen on", "");
 }
 
+static void test_tls_addresses(void **state)
+{
+    (void)state;
+    char domain[CONFIG_DOMAIN_SIZE];
+    struct config *c = load("", NULL, NULL);
+    assert_int_equal(c->listen_tls.count, 0);
+    config_public_domain(c, domain, sizeof domain);
+    assert_string_equal(domain, "");
+    config_free(c);
+
+    static const char cert[] = "tls_cert = /c\ntls_key = /k\ndomain = box.test\n";
+    static const struct {
+        const char *address, *domain;
+    } rows[] = {{"0.0.0.0:8443", "box.test:8443"},
+                {"0.0.0.0:443 0.0.0.0:8443", "box.test"},
+                {"[::]:1, 127.0.0.1:2", "box.test:1"}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        c = load(cert, NULL, LIST("--listen-tls", rows[i].address));
+        config_public_domain(c, domain, sizeof domain);
+        assert_string_equal(domain, rows[i].domain);
+        assert_int_equal(c->listen.count, 1);
+        config_public_domain(c, domain, 8); /* too small: rather none than a part of one */
+        assert_string_equal(domain, "");
+        config_free(c);
+    }
+    c = load(cert, NULL, LIST("--listen-tls", "0.0.0.0:1", "--listen=", "--unix-socket=none"));
+    assert_int_equal(c->listen.count, 0);
+    config_free(c);
+
+    check_refused("listen_tls = 0.0.0.0:8443\n", NULL, NULL, "listen_tls needs tls_cert",
+                  "`paddock cert`");
+    static const char *const wrong[] = {"0.0.0.0", "0.0.0.0:", "0.0.0.0:0", "fd:3", "a:65536"};
+    for (size_t i = 0; i < COUNT(wrong); i++)
+        check_refused(cert, NULL, LIST("--listen-tls", wrong[i]), wrong[i], "not of the form");
+    check_refused(cert, NULL, LIST("--listen-tls", "unix:/x"), "unix:/x", "put it into listen");
+}
+
+static void test_other_names_of_templates(void **state)
+{
+    (void)state;
+    struct config *c = load("", NULL, NULL);
+    assert_int_equal(c->max_snapshots_per_tenant, 100);
+    assert_string_equal(config_template(c, "code-interpreter-v1"), "base");
+    assert_null(config_template(c, "code-interpreter"));
+    assert_null(config_template(c, ""));
+    config_free(c);
+    c = load("templates = a=b, team/Py:3.12=default\ntemplates = x=y=z\n", NULL, NULL);
+    assert_null(config_template(c, "code-interpreter-v1"));
+    assert_string_equal(config_template(c, "team/Py:3.12"), "default");
+    assert_string_equal(config_template(c, "x"), "y=z");
+    config_free(c);
+    c = load("templates =\n", NULL, NULL);
+    assert_int_equal(c->templates.count, 0);
+    config_free(c);
+
+    char name[160] = "templates = ";
+    memset(name + 12, 'n', 129);
+    (void)snprintf(name + 12 + 129, 8, "=x");
+    check_refused(name, NULL, NULL, "templates", "1 to 128");
+    (void)snprintf(name + 12 + 128, 8, "=x");
+    config_free(load(name, NULL, NULL));
+    check_refused("templates = a=\n", NULL, NULL, "'a='", "NAME=TEMPLATE");
+    check_refused("templates = =a\n", NULL, NULL, "'=a'", "NAME=TEMPLATE");
+    check_refused("templates = a\n", NULL, NULL, "'a'", "NAME=TEMPLATE");
+    check_refused("templates = a$=b\n", NULL, NULL, "'a$=b'", "NAME=TEMPLATE");
+    check_refused("templates = a=b b=c a=d\n", NULL, NULL, "'a'", "twice");
+}
+
 static void test_quotes_and_comments(void **state)
 {
     (void)state;
@@ -451,6 +519,8 @@ int main(void)
         cmocka_unit_test(test_lists),
         cmocka_unit_test(test_older_names),
         cmocka_unit_test(test_bad_files_are_named),
+        cmocka_unit_test(test_tls_addresses),
+        cmocka_unit_test(test_other_names_of_templates),
         cmocka_unit_test(test_quotes_and_comments),
         cmocka_unit_test(test_bad_flags_are_named),
         cmocka_unit_test(test_a_relative_path_on_the_command_line),
