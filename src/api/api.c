@@ -3,6 +3,7 @@
  * must be good, the tenant must have requests left, and the sandbox must be the tenant's. Then its
  * handler runs. */
 #include "api/api.h"
+#include "api/e2b.h"
 #include "api/share.h"
 
 #include "base/banned.h"
@@ -25,10 +26,10 @@
 #define STRANGER_PATIENCE (5 * NS_PER_S)
 #define STRANGER_EVENTS   20 /* a second */
 
-static int find_route(struct call *c, struct pd_err *e)
+int call_find_route(struct call *c, struct route_table table, struct pd_err *e)
 {
-    char allow[128];
-    int r = route_find(c->r->path, c->r->head.method, &c->route, &c->matched, allow, e);
+    char allow[ROUTE_ALLOW_SIZE];
+    int r = route_find(table, c->r->path, c->r->head.method, &c->route, &c->matched, allow, e);
     if (r < 0 && e->code == PD_METHOD)
         reply_header(c->r, "Allow", allow);
     c->var = c->matched.var;
@@ -133,9 +134,9 @@ int call_count(struct call *c, struct pd_err *e)
     return 0;
 }
 
-/* An answer for somebody without a key. Strangers together have a share like a tenant; beyond it
- * they are answered as well, but not waited for. */
-static void count_stranger(struct call *c)
+/* Strangers together have a share like a tenant; beyond it they are answered as well, but not
+ * waited for. */
+void call_count_stranger(struct call *c)
 {
     if (!c->api->shares ||
         shares_enter(c->api->shares, "", (unsigned)c->config->max_active, NULL) < 0)
@@ -144,10 +145,10 @@ static void count_stranger(struct call *c)
     request_set_patience(c->r, STRANGER_PATIENCE);
 }
 
-static int admit(struct call *c, struct pd_err *e)
+int call_admit(struct call *c, struct pd_err *e)
 {
     if (c->route->flags & ROUTE_OPEN) {
-        count_stranger(c);
+        call_count_stranger(c);
         return 0;
     }
     if ((!check_preview(c) && call_authenticate(c, e) < 0) || call_count(c, e) < 0)
@@ -208,7 +209,7 @@ static int is_worth_an_event(const struct call *c, const struct pd_err *e)
     return 1;
 }
 
-static void audit(const struct call *c, const struct pd_err *e)
+void call_audit(const struct call *c, const struct pd_err *e)
 {
     if (!c->api->audit || !c->route || !c->route->action || !is_worth_an_event(c, e))
         return;
@@ -244,19 +245,19 @@ void api_handle(struct request *r, void *arg)
     log_request(r->id);
     request_set_patience(r, 0);
     int failed = check_host(c, &e);
-    if (failed == 0 && api_handle_port_host(c)) {
+    if (failed == 0 && (e2b_handle(c) || api_handle_port_host(c))) {
         /* answered */
     } else {
         if (failed == 0)
-            failed = find_route(c, &e) < 0;
+            failed = call_find_route(c, (struct route_table){api_routes, api_route_count}, &e) < 0;
         /* Nothing of this is a page, whatever it looks like; what a port answers may be. */
         if (failed || !(c->route->flags & ROUTE_REST))
             reply_header(r, "X-Content-Type-Options", "nosniff");
         if (failed == 0)
-            failed = admit(c, &e) < 0 || c->route->handle(c, &e) < 0;
+            failed = call_admit(c, &e) < 0 || c->route->handle(c, &e) < 0;
         if (failed)
             answer_error(c, &e);
-        audit(c, failed ? &e : NULL);
+        call_audit(c, failed ? &e : NULL);
     }
     session_unref(c->session);
     if (c->counted)
@@ -456,21 +457,6 @@ void json_time(struct json *j, const char *key, uint64_t ms)
     }
     time_format_ms(ms, text);
     json_cstr(j, text);
-}
-
-int base64_encode(struct buf *out, const void *data, size_t len)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const uint8_t *d = data;
-    for (size_t i = 0; i < len; i += 3) {
-        uint32_t v = (uint32_t)d[i] << 16 | (i + 1 < len ? (uint32_t)d[i + 1] << 8 : 0) |
-                     (i + 2 < len ? d[i + 2] : 0);
-        char four[4] = {digits[v >> 18], digits[v >> 12 & 63],
-                        i + 1 < len ? digits[v >> 6 & 63] : '=',
-                        i + 2 < len ? digits[v & 63] : '='};
-        buf_put(out, four, 4);
-    }
-    return out->overflow ? -1 : 0;
 }
 
 void json_bytes(struct json *j, const char *key, const void *data, size_t len)

@@ -6,6 +6,7 @@
  * 0 when it has answered, or -1 with the error, which is answered for it. */
 #pragma once
 
+#include "base/base64.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "core/auth.h"
@@ -21,9 +22,11 @@ struct quota;
 struct metrics;
 struct audit;
 struct preview;
+struct access;
 struct store;
 struct provider;
 struct shares;
+struct watchers;
 struct call;
 
 #define API_BODY_MAX (2u << 20) /* of a JSON body */
@@ -39,6 +42,8 @@ struct api {
     struct metrics *metrics;
     struct audit *audit; /* or NULL */
     struct preview *preview;
+    struct access *access;
+    struct watchers *watchers;             /* of the E2B door */
     _Atomic(const struct config *) config; /* replaced by a reload; old ones stay */
     _Atomic int draining;                  /* no new work: only what reads */
     _Atomic uint64_t strangers;            /* events of who has no key: the second, and how many */
@@ -61,6 +66,10 @@ struct route {
 };
 extern const struct route api_routes[];
 extern const unsigned api_route_count;
+struct route_table {
+    const struct route *rows;
+    unsigned count;
+};
 
 /* What a path was matched with. */
 struct route_match {
@@ -72,8 +81,9 @@ struct route_match {
  * they came: there is one way to write each. PD_NOT_FOUND, PD_METHOD (`allow` lists the methods),
  * PD_INVALID for a malformed path. */
 #define ROUTE_ALLOW_SIZE 128
-int route_find(struct slice path, enum http_method method, const struct route **ret,
-               struct route_match *ret_match, char allow[ROUTE_ALLOW_SIZE], struct pd_err *e);
+int route_find(struct route_table table, struct slice path, enum http_method method,
+               const struct route **ret, struct route_match *ret_match,
+               char allow[ROUTE_ALLOW_SIZE], struct pd_err *e);
 
 struct call {
     struct request *r;
@@ -104,6 +114,14 @@ void api_handle(struct request *r, void *api);
  * 0 when not. */
 int api_handle_port_host(struct call *c);
 
+/* Finds the row for the request and fills in what it says of the call. */
+int call_find_route(struct call *c, struct route_table table, struct pd_err *e);
+/* The key, the rate, the sandbox that the path names: what the row's flags ask for. */
+int call_admit(struct call *c, struct pd_err *e);
+/* An answer for somebody without a key: bounded in number and in patience. */
+void call_count_stranger(struct call *c);
+/* Writes the event of the row's action, with the error or NULL. */
+void call_audit(const struct call *c, const struct pd_err *e);
 /* Checks the key of the request and fills `who`. Only for routes without the usual check. */
 int call_authenticate(struct call *c, struct pd_err *e);
 /* It is known whose request this is: counts it against the tenant's rate and its share of what is
@@ -147,7 +165,6 @@ void json_member_str(struct json *j, const char *key, const char *value); /* NUL
 /* Bytes of a stream or a file's name: `key` as text with U+FFFD for what is no UTF-8, and, if there
  * is any, `key_base64` with the bytes. */
 void json_bytes(struct json *j, const char *key, const void *data, size_t len);
-int base64_encode(struct buf *out, const void *data, size_t len);
 
 /* sandbox_json.c */
 void limits_json(struct json *j, const struct limits *l); /* the member "limits" */

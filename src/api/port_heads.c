@@ -191,6 +191,8 @@ static void put_header(const struct port_visit *v, const struct http_header *h, 
                                         "Content-Length",
                                         "Expect",
                                         "X-API-Key",
+                                        "X-Access-Token",
+                                        "E2b-Traffic-Access-Token",
                                         PREVIEW_HEADER,
                                         "Forwarded",
                                         "X-Real-IP",
@@ -224,6 +226,24 @@ static void put_header(const struct port_visit *v, const struct http_header *h, 
     out->overflow |= value.overflow;
 }
 
+/* A host that the sandbox's owner chose. What could not stand in a header is not written. */
+static void put_chosen_host(const struct port_visit *v, struct buf *out)
+{
+    static const char port[] = "${PORT}";
+    buf_puts(out, "Host: ");
+    for (const char *at = v->host; *at;) {
+        if (!strncmp(at, port, sizeof port - 1)) {
+            buf_printf(out, "%u", v->port);
+            at += sizeof port - 1;
+            continue;
+        }
+        if ((unsigned char)*at > ' ' && (unsigned char)*at < 0x7f)
+            buf_putc(out, *at);
+        at++;
+    }
+    buf_puts(out, "\r\n");
+}
+
 void port_head_build(const struct port_visit *v, struct buf *out)
 {
     const struct http_head *h = &v->r->head;
@@ -237,7 +257,9 @@ void port_head_build(const struct port_visit *v, struct buf *out)
         buf_put(out, query.data, query.len);
     }
     buf_puts(out, " HTTP/1.1\r\n");
-    if (v->prefix[0] || !h->host.len)
+    if (v->host)
+        put_chosen_host(v, out);
+    else if (v->prefix[0] || !h->host.len)
         buf_printf(out, "Host: localhost:%u\r\n", v->port);
     else
         put_line(out, "Host", h->host);

@@ -19,6 +19,8 @@ struct port_visit {
     struct slice path;  /* what it sees, with its '/' */
     int by_token;       /* a token let the client in, so Authorization may be the program's */
     const char *cookie; /* a token to be remembered by the browser, or NULL */
+    const char *host;   /* what the program is told as its host, with ${PORT} for the port, or NULL
+                         */
 };
 
 /* Request line and headers as the server in the sandbox gets them, for struct proxy. */

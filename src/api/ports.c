@@ -8,6 +8,7 @@
  * origin of the API: what a program answers there is put into an origin of its own (the sandbox
  * directive of CSP), and nothing that would hold for the whole origin passes, cookies above all. By
  * host (PORT-ID.DOMAIN) each port is an origin of its own, and pages work as they do at home. */
+#include "api/e2b.h"
 #include "api/port_heads.h"
 #include "api/worker_call.h"
 
@@ -158,6 +159,13 @@ int ports_proxy(struct call *c, struct pd_err *e)
         v.path = slice_of("/");
     snprintf(v.prefix, sizeof v.prefix, "/v1/sandboxes/%.*s/ports/%u", SESSION_ID_LEN, c->var[0],
              v.port);
+    return visit(c, &v, e);
+}
+
+int ports_visit_open(struct call *c, unsigned port, const char *host, struct pd_err *e)
+{
+    struct port_visit v = {
+        .port = port, .path = c->r->path, .by_token = 1, .host = host[0] ? host : NULL};
     return visit(c, &v, e);
 }
 

@@ -103,12 +103,13 @@ static int method_fits(const struct route *route, enum http_method m)
            (m == HTTP_HEAD && !strcmp(route->method, "GET"));
 }
 
-int route_find(struct slice path, enum http_method method, const struct route **ret,
-               struct route_match *ret_match, char allow[ROUTE_ALLOW_SIZE], struct pd_err *e)
+int route_find(struct route_table table, struct slice path, enum http_method method,
+               const struct route **ret, struct route_match *ret_match,
+               char allow[ROUTE_ALLOW_SIZE], struct pd_err *e)
 {
     allow[0] = 0;
-    for (unsigned i = 0; i < api_route_count; i++) {
-        const struct route *route = &api_routes[i];
+    for (unsigned i = 0; i < table.count; i++) {
+        const struct route *route = &table.rows[i];
         int r = match(route, path, ret_match, e);
         if (r < 0)
             return -1;

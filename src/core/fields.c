@@ -4,6 +4,7 @@
 #include "core/fields.h"
 
 #include "base/banned.h"
+#include "base/base64.h"
 #include "base/clock.h"
 #include "base/json.h"
 
@@ -212,7 +213,7 @@ static int parse(struct fields *f, const char *text, size_t len, unsigned flags,
 
 int fields_parse(struct fields *f, const void *text, size_t len, unsigned flags, struct pd_err *e)
 {
-    *f = (struct fields){.root = f};
+    *f = (struct fields){.root = f, .flags = flags};
     if (parse(f, text ? text : "", text ? len : 0, flags, &f->err) == 0)
         return 0;
     f->failed = 1;
@@ -422,13 +423,6 @@ int fields_mode(struct fields *f, const char *name, enum field_need need, uint32
     return 1;
 }
 
-static int base64_digit(char c)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
 int fields_base64(struct fields *f, const char *name, enum field_need need, size_t max,
                   struct buf *out)
 {
@@ -438,35 +432,27 @@ int fields_base64(struct fields *f, const char *name, enum field_need need, size
     if (!json_is_string(v))
         return refuse(f, name, v, "is not a string of base64");
     const char *text = json_string_value(v);
-    size_t len = json_string_length(v), pad = 0;
-    while (pad < 2 && pad < len && text[len - 1 - pad] == '=')
-        pad++;
-    if (len % 4)
+    size_t len = json_string_length(v), at = 0, before = out->len;
+    if (len / 4 * 3 > max + 2)
+        return refuse(f, name, NULL, "has about %zu bytes: at most %zu are valid", len / 4 * 3,
+                      max);
+    switch (base64_decode(out, text, len, &at)) {
+    case BASE64_LENGTH:
         return refuse(f, name, v, "is not base64: the length is no multiple of 4");
-    size_t bytes = len / 4 * 3 - pad;
-    if (bytes > max)
-        return refuse(f, name, NULL, "has %zu bytes: at most %zu are valid", bytes, max);
-    uint8_t *to = buf_reserve(out, len / 4 * 3);
-    if (!to)
-        return refuse(f, name, NULL, "has %zu bytes: that is too much", bytes);
-    uint32_t word = 0;
-    size_t n = 0;
-    for (size_t i = 0; i < len; i++) {
-        int d = i < len - pad ? base64_digit(text[i]) : 0;
-        if (d < 0)
-            return refuse(f, name, v, "is not base64: see character %zu", i + 1);
-        word = word << 6 | (uint32_t)d;
-        if (i % 4 == 3) {
-            to[n++] = (uint8_t)(word >> 16);
-            to[n++] = (uint8_t)(word >> 8);
-            to[n++] = (uint8_t)word;
-        }
-    }
-    /* Bits that nothing shows would let two texts stand for the same bytes. */
-    if (pad && (word & (pad == 1 ? 0xffu : 0xffffu)))
+    case BASE64_DIGIT:
+        return refuse(f, name, v, "is not base64: see character %zu", at + 1);
+    case BASE64_BITS:
         return refuse(f, name, v, "is not base64: its last bits are not zero");
-    out->len += bytes;
-    return 1;
+    case BASE64_FULL:
+        return refuse(f, name, NULL, "has about %zu bytes: that is too much", len / 4 * 3);
+    case BASE64_GOOD:
+        break;
+    }
+    if (out->len - before <= max)
+        return 1;
+    size_t bytes = out->len - before;
+    out->len = before;
+    return refuse(f, name, NULL, "has %zu bytes: at most %zu are valid", bytes, max);
 }
 
 /* ---- lists and objects ---- */
@@ -604,6 +590,8 @@ static void refuse_unknown(struct fields *f)
 {
     const char *key;
     json_t *v;
+    if (f->root->flags & FIELDS_OPEN)
+        return;
     json_object_foreach(f->object, key, v)
     {
         unsigned i = 0;

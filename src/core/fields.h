@@ -56,6 +56,7 @@ struct fields {
     const char *known[FIELDS_KNOWN_MAX];
     unsigned known_count;
     /* Of the root alone: */
+    unsigned flags;
     int failed;
     struct pd_err err;
     char bad[FIELDS_PATH_MAX];
@@ -66,6 +67,8 @@ struct fields {
  * empty object with FIELDS_MAY_BE_EMPTY, else refused. After a failure, fields_finish repeats it
  * and fields_done is fine. */
 #define FIELDS_MAY_BE_EMPTY 1u
+/* Members that nobody asks for are left alone, as protobuf's JSON has it. */
+#define FIELDS_OPEN 2u
 int fields_parse(struct fields *f, const void *text, size_t len, unsigned flags, struct pd_err *e);
 void fields_done(struct fields *f);
 #define auto_fields __attribute__((cleanup(fields_done))) struct fields

@@ -6,17 +6,12 @@
 
 #include "base/banned.h"
 #include "base/err.h"
-#include "base/fd.h"
 #include "core/ids.h"
-#include "core/store.h"
+#include "core/secret.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #define SECRET_NAME "preview_secret"
-#define SECRET_LEN  32
-#define MAC_LEN     32
 #define PURPOSE     "paddock preview 1:" /* the secret signs nothing else, but should it one day */
 
 struct preview {
@@ -30,22 +25,7 @@ struct preview *preview_new(struct store *store, struct pd_err *e)
         pd_fail(e, PD_CAPACITY, "read the secret of previews: out of memory");
         return NULL;
     }
-    struct pd_err why = {0};
-    ptrdiff_t len = store->get_value(store, SECRET_NAME, p->secret, sizeof p->secret, &why);
-    int failed = 0;
-    if (len < 0 && why.code == PD_NOT_FOUND) {
-        random_bytes(p->secret, sizeof p->secret);
-        failed = store->put_value(store, SECRET_NAME, p->secret, sizeof p->secret, e) < 0;
-    } else if (len < 0 && why.code != PD_TOO_LARGE) {
-        if (e)
-            *e = why;
-        failed = 1;
-    } else if (len != SECRET_LEN) {
-        pd_fail(e, PD_INTERNAL, "the value " SECRET_NAME " in the store has not %d bytes",
-                SECRET_LEN);
-        failed = 1;
-    }
-    if (failed) {
+    if (secret_load(store, SECRET_NAME, p->secret, e) < 0) {
         preview_free(p);
         return NULL;
     }
@@ -62,13 +42,7 @@ void preview_free(struct preview *p)
 
 static int mac_of(const struct preview *p, const char *text, size_t len, uint8_t ret[MAC_LEN])
 {
-    uint8_t message[sizeof PURPOSE + PREVIEW_TOKEN_MAX];
-    size_t purpose = sizeof PURPOSE - 1;
-    if (len > PREVIEW_TOKEN_MAX)
-        return -1;
-    memcpy(message, PURPOSE, purpose);
-    memcpy(message + purpose, text, len);
-    return HMAC(EVP_sha256(), p->secret, SECRET_LEN, message, purpose + len, ret, NULL) ? 0 : -1;
+    return secret_mac(p->secret, PURPOSE, text, len, ret);
 }
 
 int preview_sign(const struct preview *p, const char *tenant, const char *sandbox, unsigned port,

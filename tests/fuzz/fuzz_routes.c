@@ -1,6 +1,6 @@
 /* Any path: it fits one row or none. What fits has as many variables as its pattern, none of them
  * empty or with a NUL, and is found again when it is written from the pattern and the variables. */
-#include "api/api.h"
+#include "api/e2b.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,8 @@ static unsigned braces(const char *pattern)
     return n;
 }
 
-static void check_again(const struct route *route, const struct route_match *m,
-                        enum http_method method)
+static void check_again(struct route_table table, const struct route *route,
+                        const struct route_match *m, enum http_method method)
 {
     struct buf text = BUF_INIT(16384);
     unsigned n = 0;
@@ -36,8 +36,8 @@ static void check_again(const struct route *route, const struct route_match *m,
     struct route_match second;
     char allow[ROUTE_ALLOW_SIZE];
     struct pd_err e;
-    if (route_find((struct slice){(const char *)text.data, text.len}, method, &again, &second,
-                   allow, &e) < 0 ||
+    if (route_find(table, (struct slice){(const char *)text.data, text.len}, method, &again,
+                   &second, allow, &e) < 0 ||
         again != route || second.count != m->count)
         abort();
     for (unsigned i = 0; i < m->count; i++)
@@ -46,29 +46,36 @@ static void check_again(const struct route *route, const struct route_match *m,
     buf_done(&text);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void check(struct route_table table, const uint8_t *data, size_t size)
 {
-    if (size < 2 || size > HTTP_TARGET_MAX)
-        return 0;
     enum http_method method = (enum http_method)(data[0] % HTTP_METHOD_COUNT);
     struct slice path = {(const char *)data + 1, size - 1};
     const struct route *route = NULL;
     struct route_match m;
     char allow[ROUTE_ALLOW_SIZE];
     struct pd_err e;
-    if (route_find(path, method, &route, &m, allow, &e) < 0) {
+    if (route_find(table, path, method, &route, &m, allow, &e) < 0) {
         if (e.code != PD_NOT_FOUND && e.code != PD_METHOD && e.code != PD_INVALID &&
             e.code != PD_TOO_LARGE)
             abort();
         if (e.code == PD_METHOD && !allow[0])
             abort();
-        return 0;
+        return;
     }
     if (m.count != braces(route->pattern))
         abort();
     for (unsigned i = 0; i < m.count; i++)
         if (!m.var[i][0])
             abort();
-    check_again(route, &m, method);
+    check_again(table, route, &m, method);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 2 || size > HTTP_TARGET_MAX)
+        return 0;
+    check((struct route_table){api_routes, api_route_count}, data, size);
+    check((struct route_table){e2b_control_routes, e2b_control_route_count}, data, size);
+    check((struct route_table){e2b_envd_routes, e2b_envd_route_count}, data, size);
     return 0;
 }

@@ -1,0 +1,50 @@
+/* The note of a session that was made at the E2B door: a small JSON object that only this file
+ * reads and writes. */
+#include "api/e2b.h"
+
+#include "base/banned.h"
+#include "base/json.h"
+
+#define NOTE_MAX (64u << 10)
+
+void e2b_note_read(struct session *s, struct e2b_note *ret)
+{
+    struct pd_err e;
+    const char *text;
+    char *note = session_note(s);
+    *ret = (struct e2b_note){.secure = 1, .network = BUF_INIT(NOTE_MAX)};
+    auto_fields f = {0};
+    if (note && note[0] && fields_parse(&f, note, strlen(note), FIELDS_OPEN, &e) == 0) {
+        ret->is_ours = 1;
+        fields_bool(&f, "secure", FIELD_OPTIONAL, &ret->secure);
+        fields_bool(&f, "auto_resume", FIELD_OPTIONAL, &ret->auto_resume);
+        fields_bool(&f, "private_ports", FIELD_OPTIONAL, &ret->private_ports);
+        if (fields_str(&f, "mask_host", FIELD_OPTIONAL, 1, sizeof ret->mask_host - 1, &text))
+            snprintf(ret->mask_host, sizeof ret->mask_host, "%s", text);
+        if (fields_str(&f, "network", FIELD_OPTIONAL, 1, NOTE_MAX - 1, &text))
+            buf_puts(&ret->network, text);
+    }
+    free(note);
+}
+
+int e2b_note_write(const struct e2b_note *n, struct buf *out)
+{
+    struct json j = JSON_INIT(out);
+    json_open(&j, '{');
+    json_member_bool(&j, "secure", n->secure);
+    json_member_bool(&j, "auto_resume", n->auto_resume);
+    json_member_bool(&j, "private_ports", n->private_ports);
+    if (n->mask_host[0])
+        json_member_cstr(&j, "mask_host", n->mask_host);
+    if (n->network.len) {
+        json_key(&j, "network");
+        json_str(&j, n->network.data, n->network.len);
+    }
+    json_close(&j, '}');
+    return out->overflow ? -1 : 0;
+}
+
+void e2b_note_done(struct e2b_note *n)
+{
+    buf_done(&n->network);
+}
