@@ -12,6 +12,8 @@
 #include "core/log.h"
 #include "core/metrics.h"
 
+#include <stdatomic.h>
+
 #define USER_PATH_MAX 4096
 
 /* ---- answering errors ---- */
