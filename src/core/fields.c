@@ -562,6 +562,18 @@ int fields_strings(struct fields *f, const char *name, enum field_need need, siz
     return 1;
 }
 
+int fields_json(struct fields *f, const char *name, enum field_need need, size_t max_bytes,
+                struct buf *out)
+{
+    json_t *v = find(f, name, need);
+    if (!v)
+        return 0;
+    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+    int good = text && strlen(text) <= max_bytes && buf_puts(out, text) == 0;
+    free(text);
+    return good ? 1 : refuse(f, name, NULL, "is too large: at most %zu bytes as JSON", max_bytes);
+}
+
 struct fields *fields_object(struct fields *f, const char *name, enum field_need need)
 {
     json_t *v = find_object(f, name, need);

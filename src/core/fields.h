@@ -107,6 +107,9 @@ int fields_env(struct fields *f, const char *name, enum field_need need,
  * of at most `max_bytes`. */
 int fields_strings(struct fields *f, const char *name, enum field_need need, size_t max,
                    size_t max_bytes, struct buf *out);
+/* A member of any kind, appended to `out` as compact JSON of at most `max_bytes`. */
+int fields_json(struct fields *f, const char *name, enum field_need need, size_t max_bytes,
+                struct buf *out);
 /* A nested object, to be read in the same way; freed with f. NULL when it is absent. */
 struct fields *fields_object(struct fields *f, const char *name, enum field_need need);
 
