@@ -17,6 +17,7 @@ _paddock_options() {
     keeper) echo --socket --builders --kits --owner ;;
     serve) echo --config --listen --listen-tls --state-dir --tls-cert --tls-key ;;
     config) echo --json --config ;;
+    cert) echo --domain --name --dir --days --force ;;
     key) echo --tenant --label --state-dir ;;
     create) echo --session --auto-retry --user-id --thread-id --template --provider --profile \
         --policy --memory --pids --cpu --disk --files -e --env -w --workdir --metadata \
@@ -52,7 +53,7 @@ _paddock_values() {
 _paddock() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]-} i id=
-    local commands="run doctor root keeper serve key config create ls exec shell cp ps logs kill \
+    local commands="run doctor root keeper serve key cert config create ls exec shell cp ps logs kill \
         port top rm help"
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then

@@ -28,6 +28,7 @@ static void put_usage(FILE *to)
             fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
     fputs("  serve    run the server\n"
           "  key      make, list and revoke the server's keys\n"
+          "  cert     make a certificate for the server, for development\n"
           "  config   show the server's settings\n"
           "  create ls exec shell cp ps logs kill port top rm\n"
           "           use a server: `paddock help COMMAND`\n"
@@ -79,9 +80,9 @@ static void run_server_program(char **argv)
 
 static int is_server_command(const char *name)
 {
-    static const char *const names[] = {"serve", "key",   "config", "ls",   "create",
-                                        "exec",  "shell", "cp",     "logs", "ps",
-                                        "kill",  "rm",    "port",   "top"};
+    static const char *const names[] = {"serve",  "key",  "cert",  "config", "ls",
+                                        "create", "exec", "shell", "cp",     "logs",
+                                        "ps",     "kill", "rm",    "port",   "top"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], name))
             return 1;
@@ -100,8 +101,8 @@ static int unknown(const char *name)
 {
     struct pd_err e;
     pd_fail(&e, PD_INVALID,
-            "'%.40s' is not a command: run, doctor, root, keeper, serve, key, config, ls, create, "
-            "exec, shell, cp, logs, ps, kill, rm, port, top, help",
+            "'%.40s' is not a command: run, doctor, root, keeper, serve, key, cert, config, ls, "
+            "create, exec, shell, cp, logs, ps, kill, rm, port, top, help",
             name);
     return cli_fail(&e);
 }

@@ -3,11 +3,11 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "core/access.h"
 #include "core/audit.h"
 #include "core/config.h"
 #include "core/log.h"
 #include "core/metrics.h"
-#include "core/access.h"
 #include "core/preview.h"
 #include "core/pump.h"
 #include "core/quota.h"
@@ -235,8 +235,7 @@ static int set_up(struct daemon *d, struct pd_err *e)
     struct api *api = &d->api;
     if (!(d->store = open_store(s->data_dir, e)) ||
         !(api->auth = auth_new(d->store, getenv("PADDOCK_API_KEY"), e)) ||
-        !(api->preview = preview_new(d->store, e)) ||
-        !(api->access = access_new(d->store, e)))
+        !(api->preview = preview_new(d->store, e)) || !(api->access = access_new(d->store, e)))
         return -1;
     api->metrics = metrics_new();
     struct quota_limits limits = quota_limits_of(c);

@@ -10,6 +10,7 @@
 static const struct client_command own_commands[] = {
     {"serve", "run the server", serve_usage, cmd_serve},
     {"key", "make, list and revoke API keys", key_usage, cmd_key},
+    {"cert", "make a certificate for development", cert_usage, cmd_cert},
     {"config", "show the server's settings", config_usage, cmd_config},
     {NULL, NULL, NULL, NULL},
 };

@@ -33,8 +33,9 @@ struct serve {
 
 int cmd_serve(int argc, char **argv);
 int cmd_key(int argc, char **argv);
+int cmd_cert(int argc, char **argv);
 int cmd_config(int argc, char **argv);
-extern const char serve_usage[], key_usage[], config_usage[];
+extern const char serve_usage[], key_usage[], cert_usage[], config_usage[];
 
 /* Does this address of `listen` speak TLS? */
 int serve_is_tls(const struct serve *s, const char *address);
