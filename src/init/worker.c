@@ -44,6 +44,8 @@ static const struct operation operations[] = {
     {"stat", 1, 1, worker_stat, "PATH"},
     {"read", 3, 3, worker_read, "PATH OFFSET LENGTH|-"},
     {"write", 3, 4, worker_write, "PATH MODE MKDIRS [LENGTH|-]"},
+    {"upload", 2, 256, worker_upload, "PATH LENGTH|- [NAME VALUE]..."},
+    {"compose", 2, 1024, worker_compose, "PATH SOURCE..."},
     {"mkdir", 3, 3, worker_mkdir, "PATH PARENTS MODE"},
     {"remove", 2, 2, worker_remove, "PATH RECURSIVE"},
     {"move", 3, 3, worker_rename, "FROM TO OVERWRITE"},

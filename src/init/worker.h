@@ -60,6 +60,24 @@ int worker_rename(struct worker *w, struct pd_err *e);
 int worker_chmod(struct worker *w, struct pd_err *e);
 int worker_getxattr(struct worker *w, struct pd_err *e);
 int worker_setxattr(struct worker *w, struct pd_err *e);
+/* A file that takes its name, or another's place, at the word to commit: its contents are the
+ * input. */
+struct worker_new {
+    const char *path;
+    mode_t mode;
+    int has_mode; /* else an existing file's, or 0644 */
+    int mkdirs;
+    uint64_t length;
+    int has_length;    /* the input must end behind `length` bytes */
+    int is_writers;    /* the file is the writer's, whosever was there before; watchers are told */
+    char **attributes; /* NAME, VALUE ..., and NULL; or NULL */
+};
+int worker_save(struct worker *w, const struct worker_new *n, struct pd_err *e);
+/* worker_meta.c */
+int worker_upload(struct worker *w, struct pd_err *e);
+int worker_compose(struct worker *w, struct pd_err *e);
+/* Gives a new file its attributes; NULL: none. */
+int worker_attributes(int fd, const char *path, char **attributes, struct pd_err *e);
 /* worker_walk.c */
 int worker_list(struct worker *w, struct pd_err *e);
 int worker_remove(struct worker *w, struct pd_err *e);

@@ -136,19 +136,21 @@ static int check_old(const struct place *p, const char *path, struct pd_err *e)
     return faccessat(p->dir, p->name, W_OK, 0) < 0 ? path_fail(e, path) : 0;
 }
 
-int worker_write(struct worker *w, struct pd_err *e)
+/* Who watches for writing is told by whoever closes a file that could be written to; to a new name
+ * nobody has written yet. */
+static void tell_written(const struct place *p)
 {
-    const char *path = w->argv[1];
-    const char *announced = w->argc > 4 ? w->argv[4] : "-";
-    int mkdirs, known = strcmp(announced, "-") != 0, asked = strcmp(w->argv[2], "-") != 0;
-    mode_t mode = 0644;
-    uint64_t length = 0;
+    auto_fd fd = path_openat(p->dir, p->name, O_WRONLY | O_NOFOLLOW, 0, 0);
+    (void)fd;
+}
+
+int worker_save(struct worker *w, const struct worker_new *n, struct pd_err *e)
+{
+    const char *path = n->path;
+    mode_t mode = n->has_mode ? n->mode : 0644;
     auto_place p = PLACE_INIT;
     struct stat st;
-    if ((asked && worker_mode(w->argv[2], 0777, &mode, e) < 0) ||
-        worker_flag("mkdirs", w->argv[3], &mkdirs, e) < 0 ||
-        (known && worker_number("length", announced, 0, INT64_MAX, &length, e) < 0) ||
-        path_place(w, path, PLACE_FOLLOW | (mkdirs ? PLACE_MKDIRS : 0), &p, e) < 0 ||
+    if (path_place(w, path, PLACE_FOLLOW | (n->mkdirs ? PLACE_MKDIRS : 0), &p, e) < 0 ||
         check_old(&p, path, e) < 0)
         return -1;
     auto_save s = SAVE_INIT;
@@ -157,15 +159,16 @@ int worker_write(struct worker *w, struct pd_err *e)
         errno = -r;
         return path_fail(e, path);
     }
-    if (receive(s.fd, path, length, known, e) < 0)
+    if (receive(s.fd, path, n->length, n->has_length, e) < 0 ||
+        worker_attributes(s.fd, path, n->attributes, e) < 0)
         return -1;
     if (p.exists) {
-        /* Another's file stays another's where that is possible; if not, it is the writer's now,
-         * and no longer runs as anybody else. */
-        if (!asked)
+        /* Another's file stays another's where that is possible and wanted; if not, it is the
+         * writer's now, and no longer runs as anybody else. */
+        if (!n->has_mode)
             mode = p.st.st_mode & 07777;
         if ((p.st.st_uid != geteuid() || p.st.st_gid != getegid()) &&
-            fchown(s.fd, p.st.st_uid, p.st.st_gid) < 0)
+            (n->is_writers || fchown(s.fd, p.st.st_uid, p.st.st_gid) < 0))
             mode &= 0777;
     }
     if (fchmod(s.fd, mode) < 0)
@@ -177,6 +180,8 @@ int worker_write(struct worker *w, struct pd_err *e)
         errno = -r;
         return path_fail(e, path);
     }
+    if (n->is_writers)
+        tell_written(&p);
     if (fstat(s.fd, &st) < 0)
         return path_fail(e, path);
     if (answer(w, &st, path, NULL, e) < 0)
@@ -186,6 +191,19 @@ int worker_write(struct worker *w, struct pd_err *e)
                               .replaced = {.path = "", .count = p.exists != 0}};
     worker_put(w, &replaced);
     return 0;
+}
+
+int worker_write(struct worker *w, struct pd_err *e)
+{
+    const char *announced = w->argc > 4 ? w->argv[4] : "-";
+    struct worker_new n = {.path = w->argv[1],
+                           .has_mode = strcmp(w->argv[2], "-") != 0,
+                           .has_length = strcmp(announced, "-") != 0};
+    if ((n.has_mode && worker_mode(w->argv[2], 0777, &n.mode, e) < 0) ||
+        worker_flag("mkdirs", w->argv[3], &n.mkdirs, e) < 0 ||
+        (n.has_length && worker_number("length", announced, 0, INT64_MAX, &n.length, e) < 0))
+        return -1;
+    return worker_save(w, &n, e);
 }
 
 int worker_mkdir(struct worker *w, struct pd_err *e)
