@@ -71,6 +71,9 @@ static int load_session(const struct session_row *r, void *arg)
     s->paused_at_ms = r->paused_ms;
     i->from_pool = r->from_pool;
     i->rung = (enum rung)r->rung;
+    i->pause_at_end = r->pause_at_end;
+    i->asleep = r->asleep && i->state == SESSION_PAUSED;
+    s->note = r->note && r->note[0] ? strdup(r->note) : NULL;
     /* Nobody's, or not yet acknowledged: a retry makes another one. */
     s->pooled = i->tenant[0] == 0 || i->state == SESSION_CREATING;
     pthread_mutex_lock(&all->lock);
@@ -96,6 +99,7 @@ static int load_process(const struct process_row *r, void *arg)
     p->command = strdup(r->command ? r->command : "");
     p->key = r->key && r->key[0] ? strdup(r->key) : NULL;
     p->key_hash = r->key_hash;
+    p->note = r->note && r->note[0] ? strdup(r->note) : NULL;
     p->shell = (r->flags & ROW_SHELL) != 0;
     p->pty = (r->flags & ROW_PTY) != 0;
     p->background = (r->flags & ROW_BACKGROUND) != 0;
@@ -262,8 +266,12 @@ static void adopt_session(struct session *s)
         s->pooled || s->info.state == SESSION_CREATING || s->info.state == SESSION_STOPPING;
     if (provider->adopt(provider, s->box_id, s, &box, &e) < 0) {
         box = NULL;
-        if (!finish)
+        if (!finish && !s->info.asleep)
             session_mark_lost(s, "it did not survive: the keeper or the machine was restarted");
+    }
+    if (s->info.asleep) {
+        session_finish_sleep(s, box);
+        return;
     }
     pthread_rwlock_wrlock(&s->box_use);
     s->box = box;
@@ -291,6 +299,7 @@ static void adopt_session(struct session *s)
     if (provider->usage(box, &usage, &e) == 0) {
         s->oom_seen = usage.oom_kills;
         s->pids_seen = usage.pids_refused;
+        samples_rebase(s, usage.cpu_usec);
     }
     for (struct process *p = s->processes; p; p = p->next)
         adopt_process(p);
@@ -369,7 +378,7 @@ int sessions_adopt(struct sessions *all, struct pd_err *e)
     uint64_t began = clock_now();
     unsigned count = 0, alive = 0;
     if (store->each_session(store, load_session, all, e) < 0 ||
-        store->each_process(store, load_process, all, e) < 0)
+        store->each_process(store, load_process, all, e) < 0 || snapshots_load(all, e) < 0)
         return -1;
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next) {
@@ -393,6 +402,7 @@ int sessions_adopt(struct sessions *all, struct pd_err *e)
             session_unref(s);
         }
     all->c.provider->end_strangers(all->c.provider);
+    snapshots_sweep(all);
     sweep_spools(all);
     if (count)
         log_info("adopt.done", "sessions=%u alive=%u ms=%llu", count, alive,

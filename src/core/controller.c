@@ -25,8 +25,8 @@ static enum session_end due(struct session *s, uint64_t now, char *reason, size_
     enum session_end why = END_NONE;
     pthread_mutex_lock(&s->lock);
     const struct session_info *i = &s->info;
-    if (i->state == SESSION_GONE || i->state == SESSION_STOPPING) {
-        /* it is on its way */
+    if (i->state == SESSION_GONE || i->state == SESSION_STOPPING || s->changing) {
+        /* it is on its way, or somebody is at it: the next look tells */
     } else if (s->lost) {
         why = END_LOST;
         snprintf(reason, size, "%s", s->lost_why);
@@ -162,10 +162,16 @@ static void look_at(struct session *s, int every_second)
     uint64_t now = time_now_ms();
     look_for_answer(s);
     enum session_end why = due(s, now, reason, sizeof reason);
+    if (why == END_EXPIRED && s->info.pause_at_end) {
+        if (session_pause_at_end(s, &e) == 0)
+            return;
+        log_warn("session.pause_at_end", "id=%s error=%s", s->info.id, e.msg);
+    }
     if (why != END_NONE) {
-        (void)session_end(s, why, reason, &e);
+        (void)session_end_unless_changing(s, why, reason, &e);
         return;
     }
+    samples_look(s);
     if (!every_second)
         return;
     pthread_mutex_lock(&s->lock);
@@ -234,8 +240,10 @@ void *controller_main(void *arg)
             last_second = now;
         for (size_t i = 0; i < count; i++)
             look_at(list[i], every_second);
-        if (every_second)
+        if (every_second) {
             forget_surplus(list, count);
+            snapshots_sweep(all);
+        }
         for (size_t i = 0; i < count; i++)
             session_unref(list[i]);
         free(list);

@@ -45,6 +45,7 @@ struct process *process_new(struct session *s)
     if (!p)
         return NULL;
     atomic_init(&p->refs, 1);
+    atomic_init(&p->buried, 0);
     p->session = session_ref(s);
     p->running = p->synced = 1;
     p->via[0] = p->via[1] = p->input = p->state_pipe = -1;
@@ -75,6 +76,7 @@ void process_unref(struct process *p)
         spool_done(&p->streams[i].spool);
     msg_list_writer_done(&p->env);
     free(p->command);
+    free(p->note);
     free(p->key);
     pthread_mutex_destroy(&p->lock);
     session_unref(p->session);
@@ -455,6 +457,11 @@ void process_get(struct process *p, struct process_info *ret, struct pd_err *why
     pthread_mutex_unlock(&p->lock);
 }
 
+char *process_note(struct process *p)
+{
+    return strdup(p->note ? p->note : "");
+}
+
 ssize_t process_read(struct process *p, unsigned stream, uint64_t offset, void *out, size_t size,
                      struct pd_err *e)
 {
@@ -581,7 +588,7 @@ static int with_box(struct process *p, struct pd_err *e)
     if (p->session->box)
         return 0;
     pthread_rwlock_unlock(&p->session->box_use);
-    return pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
+    return session_no_box(p->session, e);
 }
 
 /* Also of a command that has ended: children of it may still run. Its group must be its own until

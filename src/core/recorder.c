@@ -106,6 +106,7 @@ int process_store(struct process *p, struct pd_err *e)
                               .command = p->command ? p->command : "",
                               .key = p->key ? p->key : "",
                               .key_hash = p->key_hash,
+                              .note = p->note ? p->note : "",
                               .group = p->group,
                               .spool_max = p->spool_max};
     memcpy(row.id, p->id.bytes, sizeof row.id);
@@ -137,6 +138,9 @@ int process_store(struct process *p, struct pd_err *e)
     if (r < 0)
         return -1;
     p->stored = 1;
+    /* Whoever buries it marks it first and deletes the row after: one of the two comes last. */
+    if (atomic_load(&p->buried))
+        return all->c.store->delete_process(all->c.store, row.id, e);
     stash(p);
     return 0;
 }
@@ -209,7 +213,7 @@ static void do_end(struct process *p)
     pthread_mutex_lock(&s->lock);
     if (empty)
         group_release(s, p->group, p->serial);
-    else if (p->group)
+    else if (p->group && s->group_owner[p->group] == p->serial)
         s->lingering[p->group / 64] |= 1ull << p->group % 64;
     pthread_mutex_unlock(&s->lock);
     pthread_mutex_lock(&p->lock);

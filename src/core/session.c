@@ -8,8 +8,6 @@
 #include "core/ids.h"
 #include "core/policy.h"
 
-#define PAUSE_PATIENCE (5 * NS_PER_S)
-
 const char *session_state_name(enum session_state s)
 {
     static const char *const names[] = {"creating", "running", "paused", "stopping", "gone"};
@@ -55,6 +53,8 @@ void session_unref(struct session *s)
     policy_done(&s->policy);
     free(s->policy_text);
     free(s->metadata);
+    free(s->note);
+    free(s->samples.ring);
     free(s->key);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);
@@ -62,10 +62,13 @@ void session_unref(struct session *s)
     free(s);
 }
 
+/* Of a paused one: as it would be if it were resumed now. */
 static uint64_t expiry(const struct session *s)
 {
-    uint64_t life = s->info.created_ms + s->info.max_life_ms;
-    uint64_t idle = s->info.last_used_ms + s->info.idle_timeout_ms;
+    uint64_t now = time_now_ms();
+    int paused = s->info.state == SESSION_PAUSED && now > s->paused_at_ms;
+    uint64_t life = s->info.created_ms + s->info.max_life_ms + (paused ? now - s->paused_at_ms : 0);
+    uint64_t idle = (paused ? now : s->info.last_used_ms) + s->info.idle_timeout_ms;
     return life < idle ? life : idle;
 }
 
@@ -89,6 +92,33 @@ char *session_policy(struct session *s)
     return strdup(s->policy_text ? s->policy_text : "open");
 }
 
+char *session_note(struct session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    char *copy = strdup(s->note ? s->note : "");
+    pthread_mutex_unlock(&s->lock);
+    return copy;
+}
+
+int session_set_note(struct session *s, const char *note, struct pd_err *e)
+{
+    if (strlen(note) > NOTE_MAX)
+        return pd_fail(e, PD_TOO_LARGE, "a note is longer than %u bytes", NOTE_MAX);
+    char *copy = strdup(note);
+    if (!copy)
+        return pd_fail(e, PD_CAPACITY, "no memory for a note");
+    pthread_mutex_lock(&s->lock);
+    int r = s->info.state == SESSION_PAUSED && !s->lost ? 0 : session_usable(s, e);
+    if (r == 0) {
+        char *old = s->note;
+        s->note = copy;
+        copy = old;
+    }
+    pthread_mutex_unlock(&s->lock);
+    free(copy);
+    return r < 0 ? -1 : session_store(s, e);
+}
+
 int session_store(struct session *s, struct pd_err *e)
 {
     auto_buf spec = BUF_INIT(WIRE_PAYLOAD_MAX);
@@ -101,10 +131,12 @@ int session_store(struct session *s, struct pd_err *e)
     struct session_info i = s->info;
     struct msg_list env = msg_list_of(&s->env);
     char *env_copy = malloc(env.bytes + 1);
-    char *cwd = strdup(s->cwd);
+    char *cwd = strdup(s->cwd), *note = s->note ? strdup(s->note) : NULL;
+    int whole = env_copy && cwd && (note || !s->note);
     if (env_copy)
         memcpy(env_copy, env.text, env.bytes);
     uint64_t paused = s->paused_at_ms;
+    struct wire_id box_id = s->box_id;
     s->dirty = 0;
     pthread_mutex_unlock(&s->lock);
     struct session_row row = {.id = i.id,
@@ -136,9 +168,13 @@ int session_store(struct session *s, struct pd_err *e)
                               .max_life_ms = i.max_life_ms,
                               .paused_ms = paused,
                               .from_pool = i.from_pool,
-                              .rung = (int)i.rung};
-    memcpy(row.box_id, s->box_id.bytes, sizeof row.box_id);
-    int r = store->put_session(store, &row, e);
+                              .rung = (int)i.rung,
+                              .note = note ? note : "",
+                              .pause_at_end = i.pause_at_end,
+                              .asleep = i.asleep};
+    memcpy(row.box_id, box_id.bytes, sizeof row.box_id);
+    int r = whole ? store->put_session(store, &row, e)
+                  : pd_fail(e, PD_CAPACITY, "no memory to store a session");
     if (r < 0) {
         pthread_mutex_lock(&s->lock);
         s->dirty = 1; /* the controller tries again */
@@ -146,6 +182,7 @@ int session_store(struct session *s, struct pd_err *e)
     }
     free(env_copy);
     free(cwd);
+    free(note);
     return r;
 }
 
@@ -183,6 +220,14 @@ int session_usable(struct session *s, struct pd_err *e)
                        "or create another",
                        s->info.id, when, s->info.end_reason);
     }
+}
+
+int session_no_box(struct session *s, struct pd_err *e)
+{
+    pthread_mutex_lock(&s->lock);
+    int r = session_usable(s, e);
+    pthread_mutex_unlock(&s->lock);
+    return r < 0 ? -1 : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
 }
 
 void session_touch(struct session *s)
@@ -428,92 +473,4 @@ int session_set_env(struct session *s, const struct msg_list *set, const struct 
     msg_list_writer_done(&merged);
     return bad ? pd_fail(e, PD_TOO_LARGE, "the environment is longer than %u bytes", STATE_MAX)
                : session_store(s, e);
-}
-
-/* ---- time and state ---- */
-
-int session_extend(struct session *s, uint64_t idle_timeout_ms, uint64_t expires_in_ms,
-                   struct pd_err *e)
-{
-    pthread_mutex_lock(&s->lock);
-    int r = s->info.state == SESSION_PAUSED && !s->lost ? 0 : session_usable(s, e);
-    if (r == 0) {
-        s->info.last_used_ms = time_now_ms();
-        if (idle_timeout_ms)
-            s->info.idle_timeout_ms = idle_timeout_ms;
-        if (expires_in_ms)
-            s->info.max_life_ms = time_now_ms() + expires_in_ms - s->info.created_ms;
-    }
-    pthread_mutex_unlock(&s->lock);
-    return r < 0 ? -1 : session_store(s, e);
-}
-
-static int set_paused(struct session *s, int paused, struct pd_err *e)
-{
-    enum session_state want = paused ? SESSION_PAUSED : SESSION_RUNNING;
-    pthread_mutex_lock(&s->lock);
-    int done = s->info.state == want && !s->lost;
-    int r =
-        done || (!paused && s->info.state == SESSION_PAUSED && !s->lost) ? 0 : session_usable(s, e);
-    pthread_mutex_unlock(&s->lock);
-    if (r < 0 || done)
-        return r;
-    pthread_rwlock_rdlock(&s->box_use);
-    r = s->box ? s->all->c.provider->pause(s->box, paused, deadline_in(PAUSE_PATIENCE), e)
-               : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
-    if (r == 0 && !paused && s->needs_sync) {
-        r = s->all->c.provider->sync(s->box, deadline_in(PAUSE_PATIENCE), e);
-        s->needs_sync = r < 0;
-        if (r == 0)
-            session_settle(s);
-    }
-    pthread_rwlock_unlock(&s->box_use);
-    if (r < 0)
-        return -1;
-    pthread_mutex_lock(&s->lock);
-    if (s->info.state == SESSION_RUNNING || s->info.state == SESSION_PAUSED) {
-        s->info.state = want;
-        if (paused) {
-            s->paused_at_ms = time_now_ms();
-        } else {
-            /* The clocks stood still meanwhile. */
-            s->info.max_life_ms += time_now_ms() - s->paused_at_ms;
-            s->info.last_used_ms = time_now_ms();
-            s->paused_at_ms = 0;
-        }
-    }
-    pthread_mutex_unlock(&s->lock);
-    return session_store(s, e);
-}
-
-int session_pause(struct session *s, struct pd_err *e)
-{
-    return set_paused(s, 1, e);
-}
-
-int session_resume(struct session *s, struct pd_err *e)
-{
-    return set_paused(s, 0, e);
-}
-
-int session_usage(struct session *s, uint64_t *ret_memory, uint64_t *ret_memory_peak,
-                  uint64_t *ret_cpu_usec, uint64_t *ret_pids, struct pd_err *e)
-{
-    struct box_usage u;
-    pthread_mutex_lock(&s->lock);
-    int r = s->info.state == SESSION_PAUSED && !s->lost ? 0 : session_usable(s, e);
-    pthread_mutex_unlock(&s->lock);
-    if (r < 0)
-        return -1;
-    pthread_rwlock_rdlock(&s->box_use);
-    r = s->box ? s->all->c.provider->usage(s->box, &u, e)
-               : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
-    pthread_rwlock_unlock(&s->box_use);
-    if (r < 0)
-        return -1;
-    *ret_memory = u.memory;
-    *ret_memory_peak = u.memory_peak;
-    *ret_cpu_usec = u.cpu_usec;
-    *ret_pids = u.pids;
-    return 0;
 }

@@ -10,7 +10,7 @@
 
 #include <signal.h>
 
-static void bury_processes(struct session *s)
+void session_bury(struct session *s, int forget)
 {
     struct process *all;
     pthread_mutex_lock(&s->lock);
@@ -22,8 +22,11 @@ static void bury_processes(struct session *s)
         struct process *p = all;
         struct provider *provider = s->all->c.provider;
         char key[MSG_KEY_MAX + 1];
+        struct pd_err e;
         all = p->next;
         p->next = NULL;
+        if (forget)
+            atomic_store(&p->buried, 1);
         if (!p->worker) {
             process_bury(p);
             pthread_mutex_lock(&p->lock);
@@ -43,6 +46,8 @@ static void bury_processes(struct session *s)
         } else {
             process_finish(p);
         }
+        if (forget && s->all->c.store->delete_process(s->all->c.store, p->id.bytes, &e) < 0)
+            log_warn("process.store", "session=%s error=%s", s->info.id, e.msg);
         process_unref(p);
     }
 }
@@ -84,10 +89,17 @@ int session_remove_root(struct session *s)
     return 0;
 }
 
-int session_end(struct session *s, enum session_end why, const char *reason, struct pd_err *e)
+static int end(struct session *s, enum session_end why, const char *reason, int wait,
+               struct pd_err *e)
 {
     struct pd_err ignored;
     pthread_mutex_lock(&s->lock);
+    while (s->changing && wait)
+        pthread_cond_wait(&s->changed, &s->lock);
+    if (s->changing) {
+        pthread_mutex_unlock(&s->lock);
+        return 1;
+    }
     if (s->info.state == SESSION_STOPPING || s->info.state == SESSION_GONE) {
         wait_until_gone(s);
         pthread_mutex_unlock(&s->lock);
@@ -95,6 +107,7 @@ int session_end(struct session *s, enum session_end why, const char *reason, str
     }
     s->info.state = SESSION_STOPPING;
     s->info.end = why;
+    s->info.asleep = 0;
     snprintf(s->info.end_reason, sizeof s->info.end_reason, "%s", reason);
     pthread_mutex_unlock(&s->lock);
     if (session_store(s, &ignored) < 0)
@@ -110,7 +123,7 @@ int session_end(struct session *s, enum session_end why, const char *reason, str
     if (r < 0)
         log_error("session.undead", "id=%s error=%s", s->info.id, e->msg);
     int clean = session_remove_root(s) == 0;
-    bury_processes(s);
+    session_bury(s, 0);
     mark_gone(s);
     if (s->pooled && clean
             ? s->all->c.store->delete_session(s->all->c.store, s->info.id, &ignored) < 0
@@ -122,6 +135,17 @@ int session_end(struct session *s, enum session_end why, const char *reason, str
     }
     log_info("session.end", "id=%s cause=%s reason=%s", s->info.id, session_end_name(why), reason);
     return r;
+}
+
+int session_end(struct session *s, enum session_end why, const char *reason, struct pd_err *e)
+{
+    return end(s, why, reason, 1, e);
+}
+
+int session_end_unless_changing(struct session *s, enum session_end why, const char *reason,
+                                struct pd_err *e)
+{
+    return end(s, why, reason, 0, e);
 }
 
 /* ---- what the provider tells, on the pump's thread ---- */

@@ -68,8 +68,7 @@ static int make_terminal(struct process *p, const struct process_request *r, str
     struct session *s = p->session;
     int master = -1, slave = -1, r1;
     pthread_rwlock_rdlock(&s->box_use);
-    r1 = s->box ? s->all->c.provider->terminal(s->box, &master, &slave, e)
-                : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
+    r1 = s->box ? s->all->c.provider->terminal(s->box, &master, &slave, e) : session_no_box(s, e);
     pthread_rwlock_unlock(&s->box_use);
     if (r1 < 0)
         return -1;
@@ -170,9 +169,14 @@ static int enter(struct session *s, struct process *p, struct process **ret_know
 static void leave(struct session *s, struct process *p)
 {
     process_close_streams(p);
+    /* Unless it was buried meanwhile, which counts, too. */
+    pthread_mutex_lock(&p->lock);
+    int counted = p->running;
+    p->running = 0;
+    pthread_mutex_unlock(&p->lock);
     pthread_mutex_lock(&s->lock);
-    s->running--;
-    if (p->updates_state)
+    s->running -= counted ? 1 : 0;
+    if (p->updates_state && counted)
         s->shell_busy = 0;
     group_release(s, p->group, p->serial);
     session_remove_process(s, p);
@@ -218,8 +222,7 @@ static int send(struct process *p, const struct process_request *r, uint32_t uid
                 WIRE_PAYLOAD_MAX - (unsigned)sizeof cwd);
     } else {
         pthread_rwlock_rdlock(&s->box_use);
-        result = s->box ? s->all->c.provider->exec(s->box, &c, e)
-                        : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
+        result = s->box ? s->all->c.provider->exec(s->box, &c, e) : session_no_box(s, e);
         pthread_rwlock_unlock(&s->box_use);
     }
     msg_list_writer_done(&argv);
@@ -254,6 +257,8 @@ int session_start(struct session *s, const struct process_request *r, struct pro
         return -1;
     if (r->cwd && r->cwd[0] != '/')
         return pd_fail(e, PD_INVALID, "cwd '%.100s': must be an absolute path", r->cwd);
+    if (r->note && strlen(r->note) > NOTE_MAX)
+        return pd_fail(e, PD_TOO_LARGE, "a note is longer than %u bytes", NOTE_MAX);
     struct process *p = process_new(s), *known = NULL;
     if (!p)
         return pd_fail(e, PD_CAPACITY, "no memory for a process");
@@ -265,6 +270,7 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     p->spool_max = r->spool_max ? r->spool_max : SPOOL_DEFAULT;
     p->timeout_ns = r->timeout_ns;
     p->command = describe(r);
+    p->note = r->note ? strdup(r->note) : NULL;
     p->key = r->key ? strdup(r->key) : NULL;
     p->key_hash = r->key_hash;
     p->started_ms = time_now_ms();

@@ -66,8 +66,10 @@ struct process {
     char *key;
     uint64_t key_hash;
     int worker, shell, pty, background, back_pressure, updates_state;
-    int stored; /* a row says that it exists (before the answer does) */
-    int over;   /* adopted, when it had ended with all its output */
+    char *note;
+    int stored;        /* a row says that it exists (before the answer does) */
+    atomic_int buried; /* its sandbox went away under it: no row of it is to be left */
+    int over;          /* adopted, when it had ended with all its output */
     uint64_t spool_max, timeout_ns;
     struct msg_list_writer env; /* of the request: not to be taken for the session's */
     struct pump_timer timeout;
@@ -94,11 +96,22 @@ struct process {
     deadline task_due;
 };
 
+/* session_samples.c */
+struct samples {
+    struct session_sample *ring; /* NULL until there is one */
+    unsigned count, next;
+    int taking;         /* somebody is just asking the provider */
+    uint64_t cpu_usec;  /* at the last one, */
+    uint64_t since_ns;  /* which was then: by the clock */
+    uint64_t paused_ns; /* since when it is paused: that time does not count */
+    uint64_t due_ns;    /* when the controller takes the next; 0: not known yet */
+};
+
 struct session {
     atomic_uint refs;
     struct sessions *all;
-    struct session *next; /* in its bucket */
-    struct wire_id box_id;
+    struct session *next;  /* in its bucket */
+    struct wire_id box_id; /* another one after each sleep; under the lock from then on */
     char *metadata;
     char root_name[SPEC_NAME_MAX + 1];
     char *key;
@@ -117,7 +130,11 @@ struct session {
     int lost;   /* the provider said so; the controller ends it */
     char lost_why[200];
     unsigned attended; /* requests in progress: it is not idle */
+    /* Somebody is pausing, waking or copying it: whoever wants to, or to end it, waits. */
+    int changing;
+    char *note;
     uint64_t paused_at_ms;
+    struct samples samples;
     struct process *processes, **process_tail;
     unsigned running;
     /* Numbers of command groups: which are taken, which have lost their command but not all of its
@@ -179,6 +196,10 @@ struct sessions {
     pthread_cond_t control_cond;
     int control_due;
     struct sessions_stats stats; /* under lock */
+    /* snapshots.c */
+    pthread_mutex_t snapshot_lock; /* innermost */
+    struct snapshot *snapshots;    /* newest first */
+    unsigned snapshots_to_go;
 };
 
 /* process.c */
@@ -232,6 +253,8 @@ int session_check_variables(const struct session *s, const struct msg_list *env,
 struct session *session_new(struct sessions *all);
 int session_store(struct session *s, struct pd_err *e);
 int session_usable(struct session *s, struct pd_err *e); /* with its lock held */
+/* There is no box to ask: says why. -1. Without its lock. */
+int session_no_box(struct session *s, struct pd_err *e);
 /* All with the lock held. 0: none is free. */
 unsigned group_take(struct session *s, uint64_t owner);
 void group_release(struct session *s, unsigned group, uint64_t owner); /* 0: whosever it is */
@@ -247,7 +270,47 @@ void session_mark_lost(struct session *s, const char *why);
 int session_remove_root(struct session *s);
 extern const struct box_events session_box_events;
 
+/* session_end.c: takes away what ran in it; `forget`: the rows, too, because the session stays. */
+void session_bury(struct session *s, int forget);
+/* As session_end, but 1 at once when somebody is changing the session. */
+int session_end_unless_changing(struct session *s, enum session_end why, const char *reason,
+                                struct pd_err *e);
+/* session_pause.c: changes of one session happen one after the other. */
+void session_begin_change(struct session *s);
+void session_end_change(struct session *s);
+/* The controller's: its life is over, and it is to be paused then. 0: it is, or it is not due any
+ * more, or somebody is just changing it; -1: it cannot be. */
+int session_pause_at_end(struct session *s, struct pd_err *e);
+/* adopt.c's: an earlier daemon was putting it to sleep, or waking it: it sleeps. */
+void session_finish_sleep(struct session *s, struct box *box);
+/* session_samples.c */
+void samples_look(struct session *s); /* the controller's: takes one when it is due */
+void samples_rebase(struct session *s, uint64_t cpu_usec); /* another box; with the lock held */
+void samples_pause(struct session *s, int paused);         /* with the lock held */
+/* snapshots.c */
+struct snapshot;
+/* The root that a new session of this request starts with, or NULL; to be given back. */
+struct snapshot *snapshot_hold(struct sessions *all, const char *tenant, const char *id,
+                               struct pd_err *e);
+void snapshot_release(struct sessions *all, struct snapshot *held);
+int snapshot_copy(struct sessions *all, const struct snapshot *held, const char *to,
+                  struct pd_err *e);
+/* Copies the session's root, whatever it is doing; its processes stand still meanwhile. */
+int session_copy_root(struct session *s, const char *to, struct pd_err *e);
+/* May roots be copied here? */
+int snapshots_possible(const struct sessions *all, struct pd_err *e);
+int snapshots_load(struct sessions *all, struct pd_err *e);
+void snapshots_sweep(struct sessions *all); /* removes what is to go; the controller's */
+
+/* sessions_list.c: "CREATED_MS-ID" of the last one that was given. */
+int session_read_cursor(const char *text, uint64_t *ret_ms, const char **ret_id, struct pd_err *e);
+
 /* sessions.c */
+unsigned sessions_bucket(const char *text); /* of a hash table */
+/* sessions_create, and with `fork_of` the files are a copy of that one's. */
+int sessions_create_from(struct sessions *all, const struct session_request *r,
+                         struct session *fork_of, struct session **ret, int *ret_known,
+                         struct queue_place *ret_place, struct pd_err *e);
 struct session **sessions_place(struct sessions *all, const char *id);
 int sessions_make_box(struct session *s, struct pd_err *e);
 /* pool.c */

@@ -11,11 +11,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <signal.h>
 #include <sys/stat.h>
 
-static unsigned bucket_of(const char *id)
+unsigned sessions_bucket(const char *id)
 {
     uint32_t h = 2166136261u;
     for (; *id; id++)
@@ -25,7 +24,7 @@ static unsigned bucket_of(const char *id)
 
 struct session **sessions_place(struct sessions *all, const char *id)
 {
-    struct session **at = &all->by_id[bucket_of(id)];
+    struct session **at = &all->by_id[sessions_bucket(id)];
     while (*at && strcmp((*at)->info.id, id) != 0)
         at = &(*at)->next;
     return at;
@@ -45,6 +44,7 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
     all->pool_target = c->pool_min;
     pthread_mutex_init(&all->lock, NULL);
     pthread_mutex_init(&all->task_lock, NULL);
+    pthread_mutex_init(&all->snapshot_lock, NULL);
     for (unsigned i = 0; i < STRIPES; i++)
         pthread_mutex_init(&all->stripes[i], NULL);
     cond_init(&all->task_cond);
@@ -98,6 +98,7 @@ void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
     all->c.pool_max = c->pool_max;
     all->c.idle_timeout_ms = c->idle_timeout_ms;
     all->c.max_life_ms = c->max_life_ms;
+    all->c.max_snapshots = c->max_snapshots;
     all->pool_target = c->pool_min;
     queue_wake(all);
     pthread_mutex_unlock(&all->lock);
@@ -146,6 +147,7 @@ int sessions_make_box(struct session *s, struct pd_err *e)
     pthread_rwlock_unlock(&s->box_use);
     pthread_mutex_lock(&s->lock);
     s->info.rung = all->c.provider->rung(box);
+    samples_rebase(s, 0);
     pthread_mutex_unlock(&s->lock);
     return 0;
 }
@@ -169,6 +171,8 @@ static int fill_in(struct session *s, const struct session_request *r, struct pd
     i->created_ms = i->last_used_ms = time_now_ms();
     snprintf(s->cwd, sizeof s->cwd, "%s", r->cwd ? r->cwd : "/workspace");
     s->metadata = strdup(r->metadata ? r->metadata : "{}");
+    s->note = r->note && r->note[0] ? strdup(r->note) : NULL;
+    i->pause_at_end = r->pause_at_end;
     s->key = r->key ? strdup(r->key) : NULL;
     s->key_hash = r->key_hash;
     int bad = 0;
@@ -177,6 +181,8 @@ static int fill_in(struct session *s, const struct session_request *r, struct pd
         bad |= msg_list_add(&s->env, v);
     if (bad || s->env.text.len > STATE_MAX)
         return pd_fail(e, PD_TOO_LARGE, "env is longer than %u bytes", STATE_MAX);
+    if (s->note && strlen(s->note) > NOTE_MAX)
+        return pd_fail(e, PD_TOO_LARGE, "a note is longer than %u bytes", NOTE_MAX);
     s->policy_text = strdup(r->policy ? r->policy : "open");
     return policy_parse(r->policy ? r->policy : "open", &s->policy, e);
 }
@@ -228,11 +234,41 @@ static int finish(struct session *s, enum session_state state, struct pd_err *e)
     return session_store(s, e);
 }
 
-static int make(struct sessions *all, const struct session_request *r, struct session *replaces,
-                struct session **ret, struct pd_err *e)
+/* Where a new session's files come from, if not from the template alone. */
+struct origin {
+    struct session *fork_of;
+    struct snapshot *snapshot; /* held */
+};
+
+/* Who forks has the environment and the directory, unless the request tells others. */
+static int inherit(struct session *s, const struct session_request *r, struct session *from,
+                   struct pd_err *e)
+{
+    int bad = 0;
+    pthread_mutex_lock(&from->lock);
+    struct msg_list env = msg_list_of(&from->env);
+    uint32_t pos = 0;
+    for (const char *v; !r->env.count && (v = msg_list_next(&env, &pos));)
+        bad |= msg_list_add(&s->env, v);
+    if (!r->cwd)
+        memcpy(s->cwd, from->cwd, sizeof s->cwd);
+    pthread_mutex_unlock(&from->lock);
+    return bad ? pd_fail(e, PD_CAPACITY, "no memory for the environment") : 0;
+}
+
+static int fill_root(struct session *s, const struct origin *o, struct pd_err *e)
+{
+    if (o->fork_of)
+        return session_copy_root(o->fork_of, s->root_name, e);
+    return o->snapshot ? snapshot_copy(s->all, o->snapshot, s->root_name, e) : 0;
+}
+
+static int make_from(struct sessions *all, const struct session_request *r,
+                     struct session *replaces, const struct origin *o, struct session **ret,
+                     struct pd_err *e)
 {
     struct pd_err ignored;
-    struct session *s = pool_take(all, r);
+    struct session *s = o->fork_of || o->snapshot ? NULL : pool_take(all, r);
     int pooled = s != NULL;
     if (!s && !(s = new_session(all, r)))
         return pd_fail(e, PD_CAPACITY, "no memory for a session");
@@ -244,6 +280,8 @@ static int make(struct sessions *all, const struct session_request *r, struct se
         memcpy(s->info.replaces, replaces->info.id, sizeof s->info.replaces);
     }
     pthread_mutex_unlock(&s->lock);
+    if (bad == 0 && o->fork_of)
+        bad = inherit(s, r, o->fork_of, e);
     if (bad < 0) {
         if (pooled)
             (void)session_end(s, END_FAILED, "refused", &ignored);
@@ -253,6 +291,8 @@ static int make(struct sessions *all, const struct session_request *r, struct se
     register_session(all, s);
     /* A cold one is written down first: should the daemon die now, its box is found and ended. */
     int r1 = pooled ? 0 : session_store(s, e);
+    if (r1 == 0 && !pooled)
+        r1 = fill_root(s, o, e);
     if (r1 == 0 && !pooled)
         r1 = sessions_make_box(s, e);
     if (r1 == 0)
@@ -269,6 +309,20 @@ static int make(struct sessions *all, const struct session_request *r, struct se
         forget_session(all, s);
     session_unref(s);
     return -1;
+}
+
+static int make(struct sessions *all, const struct session_request *r, struct session *replaces,
+                struct session *fork_of, struct session **ret, struct pd_err *e)
+{
+    struct origin o = {.fork_of = fork_of};
+    if ((fork_of || r->snapshot) && snapshots_possible(all, e) < 0)
+        return -1;
+    if (r->snapshot && !(o.snapshot = snapshot_hold(all, r->tenant, r->snapshot, e)))
+        return -1;
+    int r1 = make_from(all, r, replaces, &o, ret, e);
+    if (o.snapshot)
+        snapshot_release(all, o.snapshot);
+    return r1;
 }
 
 static struct session *find_key(struct sessions *all, const char *tenant, const char *key)
@@ -297,13 +351,13 @@ static void wait_until_made(struct session *s)
 
 /* *let_in: it has waited, and was. MUST_WAIT when there is no room. */
 static int create(struct sessions *all, const struct session_request *r, struct session *replaces,
-                  int *let_in, struct session **ret, struct pd_err *e)
+                  struct session *fork_of, int *let_in, struct session **ret, struct pd_err *e)
 {
     uint64_t began = clock_now();
     if (!*let_in && !queue_try(all, r->tenant))
         return MUST_WAIT;
     *let_in = 0;
-    int made = make(all, r, replaces, ret, e);
+    int made = make(all, r, replaces, fork_of, ret, e);
     pthread_mutex_lock(&all->lock);
     if (made < 0)
         all->stats.create_failed++;
@@ -322,7 +376,7 @@ static int create(struct sessions *all, const struct session_request *r, struct 
 
 static unsigned thread_stripe(const struct session_request *r)
 {
-    return (bucket_of(r->user_id) * 31 + bucket_of(r->thread_id)) % STRIPES;
+    return (sessions_bucket(r->user_id) * 31 + sessions_bucket(r->thread_id)) % STRIPES;
 }
 
 static struct session *find_thread(struct sessions *all, const char *tenant, const char *user_id,
@@ -350,7 +404,7 @@ static int check_thread(struct sessions *all, const struct session_request *r, s
  * has made. Always in the same order. */
 static void lock_stripes(struct sessions *all, const struct session_request *r, int lock)
 {
-    unsigned key = r->key ? bucket_of(r->key) % STRIPES : STRIPES;
+    unsigned key = r->key ? sessions_bucket(r->key) % STRIPES : STRIPES;
     unsigned thread = r->user_id ? thread_stripe(r) : STRIPES;
     unsigned low = key < thread ? key : thread, high = key < thread ? thread : key;
     int (*turn)(pthread_mutex_t *) = lock ? pthread_mutex_lock : pthread_mutex_unlock;
@@ -360,8 +414,9 @@ static void lock_stripes(struct sessions *all, const struct session_request *r, 
         turn(&all->stripes[high]);
 }
 
-int sessions_create(struct sessions *all, const struct session_request *r, struct session **ret,
-                    int *ret_known, struct queue_place *ret_place, struct pd_err *e)
+int sessions_create_from(struct sessions *all, const struct session_request *r,
+                         struct session *fork_of, struct session **ret, int *ret_known,
+                         struct queue_place *ret_place, struct pd_err *e)
 {
     struct session *known;
     int let_in = 0, r1;
@@ -372,7 +427,7 @@ int sessions_create(struct sessions *all, const struct session_request *r, struc
         known = r->key ? find_key(all, r->tenant, r->key) : NULL;
         r1 = known ? 0 : check_thread(all, r, e);
         if (!known && r1 == 0)
-            r1 = create(all, r, NULL, &let_in, ret, e);
+            r1 = create(all, r, NULL, fork_of, &let_in, ret, e);
         lock_stripes(all, r, 0);
         if (r1 != MUST_WAIT)
             break;
@@ -399,22 +454,40 @@ int sessions_create(struct sessions *all, const struct session_request *r, struc
     return 0;
 }
 
+int sessions_create(struct sessions *all, const struct session_request *r, struct session **ret,
+                    int *ret_known, struct queue_place *ret_place, struct pd_err *e)
+{
+    return sessions_create_from(all, r, NULL, ret, ret_known, ret_place, e);
+}
+
 /* ---- finding one ---- */
 
-struct session *sessions_find(struct sessions *all, const char *tenant, const char *id,
-                              struct pd_err *e)
+/* NULL as tenant: anybody's. */
+static struct session *find(struct sessions *all, const char *tenant, const char *id,
+                            struct pd_err *e)
 {
     struct session *found = NULL;
     if (id_is_sandbox(id)) {
         pthread_mutex_lock(&all->lock);
         struct session *s = *sessions_place(all, id);
-        if (s && !s->pooled && !strcmp(s->info.tenant, tenant))
+        if (s && !s->pooled && (!tenant || !strcmp(s->info.tenant, tenant)))
             found = session_ref(s);
         pthread_mutex_unlock(&all->lock);
     }
     if (!found)
         pd_fail(e, PD_NOT_FOUND, "there is no sandbox '%.40s'", id);
     return found;
+}
+
+struct session *sessions_find(struct sessions *all, const char *tenant, const char *id,
+                              struct pd_err *e)
+{
+    return find(all, tenant, id, e);
+}
+
+struct session *sessions_find_any(struct sessions *all, const char *id, struct pd_err *e)
+{
+    return find(all, NULL, id, e);
 }
 
 /* The youngest of that thread: an older one is gone. */
@@ -480,7 +553,7 @@ static int get_or_create(struct sessions *all, const struct session_request *r, 
             session_unref(s);
             return -1; /* never silently made anew */
         }
-        int made = create(all, r, killed ? NULL : s, let_in, ret, e);
+        int made = create(all, r, killed ? NULL : s, NULL, let_in, ret, e);
         if (made == 0) {
             pthread_mutex_lock(&all->lock);
             all->stats.auto_retried += !killed;
@@ -492,7 +565,7 @@ static int get_or_create(struct sessions *all, const struct session_request *r, 
         return made;
     }
     *ret_created = 1;
-    return create(all, r, NULL, let_in, ret, e);
+    return create(all, r, NULL, NULL, let_in, ret, e);
 }
 
 int sessions_get_or_create(struct sessions *all, const struct session_request *r,
@@ -516,120 +589,4 @@ int sessions_get_or_create(struct sessions *all, const struct session_request *r
     if (let_in)
         queue_leave(all, r->tenant);
     return r1;
-}
-
-/* ---- lists ---- */
-
-static int has_metadata(const struct session *s, const struct session_filter *f)
-{
-    if (!f->metadata_count)
-        return 1;
-    json_t *o = json_loads(s->metadata ? s->metadata : "{}", 0, NULL);
-    int match = o != NULL;
-    for (unsigned i = 0; i < f->metadata_count && match; i++) {
-        const char *v = json_string_value(json_object_get(o, f->metadata_key[i]));
-        match = v && !strcmp(v, f->metadata_value[i]);
-    }
-    json_decref(o);
-    return match;
-}
-
-static int matches(struct session *s, const struct session_filter *f)
-{
-    if (s->pooled || strcmp(s->info.tenant, f->tenant) != 0 ||
-        (f->user_id && strcmp(s->info.user_id, f->user_id) != 0) ||
-        (f->thread_id && strcmp(s->info.thread_id, f->thread_id) != 0))
-        return 0;
-    pthread_mutex_lock(&s->lock);
-    unsigned state = s->info.state;
-    pthread_mutex_unlock(&s->lock);
-    int states = f->states ? f->states : ~(1 << SESSION_GONE);
-    return states >> state & 1 && has_metadata(s, f);
-}
-
-static int by_age(const void *a, const void *b)
-{
-    const struct session *x = *(struct session *const *)a, *y = *(struct session *const *)b;
-    if (x->info.created_ms != y->info.created_ms)
-        return x->info.created_ms < y->info.created_ms ? -1 : 1;
-    return strcmp(x->info.id, y->info.id);
-}
-
-/* "CREATED_MS-ID" of the last one that was given. */
-static int read_cursor(const char *text, uint64_t *ret_ms, const char **ret_id, struct pd_err *e)
-{
-    char *end;
-    errno = 0;
-    *ret_ms = strtoull(text, &end, 10);
-    if (end == text || errno || text[0] == '-' || *end != '-' || !id_is_sandbox(end + 1))
-        return pd_fail(e, PD_INVALID, "cursor '%.60s': take it from next_cursor of the last page",
-                       text);
-    *ret_id = end + 1;
-    return 0;
-}
-
-int sessions_list(struct sessions *all, const struct session_filter *f, struct session **ret,
-                  unsigned *ret_count, char ret_next[64], struct pd_err *e)
-{
-    uint64_t after_ms = 0;
-    const char *after_id = "";
-    if (f->cursor && read_cursor(f->cursor, &after_ms, &after_id, e) < 0)
-        return -1;
-    size_t room = 64, count = 0;
-    struct session **found = malloc(room * sizeof *found);
-    pthread_mutex_lock(&all->lock);
-    for (unsigned i = 0; i < SESSION_BUCKETS && found; i++)
-        for (struct session *s = all->by_id[i]; s && found; s = s->next) {
-            if (s->info.created_ms < after_ms ||
-                (s->info.created_ms == after_ms && strcmp(s->info.id, after_id) <= 0) ||
-                !matches(s, f))
-                continue;
-            if (count == room) {
-                struct session **grown = realloc(found, 2 * room * sizeof *found);
-                if (!grown)
-                    break;
-                found = grown;
-                room *= 2;
-            }
-            found[count++] = session_ref(s);
-        }
-    pthread_mutex_unlock(&all->lock);
-    if (!found)
-        return pd_fail(e, PD_CAPACITY, "no memory for the list");
-    qsort(found, count, sizeof *found, by_age);
-    unsigned given = count < f->limit ? (unsigned)count : f->limit;
-    ret_next[0] = 0;
-    if (given < count && given)
-        snprintf(ret_next, 64, "%llu-%s", (unsigned long long)found[given - 1]->info.created_ms,
-                 found[given - 1]->info.id);
-    for (size_t i = 0; i < count; i++)
-        if (i < given)
-            ret[i] = found[i];
-        else
-            session_unref(found[i]);
-    *ret_count = given;
-    free(found);
-    return 0;
-}
-
-void sessions_get_stats(struct sessions *all, struct sessions_stats *ret)
-{
-    pthread_mutex_lock(&all->lock);
-    *ret = all->stats;
-    memset(ret->by_state, 0, sizeof ret->by_state);
-    ret->running = 0;
-    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
-        for (struct session *s = all->by_id[i]; s; s = s->next) {
-            pthread_mutex_lock(&s->lock);
-            if (!s->pooled)
-                ret->by_state[s->info.state]++;
-            ret->running += s->running;
-            pthread_mutex_unlock(&s->lock);
-        }
-    ret->queued = all->queue_len;
-    ret->pool_ready = 0;
-    for (unsigned i = 0; i < PROFILE_COUNT; i++)
-        ret->pool_ready += all->pool_count[i];
-    ret->pool_filling = all->pool_filling;
-    pthread_mutex_unlock(&all->lock);
 }

@@ -34,6 +34,8 @@ struct session_row {
     uint64_t created_ms, expires_ms, last_used_ms, ended_ms;
     uint64_t idle_timeout_ms, max_life_ms, paused_ms;
     int from_pool, rung;
+    const char *note; /* opaque */
+    int pause_at_end, asleep;
 };
 
 struct process_row {
@@ -50,6 +52,15 @@ struct process_row {
     uint64_t duration_us, cpu_usec, max_rss, spool_max;
     const char *why; /* why it could not be started, or "" */
     int why_code;
+    const char *note; /* opaque */
+};
+
+struct snapshot_row {
+    const char *id, *tenant;
+    const char *name; /* or "" */
+    const char *sandbox, *template_name;
+    int profile, state; /* state: the session layer's */
+    uint64_t created_ms;
 };
 
 struct key_row {
@@ -75,6 +86,11 @@ struct store {
     int (*delete_process)(struct store *s, const uint8_t id[16], struct pd_err *e);
     int (*each_process)(struct store *s, int (*each)(const struct process_row *r, void *arg),
                         void *arg, struct pd_err *e);
+    /* As those of sessions; kill-safe. */
+    int (*put_snapshot)(struct store *s, const struct snapshot_row *r, struct pd_err *e);
+    int (*delete_snapshot)(struct store *s, const char *id, struct pd_err *e);
+    int (*each_snapshot)(struct store *s, int (*each)(const struct snapshot_row *r, void *arg),
+                         void *arg, struct pd_err *e);
     /* Inserts, or changes the label and the times. A revoked key stays revoked, whoever puts it
      * again: two processes write keys. */
     int (*put_key)(struct store *s, const struct key_row *r, struct pd_err *e);

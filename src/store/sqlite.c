@@ -16,7 +16,7 @@
 #define PAGE         128
 #define COLUMNS_MAX  32
 #define SQL_MAX      4096
-#define TABLE_COUNT  3
+#define TABLE_COUNT  4
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 enum kind { TEXT, BYTES, ARRAY, U64, INT };
@@ -67,6 +67,9 @@ static const struct column session_columns[] = {
     {"paused_ms", U64, S(paused_ms), 0, 0},
     {"from_pool", INT, S(from_pool), 0, 0},
     {"rung", INT, S(rung), 0, 0},
+    {"note", TEXT, S(note), 0, 0},
+    {"pause_at_end", INT, S(pause_at_end), 0, 0},
+    {"asleep", INT, S(asleep), 0, 0},
 };
 #undef S
 
@@ -93,6 +96,7 @@ static const struct column process_columns[] = {
     {"spool_max", U64, P(spool_max), 0, 0},
     {"why", TEXT, P(why), 0, 0},
     {"why_code", INT, P(why_code), 0, 0},
+    {"note", TEXT, P(note), 0, 0},
 };
 #undef P
 
@@ -108,12 +112,26 @@ static const struct column key_columns[] = {
 };
 #undef K
 
+#define N(member) offsetof(struct snapshot_row, member)
+static const struct column snapshot_columns[] = {
+    {"id", TEXT, N(id), 0, FIXED},
+    {"tenant", TEXT, N(tenant), 0, FIXED},
+    {"name", TEXT, N(name), 0, 0},
+    {"sandbox", TEXT, N(sandbox), 0, 0},
+    {"template_name", TEXT, N(template_name), 0, 0},
+    {"profile", INT, N(profile), 0, 0},
+    {"state", INT, N(state), 0, 0},
+    {"created_ms", U64, N(created_ms), 0, 0},
+};
+#undef N
+
 static const struct table tables[TABLE_COUNT] = {
     {"sessions", "a session", session_columns, COUNT(session_columns)},
     {"processes", "a process", process_columns, COUNT(process_columns)},
     {"keys", "a key", key_columns, COUNT(key_columns)},
+    {"snapshots", "a snapshot", snapshot_columns, COUNT(snapshot_columns)},
 };
-enum { SESSIONS, PROCESSES, KEYS };
+enum { SESSIONS, PROCESSES, KEYS, SNAPSHOTS };
 
 /* Numbers of prepared statements: three per table, and the rest. */
 enum { PUT = 0, PAGED = 1, DELETE = 2 };
@@ -225,6 +243,7 @@ struct copy {
         struct session_row session;
         struct process_row process;
         struct key_row key;
+        struct snapshot_row snapshot;
     } row;
     char bytes[];
 };
@@ -382,18 +401,36 @@ static int put_key(struct store *s, const struct key_row *r, struct pd_err *e)
     return put_row(s, KEYS, r, 1, e);
 }
 
-static int delete_session(struct store *s, const char *id, struct pd_err *e)
+static int put_snapshot(struct store *s, const struct snapshot_row *r, struct pd_err *e)
+{
+    return put_row(s, SNAPSHOTS, r, 0, e);
+}
+
+/* Of a table whose rows are found by a text. */
+static int delete_row(struct store *s, unsigned table, const char *id, struct pd_err *e)
 {
     struct db *d = db_of(s);
+    char what[32];
+    snprintf(what, sizeof what, "forget %s", tables[table].what);
     pthread_mutex_lock(&d->lock);
     int result = -1;
-    sqlite3_stmt *gone = statement(d, SESSIONS, DELETE, e);
+    sqlite3_stmt *gone = statement(d, table, DELETE, e);
     if (gone) {
         sqlite3_bind_text(gone, 1, id, -1, SQLITE_STATIC);
-        result = db_run(d, gone, "forget a session", e);
+        result = db_run(d, gone, what, e);
     }
     pthread_mutex_unlock(&d->lock);
     return result;
+}
+
+static int delete_session(struct store *s, const char *id, struct pd_err *e)
+{
+    return delete_row(s, SESSIONS, id, e);
+}
+
+static int delete_snapshot(struct store *s, const char *id, struct pd_err *e)
+{
+    return delete_row(s, SNAPSHOTS, id, e);
 }
 
 static int delete_process(struct store *s, const uint8_t id[16], struct pd_err *e)
@@ -426,12 +463,13 @@ static int touch_key(struct store *s, const char *id, uint64_t last_used_ms, str
     return result;
 }
 
-/* The callbacks of the three kinds differ in type only. */
+/* The callbacks of the kinds differ in type only. */
 struct call {
     union {
         int (*session)(const struct session_row *r, void *arg);
         int (*process)(const struct process_row *r, void *arg);
         int (*key)(const struct key_row *r, void *arg);
+        int (*snapshot)(const struct snapshot_row *r, void *arg);
     } each;
     void *arg;
 };
@@ -454,6 +492,12 @@ static int call_key(const struct copy *c, void *arg)
     return call->each.key(&c->row.key, call->arg);
 }
 
+static int call_snapshot(const struct copy *c, void *arg)
+{
+    const struct call *call = arg;
+    return call->each.snapshot(&c->row.snapshot, call->arg);
+}
+
 static int each_session(struct store *s, int (*each)(const struct session_row *r, void *arg),
                         void *arg, struct pd_err *e)
 {
@@ -473,6 +517,13 @@ static int each_key(struct store *s, int (*each)(const struct key_row *r, void *
 {
     struct call call = {.each.key = each, .arg = arg};
     return each_row(s, KEYS, call_key, &call, e);
+}
+
+static int each_snapshot(struct store *s, int (*each)(const struct snapshot_row *r, void *arg),
+                         void *arg, struct pd_err *e)
+{
+    struct call call = {.each.snapshot = each, .arg = arg};
+    return each_row(s, SNAPSHOTS, call_snapshot, &call, e);
 }
 
 static int put_value(struct store *s, const char *name, const void *data, size_t len,
@@ -575,6 +626,9 @@ struct store *store_sqlite_open(const char *state_dir, int exclusive, struct pd_
         .put_process = put_process,
         .delete_process = delete_process,
         .each_process = each_process,
+        .put_snapshot = put_snapshot,
+        .delete_snapshot = delete_snapshot,
+        .each_snapshot = each_snapshot,
         .put_key = put_key,
         .touch_key = touch_key,
         .each_key = each_key,

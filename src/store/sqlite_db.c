@@ -22,7 +22,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 #define APPLICATION_ID 0x70616464 /* "padd", for file(1) and against mistaken files */
 #define BUSY_MS        5000
 #define WAL_PAGES      1000 /* not yet checkpointed: the thread is woken early */
@@ -57,6 +57,14 @@ static const char *const migrations[SCHEMA_VERSION] = {
     " tenant TEXT NOT NULL, label TEXT NOT NULL, created_ms INTEGER NOT NULL,"
     " last_used_ms INTEGER NOT NULL, revoked_ms INTEGER NOT NULL);"
     "CREATE TABLE named_values(name TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;",
+    "ALTER TABLE sessions ADD COLUMN note TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE sessions ADD COLUMN pause_at_end INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sessions ADD COLUMN asleep INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE processes ADD COLUMN note TEXT NOT NULL DEFAULT '';"
+    "CREATE TABLE snapshots(seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,"
+    " tenant TEXT NOT NULL, name TEXT NOT NULL, sandbox TEXT NOT NULL,"
+    " template_name TEXT NOT NULL, profile INTEGER NOT NULL, state INTEGER NOT NULL,"
+    " created_ms INTEGER NOT NULL);",
 };
 
 /* Why a system call under SQLite failed is read from errno, which callers clear before the call:
@@ -203,7 +211,8 @@ static int schema_migrate(struct db *d, struct pd_err *e)
         return -1;
     if (version >= SCHEMA_VERSION)
         return run_sql(d, "COMMIT", e);
-    if (version < 0 || (version == 0 && (application != 0 || tables != 0)))
+    if (version < 0 || (version == 0 && (application != 0 || tables != 0)) ||
+        (version > 0 && application != APPLICATION_ID))
         return fail_foreign(d, e);
     for (; version < SCHEMA_VERSION; version++)
         if (run_sql(d, migrations[version], e) < 0)

@@ -9,7 +9,7 @@
 
 struct pd_err;
 
-#define DB_STATEMENTS 16
+#define DB_STATEMENTS 20
 
 struct db {
     pthread_mutex_t lock; /* handle and statements */

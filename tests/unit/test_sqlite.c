@@ -44,6 +44,9 @@ static struct session_row full_session(void)
         .paused_ms = 7,
         .from_pool = 1,
         .rung = -2,
+        .note = "{\"door\":\"\xc3\xa9\"}",
+        .pause_at_end = 1,
+        .asleep = 2,
     };
 }
 
@@ -78,6 +81,9 @@ static int check_full_session(const struct session_row *r, void *arg)
     assert_true(r->paused_ms == 7);
     assert_int_equal(r->from_pool, 1);
     assert_int_equal(r->rung, -2);
+    assert_string_equal(r->note, want.note);
+    assert_int_equal(r->pause_at_end, 1);
+    assert_int_equal(r->asleep, 2);
     return 0;
 }
 

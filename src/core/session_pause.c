@@ -1,0 +1,322 @@
+/* How a session stands still, and for how long it lives.
+ *
+ * Pausing freezes the box. Sleeping takes the box away and keeps the root: the row says so before
+ * anything is done, so a daemon that dies half-way finds a session that is asleep and perhaps still
+ * has a box, which it ends. Waking writes down the new box's name first and that the session runs
+ * last: a daemon that dies in between finds the same, and the session sleeps on. Either way the
+ * root is the session's, and is deleted by the session's end alone. */
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "core/ids.h"
+#include "core/log.h"
+
+#define PAUSE_PATIENCE (5 * NS_PER_S)
+
+/* ---- one change at a time ---- */
+
+void session_begin_change(struct session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->changing)
+        pthread_cond_wait(&s->changed, &s->lock);
+    s->changing = 1;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void session_end_change(struct session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->changing = 0;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Paused ones, too: for calls that need no process. With the lock held. */
+static int usable_or_paused(struct session *s, struct pd_err *e)
+{
+    return s->info.state == SESSION_PAUSED && !s->lost ? 0 : session_usable(s, e);
+}
+
+/* ---- time ---- */
+
+/* How long it has been standing still. */
+static uint64_t still_ms(const struct session *s, uint64_t now)
+{
+    return s->info.state == SESSION_PAUSED && now > s->paused_at_ms ? now - s->paused_at_ms : 0;
+}
+
+static void set_end(struct session *s, uint64_t at_ms)
+{
+    uint64_t from = s->info.created_ms + still_ms(s, time_now_ms());
+    s->info.max_life_ms = at_ms > from ? at_ms - from : 0;
+}
+
+int session_extend(struct session *s, uint64_t idle_timeout_ms, uint64_t expires_in_ms,
+                   struct pd_err *e)
+{
+    pthread_mutex_lock(&s->lock);
+    int r = usable_or_paused(s, e);
+    if (r == 0) {
+        s->info.last_used_ms = time_now_ms();
+        if (idle_timeout_ms)
+            s->info.idle_timeout_ms = idle_timeout_ms;
+        if (expires_in_ms)
+            set_end(s, time_now_ms() + expires_in_ms);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return r < 0 ? -1 : session_store(s, e);
+}
+
+int session_expire_at(struct session *s, uint64_t at_ms, int only_extend, struct pd_err *e)
+{
+    pthread_mutex_lock(&s->lock);
+    int r = usable_or_paused(s, e);
+    if (r == 0) {
+        uint64_t now = time_now_ms();
+        uint64_t ends = s->info.created_ms + s->info.max_life_ms + still_ms(s, now);
+        s->info.last_used_ms = now;
+        if (!only_extend || at_ms > ends)
+            set_end(s, at_ms);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return r < 0 ? -1 : session_store(s, e);
+}
+
+/* ---- with memory ---- */
+
+/* The clocks go on where they stood. With the lock held. */
+static void mark_running(struct session *s)
+{
+    uint64_t now = time_now_ms();
+    s->info.max_life_ms += still_ms(s, now);
+    s->info.state = SESSION_RUNNING;
+    s->info.asleep = 0;
+    s->info.last_used_ms = now;
+    s->paused_at_ms = 0;
+    samples_pause(s, 0);
+}
+
+static void mark_paused(struct session *s)
+{
+    s->info.state = SESSION_PAUSED;
+    s->paused_at_ms = time_now_ms();
+    samples_pause(s, 1);
+}
+
+static int freeze(struct session *s, int frozen, struct pd_err *e)
+{
+    const struct provider *provider = s->all->c.provider;
+    pthread_rwlock_rdlock(&s->box_use);
+    int r = s->box ? provider->pause(s->box, frozen, deadline_in(PAUSE_PATIENCE), e)
+                   : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
+    if (r == 0 && !frozen && s->needs_sync) {
+        r = provider->sync(s->box, deadline_in(PAUSE_PATIENCE), e);
+        s->needs_sync = r < 0;
+        if (r == 0)
+            session_settle(s);
+    }
+    pthread_rwlock_unlock(&s->box_use);
+    if (r < 0)
+        return -1;
+    pthread_mutex_lock(&s->lock);
+    if (frozen)
+        mark_paused(s);
+    else
+        mark_running(s);
+    pthread_mutex_unlock(&s->lock);
+    return session_store(s, e);
+}
+
+int session_pause(struct session *s, struct pd_err *e)
+{
+    session_begin_change(s);
+    pthread_mutex_lock(&s->lock);
+    int done = s->info.state == SESSION_PAUSED && !s->lost;
+    int r = done ? 0 : session_usable(s, e);
+    pthread_mutex_unlock(&s->lock);
+    if (r == 0 && !done)
+        r = freeze(s, 1, e);
+    session_end_change(s);
+    return r;
+}
+
+/* ---- without ---- */
+
+/* Its box is gone, or never was this daemon's: nothing of it is left in the session. */
+static void forget_box(struct session *s)
+{
+    session_bury(s, 1);
+    pthread_mutex_lock(&s->lock);
+    for (unsigned g = 1; g < GROUPS; g++) {
+        uint64_t bit = 1ull << g % 64;
+        s->group_owner[g] = 0;
+        /* Somebody may be about to kill what is in it, in whatever box there is by then: the
+         * controller gives the number free later. */
+        if (s->group_kills[g]) {
+            s->groups[g / 64] |= bit;
+            s->lingering[g / 64] |= bit;
+        } else {
+            s->groups[g / 64] &= ~bit;
+            s->lingering[g / 64] &= ~bit;
+        }
+    }
+    s->oom_seen = s->pids_seen = 0;
+    s->needs_sync = 0;
+    s->sync = SYNC_NONE;
+    s->lost = 0; /* what was lost is not needed any more */
+    pthread_mutex_unlock(&s->lock);
+}
+
+static int drop_box(struct session *s, struct pd_err *e)
+{
+    struct provider *provider = s->all->c.provider;
+    pthread_rwlock_wrlock(&s->box_use);
+    struct box *box = s->box;
+    s->box = NULL;
+    pthread_rwlock_unlock(&s->box_use);
+    int r = box ? provider->destroy(box, NULL, NULL, deadline_in(DESTROY_PATIENCE), e) : 0;
+    if (r < 0)
+        log_error("session.undead", "id=%s error=%s", s->info.id, e->msg);
+    forget_box(s);
+    return r;
+}
+
+static int fall_asleep(struct session *s, struct pd_err *e)
+{
+    pthread_mutex_lock(&s->lock);
+    enum session_state before = s->info.state;
+    uint64_t paused_at = s->paused_at_ms;
+    if (before == SESSION_RUNNING)
+        mark_paused(s);
+    s->info.asleep = 1;
+    pthread_mutex_unlock(&s->lock);
+    if (session_store(s, e) < 0) {
+        pthread_mutex_lock(&s->lock);
+        s->info.state = before;
+        s->info.asleep = 0;
+        s->paused_at_ms = paused_at;
+        if (before == SESSION_RUNNING)
+            samples_pause(s, 0);
+        pthread_mutex_unlock(&s->lock);
+        return -1;
+    }
+    return drop_box(s, e);
+}
+
+static int check_root(const struct session *s, struct pd_err *e)
+{
+    return s->root_name[0] ? 0
+                           : pd_fail(e, PD_UNSUPPORTED,
+                                     "sandbox %s has its files in memory: it can be paused with "
+                                     "memory only (or set storage to keep files on disk)",
+                                     s->info.id);
+}
+
+int session_sleep(struct session *s, struct pd_err *e)
+{
+    session_begin_change(s);
+    pthread_mutex_lock(&s->lock);
+    int asleep = s->info.state == SESSION_PAUSED && s->info.asleep;
+    int r = asleep ? 0 : usable_or_paused(s, e);
+    if (r == 0)
+        r = check_root(s, e);
+    pthread_mutex_unlock(&s->lock);
+    if (r == 0 && !asleep)
+        r = fall_asleep(s, e);
+    session_end_change(s);
+    if (r == 0 && !asleep)
+        log_info("session.sleep", "id=%s", s->info.id);
+    return r;
+}
+
+void session_finish_sleep(struct session *s, struct box *box)
+{
+    struct pd_err e;
+    s->box = box;
+    (void)drop_box(s, &e);
+}
+
+static int wake_up(struct session *s, struct pd_err *e)
+{
+    struct pd_err ignored;
+    pthread_mutex_lock(&s->lock);
+    s->box_id = wire_id_new();
+    pthread_mutex_unlock(&s->lock);
+    if (session_store(s, e) < 0 || sessions_make_box(s, e) < 0)
+        return -1;
+    pthread_mutex_lock(&s->lock);
+    uint64_t paused_at = s->paused_at_ms, max_life = s->info.max_life_ms;
+    mark_running(s);
+    pthread_mutex_unlock(&s->lock);
+    if (session_store(s, e) == 0) {
+        log_info("session.wake", "id=%s", s->info.id);
+        return 0;
+    }
+    pthread_mutex_lock(&s->lock);
+    mark_paused(s);
+    s->info.asleep = 1;
+    s->paused_at_ms = paused_at;
+    s->info.max_life_ms = max_life;
+    pthread_mutex_unlock(&s->lock);
+    (void)drop_box(s, &ignored);
+    return -1;
+}
+
+int session_resume(struct session *s, struct pd_err *e)
+{
+    session_begin_change(s);
+    pthread_mutex_lock(&s->lock);
+    int done = s->info.state == SESSION_RUNNING && !s->lost, asleep = s->info.asleep;
+    int r = done ? 0 : usable_or_paused(s, e);
+    pthread_mutex_unlock(&s->lock);
+    if (r == 0 && !done)
+        r = asleep ? wake_up(s, e) : freeze(s, 0, e);
+    session_end_change(s);
+    return r;
+}
+
+int session_pause_at_end(struct session *s, struct pd_err *e)
+{
+    pthread_mutex_lock(&s->lock);
+    /* Somebody may have given it more time, or be at it. */
+    int due = !s->changing && s->info.state == SESSION_RUNNING && !s->lost &&
+              time_now_ms() >= s->info.created_ms + s->info.max_life_ms;
+    if (due)
+        s->changing = 1;
+    pthread_mutex_unlock(&s->lock);
+    if (!due)
+        return 0;
+    int r = freeze(s, 1, e);
+    /* Its files at least: but not for a row that could not be written, which is tried again. */
+    if (r < 0 && s->info.state == SESSION_RUNNING && s->root_name[0])
+        r = fall_asleep(s, e);
+    else if (s->info.state == SESSION_PAUSED)
+        r = 0;
+    session_end_change(s);
+    if (r == 0)
+        log_info("session.pause_at_end", "id=%s", s->info.id);
+    return r;
+}
+
+int session_usage(struct session *s, uint64_t *ret_memory, uint64_t *ret_memory_peak,
+                  uint64_t *ret_cpu_usec, uint64_t *ret_pids, struct pd_err *e)
+{
+    struct box_usage u;
+    pthread_mutex_lock(&s->lock);
+    int r = usable_or_paused(s, e);
+    pthread_mutex_unlock(&s->lock);
+    if (r < 0)
+        return -1;
+    pthread_rwlock_rdlock(&s->box_use);
+    r = s->box ? s->all->c.provider->usage(s->box, &u, e) : session_no_box(s, e);
+    pthread_rwlock_unlock(&s->box_use);
+    if (r < 0)
+        return -1;
+    *ret_memory = u.memory;
+    *ret_memory_peak = u.memory_peak;
+    *ret_cpu_usec = u.cpu_usec;
+    *ret_pids = u.pids;
+    return 0;
+}

@@ -1,0 +1,137 @@
+/* How samples are taken: the controller looks at every session a few times a second, and takes a
+ * sample of the running ones whose turn it is. Turns are spread by the session's id, so that many
+ * sessions that were made (or adopted) together are not asked at the same moment. A provider that
+ * cannot tell costs a sample, nothing else. */
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "core/ids.h"
+
+#define SAMPLES_KEPT 60u
+#define EVERY_NS     (5 * NS_PER_S)
+#define FRESH_MS     1000u
+
+void samples_rebase(struct session *s, uint64_t cpu_usec)
+{
+    s->samples.cpu_usec = cpu_usec;
+    s->samples.since_ns = clock_now();
+    s->samples.paused_ns = 0;
+}
+
+void samples_pause(struct session *s, int paused)
+{
+    struct samples *m = &s->samples;
+    uint64_t now = clock_now();
+    if (!paused && m->paused_ns)
+        m->since_ns += now - m->paused_ns;
+    m->paused_ns = paused ? now : 0;
+}
+
+/* With the lock held. */
+static void add(struct session *s, const struct box_usage *u)
+{
+    struct samples *m = &s->samples;
+    uint64_t now = clock_now();
+    if (!m->ring && !(m->ring = calloc(SAMPLES_KEPT, sizeof *m->ring)))
+        return;
+    uint64_t used = u->cpu_usec > m->cpu_usec ? u->cpu_usec - m->cpu_usec : 0;
+    uint64_t passed = now > m->since_ns ? (now - m->since_ns) / 1000 : 0;
+    uint64_t part = passed ? used * 100000 / passed : 0;
+    m->ring[m->next] =
+        (struct session_sample){.at_ms = time_now_ms(),
+                                .cpu_milli_pct = part < UINT32_MAX ? (uint32_t)part : UINT32_MAX,
+                                .memory = u->memory,
+                                .memory_limit = s->info.spec.limits.memory,
+                                .disk_used = u->disk_used,
+                                .disk_total = u->disk_total};
+    m->next = (m->next + 1) % SAMPLES_KEPT;
+    m->count += m->count < SAMPLES_KEPT;
+    m->cpu_usec = u->cpu_usec;
+    m->since_ns = now;
+}
+
+/* `wait`: for whoever has the box just now. */
+static void take(struct session *s, int wait)
+{
+    struct box_usage u = {0};
+    struct pd_err e;
+    int known = -1;
+    pthread_mutex_lock(&s->lock);
+    int mine = !s->samples.taking && s->info.state == SESSION_RUNNING && !s->lost;
+    if (mine)
+        s->samples.taking = 1;
+    pthread_mutex_unlock(&s->lock);
+    if (!mine)
+        return;
+    if (wait ? pthread_rwlock_rdlock(&s->box_use) == 0
+             : pthread_rwlock_tryrdlock(&s->box_use) == 0) {
+        if (s->box)
+            known = s->all->c.provider->usage(s->box, &u, &e);
+        pthread_rwlock_unlock(&s->box_use);
+    }
+    pthread_mutex_lock(&s->lock);
+    s->samples.taking = 0;
+    if (known == 0 && s->info.state == SESSION_RUNNING)
+        add(s, &u);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void samples_look(struct session *s)
+{
+    uint64_t now = clock_now();
+    pthread_mutex_lock(&s->lock);
+    int due = 0;
+    if (s->pooled || s->info.state != SESSION_RUNNING) {
+        s->samples.due_ns = 0;
+    } else if (!s->samples.due_ns) {
+        s->samples.due_ns = now + hash_bytes(s->info.id, strlen(s->info.id)) % EVERY_NS;
+    } else if (now >= s->samples.due_ns) {
+        due = 1;
+        /* After a standstill of the whole machine once, not for every turn that was missed. */
+        s->samples.due_ns += EVERY_NS;
+        if (s->samples.due_ns <= now)
+            s->samples.due_ns = now + EVERY_NS;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (due)
+        take(s, 0);
+}
+
+/* The i-th, the oldest first. */
+static const struct session_sample *sample_at(const struct samples *m, unsigned i)
+{
+    return &m->ring[(m->next + SAMPLES_KEPT - m->count + i) % SAMPLES_KEPT];
+}
+
+unsigned session_samples(struct session *s, uint64_t from_ms, uint64_t to_ms,
+                         struct session_sample *ret, unsigned max)
+{
+    const struct samples *m = &s->samples;
+    uint64_t now = time_now_ms();
+    pthread_mutex_lock(&s->lock);
+    int stale = !m->count || now - sample_at(m, m->count - 1)->at_ms > FRESH_MS;
+    pthread_mutex_unlock(&s->lock);
+    /* "Until now" was a moment ago when it was written. */
+    if (!to_ms || to_ms + FRESH_MS >= now) {
+        to_ms = UINT64_MAX;
+        if (stale)
+            take(s, 1);
+    }
+    unsigned fit = 0, given = 0;
+    pthread_mutex_lock(&s->lock);
+    for (int counting = 1; counting >= 0; counting--)
+        for (unsigned i = 0, skip = fit > max ? fit - max : 0; i < m->count; i++) {
+            const struct session_sample *at = sample_at(m, i);
+            if (at->at_ms < from_ms || at->at_ms > to_ms)
+                continue;
+            if (counting)
+                fit++;
+            else if (skip)
+                skip--;
+            else
+                ret[given++] = *at;
+        }
+    pthread_mutex_unlock(&s->lock);
+    return given;
+}

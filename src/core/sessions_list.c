@@ -1,0 +1,163 @@
+/* Lists of sessions, and counts of them. */
+#include "core/sessions.h"
+
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "core/ids.h"
+
+#include <errno.h>
+#include <jansson.h>
+
+static int has_metadata(const struct session *s, const struct session_filter *f)
+{
+    if (!f->metadata_count)
+        return 1;
+    json_t *o = json_loads(s->metadata ? s->metadata : "{}", 0, NULL);
+    int match = o != NULL;
+    for (unsigned i = 0; i < f->metadata_count && match; i++) {
+        const char *v = json_string_value(json_object_get(o, f->metadata_key[i]));
+        match = v && !strcmp(v, f->metadata_value[i]);
+    }
+    json_decref(o);
+    return match;
+}
+
+static int matches(struct session *s, const struct session_filter *f)
+{
+    if (s->pooled || strcmp(s->info.tenant, f->tenant) != 0 ||
+        (f->user_id && strcmp(s->info.user_id, f->user_id) != 0) ||
+        (f->thread_id && strcmp(s->info.thread_id, f->thread_id) != 0) ||
+        (f->template_name && strcmp(s->info.template_name, f->template_name) != 0) ||
+        s->info.created_ms < f->after_ms)
+        return 0;
+    pthread_mutex_lock(&s->lock);
+    unsigned state = s->info.state;
+    pthread_mutex_unlock(&s->lock);
+    int states = f->states ? f->states : ~(1 << SESSION_GONE);
+    return states >> state & 1 && has_metadata(s, f);
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const struct session *x = *(struct session *const *)a, *y = *(struct session *const *)b;
+    if (x->info.created_ms != y->info.created_ms)
+        return x->info.created_ms < y->info.created_ms ? -1 : 1;
+    return strcmp(x->info.id, y->info.id);
+}
+
+static int by_youth(const void *a, const void *b)
+{
+    return by_age(b, a);
+}
+
+/* Does it come after the cursor's, in that order? */
+static int is_behind(const struct session *s, uint64_t ms, const char *id, int newest_first)
+{
+    int order =
+        s->info.created_ms != ms ? (s->info.created_ms < ms ? -1 : 1) : strcmp(s->info.id, id);
+    return newest_first ? order < 0 : order > 0;
+}
+
+/* "CREATED_MS-ID" of the last one that was given. */
+int session_read_cursor(const char *text, uint64_t *ret_ms, const char **ret_id, struct pd_err *e)
+{
+    char *end;
+    errno = 0;
+    *ret_ms = strtoull(text, &end, 10);
+    if (end == text || errno || text[0] == '-' || *end != '-' || !id_is_sandbox(end + 1))
+        return pd_fail(e, PD_INVALID, "cursor '%.60s': take it from next_cursor of the last page",
+                       text);
+    *ret_id = end + 1;
+    return 0;
+}
+
+int sessions_list(struct sessions *all, const struct session_filter *f, struct session **ret,
+                  unsigned *ret_count, char ret_next[64], struct pd_err *e)
+{
+    uint64_t after_ms = 0;
+    const char *after_id = "";
+    if (f->cursor && session_read_cursor(f->cursor, &after_ms, &after_id, e) < 0)
+        return -1;
+    size_t room = 64, count = 0;
+    struct session **found = malloc(room * sizeof *found);
+    pthread_mutex_lock(&all->lock);
+    for (unsigned i = 0; i < SESSION_BUCKETS && found; i++)
+        for (struct session *s = all->by_id[i]; s && found; s = s->next) {
+            if ((f->cursor && !is_behind(s, after_ms, after_id, f->newest_first)) || !matches(s, f))
+                continue;
+            if (count == room) {
+                struct session **grown = realloc(found, 2 * room * sizeof *found);
+                if (!grown)
+                    break;
+                found = grown;
+                room *= 2;
+            }
+            found[count++] = session_ref(s);
+        }
+    pthread_mutex_unlock(&all->lock);
+    if (!found)
+        return pd_fail(e, PD_CAPACITY, "no memory for the list");
+    qsort(found, count, sizeof *found, f->newest_first ? by_youth : by_age);
+    unsigned given = count < f->limit ? (unsigned)count : f->limit;
+    ret_next[0] = 0;
+    if (given < count && given)
+        snprintf(ret_next, 64, "%llu-%s", (unsigned long long)found[given - 1]->info.created_ms,
+                 found[given - 1]->info.id);
+    for (size_t i = 0; i < count; i++)
+        if (i < given)
+            ret[i] = found[i];
+        else
+            session_unref(found[i]);
+    *ret_count = given;
+    free(found);
+    return 0;
+}
+
+void sessions_each(struct sessions *all, int (*each)(struct session *s, void *arg), void *arg)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&all->lock);
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        for (struct session *s = all->by_id[i]; s; s = s->next)
+            count += !s->pooled;
+    struct session **list = calloc(count ? count : 1, sizeof *list);
+    count = 0;
+    for (unsigned i = 0; i < SESSION_BUCKETS && list; i++)
+        for (struct session *s = all->by_id[i]; s; s = s->next)
+            if (!s->pooled)
+                list[count++] = session_ref(s);
+    pthread_mutex_unlock(&all->lock);
+    int stop = 0;
+    for (size_t i = 0; i < count && list; i++) {
+        pthread_mutex_lock(&list[i]->lock);
+        int gone = list[i]->info.state == SESSION_GONE;
+        pthread_mutex_unlock(&list[i]->lock);
+        stop = stop || (!gone && each(list[i], arg));
+        session_unref(list[i]);
+    }
+    free(list);
+}
+
+void sessions_get_stats(struct sessions *all, struct sessions_stats *ret)
+{
+    pthread_mutex_lock(&all->lock);
+    *ret = all->stats;
+    memset(ret->by_state, 0, sizeof ret->by_state);
+    ret->running = 0;
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        for (struct session *s = all->by_id[i]; s; s = s->next) {
+            pthread_mutex_lock(&s->lock);
+            if (!s->pooled)
+                ret->by_state[s->info.state]++;
+            ret->running += s->running;
+            pthread_mutex_unlock(&s->lock);
+        }
+    ret->queued = all->queue_len;
+    ret->pool_ready = 0;
+    for (unsigned i = 0; i < PROFILE_COUNT; i++)
+        ret->pool_ready += all->pool_count[i];
+    ret->pool_filling = all->pool_filling;
+    pthread_mutex_unlock(&all->lock);
+}

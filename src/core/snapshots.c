@@ -1,0 +1,438 @@
+/* How this works: what is known of snapshots is in a list and in the store, under one lock.
+ *
+ *   making    the row is there, the root is being copied; nobody finds it
+ *   ready     it can be found, copied and deleted
+ *   going     its root is to be removed, when the last copy that is being made of it is done
+ *
+ * A row that says "making" at the start of a daemon is a copy that was interrupted: it goes. The
+ * row is deleted after the root was, so there is neither a root without a row nor, but for what is
+ * going, a row without a root. */
+#include "core/snapshots.h"
+
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "core/ids.h"
+#include "core/log.h"
+
+#include <errno.h>
+
+#define COPY_PATIENCE (120 * NS_PER_S)
+
+/* Kept in the database, so numbers stay what they are. */
+enum snapshot_state { MAKING = 0, READY = 1, GOING = 2 };
+
+struct snapshot {
+    struct snapshot *next;
+    struct snapshot_info info;
+    enum snapshot_state state;
+    unsigned users; /* copies that are being made of it */
+    int removing;   /* somebody is */
+};
+
+static void root_of(const struct snapshot *n, char out[SPEC_NAME_MAX + 1])
+{
+    snprintf(out, SPEC_NAME_MAX + 1, "sn-%s", n->info.id);
+}
+
+static int put(struct sessions *all, const struct snapshot *n, enum snapshot_state state,
+               const char *name, struct pd_err *e)
+{
+    struct snapshot_row row = {.id = n->info.id,
+                               .tenant = n->info.tenant,
+                               .name = name,
+                               .sandbox = n->info.sandbox,
+                               .template_name = n->info.template_name,
+                               .profile = (int)n->info.profile,
+                               .state = (int)state,
+                               .created_ms = n->info.created_ms};
+    return all->c.store->put_snapshot(all->c.store, &row, e);
+}
+
+int snapshots_possible(const struct sessions *all, struct pd_err *e)
+{
+    if (!all->c.disk_roots)
+        return pd_fail(e, PD_UNSUPPORTED,
+                       "sandboxes have their files in memory here (storage), so there are no "
+                       "snapshots and no forks of them");
+    if (!(all->c.provider->can & PROVIDER_SNAPSHOT) || !all->c.provider->copy_root)
+        return pd_fail(e, PD_UNSUPPORTED, "the provider '%s' cannot copy the files of a sandbox",
+                       all->c.provider->name);
+    return 0;
+}
+
+/* ---- the list; all with its lock held ---- */
+
+static struct snapshot *find(struct sessions *all, const char *tenant, const char *id_or_name)
+{
+    struct snapshot *named = NULL;
+    for (struct snapshot *n = all->snapshots; n; n = n->next) {
+        if (n->state != READY || strcmp(n->info.tenant, tenant) != 0)
+            continue;
+        if (!strcmp(n->info.id, id_or_name))
+            return n;
+        if (!named && n->info.name[0] && !strcmp(n->info.name, id_or_name))
+            named = n;
+    }
+    return named;
+}
+
+/* Newest first; what was made at the same moment by id. */
+static int order(const struct snapshot *a, uint64_t ms, const char *id)
+{
+    if (a->info.created_ms != ms)
+        return a->info.created_ms > ms ? -1 : 1;
+    return -strcmp(a->info.id, id);
+}
+
+static void insert(struct sessions *all, struct snapshot *n)
+{
+    struct snapshot **at = &all->snapshots;
+    while (*at && order(*at, n->info.created_ms, n->info.id) < 0)
+        at = &(*at)->next;
+    n->next = *at;
+    *at = n;
+}
+
+static void unlink_and_free(struct sessions *all, struct snapshot *n)
+{
+    for (struct snapshot **at = &all->snapshots; *at; at = &(*at)->next)
+        if (*at == n) {
+            *at = n->next;
+            break;
+        }
+    free(n);
+}
+
+static unsigned count_of(const struct sessions *all, const char *tenant)
+{
+    unsigned count = 0;
+    for (const struct snapshot *n = all->snapshots; n; n = n->next)
+        count += n->state != GOING && !strcmp(n->info.tenant, tenant);
+    return count;
+}
+
+/* ---- going ---- */
+
+/* The first that can be removed now, which is the caller's then. */
+static struct snapshot *take_going(struct sessions *all, const struct snapshot *after)
+{
+    struct snapshot *found = NULL;
+    pthread_mutex_lock(&all->snapshot_lock);
+    int seen = after == NULL;
+    for (struct snapshot *n = all->snapshots; n && !found && all->snapshots_to_go; n = n->next) {
+        if (seen && n->state == GOING && !n->users && !n->removing)
+            found = n;
+        seen |= n == after;
+    }
+    if (found)
+        found->removing = 1;
+    pthread_mutex_unlock(&all->snapshot_lock);
+    return found;
+}
+
+/* 0: gone, and freed. */
+static int remove_one(struct sessions *all, struct snapshot *n)
+{
+    struct provider *provider = all->c.provider;
+    struct pd_err e = {0};
+    char root[SPEC_NAME_MAX + 1];
+    root_of(n, root);
+    int r = provider->remove_root(provider, root, &e);
+    if (r < 0 && e.code == PD_NOT_FOUND)
+        r = 0;
+    if (r == 0)
+        r = all->c.store->delete_snapshot(all->c.store, n->info.id, &e);
+    if (r < 0)
+        log_warn("snapshot.remove", "id=%s error=%s", n->info.id, e.msg);
+    pthread_mutex_lock(&all->snapshot_lock);
+    n->removing = 0;
+    if (r == 0) {
+        all->snapshots_to_go--;
+        unlink_and_free(all, n);
+    }
+    pthread_mutex_unlock(&all->snapshot_lock);
+    return r;
+}
+
+/* One that cannot be removed now (the keeper is away, the disk is full) stays for the next time. */
+void snapshots_sweep(struct sessions *all)
+{
+    const struct snapshot *stays = NULL;
+    for (struct snapshot *n; (n = take_going(all, stays));)
+        if (remove_one(all, n) < 0)
+            stays = n;
+}
+
+static void set_going(struct sessions *all, struct snapshot *n)
+{
+    pthread_mutex_lock(&all->snapshot_lock);
+    if (n->state != GOING)
+        all->snapshots_to_go++;
+    n->state = GOING;
+    pthread_mutex_unlock(&all->snapshot_lock);
+}
+
+int snapshot_delete(struct sessions *all, const char *tenant, const char *id_or_name,
+                    struct pd_err *e)
+{
+    pthread_mutex_lock(&all->snapshot_lock);
+    struct snapshot *n = find(all, tenant, id_or_name);
+    /* The store is asked under the lock: of two that delete it, one is told that it is gone. */
+    int r = n ? put(all, n, GOING, n->info.name, e)
+              : pd_fail(e, PD_NOT_FOUND, "there is no snapshot '%.80s'", id_or_name);
+    if (r == 0) {
+        n->state = GOING;
+        all->snapshots_to_go++;
+    }
+    pthread_mutex_unlock(&all->snapshot_lock);
+    if (r == 0)
+        snapshots_sweep(all);
+    return r;
+}
+
+/* ---- copies of one ---- */
+
+struct snapshot *snapshot_hold(struct sessions *all, const char *tenant, const char *id,
+                               struct pd_err *e)
+{
+    pthread_mutex_lock(&all->snapshot_lock);
+    struct snapshot *n = find(all, tenant, id);
+    if (n)
+        n->users++;
+    pthread_mutex_unlock(&all->snapshot_lock);
+    if (!n)
+        pd_fail(e, PD_NOT_FOUND, "there is no snapshot '%.80s'", id);
+    return n;
+}
+
+void snapshot_release(struct sessions *all, struct snapshot *held)
+{
+    pthread_mutex_lock(&all->snapshot_lock);
+    held->users--;
+    int sweep = held->state == GOING && !held->users;
+    pthread_mutex_unlock(&all->snapshot_lock);
+    if (sweep)
+        snapshots_sweep(all);
+}
+
+int snapshot_copy(struct sessions *all, const struct snapshot *held, const char *to,
+                  struct pd_err *e)
+{
+    struct provider *provider = all->c.provider;
+    char root[SPEC_NAME_MAX + 1];
+    root_of(held, root);
+    return provider->copy_root(provider, NULL, root, to, deadline_in(COPY_PATIENCE), e);
+}
+
+/* ---- making one ---- */
+
+int session_copy_root(struct session *s, const char *to, struct pd_err *e)
+{
+    struct provider *provider = s->all->c.provider;
+    session_begin_change(s);
+    pthread_mutex_lock(&s->lock);
+    int r = s->info.state == SESSION_PAUSED && !s->lost ? 0 : session_usable(s, e);
+    int asleep = s->info.asleep;
+    pthread_mutex_unlock(&s->lock);
+    if (r == 0 && !s->root_name[0])
+        r = pd_fail(e, PD_UNSUPPORTED, "sandbox %s has its files in memory: they cannot be copied",
+                    s->info.id);
+    if (r == 0) {
+        pthread_rwlock_rdlock(&s->box_use);
+        r = s->box || asleep ? provider->copy_root(provider, s->box, s->root_name, to,
+                                                   deadline_in(COPY_PATIENCE), e)
+                             : session_no_box(s, e);
+        pthread_rwlock_unlock(&s->box_use);
+    }
+    session_end_change(s);
+    return r;
+}
+
+/* Enters it into the list as being made, if the tenant may have another. */
+static struct snapshot *enter(struct session *s, struct pd_err *e)
+{
+    struct sessions *all = s->all;
+    struct snapshot *n = calloc(1, sizeof *n);
+    if (!n) {
+        pd_fail(e, PD_CAPACITY, "no memory for a snapshot");
+        return NULL;
+    }
+    id_sandbox(n->info.id);
+    pthread_mutex_lock(&s->lock);
+    memcpy(n->info.tenant, s->info.tenant, sizeof n->info.tenant);
+    memcpy(n->info.sandbox, s->info.id, sizeof n->info.sandbox);
+    memcpy(n->info.template_name, s->info.template_name, sizeof n->info.template_name);
+    n->info.profile = s->info.spec.profile;
+    pthread_mutex_unlock(&s->lock);
+    n->info.created_ms = time_now_ms();
+    pthread_mutex_lock(&all->lock);
+    unsigned max = all->c.max_snapshots ? all->c.max_snapshots : SNAPSHOTS_DEFAULT;
+    pthread_mutex_unlock(&all->lock);
+    pthread_mutex_lock(&all->snapshot_lock);
+    int room = count_of(all, n->info.tenant) < max;
+    if (room)
+        insert(all, n);
+    pthread_mutex_unlock(&all->snapshot_lock);
+    if (room)
+        return n;
+    free(n);
+    pd_fail(e, PD_CAPACITY, "there are %u snapshots already, and no more are allowed: delete some",
+            max);
+    return NULL;
+}
+
+/* The name's older owner keeps its id. Its row is written last: should the daemon die in between,
+ * two rows have the name, and the younger one is right. With the lock held. */
+static int publish(struct sessions *all, struct snapshot *n, const char *name, struct pd_err *e)
+{
+    struct pd_err ignored;
+    struct snapshot *older = NULL;
+    if (put(all, n, READY, name, e) < 0)
+        return -1;
+    for (struct snapshot *o = all->snapshots; o && name[0] && !older; o = o->next)
+        if (o != n && o->state == READY && !strcmp(o->info.tenant, n->info.tenant) &&
+            !strcmp(o->info.name, name))
+            older = o;
+    n->state = READY;
+    snprintf(n->info.name, sizeof n->info.name, "%s", name);
+    if (older) {
+        older->info.name[0] = 0;
+        if (put(all, older, READY, "", &ignored) < 0)
+            log_warn("snapshot.store", "id=%s error=%s", older->info.id, ignored.msg);
+    }
+    return 0;
+}
+
+int session_snapshot(struct session *s, const char *name, struct snapshot_info *ret,
+                     struct pd_err *e)
+{
+    struct sessions *all = s->all;
+    char root[SPEC_NAME_MAX + 1];
+    if (snapshots_possible(all, e) < 0)
+        return -1;
+    name = name ? name : "";
+    if (strlen(name) > SNAPSHOT_NAME_MAX)
+        return pd_fail(e, PD_INVALID, "a snapshot's name is longer than %u characters",
+                       SNAPSHOT_NAME_MAX);
+    struct snapshot *n = enter(s, e);
+    if (!n)
+        return -1;
+    root_of(n, root);
+    int r = put(all, n, MAKING, "", e);
+    int row = r == 0;
+    if (r == 0)
+        r = session_copy_root(s, root, e);
+    if (r == 0) {
+        pthread_mutex_lock(&all->snapshot_lock);
+        r = publish(all, n, name, e);
+        if (r == 0)
+            *ret = n->info;
+        pthread_mutex_unlock(&all->snapshot_lock);
+    }
+    if (r == 0) {
+        log_info("snapshot.made", "id=%s sandbox=%s", ret->id, ret->sandbox);
+        return 0;
+    }
+    if (row) {
+        set_going(all, n);
+        snapshots_sweep(all);
+    } else {
+        pthread_mutex_lock(&all->snapshot_lock);
+        unlink_and_free(all, n);
+        pthread_mutex_unlock(&all->snapshot_lock);
+    }
+    return -1;
+}
+
+int session_fork(struct session *s, const struct session_request *r, struct session **ret,
+                 struct pd_err *e)
+{
+    struct queue_place place;
+    int known;
+    if (r->snapshot)
+        return pd_fail(e, PD_INVALID, "a fork has the files of its sandbox, not of a snapshot");
+    if (snapshots_possible(s->all, e) < 0)
+        return -1;
+    return sessions_create_from(s->all, r, s, ret, &known, &place, e);
+}
+
+/* ---- finding ---- */
+
+int snapshots_find(struct sessions *all, const char *tenant, const char *id_or_name,
+                   struct snapshot_info *ret, struct pd_err *e)
+{
+    pthread_mutex_lock(&all->snapshot_lock);
+    const struct snapshot *n = find(all, tenant, id_or_name);
+    if (n)
+        *ret = n->info;
+    pthread_mutex_unlock(&all->snapshot_lock);
+    return n ? 0 : pd_fail(e, PD_NOT_FOUND, "there is no snapshot '%.80s'", id_or_name);
+}
+
+int snapshots_list(struct sessions *all, const char *tenant, const char *sandbox, const char *name,
+                   const char *cursor, unsigned limit, struct snapshot_info *ret,
+                   unsigned *ret_count, char ret_next[64], struct pd_err *e)
+{
+    uint64_t ms = 0;
+    const char *id = "";
+    if (cursor && session_read_cursor(cursor, &ms, &id, e) < 0)
+        return -1;
+    unsigned count = 0;
+    ret_next[0] = 0;
+    pthread_mutex_lock(&all->snapshot_lock);
+    for (const struct snapshot *n = all->snapshots; n; n = n->next) {
+        if (n->state != READY || strcmp(n->info.tenant, tenant) != 0 ||
+            (sandbox && strcmp(n->info.sandbox, sandbox) != 0) ||
+            (name && strcmp(n->info.name, name) != 0) || (cursor && order(n, ms, id) <= 0))
+            continue;
+        if (count == limit) {
+            if (count)
+                snprintf(ret_next, 64, "%llu-%s", (unsigned long long)ret[count - 1].created_ms,
+                         ret[count - 1].id);
+            break;
+        }
+        ret[count++] = n->info;
+    }
+    pthread_mutex_unlock(&all->snapshot_lock);
+    *ret_count = count;
+    return 0;
+}
+
+/* ---- after a restart ---- */
+
+static int load(const struct snapshot_row *r, void *arg)
+{
+    struct sessions *all = arg;
+    struct snapshot *n = calloc(1, sizeof *n);
+    if (!n)
+        return -1;
+    snprintf(n->info.id, sizeof n->info.id, "%s", r->id);
+    snprintf(n->info.tenant, sizeof n->info.tenant, "%s", r->tenant);
+    snprintf(n->info.name, sizeof n->info.name, "%s", r->name);
+    snprintf(n->info.sandbox, sizeof n->info.sandbox, "%s", r->sandbox);
+    snprintf(n->info.template_name, sizeof n->info.template_name, "%s", r->template_name);
+    n->info.profile = (unsigned)r->profile < PROFILE_COUNT ? (enum profile)r->profile : 0;
+    n->info.created_ms = r->created_ms;
+    n->state = r->state == READY ? READY : GOING;
+    pthread_mutex_lock(&all->snapshot_lock);
+    all->snapshots_to_go += n->state == GOING;
+    insert(all, n);
+    pthread_mutex_unlock(&all->snapshot_lock);
+    return 0;
+}
+
+int snapshots_load(struct sessions *all, struct pd_err *e)
+{
+    if (all->c.store->each_snapshot(all->c.store, load, all, e) < 0)
+        return -1;
+    /* Of two with one name the younger has it. */
+    pthread_mutex_lock(&all->snapshot_lock);
+    for (struct snapshot *n = all->snapshots; n; n = n->next)
+        for (struct snapshot *o = n->next; o && n->state == READY && n->info.name[0]; o = o->next)
+            if (!strcmp(o->info.name, n->info.name) && !strcmp(o->info.tenant, n->info.tenant))
+                o->info.name[0] = 0;
+    pthread_mutex_unlock(&all->snapshot_lock);
+    return 0;
+}
