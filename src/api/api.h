@@ -27,6 +27,7 @@ struct store;
 struct provider;
 struct shares;
 struct watchers;
+struct mcp;
 struct call;
 
 #define API_BODY_MAX (2u << 20) /* of a JSON body */
@@ -47,6 +48,7 @@ struct api {
     _Atomic(const struct config *) config; /* replaced by a reload; old ones stay */
     _Atomic int draining;                  /* no new work: only what reads */
     _Atomic uint64_t strangers;            /* events of who has no key: the second, and how many */
+    _Atomic unsigned searches;             /* of the sandbox that a link is for */
 };
 
 enum route_flags {
@@ -167,6 +169,13 @@ void json_member_str(struct json *j, const char *key, const char *value); /* NUL
 void json_bytes(struct json *j, const char *key, const void *data, size_t len);
 
 /* sandbox_json.c */
+/* The templates: those that are always there, by number (NULL behind the last), and those and the
+ * names that the configuration gives them, by name: 1 and what it is called, or 0. */
+const char *template_name(unsigned n);
+int template_find(const struct config *config, const char *name, const char **ret_name,
+                  enum profile *ret_profile);
+/* A request that asks for nothing: the caller's tenant, the limits of the configuration. */
+void request_defaults(const struct call *c, struct session_request *r);
 void limits_json(struct json *j, const struct limits *l); /* the member "limits" */
 void sandbox_json(struct json *j, struct session *s, const struct queue_place *place);
 int call_sandbox(struct call *c, int status, struct session *s, const struct queue_place *place);
@@ -179,6 +188,23 @@ struct create_request {
 int create_request_read(struct call *c, struct fields *f, struct create_request *ret, int by_thread,
                         struct pd_err *e);
 void create_request_done(struct create_request *r);
+
+/* sandboxes.c */
+/* Is this tenant not too fast? Before every creation. */
+int call_may_create(struct call *c, struct pd_err *e);
+/* What came of it (0 or -1), for the metrics and the audit log. */
+void call_count_create(struct call *c, int made, struct session *s,
+                       const struct queue_place *place);
+/* One page of sandboxes. */
+struct session_list {
+    struct session **at;
+    unsigned count;
+    char next[64]; /* the cursor, or "" */
+};
+int session_list_read(struct call *c, const struct session_filter *f, struct session_list *ret,
+                      struct pd_err *e);
+void session_list_done(struct session_list *l);
+#define auto_list __attribute__((cleanup(session_list_done))) struct session_list
 
 /* exec.c: the body of exec and of starting a process */
 struct start_request {
@@ -202,6 +228,10 @@ int await_pid(struct process *p, struct pd_err *e);
 const char *signal_name(int number);
 /* "SIGTERM", "TERM" or a number. */
 int signal_parse(const char *text, int *ret, struct pd_err *e);
+
+/* preview.c: a link to a port that works without a key for a while. */
+int preview_link(struct call *c, unsigned port, const char *id, uint64_t life_ms, struct buf *ret,
+                 uint64_t *ret_expires_ms, struct pd_err *e);
 
 /* The handlers, one file per resource. */
 #define HANDLER(name) int name(struct call *c, struct pd_err *e)
@@ -248,6 +278,8 @@ HANDLER(sandbox_metrics);
 HANDLER(sandbox_events);
 HANDLER(providers_list);
 HANDLER(route_get);
+HANDLER(mcp_post);
+HANDLER(mcp_delete);
 HANDLER(health_get);
 HANDLER(ready_get);
 HANDLER(metrics_get);

@@ -39,12 +39,23 @@ static void put_base(struct call *c, unsigned port, const char *id, struct buf *
     buf_printf(out, "/v1/sandboxes/%s/ports/%u", id, port);
 }
 
+int preview_link(struct call *c, unsigned port, const char *id, uint64_t life_ms, struct buf *ret,
+                 uint64_t *ret_expires_ms, struct pd_err *e)
+{
+    char token[PREVIEW_TOKEN_MAX + 1];
+    if (preview_sign(c->api->preview, c->who.tenant, id, port, time_now_ms(), life_ms, token,
+                     ret_expires_ms, e) < 0)
+        return -1;
+    put_base(c, port, id, ret);
+    buf_printf(ret, "/?" PREVIEW_PARAMETER "=%s", token);
+    return 0;
+}
+
 int ports_preview(struct call *c, struct pd_err *e)
 {
     static const char *const no_parameters[] = {NULL};
     auto_buf text = BUF_INIT(API_BODY_MAX), url = BUF_INIT(2048), out = BUF_INIT(4096);
     auto_fields f = {0};
-    char token[PREVIEW_TOKEN_MAX + 1];
     uint64_t port, life_ms = PREVIEW_LIFE_MS, expires_ms;
     if (parse_u64("port", c->var[1], 1, 65535, &port, e) < 0) {
         snprintf(c->field, sizeof c->field, "port");
@@ -54,17 +65,15 @@ int ports_preview(struct call *c, struct pd_err *e)
         call_body(c, &text, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
     fields_seconds_ms(&f, "expires_in_s", FIELD_OPTIONAL, 1000, PREVIEW_LIFE_MAX_MS, &life_ms);
-    if (call_finish(c, &f, e) < 0 ||
-        preview_sign(c->api->preview, c->who.tenant, c->var[0], (unsigned)port, time_now_ms(),
-                     life_ms, token, &expires_ms, e) < 0)
+    if (call_finish(c, &f, e) < 0)
         return -1;
     struct session_info info;
     session_get(c->session, &info);
     if (info.state == SESSION_GONE)
         return pd_fail(e, PD_SESSION_EXPIRED, "sandbox %s has ended: %.120s", info.id,
                        info.end_reason);
-    put_base(c, (unsigned)port, c->var[0], &url);
-    buf_printf(&url, "/?" PREVIEW_PARAMETER "=%s", token);
+    if (preview_link(c, (unsigned)port, c->var[0], life_ms, &url, &expires_ms, e) < 0)
+        return -1;
     struct json j = JSON_INIT(&out);
     json_open(&j, '{');
     json_key(&j, "url");

@@ -331,6 +331,23 @@ int fields_u64(struct fields *f, const char *name, enum field_need need, uint64_
     return 1;
 }
 
+int fields_i64(struct fields *f, const char *name, enum field_need need, int64_t min, int64_t max,
+               int64_t *ret)
+{
+    json_t *v = find(f, name, need);
+    if (!v)
+        return 0;
+    /* Above 2^53 a real number no longer says which whole one was meant. */
+    double d = json_number_value(v);
+    if (!json_is_number(v) || (json_is_real(v) && (d < -0x1p53 || d > 0x1p53 || d != (double)(int64_t)d)))
+        return refuse(f, name, v, "is not a whole number");
+    int64_t n = json_is_integer(v) ? json_integer_value(v) : (int64_t)d;
+    if (n < min || n > max)
+        return refuse(f, name, v, "is out of range: %" PRId64 " to %" PRId64 " is valid", min, max);
+    *ret = n;
+    return 1;
+}
+
 /* A number times `scale`, rounded, in [min, max]. */
 static int scaled(struct fields *f, const char *name, enum field_need need, uint64_t scale,
                   const char *unit, uint64_t min, uint64_t max, uint64_t *ret)
@@ -602,8 +619,6 @@ static void refuse_unknown(struct fields *f)
 {
     const char *key;
     json_t *v;
-    if (f->root->flags & FIELDS_OPEN)
-        return;
     json_object_foreach(f->object, key, v)
     {
         unsigned i = 0;
@@ -619,17 +634,30 @@ static void refuse_unknown(struct fields *f)
     }
 }
 
-int fields_finish(struct fields *f, struct pd_err *e)
+static int finish(const struct fields *root, struct pd_err *e)
 {
-    if (!f->failed)
-        refuse_unknown(f);
-    for (struct fields *inner = f->next; inner && !f->failed; inner = inner->next)
-        refuse_unknown(inner);
-    if (!f->failed)
+    if (!root->failed)
         return 0;
     if (e)
-        *e = f->err;
+        *e = root->err;
     return -1;
+}
+
+int fields_finish(struct fields *f, struct pd_err *e)
+{
+    int open = f->flags & FIELDS_OPEN;
+    if (!f->failed && !open)
+        refuse_unknown(f);
+    for (struct fields *inner = f->next; inner && !f->failed && !open; inner = inner->next)
+        refuse_unknown(inner);
+    return finish(f, e);
+}
+
+int fields_finish_object(struct fields *f, struct pd_err *e)
+{
+    if (!f->root->failed)
+        refuse_unknown(f);
+    return finish(f->root, e);
 }
 
 const char *fields_bad(const struct fields *f)

@@ -79,6 +79,9 @@ int fields_str(struct fields *f, const char *name, enum field_need need, size_t 
 /* A whole number; 3.0 is one, too. */
 int fields_u64(struct fields *f, const char *name, enum field_need need, uint64_t min, uint64_t max,
                uint64_t *ret);
+/* The same for those that may be below 0. */
+int fields_i64(struct fields *f, const char *name, enum field_need need, int64_t min, int64_t max,
+               int64_t *ret);
 /* A number of seconds with decimals, as nanoseconds or milliseconds (rounded). Bounds likewise. */
 int fields_seconds(struct fields *f, const char *name, enum field_need need, uint64_t min_ns,
                    uint64_t max_ns, uint64_t *ret_ns);
@@ -122,6 +125,8 @@ int fields_refuse(struct fields *f, const char *name, const char *fmt, ...)
 
 /* 0, or -1 with the first error. May be called again. */
 int fields_finish(struct fields *f, struct pd_err *e);
+/* The same for this object alone: its unknown members are refused, also when the text is open. */
+int fields_finish_object(struct fields *f, struct pd_err *e);
 /* The full name of the member that the error is about, such as "limits.pids"; NULL when there is
  * no error, or none of a single member. */
 const char *fields_bad(const struct fields *f);

@@ -1,0 +1,398 @@
+/* The tools of MCP that run something, and what there is to know of the sandbox. */
+#include "api/mcp.h"
+
+#include "base/banned.h"
+#include "base/json.h"
+#include "base/parse.h"
+#include "core/config.h"
+#include "core/ids.h"
+#include "core/metrics.h"
+#include "core/preview.h"
+
+#define COMMAND_MAX    100000u
+#define CODE_MAX       (1u << 20)
+#define OUTPUT_MAX     (32u << 10) /* of each stream, in a result */
+#define TIMEOUT        (120 * NS_PER_S)
+#define TIMEOUT_MAX    (3600 * NS_PER_S)
+#define STOP_PATIENCE  (5 * NS_PER_S)
+#define PROGRESS_EVERY NS_PER_S
+#define LINE_MAX_      200
+
+/* Appends [from, to) of a stream, as far as it is still there. */
+static void append(struct process *p, unsigned stream, uint64_t from, uint64_t to, struct buf *out)
+{
+    uint8_t piece[16384];
+    struct pd_err e;
+    while (from < to) {
+        uint64_t want = to - from < sizeof piece ? to - from : sizeof piece;
+        ssize_t n = process_read(p, stream, from, piece, want, &e);
+        if (n <= 0)
+            return;
+        buf_put(out, piece, (size_t)n);
+        from += (uint64_t)n;
+    }
+}
+
+/* A stream, whole or with its middle left out. */
+static void put_output(struct process *p, const struct process_info *i, unsigned stream,
+                       uint64_t from, struct buf *out)
+{
+    uint64_t size = i->size[stream], first = i->first[stream];
+    from = from < first ? first : from > size ? size : from;
+    if (size - from <= OUTPUT_MAX) {
+        append(p, stream, from, size, out);
+        return;
+    }
+    append(p, stream, from, from + OUTPUT_MAX / 2, out);
+    buf_printf(out, "\n[... %llu bytes are left out ...]\n",
+               (unsigned long long)(size - from - OUTPUT_MAX / 2 * 2));
+    append(p, stream, size - OUTPUT_MAX / 2, size, out);
+}
+
+static void put_member(struct json *j, const char *key, const struct buf *text)
+{
+    json_key(j, key);
+    json_str(j, text->data, text->len);
+}
+
+/* How it ended, in words. */
+static void put_end(const struct process_info *i, struct buf *out)
+{
+    const char *why = process_stop_name(i->stopped_by);
+    if (out->len && out->data[out->len - 1] != '\n')
+        buf_putc(out, '\n');
+    if (i->running)
+        buf_puts(out, "[still running]");
+    else if (why)
+        buf_printf(out, "[ended by: %s]", why);
+    else if (i->signal)
+        buf_printf(out, "[ended by signal %s]", signal_name(i->signal));
+    else
+        buf_printf(out, "[exit code %d]", i->exit_code);
+}
+
+static void put_result(struct process *p, const struct process_info *i,
+                       const uint64_t from[STREAM_COUNT], struct mcp_result *ret)
+{
+    auto_buf out = BUF_INIT(4 * OUTPUT_MAX), err = BUF_INIT(4 * OUTPUT_MAX);
+    struct json j = JSON_INIT(&ret->data);
+    put_output(p, i, STREAM_OUT, from[STREAM_OUT], &out);
+    put_output(p, i, STREAM_ERR, from[STREAM_ERR], &err);
+    buf_put(&ret->text, out.data, out.len);
+    if (err.len) {
+        if (out.len && out.data[out.len - 1] != '\n')
+            buf_putc(&ret->text, '\n');
+        buf_puts(&ret->text, "[error output]\n");
+        buf_put(&ret->text, err.data, err.len);
+    }
+    put_end(i, &ret->text);
+    json_open(&j, '{');
+    result_json(&j, i);
+    put_member(&j, "stdout", &out);
+    put_member(&j, "stderr", &err);
+    json_member_bool(&j, "running", i->running);
+    json_member_uint(&j, "next", i->size[STREAM_OUT]);
+    json_close(&j, '}');
+}
+
+/* The last line that it has written, for people who wait. */
+static void last_line(struct process *p, char out[LINE_MAX_ + 1])
+{
+    struct process_info i;
+    struct pd_err e;
+    char text[LINE_MAX_ + 1];
+    process_get(p, &i, NULL);
+    uint64_t size = i.size[STREAM_OUT], from = size > LINE_MAX_ ? size - LINE_MAX_ : 0;
+    ssize_t n = process_read(p, STREAM_OUT, from, text, LINE_MAX_, &e);
+    n = n < 0 ? 0 : n;
+    while (n && text[n - 1] == '\n')
+        n--;
+    text[n] = 0;
+    const char *start = memrchr(text, '\n', (size_t)n);
+    snprintf(out, LINE_MAX_ + 1, "%s", start ? start + 1 : text);
+}
+
+/* Waits for the end and tells how it goes; a client that goes away stops nothing: its time-out
+ * does, or a word that it is cancelled. */
+static int attend(struct mcp_request *m, struct process *p, deadline until, struct pd_err *e)
+{
+    struct watch w;
+    uint64_t began = clock_now();
+    int r;
+    if (process_watch(p, &w, e) < 0)
+        return -1;
+    do {
+        deadline next = deadline_in(PROGRESS_EVERY);
+        char line[LINE_MAX_ + 1];
+        r = process_wait(p, &w, -1, next < until ? next : until, e);
+        if (r == 0 || e->code != PD_TIMEOUT || deadline_passed(until))
+            break;
+        last_line(p, line);
+        if (server_is_stopping(m->c->r->server))
+            break;
+        /* A client that does not read any more is not waited for. */
+        if (mcp_progress(m, (double)(clock_now() - began) / NS_PER_S, line, e) < 0)
+            m->token[0] = 0;
+    } while (1);
+    process_unwatch(p, &w);
+    return r;
+}
+
+static int run(struct mcp_request *m, struct process_request *q, struct mcp_result *ret,
+               struct pd_err *e)
+{
+    static const uint64_t start[STREAM_COUNT];
+    struct process *p;
+    struct process_info i;
+    struct pd_err why;
+    int known;
+    q->background = 1; /* outlives the connection */
+    q->spool_max = m->c->config->spool_max_bytes;
+    if (session_start(m->c->session, q, &p, &known, e) < 0)
+        return -1;
+    int r = mcp_note_running(m, p, e);
+    if (r == 0)
+        r = attend(m, p, deadline_in(q->timeout_ns + STOP_PATIENCE), e);
+    (void)mcp_note_running(m, NULL, NULL);
+    process_get(p, &i, &why);
+    if (i.refused) {
+        *e = why;
+        r = -1;
+    } else if (r == 0 || i.running) {
+        put_result(p, &i, start, ret);
+        ret->is_error = i.running || i.exit_code != 0 || i.signal;
+        r = 0;
+    }
+    metrics_exec_ended(m->c->api->metrics, i.refused ? METRICS_CAUSE_REFUSED : i.stopped_by,
+                       i.duration_us);
+    m->c->exit_code = i.signal ? 128 + i.signal : i.exit_code;
+    m->c->stopped_by = process_stop_name(i.stopped_by);
+    process_unref(p);
+    return r;
+}
+
+/* What all commands may be given. */
+static void read_common(struct fields *args, struct process_request *q)
+{
+    q->timeout_ns = TIMEOUT;
+    fields_seconds(args, "timeout_s", FIELD_OPTIONAL, NS_PER_MS, TIMEOUT_MAX, &q->timeout_ns);
+    fields_str(args, "cwd", FIELD_OPTIONAL, 1, SPEC_PATH_MAX - 1, &q->cwd);
+    if (q->cwd && q->cwd[0] != '/')
+        fields_refuse(args, "cwd", "'%.100s' must be an absolute path", q->cwd);
+}
+
+/* Arguments are read; what nobody asked for is refused by name. */
+static int finish(struct mcp_request *m, struct fields *args, struct pd_err *e)
+{
+    (void)m;
+    return args ? fields_finish_object(args, e) : 0;
+}
+
+int mcp_run_command(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
+                    struct pd_err *e)
+{
+    struct process_request q = {.argv = {.text = ""}, .env = {.text = ""}};
+    if (!fields_str(args, "command", FIELD_REQUIRED, 1, COMMAND_MAX, &q.command) && !args)
+        return pd_fail(e, PD_INVALID, "command: is missing");
+    read_common(args, &q);
+    if (finish(m, args, e) < 0)
+        return -1;
+    snprintf(m->c->summary, sizeof m->c->summary, "%.290s", q.command);
+    return run(m, &q, ret, e);
+}
+
+int mcp_run_code(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
+                 struct pd_err *e)
+{
+    static const char *const languages[] = {"python", "javascript", "bash", NULL};
+    static const char *const programs[] = {"python3", "node", "bash"};
+    struct process_request q = {.argv = {.text = ""}, .env = {.text = ""}};
+    struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
+    unsigned language = 0;
+    const char *code = "";
+    if (!args)
+        return pd_fail(e, PD_INVALID, "language and code are missing");
+    fields_enum(args, "language", FIELD_REQUIRED, languages, &language);
+    fields_str(args, "code", FIELD_REQUIRED, 1, CODE_MAX, &code);
+    read_common(args, &q);
+    if (finish(m, args, e) < 0)
+        return -1;
+    int bad = msg_list_add(&argv, programs[language]);
+    bad |= msg_list_add(&argv, language == 2 ? "-s" : "-");
+    q.argv = msg_list_of(&argv);
+    q.input = code;
+    q.input_len = strlen(code);
+    snprintf(m->c->summary, sizeof m->c->summary, "%s: %.250s", languages[language], code);
+    int r = bad ? pd_fail(e, PD_CAPACITY, "no memory") : run(m, &q, ret, e);
+    msg_list_writer_done(&argv);
+    return r;
+}
+
+/* ---- processes ---- */
+
+int mcp_start_process(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
+                      struct pd_err *e)
+{
+    struct process_request q = {.argv = {.text = ""}, .env = {.text = ""}};
+    struct process *p;
+    struct process_info i;
+    int known;
+    if (!args)
+        return pd_fail(e, PD_INVALID, "command: is missing");
+    fields_str(args, "command", FIELD_REQUIRED, 1, COMMAND_MAX, &q.command);
+    read_common(args, &q);
+    q.timeout_ns = 0;
+    q.background = q.keep_stdin = 1;
+    q.spool_max = m->c->config->spool_max_bytes;
+    if (finish(m, args, e) < 0 || session_start(m->c->session, &q, &p, &known, e) < 0)
+        return -1;
+    snprintf(m->c->summary, sizeof m->c->summary, "%.290s", q.command);
+    int r = await_pid(p, e);
+    if (r == 0) {
+        struct json j = JSON_INIT(&ret->data);
+        process_get(p, &i, NULL);
+        buf_printf(&ret->text, "started with pid %d", i.pid);
+        json_open(&j, '{');
+        json_member_int(&j, "pid", i.pid);
+        json_member_cstr(&j, "process_id", i.id);
+        json_close(&j, '}');
+    }
+    process_unref(p);
+    return r;
+}
+
+static struct process *find_process(struct mcp_request *m, struct fields *args, struct pd_err *e)
+{
+    uint64_t pid = 0;
+    char text[24];
+    if (!args) {
+        pd_fail(e, PD_INVALID, "pid: is missing");
+        return NULL;
+    }
+    fields_u64(args, "pid", FIELD_REQUIRED, 1, INT32_MAX, &pid);
+    if (finish(m, args, e) < 0)
+        return NULL;
+    snprintf(text, sizeof text, "%llu", (unsigned long long)pid);
+    return session_find_process(m->c->session, text, e);
+}
+
+int mcp_check_process(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
+                      struct pd_err *e)
+{
+    struct process_info i;
+    const char *input = NULL;
+    uint64_t wait_ns = 0, from[STREAM_COUNT] = {0};
+    fields_str(args, "input", FIELD_OPTIONAL, 0, CODE_MAX, &input);
+    fields_seconds(args, "wait_s", FIELD_OPTIONAL, 0, TIMEOUT_MAX, &wait_ns);
+    fields_u64(args, "from", FIELD_OPTIONAL, 0, UINT64_MAX >> 1, &from[STREAM_OUT]);
+    struct process *p = find_process(m, args, e);
+    if (!p)
+        return -1;
+    int r = input ? process_write(p, input, strlen(input), deadline_in(STOP_PATIENCE), e) : 0;
+    if (r == 0 && wait_ns && attend(m, p, deadline_in(wait_ns), e) < 0 && e->code != PD_TIMEOUT)
+        r = -1;
+    if (r == 0) {
+        process_get(p, &i, NULL);
+        put_result(p, &i, from, ret);
+    }
+    process_unref(p);
+    return r;
+}
+
+int mcp_stop_process(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
+                     struct pd_err *e)
+{
+    static const uint64_t start[STREAM_COUNT];
+    struct process_info i;
+    struct process *p = find_process(m, args, e);
+    if (!p)
+        return -1;
+    process_get(p, &i, NULL);
+    int r = i.running ? process_stop(p, STOP_KILLED, e) : 0;
+    if (r == 0)
+        r = attend(m, p, deadline_in(STOP_PATIENCE), e);
+    if (r == 0) {
+        process_get(p, &i, NULL);
+        put_result(p, &i, start, ret);
+    }
+    process_unref(p);
+    return r;
+}
+
+/* ---- the sandbox ---- */
+
+int mcp_preview_port(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
+                     struct pd_err *e)
+{
+    uint64_t port = 0, expires_ms;
+    auto_buf url = BUF_INIT(2048);
+    struct json j = JSON_INIT(&ret->data);
+    if (!args)
+        return pd_fail(e, PD_INVALID, "port: is missing");
+    fields_u64(args, "port", FIELD_REQUIRED, 1, 65535, &port);
+    if (finish(m, args, e) < 0 || preview_link(m->c, (unsigned)port, m->c->sandbox, PREVIEW_LIFE_MS,
+                                               &url, &expires_ms, e) < 0)
+        return -1;
+    buf_put(&ret->text, url.data, url.len);
+    json_open(&j, '{');
+    put_member(&j, "url", &url);
+    json_time(&j, "expires_at", expires_ms);
+    json_close(&j, '}');
+    return 0;
+}
+
+struct listing {
+    struct json *j;
+    struct buf *text;
+};
+
+static int put_process(struct process *p, void *arg)
+{
+    struct listing *l = arg;
+    struct process_info i;
+    process_get(p, &i, NULL);
+    if (!i.running)
+        return 0;
+    buf_printf(l->text, "process %d: %s\n", i.pid, i.command);
+    json_open(l->j, '{');
+    json_member_int(l->j, "pid", i.pid);
+    json_member_cstr(l->j, "command", i.command);
+    json_close(l->j, '}');
+    return 0;
+}
+
+int mcp_session_info(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
+                     struct pd_err *e)
+{
+    struct session_info i;
+    auto_buf env = BUF_INIT(256u << 10);
+    char cwd[SPEC_PATH_MAX], expires[TIME_TEXT_LEN + 1];
+    struct json j = JSON_INIT(&ret->data);
+    if (finish(m, args, e) < 0)
+        return -1;
+    session_get(m->c->session, &i);
+    (void)session_get_env(m->c->session, &env, cwd, sizeof cwd);
+    time_format_ms(i.expires_ms, expires);
+    buf_printf(&ret->text,
+               "sandbox %s, %s, template %s\nworking directory %s\nmemory %llu MiB, %llu "
+               "processes, no network\nends at %s, or when nobody uses it for %llu s\n",
+               i.id, session_state_name(i.state), i.template_name, cwd,
+               (unsigned long long)(i.spec.limits.memory >> 20),
+               (unsigned long long)i.spec.limits.pids, expires,
+               (unsigned long long)(i.idle_timeout_ms / 1000));
+    json_open(&j, '{');
+    json_member_cstr(&j, "id", i.id);
+    json_member_cstr(&j, "template", i.template_name);
+    json_member_cstr(&j, "isolation", rung_name(i.rung));
+    json_member_cstr(&j, "cwd", cwd);
+    limits_json(&j, &i.spec.limits);
+    json_time(&j, "expires_at", i.expires_ms);
+    json_member_milli(&j, "idle_timeout_s", i.idle_timeout_ms);
+    json_key(&j, "processes");
+    json_open(&j, '[');
+    struct listing l = {&j, &ret->text};
+    session_each_process(m->c->session, put_process, &l);
+    json_close(&j, ']');
+    json_close(&j, '}');
+    return 0;
+}
