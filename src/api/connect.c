@@ -1,5 +1,6 @@
 /* Connect with JSON: one object each way, or one object in and a stream of envelopes out. An
  * envelope is a byte of flags, four of length, and a message. */
+#include "api/connect.h"
 #include "api/e2b.h"
 
 #include "base/banned.h"
@@ -7,30 +8,26 @@
 #include "base/parse.h"
 #include "core/log.h"
 
-#define ENVELOPE_HEAD   5u
-#define FLAG_COMPRESSED 1u
-#define FLAG_END        2u
-#define MESSAGE_MAX     (8u << 20)
 #define KEEPALIVE_S     90u
 #define KEEPALIVE_MAX_S 3600u
-#define STREAM_TYPE     "application/connect+json"
+#define READ_PIECE      (16u << 10)
 
 int connect_envelope(const void *data, size_t len, size_t max, uint8_t *ret_flags,
                      struct slice *ret_message, size_t *ret_used, struct pd_err *e)
 {
     const uint8_t *d = data;
-    if (len < ENVELOPE_HEAD)
+    if (len < CONNECT_ENVELOPE_HEAD)
         return 0;
     size_t size = (size_t)d[1] << 24 | (size_t)d[2] << 16 | (size_t)d[3] << 8 | d[4];
-    if (d[0] & FLAG_COMPRESSED)
+    if (d[0] & CONNECT_COMPRESSED)
         return pd_fail(e, PD_INVALID, "the message is compressed: send it as it is");
     if (size > max)
         return pd_fail(e, PD_TOO_LARGE, "a message of %zu bytes: at most %zu are taken", size, max);
-    if (len - ENVELOPE_HEAD < size)
+    if (len - CONNECT_ENVELOPE_HEAD < size)
         return 0;
     *ret_flags = d[0];
-    *ret_message = (struct slice){(const char *)d + ENVELOPE_HEAD, size};
-    *ret_used = ENVELOPE_HEAD + size;
+    *ret_message = (struct slice){(const char *)d + CONNECT_ENVELOPE_HEAD, size};
+    *ret_used = CONNECT_ENVELOPE_HEAD + size;
     return 1;
 }
 
@@ -43,26 +40,67 @@ static int has_type(const struct call *c, const char *type)
     return h && slice_is_nocase((struct slice){h->at, len}, type);
 }
 
+int connect_check_type(struct call *c, struct pd_err *e)
+{
+    const char *type =
+        c->route->flags & ROUTE_RPC_STREAM ? CONNECT_STREAM_TYPE : "application/json";
+    return has_type(c, type) ? 0 : pd_fail(e, PD_INVALID, "Content-Type: %s is needed", type);
+}
+
 int connect_read(struct call *c, struct buf *text, struct fields *f, struct pd_err *e)
 {
     int is_stream = c->route->flags & ROUTE_RPC_STREAM;
-    const char *type = is_stream ? STREAM_TYPE : "application/json";
     uint8_t flags = 0;
-    struct slice message;
     size_t used = 0;
-    if (!has_type(c, type))
-        return pd_fail(e, PD_INVALID, "Content-Type: %s is needed", type);
-    if (request_read_all(c->r, text, MESSAGE_MAX, e) < 0)
+    if (connect_check_type(c, e) < 0 || request_read_all(c->r, text, CONNECT_MESSAGE_MAX, e) < 0)
         return -1;
-    message = (struct slice){(const char *)text->data, text->len};
+    struct slice message = {(const char *)text->data, text->len};
     if (is_stream) {
-        int got = connect_envelope(text->data, text->len, MESSAGE_MAX, &flags, &message, &used, e);
+        int got = connect_envelope(text->data, text->len, CONNECT_MESSAGE_MAX, &flags, &message,
+                                   &used, e);
         if (got < 0)
             return -1;
         if (got == 0 || used != text->len || flags)
             return pd_fail(e, PD_INVALID, "the body must be one message in one envelope");
     }
-    return fields_parse(f, message.at, message.len, FIELDS_OPEN, e);
+    /* Nothing at all is a message whose members all have their defaults. */
+    return fields_parse(f, message.at, message.len, FIELDS_OPEN | FIELDS_MAY_BE_EMPTY, e);
+}
+
+/* What is there of the next envelope is at the front of `bytes`. */
+int connect_next(struct call *c, struct connect_reader *r, const void **ret_text, size_t *ret_len,
+                 struct pd_err *e)
+{
+    if (r->used) {
+        memmove(r->bytes.data, r->bytes.data + r->used, r->bytes.len - r->used);
+        r->bytes.len -= r->used;
+        r->used = 0;
+    }
+    for (;;) {
+        uint8_t flags = 0;
+        struct slice message = {NULL, 0};
+        int got = connect_envelope(r->bytes.data, r->bytes.len, CONNECT_MESSAGE_MAX, &flags,
+                                   &message, &r->used, e);
+        if (got < 0)
+            return -1;
+        if (got > 0 && flags)
+            return pd_fail(e, PD_INVALID, "an envelope with the flags %u", flags);
+        if (got > 0) {
+            *ret_text = message.at;
+            *ret_len = message.len;
+            return 1;
+        }
+        uint8_t *room = r->is_over ? NULL : buf_reserve(&r->bytes, READ_PIECE);
+        if (!room && !r->is_over)
+            return pd_fail(e, PD_CAPACITY, "no memory for a message");
+        ssize_t n = room ? request_read(c->r, room, READ_PIECE, e) : 0;
+        if (n < 0)
+            return -1;
+        r->bytes.len += (size_t)n;
+        r->is_over |= n == 0;
+        if (r->is_over)
+            return r->bytes.len ? pd_fail(e, PD_INVALID, "the last envelope is cut short") : 0;
+    }
 }
 
 int connect_timeout(struct call *c, uint64_t *ret_ns, struct pd_err *e)
@@ -106,30 +144,47 @@ int connect_answer(struct call *c, const struct buf *json)
     return 0;
 }
 
-int connect_begin(struct call *c, struct pd_err *e)
+size_t connect_put_begin(struct buf *out, uint8_t flags)
 {
-    return reply_begin(c->r, 200, STREAM_TYPE, REPLY_CHUNKED, e);
+    uint8_t head[CONNECT_ENVELOPE_HEAD] = {flags};
+    size_t at = out->len;
+    (void)buf_put(out, head, sizeof head);
+    return at;
 }
 
-/* In one piece, so that it goes out as one chunk. */
-static int send_envelope(struct call *c, uint8_t flags, const void *data, size_t len,
-                         struct pd_err *e)
+void connect_put_end(struct buf *out, size_t at)
 {
-    auto_buf out = BUF_INIT(ENVELOPE_HEAD + MESSAGE_MAX);
-    uint8_t head[ENVELOPE_HEAD] = {flags, (uint8_t)(len >> 24), (uint8_t)(len >> 16),
-                                   (uint8_t)(len >> 8), (uint8_t)len};
-    buf_put(&out, head, sizeof head);
-    buf_put(&out, data, len);
-    if (out.overflow)
+    if (out->overflow)
+        return;
+    size_t len = out->len - at - CONNECT_ENVELOPE_HEAD;
+    for (unsigned i = 0; i < 4; i++)
+        out->data[at + 1 + i] = (uint8_t)(len >> (24 - 8 * i));
+}
+
+int connect_begin(struct call *c, struct pd_err *e)
+{
+    return reply_begin(c->r, 200, CONNECT_STREAM_TYPE, REPLY_CHUNKED, e);
+}
+
+int connect_write(struct call *c, const struct buf *envelopes, int whole, struct pd_err *e)
+{
+    if (envelopes->overflow)
         return pd_fail(e, PD_CAPACITY, "no memory for a message");
-    return reply_write(c->r, out.data, out.len, e);
+    if (!whole)
+        return reply_write(c->r, envelopes->data, envelopes->len, e);
+    /* Its length is known: nothing has to be cut into chunks. */
+    (void)reply(c->r, 200, CONNECT_STREAM_TYPE, envelopes->data, envelopes->len);
+    return 0;
 }
 
 int connect_send(struct call *c, const struct buf *json, struct pd_err *e)
 {
-    if (json->overflow)
-        return pd_fail(e, PD_CAPACITY, "no memory for a message");
-    return send_envelope(c, 0, json->data, json->len, e);
+    auto_buf out = BUF_INIT(CONNECT_ENVELOPE_HEAD + CONNECT_MESSAGE_MAX);
+    size_t at = connect_put_begin(&out, 0);
+    out.overflow |= json->overflow;
+    (void)buf_put(&out, json->data, json->len);
+    connect_put_end(&out, at);
+    return connect_write(c, &out, 0, e);
 }
 
 /* {"code":"not_found","message":"..."} */
@@ -152,18 +207,25 @@ static void error_json(const struct call *c, struct json *j, const struct pd_err
     json_close(j, '}');
 }
 
-int connect_end(struct call *c, const struct pd_err *why)
+void connect_put_last(const struct call *c, struct buf *out, const struct pd_err *why)
 {
-    auto_buf out = BUF_INIT(4096);
-    struct json j = JSON_INIT(&out);
-    struct pd_err e;
+    struct json j = JSON_INIT(out);
+    size_t at = connect_put_begin(out, CONNECT_LAST);
     json_open(&j, '{');
     if (why) {
         json_key(&j, "error");
         error_json(c, &j, why);
     }
     json_close(&j, '}');
-    if (send_envelope(c, FLAG_END, out.data, out.len, &e) < 0 || reply_end(c->r, &e) < 0)
+    connect_put_end(out, at);
+}
+
+int connect_end(struct call *c, const struct pd_err *why)
+{
+    auto_buf out = BUF_INIT(4096);
+    struct pd_err e;
+    connect_put_last(c, &out, why);
+    if (connect_write(c, &out, 0, &e) < 0 || reply_end(c->r, &e) < 0)
         reply_abort(c->r);
     return 0;
 }
@@ -187,13 +249,13 @@ static int status_of(const char *code)
 
 int connect_fail(struct call *c, const struct pd_err *e)
 {
-    struct pd_err ignored;
     auto_buf out = BUF_INIT(4096);
     struct json j = JSON_INIT(&out);
     if (c->route->flags & ROUTE_RPC_STREAM) {
-        if (!c->r->status && connect_begin(c, &ignored) < 0)
-            return 0;
-        return connect_end(c, e);
+        if (c->r->status)
+            return connect_end(c, e);
+        connect_put_last(c, &out, e);
+        return connect_write(c, &out, 1, NULL);
     }
     if (c->r->status) {
         reply_abort(c->r);

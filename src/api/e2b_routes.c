@@ -16,5 +16,13 @@ const unsigned e2b_control_route_count = sizeof e2b_control_routes / sizeof *e2b
 
 const struct route e2b_envd_routes[] = {
     {"GET", "/health", envd_health, ROUTE_OPEN, NULL},
+    {"POST", P "Start", rpc_process_start, ROUTE_RPC_STREAM | ROUTE_WORK, "exec"},
+    {"POST", P "Connect", rpc_process_connect, ROUTE_RPC_STREAM, NULL},
+    {"POST", P "List", rpc_process_list, ROUTE_RPC, NULL},
+    {"POST", P "SendInput", rpc_process_send_input, ROUTE_RPC, NULL},
+    {"POST", P "StreamInput", rpc_process_stream_input, ROUTE_RPC_STREAM, NULL},
+    {"POST", P "SendSignal", rpc_process_send_signal, ROUTE_RPC, "process.signal"},
+    {"POST", P "Update", rpc_process_update, ROUTE_RPC, NULL},
+    {"POST", P "CloseStdin", rpc_process_close_stdin, ROUTE_RPC, NULL},
 };
 const unsigned e2b_envd_route_count = sizeof e2b_envd_routes / sizeof *e2b_envd_routes;
