@@ -44,7 +44,9 @@ struct api {
     struct audit *audit; /* or NULL */
     struct preview *preview;
     struct access *access;
-    struct watchers *watchers;             /* of the E2B door */
+    struct watchers *watchers; /* of the E2B door */
+    struct mcp *mcp;
+    const char *version;                   /* of the server */
     _Atomic(const struct config *) config; /* replaced by a reload; old ones stay */
     _Atomic int draining;                  /* no new work: only what reads */
     _Atomic uint64_t strangers;            /* events of who has no key: the second, and how many */

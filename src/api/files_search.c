@@ -89,7 +89,7 @@ static int read_body(struct call *c, struct hunt *h, struct pd_err *e)
     return call_finish(c, &f, e);
 }
 
-static void match_json(struct json *j, const struct record_match *m)
+void file_match_json(struct json *j, const struct record_match *m)
 {
     json_open(j, '{');
     json_bytes(j, "path", m->path, strlen(m->path));
@@ -144,7 +144,7 @@ int files_search(struct call *c, struct pd_err *e)
         if (!more && r.kind != RECORD_MATCH)
             return pd_fail(e, PD_PROTOCOL, "a worker finds what nobody asked for");
         if (!more)
-            match_json(&j, &r.match);
+            file_match_json(&j, &r.match);
         told++;
     }
     json_close(&j, ']');

@@ -270,7 +270,7 @@ static int do_initialize(struct mcp_request *m, struct json *j, struct pd_err *e
     json_open(j, '{');
     json_member_cstr(j, "name", "paddock");
     json_member_cstr(j, "title", "Paddock sandbox");
-    json_member_cstr(j, "version", PADDOCK_VERSION);
+    json_member_cstr(j, "version", m->c->api->version);
     json_close(j, '}');
     json_member_cstr(j, "instructions",
                      "Commands and files of these tools are in a sandbox of this session: a Linux "

@@ -48,13 +48,13 @@ const struct mcp_tool mcp_tools[] = {
     {"edit_file", "Edit a file",
      "Replaces a piece of text in a file. The old text must be there exactly once, unless all are "
      "to be replaced: give enough of the lines around it.",
-     OBJECT(
-         TEXT("path", "Absolute, or below /workspace") "," TEXT(
-             "old_text",
-             "What is there now") "," TEXT("new_text",
-                                           "What shall be there") "," YES_NO("all", "Replace every "
-                                                                                    "occurrence"),
-         "\"path\",\"old_text\",\"new_text\""),
+     OBJECT(TEXT("path", "Absolute, or below /workspace") "," TEXT(
+                "old_text",
+                "What is there now") "," TEXT("new_text",
+                                              "What shall be there") "," YES_NO("all",
+                                                                                "Replace every "
+                                                                                "occurrence"),
+            "\"path\",\"old_text\",\"new_text\""),
      CHANGES, mcp_edit_file},
     {"list_files", "List files", "Lists a directory of the sandbox.",
      OBJECT(TEXT("path", "Absolute, or below /workspace, which it is unless given") "," WHOLE(

@@ -58,6 +58,8 @@ const struct route api_routes[] = {
 
     {"GET", "/v1/providers", providers_list, 0, NULL},
     {"GET", "/v1/route", route_get, 0, NULL},
+    {"POST", "/mcp", mcp_post, ROUTE_WORK, "mcp"},
+    {"DELETE", "/mcp", mcp_delete, 0, "session.delete"},
     {"GET", "/healthz", health_get, ROUTE_OPEN, NULL},
     {"GET", "/readyz", ready_get, ROUTE_OPEN, NULL},
     {"GET", "/metrics", metrics_get, ROUTE_OPEN, NULL},

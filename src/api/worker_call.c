@@ -275,6 +275,45 @@ int worker_feed(struct worker_run *w, struct pd_err *e)
     return -1;
 }
 
+int worker_write(struct worker_run *w, const void *data, size_t len, struct pd_err *e)
+{
+    const uint8_t *at = data;
+    while (len > 0) {
+        ssize_t n = write(w->call.in, at, len);
+        if (n > 0) {
+            at += n;
+            len -= (size_t)n;
+            continue;
+        }
+        struct pollfd p[2] = {{.fd = w->call.in, .events = POLLOUT},
+                              {.fd = w->call.out, .events = POLLIN}};
+        struct record r;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN && poll(p, 2, deadline_poll_ms(quiet_deadline(w))) > 0 &&
+            !p[1].revents)
+            continue;
+        /* It has ended and has said why, or it is silent. */
+        if (worker_first(w, &r, e) == 0)
+            pd_fail(e, PD_PROTOCOL, "a worker was content before it had everything");
+        return -1;
+    }
+    return 0;
+}
+
+ssize_t worker_read(struct worker_run *w, void *out, size_t size, struct pd_err *e)
+{
+    for (;;) {
+        ssize_t n = read(w->call.out, out, size);
+        if (n >= 0)
+            return n;
+        if (errno != EAGAIN && errno != EINTR)
+            return pd_fail_sys(e, "read from the sandbox");
+        if (wait_answer(w, e) < 0)
+            return -1;
+    }
+}
+
 void worker_widen(int pipe)
 {
     (void)fcntl(pipe, F_SETPIPE_SZ, PIPE_WIDE); /* or it stays as it is */

@@ -64,6 +64,10 @@ int worker_exit(struct worker_run *w, struct pd_err *e);
 /* The request's body becomes the worker's input, which then ends. A worker that does not want it
  * all is asked why. */
 int worker_feed(struct worker_run *w, struct pd_err *e);
+/* The same with bytes that are here; the input stays open for more. */
+int worker_write(struct worker_run *w, const void *data, size_t len, struct pd_err *e);
+/* Raw bytes behind the first record: how many, 0 at the end, -1. */
+ssize_t worker_read(struct worker_run *w, void *out, size_t size, struct pd_err *e);
 /* Lets pipes hold more, for streams: fewer turns. */
 void worker_widen(int pipe);
 
@@ -85,3 +89,4 @@ int file_query_user(struct call *c, char out[FILE_USER_SIZE], struct pd_err *e);
 int file_answer_entry(struct call *c, const char *user, int status, const char *const *words,
                       uint64_t long_ns, struct pd_err *e);
 void file_entry_json(struct json *j, const struct record_entry *r);
+void file_match_json(struct json *j, const struct record_match *m);

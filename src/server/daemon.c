@@ -1,4 +1,5 @@
 #include "api/api.h"
+#include "api/mcp.h"
 #include "api/share.h"
 #include "base/banned.h"
 #include "base/err.h"
@@ -242,7 +243,9 @@ static int set_up(struct daemon *d, struct pd_err *e)
     api->quota = quota_new(&limits, NULL);
     struct audit_config audit = audit_config_of(d, c);
     api->shares = shares_new();
-    if (!api->quota || !api->shares)
+    api->mcp = mcp_new();
+    api->version = PADDOCK_VERSION;
+    if (!api->quota || !api->shares || !api->mcp)
         return pd_fail(e, PD_CAPACITY, "no memory");
     if (!(api->audit = audit_new(&audit, e)) || !(d->pump = pump_new(e)) ||
         !(api->provider = provider_jail_new(s->keeper_socket, d->pump, &session_box_events, e)))
