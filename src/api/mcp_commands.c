@@ -146,13 +146,14 @@ static int run(struct mcp_request *m, struct process_request *q, struct mcp_resu
     struct process_info i;
     struct pd_err why;
     int known;
-    q->background = 1; /* outlives the connection */
     q->spool_max = m->c->config->spool_max_bytes;
     if (session_start(m->c->session, q, &p, &known, e) < 0)
         return -1;
     int r = mcp_note_running(m, p, e);
     if (r == 0)
-        r = attend(m, p, deadline_in(q->timeout_ns + STOP_PATIENCE), e);
+        r = attend(m, p, deadline_in(q->timeout_ns), e);
+    if (r < 0 && e->code == PD_TIMEOUT && process_stop(p, STOP_TIMEOUT, e) == 0)
+        r = attend(m, p, deadline_in(STOP_PATIENCE), e);
     (void)mcp_note_running(m, NULL, NULL);
     process_get(p, &i, &why);
     if (i.refused) {
