@@ -12,7 +12,7 @@
 #include <strings.h>
 
 /* The host that the client itself used is one that it can reach. Over a Unix socket it has used
- * none: then it is the first address that is listened at. */
+ * none: then it is the first address that is listened at, with TLS if there is such a one. */
 static void put_base(struct call *c, unsigned port, const char *id, struct buf *out)
 {
     const struct config *config = c->config;
@@ -20,11 +20,13 @@ static void put_base(struct call *c, unsigned port, const char *id, struct buf *
     unsigned own_port = 0;
     char peer[CONN_PEER_SIZE];
     conn_peer(c->r->conn, peer);
+    int tls = peer[0] == 'u' ? config->tls_cert[0] != 0 : conn_is_tls(c->r->conn);
     if (!strcmp(peer, "unix") || http_host_split(host, &name, &own_port) < 0) {
-        host = slice_of(config->listen.count ? config->listen.items[0] : "localhost");
+        const struct config_list *at =
+            tls && config->listen_tls.count ? &config->listen_tls : &config->listen;
+        host = slice_of(at->count ? at->items[0] : "localhost");
         (void)http_host_split(host, &name, &own_port);
     }
-    int tls = peer[0] == 'u' ? config->tls_cert[0] != 0 : conn_is_tls(c->r->conn);
     buf_puts(out, tls ? "https://" : "http://");
     /* Names below localhost reach this server only from where localhost does. */
     int by_host = config->domain[0] && (strcasecmp(config->domain, "localhost") != 0 ||
