@@ -1,0 +1,56 @@
+"""Sandboxes of the SDK under test that end with their test; the server is tests/e2b/suite's."""
+
+import os
+import time
+
+import e2b
+import pytest
+import pytest_asyncio
+
+API = os.environ["E2B_API_URL"]
+
+
+@pytest.fixture
+def make():
+    """Creates sandboxes with the options of Sandbox.create."""
+    made = []
+
+    def create(template="base", **options):
+        made.append(e2b.Sandbox.create(template, **{"timeout": 120, **options}))
+        return made[-1]
+
+    yield create
+    for sandbox in made:
+        sandbox.kill()
+
+
+@pytest.fixture
+def sandbox(make):
+    return make()
+
+
+@pytest_asyncio.fixture
+async def amake():
+    made = []
+
+    async def create(template="base", **options):
+        made.append(await e2b.AsyncSandbox.create(template, **{"timeout": 120, **options}))
+        return made[-1]
+
+    yield create
+    for sandbox in made:
+        await sandbox.kill()
+
+
+@pytest.fixture
+def until():
+    """Asks until the answer is true, and gives it."""
+
+    def wait(what, ask, limit=15):
+        end = time.monotonic() + limit
+        while not (answer := ask()):
+            assert time.monotonic() < end, f"in vain waited for: {what}"
+            time.sleep(0.05)
+        return answer
+
+    return wait
