@@ -16,6 +16,11 @@ const unsigned e2b_control_route_count = sizeof e2b_control_routes / sizeof *e2b
 
 const struct route e2b_envd_routes[] = {
     {"GET", "/health", envd_health, ROUTE_OPEN, NULL},
+    {"POST", F "Stat", rpc_fs_stat, ROUTE_RPC, NULL},
+    {"POST", F "MakeDir", rpc_fs_make_dir, ROUTE_RPC | ROUTE_WORK, "file.mkdir"},
+    {"POST", F "Move", rpc_fs_move, ROUTE_RPC | ROUTE_WORK, "file.move"},
+    {"POST", F "ListDir", rpc_fs_list_dir, ROUTE_RPC, NULL},
+    {"POST", F "Remove", rpc_fs_remove, ROUTE_RPC | ROUTE_WORK, "file.delete"},
     {"POST", P "Start", rpc_process_start, ROUTE_RPC_STREAM | ROUTE_WORK, "exec"},
     {"POST", P "Connect", rpc_process_connect, ROUTE_RPC_STREAM, NULL},
     {"POST", P "List", rpc_process_list, ROUTE_RPC, NULL},

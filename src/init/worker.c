@@ -41,15 +41,15 @@ struct operation {
 };
 
 static const struct operation operations[] = {
-    {"stat", 1, 1, worker_stat, "PATH"},
+    {"stat", 1, 2, worker_stat, "PATH [DETAIL]"},
     {"read", 3, 3, worker_read, "PATH OFFSET LENGTH|-"},
     {"write", 3, 4, worker_write, "PATH MODE MKDIRS [LENGTH|-]"},
     {"upload", 2, 256, worker_upload, "PATH LENGTH|- [NAME VALUE]..."},
     {"compose", 2, 1024, worker_compose, "PATH SOURCE..."},
-    {"mkdir", 3, 3, worker_mkdir, "PATH PARENTS MODE"},
+    {"mkdir", 3, 4, worker_mkdir, "PATH PARENTS MODE [DETAIL]"},
     {"remove", 2, 2, worker_remove, "PATH RECURSIVE"},
-    {"move", 3, 3, worker_rename, "FROM TO OVERWRITE"},
-    {"list", 4, 4, worker_list, "PATH DEPTH LIMIT CURSOR"},
+    {"move", 3, 4, worker_rename, "FROM TO OVERWRITE [DETAIL]"},
+    {"list", 4, 5, worker_list, "PATH DEPTH LIMIT CURSOR [DETAIL]"},
     {"copy", 3, 3, worker_copy, "FROM TO RECURSIVE"},
     {"chmod", 2, 2, worker_chmod, "PATH MODE"},
     {"getxattr", 2, 2, worker_getxattr, "PATH NAME"},
@@ -100,20 +100,24 @@ static uint32_t type_of(mode_t mode)
     }
 }
 
-void worker_put_entry(struct worker *w, const struct stat *st, const char *path, const char *target)
+struct record_entry worker_entry(const struct stat *st, const char *path, const char *target)
 {
     int64_t seconds = st->st_mtim.tv_sec;
     if (seconds > INT64_MAX / 1000000000 - 1 || seconds < INT64_MIN / 1000000000 + 1)
         seconds = 0; /* a time that nobody has seen */
-    struct record r = {.kind = RECORD_ENTRY,
-                       .entry = {.type = type_of(st->st_mode),
+    return (struct record_entry){.type = type_of(st->st_mode),
                                  .mode = st->st_mode & 07777,
                                  .uid = st->st_uid,
                                  .gid = st->st_gid,
                                  .size = (uint64_t)st->st_size,
                                  .mtime_ns = seconds * 1000000000 + st->st_mtim.tv_nsec,
                                  .path = path,
-                                 .target = target ? target : ""}};
+                                 .target = target ? target : ""};
+}
+
+void worker_put_entry(struct worker *w, const struct stat *st, const char *path, const char *target)
+{
+    struct record r = {.kind = RECORD_ENTRY, .entry = worker_entry(st, path, target)};
     worker_put(w, &r);
 }
 
@@ -194,6 +198,13 @@ int worker_flag(const char *what, const char *text, int *ret, struct pd_err *e)
         return -1;
     *ret = (int)v;
     return 0;
+}
+
+int worker_last_flag(const struct worker *w, unsigned at, const char *what, int *ret,
+                     struct pd_err *e)
+{
+    *ret = 0;
+    return at < w->argc ? worker_flag(what, w->argv[at], ret, e) : 0;
 }
 
 int worker_mode(const char *text, mode_t max, mode_t *ret, struct pd_err *e)

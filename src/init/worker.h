@@ -38,6 +38,12 @@ void worker_flush(struct worker *w);
 /* An ENTRY of the file that `st` describes. `target` may be NULL. */
 void worker_put_entry(struct worker *w, const struct stat *st, const char *path,
                       const char *target);
+/* What it would say. `target` as above. */
+struct record_entry worker_entry(const struct stat *st, const char *path, const char *target);
+/* A DETAIL of the same; `dir` and `name` lead to it. For lists that somebody made large on purpose
+ * there is no cheaper way: it takes some ten system calls. */
+void worker_put_detail(struct worker *w, const struct stat *st, const char *path, int dir,
+                       const char *name);
 /* Waits for the word to commit on descriptor 2. -1 when the asker gave up or is gone. */
 int worker_await_commit(struct pd_err *e);
 
@@ -49,6 +55,9 @@ int64_t worker_move(int from, int to, uint64_t len);
 int worker_number(const char *what, const char *text, uint64_t min, uint64_t max, uint64_t *ret,
                   struct pd_err *e);
 int worker_flag(const char *what, const char *text, int *ret, struct pd_err *e);
+/* The word at this place, a flag; 0 when there are not so many. */
+int worker_last_flag(const struct worker *w, unsigned at, const char *what, int *ret,
+                     struct pd_err *e);
 int worker_mode(const char *text, mode_t max, mode_t *ret, struct pd_err *e);
 
 /* worker_files.c */

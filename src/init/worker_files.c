@@ -34,13 +34,30 @@ static int answer(struct worker *w, const struct stat *st, const char *path, con
     return 0;
 }
 
+/* The same with all that can be known of it. */
+static int answer_detail(struct worker *w, const struct stat *st, const char *path,
+                         struct pd_err *e)
+{
+    char *absolute = path_absolute(w, path);
+    if (!absolute)
+        return no_memory(e);
+    worker_put_detail(w, st, absolute, AT_FDCWD, absolute);
+    free(absolute);
+    return 0;
+}
+
 int worker_stat(struct worker *w, struct pd_err *e)
 {
     struct stat st;
+    int detail;
     char target[PATH_MAX] = "";
+    if (worker_last_flag(w, 2, "detail", &detail, e) < 0)
+        return -1;
     auto_fd fd = path_find(w, w->argv[1], 0, &st, e);
     if (fd < 0)
         return -1;
+    if (detail)
+        return answer_detail(w, &st, w->argv[1], e);
     if (S_ISLNK(st.st_mode))
         path_readlink(fd, "", target);
     return answer(w, &st, w->argv[1], target, e);
@@ -209,18 +226,24 @@ int worker_write(struct worker *w, struct pd_err *e)
 int worker_mkdir(struct worker *w, struct pd_err *e)
 {
     const char *path = w->argv[1];
-    int parents;
+    uint64_t parents;
+    int detail;
     mode_t mode;
     auto_place p = PLACE_INIT;
     struct stat st;
-    if (worker_flag("parents", w->argv[2], &parents, e) < 0 ||
+    if (worker_number("parents", w->argv[2], 0, 2, &parents, e) < 0 ||
         worker_mode(w->argv[3], 07777, &mode, e) < 0 ||
+        worker_last_flag(w, 4, "detail", &detail, e) < 0 ||
         path_place(w, path, PLACE_SLASH | (parents ? PLACE_MKDIRS : 0), &p, e) < 0)
         return -1;
-    int made = mkdirat(p.dir, p.name, 0700) == 0;
-    if (!made && !(errno == EEXIST && parents))
+    int r = mkdirat(p.dir, p.name, 0700) < 0 ? -errno : 0, made = r == 0;
+    if (r == -EEXIST && parents == 2 && fstatat(p.dir, p.name, &st, 0) == 0 && !S_ISDIR(st.st_mode))
+        return path_fail_type(e, path, st.st_mode, "a directory");
+    if (!made && !(r == -EEXIST && parents == 1)) {
+        errno = -r;
         return path_fail(e, path);
-    /* With `parents` a directory may be there already, or a link to one. */
+    }
+    /* With `parents` 1 a directory may be there already, or a link to one. */
     auto_fd dir =
         path_openat(p.dir, p.name, O_RDONLY | O_DIRECTORY | (made ? O_NOFOLLOW : 0), 0, 0);
     if (!made && (dir == -ENOTDIR || dir == -ENXIO)) {
@@ -235,23 +258,27 @@ int worker_mkdir(struct worker *w, struct pd_err *e)
         return path_fail(e, path);
     if (dir >= 0 ? fstat(dir, &st) < 0 : fstatat(p.dir, p.name, &st, 0) < 0)
         return path_fail(e, path);
-    return answer(w, &st, path, NULL, e);
+    return detail ? answer_detail(w, &st, path, e) : answer(w, &st, path, NULL, e);
 }
 
 int worker_rename(struct worker *w, struct pd_err *e)
 {
     const char *from = w->argv[1], *to = w->argv[2];
-    int overwrite;
+    uint64_t overwrite;
+    int detail;
     auto_place a = PLACE_INIT, b = PLACE_INIT;
     struct stat st;
     char target[PATH_MAX] = "";
-    if (worker_flag("overwrite", w->argv[3], &overwrite, e) < 0 ||
-        path_place(w, from, PLACE_SLASH, &a, e) < 0 || path_place(w, to, PLACE_SLASH, &b, e) < 0)
+    if (worker_number("overwrite", w->argv[3], 0, 2, &overwrite, e) < 0 ||
+        worker_last_flag(w, 4, "detail", &detail, e) < 0 ||
+        path_place(w, from, PLACE_SLASH, &a, e) < 0)
         return -1;
     if (!a.exists) {
         errno = ENOENT;
         return path_fail(e, from);
     }
+    if (path_place(w, to, PLACE_SLASH | (overwrite == 2 ? PLACE_MKDIRS : 0), &b, e) < 0)
+        return -1;
     if (syscall(SYS_renameat2, a.dir, a.name, b.dir, b.name, overwrite ? 0 : RENAME_NOREPLACE) <
         0) {
         if (errno == EINVAL)
@@ -268,6 +295,8 @@ int worker_rename(struct worker *w, struct pd_err *e)
     }
     if (fstatat(b.dir, b.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return path_fail(e, to);
+    if (detail)
+        return answer_detail(w, &st, to, e);
     if (S_ISLNK(st.st_mode))
         path_readlink(b.dir, b.name, target);
     return answer(w, &st, to, target, e);

@@ -38,7 +38,9 @@ int worker_list(struct worker *w, struct pd_err *e)
     auto_buf path = BUF_INIT(2 * RECORD_PATH_MAX), last = BUF_INIT(RECORD_PATH_MAX + 1);
     char target[PATH_MAX];
     size_t root_len = 0;
-    if (worker_number("depth", w->argv[2], 1, DEPTH_MAX, &depth, e) < 0 ||
+    int detail;
+    if (worker_last_flag(w, 5, "detail", &detail, e) < 0 ||
+        worker_number("depth", w->argv[2], 1, DEPTH_MAX, &depth, e) < 0 ||
         worker_number("limit", w->argv[3], 1, LIST_MAX, &limit, e) < 0 ||
         root_path(w, &path, &root_len, e) < 0)
         return -1;
@@ -59,9 +61,12 @@ int worker_list(struct worker *w, struct pd_err *e)
             return 0;
         }
         target[0] = 0;
-        if (S_ISLNK(k.st.st_mode))
+        if (!detail && S_ISLNK(k.st.st_mode))
             path_readlink(k.dir, k.name, target);
-        worker_put_entry(w, &k.st, (const char *)path.data, target);
+        if (detail)
+            worker_put_detail(w, &k.st, (const char *)path.data, k.dir, k.name);
+        else
+            worker_put_entry(w, &k.st, (const char *)path.data, target);
         buf_clear(&last);
         buf_puts(&last, k.path);
         told++;

@@ -41,6 +41,26 @@ static void visit_entry(struct codec *c, struct record_entry *r)
     field_str(c, &r->target, RECORD_LINK_MAX);
 }
 
+/* Strings in pairs, each with its NUL. */
+static int are_pairs(const uint8_t *data, uint32_t len)
+{
+    unsigned ends = 0;
+    for (uint32_t i = 0; i < len; i++)
+        ends += !data[i];
+    return !len || (!data[len - 1] && ends % 2 == 0);
+}
+
+static void visit_detail(struct codec *c, struct record_detail *r)
+{
+    visit_entry(c, &r->entry);
+    field_enum(c, &r->end_type, ENTRY_TYPE_COUNT + 1);
+    field_enum(c, &r->end_mode, 010000);
+    field_str(c, &r->end_path, RECORD_LINK_MAX);
+    field_data(c, &r->attrs, &r->attrs_len, RECORD_ATTRS_MAX);
+    if (!c->out && !c->bad && !are_pairs(r->attrs, r->attrs_len))
+        c->bad = 1;
+}
+
 static void visit_match(struct codec *c, struct record_match *r)
 {
     field_str(c, &r->path, RECORD_PATH_MAX);
@@ -101,6 +121,9 @@ static void visit(struct codec *c, struct record *r)
     switch (r->kind) {
     case RECORD_ENTRY:
         visit_entry(c, &r->entry);
+        return;
+    case RECORD_DETAIL:
+        visit_detail(c, &r->detail);
         return;
     case RECORD_MATCH:
         visit_match(c, &r->match);
@@ -276,6 +299,18 @@ int record_raise(const struct record *r, const char *what, struct pd_err *e)
     if (e)
         e->sys = r->error.sys;
     return -1;
+}
+
+int record_attr_next(const struct record_detail *r, uint32_t *pos, const char **ret_name,
+                     const char **ret_value)
+{
+    if (*pos >= r->attrs_len)
+        return 0;
+    const char *name = (const char *)r->attrs + *pos, *value = name + strlen(name) + 1;
+    *pos += (uint32_t)(strlen(name) + strlen(value) + 2);
+    *ret_name = name;
+    *ret_value = value;
+    return 1;
 }
 
 const char *entry_type_name(uint32_t type)

@@ -22,6 +22,7 @@ struct pd_err;
 #define RECORD_LINK_MAX  4095u
 #define RECORD_TEXT_MAX  4096u /* of a line that matches */
 #define RECORD_VALUE_MAX (60u << 10)
+#define RECORD_ATTRS_MAX (16u << 10) /* of a DETAIL, names and values together */
 
 enum record_kind {
     RECORD_ENTRY = 1, /* a file */
@@ -34,6 +35,7 @@ enum record_kind {
     RECORD_MORE,      /* the limit is reached; go on from this cursor ("": cannot go on) */
     RECORD_ERROR,     /* nothing follows */
     RECORD_END,       /* nothing follows, and all went well */
+    RECORD_DETAIL,    /* a file, where it leads to, and its attributes: for who asks for more */
     RECORD_KIND_COUNT
 };
 
@@ -70,6 +72,20 @@ struct record_entry {
     const char *path;
     const char *target; /* of a symbolic link, else "" */
 };
+
+/* An entry and what takes more calls to know. */
+struct record_detail {
+    struct record_entry entry;
+    uint32_t end_type;    /* of what a link leads to at last: enum entry_type, or
+                           * ENTRY_TYPE_COUNT when it leads nowhere; else the entry's own */
+    uint32_t end_mode;    /* its permissions */
+    const char *end_path; /* of a link that leads somewhere, where; else "" */
+    const uint8_t *attrs; /* NAME 0 VALUE 0 ... */
+    uint32_t attrs_len;
+};
+/* The next attribute, from *pos = 0 on: 1, or 0 behind the last one. */
+int record_attr_next(const struct record_detail *r, uint32_t *pos, const char **ret_name,
+                     const char **ret_value);
 
 struct record_match {
     const char *path;
@@ -122,6 +138,7 @@ struct record {
     enum record_kind kind;
     union {
         struct record_entry entry;
+        struct record_detail detail;
         struct record_match match;
         struct record_replaced replaced;
         struct record_event event;

@@ -25,6 +25,13 @@ static const struct record samples[] = {
     {.kind = RECORD_MORE, .more = {.cursor = "a/b"}},
     {.kind = RECORD_ERROR, .error = {.code = PD_NO_SPACE, .sys = ENOSPC, .text = "no space"}},
     {.kind = RECORD_END},
+    {.kind = RECORD_DETAIL,
+     .detail = {.entry = {.type = ENTRY_SYMLINK, .mode = 0777, .path = "/l", .target = "f"},
+                .end_type = ENTRY_TYPE_COUNT,
+                .end_mode = 0644,
+                .end_path = "/f",
+                .attrs = (const uint8_t *)"k\0v\0\0",
+                .attrs_len = 6}},
 };
 
 static void check_same(const struct record *a, const struct record *b)
@@ -208,6 +215,39 @@ static void test_hostile_streams(void **state)
     close(p[0]);
 }
 
+/* Attributes come as pairs of strings, all of them with an end. */
+static void test_attributes_are_pairs(void **state)
+{
+    static const struct {
+        const char *bytes;
+        uint32_t len;
+        int good;
+    } rows[] = {{"", 0, 1},      {"\0", 2, 1},        {"a\0b", 4, 1}, {"a", 2, 0},
+                {"a\0b", 3, 0},  {"a\0b\0c", 6, 0},   {"a", 1, 0},    {"\0\0", 3, 0},
+                {"a\0\0", 4, 0}, {"a\0b\0c\0d", 8, 1}};
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct record r = {.kind = RECORD_DETAIL,
+                           .detail = {.entry = {.path = "/", .target = ""},
+                                      .end_path = "",
+                                      .attrs = (const uint8_t *)rows[i].bytes,
+                                      .attrs_len = rows[i].len}},
+                      got;
+        struct pd_err e = {.msg = ""};
+        auto_buf b = BUF_INIT(2 * RECORD_MAX);
+        record_encode(&b, &r);
+        assert_false(b.overflow);
+        int decoded = record_decode(RECORD_DETAIL, b.data + 8, b.len - 8, &got, &e) == 0;
+        if (decoded != rows[i].good)
+            fail_msg("row %zu: %d", i, decoded);
+        const char *name, *value;
+        uint32_t pos = 0, pairs = 0;
+        while (decoded && record_attr_next(&got.detail, &pos, &name, &value))
+            pairs++;
+        assert_int_equal(pairs, decoded ? rows[i].len / 4 + (rows[i].len == 2) : 0);
+    }
+}
+
 static void test_what_is_too_long_is_no_record(void **state)
 {
     (void)state;
@@ -254,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_many_records_in_one_stream),
         cmocka_unit_test(test_deadlines_hold),
         cmocka_unit_test(test_hostile_streams),
+        cmocka_unit_test(test_attributes_are_pairs),
         cmocka_unit_test(test_what_is_too_long_is_no_record),
         cmocka_unit_test(test_raising),
     };

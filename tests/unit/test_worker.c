@@ -66,7 +66,8 @@ static void test_flags_that_make_no_sense_are_refused(void **state)
     expect_error(r->sock, &r->f, 903, PD_PROTOCOL, &e);
     expect_refusal(b, OP("no-such-operation"), PD_UNSUPPORTED, "no-such-operation");
     expect_refusal(b, OP("stat"), PD_INVALID, "PATH");
-    expect_refusal(b, OP("stat", "a", "b"), PD_INVALID, "PATH");
+    expect_refusal(b, OP("stat", "a", "1", "b"), PD_INVALID, "PATH");
+    expect_refusal(b, OP("stat", "a", "b"), PD_INVALID, "detail");
     expect_refusal(b, OP("read", "a", "x", "-"), PD_INVALID, "offset");
     expect_refusal(b, OP("write", "a", "0999", "0"), PD_INVALID, "0644");
     expect_refusal(b, OP("write", "a", "0644", "2"), PD_INVALID, "mkdirs");
