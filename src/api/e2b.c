@@ -14,7 +14,9 @@
 
 #include <stdatomic.h>
 
-#define USER_PATH_MAX 4096
+#define USER_PATH_MAX  4096
+#define SEARCHES_MAX   4 /* at once, of the sandbox that a link is for */
+#define AUTO_RESUME_MS (UINT64_C(300) * 1000)
 
 /* ---- answering errors ---- */
 
@@ -32,21 +34,6 @@ static void tell(const struct call *c, const struct pd_err *e, char out[320])
                  c->r->id);
     else
         snprintf(out, 320, "%s", e->msg);
-}
-
-static int reply_code(struct call *c, int status, const char *message)
-{
-    auto_buf out = BUF_INIT(4096);
-    struct json j = JSON_INIT(&out);
-    if (c->r->status) { /* an answer has begun: the client must notice that it ends too early */
-        reply_abort(c->r);
-        return 0;
-    }
-    json_open(&j, '{');
-    json_member_uint(&j, "code", (uint64_t)status);
-    json_member_cstr(&j, "message", message);
-    json_close(&j, '}');
-    return call_json(c, status, &out);
 }
 
 /* For E2B's clients a sandbox that is gone is one that is not there, whatever the reason. */
@@ -71,14 +58,28 @@ static void reply_retry_after(struct call *c, const struct pd_err *e)
     reply_header(c->r, "Retry-After", seconds);
 }
 
-static void answer_error(struct call *c, const struct pd_err *e)
+void e2b_error_json(const struct call *c, struct json *j, const struct pd_err *e)
 {
     char text[320];
     tell(c, e, text);
-    reply_retry_after(c, e);
     if (is_inside(e))
         log_error("request.failed", "error=%s", e->msg);
-    (void)reply_code(c, status_of(e), text);
+    json_open(j, '{');
+    json_member_uint(j, "code", (uint64_t)status_of(e));
+    json_member_cstr(j, "message", text);
+    json_close(j, '}');
+}
+
+static void answer_error(struct call *c, const struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(4096);
+    struct json j = JSON_INIT(&out);
+    reply_retry_after(c, e);
+    e2b_error_json(c, &j, e);
+    if (c->r->status) /* an answer has begun: the client must notice that it ends too early */
+        reply_abort(c->r);
+    else
+        (void)call_json(c, status_of(e), &out);
 }
 
 /* As E2B's proxy says it. `port`: nothing listens there; 0: there is no such sandbox. */
@@ -183,35 +184,84 @@ static int find_by_signature(struct call *c, struct target *t, struct pd_err *e)
         return 0;
     if (read_signature(c, &w, e) < 0)
         return -1;
-    sessions_each(c->api->sessions, has_signature, &w);
-    if (!w.found[0])
+    /* Whoever asks is nobody yet, and looking costs time for every sandbox. */
+    int may_search = atomic_fetch_add(&c->api->searches, 1) < SEARCHES_MAX;
+    if (may_search)
+        sessions_each(c->api->sessions, has_signature, &w);
+    atomic_fetch_sub(&c->api->searches, 1);
+    if (!may_search) {
+        c->retry_after = 1;
+        return pd_fail(e, PD_RATE, "too many links are looked up: try again in a moment");
+    }
+    if (!w.found[0]) {
+        metrics_count(c->api->metrics, METRIC_AUTH_FAILURES);
         return pd_fail(e, PD_UNAUTHENTICATED, "invalid signature");
+    }
     memcpy(t->id, w.found, sizeof t->id);
     t->port = E2B_ENVD_PORT;
     t->by_signature = 1;
     return check_expiration(&w, e) < 0 ? -1 : 1;
 }
 
+/* A header that comes twice means what its reader likes: such a request is refused. */
+static int find_once(const struct http_head *h, const char *name, const struct slice **ret,
+                     struct pd_err *e)
+{
+    *ret = NULL;
+    for (unsigned i = 0; i < h->header_count; i++) {
+        if (!slice_is_nocase(h->headers[i].name, name))
+            continue;
+        if (*ret)
+            return pd_fail(e, PD_INVALID, "%s is there twice", name);
+        *ret = &h->headers[i].value;
+    }
+    return 0;
+}
+
+static int read_port(const struct slice *said, unsigned *ret, struct pd_err *e)
+{
+    char text[8];
+    uint64_t number = E2B_ENVD_PORT;
+    if (said && (!copy_slice(said, text, sizeof text) ||
+                 parse_u64("E2b-Sandbox-Port", text, 1, 65535, &number, e) < 0))
+        return pd_fail(e, PD_INVALID, "E2b-Sandbox-Port: 1 to 65535");
+    *ret = (unsigned)number;
+    return 0;
+}
+
+/* By headers. A page of a sandbox must not speak in another one's name: where the host says whose
+ * request this is, headers must not say otherwise. */
+static int find_by_headers(struct call *c, const struct slice *id, const struct slice *port,
+                           const struct target *host, struct target *t, struct pd_err *e)
+{
+    if (!copy_slice(id, t->id, sizeof t->id))
+        snprintf(t->id, sizeof t->id, "-"); /* too long to be one: it is not found */
+    if (read_port(port, &t->port, e) < 0)
+        return -1;
+    if (host->by_host && (strcmp(host->id, t->id) != 0 || (port && host->port != t->port)))
+        return pd_fail(e, PD_INVALID, "Host and E2b-Sandbox-Id name different sandboxes or ports");
+    if (host->by_host)
+        *t = *host;
+    (void)c;
+    return 1;
+}
+
 /* 1, 0 when it is for no sandbox, -1. */
 static int find_target(struct call *c, struct target *t, struct pd_err *e)
 {
     const struct http_head *h = &c->r->head;
-    const struct slice *id = http_find(h, "E2b-Sandbox-Id"),
-                       *token = http_find(h, "X-Access-Token");
-    char port[8] = "";
-    uint64_t number = E2B_ENVD_PORT;
-    if (id) {
-        if (!copy_slice(id, t->id, sizeof t->id))
-            snprintf(t->id, sizeof t->id, "-"); /* too long to be one: it is not found */
-        const struct slice *said = http_find(h, "E2b-Sandbox-Port");
-        if (said && (!copy_slice(said, port, sizeof port) ||
-                     parse_u64("E2b-Sandbox-Port", port, 1, 65535, &number, e) < 0))
-            return pd_fail(e, PD_INVALID, "E2b-Sandbox-Port: 1 to 65535");
-        t->port = (unsigned)number;
-        return 1;
-    }
-    if (url_preview_host(h->host, c->config->domain, &t->port, t->id, e) == 1) {
-        t->by_host = 1;
+    const struct slice *id, *port, *token, *traffic;
+    struct target host = {0};
+    if (find_once(h, "E2b-Sandbox-Id", &id, e) < 0 ||
+        find_once(h, "E2b-Sandbox-Port", &port, e) < 0 ||
+        find_once(h, "X-Access-Token", &token, e) < 0 ||
+        find_once(h, "E2b-Traffic-Access-Token", &traffic, e) < 0)
+        return -1;
+    host.by_host = url_preview_host(h->host, c->config->domain, &host.port, host.id, e) == 1;
+    if (id)
+        return find_by_headers(c, id, port, &host, t, e);
+    if (host.by_host) {
+        *t = host;
         return 1;
     }
     int found = find_by_signature(c, t, e);
@@ -223,16 +273,19 @@ static int find_target(struct call *c, struct target *t, struct pd_err *e)
 
 /* ---- the data plane ---- */
 
-/* A sandbox that sleeps is woken by traffic if it was made so. */
+/* One that is paused is woken by traffic if it was made so; not one that would have to begin anew.
+ * Who may not come in wakes nobody: this is asked last. */
 static int wake(struct call *c, const struct e2b_note *n, struct pd_err *e)
 {
     struct session_info i;
     session_get(c->session, &i);
     if (i.state == SESSION_RUNNING)
         return 0;
-    if (i.state == SESSION_PAUSED && n->auto_resume && session_resume(c->session, e) == 0)
+    if (i.state == SESSION_PAUSED && n->auto_resume && !i.asleep &&
+        session_expire_at(c->session, time_now_ms() + AUTO_RESUME_MS, 1, e) == 0 &&
+        session_resume(c->session, e) == 0)
         return 0;
-    return -1;
+    return pd_fail(e, PD_PAUSED, "sandbox %s does not run", i.id);
 }
 
 static int check_token(struct call *c, const struct target *t, const struct e2b_note *n,
@@ -243,12 +296,13 @@ static int check_token(struct call *c, const struct target *t, const struct e2b_
     if (t->by_signature || !n->secure ||
         (token && access_check(c->api->access, ACCESS_ENVD, t->id, token->at, token->len)))
         return 0;
-    metrics_count(c->api->metrics, METRIC_AUTH_FAILURES);
     if (is_files(c) && !token && read_signature(c, &w, e) < 0)
         return -1;
+    if (is_files(c) && !token && w.signature[0] && has_signature(c->session, &w))
+        return check_expiration(&w, e);
+    metrics_count(c->api->metrics, METRIC_AUTH_FAILURES);
     if (is_files(c) && !token && w.signature[0])
-        return has_signature(c->session, &w) ? check_expiration(&w, e)
-                                             : pd_fail(e, PD_UNAUTHENTICATED, "invalid signature");
+        return pd_fail(e, PD_UNAUTHENTICATED, "invalid signature");
     if (is_files(c) && !token)
         return pd_fail(e, PD_UNAUTHENTICATED, "missing signature query parameter");
     return pd_fail(e, PD_UNAUTHENTICATED,
@@ -291,6 +345,8 @@ static void serve_envd(struct call *c, const struct target *t, const struct e2b_
         failed = check_token(c, t, n, &e) < 0;
     if (!failed)
         failed = call_count(c, &e) < 0;
+    if (!failed)
+        failed = wake(c, n, &e) < 0;
     if (!failed && c->route->flags & ROUTE_WORK && atomic_load(&c->api->draining)) {
         c->retry_after = 5;
         failed = 1;
@@ -329,8 +385,8 @@ static void serve_port(struct call *c, const struct target *t, const struct e2b_
         answer_traffic_denied(c, t->id);
         return;
     }
-    if (call_count(c, &e) < 0) {
-        answer_error(c, &e);
+    if (call_count(c, &e) < 0 || wake(c, n, &e) < 0) {
+        answer_envd_error(c, t->id, &e);
         return;
     }
     if (ports_visit_open(c, t->port, n->mask_host, &e) == 0)
@@ -360,7 +416,7 @@ static int serve_data(struct call *c, const struct target *t)
         return 0;
     }
     call_count_stranger(c);
-    if (!c->session || wake(c, &n, &e) < 0) {
+    if (!c->session || i.state >= SESSION_STOPPING) {
         answer_gateway(c, t->id, 0);
         return 1;
     }
@@ -396,7 +452,7 @@ static int serve_control(struct call *c)
     struct pd_err e;
     struct route_table table = {e2b_control_routes, e2b_control_route_count};
     int failed = call_find_route(c, table, &e) < 0;
-    if (failed && e.code == PD_NOT_FOUND)
+    if (failed && e.code != PD_METHOD) /* v1 tells what is wrong with it */
         return 0;
     reply_header(c->r, "X-Content-Type-Options", "nosniff");
     if (!failed)

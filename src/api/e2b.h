@@ -15,6 +15,7 @@
 #include "api/api.h"
 #include "api/worker_call.h"
 #include "core/access.h"
+#include "core/snapshots.h"
 
 #define E2B_ENVD_PORT    49983u
 #define E2B_ENVD_VERSION "0.6.13"
@@ -40,16 +41,45 @@ struct e2b_note {
     int auto_resume;     /* traffic wakes it */
     int private_ports;   /* user ports need the traffic token */
     char mask_host[256]; /* Host header for user ports, with ${PORT}; or "" */
-    struct buf network;  /* the `network` object as it came, JSON, or empty */
+    struct buf deny_out; /* of the network settings, a JSON array, or empty */
 };
-/* Reads and writes the session's note. A session that was not made at this door is secure, and
- * everything else is off. */
+/* Reads and writes the session's note. A session that was not made at this door is secure, with
+ * private ports, and everything else is off. */
 void e2b_note_read(struct session *s, struct e2b_note *ret);
 int e2b_note_write(const struct e2b_note *n, struct buf *out);
 void e2b_note_done(struct e2b_note *n);
 #define auto_note __attribute__((cleanup(e2b_note_done))) struct e2b_note
 
+/* ---- answering ---- */
+
+/* {"code":404,"message":".."}: what an error is for a client. */
+void e2b_error_json(const struct call *c, struct json *j, const struct pd_err *e);
+/* What a client gets who may use the sandbox: its names and tokens. */
+void e2b_sandbox_json(const struct call *c, struct json *j, struct session *s);
+/* What every command and GET /envs finds in front of the variables of the sandbox: E2B_SANDBOX,
+ * E2B_SANDBOX_ID and E2B_TEMPLATE_ID, as NAME=VALUE. */
+int e2b_sandbox_env(struct session *s, struct msg_list_writer *out);
+
 /* ---- reading ---- */
+
+/* A number of whole seconds from now that a sandbox is to live, as milliseconds; `ret_ms` holds
+ * what is meant when there is none. At most max_life_s of the configuration. */
+void e2b_read_timeout(struct call *c, struct fields *f, const char *name, uint64_t min,
+                      uint64_t *ret_ms);
+/* What a templateID means: a template, or a snapshot of the caller's (then its id is in
+ * `snapshot`, else that is ""). The name lives as long as the struct and the configuration.
+ * PD_NOT_FOUND lists the templates. */
+struct e2b_template {
+    const char *name; /* as sandboxes made from it have it */
+    enum profile profile;
+    char snapshot[SESSION_ID_LEN + 1];
+    char given[64];
+};
+int e2b_template_read(struct call *c, const char *text, struct e2b_template *ret, struct pd_err *e);
+/* Pure: the name of a snapshot without what goes without saying: [NAMESPACE/]NAME[:TAG], where the
+ * namespace is the tenant's name, and the tag `default` is left out. 0, or -1. */
+int e2b_snapshot_name(const char *tenant, const char *text, char out[SNAPSHOT_NAME_MAX + 1],
+                      struct pd_err *e);
 
 /* Who a request to envd is made as: the name in `Authorization: Basic`, or the parameter
  * `username`; "user" unless given. PD_UNAUTHENTICATED for anybody else than "user" and "root". */
@@ -87,9 +117,12 @@ int connect_fail(struct call *c, const struct pd_err *e);
 
 /* ---- handlers, one file per resource ---- */
 #define HANDLER(name) int name(struct call *c, struct pd_err *e)
-/* e2b_sandboxes.c */
+/* e2b_create.c */
 HANDLER(e2b_create);
 HANDLER(e2b_create_v2);
+HANDLER(e2b_fork);
+HANDLER(e2b_network);
+/* e2b_sandboxes.c */
 HANDLER(e2b_list);
 HANDLER(e2b_list_running);
 HANDLER(e2b_get);
@@ -98,8 +131,8 @@ HANDLER(e2b_timeout);
 HANDLER(e2b_refresh);
 HANDLER(e2b_connect);
 HANDLER(e2b_pause);
+HANDLER(e2b_connect_v2);
 HANDLER(e2b_resume);
-HANDLER(e2b_network);
 /* e2b_observe.c */
 HANDLER(e2b_metrics);
 HANDLER(e2b_metrics_of_many);
@@ -115,7 +148,6 @@ HANDLER(e2b_snapshots_list);
 HANDLER(e2b_template_delete);
 HANDLER(e2b_template_alias);
 HANDLER(e2b_templates_list);
-HANDLER(e2b_fork);
 HANDLER(e2b_not_here); /* builds, volumes, secrets: refused by name */
 /* e2b_files.c */
 HANDLER(envd_files_get);

@@ -5,14 +5,12 @@
 #include "base/banned.h"
 #include "base/json.h"
 
-#define NOTE_MAX (64u << 10)
-
 void e2b_note_read(struct session *s, struct e2b_note *ret)
 {
     struct pd_err e;
     const char *text;
     char *note = session_note(s);
-    *ret = (struct e2b_note){.secure = 1, .network = BUF_INIT(NOTE_MAX)};
+    *ret = (struct e2b_note){.secure = 1, .private_ports = 1, .deny_out = BUF_INIT(NOTE_MAX)};
     auto_fields f = {0};
     if (note && note[0] && fields_parse(&f, note, strlen(note), FIELDS_OPEN, &e) == 0) {
         ret->is_ours = 1;
@@ -21,8 +19,7 @@ void e2b_note_read(struct session *s, struct e2b_note *ret)
         fields_bool(&f, "private_ports", FIELD_OPTIONAL, &ret->private_ports);
         if (fields_str(&f, "mask_host", FIELD_OPTIONAL, 1, sizeof ret->mask_host - 1, &text))
             snprintf(ret->mask_host, sizeof ret->mask_host, "%s", text);
-        if (fields_str(&f, "network", FIELD_OPTIONAL, 1, NOTE_MAX - 1, &text))
-            buf_puts(&ret->network, text);
+        fields_json(&f, "deny_out", FIELD_OPTIONAL, NOTE_MAX - 1, &ret->deny_out);
     }
     free(note);
 }
@@ -36,9 +33,10 @@ int e2b_note_write(const struct e2b_note *n, struct buf *out)
     json_member_bool(&j, "private_ports", n->private_ports);
     if (n->mask_host[0])
         json_member_cstr(&j, "mask_host", n->mask_host);
-    if (n->network.len) {
-        json_key(&j, "network");
-        json_str(&j, n->network.data, n->network.len);
+    if (n->deny_out.len) {
+        json_key(&j, "deny_out");
+        buf_put(out, n->deny_out.data, n->deny_out.len);
+        j.need_comma = 1;
     }
     json_close(&j, '}');
     return out->overflow ? -1 : 0;
@@ -46,5 +44,5 @@ int e2b_note_write(const struct e2b_note *n, struct buf *out)
 
 void e2b_note_done(struct e2b_note *n)
 {
-    buf_done(&n->network);
+    buf_done(&n->deny_out);
 }

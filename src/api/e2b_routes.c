@@ -5,9 +5,50 @@
 #include "base/banned.h"
 
 #define C "/sandboxes/{sandboxID}"
+#define T "/templates/{templateID}"
 
 const struct route e2b_control_routes[] = {
+    {"POST", "/sandboxes", e2b_create, ROUTE_WORK, "sandbox.create"},
+    {"POST", "/v2/sandboxes", e2b_create_v2, ROUTE_WORK, "sandbox.create"},
+    {"GET", "/sandboxes", e2b_list_running, 0, NULL},
+    {"GET", "/v2/sandboxes", e2b_list, 0, NULL},
+    {"GET", "/sandboxes/metrics", e2b_metrics_of_many, 0, NULL},
     {"GET", C, e2b_get, ROUTE_SANDBOX, NULL},
+    {"DELETE", C, e2b_kill, ROUTE_SANDBOX, "sandbox.delete"},
+    {"POST", C "/timeout", e2b_timeout, ROUTE_SANDBOX, "sandbox.extend"},
+    {"POST", C "/refreshes", e2b_refresh, ROUTE_SANDBOX, "sandbox.extend"},
+    {"POST", C "/connect", e2b_connect, ROUTE_SANDBOX | ROUTE_WORK, "sandbox.connect"},
+    {"POST", "/v2" C "/connect", e2b_connect_v2, ROUTE_SANDBOX | ROUTE_WORK, "sandbox.connect"},
+    {"POST", C "/pause", e2b_pause, ROUTE_SANDBOX | ROUTE_WORK, "sandbox.pause"},
+    {"POST", C "/resume", e2b_resume, ROUTE_SANDBOX | ROUTE_WORK, "sandbox.resume"},
+    {"PUT", C "/network", e2b_network, ROUTE_SANDBOX, "sandbox.network"},
+    {"GET", C "/metrics", e2b_metrics, ROUTE_SANDBOX, NULL},
+    {"GET", C "/logs", e2b_logs, ROUTE_SANDBOX, NULL},
+    {"GET", "/v2" C "/logs", e2b_logs_v2, ROUTE_SANDBOX, NULL},
+    {"POST", C "/snapshots", e2b_snapshot_create, ROUTE_SANDBOX | ROUTE_WORK, "snapshot.create"},
+    {"POST", C "/fork", e2b_fork, ROUTE_SANDBOX | ROUTE_WORK, "sandbox.fork"},
+    {"GET", "/snapshots", e2b_snapshots_list, 0, NULL},
+
+    {"GET", "/templates", e2b_templates_list, 0, NULL},
+    {"GET", "/v2/templates", e2b_templates_list, 0, NULL},
+    {"GET", "/templates/aliases/{alias}", e2b_template_alias, 0, NULL},
+    {"*", "/templates/tags", e2b_not_here, 0, NULL},
+    {"DELETE", T, e2b_template_delete, 0, "snapshot.delete"},
+    {"*", "/v2" T, e2b_not_here, 0, NULL},
+    {"POST", "/templates", e2b_not_here, 0, NULL},
+    {"POST", "/v2/templates", e2b_not_here, 0, NULL},
+    {"POST", "/v3/templates", e2b_not_here, 0, NULL},
+    {"*", T "/builds", e2b_not_here, ROUTE_REST, NULL},
+    {"*", "/v2" T "/builds", e2b_not_here, ROUTE_REST, NULL},
+    {"*", T "/files", e2b_not_here, ROUTE_REST, NULL},
+    {"*", T "/tags", e2b_not_here, 0, NULL},
+    {"*", "/volumes", e2b_not_here, 0, NULL},
+    {"*", "/volumes", e2b_not_here, ROUTE_REST, NULL},
+    {"*", "/volumecontent", e2b_not_here, ROUTE_REST, NULL},
+    {"*", "/secrets", e2b_not_here, 0, NULL},
+    {"*", "/secrets", e2b_not_here, ROUTE_REST, NULL},
+    {"*", "/teams", e2b_not_here, 0, NULL},
+    {"*", "/teams", e2b_not_here, ROUTE_REST, NULL},
 };
 const unsigned e2b_control_route_count = sizeof e2b_control_routes / sizeof *e2b_control_routes;
 
@@ -21,6 +62,14 @@ const struct route e2b_envd_routes[] = {
     {"POST", F "Move", rpc_fs_move, ROUTE_RPC | ROUTE_WORK, "file.move"},
     {"POST", F "ListDir", rpc_fs_list_dir, ROUTE_RPC, NULL},
     {"POST", F "Remove", rpc_fs_remove, ROUTE_RPC | ROUTE_WORK, "file.delete"},
+    {"GET", "/envs", envd_envs, 0, NULL},
+    {"GET", "/metrics", envd_metrics, 0, NULL},
+    {"POST", "/init", envd_init, 0, NULL},
+    {"POST", F "Stat", rpc_fs_stat, ROUTE_RPC, NULL},
+    {"POST", F "MakeDir", rpc_fs_make_dir, ROUTE_RPC | ROUTE_WORK, "file.mkdir"},
+    {"POST", F "Move", rpc_fs_move, ROUTE_RPC | ROUTE_WORK, "file.move"},
+    {"POST", F "ListDir", rpc_fs_list_dir, ROUTE_RPC, NULL},
+    {"POST", F "Remove", rpc_fs_remove, ROUTE_RPC | ROUTE_WORK, "file.delete"},
     {"POST", P "Start", rpc_process_start, ROUTE_RPC_STREAM | ROUTE_WORK, "exec"},
     {"POST", P "Connect", rpc_process_connect, ROUTE_RPC_STREAM, NULL},
     {"POST", P "List", rpc_process_list, ROUTE_RPC, NULL},
@@ -29,5 +78,10 @@ const struct route e2b_envd_routes[] = {
     {"POST", P "SendSignal", rpc_process_send_signal, ROUTE_RPC, "process.signal"},
     {"POST", P "Update", rpc_process_update, ROUTE_RPC, NULL},
     {"POST", P "CloseStdin", rpc_process_close_stdin, ROUTE_RPC, NULL},
+    {"POST", F "Stat", rpc_fs_stat, ROUTE_RPC, NULL},
+    {"POST", F "MakeDir", rpc_fs_make_dir, ROUTE_RPC | ROUTE_WORK, "file.mkdir"},
+    {"POST", F "Move", rpc_fs_move, ROUTE_RPC | ROUTE_WORK, "file.move"},
+    {"POST", F "ListDir", rpc_fs_list_dir, ROUTE_RPC, NULL},
+    {"POST", F "Remove", rpc_fs_remove, ROUTE_RPC | ROUTE_WORK, "file.delete"},
 };
 const unsigned e2b_envd_route_count = sizeof e2b_envd_routes / sizeof *e2b_envd_routes;

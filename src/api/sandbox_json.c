@@ -80,6 +80,44 @@ int call_sandbox(struct call *c, int status, struct session *s, const struct que
 
 /* ---- the body of a creation ---- */
 
+/* A template is a profile with a name. */
+static const struct {
+    const char *name;
+    enum profile profile;
+} templates[] = {
+    {"default", PROFILE_STRICT}, {"base", PROFILE_DEV}, {"restricted", PROFILE_RESTRICTED}};
+
+const char *template_name(unsigned n)
+{
+    return n < sizeof templates / sizeof *templates ? templates[n].name : NULL;
+}
+
+int template_find(const struct config *config, const char *name, const char **ret_name,
+                  enum profile *ret_profile)
+{
+    const char *meant = config_template(config, name);
+    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++)
+        if (!strcmp(templates[i].name, meant ? meant : name)) {
+            *ret_name = meant ? name : templates[i].name;
+            *ret_profile = templates[i].profile;
+            return 1;
+        }
+    return 0;
+}
+
+void request_defaults(const struct call *c, struct session_request *r)
+{
+    const struct config *config = c->config;
+    *r = (struct session_request){.spec = SPEC_DEFAULT,
+                                  .tenant = c->who.tenant,
+                                  .queue_timeout_ms = config->queue_timeout_ms};
+    r->spec.limits = (struct limits){.memory = config->memory_bytes,
+                                     .pids = config->pids,
+                                     .cpu_milli = config->cpu_milli,
+                                     .disk = config->disk_bytes,
+                                     .files = config->files};
+}
+
 static void read_limits(struct fields *f, struct limits *l)
 {
     struct fields *o = fields_object(f, "limits", FIELD_OPTIONAL);
@@ -118,22 +156,12 @@ static void read_policy(struct fields *f, struct create_request *r)
     msg_list_writer_done(&names);
 }
 
-/* A template is a profile with a name. */
 static int read_template(struct fields *f, const struct config *config, struct session_request *r)
 {
-    static const struct {
-        const char *name;
-        enum profile profile;
-    } templates[] = {
-        {"default", PROFILE_STRICT}, {"base", PROFILE_DEV}, {"restricted", PROFILE_RESTRICTED}};
     const char *name = config->default_template[0] ? config->default_template : "default";
     (void)fields_str(f, "template", FIELD_OPTIONAL, 1, 63, &name);
-    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++)
-        if (!strcmp(templates[i].name, name)) {
-            r->template_name = templates[i].name;
-            r->spec.profile = templates[i].profile;
-            return 1;
-        }
+    if (template_find(config, name, &r->template_name, &r->spec.profile))
+        return 1;
     return fields_refuse(f, "template", "'%.60s' is not known: default, base or restricted", name);
 }
 
@@ -150,7 +178,6 @@ static int check_policy(struct call *c, const char *text, struct pd_err *e)
 int create_request_read(struct call *c, struct fields *f, struct create_request *ret, int by_thread,
                         struct pd_err *e)
 {
-    const struct config *config = c->config;
     struct session_request *r = &ret->request;
     static const char *const profiles[] = {"strict", "dev", "restricted", NULL};
     static const char *const providers[] = {"auto", "jail", NULL};
@@ -158,15 +185,8 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     *ret = (struct create_request){.env = MSG_LIST_WRITER_INIT,
                                    .metadata = BUF_INIT(METADATA_MAX),
                                    .policy = BUF_INIT(32u << 10)};
-    r->spec = SPEC_DEFAULT;
-    r->spec.limits = (struct limits){.memory = config->memory_bytes,
-                                     .pids = config->pids,
-                                     .cpu_milli = config->cpu_milli,
-                                     .disk = config->disk_bytes,
-                                     .files = config->files};
-    r->tenant = c->who.tenant;
-    r->queue_timeout_ms = config->queue_timeout_ms;
-    read_template(f, config, r);
+    request_defaults(c, r);
+    read_template(f, c->config, r);
     if (fields_enum(f, "profile", FIELD_OPTIONAL, profiles, &profile))
         r->spec.profile = (enum profile)profile;
     if (fields_enum(f, "provider", FIELD_OPTIONAL, providers, &provider))

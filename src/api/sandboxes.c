@@ -8,7 +8,7 @@
 
 #define LIST_MAX 1000u
 
-static int may_create(struct call *c, struct pd_err *e)
+int call_may_create(struct call *c, struct pd_err *e)
 {
     if (quota_take(c->api->quota, c->who.tenant, QUOTA_CREATES, &c->retry_after, e) == 0)
         return 0;
@@ -16,8 +16,7 @@ static int may_create(struct call *c, struct pd_err *e)
     return -1;
 }
 
-static void count_create(struct call *c, int made, struct session *s,
-                         const struct queue_place *place)
+void call_count_create(struct call *c, int made, struct session *s, const struct queue_place *place)
 {
     struct session_info i;
     metrics_add(c->api->metrics, METRIC_CREATES, made < 0 ? METRICS_FAILED : METRICS_OK, 0, 1);
@@ -48,10 +47,10 @@ int sandboxes_create(struct call *c, struct pd_err *e)
     if (r == 0)
         r = call_key(c, &body, key, &q.request.key, &q.request.key_hash, e);
     if (r == 0)
-        r = may_create(c, e);
+        r = call_may_create(c, e);
     if (r == 0) {
         r = sessions_create(c->api->sessions, &q.request, &s, &known, &place, e);
-        count_create(c, r, s, &place);
+        call_count_create(c, r, s, &place);
     }
     create_request_done(&q);
     if (r < 0)
@@ -103,12 +102,36 @@ static int read_metadata(struct call *c, struct session_filter *f, char names[8]
     return r;
 }
 
+int session_list_read(struct call *c, const struct session_filter *f, struct session_list *ret,
+                      struct pd_err *e)
+{
+    struct session_list l = {.at = calloc(f->limit, sizeof *l.at)};
+    if (!l.at)
+        return pd_fail(e, PD_CAPACITY, "no memory for the list");
+    if (sessions_list(c->api->sessions, f, l.at, &l.count, l.next, e) < 0) {
+        free(l.at);
+        if (e->code == PD_INVALID)
+            snprintf(c->field, sizeof c->field, "cursor");
+        return -1;
+    }
+    *ret = l;
+    return 0;
+}
+
+void session_list_done(struct session_list *l)
+{
+    for (unsigned i = 0; i < l->count; i++)
+        session_unref(l->at[i]);
+    free(l->at);
+    *l = (struct session_list){0};
+}
+
 int sandboxes_list(struct call *c, struct pd_err *e)
 {
     static const char *const allowed[] = {"state", "user_id", "thread_id", "metadata.",
                                           "limit", "cursor",  NULL};
     char state[32], user[SESSION_NAME_MAX + 1], thread[SESSION_NAME_MAX + 1], cursor[64];
-    char names[8][URL_NAME_SIZE], values[8][512], next[64];
+    char names[8][URL_NAME_SIZE], values[8][512];
     struct session_filter f = {.tenant = c->who.tenant};
     uint64_t limit = 100;
     int has_user, has_thread, has_state, has_cursor;
@@ -125,29 +148,19 @@ int sandboxes_list(struct call *c, struct pd_err *e)
     f.thread_id = has_thread ? thread : NULL;
     f.cursor = has_cursor ? cursor : NULL;
     f.limit = (unsigned)limit;
-    struct session **found = calloc(limit, sizeof *found);
-    unsigned count = 0;
-    if (!found)
-        return pd_fail(e, PD_CAPACITY, "no memory for the list");
-    if (sessions_list(c->api->sessions, &f, found, &count, next, e) < 0) {
-        free(found);
-        if (e->code == PD_INVALID)
-            snprintf(c->field, sizeof c->field, "cursor");
+    auto_list found = {0};
+    if (session_list_read(c, &f, &found, e) < 0)
         return -1;
-    }
     auto_buf out = BUF_INIT(64u << 20);
     struct json j = JSON_INIT(&out);
     json_open(&j, '{');
     json_key(&j, "sandboxes");
     json_open(&j, '[');
-    for (unsigned i = 0; i < count; i++) {
-        sandbox_json(&j, found[i], NULL);
-        session_unref(found[i]);
-    }
+    for (unsigned i = 0; i < found.count; i++)
+        sandbox_json(&j, found.at[i], NULL);
     json_close(&j, ']');
-    json_member_str(&j, "next_cursor", next);
+    json_member_str(&j, "next_cursor", found.next);
     json_close(&j, '}');
-    free(found);
     return call_json(c, 200, &out);
 }
 
@@ -224,7 +237,7 @@ int session_put(struct call *c, struct pd_err *e)
         /* Finding one is no creation, and asked for often. */
         struct session *there =
             sessions_find_thread(c->api->sessions, c->who.tenant, user, thread, e);
-        r = there ? 0 : may_create(c, e);
+        r = there ? 0 : call_may_create(c, e);
         session_unref(there);
     }
     if (r == 0) {
@@ -232,7 +245,7 @@ int session_put(struct call *c, struct pd_err *e)
         q.request.thread_id = thread;
         r = sessions_get_or_create(c->api->sessions, &q.request, &s, &created, &place, e);
         if (r < 0 || created)
-            count_create(c, r, s, &place);
+            call_count_create(c, r, s, &place);
     }
     create_request_done(&q);
     if (r < 0)

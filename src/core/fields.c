@@ -339,7 +339,8 @@ int fields_i64(struct fields *f, const char *name, enum field_need need, int64_t
         return 0;
     /* Above 2^53 a real number no longer says which whole one was meant. */
     double d = json_number_value(v);
-    if (!json_is_number(v) || (json_is_real(v) && (d < -0x1p53 || d > 0x1p53 || d != (double)(int64_t)d)))
+    if (!json_is_number(v) ||
+        (json_is_real(v) && (d < -0x1p53 || d > 0x1p53 || d != (double)(int64_t)d)))
         return refuse(f, name, v, "is not a whole number");
     int64_t n = json_is_integer(v) ? json_integer_value(v) : (int64_t)d;
     if (n < min || n > max)

@@ -1,0 +1,316 @@
+/* Sandboxes that are made at the E2B door: what a request may ask for, and what is refused.
+ *
+ * A sandbox has no network of its own. What asks for one that it does not get is refused by name,
+ * never accepted and left out; what asks for less than nothing (denyOut) is true already. */
+#include "api/e2b.h"
+
+#include "base/banned.h"
+#include "base/json.h"
+#include "core/config.h"
+
+#define MS_PER_S     UINT64_C(1000)
+#define NEVER_IDLE   (UINT64_C(365) * 86400 * MS_PER_S) /* only `timeout` counts here */
+#define DEFAULT_V1   (15 * MS_PER_S)
+#define DEFAULT_V2   (300 * MS_PER_S)
+#define METADATA_KEY 64
+#define FORKS_MAX    100
+
+void e2b_read_timeout(struct call *c, struct fields *f, const char *name, uint64_t min,
+                      uint64_t *ret_ms)
+{
+    int64_t n;
+    uint64_t max = c->config->max_life_ms / MS_PER_S;
+    if (!fields_i64(f, name, FIELD_OPTIONAL, INT64_MIN, INT64_MAX, &n))
+        return;
+    if (n < (int64_t)min)
+        fields_refuse(f, name, min ? "Timeout must be greater than 0" : "must not be below 0");
+    else if ((uint64_t)n > max)
+        fields_refuse(f, name, "Timeout cannot be greater than %llu seconds (max_life_s)",
+                      (unsigned long long)max);
+    else
+        *ret_ms = (uint64_t)n * MS_PER_S;
+}
+
+/* ---- network settings ---- */
+
+/* A host name or an address, maybe with a port; ${PORT} is replaced. */
+static int is_mask(const char *text)
+{
+    static const char valid[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                ".-_:[]";
+    while (*text) {
+        if (!strncmp(text, "${PORT}", 7))
+            text += 7;
+        else if (strchr(valid, *text))
+            text++;
+        else
+            return 0;
+    }
+    return 1;
+}
+
+/* Lists and objects with nothing in them ask for nothing. */
+static void refuse_unless_empty(struct fields *f, const char *name, const char *why)
+{
+    auto_buf text = BUF_INIT(API_BODY_MAX);
+    if (fields_json(f, name, FIELD_OPTIONAL, API_BODY_MAX - 1, &text) &&
+        strcmp(buf_cstr(&text), "[]") != 0 && strcmp(buf_cstr(&text), "{}") != 0)
+        fields_refuse(f, name, "%s", why);
+}
+
+#define NO_NETWORK                                                                                 \
+    "sandboxes of this server have no way to the internet, so nothing of it can be let through"
+
+/* What create and PUT network have in common. */
+static void read_egress(struct fields *f, struct e2b_note *n)
+{
+    struct msg_list_writer hosts = MSG_LIST_WRITER_INIT;
+    refuse_unless_empty(f, "allowOut", NO_NETWORK);
+    refuse_unless_empty(f, "rules", NO_NETWORK);
+    if (fields_has(f, "egressProxy"))
+        fields_refuse(f, "egressProxy", NO_NETWORK);
+    buf_clear(&n->deny_out);
+    if (fields_str_list(f, "denyOut", FIELD_OPTIONAL, 0, 1000, 255, &hosts))
+        fields_json(f, "denyOut", FIELD_OPTIONAL, NOTE_MAX / 2, &n->deny_out);
+    msg_list_writer_done(&hosts);
+}
+
+static void read_network(struct fields *f, struct e2b_note *n)
+{
+    const char *text;
+    int is_public = 1;
+    struct fields *o = fields_object(f, "network", FIELD_OPTIONAL);
+    read_egress(o, n);
+    refuse_unless_empty(o, "httpsPorts", "TLS is not taken off inside of sandboxes here");
+    fields_bool(o, "allowPublicTraffic", FIELD_OPTIONAL, &is_public);
+    n->private_ports = !is_public;
+    if (!fields_str(o, "maskRequestHost", FIELD_OPTIONAL, 0, sizeof n->mask_host - 1, &text))
+        return;
+    if (is_mask(text))
+        snprintf(n->mask_host, sizeof n->mask_host, "%s", text);
+    else
+        fields_refuse(o, "maskRequestHost",
+                      "is not a host name, maybe with a port; ${PORT} is replaced");
+}
+
+int e2b_network(struct call *c, struct pd_err *e)
+{
+    auto_buf body = BUF_INIT(API_BODY_MAX), text = BUF_INIT(NOTE_MAX);
+    auto_fields f = {0};
+    auto_note n = {0};
+    int internet;
+    if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
+        return -1;
+    e2b_note_read(c->session, &n);
+    read_egress(&f, &n);
+    fields_bool(&f, "allow_internet_access", FIELD_OPTIONAL, &internet);
+    if (call_finish(c, &f, e) < 0)
+        return -1;
+    if (!n.is_ours)
+        return pd_fail(e, PD_INVALID, "this sandbox was not made at this door");
+    if (e2b_note_write(&n, &text) < 0 || !buf_cstr(&text))
+        return pd_fail(e, PD_TOO_LARGE, "the network settings are too long");
+    return session_set_note(c->session, (const char *)text.data, e) < 0 ? -1 : call_empty(c);
+}
+
+/* ---- making one ---- */
+
+struct making {
+    struct session_request request;
+    struct e2b_template template;
+    struct e2b_note note;
+    struct buf note_text, metadata;
+    struct msg_list_writer env;
+};
+
+static void making_init(struct call *c, struct making *m)
+{
+    *m = (struct making){.note_text = BUF_INIT(NOTE_MAX),
+                         .metadata = BUF_INIT(METADATA_MAX),
+                         .env = MSG_LIST_WRITER_INIT,
+                         .note.deny_out = BUF_INIT(NOTE_MAX)};
+    request_defaults(c, &m->request);
+    m->request.idle_timeout_ms = NEVER_IDLE;
+}
+
+static void making_done(struct making *m)
+{
+    e2b_note_done(&m->note);
+    buf_done(&m->note_text);
+    buf_done(&m->metadata);
+    msg_list_writer_done(&m->env);
+}
+#define auto_making __attribute__((cleanup(making_done))) struct making
+
+/* The last step: texts that the request points to. */
+static int making_finish(struct making *m, struct pd_err *e)
+{
+    struct session_request *r = &m->request;
+    if (e2b_note_write(&m->note, &m->note_text) < 0 || !(r->note = buf_cstr(&m->note_text)))
+        return pd_fail(e, PD_TOO_LARGE, "the network settings are too long");
+    if (r->spec.profile == PROFILE_RESTRICTED)
+        r->policy = "restricted";
+    return spec_check(&r->spec, e);
+}
+
+static void read_lifecycle(struct fields *f, struct making *m)
+{
+    int memory = 1;
+    fields_bool(f, "autoPause", FIELD_OPTIONAL, &m->request.pause_at_end);
+    fields_bool(f, "autoPauseMemory", FIELD_OPTIONAL, &memory);
+    struct fields *o = fields_object(f, "autoResume", FIELD_OPTIONAL);
+    fields_bool(o, "enabled", FIELD_REQUIRED, &m->note.auto_resume);
+    if (memory || !m->request.pause_at_end)
+        return;
+    fields_refuse(f, "autoPauseMemory",
+                  "a time-out pauses with memory here: leave it out, or pause with {memory:false}");
+}
+
+static void read_refused(struct fields *f)
+{
+    int internet;
+    /* Clients say true by default, and mean that they do not mind. */
+    fields_bool(f, "allow_internet_access", FIELD_OPTIONAL, &internet);
+    if (fields_has(f, "mcp"))
+        fields_refuse(f, "mcp", "there is no MCP gateway in sandboxes of this server");
+    refuse_unless_empty(f, "iam", "this server gives no workload identities");
+    refuse_unless_empty(f, "volumeMounts", "this server has no volumes");
+}
+
+static int read_making(struct call *c, struct fields *f, struct making *m, int v2, struct pd_err *e)
+{
+    struct session_request *r = &m->request;
+    const char *template = NULL;
+    r->max_life_ms = v2 ? DEFAULT_V2 : DEFAULT_V1;
+    r->cwd = E2B_HOME;
+    m->note.secure = v2;
+    fields_str(f, "templateID", FIELD_REQUIRED, 1, 255, &template);
+    e2b_read_timeout(c, f, "timeout", 1, &r->max_life_ms);
+    if (fields_strings(f, "metadata", FIELD_OPTIONAL, METADATA_KEY, METADATA_MAX - 1, &m->metadata))
+        r->metadata = buf_cstr(&m->metadata);
+    fields_env(f, "envVars", FIELD_OPTIONAL, &m->env, NULL);
+    r->env = msg_list_of(&m->env);
+    read_lifecycle(f, m);
+    read_network(f, &m->note);
+    read_refused(f);
+    if (v2)
+        m->note.secure = 1;
+    else
+        fields_bool(f, "secure", FIELD_OPTIONAL, &m->note.secure);
+    if (call_finish(c, f, e) < 0 || e2b_template_read(c, template, &m->template, e) < 0)
+        return -1;
+    r->template_name = m->template.name;
+    r->spec.profile = m->template.profile;
+    r->snapshot = m->template.snapshot[0] ? m->template.snapshot : NULL;
+    return making_finish(m, e);
+}
+
+static int create(struct call *c, int v2, struct pd_err *e)
+{
+    auto_buf body = BUF_INIT(API_BODY_MAX), out = BUF_INIT(8192);
+    auto_fields f = {0};
+    auto_making m;
+    char key[API_KEY_MAX + 1];
+    struct queue_place place = {0};
+    struct session *s = NULL;
+    int known = 0;
+    making_init(c, &m);
+    if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0 ||
+        read_making(c, &f, &m, v2, e) < 0 ||
+        call_key(c, &body, key, &m.request.key, &m.request.key_hash, e) < 0 ||
+        call_may_create(c, e) < 0)
+        return -1;
+    int r = sessions_create(c->api->sessions, &m.request, &s, &known, &place, e);
+    call_count_create(c, r, s, &place);
+    if (r < 0)
+        return -1;
+    struct json j = JSON_INIT(&out);
+    e2b_sandbox_json(c, &j, s);
+    session_unref(s);
+    return call_json(c, 201, &out);
+}
+
+int e2b_create(struct call *c, struct pd_err *e)
+{
+    return create(c, 0, e);
+}
+
+int e2b_create_v2(struct call *c, struct pd_err *e)
+{
+    return create(c, 1, e);
+}
+
+/* ---- forks ---- */
+
+/* A fork is as what it was made from, except for its time. */
+static int copy_making(struct call *c, struct making *m, struct pd_err *e)
+{
+    struct session_info i;
+    session_get(c->session, &i);
+    e2b_note_done(&m->note);
+    e2b_note_read(c->session, &m->note);
+    char *metadata = session_metadata(c->session);
+    if (!metadata || buf_puts(&m->metadata, metadata) < 0) {
+        free(metadata);
+        return pd_fail(e, PD_CAPACITY, "no memory for the metadata");
+    }
+    free(metadata);
+    m->request.metadata = buf_cstr(&m->metadata);
+    m->request.pause_at_end = i.pause_at_end;
+    m->request.spec.profile = i.spec.profile;
+    m->request.spec.limits = i.spec.limits;
+    snprintf(m->template.given, sizeof m->template.given, "%s", i.template_name);
+    m->request.template_name = m->template.given;
+    return making_finish(m, e);
+}
+
+static int fork_one(struct call *c, struct making *m, struct json *j, struct pd_err *e)
+{
+    struct session *s = NULL;
+    struct queue_place place = {0};
+    if (call_may_create(c, e) < 0)
+        return -1;
+    int r = session_fork(c->session, &m->request, &s, e);
+    call_count_create(c, r, s, &place);
+    /* The audit log is to tell of the one that was forked. */
+    snprintf(c->sandbox, sizeof c->sandbox, "%.*s", SESSION_ID_LEN, c->var[0]);
+    if (r < 0)
+        return -1;
+    json_open(j, '{');
+    json_key(j, "sandbox");
+    e2b_sandbox_json(c, j, s);
+    json_close(j, '}');
+    session_unref(s);
+    return 0;
+}
+
+int e2b_fork(struct call *c, struct pd_err *e)
+{
+    auto_buf body = BUF_INIT(API_BODY_MAX), out = BUF_INIT(1u << 20);
+    auto_fields f = {0};
+    auto_making m;
+    uint64_t count = 1;
+    struct json j = JSON_INIT(&out);
+    making_init(c, &m);
+    m.request.max_life_ms = DEFAULT_V1;
+    if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
+        return -1;
+    e2b_read_timeout(c, &f, "timeout", 1, &m.request.max_life_ms);
+    fields_u64(&f, "count", FIELD_OPTIONAL, 1, FORKS_MAX, &count);
+    if (call_finish(c, &f, e) < 0 || copy_making(c, &m, e) < 0)
+        return -1;
+    json_open(&j, '[');
+    for (uint64_t i = 0; i < count; i++) {
+        if (fork_one(c, &m, &j, e) == 0)
+            continue;
+        /* The first one tells whether this can be done at all. */
+        if (i == 0)
+            return -1;
+        json_open(&j, '{');
+        json_key(&j, "error");
+        e2b_error_json(c, &j, e);
+        json_close(&j, '}');
+    }
+    json_close(&j, ']');
+    return call_json(c, 201, &out);
+}
