@@ -65,6 +65,27 @@ static int each(void *arg, unsigned line, const char *key, const char *value, st
     return *key == 'z' ? pd_fail(e, PD_INVALID, "file:%u: no", line) : 0;
 }
 
+/* What passes the check can be relied on. */
+static void check_whole(const struct config *c)
+{
+    struct pd_err e = {.msg = ""};
+    char domain[CONFIG_DOMAIN_SIZE];
+    if (config_check(c, &e) < 0) {
+        require(e.code == PD_INVALID && e.msg[0]);
+        return;
+    }
+    config_public_domain(c, domain, sizeof domain);
+    require(!domain[0] == !c->listen_tls.count);
+    require(!strncmp(domain, c->domain, domain[0] ? strlen(c->domain) : 0));
+    for (unsigned i = 0; i < c->templates.count; i++) {
+        char name[129] = "";
+        size_t len = strcspn(c->templates.items[i], "=");
+        require(len > 0 && len < sizeof name);
+        memcpy(name, c->templates.items[i], len);
+        require(config_template(c, name) == c->templates.items[i] + len + 1);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 1)
@@ -81,6 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             require(e.code == PD_INVALID && !strncmp(e.msg, "file:", 5));
             require(memchr(e.msg, 0, sizeof e.msg) != NULL);
         }
+        check_whole(c);
         /* As a value of any key, without the file around it. */
         if (size < 200) {
             exact[size - 1] = 0;
