@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "jail/cgroup.h"
 #include "jail/clone.h"
+#include "jail/copier.h"
 #include "jail/cred.h"
 #include "jail/identity.h"
 #include "jail/init_image.h"
@@ -503,6 +504,29 @@ static void do_remove_root(struct builder *b, const struct frame *f)
         reply_done(b, f->head.id);
 }
 
+static void do_copy(struct builder *b, struct frame *f)
+{
+    struct pd_err e = b->broken;
+    struct msg_copy m;
+    auto_fd jail = frame_take_fd(f, 0);
+    if (b->broken.msg[0] || msg_copy_decode(&f->payload, &m, &e) < 0 ||
+        copier_copy(b->config, &b->cgroups, &m, jail, &e) < 0)
+        reply_error(b, f->head.id, &e);
+    else
+        reply_done(b, f->head.id);
+}
+
+static void do_thaw(struct builder *b, const struct frame *f)
+{
+    struct pd_err e;
+    struct msg_sweep m;
+    if (msg_sweep_decode(&f->payload, &m, &e) < 0 ||
+        cgroup_freeze(&b->cgroups, m.name, 0, 0, &e) < 0)
+        reply_error(b, f->head.id, &e);
+    else
+        reply_done(b, f->head.id);
+}
+
 static void do_sweep(struct builder *b, struct frame *f, int strike)
 {
     struct pd_err e;
@@ -559,6 +583,8 @@ static int set_up(struct builder *b, struct pd_err *e)
     b->null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (b->null < 0)
         return pd_fail_sys(e, "open /dev/null");
+    if (b->config->copier)
+        return copier_start(b->config, e);
     if (b->config->sweeper)
         return 0;
     for (int p = 0; p < PROFILE_COUNT; p++)
@@ -603,6 +629,12 @@ _Noreturn void builder_main(const struct builder_config *c, int sock)
             break;
         case WIRE_REMOVE_ROOT:
             do_remove_root(&b, &f);
+            break;
+        case WIRE_COPY:
+            do_copy(&b, &f);
+            break;
+        case WIRE_THAW:
+            do_thaw(&b, &f);
             break;
         default:
             pd_fail(&e, PD_PROTOCOL, "message type %u is not for a builder", f.head.type);

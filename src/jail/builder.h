@@ -18,6 +18,7 @@ struct builder_config {
     int rootless;
     uid_t owner; /* who may make commands' groups in the jails' v2 directories; 0: only root */
     int sweeper; /* only sweeps, at low priority */
+    int copier;  /* only copies roots */
 };
 
 /* Serves the keeper on `sock` until it closes; then cleans up. Does not return. */

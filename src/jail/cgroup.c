@@ -210,6 +210,18 @@ int cgroup_freeze(const struct cgroup_host *h, const char *name, int frozen, uin
     return pd_fail_sys(e, "%s cgroup %.40s", frozen ? "pause" : "resume", name);
 }
 
+int cgroup_is_frozen(const struct cgroup_host *h, const char *name)
+{
+    char text[32];
+    auto_fd group = cgroup_jail_dir(h, name);
+    if (group < 0)
+        return 0;
+    if (fd_read_file(group, "cgroup.freeze", text, sizeof text) > 0)
+        return text[0] == '1';
+    return fd_read_file(group, "freezer.state", text, sizeof text) > 0 &&
+           strncmp(text, "THAWED", 6) != 0;
+}
+
 int cgroup_remove(const struct cgroup_host *h, const char *name)
 {
     if (h->layout == CGROUP_NONE)

@@ -112,6 +112,8 @@ int cgroup_kill(const struct cgroup_host *h, const char *name);
  * with PD_TIMEOUT and resumes the jail. */
 int cgroup_freeze(const struct cgroup_host *h, const char *name, int frozen, uint64_t deadline_ns,
                   struct pd_err *e);
+/* Has somebody paused it? Only reads. */
+int cgroup_is_frozen(const struct cgroup_host *h, const char *name);
 /* Removes the jail's directories in every tree, sub-groups first; has the page cache charged to its
  * memory group dropped first (memory.force_empty; v2: memory.reclaim), because a group with charges
  * outlives its rmdir. 0, or -EBUSY when something still lives there (then call again). */

@@ -136,7 +136,7 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
         else if (k->queued >= QUEUE_MAX)
             pd_fail(&e, PD_CAPACITY, "%u jails are waiting to be made", k->queued);
         else
-            j = jail_add(k, f, c, &e);
+            j = jail_add(k, f, c, m.spec.root_name, &e);
     }
     if (!j)
         client_send_error(k, c, f->head.id, &e);
@@ -241,6 +241,9 @@ static void client_request(struct keeper *k, struct client *c, struct frame *f)
     case WIRE_REMOVE_ROOT:
         chore_request(k, c, f);
         return;
+    case WIRE_COPY_ROOT:
+        copy_request(k, c, f);
+        return;
     case WIRE_LIST:
         do_list(k, c, f->head.id);
         return;
@@ -266,18 +269,11 @@ static void client_gone(struct keeper *k, struct client *c)
             if (j->client == c->serial && (!j->keep || unborn))
                 destroy(k, j);
         }
+    copies_end(k, c->serial);
     client_close(k, c);
 }
 
 /* ---- workers ---- */
-
-/* Of one that is gone already the pid is 0, and kill(0) would be the keeper's own group, with
- * whoever started it. */
-static void worker_kill(const struct worker *w)
-{
-    if (w->pid > 0)
-        kill(w->pid, SIGKILL);
-}
 
 /* Returns -1 when the worker is dead, which SIGCHLD is about to tell; nothing was asked then. */
 int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const struct buf *payload,
@@ -628,7 +624,7 @@ static void pump(struct keeper *k)
                          (!j->sweep_after || deadline_passed(j->sweep_after)))
                     dead = j;
             }
-        struct chore *chore = strike ? NULL : chore_take(k, w->sweeps);
+        struct chore *chore = strike ? NULL : chore_take(k, w);
         if (chore) {
             chore_send(k, w, chore);
         } else if (strike) {
@@ -703,6 +699,7 @@ static void stop_everything(struct keeper *k)
             next = j->next;
             destroy(k, j);
         }
+    copies_end(k, 0);
     k->stop_begun = 1;
 }
 

@@ -11,7 +11,9 @@
 
 struct pd_err;
 
+/* How the names of a server's roots begin: of its sandboxes, and of what it keeps copies in. */
 #define KEEPER_OWNED_ROOT "sb-"
+#define KEEPER_OWNED_COPY "sn-"
 
 struct keeper_config {
     const char *state_dir;
@@ -23,7 +25,8 @@ struct keeper_config {
     int separate_sweeper;    /* 0: the builder also sweeps */
     /* Who may connect and make commands' groups, besides root: an unprivileged server. It gets
      * jails with roots of its own (KEEPER_OWNED_ROOT...) and without network, but none with the
-     * host's directories, network or other named roots: who takes the server over has no more. */
+     * host's directories, network or other named roots: who takes the server over has no more. It
+     * may copy and remove its own roots and copies (KEEPER_OWNED_COPY...). */
     uid_t owner;
 };
 

@@ -7,12 +7,20 @@
 #include "base/err.h"
 #include "jail/store.h"
 
+#include <sys/vfs.h>
+
 static int set(char *to, size_t size, const char *from, struct pd_err *e)
 {
     if (!from[0] || strlen(from) >= size || strchr(from, '/') || from[0] == '.')
         return pd_fail(e, PD_INVALID, "'%.60s' is no name of a root or of a command's group", from);
     memcpy(to, from, strlen(from) + 1);
     return 0;
+}
+
+int root_is_servers(const char *name)
+{
+    return !strncmp(name, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT)) ||
+           !strncmp(name, KEEPER_OWNED_COPY, strlen(KEEPER_OWNED_COPY));
 }
 
 static int fill(struct keeper *k, const struct frame *f, int limited, struct chore *c,
@@ -22,7 +30,7 @@ static int fill(struct keeper *k, const struct frame *f, int limited, struct cho
         struct msg_key m;
         if (msg_key_decode(&f->payload, &m, e) < 0)
             return -1;
-        if (limited && strncmp(m.key, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT)) != 0)
+        if (limited && !root_is_servers(m.key))
             return pd_fail(e, PD_DENIED, "only root may remove root '%.63s'", m.key);
         return set(c->what, sizeof c->what, m.key, e);
     }
@@ -46,7 +54,13 @@ static void chore_again(struct keeper *k, struct chore *c)
     k->chore_count++;
 }
 
-static int chore_add(struct keeper *k, const struct client *c, const struct frame *f,
+void chore_add(struct keeper *k, struct chore *c)
+{
+    chore_again(k, c);
+    c->not_before = 0;
+}
+
+static int chore_new(struct keeper *k, const struct client *c, const struct frame *f,
                      struct pd_err *e)
 {
     if (k->chore_count >= CHORES_MAX)
@@ -61,8 +75,7 @@ static int chore_add(struct keeper *k, const struct client *c, const struct fram
         free(n);
         return -1;
     }
-    chore_again(k, n);
-    n->not_before = 0;
+    chore_add(k, n);
     return 0;
 }
 
@@ -83,8 +96,7 @@ static void remove_old(const char *name, const char *kind, void *arg)
         free(n);
         return;
     }
-    chore_again(k, n);
-    n->not_before = 0;
+    chore_add(k, n);
 }
 
 void chores_for_old_roots(struct keeper *k)
@@ -96,11 +108,12 @@ void chores_for_old_roots(struct keeper *k)
         (void)store_list_roots(k->config->state_dir, remove_old, k, &e);
 }
 
-struct chore *chore_take(struct keeper *k, int sweeps)
+struct chore *chore_take(struct keeper *k, const struct worker *w)
 {
     for (struct chore **at = &k->chores; *at; at = &(*at)->next) {
         struct chore *c = *at;
-        if ((c->type == WIRE_REMOVE_ROOT && !sweeps) ||
+        if ((c->type == WIRE_REMOVE_ROOT && !w->sweeps) ||
+            (c->type == WIRE_COPY_ROOT) != (w->copies != 0) ||
             (c->not_before && !deadline_passed(c->not_before)))
             continue;
         *at = c->next;
@@ -123,7 +136,9 @@ static void chore_encode(const struct chore *c, struct buf *out)
 {
     struct msg_sweep strike = {.name = c->jail, .group = c->what};
     struct msg_key root = {.key = c->what};
-    if (c->type == WIRE_KILL)
+    if (c->type == WIRE_THAW)
+        strike.group = "";
+    if (c->type != WIRE_REMOVE_ROOT)
         msg_sweep_encode(out, &strike);
     else
         msg_key_encode(out, &root);
@@ -132,6 +147,19 @@ static void chore_encode(const struct chore *c, struct buf *out)
 void chore_free(struct chore *c)
 {
     free(c);
+}
+
+/* What the jail's root holds, as its init sees it. A directory without a quota says what the whole
+ * disk has, which is nobody's business. */
+static void read_disk(const struct keeper *k, const struct kjail *j, struct msg_usage *u)
+{
+    char path[40];
+    struct statfs fs;
+    snprintf(path, sizeof path, "/proc/%d/root", (int)j->pid);
+    if (j->pid <= 0 || (k->rootless && j->root_name) || statfs(path, &fs) < 0)
+        return;
+    u->disk_total = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
+    u->disk_used = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
 }
 
 void stats_request(struct keeper *k, struct client *c, const struct frame *f)
@@ -153,6 +181,7 @@ void stats_request(struct keeper *k, struct client *c, const struct frame *f)
                           .pids = st.pids_now,
                           .oom_kills = st.oom_kills,
                           .pids_refused = st.pids_refused};
+    read_disk(k, j, &u);
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     msg_usage_encode(&out, &u);
     client_send(k, c, (struct wire_head){.type = WIRE_USAGE, .id = f->head.id}, &out, NULL, 0);
@@ -162,7 +191,7 @@ void stats_request(struct keeper *k, struct client *c, const struct frame *f)
 void chore_request(struct keeper *k, struct client *c, const struct frame *f)
 {
     struct pd_err e;
-    if (chore_add(k, c, f, &e) < 0)
+    if (chore_new(k, c, f, &e) < 0)
         client_send_error(k, c, f->head.id, &e);
     else if (f->head.type == WIRE_REMOVE_ROOT)
         client_send_done(k, c, f->head.id);
@@ -178,7 +207,9 @@ void chore_done(struct keeper *k, struct worker *w, const struct frame *f)
         pd_fail(&e, PD_LOST, "the worker died; try again");
     else if (failed)
         msg_error_raise(f, &e);
-    if (done->type == WIRE_KILL) {
+    if (done->type == WIRE_COPY_ROOT) {
+        copy_done(k, done, failed ? &e : NULL, !f);
+    } else if (done->type == WIRE_KILL) {
         struct client *c = client_find(k, done->client);
         if (c && failed)
             client_send_error(k, c, done->request, &e);
@@ -207,6 +238,11 @@ void chore_send(struct keeper *k, struct worker *w, struct chore *c)
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     chore_encode(c, &out);
     w->chore = c;
+    if (c->type == WIRE_COPY_ROOT) {
+        if (copy_send(k, w, c) < 0)
+            w->chore = NULL;
+        return;
+    }
     if (worker_send(w, c->type == WIRE_KILL ? WIRE_STRIKE : c->type, c->request, &out, NULL, 0) <
         0) {
         w->chore = NULL;

@@ -201,8 +201,14 @@ static void reset_signal(int number)
 
 static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int sock)
 {
-    const struct builder_config *config = w->builds ? &k->builder_config : &k->sweeper_config;
-    prctl(PR_SET_NAME, w->builds ? "paddock-builder" : "paddock-sweeper", 0, 0, 0);
+    const struct builder_config *config = w->builds   ? &k->builder_config
+                                          : w->copies ? &k->copier_config
+                                                      : &k->sweeper_config;
+    prctl(PR_SET_NAME,
+          w->builds   ? "paddock-builder"
+          : w->copies ? "paddock-copier"
+                      : "paddock-sweeper",
+          0, 0, 0);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -250,6 +256,14 @@ void worker_close(struct keeper *k, struct worker *w)
     w->busy = 0;
 }
 
+/* Of one that is gone already the pid is 0, and kill(0) would be the keeper's own group, with
+ * whoever started it. */
+void worker_kill(const struct worker *w)
+{
+    if (w->pid > 0)
+        kill(w->pid, SIGKILL);
+}
+
 struct worker *worker_by_pid(struct keeper *k, pid_t pid)
 {
     for (unsigned i = 0; i < k->worker_count; i++)
@@ -276,10 +290,12 @@ static struct kjail *jail_new(struct keeper *k, struct wire_id id)
     return j;
 }
 
-struct kjail *jail_add(struct keeper *k, struct frame *f, const struct client *c, struct pd_err *e)
+struct kjail *jail_add(struct keeper *k, struct frame *f, const struct client *c,
+                       const char *root_name, struct pd_err *e)
 {
     struct kjail *j = jail_new(k, f->head.id);
-    if (!j || buf_put(&j->payload, f->payload.data, f->payload.len) < 0) {
+    if (!j || buf_put(&j->payload, f->payload.data, f->payload.len) < 0 ||
+        (root_name[0] && !(j->root_name = strdup(root_name)))) {
         if (j)
             jail_forget(k, j);
         pd_fail(e, PD_CAPACITY, "no memory for another jail");
@@ -414,6 +430,7 @@ void jail_forget(struct keeper *k, struct kjail *j)
     fd_done(&j->mntns);
     fd_done(&j->control);
     k->jail_count--;
+    free(j->root_name);
     free(j);
 }
 
@@ -594,6 +611,8 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
                                                 .owner = k->rootless ? 0 : c->owner};
     k->sweeper_config = k->builder_config;
     k->sweeper_config.sweeper = 1;
+    k->copier_config = k->builder_config;
+    k->copier_config.copier = 1;
     if (set_up(k, e) == 0)
         return k;
     keeper_free(k);

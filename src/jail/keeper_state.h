@@ -13,7 +13,8 @@
 
 #define BUCKETS          1024u
 #define SIGNALS          65 /* numbers go to 64 */
-#define WORKERS_MAX      17u
+#define COPIERS_MAX      2u
+#define WORKERS_MAX      (17u + COPIERS_MAX)
 #define KITS_MAX         16u
 #define QUEUE_MAX        1024u
 #define STASH_MAX        16384u
@@ -28,6 +29,7 @@
 #define EARLY_DEATHS_MAX 3u
 #define BUILD_PATIENCE   (20 * NS_PER_S)
 #define SWEEP_PATIENCE   (30 * NS_PER_S)
+#define COPY_PATIENCE    (600 * NS_PER_S) /* the longest that a client may have */
 #define LAST_SWEEP       (15 * NS_PER_S)
 #define SWEEP_RETRY      (NS_PER_S)
 #define STRIKE_AFTER     (100 * NS_PER_MS)
@@ -72,9 +74,9 @@ struct worker {
     struct source source;
     pid_t pid;
     int sock;
-    int builds, sweeps;
-    int gone;            /* its socket is closed; SIGCHLD comes */
-    enum wire_type busy; /* what it was asked, 0 = idle */
+    int builds, sweeps, copies; /* one that copies does nothing else */
+    int gone;                   /* its socket is closed; SIGCHLD comes */
+    enum wire_type busy;        /* what it was asked, 0 = idle */
     struct wire_id request;
     uint64_t asked_at, started_at;
     unsigned early_deaths;
@@ -104,6 +106,7 @@ struct kjail {
     int mntns; /* kept until it is swept: taking the mounts down is not for whoever waits for the
                   end */
     struct buf payload; /* the CREATE, until it is built */
+    char *root_name;    /* NULL: none */
     int doomed, struck, wants_strike, want_stats;
     deadline deadline, sweep_after;
     uint64_t destroy_client;
@@ -113,13 +116,19 @@ struct kjail {
 /* Something that may take a moment and is therefore a worker's, asked for by a client. */
 struct chore {
     struct chore *next;
-    enum wire_type type; /* WIRE_KILL, WIRE_REMOVE_ROOT */
+    enum wire_type type; /* WIRE_KILL, WIRE_REMOVE_ROOT, WIRE_COPY_ROOT, WIRE_THAW */
     uint64_t client;
     struct wire_id request;
     char jail[MSG_NAME_MAX + 1];
     char what[MSG_KEY_MAX + 1]; /* the command's group; the root's name */
     unsigned tries;
     deadline not_before;
+    /* WIRE_COPY_ROOT: what becomes of `what`, the jail that uses it (all zero: none), whether it
+     * was stopped for this, when to give up. */
+    char to[SPEC_NAME_MAX + 1];
+    struct wire_id jail_id;
+    int froze;
+    deadline until;
 };
 
 struct stash {
@@ -133,7 +142,7 @@ struct keeper {
     const struct keeper_config *config;
     int rootless;
     char instance[32];
-    struct builder_config builder_config, sweeper_config;
+    struct builder_config builder_config, sweeper_config, copier_config;
     struct ranges ranges;
     struct cgroup_host cgroups;
     int cgroups_known;
@@ -189,11 +198,13 @@ int worker_start(struct keeper *k, struct worker *w);
 /* keeper.c: gives an idle worker a request. -1 when it is dead; nothing was asked then. */
 int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const struct buf *payload,
                 const int *fds, unsigned fd_count);
+void worker_kill(const struct worker *w);
 void worker_close(struct keeper *k, struct worker *w);
 struct worker *worker_by_pid(struct keeper *k, pid_t pid);
 
 /* Takes the frame's descriptors and payload and puts the jail at the end of the queue. */
-struct kjail *jail_add(struct keeper *k, struct frame *f, const struct client *c, struct pd_err *e);
+struct kjail *jail_add(struct keeper *k, struct frame *f, const struct client *c,
+                       const char *root_name, struct pd_err *e);
 void jail_dequeue(struct keeper *k, struct kjail *j);
 struct kjail *jail_find(struct keeper *k, struct wire_id id);
 struct kjail *jail_by_pid(struct keeper *k, pid_t pid);
@@ -215,11 +226,24 @@ void chores_for_old_roots(struct keeper *k);
 void chore_done(struct keeper *k, struct worker *w, const struct frame *f);
 void chore_send(struct keeper *k, struct worker *w, struct chore *c);
 int chores_pending(const struct keeper *k);
-/* chore_take gives one that is due: killing is for any worker, removing only for
- * one that sweeps. */
-struct chore *chore_take(struct keeper *k, int sweeps);
+/* Gives one that is due: copying is for workers that do nothing else, removing for those that
+ * sweep, the rest for all others. */
+struct chore *chore_take(struct keeper *k, const struct worker *w);
+void chore_add(struct keeper *k, struct chore *c);
 deadline chore_next_due(const struct keeper *k);
 void chore_free(struct chore *c);
+
+/* Is this a root that an unprivileged server may do with as it likes? */
+int root_is_servers(const char *name);
+
+/* keeper_copy.c: a client's COPY_ROOT. */
+void copy_request(struct keeper *k, struct client *c, const struct frame *f);
+/* -1: nothing was sent. */
+int copy_send(struct keeper *k, struct worker *w, struct chore *c);
+/* `e`: why it failed, or NULL. `died`: the worker did. */
+void copy_done(struct keeper *k, struct chore *c, const struct pd_err *e, int died);
+/* Gives up the copies of this client, or all (0): kills who copies, forgets what waits. */
+void copies_end(struct keeper *k, uint64_t client);
 
 struct stash *stash_find(struct keeper *k, const char *key);
 int stash_add(struct keeper *k, const char *key, struct frame *f);

@@ -13,7 +13,8 @@
  * moved away from the small numbers that administrators hand out. */
 #define PROJECT_BASE 0x40000000u
 
-#define QUOTA_COMMAND(c) QCMD(c, PRJQUOTA)
+/* QCMD of the kernel's header shifts into the sign. */
+#define QUOTA_COMMAND(c) ((int)((uint32_t)(c) << SUBCMDSHIFT | PRJQUOTA))
 
 /* Since Linux 5.14, with the same number everywhere; libc headers are older. */
 #ifndef SYS_quotactl_fd
@@ -52,4 +53,20 @@ int quota_limit(int dir, uint64_t bytes, uint64_t files)
                              .dqb_isoftlimit = files,
                              .dqb_valid = QIF_LIMITS};
     return quota_call(dir, QUOTA_COMMAND(Q_SETQUOTA), attributes.fsx_projid, &block);
+}
+
+int quota_read(int dir, uint64_t *ret_bytes, uint64_t *ret_files)
+{
+    struct fsxattr attributes;
+    struct if_dqblk block = {0};
+    if (ioctl(dir, FS_IOC_FSGETXATTR, &attributes) < 0)
+        return -errno;
+    int r = attributes.fsx_projid
+                ? quota_call(dir, QUOTA_COMMAND(Q_GETQUOTA), attributes.fsx_projid, &block)
+                : 0;
+    if (r < 0 && r != -ESRCH && r != -ENOENT)
+        return r;
+    *ret_bytes = block.dqb_bhardlimit * 1024;
+    *ret_files = block.dqb_ihardlimit;
+    return 0;
 }

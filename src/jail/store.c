@@ -6,25 +6,13 @@
 #include "jail/mnt.h"
 #include "jail/quota.h"
 #include "jail/skeleton.h"
+#include "jail/store_in.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <linux/loop.h>
-#include <spawn.h>
 #include <sys/file.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-
-#define LOOP_TRIES          64
-#define UNMOUNT_PAUSE_US    5000u
-#define UNMOUNT_PATIENCE_US 2000000u
-#define IMAGE_MIN           (16ULL << 20) /* an ext4 with a journal */
-
-static const char *const mkfs_paths[] = {"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4",
-                                         "/usr/local/sbin/mkfs.ext4"};
 
 const char *store_kind_name(enum store_kind k)
 {
@@ -47,8 +35,7 @@ static int open_private_dir(int dir, const char *name)
     return fd < 0 ? -errno : fd;
 }
 
-/* <state>/roots as a descriptor; makes what is missing of the path. */
-static int open_roots(int host_root, const char *state_dir, struct pd_err *e)
+int store_open_dir(int host_root, const char *state_dir, struct pd_err *e)
 {
     auto_fd state = mnt_make_dir(host_root, state_dir, 0755);
     int roots = state < 0 ? state : open_private_dir(state, "roots");
@@ -56,129 +43,6 @@ static int open_roots(int host_root, const char *state_dir, struct pd_err *e)
         return roots;
     errno = -roots;
     return pd_fail_sys(e, "open the store %.120s", state_dir);
-}
-
-static int run_mkfs(const char *image_path, const struct limits *l, struct pd_err *e)
-{
-    /* An inode is 256 bytes of the image: not more of them than blocks could ever be filled. */
-    uint64_t files = l->files + SKELETON_FILES;
-    if (files > l->disk / 8192)
-        files = l->disk / 8192;
-    char inodes[24];
-    snprintf(inodes, sizeof inodes, "%" PRIu64, files);
-    char *argv[] = {(char *)"mkfs.ext4",
-                    (char *)"-q",
-                    (char *)"-F",
-                    (char *)"-m", /* reserved blocks would be space that the user cannot have */
-                    (char *)"0",
-                    (char *)"-N",
-                    inodes,
-                    (char *)"-O",
-                    (char *)"^resize_inode",
-                    (char *)"-E",
-                    (char *)"nodiscard,root_owner=0:0",
-                    (char *)image_path,
-                    NULL};
-    char *env[] = {NULL};
-    pid_t pid;
-    int sys = ENOENT;
-    for (size_t i = 0; sys == ENOENT && i < sizeof mkfs_paths / sizeof *mkfs_paths; i++)
-        sys = posix_spawn(&pid, mkfs_paths[i], NULL, NULL, argv, env);
-    if (sys == ENOENT)
-        return pd_fail(e, PD_UNSUPPORTED,
-                       "a named root needs mkfs.ext4 or project quotas: apt install e2fsprogs");
-    errno = sys;
-    if (sys)
-        return pd_fail_sys(e, "start mkfs.ext4");
-    int status;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (status != 0)
-        return pd_fail(e, PD_INTERNAL, "mkfs.ext4 failed with status %d", status);
-    return 0;
-}
-
-/* Makes <root>/image under another name first: a crash leaves no half-made image behind. */
-static int make_image(int root, const struct limits *l, struct pd_err *e)
-{
-    if (l->disk < IMAGE_MIN)
-        return pd_fail(e, PD_INVALID, "--disk: a named root needs at least %llu bytes", IMAGE_MIN);
-    auto_fd fd = openat(root, "image.new", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, (off_t)l->disk) < 0)
-        return pd_fail_sys(e, "make the root's image");
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), fd);
-    if (run_mkfs(path, l, e) < 0)
-        return -1;
-    if (fsync(fd) < 0 || renameat(root, "image.new", root, "image") < 0)
-        return pd_fail_sys(e, "keep the root's image");
-    return 0;
-}
-
-/* Attaches the image to a free loop device and returns the device. The device goes away by itself
- * with its last mount, and until then holds the image's description, and so the lock on it. */
-static int loop_attach(int image, char *ret_path, size_t size, struct pd_err *e)
-{
-    auto_fd control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-    if (control < 0)
-        return pd_fail_sys(e, "a named root needs loop devices or project quotas: open "
-                              "/dev/loop-control (try: modprobe loop)");
-    for (int i = 0; i < LOOP_TRIES; i++) {
-        int number = ioctl(control, LOOP_CTL_GET_FREE);
-        if (number < 0)
-            return pd_fail_sys(e, "find a free loop device");
-        snprintf(ret_path, size, "/dev/loop%d", number);
-        auto_fd device = open(ret_path, O_RDWR | O_CLOEXEC);
-        if (device < 0)
-            return pd_fail_sys(e, "open %s", ret_path);
-        struct loop_config config = {.fd = (uint32_t)image,
-                                     .info = {.lo_flags = LO_FLAGS_AUTOCLEAR}};
-        if (ioctl(device, LOOP_CONFIGURE, &config) == 0)
-            return fd_take(&device);
-        if (errno != EBUSY) /* somebody else was faster: try the next one */
-            return pd_fail_sys(e, "attach the image to %s", ret_path);
-    }
-    return pd_fail(e, PD_CAPACITY, "no free loop device after %d tries", LOOP_TRIES);
-}
-
-/* A dead jail's image is let go a moment after the jail itself, when the kernel has unmounted it.
- */
-static int lock_soon(int image)
-{
-    for (unsigned waited = 0;; waited += UNMOUNT_PAUSE_US) {
-        if (flock(image, LOCK_EX | LOCK_NB) == 0)
-            return 0;
-        if (errno != EWOULDBLOCK || waited >= UNMOUNT_PATIENCE_US)
-            return -1;
-        usleep(UNMOUNT_PAUSE_US);
-    }
-}
-
-static int mount_image(int root, const struct limits *l, struct pd_err *e)
-{
-    auto_fd image = openat(root, "image", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    struct stat st;
-    if (image < 0 || fstat(image, &st) < 0)
-        return pd_fail_sys(e, "open the root's image");
-    if (lock_soon(image) < 0)
-        return pd_fail(e, PD_CONFLICT, "the root's image is still mounted by an earlier jail");
-    struct limits usual = LIMITS_DEFAULT;
-    if (l->disk != usual.disk && (uint64_t)st.st_size != l->disk)
-        return pd_fail(e, PD_CONFLICT,
-                       "the root was made with a disk of %" PRIu64
-                       " bytes: leave --disk away or remove the root",
-                       (uint64_t)st.st_size);
-    char device_path[32], source[40];
-    auto_fd device = loop_attach(image, device_path, sizeof device_path, e);
-    if (device < 0)
-        return -1;
-    snprintf(source, sizeof source, "source=%s", device_path);
-    const char *const options[] = {source, NULL};
-    int mount = mnt_filesystem("ext4", options, 0);
-    if (mount >= 0)
-        return mount;
-    errno = -mount;
-    return pd_fail_sys(e, "mount the root's image");
 }
 
 /* A detached mount of a freshly made file system or of a directory, idmapped. */
@@ -254,7 +118,7 @@ int store_open_root(const struct template *t, const char *state_dir, const char 
                     const struct limits *l, int userns, int *ret_mount, int *ret_lock,
                     struct pd_err *e)
 {
-    auto_fd roots = open_roots(t->host_root, state_dir, e);
+    auto_fd roots = store_open_dir(t->host_root, state_dir, e);
     if (roots < 0)
         return -1;
     auto_fd root = open_private_dir(roots, name);
@@ -276,11 +140,11 @@ int store_open_root(const struct template *t, const char *state_dir, const char 
             return -1;
         mount = mount_tree(root, userns, e);
     } else {
-        if (!has_image && make_image(root, l, e) < 0) {
+        if (!has_image && image_make(root, l, e) < 0) {
             (void)unlinkat(roots, name, AT_REMOVEDIR); /* if nothing is in it yet */
             return -1;
         }
-        mount = mount_image(root, l, e);
+        mount = image_mount(root, l, e);
         if (mount >= 0 && (fill_image(mount, layered, e) < 0 || with_ids(mount, userns, e) < 0))
             return -1;
     }
@@ -348,8 +212,17 @@ int store_remove_tree(int dir, const char *name)
     }
 }
 
-/* What a removal that was killed left behind. */
-static void empty_trash(int roots)
+/* What is being removed or copied is locked by who does it. */
+static int is_trash(int roots, const char *name)
+{
+    if (strncmp(name, STORE_TRASH, strlen(STORE_TRASH)) != 0 &&
+        strncmp(name, STORE_COPYING, strlen(STORE_COPYING)) != 0)
+        return 0;
+    auto_fd root = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return root < 0 || flock(root, LOCK_EX | LOCK_NB) == 0;
+}
+
+void store_empty_trash(int roots)
 {
     auto_fd copy = openat(roots, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *entries = copy < 0 ? NULL : fdopendir(copy);
@@ -358,7 +231,7 @@ static void empty_trash(int roots)
     fd_take(&copy);
     const struct dirent *d;
     while ((d = readdir(entries)))
-        if (!strncmp(d->d_name, ".trash-", 7))
+        if (is_trash(roots, d->d_name))
             (void)store_remove_tree(roots, d->d_name);
     closedir(entries);
 }
@@ -366,18 +239,18 @@ static void empty_trash(int roots)
 int store_remove_root(const char *state_dir, const char *name, struct pd_err *e)
 {
     auto_fd host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    auto_fd roots = open_roots(host, state_dir, e);
+    auto_fd roots = store_open_dir(host, state_dir, e);
     if (roots < 0)
         return -1;
-    empty_trash(roots);
+    store_empty_trash(roots);
     auto_fd root = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (root < 0)
         return pd_fail(e, PD_NOT_FOUND, "there is no root '%.64s'", name);
     auto_fd image = openat(root, "image", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (flock(root, LOCK_EX | LOCK_NB) < 0 || (image >= 0 && lock_soon(image) < 0))
+    if (flock(root, LOCK_EX | LOCK_NB) < 0 || (image >= 0 && image_lock(image, LOCK_EX) < 0))
         return pd_fail(e, PD_CONFLICT, "the root '%.64s' is in use by a jail", name);
     char trash[128];
-    snprintf(trash, sizeof trash, ".trash-%.64s-%d", name, (int)getpid());
+    snprintf(trash, sizeof trash, STORE_TRASH "%.64s-%d", name, (int)getpid());
     if (renameat(roots, name, roots, trash) < 0)
         return pd_fail_sys(e, "remove the root '%.64s'", name);
     int r = store_remove_tree(roots, trash);
@@ -390,7 +263,7 @@ int store_list_roots(const char *state_dir,
                      struct pd_err *e)
 {
     auto_fd host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    auto_fd roots = open_roots(host, state_dir, e);
+    auto_fd roots = store_open_dir(host, state_dir, e);
     if (roots < 0)
         return -1;
     DIR *entries = fdopendir(roots);

@@ -32,6 +32,15 @@ enum store_kind store_probe(int dir, int rootless);
  * while a jail uses it, PD_NOT_FOUND when there is none. For the command line, in the host's
  * namespaces. */
 int store_remove_root(const char *state_dir, const char *name, struct pd_err *e);
+/* Makes the root `to` of `from`, complete or not at all. For the host's namespaces.
+ * `jail_root`: the root directory of the jail that uses `from`, whose processes stand still until
+ * this returns; -1 when none does. `jail_pid`: a pidfd of its init; when that dies meanwhile, the
+ * copy fails. PD_NOT_FOUND; PD_CONFLICT when `to` exists or another jail uses `from`;
+ * PD_NO_SPACE. */
+int store_copy_root(const char *state_dir, const char *from, const char *to, int jail_root,
+                    int jail_pid, struct pd_err *e);
+/* Deletes what removals and copies left that were killed. */
+void store_clean(const char *state_dir);
 /* Calls `each` for every root: its name and kind. */
 int store_list_roots(const char *state_dir,
                      void (*each)(const char *name, const char *kind, void *arg), void *arg,

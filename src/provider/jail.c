@@ -15,6 +15,7 @@
 #define SEND_PATIENCE  (5 * NS_PER_S)
 #define USAGE_PATIENCE (2 * NS_PER_S)
 #define KILL_PATIENCE  (5 * NS_PER_S)
+#define COPY_GRACE     (5 * NS_PER_S)
 
 static struct jail_provider *self(struct provider *p)
 {
@@ -227,6 +228,26 @@ static int jail_provider_remove_root(struct provider *base, const char *root_nam
     return tell_keeper(self(base), WIRE_REMOVE_ROOT, wire_id_new(), &out, NULL, 0, e);
 }
 
+static int jail_provider_copy_root(struct provider *base, struct box *b, const char *from,
+                                   const char *to, deadline d, struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct waiter w;
+    uint64_t now = clock_now();
+    struct msg_copy_root m = {.patience = d > now ? d - now : 0, .from = from, .to = to};
+    if (b)
+        m.jail = b->jail.id;
+    msg_copy_root_encode(&out, &m);
+    /* The keeper gives up at the deadline and says so: only then is it known that there is no copy.
+     */
+    deadline answer = d > DEADLINE_NONE - COPY_GRACE ? DEADLINE_NONE : d + COPY_GRACE;
+    if (ask_keeper(self(base), &w, WIRE_COPY_ROOT, &out, answer, e) < 0)
+        return -1;
+    int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e) : 0;
+    frame_done(&w.frame);
+    return r;
+}
+
 static int jail_provider_destroy(struct box *b, const char *root_name, struct box_usage *ret,
                                  deadline d, struct pd_err *e)
 {
@@ -423,7 +444,9 @@ static int jail_provider_usage(struct box *b, struct box_usage *ret, struct pd_e
                               .cpu_usec = u.cpu_usec,
                               .pids = u.pids,
                               .oom_kills = u.oom_kills,
-                              .pids_refused = u.pids_refused};
+                              .pids_refused = u.pids_refused,
+                              .disk_used = u.disk_used,
+                              .disk_total = u.disk_total};
     return 0;
 }
 
@@ -507,7 +530,7 @@ struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,
     p->base = (struct provider){
         .name = "jail",
         .can = PROVIDER_PAUSE | PROVIDER_TERMINAL | PROVIDER_FILES | PROVIDER_PORTS |
-               PROVIDER_ADOPT | PROVIDER_STASH,
+               PROVIDER_ADOPT | PROVIDER_STASH | PROVIDER_SNAPSHOT,
         .state = p,
         .events = events,
         .create = jail_provider_create,
@@ -515,6 +538,7 @@ struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,
         .end_strangers = jail_provider_end_strangers,
         .destroy = jail_provider_destroy,
         .remove_root = jail_provider_remove_root,
+        .copy_root = jail_provider_copy_root,
         .exec = jail_provider_exec,
         .signal = jail_provider_signal,
         .kill = jail_provider_kill,

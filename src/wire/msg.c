@@ -116,6 +116,8 @@ static void visit_usage(struct codec *c, struct msg_usage *m)
     field_u64(c, &m->pids);
     field_u64(c, &m->oom_kills);
     field_u64(c, &m->pids_refused);
+    field_u64(c, &m->disk_used);
+    field_u64(c, &m->disk_total);
 }
 
 static void visit_listed(struct codec *c, struct msg_listed *m)
@@ -155,6 +157,24 @@ static void visit_sweep(struct codec *c, struct msg_sweep *m)
 {
     field_str(c, &m->name, MSG_NAME_MAX);
     field_str(c, &m->group, MSG_NAME_MAX);
+}
+
+static void visit_copy_root(struct codec *c, struct msg_copy_root *m)
+{
+    field_id(c, &m->jail);
+    field_u64(c, &m->patience);
+    field_str(c, &m->from, SPEC_NAME_MAX);
+    field_str(c, &m->to, SPEC_NAME_MAX);
+}
+
+static void visit_copy(struct codec *c, struct msg_copy *m)
+{
+    field_str(c, &m->from, SPEC_NAME_MAX);
+    field_str(c, &m->to, SPEC_NAME_MAX);
+    field_str(c, &m->jail, MSG_NAME_MAX);
+    field_enum(c, &m->freeze, 2);
+    field_i32(c, &m->init_pid);
+    field_u64(c, &m->patience);
 }
 
 static void visit_exec(struct codec *c, struct msg_exec *m)
@@ -222,6 +242,8 @@ CODEC(build)
 CODEC(built)
 CODEC(prepare)
 CODEC(sweep)
+CODEC(copy_root)
+CODEC(copy)
 CODEC(exec)
 CODEC(started)
 CODEC(exited)

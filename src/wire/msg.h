@@ -4,12 +4,11 @@
  * accept exactly what encoders produce: every string ends with its NUL and holds no other, every
  * list is bounded, every enum is in range, nothing is left over.
  *
- *   client  -> keeper    HELLO CREATE DESTROY KILL STATS REMOVE_ROOT LIST STASH FETCH DROP
- *   keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END STASHED DONE ERROR
- *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE REMOVE_ROOT
- *   builder -> keeper    BUILT DONE ERROR
- *   client  -> init      EXEC SIGNAL ACK SYNC
- *   init    -> client    STARTED EXITED SYNCED SYNC_END DONE ERROR
+ *   client  -> keeper    HELLO CREATE DESTROY KILL STATS REMOVE_ROOT COPY_ROOT LIST STASH FETCH
+ * DROP keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END STASHED DONE ERROR keeper ->
+ * builder   BUILD PREPARE SWEEP STRIKE REMOVE_ROOT COPY THAW builder -> keeper    BUILT DONE
+ * ERROR client  -> init      EXEC SIGNAL ACK SYNC init    -> client    STARTED EXITED SYNCED
+ * SYNC_END DONE ERROR
  *
  * An answer has the id of its request. EXITED has the id of its EXEC. */
 #pragma once
@@ -55,6 +54,10 @@ enum wire_type {
     WIRE_SYNC,     /* no payload */
     WIRE_SYNCED,   /* msg_exited, one per process; `exited` tells if it has ended */
     WIRE_SYNC_END, /* no payload */
+    WIRE_COPY_ROOT, /* msg_copy_root: a new named root, complete when it is answered */
+    WIRE_COPY,      /* msg_copy: the keeper's order; fd: pidfd of the init of the jail that uses
+                     * `from`, if one does */
+    WIRE_THAW,      /* msg_sweep: a jail whose copier died */
     WIRE_TYPE_COUNT
 };
 
@@ -119,6 +122,7 @@ struct msg_kill {
 
 struct msg_usage {
     uint64_t memory, memory_peak, cpu_usec, pids, oom_kills, pids_refused;
+    uint64_t disk_used, disk_total; /* of the root; 0: unknown */
 };
 
 struct msg_listed {
@@ -152,6 +156,20 @@ struct msg_prepare {
 struct msg_sweep {
     const char *name;
     const char *group; /* STRIKE: of one command, or "" */
+};
+
+struct msg_copy_root {
+    struct wire_id jail; /* that uses `from` and stands still meanwhile; all zero: none does */
+    uint64_t patience;   /* ns from now on; then the copy is given up */
+    const char *from, *to;
+};
+
+struct msg_copy {
+    const char *from, *to;
+    const char *jail; /* name of the cgroup of the jail that uses `from`, or "" */
+    uint32_t freeze;  /* it does not stand still yet */
+    int32_t init_pid;
+    uint64_t patience;
 };
 
 #define EXEC_PTY    1u  /* the three descriptors are one terminal: make it the controlling one */
@@ -209,6 +227,8 @@ MSG_CODEC(build);
 MSG_CODEC(built);
 MSG_CODEC(prepare);
 MSG_CODEC(sweep);
+MSG_CODEC(copy_root);
+MSG_CODEC(copy);
 MSG_CODEC(exec);
 MSG_CODEC(started);
 MSG_CODEC(exited);

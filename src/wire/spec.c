@@ -104,7 +104,7 @@ static int check_target(const char *target, struct pd_err *e)
     return depth ? 0 : pd_fail(e, PD_INVALID, "--bind: target '/' belongs to the jail itself");
 }
 
-static int check_root_name(const char *name, struct pd_err *e)
+int spec_check_root_name(const char *name, struct pd_err *e)
 {
     size_t len = strlen(name);
     int bad = len > SPEC_NAME_MAX || name[0] == '.' || name[0] == '-';
@@ -134,7 +134,7 @@ int spec_check(const struct spec *s, struct pd_err *e)
         return -1;
     if (s->root_dir[0] && check_path("--root", s->root_dir, e) < 0)
         return -1;
-    if (s->root_name[0] && check_root_name(s->root_name, e) < 0)
+    if (s->root_name[0] && spec_check_root_name(s->root_name, e) < 0)
         return -1;
     if (s->bind_count > SPEC_BINDS_MAX)
         return pd_fail(e, PD_INVALID, "--bind: %u binds, at most %d", s->bind_count,

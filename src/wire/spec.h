@@ -80,3 +80,5 @@ struct spec {
 
 /* Every number in range, every path absolute and clean, the name made of [a-z0-9._-]. */
 int spec_check(const struct spec *s, struct pd_err *e);
+/* Is it a name that a root may have? Otherwise PD_INVALID. */
+int spec_check_root_name(const char *name, struct pd_err *e);

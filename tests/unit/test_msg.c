@@ -89,8 +89,23 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
     CHECK_CODEC(prepare, LITERAL(msg_prepare, {.slot = 6, .name = "j4"}));
     CHECK_CODEC(sweep, LITERAL(msg_sweep, {.name = "j5", .group = ""}));
     CHECK_CODEC(kill, LITERAL(msg_kill, {.jail = id, .group = "c7"}));
-    CHECK_CODEC(usage,
-                LITERAL(msg_usage, {.memory = 1, .memory_peak = 2, .cpu_usec = 3, .pids = 4}));
+    CHECK_CODEC(usage, LITERAL(msg_usage, {.memory = 1,
+                                           .memory_peak = 2,
+                                           .cpu_usec = 3,
+                                           .pids = 4,
+                                           .disk_used = 5,
+                                           .disk_total = UINT64_MAX}));
+    CHECK_CODEC(copy_root, LITERAL(msg_copy_root, {.jail = id,
+                                                   .patience = 7,
+                                                   .from = "sb-0123456789abcdefghij",
+                                                   .to = "sn-0123456789abcdefghij"}));
+    CHECK_CODEC(copy_root, LITERAL(msg_copy_root, {.from = "", .to = ""}));
+    CHECK_CODEC(copy, LITERAL(msg_copy, {.from = "a",
+                                         .to = "b",
+                                         .jail = "j3",
+                                         .freeze = 1,
+                                         .init_pid = 12,
+                                         .patience = UINT64_MAX}));
     CHECK_CODEC(started, LITERAL(msg_started, {.pid = 8}));
     CHECK_CODEC(
         exited,

@@ -1,0 +1,22 @@
+/* store_in: what the parts of the store share. store.c has the roots, store_image.c the images,
+ * store_copy.c copies. Not for others. */
+#pragma once
+
+#include "jail/store.h"
+
+/* In the store, beside the roots: what is to be deleted, unless somebody holds a lock on it. */
+#define STORE_TRASH   ".trash-"
+#define STORE_COPYING ".copy-"
+
+/* <state>/roots as a descriptor; makes what is missing of the path. */
+int store_open_dir(int host_root, const char *state_dir, struct pd_err *e);
+/* Deletes what removals and copies that were killed left behind. */
+void store_empty_trash(int roots);
+
+/* Makes <root>/image, under another name first: a crash leaves no half-made image behind. */
+int image_make(int root, const struct limits *l, struct pd_err *e);
+/* Mounts <root>/image: a detached mount, which holds a lock on the image as long as it lives. */
+int image_mount(int root, const struct limits *l, struct pd_err *e);
+/* Locks an image (LOCK_EX, LOCK_SH). A dead jail's is let go a moment after the jail itself, when
+ * the kernel has unmounted it: waits 2 s for that. 0, or -1 when somebody has it. */
+int image_lock(int image, int how);
