@@ -80,9 +80,9 @@ static void run_server_program(char **argv)
 
 static int is_server_command(const char *name)
 {
-    static const char *const names[] = {"serve",  "key",  "cert",  "config", "ls",
-                                        "create", "exec", "shell", "cp",     "logs",
-                                        "ps",     "kill", "rm",    "port",   "top"};
+    static const char *const names[] = {"serve", "key",   "cert", "config", "ls", "create",
+                                        "exec",  "shell", "cp",   "logs",   "ps", "kill",
+                                        "rm",    "port",  "top",  "mcp"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], name))
             return 1;

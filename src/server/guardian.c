@@ -59,9 +59,10 @@ static pid_t start_keeper(const struct serve *s)
     _exit(127);
 }
 
-int serve_keeper(const struct serve *s, struct pd_err *e)
+int serve_keeper(const struct serve *s, int *ret_is_new, struct pd_err *e)
 {
     int sock = connect_keeper(s->keeper_socket);
+    *ret_is_new = sock < 0;
     if (sock >= 0)
         return sock;
     pid_t pid = start_keeper(s);
@@ -99,7 +100,13 @@ static void end_keeper(int keeper)
     (void)poll(&p, 1, 20000);
 }
 
-int guardian_run(const struct serve *s, pid_t daemon, int keeper)
+/* It says what is wrong and ends by itself when it cannot begin; it never does so later. */
+static int could_not_begin(int status)
+{
+    return WIFEXITED(status) && WEXITSTATUS(status) != 0;
+}
+
+int guardian_run(const struct serve *s, pid_t daemon, int keeper, int keeper_is_new)
 {
     sigset_t mask;
     struct signalfd_siginfo info;
@@ -116,7 +123,7 @@ int guardian_run(const struct serve *s, pid_t daemon, int keeper)
         pid_t pid;
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
             if (pid == daemon) {
-                if (interrupted)
+                if (interrupted || (keeper_is_new && could_not_begin(status)))
                     end_keeper(keeper);
                 return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
             }
@@ -135,7 +142,7 @@ int guardian_run(const struct serve *s, pid_t daemon, int keeper)
         }
         if (keeper < 0) {
             struct pd_err e;
-            keeper = serve_keeper(s, &e);
+            keeper = serve_keeper(s, &keeper_is_new, &e);
             if (keeper < 0)
                 log_error("keeper.start", "error=%s", e.msg);
             else

@@ -190,8 +190,8 @@ int cmd_serve(int argc, char **argv)
     log_setup(2, (enum log_level)s.config->log_level, (enum log_format)s.config->log_format);
     if (config_notes(s.config)[0])
         log_warn("config.notes", "text=%s", config_notes(s.config));
-    int keeper = -1;
-    if (prepare(&s, &e) < 0 || (keeper = serve_keeper(&s, &e)) < 0)
+    int keeper = -1, is_new = 0;
+    if (prepare(&s, &e) < 0 || (keeper = serve_keeper(&s, &is_new, &e)) < 0)
         return usage_fail(&e);
     pid_t daemon = fork();
     if (daemon < 0) {
@@ -204,7 +204,7 @@ int cmd_serve(int argc, char **argv)
     }
     for (unsigned i = 0; i < s.listener_count; i++)
         fd_done(&s.listeners[i]);
-    return guardian_run(&s, daemon, keeper);
+    return guardian_run(&s, daemon, keeper, is_new);
 }
 
 const char config_usage[] = "usage: paddock config [--json] [--config FILE] [--KEY VALUE]...\n\n"

@@ -49,10 +49,12 @@ int serve_drop(const struct serve *s, struct pd_err *e);
 void serve_data_dir(const char *state_dir, char *out, size_t size);
 
 /* guardian.c */
-/* Connects to the keeper, starting one if there is none. A connected socket, or -1. */
-int serve_keeper(const struct serve *s, struct pd_err *e);
-/* Looks after daemon and keeper until the daemon has ended; its exit status. */
-int guardian_run(const struct serve *s, pid_t daemon, int keeper);
+/* Connects to the keeper, starting one if there is none (*ret_is_new). A connected socket, or -1.
+ */
+int serve_keeper(const struct serve *s, int *ret_is_new, struct pd_err *e);
+/* Looks after daemon and keeper until the daemon has ended; its exit status. A keeper that was
+ * started for a daemon which could not begin is ended, too. */
+int guardian_run(const struct serve *s, pid_t daemon, int keeper, int keeper_is_new);
 
 /* daemon.c: does not return before the end. The exit status. */
 int daemon_run(struct serve *s);
