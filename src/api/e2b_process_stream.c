@@ -133,6 +133,7 @@ static int gather_piece(struct follow *f, unsigned stream, struct pd_err *e)
     if (n <= 0)
         return (int)n;
     f->offset[stream] += (uint64_t)n;
+    process_follow(f->p, &f->watch, stream, f->offset[stream]);
     put_data(f, stream, piece, (size_t)n);
     return 1;
 }
@@ -302,6 +303,8 @@ int e2b_follow(struct call *c, struct process *p, const uint64_t offset[STREAM_C
     f.ping_at = deadline_in(f.ping_ns);
     if (process_watch(p, &f.watch, e) < 0)
         return -1;
+    for (unsigned stream = 0; stream < STREAM_COUNT; stream++)
+        process_follow(p, &f.watch, stream, offset[stream]);
     int r = follow(&f, e);
     process_unwatch(p, &f.watch);
     buf_done(&f.out);

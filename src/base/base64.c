@@ -9,6 +9,8 @@ static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 int base64_encode(struct buf *out, const void *data, size_t len)
 {
     const uint8_t *d = data;
+    if (!len)
+        return 0; /* for which a buf may have no place yet */
     char *to = (char *)buf_reserve(out, (len + 2) / 3 * 4);
     if (!to)
         return -1;
@@ -42,6 +44,8 @@ enum base64_error base64_decode(struct buf *out, const char *text, size_t len, s
         pad++;
     if (len % 4)
         return BASE64_LENGTH;
+    if (!len)
+        return BASE64_GOOD;
     uint8_t *to = buf_reserve(out, len / 4 * 3);
     if (!to)
         return BASE64_FULL;

@@ -151,7 +151,14 @@ struct spool process_spool(const struct process *p, unsigned stream)
 
 static int is_held_back(const struct stream *s)
 {
-    return s->process->back_pressure && s->spool.size - s->consumed >= s->process->spool_max;
+    const struct process *p = s->process;
+    unsigned stream = (unsigned)(s - p->streams);
+    if (p->back_pressure && s->spool.size - s->consumed >= p->spool_max)
+        return 1;
+    for (const struct watch *w = p->watches; w; w = w->next)
+        if (w->follows && s->spool.size - w->read[stream] >= p->spool_max / 2)
+            return 1;
+    return 0;
 }
 
 /* Moves what there is. With the process's lock held. 1: more may come; 0: over. `last`: the command
@@ -228,6 +235,13 @@ static void stream_resume(struct stream *s)
     s->stopped = 0;
     if (pump_add(s->process->session->all->c.pump, &s->source, EPOLLIN, &e) < 0)
         s->stopped = 1;
+}
+
+/* Somebody has read, or reads no more. With the process's lock held. */
+static void stream_release(struct stream *s)
+{
+    if (s->stopped && !s->retry.set && !is_held_back(s))
+        stream_resume(s);
 }
 
 static void stream_retry(struct pump_timer *t)
@@ -496,8 +510,20 @@ void process_consumed(struct process *p, unsigned stream, uint64_t offset)
         offset = s->spool.size;
     if (offset > s->consumed)
         s->consumed = offset;
-    if (s->stopped && !s->retry.set && !is_held_back(s))
-        stream_resume(s);
+    stream_release(s);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void process_follow(struct process *p, struct watch *w, unsigned stream, uint64_t offset)
+{
+    pthread_mutex_lock(&p->lock);
+    if (!w->follows)
+        for (unsigned i = 0; i < STREAM_COUNT; i++)
+            w->read[i] = p->streams[i].spool.size;
+    w->follows = 1;
+    w->read[stream] =
+        offset < p->streams[stream].spool.size ? offset : p->streams[stream].spool.size;
+    stream_release(&p->streams[stream]);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -511,6 +537,7 @@ int process_watch(struct process *p, struct watch *w, struct pd_err *e)
     w->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->event < 0)
         return pd_fail_sys(e, "watch the process");
+    w->follows = 0;
     pthread_mutex_lock(&p->lock);
     w->next = p->watches;
     p->watches = w;
@@ -526,6 +553,8 @@ void process_unwatch(struct process *p, struct watch *w)
             *at = w->next;
             break;
         }
+    for (unsigned i = 0; i < STREAM_COUNT && w->follows; i++)
+        stream_release(&p->streams[i]);
     pthread_mutex_unlock(&p->lock);
     fd_done(&w->event);
 }

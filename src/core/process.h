@@ -93,10 +93,17 @@ ssize_t process_read(struct process *p, unsigned stream, uint64_t offset, void *
 struct watch {
     struct watch *next;
     int event;
+    int follows;
+    uint64_t read[STREAM_COUNT];
 };
 int process_watch(struct process *p, struct watch *w, struct pd_err *e);
 void process_unwatch(struct process *p, struct watch *w);
 void watch_clear(struct watch *w);
+
+/* Who watches will read the stream from here on and must not miss a byte: whoever writes waits
+ * while more than half a spool is unread, until this says that it was read, or until
+ * process_unwatch. */
+void process_follow(struct process *p, struct watch *w, unsigned stream, uint64_t offset);
 
 /* Waits for news: 1, or 0 when the deadline has passed. */
 int watch_wait(struct watch *w, deadline d);

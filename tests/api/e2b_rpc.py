@@ -107,18 +107,19 @@ class Stream:
 
     def rest(self):
         """Everything up to the end: {"stdout", "stderr", "pty", "end", "error", "largest"}."""
-        seen = {"stdout": b"", "stderr": b"", "pty": b"", "end": None, "largest": 0}
+        seen = {"stdout": [], "stderr": [], "pty": []}
+        end, largest = None, 0
         while (event := self.event()) is not None:
-            assert seen["end"] is None, f"{event} came behind the end"
+            assert end is None, f"{event} came behind the end"
             if event[0] == "end":
-                seen["end"] = event[1]
+                end = event[1]
                 continue
             assert event[0] == "data" and len(event[1]) == 1, event
             (kind, text), = event[1].items()
-            data = base64.b64decode(text, validate=True)
-            seen[kind] += data
-            seen["largest"] = max(seen["largest"], len(data))
-        return {**seen, "error": self.error}
+            seen[kind].append(base64.b64decode(text, validate=True))
+            largest = max(largest, len(seen[kind][-1]))
+        return {**{kind: b"".join(parts) for kind, parts in seen.items()}, "end": end,
+                "largest": largest, "error": self.error}
 
     def close(self):
         self.answer.close()
