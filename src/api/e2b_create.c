@@ -121,6 +121,7 @@ struct making {
     struct e2b_note note;
     struct buf note_text, metadata;
     struct msg_list_writer env;
+    char *policy; /* of what is forked; or NULL */
 };
 
 static void making_init(struct call *c, struct making *m)
@@ -139,6 +140,7 @@ static void making_done(struct making *m)
     buf_done(&m->note_text);
     buf_done(&m->metadata);
     msg_list_writer_done(&m->env);
+    free(m->policy);
 }
 #define auto_making __attribute__((cleanup(making_done))) struct making
 
@@ -148,7 +150,9 @@ static int making_finish(struct making *m, struct pd_err *e)
     struct session_request *r = &m->request;
     if (e2b_note_write(&m->note, &m->note_text) < 0 || !(r->note = buf_cstr(&m->note_text)))
         return pd_fail(e, PD_TOO_LARGE, "the network settings are too long");
-    if (r->spec.profile == PROFILE_RESTRICTED)
+    if (m->policy)
+        r->policy = m->policy;
+    else if (r->spec.profile == PROFILE_RESTRICTED)
         r->policy = "restricted";
     return spec_check(&r->spec, e);
 }
@@ -162,8 +166,9 @@ static void read_lifecycle(struct fields *f, struct making *m)
     fields_bool(o, "enabled", FIELD_REQUIRED, &m->note.auto_resume);
     if (memory || !m->request.pause_at_end)
         return;
-    fields_refuse(f, "autoPauseMemory",
-                  "a time-out pauses with memory here: leave it out, or pause with {memory:false}");
+    if (m->note.auto_resume)
+        fields_refuse(f, "autoResume", "traffic does not wake what is paused without its memory");
+    m->request.pause_at_end = PAUSE_FILES;
 }
 
 static void read_refused(struct fields *f)
@@ -250,9 +255,10 @@ static int copy_making(struct call *c, struct making *m, struct pd_err *e)
     e2b_note_done(&m->note);
     e2b_note_read(c->session, &m->note);
     char *metadata = session_metadata(c->session);
-    if (!metadata || buf_puts(&m->metadata, metadata) < 0) {
+    m->policy = session_policy(c->session);
+    if (!m->policy || !metadata || buf_puts(&m->metadata, metadata) < 0) {
         free(metadata);
-        return pd_fail(e, PD_CAPACITY, "no memory for the metadata");
+        return pd_fail(e, PD_CAPACITY, "no memory for the fork");
     }
     free(metadata);
     m->request.metadata = buf_cstr(&m->metadata);

@@ -168,17 +168,23 @@ static void put_fields(struct json *j, struct log_event *v)
 {
     static const char *const texts[] = {"action", "command", "result",
                                         "user",   "request", "stopped_by"};
-    static const char *const numbers[] = {"exit_code", "duration_ms"};
+    int64_t exit_code;
+    uint64_t took;
+    char number[40];
     const char *text;
     json_key(j, "fields");
     json_open(j, '{');
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (fields_str(&v->fields, texts[i], FIELD_OPTIONAL, 1, AUDIT_COMMAND_MAX * 2, &text))
             json_member_cstr(j, texts[i], text);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        auto_buf number = BUF_INIT(64);
-        if (fields_json(&v->fields, numbers[i], FIELD_OPTIONAL, 40, &number))
-            json_member_cstr(j, numbers[i], buf_cstr(&number));
+    if (fields_i64(&v->fields, "exit_code", FIELD_OPTIONAL, INT32_MIN, INT32_MAX, &exit_code)) {
+        snprintf(number, sizeof number, "%d", (int)exit_code);
+        json_member_cstr(j, "exit_code", number);
+    }
+    if (fields_milli(&v->fields, "duration_ms", FIELD_OPTIONAL, 0, UINT64_MAX / 2, &took)) {
+        snprintf(number, sizeof number, "%llu.%03llu", (unsigned long long)took / 1000,
+                 (unsigned long long)took % 1000);
+        json_member_cstr(j, "duration_ms", number);
     }
     json_close(j, '}');
 }

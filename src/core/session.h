@@ -30,6 +30,10 @@ const char *session_state_name(enum session_state s);
 enum session_end { END_NONE, END_KILLED, END_EXPIRED, END_IDLE, END_FAILED, END_LOST, END_COUNT };
 const char *session_end_name(enum session_end e);
 
+/* How one is paused when its life is over: with its processes, or as by session_sleep. Where its
+ * files are in memory it keeps both. */
+enum { PAUSE_ALL = 1, PAUSE_FILES = 2 };
+
 struct session_request {
     const char *tenant;
     const char *user_id, *thread_id; /* both or none (NULL) */
@@ -45,7 +49,7 @@ struct session_request {
     uint64_t idle_timeout_ms;  /* 0: the default */
     uint64_t max_life_ms;      /* 0: the default */
     uint64_t queue_timeout_ms; /* how long it may wait for capacity */
-    int pause_at_end;          /* when its life is over it is paused, not ended */
+    int pause_at_end;          /* when its life is over it is paused, not ended: enum */
     int auto_retry;            /* get-or-create: a lost one is made anew, and said so */
     const char *key;           /* Idempotency-Key or NULL */
     uint64_t key_hash;

@@ -288,7 +288,8 @@ int session_pause_at_end(struct session *s, struct pd_err *e)
     pthread_mutex_unlock(&s->lock);
     if (!due)
         return 0;
-    int r = freeze(s, 1, e);
+    int files_only = s->info.pause_at_end == PAUSE_FILES && s->root_name[0];
+    int r = files_only ? fall_asleep(s, e) : freeze(s, 1, e);
     /* Its files at least: but not for a row that could not be written, which is tried again. */
     if (r < 0 && s->info.state == SESSION_RUNNING && s->root_name[0])
         r = fall_asleep(s, e);
