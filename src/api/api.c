@@ -116,22 +116,33 @@ static int check_preview(struct call *c)
                          c->who.tenant, &e) == 0;
 }
 
+static int enter_share(struct call *c, const char *party, struct pd_err *e)
+{
+    if (c->api->shares) {
+        if (shares_enter(c->api->shares, party, (unsigned)c->config->max_active, e) < 0) {
+            c->retry_after = 1;
+            metrics_add(c->api->metrics, METRIC_LIMITS, METRICS_LIMIT_RATE, 0, 1);
+            return -1;
+        }
+        c->counted = party;
+    }
+    request_set_patience(c->r, REQUEST_PATIENCE);
+    return 0;
+}
+
 int call_count(struct call *c, struct pd_err *e)
 {
     if (quota_take(c->api->quota, c->who.tenant, QUOTA_REQUESTS, &c->retry_after, e) < 0) {
         metrics_add(c->api->metrics, METRIC_LIMITS, METRICS_LIMIT_RATE, 0, 1);
         return -1;
     }
-    if (c->api->shares) {
-        if (shares_enter(c->api->shares, c->who.tenant, (unsigned)c->config->max_active, e) < 0) {
-            c->retry_after = 1;
-            metrics_add(c->api->metrics, METRIC_LIMITS, METRICS_LIMIT_RATE, 0, 1);
-            return -1;
-        }
-        c->counted = c->who.tenant;
-    }
-    request_set_patience(c->r, REQUEST_PATIENCE);
-    return 0;
+    return enter_share(c, c->who.tenant, e);
+}
+
+int call_count_visitor(struct call *c, struct pd_err *e)
+{
+    snprintf(c->party, sizeof c->party, "+%.*s", ID_TENANT_MAX - 1, c->who.tenant);
+    return enter_share(c, c->party, e);
 }
 
 /* Strangers together have a share like a tenant; beyond it they are answered as well, but not

@@ -103,7 +103,8 @@ struct call {
     char
         field[FIELDS_PATH_MAX]; /* the member or parameter that is wrong, for the error's details */
     unsigned retry_after;       /* seconds, for the error; 0: none */
-    const char *counted;        /* as one of this party's requests: who.tenant, "" or NULL */
+    const char *counted;        /* as one of this party's requests: who.tenant, party, "" or NULL */
+    char party[64];             /* visitors of the tenant's */
     uint64_t began;             /* clock_now */
     /* for the audit log */
     char sandbox[SESSION_ID_LEN + 1];
@@ -131,6 +132,9 @@ int call_authenticate(struct call *c, struct pd_err *e);
 /* It is known whose request this is: counts it against the tenant's rate and its share of what is
  * served at once. From here on the client may take its time; before, it is not waited for. */
 int call_count(struct call *c, struct pd_err *e);
+/* The same for who visits a sandbox without being the tenant: all of them together have a share
+ * beside the tenant's, and cannot use up its rate. */
+int call_count_visitor(struct call *c, struct pd_err *e);
 
 /* ---- reading ---- */
 

@@ -275,13 +275,13 @@ static int find_target(struct call *c, struct target *t, struct pd_err *e)
 
 /* One that is paused is woken by traffic if it was made so; not one that would have to begin anew.
  * Who may not come in wakes nobody: this is asked last. */
-static int wake(struct call *c, const struct e2b_note *n, struct pd_err *e)
+static int wake(struct call *c, int may_resume, struct pd_err *e)
 {
     struct session_info i;
     session_get(c->session, &i);
     if (i.state == SESSION_RUNNING)
         return 0;
-    if (i.state == SESSION_PAUSED && n->auto_resume && !i.asleep &&
+    if (i.state == SESSION_PAUSED && may_resume && !i.asleep &&
         session_expire_at(c->session, time_now_ms() + AUTO_RESUME_MS, 1, e) == 0 &&
         session_resume(c->session, e) == 0)
         return 0;
@@ -344,9 +344,10 @@ static void serve_envd(struct call *c, const struct target *t, const struct e2b_
     if (!failed && !(c->route->flags & ROUTE_OPEN))
         failed = check_token(c, t, n, &e) < 0;
     if (!failed)
-        failed = call_count(c, &e) < 0;
+        failed = (c->route->flags & ROUTE_OPEN ? call_count_visitor(c, &e) : call_count(c, &e)) < 0;
+    /* Who asks how it is, and need not say who that is, wakes nobody. */
     if (!failed)
-        failed = wake(c, n, &e) < 0;
+        failed = wake(c, n->auto_resume && !(c->route->flags & ROUTE_OPEN), &e) < 0;
     if (!failed && c->route->flags & ROUTE_WORK && atomic_load(&c->api->draining)) {
         c->retry_after = 5;
         failed = 1;
@@ -385,7 +386,8 @@ static void serve_port(struct call *c, const struct target *t, const struct e2b_
         answer_traffic_denied(c, t->id);
         return;
     }
-    if (call_count(c, &e) < 0 || wake(c, n, &e) < 0) {
+    if ((n->private_ports ? call_count(c, &e) : call_count_visitor(c, &e)) < 0 ||
+        wake(c, n->auto_resume, &e) < 0) {
         answer_envd_error(c, t->id, &e);
         return;
     }

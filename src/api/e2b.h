@@ -62,9 +62,9 @@ int e2b_sandbox_env(struct session *s, struct msg_list_writer *out);
 
 /* ---- reading ---- */
 
-/* A number of whole seconds from now that a sandbox is to live, as milliseconds; `ret_ms` holds
- * what is meant when there is none. At most max_life_s of the configuration. */
-void e2b_read_timeout(struct call *c, struct fields *f, const char *name, uint64_t min,
+/* The member `timeout`: whole seconds from now that a sandbox is to live, as milliseconds. `ret_ms`
+ * holds what is meant when there is none. At most max_life_s of the configuration. */
+void e2b_read_timeout(struct call *c, struct fields *f, enum field_need need, uint64_t min,
                       uint64_t *ret_ms);
 /* What a templateID means: a template, or a snapshot of the caller's (then its id is in
  * `snapshot`, else that is ""). The name lives as long as the struct and the configuration.

@@ -15,12 +15,15 @@
 #define METADATA_KEY 64
 #define FORKS_MAX    100
 
-void e2b_read_timeout(struct call *c, struct fields *f, const char *name, uint64_t min,
+void e2b_read_timeout(struct call *c, struct fields *f, enum field_need need, uint64_t min,
                       uint64_t *ret_ms)
 {
+    static const char name[] = "timeout";
     int64_t n;
     uint64_t max = c->config->max_life_ms / MS_PER_S;
-    if (!fields_i64(f, name, FIELD_OPTIONAL, INT64_MIN, INT64_MAX, &n))
+    if (*ret_ms > c->config->max_life_ms)
+        *ret_ms = c->config->max_life_ms;
+    if (!fields_i64(f, name, need, INT64_MIN, INT64_MAX, &n))
         return;
     if (n < (int64_t)min)
         fields_refuse(f, name, min ? "Timeout must be greater than 0" : "must not be below 0");
@@ -190,7 +193,7 @@ static int read_making(struct call *c, struct fields *f, struct making *m, int v
     r->cwd = E2B_HOME;
     m->note.secure = v2;
     fields_str(f, "templateID", FIELD_REQUIRED, 1, 255, &template);
-    e2b_read_timeout(c, f, "timeout", 1, &r->max_life_ms);
+    e2b_read_timeout(c, f, FIELD_OPTIONAL, 1, &r->max_life_ms);
     if (fields_strings(f, "metadata", FIELD_OPTIONAL, METADATA_KEY, METADATA_MAX - 1, &m->metadata))
         r->metadata = buf_cstr(&m->metadata);
     fields_env(f, "envVars", FIELD_OPTIONAL, &m->env, NULL);
@@ -301,7 +304,7 @@ int e2b_fork(struct call *c, struct pd_err *e)
     m.request.max_life_ms = DEFAULT_V1;
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
-    e2b_read_timeout(c, &f, "timeout", 1, &m.request.max_life_ms);
+    e2b_read_timeout(c, &f, FIELD_OPTIONAL, 1, &m.request.max_life_ms);
     fields_u64(&f, "count", FIELD_OPTIONAL, 1, FORKS_MAX, &count);
     if (call_finish(c, &f, e) < 0 || copy_making(c, &m, e) < 0)
         return -1;

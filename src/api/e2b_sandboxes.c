@@ -296,14 +296,12 @@ int e2b_timeout(struct call *c, struct pd_err *e)
 {
     auto_buf body = BUF_INIT(API_BODY_MAX);
     auto_fields f = {0};
-    uint64_t ms = UINT64_MAX;
+    uint64_t ms = 0;
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
         return -1;
-    e2b_read_timeout(c, &f, "timeout", 0, &ms);
+    e2b_read_timeout(c, &f, FIELD_REQUIRED, 0, &ms);
     if (call_finish(c, &f, e) < 0)
         return -1;
-    if (ms == UINT64_MAX)
-        return pd_fail(e, PD_INVALID, "timeout is missing");
     return session_expire_at(c->session, time_now_ms() + ms, 0, e) < 0 ? -1 : call_empty(c);
 }
 
@@ -353,7 +351,7 @@ static int join(struct call *c, uint64_t ms, struct pd_err *e)
     int memory = 1;
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
-    e2b_read_timeout(c, &f, "timeout", 1, &ms);
+    e2b_read_timeout(c, &f, FIELD_OPTIONAL, 1, &ms);
     fields_bool(&f, "memory", FIELD_OPTIONAL, &memory);
     if (call_finish(c, &f, e) < 0)
         return -1;
@@ -384,7 +382,7 @@ int e2b_resume(struct call *c, struct pd_err *e)
         return -1;
     session_get(c->session, &i);
     pause = i.pause_at_end;
-    e2b_read_timeout(c, &f, "timeout", 1, &ms);
+    e2b_read_timeout(c, &f, FIELD_OPTIONAL, 1, &ms);
     if (fields_bool(&f, "autoPause", FIELD_OPTIONAL, &pause) && pause != !!i.pause_at_end)
         fields_refuse(&f, "autoPause", "is decided when a sandbox is made");
     if (call_finish(c, &f, e) < 0)
