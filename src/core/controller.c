@@ -210,9 +210,9 @@ void sessions_end_all(struct sessions *all, const char *reason)
     size_t count;
     struct pd_err e;
     pthread_mutex_lock(&all->lock);
-    /* No more for the pool, and the one that is being made is waited for. */
+    /* No more for the pool, and those that are being made are waited for. */
     all->c.pool_max = 0;
-    while (all->pool_filling)
+    while (pool_filling(all))
         pthread_cond_wait(&all->control_cond, &all->lock);
     struct session **list = everybody(all, &count);
     pthread_mutex_unlock(&all->lock);

@@ -1,7 +1,8 @@
-/* How the pool works: a thread keeps some sandboxes of the usual kind ready, without an owner. Who
+/* How the pool works: threads keep some sandboxes of the usual kinds ready, without an owner. Who
  * creates a session takes one if there is one that fits, which costs microseconds, and makes his
- * own otherwise. How many are kept grows with every miss, up to the maximum, and shrinks again when
- * nobody misses any. A sandbox in the pool has a row in the store, so that none is forgotten. */
+ * own otherwise. How many of a profile are kept grows with every miss, up to the maximum, and
+ * shrinks again when nobody misses any. A sandbox in the pool has a row in the store, so that none
+ * is forgotten. */
 #include "core/session_state.h"
 
 #include "base/banned.h"
@@ -9,6 +10,8 @@
 #include "core/ids.h"
 #include "core/log.h"
 
+/* What clients ask for who say nothing: here, and at the door for E2B's. */
+#define IS_USUAL(p)   ((p) == PROFILE_STRICT || (p) == PROFILE_DEV)
 #define WANTED_FOR_MS (10u * 60 * 1000) /* a profile that nobody asked for is not kept ready */
 #define SHRINK_MS     60000u
 #define RETRY_MS      5000u
@@ -21,6 +24,20 @@ static int is_usual(const struct sessions *all, const struct session_request *r)
     return !memcmp(&r->spec.limits, &all->c.limits, sizeof r->spec.limits) &&
            r->spec.network == NETWORK_NONE && r->spec.bind_count == 0 && !r->spec.root_dir[0] &&
            !r->spec.root_name[0];
+}
+
+void pool_set_targets(struct sessions *all)
+{
+    for (unsigned p = 0; p < PROFILE_COUNT; p++)
+        all->pool_target[p] = all->c.pool_min;
+}
+
+unsigned pool_filling(const struct sessions *all)
+{
+    unsigned count = 0;
+    for (unsigned p = 0; p < PROFILE_COUNT; p++)
+        count += all->pool_making[p];
+    return count;
 }
 
 struct session *pool_take(struct sessions *all, const struct session_request *r)
@@ -47,9 +64,9 @@ struct session *pool_take(struct sessions *all, const struct session_request *r)
         all->stats.pool_hits++;
     } else if (all->c.pool_max) {
         all->stats.pool_misses++;
-        if (all->pool_target < all->c.pool_max)
-            all->pool_target++;
-        all->pool_missed_ms = time_now_ms();
+        if (all->pool_target[p] < all->c.pool_max)
+            all->pool_target[p]++;
+        all->pool_missed_ms[p] = time_now_ms();
     }
     all->pool_taken_at = clock_now();
     pthread_cond_signal(&all->pool_cond);
@@ -57,23 +74,29 @@ struct session *pool_take(struct sessions *all, const struct session_request *r)
     return s;
 }
 
-/* Which profile lacks one, or -1. */
+/* Which profile lacks one, or -1: the one that lacks most. */
 static int lacking(struct sessions *all)
 {
     uint64_t now = time_now_ms();
     if (now - all->pool_failed_ms < RETRY_MS)
         return -1;
-    if (all->pool_target > all->c.pool_min && now - all->pool_missed_ms > SHRINK_MS) {
-        all->pool_target--;
-        all->pool_missed_ms = now;
-    }
+    int found = -1;
+    unsigned most = 0;
     for (int p = 0; p < PROFILE_COUNT; p++) {
-        int wanted = p == PROFILE_STRICT || now - all->pool_wanted_ms[p] < WANTED_FOR_MS;
-        unsigned target = all->pool_target < all->c.pool_max ? all->pool_target : all->c.pool_max;
-        if (wanted && all->pool_count[p] < target && all->pool_count[p] < POOL_ROOM)
-            return p;
+        unsigned target = all->pool_target[p], there = all->pool_count[p] + all->pool_making[p];
+        if (target > all->c.pool_min && now - all->pool_missed_ms[p] > SHRINK_MS) {
+            target = --all->pool_target[p];
+            all->pool_missed_ms[p] = now;
+        }
+        target = target < all->c.pool_max ? target : all->c.pool_max;
+        target = target < POOL_ROOM ? target : POOL_ROOM;
+        int wanted = IS_USUAL(p) || now - all->pool_wanted_ms[p] < WANTED_FOR_MS;
+        if (wanted && there < target && target - there > most) {
+            most = target - there;
+            found = p;
+        }
     }
-    return -1;
+    return found;
 }
 
 /* Runs something in it, so that the first command of whoever gets it finds its cgroup made and the
@@ -165,11 +188,11 @@ void *pool_main(void *arg)
     while (!all->stopping) {
         int p = lacking(all);
         if (p >= 0 && is_quiet(all, p)) {
-            all->pool_filling = 1;
+            all->pool_making[p]++;
             pthread_mutex_unlock(&all->lock);
             add_one(all, (enum profile)p);
             pthread_mutex_lock(&all->lock);
-            all->pool_filling = 0;
+            all->pool_making[p]--;
             pthread_cond_broadcast(&all->control_cond);
             continue;
         }

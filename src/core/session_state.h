@@ -169,6 +169,7 @@ struct tenant_count {
 
 #define SESSION_BUCKETS 4096u
 #define STRIPES         1024u
+#define POOL_FILLERS    4u /* at most; see sessions_start */
 
 struct sessions {
     struct sessions_config c;
@@ -182,17 +183,20 @@ struct sessions {
     unsigned queue_len;
     /* pool.c */
     struct session *pool[PROFILE_COUNT][64];
-    unsigned pool_count[PROFILE_COUNT], pool_filling, pool_target;
-    uint64_t pool_wanted_ms[PROFILE_COUNT];
-    uint64_t pool_failed_ms, pool_missed_ms, pool_taken_at;
+    unsigned pool_count[PROFILE_COUNT];  /* ready, */
+    unsigned pool_making[PROFILE_COUNT]; /* being made, */
+    unsigned pool_target[PROFILE_COUNT]; /* to be ready */
+    uint64_t pool_wanted_ms[PROFILE_COUNT], pool_missed_ms[PROFILE_COUNT];
+    uint64_t pool_failed_ms, pool_taken_at;
     pthread_cond_t pool_cond;
     /* recorder.c */
     pthread_mutex_t task_lock;
     pthread_cond_t task_cond;
     struct process *task_first, **task_last;
     deadline task_wake; /* when the recorder, asleep, will look by itself; 0: it is awake */
-    pthread_t recorder, controller, filler;
-    int threads, stopping;
+    pthread_t recorder, controller, fillers[POOL_FILLERS];
+    unsigned threads, filler_count;
+    int stopping;
     pthread_cond_t control_cond;
     int control_due;
     struct sessions_stats stats; /* under lock */
@@ -316,6 +320,8 @@ int sessions_make_box(struct session *s, struct pd_err *e);
 /* pool.c */
 struct session *pool_take(struct sessions *all, const struct session_request *r);
 void *pool_main(void *sessions);
+void pool_set_targets(struct sessions *all); /* as few as are always kept; with the lock held */
+unsigned pool_filling(const struct sessions *all); /* how many are being made; likewise */
 /* controller.c */
 void *controller_main(void *sessions);
 void controller_wake(struct sessions *all);

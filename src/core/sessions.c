@@ -41,7 +41,7 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
     }
     all->c = *c;
     all->task_last = &all->task_first;
-    all->pool_target = c->pool_min;
+    pool_set_targets(all);
     pthread_mutex_init(&all->lock, NULL);
     pthread_mutex_init(&all->task_lock, NULL);
     pthread_mutex_init(&all->snapshot_lock, NULL);
@@ -81,9 +81,14 @@ int sessions_start(struct sessions *all, struct pd_err *e)
     if (start_thread(&all->controller, controller_main, all) != 0)
         return pd_fail(e, PD_CAPACITY, "no thread for the controller");
     all->threads = 2;
-    if (start_thread(&all->filler, pool_main, all) != 0)
-        return pd_fail(e, PD_CAPACITY, "no thread for the pool");
-    all->threads = 3;
+    /* Half of the machine at most is for those who come later. */
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned fillers = cores < 4                  ? 1
+                       : cores / 2 > POOL_FILLERS ? POOL_FILLERS
+                                                  : (unsigned)cores / 2;
+    for (; all->filler_count < fillers; all->filler_count++)
+        if (start_thread(&all->fillers[all->filler_count], pool_main, all) != 0)
+            return pd_fail(e, PD_CAPACITY, "no thread for the pool");
     return 0;
 }
 
@@ -99,7 +104,7 @@ void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
     all->c.idle_timeout_ms = c->idle_timeout_ms;
     all->c.max_life_ms = c->max_life_ms;
     all->c.max_snapshots = c->max_snapshots;
-    all->pool_target = c->pool_min;
+    pool_set_targets(all);
     queue_wake(all);
     pthread_mutex_unlock(&all->lock);
     controller_wake(all);
@@ -120,8 +125,8 @@ void sessions_free(struct sessions *all)
     for (struct queue_entry *q = all->queue; q; q = q->next)
         pthread_cond_signal(&q->cond);
     pthread_mutex_unlock(&all->lock);
-    if (all->threads > 2)
-        pthread_join(all->filler, NULL);
+    for (unsigned i = 0; i < all->filler_count; i++)
+        pthread_join(all->fillers[i], NULL);
     if (all->threads > 1)
         pthread_join(all->controller, NULL);
     if (all->threads > 0)

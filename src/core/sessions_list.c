@@ -158,6 +158,6 @@ void sessions_get_stats(struct sessions *all, struct sessions_stats *ret)
     ret->pool_ready = 0;
     for (unsigned i = 0; i < PROFILE_COUNT; i++)
         ret->pool_ready += all->pool_count[i];
-    ret->pool_filling = all->pool_filling;
+    ret->pool_filling = pool_filling(all);
     pthread_mutex_unlock(&all->lock);
 }

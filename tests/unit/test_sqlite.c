@@ -145,6 +145,7 @@ static int check_process(const struct process_row *r, void *arg)
     assert_true(r->deadline_ms == want->deadline_ms && r->duration_us == want->duration_us);
     assert_true(r->cpu_usec == want->cpu_usec && r->max_rss == want->max_rss);
     assert_true(r->spool_max == want->spool_max);
+    assert_string_equal(r->note, want->note);
     return 0;
 }
 
@@ -165,6 +166,7 @@ static void test_a_process_is_put_and_replaced(void **state)
         .deadline_ms = UINT64_MAX,
         .spool_max = 6,
         .why = "",
+        .note = "tag",
     };
     assert_int_equal(s->put_process(s, &r, NULL), 0);
     assert_int_equal(s->each_process(s, check_process, &r, NULL), 0);
@@ -180,6 +182,55 @@ static void test_a_process_is_put_and_replaced(void **state)
     assert_int_equal(s->put_process(s, &r, NULL), 0);
     assert_int_equal(s->each_process(s, check_process, &r, NULL), 0);
     assert_int_equal(count_processes(s).count, 1);
+    s->free(s);
+}
+
+static int check_snapshot(const struct snapshot_row *r, void *arg)
+{
+    const struct snapshot_row *want = arg;
+    if (strcmp(r->id, want->id) != 0)
+        return 0;
+    assert_string_equal(r->tenant, want->tenant);
+    assert_string_equal(r->name, want->name);
+    assert_string_equal(r->sandbox, want->sandbox);
+    assert_string_equal(r->template_name, want->template_name);
+    assert_int_equal(r->profile, want->profile);
+    assert_int_equal(r->state, want->state);
+    assert_true(r->created_ms == want->created_ms);
+    return 1;
+}
+
+static int count_snapshot(const struct snapshot_row *r, void *arg)
+{
+    (void)r;
+    ++*(int *)arg;
+    return 0;
+}
+
+static void test_snapshots_are_put_replaced_and_deleted(void **state)
+{
+    (void)state;
+    struct store *s = open_or_fail(":memory:", 0);
+    struct snapshot_row r = {.id = "a",
+                             .tenant = "t",
+                             .name = "",
+                             .sandbox = "b",
+                             .template_name = "base",
+                             .profile = 1,
+                             .state = 0,
+                             .created_ms = 7},
+                        other = {.id = "c"};
+    int count = 0;
+    assert_int_equal(s->put_snapshot(s, &r, NULL), 0);
+    assert_int_equal(s->put_snapshot(s, &other, NULL), 0);
+    r.name = "named";
+    r.state = 1;
+    assert_int_equal(s->put_snapshot(s, &r, NULL), 0);
+    assert_int_equal(s->each_snapshot(s, check_snapshot, &r, NULL), 0);
+    assert_int_equal(s->delete_snapshot(s, "a", NULL), 0);
+    assert_int_equal(s->delete_snapshot(s, "a", NULL), 0);
+    assert_int_equal(s->each_snapshot(s, count_snapshot, &count, NULL), 0);
+    assert_int_equal(count, 1);
     s->free(s);
 }
 
@@ -386,6 +437,7 @@ int main(void)
         PLACED(test_a_session_comes_back_as_it_was),
         cmocka_unit_test(test_what_is_not_given_is_empty),
         cmocka_unit_test(test_a_process_is_put_and_replaced),
+        cmocka_unit_test(test_snapshots_are_put_replaced_and_deleted),
         cmocka_unit_test(test_a_session_takes_its_processes_with_it),
         cmocka_unit_test(test_rows_come_oldest_first_and_callbacks_may_stop_or_write),
         cmocka_unit_test(test_a_revoked_key_stays_revoked),

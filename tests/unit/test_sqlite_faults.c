@@ -266,6 +266,88 @@ static void test_a_newer_database_is_refused(void **state)
     s->free(s);
 }
 
+/* As the first release made it. */
+static const char first_schema[] =
+    "CREATE TABLE sessions(seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, box_id BLOB NOT NULL,"
+    " tenant TEXT NOT NULL, user_id TEXT NOT NULL, thread_id TEXT NOT NULL,"
+    " template_name TEXT NOT NULL, provider TEXT NOT NULL, reason TEXT NOT NULL,"
+    " policy TEXT NOT NULL, metadata TEXT NOT NULL, env BLOB NOT NULL, cwd TEXT NOT NULL,"
+    " spec BLOB NOT NULL, root_name TEXT NOT NULL, key TEXT NOT NULL, key_hash INTEGER NOT NULL,"
+    " replaces TEXT NOT NULL, state INTEGER NOT NULL, end_cause INTEGER NOT NULL,"
+    " end_reason TEXT NOT NULL, created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL,"
+    " last_used_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL, idle_timeout_ms INTEGER NOT NULL,"
+    " max_life_ms INTEGER NOT NULL, paused_ms INTEGER NOT NULL, from_pool INTEGER NOT NULL,"
+    " rung INTEGER NOT NULL);"
+    "CREATE TABLE processes(seq INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE,"
+    " session TEXT NOT NULL, command TEXT NOT NULL, key TEXT NOT NULL, key_hash INTEGER NOT NULL,"
+    " group_id INTEGER NOT NULL, pid INTEGER NOT NULL, flags INTEGER NOT NULL,"
+    " exited INTEGER NOT NULL, status INTEGER NOT NULL, stop INTEGER NOT NULL,"
+    " started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL, deadline_ms INTEGER NOT NULL,"
+    " duration_us INTEGER NOT NULL, cpu_usec INTEGER NOT NULL, max_rss INTEGER NOT NULL,"
+    " spool_max INTEGER NOT NULL, why TEXT NOT NULL, why_code INTEGER NOT NULL);"
+    "CREATE INDEX processes_by_session ON processes(session);"
+    "CREATE TRIGGER session_gone AFTER DELETE ON sessions"
+    " BEGIN DELETE FROM processes WHERE session = OLD.id; END;"
+    "CREATE TABLE keys(seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, hash BLOB NOT NULL UNIQUE,"
+    " tenant TEXT NOT NULL, label TEXT NOT NULL, created_ms INTEGER NOT NULL,"
+    " last_used_ms INTEGER NOT NULL, revoked_ms INTEGER NOT NULL);"
+    "CREATE TABLE named_values(name TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;"
+    "PRAGMA application_id=0x70616464; PRAGMA user_version=1;"
+    "INSERT INTO sessions VALUES(1,'old',x'01020304050607080910111213141516','t','','','base','j',"
+    "'','open','{}',x'','/w',x'','sb-old','',0,'',2,0,'',11,12,13,0,14,15,16,0,2);"
+    "INSERT INTO processes VALUES(1,x'11121314151617181920212223242526','old','sleep','',0,1,7,4,0,"
+    "0,0,21,0,0,0,0,0,22,'',0);"
+    "INSERT INTO named_values VALUES('secret',x'aabb');";
+
+static int check_old_session(const struct session_row *r, void *arg)
+{
+    const char *note = arg;
+    assert_string_equal(r->id, "old");
+    assert_string_equal(r->root_name, "sb-old");
+    assert_int_equal(r->state, 2);
+    assert_int_equal(r->rung, 2);
+    assert_true(r->paused_ms == 16);
+    assert_string_equal(r->note, note);
+    assert_int_equal(r->asleep, 0);
+    assert_int_equal(r->pause_at_end, 0);
+    return 0;
+}
+
+static int check_old_process(const struct process_row *r, void *arg)
+{
+    ++*(int *)arg;
+    assert_string_equal(r->session, "old");
+    assert_true(r->spool_max == 22);
+    assert_string_equal(r->note, "");
+    return 0;
+}
+
+static void test_the_first_schema_is_brought_up_in_place(void **state)
+{
+    sql_in_place(state, first_schema);
+    char note[] = "", later[] = "later";
+    for (int again = 0; again < 2; again++) {
+        struct store *s = open_or_fail(((struct place *)*state)->dir, 1);
+        int processes = 0;
+        char secret[2];
+        assert_int_equal(count_sessions(s), 1);
+        assert_int_equal(s->each_session(s, check_old_session, again ? later : note, NULL), 0);
+        assert_int_equal(s->each_process(s, check_old_process, &processes, NULL), 0);
+        assert_int_equal(processes, 1);
+        assert_int_equal(s->get_value(s, "secret", secret, 2, NULL), 2);
+        struct session_row row = {.id = "old",
+                                  .root_name = "sb-old",
+                                  .state = 2,
+                                  .paused_ms = 16,
+                                  .rung = 2,
+                                  .note = later};
+        struct snapshot_row snapshot = {.id = "sn", .tenant = "t", .name = "n"};
+        assert_int_equal(s->put_session(s, &row, NULL), 0);
+        assert_int_equal(s->put_snapshot(s, &snapshot, NULL), 0);
+        s->free(s);
+    }
+}
+
 static void test_the_database_of_another_program_is_refused(void **state)
 {
     sql_in_place(state, "CREATE TABLE cookies(a)");
@@ -542,6 +624,7 @@ int main(void)
         PLACED(test_many_may_open_a_new_directory_at_once),
         PLACED(test_the_version_tells_of_other_writers),
         PLACED(test_a_newer_database_is_refused),
+        PLACED(test_the_first_schema_is_brought_up_in_place),
         PLACED(test_the_database_of_another_program_is_refused),
         PLACED(test_what_is_no_database_is_refused_with_what_to_do),
         PLACED(test_a_damaged_database_is_refused_with_what_to_do),
