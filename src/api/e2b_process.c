@@ -244,7 +244,7 @@ static int read_start(struct call *c, struct fields *f, struct start *s, struct 
     r->user = s->user;
     r->keep_stdin = stdin_too && !r->pty;
     r->spool_max = c->config->spool_max_bytes;
-    r->background = 1;
+    r->background = r->may_wait = 1;
     return 0;
 }
 

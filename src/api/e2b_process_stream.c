@@ -10,12 +10,13 @@
 #include <errno.h>
 #include <poll.h>
 
-#define PIECE         (32u << 10)
-#define TERMINAL_MOST (16u << 10)
-#define HELD          (256u << 10) /* gathered for one write */
-#define SHORT         (2 * NS_PER_MS)
-#define STOP_PATIENCE (5 * NS_PER_S)
-#define LOOK_EVERY    (5 * NS_PER_S)
+#define PIECE          (32u << 10)
+#define TERMINAL_MOST  (16u << 10)
+#define HELD           (256u << 10) /* gathered for one write */
+#define SHORT          (2 * NS_PER_MS)
+#define STORE_PATIENCE (2 * NS_PER_S) /* a full disk keeps nobody from working */
+#define STOP_PATIENCE  (5 * NS_PER_S)
+#define LOOK_EVERY     (5 * NS_PER_S)
 
 struct follow {
     struct call *c;
@@ -208,15 +209,25 @@ static int on_deadline(struct follow *f, struct pd_err *e)
     return process_stop(f->p, STOP_TIMEOUT, e);
 }
 
-/* Until the pid is known; and a moment longer, in case that is all the command takes. */
+/* Until the pid is known; and a moment longer, in case that is all the command takes. Of one that
+ * takes longer nobody is told before it is stored: who knows a pid finds the process by it, also
+ * when this daemon is killed now. */
 static int await_start(struct follow *f, struct pd_err *e)
 {
     deadline d = DEADLINE_NONE;
+    int kept = 0;
     for (look(f); f->info.running; look(f)) {
         if (f->info.pid && d == DEADLINE_NONE)
             d = f->is_start ? deadline_in(SHORT) : 0;
-        if (deadline_passed(d))
+        if (deadline_passed(d) && (f->info.stored || kept))
             break;
+        if (deadline_passed(d)) {
+            kept = 1;
+            process_keep(f->p);
+            d = deadline_in(STORE_PATIENCE);
+        } else if (kept && f->info.stored) {
+            break;
+        }
         if (deadline_passed(f->d) && on_deadline(f, e) < 0)
             return -1;
         if (await(f, earlier(d, f->d), e) < 0)

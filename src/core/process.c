@@ -443,6 +443,7 @@ void process_get(struct process *p, struct process_info *ret, struct pd_err *why
     snprintf(ret->command, sizeof ret->command, "%s", p->command ? p->command : "");
     pthread_mutex_lock(&p->lock);
     ret->pid = p->pid;
+    ret->stored = p->stored;
     ret->running = p->running;
     ret->refused = p->refused;
     if (why)
@@ -525,6 +526,11 @@ void process_follow(struct process *p, struct watch *w, unsigned stream, uint64_
         offset < p->streams[stream].spool.size ? offset : p->streams[stream].spool.size;
     stream_release(&p->streams[stream]);
     pthread_mutex_unlock(&p->lock);
+}
+
+void process_keep(struct process *p)
+{
+    recorder_add(p, TASK_STORE, 0);
 }
 
 deadline process_deadline(const struct process *p)

@@ -36,7 +36,9 @@ struct process_request {
     uint64_t file_size;  /* RLIMIT_FSIZE, 0: none */
     uint64_t spool_max;  /* kept per stream; 0: the default */
     int back_pressure;   /* at spool_max stop the writer instead of forgetting the oldest */
-    int background;      /* stays when nobody watches */
+    int background;      /* stays when nobody watches; stored before it starts */
+    int may_wait;        /* in the background, but stored only when it has run for a few
+                          * milliseconds: nobody is to be told of it before process_info.stored */
     const char *note;    /* for process_note; NULL: none; at most NOTE_MAX (session.h) */
     const char *key;     /* Idempotency-Key or NULL */
     uint64_t key_hash;   /* of the request's body: the same key with another body is a conflict */
@@ -68,6 +70,7 @@ struct process_info {
     int timed_out;
     int state_updated; /* of a shell command: cd and export were kept */
     int shell, pty, background, stdin_open;
+    int stored;                    /* the next daemon will know it */
     uint64_t started_ms, ended_ms; /* since the epoch */
     uint64_t duration_us, cpu_usec, max_rss;
     uint64_t size[STREAM_COUNT];  /* bytes written so far */
@@ -109,6 +112,8 @@ void process_follow(struct process *p, struct watch *w, unsigned stream, uint64_
 int watch_wait(struct watch *w, deadline d);
 /* Somebody has read the stream up to here; with back_pressure the writer may go on. */
 void process_consumed(struct process *p, unsigned stream, uint64_t offset);
+/* Has it stored now, if it may wait and runs on; watches are woken then. */
+void process_keep(struct process *p);
 /* When its time is over; DEADLINE_NONE without a time-out. */
 deadline process_deadline(const struct process *p);
 

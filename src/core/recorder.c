@@ -137,7 +137,11 @@ int process_store(struct process *p, struct pd_err *e)
     int r = all->c.store->put_process(all->c.store, &row, e);
     if (r < 0)
         return -1;
+    pthread_mutex_lock(&p->lock);
+    if (!p->stored)
+        process_wake(p);
     p->stored = 1;
+    pthread_mutex_unlock(&p->lock);
     /* Whoever buries it marks it first and deletes the row after: one of the two comes last. */
     if (atomic_load(&p->buried))
         return all->c.store->delete_process(all->c.store, row.id, e);

@@ -298,7 +298,7 @@ int session_start(struct session *s, const struct process_request *r, struct pro
         return -1;
     }
     struct far_ends far __attribute__((cleanup(far_ends_done))) = {{-1, -1, -1, -1}};
-    int must_store = p->background || p->key;
+    int must_store = (p->background && !r->may_wait) || p->key;
     if (make_streams(p, r, &far, e) < 0 || (must_store && process_store(p, e) < 0) ||
         process_begin_streams(p, e) < 0 || send(p, r, uid, &far, e) < 0) {
         if (p->stored) {
@@ -312,7 +312,7 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     if (!must_store)
         recorder_add(p, TASK_STORE, 5 * NS_PER_MS);
     /* Nobody may attend it: its client can go away and leave it running. */
-    if (must_store && p->timeout_ns)
+    if ((must_store || p->background) && p->timeout_ns)
         pump_set_timer(s->all->c.pump, &p->timeout, deadline_in(p->timeout_ns));
     *ret = p;
     *ret_known = 0;

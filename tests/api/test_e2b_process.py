@@ -574,3 +574,24 @@ def test_a_restart_loses_no_command(how):
         assert rpc.list() == []
         with rpc.connect(pid=pid) as stream:
             assert stream.start() == pid and stream.rest()["end"] == GOOD
+
+
+def test_who_knows_a_pid_finds_it_after_a_kill():
+    """The daemon is killed as soon as the start was told. Twenty at a time."""
+    with Server({"requests_per_s": 0, "creates_per_s": 0}) as server:
+        api = server.client()
+        sandbox = api.post("/v1/sandboxes", json={}).json()["id"]
+        rpc = Rpc(api, sandbox, token_of(server, sandbox))
+        streams = together(20, lambda n: rpc.start(f"sleep 4{n:03}", tag=f"t{n}"))
+        pids = [stream.start() for stream in streams]
+        server.process.kill()
+        server.wait()
+        for stream in streams:
+            stream.close()
+        server.start()
+        assert sorted(rpc.pids()) == sorted(pids)
+        for n, pid in enumerate(pids):
+            with rpc.connect(tag=f"t{n}") as stream:
+                assert stream.start() == pid
+            assert rpc.signal(pid=pid).status == 200
+        assert rpc.list() == []
