@@ -137,16 +137,17 @@ int process_store(struct process *p, struct pd_err *e)
     int r = all->c.store->put_process(all->c.store, &row, e);
     if (r < 0)
         return -1;
+    /* Whoever buries it marks it first and deletes the row after: one of the two comes last. */
+    int buried = atomic_load(&p->buried);
+    if (!buried)
+        stash(p);
+    /* Not before the keeper has its streams: the next daemon needs both. */
     pthread_mutex_lock(&p->lock);
     if (!p->stored)
         process_wake(p);
     p->stored = 1;
     pthread_mutex_unlock(&p->lock);
-    /* Whoever buries it marks it first and deletes the row after: one of the two comes last. */
-    if (atomic_load(&p->buried))
-        return all->c.store->delete_process(all->c.store, row.id, e);
-    stash(p);
-    return 0;
+    return buried ? all->c.store->delete_process(all->c.store, row.id, e) : 0;
 }
 
 /* What the keeper holds for a process that has ended, as far as it is over. */
@@ -191,7 +192,10 @@ static void do_end(struct process *p)
     struct session *s = p->session;
     struct provider *provider = s->all->c.provider;
     struct pd_err e;
-    if (!p->explained && !p->worker && !p->refused && (p->end.status != 0 || p->stop != STOP_NONE))
+    pthread_mutex_lock(&p->lock);
+    int explained = p->explained;
+    pthread_mutex_unlock(&p->lock);
+    if (!explained && !p->worker && !p->refused && (p->end.status != 0 || p->stop != STOP_NONE))
         process_explain(p);
     if (p->state_updated)
         store_state(s);
