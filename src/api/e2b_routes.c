@@ -57,6 +57,9 @@ const unsigned e2b_control_route_count = sizeof e2b_control_routes / sizeof *e2b
 
 const struct route e2b_envd_routes[] = {
     {"GET", "/health", envd_health, ROUTE_OPEN, NULL},
+    {"GET", "/files", envd_files_get, ROUTE_WORK, "file.read"},
+    {"POST", "/files", envd_files_post, ROUTE_WORK, "file.write"},
+    {"POST", "/files/compose", envd_files_compose, ROUTE_WORK, "file.write"},
     {"POST", F "Stat", rpc_fs_stat, ROUTE_RPC, NULL},
     {"POST", F "MakeDir", rpc_fs_make_dir, ROUTE_RPC | ROUTE_WORK, "file.mkdir"},
     {"POST", F "Move", rpc_fs_move, ROUTE_RPC | ROUTE_WORK, "file.move"},

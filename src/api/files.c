@@ -1,6 +1,6 @@
 /* Single files and directories: read, write, list, and what changes names and modes. */
+#include "api/file_transfer.h"
 #include "api/range.h"
-#include "api/worker_call.h"
 
 #include "base/banned.h"
 #include "base/fd.h"
@@ -54,28 +54,14 @@ static int find_last(struct call *c, const char *user, const char *path, struct 
     return 0;
 }
 
-static int answer_unsatisfiable(struct call *c, uint64_t size)
+int file_send(struct call *c, const char *user, const char *path, uint64_t *ret_size,
+              struct pd_err *e)
 {
-    static const char text[] =
-        "{\"error\":{\"code\":\"invalid\",\"message\":\"the range begins behind the end of the "
-        "file\",\"details\":{\"field\":\"Range\"}}}";
-    char range[64];
-    snprintf(range, sizeof range, "bytes */%llu", (unsigned long long)size);
-    reply_header(c->r, "Content-Range", range);
-    (void)reply(c->r, 416, "application/json", text, sizeof text - 1);
-    return 0;
-}
-
-int files_get(struct call *c, struct pd_err *e)
-{
-    static const char *const allowed[] = {"path", "user", NULL};
-    char path[FILE_PATH_SIZE], user[FILE_USER_SIZE];
     struct range range = find_range(&c->r->head);
     int head_only = c->r->head.method == HTTP_HEAD;
     struct record r;
-    if (call_query_check(c, allowed, e) < 0 || file_query_path(c, NULL, path, e) < 0 ||
-        file_query_user(c, user, e) < 0 ||
-        (range.kind == RANGE_LAST && find_last(c, user, path, &range, e) < 0))
+    char text[96];
+    if (range.kind == RANGE_LAST && find_last(c, user, path, &range, e) < 0)
         return -1;
     uint64_t offset = range.kind ? range.first : 0;
     uint64_t count = range.kind ? range.count : (uint64_t)INT64_MAX;
@@ -83,11 +69,14 @@ int files_get(struct call *c, struct pd_err *e)
     if (read_entry(&w, c, user, path, offset, head_only ? 1 : count, &r, e) < 0)
         return -1;
     uint64_t size = r.entry.size;
-    if (range.kind && offset >= size)
-        return answer_unsatisfiable(c, size);
+    if (range.kind && offset >= size) {
+        snprintf(text, sizeof text, "bytes */%llu", (unsigned long long)size);
+        reply_header(c->r, "Content-Range", text);
+        *ret_size = size;
+        return 1;
+    }
     uint64_t left = size - offset < count ? size - offset : count;
     if (range.kind) {
-        char text[96];
         snprintf(text, sizeof text, "bytes %llu-%llu/%llu", (unsigned long long)offset,
                  (unsigned long long)(offset + left - 1), (unsigned long long)size);
         reply_header(c->r, "Content-Range", text);
@@ -103,6 +92,23 @@ int files_get(struct call *c, struct pd_err *e)
         w.ended = 1; /* with the last byte, or it will notice that nobody listens */
     }
     return reply_end(c->r, e);
+}
+
+int files_get(struct call *c, struct pd_err *e)
+{
+    static const char *const allowed[] = {"path", "user", NULL};
+    static const char behind[] =
+        "{\"error\":{\"code\":\"invalid\",\"message\":\"the range begins behind the end of the "
+        "file\",\"details\":{\"field\":\"Range\"}}}";
+    char path[FILE_PATH_SIZE], user[FILE_USER_SIZE];
+    uint64_t size;
+    if (call_query_check(c, allowed, e) < 0 || file_query_path(c, NULL, path, e) < 0 ||
+        file_query_user(c, user, e) < 0)
+        return -1;
+    int r = file_send(c, user, path, &size, e);
+    if (r == 1)
+        (void)reply(c->r, 416, "application/json", behind, sizeof behind - 1);
+    return r < 0 ? -1 : 0;
 }
 
 /* ---- writing ---- */
@@ -123,22 +129,39 @@ static int query_mode(struct call *c, char out[MODE_SIZE], struct pd_err *e)
     return 0;
 }
 
-int files_put(struct call *c, struct pd_err *e)
+int file_announced(const struct call *c, char out[FILE_LENGTH_SIZE], struct pd_err *e)
 {
-    static const char *const allowed[] = {"path", "user", "mode", "mkdirs", NULL};
-    char path[FILE_PATH_SIZE], user[FILE_USER_SIZE], mode[MODE_SIZE], length[24] = "-";
-    int mkdirs = 0;
     const struct http_head *head = &c->r->head;
-    if (call_query_check(c, allowed, e) < 0 || file_query_path(c, NULL, path, e) < 0 ||
-        file_query_user(c, user, e) < 0 || query_mode(c, mode, e) < 0 ||
-        call_query_bool(c, "mkdirs", &mkdirs, e) < 0)
-        return -1;
     if (head->body == HTTP_BODY_LENGTH && head->length > INT64_MAX)
         return pd_fail(e, PD_TOO_LARGE, "no file can have %llu bytes",
                        (unsigned long long)head->length);
-    if (head->body != HTTP_BODY_CHUNKED)
-        snprintf(length, sizeof length, "%llu", (unsigned long long)head->length);
-    const char *const words[] = {"write", path, mode, mkdirs ? "1" : "0", length, NULL};
+    if (head->body == HTTP_BODY_CHUNKED)
+        snprintf(out, FILE_LENGTH_SIZE, "-");
+    else
+        snprintf(out, FILE_LENGTH_SIZE, "%llu", (unsigned long long)head->length);
+    return 0;
+}
+
+int file_commit(struct worker_run *w, struct json *j, int *ret_replaced, struct pd_err *e)
+{
+    struct record entry, more;
+    /* All of it is there: now the file may change. If the worker has ended, it has said why. */
+    (void)fd_write_all(w->call.go, "C", 1);
+    if (worker_expect(w, RECORD_ENTRY, &entry, e) < 0)
+        return -1;
+    if (j) /* the record's strings are gone with the next one */
+        file_entry_json(j, &entry.entry);
+    if (worker_expect(w, RECORD_REPLACED, &more, e) < 0)
+        return -1;
+    w->ended = 1;
+    *ret_replaced = more.replaced.count != 0;
+    return 0;
+}
+
+int file_receive(struct call *c, const char *user, const char *const *words, struct json *j,
+                 int *ret_replaced, struct pd_err *e)
+{
+    const struct http_head *head = &c->r->head;
     auto_worker w = WORKER_INIT;
     if (worker_begin(&w, c, user, WORKER_INPUT | WORKER_COMMIT, words, e) < 0)
         return -1;
@@ -147,19 +170,24 @@ int files_put(struct call *c, struct pd_err *e)
         worker_widen(w.call.in);
     if (worker_feed(&w, e) < 0)
         return -1;
-    /* All of it is there: now the file may change. If the worker has ended, it has said why. */
-    (void)fd_write_all(w.call.go, "C", 1);
-    struct record entry, more;
-    if (worker_expect(&w, RECORD_ENTRY, &entry, e) < 0)
+    return file_commit(&w, j, ret_replaced, e);
+}
+
+int files_put(struct call *c, struct pd_err *e)
+{
+    static const char *const allowed[] = {"path", "user", "mode", "mkdirs", NULL};
+    char path[FILE_PATH_SIZE], user[FILE_USER_SIZE], mode[MODE_SIZE], length[FILE_LENGTH_SIZE];
+    int mkdirs = 0, replaced;
+    if (call_query_check(c, allowed, e) < 0 || file_query_path(c, NULL, path, e) < 0 ||
+        file_query_user(c, user, e) < 0 || query_mode(c, mode, e) < 0 ||
+        call_query_bool(c, "mkdirs", &mkdirs, e) < 0 || file_announced(c, length, e) < 0)
         return -1;
+    const char *const words[] = {"write", path, mode, mkdirs ? "1" : "0", length, NULL};
     auto_buf text = BUF_INIT(FILE_JSON_MAX);
     struct json j = JSON_INIT(&text);
-    file_entry_json(&j, &entry.entry);
-    /* The record's strings are gone with the next one. */
-    if (worker_expect(&w, RECORD_REPLACED, &more, e) < 0)
+    if (file_receive(c, user, words, &j, &replaced, e) < 0)
         return -1;
-    w.ended = 1;
-    return call_json(c, more.replaced.count ? 200 : 201, &text);
+    return call_json(c, replaced ? 200 : 201, &text);
 }
 
 int files_delete(struct call *c, struct pd_err *e)
