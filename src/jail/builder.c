@@ -396,6 +396,11 @@ static int build(struct builder *b, struct kit *k, const struct msg_build *m, in
         return -1;
     if (root_prepare(&k->root, &b->template, b->config->state_dir, s, k->slot, k->userns, e) < 0)
         return -1;
+    int r = template_new_boot_id(&b->template);
+    errno = -r;
+    if (r < 0)
+        return pd_fail_sys(e, "make a boot id");
+    b->template.has_boot_id = 0; /* it is this jail's from now on */
     *ret_pid = give_birth(b, k, s, control, e);
     return *ret_pid < 0 ? -1 : 0;
 }
@@ -449,6 +454,7 @@ static void do_build(struct builder *b, struct frame *f)
         if (k.mntns < 0 && k.root.lock < 0 && !m.spec.bind_count)
             k.mntns = open_mntns(b, pid);
         reply_built(b, f->head.id, &k, pid, rung_of(b, &m.spec));
+        (void)template_new_boot_id(&b->template); /* the next jail's; tried again when it is made */
     }
     kit_done(&k);
 }

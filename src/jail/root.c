@@ -22,6 +22,7 @@
 #include <sys/syscall.h>
 
 #define GID_TTY 5u
+#define BOOT_ID "proc/sys/kernel/random/boot_id"
 
 /* What of /proc tells about the host or steers it, and is open to others than the host's root: no
  * process of a jail is ever that (and where its user namespace failed, masks would not help). */
@@ -324,6 +325,19 @@ static int mount_programs(const struct template *t)
     return 0;
 }
 
+/* The kernel's boot id is the host's, the same in all jails. Each has a file of its own over it,
+ * which belongs to the host's root: nobody inside can change it, and only rootless, where it is the
+ * user's, is that the mount's business. */
+static int mount_boot_id(const struct template *t, const char **ret_step)
+{
+    *ret_step = "mount the boot id";
+    int rc = mnt_mount(TEMPLATE_BOOT_ID, BOOT_ID, NULL, MS_BIND, NULL);
+    if (rc == 0 && t->rootless)
+        rc = mnt_mount(NULL, BOOT_ID, NULL,
+                       MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+    return rc;
+}
+
 static int mount_proc(const struct template *t, const char **ret_step)
 {
     *ret_step = "mount /proc";
@@ -347,7 +361,7 @@ static int mount_proc(const struct template *t, const char **ret_step)
     if (rc == 0)
         rc = mnt_mount(NULL, "proc/sys", NULL,
                        MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
-    return rc;
+    return rc < 0 ? rc : mount_boot_id(t, ret_step);
 }
 
 static int mount_dev(const struct root *r, const char **ret_step)

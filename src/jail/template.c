@@ -133,10 +133,42 @@ static int make_dev(const struct template *t, int view)
     return r < 0 ? r : mnt_mount(NULL, "dev", NULL, readonly, NULL);
 }
 
+/* The template's own root is read-only. Files here are never many, but each jail keeps its own. */
+static int make_ids(struct template *t)
+{
+    static const char *const options[] = {"nr_inodes=0", "mode=0755", NULL};
+    auto_fd fs = mnt_tmpfs(options, MNT_NOEXEC);
+    int r = fs < 0 ? fs : mnt_attach(fs, AT_FDCWD, "ids");
+    t->ids = r < 0 ? -1 : fd_take(&fs);
+    return r;
+}
+
+int template_new_boot_id(struct template *t)
+{
+    if (t->has_boot_id)
+        return 0;
+    uint8_t b[16];
+    char text[40];
+    random_bytes(b, sizeof b);
+    b[6] = (uint8_t)((b[6] & 0x0f) | 0x40); /* a random UUID, as the kernel's is */
+    b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
+    snprintf(text, sizeof text,
+             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x\n", b[0], b[1],
+             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
+             b[15]);
+    /* A new file: the one before is another jail's. */
+    if (unlinkat(t->ids, "boot", 0) < 0 && errno != ENOENT)
+        return -errno;
+    auto_fd fd = openat(t->ids, "boot", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+    int r = fd < 0 ? -errno : fd_write_all(fd, text, strlen(text));
+    t->has_boot_id = r == 0;
+    return r;
+}
+
 /* Builds the tree in the working directory. */
 static int furnish(struct template *t, int view, struct pd_err *e)
 {
-    static const char *const dirs[] = {"jail", "lower", "upper", "mask", "shim"};
+    static const char *const dirs[] = {"jail", "lower", "upper", "mask", "shim", "ids"};
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
         if (mkdir(dirs[i], 0755) < 0)
             return pd_fail_sys(e, "make /%s of the template", dirs[i]);
@@ -149,6 +181,8 @@ static int furnish(struct template *t, int view, struct pd_err *e)
         return fail(e, r, "take the host's programs into the template");
     if ((r = make_dev(t, view)) < 0)
         return fail(e, r, "make the template's /dev");
+    if ((r = make_ids(t)) < 0)
+        return fail(e, r, "make the template's /ids");
     if (t->rootless) {
         /* The kernel lets a user namespace mount /proc only where it already sees a whole one. */
         if (mkdir("proc", 0755) < 0)
@@ -199,7 +233,7 @@ static int build(struct template *t, struct pd_err *e)
 int template_enter(struct template *t, int rootless, struct pd_err *e)
 {
     *t = (struct template){
-        .rootless = rootless, .proc = -1, .host_ns = -1, .host_root = -1, .self_ns = -1};
+        .rootless = rootless, .proc = -1, .host_ns = -1, .host_root = -1, .self_ns = -1, .ids = -1};
     /* Without privilege the host's own namespace could not be entered again: a copy is used. */
     if (rootless && (userns_enter_single(e) < 0 || unshare(CLONE_NEWNS) < 0))
         return pd_fail_sys(e, "make a user namespace (see `paddock doctor`)");
@@ -246,6 +280,7 @@ void template_done(struct template *t)
     fd_done(&t->host_ns);
     fd_done(&t->host_root);
     fd_done(&t->self_ns);
+    fd_done(&t->ids);
 }
 
 int template_visit_host(const struct template *t, struct pd_err *e)

@@ -12,6 +12,7 @@
  *   /dev       null zero full random urandom tty, and links
  *   /mask/file /mask/dir   empty, mode 0
  *   /shim/sudo what jails of the profile dev have as sudo, once there was one
+ *   /ids/boot  the boot id of the next jail, or of the last
  *
  * Host paths are reached between template_visit_host and template_return. */
 #pragma once
@@ -37,13 +38,20 @@ struct template
     struct template_entry entries[TEMPLATE_ENTRIES_MAX];
     unsigned entry_count;
     int has_shim;
-    uint32_t masks; /* which of root.c's masks this kernel needs, one bit each */
+    int ids;         /* /ids, to make files there */
+    int has_boot_id; /* there is one that no jail has yet */
+    uint32_t masks;  /* which of root.c's masks this kernel needs, one bit each */
 };
 
 /* Moves the calling process into a new template. Rootless: also into a user namespace. */
 int template_enter(struct template *t, int rootless, struct pd_err *e);
 /* Makes /shim/sudo of an open program, the first time it is called. */
 int template_add_shim(struct template *t, int program, struct pd_err *e);
+/* Sees to it that TEMPLATE_BOOT_ID is a file with a random boot id that no jail has: makes a new
+ * one unless has_boot_id, which whoever mounts it clears. What is mounted stays when the next one
+ * is made. 0 or -errno. */
+int template_new_boot_id(struct template *t);
+#define TEMPLATE_BOOT_ID "/ids/boot"
 void template_done(struct template *t);
 
 /* Between this and template_return the host's mounts can be cloned. Paths are to be resolved from

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -415,3 +416,19 @@ def test_arguments_are_not_interpreted():
     odd = ["", " ", "a b", "$HOME", "*", "'", '"', "\\n", "\n", "é", "-e"]
     out = raw(["/usr/bin/printf", "<%s>", *odd]).stdout.decode()
     assert out == "".join(f"<{a}>" for a in odd)
+
+
+# Identity
+
+
+def test_every_sandbox_has_a_boot_id_of_its_own():
+    read = ["/bin/cat", "/proc/sys/kernel/random/boot_id"]
+    first, second = (raw(read).stdout.decode() for _ in range(2))
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as f:
+        hosts = f.read()
+    pattern = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\n"
+    assert re.fullmatch(pattern, first) and re.fullmatch(pattern, second)
+    assert len({first, second, hosts}) == 3
+    # It stays the same as long as the sandbox lives.
+    twice = raw(["/bin/sh", "-c", f"{' '.join(read)} {read[1]}"]).stdout.decode().split()
+    assert twice[0] == twice[1]

@@ -75,6 +75,11 @@ def compile_probe(directory):
     return target
 
 
+def host_boot_id():
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as f:
+        return f.read().strip()
+
+
 class Fixtures:
     """What lies ready on the host for attacks to reach: files, sockets, shared memory."""
 
@@ -136,7 +141,7 @@ class Fixtures:
         """What the attacks know about the host, as environment of the sandbox."""
         return {"HOST_PORT": self.port, "HOST_ABSTRACT": self.abstract_name,
                 "HOST_SHM_KEY": self.shm_key if self.shm_id else 0,
-                "HOST_NAME": os.uname().nodename}
+                "HOST_NAME": os.uname().nodename, "HOST_BOOT_ID": host_boot_id()}
 
     def close(self):
         self.listener.close()

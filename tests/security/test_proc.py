@@ -49,6 +49,12 @@ ATTACKS = [
     Attack("mask-is-replaceable", "mv /proc/keys /proc/x || rm /proc/keys || umount /proc/keys"),
     Attack("second-proc", "mkdir -p /tmp/p && mount -t proc p /tmp/p"),
     Attack("hostname-of-the-host", '[ "$(uname -n)" = "$HOST_NAME" ]'),
+    # The boot id tells which machine this is, and that two sandboxes are on the same one.
+    Attack("boot-id-of-the-host",
+           '[ "$(cat /proc/sys/kernel/random/boot_id)" = "$HOST_BOOT_ID" ]'),
+    Attack("boot-id-is-replaceable",
+           "B=/proc/sys/kernel/random/boot_id; chmod 666 $B || echo x > $B || umount $B || "
+           "mv $B /tmp/b || rm $B"),
     Attack("oom-score-of-init", "echo 1000 > /proc/1/oom_score_adj"),
 ]
 
@@ -72,6 +78,7 @@ CONTROLS = [
     Control("procmask,userns", ("read-keys", "write-sys-kernel-core_pattern",
                                 "write-sys-vm-drop_caches"), user="root",
             needs=host_file("/proc/keys")),
+    Control("procmask", ("boot-id-of-the-host",)),
     Control("cgroupns", ("cgroup-path",)),
     Control("utsns", ("hostname-of-the-host",), needs=needs_other_name),
 ]

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -269,13 +270,15 @@ static void test_a_tree_that_moves_is_never_left(void **state)
         assert_int_equal(mkdirat(t, name, 0755), 0);
     }
     pid_t mover = fork();
-    if (mover == 0)
+    if (mover == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
         for (;;) {
             (void)renameat(t, "a/b/c", t, "c");
             (void)renameat(t, "c", t, "a/b/c");
             (void)symlinkat("/etc", t, "x");
             (void)unlinkat(t, "x", 0);
         }
+    }
     int failed = 0, good = 0;
     for (int i = 0; i < 60; i++) {
         int r = copy(p, "a", "b");
