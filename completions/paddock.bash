@@ -33,6 +33,7 @@ _paddock_options() {
     port) echo --expires --json ;;
     top) echo --once --interval --json ;;
     rm) echo --session ;;
+    mcp) echo --thread ;;
     esac
 }
 
@@ -54,7 +55,7 @@ _paddock() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]-} i id=
     local commands="run doctor root keeper serve key cert config create ls exec shell cp ps logs kill \
-        port top rm help"
+        port top rm mcp help"
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")
