@@ -46,7 +46,7 @@ static int take_events(struct worker_run *w, struct buf *text, struct pd_err *e)
         int got = worker_next(w, &r, e);
         if (got <= 0)
             return got;
-        if (r.kind != RECORD_EVENT)
+        if (r.kind != RECORD_EVENT || r.event.kind == EVENT_MARK)
             return pd_fail(e, PD_PROTOCOL, "a worker tells what nobody asked for");
         event_text(text, &r.event);
     } while (worker_has_next(w) && text->len < BATCH);

@@ -56,7 +56,7 @@ static const struct operation operations[] = {
     {"setxattr", 2, 3, worker_setxattr, "PATH NAME [VALUE]"},
     {"search", 6, 6, worker_search, "ROOT literal|regex|name PATTERN GLOB LIMIT CASE"},
     {"replace", 6, 6, worker_replace, "ROOT literal|regex PATTERN REPLACEMENT GLOB DRY"},
-    {"watch", 2, 2, worker_watch, "PATH RECURSIVE"},
+    {"watch", 2, 3, worker_watch, "PATH RECURSIVE [HOW]"},
     {"tar", 1, 1, worker_tar, "PATH"},
     {"untar", 1, 1, worker_untar, "PATH"},
     {"dial", 1, 1, worker_dial, "PORT"},
@@ -78,7 +78,7 @@ void worker_put(struct worker *w, const struct record *r)
         w->out.len = before;
         w->out.overflow = 0;
     }
-    if (w->out.len >= OUT_FLUSH)
+    if (w->out.len >= OUT_FLUSH && !w->holds)
         worker_flush(w);
 }
 

@@ -23,6 +23,7 @@ struct worker {
     char **argv;     /* [0] is the operation */
     unsigned argc;
     struct buf out; /* records that were not written yet */
+    int holds;      /* they wait there for as long as there is room; nobody else writes them */
 };
 
 /* Runs the operation in argv (NULL-terminated) and exits: 0, or 1 after an ERROR record. Never

@@ -153,12 +153,12 @@ static int check_old(const struct place *p, const char *path, struct pd_err *e)
     return faccessat(p->dir, p->name, W_OK, 0) < 0 ? path_fail(e, path) : 0;
 }
 
-/* Who watches for writing is told by whoever closes a file that could be written to; to a new name
- * nobody has written yet. */
+/* Who watches for writing has not heard of any: the file had no name then. A new time of change
+ * alone is told as a change of contents. */
 static void tell_written(const struct place *p)
 {
-    auto_fd fd = path_openat(p->dir, p->name, O_WRONLY | O_NOFOLLOW, 0, 0);
-    (void)fd;
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
+    (void)utimensat(p->dir, p->name, times, AT_SYMLINK_NOFOLLOW);
 }
 
 int worker_save(struct worker *w, const struct worker_new *n, struct pd_err *e)

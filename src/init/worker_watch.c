@@ -6,7 +6,11 @@
  * tree.
  *
  * The kernel queues events while the reader of the pipe is slow, and drops them when the queue is
- * full: that is told as overflow. */
+ * full: that is told as overflow.
+ *
+ * There are two readers. One follows a stream. The other asks from time to time, by a byte on
+ * descriptor 0, and must then hear of everything that was over before it asked: for that one events
+ * are kept here, in the sandbox's memory and not in the server's. */
 #include "init/path.h"
 #include "init/walk.h"
 #include "init/worker.h"
@@ -23,6 +27,11 @@
 #define EVENTS                                                                                     \
     (IN_CREATE | IN_MODIFY | IN_CLOSE_WRITE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB)
 #define SELF_EVENTS (IN_DELETE_SELF | IN_MOVE_SELF)
+#define HELD_MAX    (16u << 20) /* of events that nobody has asked for yet */
+#define ANSWER_MAX  (1u << 20)  /* of those told at once */
+#define DRAIN_MAX   4096        /* reads until all is said to be read: somebody may never stop */
+#define TEMP_PREFIX ".paddock-" /* of files that replace others: save.c */
+#define TEMP_DIGITS 16
 
 struct watched {
     int wd;
@@ -37,6 +46,11 @@ struct watcher {
     struct watched *rows; /* by wd: the kernel counts up */
     size_t count, room;
     int full; /* more directories than can be watched: told once */
+    /* How it is told, by letters of the third word: */
+    int exact;  /* x: as inotify has it, each half of a move for itself; no files of save.c's */
+    int detail; /* d: with a DETAIL in front of each event of a file that exists */
+    int polled; /* p: when asked */
+    int lost;   /* for want of room; told when all that is held was told */
     /* The first half of a move, until the next event. */
     uint32_t cookie;
     int from_is_dir;
@@ -61,12 +75,28 @@ static struct watched *find(struct watcher *v, int wd)
     return NULL;
 }
 
+static void put_detail(struct watcher *v, const char *path)
+{
+    struct stat st;
+    if (strlen(path) < PATH_MAX && fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        worker_put_detail(v->w, &st, path, AT_FDCWD, path);
+}
+
 static void put(struct watcher *v, uint32_t kind, int is_dir, const char *path, const char *path2)
 {
+    if (v->polled && (v->lost || kind == EVENT_OVERFLOW || v->w->out.len > HELD_MAX)) {
+        v->lost = 1;
+        return;
+    }
+    if (v->detail && (kind == EVENT_CREATED || kind == EVENT_MODIFIED || kind == EVENT_ATTRIBUTES))
+        put_detail(v, path);
     struct record r = {
         .kind = RECORD_EVENT,
         .event = {.kind = kind, .is_dir = is_dir != 0, .path = path, .path2 = path2 ? path2 : ""}};
+    size_t before = v->w->out.len;
     worker_put(v->w, &r);
+    if (v->polled && v->w->out.len == before)
+        v->lost = 1; /* no memory */
 }
 
 static char *join(const char *dir, const char *name)
@@ -79,6 +109,27 @@ static char *join(const char *dir, const char *name)
     out[a] = '/';
     memcpy(out + a + 1, name, b + 1);
     return out;
+}
+
+/* A file on its way to its name. */
+static int is_temporary(const struct watcher *v, const char *name)
+{
+    size_t n = strlen(TEMP_PREFIX);
+    return v->exact && !strncmp(name, TEMP_PREFIX, n) &&
+           strspn(name + n, "0123456789abcdef") == TEMP_DIGITS && !name[n + TEMP_DIGITS];
+}
+
+/* A file without a name, such as save.c's: the kernel gives it one that nobody can find. */
+static int is_nameless(const char *name, const char *path)
+{
+    return name[0] == '#' && name[1] && !name[1 + strspn(name + 1, "0123456789")] &&
+           faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0;
+}
+
+static const char *last_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
 }
 
 /* Forgets the rows of watches that are gone, so that directories that come and go cost nothing. */
@@ -140,7 +191,8 @@ static int add_watch(struct watcher *v, int fd, const char *path)
 {
     char self[PATH_OF_FD];
     path_of_fd(fd, self);
-    int wd = inotify_add_watch(v->inotify, self, EVENTS | SELF_EVENTS | IN_EXCL_UNLINK);
+    uint32_t mask = EVENTS | SELF_EVENTS | IN_EXCL_UNLINK;
+    int wd = inotify_add_watch(v->inotify, self, v->exact ? mask & ~IN_CLOSE_WRITE : mask);
     if (wd < 0)
         return -errno;
     int r = add_row(v, wd, path);
@@ -167,8 +219,11 @@ static int add_tree(struct watcher *v, int dir, const char *root, int tell, stru
             continue;
         char *path = join(root, k.path);
         int is_dir = S_ISDIR(k.st.st_mode);
-        if (tell)
+        int told = tell && !is_temporary(v, k.name);
+        if (told)
             put(v, EVENT_CREATED, is_dir, path, NULL);
+        if (told && v->exact && S_ISREG(k.st.st_mode) && k.st.st_size)
+            put(v, EVENT_MODIFIED, 0, path, NULL); /* by somebody who was faster */
         if (is_dir && k.path_buf.len < RECORD_PATH_MAX) {
             auto_fd fd = openat(k.dir, k.name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
             int r = fd < 0 ? 0 : add_below(v, fd, path);
@@ -229,7 +284,8 @@ static void flush_move(struct watcher *v)
 {
     if (!v->from)
         return;
-    put(v, EVENT_REMOVED, v->from_is_dir, v->from, NULL);
+    if (!v->exact)
+        put(v, EVENT_REMOVED, v->from_is_dir, v->from, NULL);
     if (v->from_is_dir)
         forget_rows(v, v->from);
     free(v->from);
@@ -247,8 +303,13 @@ static void flush_modified(struct watcher *v)
 static void moved_to(struct watcher *v, const struct inotify_event *ev, const char *path)
 {
     int is_dir = (ev->mask & IN_ISDIR) != 0;
+    int hidden = is_temporary(v, ev->name);
     if (v->from && v->cookie == ev->cookie) {
-        put(v, EVENT_MOVED, is_dir, v->from, path);
+        if (!v->exact)
+            put(v, EVENT_MOVED, is_dir, v->from, path);
+        else if (!hidden) /* the new contents of a file, or a new file */
+            put(v, is_temporary(v, last_name(v->from)) ? EVENT_MODIFIED : EVENT_CREATED, is_dir,
+                path, NULL);
         if (is_dir)
             rename_rows(v, v->from, path);
         free(v->from);
@@ -256,9 +317,20 @@ static void moved_to(struct watcher *v, const struct inotify_event *ev, const ch
         return;
     }
     flush_move(v);
-    put(v, EVENT_CREATED, is_dir, path, NULL);
+    if (!hidden)
+        put(v, EVENT_CREATED, is_dir, path, NULL);
     if (is_dir && v->recursive)
         new_directory(v, path, 1);
+}
+
+static void moved_from(struct watcher *v, const struct inotify_event *ev, char *path)
+{
+    flush_move(v);
+    v->cookie = ev->cookie;
+    v->from_is_dir = (ev->mask & IN_ISDIR) != 0;
+    v->from = path;
+    if (v->exact && !is_temporary(v, ev->name))
+        put(v, EVENT_MOVED, v->from_is_dir, path, NULL);
 }
 
 /* What happened to the watched file itself. */
@@ -272,7 +344,8 @@ static void on_self(struct watcher *v, struct watched *row, const struct inotify
     if (ev->wd != v->root_wd)
         return; /* its parent tells as much, and by name */
     if (ev->mask & SELF_EVENTS) {
-        put(v, EVENT_REMOVED, (ev->mask & IN_ISDIR) != 0, row->path, NULL);
+        int is_moved = v->exact && ev->mask & IN_MOVE_SELF;
+        put(v, is_moved ? EVENT_MOVED : EVENT_REMOVED, (ev->mask & IN_ISDIR) != 0, row->path, NULL);
         v->ended = 1;
     } else if (ev->mask & IN_ATTRIB) {
         put(v, EVENT_ATTRIBUTES, (ev->mask & IN_ISDIR) != 0, row->path, NULL);
@@ -306,6 +379,11 @@ static void on_event(struct watcher *v, const struct inotify_event *ev)
     }
     if (v->from && !(ev->mask & IN_MOVED_TO))
         flush_move(v);
+    if ((is_temporary(v, ev->name) && !(ev->mask & (IN_MOVED_FROM | IN_MOVED_TO))) ||
+        (ev->mask & (IN_ATTRIB | IN_MODIFY | IN_CLOSE_WRITE) && is_nameless(ev->name, path))) {
+        free(path);
+        return;
+    }
     if (ev->mask & IN_CREATE) {
         put(v, EVENT_CREATED, is_dir, path, NULL);
         if (is_dir && v->recursive)
@@ -317,10 +395,7 @@ static void on_event(struct watcher *v, const struct inotify_event *ev)
     } else if (ev->mask & IN_DELETE) {
         put(v, EVENT_REMOVED, is_dir, path, NULL);
     } else if (ev->mask & IN_MOVED_FROM) {
-        flush_move(v);
-        v->cookie = ev->cookie;
-        v->from_is_dir = is_dir;
-        v->from = path;
+        moved_from(v, ev, path);
         return;
     } else if (ev->mask & IN_MOVED_TO) {
         moved_to(v, ev, path);
@@ -330,7 +405,8 @@ static void on_event(struct watcher *v, const struct inotify_event *ev)
     free(path);
 }
 
-static void read_events(struct watcher *v)
+/* How many bytes there were, or -1. */
+static ssize_t read_events(struct watcher *v)
 {
     _Alignas(struct inotify_event) char bytes[32768];
     ssize_t n = read(v->inotify, bytes, sizeof bytes);
@@ -339,6 +415,7 @@ static void read_events(struct watcher *v)
         at += (ssize_t)(sizeof *ev + ev->len);
         on_event(v, ev);
     }
+    return n;
 }
 
 /* Until the root or the reader is gone. */
@@ -366,15 +443,101 @@ static void follow(struct watcher *v)
     flush_move(v);
 }
 
+/* How much of what is held can be told at once: whole events, each with what belongs to it. */
+static size_t answer_size(const struct buf *held)
+{
+    size_t at = 0, cut = 0;
+    while (at < held->len) {
+        uint32_t head[2];
+        memcpy(head, held->data + at, sizeof head);
+        at += sizeof head + head[0];
+        if (at > ANSWER_MAX && cut)
+            break;
+        if (head[1] == RECORD_EVENT)
+            cut = at;
+    }
+    return cut;
+}
+
+static void answer(struct watcher *v)
+{
+    struct buf *held = &v->w->out;
+    size_t len = answer_size(held);
+    auto_buf more = BUF_INIT(2 * RECORD_MAX);
+    if (len && fd_write_all(1, held->data, len) < 0)
+        _exit(1);
+    if (len < held->len)
+        memmove(held->data, held->data + len, held->len - len);
+    held->len -= len;
+    if (!held->len)
+        buf_done(held); /* what a flood took is given back */
+    struct record r = {.kind = RECORD_EVENT,
+                       .event = {.kind = EVENT_OVERFLOW, .path = v->w->argv[1], .path2 = ""}};
+    if (v->lost && !held->len) {
+        v->lost = 0;
+        record_encode(&more, &r);
+    }
+    r.event =
+        (struct record_event){.kind = EVENT_MARK, .is_dir = held->len > 0, .path = "", .path2 = ""};
+    record_encode(&more, &r);
+    if (fd_write_all(1, more.data, more.len) < 0)
+        _exit(1);
+}
+
+/* Until the asker is gone; also when the root is, because events may still be asked for. */
+static _Noreturn void follow_asker(struct watcher *v)
+{
+    for (;;) {
+        struct pollfd p[2] = {{v->ended ? -1 : v->inotify, POLLIN, 0}, {0, POLLIN, 0}};
+        char asked[16];
+        int n = poll(p, 2, v->from ? 20 : -1);
+        if (n < 0 && errno != EINTR)
+            _exit(1);
+        if (n > 0 && p[0].revents)
+            (void)read_events(v);
+        if (n == 0)
+            flush_move(v);
+        if (n <= 0 || !p[1].revents)
+            continue;
+        ssize_t count = read(0, asked, sizeof asked);
+        if (count == 0 || (count < 0 && errno != EINTR && errno != EAGAIN))
+            _exit(0);
+        for (int i = 0; i < DRAIN_MAX && !v->ended && read_events(v) > 0; i++)
+            continue;
+        flush_modified(v);
+        flush_move(v);
+        if (v->full == 1) {
+            v->full = 2;
+            v->lost = 1;
+        }
+        for (; count > 0; count--)
+            answer(v);
+    }
+}
+
+static int read_how(struct watcher *v, const char *letters, struct pd_err *e)
+{
+    if (letters[strspn(letters, "xdp")])
+        return pd_fail(e, PD_INVALID, "'%.20s': how to tell is said by the letters x, d and p",
+                       letters);
+    v->exact = strchr(letters, 'x') != NULL;
+    v->detail = strchr(letters, 'd') != NULL;
+    v->polled = strchr(letters, 'p') != NULL;
+    return 0;
+}
+
 int worker_watch(struct worker *w, struct pd_err *e)
 {
     struct watcher v = {.w = w};
     struct stat st;
-    if (worker_flag("recursive", w->argv[2], &v.recursive, e) < 0)
+    if (worker_flag("recursive", w->argv[2], &v.recursive, e) < 0 ||
+        read_how(&v, w->argc > 3 ? w->argv[3] : "", e) < 0)
         return -1;
     auto_fd found = path_find(w, w->argv[1], 1, &st, e);
     if (found < 0)
         return -1;
+    if (v.exact && !S_ISDIR(st.st_mode))
+        return path_fail_type(e, w->argv[1], st.st_mode, "a directory");
     char *path = path_absolute(w, w->argv[1]);
     v.inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (!path || v.inotify < 0)
@@ -403,6 +566,11 @@ int worker_watch(struct worker *w, struct pd_err *e)
     w->argv[1] = path; /* as it is told from here on */
     worker_put_entry(w, &st, path, NULL);
     worker_flush(w);
+    if (v.polled) {
+        w->holds = 1;
+        w->out.max = HELD_MAX + 4 * RECORD_MAX;
+        follow_asker(&v);
+    }
     follow(&v);
     worker_put(w, &(struct record){.kind = RECORD_END});
     return 0;

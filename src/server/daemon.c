@@ -1,4 +1,5 @@
 #include "api/api.h"
+#include "api/e2b_watchers.h"
 #include "api/mcp.h"
 #include "api/share.h"
 #include "base/banned.h"
@@ -238,6 +239,8 @@ static int set_up(struct daemon *d, struct pd_err *e)
         !(api->auth = auth_new(d->store, getenv("PADDOCK_API_KEY"), e)) ||
         !(api->preview = preview_new(d->store, e)) || !(api->access = access_new(d->store, e)))
         return -1;
+    if (!(api->watchers = watchers_new(e)))
+        return -1;
     api->metrics = metrics_new();
     struct quota_limits limits = quota_limits_of(c);
     api->quota = quota_new(&limits, NULL);
@@ -328,6 +331,7 @@ int daemon_run(struct serve *s)
     }
     if (atomic_load(&d.interrupted))
         sessions_end_all(d.api.sessions, "the server was stopped");
+    watchers_free(d.api.watchers);
     sessions_free(d.api.sessions);
     d.store->free(d.store);
     log_info("server.end", "sandboxes=%s", atomic_load(&d.interrupted) ? "ended" : "kept");

@@ -322,7 +322,7 @@ const char *entry_type_name(uint32_t type)
 
 const char *event_kind_name(uint32_t kind)
 {
-    static const char *const names[EVENT_KIND_COUNT] = {"created", "modified",   "removed",
-                                                        "moved",   "attributes", "overflow"};
+    static const char *const names[EVENT_KIND_COUNT] = {
+        "created", "modified", "removed", "moved", "attributes", "overflow", "mark"};
     return names[kind < EVENT_KIND_COUNT ? kind : EVENT_OVERFLOW];
 }

@@ -55,12 +55,14 @@ enum event_kind {
     EVENT_CREATED,
     EVENT_MODIFIED,
     EVENT_REMOVED,
-    EVENT_MOVED,      /* path to path2 */
+    EVENT_MOVED,      /* path to path2; or "": away */
     EVENT_ATTRIBUTES, /* mode, owner, times, extended attributes */
     EVENT_OVERFLOW,   /* events were lost: look again */
+    EVENT_MARK,       /* no event: what had happened when it was asked for was told; with `is_dir`,
+                       * a part of it, and more waits */
     EVENT_KIND_COUNT
 };
-/* "created", "modified", "removed", "moved", "attributes", "overflow". */
+/* "created", "modified", "removed", "moved", "attributes", "overflow", "mark". */
 const char *event_kind_name(uint32_t kind);
 
 struct record_entry {

@@ -35,6 +35,10 @@ static void check_decode(uint32_t kind, const uint8_t *payload, size_t len)
     record_encode(&out, &r);
     require(!out.overflow && out.len == len + 8);
     require(!memcmp(out.data + 8, payload, len));
+    const char *name, *value;
+    uint32_t pos = 0;
+    while (r.kind == RECORD_DETAIL && record_attr_next(&r.detail, &pos, &name, &value))
+        require(pos <= r.detail.attrs_len && value + strlen(value) < (const char *)payload + len);
     if (r.kind == RECORD_ERROR)
         require(record_raise(&r, "it", &e) < 0 && (unsigned)e.code < PD_CODE_COUNT);
 }

@@ -1,0 +1,222 @@
+#include "api/e2b_watchers.h"
+
+#include "base/banned.h"
+
+#include <errno.h>
+#include <poll.h>
+
+#define LOOK_S  5 /* between looks for those whose sandbox is gone */
+#define IDLE_NS (3600 * NS_PER_S)
+
+struct watchers {
+    pthread_mutex_t lock;
+    pthread_cond_t wake; /* there is one, or the end */
+    pthread_t thread;
+    int is_ending;
+    struct watcher *first;
+};
+
+/* Nobody has it any more. */
+static void end(struct watcher *w)
+{
+    if (w->run.begun)
+        session_attend(w->run.call.session, 1); /* which the end of the worker takes back */
+    worker_done(&w->run);
+    pthread_mutex_destroy(&w->lock);
+    free(w->root);
+    free(w);
+}
+
+/* With the lock; whether nobody has it any more. */
+static int drop(struct watcher *w)
+{
+    return --w->refs == 0;
+}
+
+/* With the lock. */
+static void unlist(struct watchers *all, struct watcher *w)
+{
+    for (struct watcher **at = &all->first; *at; at = &(*at)->next)
+        if (*at == w) {
+            *at = w->next;
+            break;
+        }
+    w->is_listed = 0;
+}
+
+/* Nobody uses it, and nobody will: its worker has ended, or it was forgotten. One that owes marks
+ * may have something to say. */
+static int is_over(const struct watcher *w, uint64_t now)
+{
+    struct pollfd p = {.fd = w->run.call.out, .events = w->owed ? 0 : POLLIN};
+    return poll(&p, 1, 0) > 0 || now - w->used_ns > IDLE_NS;
+}
+
+/* With the lock: takes one that is over, if there is any. */
+static struct watcher *take_over(struct watchers *all)
+{
+    uint64_t now = clock_now();
+    for (struct watcher *w = all->first; w; w = w->next)
+        if (w->refs == 1 && is_over(w, now)) {
+            unlist(all, w);
+            return w;
+        }
+    return NULL;
+}
+
+static void *look_main(void *arg)
+{
+    struct watchers *all = arg;
+    pthread_mutex_lock(&all->lock);
+    while (!all->is_ending) {
+        struct watcher *w;
+        if (!all->first) {
+            pthread_cond_wait(&all->wake, &all->lock);
+            continue;
+        }
+        while ((w = take_over(all))) {
+            pthread_mutex_unlock(&all->lock);
+            end(w);
+            pthread_mutex_lock(&all->lock);
+        }
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += LOOK_S;
+        while (!all->is_ending &&
+               pthread_cond_timedwait(&all->wake, &all->lock, &until) != ETIMEDOUT)
+            continue;
+    }
+    pthread_mutex_unlock(&all->lock);
+    return NULL;
+}
+
+struct watchers *watchers_new(struct pd_err *e)
+{
+    struct watchers *all = calloc(1, sizeof *all);
+    pthread_condattr_t attr;
+    if (!all) {
+        pd_fail(e, PD_CAPACITY, "no memory for watchers");
+        return NULL;
+    }
+    pthread_mutex_init(&all->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&all->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    int r = pthread_create(&all->thread, NULL, look_main, all);
+    if (r) {
+        errno = r;
+        pd_fail_sys(e, "start a thread for watchers");
+        free(all);
+        return NULL;
+    }
+    return all;
+}
+
+void watchers_free(struct watchers *all)
+{
+    if (!all)
+        return;
+    pthread_mutex_lock(&all->lock);
+    all->is_ending = 1;
+    pthread_cond_signal(&all->wake);
+    pthread_mutex_unlock(&all->lock);
+    pthread_join(all->thread, NULL);
+    while (all->first) {
+        struct watcher *w = all->first;
+        unlist(all, w);
+        end(w);
+    }
+    pthread_cond_destroy(&all->wake);
+    pthread_mutex_destroy(&all->lock);
+    free(all);
+}
+
+/* With the lock. */
+static int check_room(struct watchers *all, const char *tenant, const char *sandbox,
+                      struct pd_err *e)
+{
+    unsigned of_sandbox = 0, of_tenant = 0;
+    for (struct watcher *w = all->first; w; w = w->next) {
+        of_sandbox += !strcmp(w->sandbox, sandbox);
+        of_tenant += !strcmp(w->tenant, tenant);
+    }
+    if (of_sandbox >= WATCHERS_PER_SANDBOX)
+        return pd_fail(e, PD_CAPACITY,
+                       "the sandbox has %u watchers: remove one, or follow changes by WatchDir",
+                       of_sandbox);
+    if (of_tenant >= WATCHERS_PER_TENANT)
+        return pd_fail(e, PD_CAPACITY, "there are %u watchers in your sandboxes: remove one",
+                       of_tenant);
+    return 0;
+}
+
+struct watcher *watchers_add(struct watchers *all, const char *tenant, const char *sandbox,
+                             struct pd_err *e)
+{
+    struct watcher *w = calloc(1, sizeof *w);
+    if (!w) {
+        pd_fail(e, PD_CAPACITY, "no memory for a watcher");
+        return NULL;
+    }
+    w->run = WORKER_INIT;
+    w->refs = 2; /* the table's and the caller's */
+    w->is_listed = 1;
+    w->used_ns = clock_now();
+    id_sandbox(w->id);
+    snprintf(w->sandbox, sizeof w->sandbox, "%s", sandbox);
+    snprintf(w->tenant, sizeof w->tenant, "%s", tenant);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_mutex_lock(&all->lock);
+    int r = check_room(all, tenant, sandbox, e);
+    if (r == 0) {
+        w->next = all->first;
+        all->first = w;
+        if (!w->next)
+            pthread_cond_signal(&all->wake);
+    }
+    pthread_mutex_unlock(&all->lock);
+    if (r < 0) {
+        end(w);
+        return NULL;
+    }
+    return w;
+}
+
+struct watcher *watchers_find(struct watchers *all, const char *sandbox, const char *id,
+                              struct pd_err *e)
+{
+    struct watcher *w;
+    pthread_mutex_lock(&all->lock);
+    for (w = all->first; w; w = w->next)
+        if (!strcmp(w->id, id) && !strcmp(w->sandbox, sandbox))
+            break;
+    if (w) {
+        w->refs++;
+        w->used_ns = clock_now();
+    }
+    pthread_mutex_unlock(&all->lock);
+    if (!w)
+        pd_fail(e, PD_NOT_FOUND, "watcher with id %.60s not found", id);
+    return w;
+}
+
+void watchers_remove(struct watchers *all, struct watcher *w)
+{
+    pthread_mutex_lock(&all->lock);
+    if (w->is_listed) {
+        unlist(all, w);
+        (void)drop(w); /* the caller still holds it */
+    }
+    pthread_mutex_unlock(&all->lock);
+}
+
+void watchers_release(struct watchers *all, struct watcher *w)
+{
+    pthread_mutex_lock(&all->lock);
+    w->used_ns = clock_now();
+    int is_last = drop(w);
+    pthread_mutex_unlock(&all->lock);
+    if (is_last)
+        end(w);
+}
