@@ -14,6 +14,9 @@ void session_bury(struct session *s, int forget)
 {
     struct process *all;
     pthread_mutex_lock(&s->lock);
+    /* No more can come, and there is no box that could hold up those that are on their way. */
+    while (s->starting)
+        pthread_cond_wait(&s->changed, &s->lock);
     all = s->processes;
     s->processes = NULL;
     s->process_tail = &s->processes;

@@ -159,11 +159,21 @@ static int enter(struct session *s, struct process *p, struct process **ret_know
         if (p->updates_state)
             s->shell_busy = 1;
         s->running++;
+        s->starting++;
         s->info.last_used_ms = time_now_ms();
         session_add_process(s, p);
     }
     pthread_mutex_unlock(&s->lock);
     return r;
+}
+
+/* It is complete: from now on others may take its streams away. */
+static void entered(struct session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    if (--s->starting == 0)
+        pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void leave(struct session *s, struct process *p)
@@ -181,6 +191,7 @@ static void leave(struct session *s, struct process *p)
     group_release(s, p->group, p->serial);
     session_remove_process(s, p);
     pthread_mutex_unlock(&s->lock);
+    entered(s);
 }
 
 static int send(struct process *p, const struct process_request *r, uint32_t uid,
@@ -280,20 +291,20 @@ int session_start(struct session *s, const struct process_request *r, struct pro
         (void)msg_list_add(&p->env, v);
     for (unsigned i = 0; i < STREAM_COUNT; i++)
         p->streams[i].spool = process_spool(p, i);
-    int entered = enter(s, p, &known, e);
-    if (entered == 1 && known->key_hash != r->key_hash) {
+    int at = enter(s, p, &known, e);
+    if (at == 1 && known->key_hash != r->key_hash) {
         process_unref(known);
         process_unref(p);
         return pd_fail(e, PD_CONFLICT, "Idempotency-Key '%.80s' was used for another command",
                        r->key);
     }
-    if (entered == 1) {
+    if (at == 1) {
         process_unref(p);
         *ret = known;
         *ret_known = 1;
         return 0;
     }
-    if (entered < 0) {
+    if (at < 0) {
         process_unref(p);
         return -1;
     }
@@ -314,6 +325,7 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     /* Nobody may attend it: its client can go away and leave it running. */
     if ((must_store || p->background) && p->timeout_ns)
         pump_set_timer(s->all->c.pump, &p->timeout, deadline_in(p->timeout_ns));
+    entered(s);
     *ret = p;
     *ret_known = 0;
     return 0;
@@ -359,6 +371,7 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
         process_unref(p);
         return -1;
     }
+    entered(s);
     session_ref(s);
     session_attend(s, 1);
     *ret = c;

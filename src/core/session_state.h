@@ -137,6 +137,7 @@ struct session {
     struct samples samples;
     struct process *processes, **process_tail;
     unsigned running;
+    unsigned starting; /* of those: whose streams are just being made */
     /* Numbers of command groups: which are taken, which have lost their command but not all of its
      * children, whose each is, and whether somebody is just killing what is in it: such a one is
      * not given to another command. */

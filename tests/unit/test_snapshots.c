@@ -301,7 +301,7 @@ static void test_deleting_does_not_break_a_copy_that_is_being_made(void **state)
     set_content(w, s, 42);
     struct snapshot_info i = snap(s, "x"), found;
     struct maker m = {.d = d, .snapshot = i.id};
-    w->slow_copy_ms = 300;
+    w->hold_copy = 1;
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, make_slowly, &m), 0);
     while (!__atomic_load_n(&w->copies_running, __ATOMIC_SEQ_CST))
@@ -309,6 +309,7 @@ static void test_deleting_does_not_break_a_copy_that_is_being_made(void **state)
     assert_int_equal(snapshot_delete(d->all, "acme", i.id, &e), 0);
     assert_int_equal(snapshots_find(d->all, "acme", "x", &found, &e), -1);
     assert_int_equal(content_of(w, "sn", i.id), 42); /* for as long as it is needed */
+    __atomic_store_n(&w->hold_copy, 0, __ATOMIC_SEQ_CST);
     pthread_join(thread, NULL);
     assert_int_equal(content_of(w, "sb", m.made->info.id), 42);
     assert_int_equal(content_of(w, "sn", i.id), -1);

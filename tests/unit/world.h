@@ -41,7 +41,7 @@ struct world {
     } roots[WORLD_ROOM];
     unsigned fuse; /* the daemon dies at its end; 0: it does not */
     int fail_create, fail_copy, fail_usage, fail_pause, fail_remove, fail_store, usages;
-    int slow_copy_ms;
+    int hold_copy; /* a copy waits for its end */
     uint64_t cpu_usec;
     int copies_running;
 };
@@ -144,7 +144,8 @@ static int world_copy_root(struct provider *p, struct box *b, const char *from, 
     pthread_mutex_lock(&d->lock);
     d->world->copies_running++;
     pthread_mutex_unlock(&d->lock);
-    usleep((unsigned)d->world->slow_copy_ms * 1000);
+    while (__atomic_load_n(&d->world->hold_copy, __ATOMIC_SEQ_CST))
+        usleep(1000);
     pthread_mutex_lock(&d->lock);
     d->world->copies_running--;
     int at = root_find(d->world, from), r = 0;
