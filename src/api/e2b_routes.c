@@ -72,11 +72,6 @@ const struct route e2b_envd_routes[] = {
     {"GET", "/envs", envd_envs, 0, NULL},
     {"GET", "/metrics", envd_metrics, 0, NULL},
     {"POST", "/init", envd_init, 0, NULL},
-    {"POST", F "Stat", rpc_fs_stat, ROUTE_RPC, NULL},
-    {"POST", F "MakeDir", rpc_fs_make_dir, ROUTE_RPC | ROUTE_WORK, "file.mkdir"},
-    {"POST", F "Move", rpc_fs_move, ROUTE_RPC | ROUTE_WORK, "file.move"},
-    {"POST", F "ListDir", rpc_fs_list_dir, ROUTE_RPC, NULL},
-    {"POST", F "Remove", rpc_fs_remove, ROUTE_RPC | ROUTE_WORK, "file.delete"},
     {"POST", P "Start", rpc_process_start, ROUTE_RPC_STREAM | ROUTE_WORK, "exec"},
     {"POST", P "Connect", rpc_process_connect, ROUTE_RPC_STREAM, NULL},
     {"POST", P "List", rpc_process_list, ROUTE_RPC, NULL},
@@ -85,10 +80,5 @@ const struct route e2b_envd_routes[] = {
     {"POST", P "SendSignal", rpc_process_send_signal, ROUTE_RPC, "process.signal"},
     {"POST", P "Update", rpc_process_update, ROUTE_RPC, NULL},
     {"POST", P "CloseStdin", rpc_process_close_stdin, ROUTE_RPC, NULL},
-    {"POST", F "Stat", rpc_fs_stat, ROUTE_RPC, NULL},
-    {"POST", F "MakeDir", rpc_fs_make_dir, ROUTE_RPC | ROUTE_WORK, "file.mkdir"},
-    {"POST", F "Move", rpc_fs_move, ROUTE_RPC | ROUTE_WORK, "file.move"},
-    {"POST", F "ListDir", rpc_fs_list_dir, ROUTE_RPC, NULL},
-    {"POST", F "Remove", rpc_fs_remove, ROUTE_RPC | ROUTE_WORK, "file.delete"},
 };
 const unsigned e2b_envd_route_count = sizeof e2b_envd_routes / sizeof *e2b_envd_routes;
