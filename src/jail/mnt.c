@@ -88,8 +88,10 @@ static int configure(int fs, const char *option)
 {
     char key[32];
     const char *value = strchr(option, '=');
-    size_t len = value ? (size_t)(value - option) : 0;
-    if (!value || len >= sizeof key)
+    if (!value)
+        return syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, option, NULL, 0) < 0 ? -errno : 0;
+    size_t len = (size_t)(value - option);
+    if (len >= sizeof key)
         return -EINVAL;
     memcpy(key, option, len);
     key[len] = 0;

@@ -29,7 +29,7 @@ int mnt_clone(int dir, const char *path, unsigned flags);
 int mnt_clone_idmapped(int dir, const char *path, unsigned flags, int userns);
 /* Shows the ids of a detached mount that is not mapped yet through a user namespace. */
 int mnt_set_idmap(int mount, int userns);
-/* A detached new file system; `options` are "key=value" strings, NULL at the end. */
+/* A detached new file system; `options` are "key=value" or "flag", NULL at the end. */
 int mnt_filesystem(const char *type, const char *const *options, unsigned flags);
 int mnt_tmpfs(const char *const *options, unsigned flags);
 /* Puts a detached mount onto dir/path ("" for dir itself). */

@@ -99,6 +99,27 @@ static int fill_image(int mount, int layered, struct pd_err *e)
     return r < 0 ? pd_fail_sys(e, "fill the root's skeleton") : 0;
 }
 
+/* The image, mounted and filled; `fresh`: made first. */
+static int open_image(int roots, int root, const char *name, int fresh, int layered,
+                      const struct limits *l, struct pd_err *e)
+{
+    int from_blank = 0;
+    if (fresh && image_make(roots, root, l, &from_blank, e) < 0) {
+        (void)unlinkat(roots, name, AT_REMOVEDIR); /* if nothing is in it yet */
+        return -1;
+    }
+    auto_fd mount = image_mount(root, l, e);
+    if (mount >= 0 && fill_image(mount, layered, e) == 0)
+        return fd_take(&mount);
+    if (!from_blank)
+        return -1;
+    /* Something is wrong with the blank one: once more without it. */
+    fd_done(&mount);
+    image_forget_blank(roots, l);
+    (void)unlinkat(root, "image", 0);
+    return open_image(roots, root, name, 1, layered, l, e);
+}
+
 /* A root that is the upper part of an overlay is nothing by itself, and the other way round. */
 static int check_layered(int root, int layered, const char *name, struct pd_err *e)
 {
@@ -140,12 +161,8 @@ int store_open_root(const struct template *t, const char *state_dir, const char 
             return -1;
         mount = mount_tree(root, userns, e);
     } else {
-        if (!has_image && image_make(root, l, e) < 0) {
-            (void)unlinkat(roots, name, AT_REMOVEDIR); /* if nothing is in it yet */
-            return -1;
-        }
-        mount = image_mount(root, l, e);
-        if (mount >= 0 && (fill_image(mount, layered, e) < 0 || with_ids(mount, userns, e) < 0))
+        mount = open_image(roots, root, name, !has_image, layered, l, e);
+        if (mount >= 0 && with_ids(mount, userns, e) < 0)
             return -1;
     }
     if (mount < 0)

@@ -3,6 +3,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "jail/copy.h"
 #include "jail/mnt.h"
 #include "jail/skeleton.h"
 
@@ -20,18 +21,22 @@
 #define UNMOUNT_PAUSE_US    5000u
 #define UNMOUNT_PATIENCE_US 2000000u
 #define IMAGE_MIN           (16ULL << 20) /* an ext4 with a journal */
+#define EXT4_MAGIC_AT       (1024 + 56)
 
 static const char *const mkfs_paths[] = {"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4",
                                          "/usr/local/sbin/mkfs.ext4"};
 
+/* An inode is 256 bytes of the image: not more of them than blocks could ever be filled. */
+static uint64_t image_inodes(const struct limits *l)
+{
+    uint64_t files = l->files + SKELETON_FILES;
+    return files > l->disk / 8192 ? l->disk / 8192 : files;
+}
+
 static int run_mkfs(const char *image_path, const struct limits *l, struct pd_err *e)
 {
-    /* An inode is 256 bytes of the image: not more of them than blocks could ever be filled. */
-    uint64_t files = l->files + SKELETON_FILES;
-    if (files > l->disk / 8192)
-        files = l->disk / 8192;
     char inodes[24];
-    snprintf(inodes, sizeof inodes, "%" PRIu64, files);
+    snprintf(inodes, sizeof inodes, "%" PRIu64, image_inodes(l));
     char *argv[] = {(char *)"mkfs.ext4",
                     (char *)"-q",
                     (char *)"-F",
@@ -64,19 +69,85 @@ static int run_mkfs(const char *image_path, const struct limits *l, struct pd_er
     return 0;
 }
 
-int image_make(int root, const struct limits *l, struct pd_err *e)
+static void blank_name(const struct limits *l, char ret[80])
+{
+    snprintf(ret, 80, STORE_BLANK "%" PRIu64 "-%" PRIu64, l->disk, image_inodes(l));
+}
+
+/* Of a file that nobody but us writes, and that was on the disk before it got its name, this says
+ * enough: that it is what its name says, and a file system. */
+static int blank_is_good(int blank, const struct limits *l)
+{
+    struct stat st;
+    unsigned char magic[2];
+    return fstat(blank, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == l->disk &&
+           pread(blank, magic, sizeof magic, EXT4_MAGIC_AT) == sizeof magic && magic[0] == 0x53 &&
+           magic[1] == 0xef;
+}
+
+/* Fills the image from the blank one of its size. -1 when there is none: mkfs is the other way. */
+static int image_from_blank(int roots, int image, const struct limits *l)
+{
+    char name[80];
+    blank_name(l, name);
+    auto_fd blank = openat(roots, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (blank < 0)
+        return -1;
+    if (!blank_is_good(blank, l)) {
+        (void)unlinkat(roots, name, 0);
+        return -1;
+    }
+    return copy_data(blank, image) < 0 ? -1 : 0;
+}
+
+/* Keeps a copy of a fresh image for the next root of its size. Builders may do this at the same
+ * time, each under a name of its own; the last one stays. Not worth an error. */
+static void blank_keep(int roots, int image, const struct limits *l)
+{
+    char name[80], temporary[80];
+    uint64_t random;
+    blank_name(l, name);
+    random_bytes(&random, sizeof random);
+    snprintf(temporary, sizeof temporary, STORE_TRASH "blank-%016" PRIx64, random);
+    auto_fd blank =
+        openat(roots, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (blank < 0)
+        return;
+    /* Whoever empties the trash meanwhile only makes the rename fail. */
+    if (copy_data(image, blank) < 0 || fsync(blank) < 0 ||
+        renameat(roots, temporary, roots, name) < 0)
+        (void)unlinkat(roots, temporary, 0);
+}
+
+void image_forget_blank(int roots, const struct limits *l)
+{
+    char name[80];
+    blank_name(l, name);
+    (void)unlinkat(roots, name, 0);
+}
+
+int image_make(int roots, int root, const struct limits *l, int *ret_from_blank, struct pd_err *e)
 {
     if (l->disk < IMAGE_MIN)
         return pd_fail(e, PD_INVALID, "--disk: a named root needs at least %llu bytes", IMAGE_MIN);
     auto_fd fd = openat(root, "image.new", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, (off_t)l->disk) < 0)
+    if (fd < 0)
         return pd_fail_sys(e, "make the root's image");
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), fd);
-    if (run_mkfs(path, l, e) < 0)
-        return -1;
+    int from_blank = image_from_blank(roots, fd, l) == 0;
+    if (!from_blank) {
+        /* What half a copy left is in the way: mkfs takes what it does not write for zero. */
+        if (ftruncate(fd, 0) < 0 || ftruncate(fd, (off_t)l->disk) < 0)
+            return pd_fail_sys(e, "make the root's image");
+        char path[64];
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), fd);
+        if (run_mkfs(path, l, e) < 0)
+            return -1;
+    }
     if (fsync(fd) < 0 || renameat(root, "image.new", root, "image") < 0)
         return pd_fail_sys(e, "keep the root's image");
+    if (!from_blank)
+        blank_keep(roots, fd, l);
+    *ret_from_blank = from_blank;
     return 0;
 }
 
@@ -136,7 +207,9 @@ int image_mount(int root, const struct limits *l, struct pd_err *e)
     if (device < 0)
         return -1;
     snprintf(source, sizeof source, "source=%s", device_path);
-    const char *const options[] = {source, NULL};
+    /* Unused inodes are holes of the file, zero already. Nothing writes to the image but the jail.
+     */
+    const char *const options[] = {source, "noinit_itable", NULL};
     int mount = mnt_filesystem("ext4", options, 0);
     if (mount >= 0)
         return mount;

@@ -13,8 +13,15 @@ int store_open_dir(int host_root, const char *state_dir, struct pd_err *e);
 /* Deletes what removals and copies that were killed left behind. */
 void store_empty_trash(int roots);
 
-/* Makes <root>/image, under another name first: a crash leaves no half-made image behind. */
-int image_make(int root, const struct limits *l, struct pd_err *e);
+/* A blank image of a size, from which the next root of that size is made: quicker than mkfs. The
+ * number is of how mkfs is called. */
+#define STORE_BLANK ".blank-1-"
+
+/* Makes <root>/image, under another name first: a crash leaves no half-made image behind.
+ * *ret_from_blank: it is a copy of a blank one. When that cannot be mounted, forget the blank one
+ * and make it again. */
+int image_make(int roots, int root, const struct limits *l, int *ret_from_blank, struct pd_err *e);
+void image_forget_blank(int roots, const struct limits *l);
 /* Mounts <root>/image: a detached mount, which holds a lock on the image as long as it lives. */
 int image_mount(int root, const struct limits *l, struct pd_err *e);
 /* Locks an image (LOCK_EX, LOCK_SH). A dead jail's is let go a moment after the jail itself, when

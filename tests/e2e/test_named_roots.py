@@ -51,6 +51,13 @@ class Store:
     def root(self, *arguments):
         return call("root", *arguments, env=self.env)
 
+    def blanks(self):
+        return sorted((self.place / "roots").glob(".blank-*"))
+
+    def leftovers(self):
+        """What is in the store but blank images."""
+        return sorted(p.name for p in (self.place / "roots").iterdir() if p not in self.blanks())
+
     def names(self):
         result = self.root("ls")
         assert result.returncode == 0, result.stderr
@@ -238,7 +245,7 @@ def test_rm(store):
     result = store.root("rm", "box")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert store.names() == ["other"]
-    assert not [p for p in (store.place / "roots").iterdir() if p.name != "other"]
+    assert store.leftovers() == ["other"]
     assert store.ok("ls /workspace") == ""
 
 
@@ -309,3 +316,62 @@ def test_store_is_out_of_reach_of_others(store):
 
 def test_image_cannot_be_reached_from_inside(store):
     assert store.ok(f"ls {store.place} 2>&1; ls /dev | grep -c loop; true").endswith("\n0\n")
+
+
+# Blank images, from which new roots are made
+
+
+@pytest.fixture
+def blank(store):
+    """The blank image that the first root leaves for those after it."""
+    store.ok("echo secret > /workspace/mine", name="first")
+    if not (store.place / "roots/first/image").exists():
+        pytest.skip("this file system has project quotas: there are no images")
+    found = store.blanks()
+    assert len(found) == 1
+    return found[0]
+
+
+def test_a_root_made_from_a_blank_image_is_new(store, blank):
+    before = blank.stat()
+    mine = store.ok("ls -A /workspace /home/user /tmp; ls / | sort; df -k / | tail -n 1", name="second")
+    assert "mine" not in mine and "secret" not in blank.read_bytes().decode("latin-1")
+    after = blank.stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert store.ok("cat /workspace/mine", name="first") == "secret\n"
+    # What is not written takes no room.
+    assert (store.place / "roots/second/image").stat().st_blocks * 512 < 4 << 20
+
+
+@pytest.mark.parametrize("spoil", ["empty", "other-size", "no-file-system", "broken", "link", "directory"])
+def test_a_spoilt_blank_image_harms_nobody(store, blank, spoil):
+    size = blank.stat().st_size
+    if spoil in ("link", "directory"):
+        blank.unlink()
+    if spoil == "link":
+        blank.symlink_to(store.place / "roots/first/image")
+    elif spoil == "directory":
+        blank.mkdir()
+    else:
+        with open(blank, "r+b") as f:
+            if spoil == "other-size":
+                f.truncate(size // 2)
+            elif spoil == "broken":  # the magic number is there, and nothing else
+                f.seek(0)
+                f.write(b"\xff" * 1080 + b"\x53\xef" + b"\xff" * 100000)
+            else:
+                f.truncate(0)
+                f.truncate(size if spoil == "no-file-system" else 0)
+    assert store.ok("echo new; cat /workspace/mine 2>/dev/null; true", name="second") == "new\n"
+    assert store.ok("echo third", name="third") == "third\n"
+
+
+def test_roots_made_at_the_same_time_without_a_blank_image(store):
+    with contextlib.ExitStack() as stack:
+        line = "echo $$ > /workspace/f; cat /workspace/f"
+        running = [stack.enter_context(store.background(line, name=f"box{i}")) for i in range(4)]
+        for process in running:
+            process.communicate(timeout=paddock.seconds(60))
+            assert process.returncode == 0
+    assert not [name for name in store.leftovers() if not name.startswith("box")]
+    store.ok("true", name="last")
