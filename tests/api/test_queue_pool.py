@@ -132,7 +132,7 @@ def test_the_pool():
     """MAX_POOL_SIZE, its older name, holds; what does not fit is made cold."""
     with Server({"pool_min": 2}, env={"MAX_POOL_SIZE": "3"}) as server:
         client = server.client()
-        wait_for(lambda: ready(client) == 2, 30, "the pool is filled")
+        wait_for(lambda: ready(client) == 4, 30, "the pool is filled: strict and dev")
         hits = metric(client, "paddock_pool_hits_total")
         made = create(client)
         assert made["from_pool"] is True
@@ -144,18 +144,19 @@ def test_the_pool():
         # What is not usual is not taken from there.
         cold = create(client, limits={"pids": 50})
         assert cold["from_pool"] is False
-        assert create(client, profile="dev")["from_pool"] is False
-        wait_for(lambda: ready(client) >= 4, 30, "what was asked for is kept ready as well")
+        assert create(client, profile="dev")["from_pool"] is True
+        assert create(client, profile="restricted")["from_pool"] is False
+        wait_for(lambda: ready(client) >= 6, 30, "what was asked for is kept ready as well")
         # Many at once: the pool runs dry, nobody is refused, and it grows to its bound alone.
         made = [create(client)["from_pool"] for _ in range(8)]
         assert True in made
         misses = metric(client, "paddock_pool_misses_total")
         assert misses >= made.count(False)
         time.sleep(1)
-        assert ready(client) <= 6, "3 of each of 2 profiles"
+        assert ready(client) <= 9, "3 of each of 3 profiles"
         # Those that wait are nobody's: they are in no list.
         listed = client.get("/v1/sandboxes?state=all").json()["sandboxes"]
-        assert len(listed) == 11
+        assert len(listed) == 12
 
 
 def test_no_pool(client):
