@@ -73,6 +73,10 @@ struct provider {
                    struct pd_err *e);
     /* Deletes a root that no box uses. */
     int (*remove_root)(struct provider *p, const char *root_name, struct pd_err *e);
+    /* Before the last box that uses the root is destroyed: it is to outlive keepers and reboots,
+     * for a box that is made later (which ends this). Without it, a keeper that starts deletes the
+     * root as a leftover, if its name begins as those of sandboxes do. NULL: not needed here. */
+    int (*keep_root)(struct provider *p, const char *root_name, deadline d, struct pd_err *e);
     /* Makes root `to`, a copy of root `from`, complete or not at all. `b`: the box that uses
      * `from`, whose processes stand still meanwhile and go on whatever the outcome (unless it was
      * paused before), or NULL when none does. PD_NOT_FOUND: there is no `from`. PD_CONFLICT:

@@ -491,7 +491,7 @@ static int kill_command(struct builder *b, const struct msg_sweep *m)
 }
 
 /* A root lies on the host's file system, which a builder does not see any more; a sweeper does. */
-static void do_remove_root(struct builder *b, const struct frame *f)
+static void do_root(struct builder *b, const struct frame *f)
 {
     struct pd_err e;
     struct msg_key m;
@@ -500,7 +500,8 @@ static void do_remove_root(struct builder *b, const struct frame *f)
     if (r == 0 && away)
         r = template_visit_start(&b->template, &e);
     if (r == 0) {
-        r = store_remove_root(b->config->state_dir, m.key, &e);
+        r = f->head.type == WIRE_KEEP_ROOT ? store_keep_root(b->config->state_dir, m.key, &e)
+                                           : store_remove_root(b->config->state_dir, m.key, &e);
         if (away)
             template_return(&b->template);
     }
@@ -634,7 +635,8 @@ _Noreturn void builder_main(const struct builder_config *c, int sock)
             do_sweep(&b, &f, 1);
             break;
         case WIRE_REMOVE_ROOT:
-            do_remove_root(&b, &f);
+        case WIRE_KEEP_ROOT:
+            do_root(&b, &f);
             break;
         case WIRE_COPY:
             do_copy(&b, &f);

@@ -239,6 +239,7 @@ static void client_request(struct keeper *k, struct client *c, struct frame *f)
         return;
     case WIRE_KILL:
     case WIRE_REMOVE_ROOT:
+    case WIRE_KEEP_ROOT:
         chore_request(k, c, f);
         return;
     case WIRE_COPY_ROOT:

@@ -26,12 +26,12 @@ int root_is_servers(const char *name)
 static int fill(struct keeper *k, const struct frame *f, int limited, struct chore *c,
                 struct pd_err *e)
 {
-    if (c->type == WIRE_REMOVE_ROOT) {
+    if (c->type != WIRE_KILL) {
         struct msg_key m;
         if (msg_key_decode(&f->payload, &m, e) < 0)
             return -1;
         if (limited && !root_is_servers(m.key))
-            return pd_fail(e, PD_DENIED, "only root may remove root '%.63s'", m.key);
+            return pd_fail(e, PD_DENIED, "only root may remove or keep root '%.63s'", m.key);
         return set(c->what, sizeof c->what, m.key, e);
     }
     struct msg_kill m;
@@ -85,7 +85,7 @@ static void remove_old(const char *name, const char *kind, void *arg)
     struct pd_err e;
     (void)kind;
     if (strncmp(name, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT)) != 0 ||
-        k->chore_count >= CHORES_MAX)
+        k->chore_count >= CHORES_MAX || store_is_kept(k->config->state_dir, name))
         return;
     struct chore *n = calloc(1, sizeof *n);
     if (!n)
@@ -138,7 +138,7 @@ static void chore_encode(const struct chore *c, struct buf *out)
     struct msg_key root = {.key = c->what};
     if (c->type == WIRE_THAW)
         strike.group = "";
-    if (c->type != WIRE_REMOVE_ROOT)
+    if (c->type == WIRE_KILL || c->type == WIRE_THAW)
         msg_sweep_encode(out, &strike);
     else
         msg_key_encode(out, &root);
@@ -209,7 +209,7 @@ void chore_done(struct keeper *k, struct worker *w, const struct frame *f)
         msg_error_raise(f, &e);
     if (done->type == WIRE_COPY_ROOT) {
         copy_done(k, done, failed ? &e : NULL, !f);
-    } else if (done->type == WIRE_KILL) {
+    } else if (done->type == WIRE_KILL || done->type == WIRE_KEEP_ROOT) {
         struct client *c = client_find(k, done->client);
         if (c && failed)
             client_send_error(k, c, done->request, &e);

@@ -14,6 +14,8 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#define KEPT "kept" /* a directory in a root's: see store_keep_root */
+
 const char *store_kind_name(enum store_kind k)
 {
     return k == STORE_QUOTA ? "quota" : k == STORE_IMAGE ? "image" : "plain";
@@ -151,6 +153,7 @@ int store_open_root(const struct template *t, const char *state_dir, const char 
         return pd_fail(e, PD_CONFLICT, "the root '%s' is in use by another jail", name);
     if (check_layered(root, layered, name, e) < 0)
         return -1;
+    (void)unlinkat(root, KEPT, AT_REMOVEDIR); /* it is in use from now on */
     struct stat st;
     int has_image = fstatat(root, "image", &st, AT_SYMLINK_NOFOLLOW) == 0;
     int has_tree = fstatat(root, "tree", &st, AT_SYMLINK_NOFOLLOW) == 0;
@@ -273,6 +276,31 @@ int store_remove_root(const char *state_dir, const char *name, struct pd_err *e)
     int r = store_remove_tree(roots, trash);
     errno = -r;
     return r < 0 ? pd_fail_sys(e, "delete what the root '%.64s' held", name) : 0;
+}
+
+int store_keep_root(const char *state_dir, const char *name, struct pd_err *e)
+{
+    auto_fd host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    auto_fd roots = store_open_dir(host, state_dir, e);
+    if (roots < 0)
+        return -1;
+    auto_fd root = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (root < 0)
+        return pd_fail(e, PD_NOT_FOUND, "there is no root '%.64s'", name);
+    if ((mkdirat(root, KEPT, 0700) < 0 && errno != EEXIST) || fsync(root) < 0)
+        return pd_fail_sys(e, "mark the root '%.64s'", name);
+    return 0;
+}
+
+int store_is_kept(const char *state_dir, const char *name)
+{
+    struct pd_err e;
+    struct stat st;
+    char path[80];
+    auto_fd host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    auto_fd roots = store_open_dir(host, state_dir, &e);
+    snprintf(path, sizeof path, "%.63s/" KEPT, name);
+    return roots >= 0 && fstatat(roots, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 int store_list_roots(const char *state_dir,

@@ -32,6 +32,10 @@ enum store_kind store_probe(int dir, int rootless);
  * while a jail uses it, PD_NOT_FOUND when there is none. For the command line, in the host's
  * namespaces. */
 int store_remove_root(const char *state_dir, const char *name, struct pd_err *e);
+/* Marks a root, or asks for the mark: nobody uses it, but it is not a leftover. Opening the root
+ * removes it. */
+int store_keep_root(const char *state_dir, const char *name, struct pd_err *e);
+int store_is_kept(const char *state_dir, const char *name);
 /* Makes the root `to` of `from`, complete or not at all. For the host's namespaces.
  * `jail_root`: the root directory of the jail that uses `from`, whose processes stand still until
  * this returns; -1 when none does. `jail_pid`: a pidfd of its init; when that dies meanwhile, the

@@ -228,6 +228,20 @@ static int jail_provider_remove_root(struct provider *base, const char *root_nam
     return tell_keeper(self(base), WIRE_REMOVE_ROOT, wire_id_new(), &out, NULL, 0, e);
 }
 
+static int jail_provider_keep_root(struct provider *base, const char *root_name, deadline d,
+                                   struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_key m = {.key = root_name};
+    struct waiter w;
+    msg_key_encode(&out, &m);
+    if (ask_keeper(self(base), &w, WIRE_KEEP_ROOT, &out, d, e) < 0)
+        return -1;
+    int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e) : 0;
+    frame_done(&w.frame);
+    return r;
+}
+
 static int jail_provider_copy_root(struct provider *base, struct box *b, const char *from,
                                    const char *to, deadline d, struct pd_err *e)
 {
@@ -538,6 +552,7 @@ struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,
         .end_strangers = jail_provider_end_strangers,
         .destroy = jail_provider_destroy,
         .remove_root = jail_provider_remove_root,
+        .keep_root = jail_provider_keep_root,
         .copy_root = jail_provider_copy_root,
         .exec = jail_provider_exec,
         .signal = jail_provider_signal,

@@ -4,11 +4,11 @@
  * accept exactly what encoders produce: every string ends with its NUL and holds no other, every
  * list is bounded, every enum is in range, nothing is left over.
  *
- *   client  -> keeper    HELLO CREATE DESTROY KILL STATS REMOVE_ROOT COPY_ROOT LIST STASH FETCH
- * DROP keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END STASHED DONE ERROR keeper ->
- * builder   BUILD PREPARE SWEEP STRIKE REMOVE_ROOT COPY THAW builder -> keeper    BUILT DONE
- * ERROR client  -> init      EXEC SIGNAL ACK SYNC init    -> client    STARTED EXITED SYNCED
- * SYNC_END DONE ERROR
+ *   client  -> keeper    HELLO CREATE DESTROY KILL STATS REMOVE_ROOT KEEP_ROOT COPY_ROOT LIST STASH
+ * FETCH DROP keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END STASHED DONE ERROR
+ * keeper -> builder   BUILD PREPARE SWEEP STRIKE REMOVE_ROOT KEEP_ROOT COPY THAW builder -> keeper
+ * BUILT DONE ERROR client  -> init      EXEC SIGNAL ACK SYNC init    -> client    STARTED EXITED
+ * SYNCED SYNC_END DONE ERROR
  *
  * An answer has the id of its request. EXITED has the id of its EXEC. */
 #pragma once
@@ -58,6 +58,9 @@ enum wire_type {
     WIRE_COPY,      /* msg_copy: the keeper's order; fd: pidfd of the init of the jail that uses
                      * `from`, if one does */
     WIRE_THAW,      /* msg_sweep: a jail whose copier died */
+    WIRE_KEEP_ROOT, /* msg_key: a keeper that starts must not delete this root of a server's, which
+                     * no jail uses for now. Holds until a jail uses it; on the disk when answered
+                     */
     WIRE_TYPE_COUNT
 };
 

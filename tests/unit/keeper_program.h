@@ -31,11 +31,30 @@ static inline const char *program(void)
     return other && other[0] ? other : UNIT_PADDOCK;
 }
 
+static inline void start_keeper(struct place *p)
+{
+    struct pd_err e;
+    struct keeper_link l;
+    p->keeper = fork();
+    if (p->keeper == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+        setenv("PADDOCK_STATE_DIR", p->state, 1);
+        setenv("PADDOCK_RUN_DIR", p->run, 1);
+        execl(program(), "paddock", "keeper", "--socket", p->socket, "--owner", OWNER_TEXT,
+              "--builders", "1", "--kits", "0", (char *)NULL);
+        _exit(127);
+    }
+    deadline d = deadline_in(PATIENCE);
+    while (keeper_connect(&l, p->socket, &e) < 0) {
+        assert_false(deadline_passed(d));
+        usleep(5000);
+    }
+    keeper_link_done(&l);
+}
+
 static inline int set_up(void **state)
 {
     static struct place p;
-    struct pd_err e;
-    struct keeper_link l;
     *state = &p;
     p.keeper = 0;
     if (geteuid() != 0 || access(program(), X_OK) < 0)
@@ -46,21 +65,7 @@ static inline int set_up(void **state)
     snprintf(p.socket, sizeof p.socket, "%s/s", p.dir);
     snprintf(p.state, sizeof p.state, "%s/state", p.dir);
     snprintf(p.run, sizeof p.run, "%s/run", p.dir);
-    p.keeper = fork();
-    if (p.keeper == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-        setenv("PADDOCK_STATE_DIR", p.state, 1);
-        setenv("PADDOCK_RUN_DIR", p.run, 1);
-        execl(program(), "paddock", "keeper", "--socket", p.socket, "--owner", OWNER_TEXT,
-              "--builders", "1", "--kits", "0", (char *)NULL);
-        _exit(127);
-    }
-    deadline d = deadline_in(PATIENCE);
-    while (keeper_connect(&l, p.socket, &e) < 0) {
-        assert_false(deadline_passed(d));
-        usleep(5000);
-    }
-    keeper_link_done(&l);
+    start_keeper(&p);
     return 0;
 }
 

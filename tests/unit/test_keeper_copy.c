@@ -397,6 +397,64 @@ static void test_usage_tells_of_the_disk(void **state)
     keeper_link_done(&l);
 }
 
+static int keep(struct keeper_link *l, const char *name)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_key m = {.key = name};
+    struct wire_head head = {.type = WIRE_KEEP_ROOT, .epoch = l->epoch, .id = wire_id_new()};
+    msg_key_encode(&out, &m);
+    assert_int_equal(wire_send(l->sock, &head, &out, NULL, 0, deadline_in(PATIENCE)), 0);
+    return answer(l, head.id, NULL);
+}
+
+static void restart_keeper(struct place *p)
+{
+    kill(p->keeper, SIGKILL);
+    waitpid(p->keeper, NULL, 0);
+    start_keeper(p);
+}
+
+static int has_no_b(const struct place *p, const struct jail *j)
+{
+    (void)j;
+    return count_roots(p, "sb-b") == 0;
+}
+
+static int has_none(const struct place *p, const struct jail *j)
+{
+    (void)j;
+    return count_roots(p, "sb-") == 0;
+}
+
+/* A sandbox that sleeps has no jail, and yet its root is no leftover. */
+static void test_a_root_to_keep_outlives_keepers_until_it_is_used(void **state)
+{
+    const struct place *p = need_keeper(state);
+    struct keeper_link l;
+    struct jail a, b;
+    link_up(p, &l);
+    open_root(&l, &a, "sb-a");
+    open_root(&l, &b, "sb-b");
+    assert_int_equal(shell(&a, "echo here > f; sync"), 0);
+    assert_int_equal(keep(&l, "sb-none"), 1 + PD_NOT_FOUND);
+    assert_int_equal(keep(&l, "sb-a"), 0);
+    assert_int_equal(copy(&l, a.id, "sb-a", "sn-1"), 0);
+    end(&l, &a);
+    end(&l, &b);
+    keeper_link_done(&l);
+    restart_keeper(*state);
+    await(has_no_b, p, NULL, "the other root is deleted");
+    assert_int_equal(count_roots(p, "sb-a"), 1);
+    link_up(p, &l);
+    open_root(&l, &a, "sb-a");
+    assert_int_equal(shell(&a, "grep -q here f"), 0);
+    end(&l, &a);
+    keeper_link_done(&l);
+    restart_keeper(*state);
+    await(has_none, p, NULL, "the root is deleted, which nobody wanted kept since");
+    assert_int_equal(count_roots(p, "sn-1"), 1); /* snapshots stay */
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -409,6 +467,7 @@ int main(void)
         T(test_a_copy_that_takes_too_long_is_given_up),
         T(test_a_client_that_dies_takes_its_copy_along),
         T(test_usage_tells_of_the_disk),
+        T(test_a_root_to_keep_outlives_keepers_until_it_is_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
