@@ -454,7 +454,9 @@ def test_logs(make, e2b):
     sandbox = make()["sandboxID"]
     odd = """echo '},{"a":"\\\\' "{[" """
     e2b.run(sandbox, odd)
+    time.sleep(0.005)  # times are compared below
     e2b.post(f"/v1/sandboxes/{sandbox}/exec", {"command": "exit 3"})
+    time.sleep(0.005)
     check_refused(e2b.post(f"/sandboxes/{sandbox}/resume", {}), 409)
     events = e2b.get(f"/v1/sandboxes/{sandbox}/events").json()["events"]
     old = e2b.get(f"/sandboxes/{sandbox}/logs").json()
