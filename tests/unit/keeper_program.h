@@ -21,6 +21,7 @@
 struct place {
     char dir[64], socket[96], state[96], run[96];
     pid_t keeper;
+    uid_t uid; /* whose keeper it is; 0 also has an owner */
 };
 
 /* The released program: under a sanitizer, a builder's children that share its stack are taken for
@@ -40,6 +41,8 @@ static inline void start_keeper(struct place *p)
         prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
         setenv("PADDOCK_STATE_DIR", p->state, 1);
         setenv("PADDOCK_RUN_DIR", p->run, 1);
+        if (p->uid && setresuid(p->uid, p->uid, p->uid) == 0)
+            execl(program(), "paddock", "keeper", "--socket", p->socket, (char *)NULL);
         execl(program(), "paddock", "keeper", "--socket", p->socket, "--owner", OWNER_TEXT,
               "--builders", "1", "--kits", "0", (char *)NULL);
         _exit(127);
@@ -57,6 +60,7 @@ static inline int set_up(void **state)
     static struct place p;
     *state = &p;
     p.keeper = 0;
+    p.uid = 0;
     if (geteuid() != 0 || access(program(), X_OK) < 0)
         return 0;
     snprintf(p.dir, sizeof p.dir, "/tmp/paddock-owner-XXXXXX");

@@ -5,6 +5,7 @@
 #include "jail/cgroup_tree.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <sys/socket.h>
 
 #define NOTHING ((struct wire_id){{0}})
@@ -455,6 +456,52 @@ static void test_a_root_to_keep_outlives_keepers_until_it_is_used(void **state)
     assert_int_equal(count_roots(p, "sn-1"), 1); /* snapshots stay */
 }
 
+/* Without root there is a plain tree, of which its maker is the owner: also of what he may not
+ * read.
+ */
+static void test_a_user_without_privilege_copies_a_tree(void **state)
+{
+    struct place *p = *state;
+    need_keeper(state);
+    kill(p->keeper, SIGTERM);
+    waitpid(p->keeper, NULL, 0);
+    p->uid = OWNER;
+    assert_int_equal(chown(p->dir, OWNER, (gid_t)-1), 0);
+    auto_fd dir = open(p->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(fchmod(dir, 0700), 0);
+    (void)unlinkat(dir, "s", 0);
+    (void)unlinkat(dir, "run/ranges", 0);
+    assert_int_equal(renameat(dir, "run", dir, "run-of-root"), 0);
+    if (renameat(dir, "state", dir, "state-of-root") < 0)
+        assert_int_equal(errno, ENOENT);
+    start_keeper(p);
+    struct keeper_link l;
+    struct jail a, b;
+    struct pd_err e = {.msg = ""};
+    struct spec s = SPEC_DEFAULT;
+    link_up(p, &l);
+    s.root_name = "sb-a";
+    if (jail_create(&l, &a, &s, 0, deadline_in(PATIENCE), &e) < 0)
+        skip_because("there are no user namespaces for everybody here: %s", e.msg);
+    assert_int_equal(shell(&a, "mkdir d; echo one > d/f; ln d/f d/g; mkfifo p; echo no > secret;"
+                               "chmod 0 secret; chmod 500 d"),
+                     0);
+    if (a.cgroup_dir < 0) /* then nothing can make it stand still */
+        assert_int_equal(copy(&l, a.id, "sb-a", "sn-1"), 1 + PD_UNSUPPORTED);
+    else
+        assert_int_equal(copy(&l, a.id, "sb-a", "sn-1"), 0);
+    end(&l, &a);
+    assert_int_equal(copy(&l, NOTHING, "sb-a", "sb-b"), 0);
+    s.root_name = "sb-b";
+    assert_int_equal(jail_create(&l, &b, &s, 0, deadline_in(PATIENCE), &e), 0);
+    assert_int_equal(shell(&b, "[ \"$(cat d/f)\" = one ] && [ d/f -ef d/g ] && [ -p p ] &&"
+                               "! cat secret && chmod 600 secret && [ \"$(cat secret)\" = no ] &&"
+                               "[ \"$(stat -c %a d)\" = 500 ]"),
+                     0);
+    end(&l, &b);
+    keeper_link_done(&l);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -467,6 +514,7 @@ int main(void)
         T(test_a_copy_that_takes_too_long_is_given_up),
         T(test_a_client_that_dies_takes_its_copy_along),
         T(test_usage_tells_of_the_disk),
+        T(test_a_user_without_privilege_copies_a_tree),
         T(test_a_root_to_keep_outlives_keepers_until_it_is_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
