@@ -23,6 +23,18 @@ def rpc(server, api, sandbox):
     return Rpc(api, sandbox, token_of(server, sandbox))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def long_ago(request, server, api):
+    """A command that has ended when the tests begin; the last of them asks for it again."""
+    if not any("forgotten" in item.name for item in request.session.items):
+        yield None
+        return
+    sandbox = api.post("/v1/sandboxes", json={}).json()["id"]
+    rpc = Rpc(api, sandbox, token_of(server, sandbox))
+    yield rpc, rpc.run("exit 6", tag="old")["pid"], time.monotonic()
+    api.delete(f"/v1/sandboxes/{sandbox}")
+
+
 def wait_gone(rpc, pid):
     paddock.wait_for(lambda: pid not in rpc.pids(), 20, f"process {pid} ends")
 
@@ -595,3 +607,12 @@ def test_who_knows_a_pid_finds_it_after_a_kill():
                 assert stream.start() == pid
             assert rpc.signal(pid=pid).status == 200
         assert rpc.list() == []
+
+
+def test_an_end_is_forgotten_after_half_a_minute(long_ago):
+    rpc, pid, ended = long_ago
+    time.sleep(max(0, 31 - (time.monotonic() - ended)))
+    for selector in ({"pid": pid}, {"tag": "old"}):
+        with rpc.connect(**selector) as stream:
+            assert stream.event() is None
+            assert stream.error["code"] == "not_found"
