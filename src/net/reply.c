@@ -11,6 +11,7 @@
 #include "base/banned.h"
 
 #include <strings.h>
+#include <sys/socket.h>
 
 #define ERROR_MAX (8u << 10)
 
@@ -284,6 +285,13 @@ int reply_end(struct request *r, struct pd_err *e)
 void reply_abort(struct request *r)
 {
     r->state->aborted = 1;
+}
+
+void reply_reset(struct request *r)
+{
+    struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+    (void)setsockopt(conn_fd(r->conn), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    reply_abort(r);
 }
 
 int reply(struct request *r, int status, const char *type, const void *body, size_t len)

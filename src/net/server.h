@@ -98,6 +98,9 @@ int reply_write_file(struct request *r, int file, uint64_t offset, uint64_t len,
 int reply_end(struct request *r, struct pd_err *e);
 /* The answer cannot be completed: the connection will be closed so that the client notices. */
 void reply_abort(struct request *r);
+/* The same with a reset, for clients that take an early end of the stream for an error of the
+ * protocol and a reset for what it is. What is still on its way to them is lost. */
+void reply_reset(struct request *r);
 /* {"error":{"code","message","details":{}}} with the status of the code. Of PD_INTERNAL and
  * PD_PROTOCOL only the code and the request id are told. When an answer has begun, it is broken
  * off instead, and -1 is returned. */

@@ -302,7 +302,10 @@ class Server:
                         if any(name in c for name in self.instances)],
             "mounts": [m for m in host.mounts() if self.directory in m],
             "loops": [d for d in host.loop_devices() if self.directory in d],
-            "roots": sorted(host.files_below(os.path.join(self.state_dir, "roots"))),
+            # A blank image is kept for the next root of its size.
+            "roots": sorted(name for name in
+                            host.files_below(os.path.join(self.state_dir, "roots"))
+                            if not os.path.basename(name).startswith(".blank-")),
             "spools": sorted(host.files_below(os.path.join(self.state_dir, "server", "spool"))),
         }
         return {kind: what for kind, what in found.items() if what}
