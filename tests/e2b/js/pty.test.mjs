@@ -61,8 +61,8 @@ describe('pty', { concurrency: 4 }, () => {
   test('a terminal outlives its client, who can come back', async (t) => {
     const sandbox = await make(t)
     const { terminal, shown, type } = await open(sandbox)
-    await type('MARK=kept; echo $MARK\n')
-    await until('the first answer', () => /\nkept/.test(shown.text))
+    await type('MARK=kept; echo "<$MARK>"\n')
+    await until('the first answer', () => shown.text.includes('<kept>'))
     await terminal.disconnect()
     let text = ''
     const again = await sandbox.pty.connect(terminal.pid, {

@@ -1,13 +1,24 @@
 """Sandboxes of the SDK under test that end with their test; the server is tests/e2b/suite's."""
 
-import os
 import time
 
 import e2b
 import pytest
 import pytest_asyncio
 
-API = os.environ["E2B_API_URL"]
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "since(name): for SDKs that have e2b.NAME, not for older ones")
+
+
+def pytest_collection_modifyitems(config, items):
+    """A test of what an SDK does not have is no test of it."""
+    def is_for(item):
+        marker = item.get_closest_marker("since")
+        return marker is None or hasattr(e2b, marker.args[0])
+
+    config.hook.pytest_deselected(items=[i for i in items if not is_for(i)])
+    items[:] = [i for i in items if is_for(i)]
 
 
 @pytest.fixture

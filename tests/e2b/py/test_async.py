@@ -20,8 +20,7 @@ async def test_commands(amake):
         await sandbox.commands.run("sleep 100", timeout=0.5)
 
 
-@pytest.mark.skipif(not hasattr(e2b, "AsyncCommandInputHandle"),
-                    reason="this SDK has no input streams")
+@pytest.mark.since("AsyncCommandInputHandle")
 async def test_input_reaches_the_command_while_the_stream_is_open(amake):
     sandbox = await amake()
     seen = asyncio.Event()

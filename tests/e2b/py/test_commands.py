@@ -38,8 +38,7 @@ def test_standard_input(sandbox):
     assert command.wait().stdout == "one\ntwo ä €\nend\n"
 
 
-@pytest.mark.skipif(not hasattr(e2b, "AsyncCommandInputHandle"),
-                    reason="this SDK has no input streams")
+@pytest.mark.since("AsyncCommandInputHandle")
 def test_standard_input_as_a_stream(sandbox):
     command = sandbox.commands.run("cat", background=True, stdin=True)
 
@@ -93,7 +92,7 @@ def test_a_sandbox_that_is_killed_ends_what_waits_in_it(make):
     sandbox = make()
     timer = threading.Timer(0.5, lambda: e2b.Sandbox.kill(sandbox.sandbox_id))
     timer.start()
-    with pytest.raises(e2b.TimeoutException, match="was killed|reached its"):
+    with pytest.raises(e2b.TimeoutException):
         sandbox.commands.run("sleep 1000")
     timer.join()
 

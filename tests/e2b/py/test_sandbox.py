@@ -32,8 +32,7 @@ def test_create_info_and_kill(make):
         sandbox.files.list("/")
 
 
-@pytest.mark.skipif(not hasattr(e2b, "SandboxNotRunningException"),
-                    reason="this SDK knows no such exception")
+@pytest.mark.since("SandboxNotRunningException")
 def test_a_sandbox_that_is_gone_is_not_running(make):
     sandbox = make()
     sandbox.kill()
@@ -155,8 +154,7 @@ def test_errors_have_their_class():
             e2b.Sandbox.list(**limited).next_items()
 
 
-@pytest.mark.skipif(not hasattr(e2b, "ServiceBusyException"),
-                    reason="this SDK has no idempotency keys")
+@pytest.mark.since("ServiceBusyException")
 def test_a_creation_that_is_repeated_makes_one_sandbox(make):
     key = uuid.uuid4().hex
     first = make(idempotency_key=key)
