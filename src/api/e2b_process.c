@@ -16,6 +16,7 @@
 #define TAG_MAX     1024u
 #define INPUT_MAX   (6u << 20)
 #define INPUT_WAIT  (30 * NS_PER_S)
+#define NUMBER_WAIT (NS_PER_S)
 #define LIST_MAX    (16u << 20)
 #define NOTE_PREFIX "{\"config\":"
 
@@ -143,6 +144,29 @@ static int look_at_tag(struct process *p, void *arg)
     return 0;
 }
 
+/* Waits for the pid of one whose start is just being told, or is asked for after a restart. */
+static int await_number(struct process *p, void *arg)
+{
+    deadline d = *(deadline *)arg;
+    struct process_info i;
+    struct watch w;
+    process_get(p, &i, NULL);
+    if (i.pid || !i.running || process_watch(p, &w, NULL) < 0)
+        return 0;
+    do {
+        watch_clear(&w);
+        process_get(p, &i, NULL);
+    } while (!i.pid && i.running && !deadline_passed(d) && watch_wait(&w, d));
+    process_unwatch(p, &w);
+    return deadline_passed(d);
+}
+
+static void await_numbers(struct call *c)
+{
+    deadline d = deadline_in(NUMBER_WAIT);
+    session_each_process(c->session, await_number, &d);
+}
+
 static int is_there(struct process *p, int ended_too)
 {
     struct process_info i;
@@ -169,6 +193,11 @@ struct process *e2b_select(struct call *c, struct fields *f, int ended_too, stru
         session_each_process(c->session, look_at_tag, &s);
     else
         s.found = session_find_process(c->session, text, NULL);
+    if (!by_tag && !(s.found && is_there(s.found, ended_too))) {
+        process_unref(s.found);
+        await_numbers(c);
+        s.found = session_find_process(c->session, text, NULL);
+    }
     if (s.found && is_there(s.found, ended_too))
         return s.found;
     process_unref(s.found);
@@ -365,6 +394,7 @@ int rpc_process_list(struct call *c, struct pd_err *e)
     json_open(&j, '{');
     json_key(&j, "processes");
     json_open(&j, '[');
+    await_numbers(c);
     session_each_process(c->session, put_process, &j);
     json_close(&j, ']');
     json_close(&j, '}');
