@@ -1,7 +1,8 @@
 /* How samples are taken: the controller looks at every session a few times a second, and takes a
  * sample of the running ones whose turn it is. Turns are spread by the session's id, so that many
  * sessions that were made (or adopted) together are not asked at the same moment. A provider that
- * cannot tell costs a sample, nothing else. */
+ * cannot tell costs a sample, nothing else: it is left alone for a while then, because it may have
+ * taken its time, and the controller has other things to do. */
 #include "core/session_state.h"
 
 #include "base/banned.h"
@@ -11,6 +12,7 @@
 #define SAMPLES_KEPT 60u
 #define EVERY_NS     (5 * NS_PER_S)
 #define FRESH_MS     1000u
+#define REST_NS      (5 * NS_PER_S)
 
 void samples_rebase(struct session *s, uint64_t cpu_usec)
 {
@@ -51,8 +53,8 @@ static void add(struct session *s, const struct box_usage *u)
     m->since_ns = now;
 }
 
-/* `wait`: for whoever has the box just now. */
-static void take(struct session *s, int wait)
+/* `wait`: for whoever has the box just now. -1: the provider could not tell. */
+static int take(struct session *s, int wait)
 {
     struct box_usage u = {0};
     struct pd_err e;
@@ -63,10 +65,12 @@ static void take(struct session *s, int wait)
         s->samples.taking = 1;
     pthread_mutex_unlock(&s->lock);
     if (!mine)
-        return;
+        return 0;
+    int asked = 0;
     if (wait ? pthread_rwlock_rdlock(&s->box_use) == 0
              : pthread_rwlock_tryrdlock(&s->box_use) == 0) {
-        if (s->box)
+        asked = s->box != NULL;
+        if (asked)
             known = s->all->c.provider->usage(s->box, &u, &e);
         pthread_rwlock_unlock(&s->box_use);
     }
@@ -75,6 +79,7 @@ static void take(struct session *s, int wait)
     if (known == 0 && s->info.state == SESSION_RUNNING)
         add(s, &u);
     pthread_mutex_unlock(&s->lock);
+    return asked && known < 0 ? -1 : 0;
 }
 
 void samples_look(struct session *s)
@@ -82,7 +87,9 @@ void samples_look(struct session *s)
     uint64_t now = clock_now();
     pthread_mutex_lock(&s->lock);
     int due = 0;
-    if (s->pooled || s->info.state != SESSION_RUNNING) {
+    if (now < s->all->samples_rest_ns) {
+        /* later */
+    } else if (s->pooled || s->info.state != SESSION_RUNNING) {
         s->samples.due_ns = 0;
     } else if (!s->samples.due_ns) {
         s->samples.due_ns = now + hash_bytes(s->info.id, strlen(s->info.id)) % EVERY_NS;
@@ -94,8 +101,8 @@ void samples_look(struct session *s)
             s->samples.due_ns = now + EVERY_NS;
     }
     pthread_mutex_unlock(&s->lock);
-    if (due)
-        take(s, 0);
+    if (due && take(s, 0) < 0)
+        s->all->samples_rest_ns = clock_now() + REST_NS;
 }
 
 /* The i-th, the oldest first. */
@@ -116,7 +123,7 @@ unsigned session_samples(struct session *s, uint64_t from_ms, uint64_t to_ms,
     if (!to_ms || to_ms + FRESH_MS >= now) {
         to_ms = UINT64_MAX;
         if (stale)
-            take(s, 1);
+            (void)take(s, 1);
     }
     unsigned fit = 0, given = 0;
     pthread_mutex_lock(&s->lock);

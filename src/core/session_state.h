@@ -201,6 +201,7 @@ struct sessions {
     pthread_cond_t control_cond;
     int control_due;
     struct sessions_stats stats; /* under lock */
+    uint64_t samples_rest_ns;    /* the controller takes no samples until then; its own */
     /* snapshots.c */
     pthread_mutex_t snapshot_lock; /* innermost */
     struct snapshot *snapshots;    /* newest first */

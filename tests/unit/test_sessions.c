@@ -247,6 +247,18 @@ static void test_the_controller_spreads_its_samples(void **state)
     assert_int_equal(w->usages, 1);
     assert_int_equal(made[0]->samples.count, 1);
     assert_true(made[0]->samples.due_ns > now);
+    /* A provider that fails is not asked for the others at once. */
+    w->fail_usage = 1;
+    for (unsigned i = 0; i < 30; i++) {
+        made[i]->samples.due_ns = 1;
+        samples_look(made[i]);
+    }
+    assert_int_equal(w->usages, 2);
+    w->fail_usage = 0;
+    d->all->samples_rest_ns = 0;
+    for (unsigned i = 0; i < 30; i++)
+        samples_look(made[i]);
+    assert_int_equal(w->usages, 2 + 29); /* the first has had its turn */
     for (unsigned i = 0; i < 30; i++)
         session_unref(made[i]);
     daemon_end(d);
