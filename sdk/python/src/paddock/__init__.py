@@ -5,12 +5,30 @@
 them.
 """
 
+from .async_sandbox import *  # noqa: F403
+from .async_sandbox import __all__ as _async_sandbox
 from .client import SandboxClient
+from .coordinator import *  # noqa: F403
+from .coordinator import __all__ as _coordinator
 from .errors import *  # noqa: F403
 from .errors import __all__ as _errors
+from .errors import (
+    AuthenticationException, CommandExitException, InvalidArgumentException,
+    NotEnoughSpaceException, NotFoundException, RateLimitException, SandboxException,
+    TimeoutException,
+)
+from .kernel import Kernel
 from .models import *  # noqa: F403
 from .models import __all__ as _models
+from .sandbox import *  # noqa: F403
+from .sandbox import __all__ as _sandbox
 
 __version__ = "0.1.0"
 
-__all__ = ["SandboxClient", *_errors, *_models]
+__all__ = [
+    "Kernel", "SandboxClient", *_async_sandbox, *_coordinator, *_errors, *_models, *_sandbox,
+    # As E2B's package calls them.
+    "AuthenticationException", "CommandExitException", "InvalidArgumentException",
+    "NotEnoughSpaceException", "NotFoundException", "RateLimitException", "SandboxException",
+    "TimeoutException",
+]
