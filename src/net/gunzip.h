@@ -11,9 +11,10 @@
 struct pd_err;
 struct gunzip;
 
-/* A gibibyte of zeros is honest; what is a thousand times its size beyond that is made to hurt. */
-#define GUNZIP_FREE_BYTES (UINT64_C(1) << 30)
-#define GUNZIP_RATIO      100u
+/* Much of nothing is honest; what is more than that and hundreds of times its size is made to hurt:
+ * gzip can do a thousand. */
+#define GUNZIP_FREE_BYTES (UINT64_C(256) << 20)
+#define GUNZIP_RATIO      200u
 
 /* NULL with PD_CAPACITY. */
 struct gunzip *gunzip_new(uint64_t free_bytes, unsigned ratio, struct pd_err *e);

@@ -38,7 +38,7 @@ enum multipart_event {
 struct multipart {
     int state;
     int done;
-    char delimiter[MULTIPART_BOUNDARY_MAX + 4]; /* CRLF, "--", the boundary */
+    char delimiter[MULTIPART_BOUNDARY_MAX + 5]; /* CRLF, "--", the boundary */
     size_t delimiter_len;
     size_t matched; /* bytes of it that were the last ones of what came */
     size_t head_len;
