@@ -179,8 +179,9 @@ static void read_refused(struct fields *f)
     int internet;
     /* Clients say true by default, and mean that they do not mind. */
     fields_bool(f, "allow_internet_access", FIELD_OPTIONAL, &internet);
-    if (fields_has(f, "mcp"))
-        fields_refuse(f, "mcp", "there is no MCP gateway in sandboxes of this server");
+    /* The client itself starts the gateway with it, by a command; what came of that it knows. */
+    if (fields_has(f, "mcp") && fields_kind(f, "mcp") != FIELD_OBJECT)
+        fields_refuse(f, "mcp", "is not an object");
     refuse_unless_empty(f, "iam", "this server gives no workload identities");
     refuse_unless_empty(f, "volumeMounts", "this server has no volumes");
 }

@@ -90,7 +90,8 @@ def test_bodies_come_in_both_ways(e2b, chunked):
 def test_what_the_python_sdk_always_sends(make, e2b):
     made = make(v2=False, timeout=60, secure=True, autoPause=False, allow_internet_access=True,
                 metadata={}, envVars={}, network={"allowPublicTraffic": True, "allowOut": [],
-                                                  "denyOut": [], "rules": {}}, volumeMounts=[])
+                                                  "denyOut": [], "rules": {}}, volumeMounts=[],
+                mcp={"server": {"a": "b"}})
     assert e2b.info(made["sandboxID"])["allowInternetAccess"] is False
 
 
@@ -110,7 +111,7 @@ def test_what_the_python_sdk_always_sends(make, e2b):
     ({"envVars": {"A=B": "1"}}, 400, "envVars"),
     ({"autoResume": {}}, 400, "autoResume.enabled"),
     ({"autoPause": True, "autoPauseMemory": False, "autoResume": {"enabled": True}}, 400, "autoResume"),
-    ({"mcp": {"x": {}}}, 400, "mcp"),
+    ({"mcp": "x"}, 400, "mcp"),
     ({"iam": {"tokens": {"a": {"audience": "b", "tokenType": "c"}}}}, 400, "iam"),
     ({"volumeMounts": [{"name": "a", "path": "/a"}]}, 400, "volumeMounts"),
     ({"network": {"allowOut": ["1.1.1.1"]}}, 400, "network.allowOut.*internet"),
