@@ -87,8 +87,8 @@ static void answer_gateway(struct call *c, const char *id, unsigned port)
 {
     auto_buf out = BUF_INIT(1024);
     struct json j = JSON_INIT(&out);
-    if (c->r->status) {
-        reply_abort(c->r);
+    if (c->r->status) { /* it ended meanwhile: the SDKs ask what has happened after a reset only */
+        reply_reset(c->r);
         return;
     }
     json_open(&j, '{');
@@ -109,7 +109,8 @@ struct target {
     char id[SESSION_ID_LEN + 1];
     unsigned port;
     int by_host;
-    int by_signature; /* which was checked */
+    int by_signature;   /* which was checked */
+    struct slice query; /* as it came */
 };
 
 static int copy_slice(const struct slice *s, char *out, size_t size)
@@ -391,6 +392,7 @@ static void serve_port(struct call *c, const struct target *t, const struct e2b_
         answer_envd_error(c, t->id, &e);
         return;
     }
+    c->r->query = t->query; /* a program in the sandbox reads it in its own way */
     if (ports_visit_open(c, t->port, n->mask_host, &e) == 0)
         return;
     if (e.code == PD_BAD_GATEWAY)
@@ -465,17 +467,32 @@ static int serve_control(struct call *c)
     return 1;
 }
 
+/* E2B's clients write queries as forms do: a '+' is a blank. */
+static void read_as_form(struct slice query, struct buf *out)
+{
+    for (size_t i = 0; i < query.len; i++)
+        if (query.at[i] == '+')
+            buf_puts(out, "%20");
+        else
+            buf_putc(out, query.at[i]);
+}
+
 int e2b_handle(struct call *c)
 {
     struct pd_err e;
-    struct target t = {0};
-    int found = find_target(c, &t, &e);
+    struct target t = {.query = c->r->query};
+    auto_buf form = BUF_INIT(3 * HTTP_TARGET_MAX);
+    read_as_form(t.query, &form);
+    c->r->query = (struct slice){(const char *)form.data, form.len};
+    int found = find_target(c, &t, &e), answered = 1;
     if (found < 0) {
         call_count_stranger(c);
         answer_error(c, &e);
-        return 1;
+    } else {
+        answered = found ? serve_data(c, &t) : serve_control(c);
     }
-    return found ? serve_data(c, &t) : serve_control(c);
+    c->r->query = t.query;
+    return answered;
 }
 
 /* ---- what handlers use ---- */
