@@ -1,0 +1,82 @@
+"""The daemon killed while sandboxes fall asleep, wake and are copied: no file is lost or left."""
+
+import contextlib
+import os
+import random
+import threading
+import time
+
+import pytest
+
+from breaking import Box, Victim
+from paddock_testing import run as paddock
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Victim() as v:
+        yield v
+
+
+def roots(server, kind):
+    folder = os.path.join(server.state_dir, "roots")
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return {n for n in names if n.startswith(f"{kind}-")}
+
+
+def break_off(server, *calls):
+    """Makes the calls one after the other; somewhere in between the daemon is killed."""
+    def make():
+        api = server.client()
+        with contextlib.suppress(Exception):  # whose connection breaks
+            for path, body in calls:
+                api.post(path, json=body)
+    thread = threading.Thread(target=make)
+    thread.start()
+    time.sleep(random.uniform(0, 0.25))
+    server.kill_and_restart("daemon")
+    thread.join()
+
+
+def test_files_outlive_every_sleep(server):
+    for number in range(paddock.scaled_down(20, 5)):
+        box = Box(server.client())
+        box.out(f"echo {number} >/workspace/kept")
+        url = f"/sandboxes/{box.id}"
+        break_off(server, (f"{url}/pause", {"memory": False}), (f"{url}/connect", {"timeout": 300}),
+                  (f"{url}/pause", {"memory": False}))
+        api = box.api = server.client()
+        assert box.get()["state"] in ("running", "paused")
+        answer = api.post(f"/v1/sandboxes/{box.id}/resume")
+        assert answer.status == 200, answer
+        assert box.out("cat /workspace/kept") == f"{number}\n"
+        if number % 2:
+            assert api.post(f"{url}/pause", json={"memory": False}).status in (200, 204)
+        box.delete()
+    paddock.wait_for(lambda: not roots(server, "sb"), 20, "the files of all are deleted")
+
+
+def test_snapshots_are_whole_or_not_there(server):
+    for _ in range(paddock.scaled_down(20, 5)):
+        box = Box(server.client())
+        box.out("head -c 3000000 /dev/zero >/workspace/large; echo whole >/workspace/last")
+        break_off(server, *[(f"/sandboxes/{box.id}/snapshots", {})] * 3)
+        api = box.api = server.client()
+        listed = api.get("/snapshots").json()
+        paddock.wait_for(lambda n=len(listed): len(roots(server, "sn")) == n, 20,
+                         "a root for every snapshot, and no other")
+        for snapshot in listed:
+            made = api.post("/sandboxes", json={"templateID": snapshot["snapshotID"]})
+            assert made.status == 201, made
+            copy = f"/v1/sandboxes/{made.json()['sandboxID']}"
+            result = api.post(f"{copy}/exec", json={"command": "cat /workspace/last"}).json()
+            assert result["stdout"] == "whole\n", result
+            api.delete(copy)
+            assert api.delete(f"/templates/{snapshot['snapshotID']}").status in (200, 204)
+        # One that nothing broke off is there.
+        answer = api.post(f"/sandboxes/{box.id}/snapshots", json={})
+        assert answer.status == 201, answer
+        assert len(roots(server, "sn")) == 1
+        api.delete(f"/templates/{answer.json()['snapshotID']}")
+        box.delete()
+    paddock.wait_for(lambda: not roots(server, "sn") | roots(server, "sb"), 20, "nothing is left")
