@@ -74,7 +74,9 @@ class Snapshot:
             cgroups={c for c in cgroups if not strangers.own_cgroup(c)},
             namespaces=held_namespaces(ours),
             loops=host.loop_devices(),
-            files=host.files_below(*(state_dirs or STATE_DIRS)),
+            # A blank image is kept for the next root of its size.
+            files={name for name in host.files_below(*(state_dirs or STATE_DIRS))
+                   if not os.path.basename(name).startswith(".blank-")},
             dead_cgroups=host.dead_memory_cgroups())
 
     def new_since(self, before, dead_cgroups_allowed=0):
