@@ -76,7 +76,7 @@ def test_snapshots_are_whole_or_not_there(server):
         # One that nothing broke off is there.
         answer = api.post(f"/sandboxes/{box.id}/snapshots", json={})
         assert answer.status == 201, answer
-        assert len(roots(server, "sn")) == 1
+        paddock.wait_for(lambda: len(roots(server, "sn")) == 1, 20, "it is the only one")
         api.delete(f"/templates/{answer.json()['snapshotID']}")
         box.delete()
     paddock.wait_for(lambda: not roots(server, "sn") | roots(server, "sb"), 20, "nothing is left")
