@@ -122,8 +122,9 @@ static int is_temporary(const struct watcher *v, const char *name)
 /* A file without a name, such as save.c's: the kernel gives it one that nobody can find. */
 static int is_nameless(const char *name, const char *path)
 {
+    struct stat st;
     return name[0] == '#' && name[1] && !name[1 + strspn(name + 1, "0123456789")] &&
-           faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0;
+           fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0;
 }
 
 static const char *last_name(const char *path)
