@@ -8,7 +8,7 @@ import pytest_asyncio
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "since(name): for SDKs that have e2b.NAME, not for older ones")
+    config.addinivalue_line("markers", "since(name): not for SDKs that are without e2b.NAME")
 
 
 def pytest_collection_modifyitems(config, items):
