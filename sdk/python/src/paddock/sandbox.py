@@ -17,7 +17,10 @@ from ._filesystem import (
     EntryInfo, Filesystem, FilesystemEvent, FilesystemEventType, FileType, WatchHandle,
 )
 from ._git import Git, GitBranches, GitFileStatus, GitStatus
-from .errors import NotFoundError, SessionGoneError, UnsupportedError
+from .errors import (
+    NotFoundError, PaddockError, SessionExpiredError, SessionGoneError, SessionLostError,
+    UnsupportedError,
+)
 from .kernel import Kernel
 from .models import CodeResult, Environment, SandboxInfo, SandboxOptions, Usage
 
@@ -51,6 +54,15 @@ def _options(template: Optional[str], timeout: Optional[float],
         template=template or "base", metadata=dict(metadata) if metadata else None,
         env=dict(envs) if envs else None, max_life_s=life, idle_timeout_s=min(life, IDLE_MAX_S),
         **known)
+
+
+def _gone(info: SandboxInfo) -> PaddockError:
+    text = f"sandbox {info.id} is gone: {info.end_reason or info.end_cause or 'it was ended'}"
+    if info.end_cause in (None, "killed"):
+        return NotFoundError(text)
+    if info.end_cause in ("expired", "idle"):
+        return SessionExpiredError(text)
+    return SessionLostError(text)
 
 
 class Sandbox:
@@ -181,13 +193,13 @@ class Sandbox:
 
         `Sandbox.connect(sandbox_id, timeout)` gives one that was made elsewhere.
         """
-        if self._backend.find(self._id).state == "paused":
+        info = self._backend.find(self._id)
+        if info.state in ("gone", "stopping"):
+            raise _gone(info)
+        if info.state == "paused":
             self._backend.resume(self._id)
         if timeout is not None:
             self.set_timeout(timeout)
-        else:
-            # Nothing is changed, but one that is gone says so.
-            self._backend.environment(self._id)
         return self
 
     @connect.by_id

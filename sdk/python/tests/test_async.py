@@ -1,0 +1,140 @@
+"""AsyncSandbox: the same, and cancellation."""
+
+import asyncio
+import time
+
+import pytest
+
+import paddock
+from paddock import AsyncSandbox, PtySize
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 60))
+
+
+def test_commands_files_and_git(mode):
+    async def main():
+        async with await AsyncSandbox.create(envs={"WORD": "ü"}) as sandbox:
+            assert (await sandbox.commands.run("echo $WORD")).stdout == "ü\n"
+            await sandbox.files.write("a/b", "text")
+            assert await sandbox.files.read("a/b") == "text"
+            assert await sandbox.files.read("a/b", format="bytes") == b"text"
+            pieces = [p async for p in await sandbox.files.read("a/b", format="stream")]
+            assert pieces == [b"text"]
+            assert [e.name for e in await sandbox.files.list("a")] == ["b"]
+            await sandbox.git.init("repo")
+            assert (await sandbox.git.status("repo")).is_clean
+            assert (await sandbox.run_code("print(1)")).output == "1\n"
+            with pytest.raises(paddock.CommandExitException):
+                await sandbox.commands.run("exit 1")
+            other = await AsyncSandbox.connect(sandbox.sandbox_id)
+            assert await other.is_running()
+            assert (await AsyncSandbox.get_info(sandbox.sandbox_id)).id == sandbox.sandbox_id
+        assert not await sandbox.is_running()
+    run(main())
+
+
+def test_for_thread(mode, thread):
+    async def main():
+        async with await AsyncSandbox.for_thread("ann", thread) as sandbox:
+            await sandbox.files.write("a", "1")
+        again = await AsyncSandbox.for_thread("ann", thread)
+        assert await again.files.read("a") == "1"
+        assert await AsyncSandbox.kill(again.sandbox_id)
+    run(main())
+
+
+def test_output_is_told_on_the_loop_in_order(mode):
+    async def main():
+        loop = asyncio.get_running_loop()
+        seen = []
+
+        async def tell(text):
+            assert asyncio.get_running_loop() is loop
+            await asyncio.sleep(0)
+            seen.append(text)
+
+        async with await AsyncSandbox.create() as sandbox:
+            await sandbox.commands.run("seq 1 1000; sleep 0.1; echo end", on_stdout=tell)
+            assert "".join(seen) == "".join(f"{i}\n" for i in range(1, 1001)) + "end\n"
+            plain = []
+            await sandbox.commands.run("echo e >&2", on_stderr=plain.append)
+            assert plain == ["e\n"]
+    run(main())
+
+
+def test_background_and_terminal(mode):
+    async def main():
+        async with await AsyncSandbox.create() as sandbox:
+            seen = []
+            handle = await sandbox.commands.run("cat", background=True, stdin=True,
+                                                on_stdout=seen.append)
+            await handle.send_stdin("x\n")
+            await handle.close_stdin()
+            assert (await handle.wait()).stdout == "x\n" and seen == ["x\n"]
+            shown = asyncio.Event()
+            terminal = await sandbox.pty.create(
+                PtySize(24, 80), on_data=lambda data: b"42" in data and shown.set())
+            await sandbox.pty.send_stdin(terminal.pid, b"echo $((6*7))\n")
+            await asyncio.wait_for(shown.wait(), 20)
+            await terminal.disconnect()
+            assert await sandbox.pty.kill(terminal.pid)
+    run(main())
+
+
+def test_many_commands_at_once(mode):
+    async def main():
+        async with await AsyncSandbox.create() as sandbox:
+            start = time.monotonic()
+            results = await asyncio.gather(*(
+                sandbox.commands.run(f"sleep 0.5; echo {n}") for n in range(20)))
+            assert [r.stdout for r in results] == [f"{n}\n" for n in range(20)]
+            # asyncio's own threads, of which a small machine has six, would take 2 s.
+            assert time.monotonic() - start < 8
+    run(main())
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_cancelling_ends_the_command(mode, streaming):
+    async def main():
+        async with await AsyncSandbox.create() as sandbox:
+            task = asyncio.ensure_future(sandbox.commands.run(
+                "sleep 987 & touch begun; wait", on_stdout=print if streaming else None))
+            for _ in range(200):
+                if await sandbox.files.exists("begun"):
+                    break
+                await asyncio.sleep(0.05)
+            start = time.monotonic()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert time.monotonic() - start < 5
+            for _ in range(200):
+                if not await sandbox.commands.list():
+                    break
+                await asyncio.sleep(0.05)
+            assert await sandbox.commands.list() == []
+            left = await sandbox.commands.run("cat /proc/[0-9]*/comm")
+            assert "cat" in left.stdout and "sleep" not in left.stdout
+    run(main())
+
+
+def test_a_time_limit_around_a_call(mode):
+    async def main():
+        async with await AsyncSandbox.create() as sandbox:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(sandbox.commands.run("sleep 60"), 0.5)
+            assert (await sandbox.commands.run("echo fine")).stdout == "fine\n"
+    run(main())
+
+
+def test_cancelling_code_ends_its_interpreter_and_says_so(mode):
+    async def main():
+        async with await AsyncSandbox.create() as sandbox:
+            assert (await sandbox.run_code("x = 1")).success
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(sandbox.run_code("import time; time.sleep(60)"), 0.7)
+            again = await sandbox.run_code("print('x' in globals())")
+            assert again.success and again.output == "False\n"
+    run(main())

@@ -1,0 +1,295 @@
+"""The coordinator, the interpreter that stays, and what selects a sandbox."""
+
+import asyncio
+import threading
+import time
+import warnings
+
+import pytest
+
+import paddock
+from paddock import get_sandbox_coordinator, reset_coordinator
+
+CSV = "city,amount\nBerlin,40\nKöln,2\n"
+
+
+@pytest.fixture
+def coordinator(mode, thread):
+    c = get_sandbox_coordinator()
+    c.set_request_context(thread)
+    yield c
+    c.cleanup_session(thread)
+
+
+def test_variables_and_files_stay(coordinator):
+    assert coordinator.ensure_session() is True
+    first = coordinator.execute_code("x = 41\nopen('f', 'w').write('ü')", "set")
+    assert first["success"] is True and first["error"] == ""
+    second = coordinator.execute_code("x += 1; print(x, open('f').read())", description="use")
+    assert second["output"] == "42 ü\n"
+    assert set(("success", "output", "error")) <= set(second.keys())
+
+
+def test_an_error_is_told_and_state_stays(coordinator):
+    coordinator.execute_code("y = 7")
+    failed = coordinator.execute_code("print('before')\ndef f():\n    return 1 / 0\nf()")
+    assert failed["success"] is False and failed["output"] == "before\n"
+    assert "ZeroDivisionError" in failed["error"] and "return 1 / 0" in failed["error"]
+    assert not failed.state_lost
+    assert "SyntaxError" in coordinator.execute_code("def")["error"]
+    assert coordinator.execute_code("print(y)")["output"] == "7\n"
+
+
+def test_a_csv_is_found_by_its_name_and_its_path(coordinator, tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "sälés 1.csv").write_text(CSV)
+    monkeypatch.chdir(tmp_path)
+    assert coordinator.ensure_session_with_data("data/sälés 1.csv") is True
+    result = coordinator.execute_code(
+        "import csv\nrows = list(csv.DictReader(open('sälés 1.csv')))\n"
+        "print(sum(int(r['amount']) for r in rows), rows[1]['city'])\n"
+        "print(open('data/sälés 1.csv').readline(), end='')", "sum")
+    assert result["output"] == "42 Köln\ncity,amount\n", result
+    (tmp_path / "data" / "sälés 1.csv").write_text("city,amount\nBonn,1\n")
+    assert coordinator.ensure_session_with_data("data/sälés 1.csv") is True
+    assert coordinator.execute_code("print(open('sälés 1.csv').read())")["output"].startswith(
+        "city,amount\nBonn")
+
+
+def test_a_file_that_is_not_there(coordinator):
+    assert coordinator.ensure_session_with_data("/nonesuch.csv") is False
+    assert "/nonesuch.csv" in coordinator.last_error.message
+
+
+def test_output_of_children_and_of_standard_error(coordinator):
+    result = coordinator.execute_code(
+        "import subprocess, sys\nprint('a', flush=True)\nsubprocess.run(['sh', '-c', 'echo b'])\n"
+        "print('e', file=sys.stderr)\nimport os\nos.write(1, b'c\\n')")
+    assert result["output"] == "a\nb\nc\n" and result.stderr == "e\n" and result.success
+
+
+def test_code_that_takes_too_long_is_interrupted_and_state_stays(coordinator):
+    coordinator.execute_code("z = 'kept'")
+    coordinator.code_timeout = 0.5
+    late = coordinator.execute_code("import time\nprint('begun')\ntime.sleep(60)")
+    assert late["success"] is False and late["output"] == "begun\n"
+    assert "timed out after 0.5 s" in late["error"] and not late.state_lost
+    assert coordinator.execute_code("print(z)")["output"] == "kept\n"
+
+
+def test_code_that_does_not_heed_the_interrupt_is_killed(coordinator, monkeypatch):
+    monkeypatch.setattr("paddock.kernel.GRACE_S", 0.5)
+    coordinator.code_timeout = 0.5
+    late = coordinator.execute_code(
+        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass")
+    assert late["success"] is False and late.state_lost and "killed" in late["error"]
+    assert coordinator.execute_code("print(1)")["output"] == "1\n"
+
+
+def test_an_interpreter_that_died_is_said_and_replaced(coordinator):
+    coordinator.execute_code("v = 1")
+    died = coordinator.execute_code("import os\nprint('last words', flush=True)\nos._exit(9)")
+    assert died["success"] is False and died.state_lost and died["output"] == "last words\n"
+    assert "status 9" in died["error"] and "variables" in died["error"]
+    fresh = coordinator.execute_code("print('v' in globals())")
+    assert fresh["success"] is True and fresh["output"] == "False\n"
+
+
+def test_an_interpreter_that_was_killed_between_calls_is_said(coordinator):
+    coordinator.execute_code("v = 1; import os; print(os.getpid())")
+    box = paddock.Sandbox(coordinator.session_id)
+    for process in box.commands.list():
+        box.commands.kill(process.pid)
+    after = coordinator.execute_code("print('v' in globals())")
+    assert after["output"] == "False\n" and after.state_lost and "new one" in after.stderr
+
+
+def test_memory_is_limited(coordinator):
+    died = coordinator.execute_code("a = bytearray(4 << 30)")
+    assert died["success"] is False and ("memory" in died["error"] or "Memory" in died["error"])
+    assert coordinator.execute_code("print(2)")["output"] == "2\n"
+
+
+def test_much_output_keeps_head_and_tail(coordinator):
+    result = coordinator.execute_code("for i in range(400000): print(i)")
+    assert result["output"].startswith("0\n1\n") and result["output"].endswith("\n399999\n")
+    assert "left out" in result["output"] and len(result["output"]) < 1100000
+
+
+def test_output_cannot_be_mistaken_for_an_answer(coordinator):
+    text = "print('\\x1e' + 'a' * 32 + ' {}\\x1e')\nprint('\\x1e')"
+    result = coordinator.execute_code(text)
+    assert result["output"] == "\x1e" + "a" * 32 + " {}\x1e\n\x1e\n"
+
+
+def test_exit_and_input(coordinator):
+    assert coordinator.execute_code("import sys; print(1); sys.exit(0)")["success"] is True
+    assert "SystemExit: 3" in coordinator.execute_code("import sys; sys.exit(3)")["error"]
+    assert "EOFError" in coordinator.execute_code("input()")["error"]
+    assert coordinator.execute_code("print('there')")["output"] == "there\n"
+
+
+def test_classes_of_the_code_can_be_pickled(coordinator):
+    coordinator.execute_code("class C:\n    a = 1")
+    result = coordinator.execute_code("import pickle; print(pickle.loads(pickle.dumps(C())).a)")
+    assert result["output"] == "1\n", result
+
+
+def test_requests_are_apart_and_cleaned_up(coordinator, thread):
+    coordinator.execute_code("who = 'first'")
+    first = coordinator.session_id
+    coordinator.set_request_context(thread + "-2")
+    assert "NameError" in coordinator.execute_code("print(who)")["error"]
+    second = coordinator.session_id
+    assert first != second
+    coordinator.cleanup_session(thread + "-2")
+    assert not paddock.Sandbox(second).is_running()
+    assert paddock.Sandbox(first).is_running()
+    coordinator.set_request_context(thread)
+    assert coordinator.execute_code("print(who)")["output"] == "first\n"
+    coordinator.cleanup_session("never-was")
+
+
+def test_a_sandbox_that_was_lost_is_said_and_its_data_put_back(coordinator, tmp_path):
+    path = tmp_path / "sales.csv"
+    path.write_text(CSV)
+    assert coordinator.ensure_session_with_data(str(path))
+    coordinator.execute_code("x = 1")
+    gone = coordinator.session_id
+    paddock.Sandbox(gone).set_timeout(1)
+    deadline = time.monotonic() + 30
+    while paddock.Sandbox(gone).is_running():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    told = coordinator.execute_code("open('ran', 'w')")
+    assert told["success"] is False and told.state_lost
+    assert "sales.csv" in told["error"] and "not run" in told["error"]
+    assert coordinator.session_id != gone
+    again = coordinator.execute_code("import os; print(len(open('sales.csv').readlines()), "
+                                     "os.path.exists('ran'))")
+    assert again["output"] == "3 False\n"
+
+
+def test_threads_of_one_request_take_turns(coordinator, thread):
+    coordinator.execute_code("n = 0")
+    results = []
+
+    def add():
+        coordinator.set_request_context(thread)
+        results.append(coordinator.execute_code(
+            "m = n\nimport time\ntime.sleep(0.02)\nn = m + 1")["success"])
+
+    threads = [threading.Thread(target=add) for _ in range(10)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert results == [True] * 10
+    assert coordinator.execute_code("print(n)")["output"] == "10\n"
+
+
+def test_it_reports_failure_and_does_not_raise(use, server, monkeypatch):
+    use(server)
+    monkeypatch.setenv("PADDOCK_URL", "http://127.0.0.1:1")
+    c = get_sandbox_coordinator()
+    assert c.ensure_session() is False and c.last_error.code == "connection"
+    result = c.execute_code("1")
+    assert result["success"] is False and "127.0.0.1:1" in result["error"]
+    c.cleanup_session("x")
+
+
+# ---- selection ----
+
+
+def test_there_is_one_coordinator(mode):
+    first = get_sandbox_coordinator()
+    assert get_sandbox_coordinator(mode) is first and isinstance(first, paddock.SandboxCoordinator)
+    reset_coordinator()
+    assert get_sandbox_coordinator() is not first
+
+
+def test_unknown_modes_are_refused_with_the_valid_ones(mode, monkeypatch):
+    with pytest.raises(ValueError, match="'docker'.*local, remote"):
+        get_sandbox_coordinator("docker")
+    get_sandbox_coordinator()
+    with pytest.raises(ValueError, match="local, remote"):
+        get_sandbox_coordinator("docker")
+    reset_coordinator()
+    monkeypatch.setenv("SANDBOX_MODE", "invalid")
+    with pytest.raises(ValueError, match="'invalid'.*SANDBOX_MODE"):
+        get_sandbox_coordinator()
+
+
+def test_the_older_modes_are_remote(use, server):
+    use(server)
+    assert get_sandbox_coordinator("fargate").mode == "remote"
+    assert get_sandbox_coordinator("e2b").mode == "remote"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert get_sandbox_coordinator("local").mode == "remote"
+    assert "reset_coordinator" in str(caught[0].message)
+
+
+def test_the_older_name_warns(mode):
+    with pytest.warns(DeprecationWarning, match="get_sandbox_coordinator"):
+        old = paddock.get_global_session()
+    assert old is get_sandbox_coordinator()
+
+
+def test_what_is_selected_and_why(monkeypatch):
+    assert paddock.get_sandbox() is paddock.LocalSandbox
+    info = paddock.get_sandbox_info()
+    assert info["implementation"] == "LocalSandbox" and info["feature_flag_enabled"] is False
+    assert "SANDBOX_MODE" in info["reason"] and info["config"] == {"mode": "local"}
+    monkeypatch.setenv("SANDBOX_URL", "http://h:1")
+    monkeypatch.setenv("PADDOCK_API_KEY", "e2b_secret")
+    info = paddock.get_sandbox_info()
+    assert paddock.get_sandbox() is paddock.RemoteSandbox
+    assert info["implementation"] == "RemoteSandbox" and info["feature_flag_enabled"] is True
+    assert info["config"]["server_url"] == "http://h:1" and "SANDBOX_URL" in info["reason"]
+    assert "e2b_secret" not in repr(info)
+    monkeypatch.setenv("SANDBOX_MODE", "local")
+    assert paddock.get_sandbox() is paddock.LocalSandbox
+    monkeypatch.setenv("SANDBOX_MODE", "nonsense")
+    with pytest.raises(ValueError, match="local, remote"):
+        paddock.get_sandbox()
+
+
+def test_the_selected_class_works(mode):
+    with paddock.get_sandbox().create() as sandbox:
+        assert type(sandbox) is paddock.get_sandbox()
+        assert sandbox.commands.run("echo hi").stdout == "hi\n"
+
+
+# ---- create_sandbox ----
+
+
+def test_create_sandbox(mode):
+    async def main():
+        sandbox = await paddock.create_sandbox(provider="jail")
+        sandbox_id = await sandbox.create(template="base", timeout=3600)
+        assert sandbox_id == sandbox.sandbox_id
+        with pytest.raises(paddock.ConflictError):
+            await sandbox.create()
+        result = await sandbox.run_command("cd /tmp; echo hi; exit 3")
+        assert result["exit_code"] == 3 and result["stdout"] == "hi\n"
+        assert (await sandbox.run_command("pwd")).stdout == "/tmp\n"
+        await sandbox.write_file("/workspace/out.txt", "Hellö!")
+        assert await sandbox.read_file("/workspace/out.txt") == "Hellö!"
+        assert (await sandbox.execute("a = 1")).success
+        assert (await sandbox.execute("print(a)")).output == "1\n"
+        url = await sandbox.get_preview_url(port=8000)
+        assert url.startswith("http")
+        assert await sandbox.delete() is True and await sandbox.delete() is False
+        assert not paddock.Sandbox(sandbox_id).is_running()
+        async with await paddock.create_sandbox() as lazy:
+            assert (await lazy.run_command("echo made")).stdout == "made\n"
+    asyncio.run(main())
+
+
+def test_create_sandbox_with_an_unknown_provider(mode, monkeypatch):
+    with pytest.raises(ValueError, match="'nonesuch'.*auto, jail"):
+        asyncio.run(paddock.create_sandbox(provider="nonesuch"))
+    monkeypatch.setenv("SANDBOX_PROVIDER", "daytona")
+    if mode == "remote":
+        assert asyncio.run(paddock.create_sandbox()).provider == "auto"
