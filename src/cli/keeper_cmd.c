@@ -16,7 +16,10 @@ const char keeper_usage[] =
     "  --socket PATH    where to listen (mode 0600)\n"
     "  --builders N     processes that make jails, default 2\n"
     "  --kits N         sets of namespaces that each builder makes in advance, default 4\n"
-    "  --owner UID      a uid that may use it, besides root: that of the server\n";
+    "  --owner UID      a uid that may use it, besides root: that of the server\n"
+    "  --client FD      instead of --socket: serves who has the other end of this socket, and "
+    "ends\n"
+    "                   with him; what libpaddock starts\n";
 
 static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *e)
 {
@@ -40,17 +43,23 @@ static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *
             if (parse_u64(o.name, v, 1, UINT32_MAX - 1, &n, e) < 0)
                 return -1;
             c->owner = (uid_t)n;
+        } else if (!strcmp(o.name, "--client")) {
+            if (parse_u64(o.name, v, 3, 1 << 20, &n, e) < 0)
+                return -1;
+            c->client = (int)n;
         } else {
             return pd_fail(e, PD_INVALID,
                            "unknown option '%.60s': valid are --socket, --builders, --kits, "
-                           "--owner",
+                           "--owner, --client",
                            o.name);
         }
     }
     if (o.at < argc)
         return pd_fail(e, PD_INVALID, "unexpected argument '%.60s'", argv[o.at]);
-    if (!c->socket_path)
+    if (!c->socket_path && c->client < 0)
         return pd_fail(e, PD_INVALID, "--socket PATH is missing");
+    if (c->socket_path && c->client >= 0)
+        return pd_fail(e, PD_INVALID, "either --socket or --client, not both");
     return 0;
 }
 
@@ -58,14 +67,18 @@ int cmd_keeper(int argc, char **argv)
 {
     struct pd_err e;
     struct keeper_config c = {.client = -1, .builders = 2, .kits = 4, .separate_sweeper = 1};
-    if (parse(&c, argc, argv, &e) < 0 || keeper_dirs(&c.state_dir, &c.run_dir, &e) < 0)
+    if (parse(&c, argc, argv, &e) < 0)
         return cli_fail(&e);
-    prctl(PR_SET_NAME, "paddock-keeper", 0, 0, 0);
     /* Four descriptors per jail. */
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
+    if (c.client >= 0)
+        keeper_serve_private(c.client, c.builders, c.kits);
+    if (keeper_dirs(&c.state_dir, &c.run_dir, &e) < 0)
+        return cli_fail(&e);
+    prctl(PR_SET_NAME, "paddock-keeper", 0, 0, 0);
     return keeper_run(&c, &e) < 0 ? cli_fail(&e) : 0;
 }

@@ -34,9 +34,8 @@ int keeper_connect(struct keeper_link *l, const char *path, struct pd_err *e)
     return 0;
 }
 
-/* The private keeper has nothing of its parent's: not the terminal, not the standard streams (a
- * pipe that it kept open would never end), no descriptor but its socket. */
-static _Noreturn void private_keeper(int sock)
+/* The standard streams of its parent's are not kept either: a pipe that stays open never ends. */
+_Noreturn void keeper_serve_private(int sock, unsigned builders, unsigned kits)
 {
     struct pd_err e;
     setsid();
@@ -48,7 +47,7 @@ static _Noreturn void private_keeper(int sock)
         dup3(sock, 3, O_CLOEXEC);
     syscall(SYS_close_range, 4, ~0u, 0);
     signal(SIGCHLD, SIG_DFL); /* ignored, children would vanish unreported */
-    struct keeper_config c = {.client = 3, .builders = 1};
+    struct keeper_config c = {.client = 3, .builders = builders, .kits = kits};
     if (keeper_dirs(&c.state_dir, &c.run_dir, &e) == 0 && keeper_run(&c, &e) == 0)
         _exit(0);
     /* Whatever is asked next gets this as its answer. */
@@ -73,7 +72,7 @@ int keeper_start_private(struct keeper_link *l, struct pd_err *e)
     if (pid < 0)
         return pd_fail_sys(e, "start a keeper");
     if (pid == 0)
-        private_keeper(theirs);
+        keeper_serve_private(theirs, 1, 0);
     *l = (struct keeper_link){.sock = fd_take(&ours)};
     return 0;
 }

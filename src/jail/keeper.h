@@ -34,6 +34,11 @@ struct keeper_config {
  * a process of its own. 0, or -1 when it could not start. */
 int keeper_run(const struct keeper_config *c, struct pd_err *e);
 
+/* A keeper for one owner, at the other end of this socket, with whom it ends. It keeps nothing of
+ * what it inherited: not the terminal, no descriptor but the socket. When it cannot begin, whatever
+ * it is asked is answered with the reason. Does not return. */
+_Noreturn void keeper_serve_private(int sock, unsigned builders, unsigned kits);
+
 /* The directories: PADDOCK_STATE_DIR and PADDOCK_RUN_DIR, or the usual ones of root or of the user.
  * Makes the run directory (0700). The strings live as long as the process. */
 int keeper_dirs(const char **ret_state, const char **ret_run, struct pd_err *e);

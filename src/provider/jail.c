@@ -134,7 +134,8 @@ static int jail_provider_create(struct provider *base, struct wire_id id, const 
     struct waiter w;
     waiter_begin(p, &w, id);
     pthread_mutex_lock(&p->sending);
-    int sent = no_link(p, e) ? -1 : jail_request_as(&p->link, &b->jail, id, s, CREATE_KEEP, -1, e);
+    unsigned flags = p->start ? 0 : CREATE_KEEP;
+    int sent = no_link(p, e) ? -1 : jail_request_as(&p->link, &b->jail, id, s, flags, -1, e);
     pthread_mutex_unlock(&p->sending);
     if (sent < 0) {
         waiter_cancel(p, &w);
@@ -533,8 +534,8 @@ static void jail_provider_free(struct provider *base)
     free(p);
 }
 
-struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,
-                                   const struct box_events *events, struct pd_err *e)
+static struct jail_provider *provider_new(struct pump *pump, const struct box_events *events,
+                                          struct pd_err *e)
 {
     struct jail_provider *p = calloc(1, sizeof *p);
     if (!p) {
@@ -576,9 +577,36 @@ struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,
     p->link.sock = -1;
     p->keeper.fd = -1;
     p->reconnect.fire = jail_provider_retry;
-    snprintf(p->socket_path, sizeof p->socket_path, "%s", keeper_socket);
+    return p;
+}
+
+static struct provider *connected(struct jail_provider *p, struct pd_err *e)
+{
     if (jail_provider_connect(p, e) == 0)
         return &p->base;
     jail_provider_free(&p->base);
     return NULL;
+}
+
+struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,
+                                   const struct box_events *events, struct pd_err *e)
+{
+    struct jail_provider *p = provider_new(pump, events, e);
+    if (!p)
+        return NULL;
+    snprintf(p->socket_path, sizeof p->socket_path, "%s", keeper_socket);
+    return connected(p, e);
+}
+
+struct provider *provider_jail_new_private(int (*start)(void *arg, struct pd_err *e), void *arg,
+                                           struct pump *pump, const struct box_events *events,
+                                           struct pd_err *e)
+{
+    struct jail_provider *p = provider_new(pump, events, e);
+    if (!p)
+        return NULL;
+    p->start = start;
+    p->start_arg = arg;
+    p->base.can &= ~(unsigned)(PROVIDER_ADOPT | PROVIDER_STASH);
+    return connected(p, e);
 }

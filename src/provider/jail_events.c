@@ -258,7 +258,11 @@ int jail_provider_connect(struct jail_provider *p, struct pd_err *e)
 {
     struct keeper_link l = {.sock = -1};
     enum rung best;
-    if (keeper_connect(&l, p->socket_path, e) < 0)
+    if (p->start)
+        l.sock = p->start(p->start_arg, e);
+    else if (keeper_connect(&l, p->socket_path, e) < 0)
+        return -1;
+    if (l.sock < 0)
         return -1;
     if (keeper_greet(&l, &best, deadline_in(GREET_PATIENCE), e) < 0) {
         keeper_link_done(&l);

@@ -43,6 +43,8 @@ struct jail_provider {
     struct provider base;
     struct pump *pump;
     char socket_path[108];
+    int (*start)(void *arg, struct pd_err *e); /* or NULL: there is a keeper at socket_path */
+    void *start_arg;
     pthread_mutex_t lock;    /* of all that follows */
     pthread_mutex_t sending; /* around every use of the link's socket: who closes it takes it */
     struct keeper_link link;
