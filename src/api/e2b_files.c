@@ -86,7 +86,7 @@ int envd_files_get(struct call *c, struct pd_err *e)
         files_user(c, user, e) < 0 || files_path(user, asked, path, e) < 0)
         return -1;
     file_note(c, "", path);
-    int r = file_send(c, user, path, &size, e);
+    int r = file_send(c, user, WORKER_REACH, path, &size, e);
     if (r < 0 && e->code == PD_NOT_FOUND)
         return pd_fail(e, PD_NOT_FOUND, "path '%.200s' does not exist", path);
     if (r == 1) {
@@ -354,7 +354,8 @@ static int file_begin(struct upload *u, const char *path, struct pd_err *e)
         return -1;
     upload_words(u, "-", words);
     u->worker = WORKER_INIT;
-    if (worker_begin(&u->worker, u->c, u->user, WORKER_INPUT | WORKER_COMMIT, words, e) < 0)
+    if (worker_begin(&u->worker, u->c, u->user, WORKER_INPUT | WORKER_COMMIT | WORKER_REACH, words,
+                     e) < 0)
         return -1;
     u->worker.must_finish = 1;
     (void)fd_set_nonblock(u->worker.call.in);
@@ -404,7 +405,9 @@ static int post_plain(struct upload *u, struct pd_err *e)
             return -1;
         upload_words(u, length, words);
         u->source.begun = 1;
-        return file_receive(u->c, u->user, words, NULL, &replaced, e) < 0 ? -1 : upload_note(u, e);
+        return file_receive(u->c, u->user, WORKER_REACH, words, NULL, &replaced, e) < 0
+                   ? -1
+                   : upload_note(u, e);
     }
     if (file_begin(u, u->asked, e) < 0)
         return -1;
@@ -567,7 +570,7 @@ int envd_files_compose(struct call *c, struct pd_err *e)
     for (size_t at = 0; at < paths.len; at += strlen((char *)paths.data + at) + 1)
         words[n++] = (char *)paths.data + at;
     file_note(c, "", to);
-    if (worker_begin(&w, c, user, 0, words, e) < 0)
+    if (worker_begin(&w, c, user, WORKER_REACH, words, e) < 0)
         return -1;
     w.quiet_ns = COMPOSE_QUIET;
     w.must_finish = 1; /* the sources go when the new file is there */

@@ -48,7 +48,7 @@ static int answer_entry(struct call *c, const char *user, const char *const *wor
     auto_buf text = BUF_INIT(ENTRY_MAX);
     struct json j = JSON_INIT(&text);
     struct record r;
-    if (worker_begin(&w, c, user, 0, words, e) < 0)
+    if (worker_begin(&w, c, user, WORKER_REACH, words, e) < 0)
         return -1;
     w.must_finish = 1;
     if (worker_expect(&w, RECORD_DETAIL, &r, e) < 0)
@@ -105,7 +105,7 @@ int rpc_fs_remove(struct call *c, struct pd_err *e)
     const char *const words[] = {"remove", path, "1", NULL};
     auto_worker w = WORKER_INIT;
     struct pd_err why;
-    if (worker_begin(&w, c, q.user, 0, words, e) < 0)
+    if (worker_begin(&w, c, q.user, WORKER_REACH, words, e) < 0)
         return -1;
     w.quiet_ns = WORKER_WHOLE_NS;
     if (worker_expect(&w, RECORD_END, &r, &why) < 0) {
@@ -165,7 +165,8 @@ int rpc_fs_list_dir(struct call *c, struct pd_err *e)
     const char *const words[] = {"list", path, deep, many, "", "1", NULL};
     auto_worker w = WORKER_INIT;
     auto_buf text = BUF_INIT(LIST_JSON_MAX);
-    if (worker_begin(&w, c, q.user, 0, words, e) < 0 || take_entries(&w, &text, path, e) < 0)
+    if (worker_begin(&w, c, q.user, WORKER_REACH, words, e) < 0 ||
+        take_entries(&w, &text, path, e) < 0)
         return -1;
     return connect_answer(c, &text);
 }

@@ -48,7 +48,7 @@ static int watch_begin(struct call *c, const struct watch_request *q, int polled
     struct record r;
     snprintf(how, sizeof how, "x%s%s", q->detail ? "d" : "", polled ? "p" : "");
     const char *const words[] = {"watch", q->path, q->recursive ? "1" : "0", how, NULL};
-    if (worker_begin(w, c, q->user, polled ? WORKER_INPUT : 0, words, e) < 0 ||
+    if (worker_begin(w, c, q->user, WORKER_REACH | (polled ? WORKER_INPUT : 0), words, e) < 0 ||
         worker_expect(w, RECORD_ENTRY, &r, e) < 0)
         return -1;
     char *root = strdup(r.entry.path);

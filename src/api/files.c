@@ -22,15 +22,16 @@ static struct range find_range(const struct http_head *h)
                                               : (struct range){.kind = RANGE_NONE};
 }
 
-static int read_entry(struct worker_run *w, struct call *c, const char *user, const char *path,
-                      uint64_t offset, uint64_t length, struct record *ret, struct pd_err *e)
+static int read_entry(struct worker_run *w, struct call *c, const char *user, unsigned reach,
+                      const char *path, uint64_t offset, uint64_t length, struct record *ret,
+                      struct pd_err *e)
 {
     char from[24], count[24];
     struct record r;
     snprintf(from, sizeof from, "%llu", (unsigned long long)offset);
     snprintf(count, sizeof count, "%llu", (unsigned long long)length);
     const char *const words[] = {"read", path, from, count, NULL};
-    if (worker_begin(w, c, user, 0, words, e) < 0 || worker_expect(w, RECORD_ENTRY, &r, e) < 0)
+    if (worker_begin(w, c, user, reach, words, e) < 0 || worker_expect(w, RECORD_ENTRY, &r, e) < 0)
         return -1;
     if (r.entry.type != ENTRY_FILE || r.entry.size > INT64_MAX)
         return pd_fail(e, PD_PROTOCOL, "a worker reads a file that is none");
@@ -40,13 +41,13 @@ static int read_entry(struct worker_run *w, struct call *c, const char *user, co
 
 /* The last bytes of a file: its size is asked for first. If it changes meanwhile, the answer still
  * says truly which bytes it has. */
-static int find_last(struct call *c, const char *user, const char *path, struct range *r,
-                     struct pd_err *e)
+static int find_last(struct call *c, const char *user, unsigned reach, const char *path,
+                     struct range *r, struct pd_err *e)
 {
     auto_worker w = WORKER_INIT;
     struct record entry;
     /* Not of length 0: the size of some files is only known to who reads them. */
-    if (read_entry(&w, c, user, path, 0, 1, &entry, e) < 0)
+    if (read_entry(&w, c, user, reach, path, 0, 1, &entry, e) < 0)
         return -1;
     uint64_t size = entry.entry.size;
     r->first = r->count == 0 ? size : r->count < size ? size - r->count : 0;
@@ -54,19 +55,19 @@ static int find_last(struct call *c, const char *user, const char *path, struct 
     return 0;
 }
 
-int file_send(struct call *c, const char *user, const char *path, uint64_t *ret_size,
-              struct pd_err *e)
+int file_send(struct call *c, const char *user, unsigned reach, const char *path,
+              uint64_t *ret_size, struct pd_err *e)
 {
     struct range range = find_range(&c->r->head);
     int head_only = c->r->head.method == HTTP_HEAD;
     struct record r;
     char text[96];
-    if (range.kind == RANGE_LAST && find_last(c, user, path, &range, e) < 0)
+    if (range.kind == RANGE_LAST && find_last(c, user, reach, path, &range, e) < 0)
         return -1;
     uint64_t offset = range.kind ? range.first : 0;
     uint64_t count = range.kind ? range.count : (uint64_t)INT64_MAX;
     auto_worker w = WORKER_INIT;
-    if (read_entry(&w, c, user, path, offset, head_only ? 1 : count, &r, e) < 0)
+    if (read_entry(&w, c, user, reach, path, offset, head_only ? 1 : count, &r, e) < 0)
         return -1;
     uint64_t size = r.entry.size;
     if (range.kind && offset >= size) {
@@ -105,7 +106,7 @@ int files_get(struct call *c, struct pd_err *e)
     if (call_query_check(c, allowed, e) < 0 || file_query_path(c, NULL, path, e) < 0 ||
         file_query_user(c, user, e) < 0)
         return -1;
-    int r = file_send(c, user, path, &size, e);
+    int r = file_send(c, user, 0, path, &size, e);
     if (r == 1)
         (void)reply(c->r, 416, "application/json", behind, sizeof behind - 1);
     return r < 0 ? -1 : 0;
@@ -158,12 +159,12 @@ int file_commit(struct worker_run *w, struct json *j, int *ret_replaced, struct 
     return 0;
 }
 
-int file_receive(struct call *c, const char *user, const char *const *words, struct json *j,
-                 int *ret_replaced, struct pd_err *e)
+int file_receive(struct call *c, const char *user, unsigned reach, const char *const *words,
+                 struct json *j, int *ret_replaced, struct pd_err *e)
 {
     const struct http_head *head = &c->r->head;
     auto_worker w = WORKER_INIT;
-    if (worker_begin(&w, c, user, WORKER_INPUT | WORKER_COMMIT, words, e) < 0)
+    if (worker_begin(&w, c, user, reach | WORKER_INPUT | WORKER_COMMIT, words, e) < 0)
         return -1;
     w.must_finish = 1;
     if (head->body == HTTP_BODY_CHUNKED || head->length > WIDE_FROM)
@@ -185,7 +186,7 @@ int files_put(struct call *c, struct pd_err *e)
     const char *const words[] = {"write", path, mode, mkdirs ? "1" : "0", length, NULL};
     auto_buf text = BUF_INIT(FILE_JSON_MAX);
     struct json j = JSON_INIT(&text);
-    if (file_receive(c, user, words, &j, &replaced, e) < 0)
+    if (file_receive(c, user, 0, words, &j, &replaced, e) < 0)
         return -1;
     return call_json(c, replaced ? 200 : 201, &text);
 }

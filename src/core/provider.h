@@ -42,7 +42,7 @@ struct box_command {
     struct wire_id id;
     struct msg_exec exec;
     int fds[4];     /* stdin, stdout, stderr, and descriptor 3 or -1 */
-    unsigned flags; /* EXEC_PTY, EXEC_WORKER, EXEC_QUIET */
+    unsigned flags; /* EXEC_PTY, EXEC_WORKER, EXEC_REACH, EXEC_QUIET */
     /* Number of the cgroup that it gets, from 1. One command at a time has it; the next may when
      * group_is_empty. 0: none. */
     unsigned group;

@@ -106,7 +106,9 @@ struct worker_call {
     struct process *process;
     int in, out, go;
 };
-enum { WORKER_INPUT = 1, WORKER_COMMIT = 2 };
+/* WORKER_REACH: where the user may become root (profile dev), it may do what root may; what it
+ * makes is the user's all the same. */
+enum { WORKER_INPUT = 1, WORKER_COMMIT = 2, WORKER_REACH = 4 };
 int session_worker(struct session *s, const struct msg_list *argv, const char *user, unsigned flags,
                    struct worker_call *ret, struct pd_err *e);
 void session_worker_end(struct worker_call *c, int abort);

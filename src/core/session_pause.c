@@ -13,6 +13,7 @@
 #include "core/log.h"
 
 #define PAUSE_PATIENCE (5 * NS_PER_S)
+#define KEEP_PATIENCE  (10 * NS_PER_S)
 
 /* ---- one change at a time ---- */
 
@@ -185,6 +186,11 @@ static int drop_box(struct session *s, struct pd_err *e)
 
 static int fall_asleep(struct session *s, struct pd_err *e)
 {
+    struct provider *provider = s->all->c.provider;
+    /* Otherwise a provider that starts anew would take its files for leftovers. */
+    if (provider->keep_root &&
+        provider->keep_root(provider, s->root_name, deadline_in(KEEP_PATIENCE), e) < 0)
+        return -1;
     pthread_mutex_lock(&s->lock);
     enum session_state before = s->info.state;
     uint64_t paused_at = s->paused_at_ms;

@@ -206,7 +206,7 @@ static int send(struct process *p, const struct process_request *r, uint32_t uid
                             /* Who waits for the end needs no word of the start; the pid of one
                              * that takes longer is asked for by the recorder. */
                             .flags = (p->pty ? EXEC_PTY : 0) | (p->worker ? EXEC_WORKER : 0) |
-                                     (p->background ? 0 : EXEC_QUIET),
+                                     (p->reach ? EXEC_REACH : 0) | (p->background ? 0 : EXEC_QUIET),
                             .fds = {far->fd[0], far->fd[1], far->fd[2], far->fd[3]}};
     int bad = 0;
     pthread_mutex_lock(&s->lock);
@@ -344,6 +344,7 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
         return pd_fail(e, PD_CAPACITY, "no memory for a worker");
     p->id = wire_id_new();
     p->worker = 1;
+    p->reach = !!(flags & WORKER_REACH);
     p->started_ns = clock_now();
     if (enter(s, p, &known, e) < 0) {
         process_unref(p);

@@ -65,7 +65,7 @@ struct process {
     char *command;
     char *key;
     uint64_t key_hash;
-    int worker, shell, pty, background, back_pressure, updates_state;
+    int worker, reach, shell, pty, background, back_pressure, updates_state;
     char *note;
     int stored;        /* a row says that it exists (before the answer does) */
     atomic_int buried; /* its sandbox went away under it: no row of it is to be left */

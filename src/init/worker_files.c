@@ -153,11 +153,14 @@ static int check_old(const struct place *p, const char *path, struct pd_err *e)
     return faccessat(p->dir, p->name, W_OK, 0) < 0 ? path_fail(e, path) : 0;
 }
 
-/* Who watches for writing has not heard of any: the file had no name then. A new time of change
- * alone is told as a change of contents. */
+/* Who watches for writing has not heard of any: the file had no name then. What E2B's clients
+ * expect to hear is that it came, that it got its owner and mode, and that it was written. New
+ * times are told as new attributes, a new time of change alone as a change of contents. */
 static void tell_written(const struct place *p)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
+    const struct timespec now[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_NOW}};
+    (void)utimensat(p->dir, p->name, now, AT_SYMLINK_NOFOLLOW);
     (void)utimensat(p->dir, p->name, times, AT_SYMLINK_NOFOLLOW);
 }
 

@@ -3,6 +3,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "jail/keeper.h"
 #include "jail/mnt.h"
 #include "jail/quota.h"
 #include "jail/skeleton.h"
@@ -110,7 +111,9 @@ static int open_image(int roots, int root, const char *name, int fresh, int laye
         (void)unlinkat(roots, name, AT_REMOVEDIR); /* if nothing is in it yet */
         return -1;
     }
-    auto_fd mount = image_mount(root, l, e);
+    /* The sandboxes of a server end with the host anyway. */
+    int must_last = strncmp(name, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT)) != 0;
+    auto_fd mount = image_mount(root, l, must_last, e);
     if (mount >= 0 && fill_image(mount, layered, e) == 0)
         return fd_take(&mount);
     if (!from_blank)

@@ -188,7 +188,7 @@ int image_lock(int image, int how)
     }
 }
 
-int image_mount(int root, const struct limits *l, struct pd_err *e)
+int image_mount(int root, const struct limits *l, int must_last, struct pd_err *e)
 {
     auto_fd image = openat(root, "image", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
@@ -209,7 +209,7 @@ int image_mount(int root, const struct limits *l, struct pd_err *e)
     snprintf(source, sizeof source, "source=%s", device_path);
     /* Unused inodes are holes of the file, zero already. Nothing writes to the image but the jail.
      */
-    const char *const options[] = {source, "noinit_itable", NULL};
+    const char *const options[] = {source, "noinit_itable", must_last ? NULL : "nobarrier", NULL};
     int mount = mnt_filesystem("ext4", options, 0);
     if (mount >= 0)
         return mount;

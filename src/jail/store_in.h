@@ -22,8 +22,10 @@ void store_empty_trash(int roots);
  * and make it again. */
 int image_make(int roots, int root, const struct limits *l, int *ret_from_blank, struct pd_err *e);
 void image_forget_blank(int roots, const struct limits *l);
-/* Mounts <root>/image: a detached mount, which holds a lock on the image as long as it lives. */
-int image_mount(int root, const struct limits *l, struct pd_err *e);
+/* Mounts <root>/image: a detached mount, which holds a lock on the image as long as it lives.
+ * Without `must_last` a loss of power may spoil it: nothing waits for the disk then, neither an
+ * fsync in the jail nor the end of the jail, when it is unmounted. */
+int image_mount(int root, const struct limits *l, int must_last, struct pd_err *e);
 /* Locks an image (LOCK_EX, LOCK_SH). A dead jail's is let go a moment after the jail itself, when
  * the kernel has unmounted it: waits 2 s for that. 0, or -1 when somebody has it. */
 int image_lock(int image, int how);

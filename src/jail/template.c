@@ -248,9 +248,18 @@ int template_enter(struct template *t, int rootless, struct pd_err *e)
     return build(t, e);
 }
 
+/* Debian has no `python` unless somebody wants one; programs for E2B's image do. */
+static int add_python(const struct template *t, int dir)
+{
+    if (faccessat(t->host_root, "usr/bin/python", F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+        faccessat(t->host_root, "usr/bin/python3", F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+        return 0;
+    return symlinkat("/usr/bin/python3", dir, "python");
+}
+
 int template_add_shim(struct template *t, int program, struct pd_err *e)
 {
-    static const char *const options[] = {"size=256k", "nr_inodes=8", "mode=0755", NULL};
+    static const char *const options[] = {"size=1m", "nr_inodes=8", "mode=0755", NULL};
     if (t->has_shim)
         return 0;
     auto_fd fs = mnt_tmpfs(options, 0);
@@ -261,7 +270,7 @@ int template_add_shim(struct template *t, int program, struct pd_err *e)
     ssize_t n = to < 0 ? -1 : 1;
     while (n > 0)
         n = sendfile(to, program, &at, 1u << 20);
-    if (n < 0 || fchmod(to, 0755) < 0)
+    if (n < 0 || fchmod(to, 0755) < 0 || add_python(t, fs) < 0)
         return pd_fail_sys(e, "copy the sudo shim");
     fd_done(&to); /* nothing may be open for writing when the mount becomes read-only */
     int r = mnt_attach(fs, AT_FDCWD, "/shim");

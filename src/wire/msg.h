@@ -180,10 +180,7 @@ struct msg_copy {
 #define EXEC_QUIET  4u  /* no STARTED: who waits for the end anyway is woken only once */
 #define EXEC_WORKER 8u  /* argv is an operation that init has built in (docs/workers.md) */
 #define EXEC_EXTRA  16u /* one more descriptor, the last, becomes descriptor 3 of the command */
-#define EXEC_WORKER                                                                                \
-    8u                 /* argv names an operation of init's own (docs/workers.md), not a program   \
-                        */
-#define EXEC_EXTRA 16u /* one more descriptor, behind the cgroup's: descriptor 3 of the command */
+#define EXEC_REACH  32u /* of a worker in profile dev: may do what sandbox root may, as the user */
 
 struct msg_exec {
     uint32_t uid, gid;
