@@ -163,11 +163,29 @@ def test_a_sandbox_that_was_lost_is_said_and_its_data_put_back(coordinator, tmp_
         time.sleep(0.1)
     told = coordinator.execute_code("open('ran', 'w')")
     assert told["success"] is False and told.state_lost
-    assert "sales.csv" in told["error"] and "not run" in told["error"]
+    assert "sales.csv" in told["error"] and "did not run" in told["error"]
     assert coordinator.session_id != gone
     again = coordinator.execute_code("import os; print(len(open('sales.csv').readlines()), "
                                      "os.path.exists('ran'))")
     assert again["output"] == "3 False\n"
+
+
+def test_a_sandbox_that_somebody_ended_is_said(coordinator):
+    coordinator.execute_code("x = 1")
+    paddock.Sandbox.kill(coordinator.session_id)
+    told = coordinator.execute_code("print(x)")
+    assert told["success"] is False and told.state_lost and "new sandbox" in told["error"]
+    assert coordinator.execute_code("print(1)")["output"] == "1\n"
+
+
+def test_a_sandbox_that_ends_meanwhile_is_said(coordinator):
+    coordinator.execute_code("x = 1")
+    killer = threading.Timer(0.5, paddock.Sandbox.kill, [coordinator.session_id])
+    killer.start()
+    told = coordinator.execute_code("import time; time.sleep(30)")
+    killer.join()
+    assert told["success"] is False and told.state_lost and "gone" in told["error"], told
+    assert coordinator.execute_code("print(1)")["output"] == "1\n"
 
 
 def test_threads_of_one_request_take_turns(coordinator, thread):

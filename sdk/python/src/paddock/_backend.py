@@ -23,6 +23,9 @@ from typing import (
     Tuple, Union,
 )
 
+from .errors import (
+    NotFoundError, PaddockError, SessionExpiredError, SessionLostError, UnsupportedError,
+)
 from .models import (
     Entry, Environment, ExecResult, OutputChunk, OutputEvent, PortInfo, Preview, ProcessInfo,
     Replaced, SandboxInfo, SandboxOptions, SearchResult, Usage,
@@ -223,6 +226,16 @@ def choose_key(api_key: Optional[str] = None) -> Optional[str]:
     return api_key or os.environ.get("PADDOCK_API_KEY") or None
 
 
+def gone_error(info: SandboxInfo) -> PaddockError:
+    """What a call on a sandbox that is gone raises."""
+    text = f"sandbox {info.id} is gone: {info.end_reason or info.end_cause or 'it was ended'}"
+    if info.end_cause in (None, "killed"):
+        return NotFoundError(text)
+    if info.end_cause in ("expired", "idle"):
+        return SessionExpiredError(text)
+    return SessionLostError(text)
+
+
 _open: Dict[Tuple[str, str, str], Backend] = {}
 _open_lock = threading.Lock()
 
@@ -244,8 +257,6 @@ def open_backend(mode: Optional[str] = None, server_url: Optional[str] = None,
 
 def _make(mode: str, url: str, key: str) -> Backend:
     if mode == "local":
-        from .errors import UnsupportedError
-
         try:
             from ._local import LocalBackend  # type: ignore[import-not-found,unused-ignore]
         except ImportError as error:

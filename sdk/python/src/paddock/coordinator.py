@@ -121,7 +121,7 @@ class SandboxCoordinator:
         try:
             session = self._session()
             self._upload(session.sandbox_id, csv_path)
-        except SessionGoneError:
+        except (SessionGoneError, NotFoundError):
             try:
                 session = self._session(anew=True)
                 self._upload(session.sandbox_id, csv_path)
@@ -148,7 +148,7 @@ class SandboxCoordinator:
         try:
             session = self._session()
             return session.kernel.run(code, self.code_timeout)
-        except SessionGoneError as gone:
+        except (SessionGoneError, NotFoundError) as gone:
             # The sandbox is made anew, but the code is not run again by itself: what it relied on
             # is gone, and whoever wrote it must know.
             self._failed("execute_code", gone)
@@ -205,8 +205,8 @@ class SandboxCoordinator:
             self._sessions[name] = made
             return made
 
-    def _replace(self, gone: SessionGoneError) -> str:
-        text = f"{gone.message}; the code was not run, its variables and files are gone"
+    def _replace(self, gone: PaddockError) -> str:
+        text = f"{gone.message}; the code did not run to its end, its variables and files are gone"
         try:
             session = self._session(anew=True)
         except (PaddockError, OSError) as error:

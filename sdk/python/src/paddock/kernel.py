@@ -12,13 +12,14 @@ import uuid
 from typing import Callable, Iterator, Optional, Tuple
 
 from . import _cancel
-from ._backend import Backend
+from ._backend import Backend, gone_error
 from ._text import text_callback
 from .errors import ConflictError, NotFoundError, PaddockError, TransportError
 from .models import CodeResult, ExecResult, OutputEvent
 
 __all__ = ["Kernel"]
 
+ENDING_S = 20.0  # for a sandbox that is being ended
 GRACE_S = 5.0  # for code that was interrupted to come to its end
 OUTPUT_MAX = 1024 * 1024
 
@@ -146,6 +147,8 @@ class Kernel:
             raise
         if end is not None:
             self._process = None
+            if end.stopped_by == "sandbox":
+                raise self._gone()
             return CodeResult(False, out.text(), _death(end, timer, timeout), err.text(),
                               state_lost=True)
         answer = json.loads(out.answer)
@@ -160,6 +163,15 @@ class Kernel:
             if not result.success:
                 result.error = f"{note}\n{result.error}"
         return result
+
+    def _gone(self) -> PaddockError:
+        """Why the sandbox is gone, which is known when its end is."""
+        deadline = time.monotonic() + ENDING_S
+        while True:
+            info = self._backend.find(self._sandbox_id)
+            if info.state == "gone" or time.monotonic() > deadline:
+                return gone_error(info)
+            time.sleep(0.05)
 
     def _interrupt_and_forget(self) -> None:
         # Whoever cancelled does not want to wait; another call would find it busy.

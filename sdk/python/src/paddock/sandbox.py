@@ -10,17 +10,14 @@ from __future__ import annotations
 import threading
 from typing import Any, List, Mapping, Optional, Type, TypeVar
 
-from ._backend import Backend, open_backend
+from ._backend import Backend, gone_error, open_backend
 from ._commands import CommandHandle, Commands, Pty, PtySize
 from ._either import either
 from ._filesystem import (
     EntryInfo, Filesystem, FilesystemEvent, FilesystemEventType, FileType, WatchHandle,
 )
 from ._git import Git, GitBranches, GitFileStatus, GitStatus
-from .errors import (
-    NotFoundError, PaddockError, SessionExpiredError, SessionGoneError, SessionLostError,
-    UnsupportedError,
-)
+from .errors import NotFoundError, SessionGoneError, UnsupportedError
 from .kernel import Kernel
 from .models import CodeResult, Environment, SandboxInfo, SandboxOptions, Usage
 
@@ -54,15 +51,6 @@ def _options(template: Optional[str], timeout: Optional[float],
         template=template or "base", metadata=dict(metadata) if metadata else None,
         env=dict(envs) if envs else None, max_life_s=life, idle_timeout_s=min(life, IDLE_MAX_S),
         **known)
-
-
-def _gone(info: SandboxInfo) -> PaddockError:
-    text = f"sandbox {info.id} is gone: {info.end_reason or info.end_cause or 'it was ended'}"
-    if info.end_cause in (None, "killed"):
-        return NotFoundError(text)
-    if info.end_cause in ("expired", "idle"):
-        return SessionExpiredError(text)
-    return SessionLostError(text)
 
 
 class Sandbox:
@@ -195,7 +183,7 @@ class Sandbox:
         """
         info = self._backend.find(self._id)
         if info.state in ("gone", "stopping"):
-            raise _gone(info)
+            raise gone_error(info)
         if info.state == "paused":
             self._backend.resume(self._id)
         if timeout is not None:
