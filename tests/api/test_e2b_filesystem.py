@@ -206,7 +206,7 @@ def test_make_dir(fs):
     fs.no("MakeDir", 400, "invalid_argument", "'/home/user/f'", path="f")
     fs.no("MakeDir", 400, "invalid_argument", "", path="lf")
     fs.no("MakeDir", 400, "invalid_argument", "", path="f/below")
-    fs.no("MakeDir", 403, "permission_denied", "'/var/mine'", path="/var/mine")
+    assert fs.ok("MakeDir", path="/var/mine")["entry"]["owner"] == "user"  # see test_e2b_reach.py
     owned = fs.as_user("root").ok("MakeDir", path="/var/mine/deep")["entry"]
     assert owned["owner"] == "root"
     assert fs.as_user("root").ok("MakeDir", path="here")["entry"]["path"] == "/root/here"
