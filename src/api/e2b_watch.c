@@ -341,12 +341,10 @@ int rpc_fs_get_watcher_events(struct call *c, struct pd_err *e)
         return -1;
     int r = lock_watcher(w, e);
     if (r == 0) {
-        w->run.c = c;
         w->run.must_finish = 1; /* what it tells is told once */
         w->run.quiet_ns = ASK_NS;
         w->run.whole = deadline_in(2 * ASK_NS);
         r = ask_all(w, &out, e);
-        w->run.c = NULL;
         pthread_mutex_unlock(&w->lock);
         /* One that was only late may still answer; of another nothing is to be expected. */
         if (r < 0 && e->code != PD_TIMEOUT && e->code != PD_PAUSED && e->code != PD_CAPACITY)
