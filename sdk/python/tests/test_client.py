@@ -217,6 +217,14 @@ def test_many_threads_that_lost_a_session_find_the_same_new_one(client, thread):
     client.close_session(seen[0])
 
 
+def test_over_the_unix_socket(server):
+    url = f"unix:{server.run_dir}/paddock.sock"
+    with SandboxClient("remote", url, server.key) as client:
+        assert client.execute("echo hi").stdout == "hi\n"
+        assert client.upload(b"x" * 200000, "f").size == 200000
+        assert len(client.download("f")) == 200000
+
+
 def test_the_mode_is_checked(use, server, monkeypatch):
     with pytest.raises(ValueError, match="docker.*local, remote"):
         SandboxClient(mode="docker")

@@ -69,6 +69,12 @@ def test_a_wrong_key(server):
     assert caught.value.request_id
 
 
+@pytest.mark.parametrize("key", ["e2b_\r\nX: y", "schlüssel"])
+def test_no_key(server, key):
+    with pytest.raises(paddock.InvalidArgumentError, match="api_key"):
+        paddock.SandboxClient("remote", server.url, key)
+
+
 def test_no_server(tmp_path):
     for url in ("http://127.0.0.1:1", f"unix:{tmp_path}/none.sock"):
         with pytest.raises(paddock.TransportError) as caught:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from paddock import PaddockError, TransportError
+from paddock import InvalidArgumentError, PaddockError, TransportError
 from paddock._http import HttpClient
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -80,6 +80,24 @@ def test_a_file_is_sent_again_from_where_it_began(tmp_path):
         f.read(4)
         HttpClient(server.url).request("PUT", "/", body=f)
     assert [body for _, body in server.requests] == [b"456789"] * 2
+
+
+def test_pieces_of_unknown_number_are_sent_as_they_come(server):
+    client = HttpClient(server.url, {"X-API-Key": server.key})
+    box = client.request("POST", "/v1/sandboxes").json()["id"]
+    files = f"/v1/sandboxes/{box}/files"
+    pieces = (bytes([n]) * 100000 for n in range(40))
+    client.request("PUT", files, query={"path": "f"}, body=pieces)
+    back = client.request("GET", files, query={"path": "f"}).body
+    assert back == b"".join(bytes([n]) * 100000 for n in range(40))
+    client.request("PUT", files, query={"path": "f"}, body=iter([b"", b"x", b""]))
+    assert client.request("GET", files, query={"path": "f"}).body == b"x"
+    # What is no bytes is an error of the caller's, and the connection is not used again.
+    for wrong in (["text"], open(__file__)):
+        with pytest.raises(InvalidArgumentError):
+            client.request("PUT", files, query={"path": "f"}, body=wrong)
+        assert client.request("GET", files, query={"path": "f"}).body == b"x"
+    client.request("DELETE", f"/v1/sandboxes/{box}")
 
 
 def test_an_answer_that_breaks_off_is_an_error():

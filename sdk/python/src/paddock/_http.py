@@ -13,6 +13,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import select
 import socket
 import ssl
@@ -33,6 +34,8 @@ from .errors import InvalidArgumentError, PaddockError, RequestTimeoutError, Tra
 RESTART_S = 15.0  # how long a server may be away that was there before
 IDLE_MAX = 64
 BLOCK = 256 * 1024
+SMALL = 64 * 1024
+_UNSAFE = re.compile("[\\x00-\\x1f\\x7f]")
 
 _BROKEN = (http.client.RemoteDisconnected, http.client.IncompleteRead, BrokenPipeError,
            ConnectionResetError, ConnectionAbortedError, http.client.BadStatusLine)
@@ -186,6 +189,7 @@ class HttpClient:
         except ValueError:
             raise InvalidArgumentError(f"server_url: '{url}' has no valid port",
                                        details={"field": "server_url"}) from None
+        self._authority = parts.netloc.rpartition("@")[2] or "localhost"
         self._path = parts.path
         self._prefix = "" if self._scheme == "unix" else parts.path
         self._headers = dict(headers or {})
@@ -315,14 +319,14 @@ class HttpClient:
         sock.settimeout(timeout)
         try:
             with _cancel.ended_by(lambda: _shut(sock)):
+                hung_up = False
                 try:
-                    connection.request(method, target, body=body, headers=dict(headers))
+                    self._send(sock, method, target, body, headers)
                 except (BrokenPipeError, ConnectionResetError):
-                    # It may have said why before it hung up.
-                    answer = connection.getresponse()
-                    answer.will_close = True
-                else:
-                    answer = connection.getresponse()
+                    hung_up = True  # it may have said why before
+                answer = http.client.HTTPResponse(sock, method=method)
+                answer.begin()
+                answer.will_close = answer.will_close or hung_up
         except BaseException as error:
             connection.close()
             if _cancel.cancelled():
@@ -339,6 +343,40 @@ class HttpClient:
         self._reached = True
         return Stream(self, connection, sock, answer)
 
+    def _send(self, sock: socket.socket, method: str, target: str, body: Optional[FileData],
+              headers: Mapping[str, str]) -> None:
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {self._authority}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        whole = body if isinstance(body, bytes) else b"" if body is None else None
+        if whole is None and "Content-Length" not in headers:
+            lines.append("Transfer-Encoding: chunked")
+        elif whole or method in ("POST", "PUT"):
+            if whole is not None:
+                lines.append(f"Content-Length: {len(whole)}")
+        head = "\r\n".join(lines)
+        if _UNSAFE.search(head.replace("\r\n", "")) or not head.isascii():
+            raise InvalidArgumentError("the key or the URL has a character that cannot be sent")
+        start = head.encode() + b"\r\n\r\n"
+        if whole is not None and len(whole) <= SMALL:
+            # At once: head and body apart would wake the server twice.
+            sock.sendall(start + whole)
+            return
+        sock.sendall(start)
+        if whole is not None:
+            sock.sendall(whole)
+        elif body is not None and "Content-Length" in headers:
+            left = int(headers["Content-Length"])
+            for piece in _pieces(body):
+                # Of a file that grows meanwhile, what it was at first.
+                sock.sendall(piece[:left])
+                left -= len(piece[:left])
+            if left:
+                raise InvalidArgumentError(f"the file became {left} bytes shorter while it was sent")
+        elif body is not None:
+            for piece in _pieces(body):
+                sock.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
+            sock.sendall(b"0\r\n\r\n")
+
     def request(self, method: str, path: str, *, query: Optional[Mapping[str, object]] = None,
                 json_body: Optional[Mapping[str, object]] = None, body: Optional[FileData] = None,
                 headers: Optional[Mapping[str, str]] = None, timeout: Optional[float] = 60,
@@ -354,6 +392,29 @@ class HttpClient:
                 if last or not repeat:
                     raise
         raise AssertionError("not reached")
+
+
+def _pieces(body: FileData) -> Iterator[bytes]:
+    if isinstance(body, _HasRead):
+        while True:
+            data = body.read(BLOCK)
+            if not data:
+                return
+            if isinstance(data, str):
+                raise InvalidArgumentError("the file is open as text; open it with mode 'rb'")
+            yield data
+    else:
+        for piece in body:
+            if not isinstance(piece, (bytes, bytearray)):
+                raise InvalidArgumentError("the data is neither text, bytes, a file nor pieces of "
+                                           "bytes")
+            if piece:
+                yield bytes(piece)
+
+
+@runtime_checkable
+class _HasRead(Protocol):
+    def read(self, size: int) -> Union[bytes, str]: ...
 
 
 def _seek(body: FileData, start: int) -> None:

@@ -97,8 +97,12 @@ class RemoteBackend:
     mode = "remote"
 
     def __init__(self, url: str, api_key: Optional[str] = None) -> None:
-        headers = {"User-Agent": "paddock-python", "Accept": "application/json"}
+        headers = {"User-Agent": "paddock-python", "Accept": "application/json",
+                   "Accept-Encoding": "identity"}
         if api_key:
+            if not api_key.isascii() or not api_key.isprintable():
+                raise InvalidArgumentError("api_key: a key has only printable ASCII characters",
+                                           details={"field": "api_key"})
             headers["X-API-Key"] = api_key
         self._http = HttpClient(url, headers)
 
