@@ -229,18 +229,15 @@ static int has_variable(const struct msg_list *env, const char *pair)
 /* What programs look at to know that they are in a sandbox. */
 static int add_usual(struct call *c, struct msg_list_writer *env)
 {
-    struct session_info i;
-    char id[40], template[96];
-    session_get(c->session, &i);
-    snprintf(id, sizeof id, "E2B_SANDBOX_ID=%s", i.id);
-    snprintf(template, sizeof template, "E2B_TEMPLATE_ID=%s", i.template_name);
-    const char *const pairs[] = {"E2B_SANDBOX=true", id, template};
-    struct msg_list given = msg_list_of(env);
-    int own[3], bad = 0;
-    for (unsigned i1 = 0; i1 < 3; i1++)
-        own[i1] = !has_variable(&given, pairs[i1]);
-    for (unsigned i1 = 0; i1 < 3; i1++)
-        bad |= own[i1] && msg_list_add(env, pairs[i1]) < 0;
+    struct msg_list_writer usual = MSG_LIST_WRITER_INIT;
+    uint32_t pos = 0;
+    int bad = e2b_sandbox_env(c->session, &usual) < 0;
+    struct msg_list pairs = msg_list_of(&usual);
+    for (const char *v; !bad && (v = msg_list_next(&pairs, &pos));) {
+        struct msg_list given = msg_list_of(env);
+        bad = !has_variable(&given, v) && msg_list_add(env, v) < 0;
+    }
+    msg_list_writer_done(&usual);
     return bad ? -1 : 0;
 }
 

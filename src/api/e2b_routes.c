@@ -1,4 +1,4 @@
-/* The table of the E2B door: every path that it answers. docs/e2b.md says what they do; a test
+/* The table of the E2B door: every path that it answers. docs/e2b.md lists them; a test
  * compares the two. */
 #include "api/e2b.h"
 
