@@ -65,8 +65,12 @@ describe('files', { concurrency: 4 }, () => {
     const info = await sandbox.files.write('mine', 'x', { user: 'root' })
     assert.equal(info.path, '/root/mine')
     assert.equal((await sandbox.files.getInfo('/root/mine', { user: 'root' })).owner, 'root')
+    // Whoever asks reaches everything, as in a sandbox of E2B; what is new belongs to who asked.
     await sandbox.files.makeDir('/srv/made', { user: 'root' })
-    await fails(sdk.SandboxError, sandbox.files.write('/srv/made/no', 'x'))
+    await sandbox.files.write('/srv/made/new/f', 'x')
+    const owners = await sandbox.commands.run("stat -c '%U' /srv/made{,/new,/new/f}")
+    assert.equal(owners.stdout, 'root\nuser\nuser\n')
+    assert.equal(await sandbox.files.read('/root/mine'), 'x')
   })
 
   test('what is not there is a FileNotFoundError', async (t) => {
