@@ -22,11 +22,22 @@ from .models import *  # noqa: F403
 from .models import __all__ as _models
 from .sandbox import *  # noqa: F403
 from .sandbox import __all__ as _sandbox
+from .session import SandboxSession
 
 __version__ = "0.1.0"
 
+
+def __getattr__(name: str) -> object:
+    # The tools need LangChain; who does not ask for them does without.
+    if name == "get_all_agent_tools":
+        from .tools import get_all_agent_tools
+
+        return get_all_agent_tools
+    raise AttributeError(f"module 'paddock' has no attribute '{name}'")
+
+
 __all__ = [
-    "Kernel", "SandboxClient", *_async_sandbox, *_coordinator, *_errors, *_models, *_sandbox,
+    "Kernel", "SandboxClient", "SandboxSession", *_async_sandbox, *_coordinator, *_errors, *_models, *_sandbox,
     # As E2B's package calls them.
     "AuthenticationException", "CommandExitException", "InvalidArgumentException",
     "NotEnoughSpaceException", "NotFoundException", "RateLimitException", "SandboxException",
