@@ -8,6 +8,7 @@ from typing import List, Optional
 
 from pydantic import BaseModel, Field
 
+from .._edit import NotThere, NotUnique, replace_text
 from ..errors import ConflictError, NotFoundError
 from ..session import SandboxSession
 from ._kit import Answer, Refusal, cut, tool
@@ -110,7 +111,7 @@ def file_list(session: SandboxSession, a: FileList) -> Answer:
 
 
 class FileSearch(BaseModel):
-    pattern: str = Field(min_length=1, description="What to look for.")
+    pattern: str = Field(min_length=1, max_length=4096, description="What to look for.")
     path: str = Field(".", description="A directory or a file; relative to /workspace.")
     regex: bool = Field(False, description="The pattern is a POSIX extended regular expression "
                                            "(no \\d or \\w), not plain text.")
@@ -152,14 +153,14 @@ def file_replace(session: SandboxSession, a: FileReplace) -> Answer:
     entry = session.backend.stat(session.sandbox_id, a.file)
     if entry.type == "dir":
         raise Refusal(f"Error: {entry.path} is a directory; name one file")
-    found = session.backend.replace(session.sandbox_id, a.old_str, a.new_str, a.file, dry_run=True)
-    count = sum(f.replacements for f in found)
-    if count == 0:
+    try:
+        count = replace_text(session.backend, session.sandbox_id, a.file, a.old_str, a.new_str,
+                             a.replace_all)
+    except NotThere:
         raise Refusal(f"Error: old_str is not in {entry.path}; read the file and copy it exactly, "
-                      "with spaces and line ends")
-    if count > 1 and not a.replace_all:
-        raise Refusal(f"Error: old_str is in {entry.path} {count} times; take more of the lines "
-                      "around it, or pass replace_all=true")
-    session.backend.replace(session.sandbox_id, a.old_str, a.new_str, a.file)
+                      "with spaces and line ends") from None
+    except NotUnique as error:
+        raise Refusal(f"Error: old_str is in {entry.path} {error.count} times; take more of the "
+                      "lines around it, or pass replace_all=true") from None
     times = "1 time" if count == 1 else f"{count} times"
     return Answer(f"replaced {times} in {entry.path}", {"path": entry.path, "replacements": count})
