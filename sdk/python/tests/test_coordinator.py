@@ -178,6 +178,16 @@ def test_a_sandbox_that_somebody_ended_is_said(coordinator):
     assert coordinator.execute_code("print(1)")["output"] == "1\n"
 
 
+def test_a_sandbox_that_was_lost_is_made_anew_by_ensure_and_that_is_said(coordinator):
+    coordinator.execute_code("x = 1")
+    gone = coordinator.session_id
+    paddock.Sandbox.kill(gone)
+    assert coordinator.ensure_session() is True and coordinator.session_id != gone
+    told = coordinator.execute_code("print('x' in globals())")
+    assert told["output"] == "False\n" and told.state_lost and "lost" in told.stderr
+    assert not coordinator.execute_code("1").state_lost
+
+
 def test_a_sandbox_that_ends_meanwhile_is_said(coordinator):
     coordinator.execute_code("x = 1")
     killer = threading.Timer(0.5, paddock.Sandbox.kill, [coordinator.session_id])

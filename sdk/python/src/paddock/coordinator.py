@@ -17,6 +17,7 @@ import logging
 import os
 import posixpath
 import threading
+import time
 import uuid
 import warnings
 from typing import Dict, List, Mapping, Optional, Tuple, Type, TypedDict, Union
@@ -25,8 +26,8 @@ from ._backend import MODES, OLD_MODES, Backend, choose_key, choose_mode, choose
 from ._cancel import in_thread
 from .errors import ConflictError, InvalidArgumentError, NotFoundError, PaddockError
 from .errors import SessionGoneError
-from .kernel import Kernel
-from .models import CodeResult, ExecutionResult, SandboxOptions
+from .kernel import ENDING_S, Kernel
+from .models import CodeResult, ExecutionResult, SandboxInfo, SandboxOptions
 from .sandbox import Sandbox
 
 __all__ = [
@@ -46,6 +47,8 @@ class _Session:
         self.kernel = kernel
         # What was uploaded, so that a session that is made anew has it as well.
         self.data: List[str] = []
+        # It stands in for one that was lost, and nobody was told yet.
+        self.untold = False
 
 
 class SandboxCoordinator:
@@ -101,9 +104,10 @@ class SandboxCoordinator:
         return session.sandbox_id if session else None
 
     def ensure_session(self) -> bool:
-        """Makes the sandbox of the current request, if it has none. False when that failed."""
+        """Makes the sandbox of the current request, if it has none or it is gone (the next
+        `execute_code` then says `state_lost`). False when that failed."""
         try:
-            self._session()
+            self._verified()
         except PaddockError as error:
             return self._failed("ensure_session", error)
         return True
@@ -119,14 +123,8 @@ class SandboxCoordinator:
                 f"csv_path: there is no file '{csv_path}' on this machine",
                 details={"field": "csv_path"}))
         try:
-            session = self._session()
+            session = self._verified()
             self._upload(session.sandbox_id, csv_path)
-        except (SessionGoneError, NotFoundError):
-            try:
-                session = self._session(anew=True)
-                self._upload(session.sandbox_id, csv_path)
-            except (PaddockError, OSError) as error:
-                return self._failed("ensure_session_with_data", error)
         except (PaddockError, OSError) as error:
             return self._failed("ensure_session_with_data", error)
         if csv_path not in session.data:
@@ -147,7 +145,13 @@ class SandboxCoordinator:
         logger.info("execute_code: request=%s %s", self.request_id, description or "code")
         try:
             session = self._session()
-            return session.kernel.run(code, self.code_timeout)
+            result = session.kernel.run(code, self.code_timeout)
+            if session.untold:
+                session.untold = False
+                result.state_lost = True
+                result.stderr += ("[paddock] the sandbox was lost since the last call; this ran in "
+                                  "a new one, without the variables and files of earlier calls\n")
+            return result
         except (SessionGoneError, NotFoundError) as gone:
             # The sandbox is made anew, but the code is not run again by itself: what it relied on
             # is gone, and whoever wrote it must know.
@@ -196,7 +200,7 @@ class SandboxCoordinator:
             session = self._sessions.get(name)
             if session is not None and not anew:
                 return session
-            info = self._backend.get_or_create(USER, name, self._options, auto_retry=True)
+            info = self._get_or_create(name)
             made = _Session(info.id, Kernel(self._backend, info.id, cwd="/workspace"))
             if session is not None:
                 made.data = session.data
@@ -204,6 +208,29 @@ class SandboxCoordinator:
                     self._upload(made.sandbox_id, path)
             self._sessions[name] = made
             return made
+
+    def _get_or_create(self, name: str) -> SandboxInfo:
+        # One that is just being ended stands in the way until it is gone.
+        deadline = time.monotonic() + ENDING_S
+        while True:
+            try:
+                return self._backend.get_or_create(USER, name, self._options, auto_retry=True)
+            except (ConflictError, SessionGoneError):
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+
+    def _verified(self) -> _Session:
+        session = self._session()
+        try:
+            info = self._backend.find(session.sandbox_id)
+            if info.state not in ("gone", "stopping"):
+                return session
+        except NotFoundError:
+            pass
+        session = self._session(anew=True)
+        session.untold = True
+        return session
 
     def _replace(self, gone: PaddockError) -> str:
         text = f"{gone.message}; the code did not run to its end, its variables and files are gone"
