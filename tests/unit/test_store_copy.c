@@ -369,10 +369,10 @@ static int copy_on_a_small_disk(const struct place *p, int image)
         return 100;
     struct place here = *p;
     here.roots = open(roots, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    auto_fd t = make_root(&here, "a");
+    auto_fd tree = make_root(&here, "a");
     char block[4096];
     memset(block, 'x', sizeof block);
-    if (image && (store_remove_tree(here.roots, "a/tree") < 0))
+    if (tree < 0 || (image && store_remove_tree(here.roots, "a/tree") < 0))
         return 101;
     auto_fd f =
         openat(here.roots, image ? "a/image" : "a/tree/file", O_CREAT | O_WRONLY | O_CLOEXEC, 0644);

@@ -99,7 +99,7 @@ static void test_files_that_are_replaced(void **state)
     ask(&j);
     expect_next(b, &j, "modified w/f");
     expect_next(b, &j, "mark");
-    /* As the other protocol uploads: a write also of a new file. */
+    /* As the other protocol uploads: what it is told of a new file, too. */
     struct job up = job_start(b, OP("upload", "w/g", "-"));
     assert_int_equal(fd_write_all(up.in, "x", 1), 0);
     fd_done(&up.in);
@@ -108,6 +108,7 @@ static void test_files_that_are_replaced(void **state)
     job_end(b, &up);
     ask(&j);
     expect_next(b, &j, "created w/g");
+    expect_next(b, &j, "attributes w/g");
     expect_next(b, &j, "modified w/g");
     expect_next(b, &j, "mark");
     /* Names that only look like it are names. */
