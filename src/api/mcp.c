@@ -7,15 +7,10 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "core/config.h"
-#include "core/ids.h"
 #include "core/log.h"
 
-#include <pthread.h>
-
 #define MESSAGE_MAX (4u << 20)
-#define ANSWER_MAX  (8u << 20)
-#define USER        "mcp"
-#define NEWEST      "2025-11-25"
+#define ANSWER_MAX  (14u << 20) /* a file of control characters has six bytes for each */
 
 enum {
     RPC_PARSE = -32700,
@@ -23,95 +18,18 @@ enum {
     RPC_METHOD = -32601,
     RPC_PARAMS = -32602,
     RPC_INTERNAL = -32603,
-    RPC_RESOURCE = -32002
+    RPC_RESOURCE = -32002,
+    RPC_VERSION = -32022
 };
 
-/* ---- what is running ---- */
-
-struct mcp_running {
-    struct mcp_running *next;
-    char tenant[64], thread[SESSION_NAME_MAX + 1], id[MCP_ID_MAX + 1];
-    struct process *process;
-};
-
-struct mcp {
-    pthread_mutex_t lock;
-    struct mcp_running *running;
-};
-
-struct mcp *mcp_new(void)
-{
-    struct mcp *m = calloc(1, sizeof *m);
-    if (m)
-        pthread_mutex_init(&m->lock, NULL);
-    return m;
-}
-
-void mcp_free(struct mcp *m)
-{
-    if (!m)
-        return;
-    pthread_mutex_destroy(&m->lock);
-    free(m);
-}
-
-static int is_of(const struct mcp_running *r, const struct mcp_request *m, const char *id)
-{
-    return !strcmp(r->id, id) && !strcmp(r->thread, m->thread) &&
-           !strcmp(r->tenant, m->c->who.tenant);
-}
-
-int mcp_note_running(struct mcp_request *m, struct process *p, struct pd_err *e)
-{
-    struct mcp *all = m->c->api->mcp;
-    struct mcp_running *r = p ? calloc(1, sizeof *r) : NULL;
-    if (p && !r)
-        return pd_fail(e, PD_CAPACITY, "no memory for a request");
-    pthread_mutex_lock(&all->lock);
-    if (r) {
-        memcpy(r->tenant, m->c->who.tenant, sizeof r->tenant);
-        memcpy(r->thread, m->thread, sizeof r->thread);
-        memcpy(r->id, m->id, sizeof r->id);
-        r->process = process_ref(p);
-        r->next = all->running;
-        all->running = r;
-    } else {
-        struct mcp_running **at = &all->running;
-        while (*at && !is_of(*at, m, m->id))
-            at = &(*at)->next;
-        r = *at;
-        if (r)
-            *at = r->next;
-        if (r)
-            process_unref(r->process);
-        free(r);
-    }
-    pthread_mutex_unlock(&all->lock);
-    return 0;
-}
-
-static void cancel(struct mcp_request *m)
-{
-    struct mcp *all = m->c->api->mcp;
-    struct process *found = NULL;
-    struct pd_err e;
-    auto_buf id = BUF_INIT(MCP_ID_MAX + 1);
-    if (!fields_json(m->params, "requestId", FIELD_REQUIRED, MCP_ID_MAX, &id) || !buf_cstr(&id))
-        return;
-    pthread_mutex_lock(&all->lock);
-    for (struct mcp_running *r = all->running; r && !found; r = r->next)
-        if (is_of(r, m, (const char *)id.data))
-            found = process_ref(r->process);
-    pthread_mutex_unlock(&all->lock);
-    if (found)
-        (void)process_stop(found, STOP_KILLED, &e);
-    process_unref(found);
-}
+/* Newest first. */
+static const char *const versions[] = {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"};
+#define VERSION_COUNT (sizeof versions / sizeof *versions)
 
 /* ---- answering ---- */
 
 /* The answer's head goes out with the first word of progress; without any, there is no stream. */
-static int send_event(struct call *c, const struct buf *json, struct pd_err *e)
+static int send_event(struct call *c, const char *begin, const struct buf *json, struct pd_err *e)
 {
     auto_buf out = BUF_INIT(ANSWER_MAX + 64);
     if (!c->r->status) {
@@ -119,7 +37,7 @@ static int send_event(struct call *c, const struct buf *json, struct pd_err *e)
         if (reply_begin(c->r, 200, "text/event-stream", REPLY_CHUNKED, e) < 0)
             return -1;
     }
-    buf_puts(&out, "event: message\ndata: ");
+    buf_puts(&out, begin);
     buf_put(&out, json->data, json->len);
     buf_puts(&out, "\n\n");
     if (out.overflow)
@@ -127,11 +45,12 @@ static int send_event(struct call *c, const struct buf *json, struct pd_err *e)
     return reply_write(c->r, out.data, out.len, e);
 }
 
-static int answer(struct call *c, const struct buf *json, struct pd_err *e)
+static int answer(struct call *c, int status, const struct buf *json, struct pd_err *e)
 {
     if (!c->r->status)
-        return call_json(c, 200, json);
-    if (json->overflow || send_event(c, json, e) < 0 || reply_end(c->r, e) < 0)
+        return call_json(c, status, json);
+    if (json->overflow || send_event(c, "event: message\ndata: ", json, e) < 0 ||
+        reply_end(c->r, e) < 0)
         reply_abort(c->r);
     return 0;
 }
@@ -145,18 +64,32 @@ static void open_message(struct json *j, const char *id)
     j->need_comma = 1;
 }
 
-static int answer_failure(struct mcp_request *m, int code, const char *message, struct pd_err *e)
+/* Not only the message is wrong when the status is: the request has no answer of its own. */
+static int answer_failure(struct mcp_request *m, int status, int code, const char *text,
+                          struct pd_err *e)
 {
     auto_buf out = BUF_INIT(8192);
     struct json j = JSON_INIT(&out);
+    char message[sizeof e->msg];
+    snprintf(message, sizeof message, "%s", text); /* it may be the error's own */
     open_message(&j, m->id);
     json_key(&j, "error");
     json_open(&j, '{');
     json_member_int(&j, "code", code);
     json_member_cstr(&j, "message", message);
+    if (code == RPC_VERSION) {
+        json_key(&j, "data");
+        json_open(&j, '{');
+        json_key(&j, "supported");
+        json_open(&j, '[');
+        for (size_t i = 0; i < VERSION_COUNT; i++)
+            json_cstr(&j, versions[i]);
+        json_close(&j, ']');
+        json_close(&j, '}');
+    }
     json_close(&j, '}');
     json_close(&j, '}');
-    return answer(m->c, &out, e);
+    return answer(m->c, status, &out, e);
 }
 
 int mcp_progress(struct mcp_request *m, double done, const char *text, struct pd_err *e)
@@ -178,84 +111,26 @@ int mcp_progress(struct mcp_request *m, double done, const char *text, struct pd
         json_member_cstr(&j, "message", text);
     json_close(&j, '}');
     json_close(&j, '}');
-    return send_event(m->c, &out, e);
+    return send_event(m->c, "event: message\ndata: ", &out, e);
 }
 
-/* ---- the session ---- */
-
-int mcp_open(struct mcp_request *m, struct pd_err *e)
+int mcp_keep_alive(struct mcp_request *m, struct pd_err *e)
 {
-    struct call *c = m->c;
-    auto_fields nothing = {0};
-    struct create_request r;
-    struct queue_place place;
-    struct session_info i;
-    int created = 0;
-    if (c->session)
-        return 0;
-    if (fields_parse(&nothing, "{}", 2, 0, e) < 0)
-        return -1;
-    int failed = create_request_read(c, &nothing, &r, 1, e);
-    r.request.user_id = USER;
-    r.request.thread_id = m->thread;
-    r.request.auto_retry = 1;
-    if (failed == 0)
-        failed =
-            sessions_get_or_create(c->api->sessions, &r.request, &c->session, &created, &place, e);
-    create_request_done(&r);
-    if (failed < 0)
-        return -1;
-    session_get(c->session, &i);
-    if (i.state == SESSION_PAUSED && session_resume(c->session, e) < 0)
-        return -1;
-    m->made_anew = created && i.recreated;
-    snprintf(c->sandbox, sizeof c->sandbox, "%s", i.id);
-    return 0;
-}
-
-/* The thread: the one that the client names, else the session that initialize gave it. */
-static int find_thread(struct mcp_request *m, int begins, struct pd_err *e)
-{
-    struct call *c = m->c;
-    const struct slice *h = http_find(&c->r->head, "Mcp-Session-Id");
-    int named = call_query(c, "thread", m->thread, sizeof m->thread, e);
-    if (named < 0)
-        return -1;
-    if (named && !m->thread[0])
-        return pd_fail(e, PD_INVALID, "thread: is empty");
-    if (begins) {
-        uint8_t random[16];
-        char text[33];
-        random_bytes(random, sizeof random);
-        hex_encode(random, sizeof random, text);
-        if (!named)
-            memcpy(m->thread, text, sizeof text);
-        reply_header(c->r, "Mcp-Session-Id", named ? m->thread : text);
-        return 0;
-    }
-    if (named)
-        return 0;
-    if (!h)
-        return pd_fail(e, PD_INVALID,
-                       "the header Mcp-Session-Id is missing: the answer to initialize has it");
-    if (h->len == 0 || h->len > SESSION_NAME_MAX)
-        return pd_fail(e, PD_NOT_FOUND, "there is no such session: initialize again");
-    memcpy(m->thread, h->at, h->len);
-    m->thread[h->len] = 0;
-    return 0;
+    auto_buf nothing = BUF_INIT(1);
+    return m->streams ? send_event(m->c, ":", &nothing, e) : 0;
 }
 
 /* ---- methods ---- */
 
 static int do_initialize(struct mcp_request *m, struct json *j, struct pd_err *e)
 {
-    static const char *const known[] = {NEWEST, "2025-06-18", "2025-03-26", "2024-11-05", NULL};
-    const char *asked = NEWEST, *version = NEWEST;
-    (void)e;
+    const char *asked = versions[0], *version = versions[0];
     fields_str(m->params, "protocolVersion", FIELD_OPTIONAL, 1, 32, &asked);
-    for (unsigned i = 0; known[i]; i++)
-        if (!strcmp(known[i], asked))
-            version = known[i];
+    if (fields_finish(m->message, e) < 0)
+        return -1;
+    for (size_t i = 0; i < VERSION_COUNT; i++)
+        if (!strcmp(versions[i], asked))
+            version = versions[i];
     json_member_cstr(j, "protocolVersion", version);
     json_key(j, "capabilities");
     json_open(j, '{');
@@ -307,6 +182,7 @@ static int do_tools_list(struct mcp_request *m, struct json *j, struct pd_err *e
         json_member_cstr(j, "title", t->title);
         json_member_cstr(j, "description", t->description);
         put_raw(j, "inputSchema", t->schema);
+        put_raw(j, "outputSchema", t->result);
         put_raw(j, "annotations", t->hints);
         json_close(j, '}');
     }
@@ -344,15 +220,22 @@ static int do_tools_call(struct mcp_request *m, struct json *j, struct pd_err *e
     struct mcp_result r = {.text = BUF_INIT(2 * MCP_TEXT_MAX), .data = BUF_INIT(4 * MCP_TEXT_MAX)};
     struct pd_err why;
     const struct mcp_tool *tool = NULL;
+    if (!m->params)
+        return pd_fail(e, PD_INVALID, "params: is required");
     fields_str(m->params, "name", FIELD_REQUIRED, 1, 128, &name);
+    struct fields *args = fields_object(m->params, "arguments", FIELD_OPTIONAL);
+    if (fields_finish(m->message, e) < 0)
+        return -1;
     for (unsigned i = 0; i < mcp_tool_count; i++)
         if (!strcmp(mcp_tools[i].name, name))
             tool = &mcp_tools[i];
     if (!tool)
         return pd_fail(e, PD_INVALID, "there is no tool '%.60s': tools/list has them", name);
-    struct fields *args = fields_object(m->params, "arguments", FIELD_OPTIONAL);
     snprintf(m->c->summary, sizeof m->c->summary, "%s", tool->name);
-    if (mcp_open(m, &why) < 0 || tool->run(m, args, &r, &why) < 0) {
+    if (mcp_open(m, &why) < 0 || tool->run(m, args, &r, &why) < 0 || r.text.overflow ||
+        r.data.overflow) {
+        if (r.text.overflow || r.data.overflow)
+            pd_fail(&why, PD_TOO_LARGE, "the result is too large");
         buf_clear(&r.text);
         buf_clear(&r.data);
         buf_puts(&r.text, why.code == PD_INTERNAL || why.code == PD_PROTOCOL
@@ -368,9 +251,13 @@ static int do_tools_call(struct mcp_request *m, struct json *j, struct pd_err *e
     return 0;
 }
 
+/* Clients ask for this as soon as they are connected: no sandbox is made for it. */
 static int do_resources_list(struct mcp_request *m, struct json *j, struct pd_err *e)
 {
-    return mcp_open(m, e) < 0 ? -1 : mcp_resources_list(m, j, e);
+    if (mcp_find(m))
+        return mcp_open(m, e) < 0 ? -1 : mcp_resources_list(m, j, e);
+    put_raw(j, "resources", "[]");
+    return 0;
 }
 
 static int do_resources_read(struct mcp_request *m, struct json *j, struct pd_err *e)
@@ -408,7 +295,9 @@ static int code_of(const struct pd_err *e, const char *method)
 {
     if (e->code == PD_NOT_FOUND && !strcmp(method, "resources/read"))
         return RPC_RESOURCE;
-    return e->code == PD_INVALID || e->code == PD_NOT_FOUND ? RPC_PARAMS : RPC_INTERNAL;
+    return e->code == PD_INVALID || e->code == PD_NOT_FOUND || e->code == PD_TOO_LARGE
+               ? RPC_PARAMS
+               : RPC_INTERNAL;
 }
 
 static int handle_request(struct mcp_request *m, const char *name, struct pd_err *e)
@@ -422,23 +311,27 @@ static int handle_request(struct mcp_request *m, const char *name, struct pd_err
     if (!method) {
         char text[160];
         snprintf(text, sizeof text, "there is no method '%.100s'", name);
-        return answer_failure(m, RPC_METHOD, text, e);
+        return answer_failure(m, 200, RPC_METHOD, text, e);
     }
     open_message(&j, m->id);
     json_key(&j, "result");
     json_open(&j, '{');
-    if (method->run(m, &j, e) < 0) {
+    mcp_begin(m);
+    int r = method->run(m, &j, e);
+    mcp_end(m);
+    if (r < 0) {
         int inside = e->code == PD_INTERNAL || e->code == PD_PROTOCOL;
-        struct pd_err said = *e;
         if (inside)
             log_error("mcp.method", "method=%s error=%s", name, e->msg);
         return answer_failure(
-            m, code_of(&said, name),
-            inside ? "something went wrong in the server; its log says what" : said.msg, e);
+            m, 200, code_of(e, name),
+            inside ? "something went wrong in the server; its log says what" : e->msg, e);
     }
     json_close(&j, '}');
     json_close(&j, '}');
-    return answer(m->c, &out, e);
+    if (out.overflow)
+        return answer_failure(m, 200, RPC_INTERNAL, "the answer is too large", e);
+    return answer(m->c, 200, &out, e);
 }
 
 static int answer_accepted(struct call *c)
@@ -447,56 +340,119 @@ static int answer_accepted(struct call *c)
     return 0;
 }
 
+/* A page in a browser can be made to send here what it likes, but not without its origin, and not
+ * with this type without asking first. */
+static int check_sender(const struct call *c, struct pd_err *e)
+{
+    const struct http_head *h = &c->r->head;
+    const struct slice *origin = http_find(h, "Origin"), *type = http_find(h, "Content-Type");
+    const struct config_list *allowed = &c->config->allowed_origins;
+    size_t len = 0, scheme = 0;
+    int fine = !origin;
+    if (origin && origin->len > 8)
+        scheme = !strncasecmp(origin->at, "http://", 7)    ? 7
+                 : !strncasecmp(origin->at, "https://", 8) ? 8
+                                                           : 0;
+    if (scheme && h->host.len && origin->len - scheme == h->host.len)
+        fine = !strncasecmp(origin->at + scheme, h->host.at, h->host.len);
+    for (unsigned i = 0; !fine && i < allowed->count; i++)
+        fine = slice_is_nocase(*origin, allowed->items[i]);
+    if (!fine)
+        return pd_fail(e, PD_DENIED, "origin '%.*s' is not allowed: add it to allowed_origins",
+                       origin->len > 100 ? 100 : (int)origin->len, origin->at);
+    while (type && len < type->len && type->at[len] != ';' && type->at[len] != ' ')
+        len++;
+    if (h->method == HTTP_POST &&
+        (!type || !slice_is_nocase((struct slice){type->at, len}, "application/json")))
+        return pd_fail(e, PD_INVALID, "Content-Type: application/json is needed");
+    return 0;
+}
+
+static int is_known_version(const struct call *c)
+{
+    const struct slice *said = http_find(&c->r->head, "MCP-Protocol-Version");
+    int known = !said;
+    for (size_t i = 0; !known && i < VERSION_COUNT; i++)
+        known = slice_is(*said, versions[i]);
+    return known;
+}
+
+/* The members that every message has. */
+static void read_message(struct mcp_request *m, struct fields *f, const char **ret_method)
+{
+    const char *version = "";
+    auto_buf id = BUF_INIT(MCP_ID_MAX + 1), token = BUF_INIT(MCP_ID_MAX + 1);
+    enum field_kind kind = fields_kind(f, "id");
+    if (kind == FIELD_STRING || kind == FIELD_NUMBER)
+        fields_json(f, "id", FIELD_OPTIONAL, MCP_ID_MAX, &id);
+    else if (kind != FIELD_ABSENT || fields_is_null(f, "id"))
+        fields_refuse(f, "id", "must be a string or a number");
+    if (id.len)
+        snprintf(m->id, sizeof m->id, "%.*s", (int)id.len, (const char *)id.data);
+    if (fields_str(f, "jsonrpc", FIELD_REQUIRED, 1, 8, &version) && strcmp(version, "2.0") != 0)
+        fields_refuse(f, "jsonrpc", "must be \"2.0\"");
+    fields_str(f, "method", FIELD_OPTIONAL, 1, 128, ret_method);
+    m->params = fields_object(f, "params", FIELD_OPTIONAL);
+    struct fields *meta = fields_object(m->params, "_meta", FIELD_OPTIONAL);
+    kind = fields_kind(meta, "progressToken");
+    if (kind == FIELD_STRING || kind == FIELD_NUMBER)
+        fields_json(meta, "progressToken", FIELD_OPTIONAL, MCP_ID_MAX, &token);
+    else if (kind != FIELD_ABSENT)
+        fields_refuse(meta, "progressToken", "must be a string or a number");
+    if (token.len)
+        snprintf(m->token, sizeof m->token, "%.*s", (int)token.len, (const char *)token.data);
+    if (!*ret_method && !fields_has(f, "result") && !fields_has(f, "error"))
+        fields_refuse(f, "method", "is required");
+}
+
+static int is_batch(const struct buf *text)
+{
+    size_t i = 0;
+    while (i < text->len && strchr(" \t\r\n", text->data[i]) && text->data[i])
+        i++;
+    return i < text->len && text->data[i] == '[';
+}
+
 int mcp_post(struct call *c, struct pd_err *e)
 {
-    static const char *const allowed[] = {"thread", NULL};
-    auto_buf text = BUF_INIT(MESSAGE_MAX), id = BUF_INIT(MCP_ID_MAX + 1),
-             token = BUF_INIT(MCP_ID_MAX + 1);
+    static const char *const allowed[] = {"thread", "client", NULL};
+    auto_buf text = BUF_INIT(MESSAGE_MAX);
     auto_fields f = {0};
-    struct mcp_request m = {.c = c, .streams = call_accepts(c, "text/event-stream")};
-    const char *version = "", *method = NULL;
-    if (call_query_check(c, allowed, e) < 0 || request_read_all(c->r, &text, MESSAGE_MAX, e) < 0)
+    struct mcp_request m = {.c = c, .message = &f, .streams = call_accepts(c, "text/event-stream")};
+    const char *method = NULL;
+    if (check_sender(c, e) < 0 || call_query_check(c, allowed, e) < 0 ||
+        request_read_all(c->r, &text, MESSAGE_MAX, e) < 0)
         return -1;
+    if (is_batch(&text))
+        return answer_failure(&m, 400, RPC_REQUEST, "one message at a time: no arrays", e);
     if (fields_parse(&f, text.data, text.len, FIELDS_OPEN, e) < 0)
-        return answer_failure(&m, RPC_PARSE, e->msg, e);
-    fields_str(&f, "jsonrpc", FIELD_REQUIRED, 1, 8, &version);
-    if (fields_has(&f, "id"))
-        fields_json(&f, "id", FIELD_OPTIONAL, MCP_ID_MAX, &id);
-    fields_str(&f, "method", FIELD_OPTIONAL, 1, 128, &method);
-    m.params = fields_object(&f, "params", FIELD_OPTIONAL);
-    struct fields *meta = fields_object(m.params, "_meta", FIELD_OPTIONAL);
-    if (meta && fields_has(meta, "progressToken"))
-        fields_json(meta, "progressToken", FIELD_OPTIONAL, MCP_ID_MAX, &token);
+        return answer_failure(&m, 400, RPC_PARSE, e->msg, e);
+    read_message(&m, &f, &method);
     if (fields_finish(&f, e) < 0)
-        return answer_failure(&m, RPC_REQUEST, e->msg, e);
-    if (id.len)
-        snprintf(m.id, sizeof m.id, "%.*s", (int)id.len, (const char *)id.data);
-    if (token.len)
-        snprintf(m.token, sizeof m.token, "%.*s", (int)token.len, (const char *)token.data);
-    if (strcmp(version, "2.0") != 0)
-        return answer_failure(&m, RPC_REQUEST, "jsonrpc must be \"2.0\"", e);
+        return answer_failure(&m, 400, RPC_REQUEST, e->msg, e);
+    int begins = method && !strcmp(method, "initialize");
+    if (!begins && !is_known_version(c))
+        return answer_failure(&m, 400, RPC_VERSION,
+                              "MCP-Protocol-Version: this version is not spoken here", e);
     if (!method) /* an answer to something: nothing is ever asked here */
         return answer_accepted(c);
-    if (find_thread(&m, !strcmp(method, "initialize"), e) < 0)
-        return -1;
+    if (mcp_find_thread(&m, begins, e) < 0)
+        return answer_failure(&m, e->code == PD_NOT_FOUND ? 404 : 400, RPC_REQUEST, e->msg, e);
     if (m.id[0])
         return handle_request(&m, method, e);
     if (!strcmp(method, "notifications/cancelled"))
-        cancel(&m);
+        mcp_cancel(&m);
     return answer_accepted(c);
 }
 
 int mcp_delete(struct call *c, struct pd_err *e)
 {
-    static const char *const allowed[] = {"thread", NULL};
+    static const char *const allowed[] = {"thread", "client", NULL};
     struct mcp_request m = {.c = c};
-    if (call_query_check(c, allowed, e) < 0 || find_thread(&m, 0, e) < 0)
+    if (check_sender(c, e) < 0 || call_query_check(c, allowed, e) < 0 ||
+        mcp_find_thread(&m, 0, e) < 0)
         return -1;
-    c->session = sessions_find_thread(c->api->sessions, c->who.tenant, USER, m.thread, e);
-    if (!c->session) /* no tool was called yet */
-        return call_empty(c);
-    if (session_end(c->session, END_KILLED, "its client has ended the session", e) < 0)
+    if (mcp_close(&m, e) < 0)
         return -1;
-    session_forget_thread(c->session);
     return call_empty(c);
 }

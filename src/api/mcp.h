@@ -11,9 +11,7 @@
 
 #include "api/api.h"
 
-struct mcp_running;
-
-/* What is running, so that it can be cancelled. */
+/* What is running, so that it can be cancelled, and which sessions clients have ended. */
 struct mcp;
 struct mcp *mcp_new(void); /* NULL when memory is out */
 void mcp_free(struct mcp *m);
@@ -23,12 +21,18 @@ void mcp_free(struct mcp *m);
 
 struct mcp_request {
     struct call *c;
+    struct fields *message;
     struct fields *params;   /* or NULL */
     char id[MCP_ID_MAX + 1]; /* as JSON; "" for a notification */
     char thread[SESSION_NAME_MAX + 1];
+    char client[SESSION_NAME_MAX + 1]; /* whose ids these are: a thread may have several clients */
     char token[MCP_ID_MAX + 1]; /* for progress, as JSON; "" when nobody asked for it */
     int streams;                /* the client takes an event stream */
     int made_anew;              /* the sandbox was: files of the one before are gone */
+    /* While it is in struct mcp's list, under its lock: */
+    struct mcp_request *next;
+    struct process *process; /* what it runs just now, or NULL */
+    int cancelled;
 };
 
 /* What a tool gives back: text for the model and the same as a JSON object. */
@@ -40,6 +44,7 @@ struct mcp_result {
 struct mcp_tool {
     const char *name, *title, *description;
     const char *schema; /* of the arguments, JSON */
+    const char *result; /* schema of what it gives, JSON */
     const char *hints;  /* annotations, JSON */
     int (*run)(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
                struct pd_err *e);
@@ -47,12 +52,31 @@ struct mcp_tool {
 extern const struct mcp_tool mcp_tools[];
 extern const unsigned mcp_tool_count;
 
+/* mcp_session.c */
+/* The thread: the one that the client names, else the session that initialize gave it. PD_NOT_FOUND
+ * when the client has ended that session. */
+int mcp_find_thread(struct mcp_request *m, int begins, struct pd_err *e);
+/* Is there a sandbox already? */
+int mcp_find(struct mcp_request *m);
 /* The session's sandbox, made if there is none: m->c->session. */
 int mcp_open(struct mcp_request *m, struct pd_err *e);
+/* Ends the session with its sandbox. */
+int mcp_close(struct mcp_request *m, struct pd_err *e);
+/* From here on it can be cancelled, until mcp_end. */
+void mcp_begin(struct mcp_request *m);
+void mcp_end(struct mcp_request *m);
+/* This request runs the process, which ends at once if the request was cancelled before; NULL: it
+ * does not any more. */
+void mcp_note_running(struct mcp_request *m, struct process *p);
+int mcp_is_cancelled(struct mcp_request *m);
+/* Ends what runs for the request that m, a notification, names. */
+void mcp_cancel(struct mcp_request *m);
+
+/* mcp.c */
 /* Tells the client how far it is, if it asked to be told. */
 int mcp_progress(struct mcp_request *m, double done, const char *text, struct pd_err *e);
-/* Notes that this request runs the process, until it is told that it does not any more (NULL). */
-int mcp_note_running(struct mcp_request *m, struct process *p, struct pd_err *e);
+/* Something for clients and proxies that break off what is silent for long. */
+int mcp_keep_alive(struct mcp_request *m, struct pd_err *e);
 
 /* mcp_files.c */
 int mcp_resources_list(struct mcp_request *m, struct json *j, struct pd_err *e);

@@ -9,14 +9,15 @@
 #include "core/metrics.h"
 #include "core/preview.h"
 
-#define COMMAND_MAX    100000u
-#define CODE_MAX       (1u << 20)
-#define OUTPUT_MAX     (32u << 10) /* of each stream, in a result */
-#define TIMEOUT        (120 * NS_PER_S)
-#define TIMEOUT_MAX    (3600 * NS_PER_S)
-#define STOP_PATIENCE  (5 * NS_PER_S)
-#define PROGRESS_EVERY NS_PER_S
-#define LINE_MAX_      200
+#define COMMAND_MAX   100000u
+#define CODE_MAX      (1u << 20)
+#define OUTPUT_MAX    (32u << 10) /* of each stream, in a result */
+#define TIMEOUT       (120 * NS_PER_S)
+#define TIMEOUT_MAX   (3600 * NS_PER_S)
+#define STOP_PATIENCE (5 * NS_PER_S)
+#define LOOK_EVERY    NS_PER_S /* for progress, and whether it is cancelled */
+#define SILENCE       (10 * NS_PER_S)
+#define LINE_MAX_     200
 
 /* Appends [from, to) of a stream, as far as it is still there. */
 static void append(struct process *p, unsigned stream, uint64_t from, uint64_t to, struct buf *out)
@@ -63,6 +64,8 @@ static void put_end(const struct process_info *i, struct buf *out)
         buf_putc(out, '\n');
     if (i->running)
         buf_puts(out, "[still running]");
+    else if (i->stopped_by == STOP_TIMEOUT)
+        buf_puts(out, "[ended: its time was over; give timeout_s, or use start_process]");
     else if (why)
         buf_printf(out, "[ended by: %s]", why);
     else if (i->signal)
@@ -71,9 +74,11 @@ static void put_end(const struct process_info *i, struct buf *out)
         buf_printf(out, "[exit code %d]", i->exit_code);
 }
 
+/* `with_place`: and where the next look begins, also for who reads only the text. */
 static void put_result(struct process *p, const struct process_info *i,
-                       const uint64_t from[STREAM_COUNT], struct mcp_result *ret)
+                       const uint64_t from[STREAM_COUNT], int with_place, struct mcp_result *ret)
 {
+    char place[48];
     auto_buf out = BUF_INIT(4 * OUTPUT_MAX), err = BUF_INIT(4 * OUTPUT_MAX);
     struct json j = JSON_INIT(&ret->data);
     put_output(p, i, STREAM_OUT, from[STREAM_OUT], &out);
@@ -91,49 +96,93 @@ static void put_result(struct process *p, const struct process_info *i,
     put_member(&j, "stdout", &out);
     put_member(&j, "stderr", &err);
     json_member_bool(&j, "running", i->running);
-    json_member_uint(&j, "next", i->size[STREAM_OUT]);
+    snprintf(place, sizeof place, "%llu.%llu", (unsigned long long)i->size[STREAM_OUT],
+             (unsigned long long)i->size[STREAM_ERR]);
+    if (with_place) {
+        json_member_cstr(&j, "next", place);
+        buf_printf(&ret->text, "\n[next: %s]", place);
+    }
     json_close(&j, '}');
 }
 
-/* The last line that it has written, for people who wait. */
+static int is_line_end(char c)
+{
+    return c == '\n' || c == '\r';
+}
+
+/* The last line that it has written, for people who wait: without control characters, and what a
+ * bar that draws itself again has drawn last. */
 static void last_line(struct process *p, char out[LINE_MAX_ + 1])
 {
     struct process_info i;
     struct pd_err e;
-    char text[LINE_MAX_ + 1];
+    char text[LINE_MAX_];
+    size_t len = 0;
     process_get(p, &i, NULL);
     uint64_t size = i.size[STREAM_OUT], from = size > LINE_MAX_ ? size - LINE_MAX_ : 0;
-    ssize_t n = process_read(p, STREAM_OUT, from, text, LINE_MAX_, &e);
-    n = n < 0 ? 0 : n;
-    while (n && text[n - 1] == '\n')
+    ssize_t n = process_read(p, STREAM_OUT, from, text, sizeof text, &e);
+    while (n > 0 && is_line_end(text[n - 1]))
         n--;
-    text[n] = 0;
-    const char *start = memrchr(text, '\n', (size_t)n);
-    snprintf(out, LINE_MAX_ + 1, "%s", start ? start + 1 : text);
+    ssize_t start = n > 0 ? n : 0;
+    while (start > 0 && !is_line_end(text[start - 1]))
+        start--;
+    /* The first character may be cut. */
+    while (start == 0 && from && start < n && ((uint8_t)text[start] & 0xc0) == 0x80)
+        start++;
+    for (; start < n; start++)
+        if ((uint8_t)text[start] >= 0x20 && text[start] != 0x7f)
+            out[len++] = text[start];
+    out[len] = 0;
 }
 
 /* Waits for the end and tells how it goes; a client that goes away stops nothing: its time-out
- * does, or a word that it is cancelled. */
+ * does, or a word that it is cancelled. PD_TIMEOUT when the time was over, PD_SHUTTING_DOWN and
+ * PD_CONFLICT (cancelled) when it is not waited for any more. */
 static int attend(struct mcp_request *m, struct process *p, deadline until, struct pd_err *e)
 {
     struct watch w;
-    uint64_t began = clock_now();
+    uint64_t began = clock_now(), said = began;
     int r;
     if (process_watch(p, &w, e) < 0)
         return -1;
-    do {
-        deadline next = deadline_in(PROGRESS_EVERY);
+    for (;;) {
+        deadline next = deadline_in(LOOK_EVERY);
         char line[LINE_MAX_ + 1];
+        struct pd_err lost;
         r = process_wait(p, &w, -1, next < until ? next : until, e);
         if (r == 0 || e->code != PD_TIMEOUT || deadline_passed(until))
             break;
-        last_line(p, line);
-        if (server_is_stopping(m->c->r->server))
+        if (server_is_stopping(m->c->r->server)) {
+            r = pd_fail(e, PD_SHUTTING_DOWN, "the server is shutting down");
             break;
-        /* A client that does not read any more is not waited for. */
-        if (mcp_progress(m, (double)(clock_now() - began) / NS_PER_S, line, e) < 0)
-            m->token[0] = 0;
-    } while (1);
+        }
+        if (mcp_is_cancelled(m)) {
+            r = pd_fail(e, PD_CONFLICT, "the request was cancelled");
+            break;
+        }
+        last_line(p, line);
+        if (m->token[0])
+            r = mcp_progress(m, (double)(clock_now() - began) / NS_PER_S, line, &lost);
+        else if (clock_now() - said < SILENCE)
+            continue;
+        else
+            r = mcp_keep_alive(m, &lost);
+        said = clock_now();
+        /* A client that does not read any more is not told any more. */
+        if (r < 0)
+            m->token[0] = m->streams = 0;
+    }
+    process_unwatch(p, &w);
+    return r;
+}
+
+/* After it was told to end. */
+static int await_end(struct process *p, struct pd_err *e)
+{
+    struct watch w;
+    if (process_watch(p, &w, e) < 0)
+        return -1;
+    int r = process_wait(p, &w, -1, deadline_in(STOP_PATIENCE), e);
     process_unwatch(p, &w);
     return r;
 }
@@ -149,19 +198,20 @@ static int run(struct mcp_request *m, struct process_request *q, struct mcp_resu
     q->spool_max = m->c->config->spool_max_bytes;
     if (session_start(m->c->session, q, &p, &known, e) < 0)
         return -1;
-    int r = mcp_note_running(m, p, e);
-    if (r == 0)
-        r = attend(m, p, deadline_in(q->timeout_ns), e);
-    if (r < 0 && e->code == PD_TIMEOUT && process_stop(p, STOP_TIMEOUT, e) == 0)
-        r = attend(m, p, deadline_in(STOP_PATIENCE), e);
-    (void)mcp_note_running(m, NULL, NULL);
+    mcp_note_running(m, p);
+    int r = attend(m, p, deadline_in(q->timeout_ns), e);
+    if (r < 0 && (e->code == PD_TIMEOUT || e->code == PD_CONFLICT) &&
+        process_stop(p, e->code == PD_TIMEOUT ? STOP_TIMEOUT : STOP_KILLED, e) == 0)
+        r = await_end(p, e);
+    mcp_note_running(m, NULL);
     process_get(p, &i, &why);
     if (i.refused) {
         *e = why;
         r = -1;
     } else if (r == 0 || i.running) {
-        put_result(p, &i, start, ret);
-        ret->is_error = i.running || i.exit_code != 0 || i.signal;
+        put_result(p, &i, start, 0, ret);
+        /* An exit code is what the command says, not a failure to run it. */
+        ret->is_error = i.running || i.stopped_by != STOP_NONE;
         r = 0;
     }
     metrics_exec_ended(m->c->api->metrics, i.refused ? METRICS_CAUSE_REFUSED : i.stopped_by,
@@ -172,20 +222,22 @@ static int run(struct mcp_request *m, struct process_request *q, struct mcp_resu
     return r;
 }
 
-/* What all commands may be given. */
-static void read_common(struct fields *args, struct process_request *q)
+static void read_timeout(struct fields *args, struct process_request *q)
 {
     q->timeout_ns = TIMEOUT;
     fields_seconds(args, "timeout_s", FIELD_OPTIONAL, NS_PER_MS, TIMEOUT_MAX, &q->timeout_ns);
+}
+
+static void read_cwd(struct fields *args, struct process_request *q)
+{
     fields_str(args, "cwd", FIELD_OPTIONAL, 1, SPEC_PATH_MAX - 1, &q->cwd);
     if (q->cwd && q->cwd[0] != '/')
         fields_refuse(args, "cwd", "'%.100s' must be an absolute path", q->cwd);
 }
 
 /* Arguments are read; what nobody asked for is refused by name. */
-static int finish(struct mcp_request *m, struct fields *args, struct pd_err *e)
+static int finish(struct fields *args, struct pd_err *e)
 {
-    (void)m;
     return args ? fields_finish_object(args, e) : 0;
 }
 
@@ -193,10 +245,12 @@ int mcp_run_command(struct mcp_request *m, struct fields *args, struct mcp_resul
                     struct pd_err *e)
 {
     struct process_request q = {.argv = {.text = ""}, .env = {.text = ""}};
-    if (!fields_str(args, "command", FIELD_REQUIRED, 1, COMMAND_MAX, &q.command) && !args)
-        return pd_fail(e, PD_INVALID, "command: is missing");
-    read_common(args, &q);
-    if (finish(m, args, e) < 0)
+    if (!args)
+        return pd_fail(e, PD_INVALID, "command: is required");
+    fields_str(args, "command", FIELD_REQUIRED, 1, COMMAND_MAX, &q.command);
+    read_timeout(args, &q);
+    read_cwd(args, &q);
+    if (finish(args, e) < 0)
         return -1;
     snprintf(m->c->summary, sizeof m->c->summary, "%.290s", q.command);
     return run(m, &q, ret, e);
@@ -212,11 +266,12 @@ int mcp_run_code(struct mcp_request *m, struct fields *args, struct mcp_result *
     unsigned language = 0;
     const char *code = "";
     if (!args)
-        return pd_fail(e, PD_INVALID, "language and code are missing");
+        return pd_fail(e, PD_INVALID, "language: is required, code too");
     fields_enum(args, "language", FIELD_REQUIRED, languages, &language);
     fields_str(args, "code", FIELD_REQUIRED, 1, CODE_MAX, &code);
-    read_common(args, &q);
-    if (finish(m, args, e) < 0)
+    read_timeout(args, &q);
+    read_cwd(args, &q);
+    if (finish(args, e) < 0)
         return -1;
     int bad = msg_list_add(&argv, programs[language]);
     bad |= msg_list_add(&argv, language == 2 ? "-s" : "-");
@@ -239,13 +294,12 @@ int mcp_start_process(struct mcp_request *m, struct fields *args, struct mcp_res
     struct process_info i;
     int known;
     if (!args)
-        return pd_fail(e, PD_INVALID, "command: is missing");
+        return pd_fail(e, PD_INVALID, "command: is required");
     fields_str(args, "command", FIELD_REQUIRED, 1, COMMAND_MAX, &q.command);
-    read_common(args, &q);
-    q.timeout_ns = 0;
+    read_cwd(args, &q);
     q.background = q.keep_stdin = 1;
     q.spool_max = m->c->config->spool_max_bytes;
-    if (finish(m, args, e) < 0 || session_start(m->c->session, &q, &p, &known, e) < 0)
+    if (finish(args, e) < 0 || session_start(m->c->session, &q, &p, &known, e) < 0)
         return -1;
     snprintf(m->c->summary, sizeof m->c->summary, "%.290s", q.command);
     int r = await_pid(p, e);
@@ -267,34 +321,52 @@ static struct process *find_process(struct mcp_request *m, struct fields *args, 
     uint64_t pid = 0;
     char text[24];
     if (!args) {
-        pd_fail(e, PD_INVALID, "pid: is missing");
+        pd_fail(e, PD_INVALID, "pid: is required");
         return NULL;
     }
     fields_u64(args, "pid", FIELD_REQUIRED, 1, INT32_MAX, &pid);
-    if (finish(m, args, e) < 0)
+    if (finish(args, e) < 0)
         return NULL;
     snprintf(text, sizeof text, "%llu", (unsigned long long)pid);
     return session_find_process(m->c->session, text, e);
+}
+
+/* "OUT.ERR": how much of each stream was seen. */
+static int read_place(const char *text, uint64_t ret[STREAM_COUNT], struct pd_err *e)
+{
+    char out[24] = "";
+    const char *dot = strchr(text, '.');
+    size_t len = dot ? (size_t)(dot - text) : 0;
+    if (dot && len < sizeof out) {
+        memcpy(out, text, len);
+        if (parse_u64("from", out, 0, UINT64_MAX >> 1, &ret[STREAM_OUT], e) == 0 &&
+            parse_u64("from", dot + 1, 0, UINT64_MAX >> 1, &ret[STREAM_ERR], e) == 0)
+            return 0;
+    }
+    return pd_fail(e, PD_INVALID, "from: '%.40s' is no place: give `next` of an earlier call",
+                   text);
 }
 
 int mcp_check_process(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
                       struct pd_err *e)
 {
     struct process_info i;
-    const char *input = NULL;
+    const char *input = NULL, *place = "0.0";
     uint64_t wait_ns = 0, from[STREAM_COUNT] = {0};
     fields_str(args, "input", FIELD_OPTIONAL, 0, CODE_MAX, &input);
     fields_seconds(args, "wait_s", FIELD_OPTIONAL, 0, TIMEOUT_MAX, &wait_ns);
-    fields_u64(args, "from", FIELD_OPTIONAL, 0, UINT64_MAX >> 1, &from[STREAM_OUT]);
+    fields_str(args, "from", FIELD_OPTIONAL, 1, 48, &place);
     struct process *p = find_process(m, args, e);
     if (!p)
         return -1;
-    int r = input ? process_write(p, input, strlen(input), deadline_in(STOP_PATIENCE), e) : 0;
+    int r = read_place(place, from, e);
+    if (r == 0 && input)
+        r = process_write(p, input, strlen(input), deadline_in(STOP_PATIENCE), e);
     if (r == 0 && wait_ns && attend(m, p, deadline_in(wait_ns), e) < 0 && e->code != PD_TIMEOUT)
         r = -1;
     if (r == 0) {
         process_get(p, &i, NULL);
-        put_result(p, &i, from, ret);
+        put_result(p, &i, from, 1, ret);
     }
     process_unref(p);
     return r;
@@ -311,10 +383,10 @@ int mcp_stop_process(struct mcp_request *m, struct fields *args, struct mcp_resu
     process_get(p, &i, NULL);
     int r = i.running ? process_stop(p, STOP_KILLED, e) : 0;
     if (r == 0)
-        r = attend(m, p, deadline_in(STOP_PATIENCE), e);
+        r = await_end(p, e);
     if (r == 0) {
         process_get(p, &i, NULL);
-        put_result(p, &i, start, ret);
+        put_result(p, &i, start, 0, ret);
     }
     process_unref(p);
     return r;
@@ -329,10 +401,10 @@ int mcp_preview_port(struct mcp_request *m, struct fields *args, struct mcp_resu
     auto_buf url = BUF_INIT(2048);
     struct json j = JSON_INIT(&ret->data);
     if (!args)
-        return pd_fail(e, PD_INVALID, "port: is missing");
+        return pd_fail(e, PD_INVALID, "port: is required");
     fields_u64(args, "port", FIELD_REQUIRED, 1, 65535, &port);
-    if (finish(m, args, e) < 0 || preview_link(m->c, (unsigned)port, m->c->sandbox, PREVIEW_LIFE_MS,
-                                               &url, &expires_ms, e) < 0)
+    if (finish(args, e) < 0 || preview_link(m->c, (unsigned)port, m->c->sandbox, PREVIEW_LIFE_MS,
+                                            &url, &expires_ms, e) < 0)
         return -1;
     buf_put(&ret->text, url.data, url.len);
     json_open(&j, '{');
@@ -369,7 +441,7 @@ int mcp_session_info(struct mcp_request *m, struct fields *args, struct mcp_resu
     auto_buf env = BUF_INIT(256u << 10);
     char cwd[SPEC_PATH_MAX], expires[TIME_TEXT_LEN + 1];
     struct json j = JSON_INIT(&ret->data);
-    if (finish(m, args, e) < 0)
+    if (finish(args, e) < 0)
         return -1;
     session_get(m->c->session, &i);
     (void)session_get_env(m->c->session, &env, cwd, sizeof cwd);

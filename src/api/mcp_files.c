@@ -21,7 +21,7 @@ static int finish(struct fields *args, struct pd_err *e)
 /* Of a tool that cannot do without: "" when it was refused, which `finish` tells. */
 static int need(struct fields *args, const char *what, struct pd_err *e)
 {
-    return args ? 0 : pd_fail(e, PD_INVALID, "%s: is missing", what);
+    return args ? 0 : pd_fail(e, PD_INVALID, "%s: is required", what);
 }
 
 static void read_path(struct fields *args, const char *fallback, char out[FILE_PATH_SIZE])
@@ -86,25 +86,65 @@ static void path_data(struct mcp_result *ret, const char *path, const char *key,
     json_close(&j, '}');
 }
 
-/* The lines that are wanted; what is too long is cut at the end and said so. */
-static void put_lines(const struct buf *file, uint64_t first, uint64_t count,
-                      struct mcp_result *ret)
+/* The end of the line that begins at `at`, behind its newline. */
+static const uint8_t *line_end(const uint8_t *at, const uint8_t *end)
 {
-    const char *at = (const char *)file->data, *end = at + file->len;
-    uint64_t line = 1, shown = 0;
-    for (; at < end && shown < count && ret->text.len < SHOWN_MAX; line++) {
-        const char *next = memchr(at, '\n', (size_t)(end - at));
-        next = next ? next + 1 : end;
-        if (line >= first) {
-            size_t room = SHOWN_MAX - ret->text.len, len = (size_t)(next - at);
-            buf_put(&ret->text, at, len < room ? len : room);
-            shown++;
+    const uint8_t *found = memchr(at, '\n', (size_t)(end - at));
+    return found ? found + 1 : end;
+}
+
+/* What of a file is shown: whole lines, as many as are wanted and fit. If not even the first one
+ * fits, its beginning. */
+struct shown {
+    const uint8_t *at;
+    size_t len;
+    uint64_t lines; /* of the whole file */
+    uint64_t next;  /* the line to go on with; 0: nothing that was wanted is left out */
+    int is_cut;     /* inside a line */
+};
+
+static void find_lines(const struct buf *file, uint64_t first, uint64_t count, struct shown *ret)
+{
+    const uint8_t *end = file->data + file->len;
+    *ret = (struct shown){.at = end};
+    if (!file->len)
+        return;
+    for (const uint8_t *at = file->data, *next; at < end; at = next) {
+        uint64_t line = ++ret->lines;
+        next = line_end(at, end);
+        size_t len = (size_t)(next - at);
+        if (line < first || line - first >= count || ret->next)
+            continue;
+        if (line == first)
+            ret->at = at;
+        if (ret->len + len <= SHOWN_MAX) {
+            ret->len += len;
+            continue;
         }
-        at = next;
+        ret->next = line;
+        if (ret->len)
+            continue;
+        ret->next++;
+        ret->is_cut = 1;
+        for (ret->len = SHOWN_MAX; (at[ret->len] & 0xc0) == 0x80;)
+            ret->len--;
     }
-    if (at < end && shown < count)
-        buf_printf(&ret->text, "\n[... cut at line %llu: ask for first_line %llu ...]",
-                   (unsigned long long)line, (unsigned long long)line);
+}
+
+static void put_lines(const struct shown *s, uint64_t first, struct mcp_result *ret)
+{
+    buf_put(&ret->text, s->at, s->len);
+    if (s->is_cut)
+        buf_printf(&ret->text,
+                   "\n[... line %llu is cut: use cut -b or a program with run_command ...]",
+                   (unsigned long long)first);
+    if (s->next && s->next <= s->lines)
+        buf_printf(&ret->text, "\n[... more: go on with first_line %llu of %llu ...]",
+                   (unsigned long long)s->next, (unsigned long long)s->lines);
+    if (!s->lines)
+        buf_puts(&ret->text, "[the file is empty]");
+    else if (!s->len)
+        buf_printf(&ret->text, "[the file has only %llu lines]", (unsigned long long)s->lines);
 }
 
 int mcp_read_file(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
@@ -113,6 +153,8 @@ int mcp_read_file(struct mcp_request *m, struct fields *args, struct mcp_result 
     char path[FILE_PATH_SIZE];
     uint64_t first = 1, count = UINT64_MAX;
     auto_buf file = BUF_INIT(FILE_MAX);
+    struct json j = JSON_INIT(&ret->data);
+    struct shown shown;
     if (need(args, "path", e) < 0)
         return -1;
     read_path(args, NULL, path);
@@ -125,8 +167,16 @@ int mcp_read_file(struct mcp_request *m, struct fields *args, struct mcp_result 
                        "'%.150s' is no text: use a program with run_command, or read it as a "
                        "resource",
                        path);
-    put_lines(&file, first, count, ret);
-    path_data(ret, path, "bytes", file.len);
+    find_lines(&file, first, count, &shown);
+    put_lines(&shown, first, ret);
+    json_open(&j, '{');
+    json_bytes(&j, "path", path, strlen(path));
+    json_key(&j, "content");
+    json_str(&j, shown.at, shown.len);
+    json_member_uint(&j, "bytes", file.len);
+    json_member_uint(&j, "lines", shown.lines);
+    json_member_bool(&j, "truncated", shown.next != 0);
+    json_close(&j, '}');
     return 0;
 }
 
@@ -342,7 +392,11 @@ int mcp_resource_read(struct mcp_request *m, struct json *j, struct pd_err *e)
     const char *uri = "";
     char path[FILE_PATH_SIZE];
     auto_buf file = BUF_INIT(FILE_MAX), text = BUF_INIT(2 * FILE_MAX);
+    if (!m->params)
+        return pd_fail(e, PD_INVALID, "params: is required");
     fields_str(m->params, "uri", FIELD_REQUIRED, 1, 4 * FILE_PATH_MAX, &uri);
+    if (fields_finish(m->message, e) < 0)
+        return -1;
     if (strncmp(uri, "file:///", 8) != 0)
         return pd_fail(e, PD_INVALID, "uri '%.100s': file:///PATH is needed", uri);
     if (url_decode("uri", slice_of(uri + 7), path, FILE_PATH_MAX, e) < 0 ||

@@ -3,101 +3,150 @@
 
 #include "base/banned.h"
 
-#define OBJECT(properties, required)                                                               \
-    "{\"type\":\"object\",\"properties\":{" properties "},\"required\":[" required                 \
-    "],\"additionalProperties\":false}"
-#define TEXT(name, what)   "\"" name "\":{\"type\":\"string\",\"description\":\"" what "\"}"
-#define NUMBER(name, what) "\"" name "\":{\"type\":\"number\",\"description\":\"" what "\"}"
-#define WHOLE(name, what)  "\"" name "\":{\"type\":\"integer\",\"description\":\"" what "\"}"
-#define YES_NO(name, what) "\"" name "\":{\"type\":\"boolean\",\"description\":\"" what "\"}"
+/* clang-format off */
+#define SCHEMA(properties, required)                                                               \
+    "{\"type\":\"object\",\"properties\":{" properties "},\"required\":[" required "]"
+#define TAKES(properties, required) SCHEMA(properties, required) ",\"additionalProperties\":false}"
+#define GIVES(properties, required) SCHEMA(properties, required) "}"
+
+#define MEMBER(name, type, what)                                                                   \
+    "\"" name "\":{\"type\":" type ",\"description\":\"" what "\"}"
+#define TEXT(name, what)    MEMBER(name, "\"string\"", what)
+#define NUMBER(name, what)  MEMBER(name, "\"number\"", what)
+#define WHOLE(name, what)   MEMBER(name, "\"integer\"", what)
+#define YES_NO(name, what)  MEMBER(name, "\"boolean\"", what)
+#define OBJECTS(name, what) "\"" name "\":{\"type\":\"array\",\"description\":\"" what "\","      \
+                            "\"items\":{\"type\":\"object\"}}"
+
+/* Of the arguments, one macro each, so that the table stays readable. */
+#define COMMAND TEXT("command", "The command line, for bash. May have several lines")
+#define TIMEOUT NUMBER("timeout_s",                                                                \
+    "Ends the command after this many seconds. 120 unless given, at most 3600")
+#define CWD TEXT("cwd", "Absolute path of the directory to run in. Unless given, the one that "   \
+    "the last cd of run_command went to, at first /workspace")
+#define LANGUAGE                                                                                   \
+    "\"language\":{\"type\":\"string\",\"enum\":[\"python\",\"javascript\",\"bash\"],"             \
+    "\"description\":\"What the code is written in\"}"
+#define CODE    TEXT("code", "The program text")
+#define PATH    TEXT("path", "The file: an absolute path, or one below /workspace")
+#define CONTENT TEXT("content", "The whole content")
+#define WHERE   TEXT("path",                                                                       \
+    "The directory: an absolute path, or one below /workspace. /workspace unless given")
+#define FIRST   WHOLE("first_line", "The first line to give, counted from 1. 1 unless given")
+#define LINES   WHOLE("lines", "How many lines. All unless given")
+#define DEPTH   WHOLE("depth", "How many levels of directories, 1 to 16. 1 unless given")
+#define OLD     TEXT("old_text", "What to replace, exactly as it is in the file, blanks included")
+#define NEW     TEXT("new_text", "The text that takes its place")
+#define EVERY   YES_NO("all", "Replace every occurrence. Unless given, there must be exactly one")
+#define WANTED  TEXT("pattern", "What to look for")
+#define MODE                                                                                       \
+    "\"mode\":{\"type\":\"string\",\"enum\":[\"literal\",\"regex\",\"name\"],"                     \
+    "\"description\":\"literal (unless given): lines that have this text. regex: lines that "      \
+    "match this POSIX extended regular expression. name: files whose name matches this glob, "     \
+    "such as *.py\"}"
+#define GLOB    TEXT("glob", "Look only into files whose name matches this, such as *.py")
+#define PID     WHOLE("pid", "The pid that start_process gave")
+#define INPUT   TEXT("input", "Text for its standard input, with the newline if it needs one")
+#define WAIT    NUMBER("wait_s", "Wait up to this many seconds for its end. 0 unless given")
+#define FROM    TEXT("from", "Give only output that is newer than this: `next` of an earlier "     \
+    "check_process. All output unless given")
+#define PORT    WHOLE("port", "The port, 1 to 65535")
+
+/* Of the results. */
+#define EXIT    MEMBER("exit_code", "[\"integer\",\"null\"]",                                      \
+    "null: it still runs, or a signal ended it")
+#define SIGNAL  MEMBER("signal", "[\"string\",\"null\"]", "The signal that ended it")
+#define STOPPED MEMBER("stopped_by", "[\"string\",\"null\"]", "What ended it, such as timeout")
+#define OUT     TEXT("stdout", "Its output; long output has its middle left out")
+#define ERR     TEXT("stderr", "Its error output, likewise")
+#define RUNS    YES_NO("running", "It still runs")
+#define NEXT    TEXT("next", "For `from` of the next call")
+#define ENDED   EXIT "," SIGNAL "," STOPPED "," OUT "," ERR "," RUNS
+#define ENDED_NEEDS "\"exit_code\",\"signal\",\"stopped_by\",\"stdout\",\"stderr\",\"running\""
+#define FILE_IS TEXT("path", "The file")
+#define BYTES   WHOLE("bytes", "Size of the whole file")
+#define READ    TEXT("content", "The lines that were asked for")
+#define COUNTED WHOLE("lines", "Lines of the whole file")
+#define CUT     YES_NO("truncated", "There is more than is given here")
+#define CHANGED WHOLE("replacements", "How many")
+#define ENTRIES OBJECTS("entries", "name, path, type, size, mode and modified_at of each")
+#define MATCHES OBJECTS("matches", "path, line, column and text of each")
+#define NEW_PID WHOLE("pid", "For check_process and stop_process")
+#define NEW_ID  TEXT("process_id", "Its id")
+#define URL     TEXT("url", "The link")
+#define EXPIRES TEXT("expires_at", "Until when it works")
+#define BOX_ID  TEXT("id", "The sandbox's id")
+#define BOX_CWD TEXT("cwd", "Its working directory")
+#define LIMITS  MEMBER("limits", "\"object\"", "Memory, processes and so on")
+#define RUNNING OBJECTS("processes", "pid and command of each that runs")
+#define COMMAND_ENDS GIVES(ENDED, ENDED_NEEDS)
+#define PROCESS_IS   GIVES(ENDED "," NEXT, ENDED_NEEDS)
+/* clang-format on */
 
 #define READS   "{\"readOnlyHint\":true,\"openWorldHint\":false}"
 #define CHANGES "{\"readOnlyHint\":false,\"destructiveHint\":true,\"openWorldHint\":false}"
 #define ADDS    "{\"readOnlyHint\":false,\"destructiveHint\":false,\"openWorldHint\":false}"
 
-#define TIMEOUT NUMBER("timeout_s", "Ends it after this many seconds; 120 unless given")
-#define CWD     TEXT("cwd", "Directory to run in; the session's own unless given")
-
 const struct mcp_tool mcp_tools[] = {
     {"run_command", "Run a command",
-     "Runs a bash command line in the sandbox and waits for its end. Gives the exit code, the "
-     "output and the error output; long output is cut in the middle. `cd` and `export` hold for "
-     "later calls. For servers and other things that do not end use start_process.",
-     OBJECT(TEXT("command", "The command line, for bash") "," TIMEOUT "," CWD, "\"command\""),
-     CHANGES, mcp_run_command},
+     "Runs a bash command line in the sandbox, waits for its end and gives its exit code, output "
+     "and error output. Output of more than 32 KiB has its middle left out. `cd` and `export` hold "
+     "for later calls. Use start_process for servers and whatever else does not end by itself.",
+     TAKES(COMMAND "," TIMEOUT "," CWD, "\"command\""), COMMAND_ENDS, CHANGES, mcp_run_command},
     {"run_code", "Run code",
-     "Runs a program text in the sandbox and waits for its end. Each call is a new process: "
-     "variables do not stay, files do.",
-     OBJECT("\"language\":{\"type\":\"string\",\"enum\":[\"python\",\"javascript\",\"bash\"],"
-            "\"description\":\"What the code is written in\"}," TEXT(
-                "code", "The program text") "," TIMEOUT "," CWD,
-            "\"language\",\"code\""),
-     CHANGES, mcp_run_code},
-    {"read_file", "Read a file", "Gives a text file of the sandbox, or some of its lines.",
-     OBJECT(TEXT("path", "Absolute, or below /workspace") "," WHOLE(
-                "first_line", "Where to begin, from 1") "," WHOLE("lines",
-                                                                  "How many lines; all unless "
-                                                                  "given"),
-            "\"path\""),
+     "Runs a program text in the sandbox, waits for its end and gives its exit code, output and "
+     "error output. Print what you want to see. Each call is a new process: variables are gone "
+     "afterwards, files stay.",
+     TAKES(LANGUAGE "," CODE "," TIMEOUT "," CWD, "\"language\",\"code\""), COMMAND_ENDS, CHANGES,
+     mcp_run_code},
+    {"read_file", "Read a file",
+     "Gives the text of a file in the sandbox, all of it or some of its lines. More than 128 KiB "
+     "is cut, and the result says with which line to go on.",
+     TAKES(PATH "," FIRST "," LINES, "\"path\""),
+     GIVES(FILE_IS "," READ "," BYTES "," COUNTED "," CUT,
+           "\"path\",\"content\",\"bytes\",\"lines\",\"truncated\""),
      READS, mcp_read_file},
     {"write_file", "Write a file",
-     "Makes a file or replaces its whole content. Directories above it are made.",
-     OBJECT(TEXT("path", "Absolute, or below /workspace") "," TEXT("content", "The whole content"),
-            "\"path\",\"content\""),
-     CHANGES, mcp_write_file},
+     "Makes a text file in the sandbox, or replaces its whole content. Directories above it are "
+     "made. Use edit_file to change a part of a file.",
+     TAKES(PATH "," CONTENT, "\"path\",\"content\""),
+     GIVES(FILE_IS "," BYTES, "\"path\",\"bytes\""), CHANGES, mcp_write_file},
     {"edit_file", "Edit a file",
-     "Replaces a piece of text in a file. The old text must be there exactly once, unless all are "
-     "to be replaced: give enough of the lines around it.",
-     OBJECT(TEXT("path", "Absolute, or below /workspace") "," TEXT(
-                "old_text",
-                "What is there now") "," TEXT("new_text",
-                                              "What shall be there") "," YES_NO("all",
-                                                                                "Replace every "
-                                                                                "occurrence"),
-            "\"path\",\"old_text\",\"new_text\""),
-     CHANGES, mcp_edit_file},
-    {"list_files", "List files", "Lists a directory of the sandbox.",
-     OBJECT(TEXT("path", "Absolute, or below /workspace, which it is unless given") "," WHOLE(
-                "depth", "How many levels; 1 unless given"),
-            ""),
-     READS, mcp_list_files},
+     "Replaces a piece of text in a file of the sandbox. The old text must be in the file exactly "
+     "once, unless `all` is set: give enough of the lines around it.",
+     TAKES(PATH "," OLD "," NEW "," EVERY, "\"path\",\"old_text\",\"new_text\""),
+     GIVES(FILE_IS "," CHANGED, "\"path\",\"replacements\""), CHANGES, mcp_edit_file},
+    {"list_files", "List files",
+     "Lists a directory of the sandbox, up to 500 entries. Names of directories end with a slash.",
+     TAKES(WHERE "," DEPTH, ""), GIVES(ENTRIES "," CUT, "\"entries\",\"truncated\""), READS,
+     mcp_list_files},
     {"search_files", "Search files",
-     "Finds lines in files that have a text or match a regular expression, or files by name.",
-     OBJECT(TEXT("pattern",
-                 "What to look for") ","
-                                     "\"mode\":{\"type\":\"string\",\"enum\":[\"literal\","
-                                     "\"regex\",\"name\"],"
-                                     "\"description\":\"literal: lines with this text (unless "
-                                     "given); regex: POSIX extended; "
-                                     "name: files whose name matches this glob\"}," TEXT(
-                                         "path",
-                                         "Where; /workspace unless given") "," TEXT("glob",
-                                                                                    "Only in files "
-                                                                                    "whose name "
-                                                                                    "matches, such "
-                                                                                    "as *.py"),
-            "\"pattern\""),
-     READS, mcp_search_files},
+     "Searches a directory of the sandbox and all below it for lines with a text or a regular "
+     "expression, or for files by name. Gives up to 200 matches as PATH:LINE: TEXT.",
+     TAKES(WANTED "," MODE "," WHERE "," GLOB, "\"pattern\""),
+     GIVES(MATCHES "," CUT, "\"matches\",\"truncated\""), READS, mcp_search_files},
     {"start_process", "Start a process",
-     "Starts a command in the background, such as a server, and gives its pid at once.",
-     OBJECT(TEXT("command", "The command line, for bash") "," CWD, "\"command\""), CHANGES,
-     mcp_start_process},
+     "Starts a bash command line in the background of the sandbox, such as a server, and gives its "
+     "pid at once. See how it does with check_process, end it with stop_process.",
+     TAKES(COMMAND "," CWD, "\"command\""), GIVES(NEW_PID "," NEW_ID, "\"pid\",\"process_id\""),
+     CHANGES, mcp_start_process},
     {"check_process", "Look at a process",
-     "Tells whether a process of start_process still runs, and what it has written since the "
-     "given place (`next` of the last call). Can wait for its end, and write to its input.",
-     OBJECT(WHOLE("pid", "Its pid") "," TEXT("input", "Written to its standard input") "," NUMBER(
-                "wait_s", "Waits so long for its end; 0 unless given") "," WHOLE("from",
-                                                                                 "The place in its "
-                                                                                 "output"),
-            "\"pid\""),
-     ADDS, mcp_check_process},
-    {"stop_process", "Stop a process", "Ends a process of start_process and all that it started.",
-     OBJECT(WHOLE("pid", "Its pid"), "\"pid\""), CHANGES, mcp_stop_process},
+     "Tells whether a process of start_process still runs and what it has written. Can first write "
+     "to its input, and wait for its end.",
+     TAKES(PID "," INPUT "," WAIT "," FROM, "\"pid\""), PROCESS_IS, ADDS, mcp_check_process},
+    {"stop_process", "Stop a process",
+     "Ends a process of start_process with all that it has started, and gives what it has written.",
+     TAKES(PID, "\"pid\""), COMMAND_ENDS, CHANGES, mcp_stop_process},
     {"preview_port", "Preview a port",
-     "Gives a link to a server that listens on a port in the sandbox, for a browser.",
-     OBJECT(WHOLE("port", "The port"), "\"port\""), ADDS, mcp_preview_port},
+     "Gives a link for a browser to what listens on a TCP port in the sandbox. Start a server with "
+     "start_process first. The link works without a key for an hour.",
+     TAKES(PORT, "\"port\""), GIVES(URL "," EXPIRES, "\"url\",\"expires_at\""), ADDS,
+     mcp_preview_port},
     {"session_info", "About the sandbox",
-     "Tells the sandbox's id, limits, working directory, running processes and when it ends.",
-     OBJECT("", ""), READS, mcp_session_info},
+     "Tells the sandbox's id, its limits, its working directory, which processes run in it and "
+     "when it ends.",
+     TAKES("", ""),
+     GIVES(BOX_ID "," BOX_CWD "," LIMITS "," RUNNING, "\"id\",\"cwd\",\"limits\",\"processes\""),
+     READS, mcp_session_info},
 };
 const unsigned mcp_tool_count = sizeof mcp_tools / sizeof *mcp_tools;

@@ -264,6 +264,11 @@ static json_t *find(struct fields *f, const char *name, enum field_need need)
     return v;
 }
 
+int fields_is_null(struct fields *f, const char *name)
+{
+    return f && !look_up(f, name) && json_is_null(json_object_get(f->object, name));
+}
+
 enum field_kind fields_kind(struct fields *f, const char *name)
 {
     json_t *v = f ? look_up(f, name) : NULL;

@@ -119,6 +119,8 @@ struct fields *fields_object(struct fields *f, const char *name, enum field_need
 /* What is there. Counts as asked for. */
 enum field_kind fields_kind(struct fields *f, const char *name);
 #define fields_has(f, name) (fields_kind(f, name) != FIELD_ABSENT)
+/* Whether it is there and null, where that is not the same as absent. */
+int fields_is_null(struct fields *f, const char *name);
 /* Refuses a member for a reason of the handler's own: "NAME: TEXT". Returns 0, as a getter does. */
 int fields_refuse(struct fields *f, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
