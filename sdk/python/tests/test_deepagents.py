@@ -7,7 +7,9 @@ the tests that contradict them replaced.
 
 import asyncio
 import base64
+import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -231,6 +233,16 @@ def test_the_provider(mode, thread):
     again = PaddockSandbox.for_thread("ann", thread)
     assert again.id == first.id and again.read("/workspace/a").error is None
     assert again.end()
+
+
+def test_the_entry_point_leads_to_the_provider():
+    from importlib.metadata import EntryPoint
+
+    settings = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    group = "deepagents_code.sandbox_providers"
+    found = re.search(rf'(?m)^\[project.entry-points."{group}"\]\npaddock = "(.*)"$', settings)
+    assert EntryPoint("paddock", found[1], group).load() is PaddockProvider
+    assert PaddockProvider().metadata["working_dir"] == "/workspace"
 
 
 def test_an_agent_works_in_it(backend):

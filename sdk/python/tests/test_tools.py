@@ -326,6 +326,10 @@ def test_the_text_of_a_page():
 def test_a_named_session_stays_and_an_unnamed_one_ends(mode, thread):
     with SandboxSession.create(session_id=thread) as first:
         Tools(first)("file_write", file="kept.txt", content="kept")
+        first.upload(b"\xff\0", "d/raw")
+        assert first.download("d/raw") == b"\xff\0"
+        first.upload(__file__, "test.py")
+        assert first.download("test.py").startswith(b'"""The LangChain tools')
     with SandboxSession.create(session_id=thread) as second:
         assert second.sandbox_id == first.sandbox_id
         assert Tools(second)("file_read", file="kept.txt") == "kept"

@@ -13,15 +13,18 @@ In asyncio code it is awaited, and the tools are called by `ainvoke`:
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import uuid
-from typing import TYPE_CHECKING, Dict, Generator, List, Optional, Sequence, Type, TypeVar
+from typing import (
+    TYPE_CHECKING, Dict, Generator, List, Optional, Sequence, Type, TypeVar, Union,
+)
 
 from ._backend import Backend, open_backend
 from ._cancel import in_thread
 from .errors import NotFoundError, PaddockError, SessionGoneError
 from .kernel import Kernel
-from .models import SandboxOptions
+from .models import Entry, SandboxOptions
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -167,6 +170,24 @@ class SandboxSession:
             self.ensure()
         return (text + ". A new, empty one has taken its place, and this call was not done "
                 "in it: make again what you need, then repeat it")
+
+    # ---- files ----
+
+    def upload(self, source: Union[str, os.PathLike[str], bytes], path: str) -> Entry:
+        """Writes a file in the sandbox.
+
+        Args:
+            source: A path on this machine, or the contents as bytes.
+            path: Where it goes; a relative path is below /workspace.
+        """
+        if isinstance(source, bytes):
+            return self._backend.write_file(self.sandbox_id, path, source)
+        with open(source, "rb") as data:
+            return self._backend.write_file(self.sandbox_id, path, data)
+
+    def download(self, path: str) -> bytes:
+        """The contents of a file of the sandbox."""
+        return self._backend.read_file(self.sandbox_id, path)
 
     # ---- tools ----
 
