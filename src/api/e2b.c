@@ -252,7 +252,7 @@ static int find_target(struct call *c, struct target *t, struct pd_err *e)
 {
     const struct http_head *h = &c->r->head;
     const struct slice *id, *port, *token, *traffic;
-    struct target host = {0};
+    struct target host = {.query = t->query};
     if (find_once(h, "E2b-Sandbox-Id", &id, e) < 0 ||
         find_once(h, "E2b-Sandbox-Port", &port, e) < 0 ||
         find_once(h, "X-Access-Token", &token, e) < 0 ||
