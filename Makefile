@@ -59,7 +59,7 @@ install: build ## into PREFIX (/usr/local), below DESTDIR
 	@/usr/bin/meson configure build -Dprefix='$(abspath $(PREFIX))'
 	@/usr/bin/meson configure build-server -Dprefix='$(abspath $(PREFIX))'
 	@DESTDIR='$(DESTDIR)' /usr/bin/meson install -C build --quiet
-	@DESTDIR='$(DESTDIR)' /usr/bin/meson install -C build-server --quiet --tags server
+	@DESTDIR='$(DESTDIR)' /usr/bin/meson install -C build-server --quiet --tags server,lib,devel
 
 clean: ## removes every build directory
 	rm -rf build build-*

@@ -135,6 +135,40 @@ void sessions_free(struct sessions *all)
     fd_done(&all->spool_dir);
 }
 
+void sessions_delete(struct sessions *all)
+{
+    /* What the recorder did not get to; a process holds its session. */
+    while (all->task_first) {
+        struct process *p = all->task_first;
+        all->task_first = p->task_next;
+        process_unref(p);
+    }
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        while (all->by_id[i]) {
+            struct session *s = all->by_id[i];
+            all->by_id[i] = s->next;
+            session_bury(s, 0);
+            session_unref(s);
+        }
+    while (all->tenants) {
+        struct tenant_count *t = all->tenants;
+        all->tenants = t->next;
+        free(t);
+    }
+    for (unsigned p = 0; p < PROFILE_COUNT; p++)
+        while (all->pool_count[p])
+            session_unref(all->pool[p][--all->pool_count[p]]);
+    for (unsigned i = 0; i < STRIPES; i++)
+        pthread_mutex_destroy(&all->stripes[i]);
+    pthread_mutex_destroy(&all->lock);
+    pthread_mutex_destroy(&all->task_lock);
+    pthread_mutex_destroy(&all->snapshot_lock);
+    pthread_cond_destroy(&all->task_cond);
+    pthread_cond_destroy(&all->control_cond);
+    pthread_cond_destroy(&all->pool_cond);
+    free(all);
+}
+
 /* ---- making one ---- */
 
 int sessions_make_box(struct session *s, struct pd_err *e)

@@ -35,6 +35,9 @@ int sessions_adopt(struct sessions *all, struct pd_err *e);
 int sessions_start(struct sessions *all, struct pd_err *e);
 /* Stops them; the sandboxes stay. */
 void sessions_free(struct sessions *all);
+/* The same for who goes on afterwards: frees everything. After sessions_free, with every sandbox
+ * ended, nobody holding a session or process, and before the pump and the provider are freed. */
+void sessions_delete(struct sessions *all);
 /* New limits, from a reloaded configuration. */
 void sessions_reconfigure(struct sessions *all, const struct sessions_config *c);
 

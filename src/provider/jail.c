@@ -534,6 +534,15 @@ static void jail_provider_free(struct provider *base)
     free(p);
 }
 
+enum rung provider_jail_best(struct provider *base)
+{
+    struct jail_provider *p = self(base);
+    pthread_mutex_lock(&p->lock);
+    enum rung best = p->best;
+    pthread_mutex_unlock(&p->lock);
+    return best;
+}
+
 static struct jail_provider *provider_new(struct pump *pump, const struct box_events *events,
                                           struct pd_err *e)
 {

@@ -268,7 +268,9 @@ int jail_provider_connect(struct jail_provider *p, struct pd_err *e)
         keeper_link_done(&l);
         return -1;
     }
+    pthread_mutex_lock(&p->lock);
     p->best = best;
+    pthread_mutex_unlock(&p->lock);
     if (list_orphans(p, &l, e) < 0) {
         forget_orphans(p);
         keeper_link_done(&l);
