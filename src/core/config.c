@@ -132,6 +132,12 @@ static void variable_name(const struct config_key *k, char *out, size_t size)
             *p = (char)(*p - 'a' + 'A');
 }
 
+/* The same variable tells clients whether to use a server at all: that is not for the server. */
+static int is_for_clients(const char *name, const char *value)
+{
+    return !strcmp(name, "SANDBOX_MODE") && (!strcmp(value, "local") || !strcmp(value, "remote"));
+}
+
 static int load_aliases(struct config *c, const struct config_key *k,
                         const char *const *environ_list, struct pd_err *e)
 {
@@ -141,6 +147,10 @@ static int load_aliases(struct config *c, const struct config_key *k,
         char what[WHAT_MAX];
         if (!value)
             continue;
+        if (is_for_clients(k->aliases[i], value)) {
+            (void)buf_printf(&c->notes, "%s=%s is for clients: ignored\n", k->aliases[i], value);
+            continue;
+        }
         if (source_of(c, k) == CONFIG_FROM_ALIAS) {
             (void)buf_printf(&c->notes, "%s is ignored: %s is set, too\n", k->aliases[i],
                              c->origin[index_of(k)].alias);

@@ -261,6 +261,11 @@ static void test_older_names(void **state)
     assert_int_equal(c->pool_min, 1); /* not above the maximum */
     config_free(c);
     check_refused("", LIST("MAX_POOL_SIZE=many"), NULL, "MAX_POOL_SIZE", "pool_max");
+    /* What a shell of a client's has set keeps no server from starting. */
+    c = load("", LIST("SANDBOX_MODE=remote", "SANDBOX_PROVIDER=jail"), NULL);
+    assert_string_equal(c->sandbox_mode, "jail");
+    assert_non_null(strstr(config_notes(c), "SANDBOX_MODE=remote is for clients: ignored\n"));
+    config_free(c);
 }
 
 static void test_bad_files_are_named(void **state)
