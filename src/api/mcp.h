@@ -26,9 +26,9 @@ struct mcp_request {
     char id[MCP_ID_MAX + 1]; /* as JSON; "" for a notification */
     char thread[SESSION_NAME_MAX + 1];
     char client[SESSION_NAME_MAX + 1]; /* whose ids these are: a thread may have several clients */
-    char token[MCP_ID_MAX + 1]; /* for progress, as JSON; "" when nobody asked for it */
-    int streams;                /* the client takes an event stream */
-    int made_anew;              /* the sandbox was: files of the one before are gone */
+    char token[MCP_ID_MAX + 1];        /* for progress, as JSON; "" when nobody asked for it */
+    int streams;                       /* the client takes an event stream */
+    int made_anew;                     /* the sandbox was: files of the one before are gone */
     /* While it is in struct mcp's list, under its lock: */
     struct mcp_request *next;
     struct process *process; /* what it runs just now, or NULL */

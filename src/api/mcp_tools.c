@@ -15,6 +15,10 @@
 #define NUMBER(name, what)  MEMBER(name, "\"number\"", what)
 #define WHOLE(name, what)   MEMBER(name, "\"integer\"", what)
 #define YES_NO(name, what)  MEMBER(name, "\"boolean\"", what)
+/* Not a list of types: some clients know only one. */
+#define OR_NULL(name, type, what)                                                                  \
+    "\"" name "\":{\"anyOf\":[{\"type\":\"" type "\"},{\"type\":\"null\"}],"                       \
+    "\"description\":\"" what "\"}"
 #define OBJECTS(name, what) "\"" name "\":{\"type\":\"array\",\"description\":\"" what "\","      \
                             "\"items\":{\"type\":\"object\"}}"
 
@@ -53,10 +57,9 @@
 #define PORT    WHOLE("port", "The port, 1 to 65535")
 
 /* Of the results. */
-#define EXIT    MEMBER("exit_code", "[\"integer\",\"null\"]",                                      \
-    "null: it still runs, or a signal ended it")
-#define SIGNAL  MEMBER("signal", "[\"string\",\"null\"]", "The signal that ended it")
-#define STOPPED MEMBER("stopped_by", "[\"string\",\"null\"]", "What ended it, such as timeout")
+#define EXIT    OR_NULL("exit_code", "integer", "null: it still runs, or a signal ended it")
+#define SIGNAL  OR_NULL("signal", "string", "The signal that ended it")
+#define STOPPED OR_NULL("stopped_by", "string", "What ended it from outside, such as timeout")
 #define OUT     TEXT("stdout", "Its output; long output has its middle left out")
 #define ERR     TEXT("stderr", "Its error output, likewise")
 #define RUNS    YES_NO("running", "It still runs")

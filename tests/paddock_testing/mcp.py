@@ -180,7 +180,10 @@ class Stdio:
         """The end of its input; gives the status."""
         with contextlib.suppress(OSError):
             self.process.stdin.close()
-        return self.process.wait(paddock.seconds(30))
+        status = self.process.wait(paddock.seconds(30))
+        for reader in self.readers:
+            reader.join(paddock.seconds(10))
+        return status
 
     def __enter__(self):
         return self
