@@ -285,8 +285,11 @@ def test_environment(use_tool):
 
 # Not a browser: what it is called with and what becomes of its answer is what is tested.
 BROWSER = """#!/bin/bash
+case "${!#}" in
+*outside*) echo "[1:1:ERROR:x.cc] Page load failed: net::ERR_INTERNET_DISCONNECTED" >&2; exit 0 ;;
+*:81/*) echo "[1:1:ERROR:x.cc] Page load failed: net::ERR_CONNECTION_REFUSED" >&2; exit 0 ;;
+esac
 for word; do case $word in --screenshot=*) printf png > "${word#*=}";; esac; done
-case "${!#}" in *outside*) echo "net::ERR_NAME_NOT_RESOLVED" >&2; exit 1;; esac
 echo "<html><head><title>A &amp; B</title><style>p{}</style></head><body><p>One</p><p>two</p>"
 """
 
@@ -311,8 +314,12 @@ def test_browser(use_tool, session):
     assert message.content == (
         "title: A & B\nscreenshot: /workspace/shots/p.png (3 bytes)\n\nOne\ntwo")
     assert message.artifact["screenshot"] == "/workspace/shots/p.png"
-    message = use_tool.message("browser_open", url="http://outside.example/")
+    message = use_tool.message("browser_open", url="http://outside.example/", screenshot="no.png")
     assert message.status == "error" and "no network" in message.content
+    assert "no.png" not in use_tool("file_list")
+    message = use_tool.message("browser_open", url="http://127.0.0.1:81/")
+    assert message.content.startswith("Error: http://127.0.0.1:81/ could not be opened: ERR_CONN")
+    assert "nothing listens" in message.content
 
 
 def test_the_text_of_a_page():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from html.parser import HTMLParser
 from typing import Dict, List, Optional, Tuple
 
@@ -107,22 +108,40 @@ def browser_open(session: SandboxSession, a: BrowserOpen) -> Answer:
                                   output_max_bytes=8 * BODY_MAX)
     if result.timed_out:
         raise Refusal(f"Error: {a.url} was not loaded in {a.timeout:g} s")
+    if result.status or not result.stdout.strip():
+        if a.screenshot:
+            _remove_empty(session, a.screenshot)
+        raise Refusal(_why_not_opened(a.url, result.stderr))
     title, text = page_text(result.stdout)
-    if result.status or is_network(result.stdout + result.stderr):
-        message = f"Error: {a.url} could not be opened: {result.stderr.strip()[-1000:]}"
-        if is_network(result.stdout + result.stderr):
-            message += f"\n{NO_NETWORK}"
-        raise Refusal(message)
     data: Dict[str, object] = {"url": a.url, "title": title, "text": text}
     lines = [f"title: {title}"]
-    if a.screenshot:
-        size = session.backend.stat(session.sandbox_id, a.screenshot).size
-        if not size:
-            lines.append("[the browser has taken no screenshot]")
-        else:
-            lines.append(f"screenshot: {entry.path} ({size} bytes)")
-            data["screenshot"] = entry.path
+    if a.screenshot and _remove_empty(session, a.screenshot):
+        lines.append("[the browser has taken no screenshot]")
+    elif a.screenshot:
+        size = session.backend.stat(session.sandbox_id, entry.path).size
+        lines.append(f"screenshot: {entry.path} ({size} bytes)")
+        data["screenshot"] = entry.path
     return Answer("\n".join(lines) + "\n\n" + (text or "[no text]"), data)
+
+
+def _remove_empty(session: SandboxSession, path: str) -> bool:
+    """Removes the file that was made for a picture if there is none in it."""
+    if session.backend.stat(session.sandbox_id, path).size:
+        return False
+    session.backend.remove(session.sandbox_id, path)
+    return True
+
+
+def _why_not_opened(url: str, log: str) -> str:
+    # It writes much that is of no interest; the reason has a name.
+    named = re.search(r"net::(ERR_\w+)", log)
+    lines = [line for line in log.splitlines() if line and not line.startswith("[")]
+    text = f"Error: {url} could not be opened: {named[1] if named else ' '.join(lines)[-1000:]}"
+    if is_network(log):
+        return f"{text}\n{NO_NETWORK}"
+    if named and named[1] == "ERR_CONNECTION_REFUSED":
+        text += " (nothing listens there: start the program first, with shell_interactive)"
+    return text
 
 
 class _Page(HTMLParser):
