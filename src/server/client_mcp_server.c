@@ -11,7 +11,9 @@
 #include <ftw.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #define READY_TRIES  100
@@ -55,6 +57,21 @@ static int await_end(pid_t server, deadline d)
     }
 }
 
+/* A server that was killed leaves its keeper, for another one. 1 when it is still there; it ends
+ * what runs and takes its files along. */
+static int end_keeper(const char *dir)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    struct ucred who;
+    socklen_t len = sizeof who;
+    auto_fd sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    snprintf(a.sun_path, sizeof a.sun_path, "%s/run/keeper.sock", dir);
+    if (sock < 0 || connect(sock, (struct sockaddr *)&a, sizeof a) < 0 ||
+        getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0 || who.pid <= 1)
+        return 0;
+    return kill(who.pid, SIGTERM) == 0;
+}
+
 /* Until `life` is closed or the server has ended by itself; then nothing of it is left. */
 static void guard_main(int life, const char *dir)
 {
@@ -79,7 +96,8 @@ static void guard_main(int life, const char *dir)
             (void)waitpid(server, NULL, 0);
         }
     }
-    /* The keeper ends by itself and takes some of its files along. */
+    for (int i = 0; i < KEEPER_TRIES && end_keeper(dir); i++)
+        usleep(KEEPER_PAUSE);
     for (int i = 0; i < KEEPER_TRIES && access(dir, F_OK) == 0; i++) {
         (void)nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
         if (i)

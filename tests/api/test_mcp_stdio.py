@@ -298,4 +298,4 @@ def test_a_private_server_that_dies():
         mcp.request("ping", id=3)
         assert mcp.answer(3)["error"]["code"] == -32603
         mcp.close()
-        wait_for(lambda: name not in own_servers(), 20, "its files go")
+        check_all_gone(name)
