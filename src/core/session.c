@@ -378,7 +378,9 @@ void session_trim(struct session *s)
         kept += !p->worker;
     for (struct process *p = s->processes, *next; p; p = next) {
         next = p->next;
-        if ((!p->worker && kept <= PROCESSES_KEPT) || !process_is_settled(p))
+        /* Whoever holds it has not read all yet: its request is still to be answered. */
+        if ((!p->worker && (kept <= PROCESSES_KEPT || atomic_load(&p->refs) > 1)) ||
+            !process_is_settled(p))
             continue;
         kept -= !p->worker;
         process_ref(p);

@@ -191,7 +191,7 @@ static int copy_link(int from, const char *name, int to, const char *new_name)
     char target[PATH_MAX + 1];
     ssize_t n = readlinkat(from, name, target, sizeof target - 1);
     if (n < 0)
-        return errno == EINVAL ? -ESTALE : -errno;
+        return errno == EINVAL || errno == ENOENT ? -ESTALE : -errno;
     target[n] = 0;
     return symlinkat(target, to, new_name) < 0 ? -errno : 0;
 }

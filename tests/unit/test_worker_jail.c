@@ -7,11 +7,18 @@
 #include <poll.h>
 #include <sys/stat.h>
 
+#define ENDED_MAX 64
+
 struct place_to_be {
     pid_t keeper;
     char dir[64];
     struct keeper_link link;
     struct jail jail;
+    struct {
+        struct wire_id id;
+        int status;
+    } ended[ENDED_MAX];
+    unsigned ended_count;
 };
 
 /* The keeper is the release program: jails are not made by one that is full of sanitizers. */
@@ -135,24 +142,32 @@ static struct record want(struct job *j, enum record_kind kind)
     return r;
 }
 
+/* The end of a job. Another one's may come first: it is kept for whoever asks for it. */
 static int finish(struct place_to_be *p, struct job *j)
 {
-    auto_frame f = FRAME_INIT;
-    struct msg_exited end;
     struct pd_err e = {.msg = ""};
     fd_done(&j->in);
     fd_done(&j->go);
     fd_done(&j->out);
-    do {
-        frame_reset(&f);
+    for (;;) {
+        for (unsigned i = 0; i < p->ended_count; i++)
+            if (wire_id_equal(p->ended[i].id, j->c.id)) {
+                jail_forget_command(&p->jail, &j->c);
+                return p->ended[i].status;
+            }
+        auto_frame f = FRAME_INIT;
+        struct msg_exited end;
         if (wire_recv_plain(p->jail.control, &f, deadline_in(PATIENCE), &e) != 1)
             fail_msg("no end: %s", e.msg);
         if (f.head.type == WIRE_ERROR && msg_error_raise(&f, &e) < 0)
             fail_msg("refused: %s", e.msg);
-    } while (f.head.type != WIRE_EXITED || !wire_id_equal(f.head.id, j->c.id));
-    assert_int_equal(msg_exited_decode(&f.payload, &end, &e), 0);
-    jail_forget_command(&p->jail, &j->c);
-    return end.status;
+        if (f.head.type != WIRE_EXITED)
+            continue;
+        assert_int_equal(msg_exited_decode(&f.payload, &end, &e), 0);
+        assert_true(p->ended_count < ENDED_MAX);
+        p->ended[p->ended_count].id = f.head.id;
+        p->ended[p->ended_count++].status = end.status;
+    }
 }
 
 static void put_file(struct place_to_be *p, const char *path, const char *text)
