@@ -241,6 +241,10 @@ struct paddock_command {
     uint32_t rows, cols;   /* 0: 24, 80 */
     int32_t back_pressure; /* at spool_max the command waits until it was read, instead of
                             * forgetting the oldest */
+    /* A call with a key that was used before in this sandbox gives the command of the first time,
+     * running or ended ("conflict" when it was another one). With a key, exec leaves the command
+     * running when it is cancelled. NULL: none. */
+    const char *key;
 };
 
 struct paddock_result {

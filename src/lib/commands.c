@@ -29,6 +29,26 @@ static void start_done(struct start *q)
 }
 #define auto_start __attribute__((cleanup(start_done))) struct start
 
+static uint64_t hash_bytes(uint64_t h, const void *data, size_t len)
+{
+    const uint8_t *at = data;
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ at[i]) * UINT64_C(1099511628211);
+    return h;
+}
+
+/* Of what the command is: the same key with another one is a mistake. */
+static uint64_t hash_of(const struct start *q)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    const char *line = q->c.command ? q->c.command : "";
+    h = hash_bytes(h, line, strlen(line) + 1);
+    h = hash_bytes(h, q->r.argv.text, q->r.argv.bytes);
+    h = hash_bytes(h, q->r.env.text, q->r.env.bytes);
+    h = hash_bytes(h, q->c.cwd ? q->c.cwd : "", q->c.cwd ? strlen(q->c.cwd) : 0);
+    return hash_bytes(h, q->c.input, q->c.input_len);
+}
+
 static int start_read(struct start *q, const struct paddock_command *command, int background,
                       struct paddock_error *e)
 {
@@ -54,6 +74,10 @@ static int start_read(struct start *q, const struct paddock_command *command, in
         .file_size = c->file_size,
         .spool_max = spool < SPOOL_LEAST ? SPOOL_LEAST : spool,
         .background = background};
+    if (c->key) {
+        q->r.key = c->key;
+        q->r.key_hash = hash_of(q);
+    }
     if (background) {
         q->r.pty = c->pty != 0;
         q->r.rows = (uint16_t)c->rows;
@@ -206,7 +230,9 @@ static int attend(const struct start *q, struct process *p, struct pd_err *e)
     deadline d = q->r.timeout_ns ? deadline_in(q->r.timeout_ns) : DEADLINE_NONE;
     int r =
         c->on_output ? follow(c, p, &w, d, e) : process_wait(p, &w, lib_cancel_fd(c->cancel), d, e);
-    if (r == 1 || (r < 0 && e->code == PD_TIMEOUT)) {
+    if (r == 1 && c->key) {
+        r = pd_fail(e, PD_LOST, "nobody waits for the command any more");
+    } else if (r == 1 || (r < 0 && e->code == PD_TIMEOUT)) {
         r = process_stop(p, r == 1 ? STOP_ABANDONED : STOP_TIMEOUT, e);
         if (r == 0)
             r = process_wait(p, &w, -1, deadline_in(STOP_PATIENCE), e);
@@ -224,7 +250,7 @@ static int answer(const struct start *q, struct process *p, struct paddock_resul
     process_get(p, &i, &why);
     if (i.refused)
         return lib_fail(e, &why);
-    if (lib_is_cancelled(q->c.cancel))
+    if (lib_is_cancelled(q->c.cancel) && i.stopped_by == STOP_ABANDONED)
         return lib_fail_or_cancelled(e, &why, q->c.cancel);
     uint64_t max = q->c.output_max ? q->c.output_max : OUTPUT_DEFAULT;
     fill_result(&r, &i);
