@@ -206,6 +206,8 @@ struct sessions {
     pthread_mutex_t snapshot_lock; /* innermost */
     struct snapshot *snapshots;    /* newest first */
     unsigned snapshots_to_go;
+    struct copying *copying;    /* roots that are being copied */
+    pthread_cond_t copied_cond; /* one is done */
 };
 
 /* process.c */

@@ -47,6 +47,7 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
     pthread_mutex_init(&all->snapshot_lock, NULL);
     for (unsigned i = 0; i < STRIPES; i++)
         pthread_mutex_init(&all->stripes[i], NULL);
+    cond_init(&all->copied_cond);
     cond_init(&all->task_cond);
     cond_init(&all->control_cond);
     cond_init(&all->pool_cond);
@@ -163,6 +164,7 @@ void sessions_delete(struct sessions *all)
     pthread_mutex_destroy(&all->lock);
     pthread_mutex_destroy(&all->task_lock);
     pthread_mutex_destroy(&all->snapshot_lock);
+    pthread_cond_destroy(&all->copied_cond);
     pthread_cond_destroy(&all->task_cond);
     pthread_cond_destroy(&all->control_cond);
     pthread_cond_destroy(&all->pool_cond);

@@ -13,12 +13,14 @@
 
 #include "base/banned.h"
 #include "base/err.h"
+#include "core/cond.h"
 #include "core/ids.h"
 #include "core/log.h"
 
 #include <errno.h>
 
-#define COPY_PATIENCE (120 * NS_PER_S)
+#define COPY_PATIENCE     (120 * NS_PER_S)
+#define COPIES_PER_TENANT 2u /* at once: fewer than there are copiers, one is for others */
 
 /* Kept in the database, so numbers stay what they are. */
 enum snapshot_state { MAKING = 0, READY = 1, GOING = 2 };
@@ -192,6 +194,50 @@ int snapshot_delete(struct sessions *all, const char *tenant, const char *id_or_
     return r;
 }
 
+/* ---- whose turn it is ---- */
+
+/* A copy that is being made; on the stack of who makes it. */
+struct copying {
+    struct copying *next;
+    const char *tenant;
+};
+
+static unsigned copies_of(const struct sessions *all, const char *tenant)
+{
+    unsigned count = 0;
+    for (const struct copying *c = all->copying; c; c = c->next)
+        count += !strcmp(c->tenant, tenant);
+    return count;
+}
+
+/* Copiers take what comes first and may be busy for minutes: a tenant's copies wait here for each
+ * other, not there in front of everybody else's. */
+static int copy_begin(struct sessions *all, struct copying *c, deadline d, struct pd_err *e)
+{
+    int r = 0;
+    pthread_mutex_lock(&all->snapshot_lock);
+    while (r == 0 && copies_of(all, c->tenant) >= COPIES_PER_TENANT)
+        if (!cond_wait(&all->copied_cond, &all->snapshot_lock, d))
+            r = pd_fail(e, PD_CAPACITY, "other copies took too long: try again later");
+    if (r == 0) {
+        c->next = all->copying;
+        all->copying = c;
+    }
+    pthread_mutex_unlock(&all->snapshot_lock);
+    return r;
+}
+
+static void copy_end(struct sessions *all, struct copying *c)
+{
+    pthread_mutex_lock(&all->snapshot_lock);
+    struct copying **at = &all->copying;
+    while (*at != c)
+        at = &(*at)->next;
+    *at = c->next;
+    pthread_cond_broadcast(&all->copied_cond);
+    pthread_mutex_unlock(&all->snapshot_lock);
+}
+
 /* ---- copies of one ---- */
 
 struct snapshot *snapshot_hold(struct sessions *all, const char *tenant, const char *id,
@@ -221,9 +267,15 @@ int snapshot_copy(struct sessions *all, const struct snapshot *held, const char 
                   struct pd_err *e)
 {
     struct provider *provider = all->c.provider;
+    struct copying c = {.tenant = held->info.tenant};
+    deadline d = deadline_in(COPY_PATIENCE);
     char root[SPEC_NAME_MAX + 1];
     root_of(held, root);
-    return provider->copy_root(provider, NULL, root, to, deadline_in(COPY_PATIENCE), e);
+    if (copy_begin(all, &c, d, e) < 0)
+        return -1;
+    int r = provider->copy_root(provider, NULL, root, to, d, e);
+    copy_end(all, &c);
+    return r;
 }
 
 /* ---- making one ---- */
@@ -231,6 +283,10 @@ int snapshot_copy(struct sessions *all, const struct snapshot *held, const char 
 int session_copy_root(struct session *s, const char *to, struct pd_err *e)
 {
     struct provider *provider = s->all->c.provider;
+    struct copying c = {.tenant = s->info.tenant};
+    /* Before the change, for which others wait. */
+    if (copy_begin(s->all, &c, deadline_in(COPY_PATIENCE), e) < 0)
+        return -1;
     session_begin_change(s);
     pthread_mutex_lock(&s->lock);
     int r = s->info.state == SESSION_PAUSED && !s->lost ? 0 : session_usable(s, e);
@@ -247,6 +303,7 @@ int session_copy_root(struct session *s, const char *to, struct pd_err *e)
         pthread_rwlock_unlock(&s->box_use);
     }
     session_end_change(s);
+    copy_end(s->all, &c);
     return r;
 }
 

@@ -13,7 +13,7 @@
 
 #define BUCKETS          1024u
 #define SIGNALS          65 /* numbers go to 64 */
-#define COPIERS_MAX      2u
+#define COPIERS_MAX      3u
 #define WORKERS_MAX      (17u + COPIERS_MAX)
 #define KITS_MAX         16u
 #define QUEUE_MAX        1024u

@@ -2,6 +2,7 @@
 closed unless its owner opened it, and nobody speaks in another one's name."""
 
 import contextlib
+import os
 import threading
 import time
 from urllib.parse import quote
@@ -463,3 +464,103 @@ def test_a_form_of_a_page_makes_no_sandbox(alice):
                                 headers={"Content-Type": kind})
         check_refused(refused, 400, "Content-Type")
     assert len(alice.list()) == before
+
+
+def test_strangers_do_not_fill_the_audit(server, alice, bob):
+    """A link that cannot be read is as much nobody's as one with a wrong signature."""
+
+    def size():
+        return os.stat(os.path.join(server.state_dir, "server", "audit.log")).st_size
+
+    def flood(target):
+        before = size()
+        for _ in range(200):
+            answer = raw(bob, *ids(alice.mine), target=target)
+            assert answer.status in (400, 401), answer
+        return size() - before
+
+    before = size()
+    assert read_file(alice, alice.mine["sandboxID"], alice.mine["envdAccessToken"]).status == 200
+    paddock.wait_for(lambda: size() > before, 10, "the owner's reading is written down")  # the control
+    one = size() - before
+    for target in ("/files?path=" + "a" * 5000, f"/files?path={SECRET}&signature={'a' * 500}",
+                   f"/files?path={SECRET}&path=/etc/passwd", "/files?path=%00"):
+        began = time.monotonic()
+        grown = flood(target)
+        allowed = 21 * (2 + time.monotonic() - began)
+        assert grown < 2 * one * allowed and grown < 150 * one, (target[:40], grown // one)
+
+
+# ---- snapshots ----
+
+
+def test_snapshots_of_another_tenant(alice, bob):
+    made = alice.post(f"/sandboxes/{alice.mine['sandboxID']}/snapshots", {"name": "golden"})
+    assert made.status == 201, made
+    snapshot = made.json()["snapshotID"]
+    try:
+        for name in (snapshot, "golden", "golden:default", "alice/golden", "alice/golden:default",
+                     f"alice/{snapshot}", f"sn-{snapshot}"):
+            refused = bob.post("/v2/sandboxes", {"templateID": name})
+            check_refused(refused, 404, "no template")
+            assert bob.delete(f"/templates/{quote(name, '')}").status == 404
+            assert bob.get(f"/templates/aliases/{quote(name, '')}").status == 404
+            listed = bob.get(f"/snapshots?name={quote(name, '')}")
+            assert listed.status == 200 and listed.json() == [], listed
+        sandbox = alice.mine["sandboxID"]
+        assert bob.get("/snapshots").json() == []
+        assert bob.get(f"/snapshots?sandboxID={sandbox}").json() == []
+        for path in ("snapshots", "fork", "connect", "pause", "timeout"):
+            check_refused(bob.post(f"/sandboxes/{sandbox}/{path}", {"timeout": 60} if path == "timeout" else {}), 404)
+        # The control: its owner finds it by each of its names.
+        for name in (snapshot, "golden", "alice/golden:default"):
+            copy = alice.post("/v2/sandboxes", {"templateID": name})
+            assert copy.status == 201, copy
+            copy = copy.json()
+            seen = read_file(alice, copy["sandboxID"], copy["envdAccessToken"])
+            assert seen.text == "secret of alice\n"
+            alice.delete(f"/sandboxes/{copy['sandboxID']}")
+    finally:
+        assert alice.delete(f"/templates/{snapshot}").status == 204
+
+
+def test_copies_of_one_tenant_leave_room_for_others(alice, bob):
+    """A full root keeps a copier busy: who has many of them copied waits for himself, not others for him."""
+    big = alice.create()["sandboxID"]
+    small = bob.create()["sandboxID"]
+    made, errors = [], []
+
+    def snapshot(owner, sandbox):
+        began = time.monotonic()
+        answer = owner.post(f"/sandboxes/{sandbox}/snapshots", {})
+        assert answer.status == 201, answer
+        return answer.json()["snapshotID"], time.monotonic() - began
+
+    def copy(template):
+        answer = alice.post("/v2/sandboxes", {"templateID": template})
+        (made if answer.status == 201 else errors).append(answer)
+
+    try:
+        alice.run(big, "head -c 600M /dev/urandom > /home/user/big", timeout_s=120)
+        template, slow = snapshot(alice, big)
+        gone, quick = snapshot(bob, small)
+        bob.delete(f"/templates/{gone}")
+        assert quick < slow / 2  # the control: it is the file that takes the time
+        threads = [threading.Thread(target=copy, args=(template,), daemon=True) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        time.sleep(slow / 2)
+        gone, took = snapshot(bob, small)
+        bob.delete(f"/templates/{gone}")
+        assert any(thread.is_alive() for thread in threads)
+        for thread in threads:
+            thread.join(paddock.seconds(60))
+        assert took < slow, f"{took:.2f} s beside copies of {slow:.2f} s"
+        assert len(made) == 8 and not errors, errors
+    finally:
+        for answer in made:
+            alice.delete(f"/sandboxes/{answer.json()['sandboxID']}")
+        for owner, sandbox in ((alice, big), (bob, small)):
+            owner.delete(f"/sandboxes/{sandbox}")
+        for found in alice.get("/snapshots").json():
+            alice.delete(f"/templates/{found['snapshotID']}")
