@@ -169,13 +169,14 @@ struct tenant_count {
 };
 
 #define SESSION_BUCKETS 4096u
-#define STRIPES         1024u
 #define POOL_FILLERS    4u /* at most; see sessions_start */
 
 struct sessions {
     struct sessions_config c;
     int spool_dir;
-    pthread_mutex_t stripes[STRIPES]; /* outermost: one creation per key, or per thread */
+    pthread_mutex_t name_lock;    /* innermost */
+    pthread_cond_t name_cond;     /* one is given back */
+    struct name_hold *name_holds; /* one creation per key, or per thread */
     pthread_mutex_t lock;
     struct session *by_id[SESSION_BUCKETS];
     unsigned live; /* let in, and neither gone nor pooled */

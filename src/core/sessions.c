@@ -45,8 +45,8 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
     pthread_mutex_init(&all->lock, NULL);
     pthread_mutex_init(&all->task_lock, NULL);
     pthread_mutex_init(&all->snapshot_lock, NULL);
-    for (unsigned i = 0; i < STRIPES; i++)
-        pthread_mutex_init(&all->stripes[i], NULL);
+    pthread_mutex_init(&all->name_lock, NULL);
+    cond_init(&all->name_cond);
     cond_init(&all->copied_cond);
     cond_init(&all->task_cond);
     cond_init(&all->control_cond);
@@ -159,8 +159,8 @@ void sessions_delete(struct sessions *all)
     for (unsigned p = 0; p < PROFILE_COUNT; p++)
         while (all->pool_count[p])
             session_unref(all->pool[p][--all->pool_count[p]]);
-    for (unsigned i = 0; i < STRIPES; i++)
-        pthread_mutex_destroy(&all->stripes[i]);
+    pthread_mutex_destroy(&all->name_lock);
+    pthread_cond_destroy(&all->name_cond);
     pthread_mutex_destroy(&all->lock);
     pthread_mutex_destroy(&all->task_lock);
     pthread_mutex_destroy(&all->snapshot_lock);
@@ -386,8 +386,8 @@ static void wait_until_made(struct session *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* A creation that finds no room waits without the stripes: others would wait for it who have
- * nothing to do with it but the hash of a name. Then it looks again. */
+/* A creation that finds no room waits without its names: others would wait for it who only want to
+ * find what is there. Then it looks again. */
 #define MUST_WAIT 1
 
 /* *let_in: it has waited, and was. MUST_WAIT when there is no room. */
@@ -415,11 +415,6 @@ static int create(struct sessions *all, const struct session_request *r, struct 
     return made;
 }
 
-static unsigned thread_stripe(const struct session_request *r)
-{
-    return (sessions_bucket(r->user_id) * 31 + sessions_bucket(r->thread_id)) % STRIPES;
-}
-
 static struct session *find_thread(struct sessions *all, const char *tenant, const char *user_id,
                                    const char *thread_id);
 
@@ -441,35 +436,68 @@ static int check_thread(struct sessions *all, const struct session_request *r, s
     return lives ? -1 : 0;
 }
 
-/* Two requests with one key, or for one thread, at the same moment: the second finds what the first
- * has made. Always in the same order. */
-static void lock_stripes(struct sessions *all, const struct session_request *r, int lock)
+/* The key and the thread of a creation; on the stack of who creates. */
+struct name_hold {
+    struct name_hold *next;
+    const struct session_request *r;
+};
+
+static int is_same_name(const struct session_request *a, const struct session_request *b)
 {
-    unsigned key = r->key ? sessions_bucket(r->key) % STRIPES : STRIPES;
-    unsigned thread = r->user_id ? thread_stripe(r) : STRIPES;
-    unsigned low = key < thread ? key : thread, high = key < thread ? thread : key;
-    int (*turn)(pthread_mutex_t *) = lock ? pthread_mutex_lock : pthread_mutex_unlock;
-    if (low < STRIPES)
-        turn(&all->stripes[low]);
-    if (high < STRIPES && high != low)
-        turn(&all->stripes[high]);
+    if (strcmp(a->tenant, b->tenant) != 0)
+        return 0;
+    return (a->key && b->key && !strcmp(a->key, b->key)) ||
+           (a->user_id && b->user_id && !strcmp(a->user_id, b->user_id) &&
+            !strcmp(a->thread_id, b->thread_id));
+}
+
+static int is_held(const struct sessions *all, const struct session_request *r)
+{
+    for (const struct name_hold *h = all->name_holds; h; h = h->next)
+        if (is_same_name(h->r, r))
+            return 1;
+    return 0;
+}
+
+/* Two requests with one key, or for one thread, at the same moment: the second finds what the first
+ * has made. It may take minutes, so nobody else waits: names are compared, not their hashes. */
+static void hold_names(struct sessions *all, struct name_hold *h)
+{
+    pthread_mutex_lock(&all->name_lock);
+    while (is_held(all, h->r))
+        pthread_cond_wait(&all->name_cond, &all->name_lock);
+    h->next = all->name_holds;
+    all->name_holds = h;
+    pthread_mutex_unlock(&all->name_lock);
+}
+
+static void release_names(struct sessions *all, const struct name_hold *h)
+{
+    pthread_mutex_lock(&all->name_lock);
+    struct name_hold **at = &all->name_holds;
+    while (*at != h)
+        at = &(*at)->next;
+    *at = h->next;
+    pthread_cond_broadcast(&all->name_cond);
+    pthread_mutex_unlock(&all->name_lock);
 }
 
 int sessions_create_from(struct sessions *all, const struct session_request *r,
                          struct session *fork_of, struct session **ret, int *ret_known,
                          struct queue_place *ret_place, struct pd_err *e)
 {
+    struct name_hold names = {.r = r};
     struct session *known;
     int let_in = 0, r1;
     *ret_known = 0;
     *ret_place = (struct queue_place){0};
     for (;;) {
-        lock_stripes(all, r, 1);
+        hold_names(all, &names);
         known = r->key ? find_key(all, r->tenant, r->key) : NULL;
         r1 = known ? 0 : check_thread(all, r, e);
         if (!known && r1 == 0)
             r1 = create(all, r, NULL, fork_of, &let_in, ret, e);
-        lock_stripes(all, r, 0);
+        release_names(all, &names);
         if (r1 != MUST_WAIT)
             break;
         if (queue_enter(all, r->tenant, r->queue_timeout_ms, ret_place, e) < 0) {
@@ -615,12 +643,12 @@ int sessions_get_or_create(struct sessions *all, const struct session_request *r
 {
     *ret_place = (struct queue_place){0};
     /* Two requests for one thread at the same moment must not make two sessions. */
-    pthread_mutex_t *one_at_a_time = &all->stripes[thread_stripe(r)];
+    struct name_hold names = {.r = r};
     int let_in = 0, r1;
     for (;;) {
-        pthread_mutex_lock(one_at_a_time);
+        hold_names(all, &names);
         r1 = get_or_create(all, r, &let_in, ret, ret_created, e);
-        pthread_mutex_unlock(one_at_a_time);
+        release_names(all, &names);
         if (r1 != MUST_WAIT)
             break;
         if (queue_enter(all, r->tenant, r->queue_timeout_ms, ret_place, e) < 0)

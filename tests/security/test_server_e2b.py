@@ -564,3 +564,38 @@ def test_copies_of_one_tenant_leave_room_for_others(alice, bob):
             owner.delete(f"/sandboxes/{sandbox}")
         for found in alice.get("/snapshots").json():
             alice.delete(f"/templates/{found['snapshotID']}")
+
+
+def test_a_name_of_one_tenant_holds_up_no_other(alice, bob):
+    """A creation that takes long, under a key that another tenant uses as well."""
+    big = alice.create()["sandboxID"]
+    made = []
+
+    def create(owner, template, key):
+        began = time.monotonic()
+        answer = owner.post("/v2/sandboxes", {"templateID": template}, headers={"Idempotency-Key": key})
+        assert answer.status == 201, answer
+        made.append((owner, answer.json()["sandboxID"]))
+        return answer.json()["sandboxID"], time.monotonic() - began
+
+    slow = []
+    try:
+        alice.run(big, "head -c 600M /dev/urandom > /home/user/big", timeout_s=120)
+        template = alice.post(f"/sandboxes/{big}/snapshots", {}).json()["snapshotID"]
+        threads = [threading.Thread(target=lambda: slow.append(create(alice, template, "same")), daemon=True)
+                   for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)
+        took = create(bob, "base", "same")[1]
+        assert not slow, "it waited for another tenant's copy"
+        for thread in threads:
+            thread.join(paddock.seconds(60))
+        # The control: the same tenant waits, and finds what was made.
+        assert len(slow) == 2 and slow[0][0] == slow[1][0]
+        assert took < min(seconds for _, seconds in slow) / 2, (took, slow)
+    finally:
+        for owner, sandbox in [(alice, big), *made]:
+            owner.delete(f"/sandboxes/{sandbox}")
+        for found in alice.get("/snapshots").json():
+            alice.delete(f"/templates/{found['snapshotID']}")
