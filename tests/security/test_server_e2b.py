@@ -541,12 +541,12 @@ def test_copies_of_one_tenant_leave_room_for_others(alice, bob):
         (made if answer.status == 201 else errors).append(answer)
 
     try:
-        alice.run(big, "head -c 600M /dev/urandom > /home/user/big", timeout_s=120)
+        alice.run(big, "head -c 300M /dev/urandom > /home/user/big", timeout_s=120)
         template, slow = snapshot(alice, big)
         gone, quick = snapshot(bob, small)
         bob.delete(f"/templates/{gone}")
         assert quick < slow / 2  # the control: it is the file that takes the time
-        threads = [threading.Thread(target=copy, args=(template,), daemon=True) for _ in range(8)]
+        threads = [threading.Thread(target=copy, args=(template,), daemon=True) for _ in range(6)]
         for thread in threads:
             thread.start()
         time.sleep(slow / 2)
@@ -556,7 +556,7 @@ def test_copies_of_one_tenant_leave_room_for_others(alice, bob):
         for thread in threads:
             thread.join(paddock.seconds(60))
         assert took < slow, f"{took:.2f} s beside copies of {slow:.2f} s"
-        assert len(made) == 8 and not errors, errors
+        assert len(made) == 6 and not errors, errors
     finally:
         for answer in made:
             alice.delete(f"/sandboxes/{answer.json()['sandboxID']}")
@@ -580,13 +580,13 @@ def test_a_name_of_one_tenant_holds_up_no_other(alice, bob):
 
     slow = []
     try:
-        alice.run(big, "head -c 600M /dev/urandom > /home/user/big", timeout_s=120)
+        alice.run(big, "head -c 500M /dev/urandom > /home/user/big", timeout_s=120)
         template = alice.post(f"/sandboxes/{big}/snapshots", {}).json()["snapshotID"]
         threads = [threading.Thread(target=lambda: slow.append(create(alice, template, "same")), daemon=True)
                    for _ in range(2)]
         for thread in threads:
             thread.start()
-        time.sleep(0.1)
+        time.sleep(0.05)
         took = create(bob, "base", "same")[1]
         assert not slow, "it waited for another tenant's copy"
         for thread in threads:
