@@ -134,10 +134,10 @@ class _Library:
     def __init__(self) -> None:
         try:
             self.dll = native.load()
-        except ImportError as error:
+        except ImportError as why:
             raise UnsupportedError(
                 "mode 'local' needs the library libpaddock, which this installation of the package "
-                f"does not have ({error}); use mode 'remote' with the URL of a server, or set "
+                f"does not have ({why}); use mode 'remote' with the URL of a server, or set "
                 "PADDOCK_URL") from None
         options = native.Options(size=ctypes.sizeof(native.Options))
         error = native.Error()
@@ -271,12 +271,12 @@ class LocalBackend:
             o.policy = _bytes(policy if isinstance(policy, str) else json.dumps(policy), "policy")
         o.env = _pairs(options.env, "env")
         o.cwd = _maybe(options.cwd, "cwd")
-        for name, value in (options.limits or {}).items():
+        for name, limit in (options.limits or {}).items():
             if name not in _LIMITS:
                 raise _refuse("limits." + name, f"is not known: {', '.join(_LIMITS)}")
-            number = int(value * 1000) if name == "cpu" else int(value)
+            number = int(limit * 1000) if name == "cpu" else int(limit)
             if number <= 0:
-                raise _refuse("limits." + name, f"{value} is too little")
+                raise _refuse("limits." + name, f"{limit} is too little")
             setattr(o, _LIMITS[name], number)
         o.idle_timeout_ms = _ms(options.idle_timeout_s, "idle_timeout_s", 1)
         o.max_life_ms = _ms(options.max_life_s, "max_life_s", 1)

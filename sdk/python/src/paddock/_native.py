@@ -9,7 +9,7 @@ from ctypes import (
     c_uint, c_uint32, c_uint64, c_void_p,
 )
 from pathlib import Path
-from typing import List
+from typing import Any, Dict, List, Tuple
 
 ABI = 1
 FOREVER = 2**64 - 1
@@ -128,7 +128,7 @@ _H = c_void_p  # a handle
 _S = c_char_p
 
 # name: what it gives back, and what it takes (without the error, which is the last of all but a few)
-_FUNCTIONS = {
+_FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "open": (_H, [POINTER(Options)]), "get_info": (c_int, [_H, POINTER(Info)]),
     "cancel_new": (_H, []),
     "create": (_H, [_H, POINTER(SandboxOptions)]),
@@ -169,7 +169,7 @@ _FUNCTIONS = {
     "file_watch": (c_int, [_H, _S, _S, c_int, _H, EACH_EVENT, c_void_p]),
     "each_port": (c_int, [_H, EACH_PORT, c_void_p]), "dial": (c_int, [_H, c_uint]),
 }
-_PLAIN = {
+_PLAIN: Dict[str, Tuple[Any, List[Any]]] = {
     "version": (c_char_p, []), "abi": (c_uint, []), "free": (None, [c_void_p]),
     "close": (None, [_H]), "cancel": (None, [_H]), "cancel_free": (None, [_H]),
     "release": (None, [_H]), "process_release": (None, [_H]), "result_done": (None, [POINTER(Result)]),
