@@ -647,8 +647,9 @@ static void on_client(struct keeper *k, struct client *c, uint32_t events)
     struct pd_err e;
     if (events & EPOLLOUT)
         client_flush(k, c);
-    /* A client that does not read its answers may not ask for more. */
-    while (c->serial && !c->out_first) {
+    /* A client that does not read its answers may not ask for more; one that is gone does not ask,
+     * but what it said last holds. */
+    while (c->serial && (!c->out_first || events & EPOLLHUP)) {
         frame_reset(&k->in);
         int r = wire_recv(c->sock, &k->in, 0, &e);
         if (r < 0 && e.code == PD_TIMEOUT)

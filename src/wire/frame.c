@@ -137,6 +137,13 @@ static unsigned collect_fds(struct msghdr *m, int *fds, unsigned max)
     return count;
 }
 
+/* A peer that closes with something unread resets the socket. The kernel tells that once, before
+ * what the peer had sent: who takes it for the end would lose that. */
+static int told_of_reset(void)
+{
+    return errno == ECONNRESET;
+}
+
 /* How long the next datagram is, so that small frames need little memory. Waits for it. Returns the
  * length (0 also when the peer has closed), or -1. */
 static ssize_t next_length(int sock, deadline d, struct pd_err *e)
@@ -145,8 +152,8 @@ static ssize_t next_length(int sock, deadline d, struct pd_err *e)
         ssize_t n = recv(sock, NULL, 0, MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC);
         if (n >= 0)
             return n;
-        if (errno == ECONNRESET)
-            return 0;
+        if (told_of_reset())
+            continue;
         if (errno != EAGAIN && errno != EINTR)
             return pd_fail_sys(e, "receive a frame");
         int r = errno == EINTR ? 0 : wait_for(sock, POLLIN, d);
@@ -180,9 +187,7 @@ int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e)
                        .msg_controllen = sizeof control};
     do
         n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
-    if (n < 0 && errno == ECONNRESET)
-        return 0;
+    while (n < 0 && (errno == EINTR || told_of_reset()));
     if (n < 0) /* somebody else reads from this socket */
         return pd_fail_sys(e, "receive a frame");
     int fds[WIRE_FDS_MAX + 1];
@@ -220,7 +225,7 @@ int wire_recv_plain(int sock, struct frame *ret, deadline d, struct pd_err *e)
         /* No room for descriptors: the kernel only says that there are some. */
         if (recvmsg(sock, &m, MSG_PEEK | MSG_DONTWAIT) >= 0)
             break;
-        if (errno == EINTR)
+        if (errno == EINTR || told_of_reset())
             continue;
         if (errno != EAGAIN || wait_for(sock, POLLIN, d) < 0)
             return wire_recv(sock, ret, 0, e); /* which says what is wrong */

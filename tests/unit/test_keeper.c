@@ -1,6 +1,8 @@
 /* The keeper's protocol with good, forgetful, deaf and mad clients. */
 #include "keeper_peer.h"
 
+#include <poll.h>
+
 static int setup(void **state)
 {
     static struct keeper_run k;
@@ -252,6 +254,35 @@ static void test_descriptors_are_kept_for_the_next_client(void **state)
     close(a);
 }
 
+/* A client that dies with an answer unread resets its socket: the kernel tells that before it gives
+ * what was sent in time. */
+static void test_what_a_dead_client_said_last_is_heard(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    int a = client_open(k);
+    char key[8] = "s1";
+    send_key(a, WIRE_STASH, 1, key, NULL, 0);
+    struct pollfd answer = {.fd = a, .events = POLLIN};
+    assert_int_equal(poll(&answer, 1, 20000), 1);
+    assert_int_equal(kill(k->pid, SIGSTOP), 0);
+    for (uint32_t i = 2; i < 9; i++) {
+        snprintf(key, sizeof key, "s%u", i);
+        send_key(a, WIRE_STASH, i, key, NULL, 0);
+    }
+    close(a);
+    assert_int_equal(kill(k->pid, SIGCONT), 0);
+    a = client_open(k);
+    for (uint32_t i = 1; i < 9; i++) {
+        snprintf(key, sizeof key, "s%u", i);
+        send_key(a, WIRE_FETCH, 20 + i, key, NULL, 0);
+        expect_type(a, &k->f, WIRE_STASHED, 20 + i);
+        send_key(a, WIRE_DROP, 40 + i, key, NULL, 0);
+        expect_type(a, &k->f, WIRE_DONE, 40 + i);
+    }
+    close(a);
+}
+
 static void test_a_deaf_client_does_not_grow_the_keeper(void **state)
 {
     need_root();
@@ -335,6 +366,7 @@ int main(void)
         KEPT(test_a_client_that_vanishes_takes_its_jails_along),
         KEPT(test_an_init_that_dies_is_told),
         KEPT(test_descriptors_are_kept_for_the_next_client),
+        KEPT(test_what_a_dead_client_said_last_is_heard),
         KEPT(test_a_deaf_client_does_not_grow_the_keeper),
         KEPT(test_each_client_that_says_hello_has_a_higher_epoch),
         KEPT(test_a_keeper_that_ends_takes_everything_along),
