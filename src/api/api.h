@@ -229,8 +229,6 @@ void process_json(struct json *j, const struct process_info *i);
 /* Streams both outputs as events from these offsets until the end. */
 int stream_events(struct call *c, struct process *p, uint64_t offset[STREAM_COUNT], int end_it,
                   struct pd_err *e);
-/* Waits until its pid is known. Fails with the reason when it could not be started. */
-int await_pid(struct process *p, struct pd_err *e);
 const char *signal_name(int number);
 /* "SIGTERM", "TERM" or a number. */
 int signal_parse(const char *text, int *ret, struct pd_err *e);

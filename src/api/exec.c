@@ -294,7 +294,7 @@ static int run(struct call *c, struct start_request *q, int events, uint64_t off
     int keep = q->detached || q->request.key != NULL;
     int r;
     if (q->detached) {
-        r = await_pid(p, e);
+        r = process_await_pid(p, e);
         if (r == 0)
             r = answer_started(c, p, 202);
     } else if (events) {

@@ -302,7 +302,7 @@ int mcp_start_process(struct mcp_request *m, struct fields *args, struct mcp_res
     if (finish(args, e) < 0 || session_start(m->c->session, &q, &p, &known, e) < 0)
         return -1;
     snprintf(m->c->summary, sizeof m->c->summary, "%.290s", q.command);
-    int r = await_pid(p, e);
+    int r = process_await_pid(p, e);
     if (r == 0) {
         struct json j = JSON_INIT(&ret->data);
         process_get(p, &i, NULL);

@@ -64,7 +64,7 @@ void mcp_end(struct mcp_request *m)
 static void stop(struct process *p)
 {
     struct pd_err e;
-    (void)await_pid(p, &e);
+    (void)process_await_pid(p, &e);
     (void)process_stop(p, STOP_KILLED, &e);
 }
 

@@ -8,7 +8,6 @@
 #include <signal.h>
 
 #define WRITE_PATIENCE (30 * NS_PER_S)
-#define PID_PATIENCE   (5 * NS_PER_S)
 #define PIECE          (64u << 10)
 
 /* ---- signals by name ---- */
@@ -118,27 +117,6 @@ int process_get_one(struct call *c, struct pd_err *e)
 
 /* ---- starting ---- */
 
-int await_pid(struct process *p, struct pd_err *e)
-{
-    struct watch w;
-    struct process_info i;
-    struct pd_err why;
-    deadline d = deadline_in(PID_PATIENCE);
-    if (process_watch(p, &w, e) < 0)
-        return -1;
-    for (;;) {
-        watch_clear(&w);
-        process_get(p, &i, &why);
-        if (i.pid || !i.running || watch_wait(&w, d) == 0)
-            break;
-    }
-    process_unwatch(p, &w);
-    if (!i.refused)
-        return 0;
-    *e = why;
-    return -1;
-}
-
 int processes_start(struct call *c, struct pd_err *e)
 {
     auto_buf body = BUF_INIT(API_BODY_MAX);
@@ -157,7 +135,7 @@ int processes_start(struct call *c, struct pd_err *e)
     start_request_done(&q);
     if (r < 0)
         return -1;
-    r = await_pid(p, e);
+    r = process_await_pid(p, e);
     if (r == 0) {
         struct process_info i;
         process_get(p, &i, NULL);

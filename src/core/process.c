@@ -25,6 +25,7 @@
 #define FILLS_AT_END   64
 #define DISK_RETRY     (NS_PER_S)
 #define SETTLE_AFTER   (2 * NS_PER_MS)
+#define PID_PATIENCE   (5 * NS_PER_S)
 
 const char *process_stop_name(enum process_stop s)
 {
@@ -284,27 +285,25 @@ static void on_timeout(struct pump_timer *t)
     recorder_add(p, TASK_TIMEOUT, 0);
 }
 
+/* Whoever hears of the end may start the next command at once: the session is free by then. */
 void process_finish(struct process *p)
 {
     struct session *s = p->session;
+    pthread_mutex_lock(&s->lock);
     pthread_mutex_lock(&p->lock);
-    int was_running = p->running;
-    if (was_running) {
+    if (p->running) {
         p->running = 0;
         p->ended_ms = time_now_ms();
         p->duration_us = (clock_now() - p->started_ns) / 1000;
+        if (s->running)
+            s->running--;
+        if (p->updates_state)
+            s->shell_busy = 0;
+        s->info.last_used_ms = time_now_ms();
+        pthread_cond_broadcast(&s->changed);
     }
     process_wake(p);
     pthread_mutex_unlock(&p->lock);
-    if (!was_running)
-        return;
-    pthread_mutex_lock(&s->lock);
-    if (s->running)
-        s->running--;
-    if (p->updates_state)
-        s->shell_busy = 0;
-    s->info.last_used_ms = time_now_ms();
-    pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -531,6 +530,27 @@ void process_follow(struct process *p, struct watch *w, unsigned stream, uint64_
 void process_keep(struct process *p)
 {
     recorder_add(p, TASK_STORE, 0);
+}
+
+int process_await_pid(struct process *p, struct pd_err *e)
+{
+    struct watch w;
+    struct process_info i;
+    struct pd_err why;
+    deadline d = deadline_in(PID_PATIENCE);
+    if (process_watch(p, &w, e) < 0)
+        return -1;
+    for (;;) {
+        watch_clear(&w);
+        process_get(p, &i, &why);
+        if (i.pid || !i.running || watch_wait(&w, d) == 0)
+            break;
+    }
+    process_unwatch(p, &w);
+    if (!i.refused)
+        return 0;
+    *e = why;
+    return -1;
 }
 
 deadline process_deadline(const struct process *p)

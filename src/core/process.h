@@ -117,6 +117,8 @@ void process_keep(struct process *p);
 /* When its time is over; DEADLINE_NONE without a time-out. */
 deadline process_deadline(const struct process *p);
 
+/* Waits until its pid is known, 5 s at most. Fails with the reason when it could not be started. */
+int process_await_pid(struct process *p, struct pd_err *e);
 /* Waits for the end. PD_TIMEOUT at the deadline. `other_fd` (or -1): returns 1 when that hangs up.
  */
 int process_wait(struct process *p, struct watch *w, int other_fd, deadline d, struct pd_err *e);

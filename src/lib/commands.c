@@ -14,7 +14,6 @@
 #define SPOOL_LEAST    (64u << 10)
 #define PIECE          (32u << 10)
 #define STOP_PATIENCE  (5 * NS_PER_S)
-#define PID_PATIENCE   (5 * NS_PER_S)
 
 struct start {
     struct paddock_command c;
@@ -301,28 +300,6 @@ void paddock_result_done(struct paddock_result *r)
 
 /* ---- in the background ---- */
 
-/* Until its pid is known. -1 with the reason when it could not be started. */
-static int await_pid(struct process *p, struct pd_err *e)
-{
-    struct watch w;
-    struct process_info i;
-    struct pd_err why;
-    deadline d = deadline_in(PID_PATIENCE);
-    if (process_watch(p, &w, e) < 0)
-        return -1;
-    for (;;) {
-        watch_clear(&w);
-        process_get(p, &i, &why);
-        if (i.pid || !i.running || watch_wait(&w, d) == 0)
-            break;
-    }
-    process_unwatch(p, &w);
-    if (!i.refused)
-        return 0;
-    *e = why;
-    return -1;
-}
-
 struct paddock_process *paddock_start(struct paddock_sandbox *s, const struct paddock_command *c,
                                       struct paddock_error *e)
 {
@@ -336,7 +313,7 @@ struct paddock_process *paddock_start(struct paddock_sandbox *s, const struct pa
         lib_fail(e, &why);
         return NULL;
     }
-    if (await_pid(p, &why) == 0)
+    if (process_await_pid(p, &why) == 0)
         return lib_process(s->lib, p, e);
     process_unref(p);
     lib_fail(e, &why);

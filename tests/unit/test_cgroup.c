@@ -491,7 +491,8 @@ static void remove_files(const char *dir)
     }
 }
 
-#define FEW (CHURN_CYCLES / 10) /* of the whole machine; without reclaiming all of them stay */
+#define FEW    2
+#define ROUNDS 3
 
 /* The same when nothing changes: what an earlier program left is still being taken apart. */
 static int dead_groups_at_rest(struct world *w)
@@ -519,14 +520,19 @@ static void removed_jails_do_not_stay_in_the_kernel(void **state)
         print_message("skipped: /var/tmp is in memory, so its page cache cannot be dropped\n");
         skip();
     }
-    int before = dead_groups_at_rest(w);
-    churn(w, dir, 1);
-    /* The kernel frees them a little later. */
-    deadline d = deadline_in(PATIENCE_NS);
-    while (dead_groups(w) > before + FEW && !deadline_passed(d))
-        pause_ms(20);
-    int growth = dead_groups(w) - before;
-    remove_files(dir);
+    /* The count is the whole machine's, where others remove groups as well: then once more. What
+     * does stay stays each time. */
+    int before, growth = FEW + 1;
+    for (int i = 0; i < ROUNDS && growth > FEW; i++) {
+        before = dead_groups_at_rest(w);
+        churn(w, dir, 1);
+        /* The kernel frees them a little later. */
+        deadline d = deadline_in(PATIENCE_NS);
+        while (dead_groups(w) > before + FEW && !deadline_passed(d))
+            pause_ms(20);
+        growth = dead_groups(w) - before;
+        remove_files(dir);
+    }
 
     before = dead_groups(w);
     churn(w, dir, 0);
@@ -536,7 +542,6 @@ static void removed_jails_do_not_stay_in_the_kernel(void **state)
     rmdir(dir);
     print_message("dead memory groups: %+d after %d jails, control %+d\n", growth, CHURN_CYCLES,
                   control);
-    /* The count is the whole machine's: others remove groups as well. */
     assert_true(growth <= FEW);
     assert_true(control >= CHURN_CYCLES / 2);
 }
