@@ -6,17 +6,17 @@
 #include "api/e2b.h"
 #include "api/share.h"
 
+#include "access/ids.h"
+#include "access/preview.h"
+#include "access/quota.h"
 #include "base/banned.h"
 #include "base/json.h"
 #include "base/parse.h"
-#include "core/audit.h"
-#include "core/config.h"
-#include "core/ids.h"
-#include "core/log.h"
-#include "core/metrics.h"
-#include "core/preview.h"
-#include "core/quota.h"
+#include "config/config.h"
 #include "net/utf8.h"
+#include "telemetry/audit.h"
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
 
 #include <arpa/inet.h>
 #include <stdatomic.h>

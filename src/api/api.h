@@ -6,11 +6,11 @@
  * 0 when it has answered, or -1 with the error, which is answered for it. */
 #pragma once
 
+#include "access/auth.h"
+#include "api/fields.h"
 #include "base/base64.h"
 #include "base/buf.h"
 #include "base/err.h"
-#include "core/auth.h"
-#include "core/fields.h"
 #include "core/sessions.h"
 #include "net/server.h"
 #include "net/url.h"

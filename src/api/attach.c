@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/parse.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "net/proxy.h"
 #include "net/ws.h"
 

@@ -6,7 +6,7 @@
 #include "base/banned.h"
 #include "base/json.h"
 #include "base/parse.h"
-#include "core/log.h"
+#include "telemetry/log.h"
 
 #define KEEPALIVE_S     90u
 #define KEEPALIVE_MAX_S 3600u

@@ -4,13 +4,13 @@
 #include "api/e2b.h"
 #include "api/share.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/json.h"
 #include "base/parse.h"
-#include "core/config.h"
-#include "core/ids.h"
-#include "core/log.h"
-#include "core/metrics.h"
+#include "config/config.h"
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
 
 #include <stdatomic.h>
 

@@ -12,9 +12,9 @@
  * say: {"code":404,"message":".."}, or as Connect has it. */
 #pragma once
 
+#include "access/access.h"
 #include "api/api.h"
 #include "api/worker_call.h"
-#include "core/access.h"
 #include "core/snapshots.h"
 
 #define E2B_ENVD_PORT    49983u

@@ -6,7 +6,7 @@
 
 #include "base/banned.h"
 #include "base/json.h"
-#include "core/config.h"
+#include "config/config.h"
 
 #define MS_PER_S     UINT64_C(1000)
 #define NEVER_IDLE   (UINT64_C(365) * 86400 * MS_PER_S) /* only `timeout` counts here */

@@ -1,10 +1,10 @@
 /* What a sandbox uses and what happened in it, and the small calls of envd. */
 #include "api/e2b.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/json.h"
-#include "core/audit.h"
-#include "core/ids.h"
+#include "telemetry/audit.h"
 
 #define SAMPLES_MAX 60u
 #define MANY_MAX    100u

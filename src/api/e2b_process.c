@@ -6,8 +6,8 @@
 #include "base/banned.h"
 #include "base/json.h"
 #include "base/parse.h"
-#include "core/config.h"
-#include "core/metrics.h"
+#include "config/config.h"
+#include "telemetry/metrics.h"
 
 #include <signal.h>
 

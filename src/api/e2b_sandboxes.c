@@ -1,10 +1,10 @@
 /* Sandboxes as E2B's control plane shows them: looking at them, and their life. */
 #include "api/e2b.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/json.h"
-#include "core/config.h"
-#include "core/ids.h"
+#include "config/config.h"
 
 #define MS_PER_S     UINT64_C(1000)
 #define PAGE_MAX     100u

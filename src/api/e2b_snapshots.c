@@ -4,7 +4,7 @@
 
 #include "base/banned.h"
 #include "base/json.h"
-#include "core/config.h"
+#include "config/config.h"
 
 #define PAGE_MAX 100u
 

@@ -9,8 +9,8 @@
  * Any thread may call any function here. */
 #pragma once
 
+#include "access/ids.h"
 #include "api/worker_call.h"
-#include "core/ids.h"
 
 #include <pthread.h>
 

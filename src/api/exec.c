@@ -4,8 +4,8 @@
 
 #include "base/banned.h"
 #include "base/json.h"
-#include "core/config.h"
-#include "core/metrics.h"
+#include "config/config.h"
+#include "telemetry/metrics.h"
 
 #include <sys/wait.h>
 

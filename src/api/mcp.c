@@ -6,8 +6,8 @@
 #include "base/banned.h"
 #include "base/fd.h"
 #include "base/json.h"
-#include "core/config.h"
-#include "core/log.h"
+#include "config/config.h"
+#include "telemetry/log.h"
 
 #define MESSAGE_MAX (4u << 20)
 #define ANSWER_MAX  (14u << 20) /* a file of control characters has six bytes for each */

@@ -1,13 +1,13 @@
 /* The tools of MCP that run something, and what there is to know of the sandbox. */
 #include "api/mcp.h"
 
+#include "access/ids.h"
+#include "access/preview.h"
 #include "base/banned.h"
 #include "base/json.h"
 #include "base/parse.h"
-#include "core/config.h"
-#include "core/ids.h"
-#include "core/metrics.h"
-#include "core/preview.h"
+#include "config/config.h"
+#include "telemetry/metrics.h"
 
 #define COMMAND_MAX   100000u
 #define CODE_MAX      (1u << 20)

@@ -1,10 +1,10 @@
 /* A client's session of MCP: the sandbox behind it, and what runs in it for the client just now. */
 #include "api/mcp.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/fd.h"
-#include "core/config.h"
-#include "core/ids.h"
+#include "config/config.h"
 
 #include <pthread.h>
 

@@ -1,11 +1,11 @@
 #include "api/api.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/json.h"
-#include "core/audit.h"
-#include "core/ids.h"
-#include "core/metrics.h"
 #include "core/provider.h"
+#include "telemetry/audit.h"
+#include "telemetry/metrics.h"
 
 #include <netinet/in.h>
 #include <stdatomic.h>

@@ -12,12 +12,12 @@
 #include "api/port_heads.h"
 #include "api/worker_call.h"
 
+#include "access/ids.h"
+#include "access/preview.h"
 #include "base/banned.h"
 #include "base/json.h"
 #include "base/parse.h"
-#include "core/config.h"
-#include "core/ids.h"
-#include "core/preview.h"
+#include "config/config.h"
 #include "net/proxy.h"
 
 #include <strings.h>

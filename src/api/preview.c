@@ -1,13 +1,13 @@
 /* Links to a port that work without a key, for a while. */
-#include "core/preview.h"
+#include "access/preview.h"
 #include "api/api.h"
 #include "api/port_heads.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/json.h"
 #include "base/parse.h"
-#include "core/config.h"
-#include "core/ids.h"
+#include "config/config.h"
 
 #include <strings.h>
 

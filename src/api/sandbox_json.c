@@ -1,10 +1,10 @@
 #include "api/api.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/json.h"
-#include "core/config.h"
-#include "core/ids.h"
-#include "core/policy.h"
+#include "config/config.h"
+#include "policy/policy.h"
 
 void limits_json(struct json *j, const struct limits *l)
 {

@@ -1,10 +1,10 @@
 #include "api/api.h"
 
+#include "access/ids.h"
+#include "access/quota.h"
 #include "base/banned.h"
 #include "base/json.h"
-#include "core/ids.h"
-#include "core/metrics.h"
-#include "core/quota.h"
+#include "telemetry/metrics.h"
 
 #define LIST_MAX 1000u
 

@@ -1,8 +1,8 @@
 #include "api/share.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
-#include "core/ids.h"
 
 #include <pthread.h>
 

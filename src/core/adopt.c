@@ -4,11 +4,11 @@
  * lost, and says so; what is there but not in the store is ended. */
 #include "core/session_state.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "core/ids.h"
-#include "core/log.h"
+#include "telemetry/log.h"
 
 #include <dirent.h>
 #include <errno.h>

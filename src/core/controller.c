@@ -3,10 +3,10 @@
  * commands whose last process is gone, and forgets what has been gone for long. */
 #include "core/session_state.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
-#include "core/ids.h"
-#include "core/log.h"
+#include "telemetry/log.h"
 
 #define LOOK_MS  250
 #define GONE_MAX 500 /* of a tenant, that are remembered */

@@ -5,10 +5,10 @@
  * is forgotten. */
 #include "core/session_state.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
-#include "core/ids.h"
-#include "core/log.h"
+#include "telemetry/log.h"
 
 /* What clients ask for who say nothing: here, and at the door for E2B's. */
 #define IS_USUAL(p)   ((p) == PROFILE_STRICT || (p) == PROFILE_DEV)

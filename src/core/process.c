@@ -6,10 +6,10 @@
  * why it failed (memory, processes, disk) has to be asked for. */
 #include "core/session_state.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "core/ids.h"
 
 #include <errno.h>
 #include <fcntl.h>

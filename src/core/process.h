@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "core/spool.h"
 #include "wire/msg.h"
+#include "wire/stop.h"
 
 #include <pthread.h>
 #include <sys/types.h>
@@ -44,19 +45,6 @@ struct process_request {
     uint64_t key_hash;   /* of the request's body: the same key with another body is a conflict */
 };
 
-enum process_stop {
-    STOP_NONE,
-    STOP_TIMEOUT,
-    STOP_OOM,
-    STOP_PIDS,
-    STOP_DISK,
-    STOP_OUTPUT,
-    STOP_SYSCALL,
-    STOP_KILLED,
-    STOP_ABANDONED,
-    STOP_SANDBOX,
-    STOP_COUNT
-};
 const char *process_stop_name(enum process_stop s); /* NULL for STOP_NONE */
 
 struct process_info {

@@ -15,7 +15,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "core/log.h"
+#include "telemetry/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,11 +2,11 @@
 
 #include "core/session_state.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "core/ids.h"
-#include "core/policy.h"
+#include "policy/policy.h"
 
 const char *session_state_name(enum session_state s)
 {

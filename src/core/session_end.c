@@ -3,10 +3,10 @@
  * processes are buried, and the session is remembered as gone with the time and the reason. */
 #include "core/session_state.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
-#include "core/ids.h"
-#include "core/log.h"
+#include "telemetry/log.h"
 
 #include <signal.h>
 

@@ -7,10 +7,10 @@
  * root is the session's, and is deleted by the session's end alone. */
 #include "core/session_state.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
-#include "core/ids.h"
-#include "core/log.h"
+#include "telemetry/log.h"
 
 #define PAUSE_PATIENCE (5 * NS_PER_S)
 #define KEEP_PATIENCE  (10 * NS_PER_S)

@@ -5,9 +5,9 @@
  * taken its time, and the controller has other things to do. */
 #include "core/session_state.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
-#include "core/ids.h"
 
 #define SAMPLES_KEPT 60u
 #define EVERY_NS     (5 * NS_PER_S)

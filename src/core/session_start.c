@@ -5,11 +5,11 @@
 
 #include "core/session_state.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "core/ids.h"
-#include "core/policy.h"
+#include "policy/policy.h"
 
 #include <errno.h>
 #include <fcntl.h>

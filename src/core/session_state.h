@@ -11,11 +11,11 @@
 
 #include "base/err.h"
 #include "core/cond.h"
-#include "core/policy.h"
 #include "core/provider.h"
 #include "core/pump.h"
 #include "core/sessions.h"
-#include "core/store.h"
+#include "policy/policy.h"
+#include "store/store.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

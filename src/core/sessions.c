@@ -2,12 +2,12 @@
 
 #include "core/session_state.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "core/ids.h"
-#include "core/log.h"
-#include "core/policy.h"
+#include "policy/policy.h"
+#include "telemetry/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,9 +3,9 @@
 
 #include "core/session_state.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
-#include "core/ids.h"
 
 #include <errno.h>
 #include <jansson.h>

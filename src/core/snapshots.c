@@ -11,11 +11,11 @@
 
 #include "core/session_state.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
 #include "core/cond.h"
-#include "core/ids.h"
-#include "core/log.h"
+#include "telemetry/log.h"
 
 #include <errno.h>
 

@@ -7,11 +7,11 @@
 
 #include "base/banned.h"
 #include "base/fd.h"
-#include "core/log.h"
 #include "core/provider.h"
 #include "core/pump.h"
-#include "core/store.h"
 #include "provider/jail.h"
+#include "store/store.h"
+#include "telemetry/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 
 #include "base/banned.h"
 #include "base/buf.h"
-#include "core/policy.h"
+#include "policy/policy.h"
 
 #define LIST_PAGE    256u
 #define FILTERS_MAX  8u

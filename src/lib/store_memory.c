@@ -4,7 +4,7 @@
 #include "lib/lib.h"
 
 #include "base/banned.h"
-#include "core/store.h"
+#include "store/store.h"
 
 static int put_session(struct store *s, const struct session_row *r, struct pd_err *e)
 {

@@ -3,9 +3,9 @@
 #include "base/err.h"
 #include "base/options.h"
 #include "base/parse.h"
-#include "core/config.h"
+#include "client/client.h"
+#include "config/config.h"
 #include "server/cert.h"
-#include "server/client.h"
 #include "server/serve.h"
 
 #include <errno.h>

@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "core/config.h"
-#include "core/log.h"
+#include "config/config.h"
+#include "telemetry/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

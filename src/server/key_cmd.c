@@ -1,11 +1,11 @@
+#include "access/auth.h"
 #include "base/banned.h"
 #include "base/err.h"
-#include "core/auth.h"
-#include "core/config.h"
-#include "core/store.h"
-#include "server/client.h"
+#include "client/client.h"
+#include "config/config.h"
 #include "server/serve.h"
 #include "store/sqlite.h"
+#include "store/store.h"
 
 #include <grp.h>
 #include <sys/stat.h>

@@ -2,7 +2,7 @@
  */
 #include "base/banned.h"
 #include "base/err.h"
-#include "server/client.h"
+#include "client/client.h"
 #include "server/serve.h"
 
 #include <stdio.h>

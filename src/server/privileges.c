@@ -2,8 +2,8 @@
 
 #include "base/banned.h"
 #include "base/err.h"
-#include "core/config.h"
-#include "core/log.h"
+#include "config/config.h"
+#include "telemetry/log.h"
 
 #include <errno.h>
 #include <grp.h>

@@ -4,11 +4,11 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "core/config.h"
-#include "core/log.h"
+#include "client/client.h"
+#include "config/config.h"
 #include "net/conn.h"
 #include "net/server.h"
-#include "server/client.h"
+#include "telemetry/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* sqlite: the store in a file, paddock.db in the state directory. */
 #pragma once
 
-#include "core/store.h"
+#include "store/store.h"
 
 /* Opens or makes it; the directory and its parents are made (0700) when they are missing, the
  * file has mode 0600. `exclusive`: for the daemon; a second one on the same directory is refused

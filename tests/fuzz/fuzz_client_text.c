@@ -4,8 +4,8 @@
  * sequences, and does not depend on how the bytes were cut; the same holds for the events of a
  * stream; what is escaped for tables has no control byte at all. */
 #include "base/err.h"
-#include "server/client_events.h"
-#include "server/client_text.h"
+#include "client/events.h"
+#include "client/text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * without control characters; a refusal is PD_INVALID, names file and line, and is terminated; a
  * value that was set shows as text that sets the same value again; a value that was refused leaves
  * the old one alone. */
-#include "core/config.h"
-#include "core/config_table.h"
+#include "config/config.h"
+#include "config/config_table.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * gives a value within its bounds, one that says 0 leaves the output alone; after an error nothing
  * is given any more; a refusal is PD_INVALID and its message begins with the member's name; reading
  * the same body again gives the same answer. */
+#include "api/fields.h"
 #include "base/buf.h"
-#include "core/fields.h"
 
 #include <stdlib.h>
 #include <string.h>

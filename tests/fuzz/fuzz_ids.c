@@ -3,10 +3,10 @@
  * Properties: a time that is read and written again is the same instant, in the one spelling of
  * ours; a refusal leaves the out-parameter alone; hex that is read and written again is the same
  * but for its case; a token that is accepted is the very one that was signed. */
+#include "access/ids.h"
+#include "access/preview.h"
 #include "base/err.h"
-#include "core/ids.h"
-#include "core/preview.h"
-#include "core/store.h"
+#include "store/store.h"
 
 #include <stddef.h>
 #include <stdint.h>

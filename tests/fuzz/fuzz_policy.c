@@ -6,8 +6,8 @@
  * always found, so nothing that was open could swallow it. */
 #include "base/buf.h"
 #include "base/err.h"
-#include "core/policy.h"
-#include "core/shell_words.h"
+#include "policy/policy.h"
+#include "policy/shell_words.h"
 
 #include <stdint.h>
 #include <stdlib.h>

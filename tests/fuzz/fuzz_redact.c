@@ -4,7 +4,7 @@
  * with pieces replaced, so it is bounded; a known key never comes through where it stands as a word
  * of its own, whatever is around it. */
 #include "base/buf.h"
-#include "core/redact.h"
+#include "telemetry/redact.h"
 
 #include <stdlib.h>
 #include <string.h>

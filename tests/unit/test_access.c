@@ -1,9 +1,9 @@
 #include "unit.h"
 
+#include "access/access.h"
 #include "base/err.h"
-#include "core/access.h"
-#include "core/store.h"
 #include "store/sqlite.h"
+#include "store/store.h"
 
 #include <string.h>
 

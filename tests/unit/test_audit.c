@@ -4,10 +4,10 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "core/audit.h"
-#include "core/log.h"
-#include "core/metrics.h"
-#include "core/redact.h"
+#include "telemetry/audit.h"
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
+#include "telemetry/redact.h"
 
 #include <errno.h>
 #include <fcntl.h>

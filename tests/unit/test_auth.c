@@ -1,9 +1,9 @@
 #include "unit.h"
 
+#include "access/auth.h"
 #include "base/err.h"
-#include "core/auth.h"
-#include "core/store.h"
 #include "store/sqlite.h"
+#include "store/store.h"
 
 #include <fcntl.h>
 #include <pthread.h>

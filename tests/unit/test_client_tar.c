@@ -4,7 +4,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "server/client_tar.h"
+#include "client/tar.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,9 +2,9 @@
 #include "unit.h"
 
 #include "base/err.h"
-#include "server/client_events.h"
-#include "server/client_table.h"
-#include "server/client_text.h"
+#include "client/events.h"
+#include "client/table.h"
+#include "client/text.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,9 +2,9 @@
 
 #include "base/banned.h"
 #include "base/fd.h"
-#include "core/config.h"
-#include "core/config_table.h"
-#include "core/log.h"
+#include "config/config.h"
+#include "config/config_table.h"
+#include "telemetry/log.h"
 #include "wire/spec.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 #include "unit.h"
 
+#include "api/fields.h"
 #include "base/clock.h"
-#include "core/fields.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "unit.h"
 
+#include "access/ids.h"
 #include "base/err.h"
-#include "core/ids.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "base/banned.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "core/log.h"
+#include "telemetry/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 
 #include "base/banned.h"
 #include "base/buf.h"
-#include "core/metrics.h"
+#include "telemetry/metrics.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -2,9 +2,9 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "core/policy.h"
-#include "core/shell_commands.h"
-#include "core/shell_words.h"
+#include "policy/policy.h"
+#include "policy/shell_commands.h"
+#include "policy/shell_words.h"
 
 #include <string.h>
 #include <time.h>

@@ -6,7 +6,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "core/shell_commands.h"
+#include "policy/shell_commands.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 #include "unit.h"
 
+#include "access/preview.h"
 #include "base/err.h"
-#include "core/preview.h"
-#include "core/store.h"
 #include "store/sqlite.h"
+#include "store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>

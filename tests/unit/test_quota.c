@@ -1,8 +1,8 @@
 #include "unit.h"
 
+#include "access/quota.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "core/quota.h"
 
 #include <pthread.h>
 #include <stdio.h>

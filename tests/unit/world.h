@@ -7,13 +7,13 @@
 
 #include "store_place.h"
 
-#include "core/ids.h"
-#include "core/log.h"
+#include "access/ids.h"
 #include "core/provider.h"
 #include "core/pump.h"
 #include "core/session_state.h"
 #include "core/sessions.h"
 #include "core/snapshots.h"
+#include "telemetry/log.h"
 
 #include <dirent.h>
 #include <signal.h>

@@ -1,0 +1,44 @@
+/* auth: who holds a key, and whose it is.
+ *
+ * Keys are `e2b_` and 40 hex digits; the store has their SHA-256 only. A key belongs to a tenant.
+ * What another process (paddock key create, paddock key revoke) does to the store holds here within
+ * a second; a new key holds at once, because an unknown one makes the store be looked at. How often
+ * that happens is bounded, so wrong keys cost no more than right ones.
+ *
+ * Safe from any thread. */
+#pragma once
+
+#include "access/ids.h"
+
+struct pd_err;
+struct store;
+struct key_row;
+struct auth;
+
+#define AUTH_ID_LEN    16  /* of a key's public name: the start of its hash in hex */
+#define AUTH_LABEL_MAX 100 /* what people call it, UTF-8 without control characters */
+
+struct auth_who {
+    char tenant[ID_TENANT_MAX + 1];
+    char key_id[AUTH_ID_LEN + 1];
+};
+
+/* Reads the keys of the store, which must outlive it. `extra` (or NULL, or ""): one more key, of
+ * the tenant `default`, that is in no store: PADDOCK_API_KEY. PD_INVALID when it is malformed. */
+struct auth *auth_new(struct store *store, const char *extra, struct pd_err *e);
+void auth_free(struct auth *a);
+
+/* Whose key this is. PD_UNAUTHENTICATED: none was given (NULL or ""), it is malformed, unknown or
+ * revoked. The text never contains the key. */
+int auth_check(struct auth *a, const char *key, struct auth_who *ret, struct pd_err *e);
+
+/* Makes a key and stores its hash; the caller shows the key, once. `label` may be NULL. */
+int auth_create(struct auth *a, const char *tenant, const char *label, char ret_key[ID_KEY_LEN + 1],
+                char ret_id[AUTH_ID_LEN + 1], struct pd_err *e);
+/* From now on the key is refused. PD_NOT_FOUND; revoking it again is fine. */
+int auth_revoke(struct auth *a, const char *id, struct pd_err *e);
+/* Every key of the store, oldest first, as it is there now; stops when `each` returns non-zero. */
+int auth_list(struct auth *a, int (*each)(const struct key_row *r, void *arg), void *arg,
+              struct pd_err *e);
+/* How many keys are accepted; 0 is the first start. */
+unsigned auth_count(struct auth *a);

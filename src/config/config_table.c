@@ -1,0 +1,472 @@
+#include "config/config_table.h"
+
+#include "base/banned.h"
+#include "base/clock.h"
+#include "base/parse.h"
+#include "wire/spec.h"
+
+#include <inttypes.h>
+
+#define TEXT_MAX 4096
+#define DAY_MS   (86400 * UINT64_C(1000))
+#define MIB      (UINT64_C(1) << 20)
+
+static const char *const modes[] = {"auto",    "jail",    "sandbox",  "local",  "docker", "e2b",
+                                    "daytona", "fargate", "cloudrun", "remote", NULL};
+static const char *const storages[] = {"auto", "disk", "memory", NULL};
+static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
+static const char *const formats[] = {"text", "json", NULL};
+
+#define AT(member) offsetof(struct config, member)
+
+/* Defaults of the limits are LIMITS_DEFAULT of wire/spec.h; a test compares them. */
+const struct config_key config_keys[] = {
+    {"listen", CONFIG_LIST, AT(listen), "127.0.0.1:8090",
+     .help = "addresses to listen on: `IPV4:PORT`, `[IPV6]:PORT` or `unix:PATH`"},
+    {"listen_tls", CONFIG_LIST, AT(listen_tls), "",
+     .help = "addresses that speak TLS with tls_cert and tls_key: `IPV4:PORT` or `[IPV6]:PORT`; "
+             "those of listen are plain then"},
+    {"unix_socket", CONFIG_PATH, AT(unix_socket), "",
+     .help = "socket for clients of this host; default `paddock.sock` in run_dir; `none` for none"},
+    {"state_dir", CONFIG_PATH, AT(state_dir), "",
+     .help = "database, spools, audit log; default `/var/lib/paddock`, without root "
+             "`~/.local/share/paddock`"},
+    {"run_dir", CONFIG_PATH, AT(run_dir), "",
+     .help = "sockets; default `/run/paddock`, without root `$XDG_RUNTIME_DIR/paddock`"},
+    {"keeper_socket", CONFIG_PATH, AT(keeper_socket), "",
+     .help = "where the keeper listens; default `keeper.sock` in run_dir"},
+    {"tls_cert", CONFIG_PATH, AT(tls_cert), "",
+     .help = "certificate chain (PEM), for listen_tls; without listen_tls every TCP address of "
+             "listen speaks TLS"},
+    {"tls_key", CONFIG_PATH, AT(tls_key), "", .help = "private key of the certificate (PEM)"},
+    {"domain", CONFIG_TEXT, AT(domain), "localhost", 1, 253,
+     .help = "sandbox ports answer at `PORT-ID.DOMAIN`"},
+    {"allowed_hosts", CONFIG_LIST, AT(allowed_hosts), "", .reloadable = 1,
+     .help = "host names that requests may be for, besides the domain, localhost and the addresses "
+             "that it listens on"},
+    {"allowed_origins", CONFIG_LIST, AT(allowed_origins), "", .reloadable = 1,
+     .help = "origins whose pages may open WebSockets, such as `https://console.example`"},
+    {"user", CONFIG_TEXT, AT(user), "", 0, 32,
+     .help = "who the server becomes when root starts it; default `paddock` if there is such a "
+             "user, else `nobody`"},
+
+    {"sandbox_mode", CONFIG_NAME, AT(sandbox_mode), "auto", .names = modes, .reloadable = 1,
+     .aliases = {"SANDBOX_MODE", "SANDBOX_PROVIDER", "STIGMER_EXECUTION_MODE"},
+     .help = "provider of sandboxes for which none was asked"},
+    {"max_sandboxes", CONFIG_COUNT, AT(max_sandboxes), "200", 1, 100000, .reloadable = 1,
+     .help = "sandboxes in all; more wait in the queue"},
+    {"max_sandboxes_per_tenant", CONFIG_COUNT, AT(max_sandboxes_per_tenant), "100", 1, 100000,
+     .reloadable = 1, .help = "sandboxes of one tenant"},
+    {"max_snapshots_per_tenant", CONFIG_COUNT, AT(max_snapshots_per_tenant), "100", 1, 100000,
+     .reloadable = 1, .help = "snapshots of one tenant"},
+    {"queue_max", CONFIG_COUNT, AT(queue_max), "100", 0, 100000, .reloadable = 1,
+     .help = "creations that may wait; more are refused"},
+    {"queue_timeout_s", CONFIG_SECONDS, AT(queue_timeout_ms), "30", 0, 3600000, .reloadable = 1,
+     .help = "how long a creation waits"},
+    {"pool_min", CONFIG_COUNT, AT(pool_min), "2", 0, 10000, .reloadable = 1,
+     .help = "sandboxes kept ready, per template"},
+    {"pool_max", CONFIG_COUNT, AT(pool_max), "8", 0, 10000, .reloadable = 1,
+     .aliases = {"MAX_POOL_SIZE"},
+     .help = "most that are kept ready when many are asked for; 0: no pool"},
+    {"idle_timeout_s", CONFIG_SECONDS, AT(idle_timeout_ms), "1800", 100, 365 * DAY_MS,
+     .reloadable = 1,
+     .help = "a sandbox that nobody uses ends after this time, if not created with another one"},
+    {"max_life_s", CONFIG_SECONDS, AT(max_life_ms), "86400", 100, 365 * DAY_MS, .reloadable = 1,
+     .aliases = {"STIGMER_SANDBOX_TTL"},
+     .help = "how long a sandbox lives at most, if not created with another time"},
+    {"default_template", CONFIG_TEXT, AT(default_template), "default", 1, 63, .reloadable = 1,
+     .help = "template of sandboxes for which none was asked"},
+    {"templates", CONFIG_LIST, AT(templates), "code-interpreter-v1=base", .reloadable = 1,
+     .help = "other names of templates, as `NAME=TEMPLATE`, for E2B clients; at most 32"},
+    {"memory_bytes", CONFIG_SIZE, AT(memory_bytes), "512M", SPEC_MEMORY_MIN, SPEC_MEMORY_MAX,
+     .reloadable = 1, .help = "memory of a sandbox"},
+    {"pids", CONFIG_COUNT, AT(pids), "256", SPEC_PIDS_MIN, SPEC_PIDS_MAX, .reloadable = 1,
+     .help = "processes and threads of a sandbox"},
+    {"cpu", CONFIG_CORES, AT(cpu_milli), "1", SPEC_CPU_MIN, SPEC_CPU_MAX, .reloadable = 1,
+     .help = "processor cores of a sandbox"},
+    {"disk_bytes", CONFIG_SIZE, AT(disk_bytes), "1G", SPEC_DISK_MIN, SPEC_DISK_MAX, .reloadable = 1,
+     .help = "bytes that a sandbox may keep in files"},
+    {"files", CONFIG_COUNT, AT(files), "100000", SPEC_FILES_MIN, SPEC_FILES_MAX, .reloadable = 1,
+     .help = "files that a sandbox may have"},
+    {"storage", CONFIG_CHOICE, AT(storage), "auto", .names = storages,
+     .help = "where the files of sandboxes are while these live: disk (also auto), or memory "
+             "(made faster, and counted as the sandbox's memory)"},
+
+    {"exec_timeout_s", CONFIG_SECONDS, AT(exec_timeout_ms), "30", 0, DAY_MS, .reloadable = 1,
+     .help = "time-out of a command that names none; 0: none"},
+    {"output_max_bytes", CONFIG_SIZE, AT(output_max_bytes), "1M", 1024, 64 * MIB, .reloadable = 1,
+     .help = "bytes of each output stream in the answer to an exec"},
+    {"spool_max_bytes", CONFIG_SIZE, AT(spool_max_bytes), "64M", 4096, 16384 * MIB, .reloadable = 1,
+     .help = "bytes of each output stream that are kept on disk"},
+
+    {"max_connections", CONFIG_COUNT, AT(max_connections), "20000", 1, 1000000,
+     .help = "open connections"},
+    {"max_active", CONFIG_COUNT, AT(max_active), "2048", 1, 100000,
+     .help = "requests at the same time, each with a thread"},
+    {"requests_per_s", CONFIG_COUNT, AT(requests_per_s), "10000", 0, 1000000, .reloadable = 1,
+     .help = "requests of one tenant per second; 0: no limit"},
+    {"creates_per_s", CONFIG_COUNT, AT(creates_per_s), "200", 0, 1000000, .reloadable = 1,
+     .help = "creations of one tenant per second; 0: no limit"},
+    {"burst", CONFIG_COUNT, AT(burst), "1000", 1, 1000000, .reloadable = 1,
+     .help = "requests and creations that may come at once before the rates count"},
+
+    {"log_level", CONFIG_CHOICE, AT(log_level), "info", .names = levels, .reloadable = 1,
+     .help = "lines of a lower level are left out"},
+    {"log_format", CONFIG_CHOICE, AT(log_format), "text", .names = formats, .reloadable = 1,
+     .help = "log lines for people or for programs"},
+    {"audit", CONFIG_SWITCH, AT(audit), "on", .reloadable = 1,
+     .help = "write `audit.log` in state_dir: who ran what, where, with which result"},
+    {"audit_max_bytes", CONFIG_SIZE, AT(audit_max_bytes), "64M", 4096, 16384 * MIB, .reloadable = 1,
+     .help = "an audit log of this size is put aside and a new one begun"},
+    {"audit_keep", CONFIG_COUNT, AT(audit_keep), "5", 1, 1000, .reloadable = 1,
+     .help = "audit logs put aside that are kept"},
+    {"drain_timeout_s", CONFIG_SECONDS, AT(drain_timeout_ms), "10", 0, 3600000, .reloadable = 1,
+     .help = "how long requests in progress have when the server is asked to end"},
+};
+const unsigned config_key_count = sizeof config_keys / sizeof *config_keys;
+_Static_assert(sizeof config_keys / sizeof *config_keys <= CONFIG_KEYS_MAX, "struct config");
+
+const struct config_other config_others[] = {
+    {"SANDBOX_URL", "tells clients where the server is: set PADDOCK_URL"},
+    {"SANDBOX_HOST", "tells clients where the server is: set PADDOCK_URL"},
+    {"SANDBOX_PORT", "tells clients where the server is: set PADDOCK_URL"},
+    {"USE_CLOUDRUN_JOBS_SANDBOX", "is for the cloudrun provider"},
+    {"CLOUDRUN_JOBS_ROLLOUT_PERCENTAGE", "is for the cloudrun provider"},
+    {"SANDBOX_GCP_PROJECT", "is for the cloudrun provider"},
+    {"SANDBOX_GCP_REGION", "is for the cloudrun provider"},
+    {"SANDBOX_GCS_BUCKET", "is for the cloudrun provider"},
+    {"E2B_API_KEY", "is for the e2b provider"},
+    {"E2B_TIMEOUT", "is for the e2b provider"},
+    {"DAYTONA_API_KEY", "is for the daytona provider"},
+    {"DAYTONA_SERVER_URL", "is for the daytona provider"},
+    {"DAYTONA_TARGET", "is for the daytona provider"},
+    {"STIGMER_SANDBOX_IMAGE", "is for the docker provider"},
+    {"STIGMER_SANDBOX_AUTO_PULL", "is for the docker provider"},
+    {"STIGMER_SANDBOX_CLEANUP", "is not needed: sandboxes are always cleaned up"},
+};
+const unsigned config_other_count = sizeof config_others / sizeof *config_others;
+
+/* ---- finding ---- */
+
+const struct config_key *config_find(const char *name, size_t len, int dashes)
+{
+    for (unsigned i = 0; i < config_key_count; i++) {
+        const char *key = config_keys[i].name;
+        size_t n = 0;
+        while (n < len && key[n] && name[n] == (dashes && key[n] == '_' ? '-' : key[n]))
+            n++;
+        if (n == len && !key[n])
+            return &config_keys[i];
+    }
+    return NULL;
+}
+
+/* How many letters must be changed, added or left out to make one of the other. */
+static unsigned distance(const char *a, const char *b)
+{
+    unsigned row[40];
+    size_t la = strlen(a), lb = strlen(b);
+    if (la >= 40 || lb >= 40)
+        return 40;
+    for (unsigned j = 0; j <= lb; j++)
+        row[j] = j;
+    for (unsigned i = 1; i <= la; i++) {
+        unsigned diagonal = row[0];
+        row[0] = i;
+        for (unsigned j = 1; j <= lb; j++) {
+            char x = a[i - 1] == '-' ? '_' : a[i - 1];
+            unsigned best = diagonal + (x != b[j - 1]);
+            diagonal = row[j];
+            best = best < row[j] + 1 ? best : row[j] + 1;
+            row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+        }
+    }
+    return row[lb];
+}
+
+const char *config_nearest(const char *name)
+{
+    const char *best = NULL;
+    size_t len = strlen(name);
+    unsigned least = len < 4 ? 2 : len < 6 ? 3 : 4;
+    for (unsigned i = 0; i < config_key_count; i++) {
+        const char *key = config_keys[i].name;
+        unsigned d = distance(name, key);
+        /* The start of a name is near, too: memory for memory_bytes. */
+        if (len >= 3 && len < strlen(key) && !strncmp(name, key, len) && d > 1)
+            d = 1;
+        if (d < least) {
+            least = d;
+            best = key;
+        }
+    }
+    return best;
+}
+
+/* ---- values ---- */
+
+static char **text_of(const struct config *c, const struct config_key *k)
+{
+    return (char **)((uintptr_t)c + k->offset);
+}
+
+static uint64_t *number_of(const struct config *c, const struct config_key *k)
+{
+    return (uint64_t *)((uintptr_t)c + k->offset);
+}
+
+static struct config_list *list_of(const struct config *c, const struct config_key *k)
+{
+    return (struct config_list *)((uintptr_t)c + k->offset);
+}
+
+static int is_text(const struct config_key *k)
+{
+    return k->type == CONFIG_TEXT || k->type == CONFIG_PATH || k->type == CONFIG_NAME;
+}
+
+const char *config_type_name(const struct config_key *k)
+{
+    static const char *const names[] = {
+        [CONFIG_TEXT] = "text",    [CONFIG_PATH] = "path",        [CONFIG_LIST] = "list",
+        [CONFIG_COUNT] = "number", [CONFIG_SIZE] = "size",        [CONFIG_SECONDS] = "seconds",
+        [CONFIG_CORES] = "cores",  [CONFIG_SWITCH] = "on or off", [CONFIG_CHOICE] = "word",
+        [CONFIG_NAME] = "word",
+    };
+    return names[k->type];
+}
+
+void config_clear(struct config *c, const struct config_key *k)
+{
+    if (k->type == CONFIG_LIST) {
+        struct config_list *l = list_of(c, k);
+        while (l->count > 0)
+            free(l->items[--l->count]);
+    } else if (is_text(k)) {
+        free(*text_of(c, k));
+        *text_of(c, k) = NULL;
+    }
+}
+
+static int set_text(struct config *c, const struct config_key *k, const char *text,
+                    struct pd_err *e)
+{
+    char *copy = strdup(text);
+    if (!copy)
+        return pd_fail(e, PD_CAPACITY, "no memory for the configuration");
+    free(*text_of(c, k));
+    *text_of(c, k) = copy;
+    return 0;
+}
+
+/* The index of a name, or -1 with an error that lists them. */
+static int find_name(const struct config_key *k, const char *what, const char *text,
+                     struct pd_err *e)
+{
+    for (int i = 0; k->names[i]; i++)
+        if (!strcmp(k->names[i], text))
+            return i;
+    auto_buf valid = BUF_INIT(256);
+    config_show_valid(k, &valid);
+    const char *list = buf_cstr(&valid);
+    return pd_fail(e, PD_INVALID, "%s: '%.40s' is not one of: %s", what, text, list ? list : "");
+}
+
+static int set_switch(uint64_t *ret, const char *what, const char *text, struct pd_err *e)
+{
+    static const char *const words[] = {"off", "on", "false", "true", "no", "yes", "0", "1"};
+    for (unsigned i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(words[i], text)) {
+            *ret = i & 1;
+            return 0;
+        }
+    return pd_fail(e, PD_INVALID, "%s: '%.40s' is neither on nor off", what, text);
+}
+
+static int set_seconds(const struct config_key *k, uint64_t *ret, const char *what,
+                       const char *text, struct pd_err *e)
+{
+    uint64_t ns = 0;
+    if (strcmp(text, "0") != 0 && parse_duration(what, text, UINT64_MAX, &ns, e) < 0)
+        return -1;
+    uint64_t ms = ns / NS_PER_MS;
+    if (ms < k->min || ms > k->max || ns % NS_PER_MS)
+        return pd_fail(e, PD_INVALID, "%s: '%.40s' is out of range: %g to %g seconds are valid",
+                       what, text, (double)k->min / 1000, (double)k->max / 1000);
+    *ret = ms;
+    return 0;
+}
+
+static int set_path(struct config *c, const struct config_key *k, const char *what,
+                    const char *text, struct pd_err *e)
+{
+    if (!strcmp(text, "none") || !*text)
+        return set_text(c, k, text, e);
+    if (text[0] != '/')
+        return pd_fail(e, PD_INVALID, "%s: '%.80s' is not an absolute path", what, text);
+    return set_text(c, k, text, e);
+}
+
+int config_add(struct config *c, const struct config_key *k, const char *what, const char *text,
+               struct pd_err *e)
+{
+    struct config_list *l = list_of(c, k);
+    for (const char *p = text; *p;) {
+        p += strspn(p, ", \t");
+        size_t len = strcspn(p, ", \t");
+        if (!len)
+            break;
+        if (l->count == CONFIG_LIST_MAX)
+            return pd_fail(e, PD_INVALID, "%s: more than %u values", what, CONFIG_LIST_MAX);
+        char *copy = strndup(p, len);
+        if (!copy)
+            return pd_fail(e, PD_CAPACITY, "no memory for the configuration");
+        l->items[l->count++] = copy;
+        p += len;
+    }
+    return 0;
+}
+
+static int set_list(struct config *c, const struct config_key *k, const char *what,
+                    const char *text, struct pd_err *e)
+{
+    struct config *fresh = calloc(1, sizeof *fresh);
+    if (!fresh)
+        return pd_fail(e, PD_CAPACITY, "no memory for the configuration");
+    int r = config_add(fresh, k, what, text, e);
+    if (r < 0) {
+        config_clear(fresh, k);
+    } else {
+        config_clear(c, k);
+        *list_of(c, k) = *list_of(fresh, k);
+    }
+    free(fresh);
+    return r;
+}
+
+int config_set(struct config *c, const struct config_key *k, const char *what, const char *text,
+               struct pd_err *e)
+{
+    size_t len = strlen(text);
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+            return pd_fail(e, PD_INVALID, "%s: has a control character", what);
+    if (len > TEXT_MAX)
+        return pd_fail(e, PD_INVALID, "%s: is longer than %d bytes", what, TEXT_MAX);
+    int index;
+    switch (k->type) {
+    case CONFIG_TEXT:
+        if (len < k->min || len > k->max)
+            return pd_fail(e, PD_INVALID,
+                           "%s: '%.40s' has %zu bytes: %" PRIu64 " to %" PRIu64 " are valid", what,
+                           text, len, k->min, k->max);
+        return set_text(c, k, text, e);
+    case CONFIG_PATH:
+        return set_path(c, k, what, text, e);
+    case CONFIG_LIST:
+        return set_list(c, k, what, text, e);
+    case CONFIG_COUNT:
+        return parse_u64(what, text, k->min, k->max, number_of(c, k), e);
+    case CONFIG_SIZE:
+        return parse_size(what, text, k->min, k->max, number_of(c, k), e);
+    case CONFIG_SECONDS:
+        return set_seconds(k, number_of(c, k), what, text, e);
+    case CONFIG_CORES:
+        return parse_milli(what, text, k->min, k->max, number_of(c, k), e);
+    case CONFIG_SWITCH:
+        return set_switch(number_of(c, k), what, text, e);
+    case CONFIG_CHOICE:
+    case CONFIG_NAME:
+        if ((index = find_name(k, what, text, e)) < 0)
+            return -1;
+        if (k->type == CONFIG_NAME)
+            return set_text(c, k, text, e);
+        *number_of(c, k) = (uint64_t)index;
+        return 0;
+    }
+    return pd_fail(e, PD_INTERNAL, "%s: no such type", what);
+}
+
+/* Thousandths without needless zeros. */
+static void show_milli(uint64_t v, struct buf *out)
+{
+    (void)buf_printf(out, "%" PRIu64, v / 1000);
+    unsigned rest = (unsigned)(v % 1000);
+    if (!rest)
+        return;
+    int digits = rest % 10 ? 3 : rest % 100 ? 2 : 1;
+    (void)buf_printf(out, ".%0*u", digits,
+                     digits == 3   ? rest
+                     : digits == 2 ? rest / 10
+                                   : rest / 100);
+}
+
+static void show_number(const struct config_key *k, uint64_t v, struct buf *out)
+{
+    if (k->type == CONFIG_SECONDS || k->type == CONFIG_CORES)
+        show_milli(v, out);
+    else if (k->type == CONFIG_SWITCH)
+        (void)buf_puts(out, v ? "on" : "off");
+    else if (k->type == CONFIG_CHOICE)
+        (void)buf_puts(out, k->names[v]);
+    else
+        (void)buf_printf(out, "%" PRIu64, v);
+}
+
+void config_show(const struct config *c, const struct config_key *k, struct buf *out)
+{
+    if (k->type == CONFIG_LIST) {
+        const struct config_list *l = list_of(c, k);
+        for (unsigned i = 0; i < l->count; i++) {
+            (void)buf_puts(out, i ? "," : "");
+            (void)buf_puts(out, l->items[i]);
+        }
+    } else if (is_text(k)) {
+        (void)buf_puts(out, *text_of(c, k) ? *text_of(c, k) : "");
+    } else {
+        show_number(k, *number_of(c, k), out);
+    }
+}
+
+int config_copy(struct config *to, const struct config *from, const struct config_key *k,
+                struct pd_err *e)
+{
+    if (is_text(k))
+        return set_text(to, k, *text_of(from, k), e);
+    if (k->type != CONFIG_LIST) {
+        *number_of(to, k) = *number_of(from, k);
+        return 0;
+    }
+    config_clear(to, k);
+    const struct config_list *l = list_of(from, k);
+    for (unsigned i = 0; i < l->count; i++)
+        if (config_add(to, k, k->name, l->items[i], e) < 0)
+            return -1;
+    return 0;
+}
+
+void config_show_valid(const struct config_key *k, struct buf *out)
+{
+    switch (k->type) {
+    case CONFIG_CHOICE:
+    case CONFIG_NAME:
+        for (unsigned i = 0; k->names[i]; i++) {
+            (void)buf_puts(out, i ? ", " : "");
+            (void)buf_puts(out, k->names[i]);
+        }
+        break;
+    case CONFIG_SWITCH:
+        (void)buf_puts(out, "on, off");
+        break;
+    case CONFIG_COUNT:
+    case CONFIG_SIZE:
+    case CONFIG_SECONDS:
+    case CONFIG_CORES:
+        show_number(k, k->min, out);
+        (void)buf_puts(out, " to ");
+        show_number(k, k->max, out);
+        break;
+    default:
+        (void)buf_puts(out, config_type_name(k));
+    }
+}
