@@ -29,10 +29,12 @@
 int call_find_route(struct call *c, struct route_table table, struct pd_err *e)
 {
     char allow[ROUTE_ALLOW_SIZE];
+
     int r = route_find(table, c->r->path, c->r->head.method, &c->route, &c->matched, allow, e);
     if (r < 0 && e->code == PD_METHOD)
         reply_header(c->r, "Allow", allow);
     c->var = c->matched.var;
+
     c->var_count = c->matched.count;
     c->rest = c->matched.rest;
     return r;
@@ -57,17 +59,21 @@ static int check_host(struct call *c, struct pd_err *e)
     struct in6_addr v6;
     struct slice h = c->r->head.host;
     const struct config *config = c->config;
+
     if (h.len == 0)
         return c->r->head.minor == 0 ? 0 : pd_fail(e, PD_INVALID, "the Host header is empty");
     if (h.len >= sizeof host)
         return pd_fail(e, PD_INVALID, "the Host header is too long");
+
     memcpy(host, h.at, h.len);
     host[h.len] = 0;
+
     if (host[0] == '[') {
         host[strcspn(host, "]")] = 0;
         if (inet_pton(AF_INET6, host + 1, &v6) == 1)
             return 0;
     }
+
     host[strcspn(host, ":")] = 0;
     size_t len = strlen(host), domain = strlen(config->domain);
     if (inet_pton(AF_INET, host, &v4) == 1 || !strcasecmp(host, "localhost") ||
@@ -75,6 +81,7 @@ static int check_host(struct call *c, struct pd_err *e)
         (domain && len > domain && host[len - domain - 1] == '.' &&
          !strcasecmp(host + len - domain, config->domain)))
         return 0;
+
     return pd_fail(e, PD_DENIED,
                    "host '%.100s' is not one of this server's: add it to allowed_hosts", host);
 }
@@ -85,6 +92,7 @@ static int copy_key(const struct slice *value, const char *prefix, char *out)
     if (!value || value->len < skip || value->len - skip >= KEY_SIZE ||
         (prefix && strncasecmp(value->at, prefix, skip) != 0))
         return 0;
+
     memcpy(out, value->at + skip, value->len - skip);
     out[value->len - skip] = 0;
     return 1;
@@ -95,8 +103,10 @@ int call_authenticate(struct call *c, struct pd_err *e)
     char key[KEY_SIZE] = "";
     if (!copy_key(http_find(&c->r->head, "X-API-Key"), NULL, key))
         (void)copy_key(http_find(&c->r->head, "Authorization"), "Bearer ", key);
+
     if (auth_check(c->api->auth, key, &c->who, e) == 0)
         return 0;
+
     metrics_count(c->api->metrics, METRIC_AUTH_FAILURES);
     reply_header(c->r, "WWW-Authenticate", "Bearer");
     return -1;
@@ -108,9 +118,11 @@ static int check_preview(struct call *c)
     char token[512];
     struct pd_err e;
     uint64_t port;
+
     if (!(c->route->flags & ROUTE_PREVIEW) || c->var_count < 2 ||
         url_query_get(c->r->query, "paddock_preview", token, sizeof token, &e) != 1)
         return 0;
+
     return parse_u64("port", c->var[1], 1, 65535, &port, &e) == 0 &&
            preview_check(c->api->preview, token, c->var[0], (unsigned)port, time_now_ms(),
                          c->who.tenant, &e) == 0;
@@ -126,6 +138,7 @@ static int enter_share(struct call *c, const char *party, struct pd_err *e)
         }
         c->counted = party;
     }
+
     request_set_patience(c->r, REQUEST_PATIENCE);
     return 0;
 }
@@ -136,6 +149,7 @@ int call_count(struct call *c, struct pd_err *e)
         metrics_add(c->api->metrics, METRIC_LIMITS, METRICS_LIMIT_RATE, 0, 1);
         return -1;
     }
+
     return enter_share(c, c->who.tenant, e);
 }
 
@@ -152,6 +166,7 @@ void call_count_stranger(struct call *c)
     if (!c->api->shares ||
         shares_enter(c->api->shares, "", (unsigned)c->config->max_active, NULL) < 0)
         return;
+
     c->counted = "";
     request_set_patience(c->r, STRANGER_PATIENCE);
 }
@@ -162,12 +177,15 @@ int call_admit(struct call *c, struct pd_err *e)
         call_count_stranger(c);
         return 0;
     }
+
     if ((!check_preview(c) && call_authenticate(c, e) < 0) || call_count(c, e) < 0)
         return -1;
+
     if (c->route->flags & ROUTE_WORK && atomic_load(&c->api->draining)) {
         c->retry_after = 5;
         return pd_fail(e, PD_SHUTTING_DOWN, "the server is shutting down: try again in a moment");
     }
+
     if (!(c->route->flags & ROUTE_SANDBOX))
         return 0;
     c->session = sessions_find(c->api->sessions, c->who.tenant, c->var[0], e);
@@ -185,11 +203,13 @@ static void answer_error(struct call *c, const struct pd_err *e)
     auto_buf details = BUF_INIT(4096);
     struct json j = JSON_INIT(&details);
     unsigned wait = c->retry_after ? c->retry_after : e->code == PD_CAPACITY ? 1 : 0;
+
     json_open(&j, '{');
     if (c->field[0]) {
         json_key(&j, "field");
         json_cstr(&j, c->field);
     }
+
     if (wait) {
         snprintf(seconds, sizeof seconds, "%u", wait);
         if (!c->r->status)
@@ -198,6 +218,7 @@ static void answer_error(struct call *c, const struct pd_err *e)
         json_uint(&j, wait);
     }
     json_close(&j, '}');
+
     if (e->code == PD_POLICY)
         metrics_add(c->api->metrics, METRIC_LIMITS, METRICS_LIMIT_POLICY, 0, 1);
     if (e->code == PD_INTERNAL || e->code == PD_PROTOCOL)
@@ -205,12 +226,13 @@ static void answer_error(struct call *c, const struct pd_err *e)
     (void)reply_error_details(c->r, e, buf_cstr(&details));
 }
 
-/* Whoever has no key must not be able to push out of the audit log what others have done. The
- * number of all attempts is in the metrics. */
+/* A client without a key must not be able to push others' events out of the audit log. The number
+ * of all attempts is in the metrics. */
 static int is_worth_an_event(const struct call *c, const struct pd_err *e)
 {
     if (!e || e->code != PD_UNAUTHENTICATED)
         return 1;
+
     uint64_t second = c->began / NS_PER_S << 16, now = atomic_load(&c->api->strangers), next;
     do {
         next = now >> 16 << 16 == second ? now + 1 : second + 1;
@@ -224,6 +246,7 @@ void call_audit(const struct call *c, const struct pd_err *e)
 {
     if (!c->api->audit || !c->route || !c->route->action || !is_worth_an_event(c, e))
         return;
+
     audit_write(c->api->audit,
                 &(struct audit_event){.tenant = c->who.tenant,
                                       .key_id = c->who.key_id,
@@ -242,19 +265,23 @@ void api_handle(struct request *r, void *arg)
 {
     struct api *api = arg;
     struct pd_err e;
+
     struct call *c = calloc(1, sizeof *c);
     if (!c) {
         pd_fail(&e, PD_CAPACITY, "no memory for the request");
         (void)reply_error(r, &e);
         return;
     }
+
     c->r = r;
     c->api = api;
     c->config = atomic_load(&api->config);
     c->exit_code = -1;
     c->began = clock_now();
+
     log_request(r->id);
     request_set_patience(r, 0);
+
     int failed = check_host(c, &e);
     if (failed == 0 && (e2b_handle(c) || api_handle_port_host(c))) {
         /* answered */
@@ -270,14 +297,17 @@ void api_handle(struct request *r, void *arg)
             answer_error(c, &e);
         call_audit(c, failed ? &e : NULL);
     }
+
     session_unref(c->session);
     if (c->counted)
         shares_leave(api->shares, c->counted);
+
     const char *method = http_method_name(r->head.method);
     metrics_request_ended(api->metrics, method, strlen(method), r->status,
                           (clock_now() - c->began) / 1000);
     log_debug("request", "method=%s path=%.*s status=%d us=%llu", method, (int)r->path.len,
               r->path.at, r->status, (unsigned long long)((clock_now() - c->began) / 1000));
+
     log_request(NULL);
     free(c);
 }
@@ -287,6 +317,7 @@ void api_handle(struct request *r, void *arg)
 int call_body(struct call *c, struct buf *text, struct fields *f, unsigned flags, struct pd_err *e)
 {
     const struct slice *type = http_find(&c->r->head, "Content-Type");
+
     int has_body = c->r->head.body != HTTP_BODY_NONE &&
                    !(c->r->head.body == HTTP_BODY_LENGTH && c->r->head.length == 0);
     /* A form that some page makes a browser send cannot have this type. */
@@ -297,10 +328,12 @@ int call_body(struct call *c, struct buf *text, struct fields *f, unsigned flags
         if (!type || !slice_is_nocase((struct slice){type->at, len}, "application/json"))
             return pd_fail(e, PD_INVALID, "Content-Type: application/json is needed");
     }
+
     if (request_read_all(c->r, text, API_BODY_MAX, e) < 0)
         return -1;
     if (fields_parse(f, text->data, text->len, flags, e) == 0)
         return 0;
+
     if (fields_bad(f))
         snprintf(c->field, sizeof c->field, "%s", fields_bad(f));
     return -1;
@@ -319,6 +352,7 @@ int call_query_check(struct call *c, const char *const *allowed, struct pd_err *
 {
     if (url_query_check(c->r->query, allowed, e) == 0)
         return 0;
+
     /* Its complaints about one parameter begin with the name. */
     size_t len = strcspn(e->msg, ": ");
     if (e->msg[len] == ':' && len < sizeof c->field) {
@@ -338,6 +372,7 @@ int call_no_fields(struct call *c, struct pd_err *e)
 {
     auto_buf body = BUF_INIT(API_BODY_MAX);
     auto_fields f = {0};
+
     return call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0
                ? -1
                : call_finish(c, &f, e);
@@ -355,9 +390,11 @@ int call_query_u64(struct call *c, const char *name, uint64_t min, uint64_t max,
                    struct pd_err *e)
 {
     char text[32];
+
     int r = call_query(c, name, text, sizeof text, e);
     if (r <= 0)
         return r;
+
     if (parse_u64(name, text, min, max, ret, e) == 0)
         return 1;
     snprintf(c->field, sizeof c->field, "%s", name);
@@ -367,14 +404,17 @@ int call_query_u64(struct call *c, const char *name, uint64_t min, uint64_t max,
 int call_query_bool(struct call *c, const char *name, int *ret, struct pd_err *e)
 {
     char text[16];
+
     int r = call_query(c, name, text, sizeof text, e);
     if (r <= 0)
         return r;
+
     int yes = !strcmp(text, "true") || !strcmp(text, "1");
     if (!yes && strcmp(text, "false") != 0 && strcmp(text, "0") != 0) {
         snprintf(c->field, sizeof c->field, "%s", name);
         return pd_fail(e, PD_INVALID, "%s=%s: true or false", name, text);
     }
+
     *ret = yes;
     return 1;
 }
@@ -382,6 +422,7 @@ int call_query_bool(struct call *c, const char *name, int *ret, struct pd_err *e
 int call_accepts(const struct call *c, const char *type)
 {
     const struct slice *accept = http_find(&c->r->head, "Accept");
+
     size_t len = strlen(type);
     for (size_t i = 0; accept && i + len <= accept->len; i++)
         if (!strncasecmp(accept->at + i, type, len))
@@ -395,8 +436,10 @@ int call_key(struct call *c, const struct buf *body, char key[API_KEY_MAX + 1],
     const struct slice *h = http_find(&c->r->head, "Idempotency-Key");
     if (!h)
         return 0;
+
     if (h->len == 0 || h->len > API_KEY_MAX)
         return pd_fail(e, PD_INVALID, "Idempotency-Key: 1 to %u characters", API_KEY_MAX);
+
     memcpy(key, h->at, h->len);
     key[h->len] = 0;
     *ret_key = key;
@@ -409,8 +452,10 @@ static int read_offset(const char **at, const char *end, uint64_t *ret)
 {
     uint64_t n = 0;
     const char *start = *at;
+
     for (; *at < end && **at >= '0' && **at <= '9' && *at - start < 18; ++*at)
         n = n * 10 + (uint64_t)(**at - '0');
+
     *ret = n;
     return *at > start ? 0 : -1;
 }
@@ -419,13 +464,16 @@ int call_last_event(struct call *c, uint64_t offset[STREAM_COUNT], struct pd_err
 {
     const struct slice *h = http_find(&c->r->head, "Last-Event-ID");
     uint64_t found[STREAM_COUNT] = {0};
+
     if (!h)
         return 0;
+
     const char *at = h->at, *end = h->at + h->len;
     if (read_offset(&at, end, &found[STREAM_OUT]) < 0 || at >= end || *at++ != '.' ||
         read_offset(&at, end, &found[STREAM_ERR]) < 0 || at != end)
         return pd_fail(e, PD_INVALID, "Last-Event-ID '%.*s': OUT.ERR, the offsets of both streams",
                        h->len > 60 ? 60 : (int)h->len, h->at);
+
     memcpy(offset, found, sizeof found);
     return 0;
 }
@@ -435,10 +483,12 @@ int call_last_event(struct call *c, uint64_t offset[STREAM_COUNT], struct pd_err
 int call_json(struct call *c, int status, const struct buf *json)
 {
     struct pd_err e;
+
     if (json->overflow) {
         pd_fail(&e, PD_CAPACITY, "the answer is too large");
         return reply_error(c->r, &e);
     }
+
     (void)reply(c->r, status, "application/json", json->data, json->len);
     return 0;
 }
@@ -461,11 +511,13 @@ void json_member_str(struct json *j, const char *key, const char *value)
 void json_time(struct json *j, const char *key, uint64_t ms)
 {
     char text[TIME_TEXT_LEN + 1];
+
     json_key(j, key);
     if (!ms) {
         json_none(j);
         return;
     }
+
     time_format_ms(ms, text);
     json_cstr(j, text);
 }
@@ -476,6 +528,7 @@ void json_bytes(struct json *j, const char *key, const void *data, size_t len)
     json_str(j, data, len);
     if (utf8_is_valid(data, len))
         return;
+
     char name[64];
     auto_buf text = BUF_INIT(2 * len + 16);
     snprintf(name, sizeof name, "%s_base64", key);

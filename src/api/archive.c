@@ -12,10 +12,12 @@
 static int send_archive(struct worker_run *w, struct call *c, struct pd_err *e)
 {
     worker_widen(w->call.out);
+
     for (;;) {
         int r = worker_wait(w, deadline_in(WORKER_QUIET_NS), e), ready = 0;
         if (r <= 0)
             return r < 0 ? -1 : pd_fail(e, PD_TIMEOUT, "the archive stopped coming");
+
         if (ioctl(w->call.out, FIONREAD, &ready) < 0)
             return pd_fail_sys(e, "look into a pipe");
         if (ready <= 0)
@@ -30,13 +32,16 @@ int archive_get(struct call *c, struct pd_err *e)
     static const char *const allowed[] = {"path", "user", NULL};
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE];
     struct record r;
+
     if (call_query_check(c, allowed, e) < 0 || file_query_path(c, ".", path, e) < 0 ||
         file_query_user(c, user, e) < 0)
         return -1;
+
     const char *const words[] = {"tar", path, NULL};
     auto_worker w = WORKER_INIT;
     if (worker_begin(&w, c, user, 0, words, e) < 0 || worker_expect(&w, RECORD_ENTRY, &r, e) < 0)
         return -1;
+
     if (reply_begin(c->r, 200, "application/x-tar", REPLY_CHUNKED, e) < 0)
         return -1;
     if (c->r->head.method != HTTP_HEAD && send_archive(&w, c, e) < 0)
@@ -49,18 +54,22 @@ int archive_put(struct call *c, struct pd_err *e)
     static const char *const allowed[] = {"path", "user", NULL};
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE];
     struct record r;
+
     if (call_query_check(c, allowed, e) < 0 || file_query_path(c, ".", path, e) < 0 ||
         file_query_user(c, user, e) < 0)
         return -1;
+
     const char *const words[] = {"untar", path, NULL};
     auto_worker w = WORKER_INIT;
     if (worker_begin(&w, c, user, WORKER_INPUT, words, e) < 0)
         return -1;
+
     w.must_finish = 1;
     worker_widen(w.call.in);
     if (worker_feed(&w, e) < 0 || worker_expect(&w, RECORD_TAR_DONE, &r, e) < 0)
         return -1;
     w.ended = 1;
+
     auto_buf text = BUF_INIT(4096);
     struct json j = JSON_INIT(&text);
     json_open(&j, '{');

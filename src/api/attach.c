@@ -61,6 +61,7 @@ static int is_same_origin(const struct call *c, struct slice origin)
     const char *scheme = conn_is_tls(c->r->conn) ? "https://" : "http://";
     size_t skip = strlen(scheme);
     struct slice host = c->r->head.host;
+
     return host.len && origin.len == skip + host.len && !strncasecmp(origin.at, scheme, skip) &&
            !strncasecmp(origin.at + skip, host.at, host.len);
 }
@@ -71,27 +72,33 @@ static int check_origin(const struct call *c, struct pd_err *e)
     const struct slice *origin = http_find(&c->r->head, "Origin");
     if (!origin || is_same_origin(c, *origin))
         return 0;
+
     const struct config_list *allowed = &c->config->allowed_origins;
     for (unsigned i = 0; i < allowed->count; i++)
         if (slice_is_nocase(*origin, allowed->items[i]))
             return 0;
+
     return pd_fail(e, PD_DENIED, "origin '%.*s' is not allowed: add it to allowed_origins",
                    origin->len > 100 ? 100 : (int)origin->len, origin->at);
 }
 
-/* "OUT" or "OUT.ERR". What is left out begins at the oldest byte that is kept. */
+/* "OUT" or "OUT.ERR". A stream that is left out begins at the oldest byte that is kept. */
 static int read_offsets(struct attach *a, struct pd_err *e)
 {
     static const char *const allowed[] = {"offset", NULL};
     static const char *const names[STREAM_COUNT] = {"stdout", "stderr"};
     char text[48];
+
     for (unsigned i = 0; i < STREAM_COUNT; i++)
         a->offset[i] = a->info.first[i];
+
     if (call_query_check(a->c, allowed, e) < 0)
         return -1;
+
     int given = call_query(a->c, "offset", text, sizeof text, e);
     if (given <= 0)
         return given;
+
     snprintf(a->c->field, sizeof a->c->field, "offset");
     char *err = strchr(text, '.');
     if (err)
@@ -99,12 +106,14 @@ static int read_offsets(struct attach *a, struct pd_err *e)
     if (parse_u64("offset", text, 0, INT64_MAX, &a->offset[STREAM_OUT], e) < 0 ||
         (err && parse_u64("offset", err, 0, INT64_MAX, &a->offset[STREAM_ERR], e) < 0))
         return -1;
+
     for (unsigned i = 0; i < STREAM_COUNT; i++)
         if (a->offset[i] < a->info.first[i] || a->offset[i] > a->info.size[i])
             return pd_fail(e, PD_INVALID, "offset: %llu of %s is not kept; there are %llu to %llu",
                            (unsigned long long)a->offset[i], names[i],
                            (unsigned long long)a->info.first[i],
                            (unsigned long long)a->info.size[i]);
+
     a->c->field[0] = 0;
     return 0;
 }
@@ -123,6 +132,7 @@ static int send_frame(struct attach *a, enum ws_opcode opcode, const void *data,
 static int send_close(struct attach *a, unsigned code, const char *reason)
 {
     auto_buf b = BUF_INIT(256);
+
     a->closing = 1;
     if (ws_close_encode(&b, code, reason, NULL) < 0)
         return -1;
@@ -134,6 +144,7 @@ static int send_error(struct attach *a, const struct pd_err *why, const char *fi
 {
     auto_buf text = BUF_INIT(4096);
     struct json j = JSON_INIT(&text);
+
     json_open(&j, '{');
     json_key(&j, "type");
     json_cstr(&j, "error");
@@ -152,6 +163,7 @@ static int send_error(struct attach *a, const struct pd_err *why, const char *fi
     json_close(&j, '}');
     json_close(&j, '}');
     json_close(&j, '}');
+
     return send_frame(a, WS_TEXT, text.data, text.len, e);
 }
 
@@ -159,11 +171,13 @@ static int send_exit(struct attach *a, struct pd_err *e)
 {
     auto_buf text = BUF_INIT(16384);
     struct json j = JSON_INIT(&text);
+
     json_open(&j, '{');
     json_key(&j, "type");
     json_cstr(&j, "exit");
     result_json(&j, &a->info);
     json_close(&j, '}');
+
     if (text.overflow)
         return pd_fail(e, PD_INTERNAL, "the end of the process has no room");
     return send_frame(a, WS_TEXT, text.data, text.len, e);
@@ -174,9 +188,11 @@ static int skip_forgotten(struct attach *a, unsigned stream, struct pd_err *e)
 {
     struct pd_err why;
     uint64_t first = a->info.first[stream];
+
     pd_fail(&why, PD_LOST, "bytes %llu to %llu of %s were forgotten before they could be sent",
             (unsigned long long)a->offset[stream], (unsigned long long)first,
             stream == STREAM_OUT ? "stdout" : "stderr");
+
     a->offset[stream] = first;
     return send_error(a, &why, NULL, e);
 }
@@ -186,11 +202,13 @@ static int send_piece(struct attach *a, unsigned stream, struct pd_err *e)
 {
     if (a->offset[stream] < a->info.first[stream] && skip_forgotten(a, stream, e) < 0)
         return -1;
+
     size_t room = PIECE - 1;
     if (a->ended && a->end[stream] - a->offset[stream] < room)
         room = a->end[stream] - a->offset[stream];
     if (!room || (a->ended && a->offset[stream] > a->end[stream]))
         return 0;
+
     ssize_t n = process_read(a->process, stream, a->offset[stream], a->piece + 1, room, e);
     if (n < 0) {
         /* Forgotten just now: the next look knows from where on. */
@@ -199,6 +217,7 @@ static int send_piece(struct attach *a, unsigned stream, struct pd_err *e)
     }
     if (n == 0)
         return 0;
+
     a->piece[0] = (uint8_t)(stream + 1);
     a->offset[stream] += (uint64_t)n;
     return send_frame(a, WS_BINARY, a->piece, (size_t)n + 1, e) < 0 ? -1 : 1;
@@ -224,6 +243,7 @@ static int send_output(struct attach *a, struct pd_err *e)
                 a->blocked = 0;
                 a->gone_at = deadline_in(GONE_AFTER);
             }
+
             int r = send_piece(a, stream, e);
             if (r < 0)
                 return -1;
@@ -248,6 +268,7 @@ static int take_signal(struct attach *a, struct fields *f, struct pd_err *e)
     uint64_t number = 0;
     char digits[8];
     int signal;
+
     if (fields_kind(f, "signal") == FIELD_NUMBER) {
         fields_u64(f, "signal", FIELD_REQUIRED, 1, 64, &number);
         snprintf(digits, sizeof digits, "%u", (unsigned)number);
@@ -255,12 +276,13 @@ static int take_signal(struct attach *a, struct fields *f, struct pd_err *e)
     } else {
         fields_str(f, "signal", FIELD_REQUIRED, 1, 16, &name);
     }
+
     if (fields_finish(f, e) < 0 || signal_parse(name, &signal, e) < 0)
         return -1;
     return process_signal(a->process, signal, e);
 }
 
-/* What a text message asks for. -1 is told to the client. */
+/* Obeys a text message: resize, signal or close_stdin. Its failure is told to the client. */
 static int take_order(struct attach *a, const struct ws_message *m, struct fields *f,
                       struct pd_err *e)
 {
@@ -268,16 +290,20 @@ static int take_order(struct attach *a, const struct ws_message *m, struct field
     static const char *const types[] = {"resize", "signal", "close_stdin", NULL};
     unsigned type = CLOSE_STDIN;
     uint64_t rows = 0, cols = 0;
+
     if (fields_parse(f, m->data, m->len, 0, e) < 0)
         return -1;
+
     if (!fields_enum(f, "type", FIELD_REQUIRED, types, &type))
         return fields_finish(f, e);
+
     if (type == SIGNAL)
         return take_signal(a, f, e);
     if (type == RESIZE) {
         fields_u64(f, "rows", FIELD_REQUIRED, 1, UINT16_MAX, &rows);
         fields_u64(f, "cols", FIELD_REQUIRED, 1, UINT16_MAX, &cols);
     }
+
     if (fields_finish(f, e) < 0)
         return -1;
     return type == RESIZE ? take_resize(a, rows, cols, e) : process_close_stdin(a->process, e);
@@ -286,6 +312,7 @@ static int take_order(struct attach *a, const struct ws_message *m, struct field
 static int take_message(struct attach *a, const struct ws_message *m, struct pd_err *e)
 {
     struct pd_err why;
+
     switch (m->opcode) {
     case WS_TEXT: {
         auto_fields f = {0};
@@ -317,16 +344,19 @@ static int give_input(struct attach *a, uint64_t wait_ns, struct pd_err *e)
         struct pd_err why;
         size_t n = a->input_len < INPUT_PIECE ? a->input_len : INPUT_PIECE;
         deadline d = deadline_in(a->pty ? TERMINAL_WAIT : wait_ns);
+
         if (process_write(a->process, a->input, n, d, &why) < 0) {
             if (why.code == PD_TIMEOUT && !a->pty)
                 return 0;
             a->input_len = 0;
             process_get(a->process, &a->info, NULL);
-            /* Who ends, or has heard enough, need not read everything: as with any pipe. */
+            /* A process that ends, or closes its input, need not read everything: as with a pipe.
+             */
             if (why.code == PD_CONFLICT && (!a->info.running || a->info.stdin_open))
                 return 0;
             return send_error(a, &why, NULL, e);
         }
+
         a->input += n;
         a->input_len -= n;
     }
@@ -341,10 +371,12 @@ static int take_bytes(struct attach *a, struct pd_err *e)
         size_t used = 0;
         int got = ws_decode(&a->decoder, a->bytes + a->at, a->len - a->at, &used, &m, e);
         a->at += used;
+
         if (got < 0) {
             (void)send_close(a, a->decoder.error, e->msg);
             return 0;
         }
+
         if (got > 0 && (take_message(a, &m, e) < 0 || give_input(a, 0, e) < 0))
             return -1;
         if (got == 0)
@@ -360,6 +392,7 @@ static int read_client(struct attach *a, struct pd_err *e)
         return e->code == PD_TIMEOUT ? 0 : -1;
     if (n == 0)
         return pd_fail(e, PD_LOST, "the client has left");
+
     a->at = 0;
     a->len = (size_t)n;
     a->gone_at = deadline_in(GONE_AFTER);
@@ -368,21 +401,24 @@ static int read_client(struct attach *a, struct pd_err *e)
 
 /* ---- the loop ---- */
 
-/* Pings, keys that are revoked, and who has gone without a word. */
+/* Sends pings, and ends the session of a revoked key and of a client that left without a word. */
 static int keep_time(struct attach *a, struct pd_err *e)
 {
     if (server_is_stopping(a->c->r->server))
         return send_close(a, WS_GOING_AWAY, "the server is shutting down");
+
     if (deadline_passed(a->look_at)) {
         a->look_at = deadline_in(LOOK_EVERY);
         if (a->c->who.key_id[0] && call_authenticate(a->c, NULL) < 0)
             return send_close(a, WS_POLICY, "the key was revoked");
     }
-    /* Whose input is not read cannot answer. */
+
+    /* While its input is held back the client cannot answer a ping. */
     if (a->input_len)
         a->gone_at = deadline_in(GONE_AFTER);
     if (deadline_passed(a->gone_at))
         return pd_fail(e, PD_LOST, "the client does not answer");
+
     if (!deadline_passed(a->ping_at) || a->blocked)
         return 0;
     a->ping_at = deadline_in(PING_EVERY);
@@ -395,16 +431,20 @@ static int wait_turn(struct attach *a, int more, struct pd_err *e)
     short wants = (short)((a->input_len ? 0 : POLLIN) | POLLRDHUP | (more ? POLLOUT : 0));
     struct pollfd p[2] = {{conn_fd(a->c->r->conn), wants, 0},
                           {more ? -1 : a->watch.event, POLLIN, 0}};
+
     int at_once = (more && !a->blocked) || a->input_len || request_raw_pending(a->c->r);
     if (poll(p, 2, at_once ? 0 : deadline_poll_ms(deadline_in(LOOK_EVERY))) < 0 && errno != EINTR)
         return pd_fail_sys(e, "wait for the client");
+
     if (p[0].revents & (POLLERR | POLLHUP) || (a->input_len && p[0].revents & POLLRDHUP))
         return pd_fail(e, PD_LOST, "the client has left");
+
     if (a->input_len) {
         if (give_input(a, more ? 0 : INPUT_WAIT, e) < 0)
             return -1;
         return take_bytes(a, e);
     }
+
     return p[0].revents & (POLLIN | POLLRDHUP) || request_raw_pending(a->c->r) ? read_client(a, e)
                                                                                : 0;
 }
@@ -418,14 +458,17 @@ static int attach_run(struct attach *a, struct pd_err *e)
             a->ended = 1;
             memcpy(a->end, a->info.size, sizeof a->end);
         }
+
         int more = send_output(a, e);
         if (more < 0)
             return -1;
+
         if (a->ended && !more) {
             if (send_exit(a, e) < 0)
                 return -1;
             return send_close(a, WS_NORMAL, "");
         }
+
         if (keep_time(a, e) < 0 || (!a->closing && wait_turn(a, more, e) < 0))
             return -1;
     }
@@ -435,25 +478,31 @@ static int attach_run(struct attach *a, struct pd_err *e)
 int process_attach(struct call *c, struct pd_err *e)
 {
     struct pd_err why;
+
     if (check_origin(c, e) < 0)
         return -1;
+
     struct process *p = session_find_process(c->session, c->var[1], e);
     if (!p)
         return -1;
+
     struct attach *a = malloc(sizeof *a);
     if (!a) {
         process_unref(p);
         return pd_fail(e, PD_CAPACITY, "no memory to attach to the process");
     }
+
     memset(a, 0, offsetof(struct attach, bytes));
     a->c = c;
     a->process = p;
     a->watch.event = -1;
     process_get(p, &a->info, NULL);
     a->pty = a->info.pty;
+
     int r = read_offsets(a, e);
     if (r >= 0)
         r = process_watch(p, &a->watch, e);
+
     if (r == 0) {
         r = request_upgrade(c->r, NULL, e);
         if (r == 0) {
@@ -462,17 +511,20 @@ int process_attach(struct call *c, struct pd_err *e)
             a->gone_at = deadline_in(GONE_AFTER);
             a->look_at = deadline_in(LOOK_EVERY);
             session_attend(c->session, 1);
+
             /* A client that left is no failure of this server's. */
             int good = attach_run(a, &why) == 0;
             if (!good && why.code != PD_LOST && why.code != PD_TIMEOUT)
                 good = send_close(a, WS_INTERNAL, "") == 0;
             if (good)
                 proxy_leave(c->r, 2 * NS_PER_S);
+
             session_attend(c->session, -1);
             ws_decoder_done(&a->decoder);
         }
         process_unwatch(p, &a->watch);
     }
+
     process_unref(p);
     free(a);
     return r;

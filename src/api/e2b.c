@@ -25,7 +25,7 @@ static int is_inside(const struct pd_err *e)
     return e->code == PD_INTERNAL || e->code == PD_PROTOCOL;
 }
 
-/* What a client is told: what went wrong inside is for the log. */
+/* The message that a client sees; the text of an internal error is for the log alone. */
 static void tell(const struct call *c, const struct pd_err *e, char out[320])
 {
     if (is_inside(e))
@@ -52,8 +52,10 @@ static void reply_retry_after(struct call *c, const struct pd_err *e)
 {
     char seconds[24];
     unsigned wait = c->retry_after ? c->retry_after : e->code == PD_CAPACITY ? 1 : 0;
+
     if (!wait || c->r->status)
         return;
+
     snprintf(seconds, sizeof seconds, "%u", wait);
     reply_header(c->r, "Retry-After", seconds);
 }
@@ -61,9 +63,11 @@ static void reply_retry_after(struct call *c, const struct pd_err *e)
 void e2b_error_json(const struct call *c, struct json *j, const struct pd_err *e)
 {
     char text[320];
+
     tell(c, e, text);
     if (is_inside(e))
         log_error("request.failed", "error=%s", e->msg);
+
     json_open(j, '{');
     json_member_uint(j, "code", (uint64_t)status_of(e));
     json_member_cstr(j, "message", text);
@@ -74,8 +78,10 @@ static void answer_error(struct call *c, const struct pd_err *e)
 {
     auto_buf out = BUF_INIT(4096);
     struct json j = JSON_INIT(&out);
+
     reply_retry_after(c, e);
     e2b_error_json(c, &j, e);
+
     if (c->r->status) /* an answer has begun: the client must notice that it ends too early */
         reply_abort(c->r);
     else
@@ -87,10 +93,12 @@ static void answer_gateway(struct call *c, const char *id, unsigned port)
 {
     auto_buf out = BUF_INIT(1024);
     struct json j = JSON_INIT(&out);
+
     if (c->r->status) { /* it ended meanwhile: the SDKs ask what has happened after a reset only */
         reply_reset(c->r);
         return;
     }
+
     json_open(&j, '{');
     json_member_cstr(&j, "sandboxId", id);
     json_member_cstr(&j, "message",
@@ -117,6 +125,7 @@ static int copy_slice(const struct slice *s, char *out, size_t size)
 {
     if (!s || s->len >= size)
         return 0;
+
     memcpy(out, s->at, s->len);
     out[s->len] = 0;
     return 1;
@@ -134,12 +143,14 @@ static int has_signature(struct session *s, void *arg)
     struct search *w = arg;
     struct session_info i;
     char token[ACCESS_TOKEN_LEN + 1], right[ACCESS_SIGNATURE_LEN + 1];
+
     session_get(s, &i);
     access_token(w->c->api->access, ACCESS_ENVD, i.id, token);
     if (access_sign(token, w->path, w->operation, w->user, w->expiration[0] ? w->expiration : NULL,
                     right) < 0 ||
         !access_equal(w->signature, strlen(w->signature), right, ACCESS_SIGNATURE_LEN))
         return 0;
+
     memcpy(w->found, i.id, sizeof w->found);
     return 1;
 }
@@ -147,9 +158,11 @@ static int has_signature(struct session *s, void *arg)
 static int read_signature(struct call *c, struct search *w, struct pd_err *e)
 {
     struct slice q = c->r->query;
+
     w->c = c;
     w->operation =
         c->r->head.method == HTTP_GET || c->r->head.method == HTTP_HEAD ? "read" : "write";
+
     if (url_query_get(q, "path", w->path, sizeof w->path, e) < 0 ||
         url_query_get(q, "username", w->user, sizeof w->user, e) < 0 ||
         url_query_get(q, "signature", w->signature, sizeof w->signature, e) < 0 ||
@@ -164,6 +177,7 @@ static int check_expiration(const struct search *w, struct pd_err *e)
     uint64_t at = 0;
     if (!w->expiration[0])
         return 0;
+
     if (parse_u64("signature_expiration", w->expiration, 0, UINT64_MAX / 1000, &at, e) < 0 ||
         at * 1000 < time_now_ms())
         return pd_fail(e, PD_UNAUTHENTICATED, "signature is already expired");
@@ -181,23 +195,30 @@ static int find_by_signature(struct call *c, struct target *t, struct pd_err *e)
 {
     struct search w = {0};
     char given[ACCESS_SIGNATURE_LEN + 2];
+
     if (!is_files(c) || url_query_get(c->r->query, "signature", given, sizeof given, NULL) == 0)
         return 0;
+
     if (read_signature(c, &w, e) < 0)
         return -1;
-    /* Whoever asks is nobody yet, and looking costs time for every sandbox. */
+
+    /* The caller is not authenticated yet, and the search computes a signature for every sandbox.
+     */
     int may_search = atomic_fetch_add(&c->api->searches, 1) < SEARCHES_MAX;
     if (may_search)
         sessions_each(c->api->sessions, has_signature, &w);
     atomic_fetch_sub(&c->api->searches, 1);
+
     if (!may_search) {
         c->retry_after = 1;
         return pd_fail(e, PD_RATE, "too many links are looked up: try again in a moment");
     }
+
     if (!w.found[0]) {
         metrics_count(c->api->metrics, METRIC_AUTH_FAILURES);
         return pd_fail(e, PD_UNAUTHENTICATED, "invalid signature");
     }
+
     memcpy(t->id, w.found, sizeof t->id);
     t->port = E2B_ENVD_PORT;
     t->by_signature = 1;
@@ -223,27 +244,30 @@ static int read_port(const struct slice *said, unsigned *ret, struct pd_err *e)
 {
     char text[8];
     uint64_t number = E2B_ENVD_PORT;
+
     if (said && (!copy_slice(said, text, sizeof text) ||
                  parse_u64("E2b-Sandbox-Port", text, 1, 65535, &number, e) < 0))
         return pd_fail(e, PD_INVALID, "E2b-Sandbox-Port: 1 to 65535");
+
     *ret = (unsigned)number;
     return 0;
 }
 
 /* By headers. A page of a sandbox must not speak in another one's name: where the host says whose
  * request this is, headers must not say otherwise. */
-static int find_by_headers(struct call *c, const struct slice *id, const struct slice *port,
+static int find_by_headers(const struct slice *id, const struct slice *port,
                            const struct target *host, struct target *t, struct pd_err *e)
 {
     if (!copy_slice(id, t->id, sizeof t->id))
         snprintf(t->id, sizeof t->id, "-"); /* too long to be one: it is not found */
+
     if (read_port(port, &t->port, e) < 0)
         return -1;
+
     if (host->by_host && (strcmp(host->id, t->id) != 0 || (port && host->port != t->port)))
         return pd_fail(e, PD_INVALID, "Host and E2b-Sandbox-Id name different sandboxes or ports");
     if (host->by_host)
         *t = *host;
-    (void)c;
     return 1;
 }
 
@@ -253,39 +277,46 @@ static int find_target(struct call *c, struct target *t, struct pd_err *e)
     const struct http_head *h = &c->r->head;
     const struct slice *id, *port, *token, *traffic;
     struct target host = {.query = t->query};
+
     if (find_once(h, "E2b-Sandbox-Id", &id, e) < 0 ||
         find_once(h, "E2b-Sandbox-Port", &port, e) < 0 ||
         find_once(h, "X-Access-Token", &token, e) < 0 ||
         find_once(h, "E2b-Traffic-Access-Token", &traffic, e) < 0)
         return -1;
+
     host.by_host = url_preview_host(h->host, c->config->domain, &host.port, host.id, e) == 1;
     if (id)
-        return find_by_headers(c, id, port, &host, t, e);
+        return find_by_headers(id, port, &host, t, e);
     if (host.by_host) {
         *t = host;
         return 1;
     }
+
     int found = find_by_signature(c, t, e);
     if (found)
         return found;
+
     t->port = E2B_ENVD_PORT;
     return token && access_names(token->at, token->len, t->id);
 }
 
 /* ---- the data plane ---- */
 
-/* One that is paused is woken by traffic if it was made so; not one that would have to begin anew.
- * Who may not come in wakes nobody: this is asked last. */
+/* Traffic resumes a paused sandbox that was made with autoResume; not one that sleeps without its
+ * memory and would begin anew. Asked last, so that a refused request resumes nothing. */
 static int wake(struct call *c, int may_resume, struct pd_err *e)
 {
     struct session_info i;
+
     session_get(c->session, &i);
     if (i.state == SESSION_RUNNING)
         return 0;
+
     if (i.state == SESSION_PAUSED && may_resume && !i.asleep &&
         session_expire_at(c->session, time_now_ms() + AUTO_RESUME_MS, 1, e) == 0 &&
         session_resume(c->session, e) == 0)
         return 0;
+
     return pd_fail(e, PD_PAUSED, "sandbox %s does not run", i.id);
 }
 
@@ -293,14 +324,17 @@ static int check_token(struct call *c, const struct target *t, const struct e2b_
                        struct pd_err *e)
 {
     struct search w = {0};
+
     const struct slice *token = http_find(&c->r->head, "X-Access-Token");
     if (t->by_signature || !n->secure ||
         (token && access_check(c->api->access, ACCESS_ENVD, t->id, token->at, token->len)))
         return 0;
-    /* One that cannot be read is a wrong one: whoever sent it is nobody either. */
+
+    /* A signature that cannot be read counts as a wrong one. */
     int bad = is_files(c) && !token && read_signature(c, &w, NULL) < 0;
     if (is_files(c) && !token && !bad && w.signature[0] && has_signature(c->session, &w))
         return check_expiration(&w, e);
+
     metrics_count(c->api->metrics, METRIC_AUTH_FAILURES);
     if (bad || (is_files(c) && !token && w.signature[0]))
         return pd_fail(e, PD_UNAUTHENTICATED, "invalid signature");
@@ -336,29 +370,36 @@ static void serve_envd(struct call *c, const struct target *t, const struct e2b_
 {
     struct pd_err e;
     struct route_table table = {e2b_envd_routes, e2b_envd_route_count};
+
     reply_header(c->r, "Access-Control-Allow-Origin", "*");
     if (c->r->head.method == HTTP_OPTIONS) {
         (void)answer_preflight(c);
         return;
     }
+
     int failed = call_find_route(c, table, &e) < 0;
     if (!failed && !(c->route->flags & ROUTE_OPEN))
         failed = check_token(c, t, n, &e) < 0;
+
     if (!failed)
         failed = (c->route->flags & ROUTE_OPEN ? call_count_visitor(c, &e) : call_count(c, &e)) < 0;
-    /* Who asks how it is, and need not say who that is, wakes nobody. */
+
+    /* Open routes such as /health must not resume a paused sandbox. */
     if (!failed)
         failed = wake(c, n->auto_resume && !(c->route->flags & ROUTE_OPEN), &e) < 0;
+
     if (!failed && c->route->flags & ROUTE_WORK && atomic_load(&c->api->draining)) {
         c->retry_after = 5;
         failed = 1;
         pd_fail(&e, PD_SHUTTING_DOWN, "the server is shutting down: try again in a moment");
     }
+
     if (!failed) {
         session_attend(c->session, 1);
         failed = c->route->handle(c, &e) < 0;
         session_attend(c->session, -1);
     }
+
     if (failed)
         answer_envd_error(c, t->id, &e);
     call_audit(c, failed ? &e : NULL);
@@ -368,6 +409,7 @@ static void answer_traffic_denied(struct call *c, const char *id)
 {
     auto_buf out = BUF_INIT(1024);
     struct json j = JSON_INIT(&out);
+
     json_open(&j, '{');
     json_member_cstr(&j, "sandboxId", id);
     json_member_cstr(&j, "message",
@@ -381,20 +423,24 @@ static void answer_traffic_denied(struct call *c, const char *id)
 static void serve_port(struct call *c, const struct target *t, const struct e2b_note *n)
 {
     struct pd_err e;
+
     const struct slice *token = http_find(&c->r->head, "E2b-Traffic-Access-Token");
     if (n->private_ports &&
         !(token && access_check(c->api->access, ACCESS_TRAFFIC, t->id, token->at, token->len))) {
         answer_traffic_denied(c, t->id);
         return;
     }
+
     if ((n->private_ports ? call_count(c, &e) : call_count_visitor(c, &e)) < 0 ||
         wake(c, n->auto_resume, &e) < 0) {
         answer_envd_error(c, t->id, &e);
         return;
     }
+
     c->r->query = t->query; /* a program in the sandbox reads it in its own way */
     if (ports_visit_open(c, t->port, n->mask_host, &e) == 0)
         return;
+
     if (e.code == PD_BAD_GATEWAY)
         answer_gateway(c, t->id, t->port);
     else
@@ -407,11 +453,13 @@ static int serve_data(struct call *c, const struct target *t)
     struct pd_err e;
     struct session_info i = {0};
     auto_note n = {0};
+
     c->session = sessions_find_any(c->api->sessions, t->id, &e);
     if (c->session) {
         session_get(c->session, &i);
         e2b_note_read(c->session, &n);
     }
+
     /* Ports of a sandbox that was made elsewhere are not open to everybody: ports.c has its rules.
      */
     if (t->by_host && t->port != E2B_ENVD_PORT && (!c->session || !n.is_ours)) {
@@ -419,17 +467,21 @@ static int serve_data(struct call *c, const struct target *t)
         c->session = NULL;
         return 0;
     }
+
     call_count_stranger(c);
     if (!c->session || i.state >= SESSION_STOPPING) {
         answer_gateway(c, t->id, 0);
         return 1;
     }
+
     if (c->counted) { /* it is known now whose request this is */
         shares_leave(c->api->shares, c->counted);
         c->counted = NULL;
     }
+
     snprintf(c->who.tenant, sizeof c->who.tenant, "%s", i.tenant);
     snprintf(c->sandbox, sizeof c->sandbox, "%s", i.id);
+
     if (t->port == E2B_ENVD_PORT)
         serve_envd(c, t, &n);
     else
@@ -443,8 +495,10 @@ static int serve_data(struct call *c, const struct target *t)
 static int check_lives(struct call *c, struct pd_err *e)
 {
     struct session_info i;
+
     if (!c->session)
         return 0;
+
     session_get(c->session, &i);
     if (i.state < SESSION_STOPPING)
         return 0;
@@ -455,12 +509,15 @@ static int serve_control(struct call *c)
 {
     struct pd_err e;
     struct route_table table = {e2b_control_routes, e2b_control_route_count};
+
     int failed = call_find_route(c, table, &e) < 0;
     if (failed && e.code != PD_METHOD) /* v1 tells what is wrong with it */
         return 0;
+
     reply_header(c->r, "X-Content-Type-Options", "nosniff");
     if (!failed)
         failed = call_admit(c, &e) < 0 || check_lives(c, &e) < 0 || c->route->handle(c, &e) < 0;
+
     if (failed)
         answer_error(c, &e);
     call_audit(c, failed ? &e : NULL);
@@ -482,8 +539,10 @@ int e2b_handle(struct call *c)
     struct pd_err e;
     struct target t = {.query = c->r->query};
     auto_buf form = BUF_INIT(3 * HTTP_TARGET_MAX);
+
     read_as_form(t.query, &form);
     c->r->query = (struct slice){(const char *)form.data, form.len};
+
     int found = find_target(c, &t, &e), answered = 1;
     if (found < 0) {
         call_count_stranger(c);
@@ -491,6 +550,7 @@ int e2b_handle(struct call *c)
     } else {
         answered = found ? serve_data(c, &t) : serve_control(c);
     }
+
     c->r->query = t.query;
     return answered;
 }
@@ -501,8 +561,10 @@ int e2b_user_named(const char *name, char out[FILE_USER_SIZE], struct pd_err *e)
 {
     if (!name[0])
         name = "user";
+
     if (strcmp(name, "user") != 0 && strcmp(name, "root") != 0)
         return pd_fail(e, PD_UNAUTHENTICATED, "invalid username: '%.60s'", name);
+
     snprintf(out, FILE_USER_SIZE, "%s", name);
     return 0;
 }
@@ -512,19 +574,23 @@ int e2b_user(struct call *c, char out[FILE_USER_SIZE], struct pd_err *e)
 {
     const struct slice *h = http_find(&c->r->head, "Authorization");
     char name[64] = "";
+
     if (!h)
         return url_query_get(c->r->query, "username", name, sizeof name, e) < 0
                    ? -1
                    : e2b_user_named(name, out, e);
+
     auto_buf text = BUF_INIT(256);
     if (h->len < 6 || strncasecmp(h->at, "Basic ", 6) != 0 ||
         base64_decode(&text, h->at + 6, h->len - 6, NULL) != BASE64_GOOD || text.len == 0)
         return pd_fail(e, PD_UNAUTHENTICATED,
                        "Authorization: Basic with the user's name is needed");
+
     const uint8_t *colon = memchr(text.data, ':', text.len);
     size_t len = colon ? (size_t)(colon - text.data) : text.len;
     if (len >= sizeof name || memchr(text.data, 0, len))
         return pd_fail(e, PD_UNAUTHENTICATED, "invalid username");
+
     memcpy(name, text.data, len);
     return e2b_user_named(name, out, e);
 }
@@ -533,6 +599,7 @@ int e2b_path(const char *user, const char *path, char out[FILE_PATH_SIZE], struc
 {
     const char *home = !strcmp(user, "root") ? "/root" : E2B_HOME;
     int len;
+
     if (path[0] == '~' && (path[1] == '/' || !path[1]))
         len = snprintf(out, FILE_PATH_SIZE, "%s%s", home, path + 1);
     else if (!path[0])
@@ -541,6 +608,7 @@ int e2b_path(const char *user, const char *path, char out[FILE_PATH_SIZE], struc
         len = snprintf(out, FILE_PATH_SIZE, "%s/%s", home, path);
     else
         len = snprintf(out, FILE_PATH_SIZE, "%s", path);
+
     if (len < 0 || len > FILE_PATH_MAX)
         return pd_fail(e, PD_INVALID, "the path is longer than %d bytes", FILE_PATH_MAX);
     return 0;

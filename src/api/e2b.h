@@ -106,7 +106,6 @@ int connect_answer(struct call *c, const struct buf *json);
 /* A stream: begin, any number of messages, end (with the error, or NULL). After connect_begin a
  * handler may also return -1 with the error: the door ends the stream with it. */
 int connect_begin(struct call *c, struct pd_err *e);
-int connect_send(struct call *c, const struct buf *json, struct pd_err *e);
 int connect_end(struct call *c, const struct pd_err *why);
 /* Pure: takes one envelope apart. 1 with the message and how long it was, 0 when more bytes are
  * needed, -1. */

@@ -21,10 +21,13 @@ void e2b_read_timeout(struct call *c, struct fields *f, enum field_need need, ui
     static const char name[] = "timeout";
     int64_t n;
     uint64_t max = c->config->max_life_ms / MS_PER_S;
+
     if (*ret_ms > c->config->max_life_ms)
         *ret_ms = c->config->max_life_ms;
+
     if (!fields_i64(f, name, need, INT64_MIN, INT64_MAX, &n))
         return;
+
     if (n < (int64_t)min)
         fields_refuse(f, name, min ? "Timeout must be greater than 0" : "must not be below 0");
     else if ((uint64_t)n > max)
@@ -41,6 +44,7 @@ static int is_mask(const char *text)
 {
     static const char valid[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 ".-_:[]";
+
     while (*text) {
         if (!strncmp(text, "${PORT}", 7))
             text += 7;
@@ -64,14 +68,16 @@ static void refuse_unless_empty(struct fields *f, const char *name, const char *
 #define NO_NETWORK                                                                                 \
     "sandboxes of this server have no way to the internet, so nothing of it can be let through"
 
-/* What create and PUT network have in common. */
+/* The members that creation and PUT network share. */
 static void read_egress(struct fields *f, struct e2b_note *n)
 {
     struct msg_list_writer hosts = MSG_LIST_WRITER_INIT;
+
     refuse_unless_empty(f, "allowOut", NO_NETWORK);
     refuse_unless_empty(f, "rules", NO_NETWORK);
     if (fields_has(f, "egressProxy"))
         fields_refuse(f, "egressProxy", NO_NETWORK);
+
     buf_clear(&n->deny_out);
     if (fields_str_list(f, "denyOut", FIELD_OPTIONAL, 0, 1000, 255, &hosts))
         fields_json(f, "denyOut", FIELD_OPTIONAL, NOTE_MAX / 2, &n->deny_out);
@@ -83,10 +89,12 @@ static void read_network(struct fields *f, struct e2b_note *n)
     const char *text;
     int is_public = 1;
     struct fields *o = fields_object(f, "network", FIELD_OPTIONAL);
+
     read_egress(o, n);
     refuse_unless_empty(o, "httpsPorts", "TLS is not taken off inside of sandboxes here");
     fields_bool(o, "allowPublicTraffic", FIELD_OPTIONAL, &is_public);
     n->private_ports = !is_public;
+
     if (!fields_str(o, "maskRequestHost", FIELD_OPTIONAL, 0, sizeof n->mask_host - 1, &text))
         return;
     if (is_mask(text))
@@ -102,15 +110,19 @@ int e2b_network(struct call *c, struct pd_err *e)
     auto_fields f = {0};
     auto_note n = {0};
     int internet;
+
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
+
     e2b_note_read(c->session, &n);
     read_egress(&f, &n);
     fields_bool(&f, "allow_internet_access", FIELD_OPTIONAL, &internet);
     if (call_finish(c, &f, e) < 0)
         return -1;
+
     if (!n.is_ours)
         return pd_fail(e, PD_INVALID, "this sandbox was not made at this door");
+
     if (e2b_note_write(&n, &text) < 0 || !buf_cstr(&text))
         return pd_fail(e, PD_TOO_LARGE, "the network settings are too long");
     return session_set_note(c->session, (const char *)text.data, e) < 0 ? -1 : call_empty(c);
@@ -133,6 +145,7 @@ static void making_init(struct call *c, struct making *m)
                          .metadata = BUF_INIT(METADATA_MAX),
                          .env = MSG_LIST_WRITER_INIT,
                          .note.deny_out = BUF_INIT(NOTE_MAX)};
+
     request_defaults(c, &m->request);
     m->request.idle_timeout_ms = NEVER_IDLE;
 }
@@ -153,20 +166,25 @@ static int making_finish(struct making *m, struct pd_err *e)
     struct session_request *r = &m->request;
     if (e2b_note_write(&m->note, &m->note_text) < 0 || !(r->note = buf_cstr(&m->note_text)))
         return pd_fail(e, PD_TOO_LARGE, "the network settings are too long");
+
     if (m->policy)
         r->policy = m->policy;
     else if (r->spec.profile == PROFILE_RESTRICTED)
         r->policy = "restricted";
+
     return spec_check(&r->spec, e);
 }
 
 static void read_lifecycle(struct fields *f, struct making *m)
 {
     int memory = 1;
+
     fields_bool(f, "autoPause", FIELD_OPTIONAL, &m->request.pause_at_end);
     fields_bool(f, "autoPauseMemory", FIELD_OPTIONAL, &memory);
+
     struct fields *o = fields_object(f, "autoResume", FIELD_OPTIONAL);
     fields_bool(o, "enabled", FIELD_REQUIRED, &m->note.auto_resume);
+
     if (memory || !m->request.pause_at_end)
         return;
     if (m->note.auto_resume)
@@ -177,11 +195,14 @@ static void read_lifecycle(struct fields *f, struct making *m)
 static void read_refused(struct fields *f)
 {
     int internet;
+
     /* Clients say true by default, and mean that they do not mind. */
     fields_bool(f, "allow_internet_access", FIELD_OPTIONAL, &internet);
+
     /* The client itself starts the gateway with it, by a command; what came of that it knows. */
     if (fields_has(f, "mcp") && fields_kind(f, "mcp") != FIELD_OBJECT)
         fields_refuse(f, "mcp", "is not an object");
+
     refuse_unless_empty(f, "iam", "this server gives no workload identities");
     refuse_unless_empty(f, "volumeMounts", "this server has no volumes");
 }
@@ -190,24 +211,30 @@ static int read_making(struct call *c, struct fields *f, struct making *m, int v
 {
     struct session_request *r = &m->request;
     const char *template = NULL;
+
     r->max_life_ms = v2 ? DEFAULT_V2 : DEFAULT_V1;
     r->cwd = E2B_HOME;
     m->note.secure = v2;
+
     fields_str(f, "templateID", FIELD_REQUIRED, 1, 255, &template);
     e2b_read_timeout(c, f, FIELD_OPTIONAL, 1, &r->max_life_ms);
     if (fields_strings(f, "metadata", FIELD_OPTIONAL, METADATA_KEY, METADATA_MAX - 1, &m->metadata))
         r->metadata = buf_cstr(&m->metadata);
     fields_env(f, "envVars", FIELD_OPTIONAL, &m->env, NULL);
     r->env = msg_list_of(&m->env);
+
     read_lifecycle(f, m);
     read_network(f, &m->note);
     read_refused(f);
+
     if (v2)
         m->note.secure = 1;
     else
         fields_bool(f, "secure", FIELD_OPTIONAL, &m->note.secure);
+
     if (call_finish(c, f, e) < 0 || e2b_template_read(c, template, &m->template, e) < 0)
         return -1;
+
     r->template_name = m->template.name;
     r->spec.profile = m->template.profile;
     r->snapshot = m->template.snapshot[0] ? m->template.snapshot : NULL;
@@ -223,16 +250,19 @@ static int create(struct call *c, int v2, struct pd_err *e)
     struct queue_place place = {0};
     struct session *s = NULL;
     int known = 0;
+
     making_init(c, &m);
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0 ||
         read_making(c, &f, &m, v2, e) < 0 ||
         call_key(c, &body, key, &m.request.key, &m.request.key_hash, e) < 0 ||
         call_may_create(c, e) < 0)
         return -1;
+
     int r = sessions_create(c->api->sessions, &m.request, &s, &known, &place, e);
     call_count_create(c, r, s, &place);
     if (r < 0)
         return -1;
+
     struct json j = JSON_INIT(&out);
     e2b_sandbox_json(c, &j, s);
     session_unref(s);
@@ -255,9 +285,12 @@ int e2b_create_v2(struct call *c, struct pd_err *e)
 static int copy_making(struct call *c, struct making *m, struct pd_err *e)
 {
     struct session_info i;
+
     session_get(c->session, &i);
+
     e2b_note_done(&m->note);
     e2b_note_read(c->session, &m->note);
+
     char *metadata = session_metadata(c->session);
     m->policy = session_policy(c->session);
     if (!m->policy || !metadata || buf_puts(&m->metadata, metadata) < 0) {
@@ -265,10 +298,12 @@ static int copy_making(struct call *c, struct making *m, struct pd_err *e)
         return pd_fail(e, PD_CAPACITY, "no memory for the fork");
     }
     free(metadata);
+
     m->request.metadata = buf_cstr(&m->metadata);
     m->request.pause_at_end = i.pause_at_end;
     m->request.spec.profile = i.spec.profile;
     m->request.spec.limits = i.spec.limits;
+
     snprintf(m->template.given, sizeof m->template.given, "%s", i.template_name);
     m->request.template_name = m->template.given;
     return making_finish(m, e);
@@ -278,14 +313,17 @@ static int fork_one(struct call *c, struct making *m, struct json *j, struct pd_
 {
     struct session *s = NULL;
     struct queue_place place = {0};
+
     if (call_may_create(c, e) < 0)
         return -1;
+
     int r = session_fork(c->session, &m->request, &s, e);
     call_count_create(c, r, s, &place);
     /* The audit log is to tell of the one that was forked. */
     snprintf(c->sandbox, sizeof c->sandbox, "%.*s", SESSION_ID_LEN, c->var[0]);
     if (r < 0)
         return -1;
+
     json_open(j, '{');
     json_key(j, "sandbox");
     e2b_sandbox_json(c, j, s);
@@ -301,14 +339,18 @@ int e2b_fork(struct call *c, struct pd_err *e)
     auto_making m;
     uint64_t count = 1;
     struct json j = JSON_INIT(&out);
+
     making_init(c, &m);
     m.request.max_life_ms = DEFAULT_V1;
+
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
+
     e2b_read_timeout(c, &f, FIELD_OPTIONAL, 1, &m.request.max_life_ms);
     fields_u64(&f, "count", FIELD_OPTIONAL, 1, FORKS_MAX, &count);
     if (call_finish(c, &f, e) < 0 || copy_making(c, &m, e) < 0)
         return -1;
+
     json_open(&j, '[');
     for (uint64_t i = 0; i < count; i++) {
         if (fork_one(c, &m, &j, e) == 0)
@@ -321,6 +363,7 @@ int e2b_fork(struct call *c, struct pd_err *e)
         e2b_error_json(c, &j, e);
         json_close(&j, '}');
     }
+
     json_close(&j, ']');
     return call_json(c, 201, &out);
 }

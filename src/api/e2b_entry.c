@@ -1,3 +1,7 @@
+/* Entries of directories as E2B's filesystem service shows them. The numbers of the file's record
+ * become the texts of the protocol: a mode such as "drwxr-xr-x", written as Go writes it; a time in
+ * RFC 3339 with nanoseconds; the names of the two users that a sandbox has. Of a symbolic link,
+ * type and mode are those of the file at its end. */
 #include "api/e2b_entry.h"
 
 #include "base/banned.h"
@@ -18,6 +22,7 @@ void e2b_permissions(uint32_t type, uint32_t mode, char out[E2B_PERMISSIONS_SIZE
                                                    [ENTRY_DEVICE] = 'D'};
     static const char rwx[] = "rwxrwxrwx";
     char *p = out;
+
     if (type < ENTRY_TYPE_COUNT && letters[type])
         *p++ = letters[type];
     if (mode & 04000)
@@ -28,6 +33,7 @@ void e2b_permissions(uint32_t type, uint32_t mode, char out[E2B_PERMISSIONS_SIZE
         *p++ = 't';
     if (p == out)
         *p++ = '-';
+
     for (unsigned i = 0; i < 9; i++)
         *p++ = mode & (0400u >> i) ? rwx[i] : '-';
     *p = 0;
@@ -38,10 +44,12 @@ void e2b_time(int64_t ns, char out[E2B_TIME_SIZE])
     int64_t rest = ns % NS;
     time_t seconds = (time_t)(ns / NS);
     struct tm tm;
+
     if (rest < 0) {
         rest += NS;
         seconds--;
     }
+
     /* 64 bits of nanoseconds end in 1677 and in 2262: gmtime knows them all. */
     if (!gmtime_r(&seconds, &tm))
         memset(&tm, 0, sizeof tm);
@@ -61,8 +69,10 @@ static void member_metadata(struct json *j, const struct record_detail *d)
 {
     const char *name, *value;
     uint32_t pos = 0;
+
     if (!d->attrs_len)
         return;
+
     json_key(j, "metadata");
     json_open(j, '{');
     while (record_attr_next(d, &pos, &name, &value)) {
@@ -77,6 +87,7 @@ void e2b_entry_json(struct json *j, const struct record_detail *d)
     const struct record_entry *r = &d->entry;
     const char *slash = strrchr(r->path, '/');
     char text[E2B_TIME_SIZE], permissions[E2B_PERMISSIONS_SIZE];
+
     json_open(j, '{');
     json_member_cstr(j, "name", slash && slash[1] ? slash + 1 : r->path);
     if (d->end_type == ENTRY_FILE || d->end_type == ENTRY_DIR)
@@ -86,12 +97,14 @@ void e2b_entry_json(struct json *j, const struct record_detail *d)
     snprintf(text, sizeof text, "%llu", (unsigned long long)r->size);
     json_member_cstr(j, "size", text);
     json_member_uint(j, "mode", d->end_mode & 0777);
+
     e2b_permissions(r->type, r->mode, permissions);
     json_member_cstr(j, "permissions", permissions);
     member_name(j, "owner", r->uid);
     member_name(j, "group", r->gid);
     e2b_time(r->mtime_ns, text);
     json_member_cstr(j, "modifiedTime", text);
+
     if (r->type == ENTRY_SYMLINK)
         json_member_cstr(j, "symlinkTarget", d->end_path[0] ? d->end_path : r->target);
     member_metadata(j, d);

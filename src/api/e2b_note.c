@@ -10,6 +10,7 @@ void e2b_note_read(struct session *s, struct e2b_note *ret)
     struct pd_err e;
     const char *text;
     char *note = session_note(s);
+
     *ret = (struct e2b_note){.secure = 1, .private_ports = 1, .deny_out = BUF_INIT(NOTE_MAX)};
     auto_fields f = {0};
     if (note && note[0] && fields_parse(&f, note, strlen(note), FIELDS_OPEN, &e) == 0) {
@@ -21,23 +22,27 @@ void e2b_note_read(struct session *s, struct e2b_note *ret)
             snprintf(ret->mask_host, sizeof ret->mask_host, "%s", text);
         fields_json(&f, "deny_out", FIELD_OPTIONAL, NOTE_MAX - 1, &ret->deny_out);
     }
+
     free(note);
 }
 
 int e2b_note_write(const struct e2b_note *n, struct buf *out)
 {
     struct json j = JSON_INIT(out);
+
     json_open(&j, '{');
     json_member_bool(&j, "secure", n->secure);
     json_member_bool(&j, "auto_resume", n->auto_resume);
     json_member_bool(&j, "private_ports", n->private_ports);
     if (n->mask_host[0])
         json_member_cstr(&j, "mask_host", n->mask_host);
+
     if (n->deny_out.len) {
         json_key(&j, "deny_out");
         buf_put(out, n->deny_out.data, n->deny_out.len);
         j.need_comma = 1;
     }
+
     json_close(&j, '}');
     return out->overflow ? -1 : 0;
 }

@@ -27,8 +27,10 @@ int e2b_number(struct fields *f, const char *name, enum field_need need, uint64_
 {
     const char *text = NULL;
     uint64_t n;
+
     if (!f || fields_kind(f, name) != FIELD_STRING)
         return fields_u64(f, name, need, 0, max, ret);
+
     if (!fields_str(f, name, need, 1, 20, &text))
         return 0;
     if (parse_u64(name, text, 0, max, &n, NULL) < 0)
@@ -43,10 +45,12 @@ int e2b_terminal(struct fields *f, uint16_t *ret_rows, uint16_t *ret_cols)
     struct fields *pty = fields_object(f, "pty", FIELD_OPTIONAL);
     struct fields *size = fields_object(pty, "size", FIELD_OPTIONAL);
     uint64_t n = 0;
+
     if (e2b_number(size, "rows", FIELD_OPTIONAL, UINT16_MAX, &n) && n)
         *ret_rows = (uint16_t)n;
     if (e2b_number(size, "cols", FIELD_OPTIONAL, UINT16_MAX, &n) && n)
         *ret_cols = (uint16_t)n;
+
     return pty != NULL;
 }
 
@@ -55,6 +59,7 @@ int e2b_terminal(struct fields *f, uint16_t *ret_rows, uint16_t *ret_cols)
 static void put_envs(struct json *j, const struct msg_list *env)
 {
     uint32_t pos = 0;
+
     json_key(j, "envs");
     json_open(j, '{');
     for (const char *v; (v = msg_list_next(env, &pos));) {
@@ -78,8 +83,10 @@ static int put_note(struct buf *out, const struct note *n, int with_env, int wit
 {
     struct json j = JSON_INIT(out);
     uint32_t pos = 0;
+
     buf_clear(out);
     out->overflow = 0;
+
     json_open(&j, '{');
     json_key(&j, "config");
     json_open(&j, '{');
@@ -91,6 +98,7 @@ static int put_note(struct buf *out, const struct note *n, int with_env, int wit
             json_cstr(&j, a);
         json_close(&j, ']');
     }
+
     if (with_env && n->env.count)
         put_envs(&j, &n->env);
     if (n->cwd)
@@ -102,7 +110,7 @@ static int put_note(struct buf *out, const struct note *n, int with_env, int wit
     return out->overflow ? -1 : 0;
 }
 
-/* What does not fit is left out: the command may be longer than its note. */
+/* Members that do not fit are left out: the command may be longer than its note. */
 static const char *make_note(struct buf *out, const struct note *n)
 {
     if (put_note(out, n, 1, 1) < 0 && put_note(out, n, 0, 1) < 0 && put_note(out, n, 0, 0) < 0)
@@ -118,6 +126,7 @@ static int has_tag(struct process *p, const char *tag)
     int same = note && !strncmp(note, NOTE_PREFIX, strlen(NOTE_PREFIX)) &&
                fields_parse(&f, note, strlen(note), FIELDS_OPEN, NULL) == 0 &&
                fields_str(&f, "tag", FIELD_OPTIONAL, 0, TAG_MAX, &found) && !strcmp(found, tag);
+
     free(note);
     return same;
 }
@@ -133,12 +142,15 @@ static int look_at_tag(struct process *p, void *arg)
 {
     struct search *s = arg;
     struct process_info i, before = {0};
+
     process_get(p, &i, NULL);
     if (s->found)
         process_get(s->found, &before, NULL);
+
     /* The youngest is meant, and one that runs before one that has ended. */
     if ((before.running && !i.running) || !has_tag(p, s->tag))
         return 0;
+
     process_unref(s->found);
     s->found = process_ref(p);
     return 0;
@@ -150,9 +162,11 @@ static int await_number(struct process *p, void *arg)
     deadline d = *(deadline *)arg;
     struct process_info i;
     struct watch w;
+
     process_get(p, &i, NULL);
     if (i.pid || !i.running || process_watch(p, &w, NULL) < 0)
         return 0;
+
     do {
         watch_clear(&w);
         process_get(p, &i, NULL);
@@ -181,23 +195,28 @@ struct process *e2b_select(struct call *c, struct fields *f, int ended_too, stru
     uint64_t pid = 0;
     char text[24] = "";
     int by_tag = fields_str(selector, "tag", FIELD_OPTIONAL, 0, TAG_MAX, &s.tag);
+
     int by_pid = e2b_number(selector, "pid", FIELD_OPTIONAL, UINT32_MAX, &pid);
+
     if (by_tag && by_pid)
         fields_refuse(selector, "tag", "either pid or tag, not both");
     else if (selector && !by_tag && !by_pid)
         fields_refuse(selector, "pid", "is missing: pid or tag is needed");
     if (fields_finish(f, e) < 0)
         return NULL;
+
     snprintf(text, sizeof text, "%llu", (unsigned long long)pid);
     if (by_tag)
         session_each_process(c->session, look_at_tag, &s);
     else
         s.found = session_find_process(c->session, text, NULL);
+
     if (!by_tag && !(s.found && is_there(s.found, ended_too))) {
         process_unref(s.found);
         await_numbers(c);
         s.found = session_find_process(c->session, text, NULL);
     }
+
     if (s.found && is_there(s.found, ended_too))
         return s.found;
     process_unref(s.found);
@@ -220,23 +239,26 @@ static int has_variable(const struct msg_list *env, const char *pair)
 {
     size_t len = strcspn(pair, "=") + 1;
     uint32_t pos = 0;
+
     for (const char *v; (v = msg_list_next(env, &pos));)
         if (!strncmp(v, pair, len))
             return 1;
     return 0;
 }
 
-/* What programs look at to know that they are in a sandbox. */
+/* Variables by which programs know that they are in a sandbox. */
 static int add_usual(struct call *c, struct msg_list_writer *env)
 {
     struct msg_list_writer usual = MSG_LIST_WRITER_INIT;
     uint32_t pos = 0;
     int bad = e2b_sandbox_env(c->session, &usual) < 0;
+
     struct msg_list pairs = msg_list_of(&usual);
     for (const char *v; !bad && (v = msg_list_next(&pairs, &pos));) {
         struct msg_list given = msg_list_of(env);
         bad = !has_variable(&given, v) && msg_list_add(env, v) < 0;
     }
+
     msg_list_writer_done(&usual);
     return bad ? -1 : 0;
 }
@@ -247,23 +269,28 @@ static int read_start(struct call *c, struct fields *f, struct start *s, struct 
     const char *cmd = NULL, *cwd = NULL, *tag = NULL;
     struct fields *process = fields_object(f, "process", FIELD_REQUIRED);
     int stdin_too = 1;
+
     if (fields_str(process, "cmd", FIELD_REQUIRED, 1, WORD_MAX, &cmd))
         (void)msg_list_add(&s->argv, cmd);
     fields_str_list(process, "args", FIELD_OPTIONAL, 0, WORDS_MAX, WORD_MAX, &s->argv);
     fields_env(process, "envs", FIELD_OPTIONAL, &s->env, NULL);
     fields_str(process, "cwd", FIELD_OPTIONAL, 0, FILE_PATH_MAX, &cwd);
+
     r->pty = e2b_terminal(f, &r->rows, &r->cols);
     fields_str(f, "tag", FIELD_OPTIONAL, 0, TAG_MAX, &tag);
     fields_bool(f, "stdin", FIELD_OPTIONAL, &stdin_too);
+
     if (fields_finish(f, e) < 0 || e2b_user(c, s->user, e) < 0)
         return -1;
     /* The home is the user's: e2b_path only knows it of "~". */
     if (e2b_path(s->user, cwd && cwd[0] ? cwd : "~", s->cwd, e) < 0)
         return -1;
+
     struct note n = {msg_list_of(&s->argv), msg_list_of(&s->env), cwd, tag};
     r->note = make_note(&s->note, &n);
     if (add_usual(c, &s->env) < 0)
         return pd_fail(e, PD_TOO_LARGE, "the command's environment is too large");
+
     r->argv = msg_list_of(&s->argv);
     r->env = msg_list_of(&s->env);
     r->cwd = s->cwd;
@@ -277,9 +304,11 @@ static int read_start(struct call *c, struct fields *f, struct start *s, struct 
 static void count_end(struct call *c, struct process *p)
 {
     struct process_info i;
+
     process_get(p, &i, NULL);
     if (i.running)
         return;
+
     metrics_exec_ended(c->api->metrics, i.refused ? METRICS_CAUSE_REFUSED : i.stopped_by,
                        i.duration_us);
     c->exit_code = i.signal ? 128 + i.signal : i.exit_code;
@@ -292,11 +321,14 @@ static int run_start(struct call *c, struct start *s, struct pd_err *e)
     struct process *p = NULL;
     struct process_info i;
     int known = 0;
+
     if (connect_timeout(c, &s->request.timeout_ns, e) < 0 ||
         session_start(c->session, &s->request, &p, &known, e) < 0)
         return -1;
+
     process_get(p, &i, NULL);
     snprintf(c->summary, sizeof c->summary, "%s", i.command);
+
     int r = e2b_follow(c, p, offset, 1, s->request.timeout_ns, e);
     count_end(c, p);
     process_unref(p);
@@ -307,16 +339,20 @@ int rpc_process_start(struct call *c, struct pd_err *e)
 {
     auto_buf text = BUF_INIT(CONNECT_MESSAGE_MAX);
     auto_fields f = {0};
+
     if (connect_read(c, &text, &f, e) < 0)
         return -1;
+
     struct start *s = malloc(sizeof *s);
     if (!s)
         return pd_fail(e, PD_CAPACITY, "no memory for a command");
     *s = (struct start){
         .argv = MSG_LIST_WRITER_INIT, .env = MSG_LIST_WRITER_INIT, .note = BUF_INIT(NOTE_MAX)};
+
     int r = read_start(c, &f, s, e);
     if (r == 0)
         r = run_start(c, s, e);
+
     msg_list_writer_done(&s->argv);
     msg_list_writer_done(&s->env);
     buf_done(&s->note);
@@ -330,11 +366,14 @@ int rpc_process_connect(struct call *c, struct pd_err *e)
     auto_fields f = {0};
     struct process_info i;
     uint64_t timeout = 0;
+
     if (connect_read(c, &text, &f, e) < 0 || connect_timeout(c, &timeout, e) < 0)
         return -1;
+
     struct process *p = e2b_select(c, &f, 1, e);
     if (!p)
         return -1;
+
     process_get(p, &i, NULL);
     int r = e2b_follow(c, p, i.size, 0, timeout, e);
     process_unref(p);
@@ -363,9 +402,11 @@ static int put_process(struct process *p, void *arg)
 {
     struct json *j = arg;
     struct process_info i;
+
     process_get(p, &i, NULL);
     if (!i.running || !i.pid)
         return 0;
+
     char *note = process_note(p);
     json_open(j, '{');
     json_member_int(j, "pid", i.pid);
@@ -376,6 +417,7 @@ static int put_process(struct process *p, void *arg)
     } else {
         put_other(j, &i);
     }
+
     json_close(j, '}');
     free(note);
     return 0;
@@ -386,8 +428,10 @@ int rpc_process_list(struct call *c, struct pd_err *e)
     auto_buf text = BUF_INIT(CONNECT_MESSAGE_MAX), out = BUF_INIT(LIST_MAX);
     auto_fields f = {0};
     struct json j = JSON_INIT(&out);
+
     if (connect_read(c, &text, &f, e) < 0)
         return -1;
+
     json_open(&j, '{');
     json_key(&j, "processes");
     json_open(&j, '[');
@@ -413,7 +457,9 @@ static int read_input(struct fields *f, struct buf *out, int *ret_pty)
 {
     struct fields *input = fields_object(f, "input", FIELD_REQUIRED);
     int by_pipe = fields_base64(input, "stdin", FIELD_OPTIONAL, INPUT_MAX, out);
+
     int by_terminal = fields_base64(input, "pty", FIELD_OPTIONAL, INPUT_MAX, out);
+
     if (by_pipe && by_terminal)
         fields_refuse(input, "pty", "either stdin or pty, not both");
     *ret_pty = by_terminal;
@@ -424,14 +470,17 @@ static int give_input(struct process *p, const struct buf *data, int is_pty, dea
                       struct pd_err *e)
 {
     struct process_info i;
+
     process_get(p, &i, NULL);
     if (i.pty != is_pty)
         return pd_fail(e, PD_INVALID,
                        i.pty ? "process %d has a terminal: its input goes to `pty`"
                              : "process %d has no terminal: its input goes to `stdin`",
                        i.pid);
+
     if (process_write(p, data->data, data->len, d, e) == 0)
         return 0;
+
     if (gone(p, e) < 0)
         return -1;
     if (e->code == PD_CONFLICT) /* a pipe that is closed is no name that is taken */
@@ -455,12 +504,15 @@ int rpc_process_send_input(struct call *c, struct pd_err *e)
     auto_fields f = {0};
     int is_pty = 0;
     deadline d;
+
     if (connect_read(c, &text, &f, e) < 0 || input_deadline(c, &d, e) < 0)
         return -1;
+
     int some = read_input(&f, &data, &is_pty);
     struct process *p = e2b_select(c, &f, 0, e);
     if (!p)
         return -1;
+
     /* Nothing to write is fine, wherever it would go. */
     int r = some && data.len ? give_input(p, &data, is_pty, d, e) : 0;
     process_unref(p);
@@ -474,8 +526,10 @@ static int take_message(struct call *c, struct process **p, const void *text, si
     auto_fields f = {0};
     auto_buf data = BUF_INIT(INPUT_MAX);
     int is_pty = 0;
+
     if (fields_parse(&f, text, len, FIELDS_OPEN, e) < 0)
         return -1;
+
     if (!*p) {
         struct fields *start = fields_object(&f, "start", FIELD_REQUIRED);
         if (start)
@@ -484,6 +538,7 @@ static int take_message(struct call *c, struct process **p, const void *text, si
             (void)fields_finish(&f, e);
         return *p ? 0 : -1;
     }
+
     struct fields *message = fields_object(&f, "data", FIELD_OPTIONAL);
     int some = message && read_input(message, &data, &is_pty);
     if (fields_finish(&f, e) < 0)
@@ -498,15 +553,18 @@ int rpc_process_stream_input(struct call *c, struct pd_err *e)
     const void *text = NULL;
     size_t len = 0;
     auto_buf out = BUF_INIT(4096);
+
     int r = connect_check_type(c, e);
     while (r == 0 && (r = connect_next(c, &reader, &text, &len, e)) > 0)
         r = take_message(c, &p, text, len, e);
+
     buf_done(&reader.bytes);
     if (r == 0 && !p)
         r = pd_fail(e, PD_INVALID, "the stream must begin with a message `start`");
     process_unref(p);
     if (r < 0)
         return -1;
+
     size_t at = connect_put_begin(&out, 0);
     (void)buf_puts(&out, "{}");
     connect_put_end(&out, at);
@@ -522,8 +580,10 @@ int rpc_process_send_signal(struct call *c, struct pd_err *e)
     auto_fields f = {0};
     unsigned which = 0;
     uint64_t number = 0;
+
     if (connect_read(c, &text, &f, e) < 0)
         return -1;
+
     if (fields_kind(&f, "signal") == FIELD_NUMBER) {
         fields_u64(&f, "signal", FIELD_REQUIRED, 0, 64, &number);
         if (number != SIGTERM && number != SIGKILL)
@@ -531,9 +591,11 @@ int rpc_process_send_signal(struct call *c, struct pd_err *e)
     } else if (fields_enum(&f, "signal", FIELD_REQUIRED, names, &which)) {
         number = (uint64_t)numbers[which];
     }
+
     struct process *p = e2b_select(c, &f, 0, e);
     if (!p)
         return -1;
+
     int r = process_signal(p, (int)number, e);
     if (r < 0 && number == SIGTERM)
         (void)gone(p, e); /* a better word for it, if it has ended meanwhile */
@@ -546,12 +608,15 @@ int rpc_process_update(struct call *c, struct pd_err *e)
     auto_buf text = BUF_INIT(CONNECT_MESSAGE_MAX);
     auto_fields f = {0};
     uint16_t rows = 24, cols = 80;
+
     if (connect_read(c, &text, &f, e) < 0)
         return -1;
+
     int some = e2b_terminal(&f, &rows, &cols);
     struct process *p = e2b_select(c, &f, 0, e);
     if (!p)
         return -1;
+
     int r = some ? process_resize(p, rows, cols, e) : 0;
     if (r < 0 && e->code == PD_CONFLICT)
         e->code = PD_NOT_FOUND; /* its terminal is closed: it has ended, or is about to */
@@ -563,11 +628,14 @@ int rpc_process_close_stdin(struct call *c, struct pd_err *e)
 {
     auto_buf text = BUF_INIT(CONNECT_MESSAGE_MAX);
     auto_fields f = {0};
+
     if (connect_read(c, &text, &f, e) < 0)
         return -1;
+
     struct process *p = e2b_select(c, &f, 0, e);
     if (!p)
         return -1;
+
     int r = process_close_stdin(p, e);
     if (r < 0 && e->code == PD_CONFLICT)
         r = 0; /* it is closed: that is what was asked for */

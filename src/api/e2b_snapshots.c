@@ -22,12 +22,14 @@ int e2b_snapshot_name(const char *tenant, const char *text, char out[SNAPSHOT_NA
     const char *slash = strchr(text, '/'), *name = slash ? slash + 1 : text;
     size_t len = strcspn(name, ":");
     const char *tag = name[len] ? name + len + 1 : "default";
+
     if (slash &&
         (strlen(tenant) != (size_t)(slash - text) || memcmp(tenant, text, strlen(tenant)) != 0))
         return pd_fail(e, PD_INVALID, "'%.100s' is not in the namespace '%.63s'", text, tenant);
     if (!is_name(name, len) || !is_name(tag, strlen(tag)))
         return pd_fail(e, PD_INVALID,
                        "'%.100s' is not [NAMESPACE/]NAME[:TAG] of letters, digits and '._-'", text);
+
     snprintf(out, SNAPSHOT_NAME_MAX + 1, "%.*s", (int)len, name);
     if (strcmp(tag, "default") != 0)
         snprintf(out + len, SNAPSHOT_NAME_MAX + 1 - len, ":%s", tag);
@@ -37,11 +39,13 @@ int e2b_snapshot_name(const char *tenant, const char *text, char out[SNAPSHOT_NA
 static int fail_unknown(struct call *c, const char *text, struct pd_err *e)
 {
     auto_buf names = BUF_INIT(160);
+
     for (unsigned i = 0; template_name(i); i++)
         buf_printf(&names, "%s%s", i ? ", " : "", template_name(i));
     for (unsigned i = 0; i < c->config->templates.count; i++)
         buf_printf(&names, ", %.*s", (int)strcspn(c->config->templates.items[i], "="),
                    c->config->templates.items[i]);
+
     return pd_fail(e, PD_NOT_FOUND, "there is no template or snapshot '%.63s'; templates are %s",
                    text, buf_cstr(&names) ? buf_cstr(&names) : "");
 }
@@ -50,16 +54,20 @@ int e2b_template_read(struct call *c, const char *text, struct e2b_template *ret
 {
     char name[SNAPSHOT_NAME_MAX + 1];
     struct snapshot_info i;
+
     *ret = (struct e2b_template){0};
     if (e2b_snapshot_name(c->who.tenant, text, name, e) < 0)
         return fail_unknown(c, text, e);
+
     if (strlen(name) < sizeof ret->given) {
         snprintf(ret->given, sizeof ret->given, "%s", name);
         if (template_find(c->config, ret->given, &ret->name, &ret->profile))
             return 0;
     }
+
     if (snapshots_find(c->api->sessions, c->who.tenant, name, &i, e) < 0)
         return e->code == PD_NOT_FOUND ? fail_unknown(c, text, e) : -1;
+
     memcpy(ret->snapshot, i.id, sizeof ret->snapshot);
     ret->name = ret->snapshot;
     ret->profile = i.profile;
@@ -71,6 +79,7 @@ int e2b_template_read(struct call *c, const char *text, struct e2b_template *ret
 static void put_snapshot(struct json *j, const struct snapshot_info *i)
 {
     char name[sizeof i->tenant + sizeof i->name + 16];
+
     json_open(j, '{');
     json_member_cstr(j, "snapshotID", i->id);
     json_key(j, "names");
@@ -93,16 +102,20 @@ int e2b_snapshot_create(struct call *c, struct pd_err *e)
     const char *text = NULL, *known;
     enum profile profile;
     struct snapshot_info i;
+
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
+
     fields_str(&f, "name", FIELD_OPTIONAL, 0, 255, &text);
     if (call_finish(c, &f, e) < 0 ||
         (text && text[0] && e2b_snapshot_name(c->who.tenant, text, name, e) < 0))
         return -1;
+
     if (template_find(c->config, name, &known, &profile))
         return pd_fail(e, PD_CONFLICT, "'%s' is the name of a template of this server", name);
     if (session_snapshot(c->session, name[0] ? name : NULL, &i, e) < 0)
         return -1;
+
     put_snapshot(&j, &i);
     return call_json(c, 201, &out);
 }
@@ -117,15 +130,18 @@ int e2b_snapshots_list(struct call *c, struct pd_err *e)
     auto_buf out = BUF_INIT(1u << 20);
     struct json j = JSON_INIT(&out);
     struct pd_err ignored;
+
     if (call_query_check(c, allowed, e) < 0 ||
         (has_sandbox = call_query(c, "sandboxID", sandbox, sizeof sandbox, e)) < 0 ||
         (has_name = call_query(c, "name", text, sizeof text, e)) < 0 ||
         (has_cursor = call_query(c, "nextToken", cursor, sizeof cursor, e)) < 0 ||
         call_query_u64(c, "limit", 1, PAGE_MAX, &limit, e) < 0)
         return -1;
+
     struct snapshot_info *found = calloc(PAGE_MAX, sizeof *found);
     if (!found)
         return pd_fail(e, PD_CAPACITY, "no memory for the list");
+
     /* A name may be an id as well; what can be neither has no snapshots. */
     if (has_name && e2b_snapshot_name(c->who.tenant, text, name, &ignored) < 0)
         count = 0;
@@ -136,11 +152,13 @@ int e2b_snapshots_list(struct call *c, struct pd_err *e)
         r = snapshots_list(c->api->sessions, c->who.tenant, has_sandbox ? sandbox : NULL, NULL,
                            has_cursor && cursor[0] ? cursor : NULL, (unsigned)limit, found, &count,
                            next, e);
+
     json_open(&j, '[');
     for (unsigned i = 0; i < count; i++)
         put_snapshot(&j, &found[i]);
     json_close(&j, ']');
     free(found);
+
     if (r < 0)
         return -1;
     if (next[0])
@@ -153,8 +171,10 @@ int e2b_snapshots_list(struct call *c, struct pd_err *e)
 int e2b_template_delete(struct call *c, struct pd_err *e)
 {
     struct e2b_template t;
+
     if (call_no_query(c, e) < 0 || e2b_template_read(c, c->var[0], &t, e) < 0)
         return -1;
+
     if (!t.snapshot[0])
         return pd_fail(e, PD_DENIED, "'%s' is a template of this server, and stays", t.name);
     if (snapshot_delete(c->api->sessions, c->who.tenant, t.snapshot, e) < 0)
@@ -167,8 +187,10 @@ int e2b_template_alias(struct call *c, struct pd_err *e)
     struct e2b_template t;
     auto_buf out = BUF_INIT(1024);
     struct json j = JSON_INIT(&out);
+
     if (call_no_query(c, e) < 0 || e2b_template_read(c, c->var[0], &t, e) < 0)
         return -1;
+
     json_open(&j, '{');
     json_member_cstr(&j, "templateID", t.name);
     json_member_bool(&j, "public", !t.snapshot[0]);
@@ -179,6 +201,7 @@ int e2b_template_alias(struct call *c, struct pd_err *e)
 static void put_template(const struct call *c, struct json *j, const char *name, size_t len)
 {
     const struct config *config = c->config;
+
     json_open(j, '{');
     json_key(j, "templateID");
     json_str(j, name, len);
@@ -187,12 +210,14 @@ static void put_template(const struct call *c, struct json *j, const char *name,
     json_member_uint(j, "memoryMB", config->memory_bytes >> 20);
     json_member_uint(j, "diskSizeMB", config->disk_bytes >> 20);
     json_member_bool(j, "public", 1);
+
     for (int i = 0; i < 2; i++) {
         json_key(j, i ? "names" : "aliases");
         json_open(j, '[');
         json_str(j, name, len);
         json_close(j, ']');
     }
+
     json_time(j, "createdAt", 1);
     json_time(j, "updatedAt", 1);
     json_member_cstr(j, "createdBy", NULL);
@@ -209,8 +234,10 @@ int e2b_templates_list(struct call *c, struct pd_err *e)
     static const char *const allowed[] = {"teamID", "limit", "nextToken", NULL};
     auto_buf out = BUF_INIT(1u << 20);
     struct json j = JSON_INIT(&out);
+
     if (call_query_check(c, allowed, e) < 0)
         return -1;
+
     json_open(&j, '[');
     for (unsigned i = 0; template_name(i); i++)
         put_template(c, &j, template_name(i), strlen(template_name(i)));
@@ -236,8 +263,10 @@ int e2b_not_here(struct call *c, struct pd_err *e)
         {"secrets", "this server keeps no secrets: give them to a sandbox as envVars"},
         {"teams", "this server has tenants, one per key: paddock key list, and GET /metrics"},
     };
+
     for (size_t i = 0; i < sizeof here / sizeof *here; i++)
         if (strstr(c->route->pattern, here[i].part))
             return pd_fail(e, PD_UNSUPPORTED, "%s", here[i].text);
+
     return pd_fail(e, PD_UNSUPPORTED, "this server has nothing of this kind");
 }

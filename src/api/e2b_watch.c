@@ -30,8 +30,10 @@ static int watch_request_read(struct call *c, struct watch_request *q, struct pd
     auto_fields f = {0};
     const char *path = "";
     int ignored;
+
     if (e2b_user(c, q->user, e) < 0 || connect_read(c, &text, &f, e) < 0)
         return -1;
+
     fields_str(&f, "path", FIELD_OPTIONAL, 0, FILE_PATH_MAX, &path);
     fields_bool(&f, "recursive", FIELD_OPTIONAL, &q->recursive);
     fields_bool(&f, "includeEntry", FIELD_OPTIONAL, &q->detail);
@@ -46,11 +48,13 @@ static int watch_begin(struct call *c, const struct watch_request *q, int polled
 {
     char how[4];
     struct record r;
+
     snprintf(how, sizeof how, "x%s%s", q->detail ? "d" : "", polled ? "p" : "");
     const char *const words[] = {"watch", q->path, q->recursive ? "1" : "0", how, NULL};
     if (worker_begin(w, c, q->user, WORKER_REACH | (polled ? WORKER_INPUT : 0), words, e) < 0 ||
         worker_expect(w, RECORD_ENTRY, &r, e) < 0)
         return -1;
+
     char *root = strdup(r.entry.path);
     if (!root)
         return pd_fail(e, PD_CAPACITY, "no memory for a watcher");
@@ -68,7 +72,7 @@ static const char *relative(const char *root, const char *path)
     return !strncmp(path, root, n) && path[n] == '/' && path[n + 1] ? path + n + 1 : NULL;
 }
 
-/* What is known of the file of the next event: comes before it. */
+/* The entry of the file that the next event is about; a worker tells it before the event. */
 struct told_entry {
     struct buf text;
     char *path;
@@ -86,6 +90,7 @@ static void told_entry_done(struct told_entry *t)
 static void told_entry_set(struct told_entry *t, const struct record_detail *d)
 {
     struct json j = JSON_INIT(&t->text);
+
     free(t->path);
     t->path = strdup(d->entry.path);
     buf_clear(&t->text);
@@ -102,9 +107,11 @@ static int event_json(struct json *j, const char *root, const struct record_even
         [EVENT_REMOVED] = "EVENT_TYPE_REMOVE",   [EVENT_MOVED] = "EVENT_TYPE_RENAME",
         [EVENT_ATTRIBUTES] = "EVENT_TYPE_CHMOD",
     };
+
     const char *name = relative(root, r->path);
     if (!types[r->kind] || !name)
         return pd_fail(e, PD_PROTOCOL, "a worker tells what nobody asked for");
+
     json_open(j, '{');
     json_member_cstr(j, "name", name);
     json_member_cstr(j, "type", types[r->kind]);
@@ -114,6 +121,7 @@ static int event_json(struct json *j, const char *root, const struct record_even
         j->need_comma = 1;
     }
     json_close(j, '}');
+
     free(t->path);
     t->path = NULL;
     return 0;
@@ -150,10 +158,12 @@ static int take_events(struct worker_run *w, const char *root, struct told_entry
             told_entry_set(t, &r.detail);
             continue;
         }
+
         if (r.kind != RECORD_EVENT)
             return pd_fail(e, PD_PROTOCOL, "a worker tells what nobody asked for");
         if (r.event.kind == EVENT_OVERFLOW)
             return fail_lost(e);
+
         size_t at = connect_put_begin(out, 0);
         json_open(&j, '{');
         json_key(&j, "filesystem");
@@ -161,6 +171,7 @@ static int take_events(struct worker_run *w, const char *root, struct told_entry
             return -1;
         json_close(&j, '}');
         connect_put_end(out, at);
+
         if (out->overflow)
             return pd_fail(e, PD_CAPACITY, "no memory for events");
     } while (worker_has_next(w) && out->len < BATCH);
@@ -182,28 +193,35 @@ static int follow(struct call *c, struct worker_run *w, const char *root, uint64
     uint64_t quiet_ns = connect_keepalive_ns(c);
     deadline end = timeout_ns ? deadline_in(timeout_ns) : DEADLINE_NONE;
     deadline beat = deadline_in(quiet_ns);
+
     w->whole = DEADLINE_NONE;
+
     for (;;) {
         deadline look = deadline_in(LOOK_NS);
         struct pd_err why;
         int going = 1;
         if (look > beat)
             look = beat;
+
         int r = worker_has_next(w) ? 1 : worker_wait(w, look < end ? look : end, e);
         if (r < 0)
             return -1;
+
         if (server_is_stopping(c->r->server))
             return pd_fail(e, PD_SHUTTING_DOWN, "the server is shutting down: watch again");
         if (deadline_passed(end))
             return pd_fail(e, PD_TIMEOUT, "the time that was set for this watch is over");
+
         if (r > 0)
             going = take_events(w, root, &t, &out, &why);
         else if (deadline_passed(beat) && put_message(&out, "{\"keepalive\":{}}") < 0)
             return pd_fail(e, PD_CAPACITY, "no memory for events");
+
         if (out.len)
             beat = deadline_in(quiet_ns);
         if (!out.overflow && send_all(c, &out, e) < 0)
             return -1;
+
         if (going < 0) {
             *e = why;
             return -1;
@@ -220,13 +238,16 @@ int rpc_fs_watch_dir(struct call *c, struct pd_err *e)
     char *root = NULL;
     auto_worker w = WORKER_INIT;
     auto_buf first = BUF_INIT(256);
+
     if (watch_request_read(c, &q, e) < 0 || connect_timeout(c, &timeout_ns, e) < 0 ||
         watch_begin(c, &q, 0, &w, &root, e) < 0)
         return -1;
+
     int r = connect_begin(c, e) < 0 || put_message(&first, "{\"start\":{}}") < 0 ||
                     send_all(c, &first, e) < 0
                 ? -1
                 : follow(c, &w, root, timeout_ns, e);
+
     free(root);
     return r < 0 ? -1 : connect_end(c, NULL);
 }
@@ -238,14 +259,18 @@ int rpc_fs_create_watcher(struct call *c, struct pd_err *e)
     struct watch_request q = {0};
     auto_buf out = BUF_INIT(256);
     struct json j = JSON_INIT(&out);
+
     if (watch_request_read(c, &q, e) < 0)
         return -1;
+
     struct watcher *w = watchers_add(c->api->watchers, c->who.tenant, c->sandbox, e);
     if (!w)
         return -1;
+
     int r = watch_begin(c, &q, 1, &w->run, &w->root, e);
     if (w->run.begun) /* a watcher keeps no sandbox busy */
         session_attend(w->run.call.session, -1);
+
     if (r < 0) {
         watchers_remove(c->api->watchers, w);
     } else {
@@ -253,6 +278,7 @@ int rpc_fs_create_watcher(struct call *c, struct pd_err *e)
         json_member_cstr(&j, "watcherId", w->id);
         json_close(&j, '}');
     }
+
     watchers_release(c->api->watchers, w);
     return r < 0 ? -1 : connect_answer(c, &out);
 }
@@ -262,8 +288,10 @@ static int ask(struct watcher *w, struct json *j, struct told_entry *t, int *ret
                struct pd_err *e)
 {
     struct record r;
+
     if (w->owed >= OWED_MAX || fd_write_all(w->run.call.in, "D", 1) < 0)
         return pd_fail(e, PD_LOST, "the watcher has ended: create another");
+
     w->owed++;
     while (w->owed) {
         int got = worker_next(&w->run, &r, e);
@@ -271,6 +299,7 @@ static int ask(struct watcher *w, struct json *j, struct told_entry *t, int *ret
             return -1;
         if (got == 0 || (r.kind != RECORD_EVENT && r.kind != RECORD_DETAIL))
             return pd_fail(e, PD_PROTOCOL, "a worker tells what nobody asked for");
+
         if (r.kind == RECORD_DETAIL) {
             told_entry_set(t, &r.detail);
         } else if (r.event.kind == EVENT_MARK) {
@@ -281,6 +310,7 @@ static int ask(struct watcher *w, struct json *j, struct told_entry *t, int *ret
         } else if (event_json(j, w->root, &r.event, t, e) < 0) {
             return -1;
         }
+
         if (j->out->overflow)
             return pd_fail(e, PD_PROTOCOL, "a worker tells more than it may");
     }
@@ -293,17 +323,21 @@ static int ask_all(struct watcher *w, struct buf *out, struct pd_err *e)
     auto_told_entry t = TOLD_ENTRY_INIT;
     struct json j = JSON_INIT(out);
     int more = 1;
+
     json_open(&j, '{');
     json_key(&j, "events");
     json_open(&j, '[');
+
     for (unsigned i = 0; i < ROUNDS_MAX && more && !w->lost && out->len < EVENTS_ASKED; i++)
         if (ask(w, &j, &t, &more, e) < 0)
             return -1;
-    /* What is known is told first, that some is not known with the next question. */
+
+    /* The events that were kept are told first; that others were lost, with the next question. */
     if (w->lost && out->len == sizeof nothing - 1) {
         w->lost = 0;
         return fail_lost(e);
     }
+
     json_close(&j, ']');
     json_close(&j, '}');
     return 0;
@@ -312,8 +346,10 @@ static int ask_all(struct watcher *w, struct buf *out, struct pd_err *e)
 static int lock_watcher(struct watcher *w, struct pd_err *e)
 {
     struct timespec until;
+
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += (time_t)(ASK_NS / NS_PER_S);
+
     if (pthread_mutex_timedlock(&w->lock, &until) == 0)
         return 0;
     return pd_fail(e, PD_TIMEOUT, "others ask this watcher at the same time: ask again");
@@ -324,11 +360,14 @@ static int read_watcher(struct call *c, struct watcher **ret, struct pd_err *e)
     auto_buf text = BUF_INIT(API_BODY_MAX);
     auto_fields f = {0};
     const char *id = "";
+
     if (connect_read(c, &text, &f, e) < 0)
         return -1;
+
     fields_str(&f, "watcherId", FIELD_OPTIONAL, 0, 256, &id);
     if (fields_finish(&f, e) < 0)
         return -1;
+
     *ret = watchers_find(c->api->watchers, c->sandbox, id, e);
     return *ret ? 0 : -1;
 }
@@ -337,8 +376,10 @@ int rpc_fs_get_watcher_events(struct call *c, struct pd_err *e)
 {
     struct watcher *w;
     auto_buf out = BUF_INIT(EVENTS_MAX);
+
     if (read_watcher(c, &w, e) < 0)
         return -1;
+
     int r = lock_watcher(w, e);
     if (r == 0) {
         w->run.must_finish = 1; /* what it tells is told once */
@@ -350,6 +391,7 @@ int rpc_fs_get_watcher_events(struct call *c, struct pd_err *e)
         if (r < 0 && e->code != PD_TIMEOUT && e->code != PD_PAUSED && e->code != PD_CAPACITY)
             watchers_remove(c->api->watchers, w);
     }
+
     watchers_release(c->api->watchers, w);
     return r < 0 ? -1 : connect_answer(c, &out);
 }
@@ -357,8 +399,10 @@ int rpc_fs_get_watcher_events(struct call *c, struct pd_err *e)
 int rpc_fs_remove_watcher(struct call *c, struct pd_err *e)
 {
     struct watcher *w;
+
     if (read_watcher(c, &w, e) < 0)
         return -1;
+
     watchers_remove(c->api->watchers, w);
     watchers_release(c->api->watchers, w);
     return connect_answer(c, NULL);

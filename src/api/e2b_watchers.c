@@ -1,3 +1,9 @@
+/* Watchers of the E2B door: each is a worker in a sandbox that keeps its events until its client
+ * asks.
+ *
+ * The table holds one reference to a watcher, every call that uses it another; the last one to go
+ * ends the worker. A thread looks every LOOK_S seconds for watchers whose worker has ended with its
+ * sandbox, and for those that were not asked for an hour. */
 #include "api/e2b_watchers.h"
 
 #include "base/banned.h"
@@ -16,7 +22,7 @@ struct watchers {
     struct watcher *first;
 };
 
-/* Nobody has it any more. */
+/* Ends and frees a watcher to which no reference is left. */
 static void end(struct watcher *w)
 {
     if (w->run.begun)
@@ -27,13 +33,13 @@ static void end(struct watcher *w)
     free(w);
 }
 
-/* With the lock; whether nobody has it any more. */
+/* Must hold all->lock. Returns whether that was the last reference. */
 static int drop(struct watcher *w)
 {
     return --w->refs == 0;
 }
 
-/* With the lock. */
+/* Must hold all->lock. */
 static void unlist(struct watchers *all, struct watcher *w)
 {
     for (struct watcher **at = &all->first; *at; at = &(*at)->next)
@@ -44,18 +50,19 @@ static void unlist(struct watchers *all, struct watcher *w)
     w->is_listed = 0;
 }
 
-/* Nobody uses it, and nobody will: its worker has ended, or it was forgotten. One that owes marks
- * may have something to say. */
+/* A watcher is over when its worker has ended, or when its client has not asked for IDLE_NS. Output
+ * of one that owes marks is an answer that nobody has fetched, and no end. */
 static int is_over(const struct watcher *w, uint64_t now)
 {
     struct pollfd p = {.fd = w->run.call.out, .events = w->owed ? 0 : POLLIN};
     return poll(&p, 1, 0) > 0 || now - w->used_ns > IDLE_NS;
 }
 
-/* With the lock: takes one that is over, if there is any. */
+/* Must hold all->lock. Unlists a watcher that is over and unused, or returns NULL. */
 static struct watcher *take_over(struct watchers *all)
 {
     uint64_t now = clock_now();
+
     for (struct watcher *w = all->first; w; w = w->next)
         if (w->refs == 1 && is_over(w, now)) {
             unlist(all, w);
@@ -67,6 +74,7 @@ static struct watcher *take_over(struct watchers *all)
 static void *look_main(void *arg)
 {
     struct watchers *all = arg;
+
     pthread_mutex_lock(&all->lock);
     while (!all->is_ending) {
         struct watcher *w;
@@ -74,11 +82,13 @@ static void *look_main(void *arg)
             pthread_cond_wait(&all->wake, &all->lock);
             continue;
         }
+
         while ((w = take_over(all))) {
             pthread_mutex_unlock(&all->lock);
             end(w);
             pthread_mutex_lock(&all->lock);
         }
+
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += LOOK_S;
@@ -86,6 +96,7 @@ static void *look_main(void *arg)
                pthread_cond_timedwait(&all->wake, &all->lock, &until) != ETIMEDOUT)
             continue;
     }
+
     pthread_mutex_unlock(&all->lock);
     return NULL;
 }
@@ -94,15 +105,18 @@ struct watchers *watchers_new(struct pd_err *e)
 {
     struct watchers *all = calloc(1, sizeof *all);
     pthread_condattr_t attr;
+
     if (!all) {
         pd_fail(e, PD_CAPACITY, "no memory for watchers");
         return NULL;
     }
+
     pthread_mutex_init(&all->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&all->wake, &attr);
     pthread_condattr_destroy(&attr);
+
     int r = pthread_create(&all->thread, NULL, look_main, all);
     if (r) {
         errno = r;
@@ -117,30 +131,35 @@ void watchers_free(struct watchers *all)
 {
     if (!all)
         return;
+
     pthread_mutex_lock(&all->lock);
     all->is_ending = 1;
     pthread_cond_signal(&all->wake);
     pthread_mutex_unlock(&all->lock);
     pthread_join(all->thread, NULL);
+
     while (all->first) {
         struct watcher *w = all->first;
         unlist(all, w);
         end(w);
     }
+
     pthread_cond_destroy(&all->wake);
     pthread_mutex_destroy(&all->lock);
     free(all);
 }
 
-/* With the lock. */
+/* Must hold all->lock. */
 static int check_room(struct watchers *all, const char *tenant, const char *sandbox,
                       struct pd_err *e)
 {
     unsigned of_sandbox = 0, of_tenant = 0;
+
     for (struct watcher *w = all->first; w; w = w->next) {
         of_sandbox += !strcmp(w->sandbox, sandbox);
         of_tenant += !strcmp(w->tenant, tenant);
     }
+
     if (of_sandbox >= WATCHERS_PER_SANDBOX)
         return pd_fail(e, PD_CAPACITY,
                        "the sandbox has %u watchers: remove one, or follow changes by WatchDir",
@@ -159,6 +178,7 @@ struct watcher *watchers_add(struct watchers *all, const char *tenant, const cha
         pd_fail(e, PD_CAPACITY, "no memory for a watcher");
         return NULL;
     }
+
     w->run = WORKER_INIT;
     w->refs = 2; /* the table's and the caller's */
     w->is_listed = 1;
@@ -167,6 +187,7 @@ struct watcher *watchers_add(struct watchers *all, const char *tenant, const cha
     snprintf(w->sandbox, sizeof w->sandbox, "%s", sandbox);
     snprintf(w->tenant, sizeof w->tenant, "%s", tenant);
     pthread_mutex_init(&w->lock, NULL);
+
     pthread_mutex_lock(&all->lock);
     int r = check_room(all, tenant, sandbox, e);
     if (r == 0) {
@@ -176,6 +197,7 @@ struct watcher *watchers_add(struct watchers *all, const char *tenant, const cha
             pthread_cond_signal(&all->wake);
     }
     pthread_mutex_unlock(&all->lock);
+
     if (r < 0) {
         end(w);
         return NULL;
@@ -187,15 +209,18 @@ struct watcher *watchers_find(struct watchers *all, const char *sandbox, const c
                               struct pd_err *e)
 {
     struct watcher *w;
+
     pthread_mutex_lock(&all->lock);
     for (w = all->first; w; w = w->next)
         if (!strcmp(w->id, id) && !strcmp(w->sandbox, sandbox))
             break;
+
     if (w) {
         w->refs++;
         w->used_ns = clock_now();
     }
     pthread_mutex_unlock(&all->lock);
+
     if (!w)
         pd_fail(e, PD_NOT_FOUND, "watcher with id %.60s not found", id);
     return w;
@@ -217,6 +242,7 @@ void watchers_release(struct watchers *all, struct watcher *w)
     w->used_ns = clock_now();
     int is_last = drop(w);
     pthread_mutex_unlock(&all->lock);
+
     if (is_last)
         end(w);
 }

@@ -24,28 +24,34 @@ int start_request_read(struct call *c, struct fields *f, struct start_request *r
     unsigned user;
     const char *text;
     uint64_t n;
+
     *ret = (struct start_request){.argv = MSG_LIST_WRITER_INIT,
                                   .env = MSG_LIST_WRITER_INIT,
                                   .input = BUF_INIT(STDIN_MAX + 1),
                                   .output_max = config->output_max_bytes};
     r->timeout_ns = background ? 0 : config->exec_timeout_ms * NS_PER_MS;
     r->spool_max = config->spool_max_bytes;
+
     int line = fields_str(f, "command", FIELD_OPTIONAL, 1, 100000, &r->command);
     int words = fields_str_list(f, "argv", FIELD_OPTIONAL, 1, 4000, 100000, &ret->argv);
     if (line && words)
         fields_refuse(f, "argv", "either command or argv, not both");
     else if (!line && !words)
         fields_refuse(f, "command", "is missing: a line for bash, or argv with a list");
+
     fields_str(f, "cwd", FIELD_OPTIONAL, 1, SPEC_PATH_MAX - 1, &r->cwd);
     if (r->cwd && r->cwd[0] != '/')
         fields_refuse(f, "cwd", "'%.100s' must be an absolute path", r->cwd);
+
     fields_env(f, "env", FIELD_OPTIONAL, &ret->env, NULL);
     if (fields_enum(f, "user", FIELD_OPTIONAL, users, &user))
         r->user = users[user];
     fields_seconds(f, "timeout_s", FIELD_OPTIONAL, 0, 86400 * NS_PER_S, &r->timeout_ns);
-    /* It is the server's disk: less than its setting can be asked for, more cannot. */
+
+    /* Spools lie on the server's disk: less than its setting can be asked for, more cannot. */
     uint64_t most = config->spool_max_bytes > SPOOL_LEAST ? config->spool_max_bytes : SPOOL_LEAST;
     fields_u64(f, "spool_max_bytes", FIELD_OPTIONAL, SPOOL_LEAST, most, &r->spool_max);
+
     if (background) {
         fields_bool(f, "pty", FIELD_OPTIONAL, &r->pty);
         if (fields_u64(f, "rows", FIELD_OPTIONAL, 1, 1000, &n))
@@ -65,9 +71,11 @@ int start_request_read(struct call *c, struct fields *f, struct start_request *r
         fields_u64(f, "output_max_bytes", FIELD_OPTIONAL, 0, 16u << 20, &ret->output_max);
         r->background = ret->detached;
     }
+
     fields_u64(f, "file_size_bytes", FIELD_OPTIONAL, 1, 1ull << 50, &r->file_size);
     if (call_finish(c, f, e) < 0)
         return -1;
+
     r->argv = msg_list_of(&ret->argv);
     r->env = msg_list_of(&ret->env);
     r->input = ret->input.data;
@@ -123,8 +131,10 @@ struct answer {
 static void give(struct answer *a, size_t enough)
 {
     struct pd_err e;
+
     if (a->text.len < enough || a->failed)
         return;
+
     if (!a->begun && reply_begin(a->c->r, 200, "application/json", REPLY_CHUNKED, &e) < 0)
         a->failed = 1;
     a->begun = 1;
@@ -150,12 +160,14 @@ static size_t whole_characters(const uint8_t *data, size_t len)
 static void append(struct answer *a, unsigned stream, uint64_t from, uint64_t to)
 {
     uint8_t piece[PIECE];
+
     while (from < to && !a->failed) {
         uint64_t want = to - from < PIECE ? to - from : PIECE;
         struct pd_err e;
         ssize_t n = process_read(a->p, stream, from, piece, want, &e);
         if (n <= 0)
             return;
+
         size_t len = from + (uint64_t)n < to ? whole_characters(piece, (size_t)n) : (size_t)n;
         json_str_more(&a->json, piece, len);
         from += len;
@@ -168,6 +180,7 @@ static uint64_t character_end(struct process *p, unsigned stream, uint64_t at, u
 {
     uint8_t next[4];
     struct pd_err e;
+
     ssize_t n = at < size ? process_read(p, stream, at, next, sizeof next, &e) : 0;
     for (ssize_t i = 0; i < n && i < 3 && (next[i] & 0xc0) == 0x80; i++)
         at++;
@@ -181,8 +194,10 @@ static int put_output(struct answer *a, unsigned stream, uint64_t max)
     const struct process_info *i = a->info;
     uint64_t size = i->size[stream], forgotten = i->first[stream];
     int cut = size > max || forgotten;
+
     json_key(&a->json, stream ? "stderr" : "stdout");
     json_str_begin(&a->json);
+
     if (!cut) {
         append(a, stream, 0, size);
     } else {
@@ -191,6 +206,7 @@ static int put_output(struct answer *a, unsigned stream, uint64_t max)
         uint64_t head = forgotten ? 0 : character_end(a->p, stream, max / 2, size);
         uint64_t tail = size > max / 2 ? size - max / 2 : 0;
         tail = character_end(a->p, stream, tail < forgotten ? forgotten : tail, size);
+
         append(a, stream, 0, head);
         int n = snprintf(line, sizeof line,
                          "\n[... %llu bytes are left out: GET "
@@ -200,6 +216,7 @@ static int put_output(struct answer *a, unsigned stream, uint64_t max)
         json_str_more(&a->json, line, (size_t)n);
         append(a, stream, tail, size);
     }
+
     json_str_end(&a->json);
     return cut;
 }
@@ -209,15 +226,19 @@ static int answer_result(struct call *c, struct process *p, const struct process
 {
     struct answer a = {.c = c, .p = p, .info = i, .text = BUF_INIT(HELD + 6 * PIECE + 4096)};
     struct pd_err e;
+
     a.json = JSON_INIT(&a.text);
+
     json_open(&a.json, '{');
     result_json(&a.json, i);
     put_state(&a.json, i);
+
     int cut_out = put_output(&a, STREAM_OUT, output_max);
     int cut_err = put_output(&a, STREAM_ERR, output_max);
     json_member_bool(&a.json, "stdout_truncated", cut_out);
     json_member_bool(&a.json, "stderr_truncated", cut_err);
     json_close(&a.json, '}');
+
     int r = 0;
     if (!a.begun) {
         r = call_json(c, 200, &a.text);
@@ -226,6 +247,7 @@ static int answer_result(struct call *c, struct process *p, const struct process
         if (a.failed || reply_end(c->r, &e) < 0)
             reply_abort(c->r);
     }
+
     buf_done(&a.text);
     return r;
 }
@@ -237,10 +259,13 @@ static int attend(struct call *c, struct process *p, uint64_t timeout_ns, int en
                   struct pd_err *e)
 {
     struct watch w;
+
     if (process_watch(p, &w, e) < 0)
         return -1;
+
     deadline d = timeout_ns ? deadline_in(timeout_ns) : DEADLINE_NONE;
     int r = process_wait(p, &w, conn_fd(c->r->conn), d, e);
+
     struct pd_err ignored;
     /* A server that stops closes connections as well; then the command goes on, and the next server
      * looks after it. */
@@ -252,6 +277,7 @@ static int attend(struct call *c, struct process *p, uint64_t timeout_ns, int en
         if (r == 0)
             r = process_wait(p, &w, -1, deadline_in(STOP_PATIENCE), e);
     }
+
     process_unwatch(p, &w);
     return r;
 }
@@ -261,6 +287,7 @@ static int answer_started(struct call *c, struct process *p, int status)
     struct process_info i;
     auto_buf out = BUF_INIT(64u << 10);
     struct json j = JSON_INIT(&out);
+
     process_get(p, &i, NULL);
     json_open(&j, '{');
     json_member_cstr(&j, "process_id", i.id);
@@ -284,13 +311,16 @@ static int run(struct call *c, struct start_request *q, int events, uint64_t off
     struct process_info i;
     struct pd_err why;
     int known = 0;
+
     if (session_start(c->session, &q->request, &p, &known, e) < 0)
         return -1;
+
     process_get(p, &i, NULL);
     snprintf(c->summary, sizeof c->summary, "%s", i.command);
     reply_header(c->r, "X-Process-Id", i.id);
     if (known)
         reply_header(c->r, "Idempotent-Replayed", "true");
+
     int keep = q->detached || q->request.key != NULL;
     int r;
     if (q->detached) {
@@ -315,6 +345,7 @@ static int run(struct call *c, struct start_request *q, int events, uint64_t off
             r = 0;
         }
     }
+
     process_unref(p);
     return r;
 }
@@ -326,8 +357,10 @@ int exec_post(struct call *c, struct pd_err *e)
     struct start_request q;
     char key[API_KEY_MAX + 1];
     uint64_t offset[STREAM_COUNT] = {0};
+
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
         return -1;
+
     int events = call_accepts(c, "text/event-stream");
     int r = start_request_read(c, &f, &q, 0, e);
     if (r == 0)
@@ -339,6 +372,7 @@ int exec_post(struct call *c, struct pd_err *e)
         r = run(c, &q, events, offset, e);
         session_attend(c->session, -1);
     }
+
     start_request_done(&q);
     return r;
 }

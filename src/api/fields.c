@@ -28,6 +28,7 @@ static void put_foreign(struct buf *b, const char *text, size_t len, size_t max)
         while (cut > 0 && ((unsigned char)text[cut] & 0xc0) == 0x80)
             cut--;
     }
+
     for (size_t i = 0; i < cut; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c < 0x20 || c == 0x7f)
@@ -35,6 +36,7 @@ static void put_foreign(struct buf *b, const char *text, size_t len, size_t max)
         else
             (void)buf_putc(b, (char)c);
     }
+
     if (cut < len)
         (void)buf_puts(b, "...");
 }
@@ -43,6 +45,7 @@ static void put_foreign(struct buf *b, const char *text, size_t len, size_t max)
 static void put_value(struct buf *b, const json_t *v)
 {
     char text[64];
+
     switch (json_typeof(v)) {
     case JSON_STRING:
         (void)buf_putc(b, '\'');
@@ -67,6 +70,7 @@ static void note(struct fields *f, const char *path, enum pd_code code, const ch
     struct fields *root = f->root;
     if (root->failed)
         return;
+
     root->failed = 1;
     (void)snprintf(root->bad, sizeof root->bad, "%s", path);
     if (*path)
@@ -99,9 +103,11 @@ static int refuse_item(struct fields *f, const char *name, const char *item, con
 {
     char reason[sizeof f->err.msg];
     va_list ap;
+
     va_start(ap, fmt);
     (void)vsnprintf(reason, sizeof reason, fmt, ap);
     va_end(ap);
+
     auto_buf path = BUF_INIT(1024), text = BUF_INIT(1024);
     put_path(&path, f, name, item);
     if (v) {
@@ -109,6 +115,7 @@ static int refuse_item(struct fields *f, const char *name, const char *item, con
         (void)buf_putc(&text, ' ');
     }
     (void)buf_puts(&text, reason);
+
     const char *p = buf_cstr(&path), *t = buf_cstr(&text);
     note(f, p ? p : "?", PD_INVALID, t ? t : reason);
     return 0;
@@ -120,9 +127,11 @@ int fields_refuse(struct fields *f, const char *name, const char *fmt, ...)
 {
     char reason[sizeof f->err.msg];
     va_list ap;
+
     va_start(ap, fmt);
     (void)vsnprintf(reason, sizeof reason, fmt, ap);
     va_end(ap);
+
     return f ? refuse(f, name, NULL, "%s", reason) : 0;
 }
 
@@ -136,6 +145,7 @@ static int check_shape(const char *text, size_t len, struct pd_err *e)
     if (nul)
         return pd_fail(e, PD_INVALID, "the body is not valid JSON: byte %zu is NUL",
                        (size_t)(nul - text));
+
     unsigned depth = 0, values = 1;
     int in_string = 0;
     for (size_t i = 0; i < len; i++) {
@@ -147,6 +157,7 @@ static int check_shape(const char *text, size_t len, struct pd_err *e)
                 in_string = 0;
             continue;
         }
+
         if (c == '"')
             in_string = 1;
         else if (c == '{' || c == '[') {
@@ -159,6 +170,7 @@ static int check_shape(const char *text, size_t len, struct pd_err *e)
             depth--;
         else if (c == ',')
             values++;
+
         if (values > FIELDS_VALUES_MAX)
             return pd_fail(e, PD_INVALID, "the body has too many values: at most %u",
                            FIELDS_VALUES_MAX);
@@ -169,8 +181,10 @@ static int check_shape(const char *text, size_t len, struct pd_err *e)
 static int parse_failed(const json_error_t *je, struct pd_err *e)
 {
     auto_buf text = BUF_INIT(256);
+
     put_foreign(&text, je->text, strlen(je->text), 120);
     const char *why = buf_cstr(&text);
+
     if (json_error_code(je) == json_error_out_of_memory)
         return pd_fail(e, PD_CAPACITY, "no memory for the body");
     return pd_fail(e, PD_INVALID, "the body is not valid %s: line %d, column %d: %s",
@@ -183,14 +197,17 @@ static int parse(struct fields *f, const char *text, size_t len, unsigned flags,
     size_t blank = 0;
     while (blank < len && strchr(" \t\r\n", text[blank]) && text[blank])
         blank++;
+
     if (blank == len) {
         if (!(flags & FIELDS_MAY_BE_EMPTY))
             return pd_fail(e, PD_INVALID, "the body is empty: a JSON object is required");
         f->object = json_object();
         return f->object ? 0 : pd_fail(e, PD_CAPACITY, "no memory for the body");
     }
+
     if (check_shape(text, len, e) < 0)
         return -1;
+
     json_error_t je = {.line = 0};
     json_t *v = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
     /* A number beyond 64 bits is read again as a real one, so that the getter can name its member.
@@ -198,8 +215,10 @@ static int parse(struct fields *f, const char *text, size_t len, unsigned flags,
     if (!v && json_error_code(&je) == json_error_numeric_overflow)
         v = json_loadb(text, len,
                        JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &je);
+
     if (!v)
         return parse_failed(&je, e);
+
     if (!json_is_object(v)) {
         auto_buf what = BUF_INIT(256);
         put_value(&what, v);
@@ -207,6 +226,7 @@ static int parse(struct fields *f, const char *text, size_t len, unsigned flags,
         json_decref(v);
         return pd_fail(e, PD_INVALID, "the body must be a JSON object, not %s", shown ? shown : "");
     }
+
     f->object = v;
     return 0;
 }
@@ -216,6 +236,7 @@ int fields_parse(struct fields *f, const void *text, size_t len, unsigned flags,
     *f = (struct fields){.root = f, .flags = flags};
     if (parse(f, text ? text : "", text ? len : 0, flags, &f->err) == 0)
         return 0;
+
     f->failed = 1;
     if (e)
         *e = f->err;
@@ -229,6 +250,7 @@ void fields_done(struct fields *f)
         f->next = gone->next;
         free(gone);
     }
+
     json_decref(f->object);
     f->object = NULL;
 }
@@ -247,6 +269,7 @@ static json_t *look_up(struct fields *f, const char *name)
         }
         f->known[f->known_count++] = name;
     }
+
     json_t *v = json_object_get(f->object, name);
     return json_is_null(v) ? NULL : v;
 }
@@ -256,6 +279,7 @@ static json_t *find(struct fields *f, const char *name, enum field_need need)
 {
     if (!f)
         return NULL;
+
     json_t *v = look_up(f, name);
     if (f->root->failed)
         return NULL;
@@ -274,6 +298,7 @@ enum field_kind fields_kind(struct fields *f, const char *name)
     json_t *v = f ? look_up(f, name) : NULL;
     if (!v)
         return FIELD_ABSENT;
+
     switch (json_typeof(v)) {
     case JSON_STRING:
         return FIELD_STRING;
@@ -299,11 +324,13 @@ int fields_str(struct fields *f, const char *name, enum field_need need, size_t 
         return 0;
     if (!json_is_string(v))
         return refuse(f, name, v, "is not a string");
+
     size_t len = json_string_length(v);
     if (len < min && len == 0)
         return refuse(f, name, NULL, "must not be empty");
     if (len < min || len > max)
         return refuse(f, name, v, "has %zu bytes: %zu to %zu are valid", len, min, max);
+
     *ret = json_string_value(v);
     return 1;
 }
@@ -316,6 +343,7 @@ int fields_u64(struct fields *f, const char *name, enum field_need need, uint64_
         return 0;
     if (!json_is_number(v))
         return refuse(f, name, v, "is not a number: %" PRIu64 " to %" PRIu64 " is valid", min, max);
+
     uint64_t n = 0;
     int fits = 0, whole = 1;
     if (json_is_integer(v)) {
@@ -328,10 +356,12 @@ int fields_u64(struct fields *f, const char *name, enum field_need need, uint64_
         n = fits ? (uint64_t)d : 0;
         whole = !fits || (double)n == d;
     }
+
     if (!whole)
         return refuse(f, name, v, "is not a whole number");
     if (!fits || n < min || n > max)
         return refuse(f, name, v, "is out of range: %" PRIu64 " to %" PRIu64 " is valid", min, max);
+
     *ret = n;
     return 1;
 }
@@ -342,14 +372,17 @@ int fields_i64(struct fields *f, const char *name, enum field_need need, int64_t
     json_t *v = find(f, name, need);
     if (!v)
         return 0;
+
     /* Above 2^53 a real number no longer says which whole one was meant. */
     double d = json_number_value(v);
     if (!json_is_number(v) ||
         (json_is_real(v) && (d < -0x1p53 || d > 0x1p53 || d != (double)(int64_t)d)))
         return refuse(f, name, v, "is not a whole number");
+
     int64_t n = json_is_integer(v) ? json_integer_value(v) : (int64_t)d;
     if (n < min || n > max)
         return refuse(f, name, v, "is out of range: %" PRId64 " to %" PRId64 " is valid", min, max);
+
     *ret = n;
     return 1;
 }
@@ -361,9 +394,11 @@ static int scaled(struct fields *f, const char *name, enum field_need need, uint
     json_t *v = find(f, name, need);
     if (!v)
         return 0;
+
     double low = (double)min / (double)scale, high = (double)max / (double)scale;
     if (!json_is_number(v))
         return refuse(f, name, v, "is not a number: %.10g to %.10g%s is valid", low, high, unit);
+
     uint64_t n = 0;
     int fits;
     if (json_is_integer(v)) {
@@ -378,8 +413,10 @@ static int scaled(struct fields *f, const char *name, enum field_need need, uint
         if (fits && n == 0 && json_real_value(v) > 0)
             fits = 0;
     }
+
     if (!fits || n < min || n > max)
         return refuse(f, name, v, "is out of range: %.10g to %.10g%s is valid", low, high, unit);
+
     *ret = n;
     return 1;
 }
@@ -409,6 +446,7 @@ int fields_bool(struct fields *f, const char *name, enum field_need need, int *r
         return 0;
     if (!json_is_boolean(v))
         return refuse(f, name, v, "is not a boolean: true or false is valid");
+
     *ret = json_is_true(v);
     return 1;
 }
@@ -419,11 +457,13 @@ int fields_enum(struct fields *f, const char *name, enum field_need need, const 
     json_t *v = find(f, name, need);
     if (!v)
         return 0;
+
     for (unsigned i = 0; names[i] && json_is_string(v); i++)
         if (!strcmp(names[i], json_string_value(v))) {
             *ret = i;
             return 1;
         }
+
     char list[160] = "";
     for (size_t i = 0, n = 0; names[i] && n < sizeof list; i++)
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", names[i]);
@@ -435,11 +475,13 @@ int fields_mode(struct fields *f, const char *name, enum field_need need, uint32
     json_t *v = find(f, name, need);
     if (!v)
         return 0;
+
     uint32_t mode = 0;
     const char *text = json_is_string(v) ? json_string_value(v) : "";
     size_t len = strspn(text, "01234567");
     if (len < 1 || len > 4 || text[len])
         return refuse(f, name, v, "is not a mode: a string of octal digits such as \"0644\" is");
+
     for (size_t i = 0; i < len; i++)
         mode = mode * 8 + (uint32_t)(text[i] - '0');
     *ret = mode;
@@ -454,11 +496,13 @@ int fields_base64(struct fields *f, const char *name, enum field_need need, size
         return 0;
     if (!json_is_string(v))
         return refuse(f, name, v, "is not a string of base64");
+
     const char *text = json_string_value(v);
     size_t len = json_string_length(v), at = 0, before = out->len;
     if (len / 4 * 3 > max + 2)
         return refuse(f, name, NULL, "has about %zu bytes: at most %zu are valid", len / 4 * 3,
                       max);
+
     switch (base64_decode(out, text, len, &at)) {
     case BASE64_LENGTH:
         return refuse(f, name, v, "is not base64: the length is no multiple of 4");
@@ -471,8 +515,10 @@ int fields_base64(struct fields *f, const char *name, enum field_need need, size
     case BASE64_GOOD:
         break;
     }
+
     if (out->len - before <= max)
         return 1;
+
     size_t bytes = out->len - before;
     out->len = before;
     return refuse(f, name, NULL, "has %zu bytes: at most %zu are valid", bytes, max);
@@ -488,9 +534,11 @@ int fields_str_list(struct fields *f, const char *name, enum field_need need, si
         return 0;
     if (!json_is_array(v))
         return refuse(f, name, v, "is not an array of strings");
+
     size_t count = json_array_size(v);
     if (count < min || count > max)
         return refuse(f, name, NULL, "has %zu items: %zu to %zu are valid", count, min, max);
+
     for (size_t i = 0; i < count; i++) {
         const json_t *item = json_array_get(v, i);
         char index[24];
@@ -530,6 +578,7 @@ int fields_env(struct fields *f, const char *name, enum field_need need,
     const char *key;
     if (!object)
         return 0;
+
     json_object_foreach(object, key, v)
     {
         if (!is_env_name(key))
@@ -540,6 +589,7 @@ int fields_env(struct fields *f, const char *name, enum field_need need,
         if (!json_is_string(v) && !(unset && json_is_null(v)))
             return refuse_item(f, name, key, v,
                                unset ? "is not a string or null" : "is not a string");
+
         int r;
         if (json_is_null(v)) {
             r = msg_list_add(unset, key);
@@ -549,6 +599,7 @@ int fields_env(struct fields *f, const char *name, enum field_need need,
             const char *pair = buf_cstr(&text);
             r = pair && !text.overflow ? msg_list_add(set, pair) : -1;
         }
+
         if (r < 0)
             return refuse(f, name, NULL, "is too large: at most %zu bytes and %u variables in all",
                           set->text.max, MSG_ARGS_MAX);
@@ -563,9 +614,11 @@ int fields_strings(struct fields *f, const char *name, enum field_need need, siz
     const char *key;
     if (!object)
         return 0;
+
     if (json_object_size(object) > max)
         return refuse(f, name, NULL, "has %zu members: at most %zu are valid",
                       json_object_size(object), max);
+
     auto_buf text = BUF_INIT(max_bytes);
     struct json j = JSON_INIT(&text);
     json_open(&j, '{');
@@ -579,6 +632,7 @@ int fields_strings(struct fields *f, const char *name, enum field_need need, siz
         json_key(&j, key);
         json_str(&j, json_string_value(v), json_string_length(v));
     }
+
     json_close(&j, '}');
     if (text.overflow || buf_put(out, text.data, text.len) < 0)
         return refuse(f, name, NULL, "is too large: at most %zu bytes as JSON", max_bytes);
@@ -591,6 +645,7 @@ int fields_json(struct fields *f, const char *name, enum field_need need, size_t
     json_t *v = find(f, name, need);
     if (!v)
         return 0;
+
     char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
     int good = text && strlen(text) <= max_bytes && buf_puts(out, text) == 0;
     free(text);
@@ -602,18 +657,22 @@ struct fields *fields_object(struct fields *f, const char *name, enum field_need
     json_t *v = find_object(f, name, need);
     if (!v)
         return NULL;
+
     for (struct fields *known = f->root->next; known; known = known->next)
         if (known->object == v)
             return known;
+
     struct fields *inner = calloc(1, sizeof *inner);
     if (!inner) {
         note(f, name, PD_CAPACITY, "no memory");
         return NULL;
     }
+
     inner->object = v;
     inner->root = f->root;
     (void)snprintf(inner->path, sizeof inner->path, "%.*s%.60s.", FIELDS_PATH_MAX - 64, f->path,
                    name);
+
     inner->next = f->root->next;
     f->root->next = inner;
     return inner;
@@ -624,6 +683,7 @@ struct fields *fields_object(struct fields *f, const char *name, enum field_need
 static void refuse_unknown(struct fields *f)
 {
     const char *key;
+
     json_t *v;
     json_object_foreach(f->object, key, v)
     {
@@ -632,6 +692,7 @@ static void refuse_unknown(struct fields *f)
             i++;
         if (i < f->known_count)
             continue;
+
         char list[200] = "none";
         for (size_t k = 0, n = 0; k < f->known_count && n < sizeof list; k++)
             n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", k ? ", " : "", f->known[k]);
@@ -656,6 +717,7 @@ int fields_finish(struct fields *f, struct pd_err *e)
         refuse_unknown(f);
     for (struct fields *inner = f->next; inner && !f->failed && !open; inner = inner->next)
         refuse_unknown(inner);
+
     return finish(f, e);
 }
 

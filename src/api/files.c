@@ -28,13 +28,17 @@ static int read_entry(struct worker_run *w, struct call *c, const char *user, un
 {
     char from[24], count[24];
     struct record r;
+
     snprintf(from, sizeof from, "%llu", (unsigned long long)offset);
     snprintf(count, sizeof count, "%llu", (unsigned long long)length);
+
     const char *const words[] = {"read", path, from, count, NULL};
     if (worker_begin(w, c, user, reach, words, e) < 0 || worker_expect(w, RECORD_ENTRY, &r, e) < 0)
         return -1;
+
     if (r.entry.type != ENTRY_FILE || r.entry.size > INT64_MAX)
         return pd_fail(e, PD_PROTOCOL, "a worker reads a file that is none");
+
     *ret = r;
     return 0;
 }
@@ -46,9 +50,11 @@ static int find_last(struct call *c, const char *user, unsigned reach, const cha
 {
     auto_worker w = WORKER_INIT;
     struct record entry;
-    /* Not of length 0: the size of some files is only known to who reads them. */
+
+    /* Not of length 0: only reading tells the size of some files, such as those of /proc. */
     if (read_entry(&w, c, user, reach, path, 0, 1, &entry, e) < 0)
         return -1;
+
     uint64_t size = entry.entry.size;
     r->first = r->count == 0 ? size : r->count < size ? size - r->count : 0;
     r->kind = RANGE_FROM;
@@ -62,13 +68,16 @@ int file_send(struct call *c, const char *user, unsigned reach, const char *path
     int head_only = c->r->head.method == HTTP_HEAD;
     struct record r;
     char text[96];
+
     if (range.kind == RANGE_LAST && find_last(c, user, reach, path, &range, e) < 0)
         return -1;
+
     uint64_t offset = range.kind ? range.first : 0;
     uint64_t count = range.kind ? range.count : (uint64_t)INT64_MAX;
     auto_worker w = WORKER_INIT;
     if (read_entry(&w, c, user, reach, path, offset, head_only ? 1 : count, &r, e) < 0)
         return -1;
+
     uint64_t size = r.entry.size;
     if (range.kind && offset >= size) {
         snprintf(text, sizeof text, "bytes */%llu", (unsigned long long)size);
@@ -76,15 +85,18 @@ int file_send(struct call *c, const char *user, unsigned reach, const char *path
         *ret_size = size;
         return 1;
     }
+
     uint64_t left = size - offset < count ? size - offset : count;
     if (range.kind) {
         snprintf(text, sizeof text, "bytes %llu-%llu/%llu", (unsigned long long)offset,
                  (unsigned long long)(offset + left - 1), (unsigned long long)size);
         reply_header(c->r, "Content-Range", text);
     }
+
     reply_header(c->r, "Accept-Ranges", "bytes");
     if (reply_begin(c->r, range.kind ? 206 : 200, "application/octet-stream", left, e) < 0)
         return -1;
+
     if (!head_only && left) {
         if (left > WIDE_FROM)
             worker_widen(w.call.out);
@@ -92,6 +104,7 @@ int file_send(struct call *c, const char *user, unsigned reach, const char *path
             return -1;
         w.ended = 1; /* with the last byte, or it will notice that nobody listens */
     }
+
     return reply_end(c->r, e);
 }
 
@@ -103,9 +116,11 @@ int files_get(struct call *c, struct pd_err *e)
         "file\",\"details\":{\"field\":\"Range\"}}}";
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE];
     uint64_t size;
+
     if (call_query_check(c, allowed, e) < 0 || file_query_path(c, NULL, path, e) < 0 ||
         file_query_user(c, user, e) < 0)
         return -1;
+
     int r = file_send(c, user, 0, path, &size, e);
     if (r == 1)
         (void)reply(c->r, 416, "application/json", behind, sizeof behind - 1);
@@ -118,14 +133,17 @@ int files_get(struct call *c, struct pd_err *e)
 static int query_mode(struct call *c, char out[MODE_SIZE], struct pd_err *e)
 {
     char text[32];
+
     int there = call_query(c, "mode", text, sizeof text, e);
     if (there < 0)
         return -1;
+
     size_t n = there ? strspn(text, "01234567") : 0;
     if (there && (text[n] || !(n == 3 || (n == 4 && text[0] == '0')))) {
         snprintf(c->field, sizeof c->field, "mode");
         return pd_fail(e, PD_INVALID, "mode '%.20s': three octal digits, such as 0644", text);
     }
+
     snprintf(out, MODE_SIZE, "%.4s", there ? text : "-");
     return 0;
 }
@@ -136,6 +154,7 @@ int file_announced(const struct call *c, char out[FILE_LENGTH_SIZE], struct pd_e
     if (head->body == HTTP_BODY_LENGTH && head->length > INT64_MAX)
         return pd_fail(e, PD_TOO_LARGE, "no file can have %llu bytes",
                        (unsigned long long)head->length);
+
     if (head->body == HTTP_BODY_CHUNKED)
         snprintf(out, FILE_LENGTH_SIZE, "-");
     else
@@ -146,12 +165,14 @@ int file_announced(const struct call *c, char out[FILE_LENGTH_SIZE], struct pd_e
 int file_commit(struct worker_run *w, struct json *j, int *ret_replaced, struct pd_err *e)
 {
     struct record entry, more;
+
     /* All of it is there: now the file may change. If the worker has ended, it has said why. */
     (void)fd_write_all(w->call.go, "C", 1);
     if (worker_expect(w, RECORD_ENTRY, &entry, e) < 0)
         return -1;
     if (j) /* the record's strings are gone with the next one */
         file_entry_json(j, &entry.entry);
+
     if (worker_expect(w, RECORD_REPLACED, &more, e) < 0)
         return -1;
     w->ended = 1;
@@ -164,11 +185,14 @@ int file_receive(struct call *c, const char *user, unsigned reach, const char *c
 {
     const struct http_head *head = &c->r->head;
     auto_worker w = WORKER_INIT;
+
     if (worker_begin(&w, c, user, reach | WORKER_INPUT | WORKER_COMMIT, words, e) < 0)
         return -1;
+
     w.must_finish = 1;
     if (head->body == HTTP_BODY_CHUNKED || head->length > WIDE_FROM)
         worker_widen(w.call.in);
+
     if (worker_feed(&w, e) < 0)
         return -1;
     return file_commit(&w, j, ret_replaced, e);
@@ -179,13 +203,16 @@ int files_put(struct call *c, struct pd_err *e)
     static const char *const allowed[] = {"path", "user", "mode", "mkdirs", NULL};
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE], mode[MODE_SIZE], length[FILE_LENGTH_SIZE];
     int mkdirs = 0, replaced;
+
     if (call_query_check(c, allowed, e) < 0 || file_query_path(c, NULL, path, e) < 0 ||
         file_query_user(c, user, e) < 0 || query_mode(c, mode, e) < 0 ||
         call_query_bool(c, "mkdirs", &mkdirs, e) < 0 || file_announced(c, length, e) < 0)
         return -1;
+
     const char *const words[] = {"write", path, mode, mkdirs ? "1" : "0", length, NULL};
     auto_buf text = BUF_INIT(FILE_JSON_MAX);
     struct json j = JSON_INIT(&text);
+
     if (file_receive(c, user, 0, words, &j, &replaced, e) < 0)
         return -1;
     return call_json(c, replaced ? 200 : 201, &text);
@@ -197,13 +224,16 @@ int files_delete(struct call *c, struct pd_err *e)
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE];
     int recursive = 0;
     struct record r;
+
     if (call_query_check(c, allowed, e) < 0 || file_query_path(c, NULL, path, e) < 0 ||
         file_query_user(c, user, e) < 0 || call_query_bool(c, "recursive", &recursive, e) < 0)
         return -1;
+
     const char *const words[] = {"remove", path, recursive ? "1" : "0", NULL};
     auto_worker w = WORKER_INIT;
     if (worker_begin(&w, c, user, 0, words, e) < 0)
         return -1;
+
     w.quiet_ns = WORKER_WHOLE_NS;
     if (worker_expect(&w, RECORD_END, &r, e) < 0)
         return -1;
@@ -219,10 +249,12 @@ static void cursor_json(struct json *j, const char *cursor)
 {
     static const char digits[] = "0123456789abcdef";
     auto_buf text = BUF_INIT(2 * RECORD_PATH_MAX + 1);
+
     for (const char *p = cursor; *p; p++) {
         buf_putc(&text, digits[(uint8_t)*p >> 4]);
         buf_putc(&text, digits[(uint8_t)*p & 15]);
     }
+
     json_key(j, "next_cursor");
     json_str(j, text.data, text.len);
 }
@@ -236,9 +268,11 @@ static int query_cursor(struct call *c, char out[CURSOR_BYTES / 2 + 1], struct p
 {
     char text[CURSOR_BYTES + 1];
     size_t n = 0;
+
     int there = call_query(c, "cursor", text, sizeof text, e);
     if (there < 0)
         return -1;
+
     for (const char *p = there ? text : ""; *p; p += 2, n++) {
         int high = hex_value(p[0]), low = high < 0 ? -1 : hex_value(p[1]);
         int value = high << 4 | low;
@@ -248,6 +282,7 @@ static int query_cursor(struct call *c, char out[CURSOR_BYTES / 2 + 1], struct p
         }
         out[n] = (char)value;
     }
+
     out[n] = 0;
     return 0;
 }
@@ -260,21 +295,25 @@ int files_list(struct call *c, struct pd_err *e)
     uint64_t depth = 1, limit = 1000, told = 0;
     struct record r;
     int got, more = 0;
+
     if (call_query_check(c, allowed, e) < 0 || file_query_path(c, ".", path, e) < 0 ||
         file_query_user(c, user, e) < 0 || call_query_u64(c, "depth", 1, 64, &depth, e) < 0 ||
         call_query_u64(c, "limit", 1, 10000, &limit, e) < 0 || query_cursor(c, cursor, e) < 0)
         return -1;
+
     snprintf(deep, sizeof deep, "%llu", (unsigned long long)depth);
     snprintf(many, sizeof many, "%llu", (unsigned long long)limit);
     const char *const words[] = {"list", path, deep, many, cursor, NULL};
     auto_worker w = WORKER_INIT;
     if (worker_begin(&w, c, user, 0, words, e) < 0)
         return -1;
+
     auto_buf text = BUF_INIT(FILE_JSON_MAX);
     struct json j = JSON_INIT(&text);
     json_open(&j, '{');
     json_key(&j, "entries");
     json_open(&j, '[');
+
     while (!more && (got = worker_next(&w, &r, e)) != 0) {
         if (got < 0)
             return -1;
@@ -289,6 +328,7 @@ int files_list(struct call *c, struct pd_err *e)
                            "smaller limit and go on with next_cursor",
                            (unsigned long long)told, FILE_JSON_MAX >> 20);
     }
+
     w.ended = 1;
     json_close(&j, ']');
     if (more) {
@@ -305,16 +345,18 @@ int files_stat(struct call *c, struct pd_err *e)
 {
     static const char *const allowed[] = {"path", "user", NULL};
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE];
+
     if (call_query_check(c, allowed, e) < 0 || file_query_path(c, NULL, path, e) < 0 ||
         file_query_user(c, user, e) < 0)
         return -1;
+
     const char *const words[] = {"stat", path, NULL};
     return file_answer_entry(c, user, 200, words, 0, e);
 }
 
 /* ---- names and modes ---- */
 
-/* What the four have in common: a JSON body, and the user in the query. */
+/* A request of mkdir, move, copy or chmod: a JSON body, and the user in the query. */
 struct file_body {
     struct buf text;
     struct fields f;
@@ -324,6 +366,7 @@ struct file_body {
 static int file_body_read(struct call *c, struct file_body *b, struct pd_err *e)
 {
     static const char *const allowed[] = {"user", NULL};
+
     return call_query_check(c, allowed, e) < 0 || file_query_user(c, b->user, e) < 0 ||
                    call_body(c, &b->text, &b->f, 0, e) < 0
                ? -1
@@ -349,8 +392,10 @@ static void body_path(struct file_body *b, const char *name, char out[FILE_PATH_
 static void body_mode(struct file_body *b, enum field_need need, char out[MODE_SIZE])
 {
     uint32_t mode;
+
     if (!fields_mode(&b->f, "mode", need, &mode))
         return;
+
     if (mode > 0777)
         fields_refuse(&b->f, "mode", "%04o has more than the bits 0777", mode);
     snprintf(out, MODE_SIZE, "%04o", mode & 0777);
@@ -361,13 +406,16 @@ int files_mkdir(struct call *c, struct pd_err *e)
     auto_file_body b = FILE_BODY_INIT;
     char path[FILE_PATH_SIZE] = "", mode[MODE_SIZE] = "0755";
     int parents = 0;
+
     if (file_body_read(c, &b, e) < 0)
         return -1;
+
     body_path(&b, "path", path);
     fields_bool(&b.f, "parents", FIELD_OPTIONAL, &parents);
     body_mode(&b, FIELD_OPTIONAL, mode);
     if (call_finish(c, &b.f, e) < 0)
         return -1;
+
     file_note(c, "", path);
     const char *const words[] = {"mkdir", path, parents ? "1" : "0", mode, NULL};
     return file_answer_entry(c, b.user, 201, words, 0, e);
@@ -379,13 +427,16 @@ static int move_or_copy(struct call *c, const char *what, const char *option, ui
     auto_file_body b = FILE_BODY_INIT;
     char from[FILE_PATH_SIZE] = "", to[FILE_PATH_SIZE] = "";
     int yes = 0;
+
     if (file_body_read(c, &b, e) < 0)
         return -1;
+
     body_path(&b, "from", from);
     body_path(&b, "to", to);
     fields_bool(&b.f, option, FIELD_OPTIONAL, &yes);
     if (call_finish(c, &b.f, e) < 0)
         return -1;
+
     snprintf(c->summary, sizeof c->summary, "%.140s -> %.140s", from, to);
     const char *const words[] = {what, from, to, yes ? "1" : "0", NULL};
     return file_answer_entry(c, b.user, 200, words, quiet_ns, e);
@@ -405,12 +456,15 @@ int files_chmod(struct call *c, struct pd_err *e)
 {
     auto_file_body b = FILE_BODY_INIT;
     char path[FILE_PATH_SIZE] = "", mode[MODE_SIZE] = "";
+
     if (file_body_read(c, &b, e) < 0)
         return -1;
+
     body_path(&b, "path", path);
     body_mode(&b, FIELD_REQUIRED, mode);
     if (call_finish(c, &b.f, e) < 0)
         return -1;
+
     file_note(c, mode, path);
     const char *const words[] = {"chmod", path, mode, NULL};
     return file_answer_entry(c, b.user, 200, words, 0, e);

@@ -32,14 +32,17 @@ static const char *const versions[] = {"2025-11-25", "2025-06-18", "2025-03-26",
 static int send_event(struct call *c, const char *begin, const struct buf *json, struct pd_err *e)
 {
     auto_buf out = BUF_INIT(ANSWER_MAX + 64);
+
     if (!c->r->status) {
         reply_header(c->r, "Cache-Control", "no-store");
         if (reply_begin(c->r, 200, "text/event-stream", REPLY_CHUNKED, e) < 0)
             return -1;
     }
+
     buf_puts(&out, begin);
     buf_put(&out, json->data, json->len);
     buf_puts(&out, "\n\n");
+
     if (out.overflow)
         return pd_fail(e, PD_CAPACITY, "no memory for an event");
     return reply_write(c->r, out.data, out.len, e);
@@ -49,6 +52,7 @@ static int answer(struct call *c, int status, const struct buf *json, struct pd_
 {
     if (!c->r->status)
         return call_json(c, status, json);
+
     if (json->overflow || send_event(c, "event: message\ndata: ", json, e) < 0 ||
         reply_end(c->r, e) < 0)
         reply_abort(c->r);
@@ -71,12 +75,15 @@ static int answer_failure(struct mcp_request *m, int status, int code, const cha
     auto_buf out = BUF_INIT(8192);
     struct json j = JSON_INIT(&out);
     char message[sizeof e->msg];
+
     snprintf(message, sizeof message, "%s", text); /* it may be the error's own */
+
     open_message(&j, m->id);
     json_key(&j, "error");
     json_open(&j, '{');
     json_member_int(&j, "code", code);
     json_member_cstr(&j, "message", message);
+
     if (code == RPC_VERSION) {
         json_key(&j, "data");
         json_open(&j, '{');
@@ -87,6 +94,7 @@ static int answer_failure(struct mcp_request *m, int status, int code, const cha
         json_close(&j, ']');
         json_close(&j, '}');
     }
+
     json_close(&j, '}');
     json_close(&j, '}');
     return answer(m->c, status, &out, e);
@@ -96,8 +104,10 @@ int mcp_progress(struct mcp_request *m, double done, const char *text, struct pd
 {
     auto_buf out = BUF_INIT(8192);
     struct json j = JSON_INIT(&out);
+
     if (!m->token[0] || !m->streams)
         return 0;
+
     json_open(&j, '{');
     json_member_cstr(&j, "jsonrpc", "2.0");
     json_member_cstr(&j, "method", "notifications/progress");
@@ -111,6 +121,7 @@ int mcp_progress(struct mcp_request *m, double done, const char *text, struct pd
         json_member_cstr(&j, "message", text);
     json_close(&j, '}');
     json_close(&j, '}');
+
     return send_event(m->c, "event: message\ndata: ", &out, e);
 }
 
@@ -125,12 +136,15 @@ int mcp_keep_alive(struct mcp_request *m, struct pd_err *e)
 static int do_initialize(struct mcp_request *m, struct json *j, struct pd_err *e)
 {
     const char *asked = versions[0], *version = versions[0];
+
     fields_str(m->params, "protocolVersion", FIELD_OPTIONAL, 1, 32, &asked);
     if (fields_finish(m->message, e) < 0)
         return -1;
+
     for (size_t i = 0; i < VERSION_COUNT; i++)
         if (!strcmp(versions[i], asked))
             version = versions[i];
+
     json_member_cstr(j, "protocolVersion", version);
     json_key(j, "capabilities");
     json_open(j, '{');
@@ -141,12 +155,14 @@ static int do_initialize(struct mcp_request *m, struct json *j, struct pd_err *e
     json_open(j, '{');
     json_close(j, '}');
     json_close(j, '}');
+
     json_key(j, "serverInfo");
     json_open(j, '{');
     json_member_cstr(j, "name", "paddock");
     json_member_cstr(j, "title", "Paddock sandbox");
     json_member_cstr(j, "version", m->c->api->version);
     json_close(j, '}');
+
     json_member_cstr(j, "instructions",
                      "Commands and files of these tools are in a sandbox of this session: a Linux "
                      "system without network, with its own files. The working directory is "
@@ -173,6 +189,7 @@ static int do_tools_list(struct mcp_request *m, struct json *j, struct pd_err *e
 {
     (void)m;
     (void)e;
+
     json_key(j, "tools");
     json_open(j, '[');
     for (unsigned i = 0; i < mcp_tool_count; i++) {
@@ -194,6 +211,7 @@ static void result_json_of(struct json *j, struct mcp_request *m, const struct m
 {
     static const char anew[] =
         "[The sandbox had ended and was made anew: earlier files are gone.]\n";
+
     json_key(j, "content");
     json_open(j, '[');
     json_open(j, '{');
@@ -206,6 +224,7 @@ static void result_json_of(struct json *j, struct mcp_request *m, const struct m
     json_str_end(j);
     json_close(j, '}');
     json_close(j, ']');
+
     if (r->data.len) {
         json_key(j, "structuredContent");
         buf_put(j->out, r->data.data, r->data.len);
@@ -220,17 +239,21 @@ static int do_tools_call(struct mcp_request *m, struct json *j, struct pd_err *e
     struct mcp_result r = {.text = BUF_INIT(2 * MCP_TEXT_MAX), .data = BUF_INIT(4 * MCP_TEXT_MAX)};
     struct pd_err why;
     const struct mcp_tool *tool = NULL;
+
     if (!m->params)
         return pd_fail(e, PD_INVALID, "params: is required");
+
     fields_str(m->params, "name", FIELD_REQUIRED, 1, 128, &name);
     struct fields *args = fields_object(m->params, "arguments", FIELD_OPTIONAL);
     if (fields_finish(m->message, e) < 0)
         return -1;
+
     for (unsigned i = 0; i < mcp_tool_count; i++)
         if (!strcmp(mcp_tools[i].name, name))
             tool = &mcp_tools[i];
     if (!tool)
         return pd_fail(e, PD_INVALID, "there is no tool '%.60s': tools/list has them", name);
+
     snprintf(m->c->summary, sizeof m->c->summary, "%s", tool->name);
     if (mcp_open(m, &why) < 0 || tool->run(m, args, &r, &why) < 0 || r.text.overflow ||
         r.data.overflow) {
@@ -245,6 +268,7 @@ static int do_tools_call(struct mcp_request *m, struct json *j, struct pd_err *e
             log_error("mcp.tool", "tool=%s error=%s", tool->name, why.msg);
         r.is_error = 1;
     }
+
     result_json_of(j, m, &r);
     buf_done(&r.text);
     buf_done(&r.data);
@@ -256,6 +280,7 @@ static int do_resources_list(struct mcp_request *m, struct json *j, struct pd_er
 {
     if (mcp_find(m))
         return mcp_open(m, e) < 0 ? -1 : mcp_resources_list(m, j, e);
+
     put_raw(j, "resources", "[]");
     return 0;
 }
@@ -305,20 +330,25 @@ static int handle_request(struct mcp_request *m, const char *name, struct pd_err
     auto_buf out = BUF_INIT(ANSWER_MAX);
     struct json j = JSON_INIT(&out);
     const struct method *method = NULL;
+
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (!strcmp(methods[i].name, name))
             method = &methods[i];
+
     if (!method) {
         char text[160];
         snprintf(text, sizeof text, "there is no method '%.100s'", name);
         return answer_failure(m, 200, RPC_METHOD, text, e);
     }
+
     open_message(&j, m->id);
     json_key(&j, "result");
     json_open(&j, '{');
+
     mcp_begin(m);
     int r = method->run(m, &j, e);
     mcp_end(m);
+
     if (r < 0) {
         int inside = e->code == PD_INTERNAL || e->code == PD_PROTOCOL;
         if (inside)
@@ -327,6 +357,7 @@ static int handle_request(struct mcp_request *m, const char *name, struct pd_err
             m, 200, code_of(e, name),
             inside ? "something went wrong in the server; its log says what" : e->msg, e);
     }
+
     json_close(&j, '}');
     json_close(&j, '}');
     if (out.overflow)
@@ -349,6 +380,7 @@ static int check_sender(const struct call *c, struct pd_err *e)
     const struct config_list *allowed = &c->config->allowed_origins;
     size_t len = 0, scheme = 0;
     int fine = !origin;
+
     if (origin && origin->len > 8)
         scheme = !strncasecmp(origin->at, "http://", 7)    ? 7
                  : !strncasecmp(origin->at, "https://", 8) ? 8
@@ -357,9 +389,11 @@ static int check_sender(const struct call *c, struct pd_err *e)
         fine = !strncasecmp(origin->at + scheme, h->host.at, h->host.len);
     for (unsigned i = 0; !fine && i < allowed->count; i++)
         fine = slice_is_nocase(*origin, allowed->items[i]);
+
     if (!fine)
         return pd_fail(e, PD_DENIED, "origin '%.*s' is not allowed: add it to allowed_origins",
                        origin->len > 100 ? 100 : (int)origin->len, origin->at);
+
     while (type && len < type->len && type->at[len] != ';' && type->at[len] != ' ')
         len++;
     if (h->method == HTTP_POST &&
@@ -372,6 +406,7 @@ static int is_known_version(const struct call *c)
 {
     const struct slice *said = http_find(&c->r->head, "MCP-Protocol-Version");
     int known = !said;
+
     for (size_t i = 0; !known && i < VERSION_COUNT; i++)
         known = slice_is(*said, versions[i]);
     return known;
@@ -382,6 +417,7 @@ static void read_message(struct mcp_request *m, struct fields *f, const char **r
 {
     const char *version = "";
     auto_buf id = BUF_INIT(MCP_ID_MAX + 1), token = BUF_INIT(MCP_ID_MAX + 1);
+
     enum field_kind kind = fields_kind(f, "id");
     if (kind == FIELD_STRING || kind == FIELD_NUMBER)
         fields_json(f, "id", FIELD_OPTIONAL, MCP_ID_MAX, &id);
@@ -389,8 +425,10 @@ static void read_message(struct mcp_request *m, struct fields *f, const char **r
         fields_refuse(f, "id", "must be a string or a number");
     if (id.len)
         snprintf(m->id, sizeof m->id, "%.*s", (int)id.len, (const char *)id.data);
+
     if (fields_str(f, "jsonrpc", FIELD_REQUIRED, 1, 8, &version) && strcmp(version, "2.0") != 0)
         fields_refuse(f, "jsonrpc", "must be \"2.0\"");
+
     fields_str(f, "method", FIELD_OPTIONAL, 1, 128, ret_method);
     m->params = fields_object(f, "params", FIELD_OPTIONAL);
     struct fields *meta = fields_object(m->params, "_meta", FIELD_OPTIONAL);
@@ -401,6 +439,7 @@ static void read_message(struct mcp_request *m, struct fields *f, const char **r
         fields_refuse(meta, "progressToken", "must be a string or a number");
     if (token.len)
         snprintf(m->token, sizeof m->token, "%.*s", (int)token.len, (const char *)token.data);
+
     if (!*ret_method && !fields_has(f, "result") && !fields_has(f, "error"))
         fields_refuse(f, "method", "is required");
 }
@@ -420,24 +459,30 @@ int mcp_post(struct call *c, struct pd_err *e)
     auto_fields f = {0};
     struct mcp_request m = {.c = c, .message = &f, .streams = call_accepts(c, "text/event-stream")};
     const char *method = NULL;
+
     if (check_sender(c, e) < 0 || call_query_check(c, allowed, e) < 0 ||
         request_read_all(c->r, &text, MESSAGE_MAX, e) < 0)
         return -1;
+
     if (is_batch(&text))
         return answer_failure(&m, 400, RPC_REQUEST, "one message at a time: no arrays", e);
     if (fields_parse(&f, text.data, text.len, FIELDS_OPEN, e) < 0)
         return answer_failure(&m, 400, RPC_PARSE, e->msg, e);
+
     read_message(&m, &f, &method);
     if (fields_finish(&f, e) < 0)
         return answer_failure(&m, 400, RPC_REQUEST, e->msg, e);
+
     int begins = method && !strcmp(method, "initialize");
     if (!begins && !is_known_version(c))
         return answer_failure(&m, 400, RPC_VERSION,
                               "MCP-Protocol-Version: this version is not spoken here", e);
+
     if (!method) /* an answer to something: nothing is ever asked here */
         return answer_accepted(c);
     if (mcp_find_thread(&m, begins, e) < 0)
         return answer_failure(&m, e->code == PD_NOT_FOUND ? 404 : 400, RPC_REQUEST, e->msg, e);
+
     if (m.id[0])
         return handle_request(&m, method, e);
     if (!strcmp(method, "notifications/cancelled"))
@@ -449,9 +494,11 @@ int mcp_delete(struct call *c, struct pd_err *e)
 {
     static const char *const allowed[] = {"thread", "client", NULL};
     struct mcp_request m = {.c = c};
+
     if (check_sender(c, e) < 0 || call_query_check(c, allowed, e) < 0 ||
         mcp_find_thread(&m, 0, e) < 0)
         return -1;
+
     if (mcp_close(&m, e) < 0)
         return -1;
     return call_empty(c);

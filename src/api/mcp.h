@@ -14,7 +14,6 @@
 /* What is running, so that it can be cancelled, and which sessions clients have ended. */
 struct mcp;
 struct mcp *mcp_new(void); /* NULL when memory is out */
-void mcp_free(struct mcp *m);
 
 #define MCP_ID_MAX   256u /* of a request id or a progress token, as JSON */
 #define MCP_TEXT_MAX (1u << 20)

@@ -1,4 +1,6 @@
-/* The tools of MCP that run something, and what there is to know of the sandbox. */
+/* The tools of MCP that run commands and code, and those that tell of processes, ports and the
+ * sandbox. A command is looked at every second: its last line goes out as progress, and it is ended
+ * when its client has cancelled the request. */
 #include "api/mcp.h"
 
 #include "access/ids.h"
@@ -24,11 +26,13 @@ static void append(struct process *p, unsigned stream, uint64_t from, uint64_t t
 {
     uint8_t piece[16384];
     struct pd_err e;
+
     while (from < to) {
         uint64_t want = to - from < sizeof piece ? to - from : sizeof piece;
         ssize_t n = process_read(p, stream, from, piece, want, &e);
         if (n <= 0)
             return;
+
         buf_put(out, piece, (size_t)n);
         from += (uint64_t)n;
     }
@@ -39,11 +43,14 @@ static void put_output(struct process *p, const struct process_info *i, unsigned
                        uint64_t from, struct buf *out)
 {
     uint64_t size = i->size[stream], first = i->first[stream];
+
     from = from < first ? first : from > size ? size : from;
+
     if (size - from <= OUTPUT_MAX) {
         append(p, stream, from, size, out);
         return;
     }
+
     append(p, stream, from, from + OUTPUT_MAX / 2, out);
     buf_printf(out, "\n[... %llu bytes are left out ...]\n",
                (unsigned long long)(size - from - OUTPUT_MAX / 2 * 2));
@@ -60,8 +67,10 @@ static void put_member(struct json *j, const char *key, const struct buf *text)
 static void put_end(const struct process_info *i, struct buf *out)
 {
     const char *why = process_stop_name(i->stopped_by);
+
     if (out->len && out->data[out->len - 1] != '\n')
         buf_putc(out, '\n');
+
     if (i->running)
         buf_puts(out, "[still running]");
     else if (i->stopped_by == STOP_TIMEOUT)
@@ -74,15 +83,17 @@ static void put_end(const struct process_info *i, struct buf *out)
         buf_printf(out, "[exit code %d]", i->exit_code);
 }
 
-/* `with_place`: and where the next look begins, also for who reads only the text. */
+/* `with_place`: tells where the next look begins, in the text as well. */
 static void put_result(struct process *p, const struct process_info *i,
                        const uint64_t from[STREAM_COUNT], int with_place, struct mcp_result *ret)
 {
     char place[48];
     auto_buf out = BUF_INIT(4 * OUTPUT_MAX), err = BUF_INIT(4 * OUTPUT_MAX);
     struct json j = JSON_INIT(&ret->data);
+
     put_output(p, i, STREAM_OUT, from[STREAM_OUT], &out);
     put_output(p, i, STREAM_ERR, from[STREAM_ERR], &err);
+
     buf_put(&ret->text, out.data, out.len);
     if (err.len) {
         if (out.len && out.data[out.len - 1] != '\n')
@@ -91,6 +102,7 @@ static void put_result(struct process *p, const struct process_info *i,
         buf_put(&ret->text, err.data, err.len);
     }
     put_end(i, &ret->text);
+
     json_open(&j, '{');
     result_json(&j, i);
     put_member(&j, "stdout", &out);
@@ -118,17 +130,21 @@ static void last_line(struct process *p, char out[LINE_MAX_ + 1])
     struct pd_err e;
     char text[LINE_MAX_];
     size_t len = 0;
+
     process_get(p, &i, NULL);
+
     uint64_t size = i.size[STREAM_OUT], from = size > LINE_MAX_ ? size - LINE_MAX_ : 0;
     ssize_t n = process_read(p, STREAM_OUT, from, text, sizeof text, &e);
     while (n > 0 && is_line_end(text[n - 1]))
         n--;
+
     ssize_t start = n > 0 ? n : 0;
     while (start > 0 && !is_line_end(text[start - 1]))
         start--;
     /* The first character may be cut. */
     while (start == 0 && from && start < n && ((uint8_t)text[start] & 0xc0) == 0x80)
         start++;
+
     for (; start < n; start++)
         if ((uint8_t)text[start] >= 0x20 && text[start] != 0x7f)
             out[len++] = text[start];
@@ -143,15 +159,19 @@ static int attend(struct mcp_request *m, struct process *p, deadline until, stru
     struct watch w;
     uint64_t began = clock_now(), said = began;
     int r;
+
     if (process_watch(p, &w, e) < 0)
         return -1;
+
     for (;;) {
         deadline next = deadline_in(LOOK_EVERY);
         char line[LINE_MAX_ + 1];
         struct pd_err lost;
+
         r = process_wait(p, &w, -1, next < until ? next : until, e);
         if (r == 0 || e->code != PD_TIMEOUT || deadline_passed(until))
             break;
+
         if (server_is_stopping(m->c->r->server)) {
             r = pd_fail(e, PD_SHUTTING_DOWN, "the server is shutting down");
             break;
@@ -160,6 +180,7 @@ static int attend(struct mcp_request *m, struct process *p, deadline until, stru
             r = pd_fail(e, PD_CONFLICT, "the request was cancelled");
             break;
         }
+
         last_line(p, line);
         if (m->token[0])
             r = mcp_progress(m, (double)(clock_now() - began) / NS_PER_S, line, &lost);
@@ -172,6 +193,7 @@ static int attend(struct mcp_request *m, struct process *p, deadline until, stru
         if (r < 0)
             m->token[0] = m->streams = 0;
     }
+
     process_unwatch(p, &w);
     return r;
 }
@@ -180,8 +202,10 @@ static int attend(struct mcp_request *m, struct process *p, deadline until, stru
 static int await_end(struct process *p, struct pd_err *e)
 {
     struct watch w;
+
     if (process_watch(p, &w, e) < 0)
         return -1;
+
     int r = process_wait(p, &w, -1, deadline_in(STOP_PATIENCE), e);
     process_unwatch(p, &w);
     return r;
@@ -195,14 +219,17 @@ static int run(struct mcp_request *m, struct process_request *q, struct mcp_resu
     struct process_info i;
     struct pd_err why;
     int known;
+
     q->spool_max = m->c->config->spool_max_bytes;
     if (session_start(m->c->session, q, &p, &known, e) < 0)
         return -1;
+
     mcp_note_running(m, p);
     int r = attend(m, p, deadline_in(q->timeout_ns), e);
     if (r < 0 && (e->code == PD_TIMEOUT || e->code == PD_CONFLICT) &&
         process_stop(p, e->code == PD_TIMEOUT ? STOP_TIMEOUT : STOP_KILLED, e) == 0)
         r = await_end(p, e);
+
     mcp_note_running(m, NULL);
     process_get(p, &i, &why);
     if (i.refused) {
@@ -214,10 +241,12 @@ static int run(struct mcp_request *m, struct process_request *q, struct mcp_resu
         ret->is_error = i.running || i.stopped_by != STOP_NONE;
         r = 0;
     }
+
     metrics_exec_ended(m->c->api->metrics, i.refused ? METRICS_CAUSE_REFUSED : i.stopped_by,
                        i.duration_us);
     m->c->exit_code = i.signal ? 128 + i.signal : i.exit_code;
     m->c->stopped_by = process_stop_name(i.stopped_by);
+
     process_unref(p);
     return r;
 }
@@ -235,7 +264,7 @@ static void read_cwd(struct fields *args, struct process_request *q)
         fields_refuse(args, "cwd", "'%.100s' must be an absolute path", q->cwd);
 }
 
-/* Arguments are read; what nobody asked for is refused by name. */
+/* Ends the reading of arguments: unknown ones are refused by name. */
 static int finish(struct fields *args, struct pd_err *e)
 {
     return args ? fields_finish_object(args, e) : 0;
@@ -245,13 +274,16 @@ int mcp_run_command(struct mcp_request *m, struct fields *args, struct mcp_resul
                     struct pd_err *e)
 {
     struct process_request q = {.argv = {.text = ""}, .env = {.text = ""}};
+
     if (!args)
         return pd_fail(e, PD_INVALID, "command: is required");
+
     fields_str(args, "command", FIELD_REQUIRED, 1, COMMAND_MAX, &q.command);
     read_timeout(args, &q);
     read_cwd(args, &q);
     if (finish(args, e) < 0)
         return -1;
+
     snprintf(m->c->summary, sizeof m->c->summary, "%.290s", q.command);
     return run(m, &q, ret, e);
 }
@@ -265,20 +297,24 @@ int mcp_run_code(struct mcp_request *m, struct fields *args, struct mcp_result *
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     unsigned language = 0;
     const char *code = "";
+
     if (!args)
         return pd_fail(e, PD_INVALID, "language: is required, code too");
+
     fields_enum(args, "language", FIELD_REQUIRED, languages, &language);
     fields_str(args, "code", FIELD_REQUIRED, 1, CODE_MAX, &code);
     read_timeout(args, &q);
     read_cwd(args, &q);
     if (finish(args, e) < 0)
         return -1;
+
     int bad = msg_list_add(&argv, programs[language]);
     bad |= msg_list_add(&argv, language == 2 ? "-s" : "-");
     q.argv = msg_list_of(&argv);
     q.input = code;
     q.input_len = strlen(code);
     snprintf(m->c->summary, sizeof m->c->summary, "%s: %.250s", languages[language], code);
+
     int r = bad ? pd_fail(e, PD_CAPACITY, "no memory") : run(m, &q, ret, e);
     msg_list_writer_done(&argv);
     return r;
@@ -293,14 +329,17 @@ int mcp_start_process(struct mcp_request *m, struct fields *args, struct mcp_res
     struct process *p;
     struct process_info i;
     int known;
+
     if (!args)
         return pd_fail(e, PD_INVALID, "command: is required");
+
     fields_str(args, "command", FIELD_REQUIRED, 1, COMMAND_MAX, &q.command);
     read_cwd(args, &q);
     q.background = q.keep_stdin = 1;
     q.spool_max = m->c->config->spool_max_bytes;
     if (finish(args, e) < 0 || session_start(m->c->session, &q, &p, &known, e) < 0)
         return -1;
+
     snprintf(m->c->summary, sizeof m->c->summary, "%.290s", q.command);
     int r = process_await_pid(p, e);
     if (r == 0) {
@@ -312,6 +351,7 @@ int mcp_start_process(struct mcp_request *m, struct fields *args, struct mcp_res
         json_member_cstr(&j, "process_id", i.id);
         json_close(&j, '}');
     }
+
     process_unref(p);
     return r;
 }
@@ -320,13 +360,16 @@ static struct process *find_process(struct mcp_request *m, struct fields *args, 
 {
     uint64_t pid = 0;
     char text[24];
+
     if (!args) {
         pd_fail(e, PD_INVALID, "pid: is required");
         return NULL;
     }
+
     fields_u64(args, "pid", FIELD_REQUIRED, 1, INT32_MAX, &pid);
     if (finish(args, e) < 0)
         return NULL;
+
     snprintf(text, sizeof text, "%llu", (unsigned long long)pid);
     return session_find_process(m->c->session, text, e);
 }
@@ -336,6 +379,7 @@ static int read_place(const char *text, uint64_t ret[STREAM_COUNT], struct pd_er
 {
     char out[24] = "";
     const char *dot = strchr(text, '.');
+
     size_t len = dot ? (size_t)(dot - text) : 0;
     if (dot && len < sizeof out) {
         memcpy(out, text, len);
@@ -343,6 +387,7 @@ static int read_place(const char *text, uint64_t ret[STREAM_COUNT], struct pd_er
             parse_u64("from", dot + 1, 0, UINT64_MAX >> 1, &ret[STREAM_ERR], e) == 0)
             return 0;
     }
+
     return pd_fail(e, PD_INVALID, "from: '%.40s' is no place: give `next` of an earlier call",
                    text);
 }
@@ -353,12 +398,15 @@ int mcp_check_process(struct mcp_request *m, struct fields *args, struct mcp_res
     struct process_info i;
     const char *input = NULL, *place = "0.0";
     uint64_t wait_ns = 0, from[STREAM_COUNT] = {0};
+
     fields_str(args, "input", FIELD_OPTIONAL, 0, CODE_MAX, &input);
     fields_seconds(args, "wait_s", FIELD_OPTIONAL, 0, TIMEOUT_MAX, &wait_ns);
     fields_str(args, "from", FIELD_OPTIONAL, 1, 48, &place);
+
     struct process *p = find_process(m, args, e);
     if (!p)
         return -1;
+
     int r = read_place(place, from, e);
     if (r == 0 && input)
         r = process_write(p, input, strlen(input), deadline_in(STOP_PATIENCE), e);
@@ -368,6 +416,7 @@ int mcp_check_process(struct mcp_request *m, struct fields *args, struct mcp_res
         process_get(p, &i, NULL);
         put_result(p, &i, from, 1, ret);
     }
+
     process_unref(p);
     return r;
 }
@@ -377,17 +426,21 @@ int mcp_stop_process(struct mcp_request *m, struct fields *args, struct mcp_resu
 {
     static const uint64_t start[STREAM_COUNT];
     struct process_info i;
+
     struct process *p = find_process(m, args, e);
     if (!p)
         return -1;
+
     process_get(p, &i, NULL);
     int r = i.running ? process_stop(p, STOP_KILLED, e) : 0;
     if (r == 0)
         r = await_end(p, e);
+
     if (r == 0) {
         process_get(p, &i, NULL);
         put_result(p, &i, start, 0, ret);
     }
+
     process_unref(p);
     return r;
 }
@@ -400,12 +453,15 @@ int mcp_preview_port(struct mcp_request *m, struct fields *args, struct mcp_resu
     uint64_t port = 0, expires_ms;
     auto_buf url = BUF_INIT(2048);
     struct json j = JSON_INIT(&ret->data);
+
     if (!args)
         return pd_fail(e, PD_INVALID, "port: is required");
+
     fields_u64(args, "port", FIELD_REQUIRED, 1, 65535, &port);
     if (finish(args, e) < 0 || preview_link(m->c, (unsigned)port, m->c->sandbox, PREVIEW_LIFE_MS,
                                             &url, &expires_ms, e) < 0)
         return -1;
+
     buf_put(&ret->text, url.data, url.len);
     json_open(&j, '{');
     put_member(&j, "url", &url);
@@ -423,9 +479,11 @@ static int put_process(struct process *p, void *arg)
 {
     struct listing *l = arg;
     struct process_info i;
+
     process_get(p, &i, NULL);
     if (!i.running)
         return 0;
+
     buf_printf(l->text, "process %d: %s\n", i.pid, i.command);
     json_open(l->j, '{');
     json_member_int(l->j, "pid", i.pid);
@@ -441,11 +499,14 @@ int mcp_session_info(struct mcp_request *m, struct fields *args, struct mcp_resu
     auto_buf env = BUF_INIT(256u << 10);
     char cwd[SPEC_PATH_MAX], expires[TIME_TEXT_LEN + 1];
     struct json j = JSON_INIT(&ret->data);
+
     if (finish(args, e) < 0)
         return -1;
+
     session_get(m->c->session, &i);
     (void)session_get_env(m->c->session, &env, cwd, sizeof cwd);
     time_format_ms(i.expires_ms, expires);
+
     buf_printf(&ret->text,
                "sandbox %s, %s, template %s\nworking directory %s\nmemory %llu MiB, %llu "
                "processes, no network\nends at %s, or when nobody uses it for %llu s\n",
@@ -453,6 +514,7 @@ int mcp_session_info(struct mcp_request *m, struct fields *args, struct mcp_resu
                (unsigned long long)(i.spec.limits.memory >> 20),
                (unsigned long long)i.spec.limits.pids, expires,
                (unsigned long long)(i.idle_timeout_ms / 1000));
+
     json_open(&j, '{');
     json_member_cstr(&j, "id", i.id);
     json_member_cstr(&j, "template", i.template_name);
@@ -461,6 +523,7 @@ int mcp_session_info(struct mcp_request *m, struct fields *args, struct mcp_resu
     limits_json(&j, &i.spec.limits);
     json_time(&j, "expires_at", i.expires_ms);
     json_member_milli(&j, "idle_timeout_s", i.idle_timeout_ms);
+
     json_key(&j, "processes");
     json_open(&j, '[');
     struct listing l = {&j, &ret->text};

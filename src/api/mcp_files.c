@@ -40,16 +40,20 @@ static int read_whole(struct call *c, const char *path, struct buf *out, struct 
     struct record r;
     uint8_t piece[16384];
     ssize_t n;
+
     if (worker_begin(&w, c, "user", 0, words, e) < 0 || worker_expect(&w, RECORD_ENTRY, &r, e) < 0)
         return -1;
+
     if (r.entry.size > FILE_MAX)
         return pd_fail(e, PD_TOO_LARGE,
                        "'%.150s' has %llu bytes: files of up to %u are read whole; use head, tail "
                        "or sed with run_command",
                        path, (unsigned long long)r.entry.size, FILE_MAX);
+
     while ((n = worker_read(&w, piece, sizeof piece, e)) > 0)
         if (buf_put(out, piece, (size_t)n) < 0)
             return pd_fail(e, PD_TOO_LARGE, "'%.150s' has more than %u bytes", path, FILE_MAX);
+
     if (n < 0)
         return -1;
     w.ended = 1;
@@ -62,13 +66,16 @@ static int write_whole(struct call *c, const char *path, const void *data, size_
     char length[24];
     struct record r;
     auto_worker w = WORKER_INIT;
+
     snprintf(length, sizeof length, "%zu", len);
     const char *const words[] = {"write", path, "-", "1", length, NULL};
     if (worker_begin(&w, c, "user", WORKER_INPUT | WORKER_COMMIT, words, e) < 0)
         return -1;
+
     w.must_finish = 1;
     if (worker_write(&w, data, len, e) < 0)
         return -1;
+
     fd_done(&w.call.in);
     (void)fd_write_all(w.call.go, "C", 1);
     if (worker_expect(&w, RECORD_ENTRY, &r, e) < 0 || worker_expect(&w, RECORD_REPLACED, &r, e) < 0)
@@ -80,6 +87,7 @@ static int write_whole(struct call *c, const char *path, const void *data, size_
 static void path_data(struct mcp_result *ret, const char *path, const char *key, uint64_t number)
 {
     struct json j = JSON_INIT(&ret->data);
+
     json_open(&j, '{');
     json_bytes(&j, "path", path, strlen(path));
     json_member_uint(&j, key, number);
@@ -93,8 +101,8 @@ static const uint8_t *line_end(const uint8_t *at, const uint8_t *end)
     return found ? found + 1 : end;
 }
 
-/* What of a file is shown: whole lines, as many as are wanted and fit. If not even the first one
- * fits, its beginning. */
+/* The part of a file that is shown: whole lines, as many as are wanted and fit. If not even the
+ * first one fits, its beginning. */
 struct shown {
     const uint8_t *at;
     size_t len;
@@ -106,21 +114,26 @@ struct shown {
 static void find_lines(const struct buf *file, uint64_t first, uint64_t count, struct shown *ret)
 {
     const uint8_t *end = file->data + file->len;
+
     *ret = (struct shown){.at = end};
     if (!file->len)
         return;
+
     for (const uint8_t *at = file->data, *next; at < end; at = next) {
         uint64_t line = ++ret->lines;
         next = line_end(at, end);
         size_t len = (size_t)(next - at);
+
         if (line < first || line - first >= count || ret->next)
             continue;
         if (line == first)
             ret->at = at;
+
         if (ret->len + len <= SHOWN_MAX) {
             ret->len += len;
             continue;
         }
+
         ret->next = line;
         if (ret->len)
             continue;
@@ -141,6 +154,7 @@ static void put_lines(const struct shown *s, uint64_t first, struct mcp_result *
     if (s->next && s->next <= s->lines)
         buf_printf(&ret->text, "\n[... more: go on with first_line %llu of %llu ...]",
                    (unsigned long long)s->next, (unsigned long long)s->lines);
+
     if (!s->lines)
         buf_puts(&ret->text, "[the file is empty]");
     else if (!s->len)
@@ -155,20 +169,25 @@ int mcp_read_file(struct mcp_request *m, struct fields *args, struct mcp_result 
     auto_buf file = BUF_INIT(FILE_MAX);
     struct json j = JSON_INIT(&ret->data);
     struct shown shown;
+
     if (need(args, "path", e) < 0)
         return -1;
+
     read_path(args, NULL, path);
     fields_u64(args, "first_line", FIELD_OPTIONAL, 1, UINT64_MAX >> 1, &first);
     fields_u64(args, "lines", FIELD_OPTIONAL, 1, UINT64_MAX >> 1, &count);
     if (finish(args, e) < 0 || read_whole(m->c, path, &file, e) < 0)
         return -1;
+
     if (!utf8_is_valid(file.data, file.len))
         return pd_fail(e, PD_INVALID,
                        "'%.150s' is no text: use a program with run_command, or read it as a "
                        "resource",
                        path);
+
     find_lines(&file, first, count, &shown);
     put_lines(&shown, first, ret);
+
     json_open(&j, '{');
     json_bytes(&j, "path", path, strlen(path));
     json_key(&j, "content");
@@ -185,12 +204,15 @@ int mcp_write_file(struct mcp_request *m, struct fields *args, struct mcp_result
 {
     char path[FILE_PATH_SIZE];
     const char *content = "";
+
     if (need(args, "path", e) < 0)
         return -1;
+
     read_path(args, NULL, path);
     fields_str(args, "content", FIELD_REQUIRED, 0, FILE_MAX, &content);
     if (finish(args, e) < 0 || write_whole(m->c, path, content, strlen(content), e) < 0)
         return -1;
+
     file_note(m->c, "write", path);
     buf_printf(&ret->text, "wrote %zu bytes to %s", strlen(content), path);
     path_data(ret, path, "bytes", strlen(content));
@@ -203,12 +225,14 @@ static uint64_t replace(const struct buf *file, const char *old, const char *wit
     const uint8_t *at = file->data, *end = at + file->len, *found;
     size_t old_len = strlen(old);
     uint64_t count = 0;
+
     while (at < end && (found = memmem(at, (size_t)(end - at), old, old_len))) {
         buf_put(out, at, (size_t)(found - at));
         buf_puts(out, with);
         at = found + old_len;
         count++;
     }
+
     buf_put(out, at, (size_t)(end - at));
     return count;
 }
@@ -220,14 +244,17 @@ int mcp_edit_file(struct mcp_request *m, struct fields *args, struct mcp_result 
     const char *old = "", *with = "";
     int all = 0;
     auto_buf file = BUF_INIT(FILE_MAX), changed = BUF_INIT(4 * FILE_MAX);
+
     if (need(args, "path", e) < 0)
         return -1;
+
     read_path(args, NULL, path);
     fields_str(args, "old_text", FIELD_REQUIRED, 1, FILE_MAX, &old);
     fields_str(args, "new_text", FIELD_REQUIRED, 0, FILE_MAX, &with);
     fields_bool(args, "all", FIELD_OPTIONAL, &all);
     if (finish(args, e) < 0 || read_whole(m->c, path, &file, e) < 0)
         return -1;
+
     uint64_t count = replace(&file, old, with, &changed);
     if (count == 0)
         return pd_fail(e, PD_NOT_FOUND,
@@ -237,10 +264,12 @@ int mcp_edit_file(struct mcp_request *m, struct fields *args, struct mcp_result 
                        "'%.120s' has the old text %llu times: give more of the lines around it, or "
                        "set all",
                        path, (unsigned long long)count);
+
     if (changed.overflow)
         return pd_fail(e, PD_TOO_LARGE, "'%.120s' would become too large", path);
     if (write_whole(m->c, path, changed.data, changed.len, e) < 0)
         return -1;
+
     file_note(m->c, "edit", path);
     buf_printf(&ret->text, "replaced %llu in %s", (unsigned long long)count, path);
     path_data(ret, path, "replacements", count);
@@ -256,34 +285,41 @@ int mcp_list_files(struct mcp_request *m, struct fields *args, struct mcp_result
     uint64_t depth = 1;
     struct record r;
     int got, more = 0;
+
     read_path(args, ".", path);
     fields_u64(args, "depth", FIELD_OPTIONAL, 1, 16, &depth);
     if (finish(args, e) < 0)
         return -1;
+
     snprintf(deep, sizeof deep, "%llu", (unsigned long long)depth);
     const char *const words[] = {"list", path, deep, LIST_LIMIT, "", NULL};
     auto_worker w = WORKER_INIT;
     if (worker_begin(&w, m->c, "user", 0, words, e) < 0)
         return -1;
+
     struct json j = JSON_INIT(&ret->data);
     json_open(&j, '{');
     json_key(&j, "entries");
     json_open(&j, '[');
+
     while (!more && (got = worker_next(&w, &r, e)) != 0) {
         if (got < 0)
             return -1;
         more = r.kind == RECORD_MORE;
         if (more)
             break;
+
         if (r.kind != RECORD_ENTRY)
             return pd_fail(e, PD_PROTOCOL, "a worker lists what nobody asked for");
         file_entry_json(&j, &r.entry);
         buf_printf(&ret->text, "%s%s\n", r.entry.path, r.entry.type == ENTRY_DIR ? "/" : "");
     }
+
     w.ended = !more;
     json_close(&j, ']');
     json_member_bool(&j, "truncated", more);
     json_close(&j, '}');
+
     if (more)
         buf_puts(&ret->text, "[... more: list a directory below, or search ...]\n");
     if (!ret->text.len)
@@ -308,38 +344,46 @@ int mcp_search_files(struct mcp_request *m, struct fields *args, struct mcp_resu
     unsigned mode = 0;
     struct record r;
     int got, more = 0;
+
     if (need(args, "pattern", e) < 0)
         return -1;
+
     read_path(args, ".", path);
     fields_str(args, "pattern", FIELD_REQUIRED, 1, 4096, &pattern);
     fields_str(args, "glob", FIELD_OPTIONAL, 1, 1024, &glob);
     fields_enum(args, "mode", FIELD_OPTIONAL, modes, &mode);
     if (finish(args, e) < 0)
         return -1;
+
     const char *const words[] = {"search", path,         modes[mode], pattern,
                                  glob,     SEARCH_LIMIT, "1",         NULL};
     auto_worker w = WORKER_INIT;
     if (worker_begin(&w, m->c, "user", 0, words, e) < 0)
         return -1;
+
     struct json j = JSON_INIT(&ret->data);
     json_open(&j, '{');
     json_key(&j, "matches");
     json_open(&j, '[');
+
     while (!more && (got = worker_next(&w, &r, e)) != 0) {
         if (got < 0)
             return -1;
         more = r.kind == RECORD_MORE || ret->text.len > SHOWN_MAX;
         if (more)
             break;
+
         if (r.kind != RECORD_MATCH)
             return pd_fail(e, PD_PROTOCOL, "a worker finds what nobody asked for");
         file_match_json(&j, &r.match);
         match_text(&ret->text, &r.match);
     }
+
     w.ended = !more;
     json_close(&j, ']');
     json_member_bool(&j, "truncated", more);
     json_close(&j, '}');
+
     if (more)
         buf_puts(&ret->text, "[... more: narrow the search ...]\n");
     if (!ret->text.len)
@@ -352,6 +396,7 @@ int mcp_search_files(struct mcp_request *m, struct fields *args, struct mcp_resu
 static void put_uri(struct json *j, const char *path)
 {
     auto_buf uri = BUF_INIT(4 * FILE_PATH_SIZE);
+
     buf_puts(&uri, "file://");
     (void)url_encode(&uri, path, strlen(path), 1);
     json_key(j, "uri");
@@ -364,8 +409,10 @@ int mcp_resources_list(struct mcp_request *m, struct json *j, struct pd_err *e)
     auto_worker w = WORKER_INIT;
     struct record r;
     int got;
+
     if (worker_begin(&w, m->c, "user", 0, words, e) < 0)
         return -1;
+
     json_key(j, "resources");
     json_open(j, '[');
     while ((got = worker_next(&w, &r, e)) != 0) {
@@ -375,6 +422,7 @@ int mcp_resources_list(struct mcp_request *m, struct json *j, struct pd_err *e)
             break;
         if (r.kind != RECORD_ENTRY || r.entry.type != ENTRY_FILE)
             continue;
+
         json_open(j, '{');
         put_uri(j, r.entry.path);
         json_key(j, "name");
@@ -382,6 +430,7 @@ int mcp_resources_list(struct mcp_request *m, struct json *j, struct pd_err *e)
         json_member_uint(j, "size", r.entry.size);
         json_close(j, '}');
     }
+
     w.ended = got == 0;
     json_close(j, ']');
     return 0;
@@ -392,16 +441,20 @@ int mcp_resource_read(struct mcp_request *m, struct json *j, struct pd_err *e)
     const char *uri = "";
     char path[FILE_PATH_SIZE];
     auto_buf file = BUF_INIT(FILE_MAX), text = BUF_INIT(2 * FILE_MAX);
+
     if (!m->params)
         return pd_fail(e, PD_INVALID, "params: is required");
+
     fields_str(m->params, "uri", FIELD_REQUIRED, 1, 4 * FILE_PATH_MAX, &uri);
     if (fields_finish(m->message, e) < 0)
         return -1;
+
     if (strncmp(uri, "file:///", 8) != 0)
         return pd_fail(e, PD_INVALID, "uri '%.100s': file:///PATH is needed", uri);
     if (url_decode("uri", slice_of(uri + 7), path, FILE_PATH_MAX, e) < 0 ||
         read_whole(m->c, path, &file, e) < 0)
         return -1;
+
     int is_text = utf8_is_valid(file.data, file.len);
     json_key(j, "contents");
     json_open(j, '[');

@@ -30,19 +30,12 @@ struct mcp *mcp_new(void)
     return m;
 }
 
-void mcp_free(struct mcp *m)
-{
-    if (!m)
-        return;
-    pthread_mutex_destroy(&m->lock);
-    free(m);
-}
-
 /* ---- what is running ---- */
 
 void mcp_begin(struct mcp_request *m)
 {
     struct mcp *all = m->c->api->mcp;
+
     pthread_mutex_lock(&all->lock);
     m->next = all->running;
     all->running = m;
@@ -52,6 +45,7 @@ void mcp_begin(struct mcp_request *m)
 void mcp_end(struct mcp_request *m)
 {
     struct mcp *all = m->c->api->mcp;
+
     pthread_mutex_lock(&all->lock);
     struct mcp_request **at = &all->running;
     while (*at != m)
@@ -60,7 +54,7 @@ void mcp_end(struct mcp_request *m)
     pthread_mutex_unlock(&all->lock);
 }
 
-/* One that is only about to start would not hear of its end. */
+/* A command that is only about to start would not hear a stop: its pid is waited for. */
 static void stop(struct process *p)
 {
     struct pd_err e;
@@ -71,10 +65,12 @@ static void stop(struct process *p)
 void mcp_note_running(struct mcp_request *m, struct process *p)
 {
     struct mcp *all = m->c->api->mcp;
+
     pthread_mutex_lock(&all->lock);
     m->process = p;
     int cancelled = p && m->cancelled;
     pthread_mutex_unlock(&all->lock);
+
     if (cancelled)
         stop(p);
 }
@@ -82,6 +78,7 @@ void mcp_note_running(struct mcp_request *m, struct process *p)
 int mcp_is_cancelled(struct mcp_request *m)
 {
     struct mcp *all = m->c->api->mcp;
+
     pthread_mutex_lock(&all->lock);
     int is = m->cancelled;
     pthread_mutex_unlock(&all->lock);
@@ -93,6 +90,7 @@ int mcp_is_cancelled(struct mcp_request *m)
 static struct process *cancel_one(struct mcp *all, const struct mcp_request *m, const char *id)
 {
     struct process *found = NULL;
+
     pthread_mutex_lock(&all->lock);
     for (struct mcp_request *r = all->running; r && !found; r = r->next) {
         if (r->cancelled || strcmp(r->id, id) != 0 || strcmp(r->thread, m->thread) != 0 ||
@@ -109,9 +107,11 @@ static struct process *cancel_one(struct mcp *all, const struct mcp_request *m, 
 void mcp_cancel(struct mcp_request *m)
 {
     struct process *p;
+
     auto_buf id = BUF_INIT(MCP_ID_MAX + 1);
     if (!fields_json(m->params, "requestId", FIELD_REQUIRED, MCP_ID_MAX, &id) || !buf_cstr(&id))
         return;
+
     while ((p = cancel_one(m->c->api->mcp, m, (const char *)id.data))) {
         stop(p);
         process_unref(p);
@@ -123,6 +123,7 @@ void mcp_cancel(struct mcp_request *m)
 static int is_ended(struct mcp *all, const char *tenant, const char *thread)
 {
     int found = 0;
+
     pthread_mutex_lock(&all->lock);
     for (unsigned i = 0; i < ENDED_MAX && !found; i++)
         found = !strcmp(all->ended[i].thread, thread) && !strcmp(all->ended[i].tenant, tenant);
@@ -147,11 +148,14 @@ static int read_session(struct mcp_request *m, struct pd_err *e)
         return 0;
     if (h->len == 0 || h->len > SESSION_NAME_MAX)
         return pd_fail(e, PD_NOT_FOUND, "there is no such session: initialize again");
+
     for (size_t i = 0; i < h->len; i++)
         if (h->at[i] < 0x21 || h->at[i] > 0x7e)
             return pd_fail(e, PD_INVALID, "Mcp-Session-Id: only visible ASCII characters");
+
     memcpy(m->client, h->at, h->len);
     m->client[h->len] = 0;
+
     if (is_ended(m->c->api->mcp, m->c->who.tenant, m->client))
         return pd_fail(e, PD_NOT_FOUND, "this session has been ended: initialize again");
     return 1;
@@ -160,15 +164,18 @@ static int read_session(struct mcp_request *m, struct pd_err *e)
 int mcp_find_thread(struct mcp_request *m, int begins, struct pd_err *e)
 {
     struct call *c = m->c;
+
     int named = call_query(c, "thread", m->thread, sizeof m->thread, e);
     if (named < 0)
         return -1;
     if (named && !m->thread[0])
         return pd_fail(e, PD_INVALID, "thread: is empty");
+
     /* A client that cannot set headers says so here. */
     int known = call_query(c, "client", m->client, sizeof m->client, e);
     if (known < 0)
         return -1;
+
     if (begins && !known) {
         uint8_t random[16];
         random_bytes(random, sizeof random);
@@ -178,9 +185,11 @@ int mcp_find_thread(struct mcp_request *m, int begins, struct pd_err *e)
     } else if (!known && (known = read_session(m, e)) < 0) {
         return -1;
     }
+
     if (!named && !known)
         return pd_fail(e, PD_INVALID,
                        "the header Mcp-Session-Id is missing: the answer to initialize has it");
+
     if (!named)
         memcpy(m->thread, m->client, sizeof m->thread);
     return 0;
@@ -210,29 +219,36 @@ int mcp_open(struct mcp_request *m, struct pd_err *e)
     struct queue_place place;
     struct session_info i;
     int created = 0;
+
     if (c->session)
         return 0;
     if (fields_parse(&nothing, "{}", 2, 0, e) < 0)
         return -1;
+
     int failed = create_request_read(c, &nothing, &r, 1, e);
     r.request.user_id = USER;
     r.request.thread_id = m->thread;
     r.request.auto_retry = 1;
+
     /* Finding one is no creation, and asked for often. */
     if (failed == 0 && !mcp_find(m))
         failed = call_may_create(c, e);
+
     if (failed == 0) {
         failed =
             sessions_get_or_create(c->api->sessions, &r.request, &c->session, &created, &place, e);
         if (failed < 0 || created)
             call_count_create(c, failed, c->session, &place);
     }
+
     create_request_done(&r);
     if (failed < 0)
         return -1;
+
     session_get(c->session, &i);
     if (i.state == SESSION_PAUSED && session_resume(c->session, e) < 0)
         return -1;
+
     m->made_anew = created && i.recreated;
     snprintf(c->sandbox, sizeof c->sandbox, "%s", i.id);
     return 0;
@@ -244,18 +260,22 @@ int mcp_close(struct mcp_request *m, struct pd_err *e)
 {
     struct call *c = m->c;
     struct session_info i;
+
     if (m->client[0])
         note_ended(c->api->mcp, c->who.tenant, m->client);
     if (m->client[0] && strcmp(m->client, m->thread) != 0)
         return 0;
+
     c->session = find(m);
     if (!c->session) /* no tool was called yet */
         return 0;
+
     session_get(c->session, &i);
     snprintf(c->sandbox, sizeof c->sandbox, "%s", i.id);
     if (i.state != SESSION_GONE &&
         session_end(c->session, END_KILLED, "its client has ended the session", e) < 0)
         return -1;
+
     session_forget_thread(c->session);
     return 0;
 }

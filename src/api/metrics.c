@@ -1,3 +1,6 @@
+/* The server and its sandboxes tell of themselves: measurements and events of one sandbox, the
+ * providers and which of them a request would get, health and readiness, and the metrics in the
+ * format of Prometheus. */
 #include "api/api.h"
 
 #include "access/ids.h"
@@ -17,8 +20,10 @@ int sandbox_metrics(struct call *c, struct pd_err *e)
     struct session_info i;
     auto_buf out = BUF_INIT(16u << 10);
     struct json j = JSON_INIT(&out);
+
     if (call_no_query(c, e) < 0 || session_usage(c->session, &memory, &peak, &cpu, &pids, e) < 0)
         return -1;
+
     session_get(c->session, &i);
     json_open(&j, '{');
     json_time(&j, "time", time_now_ms());
@@ -36,8 +41,10 @@ int sandbox_events(struct call *c, struct pd_err *e)
     static const char *const allowed[] = {"limit", NULL};
     uint64_t limit = 100;
     auto_buf out = BUF_INIT(8u << 20);
+
     if (call_query_check(c, allowed, e) < 0 || call_query_u64(c, "limit", 1, 1000, &limit, e) < 0)
         return -1;
+
     buf_puts(&out, "{\"events\":");
     if (!c->api->audit)
         buf_puts(&out, "[]");
@@ -57,11 +64,14 @@ int providers_list(struct call *c, struct pd_err *e)
                  {PROVIDER_ADOPT, "adopt"}, {PROVIDER_STASH, "stash"}};
     struct provider *p = c->api->provider;
     struct pd_err why;
+
     if (call_no_query(c, e) < 0)
         return -1;
+
     int healthy = p->health(p, &why) == 0;
     auto_buf out = BUF_INIT(16u << 10);
     struct json j = JSON_INIT(&out);
+
     json_open(&j, '{');
     json_key(&j, "providers");
     json_open(&j, '[');
@@ -87,16 +97,19 @@ int route_get(struct call *c, struct pd_err *e)
     char provider[64] = "auto", command[4096];
     auto_buf out = BUF_INIT(16u << 10);
     struct json j = JSON_INIT(&out);
+
     if (call_query_check(c, allowed, e) < 0 ||
         call_query(c, "provider", provider, sizeof provider, e) < 0 ||
         call_query(c, "command", command, sizeof command, e) < 0)
         return -1;
+
     int asked = !strcmp(provider, c->api->provider->name);
     if (!asked && strcmp(provider, "auto") != 0) {
         snprintf(c->field, sizeof c->field, "provider");
         return pd_fail(e, PD_INVALID, "provider=%.60s: auto or %s", provider,
                        c->api->provider->name);
     }
+
     json_open(&j, '{');
     json_member_cstr(&j, "provider", c->api->provider->name);
     json_member_cstr(&j, "reason",
@@ -115,10 +128,12 @@ int health_get(struct call *c, struct pd_err *e)
 int ready_get(struct call *c, struct pd_err *e)
 {
     struct provider *p = c->api->provider;
+
     if (atomic_load(&c->api->draining))
         return pd_fail(e, PD_SHUTTING_DOWN, "the server is shutting down");
     if (p->health(p, e) < 0)
         return -1;
+
     (void)reply(c->r, 200, "text/plain; charset=utf-8", "ready\n", 6);
     return 0;
 }
@@ -128,8 +143,10 @@ static int is_local(int fd)
 {
     struct sockaddr_storage a;
     socklen_t len = sizeof a;
+
     if (getpeername(fd, (struct sockaddr *)&a, &len) < 0)
         return 0;
+
     if (a.ss_family == AF_INET)
         return ntohl(((struct sockaddr_in *)&a)->sin_addr.s_addr) >> 24 == 127;
     if (a.ss_family == AF_INET6)
@@ -141,6 +158,7 @@ int metrics_get(struct call *c, struct pd_err *e)
 {
     if (!is_local(conn_fd(c->r->conn)) && call_authenticate(c, e) < 0)
         return -1;
+
     auto_buf out = BUF_INIT(METRICS_MAX);
     metrics_render(c->api->metrics, &out);
     (void)reply(c->r, 200, METRICS_TYPE, out.data, out.len);

@@ -1,3 +1,7 @@
+/* Which headers pass between a client and a program in a sandbox. The token of a preview, keys of
+ * this server and headers that only a proxy may write never reach the program. Nothing of its
+ * answer may speak for an origin that is not its own: by path that is the API's origin, by host the
+ * program's. */
 #include "api/port_heads.h"
 
 #include "base/banned.h"
@@ -15,6 +19,7 @@ static struct slice slice_cut(struct slice *rest, char at)
     const char *end = rest->len ? memchr(rest->at, at, rest->len) : NULL;
     struct slice piece = {rest->at, end ? (size_t)(end - rest->at) : rest->len};
     size_t used = end ? piece.len + 1 : piece.len;
+
     rest->at += used;
     rest->len -= used;
     return piece;
@@ -67,6 +72,7 @@ void port_query_strip(struct slice query, struct buf *out)
         int has_more = before > pair.len; /* an '&', maybe the last byte */
         if (is_token_pair(pair))
             continue;
+
         if (!first)
             buf_putc(out, '&');
         buf_put(out, pair.at, pair.len);
@@ -85,6 +91,7 @@ static int is_token_cookie(struct slice pair)
 void port_cookie_strip(struct slice value, struct buf *out)
 {
     int first = 1;
+
     while (value.len) {
         struct slice pair = slice_trim(slice_cut(&value, ';'));
         if (!pair.len || is_token_cookie(pair))
@@ -101,6 +108,7 @@ int port_cookie_find(struct slice value, char *out, size_t size)
         struct slice pair = slice_trim(slice_cut(&value, ';'));
         if (!is_token_cookie(pair))
             continue;
+
         (void)slice_cut(&pair, '=');
         pair = slice_trim(pair);
         if (!pair.len || pair.len >= size)
@@ -117,6 +125,7 @@ int port_cookie_confine(struct slice value, struct buf *out)
     struct slice pair = slice_trim(slice_cut(&value, ';'));
     if (!pair.len || is_token_cookie(pair))
         return 0;
+
     buf_put(out, pair.at, pair.len);
     while (value.len) {
         struct slice attribute = slice_trim(slice_cut(&value, ';')), rest = attribute;
@@ -133,18 +142,22 @@ void port_location_map(struct slice value, const char *prefix, unsigned port, st
 {
     char here[3][32];
     struct slice path = value;
+
     snprintf(here[0], sizeof here[0], "http://localhost:%u", port);
     snprintf(here[1], sizeof here[1], "http://127.0.0.1:%u", port);
     snprintf(here[2], sizeof here[2], "http://0.0.0.0:%u", port);
+
     for (unsigned i = 0; i < 3; i++)
         if (starts_nocase(value, here[i]))
             path = (struct slice){value.at + strlen(here[i]), value.len - strlen(here[i])};
+
     int is_path = path.len && path.at[0] == '/' && !(path.len > 1 && strchr("/\\", path.at[1]));
     /* A program that minds X-Forwarded-Prefix has done it already. */
     if (is_path && !starts_nocase(path, prefix)) {
         buf_puts(out, prefix);
         value = path;
     }
+
     buf_put(out, value.at, value.len);
 }
 
@@ -162,13 +175,16 @@ static void put_line(struct buf *out, const char *name, struct slice value)
 static void put_forwarded(const struct port_visit *v, struct buf *out)
 {
     char peer[CONN_PEER_SIZE];
+
     conn_peer(v->r->conn, peer);
+
     char *colon = strrchr(peer, ':');
     char *start = peer[0] == '[' ? peer + 1 : peer;
     if (colon) {
         *(colon > peer && colon[-1] == ']' ? colon - 1 : colon) = 0;
         put_line(out, "X-Forwarded-For", slice_of(start));
     }
+
     put_line(out, "X-Forwarded-Proto", slice_of(conn_is_tls(v->r->conn) ? "https" : "http"));
     if (v->r->head.host.len)
         put_line(out, "X-Forwarded-Host", v->r->head.host);
@@ -203,11 +219,13 @@ static void put_header(const struct port_visit *v, const struct http_header *h, 
                                         "X-HTTP-Method-Override",
                                         NULL};
     auto_buf value = BUF_INIT(HTTP_HEAD_MAX);
+
     if (http_hop_by_hop(&v->r->head, h->name) || is_one_of(h->name, never) ||
         starts_nocase(h->name, "X-Forwarded-"))
         return;
     if (slice_is_nocase(h->name, "Authorization") && !may_authorize(v, h->value))
         return;
+
     /* By path it is the API's cookies that come along. */
     if (slice_is_nocase(h->name, "Cookie")) {
         if (!v->prefix[0])
@@ -219,6 +237,7 @@ static void put_header(const struct port_visit *v, const struct http_header *h, 
     } else {
         buf_put(&value, h->value.at, h->value.len);
     }
+
     buf_put(out, h->name.at, h->name.len);
     buf_puts(out, ": ");
     buf_put(out, value.data, value.len);
@@ -230,6 +249,7 @@ static void put_header(const struct port_visit *v, const struct http_header *h, 
 static void put_chosen_host(const struct port_visit *v, struct buf *out)
 {
     static const char port[] = "${PORT}";
+
     buf_puts(out, "Host: ");
     for (const char *at = v->host; *at;) {
         if (!strncmp(at, port, sizeof port - 1)) {
@@ -248,7 +268,9 @@ void port_head_build(const struct port_visit *v, struct buf *out)
 {
     const struct http_head *h = &v->r->head;
     auto_buf query = BUF_INIT(HTTP_TARGET_MAX);
+
     port_query_strip(v->r->query, &query);
+
     buf_puts(out, http_method_name(h->method));
     buf_putc(out, ' ');
     buf_put(out, v->path.at, v->path.len);
@@ -257,12 +279,14 @@ void port_head_build(const struct port_visit *v, struct buf *out)
         buf_put(out, query.data, query.len);
     }
     buf_puts(out, " HTTP/1.1\r\n");
+
     if (v->host)
         put_chosen_host(v, out);
     else if (v->prefix[0] || !h->host.len)
         buf_printf(out, "Host: localhost:%u\r\n", v->port);
     else
         put_line(out, "Host", h->host);
+
     for (unsigned i = 0; i < h->header_count; i++)
         put_header(v, &h->headers[i], out);
     put_forwarded(v, out);
@@ -294,10 +318,12 @@ static int judge(const struct port_visit *v, const struct http_head *answer,
                                           "Critical-CH",
                                           "Origin-Agent-Cluster",
                                           NULL};
+
     if (http_hop_by_hop(answer, h->name) || is_one_of(h->name, never))
         return 0;
     if (v->prefix[0] && is_one_of(h->name, by_path))
         return 0;
+
     if (slice_is_nocase(h->name, "Set-Cookie"))
         return port_cookie_confine(h->value, out) ? 2 : 0;
     if (v->prefix[0] && slice_is_nocase(h->name, "Location")) {
@@ -310,6 +336,7 @@ static int judge(const struct port_visit *v, const struct http_head *answer,
 static void add_header(struct request *r, struct slice name, struct slice value)
 {
     auto_buf n = BUF_INIT(HTTP_HEAD_MAX + 1), t = BUF_INIT(HTTP_HEAD_MAX + 128);
+
     buf_put(&n, name.at, name.len);
     buf_put(&t, value.at, value.len);
     const char *name_text = buf_cstr(&n), *value_text = buf_cstr(&t);
@@ -328,8 +355,10 @@ void port_head_answer(struct request *r, const struct http_head *answer, const s
         else if (verdict == 2 && !other.overflow)
             add_header(r, h->name, (struct slice){(const char *)other.data, other.len});
     }
+
     if (v->prefix[0])
         reply_header(r, "Content-Security-Policy", CONFINED);
+
     if (v->cookie) {
         char cookie[320];
         snprintf(cookie, sizeof cookie, PREVIEW_PARAMETER "=%s; Path=/; HttpOnly; SameSite=Lax%s",

@@ -52,11 +52,14 @@ int ports_list(struct call *c, struct pd_err *e)
     auto_worker w = WORKER_INIT;
     auto_buf out = BUF_INIT(1u << 20);
     struct json j = JSON_INIT(&out);
+
     if (call_query_check(c, no_parameters, e) < 0)
         return -1;
+
     w.quiet_ns = LIST_PATIENCE;
     if (worker_begin(&w, c, NULL, 0, words, e) < 0)
         return -1;
+
     json_open(&j, '{');
     json_key(&j, "ports");
     json_open(&j, '[');
@@ -67,10 +70,12 @@ int ports_list(struct call *c, struct pd_err *e)
             return -1;
         if (got == 0)
             break;
+
         if (r.kind != RECORD_PORT)
             return pd_fail(e, PD_BAD_GATEWAY, "the sandbox answered something else than ports");
         port_json(&j, &r.port);
     }
+
     json_close(&j, ']');
     json_close(&j, '}');
     return call_json(c, 200, &out);
@@ -78,18 +83,22 @@ int ports_list(struct call *c, struct pd_err *e)
 
 /* ---- passing on ---- */
 
-/* What comes out of the sandbox may say that nothing listens, and no more. */
+/* A sandbox may say that nothing listens, and no more: other codes in its errors are not believed.
+ */
 static int dial(struct worker_run *w, struct call *c, unsigned port, struct pd_err *e)
 {
     char text[8];
     const char *const words[] = {"dial", text, NULL};
     struct record r;
+
     snprintf(text, sizeof text, "%u", port);
     w->quiet_ns = DIAL_PATIENCE;
     if (worker_begin(w, c, NULL, WORKER_INPUT, words, e) < 0)
         return -1;
+
     if (worker_expect(w, RECORD_PORT, &r, e) == 0)
         return 0;
+
     switch (e->code) {
     case PD_TIMEOUT:
     case PD_CAPACITY:
@@ -126,13 +135,16 @@ static int visit(struct call *c, struct port_visit *v, struct pd_err *e)
 {
     auto_worker w = WORKER_INIT;
     auto_buf head = BUF_INIT(HEAD_ROOM);
+
     v->r = c->r;
     if (dial(&w, c, v->port, e) < 0)
         return -1;
+
     w.ended = 1; /* it ends by itself when its pipes are closed */
     port_head_build(v, &head);
     worker_widen(w.call.in);
     worker_widen(w.call.out);
+
     struct visitor visitor = {c, v};
     struct proxy p = {.to = w.call.in,
                       .from = w.call.out,
@@ -141,6 +153,7 @@ static int visit(struct call *c, struct port_visit *v, struct pd_err *e)
                       .may_go_on = may_go_on,
                       .arg = &visitor,
                       .idle_ns = IDLE_LIMIT};
+
     int r = proxy_pass(c->r, &p, e);
     session_touch(c->session);
     return r;
@@ -150,13 +163,16 @@ int ports_proxy(struct call *c, struct pd_err *e)
 {
     uint64_t port;
     struct port_visit v = {.path = c->rest, .by_token = !c->who.key_id[0]};
+
     if (parse_u64("port", c->var[1], 1, 65535, &port, e) < 0) {
         snprintf(c->field, sizeof c->field, "port");
         return -1;
     }
+
     v.port = (unsigned)port;
     if (!v.path.len)
         v.path = slice_of("/");
+
     snprintf(v.prefix, sizeof v.prefix, "/v1/sandboxes/%.*s/ports/%u", SESSION_ID_LEN, c->var[0],
              v.port);
     return visit(c, &v, e);
@@ -190,6 +206,7 @@ static int is_own_page(const struct http_head *h)
     const struct slice *origin = http_find(h, "Origin");
     const struct slice *site = http_find(h, "Sec-Fetch-Site");
     const struct slice *mode = http_find(h, "Sec-Fetch-Mode");
+
     if (origin) {
         size_t skip = origin->len > 8 && !strncasecmp(origin->at, "https://", 8)  ? 8
                       : origin->len > 7 && !strncasecmp(origin->at, "http://", 7) ? 7
@@ -197,6 +214,7 @@ static int is_own_page(const struct http_head *h)
         return skip && origin->len - skip == h->host.len &&
                !strncasecmp(origin->at + skip, h->host.at, h->host.len);
     }
+
     if (!site || slice_is(*site, "same-origin") || slice_is(*site, "none"))
         return 1;
     /* A link on another page. */
@@ -208,15 +226,18 @@ static int admit_by_token(struct call *c, struct host_visit *h)
 {
     const struct http_head *head = &c->r->head;
     const struct slice *said = http_find(head, PREVIEW_HEADER);
+
     if (url_query_get(c->r->query, PREVIEW_PARAMETER, h->token, sizeof h->token, NULL) == 1 &&
         check_token(c, h))
         return h->from_query = 1;
+
     if (said && said->len < sizeof h->token) {
         memcpy(h->token, said->at, said->len);
         h->token[said->len] = 0;
         if (check_token(c, h))
             return 1;
     }
+
     const struct slice *cookie = http_find(head, "Cookie");
     return cookie && is_own_page(head) && port_cookie_find(*cookie, h->token, sizeof h->token) &&
            check_token(c, h);
@@ -226,12 +247,14 @@ static int admit(struct call *c, struct host_visit *h, struct pd_err *e)
 {
     if (!admit_by_token(c, h) && call_authenticate(c, e) < 0)
         return -1;
+
     if (call_count(c, e) < 0) {
         char seconds[24];
         snprintf(seconds, sizeof seconds, "%u", c->retry_after);
         reply_header(c->r, "Retry-After", seconds);
         return -1;
     }
+
     c->session = sessions_find(c->api->sessions, c->who.tenant, h->id, e);
     return c->session ? 0 : -1;
 }
@@ -248,16 +271,19 @@ static int show(struct call *c, const struct port_visit *v)
 {
     static const struct http_head nothing;
     auto_buf to = BUF_INIT(HTTP_TARGET_MAX + 16), query = BUF_INIT(HTTP_TARGET_MAX);
+
     /* "//name" would be another host. */
     size_t skip = 0;
     while (skip + 1 < v->path.len && strchr("/\\", v->path.at[skip + 1]))
         skip++;
+
     buf_put(&to, v->path.at + skip, v->path.len - skip);
     port_query_strip(c->r->query, &query);
     if (query.len) {
         buf_putc(&to, '?');
         buf_put(&to, query.data, query.len);
     }
+
     reply_header(c->r, "Location", buf_cstr(&to) ? (const char *)to.data : "/");
     reply_header(c->r, "Cache-Control", "no-store");
     port_head_answer(c->r, &nothing, v);
@@ -268,24 +294,29 @@ int api_handle_port_host(struct call *c)
 {
     struct host_visit h = {0};
     struct pd_err e;
+
     int is_port = url_preview_host(c->r->head.host, c->config->domain, &h.port, h.id, &e);
     if (is_port == 0)
         return 0;
+
     if (is_port < 0) {
         e.code = PD_NOT_FOUND;
         (void)reply_error(c->r, &e);
         return 1;
     }
+
     snprintf(c->sandbox, sizeof c->sandbox, "%s", h.id);
     if (admit(c, &h, &e) < 0) {
         (void)reply_error(c->r, &e);
         return 1;
     }
+
     struct port_visit v = {.r = c->r,
                            .port = h.port,
                            .path = c->r->path,
                            .by_token = !c->who.key_id[0],
                            .cookie = h.from_query ? h.token : NULL};
+
     if (is_shown(c, &h))
         (void)show(c, &v);
     else if (visit(c, &v, &e) < 0)

@@ -19,6 +19,7 @@ static void put_base(struct call *c, unsigned port, const char *id, struct buf *
     struct slice host = c->r->head.host, name = {"", 0};
     unsigned own_port = 0;
     char peer[CONN_PEER_SIZE];
+
     conn_peer(c->r->conn, peer);
     int tls = peer[0] == 'u' ? config->tls_cert[0] != 0 : conn_is_tls(c->r->conn);
     if (!strcmp(peer, "unix") || http_host_split(host, &name, &own_port) < 0) {
@@ -27,6 +28,7 @@ static void put_base(struct call *c, unsigned port, const char *id, struct buf *
         host = slice_of(at->count ? at->items[0] : "localhost");
         (void)http_host_split(host, &name, &own_port);
     }
+
     buf_puts(out, tls ? "https://" : "http://");
     /* Names below localhost reach this server only from where localhost does. */
     int by_host = config->domain[0] && (strcasecmp(config->domain, "localhost") != 0 ||
@@ -37,6 +39,7 @@ static void put_base(struct call *c, unsigned port, const char *id, struct buf *
             buf_printf(out, ":%u", own_port);
         return;
     }
+
     buf_put(out, host.at, host.len);
     buf_printf(out, "/v1/sandboxes/%s/ports/%u", id, port);
 }
@@ -45,9 +48,11 @@ int preview_link(struct call *c, unsigned port, const char *id, uint64_t life_ms
                  uint64_t *ret_expires_ms, struct pd_err *e)
 {
     char token[PREVIEW_TOKEN_MAX + 1];
+
     if (preview_sign(c->api->preview, c->who.tenant, id, port, time_now_ms(), life_ms, token,
                      ret_expires_ms, e) < 0)
         return -1;
+
     put_base(c, port, id, ret);
     buf_printf(ret, "/?" PREVIEW_PARAMETER "=%s", token);
     return 0;
@@ -59,29 +64,36 @@ int ports_preview(struct call *c, struct pd_err *e)
     auto_buf text = BUF_INIT(API_BODY_MAX), url = BUF_INIT(2048), out = BUF_INIT(4096);
     auto_fields f = {0};
     uint64_t port, life_ms = PREVIEW_LIFE_MS, expires_ms;
+
     if (parse_u64("port", c->var[1], 1, 65535, &port, e) < 0) {
         snprintf(c->field, sizeof c->field, "port");
         return -1;
     }
+
     if (call_query_check(c, no_parameters, e) < 0 ||
         call_body(c, &text, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
+
     fields_seconds_ms(&f, "expires_in_s", FIELD_OPTIONAL, 1000, PREVIEW_LIFE_MAX_MS, &life_ms);
     if (call_finish(c, &f, e) < 0)
         return -1;
+
     struct session_info info;
     session_get(c->session, &info);
     if (info.state == SESSION_GONE)
         return pd_fail(e, PD_SESSION_EXPIRED, "sandbox %s has ended: %.120s", info.id,
                        info.end_reason);
+
     if (preview_link(c, (unsigned)port, c->var[0], life_ms, &url, &expires_ms, e) < 0)
         return -1;
+
     struct json j = JSON_INIT(&out);
     json_open(&j, '{');
     json_key(&j, "url");
     json_str(&j, url.data, url.len);
     json_time(&j, "expires_at", expires_ms);
     json_close(&j, '}');
+
     snprintf(c->summary, sizeof c->summary, "port %u for %llu s", (unsigned)port,
              (unsigned long long)(life_ms / 1000));
     return call_json(c, 200, &out);

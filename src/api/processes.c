@@ -1,3 +1,5 @@
+/* Processes of a sandbox: starting one in the background, its signals, input and terminal size, and
+ * its output, which is read from the spools: the part that there is, or all of it as it comes. */
 #include "api/api.h"
 
 #include "base/banned.h"
@@ -37,15 +39,18 @@ const char *signal_name(int number)
 int signal_parse(const char *text, int *ret, struct pd_err *e)
 {
     uint64_t n;
+
     for (size_t i = 0; i < SIGNAL_COUNT; i++)
         if (!strcmp(text, signals[i].name) || !strcmp(text, signals[i].name + 3)) {
             *ret = signals[i].number;
             return 0;
         }
+
     if (parse_u64("signal", text, 1, 64, &n, NULL) == 0) {
         *ret = (int)n;
         return 0;
     }
+
     return pd_fail(e, PD_INVALID, "signal '%.40s': a name such as SIGTERM, or 1 to 64", text);
 }
 
@@ -72,6 +77,7 @@ static int answer_process(struct call *c, int status, struct process *p)
     struct process_info i;
     auto_buf out = BUF_INIT(64u << 10);
     struct json j = JSON_INIT(&out);
+
     process_get(p, &i, NULL);
     process_json(&j, &i);
     return call_json(c, status, &out);
@@ -89,6 +95,7 @@ int processes_list(struct call *c, struct pd_err *e)
 {
     auto_buf out = BUF_INIT(16u << 20);
     struct json j = JSON_INIT(&out);
+
     if (call_no_query(c, e) < 0)
         return -1;
     json_open(&j, '{');
@@ -125,16 +132,20 @@ int processes_start(struct call *c, struct pd_err *e)
     struct process *p = NULL;
     char key[API_KEY_MAX + 1];
     int known = 0;
+
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
         return -1;
+
     int r = start_request_read(c, &f, &q, 1, e);
     if (r == 0)
         r = call_key(c, &body, key, &q.request.key, &q.request.key_hash, e);
     if (r == 0)
         r = session_start(c->session, &q.request, &p, &known, e);
+
     start_request_done(&q);
     if (r < 0)
         return -1;
+
     r = process_await_pid(p, e);
     if (r == 0) {
         struct process_info i;
@@ -144,6 +155,7 @@ int processes_start(struct call *c, struct pd_err *e)
             reply_header(c->r, "Idempotent-Replayed", "true");
         r = answer_process(c, 201, p);
     }
+
     process_unref(p);
     return r;
 }
@@ -167,22 +179,27 @@ int process_post_signal(struct call *c, struct pd_err *e)
     const char *name = "";
     uint64_t n = 0;
     int number = 0;
+
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
         return -1;
+
     if (fields_kind(&f, "signal") == FIELD_NUMBER)
         fields_u64(&f, "signal", FIELD_REQUIRED, 1, 64, &n);
     else
         fields_str(&f, "signal", FIELD_REQUIRED, 1, 20, &name);
     if (call_finish(c, &f, e) < 0)
         return -1;
+
     number = (int)n;
     if (!n && signal_parse(name, &number, e) < 0) {
         snprintf(c->field, sizeof c->field, "signal");
         return -1;
     }
+
     struct process *p = find(c, e);
     if (!p)
         return -1;
+
     snprintf(c->summary, sizeof c->summary, "%s %.40s", signal_name(number), c->var[1]);
     int r = process_signal(p, number, e);
     process_unref(p);
@@ -192,6 +209,7 @@ int process_post_signal(struct call *c, struct pd_err *e)
 static int copy_stdin(struct call *c, struct process *p, struct pd_err *e)
 {
     uint8_t piece[PIECE];
+
     for (;;) {
         ssize_t n = request_read(c->r, piece, sizeof piece, e);
         if (n <= 0)
@@ -205,11 +223,14 @@ int process_post_stdin(struct call *c, struct pd_err *e)
 {
     static const char *const allowed[] = {"close", NULL};
     int close_it = 0;
+
     if (call_query_check(c, allowed, e) < 0 || call_query_bool(c, "close", &close_it, e) < 0)
         return -1;
+
     struct process *p = find(c, e);
     if (!p)
         return -1;
+
     session_touch(c->session);
     int r = copy_stdin(c, p, e);
     if (r == 0 && close_it)
@@ -223,12 +244,15 @@ int process_post_resize(struct call *c, struct pd_err *e)
     auto_buf body = BUF_INIT(API_BODY_MAX);
     auto_fields f = {0};
     uint64_t rows = 0, cols = 0;
+
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
         return -1;
+
     fields_u64(&f, "rows", FIELD_REQUIRED, 1, 1000, &rows);
     fields_u64(&f, "cols", FIELD_REQUIRED, 1, 1000, &cols);
     if (call_finish(c, &f, e) < 0)
         return -1;
+
     struct process *p = find(c, e);
     if (!p)
         return -1;
@@ -249,18 +273,22 @@ static int read_output_query(struct call *c, struct output_query *q, struct pd_e
 {
     static const char *const allowed[] = {"stream", "offset", "follow", "limit", NULL};
     char stream[16];
+
     *q = (struct output_query){.limit = UINT64_MAX};
     if (call_query_check(c, allowed, e) < 0)
         return -1;
+
     int has = call_query(c, "stream", stream, sizeof stream, e);
     if (has < 0)
         return -1;
+
     if (has && strcmp(stream, "stderr") == 0)
         q->stream = STREAM_ERR;
     else if (has && strcmp(stream, "stdout") != 0) {
         snprintf(c->field, sizeof c->field, "stream");
         return pd_fail(e, PD_INVALID, "stream=%s: stdout or stderr", stream);
     }
+
     if (call_query_u64(c, "offset", 0, INT64_MAX, &q->offset, e) < 0 ||
         call_query_u64(c, "limit", 0, INT64_MAX, &q->limit, e) < 0 ||
         call_query_bool(c, "follow", &q->follow, e) < 0)
@@ -272,12 +300,14 @@ static void output_headers(struct call *c, const struct process_info *i, unsigne
                            const uint64_t *next)
 {
     char text[24];
+
     snprintf(text, sizeof text, "%llu", (unsigned long long)i->first[stream]);
     reply_header(c->r, "X-First-Offset", text);
     if (next) {
         snprintf(text, sizeof text, "%llu", (unsigned long long)*next);
         reply_header(c->r, "X-Next-Offset", text);
     }
+
     reply_header(c->r, "X-Running", i->running ? "true" : "false");
 }
 
@@ -286,6 +316,7 @@ static int check_offset(struct call *c, const struct process_info *i, const stru
 {
     if (q->offset >= i->first[q->stream])
         return 0;
+
     snprintf(c->field, sizeof c->field, "offset");
     return pd_fail(e, PD_INVALID,
                    "offset %llu is forgotten: the oldest byte that is kept is at %llu",
@@ -298,6 +329,7 @@ static int send_part(struct call *c, struct process *p, const struct output_quer
                      struct pd_err *e)
 {
     uint8_t piece[PIECE];
+
     for (uint64_t at = q->offset; at < end;) {
         size_t want = end - at < PIECE ? (size_t)(end - at) : PIECE;
         ssize_t n = process_read(p, q->stream, at, piece, want, e);
@@ -310,22 +342,26 @@ static int send_part(struct call *c, struct process *p, const struct output_quer
     return 0;
 }
 
-/* What there is now. */
+/* Answers with the output that there is now. */
 static int answer_part(struct call *c, struct process *p, const struct output_query *q,
                        struct pd_err *e)
 {
     struct process_info i;
+
     process_get(p, &i, NULL);
     if (check_offset(c, &i, q, e) < 0)
         return -1;
+
     uint64_t size = i.size[q->stream];
     uint64_t len = q->offset < size ? size - q->offset : 0;
     if (len > q->limit)
         len = q->limit;
+
     uint64_t next = q->offset < size ? q->offset + len : q->offset;
     output_headers(c, &i, q->stream, &next);
     if (reply_begin(c->r, 200, "application/octet-stream", len, e) < 0)
         return -1;
+
     int r = c->r->head.method == HTTP_HEAD ? 0 : send_part(c, p, q, next, e);
     if (r == 0)
         r = reply_end(c->r, e);
@@ -334,16 +370,18 @@ static int answer_part(struct call *c, struct process *p, const struct output_qu
     return 0;
 }
 
-/* As it comes, until the end or the limit. */
+/* Answers with the output as it comes, until the end or the limit. */
 static int answer_following(struct call *c, struct process *p, struct output_query *q,
                             struct pd_err *e)
 {
     struct process_info i;
     struct watch w;
     uint8_t piece[PIECE];
+
     process_get(p, &i, NULL);
     if (check_offset(c, &i, q, e) < 0 || process_watch(p, &w, e) < 0)
         return -1;
+
     output_headers(c, &i, q->stream, NULL);
     int r = reply_begin(c->r, 200, "application/octet-stream", REPLY_CHUNKED, e);
     while (r == 0 && q->limit && c->r->head.method != HTTP_HEAD) {
@@ -351,6 +389,7 @@ static int answer_following(struct call *c, struct process *p, struct output_que
         process_get(p, &i, NULL);
         size_t want = q->limit < PIECE ? (size_t)q->limit : PIECE;
         ssize_t n = process_read(p, q->stream, q->offset, piece, want, e);
+
         if (n < 0) {
             r = -1;
         } else if (n > 0) {
@@ -366,6 +405,7 @@ static int answer_following(struct call *c, struct process *p, struct output_que
                 r = -1;
         }
     }
+
     if (r == 0)
         r = reply_end(c->r, e);
     if (r < 0)
@@ -378,11 +418,14 @@ int process_get_output(struct call *c, struct pd_err *e)
 {
     struct output_query q;
     uint64_t offset[STREAM_COUNT] = {0};
+
     if (read_output_query(c, &q, e) < 0 || call_last_event(c, offset, e) < 0)
         return -1;
+
     struct process *p = find(c, e);
     if (!p)
         return -1;
+
     session_attend(c->session, 1);
     int r;
     if (q.follow && call_accepts(c, "text/event-stream"))
@@ -391,6 +434,7 @@ int process_get_output(struct call *c, struct pd_err *e)
         r = answer_following(c, p, &q, e);
     else
         r = answer_part(c, p, &q, e);
+
     session_attend(c->session, -1);
     process_unref(p);
     return r;

@@ -73,6 +73,7 @@ static int match(const struct route *route, struct slice path, struct route_matc
                  struct pd_err *e)
 {
     const char *pattern = route->pattern;
+
     m->count = 0;
     while (*pattern) {
         pattern++; /* '/' */
@@ -81,6 +82,7 @@ static int match(const struct route *route, struct slice path, struct route_matc
         int r = url_segment_next(&path, &segment, e);
         if (r <= 0)
             return r;
+
         if (pattern[0] == '{') {
             if (segment.len == 0)
                 return 0;
@@ -92,6 +94,7 @@ static int match(const struct route *route, struct slice path, struct route_matc
         }
         pattern += len;
     }
+
     m->rest = path;
     if (route->flags & ROUTE_REST)
         return path.len > 0 && path.at[0] == '/';
@@ -117,6 +120,7 @@ int route_find(struct route_table table, struct slice path, enum http_method met
             return -1;
         if (r == 0)
             continue;
+
         if (method_fits(route, method)) {
             *ret = route;
             return 0;
@@ -124,6 +128,7 @@ int route_find(struct route_table table, struct slice path, enum http_method met
         size_t n = strlen(allow);
         snprintf(allow + n, ROUTE_ALLOW_SIZE - n, "%s%s", n ? ", " : "", route->method);
     }
+
     if (allow[0])
         return pd_fail(e, PD_METHOD, "%s is not possible here: %s", http_method_name(method),
                        allow);

@@ -1,3 +1,5 @@
+/* Sandboxes as JSON: how one is shown, and the body that asks for one. A template is a profile with
+ * a name. `struct create_request` owns the strings that the session's request points to. */
 #include "api/api.h"
 
 #include "access/ids.h"
@@ -34,6 +36,7 @@ static void put_raw(struct json *j, const char *key, char *text)
 void sandbox_json(struct json *j, struct session *s, const struct queue_place *place)
 {
     struct session_info i;
+
     session_get(s, &i);
     json_open(j, '{');
     json_member_cstr(j, "id", i.id);
@@ -60,6 +63,7 @@ void sandbox_json(struct json *j, struct session *s, const struct queue_place *p
     json_member_bool(j, "recreated", i.recreated);
     json_member_str(j, "replaces", i.replaces);
     json_member_uint(j, "processes", i.processes);
+
     if (place) {
         json_key(j, "queue");
         json_open(j, '{');
@@ -96,21 +100,25 @@ int template_find(const struct config *config, const char *name, const char **re
                   enum profile *ret_profile)
 {
     const char *meant = config_template(config, name);
+
     for (size_t i = 0; i < sizeof templates / sizeof *templates; i++)
         if (!strcmp(templates[i].name, meant ? meant : name)) {
             *ret_name = meant ? name : templates[i].name;
             *ret_profile = templates[i].profile;
             return 1;
         }
+
     return 0;
 }
 
 void request_defaults(const struct call *c, struct session_request *r)
 {
     const struct config *config = c->config;
+
     *r = (struct session_request){.spec = SPEC_DEFAULT,
                                   .tenant = c->who.tenant,
                                   .queue_timeout_ms = config->queue_timeout_ms};
+
     r->spec.limits = (struct limits){.memory = config->memory_bytes,
                                      .pids = config->pids,
                                      .cpu_milli = config->cpu_milli,
@@ -121,6 +129,7 @@ void request_defaults(const struct call *c, struct session_request *r)
 static void read_limits(struct fields *f, struct limits *l)
 {
     struct fields *o = fields_object(f, "limits", FIELD_OPTIONAL);
+
     fields_u64(o, "memory_bytes", FIELD_OPTIONAL, SPEC_MEMORY_MIN, SPEC_MEMORY_MAX, &l->memory);
     fields_u64(o, "pids", FIELD_OPTIONAL, SPEC_PIDS_MIN, SPEC_PIDS_MAX, &l->pids);
     fields_milli(o, "cpu", FIELD_OPTIONAL, SPEC_CPU_MIN, SPEC_CPU_MAX, &l->cpu_milli);
@@ -133,18 +142,22 @@ static void read_policy(struct fields *f, struct create_request *r)
     static const char *const modes[] = {"allow", "deny", NULL};
     const char *word;
     unsigned mode = 0;
+
     if (fields_kind(f, "policy") != FIELD_OBJECT) {
         if (fields_str(f, "policy", FIELD_OPTIONAL, 1, 32, &word))
             buf_puts(&r->policy, word);
         return;
     }
+
     struct fields *o = fields_object(f, "policy", FIELD_OPTIONAL);
     struct msg_list_writer names = MSG_LIST_WRITER_INIT;
     fields_enum(o, "mode", FIELD_REQUIRED, modes, &mode);
     fields_str_list(o, "commands", FIELD_REQUIRED, 1, 256, 63, &names);
+
     struct json j = JSON_INIT(&r->policy);
     struct msg_list l = msg_list_of(&names);
     uint32_t pos = 0;
+
     json_open(&j, '{');
     json_member_cstr(&j, "mode", modes[mode]);
     json_key(&j, "commands");
@@ -159,6 +172,7 @@ static void read_policy(struct fields *f, struct create_request *r)
 static int read_template(struct fields *f, const struct config *config, struct session_request *r)
 {
     const char *name = config->default_template[0] ? config->default_template : "default";
+
     (void)fields_str(f, "template", FIELD_OPTIONAL, 1, 63, &name);
     if (template_find(config, name, &r->template_name, &r->spec.profile))
         return 1;
@@ -182,15 +196,18 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     static const char *const profiles[] = {"strict", "dev", "restricted", NULL};
     static const char *const providers[] = {"auto", "jail", NULL};
     unsigned profile, provider = 0;
+
     *ret = (struct create_request){.env = MSG_LIST_WRITER_INIT,
                                    .metadata = BUF_INIT(METADATA_MAX),
                                    .policy = BUF_INIT(32u << 10)};
+
     request_defaults(c, r);
     read_template(f, c->config, r);
     if (fields_enum(f, "profile", FIELD_OPTIONAL, profiles, &profile))
         r->spec.profile = (enum profile)profile;
     if (fields_enum(f, "provider", FIELD_OPTIONAL, providers, &provider))
         r->provider = providers[provider];
+
     if (!by_thread) {
         int user = fields_str(f, "user_id", FIELD_OPTIONAL, 1, SESSION_NAME_MAX, &r->user_id);
         int thread = fields_str(f, "thread_id", FIELD_OPTIONAL, 1, SESSION_NAME_MAX, &r->thread_id);
@@ -199,24 +216,29 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     } else {
         fields_bool(f, "auto_retry", FIELD_OPTIONAL, &r->auto_retry);
     }
+
     if (fields_strings(f, "metadata", FIELD_OPTIONAL, 64, METADATA_MAX - 1, &ret->metadata))
         r->metadata = buf_cstr(&ret->metadata);
     fields_env(f, "env", FIELD_OPTIONAL, &ret->env, NULL);
     r->env = msg_list_of(&ret->env);
     if (fields_str(f, "cwd", FIELD_OPTIONAL, 1, SPEC_PATH_MAX - 1, &r->cwd) && r->cwd[0] != '/')
         fields_refuse(f, "cwd", "'%.100s' must be an absolute path", r->cwd);
+
     read_policy(f, ret);
     read_limits(f, &r->spec.limits);
     fields_seconds_ms(f, "idle_timeout_s", FIELD_OPTIONAL, 1000, 30ull * 86400000,
                       &r->idle_timeout_ms);
     fields_seconds_ms(f, "max_life_s", FIELD_OPTIONAL, 1000, 365ull * 86400000, &r->max_life_ms);
     fields_seconds_ms(f, "queue_timeout_s", FIELD_OPTIONAL, 0, 3600000, &r->queue_timeout_ms);
+
     if (call_finish(c, f, e) < 0)
         return -1;
+
     if (ret->policy.len)
         r->policy = buf_cstr(&ret->policy);
     else if (r->spec.profile == PROFILE_RESTRICTED)
         r->policy = "restricted";
+
     if (check_policy(c, r->policy, e) < 0)
         return -1;
     return spec_check(&r->spec, e);

@@ -1,3 +1,5 @@
+/* Sandboxes of the v1 API: making, listing, showing, pausing, extending and ending them, by their
+ * id, or by the user and the thread that they belong to. */
 #include "api/api.h"
 
 #include "access/ids.h"
@@ -12,6 +14,7 @@ int call_may_create(struct call *c, struct pd_err *e)
 {
     if (quota_take(c->api->quota, c->who.tenant, QUOTA_CREATES, &c->retry_after, e) == 0)
         return 0;
+
     metrics_add(c->api->metrics, METRIC_LIMITS, METRICS_LIMIT_RATE, 0, 1);
     return -1;
 }
@@ -19,13 +22,16 @@ int call_may_create(struct call *c, struct pd_err *e)
 void call_count_create(struct call *c, int made, struct session *s, const struct queue_place *place)
 {
     struct session_info i;
+
     metrics_add(c->api->metrics, METRIC_CREATES, made < 0 ? METRICS_FAILED : METRICS_OK, 0, 1);
     if (made < 0)
         return;
+
     session_get(s, &i);
     memcpy(c->sandbox, i.id, sizeof c->sandbox);
     if (!c->session)
         c->session = session_ref(s);
+
     metrics_observe(c->api->metrics, METRIC_CREATE_SECONDS,
                     i.from_pool ? METRICS_POOL : METRICS_COLD,
                     (clock_now() - c->began) / 1000 - place->waited_ms * 1000);
@@ -41,20 +47,25 @@ int sandboxes_create(struct call *c, struct pd_err *e)
     struct queue_place place;
     struct session *s = NULL;
     int known = 0;
+
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
+
     int r = create_request_read(c, &f, &q, 0, e);
     if (r == 0)
         r = call_key(c, &body, key, &q.request.key, &q.request.key_hash, e);
     if (r == 0)
         r = call_may_create(c, e);
+
     if (r == 0) {
         r = sessions_create(c->api->sessions, &q.request, &s, &known, &place, e);
         call_count_create(c, r, s, &place);
     }
+
     create_request_done(&q);
     if (r < 0)
         return -1;
+
     if (known)
         reply_header(c->r, "Idempotent-Replayed", "true");
     r = call_sandbox(c, 201, s, &place);
@@ -69,10 +80,12 @@ static int read_states(struct call *c, const char *text, int *ret, struct pd_err
             *ret = 1 << s;
             return 0;
         }
+
     if (!strcmp(text, "all")) {
         *ret = (1 << SESSION_STATE_COUNT) - 1;
         return 0;
     }
+
     snprintf(c->field, sizeof c->field, "state");
     return pd_fail(e, PD_INVALID, "state=%.40s: creating, running, paused, stopping, gone or all",
                    text);
@@ -85,16 +98,19 @@ static int read_metadata(struct call *c, struct session_filter *f, char names[8]
     struct slice query = c->r->query, value;
     char name[URL_NAME_SIZE];
     int r;
+
     while ((r = url_query_next(&query, name, &value, e)) > 0) {
         if (strncmp(name, "metadata.", 9) != 0)
             continue;
         snprintf(c->field, sizeof c->field, "%.100s", name);
         if (f->metadata_count == 8)
             return pd_fail(e, PD_INVALID, "at most 8 metadata filters");
+
         unsigned n = f->metadata_count;
         memcpy(names[n], name, sizeof name);
         if (url_decode(name, value, values[n], sizeof values[n], e) < 0)
             return -1;
+
         f->metadata_key[n] = names[n] + 9;
         f->metadata_value[n] = values[n];
         f->metadata_count++;
@@ -108,12 +124,14 @@ int session_list_read(struct call *c, const struct session_filter *f, struct ses
     struct session_list l = {.at = calloc(f->limit, sizeof *l.at)};
     if (!l.at)
         return pd_fail(e, PD_CAPACITY, "no memory for the list");
+
     if (sessions_list(c->api->sessions, f, l.at, &l.count, l.next, e) < 0) {
         free(l.at);
         if (e->code == PD_INVALID)
             snprintf(c->field, sizeof c->field, "cursor");
         return -1;
     }
+
     *ret = l;
     return 0;
 }
@@ -135,6 +153,7 @@ int sandboxes_list(struct call *c, struct pd_err *e)
     struct session_filter f = {.tenant = c->who.tenant};
     uint64_t limit = 100;
     int has_user, has_thread, has_state, has_cursor;
+
     if (call_query_check(c, allowed, e) < 0 ||
         (has_state = call_query(c, "state", state, sizeof state, e)) < 0 ||
         (has_user = call_query(c, "user_id", user, sizeof user, e)) < 0 ||
@@ -144,13 +163,16 @@ int sandboxes_list(struct call *c, struct pd_err *e)
         read_metadata(c, &f, names, values, e) < 0 ||
         (has_state && read_states(c, state, &f.states, e) < 0))
         return -1;
+
     f.user_id = has_user ? user : NULL;
     f.thread_id = has_thread ? thread : NULL;
     f.cursor = has_cursor ? cursor : NULL;
     f.limit = (unsigned)limit;
+
     auto_list found = {0};
     if (session_list_read(c, &f, &found, e) < 0)
         return -1;
+
     auto_buf out = BUF_INIT(64u << 20);
     struct json j = JSON_INIT(&out);
     json_open(&j, '{');
@@ -195,8 +217,10 @@ int sandbox_extend(struct call *c, struct pd_err *e)
     auto_buf body = BUF_INIT(API_BODY_MAX);
     auto_fields f = {0};
     uint64_t idle = 0, expires = 0;
+
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
+
     fields_seconds_ms(&f, "idle_timeout_s", FIELD_OPTIONAL, 1000, 30ull * 86400000, &idle);
     fields_seconds_ms(&f, "expires_in_s", FIELD_OPTIONAL, 1000, 365ull * 86400000, &expires);
     if (call_finish(c, &f, e) < 0 || session_extend(c->session, idle, expires, e) < 0)
@@ -209,8 +233,10 @@ int sandbox_extend(struct call *c, struct pd_err *e)
 static int check_names(struct call *c, struct pd_err *e)
 {
     static const char *const names[] = {"user_id", "thread_id"};
+
     if (call_no_query(c, e) < 0)
         return -1;
+
     for (int i = 0; i < 2; i++)
         if (strlen(c->var[i]) > SESSION_NAME_MAX) {
             snprintf(c->field, sizeof c->field, "%s", names[i]);
@@ -228,10 +254,13 @@ int session_put(struct call *c, struct pd_err *e)
     struct queue_place place;
     struct session *s = NULL;
     int created = 0;
+
     if (check_names(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
+
     snprintf(user, sizeof user, "%.*s", SESSION_NAME_MAX, c->var[0]);
     snprintf(thread, sizeof thread, "%.*s", SESSION_NAME_MAX, c->var[1]);
+
     int r = create_request_read(c, &f, &q, 1, e);
     if (r == 0) {
         /* Finding one is no creation, and asked for often. */
@@ -240,6 +269,7 @@ int session_put(struct call *c, struct pd_err *e)
         r = there ? 0 : call_may_create(c, e);
         session_unref(there);
     }
+
     if (r == 0) {
         q.request.user_id = user;
         q.request.thread_id = thread;
@@ -247,9 +277,11 @@ int session_put(struct call *c, struct pd_err *e)
         if (r < 0 || created)
             call_count_create(c, r, s, &place);
     }
+
     create_request_done(&q);
     if (r < 0)
         return -1;
+
     r = call_sandbox(c, created ? 201 : 200, s, created ? &place : NULL);
     session_unref(s);
     return r;
@@ -267,10 +299,12 @@ int session_delete(struct call *c, struct pd_err *e)
 {
     if (check_names(c, e) < 0)
         return -1;
+
     struct session *s =
         sessions_find_thread(c->api->sessions, c->who.tenant, c->var[0], c->var[1], e);
     if (!s)
         return -1;
+
     int r = session_end(s, END_KILLED, "deleted by the API", e);
     session_forget_thread(s);
     session_unref(s);

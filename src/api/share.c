@@ -1,3 +1,7 @@
+/* Shares of the requests that are served at once. A party (a tenant, the visitors of its sandboxes,
+ * or all clients without a key) is refused when it already has three times as many places as are
+ * free. One party alone can so take three quarters of all, several divide what there is, and no
+ * party can take the last free place from the others. */
 #include "api/share.h"
 
 #include "access/ids.h"
@@ -41,6 +45,7 @@ void shares_free(struct shares *s)
             s->chains[i] = gone->next;
             free(gone);
         }
+
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
@@ -58,11 +63,13 @@ static int enter(struct shares *s, const char *tenant, unsigned places, struct p
     struct party **at = place_of(s, tenant);
     unsigned has = *at ? (*at)->active : 0;
     unsigned left = places > s->total ? places - s->total : 0;
+
     if (left <= has / TIMES)
         return pd_fail(e, PD_RATE,
                        "%s has %u of %u requests in progress, and %u places are free for all: wait "
                        "for one of them, or try again in a moment",
                        tenant[0] ? tenant : UNNAMED, has, places, left);
+
     if (!*at) {
         struct party *p = calloc(1, sizeof *p);
         if (!p)
@@ -70,6 +77,7 @@ static int enter(struct shares *s, const char *tenant, unsigned places, struct p
         snprintf(p->name, sizeof p->name, "%s", tenant);
         *at = p;
     }
+
     (*at)->active++;
     s->total++;
     return 0;

@@ -15,9 +15,11 @@ static void event_text(struct buf *out, const struct record_event *r)
     struct json j = JSON_INIT(out);
     int moved = r->kind == EVENT_MOVED;
     const char *path = moved ? r->path2 : r->path;
+
     buf_puts(out, "event: ");
     buf_puts(out, event_kind_name(r->kind));
     buf_puts(out, "\ndata: ");
+
     json_open(&j, '{');
     json_bytes(&j, "path", path, strlen(path));
     if (moved)
@@ -57,6 +59,7 @@ static int take_events(struct worker_run *w, struct buf *text, struct pd_err *e)
 static void error_text(struct buf *out, const struct pd_err *e)
 {
     struct json j = JSON_INIT(out);
+
     buf_puts(out, "event: error\ndata: ");
     json_open(&j, '{');
     json_key(&j, "code");
@@ -72,16 +75,19 @@ static int follow(struct worker_run *w, struct call *c, struct pd_err *e)
     auto_buf text = BUF_INIT(BATCH + 8 * RECORD_MAX);
     int going = 1;
     deadline beat = deadline_in(HEARTBEAT_NS);
+
     w->whole = DEADLINE_NONE;
     while (going > 0 && !server_is_stopping(c->r->server)) {
         struct pd_err why;
         int r = worker_has_next(w) ? 1 : worker_wait(w, deadline_in(LOOK_NS), e);
         if (r < 0)
             return -1;
+
         if (r == 0 && deadline_passed(beat))
             buf_puts(&text, ": heartbeat\n\n");
         else if (r > 0 && (going = take_events(w, &text, &why)) < 0)
             error_text(&text, &why);
+
         if (!text.len)
             continue;
         if (send_text(c, &text, e) < 0)
@@ -97,20 +103,25 @@ int files_watch(struct call *c, struct pd_err *e)
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE];
     int recursive = 0;
     struct record r;
+
     if (call_query_check(c, allowed, e) < 0 || file_query_path(c, ".", path, e) < 0 ||
         file_query_user(c, user, e) < 0 || call_query_bool(c, "recursive", &recursive, e) < 0)
         return -1;
+
     const char *const words[] = {"watch", path, recursive ? "1" : "0", NULL};
     auto_worker w = WORKER_INIT;
     if (worker_begin(&w, c, user, 0, words, e) < 0 || worker_expect(&w, RECORD_ENTRY, &r, e) < 0)
         return -1;
+
     reply_header(c->r, "Cache-Control", "no-store");
     if (reply_begin(c->r, 200, "text/event-stream", REPLY_CHUNKED, e) < 0)
         return -1;
     if (c->r->head.method == HTTP_HEAD)
         return reply_end(c->r, e);
+
     auto_buf text = BUF_INIT(4 * RECORD_MAX);
     struct json j = JSON_INIT(&text);
+
     buf_puts(&text, "event: ready\ndata: ");
     json_open(&j, '{');
     json_bytes(&j, "path", r.entry.path, strlen(r.entry.path));

@@ -1,3 +1,7 @@
+/* Workers as a request uses them. A worker_run of core is bound to the request's session and to its
+ * connection, so a client that leaves ends the work. The request's body becomes the worker's input.
+ * The second half is what requests about files share: the path and the user in the query, and
+ * entries as JSON. */
 #include "api/worker_call.h"
 
 #include "base/banned.h"
@@ -24,11 +28,13 @@ static void discard_body(struct request *r)
 {
     char piece[16u << 10];
     uint64_t total = 0;
+
     deadline d = deadline_in(DISCARD_NS);
     while (total < DISCARD_BYTES && !deadline_passed(d)) {
         struct pollfd p = {.fd = conn_fd(r->conn), .events = POLLIN};
         if (!request_raw_pending(r) && poll(&p, 1, DISCARD_QUIET_MS) <= 0)
             return; /* it waits for the answer */
+
         ssize_t n = request_read(r, piece, sizeof piece, NULL);
         if (n <= 0)
             return;
@@ -41,10 +47,12 @@ int worker_feed(struct worker_run *w, struct pd_err *e)
     struct call *c = w->owner;
     struct pd_err why;
     struct record r;
+
     if (request_read_into(c->r, w->call.in, INT64_MAX, NULL, &why) == 0) {
         fd_done(&w->call.in);
         return 0;
     }
+
     struct pollfd said = {.fd = w->call.out, .events = POLLIN};
     if (why.sys == EPIPE || poll(&said, 1, 0) > 0) {
         /* The worker has ended and has said why; a client that stopped sending comes second. */
@@ -53,6 +61,7 @@ int worker_feed(struct worker_run *w, struct pd_err *e)
         discard_body(c->r);
         return -1;
     }
+
     if (e)
         *e = why;
     return -1;
@@ -69,9 +78,11 @@ int file_query_path(struct call *c, const char *fallback, char out[FILE_PATH_SIZ
                     struct pd_err *e)
 {
     char path[FILE_PATH_MAX + 1];
+
     int there = call_query(c, "path", path, sizeof path, e);
     if (there < 0)
         return -1;
+
     if (!there && !fallback) {
         snprintf(c->field, sizeof c->field, "path");
         return pd_fail(e, PD_INVALID, "path is missing: ask for ?path=FILE");
@@ -80,6 +91,7 @@ int file_query_path(struct call *c, const char *fallback, char out[FILE_PATH_SIZ
         snprintf(c->field, sizeof c->field, "path");
         return pd_fail(e, PD_INVALID, "path is empty: name a file, such as /workspace/a.txt");
     }
+
     file_path(out, there ? path : fallback);
     file_note(c, "", out);
     return 0;
@@ -90,10 +102,12 @@ int file_query_user(struct call *c, char out[FILE_USER_SIZE], struct pd_err *e)
     char user[64] = "user";
     if (call_query(c, "user", user, sizeof user, e) < 0)
         return -1;
+
     if (strcmp(user, "user") != 0 && strcmp(user, "root") != 0) {
         snprintf(c->field, sizeof c->field, "user");
         return pd_fail(e, PD_INVALID, "user '%.40s': there are 'user' and 'root'", user);
     }
+
     snprintf(out, FILE_USER_SIZE, "%.6s", user);
     return 0;
 }
@@ -114,6 +128,7 @@ void file_entry_json(struct json *j, const struct record_entry *r)
     char mode[8];
     const char *slash = strrchr(r->path, '/');
     const char *name = slash && slash[1] ? slash + 1 : r->path;
+
     json_open(j, '{');
     json_key(j, "name");
     json_cstr(j, name);
@@ -130,6 +145,7 @@ void file_entry_json(struct json *j, const struct record_entry *r)
     json_key(j, "gid");
     json_uint(j, r->gid);
     member_time(j, "modified_at", r->mtime_ns);
+
     if (r->type == ENTRY_SYMLINK) {
         json_bytes(j, "target", r->target, strlen(r->target));
     } else {
@@ -144,14 +160,17 @@ int file_answer_entry(struct call *c, const char *user, int status, const char *
 {
     auto_worker w = WORKER_INIT;
     struct record r;
+
     if (worker_begin(&w, c, user, 0, words, e) < 0)
         return -1;
+
     w.must_finish = !long_ns;
     if (long_ns)
         w.quiet_ns = long_ns;
     if (worker_expect(&w, RECORD_ENTRY, &r, e) < 0)
         return -1;
     w.ended = 1;
+
     auto_buf text = BUF_INIT(FILE_JSON_MAX);
     struct json j = JSON_INIT(&text);
     file_entry_json(&j, &r.entry);
