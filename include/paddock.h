@@ -84,6 +84,9 @@ struct paddock_options {
     uint32_t pool;            /* sandboxes kept ready, for creations in microseconds. 0: none */
     uint64_t idle_timeout_ms; /* of sandboxes that ask for none. 0: 30 minutes */
     uint64_t max_life_ms;     /* likewise. 0: a day */
+    /* The most that one sandbox may ask for. 0: half of the machine's memory, an eighth of its pids
+     * and at most 4096, its cores (thousandths), no ceiling of files */
+    uint64_t max_memory, max_pids, max_cpu_milli, max_disk;
 };
 
 /* Starts the program that holds the sandboxes, and waits until it answers (5 s at most). `o` may be

@@ -182,6 +182,9 @@ int template_find(const struct config *config, const char *name, const char **re
                   enum profile *ret_profile);
 /* A request that asks for nothing: the caller's tenant, the limits of the configuration. */
 void request_defaults(const struct call *c, struct session_request *r);
+/* Is what a new sandbox is to have within the ceilings of its tenant? Otherwise PD_INVALID, with
+ * the field. */
+int call_check_ceilings(struct call *c, const struct session_request *r, struct pd_err *e);
 void limits_json(struct json *j, const struct limits *l); /* the member "limits" */
 void sandbox_json(struct json *j, struct session *s, const struct queue_place *place);
 int call_sandbox(struct call *c, int status, struct session *s, const struct queue_place *place);

@@ -19,11 +19,12 @@ void e2b_read_timeout(struct call *c, struct fields *f, enum field_need need, ui
                       uint64_t *ret_ms)
 {
     static const char name[] = "timeout";
+    const struct ceilings ceilings = config_ceilings(c->config, c->who.tenant);
+    uint64_t max = ceilings.life_ms / MS_PER_S;
     int64_t n;
-    uint64_t max = c->config->max_life_ms / MS_PER_S;
 
-    if (*ret_ms > c->config->max_life_ms)
-        *ret_ms = c->config->max_life_ms;
+    if (*ret_ms > ceilings.life_ms)
+        *ret_ms = ceilings.life_ms;
 
     if (!fields_i64(f, name, need, INT64_MIN, INT64_MAX, &n))
         return;
@@ -306,6 +307,10 @@ static int copy_making(struct call *c, struct making *m, struct pd_err *e)
 
     snprintf(m->template.given, sizeof m->template.given, "%s", i.template_name);
     m->request.template_name = m->template.given;
+
+    /* What is forked may have been made under higher ceilings; it goes on, and its fork is new. */
+    if (call_check_ceilings(c, &m->request, e) < 0)
+        return -1;
     return making_finish(m, e);
 }
 

@@ -1,5 +1,6 @@
-/* Sandboxes as JSON: how one is shown, and the body that asks for one. A template is a profile with
- * a name. `struct create_request` owns the strings that the session's request points to. */
+/* Sandboxes as JSON: how one is shown, and the body that asks for one, with the defaults and the
+ * ceilings of what it may ask for. A template is a profile with a name. `struct create_request`
+ * owns the strings that the session's request points to. */
 #include "api/api.h"
 
 #include "access/ids.h"
@@ -114,6 +115,7 @@ int template_find(const struct config *config, const char *name, const char **re
 void request_defaults(const struct call *c, struct session_request *r)
 {
     const struct config *config = c->config;
+    const struct ceilings ceilings = config_ceilings(config, c->who.tenant);
 
     *r = (struct session_request){.spec = SPEC_DEFAULT,
                                   .tenant = c->who.tenant,
@@ -124,6 +126,24 @@ void request_defaults(const struct call *c, struct session_request *r)
                                      .cpu_milli = config->cpu_milli,
                                      .disk = config->disk_bytes,
                                      .files = config->files};
+
+    /* A tenant's own ceilings may be below the defaults of all. */
+    ceilings_clip(&ceilings, &r->spec.limits);
+    if (ceilings.life_ms < config->ceilings.life_ms)
+        r->max_life_ms = ceilings.life_ms;
+}
+
+int call_check_ceilings(struct call *c, const struct session_request *r, struct pd_err *e)
+{
+    const struct ceilings ceilings = config_ceilings(c->config, c->who.tenant);
+    const struct ceiling *row;
+    uint64_t life = r->max_life_ms;
+
+    if (ceilings_check(&ceilings, &r->spec.limits, life, &row, e) == 0)
+        return 0;
+    int is_life = row->offset == offsetof(struct ceilings, life_ms);
+    snprintf(c->field, sizeof c->field, "%s%s", is_life ? "" : "limits.", row->field);
+    return -1;
 }
 
 static void read_limits(struct fields *f, struct limits *l)
@@ -228,7 +248,7 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     read_limits(f, &r->spec.limits);
     fields_seconds_ms(f, "idle_timeout_s", FIELD_OPTIONAL, 1000, 30ull * 86400000,
                       &r->idle_timeout_ms);
-    fields_seconds_ms(f, "max_life_s", FIELD_OPTIONAL, 1000, 365ull * 86400000, &r->max_life_ms);
+    fields_seconds_ms(f, "max_life_s", FIELD_OPTIONAL, 1000, CEILING_LIFE_MAX, &r->max_life_ms);
     fields_seconds_ms(f, "queue_timeout_s", FIELD_OPTIONAL, 0, 3600000, &r->queue_timeout_ms);
 
     if (call_finish(c, f, e) < 0)
@@ -239,7 +259,7 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     else if (r->spec.profile == PROFILE_RESTRICTED)
         r->policy = "restricted";
 
-    if (check_policy(c, r->policy, e) < 0)
+    if (check_policy(c, r->policy, e) < 0 || call_check_ceilings(c, r, e) < 0)
         return -1;
     return spec_check(&r->spec, e);
 }

@@ -6,6 +6,7 @@
 #include "access/quota.h"
 #include "base/banned.h"
 #include "base/json.h"
+#include "config/config.h"
 #include "telemetry/metrics.h"
 
 #define LIST_MAX 1000u
@@ -216,13 +217,19 @@ int sandbox_extend(struct call *c, struct pd_err *e)
 {
     auto_buf body = BUF_INIT(API_BODY_MAX);
     auto_fields f = {0};
+    const struct ceilings ceilings = config_ceilings(c->config, c->who.tenant);
     uint64_t idle = 0, expires = 0;
 
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
 
     fields_seconds_ms(&f, "idle_timeout_s", FIELD_OPTIONAL, 1000, 30ull * 86400000, &idle);
-    fields_seconds_ms(&f, "expires_in_s", FIELD_OPTIONAL, 1000, 365ull * 86400000, &expires);
+    fields_seconds_ms(&f, "expires_in_s", FIELD_OPTIONAL, 1000, CEILING_LIFE_MAX, &expires);
+    if (expires > ceilings.life_ms)
+        fields_refuse(
+            &f, "expires_in_s",
+            "%.15g is above the ceiling of %.15g; ask for less, or have max_life_s raised",
+            (double)expires / 1000, (double)ceilings.life_ms / 1000);
     if (call_finish(c, &f, e) < 0 || session_extend(c->session, idle, expires, e) < 0)
         return -1;
     return call_sandbox(c, 200, c->session, NULL);

@@ -394,14 +394,24 @@ void config_free(struct config *c)
 static int load(struct config *c, const struct config_input *in, struct pd_err *e)
 {
     const char *file = NULL;
-    for (unsigned i = 0; i < config_key_count; i++)
-        if (config_set(c, &config_keys[i], config_keys[i].name, config_keys[i].value, e) < 0)
+
+    for (unsigned i = 0; i < config_key_count; i++) {
+        const struct config_key *k = &config_keys[i];
+        if (config_is_derived(k))
+            continue;
+        if (config_set(c, k, k->name, k->value, e) < 0)
             return -1;
+    }
+
     if (find_file(in, &file, e) < 0 ||
         load_file(c, file ? file : CONFIG_DEFAULT_FILE, !!file, e) < 0 ||
         load_environment(c, in->environ, e) < 0 || load_flags(c, in, e) < 0)
         return -1;
-    return derive_all(c, in->environ, e) < 0 ? -1 : check(c, e);
+
+    if (derive_all(c, in->environ, e) < 0)
+        return -1;
+    config_derive_ceilings(c);
+    return check(c, e);
 }
 
 struct config *config_load(const struct config_input *in, struct pd_err *e)

@@ -15,12 +15,13 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "wire/ceilings.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define CONFIG_LIST_MAX     32
-#define CONFIG_KEYS_MAX     64
+#define CONFIG_LIST_MAX     256 /* of any list; most keys have fewer */
+#define CONFIG_KEYS_MAX     96
 #define CONFIG_FILE_MAX     (256u << 10)
 #define CONFIG_DOMAIN_SIZE  264 /* a host name, a colon, a port */
 #define CONFIG_DEFAULT_FILE "/etc/paddock/paddock.conf"
@@ -56,11 +57,13 @@ struct config {
     uint64_t max_sandboxes, max_sandboxes_per_tenant, max_snapshots_per_tenant;
     uint64_t queue_max, queue_timeout_ms;
     uint64_t pool_min, pool_max;
-    uint64_t idle_timeout_ms, max_life_ms;
+    uint64_t idle_timeout_ms;
     char *default_template;
     struct config_list templates; /* NAME=TEMPLATE, checked */
     uint64_t memory_bytes, pids, cpu_milli, disk_bytes, files;
-    uint64_t storage; /* enum config_storage */
+    struct ceilings ceilings;         /* of every tenant that has none of its own */
+    struct config_list tenant_limits; /* TENANT:KEY=VALUE..., checked */
+    uint64_t storage;                 /* enum config_storage */
 
     /* Commands. */
     uint64_t exec_timeout_ms; /* 0: none */
@@ -112,6 +115,10 @@ unsigned config_port(const char *address);
 /* The template that `templates` has under this name; NULL when there is none. Valid as long as c.
  */
 const char *config_template(const struct config *c, const char *name);
+
+/* The most that a sandbox of this tenant may have: the server's ceilings, with those that
+ * `tenant_limits` has for it in their place. */
+struct ceilings config_ceilings(const struct config *c, const char *tenant);
 
 /* For people: every key with its value and source, older names in use, notes. */
 void config_print(const struct config *c, struct buf *out);

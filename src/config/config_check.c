@@ -96,5 +96,7 @@ int config_check(const struct config *c, struct pd_err *e)
     if (!is_host_name(c->domain))
         return pd_fail(e, PD_INVALID, "domain: '%.60s' is not a host name in lower case",
                        c->domain);
-    return check_listen_tls(c, e) < 0 ? -1 : check_templates(c, e);
+    if (check_listen_tls(c, e) < 0 || check_templates(c, e) < 0)
+        return -1;
+    return config_check_ceilings(c, e);
 }

@@ -1,3 +1,4 @@
+/* The table of keys, and how a value of each type is read, shown, copied and freed. */
 #include "config/config_table.h"
 
 #include "base/banned.h"
@@ -7,9 +8,10 @@
 
 #include <inttypes.h>
 
-#define TEXT_MAX 4096
-#define DAY_MS   (86400 * UINT64_C(1000))
-#define MIB      (UINT64_C(1) << 20)
+#define TEXT_MAX   4096
+#define LIST_USUAL 32u
+#define DAY_MS     (86400 * UINT64_C(1000))
+#define MIB        (UINT64_C(1) << 20)
 
 static const char *const modes[] = {"auto",    "jail",    "sandbox",  "local",  "docker", "e2b",
                                     "daytona", "fargate", "cloudrun", "remote", NULL};
@@ -71,9 +73,10 @@ const struct config_key config_keys[] = {
     {"idle_timeout_s", CONFIG_SECONDS, AT(idle_timeout_ms), "1800", 100, 365 * DAY_MS,
      .reloadable = 1,
      .help = "a sandbox that nobody uses ends after this time, if not created with another one"},
-    {"max_life_s", CONFIG_SECONDS, AT(max_life_ms), "86400", 100, 365 * DAY_MS, .reloadable = 1,
-     .aliases = {"STIGMER_SANDBOX_TTL"},
-     .help = "how long a sandbox lives at most, if not created with another time"},
+    {"max_life_s", CONFIG_SECONDS, AT(ceilings.life_ms), "86400", 100, CEILING_LIFE_MAX,
+     .reloadable = 1, .aliases = {"STIGMER_SANDBOX_TTL"},
+     .help = "how long a sandbox lives if it asks for no other time, and the most that it may ask "
+             "for, when it is made and when it is extended"},
     {"default_template", CONFIG_TEXT, AT(default_template), "default", 1, 63, .reloadable = 1,
      .help = "template of sandboxes for which none was asked"},
     {"templates", CONFIG_LIST, AT(templates), "code-interpreter-v1=base", .reloadable = 1,
@@ -88,6 +91,23 @@ const struct config_key config_keys[] = {
      .help = "bytes that a sandbox may keep in files"},
     {"files", CONFIG_COUNT, AT(files), "100000", SPEC_FILES_MIN, SPEC_FILES_MAX, .reloadable = 1,
      .help = "files that a sandbox may have"},
+    {"max_memory_bytes", CONFIG_SIZE, AT(ceilings.memory), "", SPEC_MEMORY_MIN, SPEC_MEMORY_MAX,
+     .reloadable = 1,
+     .help = "the most memory that a sandbox may ask for; default half of the machine's"},
+    {"max_pids", CONFIG_COUNT, AT(ceilings.pids), "", SPEC_PIDS_MIN, SPEC_PIDS_MAX, .reloadable = 1,
+     .help = "the most processes and threads that a sandbox may ask for; default an eighth of the "
+             "machine's, at most 4096"},
+    {"max_cpu", CONFIG_CORES, AT(ceilings.cpu_milli), "", SPEC_CPU_MIN, SPEC_CPU_MAX,
+     .reloadable = 1,
+     .help = "the most cores that a sandbox may ask for; default those of the machine"},
+    {"max_disk_bytes", CONFIG_SIZE, AT(ceilings.disk), "", SPEC_DISK_MIN, SPEC_DISK_MAX,
+     .reloadable = 1,
+     .help = "the most bytes in files that a sandbox may ask for; default half of the file system "
+             "of state_dir"},
+    {"tenant_limits", CONFIG_LIST, AT(tenant_limits), "", 0, CONFIG_LIST_MAX, .reloadable = 1,
+     .help = "ceilings of single tenants instead of the server's, as "
+             "`TENANT:max_pids=100:max_cpu=2`, of max_memory_bytes, max_pids, max_cpu, "
+             "max_disk_bytes and max_life_s; at most 256 tenants"},
     {"storage", CONFIG_CHOICE, AT(storage), "auto", .names = storages,
      .help = "where the files of sandboxes are while these live: disk (also auto), or memory "
              "(made faster, and counted as the sandbox's memory)"},
@@ -225,6 +245,11 @@ static int is_text(const struct config_key *k)
     return k->type == CONFIG_TEXT || k->type == CONFIG_PATH || k->type == CONFIG_NAME;
 }
 
+int config_is_derived(const struct config_key *k)
+{
+    return !*k->value && !is_text(k) && k->type != CONFIG_LIST;
+}
+
 const char *config_type_name(const struct config_key *k)
 {
     static const char *const names[] = {
@@ -311,13 +336,15 @@ int config_add(struct config *c, const struct config_key *k, const char *what, c
                struct pd_err *e)
 {
     struct config_list *l = list_of(c, k);
+    unsigned most = k->max ? (unsigned)k->max : LIST_USUAL;
+
     for (const char *p = text; *p;) {
         p += strspn(p, ", \t");
         size_t len = strcspn(p, ", \t");
         if (!len)
             break;
-        if (l->count == CONFIG_LIST_MAX)
-            return pd_fail(e, PD_INVALID, "%s: more than %u values", what, CONFIG_LIST_MAX);
+        if (l->count == most)
+            return pd_fail(e, PD_INVALID, "%s: more than %u values", what, most);
         char *copy = strndup(p, len);
         if (!copy)
             return pd_fail(e, PD_CAPACITY, "no memory for the configuration");
@@ -344,15 +371,34 @@ static int set_list(struct config *c, const struct config_key *k, const char *wh
     return r;
 }
 
+int config_read_number(const struct config_key *k, const char *what, const char *text,
+                       uint64_t *ret, struct pd_err *e)
+{
+    switch (k->type) {
+    case CONFIG_COUNT:
+        return parse_u64(what, text, k->min, k->max, ret, e);
+    case CONFIG_SIZE:
+        return parse_size(what, text, k->min, k->max, ret, e);
+    case CONFIG_SECONDS:
+        return set_seconds(k, ret, what, text, e);
+    case CONFIG_CORES:
+        return parse_milli(what, text, k->min, k->max, ret, e);
+    default:
+        return pd_fail(e, PD_INTERNAL, "%s: is no number", what);
+    }
+}
+
 int config_set(struct config *c, const struct config_key *k, const char *what, const char *text,
                struct pd_err *e)
 {
     size_t len = strlen(text);
+
     for (size_t i = 0; i < len; i++)
         if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
             return pd_fail(e, PD_INVALID, "%s: has a control character", what);
     if (len > TEXT_MAX)
         return pd_fail(e, PD_INVALID, "%s: is longer than %d bytes", what, TEXT_MAX);
+
     int index;
     switch (k->type) {
     case CONFIG_TEXT:
@@ -366,13 +412,10 @@ int config_set(struct config *c, const struct config_key *k, const char *what, c
     case CONFIG_LIST:
         return set_list(c, k, what, text, e);
     case CONFIG_COUNT:
-        return parse_u64(what, text, k->min, k->max, number_of(c, k), e);
     case CONFIG_SIZE:
-        return parse_size(what, text, k->min, k->max, number_of(c, k), e);
     case CONFIG_SECONDS:
-        return set_seconds(k, number_of(c, k), what, text, e);
     case CONFIG_CORES:
-        return parse_milli(what, text, k->min, k->max, number_of(c, k), e);
+        return config_read_number(k, what, text, number_of(c, k), e);
     case CONFIG_SWITCH:
         return set_switch(number_of(c, k), what, text, e);
     case CONFIG_CHOICE:

@@ -19,9 +19,9 @@ enum config_type {
 struct config_key {
     const char *name;
     enum config_type type;
-    size_t offset; /* in struct config */
-    const char *value;
-    uint64_t min, max;        /* as stored */
+    size_t offset;            /* in struct config */
+    const char *value;        /* the default; "" of a number: worked out from the machine */
+    uint64_t min, max;        /* as stored; of a list: how many it may have, 0 is 32 */
     const char *const *names; /* of a choice; ends with NULL */
     int reloadable;
     const char *aliases[4]; /* older names in the environment */
@@ -43,9 +43,14 @@ const struct config_key *config_find(const char *name, size_t len, int dashes);
 /* The name of the key that comes nearest; NULL when none does. */
 const char *config_nearest(const char *name);
 
+/* Is it a number whose default is worked out from the machine? */
+int config_is_derived(const struct config_key *k);
 /* Sets the value; on failure it is left alone and the error begins with `what`. */
 int config_set(struct config *c, const struct config_key *k, const char *what, const char *text,
                struct pd_err *e);
+/* Reads a count, size, time or number of cores as config_set does. */
+int config_read_number(const struct config_key *k, const char *what, const char *text,
+                       uint64_t *ret, struct pd_err *e);
 /* Adds to a list. */
 int config_add(struct config *c, const struct config_key *k, const char *what, const char *text,
                struct pd_err *e);
@@ -60,3 +65,8 @@ const char *config_type_name(const struct config_key *k);
 
 /* config_check.c: host names, addresses and pairs. */
 int config_check(const struct config *c, struct pd_err *e);
+
+/* config_ceilings.c */
+/* Ceilings that nobody set follow from the machine; defaults that nobody set stay below them. */
+void config_derive_ceilings(struct config *c);
+int config_check_ceilings(const struct config *c, struct pd_err *e);

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "core/sessions.h"
+#include "wire/ceilings.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -48,7 +49,8 @@ struct paddock {
     struct store *store;
     struct provider *provider;
     struct sessions *sessions;
-    struct limits limits;
+    struct limits limits;     /* of sandboxes that ask for none */
+    struct ceilings ceilings; /* the most that one may ask for */
 };
 
 struct paddock_sandbox {

@@ -137,6 +137,26 @@ int lib_begin(struct paddock *p, struct paddock_error *e)
     return -1;
 }
 
+/* The most of everything: what the program said, or what follows from the machine. Files of the
+ * library's sandboxes are in memory, which has a ceiling of its own. */
+static void set_limits(struct paddock *p, const struct paddock_options *o)
+{
+    p->ceilings = ceilings_of_machine("/");
+    p->ceilings.disk = SPEC_DISK_MAX;
+
+    if (o->max_memory)
+        p->ceilings.memory = o->max_memory;
+    if (o->max_pids)
+        p->ceilings.pids = o->max_pids;
+    if (o->max_cpu_milli)
+        p->ceilings.cpu_milli = o->max_cpu_milli;
+    if (o->max_disk)
+        p->ceilings.disk = o->max_disk;
+
+    p->limits = LIMITS_DEFAULT;
+    ceilings_clip(&p->ceilings, &p->limits);
+}
+
 static int set_up(struct paddock *p, const struct paddock_options *o, struct pd_err *e)
 {
     p->place.lock = -1;
@@ -149,7 +169,7 @@ static int set_up(struct paddock *p, const struct paddock_options *o, struct pd_
                                                   &session_box_events, e)))
         return -1;
     unsigned max = o->max_sandboxes ? o->max_sandboxes : 1000;
-    p->limits = LIMITS_DEFAULT;
+    set_limits(p, o);
     struct sessions_config c = {.state_dir = p->place.path,
                                 .provider = p->provider,
                                 .store = p->store,

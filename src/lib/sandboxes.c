@@ -1,3 +1,4 @@
+/* Sandboxes of the library: making, finding and ending them, and what one tells of itself. */
 #include "lib/lib.h"
 
 #include "base/banned.h"
@@ -112,7 +113,9 @@ static int read_request(struct paddock *p, const struct paddock_sandbox_options 
         return lib_fail(e, &why);
     if (!r->policy && r->spec.profile == PROFILE_RESTRICTED)
         r->policy = "restricted";
-    if ((r->policy && policy_parse(r->policy, &policy, &why) < 0) || spec_check(&r->spec, &why) < 0)
+    if ((r->policy && policy_parse(r->policy, &policy, &why) < 0) ||
+        spec_check(&r->spec, &why) < 0 ||
+        ceilings_check(&p->ceilings, &r->spec.limits, r->max_life_ms, NULL, &why) < 0)
         return lib_fail(e, &why);
     return 0;
 }
@@ -356,6 +359,9 @@ int paddock_extend(struct paddock_sandbox *s, uint64_t idle_timeout_ms, uint64_t
     struct pd_err why;
     if (lib_usable(s->lib, e) < 0)
         return -1;
+    if (expires_in_ms > s->lib->ceilings.life_ms)
+        return lib_refuse(e, PD_INVALID, "expires_in: %.15g s is above the ceiling of %.15g s",
+                          (double)expires_in_ms / 1000, (double)s->lib->ceilings.life_ms / 1000);
     return session_extend(s->session, idle_timeout_ms, expires_in_ms, &why) < 0 ? lib_fail(e, &why)
                                                                                 : 0;
 }

@@ -93,7 +93,7 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .pool_min = (unsigned)c->pool_min,
                                     .pool_max = (unsigned)c->pool_max,
                                     .idle_timeout_ms = c->idle_timeout_ms,
-                                    .max_life_ms = c->max_life_ms,
+                                    .max_life_ms = c->ceilings.life_ms,
                                     .gone_kept_ms = GONE_KEPT_MS,
                                     .limits = {.memory = c->memory_bytes,
                                                .pids = c->pids,
@@ -296,6 +296,17 @@ static void announce(const struct serve *s)
     fflush(stdout);
 }
 
+/* The most that one sandbox may ask for, which may follow from the machine. */
+static void log_ceilings(const struct config *c)
+{
+    const struct ceilings *m = &c->ceilings;
+
+    log_info("server.ceilings",
+             "max_memory_bytes=%ju max_pids=%ju max_cpu=%g max_disk_bytes=%ju max_life_s=%g",
+             (uintmax_t)m->memory, (uintmax_t)m->pids, (double)m->cpu_milli / 1000,
+             (uintmax_t)m->disk, (double)m->life_ms / 1000);
+}
+
 int daemon_run(struct serve *s)
 {
     static struct daemon d;
@@ -325,6 +336,7 @@ int daemon_run(struct serve *s)
     announce(s);
     notify("READY=1\n");
     log_info("server.start", "version=%s uid=%u", PADDOCK_VERSION, (unsigned)geteuid());
+    log_ceilings(s->config);
     if (server_run(d.server, &e) < 0) {
         log_error("server.run", "error=%s", e.msg);
         return 125;

@@ -87,7 +87,12 @@ static void test_the_table_is_sound(void **state)
     for (unsigned i = 0; i < config_key_count; i++) {
         const struct config_key *k = &config_keys[i];
         struct pd_err e = {.msg = ""};
-        if (config_set(c, k, k->name, k->value, &e) < 0)
+        /* A number without a default follows from the machine. */
+        char least[32];
+        (void)snprintf(least, sizeof least, "%ju", (uintmax_t)k->min);
+        const char *value =
+            config_is_derived(k) ? (k->type == CONFIG_CORES ? "1" : least) : k->value;
+        if (config_set(c, k, k->name, value, &e) < 0)
             fail_msg("%s: default '%s': %s", k->name, k->value, e.msg);
         assert_non_null(k->help);
         assert_null(strchr(k->help, '|'));
@@ -123,7 +128,7 @@ static void test_defaults(void **state)
     assert_int_equal(c->pool_min, 2);
     assert_int_equal(c->pool_max, 8);
     assert_int_equal(c->idle_timeout_ms, 1800000);
-    assert_int_equal(c->max_life_ms, 86400000);
+    assert_int_equal(c->ceilings.life_ms, 86400000);
     assert_int_equal(c->memory_bytes, l.memory);
     assert_int_equal(c->pids, l.pids);
     assert_int_equal(c->cpu_milli, l.cpu_milli);
@@ -221,7 +226,7 @@ static void test_lists(void **state)
     assert_string_equal(c->unix_socket, "");
     config_free(c);
     char many[200] = "listen = ";
-    for (int i = 0; i <= CONFIG_LIST_MAX; i++)
+    for (int i = 0; i <= 32; i++)
         (void)snprintf(many + strlen(many), sizeof many - strlen(many), "a ");
     check_refused(many, NULL, NULL, "conf", "more than 32 values");
 }
@@ -235,7 +240,7 @@ static void test_older_names(void **state)
                                  "PADDOCK_POOL_SIZE=4", "PADDOCK_API_KEY=e2b_topsecret"),
                             NULL);
     assert_int_equal(c->pool_max, 20);
-    assert_int_equal(c->max_life_ms, 3600000);
+    assert_int_equal(c->ceilings.life_ms, 3600000);
     assert_string_equal(c->sandbox_mode, "fargate");
     const char *notes = config_notes(c);
     assert_non_null(strstr(notes, "MAX_POOL_SIZE is an older name: use pool_max\n"));
@@ -491,6 +496,89 @@ static void test_help(void **state)
     assert_non_null(strstr(buf_cstr(&man), "*max\\_sandboxes* = _NUMBER_\n\tsandboxes in all;"));
 }
 
+static void test_ceilings_follow_from_the_machine(void **state)
+{
+    (void)state;
+    const struct ceilings machine = ceilings_of_machine("/");
+    struct config *c = load("state_dir = /", NULL, NULL);
+    assert_int_equal(c->ceilings.memory, machine.memory);
+    assert_int_equal(c->ceilings.pids, machine.pids);
+    assert_int_equal(c->ceilings.cpu_milli, machine.cpu_milli);
+    assert_int_equal(c->ceilings.disk, machine.disk);
+    assert_true(machine.pids <= CEILING_PIDS_MAX && machine.memory < SPEC_MEMORY_MAX);
+    assert_true(c->pids <= c->ceilings.pids && c->memory_bytes <= c->ceilings.memory);
+    config_free(c);
+
+    /* A default that was set raises a ceiling that was not. */
+    c = load("pids = 20000\ncpu = 900", NULL, NULL);
+    assert_int_equal(c->ceilings.pids, 20000);
+    assert_int_equal(c->ceilings.cpu_milli, 900000);
+    config_free(c);
+
+    /* A ceiling that was set lowers a default that was not. */
+    c = load("max_pids = 100\nmax_memory_bytes = 64M", NULL, NULL);
+    assert_int_equal(c->pids, 100);
+    assert_int_equal(c->memory_bytes, 64 << 20);
+    config_free(c);
+
+    check_refused("max_pids = 100\npids = 101", NULL, NULL, "pids", "101 is above 100");
+    check_refused("max_cpu = 0", NULL, NULL, "max_cpu", "0.01");
+}
+
+static void test_ceilings_of_tenants(void **state)
+{
+    (void)state;
+    struct config *c = load("max_pids = 300\n"
+                            "tenant_limits = acme:max_pids=400:max_life_s=2h, b:max_cpu=0.5\n"
+                            "tenant_limits = b:max_memory_bytes=64M\n",
+                            NULL, NULL);
+    struct ceilings acme = config_ceilings(c, "acme"), b = config_ceilings(c, "b");
+    struct ceilings other = config_ceilings(c, "acm");
+    assert_int_equal(acme.pids, 400);
+    assert_int_equal(acme.life_ms, 7200000);
+    assert_int_equal(acme.memory, c->ceilings.memory);
+    assert_int_equal(b.cpu_milli, 500);
+    assert_int_equal(b.memory, 64 << 20);
+    assert_int_equal(b.pids, 300);
+    assert_memory_equal(&other, &c->ceilings, sizeof other);
+    config_free(c);
+
+    check_refused("tenant_limits = acme", NULL, NULL, "tenant_limits", "acme");
+    check_refused("tenant_limits = :max_pids=4", NULL, NULL, "tenant_limits", "TENANT:KEY=VALUE");
+    check_refused("tenant_limits = a:max_pids", NULL, NULL, "a: max_pids", "KEY=VALUE");
+    check_refused("tenant_limits = a:max_pids=99999", NULL, NULL, "a: max_pids", "32768");
+    check_refused("tenant_limits = a:max_files=9", NULL, NULL, "max_files", "max_disk_bytes");
+    check_refused("tenant_limits = A:max_pids=9", NULL, NULL, "A:max_pids", "TENANT:KEY=VALUE");
+}
+
+static void test_what_is_above_a_ceiling_is_told(void **state)
+{
+    (void)state;
+    const struct ceilings c = {
+        .memory = 100, .pids = 10, .cpu_milli = 1500, .disk = 1000, .life_ms = 60000};
+    struct limits l = {.memory = 100, .pids = 10, .cpu_milli = 1500, .disk = 1000};
+    const struct ceiling *row = NULL;
+    struct pd_err e = {.msg = ""};
+    assert_int_equal(ceilings_check(&c, &l, 60000, &row, &e), 0);
+    assert_null(row);
+
+    l.cpu_milli = 1501;
+    assert_int_equal(ceilings_check(&c, &l, 0, &row, &e), -1);
+    assert_int_equal(e.code, PD_INVALID);
+    assert_string_equal(row->field, "cpu");
+    assert_non_null(strstr(e.msg, "1.501 is above the ceiling of 1.5"));
+    assert_non_null(strstr(e.msg, "max_cpu"));
+
+    l.cpu_milli = 1;
+    assert_int_equal(ceilings_check(&c, &l, 60001, &row, &e), -1);
+    assert_string_equal(row->field, "max_life_s");
+
+    l = (struct limits){.memory = 101, .pids = 11, .cpu_milli = 9, .disk = 1001, .files = 7};
+    ceilings_clip(&c, &l);
+    assert_true(l.memory == 100 && l.pids == 10 && l.cpu_milli == 9 && l.disk == 1000);
+    assert_int_equal(l.files, 7);
+}
+
 /* docs/configuration.md has the table as the program knows it. */
 static void test_the_document_has_the_table(void **state)
 {
@@ -533,6 +621,9 @@ int main(void)
         cmocka_unit_test(test_a_file_that_is_too_large),
         cmocka_unit_test(test_reload),
         cmocka_unit_test(test_help),
+        cmocka_unit_test(test_ceilings_follow_from_the_machine),
+        cmocka_unit_test(test_ceilings_of_tenants),
+        cmocka_unit_test(test_what_is_above_a_ceiling_is_told),
         cmocka_unit_test(test_the_document_has_the_table),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);

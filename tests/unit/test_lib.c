@@ -71,6 +71,29 @@ static void end(struct paddock_sandbox *s)
     paddock_release(s);
 }
 
+static void test_ceilings(void **state)
+{
+    (void)state;
+    need_sandboxes();
+    const struct paddock_sandbox_options greedy[] = {
+        {.size = sizeof *greedy, .memory = 1ull << 44},
+        {.size = sizeof *greedy, .pids = 32768},
+        {.size = sizeof *greedy, .cpu_milli = 1024000},
+        {.size = sizeof *greedy, .max_life_ms = 366ull * 86400000},
+    };
+    struct paddock_error e;
+
+    for (size_t i = 0; i < sizeof greedy / sizeof *greedy; i++) {
+        assert_null(paddock_create(lib, &greedy[i], &e));
+        assert_string_equal(e.code, "invalid");
+        assert_non_null(strstr(e.message, "ceiling of"));
+    }
+    struct paddock_sandbox *s = make();
+    assert_int_equal(paddock_extend(s, 0, 366ull * 86400000, &e), -1);
+    assert_string_equal(e.code, "invalid");
+    end(s);
+}
+
 static void run(struct paddock_sandbox *s, const char *line, struct paddock_result *r)
 {
     struct paddock_error e;
@@ -604,6 +627,7 @@ int main(void)
         cmocka_unit_test(test_a_lost_sandbox_is_not_made_anew_silently),
         cmocka_unit_test(test_a_sandbox_is_paused_and_ends_when_idle),
         cmocka_unit_test(test_the_environment_is_set_and_told),
+        cmocka_unit_test(test_ceilings),
         cmocka_unit_test(test_threads_share_everything),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
