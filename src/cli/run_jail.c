@@ -23,6 +23,7 @@
 #define CREATE_PATIENCE  (30 * NS_PER_S)
 #define DESTROY_PATIENCE (15 * NS_PER_S)
 #define REASON_PATIENCE  (2 * NS_PER_S)
+#define SIGNAL_PATIENCE  (10 * NS_PER_S)
 
 extern char **environ;
 
@@ -236,7 +237,8 @@ static void on_signal(struct session *s)
         if (info.ssi_signo == SIGWINCH)
             terminal_copy_size(STDIN_FILENO, s->out.from);
         else
-            (void)jail_send_signal(&s->jail, &s->command, (int)info.ssi_signo, NULL);
+            (void)jail_send_signal(&s->jail, &s->command, (int)info.ssi_signo,
+                                   deadline_in(SIGNAL_PATIENCE), NULL);
     }
 }
 

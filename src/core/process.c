@@ -21,11 +21,12 @@
 #include <sys/wait.h>
 
 /* A stream gets this many fills before others have their turn. */
-#define FILLS_PER_TURN 8
-#define FILLS_AT_END   64
-#define DISK_RETRY     (NS_PER_S)
-#define SETTLE_AFTER   (2 * NS_PER_MS)
-#define PID_PATIENCE   (5 * NS_PER_S)
+#define FILLS_PER_TURN  8
+#define FILLS_AT_END    64
+#define DISK_RETRY      (NS_PER_S)
+#define SETTLE_AFTER    (2 * NS_PER_MS)
+#define PID_PATIENCE    (5 * NS_PER_S)
+#define SIGNAL_PATIENCE (10 * NS_PER_S)
 
 const char *process_stop_name(enum process_stop s)
 {
@@ -691,7 +692,7 @@ int process_signal(struct process *p, int signal, struct pd_err *e)
         return pd_fail(e, PD_CONFLICT, "process %d has ended already", p->pid);
     if (with_box(p, e) < 0)
         return -1;
-    int r = provider->signal(p->session->box, p->id, signal, e);
+    int r = provider->signal(p->session->box, p->id, signal, deadline_in(SIGNAL_PATIENCE), e);
     pthread_rwlock_unlock(&p->session->box_use);
     return r;
 }

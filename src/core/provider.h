@@ -25,7 +25,7 @@ enum provider_can {
 };
 
 /* Called on the pump's thread; must not block and must not call back into the provider, except
- * `forget`. `owner` is what was given to create or adopt. */
+ * `forget`, and `signal` with deadline 0. `owner` is what was given to create or adopt. */
 struct box_events {
     void (*started)(void *owner, struct wire_id command, int pid);
     void (*exited)(void *owner, struct wire_id command, const struct msg_exited *end);
@@ -87,8 +87,9 @@ struct provider {
                      deadline d, struct pd_err *e);
 
     int (*exec)(struct box *b, const struct box_command *c, struct pd_err *e);
-    /* To the command's first process. */
-    int (*signal)(struct box *b, struct wire_id command, int signal, struct pd_err *e);
+    /* To the command's first process. Waits until the deadline for a box that is slow to read;
+     * deadline 0: does not wait. */
+    int (*signal)(struct box *b, struct wire_id command, int signal, deadline d, struct pd_err *e);
     /* SIGKILL to the command's whole tree, and to nothing else. Returns when it was sent to all of
      * them; their end is told by events. Not for the pump's thread. */
     int (*kill)(struct box *b, struct wire_id command, unsigned group, struct pd_err *e);

@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 
 void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
 {
@@ -44,8 +45,7 @@ void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
     pthread_mutex_unlock(&all->task_lock);
 }
 
-/* A pipe that is at its end: in the place of a stream that is over, so that the others keep theirs.
- */
+/* A pipe that is at its end. */
 static int ended_pipe(void)
 {
     int p[2];
@@ -55,46 +55,99 @@ static int ended_pipe(void)
     return p[0];
 }
 
-static void stash(struct process *p)
+/* Copies of descriptors, to be handed over without the lock that the pump needs. */
+struct copies {
+    int fd[4];
+    unsigned count;
+    bool bad; /* there is no descriptor left */
+};
+
+static void copies_done(struct copies *c)
+{
+    for (unsigned i = 0; i < c->count; i++)
+        fd_done(&c->fd[i]);
+}
+
+/* `fd` -1: a pipe that is at its end, in the place of a stream that is over. */
+static void copies_add(struct copies *c, int fd)
+{
+    int copy = fd < 0 ? ended_pipe() : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (copy < 0)
+        c->bad = true;
+    else
+        c->fd[c->count++] = copy;
+}
+
+/* What the next daemon needs to go on with the output: nothing if all of it is over. With the
+ * process's lock held. */
+static struct copies copy_output(const struct process *p)
+{
+    struct copies c = {.count = 0};
+    unsigned streams = p->pty ? 1 : STREAM_COUNT;
+    bool any = false;
+    for (unsigned i = 0; i < streams; i++)
+        any |= p->streams[i].source.fd >= 0;
+    if (!any)
+        return c;
+
+    for (unsigned i = 0; i < streams; i++)
+        copies_add(&c, p->streams[i].source.fd);
+    if (p->pty) {
+        copies_add(&c, p->via[0]);
+        copies_add(&c, p->via[1]);
+    } else if (p->state_pipe >= 0) {
+        copies_add(&c, p->state_pipe);
+    }
+    return c;
+}
+
+/* Gives the keeper copies of a process's descriptors. `*stashed` was set, with the lock held, when
+ * they were copied. If it is not any more, somebody has dropped the key meanwhile, maybe before the
+ * copies had come: then they are dropped again, because a command sees the end of its input only
+ * when every copy is closed. */
+static int stash_copies(struct process *p, const char *what, const struct copies *c, int *stashed,
+                        struct pd_err *e)
 {
     struct provider *provider = p->session->all->c.provider;
     char key[MSG_KEY_MAX + 1];
-    struct pd_err e;
-    int fds[4];
-    unsigned n = 0;
-    auto_fd over = -1;
-    if (!(provider->can & PROVIDER_STASH))
-        return;
+    process_stash_key(p, what, key);
+    int failed = c->bad ? pd_fail(e, PD_CAPACITY, "no descriptor is left")
+                        : provider->stash(provider, key, c->fd, c->count, e);
+
     pthread_mutex_lock(&p->lock);
-    int any = 0;
-    for (unsigned i = 0; i < (p->pty ? 1 : STREAM_COUNT); i++)
-        any |= p->streams[i].source.fd >= 0;
-    for (unsigned i = 0; i < (p->pty ? 1 : STREAM_COUNT) && any; i++) {
-        int fd = p->streams[i].source.fd;
-        if (fd < 0)
-            fd = over = ended_pipe();
-        fds[n++] = fd;
-    }
-    if (p->pty) {
-        fds[n++] = p->via[0];
-        fds[n++] = p->via[1];
-    } else if (p->state_pipe >= 0) {
-        fds[n++] = p->state_pipe;
-    }
-    for (unsigned i = 0; i < n; i++)
-        any &= fds[i] >= 0;
-    int failed = 0;
-    if (any && !p->stashed) {
-        process_stash_key(p, "out", key);
-        failed = provider->stash(provider, key, fds, n, &e);
-        p->stashed = !failed;
-    }
-    if (!failed && p->running && p->input >= 0 && !p->pty && !p->stashed_input) {
-        process_stash_key(p, "in", key);
-        failed = provider->stash(provider, key, &p->input, 1, &e);
-        p->stashed_input = !failed;
+    bool dropped = !*stashed;
+    if (failed)
+        *stashed = 0;
+    pthread_mutex_unlock(&p->lock);
+
+    if (!failed && dropped)
+        provider->drop(provider, key);
+    return failed;
+}
+
+/* Sends to the keeper, which may take long: the process's lock is not held meanwhile. */
+static void stash(struct process *p)
+{
+    struct copies out __attribute__((cleanup(copies_done))) = {.count = 0};
+    struct copies in __attribute__((cleanup(copies_done))) = {.count = 0};
+    struct pd_err e;
+    if (!(p->session->all->c.provider->can & PROVIDER_STASH))
+        return;
+
+    pthread_mutex_lock(&p->lock);
+    if (!p->stashed)
+        out = copy_output(p);
+    if (out.count || out.bad)
+        p->stashed = 1;
+    if (p->running && p->input >= 0 && !p->pty && !p->stashed_input) {
+        copies_add(&in, p->input);
+        p->stashed_input = 1;
     }
     pthread_mutex_unlock(&p->lock);
+
+    int failed = out.count || out.bad ? stash_copies(p, "out", &out, &p->stashed, &e) : 0;
+    if (in.count || in.bad)
+        failed |= stash_copies(p, "in", &in, &p->stashed_input, &e);
     if (failed)
         log_warn("process.stash", "session=%s error=%s", p->session->info.id, e.msg);
 }

@@ -167,11 +167,12 @@ static void on_started(void *owner, struct wire_id id, int pid)
     struct session *s = owner;
     struct process *p = session_process_by_id(s, id);
     if (!p) {
-        /* An earlier daemon had just started it, for somebody who is not connected any more. */
+        /* An earlier daemon had just started it, for a client that is not connected any more. The
+         * pump waits for nobody: an init that does not read its socket keeps the command. */
         struct pd_err e;
         if (pthread_rwlock_tryrdlock(&s->box_use) == 0) {
             if (s->box)
-                (void)s->all->c.provider->signal(s->box, id, SIGKILL, &e);
+                (void)s->all->c.provider->signal(s->box, id, SIGKILL, 0, &e);
             pthread_rwlock_unlock(&s->box_use);
         }
         return;

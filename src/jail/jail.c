@@ -279,13 +279,14 @@ int jail_send_prepared(struct jail *j, const struct command *c, int procs, int e
     return r < 0 ? send_failed(e, r, "the jail") : 0;
 }
 
-int jail_send_signal(struct jail *j, const struct command *c, int signal, struct pd_err *e)
+int jail_send_signal(struct jail *j, const struct command *c, int signal, deadline d,
+                     struct pd_err *e)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_signal m = {.exec = c->id, .signal = signal};
     msg_signal_encode(&out, &m);
     struct wire_head head = {.type = WIRE_SIGNAL, .epoch = j->epoch, .id = wire_id_new()};
-    int r = wire_send(j->control, &head, &out, NULL, 0, deadline_in(SEND_PATIENCE));
+    int r = wire_send(j->control, &head, &out, NULL, 0, d);
     return r < 0 ? send_failed(e, r, "the jail") : 0;
 }
 

@@ -79,7 +79,8 @@ int jail_send_command(struct jail *j, struct command *c, int own_group, struct p
  * cgroup_command_create gave, or -1. `extra`: becomes descriptor 3 of the command, or -1. */
 int jail_send_prepared(struct jail *j, const struct command *c, int procs, int extra,
                        struct pd_err *e);
-int jail_send_signal(struct jail *j, const struct command *c, int signal, struct pd_err *e);
+int jail_send_signal(struct jail *j, const struct command *c, int signal, deadline d,
+                     struct pd_err *e);
 /* Tells init that the end of the command is known, and removes its group. */
 void jail_forget_command(struct jail *j, const struct command *c);
 /* Ends the command's whole tree, whatever it did. Needs own_group. */

@@ -25,7 +25,7 @@ static struct jail_provider *self(struct provider *p)
 static int no_link(struct jail_provider *p, struct pd_err *e)
 {
     pthread_mutex_lock(&p->lock);
-    int none = p->link.sock < 0;
+    int none = p->link.sock < 0 || p->broken;
     if (none)
         pd_fail(e, PD_CAPACITY, "%.190s; it is being started again, try in a moment", p->trouble);
     pthread_mutex_unlock(&p->lock);
@@ -347,10 +347,11 @@ static int jail_provider_exec(struct box *b, const struct box_command *c, struct
     return jail_send_prepared(&b->jail, &command, procs, c->fds[3], e);
 }
 
-static int jail_provider_signal(struct box *b, struct wire_id id, int signal, struct pd_err *e)
+static int jail_provider_signal(struct box *b, struct wire_id id, int signal, deadline d,
+                                struct pd_err *e)
 {
     struct command c = {.id = id};
-    return jail_send_signal(&b->jail, &c, signal, e);
+    return jail_send_signal(&b->jail, &c, signal, d, e);
 }
 
 static int jail_provider_kill(struct box *b, struct wire_id id, unsigned group, struct pd_err *e)
@@ -358,7 +359,7 @@ static int jail_provider_kill(struct box *b, struct wire_id id, unsigned group, 
     char name[16];
     /* Without cgroups the tree has only its root. */
     if (b->jail.cgroup_dir < 0 || group == 0)
-        return jail_provider_signal(b, id, SIGKILL, e);
+        return jail_provider_signal(b, id, SIGKILL, deadline_in(KILL_PATIENCE), e);
     group_name(group, name);
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_kill m = {.jail = b->jail.id, .group = name};
@@ -517,7 +518,7 @@ static int jail_provider_health(struct provider *base, struct pd_err *e)
 static void jail_provider_free(struct provider *base)
 {
     struct jail_provider *p = self(base);
-    pump_cancel_timer(p->pump, &p->reconnect);
+    jail_link_stop(p);
     pump_remove(p->pump, &p->keeper);
     for (unsigned i = 0; i < BOX_BUCKETS; i++)
         while (p->boxes[i])
@@ -531,6 +532,7 @@ static void jail_provider_free(struct provider *base)
     keeper_link_done(&p->link);
     pthread_mutex_destroy(&p->lock);
     pthread_mutex_destroy(&p->sending);
+    pthread_cond_destroy(&p->tend);
     free(p);
 }
 
@@ -583,16 +585,18 @@ static struct jail_provider *provider_new(struct pump *pump, const struct box_ev
     pthread_mutex_init(&p->lock, NULL);
     pthread_mutex_init(&p->sending, NULL);
     p->pump = pump;
+    cond_init(&p->tend);
     p->link.sock = -1;
     p->keeper.fd = -1;
-    p->reconnect.fire = jail_provider_retry;
+    p->greeting = -1;
     return p;
 }
 
 static struct provider *connected(struct jail_provider *p, struct pd_err *e)
 {
-    if (jail_provider_connect(p, e) == 0)
+    if (jail_link_connect(p, e) == 0 && jail_link_start(p, e) == 0)
         return &p->base;
+
     jail_provider_free(&p->base);
     return NULL;
 }

@@ -9,8 +9,8 @@ struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,
                                    const struct box_events *events, struct pd_err *e);
 
 /* The same over a keeper of its own. `start` starts one and gives a connected socket, or -1; it is
- * called here, and again on the pump's thread when that keeper has died. Nothing outlives the
- * socket: neither boxes nor descriptors. `arg` must live as long as the provider. */
+ * called here, and again on a thread of the provider's when that keeper has died. Nothing outlives
+ * the socket: neither boxes nor descriptors. `arg` must live as long as the provider. */
 struct provider *provider_jail_new_private(int (*start)(void *arg, struct pd_err *e), void *arg,
                                            struct pump *pump, const struct box_events *events,
                                            struct pd_err *e);

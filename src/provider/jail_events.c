@@ -1,4 +1,7 @@
-/* How this works: the keeper's socket and every jail's control socket are sources of the pump.
+/* How this works: the keeper's socket and every jail's control socket are sources of the pump. All
+ * of this runs on the pump's thread and waits for nobody: it sends nothing, connects to nobody, and
+ * takes no lock that is held across either. What needs a keeper's answer or room in its socket is
+ * left to the tender (jail_link.c).
  *
  * What comes from the keeper is the answer to a request, whose thread is woken, or news of a jail
  * that died. What comes from a jail is what became of a command, and is hostile until checked: it
@@ -13,10 +16,10 @@
 #include <errno.h>
 #include <sys/epoll.h>
 
-#define GREET_PATIENCE  (5 * NS_PER_S)
-#define RECONNECT_AFTER (250 * NS_PER_MS)
-/* A jail that talks without end gets its turn, like everybody else. */
-#define FRAMES_PER_TURN 64
+/* The keeper is trusted: it has its turn until nothing is left, within reason. */
+#define FRAMES_OF_KEEPER 64
+/* A jail that talks without end has a short turn, and then all others have theirs. */
+#define FRAMES_OF_JAIL 8
 
 struct box **box_place(struct jail_provider *p, struct wire_id id)
 {
@@ -131,21 +134,11 @@ static void keeper_lost(struct jail_provider *p, const char *why)
 {
     struct pd_err e;
     pump_remove(p->pump, &p->keeper);
-    pthread_mutex_lock(&p->sending); /* a dead keeper's socket refuses at once: nobody waits long */
-    pthread_mutex_lock(&p->lock);
-    keeper_link_done(&p->link);
-    pthread_mutex_unlock(&p->sending);
-    snprintf(p->trouble, sizeof p->trouble, "the keeper is gone: %.150s", why);
-    for (struct waiter *w = p->waiters; w; w = w->next)
-        if (!w->done) {
-            w->done = -1;
-            pthread_cond_signal(&w->cond);
-        }
-    pthread_mutex_unlock(&p->lock);
+    jail_link_lost(p, why);
+
     pd_fail(&e, PD_LOST, "the keeper ended, and with it every sandbox");
     for (struct box *b; (b = take_any_lost(p));)
         box_lost(b, &e);
-    pump_set_timer(p->pump, &p->reconnect, deadline_in(RECONNECT_AFTER));
 }
 
 static void on_gone(struct jail_provider *p, const struct frame *f)
@@ -168,19 +161,19 @@ static void on_gone(struct jail_provider *p, const struct frame *f)
 static void answer_cut(struct jail_provider *p, struct frame *f, const struct pd_err *why)
 {
     if (f->head.type == WIRE_CREATED)
-        jail_provider_end(p, f->head.id);
+        jail_link_end_later(p, f->head.id);
     f->head.type = WIRE_ERROR;
     buf_clear(&f->payload);
     msg_error_put(&f->payload, why);
     (void)wake_waiter(p, f);
 }
 
-static void keeper_ready(struct pump_source *s, uint32_t events)
+void jail_keeper_ready(struct pump_source *s, uint32_t events)
 {
     (void)events;
     struct jail_provider *p =
         (struct jail_provider *)((char *)s - offsetof(struct jail_provider, keeper));
-    for (int i = 0; i < FRAMES_PER_TURN; i++) {
+    for (int i = 0; i < FRAMES_OF_KEEPER; i++) {
         auto_frame f = FRAME_INIT;
         struct pd_err e;
         int r = wire_recv(s->fd, &f, 0, &e);
@@ -199,107 +192,6 @@ static void keeper_ready(struct pump_source *s, uint32_t events)
         if (!wake_waiter(p, &f) && f.head.type == WIRE_GONE)
             on_gone(p, &f);
     }
-}
-
-static int list_orphans(struct jail_provider *p, struct keeper_link *l, struct pd_err *e)
-{
-    auto_frame f = FRAME_INIT;
-    deadline d = deadline_in(GREET_PATIENCE);
-    struct wire_head head = {.type = WIRE_LIST, .epoch = l->epoch, .id = wire_id_new()};
-    if (wire_send(l->sock, &head, NULL, NULL, 0, d) < 0)
-        return pd_fail(e, PD_LOST, "the keeper is gone");
-    for (;;) {
-        frame_reset(&f);
-        int r = wire_recv(l->sock, &f, d, e);
-        if (r <= 0)
-            return r == 0 ? pd_fail(e, PD_LOST, "the keeper is gone") : -1;
-        if (!wire_id_equal(f.head.id, head.id))
-            continue;
-        if (f.head.type == WIRE_LIST_END)
-            return 0;
-        struct msg_listed m;
-        if (f.head.type != WIRE_LISTED || f.fd_count != 3 ||
-            msg_listed_decode(&f.payload, &m, e) < 0)
-            return pd_fail(e, PD_PROTOCOL, "the keeper answered %u to LIST", f.head.type);
-        struct orphan *o = calloc(1, sizeof *o);
-        if (!o)
-            return pd_fail(e, PD_CAPACITY, "no memory");
-        o->jail = JAIL_EMPTY;
-        o->jail.id = m.jail;
-        o->jail.init_pid = m.init_pid;
-        o->jail.control = frame_take_fd(&f, 0);
-        o->jail.cgroup_dir = jail_real_dir(frame_take_fd(&f, 1));
-        o->jail.devpts = jail_real_dir(frame_take_fd(&f, 2));
-        o->jail.epoch = l->epoch;
-        o->jail.rung = p->best;
-        pthread_mutex_lock(&p->lock);
-        o->next = p->orphans;
-        p->orphans = o;
-        pthread_mutex_unlock(&p->lock);
-    }
-}
-
-/* They are listed again by the next attempt. */
-static void forget_orphans(struct jail_provider *p)
-{
-    pthread_mutex_lock(&p->lock);
-    struct orphan *all = p->orphans;
-    p->orphans = NULL;
-    pthread_mutex_unlock(&p->lock);
-    while (all) {
-        struct orphan *o = all;
-        all = o->next;
-        jail_done(&o->jail);
-        free(o);
-    }
-}
-
-int jail_provider_connect(struct jail_provider *p, struct pd_err *e)
-{
-    struct keeper_link l = {.sock = -1};
-    enum rung best;
-    if (p->start)
-        l.sock = p->start(p->start_arg, e);
-    else if (keeper_connect(&l, p->socket_path, e) < 0)
-        return -1;
-    if (l.sock < 0)
-        return -1;
-    if (keeper_greet(&l, &best, deadline_in(GREET_PATIENCE), e) < 0) {
-        keeper_link_done(&l);
-        return -1;
-    }
-    pthread_mutex_lock(&p->lock);
-    p->best = best;
-    pthread_mutex_unlock(&p->lock);
-    if (list_orphans(p, &l, e) < 0) {
-        forget_orphans(p);
-        keeper_link_done(&l);
-        return -1;
-    }
-    pthread_mutex_lock(&p->sending);
-    pthread_mutex_lock(&p->lock);
-    p->link = l;
-    p->trouble[0] = 0;
-    pthread_mutex_unlock(&p->lock);
-    pthread_mutex_unlock(&p->sending);
-    p->keeper = (struct pump_source){.ready = keeper_ready, .fd = l.sock};
-    return pump_add(p->pump, &p->keeper, EPOLLIN, e);
-}
-
-void jail_provider_retry(struct pump_timer *t)
-{
-    struct jail_provider *p =
-        (struct jail_provider *)((char *)t - offsetof(struct jail_provider, reconnect));
-    struct pd_err e;
-    if (jail_provider_connect(p, &e) < 0) {
-        pthread_mutex_lock(&p->lock);
-        snprintf(p->trouble, sizeof p->trouble, "%.190s", e.msg);
-        pthread_mutex_unlock(&p->lock);
-        pump_set_timer(p->pump, t, deadline_in(RECONNECT_AFTER));
-        return;
-    }
-    /* What is left of before the break was reported as lost. */
-    p->base.end_strangers(&p->base);
 }
 
 /* ---- a jail ---- */
@@ -363,7 +255,7 @@ static int on_frame(struct box *b, struct frame *f, struct pd_err *e)
 static void control_ready(struct pump_source *s, uint32_t events)
 {
     struct box *b = (struct box *)((char *)s - offsetof(struct box, control));
-    for (int i = 0; i < FRAMES_PER_TURN; i++) {
+    for (int i = 0; i < FRAMES_OF_JAIL; i++) {
         auto_frame f = FRAME_INIT;
         struct pd_err e;
         int r = wire_recv_plain(s->fd, &f, 0, &e);

@@ -1,5 +1,5 @@
-/* jail_state: the jail provider's own; jail.c has the calls, jail_events.c what keeper and jails
- * tell. */
+/* jail_state: the jail provider's own. jail.c has the calls, jail_events.c what keeper and jails
+ * tell on the pump's thread, jail_link.c what has to wait for a keeper. */
 #pragma once
 
 #include "core/cond.h"
@@ -8,6 +8,7 @@
 #include "provider/jail.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #define BOX_BUCKETS 1024u
 #define GROUPS_MAX  512u
@@ -39,6 +40,12 @@ struct orphan {
     struct jail jail;
 };
 
+/* A jail that nobody here has and that the keeper is to be told to end. */
+struct jail_ending {
+    struct jail_ending *next;
+    struct wire_id jail;
+};
+
 struct jail_provider {
     struct provider base;
     struct pump *pump;
@@ -49,7 +56,13 @@ struct jail_provider {
     pthread_mutex_t sending; /* around every use of the link's socket: who closes it takes it */
     struct keeper_link link;
     struct pump_source keeper;
-    struct pump_timer reconnect;
+    bool broken; /* the pump has shut the link down; the tender closes it */
+    pthread_t tender;
+    bool tended, stopping;
+    pthread_cond_t tend;         /* there is something for the tender */
+    deadline reconnect_at;       /* without a link */
+    int greeting;                /* a socket whose keeper is being greeted, or -1 */
+    struct jail_ending *endings; /* for the tender */
     enum rung best;
     struct waiter *waiters;
     struct box *boxes[BOX_BUCKETS];
@@ -57,9 +70,19 @@ struct jail_provider {
     char trouble[200]; /* why there is no link; "" when there is one */
 };
 
-/* Connects, greets and lists what there is; the link is in the pump then. */
-int jail_provider_connect(struct jail_provider *p, struct pd_err *e);
-void jail_provider_retry(struct pump_timer *t);
+/* jail_link.c. Connects, greets and lists what there is; the link is in the pump then. Waits for
+ * the keeper: not for the pump's thread. */
+int jail_link_connect(struct jail_provider *p, struct pd_err *e);
+/* Starts and ends the tender, the thread that waits for keepers in the pump's place. */
+int jail_link_start(struct jail_provider *p, struct pd_err *e);
+void jail_link_stop(struct jail_provider *p);
+/* Both wait for nobody: the link is lost, so that the tender gets another; the tender has the
+ * keeper end a jail. */
+void jail_link_lost(struct jail_provider *p, const char *why);
+void jail_link_end_later(struct jail_provider *p, struct wire_id jail);
+/* The pump's callback for the keeper's socket; jail_events.c. */
+void jail_keeper_ready(struct pump_source *s, uint32_t events);
+
 int box_listen(struct box *b, struct pd_err *e);
 
 /* Waiting for an answer: begin before the request is sent. */
@@ -69,7 +92,7 @@ int waiter_end(struct jail_provider *p, struct waiter *w, deadline d, struct pd_
 /* Gives up before anything came. */
 void waiter_cancel(struct jail_provider *p, struct waiter *w);
 
-/* Ends a jail that nobody here has. */
+/* Ends a jail that nobody here has. Waits for room in the keeper's socket. */
 void jail_provider_end(struct jail_provider *p, struct wire_id jail);
 
 struct box **box_place(struct jail_provider *p, struct wire_id id);

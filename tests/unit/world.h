@@ -282,9 +282,10 @@ static int world_kill(struct box *b, struct wire_id command, unsigned group, str
     return 0;
 }
 
-static int world_signal(struct box *b, struct wire_id command, int signal, struct pd_err *e)
+static int world_signal(struct box *b, struct wire_id command, int signal, deadline d,
+                        struct pd_err *e)
 {
-    (void)signal;
+    (void)signal, (void)d;
     return world_kill(b, command, 0, e);
 }
 

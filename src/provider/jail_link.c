@@ -1,0 +1,259 @@
+/* How this works: a link to a keeper is got and given up on a thread of the provider's own, the
+ * tender, because both can take seconds and the pump's thread waits for nobody.
+ *
+ *   1. The pump sees that the link is at its end, or broken. It shuts the socket down, so that
+ * every thread which waits for room in it fails at once, wakes those that wait for an answer, and
+ *      marks the link as broken (jail_link_lost).
+ *   2. The tender closes the socket, under the lock that senders hold.
+ *   3. It tries to connect until there is a keeper again, and has the jails ended that it finds
+ *      there: their boxes were reported as lost.
+ *
+ * The tender also sends what the pump has to have sent: the end of a jail whose descriptors did not
+ * arrive. */
+#include "provider/jail_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#define GREET_PATIENCE  (5 * NS_PER_S)
+#define RECONNECT_AFTER (250 * NS_PER_MS)
+
+static int list_orphans(struct jail_provider *p, struct keeper_link *l, struct pd_err *e)
+{
+    auto_frame f = FRAME_INIT;
+    deadline d = deadline_in(GREET_PATIENCE);
+    struct wire_head head = {.type = WIRE_LIST, .epoch = l->epoch, .id = wire_id_new()};
+    if (wire_send(l->sock, &head, NULL, NULL, 0, d) < 0)
+        return pd_fail(e, PD_LOST, "the keeper is gone");
+    for (;;) {
+        frame_reset(&f);
+        int r = wire_recv(l->sock, &f, d, e);
+        if (r <= 0)
+            return r == 0 ? pd_fail(e, PD_LOST, "the keeper is gone") : -1;
+        if (!wire_id_equal(f.head.id, head.id))
+            continue;
+        if (f.head.type == WIRE_LIST_END)
+            return 0;
+        struct msg_listed m;
+        if (f.head.type != WIRE_LISTED || f.fd_count != 3 ||
+            msg_listed_decode(&f.payload, &m, e) < 0)
+            return pd_fail(e, PD_PROTOCOL, "the keeper answered %u to LIST", f.head.type);
+        struct orphan *o = calloc(1, sizeof *o);
+        if (!o)
+            return pd_fail(e, PD_CAPACITY, "no memory");
+        o->jail = JAIL_EMPTY;
+        o->jail.id = m.jail;
+        o->jail.init_pid = m.init_pid;
+        o->jail.control = frame_take_fd(&f, 0);
+        o->jail.cgroup_dir = jail_real_dir(frame_take_fd(&f, 1));
+        o->jail.devpts = jail_real_dir(frame_take_fd(&f, 2));
+        o->jail.epoch = l->epoch;
+        o->jail.rung = p->best;
+        pthread_mutex_lock(&p->lock);
+        o->next = p->orphans;
+        p->orphans = o;
+        pthread_mutex_unlock(&p->lock);
+    }
+}
+
+/* They are listed again by the next attempt. */
+static void forget_orphans(struct jail_provider *p)
+{
+    pthread_mutex_lock(&p->lock);
+    struct orphan *all = p->orphans;
+    p->orphans = NULL;
+    pthread_mutex_unlock(&p->lock);
+    while (all) {
+        struct orphan *o = all;
+        all = o->next;
+        jail_done(&o->jail);
+        free(o);
+    }
+}
+
+/* So that jail_link_stop can end the wait for a keeper that says nothing. */
+static void set_greeting(struct jail_provider *p, int sock)
+{
+    pthread_mutex_lock(&p->lock);
+    p->greeting = sock;
+    if (p->stopping && sock >= 0)
+        shutdown(sock, SHUT_RDWR);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static int greet(struct jail_provider *p, struct keeper_link *l, struct pd_err *e)
+{
+    enum rung best;
+    if (keeper_greet(l, &best, deadline_in(GREET_PATIENCE), e) < 0)
+        return -1;
+
+    pthread_mutex_lock(&p->lock);
+    p->best = best;
+    pthread_mutex_unlock(&p->lock);
+
+    if (list_orphans(p, l, e) == 0)
+        return 0;
+    forget_orphans(p);
+    return -1;
+}
+
+int jail_link_connect(struct jail_provider *p, struct pd_err *e)
+{
+    struct keeper_link l = {.sock = -1};
+    if (p->start)
+        l.sock = p->start(p->start_arg, e);
+    else if (keeper_connect(&l, p->socket_path, e) < 0)
+        return -1;
+    if (l.sock < 0)
+        return -1;
+
+    set_greeting(p, l.sock);
+    int r = greet(p, &l, e);
+    set_greeting(p, -1);
+    if (r < 0) {
+        keeper_link_done(&l);
+        return -1;
+    }
+
+    pthread_mutex_lock(&p->sending);
+    pthread_mutex_lock(&p->lock);
+    p->link = l;
+    p->trouble[0] = 0;
+    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&p->sending);
+
+    p->keeper = (struct pump_source){.ready = jail_keeper_ready, .fd = l.sock};
+    if (pump_add(p->pump, &p->keeper, EPOLLIN, e) == 0)
+        return 0;
+    jail_link_lost(p, e->msg); /* nobody would hear what it says */
+    return -1;
+}
+
+/* ---- what the pump leaves to the tender ---- */
+
+void jail_link_lost(struct jail_provider *p, const char *why)
+{
+    pthread_mutex_lock(&p->lock);
+    shutdown(p->link.sock, SHUT_RDWR);
+    p->broken = true;
+    snprintf(p->trouble, sizeof p->trouble, "the keeper is gone: %.150s", why);
+    for (struct waiter *w = p->waiters; w; w = w->next)
+        if (!w->done) {
+            w->done = -1;
+            pthread_cond_signal(&w->cond);
+        }
+    pthread_cond_signal(&p->tend);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void jail_link_end_later(struct jail_provider *p, struct wire_id jail)
+{
+    struct jail_ending *n = calloc(1, sizeof *n);
+    if (!n)
+        return; /* it is a stranger to the next daemon, which ends it */
+    n->jail = jail;
+
+    pthread_mutex_lock(&p->lock);
+    n->next = p->endings;
+    p->endings = n;
+    pthread_cond_signal(&p->tend);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- the tender ---- */
+
+static void close_broken(struct jail_provider *p)
+{
+    pthread_mutex_lock(&p->sending);
+    pthread_mutex_lock(&p->lock);
+    keeper_link_done(&p->link);
+    p->broken = false;
+    p->reconnect_at = deadline_in(RECONNECT_AFTER);
+    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&p->sending);
+}
+
+static void reconnect(struct jail_provider *p)
+{
+    struct pd_err e;
+    if (jail_link_connect(p, &e) == 0) {
+        /* The boxes of before the break were reported as lost. */
+        p->base.end_strangers(&p->base);
+        return;
+    }
+
+    pthread_mutex_lock(&p->lock);
+    snprintf(p->trouble, sizeof p->trouble, "%.190s", e.msg);
+    p->reconnect_at = deadline_in(RECONNECT_AFTER);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Does one thing that is due, without the lock; false when there is none. */
+static bool tend_once(struct jail_provider *p)
+{
+    struct jail_ending *n = p->endings;
+    bool due = n || p->broken || (p->link.sock < 0 && deadline_passed(p->reconnect_at));
+    if (!due)
+        return false;
+    bool broken = p->broken;
+    if (n)
+        p->endings = n->next;
+    pthread_mutex_unlock(&p->lock);
+
+    if (n)
+        jail_provider_end(p, n->jail);
+    else if (broken)
+        close_broken(p);
+    else
+        reconnect(p);
+    free(n);
+
+    pthread_mutex_lock(&p->lock);
+    return true;
+}
+
+static void *tender_main(void *arg)
+{
+    struct jail_provider *p = arg;
+    pthread_mutex_lock(&p->lock);
+    while (!p->stopping)
+        if (!tend_once(p))
+            (void)cond_wait(&p->tend, &p->lock, p->link.sock < 0 ? p->reconnect_at : DEADLINE_NONE);
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+int jail_link_start(struct jail_provider *p, struct pd_err *e)
+{
+    int r = pthread_create(&p->tender, NULL, tender_main, p);
+    if (r) {
+        errno = r;
+        return pd_fail_sys(e, "start a thread for the keeper");
+    }
+    p->tended = true;
+    return 0;
+}
+
+void jail_link_stop(struct jail_provider *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->stopping = true;
+    if (p->greeting >= 0)
+        shutdown(p->greeting, SHUT_RDWR);
+    pthread_cond_signal(&p->tend);
+    pthread_mutex_unlock(&p->lock);
+
+    if (p->tended)
+        pthread_join(p->tender, NULL);
+    p->tended = false;
+    while (p->endings) {
+        struct jail_ending *n = p->endings;
+        p->endings = n->next;
+        free(n);
+    }
+}
