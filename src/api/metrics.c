@@ -10,9 +10,7 @@
 #include "telemetry/audit.h"
 #include "telemetry/metrics.h"
 
-#include <netinet/in.h>
 #include <stdatomic.h>
-#include <sys/socket.h>
 
 int sandbox_metrics(struct call *c, struct pd_err *e)
 {
@@ -139,24 +137,9 @@ int ready_get(struct call *c, struct pd_err *e)
 }
 
 /* From this machine no key is needed: that is where a scraper runs. */
-static int is_local(int fd)
-{
-    struct sockaddr_storage a;
-    socklen_t len = sizeof a;
-
-    if (getpeername(fd, (struct sockaddr *)&a, &len) < 0)
-        return 0;
-
-    if (a.ss_family == AF_INET)
-        return ntohl(((struct sockaddr_in *)&a)->sin_addr.s_addr) >> 24 == 127;
-    if (a.ss_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&a)->sin6_addr);
-    return a.ss_family == AF_UNIX;
-}
-
 int metrics_get(struct call *c, struct pd_err *e)
 {
-    if (!is_local(conn_fd(c->r->conn)) && call_authenticate(c, e) < 0)
+    if (!conn_is_local(c->r->conn) && call_authenticate(c, e) < 0)
         return -1;
 
     auto_buf out = BUF_INIT(METRICS_MAX);

@@ -36,11 +36,12 @@ static uint64_t hash_bytes(uint64_t h, const void *data, size_t len)
     return h;
 }
 
-/* Of what the command is: the same key with another one is a mistake. */
+/* The hash of a command: a key that comes again with another command is a mistake. */
 static uint64_t hash_of(const struct start *q)
 {
     uint64_t h = UINT64_C(14695981039346656037);
     const char *line = q->c.command ? q->c.command : "";
+
     h = hash_bytes(h, line, strlen(line) + 1);
     h = hash_bytes(h, q->r.argv.text, q->r.argv.bytes);
     h = hash_bytes(h, q->r.env.text, q->r.env.bytes);
@@ -54,14 +55,17 @@ static int start_read(struct start *q, const struct paddock_command *command, in
     struct paddock_command *c = &q->c;
     if (lib_take(c, sizeof *c, command, "paddock_command", e) < 0)
         return -1;
+
     if (!c->command == !(c->argv && c->argv[0]))
         return lib_refuse(e, PD_INVALID, "either command, a line for bash, or argv, a program");
     if (c->input_len > INPUT_MAX)
         return lib_refuse(e, PD_TOO_LARGE, "input: more than %u bytes; write a file instead",
                           INPUT_MAX);
+
     if (lib_list(c->command ? NULL : c->argv, "argv", 0, &q->argv, e) < 0 ||
         lib_list(c->env, "env", 1, &q->env, e) < 0)
         return -1;
+
     uint64_t spool = c->spool_max ? c->spool_max : SPOOL_DEFAULT;
     q->r = (struct process_request){
         .command = c->command,
@@ -73,10 +77,12 @@ static int start_read(struct start *q, const struct paddock_command *command, in
         .file_size = c->file_size,
         .spool_max = spool < SPOOL_LEAST ? SPOOL_LEAST : spool,
         .background = background};
+
     if (c->key) {
         q->r.key = c->key;
         q->r.key_hash = hash_of(q);
     }
+
     if (background) {
         q->r.pty = c->pty != 0;
         q->r.rows = (uint16_t)c->rows;
@@ -97,6 +103,7 @@ static size_t append(struct process *p, unsigned stream, uint64_t from, uint64_t
 {
     size_t len = 0;
     struct pd_err e;
+
     while (from < to) {
         ssize_t n = process_read(p, stream, from, out + len, (size_t)(to - from), &e);
         if (n <= 0)
@@ -112,6 +119,7 @@ static uint64_t character_end(struct process *p, unsigned stream, uint64_t at, u
 {
     uint8_t next[4];
     struct pd_err e;
+
     ssize_t n = at < size ? process_read(p, stream, at, next, sizeof next, &e) : 0;
     for (ssize_t i = 0; i < n && i < 3 && (next[i] & 0xc0) == 0x80; i++)
         at++;
@@ -128,13 +136,16 @@ static int take_stream(struct process *p, const struct process_info *i, unsigned
         tail = size > max / 2 ? size - max / 2 : 0;
         tail = character_end(p, stream, tail < first ? first : tail, size);
     }
+
     char *out = malloc((size_t)(head + (size - tail)) + 1);
     if (!out)
         return -1;
+
     size_t len = append(p, stream, 0, head, out);
     *ret_head = head < size || first ? len : 0;
     len += append(p, stream, tail, size, out + len);
     out[len] = 0;
+
     *ret = out;
     *ret_len = len;
     return 0;
@@ -143,6 +154,7 @@ static int take_stream(struct process *p, const struct process_info *i, unsigned
 static void fill_result(struct paddock_result *r, const struct process_info *i)
 {
     const char *stop = process_stop_name(i->stopped_by);
+
     r->exit_code = i->exit_code;
     r->signal = i->signal;
     r->timed_out = i->timed_out;
@@ -167,11 +179,13 @@ static int tell(const struct paddock_command *c, struct process *p, struct watch
 {
     uint8_t piece[PIECE];
     int told = TOLD_NOTHING;
+
     for (unsigned s = 0; s < STREAM_COUNT; s++) {
         struct pd_err e;
         ssize_t n = process_read(p, s, offset[s], piece, sizeof piece, &e);
         if (n <= 0)
             continue;
+
         offset[s] += (uint64_t)n;
         process_follow(p, w, s, offset[s]);
         told = TOLD_SOMETHING;
@@ -187,6 +201,7 @@ static int follow(const struct paddock_command *c, struct process *p, struct wat
                   struct pd_err *e)
 {
     uint64_t offset[STREAM_COUNT] = {0};
+
     int cancel = lib_cancel_fd(c->cancel), stopped = 0;
     for (unsigned s = 0; s < STREAM_COUNT; s++)
         process_follow(p, w, s, 0);
@@ -194,6 +209,7 @@ static int follow(const struct paddock_command *c, struct process *p, struct wat
         struct process_info i;
         watch_clear(w);
         process_get(p, &i, NULL);
+
         int told = tell(c, p, w, offset);
         if (told == TOLD_STOP)
             return 1;
@@ -201,12 +217,14 @@ static int follow(const struct paddock_command *c, struct process *p, struct wat
             continue;
         if (!i.running)
             return 0;
+
         if (deadline_passed(d)) {
             if (stopped || process_stop(p, STOP_TIMEOUT, e) < 0)
                 return stopped ? pd_fail(e, PD_INTERNAL, "the command does not end") : -1;
             stopped = 1;
             d = deadline_in(STOP_PATIENCE);
         }
+
         struct pollfd fds[2] = {{.fd = w->event, .events = POLLIN}, {.fd = cancel}};
         int n = poll(fds, cancel >= 0 ? 2 : 1, deadline_poll_ms(d));
         if (n < 0 && errno != EINTR)
@@ -222,13 +240,16 @@ static int attend(const struct start *q, struct process *p, struct pd_err *e)
     const struct paddock_command *c = &q->c;
     struct watch w;
     struct pd_err ignored;
+
     if (process_watch(p, &w, e) < 0) {
         (void)process_stop(p, STOP_ABANDONED, &ignored);
         return -1;
     }
+
     deadline d = q->r.timeout_ns ? deadline_in(q->r.timeout_ns) : DEADLINE_NONE;
     int r =
         c->on_output ? follow(c, p, &w, d, e) : process_wait(p, &w, lib_cancel_fd(c->cancel), d, e);
+
     if (r == 1 && c->key) {
         r = pd_fail(e, PD_LOST, "nobody waits for the command any more");
     } else if (r == 1 || (r < 0 && e->code == PD_TIMEOUT)) {
@@ -236,6 +257,7 @@ static int attend(const struct start *q, struct process *p, struct pd_err *e)
         if (r == 0)
             r = process_wait(p, &w, -1, deadline_in(STOP_PATIENCE), e);
     }
+
     process_unwatch(p, &w);
     return r;
 }
@@ -246,18 +268,22 @@ static int answer(const struct start *q, struct process *p, struct paddock_resul
     struct process_info i;
     struct paddock_result r = {0};
     struct pd_err why;
+
     process_get(p, &i, &why);
     if (i.refused)
         return lib_fail(e, &why);
     if (lib_is_cancelled(q->c.cancel) && i.stopped_by == STOP_ABANDONED)
         return lib_fail_or_cancelled(e, &why, q->c.cancel);
+
     uint64_t max = q->c.output_max ? q->c.output_max : OUTPUT_DEFAULT;
     fill_result(&r, &i);
+
     if (take_stream(p, &i, STREAM_OUT, max, &r.out, &r.out_len, &r.out_head) < 0 ||
         take_stream(p, &i, STREAM_ERR, max, &r.err, &r.err_len, &r.err_head) < 0) {
         free(r.out);
         return lib_refuse(e, PD_CAPACITY, "no memory for the output");
     }
+
     if (lib_give(ret, &r, sizeof r, "paddock_result", e) == 0)
         return 0;
     free(r.out);
@@ -272,8 +298,10 @@ int paddock_exec(struct paddock_sandbox *s, const struct paddock_command *c,
     struct process *p;
     struct pd_err why = {0};
     int known;
+
     if (lib_usable(s->lib, e) < 0 || start_read(&q, c, 0, e) < 0)
         return -1;
+
     session_attend(s->session, 1);
     int r = session_start(s->session, &q.r, &p, &known, &why);
     if (r < 0) {
@@ -283,15 +311,17 @@ int paddock_exec(struct paddock_sandbox *s, const struct paddock_command *c,
         r = r < 0 ? lib_fail_or_cancelled(e, &why, q.c.cancel) : answer(&q, p, ret, e);
         process_unref(p);
     }
+
     session_attend(s->session, -1);
     return r;
 }
 
-/* What a smaller struct did not have room for was never given away: out and err always fit. */
+/* Every version of the struct has room for out and err, so they were always given. */
 void paddock_result_done(struct paddock_result *r)
 {
     if (!r)
         return;
+
     free(r->out);
     free(r->err);
     r->out = r->err = NULL;
@@ -307,14 +337,18 @@ struct paddock_process *paddock_start(struct paddock_sandbox *s, const struct pa
     struct process *p;
     struct pd_err why;
     int known;
+
     if (lib_usable(s->lib, e) < 0 || start_read(&q, c, 1, e) < 0)
         return NULL;
+
     if (session_start(s->session, &q.r, &p, &known, &why) < 0) {
         lib_fail(e, &why);
         return NULL;
     }
+
     if (process_await_pid(p, &why) == 0)
         return lib_process(s->lib, p, e);
+
     process_unref(p);
     lib_fail(e, &why);
     return NULL;

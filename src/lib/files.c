@@ -1,3 +1,5 @@
+/* Files of a sandbox. Each call is one operation of a worker inside it; only bytes and records pass
+ * here. A write changes the file when all of it has come and was committed, or not at all. */
 #include "lib/lib.h"
 
 #include "base/banned.h"
@@ -28,6 +30,7 @@ static int tell_entry(const struct record_entry *r, paddock_entry_fn each, void 
                                   .gid = r->gid,
                                   .size = r->size,
                                   .mtime_ns = r->mtime_ns};
+
     snprintf(entry.type, sizeof entry.type, "%s", entry_type_name(r->type));
     return each ? each(arg, &entry) : 0;
 }
@@ -40,13 +43,16 @@ static int one_entry(struct paddock_sandbox *s, const char *user, const char *co
     auto_worker w = WORKER_INIT;
     struct record r;
     struct pd_err why;
+
     if (lib_usable(s->lib, e) < 0)
         return -1;
+
     if (takes_long)
         w.quiet_ns = WORKER_WHOLE_NS;
     if (worker_run_begin(&w, s->session, lib_cancel_fd(cancel), user, 0, words, &why) < 0 ||
         worker_expect(&w, RECORD_ENTRY, &r, &why) < 0)
         return lib_fail_or_cancelled(e, &why, cancel);
+
     w.ended = 1;
     (void)tell_entry(&r.entry, each, arg);
     return 0;
@@ -75,18 +81,22 @@ int paddock_file_read(struct paddock_sandbox *s, const char *path, const char *u
     auto_worker w = WORKER_INIT;
     struct record r;
     struct pd_err why;
+
     if (lib_usable(s->lib, e) < 0 || check_path(path, "path", e) < 0)
         return -1;
+
     if (offset > INT64_MAX)
         offset = INT64_MAX;
     file_path(full, path);
     snprintf(from, sizeof from, "%llu", (unsigned long long)offset);
     snprintf(count, sizeof count, "%llu",
              (unsigned long long)(length > INT64_MAX ? INT64_MAX : length));
+
     const char *const words[] = {"read", full, from, count, NULL};
     if (worker_run_begin(&w, s->session, lib_cancel_fd(cancel), user, 0, words, &why) < 0 ||
         worker_expect(&w, RECORD_ENTRY, &r, &why) < 0)
         return lib_fail_or_cancelled(e, &why, cancel);
+
     uint64_t size = r.entry.size;
     uint64_t left = offset >= size ? 0 : size - offset < length ? size - offset : length;
     if (left > READ_MAX)
@@ -94,13 +104,16 @@ int paddock_file_read(struct paddock_sandbox *s, const char *path, const char *u
                           (unsigned long long)size);
     if (left > WIDE_FROM)
         worker_widen(w.call.out);
+
     char *out = malloc((size_t)left + 1);
     if (!out)
         return lib_refuse(e, PD_CAPACITY, "no memory for %llu bytes", (unsigned long long)left);
+
     if (read_bytes(&w, out, (size_t)left, &why) < 0) {
         free(out);
         return lib_fail_or_cancelled(e, &why, cancel);
     }
+
     w.ended = 1; /* with the last byte, or it will notice that nobody listens */
     out[left] = 0;
     *ret = out;
@@ -124,19 +137,24 @@ static int begin_write(struct worker_run *w, struct paddock_sandbox *s, const ch
     struct paddock_write_options o;
     char full[FILE_PATH_SIZE], mode[8] = "-", length[24] = "-";
     struct pd_err why;
+
     if (lib_usable(s->lib, e) < 0 || check_path(path, "path", e) < 0 ||
         lib_take(&o, sizeof o, options, "paddock_write_options", e) < 0)
         return -1;
+
     if (o.mode < 0 || o.mode > 0777)
         return lib_refuse(e, PD_INVALID, "mode %o has more than the bits 0777", (unsigned)o.mode);
+
     file_path(full, path);
     if (o.mode)
         snprintf(mode, sizeof mode, "%04o", (unsigned)o.mode & 0777);
     if (len_known)
         snprintf(length, sizeof length, "%llu", (unsigned long long)len);
+
     const char *const words[] = {"write", full, mode, o.mkdirs ? "1" : "0", length, NULL};
     if (worker_run_begin(w, s->session, -1, o.user, WORKER_INPUT | WORKER_COMMIT, words, &why) < 0)
         return lib_fail(e, &why);
+
     w->must_finish = 1;
     if (!len_known || len > WIDE_FROM)
         worker_widen(w->call.in);
@@ -147,6 +165,7 @@ static int put(struct worker_run *w, const void *data, size_t len, struct paddoc
 {
     struct pipe_guard guard;
     struct pd_err why;
+
     pipe_guard_begin(&guard);
     int r = worker_write(w, data, len, &why);
     pipe_guard_end(&guard);
@@ -159,10 +178,12 @@ static int commit(struct worker_run *w, paddock_entry_fn each, void *arg, struct
     struct record r;
     struct pd_err why;
     struct pipe_guard guard;
+
     fd_done(&w->call.in);
     pipe_guard_begin(&guard);
     (void)fd_write_all(w->call.go, "C", 1);
     pipe_guard_end(&guard);
+
     if (worker_expect(w, RECORD_ENTRY, &r, &why) < 0)
         return lib_fail(e, &why);
     (void)tell_entry(&r.entry, each, arg); /* its strings are gone with the next record */
@@ -191,12 +212,14 @@ struct paddock_writer *paddock_writer_open(struct paddock_sandbox *s, const char
         lib_refuse(e, PD_CAPACITY, "no memory for a writer");
         return NULL;
     }
+
     w->run = WORKER_INIT;
     if (begin_write(&w->run, s, path, o, 0, 0, e) < 0) {
         worker_done(&w->run);
         free(w);
         return NULL;
     }
+
     w->lib = lib_ref(s->lib);
     return w;
 }
@@ -204,7 +227,7 @@ struct paddock_writer *paddock_writer_open(struct paddock_sandbox *s, const char
 int paddock_writer_write(struct paddock_writer *w, const void *data, size_t len,
                          struct paddock_error *e)
 {
-    w->run.whole = deadline_in(WORKER_WHOLE_NS); /* who writes takes his time */
+    w->run.whole = deadline_in(WORKER_WHOLE_NS); /* a writer may take its time between pieces */
     return lib_usable(w->lib, e) < 0 ? -1 : put(&w->run, data, len, e);
 }
 
@@ -212,11 +235,14 @@ int paddock_writer_finish(struct paddock_writer *w, int do_commit, paddock_entry
                           struct paddock_error *e)
 {
     int r = 0;
+
     if (!w)
         return 0;
+
     w->run.whole = deadline_in(WORKER_WHOLE_NS);
     if (do_commit)
         r = lib_usable(w->lib, e) < 0 ? -1 : commit(&w->run, each, arg, e);
+
     if (!atomic_load(&w->lib->forked))
         worker_done(&w->run);
     lib_unref(w->lib);
@@ -236,8 +262,10 @@ static int list_page(struct paddock_sandbox *s, const char *path, const char *us
     int got;
     const char *from = buf_cstr(cursor);
     const char *const words[] = {"list", path, deep, LIST_PAGE, from ? from : "", NULL};
+
     if (worker_run_begin(&w, s->session, lib_cancel_fd(cancel), user, 0, words, e) < 0)
         return -1;
+
     buf_clear(cursor);
     while ((got = worker_next(&w, &r, e)) > 0) {
         if (r.kind == RECORD_MORE) {
@@ -261,15 +289,19 @@ int paddock_file_list(struct paddock_sandbox *s, const char *path, const char *u
     auto_buf cursor = BUF_INIT(2 * RECORD_PATH_MAX);
     struct pd_err why;
     int r;
+
     if (lib_usable(s->lib, e) < 0 || check_path(path, "path", e) < 0)
         return -1;
+
     if (depth < 1 || depth > 64)
         return lib_refuse(e, PD_INVALID, "depth %u: 1 to 64", depth);
+
     file_path(full, path);
     snprintf(deep, sizeof deep, "%u", depth);
     do
         r = list_page(s, full, user, deep, &cursor, cancel, each, arg, &why);
     while (r == 0 && cursor.len && !cursor.overflow);
+
     return r < 0 ? lib_fail_or_cancelled(e, &why, cancel) : 0;
 }
 
@@ -278,8 +310,10 @@ int paddock_file_stat(struct paddock_sandbox *s, const char *path, const char *u
 {
     char full[FILE_PATH_SIZE];
     const char *const words[] = {"stat", full, NULL};
+
     if (check_path(path, "path", e) < 0)
         return -1;
+
     file_path(full, path);
     return one_entry(s, user, words, 0, NULL, each, arg, e);
 }
@@ -291,10 +325,12 @@ int paddock_file_mkdir(struct paddock_sandbox *s, const char *path, const char *
 {
     char full[FILE_PATH_SIZE], bits[8];
     const char *const words[] = {"mkdir", full, parents ? "1" : "0", bits, NULL};
+
     if (check_path(path, "path", e) < 0)
         return -1;
     if (mode > 0777)
         return lib_refuse(e, PD_INVALID, "mode %o has more than the bits 0777", mode);
+
     file_path(full, path);
     snprintf(bits, sizeof bits, "%04o", mode ? mode & 0777 : 0755);
     return one_entry(s, user, words, 0, NULL, each, arg, e);
@@ -305,8 +341,10 @@ int paddock_file_move(struct paddock_sandbox *s, const char *from, const char *t
 {
     char source[FILE_PATH_SIZE], target[FILE_PATH_SIZE];
     const char *const words[] = {"move", source, target, overwrite ? "1" : "0", NULL};
+
     if (check_path(from, "from", e) < 0 || check_path(to, "to", e) < 0)
         return -1;
+
     file_path(source, from);
     file_path(target, to);
     return one_entry(s, user, words, 0, NULL, each, arg, e);
@@ -318,8 +356,10 @@ int paddock_file_copy(struct paddock_sandbox *s, const char *from, const char *t
 {
     char source[FILE_PATH_SIZE], target[FILE_PATH_SIZE];
     const char *const words[] = {"copy", source, target, recursive ? "1" : "0", NULL};
+
     if (check_path(from, "from", e) < 0 || check_path(to, "to", e) < 0)
         return -1;
+
     file_path(source, from);
     file_path(target, to);
     return one_entry(s, user, words, 1, cancel, each, arg, e);
@@ -330,10 +370,12 @@ int paddock_file_chmod(struct paddock_sandbox *s, const char *path, const char *
 {
     char full[FILE_PATH_SIZE], bits[8];
     const char *const words[] = {"chmod", full, bits, NULL};
+
     if (check_path(path, "path", e) < 0)
         return -1;
     if (mode > 0777)
         return lib_refuse(e, PD_INVALID, "mode %o has more than the bits 0777", mode);
+
     file_path(full, path);
     snprintf(bits, sizeof bits, "%04o", mode & 0777);
     return one_entry(s, user, words, 0, NULL, each, arg, e);
@@ -347,13 +389,16 @@ int paddock_file_remove(struct paddock_sandbox *s, const char *path, const char 
     auto_worker w = WORKER_INIT;
     struct record r;
     struct pd_err why;
+
     if (lib_usable(s->lib, e) < 0 || check_path(path, "path", e) < 0)
         return -1;
+
     file_path(full, path);
     w.quiet_ns = WORKER_WHOLE_NS;
     if (worker_run_begin(&w, s->session, lib_cancel_fd(cancel), user, 0, words, &why) < 0 ||
         worker_expect(&w, RECORD_END, &r, &why) < 0)
         return lib_fail_or_cancelled(e, &why, cancel);
+
     w.ended = 1;
     return 0;
 }

@@ -1,4 +1,5 @@
-/* Search, replace, changes, and ports: what workers tell in many records. */
+/* Search, replace, changes, and ports: operations of workers that answer with many records; and
+ * connections to a port, which a thread of their own passes through a socket. */
 #include "lib/lib.h"
 
 #include "base/banned.h"
@@ -39,14 +40,17 @@ static int hunt_read(struct hunt *h, const struct paddock_search *search, int re
                      struct paddock_error *e)
 {
     const char *path;
+
     if (lib_take(&h->q, sizeof h->q, search, "paddock_search", e) < 0 ||
         check_text("pattern", h->q.pattern, 1, PATTERN_MAX, e) < 0 ||
         (h->q.glob && check_text("glob", h->q.glob, 1, GLOB_MAX, e) < 0) ||
         (replaces && check_text("replacement", h->q.replacement, 0, REPLACEMENT_MAX, e) < 0))
         return -1;
+
     path = h->q.path ? h->q.path : ".";
     if (check_text("path", path, 1, FILE_PATH_MAX, e) < 0)
         return -1;
+
     file_path(h->path, path);
     h->mode = h->q.mode ? h->q.mode : "literal";
     h->glob = h->q.glob ? h->q.glob : "";
@@ -54,6 +58,7 @@ static int hunt_read(struct hunt *h, const struct paddock_search *search, int re
         (replaces || strcmp(h->mode, "name") != 0))
         return lib_refuse(e, PD_INVALID, "mode '%.40s': %s", h->mode,
                           replaces ? "literal or regex" : "literal, regex or name");
+
     if (!h->q.limit)
         h->q.limit = 1000;
     if (h->q.limit > LIMIT_MAX)
@@ -72,20 +77,24 @@ int paddock_file_search(struct paddock_sandbox *s, const struct paddock_search *
     struct pd_err why;
     uint32_t told = 0;
     int got = 0, more = 0;
+
     if (lib_usable(s->lib, e) < 0 || hunt_read(&h, search, 0, e) < 0)
         return -1;
-    /* One more than asked for: who gets exactly `limit` wants to know whether that was all. */
+
+    /* One more than asked for, to know whether exactly `limit` was all. */
     snprintf(many, sizeof many, "%u", h.q.limit + 1);
     const char *const words[] = {
         "search", h.path, h.mode, h.q.pattern, h.glob, many, h.q.ignore_case ? "0" : "1", NULL};
     if (worker_run_begin(&w, s->session, lib_cancel_fd(h.q.cancel), h.q.user, 0, words, &why) < 0)
         return lib_fail_or_cancelled(e, &why, h.q.cancel);
+
     while (!more && (got = worker_next(&w, &r, &why)) > 0) {
         more = r.kind == RECORD_MORE || told++ == h.q.limit;
         if (more)
             break;
         if (r.kind != RECORD_MATCH)
             return lib_refuse(e, PD_PROTOCOL, "a worker finds what nobody asked for");
+
         struct paddock_match m = {.size_of_struct = sizeof m,
                                   .path = r.match.path,
                                   .line = r.match.line,
@@ -94,6 +103,7 @@ int paddock_file_search(struct paddock_sandbox *s, const struct paddock_search *
         if (each(arg, &m))
             break;
     }
+
     if (got < 0)
         return lib_fail_or_cancelled(e, &why, h.q.cancel);
     if (ret_truncated)
@@ -110,13 +120,16 @@ int paddock_file_replace(struct paddock_sandbox *s, const struct paddock_search 
     struct record r;
     struct pd_err why;
     int got;
+
     if (lib_usable(s->lib, e) < 0 || hunt_read(&h, search, 1, e) < 0)
         return -1;
+
     const char *const words[] = {
         "replace", h.path, h.mode, h.q.pattern, h.q.replacement, h.glob, h.q.dry_run ? "1" : "0",
         NULL};
     if (worker_run_begin(&w, s->session, lib_cancel_fd(h.q.cancel), h.q.user, 0, words, &why) < 0)
         return lib_fail_or_cancelled(e, &why, h.q.cancel);
+
     while ((got = worker_next(&w, &r, &why)) > 0) {
         if (r.kind != RECORD_REPLACED)
             return lib_refuse(e, PD_PROTOCOL, "a worker replaces what nobody asked for");
@@ -137,17 +150,21 @@ int paddock_file_watch(struct paddock_sandbox *s, const char *path, const char *
     struct record r;
     struct pd_err why;
     int got;
+
     if (lib_usable(s->lib, e) < 0 || check_text("path", path, 1, FILE_PATH_MAX, e) < 0)
         return -1;
+
     file_path(full, path);
     const char *const words[] = {"watch", full, recursive ? "1" : "0", NULL};
     if (worker_run_begin(&w, s->session, lib_cancel_fd(cancel), user, 0, words, &why) < 0 ||
         worker_expect(&w, RECORD_ENTRY, &r, &why) < 0)
         return lib_fail_or_cancelled(e, &why, cancel);
+
     w.whole = DEADLINE_NONE;
     w.quiet_ns = UINT64_MAX;
     if (each(arg, "ready", r.entry.path, "", r.entry.type == ENTRY_DIR))
         return 0;
+
     while ((got = worker_next(&w, &r, &why)) > 0) {
         if (r.kind != RECORD_EVENT || r.event.kind == EVENT_MARK)
             return lib_refuse(e, PD_PROTOCOL, "a worker tells what nobody asked for");
@@ -170,10 +187,12 @@ int paddock_each_port(struct paddock_sandbox *s,
     struct record r;
     struct pd_err why;
     int got = 0;
+
     if (lib_usable(s->lib, e) < 0)
         return -1;
     if (worker_run_begin(&w, s->session, -1, NULL, 0, words, &why) < 0)
         return lib_fail(e, &why);
+
     for (unsigned i = 0; i < PORTS_MAX && (got = worker_next(&w, &r, &why)) > 0; i++) {
         if (r.kind != RECORD_PORT)
             return lib_refuse(e, PD_BAD_GATEWAY, "the sandbox answered something else than ports");
@@ -195,9 +214,11 @@ struct visit {
 static int move_bytes(int from, int to, int to_is_socket)
 {
     char piece[32u << 10];
+
     ssize_t n = read(from, piece, sizeof piece);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
+
     for (ssize_t at = 0; at < n;) {
         ssize_t done = to_is_socket ? send(to, piece + at, (size_t)(n - at), MSG_NOSIGNAL)
                                     : write(to, piece + at, (size_t)(n - at));
@@ -205,6 +226,7 @@ static int move_bytes(int from, int to, int to_is_socket)
             at += done;
             continue;
         }
+
         struct pollfd room = {.fd = to, .events = POLLOUT};
         if (done < 0 && errno == EAGAIN && poll(&room, 1, -1) > 0 && !(room.revents & POLLERR))
             continue;
@@ -232,16 +254,19 @@ static void *visit_main(void *arg)
 {
     struct visit *v = arg;
     pthread_t other;
+
     int two = pthread_create(&other, NULL, to_sandbox, v) == 0;
     while (two && move_bytes(v->run.call.out, v->sock, 1)) {
         struct pollfd p = {.fd = v->run.call.out, .events = POLLIN};
         if (poll(&p, 1, -1) < 0 && errno != EINTR)
             break;
     }
+
     (void)shutdown(v->sock, SHUT_WR);
     if (two)
         pthread_join(other, NULL);
     fd_done(&v->sock);
+
     v->run.ended = 1; /* it ends by itself when its pipes are closed */
     worker_done(&v->run);
     lib_unref(v->lib);
@@ -254,10 +279,12 @@ static int start_visit(struct visit *v)
 {
     sigset_t every, old;
     pthread_t thread;
+
     sigfillset(&every);
     pthread_sigmask(SIG_SETMASK, &every, &old);
     int r = pthread_create(&thread, NULL, visit_main, v);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+
     if (r == 0)
         pthread_detach(thread);
     return r;
@@ -270,18 +297,23 @@ int paddock_dial(struct paddock_sandbox *s, unsigned port, struct paddock_error 
     struct record r;
     struct pd_err why;
     int pair[2];
+
     if (lib_usable(s->lib, e) < 0)
         return -1;
     if (!port || port > 65535)
         return lib_refuse(e, PD_INVALID, "port %u: 1 to 65535", port);
+
     struct visit *v = malloc(sizeof *v);
     if (!v)
         return lib_refuse(e, PD_CAPACITY, "no memory for a connection");
+
     *v = (struct visit){.lib = lib_ref(s->lib), .run = WORKER_INIT, .sock = -1};
     v->run.quiet_ns = DIAL_PATIENCE;
     snprintf(text, sizeof text, "%u", port);
+
     int bad = worker_run_begin(&v->run, s->session, -1, NULL, WORKER_INPUT, words, &why) < 0 ||
               worker_expect(&v->run, RECORD_PORT, &r, &why) < 0;
+
     auto_fd ours = -1;
     if (!bad && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         bad = pd_fail_sys(&why, "make a socket");
@@ -292,6 +324,7 @@ int paddock_dial(struct paddock_sandbox *s, unsigned port, struct paddock_error 
             return fd_take(&ours);
         bad = pd_fail(&why, PD_CAPACITY, "no thread for a connection");
     }
+
     worker_done(&v->run);
     fd_done(&v->sock);
     lib_unref(v->lib);

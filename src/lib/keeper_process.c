@@ -33,9 +33,11 @@ static int is_program(const char *path)
 static int find_beside(char *out, size_t size)
 {
     static const char *const places[] = {"paddock", "../bin/paddock", "../../bin/paddock"};
+
     Dl_info self;
     if (!dladdr((void *)(uintptr_t)find_beside, &self) || !self.dli_fname)
         return 0;
+
     const char *slash = strrchr(self.dli_fname, '/');
     int len = slash ? (int)(slash - self.dli_fname) : 1;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
@@ -62,8 +64,10 @@ static int find_in_path(char *out, size_t size)
 int keeper_process_init(struct keeper_process *k, const char *program, struct pd_err *e)
 {
     const char *set = program ? program : getenv("PADDOCK_PROGRAM");
+
     pthread_mutex_init(&k->lock, NULL);
     k->sock = k->link = -1;
+
     if (set && *set) {
         if (!is_program(set))
             return pd_fail(e, PD_NOT_FOUND, "%s '%.150s' cannot be executed",
@@ -71,6 +75,7 @@ int keeper_process_init(struct keeper_process *k, const char *program, struct pd
         snprintf(k->program, sizeof k->program, "%s", set);
         return 0;
     }
+
     if (find_beside(k->program, sizeof k->program) || find_in_path(k->program, sizeof k->program))
         return 0;
     return pd_fail(e, PD_NOT_FOUND,
@@ -87,6 +92,7 @@ static void choose_environment(char *out[ENV_MAX + 1])
     static const char *const names[] = {
         "PADDOCK_", "HOME=", "PATH=", "XDG_RUNTIME_DIR=", "LANG=", "ASAN_", "LSAN_", "UBSAN_"};
     unsigned n = 0;
+
     for (char **v = environ; v && *v && n < ENV_MAX; v++)
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
             if (!strncmp(*v, names[i], strlen(names[i])) &&
@@ -109,12 +115,14 @@ static int spawn(const struct keeper_process *k, int theirs, pid_t *ret)
     sigemptyset(&none);
     sigfillset(&all);
     choose_environment(env);
+
     if (posix_spawn_file_actions_init(&actions) != 0)
         return ENOMEM;
     if (posix_spawnattr_init(&attr) != 0) {
         posix_spawn_file_actions_destroy(&actions);
         return ENOMEM;
     }
+
     int r = posix_spawn_file_actions_adddup2(&actions, theirs, CLIENT_FD);
     for (int i = 0; i < 3 && r == 0; i++)
         r = posix_spawn_file_actions_addopen(&actions, i, "/dev/null", O_RDWR, 0);
@@ -127,6 +135,7 @@ static int spawn(const struct keeper_process *k, int theirs, pid_t *ret)
                                                 POSIX_SPAWN_SETSID);
     if (r == 0)
         r = posix_spawn(ret, k->program, &actions, &attr, argv, env);
+
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&actions);
     return r;
@@ -136,15 +145,18 @@ static int spawn(const struct keeper_process *k, int theirs, pid_t *ret)
 static void reap(struct keeper_process *k, deadline d)
 {
     pid_t pid = k->pid;
+
     k->pid = 0;
     if (pid <= 0)
         return;
+
     auto_fd pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     struct pollfd p = {.fd = pidfd, .events = POLLIN};
     if (pidfd >= 0 && d)
         while (poll(&p, 1, deadline_poll_ms(d)) < 0 && errno == EINTR)
             ;
-    /* If somebody else of this process waits for every child, he has had it: fine. */
+
+    /* Another part of this program may have waited for every child: fine. */
     (void)waitpid(pid, NULL, WNOHANG);
 }
 
@@ -152,22 +164,27 @@ int keeper_process_start(void *arg, struct pd_err *e)
 {
     struct keeper_process *k = arg;
     int pair[2], r = -1;
+
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return pd_fail_sys(e, "make a socket");
+
     auto_fd ours = pair[0], theirs = pair[1];
     auto_fd copy = fcntl(ours, F_DUPFD_CLOEXEC, 3);
     struct stat st;
     if (copy < 0 || fstat(copy, &st) < 0)
         return pd_fail_sys(e, "make a socket");
+
     pthread_mutex_lock(&k->lock);
     fd_done(&k->sock);
     reap(k, 0);
+
     if (k->closing)
         pd_fail(e, PD_SHUTTING_DOWN, "the library was closed");
     else if ((errno = spawn(k, theirs, &k->pid)) != 0)
         pd_fail_sys(e, "start %.150s", k->program);
     else
         r = k->sock = fd_take(&copy);
+
     k->link = ours;
     k->inode = st.st_ino;
     pthread_mutex_unlock(&k->lock);
@@ -178,6 +195,7 @@ void keeper_process_leave(struct keeper_process *k)
 {
     int fds[2] = {k->sock, k->link};
     struct stat st;
+
     for (int i = 0; i < 2; i++)
         if (fds[i] >= 0 && fstat(fds[i], &st) == 0 && S_ISSOCK(st.st_mode) && st.st_ino == k->inode)
             close(fds[i]);
@@ -187,9 +205,11 @@ void keeper_process_end(struct keeper_process *k)
 {
     pthread_mutex_lock(&k->lock);
     k->closing = 1;
-    /* Whoever else has the descriptor, the keeper sees its end. */
+
+    /* The keeper sees this end even if another process has a copy of the descriptor. */
     if (k->sock >= 0)
         (void)shutdown(k->sock, SHUT_RDWR);
+
     reap(k, deadline_in(END_PATIENCE));
     pthread_mutex_unlock(&k->lock);
 }

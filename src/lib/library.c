@@ -1,8 +1,8 @@
 /* How this works: a library is what a daemon is made of, without the server: the pump, the jail
  * provider over a keeper of its own, the sessions, and a store that keeps nothing.
  *
- * Who forks: a child has none of the threads, so none of the handles is of any use to it. All it
- * gets is a mark that says so, and its copies of the keeper's socket are closed. */
+ * After a fork the child has none of the threads, so none of the handles is of any use to it. All
+ * it gets is a mark that says so, and its copies of the keeper's socket are closed. */
 #include "lib/lib.h"
 
 #include "base/banned.h"
@@ -94,7 +94,7 @@ struct paddock *lib_ref(struct paddock *p)
     return p;
 }
 
-/* Everything, also of one that was opened half. */
+/* Frees everything, also of a library that was opened by half. */
 static void lib_free(struct paddock *p)
 {
     keeper_process_end(&p->keeper);
@@ -163,11 +163,13 @@ static int set_up(struct paddock *p, const struct paddock_options *o, struct pd_
     if (keeper_process_init(&p->keeper, o->program, e) < 0)
         return -1;
     enter(p);
+
     if (spool_place_make(&p->place, o->spool_dir, e) < 0 || !(p->store = store_memory_new(e)) ||
         !(p->pump = pump_new(e)) ||
         !(p->provider = provider_jail_new_private(keeper_process_start, &p->keeper, p->pump,
                                                   &session_box_events, e)))
         return -1;
+
     unsigned max = o->max_sandboxes ? o->max_sandboxes : 1000;
     set_limits(p, o);
     struct sessions_config c = {.state_dir = p->place.path,
@@ -185,6 +187,7 @@ static int set_up(struct paddock *p, const struct paddock_options *o, struct pd_
                                 .max_life_ms = o->max_life_ms ? o->max_life_ms : LIFE_DEFAULT_MS,
                                 .gone_kept_ms = GONE_KEPT_MS,
                                 .limits = p->limits};
+
     if (!(p->sessions = sessions_new(&c, e)))
         return -1;
     return sessions_start(p->sessions, e);
@@ -194,19 +197,24 @@ struct paddock *paddock_open(const struct paddock_options *options, struct paddo
 {
     struct paddock_options o;
     struct pd_err why;
+
     if (lib_take(&o, sizeof o, options, "paddock_options", e) < 0)
         return NULL;
+
     struct paddock *p = calloc(1, sizeof *p);
     if (!p) {
         lib_refuse(e, PD_CAPACITY, "no memory for the library");
         return NULL;
     }
+
     log_set_level(LOG_LEVEL_NONE); /* it is somebody else's stderr */
     atomic_init(&p->refs, 1);
     atomic_init(&p->closing, 0);
     atomic_init(&p->forked, 0);
+
     if (set_up(p, &o, &why) == 0)
         return p;
+
     lib_fail(e, &why);
     if (p->sessions)
         sessions_free(p->sessions);
@@ -218,6 +226,7 @@ void paddock_close(struct paddock *p)
 {
     if (!p || atomic_load(&p->forked) || atomic_exchange(&p->closing, 1))
         return;
+
     sessions_end_all(p->sessions, "the library was closed");
     sessions_free(p->sessions);
     keeper_process_end(&p->keeper);
@@ -229,18 +238,23 @@ int paddock_get_info(struct paddock *p, struct paddock_info *ret, struct paddock
 {
     struct paddock_info i = {0};
     struct sessions_stats stats;
+
     if (lib_usable(p, e) < 0)
         return -1;
+
     enum rung best = provider_jail_best(p->provider);
     sessions_get_stats(p->sessions, &stats);
     snprintf(i.program, sizeof i.program, "%.*s", (int)sizeof i.program - 1, p->keeper.program);
     snprintf(i.isolation, sizeof i.isolation, "%s", rung_name(best));
+
     if (best != RUNG_FULL)
         snprintf(i.missing, sizeof i.missing, "%s; `paddock doctor` tells what would help",
                  geteuid() != 0 ? "not root: one uid for everything, limits by rlimit only"
                                 : "no cgroups: limits by rlimit only");
+
     i.sandboxes = stats.by_state[SESSION_CREATING] + stats.by_state[SESSION_RUNNING] +
                   stats.by_state[SESSION_PAUSED] + stats.by_state[SESSION_STOPPING];
+
     pthread_mutex_lock(&p->keeper.lock);
     i.keeper_pid = p->keeper.pid;
     pthread_mutex_unlock(&p->keeper.lock);
@@ -254,11 +268,13 @@ struct paddock_cancel *paddock_cancel_new(struct paddock_error *e)
     struct paddock_cancel *c = calloc(1, sizeof *c);
     int pair[2];
     struct pd_err why;
+
     if (c && pipe2(pair, O_CLOEXEC) == 0) {
         c->near = pair[0];
         atomic_init(&c->far, pair[1]);
         return c;
     }
+
     pd_fail_sys(&why, "make a pipe to cancel by");
     lib_fail(e, &why);
     free(c);

@@ -1,3 +1,5 @@
+/* Processes of a sandbox as handles: finding them, reading their output, waiting for news of them,
+ * and their signals, input and terminal size. A handle holds the process and the library. */
 #include "lib/lib.h"
 
 #include "base/banned.h"
@@ -22,6 +24,7 @@ struct paddock_process *lib_process(struct paddock *p, struct process *held,
         process_unref(held);
         return NULL;
     }
+
     *h = (struct paddock_process){.lib = lib_ref(p), .process = held};
     return h;
 }
@@ -30,6 +33,7 @@ void paddock_process_release(struct paddock_process *p)
 {
     if (!p)
         return;
+
     if (!atomic_load(&p->lib->forked))
         process_unref(p->process);
     lib_unref(p->lib);
@@ -40,8 +44,10 @@ struct paddock_process *paddock_find_process(struct paddock_sandbox *s, const ch
                                              struct paddock_error *e)
 {
     struct pd_err why;
+
     if (lib_usable(s->lib, e) < 0)
         return NULL;
+
     struct process *p = session_find_process(s->session, pid_or_id, &why);
     if (p)
         return lib_process(s->lib, p, e);
@@ -69,6 +75,7 @@ int paddock_each_process(struct paddock_sandbox *s,
     struct each_call c = {.lib = s->lib, .each = each, .arg = arg};
     if (lib_usable(s->lib, e) < 0)
         return -1;
+
     session_each_process(s->session, call_each, &c);
     return 0;
 }
@@ -79,8 +86,10 @@ int paddock_process_get(struct paddock_process *p, struct paddock_process_info *
                         struct paddock_error *e)
 {
     struct process_info i;
+
     if (lib_usable(p->lib, e) < 0)
         return -1;
+
     process_get(p->process, &i, NULL);
     const char *stop = process_stop_name(i.stopped_by);
     struct paddock_process_info o = {.pid = i.pid,
@@ -101,6 +110,7 @@ int paddock_process_get(struct paddock_process *p, struct paddock_process_info *
                                      .err_bytes = i.size[STREAM_ERR],
                                      .out_first = i.first[STREAM_OUT],
                                      .err_first = i.first[STREAM_ERR]};
+
     snprintf(o.id, sizeof o.id, "%s", i.id);
     snprintf(o.stopped_by, sizeof o.stopped_by, "%s", stop ? stop : "");
     snprintf(o.command, sizeof o.command, "%s", i.command);
@@ -111,10 +121,13 @@ ssize_t paddock_process_read(struct paddock_process *p, int stream, uint64_t off
                              size_t size, struct paddock_error *e)
 {
     struct pd_err why;
+
     if (lib_usable(p->lib, e) < 0)
         return -1;
+
     if (stream != PADDOCK_STDOUT && stream != PADDOCK_STDERR)
         return lib_refuse(e, PD_INVALID, "stream %d: there are 0 and 1", stream);
+
     ssize_t n = process_read(p->process, (unsigned)stream, offset, out, size, &why);
     return n < 0 ? lib_fail(e, &why) : n;
 }
@@ -124,13 +137,16 @@ static int await_news(struct process *p, struct watch *w, const uint64_t offset[
                       const struct paddock_cancel *cancel, deadline d, struct pd_err *e)
 {
     int fd = lib_cancel_fd(cancel);
+
     for (;;) {
         struct process_info i;
         watch_clear(w);
         process_get(p, &i, NULL);
+
         if (!i.running || i.size[STREAM_OUT] > offset[STREAM_OUT] ||
             i.size[STREAM_ERR] > offset[STREAM_ERR])
             return 1;
+
         struct pollfd fds[2] = {{.fd = w->event, .events = POLLIN}, {.fd = fd}};
         int n = poll(fds, fd >= 0 ? 2 : 1, deadline_poll_ms(d));
         if (n < 0 && errno != EINTR)
@@ -149,10 +165,12 @@ int paddock_process_wait(struct paddock_process *p, uint64_t out_offset, uint64_
     const uint64_t offset[STREAM_COUNT] = {out_offset, err_offset};
     struct watch w;
     struct pd_err why;
+
     if (lib_usable(p->lib, e) < 0)
         return -1;
     if (process_watch(p->process, &w, &why) < 0)
         return lib_fail(e, &why);
+
     uint64_t ns = patience(timeout_ms);
     deadline d = ns == UINT64_MAX ? DEADLINE_NONE : deadline_in(ns);
     int r = await_news(p->process, &w, offset, cancel, d, &why);
@@ -165,8 +183,10 @@ int paddock_process_wait(struct paddock_process *p, uint64_t out_offset, uint64_
 int paddock_process_signal(struct paddock_process *p, int signal, struct paddock_error *e)
 {
     struct pd_err why;
+
     if (lib_usable(p->lib, e) < 0)
         return -1;
+
     if (signal < 1 || signal > 64)
         return lib_refuse(e, PD_INVALID, "signal %d: 1 to 64", signal);
     return process_signal(p->process, signal, &why) < 0 ? lib_fail(e, &why) : 0;
@@ -177,8 +197,10 @@ int paddock_process_write(struct paddock_process *p, const void *data, size_t le
 {
     struct pipe_guard guard;
     struct pd_err why;
+
     if (lib_usable(p->lib, e) < 0)
         return -1;
+
     pipe_guard_begin(&guard);
     int r = process_write(p->process, data, len, deadline_in(patience(timeout_ms)), &why);
     pipe_guard_end(&guard);
@@ -197,6 +219,7 @@ int paddock_process_resize(struct paddock_process *p, unsigned rows, unsigned co
                            struct paddock_error *e)
 {
     struct pd_err why;
+
     if (lib_usable(p->lib, e) < 0)
         return -1;
     if (!rows || rows > 1000 || !cols || cols > 1000)

@@ -19,6 +19,7 @@ struct paddock_sandbox *lib_sandbox(struct paddock *p, struct session *s, struct
         session_unref(s);
         return NULL;
     }
+
     *b = (struct paddock_sandbox){.lib = lib_ref(p), .session = s};
     return b;
 }
@@ -27,6 +28,7 @@ void paddock_release(struct paddock_sandbox *s)
 {
     if (!s)
         return;
+
     if (!atomic_load(&s->lib->forked))
         session_unref(s->session);
     lib_unref(s->lib);
@@ -64,6 +66,7 @@ static int check_names(const struct paddock_sandbox_options *o, int needed, stru
 {
     if (!o->user_id != !o->thread_id || (needed && !o->user_id))
         return lib_refuse(e, PD_INVALID, "user_id and thread_id go together");
+
     if (!o->user_id)
         return 0;
     return check_name("user_id", o->user_id, e) < 0 ? -1 : check_name("thread_id", o->thread_id, e);
@@ -85,6 +88,7 @@ static int read_request(struct paddock *p, const struct paddock_sandbox_options 
 {
     struct pd_err why;
     auto_policy policy = {0};
+
     *r = (struct session_request){.tenant = LIB_TENANT,
                                   .user_id = o->user_id,
                                   .thread_id = o->thread_id,
@@ -98,12 +102,15 @@ static int read_request(struct paddock *p, const struct paddock_sandbox_options 
                                   .queue_timeout_ms =
                                       o->queue_timeout_ms ? o->queue_timeout_ms : 30000,
                                   .auto_retry = o->auto_retry};
+
     r->spec.limits = p->limits;
     set_limits(&r->spec.limits, o);
+
     if (check_names(o, by_thread, e) < 0 ||
         find_template(r->template_name, &r->spec.profile, e) < 0 ||
         lib_list(o->env, "env", 1, env, e) < 0)
         return -1;
+
     r->env = msg_list_of(env);
     if (o->metadata && strlen(o->metadata) >= METADATA_MAX)
         return lib_refuse(e, PD_TOO_LARGE, "metadata: longer than %u bytes", METADATA_MAX);
@@ -111,6 +118,7 @@ static int read_request(struct paddock *p, const struct paddock_sandbox_options 
         return lib_refuse(e, PD_INVALID, "cwd '%.100s': must be an absolute path", o->cwd);
     if (o->profile && profile_parse("profile", o->profile, &r->spec.profile, &why) < 0)
         return lib_fail(e, &why);
+
     if (!r->policy && r->spec.profile == PROFILE_RESTRICTED)
         r->policy = "restricted";
     if ((r->policy && policy_parse(r->policy, &policy, &why) < 0) ||
@@ -128,8 +136,10 @@ static int make(struct paddock *p, const struct paddock_sandbox_options *options
     struct msg_list_writer env = MSG_LIST_WRITER_INIT;
     struct queue_place place;
     struct pd_err why;
+
     if (lib_take(&o, sizeof o, options, "paddock_sandbox_options", e) < 0)
         return -1;
+
     int bad = read_request(p, &o, by_thread, &r, &env, e);
     if (bad == 0) {
         bad = by_thread ? sessions_get_or_create(p->sessions, &r, ret, ret_told, &place, &why)
@@ -137,6 +147,7 @@ static int make(struct paddock *p, const struct paddock_sandbox_options *options
         if (bad)
             lib_fail(e, &why);
     }
+
     msg_list_writer_done(&env);
     return bad;
 }
@@ -146,8 +157,10 @@ struct paddock_sandbox *paddock_create(struct paddock *p, const struct paddock_s
 {
     struct session *s;
     int known;
+
     if (lib_begin(p, e) < 0)
         return NULL;
+
     struct paddock_sandbox *b = make(p, o, 0, &s, &known, e) < 0 ? NULL : lib_sandbox(p, s, e);
     lib_unref(p);
     return b;
@@ -159,10 +172,13 @@ struct paddock_sandbox *paddock_get_or_create(struct paddock *p,
 {
     struct session *s;
     int created = 0;
+
     if (lib_begin(p, e) < 0)
         return NULL;
+
     struct paddock_sandbox *b = make(p, o, 1, &s, &created, e) < 0 ? NULL : lib_sandbox(p, s, e);
     lib_unref(p);
+
     if (b && ret_created)
         *ret_created = created;
     return b;
@@ -173,12 +189,15 @@ struct paddock_sandbox *paddock_get_or_create(struct paddock *p,
 struct paddock_sandbox *paddock_find(struct paddock *p, const char *id, struct paddock_error *e)
 {
     struct pd_err why;
+
     if (lib_begin(p, e) < 0)
         return NULL;
+
     struct session *s = sessions_find(p->sessions, LIB_TENANT, id, &why);
     struct paddock_sandbox *b = s ? lib_sandbox(p, s, e) : NULL;
     if (!s)
         lib_fail(e, &why);
+
     lib_unref(p);
     return b;
 }
@@ -187,12 +206,15 @@ struct paddock_sandbox *paddock_find_thread(struct paddock *p, const char *user_
                                             const char *thread_id, struct paddock_error *e)
 {
     struct pd_err why;
+
     if (lib_begin(p, e) < 0)
         return NULL;
+
     struct session *s = sessions_find_thread(p->sessions, LIB_TENANT, user_id, thread_id, &why);
     struct paddock_sandbox *b = s ? lib_sandbox(p, s, e) : NULL;
     if (!s)
         lib_fail(e, &why);
+
     lib_unref(p);
     return b;
 }
@@ -204,6 +226,7 @@ static int read_states(const char *text, int *ret, struct paddock_error *e)
             *ret = 1 << s;
             return 0;
         }
+
     *ret = (1 << SESSION_STATE_COUNT) - 1;
     return !strcmp(text, "all")
                ? 0
@@ -220,9 +243,11 @@ static int read_metadata(const char *const *list, struct session_filter *f, stru
         if (!equals || f->metadata_count == FILTERS_MAX)
             return lib_refuse(e, PD_INVALID, "metadata: at most %u of the form KEY=VALUE",
                               FILTERS_MAX);
+
         char *key = strndup(*list, (size_t)(equals - *list));
         if (!key)
             return lib_refuse(e, PD_CAPACITY, "no memory for a filter");
+
         f->metadata_key[f->metadata_count] = key;
         f->metadata_value[f->metadata_count++] = equals + 1;
     }
@@ -237,14 +262,17 @@ static int list_page(struct paddock *p, struct session_filter *f, char next[64],
     struct pd_err why;
     unsigned count = 0;
     int stop = 0;
+
     if (sessions_list(p->sessions, f, found, &count, next, &why) < 0)
         return lib_fail(e, &why);
+
     for (unsigned i = 0; i < count; i++) {
         struct paddock_sandbox b = {.lib = p, .session = found[i]};
         if (!stop)
             stop = each(arg, &b) != 0;
         session_unref(found[i]);
     }
+
     return stop || !next[0];
 }
 
@@ -254,14 +282,17 @@ int paddock_list(struct paddock *p, const struct paddock_filter *filter,
 {
     struct paddock_filter o;
     char cursor[64] = "";
+
     if (lib_begin(p, e) < 0)
         return -1;
+
     struct session_filter f = {.tenant = LIB_TENANT, .limit = LIST_PAGE};
     int r = lib_take(&o, sizeof o, filter, "paddock_filter", e);
     if (r == 0 && o.state)
         r = read_states(o.state, &f.states, e);
     if (r == 0)
         r = read_metadata(o.metadata, &f, e);
+
     f.user_id = o.user_id;
     f.thread_id = o.thread_id;
     while (r == 0) {
@@ -270,6 +301,7 @@ int paddock_list(struct paddock *p, const struct paddock_filter *filter,
         memcpy(cursor, next, sizeof cursor);
         f.cursor = cursor;
     }
+
     for (unsigned i = 0; i < f.metadata_count; i++)
         free((char *)(uintptr_t)f.metadata_key[i]);
     lib_unref(p);
@@ -282,8 +314,10 @@ int paddock_sandbox_get(struct paddock_sandbox *s, struct paddock_sandbox_info *
                         struct paddock_error *e)
 {
     struct session_info i;
+
     if (lib_usable(s->lib, e) < 0)
         return -1;
+
     session_get(s->session, &i);
     int gone = i.state == SESSION_GONE;
     struct paddock_sandbox_info o = {.created_ms = i.created_ms,
@@ -300,6 +334,7 @@ int paddock_sandbox_get(struct paddock_sandbox *s, struct paddock_sandbox_info *
                                      .processes = i.processes,
                                      .recreated = i.recreated,
                                      .from_pool = i.from_pool};
+
     snprintf(o.id, sizeof o.id, "%s", i.id);
     snprintf(o.user_id, sizeof o.user_id, "%s", i.user_id);
     snprintf(o.thread_id, sizeof o.thread_id, "%s", i.thread_id);
@@ -328,8 +363,10 @@ int paddock_usage(struct paddock_sandbox *s, struct paddock_usage *ret, struct p
 {
     struct paddock_usage u = {0};
     struct pd_err why;
+
     if (lib_usable(s->lib, e) < 0)
         return -1;
+
     if (session_usage(s->session, &u.memory, &u.memory_peak, &u.cpu_usec, &u.pids, &why) < 0)
         return lib_fail(e, &why);
     return lib_give(ret, &u, sizeof u, "paddock_usage", e);
@@ -357,6 +394,7 @@ int paddock_extend(struct paddock_sandbox *s, uint64_t idle_timeout_ms, uint64_t
                    struct paddock_error *e)
 {
     struct pd_err why;
+
     if (lib_usable(s->lib, e) < 0)
         return -1;
     if (expires_in_ms > s->lib->ceilings.life_ms)
@@ -369,10 +407,13 @@ int paddock_extend(struct paddock_sandbox *s, uint64_t idle_timeout_ms, uint64_t
 int paddock_end(struct paddock_sandbox *s, int forget, struct paddock_error *e)
 {
     struct pd_err why;
+
     if (lib_usable(s->lib, e) < 0)
         return -1;
+
     if (session_end(s->session, END_KILLED, "ended by the program", &why) < 0)
         return lib_fail(e, &why);
+
     if (forget)
         session_forget_thread(s->session);
     return 0;
@@ -383,16 +424,20 @@ int paddock_env_get(struct paddock_sandbox *s, char **ret_json, char **ret_cwd,
 {
     auto_buf json = BUF_INIT(ENV_JSON_MAX);
     char cwd[SPEC_PATH_MAX];
+
     if (lib_usable(s->lib, e) < 0)
         return -1;
+
     const char *text =
         session_get_env(s->session, &json, cwd, sizeof cwd) < 0 ? NULL : buf_cstr(&json);
     char *copy = text ? strdup(text) : NULL, *dir = strdup(cwd);
+
     if (copy && dir) {
         *ret_json = copy;
         *ret_cwd = dir;
         return 0;
     }
+
     free(copy);
     free(dir);
     return lib_refuse(e, PD_CAPACITY, "no memory for the environment");
@@ -403,16 +448,20 @@ int paddock_env_set(struct paddock_sandbox *s, const char *const *set, const cha
 {
     struct msg_list_writer to_set = MSG_LIST_WRITER_INIT, to_unset = MSG_LIST_WRITER_INIT;
     struct pd_err why;
+
     if (lib_usable(s->lib, e) < 0)
         return -1;
     if (cwd && cwd[0] != '/')
         return lib_refuse(e, PD_INVALID, "cwd '%.100s': must be an absolute path", cwd);
+
     int r = lib_list(set, "env", 1, &to_set, e);
     if (r == 0)
         r = lib_list(unset, "env", 0, &to_unset, e);
+
     struct msg_list sets = msg_list_of(&to_set), unsets = msg_list_of(&to_unset);
     if (r == 0 && (r = session_set_env(s->session, &sets, &unsets, cwd, &why)) < 0)
         lib_fail(e, &why);
+
     msg_list_writer_done(&to_set);
     msg_list_writer_done(&to_unset);
     return r;

@@ -1,6 +1,5 @@
-/* What sessions and processes write down so that the next daemon finds it again. Here there is no
- * next one: the rows end with the process, and while it runs nobody reads them. So every call
- * succeeds, and nothing is kept. */
+/* A store that keeps nothing. The rows of a store are for the next daemon, and a library has none:
+ * they would end with the process, and while it runs nobody reads them. So every call succeeds. */
 #include "lib/lib.h"
 
 #include "base/banned.h"
@@ -108,6 +107,7 @@ struct store *store_memory_new(struct pd_err *e)
         pd_fail(e, PD_CAPACITY, "no memory");
         return NULL;
     }
+
     *s = (struct store){.put_session = put_session,
                         .delete_session = delete_by_name,
                         .each_session = each_session,

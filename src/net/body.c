@@ -1,3 +1,7 @@
+/* The body of a message as it comes from a connection: with a length, in chunks, or up to the end
+ * of the connection. Bytes that came with the head lie in the inbox and are taken first. A body
+ * that was cut short or that stopped coming is remembered as such, so that later reads fail the
+ * same way. */
 #include "net/body.h"
 
 #include "base/err.h"
@@ -15,9 +19,11 @@ static ssize_t read_more(struct body *b, struct conn *c, void *out, size_t size,
                          struct pd_err *e)
 {
     struct pd_err why;
+
     ssize_t n = conn_read(c, out, size, d, &why);
     if (n > 0)
         return n;
+
     if (n == 0 && b->kind == HTTP_BODY_TO_EOF) {
         b->done = 1;
         return 0;
@@ -26,6 +32,7 @@ static ssize_t read_more(struct body *b, struct conn *c, void *out, size_t size,
         b->error = BODY_STALLED;
         return pd_fail(e, PD_TIMEOUT, "the body of the message stopped coming");
     }
+
     b->error = BODY_CUT;
     return pd_fail(e, PD_LOST, "the body of the message ended too soon");
 }
@@ -34,8 +41,10 @@ static ssize_t read_plain(struct body *b, struct inbox *in, struct conn *c, void
                           deadline d, struct pd_err *e)
 {
     size_t here = in->len - in->pos;
+
     if (b->kind == HTTP_BODY_LENGTH && size > b->left)
         size = b->left;
+
     ssize_t n;
     if (here) {
         n = (ssize_t)(size < here ? size : here);
@@ -46,6 +55,7 @@ static ssize_t read_plain(struct body *b, struct inbox *in, struct conn *c, void
         if (n < 0)
             return -1;
     }
+
     if (b->kind == HTTP_BODY_LENGTH) {
         b->left -= (uint64_t)n;
         b->done = b->left == 0;
@@ -64,6 +74,7 @@ static ssize_t read_chunked(struct body *b, struct inbox *in, struct conn *c, vo
                 return -1;
             in->len += (size_t)n;
         }
+
         /* What is found is never longer than what is looked at. */
         size_t here = in->len - in->pos, used, found;
         const char *piece;
@@ -72,6 +83,7 @@ static ssize_t read_chunked(struct body *b, struct inbox *in, struct conn *c, vo
             b->error = BODY_MALFORMED;
             return -1;
         }
+
         if (found)
             memcpy(out, piece, found);
         in->pos += used;
@@ -88,6 +100,7 @@ ssize_t body_read(struct body *b, struct inbox *in, struct conn *c, void *out, s
         b->error = BODY_GOOD;
     if (b->error)
         return pd_fail(e, PD_LOST, "the body of the message was broken off before");
+
     if (b->done || !size)
         return 0;
     return b->kind == HTTP_BODY_CHUNKED ? read_chunked(b, in, c, out, size, d, e)
@@ -102,6 +115,7 @@ ssize_t inbox_read(struct inbox *in, struct conn *c, void *out, size_t size, dea
         return conn_read(c, out, size, d, e);
     if (here > size)
         here = size;
+
     memcpy(out, in->data + in->pos, here);
     in->pos += here;
     return (ssize_t)here;

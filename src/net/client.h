@@ -21,8 +21,6 @@ struct client *client_connect(const struct url_server *server, struct tls_contex
  * failure (NULL is a failure). `host` is for the Host header and is copied. */
 struct client *client_new(struct conn *conn, const char *host, struct pd_err *e);
 void client_free(struct client *c); /* NULL is fine */
-/* How long a write may make no progress: 60 s unless set. */
-void client_set_stall(struct client *c, uint64_t ns);
 
 /* Adds a header to the request that is about to begin. -1 with PD_INVALID: the name is no token, or
  * the value has a control byte, or there are too many. Content-Length and Transfer-Encoding are

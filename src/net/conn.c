@@ -1,3 +1,7 @@
+/* A connection: a socket, a TLS session on one, or a pair of descriptors. Everything is
+ * non-blocking underneath; each call tries first and polls when there is nothing to do, up to its
+ * deadline. Between plain sockets and pipes or files the kernel moves the bytes (splice, sendfile);
+ * TLS copies them. */
 #include "net/conn.h"
 
 #include "base/err.h"
@@ -30,6 +34,7 @@ struct conn {
 static void ignore_sigpipe(void)
 {
     struct sigaction now;
+
     if (sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler == SIG_DFL) {
         struct sigaction ignore = {.sa_handler = SIG_IGN};
         (void)sigaction(SIGPIPE, &ignore, NULL);
@@ -47,16 +52,19 @@ static struct conn *make(int in, int out, int is_socket, struct tls_context *tls
         pd_fail(e, PD_CAPACITY, "out of memory");
         return NULL;
     }
+
     *c = (struct conn){.in = in, .out = out, .is_socket = is_socket};
     int r = fd_set_nonblock(in);
     if (r == 0 && out != in)
         r = fd_set_nonblock(out);
+
     if (r) {
         errno = -r;
         pd_fail_sys(e, "make the connection non-blocking");
     } else if (!tls || (c->tls = tls_new(tls, in, e))) {
         return c;
     }
+
     conn_free(c);
     return NULL;
 }
@@ -123,6 +131,7 @@ int conn_is_local(const struct conn *c)
     union address a;
     if (peer_of(c, &a))
         return 0;
+
     switch (a.any.sa_family) {
     case AF_UNIX:
         return 1;
@@ -140,6 +149,7 @@ void conn_peer(const struct conn *c, char out[CONN_PEER_SIZE])
 {
     union address a;
     char host[INET6_ADDRSTRLEN] = "?";
+
     if (!c->is_socket) {
         snprintf(out, CONN_PEER_SIZE, "pair");
     } else if (peer_of(c, &a)) {
@@ -168,10 +178,12 @@ static ssize_t try_read(struct conn *c, void *out, size_t size, short *ret_want,
 {
     if (c->tls)
         return tls_read(c->tls, out, size, ret_want, e);
+
     ssize_t n;
     do
         n = c->is_socket ? recv(c->in, out, size, MSG_DONTWAIT) : read(c->in, out, size);
     while (n < 0 && errno == EINTR);
+
     *ret_want = n < 0 && errno == EAGAIN ? POLLIN : 0;
     return n < 0 && errno != EAGAIN ? fail_lost(e, errno) : n;
 }
@@ -181,12 +193,14 @@ static ssize_t try_write(struct conn *c, struct iovec *iov, unsigned count, shor
 {
     if (c->tls)
         return tls_write(c->tls, iov->iov_base, iov->iov_len, ret_want, e);
+
     ssize_t n;
     struct msghdr m = {.msg_iov = iov, .msg_iovlen = count};
     do
         n = c->is_socket ? sendmsg(c->out, &m, MSG_DONTWAIT | MSG_NOSIGNAL)
                          : writev(c->out, iov, (int)count);
     while (n < 0 && errno == EINTR);
+
     *ret_want = n < 0 && errno == EAGAIN ? POLLOUT : 0;
     return n < 0 && errno != EAGAIN ? fail_lost(e, errno) : n;
 }
@@ -208,6 +222,7 @@ int conn_writev(struct conn *c, struct iovec *iov, unsigned count, uint64_t stal
 {
     char joined[PIECE];
     struct iovec one;
+
     if (c->tls && count > 1) {
         /* One record instead of several, where that is cheap. */
         size_t total = 0;
@@ -225,6 +240,7 @@ int conn_writev(struct conn *c, struct iovec *iov, unsigned count, uint64_t stal
             count = 1;
         }
     }
+
     for (;;) {
         while (count && !iov->iov_len) {
             iov++;
@@ -232,6 +248,7 @@ int conn_writev(struct conn *c, struct iovec *iov, unsigned count, uint64_t stal
         }
         if (!count)
             return 0;
+
         short want = 0;
         ssize_t n = try_write(c, iov, count, &want, e);
         if (n < 0) {
@@ -239,6 +256,7 @@ int conn_writev(struct conn *c, struct iovec *iov, unsigned count, uint64_t stal
                 return -1;
             continue;
         }
+
         for (size_t left = (size_t)n; left;) {
             size_t step = left < iov->iov_len ? left : iov->iov_len;
             iov->iov_base = (char *)iov->iov_base + step;
@@ -262,9 +280,11 @@ int conn_write(struct conn *c, const void *data, size_t len, uint64_t stall_ns, 
 static int copy_pipe(struct conn *c, int pipe, uint64_t len, uint64_t stall_ns, struct pd_err *e)
 {
     char piece[PIECE];
+
     while (len) {
         if (wait_for(pipe, POLLIN, deadline_in(stall_ns), e))
             return -1;
+
         ssize_t n = read(pipe, piece, len < sizeof piece ? len : sizeof piece);
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
@@ -283,6 +303,7 @@ int conn_write_pipe(struct conn *c, int pipe, uint64_t len, uint64_t stall_ns, s
 {
     if (c->tls)
         return copy_pipe(c, pipe, len, stall_ns, e);
+
     deadline d = 0;
     while (len) {
         ssize_t n = splice(pipe, NULL, c->out, NULL, len < MOVE_ONCE ? len : MOVE_ONCE,
@@ -310,6 +331,7 @@ static ssize_t copy_to_pipe(struct conn *c, int pipe, size_t max, uint64_t stall
                             struct pd_err *e)
 {
     char piece[PIECE];
+
     ssize_t n =
         conn_read(c, piece, max < sizeof piece ? max : sizeof piece, deadline_in(stall_ns), e);
     if (n > 0 && wait_write(pipe, piece, (size_t)n, stall_ns, e))
@@ -322,6 +344,7 @@ ssize_t conn_read_pipe(struct conn *c, int pipe, size_t max, uint64_t stall_ns, 
     (void)fd_set_nonblock(pipe);
     if (c->tls)
         return copy_to_pipe(c, pipe, max, stall_ns, e);
+
     deadline d = 0;
     for (;;) {
         ssize_t n = splice(c->in, NULL, pipe, NULL, max < MOVE_ONCE ? max : MOVE_ONCE,
@@ -345,6 +368,7 @@ static int copy_file(struct conn *c, int file, uint64_t offset, uint64_t len, ui
                      struct pd_err *e)
 {
     char piece[PIECE];
+
     while (len) {
         ssize_t n = pread(file, piece, len < sizeof piece ? len : sizeof piece, (off_t)offset);
         if (n < 0 && errno == EINTR)
@@ -366,6 +390,7 @@ int conn_write_file(struct conn *c, int file, uint64_t offset, uint64_t len, uin
 {
     if (c->tls)
         return copy_file(c, file, offset, len, stall_ns, e);
+
     off_t at = (off_t)offset;
     while (len) {
         ssize_t n = sendfile(c->out, file, &at, len < MOVE_ONCE ? len : MOVE_ONCE);

@@ -1,3 +1,6 @@
+/* Unpacking of gzip, piece by piece, with a bound against bombs: beyond a number of bytes that are
+ * free, the output may be only so many times as large as the input so far. Several members in a row
+ * are one stream, as RFC 1952 has it. */
 #include "net/gunzip.h"
 
 #include "base/err.h"
@@ -26,6 +29,7 @@ struct gunzip *gunzip_new(uint64_t free_bytes, unsigned ratio, struct pd_err *e)
         pd_fail(e, PD_CAPACITY, "out of memory");
         return NULL;
     }
+
     g->free_bytes = free_bytes;
     g->ratio = ratio;
     return g;
@@ -52,6 +56,7 @@ static int inflate_some(struct gunzip *g, struct pd_err *e)
             return refuse(g, e, "zlib");
         g->at_end = 0;
     }
+
     switch (inflate(&g->z, Z_NO_FLUSH)) {
     case Z_STREAM_END:
         g->at_end = 1;
@@ -75,17 +80,20 @@ int gunzip_next(struct gunzip *g, const void *in, size_t len, void *out, size_t 
     *ret_used = *ret_len = 0;
     if (g->at_end && !len)
         return 0;
+
     uInt in_max = len < UINT_MAX ? (uInt)len : UINT_MAX;
     uInt out_max = size < UINT_MAX ? (uInt)size : UINT_MAX;
     g->z.next_in = in;
     g->z.avail_in = in_max;
     g->z.next_out = out;
     g->z.avail_out = out_max;
+
     if (inflate_some(g, e) < 0)
         return -1;
     size_t used = in_max - g->z.avail_in, made = out_max - g->z.avail_out;
     g->in += used;
     g->out += made;
+
     if (g->out > g->free_bytes && g->out / g->ratio > g->in) {
         g->broken = 1;
         return pd_fail(e, PD_TOO_LARGE,
@@ -93,6 +101,7 @@ int gunzip_next(struct gunzip *g, const void *in, size_t len, void *out, size_t 
                        "size",
                        (unsigned long long)g->free_bytes, (unsigned long long)g->ratio);
     }
+
     *ret_used = used;
     *ret_len = made;
     return 0;

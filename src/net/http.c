@@ -108,9 +108,11 @@ struct lines {
 static int line_next(struct lines *l, struct slice *ret, struct pd_err *e)
 {
     const char *start = l->data + l->at;
+
     const char *lf = l->at < l->len ? memchr(start, '\n', l->len - l->at) : NULL;
     if (!lf)
         return 0;
+
     if (lf == start || lf[-1] != '\r')
         return pd_fail(e, PD_INVALID, "a line of the head ends with LF alone; use CR LF");
     *ret = (struct slice){start, (size_t)(lf - 1 - start)};
@@ -121,19 +123,23 @@ static int line_next(struct lines *l, struct slice *ret, struct pd_err *e)
 static int header_parse(struct http_head *h, struct slice line, struct pd_err *e)
 {
     unsigned number = h->header_count + 1;
+
     if (h->header_count == HTTP_HEADERS_MAX)
         return pd_fail(e, PD_TOO_LARGE, "more than %u headers", HTTP_HEADERS_MAX);
+
     size_t n = token_len(line);
     if (!n && (line.at[0] == ' ' || line.at[0] == '\t'))
         return pd_fail(e, PD_INVALID, "header %u starts with a blank: folding is obsolete", number);
     if (!n || n == line.len || line.at[n] != ':')
         return pd_fail(e, PD_INVALID, "header %u is not of the form 'Name: value'", number);
+
     struct http_header *to = &h->headers[h->header_count];
     to->name = (struct slice){line.at, n};
     to->value = trim(slice_from(line, n + 1));
     if (!is_text(to->value))
         return pd_fail(e, PD_INVALID, "header '%.*s' has a control byte in its value",
                        n < 60 ? (int)n : 60, line.at);
+
     h->header_count++;
     return 0;
 }
@@ -173,11 +179,13 @@ static int length_parse(struct slice s, uint64_t *ret)
     /* 19 digits fit 64 bits. "007" is refused because it is eight's neighbour to some. */
     if (!s.len || s.len > 19 || (s.len > 1 && s.at[0] == '0'))
         return -1;
+
     for (size_t i = 0; i < s.len; i++) {
         if (!http_is_digit(s.at[i]))
             return -1;
         v = v * 10 + (uint64_t)(s.at[i] - '0');
     }
+
     if (v > INT64_MAX)
         return -1;
     *ret = v;
@@ -188,6 +196,7 @@ static int length_parse(struct slice s, uint64_t *ret)
 static int body_find(struct http_head *h, const struct slice *const *found, struct pd_err *e)
 {
     const struct slice *length = found[ONE_LENGTH], *coding = found[ONE_CODING];
+
     h->body = HTTP_BODY_NONE;
     if (coding) {
         if (length)
@@ -207,7 +216,7 @@ static int body_find(struct http_head *h, const struct slice *const *found, stru
     return 0;
 }
 
-/* What Connection says of the connection, and whether it says it properly. */
+/* Reads the header Connection: close, keep-alive and upgrade count, the rest must be names. */
 static int connection_read(struct http_head *h, int *ret_upgrade, struct pd_err *e)
 {
     int close = 0, keep = 0, upgrade = 0;
@@ -223,6 +232,7 @@ static int connection_read(struct http_head *h, int *ret_upgrade, struct pd_err 
             upgrade |= slice_is_nocase(option, "upgrade");
         }
     }
+
     h->keep_alive = !close && (h->minor == 1 || keep);
     *ret_upgrade = upgrade && h->minor == 1;
     return 0;
@@ -237,6 +247,7 @@ static int target_check(enum http_method m, struct slice s, struct pd_err *e)
         return 0;
     if (!s.len || s.at[0] != '/')
         return pd_fail(e, PD_INVALID, "the request target must be a path that starts with '/'");
+
     int query = 0;
     for (size_t i = 0; i < s.len; i++) {
         unsigned char c = (unsigned char)s.at[i];
@@ -263,13 +274,16 @@ static int request_line_parse(struct http_head *h, struct slice line, struct pd_
     size_t n = token_len(line);
     if (!n || n == line.len || line.at[n] != ' ')
         return pd_fail(e, PD_INVALID, "the request line is not 'METHOD /path HTTP/1.1'");
+
     struct slice method = {line.at, n}, rest = slice_from(line, n + 1);
     const char *space = rest.len ? memchr(rest.at, ' ', rest.len) : NULL;
     if (!space)
         return pd_fail(e, PD_INVALID, "the request line is not 'METHOD /path HTTP/1.1'");
+
     h->target = (struct slice){rest.at, (size_t)(space - rest.at)};
     if (version_parse(slice_from(rest, h->target.len + 1), &h->minor, e))
         return -1;
+
     for (h->method = 0; h->method < HTTP_METHOD_COUNT; h->method++)
         if (slice_is(method, method_names[h->method]))
             return target_check(h->method, h->target, e);
@@ -280,9 +294,11 @@ static int request_check(struct http_head *h, struct pd_err *e)
 {
     const struct slice *found[ONE_COUNT] = {0};
     int upgrade;
+
     if (singles_find(h, ONE_COUNT, found, e) || body_find(h, found, e) ||
         connection_read(h, &upgrade, e))
         return -1;
+
     if (!found[ONE_HOST] && h->minor == 1)
         return pd_fail(e, PD_INVALID, "header 'host' is missing");
     if (found[ONE_HOST]) {
@@ -292,11 +308,13 @@ static int request_check(struct http_head *h, struct pd_err *e)
             return pd_fail(e, PD_INVALID, "header 'host' is not a host name, maybe with a port");
         h->host = *found[ONE_HOST];
     }
+
     if (found[ONE_EXPECT]) {
         if (!slice_is_nocase(*found[ONE_EXPECT], "100-continue"))
             return pd_fail(e, PD_INVALID, "header 'expect' can only be '100-continue'");
         h->expect_continue = h->minor == 1 && h->body != HTTP_BODY_NONE;
     }
+
     if (upgrade && found[ONE_UPGRADE] && slice_is_nocase(*found[ONE_UPGRADE], "websocket")) {
         if (h->method != HTTP_GET || h->body != HTTP_BODY_NONE)
             return pd_fail(e, PD_INVALID, "a WebSocket is opened by a GET without a body");
@@ -313,9 +331,11 @@ static int status_line_parse(struct http_head *h, struct slice line, struct pd_e
 {
     /* "HTTP/1.1 200 OK"; the reason may be empty, and then some leave out the blank before it. */
     struct slice s = line;
+
     if (s.len < 12 || s.at[8] != ' ' || !http_is_digit(s.at[9]) || !http_is_digit(s.at[10]) ||
         !http_is_digit(s.at[11]) || (s.len > 12 && s.at[12] != ' ') || !is_text(slice_from(s, 12)))
         return pd_fail(e, PD_INVALID, "the status line is not 'HTTP/1.1 200 reason'");
+
     h->status = (s.at[9] - '0') * 100 + (s.at[10] - '0') * 10 + (s.at[11] - '0');
     if (h->status < 100 || h->status > 599)
         return pd_fail(e, PD_INVALID, "status %d is not from 100 to 599", h->status);
@@ -326,17 +346,21 @@ static int response_check(struct http_head *h, enum http_method m, struct pd_err
 {
     const struct slice *found[ONE_COUNT] = {0};
     int upgrade;
+
     if (singles_find(h, ONE_RESPONSE_COUNT, found, e) || body_find(h, found, e) ||
         connection_read(h, &upgrade, e))
         return -1;
+
     int never = h->status < 200 || h->status == 204;
     if (never && (h->body == HTTP_BODY_CHUNKED || h->length))
         return pd_fail(e, PD_INVALID, "a response of status %d has no body", h->status);
+
     if (h->status == 101) {
         if (!upgrade || !found[ONE_UPGRADE])
             return pd_fail(e, PD_INVALID, "a response of status 101 does not say to what");
         h->upgrade_websocket = slice_is_nocase(*found[ONE_UPGRADE], "websocket");
     }
+
     if (never || h->status == 304 || m == HTTP_HEAD) {
         h->body = HTTP_BODY_NONE;
         h->length = 0;
@@ -359,14 +383,17 @@ ptrdiff_t http_request_parse(const void *data, size_t len, struct http_head *ret
     struct http_head h = {0};
     struct lines l = {data, len < HTTP_HEAD_MAX ? len : HTTP_HEAD_MAX, 0};
     struct slice line = {0};
+
     /* Seen at once, so that TLS spoken to a plain port need not wait for its deadline. */
     if (len && !http_is_token(*l.data))
         return pd_fail(e, PD_INVALID, "the request does not start with a method");
+
     int r = line_next(&l, &line, e);
     if (r > 0)
         r = request_line_parse(&h, line, e) ? -1 : headers_parse(&h, &l, e);
     if (r <= 0)
         return r ? r : head_too_large(len, e);
+
     if (request_check(&h, e))
         return -1;
     *ret = h;
@@ -379,13 +406,16 @@ ptrdiff_t http_response_parse(const void *data, size_t len, enum http_method m,
     struct http_head h = {.method = m};
     struct lines l = {data, len < HTTP_HEAD_MAX ? len : HTTP_HEAD_MAX, 0};
     struct slice line = {0};
+
     if (len && *l.data != 'H')
         return pd_fail(e, PD_INVALID, "the response does not start with HTTP/");
+
     int r = line_next(&l, &line, e);
     if (r > 0)
         r = status_line_parse(&h, line, e) ? -1 : headers_parse(&h, &l, e);
     if (r <= 0)
         return r ? r : head_too_large(len, e);
+
     if (response_check(&h, m, e))
         return -1;
     *ret = h;
@@ -395,6 +425,7 @@ ptrdiff_t http_response_parse(const void *data, size_t len, enum http_method m,
 const struct slice *http_find(const struct http_head *h, const char *name)
 {
     const struct slice *found = NULL;
+
     for (unsigned i = 0; i < h->header_count; i++) {
         if (!slice_is_nocase(h->headers[i].name, name))
             continue;
@@ -409,6 +440,7 @@ int http_host_split(struct slice host, struct slice *ret_name, unsigned *ret_por
 {
     struct slice name = host;
     size_t n = 0;
+
     if (host.len && host.at[0] == '[') {
         for (n = 1;
              n < host.len && (http_is_hex(host.at[n]) || host.at[n] == ':' || host.at[n] == '.');)
@@ -425,10 +457,12 @@ int http_host_split(struct slice host, struct slice *ret_name, unsigned *ret_por
             return -1;
         name.len = n;
     }
+
     uint64_t port = 0;
     if (n < host.len &&
         (host.at[n] != ':' || length_parse(slice_from(host, n + 1), &port) || port > 65535))
         return -1;
+
     *ret_name = name;
     *ret_port = (unsigned)port;
     return 0;
@@ -478,18 +512,22 @@ int http_hop_by_hop(const struct http_head *h, struct slice name)
         "host",   "content-length", "content-type",  "content-encoding", "authorization",
         "cookie", "x-api-key",      "forwarded",     "x-real-ip",        "set-cookie",
         "origin", "date",           "cache-control", "x-request-id",     "location"};
+
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
         if (slice_is_nocase(name, always[i]))
             return 1;
+
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (slice_is_nocase(name, never[i]))
             return 0;
+
     static const char *const prefixes[] = {"x-forwarded-", "sec-"};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         size_t n = strlen(prefixes[i]);
         if (name.len > n && slice_is_nocase((struct slice){name.at, n}, prefixes[i]))
             return 0;
     }
+
     for (unsigned i = 0; i < h->header_count; i++) {
         if (!slice_is_nocase(h->headers[i].name, "connection"))
             continue;
@@ -553,6 +591,7 @@ const char *http_reason(int status)
     };
     static const char *const classes[] = {"Informational", "Success", "Redirection", "Client Error",
                                           "Server Error"};
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].status == status)
             return rows[i].reason;

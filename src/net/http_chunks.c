@@ -1,3 +1,5 @@
+/* The decoder of chunked bodies: a state machine over single bytes, so it does not matter how they
+ * were cut into pieces. Data is not copied; the caller is told where it lies. */
 #include "net/http.h"
 
 #include "base/banned.h"
@@ -27,6 +29,7 @@ static int chunk_size_byte(struct http_chunks *c, char b)
     /* 15 digits cannot overflow, and no body has 2^60 bytes. */
     if (!http_is_hex(b) || c->digits == 15)
         return CHUNK_BAD;
+
     c->digits++;
     c->left = c->left * 16 + (uint64_t)(http_is_digit(b) ? b - '0' : (b | 32) - 'a' + 10);
     return CHUNK_SIZE;
@@ -36,6 +39,7 @@ static int chunk_trailer_byte(struct http_chunks *c, char b)
 {
     if (++c->trailer_bytes > HTTP_TRAILER_MAX)
         return CHUNK_BAD;
+
     switch (c->state) {
     case CHUNK_TRAILER:
         if (b == '\r')
@@ -86,6 +90,7 @@ int http_chunks_next(struct http_chunks *c, const char *data, size_t len, size_t
         c->state = chunk_byte(c, data[i++]);
     if (c->state == CHUNK_BAD)
         return pd_fail(e, PD_INVALID, "the chunked body is malformed");
+
     c->done = c->state == CHUNK_DONE;
     if (c->state == CHUNK_DATA) {
         body = len - i < c->left ? len - i : (size_t)c->left;
@@ -93,6 +98,7 @@ int http_chunks_next(struct http_chunks *c, const char *data, size_t len, size_t
         if (!c->left)
             c->state = CHUNK_DATA_CR;
     }
+
     *ret_body = len ? data + i : data;
     *ret_body_len = body;
     *ret_used = i + body;

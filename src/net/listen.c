@@ -1,3 +1,7 @@
+/* Listening sockets: addresses become sockets, and sockets become connections. A listener is armed
+ * for one event at a time: one thread accepts one connection and arms it again. When descriptors
+ * run out, a spare one is given up to tell the peer so; if that does not help either, the listener
+ * rests for a moment and the manager arms it again. */
 #include "net/server_state.h"
 
 #include "base/err.h"
@@ -30,15 +34,18 @@ static int is_stale(const struct sockaddr_un *a, socklen_t len)
 static int bind_unix(const char *path, struct pd_err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
+
     size_t len = strlen(path);
     if (!len || len >= sizeof a.sun_path)
         return pd_fail(e, PD_INVALID, "socket path '%s' must have 1 to %zu bytes", path,
                        sizeof a.sun_path - 1);
+
     memcpy(a.sun_path, path, len);
     socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len + 1);
     auto_fd fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return pd_fail_sys(e, "socket");
+
     if (bind(fd, (struct sockaddr *)&a, size) < 0) {
         struct stat st;
         if (errno != EADDRINUSE)
@@ -49,6 +56,7 @@ static int bind_unix(const char *path, struct pd_err *e)
         if (unlink(path) < 0 || bind(fd, (struct sockaddr *)&a, size) < 0)
             return pd_fail_sys(e, "listen on unix:%s", path);
     }
+
     /* Nobody can connect before listen, so the mode that the umask left is never used. */
     if (chmod(path, 0660) < 0 || listen(fd, BACKLOG) < 0)
         return pd_fail_sys(e, "listen on unix:%s", path);
@@ -60,10 +68,12 @@ static int inherited(const char *text, struct pd_err *e)
     uint64_t fd;
     int listens = 0;
     socklen_t size = sizeof listens;
+
     if (parse_u64("descriptor", text, 3, 1u << 20, &fd, e))
         return -1;
     if (getsockopt((int)fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) < 0 || !listens)
         return pd_fail(e, PD_INVALID, "descriptor %d is not a listening socket", (int)fd);
+
     (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
     return (int)fd;
 }
@@ -74,6 +84,7 @@ static socklen_t parse_inet(const char *address, struct sockaddr_storage *ret, s
     const char *colon = strrchr(address, ':');
     char host[64] = "";
     uint64_t port;
+
     if (!colon || (size_t)(colon - address) >= sizeof host) {
         pd_fail(e, PD_INVALID,
                 "listen address '%s' is not of the form '127.0.0.1:8090', '[::1]:8090' or "
@@ -81,9 +92,11 @@ static socklen_t parse_inet(const char *address, struct sockaddr_storage *ret, s
                 address);
         return 0;
     }
+
     memcpy(host, address, (size_t)(colon - address));
     if (parse_u64("port", colon + 1, 0, 65535, &port, e))
         return 0;
+
     memset(ret, 0, sizeof *ret);
     struct sockaddr_in *v4 = (struct sockaddr_in *)ret;
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret;
@@ -100,6 +113,7 @@ static socklen_t parse_inet(const char *address, struct sockaddr_storage *ret, s
         if (inet_pton(AF_INET, strcmp(host, "localhost") ? host : "127.0.0.1", &v4->sin_addr) == 1)
             return sizeof *v4;
     }
+
     pd_fail(e, PD_INVALID, "'%s' is not an IP address to listen on, such as 127.0.0.1 or [::1]",
             host);
     return 0;
@@ -111,14 +125,17 @@ int server_bind(const char *address, struct pd_err *e)
         return bind_unix(address + 5, e);
     if (strncmp(address, "fd:", 3) == 0)
         return inherited(address + 3, e);
+
     struct sockaddr_storage a;
     socklen_t len = parse_inet(address, &a, e);
     if (!len)
         return -1;
+
     auto_fd fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int on = 1;
     if (fd < 0)
         return pd_fail_sys(e, "socket");
+
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, (struct sockaddr *)&a, len) < 0 || listen(fd, BACKLOG) < 0) {
         if (errno == EADDRINUSE)
@@ -133,6 +150,7 @@ unsigned server_inherited(void)
 {
     struct pd_err e;
     uint64_t pid, count;
+
     const char *pid_text = getenv("LISTEN_PID"), *count_text = getenv("LISTEN_FDS");
     if (!pid_text || !count_text || parse_u64("LISTEN_PID", pid_text, 1, 1u << 30, &pid, &e) ||
         parse_u64("LISTEN_FDS", count_text, 0, 64, &count, &e) || pid != (uint64_t)getpid())
@@ -143,20 +161,24 @@ unsigned server_inherited(void)
 int server_listen(struct server *s, int fd, struct tls_context *tls, struct pd_err *e)
 {
     auto_fd taken = fd;
+
     struct listener *l = calloc(1, sizeof *l);
     if (!l)
         return pd_fail(e, PD_CAPACITY, "out of memory");
+
     int on = 1, r = fd_set_nonblock(fd);
     if (r) {
         free(l);
         errno = -r;
         return pd_fail_sys(e, "make the listening socket non-blocking");
     }
+
     /* Accepted sockets inherit these. A Unix socket has no TCP_NODELAY, and needs none. */
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     *l = (struct listener){.source = {SOURCE_LISTENER}, .fd = fd_take(&taken), .tls = tls};
     pthread_mutex_init(&l->lock, NULL);
+
     pthread_mutex_lock(&s->lock);
     l->next = s->listeners;
     s->listeners = l;
@@ -183,6 +205,7 @@ static void refuse(struct server *s, int fd, const struct tls_context *tls)
 {
     static const char body[] = "{\"error\":{\"code\":\"capacity\",\"message\":\"the server has too "
                                "many connections; try again later\",\"details\":{}}}";
+
     atomic_fetch_add(&s->refused, 1);
     if (!tls) {
         char text[512], id[17];
@@ -245,14 +268,17 @@ struct connection *listener_accept(struct server *s, struct listener *l)
     pthread_mutex_unlock(&l->lock);
     if (fd < 0)
         return NULL;
+
     atomic_fetch_add(&s->accepted, 1);
     pthread_mutex_lock(&s->lock);
     int full = s->connections >= s->config.max_connections;
     pthread_mutex_unlock(&s->lock);
+
     if (full) {
         refuse(s, fd, l->tls);
         return NULL;
     }
+
     struct conn *conn = conn_new(fd, l->tls, NULL);
     return conn ? connection_new(s, conn) : NULL;
 }

@@ -1,3 +1,7 @@
+/* multipart/form-data, piece by piece: a state machine that takes the bytes there are and gives one
+ * event at a time: the head of a part, bytes of its content, its end. Bytes that may be the
+ * beginning of the delimiter are held back as a number (`matched`), not as a copy: if they turn out
+ * to be content, they are given from the delimiter itself. */
 #include "net/multipart.h"
 
 #include "base/err.h"
@@ -37,6 +41,7 @@ static struct slice take_token(struct slice *s)
     struct slice t = {s->at, 0};
     while (t.len < s->len && http_is_token(t.at[t.len]))
         t.len++;
+
     s->at += t.len;
     s->len -= t.len;
     return t;
@@ -48,6 +53,7 @@ static struct slice take_plain(struct slice *s)
     struct slice t = {s->at, 0};
     while (t.len < s->len && !strchr("; \t\"", t.at[t.len]))
         t.len++;
+
     s->at += t.len;
     s->len -= t.len;
     return t;
@@ -61,6 +67,7 @@ static int take_quoted(struct slice *s, struct slice *ret)
         i += s->at[i] == '\\' && i + 1 < s->len && (s->at[i + 1] == '"' || s->at[i + 1] == '\\')
                  ? 2
                  : 1;
+
     if (i >= s->len)
         return 0;
     *ret = (struct slice){s->at + 1, i - 1};
@@ -77,14 +84,17 @@ static int take_parameter(struct slice *s, struct slice *name, struct slice *val
         return 0;
     if (*s->at != ';')
         return -1;
+
     s->at++, s->len--;
     skip_blanks(s);
     if (!s->len)
         return 0;
+
     *name = take_token(s);
     if (!name->len || !s->len || *s->at != '=')
         return -1;
     s->at++, s->len--;
+
     *quoted = s->len && *s->at == '"';
     if (*quoted)
         return take_quoted(s, value) ? 1 : -1;
@@ -97,11 +107,12 @@ static int is_word(struct slice s, const char *word)
     return s.len == strlen(word) && strncasecmp(s.at, word, s.len) == 0;
 }
 
-/* As the standard has it: what a boundary may be made of. */
+/* Whether RFC 2046 allows it as a boundary. */
 static int is_boundary(struct slice s)
 {
     if (!s.len || s.len > MULTIPART_BOUNDARY_MAX || s.at[s.len - 1] == ' ')
         return 0;
+
     for (size_t i = 0; i < s.len; i++) {
         char c = s.at[i];
         if (!((c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
@@ -117,9 +128,11 @@ int multipart_boundary(struct slice type, char ret[MULTIPART_BOUNDARY_MAX + 1], 
     struct slice name, value, found = {NULL, 0};
     int got, quoted;
     size_t len = sizeof wanted - 1;
+
     if (type.len < len || strncasecmp(type.at, wanted, len) != 0 ||
         (type.len > len && type.at[len] != ';' && type.at[len] != ' ' && type.at[len] != '\t'))
         return 0;
+
     struct slice rest = {type.at + len, type.len - len};
     while ((got = take_parameter(&rest, &name, &value, &quoted)) == 1) {
         if (!is_word(name, "boundary"))
@@ -128,10 +141,12 @@ int multipart_boundary(struct slice type, char ret[MULTIPART_BOUNDARY_MAX + 1], 
             return pd_fail(e, PD_INVALID, "Content-Type: two boundaries");
         found = value;
     }
+
     if (got < 0 || !found.at || !is_boundary(found))
         return pd_fail(e, PD_INVALID,
                        "Content-Type: multipart/form-data needs a boundary of 1 to %u characters",
                        MULTIPART_BOUNDARY_MAX);
+
     memcpy(ret, found.at, found.len);
     ret[found.len] = 0;
     return 1;
@@ -163,6 +178,7 @@ static int escaped_byte(struct slice s, size_t i)
 {
     if (s.at[i] != '%' || s.len - i < 3)
         return -1;
+
     int high = hex_of(s.at[i + 1]), low = hex_of(s.at[i + 2]);
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
@@ -171,6 +187,7 @@ static int escaped_byte(struct slice s, size_t i)
 static const char *decode(struct slice s, char *out, int quoted, int all_escapes)
 {
     char *to = out;
+
     for (size_t i = 0; i < s.len; i++) {
         int byte = escaped_byte(s, i);
         if (quoted && s.at[i] == '\\' && i + 1 < s.len &&
@@ -183,6 +200,7 @@ static const char *decode(struct slice s, char *out, int quoted, int all_escapes
             *to++ = s.at[i];
         }
     }
+
     size_t len = (size_t)(to - out);
     if (memchr(out, 0, len))
         return NULL;
@@ -195,9 +213,11 @@ static int cut_charset(struct slice *s)
 {
     if (s->len < 7 || strncasecmp(s->at, "UTF-8'", 6) != 0)
         return 0;
+
     const char *quote = memchr(s->at + 6, '\'', s->len - 6);
     if (!quote)
         return 0;
+
     size_t cut = (size_t)(quote + 1 - s->at);
     s->at += cut;
     s->len -= cut;
@@ -214,8 +234,10 @@ static int read_disposition(struct multipart *m, struct slice value, struct pd_e
 {
     struct slice name, text, plain = {NULL, 0}, extended = {NULL, 0}, field = {NULL, 0};
     int got, quoted, plain_quoted = 0, field_quoted = 0;
+
     if (!is_word(take_token(&value), "form-data"))
         return malformed(m, e, "a part is no form-data");
+
     while ((got = take_parameter(&value, &name, &text, &quoted)) == 1) {
         struct slice *to = is_word(name, "name")        ? &field
                            : is_word(name, "filename")  ? &plain
@@ -231,8 +253,10 @@ static int read_disposition(struct multipart *m, struct slice value, struct pd_e
         if (to == &field)
             field_quoted = quoted;
     }
+
     if (got < 0 || (extended.at && !cut_charset(&extended)))
         return malformed(m, e, "Content-Disposition of a part");
+
     const char *file = "";
     if (extended.at)
         file = decode(extended, place_of(m, extended), 0, 1);
@@ -241,6 +265,7 @@ static int read_disposition(struct multipart *m, struct slice value, struct pd_e
     const char *part = field.at ? decode(field, place_of(m, field), field_quoted, 0) : "";
     if (!file || !part || !utf8_is_valid(file, strlen(file)) || !utf8_is_valid(part, strlen(part)))
         return malformed(m, e, "the name of a part is no text");
+
     m->name = part;
     m->filename = extended.at || plain.at ? file : NULL;
     return 0;
@@ -258,17 +283,21 @@ static int read_header(struct multipart *m, struct slice line, int *seen, struct
     struct slice rest = line, name = take_token(&rest);
     if (!name.len || !rest.len || *rest.at != ':')
         return malformed(m, e, "a header of a part");
+
     for (size_t i = 0; i < rest.len; i++)
         if ((unsigned char)rest.at[i] < ' ' && rest.at[i] != '\t')
             return malformed(m, e, "a control byte in the headers of a part");
+
     rest.at++, rest.len--;
     skip_blanks(&rest);
     while (rest.len && (rest.at[rest.len - 1] == ' ' || rest.at[rest.len - 1] == '\t'))
         rest.len--;
+
     if (is_word(name, "Content-Transfer-Encoding"))
         return read_encoding(m, rest, e);
     if (!is_word(name, "Content-Disposition"))
         return 0;
+
     if ((*seen)++)
         return malformed(m, e, "two Content-Dispositions in a part");
     return read_disposition(m, rest, e);
@@ -279,8 +308,10 @@ static int read_head(struct multipart *m, struct pd_err *e)
 {
     size_t at = 0;
     int seen = 0;
+
     m->name = "";
     m->filename = NULL;
+
     while (m->head_len - at > 2) {
         const char *end = memmem(m->head + at, m->head_len - at, "\r\n", 2);
         struct slice line = {m->head + at, (size_t)(end - (m->head + at))};
@@ -301,9 +332,11 @@ static int take_head(struct multipart *m, const char *data, size_t len, size_t *
             return pd_fail(e, PD_TOO_LARGE, "the headers of one part have more than %u bytes",
                            MULTIPART_HEAD_MAX);
         }
+
         m->head[m->head_len++] = data[i];
         if (data[i] != '\n')
             continue;
+
         size_t n = m->head_len;
         if (n < 2 || m->head[n - 2] != '\r')
             return malformed(m, e, "a line of a part's headers does not end with CRLF");
@@ -314,6 +347,7 @@ static int take_head(struct multipart *m, const char *data, size_t len, size_t *
             return read_head(m, e);
         }
     }
+
     *ret_used = len;
     return MULTIPART_MORE;
 }
@@ -361,6 +395,7 @@ static int take_data(struct multipart *m, const char *data, size_t len, size_t *
         m->matched = 0;
         return data_found(m, m->delimiter, was, ret);
     }
+
     size_t at = 0;
     while (at < len) {
         const char *cr = memchr(data + at, '\r', len - at);
@@ -372,14 +407,17 @@ static int take_data(struct multipart *m, const char *data, size_t len, size_t *
             at = before + 1;
             continue;
         }
+
         if (before && m->state == DATA) {
             *ret_used = before;
             return data_found(m, data, before, ret);
         }
+
         *ret_used = before + n;
         m->matched = n;
         return whole ? delimiter_found(m) : MULTIPART_MORE;
     }
+
     *ret_used = len;
     return data_found(m, data, len, ret);
 }

@@ -1,3 +1,7 @@
+/* Connections that wait for their next request. A parked connection costs no thread: it is armed
+ * for one event in the epoll set, and stands in a slot of a wheel of deadlines that the manager
+ * turns. It belongs to the thread that claims it, which takes it out of the wheel under the
+ * server's lock. */
 #include "net/server_state.h"
 
 #include "base/err.h"
@@ -23,9 +27,11 @@ struct connection *connection_new(struct server *s, struct conn *conn)
         conn_free(conn);
         return NULL;
     }
+
     c->source.kind = SOURCE_CONNECTION;
     c->conn = conn;
     c->idle_until = deadline_in(s->config.idle_timeout_ns);
+
     pthread_mutex_lock(&s->lock);
     /* Once the manager counts down to zero, nothing may be added. */
     int stopping = atomic_load(&s->stopping);
@@ -38,6 +44,7 @@ struct connection *connection_new(struct server *s, struct conn *conn)
         s->connections++;
     }
     pthread_mutex_unlock(&s->lock);
+
     if (!stopping)
         return c;
     conn_free(conn);
@@ -47,12 +54,13 @@ struct connection *connection_new(struct server *s, struct conn *conn)
 
 void connection_free(struct server *s, struct connection *c)
 {
-    /* Whoever shuts connections down finds them in the list, so it leaves that first. */
+    /* The manager finds connections to shut down in the list, so this one leaves it first. */
     pthread_mutex_lock(&s->lock);
     *c->link = c->next;
     if (c->next)
         c->next->link = c->link;
     pthread_mutex_unlock(&s->lock);
+
     /* A child between fork and exec may still have the socket; the set must forget it all the same.
      */
     if (c->armed_before)
@@ -60,6 +68,7 @@ void connection_free(struct server *s, struct connection *c)
     conn_free(c->conn);
     free(c->saved);
     free(c);
+
     pthread_mutex_lock(&s->lock);
     s->connections--;
     if (!s->connections && atomic_load(&s->stopping))
@@ -71,6 +80,7 @@ void connection_claim(struct connection *c)
 {
     if (!c->slot_link)
         return;
+
     *c->slot_link = c->slot_next;
     if (c->slot_next)
         c->slot_next->slot_link = c->slot_link;
@@ -88,10 +98,12 @@ void connection_park(struct server *s, struct connection *c, enum phase phase, d
     struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = c};
     int op = c->armed_before ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     uint64_t tick = expires >> TICK_SHIFT;
+
     c->phase = phase;
     c->expires = expires;
     c->armed_before = 1;
-    /* Armed under the lock: whoever gets the event comes by here before it touches anything. */
+
+    /* Armed under the lock: the thread that gets the event needs the lock to claim it. */
     pthread_mutex_lock(&s->lock);
     int parked = !atomic_load(&s->stopping) && epoll_ctl(s->epoll, op, conn_fd(c->conn), &ev) == 0;
     if (parked) {
@@ -107,6 +119,7 @@ void connection_park(struct server *s, struct connection *c, enum phase phase, d
             manager_wake(s);
     }
     pthread_mutex_unlock(&s->lock);
+
     if (!parked)
         connection_free(s, c);
 }
@@ -115,8 +128,10 @@ deadline wheel_turn(struct server *s, int everything)
 {
     uint64_t now = clock_now(), now_tick = now >> TICK_SHIFT;
     uint64_t from = s->tick, count = now_tick > from ? now_tick - from : 0;
+
     if (everything || count > SLOT_COUNT)
         count = SLOT_COUNT;
+
     for (uint64_t i = 0; i < count; i++) {
         struct connection *next;
         for (struct connection *c = s->slots[(from + i) % SLOT_COUNT]; c; c = next) {
@@ -128,8 +143,10 @@ deadline wheel_turn(struct server *s, int everything)
             (void)shutdown(conn_fd(c->conn), SHUT_RD);
         }
     }
+
     if (now_tick > s->tick)
         s->tick = now_tick;
+
     for (uint64_t i = 0; i < SLOT_COUNT; i++)
         if (s->slots[(s->tick + i) % SLOT_COUNT])
             return tick_end(s->tick + i);

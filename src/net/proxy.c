@@ -43,11 +43,12 @@ static size_t up_left(const struct passing *x)
     return x->up.len - x->up_at;
 }
 
-/* 0 when whoever asked may not go on. */
+/* Returns 0 when the client may not go on, such as when its key was revoked. */
 static int look_around(struct passing *x)
 {
     if (!deadline_passed(x->look_at))
         return 1;
+
     x->look_at = deadline_in(LOOK_EVERY);
     return !x->p->may_go_on || x->p->may_go_on(x->p->arg);
 }
@@ -62,6 +63,7 @@ static int poll_ms(const struct passing *x)
 static int put_head(struct passing *x, struct pd_err *e)
 {
     const struct http_head *h = &x->r->head;
+
     buf_put(&x->up, x->p->head->data, x->p->head->len);
     if (h->upgrade_websocket)
         buf_puts(&x->up, "Connection: Upgrade\r\nUpgrade: websocket\r\n");
@@ -72,6 +74,7 @@ static int put_head(struct passing *x, struct pd_err *e)
     else if (h->body == HTTP_BODY_LENGTH)
         buf_printf(&x->up, "Content-Length: %llu\r\n", (unsigned long long)h->length);
     buf_puts(&x->up, "\r\n");
+
     x->up_over = x->r->state->body.done;
     return x->up.overflow || x->p->head->overflow
                ? pd_fail(e, PD_TOO_LARGE, "the head of the request is too long to be passed on")
@@ -83,8 +86,10 @@ static int permit(struct request *r, struct pd_err *e)
 {
     static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
     struct request_state *st = r->state;
+
     if (!r->head.expect_continue || st->continue_sent || st->began || r->head.minor == 0)
         return 0;
+
     st->continue_sent = 1;
     return st->in.pos < st->in.len ? 0 : conn_write(r->conn, text, sizeof text - 1, STALL, e);
 }
@@ -94,8 +99,10 @@ static int take_body(struct passing *x, struct pd_err *e)
 {
     struct request_state *st = x->r->state;
     struct pd_err why;
+
     if (permit(x->r, e) < 0)
         return -1;
+
     ssize_t n = body_read(&st->body, &st->in, x->r->conn, x->piece, PIECE, 0, &why);
     if (n < 0 && why.code == PD_TIMEOUT) {
         st->body.error = BODY_GOOD;
@@ -107,6 +114,7 @@ static int take_body(struct passing *x, struct pd_err *e)
             *e = why;
         return -1;
     }
+
     int chunked = st->body.kind == HTTP_BODY_CHUNKED;
     buf_clear(&x->up);
     x->up_at = 0;
@@ -117,6 +125,7 @@ static int take_body(struct passing *x, struct pd_err *e)
         buf_puts(&x->up, "\r\n");
     if (chunked && st->body.done)
         buf_puts(&x->up, "0\r\n\r\n");
+
     x->up_over = st->body.done;
     x->moved = 1;
     return x->up.overflow ? pd_fail(e, PD_CAPACITY, "out of memory") : 0;
@@ -150,9 +159,11 @@ static uint64_t answer_length(const struct passing *x)
     const struct http_head *h = &x->head;
     if (h->body == HTTP_BODY_LENGTH)
         return h->length;
+
     const struct slice *said = http_find(h, "Content-Length");
     if (x->r->head.method != HTTP_HEAD || !said || !said->len || said->len > 18)
         return h->body == HTTP_BODY_NONE && x->r->head.method != HTTP_HEAD ? 0 : REPLY_CHUNKED;
+
     uint64_t n = 0; /* digits only: the parser has checked */
     for (size_t i = 0; i < said->len; i++)
         n = n * 10 + (uint64_t)(said->at[i] - '0');
@@ -164,6 +175,7 @@ static int begin_tunnel(struct passing *x, struct pd_err *e)
 {
     char proof[WS_ACCEPT_SIZE];
     const struct slice *key = http_find(&x->r->head, "Sec-WebSocket-Key");
+
     const struct slice *said = http_find(&x->head, "Sec-WebSocket-Accept");
     if (!x->r->head.upgrade_websocket || !x->head.upgrade_websocket)
         return pd_fail(e, PD_BAD_GATEWAY,
@@ -173,6 +185,7 @@ static int begin_tunnel(struct passing *x, struct pd_err *e)
     if (!said || !slice_is(*said, proof))
         return pd_fail(e, PD_BAD_GATEWAY,
                        "the server in the sandbox answered with a wrong Sec-WebSocket-Accept");
+
     x->p->answer(x->r, &x->head, x->p->arg);
     if (request_upgrade(x->r, NULL, e) == 0)
         return 0;
@@ -185,6 +198,7 @@ static int begin_answer(struct passing *x, struct pd_err *e)
     x->has_head = 1;
     if (x->head.status == 101)
         return begin_tunnel(x, e);
+
     struct pd_err why;
     body_start(&x->body, &x->head);
     x->p->answer(x->r, &x->head, x->p->arg);
@@ -203,6 +217,7 @@ static int look(struct passing *x, struct pd_err *e)
 {
     struct inbox *in = &x->in;
     struct pd_err why;
+
     for (;;) {
         ptrdiff_t n = http_response_parse(in->data, in->len, x->r->head.method, &x->head, &why);
         if (n < 0)
@@ -213,6 +228,7 @@ static int look(struct passing *x, struct pd_err *e)
             in->head_len = in->pos = (size_t)n;
             return begin_answer(x, e);
         }
+
         if (++x->interim > INTERIM_MAX)
             return pd_fail(e, PD_BAD_GATEWAY,
                            "the server in the sandbox sends interim answers only");
@@ -225,6 +241,7 @@ static int take_head(struct passing *x, struct pd_err *e)
 {
     struct inbox *in = &x->in;
     struct pd_err why;
+
     ssize_t n = conn_read(x->behind, in->data + in->len, sizeof in->data - in->len, 0, &why);
     if (n < 0 && why.code == PD_TIMEOUT)
         return 0;
@@ -234,6 +251,7 @@ static int take_head(struct passing *x, struct pd_err *e)
                            ? "the server in the sandbox closed the connection in the middle of "
                              "its answer's head"
                            : "the server in the sandbox closed the connection without an answer");
+
     in->len += (size_t)n;
     x->moved = 1;
     return look(x, e);
@@ -247,11 +265,13 @@ static ssize_t move_body(struct passing *x, struct pd_err *e)
     if (x->body.kind == HTTP_BODY_CHUNKED || x->in.pos < x->in.len ||
         ioctl(x->p->from, FIONREAD, &here) < 0 || here <= 0)
         return 0;
+
     uint64_t n = (uint64_t)here;
     if (x->body.kind == HTTP_BODY_LENGTH && n > x->body.left)
         n = x->body.left;
     if (reply_write_pipe(x->r, x->p->from, n, e) < 0)
         return -1;
+
     if (x->body.kind == HTTP_BODY_LENGTH) {
         x->body.left -= n;
         x->body.done = x->body.left == 0;
@@ -263,11 +283,12 @@ static ssize_t move_body(struct passing *x, struct pd_err *e)
 static void take_answer(struct passing *x)
 {
     struct pd_err why;
+
     ssize_t n = x->body.done ? 0 : move_body(x, &why);
     if (n == 0 && !x->body.done) {
         n = body_read(&x->body, &x->in, x->behind, x->piece, PIECE, 0, &why);
         if (n < 0 && why.code == PD_TIMEOUT) {
-            /* What waits for its first bytes must not wait here. */
+            /* A head that waits for the first bytes of its body goes out without them. */
             if (reply_flush(x->r, &why) < 0)
                 x->answered = 1;
             return;
@@ -275,6 +296,7 @@ static void take_answer(struct passing *x)
         if (n > 0 && reply_write(x->r, x->piece, (size_t)n, &why) < 0)
             n = -1;
     }
+
     x->moved = 1;
     if (n < 0 || (x->body.done && reply_end(x->r, &why) < 0)) {
         reply_abort(x->r);
@@ -293,6 +315,7 @@ static int wait_turn(struct passing *x, struct pd_err *e)
     struct pollfd p[3] = {{conn_fd(x->r->conn), (short)(POLLRDHUP | (reads ? POLLIN : 0)), 0},
                           {up_left(x) ? x->p->to : -1, POLLOUT, 0},
                           {x->p->from, POLLIN, 0}};
+
     int n = poll(p, 3, poll_ms(x));
     if (n < 0 && errno != EINTR)
         return pd_fail_sys(e, "wait for the sandbox");
@@ -300,6 +323,7 @@ static int wait_turn(struct passing *x, struct pd_err *e)
         return pd_fail(e, PD_LOST, "the client has gone away");
     if (n > 0 || !deadline_passed(x->idle_at))
         return 0;
+
     if (reads) {
         x->r->state->body.error = BODY_STALLED;
         x->r->state->close = 1;
@@ -314,18 +338,22 @@ static int exchange(struct passing *x, struct pd_err *e)
 {
     if (put_head(x, e) < 0)
         return -1;
+
     while (!x->answered) {
         x->moved = 0;
         if (!look_around(x))
             return pd_fail(e, PD_UNAUTHENTICATED, "the key was revoked meanwhile");
+
         if (!x->up_over && up_left(x) == 0 && take_body(x, e) < 0)
             return -1;
         if (up_left(x))
             give(x);
+
         if (x->has_head)
             take_answer(x);
         else if (take_head(x, e) < 0)
             return -1;
+
         if (x->r->status == 101)
             return 0;
         if (x->moved)
@@ -349,6 +377,7 @@ static int send_down(struct passing *x, struct lane *down)
     struct pollfd p = {.fd = conn_fd(x->r->conn), .events = POLLOUT};
     if (poll(&p, 1, 0) <= 0 || !(p.revents & POLLOUT))
         return p.revents ? -1 : 0;
+
     x->moved = 1;
     int r = conn_write(x->r->conn, down->bytes, down->len, STALL, NULL);
     down->len = 0;
@@ -359,6 +388,7 @@ static int send_down(struct passing *x, struct lane *down)
 static int tunnel_turn(struct passing *x, struct lane *up, struct lane *down)
 {
     struct pd_err why;
+
     if (up->at == up->len) {
         ssize_t n = request_raw_read(x->r, up->bytes, sizeof up->bytes, 0, &why);
         if (n == 0 || (n < 0 && why.code != PD_TIMEOUT))
@@ -366,6 +396,7 @@ static int tunnel_turn(struct passing *x, struct lane *up, struct lane *down)
         up->at = 0;
         up->len = n > 0 ? (size_t)n : 0;
     }
+
     if (up->at < up->len) {
         ssize_t n = write(x->p->to, up->bytes + up->at, up->len - up->at);
         if (n < 0 && errno != EAGAIN && errno != EINTR)
@@ -375,12 +406,14 @@ static int tunnel_turn(struct passing *x, struct lane *up, struct lane *down)
             x->moved = 1;
         }
     }
+
     if (!down->len) {
         ssize_t n = inbox_read(&x->in, x->behind, down->bytes, sizeof down->bytes, 0, &why);
         if (n == 0 || (n < 0 && why.code != PD_TIMEOUT))
             return -1;
         down->len = n > 0 ? (size_t)n : 0;
     }
+
     return down->len ? send_down(x, down) : 0;
 }
 
@@ -391,6 +424,7 @@ static void tunnel(struct passing *x)
         return;
     struct lane *up = &lanes[0], *down = &lanes[1];
     up->at = up->len = down->len = 0;
+
     for (;;) {
         x->moved = 0;
         if (!look_around(x) || tunnel_turn(x, up, down) < 0)
@@ -399,11 +433,13 @@ static void tunnel(struct passing *x)
             x->idle_at = deadline_in(x->p->idle_ns);
             continue;
         }
+
         int has_up = up->at < up->len;
         struct pollfd p[3] = {
             {conn_fd(x->r->conn), (short)((has_up ? 0 : POLLIN) | (down->len ? POLLOUT : 0)), 0},
             {has_up ? x->p->to : -1, POLLOUT, 0},
             {down->len ? -1 : x->p->from, POLLIN, 0}};
+
         /* A stopping server waits for nobody who has nothing to say. */
         if (poll(p, 3, poll_ms(x)) < 0 && errno != EINTR)
             break;
@@ -411,6 +447,7 @@ static void tunnel(struct passing *x)
             server_is_stopping(x->r->server))
             break;
     }
+
     free(lanes);
     proxy_leave(x->r, NS_PER_S);
 }
@@ -419,6 +456,7 @@ void proxy_leave(struct request *r, uint64_t ns)
 {
     char bytes[4096];
     deadline d = deadline_in(ns);
+
     conn_end_writing(r->conn);
     while (request_raw_read(r, bytes, sizeof bytes, d, NULL) > 0 && !deadline_passed(d))
         ;
@@ -430,12 +468,14 @@ int proxy_pass(struct request *r, const struct proxy *p, struct pd_err *e)
     int from = fcntl(p->from, F_DUPFD_CLOEXEC, 3);
     if (from < 0)
         return pd_fail_sys(e, "pass the request on");
+
     struct conn *behind = conn_new_pair(from, from, e);
     struct passing *x = behind ? malloc(sizeof *x) : NULL;
     if (!x) {
         conn_free(behind);
         return pd_fail(e, PD_CAPACITY, "out of memory");
     }
+
     memset(x, 0, offsetof(struct passing, piece));
     x->in.head_len = x->in.pos = x->in.len = 0;
     x->r = r;
@@ -445,6 +485,7 @@ int proxy_pass(struct request *r, const struct proxy *p, struct pd_err *e)
     x->idle_at = deadline_in(p->idle_ns);
     x->up = BUF_INIT(HTTP_HEAD_MAX + HTTP_TARGET_MAX + PIECE + 1024);
     (void)fd_set_nonblock(p->to);
+
     int result = exchange(x, e);
     if (result == 0 && r->status == 101)
         tunnel(x);
@@ -452,6 +493,7 @@ int proxy_pass(struct request *r, const struct proxy *p, struct pd_err *e)
         reply_abort(r);
         result = 0;
     }
+
     buf_done(&x->up);
     conn_free(behind);
     free(x);

@@ -1,3 +1,7 @@
+/* One request while it is served: its id, its body, and its end. A body is read as bytes, into
+ * memory, or into a pipe, and then the kernel moves it if nothing is encrypted. At the end a
+ * request that was not answered is, and a rest of the body that is short is read, so that the
+ * connection can be used for the next request. */
 #include "net/server_state.h"
 
 #include "base/err.h"
@@ -23,24 +27,27 @@ void request_id_new(struct server *s, char out[17])
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     z ^= z >> 31;
+
     for (int i = 0; i < 16; i++)
         out[i] = "0123456789abcdef"[(z >> (60 - 4 * i)) & 15];
     out[16] = 0;
 }
 
-void request_reset(struct worker *w, struct conn *conn, size_t head_len)
+void request_reset(struct server_thread *t, struct conn *conn, size_t head_len)
 {
-    struct request *r = &w->request;
-    struct request_state *st = &w->state;
+    struct request *r = &t->request;
+    struct request_state *st = &t->state;
+
     r->path = r->query = (struct slice){"", 0};
-    request_id_new(w->server, r->id);
+    request_id_new(t->server, r->id);
     r->conn = conn;
-    r->server = w->server;
+    r->server = t->server;
     r->status = 0;
     r->sent = 0;
     r->user = NULL;
     r->state = st;
-    st->stall_ns = w->server->config.stall_ns;
+
+    st->stall_ns = t->server->config.stall_ns;
     st->in.head_len = st->in.pos = head_len;
     body_start(&st->body, &r->head);
     st->continue_sent = 0;
@@ -67,8 +74,10 @@ static int permit(struct request *r, struct pd_err *e)
 {
     static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
     struct request_state *st = r->state;
+
     if (!r->head.expect_continue || st->continue_sent || st->began || r->head.minor == 0)
         return 0;
+
     st->continue_sent = 1;
     if (st->in.pos < st->in.len) /* it did not wait */
         return 0;
@@ -83,6 +92,7 @@ static ssize_t read_body(struct request *r, void *out, size_t size, deadline d, 
         st->close = 1;
         return -1;
     }
+
     ssize_t n = body_read(&st->body, &st->in, r->conn, out, size, d, e);
     if (n < 0)
         st->close = 1;
@@ -112,21 +122,25 @@ int request_read_all(struct request *r, struct buf *out, size_t max, struct pd_e
     struct request_state *st = r->state;
     if (r->head.body == HTTP_BODY_LENGTH && st->body.left > max)
         return fail_too_large(max, e);
+
     for (size_t total = 0; !st->body.done;) {
         size_t room = out->max - out->len, step = max - total;
         if (step > room)
             step = room;
         if (step > READ_STEP)
             step = READ_STEP;
+
         char one_more; /* where there must not be one */
         void *to = step ? (void *)buf_reserve(out, step) : &one_more;
         if (!to)
             return pd_fail(e, PD_CAPACITY, "out of memory");
+
         ssize_t n = request_read(r, to, step ? step : 1, e);
         if (n < 0)
             return -1;
         if (n > 0 && !step)
             return fail_too_large(max, e);
+
         total += (size_t)n;
         out->len += (size_t)n;
     }
@@ -145,6 +159,7 @@ static int splice_body(struct request *r, int pipe, struct pd_err *e)
             st->body.left -= (uint64_t)n;
             continue;
         }
+
         if (n < 0 && why.sys == EPIPE) {
             if (e)
                 *e = why;
@@ -166,12 +181,15 @@ int request_read_into(struct request *r, int fd, uint64_t max, uint64_t *ret_len
     struct request_state *st = r->state;
     if (r->head.body == HTTP_BODY_LENGTH && st->body.left > max)
         return fail_too_large(max, e);
+
     struct stat file;
     if (fstat(fd, &file) < 0)
         return pd_fail_sys(e, "stat the receiver of the body");
+
     int is_pipe = S_ISFIFO(file.st_mode);
     if (is_pipe)
         (void)fd_set_nonblock(fd);
+
     uint64_t total = 0;
     char piece[PIECE];
     while (!st->body.done) {
@@ -185,6 +203,7 @@ int request_read_into(struct request *r, int fd, uint64_t max, uint64_t *ret_len
             total += left;
             break;
         }
+
         ssize_t n = request_read(r, piece, sizeof piece, e);
         if (n < 0)
             return -1;
@@ -194,6 +213,7 @@ int request_read_into(struct request *r, int fd, uint64_t max, uint64_t *ret_len
         if (wait_write(fd, piece, (size_t)n, st->stall_ns, e))
             return -1;
     }
+
     if (ret_len)
         *ret_len = total;
     return 0;
@@ -211,9 +231,12 @@ static int drain(struct request *r)
     char piece[4096];
     deadline d = deadline_in(DRAIN_NS);
     uint64_t total = 0;
-    /* Who was not permitted to send the body may send it or not: no telling what comes next. */
+
+    /* A client that was not permitted to send the body may send it or not: no telling what comes.
+     */
     if (!st->body.done && r->head.expect_continue && !st->continue_sent)
         return -1;
+
     while (!st->body.done && !st->body.error) {
         if (r->head.body == HTTP_BODY_LENGTH && st->body.left > DRAIN_BYTES)
             return -1;
@@ -229,19 +252,23 @@ static int finish(struct request *r)
 {
     struct request_state *st = r->state;
     struct pd_err e;
+
     if (!st->began) {
         pd_fail(&e, PD_INTERNAL, "the request was not answered");
         (void)reply_error(r, &e);
     }
+
     if (!st->ended && !st->aborted && !st->out_left &&
         (st->out_mode == OUT_LENGTH || st->out_mode == OUT_NONE))
         (void)reply_end(r, &e);
+
     if (st->upgraded || st->aborted || !st->ended)
         return -1;
     if (st->close || atomic_load(&st->server->stopping))
         return st->body.done && st->in.pos == st->in.len ? -1 : 0;
     if (drain(r))
         return 0;
+
     st->in.len -= st->in.pos;
     memmove(st->in.data, st->in.data + st->in.pos, st->in.len);
     return 1;
@@ -251,11 +278,13 @@ int request_finish(struct request *r)
 {
     struct request_state *st = r->state;
     int result = finish(r);
-    /* One long answer does not make a worker large for ever. */
+
+    /* One long answer does not make a thread large for ever. */
     if (st->headers.cap > KEEP_BYTES)
         buf_done(&st->headers);
     if (st->out.cap > KEEP_BYTES)
         buf_done(&st->out);
+
     return result;
 }
 

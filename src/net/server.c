@@ -1,5 +1,6 @@
 /* How this works: the thread in server_run is the manager. It looks at deadlines, arms listeners
- * that were paused, and ends the server; connections are the workers' business (worker.c). */
+ * that were paused, and ends the server; connections are the other threads' business
+ * (server_thread.c). */
 #include "net/server_state.h"
 
 #include "base/err.h"
@@ -15,7 +16,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
-#define START_WORKERS 2u
+#define START_THREADS 2u
 
 struct server *server_new(const struct server_config *config, struct pd_err *e)
 {
@@ -24,6 +25,7 @@ struct server *server_new(const struct server_config *config, struct pd_err *e)
         pd_fail(e, PD_CAPACITY, "out of memory");
         return NULL;
     }
+
     s->config = *config;
     if (!s->config.max_active)
         s->config.max_active = 2048;
@@ -35,15 +37,18 @@ struct server *server_new(const struct server_config *config, struct pd_err *e)
         s->config.idle_timeout_ns = 75 * NS_PER_S;
     if (!s->config.stall_ns)
         s->config.stall_ns = 60 * NS_PER_S;
+
     random_bytes(&s->id_seed, sizeof s->id_seed);
     pthread_mutex_init(&s->lock, NULL);
     s->quit_source.kind = SOURCE_QUIT;
     s->manager_wakes = DEADLINE_NONE;
     s->tick = clock_now() >> TICK_SHIFT;
+
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     s->quit = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     s->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
     struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &s->quit_source};
     if (s->epoll < 0 || s->wake < 0 || s->quit < 0 || s->reserve < 0 ||
         epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->quit, &ev) < 0) {
@@ -64,6 +69,7 @@ void server_free(struct server *s)
         pthread_mutex_destroy(&l->lock);
         free(l);
     }
+
     fd_done(&s->epoll);
     fd_done(&s->wake);
     fd_done(&s->quit);
@@ -114,6 +120,7 @@ static void manage(struct server *s)
             until = s->rearm_at;
         s->manager_wakes = until;
         pthread_mutex_unlock(&s->lock);
+
         if (rearm)
             rearm_listeners(s);
         manager_sleep(s, until);
@@ -124,9 +131,11 @@ static void end_connections(struct server *s)
 {
     for (struct listener *l = first_listener(s); l; l = l->next)
         listener_close(l);
+
     pthread_mutex_lock(&s->lock);
     (void)wheel_turn(s, 1);
     s->manager_wakes = 0; /* no more calls because of deadlines */
+
     int told = 0;
     while (s->connections) {
         deadline until = atomic_load(&s->stop_until);
@@ -142,32 +151,34 @@ static void end_connections(struct server *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void end_workers(struct server *s)
+static void end_threads(struct server *s)
 {
     uint64_t one = 1;
+
     pthread_mutex_lock(&s->lock);
     s->ending = 1;
-    /* Nobody reads it, so every worker sees it. */
+    /* Nobody reads it, so every thread sees it. */
     ssize_t n = write(s->quit, &one, sizeof one);
     (void)n;
+
     while (s->threads) {
         pthread_mutex_unlock(&s->lock);
         manager_sleep(s, DEADLINE_NONE);
         pthread_mutex_lock(&s->lock);
     }
     pthread_mutex_unlock(&s->lock);
-    worker_join_last(s);
+    server_thread_join_last(s);
 }
 
 int server_run(struct server *s, struct pd_err *e)
 {
     unsigned started = 0;
-    for (; started < START_WORKERS; started++) {
+    for (; started < START_THREADS; started++) {
         pthread_mutex_lock(&s->lock);
         s->threads++;
         atomic_fetch_add(&s->waiting, 1);
         pthread_mutex_unlock(&s->lock);
-        if (server_worker_start(s)) {
+        if (server_thread_start(s)) {
             pthread_mutex_lock(&s->lock);
             s->threads--;
             atomic_fetch_sub(&s->waiting, 1);
@@ -175,14 +186,16 @@ int server_run(struct server *s, struct pd_err *e)
             break;
         }
     }
+
     /* One that answers and one that waits is the least that works. */
-    if (started == START_WORKERS)
+    if (started == START_THREADS)
         manage(s);
     else
         server_stop(s, 0);
+
     end_connections(s);
-    end_workers(s);
-    return started == START_WORKERS ? 0 : pd_fail(e, PD_CAPACITY, "cannot start threads");
+    end_threads(s);
+    return started == START_THREADS ? 0 : pd_fail(e, PD_CAPACITY, "cannot start threads");
 }
 
 void server_stop(struct server *s, deadline d)

@@ -1,6 +1,6 @@
 /* server: listens, reads requests and gives each to the handler in a thread of its own.
  *
- * An idle connection is an entry in an epoll set; a connection with a request has a worker thread
+ * An idle connection is an entry in an epoll set; a connection with a request has a thread
  * until the request is answered, and a moment longer in case the next one follows at once. The
  * handler is written top to bottom with blocking calls. Whatever the peer does (slowly, wrongly,
  * not at all) is bounded: head size and time, body size, connections, active requests. */

@@ -1,9 +1,9 @@
 /* server_state: what the parts of the server share. Private to net.
  *
- * Who owns a connection: the worker that serves it, or, while it is parked, nobody: then it is
- * armed in the epoll set (one shot) and linked into the wheel. The worker that gets its event owns
- * it. Nobody else ever frees one; who wants it closed (time is up, the server stops) shuts its
- * socket down, which is an event. */
+ * A connection is owned by the thread that serves it. While it is parked nobody owns it: it is
+ * armed in the epoll set (one shot) and linked into the wheel, and the thread that gets its event
+ * owns it. Only its owner frees it. To close a parked one (its time is up, the server stops) its
+ * socket is shut down, which is an event. */
 #pragma once
 
 #include "net/body.h"
@@ -27,7 +27,7 @@ struct source {
 struct listener {
     struct source source;
     struct listener *next;
-    pthread_mutex_t lock; /* fd may be closed while a worker is about to accept */
+    pthread_mutex_t lock; /* fd may be closed while a thread is about to accept */
     int fd;
     int paused; /* out of descriptors: armed again by the manager */
     struct tls_context *tls;
@@ -65,14 +65,14 @@ struct server {
     atomic_int stopping;
     _Atomic deadline stop_until;
     atomic_uint_least64_t ids, accepted, requests, refused;
-    atomic_uint waiting; /* workers in epoll_wait, or on their way; written under the lock */
+    atomic_uint waiting; /* threads in epoll_wait, or on their way; written under the lock */
 
     pthread_mutex_t lock;
     /* All of these under the lock. Invariant: busy < threads, so that somebody always comes back to
      * the epoll set, if only to say no. */
     unsigned threads, busy;
     int reserve; /* a descriptor to give up when there are no others */
-    int ending;  /* workers leave */
+    int ending;  /* threads leave */
     pthread_t last_ended;
     int has_ended;
     struct connection *all;
@@ -85,7 +85,7 @@ struct server {
 /* The way of an answer's body. */
 enum out_mode { OUT_NONE, OUT_LENGTH, OUT_CHUNKED, OUT_RAW };
 
-/* What a worker keeps about the request at hand. Lives as long as the worker. */
+/* The request that a thread has at hand. Lives as long as the thread. */
 struct request_state {
     struct server *server;
     uint64_t stall_ns;
@@ -103,7 +103,7 @@ struct request_state {
     struct inbox in;
 };
 
-struct worker {
+struct server_thread {
     struct server *server;
     struct request request;
     struct request_state state;
@@ -129,16 +129,16 @@ struct connection *listener_accept(struct server *s, struct listener *l);
 void listener_arm(struct server *s, struct listener *l, int first);
 void listener_close(struct listener *l);
 
-/* --- worker.c --- */
+/* --- server_thread.c --- */
 
 /* Starts one more. The caller has counted it in threads and waiting. 0 or -1. */
-int server_worker_start(struct server *s);
-void worker_join_last(struct server *s);
+int server_thread_start(struct server *s);
+void server_thread_join_last(struct server *s);
 
 /* --- request.c and reply.c --- */
 
 /* Prepares for a request whose head, of head_len bytes, is at the start of state.in. */
-void request_reset(struct worker *w, struct conn *conn, size_t head_len);
+void request_reset(struct server_thread *t, struct conn *conn, size_t head_len);
 void request_id_new(struct server *s, char out[17]);
 /* After the handler: completes the answer and gets rid of the body. 1: the connection may go on
  * (what follows was moved to the start of state.in), 0: it must end, -1: end it at once. */

@@ -55,6 +55,7 @@ static struct tls_context *context_new(int is_client, struct pd_err *e)
         pd_fail(e, PD_CAPACITY, "out of memory");
         return NULL;
     }
+
     ERR_clear_error();
     t->is_client = is_client;
     t->ctx = SSL_CTX_new(is_client ? TLS_client_method() : TLS_server_method());
@@ -63,6 +64,7 @@ static struct tls_context *context_new(int is_client, struct pd_err *e)
         tls_context_free(t);
         return NULL;
     }
+
     SSL_CTX_set_options(t->ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                     SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_set_mode(t->ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
@@ -76,6 +78,7 @@ struct tls_context *tls_server_new(const char *cert_file, const char *key_file, 
     struct tls_context *t = context_new(0, e);
     if (!t)
         return NULL;
+
     char what[200];
     if (SSL_CTX_use_certificate_chain_file(t->ctx, cert_file) != 1)
         snprintf(what, sizeof what, "certificate file %s", cert_file);
@@ -88,6 +91,7 @@ struct tls_context *tls_server_new(const char *cert_file, const char *key_file, 
         SSL_CTX_set_alpn_select_cb(t->ctx, select_http1, NULL);
         return t;
     }
+
     fail_ssl(e, PD_INVALID, what);
     tls_context_free(t);
     return NULL;
@@ -98,6 +102,7 @@ struct tls_context *tls_client_new(const char *ca_file, struct pd_err *e)
     struct tls_context *t = context_new(1, e);
     if (!t)
         return NULL;
+
     int good = ca_file ? SSL_CTX_load_verify_locations(t->ctx, ca_file, NULL)
                        : SSL_CTX_set_default_verify_paths(t->ctx);
     if (good != 1) {
@@ -105,6 +110,7 @@ struct tls_context *tls_client_new(const char *ca_file, struct pd_err *e)
         tls_context_free(t);
         return NULL;
     }
+
     static const unsigned char http1[] = "\x08http/1.1";
     (void)SSL_CTX_set_alpn_protos(t->ctx, http1, sizeof http1 - 1);
     SSL_CTX_set_verify(t->ctx, SSL_VERIFY_PEER, NULL);
@@ -126,6 +132,7 @@ struct tls *tls_new(struct tls_context *context, int fd, struct pd_err *e)
         pd_fail(e, PD_CAPACITY, "out of memory");
         return NULL;
     }
+
     ERR_clear_error();
     t->is_client = context->is_client;
     t->ssl = SSL_new(context->ctx);
@@ -135,6 +142,7 @@ struct tls *tls_new(struct tls_context *context, int fd, struct pd_err *e)
         tls_free(t);
         return NULL;
     }
+
     if (t->is_client)
         SSL_set_connect_state(t->ssl);
     else
@@ -164,12 +172,14 @@ void tls_end_writing(struct tls *t)
 int tls_set_host(struct tls *t, const char *host, struct pd_err *e)
 {
     ERR_clear_error();
+
     struct in6_addr number;
     int is_number =
         inet_pton(AF_INET, host, &number) == 1 || inet_pton(AF_INET6, host, &number) == 1;
     int good = is_number
                    ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(t->ssl), host)
                    : SSL_set1_host(t->ssl, host) && (int)SSL_set_tlsext_host_name(t->ssl, host);
+
     if (good != 1)
         return fail_ssl(e, PD_INVALID, "host name for TLS");
     t->has_host = 1;
@@ -181,7 +191,7 @@ int tls_pending(struct tls *t)
     return SSL_has_pending(t->ssl);
 }
 
-/* What a call that returned `n` <= 0 means. */
+/* Tells what a result `n` <= 0 of OpenSSL's means. */
 static ssize_t outcome(struct tls *t, int n, int sys, short *ret_want, struct pd_err *e)
 {
     *ret_want = 0;
@@ -198,6 +208,7 @@ static ssize_t outcome(struct tls *t, int n, int sys, short *ret_want, struct pd
     default:
         break;
     }
+
     t->broken = 1;
     long verdict = SSL_get_verify_result(t->ssl);
     if (t->is_client && verdict != X509_V_OK) {
@@ -205,6 +216,7 @@ static ssize_t outcome(struct tls *t, int n, int sys, short *ret_want, struct pd
         return pd_fail(e, PD_DENIED, "the server's certificate is not trusted: %s",
                        X509_verify_cert_error_string(verdict));
     }
+
     if (error == SSL_ERROR_SYSCALL) {
         ERR_clear_error();
         pd_fail(e, PD_LOST, "the connection was lost: %s", sys ? strerror(sys) : "end of stream");
@@ -222,6 +234,7 @@ static int check(struct tls *t, short *ret_want, struct pd_err *e)
         return pd_fail(e, PD_LOST, "the TLS connection has failed before");
     if (t->is_client && !t->has_host)
         return pd_fail(e, PD_INTERNAL, "a TLS client must know whom it talks to");
+
     ERR_clear_error();
     errno = 0;
     return 0;
@@ -231,6 +244,7 @@ ssize_t tls_read(struct tls *t, void *out, size_t size, short *ret_want, struct 
 {
     if (check(t, ret_want, e))
         return -1;
+
     int n = SSL_read(t->ssl, out, size > (1 << 30) ? 1 << 30 : (int)size);
     return n > 0 ? n : outcome(t, n, errno, ret_want, e);
 }
@@ -239,9 +253,11 @@ ssize_t tls_write(struct tls *t, const void *data, size_t len, short *ret_want, 
 {
     if (check(t, ret_want, e))
         return -1;
+
     int n = SSL_write(t->ssl, data, len > (1 << 30) ? 1 << 30 : (int)len);
     if (n > 0)
         return n;
+
     ssize_t r = outcome(t, n, errno, ret_want, e);
     return r == 0 ? pd_fail(e, PD_LOST, "the peer has ended the TLS connection") : r;
 }

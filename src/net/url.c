@@ -1,3 +1,6 @@
+/* URLs: paths and queries, which stay encoded until a part of them is wanted; names of hosts that
+ * mean a port of a sandbox; and the addresses of servers. Decoding is strict: a malformed escape, a
+ * NUL, a segment of dots or text that is no UTF-8 is an error. */
 #include "net/url.h"
 
 #include "base/banned.h"
@@ -26,8 +29,10 @@ static int byte_next(struct slice s, size_t *at)
         (*at)++;
         return c <= 0x20 || c == 0x7f ? -1 : c;
     }
+
     if (s.len - *at < 3 || !http_is_hex(s.at[*at + 1]) || !http_is_hex(s.at[*at + 2]))
         return -1;
+
     int v = hex_value(s.at[*at + 1]) * 16 + hex_value(s.at[*at + 2]);
     *at += 3;
     return v ? v : -1;
@@ -37,6 +42,7 @@ void url_split(struct slice target, struct slice *ret_path, struct slice *ret_qu
 {
     const char *mark = target.len ? memchr(target.at, '?', target.len) : NULL;
     size_t n = mark ? (size_t)(mark - target.at) : target.len;
+
     *ret_path = (struct slice){target.at, n};
     *ret_query = (struct slice){target.at + n, 0};
     if (mark)
@@ -62,6 +68,7 @@ int url_segment_next(struct slice *path, struct slice *ret, struct pd_err *e)
     if (path->at[0] != '/')
         return pd_fail(e, PD_INVALID, "path '%.*s' does not start with '/'", quoted(*path),
                        path->at);
+
     struct slice s = {path->at + 1, path->len - 1};
     const char *slash = s.len ? memchr(s.at, '/', s.len) : NULL;
     struct slice segment = {s.at, slash ? (size_t)(slash - s.at) : s.len};
@@ -70,6 +77,7 @@ int url_segment_next(struct slice *path, struct slice *ret, struct pd_err *e)
     if (is_dots(segment))
         return pd_fail(e, PD_INVALID, "the path has a segment '%.*s'; give it without dots",
                        quoted(segment), segment.at);
+
     *path = (struct slice){s.at + segment.len, s.len - segment.len};
     *ret = segment;
     return 1;
@@ -79,6 +87,7 @@ int url_path_split(struct slice path, struct slice *ret, unsigned max, struct pd
 {
     struct slice segment;
     unsigned n = 0;
+
     for (int r; (r = url_segment_next(&path, &segment, e)) != 0;) {
         if (r < 0)
             return -1;
@@ -103,6 +112,7 @@ int url_decode(const char *what, struct slice s, char *out, size_t size, struct 
             return pd_fail(e, PD_INVALID, "%s: longer than %zu bytes", what, size ? size - 1 : 0);
         out[n++] = (char)c;
     }
+
     if (!size)
         return pd_fail(e, PD_INVALID, "%s: no room", what);
     out[n] = 0;
@@ -114,6 +124,7 @@ int url_decode(const char *what, struct slice s, char *out, size_t size, struct 
 int url_encode(struct buf *out, const void *data, size_t len, int keep_slash)
 {
     const char *p = data;
+
     for (size_t i = 0; i < len; i++) {
         char c = p[i];
         int plain = http_is_letter(c) || http_is_digit(c) || (c && strchr("-._~", c)) ||
@@ -135,6 +146,7 @@ static int pair_next(struct slice *query, struct slice *ret_name, struct slice *
         *query = (struct slice){query->at + used, query->len - used};
         if (!pair.len)
             continue;
+
         const char *equals = memchr(pair.at, '=', pair.len);
         size_t name = equals ? (size_t)(equals - pair.at) : pair.len;
         *ret_name = (struct slice){pair.at, name};
@@ -150,12 +162,14 @@ int url_query_next(struct slice *query, char name[URL_NAME_SIZE], struct slice *
                    struct pd_err *e)
 {
     struct slice encoded, value;
+
     if (!pair_next(query, &encoded, &value))
         return 0;
     if (!encoded.len)
         return pd_fail(e, PD_INVALID, "the query has a parameter without a name");
     if (url_decode("a parameter's name", encoded, name, URL_NAME_SIZE, e))
         return -1;
+
     *ret_value = value;
     return 1;
 }
@@ -174,11 +188,13 @@ int url_query_get(struct slice query, const char *name, char *out, size_t size, 
 {
     struct slice encoded, value, found = {0};
     int count = 0;
+
     while (pair_next(&query, &encoded, &value))
         if (name_is(encoded, name)) {
             found = value;
             count++;
         }
+
     if (count > 1)
         return pd_fail(e, PD_INVALID, "%s: the parameter comes %d times", name, count);
     if (!count)
@@ -201,6 +217,7 @@ int url_query_check(struct slice query, const char *const *allowed, struct pd_er
 {
     struct slice seen[URL_PAIRS_MAX], rest = query, encoded, value;
     unsigned count = 0;
+
     while (pair_next(&rest, &encoded, &value)) {
         char name[URL_NAME_SIZE];
         struct slice one = {encoded.at, (size_t)(value.at + value.len - encoded.at)}, again;
@@ -210,6 +227,7 @@ int url_query_check(struct slice query, const char *const *allowed, struct pd_er
             return pd_fail(e, PD_INVALID, "%.*s: unknown parameter", QUOTE_MAX, name);
         if (count == URL_PAIRS_MAX)
             return pd_fail(e, PD_INVALID, "the query has more than %u parameters", URL_PAIRS_MAX);
+
         for (unsigned i = 0; i < count; i++)
             if (name_is(seen[i], name))
                 return pd_fail(e, PD_INVALID, "%.*s: the parameter comes twice", QUOTE_MAX, name);
@@ -223,9 +241,11 @@ int url_preview_host(struct slice host, const char *domain, unsigned *ret_port,
 {
     struct slice name;
     unsigned server_port, port = 0;
+
     size_t below = domain ? strlen(domain) : 0;
     if (!below || http_host_split(host, &name, &server_port))
         return 0;
+
     if (name.at[name.len - 1] == '.')
         name.len--;
     if (name.len <= below + 1 || name.at[name.len - below - 1] != '.' ||
@@ -244,9 +264,11 @@ int url_preview_host(struct slice host, const char *domain, unsigned *ret_port,
         good = http_is_letter(c) || http_is_digit(c);
         id[i] = http_is_letter(c) ? (char)(c | 32) : c;
     }
+
     if (!good)
         return pd_fail(e, PD_INVALID, "host '%.*s' is not of the form PORT-SANDBOX.%s",
                        quoted(host), host.at, domain);
+
     *ret_port = port;
     memcpy(ret_id, id, sizeof id);
     return 1;
@@ -256,6 +278,7 @@ int url_server_parse(const char *what, const char *text, struct url_server *ret,
 {
     struct url_server s = {0};
     struct slice rest;
+
     if (!strncmp(text, "unix:", 5)) {
         const char *path = text + 5;
         if (path[0] != '/' || !path[1] || strlen(path) >= sizeof s.socket)
@@ -266,6 +289,7 @@ int url_server_parse(const char *what, const char *text, struct url_server *ret,
         *ret = s;
         return 0;
     }
+
     if (!strncmp(text, "http://", 7)) {
         rest = slice_of(text + 7);
         s.port = 80;
@@ -278,8 +302,10 @@ int url_server_parse(const char *what, const char *text, struct url_server *ret,
                        "%s: '%.*s' is not http://HOST:PORT, https://HOST:PORT or unix:/PATH", what,
                        QUOTE_MAX, text);
     }
+
     if (rest.len && rest.at[rest.len - 1] == '/')
         rest.len--;
+
     struct slice name;
     unsigned port;
     if (http_host_split(rest, &name, &port) || name.len >= sizeof s.host ||
@@ -288,6 +314,7 @@ int url_server_parse(const char *what, const char *text, struct url_server *ret,
                        "%s: '%.*s' must be a host, maybe with a port from 1 to 65535, and nothing "
                        "else behind '://'",
                        what, QUOTE_MAX, text);
+
     memcpy(s.host, name.at, name.len);
     if (port)
         s.port = port;

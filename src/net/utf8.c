@@ -1,3 +1,6 @@
+/* UTF-8 as Unicode's table of well-formed sequences has it: no overlong forms, no surrogates,
+ * nothing above U+10FFFF. The state is how many bytes are still to come and the range of the next
+ * one, so text may come in pieces. */
 #include "net/utf8.h"
 
 #include "base/banned.h"
@@ -12,6 +15,7 @@ static int first_byte(struct utf8 *u, uint8_t c)
         {0xed, 0xed, 2, 0x80, 0x9f}, {0xee, 0xef, 2, 0x80, 0xbf}, {0xf0, 0xf0, 3, 0x90, 0xbf},
         {0xf1, 0xf3, 3, 0x80, 0xbf}, {0xf4, 0xf4, 3, 0x80, 0x8f},
     };
+
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (c >= forms[i].first && c <= forms[i].last) {
             *u = (struct utf8){forms[i].left, forms[i].low, forms[i].high};
@@ -23,6 +27,7 @@ static int first_byte(struct utf8 *u, uint8_t c)
 int utf8_feed(struct utf8 *u, const void *data, size_t len)
 {
     const uint8_t *p = data;
+
     for (size_t i = 0; i < len; i++) {
         if (!u->left) {
             if (p[i] >= 0x80 && first_byte(u, p[i]))

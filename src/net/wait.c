@@ -1,3 +1,5 @@
+/* Waiting for descriptors until a deadline. A wait that a signal interrupts goes on with the time
+ * that is left. */
 #include "net/wait.h"
 
 #include "base/err.h"
@@ -18,6 +20,7 @@ static int poll_until(struct pollfd *fds, nfds_t count, deadline d)
                                   .tv_nsec = (long)(left % NS_PER_S)};
             timeout = &t;
         }
+
         int n = ppoll(fds, count, timeout, NULL);
         if (n >= 0)
             return n > 0;
@@ -44,12 +47,14 @@ int wait_for(int fd, short events, deadline d, struct pd_err *e)
 int wait_for_both(int from, int to, deadline d, struct pd_err *e)
 {
     struct pollfd p[2] = {{.fd = from, .events = POLLIN}, {.fd = to, .events = POLLOUT}};
+
     for (;;) {
         int r = poll_until(p, 2, d);
         if (r <= 0)
             return poll_failed(r, e);
         if (p[1].revents & (POLLERR | POLLHUP | POLLNVAL))
             return 0;
+
         /* A side that is ready stays so; only the other one is waited for. `to` is kept without
          * events, so that its end is noticed; `from` is left out, or its hang-up would be. */
         if (p[0].revents)
@@ -64,6 +69,7 @@ int wait_for_both(int from, int to, deadline d, struct pd_err *e)
 int wait_write(int fd, const void *data, size_t len, uint64_t stall_ns, struct pd_err *e)
 {
     const char *at = data;
+
     while (len) {
         ssize_t n = write(fd, at, len);
         if (n >= 0) {

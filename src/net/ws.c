@@ -47,7 +47,7 @@ static unsigned header_size(const struct ws_decoder *d)
     return 2 + (len == 126 ? 2 : len == 127 ? 8 : 0) + (d->header[1] & BIT_MASK ? 4 : 0);
 }
 
-/* What can be said of a frame by its first two bytes. */
+/* Checks the first two bytes of a frame. */
 static int start_check(struct ws_decoder *d, struct pd_err *e)
 {
     unsigned opcode = frame_opcode(d), len = d->header[1] & 0x7fu;
@@ -58,6 +58,7 @@ static int start_check(struct ws_decoder *d, struct pd_err *e)
                       d->from_client ? "a frame of the client is not masked"
                                      : "a frame of the server is masked",
                       e);
+
     switch (opcode) {
     case WS_CLOSE:
     case WS_PING:
@@ -84,6 +85,7 @@ static int header_finish(struct ws_decoder *d, struct pd_err *e)
 {
     unsigned short_len = d->header[1] & 0x7fu, at = 2;
     uint64_t len = short_len;
+
     if (short_len >= 126) {
         unsigned bytes = short_len == 126 ? 2 : 8;
         for (len = 0; bytes; bytes--)
@@ -91,15 +93,19 @@ static int header_finish(struct ws_decoder *d, struct pd_err *e)
         if (len < (short_len == 126 ? 126u : 65536u) || len > INT64_MAX)
             return refuse(d, WS_PROTOCOL, "the length of a frame is not written the short way", e);
     }
+
     if (!is_control(frame_opcode(d)) && len > d->message.max - d->message.len)
         return refuse(d, WS_TOO_LARGE, "the message is too large", e);
+
     memset(d->mask, 0, sizeof d->mask);
     if (d->header[1] & BIT_MASK)
         memcpy(d->mask, d->header + at, sizeof d->mask);
+
     if (frame_opcode(d) == WS_TEXT)
         d->text = (struct utf8){0};
     if (frame_opcode(d) == WS_TEXT || frame_opcode(d) == WS_BINARY)
         d->opcode = (enum ws_opcode)frame_opcode(d);
+
     d->left = len;
     d->mask_at = 0;
     d->control_len = 0;
@@ -152,6 +158,7 @@ static ptrdiff_t payload_feed(struct ws_decoder *d, const uint8_t *data, size_t 
             return refuse(d, WS_NOT_UTF8, "text is not UTF-8", e);
         d->message.len += n;
     }
+
     d->left -= n;
     return (ptrdiff_t)n;
 }
@@ -176,6 +183,7 @@ static int close_read(struct ws_decoder *d, struct ws_message *m, struct pd_err 
         if (!utf8_is_valid(m->data, m->len))
             return refuse(d, WS_NOT_UTF8, "the reason of a close is not UTF-8", e);
     }
+
     d->closed = 1;
     return 0;
 }
@@ -185,6 +193,7 @@ static int frame_finish(struct ws_decoder *d, struct ws_message *ret, struct pd_
 {
     d->in_payload = 0;
     d->header_len = 0;
+
     if (is_control(frame_opcode(d))) {
         struct ws_message m = {
             .opcode = (enum ws_opcode)frame_opcode(d), .data = d->control, .len = d->control_len};
@@ -193,10 +202,12 @@ static int frame_finish(struct ws_decoder *d, struct ws_message *ret, struct pd_
         *ret = m;
         return 1;
     }
+
     if (!(d->header[0] & BIT_FINAL))
         return 0;
     if (d->opcode == WS_TEXT && !utf8_is_complete(&d->text))
         return refuse(d, WS_NOT_UTF8, "text ends inside of a character", e);
+
     *ret = (struct ws_message){.opcode = d->opcode, .data = d->message.data, .len = d->message.len};
     d->opcode = WS_CONTINUATION;
     d->given = 1;
@@ -208,12 +219,15 @@ int ws_decode(struct ws_decoder *d, const void *data, size_t len, size_t *ret_us
 {
     const uint8_t *p = data;
     size_t used = 0;
+
     if (d->error)
         return pd_fail(e, PD_PROTOCOL, "WebSocket: the connection has failed before");
+
     if (d->given) {
         buf_clear(&d->message);
         d->given = 0;
     }
+
     while (used < len && !d->closed) {
         ptrdiff_t n = d->in_payload ? 0 : header_feed(d, p + used, len - used, e);
         if (n < 0)
@@ -221,10 +235,12 @@ int ws_decode(struct ws_decoder *d, const void *data, size_t len, size_t *ret_us
         used += (size_t)n;
         if (!d->in_payload)
             break;
+
         n = payload_feed(d, p + used, len - used, e);
         if (n < 0)
             return -1;
         used += (size_t)n;
+
         int r = d->left ? 0 : frame_finish(d, ret, e);
         if (r)
             *ret_used = used;
@@ -240,12 +256,14 @@ size_t ws_header_encode(uint8_t out[WS_HEADER_MAX], enum ws_opcode opcode, int f
 {
     unsigned bytes = len < 126 ? 0 : len < 65536 ? 2 : 8;
     size_t n = 2;
+
     out[0] = (uint8_t)((final ? BIT_FINAL : 0) | (unsigned)opcode);
     out[1] = (uint8_t)((mask ? BIT_MASK : 0) | (bytes == 0   ? (unsigned)len
                                                 : bytes == 2 ? 126
                                                              : 127));
     while (bytes)
         out[n++] = (uint8_t)(len >> (8 * --bytes));
+
     if (mask) {
         memcpy(out + n, mask, 4);
         n += 4;
@@ -257,12 +275,15 @@ int ws_encode(struct buf *out, enum ws_opcode opcode, const void *data, size_t l
               const uint8_t *mask)
 {
     uint8_t header[WS_HEADER_MAX];
+
     if (is_control(opcode) && len > WS_CONTROL_MAX)
         return -1;
+
     size_t n = ws_header_encode(header, opcode, 1, len, mask);
     uint8_t *to = len <= SIZE_MAX - n ? buf_reserve(out, n + len) : NULL;
     if (!to)
         return -1;
+
     memcpy(to, header, n);
     const uint8_t *from = data;
     for (size_t i = 0; i < len; i++)
@@ -274,12 +295,15 @@ int ws_encode(struct buf *out, enum ws_opcode opcode, const void *data, size_t l
 int ws_close_encode(struct buf *out, unsigned code, const char *reason, const uint8_t *mask)
 {
     uint8_t payload[WS_CONTROL_MAX] = {(uint8_t)(code >> 8), (uint8_t)code};
+
     if (code == WS_NO_CODE)
         return ws_encode(out, WS_CLOSE, NULL, 0, mask);
+
     size_t len = strlen(reason), room = sizeof payload - 2;
     if (len > room)
         for (len = room; len && ((uint8_t)reason[len] & 0xc0) == 0x80;)
             len--;
+
     memcpy(payload + 2, reason, len);
     return ws_encode(out, WS_CLOSE, payload, 2 + len, mask);
 }
@@ -289,8 +313,10 @@ static int key_is_valid(struct slice key)
 {
     static const char alphabet[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
     if (key.len != WS_KEY_SIZE - 1 || key.at[22] != '=' || key.at[23] != '=')
         return 0;
+
     for (size_t i = 0; i < 22; i++)
         if (!key.at[i] || !strchr(alphabet, key.at[i]))
             return 0;
@@ -301,8 +327,10 @@ int ws_accept(struct slice key, char ret[WS_ACCEPT_SIZE], struct pd_err *e)
 {
     static const char guid[] = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
     uint8_t text[WS_KEY_SIZE - 1 + sizeof guid - 1], digest[EVP_MAX_MD_SIZE];
+
     if (!key_is_valid(key))
         return pd_fail(e, PD_INVALID, "header 'sec-websocket-key' is not 16 bytes in base64");
+
     memcpy(text, key.at, key.len);
     memcpy(text + key.len, guid, sizeof guid - 1);
     if (!EVP_Digest(text, sizeof text, digest, NULL, EVP_sha1(), NULL))
