@@ -569,8 +569,7 @@ def test_a_restart_loses_no_command(how):
             pid = stream.start()
             before = rpc.list()
             if how == "kill":
-                server.process.kill()
-                server.wait()
+                server.kill()
             else:
                 server.stop()
             with pytest.raises(Broken):
@@ -596,8 +595,7 @@ def test_who_knows_a_pid_finds_it_after_a_kill():
         rpc = Rpc(api, sandbox, token_of(server, sandbox))
         streams = together(20, lambda n: rpc.start(f"sleep 4{n:03}", tag=f"t{n}"))
         pids = [stream.start() for stream in streams]
-        server.process.kill()
-        server.wait()
+        server.kill()
         for stream in streams:
             stream.close()
         server.start()

@@ -29,6 +29,7 @@ class Victim(Server):
     def kill(self, who="guardian"):
         """kill -9. The daemon may be on its way out still: the next start has to cope with it."""
         self.note_instances()
+        self.expect_end()
         os.kill(self.process.pid if who == "guardian" else self.daemon(), signal.SIGKILL)
         self.process.wait(paddock.seconds(10))
 

@@ -110,6 +110,7 @@ def live(server, number, call, nth):
         ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e",
          f"inject={call}:signal=SIGKILL:when={nth}", "-p", str(server.daemon())],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    server.expect_end()
     daemon = server.daemon()
     paddock.wait_for(lambda: host.status(daemon).get("TracerPid") not in ("0", None)
                      or tracer.poll() is not None, 10, "strace is there")

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import select
 import shutil
 import signal
 import socket
@@ -114,6 +115,12 @@ class Client:
         if connection:
             connection.close()
 
+    def _forget_closed(self):
+        """The server may close a connection that rests: the next request takes a new one."""
+        connection = getattr(self.local, "connection", None)
+        if connection and connection.sock and select.select([connection.sock], [], [], 0)[0]:
+            self.close()
+
     def _send(self, connection, method, path, json_body, data, headers):
         given = {name.lower() for name in headers or {}}
         sent = dict(headers or {})
@@ -129,27 +136,21 @@ class Client:
         return connection.getresponse()
 
     def request(self, method, path, json=None, data=None, headers=None):
-        for attempt in (0, 1):
-            fresh = getattr(self.local, "connection", None) is None
-            connection = self._connection()
-            try:
-                answer = self._send(connection, method, path, json, data, headers)
-                body = answer.read()
-            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
-                # The server may close a connection that rests; a new one must work.
-                self.close()
-                if fresh or attempt:
-                    raise
-                continue
-            except BaseException:
-                self.close()
-                raise
-            if answer.will_close:
-                self.close()
-            response = Response(answer.status, answer.getheaders(), body)
-            if response.status >= 400 and method != "HEAD" and "/ports/" not in path:
-                check_error(response)
-            return response
+        """Sends it once: a connection that breaks under a request is the server's failure."""
+        self._forget_closed()
+        connection = self._connection()
+        try:
+            answer = self._send(connection, method, path, json, data, headers)
+            body = answer.read()
+        except BaseException:
+            self.close()
+            raise
+        if answer.will_close:
+            self.close()
+        response = Response(answer.status, answer.getheaders(), body)
+        if response.status >= 400 and method != "HEAD" and "/ports/" not in path:
+            check_error(response)
+        return response
 
     def get(self, path, **more):
         return self.request("GET", path, **more)
@@ -213,6 +214,7 @@ class Server:
         self.key = key or "e2b_" + secrets.token_hex(20)
         self.pass_fds = ()
         self.process = None
+        self.end_expected = False
         self.instances = set()
         self.starts = 0
 
@@ -235,6 +237,7 @@ class Server:
 
     def start(self):
         self.starts += 1
+        self.end_expected = False
         with open(os.path.join(self.directory, f"log.{self.starts}"), "wb") as log:
             self.process = subprocess.Popen(
                 self.argv(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env,
@@ -312,8 +315,20 @@ class Server:
 
     # ---- its end ----
 
+    def expect_end(self):
+        """The test ends the server, by whatever means: close() takes its death for no failure."""
+        self.end_expected = True
+
     def send_signal(self, number):
+        if number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
+            self.expect_end()
         self.process.send_signal(number)
+
+    def kill(self):
+        """kill -9 of the guardian; its daemon ends with it, and the sandboxes go on."""
+        self.note_instances()
+        self.send_signal(signal.SIGKILL)
+        return self.wait(10)
 
     def wait(self, limit=30):
         return self.process.wait(timeout=paddock.seconds(limit))
@@ -325,10 +340,12 @@ class Server:
         return self.wait(limit)
 
     def close(self):
-        """Ends it and all its sandboxes; fails if anything of it stays."""
+        """Ends it and all its sandboxes; fails if anything of it stays, or if it died by itself."""
         try:
-            if self.process.poll() is not None:
-                self.start()
+            if (died := self.process.poll()) is not None:
+                expected, log = self.end_expected, self.log()[-4000:]
+                self.start()  # in either case: its sandboxes run on
+                assert expected, f"the server died by itself with {died}:\n{log}"
             status = self.stop(signal.SIGINT)
             assert status == 0, f"the server ended with {status}:\n{self.log()[-4000:]}"
             deadline = time.monotonic() + paddock.seconds(30)

@@ -22,7 +22,7 @@ ATTACKS = [
     Attack("abstract-sockets-of-the-host", "grep -q @$HOST_ABSTRACT /proc/net/unix"),
     Attack("new-device", "ip link add d0 type dummy || ip link add v0 type veth"),
     Attack("new-address", "ip addr add 10.9.8.7/24 dev lo"),
-    Attack("packet-filter", "iptables -L || nft list ruleset"),
+    Attack("packet-filter", "probe netlink 12"),
     Attack("new-namespace", "ip netns add x"),
     Attack("sockets-of-services", "for s in /var/run/docker.sock /run/docker.sock /run/containerd"
            " /run/dbus/system_bus_socket /run/systemd/private /run/systemd/journal"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from paddock_testing import run as paddock
-from paddock_testing.battery import (Attack, Control, check_control, explain_attack, ids,
+from paddock_testing.battery import (Attack, Control, check_control, check_denied, explain_attack, ids,
                                      try_attacks)
 
 # Programs that the profile covers; those that the host has are tried.
@@ -22,6 +22,7 @@ DENIED = ("rm", "mv", "dd", "unlink", "shred", "sudo", "su", "curl", "wget", "ss
           "ssh-keygen", "rsync", "nc", "telnet", "ftp", "socat", "busybox")
 ALLOWED = ("awk", "cat", "cut", "date", "echo", "find", "grep", "head", "jq", "ls", "python3",
            "sed", "sort", "tail", "tr", "uniq", "wc")
+NOT_EXECUTABLE = 126  # the shell's word for EACCES, which is this profile's wall
 PLACES = ("/workspace", "/home/user", "/tmp", "/var/tmp", "/dev/shm", "/run/shm", "/opt/rw")
 
 WRITE_TRUE = "open('/bin/true', 'rb').read()"
@@ -39,7 +40,7 @@ ATTACKS = [
     # Denied programs: a file that can be neither run nor read (status 126 is the shell's EACCES).
     *(Attack(f"run-{name}", f"[ -s \"$(command -v {name})\" ]") for name in DENIED
       if shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin")),
-    Attack("remove", "touch /tmp/x && rm /tmp/x"),
+    Attack("remove", "touch /tmp/x && rm /tmp/x || exit 1"),
     Attack("remove-by-path", "touch /tmp/x && /usr/bin/rm /tmp/x || /bin/rm /tmp/x"),
     Attack("move-by-env", "touch /tmp/x && /usr/bin/env mv /tmp/x /tmp/y"),
     Attack("copy-of-denied", "cp /usr/bin/rm /tmp/r || cat /bin/rm > /tmp/r && [ -s /tmp/r ]"),
@@ -50,11 +51,11 @@ ATTACKS = [
            " && /workspace/p -c pass"),
     Attack("copy-of-bash", "cp /bin/bash /workspace/b && /workspace/b -c true"),
     Attack("loader-on-a-copy", "cp /bin/true /tmp/t && \"$(ls /lib64/ld-linux-x86-64.so.2"
-           " /lib/ld-linux-aarch64.so.1)\" /tmp/t"),
+           " /lib/ld-linux-aarch64.so.1)\" /tmp/t || exit 1"),
     Attack("script-by-its-first-line", "printf '#!/bin/sh\\nexit 0\\n' > /workspace/s"
            " && chmod +x /workspace/s && /workspace/s"),
     Attack("path-with-a-copy", "mkdir -p /tmp/b && cp /bin/true /tmp/b/rm && PATH=/tmp/b:$PATH"
-           " && rm x"),
+           " && rm x || exit 1"),
     Attack("preload-a-copy", LIBRARY + "! LD_PRELOAD=/tmp/l.so /bin/true 2>&1 | grep -q ."),
     Attack("load-a-copy", LIBRARY + "python3 -c 'import ctypes; ctypes.CDLL(\"/tmp/l.so\")'"),
     Attack("map-a-file-to-run", MAPPED),
@@ -82,9 +83,11 @@ def statuses(fixtures, profile, user):
 @pytest.mark.parametrize("user", ("user", "root"))
 @pytest.mark.parametrize("attack", ATTACKS + NEVER, ids=ids(ATTACKS + NEVER))
 def test_attack_is_denied(fixtures, attack, user):
-    if statuses(fixtures, "restricted", user)[attack.id] == 0:
+    status = statuses(fixtures, "restricted", user)[attack.id]
+    if status == 0:
         pytest.fail(f"{attack.id} worked as {user}\n"
                     + explain_attack(fixtures, attack, "restricted", user), pytrace=False)
+    check_denied(status, answers=(NOT_EXECUTABLE,))
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=ids(ATTACKS))

@@ -19,6 +19,7 @@ class Mortal(Server):
 
     def kill(self):
         self.join()
+        self.expect_end()
         os.kill(self.daemon(), signal.SIGKILL)
         self.wait()
         self.starter = threading.Thread(target=self.start)
