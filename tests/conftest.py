@@ -12,6 +12,20 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than ten seconds on a 2-core machine")
 
 
+def pytest_collection_finish(session):
+    """An attack without a control proves nothing, so nothing is run while there is one."""
+    lone = [attack.id for attack in battery.without_control()]
+    if lone:
+        raise pytest.UsageError(f"attacks without a control: {', '.join(lone)}: put them into a Table"
+                                " of paddock_testing.battery")
+
+
+def pytest_terminal_summary(terminalreporter):
+    if battery.tabled:
+        for line in battery.summary():
+            terminalreporter.write_line(line)
+
+
 def pytest_report_header(config):
     return f"paddock: {paddock.PADDOCK}, weak: {paddock.PADDOCK_WEAK}, slowness {paddock.SLOW:g}"
 

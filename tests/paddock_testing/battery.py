@@ -1,12 +1,16 @@
 """Attack tables: what they are, and how a whole table is tried in one sandbox.
 
 An attack is a shell line that exits with 0 when it worked. A table is tried as the default user
-and as sandbox root in both profiles. `Control`s are the other half: with one wall left out of a
-test build the attacks named there must work, or the table proves nothing.
+and as sandbox root in both profiles. Controls are the other half: somewhere the same line must work,
+or its row proves nothing. A `Control` leaves a wall out of a test build; every row that none names is
+tried in a cell, which is the host without walls (tests/security/probe_cell.c). What this machine
+cannot show at all is exempt, with a reason, and is counted as skipped. An attack that belongs to no
+table is an error when tests are collected.
 """
 
 import functools
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -30,6 +34,11 @@ PER_ATTACK = 4  # seconds
 DEV_ROOT_CAPABILITIES = 0b11111011
 
 
+made = []  # every attack there is
+tabled = {}  # those that are in a table, and the kind of control they have there
+exempted = {}  # reasons for which rows had no control in this run, with their names
+
+
 @dataclass(frozen=True)
 class Attack:
     """`open_for` lists (profile, user) where it works by design; `why` must then say why."""
@@ -42,6 +51,7 @@ class Attack:
     def __post_init__(self):
         assert "\n" not in self.line and "\t" not in self.line
         assert bool(self.open_for) == bool(self.why)
+        made.append(self)
 
 
 @dataclass(frozen=True)
@@ -57,12 +67,13 @@ class Control:
 
     @property
     def id(self):
-        return f"{self.off}-{self.profile}-{self.user}"
+        return f"{self.off}-as-{self.user}-in-{self.profile}"
 
 
 def compile_probe(directory):
     """The static attack program. musl's starts quickest; glibc's does as well."""
-    sources = [str(SECURITY / name) for name in ("probe.c", "probe_attacks.c", "probe_load.c")]
+    sources = [str(SECURITY / name) for name in ("probe.c", "probe_attacks.c", "probe_load.c",
+                                               "probe_cell.c")]
     compiler = shutil.which("musl-gcc") or shutil.which("gcc") or shutil.which("cc")
     ready = os.environ.get("PADDOCK_PROBE")  # where there is no compiler: one made elsewhere
     target = os.path.join(directory, "probe")
@@ -153,13 +164,30 @@ class Fixtures:
         shutil.rmtree(self.top)
 
 
+def write_list(fixtures, name, lines):
+    """What the runner reads: one line for each (id, shell line)."""
+    listing = os.path.join(fixtures.attack_dir, f"list-{name}")
+    Path(listing).write_text("".join(f"{id}\t{line}\n" for id, line in lines))
+    os.chmod(listing, 0o644)
+    return listing
+
+
+def read_statuses(text, wanted, explain):
+    found = {}
+    for line in text.splitlines():
+        name, _, status = line.rpartition(":")
+        if name:
+            found[name] = int(status)
+    missing = [id for id in wanted if id not in found]
+    assert not missing, f"the battery stopped before {missing[0]}\n{explain}"
+    return found
+
+
 def try_attacks(fixtures, attacks, profile, user, *, off=None, uid=None, **options):
     """Runs a table in one jail; returns {attack id: exit status}.
 
     The caller's environment and descriptors carry a planted secret, so that leaks show."""
-    listing = os.path.join(fixtures.attack_dir, f"list-{profile}-{user}")
-    Path(listing).write_text("".join(f"{a.id}\t{a.line}\n" for a in attacks))
-    os.chmod(listing, 0o644)
+    listing = write_list(fixtures, f"{profile}-{user}", [(a.id, a.line) for a in attacks])
     env = {"PADDOCK_TEST_SECRET": fixtures.SECRET, "LD_TEST_SECRET": fixtures.SECRET}
     if off:
         env["PADDOCK_WALL_OFF"] = off
@@ -177,14 +205,25 @@ def try_attacks(fixtures, attacks, profile, user, *, off=None, uid=None, **optio
     finally:
         os.close(planted)
         os.unlink(listing)
-    found = {}
-    for line in result.out.splitlines():
-        name, _, status = line.rpartition(":")
-        if name:
-            found[name] = int(status)
-    missing = [a.id for a in attacks if a.id not in found]
-    assert not missing, f"the battery stopped before {missing[0]}\n{result.explain()}"
-    return found
+    return read_statuses(result.out, ids(attacks), result.explain())
+
+
+def try_in_cells(fixtures, lines, nodes=""):
+    """Runs each (id, shell line) as root of the host, in a cell of its own; {id: exit status}."""
+    listing = write_list(fixtures, "cell", lines)
+    place = os.path.join(fixtures.top, "cell")
+    os.makedirs(place, exist_ok=True)
+    binds = [word for bind in fixtures.binds() for word in reversed(bind.split(":")[:2])]
+    env = {"PADDOCK_TEST_SECRET": fixtures.SECRET, "LD_TEST_SECRET": fixtures.SECRET,
+           **{name: str(value) for name, value in fixtures.facts().items()},
+           "HOME": "/root", "PATH": f"{paddock.ATTACK_DIR}:/usr/sbin:/usr/bin:/sbin:/bin"}
+    done = subprocess.run(
+        [fixtures.probe, "cell", listing, str(paddock.seconds(PER_ATTACK)), place, nodes, *binds,
+         "/opt/proc", "/proc"],
+        env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        timeout=paddock.seconds(120), start_new_session=True)
+    os.unlink(listing)
+    return read_statuses(done.stdout, [id for id, _ in lines], done.stderr), done.stderr
 
 
 def explain_attack(fixtures, attack, profile, user, **options):
@@ -236,12 +275,121 @@ def check_control(fixtures, attacks, control):
     if control.needs:
         reason = control.needs(fixtures)
         if reason:
+            exempted.setdefault(reason, []).extend(control.fires)
             pytest.skip(f"this host cannot show it: {reason}")
     chosen = [a for a in attacks if a.id in control.fires]
     assert len(chosen) == len(control.fires), "a control names an attack that is not in the table"
     found = try_attacks(fixtures, chosen, control.profile, control.user, off=control.off)
     silent = {name: status for name, status in found.items() if status != 0}
     assert not silent, f"with {control.off} left out these must work, but did not: {silent}"
+
+
+KERNEL = "this host's kernel has no such call or file"  # an exemption that the probe has to confirm
+MISSING = 3  # of the probe: see probe.h
+CAP_SYS_RESOURCE = 24
+
+
+def needs_resource(_):
+    """An exemption where even the host's root may not raise limits."""
+    held = next(int(line.split()[1], 16) for line in Path("/proc/self/status").read_text().splitlines()
+                if line.startswith("CapEff"))
+    return None if held >> CAP_SYS_RESOURCE & 1 else "this host's root has no CAP_SYS_RESOURCE"
+
+
+class Table:
+    """Attacks with their controls.
+
+    `outside` tells how a row is tried in a cell that needs something first: a line that is run
+    before it, or around it where it has {}. `exempt` has rows without a control: a reason, a function
+    of the fixtures that gives one or None, or KERNEL. `elsewhere` are rows whose control is a test of
+    the module. `nodes` are names below /dev of the cells."""
+
+    def __init__(self, attacks, controls=(), outside=None, exempt=None, elsewhere=(), nodes=""):
+        self.attacks = tuple(attacks)
+        self.controls = tuple(controls)
+        self.outside = dict(outside or {})
+        self.exempt = dict(exempt or {})
+        self.nodes = nodes
+        names = ids(self.attacks)
+        assert len(set(names)) == len(names), "two rows have one name"
+        shown = {id for control in self.controls for id in control.fires}
+        shown |= set(elsewhere)
+        for id in (*shown, *self.outside, *self.exempt):
+            assert id in names, f"a control of {id}, which is not in the table"
+        self.in_cells = [a for a in self.attacks if a.id not in shown or a.id in self.outside]
+        for attack in self.attacks:
+            tabled[attack] = ("a cell" if attack in self.in_cells else
+                              "a test of the module" if attack.id in elsewhere else "a wall left out")
+
+    def line_outside(self, attack):
+        around = self.outside.get(attack.id, "")
+        if "{}" in around:
+            return around.replace("{}", shlex.quote(attack.line))
+        return f"{around}; {attack.line}" if around else attack.line
+
+    def reason(self, fixtures, attack):
+        why = self.exempt.get(attack.id)
+        return why(fixtures) if callable(why) else None if why is KERNEL else why
+
+    @functools.lru_cache(maxsize=None)
+    def cell_statuses(self, fixtures):
+        rows = [a for a in self.in_cells if not self.reason(fixtures, a)]
+        return try_in_cells(fixtures, [(a.id, self.line_outside(a)) for a in rows], self.nodes)
+
+    def tests(self):
+        """The three tests of a table, for its module: denied inside, and the controls."""
+
+        @pytest.mark.parametrize("profile,user", COMBINATIONS)
+        @pytest.mark.parametrize("attack", self.attacks, ids=ids(self.attacks))
+        def test_attack_is_denied(fixtures, attack, profile, user):
+            check_attack(fixtures, self.attacks, attack, profile, user)
+
+        return (test_attack_is_denied, *self.control_tests())
+
+    def control_tests(self):
+        @pytest.mark.parametrize("control", self.controls,
+                                 ids=[f"{c.id}-{c.fires[0]}" for c in self.controls])
+        def test_attack_works_without_the_wall(fixtures, control):
+            check_control(fixtures, self.attacks, control)
+
+        @pytest.mark.parametrize("attack", self.in_cells, ids=ids(self.in_cells))
+        def test_attack_works_outside(fixtures, as_root, attack):
+            if why := self.reason(fixtures, attack):
+                skip_control(attack, why)
+            found, said = self.cell_statuses(fixtures)
+            if found[attack.id] == MISSING and self.exempt.get(attack.id) is KERNEL:
+                skip_control(attack, KERNEL)
+            assert found[attack.id] == 0, (
+                f"no attack: as root of the host it gave {found[attack.id]}\n"
+                f"{self.line_outside(attack)}\n{said[-2000:]}")
+
+        return test_attack_works_without_the_wall, test_attack_works_outside
+
+
+def skip_control(attack, why):
+    exempted.setdefault(why, []).append(attack.id)
+    pytest.skip(f"no control: {why}")
+
+
+def without_control():
+    """Attacks that somebody wrote and put into no table."""
+    return [a for a in made if a not in tabled]
+
+
+def summary():
+    """The lines at the end of a run: how many rows there are, and what shows that they can work."""
+    kinds = list(tabled.values())
+    counts = ", ".join(f"{kinds.count(kind)} by {kind}" for kind in sorted(set(kinds)))
+    yield f"attack tables: {len(kinds)} rows; controls: {counts}"
+    for why, names in sorted(exempted.items()):
+        yield f"  of these, {len(names)} could not be shown: {why} ({' '.join(names)})"
+
+
+def needs_file(*names):
+    """An exemption where the kernel or the host has none of these files."""
+    def reason(_):
+        return None if any(map(os.path.exists, names)) else f"there is no {names[0]} on this host"
+    return reason
 
 
 def ids(rows):

@@ -99,9 +99,10 @@ static const struct {
 #endif
 };
 
-/* Errors with which a wall answers; every other one means that the kernel looked at the call. */
-static const int denials[] = {EPERM,           EACCES,          ENOSYS, EAFNOSUPPORT,
-                              EPROTONOSUPPORT, ESOCKTNOSUPPORT, EROFS,  ENOSPC};
+/* Errors with which a wall answers; every other one means that the kernel looked at the call. A
+ * kernel that was built without it answers as those of the second line. */
+static const int denials[] = {EPERM, EACCES, EROFS, ENOSPC};
+static const int absences[] = {ENOSYS, EAFNOSUPPORT, EPROTONOSUPPORT, ESOCKTNOSUPPORT};
 
 int verdict(long result)
 {
@@ -114,6 +115,9 @@ int verdict(long result)
     for (size_t i = 0; i < sizeof denials / sizeof *denials; i++)
         if (error == denials[i])
             return DENIED;
+    for (size_t i = 0; i < sizeof absences / sizeof *absences; i++)
+        if (error == absences[i])
+            return MISSING;
     return WORKED;
 }
 
@@ -161,7 +165,7 @@ static double now(void)
 }
 
 /* One attack in a process group of its own; 124 when it is not done in time. */
-static int try_attack(char *line, double limit)
+int try_line(char *line, double limit)
 {
     pid_t pid = fork();
     if (pid < 0)
@@ -215,7 +219,7 @@ static int command_battery(int argc, char **argv)
         if (!tab)
             continue;
         *tab = 0;
-        printf("%s:%d\n", line, try_attack(tab + 1, strtod(argv[2], NULL)));
+        printf("%s:%d\n", line, try_line(tab + 1, strtod(argv[2], NULL)));
         fflush(stdout);
     }
     return 0;
@@ -229,7 +233,8 @@ static const struct probe_command own_commands[] = {
 
 int main(int argc, char **argv)
 {
-    const struct probe_command *tables[] = {own_commands, attack_commands, load_commands};
+    const struct probe_command *tables[] = {own_commands, attack_commands, load_commands,
+                                            cell_commands};
     for (size_t t = 0; argc > 1 && t < sizeof tables / sizeof *tables; t++)
         for (const struct probe_command *c = tables[t]; c->name; c++)
             if (!strcmp(c->name, argv[1]))

@@ -6,6 +6,7 @@
 
 #define DENIED    1
 #define WORKED    0
+#define MISSING   3 /* denied as well; outside a sandbox: this kernel has no such thing */
 #define BAD_USAGE 99
 
 struct probe_command {
@@ -16,5 +17,7 @@ struct probe_command {
 /* Ends with a command whose name is null. */
 extern const struct probe_command attack_commands[];
 extern const struct probe_command load_commands[];
+extern const struct probe_command cell_commands[];
 
-int verdict(long result); /* of a system call: was the kernel's code reached? */
+int try_line(char *line, double limit); /* by the shell; its status, or 124 when time is up */
+int verdict(long result);               /* of a system call: was the kernel's code reached? */

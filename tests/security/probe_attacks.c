@@ -31,18 +31,66 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* read PATH: the file can be opened and has at least one byte. */
+static int open_to(int argc, char **argv, int flags)
+{
+    int fd = argc == 2 ? open(argv[1], flags | O_NONBLOCK | O_CLOEXEC) : -1;
+    if (fd < 0)
+        exit(argc != 2 ? BAD_USAGE : errno == ENOENT || errno == ENXIO ? MISSING : DENIED);
+    return fd;
+}
+
+/* read PATH: the file can be opened and has at least one byte. Some files of /proc give whole words
+ * only. */
 static int command_read(int argc, char **argv)
 {
-    char byte;
-    int fd = argc == 2 ? open(argv[1], O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
-    return fd >= 0 && read(fd, &byte, 1) == 1 ? WORKED : DENIED;
+    char bytes[4096];
+    ssize_t n = read(open_to(argc, argv, O_RDONLY), bytes, sizeof bytes);
+    return n > 0 ? WORKED : n == 0 ? MISSING : DENIED;
 }
 
 /* write PATH: the file can be opened for writing; nothing is written. */
 static int command_write(int argc, char **argv)
 {
-    return argc == 2 && open(argv[1], O_WRONLY | O_NONBLOCK | O_CLOEXEC) >= 0 ? WORKED : DENIED;
+    return open_to(argc, argv, O_WRONLY) >= 0 ? WORKED : DENIED;
+}
+
+/* path PATH: the file can be taken hold of, as a descriptor for later. */
+static int command_path(int argc, char **argv)
+{
+    return open_to(argc, argv, O_PATH) >= 0 ? WORKED : DENIED;
+}
+
+/* exe-write PROGRAM: takes hold of a running program's file by /proc and writes it when the program
+ * has ended, because nobody may write one that runs. Nothing is written. */
+static int command_exe_write(int argc, char **argv)
+{
+    char path[64];
+    int go[2];
+    if (argc != 2 || pipe(go))
+        return BAD_USAGE;
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(go[0], 0);
+        close(go[1]);
+        execl(argv[1], argv[1], (char *)NULL);
+        _exit(127);
+    }
+    close(go[0]);
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+    char target[1024] = "";
+    for (int i = 0; i < 2000 && strcmp(target, argv[1]) != 0; i++) {
+        ssize_t n = readlink(path, target, sizeof target - 1);
+        target[n < 0 ? 0 : n] = 0;
+        usleep(1000);
+    }
+    int held = open(path, O_PATH | O_CLOEXEC);
+    close(go[1]);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    if (held < 0 || strcmp(target, argv[1]) != 0 || status)
+        return BAD_USAGE;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", held);
+    return open(path, O_WRONLY | O_CLOEXEC) >= 0 ? WORKED : DENIED;
 }
 
 /* mknod KIND MAJOR MINOR: KIND is c or b; leaves nothing behind. */
@@ -122,7 +170,8 @@ static int command_x32(int argc, char **argv)
 {
     (void)argc, (void)argv;
 #ifdef __x86_64__
-    return syscall(0x40000000 + SYS_getpid) == getpid() ? WORKED : DENIED;
+    long pid = syscall(0x40000000 + SYS_getpid);
+    return pid == getpid() ? WORKED : pid < 0 && errno == ENOSYS ? MISSING : DENIED;
 #else
     return DENIED;
 #endif
@@ -350,11 +399,14 @@ static int command_message_queue(int argc, char **argv)
     return argc == 2 && syscall(SYS_mq_open, argv[1], O_RDONLY, 0, NULL) >= 0 ? WORKED : DENIED;
 }
 
-/* xattr NAME: sets an attribute on a file of our own. */
+/* xattr NAME: sets an attribute on a file of our own. The value is one that the kernel takes for
+ * file capabilities, too. */
 static int command_xattr(int argc, char **argv)
 {
+    static const uint32_t value[5] = {0x02000001, 1 << 13};
     int fd = open("/tmp/probe-xattr", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    return argc == 2 && fd >= 0 && fsetxattr(fd, argv[1], "/etc", 4, 0) == 0 ? WORKED : DENIED;
+    return argc == 2 && fd >= 0 && fsetxattr(fd, argv[1], value, sizeof value, 0) == 0 ? WORKED
+                                                                                       : DENIED;
 }
 
 /* handle: opens a file by handle, which ignores every directory above it. */
@@ -399,6 +451,8 @@ static int command_chroot_escape(int argc, char **argv)
 const struct probe_command attack_commands[] = {
     {"read", command_read},
     {"write", command_write},
+    {"path", command_path},
+    {"exe-write", command_exe_write},
     {"mknod", command_mknod},
     {"setns", command_setns},
     {"terminal", command_terminal},

@@ -3,11 +3,8 @@
 import os
 import subprocess
 
-import pytest
-
 from paddock_testing import run as paddock
-from paddock_testing.battery import (COMBINATIONS, Attack, Control, check_attack, check_control,
-                                     ids)
+from paddock_testing.battery import Attack, Control, Table
 
 # The battery plants PADDOCK_TEST_SECRET and an inherited descriptor of /etc in its caller.
 ATTACKS = [
@@ -35,15 +32,17 @@ CONTROLS = [
 ]
 
 
-@pytest.mark.parametrize("profile,user", COMBINATIONS)
-@pytest.mark.parametrize("attack", ATTACKS, ids=ids(ATTACKS))
-def test_attack_is_denied(fixtures, attack, profile, user):
-    check_attack(fixtures, ATTACKS, attack, profile, user)
-
-
-@pytest.mark.parametrize("control", CONTROLS, ids=ids(CONTROLS))
-def test_attack_works_without_the_wall(fixtures, control):
-    check_control(fixtures, ATTACKS, control)
+TABLE = Table(ATTACKS, CONTROLS, outside={
+    "home-of-the-caller": "setpriv --reuid 1000 --clear-groups sh -c {}",
+    "anybody-command-line": "sh -c {} paddock run",
+    "descriptor-is-a-directory": "exec 9</etc",
+    "descriptor-of-a-namespace": "exec 9</proc/self/ns/net",
+    "descriptor-of-a-cgroup": "exec 9</sys/fs/cgroup",
+    "descriptor-of-a-socket":
+        "bash -c 'exec 9<>/dev/udp/127.0.0.1/9; sh -c \"$0\"; exit $?' {}",
+})
+(test_attack_is_denied, test_attack_works_without_the_wall,
+ test_attack_works_outside) = TABLE.tests()
 
 
 def test_environment_is_exactly_what_was_asked(fixtures):

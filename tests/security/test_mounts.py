@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from paddock_testing import run as paddock
-from paddock_testing.battery import (COMBINATIONS, Attack, Control, check_attack, check_control,
-                                     ids)
+from paddock_testing.battery import KERNEL, Attack, Control, Table, needs_file
 
 ATTACKS = [
     Attack("bind", "mkdir -p /tmp/m && mount --bind / /tmp/m"),
@@ -41,10 +40,10 @@ ATTACKS = [
     Attack("write-usr", "touch /usr/x"),
     Attack("write-usr-bin", "touch /usr/bin/x || cp /bin/true /usr/bin/id"),
     Attack("write-lib", "touch /lib/x || touch /lib64/x || touch /usr/lib/x"),
-    Attack("write-through-proc-exe", "sh -c ': >> /proc/self/exe'"),
-    Attack("write-shared-program", "probe write /bin/sh"),
+    Attack("write-through-proc-exe", "probe exe-write /usr/bin/cat"),
+    Attack("write-shared-program", "probe write /usr/bin/cat"),
     Attack("write-read-only-bind", "touch /opt/attack/x || probe write /opt/attack/probe"),
-    Attack("hard-link-of-the-base", "ln /usr/bin/env /tmp/env"),
+    Attack("hard-link-of-the-base", "ln /usr/bin/env /usr/bin/env2 || ln /usr/bin/env /tmp/env"),
     # Host paths that must not be there.
     Attack("see-host-root-home", "ls -A /root | grep -vE '^\\.(bashrc|profile|cache)$' | grep -q ."),
     Attack("see-host-shadow", "grep -qE '^[^:]+:\\$' /etc/shadow"),
@@ -69,15 +68,37 @@ CONTROLS = [
 ]
 
 
-@pytest.mark.parametrize("profile,user", COMBINATIONS)
-@pytest.mark.parametrize("attack", ATTACKS, ids=ids(ATTACKS))
-def test_attack_is_denied(fixtures, attack, profile, user):
-    check_attack(fixtures, ATTACKS, attack, profile, user)
+def needs_v1_memory(_):
+    mounted = any(line.split()[2] == "cgroup" and "memory" in line.split()[3].split(",")
+                  for line in Path("/proc/mounts").read_text().splitlines())
+    return None if mounted else "the memory controller is in the host's tree of version 2"
 
 
-@pytest.mark.parametrize("control", CONTROLS, ids=ids(CONTROLS))
-def test_attack_works_without_the_wall(fixtures, control):
-    check_control(fixtures, ATTACKS, control)
+def needs_core_in_place(_):
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
+    return f"the host's core_pattern is {pattern}" if pattern[:1] in "|/" else None
+
+
+TABLE = Table(ATTACKS, CONTROLS, outside={
+    "remount-base-writable": "mount --bind /usr /usr && mount -o remount,bind,ro /usr",
+    "see-host-shadow": "echo 'somebody:$y$x:1::::::' >> /etc/shadow",
+    "see-host-keys": "mkdir -p /etc/ssh && touch /etc/ssh/ssh_host_rsa_key",
+    "see-host-root-home": "touch /root/.ssh-key",
+    "see-host-home": "mkdir -p /home/somebody",
+    "see-host-boot": "mkdir -p /boot && touch /boot/vmlinuz",
+    "see-host-machine-id": "echo 0123 > /etc/machine-id",
+    "old-root-left": "mkdir /oldroot",
+    "dot-dot-out-of-root": "mount -t tmpfs t /",
+}, exempt={
+    "mount-cgroup-v1": needs_v1_memory,
+    "mount-cgroup-v1-rdma": "it would take a controller from the tree that the host uses",
+    "mount-binfmt": needs_file("/proc/sys/fs/binfmt_misc"),
+    "call-statmount": KERNEL,
+    "call-listmount": KERNEL,
+    "core-file": needs_core_in_place,
+})
+(test_attack_is_denied, test_attack_works_without_the_wall,
+ test_attack_works_outside) = TABLE.tests()
 
 
 def test_symlinks_in_a_root_do_not_lead_out(fixtures, tmp_path, as_root):

@@ -2,10 +2,7 @@
 
 import os
 
-import pytest
-
-from paddock_testing.battery import (COMBINATIONS, Attack, Control, check_attack, check_control,
-                                     ids)
+from paddock_testing.battery import KERNEL, Attack, Control, Table, needs_file
 
 READS = ("kcore", "keys", "key-users", "kmsg", "config.gz", "kallsyms", "timer_list", "sched_debug",
          "slabinfo", "kpagecount", "kpageflags", "kpagecgroup", "vmallocinfo", "pagetypeinfo",
@@ -27,6 +24,8 @@ WRITES = ("sysrq-trigger", "sys/kernel/modprobe", "sys/kernel/core_pattern", "sy
 ATTACKS = [
     *(Attack("read-" + name.replace("/", "-"), f"probe read /proc/{name}") for name in READS),
     *(Attack("write-" + name.replace("/", "-"), f"probe write /proc/{name}") for name in WRITES),
+    Attack("write-affinity-of-any-interrupt",
+           "for f in /proc/irq/*/smp_affinity; do probe write $f && exit 0; done; exit 1"),
     # Kernel addresses and the machine's identity.
     Attack("kernel-symbols", "grep -qv '^0* ' /proc/kallsyms"),
     Attack("host-command-line", "grep -q . /proc/cmdline"),
@@ -42,7 +41,8 @@ ATTACKS = [
     Attack("cgroup-path-of-init", "grep -q paddock /proc/1/cgroup"),
     # Other processes of the host, and the way out through magic links.
     Attack("foreign-processes", "[ $(ls /proc | grep -c '^[0-9]') -gt 12 ]"),
-    Attack("thread-of-the-kernel", "grep -l '^Kthread:.1' /proc/[0-9]*/status | grep -q ."),
+    Attack("thread-of-the-kernel",
+           "grep -lE '^(Kthread:.1|Name:.kthreadd)' /proc/[0-9]*/status | grep -q ."),
     Attack("init-other-root", "probe other-root"),
     Attack("init-root-listing", "ls /proc/1/root/etc | grep -q ."),
     Attack("init-cwd-listing", "ls /proc/1/cwd/ | grep -q ."),
@@ -78,18 +78,35 @@ CONTROLS = [
     Control("procmask,userns", ("read-keys", "write-sys-kernel-core_pattern",
                                 "write-sys-vm-drop_caches"), user="root",
             needs=host_file("/proc/keys")),
+    # Visible in the host's own network namespace alone.
+    Control("procmask,userns,netns", ("write-sys-net-core-bpf_jit_enable",), user="root",
+            needs=host_file("/proc/sys/net/core/bpf_jit_enable")),
     Control("procmask", ("boot-id-of-the-host",)),
-    Control("cgroupns", ("cgroup-path",)),
+    Control("cgroupns", ("cgroup-path", "cgroup-path-of-init")),
     Control("utsns", ("hostname-of-the-host",), needs=needs_other_name),
 ]
 
 
-@pytest.mark.parametrize("profile,user", COMBINATIONS)
-@pytest.mark.parametrize("attack", ATTACKS, ids=ids(ATTACKS))
-def test_attack_is_denied(fixtures, attack, profile, user):
-    check_attack(fixtures, ATTACKS, attack, profile, user)
-
-
-@pytest.mark.parametrize("control", CONTROLS, ids=ids(CONTROLS))
-def test_attack_works_without_the_wall(fixtures, control):
-    check_control(fixtures, ATTACKS, control)
+OTHER_ROOT = ("mkdir -p /tmp/c/usr /tmp/c/proc /tmp/c/opt && for d in bin lib lib64; do"
+              " ln -s usr/$d /tmp/c/$d; done; for d in usr proc opt; do"
+              " mount --rbind /$d /tmp/c/$d; done; chroot /tmp/c /bin/sh -c {}")
+TABLE = Table(ATTACKS, CONTROLS, outside={
+    "write-sys-user-max_user_namespaces": "unshare -Ur sh -c {}",
+    "sys-debug": "mount -t debugfs d /sys/kernel/debug",
+    "foreign-processes": "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do sleep 60 & done",
+    "thread-of-the-kernel": "mount --bind /opt/proc /proc",
+    "init-other-root": OTHER_ROOT,
+    "mask-is-replaceable": "mount --bind /dev/null /proc/keys",
+    "boot-id-is-replaceable": "mount --bind /etc/hostname /proc/sys/kernel/random/boot_id",
+}, exempt={
+    **{a.id: KERNEL for a in ATTACKS if a.line.startswith(("probe read /proc/", "probe write /proc/"))},
+    "uevent-helper": KERNEL,
+    "sys-power": KERNEL,
+    "dmi-tables": needs_file("/sys/class/dmi/id"),
+    "efi-variables": needs_file("/sys/firmware/efi/efivars"),
+    "mask-is-replaceable": needs_file("/proc/keys"),
+    "kernel-symbols": needs_file("/proc/kallsyms"),
+    "own-kernel-stack": needs_file("/proc/self/stack"),
+})
+(test_attack_is_denied, test_attack_works_without_the_wall,
+ test_attack_works_outside) = TABLE.tests()
