@@ -24,6 +24,23 @@ static void copy(char *to, size_t size, const char *from)
     snprintf(to, size, "%s", from ? from : "");
 }
 
+static enum life life_of_row(const struct session_row *r)
+{
+    if (r->state == SESSION_GONE)
+        return LIFE_GONE;
+    /* Nobody's, or not yet acknowledged: a retry makes another one. */
+    if (!r->tenant || !r->tenant[0] || r->state == SESSION_CREATING)
+        return LIFE_READY;
+    switch (r->state) {
+    case SESSION_RUNNING:
+        return LIFE_RUNNING;
+    case SESSION_PAUSED:
+        return r->asleep ? LIFE_ASLEEP : LIFE_PAUSED;
+    default:
+        return LIFE_CANCELLED; /* it was being ended, which is finished now */
+    }
+}
+
 static int load_session(const struct session_row *r, void *arg)
 {
     struct sessions *all = arg;
@@ -60,7 +77,6 @@ static int load_session(const struct session_row *r, void *arg)
     }
     for (size_t at = 0; at < r->env_len; at += strlen(r->env + at) + 1)
         (void)msg_list_add(&s->env, r->env + at);
-    i->state = (enum session_state)r->state;
     i->end = (enum session_end)r->end;
     i->created_ms = r->created_ms;
     /* Nobody could use it while there was no server. */
@@ -72,14 +88,12 @@ static int load_session(const struct session_row *r, void *arg)
     i->from_pool = r->from_pool;
     i->rung = (enum rung)r->rung;
     i->pause_at_end = r->pause_at_end;
-    i->asleep = r->asleep && i->state == SESSION_PAUSED;
     s->note = r->note && r->note[0] ? strdup(r->note) : NULL;
-    /* Nobody's, or not yet acknowledged: a retry makes another one. */
-    s->pooled = i->tenant[0] == 0 || i->state == SESSION_CREATING;
     pthread_mutex_lock(&all->lock);
     *sessions_place(all, i->id) = s; /* the reference is the table's */
-    if (!s->pooled && i->state != SESSION_GONE)
-        queue_count(all, i->tenant, 1);
+    pthread_mutex_lock(&s->lock);
+    session_step(s, life_of_row(r));
+    pthread_mutex_unlock(&s->lock);
     pthread_mutex_unlock(&all->lock);
     return 0;
 }
@@ -262,8 +276,7 @@ static void adopt_session(struct session *s)
     struct box *box;
     if (s->info.state == SESSION_GONE)
         return;
-    int finish =
-        s->pooled || s->info.state == SESSION_CREATING || s->info.state == SESSION_STOPPING;
+    int finish = s->life == LIFE_READY || s->life == LIFE_CANCELLED;
     if (provider->adopt(provider, s->box_id, s, &box, &e) < 0) {
         box = NULL;
         if (!finish && !s->info.asleep)
@@ -277,13 +290,12 @@ static void adopt_session(struct session *s)
     s->box = box;
     pthread_rwlock_unlock(&s->box_use);
     if (finish) {
-        enum session_end why = s->info.state == SESSION_STOPPING ? s->info.end : END_FAILED;
-        char reason[200];
-        snprintf(reason, sizeof reason, "%s",
-                 s->info.end_reason[0] ? s->info.end_reason
-                                       : "the server was ended while it was being made");
-        s->info.state = SESSION_CREATING;
-        (void)session_end(s, why, reason, &e);
+        if (s->life == LIFE_READY)
+            s->info.end = END_FAILED;
+        if (!s->info.end_reason[0])
+            copy(s->info.end_reason, sizeof s->info.end_reason,
+                 "the server was ended while it was being made");
+        session_finish_end(s);
         return;
     }
     if (!box)
@@ -394,7 +406,7 @@ int sessions_adopt(struct sessions *all, struct pd_err *e)
         for (struct session **at = &all->by_id[i]; *at;) {
             struct session *s = *at;
             /* One whose root could not be deleted stays until it is. */
-            if (!s->pooled || s->root_name[0]) {
+            if (s->owned || s->root_name[0]) {
                 at = &s->next;
                 continue;
             }

@@ -25,12 +25,12 @@ static enum session_end due(struct session *s, uint64_t now, char *reason, size_
     enum session_end why = END_NONE;
     pthread_mutex_lock(&s->lock);
     const struct session_info *i = &s->info;
-    if (i->state == SESSION_GONE || i->state == SESSION_STOPPING || s->changing) {
+    if (life_is_ending(s->life) || life_is_over(s->life) || s->changing) {
         /* it is on its way, or somebody is at it: the next look tells */
     } else if (s->lost) {
         why = END_LOST;
         snprintf(reason, size, "%s", s->lost_why);
-    } else if (s->pooled || i->state != SESSION_RUNNING) {
+    } else if (s->life != LIFE_RUNNING) {
         /* a paused one's clocks stand still */
     } else if (now >= i->created_ms + i->max_life_ms) {
         why = END_EXPIRED;
@@ -77,20 +77,12 @@ static int is_gone(struct session *s)
 /* Forgets one that ended at `ended_by` or before. */
 static void forget_if_old(struct session *s, uint64_t ended_by)
 {
-    struct sessions *all = s->all;
     struct pd_err e;
     pthread_mutex_lock(&s->lock);
     int old = s->info.state == SESSION_GONE && !s->root_name[0] && s->info.ended_ms <= ended_by;
     pthread_mutex_unlock(&s->lock);
-    if (!old || all->c.store->delete_session(all->c.store, s->info.id, &e) < 0)
-        return;
-    pthread_mutex_lock(&all->lock);
-    struct session **at = sessions_place(all, s->info.id);
-    if (*at == s) {
-        *at = s->next;
-        session_unref(s);
-    }
-    pthread_mutex_unlock(&all->lock);
+    if (old && session_unstore(s, &e) == 0)
+        sessions_forget(s);
 }
 
 /* By tenant, and the one that ended last first. Of sessions that are gone nothing changes any more.
@@ -150,8 +142,7 @@ static void finish_gone(struct session *s)
     pthread_mutex_unlock(&s->lock);
     if (!left || session_remove_root(s) < 0)
         return;
-    if (s->pooled ? s->all->c.store->delete_session(s->all->c.store, s->info.id, &e) < 0
-                  : session_store(s, &e) < 0)
+    if ((life_is_owned(s->life) ? session_store(s, &e) : session_unstore(s, &e)) < 0)
         log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
 }
 

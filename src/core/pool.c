@@ -53,7 +53,7 @@ struct session *pool_take(struct sessions *all, const struct session_request *r)
     while (!s && all->pool_count[p]) {
         s = all->pool[p][--all->pool_count[p]];
         pthread_mutex_lock(&s->lock);
-        int dead = s->lost;
+        int dead = s->lost || s->life != LIFE_READY;
         pthread_mutex_unlock(&s->lock);
         if (dead) { /* the controller ends it: it is still in the table */
             session_unref(s);
@@ -110,7 +110,6 @@ static void warm_up(struct session *s)
     int known;
     (void)msg_list_add(&argv, "/bin/true");
     struct process_request r = {.argv = msg_list_of(&argv), .env = {.text = ""}, .cwd = "/"};
-    s->info.state = SESSION_RUNNING;
     if (session_start(s, &r, &p, &known, &e) == 0) {
         if (process_watch(p, &w, &e) == 0) {
             (void)process_wait(p, &w, -1, deadline_in(WARM_PATIENCE), &e);
@@ -121,10 +120,18 @@ static void warm_up(struct session *s)
         pthread_mutex_unlock(&s->lock);
         process_unref(p);
     }
-    pthread_mutex_lock(&s->lock);
-    s->info.state = SESSION_CREATING;
-    pthread_mutex_unlock(&s->lock);
     msg_list_writer_done(&argv);
+}
+
+/* The next step of one that the pool makes, unless it was lost. */
+static int pool_step(struct session *s, enum life to, struct pd_err *e)
+{
+    pthread_mutex_lock(&s->lock);
+    int r = life_is_ending(s->life)
+                ? pd_fail(e, PD_SESSION_LOST, "it was lost: %.150s", s->info.end_reason)
+                : session_step(s, to);
+    pthread_mutex_unlock(&s->lock);
+    return r;
 }
 
 static void add_one(struct sessions *all, enum profile profile)
@@ -138,38 +145,28 @@ static void add_one(struct sessions *all, enum profile profile)
     s->info.spec.profile = profile;
     s->info.spec.limits = all->c.limits;
     s->info.created_ms = s->info.last_used_ms = time_now_ms();
-    s->pooled = 1;
     if (all->c.disk_roots)
         snprintf(s->root_name, sizeof s->root_name, "sb-%s", s->info.id);
+    sessions_register(s, LIFE_FILLING);
     int r = session_store(s, &e);
-    if (r == 0) {
-        pthread_mutex_lock(&all->lock);
-        struct session **at = sessions_place(all, s->info.id);
-        *at = session_ref(s);
-        pthread_mutex_unlock(&all->lock);
+    if (r == 0)
         r = sessions_make_box(s, &e);
-        if (r == 0)
-            warm_up(s);
-    }
-    pthread_mutex_lock(&all->lock);
+    if (r == 0)
+        r = pool_step(s, LIFE_WARMING, &e);
     if (r == 0) {
-        all->pool[profile][all->pool_count[profile]++] = session_ref(s);
-    } else {
-        all->pool_failed_ms = time_now_ms();
+        warm_up(s);
+        r = pool_step(s, LIFE_READY, &e);
     }
+
+    pthread_mutex_lock(&all->lock);
+    if (r == 0)
+        all->pool[profile][all->pool_count[profile]++] = session_ref(s);
+    else
+        all->pool_failed_ms = time_now_ms();
     pthread_mutex_unlock(&all->lock);
     if (r < 0) {
-        struct pd_err ignored;
         log_warn("pool.fill", "error=%s", e.msg);
-        /* Half of it may be there. */
-        (void)session_end(s, END_FAILED, e.msg, &ignored);
-        pthread_mutex_lock(&all->lock);
-        struct session **at = sessions_place(all, s->info.id);
-        if (*at == s && !s->root_name[0]) { /* otherwise the controller has it deleted later */
-            *at = s->next;
-            session_unref(s);
-        }
-        pthread_mutex_unlock(&all->lock);
+        session_abandon(s, e.msg); /* half of it may be there */
     }
     session_unref(s);
 }

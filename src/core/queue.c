@@ -5,12 +5,12 @@
 #include "base/banned.h"
 #include "base/err.h"
 
-/* Counts of a tenant; made when it is first seen and kept. NULL without memory. */
-static struct tenant_count *tenant_of(struct sessions *all, const char *tenant)
+struct tenant_count *queue_tenant(struct sessions *all, const char *tenant)
 {
     for (struct tenant_count *t = all->tenants; t; t = t->next)
         if (!strcmp(t->name, tenant))
             return t;
+
     struct tenant_count *t = calloc(1, sizeof *t);
     if (t) {
         snprintf(t->name, sizeof t->name, "%s", tenant);
@@ -20,27 +20,31 @@ static struct tenant_count *tenant_of(struct sessions *all, const char *tenant)
     return t;
 }
 
-static int has_room(struct sessions *all, const char *tenant)
+/* Lets a creation in if there is room. It holds a place from now on, which becomes the sandbox's
+ * when there is one. With the lock held. */
+static int let_in(struct sessions *all, const char *tenant)
 {
-    const struct tenant_count *t = tenant_of(all, tenant);
-    return t && all->live < all->c.max_sessions && t->live < all->c.max_per_tenant;
+    struct tenant_count *t = queue_tenant(all, tenant);
+    if (!t || all->live + all->let_in >= all->c.max_sessions ||
+        t->live + t->let_in >= all->c.max_per_tenant)
+        return 0;
+
+    t->let_in++;
+    all->let_in++;
+    return 1;
 }
 
-/* Who is let in counts, whether or not the sandbox is there yet. */
-void queue_count(struct sessions *all, const char *tenant, int by)
+void queue_give_back(struct sessions *all, struct tenant_count *t)
 {
-    struct tenant_count *t = tenant_of(all, tenant);
-    all->live += (unsigned)by;
-    if (t)
-        t->live += (unsigned)by;
+    t->let_in--;
+    all->let_in--;
 }
 
 void queue_wake(struct sessions *all)
 {
     for (struct queue_entry *q = all->queue; q; q = q->next)
-        if (!q->may_start && has_room(all, q->tenant)) {
+        if (!q->may_start && let_in(all, q->tenant)) {
             q->may_start = 1;
-            queue_count(all, q->tenant, 1);
             pthread_cond_signal(&q->cond);
         }
 }
@@ -48,7 +52,9 @@ void queue_wake(struct sessions *all)
 void queue_leave(struct sessions *all, const char *tenant)
 {
     pthread_mutex_lock(&all->lock);
-    queue_count(all, tenant, -1);
+    struct tenant_count *t = queue_tenant(all, tenant);
+    if (t) /* its counts were made when it was let in */
+        queue_give_back(all, t);
     queue_wake(all);
     pthread_mutex_unlock(&all->lock);
 }
@@ -63,19 +69,11 @@ static void unlink_entry(struct sessions *all, const struct queue_entry *q)
     all->queue_len--;
 }
 
-/* Who waits has no room, or would have been let in: so nobody is passed by. With the lock held. */
-static int enter_at_once(struct sessions *all, const char *tenant)
-{
-    if (!has_room(all, tenant))
-        return 0;
-    queue_count(all, tenant, 1);
-    return 1;
-}
-
 int queue_try(struct sessions *all, const char *tenant)
 {
     pthread_mutex_lock(&all->lock);
-    int entered = enter_at_once(all, tenant);
+    /* Every queued tenant is at its limit, so admitting this caller overtakes no one. */
+    int entered = let_in(all, tenant);
     pthread_mutex_unlock(&all->lock);
     return entered;
 }
@@ -85,7 +83,7 @@ int queue_enter(struct sessions *all, const char *tenant, uint64_t timeout_ms,
 {
     *ret = (struct queue_place){0};
     pthread_mutex_lock(&all->lock);
-    if (enter_at_once(all, tenant)) {
+    if (let_in(all, tenant)) {
         pthread_mutex_unlock(&all->lock);
         return 0;
     }
@@ -94,7 +92,8 @@ int queue_enter(struct sessions *all, const char *tenant, uint64_t timeout_ms,
         pd_fail(e, PD_CAPACITY,
                 "%u sandboxes are running (at most %u, %u per tenant) and %u creations wait: end "
                 "a sandbox or try again later",
-                all->live, all->c.max_sessions, all->c.max_per_tenant, all->queue_len);
+                all->live + all->let_in, all->c.max_sessions, all->c.max_per_tenant,
+                all->queue_len);
         pthread_mutex_unlock(&all->lock);
         return -1;
     }
@@ -110,14 +109,14 @@ int queue_enter(struct sessions *all, const char *tenant, uint64_t timeout_ms,
     queue_wake(all); /* it may be alone in line, behind others of full tenants */
     while (!q.may_start && !all->stopping && cond_wait(&q.cond, &all->lock, d))
         ;
-    int let_in = q.may_start;
+    int started = q.may_start;
     unlink_entry(all, &q);
-    if (!let_in)
+    if (!started)
         all->stats.queue_refused++;
     pthread_mutex_unlock(&all->lock);
     pthread_cond_destroy(&q.cond);
     ret->waited_ms = (clock_now() - since) / NS_PER_MS;
-    if (let_in)
+    if (started)
         return 0;
     return pd_fail(e, PD_CAPACITY,
                    "no room for another sandbox within %llu ms (place %u in the queue): end one or "

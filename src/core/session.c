@@ -34,6 +34,7 @@ struct session *session_new(struct sessions *all)
     s->info.spec = SPEC_DEFAULT;
     s->groups[0] = 1; /* number 0 means none */
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->store_lock, NULL);
     cond_init(&s->changed);
     pthread_rwlock_init(&s->box_use, NULL);
     return s;
@@ -57,6 +58,7 @@ void session_unref(struct session *s)
     free(s->samples.ring);
     free(s->key);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->store_lock);
     pthread_cond_destroy(&s->changed);
     pthread_rwlock_destroy(&s->box_use);
     free(s);
@@ -119,7 +121,11 @@ int session_set_note(struct session *s, const char *note, struct pd_err *e)
     return r < 0 ? -1 : session_store(s, e);
 }
 
-int session_store(struct session *s, struct pd_err *e)
+/* ---- the row ---- */
+
+/* With store_lock held, so that rows are written in the order in which they were copied. `to`: what
+ * it is about to be, or as it is. */
+static int write_row(struct session *s, enum life to, struct pd_err *e)
 {
     auto_buf spec = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct store *store = s->all->c.store;
@@ -129,6 +135,8 @@ int session_store(struct session *s, struct pd_err *e)
     msg_create_encode(&spec, &m);
     pthread_mutex_lock(&s->lock);
     struct session_info i = s->info;
+    if (to != LIFE_COUNT)
+        i.state = life_state(to);
     struct msg_list env = msg_list_of(&s->env);
     char *env_copy = malloc(env.bytes + 1);
     char *cwd = strdup(s->cwd), *note = s->note ? strdup(s->note) : NULL;
@@ -139,6 +147,7 @@ int session_store(struct session *s, struct pd_err *e)
     struct wire_id box_id = s->box_id;
     s->dirty = 0;
     pthread_mutex_unlock(&s->lock);
+
     struct session_row row = {.id = i.id,
                               .tenant = i.tenant,
                               .user_id = i.user_id,
@@ -183,6 +192,41 @@ int session_store(struct session *s, struct pd_err *e)
     free(env_copy);
     free(cwd);
     free(note);
+    return r;
+}
+
+int session_store(struct session *s, struct pd_err *e)
+{
+    pthread_mutex_lock(&s->store_lock);
+    int r = s->unstored ? 0 : write_row(s, LIFE_COUNT, e);
+    pthread_mutex_unlock(&s->store_lock);
+    return r;
+}
+
+int session_store_step(struct session *s, enum life to, struct pd_err *e)
+{
+    pthread_mutex_lock(&s->store_lock);
+    int r = write_row(s, to, e);
+    if (r == 0) {
+        pthread_mutex_lock(&s->lock);
+        if (life_is_ending(s->life))
+            r = pd_fail(e, PD_CONFLICT, "sandbox %s was ended while it was being made: %.120s",
+                        s->info.id, s->info.end_reason);
+        else
+            r = session_step(s, to);
+        pthread_mutex_unlock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->store_lock);
+    return r;
+}
+
+int session_unstore(struct session *s, struct pd_err *e)
+{
+    struct store *store = s->all->c.store;
+    pthread_mutex_lock(&s->store_lock);
+    int r = store->delete_session(store, s->info.id, e);
+    s->unstored |= r == 0;
+    pthread_mutex_unlock(&s->store_lock);
     return r;
 }
 

@@ -10,6 +10,9 @@
 
 #include <signal.h>
 
+/* Longer than a creation with a copy of files may take, and the end of what it made. */
+#define END_PATIENCE (330 * NS_PER_S)
+
 void session_bury(struct session *s, int forget)
 {
     struct process *all;
@@ -55,31 +58,6 @@ void session_bury(struct session *s, int forget)
     }
 }
 
-static void wait_until_gone(struct session *s)
-{
-    while (s->info.state != SESSION_GONE)
-        pthread_cond_wait(&s->changed, &s->lock);
-}
-
-static void mark_gone(struct session *s)
-{
-    struct sessions *all = s->all;
-    pthread_mutex_lock(&all->lock);
-    pthread_mutex_lock(&s->lock);
-    s->info.state = SESSION_GONE;
-    s->info.ended_ms = time_now_ms();
-    pthread_cond_broadcast(&s->changed);
-    enum session_end end = s->info.end;
-    int counted = !s->pooled;
-    pthread_mutex_unlock(&s->lock);
-    if (counted) {
-        queue_count(all, s->info.tenant, -1);
-        all->stats.ended[end]++;
-        queue_wake(all);
-    }
-    pthread_mutex_unlock(&all->lock);
-}
-
 int session_remove_root(struct session *s)
 {
     struct provider *provider = s->all->c.provider;
@@ -92,52 +70,124 @@ int session_remove_root(struct session *s)
     return 0;
 }
 
-static int end(struct session *s, enum session_end why, const char *reason, int wait,
-               struct pd_err *e)
+/* ---- the end ---- */
+
+/* Waits, with the lock held, until whoever takes it away has done so. */
+static int await_over(struct session *s, struct pd_err *e)
+{
+    deadline d = deadline_in(END_PATIENCE);
+    while (!life_is_over(s->life))
+        if (!cond_wait(&s->changed, &s->lock, d))
+            return pd_fail(e, PD_TIMEOUT,
+                           "sandbox %s is still being %s: its end was asked for and will follow",
+                           s->info.id, life_name(s->life));
+    return 0;
+}
+
+/* Both locks, for steps that the tables see. */
+static void lock_both(struct session *s)
+{
+    pthread_mutex_lock(&s->all->lock);
+    pthread_mutex_lock(&s->lock);
+}
+
+static void unlock_both(struct session *s)
+{
+    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->all->lock);
+}
+
+/* With the lock held. */
+static void set_reason(struct session *s, enum session_end why, const char *reason)
+{
+    s->info.end = why;
+    snprintf(s->info.end_reason, sizeof s->info.end_reason, "%s", reason);
+}
+
+/* The last row: that it is gone, and what is still to be done; or none, when it was nobody's. */
+static void store_end(struct session *s, int clean)
+{
+    struct pd_err e;
+    int nobodys = !life_is_owned(s->life);
+    if ((nobodys && clean ? session_unstore(s, &e) : session_store(s, &e)) == 0)
+        return;
+
+    log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
+    pthread_mutex_lock(&s->lock);
+    s->dirty = !nobodys || !clean; /* the controller tries again */
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Takes away what there is of one that is stopping or being discarded; the caller has made it so,
+ * and is the only one. */
+static int take_away(struct session *s, struct pd_err *e)
 {
     struct pd_err ignored;
-    pthread_mutex_lock(&s->lock);
-    while (s->changing && wait)
-        pthread_cond_wait(&s->changed, &s->lock);
-    if (s->changing) {
-        pthread_mutex_unlock(&s->lock);
-        return 1;
-    }
-    if (s->info.state == SESSION_STOPPING || s->info.state == SESSION_GONE) {
-        wait_until_gone(s);
-        pthread_mutex_unlock(&s->lock);
-        return 0;
-    }
-    s->info.state = SESSION_STOPPING;
-    s->info.end = why;
-    s->info.asleep = 0;
-    snprintf(s->info.end_reason, sizeof s->info.end_reason, "%s", reason);
-    pthread_mutex_unlock(&s->lock);
     if (session_store(s, &ignored) < 0)
         log_warn("session.store", "id=%s error=%s", s->info.id, ignored.msg);
+
     pthread_rwlock_wrlock(&s->box_use);
     struct box *box = s->box;
     s->box = NULL;
     pthread_rwlock_unlock(&s->box_use);
+
     struct provider *provider = s->all->c.provider;
-    int r = 0;
-    if (box)
-        r = provider->destroy(box, NULL, NULL, deadline_in(DESTROY_PATIENCE), e);
+    int r = box ? provider->destroy(box, NULL, NULL, deadline_in(DESTROY_PATIENCE), e) : 0;
     if (r < 0)
         log_error("session.undead", "id=%s error=%s", s->info.id, e->msg);
     int clean = session_remove_root(s) == 0;
     session_bury(s, 0);
-    mark_gone(s);
-    if (s->pooled && clean
-            ? s->all->c.store->delete_session(s->all->c.store, s->info.id, &ignored) < 0
-            : session_store(s, &ignored) < 0) {
-        log_warn("session.store", "id=%s error=%s", s->info.id, ignored.msg);
-        pthread_mutex_lock(&s->lock);
-        s->dirty = !s->pooled || !clean; /* the controller tries again */
-        pthread_mutex_unlock(&s->lock);
-    }
-    log_info("session.end", "id=%s cause=%s reason=%s", s->info.id, session_end_name(why), reason);
+
+    lock_both(s);
+    s->info.ended_ms = time_now_ms();
+    session_step(s, s->life == LIFE_STOPPING ? LIFE_GONE : LIFE_DISCARDED);
+    unlock_both(s);
+
+    store_end(s, clean);
+    log_info("session.end", "id=%s cause=%s reason=%s", s->info.id, session_end_name(s->info.end),
+             s->info.end_reason);
     return r;
+}
+
+/* Asks for the end of one that is being made: its maker takes it away. With the lock held. */
+static void cancel(struct session *s, enum session_end why, const char *reason)
+{
+    set_reason(s, why, reason);
+    session_step(s, s->life == LIFE_CREATING ? LIFE_CANCELLED : LIFE_SPOILT);
+}
+
+/* `wait`: for whoever is changing, making or ending it; else 1 then. */
+static int end(struct session *s, enum session_end why, const char *reason, int wait,
+               struct pd_err *e)
+{
+    deadline d = deadline_in(END_PATIENCE);
+    lock_both(s);
+    while (s->changing && wait) {
+        pthread_mutex_unlock(&s->all->lock);
+        int late = !cond_wait(&s->changed, &s->lock, d) && s->changing;
+        pthread_mutex_unlock(&s->lock);
+        if (late)
+            return pd_fail(e, PD_TIMEOUT, "sandbox %s is being changed for too long", s->info.id);
+        lock_both(s);
+    }
+    if (s->changing) {
+        unlock_both(s);
+        return 1;
+    }
+
+    int mine = 0, r = 0;
+    if (life_is_making(s->life)) {
+        cancel(s, why, reason);
+    } else if (!life_is_ending(s->life) && !life_is_over(s->life)) {
+        set_reason(s, why, reason);
+        mine = session_step(s, life_is_owned(s->life) ? LIFE_STOPPING : LIFE_DISCARDING) == 0;
+    }
+    pthread_mutex_unlock(&s->all->lock);
+    if (!mine)
+        r = wait ? await_over(s, e) : !life_is_over(s->life);
+    pthread_mutex_unlock(&s->lock);
+
+    return mine ? take_away(s, e) : r;
 }
 
 int session_end(struct session *s, enum session_end why, const char *reason, struct pd_err *e)
@@ -149,6 +199,33 @@ int session_end_unless_changing(struct session *s, enum session_end why, const c
                                 struct pd_err *e)
 {
     return end(s, why, reason, 0, e);
+}
+
+void session_finish_end(struct session *s)
+{
+    struct pd_err e;
+    lock_both(s);
+    int r = session_step(s, life_is_owned(s->life) ? LIFE_STOPPING : LIFE_DISCARDING);
+    unlock_both(s);
+    if (r == 0)
+        (void)take_away(s, &e);
+}
+
+void session_abandon(struct session *s, const char *reason)
+{
+    struct pd_err e;
+    lock_both(s);
+    int cancelled = life_is_ending(s->life);
+    if (!cancelled)
+        set_reason(s, END_FAILED, reason);
+    session_step(s, s->life == LIFE_CANCELLED ? LIFE_STOPPING : LIFE_DISCARDING);
+    unlock_both(s);
+    (void)take_away(s, &e);
+
+    /* One that was cancelled is remembered. One whose root could not be deleted stays until the
+     * controller has it deleted. */
+    if (!life_is_owned(s->life) && !s->root_name[0])
+        sessions_forget(s);
 }
 
 /* ---- what the provider tells, on the pump's thread ---- */

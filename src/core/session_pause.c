@@ -92,16 +92,16 @@ static void mark_running(struct session *s)
 {
     uint64_t now = time_now_ms();
     s->info.max_life_ms += still_ms(s, now);
-    s->info.state = SESSION_RUNNING;
-    s->info.asleep = 0;
+    session_step(s, LIFE_RUNNING);
     s->info.last_used_ms = now;
     s->paused_at_ms = 0;
     samples_pause(s, 0);
 }
 
-static void mark_paused(struct session *s)
+/* `still`: paused, or asleep. */
+static void mark_paused(struct session *s, enum life still)
 {
-    s->info.state = SESSION_PAUSED;
+    session_step(s, still);
     s->paused_at_ms = time_now_ms();
     samples_pause(s, 1);
 }
@@ -123,7 +123,7 @@ static int freeze(struct session *s, int frozen, struct pd_err *e)
         return -1;
     pthread_mutex_lock(&s->lock);
     if (frozen)
-        mark_paused(s);
+        mark_paused(s, LIFE_PAUSED);
     else
         mark_running(s);
     pthread_mutex_unlock(&s->lock);
@@ -192,18 +192,18 @@ static int fall_asleep(struct session *s, struct pd_err *e)
         provider->keep_root(provider, s->root_name, deadline_in(KEEP_PATIENCE), e) < 0)
         return -1;
     pthread_mutex_lock(&s->lock);
-    enum session_state before = s->info.state;
+    enum life before = s->life;
     uint64_t paused_at = s->paused_at_ms;
-    if (before == SESSION_RUNNING)
-        mark_paused(s);
-    s->info.asleep = 1;
+    if (before == LIFE_RUNNING)
+        mark_paused(s, LIFE_ASLEEP);
+    else
+        session_step(s, LIFE_ASLEEP);
     pthread_mutex_unlock(&s->lock);
     if (session_store(s, e) < 0) {
         pthread_mutex_lock(&s->lock);
-        s->info.state = before;
-        s->info.asleep = 0;
+        session_step(s, before);
         s->paused_at_ms = paused_at;
-        if (before == SESSION_RUNNING)
+        if (before == LIFE_RUNNING)
             samples_pause(s, 0);
         pthread_mutex_unlock(&s->lock);
         return -1;
@@ -261,8 +261,7 @@ static int wake_up(struct session *s, struct pd_err *e)
         return 0;
     }
     pthread_mutex_lock(&s->lock);
-    mark_paused(s);
-    s->info.asleep = 1;
+    mark_paused(s, LIFE_ASLEEP);
     s->paused_at_ms = paused_at;
     s->info.max_life_ms = max_life;
     pthread_mutex_unlock(&s->lock);

@@ -89,7 +89,7 @@ void samples_look(struct session *s)
     int due = 0;
     if (now < s->all->samples_rest_ns) {
         /* later */
-    } else if (s->pooled || s->info.state != SESSION_RUNNING) {
+    } else if (s->life != LIFE_RUNNING) {
         s->samples.due_ns = 0;
     } else if (!s->samples.due_ns) {
         s->samples.due_ns = now + hash_bytes(s->info.id, strlen(s->info.id)) % EVERY_NS;

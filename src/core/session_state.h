@@ -4,6 +4,7 @@
  *   sessions.lock    the tables, the queue, the pool
  *   session.box_use  held for reading around every call to the provider, for writing by whoever
  *                    takes the box away
+ *   session.store_lock  held around every write of its row
  *   session.lock     everything else of a session
  *   process.lock     everything of a process
  * The pump's callbacks take session.lock and process.lock only. */
@@ -13,6 +14,7 @@
 #include "core/cond.h"
 #include "core/provider.h"
 #include "core/pump.h"
+#include "core/session_life.h"
 #include "core/sessions.h"
 #include "policy/policy.h"
 #include "store/store.h"
@@ -118,16 +120,22 @@ struct session {
     uint64_t key_hash;
     struct policy policy;
     char *policy_text;
-    int superseded; /* another session has its thread; under sessions.lock, as `pooled` */
+    /* Under sessions.lock: */
+    int superseded;                  /* another session has its thread */
+    int owned;                       /* somebody's: found and listed; session_step's */
+    struct tenant_count *counts_for; /* whose place it has, or NULL; session_step's */
 
     pthread_rwlock_t box_use;
     struct box *box;
 
+    pthread_mutex_t store_lock; /* its row is being written */
+    int unstored;               /* and never again */
+
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    enum life life; /* session_step's, as info.state and info.asleep */
     struct session_info info;
-    int pooled; /* nobody's yet */
-    int lost;   /* the provider said so; the controller ends it */
+    int lost; /* the provider said so; the controller ends it */
     char lost_why[200];
     unsigned attended; /* requests in progress: it is not idle */
     /* Somebody is pausing, waking or copying it: whoever wants to, or to end it, waits. */
@@ -165,7 +173,8 @@ struct queue_entry {
 struct tenant_count {
     struct tenant_count *next;
     char name[64];
-    unsigned live;
+    unsigned live;   /* sandboxes that have a place */
+    unsigned let_in; /* creations that hold one for theirs */
 };
 
 #define SESSION_BUCKETS 4096u
@@ -179,7 +188,7 @@ struct sessions {
     struct name_hold *name_holds; /* one creation per key, or per thread */
     pthread_mutex_t lock;
     struct session *by_id[SESSION_BUCKETS];
-    unsigned live; /* let in, and neither gone nor pooled */
+    unsigned live, let_in; /* the same of all tenants */
     struct tenant_count *tenants;
     struct queue_entry *queue;
     unsigned queue_len;
@@ -260,7 +269,13 @@ const char *env_find(const struct msg_list *l, const char *name);
 /* May the session's policy have these variables set? */
 int session_check_variables(const struct session *s, const struct msg_list *env, struct pd_err *e);
 struct session *session_new(struct sessions *all);
+/* Writes its row. Rows are written one after the other, each as the session is when its turn comes:
+ * no older one replaces a newer. */
 int session_store(struct session *s, struct pd_err *e);
+/* Takes the step as soon as the row says so. PD_CONFLICT when its end was asked for meanwhile. */
+int session_store_step(struct session *s, enum life to, struct pd_err *e);
+/* Deletes its row; none is written any more. */
+int session_unstore(struct session *s, struct pd_err *e);
 int session_usable(struct session *s, struct pd_err *e); /* with its lock held */
 /* There is no box to ask: says why. -1. Without its lock. */
 int session_no_box(struct session *s, struct pd_err *e);
@@ -281,7 +296,12 @@ extern const struct box_events session_box_events;
 
 /* session_end.c: takes away what ran in it; `forget`: the rows, too, because the session stays. */
 void session_bury(struct session *s, int forget);
-/* As session_end, but 1 at once when somebody is changing the session. */
+/* Whoever makes a sandbox gives it up: it has failed, or its end was asked for meanwhile. Nothing
+ * of it stays, but that it is gone if it was cancelled. */
+void session_abandon(struct session *s, const char *reason);
+/* Takes away one whose end was asked for, and that nobody makes: an earlier daemon did. */
+void session_finish_end(struct session *s);
+/* As session_end, but 1 at once when somebody is changing, making or ending the session. */
 int session_end_unless_changing(struct session *s, enum session_end why, const char *reason,
                                 struct pd_err *e);
 /* session_pause.c: changes of one session happen one after the other. */
@@ -316,6 +336,11 @@ int session_read_cursor(const char *text, uint64_t *ret_ms, const char **ret_id,
 
 /* sessions.c */
 unsigned sessions_bucket(const char *text); /* of a hash table */
+/* Puts a new one into the table, or takes one from the pool: found from now on if the step says so.
+ * -1: it was lost meanwhile. */
+int sessions_register(struct session *s, enum life to);
+/* Takes it out of the table. */
+void sessions_forget(struct session *s);
 /* sessions_create, and with `fork_of` the files are a copy of that one's. */
 int sessions_create_from(struct sessions *all, const struct session_request *r,
                          struct session *fork_of, struct session **ret, int *ret_known,
@@ -334,5 +359,8 @@ void queue_wake(struct sessions *all);                   /* with the lock held *
 int queue_try(struct sessions *all, const char *tenant); /* 1: let in, without waiting */
 int queue_enter(struct sessions *all, const char *tenant, uint64_t timeout_ms,
                 struct queue_place *ret, struct pd_err *e);
-void queue_leave(struct sessions *all, const char *tenant);         /* let in, but it has failed */
-void queue_count(struct sessions *all, const char *tenant, int by); /* with the lock held */
+void queue_leave(struct sessions *all, const char *tenant); /* let in, but it has failed */
+/* Both with the lock held. A tenant's counts are made when it is first seen, and kept; NULL without
+ * memory. What one that was let in holds is given back, for queue_wake or for its sandbox. */
+struct tenant_count *queue_tenant(struct sessions *all, const char *tenant);
+void queue_give_back(struct sessions *all, struct tenant_count *t);

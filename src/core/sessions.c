@@ -228,8 +228,9 @@ static int fill_in(struct session *s, const struct session_request *r, struct pd
     return policy_parse(r->policy ? r->policy : "open", &s->policy, e);
 }
 
-static void forget_session(struct sessions *all, struct session *s)
+void sessions_forget(struct session *s)
 {
+    struct sessions *all = s->all;
     pthread_mutex_lock(&all->lock);
     struct session **at = sessions_place(all, s->info.id);
     int there = *at == s;
@@ -253,26 +254,23 @@ static struct session *new_session(struct sessions *all, const struct session_re
     return s;
 }
 
-/* Registers it under the lock, so that everybody finds it from now on. */
-static void register_session(struct sessions *all, struct session *s)
+int sessions_register(struct session *s, enum life to)
 {
+    struct sessions *all = s->all;
     pthread_mutex_lock(&all->lock);
-    s->pooled = 0;
     struct session **at = sessions_place(all, s->info.id);
     if (!*at) {
         s->next = NULL;
         *at = session_ref(s);
     }
-    pthread_mutex_unlock(&all->lock);
-}
 
-static int finish(struct session *s, enum session_state state, struct pd_err *e)
-{
     pthread_mutex_lock(&s->lock);
-    s->info.state = state;
-    pthread_cond_broadcast(&s->changed);
+    int sound = !s->lost && (s->life == LIFE_NEW || s->life == LIFE_READY);
+    if (sound)
+        session_step(s, to);
     pthread_mutex_unlock(&s->lock);
-    return session_store(s, e);
+    pthread_mutex_unlock(&all->lock);
+    return sound ? 0 : -1;
 }
 
 /* Where a new session's files come from, if not from the template alone. */
@@ -304,18 +302,22 @@ static int fill_root(struct session *s, const struct origin *o, struct pd_err *e
     return o->snapshot ? snapshot_copy(s->all, o->snapshot, s->root_name, e) : 0;
 }
 
-static int make_from(struct sessions *all, const struct session_request *r,
-                     struct session *replaces, const struct origin *o, struct session **ret,
-                     struct pd_err *e)
+/* A session that has all that the request says, registered as being created. */
+static struct session *begin(struct sessions *all, const struct session_request *r,
+                             struct session *replaces, const struct origin *o, int warm,
+                             struct pd_err *e)
 {
     struct pd_err ignored;
-    struct session *s = o->fork_of || o->snapshot ? NULL : pool_take(all, r);
-    int pooled = s != NULL;
-    if (!s && !(s = new_session(all, r)))
-        return pd_fail(e, PD_CAPACITY, "no memory for a session");
+    struct session *s = warm ? pool_take(all, r) : NULL;
+    int from_pool = s != NULL;
+    if (!s && !(s = new_session(all, r))) {
+        pd_fail(e, PD_CAPACITY, "no memory for a session");
+        return NULL;
+    }
+
     pthread_mutex_lock(&s->lock);
     int bad = fill_in(s, r, e);
-    s->info.from_pool = pooled;
+    s->info.from_pool = from_pool;
     if (replaces) {
         s->info.recreated = 1;
         memcpy(s->info.replaces, replaces->info.id, sizeof s->info.replaces);
@@ -323,44 +325,53 @@ static int make_from(struct sessions *all, const struct session_request *r,
     pthread_mutex_unlock(&s->lock);
     if (bad == 0 && o->fork_of)
         bad = inherit(s, r, o->fork_of, e);
-    if (bad < 0) {
-        if (pooled)
-            (void)session_end(s, END_FAILED, "refused", &ignored);
-        session_unref(s);
+
+    if (bad == 0 && sessions_register(s, LIFE_CREATING) == 0)
+        return s;
+    if (from_pool) /* which was lost just now, or is the request's already */
+        (void)session_end(s, END_FAILED, "refused", &ignored);
+    session_unref(s);
+    return bad == 0 ? begin(all, r, replaces, o, 0, e) : NULL;
+}
+
+/* *let_in: 0 when the place that the request was let in for is the sandbox's. */
+static int make_from(struct sessions *all, const struct session_request *r,
+                     struct session *replaces, const struct origin *o, int *let_in,
+                     struct session **ret, struct pd_err *e)
+{
+    struct session *s = begin(all, r, replaces, o, !o->fork_of && !o->snapshot, e);
+    if (!s)
         return -1;
-    }
-    register_session(all, s);
+    *let_in = 0;
+
     /* A cold one is written down first: should the daemon die now, its box is found and ended. */
-    int r1 = pooled ? 0 : session_store(s, e);
-    if (r1 == 0 && !pooled)
+    int warm = s->info.from_pool;
+    int r1 = warm ? 0 : session_store(s, e);
+    if (r1 == 0 && !warm)
         r1 = fill_root(s, o, e);
-    if (r1 == 0 && !pooled)
+    if (r1 == 0 && !warm)
         r1 = sessions_make_box(s, e);
     if (r1 == 0)
-        r1 = finish(s, SESSION_RUNNING, e);
+        r1 = session_store_step(s, LIFE_RUNNING, e);
     if (r1 == 0) {
         *ret = s;
         return 0;
     }
-    pthread_mutex_lock(&all->lock);
-    s->pooled = 1; /* so that its end is not counted: the caller does that */
-    pthread_mutex_unlock(&all->lock);
-    (void)session_end(s, END_FAILED, e->msg, &ignored);
-    if (!s->root_name[0]) /* otherwise the controller has it deleted later */
-        forget_session(all, s);
+
+    session_abandon(s, e->msg);
     session_unref(s);
     return -1;
 }
 
 static int make(struct sessions *all, const struct session_request *r, struct session *replaces,
-                struct session *fork_of, struct session **ret, struct pd_err *e)
+                struct session *fork_of, int *let_in, struct session **ret, struct pd_err *e)
 {
     struct origin o = {.fork_of = fork_of};
     if ((fork_of || r->snapshot) && snapshots_possible(all, e) < 0)
         return -1;
     if (r->snapshot && !(o.snapshot = snapshot_hold(all, r->tenant, r->snapshot, e)))
         return -1;
-    int r1 = make_from(all, r, replaces, &o, ret, e);
+    int r1 = make_from(all, r, replaces, &o, let_in, ret, e);
     if (o.snapshot)
         snapshot_release(all, o.snapshot);
     return r1;
@@ -372,7 +383,7 @@ static struct session *find_key(struct sessions *all, const char *tenant, const 
     pthread_mutex_lock(&all->lock);
     for (unsigned i = 0; i < SESSION_BUCKETS && !found; i++)
         for (struct session *s = all->by_id[i]; s && !found; s = s->next)
-            if (!s->pooled && s->key && !strcmp(s->key, key) && !strcmp(s->info.tenant, tenant))
+            if (s->owned && s->key && !strcmp(s->key, key) && !strcmp(s->info.tenant, tenant))
                 found = session_ref(s);
     pthread_mutex_unlock(&all->lock);
     return found;
@@ -390,15 +401,17 @@ static void wait_until_made(struct session *s)
  * find what is there. Then it looks again. */
 #define MUST_WAIT 1
 
-/* *let_in: it has waited, and was. MUST_WAIT when there is no room. */
+/* *let_in: the request holds a place, which becomes the sandbox's. MUST_WAIT when there is no
+ * room. */
 static int create(struct sessions *all, const struct session_request *r, struct session *replaces,
                   struct session *fork_of, int *let_in, struct session **ret, struct pd_err *e)
 {
     uint64_t began = clock_now();
     if (!*let_in && !queue_try(all, r->tenant))
         return MUST_WAIT;
-    *let_in = 0;
-    int made = make(all, r, replaces, fork_of, ret, e);
+    *let_in = 1;
+    int made = make(all, r, replaces, fork_of, let_in, ret, e);
+
     pthread_mutex_lock(&all->lock);
     if (made < 0)
         all->stats.create_failed++;
@@ -406,9 +419,7 @@ static int create(struct sessions *all, const struct session_request *r, struct 
         all->stats.created++;
     all->stats.create_us_sum += (clock_now() - began) / 1000;
     pthread_mutex_unlock(&all->lock);
-    if (made < 0)
-        queue_leave(all, r->tenant);
-    else
+    if (made == 0)
         log_info("session.start", "id=%s tenant=%s provider=%s pool=%d us=%llu", (*ret)->info.id,
                  r->tenant, (*ret)->info.provider, (*ret)->info.from_pool,
                  (unsigned long long)((clock_now() - began) / 1000));
@@ -425,7 +436,7 @@ static int check_thread(struct sessions *all, const struct session_request *r, s
     if (!s)
         return 0;
     pthread_mutex_lock(&s->lock);
-    int lives = !s->lost && s->info.state <= SESSION_PAUSED;
+    int lives = !s->lost && !life_is_ending(s->life) && !life_is_over(s->life);
     pthread_mutex_unlock(&s->lock);
     if (lives)
         pd_fail(e, PD_CONFLICT,
@@ -539,7 +550,7 @@ static struct session *find(struct sessions *all, const char *tenant, const char
     if (id_is_sandbox(id)) {
         pthread_mutex_lock(&all->lock);
         struct session *s = *sessions_place(all, id);
-        if (s && !s->pooled && (!tenant || !strcmp(s->info.tenant, tenant)))
+        if (s && s->owned && (!tenant || !strcmp(s->info.tenant, tenant)))
             found = session_ref(s);
         pthread_mutex_unlock(&all->lock);
     }
@@ -567,7 +578,7 @@ static struct session *find_thread(struct sessions *all, const char *tenant, con
     pthread_mutex_lock(&all->lock);
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next)
-            if (!s->pooled && !s->superseded && s->info.user_id[0] &&
+            if (s->owned && !s->superseded && s->info.user_id[0] &&
                 !strcmp(s->info.user_id, user_id) && !strcmp(s->info.thread_id, thread_id) &&
                 !strcmp(s->info.tenant, tenant) &&
                 (!found || s->info.created_ms >= found->info.created_ms)) {

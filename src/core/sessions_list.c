@@ -26,7 +26,7 @@ static int has_metadata(const struct session *s, const struct session_filter *f)
 
 static int matches(struct session *s, const struct session_filter *f)
 {
-    if (s->pooled || strcmp(s->info.tenant, f->tenant) != 0 ||
+    if (!s->owned || strcmp(s->info.tenant, f->tenant) != 0 ||
         (f->user_id && strcmp(s->info.user_id, f->user_id) != 0) ||
         (f->thread_id && strcmp(s->info.thread_id, f->thread_id) != 0) ||
         (f->template_name && strcmp(s->info.template_name, f->template_name) != 0) ||
@@ -121,12 +121,12 @@ void sessions_each(struct sessions *all, int (*each)(struct session *s, void *ar
     pthread_mutex_lock(&all->lock);
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next)
-            count += !s->pooled;
+            count += s->owned;
     struct session **list = calloc(count ? count : 1, sizeof *list);
     count = 0;
     for (unsigned i = 0; i < SESSION_BUCKETS && list; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next)
-            if (!s->pooled)
+            if (s->owned)
                 list[count++] = session_ref(s);
     pthread_mutex_unlock(&all->lock);
     int stop = 0;
@@ -149,7 +149,7 @@ void sessions_get_stats(struct sessions *all, struct sessions_stats *ret)
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next) {
             pthread_mutex_lock(&s->lock);
-            if (!s->pooled)
+            if (s->owned)
                 ret->by_state[s->info.state]++;
             ret->running += s->running;
             pthread_mutex_unlock(&s->lock);

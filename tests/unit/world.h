@@ -22,7 +22,10 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#define WORLD_ROOM 64u
+#define WORLD_ROOM 256u
+
+/* How world.fail_create fails: before there is a box, or when half of one was made. */
+enum { FAIL_AT_ONCE = 1, FAIL_LATE = 2 };
 
 struct box {
     int used, paused;
@@ -41,7 +44,9 @@ struct world {
     } roots[WORLD_ROOM];
     unsigned fuse; /* the daemon dies at its end; 0: it does not */
     int fail_create, fail_copy, fail_usage, fail_pause, fail_remove, fail_store, usages;
-    int hold_copy; /* a copy waits for its end */
+    int hold_copy;                    /* a copy waits for its end */
+    int hold_create, creates_running; /* likewise a creation, which has its box by then */
+    unsigned slow_create_us;
     uint64_t cpu_usec;
     int copies_running;
 };
@@ -171,7 +176,7 @@ static int world_create(struct provider *p, struct wire_id id, const struct spec
     (void)limit;
     struct daemon *d = daemon_of(p);
     tick(d->world);
-    if (d->world->fail_create)
+    if (d->world->fail_create == FAIL_AT_ONCE)
         return pd_fail(e, PD_CAPACITY, "no more boxes");
     pthread_mutex_lock(&d->lock);
     struct box *b = d->world->boxes;
@@ -185,9 +190,21 @@ static int world_create(struct provider *p, struct wire_id id, const struct spec
         if (b->root[0] && root_find(d->world, b->root) < 0)
             root_make(d->world, b->root, 1);
     }
+    d->world->creates_running++;
+    pthread_mutex_unlock(&d->lock);
+    while (__atomic_load_n(&d->world->hold_create, __ATOMIC_SEQ_CST))
+        usleep(1000);
+    if (d->world->slow_create_us)
+        usleep(d->world->slow_create_us);
+    pthread_mutex_lock(&d->lock);
+    d->world->creates_running--;
     pthread_mutex_unlock(&d->lock);
     if (busy)
         return pd_fail(e, PD_CONFLICT, "%s is in use", s->root_name);
+    if (d->world->fail_create == FAIL_LATE) {
+        b->used = 0;
+        return pd_fail(e, PD_CAPACITY, "no more boxes");
+    }
     *ret = b;
     return 0;
 }
@@ -494,7 +511,7 @@ static void daemon_end(struct daemon *d)
     /* The tables, and the pump with what is in it, go with the process. */
 }
 
-static struct session *make_one(struct daemon *d, struct session_request *r)
+static inline struct session *make_one(struct daemon *d, struct session_request *r)
 {
     struct pd_err e = {0};
     struct queue_place place;

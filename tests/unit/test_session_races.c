@@ -1,0 +1,368 @@
+/* Ends of sandboxes that race with their creation: a DELETE, a loss or a failure at any moment of
+ * it. Every sandbox is counted exactly once, none runs after its end was told, no root stays.
+ *
+ * PADDOCK_NIGHTLY=1 plays more rounds. */
+#include "world.h"
+
+#define PATIENCE (30 * NS_PER_S)
+
+static const char *dir_of(void **state)
+{
+    return ((struct place *)*state)->dir;
+}
+
+static void in_memory(struct sessions_config *c)
+{
+    c->disk_roots = 0;
+}
+
+static void with_pool(struct sessions_config *c)
+{
+    c->pool_min = 4;
+    c->pool_max = 8;
+}
+
+static void with_pool_in_memory(struct sessions_config *c)
+{
+    with_pool(c);
+    in_memory(c);
+}
+
+static unsigned live(struct daemon *d)
+{
+    pthread_mutex_lock(&d->all->lock);
+    unsigned count = d->all->live;
+    pthread_mutex_unlock(&d->all->lock);
+    return count;
+}
+
+static struct session_info info_of(struct session *s)
+{
+    struct session_info i;
+    session_get(s, &i);
+    return i;
+}
+
+static struct session_request request_of(const char *thread)
+{
+    return (struct session_request){.tenant = "acme",
+                                    .user_id = "u",
+                                    .thread_id = thread,
+                                    .spec = SPEC_DEFAULT,
+                                    .queue_timeout_ms = 10000,
+                                    .env = {.text = ""}};
+}
+
+/* ---- one creation, held at the provider ---- */
+
+struct creation {
+    struct daemon *d;
+    pthread_t thread;
+    int result;
+    struct session *made;
+    struct pd_err e;
+};
+
+static void *create_main(void *arg)
+{
+    struct creation *c = arg;
+    struct session_request r = request_of("t");
+    struct queue_place place;
+    int created;
+    c->result = sessions_get_or_create(c->d->all, &r, &c->made, &created, &place, &c->e);
+    return NULL;
+}
+
+static void wait_for_creation(struct world *w)
+{
+    deadline limit = deadline_in(PATIENCE);
+    while (!__atomic_load_n(&w->creates_running, __ATOMIC_SEQ_CST) && !deadline_passed(limit))
+        usleep(1000);
+    assert_int_equal(w->creates_running, 1);
+}
+
+struct ending {
+    struct session *s;
+    pthread_t thread;
+    int result;
+    atomic_int done;
+    struct pd_err e;
+};
+
+static void *end_main(void *arg)
+{
+    struct ending *c = arg;
+    c->result = session_end(c->s, END_KILLED, "test", &c->e);
+    atomic_store(&c->done, 1);
+    return NULL;
+}
+
+static struct session *find_thread(struct daemon *d)
+{
+    struct pd_err e = {0};
+    struct session *s = sessions_find_thread(d->all, "acme", "u", "t", &e);
+    if (!s)
+        fail_msg("find: %s", e.msg);
+    return s;
+}
+
+static void assert_nothing_is_left(struct daemon *d, struct world *w)
+{
+    struct sessions_stats stats;
+    sessions_get_stats(d->all, &stats);
+    assert_int_equal(stats.by_state[SESSION_CREATING], 0);
+    assert_int_equal(stats.by_state[SESSION_RUNNING], 0);
+    assert_int_equal(stats.by_state[SESSION_STOPPING], 0);
+    assert_int_equal(live(d), 0);
+    assert_int_equal(box_count(w), 0);
+    assert_int_equal(root_count(w), 0);
+}
+
+/* `fail_create`: how the creation fails, too; 0: it would succeed. */
+static void delete_during_creation(void **state, int fail_create)
+{
+    struct world *w = world_new();
+    struct daemon *d = daemon_begin(w, dir_of(state), 0, NULL);
+    struct creation c = {.d = d};
+    w->hold_create = 1;
+    assert_int_equal(pthread_create(&c.thread, NULL, create_main, &c), 0);
+    wait_for_creation(w);
+    struct ending end = {.s = find_thread(d)};
+    assert_int_equal(info_of(end.s).state, SESSION_CREATING);
+
+    assert_int_equal(pthread_create(&end.thread, NULL, end_main, &end), 0);
+    deadline limit = deadline_in(PATIENCE);
+    while (info_of(end.s).state == SESSION_CREATING && !deadline_passed(limit))
+        usleep(1000);
+    assert_int_not_equal(info_of(end.s).state, SESSION_CREATING);
+    w->fail_create = fail_create;
+    __atomic_store_n(&w->hold_create, 0, __ATOMIC_SEQ_CST);
+    pthread_join(c.thread, NULL);
+    pthread_join(end.thread, NULL);
+
+    assert_int_equal(end.result, 0);
+    assert_int_equal(c.result, -1); /* it is not given out: its end was told */
+    assert_int_equal(info_of(end.s).state, SESSION_GONE);
+    assert_int_equal(info_of(end.s).end, END_KILLED);
+    assert_nothing_is_left(d, w);
+    /* Once more changes nothing. */
+    struct pd_err e;
+    assert_int_equal(session_end(end.s, END_KILLED, "test", &e), 0);
+    assert_nothing_is_left(d, w);
+    session_unref(end.s);
+
+    /* Nothing is remembered but that it is gone; another one of that name is made. */
+    w->fail_create = 0;
+    struct creation again = {.d = d};
+    create_main(&again);
+    assert_int_equal(again.result, 0);
+    assert_int_equal(live(d), 1);
+    assert_int_equal(session_end(again.made, END_KILLED, "test", &e), 0);
+    session_unref(again.made);
+    assert_nothing_is_left(d, w);
+    daemon_end(d);
+}
+
+static void test_a_delete_during_a_creation_ends_it(void **state)
+{
+    delete_during_creation(state, 0);
+}
+
+static void test_a_delete_during_a_creation_that_fails_counts_once(void **state)
+{
+    delete_during_creation(state, FAIL_LATE);
+}
+
+static void test_a_loss_during_a_creation_ends_it(void **state)
+{
+    struct world *w = world_new();
+    struct daemon *d = daemon_begin(w, dir_of(state), 1, NULL);
+    struct creation c = {.d = d};
+    w->hold_create = 1;
+    assert_int_equal(pthread_create(&c.thread, NULL, create_main, &c), 0);
+    wait_for_creation(w);
+    struct session *s = find_thread(d);
+    struct pd_err why = {0};
+    pd_fail(&why, PD_SESSION_LOST, "its init has died");
+    session_box_events.lost(s, &why);
+    deadline limit = deadline_in(PATIENCE);
+    while (info_of(s).state == SESSION_CREATING && !deadline_passed(limit))
+        usleep(1000);
+    __atomic_store_n(&w->hold_create, 0, __ATOMIC_SEQ_CST);
+    pthread_join(c.thread, NULL);
+    assert_int_equal(c.result, -1);
+    assert_int_equal(info_of(s).state, SESSION_GONE);
+    assert_int_equal(info_of(s).end, END_LOST);
+    assert_nothing_is_left(d, w);
+    session_unref(s);
+    daemon_end(d);
+}
+
+static void test_a_creation_that_fails_counts_once(void **state)
+{
+    struct world *w = world_new();
+    struct daemon *d = daemon_begin(w, dir_of(state), 0, NULL);
+    for (int how = FAIL_AT_ONCE; how <= FAIL_LATE; how++)
+        for (unsigned i = 0; i < 100; i++) {
+            struct creation c = {.d = d};
+            w->fail_create = how;
+            create_main(&c);
+            assert_int_equal(c.result, -1);
+            assert_int_equal(c.e.code, PD_CAPACITY);
+            assert_int_equal(live(d), 0);
+        }
+    w->fail_create = 0;
+    assert_nothing_is_left(d, w);
+    struct sessions_stats stats;
+    sessions_get_stats(d->all, &stats);
+    assert_int_equal(stats.create_failed, 200);
+    assert_int_equal(stats.created, 0);
+    daemon_end(d);
+}
+
+/* ---- many clients, few names ---- */
+
+#define NAMES 4u
+
+struct player {
+    struct daemon *d;
+    pthread_t thread;
+    unsigned rounds, seed, made, ended, refused;
+    struct session **dead; /* those whose end was told */
+    char wrong[256];
+};
+
+static void play_create(struct player *p, const char *name)
+{
+    struct session_request r = request_of(name);
+    struct queue_place place;
+    struct session *s;
+    struct pd_err e = {0};
+    int created;
+    if (sessions_get_or_create(p->d->all, &r, &s, &created, &place, &e) == 0) {
+        p->made++;
+        session_unref(s);
+    } else if (e.code == PD_CONFLICT || e.code == PD_NOT_FOUND) {
+        p->refused++; /* it was ended meanwhile */
+    } else {
+        snprintf(p->wrong, sizeof p->wrong, "create: %s", e.msg);
+    }
+}
+
+static void play_delete(struct player *p, const char *name)
+{
+    struct pd_err e = {0};
+    struct session *s = sessions_find_thread(p->d->all, "acme", "u", name, &e);
+    if (!s)
+        return;
+    if (session_end(s, END_KILLED, "test", &e) < 0)
+        snprintf(p->wrong, sizeof p->wrong, "end: %s", e.msg);
+    if (info_of(s).state != SESSION_GONE)
+        snprintf(p->wrong, sizeof p->wrong, "%s is not gone after its end", name);
+    session_forget_thread(s);
+    p->dead[p->ended++] = s;
+}
+
+static void *player_main(void *arg)
+{
+    struct player *p = arg;
+    for (unsigned i = 0; i < p->rounds && !p->wrong[0]; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "t%u", rand_r(&p->seed) % NAMES);
+        if (rand_r(&p->seed) % 2)
+            play_create(p, name);
+        else
+            play_delete(p, name);
+    }
+    return NULL;
+}
+
+static void play(void **state, unsigned clients, void (*change)(struct sessions_config *c))
+{
+    unsigned rounds = getenv("PADDOCK_NIGHTLY") ? 20000 : 400;
+    struct world *w = world_new();
+    struct daemon *d = daemon_begin(w, dir_of(state), 1, change);
+    struct player *players = calloc(clients, sizeof *players);
+    w->slow_create_us = 50;
+    for (unsigned i = 0; i < clients; i++) {
+        players[i] = (struct player){.d = d, .rounds = rounds / clients, .seed = i + 1};
+        players[i].dead = calloc(players[i].rounds, sizeof(struct session *));
+        assert_int_equal(pthread_create(&players[i].thread, NULL, player_main, &players[i]), 0);
+    }
+    unsigned ended = 0;
+    for (unsigned i = 0; i < clients; i++)
+        pthread_join(players[i].thread, NULL);
+    for (unsigned i = 0; i < clients; i++) {
+        if (players[i].wrong[0])
+            fail_msg("client %u of %u: %s", i, clients, players[i].wrong);
+        for (unsigned k = 0; k < players[i].ended; k++)
+            assert_int_equal(info_of(players[i].dead[k]).state, SESSION_GONE);
+        ended += players[i].ended;
+    }
+    assert_true(ended > rounds / 10);
+
+    /* What is left is what is counted, and there is a box for each. */
+    struct sessions_stats stats;
+    sessions_get_stats(d->all, &stats);
+    assert_int_equal(stats.by_state[SESSION_CREATING], 0);
+    assert_int_equal(stats.by_state[SESSION_STOPPING], 0);
+    assert_int_equal(live(d), stats.by_state[SESSION_RUNNING]);
+    assert_true(live(d) <= NAMES);
+    sessions_end_all(d->all, "test");
+    assert_nothing_is_left(d, w);
+
+    for (unsigned i = 0; i < clients; i++) {
+        for (unsigned k = 0; k < players[i].ended; k++)
+            session_unref(players[i].dead[k]);
+        free(players[i].dead);
+    }
+    free(players);
+    daemon_end(d);
+}
+
+static void test_two_clients_cold(void **state)
+{
+    play(state, 2, NULL);
+}
+
+static void test_four_clients_cold_in_memory(void **state)
+{
+    play(state, 4, in_memory);
+}
+
+static void test_eight_clients_cold(void **state)
+{
+    play(state, 8, NULL);
+}
+
+static void test_two_clients_with_a_pool(void **state)
+{
+    play(state, 2, with_pool);
+}
+
+static void test_four_clients_with_a_pool(void **state)
+{
+    play(state, 4, with_pool);
+}
+
+static void test_eight_clients_with_a_pool_in_memory(void **state)
+{
+    play(state, 8, with_pool_in_memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_WORLD(test_a_delete_during_a_creation_ends_it),
+        IN_WORLD(test_a_delete_during_a_creation_that_fails_counts_once),
+        IN_WORLD(test_a_loss_during_a_creation_ends_it),
+        IN_WORLD(test_a_creation_that_fails_counts_once),
+        IN_WORLD(test_two_clients_cold),
+        IN_WORLD(test_four_clients_cold_in_memory),
+        IN_WORLD(test_eight_clients_cold),
+        IN_WORLD(test_two_clients_with_a_pool),
+        IN_WORLD(test_four_clients_with_a_pool),
+        IN_WORLD(test_eight_clients_with_a_pool_in_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
