@@ -10,6 +10,8 @@ from paddock_testing import run as paddock
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than ten seconds on a 2-core machine")
+    config.addinivalue_line("markers", "alone: counts things of the whole machine, so nothing may "
+                            "run beside it; tests/run has a part for these")
 
 
 def pytest_collection_finish(session):

@@ -318,6 +318,7 @@ def test_the_hosts_own_root(disk_path):
     assert not os.path.exists(f"/etc/{name}")
 
 
+@pytest.mark.alone
 def test_nothing_of_a_foreign_root_stays_mounted(system):
     before = host.mounts()
     sh_ok("true", **system)

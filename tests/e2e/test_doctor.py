@@ -12,6 +12,7 @@ import pytest
 from paddock_testing import host
 from paddock_testing import run as paddock
 
+pytestmark = pytest.mark.alone  # it lists what there is on the host before and after
 UID = 1000
 
 # Switched-off wall, and an attack that must then be seen to work.

@@ -17,6 +17,7 @@ from paddock_testing.leftovers import Snapshot, check_nothing_left, executable
 
 from .limit_checks import new_word
 
+pytestmark = pytest.mark.alone  # it counts processes, mounts, cgroups and loop devices of the host
 CYCLES = int(os.environ.get("PADDOCK_TEST_CYCLES", paddock.scaled_down(1000, 50)))
 ONE_SHOT_CYCLES = int(os.environ.get("PADDOCK_TEST_ONE_SHOTS", paddock.scaled_down(100, 10)))
 KILLS = int(os.environ.get("PADDOCK_TEST_KILLS", paddock.scaled_down(100, 10)))

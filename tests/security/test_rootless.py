@@ -202,7 +202,7 @@ def test_inside_a_chroot_of_a_plain_debian(as_root, tmp_path):
                           timeout=paddock.seconds(180))
     try:
         if made.returncode:
-            pytest.skip(f"mmdebstrap: {made.stderr.splitlines()[-1:]}")
+            pytest.fail(f"mmdebstrap: {made.stderr.splitlines()[-1:]}")
         run_in_chroot(place)
     finally:
         shutil.rmtree(place, ignore_errors=True)

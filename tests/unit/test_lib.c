@@ -1,6 +1,6 @@
 /* libpaddock, from its public header down to real jails. What is linked here is the library's own
  * code, so that the sanitizers see it; the program that it starts is the release. */
-#include "unit.h"
+#include "lib_place.h"
 
 #include <paddock.h>
 
@@ -29,24 +29,15 @@ static int group_setup(void **state)
 {
     struct paddock_error e;
     (void)state;
-    if (!getenv("PADDOCK_PROGRAM"))
-        setenv("PADDOCK_PROGRAM", UNIT_PADDOCK, 1);
-    if (access(getenv("PADDOCK_PROGRAM"), X_OK) < 0) {
-        snprintf(why_not, sizeof why_not, "%s is not built", getenv("PADDOCK_PROGRAM"));
-        return 0;
-    }
+
+    if (program_choose() < 0)
+        return -1;
     lib = paddock_open(NULL, &e);
     if (!lib) {
         print_message("# paddock_open: %s: %s\n", e.code, e.message);
         return -1;
     }
-    struct paddock_sandbox *s = paddock_create(lib, NULL, &e);
-    if (!s)
-        snprintf(why_not, sizeof why_not, "no sandbox: %s", e.message);
-    else
-        paddock_end(s, 0, NULL);
-    paddock_release(s);
-    return 0;
+    return sandboxes_try(lib, why_not, sizeof why_not);
 }
 
 static int group_teardown(void **state)

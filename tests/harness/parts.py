@@ -1,0 +1,204 @@
+"""The parts of the suite: each is a function of the workshop and of the part to fill."""
+
+import json
+import os
+import re
+
+from .reports import read_counts, read_junits, read_pytest, read_tap
+from .work import LOGS, NIGHTLY, PYTHON, ROOT, SKIP
+
+# Tests that are marked so count things of the whole machine; they have a part of their own.
+ALONE = "alone"
+PROGRAMS = {
+    "PADDOCK": os.path.join(ROOT, "build/paddock"),
+    "PADDOCK_WEAK": os.path.join(ROOT, "build-weak/paddock"),
+}
+
+
+def lint(shop, part):
+    part.check("tests/run: each of its rules can fail",
+               shop.run(part, "lint-run", ["tests/run", "--self-test"], 60))
+    folder = os.path.join(ROOT, "tests/lint")
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if name.endswith(".py") or not os.path.isfile(path) or not os.access(path, os.X_OK):
+            continue
+        log = f"lint-{name}"
+        part.check(f"{name}: the rule can fail", shop.run(part, log, [path, "--self-test"], 60))
+        part.check(name, shop.run(part, log, [path], 120))
+
+
+def compile_all(shop, part):
+    for name in ("release", "server", "weak", "clang", "asan"):
+        if shop.build(part, name):
+            part.ok(f"build {name}, no warnings")
+
+
+def unit(shop, part):
+    if not (shop.build(part, "release") and shop.build(part, "asan")):
+        return
+    log = os.path.join(ROOT, "build-asan/meson-logs/testlog.json")
+    if os.path.exists(log):
+        os.unlink(log)
+    result = shop.run(part, "unit", ["/usr/bin/meson", "test", "-C", "build-asan", "--no-rebuild"],
+                      900)
+    if not os.path.exists(log):
+        part.fail("meson test", result.tail())
+        return
+    with open(log, encoding="utf-8") as records:
+        for record in map(json.loads, records):
+            read_tap(part, record["name"].split(" / ")[-1], record)
+
+
+def fuzz(shop, part):
+    if not shop.build(part, "fuzz", "fuzzers"):
+        return
+    folder = os.path.join(ROOT, "build-fuzz/tests/fuzz")
+    seconds = os.environ.get("FUZZ_SECONDS") or ("60" if NIGHTLY else "")
+    search = [f"-max_total_time={seconds}"] if seconds else ["-runs=20000", "-max_total_time=5"]
+    for program in sorted(f for f in os.listdir(folder) if re.fullmatch(r"fuzz_[a-z0-9_]+", f)):
+        name = program.removeprefix("fuzz_")
+        target = os.path.join(folder, program)
+        seeds = f"tests/fuzz/corpus/{name}"
+        names = sorted(os.listdir(os.path.join(ROOT, seeds))) if os.path.isdir(seeds) else []
+        if not names:
+            part.fail(f"{name}: corpus", f"{seeds} has no seed file")
+            continue
+
+        inputs = [os.path.join(seeds, n) for n in names]
+        part.check(f"{name}: {len(names)} corpus files",
+                   shop.run(part, program, [target, *inputs], 300))
+
+        # What the search finds is kept from run to run, but outside the tree.
+        found = os.path.join("build-fuzz", "corpus", name)
+        os.makedirs(os.path.join(ROOT, found), exist_ok=True)
+        crash = f"-artifact_prefix={LOGS}/{program}-"
+        command = [target, "-timeout=10", "-rss_limit_mb=2048", *search, crash, found, seeds]
+        part.check(f"{name}: search", shop.run(part, program, command, int(seconds or 5) + 120))
+
+
+def pytest(shop, part, folders, limit, *, interpreter=PYTHON, env=None, more=(), workers=0,
+           log=None):
+    """Runs pytest over folders and counts. With `workers` the files are divided among as many
+    processes, each of which starts the servers that it needs."""
+    report = os.path.join(LOGS, f"{log or part.name}.xml")
+    if os.path.exists(report):
+        os.unlink(report)
+    command = [interpreter, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", "-rA",
+               f"--junitxml={report}", *more]
+    if workers:
+        command += ["-n", str(workers), "--dist", "loadfile"]
+    result = shop.run(part, log or part.name, command + folders, limit, {**PROGRAMS, **(env or {})})
+    read_pytest(part, report, result)
+
+
+def programs_build(shop, part):
+    return all([shop.build(part, name) for name in ("release", "server", "weak")])
+
+
+def tests_in(folder, limit, workers=0):
+    """A part that is a folder of tests/."""
+    def run(shop, part):
+        if programs_build(shop, part):
+            pytest(shop, part, [f"tests/{folder}"], limit, more=["-m", f"not {ALONE}"],
+                   workers=workers)
+    return run
+
+
+def alone(shop, part):
+    if programs_build(shop, part):
+        pytest(shop, part, ["tests/e2e", "tests/security"], 1200, more=["-m", ALONE])
+
+
+def install(shop, part, script):
+    """What a part needs from the registries of others; True when it is there."""
+    result = shop.run(part, f"{part.name}-install", [script], 1200)
+    if result.status == SKIP:
+        said = result.output.rstrip().splitlines() or ["it does not say why"]
+        part.skip(part.name, said[-1].removeprefix("install: "))
+    elif result.status:
+        part.fail("install", result.tail())
+    return result.status == 0
+
+
+def e2b(shop, part):
+    if not (shop.build(part, "release") and shop.build(part, "server")
+            and install(shop, part, "tests/e2b/install")):
+        return
+    sdks = sorted(n for n in os.listdir(os.path.join(ROOT, "tests/e2b")) if re.match(r"(js|py)-", n))
+    result = shop.run(part, "e2b", ["tests/e2b/suite", LOGS], 600, PROGRAMS)
+    before = len(part.failed)
+    read_junits(part, {sdk: os.path.join(LOGS, f"e2b-{sdk}.xml") for sdk in sdks})
+    if result.status and len(part.failed) == before:
+        part.fail("suite", result.tail())
+
+
+def python(shop, part):
+    if not (shop.build(part, "release") and shop.build(part, "server")
+            and install(shop, part, "sdk/python/tests/install")):
+        return
+    part.ok("install")
+    interpreter = os.path.join(ROOT, "build-python/venv/bin/python")
+    part.check("reference is that of the sources", shop.run(part, "python-reference", [
+        interpreter, "-I", "scripts/python-reference", "--check"], 60))
+    part.check("mypy --strict", shop.run(part, "python-mypy", [
+        interpreter, "-m", "mypy", "--config-file", "sdk/python/pyproject.toml", "--cache-dir",
+        "build-python/mypy"], 300, {"MYPYPATH": os.path.join(ROOT, "sdk/python/src")}))
+    pytest(shop, part, ["sdk/python/tests"], 900, interpreter=interpreter, env={
+        "PADDOCK_LIBRARY": os.path.join(ROOT, "build-server/src/lib/libpaddock.so.1"),
+        "PADDOCK_PROGRAM": os.path.join(ROOT, "build/paddock")})
+    part.check("a wheel works by itself, and the example in C",
+               shop.run(part, "python-wheel", ["sdk/python/tests/wheel"], 200))
+
+
+def mcp(shop, part):
+    if not (shop.build(part, "release") and shop.build(part, "server")
+            and install(shop, part, "tests/mcp/install")):
+        return
+    result = shop.run(part, "mcp", ["tests/mcp/suite", LOGS], 900, PROGRAMS)
+    read_junits(part, {name: os.path.join(LOGS, f"mcp-{name}.xml")
+                       for name in ("js", "py-1", "py-2", "programs")})
+    if result.status:
+        part.fail("suite", result.tail())
+
+
+def vm(shop, part):
+    if not (shop.build(part, "release") and shop.build(part, "weak")):
+        return
+    suite = os.path.join(ROOT, "tests/vm/suite")
+    if not os.access(suite, os.X_OK):
+        part.fail("vm", "tests/vm/suite is missing or no program")
+        return
+    result = shop.run(part, "vm", [suite], 3600)
+    if result.status == SKIP:
+        said = [line for line in result.output.splitlines() if line.strip()]
+        reason = said[-1] if said else "tests/vm/suite does not say why"
+        part.skip("vm", reason.removeprefix("vm: ").removeprefix("skipped: "))
+        return
+    read_counts(part, result)
+
+
+PARTS = {
+    "lint": lint,
+    "build": compile_all,
+    "unit": unit,
+    "fuzz": fuzz,
+    "e2e": tests_in("e2e", 1800),
+    "api": tests_in("api", 1200, workers=2),
+    "faults": tests_in("faults", 1200),
+    "security": tests_in("security", 1800, workers=2),
+    "e2b": e2b,
+    "python": python,
+    "mcp": mcp,
+    "vm": vm,
+    "alone": alone,
+}
+
+# See lanes.py. The first lane computes, the others wait more than they compute.
+STAGES = [
+    [["lint", "build", "fuzz", "vm"],
+     ["security", "python"],
+     ["api", "e2e", "faults", "e2b", "mcp"]],
+    [["unit"]],
+    [["alone"]],
+]

@@ -1,0 +1,108 @@
+"""Reads what test programs wrote: TAP of cmocka, JUnit's XML of pytest and node."""
+
+import re
+import xml.etree.ElementTree as xml
+
+
+def read_tap(part, module, record):
+    """Counts the TAP that cmocka wrote; one process can hold several groups."""
+    planned = seen = failed = 0
+    comments = []
+    for line in record.get("stdout", "").splitlines():
+        plan = re.match(r"1\.\.(\d+)", line)
+        result = re.match(r"(not )?ok \d+(?: - | )(# SKIP )?(.*)", line)
+        if plan:
+            planned += int(plan[1])
+        elif result:
+            seen += 1
+            test = f"{module}: {result[3].removeprefix('test_').replace('_', ' ')}"
+            reasons = [c[6:].strip() for c in comments if c.startswith("skip:")]
+            if result[2]:
+                part.skip(test, reasons[-1] if reasons else "the test does not say why")
+            elif result[1]:
+                failed += 1
+                # cmocka explains a failure in the comments that follow; the log has them in order.
+                part.fail(test)
+            else:
+                part.ok(test)
+            comments = []
+        elif line.startswith("# "):
+            comments.append(line[2:])
+
+    if record["result"] != "OK" or planned != seen:
+        output = record.get("stdout", "") + record.get("stderr", "")
+        if failed and planned == seen:
+            notes = [l for l in output.splitlines() if not re.match(r"ok \d|1\.\.", l)]
+            part.say("        " + "\n        ".join(notes))
+        else:
+            part.fail(f"{module}: ran {seen} of {planned} tests, {record['result']}", output)
+    elif not seen:
+        part.fail(f"{module}: ran no test")
+
+
+def read_junit(part, report, prefix=""):
+    """Counts what pytest or node wrote; gives how many tests there were."""
+    seen = 0
+    for suite in xml.parse(report).iter():
+        for case in suite.findall("testcase"):
+            seen += 1
+            # pytest names the module in the class; node says "test" there, and what describes the
+            # test is the suite around it.
+            group = case.get("classname", "").split(".")[-1]
+            if group in ("", "test"):
+                group = suite.get("name", "")
+            test = f"{prefix}{group + ': ' if group else ''}{case.get('name')}"
+            skipped = case.find("skipped")
+            broken = case.find("failure")
+            if broken is None:
+                broken = case.find("error")
+            if broken is not None:
+                part.fail(test, broken.text or broken.get("message", ""))
+            elif skipped is not None:
+                part.skip(test, skipped.get("message", "the test does not say why"))
+            else:
+                part.ok(test)
+    return seen
+
+
+def read_junits(part, reports):
+    """Several reports, {prefix: path}; one that is missing or empty is a failure."""
+    for name, path in reports.items():
+        try:
+            seen = read_junit(part, path, f"{name}: ")
+        except (OSError, xml.ParseError) as error:
+            part.fail(f"{name}: no report", f"{error}; see {path.removesuffix('.xml')}.log")
+        else:
+            if not seen:
+                part.fail(f"{name}: ran no test", f"see {path.removesuffix('.xml')}.log")
+
+
+def read_pytest(part, report, result):
+    """What pytest wrote and how it ended."""
+    try:
+        before = len(part.failed)
+        read_junit(part, report)
+    except (OSError, xml.ParseError):
+        part.fail("pytest", result.tail())
+        return
+    # 0: all passed, 1: some failed. Anything else, such as 5 for no test at all, is a fault.
+    if result.status not in (0, 1) or (result.status == 1 and len(part.failed) == before):
+        part.fail("pytest", result.tail())
+
+
+def read_counts(part, result):
+    """The list and the counts that tests/vm/suite prints: `N passed, N failed, N skipped`."""
+    counts = re.findall(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", result.output, re.M)
+    if not counts:
+        part.fail(part.name, result.tail())
+        return
+    passed, failed, skipped = map(int, counts[-1])
+    part.passed += passed
+    part.say(f"  ok    {passed} tests in the virtual machine")
+    reasons = re.findall(r"^\s*skip\w*\s+(\S.*?): (.*)$", result.output, re.M | re.I)
+    for number in range(skipped):
+        test, why = reasons[number] if number < len(reasons) else ("a test", "see build-test/vm.log")
+        part.skip(test, why)
+    if failed or result.status:
+        part.fail(part.name, result.tail(200))
+        part.failed += [part.name] * (failed - 1)

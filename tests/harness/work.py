@@ -1,0 +1,189 @@
+"""One part of the suite, and the commands that it runs.
+
+Parts run beside each other in threads. A part keeps its lines until it is done, so that those of two
+parts never mix. Every process that a part starts has MARK in its environment, with a value of this
+run: that finds servers, too, which leave their process group and outlive whoever started them.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LOGS = os.path.join(ROOT, "build-test")
+PYTHON = "/usr/bin/python3"  # Debian's: it is the one that has Debian's pytest
+SKIP = 77  # the exit status of a script that could not run its tests
+NIGHTLY = os.environ.get("PADDOCK_NIGHTLY", "") not in ("", "0")
+
+MARK = "TESTS_RUN"
+GRACE_S = 10  # for what is interrupted to tidy up, before it is killed
+
+
+class Stopped(Exception):
+    """The whole run was interrupted."""
+
+
+class Part:
+    """The results of one part, and its lines."""
+
+    def __init__(self, name):
+        self.name = name
+        self.passed = 0
+        self.failed = []
+        self.skipped = []
+        self.lines = []
+        self.seconds = 0.0
+        self.cpu = 0.0
+
+    def say(self, text):
+        self.lines.append(text)
+
+    def ok(self, test):
+        self.passed += 1
+        self.say(f"  ok    {test}")
+
+    def fail(self, test, why=""):
+        self.failed.append(test)
+        self.say(f"  FAIL  {test}")
+        self.lines += [f"        {line}" for line in why.rstrip().splitlines()]
+
+    def skip(self, test, why):
+        self.skipped.append((test, why))
+        self.say(f"  skip  {test}: {why}")
+
+    def check(self, test, result):
+        """One test that is one command: passes when its status is 0."""
+        if result.status == 0:
+            self.ok(test)
+        else:
+            self.fail(test, result.tail())
+        return result.status == 0
+
+
+class Result:
+    def __init__(self, status, output):
+        self.status = status
+        self.output = output
+
+    def tail(self, lines=60):
+        kept = self.output.rstrip().splitlines()
+        cut = [f"[... {len(kept) - lines} lines more in build-test/]"] if len(kept) > lines else []
+        return "\n".join(cut + kept[-lines:] + [f"exit status {self.status}"])
+
+
+class Workshop:
+    """Runs commands for all parts, and can end every one of them."""
+
+    def __init__(self, grace=GRACE_S):
+        self.grace = grace
+        self.mark = f"{os.getpid()}.{time.monotonic_ns()}"
+        self.stopping = threading.Event()
+        self.lock = threading.Lock()
+        self.children = set()
+        self.built = {}
+
+    def run(self, part, log, command, limit, env=None):
+        """Runs a command to its end or to the limit in seconds; output goes to build-test/LOG.log."""
+        path = os.path.join(LOGS, log + ".log")
+        os.makedirs(LOGS, exist_ok=True)
+        late = ""
+        with open(path, "wb") as out:
+            child = self._start(part, command, out, env)
+            deadline = time.monotonic() + limit
+            while (ended := _wait(child.pid, 0.05)) is None:
+                if self.stopping.is_set():
+                    raise Stopped
+                if time.monotonic() > deadline:
+                    late = f"\nstopped: not done after {limit} s"
+                    _interrupt({child.pid})
+                    ended = _wait(child.pid, self.grace)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(child.pid, signal.SIGKILL)
+                    ended = ended or _wait(child.pid, 60)
+                    self._kill_all(part)
+                    break
+            with self.lock:
+                self.children.discard(child.pid)
+            status, usage = ended or (1, None)
+            child.returncode = status
+            if usage:
+                part.cpu += usage.ru_utime + usage.ru_stime
+        with open(path, encoding="utf-8", errors="replace") as out:
+            return Result(status or (1 if late else 0), out.read() + late)
+
+    def _start(self, part, command, out, env):
+        with self.lock:
+            if self.stopping.is_set():
+                raise Stopped
+            child = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                start_new_session=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1",
+                                             MARK: f"{self.mark}/{part.name}", **(env or {})})
+            self.children.add(child.pid)
+        return child
+
+    def build(self, part, name, *targets):
+        """Configures and compiles a build directory, once in a run; True when that worked."""
+        with self.lock:
+            lock, results = self.built.setdefault(name, (threading.Lock(), []))
+        with lock:
+            if not results:
+                script = 'set -e; dir=$(scripts/configure "$1"); shift; exec ninja -C "$dir" "$@"'
+                results.append(self.run(part, f"build-{name}",
+                                        ["bash", "-c", script, "build", name, *targets], 900))
+                beside = os.path.join(ROOT, "build/paddockd")  # where paddock looks for it
+                if name == "server" and not results[0].status and not os.path.islink(beside):
+                    os.symlink("../build-server/paddockd", beside)
+        if results[0].status:
+            part.fail(f"build {name}", results[0].tail())
+        return results[0].status == 0
+
+    def stop(self):
+        """Ends all that was started, gently first: a test that is interrupted removes its server."""
+        with self.lock:
+            self.stopping.set()
+            _interrupt(self.children)
+        deadline = time.monotonic() + self.grace
+        while time.monotonic() < deadline and self.alive():
+            time.sleep(0.1)
+        self._kill_all()
+
+    def _kill_all(self, part=None):
+        for pid in self.alive(part):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + self.grace
+        while time.monotonic() < deadline and self.alive(part):
+            time.sleep(0.02)
+
+    def alive(self, part=None):
+        """Every living process of this run, or of one part of it."""
+        word = f"{MARK}={self.mark}/{part.name if part else ''}".encode()
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as f:
+                words = f.read().split(b"\0")
+                if word in words if part else any(w.startswith(word) for w in words):
+                    found.append(int(name))
+        return found
+
+
+def _interrupt(pids):
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGINT)
+
+
+def _wait(pid, limit):
+    """(status, usage) of a child that ended, or None when the time is over."""
+    deadline = time.monotonic() + limit
+    while True:
+        done, status, usage = os.wait4(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status), usage
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(min(0.05, limit))
