@@ -42,6 +42,12 @@
 #define KITS_MAX  16u
 #define HOST_NAME "sandbox"
 
+/* The kernel counts open files for the machine (fs.file-max) and limits them for a process only. So
+ * that the processes of a usual jail have this part of them at most, each may open so many. */
+#define FILES_PART  8u
+#define FILES_LEAST 1024u
+#define FILES_MOST  65536u
+
 struct kit {
     char name[MSG_NAME_MAX + 1];
     uint32_t slot;
@@ -60,6 +66,7 @@ struct builder {
     struct cgroup_host cgroups;
     int cgroups_open;
     struct seccomp_filter filters[PROFILE_COUNT];
+    uint64_t files; /* that a process of a jail may have open */
     struct kit kits[KITS_MAX];
     unsigned kit_count;
     struct pd_err broken; /* why nothing can be built; code PD_INTERNAL with msg "" = fine */
@@ -180,6 +187,30 @@ static int lacks(struct birth *birth, const char *step, int negative_errno)
     return -1;
 }
 
+static uint64_t files_per_process(int proc)
+{
+    struct limits usual = LIMITS_DEFAULT;
+    char text[32];
+    if (fd_read_file(proc, "sys/fs/file-max", text, sizeof text) <= 0)
+        return FILES_LEAST;
+    uint64_t share = strtoull(text, NULL, 10) / FILES_PART / usual.pids;
+    return share < FILES_LEAST ? FILES_LEAST : share > FILES_MOST ? FILES_MOST : share;
+}
+
+/* Every process of the jail inherits it, and none can raise it again. */
+static int limit_files(struct birth *birth)
+{
+    struct rlimit files;
+    if (wall_off("descriptors"))
+        return 0;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return lacks(birth, "read the limit of open files", -errno);
+    if (files.rlim_max > birth->b->files)
+        files.rlim_max = birth->b->files;
+    files.rlim_cur = files.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &files) < 0 ? lacks(birth, "limit open files", -errno) : 0;
+}
+
 /* Every descriptor but the control socket closes at the exec; the standard ones are /dev/null. */
 static int arrange_fds(struct birth *birth)
 {
@@ -240,7 +271,7 @@ static int child(void *arg)
     struct birth *birth = arg;
     const struct builder *b = birth->b;
     /* Order matters: after give_up_power nothing but the exec is possible. */
-    if (arrange_fds(birth) < 0 || enter_namespaces(birth) < 0)
+    if (arrange_fds(birth) < 0 || enter_namespaces(birth) < 0 || limit_files(birth) < 0)
         _exit(1);
     const char *mode = b->config->rootless                   ? INIT_ARG_SINGLE
                        : birth->spec->profile == PROFILE_DEV ? INIT_ARG_DEV
@@ -303,8 +334,8 @@ static pid_t give_birth(struct builder *b, const struct kit *k, const struct spe
 /* How strong the jail is that a spec gets here. */
 static enum rung rung_of(const struct builder *b, const struct spec *s)
 {
-    int full =
-        !b->config->rootless && b->cgroups.layout != CGROUP_NONE && s->network == NETWORK_NONE;
+    int limited = b->cgroups.layout != CGROUP_NONE && !b->cgroups.why[0];
+    int full = !b->config->rootless && limited && s->network == NETWORK_NONE;
     return full ? RUNG_FULL : RUNG_BASIC;
 }
 
@@ -317,6 +348,8 @@ enum rung builder_best_rung(int rootless, int has_cgroups, const char *cgroup_wh
                  has_cgroups ? "" : ", limits only per process");
     else if (!has_cgroups)
         snprintf(missing, size, "no cgroups, limits only per process: %s", cgroup_why);
+    else if (cgroup_why[0])
+        snprintf(missing, size, "%s", cgroup_why);
     return missing[0] ? RUNG_BASIC : RUNG_FULL;
 }
 
@@ -380,10 +413,9 @@ static int build(struct builder *b, struct kit *k, const struct msg_build *m, in
     if (rung_of(b, s) < s->min_rung)
         return pd_fail(e, PD_ISOLATION, "only '%s' is possible here, '%s' was asked for: %s",
                        rung_name(rung_of(b, s)), rung_name(s->min_rung),
-                       s->network == NETWORK_HOST         ? "--network host"
-                       : b->config->rootless              ? "not root"
-                       : b->cgroups.layout == CGROUP_NONE ? b->cgroups.why
-                                                          : "see `paddock doctor`");
+                       s->network == NETWORK_HOST ? "--network host"
+                       : b->config->rootless      ? "not root"
+                                                  : b->cgroups.why);
     if (!prepared && kit_make(b, k, e) < 0)
         return -1;
     if (s->network != NETWORK_NONE)
@@ -600,7 +632,10 @@ static int set_up(struct builder *b, struct pd_err *e)
     b->init_image = init_image_open(e);
     if (b->init_image < 0)
         return -1;
-    return template_enter(&b->template, b->config->rootless, e);
+    if (template_enter(&b->template, b->config->rootless, e) < 0)
+        return -1;
+    b->files = files_per_process(b->template.proc);
+    return 0;
 }
 
 _Noreturn void builder_main(const struct builder_config *c, int sock)

@@ -15,6 +15,8 @@
 #define FILE_PATH_MAX 128
 /* The length of a cpu period. A new v1 group starts with the same one, so only its quota is set. */
 #define CPU_PERIOD_US 100000
+/* Which part of a jail's memory limit its socket buffers may have besides, on v1. */
+#define SOCKETS_PART 4
 
 static int name_ok(const char *name)
 {
@@ -139,7 +141,12 @@ static int limit_memory(const struct cgroup_host *h, const char *name, uint64_t 
     int sum = r && r != -EINVAL ? 0 : set(h, t, name, "memory.memsw.limit_in_bytes", bytes);
     if (r == -EINVAL && !sum)
         r = set(h, t, name, "memory.limit_in_bytes", bytes);
-    return sum && sum != -ENOENT ? sum : r;
+    if (r || (sum && sum != -ENOENT))
+        return r ? r : sum;
+
+    /* A host without this file says so in cgroup_host.why. */
+    int sockets = set(h, t, name, CGROUP_SOCKETS_FILE, bytes / SOCKETS_PART);
+    return sockets == -ENOENT ? 0 : sockets;
 }
 
 static int limit_cpu(const struct cgroup_host *h, const char *name, uint64_t milli)

@@ -34,13 +34,16 @@ enum cgroup_tree {
  * pass controllers on. Does not match `paddock-*`, so that nobody takes it for a leftover. */
 #define CGROUP_LEAF "paddock.keeper"
 
+/* v1 counts socket buffers apart from other memory, and limits them here. */
+#define CGROUP_SOCKETS_FILE "memory.kmem.tcp.limit_in_bytes"
+
 /* What cgroup_detect found. Paths are directories in which `paddock-*` may be made; "" = unused. In
  * the hybrid layout a controller without a path is in the v2 tree; two v1 controllers mounted
  * together have the same path. */
 struct cgroup_mounts {
     enum cgroup_layout layout;
     char path[CGROUP_TREE_COUNT][256];
-    char why[160]; /* for CGROUP_NONE: what is missing, in words for the user */
+    char why[160]; /* as in struct cgroup_host, in words for the user */
 };
 
 /* Pure: finds the trees from the text of /proc/self/mountinfo and /proc/self/cgroup. On v1 trees
@@ -55,6 +58,10 @@ void cgroup_probe(struct cgroup_mounts *ret);
 /* The same for those in a hurry, who call cgroup_host_open next: looks at the usual places first
  * and leaves the trying to it. */
 void cgroup_find(struct cgroup_mounts *ret);
+/* Pure: says in `why` what keeps socket buffers out of the limits: `cmdline` (the kernel's) may
+ * forbid to count them, and a v1 tree (`has_file`: it has CGROUP_SOCKETS_FILE) may be unable to.
+ * "" when they are limited. */
+void cgroup_check_sockets(int v2, int has_file, const char *cmdline, char why[160]);
 const char *cgroup_layout_name(enum cgroup_layout l);
 
 /* One keeper's directories, by descriptor: usable after the mount namespace has changed. */
@@ -66,8 +73,8 @@ struct cgroup_host {
     /* Which tree really has the controller: its own, or one that it shares (v2: always UNIFIED).
      * Of CGROUP_TREE_FREEZER: the tree for kill, freeze and commands. */
     unsigned char home[CGROUP_TREE_COUNT];
-    char why[160];
-    uid_t owner; /* jails' directories of the tree for commands are handed to this uid; 0: not */
+    char why[160]; /* of CGROUP_NONE: what is missing; else which memory has no limit, or "" */
+    uid_t owner;   /* jails' directories of the tree for commands are handed to this uid; 0: not */
 };
 
 /* Makes the keeper's directories and, on v2, enables memory, pids and cpu for their children. When
@@ -97,8 +104,9 @@ struct cgroup {
 int cgroup_create(const struct cgroup_host *h, const char *name, struct cgroup *ret,
                   struct pd_err *e);
 void cgroup_close(struct cgroup *c); /* closes the descriptors; the directories stay */
-/* Sets memory, pids and cpu; each that is 0 is left as it is. May be called again, in both
- * directions. On failure some of them may have been set. */
+/* Sets memory (on v1 socket buffers get a quarter of it besides), pids and cpu; each that is 0 is
+ * left as it is. May be called again, in both directions. On failure some of them may have been
+ * set. */
 int cgroup_limit(const struct cgroup_host *h, const char *name, const struct limits *l,
                  struct pd_err *e);
 /* Moves the calling process, which has one thread, into the jail's groups; `born`: it was cloned

@@ -280,6 +280,24 @@ void cgroup_detect_own(const char *mountinfo, const char *self_cgroup, struct cg
     memcpy(path + at, below, len + 1);
 }
 
+void cgroup_check_sockets(int v2, int has_file, const char *cmdline, char why[160])
+{
+    struct span rest = {cmdline, strcspn(cmdline, "\n")};
+    why[0] = 0;
+    while (rest.len) {
+        struct span option = span_cut(&rest, ' ');
+        if (span_is(span_cut(&option, '='), "cgroup.memory") && list_has(option, "nosocket")) {
+            snprintf(why, 160, "socket buffers have no limit: boot without cgroup.memory=nosocket");
+            return;
+        }
+    }
+
+    if (!v2 && !has_file)
+        snprintf(why, 160,
+                 "socket buffers have no limit (no " CGROUP_SOCKETS_FILE
+                 "): boot with systemd.unified_cgroup_hierarchy=1");
+}
+
 const char *cgroup_layout_name(enum cgroup_layout l)
 {
     static const char *const names[] = {

@@ -212,6 +212,16 @@ static ssize_t read_proc(const char *path, struct buf *b)
     }
 }
 
+/* Says in `why` if socket buffers escape the limits. `memory` is a directory of that tree. */
+static void check_sockets(int memory, int v2, char why[160])
+{
+    char cmdline[4096];
+    if (fd_read_file(AT_FDCWD, "/proc/cmdline", cmdline, sizeof cmdline) < 0)
+        cmdline[0] = 0;
+    int has_file = faccessat(memory, CGROUP_SOCKETS_FILE, F_OK, 0) == 0;
+    cgroup_check_sockets(v2, has_file, cmdline, why);
+}
+
 static void mounts_check(struct cgroup_mounts *m)
 {
     for (int t = 0; t < CGROUP_TREE_COUNT && m->layout != CGROUP_NONE; t++) {
@@ -227,6 +237,9 @@ static void mounts_check(struct cgroup_mounts *m)
         if (bad) {
             *m = (struct cgroup_mounts){.layout = CGROUP_NONE};
             memcpy(m->why, why, sizeof m->why);
+        } else if (t == CGROUP_TREE_MEMORY ||
+                   (t == CGROUP_TREE_UNIFIED && !m->path[CGROUP_TREE_MEMORY][0])) {
+            check_sockets(fd, t == CGROUP_TREE_UNIFIED, m->why);
         }
     }
 }
@@ -350,6 +363,11 @@ int cgroup_host_open(struct cgroup_host *h, const struct cgroup_mounts *m, const
         memcpy(h->instance, broken.instance, sizeof h->instance);
         memcpy(h->why, broken.why, sizeof h->why);
         return 0;
+    }
+
+    if (h->layout != CGROUP_NONE) {
+        int home = h->home[CGROUP_TREE_MEMORY];
+        check_sockets(h->dir[home], home == CGROUP_TREE_UNIFIED, h->why);
     }
     return 0;
 }

@@ -107,8 +107,10 @@ static int make_devpts(uint32_t slot, struct pd_err *e)
     char uid[24], gid[24];
     snprintf(uid, sizeof uid, "uid=%u", identity_host_id(slot, UID_USER));
     snprintf(gid, sizeof gid, "gid=%u", identity_host_id(slot, GID_TTY));
-    /* Without a maximum of its own a jail could take all terminals of the host. */
-    const char *const options[] = {"max=64", "ptmxmode=0666", "mode=0620", uid, gid, NULL};
+    /* The kernel gives 3072 of the machine's 4096 terminals to all mounts but the host's own. With
+     * 15 for each, neither a tenant's sandboxes (100 by default) nor all (200) can take them all.
+     */
+    const char *const options[] = {"max=15", "ptmxmode=0666", "mode=0620", uid, gid, NULL};
     int fs = mnt_filesystem("devpts", options, MNT_DEVS | MNT_NOEXEC);
     return fs < 0 ? fail(e, fs, "make the jail's devpts") : fs;
 }

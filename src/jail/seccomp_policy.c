@@ -17,6 +17,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -38,6 +41,9 @@
 #endif
 #ifndef __NR_open_tree_attr
 #define __NR_open_tree_attr 467
+#endif
+#ifndef PR_SCHED_CORE
+#define PR_SCHED_CORE 62
 #endif
 
 #define ALLOW(name)                                                                                \
@@ -64,8 +70,8 @@ static const struct seccomp_rule rules[] = {
     ALLOW(openat), ALLOW(openat2), ALLOW(close), ALLOW(close_range), ALLOW(read), ALLOW(write),
     ALLOW(readv), ALLOW(writev), ALLOW(pread64), ALLOW(pwrite64), ALLOW(preadv), ALLOW(pwritev),
     ALLOW(preadv2), ALLOW(pwritev2), ALLOW(lseek), ALLOW(sendfile), ALLOW(splice), ALLOW(tee),
-    ALLOW(vmsplice), ALLOW(copy_file_range), ALLOW(dup), ALLOW(dup3), ALLOW(fcntl), ALLOW(flock),
-    ALLOW(pipe2), ALLOW(readahead), ALLOW(fadvise64), ALLOW(memfd_create),
+    ALLOW(copy_file_range), ALLOW(dup), ALLOW(dup3), ALLOW(fcntl), ALLOW(flock), ALLOW(pipe2),
+    ALLOW(readahead), ALLOW(fadvise64), CHECK(memfd_create, SC_MEMFD_CREATE),
     CHECK(ioctl, SC_IOCTL),
     /* Files: names, attributes, durability. */
     ALLOW(newfstatat), ALLOW(fstat), ALLOW(statx), ALLOW(statfs), ALLOW(fstatfs), ALLOW(faccessat),
@@ -82,17 +88,16 @@ static const struct seccomp_rule rules[] = {
     /* Waiting for files and events. */
     ALLOW(pselect6), ALLOW(ppoll), ALLOW(epoll_create1), ALLOW(epoll_ctl), ALLOW(epoll_pwait),
     ALLOW(epoll_pwait2), ALLOW(eventfd2), ALLOW(signalfd4), ALLOW(inotify_init1),
-    ALLOW(inotify_add_watch), ALLOW(inotify_rm_watch), ALLOW(io_setup), ALLOW(io_destroy),
-    ALLOW(io_submit), ALLOW(io_cancel), ALLOW(io_getevents), ALLOW(io_pgetevents),
+    ALLOW(inotify_add_watch), ALLOW(inotify_rm_watch),
     /* Memory. */
-    ALLOW(mmap), ALLOW(munmap), ALLOW(mremap), ALLOW(mprotect), ALLOW(madvise), ALLOW(mincore),
+    CHECK(mmap, SC_MMAP), ALLOW(munmap), ALLOW(mremap), ALLOW(mprotect), ALLOW(madvise), ALLOW(mincore),
     ALLOW(msync), ALLOW(brk), ALLOW(mlock), ALLOW(mlock2), ALLOW(munlock), ALLOW(mlockall),
     ALLOW(munlockall), ALLOW(mseal), ALLOW(map_shadow_stack), ALLOW(remap_file_pages),
     ALLOW(pkey_alloc), ALLOW(pkey_free), ALLOW(pkey_mprotect), ALLOW(membarrier), ALLOW(rseq),
     /* Processes and threads. ptrace is for debuggers: it reaches what the caller could signal. */
     CHECK(clone, SC_CLONE), ALLOW(execve), ALLOW(execveat), ALLOW(exit), ALLOW(exit_group),
     ALLOW(wait4), ALLOW(waitid), ALLOW(set_tid_address), ALLOW(set_robust_list),
-    ALLOW(get_robust_list), ALLOW(ptrace), ALLOW(prctl), ALLOW(seccomp), ALLOW(pidfd_open),
+    ALLOW(get_robust_list), ALLOW(ptrace), CHECK(prctl, SC_PRCTL), ALLOW(pidfd_open),
     ALLOW(getpid), ALLOW(getppid), ALLOW(gettid), ALLOW(getpgid), ALLOW(setpgid), ALLOW(getsid),
     ALLOW(setsid), ALLOW(getpriority), ALLOW(setpriority), ALLOW(getrlimit), ALLOW(setrlimit),
     ALLOW(getrusage), ALLOW(getcpu), ALLOW(ioprio_get), ALLOW(ioprio_set), ALLOW(sched_yield),
@@ -123,7 +128,7 @@ static const struct seccomp_rule rules[] = {
     ALLOW(getsockname), ALLOW(getpeername), ALLOW(sendto), ALLOW(recvfrom), ALLOW(sendmsg),
     ALLOW(recvmsg), ALLOW(sendmmsg), ALLOW(recvmmsg), ALLOW(shutdown),
     /* System V and POSIX IPC: the jail has an IPC namespace of its own. */
-    ALLOW(shmget), ALLOW(shmat), ALLOW(shmdt), ALLOW(shmctl), ALLOW(semget), ALLOW(semop),
+    CHECK(shmget, SC_SHMGET), ALLOW(shmat), ALLOW(shmdt), ALLOW(shmctl), ALLOW(semget), ALLOW(semop),
     ALLOW(semtimedop), ALLOW(semctl), ALLOW(msgget), ALLOW(msgsnd), ALLOW(msgrcv), ALLOW(msgctl),
     ALLOW(mq_open), ALLOW(mq_unlink), ALLOW(mq_timedsend), ALLOW(mq_timedreceive),
     ALLOW(mq_notify), ALLOW(mq_getsetattr),
@@ -133,6 +138,13 @@ static const struct seccomp_rule rules[] = {
     /* The younger futex calls reach the code that futex's own check keeps shut. 454-456 (wake,
      * wait, requeue) are unknown here, which is the same answer. */
     ABSENT(futex_waitv),
+    /* What these take is counted for the whole machine: memory for compiled filters
+     * (net.core.bpf_jit_limit; seccomp's, and those of SC_SETSOCKOPT), and requests of AIO
+     * (fs.aio-max-nr). Libraries take them for an older kernel and go without. */
+    ABSENT(seccomp), ABSENT(io_setup), ABSENT(io_destroy), ABSENT(io_submit), ABSENT(io_cancel),
+    ABSENT(io_getevents), ABSENT(io_pgetevents),
+    /* Puts a program's own pages into a pipe: an exploit's tool that hardly anybody uses. */
+    ABSENT(vmsplice),
     /* Namespaces and mounts: most kernel holes of the last years need one of them first. */
     REFUSE(unshare), REFUSE(setns), REFUSE(mount), REFUSE(umount2), REFUSE(pivot_root),
     REFUSE(chroot), REFUSE(open_tree), REFUSE(open_tree_attr), REFUSE(move_mount), REFUSE(fsopen),
@@ -209,6 +221,10 @@ static const struct seccomp_rule rules[] = {
 /* What mknod may make without a device behind it; 0 means a regular file. */
 #define NODE_TYPES MASKED(S_IFMT, 0, S_IFREG, S_IFIFO, S_IFSOCK)
 
+/* The options of SOL_SOCKET that attach a program. */
+#define SOCKET_FILTERS                                                                             \
+    SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF
+
 static const struct seccomp_case cases[SC_VERDICT_COUNT - SC_ANSWER_COUNT][SECCOMP_CASES] =
     {
         [SC_CLONE - SC_ANSWER_COUNT] =
@@ -230,6 +246,12 @@ static const struct seccomp_case cases[SC_VERDICT_COUNT - SC_ANSWER_COUNT][SECCO
                 {SC_EPERM, 1, {COND(1, VALUES(TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS))}},
                 ELSE(SC_ALLOW),
             },
+        /* Huge pages come from one pool of the machine, which no memory limit covers. */
+        [SC_MEMFD_CREATE - SC_ANSWER_COUNT] =
+            {
+                {SC_ALLOW, 1, {COND(1, MASKED(MFD_HUGETLB, 0))}},
+                ELSE(SC_EINVAL),
+            },
         [SC_MKNOD - SC_ANSWER_COUNT] =
             {
                 {SC_ALLOW, 1, {COND(1, NODE_TYPES)}},
@@ -240,6 +262,12 @@ static const struct seccomp_case cases[SC_VERDICT_COUNT - SC_ANSWER_COUNT][SECCO
                 {SC_ALLOW, 1, {COND(2, NODE_TYPES)}},
                 ELSE(SC_EPERM),
             },
+        /* Huge pages, as if the pool were empty: then programs take ordinary ones. */
+        [SC_MMAP - SC_ANSWER_COUNT] =
+            {
+                {SC_ALLOW, 1, {COND(3, MASKED(MAP_HUGETLB, 0))}},
+                ELSE(SC_ENOMEM),
+            },
         /* Linux, 32-bit machine names, old version numbers, and the question (all ones). */
         [SC_PERSONALITY - SC_ANSWER_COUNT] =
             {
@@ -248,17 +276,32 @@ static const struct seccomp_case cases[SC_VERDICT_COUNT - SC_ANSWER_COUNT][SECCO
                  {COND(0, VALUES(PER_LINUX, PER_LINUX32, UNAME26, PER_LINUX32 | UNAME26, WHOLE))}},
                 ELSE(SC_EPERM),
             },
+        /* Filters of one's own (see seccomp above), as if the kernel had none; and claiming a
+         * core for oneself, whose sibling then stands idle. */
+        [SC_PRCTL - SC_ANSWER_COUNT] =
+            {
+                {SC_EINVAL, 1, {COND(0, VALUES(PR_SET_SECCOMP))}},
+                {SC_EPERM, 1, {COND(0, VALUES(PR_SCHED_CORE))}},
+                ELSE(SC_ALLOW),
+            },
         /* Pid 0, the caller, is what libc asks for; others' limits are nobody's business. */
         [SC_PRLIMIT - SC_ANSWER_COUNT] =
             {
                 {SC_ALLOW, 1, {COND(0, VALUES(0))}},
                 ELSE(SC_EPERM),
             },
-        /* kTLS and the other upper layers of TCP; OpenSSL then encrypts by itself. */
+        /* kTLS and the other upper layers of TCP; OpenSSL then encrypts by itself. Filters of
+         * sockets take the machine's memory for compiled ones. */
         [SC_SETSOCKOPT - SC_ANSWER_COUNT] =
             {
                 {SC_EPROTONOSUPPORT, 2, {COND(1, VALUES(IPPROTO_TCP)), COND(2, VALUES(TCP_ULP))}},
+                {SC_EPERM, 2, {COND(1, VALUES(SOL_SOCKET)), COND(2, VALUES(SOCKET_FILTERS))}},
                 ELSE(SC_ALLOW),
+            },
+        [SC_SHMGET - SC_ANSWER_COUNT] =
+            {
+                {SC_ALLOW, 1, {COND(2, MASKED(SHM_HUGETLB, 0))}},
+                ELSE(SC_ENOMEM),
             },
         /* The type counts as much as the protocol: INET with protocol 0 and an odd type is DCCP or
          * SCTP, with SOCK_PACKET a packet socket. Raw ones get what a missing capability gives. */
@@ -324,6 +367,10 @@ uint32_t seccomp_answer(enum seccomp_verdict answer)
         return SECCOMP_RET_ERRNO | EPERM;
     case SC_ENOSYS:
         return SECCOMP_RET_ERRNO | ENOSYS;
+    case SC_EINVAL:
+        return SECCOMP_RET_ERRNO | EINVAL;
+    case SC_ENOMEM:
+        return SECCOMP_RET_ERRNO | ENOMEM;
     case SC_EAFNOSUPPORT:
         return SECCOMP_RET_ERRNO | EAFNOSUPPORT;
     case SC_EPROTONOSUPPORT:

@@ -73,7 +73,7 @@ class Control:
 def compile_probe(directory):
     """The static attack program. musl's starts quickest; glibc's does as well."""
     sources = [str(SECURITY / name) for name in ("probe.c", "probe_attacks.c", "probe_load.c",
-                                               "probe_cell.c")]
+                                                 "probe_machine.c", "probe_cell.c")]
     compiler = shutil.which("musl-gcc") or shutil.which("gcc") or shutil.which("cc")
     ready = os.environ.get("PADDOCK_PROBE")  # where there is no compiler: one made elsewhere
     target = os.path.join(directory, "probe")

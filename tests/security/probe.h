@@ -14,10 +14,18 @@ struct probe_command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 };
 
+/* Something that `take` can take. */
+struct probe_resource {
+    const char *name;
+    int (*take)(void); /* one more; -1 with errno */
+};
+
 /* Ends with a command whose name is null. */
 extern const struct probe_command attack_commands[];
 extern const struct probe_command load_commands[];
 extern const struct probe_command cell_commands[];
+/* Ends with a resource whose name is null. */
+extern const struct probe_resource machine_resources[];
 
 int try_line(char *line, double limit); /* by the shell; its status, or 124 when time is up */
 int verdict(long result);               /* of a system call: was the kernel's code reached? */

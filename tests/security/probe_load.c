@@ -237,14 +237,23 @@ static int queue_signal(void)
     return sigqueue(getpid(), SIGRTMIN, v);
 }
 
-static const struct {
-    const char *name;
-    int (*take)(void);
-} resources[] = {
-    {"inotify", open_inotify}, {"pipe", open_pipe},     {"null", open_null},
-    {"memfd", open_memfd},     {"socket", open_socket}, {"terminal", open_terminal},
-    {"segment", open_segment}, {"queue", open_queue},   {"signal", queue_signal},
+static const struct probe_resource resources[] = {
+    {"inotify", open_inotify}, {"pipe", open_pipe},
+    {"null", open_null},       {"memfd", open_memfd},
+    {"socket", open_socket},   {"terminal", open_terminal},
+    {"segment", open_segment}, {"queue", open_queue},
+    {"signal", queue_signal},  {NULL, NULL},
 };
+
+static const struct probe_resource *find_resource(const char *name)
+{
+    static const struct probe_resource *const tables[] = {resources, machine_resources};
+    for (size_t t = 0; t < 2; t++)
+        for (const struct probe_resource *r = tables[t]; r->name; r++)
+            if (!strcmp(r->name, name))
+                return r;
+    return NULL;
+}
 
 /* pipe-size: what a new pipe holds; the kernel gives less to a uid that has taken too much. */
 static int command_pipe_size(int argc, char **argv)
@@ -256,9 +265,8 @@ static int command_pipe_size(int argc, char **argv)
     return report("pipe-size", fcntl(ends[1], F_GETPIPE_SZ), 0);
 }
 
-/* take RESOURCE N SECONDS: takes N of them or until the first refusal, says how many, and keeps
- * them for so long. */
-static int command_take(int argc, char **argv)
+/* Takes `want` of them or until the first refusal, whose errno it leaves. Returns how many. */
+static long take_all(const struct probe_resource *resource, long want, int *ret_error)
 {
     struct rlimit r;
     if (!getrlimit(RLIMIT_NOFILE, &r)) {
@@ -267,41 +275,62 @@ static int command_take(int argc, char **argv)
     }
     sigset_t all;
     sigfillset(&all);
-    for (size_t i = 0; argc > 2 && i < sizeof resources / sizeof *resources; i++) {
-        if (strcmp(resources[i].name, argv[1]))
-            continue;
-        if (!strcmp(argv[1], "signal"))
-            sigprocmask(SIG_BLOCK, &all, NULL);
-        long taken = 0, want = number(argc, argv, 2);
-        int error = 0;
-        while (taken < want && !error)
-            if (resources[i].take() < 0)
-                error = errno;
-            else
-                taken++;
-        report(argv[1], taken, error);
-        nap((double)number(argc, argv, 3));
-        return taken == want ? WORKED : DENIED;
-    }
-    return BAD_USAGE;
+    if (!strcmp(resource->name, "signal"))
+        sigprocmask(SIG_BLOCK, &all, NULL);
+
+    long taken = 0;
+    *ret_error = 0;
+    while (taken < want && !*ret_error)
+        if (resource->take() < 0)
+            *ret_error = errno;
+        else
+            taken++;
+    return taken;
 }
 
-/* take-many RESOURCE PROCESSES SECONDS: the same in many processes at once. */
+/* take RESOURCE N SECONDS: takes N of them or until the first refusal, says how many, and keeps
+ * them for so long. */
+static int command_take(int argc, char **argv)
+{
+    const struct probe_resource *resource = argc > 2 ? find_resource(argv[1]) : NULL;
+    if (!resource)
+        return BAD_USAGE;
+    int error;
+    long want = number(argc, argv, 2), taken = take_all(resource, want, &error);
+    report(argv[1], taken, error);
+    nap((double)number(argc, argv, 3));
+    return taken == want ? WORKED : DENIED;
+}
+
+/* take-many RESOURCE PROCESSES SECONDS: many processes take until each is refused. Says how many
+ * they have in sum once the last one is done, and keeps them for so long. */
 static int command_take_many(int argc, char **argv)
 {
-    long made = 0, want = number(argc, argv, 2);
+    const struct probe_resource *resource = argc > 3 ? find_resource(argv[1]) : NULL;
+    long made = 0, sum = 0, taken = 0, want = number(argc, argv, 2);
+    int ends[2], error;
+    if (!resource || pipe2(ends, O_CLOEXEC))
+        return BAD_USAGE;
     while (made < want) {
         pid_t pid = fork();
         if (pid == 0) {
-            char *child[] = {"take", argv[1], "10000000", argv[3], NULL};
-            _exit(command_take(4, child));
+            taken = take_all(resource, 10000000, &error);
+            int told = write(ends[1], &taken, sizeof taken) == sizeof taken;
+            close(ends[1]);
+            nap((double)number(argc, argv, 3));
+            _exit(told ? 0 : 1);
         }
         if (pid < 0)
             break;
         made++;
     }
+
+    /* A process that was killed closes its end as well. */
+    close(ends[1]);
+    while (read(ends[0], &taken, sizeof taken) == sizeof taken)
+        sum += taken;
+    report("take-many", sum, 0);
     nap((double)number(argc, argv, 3));
-    report("take-many", made, 0);
     return 0;
 }
 

@@ -199,6 +199,10 @@ static void limits_are_in_force_and_can_be_changed(void **state)
                                 memory);
             char *sum = file_of(w, CGROUP_TREE_MEMORY, "limits", "memory.memsw.limit_in_bytes");
             assert_true(!sum || !strcmp(sum, memory));
+            char sockets[32];
+            snprintf(sockets, sizeof sockets, "%llu", (unsigned long long)l.memory / 4);
+            char *limit = file_of(w, CGROUP_TREE_MEMORY, "limits", CGROUP_SOCKETS_FILE);
+            assert_string_equal(limit ? limit : "no file", w->host.why[0] ? "no file" : sockets);
         }
         assert_string_equal(file_of(w, CGROUP_TREE_PIDS, "limits", "pids.max"), pids);
         if (w->host.home[CGROUP_TREE_CPU] == CGROUP_TREE_UNIFIED) {

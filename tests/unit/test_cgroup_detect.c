@@ -309,6 +309,30 @@ static void own_group_out_of_reach_is_none(void **state)
     assert_none(&m, "too long");
 }
 
+static void socket_buffers_without_a_limit_are_told(void **state)
+{
+    (void)state;
+    static const struct {
+        int v2, has_file;
+        const char *cmdline, *why;
+    } hosts[] = {
+        {1, 0, "ro quiet", ""},
+        {0, 1, "ro quiet", ""},
+        {0, 0, "ro quiet", "unified_cgroup_hierarchy"},
+        {1, 0, "ro cgroup.memory=nosocket quiet\n", "nosocket"},
+        {0, 1, "cgroup.memory=nokmem,nosocket", "nosocket"},
+        {1, 0, "cgroup.memory=nokmem xcgroup.memory=nosocket nosocket", ""},
+        {1, 0, "cgroup.memory=nosockets", ""},
+        {1, 0, "", ""},
+    };
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        char why[160] = "stale";
+        cgroup_check_sockets(hosts[i].v2, hosts[i].has_file, hosts[i].cmdline, why);
+        assert_int_equal(!why[0], !hosts[i].why[0]);
+        assert_non_null(strstr(why, hosts[i].why));
+    }
+}
+
 static void layouts_have_names(void **state)
 {
     (void)state;
@@ -336,6 +360,7 @@ int main(void)
         cmocka_unit_test(the_longest_path_fits_and_one_more_does_not),
         cmocka_unit_test(own_group_is_found_below_the_mount),
         cmocka_unit_test(own_group_out_of_reach_is_none),
+        cmocka_unit_test(socket_buffers_without_a_limit_are_told),
         cmocka_unit_test(layouts_have_names),
     };
     return cmocka_run_group_tests_name("cgroup_detect", tests, NULL, NULL);
