@@ -1,3 +1,6 @@
+/* What the client's commands share: their table, messages for people, the API's errors as errors of
+ * this program, parts of URLs, fields of JSON, and the exit status that tells how a command ended.
+ */
 #include "client/client.h"
 
 #include "base/banned.h"
@@ -53,9 +56,11 @@ int remote_error(const json_t *answer, int status, struct pd_err *e)
     const json_t *error = json_object_get(answer, "error");
     const char *code = json_field(error, "code"), *message = json_field(error, "message");
     enum pd_code known = PD_PROTOCOL;
+
     for (enum pd_code c = 0; c < PD_CODE_COUNT; c++)
         if (!strcmp(pd_code_name(c), code))
             known = c;
+
     if (!*message)
         return pd_fail(e, known, "the server answered %d %s", status, http_reason(status));
     return pd_fail(e, known, "%s%s", message,
@@ -127,6 +132,7 @@ int session_target(const char *text, struct buf *b, struct pd_err *e)
     const char *slash = strchr(text, '/');
     if (!slash || slash == text || !slash[1])
         return pd_fail(e, PD_INVALID, "--session '%.60s': write USER/THREAD", text);
+
     put_encoded_bytes(b, text, (size_t)(slash - text));
     buf_putc(b, '/');
     put_encoded(b, slash + 1);
@@ -137,8 +143,10 @@ int put_pair(json_t *object, const char *what, const char *text, struct pd_err *
 {
     const char *equals = strchr(text, '=');
     char key[256];
+
     if (!equals || equals == text || (size_t)(equals - text) >= sizeof key)
         return pd_fail(e, PD_INVALID, "%s '%.60s': write NAME=VALUE", what, text);
+
     snprintf(key, sizeof key, "%.*s", (int)(equals - text), text);
     if (json_object_set_new(object, key, json_string(equals + 1)) < 0)
         return pd_fail(e, PD_INVALID, "%s %.60s: not UTF-8", what, key);
@@ -172,11 +180,14 @@ int find_session(struct remote *r, const char *session, char ret[32], struct pd_
 {
     auto_buf b = BUF_INIT(HTTP_TARGET_MAX);
     json_auto_t *found = NULL;
+
     buf_puts(&b, "/v1/sessions/");
     if (session_target(session, &b, e) < 0 || remote_get(r, buf_cstr(&b), &found, e) < 0)
         return -1;
+
     if (check_id(json_field(found, "id"), e) < 0)
         return pd_fail(e, PD_PROTOCOL, "the server answered a sandbox without an id");
+
     snprintf(ret, 32, "%s", json_field(found, "id"));
     return 0;
 }
@@ -189,13 +200,16 @@ static int signal_number(const char *name)
         "SEGV", "USR2", "PIPE", "ALRM", "TERM",   "STKFLT", "CHLD",  "CONT", "STOP", "TSTP", "TTIN",
         "TTOU", "URG",  "XCPU", "XFSZ", "VTALRM", "PROF",   "WINCH", "IO",   "PWR",  "SYS"};
     unsigned n = 0;
+
     if (!*name)
         return 0;
+
     if (!strncmp(name, "SIG", 3))
         name += 3;
     for (size_t i = 1; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i]))
             return (int)i;
+
     if (sscanf(name, "RTMIN+%2u", &n) == 1 || sscanf(name, "%2u", &n) == 1)
         return (int)(name[0] == 'R' ? 34 + n : n) & 0x7f;
     return !strcmp(name, "RTMIN") ? 34 : 9;
@@ -217,11 +231,14 @@ int end_status(const json_t *end)
         {"sandbox", "stopped: the sandbox was ended"},
     };
     const char *cause = json_field(end, "stopped_by");
+
     for (size_t i = 0; i < sizeof causes / sizeof *causes; i++)
         if (!strcmp(causes[i].cause, cause))
             fprintf(stderr, "paddock: %s\n", causes[i].text);
+
     if (json_field_is_true(end, "timed_out"))
         return 124;
+
     int signal = signal_number(json_field(end, "signal"));
     return signal ? 128 + signal : (int)json_field_int(end, "exit_code") & 0xff;
 }

@@ -1,3 +1,5 @@
+/* The reader of event streams (text/event-stream): bytes become lines, whatever their ends, and
+ * lines become events. An event lives in the reader until the next call. */
 #include "client/events.h"
 
 #include "base/banned.h"
@@ -22,9 +24,11 @@ static void take_field(struct event_reader *r, const char *line, size_t len)
     const char *colon = memchr(line, ':', len);
     size_t name_len = colon ? (size_t)(colon - line) : len;
     const char *value = colon ? colon + 1 : line + len;
+
     if (value < line + len && *value == ' ')
         value++;
     size_t value_len = (size_t)(line + len - value);
+
     if (is_field(line, name_len, "data")) {
         if (r->has_data)
             buf_putc(&r->data, '\n');
@@ -55,6 +59,7 @@ static int take_line(struct event_reader *r)
         buf_clear(&r->line);
         return 0;
     }
+
     if (!r->has_data)
         buf_clear(&r->type);
     return r->has_data;
@@ -68,6 +73,7 @@ int event_reader_next(struct event_reader *r, const char *data, size_t len, size
         buf_clear(&r->type);
         r->is_given = r->has_data = 0;
     }
+
     size_t at = 0;
     while (at < len) {
         if (r->skip_lf && data[at] == '\n') {
@@ -75,6 +81,7 @@ int event_reader_next(struct event_reader *r, const char *data, size_t len, size
             at++;
             continue;
         }
+
         r->skip_lf = 0;
         size_t n = 0;
         while (at + n < len && data[at + n] != '\n' && data[at + n] != '\r')
@@ -83,24 +90,29 @@ int event_reader_next(struct event_reader *r, const char *data, size_t len, size
         at += n;
         if (at == len || r->line.overflow)
             break;
+
         r->skip_lf = data[at++] == '\r';
         int complete = take_line(r);
         if (overflowed(r))
             break;
         if (!complete)
             continue;
+
         const char *type = r->type.len ? buf_cstr(&r->type) : "message";
         const char *id = buf_cstr(&r->id), *text = buf_cstr(&r->data);
         if (!type || !id || !text)
             break;
+
         r->is_given = 1;
         *ret = (struct event){.type = type, .data = text, .data_len = r->data.len, .id = id};
         *ret_used = at;
         return 1;
     }
+
     if (overflowed(r))
         return pd_fail(e, PD_PROTOCOL, "the server sent an event of more than %u bytes",
                        EVENT_LINE_MAX);
+
     *ret_used = at;
     return 0;
 }

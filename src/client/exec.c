@@ -38,6 +38,7 @@ static int set_text(json_t *body, const char *what, const char *field, const cha
 {
     if (!v)
         return -1;
+
     if (json_object_set_new(body, field, json_string(v)) < 0)
         return pd_fail(e, PD_INVALID, "%s: the value is not UTF-8", what);
     return 0;
@@ -53,16 +54,19 @@ static int parse_exec_option(struct exec *x, struct options *o, struct pd_err *e
         *flag = 1;
         return options_no_value(o, e);
     }
+
     const char **text = options_is(o, NULL, "--session")           ? &x->session
                         : options_is(o, "-c", "--command")         ? &x->line
                         : options_is(o, NULL, "--idempotency-key") ? &x->key
                                                                    : NULL;
     if (text)
         return (*text = options_value(o, e)) ? 0 : -1;
+
     if (options_is(o, "-w", "--workdir"))
         return set_text(x->body, "--workdir", "cwd", options_value(o, e), e);
     if (options_is(o, "-u", "--user"))
         return set_text(x->body, "--user", "user", options_value(o, e), e);
+
     const char *v;
     if (options_is(o, "-e", "--env"))
         return (v = options_value(o, e)) ? put_pair(x->env, "--env", v, e) : -1;
@@ -81,7 +85,9 @@ static int parse_exec_option(struct exec *x, struct options *o, struct pd_err *e
 static int parse_exec(struct exec *x, int argc, char **argv, struct pd_err *e)
 {
     struct options o = OPTIONS_INIT(argc, argv);
+
     json_object_set_new(x->body, "timeout_s", json_integer(0));
+
     for (;;) {
         while (options_next(&o))
             if (parse_exec_option(x, &o, e) < 0)
@@ -92,19 +98,23 @@ static int parse_exec(struct exec *x, int argc, char **argv, struct pd_err *e)
         if (!strcmp(o.argv[o.at - 2], "--"))
             break;
     }
+
     if (x->sandbox && x->session)
         return pd_fail(e, PD_INVALID, "either an id or --session, not both");
     if (!x->sandbox && !x->session)
         return pd_fail(e, PD_INVALID, "exec: which sandbox? Give an id, or --session USER/THREAD");
     if (x->sandbox && check_id(x->sandbox, e) < 0)
         return -1;
+
     if (!x->line == (o.at >= o.argc))
         return pd_fail(e, PD_INVALID,
                        x->line ? "either --command or a command, not both" : "no command");
+
     if (json_object_size(x->env))
         json_object_set(x->body, "env", x->env);
     if (x->line)
         return set_text(x->body, "--command", "command", x->line, e);
+
     json_t *list = json_array();
     json_object_set_new(x->body, "argv", list);
     for (int i = o.at; i < o.argc; i++)
@@ -119,11 +129,13 @@ enum input { INPUT_NONE, INPUT_CARRIED, INPUT_STREAMED };
 static int carry_input(struct exec *x, struct pd_err *e)
 {
     auto_buf b = BUF_INIT(INPUT_MAX + 1);
+
     for (;;) {
         size_t room = INPUT_MAX + 1 - b.len;
         uint8_t *at = room ? buf_reserve(&b, room > 65536 ? 65536 : room) : NULL;
         if (!room)
             return 1;
+
         ssize_t n = at ? read(STDIN_FILENO, at, room > 65536 ? 65536 : room) : -1;
         if (n < 0)
             return pd_fail_sys(e, "read standard input");
@@ -131,6 +143,7 @@ static int carry_input(struct exec *x, struct pd_err *e)
             break;
         b.len += (size_t)n;
     }
+
     auto_buf text = BUF_INIT(INPUT_MAX * 2);
     uint8_t *to = buf_reserve(&text, b.len / 3 * 4 + 8);
     if (!to)
@@ -145,18 +158,22 @@ static int carry_input(struct exec *x, struct pd_err *e)
 static int plan_input(struct exec *x, enum input *ret, struct pd_err *e)
 {
     struct stat st;
+
     *ret = INPUT_NONE;
     if (x->detach || fstat(STDIN_FILENO, &st) < 0 || S_ISCHR(st.st_mode))
         return 0;
+
     if (!S_ISREG(st.st_mode) && !x->json) {
         *ret = INPUT_STREAMED;
         return 0;
     }
+
     off_t at = S_ISREG(st.st_mode) ? lseek(STDIN_FILENO, 0, SEEK_CUR) : 0;
     if (S_ISREG(st.st_mode) && at >= 0 && st.st_size - at > (off_t)INPUT_MAX && !x->json) {
         *ret = INPUT_STREAMED;
         return 0;
     }
+
     int too_much = carry_input(x, e);
     if (too_much > 0)
         return pd_fail(e, PD_INVALID, "--json: standard input is longer than %u bytes", INPUT_MAX);
@@ -167,6 +184,7 @@ static int plan_input(struct exec *x, enum input *ret, struct pd_err *e)
 static int begin_exec(struct stream *s, const struct exec *x, const char *accept, struct pd_err *e)
 {
     auto_buf b = BUF_INIT(HTTP_TARGET_MAX);
+
     buf_printf(&b, "/v1/sandboxes/%s/exec", s->sandbox);
     struct remote_request q = {.method = HTTP_POST,
                                .target = buf_cstr(&b),
@@ -180,8 +198,10 @@ static int exec_json(struct stream *s, struct exec *x, struct pd_err *e)
 {
     auto_buf b = BUF_INIT(HTTP_TARGET_MAX);
     json_auto_t *answer = NULL;
+
     if (x->detach)
         json_object_set_new(x->body, "detached", json_true());
+
     buf_printf(&b, "/v1/sandboxes/%s/exec", s->sandbox);
     struct remote_request q = {.method = HTTP_POST,
                                .target = buf_cstr(&b),
@@ -190,6 +210,7 @@ static int exec_json(struct stream *s, struct exec *x, struct pd_err *e)
                                .is_patient = 1};
     if (remote_call(s->remote, &q, &answer, e) < 0)
         return -1;
+
     if (x->detach && !x->json)
         return printf("%lld\n", (long long)json_field_int(answer, "pid")) < 0 ? EXIT_FAILED : 0;
     if (print_json(answer) < 0)
@@ -203,16 +224,19 @@ static int exec_attached(struct stream *s, struct exec *x, struct pd_err *e)
 {
     auto_buf b = BUF_INIT(HTTP_TARGET_MAX);
     json_auto_t *process = NULL;
+
     json_object_set_new(x->body, "stdin", json_true());
     buf_printf(&b, "/v1/sandboxes/%s/processes", s->sandbox);
     struct remote_request q = {
         .method = HTTP_POST, .target = buf_cstr(&b), .json = x->body, .key = x->key};
     if (remote_call(s->remote, &q, &process, e) < 0)
         return -1;
+
     snprintf(s->process, sizeof s->process, "%s", json_field(process, "process_id"));
     int done = stream_attach(s, ATTACH_INPUT, e);
     if (done == 0 && s->end)
         return 0;
+
     buf_clear(&b);
     buf_printf(&b, "/v1/sandboxes/%s/processes/%s", s->sandbox, s->process);
     struct remote_request end = {.method = HTTP_DELETE, .target = buf_cstr(&b)};
@@ -224,6 +248,7 @@ static int exec_streamed(struct stream *s, struct exec *x, struct pd_err *e)
 {
     if (begin_exec(s, x, "text/event-stream", e) < 0)
         return -1;
+
     snprintf(s->process, sizeof s->process, "%s", remote_header(s->remote, "X-Process-Id"));
     int done = stream_read_events(s, e);
     if (done < 0 && e->code == PD_LOST && s->process[0])
@@ -246,18 +271,23 @@ static int run_exec(struct exec *x)
     struct pd_err e;
     enum input input;
     char id[32];
+
     auto_remote *r = remote_new(&e);
     if (!r || (x->session && find_session(r, x->session, id, &e) < 0))
         return client_fail(&e);
+
     if (plan_input(x, &input, &e) < 0)
         return e.code == PD_INVALID ? usage_fail(&e) : client_fail(&e);
+
     struct stream s = {.remote = r, .sandbox = x->session ? id : x->sandbox, .signals = -1};
     sink_init(&s.out, STDOUT_FILENO, x->raw);
     sink_init(&s.err, STDERR_FILENO, x->raw);
+
     if (x->detach || x->json) {
         int status = exec_json(&s, x, &e);
         return status < 0 ? client_fail(&e) : status;
     }
+
     if ((s.signals = signals_open(&e)) < 0)
         return client_fail(&e);
     int done = input == INPUT_STREAMED ? exec_attached(&s, x, &e) : exec_streamed(&s, x, &e);
@@ -269,6 +299,7 @@ int cmd_exec(int argc, char **argv)
     struct pd_err e;
     json_auto_t *body = json_object(), *env = json_object();
     struct exec x = {.body = body, .env = env};
+
     if (parse_exec(&x, argc, argv, &e) < 0)
         return usage_fail(&e);
     return run_exec(&x);
@@ -287,15 +318,18 @@ static int copy_stream(struct stream *s, const char *name, int follow, struct pd
     int which = !strcmp(name, "stderr");
     char bytes[65536];
     ssize_t n;
+
     buf_printf(&b, "/v1/sandboxes/%s/processes/%s/output?stream=%s&offset=%llu%s", s->sandbox,
                s->process, name, (unsigned long long)s->offset[which],
                follow ? "&follow=true" : "");
+
     struct remote_request q = {.method = HTTP_GET,
                                .target = buf_cstr(&b),
                                .accept = "application/octet-stream",
                                .is_patient = follow};
     if (remote_begin(s->remote, &q, e) < 0 || remote_answer(s->remote, e) < 0)
         return -1;
+
     while ((n = remote_read_or(s->remote, bytes, sizeof bytes, s->signals, e)) > 0 || n == -2) {
         if (n == -2 && (s->given_up = signals_next(s->signals)))
             return 0;
@@ -310,9 +344,11 @@ static int find_begin(struct stream *s, struct pd_err *e)
 {
     auto_buf b = BUF_INIT(HTTP_TARGET_MAX);
     json_auto_t *process = NULL;
+
     buf_printf(&b, "/v1/sandboxes/%s/processes/%s", s->sandbox, s->process);
     if (remote_get(s->remote, buf_cstr(&b), &process, e) < 0)
         return -1;
+
     s->offset[0] = (uint64_t)json_field_int(process, "stdout_first");
     s->offset[1] = (uint64_t)json_field_int(process, "stderr_first");
     return 0;
@@ -322,6 +358,7 @@ static int copy_logs(struct stream *s, const char *only, int follow, struct pd_e
 {
     if (find_begin(s, e) < 0)
         return -1;
+
     if (only)
         return copy_stream(s, only, follow, e);
     if (follow)
@@ -335,6 +372,7 @@ int cmd_logs(int argc, char **argv)
     struct options o = OPTIONS_INIT(argc, argv);
     const char *only = NULL;
     int follow = 0, raw = 0, count;
+
     o.mixed = 1;
     while (options_next(&o)) {
         int bad;
@@ -350,9 +388,11 @@ int cmd_logs(int argc, char **argv)
         } else {
             bad = usage_unknown(&o, &e);
         }
+
         if (bad < 0)
             return usage_fail(&e);
     }
+
     char **args = options_arguments(&o, &count);
     if (count != 2) {
         pd_fail(&e, PD_INVALID, "logs: write `paddock logs [-f] ID PID`");
@@ -360,11 +400,13 @@ int cmd_logs(int argc, char **argv)
     }
     if (check_id(args[0], &e) < 0 || check_pid(args[1], &e) < 0)
         return usage_fail(&e);
+
     auto_remote *r = remote_new(&e);
     struct stream s = {.remote = r, .sandbox = args[0], .signals = -1};
     snprintf(s.process, sizeof s.process, "%s", args[1]);
     sink_init(&s.out, STDOUT_FILENO, raw);
     sink_init(&s.err, STDERR_FILENO, raw);
+
     int done = r ? copy_logs(&s, only, follow, &e) : -1;
     sink_end(&s.out);
     sink_end(&s.err);

@@ -18,6 +18,7 @@ static void put_process_state(struct table *t, const json_t *p)
 {
     const char *signal = json_field(p, "signal"), *why = json_field(p, "stopped_by");
     char text[80];
+
     if (json_field_is_true(p, "running"))
         snprintf(text, sizeof text, "running");
     else if (*signal)
@@ -26,6 +27,7 @@ static void put_process_state(struct table *t, const json_t *p)
         snprintf(text, sizeof text, "exit %d", (int)json_field_int(p, "exit_code"));
     else
         snprintf(text, sizeof text, "not started");
+
     table_printf(t, *why ? "%s (%s)" : "%s%s", text, why);
 }
 
@@ -34,8 +36,10 @@ static int print_processes(json_t *answer, int all)
     auto_table t;
     size_t i;
     json_t *p;
+
     table_init(&t, ">PID STATE >AGE >CPU >RSS >STDOUT >STDERR TTY COMMAND");
     table_fit(&t, STDOUT_FILENO);
+
     int64_t now = now_ms();
     json_array_foreach(json_object_get(answer, "processes"), i, p)
     {
@@ -65,6 +69,7 @@ int cmd_ps(int argc, char **argv)
     struct pd_err e;
     struct options o = OPTIONS_INIT(argc, argv);
     int all = 0, json = 0, count;
+
     o.mixed = 1;
     while (options_next(&o)) {
         if (options_is(&o, "-a", "--all"))
@@ -76,9 +81,11 @@ int cmd_ps(int argc, char **argv)
         if (options_no_value(&o, &e) < 0)
             return usage_fail(&e);
     }
+
     char **args = options_arguments(&o, &count);
     if (one_id("ps", args, count, &e) < 0)
         return usage_fail(&e);
+
     auto_buf b = BUF_INIT(HTTP_TARGET_MAX);
     json_auto_t *answer = NULL;
     buf_printf(&b, "/v1/sandboxes/%s/processes", args[0]);
@@ -97,8 +104,10 @@ static json_t *parse_signal(const char *text)
 {
     char name[20];
     uint64_t n;
+
     if (parse_u64("-s", text, 1, 64, &n, NULL) == 0)
         return json_integer((json_int_t)n);
+
     size_t len = strnlen(text, sizeof name - 4), skip = strncasecmp(text, "SIG", 3) ? 0 : 3;
     snprintf(name, sizeof name, "SIG%.*s", (int)(len - skip), text + skip);
     for (char *p = name; *p; p++)
@@ -113,6 +122,7 @@ int cmd_kill(int argc, char **argv)
     struct options o = OPTIONS_INIT(argc, argv);
     const char *signal = "SIGTERM";
     int count;
+
     o.mixed = 1;
     while (options_next(&o)) {
         if (!options_is(&o, "-s", "--signal")) {
@@ -122,20 +132,24 @@ int cmd_kill(int argc, char **argv)
         if (!(signal = options_value(&o, &e)))
             return usage_fail(&e);
     }
+
     char **args = options_arguments(&o, &count);
     if (count < 2) {
         pd_fail(&e, PD_INVALID, "kill: write `paddock kill [-s SIGNAL] ID PID...`");
         return usage_fail(&e);
     }
+
     if (check_id(args[0], &e) < 0)
         return usage_fail(&e);
     for (int i = 1; i < count; i++)
         if (check_pid(args[i], &e) < 0)
             return usage_fail(&e);
+
     json_auto_t *body = json_pack("{so}", "signal", parse_signal(signal));
     auto_remote *r = remote_new(&e);
     if (!r)
         return client_fail(&e);
+
     int status = 0;
     for (int i = 1; i < count; i++) {
         auto_buf b = BUF_INIT(HTTP_TARGET_MAX);
@@ -159,6 +173,7 @@ static int print_ports(json_t *answer)
     auto_table t;
     size_t i;
     json_t *p;
+
     table_init(&t, ">PORT ADDRESS >PID COMMAND");
     table_fit(&t, STDOUT_FILENO);
     json_array_foreach(json_object_get(answer, "ports"), i, p)
@@ -180,6 +195,7 @@ int cmd_port(int argc, char **argv)
     struct options o = OPTIONS_INIT(argc, argv);
     uint64_t expires = 0, port = 0;
     int json = 0, count;
+
     o.mixed = 1;
     while (options_next(&o)) {
         const char *v;
@@ -196,10 +212,12 @@ int cmd_port(int argc, char **argv)
         if (bad < 0)
             return usage_fail(&e);
     }
+
     char **args = options_arguments(&o, &count);
     if (one_id("port", args, count > 1 ? count - 1 : count, &e) < 0 ||
         (count > 1 && parse_u64("PORT", args[1], 1, 65535, &port, &e) < 0))
         return usage_fail(&e);
+
     auto_buf b = BUF_INIT(HTTP_TARGET_MAX);
     json_auto_t *answer = NULL, *body = json_object();
     buf_printf(&b, "/v1/sandboxes/%s/ports", args[0]);
@@ -207,11 +225,13 @@ int cmd_port(int argc, char **argv)
         buf_printf(&b, "/%u/preview", (unsigned)port);
     if (expires)
         json_object_set_new(body, "expires_in_s", json_real((double)expires / (double)NS_PER_S));
+
     struct remote_request q = {
         .method = port ? HTTP_POST : HTTP_GET, .target = buf_cstr(&b), .json = port ? body : NULL};
     auto_remote *r = remote_new(&e);
     if (!r || remote_call(r, &q, &answer, &e) < 0)
         return client_fail(&e);
+
     if (json)
         return print_json(answer) < 0 ? EXIT_FAILED : 0;
     if (port)
@@ -225,7 +245,7 @@ const char top_usage[] = "usage: paddock top [--once] [--interval TIME] [--json]
                          "  --interval TIME  how often; default 2s\n"
                          "  --json           a line of JSON each time\n";
 
-/* What a sandbox had used the last time, so that a share of the time since then can be told. */
+/* The CPU time of a sandbox at the last look, so that its share since then can be told. */
 struct seen {
     char id[32];
     double cpu_ms;
@@ -253,11 +273,14 @@ static void put_usage_row(struct top *top, struct table *t, const json_t *s, con
     const json_t *limits = json_object_get(s, "limits");
     char text[300], limit[16];
     struct seen *seen = &top->now[top->now_count++];
+
     *seen = (struct seen){.cpu_ms = json_field_number(last, "cpu_time_ms"), .at_ms = now_ms()};
     snprintf(seen->id, sizeof seen->id, "%s", json_field(s, "id"));
+
     table_put(t, seen->id);
     table_put(t, json_field(s, "state"));
     table_put(t, sandbox_owner(s, text, sizeof text));
+
     double share = last ? cpu_share(top, seen) : -1;
     table_printf(t, share < 0 ? "-" : "%.1f", share);
     table_printf(t, last ? "%.1fs" : "-", seen->cpu_ms / 1000);
@@ -267,6 +290,7 @@ static void put_usage_row(struct top *top, struct table *t, const json_t *s, con
     table_put(t, limit);
     table_printf(t, last ? "%lld" : "-", (long long)json_field_int(last, "pids"));
     table_printf(t, "%lld", (long long)json_field_int(s, "processes"));
+
     int64_t created = parse_time_ms(json_field(s, "created_at")), now = now_ms();
     format_age(text, created >= 0 && now > created ? (uint64_t)(now - created) / 1000 : 0);
     table_put(t, text);
@@ -276,8 +300,10 @@ static int add_usage(struct remote *r, json_t *s, struct pd_err *e)
 {
     auto_buf b = BUF_INIT(HTTP_TARGET_MAX);
     json_t *usage = NULL;
+
     if (check_id(json_field(s, "id"), e) < 0)
         return -1;
+
     buf_printf(&b, "/v1/sandboxes/%s/metrics", json_field(s, "id"));
     if (remote_get(r, buf_cstr(&b), &usage, e) < 0) {
         /* It may have ended since it was listed. */
@@ -294,18 +320,22 @@ static int show_top(struct remote *r, struct top *top, int is_screen, struct pd_
     size_t i;
     json_t *s;
     struct winsize size = {.ws_row = 0};
+
     table_init(&t, "ID STATE USER/THREAD >CPU% >TIME >MEMORY >LIMIT >PIDS >PROCS >AGE");
     table_fit(&t, STDOUT_FILENO);
     if (list_sandboxes(r, "/v1/sandboxes", &list, e) < 0)
         return -1;
+
     size_t rows = json_array_size(list);
     if (is_screen && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 2 &&
         rows > size.ws_row - 2u)
         rows = size.ws_row - 2u;
+
     top->now = calloc(rows + 1, sizeof *top->now);
     top->now_count = 0;
     if (!top->now)
         return pd_fail(e, PD_CAPACITY, "no memory");
+
     json_array_foreach(list, i, s)
     {
         if (i >= rows)
@@ -314,10 +344,12 @@ static int show_top(struct remote *r, struct top *top, int is_screen, struct pd_
             return -1;
         put_usage_row(top, &t, s, json_object_get(s, "usage"));
     }
+
     if (top->json) {
         json_auto_t *whole = json_pack("{sO}", "sandboxes", list);
         return print_json(whole) < 0 ? pd_fail(e, PD_LOST, "standard output is closed") : 0;
     }
+
     if (is_screen)
         fputs("\033[H\033[J", stdout);
     if (table_print(&t, stdout) < 0 || fflush(stdout) != 0)
@@ -333,6 +365,7 @@ static int run_top(struct top *top, int once, uint64_t interval, struct pd_err *
     auto_remote *r = remote_new(e);
     if (!r)
         return -1;
+
     int is_screen = !once && !top->json && isatty(STDOUT_FILENO);
     for (;;) {
         int bad = show_top(r, top, is_screen, e);
@@ -353,6 +386,7 @@ int cmd_top(int argc, char **argv)
     struct top top = {0};
     int once = 0;
     uint64_t interval = 2 * NS_PER_S;
+
     while (options_next(&o)) {
         const char *v;
         if (options_is(&o, NULL, "--interval")) {
@@ -361,6 +395,7 @@ int cmd_top(int argc, char **argv)
                 return usage_fail(&e);
             continue;
         }
+
         if (options_is(&o, NULL, "--once"))
             once = 1;
         else if (options_is(&o, NULL, "--json"))
@@ -370,6 +405,7 @@ int cmd_top(int argc, char **argv)
         if (options_no_value(&o, &e) < 0)
             return usage_fail(&e);
     }
+
     if (interval < 100 * NS_PER_MS)
         interval = 100 * NS_PER_MS;
     int bad = run_top(&top, once, interval, &e);

@@ -74,13 +74,14 @@ static void print_message(struct bridge *b, const char *text, size_t len)
     pthread_mutex_unlock(&b->out);
 }
 
-/* Whoever waits for an answer gets one. `id` may be NULL: nobody knows whose it is. */
+/* A client that waits for an answer gets one. `id` is NULL when it could not be read. */
 static void print_failure(struct bridge *b, json_t *id, int code, const char *why)
 {
     json_auto_t *answer = json_pack("{s:s, s:O?, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", id,
                                     "error", "code", code, "message", why);
     if (answer && !id)
         json_object_set_new(answer, "id", json_null());
+
     char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
     if (text)
         print_message(b, text, strlen(text));
@@ -94,6 +95,7 @@ static int read_events(struct remote *r, struct bridge *b, struct pd_err *e)
     auto_event_reader reader = EVENT_READER_INIT;
     char piece[16384];
     ssize_t n;
+
     while ((n = remote_read(r, piece, sizeof piece, e)) > 0) {
         size_t at = 0, used;
         struct event event;
@@ -114,9 +116,11 @@ static int read_json(struct remote *r, struct bridge *b, struct pd_err *e)
     auto_buf text = BUF_INIT(ANSWER_MAX);
     char piece[16384];
     ssize_t n;
+
     while ((n = remote_read(r, piece, sizeof piece, e)) > 0)
         if (buf_put(&text, piece, (size_t)n) < 0)
             return pd_fail(e, PD_TOO_LARGE, "the server's answer is too long");
+
     if (n == 0 && text.len)
         print_message(b, (const char *)text.data, text.len);
     return n < 0 ? -1 : 0;
@@ -130,9 +134,11 @@ static int pass_on(struct bridge *b, const char *text, size_t len, struct pd_err
                                .type = "application/json",
                                .accept = "application/json, text/event-stream",
                                .is_patient = 1};
+
     if (!r || remote_begin(r, &q, e) < 0 || remote_write(r, text, len, e) < 0 ||
         remote_end(r, e) < 0 || remote_answer(r, e) < 0)
         return -1;
+
     return !strncmp(remote_header(r, "Content-Type"), "text/event-stream", 17)
                ? read_events(r, b, e)
                : read_json(r, b, e);
@@ -150,9 +156,11 @@ static void message_free(struct message *m)
 static int await_turn(struct message *m)
 {
     struct bridge *b = m->bridge;
+
     pthread_mutex_lock(&b->lock);
     while (m->id && b->running >= AT_ONCE && !b->ends && !m->is_off)
         pthread_cond_wait(&b->changed, &b->lock);
+
     int goes = !b->ends && !m->is_off;
     if (goes && m->id) {
         b->running++;
@@ -174,6 +182,7 @@ static int is_refused(const struct pd_err *e)
 static int is_out(struct bridge *b, const json_t *id)
 {
     int found = 0;
+
     pthread_mutex_lock(&b->lock);
     for (struct message *m = b->messages; m && !found; m = m->next)
         found = m->is_out && json_equal(m->id, id);
@@ -186,16 +195,19 @@ static void *message_main(void *arg)
     struct message *m = arg;
     struct bridge *b = m->bridge;
     struct pd_err e;
+
     if (await_turn(m) && pass_on(b, m->text, m->len, &e) < 0) {
         if (m->id)
             print_failure(b, m->id, is_refused(&e) ? RPC_REQUEST : RPC_INTERNAL, e.msg);
         else
             (void)client_fail(&e);
     }
+
     for (int i = 0; i < CANCEL_TRIES && m->cancels && is_out(b, m->cancels); i++) {
         usleep(CANCEL_PAUSE);
         (void)pass_on(b, m->text, m->len, &e);
     }
+
     pthread_mutex_lock(&b->lock);
     struct message **at = &b->messages;
     while (*at != m)
@@ -206,6 +218,7 @@ static void *message_main(void *arg)
         b->running--;
     pthread_cond_broadcast(&b->changed);
     pthread_mutex_unlock(&b->lock);
+
     message_free(m);
     return NULL;
 }
@@ -237,28 +250,34 @@ static int start_message(struct bridge *b, const char *line, size_t len, struct 
     json_auto_t *sent = json_loadb(line, len, JSON_ALLOW_NUL, &why);
     json_t *id = json_object_get(sent, "id");
     const char *wrong = sent ? NULL : why.text;
+
     if (sent && !json_is_object(sent))
         wrong = "one message at a time: an object is needed";
     else if (id && !json_is_string(id) && !json_is_number(id))
         wrong = "id: must be a string or a number";
+
     if (wrong) {
         print_failure(b, NULL, sent ? RPC_REQUEST : RPC_PARSE, wrong);
         return 0;
     }
+
     json_t *cancels = cancelled_id(sent);
     if (cancels)
         drop_cancelled(b, cancels);
+
     struct message *m = calloc(1, sizeof *m);
     pthread_t thread;
     if (!m || !(m->text = malloc(len))) {
         free(m);
         return pd_fail(e, PD_CAPACITY, "no memory for a message");
     }
+
     memcpy(m->text, line, len);
     m->bridge = b;
     m->len = len;
     m->id = json_incref(id);
     m->cancels = json_incref(cancels);
+
     pthread_mutex_lock(&b->lock);
     while (b->count >= WAITING_MAX)
         pthread_cond_wait(&b->changed, &b->lock);
@@ -266,6 +285,7 @@ static int start_message(struct bridge *b, const char *line, size_t len, struct 
     b->messages = m;
     b->count++;
     pthread_mutex_unlock(&b->lock);
+
     if (pthread_create(&thread, NULL, message_main, m) != 0)
         (void)message_main(m); /* then one after the other */
     else
@@ -282,12 +302,15 @@ static int end_line(struct bridge *b, struct input *in, struct pd_err *e)
 {
     size_t len = in->line.len;
     int r = 0;
+
     while (len && in->line.data[len - 1] == '\r')
         len--;
+
     if (in->too_long)
         print_failure(b, NULL, RPC_REQUEST, "the message is too long: 4 MiB are the most");
     else if (len)
         r = start_message(b, (const char *)in->line.data, len, e);
+
     buf_clear(&in->line);
     in->too_long = 0;
     return r;
@@ -305,6 +328,7 @@ static int take_input(struct bridge *b, struct input *in, const char *data, size
             return pd_fail(e, PD_CAPACITY, "no memory for a message");
         if (end && end_line(b, in, e) < 0)
             return -1;
+
         piece += end != NULL;
         data += piece;
         len -= piece;
@@ -326,6 +350,7 @@ static int pump_messages(struct bridge *b, int signals, struct pd_err *e)
     struct input in = {.line = BUF_INIT(LINE_MAX_ + 1)};
     char piece[65536];
     int open = 1, r = 0;
+
     while (r == 0 && (open || has_messages(b))) {
         struct pollfd p[] = {
             {.fd = open ? 0 : -1, .events = POLLIN}, {.fd = signals, .events = POLLIN}, {.fd = 1}};
@@ -344,6 +369,7 @@ static int pump_messages(struct bridge *b, int signals, struct pd_err *e)
             }
         }
     }
+
     buf_done(&in.line);
     return r;
 }
@@ -354,6 +380,7 @@ static int pump_messages(struct bridge *b, int signals, struct pd_err *e)
 static void cancel_messages(struct bridge *b)
 {
     struct pd_err e;
+
     pthread_mutex_lock(&b->lock);
     b->ends = 1;
     json_auto_t *ids = json_array();
@@ -362,6 +389,7 @@ static void cancel_messages(struct bridge *b)
             json_array_append(ids, m->id);
     pthread_cond_broadcast(&b->changed);
     pthread_mutex_unlock(&b->lock);
+
     for (size_t i = 0; i < json_array_size(ids); i++) {
         json_auto_t *notice =
             json_pack("{s:s, s:s, s:{s:O}}", "jsonrpc", "2.0", "method", "notifications/cancelled",
@@ -387,11 +415,13 @@ static int set_target(struct bridge *b, const char *thread, struct pd_err *e)
     auto_buf name = BUF_INIT(500);
     uint8_t random[16];
     char text[33];
+
     random_bytes(random, sizeof random);
     hex_encode(random, sizeof random, text);
     put_encoded(&name, thread ? thread : text);
     if (thread && (!*thread || strlen(thread) > 128 || !buf_cstr(&name)))
         return pd_fail(e, PD_INVALID, "--thread: 1 to 128 characters");
+
     snprintf(b->target, sizeof b->target, TARGET_FORM, buf_cstr(&name), text);
     snprintf(b->delete_target, sizeof b->delete_target, DELETE_FORM, buf_cstr(&name));
     return 0;
@@ -406,6 +436,7 @@ static int read_options(int argc, char **argv, const char **ret_thread, struct p
         if (!(*ret_thread = options_value(&o, e)))
             return -1;
     }
+
     if (o.at < argc)
         return pd_fail(e, PD_INVALID, "mcp takes no argument '%.40s'", argv[o.at]);
     return 0;
@@ -420,23 +451,29 @@ int cmd_mcp(int argc, char **argv)
     const char *thread = NULL;
     struct pd_err e;
     sigset_t ends;
+
     if (read_options(argc, argv, &thread, &e) < 0 || set_target(&b, thread, &e) < 0)
         return usage_fail(&e);
+
     (void)signal(SIGPIPE, SIG_IGN);
     if (!getenv("PADDOCK_URL") && !getenv("PADDOCK_API_KEY") && own_server_start(&own, &e) < 0)
         return client_fail(&e);
+
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
+
     auto_fd signals = signalfd(-1, &ends, SFD_CLOEXEC);
     int r = signals < 0 ? pd_fail_sys(&e, "signalfd") : pump_messages(&b, signals, &e);
     int failed = r < 0;
+
     if (r != 0 && thread)
         cancel_messages(&b);
     if (!thread && !own.guard && end_session(&b, &e) < 0)
         failed = 1;
+
     int status = failed ? client_fail(&e) : 0;
     /* Threads may still be reading what nobody waits for: they end with the process. */
     own_server_end(&own);

@@ -1,3 +1,6 @@
+/* The private server of `paddock mcp`. A process of its own, the guard, starts a server in a
+ * directory that it makes, and ends it with all that belongs to it as soon as the command's end of
+ * a pipe is closed. So nothing is left, however the command ends. */
 #include "client/mcp.h"
 
 #include "access/ids.h"
@@ -36,6 +39,7 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 static void exec_server(const char *dir)
 {
     char listen[160], state[160], run[160];
+
     snprintf(listen, sizeof listen, "unix:%s/paddock.sock", dir);
     snprintf(state, sizeof state, "%s/state", dir);
     snprintf(run, sizeof run, "%s/run", dir);
@@ -65,6 +69,7 @@ static int end_keeper(const char *dir)
     struct ucred who;
     socklen_t len = sizeof who;
     auto_fd sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
     snprintf(a.sun_path, sizeof a.sun_path, "%s/run/keeper.sock", dir);
     if (sock < 0 || connect(sock, (struct sockaddr *)&a, sizeof a) < 0 ||
         getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0 || who.pid <= 1)
@@ -76,16 +81,20 @@ static int end_keeper(const char *dir)
 static void guard_main(int life, const char *dir)
 {
     sigset_t none;
+
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid(); /* what a terminal sends is for the command; it tells us by its end */
-    /* Both are the protocol's. */
+
+    /* Standard input and output are the protocol's. */
     auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
     dup2(null, 0);
     dup2(2, 1);
+
     pid_t server = fork();
     if (server == 0)
         exec_server(dir);
+
     struct pollfd p = {.fd = life, .events = POLLIN};
     while (server > 0 && waitpid(server, NULL, WNOHANG) == 0 && poll(&p, 1, LOOK_MS) <= 0)
         ;
@@ -96,6 +105,7 @@ static void guard_main(int life, const char *dir)
             (void)waitpid(server, NULL, 0);
         }
     }
+
     for (int i = 0; i < KEEPER_TRIES && end_keeper(dir); i++)
         usleep(KEEPER_PAUSE);
     for (int i = 0; i < KEEPER_TRIES && access(dir, F_OK) == 0; i++) {
@@ -120,23 +130,28 @@ int own_server_start(struct own_server *s, struct pd_err *e)
 {
     char url[120], key[ID_KEY_LEN + 1];
     int ends[2];
+
     snprintf(s->dir, sizeof s->dir, "/tmp/paddock-mcp-XXXXXX");
-    /* Whom the server becomes when root starts it must get through. */
+    /* The user that the server becomes when root starts it must get through. */
     if (!mkdtemp(s->dir) || chmod(s->dir, 0711) < 0)
         return pd_fail_sys(e, "make a directory for a server");
+
     if (pipe2(ends, O_CLOEXEC) < 0) {
         (void)rmdir(s->dir);
         return pd_fail_sys(e, "make a pipe");
     }
+
     snprintf(url, sizeof url, "unix:%s/paddock.sock", s->dir);
     id_key(key);
     setenv("PADDOCK_URL", url, 1);
     setenv("PADDOCK_API_KEY", key, 1);
+
     s->guard = fork();
     if (s->guard == 0) {
         close(ends[1]);
         guard_main(ends[0], s->dir);
     }
+
     close(ends[0]);
     s->life = ends[1];
     if (s->guard < 0) {
@@ -144,6 +159,7 @@ int own_server_start(struct own_server *s, struct pd_err *e)
         (void)rmdir(s->dir);
         return pd_fail_sys(e, "start a process");
     }
+
     for (int i = 0; i < READY_TRIES; i++) {
         if (is_ready())
             return 0;

@@ -29,18 +29,22 @@ struct remote {
 struct remote *remote_new(struct pd_err *e)
 {
     const char *url = getenv("PADDOCK_URL"), *key = getenv("PADDOCK_API_KEY");
+
     struct remote *r = calloc(1, sizeof *r);
     if (!r) {
         pd_fail(e, PD_CAPACITY, "no memory");
         return NULL;
     }
+
     if (!url || !*url)
         url = DEFAULT_URL;
     snprintf(r->url, sizeof r->url, "%s", url);
+
     if (url_server_parse("PADDOCK_URL", url, &r->server, e) < 0) {
         remote_free(r);
         return NULL;
     }
+
     if (key && (size_t)snprintf(r->key, sizeof r->key, "Bearer %s", key) >= sizeof r->key) {
         pd_fail(e, PD_INVALID, "PADDOCK_API_KEY is too long");
         remote_free(r);
@@ -73,11 +77,14 @@ static int connect_server(struct remote *r, struct pd_err *e)
         disconnect(r);
     if (r->client)
         return 0;
+
     if (r->server.tls && !r->tls && !(r->tls = tls_client_new(NULL, e)))
         return -1;
+
     r->client = client_connect(&r->server, r->tls, deadline_in(CONNECT_NS), e);
     if (r->client)
         return 0;
+
     if (e->code != PD_DENIED && e->code != PD_INVALID)
         e->code = PD_LOST; /* it may come back */
     return pd_wrap(e, "no server at %s (PADDOCK_URL says which)", r->url);
@@ -94,10 +101,12 @@ static int put_header(struct remote *r, const char *name, const char *value, str
 static int put_headers(struct remote *r, const struct remote_request *q, struct pd_err *e)
 {
     const char *type = q->type ? q->type : q->json ? "application/json" : NULL;
+
     if (put_header(r, "Authorization", r->key, e) < 0) {
         /* The message would quote the key. */
         return pd_fail(e, PD_INVALID, "PADDOCK_API_KEY has bytes that a key cannot have");
     }
+
     if (put_header(r, "Accept", q->accept ? q->accept : "application/json", e) < 0 ||
         put_header(r, "Content-Type", type, e) < 0 ||
         put_header(r, "Idempotency-Key", q->key, e) < 0 ||
@@ -112,12 +121,15 @@ static int begin(struct remote *r, const struct remote_request *q, struct pd_err
     size_t len = body ? strlen(body) : 0;
     struct slice target = {q->target, strlen(q->target)};
     uint64_t length = q->type ? CLIENT_CHUNKED : body ? len : q->json ? 0 : CLIENT_NO_BODY;
+
     if (!body && !q->type && (q->method == HTTP_POST || q->method == HTTP_PUT))
         length = 0;
+
     int bad = client_begin(r->client, q->method, target, length, e);
     if (!bad && !q->type &&
         ((len && client_write(r->client, body, len, e) < 0) || client_end(r->client, e) < 0))
         bad = -1;
+
     free(body);
     return bad;
 }
@@ -126,6 +138,7 @@ int remote_begin(struct remote *r, const struct remote_request *q, struct pd_err
 {
     r->head = NULL;
     r->is_patient = q->is_patient;
+
     if (connect_server(r, e) < 0)
         return -1;
     if (put_headers(r, q, e) == 0 && begin(r, q, e) == 0)
@@ -138,6 +151,7 @@ int remote_write(struct remote *r, const void *data, size_t len, struct pd_err *
 {
     if (client_write(r->client, data, len, e) == 0)
         return 0;
+
     /* A server that refuses the body says why before it closes. */
     struct pd_err why = *e;
     if (remote_answer(r, e) >= 0)
@@ -155,8 +169,10 @@ static int refuse(struct remote *r, int status, struct pd_err *e)
 {
     auto_buf b = BUF_INIT(1u << 20);
     json_auto_t *j = NULL;
+
     if (client_read_all(r->client, &b, b.max, deadline_in(STALL_NS), NULL) == 0 && b.len)
         j = json_loadb((const char *)b.data, b.len, JSON_ALLOW_NUL, NULL);
+
     remote_error(j, status, e);
     disconnect(r);
     return -1;
@@ -182,6 +198,7 @@ const char *remote_header(struct remote *r, const char *name)
 ssize_t remote_read(struct remote *r, void *out, size_t size, struct pd_err *e)
 {
     deadline d = r->is_patient ? DEADLINE_NONE : deadline_in(STALL_NS);
+
     ssize_t n = client_read(r->client, out, size, d, e);
     if (n < 0)
         disconnect(r);
@@ -191,6 +208,7 @@ ssize_t remote_read(struct remote *r, void *out, size_t size, struct pd_err *e)
 ssize_t remote_read_or(struct remote *r, void *out, size_t size, int other, struct pd_err *e)
 {
     deadline stall = r->is_patient ? DEADLINE_NONE : deadline_in(STALL_NS);
+
     for (;;) {
         ssize_t n = client_read(r->client, out, size, deadline_in(0), e);
         if (n >= 0)
@@ -199,6 +217,7 @@ ssize_t remote_read_or(struct remote *r, void *out, size_t size, int other, stru
             disconnect(r);
             return e->code == PD_TIMEOUT ? pd_fail(e, PD_LOST, "the server has fallen silent") : -1;
         }
+
         struct pollfd p[] = {{.fd = conn_fd(client_conn(r->client)), .events = POLLIN},
                              {.fd = other, .events = POLLIN}};
         if (poll(p, 2, deadline_poll_ms(stall)) < 0 && errno != EINTR)
@@ -211,21 +230,26 @@ ssize_t remote_read_or(struct remote *r, void *out, size_t size, int other, stru
 int remote_call(struct remote *r, const struct remote_request *q, json_t **ret, struct pd_err *e)
 {
     auto_buf b = BUF_INIT(ANSWER_MAX);
+
     if (remote_begin(r, q, e) < 0)
         return -1;
+
     int status = remote_answer(r, e);
     if (status < 0)
         return -1;
+
     deadline d = r->is_patient ? DEADLINE_NONE : deadline_in(ANSWER_NS);
     if (client_read_all(r->client, &b, b.max, d, e) < 0) {
         disconnect(r);
         return -1;
     }
+
     json_t *j = NULL;
     if (b.len && !(j = json_loadb((const char *)b.data, b.len, JSON_ALLOW_NUL, NULL)))
         return pd_fail(e, PD_PROTOCOL, "%s answered something that is not JSON", r->url);
     if (ret && !j)
         return pd_fail(e, PD_PROTOCOL, "%s answered nothing", r->url);
+
     if (ret)
         *ret = j;
     else
@@ -238,6 +262,7 @@ int remote_upgrade(struct remote *r, const char *target, struct pd_err *e)
     uint8_t random[16];
     char key[WS_KEY_SIZE], expected[WS_ACCEPT_SIZE];
     struct remote_request q = {.method = HTTP_GET, .target = target};
+
     random_bytes(random, sizeof random);
     ws_key(random, key);
     if (ws_accept((struct slice){key, strlen(key)}, expected, e) < 0 || connect_server(r, e) < 0 ||
@@ -246,6 +271,7 @@ int remote_upgrade(struct remote *r, const char *target, struct pd_err *e)
         put_header(r, "Sec-WebSocket-Version", "13", e) < 0 ||
         put_header(r, "Sec-WebSocket-Key", key, e) < 0 || begin(r, &q, e) < 0)
         return -1;
+
     int status = remote_answer(r, e);
     if (status < 0)
         return -1;

@@ -36,6 +36,7 @@ static int parse_ls(int argc, char **argv, struct ls_options *l, struct pd_err *
 {
     struct options o = OPTIONS_INIT(argc, argv);
     const char *state = NULL, *v;
+
     while (options_next(&o)) {
         if (options_is(&o, "-a", "--all")) {
             l->all = 1;
@@ -68,11 +69,14 @@ static int parse_ls(int argc, char **argv, struct ls_options *l, struct pd_err *
         } else {
             return usage_unknown(&o, e);
         }
+
         if (options_no_value(&o, e) < 0)
             return -1;
     }
+
     if (o.at < o.argc)
         return pd_fail(e, PD_INVALID, "'%.60s': ls takes no argument", o.argv[o.at]);
+
     if (l->all && !state)
         state = "all";
     if (state)
@@ -85,6 +89,7 @@ int list_sandboxes(struct remote *r, const char *base, json_t **ret, struct pd_e
 {
     json_auto_t *all = json_array();
     char cursor[256] = "";
+
     do {
         auto_buf target = BUF_INIT(HTTP_TARGET_MAX);
         json_auto_t *page = NULL;
@@ -92,16 +97,19 @@ int list_sandboxes(struct remote *r, const char *base, json_t **ret, struct pd_e
         buf_printf(&target, "%climit=%d", strchr(base, '?') ? '&' : '?', PAGE);
         if (cursor[0])
             query_put(&target, "cursor", cursor);
+
         const char *text = buf_cstr(&target);
         if (!text)
             return pd_fail(e, PD_INVALID, "the filters are too long");
         if (remote_get(r, text, &page, e) < 0)
             return -1;
+
         json_t *list = json_object_get(page, "sandboxes");
         if (!json_is_array(list) || json_array_extend(all, list) < 0)
             return pd_fail(e, PD_PROTOCOL, "the server's list has no sandboxes");
         snprintf(cursor, sizeof cursor, "%s", json_field(page, "next_cursor"));
     } while (cursor[0]);
+
     *ret = json_incref(all);
     return 0;
 }
@@ -119,6 +127,7 @@ static void put_metadata(struct table *t, json_t *metadata)
     size_t at = 0;
     const char *key;
     json_t *value;
+
     json_object_foreach(metadata, key, value)
     {
         int n = snprintf(text + at, sizeof text - at, "%s%s=%s", at ? " " : "", key,
@@ -134,11 +143,13 @@ static void put_sandbox(struct table *t, const json_t *s, int64_t now)
 {
     char text[300];
     const char *state = json_field(s, "state"), *cause = json_field(s, "end_cause");
+
     table_put(t, json_field(s, "id"));
     table_put(t, *cause ? cause : state);
     table_put(t, sandbox_owner(s, text, sizeof text));
     table_put(t, json_field(s, "profile"));
     table_put(t, json_field(s, "isolation"));
+
     int64_t created = parse_time_ms(json_field(s, "created_at"));
     int64_t expires = parse_time_ms(json_field(s, "expires_at"));
     format_age(text, created >= 0 && now > created ? (uint64_t)(now - created) / 1000 : 0);
@@ -153,15 +164,18 @@ static int print_sandboxes(const json_t *list, const struct ls_options *l)
 {
     size_t i;
     json_t *s;
+
     if (l->quiet) {
         json_array_foreach(list, i, s) if (check_id(json_field(s, "id"), NULL) == 0)
             puts(json_field(s, "id"));
         return 0;
     }
+
     if (l->json) {
         json_auto_t *whole = json_pack("{sO}", "sandboxes", list);
         return print_json(whole);
     }
+
     auto_table t;
     table_init(&t, "ID STATE USER/THREAD PROFILE ISOLATION >AGE >LEFT >PROCS METADATA");
     table_fit(&t, STDOUT_FILENO);
@@ -175,7 +189,9 @@ int cmd_ls(int argc, char **argv)
     struct pd_err e;
     struct ls_options l = {.target = BUF_INIT(HTTP_TARGET_MAX)};
     json_auto_t *list = NULL;
+
     buf_puts(&l.target, "/v1/sandboxes");
+
     int status = 0;
     if (parse_ls(argc, argv, &l, &e) < 0) {
         status = usage_fail(&e);
@@ -187,6 +203,7 @@ int cmd_ls(int argc, char **argv)
         else if (print_sandboxes(list, &l) < 0)
             status = EXIT_FAILED;
     }
+
     buf_done(&l.target);
     return status;
 }
@@ -248,6 +265,7 @@ static const struct {
 static json_t *parse_value(enum value_kind kind, const char *what, const char *v, struct pd_err *e)
 {
     uint64_t n = 0;
+
     int bad = kind == SIZE      ? parse_size(what, v, 0, INT64_MAX, &n, e)
               : kind == COUNT   ? parse_u64(what, v, 0, INT64_MAX, &n, e)
               : kind == DECIMAL ? parse_milli(what, v, 0, UINT32_MAX, &n, e)
@@ -255,6 +273,7 @@ static json_t *parse_value(enum value_kind kind, const char *what, const char *v
                                 : 0;
     if (bad)
         return NULL;
+
     json_t *j = kind == TEXT      ? json_string(v)
                 : kind == DECIMAL ? json_real((double)n / 1000)
                 : kind == SECONDS ? json_real((double)n / (double)NS_PER_S)
@@ -272,6 +291,7 @@ static int put_policy(json_t *body, const char *v, struct pd_err *e)
         return json_object_set_new(body, "policy", json_string(v)) < 0
                    ? pd_fail(e, PD_INVALID, "--policy: the value is not UTF-8")
                    : 0;
+
     json_t *commands = json_array();
     for (const char *p = strchr(v, ':') + 1; *p;) {
         size_t len = strcspn(p, ",");
@@ -279,6 +299,7 @@ static int put_policy(json_t *body, const char *v, struct pd_err *e)
             json_array_append_new(commands, json_stringn(p, len));
         p += len + (p[len] == ',');
     }
+
     json_object_set_new(
         body, "policy",
         json_pack("{ssso}", "mode", is_allow ? "allow" : "deny", "commands", commands));
@@ -295,6 +316,7 @@ static int parse_create_option(struct create *c, struct options *o, struct pd_er
             json_object_set_new(c->body, "auto_retry", json_true());
         return options_no_value(o, e);
     }
+
     for (size_t i = 0; i < sizeof create_fields / sizeof *create_fields; i++) {
         if (!options_is(o, NULL, create_fields[i].option))
             continue;
@@ -303,14 +325,17 @@ static int parse_create_option(struct create *c, struct options *o, struct pd_er
         json_t *to = create_fields[i].is_limit ? c->limits : c->body;
         return j ? json_object_set_new(to, create_fields[i].field, j) : -1;
     }
+
     int is_env = options_is(o, "-e", "--env"), is_metadata = options_is(o, NULL, "--metadata");
     int is_session = options_is(o, NULL, "--session"), is_policy = options_is(o, NULL, "--policy");
     if (!is_env && !is_metadata && !is_session && !is_policy &&
         !options_is(o, NULL, "--idempotency-key"))
         return usage_unknown(o, e);
+
     const char *v = options_value(o, e);
     if (!v)
         return -1;
+
     if (is_env || is_metadata)
         return put_pair(is_env ? c->env : c->metadata, is_env ? "--env" : "--metadata", v, e);
     if (is_policy)
@@ -325,10 +350,12 @@ static int parse_create(struct create *c, int argc, char **argv, struct pd_err *
     while (options_next(&o))
         if (parse_create_option(c, &o, e) < 0)
             return -1;
+
     if (o.at < o.argc)
         return pd_fail(e, PD_INVALID, "'%.60s': create takes no argument", o.argv[o.at]);
     if (!c->session && json_object_get(c->body, "auto_retry"))
         return pd_fail(e, PD_INVALID, "--auto-retry is for --session");
+
     if (json_object_size(c->limits))
         json_object_set(c->body, "limits", c->limits);
     if (json_object_size(c->env))
@@ -341,9 +368,11 @@ static int parse_create(struct create *c, int argc, char **argv, struct pd_err *
 static int create(const struct create *c, json_t **ret, struct pd_err *e)
 {
     auto_buf target = BUF_INIT(HTTP_TARGET_MAX);
+
     auto_remote *r = remote_new(e);
     if (!r)
         return -1;
+
     if (c->session) {
         buf_puts(&target, "/v1/sessions/");
         if (session_target(c->session, &target, e) < 0)
@@ -351,6 +380,7 @@ static int create(const struct create *c, json_t **ret, struct pd_err *e)
     } else {
         buf_puts(&target, "/v1/sandboxes");
     }
+
     struct remote_request q = {.method = c->session ? HTTP_PUT : HTTP_POST,
                                .target = buf_cstr(&target),
                                .json = c->body,
@@ -365,14 +395,18 @@ int cmd_create(int argc, char **argv)
     json_auto_t *body = json_object(), *limits = json_object(), *env = json_object(),
                 *metadata = json_object(), *made = NULL;
     struct create c = {.body = body, .limits = limits, .env = env, .metadata = metadata};
+
     if (parse_create(&c, argc, argv, &e) < 0)
         return usage_fail(&e);
+
     if (create(&c, &made, &e) < 0)
         return client_fail(&e);
+
     if (c.json)
         return print_json(made) < 0 ? EXIT_FAILED : 0;
     if (check_id(json_field(made, "id"), &e) < 0)
         return client_fail(&e);
+
     if (json_field_is_true(made, "recreated"))
         fprintf(stderr, "paddock: the sandbox of this session was gone; this is a fresh one\n");
     puts(json_field(made, "id"));
@@ -390,6 +424,7 @@ int cmd_rm(int argc, char **argv)
     struct options o = OPTIONS_INIT(argc, argv);
     const char *session = NULL;
     int count;
+
     o.mixed = 1;
     while (options_next(&o)) {
         if (!options_is(&o, NULL, "--session")) {
@@ -399,17 +434,21 @@ int cmd_rm(int argc, char **argv)
         if (!(session = options_value(&o, &e)))
             return usage_fail(&e);
     }
+
     char **ids = options_arguments(&o, &count);
     if (!count && !session) {
         pd_fail(&e, PD_INVALID, "rm: which one? Give ids, or --session USER/THREAD");
         return usage_fail(&e);
     }
+
     for (int i = 0; i < count; i++)
         if (check_id(ids[i], &e) < 0)
             return usage_fail(&e);
+
     auto_remote *r = remote_new(&e);
     if (!r)
         return client_fail(&e);
+
     int status = 0;
     for (int i = session ? -1 : 0; i < count; i++) {
         auto_buf b = BUF_INIT(HTTP_TARGET_MAX);

@@ -1,3 +1,5 @@
+/* A table of text. Cells are collected with what could confuse a terminal escaped, then printed in
+ * columns as wide as their widest cell; the last column is cut at the width of the terminal. */
 #include "client/table.h"
 
 #include "base/banned.h"
@@ -40,6 +42,7 @@ void table_printf(struct table *t, const char *fmt, ...)
 {
     char text[CELL_MAX];
     va_list args;
+
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
@@ -69,18 +72,21 @@ int table_print(struct table *t, FILE *to)
     size_t width[TABLE_COLUMNS_MAX] = {0};
     if (t->cells.overflow || t->columns > TABLE_COLUMNS_MAX)
         return -1;
+
     const char *cell = (const char *)t->cells.data;
     for (unsigned i = 0; i < t->count; i++, cell += strlen(cell) + 1) {
         size_t w = text_width(cell, strlen(cell));
         if (w > width[i % t->columns])
             width[i % t->columns] = w;
     }
+
     cell = (const char *)t->cells.data;
     size_t at = 0;
     for (unsigned i = 0; i < t->count; i++, cell += strlen(cell) + 1) {
         unsigned column = i % t->columns;
         int is_last = column == t->columns - 1;
         size_t len = strlen(cell), pad = width[column] - text_width(cell, len);
+
         if (t->right & 1u << column)
             fprintf(to, "%*s", (int)pad, "");
         if (is_last && t->cut)
@@ -89,6 +95,7 @@ int table_print(struct table *t, FILE *to)
             fwrite(cell, 1, len, to);
         if (!is_last && !(t->right & 1u << column))
             fprintf(to, "%*s", (int)pad, "");
+
         fputs(is_last ? "\n" : "  ", to);
         at = is_last ? 0 : at + width[column] + 2;
     }
@@ -100,10 +107,12 @@ void format_size(char out[16], uint64_t bytes)
     static const char units[] = "KMGTPE";
     double v = (double)bytes;
     int unit = -1;
+
     while (v >= 1000 && unit < 5) {
         v /= 1024;
         unit++;
     }
+
     if (unit < 0)
         snprintf(out, 16, "%u", (unsigned)bytes);
     else
@@ -128,11 +137,13 @@ int64_t parse_time_ms(const char *text)
     struct tm tm = {0};
     unsigned ms = 0;
     int n = 0;
+
     if (!text ||
         sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d.%3u%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday,
                &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &ms, &n) != 7 ||
         strcmp(text + n, "Z") != 0)
         return -1;
+
     tm.tm_year -= 1900;
     tm.tm_mon -= 1;
     return (int64_t)timegm(&tm) * 1000 + ms;

@@ -1,3 +1,5 @@
+/* Writes a directory as a tar archive: ustar, with pax heads for what does not fit into it (long
+ * names, large files). Symbolic links are written as links and never followed. */
 #include "client/tar.h"
 
 #include "base/banned.h"
@@ -30,6 +32,7 @@ struct writer {
 static int put_block(struct writer *w, struct head *h, struct pd_err *e)
 {
     unsigned sum = 0;
+
     memset(h->sum, ' ', sizeof h->sum);
     for (size_t i = 0; i < sizeof *h; i++)
         sum += ((unsigned char *)h)[i];
@@ -37,7 +40,7 @@ static int put_block(struct writer *w, struct head *h, struct pd_err *e)
     return w->write(w->to, h, sizeof *h, e);
 }
 
-/* What came before `written` is filled up to a whole block. */
+/* Fills the last block up, after `written` bytes. */
 static int put_padding(struct writer *w, uint64_t written, struct pd_err *e)
 {
     static const char zeros[BLOCK];
@@ -67,6 +70,7 @@ static int put_entry(struct writer *w, const struct stat *st, const char *link, 
     int is_dir = S_ISDIR(st->st_mode), is_file = S_ISREG(st->st_mode);
     uint64_t size = is_file ? (uint64_t)st->st_size : 0;
     char number[24];
+
     if (strlen(w->path) >= sizeof h.name)
         put_pax(&pax, "path", w->path);
     if (strlen(link) >= sizeof h.link)
@@ -75,6 +79,7 @@ static int put_entry(struct writer *w, const struct stat *st, const char *link, 
         snprintf(number, sizeof number, "%llu", (unsigned long long)size);
         put_pax(&pax, "size", number);
     }
+
     if (pax.overflow)
         return pd_fail(e, PD_INVALID, "%.100s...: the path is too long", w->path);
     if (pax.len) {
@@ -85,6 +90,7 @@ static int put_entry(struct writer *w, const struct stat *st, const char *link, 
             put_padding(w, pax.len, e) < 0)
             return -1;
     }
+
     memcpy(h.name, w->path, strnlen(w->path, sizeof h.name - 1));
     memcpy(h.link, link, strnlen(link, sizeof h.link - 1));
     h.type = is_dir ? '5' : is_file ? '0' : '2';
@@ -99,6 +105,7 @@ static int put_content(struct writer *w, int fd, uint64_t size, struct pd_err *e
 {
     char bytes[65536];
     uint64_t left = size;
+
     while (left) {
         size_t want = left < sizeof bytes ? (size_t)left : sizeof bytes;
         ssize_t n = read(fd, bytes, want);
@@ -108,6 +115,7 @@ static int put_content(struct writer *w, int fd, uint64_t size, struct pd_err *e
             memset(bytes, 0, want);
             n = (ssize_t)want;
         }
+
         if (w->write(w->to, bytes, (size_t)n, e) < 0)
             return -1;
         left -= (uint64_t)n;
@@ -129,8 +137,10 @@ static int put_child(struct writer *w, int dir, const char *name, int depth, str
 {
     struct stat st;
     char link[PATH_LONG] = "";
+
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : pd_fail_sys(e, "look at %s", w->path);
+
     if (S_ISLNK(st.st_mode)) {
         ssize_t n = readlinkat(dir, name, link, sizeof link - 1);
         if (n < 0)
@@ -138,13 +148,16 @@ static int put_child(struct writer *w, int dir, const char *name, int depth, str
         link[n] = 0;
         return put_entry(w, &st, link, e);
     }
+
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
         tell_left_out(w->path, "neither file nor directory nor symbolic link");
         return 0;
     }
+
     auto_fd fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &st) < 0)
         return pd_fail_sys(e, "open %s", w->path);
+
     if (put_entry(w, &st, "", e) < 0)
         return -1;
     return S_ISDIR(st.st_mode) ? put_tree(w, fd, depth + 1, e)
@@ -161,12 +174,15 @@ static int put_tree(struct writer *w, int dir, int depth, struct pd_err *e)
 {
     size_t at = strlen(w->path);
     auto_fd copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
     __attribute__((cleanup(close_directory))) DIR *list = copy < 0 ? NULL : fdopendir(copy);
     if (!list)
         return pd_fail_sys(e, "list %s", w->path);
+
     fd_take(&copy);
     if (depth > DEPTH_MAX)
         return pd_fail(e, PD_INVALID, "%.100s...: directories are nested too deeply", w->path);
+
     for (;;) {
         errno = 0;
         struct dirent *d = readdir(list);
@@ -176,9 +192,11 @@ static int put_tree(struct writer *w, int dir, int depth, struct pd_err *e)
             break;
         if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
             continue;
+
         int n = snprintf(w->path + at, sizeof w->path - at, "%s%s", at ? "/" : "", d->d_name);
         if (n < 0 || (size_t)n >= sizeof w->path - at)
             return pd_fail(e, PD_INVALID, "%.100s...: the path is too long", w->path);
+
         int bad = put_child(w, dir, d->d_name, depth, e);
         w->path[at] = 0;
         if (bad < 0)
@@ -191,6 +209,7 @@ int tar_write(int dir, tar_write_fn *write, void *to, struct pd_err *e)
 {
     static const char end[2 * BLOCK];
     struct writer w = {.write = write, .to = to};
+
     if (put_tree(&w, dir, 0, e) < 0)
         return -1;
     return write(to, end, sizeof end, e);

@@ -1,3 +1,6 @@
+/* Text for a terminal. Names and messages are escaped as a whole. Output of commands goes through a
+ * filter that lets colours pass and shows everything else that a terminal would obey; it holds
+ * bytes back only while they may be the beginning of a character or of a colour. */
 #include "client/text.h"
 
 #include "base/banned.h"
@@ -8,6 +11,7 @@
 static int decode(const unsigned char *p, size_t len, uint32_t *ret)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+
     int n = p[0] < 0x80 ? 1 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : 0;
     if (p[0] >= 0xf0 && p[0] < 0xf5)
         n = 4;
@@ -15,6 +19,7 @@ static int decode(const unsigned char *p, size_t len, uint32_t *ret)
         *ret = p[0];
         return n;
     }
+
     uint32_t c = p[0] & (0x7fu >> n);
     for (int i = 1; i < n; i++) {
         if ((size_t)i >= len)
@@ -23,6 +28,7 @@ static int decode(const unsigned char *p, size_t len, uint32_t *ret)
             return 0;
         c = c << 6 | (p[i] & 0x3f);
     }
+
     if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
         return 0;
     *ret = c;
@@ -41,6 +47,7 @@ static int is_hidden(uint32_t c)
 void text_escape(struct buf *out, const void *text, size_t len)
 {
     const unsigned char *p = text;
+
     while (len) {
         uint32_t c = 0;
         int n = decode(p, len, &c);
@@ -64,6 +71,7 @@ size_t text_width(const void *text, size_t len)
 {
     const unsigned char *p = text;
     size_t width = 0;
+
     for (size_t i = 0; i < len; i++)
         width += (p[i] & 0xc0) != 0x80;
     return width;
@@ -102,6 +110,7 @@ static unsigned settle(struct text_filter *f, struct buf *out, int is_end)
         show(out, p[0]);
         return 1;
     }
+
     if (p[0] < 0x80) {
         if (p[0] >= 0x20 ? p[0] != 0x7f : strchr("\n\r\t\b", p[0]) && p[0])
             buf_putc(out, (char)p[0]);
@@ -109,10 +118,12 @@ static unsigned settle(struct text_filter *f, struct buf *out, int is_end)
             show(out, p[0]);
         return 1;
     }
+
     uint32_t c = 0;
     int n = decode(p, f->count, &c);
     if (n < 0 && !is_end)
         return 0;
+
     if (n > 0 && !is_hidden(c))
         buf_put(out, p, (size_t)n);
     else if (n > 0)
@@ -125,6 +136,7 @@ static unsigned settle(struct text_filter *f, struct buf *out, int is_end)
 static void drain(struct text_filter *f, struct buf *out, int is_end)
 {
     unsigned used;
+
     while (f->count && (used = settle(f, out, is_end))) {
         f->count -= used;
         memmove(f->held, f->held + used, f->count);
@@ -134,6 +146,7 @@ static void drain(struct text_filter *f, struct buf *out, int is_end)
 void text_filter(struct text_filter *f, struct buf *out, const void *data, size_t len)
 {
     const unsigned char *p = data;
+
     for (size_t i = 0; i < len; i++) {
         /* Plain text, by far the most, takes the short way. */
         if (!f->count && p[i] >= 0x20 && p[i] < 0x7f) {

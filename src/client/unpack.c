@@ -51,6 +51,7 @@ static int read_full(struct unpack *u, void *out, size_t size, struct pd_err *e)
 static int skip(struct unpack *u, uint64_t len, struct pd_err *e)
 {
     char bytes[16384];
+
     while (len) {
         size_t n = len < sizeof bytes ? (size_t)len : sizeof bytes;
         int got = read_full(u, bytes, n, e);
@@ -70,11 +71,14 @@ static int parse_octal(const char *field, size_t size, uint64_t *ret)
 {
     uint64_t n = 0;
     size_t i = 0;
+
     while (i < size && field[i] == ' ')
         i++;
+
     size_t begin = i;
     for (; i < size && field[i] >= '0' && field[i] <= '7'; i++)
         n = n << 3 | (uint64_t)(field[i] - '0');
+
     for (size_t rest = i; rest < size; rest++)
         if (field[rest] && field[rest] != ' ')
             return -1;
@@ -86,6 +90,7 @@ static int check_sum(const unsigned char *block)
 {
     uint64_t told;
     unsigned sum = 0;
+
     for (size_t i = 0; i < BLOCK; i++)
         sum += i >= 148 && i < 156 ? ' ' : block[i];
     return parse_octal((const char *)block + 148, 8, &told) == 0 && told == sum;
@@ -101,13 +106,16 @@ static int take_pax(struct unpack *u, const char *text, size_t len, struct pd_er
         if (!digits || record > len || record < digits + 3 || text[digits] != ' ' ||
             text[record - 1] != '\n')
             return pd_fail(e, PD_PROTOCOL, "the archive has a malformed pax head");
+
         const char *key = text + digits + 1, *equals = memchr(key, '=', record - digits - 2);
         if (!equals)
             return pd_fail(e, PD_PROTOCOL, "the archive has a malformed pax head");
+
         const char *value = equals + 1;
         size_t key_len = (size_t)(equals - key), value_len = (size_t)(text + record - 1 - value);
         int is_path = key_len == 4 && !memcmp(key, "path", 4);
         int is_link = key_len == 8 && !memcmp(key, "linkpath", 8);
+
         if (is_path || is_link) {
             if (value_len > PATH_MAX_LEN || memchr(value, 0, value_len))
                 return pd_fail(e, PD_PROTOCOL, "the archive has a name that no file can have");
@@ -124,6 +132,7 @@ static int take_pax(struct unpack *u, const char *text, size_t len, struct pd_er
             }
             u->has_size = 1;
         }
+
         text += record;
         len -= record;
     }
@@ -133,12 +142,15 @@ static int take_pax(struct unpack *u, const char *text, size_t len, struct pd_er
 static int read_pax(struct unpack *u, uint64_t size, int is_used, struct pd_err *e)
 {
     auto_buf b = BUF_INIT(PAX_MAX);
+
     if (size > PAX_MAX)
         return pd_fail(e, PD_PROTOCOL, "the archive has a pax head of %llu bytes",
                        (unsigned long long)size);
+
     uint8_t *at = size ? buf_reserve(&b, (size_t)size) : NULL;
     if (size && (!at || read_full(u, at, (size_t)size, e) <= 0))
         return pd_fail(e, PD_LOST, "the archive ends in the middle");
+
     if (skip(u, padding(size), e) < 0)
         return -1;
     return is_used && size ? take_pax(u, (const char *)at, (size_t)size, e) : 0;
@@ -149,6 +161,7 @@ static int read_head(struct unpack *u, struct pd_err *e)
 {
     unsigned char block[BLOCK];
     static const unsigned char zeros[BLOCK];
+
     u->has_path = u->has_link = u->has_size = 0;
     for (;;) {
         uint64_t size, mode;
@@ -157,18 +170,22 @@ static int read_head(struct unpack *u, struct pd_err *e)
             return got;
         if (!memcmp(block, zeros, sizeof block))
             return 0;
+
         const char *text = (const char *)block;
         if (!check_sum(block) || memcmp(text + 257, "ustar", 5) != 0 ||
             parse_octal(text + 124, 12, &size) < 0 || parse_octal(text + 100, 8, &mode) < 0)
             return pd_fail(e, PD_PROTOCOL, "the answer is not a tar archive");
+
         u->type = text[156] ? text[156] : '0';
         if (u->type == 'x' || u->type == 'g') {
             if (read_pax(u, size, u->type == 'x', e) < 0)
                 return -1;
             continue;
         }
+
         if (u->type == 'L' || u->type == 'K')
             return pd_fail(e, PD_PROTOCOL, "the archive has names in GNU's form");
+
         u->mode = (unsigned)mode & 0777;
         if (!u->has_size)
             u->size = size;
@@ -178,6 +195,7 @@ static int read_head(struct unpack *u, struct pd_err *e)
             snprintf(u->path, sizeof u->path, "%.155s/%.100s", text + 345, text);
         else if (!u->has_path)
             snprintf(u->path, sizeof u->path, "%.100s", text);
+
         if (u->type != '0' && u->type != '7')
             u->size = u->type >= '1' && u->type <= '6' ? 0 : u->size;
         return 1;
@@ -188,6 +206,7 @@ static void tell_left_out(struct unpack *u, const char *path, const char *why)
 {
     if (u->left_out++ >= TOLD_MAX)
         return;
+
     auto_buf b = BUF_INIT(8 * (PATH_MAX_LEN + 1));
     text_escape(&b, path, strlen(path));
     const char *text = buf_cstr(&b);
@@ -199,8 +218,10 @@ static int clean_path(char *path)
 {
     char *to = path;
     const char *from = path;
+
     if (*from == '/')
         return -1;
+
     while (*from) {
         size_t len = strcspn(from, "/");
         if (len == 2 && !memcmp(from, "..", 2))
@@ -220,10 +241,12 @@ static int clean_path(char *path)
 static int is_inside(const char *path, const char *link)
 {
     int depth = 0, is_begin = 1;
+
     for (const char *p = path; *p; p++)
         depth += *p == '/';
     if (*link == '/' || !*link)
         return 0;
+
     while (*link) {
         size_t len = strcspn(link, "/");
         if (len == 2 && !memcmp(link, "..", 2)) {
@@ -242,14 +265,17 @@ static int open_parent(struct unpack *u, const char **ret_name, struct pd_err *e
 {
     auto_fd at = fcntl(u->dir, F_DUPFD_CLOEXEC, 3);
     const char *name = u->path, *slash;
+
     if (at < 0)
         return pd_fail_sys(e, "duplicate a descriptor");
+
     while ((slash = strchr(name, '/'))) {
         char part[256];
         if ((size_t)(slash - name) >= sizeof part)
             return pd_fail(e, PD_PROTOCOL, "the archive has a name that no file can have");
         snprintf(part, sizeof part, "%.*s", (int)(slash - name), name);
         (void)mkdirat(at, part, 0777);
+
         int next = openat(at, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (next < 0)
             return pd_fail_sys(e, "open the directory %.*s", (int)(slash - u->path), u->path);
@@ -257,6 +283,7 @@ static int open_parent(struct unpack *u, const char **ret_name, struct pd_err *e
         at = next;
         name = slash + 1;
     }
+
     *ret_name = name;
     return fd_take(&at);
 }
@@ -265,11 +292,13 @@ static int write_content(struct unpack *u, int fd, struct pd_err *e)
 {
     char bytes[65536];
     uint64_t left = u->size;
+
     while (left) {
         size_t n = left < sizeof bytes ? (size_t)left : sizeof bytes;
         int got = read_full(u, bytes, n, e);
         if (got <= 0)
             return got < 0 ? -1 : pd_fail(e, PD_LOST, "the archive ends in the middle");
+
         int bad = fd_write_all(fd, bytes, n);
         if (bad) {
             errno = -bad;
@@ -286,6 +315,7 @@ static int unpack_file(struct unpack *u, int parent, const char *name, struct pd
     auto_fd fd = openat(parent, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return pd_fail_sys(e, "create %s", u->path);
+
     if (write_content(u, fd, e) < 0)
         return -1;
     return fchmod(fd, u->mode & ~u->mask) < 0 ? pd_fail_sys(e, "set the mode of %s", u->path) : 0;
@@ -294,22 +324,27 @@ static int unpack_file(struct unpack *u, int parent, const char *name, struct pd
 static int unpack_entry(struct unpack *u, struct pd_err *e)
 {
     const char *name = "";
+
     if (clean_path(u->path) < 0)
         return pd_fail(e, PD_PROTOCOL, "the archive has a name that leads out: %.100s", u->path);
     if (!u->path[0]) /* the directory itself */
         return skip(u, u->size + padding(u->size), e);
+
     const char *why = u->type == '2' ? is_inside(u->path, u->link) ? NULL : "a link that leads out"
                       : u->type == '1'         ? "a hard link"
                       : strchr("057", u->type) ? NULL
                                                : "neither file nor directory nor symbolic link";
+
     if (why) {
         tell_left_out(u, u->path, why);
         return u->size > UINT64_MAX - BLOCK ? pd_fail(e, PD_PROTOCOL, "the archive is malformed")
                                             : skip(u, u->size + padding(u->size), e);
     }
+
     auto_fd parent = open_parent(u, &name, e);
     if (parent < 0)
         return -1;
+
     if (u->type == '5') {
         if (mkdirat(parent, name, (u->mode | 0700) & ~u->mask) < 0 && errno != EEXIST)
             return pd_fail_sys(e, "create %s", u->path);
@@ -336,14 +371,17 @@ static int unpack_all(struct unpack *u, struct pd_err *e)
 int tar_unpack(int dir, tar_read_fn *read, void *from, struct pd_err *e)
 {
     struct unpack u = {.read = read, .from = from, .dir = dir};
+
     u.mask = umask(0);
     umask(u.mask);
+
     int bad = unpack_all(&u, e);
     if (u.left_out > TOLD_MAX)
         fprintf(stderr, "paddock: %llu more are left out\n",
                 (unsigned long long)(u.left_out - TOLD_MAX));
     if (bad < 0)
         return -1;
+
     /* The rest are zeros; reading them lets a broken transfer be noticed. */
     char rest[4096];
     ssize_t n;
