@@ -1,6 +1,6 @@
-/* How this works: cert_make looks at the four files before it writes any. What is new is written
- * beside its place and moved there: the authority by link, which never replaces a file, the rest by
- * rename. The key goes first, so that a certificate never waits for its key. */
+/* How this works: cert_make looks at the four files before it writes any. New files are written
+ * beside their place and moved there: the authority by link, which never replaces a file, the rest
+ * by rename. The key goes first, so that a certificate never waits for its key. */
 #include "server/cert.h"
 
 #include "base/banned.h"
@@ -79,9 +79,11 @@ int cert_names_add(struct cert_names *n, const char *what, const char *name, str
                        "%s: '%.80s' is neither a host name in lower case, such as box.test or "
                        "*.box.test, nor an address",
                        what, name);
+
     for (unsigned i = 0; i < n->count; i++)
         if (!strcmp(n->items[i], name))
             return 0;
+
     if (n->count == CERT_NAMES_MAX)
         return pd_fail(e, PD_INVALID, "%s: more than %d names", what, CERT_NAMES_MAX);
     (void)snprintf(n->items[n->count++], sizeof *n->items, "%s", name);
@@ -107,6 +109,7 @@ static int add_name(GENERAL_NAMES *all, const char *text)
         if (good && sk_GENERAL_NAME_push(all, g) > 0)
             return 0;
     }
+
     GENERAL_NAME_free(g);
     return -1;
 }
@@ -115,8 +118,10 @@ static int add_names(X509 *x, const struct cert_names *n)
 {
     GENERAL_NAMES *all = sk_GENERAL_NAME_new_null();
     int r = all ? 0 : -1;
+
     for (unsigned i = 0; i < n->count && r == 0; i++)
         r = add_name(all, n->items[i]);
+
     if (r == 0 && X509_add1_ext_i2d(x, NID_subject_alt_name, all, 0, X509V3_ADD_DEFAULT) != 1)
         r = -1;
     sk_GENERAL_NAME_pop_free(all, GENERAL_NAME_free);
@@ -128,6 +133,7 @@ static int add_extension(X509 *x, X509 *issuer, int nid, const char *value)
     X509V3_CTX c;
     X509V3_set_ctx_nodb(&c);
     X509V3_set_ctx(&c, issuer, x, NULL, NULL, 0);
+
     X509_EXTENSION *ext = X509V3_EXT_conf_nid(NULL, &c, nid, value);
     int r = ext && X509_add_ext(x, ext, -1) == 1 ? 0 : -1;
     X509_EXTENSION_free(ext);
@@ -137,8 +143,10 @@ static int add_extension(X509 *x, X509 *issuer, int nid, const char *value)
 static int set_serial(X509 *x)
 {
     unsigned char bytes[SERIAL_BYTES];
+
     if (RAND_bytes(bytes, sizeof bytes) != 1)
         return -1;
+
     bytes[0] = (unsigned char)((bytes[0] & 0x7f) | 0x40); /* positive, and never short */
     BIGNUM *n = BN_bin2bn(bytes, sizeof bytes, NULL);
     int good = n && BN_to_ASN1_INTEGER(n, X509_get_serialNumber(x));
@@ -175,9 +183,11 @@ static int make_ca(struct pair *p, struct pd_err *e)
     /* Two authorities of one name confuse clients that are given both. */
     unsigned char tag[FINGERPRINT_N];
     char common[COMMON_MAX + 1];
+
     random_bytes(tag, sizeof tag);
     (void)snprintf(common, sizeof common, ORGANISATION " CA %02x%02x%02x%02x", tag[0], tag[1],
                    tag[2], tag[3]);
+
     ERR_clear_error();
     if (begin(p, common, CA_DAYS) < 0 ||
         X509_set_issuer_name(p->cert, X509_get_subject_name(p->cert)) != 1 ||
@@ -193,6 +203,7 @@ static int make_leaf(struct pair *p, const struct pair *ca, const struct cert_re
                      struct pd_err *e)
 {
     const char *first = r->names->items[0];
+
     ERR_clear_error();
     if (begin(p, strlen(first) <= COMMON_MAX ? first : "server", (long)r->days) < 0 ||
         X509_set_issuer_name(p->cert, X509_get_subject_name(ca->cert)) != 1 ||
@@ -203,6 +214,7 @@ static int make_leaf(struct pair *p, const struct pair *ca, const struct cert_re
         add_extension(p->cert, ca->cert, NID_authority_key_identifier, "keyid") < 0 ||
         add_names(p->cert, r->names) < 0)
         return fail_crypto(e, "make the certificate");
+
     /* One that outlives its authority would promise more than clients accept. */
     const ASN1_TIME *end = X509_get0_notAfter(ca->cert);
     if ((ASN1_TIME_compare(X509_get0_notAfter(p->cert), end) > 0 &&
@@ -234,16 +246,18 @@ static int no_passphrase(char *out, int size, int writing, void *arg)
 static FILE *open_plain(const char *path)
 {
     struct stat st;
+
     auto_fd fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return NULL;
+
     FILE *f = fdopen(fd, "r");
     if (f)
         (void)fd_take(&fd);
     return f;
 }
 
-/* What can be read; NULL for what cannot, whatever the reason. */
+/* Reads both files; the member of one that cannot be read stays NULL, whatever the reason. */
 static void read_pair(const char *cert, const char *key, struct pair *ret)
 {
     FILE *f = open_plain(cert);
@@ -251,10 +265,12 @@ static void read_pair(const char *cert, const char *key, struct pair *ret)
         ret->cert = PEM_read_X509(f, NULL, no_passphrase, NULL);
         (void)fclose(f);
     }
+
     if ((f = open_plain(key))) {
         ret->key = PEM_read_PrivateKey(f, NULL, no_passphrase, NULL);
         (void)fclose(f);
     }
+
     ERR_clear_error();
 }
 
@@ -271,10 +287,13 @@ static int write_to(int fd, const struct pair *p, int is_key, struct pd_err *e)
     int good = b && (is_key ? PEM_write_bio_PKCS8PrivateKey(b, p->key, NULL, NULL, 0, NULL, NULL)
                             : PEM_write_bio_X509(b, p->cert)) == 1;
     long len = good ? BIO_get_mem_data(b, &text) : 0;
+
     int r = good ? 0 : fail_crypto(e, "write PEM");
+
     if (r == 0 && ((errno = -fd_write_all(fd, text, (size_t)len)) != 0 ||
                    fchmod(fd, is_key ? 0600 : 0644) < 0 || fsync(fd) < 0))
         r = pd_fail_sys(e, "write the %s", is_key ? "key" : "certificate");
+
     if (text && is_key)
         OPENSSL_cleanse(text, (size_t)len);
     BIO_free(b);
@@ -284,13 +303,16 @@ static int write_to(int fd, const struct pair *p, int is_key, struct pd_err *e)
 static int save(const char *path, const struct pair *p, int is_key, int replace, struct pd_err *e)
 {
     char temporary[PLACE_SIZE];
+
     (void)snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
     auto_fd fd = mkostemp(temporary, O_CLOEXEC); /* mode 0600 */
     if (fd < 0)
         return pd_fail_sys(e, "write %.150s", path);
+
     int r = write_to(fd, p, is_key, e);
     if (r == 0 && (replace ? rename(temporary, path) : link(temporary, path)) < 0)
         r = pd_fail_sys(e, "write %.150s", path);
+
     if (r < 0 || !replace)
         (void)unlink(temporary);
     return r;
@@ -324,6 +346,7 @@ static int get_ca(const struct cert_request *r, const char *key, struct cert_res
                        "another --dir, or --force to replace them",
                        out->ca);
     }
+
     ERR_clear_error();
     pair_done(ca);
     *ca = (struct pair){0};
@@ -336,12 +359,15 @@ static int check_place(const struct cert_request *r, const struct cert_result *o
                        const struct pair *ca, struct pd_err *e)
 {
     auto_pair old = {0};
+
     if (r->force || (!exists(out->cert) && !exists(out->key)))
         return 0;
+
     read_pair(out->cert, out->key, &old);
     EVP_PKEY *signer = X509_get0_pubkey(ca->cert);
     int ours = old.cert && !out->made_ca && signer && X509_verify(old.cert, signer) == 1;
     ERR_clear_error();
+
     if (ours)
         return 0;
     return pd_fail(e, PD_CONFLICT,
@@ -361,20 +387,25 @@ int cert_make(const struct cert_request *r, struct cert_result *ret, struct pd_e
 {
     struct cert_result out = {0};
     auto_pair ca = {0}, leaf = {0};
+
     if (r->names->count == 0 || r->days < 1 || r->days > CERT_DAYS_MAX)
         return pd_fail(e, PD_INVALID, "a certificate has names, and 1 to %d days", CERT_DAYS_MAX);
+
     char ca_key[CERT_PATH_SIZE];
     if (place(r->dir, "ca.pem", out.ca, e) < 0 || place(r->dir, "ca.key", ca_key, e) < 0 ||
         place(r->dir, "cert.pem", out.cert, e) < 0 || place(r->dir, "key.pem", out.key, e) < 0)
         return -1;
+
     if (get_ca(r, ca_key, &out, &ca, e) < 0 || check_place(r, &out, &ca, e) < 0 ||
         make_leaf(&leaf, &ca, r, e) < 0)
         return -1;
+
     if (out.made_ca &&
         (save(ca_key, &ca, 1, r->force, e) < 0 || save(out.ca, &ca, 0, r->force, e) < 0))
         return -1;
     if (save(out.key, &leaf, 1, 1, e) < 0 || save(out.cert, &leaf, 0, 1, e) < 0)
         return -1;
+
     show_end(leaf.cert, out.until, sizeof out.until);
     *ret = out;
     return 0;

@@ -1,3 +1,5 @@
+/* paddock cert: makes a certificate for development, with the authority that signs it, and prints
+ * the lines that the server's configuration and its clients need. */
 #include "base/banned.h"
 #include "base/buf.h"
 #include "base/err.h"
@@ -43,6 +45,7 @@ static int read_options(struct options *o, struct cert_options *ret, struct pd_e
             ret->force = 1;
             continue;
         }
+
         const char *v = options_value(o, e);
         if (!v)
             return -1;
@@ -60,6 +63,7 @@ static int read_options(struct options *o, struct cert_options *ret, struct pd_e
             return usage_unknown(o, e);
         }
     }
+
     int count;
     char **words = options_arguments(o, &count);
     return count ? pd_fail(e, PD_INVALID, "unexpected argument '%.60s'", words[0]) : 0;
@@ -71,12 +75,15 @@ static int all_names(const struct cert_options *o, const char *domain, struct ce
 {
     static const char *const local[] = {"localhost", "127.0.0.1", "::1"};
     char below[CERT_NAME_MAX + 3];
+
     (void)snprintf(below, sizeof below, "*.%.*s", CERT_NAME_MAX, domain);
     if (domain[0] == '*' || strspn(domain, "0123456789.:") == strlen(domain))
         return pd_fail(e, PD_INVALID, "--domain: '%.80s' is not a host name", domain);
+
     if (cert_names_add(ret, "--domain", domain, e) < 0 ||
         cert_names_add(ret, "--domain", below, e) < 0)
         return -1;
+
     for (size_t i = 0; i < sizeof local / sizeof *local; i++)
         if (cert_names_add(ret, "cert", local[i], e) < 0)
             return -1;
@@ -91,9 +98,11 @@ static int all_names(const struct cert_options *o, const char *domain, struct ce
 static int make_dir(const char *path, char out[CERT_PATH_SIZE], struct pd_err *e)
 {
     char part[CERT_PATH_SIZE];
+
     size_t len = strlen(path);
     if (len == 0 || len >= sizeof part)
         return pd_fail(e, PD_INVALID, "--dir: '%.100s' has 0 or too many bytes", path);
+
     for (size_t i = 1; i <= len; i++) {
         if (path[i] != '/' && path[i] != 0)
             continue;
@@ -102,6 +111,7 @@ static int make_dir(const char *path, char out[CERT_PATH_SIZE], struct pd_err *e
         if (mkdir(part, 0755) < 0 && errno != EEXIST)
             return pd_fail_sys(e, "make %.150s", part);
     }
+
     char *whole = realpath(path, NULL);
     if (!whole)
         return pd_fail_sys(e, "find %.150s", path);
@@ -109,6 +119,7 @@ static int make_dir(const char *path, char out[CERT_PATH_SIZE], struct pd_err *e
     free(whole);
     if (!fits)
         return pd_fail(e, PD_INVALID, "--dir: the path is too long");
+
     for (const char *p = out; *p; p++)
         if ((unsigned char)*p < ' ' || *p == 0x7f || *p == '"' || *p == '\'')
             return pd_fail(e, PD_INVALID,
@@ -130,11 +141,14 @@ static void show(const struct config *c, const char *domain, const struct cert_n
 {
     unsigned port = c->listen_tls.count ? config_port(c->listen_tls.items[0]) : PORT_DEFAULT;
     char suffix[8] = "";
+
     if (port != 443)
         (void)snprintf(suffix, sizeof suffix, ":%u", port);
+
     printf("# A certificate for");
     for (unsigned i = 0; i < names->count; i++)
         printf("%s %s", i ? "," : "", names->items[i]);
+
     const char *q = quote_for(r->cert, "\"");
     printf("\n# It is good until %s. A server that runs needs a restart to use it.\n"
            "# %s: %s. Who has its key can be any server for those who trust it.\n"
@@ -142,11 +156,13 @@ static void show(const struct config *c, const char *domain, const struct cert_n
            "domain = %s\n"
            "listen_tls = ",
            r->until, r->made_ca ? "New authority" : "Authority", r->ca, domain);
+
     if (c->listen_tls.count == 0)
         printf("127.0.0.1:%d", PORT_DEFAULT);
     for (unsigned i = 0; i < c->listen_tls.count; i++)
         printf("%s%s", i ? ", " : "", c->listen_tls.items[i]);
     printf("\ntls_cert = %s%s%s\ntls_key = %s%s%s\n", q, r->cert, q, q, r->key, q);
+
     q = quote_for(r->ca, "'");
     printf("\n# For clients: names below the domain must lead to the server, by a wildcard in the "
            "DNS.\n"
@@ -163,16 +179,19 @@ static int run(const struct cert_options *o, const struct config *c, struct pd_e
     struct cert_names *names = calloc(1, sizeof *names);
     struct cert_result *made = calloc(1, sizeof *made);
     char dir[CERT_PATH_SIZE], own[CERT_PATH_SIZE];
+
     /* No client accepts *.localhost: a wildcard must have two names behind it. */
     const char *domain = o->domain                        ? o->domain
                          : strcmp(c->domain, "localhost") ? c->domain
                                                           : DOMAIN_DEFAULT;
+
     int r = names && made ? 0 : pd_fail(e, PD_CAPACITY, "no memory");
     if (r == 0 && (size_t)snprintf(own, sizeof own, "%s/tls", c->state_dir) >= sizeof own)
         r = pd_fail(e, PD_INVALID, "state_dir: the path is too long");
     if (r == 0 &&
         (all_names(o, domain, names, e) < 0 || make_dir(o->dir ? o->dir : own, dir, e) < 0))
         r = -1;
+
     struct cert_request request = {
         .dir = dir, .names = names, .days = (unsigned)o->days, .force = o->force};
     if (r == 0)
@@ -185,6 +204,7 @@ static int run(const struct cert_options *o, const struct config *c, struct pd_e
                     domain, DOMAIN_DEFAULT);
         show(c, domain, names, made);
     }
+
     free(names);
     free(made);
     return r;
@@ -200,14 +220,17 @@ int cmd_cert(int argc, char **argv)
     struct config_input in = {.environ = (const char *const *)environ, .argv = with, .argc = 2};
     struct config *c = NULL;
     int status = 0;
+
     o.mixed = 1;
     if (!given) {
         pd_fail(&e, PD_CAPACITY, "no memory");
         return usage_fail(&e);
     }
+
     given->days = CERT_DAYS_DEFAULT;
     if (read_options(&o, given, &e) < 0 || !(c = config_load(&in, &e)) || run(given, c, &e) < 0)
         status = usage_fail(&e);
+
     config_free(c);
     free(given);
     return status;

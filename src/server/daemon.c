@@ -1,3 +1,7 @@
+/* The daemon: makes the parts of a server in the order in which they need each other (store, keys,
+ * provider, sessions, HTTP server), and serves until a signal comes. One thread waits for signals:
+ * SIGTERM drains and leaves the sandboxes to the next daemon, SIGINT ends them as well, SIGHUP
+ * reads the configuration again. */
 #include "access/access.h"
 #include "access/preview.h"
 #include "access/quota.h"
@@ -49,11 +53,14 @@ static void notify(const char *text)
 {
     const char *path = getenv("NOTIFY_SOCKET");
     struct sockaddr_un a = {.sun_family = AF_UNIX};
+
     if (!path || strlen(path) >= sizeof a.sun_path || (path[0] != '/' && path[0] != '@'))
         return;
+
     memcpy(a.sun_path, path, strlen(path));
     if (path[0] == '@')
         a.sun_path[0] = 0;
+
     auto_fd sock = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (sock >= 0)
         (void)sendto(sock, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&a,
@@ -110,7 +117,9 @@ static void reload(struct daemon *d)
     struct config *now = d->serve->config;
     struct config_input in = {
         .environ = (const char *const *)environ, .argv = d->serve->argv, .argc = d->serve->argc};
+
     notify("RELOADING=1\n");
+
     struct config *next = config_reload(now, &in, &report, &e);
     metrics_add(d->api.metrics, METRIC_RELOADS, next ? METRICS_OK : METRICS_FAILED, 0, 1);
     if (!next) {
@@ -118,10 +127,12 @@ static void reload(struct daemon *d)
         notify("READY=1\n");
         return;
     }
+
     /* Requests that are being served go on with the old one, so it is never freed: a reload is
      * rare and a configuration small. */
     atomic_store(&d->api.config, next);
     d->serve->config = next;
+
     struct sessions_config sessions = sessions_config_of(d, next);
     struct quota_limits limits = quota_limits_of(next);
     struct audit_config audit = audit_config_of(d, next);
@@ -130,6 +141,7 @@ static void reload(struct daemon *d)
     audit_reconfigure(d->api.audit, &audit);
     log_set_level((enum log_level)next->log_level);
     log_set_format((enum log_format)next->log_format);
+
     const char *lines = buf_cstr(&report);
     log_info("config.reload", "changes=%s", lines && lines[0] ? lines : "none");
     notify("READY=1\n");
@@ -142,13 +154,16 @@ static void collect(struct metrics *m, void *arg)
     struct daemon *d = arg;
     struct sessions_stats s;
     struct server_stats net;
+
     sessions_get_stats(d->api.sessions, &s);
     server_get_stats(d->server, &net);
+
     unsigned provider = metrics_provider(d->api.provider->name);
     for (unsigned i = 0; i < SESSION_STATE_COUNT; i++)
         metrics_set(m, METRIC_SESSIONS, i, provider, s.by_state[i]);
     for (unsigned i = 1; i < END_COUNT; i++)
         metrics_set(m, METRIC_SESSIONS_ENDED, i, 0, s.ended[i]);
+
     metrics_set(m, METRIC_SESSIONS_REUSED, 0, 0, s.reused);
     metrics_set(m, METRIC_AUTO_RETRIES, 0, 0, s.auto_retried);
     metrics_set(m, METRIC_POOL_HITS, 0, 0, s.pool_hits);
@@ -158,6 +173,7 @@ static void collect(struct metrics *m, void *arg)
     metrics_set(m, METRIC_QUEUE, 0, 0, s.queued);
     metrics_set(m, METRIC_PROCESSES, 0, 0, s.running);
     metrics_set(m, METRIC_QUEUE_REFUSED, 0, 0, s.queue_refused);
+
     metrics_set(m, METRIC_CONNECTIONS, 0, 0, net.connections);
     metrics_set(m, METRIC_CONNECTIONS_ACCEPTED, 0, 0, net.accepted);
     metrics_set(m, METRIC_CONNECTIONS_REFUSED, 0, 0, net.refused);
@@ -171,10 +187,12 @@ static void *signal_main(void *arg)
 {
     struct daemon *d = arg;
     sigset_t set;
+
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
+
     for (;;) {
         int number = 0;
         if (sigwait(&set, &number) != 0)
@@ -183,10 +201,12 @@ static void *signal_main(void *arg)
             reload(d);
             continue;
         }
+
         if (atomic_exchange(&d->api.draining, 1))
             continue;
         if (number == SIGINT)
             atomic_store(&d->interrupted, 1);
+
         notify("STOPPING=1\n");
         log_info("server.drain", "signal=%s", number == SIGINT ? "SIGINT" : "SIGTERM");
         server_stop(d->server, deadline_in(d->serve->config->drain_timeout_ms * NS_PER_MS));
@@ -197,6 +217,7 @@ static void *signal_main(void *arg)
 static void block_signals(void)
 {
     sigset_t set;
+
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
@@ -210,10 +231,12 @@ static void block_signals(void)
 static int show_first_key(struct daemon *d, struct pd_err *e)
 {
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
+
     if (auth_count(d->api.auth))
         return 0;
     if (auth_create(d->api.auth, "default", "first start", key, id, e) < 0)
         return -1;
+
     printf("API key, shown only now:  %s\n", key);
     fflush(stdout);
     return 0;
@@ -222,6 +245,7 @@ static int show_first_key(struct daemon *d, struct pd_err *e)
 static struct store *open_store(const char *dir, struct pd_err *e)
 {
     deadline d = deadline_in(SERVE_PATIENCE);
+
     struct store *s = store_sqlite_open(dir, 1, e);
     while (!s && e->code == PD_CONFLICT && !deadline_passed(d)) {
         usleep(5000);
@@ -235,12 +259,14 @@ static int set_up(struct daemon *d, struct pd_err *e)
     struct serve *s = d->serve;
     struct config *c = s->config;
     struct api *api = &d->api;
+
     if (!(d->store = open_store(s->data_dir, e)) ||
         !(api->auth = auth_new(d->store, getenv("PADDOCK_API_KEY"), e)) ||
         !(api->preview = preview_new(d->store, e)) || !(api->access = access_new(d->store, e)))
         return -1;
     if (!(api->watchers = watchers_new(e)))
         return -1;
+
     api->metrics = metrics_new();
     struct quota_limits limits = quota_limits_of(c);
     api->quota = quota_new(&limits, NULL);
@@ -250,13 +276,16 @@ static int set_up(struct daemon *d, struct pd_err *e)
     api->version = PADDOCK_VERSION;
     if (!api->quota || !api->shares || !api->mcp)
         return pd_fail(e, PD_CAPACITY, "no memory");
+
     if (!(api->audit = audit_new(&audit, e)) || !(d->pump = pump_new(e)) ||
         !(api->provider = provider_jail_new(s->keeper_socket, d->pump, &session_box_events, e)))
         return -1;
+
     struct sessions_config sessions = sessions_config_of(d, c);
     if (!(api->sessions = sessions_new(&sessions, e)) || sessions_adopt(api->sessions, e) < 0 ||
         sessions_start(api->sessions, e) < 0)
         return -1;
+
     atomic_store(&api->config, c);
     struct server_config server = {.handle = api_handle,
                                    .arg = api,
@@ -264,6 +293,7 @@ static int set_up(struct daemon *d, struct pd_err *e)
                                    .max_connections = (unsigned)c->max_connections};
     if (!(d->server = server_new(&server, e)))
         return -1;
+
     if (api->metrics && metrics_collect(api->metrics, collect, d) < 0)
         return pd_fail(e, PD_INTERNAL, "too many collectors");
     for (unsigned i = 0; i < s->listener_count; i++)
@@ -279,6 +309,7 @@ static void announce(const struct serve *s)
         fflush(stdout);
         return;
     }
+
     const struct config *c = s->config;
     for (unsigned i = 0; i < c->listen.count; i++) {
         const char *address = c->listen.items[i];
@@ -291,6 +322,7 @@ static void announce(const struct serve *s)
     }
     for (unsigned i = 0; i < c->listen_tls.count; i++)
         printf("Listening on https://%s\n", c->listen_tls.items[i]);
+
     if (c->unix_socket[0])
         printf("Listening on unix:%s\n", c->unix_socket);
     fflush(stdout);
@@ -311,13 +343,16 @@ int daemon_run(struct serve *s)
 {
     static struct daemon d;
     struct pd_err e;
+
     d.serve = s;
     prctl(PR_SET_NAME, "paddockd", 0, 0, 0);
+
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
+
     block_signals();
     int r = serve_drop(s, &e);
     if (r == 0) {
@@ -329,20 +364,25 @@ int daemon_run(struct serve *s)
         if (filter < 0)
             log_warn("server.filter", "errno=%d", -filter);
     }
+
     if (r < 0 || set_up(&d, &e) < 0 || pthread_create(&d.signals, NULL, signal_main, &d) != 0) {
         fprintf(stderr, "paddock: %s\n", e.msg);
         return pd_code_exit(e.code);
     }
+
     announce(s);
     notify("READY=1\n");
     log_info("server.start", "version=%s uid=%u", PADDOCK_VERSION, (unsigned)geteuid());
     log_ceilings(s->config);
+
     if (server_run(d.server, &e) < 0) {
         log_error("server.run", "error=%s", e.msg);
         return 125;
     }
+
     if (atomic_load(&d.interrupted))
         sessions_end_all(d.api.sessions, "the server was stopped");
+
     watchers_free(d.api.watchers);
     sessions_free(d.api.sessions);
     d.store->free(d.store);

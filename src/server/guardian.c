@@ -1,3 +1,7 @@
+/* The guardian: the process that keeps its privilege while the daemon gives it up. It connects to
+ * the keeper, or starts one; passes signals on to the daemon; starts another keeper when one has
+ * died; and ends the keeper when the server was interrupted, or could not begin with a keeper that
+ * is new. */
 #include "server/serve.h"
 
 #include "base/banned.h"
@@ -23,6 +27,7 @@
 static int connect_keeper(const char *path)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
+
     memcpy(a.sun_path, path, strlen(path) + 1);
     auto_fd sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (sock < 0 || connect(sock, (struct sockaddr *)&a, sizeof a) < 0)
@@ -36,20 +41,24 @@ static pid_t start_keeper(const struct serve *s)
     pid_t pid = fork();
     if (pid != 0)
         return pid;
+
     char uid[24];
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();
+
     auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3; i++)
         dup2(null, i);
     syscall(SYS_close_range, 3, ~0u, 0);
     if (chdir("/") < 0)
         _exit(127);
+
     setenv("PADDOCK_STATE_DIR", s->config->state_dir, 1);
     setenv("PADDOCK_RUN_DIR", s->config->run_dir, 1);
     unsetenv("PADDOCK_API_KEY");
+
     snprintf(uid, sizeof uid, "%u", (unsigned)s->uid);
     if (s->uid != geteuid())
         execl(s->program, "paddock", "keeper", "--socket", s->keeper_socket, "--owner", uid,
@@ -62,12 +71,15 @@ static pid_t start_keeper(const struct serve *s)
 int serve_keeper(const struct serve *s, int *ret_is_new, struct pd_err *e)
 {
     int sock = connect_keeper(s->keeper_socket);
+
     *ret_is_new = sock < 0;
     if (sock >= 0)
         return sock;
+
     pid_t pid = start_keeper(s);
     if (pid < 0)
         return pd_fail_sys(e, "start a keeper");
+
     deadline d = deadline_in(KEEPER_PATIENCE);
     while (!deadline_passed(d)) {
         int status;
@@ -96,11 +108,12 @@ static void end_keeper(int keeper)
     pid_t pid = keeper >= 0 ? peer_pid(keeper) : 0;
     if (pid <= 1 || kill(pid, SIGTERM) < 0)
         return;
+
     struct pollfd p = {.fd = keeper};
     (void)poll(&p, 1, 20000);
 }
 
-/* It says what is wrong and ends by itself when it cannot begin; it never does so later. */
+/* The daemon ends by itself, with a message and a status, only when it cannot begin. */
 static int could_not_begin(int status)
 {
     return WIFEXITED(status) && WEXITSTATUS(status) != 0;
@@ -111,12 +124,14 @@ int guardian_run(const struct serve *s, pid_t daemon, int keeper, int keeper_is_
     sigset_t mask;
     struct signalfd_siginfo info;
     int interrupted = 0;
+
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
     sigaddset(&mask, SIGTERM);
     sigaddset(&mask, SIGINT);
     sigaddset(&mask, SIGHUP);
     sigprocmask(SIG_BLOCK, &mask, NULL);
+
     auto_fd signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     for (;;) {
         int status;
@@ -127,19 +142,23 @@ int guardian_run(const struct serve *s, pid_t daemon, int keeper, int keeper_is_
                     end_keeper(keeper);
                 return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
             }
+
         struct pollfd fds[2] = {{.fd = signals, .events = POLLIN}, {.fd = keeper}};
         (void)poll(fds, keeper >= 0 ? 2 : 1, keeper >= 0 ? -1 : 250);
+
         while (read(signals, &info, sizeof info) == sizeof info) {
             if (info.ssi_signo == SIGCHLD)
                 continue;
             interrupted |= info.ssi_signo == SIGINT;
             kill(daemon, (int)info.ssi_signo);
         }
+
         if (keeper >= 0 && fds[1].revents) {
             log_error("keeper.lost", "socket=%s", s->keeper_socket);
             fd_done(&keeper);
             usleep((useconds_t)(KEEPER_RESTART / 1000));
         }
+
         if (keeper < 0) {
             struct pd_err e;
             keeper = serve_keeper(s, &keeper_is_new, &e);

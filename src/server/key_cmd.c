@@ -1,3 +1,5 @@
+/* paddock key: makes, lists and revokes API keys in the server's database, whether the server runs
+ * or not. Root becomes the owner of the database first. */
 #include "access/auth.h"
 #include "base/banned.h"
 #include "base/err.h"
@@ -24,10 +26,13 @@ const char key_usage[] =
 static int become_owner(const char *dir, struct pd_err *e)
 {
     struct stat st;
+
     if (stat(dir, &st) < 0)
         return pd_fail_sys(e, "no server has run here yet: %.150s", dir);
+
     if (geteuid() != 0 || st.st_uid == 0)
         return 0;
+
     gid_t gid = st.st_gid;
     if (setgroups(1, &gid) < 0 || setresgid(gid, gid, gid) < 0 ||
         setresuid(st.st_uid, st.st_uid, st.st_uid) < 0)
@@ -38,6 +43,7 @@ static int become_owner(const char *dir, struct pd_err *e)
 static int show_key(const struct key_row *r, void *arg)
 {
     char made[TIME_TEXT_LEN + 1];
+
     (void)arg;
     time_format_ms(r->created_ms, made);
     printf("%-18s %-16s %-24s %-8s %s\n", r->id, r->tenant, made,
@@ -49,12 +55,15 @@ static int run(struct auth *a, const char *what, const char *id, const char *ten
                const char *label, struct pd_err *e)
 {
     char key[ID_KEY_LEN + 1], made[AUTH_ID_LEN + 1];
+
     if (!strcmp(what, "list")) {
         printf("%-18s %-16s %-24s %-8s %s\n", "ID", "TENANT", "CREATED", "STATE", "LABEL");
         return auth_list(a, show_key, NULL, e);
     }
+
     if (!strcmp(what, "revoke"))
         return auth_revoke(a, id, e);
+
     if (auth_create(a, tenant, label, key, made, e) < 0)
         return -1;
     printf("%s\n", key);
@@ -66,6 +75,7 @@ int cmd_key(int argc, char **argv)
     struct pd_err e;
     struct options o = OPTIONS_INIT(argc, argv);
     const char *tenant = "default", *label = NULL, *state = NULL;
+
     o.mixed = 1;
     while (options_next(&o)) {
         const char *v = options_value(&o, &e);
@@ -82,6 +92,7 @@ int cmd_key(int argc, char **argv)
             return usage_fail(&e);
         }
     }
+
     int count;
     char **words = options_arguments(&o, &count);
     const char *what = count > 0 ? words[0] : "";
@@ -91,19 +102,23 @@ int cmd_key(int argc, char **argv)
         pd_fail(&e, PD_INVALID, "key: create, list or revoke ID");
         return usage_fail(&e);
     }
+
     struct config_input in = {.environ = (const char *const *)environ};
     struct config *c = config_load(&in, &e);
     if (!c)
         return usage_fail(&e);
+
     char dir[4096];
     serve_data_dir(state ? state : c->state_dir, dir, sizeof dir);
     struct store *store = NULL;
     struct auth *a = NULL;
+
     int r = become_owner(dir, &e);
     if (r == 0 && (!(store = store_sqlite_open(dir, 0, &e)) || !(a = auth_new(store, NULL, &e))))
         r = -1;
     if (r == 0)
         r = run(a, what, revoke ? words[1] : NULL, tenant, label, &e);
+
     auth_free(a);
     if (store)
         store->free(store);

@@ -38,6 +38,7 @@ static void list(const struct client_command *table)
 int main(int argc, char **argv)
 {
     struct pd_err e;
+
     if (argc > 1 && !strcmp(argv[1], "--version")) {
         puts("paddockd " PADDOCK_VERSION);
         return 0;
@@ -47,6 +48,7 @@ int main(int argc, char **argv)
         list(client_commands);
         return 0;
     }
+
     const char *name = argc > 1 ? argv[1] : "";
     int help = !strcmp(name, "help") && argc > 2;
     const struct client_command *c = find(help ? argv[2] : name);
@@ -54,6 +56,7 @@ int main(int argc, char **argv)
         pd_fail(&e, PD_INVALID, "'%.40s' is not a command of paddockd", name);
         return usage_fail(&e);
     }
+
     if (help || (argc > 2 && !strcmp(argv[2], "--help"))) {
         fputs(c->usage, stdout);
         return 0;

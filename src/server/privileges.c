@@ -1,3 +1,5 @@
+/* What a server does with privilege before it gives it up: choosing the user that it becomes, and
+ * making the directories that this user needs. serve_drop is the point of no return. */
 #include "server/serve.h"
 
 #include "base/banned.h"
@@ -20,21 +22,25 @@ void serve_data_dir(const char *state_dir, char *out, size_t size)
 static int find_user(struct serve *s, struct pd_err *e)
 {
     const char *name = s->config->user;
+
     s->uid = geteuid();
     s->gid = getegid();
     if (s->uid != 0)
         return 0;
+
     const struct passwd *p = name[0] ? getpwnam(name) : getpwnam("paddock");
     if (!p && !name[0]) {
         p = getpwnam("nobody");
         /* Other programs may run as nobody, and the keeper's socket is this user's. */
         log_warn("server.user", "user=%s remedy=%s", "nobody", "adduser --system paddock");
     }
+
     if (!p)
         return pd_fail(e, PD_INVALID, "user '%.60s' does not exist: adduser --system %.60s",
                        name[0] ? name : "nobody", name[0] ? name : "paddock");
     if (p->pw_uid == 0)
         return pd_fail(e, PD_INVALID, "user '%.60s' is root: choose one without privilege", name);
+
     s->uid = p->pw_uid;
     s->gid = p->pw_gid;
     return 0;
@@ -44,9 +50,11 @@ static int find_user(struct serve *s, struct pd_err *e)
 static int make_dir(const char *path, int open_up, struct pd_err *e)
 {
     char part[4096];
+
     size_t len = strlen(path);
     if (len == 0 || len >= sizeof part)
         return pd_fail(e, PD_INVALID, "directory '%.100s'", path);
+
     for (size_t i = 1; i <= len; i++) {
         if (path[i] != '/' && path[i] != 0)
             continue;
@@ -55,6 +63,7 @@ static int make_dir(const char *path, int open_up, struct pd_err *e)
         if (mkdir(part, i == len ? 0711 : 0755) < 0 && errno != EEXIST)
             return pd_fail_sys(e, "make %s", part);
     }
+
     struct stat st;
     if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
         return pd_fail(e, PD_INVALID, "'%.150s' is not a directory", path);
@@ -67,10 +76,12 @@ int serve_prepare(struct serve *s, struct pd_err *e)
 {
     if (find_user(s, e) < 0)
         return -1;
+
     int root = geteuid() == 0;
     serve_data_dir(s->config->state_dir, s->data_dir, sizeof s->data_dir);
     if (make_dir(s->config->state_dir, root, e) < 0 || make_dir(s->config->run_dir, root, e) < 0)
         return -1;
+
     if (mkdir(s->data_dir, 0700) < 0 && errno != EEXIST)
         return pd_fail_sys(e, "make %.200s", s->data_dir);
     if (root && chown(s->data_dir, s->uid, s->gid) < 0)
@@ -83,6 +94,7 @@ int serve_drop(const struct serve *s, struct pd_err *e)
     if (geteuid() == 0 && (setgroups(1, &s->gid) < 0 || setresgid(s->gid, s->gid, s->gid) < 0 ||
                            setresuid(s->uid, s->uid, s->uid) < 0 || setuid(0) == 0))
         return pd_fail_sys(e, "become uid %u", (unsigned)s->uid);
+
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return pd_fail_sys(e, "set no_new_privs");

@@ -1,6 +1,6 @@
 /* A server reads, writes, waits and talks to sockets. What it has no use for is refused by the
- * kernel, so that whoever takes it over through a request finds little to go on with: no programs
- * to start, no namespaces, no tracing, no kernel interfaces with a history. */
+ * kernel, so that an attacker who takes it over through a request finds little to go on with: no
+ * programs to start, no namespaces, no tracing, no kernel interfaces with a history. */
 #include "server/serve.h"
 
 #include "base/banned.h"
@@ -83,6 +83,7 @@ int self_filter_load(void)
 {
     struct sock_filter f[8 + COUNT + 2];
     unsigned n = 0;
+
     f[n++] =
         (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0);
@@ -93,11 +94,13 @@ int self_filter_load(void)
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1);
     f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
 #endif
+
     for (unsigned i = 0; i < COUNT; i++)
         f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refused[i],
                                               (uint8_t)(COUNT - i), 0);
     f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+
     struct sock_fprog program = {.len = (unsigned short)n, .filter = f};
     return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) < 0 ? -errno : 0;
 }

@@ -1,3 +1,5 @@
+/* paddock serve: reads the settings, opens the sockets and finds the keeper while it still may,
+ * then forks. The child becomes the daemon, without privilege; the parent stays as its guardian. */
 #include "server/serve.h"
 
 #include "base/banned.h"
@@ -30,22 +32,25 @@ const char serve_usage[] =
     "start; SIGINT (Ctrl-C) ends them; SIGHUP reads the configuration again. `paddock config`\n"
     "shows every KEY with its value.\n";
 
-/* paddock itself: whoever started us said where it is; otherwise beside us, or where make install
- * puts it. */
+/* Finds the program paddock: where the program that started us said it is; otherwise beside us, or
+ * where make install puts it. */
 static int find_program(struct serve *s, struct pd_err *e)
 {
     static const char *const places[] = {"paddock", "../build/paddock", "../../bin/paddock"};
     const char *given = getenv("PADDOCK_PROGRAM");
     char self[2048];
+
     if (given && access(given, X_OK) == 0) {
         snprintf(s->program, sizeof s->program, "%s", given);
         unsetenv("PADDOCK_PROGRAM"); /* it is no setting */
         return 0;
     }
+
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n < 0)
         return pd_fail_sys(e, "find the program");
     self[n] = 0;
+
     char *dir = dirname(self);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         snprintf(s->program, sizeof s->program, "%s/%s", dir, places[i]);
@@ -63,6 +68,7 @@ static int add_listener(struct serve *s, int fd, int tls, struct pd_err *e)
         fd_done(&fd);
         return pd_fail(e, PD_INVALID, "at most %d addresses", SERVE_LISTENERS_MAX);
     }
+
     s->speaks_tls[s->listener_count] = tls;
     s->listeners[s->listener_count++] = fd;
     return 0;
@@ -75,9 +81,11 @@ static int activated_tls(const struct serve *s, int fd)
 {
     struct sockaddr_storage a = {0};
     socklen_t len = sizeof a;
+
     if (!s->tls || getsockname(fd, (struct sockaddr *)&a, &len) < 0 ||
         (a.ss_family != AF_INET && a.ss_family != AF_INET6))
         return 0;
+
     if (!s->config->listen_tls.count)
         return 1;
     unsigned port = ntohs(a.ss_family == AF_INET ? ((struct sockaddr_in *)&a)->sin_port
@@ -94,6 +102,7 @@ static int take_activated(struct serve *s, struct pd_err *e)
     const char *count = getenv("LISTEN_FDS"), *pid = getenv("LISTEN_PID");
     if (!count || !pid || strtol(pid, NULL, 10) != getpid())
         return 0;
+
     long n = strtol(count, NULL, 10);
     for (int fd = 3; fd < 3 + n; fd++) {
         fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -101,6 +110,7 @@ static int take_activated(struct serve *s, struct pd_err *e)
         if (add_listener(s, fd, activated_tls(s, fd), e) < 0)
             return -1;
     }
+
     unsetenv("LISTEN_FDS");
     unsetenv("LISTEN_PID");
     return n > 0;
@@ -110,6 +120,7 @@ static int take_activated(struct serve *s, struct pd_err *e)
 static int bind_patiently(const char *address, struct pd_err *e)
 {
     deadline d = deadline_in(SERVE_PATIENCE);
+
     int fd = server_bind(address, e);
     while (fd < 0 && e->code == PD_CONFLICT && !deadline_passed(d)) {
         usleep(5000);
@@ -127,9 +138,11 @@ static int bind_all(struct serve *s, struct pd_err *e)
 {
     const struct config *c = s->config;
     int activated = take_activated(s, e);
+
     s->activated = activated > 0;
     if (activated)
         return activated < 0 ? -1 : 0;
+
     for (unsigned i = 0; i < c->listen.count; i++)
         if (add_listener(s, bind_patiently(c->listen.items[i], e),
                          serve_is_tls(s, c->listen.items[i]), e) < 0)
@@ -137,6 +150,7 @@ static int bind_all(struct serve *s, struct pd_err *e)
     for (unsigned i = 0; i < c->listen_tls.count; i++)
         if (add_listener(s, bind_patiently(c->listen_tls.items[i], e), 1, e) < 0)
             return -1;
+
     if (c->unix_socket[0]) {
         char address[256];
         snprintf(address, sizeof address, "unix:%s", c->unix_socket);
@@ -169,9 +183,11 @@ static int prepare(struct serve *s, struct pd_err *e)
         return -1;
     if (serve_prepare(s, e) < 0)
         return -1;
+
     if (strlen(c->keeper_socket) >= sizeof s->keeper_socket)
         return pd_fail(e, PD_INVALID, "keeper_socket: the path is too long");
     snprintf(s->keeper_socket, sizeof s->keeper_socket, "%s", c->keeper_socket);
+
     if (c->tls_cert[0] && !(s->tls = tls_server_new(c->tls_cert, c->tls_key, e)))
         return -1;
     return bind_all(s, e);
@@ -181,27 +197,33 @@ int cmd_serve(int argc, char **argv)
 {
     static struct serve s;
     struct pd_err e;
+
     s.argv = (const char *const *)argv + 1;
     s.argc = argc - 1;
     struct config_input in = {
         .environ = (const char *const *)environ, .argv = s.argv, .argc = s.argc};
     if (find_program(&s, &e) < 0 || !(s.config = config_load(&in, &e)))
         return usage_fail(&e);
+
     log_setup(2, (enum log_level)s.config->log_level, (enum log_format)s.config->log_format);
     if (config_notes(s.config)[0])
         log_warn("config.notes", "text=%s", config_notes(s.config));
+
     int keeper = -1, is_new = 0;
     if (prepare(&s, &e) < 0 || (keeper = serve_keeper(&s, &is_new, &e)) < 0)
         return usage_fail(&e);
+
     pid_t daemon = fork();
     if (daemon < 0) {
         pd_fail_sys(&e, "start the daemon");
         return usage_fail(&e);
     }
+
     if (daemon == 0) {
         fd_done(&keeper);
         _exit(daemon_run(&s));
     }
+
     for (unsigned i = 0; i < s.listener_count; i++)
         fd_done(&s.listeners[i]);
     return guardian_run(&s, daemon, keeper, is_new);
@@ -217,14 +239,17 @@ int cmd_config(int argc, char **argv)
     struct config_input in = {.environ = (const char *const *)environ,
                               .argv = (const char *const *)argv + 1 + json,
                               .argc = argc - 1 - json};
+
     struct config *c = config_load(&in, &e);
     if (!c)
         return usage_fail(&e);
+
     auto_buf out = BUF_INIT(1u << 20);
     if (json)
         config_print_json(c, &out);
     else
         config_print(c, &out);
+
     fwrite(out.data, 1, out.len, stdout);
     config_free(c);
     return 0;
