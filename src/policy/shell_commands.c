@@ -82,6 +82,7 @@ static int listed(const char *list, const char *name, size_t len)
 {
     if (len == 0 || len > 64 || memchr(name, ' ', len))
         return 0;
+
     for (const char *p = list; (p = strchr(p, name[0])); p++)
         if (p[-1] == ' ' && !strncmp(p, name, len) && p[len] == ' ')
             return 1;
@@ -133,8 +134,10 @@ static int option_argument(const struct runner *r, const char *text, const char 
         }
         return -1;
     }
+
     if (r->flags & RUNS_NUMBER && strspn(text + 1, "0123456789-+") == strlen(text + 1))
         return 0;
+
     for (const char *o = text + 1; *o; o++) {
         const char *known = *o == ':' ? NULL : strchr(r->shorts, *o);
         if (!known)
@@ -167,15 +170,18 @@ static int skip_options(struct walk *k, const struct runner *r, const struct she
             ++*i;
             return 0;
         }
+
         const char *argument = NULL;
         int next = w->text[1] ? option_argument(r, w->text, &argument) : 0;
         if (next < 0)
             return refuse_word(k, w, "the option is not known");
+
         if (next && ++*i < n) {
             if (words[*i].flags & SHELL_SPLITS)
                 return refuse_word(k, &words[*i], "it could be several words; quote it");
             argument = words[*i].text;
         }
+
         if (seen)
             seen(ctx, w->text, argument);
     }
@@ -202,15 +208,18 @@ static int walk_runner(struct walk *k, const struct runner *r, const struct shel
     if (report(k, r->flags & RUNS_LISTED ? FOUND_COMMAND : FOUND_WRAPPER, words[0].text) < 0 ||
         skip_options(k, r, words, n, &i, NULL, NULL) < 0)
         return -1;
+
     for (; r->flags & RUNS_ASSIGNS && i < n && strchr(words[i].text, '='); i++) {
         if (words[i].flags & SHELL_SPLITS || words[i].flags & SHELL_PATTERN)
             return refuse_word(k, &words[i], "it could be several words; quote it");
         if (check_variable(k, &words[i]) < 0)
             return -1;
     }
+
     for (unsigned o = 0; o < r->operands && i < n; o++, i++)
         if (words[i].flags & (SHELL_SPLITS | SHELL_PATTERN))
             return refuse_word(k, &words[i], "it could be several words; quote it");
+
     return i < n ? walk(k, words + i, n - i) : 0;
 }
 
@@ -219,8 +228,10 @@ static int walk_command(struct walk *k, const struct shell_word *words, size_t n
 {
     int asks = 0;
     size_t i = 1;
+
     if (report(k, FOUND_WRAPPER, words[0].text) < 0)
         return -1;
+
     for (; i < n && shell_word_is_literal(&words[i]) && words[i].text[0] == '-'; i++) {
         if (!strcmp(words[i].text, "--")) {
             i++;
@@ -241,9 +252,11 @@ static struct shell_word *fill_in(const struct shell_word *words, size_t n, cons
                                             .source = "what xargs reads",
                                             .source_len = 16,
                                             .flags = SHELL_EXPANDS | SHELL_SPLITS};
+
     struct shell_word *copy = calloc(n + 1, sizeof *copy);
     if (!copy)
         return NULL;
+
     if (n)
         memcpy(copy, words, n * sizeof *copy);
     for (size_t i = 0; i < n && mark && *mark; i++)
@@ -252,6 +265,7 @@ static struct shell_word *fill_in(const struct shell_word *words, size_t n, cons
             if (!strncmp(copy[i].text, mark, strlen(mark)))
                 copy[i].text = "";
         }
+
     if (appended)
         copy[n] = input;
     return copy;
@@ -263,6 +277,7 @@ static int walk_filled(struct walk *k, const struct shell_word *words, size_t n,
     struct shell_word *copy = fill_in(words, n, mark, appended);
     if (!copy)
         return pd_fail(k->e, PD_INTERNAL, "no memory to judge a command line");
+
     int failed = walk(k, copy, n + (appended ? 1 : 0));
     free(copy);
     return failed;
@@ -271,6 +286,7 @@ static int walk_filled(struct walk *k, const struct shell_word *words, size_t n,
 static void see_xargs_option(void *ctx, const char *option, const char *argument)
 {
     const char **mark = ctx;
+
     if (option[1] == 'I' || option[1] == 'i' || !strncmp(option, "--replace", 9))
         *mark = argument && *argument ? argument : "{}";
     else if (option[1] != '-' && strpbrk(option, "Ii"))
@@ -281,9 +297,11 @@ static int walk_xargs(struct walk *k, const struct shell_word *words, size_t n)
 {
     size_t i = 1;
     const char *mark = NULL;
+
     if (report(k, FOUND_WRAPPER, words[0].text) < 0 ||
         skip_options(k, &xargs_runner, words, n, &i, see_xargs_option, &mark) < 0)
         return -1;
+
     if (mark && !*mark)
         return refuse_word(k, &words[0], "write -I apart from its other options");
     if (i >= n)
@@ -310,10 +328,13 @@ static int check_find_word(struct walk *k, const struct shell_word *words, size_
 {
     const struct shell_word *w = &words[i];
     int starts = w->text[0] && w->text[0] != '-';
+
     if (shell_word_is_literal(w) || (starts && !(w->flags & SHELL_SPLITS)))
         return 0;
+
     if (w->flags & SHELL_SPLITS)
         return refuse_word(k, w, "find could take a part of it for -exec; quote it");
+
     for (size_t j = i + 1; j < n; j++)
         if (!shell_word_is_literal(&words[j]) || !strcmp(words[j].text, ";") ||
             !strcmp(words[j].text, "+"))
@@ -332,6 +353,7 @@ static int walk_find(struct walk *k, const struct shell_word *words, size_t n)
             return -1;
         if (!is_exec_action(&words[i]))
             continue;
+
         size_t start = i + 1, end = start;
         while (end < n && !(end > start && ends_exec(words, end)))
             end++;
@@ -348,12 +370,14 @@ static int shell_option(struct walk *k, const struct shell_word *w, int *ret_c, 
                         size_t *ret_skip)
 {
     const char *t = w->text;
+
     const char *name = t + strspn(t, "-");
     if (t[1] == '-' || listed(shell_files, name, strlen(name))) {
         if (t[1] != '-' || !listed(shell_longs, name, strlen(name)))
             return refuse_word(k, w, "the option is not known, or runs a file");
         return 0;
     }
+
     for (const char *o = t + 1; *o; o++) {
         if (!strchr("abcefhiklmnoprstuvxBCDEHOPT", *o))
             return refuse_word(k, w, "the option is not known");
@@ -368,6 +392,7 @@ static int skip_shell_options(struct walk *k, const struct shell_word *words, si
                               int *ret_c, int *ret_input)
 {
     size_t skip = 0; /* arguments of options that come next */
+
     for (*i = 1; *i < n; ++*i) {
         const struct shell_word *w = &words[*i];
         const char *t = w->text;
@@ -375,10 +400,12 @@ static int skip_shell_options(struct walk *k, const struct shell_word *words, si
             return 0;
         if (!shell_word_is_literal(w))
             return refuse_word(k, w, "it could be an option or a script; write it literally");
+
         if (skip) {
             skip--;
             continue;
         }
+
         if (t[0] != '-' && t[0] != '+')
             return 0;
         if (!strcmp(t, "--") || !strcmp(t, "-")) {
@@ -395,8 +422,10 @@ static int walk_shell(struct walk *k, const struct shell_word *words, size_t n)
 {
     int with_c = 0, reads_input = 0;
     size_t i;
+
     if (skip_shell_options(k, words, n, &i, &with_c, &reads_input) < 0)
         return -1;
+
     const char *name = base_name(words[0].text);
     enum shell_mode mode = !strcmp(name, "bash") ? SHELL_BASH : SHELL_OTHER;
     if (!with_c) {
@@ -408,10 +437,12 @@ static int walk_shell(struct walk *k, const struct shell_word *words, size_t n)
                                "directly");
         return 0; /* a file: what it runs is not seen */
     }
+
     if (report(k, FOUND_WRAPPER, words[0].text) < 0)
         return -1;
     if (i >= n)
         return 0;
+
     if (!shell_word_is_literal(&words[i]))
         return refuse_word(k, &words[i], "a script that is not literal");
     return walk_script(k, words[i].text, mode);
@@ -420,8 +451,10 @@ static int walk_shell(struct walk *k, const struct shell_word *words, size_t n)
 static int walk_eval(struct walk *k, const struct shell_word *words, size_t n)
 {
     auto_buf script = BUF_INIT(2 * SHELL_LINE_MAX);
+
     if (report(k, FOUND_WRAPPER, words[0].text) < 0)
         return -1;
+
     for (size_t i = 1; i < n; i++) {
         if (!shell_word_is_literal(&words[i]))
             return refuse_word(k, &words[i], "eval of something that is not literal");
@@ -430,6 +463,7 @@ static int walk_eval(struct walk *k, const struct shell_word *words, size_t n)
         buf_puts(&script, words[i].text);
         buf_putc(&script, ' ');
     }
+
     const char *text = buf_cstr(&script);
     if (!text || script.overflow)
         return pd_fail(k->e, PD_INTERNAL, "no memory to judge a command line");
@@ -439,12 +473,15 @@ static int walk_eval(struct walk *k, const struct shell_word *words, size_t n)
 static int walk_trap(struct walk *k, const struct shell_word *words, size_t n)
 {
     size_t i = 1;
+
     if (report(k, FOUND_WRAPPER, words[0].text) < 0)
         return -1;
+
     if (i < n && !strcmp(words[i].text, "--") && shell_word_is_literal(&words[i]))
         i++;
     if (i >= n)
         return 0;
+
     if (!shell_word_is_literal(&words[i]))
         return refuse_word(k, &words[i], "a trap that is not literal");
     if (words[i].text[0] == '-' || (i + 1 >= n && !strpbrk(words[i].text, " ;&|()<>\n")))
@@ -462,9 +499,11 @@ static int hides_substitution(const char *text)
 static int walk_evaluator(struct walk *k, const struct shell_word *words, size_t n)
 {
     int unset = !strcmp(words[0].text, "unset"), let = !strcmp(words[0].text, "let");
+
     int sets = listed(setters, words[0].text, strlen(words[0].text));
     if (report(k, FOUND_COMMAND, words[0].text) < 0)
         return -1;
+
     for (size_t i = 1; i < n; i++) {
         const struct shell_word *w = &words[i];
         if (hides_substitution(w->text) ||
@@ -486,8 +525,10 @@ static int walk_launcher(struct walk *k, const struct shell_word *words, size_t 
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                   "._+-/[";
+
     if (report(k, FOUND_COMMAND, words[0].text) < 0)
         return -1;
+
     for (size_t i = 1; i < n; i++) {
         if (!shell_word_is_literal(&words[i]))
             return refuse_word(k, &words[i], "it could be a command; write it literally");
@@ -510,9 +551,11 @@ static int walk_named(struct walk *k, const struct shell_word *words, size_t n)
 {
     const char *base = base_name(words[0].text);
     size_t len = strlen(base);
+
     for (size_t i = 0; i < sizeof runners / sizeof *runners; i++)
         if (!strcmp(runners[i].name, base))
             return walk_runner(k, &runners[i], words, n);
+
     if (!strcmp(base, "xargs"))
         return walk_xargs(k, words, n);
     if (!strcmp(base, "find"))
@@ -523,16 +566,19 @@ static int walk_named(struct walk *k, const struct shell_word *words, size_t n)
         return walk_eval(k, words, n);
     if (!strcmp(base, "trap"))
         return walk_trap(k, words, n);
+
     if (listed(shells, base, len))
         return walk_shell(k, words, n);
     if (listed(launchers, base, len))
         return walk_launcher(k, words, n);
+
     if (listed(refused, base, len) ||
         (!strcmp(base, "hash") && n > 1 &&
          (words[1].text[0] == '-' || !shell_word_is_literal(&words[1]))))
         return refuse_word(k, &words[0], "it can give names another meaning");
     if (listed(evaluators, base, len))
         return walk_evaluator(k, words, n);
+
     return report(k, FOUND_COMMAND, words[0].text);
 }
 
@@ -542,6 +588,7 @@ static int walk(struct walk *k, const struct shell_word *words, size_t n)
         return refuse_word(k, &words[0], "a command's name must be literal");
     if (k->c.depth >= SHELL_DEPTH_MAX)
         return refuse_word(k, &words[0], "it is nested too deep");
+
     k->c.depth++;
     int failed = walk_named(k, words, n);
     k->c.depth--;
@@ -552,6 +599,7 @@ static int visit_command(void *ctx, const struct shell_command *c, struct pd_err
 {
     const struct walk *start = ctx;
     struct walk k = {.c = *c, .fn = start->fn, .ctx = start->ctx, .e = e};
+
     if (shell_word_is_literal(&c->words[0]) && shell_is_function(c, c->words[0].text))
         return report(&k, FOUND_FUNCTION, c->words[0].text);
     return walk(&k, c->words, c->count);
@@ -576,14 +624,18 @@ int shell_commands_argv(const char *const *argv, found_fn *fn, void *ctx, struct
     struct walk start = {.fn = fn, .ctx = ctx, .e = e};
     struct shell_visitor v = {visit_command, visit_assignment, &start};
     size_t n = 0;
+
     while (argv[n])
         n++;
+
     struct shell_word *words = calloc(n + 1, sizeof *words);
     if (!words)
         return pd_fail(e, PD_INTERNAL, "no memory to judge a command");
+
     for (size_t i = 0; i < n; i++)
         words[i] =
             (struct shell_word){.text = argv[i], .source = argv[i], .source_len = strlen(argv[i])};
+
     int failed = shell_visit_words(words, n, &v, e);
     free(words);
     return failed;

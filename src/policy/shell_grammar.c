@@ -60,6 +60,7 @@ static int at_word(struct shell *s, const char *word)
     size_t n = 0;
     if (shell_peek(s) != word[0])
         return 0;
+
     while (word[n] && shell_after(s, n) == word[n])
         n++;
     return !word[n] && shell_is_meta(shell_after(s, n));
@@ -101,98 +102,21 @@ static int deeper(struct shell *s)
     return 0;
 }
 
-/* The end of a redirection's number or {name}, if one stands here; else 0. */
-static size_t redirection_prefix(struct shell *s)
-{
-    size_t n = 0;
-    int c = shell_peek(s);
-    if (c >= '0' && c <= '9') {
-        for (; n < 10 && c >= '0' && c <= '9'; c = shell_after(s, n))
-            n++;
-        if (n == 10)
-            return 0; /* too large for a descriptor: a word */
-    } else if (c == '{') {
-        n = 1;
-        while (shell_is_name(shell_after(s, n)))
-            n++;
-        if (n == 1 || shell_after(s, n) != '}')
-            return 0;
-        c = shell_after(s, ++n);
-    }
-    return n && (c == '<' || c == '>') && shell_after(s, n + 1) != '(' ? n : 0;
-}
-
-static int at_redirection(struct shell *s)
-{
-    int c = shell_peek(s);
-    if (c == '&')
-        return shell_after(s, 1) == '>';
-    return ((c == '<' || c == '>') && shell_after(s, 1) != '(') || redirection_prefix(s) > 0;
-}
-
-/* Takes the operator. Returns '<' with a here-document's kind in *ret_doc, or another number. */
-static int read_operator(struct shell *s, int *ret_doc)
-{
-    static const char *const operators[] = {"&>>", "&>", "<<<", "<<-", "<<", "<&",
-                                            "<>",  "<",  ">>",  ">&",  ">|", ">"};
-    for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
-        const char *op = operators[i];
-        size_t n = 0;
-        shell_peek(s);
-        while (op[n] && shell_after(s, n) == op[n])
-            n++;
-        if (op[n])
-            continue;
-        if ((op[0] == '&' || !strcmp(op, "<<<")) && shell_only_bash(s, op) < 0)
-            return -1;
-        shell_skip(s, n);
-        *ret_doc = !strcmp(op, "<<") ? 1 : !strcmp(op, "<<-") ? 2 : 0;
-        return 0;
-    }
-    return shell_fail(s, "no redirection");
-}
-
-static int read_redirection(struct shell *s)
-{
-    auto_reading word;
-    reading_init(&word);
-    int doc = 0;
-    size_t prefix = redirection_prefix(s);
-    if (prefix && shell_peek(s) == '{' && shell_only_bash(s, "{name}>") < 0)
-        return -1;
-    shell_skip(s, prefix);
-    if (read_operator(s, &doc) < 0)
-        return -1;
-    shell_skip_blanks(s);
-    if (shell_peek(s) == '#')
-        return shell_fail(s, "a redirection to nothing");
-    if (shell_read_word(s, &word) < 0)
-        return -1;
-    if (s->pos == word.start)
-        return shell_fail(s, "a redirection to nothing");
-    return doc ? shell_doc_add(s, &word, doc == 2) : 0;
-}
-
-static int read_redirections(struct shell *s)
-{
-    for (shell_skip_blanks(s); at_redirection(s); shell_skip_blanks(s))
-        if (read_redirection(s) < 0)
-            return -1;
-    return 0;
-}
-
 int shell_read_substitution(struct shell *s)
 {
     unsigned stop;
     size_t docs = s->docs.len;
     int blocked = s->docs_blocked;
+
     if (deeper(s) < 0)
         return -1;
+
     s->docs_blocked |= docs > 0;
     if (shell_read_list(s, STOP_PAREN, &stop) < 0)
         return -1;
     if (s->docs.len != docs)
         return shell_fail(s, "a here-document must end inside its substitution");
+
     s->docs_blocked = blocked;
     s->depth--;
     return 0;
@@ -201,119 +125,19 @@ int shell_read_substitution(struct shell *s)
 static int read_compound(struct shell *s, int *ret_found);
 
 /* A function's body; the name is known in it, because only a call runs it. */
-static int read_body(struct shell *s, const char *name)
+int shell_read_function_body(struct shell *s, const char *name)
 {
     size_t before = s->functions->len;
     int found = 0;
+
     if (buf_put(s->functions, name, strlen(name) + 1) < 0)
         return shell_fail(s, "too many functions");
+
     if (shell_skip_lines(s) < 0 || read_compound(s, &found) < 0)
         return -1;
+
     s->functions->len = before;
     return found ? 0 : shell_fail(s, "the function '%.40s' has no body", name);
-}
-
-/* Words of a simple command while it is read: their texts lie in one buffer, by offset. */
-struct collected {
-    struct buf words, texts;
-};
-
-static void collected_done(struct collected *c)
-{
-    buf_done(&c->words);
-    buf_done(&c->texts);
-}
-
-static int collect(struct shell *s, struct collected *c, const struct reading *r)
-{
-    struct shell_word w = {.source = s->text + r->start,
-                           .source_len = s->pos - r->start,
-                           .flags = r->flags,
-                           .text = (const char *)(uintptr_t)c->texts.len};
-    buf_put(&c->texts, r->text.data, r->text.len);
-    buf_putc(&c->texts, 0);
-    buf_put(&c->words, &w, sizeof w);
-    return c->texts.overflow || c->words.overflow ? shell_fail(s, "no memory for it") : 0;
-}
-
-static int visit(struct shell *s, struct collected *c)
-{
-    struct shell_word *words = (struct shell_word *)c->words.data;
-    size_t count = c->words.len / sizeof *words;
-    if (!count)
-        return 0;
-    for (size_t i = 0; i < count; i++)
-        words[i].text = (const char *)c->texts.data + (uintptr_t)words[i].text;
-    struct shell_command command = {.words = words, .count = count, .depth = s->depth, .shell = s};
-    return s->visitor->command(s->visitor->ctx, &command, s->e);
-}
-
-static int visit_assignment(struct shell *s, struct reading *r)
-{
-    const char *text = reading_text(s, r);
-    if (!text)
-        return -1;
-    struct shell_word w = {.text = text,
-                           .source = s->text + r->start,
-                           .source_len = s->pos - r->start,
-                           .flags = r->flags};
-    return s->visitor->assignment(s->visitor->ctx, &w, s->e);
-}
-
-/* NAME () body, from the bracket on. */
-static int read_definition(struct shell *s, struct reading *name, struct buf *ret_function)
-{
-    shell_skip(s, 1);
-    shell_skip_blanks(s);
-    const char *text = reading_text(s, name);
-    if (!text || shell_peek(s) != ')' || name->flags || !*text)
-        return shell_fail(s, "an unexpected '('");
-    shell_skip(s, 1);
-    if (read_body(s, text) < 0)
-        return -1;
-    if (buf_put(ret_function, text, strlen(text) + 1) < 0)
-        return shell_fail(s, "no memory for it");
-    return 0;
-}
-
-static int read_simple(struct shell *s, struct buf *ret_function)
-{
-    __attribute__((cleanup(collected_done))) struct collected found = {
-        BUF_INIT(SHELL_LINE_MAX * sizeof(struct shell_word)), BUF_INIT(2 * SHELL_LINE_MAX)};
-    int before = 0; /* assignments and redirections in front */
-    for (;;) {
-        shell_skip_blanks(s);
-        if (at_redirection(s)) {
-            if (read_redirection(s) < 0)
-                return -1;
-            before = 1;
-            continue;
-        }
-        int c = shell_peek(s);
-        if (c == '(')
-            return shell_fail(s, "an unexpected '('");
-        if (shell_skip_comment(s) ||
-            (shell_is_meta(c) && !((c == '<' || c == '>') && shell_after(s, 1) == '(')))
-            break;
-        auto_reading word;
-        reading_init(&word);
-        if (shell_read_word(s, &word) < 0)
-            return -1;
-        if (found.words.len == 0 && word.flags & SHELL_ASSIGNS) {
-            if (visit_assignment(s, &word) < 0)
-                return -1;
-            before = 1;
-            continue;
-        }
-        if (collect(s, &found, &word) < 0)
-            return -1;
-        if (found.words.len == sizeof(struct shell_word) && !before) {
-            shell_skip_blanks(s);
-            if (shell_peek(s) == '(')
-                return read_definition(s, &word, ret_function);
-        }
-    }
-    return visit(s, &found);
 }
 
 /* A list that must end with exactly this. */
@@ -352,6 +176,7 @@ static int read_for_arithmetic(struct shell *s)
     shell_skip(s, 2);
     if (shell_read_arithmetic(s) < 0)
         return -1;
+
     shell_skip_blanks(s);
     if (shell_peek(s) == ';')
         shell_skip(s, 1);
@@ -366,17 +191,20 @@ static int read_for(struct shell *s)
     shell_skip_blanks(s);
     if (shell_peek(s) == '(' && shell_after(s, 1) == '(')
         return read_for_arithmetic(s);
+
     if (shell_read_word(s, &name) < 0)
         return -1;
     if (name.flags || !name.text.len)
         return shell_fail(s, "a loop without a variable");
-    if (visit_assignment(s, &name) < 0 || shell_skip_lines(s) < 0)
+    if (shell_visit_assignment(s, &name) < 0 || shell_skip_lines(s) < 0)
         return -1;
+
     if (!at_word(s, "in")) {
         if (shell_peek(s) == ';')
             shell_skip(s, 1);
         return read_loop_body(s);
     }
+
     shell_skip(s, 2);
     for (;;) {
         auto_reading word;
@@ -390,6 +218,7 @@ static int read_for(struct shell *s)
         if (shell_read_word(s, &word) < 0)
             return -1;
     }
+
     int c = shell_peek(s);
     if (c != ';' && c != '\n')
         return shell_fail(s, "a loop without 'do'");
@@ -403,6 +232,7 @@ static int read_patterns(struct shell *s)
 {
     if (shell_peek(s) == '(')
         shell_skip(s, 1);
+
     for (;;) {
         auto_reading pattern;
         reading_init(&pattern);
@@ -413,6 +243,7 @@ static int read_patterns(struct shell *s)
             return -1;
         if (s->pos == pattern.start)
             return shell_fail(s, "a case without a pattern");
+
         shell_skip_blanks(s);
         int c = shell_peek(s);
         shell_skip(s, 1);
@@ -434,6 +265,7 @@ static int read_case(struct shell *s)
         return shell_fail(s, "a case without a word");
     if (shell_skip_lines(s) < 0 || take_word(s, "in") < 0)
         return -1;
+
     for (;;) {
         unsigned stop;
         if (shell_skip_lines(s) < 0)
@@ -446,6 +278,7 @@ static int read_case(struct shell *s)
             return -1;
         if (stop == STOP_ESAC)
             return 0;
+
         int next = shell_after(s, 1);
         if ((next == '&' || shell_after(s, 2) == '&') && shell_only_bash(s, ";&") < 0)
             return -1;
@@ -467,6 +300,7 @@ static int read_condition(struct shell *s)
             return shell_fail(s, "a [[ is not closed");
         if (c == '#')
             return shell_fail(s, "a comment inside [[..]]");
+
         if (at_word(s, "]]")) {
             shell_skip(s, 2);
             return 0;
@@ -487,13 +321,15 @@ static int read_function(struct shell *s, struct buf *ret_function)
     shell_skip_blanks(s);
     if (shell_read_word(s, &name) < 0)
         return -1;
+
     shell_skip_blanks(s);
     if (shell_peek(s) == '(')
-        return read_definition(s, &name, ret_function);
+        return shell_read_definition(s, &name, ret_function);
+
     const char *text = reading_text(s, &name);
     if (!text || name.flags || !*text)
         return shell_fail(s, "a function without a plain name");
-    if (read_body(s, text) < 0)
+    if (shell_read_function_body(s, text) < 0)
         return -1;
     if (buf_put(ret_function, text, strlen(text) + 1) < 0)
         return shell_fail(s, "no memory for it");
@@ -506,6 +342,7 @@ static int read_brackets(struct shell *s)
         shell_skip(s, 1);
         return read_until(s, STOP_PAREN);
     }
+
     if (shell_only_bash(s, "((") < 0)
         return -1;
     shell_skip(s, 2);
@@ -541,16 +378,19 @@ static int read_compound(struct shell *s, int *ret_found)
     const char *word = "";
     enum keyword k = at_keyword(s, &stop, &word);
     int bracket = shell_peek(s) == '(';
+
     *ret_found = bracket || (k >= K_BRACE && k <= K_CASE) || k == K_CONDITION;
     if (!*ret_found)
         return 0;
+
     if (deeper(s) < 0)
         return -1;
     if (k == K_SELECT || k == K_CONDITION)
         if (shell_only_bash(s, word) < 0)
             return -1;
+
     shell_skip(s, bracket ? 0 : strlen(word));
-    if ((bracket ? read_brackets(s) : read_keyword(s, k)) < 0 || read_redirections(s) < 0)
+    if ((bracket ? read_brackets(s) : read_keyword(s, k)) < 0 || shell_read_redirections(s) < 0)
         return -1;
     s->depth--;
     return 0;
@@ -561,24 +401,27 @@ static int read_command(struct shell *s, struct buf *ret_function)
     unsigned stop;
     const char *word = "";
     int found = 0;
+
     if (read_compound(s, &found) < 0)
         return -1;
     if (found)
         return 0;
+
     enum keyword k = at_keyword(s, &stop, &word);
     if (k == K_COPROC)
         return shell_fail(s, "coproc is not understood here");
     if (k == K_STOP)
         return shell_fail(s, "an unexpected '%s'", word);
     if (k != K_FUNCTION)
-        return read_simple(s, ret_function);
+        return shell_read_simple(s, ret_function);
+
     if (shell_only_bash(s, "function") < 0)
         return -1;
     shell_skip(s, strlen("function"));
     return read_function(s, ret_function);
 }
 
-/* What may stand in front of a pipeline: ! and time, in any number. */
+/* Takes ! and time in front of a pipeline, in any number. */
 static int read_prefixes(struct shell *s)
 {
     for (;;) {
@@ -589,6 +432,7 @@ static int read_prefixes(struct shell *s)
         }
         if (!at_word(s, "time"))
             return 0;
+
         if (shell_only_bash(s, "time") < 0)
             return -1;
         shell_skip(s, 4);
@@ -600,8 +444,8 @@ static int read_prefixes(struct shell *s)
     }
 }
 
-/* Pipelines joined by && and ||. What is defined in one that is joined or piped may not be defined
- * behind it: then the definition is forgotten. */
+/* Pipelines joined by && and ||. A function that is defined in one that is joined or piped may not
+ * be defined behind it: then the definition is forgotten. */
 static int read_and_or(struct shell *s, struct buf *ret_function)
 {
     for (int joined = 0;; joined = 1) {
@@ -613,10 +457,12 @@ static int read_and_or(struct shell *s, struct buf *ret_function)
             return unexpected(s);
         if (joined)
             buf_clear(ret_function);
+
         shell_skip_blanks(s);
         int c = shell_peek(s), next = shell_after(s, 1);
         if (c != '|' && (c != '&' || next != '&'))
             return 0;
+
         if (c == '|' && next != '|')
             buf_clear(ret_function);
         if (c == '|' && next == '&' && shell_only_bash(s, "|&") < 0)
@@ -632,6 +478,7 @@ static int at_stop(struct shell *s, unsigned until, unsigned *ret_stop)
 {
     unsigned stop = 0;
     const char *word = "";
+
     int c = shell_peek(s), next = shell_after(s, 1);
     if (c == 0)
         stop = STOP_END;
@@ -641,10 +488,12 @@ static int at_stop(struct shell *s, unsigned until, unsigned *ret_stop)
         stop = STOP_CASE;
     else
         at_keyword(s, &stop, &word);
+
     if (!stop)
         return 0;
     if (!(stop & until))
         return *word ? shell_fail(s, "an unexpected '%s'", word) : unexpected(s);
+
     shell_skip(s, stop == STOP_PAREN ? 1 : strlen(word));
     *ret_stop = stop;
     return 1;
@@ -673,10 +522,12 @@ static int read_commands(struct shell *s, unsigned until, unsigned *ret_stop)
         int stopped = at_stop(s, until, ret_stop);
         if (stopped)
             return stopped < 0 ? -1 : 0;
+
         if (!separator)
             return unexpected(s);
         if (read_and_or(s, &function) < 0)
             return -1;
+
         separator = take_separator(s);
         if (separator != '&' && buf_put(s->functions, function.data, function.len) < 0)
             return shell_fail(s, "too many functions");
@@ -686,6 +537,7 @@ static int read_commands(struct shell *s, unsigned until, unsigned *ret_stop)
 int shell_read_list(struct shell *s, unsigned until, unsigned *ret_stop)
 {
     size_t functions = s->functions->len;
+
     if (read_commands(s, until, ret_stop) < 0)
         return -1;
     s->functions->len = functions;
@@ -696,6 +548,7 @@ int shell_read_list(struct shell *s, unsigned until, unsigned *ret_stop)
 static int read_whole(struct shell *s)
 {
     unsigned stop;
+
     s->docs = BUF_INIT(SHELL_LINE_MAX);
     int failed = shell_read_list(s, STOP_END, &stop);
     if (!failed && s->docs.len)
@@ -707,6 +560,7 @@ static int read_whole(struct shell *s)
 int shell_read(const char *line, const struct shell_visitor *v, struct pd_err *e)
 {
     auto_buf functions = BUF_INIT(FUNCTIONS_MAX);
+
     struct shell s = {
         .text = line, .len = strlen(line), .functions = &functions, .visitor = v, .e = e};
     if (s.len > SHELL_LINE_MAX)
@@ -727,6 +581,7 @@ int shell_visit_words(const struct shell_word *words, size_t count, const struct
 int shell_read_nested(const struct shell *s, const char *text, size_t len)
 {
     struct shell inner = *s;
+
     inner.text = text;
     inner.len = len;
     inner.pos = 0;
@@ -741,8 +596,10 @@ int shell_read_inside(const struct shell_command *c, const char *script, enum sh
 {
     auto_buf none = BUF_INIT(FUNCTIONS_MAX);
     struct shell outer = *c->shell;
+
     outer.e = e;
     outer.depth = c->depth;
+
     if (mode != SHELL_SAME)
         outer.functions = &none;
     if (mode != SHELL_SAME)

@@ -1,6 +1,7 @@
-/* shell_reader: the parts of the reader know each other by this: shell_words.c reads
- * characters and words, shell_grammar.c reads lists and commands, shell_lines.c what belongs to the
- * ends of lines: comments and here-documents. Nobody else includes it. */
+/* shell_reader: the parts of the reader know each other by this: shell_words.c reads characters and
+ * words, shell_simple.c simple commands and redirections, shell_grammar.c lists and compound
+ * commands, shell_lines.c what belongs to the ends of lines: comments and here-documents. Nobody
+ * else includes it. */
 #pragma once
 
 #include "base/buf.h"
@@ -81,3 +82,15 @@ int shell_read_list(struct shell *s, unsigned until, unsigned *ret_stop);
 int shell_read_substitution(struct shell *s);
 /* A text of its own, read by the same shell. */
 int shell_read_nested(const struct shell *s, const char *text, size_t len);
+
+/* The redirections at the position, if there are any. */
+int shell_read_redirections(struct shell *s);
+/* A simple command up to its end; the visitor is told of it. A definition's name goes to
+ * `ret_function`, with its NUL. */
+int shell_read_simple(struct shell *s, struct buf *ret_function);
+/* NAME () body, from the bracket on. */
+int shell_read_definition(struct shell *s, struct reading *name, struct buf *ret_function);
+/* A function's body: any compound command. */
+int shell_read_function_body(struct shell *s, const char *name);
+/* Tells the visitor of a word that gives a variable its value. */
+int shell_visit_assignment(struct shell *s, struct reading *r);

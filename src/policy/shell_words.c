@@ -16,6 +16,7 @@ int shell_fail(struct shell *s, const char *fmt, ...)
 {
     char why[160];
     va_list args;
+
     va_start(args, fmt);
     vsnprintf(why, sizeof why, fmt, args);
     va_end(args);
@@ -137,6 +138,7 @@ static void assignment_step(struct reading *r, int c)
     default:
         break;
     }
+
     if (r->assignment == A_FOUND)
         r->flags |= SHELL_ASSIGNS;
 }
@@ -163,6 +165,7 @@ static void put_plain(struct reading *r, int c)
         r->brace = 2;
     else if (c == '}' && r->brace == 2)
         r->flags |= SHELL_PATTERN | SHELL_SPLITS;
+
     put(r, c);
     assignment_step(r, c);
 }
@@ -172,6 +175,7 @@ static int read_single_quotes(struct shell *s, struct reading *r)
     size_t start = ++s->pos;
     while (s->pos < s->len && s->text[s->pos] != '\'')
         put(r, s->text[s->pos++]);
+
     if (s->pos >= s->len) {
         s->pos = start - 1;
         return shell_fail(s, "a single quote is not closed");
@@ -198,12 +202,14 @@ static int read_escaped_number(struct shell *s, struct reading *r, int base, uns
             break;
         value = value * (unsigned)base + (unsigned)d;
     }
+
     if (n == 0 || (value >= 128 && digits > 3)) {
         mark_expansion(r, 0); /* depends on the version or on the locale */
         return 0;
     }
     if ((value & 255) == 0)
         return shell_fail(s, "a NUL byte in $'..'");
+
     put(r, (int)(value & 255));
     return 0;
 }
@@ -212,6 +218,7 @@ static int read_ansi_escape(struct shell *s, struct reading *r)
 {
     static const char names[] = "abeEfnrtv\\'\"?", values[] = "\a\b\033\033\f\n\r\t\v\\'\"?";
     int c = s->text[s->pos];
+
     const char *known = strchr(names, c);
     if (known && c) {
         put(r, values[known - names]);
@@ -240,6 +247,7 @@ static int read_ansi_quotes(struct shell *s, struct reading *r)
         else if (s->pos < s->len && read_ansi_escape(s, r) < 0)
             return -1;
     }
+
     if (s->pos >= s->len)
         return shell_fail(s, "a $' quote is not closed");
     s->pos++;
@@ -251,6 +259,7 @@ static int read_backquotes(struct shell *s, enum quoting q)
 {
     auto_buf inside = BUF_INIT(SHELL_LINE_MAX);
     size_t p = s->pos + 1;
+
     for (; p < s->len && s->text[p] != '`'; p++) {
         char c = s->text[p];
         if (c == '\n' && s->docs.len)
@@ -259,6 +268,7 @@ static int read_backquotes(struct shell *s, enum quoting q)
             buf_putc(&inside, c);
             continue;
         }
+
         char next = s->text[++p];
         if (next == '"' && q == Q_DOC)
             return shell_fail(s, "\\\" in backquotes in a here-document");
@@ -268,6 +278,7 @@ static int read_backquotes(struct shell *s, enum quoting q)
             buf_putc(&inside, c);
         buf_putc(&inside, next);
     }
+
     if (p >= s->len)
         return shell_fail(s, "a backquote is not closed");
     if (inside.overflow)
@@ -283,6 +294,7 @@ static int read_dollar(struct shell *s, struct reading *r, enum quoting q);
 static int read_double_quotes(struct shell *s, struct reading *r)
 {
     size_t start = s->pos;
+
     shell_skip(s, 1);
     for (int c = shell_peek(s); c != '"'; c = shell_peek(s)) {
         int failed = 0;
@@ -307,6 +319,7 @@ static int read_double_quotes(struct shell *s, struct reading *r)
         if (failed)
             return -1;
     }
+
     s->pos++;
     return 0;
 }
@@ -318,6 +331,7 @@ static int read_doubtful_quotes(struct shell *s)
     size_t p = s->pos + 1;
     while (p < s->len && !strchr("'\"\\`${}", s->text[p]))
         p++;
+
     if (p >= s->len || s->text[p] != '\'' || s->text[s->pos - 1] == '$')
         return shell_fail(s, "single quotes inside \"${..}\" can be read in two ways");
     s->pos = p + 1;
@@ -345,6 +359,7 @@ static int read_parameter_step(struct shell *s, struct reading *unused, int c, e
         return shell_fail(s, "a process substitution inside ${..}");
     if (c == '\\' && s->pos + 1 >= s->len)
         return shell_fail(s, "a ${ is not closed");
+
     s->pos += c == '\\' ? 2 : 1;
     return 0;
 }
@@ -354,17 +369,20 @@ static int read_parameter(struct shell *s, struct reading *r, enum quoting q)
     auto_reading unused;
     reading_init(&unused);
     shell_skip(s, 2);
+
     int first = shell_peek(s), many = q == Q_NONE;
     if (first == ' ' || first == '\t' || first == '\n' || first == '|')
         return shell_fail(s, "commands inside ${..}");
     if (s->depth >= SHELL_DEPTH_MAX)
         return shell_fail(s, "it is nested more than %d deep", SHELL_DEPTH_MAX);
+
     s->depth++;
     for (int c = first; c != '}'; c = shell_peek(s)) {
         many |= c == '@' || c == '*';
         if (read_parameter_step(s, &unused, c, q) < 0)
             return -1;
     }
+
     s->depth--;
     s->pos++;
     mark_expansion(r, many);
@@ -376,6 +394,7 @@ int shell_read_arithmetic(struct shell *s)
     auto_reading unused;
     reading_init(&unused);
     unsigned open = 0;
+
     for (;;) {
         int c = shell_peek(s), failed = 0;
         if (c == 0)
@@ -384,6 +403,7 @@ int shell_read_arithmetic(struct shell *s)
             return shell_fail(s, "a quote or a backquote inside ((..))");
         if (c == '\n' && s->docs.len)
             return shell_fail(s, "a newline in (( behind a here-document");
+
         if (c == ')' && open == 0)
             break;
         if (c == '"')
@@ -398,6 +418,7 @@ int shell_read_arithmetic(struct shell *s)
         if (failed)
             return -1;
     }
+
     if (shell_after(s, 1) != ')')
         return shell_fail(s, "(( that is not arithmetic: put a space between the two");
     shell_skip(s, 2);
@@ -411,6 +432,7 @@ static int read_dollar_bracket(struct shell *s, struct reading *r, enum quoting 
         shell_skip(s, 2);
         return shell_read_substitution(s);
     }
+
     shell_skip(s, 3);
     if (s->depth >= SHELL_DEPTH_MAX)
         return shell_fail(s, "it is nested more than %d deep", SHELL_DEPTH_MAX);
@@ -432,6 +454,7 @@ static int read_dollar(struct shell *s, struct reading *r, enum quoting q)
         return shell_fail(s, "$[..]: write $((..))");
     if (next == '\'' && q == Q_NONE)
         return read_ansi_quotes(s, r);
+
     if (next == '"' && q == Q_NONE) {
         if (shell_only_bash(s, "$\"..\"") < 0)
             return -1;
@@ -439,6 +462,7 @@ static int read_dollar(struct shell *s, struct reading *r, enum quoting q)
         shell_peek(s);
         return read_double_quotes(s, r);
     }
+
     if (next && (shell_is_name(next) || strchr("@*#?-$!", next))) {
         mark_expansion(r, q == Q_NONE || next == '@');
         shell_skip(s, 2);
@@ -446,6 +470,7 @@ static int read_dollar(struct shell *s, struct reading *r, enum quoting q)
             s->pos++;
         return 0;
     }
+
     put(r, '$');
     s->pos++;
     return 0;
@@ -455,6 +480,7 @@ int shell_read_body(struct shell *s)
 {
     auto_reading unused;
     reading_init(&unused);
+
     for (int c = shell_peek(s); c; c = shell_peek(s)) {
         int failed = 0;
         if (c == '$')
@@ -475,6 +501,7 @@ static int read_elements(struct shell *s)
     if (shell_only_bash(s, "arrays") < 0)
         return -1;
     shell_skip(s, 1);
+
     for (;;) {
         auto_reading element;
         reading_init(&element);
@@ -482,11 +509,13 @@ static int read_elements(struct shell *s)
             return shell_fail(s, "an array behind a here-document");
         if (shell_skip_lines(s) < 0)
             return -1;
+
         int c = shell_peek(s);
         if (c == ')')
             break;
         if (shell_is_meta(c) && !((c == '<' || c == '>') && shell_after(s, 1) == '('))
             return shell_fail(s, "an array is not closed");
+
         if (s->depth >= SHELL_DEPTH_MAX)
             return shell_fail(s, "it is nested more than %d deep", SHELL_DEPTH_MAX);
         s->depth++;
@@ -494,6 +523,7 @@ static int read_elements(struct shell *s)
             return -1;
         s->depth--;
     }
+
     s->pos++;
     /* The word goes on for bash, and is an assignment still. */
     int next = shell_peek(s);
@@ -511,6 +541,7 @@ static int read_piece(struct shell *s, struct reading *r, int c)
     }
     if (c == '$' || c == '`')
         assignment_quote(r);
+
     switch (c) {
     case '\'':
         return read_single_quotes(s, r);
@@ -555,6 +586,7 @@ int shell_read_word(struct shell *s, struct reading *r)
                 r->flags |= SHELL_PATTERN;
             return 0;
         }
+
         int piece = read_piece(s, r, c);
         if (piece < 0)
             return -1;
