@@ -1,3 +1,6 @@
+/* Tokens of sandboxes for the E2B door. A token is a sandbox's id and a MAC over its kind and that
+ * id, so none has to be stored and each can be checked. Signatures of links are computed from a
+ * token, as E2B's clients compute them. */
 #include "access/access.h"
 
 #include "access/secret.h"
@@ -37,10 +40,12 @@ void access_token(const struct access *a, enum access_kind kind, const char *san
                   char ret[ACCESS_TOKEN_LEN + 1])
 {
     uint8_t mac[MAC_LEN];
+
     /* Without a MAC there is no token that opens anything. */
     if (secret_mac(a->secret, kind == ACCESS_ENVD ? "envd:" : "traffic:", sandbox, strlen(sandbox),
                    mac) < 0)
         abort();
+
     snprintf(ret, ACCESS_TOKEN_LEN + 1, "%.*s-", ID_SANDBOX_LEN, sandbox);
     hex_encode(mac, sizeof mac, ret + strlen(ret));
 }
@@ -54,6 +59,7 @@ int access_check(const struct access *a, enum access_kind kind, const char *sand
                  const char *text, size_t len)
 {
     char right[ACCESS_TOKEN_LEN + 1];
+
     if (!id_is_sandbox(sandbox))
         return 0;
     access_token(a, kind, sandbox, right);
@@ -63,12 +69,15 @@ int access_check(const struct access *a, enum access_kind kind, const char *sand
 int access_names(const char *text, size_t len, char ret_sandbox[ID_SANDBOX_LEN + 1])
 {
     char id[ID_SANDBOX_LEN + 1];
+
     if (len != ACCESS_TOKEN_LEN || text[ID_SANDBOX_LEN] != '-')
         return 0;
+
     memcpy(id, text, ID_SANDBOX_LEN);
     id[ID_SANDBOX_LEN] = 0;
     if (!id_is_sandbox(id))
         return 0;
+
     memcpy(ret_sandbox, id, sizeof id);
     return 1;
 }
@@ -88,12 +97,14 @@ int access_sign(const char *token, const char *path, const char *operation, cons
                                  expiration ? ":" : "",
                                  expiration ? expiration : ""};
     int good = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL);
+
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         good = good && EVP_DigestUpdate(md, parts[i], strlen(parts[i]));
     good = good && EVP_DigestFinal_ex(md, hash, NULL);
     EVP_MD_CTX_free(md);
     if (!good)
         return -1;
+
     EVP_EncodeBlock(text, hash, sizeof hash); /* 43 digits and one '=' */
     snprintf(ret, ACCESS_SIGNATURE_LEN + 1, "v1_%.43s", (const char *)text);
     return 0;

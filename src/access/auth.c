@@ -2,8 +2,8 @@
  *
  * A table from hash to tenant is read from the store and never changed but for times of use; when
  * the store has changed it is replaced as a whole, under the write side of a lock. The table is
- * found by the first bytes of the SHA-256 of what was presented: whoever measures how long that
- * takes learns about a hash that they could not choose, and nothing about keys. The full hash is
+ * found by the first bytes of the SHA-256 of what was presented: an attacker who measures how long
+ * that takes learns about a hash that he could not choose, and nothing about keys. The full hash is
  * compared in constant time all the same. */
 #include "access/auth.h"
 
@@ -60,6 +60,7 @@ static void hash_key(const char *key, uint8_t ret[32])
 static struct entry *slot_of(struct table *t, const uint8_t hash[32])
 {
     size_t at;
+
     memcpy(&at, hash, sizeof at);
     for (;; at++) {
         struct entry *slot = &t->slots[at & t->mask];
@@ -73,6 +74,7 @@ static struct table *table_new(size_t keys)
     size_t slots = 16;
     while (slots < 2 * keys)
         slots *= 2;
+
     struct table *t = calloc(1, sizeof *t + slots * sizeof *t->slots);
     if (t)
         t->mask = slots - 1;
@@ -95,8 +97,10 @@ static int count_key(const struct key_row *r, void *arg)
 static int load_key(const struct key_row *r, void *arg)
 {
     struct loading *l = arg;
+
     if (!id_is_tenant(r->tenant))
         return 0; /* nobody's: it opens nothing */
+
     struct entry *slot = slot_of(l->table, r->hash);
     if (!slot->tenant[0]) {
         memcpy(slot->hash, r->hash, sizeof slot->hash);
@@ -108,6 +112,7 @@ static int load_key(const struct key_row *r, void *arg)
         l->table->count++;
         l->table->accepted += !slot->revoked;
     }
+
     /* More keys than a moment ago: the rest comes with the next look. */
     return l->table->count == l->max;
 }
@@ -118,8 +123,10 @@ static int load(struct auth *a, struct pd_err *e)
     /* The version first: what changes while we read makes us read again. */
     int64_t version = a->store->version ? a->store->version(a->store) : -1;
     struct loading l = {0};
+
     if (a->store->each_key(a->store, count_key, &l, e) < 0)
         return -1;
+
     l.max = l.count + 16;
     l.table = table_new(l.max + 1);
     if (!l.table)
@@ -128,6 +135,7 @@ static int load(struct auth *a, struct pd_err *e)
         free(l.table);
         return -1;
     }
+
     if (a->has_extra) {
         struct entry *slot = slot_of(l.table, a->extra);
         /* One that is in the store, too, is what the store says: revoked stays revoked. */
@@ -139,6 +147,7 @@ static int load(struct auth *a, struct pd_err *e)
             l.table->accepted++;
         }
     }
+
     pthread_rwlock_wrlock(&a->lock);
     struct table *old = a->table;
     a->table = l.table;
@@ -163,6 +172,7 @@ static void look_if_due(struct auth *a, uint64_t now)
     uint64_t looked = atomic_load(&a->looked_at);
     if (now < looked || now - looked < LOOK_NS)
         return;
+
     if (pthread_mutex_trylock(&a->look_lock) != 0)
         return; /* somebody is at it */
     look(a, now);
@@ -178,6 +188,7 @@ static int look_for_unknown(struct auth *a, uint64_t now)
         a->looks = refill >= LOOKS_BURST - a->looks ? LOOKS_BURST : a->looks + (unsigned)refill;
         a->looks_since = now;
     }
+
     int may = a->looks > 0;
     if (may) {
         a->looks--;
@@ -194,6 +205,7 @@ static enum found find(struct auth *a, const uint8_t hash[32], struct auth_who *
 {
     uint64_t now_ms = time_now_ms();
     enum found found = UNKNOWN;
+
     *ret_touch = 0;
     pthread_rwlock_rdlock(&a->lock);
     struct entry *slot = slot_of(a->table, hash);
@@ -220,20 +232,24 @@ int auth_check(struct auth *a, const char *key, struct auth_who *ret, struct pd_
     if (!id_is_key(key))
         return pd_fail(e, PD_UNAUTHENTICATED,
                        "that is no API key: a key is " ID_KEY_PREFIX " and 40 hex digits");
+
     uint8_t hash[32];
     hash_key(key, hash);
     uint64_t now = clock_now();
     look_if_due(a, now);
+
     struct auth_who who;
     int touch;
     enum found found = find(a, hash, &who, &touch);
     if (found == UNKNOWN && look_for_unknown(a, now))
         found = find(a, hash, &who, &touch);
+
     if (found == REVOKED)
         return pd_fail(e, PD_UNAUTHENTICATED, "this API key was revoked");
     if (found == UNKNOWN)
         return pd_fail(e, PD_UNAUTHENTICATED,
                        "this API key is not known here; paddock key create makes one");
+
     /* A time of use that is not stored harms nobody. */
     if (touch && a->store->touch_key)
         (void)a->store->touch_key(a->store, who.key_id, time_now_ms(), NULL);
@@ -246,6 +262,7 @@ static int label_check(const char *label, struct pd_err *e)
     if (strlen(label) > AUTH_LABEL_MAX)
         return pd_fail(e, PD_INVALID, "a key's label has %d bytes at most, not %zu", AUTH_LABEL_MAX,
                        strlen(label));
+
     for (const char *c = label; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             return pd_fail(e, PD_INVALID, "a key's label has no control characters");
@@ -261,11 +278,14 @@ int auth_create(struct auth *a, const char *tenant, const char *label, char ret_
                        tenant ? tenant : "", ID_TENANT_MAX);
     if (label_check(label ? label : "", e) < 0)
         return -1;
+
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
     struct key_row row = {.id = id, .tenant = tenant, .label = label, .created_ms = time_now_ms()};
+
     id_key(key);
     hash_key(key, row.hash);
     hex_encode(row.hash, AUTH_ID_LEN / 2, id);
+
     pthread_mutex_lock(&a->look_lock);
     int result = 0;
     if (a->table->count >= KEYS_MAX) /* only load() changes it, under look_lock */
@@ -275,6 +295,7 @@ int auth_create(struct auth *a, const char *tenant, const char *label, char ret_
     if (result == 0)
         result = load(a, e);
     pthread_mutex_unlock(&a->look_lock);
+
     if (result == 0) {
         memcpy(ret_key, key, sizeof key);
         memcpy(ret_id, id, sizeof id);
@@ -295,6 +316,7 @@ static int search_key(const struct key_row *r, void *arg)
     struct search *s = arg;
     if (strcmp(r->id, s->id) != 0)
         return 0;
+
     s->row = *r;
     snprintf(s->name, sizeof s->name, "%s", r->id);
     snprintf(s->tenant, sizeof s->tenant, "%s", r->tenant);
@@ -308,6 +330,7 @@ static int search_key(const struct key_row *r, void *arg)
 int auth_revoke(struct auth *a, const char *id, struct pd_err *e)
 {
     struct search s = {.id = id};
+
     pthread_mutex_lock(&a->look_lock);
     int result = a->store->each_key(a->store, search_key, &s, e);
     if (result == 0 && !s.found)
@@ -316,6 +339,7 @@ int auth_revoke(struct auth *a, const char *id, struct pd_err *e)
         s.row.revoked_ms = time_now_ms();
         result = a->store->put_key(a->store, &s.row, e);
     }
+
     if (result == 0)
         result = load(a, e);
     pthread_mutex_unlock(&a->look_lock);
@@ -346,25 +370,30 @@ struct auth *auth_new(struct store *store, const char *extra, struct pd_err *e)
                 " and 40 hex digits in lower case");
         return NULL;
     }
+
     struct auth *a = calloc(1, sizeof *a);
     if (!a) {
         pd_fail(e, PD_CAPACITY, "read the keys: out of memory");
         return NULL;
     }
+
     a->store = store;
     a->looks = LOOKS_BURST;
     a->looks_since = clock_now();
     atomic_init(&a->looked_at, clock_now());
+
     pthread_rwlockattr_t fair;
     pthread_rwlockattr_init(&fair);
     pthread_rwlockattr_setkind_np(&fair, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     pthread_rwlock_init(&a->lock, &fair);
     pthread_rwlockattr_destroy(&fair);
     pthread_mutex_init(&a->look_lock, NULL);
+
     if (extra) {
         hash_key(extra, a->extra);
         a->has_extra = 1;
     }
+
     if (load(a, e) < 0) {
         auth_free(a);
         return NULL;

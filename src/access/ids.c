@@ -1,3 +1,5 @@
+/* Names and numbers of the server: random ids, hexadecimal digits, times as text, and SipHash, for
+ * tables whose keys clients choose. */
 #include "access/ids.h"
 
 #include "base/banned.h"
@@ -9,10 +11,12 @@
 void id_sandbox(char ret[ID_SANDBOX_LEN + 1])
 {
     static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+
     /* 252 = 7 * 36: bytes above it are thrown away, or the first letters would come up more often.
      * 32 bytes nearly always hold 20 good ones. */
     uint8_t pool[32];
     size_t used = sizeof pool;
+
     for (size_t n = 0; n < ID_SANDBOX_LEN;) {
         if (used == sizeof pool) {
             random_bytes(pool, sizeof pool);
@@ -22,12 +26,14 @@ void id_sandbox(char ret[ID_SANDBOX_LEN + 1])
         if (byte < 252)
             ret[n++] = alphabet[byte % 36];
     }
+
     ret[ID_SANDBOX_LEN] = '\0';
 }
 
 void id_key(char ret[ID_KEY_LEN + 1])
 {
     uint8_t secret[20];
+
     random_bytes(secret, sizeof secret);
     memcpy(ret, ID_KEY_PREFIX, sizeof ID_KEY_PREFIX - 1);
     hex_encode(secret, sizeof secret, ret + sizeof ID_KEY_PREFIX - 1);
@@ -55,6 +61,7 @@ int id_is_key(const char *text)
     if (!text || strnlen(text, ID_KEY_LEN + 1) != ID_KEY_LEN ||
         memcmp(text, ID_KEY_PREFIX, prefix) != 0)
         return 0;
+
     for (size_t i = prefix; i < ID_KEY_LEN; i++)
         if (!((text[i] >= '0' && text[i] <= '9') || (text[i] >= 'a' && text[i] <= 'f')))
             return 0;
@@ -76,6 +83,7 @@ void hex_encode(const void *data, size_t len, char *ret)
 {
     static const char digits[] = "0123456789abcdef";
     const uint8_t *bytes = data;
+
     for (size_t i = 0; i < len; i++) {
         ret[2 * i] = digits[bytes[i] >> 4];
         ret[2 * i + 1] = digits[bytes[i] & 15];
@@ -101,6 +109,7 @@ int hex_decode(const char *text, void *ret, size_t len)
     for (size_t i = 0; i < 2 * len; i++)
         if (hex_digit(text[i]) < 0)
             return -1;
+
     uint8_t *out = ret;
     for (size_t i = 0; i < len; i++)
         out[i] = (uint8_t)(hex_digit(text[2 * i]) << 4 | hex_digit(text[2 * i + 1]));
@@ -139,22 +148,26 @@ void time_format_ms(uint64_t ms, char ret[TIME_TEXT_LEN + 1])
 {
     if (ms >= MS_OF_10000)
         ms = MS_OF_10000 - 1;
+
     uint64_t days = ms / MS_PER_DAY + DAYS_TO_1970;
     unsigned in_day = (unsigned)(ms % MS_PER_DAY);
     unsigned year = (unsigned)(days * 400 / 146097) + 1;
     while (days_before_year(year) > days)
         year--;
+
     unsigned in_year = (unsigned)(days - days_before_year(year));
     unsigned month = (5 * in_year + 2) / 153;
     unsigned day = in_year - days_before_month(month) + 1;
     month = month < 10 ? month + 3 : month - 9;
     year += month <= 2;
+
     unsigned fields[] = {
         year, month, day, in_day / 3600000, in_day / 60000 % 60, in_day / 1000 % 60, in_day % 1000};
     static const struct {
         unsigned digits;
         char after;
     } layout[] = {{4, '-'}, {2, '-'}, {2, 'T'}, {2, ':'}, {2, ':'}, {2, '.'}, {3, 'Z'}};
+
     char *at = ret;
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
         for (unsigned n = layout[i].digits; n > 0; n--) {
@@ -177,6 +190,7 @@ static int take_digits(const char **at, unsigned count, char after, unsigned *re
             return -1;
         value = value * 10 + (unsigned)(c - '0');
     }
+
     if (after && (*at)[count] != after)
         return -1;
     *at += count + (after != '\0');
@@ -201,9 +215,11 @@ static int time_parse(const char *at, uint64_t *ret)
     if (take_digits(&at, 2, ':', &hour) || take_digits(&at, 2, ':', &minute) ||
         take_digits(&at, 2, '\0', &second))
         return -1;
+
     if (year < 1970 || month < 1 || month > 12 || day < 1 || day > days_in_month(year, month) ||
         hour > 23 || minute > 59 || second > 59)
         return -1;
+
     if (*at == '.') {
         const char *first = ++at;
         unsigned weight = 100;
@@ -212,6 +228,7 @@ static int time_parse(const char *at, uint64_t *ret)
         if (at == first)
             return -1;
     }
+
     int sign = 0;
     if (*at == '+' || *at == '-') {
         sign = *at++ == '+' ? 1 : -1;
@@ -223,13 +240,16 @@ static int time_parse(const char *at, uint64_t *ret)
     } else {
         return -1;
     }
+
     if (*at)
         return -1;
+
     unsigned march_year = month > 2 ? year : year - 1;
     uint64_t days = days_before_year(march_year) +
                     days_before_month(month > 2 ? month - 3 : month + 9) + day - 1 - DAYS_TO_1970;
     int64_t ms = (int64_t)(days * MS_PER_DAY) + hour * 3600000 + minute * 60000 + second * 1000 +
                  milli - sign * (int64_t)(zone_hour * 3600000 + zone_minute * 60000);
+
     if (ms < 0 || (uint64_t)ms >= MS_OF_10000)
         return -1;
     *ret = (uint64_t)ms;
@@ -286,12 +306,15 @@ uint64_t siphash(const uint8_t key[16], const void *data, size_t len)
     uint64_t v[4] = {k0 ^ UINT64_C(0x736f6d6570736575), k1 ^ UINT64_C(0x646f72616e646f6d),
                      k0 ^ UINT64_C(0x6c7967656e657261), k1 ^ UINT64_C(0x7465646279746573)};
     size_t left = len;
+
     for (; left >= 8; left -= 8, at += 8)
         sip_absorb(v, load64(at));
+
     uint64_t last = (uint64_t)(len & 0xff) << 56;
     for (size_t i = 0; i < left; i++)
         last |= (uint64_t)at[i] << (8 * i);
     sip_absorb(v, last);
+
     v[2] ^= 0xff;
     for (int i = 0; i < 4; i++)
         sip_round(v);
@@ -302,34 +325,4 @@ uint64_t hash_bytes(const void *data, size_t len)
 {
     static const uint8_t key[16] = "paddock hash v1";
     return siphash(key, data, len);
-}
-
-static uint32_t rotl32(uint32_t v, unsigned by)
-{
-    return v << by | v >> (32 - by);
-}
-
-static uint32_t murmur_mix(uint32_t k)
-{
-    return rotl32(k * 0xcc9e2d51u, 15) * 0x1b873593u;
-}
-
-uint32_t murmur3_32(const void *data, size_t len, uint32_t seed)
-{
-    const uint8_t *at = data;
-    uint32_t h = seed;
-    size_t left = len;
-    for (; left >= 4; left -= 4, at += 4) {
-        uint32_t k;
-        memcpy(&k, at, sizeof k);
-        h = rotl32(h ^ murmur_mix(k), 13) * 5 + 0xe6546b64u;
-    }
-    uint32_t tail = 0;
-    for (size_t i = 0; i < left; i++)
-        tail |= (uint32_t)at[i] << (8 * i);
-    h ^= murmur_mix(tail);
-    h ^= (uint32_t)len;
-    h = (h ^ h >> 16) * 0x85ebca6bu;
-    h = (h ^ h >> 13) * 0xc2b2ae35u;
-    return h ^ h >> 16;
 }

@@ -43,5 +43,3 @@ uint64_t siphash(const uint8_t key[16], const void *data, size_t len);
 /* The same under a constant key: stable across restarts and releases, so it may be stored. Tells
  * whether two requests are alike; it is no wall against somebody who looks for collisions. */
 uint64_t hash_bytes(const void *data, size_t len);
-/* MurmurHash3 x86 32: what percentage roll-outs are commonly computed with. */
-uint32_t murmur3_32(const void *data, size_t len, uint32_t seed);

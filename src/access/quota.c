@@ -1,3 +1,7 @@
+/* Rates and shares of tenants. A rate is a bucket of tokens that fills with time, a share is a
+ * count of what runs. Tenants are found by a hash table and kept in the order of their last use:
+ * when there are too many, the oldest idle one is forgotten, and an idle one has nothing worth
+ * remembering. */
 #include "access/quota.h"
 
 #include "access/ids.h"
@@ -45,6 +49,7 @@ static unsigned round_up(double value, unsigned max)
         return 1;
     if (value >= max)
         return max;
+
     unsigned whole = (unsigned)value;
     return whole + (whole < value);
 }
@@ -70,6 +75,7 @@ struct quota *quota_new(const struct quota_limits *limits, uint64_t (*now)(void)
     struct quota *q = calloc(1, sizeof *q);
     if (!q)
         return NULL;
+
     pthread_mutex_init(&q->lock, NULL);
     q->now = now ? now : clock_now;
     limits_apply(q, limits);
@@ -85,6 +91,7 @@ void quota_free(struct quota *q)
         q->oldest = t->newer;
         free(t);
     }
+
     pthread_mutex_destroy(&q->lock);
     free(q);
 }
@@ -134,6 +141,7 @@ static int is_idle(struct quota *q, struct tenant *t, uint64_t now)
     for (int i = 0; i < QUOTA_SHARES; i++)
         if (t->running[i])
             return 0;
+
     for (int i = 0; i < QUOTA_RATES; i++) {
         if (q->rates[i].per_ns == 0)
             continue;
@@ -167,23 +175,28 @@ static struct tenant *tenant_get(struct quota *q, const char *name, uint64_t now
         link_newest(q, t);
         return t;
     }
+
     if (!id_is_tenant(name)) {
         pd_fail(e, PD_INVALID, "\"%.80s\" is no tenant", name);
         return NULL;
     }
+
     if (q->count >= TENANTS_MAX && forget_one(q, now) < 0) {
         pd_fail(e, PD_CAPACITY, "%u tenants are active at once, which is the limit; try again",
                 TENANTS_MAX);
         return NULL;
     }
+
     t = calloc(1, sizeof *t);
     if (!t) {
         pd_fail(e, PD_CAPACITY, "out of memory");
         return NULL;
     }
+
     snprintf(t->name, sizeof t->name, "%s", name);
     for (int i = 0; i < QUOTA_RATES; i++)
         t->buckets[i] = (struct bucket){.tokens = q->rates[i].burst, .since = now};
+
     /* Only now: forgetting may have changed the chain. */
     *place_of(q, name) = t;
     link_newest(q, t);
@@ -198,18 +211,22 @@ static int take_locked(struct quota *q, const char *tenant, enum quota_rate whic
 {
     static const char *const names[] = {"requests", "new sandboxes"};
     const struct rate *r = &q->rates[which];
+
     if (r->per_ns == 0)
         return 0;
+
     uint64_t now = q->now();
     struct tenant *t = tenant_get(q, tenant, now, e);
     if (!t)
         return -1;
+
     struct bucket *b = &t->buckets[which];
     bucket_fill(b, r, now);
     if (b->tokens >= 1) {
         b->tokens -= 1;
         return 0;
     }
+
     unsigned seconds = round_up((1 - b->tokens) / r->per_s, 86400);
     if (retry_s)
         *retry_s = seconds;
@@ -232,9 +249,11 @@ static int enter_locked(struct quota *q, const char *tenant, enum quota_share wh
                         unsigned *retry_s, struct pd_err *e)
 {
     static const char *const names[] = {"running commands", "sandboxes"};
+
     struct tenant *t = tenant_get(q, tenant, q->now(), e);
     if (!t)
         return -1;
+
     unsigned limit = q->shares[which];
     if (limited && limit && t->running[which] >= limit) {
         if (retry_s)
@@ -243,6 +262,7 @@ static int enter_locked(struct quota *q, const char *tenant, enum quota_share wh
                        "tenant %s has %u %s, and %u is its limit: end one, or try again later",
                        tenant, t->running[which], names[which], limit);
     }
+
     t->running[which]++;
     return 0;
 }

@@ -1,3 +1,5 @@
+/* Secrets of the server: made at random on its first start, kept in the store, and used for MACs.
+ * Each MAC has a purpose in its text, so that a token for one thing is none for another. */
 #include "access/secret.h"
 
 #include "base/banned.h"
@@ -14,6 +16,7 @@ int secret_load(struct store *store, const char *name, uint8_t ret[SECRET_LEN], 
 {
     struct pd_err why = {0};
     uint8_t secret[SECRET_LEN];
+
     ptrdiff_t len = store->get_value(store, name, secret, sizeof secret, &why);
     if (len < 0 && why.code == PD_NOT_FOUND) {
         random_bytes(secret, sizeof secret);
@@ -27,6 +30,7 @@ int secret_load(struct store *store, const char *name, uint8_t ret[SECRET_LEN], 
         return pd_fail(e, PD_INTERNAL, "the value %s in the store has not %d bytes", name,
                        SECRET_LEN);
     }
+
     memcpy(ret, secret, sizeof secret);
     explicit_bzero(secret, sizeof secret);
     return 0;
@@ -36,9 +40,11 @@ int secret_mac(const uint8_t secret[SECRET_LEN], const char *purpose, const char
                uint8_t ret[MAC_LEN])
 {
     uint8_t message[MESSAGE_MAX];
+
     size_t skip = strlen(purpose);
     if (skip + len > sizeof message)
         return -1;
+
     memcpy(message, purpose, skip);
     memcpy(message + skip, text, len);
     return HMAC(EVP_sha256(), secret, SECRET_LEN, message, skip + len, ret, NULL) ? 0 : -1;

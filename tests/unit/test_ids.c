@@ -244,23 +244,6 @@ static void test_the_stored_hash_never_changes(void **state)
     assert_true(hash_bytes("paddock", 7) == UINT64_C(0xc0f000b1ae15d434));
 }
 
-static void test_murmur_follows_its_reference(void **state)
-{
-    (void)state;
-    assert_int_equal(murmur3_32("", 0, 0), 0);
-    assert_true(murmur3_32("", 0, 1) == 0x514e28b7u);
-    assert_true(murmur3_32("", 0, 0xffffffffu) == 0x81f16f39u);
-    assert_true(murmur3_32("\xff\xff\xff\xff", 4, 0) == 0x76293b50u);
-    assert_true(murmur3_32("\x21\x43\x65\x87", 4, 0) == 0xf55b516bu);
-    assert_true(murmur3_32("\x21\x43\x65\x87", 4, 0x5082edeeu) == 0x2362f9deu);
-    assert_true(murmur3_32("\x21\x43\x65", 3, 0) == 0x7e4a8634u);
-    assert_true(murmur3_32("\x21\x43", 2, 0) == 0xa0f7b07au);
-    assert_true(murmur3_32("\x21", 1, 0) == 0x72661cf4u);
-    assert_true(murmur3_32("Hello, world!", 13, 0x9747b28cu) == 0x24884cbau);
-    assert_true(murmur3_32("The quick brown fox jumps over the lazy dog", 43, 0x9747b28cu) ==
-                0x2fa826cdu);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,7 +257,6 @@ int main(void)
         cmocka_unit_test(test_what_is_no_time_is_refused_and_named),
         cmocka_unit_test(test_siphash_follows_its_reference),
         cmocka_unit_test(test_the_stored_hash_never_changes),
-        cmocka_unit_test(test_murmur_follows_its_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
