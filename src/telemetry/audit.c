@@ -48,6 +48,7 @@ static int end_torn_line(struct audit *a)
         return -1;
     if (last == '\n')
         return 0;
+
     if (write(a->fd, "\n", 1) != 1)
         return -1;
     a->size++;
@@ -58,11 +59,13 @@ static int end_torn_line(struct audit *a)
 static int open_file(struct audit *a)
 {
     struct stat st;
+
     fd_done(&a->fd);
     a->fd = openat(a->dir, FILE_NAME,
                    O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (a->fd < 0)
         return -1;
+
     if (fstat(a->fd, &st) == 0 && S_ISREG(st.st_mode)) {
         a->size = (uint64_t)st.st_size;
         if (end_torn_line(a) == 0)
@@ -70,6 +73,7 @@ static int open_file(struct audit *a)
     } else {
         errno = EINVAL;
     }
+
     fd_done(&a->fd);
     return -1;
 }
@@ -78,12 +82,14 @@ static int open_file(struct audit *a)
 static int rotate(struct audit *a)
 {
     char from[40], to[40];
+
     for (unsigned i = a->keep; i > 0; i--) {
         (void)snprintf(to, sizeof to, FILE_NAME ".%u", i);
         (void)snprintf(from, sizeof from, i > 1 ? FILE_NAME ".%u" : FILE_NAME, i - 1);
         if (renameat(a->dir, from, a->dir, to) < 0 && errno != ENOENT)
             return -1;
     }
+
     /* More than are kept now, from a time when more were. */
     for (unsigned i = a->keep + 1;; i++) {
         (void)snprintf(to, sizeof to, FILE_NAME ".%u", i);
@@ -112,13 +118,16 @@ static int append(struct audit *a, const struct buf *line)
         if (open_file(a) < 0)
             return -1;
     }
+
     if (a->size > 0 && a->size + line->len > a->max_bytes && rotate(a) < 0)
         return -1;
+
     ssize_t n = write(a->fd, line->data, line->len);
     if (n == (ssize_t)line->len) {
         a->size += line->len;
         return 0;
     }
+
     int why = n < 0 ? errno : ENOSPC;
     if (n > 0 && ftruncate(a->fd, (off_t)a->size) < 0)
         fd_done(&a->fd); /* the next one opens it anew, and ends the torn line */
@@ -140,6 +149,7 @@ static void begin_line(struct json *j)
 {
     struct timespec now;
     char when[25];
+
     (void)clock_gettime(CLOCK_REALTIME, &now);
     log_time((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000, when);
     json_open(j, '{');
@@ -171,23 +181,28 @@ static void put_command(struct json *j, const struct audit_event *event)
 {
     auto_buf words = BUF_INIT(4 * AUDIT_COMMAND_MAX), clean = BUF_INIT(16 * AUDIT_COMMAND_MAX);
     const char *text = event->command;
+
     if (!text && !event->argv.count)
         return;
+
     if (!text) {
         join_words(&event->argv, &words);
         text = buf_cstr(&words);
     }
     if (!text)
         text = "";
+
     size_t len = strnlen(text, 2 * AUDIT_COMMAND_MAX);
     /* Half a secret has no shape to be known by. */
     if (text[len])
         while (len > 0 && text[len - 1] != ' ')
             len--;
+
     redact(text, len, &clean);
     json_key(j, "command");
     json_str(j, clean.data ? clean.data : (const uint8_t *)"",
              clean.len < AUDIT_COMMAND_MAX ? clean.len : AUDIT_COMMAND_MAX);
+
     if (clean.len > AUDIT_COMMAND_MAX || text[len]) {
         json_key(j, "command_cut");
         json_bool(j, 1);
@@ -197,6 +212,7 @@ static void put_command(struct json *j, const struct audit_event *event)
 static void put_event(struct buf *line, const struct audit_event *event)
 {
     struct json j = JSON_INIT(line);
+
     begin_line(&j);
     put_member(&j, "tenant", event->tenant);
     put_member(&j, "key", event->key_id);
@@ -222,11 +238,13 @@ static int tell_gap(struct audit *a)
 {
     auto_buf line = BUF_INIT(256);
     struct json j = JSON_INIT(&line);
+
     begin_line(&j);
     put_member(&j, "action", "audit.lost");
     json_key(&j, "count");
     json_uint(&j, a->lost - a->told);
     end_line(&j);
+
     if (append(a, &line) < 0)
         return -1;
     a->told = a->lost;
@@ -237,16 +255,19 @@ void audit_write(struct audit *a, const struct audit_event *event)
 {
     if (!a)
         return;
+
     auto_buf line = BUF_INIT(LINE_MAX_BYTES);
     put_event(&line, event);
     int why = 0;
     uint64_t lost = 0;
     enum { SAME, BROKE, MENDED } change = SAME;
+
     pthread_mutex_lock(&a->lock);
     if (!a->enabled) {
         pthread_mutex_unlock(&a->lock);
         return;
     }
+
     if (line.overflow || (a->lost > a->told && tell_gap(a) < 0) || append(a, &line) < 0) {
         why = line.overflow ? ENOMEM : errno;
         a->lost++;
@@ -258,6 +279,7 @@ void audit_write(struct audit *a, const struct audit_event *event)
         change = MENDED;
     }
     pthread_mutex_unlock(&a->lock);
+
     metrics_count(a->metrics, why ? METRIC_AUDIT_LOST : METRIC_AUDIT_EVENTS);
     /* Logged without the lock: a log that is stuck must not hold up everybody. */
     if (change == BROKE)
@@ -270,6 +292,7 @@ uint64_t audit_lost(struct audit *a)
 {
     if (!a)
         return 0;
+
     pthread_mutex_lock(&a->lock);
     uint64_t lost = a->lost;
     pthread_mutex_unlock(&a->lock);
@@ -292,12 +315,14 @@ static void take_line(struct search *s, const char *line, size_t len)
 {
     if (len < 2 || !memmem(line, len, s->needle, strlen(s->needle)))
         return;
+
     /* Not one that a kill cut in two. */
     json_error_t je;
     json_t *v = json_loadb(line, len, 0, &je);
     if (!v)
         return;
     json_decref(v);
+
     if (s->found.len + len + 1 > s->max || buf_put(&s->found, line, len) < 0 ||
         buf_putc(&s->found, '\n') < 0)
         s->full = 1;
@@ -314,12 +339,14 @@ static int is_enough(const struct search *s)
 static void search_file(struct search *s, int fd, char *block)
 {
     struct stat st;
+
     /* The same once more: it was put aside meanwhile. */
     if (fstat(fd, &st) < 0 || st.st_ino == s->last)
         return;
     s->last = st.st_ino;
     uint64_t end = (uint64_t)st.st_size;
     size_t tail = 0; /* the start of what was read last: the end of a line that begins earlier */
+
     while (end > 0 && !is_enough(s)) {
         size_t n = end < BLOCK ? (size_t)end : BLOCK;
         memmove(block + n, block, tail);
@@ -327,6 +354,7 @@ static void search_file(struct search *s, int fd, char *block)
             return;
         end -= n;
         s->left = s->left > n ? s->left - n : 0;
+
         size_t stop = n + tail;
         for (const char *newline; stop > 0 && !is_enough(s);) {
             newline = memrchr(block, '\n', stop);
@@ -336,6 +364,7 @@ static void search_file(struct search *s, int fd, char *block)
             take_line(s, block + begin, stop - begin);
             stop = begin - 1;
         }
+
         if (end == 0 && !is_enough(s))
             take_line(s, block, stop);
         /* No line is that long: it is not one of ours, and is left out. */
@@ -347,6 +376,7 @@ static void put_found(const struct search *s, struct buf *out)
 {
     (void)buf_putc(out, '[');
     const char *comma = "";
+
     for (size_t end = s->found.len; end > 0;) {
         size_t stop = end - 1; /* the newline */
         const uint8_t *before = stop ? memrchr(s->found.data, '\n', stop) : NULL;
@@ -364,12 +394,14 @@ int audit_read(struct audit *a, const char *sandbox, unsigned limit, struct buf 
 {
     struct search s = {.limit = limit, .left = AUDIT_SCAN_MAX};
     size_t room = out->max > out->len ? out->max - out->len : 0;
+
     s.max = room > 2 ? room - 2 : 0;
     s.found = BUF_INIT(s.max);
     char *block = NULL;
     /* Ids have no characters that JSON escapes, so the text can be looked for as it is. */
     int valid = *sandbox && !sandbox[strspn(sandbox, "abcdefghijklmnopqrstuvwxyz0123456789")] &&
                 strlen(sandbox) < 100;
+
     if (a && valid && limit) {
         (void)snprintf(s.needle, sizeof s.needle, "\"sandbox\":\"%s\"", sandbox);
         block = malloc(BLOCK + LINE_MAX_BYTES);
@@ -384,6 +416,7 @@ int audit_read(struct audit *a, const char *sandbox, unsigned limit, struct buf 
             search_file(&s, fd, block);
         }
     }
+
     put_found(&s, out);
     free(block);
     buf_done(&s.found);
@@ -410,6 +443,7 @@ struct audit *audit_new(const struct audit_config *c, struct pd_err *e)
         pd_fail(e, PD_CAPACITY, "no memory for the audit log");
         return NULL;
     }
+
     (void)pthread_mutex_init(&a->lock, NULL);
     a->fd = -1;
     a->metrics = c->metrics;
@@ -419,6 +453,7 @@ struct audit *audit_new(const struct audit_config *c, struct pd_err *e)
         audit_free(a);
         return NULL;
     }
+
     audit_reconfigure(a, c);
     return a;
 }

@@ -3,8 +3,9 @@
  * made on the stack and written at once.
  *
  * Pipes and terminals are opened anew through /proc, non-blocking: O_NONBLOCK on the inherited
- * descriptor would also change it for whoever else holds it. Files are not (two positions in one
- * file would overwrite each other), and they do not block; sockets have MSG_DONTWAIT. */
+ * descriptor would also change it for every other process that holds it. Files are not (two
+ * positions in one file would overwrite each other), and they do not block; sockets have
+ * MSG_DONTWAIT. */
 #include "telemetry/log.h"
 
 #include "base/banned.h"
@@ -41,10 +42,12 @@ void log_setup(int fd, enum log_level level, enum log_format format)
 {
     struct stat st;
     char path[40];
+
     if (out.own >= 0)
         close(out.own);
     out.own = -1;
     out.is_socket = 0;
+
     if (fstat(fd, &st) == 0) {
         out.is_socket = S_ISSOCK(st.st_mode);
         if (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)) {
@@ -52,6 +55,7 @@ void log_setup(int fd, enum log_level level, enum log_format format)
             out.own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         }
     }
+
     out.fd = fd;
     out.level = (int)level;
     out.format = (int)format;
@@ -88,6 +92,7 @@ void log_time(uint64_t ms_since_epoch, char ret[25])
 {
     time_t seconds = (time_t)(ms_since_epoch / 1000);
     struct tm tm;
+
     if (!gmtime_r(&seconds, &tm) || tm.tm_year < -1900 || tm.tm_year > 9999 - 1900)
         tm = (struct tm){.tm_mday = 1};
     /* The casts tell the compiler how wide each number can be. */
@@ -145,6 +150,7 @@ static void put(struct line *l, const char *data, size_t len)
         l->cut = 1;
         return;
     }
+
     memcpy(l->text + l->len, data, len);
     l->len += len;
 }
@@ -160,6 +166,7 @@ static void put_pair(struct line *l, const char *key, size_t key_len, const stru
 {
     const char *data = value->data ? (const char *)value->data : "";
     auto_buf shown = BUF_INIT(8 * VALUE_MAX + 64);
+
     if (l->json) {
         struct json j = JSON_INIT(&shown);
         (void)buf_puts(&shown, ",\"");
@@ -193,6 +200,7 @@ static void put_pair(struct line *l, const char *key, size_t key_len, const stru
         if (quote)
             (void)buf_putc(&shown, '"');
     }
+
     /* All or nothing: half an escape or an open quote would mislead a reader. */
     if (!shown.overflow)
         put(l, (const char *)shown.data, shown.len);
@@ -209,12 +217,14 @@ struct conversion {
 static int read_conversion(const char **p, struct conversion *c)
 {
     const char *start = *p, *s = start + 1;
+
     *c = (struct conversion){.type = 0};
     for (; *s && strchr("-+ #0123456789.*", *s); s++)
         c->stars += *s == '*';
     for (; *s && strchr("hlzjt", *s); s++)
         c->size = *s == 'h' ? 0 : *s == 'l' && c->size == 'l' ? 'L' : *s;
     c->type = *s;
+
     size_t len = (size_t)(s + 1 - start);
     if (!*s || len >= sizeof c->spec || c->stars > 2)
         return -1;
@@ -238,10 +248,13 @@ static int render(struct buf *value, const struct conversion *c, va_list *ap, in
 {
     char text[VALUE_MAX];
     int star[2] = {0, 0}, n;
+
     if (c->type == '%')
         return buf_putc(value, '%');
+
     for (int i = 0; i < c->stars; i++)
         star[i] = va_arg(*ap, int);
+
     if (strchr("di", c->type)) {
         if (c->size == 'L')
             n = PRINT(va_arg(*ap, long long));
@@ -272,6 +285,7 @@ static int render(struct buf *value, const struct conversion *c, va_list *ap, in
     } else {
         return -1;
     }
+
     if (n < 0)
         return 0;
     size_t len = (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
@@ -285,6 +299,7 @@ static int render(struct buf *value, const struct conversion *c, va_list *ap, in
 static int put_word(struct line *l, const char **fmt, va_list *ap)
 {
     const char *p = *fmt, *key = "note";
+
     size_t key_len = strcspn(p, "= %");
     if (p[key_len] == '=' && key_len > 0) {
         key = p;
@@ -292,6 +307,7 @@ static int put_word(struct line *l, const char **fmt, va_list *ap)
     } else {
         key_len = strlen(key);
     }
+
     auto_buf value = BUF_INIT(2 * VALUE_MAX);
     unsigned parts = 0;
     int number = 0, missing = 0, failed = 0;
@@ -307,6 +323,7 @@ static int put_word(struct line *l, const char **fmt, va_list *ap)
         failed = read_conversion(&p, &c) < 0 || render(&value, &c, ap, &missing) < 0;
         number = strchr("diu", c.type) && !strpbrk(c.spec, "+ 0123456789*");
     }
+
     put_pair(l, key, key_len, &value, parts == 1 && number && !failed, parts == 1 && missing);
     *fmt = p;
     return failed ? -1 : 0;
@@ -316,13 +333,16 @@ static void begin(struct line *l, enum log_level level, const char *event)
 {
     struct timespec now;
     char when[25];
+
     (void)clock_gettime(CLOCK_REALTIME, &now);
     log_time((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000, when);
+
     l->len = 0;
     l->cut = 0;
     l->json = out.format == LOG_FORMAT_JSON;
     if (atomic_exchange(&out.torn, 0))
         puts_line(l, "\n");
+
     const char *const parts[] = {l->json ? "{\"time\":\"" : "",
                                  when,
                                  l->json ? "\",\"level\":\"" : " ",
@@ -332,6 +352,7 @@ static void begin(struct line *l, enum log_level level, const char *event)
                                  l->json ? "\"" : ""};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         puts_line(l, parts[i]);
+
     if (*request) {
         struct buf id = {.data = (uint8_t *)request, .len = strlen(request)};
         put_pair(l, "request", 7, &id, 0, 0);
@@ -341,6 +362,7 @@ static void begin(struct line *l, enum log_level level, const char *event)
 static void finish(struct line *l)
 {
     const char *end = l->json ? l->cut ? ",\"cut\":true}\n" : "}\n" : l->cut ? " cut=true\n" : "\n";
+
     memcpy(l->text + l->len, end, strlen(end));
     l->len += strlen(end);
     if (write_line(l->text, l->len) < 0)
@@ -352,13 +374,16 @@ static void tell_dropped(struct line *l)
     uint64_t dropped = out.dropped, told = out.told;
     if (dropped == told || !atomic_compare_exchange_strong(&out.told, &told, dropped))
         return;
+
     struct buf count = BUF_INIT(32);
     (void)buf_printf(&count, "%ju", (uintmax_t)(dropped - told));
     begin(l, LOG_LEVEL_WARN, "log.dropped");
     put_pair(l, "count", 5, &count, 1, 0);
     buf_done(&count);
+
     uint64_t before = out.dropped;
     finish(l);
+
     /* Not told after all: the next line tries again. (Its own loss does not count.) */
     if (out.dropped > before) {
         out.dropped--;
@@ -370,10 +395,12 @@ void log_write(enum log_level level, const char *event, const char *fmt, ...)
 {
     if (!log_wanted(level))
         return;
+
     int saved = errno; /* callers log before they look at it */
     struct line l;
     tell_dropped(&l);
     begin(&l, level, event);
+
     va_list ap;
     va_start(ap, fmt);
     while (*fmt) {
@@ -382,6 +409,7 @@ void log_write(enum log_level level, const char *event, const char *fmt, ...)
         if (*fmt && put_word(&l, &fmt, &ap) < 0)
             break;
     }
+
     va_end(ap);
     finish(&l);
     errno = saved;

@@ -102,10 +102,12 @@ struct metrics *metrics_new(void)
         first[i] = total;
         total += width_of(&rows[i]) * labels[rows[i].a].count * labels[rows[i].b].count;
     }
+
     struct metrics *m = calloc(1, sizeof *m + total * sizeof m->cells[0]);
     if (!m)
         return NULL;
     memcpy(m->first, first, sizeof first);
+
     struct timespec now;
     /* Close enough: a server makes its metrics first. */
     (void)clock_gettime(CLOCK_REALTIME, &now);
@@ -123,6 +125,7 @@ static _Atomic uint64_t *cell_of(struct metrics *m, enum metric id, unsigned a, 
 {
     const struct row *r = &rows[id];
     unsigned na = labels[r->a].count, nb = labels[r->b].count;
+
     a = a < na ? a : na - 1;
     b = b < nb ? b : nb - 1;
     return &m->cells[m->first[id] + width_of(r) * (a * nb + b)];
@@ -144,10 +147,12 @@ void metrics_observe(struct metrics *m, enum metric id, unsigned a, uint64_t use
 {
     if (!m || rows[id].type != HISTOGRAM)
         return;
+
     _Atomic uint64_t *cells = cell_of(m, id, a, 0);
     size_t i = 0;
     while (i < BOUNDS && usec > bounds[i])
         i++;
+
     atomic_fetch_add_explicit(&cells[i], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&cells[BOUNDS + 1], usec, memory_order_relaxed);
 }
@@ -166,6 +171,7 @@ void metrics_exec_ended(struct metrics *m, enum process_stop why, uint64_t usec)
         [STOP_ABANDONED] = -1,
         [STOP_SANDBOX] = -1,
     };
+
     metrics_add(m, METRIC_EXECS, (unsigned)why, 0, 1);
     metrics_observe(m, METRIC_EXEC_SECONDS, 0, usec);
     if ((unsigned)why < STOP_COUNT && violated[why] >= 0)
@@ -219,9 +225,11 @@ static uint64_t status_of(const char *text, const char *word)
 static uint64_t count_fds(void)
 {
     struct stat st;
+
     /* Linux 6.2 and later give the number as the directory's size. */
     if (stat("/proc/self/fd", &st) == 0 && st.st_size > 0)
         return (uint64_t)st.st_size;
+
     DIR *dir = opendir("/proc/self/fd");
     uint64_t n = 0;
     if (!dir)
@@ -237,11 +245,13 @@ static void collect_process(struct metrics *m)
     char status[4096];
     struct rusage use;
     struct rlimit limit;
+
     if (fd_read_file(AT_FDCWD, "/proc/self/status", status, sizeof status) > 0) {
         metrics_set(m, METRIC_MEMORY, 0, 0, status_of(status, "\nVmRSS:") * 1024);
         metrics_set(m, METRIC_VIRTUAL, 0, 0, status_of(status, "\nVmSize:") * 1024);
         metrics_set(m, METRIC_THREADS, 0, 0, status_of(status, "\nThreads:"));
     }
+
     if (getrusage(RUSAGE_SELF, &use) == 0)
         metrics_set(m, METRIC_CPU, 0, 0,
                     (uint64_t)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1000000 +
@@ -258,18 +268,22 @@ static void put_labels(struct buf *out, const struct row *r, unsigned a, unsigne
 {
     const struct label *first = &labels[r->a], *second = &labels[r->b];
     const char *comma = "{";
+
     if (first->values) {
         (void)buf_printf(out, "%s%s=\"%s\"", comma, first->name, first->values[a]);
         comma = ",";
     }
+
     if (second->values) {
         (void)buf_printf(out, "%s%s=\"%s\"", comma, second->name, second->values[b]);
         comma = ",";
     }
+
     if (le) {
         (void)buf_printf(out, "%sle=\"%s\"", comma, le);
         comma = ",";
     }
+
     if (*comma == ',')
         (void)buf_putc(out, '}');
 }
@@ -292,6 +306,7 @@ static void put_histogram(struct buf *out, const struct row *r, unsigned a, unsi
         put_labels(out, r, a, b, le);
         (void)buf_printf(out, " %" PRIu64 "\n", seen);
     }
+
     (void)buf_printf(out, "%s_sum", r->name);
     put_labels(out, r, a, b, NULL);
     put_seconds(out, sum);
@@ -308,8 +323,10 @@ static void put_metric(struct metrics *m, enum metric id, struct buf *out)
                                         [SECONDS] = "counter",
                                         [START_TIME] = "gauge"};
     const struct row *r = &rows[id];
+
     (void)buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", r->name, r->help, r->name,
                      types[r->type]);
+
     for (unsigned a = 0; a < labels[r->a].count; a++)
         for (unsigned b = 0; b < labels[r->b].count; b++) {
             _Atomic uint64_t *cell = cell_of(m, id, a, b);
@@ -317,6 +334,7 @@ static void put_metric(struct metrics *m, enum metric id, struct buf *out)
                 put_histogram(out, r, a, b, cell);
                 continue;
             }
+
             uint64_t v = atomic_load_explicit(cell, memory_order_relaxed);
             (void)buf_puts(out, r->name);
             put_labels(out, r, a, b, NULL);
@@ -332,6 +350,7 @@ void metrics_render(struct metrics *m, struct buf *out)
     if (!m)
         return;
     collect_process(m);
+
     for (unsigned i = 0; i < m->collector_count; i++)
         m->collectors[i].collect(m, m->collectors[i].arg);
     for (unsigned i = 0; i < METRIC_COUNT; i++)

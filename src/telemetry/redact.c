@@ -56,6 +56,7 @@ static void copy_to(struct scan *s, size_t to)
         else if (s->quote ? c == s->quote : c == '"' || c == '\'')
             s->quote = s->quote ? 0 : c;
     }
+
     (void)buf_put(s->out, s->text + s->at, to - s->at);
     s->at = to;
 }
@@ -88,6 +89,7 @@ static size_t key_end(const struct scan *s, size_t at)
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         if (!starts(s, at, shapes[k].prefix, 0))
             continue;
+
         size_t first = at + strlen(shapes[k].prefix), i = first;
         while (i < s->len &&
                (is_alnum(s->text[i]) || (s->text[i] && strchr(shapes[k].also, s->text[i]))))
@@ -104,14 +106,17 @@ static size_t pem_end(const struct scan *s)
     static const char begin[] = "-----BEGIN ", key[] = "PRIVATE KEY", end[] = "-----END ";
     if (!starts(s, s->at, begin, 0))
         return 0;
+
     const char *from = s->text + s->at;
     size_t rest = s->len - s->at;
     const char *what = memmem(from, rest < 60 ? rest : 60, key, strlen(key));
     if (!what)
         return 0;
+
     const char *last = memmem(from, rest, end, strlen(end));
     if (!last)
         return s->len;
+
     size_t i = (size_t)(last - s->text) + strlen(end);
     while (i < s->len && s->text[i] != '-' && s->text[i] != '\n')
         i++;
@@ -147,8 +152,10 @@ static int is_secret_word(const char *name, size_t len)
 {
     static const char *const words[] = {"token", "secret", "passw", "passphrase", "credential"};
     static const char *const ends[] = {"key", "pwd", "pass", "auth"};
+
     if (is_whole(name, len, "pwd") || is_whole(name, len, "oldpwd"))
         return 0;
+
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (contains(name, len, words[i]))
             return 1;
@@ -187,6 +194,7 @@ static void hide_value(struct scan *s)
     char c = peek(s, s->at);
     if (c == '$' || ends_value(s, c))
         return;
+
     /* \"...\" inside of quotes: JSON in a shell's string. */
     if (c == '\\' && s->quote == '"' && peek(s, s->at + 1) == '"') {
         const char *end = memmem(s->text + s->at + 2, s->len - s->at - 2, "\\\"", 2);
@@ -195,6 +203,7 @@ static void hide_value(struct scan *s)
         hide_to(s, end ? (size_t)(end - s->text) : s->len);
         return;
     }
+
     if (c == '"' || c == '\'') {
         size_t end = quoted_end(s, s->at);
         char after = peek(s, end) == c ? peek(s, end + 1) : 0;
@@ -214,6 +223,7 @@ static void hide_value(struct scan *s)
         if (s->quote || ends_value(s, after) || after == ':' || after == ']')
             return;
     }
+
     size_t end = s->at;
     while (end < s->len && !ends_value(s, s->text[end])) {
         char e = s->text[end];
@@ -241,20 +251,24 @@ static size_t word_end(const struct scan *s, size_t i)
 static void hide_header(struct scan *s)
 {
     static const char *const schemes[] = {"bearer ", "basic ", "token ", "digest "};
+
     char c = peek(s, s->at);
     if ((c == '"' || c == '\'') && c != s->quote) {
         hide_value(s);
         return;
     }
+
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
         if (starts(s, s->at, schemes[i], 1))
             copy_to(s, s->at + strlen(schemes[i]));
+
     if (!s->quote) {
         hide_value(s);
         return;
     }
     if (peek(s, s->at) == '$')
         return;
+
     size_t end = s->at;
     while (end < s->len && s->text[end] != s->quote && s->text[end] != '\n')
         end += s->text[end] == '\\' && end + 1 < s->len ? 2 : 1;
@@ -274,11 +288,13 @@ static void handle_name(struct scan *s, size_t dashes, size_t end)
 {
     const char *name = s->text + s->at;
     size_t len = end - s->at, i = end;
+
     int header = is_header(name, len);
     if (!header && !is_secret_word(name, len)) {
         copy_to(s, end);
         return;
     }
+
     /* "name": or \"name\": */
     if (peek(s, i) == '\\' && (peek(s, i + 1) == '"' || peek(s, i + 1) == '\''))
         i += 2;
@@ -286,6 +302,7 @@ static void handle_name(struct scan *s, size_t dashes, size_t end)
         i++;
     if (peek(s, i) == ']')
         i++;
+
     size_t sign = skip_blanks(s, i);
     if (peek(s, sign) == ':' && peek(s, sign + 1) == '=')
         sign++;
@@ -303,6 +320,7 @@ static void handle_name(struct scan *s, size_t dashes, size_t end)
         copy_to(s, end);
         return;
     }
+
     if (header)
         hide_header(s);
     else
@@ -332,11 +350,13 @@ static void handle_url(struct scan *s)
         if (s->text[i] == '@')
             break;
     }
+
     size_t user = s->at + 3;
     if (peek(s, i) != '@' || !colon || peek(s, colon + 1) == '$') {
         copy_to(s, user);
         return;
     }
+
     copy_to(s, is_user_name(s, user, colon) ? colon + 1 : user);
     hide_to(s, i);
 }
@@ -345,18 +365,22 @@ static void handle_url(struct scan *s)
 static int handle_user(struct scan *s)
 {
     size_t n = starts(s, s->at, "--user", 0) ? 6 : starts(s, s->at, "-u", 0) ? 2 : 0;
+
     char next = peek(s, s->at + n);
     if (!n || !(is_space(next) || next == '='))
         return 0;
+
     copy_to(s, skip_blanks(s, s->at + n + (next == '=')));
     char c = peek(s, s->at);
     if ((c == '"' || c == '\'') && !s->quote)
         copy_to(s, s->at + 1);
+
     size_t end = word_end(s, s->at), colon = s->at;
     while (s->quote && end < s->len && s->text[end] != s->quote && (c == '"' || c == '\''))
         end++;
     while (colon < end && s->text[colon] != ':')
         colon++;
+
     if (colon < end && peek(s, colon + 1) != '$' && is_user_name(s, s->at, colon)) {
         copy_to(s, colon + 1);
         hide_to(s, end > s->at ? end : s->at);
@@ -369,6 +393,7 @@ static int handle_bearer(struct scan *s)
 {
     if (!starts(s, s->at, "bearer", 1) || !is_space(peek(s, s->at + 6)))
         return 0;
+
     copy_to(s, skip_blanks(s, s->at + 6));
     size_t end = word_end(s, s->at);
     if (end - s->at >= 8 && peek(s, s->at) != '$')
@@ -386,10 +411,12 @@ static void handle_word(struct scan *s)
         hide_to(s, end);
         return;
     }
+
     if (s->text[s->at] == '-' && handle_user(s))
         return;
     if (handle_bearer(s))
         return;
+
     while (peek(s, s->at + dashes) == '-')
         dashes++;
     copy_to(s, s->at + dashes);
@@ -397,6 +424,7 @@ static void handle_word(struct scan *s)
         hide_to(s, end);
         return;
     }
+
     for (end = s->at; end < s->len && is_name(s->text[end]);)
         end++;
     handle_name(s, dashes, end);
