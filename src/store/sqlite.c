@@ -161,6 +161,7 @@ static sqlite3_stmt *statement(struct db *d, unsigned table, int verb, struct pd
     int number = STATEMENT(table, verb);
     if (d->statements[number])
         return d->statements[number];
+
     const struct table *t = &tables[table];
     auto_buf sql = BUF_INIT(SQL_MAX);
     if (verb == PUT) {
@@ -187,6 +188,7 @@ static sqlite3_stmt *statement(struct db *d, unsigned table, int verb, struct pd
     } else {
         buf_printf(&sql, "DELETE FROM %s WHERE %s=?", t->name, t->columns[0].name);
     }
+
     const char *text = buf_cstr(&sql);
     if (!text || sql.overflow) {
         pd_fail(e, PD_CAPACITY, "prepare a statement: out of memory");
@@ -230,6 +232,7 @@ static int bind_row(sqlite3_stmt *s, const struct table *t, const void *row)
             break;
         }
         }
+
         if (rc)
             return rc;
     }
@@ -264,6 +267,7 @@ static struct copy *copy_row(sqlite3_stmt *s, const struct table *t)
     size_t size = sizeof(struct copy);
     const void *data[COLUMNS_MAX] = {0};
     size_t len[COLUMNS_MAX] = {0};
+
     for (unsigned i = 0; i < t->count; i++) {
         if (t->columns[i].kind > ARRAY)
             continue;
@@ -273,9 +277,11 @@ static struct copy *copy_row(sqlite3_stmt *s, const struct table *t)
         len[i] = data[i] ? (size_t)sqlite3_column_bytes(s, (int)i) : 0;
         size += len[i] + 1;
     }
+
     struct copy *copy = calloc(1, size);
     if (!copy)
         return NULL;
+
     char *bytes = copy->bytes;
     for (unsigned i = 0; i < t->count; i++) {
         const struct column *c = &t->columns[i];
@@ -316,10 +322,12 @@ static int read_page(struct db *d, unsigned table, int64_t *seq, struct copy **r
     sqlite3_stmt *s = statement(d, table, PAGED, e);
     if (!s)
         return -1;
+
     struct copy *first = NULL, **end = &first;
     unsigned count = 0;
     sqlite3_bind_int64(s, 1, *seq);
     errno = 0;
+
     int rc;
     while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
         if (!(*end = copy_row(s, &tables[table]))) {
@@ -330,6 +338,7 @@ static int read_page(struct db *d, unsigned table, int64_t *seq, struct copy **r
         *seq = sqlite3_column_int64(s, (int)tables[table].count);
         count++;
     }
+
     if (rc != SQLITE_DONE)
         db_fail(d, rc, "read the database", e);
     sqlite3_reset(s);
@@ -337,6 +346,7 @@ static int read_page(struct db *d, unsigned table, int64_t *seq, struct copy **r
         copies_free(first);
         return -1;
     }
+
     *ret = first;
     *ret_count = count;
     return 0;
@@ -348,6 +358,7 @@ static int each_row(struct store *s, unsigned table, int (*each)(const struct co
     struct db *d = db_of(s);
     int64_t seq = INT64_MIN;
     unsigned count = PAGE;
+
     while (count == PAGE) {
         struct copy *first = NULL;
         pthread_mutex_lock(&d->lock);
@@ -355,6 +366,7 @@ static int each_row(struct store *s, unsigned table, int (*each)(const struct co
         pthread_mutex_unlock(&d->lock);
         if (failed)
             return -1;
+
         int stop = 0;
         for (const struct copy *c = first; c && !stop; c = c->next)
             stop = each(c, arg);
@@ -369,7 +381,9 @@ static int put_row(struct store *s, unsigned table, const void *row, int durable
 {
     struct db *d = db_of(s);
     char what[32];
+
     snprintf(what, sizeof what, "store %s", tables[table].what);
+
     pthread_mutex_lock(&d->lock);
     int result = -1;
     sqlite3_stmt *put = statement(d, table, PUT, e);
@@ -411,6 +425,7 @@ static int delete_row(struct store *s, unsigned table, const char *id, struct pd
 {
     struct db *d = db_of(s);
     char what[32];
+
     snprintf(what, sizeof what, "forget %s", tables[table].what);
     pthread_mutex_lock(&d->lock);
     int result = -1;
@@ -436,6 +451,7 @@ static int delete_snapshot(struct store *s, const char *id, struct pd_err *e)
 static int delete_process(struct store *s, const uint8_t id[16], struct pd_err *e)
 {
     struct db *d = db_of(s);
+
     pthread_mutex_lock(&d->lock);
     int result = -1;
     sqlite3_stmt *gone = statement(d, PROCESSES, DELETE, e);
@@ -450,6 +466,7 @@ static int delete_process(struct store *s, const uint8_t id[16], struct pd_err *
 static int touch_key(struct store *s, const char *id, uint64_t last_used_ms, struct pd_err *e)
 {
     struct db *d = db_of(s);
+
     pthread_mutex_lock(&d->lock);
     int result = -1;
     sqlite3_stmt *touch = db_statement(
@@ -530,6 +547,7 @@ static int put_value(struct store *s, const char *name, const void *data, size_t
                      struct pd_err *e)
 {
     struct db *d = db_of(s);
+
     pthread_mutex_lock(&d->lock);
     int result = -1;
     sqlite3_stmt *put = db_statement(d, PUT_VALUE,
@@ -551,10 +569,12 @@ static ptrdiff_t get_value_locked(struct db *d, const char *name, void *out, siz
     sqlite3_stmt *get = db_statement(d, GET_VALUE, "SELECT data FROM named_values WHERE name=?", e);
     if (!get)
         return -1;
+
     sqlite3_bind_text(get, 1, name, -1, SQLITE_STATIC);
     ptrdiff_t result = -1;
     errno = 0;
     int rc = sqlite3_step(get);
+
     if (rc == SQLITE_ROW) {
         const void *data = sqlite3_column_blob(get, 0);
         size_t len = (size_t)sqlite3_column_bytes(get, 0);
@@ -571,6 +591,7 @@ static ptrdiff_t get_value_locked(struct db *d, const char *name, void *out, siz
     } else {
         db_fail(d, rc, "read a value", e);
     }
+
     sqlite3_reset(get);
     sqlite3_clear_bindings(get);
     return result;
@@ -580,6 +601,7 @@ static ptrdiff_t get_value(struct store *s, const char *name, void *out, size_t 
                            struct pd_err *e)
 {
     struct db *d = db_of(s);
+
     pthread_mutex_lock(&d->lock);
     ptrdiff_t result = get_value_locked(d, name, out, size, e);
     pthread_mutex_unlock(&d->lock);
@@ -589,6 +611,7 @@ static ptrdiff_t get_value(struct store *s, const char *name, void *out, size_t 
 static int64_t version(struct store *s)
 {
     struct db *d = db_of(s);
+
     pthread_mutex_lock(&d->lock);
     int64_t result = -1;
     sqlite3_stmt *ask = db_statement(d, VERSION, "PRAGMA data_version", NULL);
@@ -605,6 +628,7 @@ static void sqlite_free(struct store *s)
 {
     if (!s)
         return;
+
     struct sqlite *q = (struct sqlite *)s;
     db_close(&q->db);
     free(q);
@@ -617,6 +641,7 @@ struct store *store_sqlite_open(const char *state_dir, int exclusive, struct pd_
         pd_fail(e, PD_CAPACITY, "open the database: out of memory");
         return NULL;
     }
+
     q->db.lock_fd = -1;
     q->store = (struct store){
         .state = &q->db,
@@ -637,6 +662,7 @@ struct store *store_sqlite_open(const char *state_dir, int exclusive, struct pd_
         .version = version,
         .free = sqlite_free,
     };
+
     if (db_open(&q->db, state_dir, exclusive, e) < 0) {
         sqlite_free(&q->store);
         return NULL;

@@ -72,6 +72,7 @@ static const char *const migrations[SCHEMA_VERSION] = {
 static int fail_on(const char *path, int rc, const char *what, struct pd_err *e)
 {
     int io_error = (rc & 0xff) == SQLITE_IOERR;
+
     int sys = io_error || (rc & 0xff) == SQLITE_CANTOPEN ? errno : 0;
     /* The WAL's index is made longer by a call of its own, whose errno SQLite forgets. */
     if ((rc & 0xff) == SQLITE_FULL || rc == SQLITE_IOERR_SHMSIZE ||
@@ -82,6 +83,7 @@ static int fail_on(const char *path, int rc, const char *what, struct pd_err *e)
             e->sys = sys == EDQUOT ? EDQUOT : ENOSPC;
         return -1;
     }
+
     switch (rc & 0xff) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
@@ -106,10 +108,12 @@ static int fail_on(const char *path, int rc, const char *what, struct pd_err *e)
     default:
         break;
     }
+
     if (sys == EMFILE || sys == ENFILE || sys == ENOMEM) {
         errno = sys;
         return pd_fail_sys(e, "%s", what);
     }
+
     pd_fail(e, PD_INTERNAL, "%s: %s%s%s: %s", what, sqlite3_errstr(rc), sys ? ": " : "",
             sys ? strerror(sys) : "", path);
     if (e)
@@ -145,6 +149,7 @@ int db_run(struct db *d, sqlite3_stmt *s, const char *what, struct pd_err *e)
     /* The error is read before the reset, which may overwrite it with a shorter one. */
     if (rc != SQLITE_DONE)
         db_fail(d, sqlite3_extended_errcode(d->handle), what, e);
+
     sqlite3_reset(s);
     sqlite3_clear_bindings(s);
     return rc == SQLITE_DONE ? 0 : -1;
@@ -157,6 +162,7 @@ int db_run_durable(struct db *d, sqlite3_stmt *s, const char *what, struct pd_er
         sqlite3_clear_bindings(s);
         return db_fail(d, rc, what, e);
     }
+
     int result = db_run(d, s, what, e);
     (void)sqlite3_exec(d->handle, "PRAGMA synchronous=NORMAL", NULL, NULL, NULL);
     return result;
@@ -176,6 +182,7 @@ static int ask(struct db *d, const char *sql, int64_t *ret, char *ret_text, size
                struct pd_err *e)
 {
     sqlite3_stmt *s = NULL;
+
     errno = 0;
     int rc = sqlite3_prepare_v2(d->handle, sql, -1, &s, NULL);
     if (rc == SQLITE_OK)
@@ -188,6 +195,7 @@ static int ask(struct db *d, const char *sql, int64_t *ret, char *ret_text, size
     } else {
         db_fail(d, sqlite3_extended_errcode(d->handle), "open the database", e);
     }
+
     sqlite3_finalize(s);
     return rc == SQLITE_ROW ? 0 : -1;
 }
@@ -203,20 +211,24 @@ static int fail_foreign(struct db *d, struct pd_err *e)
 static int schema_migrate(struct db *d, struct pd_err *e)
 {
     int64_t version, application, tables;
-    /* Two processes may come here at once: who has the write lock looks again. */
+
+    /* Two processes may come here at once: the one that gets the write lock looks again. */
     if (run_sql(d, "BEGIN IMMEDIATE", e) < 0 ||
         ask(d, "PRAGMA user_version", &version, NULL, 0, e) < 0 ||
         ask(d, "PRAGMA application_id", &application, NULL, 0, e) < 0 ||
         ask(d, "SELECT count(*) FROM sqlite_master", &tables, NULL, 0, e) < 0)
         return -1;
+
     if (version >= SCHEMA_VERSION)
         return run_sql(d, "COMMIT", e);
     if (version < 0 || (version == 0 && (application != 0 || tables != 0)) ||
         (version > 0 && application != APPLICATION_ID))
         return fail_foreign(d, e);
+
     for (; version < SCHEMA_VERSION; version++)
         if (run_sql(d, migrations[version], e) < 0)
             return -1;
+
     char sql[100];
     snprintf(sql, sizeof sql, "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
              APPLICATION_ID, SCHEMA_VERSION);
@@ -226,11 +238,13 @@ static int schema_migrate(struct db *d, struct pd_err *e)
 static int schema_bring_up(struct db *d, struct pd_err *e)
 {
     int64_t version, application;
+
     if (ask(d, "PRAGMA user_version", &version, NULL, 0, e) < 0 ||
         (version < SCHEMA_VERSION && schema_migrate(d, e) < 0) ||
         ask(d, "PRAGMA user_version", &version, NULL, 0, e) < 0 ||
         ask(d, "PRAGMA application_id", &application, NULL, 0, e) < 0)
         return -1;
+
     if (application != APPLICATION_ID)
         return fail_foreign(d, e);
     if (version > SCHEMA_VERSION)
@@ -245,6 +259,7 @@ static int check_whole(struct db *d, struct pd_err *e)
 {
     int64_t number;
     char text[100];
+
     if (ask(d, "PRAGMA quick_check(1)", &number, text, sizeof text, e) < 0)
         return -1;
     return strcmp(text, "ok") == 0 ? 0 : db_fail(d, SQLITE_CORRUPT, "check the database", e);
@@ -253,9 +268,11 @@ static int check_whole(struct db *d, struct pd_err *e)
 static int make_dirs(const char *path, struct pd_err *e)
 {
     char part[PATH_MAX];
+
     size_t len = strlen(path);
     if (len == 0 || len >= sizeof part - sizeof "/paddock.db-journal")
         return pd_fail(e, PD_INVALID, "the state directory's path has %zu characters", len);
+
     for (size_t i = 1; i <= len; i++) {
         if (path[i] != '/' && path[i] != '\0')
             continue;
@@ -276,8 +293,9 @@ static void give_to_owner(int fd, const struct stat *dir)
         (void)!fchown(fd, dir->st_uid, dir->st_gid);
 }
 
-/* paddock.lock: byte DAEMON is the daemon's for its life; byte SETUP is held by whoever is opening
- * or closing, because SQLite itself fails at once when two turn a new file into a WAL database. */
+/* paddock.lock: byte DAEMON is the daemon's for its life; byte SETUP is held by a process that
+ * opens or closes the database, because SQLite fails at once when two turn a new file into one with
+ * WAL. */
 enum { LOCK_DAEMON = 0, LOCK_SETUP = 1 };
 
 static int lock_byte(int fd, int at, short type)
@@ -291,6 +309,7 @@ static int lock_byte(int fd, int at, short type)
 static int lock_setup(int fd)
 {
     deadline until = deadline_in(BUSY_MS * NS_PER_MS);
+
     for (long wait_us = 200;; wait_us = wait_us < 20000 ? 2 * wait_us : wait_us) {
         int error = lock_byte(fd, LOCK_SETUP, F_WRLCK);
         if ((error != -EAGAIN && error != -EACCES) || deadline_passed(until))
@@ -303,6 +322,7 @@ static int lock_setup(int fd)
 static int lock_daemon(int fd, const char *state_dir, struct pd_err *e)
 {
     char pid[24] = "";
+
     int error = lock_byte(fd, LOCK_DAEMON, F_WRLCK);
     if (error == -EAGAIN || error == -EACCES) {
         ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
@@ -312,10 +332,12 @@ static int lock_daemon(int fd, const char *state_dir, struct pd_err *e)
                        "give this one another with --state-dir",
                        pid[0] ? pid : "unknown", state_dir);
     }
+
     if (error) {
         errno = -error;
         return pd_fail_sys(e, "lock paddock.lock in %s", state_dir);
     }
+
     int n = snprintf(pid, sizeof pid, "%d\n", getpid());
     /* Without the pid the lock holds all the same: a full disk is reported by the database. */
     if (ftruncate(fd, 0) == 0)
@@ -330,9 +352,11 @@ static int lock_take(struct db *d, int dir, const struct stat *dir_stat, const c
         openat(dir, "paddock.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (d->lock_fd < 0)
         return pd_fail_sys(e, "open paddock.lock in %s", state_dir);
+
     give_to_owner(d->lock_fd, dir_stat);
     if (exclusive && lock_daemon(d->lock_fd, state_dir, e) < 0)
         return -1;
+
     int error = lock_setup(d->lock_fd);
     if (error) {
         errno = -error;
@@ -351,6 +375,7 @@ static int file_prepare(int dir, const struct stat *dir_stat, const char *path, 
         give_to_owner(fd, dir_stat);
         return 0;
     }
+
     struct stat s;
     if (errno != EEXIST)
         return pd_fail_sys(e, "make %s", path);
@@ -367,15 +392,18 @@ static int files_prepare(struct db *d, const char *state_dir, int exclusive, str
 {
     if (make_dirs(state_dir, e) < 0)
         return -1;
+
     auto_fd dir = open(state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct stat s;
     if (dir < 0 || fstat(dir, &s) < 0)
         return pd_fail_sys(e, "open the state directory %s", state_dir);
+
     if (s.st_mode & S_IWOTH)
         return pd_fail(e, PD_INVALID,
                        "everybody may write to the state directory %s: chmod it to 0700, or take "
                        "another",
                        state_dir);
+
     if (lock_take(d, dir, &s, state_dir, exclusive, e) < 0)
         return -1;
     return file_prepare(dir, &s, d->path, e);
@@ -388,6 +416,7 @@ static void flush_note(struct db *d, int pages)
     pthread_mutex_lock(&d->flush_lock);
     if (pages < d->flushed)
         d->flushed = 0; /* the WAL begins anew */
+
     int urgent = pages - d->flushed >= WAL_PAGES;
     if (!d->dirty || (urgent && !d->urgent))
         pthread_cond_signal(&d->flush_wake);
@@ -409,12 +438,14 @@ static int on_commit(void *arg, sqlite3 *handle, const char *name, int pages)
 static void *flusher_main(void *arg)
 {
     struct db *d = arg;
+
     pthread_mutex_lock(&d->flush_lock);
     while (!d->stop) {
         if (!d->dirty) {
             pthread_cond_wait(&d->flush_wake, &d->flush_lock);
             continue;
         }
+
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += FLUSH_NS / NS_PER_S;
@@ -423,11 +454,13 @@ static void *flusher_main(void *arg)
             ;
         d->dirty = d->urgent = 0;
         pthread_mutex_unlock(&d->flush_lock);
+
         /* A failure (disk full, another process at it) costs nothing but time: the rows are in the
          * WAL, and the next commit asks again. */
         int pages = 0, done = 0;
         int rc = sqlite3_wal_checkpoint_v2(d->flush_handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &pages,
                                            &done);
+
         pthread_mutex_lock(&d->flush_lock);
         if (rc == SQLITE_OK && done > d->flushed)
             d->flushed = done;
@@ -439,30 +472,35 @@ static void *flusher_main(void *arg)
 static int flusher_start(struct db *d, struct pd_err *e)
 {
     sqlite3 *handle = NULL;
+
     errno = 0;
     int rc = sqlite3_open_v2(d->path, &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
     /* A connection opens its files lazily: a read now, so that later there is nothing to fail. */
     if (rc == SQLITE_OK)
         rc = sqlite3_exec(handle, "PRAGMA synchronous=NORMAL; SELECT count(*) FROM keys", NULL,
                           NULL, NULL);
+
     if (rc) {
         fail_on(d->path, rc, "open the database", e);
         sqlite3_close(handle);
         return -1;
     }
     d->flush_handle = handle;
+
     /* Signals are for the threads that expect them. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&d->flusher, NULL, flusher_main, d);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+
     if (error) {
         sqlite3_close(handle);
         d->flush_handle = NULL;
         errno = error;
         return pd_fail_sys(e, "start the database's thread");
     }
+
     sqlite3_wal_hook(d->handle, on_commit, d);
     return 0;
 }
@@ -471,6 +509,7 @@ static void flusher_stop(struct db *d)
 {
     if (!d->flush_handle)
         return;
+
     pthread_mutex_lock(&d->flush_lock);
     d->stop = 1;
     pthread_cond_signal(&d->flush_wake);
@@ -482,6 +521,7 @@ static void flusher_stop(struct db *d)
 int db_open(struct db *d, const char *state_dir, int exclusive, struct pd_err *e)
 {
     pthread_condattr_t monotonic;
+
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&d->lock, NULL);
@@ -495,14 +535,17 @@ int db_open(struct db *d, const char *state_dir, int exclusive, struct pd_err *e
         d->path = NULL;
         return pd_fail(e, PD_CAPACITY, "open the database: out of memory");
     }
+
     if (!in_memory && files_prepare(d, state_dir, exclusive, e) < 0)
         return -1;
+
     errno = 0;
     int rc =
         sqlite3_open_v2(d->path, &d->handle,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc)
         return db_fail(d, rc, "open the database", e);
+
     sqlite3_extended_result_codes(d->handle, 1);
     sqlite3_busy_timeout(d->handle, BUSY_MS);
     int64_t number;
@@ -516,10 +559,12 @@ int db_open(struct db *d, const char *state_dir, int exclusive, struct pd_err *e
                        "%s: the file system cannot do what the database needs (shared memory "
                        "maps); use a local one for the state directory",
                        d->path);
+
     /* The schema is written with the default, FULL: it is durable before the first row is. */
     if (schema_bring_up(d, e) < 0 || (exclusive && !in_memory && check_whole(d, e) < 0) ||
         run_sql(d, "PRAGMA synchronous=NORMAL", e) < 0)
         return -1;
+
     if (exclusive && !in_memory && flusher_start(d, e) < 0)
         return -1;
     if (!in_memory)
@@ -530,15 +575,18 @@ int db_open(struct db *d, const char *state_dir, int exclusive, struct pd_err *e
 void db_close(struct db *d)
 {
     flusher_stop(d);
+
     /* The last one to close removes the WAL. Without the lock it would do so, too, only that a
      * process that opens at this moment might be told that the database is busy. */
     if (d->lock_fd >= 0)
         (void)lock_setup(d->lock_fd);
+
     for (int i = 0; i < DB_STATEMENTS; i++)
         sqlite3_finalize(d->statements[i]);
     sqlite3_close(d->handle);
     free(d->path);
-    /* Last: who gets the locks finds the database closed. */
+
+    /* Last, so that the next holder of the locks finds the database closed. */
     fd_done(&d->lock_fd);
     pthread_cond_destroy(&d->flush_wake);
     pthread_mutex_destroy(&d->flush_lock);
