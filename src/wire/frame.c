@@ -1,3 +1,6 @@
+/* Frames: one message is one datagram of a SOCK_SEQPACKET socket, with a head, a payload, and
+ * descriptors beside it. A frame that was received is checked as a whole before any of it is used,
+ * and descriptors of one that is refused are closed. */
 #include "wire/frame.h"
 
 #include "base/banned.h"
@@ -68,6 +71,7 @@ int wire_head_check(struct wire_head head, size_t len, unsigned fds, struct pd_e
 static int wait_for(int sock, short events, deadline d)
 {
     struct pollfd p = {.fd = sock, .events = events};
+
     for (;;) {
         int n = poll(&p, 1, deadline_poll_ms(d));
         if (n > 0)
@@ -83,15 +87,19 @@ int wire_send(int sock, const struct wire_head *head, const struct buf *payload,
               unsigned fd_count, deadline d)
 {
     struct wire_head h = *head;
+
     h.magic = WIRE_MAGIC;
     h.len = payload ? (uint32_t)payload->len : 0;
     h.fd_count = (uint16_t)fd_count;
+
     if ((payload && (payload->overflow || payload->len > WIRE_PAYLOAD_MAX)) ||
         fd_count > WIRE_FDS_MAX)
         return -EMSGSIZE;
+
     struct iovec parts[2] = {{&h, sizeof h}, {payload ? payload->data : NULL, h.len}};
     _Alignas(struct cmsghdr) char control[CONTROL_SPACE] = {0};
     struct msghdr m = {.msg_iov = parts, .msg_iovlen = h.len ? 2 : 1};
+
     if (fd_count) {
         m.msg_control = control;
         m.msg_controllen = CMSG_SPACE(sizeof(int) * fd_count);
@@ -101,6 +109,7 @@ int wire_send(int sock, const struct wire_head *head, const struct buf *payload,
         c->cmsg_len = CMSG_LEN(sizeof(int) * fd_count);
         memcpy(CMSG_DATA(c), fds, sizeof(int) * fd_count);
     }
+
     for (;;) {
         if (sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
             return 0;
@@ -121,6 +130,7 @@ int wire_send(int sock, const struct wire_head *head, const struct buf *payload,
 static unsigned collect_fds(struct msghdr *m, int *fds, unsigned max)
 {
     unsigned count = 0;
+
     for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
@@ -138,7 +148,7 @@ static unsigned collect_fds(struct msghdr *m, int *fds, unsigned max)
 }
 
 /* A peer that closes with something unread resets the socket. The kernel tells that once, before
- * what the peer had sent: who takes it for the end would lose that. */
+ * what the peer had sent: taking it for the end would lose that. */
 static int told_of_reset(void)
 {
     return errno == ECONNRESET;
@@ -156,6 +166,7 @@ static ssize_t next_length(int sock, deadline d, struct pd_err *e)
             continue;
         if (errno != EAGAIN && errno != EINTR)
             return pd_fail_sys(e, "receive a frame");
+
         int r = errno == EINTR ? 0 : wait_for(sock, POLLIN, d);
         if (r == -EAGAIN)
             return pd_fail(e, PD_TIMEOUT, "no answer before the deadline");
@@ -169,31 +180,38 @@ static ssize_t next_length(int sock, deadline d, struct pd_err *e)
 int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e)
 {
     struct wire_head head = {0};
+
     _Alignas(struct cmsghdr) char control[CONTROL_SPACE];
     ret->head = head;
     ssize_t n = next_length(sock, d, e);
     if (n < 0)
         return -1;
+
     size_t len = (size_t)n > sizeof head ? (size_t)n - sizeof head : 0;
     if (len > WIRE_PAYLOAD_MAX)
         len = WIRE_PAYLOAD_MAX; /* it will be cut, and refused */
+
     uint8_t *room = buf_reserve(&ret->payload, len + 1);
     if (!room)
         return pd_fail(e, PD_CAPACITY, "no memory for a frame");
+
     struct iovec parts[2] = {{&head, sizeof head}, {room, len}};
     struct msghdr m = {.msg_iov = parts,
                        .msg_iovlen = 2,
                        .msg_control = control,
                        .msg_controllen = sizeof control};
+
     do
         n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (n < 0 && (errno == EINTR || told_of_reset()));
     if (n < 0) /* somebody else reads from this socket */
         return pd_fail_sys(e, "receive a frame");
+
     int fds[WIRE_FDS_MAX + 1];
     unsigned count = collect_fds(&m, fds, WIRE_FDS_MAX + 1);
     if (n == 0 && count == 0)
         return 0;
+
     int cut = m.msg_flags & (MSG_TRUNC | MSG_CTRUNC);
     if (cut == MSG_CTRUNC && count < head.fd_count &&
         wire_head_check(head, (size_t)n, head.fd_count, e) == 0) {
@@ -207,6 +225,7 @@ int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e)
             fd_done(&fds[i]);
         return cut ? pd_fail(e, PD_PROTOCOL, "frame with too many bytes or descriptors") : -1;
     }
+
     ret->head = head;
     ret->payload.len = head.len;
     room[head.len] = 0;
@@ -220,6 +239,7 @@ int wire_recv_plain(int sock, struct frame *ret, deadline d, struct pd_err *e)
     char byte;
     struct iovec part = {&byte, 1};
     struct msghdr m;
+
     for (;;) {
         m = (struct msghdr){.msg_iov = &part, .msg_iovlen = 1};
         /* No room for descriptors: the kernel only says that there are some. */
@@ -230,6 +250,7 @@ int wire_recv_plain(int sock, struct frame *ret, deadline d, struct pd_err *e)
         if (errno != EAGAIN || wait_for(sock, POLLIN, d) < 0)
             return wire_recv(sock, ret, 0, e); /* which says what is wrong */
     }
+
     if (m.msg_flags & MSG_CTRUNC)
         return pd_fail(e, PD_PROTOCOL, "frame with descriptors that nobody asked for");
     return wire_recv(sock, ret, 0, e);

@@ -1,3 +1,6 @@
+/* Payloads of messages. Each message has one visit function that names its fields in order. With a
+ * codec that writes it encodes, with one that reads it decodes, so the two cannot drift apart. What
+ * is read is bounded and checked field by field, and handed out only when all of it was good. */
 #include "wire/msg.h"
 
 #include "base/banned.h"
@@ -17,16 +20,19 @@ static void field_list(struct codec *c, struct msg_list *l)
         buf_put(c->out, l->text, l->bytes);
         return;
     }
+
     uint32_t nuls = 0;
     if (!c->bad && l->bytes <= c->left && l->count <= MSG_ARGS_MAX)
         for (uint32_t i = 0; i < l->bytes; i++)
             nuls += c->in[i] == 0;
+
     if (c->bad || l->bytes > c->left || l->count > MSG_ARGS_MAX || nuls != l->count ||
         (l->bytes && c->in[l->bytes - 1] != 0)) {
         c->bad = 1;
         *l = (struct msg_list){.text = ""};
         return;
     }
+
     l->text = (const char *)c->in;
     c->in += l->bytes;
     c->left -= l->bytes;
@@ -35,17 +41,20 @@ static void field_list(struct codec *c, struct msg_list *l)
 static void field_spec(struct codec *c, struct spec *s)
 {
     uint32_t profile = s->profile, network = s->network, rung = s->min_rung;
+
     field_enum(c, &profile, PROFILE_COUNT);
     field_enum(c, &network, NETWORK_COUNT);
     field_enum(c, &rung, RUNG_COUNT);
     s->profile = (enum profile)profile;
     s->network = (enum network)network;
     s->min_rung = (enum rung)rung;
+
     field_u64(c, &s->limits.memory);
     field_u64(c, &s->limits.pids);
     field_u64(c, &s->limits.cpu_milli);
     field_u64(c, &s->limits.disk);
     field_u64(c, &s->limits.files);
+
     field_str(c, &s->root_dir, SPEC_PATH_MAX);
     field_str(c, &s->root_name, SPEC_NAME_MAX);
     field_enum(c, &s->bind_count, SPEC_BINDS_MAX + 1);
@@ -253,6 +262,7 @@ const char *msg_list_next(const struct msg_list *l, uint32_t *pos)
 {
     if (*pos >= l->bytes)
         return NULL;
+
     const char *s = l->text + *pos;
     *pos += (uint32_t)strlen(s) + 1;
     return s;
@@ -290,6 +300,7 @@ int msg_error_raise(const struct frame *f, struct pd_err *e)
     struct msg_error m = {.text = ""};
     if (msg_error_decode(&f->payload, &m, e) < 0)
         return -1;
+
     pd_fail(e, (enum pd_code)m.code, "%s", m.text);
     if (e)
         e->sys = m.sys;

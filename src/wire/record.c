@@ -1,3 +1,6 @@
+/* Records: the answers of a worker, as length, kind and payload on a pipe. They come from inside of
+ * a sandbox, so all of it is hostile: lengths are bounded before memory is taken, enums are
+ * checked, and a record is handed out only when every byte of it was good. */
 #include "wire/record.h"
 
 #include "base/banned.h"
@@ -19,11 +22,13 @@ static void field_data(struct codec *c, const uint8_t **data, uint32_t *len, uin
             buf_put(c->out, *data, *len);
         return;
     }
+
     if (c->bad || *len > max || c->left < *len) {
         c->bad = 1;
         *len = 0;
         return;
     }
+
     *data = c->in;
     c->in += *len;
     c->left -= *len;
@@ -162,12 +167,15 @@ void record_encode(struct buf *b, const struct record *r)
     struct record copy = *r;
     uint32_t head[2] = {0, r->kind};
     size_t start = b->len;
+
     buf_put(b, head, sizeof head);
     visit(&c, &copy);
+
     if (c.bad || b->overflow || b->len - start - HEAD > RECORD_MAX) {
         b->overflow = 1;
         return;
     }
+
     head[0] = (uint32_t)(b->len - start - HEAD);
     memcpy(b->data + start, head, sizeof head);
 }
@@ -177,11 +185,14 @@ int record_decode(uint32_t kind, const uint8_t *payload, size_t len, struct reco
 {
     struct codec c = {.in = payload, .left = len};
     struct record r = {.kind = (enum record_kind)kind};
+
     if (len > RECORD_MAX)
         return pd_fail(e, PD_PROTOCOL, "record of %zu bytes: at most %u", len, RECORD_MAX);
+
     visit(&c, &r);
     if (c.bad || c.left)
         return pd_fail(e, PD_PROTOCOL, "malformed record of kind %u and %zu bytes", kind, len);
+
     *ret = r;
     return 0;
 }
@@ -196,6 +207,7 @@ static ssize_t read_some(int fd, void *out, size_t size, deadline d, struct pd_e
             return pd_fail(e, PD_TIMEOUT, "no answer of the sandbox before the deadline");
         if (n < 0 && errno != EINTR)
             return pd_fail_sys(e, "wait for a record");
+
         ssize_t got = n < 0 ? -1 : read(fd, out, size);
         if (got >= 0)
             return got;
@@ -234,18 +246,22 @@ static int read_exactly(int fd, void *out, size_t len, deadline d, struct pd_err
 int record_read(int fd, struct buf *scratch, struct record *ret, deadline d, struct pd_err *e)
 {
     uint32_t head[2];
+
     int r = read_exactly(fd, head, sizeof head, d, e);
     if (r <= 0)
         return r;
     if (check_head(head, e) < 0)
         return -1;
+
     buf_clear(scratch);
     uint8_t *room = buf_reserve(scratch, head[0] ? head[0] : 1);
     if (!room)
         return pd_fail(e, PD_CAPACITY, "no memory for a record");
+
     r = read_exactly(fd, room, head[0], d, e);
     if (r <= 0)
         return r < 0 ? -1 : cut_off(e);
+
     scratch->len = head[0];
     return record_decode(head[1], room, head[0], ret, e) < 0 ? -1 : 1;
 }
@@ -259,6 +275,7 @@ void record_stream_done(struct record_stream *s)
 int record_next(struct record_stream *s, struct record *ret, deadline d, struct pd_err *e)
 {
     struct buf *b = &s->in;
+
     for (;;) {
         size_t left = b->len - s->used;
         uint32_t head[2];
@@ -272,11 +289,13 @@ int record_next(struct record_stream *s, struct record *ret, deadline d, struct 
                 return record_decode(head[1], payload, head[0], ret, e) < 0 ? -1 : 1;
             }
         }
+
         if (s->used) {
             memmove(b->data, b->data + s->used, left);
             b->len = left;
             s->used = 0;
         }
+
         /* A whole record and its head fit behind what is left of one. */
         uint8_t *room = buf_reserve(b, RECORD_MAX - HEAD);
         if (!room)
@@ -295,6 +314,7 @@ int record_raise(const struct record *r, const char *what, struct pd_err *e)
     if (r->kind != RECORD_ERROR)
         return pd_fail(e, PD_PROTOCOL, "%s: an answer of kind %u, which makes no sense", what,
                        (unsigned)r->kind);
+
     pd_fail(e, (enum pd_code)r->error.code, "%s", r->error.text);
     if (e)
         e->sys = r->error.sys;
@@ -306,6 +326,7 @@ int record_attr_next(const struct record_detail *r, uint32_t *pos, const char **
 {
     if (*pos >= r->attrs_len)
         return 0;
+
     const char *name = (const char *)r->attrs + *pos, *value = name + strlen(name) + 1;
     *pos += (uint32_t)(strlen(name) + strlen(value) + 2);
     *ret_name = name;

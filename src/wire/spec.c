@@ -1,3 +1,5 @@
+/* Names and bounds of a sandbox's specification: the one place where a limit, a path or a name is
+ * judged, for the command line, the API and the keeper alike. */
 #include "wire/spec.h"
 
 #include "base/banned.h"
@@ -29,6 +31,7 @@ static int find_name(const char *what, const char *text, const char *const *name
 {
     char valid[80] = "";
     size_t used = 0;
+
     for (int i = 0; i < count; i++) {
         if (!strcmp(names[i], text))
             return i;
@@ -87,8 +90,10 @@ static int check_path(const char *what, const char *path, struct pd_err *e)
 static int check_target(const char *target, struct pd_err *e)
 {
     static const char *const taken[] = {"proc", "sys", "dev"};
+
     if (check_path("--bind", target, e) < 0)
         return -1;
+
     unsigned depth = 0;
     for (const char *p = target + strspn(target, "/"); *p; p += strspn(p, "/")) {
         size_t len = strcspn(p, "/");
@@ -108,9 +113,11 @@ int spec_check_root_name(const char *name, struct pd_err *e)
 {
     size_t len = strlen(name);
     int bad = len > SPEC_NAME_MAX || name[0] == '.' || name[0] == '-';
+
     for (size_t i = 0; i < len && !bad; i++)
         bad = !((name[i] >= 'a' && name[i] <= 'z') || (name[i] >= '0' && name[i] <= '9') ||
                 name[i] == '-' || name[i] == '_' || name[i] == '.');
+
     if (bad)
         return pd_fail(e, PD_INVALID,
                        "--name: '%.64s' is not a name: up to %d of a-z 0-9 . _ -, not starting "
@@ -122,20 +129,24 @@ int spec_check_root_name(const char *name, struct pd_err *e)
 int spec_check(const struct spec *s, struct pd_err *e)
 {
     const struct limits *l = &s->limits;
+
     if ((unsigned)s->profile >= PROFILE_COUNT || (unsigned)s->network >= NETWORK_COUNT ||
         (unsigned)s->min_rung >= RUNG_COUNT)
         return pd_fail(e, PD_INVALID, "profile %u, network %u or isolation %u does not exist",
                        s->profile, s->network, s->min_rung);
+
     if (check_range("memory", l->memory, SPEC_MEMORY_MIN, SPEC_MEMORY_MAX, e) < 0 ||
         check_range("pids", l->pids, SPEC_PIDS_MIN, SPEC_PIDS_MAX, e) < 0 ||
         check_range("cpu", l->cpu_milli, SPEC_CPU_MIN, SPEC_CPU_MAX, e) < 0 ||
         check_range("disk", l->disk, SPEC_DISK_MIN, SPEC_DISK_MAX, e) < 0 ||
         check_range("files", l->files, SPEC_FILES_MIN, SPEC_FILES_MAX, e) < 0)
         return -1;
+
     if (s->root_dir[0] && check_path("--root", s->root_dir, e) < 0)
         return -1;
     if (s->root_name[0] && spec_check_root_name(s->root_name, e) < 0)
         return -1;
+
     if (s->bind_count > SPEC_BINDS_MAX)
         return pd_fail(e, PD_INVALID, "--bind: %u binds, at most %d", s->bind_count,
                        SPEC_BINDS_MAX);
