@@ -1,3 +1,5 @@
+/* Buffers with a maximum in their type. What does not fit is not written and sets `overflow`, so a
+ * row of puts needs one check, at its end. */
 #include "base/buf.h"
 
 #include "base/banned.h"
@@ -20,6 +22,7 @@ uint8_t *buf_reserve(struct buf *b, size_t len)
         b->overflow = 1;
         return NULL;
     }
+
     size_t need = b->len + len;
     if (need > b->cap) {
         size_t cap = b->cap ? b->cap : 256;
@@ -27,6 +30,7 @@ uint8_t *buf_reserve(struct buf *b, size_t len)
             cap *= 2;
         if (cap < need || cap > b->max)
             cap = b->max;
+
         uint8_t *data = realloc(b->data, cap);
         if (!data) {
             b->overflow = 1;
@@ -42,6 +46,7 @@ int buf_put(struct buf *b, const void *data, size_t len)
 {
     if (!len)
         return 0;
+
     uint8_t *to = buf_reserve(b, len);
     if (!to)
         return -1;
@@ -63,17 +68,21 @@ int buf_putc(struct buf *b, char c)
 int buf_printf(struct buf *b, const char *fmt, ...)
 {
     va_list ap;
+
     va_start(ap, fmt);
     int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
+
     if (n < 0) {
         b->overflow = 1;
         return -1;
     }
+
     /* vsnprintf wants room for its NUL, which does not count. */
     uint8_t *to = buf_reserve(b, (size_t)n + 1);
     if (!to)
         return -1;
+
     va_start(ap, fmt);
     vsnprintf((char *)to, (size_t)n + 1, fmt, ap);
     va_end(ap);

@@ -1,3 +1,4 @@
+/* Time that goes on while the machine sleeps (CLOCK_BOOTTIME), and deadlines in it. */
 #include "base/clock.h"
 
 #include <limits.h>
@@ -20,9 +21,11 @@ int deadline_poll_ms(deadline d)
 {
     if (d == DEADLINE_NONE)
         return -1;
+
     uint64_t now = clock_now();
     if (d <= now)
         return 0;
+
     uint64_t ms = (d - now + NS_PER_MS - 1) / NS_PER_MS;
     return ms > INT_MAX ? INT_MAX : (int)ms;
 }

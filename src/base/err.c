@@ -1,3 +1,5 @@
+/* Errors: a code, an errno and a text. What each code is over HTTP, in Connect and as an exit
+ * status stands in one table, PD_CODES in err.h. */
 #include "base/err.h"
 
 #include <errno.h>
@@ -52,6 +54,7 @@ int pd_fail(struct pd_err *e, enum pd_code code, const char *fmt, ...)
 {
     if (!e)
         return -1;
+
     va_list ap;
     va_start(ap, fmt);
     e->code = code;
@@ -64,12 +67,15 @@ int pd_fail(struct pd_err *e, enum pd_code code, const char *fmt, ...)
 int pd_fail_sys(struct pd_err *e, const char *fmt, ...)
 {
     int sys = errno;
+
     if (!e)
         return -1;
+
     va_list ap;
     va_start(ap, fmt);
     int n = vsnprintf(e->msg, sizeof e->msg, fmt, ap);
     va_end(ap);
+
     e->code = code_of_errno(sys);
     e->sys = sys;
     if (n >= 0 && (size_t)n < sizeof e->msg)
@@ -81,12 +87,15 @@ int pd_wrap(struct pd_err *e, const char *fmt, ...)
 {
     if (!e)
         return -1;
+
     char inner[sizeof e->msg];
     memcpy(inner, e->msg, sizeof inner);
+
     va_list ap;
     va_start(ap, fmt);
     int n = vsnprintf(e->msg, sizeof e->msg, fmt, ap);
     va_end(ap);
+
     if (n >= 0 && (size_t)n < sizeof e->msg)
         snprintf(e->msg + n, sizeof e->msg - (size_t)n, ": %s", inner);
     return -1;

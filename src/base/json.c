@@ -1,3 +1,5 @@
+/* A writer of JSON into a buffer. Strings may be any bytes: what is no UTF-8 becomes U+FFFD, and
+ * characters that a terminal would obey are escaped. */
 #include "base/json.h"
 
 #include "base/banned.h"
@@ -34,6 +36,7 @@ static size_t utf8_len(const uint8_t *p, size_t left)
         {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
         {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
     };
+
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         if (p[0] < forms[i].first_min || p[0] > forms[i].first_max)
             continue;
@@ -69,6 +72,7 @@ static void put_characters(struct buf *out, const uint8_t *p, size_t len)
             i++;
             continue;
         }
+
         unsigned command = commanding(p + i, n);
         if (command)
             buf_printf(out, "\\u%04x", command);
@@ -86,6 +90,7 @@ static void put_characters(struct buf *out, const uint8_t *p, size_t len)
             buf_printf(out, "\\u%04x", p[i]);
         else
             buf_putc(out, (char)p[i]);
+
         i += n;
     }
 }

@@ -1,3 +1,5 @@
+/* Options of a command line: -x, --long, --long=VALUE, and a `--` that ends them. With `mixed`,
+ * arguments between options are moved to the front of argv, where options_arguments finds them. */
 #include "base/options.h"
 
 #include "base/banned.h"
@@ -17,8 +19,10 @@ int options_next(struct options *o)
             return 0;
         o->argv[1 + o->kept++] = arg;
     }
+
     if (o->at >= o->argc)
         return 0;
+
     char *arg = o->argv[o->at++];
     const char *equals = strchr(arg, '=');
     if (arg[1] == '-' && equals) {

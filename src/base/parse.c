@@ -1,3 +1,5 @@
+/* Numbers, sizes, durations and decimals from text, with errors that repeat the value and say what
+ * is valid. */
 #include "base/parse.h"
 
 #include "base/banned.h"
@@ -16,13 +18,16 @@ static int read_decimal(const char **text, unsigned decimals, uint64_t *ret_thou
     const char *p = *text;
     uint64_t v = 0;
     unsigned digits = 0;
+
     for (; *p >= '0' && *p <= '9'; p++, digits++) {
         if (v > (UINT64_MAX / 1000 - 9) / 10)
             return -1;
         v = v * 10 + (uint64_t)(*p - '0');
     }
+
     if (!digits)
         return -1;
+
     v *= 1000;
     if (*p == '.' && decimals) {
         p++;
@@ -34,6 +39,7 @@ static int read_decimal(const char **text, unsigned decimals, uint64_t *ret_thou
         if (!digits || digits > decimals)
             return -1;
     }
+
     *text = p;
     *ret_thousandths = v;
     return 0;
@@ -58,9 +64,11 @@ int parse_u64(const char *what, const char *text, uint64_t min, uint64_t max, ui
     uint64_t v = 0;
     const char *p = text;
     int bad = !*p;
+
     for (; *p && !bad; p++)
         bad = *p < '0' || *p > '9' || __builtin_mul_overflow(v, 10, &v) ||
               __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v);
+
     if (bad || v < min || v > max)
         return pd_fail(e, PD_INVALID,
                        "%s: '%.*s' is not a whole number from %" PRIu64 " to %" PRIu64, what,
@@ -82,12 +90,15 @@ int parse_size(const char *what, const char *text, uint64_t min, uint64_t max, u
     const char *p = text;
     uint64_t thousandths;
     const struct unit *unit = NULL;
+
     if (!read_decimal(&p, 3, &thousandths))
         unit = find_unit(units, sizeof units / sizeof *units, p);
+
     /* "1.5" without a unit is more likely a forgotten letter than one byte and a half. */
     if (!unit || (unit->factor == 1 && thousandths % 1000))
         return pd_fail(e, PD_INVALID, "%s: '%.*s' is not a size such as 64M, 512M or 1G", what,
                        QUOTE_MAX, text);
+
     uint64_t v;
     int too_large = __builtin_mul_overflow(thousandths, unit->factor, &v);
     v /= 1000;
@@ -110,13 +121,16 @@ int parse_duration(const char *what, const char *text, uint64_t max_ns, uint64_t
     const char *p = text;
     uint64_t thousandths;
     const struct unit *unit = NULL;
+
     if (!read_decimal(&p, 3, &thousandths))
         unit = find_unit(units, sizeof units / sizeof *units, p);
+
     uint64_t v;
     /* Every factor is a multiple of 1000, so nothing is lost by dividing first. */
     if (!unit || __builtin_mul_overflow(thousandths, unit->factor / 1000, &v))
         return pd_fail(e, PD_INVALID, "%s: '%.*s' is not a duration such as 500ms, 30s, 5m or 2h",
                        what, QUOTE_MAX, text);
+
     if (v == 0 || v > max_ns)
         return pd_fail(e, PD_INVALID,
                        "%s: '%.*s' is out of range: more than 0, up to %" PRIu64 " s", what,
@@ -130,6 +144,7 @@ int parse_milli(const char *what, const char *text, uint64_t min, uint64_t max, 
 {
     const char *p = text;
     uint64_t v;
+
     if (read_decimal(&p, 3, &v) || *p || v < min || v > max)
         return pd_fail(e, PD_INVALID,
                        "%s: '%.*s' is not a number from %" PRIu64 ".%03u to %" PRIu64 ".%03u", what,
