@@ -33,6 +33,7 @@ struct diagnosis {
 static void diagnose(struct diagnosis *d)
 {
     struct check_list *c = &d->checks;
+
     c->rootless = geteuid() != 0;
     unsetenv("PADDOCK_KEEPER"); /* what is examined is this host and this user, not a server */
     checks_place(c);
@@ -40,9 +41,11 @@ static void diagnose(struct diagnosis *d)
     checks_kernel(c);
     checks_store(c);
     checks_settings(c);
+
     d->rung =
         builder_best_rung(c->rootless, c->has_cgroups, c->cgroup_why, d->reason, sizeof d->reason);
     attacks_run(d->rung, &d->attacks);
+
     unsigned broken = d->attacks.results[ATTACK_BROKEN];
     if (!d->attacks.jails_work) {
         d->rung = RUNG_NONE;
@@ -55,6 +58,7 @@ static void diagnose(struct diagnosis *d)
     } else if (!d->reason[0]) {
         snprintf(d->reason, sizeof d->reason, "every wall and every limit");
     }
+
     d->healthy = d->attacks.jails_work && !broken;
 }
 
@@ -63,6 +67,7 @@ static void diagnose(struct diagnosis *d)
 static void put_json(const struct diagnosis *d, struct buf *out)
 {
     struct json j = JSON_INIT(out);
+
     json_open(&j, '{');
     json_key(&j, "rung");
     json_cstr(&j, rung_name(d->rung));
@@ -70,6 +75,7 @@ static void put_json(const struct diagnosis *d, struct buf *out)
     json_cstr(&j, d->reason);
     json_key(&j, "jails_work");
     json_bool(&j, d->attacks.jails_work);
+
     json_key(&j, "checks");
     json_open(&j, '[');
     for (unsigned i = 0; i < d->checks.count; i++) {
@@ -88,6 +94,7 @@ static void put_json(const struct diagnosis *d, struct buf *out)
         json_close(&j, '}');
     }
     json_close(&j, ']');
+
     json_key(&j, "attacks");
     json_open(&j, '[');
     for (unsigned i = 0; i < d->attacks.count; i++) {
@@ -110,6 +117,7 @@ static void put_json(const struct diagnosis *d, struct buf *out)
         json_close(&j, '}');
     }
     json_close(&j, ']');
+
     json_close(&j, '}');
     buf_putc(out, '\n');
 }
@@ -122,6 +130,7 @@ enum tone { TONE_GOOD, TONE_PLAIN, TONE_DOUBT, TONE_BAD };
 static void put_word(struct buf *out, const char *word, enum tone tone, int colours)
 {
     static const char *const codes[] = {"32", "2", "33", "1;31"};
+
     if (colours)
         buf_printf(out, "  \033[%sm%-8s\033[0m ", codes[tone], word);
     else
@@ -145,16 +154,20 @@ static void put_wall(const struct attack_report *r, unsigned first, struct buf *
 {
     const char *wall = r->attacks[first].row->wall;
     unsigned n[ATTACK_RESULT_COUNT] = {0};
+
     for (unsigned i = first; i < r->count; i++)
         if (!strcmp(r->attacks[i].row->wall, wall))
             n[r->attacks[i].result]++;
+
     enum attack_result worst = n[ATTACK_BROKEN]     ? ATTACK_BROKEN
                                : n[ATTACK_HELD]     ? ATTACK_HELD
                                : n[ATTACK_UNPROVED] ? ATTACK_UNPROVED
                                                     : ATTACK_ABSENT;
+
     static const enum tone tones[] = {TONE_GOOD, TONE_PLAIN, TONE_DOUBT, TONE_BAD};
     put_word(out, attack_result_name(worst), tones[worst], colours);
     buf_printf(out, "%-10s", wall);
+
     const char *between = " ";
     static const char *const words[] = {"held", "not provable here", "not promised at this rung",
                                         "BROKEN"};
@@ -173,6 +186,7 @@ static void put_wall(const struct attack_report *r, unsigned first, struct buf *
             }
     }
     buf_putc(out, '\n');
+
     for (unsigned i = first; i < r->count; i++) {
         const struct attack *a = &r->attacks[i];
         if (a->result == ATTACK_BROKEN && !strcmp(a->row->wall, wall))
@@ -185,12 +199,14 @@ static void put_attacks(const struct attack_report *r, struct buf *out, int colo
 {
     if (!r->count)
         return;
+
     buf_printf(out, "\nAttacks: %u tried; %u work outside, %u inside a jail", r->count, r->outside,
                r->results[ATTACK_BROKEN]);
     if (r->results[ATTACK_ABSENT])
         buf_printf(out, " (and %u that jails of this rung do not promise to hold)",
                    r->results[ATTACK_ABSENT]);
     buf_putc(out, '\n');
+
     for (unsigned i = 0; i < r->count; i++) {
         unsigned k = 0;
         while (strcmp(r->attacks[k].row->wall, r->attacks[i].row->wall) != 0)
@@ -198,6 +214,7 @@ static void put_attacks(const struct attack_report *r, struct buf *out, int colo
         if (k == i)
             put_wall(r, i, out, colours);
     }
+
     if (!r->outside)
         buf_puts(out, "  No attack works outside either: this proves nothing about jails.\n");
 }
@@ -210,6 +227,7 @@ static void put_fixes(const struct check_list *l, struct buf *out)
         int repeated = 0;
         for (unsigned k = 0; k < i; k++)
             repeated |= !strcmp(l->rows[k].fix, fix);
+
         if (!fix[0] || repeated)
             continue;
         if (!fixes++)
@@ -221,10 +239,12 @@ static void put_fixes(const struct check_list *l, struct buf *out)
 static void put_verdict(const struct diagnosis *d, struct buf *out, int colours)
 {
     const char *begin = "", *end = "";
+
     if (colours) {
         begin = d->healthy ? "\033[32m" : "\033[1;31m";
         end = "\033[0m";
     }
+
     buf_printf(out, "\n%s%s: isolation '%s' for %s%s (%s)\n", begin,
                d->healthy              ? "Jails work"
                : d->attacks.jails_work ? "Jails are NOT SAFE here"
@@ -238,6 +258,7 @@ int cmd_doctor(int argc, char **argv)
     struct pd_err e;
     struct options o = {.argc = argc, .argv = argv, .at = 1};
     int as_json = 0;
+
     while (options_next(&o)) {
         if (strcmp(o.name, "--json") != 0) {
             pd_fail(&e, PD_INVALID, "doctor: '%.40s' is not an option: --json", o.name);
@@ -247,10 +268,12 @@ int cmd_doctor(int argc, char **argv)
             return cli_fail(&e);
         as_json = 1;
     }
+
     if (o.at < argc) {
         pd_fail(&e, PD_INVALID, "doctor: '%.40s': takes no arguments, only --json", argv[o.at]);
         return cli_fail(&e);
     }
+
     diagnose(&d);
     auto_buf out = BUF_INIT(REPORT_MAX);
     if (as_json) {
@@ -262,6 +285,7 @@ int cmd_doctor(int argc, char **argv)
         put_verdict(&d, &out, colours);
         put_fixes(&d.checks, &out);
     }
+
     if (out.overflow || fd_write_all(STDOUT_FILENO, out.data, out.len) < 0)
         return 1;
     return d.healthy ? 0 : 1;

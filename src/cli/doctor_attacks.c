@@ -56,11 +56,12 @@ static int listen_on(const struct sockaddr *a, socklen_t size)
     return fd_take(&fd);
 }
 
-/* What cannot be put out leaves an attack that works nowhere, which is reported as such. */
+/* Bait that cannot be put out leaves an attack that works nowhere, which is reported as such. */
 static void bait_listen(struct bait *b, const char *word)
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof in;
+
     b->loopback = listen_on((struct sockaddr *)&in, size);
     if (b->loopback >= 0)
         getsockname(b->loopback, (struct sockaddr *)&in, &size);
@@ -76,6 +77,7 @@ static void bait_listen(struct bait *b, const char *word)
 static void bait_spaces(struct bait *b)
 {
     static const char *const kinds[] = PROBE_SPACES;
+
     size_t n = (size_t)snprintf(b->spaces, sizeof b->spaces, "spaces=");
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && n < sizeof b->spaces - 64; i++) {
         char path[48], link[48];
@@ -91,14 +93,17 @@ static void bait_put(struct bait *b)
     uint32_t random;
     char word[16];
     struct utsname u;
+
     random_bytes(&random, sizeof random);
     snprintf(word, sizeof word, "%08x", random);
     setenv(PROBE_MARK, word, 1);
+
     bait_listen(b, word);
     bait_spaces(b);
     uname(&u);
     snprintf(b->host, sizeof b->host, "host=%s", u.nodename);
     snprintf(b->comm, sizeof b->comm, "comm=pd-%s", word);
+
     pid_t doctor = getpid();
     b->stand_in = fork();
     if (b->stand_in == 0) {
@@ -108,6 +113,7 @@ static void bait_put(struct bait *b)
             pause();
         _exit(0);
     }
+
     snprintf(b->target, sizeof b->target, "target=%d", b->stand_in > 0 ? b->stand_in : doctor);
     /* On purpose not O_CLOEXEC: it must not arrive in the jail, and does arrive outside. */
     b->leaked = open("/dev/null", O_RDONLY);
@@ -137,6 +143,7 @@ static int drain(int fd, struct buf *to)
 {
     uint8_t *room = buf_reserve(to, 4096);
     uint8_t spill[4096];
+
     ssize_t n = read(fd, room ? room : spill, 4096);
     if (n > 0 && room)
         to->len += (size_t)n;
@@ -146,9 +153,11 @@ static int drain(int fd, struct buf *to)
 static _Noreturn void child(char **argv, int argc, int in_jail, int out, int err)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
     dup2(null, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
+
     if (in_jail) {
         int status = cmd_run(argc, argv);
         fflush(NULL);
@@ -164,18 +173,21 @@ static int run_child(char **argv, int in_jail, struct output *ret, struct pd_err
     int pipes[2][2], argc = 0;
     while (argv[argc])
         argc++;
+
     if (pipe2(pipes[0], O_CLOEXEC) < 0)
         return pd_fail_sys(e, "make a pipe");
     auto_fd out = pipes[0][0], out_far = pipes[0][1];
     if (pipe2(pipes[1], O_CLOEXEC) < 0)
         return pd_fail_sys(e, "make a pipe");
     auto_fd err = pipes[1][0], err_far = pipes[1][1];
+
     fflush(NULL);
     pid_t pid = fork();
     if (pid < 0)
         return pd_fail_sys(e, "start a process");
     if (pid == 0)
         child(argv, argc, in_jail, out_far, err_far);
+
     fd_done(&out_far);
     fd_done(&err_far);
     deadline d = deadline_in(PATIENCE);
@@ -188,6 +200,7 @@ static int run_child(char **argv, int in_jail, struct output *ret, struct pd_err
         if (p[1].revents && !drain(err, &ret->err))
             fd_done(&err);
     }
+
     int late = out >= 0 || err >= 0;
     if (late)
         kill(pid, SIGKILL);
@@ -214,13 +227,16 @@ static void read_findings(struct attack_report *r, struct buf *text, int inside)
         next = strchr(line, '\n');
         if (next)
             *next++ = 0;
+
         const char *name, *detail;
         int worked;
         if (text_probe_line(line, &name, &worked, &detail) < 0)
             continue;
+
         struct attack *a = find(r, name);
         if (!a)
             continue;
+
         if (inside) {
             a->tried = 1;
             a->works_inside = worked;
@@ -243,6 +259,7 @@ static void first_line(struct buf *text, char *ret, size_t size)
     const char *p = buf_cstr(text);
     if (!p || !*p)
         return;
+
     if (!strncmp(p, "paddock: ", 9))
         p += 9;
     snprintf(ret, size, "%.*s", (int)strcspn(p, "\n"), p);
@@ -262,12 +279,14 @@ static int attack_jail(enum rung rung, char *const *limits, char *const *probe,
 {
     struct pd_err e;
     char path[SPEC_PATH_MAX], bind[SPEC_PATH_MAX + 64];
+
     ssize_t len = readlink("/proc/self/exe", path, sizeof path - 1);
     if (len <= 0) {
         snprintf(ret->why_not, sizeof ret->why_not, "/proc/self/exe cannot be read: %s",
                  strerror(errno));
         return -1;
     }
+
     snprintf(bind, sizeof bind, "%.*s:" PROBE_INSIDE, (int)len, path);
     char *argv[ARGS_MAX];
     char *const begin[] = {(char *)"run",
@@ -278,14 +297,17 @@ static int attack_jail(enum rung rung, char *const *limits, char *const *probe,
                            bind,
                            NULL};
     char *const middle[] = {(char *)"--", (char *)PROBE_INSIDE, (char *)"probe", NULL};
+
     int n = append(argv, 0, begin);
     n = append(argv, n, limits);
     n = append(argv, n, middle);
     append(argv, n, probe);
+
     if (run_child(argv, 1, output, &e) < 0) {
         snprintf(ret->why_not, sizeof ret->why_not, "%s", e.msg);
         return -1;
     }
+
     read_findings(ret, &output->out, 1);
     return 0;
 }
@@ -295,6 +317,7 @@ static void attack_outside(char *const *probe, struct attack_report *ret)
     char *argv[ARGS_MAX];
     char *const begin[] = {(char *)"paddock", (char *)"probe", NULL};
     struct output output = {.out = BUF_INIT(OUTPUT_MAX), .err = BUF_INIT(OUTPUT_MAX)};
+
     append(argv, append(argv, 0, begin), probe);
     if (run_child(argv, 0, &output, NULL) == 0)
         read_findings(ret, &output.out, 0);
@@ -305,11 +328,14 @@ static void attack_walls(enum rung rung, struct attack_report *ret)
 {
     struct bait b = {.loopback = -1, .abstract = -1, .leaked = -1};
     struct output output = {.out = BUF_INIT(OUTPUT_MAX), .err = BUF_INIT(OUTPUT_MAX)};
+
     bait_put(&b);
+
     char target_init[] = "target=1";
     char *const none[] = {NULL};
     char *probe[] = {(char *)"attacks", target_init, b.port, b.socket, b.comm, b.host,
                      b.spaces,          NULL};
+
     if (attack_jail(rung, none, probe, &output, ret) == 0) {
         ret->jails_work = WIFEXITED(output.status) && WEXITSTATUS(output.status) == 0;
         first_line(&output.err, ret->why_not, sizeof ret->why_not);
@@ -317,6 +343,7 @@ static void attack_walls(enum rung rung, struct attack_report *ret)
             snprintf(ret->why_not, sizeof ret->why_not,
                      "the first command in it failed (status %x)", (unsigned)output.status);
     }
+
     probe[1] = b.target;
     attack_outside(probe, ret);
     bait_take_back(&b);
@@ -332,6 +359,7 @@ static void attack_limits(enum rung rung, struct attack_report *ret)
         (char *)"--cpu=" PROBE_LIMIT_CPU,       NULL};
     char *const probe[] = {(char *)"limits", NULL};
     int r = attack_jail(rung, limits, probe, &output, ret);
+
     struct attack *memory = find(ret, "limit-memory");
     /* A kernel may end the whole jail for its memory; then the probe says nothing of it. */
     if (r == 0 && memory && !memory->tried && WIFEXITED(output.status) &&
@@ -339,6 +367,7 @@ static void attack_limits(enum rung rung, struct attack_report *ret)
         memory->tried = 1;
         snprintf(memory->detail, sizeof memory->detail, "the jail was ended");
     }
+
     attack_outside(probe, ret);
     output_done(&output);
 }
@@ -351,10 +380,12 @@ static void judge(enum rung rung, struct attack_report *r)
             a->works_inside = 1;
             snprintf(a->detail, sizeof a->detail, "the attack did not report");
         }
+
         if (a->works_inside)
             a->result = a->tried && rung < a->row->promised ? ATTACK_ABSENT : ATTACK_BROKEN;
         else
             a->result = a->works_outside ? ATTACK_HELD : ATTACK_UNPROVED;
+
         r->results[a->result]++;
         r->outside += (unsigned)a->works_outside;
     }
@@ -366,11 +397,13 @@ void attacks_run(enum rung rung, struct attack_report *ret)
     add_rows(ret, &probe_kernel);
     add_rows(ret, &probe_host);
     add_rows(ret, &probe_limits);
+
     attack_walls(rung, ret);
     if (!ret->jails_work) {
         ret->count = 0;
         return;
     }
+
     ret->why_not[0] = 0;
     attack_limits(rung, ret);
     judge(rung, ret);

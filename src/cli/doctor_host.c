@@ -37,14 +37,17 @@ struct check *check_add(struct check_list *l, const char *name, enum check_statu
 {
     if (l->count == CHECKS_MAX)
         abort(); /* the rows are counted by hand */
+
     struct check *c = &l->rows[l->count++];
     *c = (struct check){.status = s, .why = why};
     snprintf(c->name, sizeof c->name, "%s", name);
     snprintf(c->fix, sizeof c->fix, "%s", fix ? fix : "");
+
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(c->found, sizeof c->found, fmt, ap);
     va_end(ap);
+
     for (char *p = c->found; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
             *p = ' ';
@@ -62,6 +65,7 @@ static int try_in_child(int (*attempt)(void *), void *arg)
         int r = attempt(arg);
         _exit(r < 0 ? -r & 0xff : 0);
     }
+
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         continue;
@@ -75,10 +79,12 @@ static int leave_chroot(int *ret_here)
 {
     if (unshare(CLONE_NEWNS) < 0)
         return -errno;
+
     auto_fd self = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
     auto_fd here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (self < 0 || here < 0 || setns(self, CLONE_NEWNS) < 0)
         return -errno;
+
     if (ret_here)
         *ret_here = fd_take(&here);
     return 0;
@@ -96,10 +102,12 @@ static int in_chroot(void *arg)
 static int new_space(void *arg)
 {
     int flags = *(const int *)arg;
+
     if (geteuid() != 0)
         flags |= CLONE_NEWUSER; /* one gives the right to make the others */
     if (unshare(flags) == 0)
         return 0;
+
     int error = errno;
     if (error != EPERM || !(flags & CLONE_NEWUSER) || geteuid() != 0 || leave_chroot(NULL) < 0)
         return -error;
@@ -111,6 +119,7 @@ void checks_place(struct check_list *l)
     static char text[TEXT_MAX];
     struct utsname u;
     unsigned major, minor;
+
     uname(&u);
     text_kernel_version(u.release, &major, &minor);
     int old = major < 5 || (major == 5 && minor < 12), aging = major == 5 && minor < 14;
@@ -157,12 +166,14 @@ void checks_place(struct check_list *l)
               l->in_chroot ? "inside one" : "no");
 }
 
-/* What keeps this user from user namespaces, in the order in which it is likely. */
+/* Says how this user would get user namespaces: the likeliest obstacle first. */
 static void say_why_no_userns(const struct check_list *l, int error, char *ret, size_t size)
 {
     char exe[160];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+
     exe[n > 0 ? n : 0] = 0;
+
     char value[32] = "";
     if (fd_read_file(AT_FDCWD, "/proc/sys/user/max_user_namespaces", value, sizeof value) > 0 &&
         value[0] == '0')
@@ -208,6 +219,7 @@ void checks_namespaces(struct check_list *l)
         {"ns-net", CLONE_NEWNET, "keeps a jail off the network"},
         {"ns-cgroup", CLONE_NEWCGROUP, "hides the host's cgroups"},
     };
+
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         int flag = kinds[i].flag, error = try_in_child(new_space, &flag);
         char fix[480] = "";
@@ -252,6 +264,7 @@ void checks_namespaces(struct check_list *l)
 static int private_mounts(void)
 {
     struct pd_err e;
+
     /* Without root: as the builder does it, with an id that files can belong to. */
     if (geteuid() != 0 && userns_enter_single(&e) < 0)
         return -e.sys;
@@ -264,16 +277,20 @@ static int try_overlay(void *arg)
 {
     int rootless = *(const int *)arg;
     static const char *const places[] = {"/tmp", "/run", "/mnt"};
+
     int r = private_mounts();
     if (r < 0)
         return r;
+
     const char *at = NULL;
     for (size_t i = 0; !at && i < sizeof places / sizeof *places; i++)
         if (mount("none", places[i], "tmpfs", 0, "size=64k") == 0 && chdir(places[i]) == 0)
             at = places[i];
+
     if (!at || mkdir("l", 0755) < 0 || mkdir("u", 0755) < 0 || mkdir("w", 0755) < 0 ||
         mkdir("m", 0755) < 0)
         return -errno;
+
     const char *options =
         rootless ? "lowerdir=l,upperdir=u,workdir=w,userxattr" : "lowerdir=l,upperdir=u,workdir=w";
     return mount("none", "m", "overlay", 0, options) < 0 ? -errno : 0;
@@ -293,13 +310,16 @@ static int try_seccomp(void *arg)
 void checks_kernel(struct check_list *l)
 {
     struct cgroup_mounts m;
+
     cgroup_probe(&m);
     l->has_cgroups = m.layout != CGROUP_NONE;
     snprintf(l->cgroup_why, sizeof l->cgroup_why, "%s", m.why);
+
     const char *fix = l->rootless       ? "sudo paddock ... (a jail of root's has every limit)"
                       : l->in_container ? "docker run --privileged --cgroupns=private ..."
                                         : "mount -t cgroup2 none /sys/fs/cgroup";
     enum check_status none = l->rootless ? CHECK_INFO : CHECK_WARN;
+
     if (l->has_cgroups)
         check_add(l, "cgroups", CHECK_OK, "limit memory, processes and CPU, and end a whole jail",
                   NULL, "%s", cgroup_layout_name(m.layout));
@@ -340,11 +360,13 @@ static int try_idmap(void *arg)
     int dir = *(const int *)arg;
     struct pd_err e = {.sys = EPERM};
     auto_fd proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC), here = -1;
+
     auto_fd userns = userns_create_single(proc, 0, 0, RANGE_BASE, &e);
     if (userns < 0 && fchdir(dir) == 0 && leave_chroot(&here) == 0) {
         dir = here;
         userns = userns_create_single(proc, 0, 0, RANGE_BASE, &e);
     }
+
     if (userns < 0)
         return -e.sys;
     auto_fd mounted = mnt_clone_idmapped(dir, ".", MNT_RDONLY, userns);
@@ -368,6 +390,7 @@ static void check_images(struct check_list *l, int needed)
     auto_fd control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
     int device = control < 0 ? -1 : ioctl(control, LOOP_CTL_GET_FREE);
     int error = errno, mkfs = find_program("mkfs.ext4");
+
     check_add(l, "loop",
               device >= 0 ? CHECK_OK
               : needed    ? CHECK_WARN
@@ -377,6 +400,7 @@ static void check_images(struct check_list *l, int needed)
               : l->in_container      ? "docker run --privileged -v /dev:/dev ..."
                                      : "modprobe loop",
               "%s", device >= 0 ? "works" : strerror(error));
+
     check_add(l, "mkfs.ext4",
               mkfs     ? CHECK_OK
               : needed ? CHECK_WARN
@@ -391,11 +415,13 @@ void checks_store(struct check_list *l)
     struct pd_err e;
     const char *state, *run;
     char path[SPEC_PATH_MAX + 1];
+
     if (keeper_dirs(&state, &run, &e) < 0) {
         check_add(l, "directories", CHECK_FAIL, "jails need a directory for what they lock",
                   "export PADDOCK_RUN_DIR=$(mktemp -d)", "%s", e.msg);
         return;
     }
+
     snprintf(path, sizeof path, "%s", state);
     auto_fd dir = open_state_dir(path);
     if (dir < 0) {
@@ -403,16 +429,19 @@ void checks_store(struct check_list *l)
                   "export PADDOCK_STATE_DIR=$(mktemp -d)", "%s: %s", path, strerror(errno));
         return;
     }
+
     enum store_kind kind = store_probe(dir, l->rootless);
     check_add(l, "store", kind == STORE_PLAIN ? CHECK_INFO : CHECK_OK,
               kind == STORE_PLAIN ? "without root the size of a named root has no limit"
                                   : "how the size of a named root is limited",
               NULL, "%s, in %.80s", store_kind_name(kind), state);
+
     if (l->rootless) {
         check_add(l, "idmap", CHECK_INFO, "only root can map the ids of a mount", NULL,
                   "needs root");
         return;
     }
+
     int error = try_in_child(try_idmap, &dir);
     check_add(l, "idmap", error ? CHECK_WARN : CHECK_OK,
               "lets every jail use the same files with ids of its own",

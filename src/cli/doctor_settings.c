@@ -48,10 +48,12 @@ static const struct setting settings[] = {
 static int read_setting(const char *name, int64_t *ret)
 {
     char path[96], value[64];
+
     snprintf(path, sizeof path, "/proc/sys/%s", name);
     for (char *p = path + strlen("/proc/sys/"); *p; p++)
         if (*p == '.')
             *p = '/';
+
     if (fd_read_file(AT_FDCWD, path, value, sizeof value) <= 0)
         return -1;
     *ret = strtoll(value, NULL, 10);
@@ -68,10 +70,12 @@ static void check_setting(struct check_list *l, const struct setting *s)
 {
     int64_t value;
     char fix[128] = "";
+
     if (read_setting(s->name, &value) < 0) {
         check_add(l, s->name, s->absent, s->why, s->absent_fix, "%s", s->absent_text);
         return;
     }
+
     int good = value >= s->min && value <= s->max;
     if (!good)
         set_command(l, s->name, s->fix, fix, sizeof fix);
@@ -89,9 +93,11 @@ static void check_i386(struct check_list *l)
         __asm__ volatile("int $0x80" : "=a"(result) : "0"(20L /* getpid */) : "memory");
         _exit(result == getpid() ? 0 : 1);
     }
+
     int status = 1;
     if (pid > 0)
         waitpid(pid, &status, 0);
+
     check_add(l, "ia32-emulation", status == 0 ? CHECK_WARN : CHECK_OK,
               "a second set of system calls that hardly anybody needs and few people test",
               status == 0 ? "add ia32_emulation=0 to the kernel's command line (Linux 6.7 or newer)"
@@ -105,8 +111,10 @@ static void check_i386(struct check_list *l)
 static void check_core_pattern(struct check_list *l)
 {
     char value[256] = "";
+
     fd_read_file(AT_FDCWD, "/proc/sys/kernel/core_pattern", value, sizeof value);
     value[strcspn(value, "\n")] = 0;
+
     int piped = value[0] == '|';
     check_add(l, "kernel.core_pattern", piped ? CHECK_WARN : CHECK_OK,
               "a pattern with | runs a program as the host's root on data of a crashed one",
@@ -121,7 +129,9 @@ static void check_quotas(struct check_list *l)
     struct rlimit r = {0};
     int64_t value;
     char fix[128] = "";
+
     getrlimit(RLIMIT_NOFILE, &r);
+
     int few = r.rlim_max < NOFILE_GOOD;
     check_add(l, "open-files", few ? CHECK_WARN : CHECK_OK,
               "a server with many jails holds about 11 open files for each",
@@ -142,6 +152,7 @@ static void check_quotas(struct check_list *l)
                   "after some 340 commands at once pipes shrink from 64 KiB to 8", fix,
                   "%" PRId64 "%s", value, low && !l->rootless ? " (root is exempt)" : "");
     }
+
     static const char watches[] = "fs.inotify.max_user_instances";
     if (read_setting(watches, &value) == 0) {
         int low = value < 1024 && l->rootless;
@@ -157,14 +168,17 @@ static void check_quotas(struct check_list *l)
 static void check_side_channels(struct check_list *l)
 {
     char text[4096] = "";
+
     fd_read_file(AT_FDCWD, "/proc/swaps", text, sizeof text);
     const char *second = strchr(text, '\n');
     check_add(l, "swap", CHECK_INFO, "memory of a jail may end up on disk", NULL,
               second && second[1] ? "on" : "off");
+
     text[0] = 0;
     fd_read_file(AT_FDCWD, "/sys/kernel/mm/ksm/run", text, sizeof text);
     check_add(l, "ksm", CHECK_INFO, "merged pages tell a jail what its neighbours have in memory",
               NULL, text[0] == '1' ? "on" : "off");
+
     text[0] = 0;
     fd_read_file(AT_FDCWD, "/sys/devices/system/cpu/smt/active", text, sizeof text);
     check_add(l, "smt", CHECK_INFO, "jails on one core's threads can time each other", NULL,

@@ -1,3 +1,5 @@
+/* Pure readers of what the kernel and the probe write: versions, mountinfo, cgroup paths and lines
+ * of findings. They have no state, so tests can feed them anything. */
 #include "cli/doctor_text.h"
 
 #include "base/banned.h"
@@ -10,6 +12,7 @@ static const char *take_number(const char *p, unsigned *ret)
     unsigned n = 0, digits = 0;
     for (; *p >= '0' && *p <= '9' && digits < 4; p++, digits++)
         n = 10 * n + (unsigned)(*p - '0');
+
     if (!digits || (*p >= '0' && *p <= '9'))
         return NULL;
     *ret = n;
@@ -19,6 +22,7 @@ static const char *take_number(const char *p, unsigned *ret)
 void text_kernel_version(const char *release, unsigned *ret_major, unsigned *ret_minor)
 {
     unsigned major = 0, minor = 0;
+
     const char *p = take_number(release, &major);
     if (!p || *p != '.' || !take_number(p + 1, &minor))
         major = minor = 0;
@@ -30,14 +34,17 @@ void text_kernel_version(const char *release, unsigned *ret_major, unsigned *ret
 static const char *next_mount(const char *line, const char **ret_point, size_t *ret_len)
 {
     const char *end = strchr(line, '\n'), *p = line;
+
     *ret_point = NULL;
     *ret_len = 0;
+
     for (int field = 1; field < 5; field++) {
         p = strchr(p, ' ');
         if (!p || (end && p > end))
             return end ? end + 1 : NULL;
         p++;
     }
+
     *ret_point = p;
     *ret_len = strcspn(p, " \n");
     return end ? end + 1 : NULL;
@@ -47,6 +54,7 @@ unsigned text_masked_proc(const char *mountinfo)
 {
     static const char binfmt[] = "/proc/sys/fs/binfmt_misc";
     unsigned masked = 0;
+
     for (const char *line = mountinfo; line && *line;) {
         const char *point;
         size_t len;
@@ -90,9 +98,11 @@ int text_probe_line(char *line, const char **ret_name, int *ret_worked, const ch
         return -1;
     *verdict++ = 0;
     *detail++ = 0;
+
     int worked = !strcmp(verdict, "broken");
     if (!worked && strcmp(verdict, "held") != 0)
         return -1;
+
     *ret_name = line;
     *ret_worked = worked;
     *ret_detail = detail;

@@ -1,3 +1,5 @@
+/* paddock keeper: reads the options of a keeper, which serves several clients at a socket or the
+ * one that started it, and becomes that keeper. */
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/parse.h"
@@ -54,6 +56,7 @@ static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *
                            o.name);
         }
     }
+
     if (o.at < argc)
         return pd_fail(e, PD_INVALID, "unexpected argument '%.60s'", argv[o.at]);
     if (!c->socket_path && c->client < 0)
@@ -67,18 +70,22 @@ int cmd_keeper(int argc, char **argv)
 {
     struct pd_err e;
     struct keeper_config c = {.client = -1, .builders = 2, .kits = 4, .separate_sweeper = 1};
+
     if (parse(&c, argc, argv, &e) < 0)
         return cli_fail(&e);
+
     /* Four descriptors per jail. */
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
+
     if (c.client >= 0)
         keeper_serve_private(c.client, c.builders, c.kits);
     if (keeper_dirs(&c.state_dir, &c.run_dir, &e) < 0)
         return cli_fail(&e);
+
     prctl(PR_SET_NAME, "paddock-keeper", 0, 0, 0);
     return keeper_run(&c, &e) < 0 ? cli_fail(&e) : 0;
 }

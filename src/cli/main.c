@@ -1,3 +1,5 @@
+/* The program `paddock`: finds the command. Those that make jails are in this program; the server
+ * and everything that talks to one is the program paddockd, which is executed in its place. */
 #include "cli/cli.h"
 
 #include "base/banned.h"
@@ -41,12 +43,14 @@ int cli_fail(const struct pd_err *e)
 {
     char line[2 * sizeof e->msg];
     size_t n = 0;
+
     for (const char *p = e->msg; *p && n + 5 < sizeof line; p++) {
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
             n += (size_t)snprintf(line + n, sizeof line - n, "\\x%02x", (unsigned char)*p);
         else
             line[n++] = *p;
     }
+
     line[n] = 0;
     fprintf(stderr, "paddock: %s\n", line);
     return pd_code_exit(e->code);
@@ -65,13 +69,16 @@ static void run_server_program(char **argv)
 {
     static const char *const places[] = {"paddockd", "../libexec/paddock/paddockd"};
     char self[PATH_MAX], path[PATH_MAX];
+
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0)
         return;
     self[n] = 0;
     setenv("PADDOCK_PROGRAM", self, 1);
+
     char *slash = strrchr(self, '/');
     *slash = 0;
+
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if ((size_t)snprintf(path, sizeof path, "%s/%s", self, places[i]) < sizeof path)
             execv(path, argv); /* returns when it is not there */
@@ -100,6 +107,7 @@ static int no_server_program(const char *name)
 static int unknown(const char *name)
 {
     struct pd_err e;
+
     pd_fail(&e, PD_INVALID,
             "'%.40s' is not a command: run, doctor, root, keeper, serve, key, cert, config, ls, "
             "create, exec, shell, cp, logs, ps, kill, rm, port, top, help",
@@ -113,6 +121,7 @@ static int help(int argc, char **argv)
         put_usage(stdout);
         return 0;
     }
+
     const struct cli_command *c = find(argv[1]);
     if (!c && is_server_command(argv[1])) {
         char *server_argv[] = {(char *)"paddock", (char *)"help", argv[1], NULL};
@@ -143,6 +152,7 @@ int main(int argc, char **argv)
         put_usage(stderr);
         return 2;
     }
+
     const char *name = argv[1];
     if (!strcmp(name, "--version") || !strcmp(name, "version")) {
         puts("paddock " PADDOCK_VERSION);
@@ -150,6 +160,7 @@ int main(int argc, char **argv)
     }
     if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
         return help(argc - 1, argv + 1);
+
     const struct cli_command *c = find(name);
     if (!c && is_server_command(name)) {
         run_server_program(argv);
@@ -157,6 +168,7 @@ int main(int argc, char **argv)
     }
     if (!c)
         return unknown(name);
+
     if (argc > 2 && !strcmp(argv[2], "--help") && c->usage) {
         fputs(c->usage, stdout);
         return 0;

@@ -29,11 +29,13 @@ struct finding {
 static void report(const char *name, const struct finding *f)
 {
     char line[64 + PROBE_DETAIL_MAX];
+
     int n = snprintf(line, sizeof line, "%s %s %s\n", name, f->worked ? "broken" : "held",
                      f->detail[0] ? f->detail : "-");
     for (int i = 0; i < n - 1; i++)
         if ((unsigned char)line[i] < 0x20 || (unsigned char)line[i] >= 0x7f)
             line[i] = '?';
+
     (void)fd_write_all(STDOUT_FILENO, line, (size_t)n);
 }
 
@@ -45,15 +47,18 @@ static void try_one(const struct probe_attack *a, const struct probe_world *w, s
         snprintf(f->detail, sizeof f->detail, "no process for it: %s", strerror(errno));
         return;
     }
+
     if (pid == 0) {
         alarm(ATTACK_SECONDS);
         int worked = a->attempt(w, f->detail);
         f->worked = worked;
         _exit(0);
     }
+
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         continue;
+
     if (WIFSIGNALED(status) && !f->worked)
         snprintf(f->detail, sizeof f->detail, "ended by %s",
                  WTERMSIG(status) == SIGSYS    ? "the filter"
@@ -102,19 +107,23 @@ int cmd_probe(int argc, char **argv)
     struct pd_err e;
     struct probe_world w = {
         .target = 1, .port = "", .socket = "", .comm = "", .host = "", .spaces = ""};
+
     int limits = argc == 2 && !strcmp(argv[1], "limits");
     if (argc < 2 || (!limits && strcmp(argv[1], "attacks") != 0)) {
         pd_fail(&e, PD_INVALID, "probe is what doctor runs in a jail; see `paddock help doctor`");
         return cli_fail(&e);
     }
+
     if (parse_world(argc - 2, argv + 2, &w, &e) < 0)
         return cli_fail(&e);
+
     struct finding *f =
         mmap(NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (f == MAP_FAILED) {
         pd_fail_sys(&e, "probe: no memory");
         return cli_fail(&e);
     }
+
     if (limits) {
         try_all(&probe_limits, &w, f);
     } else {

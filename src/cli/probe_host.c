@@ -1,3 +1,6 @@
+/* Attacks that go for the host: its processes, namespaces, network and files, and whatever comes
+ * along with a command by accident. Each attempt says in words what it saw, and returns 1 when it
+ * worked. */
 #include "cli/probe.h"
 
 #include "base/banned.h"
@@ -47,9 +50,11 @@ PROBE_ATTEMPT(take_descriptor)
 static unsigned target_uid(const struct probe_world *w)
 {
     char path[48], text[4096];
+
     snprintf(path, sizeof path, "/proc/%d/status", w->target);
     if (fd_read_file(AT_FDCWD, path, text, sizeof text) < 0)
         return UINT_MAX;
+
     const char *at = strstr(text, "\nUid:");
     return at ? (unsigned)strtoul(at + 5, NULL, 10) : UINT_MAX;
 }
@@ -67,11 +72,13 @@ PROBE_ATTEMPT(dumpable)
     char path[48];
     struct stat st;
     unsigned uid = target_uid(w);
+
     snprintf(path, sizeof path, "/proc/%d/status", w->target);
     if (stat(path, &st) < 0 || uid == UINT_MAX) {
         PROBE_SAY("not to be seen");
         return 0;
     }
+
     PROBE_SAY("it runs as %u, its /proc files belong to %u", uid, st.st_uid);
     return st.st_uid == uid;
 }
@@ -81,10 +88,12 @@ PROBE_ATTEMPT(host_processes)
     DIR *proc = opendir("/proc");
     struct dirent *d;
     int found = 0, count = 0;
+
     while (proc && (d = readdir(proc))) {
         char name[32];
         if (d->d_name[0] < '1' || d->d_name[0] > '9')
             continue;
+
         char path[sizeof d->d_name + 16];
         snprintf(path, sizeof path, "/proc/%s/comm", d->d_name);
         ssize_t n = fd_read_file(AT_FDCWD, path, name, sizeof name);
@@ -93,6 +102,7 @@ PROBE_ATTEMPT(host_processes)
             name[n - 1] = 0;
         found |= n > 0 && !strcmp(name, w->comm);
     }
+
     if (proc)
         closedir(proc);
     PROBE_SAY("%d processes to be seen", count);
@@ -104,12 +114,14 @@ PROBE_ATTEMPT(host_processes)
 static int shared_space(const struct probe_world *w, const char *kind, char *detail)
 {
     char path[32], link[64];
+
     snprintf(path, sizeof path, "/proc/self/ns/%s", kind);
     ssize_t n = readlink(path, link, sizeof link - 1);
     if (n <= 0) {
         PROBE_SAY("%s", strerror(errno));
         return 0;
     }
+
     link[n] = 0;
     PROBE_SAY("%s", link);
     return strstr(w->spaces, link) != NULL;
@@ -133,10 +145,12 @@ PROBE_ATTEMPT(host_ids)
 {
     char text[1024];
     unsigned inside, outside, count;
+
     if (fd_read_file(AT_FDCWD, "/proc/self/uid_map", text, sizeof text) < 0) {
         PROBE_SAY("/proc/self/uid_map cannot be read");
         return 0;
     }
+
     int n = sscanf(text, "%u %u %u", &inside, &outside, &count);
     PROBE_SAY("uid %u is the host's %u", inside, outside);
     return n == 3 && outside < RANGE_BASE;
@@ -155,8 +169,10 @@ PROBE_ATTEMPT(host_name)
 PROBE_ATTEMPT(host_loopback)
 {
     uint64_t port;
+
     if (parse_u64("port", w->port, 1, 65535, &port, NULL) < 0)
         return 0;
+
     struct sockaddr_in a = {.sin_family = AF_INET,
                             .sin_port = htons((uint16_t)port),
                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -169,9 +185,11 @@ PROBE_ATTEMPT(host_loopback)
 PROBE_ATTEMPT(host_socket)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
+
     size_t len = strlen(w->socket);
     if (!len || len >= sizeof a.sun_path)
         return 0;
+
     memcpy(a.sun_path + 1, w->socket, len);
     auto_fd fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len);
@@ -183,10 +201,12 @@ PROBE_ATTEMPT(host_socket)
 PROBE_ATTEMPT(network_devices)
 {
     char text[16384];
+
     if (fd_read_file(AT_FDCWD, "/proc/net/dev", text, sizeof text) < 0) {
         PROBE_SAY("/proc/net/dev cannot be read");
         return 0;
     }
+
     PROBE_SAY("only lo");
     for (char *line = text; line; line = strchr(line, '\n')) {
         while (*line == '\n' || *line == ' ')
@@ -207,6 +227,7 @@ static int readable(const char *path, char *detail)
     char byte;
     auto_fd fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, &byte, 1);
+
     PROBE_SAY("%s", n > 0 ? "readable" : n == 0 ? "empty" : strerror(errno));
     return n > 0;
 }
@@ -251,6 +272,7 @@ PROBE_ATTEMPT(programs)
 {
     struct statvfs fs;
     int r = statvfs("/usr", &fs);
+
     PROBE_SAY("%s", r < 0                   ? strerror(errno)
                     : fs.f_flag & ST_RDONLY ? "read-only"
                                             : "writable mount");
@@ -263,18 +285,21 @@ static int walk_mounts(const char *flag, char *detail)
     char line[4096], point[1024], options[512], type[64];
     FILE *f = fopen("/proc/self/mountinfo", "re");
     int found = !f;
+
     PROBE_SAY(f ? "none" : "the mounts cannot be read");
     while (f && !found && fgets(line, sizeof line, f)) {
         const char *rest = strstr(line, " - ");
         if (!rest || sscanf(line, "%*s %*s %*s %*s %1023s %511s", point, options) != 2 ||
             sscanf(rest + 3, "%63s", type) != 1)
             continue;
+
         int dev = !strcmp(point, "/dev") || !strncmp(point, "/dev/", 5);
         found = flag ? !strstr(options, flag) && !(dev && !strcmp(flag, "nodev"))
                      : !strncmp(type, "cgroup", 6);
         if (found)
             PROBE_SAY("%.80s", point);
     }
+
     if (f)
         fclose(f);
     return found;
@@ -302,6 +327,7 @@ PROBE_ATTEMPT(devices)
     DIR *dev = opendir("/dev");
     struct dirent *d;
     int found = 0;
+
     PROBE_SAY("only the usual");
     while (dev && !found && (d = readdir(dev))) {
         char word[sizeof d->d_name + 3];
@@ -310,6 +336,7 @@ PROBE_ATTEMPT(devices)
         if (found)
             PROBE_SAY("/dev/%.60s", d->d_name);
     }
+
     if (dev)
         closedir(dev);
     return found;

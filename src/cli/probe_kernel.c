@@ -1,3 +1,6 @@
+/* Attacks that go for the kernel: system calls that a filter should refuse, and privileges that a
+ * jail should not have. An errno that no wall answers with means that the kernel's own code was
+ * reached, and counts as a broken wall. */
 #include "cli/probe.h"
 
 #include "base/banned.h"
@@ -142,12 +145,14 @@ PROBE_ATTEMPT(type_into_terminal)
     char path[32];
     unsigned number;
     int unlock = 0;
+
     auto_fd master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (master < 0 || ioctl(master, TIOCSPTLCK, &unlock) < 0 ||
         ioctl(master, TIOCGPTN, &number) < 0) {
         PROBE_SAY("no terminal to try it on: %s", strerror(errno));
         return 0;
     }
+
     signal(SIGHUP, SIG_IGN); /* what a session gets when its terminal goes away */
     setsid();
     snprintf(path, sizeof path, "/dev/pts/%u", number);
@@ -156,6 +161,7 @@ PROBE_ATTEMPT(type_into_terminal)
         PROBE_SAY("no terminal to try it on: %s", strerror(errno));
         return 0;
     }
+
     long plain = syscall(SYS_ioctl, terminal, (unsigned long)TIOCSTI, "x");
     long high = syscall(SYS_ioctl, terminal, TIOCSTI | (1UL << 32), "x");
     PROBE_SAY("%s", plain >= 0 || high >= 0 ? "typed a letter" : strerror(errno));
@@ -188,10 +194,12 @@ PROBE_ATTEMPT(capabilities)
 {
     char text[4096];
     static const char *const sets[] = {"CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"};
+
     if (fd_read_file(AT_FDCWD, "/proc/self/status", text, sizeof text) < 0) {
         PROBE_SAY("/proc/self/status cannot be read");
         return 1;
     }
+
     PROBE_SAY("all five sets are empty");
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         const char *at = strstr(text, sets[i]);
@@ -220,9 +228,11 @@ PROBE_ATTEMPT(new_privileges)
 PROBE_ATTEMPT(make_device)
 {
     char path[64];
+
     snprintf(path, sizeof path, "/tmp/paddock-probe-%d", getpid());
     int r = mknod(path, S_IFCHR | 0600, makedev(1, 3)); /* a null device: no use to anybody */
     int error = errno;
+
     if (r == 0)
         unlink(path);
     PROBE_SAY("%s", r < 0 ? strerror(error) : "made one");

@@ -17,11 +17,13 @@ PROBE_ATTEMPT(take_disk)
 {
     static char block[65536];
     char path[] = "/tmp/paddock-probe-XXXXXX";
+
     auto_fd fd = mkstemp(path);
     if (fd < 0) {
         PROBE_SAY("no file: %s", strerror(errno));
         return 0;
     }
+
     unlink(path);
     for (size_t n = 0; n < PROBE_TAKE_DISK; n += sizeof block) {
         int r = fd_write_all(fd, block, sizeof block);
@@ -30,6 +32,7 @@ PROBE_ATTEMPT(take_disk)
             return 0;
         }
     }
+
     PROBE_SAY("wrote %u MiB", PROBE_TAKE_DISK >> 20);
     return 1;
 }
@@ -42,6 +45,7 @@ PROBE_ATTEMPT(take_files)
         PROBE_SAY("no directory: %s", strerror(errno));
         return 0;
     }
+
     auto_fd dir = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int n = 0, error = 0;
     char name[16];
@@ -51,11 +55,13 @@ PROBE_ATTEMPT(take_files)
         error = fd < 0 ? errno : 0;
         n += fd >= 0;
     }
+
     for (int i = 0; i < n; i++) {
         snprintf(name, sizeof name, "%d", i);
         unlinkat(dir, name, 0);
     }
     rmdir(top);
+
     if (error)
         PROBE_SAY("%s after %d files", strerror(error), n);
     else
@@ -68,6 +74,7 @@ PROBE_ATTEMPT(take_cpu)
     uint64_t began = clock_now(), wall;
     while ((wall = clock_now() - began) < PROBE_TAKE_CPU_MS * NS_PER_MS)
         continue;
+
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     uint64_t used = (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
@@ -79,6 +86,7 @@ PROBE_ATTEMPT(take_pids)
 {
     pid_t made[PROBE_TAKE_PIDS];
     int n = 0, error = 0;
+
     for (; n < PROBE_TAKE_PIDS; n++) {
         made[n] = fork();
         if (made[n] == 0) {
@@ -91,10 +99,12 @@ PROBE_ATTEMPT(take_pids)
             break;
         }
     }
+
     for (int i = 0; i < n; i++)
         kill(made[i], SIGKILL);
     for (int i = 0; i < n; i++)
         waitpid(made[i], NULL, 0);
+
     if (error)
         PROBE_SAY("%s after %d processes", strerror(error), n);
     else
@@ -112,6 +122,7 @@ PROBE_ATTEMPT(take_memory)
         PROBE_SAY("%s", strerror(errno));
         return 0;
     }
+
     for (size_t i = 0; i < PROBE_TAKE_MEMORY; i += 4096)
         *(volatile char *)(p + i) = 1;
     PROBE_SAY("took %u MiB", PROBE_TAKE_MEMORY >> 20);

@@ -1,3 +1,5 @@
+/* paddock root: lists and removes the roots that `paddock run --name` keeps in the state directory.
+ */
 #include "base/banned.h"
 #include "base/err.h"
 #include "cli/cli.h"
@@ -19,8 +21,10 @@ int cmd_root(int argc, char **argv)
 {
     struct pd_err e;
     const char *state, *run;
+
     if (keeper_dirs(&state, &run, &e) < 0)
         return cli_fail(&e);
+
     if (argc == 2 && !strcmp(argv[1], "ls"))
         return store_list_roots(state, put_root, NULL, &e) < 0 ? cli_fail(&e) : 0;
     if (argc < 3 || strcmp(argv[1], "rm") != 0) {
@@ -28,6 +32,7 @@ int cmd_root(int argc, char **argv)
                 argc > 1 ? argv[1] : "");
         return cli_fail(&e);
     }
+
     int status = 0;
     for (int i = 2; i < argc; i++) {
         struct spec s = SPEC_DEFAULT;

@@ -1,3 +1,5 @@
+/* paddock run: options become the specification of a jail and a command, a provider runs it, and
+ * the result becomes an exit status with a line for a person, or one record of JSON. */
 #include "cli/run.h"
 
 #include "base/banned.h"
@@ -48,15 +50,18 @@ const char run_usage[] =
 static int parse_bind(struct run_options *o, const char *text, struct pd_err *e)
 {
     struct spec *s = &o->spec;
+
     const char *colon = strchr(text, ':');
     if (!colon || colon == text || !colon[1])
         return pd_fail(e, PD_INVALID, "--bind: '%.120s' is not SRC:DST or SRC:DST:rw", text);
     if (s->bind_count == SPEC_BINDS_MAX)
         return pd_fail(e, PD_INVALID, "--bind: more than %d binds", SPEC_BINDS_MAX);
+
     struct spec_bind *b = &s->binds[s->bind_count];
     char *source = o->paths[s->bind_count][0], *target = o->paths[s->bind_count][1];
     if ((size_t)(colon - text) > SPEC_PATH_MAX || strlen(colon + 1) > SPEC_PATH_MAX)
         return pd_fail(e, PD_INVALID, "--bind: the path is longer than %d bytes", SPEC_PATH_MAX);
+
     snprintf(target, SPEC_PATH_MAX + 1, "%s", colon + 1);
     char *mode = strchr(target, ':');
     if (mode) {
@@ -65,6 +70,7 @@ static int parse_bind(struct run_options *o, const char *text, struct pd_err *e)
             return pd_fail(e, PD_INVALID, "--bind: '%.40s' is not one of: ro, rw", mode);
         b->writable = !strcmp(mode, "rw");
     }
+
     char relative[SPEC_PATH_MAX + 1];
     snprintf(relative, sizeof relative, "%.*s", (int)(colon - text), text);
     /* The keeper may have another working directory: the source becomes absolute here. */
@@ -73,6 +79,7 @@ static int parse_bind(struct run_options *o, const char *text, struct pd_err *e)
         free(absolute);
         return pd_fail(e, PD_INVALID, "--bind: '%.150s': %s", relative, strerror(errno));
     }
+
     snprintf(source, SPEC_PATH_MAX + 1, "%s", absolute);
     free(absolute);
     b->source = source;
@@ -98,6 +105,7 @@ static int parse_user(struct run_options *o, const char *text, struct pd_err *e)
         o->uid = o->gid = text[0] == 'r' ? UID_ROOT : UID_USER;
         return 0;
     }
+
     char uid[16];
     uint64_t u, g;
     size_t len = strcspn(text, ":");
@@ -108,8 +116,10 @@ static int parse_user(struct run_options *o, const char *text, struct pd_err *e)
         return pd_fail(e, PD_INVALID,
                        "--user: '%.40s' is not one of: user, root, UID, UID:GID (0 to %u)", text,
                        RANGE_SIZE - 1);
+
     if (u == UID_INIT || u == UID_OWNER)
         return pd_fail(e, PD_INVALID, "--user: %u is the sandbox's own init", (unsigned)u);
+
     o->uid = (uint32_t)u;
     o->gid = (uint32_t)g;
     return 0;
@@ -138,14 +148,17 @@ static int parse_one(struct run_options *o, struct options *opts, struct pd_err 
 {
     const char *name = opts->name;
     struct limits *l = &o->spec.limits;
+
     if (!strcmp(name, "--json")) {
         o->json = 1;
         return options_no_value(opts, e);
     }
+
     static const char *const with_value[] = {
         "--provider", "--profile", "--name",    "--timeout", "--memory",    "--pids",
         "--cpu",      "--disk",    "--files",   "--env",     "--bind",      "--root",
         "--workdir",  "--user",    "--network", "--output",  "--file-size", "--min-isolation"};
+
     int known = 0;
     for (size_t i = 0; i < sizeof with_value / sizeof *with_value; i++)
         known |= !strcmp(name, with_value[i]);
@@ -155,15 +168,18 @@ static int parse_one(struct run_options *o, struct options *opts, struct pd_err 
                        "--memory --pids --cpu --disk --files --env --bind --root --workdir --user "
                        "--network --output --file-size --min-isolation --json",
                        name);
+
     static const char *const jail_only[] = {"--profile", "--name", "--memory", "--pids",
                                             "--cpu",     "--disk", "--files",  "--bind",
                                             "--root",    "--user", "--network"};
     for (size_t i = 0; i < sizeof jail_only / sizeof *jail_only; i++)
         if (!strcmp(name, jail_only[i]))
             o->jail_only = jail_only[i];
+
     const char *v = options_value(opts, e);
     if (!v)
         return -1;
+
     if (!strcmp(name, "--provider"))
         return parse_provider(o, v, e);
     if (!strcmp(name, "--profile"))
@@ -196,12 +212,14 @@ static int parse_one(struct run_options *o, struct options *opts, struct pd_err 
         return parse_root(o, v, e);
     if (!strcmp(name, "--user"))
         return parse_user(o, v, e);
+
     if (!strcmp(name, "--name")) {
         if (!v[0])
             return pd_fail(e, PD_INVALID, "--name: the name is empty");
         o->spec.root_name = v;
         return 0;
     }
+
     if (v[0] != '/' || strlen(v) > SPEC_PATH_MAX)
         return pd_fail(e, PD_INVALID, "--workdir: '%.120s' is not an absolute path", v);
     o->workdir = v;
@@ -211,17 +229,20 @@ static int parse_one(struct run_options *o, struct options *opts, struct pd_err 
 static int parse(struct run_options *o, int argc, char **argv, struct pd_err *e)
 {
     struct options opts = {.argc = argc, .argv = argv, .at = 1};
+
     o->spec = SPEC_DEFAULT;
     o->workdir = "";
     o->uid = o->gid = UID_USER;
     while (options_next(&opts))
         if (parse_one(o, &opts, e) < 0)
             return -1;
+
     o->argv = argv + opts.at;
     o->argc = argc - opts.at;
     if (!o->argc || !o->argv[0][0])
         return pd_fail(e, PD_INVALID,
                        "no command: paddock run [OPTIONS] [--] COMMAND, see `paddock help run`");
+
     if (o->provider == PROVIDER_LOCAL) {
         if (o->spec.min_rung > RUNG_NONE)
             return pd_fail(e, PD_ISOLATION,
@@ -232,6 +253,7 @@ static int parse(struct run_options *o, int argc, char **argv, struct pd_err *e)
                            "--provider local is a plain subprocess: it has no %s, leave it away",
                            o->jail_only);
     }
+
     return spec_check(&o->spec, e);
 }
 
@@ -256,6 +278,7 @@ static int print_json(const struct run_result *r)
     auto_buf out = BUF_INIT(16u * CAPTURE_MAX);
     struct json j = JSON_INIT(&out);
     int signaled = WIFSIGNALED(r->status);
+
     json_open(&j, '{');
     json_key(&j, "exit_code");
     json_int(&j, exit_status(r));
@@ -264,6 +287,7 @@ static int print_json(const struct run_result *r)
         json_int(&j, WTERMSIG(r->status));
     else
         json_none(&j);
+
     put_capture(&j, "stdout", &r->out);
     put_capture(&j, "stderr", &r->err);
     json_key(&j, "stdout_truncated");
@@ -290,6 +314,7 @@ static int print_json(const struct run_result *r)
     json_cstr(&j, r->reason);
     json_close(&j, '}');
     buf_putc(&out, '\n');
+
     if (out.overflow || fwrite(out.data, 1, out.len, stdout) != out.len || fflush(stdout) != 0) {
         fputs("paddock: the result could not be written\n", stderr);
         return 125;
@@ -302,6 +327,7 @@ static void explain_stop(const struct run_options *o, const struct run_result *r
 {
     if (!r->stopped_by)
         return;
+
     const struct limits *l = &o->spec.limits;
     fprintf(stderr, "paddock: stopped by %s: ", r->stopped_by);
     if (!strcmp(r->stopped_by, STOP_TIMEOUT))
@@ -324,15 +350,19 @@ int cmd_run(int argc, char **argv)
     static struct run_options o;
     static struct run_result r;
     struct pd_err e;
+
     if (parse(&o, argc, argv, &e) < 0)
         return cli_fail(&e);
+
     if (o.json && (capture_init(&r.out) < 0 || capture_init(&r.err) < 0)) {
         pd_fail(&e, PD_CAPACITY, "no memory for the output");
         return cli_fail(&e);
     }
+
     int failed = o.provider == PROVIDER_LOCAL ? run_locally(&o, &r, &e) : run_in_jail(&o, &r, &e);
     if (failed)
         return cli_fail(&e);
+
     if (o.json)
         return print_json(&r);
     explain_stop(&o, &r);

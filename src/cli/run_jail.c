@@ -47,6 +47,7 @@ struct session {
 static int is_replaced(const struct run_options *o, const char *assignment, unsigned first)
 {
     size_t len = strcspn(assignment, "=") + 1;
+
     for (unsigned k = first; k < o->env_count; k++)
         if (!strncmp(o->env[k], assignment, len))
             return 1;
@@ -58,15 +59,18 @@ static int add_env(struct msg_list_writer *w, const struct run_options *o, int t
     char home[64], user[64], term[128];
     const char *const name = o->uid == UID_ROOT ? "root" : "user";
     const char *host_term = getenv("TERM");
+
     snprintf(home, sizeof home, "HOME=%s", o->uid == UID_ROOT ? "/root" : "/home/user");
     snprintf(user, sizeof user, "USER=%s", name);
     snprintf(term, sizeof term, "TERM=%.100s", host_term ? host_term : "dumb");
+
     const char *path = o->spec.profile == PROFILE_DEV
                            ? "PATH=" INIT_SHIM_DIR
                              ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
                            : "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     const char *const usual[] = {path, home, user, "SHELL=/bin/bash", "LANG=C.UTF-8", term};
     const size_t count = sizeof usual / sizeof *usual - (terminal ? 0 : 1);
+
     int r = 0;
     /* A name that is there twice would be read differently by different programs. */
     for (size_t i = 0; i < count; i++)
@@ -75,6 +79,7 @@ static int add_env(struct msg_list_writer *w, const struct run_options *o, int t
     for (unsigned k = 0; k < o->env_count; k++)
         if (!is_replaced(o, o->env[k], k + 1))
             r |= msg_list_add(w, o->env[k]);
+
     if (wall_off("env"))
         for (char **v = environ; *v; v++)
             r |= msg_list_add(w, *v);
@@ -85,8 +90,10 @@ static int add_env(struct msg_list_writer *w, const struct run_options *o, int t
 static int make_pipe(int *ret_read, int *ret_write, struct pd_err *e)
 {
     int p[2];
+
     if (pipe2(p, O_CLOEXEC) < 0)
         return pd_fail_sys(e, "make a pipe");
+
     *ret_read = p[0];
     *ret_write = p[1];
     return 0;
@@ -96,21 +103,25 @@ static int send_command(struct session *s, struct pd_err *e)
 {
     const struct run_options *o = s->options;
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT, env = MSG_LIST_WRITER_INIT;
+
     int too_long = add_env(&env, o, s->use_terminal);
     for (int i = 0; i < o->argc; i++)
         too_long |= msg_list_add(&argv, o->argv[i]);
+
     s->command.exec = (struct msg_exec){.uid = o->uid,
                                         .gid = o->gid,
                                         .file_size = o->file_size,
                                         .cwd = o->workdir[0] ? o->workdir : "/workspace",
                                         .argv = msg_list_of(&argv),
                                         .environ = msg_list_of(&env)};
+
     /* The record names the process, also of a command that had to be ended. */
     s->command.flags = (o->json ? 0 : EXEC_QUIET) | (s->use_terminal ? EXEC_PTY : 0);
     int r = too_long
                 ? pd_fail(e, PD_INVALID, "the command and its environment are longer than %u bytes",
                           WIRE_PAYLOAD_MAX)
                 : jail_send_command(&s->jail, &s->command, 0, e);
+
     msg_list_writer_done(&argv);
     msg_list_writer_done(&env);
     return r;
@@ -123,17 +134,20 @@ static int begin_with_pipes(struct session *s, struct pd_err *e)
     if (make_pipe(&in_far, &in_near, e) < 0 || make_pipe(&out_near, &out_far, e) < 0 ||
         make_pipe(&err_near, &err_far, e) < 0)
         return -1;
+
     s->command.fds[0] = in_far;
     s->command.fds[1] = out_far;
     s->command.fds[2] = err_far;
     if (send_command(s, e) < 0)
         return -1;
+
     (void)fd_set_nonblock(in_near);
     if (stream_init(&s->in, STDIN_FILENO, fd_take(&in_near)) < 0 ||
         stream_init(&s->out, fd_take(&out_near), STDOUT_FILENO) < 0 ||
         stream_init(&s->err, fd_take(&err_near), STDERR_FILENO) < 0)
         return pd_fail(e, PD_CAPACITY, "no memory for the streams");
     s->in.to_is_ours = s->out.from_is_ours = s->err.from_is_ours = 1;
+
     if (s->options->json) {
         s->out.capture = &s->result->out;
         s->err.capture = &s->result->err;
@@ -146,21 +160,25 @@ static int begin_with_terminal(struct session *s, struct pd_err *e)
 {
     auto_frame f = FRAME_INIT;
     auto_fd master = -1, slave = -1;
+
     int r = wire_recv(s->link.sock, &f, deadline_in(CREATE_PATIENCE), e);
     if (r == 0)
         return pd_fail(e, PD_LOST, "the keeper died");
     if (r < 0 || jail_accept(&s->jail, &f, e) < 0 ||
         jail_open_terminal(&s->jail, &master, &slave, e) < 0)
         return -1;
+
     s->created = 1;
     terminal_copy_settings(STDIN_FILENO, master);
     s->command.fds[0] = s->command.fds[1] = s->command.fds[2] = slave;
     if (send_command(s, e) < 0)
         return -1;
+
     int copy = fcntl(master, F_DUPFD_CLOEXEC, 3);
     if (copy < 0 || stream_init(&s->in, STDIN_FILENO, copy) < 0 ||
         stream_init(&s->out, fd_take(&master), STDOUT_FILENO) < 0)
         return pd_fail(e, PD_CAPACITY, "no room for the streams");
+
     s->in.to_is_ours = s->out.from_is_ours = 1;
     terminal_raw(&s->terminal, STDIN_FILENO);
     return 0;
@@ -180,6 +198,7 @@ static int better_reason(struct session *s, struct pd_err *e)
 static int on_control(struct session *s, struct pd_err *e)
 {
     auto_frame f = FRAME_INIT;
+
     int r = wire_recv_plain(s->jail.control, &f, 0, e);
     if (r < 0 && e->code == PD_TIMEOUT)
         return 0;
@@ -188,8 +207,10 @@ static int on_control(struct session *s, struct pd_err *e)
         s->lost = 1;
         return 0;
     }
+
     if (!wire_id_equal(f.head.id, s->command.id))
         return 0; /* the answer to a signal */
+
     struct msg_started started;
     switch (f.head.type) {
     case WIRE_ERROR:
@@ -214,17 +235,20 @@ static int on_control(struct session *s, struct pd_err *e)
 static int on_keeper(struct session *s, struct pd_err *e)
 {
     auto_frame f = FRAME_INIT;
+
     int r = wire_recv(s->link.sock, &f, 0, e);
     if (r < 0)
         return e->code == PD_TIMEOUT ? 0 : -1;
     if (r == 0)
         return pd_fail(e, PD_LOST, "the keeper died; the sandbox died with it");
+
     if (!s->created) {
         if (jail_accept(&s->jail, &f, e) < 0)
             return -1;
         s->created = 1;
         return 0;
     }
+
     if (f.head.type == WIRE_GONE && msg_gone_decode(&f.payload, &s->gone, e) == 0)
         s->lost = 1;
     return 0;
@@ -233,6 +257,7 @@ static int on_keeper(struct session *s, struct pd_err *e)
 static void on_signal(struct session *s)
 {
     struct signalfd_siginfo info;
+
     while (read(s->signals, &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGWINCH)
             terminal_copy_size(STDIN_FILENO, s->out.from);
@@ -255,9 +280,11 @@ static const char *wait_for_end(struct session *s, deadline d, int *ret_failed, 
     while (!s->ended && !s->lost) {
         struct pollfd p[6];
         unsigned n = 3, in, out;
+
         p[0] = (struct pollfd){s->jail.control, POLLIN, 0};
         p[1] = (struct pollfd){s->link.sock, POLLIN, 0};
         p[2] = (struct pollfd){s->signals, POLLIN, 0};
+
         unsigned at_in = n;
         n += in = stream_poll(&s->in, &p[n]);
         unsigned at_out = n;
@@ -265,8 +292,10 @@ static const char *wait_for_end(struct session *s, deadline d, int *ret_failed, 
         unsigned at_err = n;
         unsigned err = stream_poll(&s->err, &p[n]);
         n += err;
+
         if (poll(p, n, deadline_poll_ms(d)) < 0 && errno != EINTR)
             continue;
+
         if (out)
             stream_move(&s->out, p[at_out].revents);
         if (err)
@@ -275,10 +304,12 @@ static const char *wait_for_end(struct session *s, deadline d, int *ret_failed, 
             stream_move(&s->in, p[at_in].revents);
         if (p[2].revents)
             on_signal(s);
+
         if ((p[1].revents && on_keeper(s, e) < 0) || (p[0].revents && on_control(s, e) < 0)) {
             *ret_failed = -1;
             return NULL;
         }
+
         if (over_output(s))
             return STOP_OUTPUT;
         if (deadline_passed(d) && !s->ended)
@@ -291,9 +322,11 @@ static const char *why_it_ended(const struct session *s)
 {
     int status = s->end.status;
     int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+
     /* So a shell says which signal ended its last command. */
     if (WIFEXITED(status) && WEXITSTATUS(status) > 128)
         sig = WEXITSTATUS(status) - 128;
+
     if (s->ended && status == 0)
         return NULL;
     if (s->gone.oom_kills)
@@ -320,8 +353,10 @@ static const char *why_not_full(const struct session *s)
 static int await_created(struct session *s, struct pd_err *e)
 {
     auto_frame f = FRAME_INIT;
+
     if (s->created)
         return 0;
+
     int r = wire_recv(s->link.sock, &f, deadline_in(CREATE_PATIENCE), e);
     if (r == 0)
         return pd_fail(e, PD_LOST, "the keeper died");
@@ -331,8 +366,8 @@ static int await_created(struct session *s, struct pd_err *e)
     return 0;
 }
 
-/* Ends the jail of a command that never ran. Waits for it: whoever comes next may want the same
- * named root. */
+/* Ends the jail of a command that never ran. Waits for it: the next run may want the same named
+ * root. */
 static void discard(struct session *s)
 {
     struct pd_err ignored;
@@ -345,8 +380,10 @@ static int finish(struct session *s, const char *stopped_by, deadline d, struct 
 {
     struct run_result *r = s->result;
     int want_stats = s->options->json || !s->ended || s->end.status != 0;
+
     if (await_created(s, e) < 0) /* stopped before the answer came */
         return -1;
+
     int already = s->gone.how == GONE_DIED;
     if (!already &&
         jail_destroy(&s->link, &s->jail, want_stats, &s->gone, deadline_in(DESTROY_PATIENCE), e) <
@@ -356,12 +393,14 @@ static int finish(struct session *s, const char *stopped_by, deadline d, struct 
     if (s->gone.how == GONE_UNDEAD)
         return pd_fail(e, PD_INTERNAL,
                        "a process of the sandbox cannot be ended: it hangs in the kernel");
+
     stream_drain(&s->out, d);
     stream_drain(&s->err, d);
     r->stopped_by = stopped_by ? stopped_by : why_it_ended(s);
     r->status = s->ended ? s->end.status : SIGKILL;
     r->cpu_usec = s->gone.cpu_usec ? s->gone.cpu_usec : s->end.cpu_usec;
     r->max_rss = s->end.max_rss;
+
     if (!s->ended && !r->stopped_by)
         return pd_fail(e, PD_LOST, "the sandbox died before the command ended");
     return 0;
@@ -371,9 +410,11 @@ static int watch_signals(struct session *s, struct pd_err *e)
 {
     static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
     sigset_t mask;
+
     sigemptyset(&mask);
     for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++)
         sigaddset(&mask, forwarded[i]);
+
     sigprocmask(SIG_BLOCK, &mask, NULL);
     signal(SIGPIPE, SIG_IGN);
     s->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -384,15 +425,18 @@ int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e)
 {
     static struct session s;
     const char *keeper = getenv("PADDOCK_KEEPER");
+
     s.options = o;
     s.result = ret;
     s.in.from = s.out.from = s.err.from = -1;
     s.use_terminal = !o->json && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     ret->provider = "jail";
+
     if (geteuid() != 0 && o->uid != UID_USER)
         return pd_fail(e, PD_UNSUPPORTED, "--user: without root a sandbox has one uid, 'user'");
     if ((keeper ? keeper_connect(&s.link, keeper, e) : keeper_start_private(&s.link, e)) < 0)
         return -1;
+
     uint64_t began = clock_now();
     deadline d = o->timeout_ns ? deadline_in(o->timeout_ns) : DEADLINE_NONE;
     auto_fd netns = -1;
@@ -400,18 +444,22 @@ int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e)
         auto_fd proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
         netns = netns_create(proc, NULL); /* if it fails, the builder says why */
     }
+
     if (watch_signals(&s, e) < 0 || jail_request_in(&s.link, &s.jail, &o->spec, 0, netns, e) < 0)
         return -1;
     fd_done(&netns);
     if ((s.use_terminal ? begin_with_terminal(&s, e) : begin_with_pipes(&s, e)) < 0)
         return better_reason(&s, e);
+
     int failed;
     const char *stopped_by = wait_for_end(&s, d, &failed, e);
     ret->time_ns = clock_now() - began;
+
     if (!failed)
         failed = finish(&s, stopped_by, d, e);
     else if (s.refused)
         discard(&s);
+
     ret->rung = s.jail.rung;
     ret->reason = why_not_full(&s);
     terminal_restore(&s.terminal);

@@ -23,9 +23,11 @@ static int kill_children(pid_t parent, int depth)
 {
     char path[64], list[65536];
     int found = 0;
+
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
     if (depth > 64 || fd_read_file(AT_FDCWD, path, list, sizeof list) <= 0)
         return 0;
+
     for (char *p = list; *p;) {
         char *end;
         pid_t child = (pid_t)strtol(p, &end, 10);
@@ -47,7 +49,7 @@ static void kill_tree(void)
     }
 }
 
-/* What the child tells when it cannot become the command. */
+/* The child's report when it cannot become the command. */
 struct failure {
     int sys;
     int in_chdir;
@@ -56,18 +58,22 @@ struct failure {
 static _Noreturn void child(const struct run_options *o, int out, int err, int report)
 {
     sigset_t none;
+
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
+
     if (out >= 0)
         dup2(out, STDOUT_FILENO);
     if (err >= 0)
         dup2(err, STDERR_FILENO);
     for (unsigned i = 0; i < o->env_count; i++)
         putenv((char *)o->env[i]);
+
     struct rlimit fsize = {o->file_size, o->file_size};
     if (o->file_size)
         setrlimit(RLIMIT_FSIZE, &fsize);
+
     struct failure f = {.in_chdir = o->workdir[0] && chdir(o->workdir) < 0};
     if (!f.in_chdir)
         execvp(o->argv[0], o->argv);
@@ -80,8 +86,10 @@ static int start(const struct run_options *o, struct run_result *r, struct strea
                  struct stream *err, struct pd_err *e)
 {
     int p[2];
+
     if (pipe2(p, O_CLOEXEC) < 0)
         return pd_fail_sys(e, "make a pipe");
+
     auto_fd report_near = p[0], report_far = p[1];
     auto_fd out_far = -1, err_far = -1;
     int piped = o->json || o->output;
@@ -100,11 +108,13 @@ static int start(const struct run_options *o, struct run_result *r, struct strea
             err->capture = &r->err;
         }
     }
+
     pid_t pid = fork();
     if (pid < 0)
         return pd_fail_sys(e, "fork");
     if (pid == 0)
         child(o, out_far, err_far, report_far);
+
     fd_done(&report_far);
     struct failure f;
     if (read(report_near, &f, sizeof f) == sizeof f) {
@@ -132,11 +142,14 @@ int run_locally(struct run_options *o, struct run_result *ret, struct pd_err *e)
 {
     struct stream out = {.from = -1}, err = {.from = -1};
     sigset_t mask;
+
     ret->provider = "local";
     ret->rung = RUNG_NONE;
     ret->reason = "--provider local runs without isolation";
+
     if (isatty(STDERR_FILENO))
         fputs("paddock: local runs without isolation\n", stderr);
+
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     static const int watched[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     sigemptyset(&mask);
@@ -145,11 +158,13 @@ int run_locally(struct run_options *o, struct run_result *ret, struct pd_err *e)
     sigprocmask(SIG_BLOCK, &mask, NULL);
     signal(SIGPIPE, SIG_IGN);
     auto_fd signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+
     uint64_t began = clock_now();
     deadline d = o->timeout_ns ? deadline_in(o->timeout_ns) : DEADLINE_NONE;
     pid_t pid = start(o, ret, &out, &err, e);
     if (pid < 0)
         return -1;
+
     ret->process_id = pid;
     int status = 0, ended = 0;
     struct rusage usage = {0};
@@ -159,6 +174,7 @@ int run_locally(struct run_options *o, struct run_result *ret, struct pd_err *e)
         n += has_out;
         unsigned at_err = n, has_err = stream_poll(&err, &p[n]);
         n += has_err;
+
         if (poll(p, n, deadline_poll_ms(d)) < 0)
             continue;
         if (has_out)
@@ -166,6 +182,7 @@ int run_locally(struct run_options *o, struct run_result *ret, struct pd_err *e)
         if (has_err)
             stream_move(&err, p[at_err].revents);
         forward(signals, pid);
+
         pid_t got;
         int st;
         struct rusage u;
@@ -175,6 +192,7 @@ int run_locally(struct run_options *o, struct run_result *ret, struct pd_err *e)
                 status = st;
                 usage = u;
             }
+
         if (o->output && out.total + err.total > o->output)
             ret->stopped_by = STOP_OUTPUT;
         else if (!ended && deadline_passed(d))
@@ -182,6 +200,7 @@ int run_locally(struct run_options *o, struct run_result *ret, struct pd_err *e)
         if (ret->stopped_by)
             break;
     }
+
     ret->time_ns = clock_now() - began;
     if (ret->stopped_by) {
         kill_tree();
@@ -189,8 +208,10 @@ int run_locally(struct run_options *o, struct run_result *ret, struct pd_err *e)
     } else if (o->file_size && WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ) {
         ret->stopped_by = STOP_DISK;
     }
+
     stream_drain(&out, d);
     stream_drain(&err, d);
+
     ret->status = status;
     ret->max_rss = (uint64_t)usage.ru_maxrss * 1024;
     ret->cpu_usec = (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +

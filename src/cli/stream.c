@@ -1,3 +1,6 @@
+/* Streams between a command and this program's own descriptors. Each holds at most one chunk, and
+ * is not read while that waits to be written, so a slow reader slows the command down. Captured
+ * output keeps its head and its tail. */
 #include "cli/stream.h"
 
 #include "base/banned.h"
@@ -20,11 +23,14 @@ void capture_add(struct capture *c, const uint8_t *data, size_t len)
 {
     size_t room = c->head.max - c->head.len;
     size_t first = len < room ? len : room;
+
     if (buf_put(&c->head, data, first) < 0)
         first = 0;
+
     c->total += len;
     data += first;
     len -= first;
+
     const size_t size = CAPTURE_MAX / 2;
     for (; len; len--, data++)
         c->tail[c->tail_size++ % size] = *data;
@@ -38,11 +44,13 @@ int capture_truncated(const struct capture *c)
 void capture_text(const struct capture *c, struct buf *out)
 {
     const uint64_t size = CAPTURE_MAX / 2;
+
     buf_put(out, c->head.data, c->head.len);
     if (!capture_truncated(c)) {
         buf_put(out, c->tail, (size_t)c->tail_size);
         return;
     }
+
     buf_printf(out, "\n[... %llu bytes left out ...]\n", (unsigned long long)(c->tail_size - size));
     uint64_t start = c->tail_size % size;
     buf_put(out, c->tail + start, (size_t)(size - start));
@@ -55,6 +63,7 @@ void capture_text(const struct capture *c, struct buf *out)
 static int reopen_terminal(int fd)
 {
     char path[40];
+
     if ((fd != STDOUT_FILENO && fd != STDERR_FILENO) || !isatty(fd))
         return -1;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -64,6 +73,7 @@ static int reopen_terminal(int fd)
 int stream_init(struct stream *s, int from, int to)
 {
     *s = (struct stream){.from = from, .to = to, .chunk = malloc(CHUNK)};
+
     int terminal = reopen_terminal(to);
     if (terminal >= 0) {
         s->to = terminal;
@@ -114,6 +124,7 @@ static size_t write_size(const struct stream *s)
 {
     struct stat st;
     size_t len = s->have - s->sent;
+
     if (fstat(s->to, &st) == 0 && S_ISREG(st.st_mode))
         return len;
     return len < PIPE_BUF ? len : PIPE_BUF;
@@ -126,6 +137,7 @@ static void write_some(struct stream *s)
         s->sent = s->have;
         return;
     }
+
     ssize_t n = write(s->to, s->chunk + s->sent, write_size(s));
     if (n >= 0)
         s->sent += (uint32_t)n;
@@ -149,6 +161,7 @@ static void read_some(struct stream *s)
             write_some(s);
         return;
     }
+
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     end_input(s); /* the end; or EIO, which is how a terminal says it */

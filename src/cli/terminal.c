@@ -1,3 +1,5 @@
+/* The caller's terminal: raw while a command has it, with its size and modes copied to the
+ * command's own terminal. */
 #include "cli/terminal.h"
 
 #include <sys/ioctl.h>
@@ -5,8 +7,10 @@
 void terminal_raw(struct terminal *t, int fd)
 {
     struct termios raw;
+
     if (tcgetattr(fd, &t->before) < 0)
         return;
+
     raw = t->before;
     cfmakeraw(&raw);
     t->fd = fd;
