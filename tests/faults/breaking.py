@@ -168,6 +168,13 @@ def read_events(response, until=None):
     return found
 
 
+def api_metric(api, name):
+    """The value of a counter or gauge without labels."""
+    lines = [line for line in api.get("/metrics").text.splitlines() if line.startswith(name + " ")]
+    assert len(lines) == 1, lines
+    return float(lines[0].split()[1])
+
+
 def check_counter(text):
     """Lines 1, 2, 3... exactly once and in order; the last one may be unfinished."""
     lines = text.split(b"\n")
@@ -177,4 +184,4 @@ def check_counter(text):
     return len(whole)
 
 
-__all__ = ["Box", "Client", "Later", "Victim", "check_counter", "check_error", "read_events"]
+__all__ = ["Box", "Client", "Later", "Victim", "api_metric", "check_counter", "check_error", "read_events"]

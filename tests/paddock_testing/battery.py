@@ -9,7 +9,9 @@ table is an error when tests are collected.
 """
 
 import functools
+import gzip
 import os
+import platform
 import shlex
 import shutil
 import signal
@@ -383,6 +385,17 @@ def summary():
     yield f"attack tables: {len(kinds)} rows; controls: {counts}"
     for why, names in sorted(exempted.items()):
         yield f"  of these, {len(names)} could not be shown: {why} ({' '.join(names)})"
+
+
+def has_i386():
+    """Can a 64-bit program make a system call by the 32-bit entry?"""
+    config = "/proc/config.gz"
+    if platform.machine() != "x86_64":
+        return False
+    if not os.path.exists(config):
+        return True
+    with gzip.open(config, "rt") as f:
+        return "CONFIG_IA32_EMULATION=y" in f.read()
 
 
 def needs_file(*names):

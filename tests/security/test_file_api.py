@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from paddock_testing import run as paddock
 from paddock_testing.files import Files, bytes_of, error, make_tar, tar_member
 from paddock_testing.server import Server
 
@@ -194,13 +195,16 @@ def test_a_file_that_grows_is_read_up_to_its_size(files):
     files.api.post(f"/v1/sandboxes/{files.sandbox}/processes",
                    json={"command": "timeout 20 sh -c 'while :; do head -c 100000 /dev/zero;"
                                     " sleep 0.01; done' > grows"})
+    last = 0
     for _ in range(5):
-        time.sleep(0.1)
+        paddock.wait_for(lambda: files.stat("grows").json().get("size", 0) > last, 10, "it grows")
         with files.raw() as raw:
             raw.head("GET", files.url(path="grows"))
             answer = raw.answer()
-            if answer.status == 200:
-                assert len(answer.read()) == int(answer.getheader("Content-Length"))
+            assert answer.status == 200
+            size = int(answer.getheader("Content-Length"))
+            assert len(answer.read()) == size > last
+            last = size
 
 
 # ---- E115: loops and masses ----
@@ -487,13 +491,23 @@ def test_a_stopped_worker_does_not_hold_the_server(files):
 # ---- E107: where commands start ----
 
 
-@pytest.mark.parametrize("cwd", [f"/proc/self/fd/{n}" for n in range(3, 12)] + ["/proc/1/root", "link"])
+def start_in(files, cwd):
+    return files.api.post(f"/v1/sandboxes/{files.sandbox}/exec",
+                          json={"command": "pwd -P; ls -id . /", "cwd": cwd})
+
+
+@pytest.mark.parametrize("cwd", [f"/proc/self/fd/{n}" for n in range(3, 12)]
+                         + ["/proc/1/root", "/workspace/link", "/workspace/link2"])
 def test_a_command_cannot_start_outside(files, cwd):
     files.run("ln -sf /proc/self/fd/5 link; ln -sf /proc/1/root link2")
-    if cwd == "link":
-        cwd = "/workspace/link"
-    answer = files.api.post(f"/v1/sandboxes/{files.sandbox}/exec",
-                            json={"command": "pwd -P; ls -id . /", "cwd": cwd})
-    if answer.status == 200 and answer.json()["exit_code"] == 0:
-        here, root = [l.split()[0] for l in answer.json()["stdout"].splitlines()[1:3]]
-        assert here == root, "a directory that is neither the sandbox's root nor refused"
+    error(start_in(files, cwd), 400, "invalid", "working directory")
+
+
+def test_a_command_starts_behind_a_magic_link_of_the_sandbox(files):
+    """The control of the test above: such links are followed where they stay inside."""
+    files.run("ln -sf /proc/self/root link3")
+    for cwd in ("/proc/self/root", "/workspace/link3"):
+        done = start_in(files, cwd)
+        assert done.status == 200 and done.json()["exit_code"] == 0, done
+        here, root = [line.split()[0] for line in done.json()["stdout"].splitlines()[1:3]]
+        assert here == root

@@ -5,9 +5,23 @@ import platform
 
 import pytest
 
-from paddock_testing.battery import KERNEL, Attack, Control, Table
+from paddock_testing.battery import KERNEL, Attack, Control, Table, has_i386
+
+X86 = platform.machine() == "x86_64"
+OF_X86 = [
+    Attack("modify-ldt", "probe call modify_ldt 0 z:64 64"),
+    Attack("iopl", "probe call iopl 3"),
+    Attack("ioperm", "probe call ioperm 0x80 1 1"),
+    Attack("kexec-file", "probe call kexec_file_load -1 -1 0 0 0"),
+    Attack("ustat", "probe call ustat 0 z:64"),
+    Attack("sysfs", "probe call sysfs 3"),
+    # Other instruction sets have other numbers for the same calls.
+    Attack("i386-entry", "probe i386"),
+    Attack("x32-alias", "probe x32"),
+] if X86 else []
 
 ATTACKS = [
+    *OF_X86,
     Attack("filter-missing", "probe seccomp-off"),
     Attack("filter-missing-in-status", "grep -q '^Seccomp:.*[01]$' /proc/self/status"),
     # Subsystems with a record of kernel bugs.
@@ -22,15 +36,12 @@ ATTACKS = [
     Attack("fanotify", "probe call fanotify_init 0 0"),
     Attack("fanotify-unprivileged", "probe call fanotify_init 0x200 0"),
     Attack("memfd-secret", "probe call memfd_secret 0"),
-    Attack("modify-ldt", "probe call modify_ldt 0 z:64 64"),
     Attack("quotactl", "probe call quotactl 0x800001 0 0 0"),
     Attack("lookup-dcookie", "probe call lookup_dcookie 0 0 0"),
     Attack("kcmp", "probe call kcmp 1 1 0 0 0"),
     Attack("mbind", "probe call mbind 0 0 99 0 0 0"),
     Attack("migrate-pages", "probe call migrate_pages 1 0 0 0"),
     Attack("move-pages", "probe call move_pages 1 0 0 0 0 0"),
-    Attack("ustat", "probe call ustat 0 z:64"),
-    Attack("sysfs", "probe call sysfs 3"),
     Attack("personality-read-implies-exec", "probe call personality 0x0400000"),
     # Keyrings are shared by all sandboxes of a uid and by none of the namespaces.
     Attack("keyctl-get", "probe call keyctl 0 -3 1"),
@@ -39,7 +50,6 @@ ATTACKS = [
     Attack("request-key", "probe call request_key s:user s:k 0 0"),
     # The machine as a whole.
     Attack("kexec", "probe call kexec_load 0 99999 0 0"),
-    Attack("kexec-file", "probe call kexec_file_load -1 -1 0 0 0"),
     Attack("init-module", "probe call init_module 0 0 s:"),
     Attack("finit-module", "probe call finit_module -1 s: 0"),
     Attack("delete-module", "probe call delete_module s:nosuchmodule 0"),
@@ -49,8 +59,6 @@ ATTACKS = [
     Attack("acct", "probe call acct s:/nowhere"),
     Attack("syslog-read", "probe call syslog 3 z:64 64"),
     Attack("syslog-size", "probe call syslog 10 0 0"),
-    Attack("iopl", "probe call iopl 3"),
-    Attack("ioperm", "probe call ioperm 0x80 1 1"),
     Attack("settimeofday", "probe call settimeofday 0 0"),
     Attack("clock-settime", "probe call clock_settime 99 z:16"),
     Attack("clock-adjtime", "probe call clock_adjtime 99 z:208"),
@@ -72,9 +80,6 @@ ATTACKS = [
     Attack("tiocsti-high-bits", "probe terminal 0x100005412"),
     Attack("tioclinux", "probe terminal 0x541C"),
     Attack("tioclinux-high-bits", "probe terminal 0x10000541C"),
-    # Other instruction sets have other numbers for the same calls.
-    Attack("i386-entry", "probe i386"),
-    Attack("x32-alias", "probe x32"),
     # Socket families: nothing but INET, INET6, UNIX and NETLINK_ROUTE.
     Attack("af-vsock-stream", "probe call socket 40 1 0"),
     Attack("af-vsock-datagram", "probe call socket 40 2 0"),
@@ -110,14 +115,7 @@ ATTACKS = [
 
 
 def needs_i386(_):
-    if platform.machine() != "x86_64":
-        return "not an x86 machine"
-    if os.path.exists("/proc/config.gz"):
-        import gzip
-        with gzip.open("/proc/config.gz", "rt") as f:
-            if "CONFIG_IA32_EMULATION=y" not in f.read():
-                return "the kernel has no 32-bit entry"
-    return None
+    return None if has_i386() else "this machine has no 32-bit entry"
 
 
 def needs_vsock(_):
@@ -158,10 +156,11 @@ def needs_io_uring(_):
 
 CONTROLS = [
     Control("seccomp", ("filter-missing", "filter-missing-in-status", "keyctl-get", "add-key",
-                        "modify-ldt", "mptcp", "pidfd-getfd",
+                        "mptcp", "pidfd-getfd",
                         "netlink-not-route", "futex-wait-requeue-pi")),
     Control("seccomp", ("io-uring-setup",), profile="dev", needs=needs_io_uring),
-    Control("seccomp", ("i386-entry",), user="root", needs=needs_i386),
+    *([Control("seccomp", ("modify-ldt",)),
+       Control("seccomp", ("i386-entry",), user="root", needs=needs_i386)] if X86 else []),
     Control("seccomp", ("af-vsock-stream", "af-family-high-bits"), profile="dev", user="root",
             needs=needs_vsock),
     Control("seccomp", ("af-alg",), needs=needs_alg),
@@ -174,8 +173,7 @@ CONTROLS = [
 TABLE = Table(ATTACKS, CONTROLS, exempt={
     **{a.id: KERNEL for a in ATTACKS if a.line.startswith("probe call ")},
     "kernel-tls": KERNEL,
-    "x32-alias": KERNEL,
-    "i386-entry": needs_i386,
+    **({"x32-alias": KERNEL, "i386-entry": needs_i386} if X86 else {}),
     "tiocsti": needs_legacy_tiocsti,
     "tiocsti-high-bits": needs_legacy_tiocsti,
     "numbers-of-the-future": "no kernel has it yet",

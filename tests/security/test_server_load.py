@@ -210,7 +210,7 @@ def test_who_waits_holds_up_no_other_by_the_same_name(server, alice, bob, by):
 def test_two_hundred_processes(server, alice, bob):
     base = f"/v1/sandboxes/{alice.sandbox}"
     started = [alice.post(f"{base}/processes", json={"argv": ["sleep", "100"]}).status for _ in range(200)]
-    assert started.count(201) >= 100 and set(started) <= {201, 503, 429, 400, 500}, set(started)
+    assert started.count(201) >= 100 and set(started) <= {201, 503, 429}, set(started)
     works(bob, 5)
     listed = alice.get(f"{base}/processes").json()["processes"]
     assert len([p for p in listed if p["running"]]) >= 100, "the control"

@@ -208,8 +208,7 @@ def test_sql_is_text(server, alice):
     q = quote(evil, safe="")
     for query in (f"user_id={q}&thread_id={q}", f"user_id={q}"):
         listed = alice.get(f"/v1/sandboxes?{query}")
-        if listed.status == 200:
-            assert [s["id"] for s in listed.json()["sandboxes"]] == [sandbox]
+        assert listed.status == 200 and [s["id"] for s in listed.json()["sandboxes"]] == [sandbox]
     assert alice.get(f"/v1/sessions/{q}/{q}").json()["id"] == sandbox
     assert alice.get(f"/v1/sandboxes/{alice.sandbox}").status == 200
     for q in ("%27%20OR%20%271%27=%271", "%22", "%5c", "%25", "_"):
