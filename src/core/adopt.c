@@ -123,9 +123,9 @@ static int load_process(const struct process_row *r, void *arg)
     p->updates_state = !r->exited && (r->flags & ROW_UPDATES_STATE) != 0;
     p->stored = 1;
     p->synced = 0;
-    p->over = r->exited && (r->flags & ROW_OVER) != 0;
     /* Until it is looked for, it may be there: who buries the process has it dropped. */
-    p->stashed = p->stashed_input = !p->over;
+    int over = r->exited && (r->flags & ROW_OVER) != 0;
+    p->stashed = p->stashed_input = !over;
     p->spool_max = r->spool_max;
     p->pid = r->pid;
     p->stop = (enum process_stop)r->stop;
@@ -141,18 +141,17 @@ static int load_process(const struct process_row *r, void *arg)
         r->deadline_ms > r->started_ms ? (r->deadline_ms - r->started_ms) * NS_PER_MS : 0;
     if (p->refused)
         pd_fail(&p->why, (enum pd_code)r->why_code, "%s", r->why ? r->why : "");
-    p->running = !r->exited;
-    p->ended_event = p->explained = p->settled = r->exited;
+    p->state = r->exited ? PROCESS_SETTLED : PROCESS_RUNNING; /* as the earlier daemon left it */
     for (unsigned i = 0; i < STREAM_COUNT; i++) {
         struct spool at = process_spool(p, i);
         if (spool_open(&p->streams[i].spool, at.dir, at.name, at.max, &e) < 0)
             log_warn("adopt.spool", "session=%s error=%s", s->info.id, e.msg);
-        if (p->over)
+        if (over)
             spool_rest(&p->streams[i].spool);
     }
     pthread_mutex_lock(&s->lock);
     session_add_process(s, p);
-    if (p->running) {
+    if (process_is_live(p)) {
         s->running++;
         p->serial = ++s->next_serial;
         if (p->group && p->group < GROUPS) {
@@ -188,7 +187,7 @@ static void fetch_streams(struct process *p)
     }
     p->updates_state &= p->state_pipe >= 0;
     p->stashed_input = 0;
-    if (p->running && !p->pty) {
+    if (process_is_live(p) && !p->pty) {
         process_stash_key(p, "in", key);
         p->stashed_input =
             provider->fetch(provider, key, &in, 1, &count, deadline_in(FETCH_PATIENCE), &e) == 0;
@@ -201,13 +200,13 @@ static void fetch_streams(struct process *p)
 /* One whose time is over is ended by the pump's next look; nobody attends it any more. */
 static void adopt_process(struct process *p)
 {
-    if (p->over)
+    if (!process_is_live(p) && !p->stashed)
         return;
     /* Also of one that has ended: children of it may still write. */
     fetch_streams(p);
-    if (p->running && p->updates_state)
+    if (process_is_live(p) && p->updates_state)
         p->session->shell_busy = 1;
-    if (p->running && p->timeout_ns)
+    if (process_is_live(p) && p->timeout_ns)
         pump_set_timer(p->session->all->c.pump, &p->timeout, p->started_ns + p->timeout_ns);
 }
 
@@ -218,9 +217,10 @@ static struct process *take_unknown(struct session *s)
     struct process *found = NULL;
     pthread_mutex_lock(&s->lock);
     for (struct process *p = s->processes; p && !found; p = p->next)
-        if (p->stored && p->running && !p->ended_event && !p->synced)
+        if (p->stored && !p->synced && process_state(p) == PROCESS_RUNNING)
             found = process_ref(p);
     if (found) {
+        (void)process_fail(found);
         session_remove_process(s, found);
         s->running--;
         if (found->updates_state)

@@ -51,7 +51,7 @@ struct process_info {
     char id[33];
     int pid; /* in the sandbox; 0 until it is known */
     int running;
-    int refused;   /* it never started: see `why` */
+    int refused;   /* it never started: process_get tells why */
     int exit_code; /* -1 while running or when a signal ended it */
     int signal;    /* 0 or the signal that ended it */
     enum process_stop stopped_by;
@@ -64,7 +64,6 @@ struct process_info {
     uint64_t size[STREAM_COUNT];  /* bytes written so far */
     uint64_t first[STREAM_COUNT]; /* the oldest offset that is still there */
     char command[256];            /* for people: cut */
-    struct pd_err *why;
 };
 
 struct process *process_ref(struct process *p);

@@ -226,12 +226,17 @@ struct pump *pump_new(struct pd_err *e)
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int r = !p->slots || p->epoll < 0 || p->wake < 0 ||
-            epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->wake, &ev) < 0 ||
-            pthread_create(&p->thread, NULL, pump_main, p) != 0;
+    int r = 0;
+    if (!p->slots || p->epoll < 0 || p->wake < 0 ||
+        epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->wake, &ev) < 0)
+        r = errno;
+    else
+        r = pthread_create(&p->thread, NULL, pump_main, p); /* it does not set errno */
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (!r)
+    if (r == 0)
         return p;
+
+    errno = r;
     pd_fail_sys(e, "start the pump");
     fd_done(&p->epoll);
     fd_done(&p->wake);

@@ -139,7 +139,7 @@ static void stash(struct process *p)
         out = copy_output(p);
     if (out.count || out.bad)
         p->stashed = 1;
-    if (p->running && p->input >= 0 && !p->pty && !p->stashed_input) {
+    if (process_is_live(p) && p->input >= 0 && !p->pty && !p->stashed_input) {
         copies_add(&in, p->input);
         p->stashed_input = 1;
     }
@@ -163,7 +163,9 @@ int process_store(struct process *p, struct pd_err *e)
                               .group = p->group,
                               .spool_max = p->spool_max};
     memcpy(row.id, p->id.bytes, sizeof row.id);
+
     pthread_mutex_lock(&p->lock);
+    bool live = process_is_live(p);
     struct pd_err why = p->why;
     row.why = p->refused ? why.msg : "";
     row.why_code = why.code;
@@ -172,12 +174,12 @@ int process_store(struct process *p, struct pd_err *e)
                 (p->background ? ROW_BACKGROUND : 0) | (p->back_pressure ? ROW_BACK_PRESSURE : 0) |
                 (p->refused ? ROW_REFUSED : 0) | (p->state_updated ? ROW_STATE_UPDATED : 0);
     /* Without what the request set, its variables could not be told from the session's. */
-    if (p->updates_state && p->running && !p->env.count)
+    if (p->updates_state && live && !p->env.count)
         row.flags |= ROW_UPDATES_STATE;
     /* Nothing will come any more: the next daemon need not ask for its streams. */
-    if (!p->running && p->streams[STREAM_OUT].source.fd < 0 && p->streams[STREAM_ERR].source.fd < 0)
+    if (!live && p->streams[STREAM_OUT].source.fd < 0 && p->streams[STREAM_ERR].source.fd < 0)
         row.flags |= ROW_OVER;
-    row.exited = !p->running;
+    row.exited = !live;
     row.status = p->end.status;
     row.stop = p->stop;
     row.started_ms = p->started_ms;
@@ -191,8 +193,8 @@ int process_store(struct process *p, struct pd_err *e)
     if (r < 0)
         return -1;
     /* Whoever buries it marks it first and deletes the row after: one of the two comes last. */
-    int buried = atomic_load(&p->buried);
-    if (!buried)
+    int unwanted = atomic_load(&p->unwanted);
+    if (!unwanted)
         stash(p);
     /* Not before the keeper has its streams: the next daemon needs both. */
     pthread_mutex_lock(&p->lock);
@@ -200,7 +202,7 @@ int process_store(struct process *p, struct pd_err *e)
         process_wake(p);
     p->stored = 1;
     pthread_mutex_unlock(&p->lock);
-    return buried ? all->c.store->delete_process(all->c.store, row.id, e) : 0;
+    return unwanted ? all->c.store->delete_process(all->c.store, row.id, e) : 0;
 }
 
 /* What the keeper holds for a process that has ended, as far as it is over. */
@@ -245,10 +247,12 @@ static void do_end(struct process *p)
     struct session *s = p->session;
     struct provider *provider = s->all->c.provider;
     struct pd_err e;
+
     pthread_mutex_lock(&p->lock);
-    int explained = p->explained;
+    bool explain = p->state == PROCESS_EXITED && !p->worker && !p->refused &&
+                   (p->end.status != 0 || p->stop != STOP_NONE);
     pthread_mutex_unlock(&p->lock);
-    if (!explained && !p->worker && !p->refused && (p->end.status != 0 || p->stop != STOP_NONE))
+    if (explain)
         process_explain(p);
     if (p->state_updated)
         store_state(s);
@@ -277,8 +281,9 @@ static void do_end(struct process *p)
     else if (p->group && s->group_owner[p->group] == p->serial)
         s->lingering[p->group / 64] |= 1ull << p->group % 64;
     pthread_mutex_unlock(&s->lock);
+
+    process_settle(p);
     pthread_mutex_lock(&p->lock);
-    p->settled = 1;
     for (unsigned i = 0; i < STREAM_COUNT; i++)
         if (p->streams[i].source.fd < 0 && !p->readers)
             spool_rest(&p->streams[i].spool);

@@ -373,7 +373,7 @@ struct process *session_find_process(struct session *s, const char *pid_or_id, s
         wire_id_text(p->id, hex);
         pthread_mutex_lock(&p->lock);
         snprintf(pid, sizeof pid, "%d", p->pid);
-        int running = p->running;
+        int running = process_is_live(p);
         pthread_mutex_unlock(&p->lock);
         if (strcmp(hex, pid_or_id) != 0 && (pid[0] == '0' || strcmp(pid, pid_or_id) != 0))
             continue;

@@ -32,9 +32,9 @@ void session_bury(struct session *s, int forget)
         all = p->next;
         p->next = NULL;
         if (forget)
-            atomic_store(&p->buried, 1);
+            atomic_store(&p->unwanted, 1);
+        process_bury(p);
         if (!p->worker) {
-            process_bury(p);
             pthread_mutex_lock(&p->lock);
             int out = p->stashed, in = p->stashed_input;
             p->stashed = p->stashed_input = 0;
@@ -49,8 +49,6 @@ void session_bury(struct session *s, int forget)
             for (unsigned i = 0; i < STREAM_COUNT; i++)
                 if (p->streams[i].spool.fd >= 0 || p->streams[i].spool.size)
                     (void)unlinkat(s->all->spool_dir, p->streams[i].spool.name, 0);
-        } else {
-            process_finish(p);
         }
         if (forget && s->all->c.store->delete_process(s->all->c.store, p->id.bytes, &e) < 0)
             log_warn("process.store", "session=%s error=%s", s->info.id, e.msg);

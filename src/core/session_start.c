@@ -179,14 +179,12 @@ static void entered(struct session *s)
 static void leave(struct session *s, struct process *p)
 {
     process_close_streams(p);
-    /* Unless it was buried meanwhile, which counts, too. */
-    pthread_mutex_lock(&p->lock);
-    int counted = p->running;
-    p->running = 0;
-    pthread_mutex_unlock(&p->lock);
+    bool failed = process_fail(p); /* otherwise its end counts */
+
     pthread_mutex_lock(&s->lock);
-    s->running -= counted ? 1 : 0;
-    if (p->updates_state && counted)
+    if (failed)
+        s->running--;
+    if (failed && p->updates_state)
         s->shell_busy = 0;
     group_release(s, p->group, p->serial);
     session_remove_process(s, p);
@@ -209,6 +207,8 @@ static int send(struct process *p, const struct process_request *r, uint32_t uid
                                      (p->reach ? EXEC_REACH : 0) | (p->background ? 0 : EXEC_QUIET),
                             .fds = {far->fd[0], far->fd[1], far->fd[2], far->fd[3]}};
     int bad = 0;
+    process_begin(p); /* its end may come before this returns */
+
     pthread_mutex_lock(&s->lock);
     bad |= session_environment(s, r, &env);
     snprintf(cwd, sizeof cwd, "%s", r->cwd ? r->cwd : s->cwd);
@@ -283,6 +283,10 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     p->command = describe(r);
     p->note = r->note ? strdup(r->note) : NULL;
     p->key = r->key ? strdup(r->key) : NULL;
+    if (!p->command || (r->note && !p->note) || (r->key && !p->key)) {
+        process_unref(p);
+        return pd_fail(e, PD_CAPACITY, "no memory for a process");
+    }
     p->key_hash = r->key_hash;
     p->started_ms = time_now_ms();
     p->started_ns = clock_now();
@@ -382,9 +386,7 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
 void session_worker_end(struct worker_call *c, int abort)
 {
     struct pd_err e;
-    pthread_mutex_lock(&c->process->lock);
-    int running = c->process->running;
-    pthread_mutex_unlock(&c->process->lock);
+    bool running = process_state_is_live(process_state(c->process));
     /* Killed before its pipes are closed: an end of input must not look like the end of a file. */
     if (abort && running)
         (void)process_stop(c->process, STOP_ABANDONED, &e);

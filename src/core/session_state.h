@@ -1,4 +1,5 @@
-/* session_state: what sessions and processes are made of. For the session layer alone.
+/* session_state: what sessions are made of. For the session layer alone. Processes:
+ * process_state.h.
  *
  * Locks, outermost first:
  *   sessions.lock    the tables, the queue, the pool
@@ -7,13 +8,14 @@
  *   session.store_lock  held around every write of its row
  *   session.lock     everything else of a session
  *   process.lock     everything of a process
- * The pump's callbacks take session.lock and process.lock only. */
+ * The pump's callbacks take the last two, and sessions.lock to wake the controller; none of the
+ * three is held across a call that can wait for a box, a provider or the database. */
 #pragma once
 
 #include "base/err.h"
 #include "core/cond.h"
+#include "core/process_state.h"
 #include "core/provider.h"
-#include "core/pump.h"
 #include "core/session_life.h"
 #include "core/sessions.h"
 #include "policy/policy.h"
@@ -28,75 +30,8 @@
 #define PROCESSES_KEPT    128u /* that have ended, per session */
 #define GROUPS            512u
 #define STATE_MAX         (64u << 10)
-#define SPOOL_DEFAULT     (64ull << 20)
 #define DESTROY_PATIENCE  (15 * NS_PER_S)
 #define CREATE_PATIENCE   (30 * NS_PER_S)
-
-/* process_row.flags; kept in the database, so numbers stay what they are. */
-enum {
-    ROW_SHELL = 1,
-    ROW_PTY = 2,
-    ROW_BACKGROUND = 4,
-    ROW_BACK_PRESSURE = 8,
-    ROW_REFUSED = 16,
-    ROW_STATE_UPDATED = 32,
-    ROW_UPDATES_STATE = 64, /* its end will tell the session's next state */
-    ROW_OVER = 128,         /* ended, and its streams are at their ends */
-};
-
-/* What the recorder is to do for a process. */
-enum { TASK_STORE = 1, TASK_END = 2, TASK_TIMEOUT = 4, TASK_DROP = 8 };
-
-struct stream {
-    struct pump_source source; /* its fd is the pipe's or terminal's near end; -1: over */
-    struct process *process;
-    struct spool spool;
-    struct pump_timer retry; /* the disk was full */
-    int stopped;             /* not in the pump, because of that or of back-pressure */
-    int full;                /* bytes of it are waiting for space on the disk */
-    uint64_t consumed;       /* what somebody has read; for back-pressure */
-};
-
-struct process {
-    atomic_uint refs;
-    struct session *session; /* counted */
-    struct process *next;
-    struct wire_id id;
-    unsigned group;
-    uint64_t serial;
-    char *command;
-    char *key;
-    uint64_t key_hash;
-    int worker, reach, shell, pty, background, back_pressure, updates_state;
-    char *note;
-    int stored;        /* a row says that it exists (before the answer does) */
-    atomic_int buried; /* its sandbox went away under it: no row of it is to be left */
-    int over;          /* adopted, when it had ended with all its output */
-    uint64_t spool_max, timeout_ns;
-    struct msg_list_writer env; /* of the request: not to be taken for the session's */
-    struct pump_timer timeout;
-
-    pthread_mutex_t lock;
-    int pid, running, refused, explained, state_updated, ended_event;
-    int synced;  /* the box has told of it, or it was started by this daemon */
-    int settled; /* its end is stored and init has forgotten it */
-    struct pd_err why;
-    struct msg_exited end;
-    enum process_stop stop;
-    uint64_t started_ms, ended_ms, started_ns, duration_us;
-    struct stream streams[STREAM_COUNT];
-    int via[2];     /* of a terminal: between master and spool */
-    int input;      /* near end of stdin, or the terminal's master; -1 */
-    int state_pipe; /* where a shell command tells its state; -1 */
-    int stashed, stashed_input;
-    int finishing; /* it has ended, but some of its output is waiting for space */
-    struct watch *watches;
-    unsigned readers; /* of the spools' descriptors, just now */
-
-    struct process *task_next; /* the recorder's */
-    unsigned tasks;
-    deadline task_due;
-};
 
 /* session_samples.c */
 struct samples {
@@ -220,38 +155,12 @@ struct sessions {
     pthread_cond_t copied_cond; /* one is done */
 };
 
-/* process.c */
-struct process *process_new(struct session *s);
-/* How much of a stream its spool keeps. */
-uint64_t process_spool_cap(const struct process *p);
-/* A stream's spool, as it is before there is a file. */
-struct spool process_spool(const struct process *p, unsigned stream);
-/* Its streams go to the pump from now on. */
-int process_begin_streams(struct process *p, struct pd_err *e);
-/* Pump's thread: the first process has ended. */
-void process_on_exit(struct process *p, const struct msg_exited *end);
-void process_on_refused(struct process *p, const struct pd_err *why);
-/* Nothing more will come of it: ended, stored, its streams closed. */
-int process_is_settled(struct process *p);
-/* Marks it as ended and wakes who waits. `status` as of wait(2) or -1. */
-void process_finish(struct process *p);
-/* The sandbox is gone. */
-void process_bury(struct process *p);
-void process_close_streams(struct process *p);
-void process_stash_key(const struct process *p, const char *what, char out[MSG_KEY_MAX + 1]);
-int process_store(struct process *p, struct pd_err *e);
-void process_wake(struct process *p);
-/* What stopped it, from the sandbox's counters. Asks the provider. */
-void process_explain(struct process *p);
-
 /* adopt.c: a command that a box does not know has never been started: it is forgotten. After sync.
  */
 void session_settle(struct session *s);
 
-/* recorder.c: rows, explanations and time-outs, off everybody's path. */
-void recorder_add(struct process *p, unsigned task, uint64_t delay_ns);
+/* recorder.c, session.c: forgets the oldest that have ended. */
 void *recorder_main(void *sessions);
-/* Its turn is over: forgets the oldest that have ended. */
 void session_trim(struct session *s);
 
 /* session_shell.c: what a command's environment is, and what a shell command leaves. */

@@ -365,7 +365,11 @@ int daemon_run(struct serve *s)
             log_warn("server.filter", "errno=%d", -filter);
     }
 
-    if (r < 0 || set_up(&d, &e) < 0 || pthread_create(&d.signals, NULL, signal_main, &d) != 0) {
+    if (r == 0)
+        r = set_up(&d, &e);
+    if (r == 0 && (errno = pthread_create(&d.signals, NULL, signal_main, &d)) != 0)
+        r = pd_fail_sys(&e, "start the thread for signals");
+    if (r < 0) {
         fprintf(stderr, "paddock: %s\n", e.msg);
         return pd_code_exit(e.code);
     }

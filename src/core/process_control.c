@@ -1,0 +1,144 @@
+/* What is done to a process: signals, input, the size of its terminal. Every call to the box is
+ * made with the session's box held, and without the process's lock where it may take time. */
+#include "core/process_state.h"
+
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+
+#define SIGNAL_PATIENCE (10 * NS_PER_S)
+
+static int with_box(struct process *p, struct pd_err *e)
+{
+    pthread_rwlock_rdlock(&p->session->box_use);
+    if (p->session->box)
+        return 0;
+    pthread_rwlock_unlock(&p->session->box_use);
+    return session_no_box(p->session, e);
+}
+
+/* Also of a command that has ended: children of it may still run. Its group must be its own until
+ * the kill is done, or it would hit whoever has the number next. */
+int process_stop(struct process *p, enum process_stop why, struct pd_err *e)
+{
+    struct session *s = p->session;
+    const struct provider *provider = s->all->c.provider;
+    pthread_mutex_lock(&p->lock);
+    bool running = process_is_live(p);
+    if (!process_has_end(p) && p->stop == STOP_NONE)
+        p->stop = why;
+    pthread_mutex_unlock(&p->lock);
+
+    pthread_mutex_lock(&s->lock);
+    int held = group_kill_begin(s, p->group, p->serial);
+    pthread_mutex_unlock(&s->lock);
+    if (!held && !running)
+        return 0;
+
+    int r = with_box(p, e);
+    if (r == 0) {
+        r = provider->kill(s->box, p->id, held ? p->group : 0, e);
+        pthread_rwlock_unlock(&s->box_use);
+    }
+
+    pthread_mutex_lock(&s->lock);
+    if (held)
+        group_kill_end(s, p->group);
+    pthread_mutex_unlock(&s->lock);
+    return r;
+}
+
+int process_signal(struct process *p, int signal, struct pd_err *e)
+{
+    const struct provider *provider = p->session->all->c.provider;
+    if (signal == SIGKILL) {
+        struct watch w;
+        if (process_stop(p, STOP_KILLED, e) < 0)
+            return -1;
+        if (process_watch(p, &w, e) < 0)
+            return -1;
+        int r = process_wait(p, &w, -1, deadline_in(NS_PER_S), e);
+        process_unwatch(p, &w);
+        return r < 0 && e->code == PD_NO_SPACE ? 0 : r; /* then it has ended, too */
+    }
+    if (!process_state_is_live(process_state(p)))
+        return pd_fail(e, PD_CONFLICT, "process %d has ended already", p->pid);
+    if (with_box(p, e) < 0)
+        return -1;
+    int r = provider->signal(p->session->box, p->id, signal, deadline_in(SIGNAL_PATIENCE), e);
+    pthread_rwlock_unlock(&p->session->box_use);
+    return r;
+}
+
+int process_write(struct process *p, const void *data, size_t len, deadline d, struct pd_err *e)
+{
+    const char *at = data;
+    /* A copy of the descriptor, so that it can be waited for without the lock. */
+    pthread_mutex_lock(&p->lock);
+    auto_fd fd = p->input >= 0 && process_is_live(p) ? fcntl(p->input, F_DUPFD_CLOEXEC, 3) : -1;
+    pthread_mutex_unlock(&p->lock);
+    if (fd < 0)
+        return pd_fail(e, PD_CONFLICT,
+                       "stdin of process %d is closed, or was never open: start "
+                       "it with \"stdin\": true",
+                       p->pid);
+
+    while (len) {
+        ssize_t n = write(fd, at, len);
+        if (n > 0) {
+            at += n;
+            len -= (size_t)n;
+            continue;
+        }
+        if (n < 0 && errno == EPIPE)
+            return pd_fail(e, PD_CONFLICT, "process %d does not read its stdin any more", p->pid);
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return pd_fail_sys(e, "write to process %d", p->pid);
+        struct pollfd wait = {.fd = fd, .events = POLLOUT};
+        if (poll(&wait, 1, deadline_poll_ms(d)) == 0)
+            return pd_fail(e, PD_TIMEOUT, "process %d does not read its stdin: %zu bytes are left",
+                           p->pid, len);
+    }
+    return 0;
+}
+
+int process_close_stdin(struct process *p, struct pd_err *e)
+{
+    if (p->pty)
+        return pd_fail(e, PD_INVALID, "a terminal's input cannot be closed: send it ^D (\\x04)");
+    pthread_mutex_lock(&p->lock);
+    int fd = p->input;
+    p->input = -1;
+    int stashed = p->stashed_input;
+    p->stashed_input = 0;
+    pthread_mutex_unlock(&p->lock);
+    if (fd < 0)
+        return pd_fail(e, PD_CONFLICT, "stdin of process %d is closed already", p->pid);
+    if (stashed) {
+        /* The command sees the end only when every copy is closed. */
+        char key[MSG_KEY_MAX + 1];
+        process_stash_key(p, "in", key);
+        p->session->all->c.provider->drop(p->session->all->c.provider, key);
+    }
+    fd_done(&fd);
+    return 0;
+}
+
+int process_resize(struct process *p, uint16_t rows, uint16_t cols, struct pd_err *e)
+{
+    if (!p->pty)
+        return pd_fail(e, PD_INVALID, "process %d has no terminal", p->pid);
+    struct winsize size = {.ws_row = rows, .ws_col = cols};
+    pthread_mutex_lock(&p->lock);
+    int r = p->input < 0 ? -1 : ioctl(p->input, TIOCSWINSZ, &size);
+    pthread_mutex_unlock(&p->lock);
+    return r < 0 ? pd_fail(e, PD_CONFLICT, "the terminal of process %d is closed", p->pid) : 0;
+}

@@ -1,0 +1,284 @@
+/* How a command lives: one state, changed by process_step alone.
+ *
+ *   STARTING    it is in its session's list; its streams are being made
+ *   RUNNING     the request has gone out, or a box of an earlier daemon has it
+ *   FINISHING   its end is known, but some of its output waits for space on the disk
+ *   EXITED      its end is known and its output is whole; nobody has been told yet
+ *   ENDED       everybody has been told
+ *   SETTLED     its end is stored, if the command is, and init has forgotten it
+ *   FAILED      it never ran: the request did not go out, or the box does not know it
+ *   BURIED      its sandbox went away, under it or after it
+ *
+ * The end: init reports that the first process has ended. What it wrote is in the pipes by then, so
+ * they are drained before anybody hears of the end; children that are still running may write on,
+ * and the spools go on with them. A command that failed is looked at by the recorder first, because
+ * the reason (memory, processes, disk) has to be asked for. */
+#include "core/process_state.h"
+
+#include "core/session_state.h"
+
+#include "access/ids.h"
+#include "base/banned.h"
+#include "base/checks.h"
+#include "base/err.h"
+#include "telemetry/log.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#define SETTLE_AFTER (2 * NS_PER_MS)
+
+#define TO(state) (1u << PROCESS_##state)
+
+static const struct {
+    const char *name;
+    unsigned next; /* the states that may follow */
+} states[PROCESS_STATES] = {
+    [PROCESS_STARTING] = {"starting", TO(RUNNING) | TO(FAILED)},
+    [PROCESS_RUNNING] = {"running", TO(FINISHING) | TO(EXITED) | TO(FAILED)},
+    [PROCESS_FINISHING] = {"finishing", TO(EXITED)},
+    [PROCESS_EXITED] = {"exited", TO(ENDED) | TO(BURIED)},
+    [PROCESS_ENDED] = {"ended", TO(SETTLED) | TO(BURIED)},
+    [PROCESS_SETTLED] = {"settled", TO(BURIED)},
+    [PROCESS_FAILED] = {"failed", 0},
+    [PROCESS_BURIED] = {"buried", 0},
+};
+
+const char *process_state_name(enum process_state s)
+{
+    return (unsigned)s < PROCESS_STATES ? states[s].name : "unknown";
+}
+
+bool process_may_step(enum process_state from, enum process_state to)
+{
+    return (unsigned)from < PROCESS_STATES && (unsigned)to < PROCESS_STATES &&
+           states[from].next >> to & 1;
+}
+
+bool process_step(struct process *p, enum process_state to)
+{
+    if (process_may_step(p->state, to)) {
+        p->state = to;
+        return true;
+    }
+
+    log_error("process.step", "session=%s pid=%d from=%s to=%s", p->session->info.id, p->pid,
+              process_state_name(p->state), process_state_name(to));
+    checks_failed();
+    return false;
+}
+
+enum process_state process_state(struct process *p)
+{
+    pthread_mutex_lock(&p->lock);
+    enum process_state state = p->state;
+    pthread_mutex_unlock(&p->lock);
+    return state;
+}
+
+/* ---- the beginning ---- */
+
+void process_begin(struct process *p)
+{
+    pthread_mutex_lock(&p->lock);
+    process_step(p, PROCESS_RUNNING);
+    pthread_mutex_unlock(&p->lock);
+}
+
+bool process_fail(struct process *p)
+{
+    pthread_mutex_lock(&p->lock);
+    bool failed = !process_has_end(p) && process_step(p, PROCESS_FAILED);
+    pthread_mutex_unlock(&p->lock);
+    return failed;
+}
+
+/* ---- the end ---- */
+
+/* Everybody is told, once. Whoever hears of the end may start the next command at once: the session
+ * is free by then. With the locks of session and process held. */
+static void tell_end(struct process *p, enum process_state to)
+{
+    struct session *s = p->session;
+    bool live = process_is_live(p);
+    if (p->state != to && !process_step(p, to))
+        return;
+
+    if (live) {
+        p->ended_ms = time_now_ms();
+        p->duration_us = (clock_now() - p->started_ns) / 1000;
+        /* The request's variables were needed to read the shell's state. */
+        msg_list_writer_done(&p->env);
+        p->env = MSG_LIST_WRITER_INIT;
+        if (s->running)
+            s->running--;
+        if (p->updates_state)
+            s->shell_busy = 0;
+        s->info.last_used_ms = time_now_ms();
+        pthread_cond_broadcast(&s->changed);
+    }
+    process_wake(p);
+}
+
+void process_finish(struct process *p)
+{
+    struct session *s = p->session;
+    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&p->lock);
+    if (p->state == PROCESS_EXITED)
+        tell_end(p, PROCESS_ENDED);
+    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void process_finish_late(struct process *p)
+{
+    if (p->state != PROCESS_FINISHING || process_waits_for_space(p))
+        return;
+    process_step(p, PROCESS_EXITED);
+    recorder_add(p, TASK_END, 0);
+}
+
+/* What a shell command left is stored before anybody hears of its end: false then. */
+static bool take_state(struct process *p)
+{
+    struct session *s = p->session;
+    int updated = session_take_state(s, p);
+    pthread_mutex_lock(&p->lock);
+    p->state_updated = updated;
+    pthread_mutex_unlock(&p->lock);
+
+    pthread_mutex_lock(&s->lock);
+    bool stored = !s->dirty;
+    pthread_mutex_unlock(&s->lock);
+    return stored;
+}
+
+void process_on_exit(struct process *p, const struct msg_exited *end)
+{
+    pthread_mutex_lock(&p->lock);
+    if (p->state != PROCESS_RUNNING) {
+        pthread_mutex_unlock(&p->lock); /* a box may tell what it likes, and as often */
+        return;
+    }
+    p->end = *end;
+    if (!p->pid)
+        p->pid = end->pid;
+    process_drain(p);
+
+    /* Nobody is told of the end while the output is not whole. */
+    bool whole = !process_waits_for_space(p);
+    process_step(p, whole ? PROCESS_EXITED : PROCESS_FINISHING);
+    if (!whole)
+        process_wake(p);
+    bool simple = end->status == 0 && p->stop == STOP_NONE;
+    pthread_mutex_unlock(&p->lock);
+
+    if (p->updates_state)
+        simple &= take_state(p);
+    if (!whole)
+        return;
+
+    bool told = simple || p->worker;
+    if (told)
+        process_finish(p);
+    /* Whoever waited is about to answer; what is left is in no hurry. */
+    recorder_add(p, TASK_END, told ? SETTLE_AFTER : 0);
+}
+
+void process_on_refused(struct process *p, const struct pd_err *why)
+{
+    pthread_mutex_lock(&p->lock);
+    bool first = p->state == PROCESS_RUNNING;
+    if (first) {
+        process_step(p, PROCESS_EXITED);
+        p->refused = 1;
+        p->why = *why;
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (!first)
+        return;
+
+    process_finish(p);
+    recorder_add(p, TASK_END, 0);
+}
+
+void process_settle(struct process *p)
+{
+    pthread_mutex_lock(&p->lock);
+    if (p->state == PROCESS_ENDED)
+        process_step(p, PROCESS_SETTLED);
+    pthread_mutex_unlock(&p->lock);
+}
+
+bool process_is_settled(struct process *p)
+{
+    pthread_mutex_lock(&p->lock);
+    bool settled = p->state == PROCESS_SETTLED && p->streams[STREAM_OUT].source.fd < 0 &&
+                   p->streams[STREAM_ERR].source.fd < 0;
+    pthread_mutex_unlock(&p->lock);
+    return settled;
+}
+
+void process_bury(struct process *p)
+{
+    struct session *s = p->session;
+    process_leave_pump(p); /* not with the lock that the callbacks take */
+
+    pthread_mutex_lock(&p->lock);
+    if (!process_has_end(p)) {
+        p->end.status = SIGKILL;
+        if (p->stop == STOP_NONE)
+            p->stop = STOP_SANDBOX;
+    }
+    /* Nobody can write any more: what is left in the pipes is all there is. */
+    process_drain(p);
+    if (p->state == PROCESS_RUNNING || p->state == PROCESS_FINISHING)
+        process_step(p, PROCESS_EXITED);
+    pthread_mutex_unlock(&p->lock);
+
+    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&p->lock);
+    tell_end(p, PROCESS_BURIED);
+    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void process_explain(struct process *p)
+{
+    struct session *s = p->session;
+    struct box_usage u = {0};
+    struct pd_err e;
+    int known = -1;
+
+    pthread_rwlock_rdlock(&s->box_use);
+    if (s->box)
+        known = s->all->c.provider->usage(s->box, &u, &e);
+    pthread_rwlock_unlock(&s->box_use);
+
+    uint64_t oom = 0, pids = 0;
+    pthread_mutex_lock(&s->lock);
+    if (known == 0) {
+        oom = u.oom_kills - s->oom_seen;
+        pids = u.pids_refused - s->pids_seen;
+        s->oom_seen = u.oom_kills;
+        s->pids_seen = u.pids_refused;
+    }
+    pthread_mutex_unlock(&s->lock);
+
+    pthread_mutex_lock(&p->lock);
+    if (p->stop == STOP_NONE) {
+        int signal = WIFSIGNALED(p->end.status) ? WTERMSIG(p->end.status) : 0;
+        if (oom)
+            p->stop = STOP_OOM;
+        else if (pids)
+            p->stop = STOP_PIDS;
+        else if (p->end.disk_full)
+            p->stop = STOP_DISK;
+        else if (signal == SIGSYS)
+            p->stop = STOP_SYSCALL;
+        else if (signal == SIGXFSZ)
+            p->stop = STOP_OUTPUT;
+    }
+    pthread_mutex_unlock(&p->lock);
+}

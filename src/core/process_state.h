@@ -1,0 +1,182 @@
+/* process_state: what a process is made of, and the functions of its parts. For the session layer
+ * alone; process.h is for everybody.
+ *
+ * Everything below `lock` in struct process is under that lock; what is above it does not change
+ * once the process is in its session's list. The lock is taken inside session.lock, and not held
+ * across a call that can wait. */
+#pragma once
+
+#include "base/err.h"
+#include "core/process.h"
+#include "core/pump.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define SPOOL_DEFAULT (64ull << 20)
+
+/* What a command's life goes through; process_life.c says what each means and which may follow
+ * which. In this order: up to EXITED others see it run, from FINISHING on its end is known. */
+enum process_state {
+    PROCESS_STARTING,
+    PROCESS_RUNNING,
+    PROCESS_FINISHING,
+    PROCESS_EXITED,
+    PROCESS_ENDED,
+    PROCESS_SETTLED,
+    PROCESS_FAILED,
+    PROCESS_BURIED,
+    PROCESS_STATES,
+};
+
+/* process_row.flags; kept in the database, so numbers stay what they are. */
+enum {
+    ROW_SHELL = 1,
+    ROW_PTY = 2,
+    ROW_BACKGROUND = 4,
+    ROW_BACK_PRESSURE = 8,
+    ROW_REFUSED = 16,
+    ROW_STATE_UPDATED = 32,
+    ROW_UPDATES_STATE = 64, /* its end will tell the session's next state */
+    ROW_OVER = 128,         /* ended, and its streams are at their ends */
+};
+
+/* What the recorder is to do for a process. */
+enum { TASK_STORE = 1, TASK_END = 2, TASK_TIMEOUT = 4, TASK_DROP = 8 };
+
+struct stream {
+    struct pump_source source; /* its fd is the pipe's or terminal's near end; -1: over */
+    struct process *process;
+    struct spool spool;
+    struct pump_timer retry; /* the disk was full */
+    int stopped;             /* not in the pump, because of that or of back-pressure */
+    int full;                /* bytes of it are waiting for space on the disk */
+    uint64_t consumed;       /* what somebody has read; for back-pressure */
+};
+
+struct process {
+    atomic_uint refs;
+    struct session *session; /* counted */
+    struct process *next;
+    struct wire_id id;
+    unsigned group;
+    uint64_t serial;
+    char *command;
+    char *key;
+    uint64_t key_hash;
+    int worker, reach, shell, pty, background, back_pressure, updates_state;
+    char *note;
+    uint64_t spool_max, timeout_ns;
+    struct pump_timer timeout;
+
+    pthread_mutex_t lock;
+    enum process_state state; /* process_step's alone */
+    int pid;
+    /* How it ended. */
+    int refused; /* it never started: `why` */
+    struct pd_err why;
+    struct msg_exited end;
+    enum process_stop stop;
+    int state_updated; /* of a shell command: cd and export were kept */
+    struct msg_list_writer
+        env; /* of the request: not to be taken for the session's. Until its end */
+    uint64_t started_ms, ended_ms, started_ns, duration_us;
+    /* What outlives this daemon. Orthogonal to the state: a command is stored at any time of its
+     * life, or never. */
+    int stored; /* a row says that it exists (before the answer does) */
+    int synced; /* the box has told of it, or it was started by this daemon */
+    int stashed,
+        stashed_input;   /* the keeper has copies of its descriptors, or is being sent them */
+    atomic_int unwanted; /* its sandbox sleeps: no row of it is to be left */
+
+    struct stream streams[STREAM_COUNT];
+    int via[2];     /* of a terminal: between master and spool */
+    int input;      /* near end of stdin, or the terminal's master; -1 */
+    int state_pipe; /* where a shell command tells its state; -1 */
+    bool closed;    /* the streams are, and go back to the pump no more */
+    struct watch *watches;
+    unsigned readers; /* of the spools' descriptors, just now */
+
+    /* The recorder's, under sessions.task_lock. */
+    struct process *task_next;
+    unsigned tasks;
+    deadline task_due;
+};
+
+/* ---- process_life.c ---- */
+
+const char *process_state_name(enum process_state s);
+bool process_may_step(enum process_state from, enum process_state to);
+/* Changes the state, with the lock held. A step that is not in the table changes nothing, is
+ * logged, and aborts a test build. Returns whether it was taken. */
+bool process_step(struct process *p, enum process_state to);
+enum process_state process_state(struct process *p); /* takes the lock */
+
+/* As far as others know, it runs. */
+static inline bool process_state_is_live(enum process_state s)
+{
+    return s <= PROCESS_EXITED;
+}
+
+/* Both with the lock held. */
+static inline bool process_is_live(const struct process *p)
+{
+    return process_state_is_live(p->state);
+}
+
+static inline bool process_has_end(const struct process *p)
+{
+    return p->state >= PROCESS_FINISHING;
+}
+
+/* The request is about to go out. */
+void process_begin(struct process *p);
+/* It never ran. Returns false when its end is known nevertheless; then it ends as usual. */
+bool process_fail(struct process *p);
+/* Pump's thread: the first process has ended; the box could not start it. */
+void process_on_exit(struct process *p, const struct msg_exited *end);
+void process_on_refused(struct process *p, const struct pd_err *why);
+/* Tells everybody of the end, if that is known and was not told. Takes the session's lock. */
+void process_finish(struct process *p);
+/* Pump's thread, with the lock held: space was found for its last output, maybe. */
+void process_finish_late(struct process *p);
+/* What stopped it, from the sandbox's counters. Asks the provider. */
+void process_explain(struct process *p);
+/* Its end is stored, and init has forgotten it. */
+void process_settle(struct process *p);
+/* Nothing more will come of it: settled, and its streams are closed. */
+bool process_is_settled(struct process *p);
+/* The sandbox is gone, and no event will come of it any more. */
+void process_bury(struct process *p);
+
+/* ---- process.c ---- */
+
+struct process *process_new(struct session *s);
+void process_stash_key(const struct process *p, const char *what, char out[MSG_KEY_MAX + 1]);
+
+/* ---- process_streams.c ---- */
+
+void process_init_streams(struct process *p);
+/* How much of a stream its spool keeps. */
+uint64_t process_spool_cap(const struct process *p);
+/* A stream's spool, as it is before there is a file. */
+struct spool process_spool(const struct process *p, unsigned stream);
+/* Its streams go to the pump from now on. */
+int process_begin_streams(struct process *p, struct pd_err *e);
+/* None of its streams and timers is in the pump any more; returns when none of their callbacks is
+ * running, but for the one that calls this. */
+void process_leave_pump(struct process *p);
+/* Closes them, for good. */
+void process_close_streams(struct process *p);
+/* The following with the lock held. Takes what is in the pipes of a command that has ended. */
+void process_drain(struct process *p);
+/* Somebody has read, or reads no more: a stream that was held back may go on. */
+void stream_release(struct stream *s);
+bool process_waits_for_space(const struct process *p);
+/* Wakes everybody who watches. */
+void process_wake(struct process *p);
+
+/* ---- recorder.c: rows, explanations and time-outs, off everybody's path ---- */
+
+void recorder_add(struct process *p, unsigned task, uint64_t delay_ns);
+int process_store(struct process *p, struct pd_err *e);

@@ -1,0 +1,193 @@
+/* A command's life: every pair of states is either in the table or refused, and the refusal changes
+ * nothing and ends a test build. Then the life as the session layer leads it, with ends that come
+ * twice, too early and too late. */
+#include "world.h"
+
+#include <sys/resource.h>
+
+/* Written out once more, because the table in process_life.c must not be its own proof. */
+static int is_legal(enum process_state from, enum process_state to)
+{
+    switch (from) {
+    case PROCESS_STARTING:
+        return to == PROCESS_RUNNING || to == PROCESS_FAILED;
+    case PROCESS_RUNNING:
+        return to == PROCESS_FINISHING || to == PROCESS_EXITED || to == PROCESS_FAILED;
+    case PROCESS_FINISHING:
+        return to == PROCESS_EXITED;
+    case PROCESS_EXITED:
+        return to == PROCESS_ENDED || to == PROCESS_BURIED;
+    case PROCESS_ENDED:
+        return to == PROCESS_SETTLED || to == PROCESS_BURIED;
+    case PROCESS_SETTLED:
+        return to == PROCESS_BURIED;
+    default:
+        return 0;
+    }
+}
+
+/* Takes the step in a process of its own: 0 taken, 1 refused and nothing changed, 2 refused but
+ * changed, or the signal that ended it, plus 100. */
+static int try_step(struct process *p, enum process_state from, enum process_state to)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct rlimit none = {0};
+        setrlimit(RLIMIT_CORE, &none);
+        signal(SIGABRT, SIG_DFL);
+        p->state = from;
+        int taken = process_step(p, to);
+        _exit(taken && p->state == to ? 0 : p->state == from ? 1 : 2);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) ? 100 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void test_every_pair_of_states(void **state)
+{
+    struct world *w = world_new();
+    struct daemon *d = daemon_begin(w, ((struct place *)*state)->dir, 0, NULL);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    struct process *p = start_one(s, NULL);
+    log_set_level(LOG_LEVEL_ERROR + 1);
+    unsigned legal = 0;
+    for (unsigned from = 0; from < PROCESS_STATES; from++)
+        for (unsigned to = 0; to < PROCESS_STATES; to++) {
+            int want = is_legal((enum process_state)from, (enum process_state)to);
+            assert_int_equal(process_may_step((enum process_state)from, (enum process_state)to),
+                             want);
+            int got = try_step(p, (enum process_state)from, (enum process_state)to);
+#ifdef PADDOCK_CHECKS
+            int refused = 100 + SIGABRT;
+#else
+            int refused = 1;
+#endif
+            if (got != (want ? 0 : refused))
+                fail_msg("%s to %s: %d", process_state_name((enum process_state)from),
+                         process_state_name((enum process_state)to), got);
+            legal += (unsigned)want;
+        }
+    assert_int_equal(legal, 11);
+    /* What is no state is no state. */
+    assert_false(process_may_step(PROCESS_STATES, PROCESS_RUNNING));
+    assert_false(process_may_step(PROCESS_RUNNING, PROCESS_STATES));
+    assert_string_equal(process_state_name(PROCESS_STATES), "unknown");
+    process_unref(p);
+    session_unref(s);
+    daemon_end(d);
+}
+
+static unsigned running(struct session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    unsigned n = s->running;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+/* A box may tell of an end as often as it likes: it is counted once. */
+static void test_an_end_counts_once(void **state)
+{
+    struct world *w = world_new();
+    struct pd_err e = {0}, why = {.code = PD_INVALID, .msg = "no such program"};
+    struct daemon *d = daemon_begin(w, ((struct place *)*state)->dir, 0, NULL);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    struct process *p = start_one(s, NULL), *q = start_one(s, NULL), *last = start_one(s, NULL);
+    struct msg_exited end = {.pid = 5, .exited = 1, .status = 0};
+    assert_int_equal(running(s), 3);
+    assert_int_equal(process_state(p), PROCESS_RUNNING);
+
+    for (int i = 0; i < 3; i++)
+        process_on_exit(p, &end);
+    process_on_refused(p, &why);
+    assert_int_equal(process_state(p), PROCESS_ENDED);
+    assert_int_equal(running(s), 2);
+    struct process_info info;
+    process_get(p, &info, NULL);
+    assert_int_equal(info.exit_code, 0);
+    assert_int_equal(info.refused, 0);
+
+    for (int i = 0; i < 3; i++)
+        process_on_refused(q, &why);
+    process_on_exit(q, &end);
+    assert_int_equal(running(s), 1);
+    process_get(q, &info, NULL);
+    assert_int_equal(info.refused, 1);
+    assert_int_equal(info.running, 0);
+
+    /* Settled once, and not before it has ended. */
+    process_settle(last);
+    assert_int_equal(process_state(last), PROCESS_RUNNING);
+    process_settle(p);
+    process_settle(p);
+    assert_int_equal(process_state(p), PROCESS_SETTLED);
+
+    assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
+    assert_int_equal(process_state(p), PROCESS_BURIED);
+    assert_int_equal(process_state(q), PROCESS_BURIED);
+    assert_int_equal(process_state(last), PROCESS_BURIED);
+    process_on_exit(last, &end);
+    process_settle(last);
+    assert_int_equal(process_state(last), PROCESS_BURIED);
+    assert_int_equal(running(s), 0);
+    process_get(last, &info, NULL);
+    assert_int_equal(info.stopped_by, STOP_SANDBOX);
+    process_get(p, &info, NULL);
+    assert_int_equal(info.stopped_by, STOP_NONE);
+    process_unref(p);
+    process_unref(q);
+    process_unref(last);
+    session_unref(s);
+    daemon_end(d);
+}
+
+/* Its own end on the pump's thread, its sandbox's on this one, and the recorder, all at once. */
+static void test_ends_race(void **state)
+{
+    struct world *w = world_new();
+    struct daemon *d = daemon_begin(w, ((struct place *)*state)->dir, 1, NULL);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
+    assert_int_equal(msg_list_add(&argv, "/bin/sleep"), 0);
+    struct process_request request = {.argv = msg_list_of(&argv), .env = {.text = ""}};
+    unsigned own = 0;
+    for (int i = 0; i < 3000; i++) {
+        struct pd_err e = {0};
+        struct process *p = NULL;
+        int known;
+        if (session_start(s, &request, &p, &known, &e) < 0)
+            fail_msg("start: %s", e.msg);
+        world_ended(s->box, p->id, (struct msg_exited){.pid = 5, .exited = 1, .status = 256});
+        for (int n = 0; n < i % 64; n++)
+            sched_yield();
+        process_bury(p);
+        assert_int_equal(process_state(p), PROCESS_BURIED);
+        assert_int_equal(running(s), 0);
+        own += p->end.status == 256;
+
+        pthread_mutex_lock(&s->lock);
+        session_remove_process(s, p);
+        group_release(s, p->group, p->serial);
+        pthread_mutex_unlock(&s->lock);
+        process_unref(p);
+    }
+    print_message("# %u of 3000 ended before they were buried\n", own);
+    msg_list_writer_done(&argv);
+    session_unref(s);
+    daemon_end(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_WORLD(test_every_pair_of_states),
+        IN_WORLD(test_an_end_counts_once),
+        IN_WORLD(test_ends_race),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
