@@ -9,12 +9,12 @@ PART ?=
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test test-vm bench lint fuzz install clean deps-build deps-test
+.PHONY: help build run demo test test-nightly test-vm bench lint fuzz install clean deps-build deps-test
 
 help: ## this list
 	@echo 'Paddock: runs code that nobody has reviewed.'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo 'Missing Debian packages are installed when you may (root or sudo), or named.'
 
@@ -40,6 +40,10 @@ demo: build ## a short demonstration of what a jail holds off
 test: deps-test ## everything; `make test PART="unit lint"` for some of it
 	@$(if $(PART),,scripts/install-deps --optional vm)
 	@tests/run $(PART)
+
+test-nightly: deps-test ## the same with long races, every attack in the VM, long fuzz, ThreadSanitizer
+	@scripts/install-deps vm nightly
+	@PADDOCK_NIGHTLY=1 tests/run
 
 test-vm: deps-test ## end-to-end and security tests on a stock Debian kernel in QEMU
 	@scripts/install-deps vm

@@ -193,6 +193,20 @@ static int prepare(struct serve *s, struct pd_err *e)
     return bind_all(s, e);
 }
 
+/* The daemon ends by _exit, which skips what a sanitizer does at the end of a program. */
+#if defined(__SANITIZE_ADDRESS__)
+int __lsan_do_recoverable_leak_check(void); /* the compiler's library has it */
+
+static void leaks_check(void)
+{
+    __lsan_do_recoverable_leak_check();
+}
+#else
+static void leaks_check(void)
+{
+}
+#endif
+
 int cmd_serve(int argc, char **argv)
 {
     static struct serve s;
@@ -221,7 +235,9 @@ int cmd_serve(int argc, char **argv)
 
     if (daemon == 0) {
         fd_done(&keeper);
-        _exit(daemon_run(&s));
+        int status = daemon_run(&s);
+        leaks_check();
+        _exit(status);
     }
 
     for (unsigned i = 0; i < s.listener_count; i++)

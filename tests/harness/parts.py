@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import shutil
+import tempfile
 
 from .reports import read_counts, read_junits, read_pytest, read_tap
 from .work import LOGS, NIGHTLY, PYTHON, ROOT, SKIP
@@ -40,8 +42,9 @@ def unit(shop, part):
     log = os.path.join(ROOT, "build-asan/meson-logs/testlog.json")
     if os.path.exists(log):
         os.unlink(log)
-    result = shop.run(part, "unit", ["/usr/bin/meson", "test", "-C", "build-asan", "--no-rebuild"],
-                      900)
+    more = ["--timeout-multiplier", "10"] if NIGHTLY else []
+    result = shop.run(part, "unit", ["/usr/bin/meson", "test", "-C", "build-asan", "--no-rebuild",
+                                     *more], 3600 if NIGHTLY else 900)
     if not os.path.exists(log):
         part.fail("meson test", result.tail())
         return
@@ -105,6 +108,39 @@ def tests_in(folder, limit, workers=0):
     return run
 
 
+# What a request goes through in the server, from parsing to the pump. All of tests/api, with a
+# sanitizer, is for the night.
+REPRESENTATIVE = [f"tests/api/test_{name}.py" for name in (
+    "attach", "bad_input", "e2b_files", "e2b_process", "exec", "files", "mcp", "operations", "ports",
+    "processes", "queue_pool", "sandboxes", "sessions", "tls")]
+
+
+def sanitized(build, tests, options):
+    """A part that runs tests against paddockd compiled with a sanitizer. The rest of the program is the
+    release. A report of any process, also of one that a test has killed, is a failure."""
+    def run(shop, part):
+        if not (programs_build(shop, part) and shop.build(part, build, "paddockd")):
+            return
+        place = os.path.join(ROOT, f"build-{build}", "bin")
+        os.makedirs(place, exist_ok=True)
+        shutil.copy(os.path.join(ROOT, "build/paddock"), os.path.join(place, "paddock.new"))
+        os.rename(os.path.join(place, "paddock.new"), os.path.join(place, "paddock"))
+        if not os.path.islink(os.path.join(place, "paddockd")):
+            os.symlink("../paddockd", os.path.join(place, "paddockd"))
+
+        # The server becomes another user, who must be able to write here.
+        with tempfile.TemporaryDirectory(prefix=f"paddock-{build}-", dir="/var/tmp") as reports:
+            os.chmod(reports, 0o1777)
+            env = {name: f"log_path={reports}/report:{more}" for name, more in options.items()}
+            pytest(shop, part, tests, 1800, more=["-m", f"not {ALONE}"], workers=2,
+                   env={**env, "PADDOCK": os.path.join(place, "paddock")})
+            for name in sorted(os.listdir(reports)):
+                with open(os.path.join(reports, name), encoding="utf-8", errors="replace") as f:
+                    part.fail(f"{build}: {name}", f.read())
+                shutil.copy(os.path.join(reports, name), LOGS)
+    return run
+
+
 def alone(shop, part):
     if programs_build(shop, part):
         pytest(shop, part, ["tests/e2e", "tests/security"], 1200, more=["-m", ALONE])
@@ -163,13 +199,13 @@ def mcp(shop, part):
 
 
 def vm(shop, part):
-    if not (shop.build(part, "release") and shop.build(part, "weak")):
+    if not programs_build(shop, part):
         return
     suite = os.path.join(ROOT, "tests/vm/suite")
     if not os.access(suite, os.X_OK):
         part.fail("vm", "tests/vm/suite is missing or no program")
         return
-    result = shop.run(part, "vm", [suite], 3600)
+    result = shop.run(part, "vm", [suite], 7500 if NIGHTLY else 3600)
     if result.status == SKIP:
         said = [line for line in result.output.splitlines() if line.strip()]
         reason = said[-1] if said else "tests/vm/suite does not say why"
@@ -186,6 +222,10 @@ PARTS = {
     "e2e": tests_in("e2e", 1800),
     "api": tests_in("api", 1200, workers=2),
     "faults": tests_in("faults", 1200),
+    "asan": sanitized("asan", ["tests/api"] if NIGHTLY else REPRESENTATIVE, {
+        "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1:"
+                        "allocator_may_return_null=1:detect_leaks=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=0"}),
     "security": tests_in("security", 1800, workers=2),
     "e2b": e2b,
     "python": python,
@@ -194,11 +234,16 @@ PARTS = {
     "alone": alone,
 }
 
+if NIGHTLY:
+    PARTS["tsan"] = sanitized("tsan", ["tests/api", "tests/faults"], {
+        "TSAN_OPTIONS": "second_deadlock_stack=1:halt_on_error=0"})
+
 # See lanes.py. The first lane computes, the others wait more than they compute.
 STAGES = [
     [["lint", "build", "fuzz", "vm"],
      ["security", "python"],
-     ["api", "e2e", "faults", "e2b", "mcp"]],
+     ["api", "e2e", "faults", "e2b", "mcp", "asan"]],
+    [["tsan"]],
     [["unit"]],
     [["alone"]],
 ]
