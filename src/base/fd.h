@@ -26,8 +26,14 @@ int fd_write_file(int dir, const char *path, const char *text);
 int fd_write_all(int fd, const void *data, size_t len);
 
 int fd_set_nonblock(int fd);
-/* Can `n` descriptors more be opened? `any` is one that is open. */
+/* Can `n` descriptors more be opened? `any` is one that is open. Two system calls while there are
+ * many; the open ones are counted when there are few. */
 int fd_spare(int any, unsigned n);
+/* How many descriptors this process may have. */
+uint64_t fd_limit(void);
+/* Raises that as far as it may: to the hard limit, and root's to fs.nr_open. `most`: no further
+ * than this, and lowered to it if it is more; 0: no bound. Returns the limit that holds then. */
+uint64_t fd_limit_raise(uint64_t most);
 
 /* Fills `out` from the kernel's random source. Cannot fail once the machine has booted. */
 void random_bytes(void *out, size_t len);

@@ -25,6 +25,16 @@ uint64_t machine_memory(void)
     return (uint64_t)info.totalram * info.mem_unit;
 }
 
+uint64_t machine_memory_left(void)
+{
+    char text[4096];
+    const char *line = NULL;
+
+    if (fd_read_file(AT_FDCWD, "/proc/meminfo", text, sizeof text) > 0)
+        line = strstr(text, "MemAvailable:");
+    return line ? strtoull(line + strlen("MemAvailable:"), NULL, 10) * 1024 : SMALL_MEMORY;
+}
+
 /* A number alone in a file; 0 when there is none. */
 static uint64_t number_in(const char *path)
 {

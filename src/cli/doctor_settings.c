@@ -3,6 +3,7 @@
 
 #include "base/banned.h"
 #include "base/fd.h"
+#include "wire/ceilings.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,9 +11,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-/* Each jail holds some eight descriptors of its owner, each command three more. */
-#define NOFILE_GOOD     65536u
-#define NOFILE_PER_JAIL 11u
+/* Below this a server with a few thousand sandboxes, or many commands at once, runs short. */
+#define NOFILE_GOOD 65536u
 
 struct setting {
     const char *name; /* as sysctl(8) knows it */
@@ -124,6 +124,15 @@ static void check_core_pattern(struct check_list *l)
               "%.100s", value[0] ? value : "(empty)");
 }
 
+/* Root may go beyond the hard limit, but not in every container: so it is tried, and undone. */
+static int may_raise_to(rlim_t files)
+{
+    struct rlimit now, higher = {files, files};
+    if (getrlimit(RLIMIT_NOFILE, &now) < 0 || setrlimit(RLIMIT_NOFILE, &higher) < 0)
+        return 0;
+    return setrlimit(RLIMIT_NOFILE, &now) == 0;
+}
+
 static void check_quotas(struct check_list *l)
 {
     struct rlimit r = {0};
@@ -131,14 +140,19 @@ static void check_quotas(struct check_list *l)
     char fix[128] = "";
 
     getrlimit(RLIMIT_NOFILE, &r);
+    /* Root's server and keeper raise their own limits. */
+    if (!l->rootless && read_setting("fs.nr_open", &value) == 0 && value > 0 &&
+        (rlim_t)value > r.rlim_max && may_raise_to((rlim_t)value))
+        r.rlim_max = (rlim_t)value;
 
     int few = r.rlim_max < NOFILE_GOOD;
     check_add(l, "open-files", few ? CHECK_WARN : CHECK_OK,
-              "a server with many jails holds about 11 open files for each",
+              "server and keeper each hold 4 open files for a sandbox, and some for its commands",
               few ? "set LimitNOFILE=1048576 in the service's unit, or `ulimit -Hn 1048576` as root"
                   : NULL,
-              r.rlim_max == RLIM_INFINITY ? "no limit" : "%llu: about %llu jails",
-              (unsigned long long)r.rlim_max, (unsigned long long)r.rlim_max / NOFILE_PER_JAIL);
+              r.rlim_max == RLIM_INFINITY ? "no limit" : "%llu: at most %llu sandboxes",
+              (unsigned long long)r.rlim_max,
+              (unsigned long long)ceilings_sandboxes((uint64_t)r.rlim_max));
 
     static const char pipes[] = "fs.pipe-user-pages-soft";
     if (read_setting(pipes, &value) == 0) {

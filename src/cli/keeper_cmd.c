@@ -10,7 +10,8 @@
 #include <sys/resource.h>
 
 const char keeper_usage[] =
-    "usage: paddock keeper --socket PATH [--builders N] [--kits N] [--owner UID]\n\n"
+    "usage: paddock keeper --socket PATH [--builders N] [--kits N] [--owner UID]\n"
+    "                      [--files N]\n\n"
     "Keeps jails for several clients: `PADDOCK_KEEPER=PATH paddock run ...` uses it instead of\n"
     "starting a keeper of its own, and finds namespaces and cgroups made in advance. Ends, with "
     "all\n"
@@ -19,6 +20,7 @@ const char keeper_usage[] =
     "  --builders N     processes that make jails, default 2\n"
     "  --kits N         sets of namespaces that each builder makes in advance, default 4\n"
     "  --owner UID      a uid that may use it, besides root: that of the server\n"
+    "  --files N        descriptors that it may have, default as many as the system lets it\n"
     "  --client FD      instead of --socket: serves who has the other end of this socket, and "
     "ends\n"
     "                   with him; what libpaddock starts\n";
@@ -45,6 +47,9 @@ static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *
             if (parse_u64(o.name, v, 1, UINT32_MAX - 1, &n, e) < 0)
                 return -1;
             c->owner = (uid_t)n;
+        } else if (!strcmp(o.name, "--files")) {
+            if (parse_u64(o.name, v, 64, UINT32_MAX, &c->files_max, e) < 0)
+                return -1;
         } else if (!strcmp(o.name, "--client")) {
             if (parse_u64(o.name, v, 3, 1 << 20, &n, e) < 0)
                 return -1;
@@ -52,7 +57,7 @@ static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *
         } else {
             return pd_fail(e, PD_INVALID,
                            "unknown option '%.60s': valid are --socket, --builders, --kits, "
-                           "--owner, --client",
+                           "--owner, --files, --client",
                            o.name);
         }
     }
@@ -74,7 +79,7 @@ int cmd_keeper(int argc, char **argv)
     if (parse(&c, argc, argv, &e) < 0)
         return cli_fail(&e);
 
-    /* Four descriptors per jail. */
+    /* What its jails have, too; its own limit may be higher. */
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
         files.rlim_cur = files.rlim_max;

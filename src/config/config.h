@@ -71,6 +71,7 @@ struct config {
 
     /* Requests. Rates are per tenant and second; 0: no limit. */
     uint64_t max_connections, max_active;
+    uint64_t max_open_files; /* 0: as many as the system allows */
     uint64_t requests_per_s, creates_per_s, burst;
 
     /* Operation. */

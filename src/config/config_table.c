@@ -123,6 +123,10 @@ const struct config_key config_keys[] = {
      .help = "open connections"},
     {"max_active", CONFIG_COUNT, AT(max_active), "2048", 1, 100000,
      .help = "requests at the same time, each with a thread"},
+    {"max_open_files", CONFIG_COUNT, AT(max_open_files), "0", 0, 1u << 30,
+     .help =
+         "descriptors that the server, and the keeper that it starts, may each have; 0: as many "
+         "as the system lets them"},
     {"requests_per_s", CONFIG_COUNT, AT(requests_per_s), "10000", 0, 1000000, .reloadable = 1,
      .help = "requests of one tenant per second; 0: no limit"},
     {"creates_per_s", CONFIG_COUNT, AT(creates_per_s), "200", 0, 1000000, .reloadable = 1,

@@ -9,6 +9,7 @@
 
 #include "base/banned.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "wire/start.h"
 
 #include <ctype.h>
@@ -223,6 +224,11 @@ int session_take_state(struct session *s, struct process *p)
             break; /* what the leader wrote is there by now; others may hold the pipe open */
         len += (size_t)n;
     }
+    /* What was read is gone from the pipe: a command that has ended, and is kept, needs none. */
+    pthread_mutex_lock(&p->lock);
+    fd_done(&p->state_pipe);
+    pthread_mutex_unlock(&p->lock);
+
     if (len && len < STATE_MAX && shell_state_parse(text, len, cwd, SPEC_PATH_MAX, &env, &e) == 0) {
         /* A variable of this one request is not the session's, unless the command changed it. */
         struct msg_list found = msg_list_of(&env), asked = msg_list_of(&p->env);

@@ -301,9 +301,20 @@ int cgroup_command_create(int jail_dir, const char *command)
     if (v1 != -ENOENT)
         return v1;
     int fd = make_group(jail_dir, command, "cgroup.threads", O_WRONLY);
-    file_path(command, "cgroup.type", path);
-    if (fd < 0 || fd_write_file(jail_dir, path, "threaded") == 0)
+    if (fd < 0)
         return fd;
+
+    file_path(command, "cgroup.type", path);
+    int r = fd_write_file(jail_dir, path, "threaded");
+    if (r == 0)
+        return fd;
+    /* A group that is not threaded for want of descriptors would refuse the command, and the next
+     * one: so it goes, and the reason is told. */
+    if (r == -EMFILE || r == -ENFILE || r == -ENOMEM) {
+        fd_done(&fd);
+        (void)unlinkat(jail_dir, command, AT_REMOVEDIR);
+        return r;
+    }
     /* A jail whose group hands controllers down cannot have threaded groups: the slow way then. */
     fd_done(&fd);
     file_path(command, "cgroup.procs", path);

@@ -7,6 +7,7 @@
  * A client that goes away takes its jails with it, unless it made them with CREATE_KEEP. */
 #pragma once
 
+#include <stdint.h>
 #include <sys/types.h>
 
 struct pd_err;
@@ -28,6 +29,7 @@ struct keeper_config {
      * host's directories, network or other named roots: who takes the server over has no more. It
      * may copy and remove its own roots and copies (KEEPER_OWNED_COPY...). */
     uid_t owner;
+    uint64_t files_max; /* descriptors that it may have; 0: as many as the system lets it */
 };
 
 /* Runs until the private client is gone and everything is swept, or until SIGTERM. To be called in

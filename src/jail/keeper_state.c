@@ -31,245 +31,10 @@ static unsigned bucket_of_key(const char *key)
     return h % BUCKETS;
 }
 
-static int watch_fd(struct keeper *k, int fd, struct source *s)
+int keeper_watch(struct keeper *k, int fd, struct source *s)
 {
     struct epoll_event ev = {.events = EPOLLIN, .data.ptr = s};
     return epoll_ctl(k->epoll, EPOLL_CTL_ADD, fd, &ev);
-}
-
-/* ---- clients ---- */
-
-struct client *client_find(struct keeper *k, uint64_t serial)
-{
-    for (struct client *c = k->clients; c; c = c->next)
-        if (c->serial == serial && serial)
-            return c;
-    return NULL;
-}
-
-struct client *client_add(struct keeper *k, int sock)
-{
-    struct client *c = calloc(1, sizeof *c);
-    if (!c)
-        return NULL;
-    c->source.kind = SOURCE_CLIENT;
-    c->sock = sock;
-    struct ucred peer;
-    socklen_t len = sizeof peer;
-    c->limited = getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ||
-                 (peer.uid != 0 && peer.uid != geteuid());
-    c->out_last = &c->out_first;
-    if (watch_fd(k, sock, &c->source) < 0) {
-        free(c);
-        return NULL;
-    }
-    c->serial = ++k->next_serial;
-    c->next = k->clients;
-    k->clients = c;
-    k->client_count++;
-    return c;
-}
-
-void client_accept(struct keeper *k)
-{
-    auto_fd sock = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC);
-    if (sock >= 0 && client_add(k, sock))
-        fd_take(&sock);
-}
-
-static void out_free(struct out_frame *o)
-{
-    for (unsigned i = 0; i < o->fd_count; i++)
-        fd_done(&o->fds[i]);
-    buf_done(&o->payload);
-    free(o);
-}
-
-void client_close(struct keeper *k, struct client *c)
-{
-    if (!c->serial)
-        return;
-    c->serial = 0;
-    k->client_count--;
-    /* Closing is not enough: a worker that was just forked may still have a copy, and epoll would
-     * go on to report a client that is freed. */
-    epoll_ctl(k->epoll, EPOLL_CTL_DEL, c->sock, NULL);
-    fd_done(&c->sock);
-    while (c->out_first) {
-        struct out_frame *o = c->out_first;
-        c->out_first = o->next;
-        out_free(o);
-    }
-}
-
-void client_collect(struct keeper *k)
-{
-    for (struct client **at = &k->clients; *at;) {
-        struct client *c = *at;
-        if (c->serial) {
-            at = &c->next;
-            continue;
-        }
-        *at = c->next;
-        free(c);
-    }
-}
-
-static void want_room(struct keeper *k, struct client *c, int yes)
-{
-    struct epoll_event ev = {.events = yes ? EPOLLOUT : EPOLLIN, .data.ptr = &c->source};
-    epoll_ctl(k->epoll, EPOLL_CTL_MOD, c->sock, &ev);
-}
-
-void client_flush(struct keeper *k, struct client *c)
-{
-    while (c->out_first) {
-        struct out_frame *o = c->out_first;
-        int r = wire_send(c->sock, &o->head, &o->payload, o->fds, o->fd_count, 0);
-        if (r < 0 && r != -EPIPE)
-            return; /* no room, or the kernel has none: again when there is */
-        c->out_first = o->next;
-        if (!c->out_first)
-            c->out_last = &c->out_first;
-        c->out_count--;
-        out_free(o);
-    }
-    want_room(k, c, 0);
-}
-
-/* Keeps a frame for later, with descriptors of its own. */
-static int enqueue(struct client *c, struct wire_head head, const struct buf *payload,
-                   const int *fds, unsigned fd_count)
-{
-    struct out_frame *o = c->out_count < OUT_MAX ? calloc(1, sizeof *o) : NULL;
-    if (!o)
-        return -1;
-    o->head = head;
-    o->payload = BUF_INIT(WIRE_PAYLOAD_MAX);
-    int bad = payload && buf_put(&o->payload, payload->data, payload->len) < 0;
-    for (unsigned i = 0; i < fd_count && !bad; i++) {
-        o->fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
-        bad = o->fds[i] < 0;
-        o->fd_count += !bad;
-    }
-    if (bad) {
-        out_free(o);
-        return -1;
-    }
-    *c->out_last = o;
-    c->out_last = &o->next;
-    c->out_count++;
-    return 0;
-}
-
-void client_send(struct keeper *k, struct client *c, struct wire_head head,
-                 const struct buf *payload, const int *fds, unsigned fd_count)
-{
-    head.epoch = c->epoch;
-    int r = c->out_first ? -EAGAIN : wire_send(c->sock, &head, payload, fds, fd_count, 0);
-    if (r == 0 || r == -EPIPE)
-        return; /* sent; or the client is gone, which the loop notices by itself */
-    int first = !c->out_first;
-    if (enqueue(c, head, payload, fds, fd_count) < 0)
-        shutdown(c->sock, SHUT_RDWR); /* it has lost an answer: it must not go on */
-    else if (first)
-        want_room(k, c, 1);
-}
-
-void client_send_error(struct keeper *k, struct client *c, struct wire_id id,
-                       const struct pd_err *e)
-{
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    msg_error_put(&out, e);
-    client_send(k, c, (struct wire_head){.type = WIRE_ERROR, .id = id}, &out, NULL, 0);
-}
-
-void client_send_done(struct keeper *k, struct client *c, struct wire_id id)
-{
-    client_send(k, c, (struct wire_head){.type = WIRE_DONE, .id = id}, NULL, NULL, 0);
-}
-
-/* ---- workers ---- */
-
-/* libc keeps a few signals to itself, but the caller may have ignored those too. Nothing but zeros
- * is the default action, whatever the layout. */
-static void reset_signal(int number)
-{
-    static const uint64_t zeros[8];
-    syscall(SYS_rt_sigaction, number, zeros, NULL, sizeof(uint64_t));
-}
-
-static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int sock)
-{
-    const struct builder_config *config = w->builds   ? &k->builder_config
-                                          : w->copies ? &k->copier_config
-                                                      : &k->sweeper_config;
-    prctl(PR_SET_NAME,
-          w->builds   ? "paddock-builder"
-          : w->copies ? "paddock-copier"
-                      : "paddock-sweeper",
-          0, 0, 0);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    /* What our caller ignored would be ignored in every jail: an exec keeps that. */
-    for (int i = 1; i < SIGNALS; i++)
-        reset_signal(i);
-    if (dup3(sock, 3, O_CLOEXEC) < 0 && errno != EINVAL)
-        _exit(1);
-    /* Init inherits the standard streams: they must not be the keeper's terminal or log. */
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int i = 0; i < 3; i++)
-        if (dup2(null, i) < 0)
-            _exit(1);
-    syscall(SYS_close_range, 4, ~0u, 0);
-    builder_main(config, 3);
-}
-
-int worker_start(struct keeper *k, struct worker *w)
-{
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return -errno;
-    auto_fd ours = pair[0], theirs = pair[1];
-    pid_t pid = fork();
-    if (pid < 0)
-        return -errno;
-    if (pid == 0)
-        worker_child(k, w, theirs);
-    w->source.kind = SOURCE_WORKER;
-    w->pid = pid;
-    w->busy = 0;
-    w->started_at = clock_now();
-    w->gone = 0;
-    w->prepare_failed = 0;
-    w->kit_count = 0;
-    w->sock = fd_take(&ours);
-    return watch_fd(k, w->sock, &w->source) < 0 ? -errno : 0;
-}
-
-void worker_close(struct keeper *k, struct worker *w)
-{
-    epoll_ctl(k->epoll, EPOLL_CTL_DEL, w->sock, NULL);
-    fd_done(&w->sock);
-    w->pid = 0;
-    w->busy = 0;
-}
-
-/* Of one that is gone already the pid is 0, and kill(0) would be the keeper's own group, with
- * whoever started it. */
-void worker_kill(const struct worker *w)
-{
-    if (w->pid > 0)
-        kill(w->pid, SIGKILL);
-}
-
-struct worker *worker_by_pid(struct keeper *k, pid_t pid)
-{
-    for (unsigned i = 0; i < k->worker_count; i++)
-        if (k->workers[i].pid == pid)
-            return &k->workers[i];
-    return NULL;
 }
 
 /* ---- jails ---- */
@@ -484,6 +249,25 @@ void stash_remove(struct keeper *k, struct stash *s)
     free(s);
 }
 
+/* ---- descriptors held back ---- */
+
+void files_lend(struct keeper *k)
+{
+    for (unsigned i = 0; i < HELD_FILES; i++)
+        fd_done(&k->held[i]);
+}
+
+void files_hold(struct keeper *k)
+{
+    for (unsigned i = 0; i < HELD_FILES; i++) {
+        if (k->held[i] >= 0)
+            continue;
+        k->held[i] = fcntl(k->null, F_DUPFD_CLOEXEC, 3);
+        if (k->held[i] < 0)
+            return; /* again when something was closed */
+    }
+}
+
 /* ---- the keeper itself ---- */
 
 const struct cgroup_host *keeper_cgroups(struct keeper *k)
@@ -570,15 +354,16 @@ static int set_up(struct keeper *k, struct pd_err *e)
     sigaddset(&mask, SIGINT);
     sigprocmask(SIG_BLOCK, &mask, NULL);
     k->null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    files_hold(k);
     k->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (k->null < 0 || k->signals < 0 || watch_fd(k, k->signals, &k->signal_source) < 0)
+    if (k->null < 0 || k->signals < 0 || keeper_watch(k, k->signals, &k->signal_source) < 0)
         return pd_fail_sys(e, "set up the keeper");
     if (c->socket_path) {
         k->listener = listen_at(c->socket_path, e);
         if (k->listener >= 0 && c->owner && !k->rootless &&
             lchown(c->socket_path, c->owner, (gid_t)-1) < 0)
             return pd_fail_sys(e, "hand %s to uid %u", c->socket_path, (unsigned)c->owner);
-        if (k->listener < 0 || watch_fd(k, k->listener, &k->listener_source) < 0)
+        if (k->listener < 0 || keeper_watch(k, k->listener, &k->listener_source) < 0)
             return -1;
     }
     if (c->client >= 0 && !client_add(k, c->client))
@@ -599,6 +384,10 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
     k->reap_at = DEADLINE_NONE;
     k->rootless = geteuid() != 0;
     k->epoll = k->signals = k->listener = k->null = k->ranges.fd = -1;
+    for (unsigned i = 0; i < HELD_FILES; i++)
+        k->held[i] = -1;
+    if (getrlimit(RLIMIT_NOFILE, &k->files) == 0 && c->socket_path)
+        (void)fd_limit_raise(c->files_max);
     k->signal_source.kind = SOURCE_SIGNAL;
     k->listener_source.kind = SOURCE_LISTENER;
     k->in = FRAME_INIT;
@@ -636,6 +425,7 @@ void keeper_free(struct keeper *k)
     for (struct client *c = k->clients; c; c = c->next)
         client_close(k, c);
     client_collect(k);
+    files_lend(k);
     if (k->listener >= 0)
         unlink(k->config->socket_path);
     fd_done(&k->listener);

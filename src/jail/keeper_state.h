@@ -9,6 +9,7 @@
 #include "wire/msg.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #define BUCKETS          1024u
@@ -20,6 +21,7 @@
 #define STASH_MAX        16384u
 #define OUT_MAX          8192u /* frames that may wait for one client */
 #define DEATHS_KEPT      64u
+#define HELD_FILES       8u /* a guardian, a daemon, what a list needs, and some for a worker */
 #define CHORES_MAX       8192u
 #define CHORE_TRIES      20u
 #define CHORE_TRIES_LAST 3u /* of a keeper that is to end */
@@ -63,6 +65,11 @@ struct client {
     int limited; /* not the keeper's own user: it may not have the host's files and network */
     struct out_frame *out_first, **out_last;
     unsigned out_count;
+    /* The list that it asked for, and is sent as fast as it reads. */
+    int list_wanted;      /* waits until another client has its own */
+    uint64_t list_serial; /* 0: none is being sent */
+    unsigned list_bucket;
+    struct wire_id list_request;
 };
 
 struct kit_name {
@@ -108,6 +115,7 @@ struct kjail {
     struct buf payload; /* the CREATE, until it is built */
     char *root_name;    /* NULL: none */
     int doomed, struck, wants_strike, want_stats;
+    uint64_t listed; /* the last list that it was told in */
     deadline deadline, sweep_after;
     uint64_t destroy_client;
     struct wire_id destroy_request;
@@ -148,7 +156,9 @@ struct keeper {
     int cgroups_known;
     int epoll, signals, listener, null;
     struct source signal_source, listener_source;
-    uint64_t epoch, next_serial, next_name;
+    uint64_t epoch, next_serial, next_name, next_list;
+    int held[HELD_FILES]; /* descriptors that nobody may use up; -1 where one is lent */
+    struct rlimit files;  /* what the keeper was started with, and its jails have */
     struct client *clients;
     unsigned client_count;
     struct worker workers[WORKERS_MAX];
@@ -181,6 +191,14 @@ int keeper_early_death(struct keeper *k, pid_t pid, uint64_t since);
 /* Remembers cgroups and a range that belong to no jail, so that they are swept. */
 void keeper_abandon(struct keeper *k, const char *name, uint32_t slot);
 
+/* Has epoll tell of this descriptor. 0, or -1 with errno. */
+int keeper_watch(struct keeper *k, int fd, struct source *s);
+/* Gives up the descriptors that the keeper holds back, for a moment in which one more is needed
+ * than there are; and takes up as many again as can be had. */
+void files_lend(struct keeper *k);
+void files_hold(struct keeper *k);
+
+/* keeper_clients.c */
 /* Sends, or queues when the client's socket is full; too long a queue closes the client. */
 void client_send(struct keeper *k, struct client *c, struct wire_head head,
                  const struct buf *payload, const int *fds, unsigned fd_count);
@@ -193,14 +211,37 @@ struct client *client_add(struct keeper *k, int sock);
 void client_accept(struct keeper *k);
 void client_close(struct keeper *k, struct client *c);
 void client_collect(struct keeper *k); /* frees the closed ones */
+/* LIST: one client's list at a time is sent, as far as its socket takes it: no descriptor is copied
+ * for one that waits. list_go_on returns 0 when there is more to send; lists_go_on begins the next
+ * client's. */
+void list_request(struct keeper *k, struct client *c, struct wire_id id);
+int list_go_on(struct keeper *k, struct client *c);
+void lists_go_on(struct keeper *k);
 
+/* keeper_requests.c */
+void client_request(struct keeper *k, struct client *c, struct frame *f);
+/* It has closed its socket: its jails end, but for those that are to be kept. */
+void client_gone(struct keeper *k, struct client *c);
+/* `cgroup_dir` is not kept: with thousands of jails every descriptor counts. */
+void jail_send_created(struct keeper *k, struct client *c, const struct kjail *j, int cgroup_dir);
+void jail_send_gone(struct keeper *k, struct kjail *j, enum gone_how how);
+void jail_doom(struct keeper *k, struct kjail *j);
+
+/* keeper_workers.c */
 int worker_start(struct keeper *k, struct worker *w);
-/* keeper.c: gives an idle worker a request. -1 when it is dead; nothing was asked then. */
+/* Gives an idle worker a request. -1 when it is dead; nothing was asked then. */
 int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const struct buf *payload,
                 const int *fds, unsigned fd_count);
 void worker_kill(const struct worker *w);
 void worker_close(struct keeper *k, struct worker *w);
 struct worker *worker_by_pid(struct keeper *k, pid_t pid);
+void worker_build(struct keeper *k, struct worker *w, struct kjail *j);
+void worker_prepare(struct keeper *k, struct worker *w);
+void worker_sweep(struct worker *w, struct kjail *j, enum wire_type type);
+void worker_reply(struct keeper *k, struct worker *w, struct frame *f);
+void worker_lost(struct keeper *k, struct worker *w);
+/* Are workers needed? Also by a keeper that stops, while there is something to sweep. */
+int workers_wanted(const struct keeper *k);
 
 /* Takes the frame's descriptors and payload and puts the jail at the end of the queue. */
 struct kjail *jail_add(struct keeper *k, struct frame *f, const struct client *c,

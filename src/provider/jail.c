@@ -78,6 +78,8 @@ static struct box *box_new(struct jail_provider *p, void *owner)
     pthread_mutex_init(&b->lock, NULL);
     for (unsigned i = 0; i <= GROUPS_MAX; i++)
         b->procs[i] = -1;
+    b->promised = 1;
+    reserve_promise(&p->reserve);
     return b;
 }
 
@@ -102,6 +104,8 @@ static void box_free(struct box *b)
     pthread_mutex_unlock(&p->lock);
     for (unsigned i = 0; i <= GROUPS_MAX; i++)
         fd_done(&b->procs[i]);
+    if (b->promised)
+        reserve_keep_promise(&p->reserve);
     jail_done(&b->jail);
     pthread_mutex_destroy(&b->lock);
     free(b);
@@ -124,10 +128,9 @@ static int not_now(struct pd_err *e)
     return -1;
 }
 
-static int jail_provider_create(struct provider *base, struct wire_id id, const struct spec *s,
-                                void *owner, struct box **ret, deadline d, struct pd_err *e)
+static int make_box(struct jail_provider *p, struct wire_id id, const struct spec *s, void *owner,
+                    struct box **ret, deadline d, struct pd_err *e)
 {
-    struct jail_provider *p = self(base);
     struct box *b = box_new(p, owner);
     if (!b)
         return pd_fail(e, PD_CAPACITY, "no memory for a sandbox");
@@ -164,6 +167,18 @@ static int jail_provider_create(struct provider *base, struct wire_id id, const 
     }
     *ret = b;
     return 0;
+}
+
+static int jail_provider_create(struct provider *base, struct wire_id id, const struct spec *s,
+                                void *owner, struct box **ret, deadline d, struct pd_err *e)
+{
+    struct jail_provider *p = self(base);
+    if (reserve_enter(&p->reserve, e) < 0)
+        return -1;
+
+    int r = make_box(p, id, s, owner, ret, d, e);
+    reserve_leave(&p->reserve);
+    return r;
 }
 
 static int jail_provider_adopt(struct provider *base, struct wire_id id, void *owner,
@@ -310,8 +325,21 @@ static void group_name(unsigned group, char out[16])
     snprintf(out, 16, "c%u", group);
 }
 
-/* The group's entrance. Kept open: the next command of this number finds it made. */
-static int group_entrance(struct box *b, unsigned group, struct pd_err *e)
+/* May an entrance stay open? The first of a sandbox may: room was left for it. Others only save
+ * time, and not where descriptors are few. With the box's lock held. */
+static int may_keep(struct box *b)
+{
+    if (!b->promised)
+        return reserve_has_plenty(&b->provider->reserve);
+
+    b->promised = 0;
+    reserve_keep_promise(&b->provider->reserve);
+    return 1;
+}
+
+/* The group's entrance. Kept open: the next command of this number finds it made. Where it cannot
+ * be kept it is also *ret_once, which the caller closes. */
+static int group_entrance(struct box *b, unsigned group, int *ret_once, struct pd_err *e)
 {
     char name[16];
     if (b->jail.cgroup_dir < 0 || group == 0)
@@ -327,8 +355,10 @@ static int group_entrance(struct box *b, unsigned group, struct pd_err *e)
             (void)cgroup_command_remove(b->jail.cgroup_dir, name);
             fd = cgroup_command_create(b->jail.cgroup_dir, name);
         }
-        if (fd >= 0)
+        if (fd >= 0 && may_keep(b))
             b->procs[group] = fd;
+        else if (fd >= 0)
+            *ret_once = fd;
     }
     pthread_mutex_unlock(&b->lock);
     if (fd >= 0)
@@ -341,8 +371,9 @@ static int jail_provider_exec(struct box *b, const struct box_command *c, struct
 {
     struct command command = {
         .id = c->id, .exec = c->exec, .fds = {c->fds[0], c->fds[1], c->fds[2]}, .flags = c->flags};
+    auto_fd once = -1;
     int procs = -1;
-    if (b->jail.cgroup_dir >= 0 && c->group && (procs = group_entrance(b, c->group, e)) < 0)
+    if (b->jail.cgroup_dir >= 0 && c->group && (procs = group_entrance(b, c->group, &once, e)) < 0)
         return -1;
     return jail_send_prepared(&b->jail, &command, procs, c->fds[3], e);
 }
@@ -530,6 +561,7 @@ static void jail_provider_free(struct provider *base)
         free(o);
     }
     keeper_link_done(&p->link);
+    reserve_done(&p->reserve);
     pthread_mutex_destroy(&p->lock);
     pthread_mutex_destroy(&p->sending);
     pthread_cond_destroy(&p->tend);
@@ -584,6 +616,7 @@ static struct jail_provider *provider_new(struct pump *pump, const struct box_ev
     };
     pthread_mutex_init(&p->lock, NULL);
     pthread_mutex_init(&p->sending, NULL);
+    reserve_init(&p->reserve);
     p->pump = pump;
     cond_init(&p->tend);
     p->link.sock = -1;
@@ -599,6 +632,11 @@ static struct provider *connected(struct jail_provider *p, struct pd_err *e)
 
     jail_provider_free(&p->base);
     return NULL;
+}
+
+void provider_jail_watch_disk(struct provider *p, const char *dir)
+{
+    reserve_watch_disk(&self(p)->reserve, dir);
 }
 
 struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,

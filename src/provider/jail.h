@@ -14,5 +14,7 @@ struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,
 struct provider *provider_jail_new_private(int (*start)(void *arg, struct pd_err *e), void *arg,
                                            struct pump *pump, const struct box_events *events,
                                            struct pd_err *e);
+/* Creations are refused when the disk of this directory, which must outlive it, has little room. */
+void provider_jail_watch_disk(struct provider *p, const char *dir);
 /* The best that its boxes have, by what the keeper said last. */
 enum rung provider_jail_best(struct provider *p);

@@ -4,6 +4,7 @@
 
 #include "core/cond.h"
 #include "core/pump.h"
+#include "core/reserve.h"
 #include "jail/jail.h"
 #include "provider/jail.h"
 
@@ -31,6 +32,7 @@ struct box {
     int listening;             /* control is, or was, in the pump */
     pthread_mutex_t lock;      /* of the groups */
     int procs[GROUPS_MAX + 1]; /* open, to be entered; -1 where there is none (yet) */
+    int promised;              /* its first command will want a descriptor */
     int lost;
 };
 
@@ -67,6 +69,7 @@ struct jail_provider {
     struct waiter *waiters;
     struct box *boxes[BOX_BUCKETS];
     struct orphan *orphans;
+    struct reserve reserve;
     char trouble[200]; /* why there is no link; "" when there is one */
 };
 

@@ -28,7 +28,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -254,6 +253,13 @@ static struct store *open_store(const char *dir, struct pd_err *e)
     return s;
 }
 
+/* Connections must leave descriptors for what they ask for. */
+static unsigned connections_of(const struct config *c)
+{
+    uint64_t half = fd_limit() / 2;
+    return (unsigned)(c->max_connections < half ? c->max_connections : half);
+}
+
 static int set_up(struct daemon *d, struct pd_err *e)
 {
     struct serve *s = d->serve;
@@ -280,6 +286,7 @@ static int set_up(struct daemon *d, struct pd_err *e)
     if (!(api->audit = audit_new(&audit, e)) || !(d->pump = pump_new(e)) ||
         !(api->provider = provider_jail_new(s->keeper_socket, d->pump, &session_box_events, e)))
         return -1;
+    provider_jail_watch_disk(api->provider, s->data_dir);
 
     struct sessions_config sessions = sessions_config_of(d, c);
     if (!(api->sessions = sessions_new(&sessions, e)) || sessions_adopt(api->sessions, e) < 0 ||
@@ -290,7 +297,7 @@ static int set_up(struct daemon *d, struct pd_err *e)
     struct server_config server = {.handle = api_handle,
                                    .arg = api,
                                    .max_active = (unsigned)c->max_active,
-                                   .max_connections = (unsigned)c->max_connections};
+                                   .max_connections = connections_of(c)};
     if (!(d->server = server_new(&server, e)))
         return -1;
 
@@ -328,6 +335,19 @@ static void announce(const struct serve *s)
     fflush(stdout);
 }
 
+/* How many sandboxes the descriptors suffice for. Server and keeper have as many each. */
+static void log_files(const struct config *c)
+{
+    uint64_t limit = fd_limit(), most = ceilings_sandboxes(limit);
+
+    log_info("server.files", "limit=%ju reserve=%ju sandboxes=%ju", (uintmax_t)limit,
+             (uintmax_t)ceilings_files_reserve(limit), (uintmax_t)most);
+    if (most < c->max_sandboxes)
+        log_warn("server.files", "max_sandboxes=%ju possible=%ju remedy=%s",
+                 (uintmax_t)c->max_sandboxes, (uintmax_t)most,
+                 "raise LimitNOFILE of the unit, or the hard limit of open files");
+}
+
 /* The most that one sandbox may ask for, which may follow from the machine. */
 static void log_ceilings(const struct config *c)
 {
@@ -347,11 +367,7 @@ int daemon_run(struct serve *s)
     d.serve = s;
     prctl(PR_SET_NAME, "paddockd", 0, 0, 0);
 
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
+    (void)fd_limit_raise(s->config->max_open_files); /* as root, if that is who started it */
 
     block_signals();
     int r = serve_drop(s, &e);
@@ -378,6 +394,7 @@ int daemon_run(struct serve *s)
     notify("READY=1\n");
     log_info("server.start", "version=%s uid=%u", PADDOCK_VERSION, (unsigned)geteuid());
     log_ceilings(s->config);
+    log_files(s->config);
 
     if (server_run(d.server, &e) < 0) {
         log_error("server.run", "error=%s", e.msg);

@@ -42,7 +42,7 @@ static pid_t start_keeper(const struct serve *s)
     if (pid != 0)
         return pid;
 
-    char uid[24];
+    char uid[24], files[24];
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -60,11 +60,19 @@ static pid_t start_keeper(const struct serve *s)
     unsetenv("PADDOCK_API_KEY");
 
     snprintf(uid, sizeof uid, "%u", (unsigned)s->uid);
-    if (s->uid != geteuid())
-        execl(s->program, "paddock", "keeper", "--socket", s->keeper_socket, "--owner", uid,
-              (char *)NULL);
-    else
-        execl(s->program, "paddock", "keeper", "--socket", s->keeper_socket, (char *)NULL);
+    snprintf(files, sizeof files, "%ju", (uintmax_t)s->config->max_open_files);
+
+    const char *argv[10] = {"paddock", "keeper", "--socket", s->keeper_socket};
+    unsigned n = 4;
+    if (s->uid != geteuid()) {
+        argv[n++] = "--owner";
+        argv[n++] = uid;
+    }
+    if (s->config->max_open_files) {
+        argv[n++] = "--files";
+        argv[n++] = files;
+    }
+    execv(s->program, (char *const *)(uintptr_t)argv);
     _exit(127);
 }
 

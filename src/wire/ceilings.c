@@ -8,6 +8,11 @@
 
 #include <inttypes.h>
 
+#define FILES_LEAST UINT64_C(32)
+#define FILES_MOST  UINT64_C(1024)
+#define FILES_SHARE 8u
+#define FILES_OWN   64u /* of the program itself: database, listeners, workers, log */
+
 #define AT(member) offsetof(struct ceilings, member)
 
 const struct ceiling ceilings_table[CEILING_COUNT] = {
@@ -39,6 +44,17 @@ struct ceilings ceilings_of_machine(const char *dir)
         .cpu_milli = within((uint64_t)machine_cores() * 1000, SPEC_CPU_MIN, SPEC_CPU_MAX),
         .disk = within(disk ? disk / 2 : SPEC_DISK_MAX, SPEC_DISK_MIN, SPEC_DISK_MAX),
         .life_ms = CEILING_LIFE_MAX};
+}
+
+uint64_t ceilings_files_reserve(uint64_t limit)
+{
+    return within(limit / FILES_SHARE, FILES_LEAST, FILES_MOST);
+}
+
+uint64_t ceilings_sandboxes(uint64_t limit)
+{
+    uint64_t taken = ceilings_files_reserve(limit) + FILES_OWN;
+    return limit > taken ? (limit - taken) / SANDBOX_FILES : 0;
 }
 
 void ceilings_clip(const struct ceilings *c, struct limits *l)

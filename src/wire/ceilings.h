@@ -38,6 +38,12 @@ extern const struct ceiling ceilings_table[CEILING_COUNT];
  * cores, half of the file system that holds `dir`, CEILING_LIFE_MAX. */
 struct ceilings ceilings_of_machine(const char *dir);
 
+/* Descriptors that server and keeper hold back of `limit` when a sandbox is made, for the commands
+ * of those that run; and how many sandboxes that leaves room for, at SANDBOX_FILES each. */
+#define SANDBOX_FILES 4u
+uint64_t ceilings_files_reserve(uint64_t limit);
+uint64_t ceilings_sandboxes(uint64_t limit);
+
 /* Lowers limits that are above their ceiling: for defaults, which nobody asked for. */
 void ceilings_clip(const struct ceilings *c, struct limits *l);
 

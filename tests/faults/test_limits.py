@@ -13,7 +13,7 @@ from breaking import Box, Victim, api_metric, check_error
 from paddock_testing import host
 from paddock_testing import run as paddock
 
-FILES = 120
+FILES = 140
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +126,7 @@ def cpu_seconds(pid):
 
 def test_started_with_few_descriptors():
     """The limit is the server's whole life long; sandboxes up to it, then capacity errors."""
-    launcher = ["prlimit", f"--nofile={FILES}:{FILES}"]
-    with Victim(launcher=launcher) as server:
+    with Victim({"max_open_files": FILES}) as server:
         api = server.client()
         boxes, refused = [], None
         for _ in range(FILES):

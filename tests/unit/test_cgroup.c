@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
@@ -428,6 +429,55 @@ static void killing_one_command_leaves_the_others(void **state)
     remove_jail(w, "commands"); /* with command two */
 }
 
+/* A group that was made by halves would refuse every command of its number, with ENOTSUP. */
+static void a_group_for_a_command_is_made_whole_or_not_at_all(void **state)
+{
+    struct world *w = need(state);
+    struct cgroup c = make_jail(w, "scarce", &(struct limits){.pids = 32});
+    int dir = cgroup_jail_dir(&w->host, "scarce");
+    struct rlimit before, few;
+    assert_true(dir >= 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+
+    /* Beside a threaded group the kernel takes nobody into one that is not. */
+    int other = cgroup_command_create(dir, "other");
+    assert_true(other >= 0);
+
+    unsigned refused = 0, made = 0;
+    for (unsigned spare = 0; spare < 6; spare++) {
+        int lowest = dup(dir);
+        assert_true(lowest >= 0);
+        close(lowest);
+        few = (struct rlimit){(rlim_t)lowest + spare, before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+        int fd = cgroup_command_create(dir, "one");
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+
+        if (fd < 0) {
+            assert_int_equal(fd, -EMFILE);
+            assert_int_equal(faccessat(dir, "one", F_OK, 0), -1);
+            refused++;
+            continue;
+        }
+        int alive;
+        start(&c, fd, hide, &alive);
+        assert_false(ends_within(alive, 20 * NS_PER_MS));
+        ASSERT_OK(cgroup_command_kill(dir, "one"));
+        assert_true(ends_within(alive, PATIENCE_NS));
+        close(alive);
+        close(fd);
+        deadline d = deadline_in(PATIENCE_NS);
+        while (cgroup_command_remove(dir, "one") == -EBUSY && !deadline_passed(d))
+            pause_ms(2);
+        made++;
+    }
+    assert_true(refused > 0 && made > 0);
+    close(other);
+    close(dir);
+    cgroup_close(&c);
+    remove_jail(w, "scarce");
+}
+
 static int live_groups;
 
 static int count_group(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -699,6 +749,7 @@ int main(void)
         cmocka_unit_test(a_walk_kills_too_where_the_kernel_has_no_cgroup_kill),
         cmocka_unit_test(a_frozen_jail_stands_still_resumes_and_can_be_killed),
         cmocka_unit_test(killing_one_command_leaves_the_others),
+        cmocka_unit_test(a_group_for_a_command_is_made_whole_or_not_at_all),
         cmocka_unit_test(removed_jails_do_not_stay_in_the_kernel),
         cmocka_unit_test(leftovers_of_dead_keepers_are_removed_and_live_ones_stay),
         cmocka_unit_test(a_v2_tree_without_the_controllers_is_none_with_a_reason),

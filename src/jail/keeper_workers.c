@@ -1,0 +1,328 @@
+/* The keeper's workers: builders, the sweeper and copiers, each a child of the keeper.
+ *
+ * A worker has one request at a time. One that does not answer in time is killed and replaced; its
+ * request fails. */
+#include "jail/keeper_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+/* libc keeps a few signals to itself, but the caller may have ignored those too. Nothing but zeros
+ * is the default action, whatever the layout. */
+static void reset_signal(int number)
+{
+    static const uint64_t zeros[8];
+    syscall(SYS_rt_sigaction, number, zeros, NULL, sizeof(uint64_t));
+}
+
+static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int sock)
+{
+    const struct builder_config *config = w->builds   ? &k->builder_config
+                                          : w->copies ? &k->copier_config
+                                                      : &k->sweeper_config;
+    prctl(PR_SET_NAME,
+          w->builds   ? "paddock-builder"
+          : w->copies ? "paddock-copier"
+                      : "paddock-sweeper",
+          0, 0, 0);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    /* The many descriptors that the keeper may have are its own; jails inherit what is set here. */
+    (void)setrlimit(RLIMIT_NOFILE, &k->files);
+    /* What our caller ignored would be ignored in every jail: an exec keeps that. */
+    for (int i = 1; i < SIGNALS; i++)
+        reset_signal(i);
+    if (dup3(sock, 3, O_CLOEXEC) < 0 && errno != EINVAL)
+        _exit(1);
+    /* Init inherits the standard streams: they must not be the keeper's terminal or log. */
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int i = 0; i < 3; i++)
+        if (dup2(null, i) < 0)
+            _exit(1);
+    syscall(SYS_close_range, 4, ~0u, 0);
+    builder_main(config, 3);
+}
+
+int worker_start(struct keeper *k, struct worker *w)
+{
+    int pair[2];
+    files_lend(k); /* a keeper without workers could not even sweep */
+    int made = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair);
+    if (made < 0) {
+        made = -errno;
+        files_hold(k);
+        return made;
+    }
+    auto_fd ours = pair[0], theirs = pair[1];
+    pid_t pid = fork();
+    if (pid < 0)
+        return -errno;
+    if (pid == 0)
+        worker_child(k, w, theirs);
+    w->source.kind = SOURCE_WORKER;
+    w->pid = pid;
+    w->busy = 0;
+    w->started_at = clock_now();
+    w->gone = 0;
+    w->prepare_failed = 0;
+    w->kit_count = 0;
+    w->sock = fd_take(&ours);
+
+    fd_done(&theirs);
+    int watched = keeper_watch(k, w->sock, &w->source) < 0 ? -errno : 0;
+    files_hold(k);
+    return watched;
+}
+
+void worker_close(struct keeper *k, struct worker *w)
+{
+    epoll_ctl(k->epoll, EPOLL_CTL_DEL, w->sock, NULL);
+    fd_done(&w->sock);
+    w->pid = 0;
+    w->busy = 0;
+}
+
+/* Of one that is gone already the pid is 0, and kill(0) would be the keeper's own group, with
+ * whoever started it. */
+void worker_kill(const struct worker *w)
+{
+    if (w->pid > 0)
+        kill(w->pid, SIGKILL);
+}
+
+struct worker *worker_by_pid(struct keeper *k, pid_t pid)
+{
+    for (unsigned i = 0; i < k->worker_count; i++)
+        if (k->workers[i].pid == pid)
+            return &k->workers[i];
+    return NULL;
+}
+
+/* ---- requests to them ---- */
+
+/* Returns -1 when the worker is dead, which SIGCHLD is about to tell; nothing was asked then. */
+int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const struct buf *payload,
+                const int *fds, unsigned fd_count)
+{
+    struct wire_head head = {.type = (uint16_t)type, .id = id};
+    /* It is idle, so its socket is empty and takes any frame. */
+    if (wire_send(w->sock, &head, payload, fds, fd_count, 0) < 0) {
+        w->gone = 1;
+        worker_kill(w); /* if it should be alive: it is of no use */
+        return -1;
+    }
+    w->busy = type;
+    w->request = id;
+    w->asked_at = clock_now();
+    w->deadline = deadline_in(type == WIRE_SWEEP ? SWEEP_PATIENCE : BUILD_PATIENCE);
+    return 0;
+}
+
+void worker_build(struct keeper *k, struct worker *w, struct kjail *j)
+{
+    struct msg_create m;
+    struct pd_err e;
+    if (msg_create_decode(&j->payload, &m, &e) < 0)
+        abort(); /* it was decoded when it came in */
+    /* A kit that fits anything but its slot is the builder's: the keeper only knows the names. */
+    if (w->kit_count) {
+        struct kit_name kit = w->kits[--w->kit_count];
+        j->slot = kit.slot;
+        memcpy(j->name, kit.name, sizeof j->name);
+    } else if (!k->rootless && (j->slot = range_take(&k->ranges, &e)) == RANGE_NONE) {
+        struct client *c = client_find(k, j->client);
+        if (c)
+            client_send_error(k, c, j->id, &e);
+        jail_forget(k, j);
+        return;
+    } else {
+        keeper_next_name(k, j->name);
+    }
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_build b = {.slot = j->slot, .name = j->name, .spec = m.spec};
+    msg_build_encode(&out, &b);
+    int fds[2] = {j->init_end, j->netns};
+    if (worker_send(w, WIRE_BUILD, j->id, &out, fds, j->netns >= 0 ? 2 : 1) < 0) {
+        /* It stays in the queue for another one; the name and the range were this worker's. */
+        keeper_abandon(k, j->name, j->slot);
+        j->slot = RANGE_NONE;
+        return;
+    }
+    jail_dequeue(k, j);
+    j->state = JAIL_BUILDING;
+    fd_done(&j->init_end);
+    fd_done(&j->netns);
+}
+
+void worker_prepare(struct keeper *k, struct worker *w)
+{
+    struct pd_err e;
+    struct kit_name *kit = &w->kits[w->kit_count];
+    kit->slot = k->rootless ? RANGE_NONE : range_take(&k->ranges, &e);
+    if (!k->rootless && kit->slot == RANGE_NONE)
+        return;
+    keeper_next_name(k, kit->name);
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_prepare m = {.slot = kit->slot, .name = kit->name};
+    msg_prepare_encode(&out, &m);
+    if (worker_send(w, WIRE_PREPARE, wire_id_new(), &out, NULL, 0) < 0)
+        range_release(&k->ranges, kit->slot);
+}
+
+void worker_sweep(struct worker *w, struct kjail *j, enum wire_type type)
+{
+    int sweep = type == WIRE_SWEEP;
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_sweep m = {.name = j->name, .group = ""};
+    msg_sweep_encode(&out, &m);
+    int fds[2];
+    unsigned count = 0;
+    if (sweep && j->mntns >= 0)
+        fds[count++] = j->mntns;
+    if (sweep && j->control >= 0)
+        fds[count++] = j->control;
+    /* A dead worker is asked again, or another one. */
+    if (worker_send(w, type, j->id, &out, fds, count) == 0 && sweep) {
+        fd_done(&j->mntns);
+        fd_done(&j->control);
+    }
+}
+
+/* A jail's build failed, or its builder died. */
+static void build_failed(struct keeper *k, struct kjail *j, const struct pd_err *e)
+{
+    struct client *c = client_find(k, j->client);
+    if (c)
+        client_send_error(k, c, j->id, e);
+    if (j->destroy_client)
+        jail_send_gone(k, j, GONE_DESTROYED);
+    /* The builder removes its groups after a failure, but not when it died; and then half a jail
+     * may be living there. Striking and sweeping is safe either way. */
+    jail_set_dead(k, j);
+    j->wants_strike = 1;
+}
+
+static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t asked_at)
+{
+    struct msg_built m;
+    struct pd_err e;
+    if (msg_built_decode(&f->payload, &m, &e) < 0 || f->fd_count != 4) {
+        pd_fail(&e, PD_PROTOCOL, "a builder's answer with %u descriptors", f->fd_count);
+        build_failed(k, j, &e);
+        return;
+    }
+    jail_set_pid(k, j, m.init_pid);
+    j->rung = m.rung;
+    auto_fd cgroup_dir = frame_take_fd(f, 0);
+    j->devpts = frame_take_fd(f, 1);
+    j->lock = m.named ? frame_take_fd(f, 2) : -1;
+    j->mntns = m.has_mntns ? frame_take_fd(f, 3) : -1;
+    j->state = JAIL_RUNNING;
+    buf_done(&j->payload);
+    if (keeper_early_death(k, m.init_pid, asked_at)) {
+        jail_send_gone(k, j, GONE_DIED);
+        jail_set_dead(k, j);
+        return;
+    }
+    if (j->doomed) {
+        jail_doom(k, j);
+        return;
+    }
+    struct client *c = client_find(k, j->client);
+    if (c)
+        jail_send_created(k, c, j, cgroup_dir);
+}
+
+void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
+{
+    enum wire_type was = w->busy;
+    struct kjail *j = jail_find(k, w->request);
+    struct pd_err e;
+    w->busy = 0;
+    w->early_deaths = 0; /* one that answers did not die as soon as it started */
+    if (w->chore) {
+        chore_done(k, w, f);
+        return;
+    }
+    if (was == WIRE_PREPARE) {
+        if (f->head.type == WIRE_DONE) {
+            w->kit_count++;
+        } else {
+            range_release(&k->ranges, w->kits[w->kit_count].slot);
+            w->prepare_failed = 1; /* do not try again and again; requests tell the reason */
+        }
+        return;
+    }
+    if (!j)
+        return;
+    if (was == WIRE_BUILD) {
+        if (f->head.type == WIRE_BUILT) {
+            built(k, j, f, w->asked_at);
+        } else {
+            msg_error_raise(f, &e);
+            build_failed(k, j, &e);
+        }
+    } else if (was == WIRE_SWEEP) {
+        if (f->head.type == WIRE_DONE)
+            jail_forget(k, j);
+        else
+            j->sweep_after = deadline_in(SWEEP_RETRY);
+    }
+}
+
+static void fail_queue(struct keeper *k)
+{
+    struct pd_err e;
+    pd_fail(&e, PD_INTERNAL, "builders die as soon as they start: see the kernel's log");
+    while (k->queue_first) {
+        struct kjail *j = k->queue_first;
+        struct client *c = client_find(k, j->client);
+        if (c)
+            client_send_error(k, c, j->id, &e);
+        jail_forget(k, j);
+    }
+}
+
+/* Also one that stops needs them while there is something to sweep. */
+int workers_wanted(const struct keeper *k)
+{
+    return !k->stopping || k->jail_count > k->undead_count || chores_pending(k);
+}
+
+void worker_lost(struct keeper *k, struct worker *w)
+{
+    struct kjail *j = w->busy ? jail_find(k, w->request) : NULL;
+    enum wire_type was = w->busy;
+    if (was == WIRE_PREPARE)
+        w->kit_count++; /* half made: its groups must be removed as well */
+    worker_close(k, w);
+    if (w->chore)
+        chore_done(k, w, NULL);
+    for (unsigned i = 0; i < w->kit_count; i++)
+        keeper_abandon(k, w->kits[i].name, w->kits[i].slot);
+    w->kit_count = 0;
+    if (j && was == WIRE_BUILD) {
+        struct pd_err e;
+        pd_fail(&e, PD_LOST, "the builder died while it made the jail; try again");
+        build_failed(k, j, &e);
+    } else if (j && was == WIRE_SWEEP) {
+        j->sweep_after = deadline_in(SWEEP_RETRY);
+    }
+    /* One that dies as soon as it starts would die for ever, and whoever waits should hear of it.
+     */
+    int early = clock_now() - w->started_at < RESTART_AFTER;
+    w->early_deaths = early ? w->early_deaths + 1 : 0;
+    if (w->builds && w->early_deaths >= EARLY_DEATHS_MAX)
+        fail_queue(k);
+    if (early || (workers_wanted(k) && worker_start(k, w) < 0))
+        w->restart_at = deadline_in(RESTART_AFTER);
+}
