@@ -48,6 +48,10 @@
 #define FILES_LEAST 1024u
 #define FILES_MOST  65536u
 
+/* When the machine runs out of memory, processes of jails go before all others: whatever score
+ * their keeper has (its service asks to be spared), theirs is no lower than this. */
+#define OOM_SCORE 500
+
 struct kit {
     char name[MSG_NAME_MAX + 1];
     uint32_t slot;
@@ -67,6 +71,7 @@ struct builder {
     int cgroups_open;
     struct seccomp_filter filters[PROFILE_COUNT];
     uint64_t files; /* that a process of a jail may have open */
+    int oom_score;  /* of every process of a jail */
     struct kit kits[KITS_MAX];
     unsigned kit_count;
     struct pd_err broken; /* why nothing can be built; code PD_INTERNAL with msg "" = fine */
@@ -197,6 +202,27 @@ static uint64_t files_per_process(int proc)
     return share < FILES_LEAST ? FILES_LEAST : share > FILES_MOST ? FILES_MOST : share;
 }
 
+static int oom_score(int proc)
+{
+    char text[16];
+    if (fd_read_file(proc, "self/oom_score_adj", text, sizeof text) <= 0)
+        return OOM_SCORE;
+    int own = (int)strtol(text, NULL, 10);
+    return own > OOM_SCORE ? own : OOM_SCORE;
+}
+
+/* The builder itself must not have the score, so each child takes it. It does so while it has
+ * CAP_SYS_RESOURCE: what is set with that can be raised by those who inherit it, never lowered. */
+static int take_oom_score(struct birth *birth)
+{
+    char text[16];
+    if (wall_off("oomscore"))
+        return 0;
+    snprintf(text, sizeof text, "%d", birth->b->oom_score);
+    int r = fd_write_file(birth->b->template.proc, "self/oom_score_adj", text);
+    return r < 0 ? lacks(birth, "set the score for lack of memory", r) : 0;
+}
+
 /* Every process of the jail inherits it, and none can raise it again. */
 static int limit_files(struct birth *birth)
 {
@@ -271,7 +297,8 @@ static int child(void *arg)
     struct birth *birth = arg;
     const struct builder *b = birth->b;
     /* Order matters: after give_up_power nothing but the exec is possible. */
-    if (arrange_fds(birth) < 0 || enter_namespaces(birth) < 0 || limit_files(birth) < 0)
+    if (arrange_fds(birth) < 0 || take_oom_score(birth) < 0 || enter_namespaces(birth) < 0 ||
+        limit_files(birth) < 0)
         _exit(1);
     const char *mode = b->config->rootless                   ? INIT_ARG_SINGLE
                        : birth->spec->profile == PROFILE_DEV ? INIT_ARG_DEV
@@ -635,6 +662,7 @@ static int set_up(struct builder *b, struct pd_err *e)
     if (template_enter(&b->template, b->config->rootless, e) < 0)
         return -1;
     b->files = files_per_process(b->template.proc);
+    b->oom_score = oom_score(b->template.proc);
     return 0;
 }
 

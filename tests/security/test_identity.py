@@ -167,11 +167,78 @@ def test_cgroup_of_every_process_in_each_tree(running):
             assert "/paddock-" in places[tree], (pid, tree, places)
 
 
-def test_oom_score_and_priority_are_ordinary(running):
+def test_no_process_has_a_priority_above_the_usual(running):
     for pid in running.processes:
-        if pid != running.init:
-            assert int(host.read_proc(pid, "oom_score_adj")) >= 0
         assert os.getpriority(os.PRIO_PROCESS, pid) >= 0
+
+
+def oom_scores(pids):
+    return {int(host.read_proc(pid, "oom_score_adj")) for pid in pids}
+
+
+def with_score(tmp_path, binary, score):
+    """The program, started with a score as a service manager sets it."""
+    wrapper = tmp_path / f"score{score}"
+    wrapper.write_text("#!/bin/sh\n"
+                       f'echo {score} > /proc/self/oom_score_adj || exit 9\nexec {binary} "$@"\n')
+    wrapper.chmod(0o755)
+    return str(wrapper)
+
+
+def may_lower_scores():
+    """CAP_SYS_RESOURCE: root of a container often lacks it."""
+    return int(host.status(os.getpid())["CapEff"], 16) >> 24 & 1
+
+
+# What the keeper's own score is: as its service in dist/systemd has it, the usual one, and one that
+# is higher than that of jails.
+SCORES = [(-500, 500), (0, 500), (700, 700)]
+
+
+def need_score(score):
+    if score < 0 and not may_lower_scores():
+        pytest.skip("CAP_SYS_RESOURCE is missing: this root cannot ask to be spared")
+
+
+@pytest.mark.parametrize("profile,user", COMBINATIONS)
+@pytest.mark.parametrize("own,jails", SCORES)
+def test_jails_go_first_when_memory_runs_out(fixtures, tmp_path, own, jails, profile, user):
+    need_score(own)
+    binary = with_score(tmp_path, paddock.PADDOCK, own)
+    with jail(fixtures, binary=binary, profile=profile, user=user) as view:
+        assert oom_scores(view.processes) == {jails}
+        # The keeper has its own still.
+        assert oom_scores([int(host.status(view.init)["PPid"])]) == {own}
+
+
+@pytest.mark.parametrize("own,jails", SCORES)
+def test_jails_of_a_long_lived_keeper_go_first(fixtures, tmp_path, own, jails):
+    need_score(own)
+    with paddock.Keeper(binary=with_score(tmp_path, paddock.PADDOCK, own)) as keeper:
+        with jail(fixtures, env=keeper.env) as view:
+            assert oom_scores(view.processes) == {jails}
+        assert oom_scores([keeper.pid, *host.descendants(keeper.pid)]) == {own}
+
+
+@pytest.mark.parametrize("profile,user", COMBINATIONS)
+def test_a_jail_cannot_lower_its_score(fixtures, tmp_path, profile, user):
+    need_score(-500)
+    line = ("for n in -500 0 499; do echo $n > /proc/self/oom_score_adj && echo took $n; done; "
+            "cat /proc/self/oom_score_adj")
+    result = paddock.run(["/bin/sh", "-c", line], profile=profile, user=user,
+                         binary=with_score(tmp_path, paddock.PADDOCK, -500))
+    assert result.out.split() == ["500"], result.explain()
+
+
+@pytest.mark.parametrize("own", [-500, 0])
+def test_without_a_score_of_its_own_a_jail_has_the_keepers(fixtures, tmp_path, own):
+    """The control."""
+    if not os.path.exists(paddock.PADDOCK_WEAK):
+        pytest.skip(f"no test build with weak walls at {paddock.PADDOCK_WEAK}")
+    need_score(own)
+    with jail(fixtures, binary=with_score(tmp_path, paddock.PADDOCK_WEAK, own),
+              env={"PADDOCK_WALL_OFF": "oomscore"}) as view:
+        assert oom_scores(view.processes) == {own}
 
 
 def test_core_dumps_are_off(running):
