@@ -16,7 +16,10 @@
 
 struct pd_err;
 
+/* What a program needs of the host to use its network: how names are resolved, whom TLS trusts. The
+ * first is a file, the second a directory. */
 #define ROOT_NETWORK_FILES 2
+extern const char *const root_network_files[ROOT_NETWORK_FILES];
 
 struct root {
     int host_template;                     /* /usr of the host is mounted into it */

@@ -558,6 +558,27 @@ def test_names_of_snapshots(make, e2b, name, status):
     check_refused(e2b.post(f"/sandboxes/{make()['sandboxID']}/snapshots", {"name": name}), status)
 
 
+@pytest.mark.parametrize("spoil", ["rmdir /run/shm", "rmdir /run/shm; ln -s /proc /run/shm",
+                                   "mv /etc /gone; ln -s /proc /etc"])
+def test_mount_points_that_a_sandbox_spoiled(make, e2b, spoil):
+    """Its files are used again by waking, by a snapshot and by a fork: each has mounts of its own."""
+    sound = "ls -A /dev/shm; echo x > /dev/shm/f; cat /dev/shm/f; rm /dev/shm/f; ls -d /etc/alternatives"
+    sandbox = make()["sandboxID"]
+    e2b.run(sandbox, f"sudo sh -c '{spoil}'")
+    others = [f["sandbox"]["sandboxID"]
+              for f in e2b.post(f"/sandboxes/{sandbox}/fork", {"count": 1, "timeout": 60}).json()]
+    snapshot = e2b.post(f"/sandboxes/{sandbox}/snapshots", {}).json()["snapshotID"]
+    others.append(make(templateID=snapshot)["sandboxID"])
+    try:
+        assert e2b.post(f"/sandboxes/{sandbox}/pause", {"memory": False}).status == 204
+        assert e2b.post(f"/v2/sandboxes/{sandbox}/connect", {"timeout": 60}).status == 201
+        for one in (sandbox, *others):
+            assert e2b.run(one, sound) == "x\n/etc/alternatives\n"
+    finally:
+        e2b.delete(f"/sandboxes/{others[0]}")
+        e2b.delete(f"/templates/{snapshot}")
+
+
 def test_forks(make, e2b):
     made = make(metadata={"a": "b"}, envVars={"KEPT": "yes"},
                 network={"allowPublicTraffic": False})

@@ -318,6 +318,64 @@ def test_image_cannot_be_reached_from_inside(store):
     assert store.ok(f"ls {store.place} 2>&1; ls /dev | grep -c loop; true").endswith("\n0\n")
 
 
+# Mount points that a sandbox has spoiled
+
+
+# What sandbox root does to the root of the next jail.
+SPOILED = {
+    "shm-is-gone": "rmdir /run/shm",
+    "shm-is-a-file": "rmdir /run/shm; echo x > /run/shm",
+    "shm-leads-to-proc": "rmdir /run/shm; ln -s /proc /run/shm",
+    "shm-leads-to-the-builders-files": "rmdir /run/shm; ln -s /ids /run/shm",
+    "shm-leads-nowhere": "rmdir /run/shm; ln -s /nowhere /run/shm",
+    "run-leads-to-proc": "mv /run /gone; ln -s /proc /run",
+    "run-is-gone": "mv /run /gone",
+    "etc-leads-to-the-top": "mv /etc /gone; ln -s / /etc",
+    "etc-leads-to-proc": "mv /etc /gone; ln -s /proc /etc",
+    "etc-is-gone": "mv /etc /gone",
+    "etc-is-a-loop": "mv /etc /gone; ln -s /etc /etc",
+    "shim-leads-to-proc": "mkdir -p /opt/paddock; mv /opt/paddock /gone; ln -s /proc /opt/paddock",
+    "opt-leads-to-the-builders-files": "mv /opt /gone; ln -s /ids /opt",
+}
+# Everything of a mount that a jail relies on, in one line each.
+SOUND = ("ls -A /dev/shm; stat -c '%F %a' /dev/shm; echo kept > /dev/shm/f; cat /dev/shm/f; "
+         "test -e /etc/alternatives && echo alternatives; test -f /etc/ld.so.cache && echo cache; "
+         "test -e /proc/self/status && echo proc; test -e /ids || echo nothing of the builder")
+SOUND_SAYS = "directory 1777\nkept\nalternatives\ncache\nproc\nnothing of the builder\n"
+
+
+@pytest.mark.parametrize("profile", ["strict", "dev"])
+@pytest.mark.parametrize("line", SPOILED.values(), ids=SPOILED)
+def test_a_spoiled_root_starts_and_shows_nothing(store, line, profile):
+    store.ok(f"{line}; echo mine > /mine", user="root", profile=profile)
+    for _ in range(2):
+        assert store.ok(SOUND, profile=profile) == SOUND_SAYS
+        store.ok("rm /dev/shm/f", profile=profile)
+    assert store.ok("cat /mine", profile=profile) == "mine\n"
+    if profile == "dev":
+        assert store.ok("sudo id -u", profile=profile) == "0\n"
+
+
+def test_links_that_are_followed_lead_to_the_builders_files(store):
+    """The control: with that wall left out /dev/shm is a directory of the builder, in which the
+    boot ids of other jails lie."""
+    if not os.path.exists(paddock.PADDOCK_WEAK):
+        pytest.skip(f"no test build with weak walls at {paddock.PADDOCK_WEAK}")
+    weak = paddock.PADDOCK_WEAK
+    store.ok(SPOILED["shm-leads-to-the-builders-files"], user="root", binary=weak)
+    assert store.ok("ls -A /dev/shm", binary=weak) == "", "not with the wall"
+    store.ok(SPOILED["shm-leads-to-the-builders-files"], user="root", binary=weak)
+    store.env["PADDOCK_WALL_OFF"] = "links"
+    assert store.ok("ls -A /dev/shm", binary=weak) != ""
+
+
+def test_a_spoiled_layer_starts(store, image_dir):
+    options = {"root": image_dir, "binds": ["/usr:/usr"]}
+    store.ok("rm -rf /tmp; ln -s /proc /tmp; mv /run /gone; echo x > /run", user="root", **options)
+    assert store.ok("stat -c '%F %a' /tmp /run; echo x > /tmp/f; cat /tmp/f", **options) == (
+        "directory 1777\ndirectory 755\nx\n")
+
+
 # Blank images, from which new roots are made
 
 

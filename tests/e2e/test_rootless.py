@@ -185,6 +185,17 @@ def test_named_root(person):
     assert person.call("root", "ls").stdout == ""
 
 
+@pytest.mark.parametrize("spoil", ["rmdir /run/shm", "rmdir /run/shm; ln -s /proc /run/shm",
+                                   "mv /run /gone; ln -s / /run", "mv /etc /gone; ln -s /proc /etc"])
+def test_mount_points_of_a_spoiled_root_show_nothing_of_the_host(person, spoil):
+    person.ok(spoil, name="spoiled")
+    try:
+        assert person.ok("ls -A /dev/shm; echo x > /dev/shm/f; cat /dev/shm/f; test -d /etc/alternatives",
+                         name="spoiled") == "x\n"
+    finally:
+        person.call("root", "rm", "spoiled")
+
+
 def test_named_root_in_use(person):
     word = new_word()
     options = {k: v for k, v in person.options().items() if k != "cwd"}
