@@ -2,8 +2,8 @@
  * somebody's browser can reach loopback under any name it likes), the route must exist, the key
  * must be good, the tenant must have requests left, and the sandbox must be the tenant's. Then its
  * handler runs. */
-#include "api/api.h"
 #include "api/e2b.h"
+#include "api/preview.h"
 #include "api/share.h"
 
 #include "access/ids.h"

@@ -1,5 +1,6 @@
 /* Trees as tar archives. They are made and unpacked inside the sandbox: here pass only bytes. */
-#include "api/worker_call.h"
+#include "api/handlers.h"
+#include "api/worker_request.h"
 
 #include "base/banned.h"
 #include "base/fd.h"

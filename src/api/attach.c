@@ -7,7 +7,8 @@
  * held.
  *
  * A client shows that it is there by answering pings, or by reading. */
-#include "api/api.h"
+#include "api/command.h"
+#include "api/handlers.h"
 
 #include "base/banned.h"
 #include "base/err.h"

@@ -1,5 +1,6 @@
-/* connect: envelopes, for who puts several of them into one write. What every handler of the E2B
- * door uses is in e2b.h.
+/* connect: Connect RPC with JSON, as the E2B door speaks it: one object each way, or one envelope
+ * in and a stream of them out. An envelope is a byte of flags, four of length, and a message.
+ * Several can be put into one write:
  *
  *     size_t at = connect_put_begin(&out, 0);
  *     ... append the message to `out` ...
@@ -9,11 +10,13 @@
 #pragma once
 
 #include "base/buf.h"
+#include "net/http.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 struct call;
+struct fields;
 struct pd_err;
 
 #define CONNECT_STREAM_TYPE   "application/connect+json"
@@ -21,6 +24,30 @@ struct pd_err;
 #define CONNECT_LAST          2u
 #define CONNECT_ENVELOPE_HEAD 5u
 #define CONNECT_MESSAGE_MAX   (8u << 20)
+
+/* ---- a request and its answer ---- */
+
+/* The request's message: the body, or the one envelope of a stream. Members that nobody asks for
+ * are no error, as in every protobuf: a newer client may say more. */
+int connect_read(struct call *c, struct buf *text, struct fields *f, struct pd_err *e);
+/* Connect-Timeout-Ms; 0: none. */
+int connect_timeout(struct call *c, uint64_t *ret_ns, struct pd_err *e);
+/* Keepalive-Ping-Interval; 90 s unless given. */
+uint64_t connect_keepalive_ns(const struct call *c);
+/* A unary answer; NULL is {}. */
+int connect_answer(struct call *c, const struct buf *json);
+/* A stream: begin, any number of messages, end (with the error, or NULL). After connect_begin a
+ * handler may also return -1 with the error: the door ends the stream with it. */
+int connect_begin(struct call *c, struct pd_err *e);
+int connect_end(struct call *c, const struct pd_err *why);
+/* Pure: takes one envelope apart. 1 with the message and how long it was, 0 when more bytes are
+ * needed, -1. */
+int connect_envelope(const void *data, size_t len, size_t max, uint8_t *ret_flags,
+                     struct slice *ret_message, size_t *ret_used, struct pd_err *e);
+/* The answer to an error, for the door: unary with its status, or the stream's last envelope. */
+int connect_fail(struct call *c, const struct pd_err *e);
+
+/* ---- envelopes ---- */
 
 size_t connect_put_begin(struct buf *out, uint8_t flags);
 void connect_put_end(struct buf *out, size_t at);

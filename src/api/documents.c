@@ -1,5 +1,6 @@
 /* The contract and its readable page, which the program carries inside itself. */
-#include "api/api.h"
+#include "api/call.h"
+#include "api/handlers.h"
 
 #include "base/banned.h"
 

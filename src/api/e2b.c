@@ -2,6 +2,7 @@
  * by headers, by the host, by a signature or by a token, in this order; what says nothing of this
  * is for the control plane, if there is such a path. */
 #include "api/e2b.h"
+#include "api/connect.h"
 #include "api/share.h"
 
 #include "access/ids.h"

@@ -13,8 +13,8 @@
 #pragma once
 
 #include "access/access.h"
-#include "api/api.h"
-#include "api/worker_call.h"
+#include "api/call.h"
+#include "api/worker_request.h"
 #include "core/snapshots.h"
 
 #define E2B_ENVD_PORT    49983u
@@ -91,85 +91,3 @@ int e2b_path(const char *user, const char *path, char out[FILE_PATH_SIZE], struc
 /* ports.c: passes the request on to a port that is open to everybody. `host` (or ""): the Host
  * header that it gets, with ${PORT}. */
 int ports_visit_open(struct call *c, unsigned port, const char *host, struct pd_err *e);
-
-/* ---- Connect: connect.c ---- */
-
-/* The request's message: the body, or the one envelope of a stream. Members that nobody asks for
- * are no error, as in every protobuf: a newer client may say more. */
-int connect_read(struct call *c, struct buf *text, struct fields *f, struct pd_err *e);
-/* Connect-Timeout-Ms; 0: none. */
-int connect_timeout(struct call *c, uint64_t *ret_ns, struct pd_err *e);
-/* Keepalive-Ping-Interval; 90 s unless given. */
-uint64_t connect_keepalive_ns(const struct call *c);
-/* A unary answer; NULL is {}. */
-int connect_answer(struct call *c, const struct buf *json);
-/* A stream: begin, any number of messages, end (with the error, or NULL). After connect_begin a
- * handler may also return -1 with the error: the door ends the stream with it. */
-int connect_begin(struct call *c, struct pd_err *e);
-int connect_end(struct call *c, const struct pd_err *why);
-/* Pure: takes one envelope apart. 1 with the message and how long it was, 0 when more bytes are
- * needed, -1. */
-int connect_envelope(const void *data, size_t len, size_t max, uint8_t *ret_flags,
-                     struct slice *ret_message, size_t *ret_used, struct pd_err *e);
-/* The answer to an error, for the door: unary with its status, or the stream's last envelope. */
-int connect_fail(struct call *c, const struct pd_err *e);
-
-/* ---- handlers, one file per resource ---- */
-#define HANDLER(name) int name(struct call *c, struct pd_err *e)
-/* e2b_create.c */
-HANDLER(e2b_create);
-HANDLER(e2b_create_v2);
-HANDLER(e2b_fork);
-HANDLER(e2b_network);
-/* e2b_sandboxes.c */
-HANDLER(e2b_list);
-HANDLER(e2b_list_running);
-HANDLER(e2b_get);
-HANDLER(e2b_kill);
-HANDLER(e2b_timeout);
-HANDLER(e2b_refresh);
-HANDLER(e2b_connect);
-HANDLER(e2b_pause);
-HANDLER(e2b_connect_v2);
-HANDLER(e2b_resume);
-/* e2b_observe.c */
-HANDLER(e2b_metrics);
-HANDLER(e2b_metrics_of_many);
-HANDLER(e2b_logs);
-HANDLER(e2b_logs_v2);
-HANDLER(envd_metrics);
-HANDLER(envd_envs);
-HANDLER(envd_health);
-HANDLER(envd_init);
-/* e2b_snapshots.c */
-HANDLER(e2b_snapshot_create);
-HANDLER(e2b_snapshots_list);
-HANDLER(e2b_template_delete);
-HANDLER(e2b_template_alias);
-HANDLER(e2b_templates_list);
-HANDLER(e2b_not_here); /* builds, volumes, secrets: refused by name */
-/* e2b_files.c */
-HANDLER(envd_files_get);
-HANDLER(envd_files_post);
-HANDLER(envd_files_compose);
-/* e2b_process.c */
-HANDLER(rpc_process_start);
-HANDLER(rpc_process_connect);
-HANDLER(rpc_process_list);
-HANDLER(rpc_process_send_input);
-HANDLER(rpc_process_stream_input);
-HANDLER(rpc_process_send_signal);
-HANDLER(rpc_process_update);
-HANDLER(rpc_process_close_stdin);
-/* e2b_filesystem.c */
-HANDLER(rpc_fs_stat);
-HANDLER(rpc_fs_make_dir);
-HANDLER(rpc_fs_move);
-HANDLER(rpc_fs_list_dir);
-HANDLER(rpc_fs_remove);
-/* e2b_watch.c */
-HANDLER(rpc_fs_watch_dir);
-HANDLER(rpc_fs_create_watcher);
-HANDLER(rpc_fs_get_watcher_events);
-HANDLER(rpc_fs_remove_watcher);
-#undef HANDLER

@@ -3,6 +3,8 @@
  * A sandbox has no network of its own. What asks for one that it does not get is refused by name,
  * never accepted and left out; what asks for less than nothing (denyOut) is true already. */
 #include "api/e2b.h"
+#include "api/e2b_handlers.h"
+#include "api/sandbox.h"
 
 #include "base/banned.h"
 #include "base/json.h"

@@ -3,6 +3,7 @@
  * The user is named by the parameter `username` alone: a link is signed with it, and a header must
  * not be able to change it. */
 #include "api/e2b.h"
+#include "api/e2b_handlers.h"
 #include "api/file_transfer.h"
 
 #include "base/banned.h"

@@ -1,7 +1,9 @@
 /* Files for E2B's clients, by Connect: what a path is, directories, moving and removing. Contents
  * are e2b_files.c, changes e2b_watch.c. */
+#include "api/connect.h"
 #include "api/e2b.h"
 #include "api/e2b_entry.h"
+#include "api/e2b_handlers.h"
 
 #include "base/banned.h"
 #include "base/json.h"

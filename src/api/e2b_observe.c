@@ -1,6 +1,7 @@
 /* Observation at the E2B door: metrics of sandboxes, their logs (the audit log's events in E2B's
  * two forms), and the small calls of envd. */
 #include "api/e2b.h"
+#include "api/e2b_handlers.h"
 
 #include "access/ids.h"
 #include "base/banned.h"

@@ -2,6 +2,7 @@
  * rows of List, but for the pid. */
 #include "api/e2b_process.h"
 #include "api/connect.h"
+#include "api/e2b_handlers.h"
 
 #include "base/banned.h"
 #include "base/json.h"

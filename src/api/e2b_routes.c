@@ -1,6 +1,7 @@
 /* The table of the E2B door: every path that it answers. docs/e2b.md lists them; a test
  * compares the two. */
 #include "api/e2b.h"
+#include "api/e2b_handlers.h"
 
 #include "base/banned.h"
 

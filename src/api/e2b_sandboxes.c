@@ -1,5 +1,7 @@
 /* Sandboxes as E2B's control plane shows them: looking at them, and their life. */
 #include "api/e2b.h"
+#include "api/e2b_handlers.h"
+#include "api/sandbox.h"
 
 #include "access/ids.h"
 #include "base/banned.h"

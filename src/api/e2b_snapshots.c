@@ -1,6 +1,8 @@
 /* Templates and snapshots at the E2B door. Both are what a sandbox can be made from, so both have
  * the same names: a templateID. */
 #include "api/e2b.h"
+#include "api/e2b_handlers.h"
+#include "api/sandbox.h"
 
 #include "base/banned.h"
 #include "base/json.h"

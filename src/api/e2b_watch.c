@@ -3,6 +3,7 @@
 #include "api/connect.h"
 #include "api/e2b.h"
 #include "api/e2b_entry.h"
+#include "api/e2b_handlers.h"
 #include "api/e2b_watchers.h"
 
 #include "base/banned.h"

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "access/ids.h"
-#include "api/worker_call.h"
+#include "api/worker_request.h"
 
 #include <pthread.h>
 

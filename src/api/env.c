@@ -1,5 +1,6 @@
 /* The environment and the working directory of a sandbox, which its commands start with. */
-#include "api/api.h"
+#include "api/call.h"
+#include "api/handlers.h"
 
 #include "base/banned.h"
 #include "base/json.h"

@@ -1,7 +1,7 @@
 /* A process as an event stream: what its spools hold from the given offsets on, and its end. The id
  * of each event says how far both streams have been told, so a client that lost the connection goes
  * on from there, whichever daemon answers it then. */
-#include "api/api.h"
+#include "api/command.h"
 
 #include "base/banned.h"
 #include "base/json.h"

@@ -1,6 +1,7 @@
 /* How exec works: the command is started, and this thread waits for its end, for its time, or for
  * its client to go away. Output is in spools; the answer is read from there. */
-#include "api/api.h"
+#include "api/command.h"
+#include "api/handlers.h"
 
 #include "base/banned.h"
 #include "base/json.h"

@@ -5,7 +5,7 @@
  * changes nothing. `reach`: WORKER_REACH or 0. */
 #pragma once
 
-#include "api/worker_call.h"
+#include "api/worker_request.h"
 
 /* Answers with the file, or with the range of it that was asked for. 1, with the file's size and
  * the header for it added: the range begins behind the end, and the caller answers 416. */

@@ -1,9 +1,9 @@
 /* Single files and directories: read, write, list, and what changes names and modes. */
 #include "api/file_transfer.h"
+#include "api/handlers.h"
 #include "api/range.h"
 
 #include "base/banned.h"
-#include "base/fd.h"
 #include "base/json.h"
 
 #include <errno.h>
@@ -166,8 +166,7 @@ int file_commit(struct worker_run *w, struct json *j, int *ret_replaced, struct 
 {
     struct record entry, more;
 
-    /* All of it is there: now the file may change. If the worker has ended, it has said why. */
-    (void)fd_write_all(w->call.go, "C", 1);
+    worker_commit(w);
     if (worker_expect(w, RECORD_ENTRY, &entry, e) < 0)
         return -1;
     if (j) /* the record's strings are gone with the next one */

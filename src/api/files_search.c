@@ -1,5 +1,6 @@
 /* Search and replace in the files of a tree. */
-#include "api/worker_call.h"
+#include "api/handlers.h"
+#include "api/worker_request.h"
 
 #include "base/banned.h"
 #include "base/json.h"

@@ -2,6 +2,7 @@
  * method writes becomes the result. Errors of the protocol are JSON-RPC errors; what goes wrong in
  * a tool is the tool's result, for the model to read. */
 #include "api/mcp.h"
+#include "api/handlers.h"
 
 #include "base/banned.h"
 #include "base/fd.h"

@@ -9,7 +9,7 @@
  * a session outlives the server. */
 #pragma once
 
-#include "api/api.h"
+#include "api/call.h"
 
 /* What is running, so that it can be cancelled, and which sessions clients have ended. */
 struct mcp;

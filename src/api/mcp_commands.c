@@ -1,7 +1,10 @@
 /* The tools of MCP that run commands and code, and those that tell of processes, ports and the
  * sandbox. A command is looked at every second: its last line goes out as progress, and it is ended
  * when its client has cancelled the request. */
+#include "api/command.h"
 #include "api/mcp.h"
+#include "api/preview.h"
+#include "api/sandbox.h"
 
 #include "access/ids.h"
 #include "access/preview.h"

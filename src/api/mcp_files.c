@@ -1,6 +1,6 @@
 /* The tools of MCP for files, and files as resources. */
 #include "api/mcp.h"
-#include "api/worker_call.h"
+#include "api/worker_request.h"
 
 #include "base/banned.h"
 #include "base/fd.h"
@@ -77,7 +77,7 @@ static int write_whole(struct call *c, const char *path, const void *data, size_
         return -1;
 
     fd_done(&w.call.in);
-    (void)fd_write_all(w.call.go, "C", 1);
+    worker_commit(&w);
     if (worker_expect(&w, RECORD_ENTRY, &r, e) < 0 || worker_expect(&w, RECORD_REPLACED, &r, e) < 0)
         return -1;
     w.ended = 1;

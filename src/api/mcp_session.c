@@ -1,5 +1,6 @@
 /* A client's session of MCP: the sandbox behind it, and what runs in it for the client just now. */
 #include "api/mcp.h"
+#include "api/sandbox.h"
 
 #include "access/ids.h"
 #include "base/banned.h"

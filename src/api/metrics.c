@@ -1,7 +1,8 @@
 /* The server and its sandboxes tell of themselves: measurements and events of one sandbox, the
  * providers and which of them a request would get, health and readiness, and the metrics in the
  * format of Prometheus. */
-#include "api/api.h"
+#include "api/handlers.h"
+#include "api/sandbox.h"
 
 #include "access/ids.h"
 #include "base/banned.h"

@@ -9,8 +9,10 @@
  * directive of CSP), and nothing that would hold for the whole origin passes, cookies above all. By
  * host (PORT-ID.DOMAIN) each port is an origin of its own, and pages work as they do at home. */
 #include "api/e2b.h"
+#include "api/handlers.h"
 #include "api/port_heads.h"
-#include "api/worker_call.h"
+#include "api/preview.h"
+#include "api/worker_request.h"
 
 #include "access/ids.h"
 #include "access/preview.h"

@@ -1,7 +1,8 @@
 /* Links to a port that work without a key, for a while. */
 #include "access/preview.h"
-#include "api/api.h"
+#include "api/handlers.h"
 #include "api/port_heads.h"
+#include "api/preview.h"
 
 #include "access/ids.h"
 #include "base/banned.h"

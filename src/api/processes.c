@@ -1,6 +1,7 @@
 /* Processes of a sandbox: starting one in the background, its signals, input and terminal size, and
  * its output, which is read from the spools: the part that there is, or all of it as it comes. */
-#include "api/api.h"
+#include "api/command.h"
+#include "api/handlers.h"
 
 #include "base/banned.h"
 #include "base/json.h"

@@ -1,6 +1,7 @@
 /* The table: every path that the server answers. api/openapi.yaml says what they mean; a test
  * compares the two in both directions. */
-#include "api/api.h"
+#include "api/call.h"
+#include "api/handlers.h"
 
 #include "base/banned.h"
 

@@ -1,7 +1,7 @@
 /* Sandboxes as JSON: how one is shown, and the body that asks for one, with the defaults and the
  * ceilings of what it may ask for. A template is a profile with a name. `struct create_request`
  * owns the strings that the session's request points to. */
-#include "api/api.h"
+#include "api/sandbox.h"
 
 #include "access/ids.h"
 #include "base/banned.h"

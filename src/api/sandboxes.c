@@ -1,6 +1,7 @@
 /* Sandboxes of the v1 API: making, listing, showing, pausing, extending and ending them, by their
  * id, or by the user and the thread that they belong to. */
-#include "api/api.h"
+#include "api/handlers.h"
+#include "api/sandbox.h"
 
 #include "access/ids.h"
 #include "access/quota.h"

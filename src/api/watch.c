@@ -1,7 +1,8 @@
 /* Changes of files, as a stream of events. The worker tells; here they are written down. What is
  * not read waits in the worker's pipe, then in the kernel's queue, which is bounded and tells when
  * it was too short: a slow reader costs nothing here. */
-#include "api/worker_call.h"
+#include "api/handlers.h"
+#include "api/worker_request.h"
 
 #include "base/banned.h"
 #include "base/json.h"

@@ -272,6 +272,12 @@ ssize_t worker_read(struct worker_run *w, void *out, size_t size, struct pd_err 
     }
 }
 
+void worker_commit(struct worker_run *w)
+{
+    static const char word = WORKER_COMMIT_WORD;
+    (void)fd_write_all(w->call.go, &word, 1);
+}
+
 void worker_widen(int pipe)
 {
     (void)fcntl(pipe, F_SETPIPE_SZ, PIPE_WIDE); /* or it stays as it is */

@@ -67,6 +67,9 @@ int worker_exit(struct worker_run *w, struct pd_err *e);
 int worker_write(struct worker_run *w, const void *data, size_t len, struct pd_err *e);
 /* Raw bytes behind the first record: how many, 0 at the end, -1. */
 ssize_t worker_read(struct worker_run *w, void *out, size_t size, struct pd_err *e);
+/* All of the input was right: a worker that was begun with WORKER_COMMIT may change the file now.
+ * If it has ended, its next record says why. SIGPIPE must be ignored or blocked. */
+void worker_commit(struct worker_run *w);
 /* Lets pipes hold more, for streams: fewer turns. */
 void worker_widen(int pipe);
 

@@ -131,7 +131,7 @@ int worker_await_commit(struct pd_err *e)
         if (n < 0 && errno == EAGAIN)
             poll(&p, 1, -1);
     } while (n < 0 && (errno == EINTR || errno == EAGAIN));
-    if (n == 1 && word == WORKER_COMMIT)
+    if (n == 1 && word == WORKER_COMMIT_WORD)
         return 0;
     return pd_fail(e, PD_LOST, "given up before it was committed: nothing was changed");
 }

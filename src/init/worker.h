@@ -15,8 +15,6 @@
 
 #include <sys/stat.h>
 
-#define WORKER_COMMIT 'C'
-
 struct worker {
     const char *cwd; /* where relative paths start */
     int cwd_ok;      /* it could be entered */

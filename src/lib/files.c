@@ -181,7 +181,7 @@ static int commit(struct worker_run *w, paddock_entry_fn each, void *arg, struct
 
     fd_done(&w->call.in);
     pipe_guard_begin(&guard);
-    (void)fd_write_all(w->call.go, "C", 1);
+    worker_commit(w);
     pipe_guard_end(&guard);
 
     if (worker_expect(w, RECORD_ENTRY, &r, &why) < 0)

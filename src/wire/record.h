@@ -17,6 +17,10 @@
 
 struct pd_err;
 
+/* The one word that goes the other way, on the worker's descriptor 2: all of the new file has come,
+ * and it may get its name. */
+#define WORKER_COMMIT_WORD 'C'
+
 #define RECORD_MAX       (64u << 10)
 #define RECORD_PATH_MAX  (24u << 10) /* longer paths cannot be told */
 #define RECORD_LINK_MAX  4095u

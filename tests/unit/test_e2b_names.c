@@ -1,6 +1,7 @@
 #include "unit.h"
 
 #include "api/e2b.h"
+#include "api/e2b_handlers.h"
 
 #include "base/banned.h"
 

@@ -4,6 +4,7 @@
 
 #include "api/connect.h"
 #include "api/e2b.h"
+#include "api/e2b_handlers.h"
 #include "api/e2b_watchers.h"
 
 #include "base/fd.h"

@@ -2,7 +2,7 @@
  * connection, so a client that leaves ends the work. The request's body becomes the worker's input.
  * The second half is what requests about files share: the path and the user in the query, and
  * entries as JSON. */
-#include "api/worker_call.h"
+#include "api/worker_request.h"
 
 #include "base/banned.h"
 #include "base/fd.h"

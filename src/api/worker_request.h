@@ -1,7 +1,8 @@
-/* worker_call: a worker of a sandbox on behalf of a request; see core/worker_run.h. */
+/* worker_request: a worker of a sandbox on behalf of a request, and what requests about files
+ * share. See core/worker_run.h. */
 #pragma once
 
-#include "api/api.h"
+#include "api/call.h"
 #include "core/worker_run.h"
 
 #define FILE_JSON_MAX (8u << 20) /* of an answer that lists things */

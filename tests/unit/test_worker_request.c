@@ -2,7 +2,7 @@
  * this file; the worker is a pipe. */
 #include "unit.h"
 
-#include "api/worker_call.h"
+#include "api/worker_request.h"
 
 #include "base/fd.h"
 #include "base/json.h"

@@ -1,0 +1,87 @@
+/* handlers: every function that a row of routes.c names, by the file that has it. */
+#pragma once
+
+struct call;
+struct pd_err;
+
+#define HANDLER(name) int name(struct call *c, struct pd_err *e)
+
+/* archive.c */
+HANDLER(archive_get);
+HANDLER(archive_put);
+
+/* attach.c */
+HANDLER(process_attach);
+
+/* documents.c */
+HANDLER(openapi_get);
+HANDLER(docs_get);
+
+/* env.c */
+HANDLER(env_get);
+HANDLER(env_put);
+
+/* exec.c */
+HANDLER(exec_post);
+
+/* files.c */
+HANDLER(files_get);
+HANDLER(files_put);
+HANDLER(files_delete);
+HANDLER(files_list);
+HANDLER(files_stat);
+HANDLER(files_mkdir);
+HANDLER(files_move);
+HANDLER(files_copy);
+HANDLER(files_chmod);
+
+/* files_search.c */
+HANDLER(files_search);
+HANDLER(files_replace);
+
+/* mcp.c */
+HANDLER(mcp_post);
+HANDLER(mcp_delete);
+
+/* metrics.c */
+HANDLER(sandbox_metrics);
+HANDLER(sandbox_events);
+HANDLER(providers_list);
+HANDLER(route_get);
+HANDLER(health_get);
+HANDLER(ready_get);
+HANDLER(metrics_get);
+
+/* ports.c */
+HANDLER(ports_list);
+HANDLER(ports_proxy);
+
+/* preview.c */
+HANDLER(ports_preview);
+
+/* processes.c */
+HANDLER(processes_start);
+HANDLER(processes_list);
+HANDLER(process_get_one);
+HANDLER(process_delete);
+HANDLER(process_post_signal);
+HANDLER(process_post_stdin);
+HANDLER(process_post_resize);
+HANDLER(process_get_output);
+
+/* sandboxes.c */
+HANDLER(sandboxes_create);
+HANDLER(sandboxes_list);
+HANDLER(sandbox_get);
+HANDLER(sandbox_delete);
+HANDLER(sandbox_pause);
+HANDLER(sandbox_resume);
+HANDLER(sandbox_extend);
+HANDLER(session_put);
+HANDLER(session_get_thread);
+HANDLER(session_delete);
+
+/* watch.c */
+HANDLER(files_watch);
+
+#undef HANDLER

@@ -1,0 +1,48 @@
+/* sandbox: sandboxes as the doors know them: templates, the body that asks for one, how one is
+ * shown, and pages of them. */
+#pragma once
+
+#include "api/call.h"
+
+/* ---- sandbox_json.c ---- */
+
+/* The templates: those that are always there, by number (NULL behind the last), and those and the
+ * names that the configuration gives them, by name: 1 and what it is called, or 0. */
+const char *template_name(unsigned n);
+int template_find(const struct config *config, const char *name, const char **ret_name,
+                  enum profile *ret_profile);
+/* A request that asks for nothing: the caller's tenant, the limits of the configuration. */
+void request_defaults(const struct call *c, struct session_request *r);
+/* Is what a new sandbox is to have within the ceilings of its tenant? Otherwise PD_INVALID, with
+ * the field. */
+int call_check_ceilings(struct call *c, const struct session_request *r, struct pd_err *e);
+void limits_json(struct json *j, const struct limits *l); /* the member "limits" */
+void sandbox_json(struct json *j, struct session *s, const struct queue_place *place);
+int call_sandbox(struct call *c, int status, struct session *s, const struct queue_place *place);
+/* The body of create and get-or-create. Strings live as long as the fields. */
+struct create_request {
+    struct session_request request;
+    struct msg_list_writer env;
+    struct buf metadata, policy;
+};
+int create_request_read(struct call *c, struct fields *f, struct create_request *ret, int by_thread,
+                        struct pd_err *e);
+void create_request_done(struct create_request *r);
+
+/* ---- sandboxes.c ---- */
+
+/* Is this tenant not too fast? Before every creation. */
+int call_may_create(struct call *c, struct pd_err *e);
+/* What came of it (0 or -1), for the metrics and the audit log. */
+void call_count_create(struct call *c, int made, struct session *s,
+                       const struct queue_place *place);
+/* One page of sandboxes. */
+struct session_list {
+    struct session **at;
+    unsigned count;
+    char next[64]; /* the cursor, or "" */
+};
+int session_list_read(struct call *c, const struct session_filter *f, struct session_list *ret,
+                      struct pd_err *e);
+void session_list_done(struct session_list *l);
+#define auto_list __attribute__((cleanup(session_list_done))) struct session_list
