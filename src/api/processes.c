@@ -70,6 +70,7 @@ void process_json(struct json *j, const struct process_info *i)
     json_member_bool(j, "stdin_open", i->stdin_open);
     json_member_uint(j, "stdout_first", i->first[STREAM_OUT]);
     json_member_uint(j, "stderr_first", i->first[STREAM_ERR]);
+    json_member_bool(j, "forgotten", i->forgotten);
     json_close(j, '}');
 }
 

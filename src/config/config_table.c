@@ -118,6 +118,15 @@ const struct config_key config_keys[] = {
      .help = "bytes of each output stream in the answer to an exec"},
     {"spool_max_bytes", CONFIG_SIZE, AT(spool_max_bytes), "64M", 4096, 16384 * MIB, .reloadable = 1,
      .help = "bytes of each output stream that are kept on disk"},
+    {"output_kept_bytes", CONFIG_SIZE, AT(output_kept_bytes), "256M", MIB, 1024 * 1024 * MIB,
+     .reloadable = 1,
+     .help = "bytes of output that are kept of all commands of a sandbox; beyond it the output of "
+             "the commands that ended first is forgotten, then the oldest of those that run"},
+    {"output_kept_bytes_per_tenant", CONFIG_SIZE, AT(output_kept_bytes_per_tenant), "2G", MIB,
+     1024 * 1024 * MIB, .reloadable = 1, .help = "the same of all sandboxes of a tenant"},
+    {"output_kept_bytes_in_all", CONFIG_SIZE, AT(output_kept_bytes_in_all), "16G", MIB,
+     1024 * 1024 * MIB, .reloadable = 1,
+     .help = "the same of all tenants; never more than half of the disk"},
 
     {"max_connections", CONFIG_COUNT, AT(max_connections), "20000", 1, 1000000,
      .help = "open connections"},

@@ -108,6 +108,7 @@ static int load_process(const struct process_row *r, void *arg)
     struct process *p = process_new(s);
     if (!p)
         return -1;
+    kept_begin(s);
     memcpy(p->id.bytes, r->id, sizeof p->id.bytes);
     p->group = r->group;
     p->command = strdup(r->command ? r->command : "");
@@ -120,6 +121,7 @@ static int load_process(const struct process_row *r, void *arg)
     p->back_pressure = (r->flags & ROW_BACK_PRESSURE) != 0;
     p->refused = (r->flags & ROW_REFUSED) != 0;
     p->state_updated = (r->flags & ROW_STATE_UPDATED) != 0;
+    p->forgotten = (r->flags & ROW_FORGOTTEN) != 0;
     p->updates_state = !r->exited && (r->flags & ROW_UPDATES_STATE) != 0;
     p->stored = 1;
     p->synced = 0;
@@ -146,6 +148,7 @@ static int load_process(const struct process_row *r, void *arg)
         struct spool at = process_spool(p, i);
         if (spool_open(&p->streams[i].spool, at.dir, at.name, at.max, &e) < 0)
             log_warn("adopt.spool", "session=%s error=%s", s->info.id, e.msg);
+        kept_count(&p->streams[i]);
         if (over)
             spool_rest(&p->streams[i].spool);
     }
@@ -245,8 +248,7 @@ void session_settle(struct session *s)
         process_stash_key(p, "in", key);
         provider->drop(provider, key);
         process_close_streams(p);
-        for (unsigned i = 0; i < STREAM_COUNT; i++)
-            spool_remove(&p->streams[i].spool);
+        process_discard_output(p);
         process_unref(p);
     }
 }

@@ -181,7 +181,7 @@ static void look_at(struct session *s, int every_second)
 }
 
 /* Everybody, held; looking at them is done without the lock. */
-static struct session **everybody(struct sessions *all, size_t *ret_count)
+struct session **sessions_hold_all(struct sessions *all, size_t *ret_count)
 {
     size_t count = 0;
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
@@ -205,7 +205,7 @@ void sessions_end_all(struct sessions *all, const char *reason)
     all->c.pool_max = 0;
     while (pool_filling(all))
         pthread_cond_wait(&all->control_cond, &all->lock);
-    struct session **list = everybody(all, &count);
+    struct session **list = sessions_hold_all(all, &count);
     pthread_mutex_unlock(&all->lock);
     for (size_t i = 0; i < count; i++) {
         (void)session_end(list[i], END_KILLED, reason, &e);
@@ -223,7 +223,7 @@ void *controller_main(void *arg)
     while (!all->stopping) {
         size_t count;
         all->control_due = 0;
-        struct session **list = everybody(all, &count);
+        struct session **list = sessions_hold_all(all, &count);
         pthread_mutex_unlock(&all->lock);
         uint64_t now = clock_now();
         int every_second = now - last_second >= NS_PER_S;

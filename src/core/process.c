@@ -89,6 +89,7 @@ void process_get(struct process *p, struct process_info *ret, struct pd_err *why
     ret->stored = p->stored;
     ret->running = live;
     ret->refused = p->refused;
+    ret->forgotten = p->forgotten;
     if (why)
         *why = p->why;
 

@@ -59,6 +59,7 @@ struct process_info {
     int state_updated; /* of a shell command: cd and export were kept */
     int shell, pty, background, stdin_open;
     int stored;                    /* the next daemon will know it */
+    int forgotten;                 /* its whole output was too much to be kept */
     uint64_t started_ms, ended_ms; /* since the epoch */
     uint64_t duration_us, cpu_usec, max_rss;
     uint64_t size[STREAM_COUNT];  /* bytes written so far */

@@ -39,6 +39,7 @@ enum {
     ROW_STATE_UPDATED = 32,
     ROW_UPDATES_STATE = 64, /* its end will tell the session's next state */
     ROW_OVER = 128,         /* ended, and its streams are at their ends */
+    ROW_FORGOTTEN = 256,    /* its output was too much to be kept */
 };
 
 /* What the recorder is to do for a process. */
@@ -52,6 +53,7 @@ struct stream {
     int stopped;             /* not in the pump, because of that or of back-pressure */
     int full;                /* bytes of it are waiting for space on the disk */
     uint64_t consumed;       /* what somebody has read; for back-pressure */
+    uint64_t kept;           /* of its bytes, as kept.c has counted them */
 };
 
 struct process {
@@ -78,6 +80,7 @@ struct process {
     struct msg_exited end;
     enum process_stop stop;
     int state_updated; /* of a shell command: cd and export were kept */
+    int forgotten;     /* its whole output was too much to be kept */
     struct msg_list_writer
         env; /* of the request: not to be taken for the session's. Until its end */
     uint64_t started_ms, ended_ms, started_ns, duration_us;
@@ -172,6 +175,10 @@ void process_close_streams(struct process *p);
 void process_drain(struct process *p);
 /* Somebody has read, or reads no more: a stream that was held back may go on. */
 void stream_release(struct stream *s);
+/* Forgets its oldest bytes but for the last `window`, and for those that a reader must not miss. */
+void stream_shrink(struct stream *s, uint64_t window);
+/* Deletes its files, without the lock; those who read them now may go on. */
+void process_discard_output(struct process *p);
 bool process_waits_for_space(const struct process *p);
 /* Wakes everybody who watches. */
 void process_wake(struct process *p);

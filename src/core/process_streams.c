@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 /* A stream gets this many fills before others have their turn. */
 #define FILLS_PER_TURN 8
@@ -59,10 +60,14 @@ static bool is_held_back(const struct stream *s)
 {
     const struct process *p = s->process;
     unsigned stream = (unsigned)(s - p->streams);
-    if (p->back_pressure && s->spool.size - s->consumed >= p->spool_max)
+    uint64_t max = p->spool_max;
+    if ((p->back_pressure || p->watches) && max > 2 * KEPT_LEAST && kept_is_too_much(s))
+        max = 2 * KEPT_LEAST;
+
+    if (p->back_pressure && s->spool.size - s->consumed >= max)
         return true;
     for (const struct watch *w = p->watches; w; w = w->next)
-        if (w->follows && s->spool.size - w->read[stream] >= p->spool_max / 2)
+        if (w->follows && s->spool.size - w->read[stream] >= max / 2)
             return true;
     return false;
 }
@@ -83,8 +88,12 @@ static bool stream_turn(struct stream *s, int turns, bool last)
 
         ssize_t n = fill(s);
         s->full = n < 0 && n != -EAGAIN && n != -EINTR;
-        if (n > 0)
+        if (n > 0) {
+            kept_count(s);
+            if (kept_is_too_much(s))
+                stream_shrink(s, KEPT_LEAST);
             continue;
+        }
         if (n == -EAGAIN || n == -EINTR)
             return true;
 
@@ -195,6 +204,33 @@ int process_begin_streams(struct process *p, struct pd_err *e)
             return -1;
     }
     return 0;
+}
+
+void stream_shrink(struct stream *s, uint64_t window)
+{
+    const struct process *p = s->process;
+    unsigned stream = (unsigned)(s - p->streams);
+    uint64_t from = s->spool.size > window ? s->spool.size - window : 0;
+    if (p->back_pressure && from > s->consumed)
+        from = s->consumed;
+    for (const struct watch *w = p->watches; w; w = w->next)
+        if (w->follows && from > w->read[stream])
+            from = w->read[stream];
+
+    spool_forget(&s->spool, from);
+    kept_count(s);
+}
+
+void process_discard_output(struct process *p)
+{
+    pthread_mutex_lock(&p->lock);
+    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+        struct spool *spool = &p->streams[i].spool;
+        if (spool->fd >= 0 || spool->size)
+            (void)unlinkat(spool->dir, spool->name, 0);
+    }
+    kept_drop(p);
+    pthread_mutex_unlock(&p->lock);
 }
 
 void process_leave_pump(struct process *p)

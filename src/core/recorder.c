@@ -8,6 +8,8 @@
  *   TASK_DROP     the last stream of a command that has ended is over, too
  *   TASK_TIMEOUT  nobody attends the command and its time is over
  *
+ * Beside these it forgets output when too much is kept (kept.c).
+ *
  * A process waits here once, whatever its tasks are. Until TASK_END is done init keeps the record
  * of the end: a daemon that dies before that loses nothing. */
 #include "core/session_state.h"
@@ -20,6 +22,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+
+#define FORGET_PAUSE (10 * NS_PER_MS)
 
 void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
 {
@@ -172,7 +176,8 @@ int process_store(struct process *p, struct pd_err *e)
     row.pid = p->pid;
     row.flags = (p->shell ? ROW_SHELL : 0) | (p->pty ? ROW_PTY : 0) |
                 (p->background ? ROW_BACKGROUND : 0) | (p->back_pressure ? ROW_BACK_PRESSURE : 0) |
-                (p->refused ? ROW_REFUSED : 0) | (p->state_updated ? ROW_STATE_UPDATED : 0);
+                (p->refused ? ROW_REFUSED : 0) | (p->state_updated ? ROW_STATE_UPDATED : 0) |
+                (p->forgotten ? ROW_FORGOTTEN : 0);
     /* Without what the request set, its variables could not be told from the session's. */
     if (p->updates_state && live && !p->env.count)
         row.flags |= ROW_UPDATES_STATE;
@@ -347,6 +352,33 @@ static struct process *take_due(struct sessions *all, deadline *ret_next)
     return NULL;
 }
 
+void recorder_wake(struct sessions *all)
+{
+    pthread_mutex_lock(&all->task_lock);
+    all->task_wake = 0;
+    pthread_cond_signal(&all->task_cond);
+    pthread_mutex_unlock(&all->task_lock);
+}
+
+/* Forgets output if there is too much of it and the last time is a moment ago; otherwise says in
+ * *ret_next when to look. With the lock held, but not while it works. */
+static bool forget_output(struct sessions *all, deadline *ret_next)
+{
+    if (!atomic_load(&all->kept.due))
+        return false;
+    if (!deadline_passed(all->kept.next)) {
+        *ret_next = all->kept.next < *ret_next ? all->kept.next : *ret_next;
+        return false;
+    }
+
+    atomic_store(&all->kept.due, false);
+    pthread_mutex_unlock(&all->task_lock);
+    kept_trim(all);
+    pthread_mutex_lock(&all->task_lock);
+    all->kept.next = deadline_in(FORGET_PAUSE);
+    return true;
+}
+
 void *recorder_main(void *arg)
 {
     struct sessions *all = arg;
@@ -363,6 +395,8 @@ void *recorder_main(void *arg)
             pthread_mutex_lock(&all->task_lock);
             continue;
         }
+        if (!all->stopping && forget_output(all, &next))
+            continue;
         if (all->stopping)
             break; /* what is not due stays: the next daemon sees to it */
         all->task_wake = next;

@@ -438,8 +438,7 @@ void session_trim(struct session *s)
         struct pd_err e;
         gone = p->next;
         p->next = NULL;
-        for (unsigned i = 0; i < STREAM_COUNT && !p->worker; i++)
-            spool_remove(&p->streams[i].spool);
+        process_discard_output(p);
         if (p->stored)
             (void)s->all->c.store->delete_process(s->all->c.store, p->id.bytes, &e);
         process_unref(p);

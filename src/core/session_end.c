@@ -46,9 +46,7 @@ void session_bury(struct session *s, int forget)
             if (in)
                 provider->drop(provider, key);
             process_close_streams(p);
-            for (unsigned i = 0; i < STREAM_COUNT; i++)
-                if (p->streams[i].spool.fd >= 0 || p->streams[i].spool.size)
-                    (void)unlinkat(s->all->spool_dir, p->streams[i].spool.name, 0);
+            process_discard_output(p);
         }
         if (forget && s->all->c.store->delete_process(s->all->c.store, p->id.bytes, &e) < 0)
             log_warn("process.store", "session=%s error=%s", s->info.id, e.msg);

@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "core/cond.h"
+#include "core/kept.h"
 #include "core/process_state.h"
 #include "core/provider.h"
 #include "core/session_life.h"
@@ -92,6 +93,9 @@ struct session {
     struct msg_list_writer env; /* NAME=VALUE */
     char cwd[SPEC_PATH_MAX];
     uint64_t oom_seen, pids_seen;
+    /* kept.c: bytes of output, and the tenant that they count for; without a lock. */
+    _Atomic uint64_t kept;
+    struct tenant_count *_Atomic kept_by;
     int needs_sync; /* adopted while it was paused: asked when it is resumed */
     enum { SYNC_NONE, SYNC_ASKED, SYNC_TOLD } sync; /* adopted: has the box told of its commands? */
     deadline sync_due;
@@ -108,8 +112,9 @@ struct queue_entry {
 struct tenant_count {
     struct tenant_count *next;
     char name[64];
-    unsigned live;   /* sandboxes that have a place */
-    unsigned let_in; /* creations that hold one for theirs */
+    unsigned live;         /* sandboxes that have a place */
+    unsigned let_in;       /* creations that hold one for theirs */
+    _Atomic uint64_t kept; /* bytes of output; kept.c */
 };
 
 #define SESSION_BUCKETS 4096u
@@ -140,6 +145,7 @@ struct sessions {
     pthread_cond_t task_cond;
     struct process *task_first, **task_last;
     deadline task_wake; /* when the recorder, asleep, will look by itself; 0: it is awake */
+    struct kept kept;
     pthread_t recorder, controller, fillers[POOL_FILLERS];
     unsigned threads, filler_count;
     int stopping;
@@ -161,6 +167,7 @@ void session_settle(struct session *s);
 
 /* recorder.c, session.c: forgets the oldest that have ended. */
 void *recorder_main(void *sessions);
+void recorder_wake(struct sessions *all); /* kept.due is set */
 void session_trim(struct session *s);
 
 /* session_shell.c: what a command's environment is, and what a shell command leaves. */
@@ -264,6 +271,8 @@ unsigned pool_filling(const struct sessions *all); /* how many are being made; l
 /* controller.c */
 void *controller_main(void *sessions);
 void controller_wake(struct sessions *all);
+/* Every session, held; with the lock held. */
+struct session **sessions_hold_all(struct sessions *all, size_t *ret_count);
 void queue_wake(struct sessions *all);                   /* with the lock held */
 int queue_try(struct sessions *all, const char *tenant); /* 1: let in, without waiting */
 int queue_enter(struct sessions *all, const char *tenant, uint64_t timeout_ms,

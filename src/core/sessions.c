@@ -57,8 +57,11 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
         all->spool_dir = -1;
     else
         all->spool_dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (all->spool_dir >= 0)
+    if (all->spool_dir >= 0) {
+        kept_set_limits(&all->kept, c->kept_per_sandbox, c->kept_per_tenant, c->kept_in_all,
+                        all->spool_dir);
         return all;
+    }
     pd_fail_sys(e, "open %s", path);
     free(all);
     return NULL;
@@ -105,6 +108,8 @@ void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
     all->c.idle_timeout_ms = c->idle_timeout_ms;
     all->c.max_life_ms = c->max_life_ms;
     all->c.max_snapshots = c->max_snapshots;
+    kept_set_limits(&all->kept, c->kept_per_sandbox, c->kept_per_tenant, c->kept_in_all,
+                    all->spool_dir);
     pool_set_targets(all);
     queue_wake(all);
     pthread_mutex_unlock(&all->lock);

@@ -26,6 +26,7 @@ struct sessions_config {
     struct limits limits;   /* of a session that asks for no others: those are kept warm */
     int disk_roots;         /* roots in the store; 0: in memory */
     unsigned max_snapshots; /* of a tenant; 0: SNAPSHOTS_DEFAULT */
+    uint64_t kept_per_sandbox, kept_per_tenant, kept_in_all; /* bytes of output; 0: kept.h's */
 };
 
 struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e);
@@ -95,6 +96,7 @@ struct sessions_stats {
     uint64_t created, create_failed, pool_hits, pool_misses, reused, auto_retried, queue_refused;
     uint64_t ended[END_COUNT];
     uint64_t execs, exec_stops[STOP_COUNT];
-    uint64_t create_us_sum, exec_us_sum; /* histograms are in metrics */
+    uint64_t output_kept, outputs_forgotten; /* bytes; how often */
+    uint64_t create_us_sum, exec_us_sum;     /* histograms are in metrics */
 };
 void sessions_get_stats(struct sessions *all, struct sessions_stats *ret);

@@ -154,6 +154,8 @@ void sessions_get_stats(struct sessions *all, struct sessions_stats *ret)
             ret->running += s->running;
             pthread_mutex_unlock(&s->lock);
         }
+    ret->output_kept = atomic_load(&all->kept.bytes);
+    ret->outputs_forgotten = atomic_load(&all->kept.forgotten);
     ret->queued = all->queue_len;
     ret->pool_ready = 0;
     for (unsigned i = 0; i < PROFILE_COUNT; i++)

@@ -12,6 +12,8 @@
 #define SPLICE_MAX (1u << 20)
 /* The head is punched out in pieces of this size, which is a multiple of every block size. */
 #define PUNCH_STEP (1u << 20)
+/* The same where space is short. */
+#define FORGET_STEP (16u << 10)
 
 int spool_open(struct spool *s, int dir, const char *name, uint64_t max, struct pd_err *e)
 {
@@ -74,6 +76,18 @@ static void forget_head(struct spool *s)
         s->first = keep;
 }
 
+void spool_forget(struct spool *s, uint64_t from)
+{
+    uint64_t keep = from / FORGET_STEP * FORGET_STEP;
+    if (keep <= s->first)
+        return;
+
+    auto_fd own = s->fd < 0 ? openat(s->dir, s->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+    if (fallocate(own >= 0 ? own : s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  (off_t)s->first, (off_t)(keep - s->first)) == 0)
+        s->first = keep;
+}
+
 ssize_t spool_fill(struct spool *s, int pipe)
 {
     int r = ensure_file(s, pipe);
@@ -111,6 +125,8 @@ ssize_t spool_read(const struct spool *s, uint64_t offset, void *out, size_t siz
     if (size > s->size - offset)
         size = (size_t)(s->size - offset);
     auto_fd own = s->fd < 0 ? openat(s->dir, s->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    if (own < 0 && s->fd < 0)
+        return pd_fail_sys(e, "open the spool %s", s->name);
     ssize_t n = pread(own >= 0 ? own : s->fd, out, size, (off_t)offset);
     return n < 0 ? pd_fail_sys(e, "read the spool") : n;
 }

@@ -35,5 +35,7 @@ ssize_t spool_fill(struct spool *s, int pipe);
 /* The same for a terminal's master, which cannot be spliced into a file directly: through `via`, a
  * pipe of the caller's that may still hold bytes of the last time. */
 ssize_t spool_fill_terminal(struct spool *s, int master, const int via[2]);
+/* Forgets what is before `from`, or a little less: in whole blocks. */
+void spool_forget(struct spool *s, uint64_t from);
 ssize_t spool_read(const struct spool *s, uint64_t offset, void *out, size_t size,
                    struct pd_err *e);

@@ -94,6 +94,9 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .max_sessions = (unsigned)c->max_sandboxes,
                                     .max_per_tenant = (unsigned)c->max_sandboxes_per_tenant,
                                     .max_snapshots = (unsigned)c->max_snapshots_per_tenant,
+                                    .kept_per_sandbox = c->output_kept_bytes,
+                                    .kept_per_tenant = c->output_kept_bytes_per_tenant,
+                                    .kept_in_all = c->output_kept_bytes_in_all,
                                     .queue_max = (unsigned)c->queue_max,
                                     .queue_timeout_ms = c->queue_timeout_ms,
                                     .pool_min = (unsigned)c->pool_min,
@@ -171,6 +174,8 @@ static void collect(struct metrics *m, void *arg)
     metrics_set(m, METRIC_POOL_FILLING, 0, 0, s.pool_filling);
     metrics_set(m, METRIC_QUEUE, 0, 0, s.queued);
     metrics_set(m, METRIC_PROCESSES, 0, 0, s.running);
+    metrics_set(m, METRIC_OUTPUT_KEPT, 0, 0, s.output_kept);
+    metrics_set(m, METRIC_OUTPUTS_FORGOTTEN, 0, 0, s.outputs_forgotten);
     metrics_set(m, METRIC_QUEUE_REFUSED, 0, 0, s.queue_refused);
 
     metrics_set(m, METRIC_CONNECTIONS, 0, 0, net.connections);

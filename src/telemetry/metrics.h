@@ -73,6 +73,9 @@ enum { METRICS_COLD, METRICS_POOL };
     X(EXECS, "paddock_execs_total", COUNTER, CAUSE, NONE, "Commands by what ended them.")          \
     X(EXEC_SECONDS, "paddock_exec_seconds", HISTOGRAM, NONE, NONE, "How long commands ran.")       \
     X(PROCESSES, "paddock_processes", GAUGE, NONE, NONE, "Commands that run now.")                 \
+    X(OUTPUT_KEPT, "paddock_output_kept_bytes", GAUGE, NONE, NONE, "Output kept on disk.")         \
+    X(OUTPUTS_FORGOTTEN, "paddock_outputs_forgotten_total", COUNTER, NONE, NONE,                   \
+      "Ended commands whose output was forgotten because too much was kept.")                      \
     X(LIMITS, "paddock_limit_violations_total", COUNTER, LIMIT, NONE,                              \
       "Commands stopped and requests refused at a limit.")                                         \
     X(CONNECTIONS, "paddock_connections", GAUGE, NONE, NONE, "Open connections.")                  \

@@ -2,18 +2,20 @@
 
 import hashlib
 import http.client
+import os
+import re
 import time
 
 import pytest
 
 from helpers import Box, Later, collect, read_events, together
 from paddock_testing.run import seconds, wait_for
-from paddock_testing.server import check_error
+from paddock_testing.server import Server, check_error
 
 FIELDS = {
     "process_id", "pid", "command", "running", "exit_code", "signal", "stopped_by", "timed_out",
     "started_at", "ended_at", "pty", "background", "stdin_open", "stdout_bytes", "stderr_bytes",
-    "stdout_first", "stderr_first", "execution_time_ms", "cpu_time_ms", "max_rss_bytes"}
+    "stdout_first", "stderr_first", "forgotten", "execution_time_ms", "cpu_time_ms", "max_rss_bytes"}
 
 
 @pytest.fixture
@@ -376,3 +378,48 @@ def test_deleting_the_sandbox_ends_its_followers(box):
         assert job.get(20) == b"x\n"
     except Exception as error:  # broken off is an answer, too; hanging is not
         assert "IncompleteRead" in type(error).__name__, error
+
+
+# ---- what is kept in all ----
+
+
+def spools(server):
+    """What the spools take on the disk."""
+    total = 0
+    for entry in os.scandir(os.path.join(server.state_dir, "server", "spool")):
+        try:
+            total += entry.stat().st_blocks * 512
+        except FileNotFoundError:
+            pass  # forgotten just now
+    return total
+
+
+def test_a_tenant_cannot_fill_the_disk_with_output():
+    """A sandbox that ends many commands with output, and runs many that write without end."""
+    limit = 4 << 20
+    with Server({"output_kept_bytes": limit, "pool_max": 0}) as server:
+        client = server.client()
+        box = Box(client, client.post("/v1/sandboxes", json={}).json()["id"])
+        ended = []
+        for n in range(20):
+            answer = box.exec("head -c 1000000 /dev/zero | tr '\\0' x")
+            assert answer["stdout_bytes"] == 1_000_000 and answer["exit_code"] == 0
+            ended.append(answer["process_id"])
+            wait_for(lambda: spools(server) <= limit, 10, "the oldest is forgotten")
+        first, last = box.process(ended[0]), box.process(ended[-1])
+        assert first["forgotten"] is True and last["forgotten"] is False
+        assert first["stdout_bytes"] == first["stdout_first"] == 1_000_000
+        check_error(box.output(ended[0]), 400, "invalid", "offset", "1000000")
+        assert box.output(ended[-1]).body == b"x" * 1_000_000
+        text = client.get("/metrics").body.decode()
+        assert int(re.search(r"^paddock_outputs_forgotten_total (\d+)", text, re.M)[1]) >= 15
+        assert 0 < int(re.search(r"^paddock_output_kept_bytes (\d+)", text, re.M)[1]) <= limit
+
+        running = [box.start("yes")["pid"] for n in range(16)]
+        wait_for(lambda: all(box.process(p)["stdout_bytes"] > limit for p in running), 60,
+                 "each has written more than all may keep")
+        for n in range(20):
+            assert spools(server) <= limit * 5 / 4 + 16 * (2 << 20), n
+            time.sleep(0.05)
+        assert all(box.process(p)["running"] for p in running)
+        assert box.output(running[0], "?offset=%d" % box.process(running[0])["stdout_bytes"])

@@ -224,6 +224,7 @@ class ProcessInfo(Record):
     stderr_bytes: int = 0
     stdout_first: int = 0
     stderr_first: int = 0
+    forgotten: bool = False
     execution_time_ms: float = 0
     cpu_time_ms: float = 0
     max_rss_bytes: int = 0
