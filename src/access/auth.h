@@ -1,4 +1,4 @@
-/* auth: who holds a key, and whose it is.
+/* auth: API keys and the tenants that they belong to.
  *
  * Keys are `e2b_` and 40 hex digits; the store has their SHA-256 only. A key belongs to a tenant.
  * What another process (paddock key create, paddock key revoke) does to the store holds here within
@@ -28,8 +28,8 @@ struct auth_who {
 struct auth *auth_new(struct store *store, const char *extra, struct pd_err *e);
 void auth_free(struct auth *a);
 
-/* Whose key this is. PD_UNAUTHENTICATED: none was given (NULL or ""), it is malformed, unknown or
- * revoked. The text never contains the key. */
+/* Finds the tenant of a key. PD_UNAUTHENTICATED: none was given (NULL or ""), it is malformed,
+ * unknown or revoked. The text never contains the key. */
 int auth_check(struct auth *a, const char *key, struct auth_who *ret, struct pd_err *e);
 
 /* Makes a key and stores its hash; the caller shows the key, once. `label` may be NULL. */

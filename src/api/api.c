@@ -40,7 +40,7 @@ int call_find_route(struct call *c, struct route_table table, struct pd_err *e)
     return r;
 }
 
-/* ---- who may ---- */
+/* ---- admission ---- */
 
 static int is_listed(const struct config_list *l, const char *name)
 {
@@ -112,7 +112,7 @@ int call_authenticate(struct call *c, struct pd_err *e)
     return -1;
 }
 
-/* A signed token in place of a key: whoever has the link may use that port. */
+/* A signed token in place of a key: every client that has the link may use that port. */
 static int check_preview(struct call *c)
 {
     char token[512];

@@ -25,7 +25,7 @@ struct sessions;
 struct shares;
 struct watchers;
 
-/* What all handlers use; made once by the server. */
+/* The parts of the server that handlers use; made once by the daemon. */
 struct api {
     struct sessions *sessions;
     struct provider *provider;

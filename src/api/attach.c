@@ -55,7 +55,7 @@ struct attach {
     uint8_t piece[PIECE];
 };
 
-/* ---- who may ---- */
+/* ---- admission ---- */
 
 static int is_same_origin(const struct call *c, struct slice origin)
 {

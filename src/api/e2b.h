@@ -54,9 +54,9 @@ void e2b_note_done(struct e2b_note *n);
 
 /* {"code":404,"message":".."}: what an error is for a client. */
 void e2b_error_json(const struct call *c, struct json *j, const struct pd_err *e);
-/* What a client gets who may use the sandbox: its names and tokens. */
+/* A sandbox for a client that may use it: its names and tokens. */
 void e2b_sandbox_json(const struct call *c, struct json *j, struct session *s);
-/* What every command and GET /envs finds in front of the variables of the sandbox: E2B_SANDBOX,
+/* The variables that every command and GET /envs have in front of the sandbox's own: E2B_SANDBOX,
  * E2B_SANDBOX_ID and E2B_TEMPLATE_ID, as NAME=VALUE. */
 int e2b_sandbox_env(struct session *s, struct msg_list_writer *out);
 
@@ -66,7 +66,7 @@ int e2b_sandbox_env(struct session *s, struct msg_list_writer *out);
  * holds what is meant when there is none. At most max_life_s of the configuration. */
 void e2b_read_timeout(struct call *c, struct fields *f, enum field_need need, uint64_t min,
                       uint64_t *ret_ms);
-/* What a templateID means: a template, or a snapshot of the caller's (then its id is in
+/* The meaning of a templateID: a template, or a snapshot of the caller's (then its id is in
  * `snapshot`, else that is ""). The name lives as long as the struct and the configuration.
  * PD_NOT_FOUND lists the templates. */
 struct e2b_template {
@@ -81,7 +81,7 @@ int e2b_template_read(struct call *c, const char *text, struct e2b_template *ret
 int e2b_snapshot_name(const char *tenant, const char *text, char out[SNAPSHOT_NAME_MAX + 1],
                       struct pd_err *e);
 
-/* Who a request to envd is made as: the name in `Authorization: Basic`, or the parameter
+/* The user that a request to envd is made as: the name in `Authorization: Basic`, or the parameter
  * `username`; "user" unless given. PD_UNAUTHENTICATED for anybody else than "user" and "root". */
 int e2b_user(struct call *c, char out[FILE_USER_SIZE], struct pd_err *e);
 int e2b_user_named(const char *name, char out[FILE_USER_SIZE], struct pd_err *e);

@@ -310,7 +310,7 @@ static int copy_making(struct call *c, struct making *m, struct pd_err *e)
     snprintf(m->template.given, sizeof m->template.given, "%s", i.template_name);
     m->request.template_name = m->template.given;
 
-    /* What is forked may have been made under higher ceilings; it goes on, and its fork is new. */
+    /* The original may have been made under higher ceilings; it goes on, and its fork is new. */
     if (call_check_ceilings(c, &m->request, e) < 0)
         return -1;
     return making_finish(m, e);

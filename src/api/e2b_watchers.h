@@ -20,7 +20,7 @@
 struct watcher {
     char id[ID_SANDBOX_LEN + 1]; /* of the same form as a sandbox's */
     pthread_mutex_t lock;        /* of what follows: one asker at a time */
-    struct worker_run run;       /* begun by who made it */
+    struct worker_run run;       /* begun by the maker */
     char *root;                  /* as the worker tells it */
     unsigned owed;               /* marks that were asked for and have not come yet */
     int lost;                    /* events were; to be told */

@@ -409,7 +409,7 @@ static int scaled(struct fields *f, const char *name, enum field_need need, uint
         double d = json_real_value(v) * (double)scale + 0.5;
         fits = json_real_value(v) >= 0 && d < 0x1p63;
         n = fits ? (uint64_t)d : 0;
-        /* What is more than nothing must not become nothing: 0 often means "no limit". */
+        /* A value above 0 must not be rounded to 0, which often means "no limit". */
         if (fits && n == 0 && json_real_value(v) > 0)
             fits = 0;
     }

@@ -116,7 +116,7 @@ int fields_json(struct fields *f, const char *name, enum field_need need, size_t
 /* A nested object, to be read in the same way; freed with f. NULL when it is absent. */
 struct fields *fields_object(struct fields *f, const char *name, enum field_need need);
 
-/* What is there. Counts as asked for. */
+/* The kind of the member. Counts as asked for. */
 enum field_kind fields_kind(struct fields *f, const char *name);
 #define fields_has(f, name) (fields_kind(f, name) != FIELD_ABSENT)
 /* Whether it is there and null, where that is not the same as absent. */

@@ -1,8 +1,8 @@
 /* file_transfer: whole files between a client and a sandbox, for both doors. files.c.
  *
  * Bytes of plain bodies and answers are moved by the kernel between socket and pipe; memory does
- * not grow with the file. A file changes only after all of it has come: who vanishes in the middle
- * changes nothing. `reach`: WORKER_REACH or 0. */
+ * not grow with the file. A file changes only after all of it has come: a client that vanishes in
+ * the middle changes nothing. `reach`: WORKER_REACH or 0. */
 #pragma once
 
 #include "api/worker_request.h"
@@ -19,6 +19,6 @@ int file_announced(const struct call *c, char out[FILE_LENGTH_SIZE], struct pd_e
  * unless that is NULL. */
 int file_receive(struct call *c, const char *user, unsigned reach, const char *const *words,
                  struct json *j, int *ret_replaced, struct pd_err *e);
-/* The end of that, for who writes to the worker's input himself: call.in is closed, and all of it
- * was right. */
+/* The end of that, for callers that write to the worker's input themselves: call.in is closed, and
+ * all of it was right. */
 int file_commit(struct worker_run *w, struct json *j, int *ret_replaced, struct pd_err *e);

@@ -11,7 +11,8 @@
 
 #include "api/call.h"
 
-/* What is running, so that it can be cancelled, and which sessions clients have ended. */
+/* The requests that are running, so that they can be cancelled, and the sessions that clients have
+ * ended. */
 struct mcp;
 struct mcp *mcp_new(void); /* NULL when memory is out */
 
@@ -34,7 +35,7 @@ struct mcp_request {
     int cancelled;
 };
 
-/* What a tool gives back: text for the model and the same as a JSON object. */
+/* A tool's result: text for the model and the same as a JSON object. */
 struct mcp_result {
     struct buf text, data;
     int is_error;

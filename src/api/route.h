@@ -33,7 +33,7 @@ struct route_table {
     unsigned count;
 };
 
-/* What a path was matched with. */
+/* The parts of a path that its row does not say. */
 struct route_match {
     char var[API_VARS][512]; /* the path's variables, decoded, in order */
     unsigned count;

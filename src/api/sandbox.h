@@ -33,7 +33,7 @@ void create_request_done(struct create_request *r);
 
 /* Is this tenant not too fast? Before every creation. */
 int call_may_create(struct call *c, struct pd_err *e);
-/* What came of it (0 or -1), for the metrics and the audit log. */
+/* Counts the creation for the metrics and the audit log: `made` is 0 or -1. */
 void call_count_create(struct call *c, int made, struct session *s,
                        const struct queue_place *place);
 /* One page of sandboxes. */

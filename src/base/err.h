@@ -55,7 +55,7 @@ int pd_fail_sys(struct pd_err *e, const char *fmt, ...) __attribute__((format(pr
 /* Puts context in front of an error that is already set. */
 int pd_wrap(struct pd_err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* What the table says of a code. A number that is no code counts as PD_INTERNAL. */
+/* The columns of the table. A number that is no code counts as PD_INTERNAL. */
 const char *pd_code_name(enum pd_code code);
 int pd_code_http(enum pd_code code);
 const char *pd_code_connect(enum pd_code code);

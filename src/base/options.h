@@ -28,5 +28,5 @@ const char *options_value(struct options *o, struct pd_err *e);
 int options_no_value(const struct options *o, struct pd_err *e);
 /* Whether this is the option; either name may be NULL. */
 int options_is(const struct options *o, const char *short_name, const char *long_name);
-/* What is left when options_next has returned 0. Rearranges argv. */
+/* The arguments that are no options, when options_next has returned 0. Rearranges argv. */
 char **options_arguments(struct options *o, int *ret_count);

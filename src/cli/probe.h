@@ -1,9 +1,9 @@
 /* probe: the attacks that `paddock doctor` makes from inside a jail.
  *
- * The same program runs outside as well, as a plain process with all the rights of whoever called
- * doctor: an attack that does not work there proves nothing about the jail. So every attack must be
- * harmless when it succeeds, also for root: nothing is written, nothing is mounted where others can
- * see it, and no process but the target is touched. */
+ * The same program runs outside as well, as a plain process with all the rights of the user who
+ * called doctor: an attack that does not work there proves nothing about the jail. So every attack
+ * must be harmless when it succeeds, also for root: nothing is written, nothing is mounted where
+ * others can see it, and no process but the target is touched. */
 #pragma once
 
 #include "wire/spec.h"
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* What doctor prepared on the host for the attacks to find. */
+/* The bait that doctor has put out on the host. */
 struct probe_world {
     pid_t target;       /* the process to attack: a jail's init, or a stand-in outside */
     const char *port;   /* a listener on the host's 127.0.0.1 */

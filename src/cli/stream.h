@@ -21,7 +21,7 @@ struct stream {
     struct capture *capture; /* instead of `to` */
 };
 
-/* What a result keeps of an output: the first half and the last half of the limit. */
+/* The part of an output that a result keeps: the first half and the last half of the limit. */
 struct capture {
     struct buf head;
     uint8_t *tail;

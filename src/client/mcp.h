@@ -5,7 +5,7 @@
 
 struct pd_err;
 
-/* Who looks after the server is a process of its own: it starts it, and ends it with all its
+/* A process of its own, the guard, looks after the server: it starts it, and ends it with all its
  * sandboxes and files when the other end of `life` is closed, however that comes about. */
 struct own_server {
     pid_t guard; /* 0: none */

@@ -20,5 +20,5 @@ struct text_filter {
     unsigned count;
 };
 void text_filter(struct text_filter *f, struct buf *out, const void *data, size_t len);
-/* What is still held: the stream is over. */
+/* Writes the bytes that are still held: the stream is over. */
 void text_filter_end(struct text_filter *f, struct buf *out);

@@ -28,7 +28,7 @@ struct unpack {
     char type;
     unsigned mode;
     uint64_t size;
-    /* What a pax head said of it. */
+    /* Whether a pax head said so. */
     int has_path, has_link, has_size;
     uint64_t left_out;
 };

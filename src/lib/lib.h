@@ -39,7 +39,7 @@ struct keeper_process {
 };
 
 struct paddock {
-    struct paddock *next; /* in the list of those that are open, for who forks */
+    struct paddock *next; /* in the list of open libraries, for forks */
     atomic_uint refs;
     atomic_int closing; /* paddock_close was called */
     atomic_int forked;  /* this is a child of the process that opened it */
@@ -63,7 +63,7 @@ struct paddock_process {
     struct process *process;
 };
 
-/* Cancelling closes the far end: who waits on the near one sees it hang up. */
+/* Cancelling closes the far end: a thread that waits on the near one sees it hang up. */
 struct paddock_cancel {
     int near;
     atomic_int far;

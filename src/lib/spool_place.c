@@ -91,7 +91,7 @@ static int make_in(struct spool_place *s, const char *base)
             break;
 
         s->lock = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        /* Somebody who looks for leftovers may have had it before it was locked. */
+        /* Another process that looks for leftovers may have had it before it was locked. */
         if (s->lock >= 0 && flock(s->lock, LOCK_EX | LOCK_NB) == 0 && fstat(s->lock, &here) == 0 &&
             stat(s->path, &there) == 0 && here.st_ino == there.st_ino)
             return 0;

@@ -75,7 +75,7 @@ static ssize_t read_chunked(struct body *b, struct inbox *in, struct conn *c, vo
             in->len += (size_t)n;
         }
 
-        /* What is found is never longer than what is looked at. */
+        /* No more than `size` bytes are looked at, so the piece that is found fits. */
         size_t here = in->len - in->pos, used, found;
         const char *piece;
         if (http_chunks_next(&b->chunks, in->data + in->pos, here < size ? here : size, &used,

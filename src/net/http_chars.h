@@ -23,7 +23,8 @@ static inline int http_is_token(char c)
     return http_is_digit(c) || http_is_letter(c) || (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
-/* What a header's value and a reason phrase may hold: blanks, visible ASCII, bytes from 0x80 on. */
+/* The bytes of a header's value and of a reason phrase: blanks, visible ASCII, bytes from 0x80 on.
+ */
 static inline int http_is_text(char c)
 {
     unsigned char u = (unsigned char)c;

@@ -440,7 +440,7 @@ static void tunnel(struct passing *x)
             {has_up ? x->p->to : -1, POLLOUT, 0},
             {down->len ? -1 : x->p->from, POLLIN, 0}};
 
-        /* A stopping server waits for nobody who has nothing to say. */
+        /* A stopping server waits for no connection that is silent. */
         if (poll(p, 3, poll_ms(x)) < 0 && errno != EINTR)
             break;
         if (p[0].revents & (POLLHUP | POLLERR) || deadline_passed(x->idle_at) ||

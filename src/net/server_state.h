@@ -19,7 +19,7 @@
 
 enum source_kind { SOURCE_QUIT, SOURCE_LISTENER, SOURCE_CONNECTION };
 
-/* What an epoll event points to; the first member of each of them. */
+/* An epoll event points to one of these, the first member of its struct. */
 struct source {
     enum source_kind kind;
 };

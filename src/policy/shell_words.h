@@ -41,8 +41,8 @@ static inline int shell_word_is_literal(const struct shell_word *w)
 struct shell_command {
     const struct shell_word *words; /* at least one; redirections and assignments are left out */
     size_t count;
-    unsigned depth;            /* how deep it is nested; who unpacks commands counts on from here */
-    const struct shell *shell; /* who reads, for the functions below */
+    unsigned depth;            /* how deep it is nested; unpacked commands count on from here */
+    const struct shell *shell; /* the reader, for the functions below */
 };
 
 struct shell_visitor {

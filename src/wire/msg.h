@@ -177,7 +177,7 @@ struct msg_copy {
 
 #define EXEC_PTY    1u  /* the three descriptors are one terminal: make it the controlling one */
 #define EXEC_CGROUP 2u  /* a fourth descriptor is the command's cgroup.procs */
-#define EXEC_QUIET  4u  /* no STARTED: who waits for the end anyway is woken only once */
+#define EXEC_QUIET  4u  /* no STARTED: a client that waits for the end is woken once */
 #define EXEC_WORKER 8u  /* argv is an operation that init has built in (docs/workers.md) */
 #define EXEC_EXTRA  16u /* one more descriptor, the last, becomes descriptor 3 of the command */
 #define EXEC_REACH  32u /* of a worker in profile dev: may do what sandbox root may, as the user */

@@ -2,7 +2,7 @@
  *
  * A worker (docs/workers.md) is built-in code of init that runs as the sandbox's user and answers
  * in records: a head {len, kind} in host order, then `len` bytes, at most RECORD_MAX. Raw bytes may
- * follow a record, if the operation says so. Whoever reads trusts none of it: the decoder accepts
+ * follow a record, if the operation says so. The reader trusts none of it: the decoder accepts
  * exactly what the encoder makes, every string ends with its NUL and holds no other.
  *
  * Strings of a decoded record point into the buffer that it was read into, and live until that is
@@ -39,7 +39,7 @@ enum record_kind {
     RECORD_MORE,      /* the limit is reached; go on from this cursor ("": cannot go on) */
     RECORD_ERROR,     /* nothing follows */
     RECORD_END,       /* nothing follows, and all went well */
-    RECORD_DETAIL,    /* a file, where it leads to, and its attributes: for who asks for more */
+    RECORD_DETAIL,    /* a file, where it leads to, and its attributes: on request */
     RECORD_KIND_COUNT
 };
 

@@ -1,8 +1,8 @@
 /* spec: what a sandbox should be.
  *
- * Made by whoever wants a jail, sent to the keeper, read by the builder. The strings belong to the
- * caller (after decoding: to the frame). A spec is checked by spec_check before it is sent and
- * again by the keeper, which trusts nobody. */
+ * Made by the client that wants a jail, sent to the keeper, read by the builder. The strings belong
+ * to the caller (after decoding: to the frame). A spec is checked by spec_check before it is sent
+ * and again by the keeper, which trusts nobody. */
 #pragma once
 
 #include <stddef.h>
