@@ -7,6 +7,8 @@ DESTDIR ?=
 PART ?=
 # Seconds per target for `make fuzz`.
 FUZZ_SECONDS ?= 60
+# Anything: `make bench` measures less of everything.
+QUICK ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help build run demo test test-nightly test-vm bench lint fuzz install clean deps-build deps-test
@@ -49,9 +51,9 @@ test-vm: deps-test ## end-to-end and security tests on a stock Debian kernel in 
 	@scripts/install-deps vm
 	@tests/run vm
 
-bench: build ## speed and memory, beside bubblewrap, crun and runc
+bench: build ## speed and memory, beside bubblewrap, crun and runc; QUICK=1: less of everything
 	@scripts/install-deps bench
-	@tests/bench/run
+	@tests/bench/run $(if $(QUICK),--quick)
 
 lint: deps-test ## format, include rules, file sizes, shell scripts, man pages
 	@tests/run lint
