@@ -214,6 +214,12 @@ def vm(shop, part):
     read_counts(part, result)
 
 
+def docs(shop, part):
+    """The pages' examples; E2B's SDK and a Python environment are what they use."""
+    if programs_build(shop, part) and install(shop, part, "tests/e2b/install"):
+        pytest(shop, part, ["tests/docs"], 900)
+
+
 PARTS = {
     "lint": lint,
     "build": compile_all,
@@ -230,6 +236,7 @@ PARTS = {
     "e2b": e2b,
     "python": python,
     "mcp": mcp,
+    "docs": docs,
     "vm": vm,
     "alone": alone,
 }
@@ -242,7 +249,7 @@ if NIGHTLY:
 STAGES = [
     [["lint", "build", "fuzz", "vm"],
      ["security", "python"],
-     ["api", "e2e", "faults", "e2b", "mcp", "asan"]],
+     ["api", "e2e", "faults", "e2b", "docs", "mcp", "asan"]],
     [["tsan"]],
     [["unit"]],
     [["alone"]],

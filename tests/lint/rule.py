@@ -21,6 +21,8 @@ def files(root, *endings):
             for f in folders
             if f not in (".git", "__pycache__", ".pytest_cache")
             and not (folder == root and (f == "build" or f.startswith("build-")))
+            # pip builds in place.
+            and not (f == "build" and folder == os.path.join(root, "sdk/python"))
         ]
         for name in names:
             path = os.path.relpath(os.path.join(folder, name), root)

@@ -200,7 +200,8 @@ class Server:
     """`settings` are keys of the configuration; `env` is added to the server's environment."""
 
     def __init__(self, settings=None, env=None, config=None, key=None):
-        self.directory = tempfile.mkdtemp(prefix="paddock-api-", dir="/var/tmp")
+        self.directory = tempfile.mkdtemp(
+            prefix="paddock-api-", dir=os.environ.get("PADDOCK_TEST_DIR", "/var/tmp"))
         os.chmod(self.directory, 0o755)
         self.state_dir = os.path.join(self.directory, "state")
         self.run_dir = os.path.join(self.directory, "run")
