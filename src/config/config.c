@@ -330,26 +330,42 @@ static int derive(struct config *c, const char *name, const char *dir, const cha
     return 0;
 }
 
-static int derive_dir(struct config *c, const char *name, const char *for_root,
-                      const char *const *environ_list, const char *base, const char *fallback,
-                      struct pd_err *e)
+/* Where something is if nobody says otherwise: root has a place of its own, others have one in a
+ * directory that a variable names. */
+static void usual_dir(const char *for_root, const char *const *environ_list, const char *base,
+                      const char *below, char *out, size_t size)
 {
     const char *dir = variable(environ_list, base);
-    char own[64];
+
     if (geteuid() == 0)
-        return derive(c, name, for_root, "", e);
-    (void)snprintf(own, sizeof own, "/tmp/paddock-%u", geteuid());
-    return derive(c, name, dir && *dir == '/' ? dir : own, fallback, e);
+        (void)snprintf(out, size, "%s", for_root);
+    else if (dir && *dir == '/')
+        (void)snprintf(out, size, "%s/%s", dir, below);
+    else
+        (void)snprintf(out, size, "/tmp/paddock-%u/%s", geteuid(), below);
+}
+
+/* A server with a state directory of its own has a run directory, and so a keeper, of its own. */
+static int derive_dirs(struct config *c, const char *const *environ_list, struct pd_err *e)
+{
+    char state[4096], run[4096];
+    usual_dir("/var/lib/paddock", environ_list, "HOME", ".local/share/paddock", state,
+              sizeof state);
+    usual_dir("/run/paddock", environ_list, "XDG_RUNTIME_DIR", "paddock", run, sizeof run);
+
+    if (derive(c, "state_dir", state, "", e) < 0)
+        return -1;
+    if (!strcmp(c->state_dir, state))
+        return derive(c, "run_dir", run, "", e);
+    return derive(c, "run_dir", c->state_dir, "run", e);
 }
 
 static int derive_all(struct config *c, const char *const *environ_list, struct pd_err *e)
 {
-    if (derive_dir(c, "state_dir", "/var/lib/paddock", environ_list, "HOME", ".local/share/paddock",
-                   e) < 0 ||
-        derive_dir(c, "run_dir", "/run/paddock", environ_list, "XDG_RUNTIME_DIR", "paddock", e) <
-            0 ||
+    if (derive_dirs(c, environ_list, e) < 0 ||
         derive(c, "keeper_socket", c->run_dir, "keeper.sock", e) < 0)
         return -1;
+
     char *const none[] = {c->unix_socket, c->tls_cert, c->tls_key};
     int no_socket = !strcmp(c->unix_socket, "none");
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)

@@ -34,7 +34,8 @@ const struct config_key config_keys[] = {
      .help = "database, spools, audit log; default `/var/lib/paddock`, without root "
              "`~/.local/share/paddock`"},
     {"run_dir", CONFIG_PATH, AT(run_dir), "",
-     .help = "sockets; default `/run/paddock`, without root `$XDG_RUNTIME_DIR/paddock`"},
+     .help = "sockets; default `/run/paddock`, without root `$XDG_RUNTIME_DIR/paddock`; `run` in a "
+             "state_dir that is not the usual one"},
     {"keeper_socket", CONFIG_PATH, AT(keeper_socket), "",
      .help = "where the keeper listens; default `keeper.sock` in run_dir"},
     {"tls_cert", CONFIG_PATH, AT(tls_cert), "",
@@ -50,7 +51,7 @@ const struct config_key config_keys[] = {
      .help = "origins whose pages may open WebSockets, such as `https://console.example`"},
     {"user", CONFIG_TEXT, AT(user), "", 0, 32,
      .help = "who the server becomes when root starts it; default `paddock` if there is such a "
-             "user, else `nobody`"},
+             "user, else a uid from 61184 to 65519 that nobody else has"},
 
     {"sandbox_mode", CONFIG_NAME, AT(sandbox_mode), "auto", .names = modes, .reloadable = 1,
      .aliases = {"SANDBOX_MODE", "SANDBOX_PROVIDER", "STIGMER_EXECUTION_MODE"},

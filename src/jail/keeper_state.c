@@ -16,6 +16,8 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#define MACHINE_DIR "/run/paddock"
+
 static unsigned bucket_of(struct wire_id id)
 {
     uint32_t v;
@@ -328,6 +330,19 @@ static int listen_at(const char *path, struct pd_err *e)
     return fd_take(&fd);
 }
 
+/* Host ids are the machine's: keepers with run directories of their own share one table of them. */
+static int open_ranges(struct keeper *k, struct pd_err *e)
+{
+    const struct keeper_config *c = k->config;
+    struct stat st;
+    (void)mkdir(MACHINE_DIR, 0711);
+
+    int usable = lstat(MACHINE_DIR, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == 0;
+    if (usable && ranges_open(&k->ranges, MACHINE_DIR, c->separate_sweeper, e) == 0)
+        return 0;
+    return ranges_open(&k->ranges, c->run_dir, c->separate_sweeper, e);
+}
+
 static int set_up(struct keeper *k, struct pd_err *e)
 {
     const struct keeper_config *c = k->config;
@@ -368,9 +383,7 @@ static int set_up(struct keeper *k, struct pd_err *e)
     }
     if (c->client >= 0 && !client_add(k, c->client))
         return pd_fail(e, PD_CAPACITY, "no memory for the client");
-    if (!k->rootless && ranges_open(&k->ranges, c->run_dir, c->separate_sweeper, e) < 0)
-        return -1;
-    return 0;
+    return k->rootless ? 0 : open_ranges(k, e);
 }
 
 struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)

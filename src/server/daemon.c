@@ -27,6 +27,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -187,6 +188,27 @@ static void collect(struct metrics *m, void *arg)
 
 /* ---- signals ---- */
 
+/* For whoever pressed the key: what ends with the server, and what does not. */
+static void say_what_ends(struct daemon *d, bool interrupted)
+{
+    struct sessions_stats s;
+    sessions_get_stats(d->api.sessions, &s);
+    unsigned live = (unsigned)(s.by_state[SESSION_CREATING] + s.by_state[SESSION_RUNNING] +
+                               s.by_state[SESSION_PAUSED]);
+    const char *word = live == 1 ? "sandbox" : "sandboxes";
+
+    log_info("server.drain", "signal=%s sandboxes=%u", interrupted ? "SIGINT" : "SIGTERM", live);
+    if (interrupted)
+        printf("Ending %u %s and the keeper. To keep them for the next start, stop the server with "
+               "SIGTERM: kill %d\n",
+               live, word, (int)getppid());
+    else
+        printf("Ending the server. %u %s and the keeper go on; the next `paddock serve` has them, "
+               "and Ctrl-C there ends them\n",
+               live, word);
+    fflush(stdout);
+}
+
 static void *signal_main(void *arg)
 {
     struct daemon *d = arg;
@@ -212,7 +234,7 @@ static void *signal_main(void *arg)
             atomic_store(&d->interrupted, 1);
 
         notify("STOPPING=1\n");
-        log_info("server.drain", "signal=%s", number == SIGINT ? "SIGINT" : "SIGTERM");
+        say_what_ends(d, number == SIGINT);
         server_stop(d->server, deadline_in(d->serve->config->drain_timeout_ms * NS_PER_MS));
     }
     return NULL;

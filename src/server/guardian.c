@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -33,6 +34,16 @@ static int connect_keeper(const char *path)
     if (sock < 0 || connect(sock, (struct sockaddr *)&a, sizeof a) < 0)
         return -1;
     return fd_take(&sock);
+}
+
+uid_t serve_keeper_owner(const char *path)
+{
+    struct stat st;
+    if (strlen(path) >= sizeof((struct sockaddr_un *)NULL)->sun_path)
+        return 0;
+
+    auto_fd sock = connect_keeper(path);
+    return sock >= 0 && stat(path, &st) == 0 ? st.st_uid : 0;
 }
 
 /* In a session of its own and without anything of ours, because it outlives us. */

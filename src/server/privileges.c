@@ -19,25 +19,66 @@ void serve_data_dir(const char *state_dir, char *out, size_t size)
     snprintf(out, size, "%s/server", state_dir);
 }
 
+/* A keeper that runs has given its socket and its jails' cgroups to one user: until it ends, the
+ * daemon is that user. An earlier version's was nobody. */
+static int become_owner(struct serve *s)
+{
+    uid_t owner = serve_keeper_owner(s->config->keeper_socket);
+    if (!owner)
+        return 0;
+
+    const struct passwd *p = getpwuid(owner);
+    s->uid = owner;
+    s->gid = p ? p->pw_gid : (gid_t)owner;
+    return 1;
+}
+
+/* Nobody has set a user, and there is no `paddock`. */
+static int find_own_user(struct serve *s, struct pd_err *e)
+{
+    int had = become_owner(s);
+    if (had && getpwuid(s->uid)) {
+        log_info("server.user", "uid=%u why=%s", (unsigned)s->uid, "the keeper that runs is its");
+        return 0;
+    }
+
+    uid_t uid;
+    if (uid_choose(s->config->state_dir, &uid, &s->uid_lock, e) == 0) {
+        if (!had)
+            s->uid = uid;
+        s->gid = (gid_t)s->uid;
+        return 0;
+    }
+    if (e->code != PD_UNSUPPORTED)
+        return -1;
+
+    /* Other programs may run as nobody, and the keeper's socket is this user's. */
+    const struct passwd *p = getpwnam("nobody");
+    log_warn("server.user", "user=%s why=%s remedy=%s", "nobody", e->msg,
+             "adduser --system paddock");
+    if (!p)
+        return pd_fail(e, PD_INVALID, "user 'nobody' does not exist: adduser --system paddock");
+    s->uid = p->pw_uid;
+    s->gid = p->pw_gid;
+    return 0;
+}
+
 static int find_user(struct serve *s, struct pd_err *e)
 {
     const char *name = s->config->user;
 
     s->uid = geteuid();
     s->gid = getegid();
+    s->uid_lock = -1;
     if (s->uid != 0)
         return 0;
 
     const struct passwd *p = name[0] ? getpwnam(name) : getpwnam("paddock");
-    if (!p && !name[0]) {
-        p = getpwnam("nobody");
-        /* Other programs may run as nobody, and the keeper's socket is this user's. */
-        log_warn("server.user", "user=%s remedy=%s", "nobody", "adduser --system paddock");
-    }
-
+    if (!p && !name[0])
+        return find_own_user(s, e);
     if (!p)
-        return pd_fail(e, PD_INVALID, "user '%.60s' does not exist: adduser --system %.60s",
-                       name[0] ? name : "nobody", name[0] ? name : "paddock");
+        return pd_fail(e, PD_INVALID, "user '%.60s' does not exist: adduser --system %.60s", name,
+                       name);
     if (p->pw_uid == 0)
         return pd_fail(e, PD_INVALID, "user '%.60s' is root: choose one without privilege", name);
 
@@ -74,19 +115,17 @@ static int make_dir(const char *path, int open_up, struct pd_err *e)
 
 int serve_prepare(struct serve *s, struct pd_err *e)
 {
-    if (find_user(s, e) < 0)
-        return -1;
-
     int root = geteuid() == 0;
+
     serve_data_dir(s->config->state_dir, s->data_dir, sizeof s->data_dir);
     if (make_dir(s->config->state_dir, root, e) < 0 || make_dir(s->config->run_dir, root, e) < 0)
+        return -1;
+    if (find_user(s, e) < 0)
         return -1;
 
     if (mkdir(s->data_dir, 0700) < 0 && errno != EEXIST)
         return pd_fail_sys(e, "make %.200s", s->data_dir);
-    if (root && chown(s->data_dir, s->uid, s->gid) < 0)
-        return pd_fail_sys(e, "hand %.200s to uid %u", s->data_dir, (unsigned)s->uid);
-    return 0;
+    return root ? uid_hand_over(s->data_dir, s->uid, s->gid, e) : 0;
 }
 
 int serve_drop(const struct serve *s, struct pd_err *e)

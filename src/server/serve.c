@@ -99,14 +99,10 @@ static int activated_tls(const struct serve *s, int fd)
 /* Sockets that systemd opened for us: descriptors from 3 on. 1 when there are any. */
 static int take_activated(struct serve *s, struct pd_err *e)
 {
-    const char *count = getenv("LISTEN_FDS"), *pid = getenv("LISTEN_PID");
-    if (!count || !pid || strtol(pid, NULL, 10) != getpid())
-        return 0;
+    int n = (int)server_inherited();
 
-    long n = strtol(count, NULL, 10);
     for (int fd = 3; fd < 3 + n; fd++) {
         fcntl(fd, F_SETFD, FD_CLOEXEC);
-        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
         if (add_listener(s, fd, activated_tls(s, fd), e) < 0)
             return -1;
     }
@@ -117,7 +113,7 @@ static int take_activated(struct serve *s, struct pd_err *e)
 }
 
 /* A server that was killed a moment ago may still be on its way out. */
-static int bind_patiently(const char *address, struct pd_err *e)
+static int bind_patiently(const char *address, const char *option, struct pd_err *e)
 {
     deadline d = deadline_in(SERVE_PATIENCE);
 
@@ -126,6 +122,10 @@ static int bind_patiently(const char *address, struct pd_err *e)
         usleep(5000);
         fd = server_bind(address, e);
     }
+    if (fd < 0 && e->code == PD_CONFLICT)
+        return pd_fail(e, PD_CONFLICT,
+                       "%.150s is in use: stop the other server, or choose another address with %s",
+                       address, option);
     return fd;
 }
 
@@ -144,17 +144,17 @@ static int bind_all(struct serve *s, struct pd_err *e)
         return activated < 0 ? -1 : 0;
 
     for (unsigned i = 0; i < c->listen.count; i++)
-        if (add_listener(s, bind_patiently(c->listen.items[i], e),
+        if (add_listener(s, bind_patiently(c->listen.items[i], "--listen", e),
                          serve_is_tls(s, c->listen.items[i]), e) < 0)
             return -1;
     for (unsigned i = 0; i < c->listen_tls.count; i++)
-        if (add_listener(s, bind_patiently(c->listen_tls.items[i], e), 1, e) < 0)
+        if (add_listener(s, bind_patiently(c->listen_tls.items[i], "--listen-tls", e), 1, e) < 0)
             return -1;
 
     if (c->unix_socket[0]) {
         char address[256];
         snprintf(address, sizeof address, "unix:%s", c->unix_socket);
-        if (add_listener(s, bind_patiently(address, e), 0, e) < 0)
+        if (add_listener(s, bind_patiently(address, "--unix-socket", e), 0, e) < 0)
             return -1;
         /* For the user that runs the server, and root. */
         if (geteuid() == 0 && chown(c->unix_socket, s->uid, s->gid) < 0)
@@ -235,6 +235,7 @@ int cmd_serve(int argc, char **argv)
 
     if (daemon == 0) {
         fd_done(&keeper);
+        fd_done(&s.uid_lock); /* the guardian has it: the daemon holds nothing of the host */
         int status = daemon_run(&s);
         leaks_check();
         _exit(status);

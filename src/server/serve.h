@@ -24,6 +24,7 @@ struct serve {
     char keeper_socket[108];
     uid_t uid; /* the daemon's; ours when we have no privilege */
     gid_t gid;
+    int uid_lock; /* while it is open nobody else has the uid; -1 when it is somebody's by name */
     int listeners[SERVE_LISTENERS_MAX];
     int speaks_tls[SERVE_LISTENERS_MAX];
     unsigned listener_count;
@@ -48,7 +49,16 @@ int serve_drop(const struct serve *s, struct pd_err *e);
 /* The directory of the daemon's data below a state directory. */
 void serve_data_dir(const char *state_dir, char *out, size_t size);
 
+/* uid.c */
+/* A uid, and a gid of the same number, that nobody else has; the same on every start with this
+ * state directory. PD_UNSUPPORTED where there are none to be had. The lock is to stay open. */
+int uid_choose(const char *state_dir, uid_t *ret, int *ret_lock, struct pd_err *e);
+/* Gives a directory to a user, and what is in it if it was another's. */
+int uid_hand_over(const char *dir, uid_t to, gid_t group, struct pd_err *e);
+
 /* guardian.c */
+/* The owner of a keeper that answers on this socket; 0 when there is none, or it is root. */
+uid_t serve_keeper_owner(const char *path);
 /* Connects to the keeper, starting one if there is none (*ret_is_new). A connected socket, or -1.
  */
 int serve_keeper(const struct serve *s, int *ret_is_new, struct pd_err *e);
