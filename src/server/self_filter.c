@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +23,15 @@
 #error "name the audit architecture of this machine here"
 #endif
 #define X32_BIT 0x40000000u
+
+#ifndef SYS_memfd_secret /* younger than some headers; counts alike everywhere */
+#define SYS_memfd_secret 447
+#endif
+
+/* CLONE_NEWTIME is not among them: clone takes the low byte as the exit signal. */
+#define NEW_NAMESPACES                                                                             \
+    (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID |  \
+     CLONE_NEWNET)
 
 static const unsigned refused[] = {
     SYS_execve,
@@ -68,8 +78,11 @@ static const unsigned refused[] = {
     SYS_fsmount,
     SYS_fsconfig,
     SYS_mount_setattr,
+    SYS_fspick,
     SYS_setuid,
     SYS_setgid,
+    SYS_setreuid,
+    SYS_setregid,
     SYS_setresuid,
     SYS_setresgid,
     SYS_setgroups,
@@ -78,14 +91,21 @@ static const unsigned refused[] = {
     SYS_kcmp,
     SYS_syslog,
     SYS_vhangup,
+    SYS_memfd_secret,
+    SYS_fanotify_init,
 };
 #define COUNT (sizeof refused / sizeof *refused)
+_Static_assert(COUNT < 240, "a conditional jump reaches 255 instructions");
+
+/* Instructions besides one for each refused call. */
+#define FRAME 15
 
 int self_filter_load(void)
 {
-    struct sock_filter f[8 + COUNT + 2];
+    struct sock_filter f[FRAME + COUNT];
     unsigned n = 0;
 
+    /* Another architecture has other numbers. */
     f[n++] =
         (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0);
@@ -97,11 +117,20 @@ int self_filter_load(void)
     f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
 #endif
 
+    /* Each jumps over the rest of the list and the four instructions behind it, and over ALLOW. */
     for (unsigned i = 0; i < COUNT; i++)
         f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refused[i],
-                                              (uint8_t)(COUNT - i), 0);
+                                              (uint8_t)(COUNT - i + 4), 0);
+
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 5, 0);
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 2);
+    /* The flags' low half comes first: both architectures are little-endian. */
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                                          offsetof(struct seccomp_data, args[0]));
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, NEW_NAMESPACES, 1, 0);
     f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS);
 
     struct sock_fprog program = {.len = (unsigned short)n, .filter = f};
     return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) < 0 ? -errno : 0;
