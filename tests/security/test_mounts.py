@@ -85,6 +85,7 @@ TABLE = Table(ATTACKS, CONTROLS, outside={
     "see-host-keys": "mkdir -p /etc/ssh && touch /etc/ssh/ssh_host_rsa_key",
     "see-host-root-home": "touch /root/.ssh-key",
     "see-host-home": "mkdir -p /home/somebody",
+    "see-host-var": "mkdir -p /var/lib/apt",
     "see-host-boot": "mkdir -p /boot && touch /boot/vmlinuz",
     "see-host-machine-id": "echo 0123 > /etc/machine-id",
     "old-root-left": "mkdir /oldroot",

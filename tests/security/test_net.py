@@ -46,13 +46,13 @@ CONTROLS = [
 ]
 
 
-NETWORK = ("{ ip link add d0 type dummy || ip link add d0 type veth peer name d1 && ip link set d1 up; }"
-           " && ip link set d0 up && ip addr add 198.51.100.2/24 dev d0"
-           " && ip route add default via 198.51.100.1 && ip addr add fd98::2/64 dev d0 nodad"
-           " && ip -6 route add default via fd98::1")
+# Routes that lead nowhere: every kernel has lo, and not every one dummy devices.
+ROUTES = ("ip addr add 198.51.100.2/24 dev lo && ip route add default via 198.51.100.1 dev lo"
+          " && ip addr add fd98::2/64 dev lo && ip -6 route add default dev lo")
 TABLE = Table(ATTACKS, CONTROLS, outside={
     **dict.fromkeys(("metadata-service", "metadata-service-6", "private-gateway", "resolver",
-                     "devices", "routes"), NETWORK),
+                     "routes"), ROUTES),
+    "devices": "ip link add d0 type dummy || ip link add d0 type veth || ip link add d0 type ifb",
     "sockets-of-services": "mkdir -p /run/systemd && touch /run/systemd/private",
     "any-named-socket": "mkdir -p /run/log && python3 -c 'import socket;"
                         " socket.socket(socket.AF_UNIX).bind(\"/run/log/s\")'",
