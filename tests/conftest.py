@@ -1,6 +1,7 @@
 """Fixtures that all tests of the program share."""
 
 import os
+import signal
 
 import pytest
 
@@ -10,6 +11,10 @@ from paddock_testing import run as paddock
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than ten seconds on a 2-core machine")
+    # Under nohup SIGHUP is ignored, and so it would be in every program that is tested. A handler of
+    # our own is none for them.
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
     config.addinivalue_line("markers", "alone: counts things of the whole machine, so nothing may "
                             "run beside it; tests/run has a part for these")
 

@@ -363,6 +363,11 @@ static int group_entrance(struct box *b, unsigned group, int *ret_once, struct p
     pthread_mutex_unlock(&b->lock);
     if (fd >= 0)
         return fd;
+
+    /* A keeper that dies takes the jail along, and the next one removes its cgroup: that may be
+     * seen here before the keeper's connection says so. */
+    if (fd == -ENOENT || fd == -ENODEV)
+        return pd_fail(e, PD_LOST, "the sandbox has ended, and its cgroup is gone");
     errno = -fd;
     return pd_fail_sys(e, "make the command's cgroup");
 }

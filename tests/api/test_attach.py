@@ -26,6 +26,10 @@ class Box:
     def attach(self, process, query="", **more):
         return WebSocket(self.api, f"{self.base}/processes/{process}/attach{query}", **more)
 
+    def run(self, command):
+        done = self.api.post(f"{self.base}/exec", json={"command": command})
+        assert done.status == 200 and done.json()["exit_code"] == 0, done
+
     def info(self, process):
         return self.api.get(f"{self.base}/processes/{process}").json()
 
@@ -180,6 +184,9 @@ def test_the_own_origin_is_not(api, box):
         assert ws.status == 101 and ws.collect()[0][1] == b"hi\n"
 
 
+WHEN_TOLD = "until [ -e /tmp/told ]; do sleep 0.05; done; echo alive"
+
+
 @pytest.mark.parametrize("message,code", [
     ("nonsense", "invalid"), ("[]", "invalid"), ({}, "invalid"), ({"type": "dance"}, "invalid"),
     ({"type": "resize", "rows": 1, "cols": 1}, "invalid"),  # it has no terminal
@@ -191,18 +198,19 @@ def test_the_own_origin_is_not(api, box):
     ('{"type":"signal","type":"signal","signal":9}', "invalid"),
 ])
 def test_orders_that_cannot_be_carried_out(box, message, code):
-    process = box.start("sleep 0.7; echo alive")
-    with box.attach(process) as ws:
+    with box.attach(box.start(WHEN_TOLD)) as ws:
         ws.send(message)
         answer = ws.message()
         assert answer["type"] == "error" and answer["error"]["code"] == code, answer
+        box.run("touch /tmp/told")
         assert ws.collect()[0][1] == b"alive\n"
 
 
 def test_input_without_stdin_is_told(box):
-    with box.attach(box.start("sleep 0.5; echo alive")) as ws:
+    with box.attach(box.start(WHEN_TOLD)) as ws:
         ws.send(b"x")
         assert ws.message()["error"]["code"] == "conflict"
+        box.run("touch /tmp/told")
         assert ws.collect()[0][1] == b"alive\n"
 
 
@@ -359,10 +367,12 @@ def test_allowed_origins_and_the_end_of_the_server():
 
 
 def test_an_attached_client_keeps_the_sandbox(api):
-    made = api.post("/v1/sandboxes", json={"idle_timeout_s": 1})
+    made = api.post("/v1/sandboxes", json={})
     assert made.status == 201, made
     box = Box(api, made.json()["id"])
-    with box.attach(box.start("sleep 4; echo end")) as ws:
+    with box.attach(box.start("until [ -e /tmp/told ]; do sleep 0.05; done; sleep 3; echo end")) as ws:
+        box.run("touch /tmp/told")
+        assert api.post(f"{box.base}/extend", json={"idle_timeout_s": 1}).status == 200
         assert ws.collect()[0][1] == b"end\n"
 
 

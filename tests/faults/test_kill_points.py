@@ -9,7 +9,6 @@ import random
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -152,8 +151,7 @@ def test_kill_points():
         box = Box(server.client())
         box.exec("true")
         box.delete()
-        time.sleep(1.5)
-        before = host.descriptor_kinds(keeper)
+        before = paddock.settled(lambda: host.descriptor_kinds(keeper))
         for number in range(count):
             call, nth = points[number % len(points)]
             for step in live(server, number, call, nth):
@@ -166,5 +164,5 @@ def test_kill_points():
         def same():
             now = host.descriptor_kinds(keeper)
             return all(now.get(kind, 0) <= before.get(kind, 0) + 1 for kind in now)
-        paddock.wait_for(same, 10, f"the keeper's descriptors are {before} again, not "
+        paddock.wait_for(same, 30, f"the keeper's descriptors are {before} again, not "
                                    f"{host.descriptor_kinds(keeper)}")

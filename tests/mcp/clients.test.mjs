@@ -88,8 +88,10 @@ for (const [name, transport] of Object.entries({ stdio, http })) {
       const found = await call(client, 'search_files', { pattern: '2 ü' })
       assert.deepEqual([found.matches[0].path, found.matches[0].line], ['/workspace/a/b.txt', 2])
       const { pid } = await call(client, 'start_process', { command: 'cat' })
-      const seen = await call(client, 'check_process', { pid, input: 'hello\n', wait_s: 0.3 })
-      assert.equal(seen.stdout, 'hello\n')
+      let seen = (await call(client, 'check_process', { pid, input: 'hello\n' })).stdout
+      for (let i = 0; i < 20 && !seen; i++)
+        seen = (await call(client, 'check_process', { pid, wait_s: 1 })).stdout
+      assert.equal(seen, 'hello\n')
       assert.equal((await call(client, 'session_info')).processes[0].pid, pid)
       assert.equal((await call(client, 'stop_process', { pid })).running, false)
       assert.match((await call(client, 'preview_port', { port: 8000 })).url, /^http/)
@@ -118,19 +120,26 @@ for (const [name, transport] of Object.entries({ stdio, http })) {
 
     session('progress', async (client) => {
       const steps = []
-      const command = 'for i in 1 2 3; do echo step $i; sleep 0.9; done'
-      await call(client, 'run_command', { command }, { onprogress: (p) => steps.push(p) })
+      // It goes on until two steps were told.
+      const command = 'i=0; until [ -e enough ] || [ $i = 600 ]; do i=$((i+1)); echo step $i; sleep 0.1; done'
+      const onprogress = (p) => {
+        steps.push(p)
+        if (steps.length === 2) call(client, 'write_file', { path: 'enough', content: '' })
+      }
+      await call(client, 'run_command', { command }, { onprogress, timeout: 90_000 })
       assert.ok(steps.length >= 2, JSON.stringify(steps))
-      assert.match(steps.at(-1).message, /^step \d$/)
+      assert.match(steps.at(-1).message, /^step \d+$/)
       assert.ok(steps[1].progress > steps[0].progress)
     })
 
     session('cancellation', async (client) => {
       const stop = new AbortController()
       const running = call(client, 'run_command', { command: 'sleep 888 & sleep 889' }, { signal: stop.signal })
-      await sleep(1000)
       const count = { command: "ps -eo args | grep -c '^sleep 88' || true" }
-      assert.equal((await call(client, 'run_command', count)).stdout, '2\n')
+      let there = ''
+      for (let i = 0; i < 200 && there !== '2\n'; i++, await sleep(50))
+        there = (await call(client, 'run_command', count)).stdout
+      assert.equal(there, '2\n')
       stop.abort('enough')
       await assert.rejects(running, /enough/)
       let left = ''

@@ -159,6 +159,19 @@ def wait_for(condition, limit, what):
         time.sleep(0.01)
 
 
+def settled(look, limit=30):
+    """What `look` gives when it has given the same for a second."""
+    last, since = look(), time.monotonic()
+    deadline = since + seconds(limit)
+    while time.monotonic() - since < seconds(1):
+        assert time.monotonic() < deadline, f"it changes all the time: {last}"
+        time.sleep(0.05)
+        now = look()
+        if now != last:
+            last, since = now, time.monotonic()
+    return last
+
+
 class Keeper:
     """A long-lived keeper of its own; `env` makes `run` use it."""
 

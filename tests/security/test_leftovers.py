@@ -73,7 +73,7 @@ def test_a_thousand_sandboxes_through_one_keeper(binary):
     before = Snapshot.take(binary)
     with paddock.Keeper(binary=binary) as keeper:
         assert not cycle(binary, 20, keeper.env)
-        time.sleep(min(paddock.seconds(1), 5))  # until what is made in advance is made
+        paddock.settled(lambda: (host.descriptor_kinds(keeper.pid), len(outside_of_jails(keeper.pid))))
         warm = Snapshot.take(binary)
         kinds = host.descriptor_kinds(keeper.pid)
         helpers = len(outside_of_jails(keeper.pid))

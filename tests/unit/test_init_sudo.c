@@ -144,12 +144,12 @@ static void test_a_peer_that_breaks_the_format_ends_alone(void **state)
     struct init_run *r = *state;
     EXEC(r->sock, .id = 1, .script = "sleep 100");
     expect_started(r, 1);
-    int first = connect_sudo(r), witness = connect_sudo(r);
+    int witness = connect_sudo(r);
     auto_frame f = FRAME_INIT;
     assert_int_equal(sync_count(witness, &f, 1, 0, NULL), 0);
+    int before = fds_of(r->pid), first = connect_sudo(r);
     close(first);
-    usleep(100000);
-    int before = fds_of(r->pid);
+    assert_int_equal(fds_settle(r->pid, before), before);
     for (size_t i = 0; i < COUNT(bad_frames); i++) {
         int s = connect_sudo(r);
         send_bad(s, &bad_frames[i], s);
@@ -208,7 +208,7 @@ static void test_more_peers_than_there_is_room_for_are_sent_away(void **state)
     need_root();
     struct init_run *r = *state;
     auto_frame f = FRAME_INIT;
-    int s[40];
+    int s[40], before = fds_of(r->pid);
     for (unsigned i = 0; i < COUNT(s); i++) {
         s[i] = connect_sudo(r);
         if (i < 32)
@@ -221,10 +221,17 @@ static void test_more_peers_than_there_is_room_for_are_sent_away(void **state)
     expect_exited(r, 1);
     for (unsigned i = 0; i < COUNT(s); i++)
         close(s[i]);
-    usleep(100000);
+    for (deadline d = deadline_in(PATIENCE); fds_of(r->pid) > before && !deadline_passed(d);)
+        usleep(5000);
     int again = connect_sudo(r);
     assert_int_equal(sync_count(again, &f, 1, 0, NULL), 0);
     close(again);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
 }
 
 /* Requests that need no answer, from several processes as fast as they can. */
@@ -244,22 +251,25 @@ static void test_a_flood_from_a_peer_does_not_starve_the_owner(void **state)
         }
     }
     usleep(100000);
-    uint64_t slowest = 0;
-    for (uint32_t i = 0; i < 20; i++) {
+    uint64_t took[21];
+    for (uint32_t i = 0; i < COUNT(took); i++) {
         uint64_t start = clock_now();
         EXEC(r->sock, .id = i, .script = "exit 0");
         expect_started(r, i);
         expect_exited(r, i);
-        if (clock_now() - start > slowest)
-            slowest = clock_now() - start;
+        took[i] = clock_now() - start;
     }
     for (unsigned i = 0; i < COUNT(children); i++) {
         kill(children[i], SIGKILL);
         waitpid(children[i], NULL, 0);
     }
     close(s);
-    if (slowest > NS_PER_S)
-        fail_msg("the owner waited %llu ms", (unsigned long long)(slowest / NS_PER_MS));
+    /* Half of them: a busy machine holds up one or the other, a flood that is served first holds up
+     * all. */
+    qsort(took, COUNT(took), sizeof *took, by_size);
+    uint64_t middle = took[COUNT(took) / 2];
+    if (middle > NS_PER_S)
+        fail_msg("the owner waited %llu ms", (unsigned long long)(middle / NS_PER_MS));
 }
 
 static void test_a_deaf_peer_does_not_stop_the_others(void **state)

@@ -157,12 +157,19 @@ static void test_the_head_does_not_wait_for_the_body(void **state)
 {
     (void)state;
     behind.says = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nX-Extra: now\r\n\r\n";
-    auto_peer p = peer_dial(&t);
-    uint64_t began = clock_now();
-    peer_say(&p, "GET / HTTP/1.1" H "\r\n");
-    wait_for(&p, "\r\n\r\n");
-    assert_true(clock_now() - began < IDLE / 2);
-    assert_non_null(memmem(p.in.data, p.in.len, "X-Extra: now", 12));
+    /* A head that waited for the body would come after IDLE, each time; a busy machine may delay
+     * one that does not wait. */
+    uint64_t quickest = UINT64_MAX;
+    for (int i = 0; i < 20 && quickest >= IDLE; i++) {
+        auto_peer p = peer_dial(&t);
+        uint64_t began = clock_now();
+        peer_say(&p, "GET / HTTP/1.1" H "\r\n");
+        wait_for(&p, "\r\n\r\n");
+        if (clock_now() - began < quickest)
+            quickest = clock_now() - began;
+        assert_non_null(memmem(p.in.data, p.in.len, "X-Extra: now", 12));
+    }
+    assert_true(quickest < IDLE);
 }
 
 static void test_a_short_body_is_passed_whole(void **state)
@@ -190,18 +197,35 @@ static void test_a_malformed_body_of_the_client(void **state)
     assert_null(memmem(behind.heard.data, behind.heard.len, "0\r\n\r\n", 5));
 }
 
+static int active_becomes(unsigned wanted, uint64_t within)
+{
+    struct server_stats stats;
+    deadline d = deadline_in(within);
+    do {
+        server_get_stats(t.server, &stats);
+        if (stats.active == wanted)
+            return 1;
+        usleep(1000);
+    } while (!deadline_passed(d));
+    return 0;
+}
+
 static void test_a_client_that_leaves_ends_it(void **state)
 {
     (void)state;
-    {
+    /* Without the client's end the request would last for IDLE, each time. */
+    int ended = 0;
+    for (int i = 0; i < 20 && !ended; i++) {
+        uint64_t began = clock_now();
         auto_peer p = peer_dial(&t);
         peer_say(&p, "GET / HTTP/1.1" H "\r\n");
-        usleep(50000);
+        if (!active_becomes(1, PATIENCE))
+            continue; /* it was over before it was looked at */
+        fd_done(&p.fd);
+        assert_true(active_becomes(0, PATIENCE));
+        ended = clock_now() - began < IDLE;
     }
-    usleep(100000);
-    struct server_stats stats;
-    server_get_stats(t.server, &stats);
-    assert_int_equal(stats.active, 0);
+    assert_true(ended);
 }
 
 static void test_a_tunnel_that_rests_too_long_ends(void **state)

@@ -166,7 +166,7 @@ def test_without_a_session_the_client_makes_its_own_and_ends_it(mode):
 
 def expire(client, thread):
     """A session that has expired, with the client holding it."""
-    options = paddock.SandboxOptions(max_life_s=1)
+    options = paddock.SandboxOptions(max_life_s=4)
     made = client.get_or_create_session("ann", thread, options=options)
     client.execute("echo old > file")
     deadline = time.monotonic() + 30

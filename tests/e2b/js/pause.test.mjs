@@ -52,11 +52,12 @@ describe('pause', { concurrency: 4 }, () => {
 
   test('at the end of its time, if that was asked for', async (t) => {
     const sandbox = await make(t, {
-      timeoutMs: 1500, lifecycle: { onTimeout: 'pause', autoResume: false },
+      timeoutMs: 60_000, lifecycle: { onTimeout: 'pause', autoResume: false },
     })
     await sandbox.files.write('f', 'content')
     assert.deepEqual((await sandbox.getInfo()).lifecycle, { onTimeout: 'pause', autoResume: false })
-    await until('the pause', async () => (await sandbox.getInfo()).state === 'paused', 6000)
+    await sandbox.setTimeout(1000)
+    await until('the pause', async () => (await sandbox.getInfo()).state === 'paused', 30_000)
     await fails(sdk.TimeoutError, sandbox.files.read('f'))
     await sandbox.connect({ timeoutMs: 60_000 })
     assert.equal(await sandbox.files.read('f'), 'content')

@@ -89,8 +89,12 @@ def test_every_tool(transport):
         found = await call(session, "search_files", pattern="2 ü")
         assert found["matches"][0]["line"] == 2
         pid = (await call(session, "start_process", command="cat"))["pid"]
-        seen = await call(session, "check_process", pid=pid, input="hello\n", wait_s=0.3)
-        assert seen["stdout"] == "hello\n"
+        seen = (await call(session, "check_process", pid=pid, input="hello\n"))["stdout"]
+        for _ in range(20):
+            if seen:
+                break
+            seen = (await call(session, "check_process", pid=pid, wait_s=1))["stdout"]
+        assert seen == "hello\n"
         assert (await call(session, "session_info"))["processes"][0]["pid"] == pid
         assert (await call(session, "stop_process", pid=pid))["running"] is False
         assert (await call(session, "preview_port", port=8000))["url"].startswith("http")
