@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/parse.h"
 #include "config/config.h"
+#include "core/follow.h"
 #include "net/proxy.h"
 #include "net/ws.h"
 
@@ -36,15 +37,11 @@
 struct attach {
     struct call *c;
     struct process *process;
-    struct watch watch;
+    struct follow f;
     struct ws_decoder decoder;
-    uint64_t offset[STREAM_COUNT];
-    struct process_info info;
     int pty;
-    int ended;                  /* its output is told up to here; */
-    uint64_t end[STREAM_COUNT]; /* children may go on writing for ever */
-    int blocked;                /* the socket takes no more */
-    int closing;                /* a close was sent: nothing more is */
+    int blocked; /* the socket takes no more */
+    int closing; /* a close was sent: nothing more is */
     deadline ping_at, gone_at, look_at;
     /* The input message that the process has not taken yet; it is the decoder's. */
     const uint8_t *input;
@@ -91,7 +88,7 @@ static int read_offsets(struct attach *a, struct pd_err *e)
     char text[48];
 
     for (unsigned i = 0; i < STREAM_COUNT; i++)
-        a->offset[i] = a->info.first[i];
+        a->f.offset[i] = a->f.info.first[i];
 
     if (call_query_check(a->c, allowed, e) < 0)
         return -1;
@@ -104,16 +101,16 @@ static int read_offsets(struct attach *a, struct pd_err *e)
     char *err = strchr(text, '.');
     if (err)
         *err++ = 0;
-    if (parse_u64("offset", text, 0, INT64_MAX, &a->offset[STREAM_OUT], e) < 0 ||
-        (err && parse_u64("offset", err, 0, INT64_MAX, &a->offset[STREAM_ERR], e) < 0))
+    if (parse_u64("offset", text, 0, INT64_MAX, &a->f.offset[STREAM_OUT], e) < 0 ||
+        (err && parse_u64("offset", err, 0, INT64_MAX, &a->f.offset[STREAM_ERR], e) < 0))
         return -1;
 
     for (unsigned i = 0; i < STREAM_COUNT; i++)
-        if (a->offset[i] < a->info.first[i] || a->offset[i] > a->info.size[i])
+        if (a->f.offset[i] < a->f.info.first[i] || a->f.offset[i] > a->f.info.size[i])
             return pd_fail(e, PD_INVALID, "offset: %llu of %s is not kept; there are %llu to %llu",
-                           (unsigned long long)a->offset[i], names[i],
-                           (unsigned long long)a->info.first[i],
-                           (unsigned long long)a->info.size[i]);
+                           (unsigned long long)a->f.offset[i], names[i],
+                           (unsigned long long)a->f.info.first[i],
+                           (unsigned long long)a->f.info.size[i]);
 
     a->c->field[0] = 0;
     return 0;
@@ -176,7 +173,7 @@ static int send_exit(struct attach *a, struct pd_err *e)
     json_open(&j, '{');
     json_key(&j, "type");
     json_cstr(&j, "exit");
-    result_json(&j, &a->info);
+    result_json(&j, &a->f.info);
     json_close(&j, '}');
 
     if (text.overflow)
@@ -185,42 +182,29 @@ static int send_exit(struct attach *a, struct pd_err *e)
 }
 
 /* The client was slower than the spool is long: it is told what it has missed. */
-static int skip_forgotten(struct attach *a, unsigned stream, struct pd_err *e)
+static int tell_skipped(struct attach *a, unsigned stream, uint64_t to, struct pd_err *e)
 {
     struct pd_err why;
-    uint64_t first = a->info.first[stream];
 
     pd_fail(&why, PD_LOST, "bytes %llu to %llu of %s were forgotten before they could be sent",
-            (unsigned long long)a->offset[stream], (unsigned long long)first,
+            (unsigned long long)(to - a->f.skipped), (unsigned long long)to,
             stream == STREAM_OUT ? "stdout" : "stderr");
-
-    a->offset[stream] = first;
     return send_error(a, &why, NULL, e);
 }
 
 /* One piece of one stream: 1, 0 when there is none, -1. */
 static int send_piece(struct attach *a, unsigned stream, struct pd_err *e)
 {
-    if (a->offset[stream] < a->info.first[stream] && skip_forgotten(a, stream, e) < 0)
+    ssize_t n = follow_read(&a->f, stream, a->piece + 1, PIECE - 1, e);
+    if (n < 0)
         return -1;
 
-    size_t room = PIECE - 1;
-    if (a->ended && a->end[stream] - a->offset[stream] < room)
-        room = a->end[stream] - a->offset[stream];
-    if (!room || (a->ended && a->offset[stream] > a->end[stream]))
-        return 0;
-
-    ssize_t n = process_read(a->process, stream, a->offset[stream], a->piece + 1, room, e);
-    if (n < 0) {
-        /* Forgotten just now: the next look knows from where on. */
-        process_get(a->process, &a->info, NULL);
-        return a->offset[stream] < a->info.first[stream] ? 1 : -1;
-    }
+    if (a->f.skipped && tell_skipped(a, stream, a->f.offset[stream] - (uint64_t)n, e) < 0)
+        return -1;
     if (n == 0)
         return 0;
 
     a->piece[0] = (uint8_t)(stream + 1);
-    a->offset[stream] += (uint64_t)n;
     return send_frame(a, WS_BINARY, a->piece, (size_t)n + 1, e) < 0 ? -1 : 1;
 }
 
@@ -350,10 +334,10 @@ static int give_input(struct attach *a, uint64_t wait_ns, struct pd_err *e)
             if (why.code == PD_TIMEOUT && !a->pty)
                 return 0;
             a->input_len = 0;
-            process_get(a->process, &a->info, NULL);
+            process_get(a->process, &a->f.info, NULL);
             /* A process that ends, or closes its input, need not read everything: as with a pipe.
              */
-            if (why.code == PD_CONFLICT && (!a->info.running || a->info.stdin_open))
+            if (why.code == PD_CONFLICT && (!a->f.info.running || a->f.info.stdin_open))
                 return 0;
             return send_error(a, &why, NULL, e);
         }
@@ -431,7 +415,7 @@ static int wait_turn(struct attach *a, int more, struct pd_err *e)
 {
     short wants = (short)((a->input_len ? 0 : POLLIN) | POLLRDHUP | (more ? POLLOUT : 0));
     struct pollfd p[2] = {{conn_fd(a->c->r->conn), wants, 0},
-                          {more ? -1 : a->watch.event, POLLIN, 0}};
+                          {more ? -1 : a->f.watch.event, POLLIN, 0}};
 
     int at_once = (more && !a->blocked) || a->input_len || request_raw_pending(a->c->r);
     if (poll(p, 2, at_once ? 0 : deadline_poll_ms(deadline_in(LOOK_EVERY))) < 0 && errno != EINTR)
@@ -453,18 +437,12 @@ static int wait_turn(struct attach *a, int more, struct pd_err *e)
 static int attach_run(struct attach *a, struct pd_err *e)
 {
     while (!a->closing) {
-        watch_clear(&a->watch);
-        process_get(a->process, &a->info, NULL);
-        if (!a->info.running && !a->ended) {
-            a->ended = 1;
-            memcpy(a->end, a->info.size, sizeof a->end);
-        }
-
+        follow_look(&a->f);
         int more = send_output(a, e);
         if (more < 0)
             return -1;
 
-        if (a->ended && !more) {
+        if (a->f.ended && !more) {
             if (send_exit(a, e) < 0)
                 return -1;
             return send_close(a, WS_NORMAL, "");
@@ -496,13 +474,12 @@ int process_attach(struct call *c, struct pd_err *e)
     memset(a, 0, offsetof(struct attach, bytes));
     a->c = c;
     a->process = p;
-    a->watch.event = -1;
-    process_get(p, &a->info, NULL);
-    a->pty = a->info.pty;
+    process_get(p, &a->f.info, NULL);
+    a->pty = a->f.info.pty;
 
     int r = read_offsets(a, e);
     if (r >= 0)
-        r = process_watch(p, &a->watch, e);
+        r = follow_begin(&a->f, p, a->f.offset, 0, e);
 
     if (r == 0) {
         r = request_upgrade(c->r, NULL, e);
@@ -523,7 +500,7 @@ int process_attach(struct call *c, struct pd_err *e)
             session_attend(c->session, -1);
             ws_decoder_done(&a->decoder);
         }
-        process_unwatch(p, &a->watch);
+        follow_end(&a->f);
     }
 
     process_unref(p);

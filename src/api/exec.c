@@ -4,8 +4,10 @@
 #include "api/handlers.h"
 
 #include "base/banned.h"
+#include "base/character.h"
 #include "base/json.h"
 #include "config/config.h"
+#include "core/follow.h"
 #include "telemetry/metrics.h"
 
 #include <sys/wait.h>
@@ -144,19 +146,6 @@ static void give(struct answer *a, size_t enough)
     buf_clear(&a->text);
 }
 
-/* How much of a piece ends with a whole character; all of it when it holds none. */
-static size_t whole_characters(const uint8_t *data, size_t len)
-{
-    for (size_t back = 1; back <= 3 && back < len; back++) {
-        uint8_t c = data[len - back];
-        if ((c & 0xc0) == 0x80)
-            continue;
-        size_t need = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
-        return need > back ? len - back : len;
-    }
-    return len;
-}
-
 /* Appends [from, to) of a stream, or as much of it as is still there. */
 static void append(struct answer *a, unsigned stream, uint64_t from, uint64_t to)
 {
@@ -169,23 +158,13 @@ static void append(struct answer *a, unsigned stream, uint64_t from, uint64_t to
         if (n <= 0)
             return;
 
-        size_t len = from + (uint64_t)n < to ? whole_characters(piece, (size_t)n) : (size_t)n;
+        /* A character that was cut in two would look like two bad ones. */
+        size_t len =
+            from + (uint64_t)n < to && n >= 4 ? character_whole(piece, (size_t)n) : (size_t)n;
         json_str_more(&a->json, piece, len);
         from += len;
         give(a, HELD);
     }
-}
-
-/* A character of UTF-8 that was cut in two would look like two bad ones. */
-static uint64_t character_end(struct process *p, unsigned stream, uint64_t at, uint64_t size)
-{
-    uint8_t next[4];
-    struct pd_err e;
-
-    ssize_t n = at < size ? process_read(p, stream, at, next, sizeof next, &e) : 0;
-    for (ssize_t i = 0; i < n && i < 3 && (next[i] & 0xc0) == 0x80; i++)
-        at++;
-    return at;
 }
 
 /* The whole of it if it fits; otherwise the head and the tail, with a line that says what is left
@@ -204,9 +183,9 @@ static int put_output(struct answer *a, unsigned stream, uint64_t max)
     } else {
         /* Of what the spool has forgotten there is no head. */
         char line[256];
-        uint64_t head = forgotten ? 0 : character_end(a->p, stream, max / 2, size);
+        uint64_t head = forgotten ? 0 : process_next_character(a->p, stream, max / 2, size);
         uint64_t tail = size > max / 2 ? size - max / 2 : 0;
-        tail = character_end(a->p, stream, tail < forgotten ? forgotten : tail, size);
+        tail = process_next_character(a->p, stream, tail < forgotten ? forgotten : tail, size);
 
         append(a, stream, 0, head);
         int n = snprintf(line, sizeof line,

@@ -9,6 +9,7 @@
 #include "access/ids.h"
 #include "access/preview.h"
 #include "base/banned.h"
+#include "base/character.h"
 #include "base/json.h"
 #include "base/parse.h"
 #include "config/config.h"
@@ -145,8 +146,8 @@ static void last_line(struct process *p, char out[LINE_MAX_ + 1])
     while (start > 0 && !is_line_end(text[start - 1]))
         start--;
     /* The first character may be cut. */
-    while (start == 0 && from && start < n && ((uint8_t)text[start] & 0xc0) == 0x80)
-        start++;
+    if (start == 0 && from && n > 0)
+        start = (ssize_t)character_rest(text, (size_t)n);
 
     for (; start < n; start++)
         if ((uint8_t)text[start] >= 0x20 && text[start] != 0x7f)

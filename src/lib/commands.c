@@ -3,10 +3,7 @@
 #include "lib/lib.h"
 
 #include "base/banned.h"
-#include "core/process.h"
-
-#include <errno.h>
-#include <poll.h>
+#include "core/follow.h"
 
 #define INPUT_MAX      (1u << 20)
 #define OUTPUT_DEFAULT (1u << 20)
@@ -114,27 +111,15 @@ static size_t append(struct process *p, unsigned stream, uint64_t from, uint64_t
     return len;
 }
 
-/* A character of UTF-8 that was cut in two would look like two bad ones. */
-static uint64_t character_end(struct process *p, unsigned stream, uint64_t at, uint64_t size)
-{
-    uint8_t next[4];
-    struct pd_err e;
-
-    ssize_t n = at < size ? process_read(p, stream, at, next, sizeof next, &e) : 0;
-    for (ssize_t i = 0; i < n && i < 3 && (next[i] & 0xc0) == 0x80; i++)
-        at++;
-    return at;
-}
-
 static int take_stream(struct process *p, const struct process_info *i, unsigned stream,
                        uint64_t max, char **ret, size_t *ret_len, size_t *ret_head)
 {
     uint64_t size = i->size[stream], first = i->first[stream], head = size, tail = size;
     if (size > max || first) {
         /* Of what the spool has forgotten there is no head. */
-        head = first ? 0 : character_end(p, stream, max / 2, size);
+        head = first ? 0 : process_next_character(p, stream, max / 2, size);
         tail = size > max / 2 ? size - max / 2 : 0;
-        tail = character_end(p, stream, tail < first ? first : tail, size);
+        tail = process_next_character(p, stream, tail < first ? first : tail, size);
     }
 
     char *out = malloc((size_t)(head + (size - tail)) + 1);
@@ -174,20 +159,16 @@ static void fill_result(struct paddock_result *r, const struct process_info *i)
 enum { TOLD_NOTHING, TOLD_SOMETHING, TOLD_STOP };
 
 /* One piece of each stream to the callback. */
-static int tell(const struct paddock_command *c, struct process *p, struct watch *w,
-                uint64_t offset[STREAM_COUNT])
+static int tell(const struct paddock_command *c, struct follow *f, struct pd_err *e)
 {
     uint8_t piece[PIECE];
     int told = TOLD_NOTHING;
 
     for (unsigned s = 0; s < STREAM_COUNT; s++) {
-        struct pd_err e;
-        ssize_t n = process_read(p, s, offset[s], piece, sizeof piece, &e);
+        ssize_t n = follow_read(f, s, piece, sizeof piece, e);
         if (n <= 0)
             continue;
 
-        offset[s] += (uint64_t)n;
-        process_follow(p, w, s, offset[s]);
         told = TOLD_SOMETHING;
         if (c->on_output(c->arg, (int)s, piece, (size_t)n))
             return TOLD_STOP;
@@ -197,40 +178,29 @@ static int tell(const struct paddock_command *c, struct process *p, struct watch
 
 /* Streams to the callback until the end, which it sees to when the time is over. 1: nobody wants it
  * any more. */
-static int follow(const struct paddock_command *c, struct process *p, struct watch *w, deadline d,
-                  struct pd_err *e)
+static int tell_all(const struct paddock_command *c, struct follow *f, deadline d, struct pd_err *e)
 {
-    uint64_t offset[STREAM_COUNT] = {0};
-
-    int cancel = lib_cancel_fd(c->cancel), stopped = 0;
-    for (unsigned s = 0; s < STREAM_COUNT; s++)
-        process_follow(p, w, s, 0);
+    int stopped = 0;
     for (;;) {
-        struct process_info i;
-        watch_clear(w);
-        process_get(p, &i, NULL);
-
-        int told = tell(c, p, w, offset);
+        follow_look(f);
+        int told = tell(c, f, e);
         if (told == TOLD_STOP)
             return 1;
         if (told == TOLD_SOMETHING)
             continue;
-        if (!i.running)
+        if (f->ended)
             return 0;
 
         if (deadline_passed(d)) {
-            if (stopped || process_stop(p, STOP_TIMEOUT, e) < 0)
+            if (stopped || process_stop(f->process, STOP_TIMEOUT, e) < 0)
                 return stopped ? pd_fail(e, PD_INTERNAL, "the command does not end") : -1;
             stopped = 1;
             d = deadline_in(STOP_PATIENCE);
         }
 
-        struct pollfd fds[2] = {{.fd = w->event, .events = POLLIN}, {.fd = cancel}};
-        int n = poll(fds, cancel >= 0 ? 2 : 1, deadline_poll_ms(d));
-        if (n < 0 && errno != EINTR)
-            return pd_fail_sys(e, "wait for the process");
-        if (n > 0 && cancel >= 0 && fds[1].revents)
-            return 1;
+        int r = follow_wait(f, lib_cancel_fd(c->cancel), 0, d, e);
+        if (r)
+            return r;
     }
 }
 
@@ -238,27 +208,27 @@ static int follow(const struct paddock_command *c, struct process *p, struct wat
 static int attend(const struct start *q, struct process *p, struct pd_err *e)
 {
     const struct paddock_command *c = &q->c;
-    struct watch w;
+    struct follow f;
     struct pd_err ignored;
 
-    if (process_watch(p, &w, e) < 0) {
+    if (follow_begin(&f, p, NULL, c->on_output ? FOLLOW_HOLDS : 0, e) < 0) {
         (void)process_stop(p, STOP_ABANDONED, &ignored);
         return -1;
     }
 
     deadline d = q->r.timeout_ns ? deadline_in(q->r.timeout_ns) : DEADLINE_NONE;
-    int r =
-        c->on_output ? follow(c, p, &w, d, e) : process_wait(p, &w, lib_cancel_fd(c->cancel), d, e);
+    int r = c->on_output ? tell_all(c, &f, d, e)
+                         : process_wait(p, &f.watch, lib_cancel_fd(c->cancel), d, e);
 
     if (r == 1 && c->key) {
         r = pd_fail(e, PD_LOST, "nobody waits for the command any more");
     } else if (r == 1 || (r < 0 && e->code == PD_TIMEOUT)) {
         r = process_stop(p, r == 1 ? STOP_ABANDONED : STOP_TIMEOUT, e);
         if (r == 0)
-            r = process_wait(p, &w, -1, deadline_in(STOP_PATIENCE), e);
+            r = process_wait(p, &f.watch, -1, deadline_in(STOP_PATIENCE), e);
     }
 
-    process_unwatch(p, &w);
+    follow_end(&f);
     return r;
 }
 
