@@ -56,6 +56,7 @@ static int set_from_file(void *arg, unsigned line, const char *key, const char *
 {
     struct reading *r = arg;
     struct config *c = r->config;
+
     const struct config_key *k = key_named(key);
     char what[WHAT_MAX];
     if (!k) {
@@ -65,6 +66,7 @@ static int set_from_file(void *arg, unsigned line, const char *key, const char *
                        r->name, line, key, near ? ": did you mean " : "", near ? near : "",
                        near ? "?" : "");
     }
+
     (void)snprintf(what, sizeof what, "%.80s:%u: %s", r->name, line, key);
     int again = source_of(c, k) == CONFIG_FROM_FILE;
     if (again && k->type != CONFIG_LIST)
@@ -72,6 +74,7 @@ static int set_from_file(void *arg, unsigned line, const char *key, const char *
                        c->origin[index_of(k)].line);
     if (again ? config_add(c, k, what, value, e) < 0 : config_set(c, k, what, value, e) < 0)
         return -1;
+
     note_origin(c, k, CONFIG_FROM_FILE, line, NULL);
     return 0;
 }
@@ -80,11 +83,13 @@ static int set_from_file(void *arg, unsigned line, const char *key, const char *
 static int read_file(const char *path, struct buf *text, struct pd_err *e)
 {
     struct stat st;
+
     auto_fd fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &st) < 0)
         return pd_fail_sys(e, "read the configuration %.120s", path);
     if (!S_ISREG(st.st_mode))
         return pd_fail(e, PD_INVALID, "the configuration %.120s is not a regular file", path);
+
     for (;;) {
         uint8_t *to = buf_reserve(text, 4096);
         if (!to)
@@ -103,11 +108,13 @@ static int load_file(struct config *c, const char *path, int must_exist, struct 
 {
     if (!must_exist && access(path, F_OK) < 0)
         return 0;
+
     auto_buf text = BUF_INIT(CONFIG_FILE_MAX + 4096);
     struct reading r = {.config = c, .name = short_name(path)};
     if (read_file(path, &text, e) < 0 ||
         config_parse(r.name, (const char *)text.data, text.len, set_from_file, &r, e) < 0)
         return -1;
+
     c->file = strdup(path);
     return c->file ? 0 : pd_fail(e, PD_CAPACITY, "no memory for the configuration");
 }
@@ -132,7 +139,7 @@ static void variable_name(const struct config_key *k, char *out, size_t size)
             *p = (char)(*p - 'a' + 'A');
 }
 
-/* The same variable tells clients whether to use a server at all: that is not for the server. */
+/* SANDBOX_MODE also tells clients whether to use a server at all: that is not for the server. */
 static int is_for_clients(const char *name, const char *value)
 {
     return !strcmp(name, "SANDBOX_MODE") && (!strcmp(value, "local") || !strcmp(value, "remote"));
@@ -142,6 +149,7 @@ static int load_aliases(struct config *c, const struct config_key *k,
                         const char *const *environ_list, struct pd_err *e)
 {
     const size_t max = sizeof k->aliases / sizeof *k->aliases;
+
     for (size_t i = 0; i < max && k->aliases[i]; i++) {
         const char *value = variable(environ_list, k->aliases[i]);
         char what[WHAT_MAX];
@@ -162,6 +170,7 @@ static int load_aliases(struct config *c, const struct config_key *k,
         note_origin(c, k, CONFIG_FROM_ALIAS, 0, k->aliases[i]);
         (void)buf_printf(&c->notes, "%s is an older name: use %s\n", k->aliases[i], k->name);
     }
+
     return 0;
 }
 
@@ -169,6 +178,7 @@ static int load_aliases(struct config *c, const struct config_key *k,
 static void note_strangers(struct config *c, const char *const *environ_list)
 {
     static const char *const known[] = {"CONFIG=", "URL=", "API_KEY=", "KEEPER=", "WALL_OFF="};
+
     for (; environ_list && *environ_list; environ_list++) {
         const char *name = *environ_list;
         if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
@@ -202,11 +212,13 @@ static int load_environment(struct config *c, const char *const *environ_list, s
             return -1;
         note_origin(c, k, CONFIG_FROM_ENVIRONMENT, 0, NULL);
     }
+
     for (unsigned i = 0; i < config_other_count; i++)
         if (variable(environ_list, config_others[i].name))
             (void)buf_printf(&c->notes, "%s is ignored: it %s\n", config_others[i].name,
                              config_others[i].why);
     note_strangers(c, environ_list);
+
     return 0;
 }
 
@@ -222,8 +234,10 @@ struct flag {
 static int next_flag(const struct config_input *in, int *i, struct flag *ret, struct pd_err *e)
 {
     const char *arg = in->argv[*i];
+
     if (strncmp(arg, "--", 2) != 0 || !arg[2])
         return pd_fail(e, PD_INVALID, "unexpected argument '%.60s': options begin with --", arg);
+
     ret->name = arg + 2;
     ret->len = strcspn(ret->name, "=");
     ret->value = ret->name[ret->len] ? ret->name + ret->len + 1 : NULL;
@@ -232,6 +246,7 @@ static int next_flag(const struct config_input *in, int *i, struct flag *ret, st
         return 0;
     if (*i >= in->argc || !in->argv[*i])
         return pd_fail(e, PD_INVALID, "%.60s needs a value", arg);
+
     ret->value = in->argv[(*i)++];
     return 0;
 }
@@ -244,6 +259,7 @@ static int is_config_flag(const struct flag *f)
 static int unknown_flag(const struct flag *f, struct pd_err *e)
 {
     char name[61];
+
     (void)snprintf(name, sizeof name, "%.*s", (int)(f->len < 60 ? f->len : 60), f->name);
     const char *near = config_nearest(name);
     char shown[64] = "";
@@ -261,6 +277,7 @@ static int set_from_flag(struct config *c, const struct config_key *k, const cha
                          const char *value, struct pd_err *e)
 {
     int again = source_of(c, k) == CONFIG_FROM_FLAG;
+
     if (again && k->type == CONFIG_LIST)
         return config_add(c, k, what, value, e);
     if (k->type == CONFIG_PATH && *value && *value != '/' && strcmp(value, "none") != 0) {
@@ -274,6 +291,7 @@ static int set_from_flag(struct config *c, const struct config_key *k, const cha
             return pd_fail(e, PD_INVALID, "%s: '%.80s' is too long", what, value);
         return config_set(c, k, what, full, e);
     }
+
     return config_set(c, k, what, value, e);
 }
 
@@ -294,6 +312,7 @@ static int load_flags(struct config *c, const struct config_input *in, struct pd
             return -1;
         note_origin(c, k, CONFIG_FROM_FLAG, 0, NULL);
     }
+
     return 0;
 }
 
@@ -308,6 +327,7 @@ static int find_file(const struct config_input *in, const char **ret, struct pd_
         if (is_config_flag(&f))
             *ret = f.value;
     }
+
     return 0;
 }
 
@@ -322,10 +342,12 @@ static int derive(struct config *c, const char *name, const char *dir, const cha
     const char *value = buf_cstr(&now);
     if (value && *value && strcmp(value, "none") != 0)
         return 0;
+
     (void)buf_printf(&path, "%s%s%s", dir, *file ? "/" : "", file);
     const char *text = buf_cstr(&path);
     if (!text || config_set(c, k, name, text, e) < 0)
         return -1;
+
     note_origin(c, k, CONFIG_FROM_OTHERS, 0, NULL);
     return 0;
 }
@@ -349,6 +371,7 @@ static void usual_dir(const char *for_root, const char *const *environ_list, con
 static int derive_dirs(struct config *c, const char *const *environ_list, struct pd_err *e)
 {
     char state[4096], run[4096];
+
     usual_dir("/var/lib/paddock", environ_list, "HOME", ".local/share/paddock", state,
               sizeof state);
     usual_dir("/run/paddock", environ_list, "XDG_RUNTIME_DIR", "paddock", run, sizeof run);
@@ -357,6 +380,7 @@ static int derive_dirs(struct config *c, const char *const *environ_list, struct
         return -1;
     if (!strcmp(c->state_dir, state))
         return derive(c, "run_dir", run, "", e);
+
     return derive(c, "run_dir", c->state_dir, "run", e);
 }
 
@@ -381,16 +405,19 @@ static int check(struct config *c, struct pd_err *e)
                        *c->tls_cert ? "tls_key" : "tls_cert");
     if (c->pool_min > c->pool_max) {
         const struct config_key *k = key_named("pool_min");
-        /* Who sets only the maximum, as MAX_POOL_SIZE does, need not know of the minimum. */
+        /* An operator who sets the maximum alone, as MAX_POOL_SIZE does, need not know of the
+         * minimum. */
         if (source_of(c, k) != CONFIG_FROM_DEFAULT)
             return pd_fail(e, PD_INVALID, "pool_min (%ju) must not be larger than pool_max (%ju)",
                            (uintmax_t)c->pool_min, (uintmax_t)c->pool_max);
         c->pool_min = c->pool_max;
         note_origin(c, k, CONFIG_FROM_OTHERS, 0, NULL);
     }
+
     if (!c->listen.count && !c->listen_tls.count && !*c->unix_socket)
         return pd_fail(e, PD_INVALID,
                        "nothing to listen on: set listen, listen_tls or unix_socket");
+
     return config_check(c, e);
 }
 
@@ -426,6 +453,7 @@ static int load(struct config *c, const struct config_input *in, struct pd_err *
 
     if (derive_all(c, in->environ, e) < 0)
         return -1;
+
     config_derive_ceilings(c);
     return check(c, e);
 }
@@ -437,9 +465,11 @@ struct config *config_load(const struct config_input *in, struct pd_err *e)
         pd_fail(e, PD_CAPACITY, "no memory for the configuration");
         return NULL;
     }
+
     c->notes = BUF_INIT(NOTES_MAX);
     if (load(c, in, e) == 0)
         return c;
+
     config_free(c);
     return NULL;
 }
@@ -449,6 +479,7 @@ static int reload_key(struct config *c, const struct config *now, const struct c
                       struct buf *report, struct pd_err *e)
 {
     auto_buf before = BUF_INIT(1u << 18), after = BUF_INIT(1u << 18);
+
     config_show(now, k, &before);
     config_show(c, k, &after);
     const char *old = buf_cstr(&before), *new = buf_cstr(&after);
@@ -462,8 +493,10 @@ static int reload_key(struct config *c, const struct config *now, const struct c
         (void)buf_printf(report, "%s: '%s' is now '%s'", k->name, old, new);
         return 0;
     }
+
     (void)buf_printf(report, "%s: '%s' needs a restart; it stays '%s'", k->name, new, old);
     c->origin[index_of(k)] = now->origin[index_of(k)];
+
     return config_copy(c, now, k, e);
 }
 

@@ -35,10 +35,12 @@ static int check_listen_tls(const struct config *c, struct pd_err *e)
                            "listen_tls: '%.80s' is not of the form '0.0.0.0:8443' or '[::]:8443'",
                            address);
     }
+
     if (c->listen_tls.count && !*c->tls_cert)
         return pd_fail(e, PD_INVALID,
                        "listen_tls needs tls_cert and tls_key: `paddock cert` makes them, for "
                        "development");
+
     return 0;
 }
 
@@ -76,6 +78,7 @@ static int check_templates(const struct config *c, struct pd_err *e)
         if (config_template(c, name) != pair + len + 1)
             return pd_fail(e, PD_INVALID, "templates: '%s' is there twice", name);
     }
+
     return 0;
 }
 

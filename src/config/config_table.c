@@ -192,6 +192,7 @@ const struct config_key *config_find(const char *name, size_t len, int dashes)
         if (n == len && !key[n])
             return &config_keys[i];
     }
+
     return NULL;
 }
 
@@ -199,9 +200,11 @@ const struct config_key *config_find(const char *name, size_t len, int dashes)
 static unsigned distance(const char *a, const char *b)
 {
     unsigned row[40];
+
     size_t la = strlen(a), lb = strlen(b);
     if (la >= 40 || lb >= 40)
         return 40;
+
     for (unsigned j = 0; j <= lb; j++)
         row[j] = j;
     for (unsigned i = 1; i <= la; i++) {
@@ -215,12 +218,14 @@ static unsigned distance(const char *a, const char *b)
             row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
         }
     }
+
     return row[lb];
 }
 
 const char *config_nearest(const char *name)
 {
     const char *best = NULL;
+
     size_t len = strlen(name);
     unsigned least = len < 4 ? 2 : len < 6 ? 3 : 4;
     for (unsigned i = 0; i < config_key_count; i++) {
@@ -234,6 +239,7 @@ const char *config_nearest(const char *name)
             best = key;
         }
     }
+
     return best;
 }
 
@@ -326,8 +332,10 @@ static int set_seconds(const struct config_key *k, uint64_t *ret, const char *wh
                        const char *text, struct pd_err *e)
 {
     uint64_t ns = 0;
+
     if (strcmp(text, "0") != 0 && parse_duration(what, text, UINT64_MAX, &ns, e) < 0)
         return -1;
+
     uint64_t ms = ns / NS_PER_MS;
     if (ms < k->min || ms > k->max || ns % NS_PER_MS)
         return pd_fail(e, PD_INVALID, "%s: '%.40s' is out of range: %g to %g seconds are valid",
@@ -365,6 +373,7 @@ int config_add(struct config *c, const struct config_key *k, const char *what, c
         l->items[l->count++] = copy;
         p += len;
     }
+
     return 0;
 }
 
@@ -374,6 +383,7 @@ static int set_list(struct config *c, const struct config_key *k, const char *wh
     struct config *fresh = calloc(1, sizeof *fresh);
     if (!fresh)
         return pd_fail(e, PD_CAPACITY, "no memory for the configuration");
+
     int r = config_add(fresh, k, what, text, e);
     if (r < 0) {
         config_clear(fresh, k);
@@ -381,6 +391,7 @@ static int set_list(struct config *c, const struct config_key *k, const char *wh
         config_clear(c, k);
         *list_of(c, k) = *list_of(fresh, k);
     }
+
     free(fresh);
     return r;
 }
@@ -441,6 +452,7 @@ int config_set(struct config *c, const struct config_key *k, const char *what, c
         *number_of(c, k) = (uint64_t)index;
         return 0;
     }
+
     return pd_fail(e, PD_INTERNAL, "%s: no such type", what);
 }
 
@@ -451,6 +463,7 @@ static void show_milli(uint64_t v, struct buf *out)
     unsigned rest = (unsigned)(v % 1000);
     if (!rest)
         return;
+
     int digits = rest % 10 ? 3 : rest % 100 ? 2 : 1;
     (void)buf_printf(out, ".%0*u", digits,
                      digits == 3   ? rest
@@ -494,11 +507,13 @@ int config_copy(struct config *to, const struct config *from, const struct confi
         *number_of(to, k) = *number_of(from, k);
         return 0;
     }
+
     config_clear(to, k);
     const struct config_list *l = list_of(from, k);
     for (unsigned i = 0; i < l->count; i++)
         if (config_add(to, k, k->name, l->items[i], e) < 0)
             return -1;
+
     return 0;
 }
 

@@ -28,6 +28,7 @@ static char *value_at(char *p)
         *end = 0;
         return p + 1;
     }
+
     char *end = p;
     for (char *q = p; *q; q++) {
         if (*q == '#' && (q == p || is_blank(q[-1])))
@@ -35,6 +36,7 @@ static char *value_at(char *p)
         if (!is_blank(*q))
             end = q + 1;
     }
+
     *end = 0;
     return p;
 }
@@ -44,10 +46,12 @@ static int parse_line(const char *name, unsigned number, char *line, config_each
                       struct pd_err *e)
 {
     char *p = line;
+
     while (is_blank(*p))
         p++;
     if (!*p || *p == '#')
         return 0;
+
     char *key = p;
     size_t len = strspn(key, "abcdefghijklmnopqrstuvwxyz0123456789_");
     p = key + len;
@@ -58,6 +62,7 @@ static int parse_line(const char *name, unsigned number, char *line, config_each
                        number);
     if (!len || *p != '=')
         return pd_fail(e, PD_INVALID, "%.80s:%u: '%.40s' is not `key = value`", name, number, key);
+
     p++;
     while (is_blank(*p))
         p++;
@@ -67,6 +72,7 @@ static int parse_line(const char *name, unsigned number, char *line, config_each
         return pd_fail(e, PD_INVALID,
                        "%.80s:%u: %.40s: the quotes are not closed at the value's end", name,
                        number, key);
+
     return each(arg, number, key, value, e);
 }
 
@@ -75,6 +81,7 @@ int config_parse(const char *name, const char *text, size_t len, config_each *ea
 {
     if (len > CONFIG_FILE_MAX)
         return pd_fail(e, PD_INVALID, "%.80s: is larger than %u bytes", name, CONFIG_FILE_MAX);
+
     char line[LINE_MAX_BYTES];
     unsigned number = 0;
     for (size_t at = 0; at < len;) {
@@ -95,6 +102,7 @@ int config_parse(const char *name, const char *text, size_t len, config_each *ea
             return -1;
         at = next;
     }
+
     return 0;
 }
 
@@ -115,6 +123,7 @@ static void put_dashed(struct buf *out, const char *name)
 static void put_source(const struct config *c, unsigned i, struct buf *out)
 {
     const char *file = c->file ? c->file : "";
+
     switch (c->origin[i].source) {
     case CONFIG_FROM_DEFAULT:
         (void)buf_puts(out, "default");
@@ -160,6 +169,7 @@ void config_print(const struct config *c, struct buf *out)
         put_source(c, i, out);
         (void)buf_putc(out, '\n');
     }
+
     if (c->notes.len) {
         (void)buf_putc(out, '\n');
         int line_start = 1;
@@ -176,6 +186,7 @@ static void print_key_json(const struct config *c, unsigned i, struct json *j)
 {
     const struct config_key *k = &config_keys[i];
     auto_buf value = BUF_INIT(1u << 18), source = BUF_INIT(8192), valid = BUF_INIT(1024);
+
     config_show(c, k, &value);
     put_source(c, i, &source);
     config_show_valid(k, &valid);
@@ -216,6 +227,7 @@ void config_print_json(const struct config *c, struct buf *out)
         json_str(&j, c->notes.data + at, n);
         at += n + 1;
     }
+
     json_close(&j, ']');
     json_close(&j, '}');
 }
@@ -226,6 +238,7 @@ void config_print_json(const struct config *c, struct buf *out)
 static void put_wrapped(struct buf *out, const char *text, unsigned indent)
 {
     size_t column = indent;
+
     (void)buf_printf(out, "%*s", (int)indent, "");
     for (const char *p = text; *p;) {
         size_t len = strcspn(p, " ");
@@ -241,6 +254,7 @@ static void put_wrapped(struct buf *out, const char *text, unsigned indent)
         p += len;
         p += *p == ' ';
     }
+
     (void)buf_putc(out, '\n');
 }
 
@@ -252,6 +266,7 @@ static int is_bounded(const struct config_key *k)
 static void help_flag(const struct config_key *k, const char *valid, struct buf *out)
 {
     auto_buf text = BUF_INIT(1024);
+
     (void)buf_puts(out, "  --");
     put_dashed(out, k->name);
     (void)buf_putc(out, ' ');
@@ -290,11 +305,13 @@ static void help_scdoc(const struct config_key *k, const char *valid, struct buf
         put_scdoc(out, valid);
         (void)buf_putc(out, '.');
     }
+
     if (*k->value) {
         (void)buf_puts(out, " Default *");
         put_scdoc(out, k->value);
         (void)buf_puts(out, "*.");
     }
+
     (void)buf_puts(out, k->reloadable ? "\n\n" : " Needs a restart.\n\n");
 }
 

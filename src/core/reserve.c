@@ -19,19 +19,6 @@
 #define DISK_MOST    (64 * MIB)
 #define PIDS_MOST    UINT64_C(512)
 
-enum shortage { SHORT_OF_NOTHING, SHORT_OF_THREADS, SHORT_OF_MEMORY, SHORT_OF_DISK };
-
-static const char *const remedies[] = {
-    [SHORT_OF_THREADS] =
-        "the machine has too few pids left for another sandbox: end some, or raise "
-        "kernel.pid_max and kernel.threads-max",
-    [SHORT_OF_MEMORY] = "the machine has too little memory left for another sandbox: end some, or "
-                        "lower max_sandboxes",
-    [SHORT_OF_DISK] =
-        "the disk of state_dir has too little room left for another sandbox: end some, "
-        "or make room",
-};
-
 static uint64_t lesser(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -44,7 +31,7 @@ void reserve_init(struct reserve *r)
     atomic_init(&r->making, 0);
     atomic_init(&r->promised, 0);
     atomic_init(&r->looked_at, 0);
-    atomic_init(&r->is_short, SHORT_OF_NOTHING);
+    atomic_init(&r->shortage, NULL);
 }
 
 void reserve_done(struct reserve *r)
@@ -69,24 +56,33 @@ static uint64_t threads_now(void)
     return slash ? strtoull(slash + 1, NULL, 10) : 0;
 }
 
-static int is_disk_short(const char *dir)
+const char *reserve_shortage(const struct reserve_figures *f)
 {
-    struct statvfs fs;
-    if (!dir || statvfs(dir, &fs) < 0)
-        return 0;
-    uint64_t all = (uint64_t)fs.f_blocks * fs.f_frsize;
-    return (uint64_t)fs.f_bavail * fs.f_frsize < lesser(DISK_MOST, all / 64);
+    if (f->pid_max && f->threads + lesser(PIDS_MOST, f->pid_max / 16) > f->pid_max)
+        return "the machine has too few pids left for another sandbox: end some, or raise "
+               "kernel.pid_max and kernel.threads-max";
+    if (f->memory && f->memory_left < lesser(MEMORY_MOST, f->memory / 32))
+        return "the machine has too little memory left for another sandbox: end some, or lower "
+               "max_sandboxes";
+    if (f->disk && f->disk_left < lesser(DISK_MOST, f->disk / 64))
+        return "the disk of state_dir has too little room left for another sandbox: end some, or "
+               "make room";
+    return NULL;
 }
 
-static enum shortage look(const char *dir)
+static const char *look(const char *dir)
 {
-    uint64_t pids = machine_pid_max(), memory = machine_memory();
+    struct statvfs fs;
+    struct reserve_figures f = {.threads = threads_now(),
+                                .pid_max = machine_pid_max(),
+                                .memory_left = machine_memory_left(),
+                                .memory = machine_memory()};
 
-    if (threads_now() + lesser(PIDS_MOST, pids / 16) > pids)
-        return SHORT_OF_THREADS;
-    if (machine_memory_left() < lesser(MEMORY_MOST, memory / 32))
-        return SHORT_OF_MEMORY;
-    return is_disk_short(dir) ? SHORT_OF_DISK : SHORT_OF_NOTHING;
+    if (dir && statvfs(dir, &fs) == 0) {
+        f.disk_left = (uint64_t)fs.f_bavail * fs.f_frsize;
+        f.disk = (uint64_t)fs.f_blocks * fs.f_frsize;
+    }
+    return reserve_shortage(&f);
 }
 
 static int machine_suffices(struct reserve *r, struct pd_err *e)
@@ -94,10 +90,10 @@ static int machine_suffices(struct reserve *r, struct pd_err *e)
     uint64_t now = clock_now(), last = atomic_load(&r->looked_at);
     if ((!last || now - last > LOOK_AGAIN) &&
         atomic_compare_exchange_strong(&r->looked_at, &last, now))
-        atomic_store(&r->is_short, (int)look(r->dir));
+        atomic_store(&r->shortage, look(r->dir));
 
-    int lack = atomic_load(&r->is_short);
-    return lack == SHORT_OF_NOTHING ? 0 : pd_fail(e, PD_CAPACITY, "%s", remedies[lack]);
+    const char *lack = atomic_load(&r->shortage);
+    return lack ? pd_fail(e, PD_CAPACITY, "%s", lack) : 0;
 }
 
 /* ---- descriptors ---- */

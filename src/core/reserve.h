@@ -22,7 +22,7 @@ struct reserve {
     atomic_uint making;
     atomic_uint promised; /* sandboxes that have not run a command yet */
     _Atomic uint64_t looked_at;
-    atomic_int is_short; /* enum of reserve.c: what the machine lacked when it was looked at */
+    const char *_Atomic shortage; /* what the machine lacked when it was looked at, or NULL */
 };
 
 void reserve_init(struct reserve *r);
@@ -35,6 +35,16 @@ void reserve_watch_disk(struct reserve *r, const char *dir);
  * when it is made or has failed. */
 int reserve_enter(struct reserve *r, struct pd_err *e);
 void reserve_leave(struct reserve *r);
+
+/* What the machine had when it was looked at. Zeros: unknown, and never short. */
+struct reserve_figures {
+    uint64_t threads, pid_max; /* that exist, that may exist */
+    uint64_t memory_left, memory;
+    uint64_t disk_left, disk;
+};
+
+/* What is too short for another sandbox, and what helps; NULL when nothing is. */
+const char *reserve_shortage(const struct reserve_figures *f);
 
 /* A sandbox that will want a descriptor for its first command, and one that has it or is gone. */
 void reserve_promise(struct reserve *r);

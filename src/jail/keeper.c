@@ -110,10 +110,11 @@ static deadline check_deadlines(struct keeper *k)
                 next = clock_now(); /* a worker must be told */
             }
         }
-        /* What is due already waits for a worker, not for the clock. */
+        /* A deadline that has passed waits for a worker, not for the clock. */
         if (d < next && !deadline_passed(d))
             next = d;
     }
+
     for (unsigned i = 0; i < k->worker_count; i++) {
         struct worker *w = &k->workers[i];
         if (w->pid <= 0 && workers_wanted(k)) {
@@ -134,6 +135,7 @@ static deadline check_deadlines(struct keeper *k)
         if (w->deadline < next && !deadline_passed(w->deadline))
             next = w->deadline;
     }
+
     return next;
 }
 
@@ -174,8 +176,10 @@ static void pump(struct keeper *k)
 static void on_client(struct keeper *k, struct client *c, uint32_t events)
 {
     struct pd_err e;
+
     if (events & EPOLLOUT)
         client_flush(k, c);
+
     /* A client that does not read its answers may not ask for more; one that is gone does not ask,
      * but what it said last holds. */
     while (c->serial && (!c->out_first || events & EPOLLHUP)) {
@@ -193,6 +197,7 @@ static void on_client(struct keeper *k, struct client *c, uint32_t events)
         }
         client_request(k, c, &k->in);
     }
+
     if (c->serial && events & (EPOLLHUP | EPOLLERR))
         client_gone(k, c);
 }
@@ -200,6 +205,7 @@ static void on_client(struct keeper *k, struct client *c, uint32_t events)
 static void on_worker(struct keeper *k, struct worker *w)
 {
     struct pd_err e;
+
     if (w->sock < 0)
         return; /* its death was among the same events */
     frame_reset(&k->in);
@@ -277,6 +283,7 @@ static int loop(struct keeper *k, struct pd_err *e)
         lists_go_on(k); /* a client that had one may be gone */
         client_collect(k);
     }
+
     return 0;
 }
 
@@ -314,6 +321,7 @@ int keeper_run(const struct keeper_config *c, struct pd_err *e)
     struct keeper *k = keeper_new(c, e);
     if (!k)
         return -1;
+
     chores_for_old_roots(k);
     int r = loop(k, e);
     last_sweep(k);

@@ -24,10 +24,10 @@ struct keeper_config {
     unsigned builders;       /* at least 1 */
     unsigned kits;           /* prepared per builder; 0 for a private keeper */
     int separate_sweeper;    /* 0: the builder also sweeps */
-    /* Who may connect and make commands' groups, besides root: an unprivileged server. It gets
-     * jails with roots of its own (KEEPER_OWNED_ROOT...) and without network, but none with the
-     * host's directories, network or other named roots: who takes the server over has no more. It
-     * may copy and remove its own roots and copies (KEEPER_OWNED_COPY...). */
+    /* The uid that may connect and make commands' groups, besides root: an unprivileged server. It
+     * gets jails with roots of its own (KEEPER_OWNED_ROOT...) and without network, but none with
+     * the host's directories, network or other named roots: who takes the server over has no more.
+     * It may copy and remove its own roots and copies (KEEPER_OWNED_COPY...). */
     uid_t owner;
     uint64_t files_max; /* descriptors that it may have; 0: as many as the system lets it */
 };

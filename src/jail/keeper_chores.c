@@ -34,12 +34,15 @@ static int fill(struct keeper *k, const struct frame *f, int limited, struct cho
             return pd_fail(e, PD_DENIED, "only root may remove or keep root '%.63s'", m.key);
         return set(c->what, sizeof c->what, m.key, e);
     }
+
     struct msg_kill m;
     if (msg_kill_decode(&f->payload, &m, e) < 0 || set(c->what, MSG_NAME_MAX + 1, m.group, e) < 0)
         return -1;
+
     const struct kjail *j = jail_find(k, m.jail);
     if (!j || j->state != JAIL_RUNNING)
         return pd_fail(e, PD_NOT_FOUND, "there is no such jail");
+
     return set(c->jail, sizeof c->jail, j->name, e);
 }
 
@@ -65,9 +68,11 @@ static int chore_new(struct keeper *k, const struct client *c, const struct fram
 {
     if (k->chore_count >= CHORES_MAX)
         return pd_fail(e, PD_CAPACITY, "%u chores are waiting", k->chore_count);
+
     struct chore *n = calloc(1, sizeof *n);
     if (!n)
         return pd_fail(e, PD_CAPACITY, "no memory");
+
     n->type = f->head.type;
     n->client = c->serial;
     n->request = f->head.id;
@@ -75,6 +80,7 @@ static int chore_new(struct keeper *k, const struct client *c, const struct fram
         free(n);
         return -1;
     }
+
     chore_add(k, n);
     return 0;
 }
@@ -83,19 +89,23 @@ static void remove_old(const char *name, const char *kind, void *arg)
 {
     struct keeper *k = arg;
     struct pd_err e;
+
     (void)kind;
     if (strncmp(name, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT)) != 0 ||
         k->chore_count >= CHORES_MAX || store_is_kept(k->config->state_dir, name))
         return;
+
     struct chore *n = calloc(1, sizeof *n);
     if (!n)
         return;
+
     n->type = WIRE_REMOVE_ROOT;
     n->request = wire_id_new();
     if (set(n->what, sizeof n->what, name, &e) < 0) {
         free(n);
         return;
     }
+
     chore_add(k, n);
 }
 
@@ -120,6 +130,7 @@ struct chore *chore_take(struct keeper *k, const struct worker *w)
         k->chore_count--;
         return c;
     }
+
     return NULL;
 }
 
@@ -136,6 +147,7 @@ static void chore_encode(const struct chore *c, struct buf *out)
 {
     struct msg_sweep strike = {.name = c->jail, .group = c->what};
     struct msg_key root = {.key = c->what};
+
     if (c->type == WIRE_THAW)
         strike.group = "";
     if (c->type == WIRE_KILL || c->type == WIRE_THAW)
@@ -167,12 +179,14 @@ void stats_request(struct keeper *k, struct client *c, const struct frame *f)
     struct pd_err e;
     struct msg_destroy m;
     const struct kjail *j = NULL;
+
     if (msg_destroy_decode(&f->payload, &m, &e) == 0 && !(j = jail_find(k, m.jail)))
         pd_fail(&e, PD_NOT_FOUND, "there is no such jail");
     if (!j) {
         client_send_error(k, c, f->head.id, &e);
         return;
     }
+
     struct cgroup_stats st;
     cgroup_read_stats(keeper_cgroups(k), j->name, &st);
     struct msg_usage u = {.memory = st.memory_now,
@@ -201,6 +215,7 @@ void chore_done(struct keeper *k, struct worker *w, const struct frame *f)
 {
     struct pd_err e;
     struct chore *done = w->chore;
+
     w->chore = NULL;
     int failed = !f || f->head.type != WIRE_DONE;
     if (!f)
@@ -236,6 +251,7 @@ int chores_pending(const struct keeper *k)
 void chore_send(struct keeper *k, struct worker *w, struct chore *c)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+
     chore_encode(c, &out);
     w->chore = c;
     if (c->type == WIRE_COPY_ROOT) {
@@ -243,6 +259,7 @@ void chore_send(struct keeper *k, struct worker *w, struct chore *c)
             w->chore = NULL;
         return;
     }
+
     if (worker_send(w, c->type == WIRE_KILL ? WIRE_STRIKE : c->type, c->request, &out, NULL, 0) <
         0) {
         w->chore = NULL;

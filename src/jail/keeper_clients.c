@@ -26,6 +26,7 @@ struct client *client_add(struct keeper *k, int sock)
     struct client *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
+
     c->source.kind = SOURCE_CLIENT;
     c->sock = sock;
     struct ucred peer;
@@ -37,10 +38,12 @@ struct client *client_add(struct keeper *k, int sock)
         free(c);
         return NULL;
     }
+
     c->serial = ++k->next_serial;
     c->next = k->clients;
     k->clients = c;
     k->client_count++;
+
     return c;
 }
 
@@ -53,6 +56,7 @@ void client_accept(struct keeper *k)
         files_lend(k);
         sock = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC);
     }
+
     if (sock >= 0 && client_add(k, sock))
         fd_take(&sock);
     files_hold(k);
@@ -70,10 +74,12 @@ void client_close(struct keeper *k, struct client *c)
 {
     if (!c->serial)
         return;
+
     c->serial = 0;
     c->list_serial = 0;
     c->list_wanted = 0;
     k->client_count--;
+
     /* Closing is not enough: a worker that was just forked may still have a copy, and epoll would
      * go on to report a client that is freed. */
     epoll_ctl(k->epoll, EPOLL_CTL_DEL, c->sock, NULL);
@@ -133,6 +139,7 @@ static int send_listed(struct keeper *k, const struct client *c, const struct kj
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_listed m = {.jail = j->id, .undead = j->state == JAIL_UNDEAD, .init_pid = j->pid};
     struct wire_head head = {.type = WIRE_LISTED, .id = c->list_request, .epoch = c->epoch};
+
     msg_listed_encode(&out, &m);
 
     /* A list that lacked a directory would be a sandbox without its limits: so the keeper lends
@@ -148,6 +155,7 @@ static int send_listed(struct keeper *k, const struct client *c, const struct kj
     int r = wire_send(c->sock, &head, &out, fds, 3, 0);
     fd_done(&cgroup_dir);
     files_hold(k);
+
     return r;
 }
 
@@ -195,6 +203,7 @@ int list_go_on(struct keeper *k, struct client *c)
     client_send(k, c, (struct wire_head){.type = WIRE_LIST_END, .id = c->list_request}, NULL, NULL,
                 0);
     lists_go_on(k);
+
     return !c->out_first;
 }
 
@@ -208,6 +217,7 @@ void lists_go_on(struct keeper *k)
 void list_request(struct keeper *k, struct client *c, struct wire_id id)
 {
     struct pd_err e;
+
     if (c->list_wanted || c->list_serial) {
         pd_fail(&e, PD_CONFLICT, "a list is being sent already");
         client_send_error(k, c, id, &e);
@@ -228,6 +238,7 @@ static int enqueue(struct client *c, struct wire_head head, const struct buf *pa
     struct out_frame *o = c->out_count < OUT_MAX ? calloc(1, sizeof *o) : NULL;
     if (!o)
         return -1;
+
     o->head = head;
     o->payload = BUF_INIT(WIRE_PAYLOAD_MAX);
     int bad = payload && buf_put(&o->payload, payload->data, payload->len) < 0;
@@ -236,13 +247,16 @@ static int enqueue(struct client *c, struct wire_head head, const struct buf *pa
         bad = o->fds[i] < 0;
         o->fd_count += !bad;
     }
+
     if (bad) {
         out_free(o);
         return -1;
     }
+
     *c->out_last = o;
     c->out_last = &o->next;
     c->out_count++;
+
     return 0;
 }
 

@@ -13,11 +13,12 @@
 
 static const struct wire_id no_jail;
 
-/* What the client asks for, in a chore that is empty so far. */
+/* Puts the client's request into a chore that is empty so far. */
 static int fill(struct keeper *k, const struct client *c, const struct frame *f, struct chore *n,
                 struct pd_err *e)
 {
     struct msg_copy_root m;
+
     if (msg_copy_root_decode(&f->payload, &m, e) < 0)
         return -1;
     if (!m.from[0] || !m.to[0] || !strcmp(m.from, m.to))
@@ -34,9 +35,11 @@ static int fill(struct keeper *k, const struct client *c, const struct frame *f,
             return pd_fail(e, PD_INVALID, "the jail does not use the root '%.63s'", m.from);
         n->jail_id = m.jail;
     }
+
     snprintf(n->what, sizeof n->what, "%s", m.from);
     snprintf(n->to, sizeof n->to, "%s", m.to);
     n->until = deadline_in(m.patience < COPY_PATIENCE ? m.patience : COPY_PATIENCE);
+
     return 0;
 }
 
@@ -44,14 +47,17 @@ static int fill(struct keeper *k, const struct client *c, const struct frame *f,
 static void add_copier(struct keeper *k)
 {
     unsigned copiers = 0;
+
     for (unsigned i = 0; i < k->worker_count; i++) {
         const struct worker *w = &k->workers[i];
         if (w->copies && !w->chore)
             return;
         copiers += w->copies != 0;
     }
+
     if (copiers == COPIERS_MAX || k->worker_count == WORKERS_MAX)
         return;
+
     struct worker *w = &k->workers[k->worker_count++];
     *w = (struct worker){.sock = -1, .copies = 1};
     if (worker_start(k, w) < 0)
@@ -63,6 +69,7 @@ void copy_request(struct keeper *k, struct client *c, const struct frame *f)
     struct pd_err e;
     struct chore *n = NULL;
     int r = -1;
+
     if (k->stopping)
         pd_fail(&e, PD_CAPACITY, "the keeper is about to end");
     else if (k->chore_count >= CHORES_MAX || !(n = calloc(1, sizeof *n)))
@@ -74,6 +81,7 @@ void copy_request(struct keeper *k, struct client *c, const struct frame *f)
         client_send_error(k, c, f->head.id, &e);
         return;
     }
+
     n->type = WIRE_COPY_ROOT;
     n->client = c->serial;
     n->request = f->head.id;
@@ -86,6 +94,7 @@ int copy_send(struct keeper *k, struct worker *w, struct chore *c)
     struct pd_err e;
     auto_fd pidfd = -1;
     struct msg_copy m = {.from = c->what, .to = c->to, .jail = ""};
+
     const struct kjail *j = wire_id_equal(c->jail_id, no_jail) ? NULL : jail_find(k, c->jail_id);
     e.msg[0] = 0;
     if (deadline_passed(c->until)) {
@@ -96,10 +105,12 @@ int copy_send(struct keeper *k, struct worker *w, struct chore *c)
         else if ((pidfd = (int)syscall(SYS_pidfd_open, j->pid, 0)) < 0)
             pd_fail_sys(&e, "watch the sandbox's first process");
     }
+
     if (e.msg[0]) {
         copy_done(k, c, &e, 0);
         return -1;
     }
+
     if (j) {
         /* Somebody who paused it wants it to stay so. */
         c->froze = !cgroup_is_frozen(keeper_cgroups(k), j->name);
@@ -108,6 +119,7 @@ int copy_send(struct keeper *k, struct worker *w, struct chore *c)
         m.freeze = c->froze != 0;
         m.init_pid = j->pid;
     }
+
     m.patience = c->until - clock_now();
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     msg_copy_encode(&out, &m);
@@ -115,6 +127,7 @@ int copy_send(struct keeper *k, struct worker *w, struct chore *c)
         chore_add(k, c);
         return -1;
     }
+
     w->deadline = c->until;
     return 0;
 }
@@ -127,6 +140,7 @@ void copy_done(struct keeper *k, struct chore *c, const struct pd_err *e, int di
         pd_fail(&late, PD_TIMEOUT, "the copy took too long and was given up");
         e = &late;
     }
+
     if (client && e)
         client_send_error(k, client, c->request, e);
     else if (client)
@@ -153,6 +167,7 @@ void copies_end(struct keeper *k, uint64_t client)
         k->chore_count--;
         chore_free(c);
     }
+
     for (unsigned i = 0; i < k->worker_count; i++) {
         const struct worker *w = &k->workers[i];
         if (w->chore && w->chore->type == WIRE_COPY_ROOT && (!client || w->chore->client == client))

@@ -1,4 +1,4 @@
-/* What clients ask of the keeper: jails, lists of them, descriptors to be kept.
+/* Requests of clients: jails, lists of them, descriptors to be kept.
  *
  *   CREATE   queued -> a free builder gets BUILD -> BUILT -> CREATED to the client
  *   DESTROY  SIGKILL to init -> SIGCHLD -> GONE to the client -> SWEEP -> the uid range is free */
@@ -15,6 +15,7 @@
 void jail_send_created(struct keeper *k, struct client *c, const struct kjail *j, int cgroup_dir)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+
     struct msg_created m = {.rung = j->rung,
                             .init_pid = j->pid,
                             .uid_base = identity_host_id(j->slot, 0),
@@ -29,6 +30,7 @@ void jail_send_gone(struct keeper *k, struct kjail *j, enum gone_how how)
     struct client *c = client_find(k, j->destroy_client ? j->destroy_client : j->client);
     if (!c)
         return;
+
     struct msg_gone m = {.jail = j->id, .how = how};
     if (j->want_stats || how != GONE_DESTROYED) {
         struct cgroup_stats st = {0};
@@ -38,6 +40,7 @@ void jail_send_gone(struct keeper *k, struct kjail *j, enum gone_how how)
         m.memory_peak = st.memory_peak;
         m.cpu_usec = st.cpu_usec;
     }
+
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     msg_gone_encode(&out, &m);
     struct wire_id id = j->destroy_client ? j->destroy_request : j->id;
@@ -50,6 +53,7 @@ void jail_doom(struct keeper *k, struct kjail *j)
         jail_forget(k, j);
         return;
     }
+
     j->doomed = 1;
     if (j->state != JAIL_RUNNING)
         return; /* still being built: ended when BUILT comes; or dying already */
@@ -74,7 +78,7 @@ static void do_hello(struct keeper *k, struct client *c, struct wire_id id)
     client_send(k, c, (struct wire_head){.type = WIRE_WELCOME, .id = id}, &out, NULL, 0);
 }
 
-/* What a server without privilege may ask for. */
+/* A server without privilege may ask for less than root. */
 static int may_have(const struct client *c, const struct spec *s, unsigned fds, struct pd_err *e)
 {
     if (!c->limited)
@@ -86,6 +90,7 @@ static int may_have(const struct client *c, const struct spec *s, unsigned fds, 
                        "root '%.63s': only root may use one that does not begin "
                        "with '" KEEPER_OWNED_ROOT "'",
                        s->root_name);
+
     return 0;
 }
 
@@ -102,6 +107,7 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
 {
     struct pd_err e;
     struct msg_create m;
+
     struct kjail *known = jail_find(k, f->head.id);
     if (known) {
         /* A repeated request: the first one's answer, now or when it is there. */
@@ -114,6 +120,7 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
             client_send_error(k, c, f->head.id, &e);
         return;
     }
+
     struct kjail *j = NULL;
     if (msg_create_decode(&f->payload, &m, &e) == 0 && spec_check(&m.spec, &e) == 0) {
         if (f->payload.len > CREATE_MAX)
@@ -131,6 +138,7 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
         else
             j = jail_add(k, f, c, m.spec.root_name, &e);
     }
+
     if (!j)
         client_send_error(k, c, f->head.id, &e);
 }
@@ -140,6 +148,7 @@ static void do_destroy(struct keeper *k, struct client *c, const struct frame *f
     struct pd_err e;
     struct msg_destroy m;
     struct kjail *j = NULL;
+
     if (msg_destroy_decode(&f->payload, &m, &e) == 0 && !(j = jail_find(k, m.jail)))
         pd_fail(&e, PD_NOT_FOUND, "there is no such jail");
     int pending = j && (j->state == JAIL_DYING || j->state == JAIL_BUILDING);
@@ -147,10 +156,12 @@ static void do_destroy(struct keeper *k, struct client *c, const struct frame *f
         pd_fail(&e, PD_CONFLICT, "the jail is being ended already");
         j = NULL;
     }
+
     if (!j) {
         client_send_error(k, c, f->head.id, &e);
         return;
     }
+
     j->destroy_client = c->serial;
     j->destroy_request = f->head.id;
     j->want_stats = (int)m.want_stats;
@@ -164,10 +175,12 @@ static void do_stash(struct keeper *k, struct client *c, struct frame *f)
 {
     struct pd_err e;
     struct msg_key m;
+
     if (msg_key_decode(&f->payload, &m, &e) < 0) {
         client_send_error(k, c, f->head.id, &e);
         return;
     }
+
     struct stash *s = stash_find(k, m.key);
     switch (f->head.type) {
     case WIRE_STASH:
@@ -192,12 +205,14 @@ static void do_stash(struct keeper *k, struct client *c, struct frame *f)
                     s->fd_count);
         return;
     }
+
     client_send_done(k, c, f->head.id);
 }
 
 void client_request(struct keeper *k, struct client *c, struct frame *f)
 {
     struct pd_err e;
+
     k->quiet_at = deadline_in(QUIET);
     switch (f->head.type) {
     case WIRE_HELLO:

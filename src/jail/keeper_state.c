@@ -1,3 +1,5 @@
+/* What the keeper remembers: jails by id and by pid, stashed descriptors, the descriptors that it
+ * holds back; and how it begins and ends. */
 #include "jail/keeper_state.h"
 
 #include "base/banned.h"
@@ -46,6 +48,7 @@ static struct kjail *jail_new(struct keeper *k, struct wire_id id)
     struct kjail *j = calloc(1, sizeof *j);
     if (!j)
         return NULL;
+
     j->id = id;
     j->slot = RANGE_NONE;
     j->control = j->init_end = j->netns = j->devpts = j->lock = j->mntns = -1;
@@ -54,6 +57,7 @@ static struct kjail *jail_new(struct keeper *k, struct wire_id id)
     j->next = k->jails[b];
     k->jails[b] = j;
     k->jail_count++;
+
     return j;
 }
 
@@ -68,9 +72,11 @@ struct kjail *jail_add(struct keeper *k, struct frame *f, const struct client *c
         pd_fail(e, PD_CAPACITY, "no memory for another jail");
         return NULL;
     }
+
     j->client = c->serial;
     j->keep = f->head.flags & CREATE_KEEP;
     j->init_end = frame_take_fd(f, 0);
+
     /* Only who may be adopted by another owner needs a copy. A jail's init could send a socket that
      * takes long to close: so no copy is ever closed here, the sweeper does it. */
     if (j->keep)
@@ -82,12 +88,14 @@ struct kjail *jail_add(struct keeper *k, struct frame *f, const struct client *c
         k->queue_first = j;
     k->queue_last = j;
     k->queued++;
+
     return j;
 }
 
 void jail_dequeue(struct keeper *k, struct kjail *j)
 {
     struct kjail *before = NULL;
+
     for (struct kjail *at = k->queue_first; at; before = at, at = at->queue_next) {
         if (at != j)
             continue;
@@ -227,6 +235,7 @@ int stash_add(struct keeper *k, const char *key, struct frame *f)
     struct stash *s = k->stash_count < STASH_MAX ? calloc(1, sizeof *s) : NULL;
     if (!s)
         return -1;
+
     snprintf(s->key, sizeof s->key, "%s", key);
     s->fd_count = f->fd_count;
     for (unsigned i = 0; i < s->fd_count; i++)
@@ -235,6 +244,7 @@ int stash_add(struct keeper *k, const char *key, struct frame *f)
     s->next = k->stashes[b];
     k->stashes[b] = s;
     k->stash_count++;
+
     return 0;
 }
 
@@ -281,6 +291,7 @@ const struct cgroup_host *keeper_cgroups(struct keeper *k)
         sweep_hold_instance(&k->cgroups);
         k->cgroups_known = 1;
     }
+
     return &k->cgroups;
 }
 
@@ -309,6 +320,7 @@ int keeper_early_death(struct keeper *k, pid_t pid, uint64_t since)
 static int listen_at(const char *path, struct pd_err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
+
     if (strlen(path) >= sizeof a.sun_path)
         return pd_fail(e, PD_INVALID, "--socket: '%.100s' is longer than %zu bytes", path,
                        sizeof a.sun_path - 1);
@@ -316,9 +328,11 @@ static int listen_at(const char *path, struct pd_err *e)
     auto_fd fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return pd_fail_sys(e, "make a socket");
+
     /* A socket that nobody answers on is a leftover; one that answers is another keeper. */
     if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
         return pd_fail(e, PD_CONFLICT, "another keeper listens on %s", path);
+
     struct stat st;
     if (errno == ECONNREFUSED && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
         unlink(path);
@@ -327,6 +341,7 @@ static int listen_at(const char *path, struct pd_err *e)
     umask(old);
     if (bound < 0 || listen(fd, 128) < 0)
         return pd_fail_sys(e, "listen on %s", path);
+
     return fd_take(&fd);
 }
 
@@ -346,9 +361,11 @@ static int open_ranges(struct keeper *k, struct pd_err *e)
 static int set_up(struct keeper *k, struct pd_err *e)
 {
     const struct keeper_config *c = k->config;
+
     k->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (k->epoll < 0)
         return pd_fail_sys(e, "set up the keeper");
+
     /* First of all, because they take longest to be ready. */
     for (unsigned i = 0; i < c->builders; i++)
         k->workers[k->worker_count++] =
@@ -362,6 +379,7 @@ static int set_up(struct keeper *k, struct pd_err *e)
             return pd_fail_sys(e, "start a builder");
         }
     }
+
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
@@ -381,8 +399,10 @@ static int set_up(struct keeper *k, struct pd_err *e)
         if (k->listener < 0 || keeper_watch(k, k->listener, &k->listener_source) < 0)
             return -1;
     }
+
     if (c->client >= 0 && !client_add(k, c->client))
         return pd_fail(e, PD_CAPACITY, "no memory for the client");
+
     return k->rootless ? 0 : open_ranges(k, e);
 }
 
@@ -393,6 +413,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
         pd_fail(e, PD_CAPACITY, "no memory for a keeper");
         return NULL;
     }
+
     k->config = c;
     k->reap_at = DEADLINE_NONE;
     k->rootless = geteuid() != 0;
@@ -417,6 +438,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
     k->copier_config.copier = 1;
     if (set_up(k, e) == 0)
         return k;
+
     keeper_free(k);
     return NULL;
 }
@@ -431,10 +453,12 @@ void keeper_free(struct keeper *k)
         while (k->stashes[b])
             stash_remove(k, k->stashes[b]);
     }
+
     for (struct chore *c; (c = k->chores);) {
         k->chores = c->next;
         chore_free(c);
     }
+
     for (struct client *c = k->clients; c; c = c->next)
         client_close(k, c);
     client_collect(k);
@@ -460,17 +484,20 @@ static const char *own_dir(const char *variable, const char *for_root, const cha
         return set;
     if (geteuid() == 0)
         return for_root;
+
     const char *dir = getenv(base);
     if (dir && dir[0] == '/')
         snprintf(out, size, "%s/%s", dir, fallback);
     else
         snprintf(out, size, "/tmp/paddock-%u/%s", geteuid(), fallback);
+
     return out;
 }
 
 int keeper_dirs(const char **ret_state, const char **ret_run, struct pd_err *e)
 {
     static char state[4096], run[4096];
+
     *ret_state = own_dir("PADDOCK_STATE_DIR", "/var/lib/paddock", "HOME", ".local/share/paddock",
                          state, sizeof state);
     *ret_run =
@@ -483,11 +510,14 @@ int keeper_dirs(const char **ret_state, const char **ret_run, struct pd_err *e)
             return pd_fail_sys(e, "make the directory %s", path);
         *slash = '/';
     }
+
     struct stat st;
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return pd_fail_sys(e, "make the run directory %s", path);
+
     /* Somebody else's directory of that name in /tmp must not be trusted. */
     if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
         return pd_fail(e, PD_DENIED, "the run directory %s belongs to somebody else", path);
+
     return 0;
 }

@@ -36,13 +36,17 @@ static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+
     /* The many descriptors that the keeper may have are its own; jails inherit what is set here. */
     (void)setrlimit(RLIMIT_NOFILE, &k->files);
-    /* What our caller ignored would be ignored in every jail: an exec keeps that. */
+
+    /* Signals that the keeper's caller ignored would be ignored in every jail: an exec keeps that.
+     */
     for (int i = 1; i < SIGNALS; i++)
         reset_signal(i);
     if (dup3(sock, 3, O_CLOEXEC) < 0 && errno != EINVAL)
         _exit(1);
+
     /* Init inherits the standard streams: they must not be the keeper's terminal or log. */
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3; i++)
@@ -55,6 +59,7 @@ static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int
 int worker_start(struct keeper *k, struct worker *w)
 {
     int pair[2];
+
     files_lend(k); /* a keeper without workers could not even sweep */
     int made = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair);
     if (made < 0) {
@@ -62,10 +67,14 @@ int worker_start(struct keeper *k, struct worker *w)
         files_hold(k);
         return made;
     }
+
     auto_fd ours = pair[0], theirs = pair[1];
     pid_t pid = fork();
-    if (pid < 0)
-        return -errno;
+    if (pid < 0) {
+        made = -errno;
+        files_hold(k);
+        return made;
+    }
     if (pid == 0)
         worker_child(k, w, theirs);
     w->source.kind = SOURCE_WORKER;
@@ -80,6 +89,7 @@ int worker_start(struct keeper *k, struct worker *w)
     fd_done(&theirs);
     int watched = keeper_watch(k, w->sock, &w->source) < 0 ? -errno : 0;
     files_hold(k);
+
     return watched;
 }
 
@@ -114,16 +124,19 @@ int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const 
                 const int *fds, unsigned fd_count)
 {
     struct wire_head head = {.type = (uint16_t)type, .id = id};
+
     /* It is idle, so its socket is empty and takes any frame. */
     if (wire_send(w->sock, &head, payload, fds, fd_count, 0) < 0) {
         w->gone = 1;
         worker_kill(w); /* if it should be alive: it is of no use */
         return -1;
     }
+
     w->busy = type;
     w->request = id;
     w->asked_at = clock_now();
     w->deadline = deadline_in(type == WIRE_SWEEP ? SWEEP_PATIENCE : BUILD_PATIENCE);
+
     return 0;
 }
 
@@ -131,8 +144,10 @@ void worker_build(struct keeper *k, struct worker *w, struct kjail *j)
 {
     struct msg_create m;
     struct pd_err e;
+
     if (msg_create_decode(&j->payload, &m, &e) < 0)
         abort(); /* it was decoded when it came in */
+
     /* A kit that fits anything but its slot is the builder's: the keeper only knows the names. */
     if (w->kit_count) {
         struct kit_name kit = w->kits[--w->kit_count];
@@ -147,6 +162,7 @@ void worker_build(struct keeper *k, struct worker *w, struct kjail *j)
     } else {
         keeper_next_name(k, j->name);
     }
+
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_build b = {.slot = j->slot, .name = j->name, .spec = m.spec};
     msg_build_encode(&out, &b);
@@ -157,6 +173,7 @@ void worker_build(struct keeper *k, struct worker *w, struct kjail *j)
         j->slot = RANGE_NONE;
         return;
     }
+
     jail_dequeue(k, j);
     j->state = JAIL_BUILDING;
     fd_done(&j->init_end);
@@ -167,9 +184,11 @@ void worker_prepare(struct keeper *k, struct worker *w)
 {
     struct pd_err e;
     struct kit_name *kit = &w->kits[w->kit_count];
+
     kit->slot = k->rootless ? RANGE_NONE : range_take(&k->ranges, &e);
     if (!k->rootless && kit->slot == RANGE_NONE)
         return;
+
     keeper_next_name(k, kit->name);
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_prepare m = {.slot = kit->slot, .name = kit->name};
@@ -183,6 +202,7 @@ void worker_sweep(struct worker *w, struct kjail *j, enum wire_type type)
     int sweep = type == WIRE_SWEEP;
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_sweep m = {.name = j->name, .group = ""};
+
     msg_sweep_encode(&out, &m);
     int fds[2];
     unsigned count = 0;
@@ -190,6 +210,7 @@ void worker_sweep(struct worker *w, struct kjail *j, enum wire_type type)
         fds[count++] = j->mntns;
     if (sweep && j->control >= 0)
         fds[count++] = j->control;
+
     /* A dead worker is asked again, or another one. */
     if (worker_send(w, type, j->id, &out, fds, count) == 0 && sweep) {
         fd_done(&j->mntns);
@@ -205,6 +226,7 @@ static void build_failed(struct keeper *k, struct kjail *j, const struct pd_err 
         client_send_error(k, c, j->id, e);
     if (j->destroy_client)
         jail_send_gone(k, j, GONE_DESTROYED);
+
     /* The builder removes its groups after a failure, but not when it died; and then half a jail
      * may be living there. Striking and sweeping is safe either way. */
     jail_set_dead(k, j);
@@ -215,11 +237,13 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
 {
     struct msg_built m;
     struct pd_err e;
+
     if (msg_built_decode(&f->payload, &m, &e) < 0 || f->fd_count != 4) {
         pd_fail(&e, PD_PROTOCOL, "a builder's answer with %u descriptors", f->fd_count);
         build_failed(k, j, &e);
         return;
     }
+
     jail_set_pid(k, j, m.init_pid);
     j->rung = m.rung;
     auto_fd cgroup_dir = frame_take_fd(f, 0);
@@ -233,10 +257,12 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
         jail_set_dead(k, j);
         return;
     }
+
     if (j->doomed) {
         jail_doom(k, j);
         return;
     }
+
     struct client *c = client_find(k, j->client);
     if (c)
         jail_send_created(k, c, j, cgroup_dir);
@@ -245,6 +271,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
 void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
 {
     enum wire_type was = w->busy;
+
     struct kjail *j = jail_find(k, w->request);
     struct pd_err e;
     w->busy = 0;
@@ -253,6 +280,7 @@ void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
         chore_done(k, w, f);
         return;
     }
+
     if (was == WIRE_PREPARE) {
         if (f->head.type == WIRE_DONE) {
             w->kit_count++;
@@ -262,6 +290,7 @@ void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
         }
         return;
     }
+
     if (!j)
         return;
     if (was == WIRE_BUILD) {
@@ -282,6 +311,7 @@ void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
 static void fail_queue(struct keeper *k)
 {
     struct pd_err e;
+
     pd_fail(&e, PD_INTERNAL, "builders die as soon as they start: see the kernel's log");
     while (k->queue_first) {
         struct kjail *j = k->queue_first;
@@ -317,6 +347,7 @@ void worker_lost(struct keeper *k, struct worker *w)
     } else if (j && was == WIRE_SWEEP) {
         j->sweep_after = deadline_in(SWEEP_RETRY);
     }
+
     /* One that dies as soon as it starts would die for ever, and whoever waits should hear of it.
      */
     int early = clock_now() - w->started_at < RESTART_AFTER;

@@ -148,7 +148,7 @@ static int is_in_range(uid_t uid)
     return uid >= UID_FIRST && uid <= UID_LAST;
 }
 
-/* The same for the same path, on every start. */
+/* A path has the same place on every start. */
 static unsigned place_of(const char *path)
 {
     uint32_t h = 2166136261u;
@@ -191,8 +191,8 @@ int uid_choose(const char *state_dir, uid_t *ret, int *ret_lock, struct pd_err *
 
 #define DEPTH_MAX 16u
 
-/* What belongs to `from` below `dir` goes to `to`. Links are not followed, and what was looked at
- * is what is changed: the former owner could put anything there. */
+/* Everything that belongs to `from` below `dir` goes to `to`. Links are not followed, and what was
+ * looked at is what is changed: the former owner could put anything there. */
 static int hand_over_below(int dir, uid_t from, uid_t to, gid_t group, unsigned depth)
 {
     int copy = fcntl(dir, F_DUPFD_CLOEXEC, 3);
