@@ -18,7 +18,7 @@ struct config;
 struct mcp;
 struct metrics;
 struct preview;
-struct provider;
+struct provider_table;
 struct quota;
 struct request;
 struct sessions;
@@ -28,7 +28,7 @@ struct watchers;
 /* The parts of the server that handlers use; made once by the daemon. */
 struct api {
     struct sessions *sessions;
-    struct provider *provider;
+    const struct provider_table *providers;
     struct auth *auth;
     struct quota *quota;
     struct shares *shares; /* or NULL: no tenant leaves places for others */

@@ -53,38 +53,42 @@ int sandbox_events(struct call *c, struct pd_err *e)
     return call_json(c, 200, &out);
 }
 
+static void provider_json(struct json *j, struct provider *p, bool is_default)
+{
+    struct pd_err why;
+    bool healthy = p->health(p, &why) == 0;
+
+    json_open(j, '{');
+    json_member_cstr(j, "name", p->name);
+    json_member_bool(j, "default", is_default);
+    json_member_bool(j, "healthy", healthy);
+    json_member_cstr(j, "isolation", rung_name(p->best(p)));
+
+    json_key(j, "capabilities");
+    json_open(j, '[');
+    for (unsigned i = 0; i < PROVIDER_CAPABILITY_COUNT; i++)
+        if (p->can & provider_capabilities[i].bit)
+            json_cstr(j, provider_capabilities[i].name);
+    json_close(j, ']');
+
+    json_member_cstr(j, "error", healthy ? NULL : why.msg);
+    json_close(j, '}');
+}
+
 int providers_list(struct call *c, struct pd_err *e)
 {
-    static const struct {
-        unsigned bit;
-        const char *name;
-    } names[] = {{PROVIDER_PAUSE, "pause"}, {PROVIDER_TERMINAL, "terminal"},
-                 {PROVIDER_FILES, "files"}, {PROVIDER_PORTS, "ports"},
-                 {PROVIDER_ADOPT, "adopt"}, {PROVIDER_STASH, "stash"}};
-    struct provider *p = c->api->provider;
-    struct pd_err why;
-
+    const struct provider_table *t = c->api->providers;
     if (call_no_query(c, e) < 0)
         return -1;
 
-    int healthy = p->health(p, &why) == 0;
-    auto_buf out = BUF_INIT(16u << 10);
+    auto_buf out = BUF_INIT(64u << 10);
     struct json j = JSON_INIT(&out);
 
     json_open(&j, '{');
     json_key(&j, "providers");
     json_open(&j, '[');
-    json_open(&j, '{');
-    json_member_cstr(&j, "name", p->name);
-    json_member_bool(&j, "healthy", healthy);
-    json_key(&j, "capabilities");
-    json_open(&j, '[');
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (p->can & names[i].bit)
-            json_cstr(&j, names[i].name);
-    json_close(&j, ']');
-    json_member_cstr(&j, "error", healthy ? NULL : why.msg);
-    json_close(&j, '}');
+    for (unsigned i = 0; i < t->count; i++)
+        provider_json(&j, t->list[i], i == 0);
     json_close(&j, ']');
     json_close(&j, '}');
     return call_json(c, 200, &out);
@@ -94,25 +98,24 @@ int route_get(struct call *c, struct pd_err *e)
 {
     static const char *const allowed[] = {"provider", "command", NULL};
     char provider[64] = "auto", command[4096];
-    auto_buf out = BUF_INIT(16u << 10);
-    struct json j = JSON_INIT(&out);
-
     if (call_query_check(c, allowed, e) < 0 ||
         call_query(c, "provider", provider, sizeof provider, e) < 0 ||
         call_query(c, "command", command, sizeof command, e) < 0)
         return -1;
 
-    int asked = !strcmp(provider, c->api->provider->name);
-    if (!asked && strcmp(provider, "auto") != 0) {
+    const struct provider *chosen = provider_table_choose(c->api->providers, provider, e);
+    if (!chosen) {
         snprintf(c->field, sizeof c->field, "provider");
-        return pd_fail(e, PD_INVALID, "provider=%.60s: auto or %s", provider,
-                       c->api->provider->name);
+        return -1;
     }
 
+    auto_buf out = BUF_INIT(16u << 10);
+    struct json j = JSON_INIT(&out);
     json_open(&j, '{');
-    json_member_cstr(&j, "provider", c->api->provider->name);
+    json_member_cstr(&j, "provider", chosen->name);
     json_member_cstr(&j, "reason",
-                     asked ? "asked for by the request" : "default provider of this server");
+                     strcmp(provider, "auto") != 0 ? "asked for by the request"
+                                                   : "default provider of this server");
     json_close(&j, '}');
     return call_json(c, 200, &out);
 }
@@ -126,10 +129,11 @@ int health_get(struct call *c, struct pd_err *e)
 
 int ready_get(struct call *c, struct pd_err *e)
 {
-    struct provider *p = c->api->provider;
-
     if (atomic_load(&c->api->draining))
         return pd_fail(e, PD_SHUTTING_DOWN, "the server is shutting down");
+
+    /* Sandboxes for which no provider is asked must be possible. */
+    struct provider *p = c->api->providers->list[0];
     if (p->health(p, e) < 0)
         return -1;
 

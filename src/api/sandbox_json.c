@@ -214,8 +214,8 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
 {
     struct session_request *r = &ret->request;
     static const char *const profiles[] = {"strict", "dev", "restricted", NULL};
-    static const char *const providers[] = {"auto", "jail", NULL};
-    unsigned profile, provider = 0;
+    struct pd_err why;
+    unsigned profile;
 
     *ret = (struct create_request){.env = MSG_LIST_WRITER_INIT,
                                    .metadata = BUF_INIT(METADATA_MAX),
@@ -225,8 +225,9 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     read_template(f, c->config, r);
     if (fields_enum(f, "profile", FIELD_OPTIONAL, profiles, &profile))
         r->spec.profile = (enum profile)profile;
-    if (fields_enum(f, "provider", FIELD_OPTIONAL, providers, &provider))
-        r->provider = providers[provider];
+    if (fields_str(f, "provider", FIELD_OPTIONAL, 1, PROVIDER_NAME_MAX, &r->provider) &&
+        !provider_table_choose(c->api->providers, r->provider, &why))
+        fields_refuse(f, "provider", "%s", why.msg);
 
     if (!by_thread) {
         int user = fields_str(f, "user_id", FIELD_OPTIONAL, 1, SESSION_NAME_MAX, &r->user_id);

@@ -53,7 +53,8 @@ struct config {
     char *user; /* "": paddock if there is one, else nobody */
 
     /* Sandboxes. */
-    char *sandbox_mode;
+    struct config_list providers;
+    char *sandbox_mode; /* provider for requests that name none, or auto, sandbox: the first */
     uint64_t max_sandboxes, max_sandboxes_per_tenant, max_snapshots_per_tenant;
     uint64_t queue_max, queue_timeout_ms;
     uint64_t pool_min, pool_max;

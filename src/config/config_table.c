@@ -13,8 +13,6 @@
 #define DAY_MS     (86400 * UINT64_C(1000))
 #define MIB        (UINT64_C(1) << 20)
 
-static const char *const modes[] = {"auto",    "jail",    "sandbox",  "local",  "docker", "e2b",
-                                    "daytona", "fargate", "cloudrun", "remote", NULL};
 static const char *const storages[] = {"auto", "disk", "memory", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 static const char *const formats[] = {"text", "json", NULL};
@@ -53,9 +51,13 @@ const struct config_key config_keys[] = {
      .help = "who the server becomes when root starts it; default `paddock` if there is such a "
              "user, else a uid from 61184 to 65519 that nobody else has"},
 
-    {"sandbox_mode", CONFIG_NAME, AT(sandbox_mode), "auto", .names = modes, .reloadable = 1,
+    {"providers", CONFIG_LIST, AT(providers), "jail",
+     .help = "what sandboxes can be made of here, by name; `GET /v1/providers` tells what each can "
+             "do"},
+    {"sandbox_mode", CONFIG_TEXT, AT(sandbox_mode), "auto", 0, 31,
      .aliases = {"SANDBOX_MODE", "SANDBOX_PROVIDER", "STIGMER_EXECUTION_MODE"},
-     .help = "provider of sandboxes for which none was asked"},
+     .help = "provider of sandboxes for which none was asked, one of providers; `auto` and "
+             "`sandbox` stand for the first of them"},
     {"max_sandboxes", CONFIG_COUNT, AT(max_sandboxes), "200", 1, 100000, .reloadable = 1,
      .help = "sandboxes in all; more wait in the queue"},
     {"max_sandboxes_per_tenant", CONFIG_COUNT, AT(max_sandboxes_per_tenant), "100", 1, 100000,

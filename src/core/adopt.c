@@ -41,10 +41,31 @@ static enum life life_of_row(const struct session_row *r)
     }
 }
 
+/* Rows that were in the pool of an older server have no name. */
+static struct provider *find_provider(const struct sessions *all, const char *name)
+{
+    return name[0] ? provider_table_find(all->c.providers, name) : all->c.providers->list[0];
+}
+
+/* The session cannot be reached, but is not ended either: its row, its root and its output stay for
+ * a server that has the provider. */
+static void tell_unconfigured(struct session *s)
+{
+    struct session_info *i = &s->info;
+    s->stranded = true;
+    i->end = END_LOST;
+    i->ended_ms = time_now_ms();
+    snprintf(i->end_reason, sizeof i->end_reason,
+             "its provider '%s' is not configured on this server; its files are kept, and it is "
+             "found again when the server is started with that provider",
+             i->provider);
+    log_warn("adopt.provider", "id=%s provider=%s error=not configured", i->id, i->provider);
+}
+
 static int load_session(const struct session_row *r, void *arg)
 {
     struct sessions *all = arg;
-    struct session *s = session_new(all);
+    struct session *s = session_new(all, NULL);
     struct pd_err e;
     if (!s)
         return -1;
@@ -89,10 +110,21 @@ static int load_session(const struct session_row *r, void *arg)
     i->rung = (enum rung)r->rung;
     i->pause_at_end = r->pause_at_end;
     s->note = r->note && r->note[0] ? strdup(r->note) : NULL;
+    s->provider = find_provider(all, i->provider);
+    enum life life = life_of_row(r);
+    if (!s->provider && life == LIFE_READY) {
+        session_unref(s); /* nobody's: a server that has the provider ends it */
+        return 0;
+    }
+    if (!s->provider && life != LIFE_GONE) {
+        tell_unconfigured(s);
+        life = LIFE_GONE;
+    }
+
     pthread_mutex_lock(&all->lock);
     *sessions_place(all, i->id) = s; /* the reference is the table's */
     pthread_mutex_lock(&s->lock);
-    session_step(s, life_of_row(r));
+    session_step(s, life);
     pthread_mutex_unlock(&s->lock);
     pthread_mutex_unlock(&all->lock);
     return 0;
@@ -169,14 +201,13 @@ static int load_process(const struct process_row *r, void *arg)
 
 static void fetch_streams(struct process *p)
 {
-    struct provider *provider = p->session->all->c.provider;
+    struct provider *provider = p->session->provider;
     char key[MSG_KEY_MAX + 1];
     int fds[4] = {-1, -1, -1, -1}, in = -1;
     unsigned count = 0;
     struct pd_err e;
     process_stash_key(p, "out", key);
-    p->stashed =
-        provider->fetch(provider, key, fds, 4, &count, deadline_in(FETCH_PATIENCE), &e) == 0;
+    p->stashed = stash_fetch(provider, key, fds, 4, &count, deadline_in(FETCH_PATIENCE), &e) == 0;
     if (p->stashed) {
         p->streams[STREAM_OUT].source.fd = fds[0];
         if (p->pty) {
@@ -193,7 +224,7 @@ static void fetch_streams(struct process *p)
     if (process_is_live(p) && !p->pty) {
         process_stash_key(p, "in", key);
         p->stashed_input =
-            provider->fetch(provider, key, &in, 1, &count, deadline_in(FETCH_PATIENCE), &e) == 0;
+            stash_fetch(provider, key, &in, 1, &count, deadline_in(FETCH_PATIENCE), &e) == 0;
         p->input = in;
     }
     if (process_begin_streams(p, &e) < 0)
@@ -237,16 +268,15 @@ static struct process *take_unknown(struct session *s)
 void session_settle(struct session *s)
 {
     struct store *store = s->all->c.store;
-    struct provider *provider = s->all->c.provider;
     for (struct process *p; (p = take_unknown(s));) {
         struct pd_err e;
         char key[MSG_KEY_MAX + 1];
         if (store->delete_process(store, p->id.bytes, &e) < 0)
             log_warn("adopt.forget", "session=%s error=%s", s->info.id, e.msg);
         process_stash_key(p, "out", key);
-        provider->drop(provider, key);
+        stash_drop(s->provider, key);
         process_stash_key(p, "in", key);
-        provider->drop(provider, key);
+        stash_drop(s->provider, key);
         process_close_streams(p);
         process_discard_output(p);
         process_unref(p);
@@ -258,10 +288,9 @@ void session_settle(struct session *s)
  */
 static void note_groups(struct session *s, struct box *box)
 {
-    const struct provider *provider = s->all->c.provider;
     unsigned missing = 0;
     for (unsigned g = 1; g < GROUPS && missing < 8; g++) {
-        int empty = provider->group_is_empty(box, g);
+        int empty = box_group_is_empty(box, g);
         missing = empty == GROUP_MISSING ? missing + 1 : 0;
         uint64_t bit = 1ull << g % 64;
         if (empty || s->groups[g / 64] & bit)
@@ -273,13 +302,12 @@ static void note_groups(struct session *s, struct box *box)
 
 static void adopt_session(struct session *s)
 {
-    struct provider *provider = s->all->c.provider;
     struct pd_err e;
     struct box *box;
     if (s->info.state == SESSION_GONE)
         return;
     int finish = s->life == LIFE_READY || s->life == LIFE_CANCELLED;
-    if (provider->adopt(provider, s->box_id, s, &box, &e) < 0) {
+    if (box_adopt(s->provider, s->box_id, s, &box, &e) < 0) {
         box = NULL;
         if (!finish && !s->info.asleep)
             session_mark_lost(s, "it did not survive: the keeper or the machine was restarted");
@@ -303,14 +331,13 @@ static void adopt_session(struct session *s)
     if (!box)
         return;
     /* The row says what was acknowledged; the daemon may have died between it and the deed. */
-    if (provider->can & PROVIDER_PAUSE &&
-        provider->pause(box, s->info.state == SESSION_PAUSED, deadline_in(NS_PER_S), &e) < 0 &&
+    if (box_pause(box, s->info.state == SESSION_PAUSED, &e) < 0 &&
         e.code != PD_UNSUPPORTED) /* where nothing can be paused, nothing is */
         log_warn("adopt.pause", "session=%s error=%s", s->info.id, e.msg);
     note_groups(s, box);
     /* Processes that memory or number killed before are not the fault of the next command. */
     struct box_usage usage;
-    if (provider->usage(box, &usage, &e) == 0) {
+    if (box_get_usage(box, &usage, &e) == 0) {
         s->oom_seen = usage.oom_kills;
         s->pids_seen = usage.pids_refused;
         samples_rebase(s, usage.cpu_usec);
@@ -323,7 +350,7 @@ static void adopt_session(struct session *s)
         return;
     s->sync_due = deadline_in(SYNC_PATIENCE);
     s->sync = SYNC_ASKED;
-    if (provider->sync(box, 0, &e) < 0) {
+    if (box_sync(box, 0, &e) < 0) {
         s->sync = SYNC_NONE;
         session_mark_lost(s, "it does not answer after the server's restart");
     }
@@ -377,6 +404,7 @@ static void sweep_spools(struct sessions *all)
             read_hex(d->d_name + SESSION_ID_LEN + 1, &process) == 0) {
             snprintf(id, sizeof id, "%.*s", SESSION_ID_LEN, d->d_name);
             struct session *s = *sessions_place(all, id);
+            known = s && s->stranded;
             for (struct process *p = s ? s->processes : NULL; p && !known; p = p->next)
                 known = wire_id_equal(p->id, process);
         }
@@ -415,7 +443,7 @@ int sessions_adopt(struct sessions *all, struct pd_err *e)
             *at = s->next;
             session_unref(s);
         }
-    all->c.provider->end_strangers(all->c.provider);
+    boxes_end_strangers(all->c.providers);
     snapshots_sweep(all);
     sweep_spools(all);
     if (count)

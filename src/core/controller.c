@@ -58,7 +58,7 @@ static void look_for_empty_groups(struct session *s)
     if (!any || pthread_rwlock_tryrdlock(&s->box_use) != 0)
         return;
     for (unsigned g = 1; g < GROUPS && s->box; g++)
-        if (lingering[g / 64] >> g % 64 & 1 && s->all->c.provider->group_is_empty(s->box, g)) {
+        if (lingering[g / 64] >> g % 64 & 1 && box_group_is_empty(s->box, g)) {
             pthread_mutex_lock(&s->lock);
             group_release(s, g, 0);
             pthread_mutex_unlock(&s->lock);
@@ -79,7 +79,8 @@ static void forget_if_old(struct session *s, uint64_t ended_by)
 {
     struct pd_err e;
     pthread_mutex_lock(&s->lock);
-    int old = s->info.state == SESSION_GONE && !s->root_name[0] && s->info.ended_ms <= ended_by;
+    int old = s->info.state == SESSION_GONE && !s->root_name[0] && !s->stranded &&
+              s->info.ended_ms <= ended_by;
     pthread_mutex_unlock(&s->lock);
     if (old && session_unstore(s, &e) == 0)
         sessions_forget(s);

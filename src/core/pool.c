@@ -40,12 +40,13 @@ unsigned pool_filling(const struct sessions *all)
     return count;
 }
 
-struct session *pool_take(struct sessions *all, const struct session_request *r)
+struct session *pool_take(struct sessions *all, const struct provider *provider,
+                          const struct session_request *r)
 {
     struct session *s = NULL;
     unsigned p = r->spec.profile;
     pthread_mutex_lock(&all->lock);
-    if (!is_usual(all, r)) {
+    if (provider != all->c.providers->list[0] || !is_usual(all, r)) {
         pthread_mutex_unlock(&all->lock);
         return NULL;
     }
@@ -137,7 +138,8 @@ static int pool_step(struct session *s, enum life to, struct pd_err *e)
 static void add_one(struct sessions *all, enum profile profile)
 {
     struct pd_err e;
-    struct session *s = session_new(all);
+    struct provider *provider = all->c.providers->list[0];
+    struct session *s = session_new(all, provider);
     if (!s)
         return;
     id_sandbox(s->info.id);
@@ -145,7 +147,7 @@ static void add_one(struct sessions *all, enum profile profile)
     s->info.spec.profile = profile;
     s->info.spec.limits = all->c.limits;
     s->info.created_ms = s->info.last_used_ms = time_now_ms();
-    if (all->c.disk_roots)
+    if (all->c.disk_roots && provider_has(provider, PROVIDER_ROOTS))
         snprintf(s->root_name, sizeof s->root_name, "sb-%s", s->info.id);
     sessions_register(s, LIFE_FILLING);
     int r = session_store(s, &e);

@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 
 #define SIGNAL_PATIENCE (10 * NS_PER_S)
 
@@ -30,7 +29,6 @@ static int with_box(struct process *p, struct pd_err *e)
 int process_stop(struct process *p, enum process_stop why, struct pd_err *e)
 {
     struct session *s = p->session;
-    const struct provider *provider = s->all->c.provider;
     pthread_mutex_lock(&p->lock);
     bool running = process_is_live(p);
     if (!process_has_end(p) && p->stop == STOP_NONE)
@@ -45,7 +43,7 @@ int process_stop(struct process *p, enum process_stop why, struct pd_err *e)
 
     int r = with_box(p, e);
     if (r == 0) {
-        r = provider->kill(s->box, p->id, held ? p->group : 0, e);
+        r = box_kill(s->box, p->id, held ? p->group : 0, e);
         pthread_rwlock_unlock(&s->box_use);
     }
 
@@ -58,7 +56,6 @@ int process_stop(struct process *p, enum process_stop why, struct pd_err *e)
 
 int process_signal(struct process *p, int signal, struct pd_err *e)
 {
-    const struct provider *provider = p->session->all->c.provider;
     if (signal == SIGKILL) {
         struct watch w;
         if (process_stop(p, STOP_KILLED, e) < 0)
@@ -73,7 +70,7 @@ int process_signal(struct process *p, int signal, struct pd_err *e)
         return pd_fail(e, PD_CONFLICT, "process %d has ended already", p->pid);
     if (with_box(p, e) < 0)
         return -1;
-    int r = provider->signal(p->session->box, p->id, signal, deadline_in(SIGNAL_PATIENCE), e);
+    int r = box_signal(p->session->box, p->id, signal, deadline_in(SIGNAL_PATIENCE), e);
     pthread_rwlock_unlock(&p->session->box_use);
     return r;
 }
@@ -126,7 +123,7 @@ int process_close_stdin(struct process *p, struct pd_err *e)
         /* The command sees the end only when every copy is closed. */
         char key[MSG_KEY_MAX + 1];
         process_stash_key(p, "in", key);
-        p->session->all->c.provider->drop(p->session->all->c.provider, key);
+        stash_drop(p->session->provider, key);
     }
     fd_done(&fd);
     return 0;
@@ -136,9 +133,13 @@ int process_resize(struct process *p, uint16_t rows, uint16_t cols, struct pd_er
 {
     if (!p->pty)
         return pd_fail(e, PD_INVALID, "process %d has no terminal", p->pid);
-    struct winsize size = {.ws_row = rows, .ws_col = cols};
+    if (with_box(p, e) < 0)
+        return -1;
+
     pthread_mutex_lock(&p->lock);
-    int r = p->input < 0 ? -1 : ioctl(p->input, TIOCSWINSZ, &size);
+    int r = p->input < 0 ? pd_fail(e, PD_CONFLICT, "the terminal of process %d is closed", p->pid)
+                         : box_resize(p->session->box, p->id, p->input, rows, cols, e);
     pthread_mutex_unlock(&p->lock);
-    return r < 0 ? pd_fail(e, PD_CONFLICT, "the terminal of process %d is closed", p->pid) : 0;
+    pthread_rwlock_unlock(&p->session->box_use);
+    return r;
 }

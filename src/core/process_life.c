@@ -253,7 +253,7 @@ void process_explain(struct process *p)
 
     pthread_rwlock_rdlock(&s->box_use);
     if (s->box)
-        known = s->all->c.provider->usage(s->box, &u, &e);
+        known = box_get_usage(s->box, &u, &e);
     pthread_rwlock_unlock(&s->box_use);
 
     uint64_t oom = 0, pids = 0;

@@ -1,27 +1,71 @@
-/* provider: how a sandbox is made and talked to, whatever it is made of.
+/* provider: how boxes are made and talked to, whatever they are made of.
  *
- * A provider answers for `struct box`es. Commands run asynchronously: exec returns when the request
- * is on its way, and what becomes of it is told by events, on the pump's thread. Descriptors are
- * the caller's until a call succeeds; what crosses into the sandbox is duplicated by the kernel.
+ * A box is what a sandbox runs in: a jail, a container, a virtual machine. A provider makes boxes
+ * of one kind and answers for them. The daemon holds a table of providers by name; each session has
+ * one of them for its whole life. Nobody calls the functions below but core/box.c, which asks first
+ * whether the provider has the capability.
  *
- * After a restart of the daemon a box is found again by its id (adopt), with the commands in it. */
+ * Commands run asynchronously: `exec` returns when the request is on its way, and events tell what
+ * becomes of it, on the pump's thread. Descriptors are the caller's until a call succeeds; those
+ * that cross into the box are duplicated by the kernel.
+ *
+ * A root is the files of a box under a name. It can outlive its box: a box that is made later with
+ * the same name has the same files.
+ *
+ * After a restart of the daemon a box is found again by its id (adopt), with its commands. */
 #pragma once
 
 #include "base/clock.h"
 #include "wire/msg.h"
 
+#include <stdbool.h>
+
 struct pd_err;
 struct pump;
-struct box;
+struct provider;
+
+/* What some providers cannot do. id, bit, name in GET /v1/providers, "provider NAME cannot ...",
+ * and what a caller may do instead. */
+/* clang-format off */
+#define PROVIDER_CAPABILITIES(X)                                                                   \
+    X(PAUSE,      0,  "pause",      "freeze a sandbox with its memory",                            \
+      "pause it with its files only, or end it")                                                   \
+    X(TERMINAL,   1,  "terminal",   "give a command a terminal",                                   \
+      "run it without one")                                                                        \
+    X(FILES,      2,  "files",      "read or write files from outside",                            \
+      "use a command that does it, such as cat")                                                   \
+    X(PORTS,      3,  "ports",      "reach ports inside a sandbox",                                \
+      "run the client in the sandbox, too")                                                        \
+    X(ADOPT,      4,  "adopt",      "take up sandboxes of an earlier server",                      \
+      "make another one")                                                                          \
+    X(STASH,      5,  "stash",      "keep descriptors for the next server",                        \
+      "read the output before the server is restarted")                                            \
+    X(SNAPSHOT,   6,  "snapshot",   "copy the files of a sandbox",                                 \
+      "download them as an archive and unpack that in another one")                                \
+    X(SLEEP,      7,  "sleep",      "keep the files of a sandbox that does not run",               \
+      "pause it with its memory, or download them")                                                \
+    X(ROOTS,      8,  "roots",      "keep files on disk under a name",                             \
+      "download them before the sandbox ends")                                                     \
+    X(TREES,      9,  "trees",      "tell the processes of one command from those of others",      \
+      "end the sandbox")                                                                           \
+    X(USAGE,      10, "usage",      "tell what a sandbox uses",                                    \
+      "ask a command in it, such as free or ps")                                                   \
+    X(SIGNAL,     11, "signal",     "send a signal other than KILL",                               \
+      "kill the command")                                                                          \
+    X(BACKGROUND, 12, "background", "run a command in the background",                             \
+      "run it in the foreground")
+/* clang-format on */
 
 enum provider_can {
-    PROVIDER_PAUSE = 1,
-    PROVIDER_TERMINAL = 2,
-    PROVIDER_FILES = 4,
-    PROVIDER_PORTS = 8,
-    PROVIDER_ADOPT = 16,    /* boxes outlive the daemon */
-    PROVIDER_STASH = 32,    /* descriptors do, too */
-    PROVIDER_SNAPSHOT = 64, /* named roots can be copied */
+#define X(id, bit, ...) PROVIDER_##id = 1 << (bit),
+    PROVIDER_CAPABILITIES(X)
+#undef X
+};
+#define PROVIDER_CAPABILITY_COUNT 13u
+
+/* Providers embed this as the first member of their own. box_create and box_adopt fill it in. */
+struct box {
+    struct provider *provider;
 };
 
 /* Called on the pump's thread; must not block and must not call back into the provider, except
@@ -37,14 +81,13 @@ struct box_events {
 
 #define GROUP_MISSING 2
 
-/* Flags of a command besides those of wire/msg.h. */
 struct box_command {
     struct wire_id id;
     struct msg_exec exec;
     int fds[4];     /* stdin, stdout, stderr, and descriptor 3 or -1 */
-    unsigned flags; /* EXEC_PTY, EXEC_WORKER, EXEC_REACH, EXEC_QUIET */
-    /* Number of the cgroup that it gets, from 1. One command at a time has it; the next may when
-     * group_is_empty. 0: none. */
+    unsigned flags; /* EXEC_PTY, EXEC_WORKER, EXEC_REACH, EXEC_QUIET of wire/msg.h */
+    /* Number of the group that holds all processes of the command, from 1. One command at a time
+     * has it; the next may when group_is_empty. 0: none. */
     unsigned group;
 };
 
@@ -54,66 +97,123 @@ struct box_usage {
     uint64_t disk_used, disk_total;
 };
 
+/* How long the daemon waits for this provider, in nanoseconds. All must be set. */
+struct provider_patience {
+    uint64_t create, destroy, pause, keep;
+};
+
 struct provider {
     const char *name;
-    unsigned can;
+    unsigned can; /* of enum provider_can; constant once the provider is in a table */
+    struct provider_patience patience;
     void *state;
     const struct box_events *events;
 
+    /* ---- every provider ---- */
+
     int (*create)(struct provider *p, struct wire_id id, const struct spec *s, void *owner,
                   struct box **ret, deadline d, struct pd_err *e);
-    /* PD_NOT_FOUND when there is no such box any more. Events come from the first sync on. */
-    int (*adopt)(struct provider *p, struct wire_id id, void *owner, struct box **ret,
-                 struct pd_err *e);
-    /* Ends every box that exists and was neither created nor adopted by this daemon. */
-    void (*end_strangers)(struct provider *p);
-    /* Ends the box with all its processes and frees it, whatever the outcome. `root_name`: the root
-     * to be deleted after it, or NULL. */
-    int (*destroy)(struct box *b, const char *root_name, struct box_usage *ret, deadline d,
-                   struct pd_err *e);
-    /* Deletes a root that no box uses. */
-    int (*remove_root)(struct provider *p, const char *root_name, struct pd_err *e);
-    /* Before the last box that uses the root is destroyed: it is to outlive keepers and reboots,
-     * for a box that is made later (which ends this). Without it, a keeper that starts deletes the
-     * root as a leftover, if its name begins as those of sandboxes do. NULL: not needed here. */
-    int (*keep_root)(struct provider *p, const char *root_name, deadline d, struct pd_err *e);
-    /* Makes root `to`, a copy of root `from`, complete or not at all. `b`: the box that uses
-     * `from`, whose processes stand still meanwhile and go on whatever the outcome (unless it was
-     * paused before), or NULL when none does. PD_NOT_FOUND: there is no `from`. PD_CONFLICT:
-     * another box uses `from`, or `to` exists. PD_NO_SPACE: the host's disk is full. At the
-     * deadline the copy is given up and PD_TIMEOUT. Not for the pump's thread. NULL without
-     * PROVIDER_SNAPSHOT. */
-    int (*copy_root)(struct provider *p, struct box *b, const char *from, const char *to,
-                     deadline d, struct pd_err *e);
-
+    /* Ends the box with all its processes and frees it, whatever the outcome. Its root stays. */
+    int (*destroy)(struct box *b, deadline d, struct pd_err *e);
     int (*exec)(struct box *b, const struct box_command *c, struct pd_err *e);
-    /* To the command's first process. Waits until the deadline for a box that is slow to read;
-     * deadline 0: does not wait. */
-    int (*signal)(struct box *b, struct wire_id command, int signal, deadline d, struct pd_err *e);
-    /* SIGKILL to the command's whole tree, and to nothing else. Returns when it was sent to all of
-     * them; their end is told by events. Not for the pump's thread. */
+    /* SIGKILL to the command: with PROVIDER_TREES to all processes of its group, and to nothing
+     * else. Returns when it was sent to all of them; their end is told by events. Not for the
+     * pump's thread. */
     int (*kill)(struct box *b, struct wire_id command, unsigned group, struct pd_err *e);
     /* The end of the command is stored: the provider may forget it. */
     void (*forget)(struct box *b, struct wire_id command);
-    /* Is nothing left in the group, so that another command may have its number? GROUP_MISSING when
-     * no command ever had it. */
-    int (*group_is_empty)(struct box *b, unsigned group);
     /* Tells the state of every command again, by `started` and `exited`. Deadline 0: does not wait,
      * `synced` comes at the end. */
     int (*sync)(struct box *b, deadline d, struct pd_err *e);
-    int (*terminal)(struct box *b, int *ret_master, int *ret_slave, struct pd_err *e);
-    int (*pause)(struct box *b, int paused, deadline d, struct pd_err *e);
+    /* How well this box is isolated, and the best that boxes of this provider have. */
     enum rung (*rung)(const struct box *b);
+    enum rung (*best)(struct provider *p);
+    /* Is it well? Otherwise the error says what is wrong. */
+    int (*health)(struct provider *p, struct pd_err *e);
+    void (*free)(struct provider *p);
+
+    /* ---- by capability; NULL without it ---- */
+
+    /* PROVIDER_ADOPT. PD_NOT_FOUND when there is no such box any more. Events come from the first
+     * sync on. */
+    int (*adopt)(struct provider *p, struct wire_id id, void *owner, struct box **ret,
+                 struct pd_err *e);
+    /* PROVIDER_ADOPT. Ends every box that exists and was neither created nor adopted by this
+     * daemon. */
+    void (*end_strangers)(struct provider *p);
+    /* PROVIDER_SIGNAL. To the command's first process. Waits until the deadline for a box that is
+     * slow to read; deadline 0: does not wait. */
+    int (*signal)(struct box *b, struct wire_id command, int signal, deadline d, struct pd_err *e);
+    /* PROVIDER_TREES. Is nothing left in the group, so that another command may have its number?
+     * GROUP_MISSING when no command ever had it. */
+    int (*group_is_empty)(struct box *b, unsigned group);
+    /* PROVIDER_TERMINAL. The near end is read and written; the far end is for `exec`. */
+    int (*terminal)(struct box *b, int *ret_near, int *ret_far, struct pd_err *e);
+    /* PROVIDER_TERMINAL. `near` is what `terminal` gave. Must not wait. */
+    int (*resize)(struct box *b, struct wire_id command, int near, uint16_t rows, uint16_t cols,
+                  struct pd_err *e);
+    /* PROVIDER_PAUSE. */
+    int (*pause)(struct box *b, bool paused, deadline d, struct pd_err *e);
+    /* PROVIDER_USAGE. */
     int (*usage)(struct box *b, struct box_usage *ret, struct pd_err *e);
 
-    /* Descriptors that outlive the daemon, by key. */
+    /* PROVIDER_ROOTS. Deletes a root that no box uses. */
+    int (*remove_root)(struct provider *p, const char *root_name, struct pd_err *e);
+    /* PROVIDER_SLEEP. The root is to outlive its box, restarts of the provider and of the machine,
+     * until a box is made with it again. Called before the last box that uses it is destroyed. */
+    int (*keep_root)(struct provider *p, const char *root_name, deadline d, struct pd_err *e);
+    /* PROVIDER_SNAPSHOT. Makes root `to`, a copy of root `from`, complete or not at all. `b`: the
+     * box that uses `from`, whose processes stand still meanwhile and go on whatever the outcome
+     * (unless it was paused before), or NULL when none does. PD_NOT_FOUND: there is no `from`.
+     * PD_CONFLICT: another box uses `from`, or `to` exists. PD_NO_SPACE: the disk is full. At the
+     * deadline the copy is given up and PD_TIMEOUT. Not for the pump's thread. */
+    int (*copy_root)(struct provider *p, struct box *b, const char *from, const char *to,
+                     deadline d, struct pd_err *e);
+
+    /* PROVIDER_STASH. Descriptors that outlive the daemon, by key. */
     int (*stash)(struct provider *p, const char *key, const int *fds, unsigned count,
                  struct pd_err *e);
     int (*fetch)(struct provider *p, const char *key, int *ret_fds, unsigned max,
                  unsigned *ret_count, deadline d, struct pd_err *e);
     void (*drop)(struct provider *p, const char *key);
-
-    /* Is it well? Otherwise the error says what is wrong. */
-    int (*health)(struct provider *p, struct pd_err *e);
-    void (*free)(struct provider *p);
 };
+
+/* ---- capabilities ---- */
+
+struct provider_capability {
+    unsigned bit;
+    const char *name;    /* as GET /v1/providers says it */
+    const char *cannot;  /* "provider NAME cannot ..." */
+    const char *instead; /* what a caller may do */
+};
+extern const struct provider_capability provider_capabilities[PROVIDER_CAPABILITY_COUNT];
+
+/* 0 if the provider has the capability; else PD_UNSUPPORTED with a text that names the provider and
+ * says what to do instead. `p` NULL: a session's provider is not configured any more. */
+int provider_must(const struct provider *p, enum provider_can bit, struct pd_err *e);
+bool provider_has(const struct provider *p, enum provider_can bit);
+
+/* ---- the table ---- */
+
+#define PROVIDERS_MAX     16u
+#define PROVIDER_NAME_MAX 31u
+
+/* The providers of a server. The first one is the default. Owns them. Does not change once sessions
+ * use it, so it is read without a lock. */
+struct provider_table {
+    struct provider *list[PROVIDERS_MAX];
+    unsigned count;
+};
+
+/* Takes `p` over. Fails with PD_INTERNAL, and frees it, when a function is missing that every
+ * provider or one of its capabilities needs; with PD_INVALID when the name is taken. */
+int provider_table_add(struct provider_table *t, struct provider *p, struct pd_err *e);
+/* NULL when there is none of that name. */
+struct provider *provider_table_find(const struct provider_table *t, const char *name);
+/* The index of the provider, or t->count for one that is not in it. */
+unsigned provider_table_index(const struct provider_table *t, const struct provider *p);
+/* The provider for a request that names it, or the default for NULL and "auto". PD_INVALID with the
+ * valid names when there is none. */
+struct provider *provider_table_choose(const struct provider_table *t, const char *name,
+                                       struct pd_err *e);
+void provider_table_done(struct provider_table *t);

@@ -112,11 +112,11 @@ static struct copies copy_output(const struct process *p)
 static int stash_copies(struct process *p, const char *what, const struct copies *c, int *stashed,
                         struct pd_err *e)
 {
-    struct provider *provider = p->session->all->c.provider;
+    struct provider *provider = p->session->provider;
     char key[MSG_KEY_MAX + 1];
     process_stash_key(p, what, key);
     int failed = c->bad ? pd_fail(e, PD_CAPACITY, "no descriptor is left")
-                        : provider->stash(provider, key, c->fd, c->count, e);
+                        : stash_put(provider, key, c->fd, c->count, e);
 
     pthread_mutex_lock(&p->lock);
     bool dropped = !*stashed;
@@ -125,7 +125,7 @@ static int stash_copies(struct process *p, const char *what, const struct copies
     pthread_mutex_unlock(&p->lock);
 
     if (!failed && dropped)
-        provider->drop(provider, key);
+        stash_drop(provider, key);
     return failed;
 }
 
@@ -135,7 +135,7 @@ static void stash(struct process *p)
     struct copies out __attribute__((cleanup(copies_done))) = {.count = 0};
     struct copies in __attribute__((cleanup(copies_done))) = {.count = 0};
     struct pd_err e;
-    if (!(p->session->all->c.provider->can & PROVIDER_STASH))
+    if (!provider_has(p->session->provider, PROVIDER_STASH))
         return;
 
     pthread_mutex_lock(&p->lock);
@@ -213,7 +213,7 @@ int process_store(struct process *p, struct pd_err *e)
 /* What the keeper holds for a process that has ended, as far as it is over. */
 static void drop_stashed(struct process *p)
 {
-    struct provider *provider = p->session->all->c.provider;
+    struct provider *provider = p->session->provider;
     char key[MSG_KEY_MAX + 1];
     pthread_mutex_lock(&p->lock);
     int in = p->stashed_input;
@@ -225,11 +225,11 @@ static void drop_stashed(struct process *p)
     pthread_mutex_unlock(&p->lock);
     if (in) {
         process_stash_key(p, "in", key);
-        provider->drop(provider, key);
+        stash_drop(provider, key);
     }
     if (out) {
         process_stash_key(p, "out", key);
-        provider->drop(provider, key);
+        stash_drop(provider, key);
     }
 }
 
@@ -250,7 +250,6 @@ static void store_state(struct session *s)
 static void do_end(struct process *p)
 {
     struct session *s = p->session;
-    struct provider *provider = s->all->c.provider;
     struct pd_err e;
 
     pthread_mutex_lock(&p->lock);
@@ -276,8 +275,8 @@ static void do_end(struct process *p)
     pthread_rwlock_rdlock(&s->box_use);
     if (s->box) {
         if (!p->refused)
-            provider->forget(s->box, p->id);
-        empty = provider->group_is_empty(s->box, p->group);
+            box_forget(s->box, p->id);
+        empty = box_group_is_empty(s->box, p->group);
     }
     pthread_rwlock_unlock(&s->box_use);
     pthread_mutex_lock(&s->lock);
@@ -311,7 +310,7 @@ static void learn_pid(struct process *p)
     if (known || frozen)
         return;
     pthread_rwlock_rdlock(&s->box_use);
-    if (s->box && s->all->c.provider->sync(s->box, 0, &e) < 0)
+    if (s->box && box_sync(s->box, 0, &e) < 0)
         log_warn("process.sync", "session=%s error=%s", s->info.id, e.msg);
     pthread_rwlock_unlock(&s->box_use);
 }

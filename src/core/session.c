@@ -22,13 +22,15 @@ const char *session_end_name(enum session_end e)
 
 /* ---- life ---- */
 
-struct session *session_new(struct sessions *all)
+struct session *session_new(struct sessions *all, struct provider *provider)
 {
     struct session *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
     atomic_init(&s->refs, 1);
     s->all = all;
+    s->provider = provider;
+    snprintf(s->info.provider, sizeof s->info.provider, "%s", provider ? provider->name : "");
     s->env = MSG_LIST_WRITER_INIT;
     s->process_tail = &s->processes;
     s->info.spec = SPEC_DEFAULT;
@@ -127,6 +129,11 @@ int session_set_note(struct session *s, const char *note, struct pd_err *e)
  * it is about to be, or as it is. */
 static int write_row(struct session *s, enum life to, struct pd_err *e)
 {
+    /* The row of a session whose provider is not configured stays as it is: with the provider back
+     * in the configuration, the next daemon takes the session up again. */
+    if (s->stranded)
+        return 0;
+
     auto_buf spec = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct store *store = s->all->c.store;
     struct msg_create m = {.spec = s->info.spec};

@@ -26,7 +26,6 @@ void session_bury(struct session *s, int forget)
     pthread_mutex_unlock(&s->lock);
     while (all) {
         struct process *p = all;
-        struct provider *provider = s->all->c.provider;
         char key[MSG_KEY_MAX + 1];
         struct pd_err e;
         all = p->next;
@@ -41,10 +40,10 @@ void session_bury(struct session *s, int forget)
             pthread_mutex_unlock(&p->lock);
             process_stash_key(p, "out", key);
             if (out)
-                provider->drop(provider, key);
+                stash_drop(s->provider, key);
             process_stash_key(p, "in", key);
             if (in)
-                provider->drop(provider, key);
+                stash_drop(s->provider, key);
             process_close_streams(p);
             process_discard_output(p);
         }
@@ -56,9 +55,8 @@ void session_bury(struct session *s, int forget)
 
 int session_remove_root(struct session *s)
 {
-    struct provider *provider = s->all->c.provider;
     struct pd_err e;
-    if (s->root_name[0] && provider->remove_root(provider, s->root_name, &e) < 0)
+    if (s->root_name[0] && root_remove(s->provider, s->root_name, &e) < 0)
         return -1;
     pthread_mutex_lock(&s->lock);
     s->root_name[0] = 0;
@@ -127,8 +125,7 @@ static int take_away(struct session *s, struct pd_err *e)
     s->box = NULL;
     pthread_rwlock_unlock(&s->box_use);
 
-    struct provider *provider = s->all->c.provider;
-    int r = box ? provider->destroy(box, NULL, NULL, deadline_in(DESTROY_PATIENCE), e) : 0;
+    int r = box ? box_destroy(box, e) : 0;
     if (r < 0)
         log_error("session.undead", "id=%s error=%s", s->info.id, e->msg);
     int clean = session_remove_root(s) == 0;
@@ -245,7 +242,7 @@ static void on_started(void *owner, struct wire_id id, int pid)
         struct pd_err e;
         if (pthread_rwlock_tryrdlock(&s->box_use) == 0) {
             if (s->box)
-                (void)s->all->c.provider->signal(s->box, id, SIGKILL, 0, &e);
+                (void)box_signal(s->box, id, SIGKILL, 0, &e);
             pthread_rwlock_unlock(&s->box_use);
         }
         return;
@@ -268,7 +265,7 @@ static void on_exited(void *owner, struct wire_id id, const struct msg_exited *e
     } else if (pthread_rwlock_tryrdlock(&s->box_use) == 0) {
         /* One that nobody remembers: an earlier daemon had just started it. */
         if (s->box)
-            s->all->c.provider->forget(s->box, id);
+            box_forget(s->box, id);
         pthread_rwlock_unlock(&s->box_use);
     }
 }

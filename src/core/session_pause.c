@@ -12,9 +12,6 @@
 #include "base/err.h"
 #include "telemetry/log.h"
 
-#define PAUSE_PATIENCE (5 * NS_PER_S)
-#define KEEP_PATIENCE  (10 * NS_PER_S)
-
 /* ---- one change at a time ---- */
 
 void session_begin_change(struct session *s)
@@ -108,12 +105,11 @@ static void mark_paused(struct session *s, enum life still)
 
 static int freeze(struct session *s, int frozen, struct pd_err *e)
 {
-    const struct provider *provider = s->all->c.provider;
     pthread_rwlock_rdlock(&s->box_use);
-    int r = s->box ? provider->pause(s->box, frozen, deadline_in(PAUSE_PATIENCE), e)
-                   : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
+    int r =
+        s->box ? box_pause(s->box, frozen, e) : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
     if (r == 0 && !frozen && s->needs_sync) {
-        r = provider->sync(s->box, deadline_in(PAUSE_PATIENCE), e);
+        r = box_sync(s->box, deadline_in(s->provider->patience.pause), e);
         s->needs_sync = r < 0;
         if (r == 0)
             session_settle(s);
@@ -172,12 +168,11 @@ static void forget_box(struct session *s)
 
 static int drop_box(struct session *s, struct pd_err *e)
 {
-    struct provider *provider = s->all->c.provider;
     pthread_rwlock_wrlock(&s->box_use);
     struct box *box = s->box;
     s->box = NULL;
     pthread_rwlock_unlock(&s->box_use);
-    int r = box ? provider->destroy(box, NULL, NULL, deadline_in(DESTROY_PATIENCE), e) : 0;
+    int r = box ? box_destroy(box, e) : 0;
     if (r < 0)
         log_error("session.undead", "id=%s error=%s", s->info.id, e->msg);
     forget_box(s);
@@ -186,10 +181,8 @@ static int drop_box(struct session *s, struct pd_err *e)
 
 static int fall_asleep(struct session *s, struct pd_err *e)
 {
-    struct provider *provider = s->all->c.provider;
     /* Otherwise a provider that starts anew would take its files for leftovers. */
-    if (provider->keep_root &&
-        provider->keep_root(provider, s->root_name, deadline_in(KEEP_PATIENCE), e) < 0)
+    if (root_keep(s->provider, s->root_name, e) < 0)
         return -1;
     pthread_mutex_lock(&s->lock);
     enum life before = s->life;
@@ -316,7 +309,7 @@ int session_usage(struct session *s, uint64_t *ret_memory, uint64_t *ret_memory_
     if (r < 0)
         return -1;
     pthread_rwlock_rdlock(&s->box_use);
-    r = s->box ? s->all->c.provider->usage(s->box, &u, e) : session_no_box(s, e);
+    r = s->box ? box_get_usage(s->box, &u, e) : session_no_box(s, e);
     pthread_rwlock_unlock(&s->box_use);
     if (r < 0)
         return -1;

@@ -71,7 +71,7 @@ static int take(struct session *s, int wait)
              : pthread_rwlock_tryrdlock(&s->box_use) == 0) {
         asked = s->box != NULL;
         if (asked)
-            known = s->all->c.provider->usage(s->box, &u, &e);
+            known = box_get_usage(s->box, &u, &e);
         pthread_rwlock_unlock(&s->box_use);
     }
     pthread_mutex_lock(&s->lock);

@@ -68,7 +68,7 @@ static int make_terminal(struct process *p, const struct process_request *r, str
     struct session *s = p->session;
     int master = -1, slave = -1, r1;
     pthread_rwlock_rdlock(&s->box_use);
-    r1 = s->box ? s->all->c.provider->terminal(s->box, &master, &slave, e) : session_no_box(s, e);
+    r1 = s->box ? box_terminal(s->box, &master, &slave, e) : session_no_box(s, e);
     pthread_rwlock_unlock(&s->box_use);
     if (r1 < 0)
         return -1;
@@ -233,7 +233,7 @@ static int send(struct process *p, const struct process_request *r, uint32_t uid
                 WIRE_PAYLOAD_MAX - (unsigned)sizeof cwd);
     } else {
         pthread_rwlock_rdlock(&s->box_use);
-        result = s->box ? s->all->c.provider->exec(s->box, &c, e) : session_no_box(s, e);
+        result = s->box ? box_exec(s->box, &c, e) : session_no_box(s, e);
         pthread_rwlock_unlock(&s->box_use);
     }
     msg_list_writer_done(&argv);

@@ -13,10 +13,10 @@
 #pragma once
 
 #include "base/err.h"
+#include "core/box.h"
 #include "core/cond.h"
 #include "core/kept.h"
 #include "core/process_state.h"
-#include "core/provider.h"
 #include "core/session_life.h"
 #include "core/sessions.h"
 #include "policy/policy.h"
@@ -31,8 +31,6 @@
 #define PROCESSES_KEPT    128u /* that have ended, per session */
 #define GROUPS            512u
 #define STATE_MAX         (64u << 10)
-#define DESTROY_PATIENCE  (15 * NS_PER_S)
-#define CREATE_PATIENCE   (30 * NS_PER_S)
 
 /* session_samples.c */
 struct samples {
@@ -61,6 +59,10 @@ struct session {
     int owned;                       /* somebody's: found and listed; session_step's */
     struct tenant_count *counts_for; /* whose place it has, or NULL; session_step's */
 
+    /* Of info.provider; does not change. NULL: it is not configured (any more). */
+    struct provider *provider;
+    /* It lived when its provider was last configured: it is told as lost, and its row stays. */
+    bool stranded;
     pthread_rwlock_t box_use;
     struct box *box;
 
@@ -184,7 +186,8 @@ const char *env_find(const struct msg_list *l, const char *name);
 /* session.c */
 /* May the session's policy have these variables set? */
 int session_check_variables(const struct session *s, const struct msg_list *env, struct pd_err *e);
-struct session *session_new(struct sessions *all);
+/* `provider`: NULL for adopt.c, which finds it. */
+struct session *session_new(struct sessions *all, struct provider *provider);
 /* Writes its row. Rows are written one after the other, each as the session is when its turn comes:
  * no older one replaces a newer. */
 int session_store(struct session *s, struct pd_err *e);
@@ -238,12 +241,13 @@ struct snapshot;
 struct snapshot *snapshot_hold(struct sessions *all, const char *tenant, const char *id,
                                struct pd_err *e);
 void snapshot_release(struct sessions *all, struct snapshot *held);
+struct provider *snapshot_provider(const struct snapshot *held);
 int snapshot_copy(struct sessions *all, const struct snapshot *held, const char *to,
                   struct pd_err *e);
 /* Copies the session's root, whatever it is doing; its processes stand still meanwhile. */
 int session_copy_root(struct session *s, const char *to, struct pd_err *e);
 /* May roots be copied here? */
-int snapshots_possible(const struct sessions *all, struct pd_err *e);
+int snapshots_possible(const struct sessions *all, const struct provider *p, struct pd_err *e);
 int snapshots_load(struct sessions *all, struct pd_err *e);
 void snapshots_sweep(struct sessions *all); /* removes what is to go; the controller's */
 
@@ -264,7 +268,8 @@ int sessions_create_from(struct sessions *all, const struct session_request *r,
 struct session **sessions_place(struct sessions *all, const char *id);
 int sessions_make_box(struct session *s, struct pd_err *e);
 /* pool.c */
-struct session *pool_take(struct sessions *all, const struct session_request *r);
+struct session *pool_take(struct sessions *all, const struct provider *provider,
+                          const struct session_request *r);
 void *pool_main(void *sessions);
 void pool_set_targets(struct sessions *all); /* as few as are always kept; with the lock held */
 unsigned pool_filling(const struct sessions *all); /* how many are being made; likewise */

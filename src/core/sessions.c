@@ -180,19 +180,17 @@ void sessions_delete(struct sessions *all)
 
 int sessions_make_box(struct session *s, struct pd_err *e)
 {
-    struct sessions *all = s->all;
     struct spec spec = s->info.spec;
     spec.root_dir = "";
     spec.root_name = s->root_name;
     struct box *box;
-    if (all->c.provider->create(all->c.provider, s->box_id, &spec, s, &box,
-                                deadline_in(CREATE_PATIENCE), e) < 0)
+    if (box_create(s->provider, s->box_id, &spec, s, &box, e) < 0)
         return -1;
     pthread_rwlock_wrlock(&s->box_use);
     s->box = box;
     pthread_rwlock_unlock(&s->box_use);
     pthread_mutex_lock(&s->lock);
-    s->info.rung = all->c.provider->rung(box);
+    s->info.rung = box_rung(box);
     samples_rebase(s, 0);
     pthread_mutex_unlock(&s->lock);
     return 0;
@@ -208,7 +206,6 @@ static int fill_in(struct session *s, const struct session_request *r, struct pd
     snprintf(i->thread_id, sizeof i->thread_id, "%s", r->thread_id ? r->thread_id : "");
     snprintf(i->template_name, sizeof i->template_name, "%s",
              r->template_name ? r->template_name : "default");
-    snprintf(i->provider, sizeof i->provider, "%s", c->provider->name);
     snprintf(i->reason, sizeof i->reason, "%s",
              r->provider && strcmp(r->provider, "auto") != 0 ? "asked for by the request"
                                                              : "default provider of this server");
@@ -246,15 +243,16 @@ void sessions_forget(struct session *s)
         session_unref(s);
 }
 
-static struct session *new_session(struct sessions *all, const struct session_request *r)
+static struct session *new_session(struct sessions *all, struct provider *provider,
+                                   const struct session_request *r)
 {
-    struct session *s = session_new(all);
+    struct session *s = session_new(all, provider);
     if (!s)
         return NULL;
     id_sandbox(s->info.id);
     s->box_id = wire_id_new();
     s->info.spec = r->spec;
-    if (all->c.disk_roots)
+    if (all->c.disk_roots && provider_has(provider, PROVIDER_ROOTS))
         snprintf(s->root_name, sizeof s->root_name, "sb-%s", s->info.id);
     return s;
 }
@@ -282,6 +280,7 @@ int sessions_register(struct session *s, enum life to)
 struct origin {
     struct session *fork_of;
     struct snapshot *snapshot; /* held */
+    struct provider *provider; /* that has those files, or the request's choice */
 };
 
 /* Who forks has the environment and the directory, unless the request tells others. */
@@ -313,9 +312,9 @@ static struct session *begin(struct sessions *all, const struct session_request 
                              struct pd_err *e)
 {
     struct pd_err ignored;
-    struct session *s = warm ? pool_take(all, r) : NULL;
+    struct session *s = warm ? pool_take(all, o->provider, r) : NULL;
     int from_pool = s != NULL;
-    if (!s && !(s = new_session(all, r))) {
+    if (!s && !(s = new_session(all, o->provider, r))) {
         pd_fail(e, PD_CAPACITY, "no memory for a session");
         return NULL;
     }
@@ -368,15 +367,37 @@ static int make_from(struct sessions *all, const struct session_request *r,
     return -1;
 }
 
+/* A copy of files is made by the provider that has them. */
+static int follow_files(const struct sessions *all, const struct session_request *r,
+                        struct provider *files, struct origin *o, struct pd_err *e)
+{
+    if (o->provider != files && r->provider && strcmp(r->provider, "auto") != 0)
+        return pd_fail(e, PD_INVALID,
+                       "provider '%s': the files to be copied are at provider %s, so the new "
+                       "sandbox is made there; leave `provider` away",
+                       r->provider, files->name);
+    o->provider = files;
+    return snapshots_possible(all, files, e);
+}
+
 static int make(struct sessions *all, const struct session_request *r, struct session *replaces,
                 struct session *fork_of, int *let_in, struct session **ret, struct pd_err *e)
 {
     struct origin o = {.fork_of = fork_of};
-    if ((fork_of || r->snapshot) && snapshots_possible(all, e) < 0)
+    if (!(o.provider = provider_table_choose(all->c.providers, r->provider, e)))
         return -1;
+    if ((fork_of || r->snapshot) && !all->c.disk_roots)
+        return snapshots_possible(all, o.provider, e);
+
     if (r->snapshot && !(o.snapshot = snapshot_hold(all, r->tenant, r->snapshot, e)))
         return -1;
-    int r1 = make_from(all, r, replaces, &o, let_in, ret, e);
+    struct provider *files = fork_of      ? fork_of->provider
+                             : o.snapshot ? snapshot_provider(o.snapshot)
+                                          : NULL;
+
+    int r1 = files ? follow_files(all, r, files, &o, e) : 0;
+    if (r1 == 0)
+        r1 = make_from(all, r, replaces, &o, let_in, ret, e);
     if (o.snapshot)
         snapshot_release(all, o.snapshot);
     return r1;

@@ -1,10 +1,10 @@
 /* sessions: all of them; who may have one, the queue, the warm pool and the controller. */
 #pragma once
 
+#include "core/provider.h"
 #include "core/session.h"
 
 struct pump;
-struct provider;
 struct store;
 struct metrics;
 struct audit;
@@ -12,8 +12,8 @@ struct audit;
 #define SNAPSHOTS_DEFAULT 100u
 
 struct sessions_config {
-    const char *state_dir; /* spools are below it */
-    struct provider *provider;
+    const char *state_dir;                  /* spools are below it */
+    const struct provider_table *providers; /* at least one; the first is the default */
     struct store *store;
     struct pump *pump;
     unsigned max_sessions; /* in all; more wait in the queue */
@@ -92,6 +92,9 @@ int sessions_list(struct sessions *all, const struct session_filter *f, struct s
 
 struct sessions_stats {
     unsigned by_state[SESSION_STATE_COUNT];
+    /* The same by the place of the provider in the table; the last one is for sessions whose
+     * provider is not configured. */
+    unsigned by_provider[PROVIDERS_MAX + 1][SESSION_STATE_COUNT];
     unsigned queued, pool_ready, pool_filling, running; /* commands that run */
     uint64_t created, create_failed, pool_hits, pool_misses, reused, auto_retried, queue_refused;
     uint64_t ended[END_COUNT];

@@ -145,12 +145,17 @@ void sessions_get_stats(struct sessions *all, struct sessions_stats *ret)
     pthread_mutex_lock(&all->lock);
     *ret = all->stats;
     memset(ret->by_state, 0, sizeof ret->by_state);
+    memset(ret->by_provider, 0, sizeof ret->by_provider);
     ret->running = 0;
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next) {
             pthread_mutex_lock(&s->lock);
-            if (s->owned)
+            if (s->owned) {
+                unsigned place = s->provider ? provider_table_index(all->c.providers, s->provider)
+                                             : PROVIDERS_MAX;
                 ret->by_state[s->info.state]++;
+                ret->by_provider[place][s->info.state]++;
+            }
             ret->running += s->running;
             pthread_mutex_unlock(&s->lock);
         }

@@ -28,6 +28,7 @@ enum snapshot_state { MAKING = 0, READY = 1, GOING = 2 };
 struct snapshot {
     struct snapshot *next;
     struct snapshot_info info;
+    struct provider *provider; /* of info.provider; NULL: it is not configured any more */
     enum snapshot_state state;
     unsigned users; /* copies that are being made of it */
     int removing;   /* somebody is */
@@ -46,22 +47,20 @@ static int put(struct sessions *all, const struct snapshot *n, enum snapshot_sta
                                .name = name,
                                .sandbox = n->info.sandbox,
                                .template_name = n->info.template_name,
+                               .provider = n->info.provider,
                                .profile = (int)n->info.profile,
                                .state = (int)state,
                                .created_ms = n->info.created_ms};
     return all->c.store->put_snapshot(all->c.store, &row, e);
 }
 
-int snapshots_possible(const struct sessions *all, struct pd_err *e)
+int snapshots_possible(const struct sessions *all, const struct provider *p, struct pd_err *e)
 {
     if (!all->c.disk_roots)
         return pd_fail(e, PD_UNSUPPORTED,
                        "sandboxes have their files in memory here (storage), so there are no "
                        "snapshots and no forks of them");
-    if (!(all->c.provider->can & PROVIDER_SNAPSHOT) || !all->c.provider->copy_root)
-        return pd_fail(e, PD_UNSUPPORTED, "the provider '%s' cannot copy the files of a sandbox",
-                       all->c.provider->name);
-    return 0;
+    return provider_must(p, PROVIDER_SNAPSHOT, e);
 }
 
 /* ---- the list; all with its lock held ---- */
@@ -137,11 +136,10 @@ static struct snapshot *take_going(struct sessions *all, const struct snapshot *
 /* 0: gone, and freed. */
 static int remove_one(struct sessions *all, struct snapshot *n)
 {
-    struct provider *provider = all->c.provider;
     struct pd_err e = {0};
     char root[SPEC_NAME_MAX + 1];
     root_of(n, root);
-    int r = provider->remove_root(provider, root, &e);
+    int r = root_remove(n->provider, root, &e);
     if (r < 0 && e.code == PD_NOT_FOUND)
         r = 0;
     if (r == 0)
@@ -245,12 +243,18 @@ struct snapshot *snapshot_hold(struct sessions *all, const char *tenant, const c
 {
     pthread_mutex_lock(&all->snapshot_lock);
     struct snapshot *n = find(all, tenant, id);
-    if (n)
+    const struct provider *provider = n ? n->provider : NULL;
+    if (provider)
         n->users++;
     pthread_mutex_unlock(&all->snapshot_lock);
+
     if (!n)
         pd_fail(e, PD_NOT_FOUND, "there is no snapshot '%.80s'", id);
-    return n;
+    else if (!provider)
+        pd_fail(e, PD_UNSUPPORTED,
+                "snapshot '%.80s' has its files at provider %s, which is not configured here", id,
+                n->info.provider);
+    return provider ? n : NULL;
 }
 
 void snapshot_release(struct sessions *all, struct snapshot *held)
@@ -263,17 +267,21 @@ void snapshot_release(struct sessions *all, struct snapshot *held)
         snapshots_sweep(all);
 }
 
+struct provider *snapshot_provider(const struct snapshot *held)
+{
+    return held->provider;
+}
+
 int snapshot_copy(struct sessions *all, const struct snapshot *held, const char *to,
                   struct pd_err *e)
 {
-    struct provider *provider = all->c.provider;
     struct copying c = {.tenant = held->info.tenant};
     deadline d = deadline_in(COPY_PATIENCE);
     char root[SPEC_NAME_MAX + 1];
     root_of(held, root);
     if (copy_begin(all, &c, d, e) < 0)
         return -1;
-    int r = provider->copy_root(provider, NULL, root, to, d, e);
+    int r = root_copy(held->provider, NULL, root, to, d, e);
     copy_end(all, &c);
     return r;
 }
@@ -282,7 +290,6 @@ int snapshot_copy(struct sessions *all, const struct snapshot *held, const char 
 
 int session_copy_root(struct session *s, const char *to, struct pd_err *e)
 {
-    struct provider *provider = s->all->c.provider;
     struct copying c = {.tenant = s->info.tenant};
     /* Before the change, for which others wait. */
     if (copy_begin(s->all, &c, deadline_in(COPY_PATIENCE), e) < 0)
@@ -297,9 +304,9 @@ int session_copy_root(struct session *s, const char *to, struct pd_err *e)
                     s->info.id);
     if (r == 0) {
         pthread_rwlock_rdlock(&s->box_use);
-        r = s->box || asleep ? provider->copy_root(provider, s->box, s->root_name, to,
-                                                   deadline_in(COPY_PATIENCE), e)
-                             : session_no_box(s, e);
+        r = s->box || asleep
+                ? root_copy(s->provider, s->box, s->root_name, to, deadline_in(COPY_PATIENCE), e)
+                : session_no_box(s, e);
         pthread_rwlock_unlock(&s->box_use);
     }
     session_end_change(s);
@@ -321,6 +328,8 @@ static struct snapshot *enter(struct session *s, struct pd_err *e)
     memcpy(n->info.tenant, s->info.tenant, sizeof n->info.tenant);
     memcpy(n->info.sandbox, s->info.id, sizeof n->info.sandbox);
     memcpy(n->info.template_name, s->info.template_name, sizeof n->info.template_name);
+    memcpy(n->info.provider, s->info.provider, sizeof n->info.provider);
+    n->provider = s->provider;
     n->info.profile = s->info.spec.profile;
     pthread_mutex_unlock(&s->lock);
     n->info.created_ms = time_now_ms();
@@ -367,7 +376,7 @@ int session_snapshot(struct session *s, const char *name, struct snapshot_info *
 {
     struct sessions *all = s->all;
     char root[SPEC_NAME_MAX + 1];
-    if (snapshots_possible(all, e) < 0)
+    if (snapshots_possible(all, s->provider, e) < 0)
         return -1;
     name = name ? name : "";
     if (strlen(name) > SNAPSHOT_NAME_MAX)
@@ -410,7 +419,7 @@ int session_fork(struct session *s, const struct session_request *r, struct sess
     int known;
     if (r->snapshot)
         return pd_fail(e, PD_INVALID, "a fork has the files of its sandbox, not of a snapshot");
-    if (snapshots_possible(s->all, e) < 0)
+    if (snapshots_possible(s->all, s->provider, e) < 0)
         return -1;
     return sessions_create_from(s->all, r, s, ret, &known, &place, e);
 }
@@ -470,6 +479,8 @@ static int load(const struct snapshot_row *r, void *arg)
     snprintf(n->info.name, sizeof n->info.name, "%s", r->name);
     snprintf(n->info.sandbox, sizeof n->info.sandbox, "%s", r->sandbox);
     snprintf(n->info.template_name, sizeof n->info.template_name, "%s", r->template_name);
+    snprintf(n->info.provider, sizeof n->info.provider, "%s", r->provider);
+    n->provider = provider_table_find(all->c.providers, r->provider);
     n->info.profile = (unsigned)r->profile < PROFILE_COUNT ? (enum profile)r->profile : 0;
     n->info.created_ms = r->created_ms;
     n->state = r->state == READY ? READY : GOING;

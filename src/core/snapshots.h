@@ -20,7 +20,8 @@ struct snapshot_info {
     char tenant[64];
     char name[SNAPSHOT_NAME_MAX + 1]; /* "": it has none (any more) */
     char sandbox[SESSION_ID_LEN + 1]; /* where it is from; may be gone */
-    char template_name[64];           /* the sandbox's */
+    char template_name[64];           /* the sandbox's, as the next */
+    char provider[32];
     enum profile profile;
     uint64_t created_ms;
 };

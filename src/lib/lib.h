@@ -8,6 +8,7 @@
 #include <paddock.h>
 
 #include "base/err.h"
+#include "core/provider.h"
 #include "core/sessions.h"
 #include "wire/ceilings.h"
 
@@ -17,7 +18,6 @@
 
 #define LIB_TENANT "local"
 
-struct provider;
 struct pump;
 struct store;
 struct worker_run;
@@ -47,7 +47,7 @@ struct paddock {
     struct spool_place place;
     struct pump *pump;
     struct store *store;
-    struct provider *provider;
+    struct provider_table providers;
     struct sessions *sessions;
     struct limits limits;     /* of sandboxes that ask for none */
     struct ceilings ceilings; /* the most that one may ask for */

@@ -9,7 +9,7 @@
 #include "base/fd.h"
 #include "core/provider.h"
 #include "core/pump.h"
-#include "provider/jail.h"
+#include "provider/providers.h"
 #include "store/store.h"
 #include "telemetry/log.h"
 
@@ -100,8 +100,7 @@ static void lib_free(struct paddock *p)
     keeper_process_end(&p->keeper);
     if (p->sessions)
         sessions_delete(p->sessions);
-    if (p->provider)
-        p->provider->free(p->provider);
+    provider_table_done(&p->providers);
     pump_free(p->pump);
     if (p->store)
         p->store->free(p->store);
@@ -165,15 +164,21 @@ static int set_up(struct paddock *p, const struct paddock_options *o, struct pd_
     enter(p);
 
     if (spool_place_make(&p->place, o->spool_dir, e) < 0 || !(p->store = store_memory_new(e)) ||
-        !(p->pump = pump_new(e)) ||
-        !(p->provider = provider_jail_new_private(keeper_process_start, &p->keeper, p->pump,
-                                                  &session_box_events, e)))
+        !(p->pump = pump_new(e)))
+        return -1;
+
+    char *providers[] = {"jail"};
+    struct provider_place place = {.start = keeper_process_start,
+                                   .start_arg = &p->keeper,
+                                   .pump = p->pump,
+                                   .events = &session_box_events};
+    if (providers_open(&p->providers, providers, 1, "auto", &place, e) < 0)
         return -1;
 
     unsigned max = o->max_sandboxes ? o->max_sandboxes : 1000;
     set_limits(p, o);
     struct sessions_config c = {.state_dir = p->place.path,
-                                .provider = p->provider,
+                                .providers = &p->providers,
                                 .store = p->store,
                                 .pump = p->pump,
                                 .max_sessions = max,
@@ -242,7 +247,8 @@ int paddock_get_info(struct paddock *p, struct paddock_info *ret, struct paddock
     if (lib_usable(p, e) < 0)
         return -1;
 
-    enum rung best = provider_jail_best(p->provider);
+    struct provider *provider = p->providers.list[0];
+    enum rung best = provider->best(provider);
     sessions_get_stats(p->sessions, &stats);
     snprintf(i.program, sizeof i.program, "%.*s", (int)sizeof i.program - 1, p->keeper.program);
     snprintf(i.isolation, sizeof i.isolation, "%s", rung_name(best));

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 
 #define SEND_PATIENCE  (5 * NS_PER_S)
 #define USAGE_PATIENCE (2 * NS_PER_S)
@@ -66,9 +67,14 @@ static int ask_keeper(struct jail_provider *p, struct waiter *w, enum wire_type 
 
 /* ---- boxes ---- */
 
-static struct box *box_new(struct jail_provider *p, void *owner)
+static struct jail_box *jail_box_of(struct box *b)
 {
-    struct box *b = calloc(1, sizeof *b);
+    return (struct jail_box *)b;
+}
+
+static struct jail_box *jail_box_new(struct jail_provider *p, void *owner)
+{
+    struct jail_box *b = calloc(1, sizeof *b);
     if (!b)
         return NULL;
     b->provider = p;
@@ -83,22 +89,22 @@ static struct box *box_new(struct jail_provider *p, void *owner)
     return b;
 }
 
-static void box_add(struct box *b)
+static void jail_box_add(struct jail_box *b)
 {
     pthread_mutex_lock(&b->provider->lock);
-    struct box **at = box_place(b->provider, b->jail.id);
+    struct jail_box **at = jail_box_place(b->provider, b->jail.id);
     b->next = *at;
     *at = b;
     pthread_mutex_unlock(&b->provider->lock);
 }
 
-static void box_free(struct box *b)
+static void jail_box_free(struct jail_box *b)
 {
     struct jail_provider *p = b->provider;
     pump_remove(p->pump, &b->control);
     pump_wait(p->pump, &p->keeper); /* news of its end may be on the way to its owner */
     pthread_mutex_lock(&p->lock);
-    struct box **at = box_place(p, b->jail.id);
+    struct jail_box **at = jail_box_place(p, b->jail.id);
     if (*at == b)
         *at = b->next;
     pthread_mutex_unlock(&p->lock);
@@ -131,7 +137,7 @@ static int not_now(struct pd_err *e)
 static int make_box(struct jail_provider *p, struct wire_id id, const struct spec *s, void *owner,
                     struct box **ret, deadline d, struct pd_err *e)
 {
-    struct box *b = box_new(p, owner);
+    struct jail_box *b = jail_box_new(p, owner);
     if (!b)
         return pd_fail(e, PD_CAPACITY, "no memory for a sandbox");
     struct waiter w;
@@ -142,13 +148,13 @@ static int make_box(struct jail_provider *p, struct wire_id id, const struct spe
     pthread_mutex_unlock(&p->sending);
     if (sent < 0) {
         waiter_cancel(p, &w);
-        box_free(b);
+        jail_box_free(b);
         return -1;
     }
     if (waiter_end(p, &w, d, e) < 0) {
         if (e->code == PD_TIMEOUT)
             jail_provider_end(p, id);
-        box_free(b);
+        jail_box_free(b);
         return not_now(e);
     }
     int r = jail_accept(&b->jail, &w.frame, e);
@@ -156,16 +162,16 @@ static int make_box(struct jail_provider *p, struct wire_id id, const struct spe
     if (r < 0)
         not_now(e);
     if (r == 0) {
-        box_add(b);
-        r = box_listen(b, e);
+        jail_box_add(b);
+        r = jail_box_listen(b, e);
         if (r < 0)
             jail_provider_end(p, id);
     }
     if (r < 0) {
-        box_free(b);
+        jail_box_free(b);
         return -1;
     }
-    *ret = b;
+    *ret = &b->base;
     return 0;
 }
 
@@ -205,7 +211,7 @@ static int jail_provider_adopt(struct provider *base, struct wire_id id, void *o
             frame_done(&w.frame);
         return pd_fail(e, PD_NOT_FOUND, "the keeper has no such sandbox");
     }
-    struct box *b = box_new(p, owner);
+    struct jail_box *b = jail_box_new(p, owner);
     if (!b) {
         jail_done(&found->jail);
         free(found);
@@ -213,10 +219,10 @@ static int jail_provider_adopt(struct provider *base, struct wire_id id, void *o
     }
     b->jail = found->jail;
     free(found);
-    box_add(b);
+    jail_box_add(b);
     /* It is listened to from sync on: news of its commands may be waiting in the socket, and they
      * are nothing for an owner who has not got his descriptors yet. */
-    *ret = b;
+    *ret = &b->base;
     return 0;
 }
 
@@ -258,15 +264,15 @@ static int jail_provider_keep_root(struct provider *base, const char *root_name,
     return r;
 }
 
-static int jail_provider_copy_root(struct provider *base, struct box *b, const char *from,
+static int jail_provider_copy_root(struct provider *base, struct box *box, const char *from,
                                    const char *to, deadline d, struct pd_err *e)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct waiter w;
     uint64_t now = clock_now();
     struct msg_copy_root m = {.patience = d > now ? d - now : 0, .from = from, .to = to};
-    if (b)
-        m.jail = b->jail.id;
+    if (box)
+        m.jail = jail_box_of(box)->jail.id;
     msg_copy_root_encode(&out, &m);
     /* The keeper gives up at the deadline and says so: only then is it known that there is no copy.
      */
@@ -278,21 +284,24 @@ static int jail_provider_copy_root(struct provider *base, struct box *b, const c
     return r;
 }
 
-static int jail_provider_destroy(struct box *b, const char *root_name, struct box_usage *ret,
-                                 deadline d, struct pd_err *e)
+static int jail_provider_destroy(struct box *box, deadline d, struct pd_err *e)
 {
+    struct jail_box *b = jail_box_of(box);
     struct jail_provider *p = b->provider;
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct waiter w;
-    struct msg_destroy m = {.jail = b->jail.id, .want_stats = ret != NULL};
+    struct msg_destroy m = {.jail = b->jail.id};
     struct msg_gone gone = {0};
     int r = 0;
+
     pthread_mutex_lock(&p->lock);
     b->lost = 1; /* its end is no news from now on */
     pthread_mutex_unlock(&p->lock);
+
     /* A frozen one dies of SIGKILL only when it is thawed, on v1. */
     if (b->jail.cgroup_dir >= 0)
         (void)group_freeze(b->jail.cgroup_dir, 0, 0);
+
     msg_destroy_encode(&out, &m);
     if (ask_keeper(p, &w, WIRE_DESTROY, &out, d, e) < 0) {
         r = e->code == PD_TIMEOUT ? -1 : 0; /* without a keeper there is no jail either */
@@ -305,16 +314,8 @@ static int jail_provider_destroy(struct box *b, const char *root_name, struct bo
         }
         frame_done(&w.frame);
     }
-    if (ret)
-        *ret = (struct box_usage){.memory_peak = gone.memory_peak,
-                                  .cpu_usec = gone.cpu_usec,
-                                  .oom_kills = gone.oom_kills,
-                                  .pids_refused = gone.pids_refused};
-    box_free(b);
-    if (root_name && root_name[0]) {
-        struct pd_err ignored;
-        (void)jail_provider_remove_root(&p->base, root_name, &ignored);
-    }
+
+    jail_box_free(b);
     return r;
 }
 
@@ -327,7 +328,7 @@ static void group_name(unsigned group, char out[16])
 
 /* May an entrance stay open? The first of a sandbox may: room was left for it. Others only save
  * time, and not where descriptors are few. With the box's lock held. */
-static int may_keep(struct box *b)
+static int may_keep(struct jail_box *b)
 {
     if (!b->promised)
         return reserve_has_plenty(&b->provider->reserve);
@@ -339,7 +340,7 @@ static int may_keep(struct box *b)
 
 /* The group's entrance. Kept open: the next command of this number finds it made. Where it cannot
  * be kept it is also *ret_once, which the caller closes. */
-static int group_entrance(struct box *b, unsigned group, int *ret_once, struct pd_err *e)
+static int group_entrance(struct jail_box *b, unsigned group, int *ret_once, struct pd_err *e)
 {
     char name[16];
     if (b->jail.cgroup_dir < 0 || group == 0)
@@ -372,8 +373,9 @@ static int group_entrance(struct box *b, unsigned group, int *ret_once, struct p
     return pd_fail_sys(e, "make the command's cgroup");
 }
 
-static int jail_provider_exec(struct box *b, const struct box_command *c, struct pd_err *e)
+static int jail_provider_exec(struct box *box, const struct box_command *c, struct pd_err *e)
 {
+    struct jail_box *b = jail_box_of(box);
     struct command command = {
         .id = c->id, .exec = c->exec, .fds = {c->fds[0], c->fds[1], c->fds[2]}, .flags = c->flags};
     auto_fd once = -1;
@@ -383,19 +385,21 @@ static int jail_provider_exec(struct box *b, const struct box_command *c, struct
     return jail_send_prepared(&b->jail, &command, procs, c->fds[3], e);
 }
 
-static int jail_provider_signal(struct box *b, struct wire_id id, int signal, deadline d,
+static int jail_provider_signal(struct box *box, struct wire_id id, int signal, deadline d,
                                 struct pd_err *e)
 {
+    struct jail_box *b = jail_box_of(box);
     struct command c = {.id = id};
     return jail_send_signal(&b->jail, &c, signal, d, e);
 }
 
-static int jail_provider_kill(struct box *b, struct wire_id id, unsigned group, struct pd_err *e)
+static int jail_provider_kill(struct box *box, struct wire_id id, unsigned group, struct pd_err *e)
 {
+    struct jail_box *b = jail_box_of(box);
     char name[16];
     /* Without cgroups the tree has only its root. */
     if (b->jail.cgroup_dir < 0 || group == 0)
-        return jail_provider_signal(b, id, SIGKILL, deadline_in(KILL_PATIENCE), e);
+        return jail_provider_signal(box, id, SIGKILL, deadline_in(KILL_PATIENCE), e);
     group_name(group, name);
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_kill m = {.jail = b->jail.id, .group = name};
@@ -408,16 +412,18 @@ static int jail_provider_kill(struct box *b, struct wire_id id, unsigned group, 
     return r;
 }
 
-static void jail_provider_forget(struct box *b, struct wire_id id)
+static void jail_provider_forget(struct box *box, struct wire_id id)
 {
+    struct jail_box *b = jail_box_of(box);
     struct wire_head head = {.type = WIRE_ACK, .epoch = b->jail.epoch, .id = id};
     /* Not waited for: a jail that does not read keeps the record, and the room for it is its own.
      */
     (void)wire_send(b->jail.control, &head, NULL, NULL, 0, 0);
 }
 
-static int jail_provider_group_is_empty(struct box *b, unsigned group)
+static int jail_provider_group_is_empty(struct box *box, unsigned group)
 {
+    struct jail_box *b = jail_box_of(box);
     char name[16], path[40], text[64];
     if (b->jail.cgroup_dir < 0)
         return 1;
@@ -431,11 +437,12 @@ static int jail_provider_group_is_empty(struct box *b, unsigned group)
     return n == -ENOENT ? GROUP_MISSING : n == 0;
 }
 
-static int jail_provider_sync(struct box *b, deadline d, struct pd_err *e)
+static int jail_provider_sync(struct box *box, deadline d, struct pd_err *e)
 {
+    struct jail_box *b = jail_box_of(box);
     struct waiter w;
     pthread_mutex_lock(&b->lock);
-    int deaf = !b->listening && box_listen(b, e) < 0;
+    int deaf = !b->listening && jail_box_listen(b, e) < 0;
     pthread_mutex_unlock(&b->lock);
     if (deaf)
         return -1;
@@ -456,13 +463,23 @@ static int jail_provider_sync(struct box *b, deadline d, struct pd_err *e)
     return 0;
 }
 
-static int jail_provider_terminal(struct box *b, int *ret_master, int *ret_slave, struct pd_err *e)
+static int jail_provider_terminal(struct box *box, int *ret_near, int *ret_far, struct pd_err *e)
 {
-    return jail_open_terminal(&b->jail, ret_master, ret_slave, e);
+    struct jail_box *b = jail_box_of(box);
+    return jail_open_terminal(&b->jail, ret_near, ret_far, e);
 }
 
-static int jail_provider_pause(struct box *b, int paused, deadline d, struct pd_err *e)
+static int jail_provider_resize(struct box *box, struct wire_id id, int near, uint16_t rows,
+                                uint16_t cols, struct pd_err *e)
 {
+    (void)box, (void)id;
+    struct winsize size = {.ws_row = rows, .ws_col = cols};
+    return ioctl(near, TIOCSWINSZ, &size) < 0 ? pd_fail_sys(e, "resize the terminal") : 0;
+}
+
+static int jail_provider_pause(struct box *box, bool paused, deadline d, struct pd_err *e)
+{
+    const struct jail_box *b = jail_box_of(box);
     if (b->jail.cgroup_dir < 0)
         return pd_fail(e, PD_UNSUPPORTED, "pausing needs cgroups, and there are none here");
     int r = group_freeze(b->jail.cgroup_dir, paused, d);
@@ -472,13 +489,14 @@ static int jail_provider_pause(struct box *b, int paused, deadline d, struct pd_
     return pd_fail_sys(e, "%s the sandbox", paused ? "pause" : "resume");
 }
 
-static enum rung jail_provider_rung(const struct box *b)
+static enum rung jail_provider_rung(const struct box *box)
 {
-    return b->jail.rung;
+    return ((const struct jail_box *)box)->jail.rung;
 }
 
-static int jail_provider_usage(struct box *b, struct box_usage *ret, struct pd_err *e)
+static int jail_provider_usage(struct box *box, struct box_usage *ret, struct pd_err *e)
 {
+    struct jail_box *b = jail_box_of(box);
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_destroy m = {.jail = b->jail.id};
     struct msg_usage u;
@@ -558,7 +576,7 @@ static void jail_provider_free(struct provider *base)
     pump_remove(p->pump, &p->keeper);
     for (unsigned i = 0; i < BOX_BUCKETS; i++)
         while (p->boxes[i])
-            box_free(p->boxes[i]);
+            jail_box_free(p->boxes[i]);
     while (p->orphans) {
         struct orphan *o = p->orphans;
         p->orphans = o->next;
@@ -573,7 +591,7 @@ static void jail_provider_free(struct provider *base)
     free(p);
 }
 
-enum rung provider_jail_best(struct provider *base)
+static enum rung jail_provider_best(struct provider *base)
 {
     struct jail_provider *p = self(base);
     pthread_mutex_lock(&p->lock);
@@ -592,8 +610,11 @@ static struct jail_provider *provider_new(struct pump *pump, const struct box_ev
     }
     p->base = (struct provider){
         .name = "jail",
-        .can = PROVIDER_PAUSE | PROVIDER_TERMINAL | PROVIDER_FILES | PROVIDER_PORTS |
-               PROVIDER_ADOPT | PROVIDER_STASH | PROVIDER_SNAPSHOT,
+        .can = PROVIDER_JAIL_CAN,
+        .patience = {.create = 30 * NS_PER_S,
+                     .destroy = 15 * NS_PER_S,
+                     .pause = 5 * NS_PER_S,
+                     .keep = 10 * NS_PER_S},
         .state = p,
         .events = events,
         .create = jail_provider_create,
@@ -610,8 +631,10 @@ static struct jail_provider *provider_new(struct pump *pump, const struct box_ev
         .group_is_empty = jail_provider_group_is_empty,
         .sync = jail_provider_sync,
         .terminal = jail_provider_terminal,
+        .resize = jail_provider_resize,
         .pause = jail_provider_pause,
         .rung = jail_provider_rung,
+        .best = jail_provider_best,
         .usage = jail_provider_usage,
         .stash = jail_provider_stash,
         .fetch = jail_provider_fetch,

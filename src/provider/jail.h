@@ -3,6 +3,11 @@
 
 #include "core/provider.h"
 
+#define PROVIDER_JAIL_CAN                                                                          \
+    (PROVIDER_PAUSE | PROVIDER_TERMINAL | PROVIDER_FILES | PROVIDER_PORTS | PROVIDER_ADOPT |       \
+     PROVIDER_STASH | PROVIDER_SNAPSHOT | PROVIDER_SLEEP | PROVIDER_ROOTS | PROVIDER_TREES |       \
+     PROVIDER_USAGE | PROVIDER_SIGNAL | PROVIDER_BACKGROUND)
+
 /* Connects to the keeper's socket. When the keeper dies every box is lost; the provider goes on
  * trying to connect, because somebody with more privilege starts another. */
 struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,
@@ -16,5 +21,3 @@ struct provider *provider_jail_new_private(int (*start)(void *arg, struct pd_err
                                            struct pd_err *e);
 /* Creations are refused when the disk of this directory, which must outlive it, has little room. */
 void provider_jail_watch_disk(struct provider *p, const char *dir);
-/* The best that its boxes have, by what the keeper said last. */
-enum rung provider_jail_best(struct provider *p);

@@ -21,11 +21,11 @@
 /* A jail that talks without end has a short turn, and then all others have theirs. */
 #define FRAMES_OF_JAIL 8
 
-struct box **box_place(struct jail_provider *p, struct wire_id id)
+struct jail_box **jail_box_place(struct jail_provider *p, struct wire_id id)
 {
     uint32_t v;
     memcpy(&v, id.bytes, sizeof v);
-    struct box **at = &p->boxes[v % BOX_BUCKETS];
+    struct jail_box **at = &p->boxes[v % BOX_BUCKETS];
     while (*at && !wire_id_equal((*at)->jail.id, id))
         at = &(*at)->next;
     return at;
@@ -97,17 +97,17 @@ static int wake_waiter(struct jail_provider *p, struct frame *f)
 
 /* ---- the keeper ---- */
 
-static void box_lost(struct box *b, const struct pd_err *why)
+static void jail_box_lost(struct jail_box *b, const struct pd_err *why)
 {
     pump_remove(b->provider->pump, &b->control);
     b->provider->base.events->lost(b->owner, why);
 }
 
 /* Marks it, so that the loss is told once; the box itself is freed by destroy. */
-static struct box *take_lost(struct jail_provider *p, struct wire_id id)
+static struct jail_box *take_lost(struct jail_provider *p, struct wire_id id)
 {
     pthread_mutex_lock(&p->lock);
-    struct box *b = *box_place(p, id);
+    struct jail_box *b = *jail_box_place(p, id);
     if (b && b->lost)
         b = NULL;
     if (b)
@@ -116,12 +116,12 @@ static struct box *take_lost(struct jail_provider *p, struct wire_id id)
     return b;
 }
 
-static struct box *take_any_lost(struct jail_provider *p)
+static struct jail_box *take_any_lost(struct jail_provider *p)
 {
-    struct box *found = NULL;
+    struct jail_box *found = NULL;
     pthread_mutex_lock(&p->lock);
     for (unsigned i = 0; i < BOX_BUCKETS && !found; i++)
-        for (struct box *b = p->boxes[i]; b && !found; b = b->next)
+        for (struct jail_box *b = p->boxes[i]; b && !found; b = b->next)
             if (!b->lost)
                 found = b;
     if (found)
@@ -137,8 +137,8 @@ static void keeper_lost(struct jail_provider *p, const char *why)
     jail_link_lost(p, why);
 
     pd_fail(&e, PD_LOST, "the keeper ended, and with it every sandbox");
-    for (struct box *b; (b = take_any_lost(p));)
-        box_lost(b, &e);
+    for (struct jail_box *b; (b = take_any_lost(p));)
+        jail_box_lost(b, &e);
 }
 
 static void on_gone(struct jail_provider *p, const struct frame *f)
@@ -147,14 +147,14 @@ static void on_gone(struct jail_provider *p, const struct frame *f)
     struct msg_gone m;
     if (msg_gone_decode(&f->payload, &m, &e) < 0)
         return;
-    struct box *b = take_lost(p, m.jail);
+    struct jail_box *b = take_lost(p, m.jail);
     if (!b)
         return;
     if (m.oom_kills)
         pd_fail(&e, PD_LOST, "the sandbox's first process was ended for memory");
     else
         pd_fail(&e, PD_LOST, "the sandbox's first process has died");
-    box_lost(b, &e);
+    jail_box_lost(b, &e);
 }
 
 /* The descriptors of an answer were lost, because there was no room for them. */
@@ -197,7 +197,7 @@ void jail_keeper_ready(struct pump_source *s, uint32_t events)
 /* ---- a jail ---- */
 
 /* The jail does not keep to the protocol: whoever owns it ends it. */
-static void box_broken(struct box *b, const struct pd_err *e)
+static void jail_box_broken(struct jail_box *b, const struct pd_err *e)
 {
     struct pd_err why;
     pthread_mutex_lock(&b->provider->lock);
@@ -207,10 +207,10 @@ static void box_broken(struct box *b, const struct pd_err *e)
     if (known)
         return;
     pd_fail(&why, PD_LOST, "the sandbox does not keep to the protocol: %.150s", e->msg);
-    box_lost(b, &why);
+    jail_box_lost(b, &why);
 }
 
-static int on_frame(struct box *b, struct frame *f, struct pd_err *e)
+static int on_frame(struct jail_box *b, struct frame *f, struct pd_err *e)
 {
     const struct box_events *events = b->provider->base.events;
     switch (f->head.type) {
@@ -254,7 +254,7 @@ static int on_frame(struct box *b, struct frame *f, struct pd_err *e)
 
 static void control_ready(struct pump_source *s, uint32_t events)
 {
-    struct box *b = (struct box *)((char *)s - offsetof(struct box, control));
+    struct jail_box *b = (struct jail_box *)((char *)s - offsetof(struct jail_box, control));
     for (int i = 0; i < FRAMES_OF_JAIL; i++) {
         auto_frame f = FRAME_INIT;
         struct pd_err e;
@@ -267,7 +267,7 @@ static void control_ready(struct pump_source *s, uint32_t events)
             return;
         }
         if (r < 0 || on_frame(b, &f, &e) < 0) {
-            box_broken(b, &e);
+            jail_box_broken(b, &e);
             return;
         }
     }
@@ -275,7 +275,7 @@ static void control_ready(struct pump_source *s, uint32_t events)
         pump_remove(b->provider->pump, s);
 }
 
-int box_listen(struct box *b, struct pd_err *e)
+int jail_box_listen(struct jail_box *b, struct pd_err *e)
 {
     b->control = (struct pump_source){.ready = control_ready, .fd = b->jail.control};
     b->listening = 1; /* before the first event, which may be the last */

@@ -23,8 +23,9 @@ struct waiter {
     pthread_cond_t cond;
 };
 
-struct box {
-    struct box *next;
+struct jail_box {
+    struct box base; /* first */
+    struct jail_box *next;
     struct jail_provider *provider;
     void *owner;
     struct jail jail;
@@ -67,7 +68,7 @@ struct jail_provider {
     struct jail_ending *endings; /* for the tender */
     enum rung best;
     struct waiter *waiters;
-    struct box *boxes[BOX_BUCKETS];
+    struct jail_box *boxes[BOX_BUCKETS];
     struct orphan *orphans;
     struct reserve reserve;
     char trouble[200]; /* why there is no link; "" when there is one */
@@ -86,7 +87,7 @@ void jail_link_end_later(struct jail_provider *p, struct wire_id jail);
 /* The pump's callback for the keeper's socket; jail_events.c. */
 void jail_keeper_ready(struct pump_source *s, uint32_t events);
 
-int box_listen(struct box *b, struct pd_err *e);
+int jail_box_listen(struct jail_box *b, struct pd_err *e);
 
 /* Waiting for an answer: begin before the request is sent. */
 void waiter_begin(struct jail_provider *p, struct waiter *w, struct wire_id id);
@@ -98,4 +99,4 @@ void waiter_cancel(struct jail_provider *p, struct waiter *w);
 /* Ends a jail that nobody here has. Waits for room in the keeper's socket. */
 void jail_provider_end(struct jail_provider *p, struct wire_id jail);
 
-struct box **box_place(struct jail_provider *p, struct wire_id id);
+struct jail_box **jail_box_place(struct jail_provider *p, struct wire_id id);

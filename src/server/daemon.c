@@ -15,7 +15,7 @@
 #include "config/config.h"
 #include "core/pump.h"
 #include "core/sessions.h"
-#include "provider/jail.h"
+#include "provider/providers.h"
 #include "server/serve.h"
 #include "store/sqlite.h"
 #include "store/store.h"
@@ -42,6 +42,7 @@ struct daemon {
     struct api api;
     struct store *store;
     struct pump *pump;
+    struct provider_table providers;
     struct server *server;
     pthread_t signals;
     atomic_int interrupted;
@@ -89,7 +90,7 @@ static struct audit_config audit_config_of(const struct daemon *d, const struct 
 static struct sessions_config sessions_config_of(const struct daemon *d, const struct config *c)
 {
     return (struct sessions_config){.state_dir = d->serve->data_dir,
-                                    .provider = d->api.provider,
+                                    .providers = &d->providers,
                                     .store = d->store,
                                     .pump = d->pump,
                                     .max_sessions = (unsigned)c->max_sandboxes,
@@ -152,6 +153,8 @@ static void reload(struct daemon *d)
 
 /* ---- metrics that others keep ---- */
 
+_Static_assert(METRICS_PROVIDERS_MAX == PROVIDERS_MAX, "every provider has a label value");
+
 static void collect(struct metrics *m, void *arg)
 {
     struct daemon *d = arg;
@@ -161,9 +164,9 @@ static void collect(struct metrics *m, void *arg)
     sessions_get_stats(d->api.sessions, &s);
     server_get_stats(d->server, &net);
 
-    unsigned provider = metrics_provider(d->api.provider->name);
     for (unsigned i = 0; i < SESSION_STATE_COUNT; i++)
-        metrics_set(m, METRIC_SESSIONS, i, provider, s.by_state[i]);
+        for (unsigned p = 0; p <= PROVIDERS_MAX; p++)
+            metrics_set(m, METRIC_SESSIONS, i, p, s.by_provider[p][i]);
     for (unsigned i = 1; i < END_COUNT; i++)
         metrics_set(m, METRIC_SESSIONS_ENDED, i, 0, s.ended[i]);
 
@@ -287,6 +290,23 @@ static unsigned connections_of(const struct config *c)
     return (unsigned)(c->max_connections < half ? c->max_connections : half);
 }
 
+static int open_providers(struct daemon *d, struct pd_err *e)
+{
+    const struct config *c = d->serve->config;
+    struct provider_place place = {.keeper_socket = d->serve->keeper_socket,
+                                   .data_dir = d->serve->data_dir,
+                                   .pump = d->pump,
+                                   .events = &session_box_events};
+    if (providers_open(&d->providers, c->providers.items, c->providers.count, c->sandbox_mode,
+                       &place, e) < 0)
+        return -1;
+
+    for (unsigned i = 0; i < d->providers.count; i++)
+        metrics_name_provider(d->api.metrics, i, d->providers.list[i]->name);
+    d->api.providers = &d->providers;
+    return 0;
+}
+
 static int set_up(struct daemon *d, struct pd_err *e)
 {
     struct serve *s = d->serve;
@@ -311,9 +331,8 @@ static int set_up(struct daemon *d, struct pd_err *e)
         return pd_fail(e, PD_CAPACITY, "no memory");
 
     if (!(api->audit = audit_new(&audit, e)) || !(d->pump = pump_new(e)) ||
-        !(api->provider = provider_jail_new(s->keeper_socket, d->pump, &session_box_events, e)))
+        open_providers(d, e) < 0)
         return -1;
-    provider_jail_watch_disk(api->provider, s->data_dir);
 
     struct sessions_config sessions = sessions_config_of(d, c);
     if (!(api->sessions = sessions_new(&sessions, e)) || sessions_adopt(api->sessions, e) < 0 ||

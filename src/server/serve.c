@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "net/conn.h"
 #include "net/server.h"
+#include "provider/providers.h"
 #include "telemetry/log.h"
 
 #include <errno.h>
@@ -163,23 +164,10 @@ static int bind_all(struct serve *s, struct pd_err *e)
     return 0;
 }
 
-/* The settings know the names of all providers to come. */
-static int check_mode(const char *mode, struct pd_err *e)
-{
-    static const char *const here[] = {"", "auto", "jail", "sandbox"};
-    for (size_t i = 0; i < sizeof here / sizeof *here; i++)
-        if (!strcmp(mode, here[i]))
-            return 0;
-    return pd_fail(e, PD_UNSUPPORTED,
-                   "sandbox_mode '%.40s': this server has only jails; valid are auto, jail and "
-                   "sandbox",
-                   mode);
-}
-
 static int prepare(struct serve *s, struct pd_err *e)
 {
     const struct config *c = s->config;
-    if (check_mode(c->sandbox_mode, e) < 0)
+    if (providers_check(c->providers.items, c->providers.count, c->sandbox_mode, e) < 0)
         return -1;
     if (serve_prepare(s, e) < 0)
         return -1;

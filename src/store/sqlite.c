@@ -119,6 +119,7 @@ static const struct column snapshot_columns[] = {
     {"name", TEXT, N(name), 0, 0},
     {"sandbox", TEXT, N(sandbox), 0, 0},
     {"template_name", TEXT, N(template_name), 0, 0},
+    {"provider", TEXT, N(provider), 0, 0},
     {"profile", INT, N(profile), 0, 0},
     {"state", INT, N(state), 0, 0},
     {"created_ms", U64, N(created_ms), 0, 0},

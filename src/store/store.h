@@ -58,7 +58,7 @@ struct process_row {
 struct snapshot_row {
     const char *id, *tenant;
     const char *name; /* or "" */
-    const char *sandbox, *template_name;
+    const char *sandbox, *template_name, *provider;
     int profile, state; /* state: the session layer's */
     uint64_t created_ms;
 };

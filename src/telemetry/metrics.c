@@ -48,7 +48,7 @@ enum label_id {
 static const struct label labels[] = {
     [LABEL_NONE] = {"", NULL, 1},
     [LABEL_STATE] = LABEL("state", METRICS_STATES),
-    [LABEL_PROVIDER] = LABEL("provider", METRICS_PROVIDERS),
+    [LABEL_PROVIDER] = {"provider", NULL, METRICS_PROVIDERS_MAX + 1}, /* values are named later */
     [LABEL_END] = LABEL("cause", METRICS_ENDS),
     [LABEL_RESULT] = LABEL("result", METRICS_RESULTS),
     [LABEL_ORIGIN] = LABEL("origin", METRICS_ORIGINS),
@@ -81,6 +81,7 @@ static const uint64_t bounds[] = {500,     1000,     2500,     5000,     10000, 
 #define COLLECTORS_MAX 8
 
 struct metrics {
+    const char *providers[METRICS_PROVIDERS_MAX + 1];
     size_t first[METRIC_COUNT];
     struct {
         metrics_collector *collect;
@@ -107,6 +108,7 @@ struct metrics *metrics_new(void)
     if (!m)
         return NULL;
     memcpy(m->first, first, sizeof first);
+    m->providers[METRICS_PROVIDERS_MAX] = "other";
 
     struct timespec now;
     /* Close enough: a server makes its metrics first. */
@@ -197,9 +199,10 @@ void metrics_request_ended(struct metrics *m, const char *method, size_t method_
     metrics_observe(m, METRIC_REQUEST_SECONDS, 0, usec);
 }
 
-unsigned metrics_provider(const char *name)
+void metrics_name_provider(struct metrics *m, unsigned i, const char *name)
 {
-    return find(&labels[LABEL_PROVIDER], name, strlen(name));
+    if (m && i < METRICS_PROVIDERS_MAX)
+        m->providers[i] = name;
 }
 
 int metrics_collect(struct metrics *m, metrics_collector *collect, void *arg)
@@ -263,19 +266,33 @@ static void collect_process(struct metrics *m)
 
 /* ---- rendering ---- */
 
-/* "{a="x",b="y",le="z"}", or nothing. */
-static void put_labels(struct buf *out, const struct row *r, unsigned a, unsigned b, const char *le)
+/* NULL where there is no label, and for a provider's place that nobody has. */
+static const char *value_of(const struct metrics *m, enum label_id label, unsigned i)
 {
-    const struct label *first = &labels[r->a], *second = &labels[r->b];
+    if (label == LABEL_PROVIDER)
+        return m->providers[i];
+    return labels[label].values ? labels[label].values[i] : NULL;
+}
+
+static int is_named(const struct metrics *m, enum label_id label, unsigned i)
+{
+    return label != LABEL_PROVIDER || m->providers[i];
+}
+
+/* "{a="x",b="y",le="z"}", or nothing. */
+static void put_labels(const struct metrics *m, struct buf *out, const struct row *r, unsigned a,
+                       unsigned b, const char *le)
+{
+    const char *first = value_of(m, r->a, a), *second = value_of(m, r->b, b);
     const char *comma = "{";
 
-    if (first->values) {
-        (void)buf_printf(out, "%s%s=\"%s\"", comma, first->name, first->values[a]);
+    if (first) {
+        (void)buf_printf(out, "%s%s=\"%s\"", comma, labels[r->a].name, first);
         comma = ",";
     }
 
-    if (second->values) {
-        (void)buf_printf(out, "%s%s=\"%s\"", comma, second->name, second->values[b]);
+    if (second) {
+        (void)buf_printf(out, "%s%s=\"%s\"", comma, labels[r->b].name, second);
         comma = ",";
     }
 
@@ -293,8 +310,8 @@ static void put_seconds(struct buf *out, uint64_t usec)
     (void)buf_printf(out, " %" PRIu64 ".%06" PRIu64 "\n", usec / 1000000, usec % 1000000);
 }
 
-static void put_histogram(struct buf *out, const struct row *r, unsigned a, unsigned b,
-                          _Atomic uint64_t *cells)
+static void put_histogram(const struct metrics *m, struct buf *out, const struct row *r, unsigned a,
+                          unsigned b, _Atomic uint64_t *cells)
 {
     uint64_t sum = atomic_load_explicit(&cells[BOUNDS + 1], memory_order_relaxed), seen = 0;
     for (size_t i = 0; i <= BOUNDS; i++) {
@@ -303,15 +320,15 @@ static void put_histogram(struct buf *out, const struct row *r, unsigned a, unsi
             (void)snprintf(le, sizeof le, "%g", (double)bounds[i] / 1e6);
         seen += atomic_load_explicit(&cells[i], memory_order_relaxed);
         (void)buf_printf(out, "%s_bucket", r->name);
-        put_labels(out, r, a, b, le);
+        put_labels(m, out, r, a, b, le);
         (void)buf_printf(out, " %" PRIu64 "\n", seen);
     }
 
     (void)buf_printf(out, "%s_sum", r->name);
-    put_labels(out, r, a, b, NULL);
+    put_labels(m, out, r, a, b, NULL);
     put_seconds(out, sum);
     (void)buf_printf(out, "%s_count", r->name);
-    put_labels(out, r, a, b, NULL);
+    put_labels(m, out, r, a, b, NULL);
     (void)buf_printf(out, " %" PRIu64 "\n", seen);
 }
 
@@ -329,15 +346,17 @@ static void put_metric(struct metrics *m, enum metric id, struct buf *out)
 
     for (unsigned a = 0; a < labels[r->a].count; a++)
         for (unsigned b = 0; b < labels[r->b].count; b++) {
+            if (!is_named(m, r->a, a) || !is_named(m, r->b, b))
+                continue;
             _Atomic uint64_t *cell = cell_of(m, id, a, b);
             if (r->type == HISTOGRAM) {
-                put_histogram(out, r, a, b, cell);
+                put_histogram(m, out, r, a, b, cell);
                 continue;
             }
 
             uint64_t v = atomic_load_explicit(cell, memory_order_relaxed);
             (void)buf_puts(out, r->name);
-            put_labels(out, r, a, b, NULL);
+            put_labels(m, out, r, a, b, NULL);
             if (r->type == SECONDS || r->type == START_TIME)
                 put_seconds(out, v);
             else

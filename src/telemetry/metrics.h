@@ -19,10 +19,11 @@ struct metrics;
 /* Label values, in the order of their enums. */
 #define METRICS_STATES "creating", "running", "paused", "stopping", "gone"
 #define METRICS_ENDS   "none", "killed", "expired", "idle", "failed", "lost"
-#define METRICS_PROVIDERS                                                                          \
-    "jail", "local", "docker", "e2b", "daytona", "fargate", "cloudrun", "remote", "other"
-#define METRICS_METHODS "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "other"
-#define METRICS_CLASSES "1xx", "2xx", "3xx", "4xx", "5xx"
+/* Names of providers are given at the start; the last value, "other", stands for those that are not
+ * configured (any more). */
+#define METRICS_PROVIDERS_MAX 16u
+#define METRICS_METHODS       "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "other"
+#define METRICS_CLASSES       "1xx", "2xx", "3xx", "4xx", "5xx"
 /* Why a command ended: enum process_stop (none: it ended by itself), and that it never began. */
 #define METRICS_CAUSES                                                                             \
     "exited", "timeout", "oom", "pids", "disk", "output", "syscall", "killed", "abandoned",        \
@@ -133,8 +134,9 @@ void metrics_exec_ended(struct metrics *m, enum process_stop why, uint64_t usec)
 /* A request was answered. */
 void metrics_request_ended(struct metrics *m, const char *method, size_t method_len, int status,
                            uint64_t usec);
-/* The index of a provider's name; unknown ones are "other". */
-unsigned metrics_provider(const char *name);
+/* The label value of provider number `i`, below METRICS_PROVIDERS_MAX. `name` must stay. Before
+ * anybody renders. */
+void metrics_name_provider(struct metrics *m, unsigned i, const char *name);
 
 /* Called at the start of each rendering, by whichever thread renders, and possibly by several at
  * once; calls metrics_set. Up to 8; not while others render. 0 or -1. */

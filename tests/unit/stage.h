@@ -40,6 +40,7 @@ struct stage {
     struct played_init *inits;
     struct pump *pump;
     struct provider *provider;
+    struct provider_table providers;
     struct store *store;
     struct sessions *all;
 };
@@ -254,9 +255,10 @@ static inline int stage_begin(void **state, void (*change)(struct sessions_confi
     g->provider = provider_jail_new(g->socket, g->pump, &session_box_events, &e);
     if (!g->provider)
         fail_msg("provider: %s", e.msg);
+    assert_int_equal(provider_table_add(&g->providers, g->provider, &e), 0);
     g->store = open_or_fail(g->place->dir, 1);
     struct sessions_config c = {.state_dir = g->place->dir,
-                                .provider = g->provider,
+                                .providers = &g->providers,
                                 .store = g->store,
                                 .pump = g->pump,
                                 .max_sessions = 40,
@@ -285,7 +287,7 @@ static inline int stage_teardown(void **state)
     sessions_delete(g->all);
     atomic_store(&g->stopping, 1);
     shutdown(g->listener, SHUT_RDWR);
-    g->provider->free(g->provider);
+    provider_table_done(&g->providers);
     pthread_join(g->keeper, NULL);
     pump_free(g->pump);
     g->store->free(g->store);
@@ -349,10 +351,15 @@ static inline uint64_t await_end(struct process *p, uint64_t began)
     return took;
 }
 
+static inline const struct jail_box *jail_of(const struct session *s)
+{
+    return (const struct jail_box *)s->box;
+}
+
 static inline struct played_init *init_of(struct stage *g, const struct session *s)
 {
     for (struct played_init *i = g->inits; i; i = i->next)
-        if (wire_id_equal(i->jail, s->box->jail.id))
+        if (wire_id_equal(i->jail, jail_of(s)->jail.id))
             return i;
     fail_msg("the session has no init");
     return NULL;

@@ -58,7 +58,7 @@ static void test_an_init_that_reads_nothing_and_floods(void **state)
     struct session *hostile = session_make(g, "acme", 1), *neighbour = session_make(g, "acme", 0);
     assert_prompt("before", exec_once(neighbour));
 
-    fill_socket(hostile->box->jail.control, WIRE_ACK);
+    fill_socket(jail_of(hostile)->jail.control, WIRE_ACK);
     atomic_store(&init_of(g, hostile)->flooding, 1);
     for (int i = 0; i < 20; i++)
         assert_prompt("while an init's socket is full", exec_once(neighbour));
@@ -189,7 +189,7 @@ static void test_a_flood_costs_a_neighbour_nothing(void **state)
     int strict = getenv("PADDOCK_NIGHTLY") != NULL;
     double bound = strict ? 1.5 : 20, best = 1000;
     struct session *hostile = session_make(g, "acme", 1), *neighbour = session_make(g, "acme", 0);
-    fill_socket(hostile->box->jail.control, WIRE_ACK);
+    fill_socket(jail_of(hostile)->jail.control, WIRE_ACK);
 
     for (int i = 0; i < (strict ? 3 : 1) && best > bound; i++) {
         double ratio = flood_ratio(g, hostile, neighbour, strict ? 200 : 20);

@@ -48,8 +48,10 @@ static void test_counters_and_gauges(void **state)
     metrics_add(m, METRIC_CREATES, METRICS_FAILED, 0, 3);
     metrics_set(m, METRIC_QUEUE, 0, 0, 7);
     metrics_set(m, METRIC_QUEUE, 0, 0, 5);
-    metrics_set(m, METRIC_SESSIONS, 1, metrics_provider("jail"), 11);
-    metrics_set(m, METRIC_SESSIONS, 2, metrics_provider("unheard-of"), 12);
+    metrics_name_provider(m, 0, "jail");
+    metrics_name_provider(m, METRICS_PROVIDERS_MAX, "one too many");
+    metrics_set(m, METRIC_SESSIONS, 1, 0, 11);
+    metrics_set(m, METRIC_SESSIONS, 2, METRICS_PROVIDERS_MAX, 12);
     metrics_add(m, METRIC_SESSIONS_ENDED, 3, 0, 1);
     const char *text = render(m, &b);
     check_value(text, "paddock_pool_hits_total", 2);
@@ -128,6 +130,9 @@ static void test_series_do_not_overlap(void **state)
     const enum metric ids[] = {METRIC_SESSIONS, METRIC_SESSIONS_ENDED, METRIC_REQUESTS,
                                METRIC_RELOADS};
     uint64_t n = 1000;
+    metrics_name_provider(m, 0, "jail");
+    metrics_name_provider(m, 1, "docker");
+    metrics_name_provider(m, 2, "local");
     for (size_t i = 0; i < COUNT(ids); i++)
         for (unsigned a = 0; a < 3; a++)
             for (unsigned c = 0;

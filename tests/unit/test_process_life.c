@@ -162,7 +162,8 @@ static void test_ends_race(void **state)
         int known;
         if (session_start(s, &request, &p, &known, &e) < 0)
             fail_msg("start: %s", e.msg);
-        world_ended(s->box, p->id, (struct msg_exited){.pid = 5, .exited = 1, .status = 256});
+        world_ended(box_of(s->box), p->id,
+                    (struct msg_exited){.pid = 5, .exited = 1, .status = 256});
         for (int n = 0; n < i % 64; n++)
             sched_yield();
         process_bury(p);

@@ -27,7 +27,8 @@
 /* How world.fail_create fails: before there is a box, or when half of one was made. */
 enum { FAIL_AT_ONCE = 1, FAIL_LATE = 2 };
 
-struct box {
+struct world_box {
+    struct box base; /* first */
     int used, paused;
     struct wire_id id;
     char root[64];
@@ -37,12 +38,14 @@ struct box {
 };
 
 struct world {
-    struct box boxes[WORLD_ROOM];
+    struct world_box boxes[WORLD_ROOM];
     struct {
         char name[64];
         int content;
     } roots[WORLD_ROOM];
-    unsigned fuse; /* the daemon dies at its end; 0: it does not */
+    unsigned cannot;        /* bits of enum provider_can that its provider lacks */
+    char provider_name[32]; /* "": world */
+    unsigned fuse;          /* the daemon dies at its end; 0: it does not */
     int fail_create, fail_copy, fail_usage, fail_pause, fail_remove, fail_store, usages;
     int hold_copy;                    /* a copy waits for its end */
     int hold_create, creates_running; /* likewise a creation, which has its box by then */
@@ -54,11 +57,12 @@ struct world {
 struct daemon {
     struct world *world;
     struct provider provider;
+    struct provider_table providers;
     struct store store, *real;
     struct pump *pump;
     struct pump_source news; /* an eventfd: somebody has ended */
     struct {
-        struct box *box;
+        struct world_box *box;
         struct wire_id command;
         struct msg_exited end;
     } ends[256];
@@ -78,6 +82,11 @@ static void tick(struct world *w)
 {
     if (w->fuse && --w->fuse == 0)
         _exit(9);
+}
+
+static struct world_box *box_of(struct box *b)
+{
+    return (struct world_box *)b;
 }
 
 /* ---- roots ---- */
@@ -115,7 +124,7 @@ static int root_make(struct world *w, const char *name, int content)
     return at;
 }
 
-static int root_in_use(const struct world *w, const char *name, const struct box *but)
+static int root_in_use(const struct world *w, const char *name, const struct world_box *but)
 {
     for (unsigned i = 0; i < WORLD_ROOM; i++)
         if (w->boxes[i].used && &w->boxes[i] != but && !strcmp(w->boxes[i].root, name))
@@ -140,10 +149,11 @@ static int world_remove_root(struct provider *p, const char *name, struct pd_err
     return at < 0 ? 0 : r; /* as a keeper that is only told */
 }
 
-static int world_copy_root(struct provider *p, struct box *b, const char *from, const char *to,
+static int world_copy_root(struct provider *p, struct box *box, const char *from, const char *to,
                            deadline limit, struct pd_err *e)
 {
     (void)limit;
+    const struct world_box *b = box ? box_of(box) : NULL;
     struct daemon *d = daemon_of(p);
     tick(d->world);
     pthread_mutex_lock(&d->lock);
@@ -179,13 +189,13 @@ static int world_create(struct provider *p, struct wire_id id, const struct spec
     if (d->world->fail_create == FAIL_AT_ONCE)
         return pd_fail(e, PD_CAPACITY, "no more boxes");
     pthread_mutex_lock(&d->lock);
-    struct box *b = d->world->boxes;
+    struct world_box *b = d->world->boxes;
     while (b->used)
         b++;
     assert_true(b < d->world->boxes + WORLD_ROOM);
     int busy = s->root_name[0] && root_in_use(d->world, s->root_name, NULL);
     if (!busy) {
-        *b = (struct box){.used = 1, .id = id, .owner = owner};
+        *b = (struct world_box){.used = 1, .id = id, .owner = owner};
         snprintf(b->root, sizeof b->root, "%s", s->root_name);
         if (b->root[0] && root_find(d->world, b->root) < 0)
             root_make(d->world, b->root, 1);
@@ -205,7 +215,7 @@ static int world_create(struct provider *p, struct wire_id id, const struct spec
         b->used = 0;
         return pd_fail(e, PD_CAPACITY, "no more boxes");
     }
-    *ret = b;
+    *ret = &b->base;
     return 0;
 }
 
@@ -216,7 +226,7 @@ static int world_adopt(struct provider *p, struct wire_id id, void *owner, struc
     for (unsigned i = 0; i < WORLD_ROOM; i++)
         if (d->world->boxes[i].used && wire_id_equal(d->world->boxes[i].id, id)) {
             d->world->boxes[i].owner = owner;
-            *ret = &d->world->boxes[i];
+            *ret = &d->world->boxes[i].base;
             return 0;
         }
     return pd_fail(e, PD_NOT_FOUND, "no such box");
@@ -233,10 +243,10 @@ static void world_end_strangers(struct provider *p)
 
 static struct daemon *the_daemon; /* a box has no way to its provider */
 
-static int world_destroy(struct box *b, const char *root_name, struct box_usage *ret, deadline d,
-                         struct pd_err *e)
+static int world_destroy(struct box *box, deadline d, struct pd_err *e)
 {
-    (void)root_name, (void)ret, (void)d, (void)e;
+    (void)d, (void)e;
+    struct world_box *b = box_of(box);
     tick(the_daemon->world);
     pthread_mutex_lock(&the_daemon->lock);
     b->used = 0;
@@ -262,7 +272,7 @@ static void world_tell(struct pump_source *s, uint32_t events)
     pthread_mutex_unlock(&d->lock);
 }
 
-static void world_ended(struct box *b, struct wire_id command, struct msg_exited end)
+static void world_ended(struct world_box *b, struct wire_id command, struct msg_exited end)
 {
     struct daemon *d = the_daemon;
     uint64_t one = 1;
@@ -276,8 +286,9 @@ static void world_ended(struct box *b, struct wire_id command, struct msg_exited
     (void)!write(d->news.fd, &one, sizeof one);
 }
 
-static int world_exec(struct box *b, const struct box_command *c, struct pd_err *e)
+static int world_exec(struct box *box, const struct box_command *c, struct pd_err *e)
 {
+    struct world_box *b = box_of(box);
     uint32_t pos = 0;
     (void)e;
     const char *program = msg_list_next(&c->exec.argv, &pos);
@@ -292,23 +303,24 @@ static int world_exec(struct box *b, const struct box_command *c, struct pd_err 
     return 0;
 }
 
-static int world_kill(struct box *b, struct wire_id command, unsigned group, struct pd_err *e)
+static int world_kill(struct box *box, struct wire_id command, unsigned group, struct pd_err *e)
 {
+    struct world_box *b = box_of(box);
     (void)group, (void)e;
     world_ended(b, command, (struct msg_exited){.status = SIGKILL});
     return 0;
 }
 
-static int world_signal(struct box *b, struct wire_id command, int signal, deadline d,
+static int world_signal(struct box *box, struct wire_id command, int signal, deadline d,
                         struct pd_err *e)
 {
     (void)signal, (void)d;
-    return world_kill(b, command, 0, e);
+    return world_kill(box, command, 0, e);
 }
 
-static void world_forget(struct box *b, struct wire_id command)
+static void world_forget(struct box *box, struct wire_id command)
 {
-    (void)b, (void)command;
+    (void)box, (void)command;
 }
 
 static int world_group_is_empty(struct box *b, unsigned group)
@@ -317,8 +329,9 @@ static int world_group_is_empty(struct box *b, unsigned group)
     return GROUP_MISSING;
 }
 
-static int world_sync(struct box *b, deadline d, struct pd_err *e)
+static int world_sync(struct box *box, deadline d, struct pd_err *e)
 {
+    struct world_box *b = box_of(box);
     (void)e;
     for (unsigned i = 0; i < b->command_count; i++)
         session_box_events.started(b->owner, b->commands[i], (int)(101 + i));
@@ -327,13 +340,13 @@ static int world_sync(struct box *b, deadline d, struct pd_err *e)
     return 0;
 }
 
-static int world_pause(struct box *b, int paused, deadline d, struct pd_err *e)
+static int world_pause(struct box *b, bool paused, deadline d, struct pd_err *e)
 {
     (void)d;
     if (the_daemon->world->fail_pause)
         return pd_fail(e, PD_UNSUPPORTED, "nothing can be paused here");
     tick(the_daemon->world);
-    b->paused = paused;
+    box_of(b)->paused = paused;
     return 0;
 }
 
@@ -356,16 +369,66 @@ static int world_usage(struct box *b, struct box_usage *ret, struct pd_err *e)
     return 0;
 }
 
-static void world_drop(struct provider *p, const char *key)
+static enum rung world_best(struct provider *p)
 {
-    (void)p, (void)key;
+    (void)p;
+    return RUNG_FULL;
 }
 
-static int world_fetch(struct provider *p, const char *key, int *ret_fds, unsigned max,
-                       unsigned *ret_count, deadline d, struct pd_err *e)
+static int world_health(struct provider *p, struct pd_err *e)
 {
-    (void)p, (void)ret_fds, (void)max, (void)ret_count, (void)d;
-    return pd_fail(e, PD_NOT_FOUND, "nothing stashed as %s", key);
+    (void)p, (void)e;
+    return 0;
+}
+
+static void world_free(struct provider *p)
+{
+    (void)p; /* it is the daemon's */
+}
+
+static int world_keep_root(struct provider *p, const char *name, deadline d, struct pd_err *e)
+{
+    (void)p, (void)name, (void)d, (void)e;
+    return 0;
+}
+
+/* Everything but terminals and a stash, without what the world cannot: then the functions are
+ * missing, too, so that a call to one of them is a crash. */
+static struct provider world_provider(struct daemon *d)
+{
+    struct provider p = {
+        .name = d->world->provider_name[0] ? d->world->provider_name : "world",
+        .can = (PROVIDER_PAUSE | PROVIDER_ADOPT | PROVIDER_SNAPSHOT | PROVIDER_SLEEP |
+                PROVIDER_ROOTS | PROVIDER_TREES | PROVIDER_USAGE | PROVIDER_SIGNAL |
+                PROVIDER_FILES | PROVIDER_PORTS | PROVIDER_BACKGROUND) &
+               ~d->world->cannot,
+        .patience = {NS_PER_S, NS_PER_S, NS_PER_S, NS_PER_S},
+        .state = d,
+        .events = &session_box_events,
+        .create = world_create,
+        .destroy = world_destroy,
+        .exec = world_exec,
+        .kill = world_kill,
+        .forget = world_forget,
+        .sync = world_sync,
+        .rung = world_rung,
+        .best = world_best,
+        .health = world_health,
+        .free = world_free,
+    };
+
+#define GIVE(bit, function) p.function = p.can & (bit) ? world_##function : NULL
+    GIVE(PROVIDER_ADOPT, adopt);
+    GIVE(PROVIDER_ADOPT, end_strangers);
+    GIVE(PROVIDER_SIGNAL, signal);
+    GIVE(PROVIDER_TREES, group_is_empty);
+    GIVE(PROVIDER_PAUSE, pause);
+    GIVE(PROVIDER_USAGE, usage);
+    GIVE(PROVIDER_ROOTS, remove_root);
+    GIVE(PROVIDER_SLEEP, keep_root);
+    GIVE(PROVIDER_SNAPSHOT, copy_root);
+#undef GIVE
+    return p;
 }
 
 /* ---- the store, with its last moments ---- */
@@ -432,7 +495,7 @@ static struct world *world_new(void)
 static struct sessions_config world_config(struct daemon *d, const char *dir)
 {
     return (struct sessions_config){.state_dir = dir,
-                                    .provider = &d->provider,
+                                    .providers = &d->providers,
                                     .store = &d->store,
                                     .pump = d->pump,
                                     .max_sessions = 40,
@@ -458,27 +521,8 @@ static struct daemon *daemon_begin(struct world *w, const char *dir, int threads
     pthread_mutex_init(&d->lock, NULL);
     for (unsigned i = 0; i < WORLD_ROOM; i++)
         w->boxes[i].owner = NULL;
-    d->provider = (struct provider){.name = "world",
-                                    .can = PROVIDER_PAUSE | PROVIDER_ADOPT | PROVIDER_SNAPSHOT,
-                                    .state = d,
-                                    .events = &session_box_events,
-                                    .create = world_create,
-                                    .adopt = world_adopt,
-                                    .end_strangers = world_end_strangers,
-                                    .destroy = world_destroy,
-                                    .remove_root = world_remove_root,
-                                    .copy_root = world_copy_root,
-                                    .exec = world_exec,
-                                    .signal = world_signal,
-                                    .kill = world_kill,
-                                    .forget = world_forget,
-                                    .group_is_empty = world_group_is_empty,
-                                    .sync = world_sync,
-                                    .pause = world_pause,
-                                    .rung = world_rung,
-                                    .usage = world_usage,
-                                    .fetch = world_fetch,
-                                    .drop = world_drop};
+    d->provider = world_provider(d);
+    assert_int_equal(provider_table_add(&d->providers, &d->provider, &e), 0);
     d->real = open_or_fail(dir, 1);
     d->store = (struct store){.state = d,
                               .put_session = w_put_session,
