@@ -260,7 +260,7 @@ def test_an_agent_works_in_it(backend):
 
     model = Model(messages=iter([
         call("write_file", file_path="/workspace/n.txt", content="6\n7\n"),
-        call("execute", command="paste -sd+ /workspace/n.txt | sed 's/+/ \\* /; s/.*/expr &/' | sh"),
+        call("execute", command="read -d '' a b < /workspace/n.txt; echo $((a * b))"),
         AIMessage("done")]))
     agent = create_deep_agent(model=model, backend=backend)
     result = agent.invoke({"messages": [("user", "multiply")]})

@@ -270,6 +270,62 @@ def test_git(sandbox):
         git.status("/tmp")
 
 
+def test_git_between_two_clones(sandbox):
+    """What one pushes the other pulls; changes are taken back in each of the ways there are."""
+    git = sandbox.git
+    git.configure_user("Ann", "ann@example.com")
+    git.init("origin.git", bare=True, initial_branch="main")
+    git.clone("/workspace/origin.git", "one")
+    git.set_config("user.name", "Cleo", scope="local", path="one")
+    assert git.get_config("user.name", scope="local", path="one") == "Cleo"
+    assert git.get_config("user.name") == "Ann"
+    git.commit("one", "empty", allow_empty=True)
+    sandbox.files.write("one/a", "1\n")
+    sandbox.files.write("one/b", "1\n")
+    git.add("one", ["a"])
+    staged = {f.name: f.staged for f in git.status("one").file_status}
+    assert staged == {"a": True, "b": False}
+    assert "+1" in git.diff("one", staged=True) and git.diff("one") == ""
+    git.restore("one", ["a"], staged=True)
+    assert not any(f.staged for f in git.status("one").file_status)
+    git.add("one")
+    git.commit("one", "two files")
+    git.push("one", "origin", "main")
+    git.clone("/workspace/origin.git", "two", branch="main")
+    assert sandbox.commands.run("git -C two log --format='%an %s'").stdout == (
+        "Cleo two files\nCleo empty\n")
+
+    sandbox.files.write("one/a", "2\n")
+    git.add("one")
+    git.commit("one", "changed")
+    git.push("one")
+    assert git.status("two").is_clean
+    git.pull("two")
+    assert sandbox.files.read("two/a") == "2\n"
+    git.reset("two", mode="hard", target="HEAD~1")
+    assert sandbox.files.read("two/a") == "1\n" and git.status("two").behind == 1
+    git.pull("two", "origin", "main")
+    assert git.status("two").behind == 0
+
+    git.create_branch("two", "topic")
+    git.commit("two", "not merged", allow_empty=True)
+    git.checkout_branch("two", "main")
+    with pytest.raises(CommandExitException, match="not fully merged"):
+        git.delete_branch("two", "topic")
+    git.delete_branch("two", "topic", force=True)
+    assert git.branches("two").branches == ["main"]
+
+    git.remote_add("two", "other", "/workspace/one", fetch=True)
+    assert sandbox.commands.run("git -C two branch -r --list 'other/*'").stdout.split() == ["other/main"]
+    assert git.remote_get("two", "nobody") is None
+    with pytest.raises(CommandExitException):
+        git.clone("/workspace/nothing.git", "three")
+    with pytest.raises(paddock.InvalidArgumentError, match="scope"):
+        git.set_config("a.b", "c", scope="galaxy")
+    with pytest.raises(paddock.InvalidArgumentError, match="path"):
+        git.get_config("a.b", scope="local")
+
+
 # ---- the rest ----
 
 
