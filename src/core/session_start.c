@@ -266,6 +266,8 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     uint32_t uid = SANDBOX_UID_USER;
     if (check_user(r->user, &uid, e) < 0 || check_policy(s, r, e) < 0)
         return -1;
+    if (r->background && s->provider && provider_must(s->provider, PROVIDER_BACKGROUND, e) < 0)
+        return -1;
     if (r->cwd && r->cwd[0] != '/')
         return pd_fail(e, PD_INVALID, "cwd '%.100s': must be an absolute path", r->cwd);
     if (r->note && strlen(r->note) > NOTE_MAX)

@@ -31,6 +31,7 @@ struct world_box {
     struct box base; /* first */
     int used, paused;
     struct wire_id id;
+    char provider[32]; /* whose it is */
     char root[64];
     struct wire_id commands[8];
     unsigned command_count;
@@ -197,6 +198,7 @@ static int world_create(struct provider *p, struct wire_id id, const struct spec
     if (!busy) {
         *b = (struct world_box){.used = 1, .id = id, .owner = owner};
         snprintf(b->root, sizeof b->root, "%s", s->root_name);
+        snprintf(b->provider, sizeof b->provider, "%s", p->name);
         if (b->root[0] && root_find(d->world, b->root) < 0)
             root_make(d->world, b->root, 1);
     }
@@ -224,7 +226,8 @@ static int world_adopt(struct provider *p, struct wire_id id, void *owner, struc
 {
     struct daemon *d = daemon_of(p);
     for (unsigned i = 0; i < WORLD_ROOM; i++)
-        if (d->world->boxes[i].used && wire_id_equal(d->world->boxes[i].id, id)) {
+        if (d->world->boxes[i].used && wire_id_equal(d->world->boxes[i].id, id) &&
+            !strcmp(d->world->boxes[i].provider, p->name)) {
             d->world->boxes[i].owner = owner;
             *ret = &d->world->boxes[i].base;
             return 0;
@@ -237,7 +240,7 @@ static void world_end_strangers(struct provider *p)
 {
     struct daemon *d = daemon_of(p);
     for (unsigned i = 0; i < WORLD_ROOM; i++)
-        if (!d->world->boxes[i].owner)
+        if (!d->world->boxes[i].owner && !strcmp(d->world->boxes[i].provider, p->name))
             d->world->boxes[i].used = 0;
 }
 
