@@ -1,3 +1,18 @@
+/* The jail provider's calls: what core/box.c asks of it.
+ *
+ * How this works: a box is a jail, which a keeper holds. There are two links.
+ *
+ *   to the keeper   one for all boxes. Creating, ending, killing a command's group, usage, roots
+ * and the stash are requests there. A thread that needs the answer enters a waiter by the request's
+ * id, sends, and sleeps; the pump wakes it (jail_events.c). to each init    the jail's control
+ * socket, which came with CREATED. Commands, signals, SYNC and ACK go straight there and wait for
+ * no keeper. What init tells comes to the pump.
+ *
+ * A command's group is a cgroup below the jail's. This file makes it by the directory that came
+ * with CREATED and keeps its entrance open, so that the next command of that number finds it made.
+ * Without cgroups there are no groups: a kill reaches the command's first process alone.
+ *
+ * When the keeper dies every box is lost, and jail_link.c gets another keeper. */
 #include "provider/jail.h"
 
 #include "provider/jail_state.h"

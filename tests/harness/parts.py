@@ -228,7 +228,7 @@ PARTS = {
     "e2e": tests_in("e2e", 1800),
     "api": tests_in("api", 1200, workers=2),
     "faults": tests_in("faults", 1200),
-    "asan": sanitized("asan", ["tests/api"] if NIGHTLY else REPRESENTATIVE, {
+    "asan": sanitized("asan", ["tests/capabilities"] + (["tests/api"] if NIGHTLY else REPRESENTATIVE), {
         "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1:"
                         "allocator_may_return_null=1:detect_leaks=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=0"}),
