@@ -233,6 +233,7 @@ void *controller_main(void *arg)
         for (size_t i = 0; i < count; i++)
             look_at(list[i], every_second);
         if (every_second) {
+            boxes_look(all);
             forget_surplus(list, count);
             snapshots_sweep(all);
         }

@@ -115,6 +115,8 @@ struct provider {
                   struct box **ret, deadline d, struct pd_err *e);
     /* Ends the box with all its processes and frees it, whatever the outcome. Its root stays. */
     int (*destroy)(struct box *b, deadline d, struct pd_err *e);
+    /* How many boxes there are, also those that nobody here knows. NULL: it cannot tell. */
+    int (*count)(struct provider *p, unsigned *ret, deadline d, struct pd_err *e);
     int (*exec)(struct box *b, const struct box_command *c, struct pd_err *e);
     /* SIGKILL to the command: with PROVIDER_TREES to all processes of its group, and to nothing
      * else. Returns when it was sent to all of them; their end is told by events. Not for the

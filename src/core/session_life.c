@@ -119,8 +119,8 @@ int session_step(struct session *s, enum life to)
 {
     enum life from = s->life;
     if (!(lives[from].next & 1u << to)) {
-        log_error("session.step", "id=%s from=%s to=%s error=there is no such step", s->info.id,
-                  life_name(from), life_name(to));
+        log_error("session.step", "id=%s from=%s to=%s error=illegal", s->info.id, life_name(from),
+                  life_name(to));
         checks_failed();
         return -1;
     }
@@ -131,6 +131,7 @@ int session_step(struct session *s, enum life to)
     int shared = lives[to].owned != lives[from].owned || lives[to].over; /* under sessions.lock */
     if (shared)
         s->owned = lives[to].owned;
+    atomic_fetch_add(&s->all->steps, 1);
 
     if (lives[to].counted && !s->counts_for)
         take_place(s, to == LIFE_CREATING);

@@ -155,6 +155,11 @@ struct sessions {
     int control_due;
     struct sessions_stats stats; /* under lock */
     uint64_t samples_rest_ns;    /* the controller takes no samples until then; its own */
+    /* boxes.c */
+    atomic_uint_fast64_t steps; /* that sandboxes have taken */
+    uint64_t
+        boxes_wrong_at;    /* at this step the boxes did not match; 0: they did. The controller's */
+    uint64_t boxes_due_ns; /* when they are counted next; likewise */
     /* snapshots.c */
     pthread_mutex_t snapshot_lock; /* innermost */
     struct snapshot *snapshots;    /* newest first */
@@ -273,6 +278,8 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
 void *pool_main(void *sessions);
 void pool_set_targets(struct sessions *all); /* as few as are always kept; with the lock held */
 unsigned pool_filling(const struct sessions *all); /* how many are being made; likewise */
+/* boxes.c: counts the provider's boxes when it is time, and compares. The controller's. */
+void boxes_look(struct sessions *all);
 /* controller.c */
 void *controller_main(void *sessions);
 void controller_wake(struct sessions *all);

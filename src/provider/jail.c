@@ -257,6 +257,21 @@ static void jail_provider_end_strangers(struct provider *base)
     }
 }
 
+static int jail_provider_count(struct provider *base, unsigned *ret, deadline d, struct pd_err *e)
+{
+    auto_buf none = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_counted m = {0};
+    struct waiter w;
+    if (ask_keeper(self(base), &w, WIRE_COUNT, &none, d, e) < 0)
+        return -1;
+
+    int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e)
+                                            : msg_counted_decode(&w.frame.payload, &m, e);
+    frame_done(&w.frame);
+    *ret = m.jails;
+    return r;
+}
+
 static int jail_provider_remove_root(struct provider *base, const char *root_name, struct pd_err *e)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
@@ -634,6 +649,7 @@ static struct jail_provider *provider_new(struct pump *pump, const struct box_ev
         .events = events,
         .create = jail_provider_create,
         .adopt = jail_provider_adopt,
+        .count = jail_provider_count,
         .end_strangers = jail_provider_end_strangers,
         .destroy = jail_provider_destroy,
         .remove_root = jail_provider_remove_root,

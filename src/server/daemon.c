@@ -169,6 +169,8 @@ static void collect(struct metrics *m, void *arg)
             metrics_set(m, METRIC_SESSIONS, i, p, s.by_provider[p][i]);
     for (unsigned i = 1; i < END_COUNT; i++)
         metrics_set(m, METRIC_SESSIONS_ENDED, i, 0, s.ended[i]);
+    metrics_set(m, METRIC_BOXES, 0, 0, s.boxes);
+    metrics_set(m, METRIC_BOX_MISMATCHES, 0, 0, s.box_mismatches);
 
     metrics_set(m, METRIC_SESSIONS_REUSED, 0, 0, s.reused);
     metrics_set(m, METRIC_AUTO_RETRIES, 0, 0, s.auto_retried);

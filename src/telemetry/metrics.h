@@ -50,6 +50,10 @@ enum { METRICS_COLD, METRICS_POOL };
 /* id, name, type, first label, second label, help. A label is a name with its list; NO_LABEL. */
 #define METRICS(X)                                                                                 \
     X(SESSIONS, "paddock_sessions", GAUGE, STATE, PROVIDER, "Sandboxes by state and provider.")    \
+    X(BOXES, "paddock_boxes", GAUGE, NONE, NONE,                                                   \
+      "Jails at the keeper, of sandboxes that run, are paused or wait in the pool.")               \
+    X(BOX_MISMATCHES, "paddock_box_mismatches_total", COUNTER, NONE, NONE,                         \
+      "Times that the jails at the keeper were not those of the sandboxes: a fault.")              \
     X(SESSIONS_ENDED, "paddock_sessions_ended_total", COUNTER, END, NONE,                          \
       "Sandboxes that ended, by cause.")                                                           \
     X(SESSIONS_REUSED, "paddock_sessions_reused_total", COUNTER, NONE, NONE,                       \

@@ -136,6 +136,11 @@ static void visit_listed(struct codec *c, struct msg_listed *m)
     field_i32(c, &m->init_pid);
 }
 
+static void visit_counted(struct codec *c, struct msg_counted *m)
+{
+    field_u32(c, &m->jails);
+}
+
 static void visit_key(struct codec *c, struct msg_key *m)
 {
     field_str(c, &m->key, MSG_KEY_MAX);
@@ -246,6 +251,7 @@ CODEC(gone)
 CODEC(kill)
 CODEC(usage)
 CODEC(listed)
+CODEC(counted)
 CODEC(key)
 CODEC(build)
 CODEC(built)

@@ -4,8 +4,9 @@
  * accept exactly what encoders produce: every string ends with its NUL and holds no other, every
  * list is bounded, every enum is in range, nothing is left over.
  *
- *   client  -> keeper    HELLO CREATE DESTROY KILL STATS REMOVE_ROOT KEEP_ROOT COPY_ROOT LIST STASH
- * FETCH DROP keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END STASHED DONE ERROR
+ *   client  -> keeper    HELLO CREATE DESTROY KILL STATS REMOVE_ROOT KEEP_ROOT COPY_ROOT LIST COUNT
+ * STASH FETCH DROP keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END COUNTED STASHED
+ * DONE ERROR
  * keeper -> builder   BUILD PREPARE SWEEP STRIKE REMOVE_ROOT KEEP_ROOT COPY THAW builder -> keeper
  * BUILT DONE ERROR client  -> init      EXEC SIGNAL ACK SYNC init    -> client    STARTED EXITED
  * SYNCED SYNC_END DONE ERROR
@@ -61,6 +62,8 @@ enum wire_type {
     WIRE_KEEP_ROOT, /* msg_key: a keeper that starts must not delete this root of a server's, which
                      * no jail uses for now. Holds until a jail uses it; on the disk when answered
                      */
+    WIRE_COUNT,     /* no payload: how many jails are there? */
+    WIRE_COUNTED,   /* msg_counted */
     WIRE_TYPE_COUNT
 };
 
@@ -132,6 +135,11 @@ struct msg_listed {
     struct wire_id jail;
     uint32_t undead;
     int32_t init_pid;
+};
+
+/* Those that LIST would tell, but for other clients' that end with them. */
+struct msg_counted {
+    uint32_t jails;
 };
 
 struct msg_key {
@@ -222,6 +230,7 @@ MSG_CODEC(gone);
 MSG_CODEC(kill);
 MSG_CODEC(usage);
 MSG_CODEC(listed);
+MSG_CODEC(counted);
 MSG_CODEC(key);
 MSG_CODEC(build);
 MSG_CODEC(built);

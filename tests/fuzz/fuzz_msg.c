@@ -35,6 +35,7 @@ static void check_list(const struct msg_list *l)
     X(kill)                                                                                        \
     X(usage)                                                                                       \
     X(listed)                                                                                      \
+    X(counted)                                                                                     \
     X(key)                                                                                         \
     X(build)                                                                                       \
     X(built)                                                                                       \

@@ -83,6 +83,7 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
                                          .memory_peak = 3,
                                          .cpu_usec = 4}));
     CHECK_CODEC(listed, LITERAL(msg_listed, {.jail = id, .undead = 1, .init_pid = 9}));
+    CHECK_CODEC(counted, LITERAL(msg_counted, {.jails = 7}));
     CHECK_CODEC(key, LITERAL(msg_key, {.key = "session/1/stdout"}));
     CHECK_CODEC(build, LITERAL(msg_build, {.slot = 4, .name = "j2", .spec = full_spec()}));
     CHECK_CODEC(built, LITERAL(msg_built, {.rung = 1, .named = 1, .has_mntns = 1, .init_pid = 2}));

@@ -4,6 +4,8 @@
  * PADDOCK_NIGHTLY=1 plays more rounds. */
 #include "world.h"
 
+#include "base/checks.h"
+
 #define PATIENCE (30 * NS_PER_S)
 
 static const char *dir_of(void **state)
@@ -51,6 +53,19 @@ static struct session_request request_of(const char *thread)
                                     .spec = SPEC_DEFAULT,
                                     .queue_timeout_ms = 10000,
                                     .env = {.text = ""}};
+}
+
+/* Looks twice, as the controller does: a box that is not a sandbox's aborts this build. */
+static void assert_boxes_match(struct daemon *d, struct world *w)
+{
+    struct sessions_stats stats;
+    for (unsigned i = 0; i < 2; i++) {
+        d->all->boxes_due_ns = 0;
+        boxes_look(d->all);
+    }
+    sessions_get_stats(d->all, &stats);
+    assert_int_equal(stats.box_mismatches, 0);
+    assert_int_equal(stats.boxes, box_count(w));
 }
 
 /* ---- one creation, held at the provider ---- */
@@ -194,6 +209,67 @@ static void test_a_loss_during_a_creation_ends_it(void **state)
     assert_int_equal(info_of(s).state, SESSION_GONE);
     assert_int_equal(info_of(s).end, END_LOST);
     assert_nothing_is_left(d, w);
+    session_unref(s);
+    daemon_end(d);
+}
+
+/* A box too many, or one too few: looking twice aborts a test build, and nothing else does. */
+static void test_boxes_are_those_of_the_sandboxes(void **state)
+{
+    struct world *w = world_new();
+    struct daemon *d = daemon_begin(w, dir_of(state), 0, NULL);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    struct pd_err e;
+    assert_boxes_match(d, w);
+    assert_int_equal(session_pause(s, &e), 0);
+    assert_boxes_match(d, w);
+    assert_int_equal(session_sleep(s, &e), 0);
+    assert_boxes_match(d, w);
+    assert_int_equal(session_resume(s, &e), 0);
+    assert_boxes_match(d, w);
+
+    for (int surplus = 0; CHECKS && surplus <= 1; surplus++) {
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            w->boxes[surplus].used = surplus;
+            assert_boxes_match(d, w);
+            _exit(0);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+        w->boxes[surplus].used = !surplus;
+    }
+    assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
+    assert_boxes_match(d, w);
+    session_unref(s);
+    daemon_end(d);
+}
+
+/* A step that is not in the table is refused, and aborts a test build. */
+static void test_a_step_that_is_none_is_refused(void **state)
+{
+    struct world *w = world_new();
+    struct daemon *d = daemon_begin(w, dir_of(state), 0, NULL);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    struct pd_err e;
+    assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        pthread_mutex_lock(&s->lock);
+        int refused = session_step(s, LIFE_RUNNING) < 0 && s->life == LIFE_GONE;
+        _exit(refused ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (CHECKS)
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    else
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     session_unref(s);
     daemon_end(d);
 }
@@ -356,6 +432,8 @@ int main(void)
         IN_WORLD(test_a_delete_during_a_creation_ends_it),
         IN_WORLD(test_a_delete_during_a_creation_that_fails_counts_once),
         IN_WORLD(test_a_loss_during_a_creation_ends_it),
+        IN_WORLD(test_boxes_are_those_of_the_sandboxes),
+        IN_WORLD(test_a_step_that_is_none_is_refused),
         IN_WORLD(test_a_creation_that_fails_counts_once),
         IN_WORLD(test_two_clients_cold),
         IN_WORLD(test_four_clients_cold_in_memory),

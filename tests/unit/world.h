@@ -235,6 +235,16 @@ static int world_adopt(struct provider *p, struct wire_id id, void *owner, struc
     return pd_fail(e, PD_NOT_FOUND, "no such box");
 }
 
+static int world_count(struct provider *p, unsigned *ret, deadline limit, struct pd_err *e)
+{
+    (void)limit, (void)e;
+    struct daemon *d = daemon_of(p);
+    pthread_mutex_lock(&d->lock);
+    *ret = box_count(d->world);
+    pthread_mutex_unlock(&d->lock);
+    return 0;
+}
+
 /* Those that nobody has taken: owners are of this daemon. */
 static void world_end_strangers(struct provider *p)
 {
@@ -409,6 +419,7 @@ static struct provider world_provider(struct daemon *d)
         .state = d,
         .events = &session_box_events,
         .create = world_create,
+        .count = world_count,
         .destroy = world_destroy,
         .exec = world_exec,
         .kill = world_kill,
