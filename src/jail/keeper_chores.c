@@ -81,6 +81,9 @@ static int chore_new(struct keeper *k, const struct client *c, const struct fram
         return -1;
     }
 
+    /* Should this keeper die before it is done, the next one takes the root for a leftover. */
+    if (n->type == WIRE_REMOVE_ROOT)
+        store_unkeep_root(k->config->state_dir, n->what);
     chore_add(k, n);
     return 0;
 }

@@ -156,7 +156,6 @@ int store_open_root(const struct template *t, const char *state_dir, const char 
         return pd_fail(e, PD_CONFLICT, "the root '%s' is in use by another jail", name);
     if (check_layered(root, layered, name, e) < 0)
         return -1;
-    (void)unlinkat(root, KEPT, AT_REMOVEDIR); /* it is in use from now on */
     struct stat st;
     int has_image = fstatat(root, "image", &st, AT_SYMLINK_NOFOLLOW) == 0;
     int has_tree = fstatat(root, "tree", &st, AT_SYMLINK_NOFOLLOW) == 0;
@@ -293,6 +292,14 @@ int store_keep_root(const char *state_dir, const char *name, struct pd_err *e)
     if ((mkdirat(root, KEPT, 0700) < 0 && errno != EEXIST) || fsync(root) < 0)
         return pd_fail_sys(e, "mark the root '%.64s'", name);
     return 0;
+}
+
+void store_unkeep_root(const char *state_dir, const char *name)
+{
+    char path[SPEC_PATH_MAX];
+    int length = snprintf(path, sizeof path, "%s/roots/%s/" KEPT, state_dir, name);
+    if (!strchr(name, '/') && length > 0 && (size_t)length < sizeof path)
+        (void)rmdir(path); /* most roots have no such mark */
 }
 
 int store_is_kept(const char *state_dir, const char *name)

@@ -32,9 +32,11 @@ enum store_kind store_probe(int dir, int rootless);
  * while a jail uses it, PD_NOT_FOUND when there is none. For the command line, in the host's
  * namespaces. */
 int store_remove_root(const char *state_dir, const char *name, struct pd_err *e);
-/* Marks a root, or asks for the mark: nobody uses it, but it is not a leftover. Opening the root
- * removes it. */
+/* Marks a root, takes the mark away, or asks for it: a root with the mark is not a leftover,
+ * although no jail uses it. The mark stays when a jail uses the root again, which may fail
+ * half-way: it goes with the root, or when it is known that the root is to go. */
 int store_keep_root(const char *state_dir, const char *name, struct pd_err *e);
+void store_unkeep_root(const char *state_dir, const char *name);
 int store_is_kept(const char *state_dir, const char *name);
 /* Makes the root `to` of `from`, complete or not at all. For the host's namespaces.
  * `jail_root`: the root directory of the jail that uses `from`, whose processes stand still until

@@ -60,8 +60,7 @@ enum wire_type {
                      * `from`, if one does */
     WIRE_THAW,      /* msg_sweep: a jail whose copier died */
     WIRE_KEEP_ROOT, /* msg_key: a keeper that starts must not delete this root of a server's, which
-                     * no jail uses for now. Holds until a jail uses it; on the disk when answered
-                     */
+                     * no jail uses for now. Holds until REMOVE_ROOT; on the disk when answered */
     WIRE_COUNT,     /* no payload: how many jails are there? */
     WIRE_COUNTED,   /* msg_counted */
     WIRE_TYPE_COUNT

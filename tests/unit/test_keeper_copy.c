@@ -427,8 +427,34 @@ static int has_none(const struct place *p, const struct jail *j)
     return count_roots(p, "sb-") == 0;
 }
 
-/* A sandbox that sleeps has no jail, and yet its root is no leftover. */
-static void test_a_root_to_keep_outlives_keepers_until_it_is_used(void **state)
+/* A jail on the root that cannot be built, when its root is open already. */
+static void fail_to_open(struct keeper_link *l, const char *name)
+{
+    struct pd_err e = {.msg = ""};
+    struct spec s = SPEC_DEFAULT;
+    struct jail j;
+    s.root_name = name;
+    s.limits.disk = 32 << 20;
+    s.limits.files = 2000;
+    s.binds[0] = (struct spec_bind){.source = "/nowhere/at/all", .target = "/mnt"};
+    s.bind_count = 1;
+    assert_int_equal(jail_create(l, &j, &s, 0, deadline_in(PATIENCE), &e), -1);
+    assert_non_null(strstr(e.msg, "/nowhere/at/all"));
+}
+
+static int remove_root(struct keeper_link *l, const char *name)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_key m = {.key = name};
+    struct wire_head head = {.type = WIRE_REMOVE_ROOT, .epoch = l->epoch, .id = wire_id_new()};
+    msg_key_encode(&out, &m);
+    assert_int_equal(wire_send(l->sock, &head, &out, NULL, 0, deadline_in(PATIENCE)), 0);
+    return answer(l, head.id, NULL);
+}
+
+/* A sandbox that sleeps has no jail, and yet its root is no leftover: not when it cannot be woken
+ * either, nor when whoever wakes it dies. */
+static void test_a_root_to_keep_outlives_keepers_until_it_is_removed(void **state)
 {
     const struct place *p = need_keeper(state);
     struct keeper_link l;
@@ -447,12 +473,25 @@ static void test_a_root_to_keep_outlives_keepers_until_it_is_used(void **state)
     await(has_no_b, p, NULL, "the other root is deleted");
     assert_int_equal(count_roots(p, "sb-a"), 1);
     link_up(p, &l);
+    fail_to_open(&l, "sb-a");
+    keeper_link_done(&l);
+    restart_keeper(*state);
+    link_up(p, &l);
     open_root(&l, &a, "sb-a");
     assert_int_equal(shell(&a, "grep -q here f"), 0);
     end(&l, &a);
     keeper_link_done(&l);
     restart_keeper(*state);
-    await(has_none, p, NULL, "the root is deleted, which nobody wanted kept since");
+    link_up(p, &l);
+    open_root(&l, &a, "sb-a");
+    assert_int_equal(shell(&a, "grep -q here f"), 0);
+
+    /* A keeper that dies after it was told to remove it leaves it to the next one. */
+    assert_int_equal(remove_root(&l, "sb-a"), 0); /* which waits for the jail */
+    jail_done(&a);
+    keeper_link_done(&l);
+    restart_keeper(*state);
+    await(has_none, p, NULL, "the root is deleted by the next keeper");
     assert_int_equal(count_roots(p, "sn-1"), 1); /* snapshots stay */
 }
 
@@ -515,7 +554,7 @@ int main(void)
         T(test_a_client_that_dies_takes_its_copy_along),
         T(test_usage_tells_of_the_disk),
         T(test_a_user_without_privilege_copies_a_tree),
-        T(test_a_root_to_keep_outlives_keepers_until_it_is_used),
+        T(test_a_root_to_keep_outlives_keepers_until_it_is_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
