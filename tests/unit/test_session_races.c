@@ -426,6 +426,86 @@ static void test_eight_clients_with_a_pool_in_memory(void **state)
     play(state, 8, with_pool_in_memory);
 }
 
+/* ---- rows ---- */
+
+struct toucher {
+    struct session *s;
+    atomic_int stop;
+    unsigned count;
+};
+
+static void *toucher_main(void *arg)
+{
+    struct toucher *t = arg;
+    struct pd_err e;
+    while (!atomic_load(&t->stop)) {
+        (void)session_extend(t->s, 600000 + t->count % 100, 0, &e);
+        t->count++;
+    }
+    return NULL;
+}
+
+struct seen_row {
+    const char *id;
+    int found, state, asleep;
+};
+
+static int see_row(const struct session_row *r, void *arg)
+{
+    struct seen_row *seen = arg;
+    if (!strcmp(r->id, seen->id)) {
+        seen->found++;
+        seen->state = r->state;
+        seen->asleep = r->asleep;
+    }
+    return 0;
+}
+
+static struct seen_row row_of(struct daemon *d, const struct session *s)
+{
+    struct seen_row seen = {.id = s->info.id};
+    struct pd_err e;
+    assert_int_equal(d->real->each_session(d->real, see_row, &seen, &e), 0);
+    return seen;
+}
+
+/* Somebody gives it more time while it falls asleep: should the row say that it runs, the next
+ * daemon would take it for lost and delete its files. */
+static void test_no_older_row_replaces_a_newer(void **state)
+{
+    unsigned rounds = getenv("PADDOCK_NIGHTLY") ? 20000 : 1000;
+    struct world *w = world_new();
+    struct daemon *d = daemon_begin(w, dir_of(state), 0, NULL);
+    struct session_request r = {0};
+    struct pd_err e = {0};
+    struct toucher t = {.s = make_one(d, &r)};
+    pthread_t thread;
+    w->slow_store_us = 300;
+    assert_int_equal(pthread_create(&thread, NULL, toucher_main, &t), 0);
+    for (unsigned i = 0; i < rounds; i++) {
+        assert_int_equal(session_sleep(t.s, &e), 0);
+        struct seen_row row = row_of(d, t.s);
+        if (row.state != SESSION_PAUSED || !row.asleep)
+            fail_msg("round %u: it sleeps, and its row says %d %d", i, row.state, row.asleep);
+        assert_int_equal(session_resume(t.s, &e), 0);
+        row = row_of(d, t.s);
+        if (row.state != SESSION_RUNNING || row.asleep)
+            fail_msg("round %u: it runs, and its row says %d %d", i, row.state, row.asleep);
+    }
+    atomic_store(&t.stop, 1);
+    pthread_join(thread, NULL);
+    assert_true(t.count > rounds / 10);
+
+    /* Nor does one come back that was deleted. */
+    assert_int_equal(session_end(t.s, END_KILLED, "test", &e), 0);
+    assert_int_equal(row_of(d, t.s).found, 1);
+    assert_int_equal(session_unstore(t.s, &e), 0);
+    assert_int_equal(session_store(t.s, &e), 0);
+    assert_int_equal(row_of(d, t.s).found, 0);
+    session_unref(t.s);
+    daemon_end(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +515,7 @@ int main(void)
         IN_WORLD(test_boxes_are_those_of_the_sandboxes),
         IN_WORLD(test_a_step_that_is_none_is_refused),
         IN_WORLD(test_a_creation_that_fails_counts_once),
+        IN_WORLD(test_no_older_row_replaces_a_newer),
         IN_WORLD(test_two_clients_cold),
         IN_WORLD(test_four_clients_cold_in_memory),
         IN_WORLD(test_eight_clients_cold),
