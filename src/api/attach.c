@@ -488,7 +488,7 @@ int process_attach(struct call *c, struct pd_err *e)
             a->ping_at = deadline_in(PING_EVERY);
             a->gone_at = deadline_in(GONE_AFTER);
             a->look_at = deadline_in(LOOK_EVERY);
-            session_attend(c->session, 1);
+            session_attend_begin(c->session);
 
             /* A client that left is no failure of this server's. */
             int good = attach_run(a, &why) == 0;
@@ -497,7 +497,7 @@ int process_attach(struct call *c, struct pd_err *e)
             if (good)
                 proxy_leave(c->r, 2 * NS_PER_S);
 
-            session_attend(c->session, -1);
+            session_attend_end(c->session);
             ws_decoder_done(&a->decoder);
         }
         follow_end(&a->f);

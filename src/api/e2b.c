@@ -396,9 +396,9 @@ static void serve_envd(struct call *c, const struct target *t, const struct e2b_
     }
 
     if (!failed) {
-        session_attend(c->session, 1);
+        session_attend_begin(c->session);
         failed = c->route->handle(c, &e) < 0;
-        session_attend(c->session, -1);
+        session_attend_end(c->session);
     }
 
     if (failed)

@@ -270,7 +270,7 @@ int rpc_fs_create_watcher(struct call *c, struct pd_err *e)
 
     int r = watch_begin(c, &q, 1, &w->run, &w->root, e);
     if (w->run.begun) /* a watcher keeps no sandbox busy */
-        session_attend(w->run.call.session, -1);
+        session_attend_end(w->run.call.session);
 
     if (r < 0) {
         watchers_remove(c->api->watchers, w);

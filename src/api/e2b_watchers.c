@@ -26,7 +26,7 @@ struct watchers {
 static void end(struct watcher *w)
 {
     if (w->run.begun)
-        session_attend(w->run.call.session, 1); /* which the end of the worker takes back */
+        session_attend_begin(w->run.call.session); /* which the end of the worker takes back */
     worker_done(&w->run);
     pthread_mutex_destroy(&w->lock);
     free(w->root);

@@ -348,9 +348,9 @@ int exec_post(struct call *c, struct pd_err *e)
     if (r == 0)
         r = call_last_event(c, offset, e);
     if (r == 0) {
-        session_attend(c->session, 1);
+        session_attend_begin(c->session);
         r = run(c, &q, events, offset, e);
-        session_attend(c->session, -1);
+        session_attend_end(c->session);
     }
 
     start_request_done(&q);

@@ -8,8 +8,10 @@
 #include "base/err.h"
 #include "telemetry/log.h"
 
-#define LOOK_MS  250
-#define GONE_MAX 500 /* of a tenant, that are remembered */
+#define LOOK_MS 250
+/* Longer than the pool takes to make a sandbox. */
+#define FILL_PATIENCE (60 * NS_PER_S)
+#define GONE_MAX      500 /* of a tenant, that are remembered */
 
 void controller_wake(struct sessions *all)
 {
@@ -204,8 +206,9 @@ void sessions_end_all(struct sessions *all, const char *reason)
     pthread_mutex_lock(&all->lock);
     /* No more for the pool, and those that are being made are waited for. */
     all->c.pool_max = 0;
-    while (pool_filling(all))
-        pthread_cond_wait(&all->control_cond, &all->lock);
+    deadline d = deadline_in(FILL_PATIENCE);
+    while (pool_filling(all) && cond_wait(&all->control_cond, &all->lock, d))
+        ;
     struct session **list = sessions_hold_all(all, &count);
     pthread_mutex_unlock(&all->lock);
     for (size_t i = 0; i < count; i++) {

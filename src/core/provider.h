@@ -162,7 +162,7 @@ struct provider {
     /* PROVIDER_ROOTS. Deletes a root that no box uses. */
     int (*remove_root)(struct provider *p, const char *root_name, struct pd_err *e);
     /* PROVIDER_SLEEP. The root is to outlive its box, restarts of the provider and of the machine,
-     * until a box is made with it again. Called before the last box that uses it is destroyed. */
+     * until remove_root. Called before the last box that uses it is destroyed. */
     int (*keep_root)(struct provider *p, const char *root_name, deadline d, struct pd_err *e);
     /* PROVIDER_SNAPSHOT. Makes root `to`, a copy of root `from`, complete or not at all. `b`: the
      * box that uses `from`, whose processes stand still meanwhile and go on whatever the outcome

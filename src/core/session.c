@@ -288,10 +288,18 @@ void session_touch(struct session *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-void session_attend(struct session *s, int by)
+void session_attend_begin(struct session *s)
 {
     pthread_mutex_lock(&s->lock);
-    s->attended += (unsigned)by;
+    s->attended++;
+    s->info.last_used_ms = time_now_ms();
+    pthread_mutex_unlock(&s->lock);
+}
+
+void session_attend_end(struct session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->attended--;
     s->info.last_used_ms = time_now_ms();
     pthread_mutex_unlock(&s->lock);
 }

@@ -120,8 +120,9 @@ int session_set_env(struct session *s, const struct msg_list *set, const struct 
 
 /* Notes that somebody uses it: the idle clock starts anew. */
 void session_touch(struct session *s);
-/* A request that uses it begins (1) or ends (-1): meanwhile it is not idle. */
-void session_attend(struct session *s, int by);
+/* A request that uses it begins, or ends: meanwhile it is not idle. */
+void session_attend_begin(struct session *s);
+void session_attend_end(struct session *s);
 int session_extend(struct session *s, uint64_t idle_timeout_ms, uint64_t expires_in_ms,
                    struct pd_err *e);
 /* Sets when its life ends; the idle time-out is left alone. Of a paused one the clocks stand still:

@@ -5,21 +5,30 @@
 
 #include "access/ids.h"
 #include "base/banned.h"
+#include "base/checks.h"
 #include "base/err.h"
 #include "telemetry/log.h"
 
 #include <signal.h>
 
 /* Longer than a creation with a copy of files may take, and the end of what it made. */
-#define END_PATIENCE (330 * NS_PER_S)
+#define END_PATIENCE  (330 * NS_PER_S)
+#define BURY_PATIENCE (60 * NS_PER_S)
 
 void session_bury(struct session *s, int forget)
 {
     struct process *all;
+    deadline d = deadline_in(BURY_PATIENCE);
     pthread_mutex_lock(&s->lock);
     /* No more can come, and there is no box that could hold up those that are on their way. */
-    while (s->starting)
-        pthread_cond_wait(&s->changed, &s->lock);
+    while (s->starting && cond_wait(&s->changed, &s->lock, d))
+        ;
+    if (s->starting) {
+        log_error("session.bury", "id=%s starting=%u", s->info.id, s->starting);
+        checks_failed();
+        pthread_mutex_unlock(&s->lock);
+        return; /* they stay in memory, which is better than under somebody's hands */
+    }
     all = s->processes;
     s->processes = NULL;
     s->process_tail = &s->processes;

@@ -12,15 +12,24 @@
 #include "base/err.h"
 #include "telemetry/log.h"
 
+/* Longer than a copy of its files may take. */
+#define CHANGE_PATIENCE (300 * NS_PER_S)
+
 /* ---- one change at a time ---- */
 
-void session_begin_change(struct session *s)
+int session_begin_change(struct session *s, struct pd_err *e)
 {
+    deadline d = deadline_in(CHANGE_PATIENCE);
+    int r = 0;
     pthread_mutex_lock(&s->lock);
-    while (s->changing)
-        pthread_cond_wait(&s->changed, &s->lock);
-    s->changing = 1;
+    while (r == 0 && s->changing)
+        if (!cond_wait(&s->changed, &s->lock, d))
+            r = pd_fail(e, PD_TIMEOUT,
+                        "sandbox %s is being changed by another request for too long", s->info.id);
+    if (r == 0)
+        s->changing = 1;
     pthread_mutex_unlock(&s->lock);
+    return r;
 }
 
 void session_end_change(struct session *s)
@@ -128,7 +137,9 @@ static int freeze(struct session *s, int frozen, struct pd_err *e)
 
 int session_pause(struct session *s, struct pd_err *e)
 {
-    session_begin_change(s);
+    if (session_begin_change(s, e) < 0)
+        return -1;
+
     pthread_mutex_lock(&s->lock);
     int done = s->info.state == SESSION_PAUSED && !s->lost;
     int r = done ? 0 : session_usable(s, e);
@@ -215,7 +226,9 @@ static int check_root(const struct session *s, struct pd_err *e)
 
 int session_sleep(struct session *s, struct pd_err *e)
 {
-    session_begin_change(s);
+    if (session_begin_change(s, e) < 0)
+        return -1;
+
     pthread_mutex_lock(&s->lock);
     int asleep = s->info.state == SESSION_PAUSED && s->info.asleep;
     int r = asleep ? 0 : usable_or_paused(s, e);
@@ -264,7 +277,9 @@ static int wake_up(struct session *s, struct pd_err *e)
 
 int session_resume(struct session *s, struct pd_err *e)
 {
-    session_begin_change(s);
+    if (session_begin_change(s, e) < 0)
+        return -1;
+
     pthread_mutex_lock(&s->lock);
     int done = s->info.state == SESSION_RUNNING && !s->lost, asleep = s->info.asleep;
     int r = done ? 0 : usable_or_paused(s, e);

@@ -381,7 +381,7 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
     }
     entered(s);
     session_ref(s);
-    session_attend(s, 1);
+    session_attend_begin(s);
     *ret = c;
     return 0;
 }
@@ -396,7 +396,7 @@ void session_worker_end(struct worker_call *c, int abort)
     fd_done(&c->go);
     fd_done(&c->in);
     fd_done(&c->out);
-    session_attend(c->session, -1);
+    session_attend_end(c->session);
     process_unref(c->process);
     session_unref(c->session);
 }

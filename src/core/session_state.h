@@ -229,7 +229,7 @@ void session_finish_end(struct session *s);
 int session_end_unless_changing(struct session *s, enum session_end why, const char *reason,
                                 struct pd_err *e);
 /* session_pause.c: changes of one session happen one after the other. */
-void session_begin_change(struct session *s);
+int session_begin_change(struct session *s, struct pd_err *e);
 void session_end_change(struct session *s);
 /* The controller's: its life is over, and it is to be paused then. 0: it is, or it is not due any
  * more, or somebody is just changing it; -1: it cannot be. */

@@ -117,7 +117,7 @@ void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
 }
 
 /* The threads are ended, the sandboxes stay as they are; what they were doing is in the store. */
-void sessions_free(struct sessions *all)
+void sessions_stop(struct sessions *all)
 {
     if (!all)
         return;
@@ -141,7 +141,7 @@ void sessions_free(struct sessions *all)
     fd_done(&all->spool_dir);
 }
 
-void sessions_delete(struct sessions *all)
+void sessions_free(struct sessions *all)
 {
     /* What the recorder did not get to; a process holds its session. */
     while (all->task_first) {
@@ -218,6 +218,11 @@ static int fill_in(struct session *s, const struct session_request *r, struct pd
     i->pause_at_end = r->pause_at_end;
     s->key = r->key ? strdup(r->key) : NULL;
     s->key_hash = r->key_hash;
+    s->policy_text = strdup(r->policy ? r->policy : "open");
+    if (!s->metadata || !s->policy_text || (r->note && r->note[0] && !s->note) ||
+        (r->key && !s->key))
+        return pd_fail(e, PD_CAPACITY, "no memory for a session");
+
     int bad = 0;
     uint32_t pos = 0;
     for (const char *v; (v = msg_list_next(&r->env, &pos));)
@@ -226,7 +231,6 @@ static int fill_in(struct session *s, const struct session_request *r, struct pd
         return pd_fail(e, PD_TOO_LARGE, "env is longer than %u bytes", STATE_MAX);
     if (s->note && strlen(s->note) > NOTE_MAX)
         return pd_fail(e, PD_TOO_LARGE, "a note is longer than %u bytes", NOTE_MAX);
-    s->policy_text = strdup(r->policy ? r->policy : "open");
     return policy_parse(r->policy ? r->policy : "open", &s->policy, e);
 }
 
@@ -403,6 +407,9 @@ static int make(struct sessions *all, const struct session_request *r, struct se
     return r1;
 }
 
+/* Longer than a creation may take, with a copy of files. */
+#define MAKE_PATIENCE (300 * NS_PER_S)
+
 static struct session *find_key(struct sessions *all, const char *tenant, const char *key)
 {
     struct session *found = NULL;
@@ -415,12 +422,17 @@ static struct session *find_key(struct sessions *all, const char *tenant, const 
     return found;
 }
 
-static void wait_until_made(struct session *s)
+static int wait_until_made(struct session *s, struct pd_err *e)
 {
+    deadline d = deadline_in(MAKE_PATIENCE);
+    int r = 0;
     pthread_mutex_lock(&s->lock);
-    while (s->info.state == SESSION_CREATING)
-        pthread_cond_wait(&s->changed, &s->lock);
+    while (r == 0 && s->info.state == SESSION_CREATING)
+        if (!cond_wait(&s->changed, &s->lock, d))
+            r = pd_fail(e, PD_TIMEOUT, "sandbox %s is still being made: try again later",
+                        s->info.id);
     pthread_mutex_unlock(&s->lock);
+    return r;
 }
 
 /* A creation that finds no room waits without its names: others would wait for it who only want to
@@ -498,14 +510,22 @@ static int is_held(const struct sessions *all, const struct session_request *r)
 
 /* Two requests with one key, or for one thread, at the same moment: the second finds what the first
  * has made. It may take minutes, so nobody else waits: names are compared, not their hashes. */
-static void hold_names(struct sessions *all, struct name_hold *h)
+static int hold_names(struct sessions *all, struct name_hold *h, struct pd_err *e)
 {
+    deadline d = deadline_in(MAKE_PATIENCE);
+    int r = 0;
     pthread_mutex_lock(&all->name_lock);
-    while (is_held(all, h->r))
-        pthread_cond_wait(&all->name_cond, &all->name_lock);
-    h->next = all->name_holds;
-    all->name_holds = h;
+    while (r == 0 && is_held(all, h->r))
+        if (!cond_wait(&all->name_cond, &all->name_lock, d))
+            r = pd_fail(e, PD_TIMEOUT,
+                        "another request with this key or for this thread is still making its "
+                        "sandbox: try again later");
+    if (r == 0) {
+        h->next = all->name_holds;
+        all->name_holds = h;
+    }
     pthread_mutex_unlock(&all->name_lock);
+    return r;
 }
 
 static void release_names(struct sessions *all, const struct name_hold *h)
@@ -529,7 +549,10 @@ int sessions_create_from(struct sessions *all, const struct session_request *r,
     *ret_known = 0;
     *ret_place = (struct queue_place){0};
     for (;;) {
-        hold_names(all, &names);
+        if ((r1 = hold_names(all, &names, e)) < 0) {
+            known = NULL;
+            break;
+        }
         known = r->key ? find_key(all, r->tenant, r->key) : NULL;
         r1 = known ? 0 : check_thread(all, r, e);
         if (!known && r1 == 0)
@@ -554,7 +577,10 @@ int sessions_create_from(struct sessions *all, const struct session_request *r,
         return pd_fail(e, PD_CONFLICT, "Idempotency-Key '%.80s' was used for another request",
                        r->key);
     }
-    wait_until_made(known);
+    if (wait_until_made(known, e) < 0) {
+        session_unref(known);
+        return -1;
+    }
     *ret = known;
     *ret_known = 1;
     return 0;
@@ -638,7 +664,10 @@ static int get_or_create(struct sessions *all, const struct session_request *r, 
 {
     struct session *s = find_thread(all, r->tenant, r->user_id, r->thread_id);
     if (s) {
-        wait_until_made(s);
+        if (wait_until_made(s, e) < 0) {
+            session_unref(s);
+            return -1;
+        }
         pthread_mutex_lock(&s->lock);
         int lives =
             !s->lost && (s->info.state == SESSION_RUNNING || s->info.state == SESSION_PAUSED);
@@ -683,7 +712,8 @@ int sessions_get_or_create(struct sessions *all, const struct session_request *r
     struct name_hold names = {.r = r};
     int let_in = 0, r1;
     for (;;) {
-        hold_names(all, &names);
+        if ((r1 = hold_names(all, &names, e)) < 0)
+            break;
         r1 = get_or_create(all, r, &let_in, ret, ret_created, e);
         release_names(all, &names);
         if (r1 != MUST_WAIT)

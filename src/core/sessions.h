@@ -35,10 +35,11 @@ int sessions_adopt(struct sessions *all, struct pd_err *e);
 /* Starts the controller and the pool. */
 int sessions_start(struct sessions *all, struct pd_err *e);
 /* Stops them; the sandboxes stay. */
+void sessions_stop(struct sessions *all);
+/* Frees all memory. Call after sessions_stop, with every sandbox ended, nobody holding a session or
+ * process, and before the pump and the provider are freed. A server, whose process ends, need not.
+ */
 void sessions_free(struct sessions *all);
-/* The same for who goes on afterwards: frees everything. After sessions_free, with every sandbox
- * ended, nobody holding a session or process, and before the pump and the provider are freed. */
-void sessions_delete(struct sessions *all);
 /* New limits, from a reloaded configuration. */
 void sessions_reconfigure(struct sessions *all, const struct sessions_config *c);
 

@@ -294,7 +294,10 @@ int session_copy_root(struct session *s, const char *to, struct pd_err *e)
     /* Before the change, for which others wait. */
     if (copy_begin(s->all, &c, deadline_in(COPY_PATIENCE), e) < 0)
         return -1;
-    session_begin_change(s);
+    if (session_begin_change(s, e) < 0) {
+        copy_end(s->all, &c);
+        return -1;
+    }
     pthread_mutex_lock(&s->lock);
     int r = s->info.state == SESSION_PAUSED && !s->lost ? 0 : session_usable(s, e);
     int asleep = s->info.asleep;

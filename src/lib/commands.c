@@ -272,7 +272,7 @@ int paddock_exec(struct paddock_sandbox *s, const struct paddock_command *c,
     if (lib_usable(s->lib, e) < 0 || start_read(&q, c, 0, e) < 0)
         return -1;
 
-    session_attend(s->session, 1);
+    session_attend_begin(s->session);
     int r = session_start(s->session, &q.r, &p, &known, &why);
     if (r < 0) {
         lib_fail(e, &why);
@@ -282,7 +282,7 @@ int paddock_exec(struct paddock_sandbox *s, const struct paddock_command *c,
         process_unref(p);
     }
 
-    session_attend(s->session, -1);
+    session_attend_end(s->session);
     return r;
 }
 

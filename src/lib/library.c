@@ -99,7 +99,7 @@ static void lib_free(struct paddock *p)
 {
     keeper_process_end(&p->keeper);
     if (p->sessions)
-        sessions_delete(p->sessions);
+        sessions_free(p->sessions);
     provider_table_done(&p->providers);
     pump_free(p->pump);
     if (p->store)
@@ -222,7 +222,7 @@ struct paddock *paddock_open(const struct paddock_options *options, struct paddo
 
     lib_fail(e, &why);
     if (p->sessions)
-        sessions_free(p->sessions);
+        sessions_stop(p->sessions);
     lib_free(p);
     return NULL;
 }
@@ -233,7 +233,7 @@ void paddock_close(struct paddock *p)
         return;
 
     sessions_end_all(p->sessions, "the library was closed");
-    sessions_free(p->sessions);
+    sessions_stop(p->sessions);
     keeper_process_end(&p->keeper);
     spool_place_remove(&p->place);
     lib_unref(p);

@@ -453,7 +453,7 @@ int daemon_run(struct serve *s)
         sessions_end_all(d.api.sessions, "the server was stopped");
 
     watchers_free(d.api.watchers);
-    sessions_free(d.api.sessions);
+    sessions_stop(d.api.sessions);
     d.store->free(d.store);
     log_info("server.end", "sandboxes=%s", atomic_load(&d.interrupted) ? "ended" : "kept");
     return 0;

@@ -349,7 +349,8 @@ static void test_it_may_leave_its_processes_behind_at_the_end(void **state)
     wait_for_state(s, SESSION_PAUSED);
     assert_int_equal(info_of(s).asleep, 1);
     assert_int_equal(info_of(s).pause_at_end, PAUSE_FILES);
-    session_begin_change(s); /* it may still be at it */
+    struct pd_err e;
+    assert_int_equal(session_begin_change(s, &e), 0); /* it may still be at it */
     session_end_change(s);
     assert_int_equal(box_count(w), 0);
     assert_int_equal(root_count(w), 1);

@@ -570,7 +570,7 @@ static struct daemon *daemon_begin(struct world *w, const char *dir, int threads
 /* As a server that is stopped: boxes and roots stay. What sessions there are is the process's. */
 static void daemon_end(struct daemon *d)
 {
-    sessions_free(d->all);
+    sessions_stop(d->all);
     d->real->free(d->real);
     /* The tables, and the pump with what is in it, go with the process. */
 }
