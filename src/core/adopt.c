@@ -28,9 +28,11 @@ static enum life life_of_row(const struct session_row *r)
 {
     if (r->state == SESSION_GONE)
         return LIFE_GONE;
+
     /* Nobody's, or not yet acknowledged: a retry makes another one. */
     if (!r->tenant || !r->tenant[0] || r->state == SESSION_CREATING)
         return LIFE_READY;
+
     switch (r->state) {
     case SESSION_RUNNING:
         return LIFE_RUNNING;
@@ -96,10 +98,12 @@ static int load_session(const struct session_row *r, void *arg)
         i->spec.root_dir = i->spec.root_name = "";
         i->spec.bind_count = 0;
     }
+
     for (size_t at = 0; at < r->env_len; at += strlen(r->env + at) + 1)
         (void)msg_list_add(&s->env, r->env + at);
     i->end = (enum session_end)r->end;
     i->created_ms = r->created_ms;
+
     /* Nobody could use it while there was no server. */
     i->last_used_ms = r->state == SESSION_RUNNING ? time_now_ms() : r->last_used_ms;
     i->ended_ms = r->ended_ms;
@@ -116,17 +120,19 @@ static int load_session(const struct session_row *r, void *arg)
         session_unref(s); /* nobody's: a server that has the provider ends it */
         return 0;
     }
+
     if (!s->provider && life != LIFE_GONE) {
         tell_unconfigured(s);
         life = LIFE_GONE;
     }
 
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     *sessions_place(all, i->id) = s; /* the reference is the table's */
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     session_step(s, life);
-    pthread_mutex_unlock(&s->lock);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&s->lock);
+    lock_release(&all->lock);
     return 0;
 }
 
@@ -157,6 +163,7 @@ static int load_process(const struct process_row *r, void *arg)
     p->updates_state = !r->exited && (r->flags & ROW_UPDATES_STATE) != 0;
     p->stored = 1;
     p->synced = 0;
+
     /* Until it is looked for, it may be there: who buries the process has it dropped. */
     int over = r->exited && (r->flags & ROW_OVER) != 0;
     p->stashed = p->stashed_input = !over;
@@ -176,6 +183,7 @@ static int load_process(const struct process_row *r, void *arg)
     if (p->refused)
         pd_fail(&p->why, (enum pd_code)r->why_code, "%s", r->why ? r->why : "");
     p->state = r->exited ? PROCESS_SETTLED : PROCESS_RUNNING; /* as the earlier daemon left it */
+
     for (unsigned i = 0; i < STREAM_COUNT; i++) {
         struct spool at = process_spool(p, i);
         if (spool_open(&p->streams[i].spool, at.dir, at.name, at.max, &e) < 0)
@@ -184,7 +192,8 @@ static int load_process(const struct process_row *r, void *arg)
         if (over)
             spool_rest(&p->streams[i].spool);
     }
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     session_add_process(s, p);
     if (process_is_live(p)) {
         s->running++;
@@ -194,7 +203,9 @@ static int load_process(const struct process_row *r, void *arg)
             s->group_owner[p->group] = p->serial;
         }
     }
-    pthread_mutex_unlock(&s->lock);
+
+    lock_release(&s->lock);
+
     process_unref(p);
     return 0;
 }
@@ -219,6 +230,7 @@ static void fetch_streams(struct process *p)
             p->state_pipe = fds[2];
         }
     }
+
     p->updates_state &= p->state_pipe >= 0;
     p->stashed_input = 0;
     if (process_is_live(p) && !p->pty) {
@@ -227,6 +239,7 @@ static void fetch_streams(struct process *p)
             stash_fetch(provider, key, &in, 1, &count, deadline_in(FETCH_PATIENCE), &e) == 0;
         p->input = in;
     }
+
     if (process_begin_streams(p, &e) < 0)
         log_warn("adopt.streams", "session=%s error=%s", p->session->info.id, e.msg);
 }
@@ -236,6 +249,7 @@ static void adopt_process(struct process *p)
 {
     if (!process_is_live(p) && !p->stashed)
         return;
+
     /* Also of one that has ended: children of it may still write. */
     fetch_streams(p);
     if (process_is_live(p) && p->updates_state)
@@ -249,7 +263,9 @@ static void adopt_process(struct process *p)
 static struct process *take_unknown(struct session *s)
 {
     struct process *found = NULL;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
+
     for (struct process *p = s->processes; p && !found; p = p->next)
         if (p->stored && !p->synced && process_state(p) == PROCESS_RUNNING)
             found = process_ref(p);
@@ -261,7 +277,8 @@ static struct process *take_unknown(struct session *s)
             s->shell_busy = 0;
         group_release(s, found->group, found->serial);
     }
-    pthread_mutex_unlock(&s->lock);
+
+    lock_release(&s->lock);
     return found;
 }
 
@@ -312,13 +329,15 @@ static void adopt_session(struct session *s)
         if (!finish && !s->info.asleep)
             session_mark_lost(s, "it did not survive: the keeper or the machine was restarted");
     }
+
     if (s->info.asleep) {
         session_finish_sleep(s, box);
         return;
     }
-    pthread_rwlock_wrlock(&s->box_use);
+
+    rw_write(&s->box_use);
     s->box = box;
-    pthread_rwlock_unlock(&s->box_use);
+    rw_release(&s->box_use);
     if (finish) {
         if (s->life == LIFE_READY)
             s->info.end = END_FAILED;
@@ -328,13 +347,16 @@ static void adopt_session(struct session *s)
         session_finish_end(s);
         return;
     }
+
     if (!box)
         return;
+
     /* The row says what was acknowledged; the daemon may have died between it and the deed. */
     if (box_pause(box, s->info.state == SESSION_PAUSED, &e) < 0 &&
         e.code != PD_UNSUPPORTED) /* where nothing can be paused, nothing is */
         log_warn("adopt.pause", "session=%s error=%s", s->info.id, e.msg);
     note_groups(s, box);
+
     /* Processes that memory or number killed before are not the fault of the next command. */
     struct box_usage usage;
     if (box_get_usage(box, &usage, &e) == 0) {
@@ -342,8 +364,10 @@ static void adopt_session(struct session *s)
         s->pids_seen = usage.pids_refused;
         samples_rebase(s, usage.cpu_usec);
     }
+
     for (struct process *p = s->processes; p; p = p->next)
         adopt_process(p);
+
     /* A frozen init does not answer; it is asked when it is resumed. */
     s->needs_sync = s->info.state == SESSION_PAUSED;
     if (s->needs_sync)
@@ -360,13 +384,15 @@ static void adopt_session(struct session *s)
  * others waiting: the controller sees to it. */
 static void await_sync(struct session *s, deadline d)
 {
-    pthread_mutex_lock(&s->lock);
-    while (s->sync == SYNC_ASKED && cond_wait(&s->changed, &s->lock, d))
+    lock_take(&s->lock);
+
+    while (s->sync == SYNC_ASKED && lock_wait(&s->changed, &s->lock, d))
         ;
     int told = s->sync == SYNC_TOLD;
     if (told)
         s->sync = SYNC_NONE;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (told)
         session_settle(s);
 }
@@ -374,6 +400,7 @@ static void await_sync(struct session *s, deadline d)
 static int read_hex(const char *text, struct wire_id *ret)
 {
     static const char digits[] = "0123456789abcdef";
+
     for (size_t i = 0; i < 2 * sizeof ret->bytes; i++) {
         const char *d = text[i] ? strchr(digits, text[i]) : NULL;
         if (!d)
@@ -381,6 +408,7 @@ static int read_hex(const char *text, struct wire_id *ret)
         unsigned value = (unsigned)(d - digits);
         ret->bytes[i / 2] = (uint8_t)(i % 2 ? ret->bytes[i / 2] << 4 | value : value);
     }
+
     return 0;
 }
 
@@ -393,6 +421,7 @@ static void sweep_spools(struct sessions *all)
         fd_done(&fd);
         return;
     }
+
     const struct dirent *d;
     while ((d = readdir(entries))) {
         char id[SESSION_ID_LEN + 1];
@@ -411,6 +440,7 @@ static void sweep_spools(struct sessions *all)
         if (!known)
             (void)unlinkat(all->spool_dir, d->d_name, 0);
     }
+
     closedir(entries);
 }
 
@@ -422,6 +452,7 @@ int sessions_adopt(struct sessions *all, struct pd_err *e)
     if (store->each_session(store, load_session, all, e) < 0 ||
         store->each_process(store, load_process, all, e) < 0 || snapshots_load(all, e) < 0)
         return -1;
+
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next) {
             count++;
@@ -432,6 +463,7 @@ int sessions_adopt(struct sessions *all, struct pd_err *e)
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next)
             await_sync(s, patience);
+
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session **at = &all->by_id[i]; *at;) {
             struct session *s = *at;

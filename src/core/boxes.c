@@ -25,11 +25,11 @@ static void add_session(struct session *s, struct box_range *range)
     if (!s->provider || !s->provider->count)
         return;
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int has_one = s->life == LIFE_READY || s->life == LIFE_RUNNING || s->life == LIFE_PAUSED;
     int has_none = s->life == LIFE_ASLEEP || s->life == LIFE_NEW || life_is_over(s->life);
     int unsure = s->changing || s->lost || (!has_one && !has_none);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 
     range->least += has_one && !unsure;
     range->most += has_one || unsure;
@@ -38,11 +38,11 @@ static void add_session(struct session *s, struct box_range *range)
 static struct box_range expected(struct sessions *all)
 {
     struct box_range range = {0};
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next)
             add_session(s, &range);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
     return range;
 }
 
@@ -78,10 +78,10 @@ void boxes_look(struct sessions *all)
     if (wrong)
         all->boxes_due_ns = 0; /* soon */
 
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     all->stats.boxes = boxes;
     all->stats.box_mismatches += again;
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
     if (!again)
         return;
     log_error("boxes.mismatch", "boxes=%u least=%u most=%u", boxes, range.least, range.most);

@@ -15,17 +15,18 @@
 
 void controller_wake(struct sessions *all)
 {
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     all->control_due = 1;
     pthread_cond_broadcast(&all->control_cond);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
 }
 
 /* Why it is to end now, or END_NONE. */
 static enum session_end due(struct session *s, uint64_t now, char *reason, size_t size)
 {
     enum session_end why = END_NONE;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     const struct session_info *i = &s->info;
     if (life_is_ending(s->life) || life_is_over(s->life) || s->changing) {
         /* it is on its way, or somebody is at it: the next look tells */
@@ -43,7 +44,8 @@ static enum session_end due(struct session *s, uint64_t now, char *reason, size_
         snprintf(reason, size, "nobody used it for %llu s",
                  (unsigned long long)(i->idle_timeout_ms / 1000));
     }
-    pthread_mutex_unlock(&s->lock);
+
+    lock_release(&s->lock);
     return why;
 }
 
@@ -52,27 +54,30 @@ static void look_for_empty_groups(struct session *s)
 {
     uint64_t lingering[GROUPS / 64];
     int any = 0;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     memcpy(lingering, s->lingering, sizeof lingering);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     for (unsigned i = 0; i < GROUPS / 64; i++)
         any |= lingering[i] != 0;
-    if (!any || pthread_rwlock_tryrdlock(&s->box_use) != 0)
+    if (!any || !rw_try_read(&s->box_use))
         return;
+
     for (unsigned g = 1; g < GROUPS && s->box; g++)
         if (lingering[g / 64] >> g % 64 & 1 && box_group_is_empty(s->box, g)) {
-            pthread_mutex_lock(&s->lock);
+            lock_take(&s->lock);
             group_release(s, g, 0);
-            pthread_mutex_unlock(&s->lock);
+            lock_release(&s->lock);
         }
-    pthread_rwlock_unlock(&s->box_use);
+    rw_release(&s->box_use);
 }
 
 static int is_gone(struct session *s)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int gone = s->info.state == SESSION_GONE;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return gone;
 }
 
@@ -80,10 +85,12 @@ static int is_gone(struct session *s)
 static void forget_if_old(struct session *s, uint64_t ended_by)
 {
     struct pd_err e;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     int old = s->info.state == SESSION_GONE && !s->root_name[0] && !s->stranded &&
               s->info.ended_ms <= ended_by;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (old && session_unstore(s, &e) == 0)
         sessions_forget(s);
 }
@@ -114,6 +121,7 @@ static void forget_surplus(struct session **list, size_t count)
     if (gone <= GONE_MAX)
         return;
     qsort(list, gone, sizeof *list, compare_gone);
+
     for (size_t i = 0; i < gone; i++) {
         rank = i && !strcmp(list[i]->info.tenant, list[i - 1]->info.tenant) ? rank + 1 : 0;
         if (rank >= GONE_MAX)
@@ -124,12 +132,13 @@ static void forget_surplus(struct session **list, size_t count)
 /* It was adopted, and asked what its commands do. */
 static void look_for_answer(struct session *s)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int told = s->sync == SYNC_TOLD;
     int late = s->sync == SYNC_ASKED && deadline_passed(s->sync_due);
     if (told || late)
         s->sync = SYNC_NONE;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (told)
         session_settle(s);
     if (late)
@@ -140,9 +149,11 @@ static void look_for_answer(struct session *s)
 static void finish_gone(struct session *s)
 {
     struct pd_err e;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     int left = s->info.state == SESSION_GONE && s->root_name[0];
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (!left || session_remove_root(s) < 0)
         return;
     if ((life_is_owned(s->life) ? session_store(s, &e) : session_unstore(s, &e)) < 0)
@@ -161,22 +172,27 @@ static void look_at(struct session *s, int every_second)
             return;
         log_warn("session.pause_at_end", "id=%s error=%s", s->info.id, e.msg);
     }
+
     if (why != END_NONE) {
         (void)session_end_unless_changing(s, why, reason, &e);
         return;
     }
+
     samples_look(s);
     if (!every_second)
         return;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     int dirty = s->dirty;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (dirty && session_store(s, &e) < 0) {
         log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         s->dirty = 1;
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
     }
+
     look_for_empty_groups(s);
     finish_gone(s);
     if (now >= s->all->c.gone_kept_ms)
@@ -192,6 +208,7 @@ struct session **sessions_hold_all(struct sessions *all, size_t *ret_count)
             count++;
     struct session **list = malloc((count ? count : 1) * sizeof *list);
     count = 0;
+
     for (unsigned i = 0; i < SESSION_BUCKETS && list; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next)
             list[count++] = session_ref(s);
@@ -203,19 +220,23 @@ void sessions_end_all(struct sessions *all, const char *reason)
 {
     size_t count;
     struct pd_err e;
-    pthread_mutex_lock(&all->lock);
+
+    lock_take(&all->lock);
+
     /* No more for the pool, and those that are being made are waited for. */
     all->c.pool_max = 0;
     deadline d = deadline_in(FILL_PATIENCE);
-    while (pool_filling(all) && cond_wait(&all->control_cond, &all->lock, d))
+    while (pool_filling(all) && lock_wait(&all->control_cond, &all->lock, d))
         ;
     struct session **list = sessions_hold_all(all, &count);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
+
     for (size_t i = 0; i < count; i++) {
         (void)session_end(list[i], END_KILLED, reason, &e);
         finish_gone(list[i]);
         session_unref(list[i]);
     }
+
     free(list);
 }
 
@@ -223,12 +244,14 @@ void *controller_main(void *arg)
 {
     struct sessions *all = arg;
     uint64_t last_second = 0;
-    pthread_mutex_lock(&all->lock);
+
+    lock_take(&all->lock);
+
     while (!all->stopping) {
         size_t count;
         all->control_due = 0;
         struct session **list = sessions_hold_all(all, &count);
-        pthread_mutex_unlock(&all->lock);
+        lock_release(&all->lock);
         uint64_t now = clock_now();
         int every_second = now - last_second >= NS_PER_S;
         if (every_second)
@@ -243,12 +266,13 @@ void *controller_main(void *arg)
         for (size_t i = 0; i < count; i++)
             session_unref(list[i]);
         free(list);
-        pthread_mutex_lock(&all->lock);
+        lock_take(&all->lock);
         deadline next = deadline_in(LOOK_MS * NS_PER_MS);
         while (!all->control_due && !all->stopping &&
-               cond_wait(&all->control_cond, &all->lock, next))
+               lock_wait(&all->control_cond, &all->lock, next))
             ;
     }
-    pthread_mutex_unlock(&all->lock);
+
+    lock_release(&all->lock);
     return NULL;
 }

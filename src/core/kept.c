@@ -44,9 +44,9 @@ void kept_begin(struct session *s)
     if (atomic_load_explicit(&s->kept_by, memory_order_acquire))
         return;
 
-    pthread_mutex_lock(&s->all->lock);
+    lock_take(&s->all->lock);
     atomic_store(&s->kept_by, queue_tenant(s->all, s->info.tenant));
-    pthread_mutex_unlock(&s->all->lock);
+    lock_release(&s->all->lock);
 }
 
 /* The counter of the scope, and the limit. A session of which nobody asked for a command has no
@@ -172,16 +172,16 @@ static void collect(struct session *const *list, size_t count, const struct scop
         struct session *s = list[i];
         if (!scope_has(c, s) || !atomic_load(&s->kept))
             continue;
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         for (struct process *p = s->processes; p; p = p->next) {
-            pthread_mutex_lock(&p->lock);
+            lock_take(&p->lock);
             uint64_t kept = p->streams[STREAM_OUT].kept + p->streams[STREAM_ERR].kept;
             uint64_t ended_ms = is_forgettable(p, 1) ? p->ended_ms : UINT64_MAX;
-            pthread_mutex_unlock(&p->lock);
+            lock_release(&p->lock);
             if (kept && !candidates_add(ret, p, ended_ms))
                 break;
         }
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
     }
     if (ret->count)
         qsort(ret->list, ret->count, sizeof *ret->list, compare_ends);
@@ -193,8 +193,8 @@ static bool forget(struct process *p)
     struct session *s = p->session;
     struct spool gone[STREAM_COUNT];
     struct pd_err e;
-    pthread_mutex_lock(&s->lock);
-    pthread_mutex_lock(&p->lock);
+    lock_take(&s->lock);
+    lock_take(&p->lock);
     bool may = is_forgettable(p, 2);
     for (unsigned i = 0; i < STREAM_COUNT && may; i++) {
         struct spool *spool = &p->streams[i].spool;
@@ -207,8 +207,8 @@ static bool forget(struct process *p)
         kept_drop(p);
     }
     bool stored = p->stored;
-    pthread_mutex_unlock(&p->lock);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&p->lock);
+    lock_release(&s->lock);
     if (!may)
         return false;
 
@@ -224,10 +224,10 @@ static void shrink(const struct candidates *c, uint64_t window)
 {
     for (size_t i = 0; i < c->count; i++) {
         struct process *p = c->list[i].process;
-        pthread_mutex_lock(&p->lock);
+        lock_take(&p->lock);
         for (unsigned n = 0; n < STREAM_COUNT; n++)
             stream_shrink(&p->streams[n], window);
-        pthread_mutex_unlock(&p->lock);
+        lock_release(&p->lock);
     }
 }
 
@@ -256,10 +256,10 @@ static void trim_scope(struct sessions *all, struct session *const *list, size_t
 void kept_trim(struct sessions *all)
 {
     size_t count = 0;
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     struct session **list = sessions_hold_all(all, &count);
     struct tenant_count *tenants = all->tenants; /* never freed while this runs */
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
 
     for (size_t i = 0; i < count; i++) {
         struct scope one = {.session = list[i]};

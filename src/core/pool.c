@@ -45,22 +45,26 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
 {
     struct session *s = NULL;
     unsigned p = r->spec.profile;
-    pthread_mutex_lock(&all->lock);
+
+    lock_take(&all->lock);
     if (provider != all->c.providers->list[0] || !is_usual(all, r)) {
-        pthread_mutex_unlock(&all->lock);
+        lock_release(&all->lock);
         return NULL;
     }
+
     all->pool_wanted_ms[p] = time_now_ms();
+
     while (!s && all->pool_count[p]) {
         s = all->pool[p][--all->pool_count[p]];
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         int dead = s->lost || s->life != LIFE_READY;
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
         if (dead) { /* the controller ends it: it is still in the table */
             session_unref(s);
             s = NULL;
         }
     }
+
     if (s) {
         all->stats.pool_hits++;
     } else if (all->c.pool_max) {
@@ -69,9 +73,10 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
             all->pool_target[p]++;
         all->pool_missed_ms[p] = time_now_ms();
     }
+
     all->pool_taken_at = clock_now();
     pthread_cond_signal(&all->pool_cond);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
     return s;
 }
 
@@ -97,6 +102,7 @@ static int lacking(struct sessions *all)
             found = p;
         }
     }
+
     return found;
 }
 
@@ -116,22 +122,23 @@ static void warm_up(struct session *s)
             (void)process_wait(p, &w, -1, deadline_in(WARM_PATIENCE), &e);
             process_unwatch(p, &w);
         }
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         p->worker = 1; /* forgotten as soon as it is settled */
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
         process_unref(p);
     }
+
     msg_list_writer_done(&argv);
 }
 
 /* The next step of one that the pool makes, unless it was lost. */
 static int pool_step(struct session *s, enum life to, struct pd_err *e)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int r = life_is_ending(s->life)
                 ? pd_fail(e, PD_SESSION_LOST, "it was lost: %.150s", s->info.end_reason)
                 : session_step(s, to);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return r;
 }
 
@@ -160,16 +167,18 @@ static void add_one(struct sessions *all, enum profile profile)
         r = pool_step(s, LIFE_READY, &e);
     }
 
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     if (r == 0)
         all->pool[profile][all->pool_count[profile]++] = session_ref(s);
     else
         all->pool_failed_ms = time_now_ms();
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
+
     if (r < 0) {
         log_warn("pool.fill", "error=%s", e.msg);
         session_abandon(s, e.msg); /* half of it may be there */
     }
+
     session_unref(s);
 }
 
@@ -183,20 +192,23 @@ static int is_quiet(const struct sessions *all, int profile)
 void *pool_main(void *arg)
 {
     struct sessions *all = arg;
-    pthread_mutex_lock(&all->lock);
+
+    lock_take(&all->lock);
+
     while (!all->stopping) {
         int p = lacking(all);
         if (p >= 0 && is_quiet(all, p)) {
             all->pool_making[p]++;
-            pthread_mutex_unlock(&all->lock);
+            lock_release(&all->lock);
             add_one(all, (enum profile)p);
-            pthread_mutex_lock(&all->lock);
+            lock_take(&all->lock);
             all->pool_making[p]--;
             pthread_cond_broadcast(&all->control_cond);
             continue;
         }
-        (void)cond_wait(&all->pool_cond, &all->lock, deadline_in(p < 0 ? NS_PER_S : QUIET_NS / 2));
+        (void)lock_wait(&all->pool_cond, &all->lock, deadline_in(p < 0 ? NS_PER_S : QUIET_NS / 2));
     }
-    pthread_mutex_unlock(&all->lock);
+
+    lock_release(&all->lock);
     return NULL;
 }

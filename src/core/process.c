@@ -42,7 +42,7 @@ struct process *process_new(struct session *s)
     p->via[0] = p->via[1] = p->input = p->state_pipe = -1;
     p->env = MSG_LIST_WRITER_INIT;
     p->timeout.fire = on_timeout;
-    pthread_mutex_init(&p->lock, NULL);
+    lock_init(&p->lock, LOCK_PROCESS);
     process_init_streams(p);
     return p;
 }
@@ -65,7 +65,7 @@ void process_unref(struct process *p)
     free(p->command);
     free(p->note);
     free(p->key);
-    pthread_mutex_destroy(&p->lock);
+    lock_done(&p->lock);
     session_unref(p->session);
     free(p);
 }
@@ -83,7 +83,7 @@ void process_get(struct process *p, struct process_info *ret, struct pd_err *why
     wire_id_text(p->id, ret->id);
     snprintf(ret->command, sizeof ret->command, "%s", p->command ? p->command : "");
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     bool live = process_is_live(p);
     ret->pid = p->pid;
     ret->stored = p->stored;
@@ -116,7 +116,7 @@ void process_get(struct process *p, struct process_info *ret, struct pd_err *why
         ret->size[i] = p->streams[i].spool.size;
         ret->first[i] = p->streams[i].spool.first;
     }
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 char *process_note(struct process *p)

@@ -17,10 +17,10 @@
 
 static int with_box(struct process *p, struct pd_err *e)
 {
-    pthread_rwlock_rdlock(&p->session->box_use);
+    rw_read(&p->session->box_use);
     if (p->session->box)
         return 0;
-    pthread_rwlock_unlock(&p->session->box_use);
+    rw_release(&p->session->box_use);
     return session_no_box(p->session, e);
 }
 
@@ -29,28 +29,28 @@ static int with_box(struct process *p, struct pd_err *e)
 int process_stop(struct process *p, enum process_stop why, struct pd_err *e)
 {
     struct session *s = p->session;
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     bool running = process_is_live(p);
     if (!process_has_end(p) && p->stop == STOP_NONE)
         p->stop = why;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int held = group_kill_begin(s, p->group, p->serial);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     if (!held && !running)
         return 0;
 
     int r = with_box(p, e);
     if (r == 0) {
         r = box_kill(s->box, p->id, held ? p->group : 0, e);
-        pthread_rwlock_unlock(&s->box_use);
+        rw_release(&s->box_use);
     }
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     if (held)
         group_kill_end(s, p->group);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return r;
 }
 
@@ -71,7 +71,7 @@ int process_signal(struct process *p, int signal, struct pd_err *e)
     if (with_box(p, e) < 0)
         return -1;
     int r = box_signal(p->session->box, p->id, signal, deadline_in(SIGNAL_PATIENCE), e);
-    pthread_rwlock_unlock(&p->session->box_use);
+    rw_release(&p->session->box_use);
     return r;
 }
 
@@ -79,9 +79,9 @@ int process_write(struct process *p, const void *data, size_t len, deadline d, s
 {
     const char *at = data;
     /* A copy of the descriptor, so that it can be waited for without the lock. */
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     auto_fd fd = p->input >= 0 && process_is_live(p) ? fcntl(p->input, F_DUPFD_CLOEXEC, 3) : -1;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     if (fd < 0)
         return pd_fail(e, PD_CONFLICT,
                        "stdin of process %d is closed, or was never open: start "
@@ -111,12 +111,12 @@ int process_close_stdin(struct process *p, struct pd_err *e)
 {
     if (p->pty)
         return pd_fail(e, PD_INVALID, "a terminal's input cannot be closed: send it ^D (\\x04)");
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     int fd = p->input;
     p->input = -1;
     int stashed = p->stashed_input;
     p->stashed_input = 0;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     if (fd < 0)
         return pd_fail(e, PD_CONFLICT, "stdin of process %d is closed already", p->pid);
     if (stashed) {
@@ -136,10 +136,10 @@ int process_resize(struct process *p, uint16_t rows, uint16_t cols, struct pd_er
     if (with_box(p, e) < 0)
         return -1;
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     int r = p->input < 0 ? pd_fail(e, PD_CONFLICT, "the terminal of process %d is closed", p->pid)
                          : box_resize(p->session->box, p->id, p->input, rows, cols, e);
-    pthread_mutex_unlock(&p->lock);
-    pthread_rwlock_unlock(&p->session->box_use);
+    lock_release(&p->lock);
+    rw_release(&p->session->box_use);
     return r;
 }

@@ -70,9 +70,9 @@ bool process_step(struct process *p, enum process_state to)
 
 enum process_state process_state(struct process *p)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     enum process_state state = p->state;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     return state;
 }
 
@@ -80,16 +80,16 @@ enum process_state process_state(struct process *p)
 
 void process_begin(struct process *p)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     process_step(p, PROCESS_RUNNING);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 bool process_fail(struct process *p)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     bool failed = !process_has_end(p) && process_step(p, PROCESS_FAILED);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     return failed;
 }
 
@@ -123,12 +123,12 @@ static void tell_end(struct process *p, enum process_state to)
 void process_finish(struct process *p)
 {
     struct session *s = p->session;
-    pthread_mutex_lock(&s->lock);
-    pthread_mutex_lock(&p->lock);
+    lock_take(&s->lock);
+    lock_take(&p->lock);
     if (p->state == PROCESS_EXITED)
         tell_end(p, PROCESS_ENDED);
-    pthread_mutex_unlock(&p->lock);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&p->lock);
+    lock_release(&s->lock);
 }
 
 void process_finish_late(struct process *p)
@@ -144,21 +144,21 @@ static bool take_state(struct process *p)
 {
     struct session *s = p->session;
     int updated = session_take_state(s, p);
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     p->state_updated = updated;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     bool stored = !s->dirty;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return stored;
 }
 
 void process_on_exit(struct process *p, const struct msg_exited *end)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     if (p->state != PROCESS_RUNNING) {
-        pthread_mutex_unlock(&p->lock); /* a box may tell what it likes, and as often */
+        lock_release(&p->lock); /* a box may tell what it likes, and as often */
         return;
     }
     p->end = *end;
@@ -172,7 +172,7 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
     if (!whole)
         process_wake(p);
     bool simple = end->status == 0 && p->stop == STOP_NONE;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
     if (p->updates_state)
         simple &= take_state(p);
@@ -188,14 +188,14 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
 
 void process_on_refused(struct process *p, const struct pd_err *why)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     bool first = p->state == PROCESS_RUNNING;
     if (first) {
         process_step(p, PROCESS_EXITED);
         p->refused = 1;
         p->why = *why;
     }
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     if (!first)
         return;
 
@@ -205,18 +205,18 @@ void process_on_refused(struct process *p, const struct pd_err *why)
 
 void process_settle(struct process *p)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     if (p->state == PROCESS_ENDED)
         process_step(p, PROCESS_SETTLED);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 bool process_is_settled(struct process *p)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     bool settled = p->state == PROCESS_SETTLED && p->streams[STREAM_OUT].source.fd < 0 &&
                    p->streams[STREAM_ERR].source.fd < 0;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     return settled;
 }
 
@@ -225,7 +225,7 @@ void process_bury(struct process *p)
     struct session *s = p->session;
     process_leave_pump(p); /* not with the lock that the callbacks take */
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     if (!process_has_end(p)) {
         p->end.status = SIGKILL;
         if (p->stop == STOP_NONE)
@@ -235,13 +235,13 @@ void process_bury(struct process *p)
     process_drain(p);
     if (p->state == PROCESS_RUNNING || p->state == PROCESS_FINISHING)
         process_step(p, PROCESS_EXITED);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
-    pthread_mutex_lock(&s->lock);
-    pthread_mutex_lock(&p->lock);
+    lock_take(&s->lock);
+    lock_take(&p->lock);
     tell_end(p, PROCESS_BURIED);
-    pthread_mutex_unlock(&p->lock);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&p->lock);
+    lock_release(&s->lock);
 }
 
 void process_explain(struct process *p)
@@ -251,22 +251,22 @@ void process_explain(struct process *p)
     struct pd_err e;
     int known = -1;
 
-    pthread_rwlock_rdlock(&s->box_use);
+    rw_read(&s->box_use);
     if (s->box)
         known = box_get_usage(s->box, &u, &e);
-    pthread_rwlock_unlock(&s->box_use);
+    rw_release(&s->box_use);
 
     uint64_t oom = 0, pids = 0;
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     if (known == 0) {
         oom = u.oom_kills - s->oom_seen;
         pids = u.pids_refused - s->pids_seen;
         s->oom_seen = u.oom_kills;
         s->pids_seen = u.pids_refused;
     }
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     if (p->stop == STOP_NONE) {
         int signal = WIFSIGNALED(p->end.status) ? WTERMSIG(p->end.status) : 0;
         if (oom)
@@ -280,5 +280,5 @@ void process_explain(struct process *p)
         else if (signal == SIGXFSZ)
             p->stop = STOP_OUTPUT;
     }
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }

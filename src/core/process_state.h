@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "core/lock.h"
 #include "core/process.h"
 #include "core/pump.h"
 
@@ -71,7 +72,7 @@ struct process {
     uint64_t spool_max, timeout_ns;
     struct pump_timer timeout;
 
-    pthread_mutex_t lock;
+    struct lock lock;
     enum process_state state; /* process_step's alone */
     int pid;
     /* How it ended. */

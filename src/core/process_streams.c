@@ -135,14 +135,14 @@ static void stream_ready(struct pump_source *source, uint32_t events)
     struct stream *s = (struct stream *)((char *)source - offsetof(struct stream, source));
     struct process *p = s->process;
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     uint64_t before = s->spool.size;
     if (s->source.fd >= 0)
         (void)stream_turn(s, FILLS_PER_TURN, false);
     if (s->spool.size != before || s->source.fd < 0)
         process_wake(p);
     process_finish_late(p);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 static void stream_resume(struct stream *s)
@@ -169,7 +169,7 @@ static void stream_retry(struct pump_timer *t)
     struct process *p = s->process;
     struct pump *pump = p->session->all->c.pump;
     struct pd_err e;
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     if (s->stopped && s->source.fd >= 0) {
         s->stopped = 0;
         /* Not by an event: a terminal's bytes may be half-way, where the pump does not look. */
@@ -181,7 +181,7 @@ static void stream_retry(struct pump_timer *t)
         process_wake(p);
         process_finish_late(p);
     }
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 void process_init_streams(struct process *p)
@@ -223,14 +223,14 @@ void stream_shrink(struct stream *s, uint64_t window)
 
 void process_discard_output(struct process *p)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     for (unsigned i = 0; i < STREAM_COUNT; i++) {
         struct spool *spool = &p->streams[i].spool;
         if (spool->fd >= 0 || spool->size)
             (void)unlinkat(spool->dir, spool->name, 0);
     }
     kept_drop(p);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 void process_leave_pump(struct process *p)
@@ -245,12 +245,12 @@ void process_leave_pump(struct process *p)
 
 void process_close_streams(struct process *p)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     p->closed = true;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     process_leave_pump(p);
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     for (unsigned i = 0; i < STREAM_COUNT; i++) {
         int *fd = &p->streams[i].source.fd;
         if (p->pty && *fd >= 0 && p->input == *fd)
@@ -261,7 +261,7 @@ void process_close_streams(struct process *p)
     fd_done(&p->via[0]);
     fd_done(&p->via[1]);
     fd_done(&p->state_pipe);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 /* ---- reading ---- */
@@ -270,16 +270,16 @@ ssize_t process_read(struct process *p, unsigned stream, uint64_t offset, void *
                      struct pd_err *e)
 {
     struct stream *s = &p->streams[stream];
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     /* The file only grows, and its descriptor is not closed while somebody reads. */
     struct spool view = s->spool;
     p->readers++;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     ssize_t n = spool_read(&view, offset, out, size, e);
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     p->readers--;
     view = s->spool;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     /* What was forgotten meanwhile was read as zeros. */
     if (n > 0 && offset < view.first)
         return spool_read(&view, offset, out, size, e); /* says so, and reads nothing */
@@ -295,18 +295,18 @@ void process_consumed(struct process *p, unsigned stream, uint64_t offset)
     struct stream *s = &p->streams[stream];
     if (!p->back_pressure)
         return;
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     if (offset > s->spool.size)
         offset = s->spool.size;
     if (offset > s->consumed)
         s->consumed = offset;
     stream_release(s);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 void process_follow(struct process *p, struct watch *w, unsigned stream, uint64_t offset)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     if (!w->follows)
         for (unsigned i = 0; i < STREAM_COUNT; i++)
             w->read[i] = p->streams[i].spool.size;
@@ -314,5 +314,5 @@ void process_follow(struct process *p, struct watch *w, unsigned stream, uint64_
     w->read[stream] =
         offset < p->streams[stream].spool.size ? offset : p->streams[stream].spool.size;
     stream_release(&p->streams[stream]);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }

@@ -19,16 +19,16 @@ int process_watch(struct process *p, struct watch *w, struct pd_err *e)
         return pd_fail_sys(e, "watch the process");
 
     w->follows = 0;
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     w->next = p->watches;
     p->watches = w;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     return 0;
 }
 
 void process_unwatch(struct process *p, struct watch *w)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     for (struct watch **at = &p->watches; *at; at = &(*at)->next)
         if (*at == w) {
             *at = w->next;
@@ -36,7 +36,7 @@ void process_unwatch(struct process *p, struct watch *w)
         }
     for (unsigned i = 0; i < STREAM_COUNT && w->follows; i++)
         stream_release(&p->streams[i]);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     fd_done(&w->event);
 }
 

@@ -3,6 +3,8 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "core/lock.h"
+#include "telemetry/log.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -23,7 +25,7 @@ struct slot {
 
 struct pump {
     pthread_t thread;
-    pthread_mutex_t lock;
+    struct lock lock;
     pthread_cond_t idle; /* no callback is running */
     int epoll, wake;
     int stopping;
@@ -38,12 +40,16 @@ int pump_is_this_thread(const struct pump *p)
     return pthread_equal(pthread_self(), p->thread);
 }
 
+/* Callbacks do not wait for anybody: one that takes so long is told, and waited for. */
+#define STUCK_AFTER (10 * NS_PER_S)
+
 /* Waits, with the lock held, until this source's or timer's callback is over. */
 static void wait_until_over(struct pump *p, const void *what)
 {
     if (!pump_is_this_thread(p))
         while (p->running == what)
-            pthread_cond_wait(&p->idle, &p->lock);
+            if (!lock_wait(&p->idle, &p->lock, deadline_in(STUCK_AFTER)))
+                log_error("pump.stuck", "error=a callback does not return");
 }
 
 static unsigned take_slot(struct pump *p, struct pump_source *s)
@@ -78,7 +84,7 @@ static void free_slot(struct pump *p, unsigned n)
 int pump_add(struct pump *p, struct pump_source *s, uint32_t events, struct pd_err *e)
 {
     int r = -1;
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     unsigned n = take_slot(p, s);
     errno = ENOMEM;
     if (n) {
@@ -90,27 +96,27 @@ int pump_add(struct pump *p, struct pump_source *s, uint32_t events, struct pd_e
         else
             free_slot(p, n);
     }
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     return r < 0 ? pd_fail_sys(e, "watch a descriptor") : 0;
 }
 
 void pump_remove(struct pump *p, struct pump_source *s)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     if (s->added) {
         epoll_ctl(p->epoll, EPOLL_CTL_DEL, s->fd, NULL);
         free_slot(p, s->added);
         s->added = 0;
     }
     wait_until_over(p, s);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 void pump_wait(struct pump *p, const struct pump_source *s)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     wait_until_over(p, s);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 static void unlink_timer(struct pump *p, struct pump_timer *t)
@@ -125,7 +131,7 @@ static void unlink_timer(struct pump *p, struct pump_timer *t)
 
 void pump_set_timer(struct pump *p, struct pump_timer *t, deadline at)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     if (t->set)
         unlink_timer(p, t);
     t->at = at;
@@ -135,16 +141,16 @@ void pump_set_timer(struct pump *p, struct pump_timer *t, deadline at)
         place = &(*place)->next;
     t->next = *place;
     *place = t;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 void pump_cancel_timer(struct pump *p, struct pump_timer *t)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     if (t->set)
         unlink_timer(p, t);
     wait_until_over(p, t);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 static void over(struct pump *p)
@@ -160,9 +166,9 @@ static void run_timers(struct pump *p)
         struct pump_timer *t = p->timers;
         unlink_timer(p, t);
         p->running = t;
-        pthread_mutex_unlock(&p->lock);
+        lock_release(&p->lock);
         t->fire(t);
-        pthread_mutex_lock(&p->lock);
+        lock_take(&p->lock);
         over(p);
     }
 }
@@ -175,9 +181,9 @@ static void run_events(struct pump *p, const struct epoll_event *events, int cou
         if (!s || slot->generation != (uint32_t)events[i].data.u64)
             continue;
         p->running = s;
-        pthread_mutex_unlock(&p->lock);
+        lock_release(&p->lock);
         s->ready(s, events[i].events);
-        pthread_mutex_lock(&p->lock);
+        lock_take(&p->lock);
         over(p);
     }
 }
@@ -193,17 +199,17 @@ static int next_wait_ms(struct pump *p)
 static void *pump_main(void *arg)
 {
     struct pump *p = arg;
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     while (!p->stopping) {
         int ms = next_wait_ms(p);
         struct epoll_event events[EVENTS_MAX];
-        pthread_mutex_unlock(&p->lock);
+        lock_release(&p->lock);
         int n = epoll_wait(p->epoll, events, EVENTS_MAX, ms);
-        pthread_mutex_lock(&p->lock);
+        lock_take(&p->lock);
         run_events(p, events, n);
         run_timers(p);
     }
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     return NULL;
 }
 
@@ -214,8 +220,8 @@ struct pump *pump_new(struct pd_err *e)
         pd_fail(e, PD_CAPACITY, "no memory for the pump");
         return NULL;
     }
-    pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->idle, NULL);
+    lock_init(&p->lock, LOCK_PUMP);
+    cond_init(&p->idle);
     p->epoll = epoll_create1(EPOLL_CLOEXEC);
     p->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     /* Slot 0 has no source: it only wakes. */
@@ -249,13 +255,13 @@ void pump_free(struct pump *p)
 {
     if (!p)
         return;
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     p->stopping = 1;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     uint64_t one = 1;
     (void)!write(p->wake, &one, sizeof one);
     pthread_join(p->thread, NULL);
-    pthread_mutex_destroy(&p->lock);
+    lock_done(&p->lock);
     pthread_cond_destroy(&p->idle);
     fd_done(&p->epoll);
     fd_done(&p->wake);

@@ -17,6 +17,7 @@ struct tenant_count *queue_tenant(struct sessions *all, const char *tenant)
         t->next = all->tenants;
         all->tenants = t;
     }
+
     return t;
 }
 
@@ -51,12 +52,12 @@ void queue_wake(struct sessions *all)
 
 void queue_leave(struct sessions *all, const char *tenant)
 {
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     struct tenant_count *t = queue_tenant(all, tenant);
     if (t) /* its counts were made when it was let in */
         queue_give_back(all, t);
     queue_wake(all);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
 }
 
 static void unlink_entry(struct sessions *all, const struct queue_entry *q)
@@ -71,10 +72,11 @@ static void unlink_entry(struct sessions *all, const struct queue_entry *q)
 
 int queue_try(struct sessions *all, const char *tenant)
 {
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
+
     /* Every queued tenant is at its limit, so admitting this caller overtakes no one. */
     int entered = let_in(all, tenant);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
     return entered;
 }
 
@@ -82,11 +84,13 @@ int queue_enter(struct sessions *all, const char *tenant, uint64_t timeout_ms,
                 struct queue_place *ret, struct pd_err *e)
 {
     *ret = (struct queue_place){0};
-    pthread_mutex_lock(&all->lock);
+
+    lock_take(&all->lock);
     if (let_in(all, tenant)) {
-        pthread_mutex_unlock(&all->lock);
+        lock_release(&all->lock);
         return 0;
     }
+
     if (all->queue_len >= all->c.queue_max || timeout_ms == 0) {
         all->stats.queue_refused++;
         pd_fail(e, PD_CAPACITY,
@@ -94,9 +98,10 @@ int queue_enter(struct sessions *all, const char *tenant, uint64_t timeout_ms,
                 "a sandbox or try again later",
                 all->live + all->let_in, all->c.max_sessions, all->c.max_per_tenant,
                 all->queue_len);
-        pthread_mutex_unlock(&all->lock);
+        lock_release(&all->lock);
         return -1;
     }
+
     struct queue_entry q = {.tenant = tenant};
     cond_init(&q.cond);
     struct queue_entry **at = &all->queue;
@@ -107,13 +112,15 @@ int queue_enter(struct sessions *all, const char *tenant, uint64_t timeout_ms,
     uint64_t since = clock_now();
     deadline d = deadline_in(timeout_ms * NS_PER_MS);
     queue_wake(all); /* it may be alone in line, behind others of full tenants */
-    while (!q.may_start && !all->stopping && cond_wait(&q.cond, &all->lock, d))
+
+    while (!q.may_start && !all->stopping && lock_wait(&q.cond, &all->lock, d))
         ;
     int started = q.may_start;
     unlink_entry(all, &q);
     if (!started)
         all->stats.queue_refused++;
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
+
     pthread_cond_destroy(&q.cond);
     ret->waited_ms = (clock_now() - since) / NS_PER_MS;
     if (started)

@@ -29,7 +29,7 @@ void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
 {
     struct sessions *all = p->session->all;
     deadline due = deadline_in(delay_ns);
-    pthread_mutex_lock(&all->task_lock);
+    lock_take(&all->task_lock);
     if (p->tasks) {
         p->tasks |= task;
         if (due < p->task_due)
@@ -46,7 +46,7 @@ void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
         all->task_wake = 0;
         pthread_cond_signal(&all->task_cond);
     }
-    pthread_mutex_unlock(&all->task_lock);
+    lock_release(&all->task_lock);
 }
 
 /* A pipe that is at its end. */
@@ -118,11 +118,11 @@ static int stash_copies(struct process *p, const char *what, const struct copies
     int failed = c->bad ? pd_fail(e, PD_CAPACITY, "no descriptor is left")
                         : stash_put(provider, key, c->fd, c->count, e);
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     bool dropped = !*stashed;
     if (failed)
         *stashed = 0;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
     if (!failed && dropped)
         stash_drop(provider, key);
@@ -138,7 +138,7 @@ static void stash(struct process *p)
     if (!provider_has(p->session->provider, PROVIDER_STASH))
         return;
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     if (!p->stashed)
         out = copy_output(p);
     if (out.count || out.bad)
@@ -147,7 +147,7 @@ static void stash(struct process *p)
         copies_add(&in, p->input);
         p->stashed_input = 1;
     }
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
     int failed = out.count || out.bad ? stash_copies(p, "out", &out, &p->stashed, &e) : 0;
     if (in.count || in.bad)
@@ -168,7 +168,7 @@ int process_store(struct process *p, struct pd_err *e)
                               .spool_max = p->spool_max};
     memcpy(row.id, p->id.bytes, sizeof row.id);
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     bool live = process_is_live(p);
     struct pd_err why = p->why;
     row.why = p->refused ? why.msg : "";
@@ -193,7 +193,7 @@ int process_store(struct process *p, struct pd_err *e)
     row.duration_us = p->duration_us;
     row.cpu_usec = p->end.cpu_usec;
     row.max_rss = p->end.max_rss;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     int r = all->c.store->put_process(all->c.store, &row, e);
     if (r < 0)
         return -1;
@@ -202,11 +202,11 @@ int process_store(struct process *p, struct pd_err *e)
     if (!unwanted)
         stash(p);
     /* Not before the keeper has its streams: the next daemon needs both. */
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     if (!p->stored)
         process_wake(p);
     p->stored = 1;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     return unwanted ? all->c.store->delete_process(all->c.store, row.id, e) : 0;
 }
 
@@ -215,14 +215,14 @@ static void drop_stashed(struct process *p)
 {
     struct provider *provider = p->session->provider;
     char key[MSG_KEY_MAX + 1];
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     int in = p->stashed_input;
     int out =
         p->stashed && p->streams[STREAM_OUT].source.fd < 0 && p->streams[STREAM_ERR].source.fd < 0;
     p->stashed_input = 0;
     if (out)
         p->stashed = 0;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     if (in) {
         process_stash_key(p, "in", key);
         stash_drop(provider, key);
@@ -236,15 +236,15 @@ static void drop_stashed(struct process *p)
 static void store_state(struct session *s)
 {
     struct pd_err e;
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int dirty = s->dirty;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     if (!dirty || session_store(s, &e) == 0)
         return;
     log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     s->dirty = 1; /* the controller tries again */
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 }
 
 static void do_end(struct process *p)
@@ -252,10 +252,10 @@ static void do_end(struct process *p)
     struct session *s = p->session;
     struct pd_err e;
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     bool explain = p->state == PROCESS_EXITED && !p->worker && !p->refused &&
                    (p->end.status != 0 || p->stop != STOP_NONE);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     if (explain)
         process_explain(p);
     if (p->state_updated)
@@ -272,26 +272,26 @@ static void do_end(struct process *p)
         }
     }
     int empty = 1;
-    pthread_rwlock_rdlock(&s->box_use);
+    rw_read(&s->box_use);
     if (s->box) {
         if (!p->refused)
             box_forget(s->box, p->id);
         empty = box_group_is_empty(s->box, p->group);
     }
-    pthread_rwlock_unlock(&s->box_use);
-    pthread_mutex_lock(&s->lock);
+    rw_release(&s->box_use);
+    lock_take(&s->lock);
     if (empty)
         group_release(s, p->group, p->serial);
     else if (p->group && s->group_owner[p->group] == p->serial)
         s->lingering[p->group / 64] |= 1ull << p->group % 64;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 
     process_settle(p);
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     for (unsigned i = 0; i < STREAM_COUNT; i++)
         if (p->streams[i].source.fd < 0 && !p->readers)
             spool_rest(&p->streams[i].spool);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     session_trim(s);
 }
 
@@ -301,18 +301,18 @@ static void learn_pid(struct process *p)
 {
     struct session *s = p->session;
     struct pd_err e;
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     int known = p->pid != 0;
-    pthread_mutex_unlock(&p->lock);
-    pthread_mutex_lock(&s->lock);
+    lock_release(&p->lock);
+    lock_take(&s->lock);
     int frozen = s->info.state != SESSION_RUNNING;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     if (known || frozen)
         return;
-    pthread_rwlock_rdlock(&s->box_use);
+    rw_read(&s->box_use);
     if (s->box && box_sync(s->box, 0, &e) < 0)
         log_warn("process.sync", "session=%s error=%s", s->info.id, e.msg);
-    pthread_rwlock_unlock(&s->box_use);
+    rw_release(&s->box_use);
 }
 
 static void do_tasks(struct process *p, unsigned tasks)
@@ -353,10 +353,10 @@ static struct process *take_due(struct sessions *all, deadline *ret_next)
 
 void recorder_wake(struct sessions *all)
 {
-    pthread_mutex_lock(&all->task_lock);
+    lock_take(&all->task_lock);
     all->task_wake = 0;
     pthread_cond_signal(&all->task_cond);
-    pthread_mutex_unlock(&all->task_lock);
+    lock_release(&all->task_lock);
 }
 
 /* Forgets output if there is too much of it and the last time is a moment ago; otherwise says in
@@ -371,9 +371,9 @@ static bool forget_output(struct sessions *all, deadline *ret_next)
     }
 
     atomic_store(&all->kept.due, false);
-    pthread_mutex_unlock(&all->task_lock);
+    lock_release(&all->task_lock);
     kept_trim(all);
-    pthread_mutex_lock(&all->task_lock);
+    lock_take(&all->task_lock);
     all->kept.next = deadline_in(FORGET_PAUSE);
     return true;
 }
@@ -381,17 +381,17 @@ static bool forget_output(struct sessions *all, deadline *ret_next)
 void *recorder_main(void *arg)
 {
     struct sessions *all = arg;
-    pthread_mutex_lock(&all->task_lock);
+    lock_take(&all->task_lock);
     while (!all->stopping || all->task_first) {
         deadline next = 0;
         struct process *p = take_due(all, &next);
         if (p) {
             unsigned tasks = p->tasks;
             p->tasks = 0;
-            pthread_mutex_unlock(&all->task_lock);
+            lock_release(&all->task_lock);
             do_tasks(p, tasks);
             process_unref(p);
-            pthread_mutex_lock(&all->task_lock);
+            lock_take(&all->task_lock);
             continue;
         }
         if (!all->stopping && forget_output(all, &next))
@@ -399,9 +399,9 @@ void *recorder_main(void *arg)
         if (all->stopping)
             break; /* what is not due stays: the next daemon sees to it */
         all->task_wake = next;
-        (void)cond_wait(&all->task_cond, &all->task_lock, next);
+        (void)lock_wait(&all->task_cond, &all->task_lock, next);
         all->task_wake = 0;
     }
-    pthread_mutex_unlock(&all->task_lock);
+    lock_release(&all->task_lock);
     return NULL;
 }

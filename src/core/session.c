@@ -35,10 +35,10 @@ struct session *session_new(struct sessions *all, struct provider *provider)
     s->process_tail = &s->processes;
     s->info.spec = SPEC_DEFAULT;
     s->groups[0] = 1; /* number 0 means none */
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_mutex_init(&s->store_lock, NULL);
+    lock_init(&s->lock, LOCK_SESSION);
+    lock_init(&s->store_lock, LOCK_ROW);
     cond_init(&s->changed);
-    pthread_rwlock_init(&s->box_use, NULL);
+    rw_init(&s->box_use, LOCK_BOX);
     return s;
 }
 
@@ -59,10 +59,10 @@ void session_unref(struct session *s)
     free(s->note);
     free(s->samples.ring);
     free(s->key);
-    pthread_mutex_destroy(&s->lock);
-    pthread_mutex_destroy(&s->store_lock);
+    lock_done(&s->lock);
+    lock_done(&s->store_lock);
     pthread_cond_destroy(&s->changed);
-    pthread_rwlock_destroy(&s->box_use);
+    rw_done(&s->box_use);
     free(s);
 }
 
@@ -78,11 +78,12 @@ static uint64_t expiry(const struct session *s)
 
 void session_get(struct session *s, struct session_info *ret)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     *ret = s->info;
     ret->expires_ms = expiry(s);
     ret->processes = s->running;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     ret->spec.root_dir = ret->spec.root_name = "";
 }
 
@@ -98,9 +99,9 @@ char *session_policy(struct session *s)
 
 char *session_note(struct session *s)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     char *copy = strdup(s->note ? s->note : "");
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return copy;
 }
 
@@ -111,14 +112,17 @@ int session_set_note(struct session *s, const char *note, struct pd_err *e)
     char *copy = strdup(note);
     if (!copy)
         return pd_fail(e, PD_CAPACITY, "no memory for a note");
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     int r = s->info.state == SESSION_PAUSED && !s->lost ? 0 : session_usable(s, e);
     if (r == 0) {
         char *old = s->note;
         s->note = copy;
         copy = old;
     }
-    pthread_mutex_unlock(&s->lock);
+
+    lock_release(&s->lock);
+
     free(copy);
     return r < 0 ? -1 : session_store(s, e);
 }
@@ -140,7 +144,8 @@ static int write_row(struct session *s, enum life to, struct pd_err *e)
     m.spec.root_dir = "";
     m.spec.root_name = "";
     msg_create_encode(&spec, &m);
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     struct session_info i = s->info;
     if (to != LIFE_COUNT)
         i.state = life_state(to);
@@ -153,7 +158,7 @@ static int write_row(struct session *s, enum life to, struct pd_err *e)
     uint64_t paused = s->paused_at_ms;
     struct wire_id box_id = s->box_id;
     s->dirty = 0;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 
     struct session_row row = {.id = i.id,
                               .tenant = i.tenant,
@@ -192,10 +197,11 @@ static int write_row(struct session *s, enum life to, struct pd_err *e)
     int r = whole ? store->put_session(store, &row, e)
                   : pd_fail(e, PD_CAPACITY, "no memory to store a session");
     if (r < 0) {
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         s->dirty = 1; /* the controller tries again */
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
     }
+
     free(env_copy);
     free(cwd);
     free(note);
@@ -204,36 +210,38 @@ static int write_row(struct session *s, enum life to, struct pd_err *e)
 
 int session_store(struct session *s, struct pd_err *e)
 {
-    pthread_mutex_lock(&s->store_lock);
+    lock_take(&s->store_lock);
     int r = s->unstored ? 0 : write_row(s, LIFE_COUNT, e);
-    pthread_mutex_unlock(&s->store_lock);
+    lock_release(&s->store_lock);
     return r;
 }
 
 int session_store_step(struct session *s, enum life to, struct pd_err *e)
 {
-    pthread_mutex_lock(&s->store_lock);
+    lock_take(&s->store_lock);
     int r = write_row(s, to, e);
     if (r == 0) {
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         if (life_is_ending(s->life))
             r = pd_fail(e, PD_CONFLICT, "sandbox %s was ended while it was being made: %.120s",
                         s->info.id, s->info.end_reason);
         else
             r = session_step(s, to);
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
     }
-    pthread_mutex_unlock(&s->store_lock);
+
+    lock_release(&s->store_lock);
     return r;
 }
 
 int session_unstore(struct session *s, struct pd_err *e)
 {
     struct store *store = s->all->c.store;
-    pthread_mutex_lock(&s->store_lock);
+
+    lock_take(&s->store_lock);
     int r = store->delete_session(store, s->info.id, e);
     s->unstored |= r == 0;
-    pthread_mutex_unlock(&s->store_lock);
+    lock_release(&s->store_lock);
     return r;
 }
 
@@ -245,6 +253,7 @@ int session_usable(struct session *s, struct pd_err *e)
                        "sandbox %s was lost: %.150s; use PUT /v1/sessions with "
                        "auto_retry, or create another",
                        s->info.id, s->lost_why);
+
     switch (s->info.state) {
     case SESSION_RUNNING:
         return 0;
@@ -256,7 +265,9 @@ int session_usable(struct session *s, struct pd_err *e)
     default:
         break;
     }
+
     time_format_ms(s->info.ended_ms ? s->info.ended_ms : time_now_ms(), when);
+
     switch (s->info.end) {
     case END_EXPIRED:
     case END_IDLE:
@@ -275,33 +286,33 @@ int session_usable(struct session *s, struct pd_err *e)
 
 int session_no_box(struct session *s, struct pd_err *e)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int r = session_usable(s, e);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return r < 0 ? -1 : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
 }
 
 void session_touch(struct session *s)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     s->info.last_used_ms = time_now_ms();
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 }
 
 void session_attend_begin(struct session *s)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     s->attended++;
     s->info.last_used_ms = time_now_ms();
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 }
 
 void session_attend_end(struct session *s)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     s->attended--;
     s->info.last_used_ms = time_now_ms();
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 }
 
 /* ---- numbers of command groups ---- */
@@ -326,6 +337,7 @@ void group_release(struct session *s, unsigned group, uint64_t owner)
         s->lingering[group / 64] |= 1ull << group % 64;
         return;
     }
+
     s->group_owner[group] = 0;
     s->groups[group / 64] &= ~(1ull << group % 64);
     s->lingering[group / 64] &= ~(1ull << group % 64);
@@ -368,11 +380,13 @@ void session_remove_process(struct session *s, struct process *p)
 struct process *session_process_by_id(struct session *s, struct wire_id id)
 {
     struct process *found = NULL;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
+
     for (struct process *p = s->processes; p && !found; p = p->next)
         if (wire_id_equal(p->id, id))
             found = process_ref(p);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return found;
 }
 
@@ -380,16 +394,18 @@ struct process *session_find_process(struct session *s, const char *pid_or_id, s
 {
     struct process *found = NULL;
     int found_running = 0;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
+
     for (struct process *p = s->processes; p; p = p->next) {
         char hex[33], pid[16];
         if (p->worker)
             continue;
         wire_id_text(p->id, hex);
-        pthread_mutex_lock(&p->lock);
+        lock_take(&p->lock);
         snprintf(pid, sizeof pid, "%d", p->pid);
         int running = process_is_live(p);
-        pthread_mutex_unlock(&p->lock);
+        lock_release(&p->lock);
         if (strcmp(hex, pid_or_id) != 0 && (pid[0] == '0' || strcmp(pid, pid_or_id) != 0))
             continue;
         /* Pids are used again: the youngest is meant, and one that runs before one that ended. */
@@ -399,7 +415,9 @@ struct process *session_find_process(struct session *s, const char *pid_or_id, s
             found_running = running;
         }
     }
-    pthread_mutex_unlock(&s->lock);
+
+    lock_release(&s->lock);
+
     if (!found)
         pd_fail(e, PD_NOT_FOUND, "sandbox %s has no process '%.40s': GET .../processes lists them",
                 s->info.id, pid_or_id);
@@ -410,20 +428,25 @@ void session_each_process(struct session *s, int (*each)(struct process *p, void
 {
     struct process **all = NULL;
     unsigned count = 0;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
+
     for (struct process *p = s->processes; p; p = p->next)
         count += !p->worker;
     all = calloc(count ? count : 1, sizeof *all);
     count = 0;
+
     for (struct process *p = s->processes; p && all; p = p->next)
         if (!p->worker)
             all[count++] = process_ref(p);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     int stop = 0;
     for (unsigned i = 0; i < count && all; i++) {
         stop = stop || each(all[i], arg);
         process_unref(all[i]);
     }
+
     free(all);
 }
 
@@ -431,10 +454,12 @@ void session_each_process(struct session *s, int (*each)(struct process *p, void
 void session_trim(struct session *s)
 {
     struct process *gone = NULL;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     unsigned kept = 0;
     for (struct process *p = s->processes; p; p = p->next)
         kept += !p->worker;
+
     for (struct process *p = s->processes, *next; p; p = next) {
         next = p->next;
         /* Whoever holds it has not read all yet: its request is still to be answered. */
@@ -447,7 +472,9 @@ void session_trim(struct session *s)
         p->next = gone;
         gone = p;
     }
-    pthread_mutex_unlock(&s->lock);
+
+    lock_release(&s->lock);
+
     while (gone) {
         struct process *p = gone;
         struct pd_err e;
@@ -465,7 +492,8 @@ void session_trim(struct session *s)
 int session_get_env(struct session *s, struct buf *ret_json, char *ret_cwd, size_t size)
 {
     struct json j = JSON_INIT(ret_json);
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     struct msg_list env = msg_list_of(&s->env);
     snprintf(ret_cwd, size, "%s", s->cwd);
     json_open(&j, '{');
@@ -476,8 +504,9 @@ int session_get_env(struct session *s, struct buf *ret_json, char *ret_cwd, size
         json_key(&j, name);
         json_cstr(&j, v + strcspn(v, "=") + 1);
     }
+
     json_close(&j, '}');
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return ret_json->overflow ? -1 : 0;
 }
 
@@ -490,6 +519,7 @@ int session_check_variables(const struct session *s, const struct msg_list *env,
         if (policy_check_variable(&s->policy, name, e) < 0)
             return -1;
     }
+
     return 0;
 }
 
@@ -502,11 +532,13 @@ int session_set_env(struct session *s, const struct msg_list *set, const struct 
         return -1;
     if (cwd && (cwd[0] != '/' || strlen(cwd) >= SPEC_PATH_MAX))
         return pd_fail(e, PD_INVALID, "cwd '%.100s': must be an absolute path", cwd);
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     if (session_usable(s, e) < 0) {
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
         return -1;
     }
+
     struct msg_list before = msg_list_of(&s->env);
     uint32_t pos = 0;
     for (const char *v; (v = msg_list_next(&before, &pos));) {
@@ -517,7 +549,9 @@ int session_set_env(struct session *s, const struct msg_list *set, const struct 
         if (!dropped)
             bad |= msg_list_add(&merged, v);
     }
+
     pos = 0;
+
     for (const char *v; (v = msg_list_next(set, &pos));)
         bad |= msg_list_add(&merged, v);
     if (merged.text.len > STATE_MAX)
@@ -529,7 +563,9 @@ int session_set_env(struct session *s, const struct msg_list *set, const struct 
         if (cwd)
             memcpy(s->cwd, cwd, strlen(cwd) + 1);
     }
-    pthread_mutex_unlock(&s->lock);
+
+    lock_release(&s->lock);
+
     msg_list_writer_done(&merged);
     return bad ? pd_fail(e, PD_TOO_LARGE, "the environment is longer than %u bytes", STATE_MAX)
                : session_store(s, e);

@@ -19,20 +19,24 @@ void session_bury(struct session *s, int forget)
 {
     struct process *all;
     deadline d = deadline_in(BURY_PATIENCE);
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
+
     /* No more can come, and there is no box that could hold up those that are on their way. */
-    while (s->starting && cond_wait(&s->changed, &s->lock, d))
+    while (s->starting && lock_wait(&s->changed, &s->lock, d))
         ;
     if (s->starting) {
         log_error("session.bury", "id=%s starting=%u", s->info.id, s->starting);
         checks_failed();
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
         return; /* they stay in memory, which is better than under somebody's hands */
     }
+
     all = s->processes;
     s->processes = NULL;
     s->process_tail = &s->processes;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     while (all) {
         struct process *p = all;
         char key[MSG_KEY_MAX + 1];
@@ -43,10 +47,10 @@ void session_bury(struct session *s, int forget)
             atomic_store(&p->unwanted, 1);
         process_bury(p);
         if (!p->worker) {
-            pthread_mutex_lock(&p->lock);
+            lock_take(&p->lock);
             int out = p->stashed, in = p->stashed_input;
             p->stashed = p->stashed_input = 0;
-            pthread_mutex_unlock(&p->lock);
+            lock_release(&p->lock);
             process_stash_key(p, "out", key);
             if (out)
                 stash_drop(s->provider, key);
@@ -67,9 +71,10 @@ int session_remove_root(struct session *s)
     struct pd_err e;
     if (s->root_name[0] && root_remove(s->provider, s->root_name, &e) < 0)
         return -1;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     s->root_name[0] = 0;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return 0;
 }
 
@@ -80,7 +85,7 @@ static int await_over(struct session *s, struct pd_err *e)
 {
     deadline d = deadline_in(END_PATIENCE);
     while (!life_is_over(s->life))
-        if (!cond_wait(&s->changed, &s->lock, d))
+        if (!lock_wait(&s->changed, &s->lock, d))
             return pd_fail(e, PD_TIMEOUT,
                            "sandbox %s is still being %s: its end was asked for and will follow",
                            s->info.id, life_name(s->life));
@@ -90,14 +95,15 @@ static int await_over(struct session *s, struct pd_err *e)
 /* Both locks, for steps that the tables see. */
 static void lock_both(struct session *s)
 {
-    pthread_mutex_lock(&s->all->lock);
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->all->lock);
+
+    lock_take(&s->lock);
 }
 
 static void unlock_both(struct session *s)
 {
-    pthread_mutex_unlock(&s->lock);
-    pthread_mutex_unlock(&s->all->lock);
+    lock_release(&s->lock);
+    lock_release(&s->all->lock);
 }
 
 /* With the lock held. */
@@ -116,9 +122,10 @@ static void store_end(struct session *s, int clean)
         return;
 
     log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     s->dirty = !nobodys || !clean; /* the controller tries again */
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 }
 
 /* Takes away what there is of one that is stopping or being discarded; the caller has made it so,
@@ -129,10 +136,10 @@ static int take_away(struct session *s, struct pd_err *e)
     if (session_store(s, &ignored) < 0)
         log_warn("session.store", "id=%s error=%s", s->info.id, ignored.msg);
 
-    pthread_rwlock_wrlock(&s->box_use);
+    rw_write(&s->box_use);
     struct box *box = s->box;
     s->box = NULL;
-    pthread_rwlock_unlock(&s->box_use);
+    rw_release(&s->box_use);
 
     int r = box ? box_destroy(box, e) : 0;
     if (r < 0)
@@ -164,14 +171,16 @@ static int end(struct session *s, enum session_end why, const char *reason, int 
 {
     deadline d = deadline_in(END_PATIENCE);
     lock_both(s);
+
     while (s->changing && wait) {
-        pthread_mutex_unlock(&s->all->lock);
-        int late = !cond_wait(&s->changed, &s->lock, d) && s->changing;
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->all->lock);
+        int late = !lock_wait(&s->changed, &s->lock, d) && s->changing;
+        lock_release(&s->lock);
         if (late)
             return pd_fail(e, PD_TIMEOUT, "sandbox %s is being changed for too long", s->info.id);
         lock_both(s);
     }
+
     if (s->changing) {
         unlock_both(s);
         return 1;
@@ -184,10 +193,12 @@ static int end(struct session *s, enum session_end why, const char *reason, int 
         set_reason(s, why, reason);
         mine = session_step(s, life_is_owned(s->life) ? LIFE_STOPPING : LIFE_DISCARDING) == 0;
     }
-    pthread_mutex_unlock(&s->all->lock);
+
+    lock_release(&s->all->lock);
+
     if (!mine)
         r = wait ? await_over(s, e) : !life_is_over(s->life);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 
     return mine ? take_away(s, e) : r;
 }
@@ -234,10 +245,11 @@ void session_abandon(struct session *s, const char *reason)
 
 void session_mark_lost(struct session *s, const char *why)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     s->lost = 1;
     snprintf(s->lost_why, sizeof s->lost_why, "%.190s", why);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     controller_wake(s->all);
 }
 
@@ -249,18 +261,20 @@ static void on_started(void *owner, struct wire_id id, int pid)
         /* An earlier daemon had just started it, for a client that is not connected any more. The
          * pump waits for nobody: an init that does not read its socket keeps the command. */
         struct pd_err e;
-        if (pthread_rwlock_tryrdlock(&s->box_use) == 0) {
+        if (rw_try_read(&s->box_use)) {
             if (s->box)
                 (void)box_signal(s->box, id, SIGKILL, 0, &e);
-            pthread_rwlock_unlock(&s->box_use);
+            rw_release(&s->box_use);
         }
         return;
     }
-    pthread_mutex_lock(&p->lock);
+
+    lock_take(&p->lock);
     p->pid = pid;
     p->synced = 1;
     process_wake(p);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
+
     process_unref(p);
 }
 
@@ -271,11 +285,11 @@ static void on_exited(void *owner, struct wire_id id, const struct msg_exited *e
     if (p) {
         process_on_exit(p, end);
         process_unref(p);
-    } else if (pthread_rwlock_tryrdlock(&s->box_use) == 0) {
+    } else if (rw_try_read(&s->box_use)) {
         /* One that nobody remembers: an earlier daemon had just started it. */
         if (s->box)
             box_forget(s->box, id);
-        pthread_rwlock_unlock(&s->box_use);
+        rw_release(&s->box_use);
     }
 }
 
@@ -291,13 +305,16 @@ static void on_refused(void *owner, struct wire_id id, const struct pd_err *why)
 static void on_synced(void *owner)
 {
     struct session *s = owner;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     int adopting = s->sync == SYNC_ASKED;
     if (adopting) {
         s->sync = SYNC_TOLD;
         pthread_cond_broadcast(&s->changed);
     }
-    pthread_mutex_unlock(&s->lock);
+
+    lock_release(&s->lock);
+
     if (adopting)
         controller_wake(s->all);
 }

@@ -21,23 +21,25 @@ int session_begin_change(struct session *s, struct pd_err *e)
 {
     deadline d = deadline_in(CHANGE_PATIENCE);
     int r = 0;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
+
     while (r == 0 && s->changing)
-        if (!cond_wait(&s->changed, &s->lock, d))
+        if (!lock_wait(&s->changed, &s->lock, d))
             r = pd_fail(e, PD_TIMEOUT,
                         "sandbox %s is being changed by another request for too long", s->info.id);
     if (r == 0)
         s->changing = 1;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return r;
 }
 
 void session_end_change(struct session *s)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     s->changing = 0;
     pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 }
 
 /* Paused ones, too: for calls that need no process. With the lock held. */
@@ -63,7 +65,7 @@ static void set_end(struct session *s, uint64_t at_ms)
 int session_extend(struct session *s, uint64_t idle_timeout_ms, uint64_t expires_in_ms,
                    struct pd_err *e)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int r = usable_or_paused(s, e);
     if (r == 0) {
         s->info.last_used_ms = time_now_ms();
@@ -72,13 +74,14 @@ int session_extend(struct session *s, uint64_t idle_timeout_ms, uint64_t expires
         if (expires_in_ms)
             set_end(s, time_now_ms() + expires_in_ms);
     }
-    pthread_mutex_unlock(&s->lock);
+
+    lock_release(&s->lock);
     return r < 0 ? -1 : session_store(s, e);
 }
 
 int session_expire_at(struct session *s, uint64_t at_ms, int only_extend, struct pd_err *e)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int r = usable_or_paused(s, e);
     if (r == 0) {
         uint64_t now = time_now_ms();
@@ -87,7 +90,8 @@ int session_expire_at(struct session *s, uint64_t at_ms, int only_extend, struct
         if (!only_extend || at_ms > ends)
             set_end(s, at_ms);
     }
-    pthread_mutex_unlock(&s->lock);
+
+    lock_release(&s->lock);
     return r < 0 ? -1 : session_store(s, e);
 }
 
@@ -114,7 +118,7 @@ static void mark_paused(struct session *s, enum life still)
 
 static int freeze(struct session *s, int frozen, struct pd_err *e)
 {
-    pthread_rwlock_rdlock(&s->box_use);
+    rw_read(&s->box_use);
     int r =
         s->box ? box_pause(s->box, frozen, e) : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
     if (r == 0 && !frozen && s->needs_sync) {
@@ -123,15 +127,17 @@ static int freeze(struct session *s, int frozen, struct pd_err *e)
         if (r == 0)
             session_settle(s);
     }
-    pthread_rwlock_unlock(&s->box_use);
+
+    rw_release(&s->box_use);
     if (r < 0)
         return -1;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     if (frozen)
         mark_paused(s, LIFE_PAUSED);
     else
         mark_running(s);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return session_store(s, e);
 }
 
@@ -140,10 +146,11 @@ int session_pause(struct session *s, struct pd_err *e)
     if (session_begin_change(s, e) < 0)
         return -1;
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int done = s->info.state == SESSION_PAUSED && !s->lost;
     int r = done ? 0 : session_usable(s, e);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (r == 0 && !done)
         r = freeze(s, 1, e);
     session_end_change(s);
@@ -156,7 +163,9 @@ int session_pause(struct session *s, struct pd_err *e)
 static void forget_box(struct session *s)
 {
     session_bury(s, 1);
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
+
     for (unsigned g = 1; g < GROUPS; g++) {
         uint64_t bit = 1ull << g % 64;
         s->group_owner[g] = 0;
@@ -170,19 +179,20 @@ static void forget_box(struct session *s)
             s->lingering[g / 64] &= ~bit;
         }
     }
+
     s->oom_seen = s->pids_seen = 0;
     s->needs_sync = 0;
     s->sync = SYNC_NONE;
     s->lost = 0; /* what was lost is not needed any more */
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 }
 
 static int drop_box(struct session *s, struct pd_err *e)
 {
-    pthread_rwlock_wrlock(&s->box_use);
+    rw_write(&s->box_use);
     struct box *box = s->box;
     s->box = NULL;
-    pthread_rwlock_unlock(&s->box_use);
+    rw_release(&s->box_use);
     int r = box ? box_destroy(box, e) : 0;
     if (r < 0)
         log_error("session.undead", "id=%s error=%s", s->info.id, e->msg);
@@ -195,23 +205,26 @@ static int fall_asleep(struct session *s, struct pd_err *e)
     /* Otherwise a provider that starts anew would take its files for leftovers. */
     if (root_keep(s->provider, s->root_name, e) < 0)
         return -1;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     enum life before = s->life;
     uint64_t paused_at = s->paused_at_ms;
     if (before == LIFE_RUNNING)
         mark_paused(s, LIFE_ASLEEP);
     else
         session_step(s, LIFE_ASLEEP);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (session_store(s, e) < 0) {
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         session_step(s, before);
         s->paused_at_ms = paused_at;
         if (before == LIFE_RUNNING)
             samples_pause(s, 0);
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
         return -1;
     }
+
     return drop_box(s, e);
 }
 
@@ -229,12 +242,13 @@ int session_sleep(struct session *s, struct pd_err *e)
     if (session_begin_change(s, e) < 0)
         return -1;
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int asleep = s->info.state == SESSION_PAUSED && s->info.asleep;
     int r = asleep ? 0 : usable_or_paused(s, e);
     if (r == 0)
         r = check_root(s, e);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (r == 0 && !asleep)
         r = fall_asleep(s, e);
     session_end_change(s);
@@ -253,24 +267,30 @@ void session_finish_sleep(struct session *s, struct box *box)
 static int wake_up(struct session *s, struct pd_err *e)
 {
     struct pd_err ignored;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     s->box_id = wire_id_new();
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (session_store(s, e) < 0 || sessions_make_box(s, e) < 0)
         return -1;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     uint64_t paused_at = s->paused_at_ms, max_life = s->info.max_life_ms;
     mark_running(s);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (session_store(s, e) == 0) {
         log_info("session.wake", "id=%s", s->info.id);
         return 0;
     }
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     mark_paused(s, LIFE_ASLEEP);
     s->paused_at_ms = paused_at;
     s->info.max_life_ms = max_life;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     (void)drop_box(s, &ignored);
     return -1;
 }
@@ -280,10 +300,11 @@ int session_resume(struct session *s, struct pd_err *e)
     if (session_begin_change(s, e) < 0)
         return -1;
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int done = s->info.state == SESSION_RUNNING && !s->lost, asleep = s->info.asleep;
     int r = done ? 0 : usable_or_paused(s, e);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (r == 0 && !done)
         r = asleep ? wake_up(s, e) : freeze(s, 0, e);
     session_end_change(s);
@@ -292,17 +313,20 @@ int session_resume(struct session *s, struct pd_err *e)
 
 int session_pause_at_end(struct session *s, struct pd_err *e)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
+
     /* Somebody may have given it more time, or be at it. */
     int due = !s->changing && s->info.state == SESSION_RUNNING && !s->lost &&
               time_now_ms() >= s->info.created_ms + s->info.max_life_ms;
     if (due)
         s->changing = 1;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (!due)
         return 0;
     int files_only = s->info.pause_at_end == PAUSE_FILES && s->root_name[0];
     int r = files_only ? fall_asleep(s, e) : freeze(s, 1, e);
+
     /* Its files at least: but not for a row that could not be written, which is tried again. */
     if (r < 0 && s->info.state == SESSION_RUNNING && s->root_name[0])
         r = fall_asleep(s, e);
@@ -318,14 +342,17 @@ int session_usage(struct session *s, uint64_t *ret_memory, uint64_t *ret_memory_
                   uint64_t *ret_cpu_usec, uint64_t *ret_pids, struct pd_err *e)
 {
     struct box_usage u;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     int r = usable_or_paused(s, e);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (r < 0)
         return -1;
-    pthread_rwlock_rdlock(&s->box_use);
+
+    rw_read(&s->box_use);
     r = s->box ? box_get_usage(s->box, &u, e) : session_no_box(s, e);
-    pthread_rwlock_unlock(&s->box_use);
+    rw_release(&s->box_use);
     if (r < 0)
         return -1;
     *ret_memory = u.memory;

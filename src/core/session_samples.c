@@ -53,39 +53,52 @@ static void add(struct session *s, const struct box_usage *u)
     m->since_ns = now;
 }
 
+/* Holds the box for reading, unless somebody has it and this is not worth waiting for. */
+static int take_box(struct session *s, int wait)
+{
+    if (!wait)
+        return rw_try_read(&s->box_use);
+
+    rw_read(&s->box_use);
+    return 1;
+}
+
 /* `wait`: for whoever has the box just now. -1: the provider could not tell. */
 static int take(struct session *s, int wait)
 {
     struct box_usage u = {0};
     struct pd_err e;
     int known = -1;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     int mine = !s->samples.taking && s->info.state == SESSION_RUNNING && !s->lost;
     if (mine)
         s->samples.taking = 1;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (!mine)
         return 0;
     int asked = 0;
-    if (wait ? pthread_rwlock_rdlock(&s->box_use) == 0
-             : pthread_rwlock_tryrdlock(&s->box_use) == 0) {
+    if (take_box(s, wait)) {
         asked = s->box != NULL;
         if (asked)
             known = box_get_usage(s->box, &u, &e);
-        pthread_rwlock_unlock(&s->box_use);
+        rw_release(&s->box_use);
     }
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     s->samples.taking = 0;
     if (known == 0 && s->info.state == SESSION_RUNNING)
         add(s, &u);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return asked && known < 0 ? -1 : 0;
 }
 
 void samples_look(struct session *s)
 {
     uint64_t now = clock_now();
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     int due = 0;
     if (now < s->all->samples_rest_ns) {
         /* later */
@@ -100,7 +113,9 @@ void samples_look(struct session *s)
         if (s->samples.due_ns <= now)
             s->samples.due_ns = now + EVERY_NS;
     }
-    pthread_mutex_unlock(&s->lock);
+
+    lock_release(&s->lock);
+
     if (due && take(s, 0) < 0)
         s->all->samples_rest_ns = clock_now() + REST_NS;
 }
@@ -116,17 +131,22 @@ unsigned session_samples(struct session *s, uint64_t from_ms, uint64_t to_ms,
 {
     const struct samples *m = &s->samples;
     uint64_t now = time_now_ms();
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     int stale = !m->count || now - sample_at(m, m->count - 1)->at_ms > FRESH_MS;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     /* "Until now" was a moment ago when it was written. */
     if (!to_ms || to_ms + FRESH_MS >= now) {
         to_ms = UINT64_MAX;
         if (stale)
             (void)take(s, 1);
     }
+
     unsigned fit = 0, given = 0;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
+
     for (int counting = 1; counting >= 0; counting--)
         for (unsigned i = 0, skip = fit > max ? fit - max : 0; i < m->count; i++) {
             const struct session_sample *at = sample_at(m, i);
@@ -139,6 +159,6 @@ unsigned session_samples(struct session *s, uint64_t from_ms, uint64_t to_ms,
             else
                 ret[given++] = *at;
         }
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return given;
 }

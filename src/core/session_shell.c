@@ -225,14 +225,14 @@ int session_take_state(struct session *s, struct process *p)
         len += (size_t)n;
     }
     /* What was read is gone from the pipe: a command that has ended, and is kept, needs none. */
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     fd_done(&p->state_pipe);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
     if (len && len < STATE_MAX && shell_state_parse(text, len, cwd, SPEC_PATH_MAX, &env, &e) == 0) {
         /* A variable of this one request is not the session's, unless the command changed it. */
         struct msg_list found = msg_list_of(&env), asked = msg_list_of(&p->env);
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         struct msg_list before = msg_list_of(&s->env);
         uint32_t pos = 0;
         good = 1;
@@ -253,7 +253,7 @@ int session_take_state(struct session *s, struct process *p)
             memcpy(s->cwd, cwd, strlen(cwd) + 1);
             s->dirty = 1;
         }
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
     }
     msg_list_writer_done(&env);
     msg_list_writer_done(&merged);

@@ -67,9 +67,9 @@ static int make_terminal(struct process *p, const struct process_request *r, str
 {
     struct session *s = p->session;
     int master = -1, slave = -1, r1;
-    pthread_rwlock_rdlock(&s->box_use);
+    rw_read(&s->box_use);
     r1 = s->box ? box_terminal(s->box, &master, &slave, e) : session_no_box(s, e);
-    pthread_rwlock_unlock(&s->box_use);
+    rw_release(&s->box_use);
     if (r1 < 0)
         return -1;
     p->streams[STREAM_OUT].source.fd = p->input = master;
@@ -142,7 +142,7 @@ static struct process *find_key(struct session *s, const char *key)
 /* Enters it into the session: from now on it can be found. */
 static int enter(struct session *s, struct process *p, struct process **ret_known, struct pd_err *e)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int r = session_usable(s, e);
     if (r == 0 && p->key && (*ret_known = find_key(s, p->key)))
         r = 1;
@@ -163,17 +163,17 @@ static int enter(struct session *s, struct process *p, struct process **ret_know
         s->info.last_used_ms = time_now_ms();
         session_add_process(s, p);
     }
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return r;
 }
 
 /* It is complete: from now on others may take its streams away. */
 static void entered(struct session *s)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     if (--s->starting == 0)
         pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 }
 
 static void leave(struct session *s, struct process *p)
@@ -181,14 +181,14 @@ static void leave(struct session *s, struct process *p)
     process_close_streams(p);
     bool failed = process_fail(p); /* otherwise its end counts */
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     if (failed)
         s->running--;
     if (failed && p->updates_state)
         s->shell_busy = 0;
     group_release(s, p->group, p->serial);
     session_remove_process(s, p);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     entered(s);
 }
 
@@ -209,10 +209,10 @@ static int send(struct process *p, const struct process_request *r, uint32_t uid
     int bad = 0;
     process_begin(p); /* its end may come before this returns */
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     bad |= session_environment(s, r, &env);
     snprintf(cwd, sizeof cwd, "%s", r->cwd ? r->cwd : s->cwd);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     if (r->command) {
         if (p->updates_state)
             bad |= shell_script(r->command, &script);
@@ -232,9 +232,9 @@ static int send(struct process *p, const struct process_request *r, uint32_t uid
                 "long text into a file",
                 WIRE_PAYLOAD_MAX - (unsigned)sizeof cwd);
     } else {
-        pthread_rwlock_rdlock(&s->box_use);
+        rw_read(&s->box_use);
         result = s->box ? box_exec(s->box, &c, e) : session_no_box(s, e);
-        pthread_rwlock_unlock(&s->box_use);
+        rw_release(&s->box_use);
     }
     msg_list_writer_done(&argv);
     msg_list_writer_done(&env);

@@ -1,21 +1,12 @@
 /* session_state: what sessions are made of. For the session layer alone. Processes:
  * process_state.h.
- *
- * Locks, outermost first:
- *   sessions.lock    the tables, the queue, the pool
- *   session.box_use  held for reading around every call to the provider, for writing by whoever
- *                    takes the box away
- *   session.store_lock  held around every write of its row
- *   session.lock     everything else of a session
- *   process.lock     everything of a process
- * The pump's callbacks take the last two, and sessions.lock to wake the controller; none of the
- * three is held across a call that can wait for a box, a provider or the database. */
+ * Locks and their order are in core/lock.h. */
 #pragma once
 
 #include "base/err.h"
 #include "core/box.h"
-#include "core/cond.h"
 #include "core/kept.h"
+#include "core/lock.h"
 #include "core/process_state.h"
 #include "core/session_life.h"
 #include "core/sessions.h"
@@ -63,13 +54,13 @@ struct session {
     struct provider *provider;
     /* It lived when its provider was last configured: it is told as lost, and its row stays. */
     bool stranded;
-    pthread_rwlock_t box_use;
+    struct rw_lock box_use;
     struct box *box;
 
-    pthread_mutex_t store_lock; /* its row is being written */
-    int unstored;               /* and never again */
+    struct lock store_lock; /* its row is being written */
+    int unstored;           /* and never again */
 
-    pthread_mutex_t lock;
+    struct lock lock;
     pthread_cond_t changed;
     enum life life; /* session_step's, as info.state and info.asleep */
     struct session_info info;
@@ -125,10 +116,10 @@ struct tenant_count {
 struct sessions {
     struct sessions_config c;
     int spool_dir;
-    pthread_mutex_t name_lock;    /* innermost */
+    struct lock name_lock;        /* innermost */
     pthread_cond_t name_cond;     /* one is given back */
     struct name_hold *name_holds; /* one creation per key, or per thread */
-    pthread_mutex_t lock;
+    struct lock lock;
     struct session *by_id[SESSION_BUCKETS];
     unsigned live, let_in; /* the same of all tenants */
     struct tenant_count *tenants;
@@ -143,7 +134,7 @@ struct sessions {
     uint64_t pool_failed_ms, pool_taken_at;
     pthread_cond_t pool_cond;
     /* recorder.c */
-    pthread_mutex_t task_lock;
+    struct lock task_lock;
     pthread_cond_t task_cond;
     struct process *task_first, **task_last;
     deadline task_wake; /* when the recorder, asleep, will look by itself; 0: it is awake */
@@ -161,8 +152,8 @@ struct sessions {
         boxes_wrong_at;    /* at this step the boxes did not match; 0: they did. The controller's */
     uint64_t boxes_due_ns; /* when they are counted next; likewise */
     /* snapshots.c */
-    pthread_mutex_t snapshot_lock; /* innermost */
-    struct snapshot *snapshots;    /* newest first */
+    struct lock snapshot_lock;  /* innermost */
+    struct snapshot *snapshots; /* newest first */
     unsigned snapshots_to_go;
     struct copying *copying;    /* roots that are being copied */
     pthread_cond_t copied_cond; /* one is done */

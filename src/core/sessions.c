@@ -39,13 +39,14 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
         pd_fail(e, PD_CAPACITY, "no memory");
         return NULL;
     }
+
     all->c = *c;
     all->task_last = &all->task_first;
     pool_set_targets(all);
-    pthread_mutex_init(&all->lock, NULL);
-    pthread_mutex_init(&all->task_lock, NULL);
-    pthread_mutex_init(&all->snapshot_lock, NULL);
-    pthread_mutex_init(&all->name_lock, NULL);
+    lock_init(&all->lock, LOCK_SESSIONS);
+    lock_init(&all->task_lock, LOCK_TASKS);
+    lock_init(&all->snapshot_lock, LOCK_SNAPSHOTS);
+    lock_init(&all->name_lock, LOCK_NAMES);
     cond_init(&all->name_cond);
     cond_init(&all->copied_cond);
     cond_init(&all->task_cond);
@@ -62,6 +63,7 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
                         all->spool_dir);
         return all;
     }
+
     pd_fail_sys(e, "open %s", path);
     free(all);
     return NULL;
@@ -85,11 +87,13 @@ int sessions_start(struct sessions *all, struct pd_err *e)
     if (start_thread(&all->controller, controller_main, all) != 0)
         return pd_fail(e, PD_CAPACITY, "no thread for the controller");
     all->threads = 2;
+
     /* Half of the machine at most is for those who come later. */
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     unsigned fillers = cores < 4                  ? 1
                        : cores / 2 > POOL_FILLERS ? POOL_FILLERS
                                                   : (unsigned)cores / 2;
+
     for (; all->filler_count < fillers; all->filler_count++)
         if (start_thread(&all->fillers[all->filler_count], pool_main, all) != 0)
             return pd_fail(e, PD_CAPACITY, "no thread for the pool");
@@ -98,7 +102,7 @@ int sessions_start(struct sessions *all, struct pd_err *e)
 
 void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
 {
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     all->c.max_sessions = c->max_sessions;
     all->c.max_per_tenant = c->max_per_tenant;
     all->c.queue_max = c->queue_max;
@@ -112,7 +116,8 @@ void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
                     all->spool_dir);
     pool_set_targets(all);
     queue_wake(all);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
+
     controller_wake(all);
 }
 
@@ -121,22 +126,27 @@ void sessions_stop(struct sessions *all)
 {
     if (!all)
         return;
-    pthread_mutex_lock(&all->lock);
-    pthread_mutex_lock(&all->task_lock);
+
+    lock_take(&all->lock);
+
+    lock_take(&all->task_lock);
     all->stopping = 1;
     pthread_cond_broadcast(&all->task_cond);
-    pthread_mutex_unlock(&all->task_lock);
+    lock_release(&all->task_lock);
+
     pthread_cond_broadcast(&all->control_cond);
     pthread_cond_broadcast(&all->pool_cond);
     for (struct queue_entry *q = all->queue; q; q = q->next)
         pthread_cond_signal(&q->cond);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
+
     for (unsigned i = 0; i < all->filler_count; i++)
         pthread_join(all->fillers[i], NULL);
     if (all->threads > 1)
         pthread_join(all->controller, NULL);
     if (all->threads > 0)
         pthread_join(all->recorder, NULL);
+
     /* The process is about to end: the tables go with it. */
     fd_done(&all->spool_dir);
 }
@@ -149,6 +159,7 @@ void sessions_free(struct sessions *all)
         all->task_first = p->task_next;
         process_unref(p);
     }
+
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         while (all->by_id[i]) {
             struct session *s = all->by_id[i];
@@ -156,19 +167,21 @@ void sessions_free(struct sessions *all)
             session_bury(s, 0);
             session_unref(s);
         }
+
     while (all->tenants) {
         struct tenant_count *t = all->tenants;
         all->tenants = t->next;
         free(t);
     }
+
     for (unsigned p = 0; p < PROFILE_COUNT; p++)
         while (all->pool_count[p])
             session_unref(all->pool[p][--all->pool_count[p]]);
-    pthread_mutex_destroy(&all->name_lock);
+    lock_done(&all->name_lock);
     pthread_cond_destroy(&all->name_cond);
-    pthread_mutex_destroy(&all->lock);
-    pthread_mutex_destroy(&all->task_lock);
-    pthread_mutex_destroy(&all->snapshot_lock);
+    lock_done(&all->lock);
+    lock_done(&all->task_lock);
+    lock_done(&all->snapshot_lock);
     pthread_cond_destroy(&all->copied_cond);
     pthread_cond_destroy(&all->task_cond);
     pthread_cond_destroy(&all->control_cond);
@@ -186,13 +199,15 @@ int sessions_make_box(struct session *s, struct pd_err *e)
     struct box *box;
     if (box_create(s->provider, s->box_id, &spec, s, &box, e) < 0)
         return -1;
-    pthread_rwlock_wrlock(&s->box_use);
+
+    rw_write(&s->box_use);
     s->box = box;
-    pthread_rwlock_unlock(&s->box_use);
-    pthread_mutex_lock(&s->lock);
+    rw_release(&s->box_use);
+
+    lock_take(&s->lock);
     s->info.rung = box_rung(box);
     samples_rebase(s, 0);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return 0;
 }
 
@@ -237,12 +252,14 @@ static int fill_in(struct session *s, const struct session_request *r, struct pd
 void sessions_forget(struct session *s)
 {
     struct sessions *all = s->all;
-    pthread_mutex_lock(&all->lock);
+
+    lock_take(&all->lock);
     struct session **at = sessions_place(all, s->info.id);
     int there = *at == s;
     if (there)
         *at = s->next;
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
+
     if (there)
         session_unref(s);
 }
@@ -264,19 +281,20 @@ static struct session *new_session(struct sessions *all, struct provider *provid
 int sessions_register(struct session *s, enum life to)
 {
     struct sessions *all = s->all;
-    pthread_mutex_lock(&all->lock);
+
+    lock_take(&all->lock);
     struct session **at = sessions_place(all, s->info.id);
     if (!*at) {
         s->next = NULL;
         *at = session_ref(s);
     }
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int sound = !s->lost && (s->life == LIFE_NEW || s->life == LIFE_READY);
     if (sound)
         session_step(s, to);
-    pthread_mutex_unlock(&s->lock);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&s->lock);
+    lock_release(&all->lock);
     return sound ? 0 : -1;
 }
 
@@ -292,14 +310,15 @@ static int inherit(struct session *s, const struct session_request *r, struct se
                    struct pd_err *e)
 {
     int bad = 0;
-    pthread_mutex_lock(&from->lock);
+
+    lock_take(&from->lock);
     struct msg_list env = msg_list_of(&from->env);
     uint32_t pos = 0;
     for (const char *v; !r->env.count && (v = msg_list_next(&env, &pos));)
         bad |= msg_list_add(&s->env, v);
     if (!r->cwd)
         memcpy(s->cwd, from->cwd, sizeof s->cwd);
-    pthread_mutex_unlock(&from->lock);
+    lock_release(&from->lock);
     return bad ? pd_fail(e, PD_CAPACITY, "no memory for the environment") : 0;
 }
 
@@ -323,14 +342,16 @@ static struct session *begin(struct sessions *all, const struct session_request 
         return NULL;
     }
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int bad = fill_in(s, r, e);
     s->info.from_pool = from_pool;
     if (replaces) {
         s->info.recreated = 1;
         memcpy(s->info.replaces, replaces->info.id, sizeof s->info.replaces);
     }
-    pthread_mutex_unlock(&s->lock);
+
+    lock_release(&s->lock);
+
     if (bad == 0 && o->fork_of)
         bad = inherit(s, r, o->fork_of, e);
 
@@ -413,12 +434,14 @@ static int make(struct sessions *all, const struct session_request *r, struct se
 static struct session *find_key(struct sessions *all, const char *tenant, const char *key)
 {
     struct session *found = NULL;
-    pthread_mutex_lock(&all->lock);
+
+    lock_take(&all->lock);
+
     for (unsigned i = 0; i < SESSION_BUCKETS && !found; i++)
         for (struct session *s = all->by_id[i]; s && !found; s = s->next)
             if (s->owned && s->key && !strcmp(s->key, key) && !strcmp(s->info.tenant, tenant))
                 found = session_ref(s);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
     return found;
 }
 
@@ -426,12 +449,14 @@ static int wait_until_made(struct session *s, struct pd_err *e)
 {
     deadline d = deadline_in(MAKE_PATIENCE);
     int r = 0;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
+
     while (r == 0 && s->info.state == SESSION_CREATING)
-        if (!cond_wait(&s->changed, &s->lock, d))
+        if (!lock_wait(&s->changed, &s->lock, d))
             r = pd_fail(e, PD_TIMEOUT, "sandbox %s is still being made: try again later",
                         s->info.id);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return r;
 }
 
@@ -450,13 +475,14 @@ static int create(struct sessions *all, const struct session_request *r, struct 
     *let_in = 1;
     int made = make(all, r, replaces, fork_of, let_in, ret, e);
 
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     if (made < 0)
         all->stats.create_failed++;
     else
         all->stats.created++;
     all->stats.create_us_sum += (clock_now() - began) / 1000;
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
+
     if (made == 0)
         log_info("session.start", "id=%s tenant=%s provider=%s pool=%d us=%llu", (*ret)->info.id,
                  r->tenant, (*ret)->info.provider, (*ret)->info.from_pool,
@@ -473,9 +499,11 @@ static int check_thread(struct sessions *all, const struct session_request *r, s
     struct session *s = r->user_id ? find_thread(all, r->tenant, r->user_id, r->thread_id) : NULL;
     if (!s)
         return 0;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     int lives = !s->lost && !life_is_ending(s->life) && !life_is_over(s->life);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (lives)
         pd_fail(e, PD_CONFLICT,
                 "user '%.60s' has sandbox %s for thread '%.60s' already: PUT "
@@ -514,9 +542,11 @@ static int hold_names(struct sessions *all, struct name_hold *h, struct pd_err *
 {
     deadline d = deadline_in(MAKE_PATIENCE);
     int r = 0;
-    pthread_mutex_lock(&all->name_lock);
+
+    lock_take(&all->name_lock);
+
     while (r == 0 && is_held(all, h->r))
-        if (!cond_wait(&all->name_cond, &all->name_lock, d))
+        if (!lock_wait(&all->name_cond, &all->name_lock, d))
             r = pd_fail(e, PD_TIMEOUT,
                         "another request with this key or for this thread is still making its "
                         "sandbox: try again later");
@@ -524,19 +554,20 @@ static int hold_names(struct sessions *all, struct name_hold *h, struct pd_err *
         h->next = all->name_holds;
         all->name_holds = h;
     }
-    pthread_mutex_unlock(&all->name_lock);
+
+    lock_release(&all->name_lock);
     return r;
 }
 
 static void release_names(struct sessions *all, const struct name_hold *h)
 {
-    pthread_mutex_lock(&all->name_lock);
+    lock_take(&all->name_lock);
     struct name_hold **at = &all->name_holds;
     while (*at != h)
         at = &(*at)->next;
     *at = h->next;
     pthread_cond_broadcast(&all->name_cond);
-    pthread_mutex_unlock(&all->name_lock);
+    lock_release(&all->name_lock);
 }
 
 int sessions_create_from(struct sessions *all, const struct session_request *r,
@@ -548,6 +579,7 @@ int sessions_create_from(struct sessions *all, const struct session_request *r,
     int let_in = 0, r1;
     *ret_known = 0;
     *ret_place = (struct queue_place){0};
+
     for (;;) {
         if ((r1 = hold_names(all, &names, e)) < 0) {
             known = NULL;
@@ -568,6 +600,7 @@ int sessions_create_from(struct sessions *all, const struct session_request *r,
         }
         let_in = 1;
     }
+
     if (let_in)
         queue_leave(all, r->tenant);
     if (!known)
@@ -577,10 +610,12 @@ int sessions_create_from(struct sessions *all, const struct session_request *r,
         return pd_fail(e, PD_CONFLICT, "Idempotency-Key '%.80s' was used for another request",
                        r->key);
     }
+
     if (wait_until_made(known, e) < 0) {
         session_unref(known);
         return -1;
     }
+
     *ret = known;
     *ret_known = 1;
     return 0;
@@ -600,12 +635,13 @@ static struct session *find(struct sessions *all, const char *tenant, const char
 {
     struct session *found = NULL;
     if (id_is_sandbox(id)) {
-        pthread_mutex_lock(&all->lock);
+        lock_take(&all->lock);
         struct session *s = *sessions_place(all, id);
         if (s && s->owned && (!tenant || !strcmp(s->info.tenant, tenant)))
             found = session_ref(s);
-        pthread_mutex_unlock(&all->lock);
+        lock_release(&all->lock);
     }
+
     if (!found)
         pd_fail(e, PD_NOT_FOUND, "there is no sandbox '%.40s'", id);
     return found;
@@ -627,7 +663,9 @@ static struct session *find_thread(struct sessions *all, const char *tenant, con
                                    const char *thread_id)
 {
     struct session *found = NULL;
-    pthread_mutex_lock(&all->lock);
+
+    lock_take(&all->lock);
+
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next)
             if (s->owned && !s->superseded && s->info.user_id[0] &&
@@ -637,7 +675,7 @@ static struct session *find_thread(struct sessions *all, const char *tenant, con
                 session_unref(found);
                 found = session_ref(s);
             }
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
     return found;
 }
 
@@ -654,9 +692,9 @@ struct session *sessions_find_thread(struct sessions *all, const char *tenant, c
 
 void session_forget_thread(struct session *s)
 {
-    pthread_mutex_lock(&s->all->lock);
+    lock_take(&s->all->lock);
     s->superseded = 1;
-    pthread_mutex_unlock(&s->all->lock);
+    lock_release(&s->all->lock);
 }
 
 static int get_or_create(struct sessions *all, const struct session_request *r, int *let_in,
@@ -668,18 +706,18 @@ static int get_or_create(struct sessions *all, const struct session_request *r, 
             session_unref(s);
             return -1;
         }
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         int lives =
             !s->lost && (s->info.state == SESSION_RUNNING || s->info.state == SESSION_PAUSED);
         int killed = s->info.end == END_KILLED;
         int usable = lives ? 0 : session_usable(s, e);
         if (lives)
             s->info.last_used_ms = time_now_ms();
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
         if (lives) {
-            pthread_mutex_lock(&all->lock);
+            lock_take(&all->lock);
             all->stats.reused++;
-            pthread_mutex_unlock(&all->lock);
+            lock_release(&all->lock);
             *ret = s;
             *ret_created = 0;
             return 0;
@@ -690,15 +728,16 @@ static int get_or_create(struct sessions *all, const struct session_request *r, 
         }
         int made = create(all, r, killed ? NULL : s, NULL, let_in, ret, e);
         if (made == 0) {
-            pthread_mutex_lock(&all->lock);
+            lock_take(&all->lock);
             all->stats.auto_retried += !killed;
             s->superseded = 1;
-            pthread_mutex_unlock(&all->lock);
+            lock_release(&all->lock);
         }
         session_unref(s);
         *ret_created = 1;
         return made;
     }
+
     *ret_created = 1;
     return create(all, r, NULL, NULL, let_in, ret, e);
 }
@@ -708,6 +747,7 @@ int sessions_get_or_create(struct sessions *all, const struct session_request *r
                            struct pd_err *e)
 {
     *ret_place = (struct queue_place){0};
+
     /* Two requests for one thread at the same moment must not make two sessions. */
     struct name_hold names = {.r = r};
     int let_in = 0, r1;
@@ -722,6 +762,7 @@ int sessions_get_or_create(struct sessions *all, const struct session_request *r
             return -1;
         let_in = 1;
     }
+
     if (let_in)
         queue_leave(all, r->tenant);
     return r1;

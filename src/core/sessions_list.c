@@ -20,6 +20,7 @@ static int has_metadata(const struct session *s, const struct session_filter *f)
         const char *v = json_string_value(json_object_get(o, f->metadata_key[i]));
         match = v && !strcmp(v, f->metadata_value[i]);
     }
+
     json_decref(o);
     return match;
 }
@@ -32,9 +33,11 @@ static int matches(struct session *s, const struct session_filter *f)
         (f->template_name && strcmp(s->info.template_name, f->template_name) != 0) ||
         s->info.created_ms < f->after_ms)
         return 0;
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     unsigned state = s->info.state;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     int states = f->states ? f->states : ~(1 << SESSION_GONE);
     return states >> state & 1 && has_metadata(s, f);
 }
@@ -82,7 +85,9 @@ int sessions_list(struct sessions *all, const struct session_filter *f, struct s
         return -1;
     size_t room = 64, count = 0;
     struct session **found = malloc(room * sizeof *found);
-    pthread_mutex_lock(&all->lock);
+
+    lock_take(&all->lock);
+
     for (unsigned i = 0; i < SESSION_BUCKETS && found; i++)
         for (struct session *s = all->by_id[i]; s && found; s = s->next) {
             if ((f->cursor && !is_behind(s, after_ms, after_id, f->newest_first)) || !matches(s, f))
@@ -96,7 +101,8 @@ int sessions_list(struct sessions *all, const struct session_filter *f, struct s
             }
             found[count++] = session_ref(s);
         }
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
+
     if (!found)
         return pd_fail(e, PD_CAPACITY, "no memory for the list");
     qsort(found, count, sizeof *found, f->newest_first ? by_youth : by_age);
@@ -105,6 +111,7 @@ int sessions_list(struct sessions *all, const struct session_filter *f, struct s
     if (given < count && given)
         snprintf(ret_next, 64, "%llu-%s", (unsigned long long)found[given - 1]->info.created_ms,
                  found[given - 1]->info.id);
+
     for (size_t i = 0; i < count; i++)
         if (i < given)
             ret[i] = found[i];
@@ -118,38 +125,44 @@ int sessions_list(struct sessions *all, const struct session_filter *f, struct s
 void sessions_each(struct sessions *all, int (*each)(struct session *s, void *arg), void *arg)
 {
     size_t count = 0;
-    pthread_mutex_lock(&all->lock);
+
+    lock_take(&all->lock);
+
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next)
             count += s->owned;
     struct session **list = calloc(count ? count : 1, sizeof *list);
     count = 0;
+
     for (unsigned i = 0; i < SESSION_BUCKETS && list; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next)
             if (s->owned)
                 list[count++] = session_ref(s);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
+
     int stop = 0;
     for (size_t i = 0; i < count && list; i++) {
-        pthread_mutex_lock(&list[i]->lock);
+        lock_take(&list[i]->lock);
         int gone = list[i]->info.state == SESSION_GONE;
-        pthread_mutex_unlock(&list[i]->lock);
+        lock_release(&list[i]->lock);
         stop = stop || (!gone && each(list[i], arg));
         session_unref(list[i]);
     }
+
     free(list);
 }
 
 void sessions_get_stats(struct sessions *all, struct sessions_stats *ret)
 {
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     *ret = all->stats;
     memset(ret->by_state, 0, sizeof ret->by_state);
     memset(ret->by_provider, 0, sizeof ret->by_provider);
     ret->running = 0;
+
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next) {
-            pthread_mutex_lock(&s->lock);
+            lock_take(&s->lock);
             if (s->owned) {
                 unsigned place = s->provider ? provider_table_index(all->c.providers, s->provider)
                                              : PROVIDERS_MAX;
@@ -157,14 +170,15 @@ void sessions_get_stats(struct sessions *all, struct sessions_stats *ret)
                 ret->by_provider[place][s->info.state]++;
             }
             ret->running += s->running;
-            pthread_mutex_unlock(&s->lock);
+            lock_release(&s->lock);
         }
     ret->output_kept = atomic_load(&all->kept.bytes);
     ret->outputs_forgotten = atomic_load(&all->kept.forgotten);
     ret->queued = all->queue_len;
     ret->pool_ready = 0;
+
     for (unsigned i = 0; i < PROFILE_COUNT; i++)
         ret->pool_ready += all->pool_count[i];
     ret->pool_filling = pool_filling(all);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
 }

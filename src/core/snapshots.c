@@ -14,7 +14,7 @@
 #include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
-#include "core/cond.h"
+#include "core/lock.h"
 #include "telemetry/log.h"
 
 #include <errno.h>
@@ -76,6 +76,7 @@ static struct snapshot *find(struct sessions *all, const char *tenant, const cha
         if (!named && n->info.name[0] && !strcmp(n->info.name, id_or_name))
             named = n;
     }
+
     return named;
 }
 
@@ -120,16 +121,18 @@ static unsigned count_of(const struct sessions *all, const char *tenant)
 static struct snapshot *take_going(struct sessions *all, const struct snapshot *after)
 {
     struct snapshot *found = NULL;
-    pthread_mutex_lock(&all->snapshot_lock);
+
+    lock_take(&all->snapshot_lock);
     int seen = after == NULL;
     for (struct snapshot *n = all->snapshots; n && !found && all->snapshots_to_go; n = n->next) {
         if (seen && n->state == GOING && !n->users && !n->removing)
             found = n;
         seen |= n == after;
     }
+
     if (found)
         found->removing = 1;
-    pthread_mutex_unlock(&all->snapshot_lock);
+    lock_release(&all->snapshot_lock);
     return found;
 }
 
@@ -146,13 +149,15 @@ static int remove_one(struct sessions *all, struct snapshot *n)
         r = all->c.store->delete_snapshot(all->c.store, n->info.id, &e);
     if (r < 0)
         log_warn("snapshot.remove", "id=%s error=%s", n->info.id, e.msg);
-    pthread_mutex_lock(&all->snapshot_lock);
+
+    lock_take(&all->snapshot_lock);
     n->removing = 0;
     if (r == 0) {
         all->snapshots_to_go--;
         unlink_and_free(all, n);
     }
-    pthread_mutex_unlock(&all->snapshot_lock);
+
+    lock_release(&all->snapshot_lock);
     return r;
 }
 
@@ -167,18 +172,19 @@ void snapshots_sweep(struct sessions *all)
 
 static void set_going(struct sessions *all, struct snapshot *n)
 {
-    pthread_mutex_lock(&all->snapshot_lock);
+    lock_take(&all->snapshot_lock);
     if (n->state != GOING)
         all->snapshots_to_go++;
     n->state = GOING;
-    pthread_mutex_unlock(&all->snapshot_lock);
+    lock_release(&all->snapshot_lock);
 }
 
 int snapshot_delete(struct sessions *all, const char *tenant, const char *id_or_name,
                     struct pd_err *e)
 {
-    pthread_mutex_lock(&all->snapshot_lock);
+    lock_take(&all->snapshot_lock);
     struct snapshot *n = find(all, tenant, id_or_name);
+
     /* The store is asked under the lock: of two that delete it, one is told that it is gone. */
     int r = n ? put(all, n, GOING, n->info.name, e)
               : pd_fail(e, PD_NOT_FOUND, "there is no snapshot '%.80s'", id_or_name);
@@ -186,7 +192,9 @@ int snapshot_delete(struct sessions *all, const char *tenant, const char *id_or_
         n->state = GOING;
         all->snapshots_to_go++;
     }
-    pthread_mutex_unlock(&all->snapshot_lock);
+
+    lock_release(&all->snapshot_lock);
+
     if (r == 0)
         snapshots_sweep(all);
     return r;
@@ -213,27 +221,30 @@ static unsigned copies_of(const struct sessions *all, const char *tenant)
 static int copy_begin(struct sessions *all, struct copying *c, deadline d, struct pd_err *e)
 {
     int r = 0;
-    pthread_mutex_lock(&all->snapshot_lock);
+
+    lock_take(&all->snapshot_lock);
+
     while (r == 0 && copies_of(all, c->tenant) >= COPIES_PER_TENANT)
-        if (!cond_wait(&all->copied_cond, &all->snapshot_lock, d))
+        if (!lock_wait(&all->copied_cond, &all->snapshot_lock, d))
             r = pd_fail(e, PD_CAPACITY, "other copies took too long: try again later");
     if (r == 0) {
         c->next = all->copying;
         all->copying = c;
     }
-    pthread_mutex_unlock(&all->snapshot_lock);
+
+    lock_release(&all->snapshot_lock);
     return r;
 }
 
 static void copy_end(struct sessions *all, struct copying *c)
 {
-    pthread_mutex_lock(&all->snapshot_lock);
+    lock_take(&all->snapshot_lock);
     struct copying **at = &all->copying;
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
     pthread_cond_broadcast(&all->copied_cond);
-    pthread_mutex_unlock(&all->snapshot_lock);
+    lock_release(&all->snapshot_lock);
 }
 
 /* ---- copies of one ---- */
@@ -241,12 +252,12 @@ static void copy_end(struct sessions *all, struct copying *c)
 struct snapshot *snapshot_hold(struct sessions *all, const char *tenant, const char *id,
                                struct pd_err *e)
 {
-    pthread_mutex_lock(&all->snapshot_lock);
+    lock_take(&all->snapshot_lock);
     struct snapshot *n = find(all, tenant, id);
     const struct provider *provider = n ? n->provider : NULL;
     if (provider)
         n->users++;
-    pthread_mutex_unlock(&all->snapshot_lock);
+    lock_release(&all->snapshot_lock);
 
     if (!n)
         pd_fail(e, PD_NOT_FOUND, "there is no snapshot '%.80s'", id);
@@ -259,10 +270,11 @@ struct snapshot *snapshot_hold(struct sessions *all, const char *tenant, const c
 
 void snapshot_release(struct sessions *all, struct snapshot *held)
 {
-    pthread_mutex_lock(&all->snapshot_lock);
+    lock_take(&all->snapshot_lock);
     held->users--;
     int sweep = held->state == GOING && !held->users;
-    pthread_mutex_unlock(&all->snapshot_lock);
+    lock_release(&all->snapshot_lock);
+
     if (sweep)
         snapshots_sweep(all);
 }
@@ -291,6 +303,7 @@ int snapshot_copy(struct sessions *all, const struct snapshot *held, const char 
 int session_copy_root(struct session *s, const char *to, struct pd_err *e)
 {
     struct copying c = {.tenant = s->info.tenant};
+
     /* Before the change, for which others wait. */
     if (copy_begin(s->all, &c, deadline_in(COPY_PATIENCE), e) < 0)
         return -1;
@@ -298,20 +311,23 @@ int session_copy_root(struct session *s, const char *to, struct pd_err *e)
         copy_end(s->all, &c);
         return -1;
     }
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     int r = s->info.state == SESSION_PAUSED && !s->lost ? 0 : session_usable(s, e);
     int asleep = s->info.asleep;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     if (r == 0 && !s->root_name[0])
         r = pd_fail(e, PD_UNSUPPORTED, "sandbox %s has its files in memory: they cannot be copied",
                     s->info.id);
     if (r == 0) {
-        pthread_rwlock_rdlock(&s->box_use);
+        rw_read(&s->box_use);
         r = s->box || asleep
                 ? root_copy(s->provider, s->box, s->root_name, to, deadline_in(COPY_PATIENCE), e)
                 : session_no_box(s, e);
-        pthread_rwlock_unlock(&s->box_use);
+        rw_release(&s->box_use);
     }
+
     session_end_change(s);
     copy_end(s->all, &c);
     return r;
@@ -326,24 +342,30 @@ static struct snapshot *enter(struct session *s, struct pd_err *e)
         pd_fail(e, PD_CAPACITY, "no memory for a snapshot");
         return NULL;
     }
+
     id_sandbox(n->info.id);
-    pthread_mutex_lock(&s->lock);
+
+    lock_take(&s->lock);
     memcpy(n->info.tenant, s->info.tenant, sizeof n->info.tenant);
     memcpy(n->info.sandbox, s->info.id, sizeof n->info.sandbox);
     memcpy(n->info.template_name, s->info.template_name, sizeof n->info.template_name);
     memcpy(n->info.provider, s->info.provider, sizeof n->info.provider);
     n->provider = s->provider;
     n->info.profile = s->info.spec.profile;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
+
     n->info.created_ms = time_now_ms();
-    pthread_mutex_lock(&all->lock);
+
+    lock_take(&all->lock);
     unsigned max = all->c.max_snapshots ? all->c.max_snapshots : SNAPSHOTS_DEFAULT;
-    pthread_mutex_unlock(&all->lock);
-    pthread_mutex_lock(&all->snapshot_lock);
+    lock_release(&all->lock);
+
+    lock_take(&all->snapshot_lock);
     int room = count_of(all, n->info.tenant) < max;
     if (room)
         insert(all, n);
-    pthread_mutex_unlock(&all->snapshot_lock);
+    lock_release(&all->snapshot_lock);
+
     if (room)
         return n;
     free(n);
@@ -360,6 +382,7 @@ static int publish(struct sessions *all, struct snapshot *n, const char *name, s
     struct snapshot *older = NULL;
     if (put(all, n, READY, name, e) < 0)
         return -1;
+
     for (struct snapshot *o = all->snapshots; o && name[0] && !older; o = o->next)
         if (o != n && o->state == READY && !strcmp(o->info.tenant, n->info.tenant) &&
             !strcmp(o->info.name, name))
@@ -371,6 +394,7 @@ static int publish(struct sessions *all, struct snapshot *n, const char *name, s
         if (put(all, older, READY, "", &ignored) < 0)
             log_warn("snapshot.store", "id=%s error=%s", older->info.id, ignored.msg);
     }
+
     return 0;
 }
 
@@ -394,24 +418,27 @@ int session_snapshot(struct session *s, const char *name, struct snapshot_info *
     if (r == 0)
         r = session_copy_root(s, root, e);
     if (r == 0) {
-        pthread_mutex_lock(&all->snapshot_lock);
+        lock_take(&all->snapshot_lock);
         r = publish(all, n, name, e);
         if (r == 0)
             *ret = n->info;
-        pthread_mutex_unlock(&all->snapshot_lock);
+        lock_release(&all->snapshot_lock);
     }
+
     if (r == 0) {
         log_info("snapshot.made", "id=%s sandbox=%s", ret->id, ret->sandbox);
         return 0;
     }
+
     if (row) {
         set_going(all, n);
         snapshots_sweep(all);
     } else {
-        pthread_mutex_lock(&all->snapshot_lock);
+        lock_take(&all->snapshot_lock);
         unlink_and_free(all, n);
-        pthread_mutex_unlock(&all->snapshot_lock);
+        lock_release(&all->snapshot_lock);
     }
+
     return -1;
 }
 
@@ -432,11 +459,11 @@ int session_fork(struct session *s, const struct session_request *r, struct sess
 int snapshots_find(struct sessions *all, const char *tenant, const char *id_or_name,
                    struct snapshot_info *ret, struct pd_err *e)
 {
-    pthread_mutex_lock(&all->snapshot_lock);
+    lock_take(&all->snapshot_lock);
     const struct snapshot *n = find(all, tenant, id_or_name);
     if (n)
         *ret = n->info;
-    pthread_mutex_unlock(&all->snapshot_lock);
+    lock_release(&all->snapshot_lock);
     return n ? 0 : pd_fail(e, PD_NOT_FOUND, "there is no snapshot '%.80s'", id_or_name);
 }
 
@@ -450,7 +477,9 @@ int snapshots_list(struct sessions *all, const char *tenant, const char *sandbox
         return -1;
     unsigned count = 0;
     ret_next[0] = 0;
-    pthread_mutex_lock(&all->snapshot_lock);
+
+    lock_take(&all->snapshot_lock);
+
     for (const struct snapshot *n = all->snapshots; n; n = n->next) {
         if (n->state != READY || strcmp(n->info.tenant, tenant) != 0 ||
             (sandbox && strcmp(n->info.sandbox, sandbox) != 0) ||
@@ -464,7 +493,9 @@ int snapshots_list(struct sessions *all, const char *tenant, const char *sandbox
         }
         ret[count++] = n->info;
     }
-    pthread_mutex_unlock(&all->snapshot_lock);
+
+    lock_release(&all->snapshot_lock);
+
     *ret_count = count;
     return 0;
 }
@@ -487,10 +518,11 @@ static int load(const struct snapshot_row *r, void *arg)
     n->info.profile = (unsigned)r->profile < PROFILE_COUNT ? (enum profile)r->profile : 0;
     n->info.created_ms = r->created_ms;
     n->state = r->state == READY ? READY : GOING;
-    pthread_mutex_lock(&all->snapshot_lock);
+
+    lock_take(&all->snapshot_lock);
     all->snapshots_to_go += n->state == GOING;
     insert(all, n);
-    pthread_mutex_unlock(&all->snapshot_lock);
+    lock_release(&all->snapshot_lock);
     return 0;
 }
 
@@ -498,12 +530,14 @@ int snapshots_load(struct sessions *all, struct pd_err *e)
 {
     if (all->c.store->each_snapshot(all->c.store, load, all, e) < 0)
         return -1;
+
     /* Of two with one name the younger has it. */
-    pthread_mutex_lock(&all->snapshot_lock);
+    lock_take(&all->snapshot_lock);
+
     for (struct snapshot *n = all->snapshots; n; n = n->next)
         for (struct snapshot *o = n->next; o && n->state == READY && n->info.name[0]; o = o->next)
             if (!strcmp(o->info.name, n->info.name) && !strcmp(o->info.tenant, n->info.tenant))
                 o->info.name[0] = 0;
-    pthread_mutex_unlock(&all->snapshot_lock);
+    lock_release(&all->snapshot_lock);
     return 0;
 }

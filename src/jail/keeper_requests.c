@@ -170,6 +170,21 @@ static void do_destroy(struct keeper *k, struct client *c, const struct frame *f
     jail_doom(k, j);
 }
 
+/* Jails that run, or that do not die: those that LIST tells of. */
+static void do_count(struct keeper *k, struct client *c, struct wire_id id)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_counted m = {0};
+    for (unsigned b = 0; b < BUCKETS; b++)
+        for (const struct kjail *j = k->jails[b]; j; j = j->next)
+            if ((j->state == JAIL_RUNNING || j->state == JAIL_UNDEAD) &&
+                (j->keep || j->client == c->serial))
+                m.jails++;
+
+    msg_counted_encode(&out, &m);
+    client_send(k, c, (struct wire_head){.type = WIRE_COUNTED, .id = id}, &out, NULL, 0);
+}
+
 /* STASH, FETCH and DROP: descriptors kept for a daemon that may die. */
 static void do_stash(struct keeper *k, struct client *c, struct frame *f)
 {
@@ -237,6 +252,9 @@ void client_request(struct keeper *k, struct client *c, struct frame *f)
         return;
     case WIRE_LIST:
         list_request(k, c, f->head.id);
+        return;
+    case WIRE_COUNT:
+        do_count(k, c, f->head.id);
         return;
     case WIRE_STASH:
     case WIRE_FETCH:

@@ -283,8 +283,8 @@ static inline int stage_teardown(void **state)
     atomic_store(&g->deaf, 0);
     atomic_store(&g->silent, 0);
     sessions_end_all(g->all, "test");
+    sessions_stop(g->all);
     sessions_free(g->all);
-    sessions_delete(g->all);
     atomic_store(&g->stopping, 1);
     shutdown(g->listener, SHUT_RDWR);
     provider_table_done(&g->providers);

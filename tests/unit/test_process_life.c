@@ -82,9 +82,9 @@ static void test_every_pair_of_states(void **state)
 
 static unsigned running(struct session *s)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     unsigned n = s->running;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return n;
 }
 
@@ -171,10 +171,10 @@ static void test_ends_race(void **state)
         assert_int_equal(running(s), 0);
         own += p->end.status == 256;
 
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         session_remove_process(s, p);
         group_release(s, p->group, p->serial);
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
         process_unref(p);
     }
     print_message("# %u of 3000 ended before they were buried\n", own);

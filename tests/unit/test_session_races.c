@@ -32,9 +32,9 @@ static void with_pool_in_memory(struct sessions_config *c)
 
 static unsigned live(struct daemon *d)
 {
-    pthread_mutex_lock(&d->all->lock);
+    lock_take(&d->all->lock);
     unsigned count = d->all->live;
-    pthread_mutex_unlock(&d->all->lock);
+    lock_release(&d->all->lock);
     return count;
 }
 
@@ -260,7 +260,7 @@ static void test_a_step_that_is_none_is_refused(void **state)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         int refused = session_step(s, LIFE_RUNNING) < 0 && s->life == LIFE_GONE;
         _exit(refused ? 0 : 1);
     }

@@ -274,9 +274,9 @@ static void warm(struct sessions_config *c)
 
 static unsigned ready(struct daemon *d, enum profile p)
 {
-    pthread_mutex_lock(&d->all->lock);
+    lock_take(&d->all->lock);
     unsigned count = d->all->pool_count[p];
-    pthread_mutex_unlock(&d->all->lock);
+    lock_release(&d->all->lock);
     return count;
 }
 

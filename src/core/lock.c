@@ -1,0 +1,89 @@
+/* How the order of locks is proved: in a test build each thread has a list of what it holds. A lock
+ * that is not below all of them, or a wait with another lock held, is a deadlock that only needs
+ * the right moment: the program says which two locks it is, and aborts. */
+#include "core/lock.h"
+
+#include "base/banned.h"
+#include "base/checks.h"
+#include "telemetry/log.h"
+
+void lock_init(struct lock *l, enum lock_rank rank)
+{
+    pthread_mutex_init(&l->mutex, NULL);
+    l->rank = rank;
+}
+
+void lock_done(struct lock *l)
+{
+    pthread_mutex_destroy(&l->mutex);
+}
+
+void rw_init(struct rw_lock *l, enum lock_rank rank)
+{
+    pthread_rwlock_init(&l->lock, NULL);
+    l->rank = rank;
+}
+
+void rw_done(struct rw_lock *l)
+{
+    pthread_rwlock_destroy(&l->lock);
+}
+
+#ifdef PADDOCK_CHECKS
+
+#define HELD_MAX 16u
+
+static const char *const names[LOCK_RANK_COUNT] = {
+    "sessions", "box", "row", "session", "process", "tasks", "names", "snapshots", "pump"};
+
+static _Thread_local struct {
+    const void *lock;
+    enum lock_rank rank;
+} held[HELD_MAX];
+static _Thread_local unsigned held_count;
+
+static void refuse(const char *what, enum lock_rank rank, enum lock_rank other)
+{
+    log_error("lock.order", "what=%s lock=%s holding=%s", what, names[rank], names[other]);
+    checks_failed();
+}
+
+void lock_note_taken(const void *l, enum lock_rank rank, int tried)
+{
+    for (unsigned i = 0; i < held_count && !tried; i++)
+        if (held[i].rank >= rank)
+            refuse("taken", rank, held[i].rank);
+    if (held_count == HELD_MAX)
+        refuse("too_many", rank, rank);
+
+    held[held_count].lock = l;
+    held[held_count++].rank = rank;
+}
+
+void lock_note_released(const void *l)
+{
+    unsigned i = held_count;
+    while (i && held[i - 1].lock != l)
+        i--;
+    if (!i) { /* another thread has it */
+        log_error("lock.order", "what=released error=not_held");
+        checks_failed();
+        return;
+    }
+
+    for (held_count--; i <= held_count; i++)
+        held[i - 1] = held[i];
+}
+
+void lock_note_wait(const void *l)
+{
+    enum lock_rank rank = LOCK_RANK_COUNT;
+    for (unsigned i = 0; i < held_count; i++)
+        if (held[i].lock == l)
+            rank = held[i].rank;
+    for (unsigned i = 0; i < held_count; i++)
+        if (held[i].lock != l)
+            refuse("waits", rank == LOCK_RANK_COUNT ? held[i].rank : rank, held[i].rank);
+}
+
+#endif
