@@ -104,6 +104,17 @@ static const char *signal_name(int signal)
     }
 }
 
+/* For whoever pressed the key: what ends, and what does not. A program that reads stderr wants the
+ * command's alone. */
+static void say_what_ends(const struct stream *s, int signal)
+{
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr,
+                "paddock: %s was sent to the command; sandbox %s goes on, `paddock rm %s` ends it. "
+                "Once more leaves the command, too\n",
+                signal_name(signal), s->sandbox, s->sandbox);
+}
+
 void stream_signal(struct stream *s, int signal)
 {
     struct pd_err e;
@@ -118,6 +129,8 @@ void stream_signal(struct stream *s, int signal)
     }
 
     s->is_last_warning |= is_end;
+    if (is_end)
+        say_what_ends(s, signal);
     /* The connection is busy with the stream, so this takes another one. */
     auto_remote *other = remote_new(&e);
     auto_buf b = BUF_INIT(HTTP_TARGET_MAX);

@@ -14,7 +14,7 @@
 
 #define MIB          (UINT64_C(1) << 20)
 #define FILES_MAKING 10u /* while a sandbox is made, until it has its four */
-#define LOOK_AGAIN   (50 * NS_PER_MS)
+#define LOOK_AGAIN   (200 * NS_PER_MS)
 #define MEMORY_MOST  (256 * MIB)
 #define DISK_MOST    (64 * MIB)
 #define PIDS_MOST    UINT64_C(512)

@@ -6,7 +6,7 @@
  *
  * Descriptors are counted at each creation, with those that creations in progress are about to take
  * and the one that each sandbox takes with its first command. What the machine has is looked at
- * twenty times a second at most.
+ * five times a second at most.
  *
  * Safe from any thread; no call waits. */
 #pragma once

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pty
 import pwd
 import re
 import signal
@@ -174,3 +175,25 @@ def test_the_end_says_what_ends(number, says):
         found = re.search(says, server.log())
         assert found, server.log()
         assert number != signal.SIGINT or int(found.group(1)) == pid
+
+
+def test_a_client_says_what_goes_on():
+    """Ctrl-C is for the command; the sandbox stays. Only a terminal is told."""
+    with Server(QUICK) as server:
+        sandbox = create(server)
+        for is_terminal in (True, False):
+            near, far = pty.openpty() if is_terminal else os.pipe()
+            env = {**server.env, "PADDOCK_URL": server.url}
+            with subprocess.Popen(
+                    [paddock.PADDOCK, "exec", sandbox, "--", "sh", "-c", "echo up; sleep 60"],
+                    env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=far) as client:
+                os.close(far)
+                assert client.stdout.readline() == b"up\n"
+                client.send_signal(signal.SIGINT)
+                assert client.wait(paddock.seconds(20)) == 130
+            said = b""
+            with contextlib.suppress(OSError):
+                said = os.read(near, 4096)
+            os.close(near)
+            assert (f"sandbox {sandbox} goes on".encode() in said) == is_terminal, said
+            assert works(server, sandbox)
