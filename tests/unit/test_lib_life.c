@@ -379,6 +379,39 @@ static void test_a_port_is_reached(void **state)
     paddock_close(lib);
 }
 
+/* In builds with tests the variable takes capabilities from the provider. */
+static void test_a_provider_that_cannot(void **state)
+{
+    (void)state;
+    struct paddock_error e = {0};
+    need_sandboxes();
+    setenv("PADDOCK_PROVIDER_CANNOT", "pause,background,files", 1);
+    struct paddock *lib = paddock_open(NULL, &e);
+    unsetenv("PADDOCK_PROVIDER_CANNOT");
+    assert_non_null(lib);
+    struct paddock_sandbox *s = paddock_create(lib, NULL, &e);
+    assert_non_null(s);
+
+    assert_int_equal(paddock_pause(s, &e), -1);
+    assert_string_equal(e.code, "unsupported");
+    assert_non_null(strstr(e.message, "provider jail cannot freeze"));
+
+    struct paddock_command c = {.size = sizeof c, .command = "true"};
+    assert_null(paddock_start(s, &c, &e));
+    assert_string_equal(e.code, "unsupported");
+    assert_non_null(strstr(e.message, "in the background"));
+
+    void *data;
+    size_t len;
+    assert_int_equal(paddock_file_read(s, "a", NULL, 0, 1, NULL, &data, &len, NULL, &e), -1);
+    assert_string_equal(e.code, "unsupported");
+    assert_non_null(strstr(e.message, "provider jail cannot read or write files"));
+
+    paddock_end(s, 0, NULL);
+    paddock_release(s);
+    paddock_close(lib);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_handles_outlive_the_library),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_a_port_is_reached),
+        cmocka_unit_test(test_a_provider_that_cannot),
     };
     return cmocka_run_group_tests(tests, group_setup, NULL);
 }
