@@ -133,6 +133,14 @@ def test_cli_page(shell):
     assert not wrong, "\n\n".join(wrong)
 
 
+def test_cli_examples(shell, server):
+    shell.run('paddock() { build/paddock "$@"; }; echo a,b >in.csv; id=$(paddock create)')
+    found = examples(page("docs/cli.md", server))
+    assert len(found) >= 5
+    wrong = play(shell, found)
+    assert not wrong, "\n\n".join(wrong)
+
+
 def test_the_player_can_fail():
     text = "    $ echo a\n    a\n    $ echo b \\\n        c\n    b ... d\n\ntext\n\n    no example\n"
     found = examples(text)
