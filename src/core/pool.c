@@ -146,16 +146,13 @@ static void add_one(struct sessions *all, enum profile profile)
 {
     struct pd_err e;
     struct provider *provider = all->c.providers->list[0];
-    struct session *s = session_new(all, provider);
+    struct spec spec = SPEC_DEFAULT;
+    spec.profile = profile;
+    spec.limits = all->c.limits;
+    struct session *s = sessions_prepare(all, provider, &spec);
     if (!s)
         return;
-    id_sandbox(s->info.id);
-    s->box_id = wire_id_new();
-    s->info.spec.profile = profile;
-    s->info.spec.limits = all->c.limits;
-    s->info.created_ms = s->info.last_used_ms = time_now_ms();
-    if (all->c.disk_roots && provider_has(provider, PROVIDER_ROOTS))
-        snprintf(s->root_name, sizeof s->root_name, "sb-%s", s->info.id);
+
     sessions_register(s, LIFE_FILLING);
     int r = session_store(s, &e);
     if (r == 0)

@@ -1,3 +1,5 @@
+/* One session: what is known of it, its row in the store, the numbers of its commands' groups, its
+ * list of processes and its environment. What it may become is in session_life.c. */
 #include "core/session.h"
 
 #include "core/session_state.h"

@@ -252,6 +252,9 @@ int session_read_cursor(const char *text, uint64_t *ret_ms, const char **ret_id,
 
 /* sessions.c */
 unsigned sessions_bucket(const char *text); /* of a hash table */
+/* A new one with an id and the name of its root; in no table yet. NULL without memory. */
+struct session *sessions_prepare(struct sessions *all, struct provider *provider,
+                                 const struct spec *spec);
 /* Puts a new one into the table, or takes one from the pool: found from now on if the step says so.
  * -1: it was lost meanwhile. */
 int sessions_register(struct session *s, enum life to);

@@ -1,3 +1,9 @@
+/* All sandboxes: the table, the threads that look after them, how one is made, and how one is
+ * found.
+ *
+ * A creation holds the names of its request (key, thread), so that a second one with the same finds
+ * what the first has made; takes a place, or waits in the queue without the names; takes a sandbox
+ * from the pool or makes its own; and writes the row before it says that it runs. */
 #include "core/sessions.h"
 
 #include "core/session_state.h"
@@ -264,15 +270,17 @@ void sessions_forget(struct session *s)
         session_unref(s);
 }
 
-static struct session *new_session(struct sessions *all, struct provider *provider,
-                                   const struct session_request *r)
+struct session *sessions_prepare(struct sessions *all, struct provider *provider,
+                                 const struct spec *spec)
 {
     struct session *s = session_new(all, provider);
     if (!s)
         return NULL;
+
     id_sandbox(s->info.id);
     s->box_id = wire_id_new();
-    s->info.spec = r->spec;
+    s->info.spec = *spec;
+    s->info.created_ms = s->info.last_used_ms = time_now_ms();
     if (all->c.disk_roots && provider_has(provider, PROVIDER_ROOTS))
         snprintf(s->root_name, sizeof s->root_name, "sb-%s", s->info.id);
     return s;
@@ -337,7 +345,7 @@ static struct session *begin(struct sessions *all, const struct session_request 
     struct pd_err ignored;
     struct session *s = warm ? pool_take(all, o->provider, r) : NULL;
     int from_pool = s != NULL;
-    if (!s && !(s = new_session(all, o->provider, r))) {
+    if (!s && !(s = sessions_prepare(all, o->provider, &r->spec))) {
         pd_fail(e, PD_CAPACITY, "no memory for a session");
         return NULL;
     }
