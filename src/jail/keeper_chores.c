@@ -84,6 +84,10 @@ static int chore_new(struct keeper *k, const struct client *c, const struct fram
     /* Should this keeper die before it is done, the next one takes the root for a leftover. */
     if (n->type == WIRE_REMOVE_ROOT)
         store_unkeep_root(k->config->state_dir, n->what);
+    /* The client is answered before the root is gone, and does not ask again. */
+    struct pd_err ignored;
+    if (n->type == WIRE_REMOVE_ROOT && root_is_servers(n->what))
+        (void)store_doom_root(k->config->state_dir, n->what, &ignored);
     chore_add(k, n);
     return 0;
 }
@@ -94,8 +98,11 @@ static void remove_old(const char *name, const char *kind, void *arg)
     struct pd_err e;
 
     (void)kind;
-    if (strncmp(name, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT)) != 0 ||
-        k->chore_count >= CHORES_MAX || store_is_kept(k->config->state_dir, name))
+    const char *state_dir = k->config->state_dir;
+    int forgotten = !strncmp(name, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT)) &&
+                    !store_is_kept(state_dir, name);
+    int doomed = root_is_servers(name) && store_is_doomed(state_dir, name);
+    if ((!forgotten && !doomed) || k->chore_count >= CHORES_MAX)
         return;
 
     struct chore *n = calloc(1, sizeof *n);

@@ -15,7 +15,9 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#define KEPT "kept" /* a directory in a root's: see store_keep_root */
+/* Marks: directories in a root's. */
+#define KEPT   "kept"   /* see store_keep_root */
+#define DOOMED "doomed" /* see store_doom_root */
 
 const char *store_kind_name(enum store_kind k)
 {
@@ -280,7 +282,7 @@ int store_remove_root(const char *state_dir, const char *name, struct pd_err *e)
     return r < 0 ? pd_fail_sys(e, "delete what the root '%.64s' held", name) : 0;
 }
 
-int store_keep_root(const char *state_dir, const char *name, struct pd_err *e)
+static int open_for_mark(const char *state_dir, const char *name, struct pd_err *e)
 {
     auto_fd host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     auto_fd roots = store_open_dir(host, state_dir, e);
@@ -289,6 +291,14 @@ int store_keep_root(const char *state_dir, const char *name, struct pd_err *e)
     auto_fd root = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (root < 0)
         return pd_fail(e, PD_NOT_FOUND, "there is no root '%.64s'", name);
+    return fd_take(&root);
+}
+
+int store_keep_root(const char *state_dir, const char *name, struct pd_err *e)
+{
+    auto_fd root = open_for_mark(state_dir, name, e);
+    if (root < 0)
+        return -1;
     if ((mkdirat(root, KEPT, 0700) < 0 && errno != EEXIST) || fsync(root) < 0)
         return pd_fail_sys(e, "mark the root '%.64s'", name);
     return 0;
@@ -302,15 +312,32 @@ void store_unkeep_root(const char *state_dir, const char *name)
         (void)rmdir(path); /* most roots have no such mark */
 }
 
-int store_is_kept(const char *state_dir, const char *name)
+int store_doom_root(const char *state_dir, const char *name, struct pd_err *e)
+{
+    auto_fd root = open_for_mark(state_dir, name, e);
+    if (root < 0)
+        return -1;
+    if (mkdirat(root, DOOMED, 0700) < 0 && errno != EEXIST)
+        return pd_fail_sys(e, "mark the root '%.64s'", name);
+    return 0;
+}
+
+static int has_mark(const char *state_dir, const char *name, const char *mark)
 {
     struct pd_err e;
     struct stat st;
-    char path[80];
-    auto_fd host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    auto_fd roots = store_open_dir(host, state_dir, &e);
-    snprintf(path, sizeof path, "%.63s/" KEPT, name);
-    return roots >= 0 && fstatat(roots, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    auto_fd root = open_for_mark(state_dir, name, &e);
+    return root >= 0 && fstatat(root, mark, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+int store_is_kept(const char *state_dir, const char *name)
+{
+    return has_mark(state_dir, name, KEPT);
+}
+
+int store_is_doomed(const char *state_dir, const char *name)
+{
+    return has_mark(state_dir, name, DOOMED);
 }
 
 int store_list_roots(const char *state_dir,

@@ -38,6 +38,10 @@ int store_remove_root(const char *state_dir, const char *name, struct pd_err *e)
 int store_keep_root(const char *state_dir, const char *name, struct pd_err *e);
 void store_unkeep_root(const char *state_dir, const char *name);
 int store_is_kept(const char *state_dir, const char *name);
+/* Marks a root whose removal was promised, so that a keeper that dies before it is done leaves it
+ * to the next one. */
+int store_doom_root(const char *state_dir, const char *name, struct pd_err *e);
+int store_is_doomed(const char *state_dir, const char *name);
 /* Makes the root `to` of `from`, complete or not at all. For the host's namespaces.
  * `jail_root`: the root directory of the jail that uses `from`, whose processes stand still until
  * this returns; -1 when none does. `jail_pid`: a pidfd of its init; when that dies meanwhile, the

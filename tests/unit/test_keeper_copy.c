@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 
 #define NOTHING ((struct wire_id){{0}})
@@ -398,14 +399,19 @@ static void test_usage_tells_of_the_disk(void **state)
     keeper_link_done(&l);
 }
 
-static int keep(struct keeper_link *l, const char *name)
+static int ask_for_root(struct keeper_link *l, uint16_t type, const char *name)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_key m = {.key = name};
-    struct wire_head head = {.type = WIRE_KEEP_ROOT, .epoch = l->epoch, .id = wire_id_new()};
+    struct wire_head head = {.type = type, .epoch = l->epoch, .id = wire_id_new()};
     msg_key_encode(&out, &m);
     assert_int_equal(wire_send(l->sock, &head, &out, NULL, 0, deadline_in(PATIENCE)), 0);
     return answer(l, head.id, NULL);
+}
+
+static int keep(struct keeper_link *l, const char *name)
+{
+    return ask_for_root(l, WIRE_KEEP_ROOT, name);
 }
 
 static void restart_keeper(struct place *p)
@@ -495,6 +501,41 @@ static void test_a_root_to_keep_outlives_keepers_until_it_is_removed(void **stat
     assert_int_equal(count_roots(p, "sn-1"), 1); /* snapshots stay */
 }
 
+static int has_no_first_copy(const struct place *p, const struct jail *j)
+{
+    (void)j;
+    return count_roots(p, "sn-1") == 0;
+}
+
+/* The keeper answers before the root is gone, and may die in between. */
+static void test_a_removal_that_was_promised_is_done_by_the_next_keeper(void **state)
+{
+    const struct place *p = need_keeper(state);
+    struct keeper_link l;
+    struct jail a;
+    link_up(p, &l);
+    open_root(&l, &a, "sb-a");
+    assert_int_equal(copy(&l, a.id, "sb-a", "sn-1"), 0);
+    assert_int_equal(copy(&l, a.id, "sb-a", "sn-2"), 0);
+
+    /* Somebody who has the root locked is what keeps it from being removed at once. */
+    char path[160];
+    snprintf(path, sizeof path, "%s/roots/sn-1", p->state);
+    auto_fd lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(flock(lock, LOCK_EX), 0);
+    assert_int_equal(ask_for_root(&l, WIRE_REMOVE_ROOT, "sn-1"), 0);
+    end(&l, &a);
+    keeper_link_done(&l);
+    kill(p->keeper, SIGKILL);
+    waitpid(p->keeper, NULL, 0);
+    assert_int_equal(count_roots(p, "sn-1"), 1);
+
+    fd_done(&lock);
+    start_keeper(*state);
+    await(has_no_first_copy, p, NULL, "the promise is kept");
+    assert_int_equal(count_roots(p, "sn-2"), 1);
+}
+
 /* Without root there is a plain tree, of which its maker is the owner: also of what he may not
  * read.
  */
@@ -555,6 +596,7 @@ int main(void)
         T(test_usage_tells_of_the_disk),
         T(test_a_user_without_privilege_copies_a_tree),
         T(test_a_root_to_keep_outlives_keepers_until_it_is_removed),
+        T(test_a_removal_that_was_promised_is_done_by_the_next_keeper),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
