@@ -75,11 +75,13 @@ int session_environment(const struct session *s, const struct process_request *r
         "SHELL=/bin/bash",
         "LANG=C.UTF-8",
         r->pty ? "TERM=xterm-256color" : NULL};
+
     struct msg_list own = msg_list_of(&s->env);
     int bad = 0;
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
         if (usual[i] && !env_find(&own, usual[i]) && !env_find(&r->env, usual[i]))
             bad |= msg_list_add(out, usual[i]);
+
     uint32_t pos = 0;
     for (const char *v; (v = msg_list_next(&own, &pos));)
         if (!env_find(&r->env, v))
@@ -104,8 +106,10 @@ static const char *read_quoted(const char *at, const char *end, struct buf *out)
         }
         return at < end ? at + 1 : NULL;
     }
+
     if (end - at < 2 || at[0] != '$' || at[1] != '\'')
         return NULL;
+
     static const char letters[] = "abtnvfrE", values[] = "\a\b\t\n\v\f\r\033";
     for (at += 2; at < end && *at != '\''; at++) {
         if (*at != '\\') {
@@ -139,6 +143,7 @@ static int is_never_kept(const char *name, size_t len)
                                         "BASHOPTS", "PS4",    "PROMPT_COMMAND"};
     static const char *const prefixes[] = {"LD_",        "PADDOCK_",       "BASH_FUNC_",
                                            "GCONV_PATH", "GLIBC_TUNABLES", "MALLOC_"};
+
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strlen(names[i]) == len && !strncmp(names[i], name, len))
             return 1;
@@ -169,13 +174,16 @@ static const char *read_variable(const char *at, const char *end, struct msg_lis
         at++;
     if (at >= end || *at++ != ' ')
         return NULL;
+
     size_t len = name_length(at, end);
     if (!len || len > 256)
         return NULL;
+
     const char *name = at;
     auto_buf pair = BUF_INIT(STATE_MAX);
     buf_put(&pair, name, len);
     at += len;
+
     int has_value = at < end && *at == '=';
     if (has_value) {
         buf_putc(&pair, '=');
@@ -183,6 +191,7 @@ static const char *read_variable(const char *at, const char *end, struct msg_lis
     }
     if (!at || at >= end || *at != '\n' || pair.overflow || memchr(pair.data, 0, pair.len))
         return NULL;
+
     if (has_value && !is_never_kept(name, len)) {
         const char *text = buf_cstr(&pair);
         if (!text || env->count >= ENV_MAX || msg_list_add(env, text) < 0)
@@ -200,12 +209,14 @@ int shell_state_parse(const char *text, size_t len, char *ret_cwd, size_t cwd_si
         return pd_fail(e, PD_INVALID, "the shell's directory is missing or too long");
     if (cwd_end + 1 >= end || end[-1] != 0)
         return pd_fail(e, PD_INVALID, "the shell's state is not complete");
+
     const char *at = cwd_end + 1;
     while (at < end - 1) {
         at = read_variable(at, end - 1, ret_env);
         if (!at)
             return pd_fail(e, PD_INVALID, "a variable of the shell's state cannot be read");
     }
+
     memcpy(ret_cwd, text, (size_t)(cwd_end - text) + 1);
     return 0;
 }

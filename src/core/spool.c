@@ -1,3 +1,6 @@
+/* Output goes from a pipe into a file by splice(2), which takes from the pipe exactly what it wrote
+ * to the file. The head is forgotten by punching holes: offsets stay what they are, and after a
+ * restart the first data in the file tells what was forgotten. */
 #include "core/spool.h"
 
 #include "base/banned.h"
@@ -19,14 +22,17 @@ int spool_open(struct spool *s, int dir, const char *name, uint64_t max, struct 
 {
     *s = (struct spool){.dir = dir, .fd = -1, .max = max};
     snprintf(s->name, sizeof s->name, "%s", name);
+
     int fd = openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return errno == ENOENT ? 0 : pd_fail_sys(e, "open the spool %s", name);
+
     struct stat st;
     if (fstat(fd, &st) < 0) {
         fd_done(&fd);
         return pd_fail_sys(e, "look at the spool %s", name);
     }
+
     s->fd = fd;
     s->size = (uint64_t)st.st_size;
     /* What was punched out is a hole. */
@@ -57,11 +63,13 @@ static int ensure_file(struct spool *s, int pipe)
 {
     if (s->fd >= 0)
         return 0;
+
     struct pollfd p = {.fd = pipe, .events = POLLIN};
     if (poll(&p, 1, 0) == 0)
         return -EAGAIN;
     if (!(p.revents & POLLIN))
         return -EPIPE;
+
     s->fd = openat(s->dir, s->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     return s->fd < 0 ? -errno : 0;
 }
@@ -70,6 +78,7 @@ static void forget_head(struct spool *s)
 {
     if (s->size - s->first < s->max + PUNCH_STEP)
         return;
+
     uint64_t keep = (s->size - s->max) / PUNCH_STEP * PUNCH_STEP;
     if (keep > s->first && fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                      (off_t)s->first, (off_t)(keep - s->first)) == 0)
@@ -93,10 +102,12 @@ ssize_t spool_fill(struct spool *s, int pipe)
     int r = ensure_file(s, pipe);
     if (r < 0)
         return r == -EPIPE ? 0 : r;
+
     off_t at = (off_t)s->size;
     ssize_t n = splice(pipe, NULL, s->fd, &at, SPLICE_MAX, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
     if (n < 0)
         return -errno;
+
     s->size += (uint64_t)n;
     forget_head(s);
     return n;
@@ -108,6 +119,7 @@ ssize_t spool_fill_terminal(struct spool *s, int master, const int via[2])
     ssize_t rest = spool_fill(s, via[0]);
     if (rest > 0 || (rest < 0 && rest != -EAGAIN))
         return rest;
+
     ssize_t n = splice(master, NULL, via[1], NULL, 64u << 10, SPLICE_F_NONBLOCK);
     if (n < 0)
         return errno == EIO ? 0 : -errno; /* EIO: nobody has the far end open */
@@ -120,13 +132,16 @@ ssize_t spool_read(const struct spool *s, uint64_t offset, void *out, size_t siz
         return pd_fail(e, PD_INVALID,
                        "offset %llu is forgotten: the oldest byte that is kept is at %llu",
                        (unsigned long long)offset, (unsigned long long)s->first);
+
     if (offset >= s->size)
         return 0;
     if (size > s->size - offset)
         size = (size_t)(s->size - offset);
+
     auto_fd own = s->fd < 0 ? openat(s->dir, s->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (own < 0 && s->fd < 0)
         return pd_fail_sys(e, "open the spool %s", s->name);
+
     ssize_t n = pread(own >= 0 ? own : s->fd, out, size, (off_t)offset);
     return n < 0 ? pd_fail_sys(e, "read the spool") : n;
 }

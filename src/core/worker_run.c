@@ -1,3 +1,7 @@
+/* How this works: a worker is a process in the sandbox that answers in records over a pipe.
+ * Whatever comes out of it is hostile until checked: a record that breaks the format, comes half,
+ * or not at all within its time is an error of the sandbox. When the pipe ends without a word, the
+ * end of the process and the state of the session tell why. */
 #include "core/worker_run.h"
 
 #include "base/banned.h"
@@ -19,6 +23,7 @@ int worker_run_begin(struct worker_run *w, struct session *s, int waits, const c
     int bad = 0;
     for (; *words; words++)
         bad |= msg_list_add(&argv, *words);
+
     struct msg_list list = msg_list_of(&argv);
     int r = bad ? pd_fail(e, PD_TOO_LARGE,
                           "the request is too long: its texts together may have "
@@ -28,6 +33,7 @@ int worker_run_begin(struct worker_run *w, struct session *s, int waits, const c
     msg_list_writer_done(&argv);
     if (r < 0)
         return -1;
+
     w->session = s;
     w->waits = waits;
     w->begun = 1;
@@ -64,10 +70,12 @@ static int wait_exit(struct worker_run *w, struct process_info *ret, struct pd_e
     struct watch watch = {.event = -1};
     if (process_watch(w->call.process, &watch, NULL) < 0)
         return -1;
+
     int r = process_wait(w->call.process, &watch, -1, deadline_in(EXIT_NS), NULL);
     process_unwatch(w->call.process, &watch);
     if (r < 0)
         return -1;
+
     w->ended = 1;
     process_get(w->call.process, ret, why);
     return 0;
@@ -78,6 +86,7 @@ static int explain_end(struct worker_run *w, struct pd_err *e)
 {
     struct process_info i = {0};
     struct pd_err why = {0};
+
     int known = wait_exit(w, &i, &why) == 0;
     if (explain_session(w, e) < 0)
         return -1;
@@ -86,6 +95,7 @@ static int explain_end(struct worker_run *w, struct pd_err *e)
             *e = why;
         return -1;
     }
+
     if (known && (i.stopped_by == STOP_OOM || i.stopped_by == STOP_PIDS))
         return pd_fail(e, PD_CAPACITY,
                        "the sandbox has no %s left for this; end something in it, or use a larger "
@@ -101,6 +111,7 @@ static int raise_error(struct worker_run *w, const struct record *r, struct pd_e
 {
     struct pd_err said = {0};
     (void)record_raise(r, "a worker", &said);
+
     switch (said.code) {
     case PD_INVALID:
     case PD_NOT_FOUND:
@@ -127,6 +138,7 @@ int worker_wait(struct worker_run *w, deadline d, struct pd_err *e)
 {
     struct pollfd p[2] = {{.fd = w->call.out, .events = POLLIN},
                           {.fd = w->must_finish ? -1 : w->waits, .events = POLLRDHUP}};
+
     for (;;) {
         int n = poll(p, 2, deadline_poll_ms(d));
         if (n < 0 && errno != EINTR)
@@ -169,11 +181,13 @@ int worker_first(struct worker_run *w, struct record *ret, struct pd_err *e)
     struct record r;
     if (wait_answer(w, e) < 0)
         return -1;
+
     int got = record_read(w->call.out, &w->scratch, &r, deadline_in(HALF_NS), e);
     if (got < 0)
         return broken(e);
     if (got == 0)
         return explain_end(w, e);
+
     if (r.kind == RECORD_ERROR)
         return raise_error(w, &r, e);
     *ret = r;
@@ -195,6 +209,7 @@ int worker_has_next(const struct worker_run *w)
 {
     const struct record_stream *s = &w->stream;
     size_t left = s->in.len - s->used;
+
     uint32_t head[2];
     if (left < sizeof head)
         return 0;
@@ -209,6 +224,7 @@ int worker_next(struct worker_run *w, struct record *ret, struct pd_err *e)
         return pd_fail(e, PD_TIMEOUT, "the operation takes too long; narrow it");
     if (!worker_has_next(w) && wait_answer(w, e) < 0)
         return -1;
+
     int got = record_next(&w->stream, &r, deadline_in(HALF_NS), e);
     if (got < 0)
         return broken(e);
@@ -216,6 +232,7 @@ int worker_next(struct worker_run *w, struct record *ret, struct pd_err *e)
         return explain_end(w, e);
     if (r.kind == RECORD_ERROR)
         return raise_error(w, &r, e);
+
     if (r.kind == RECORD_END) {
         w->ended = 1;
         return 0;

@@ -19,7 +19,7 @@
 /* The keeper is trusted: it has its turn until nothing is left, within reason. */
 #define FRAMES_OF_KEEPER 64
 /* A jail that talks without end has a short turn, and then all others have theirs. */
-#define FRAMES_OF_JAIL 8
+#define FRAMES_OF_JAIL 4
 
 struct jail_box **jail_box_place(struct jail_provider *p, struct wire_id id)
 {

@@ -356,6 +356,19 @@ static inline const struct jail_box *jail_of(const struct session *s)
     return (const struct jail_box *)s->box;
 }
 
+/* Until the recorder has nothing to do: it frees the numbers of commands that have ended. */
+static inline void await_recorder(struct stage *g)
+{
+    deadline d = deadline_in(PATIENCE);
+    for (bool busy = true; busy && !deadline_passed(d);) {
+        lock_take(&g->all->task_lock);
+        busy = g->all->task_first != NULL;
+        lock_release(&g->all->task_lock);
+        if (busy)
+            usleep(1000);
+    }
+}
+
 static inline struct played_init *init_of(struct stage *g, const struct session *s)
 {
     for (struct played_init *i = g->inits; i; i = i->next)

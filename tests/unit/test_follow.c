@@ -118,15 +118,15 @@ static void test_what_was_forgotten_is_said(void **state)
     assert_int_equal(take(&plain, out, 1000, NULL), 1000);
     assert_int_equal(follow_begin(&holds, p, plain.offset, FOLLOW_HOLDS, &e), 0);
     /* Nothing is forgotten that somebody must not miss. */
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     stream_shrink(&p->streams[STREAM_OUT], KEPT_LEAST);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     assert_int_equal(take(&holds, out, sizeof out, NULL), 299000);
     follow_end(&holds);
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     stream_shrink(&p->streams[STREAM_OUT], KEPT_LEAST);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     uint64_t skipped = 0;
     size_t len = take(&plain, out, sizeof out, &skipped);
     assert_true(skipped > 0 && len >= KEPT_LEAST);

@@ -164,6 +164,7 @@ static double flood_ratio(struct stage *g, struct session *hostile, struct sessi
     for (unsigned i = 0; i < rounds; i++, count += EACH)
         for (int flood = 0; flood < 2; flood++) {
             atomic_store(&init_of(g, hostile)->flooding, flood);
+            await_recorder(g);
             for (unsigned n = 0; n < EACH; n++)
                 times[flood][count + n] = exec_once(neighbour);
         }
