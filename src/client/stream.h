@@ -4,7 +4,7 @@
 #include "client/client.h"
 #include "client/text.h"
 
-/* Where bytes of a sandbox go. A terminal gets them filtered (client_text.h) unless raw was asked
+/* Where bytes of a sandbox go. A terminal gets them filtered (text.h) unless raw was asked
  * for; files and pipes get them as they are. */
 struct sink {
     int fd;

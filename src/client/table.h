@@ -1,6 +1,6 @@
 /* client_table: aligned columns for people.
  *
- * Cells are escaped (client_text.h). The last column is not padded; on a terminal it is cut to the
+ * Cells are escaped (text.h). The last column is not padded; on a terminal it is cut to the
  * terminal's width. */
 #pragma once
 

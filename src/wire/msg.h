@@ -4,12 +4,13 @@
  * accept exactly what encoders produce: every string ends with its NUL and holds no other, every
  * list is bounded, every enum is in range, nothing is left over.
  *
- *   client  -> keeper    HELLO CREATE DESTROY KILL STATS REMOVE_ROOT KEEP_ROOT COPY_ROOT LIST COUNT
- * STASH FETCH DROP keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END COUNTED STASHED
- * DONE ERROR
- * keeper -> builder   BUILD PREPARE SWEEP STRIKE REMOVE_ROOT KEEP_ROOT COPY THAW builder -> keeper
- * BUILT DONE ERROR client  -> init      EXEC SIGNAL ACK SYNC init    -> client    STARTED EXITED
- * SYNCED SYNC_END DONE ERROR
+ *   client  -> keeper    HELLO CREATE DESTROY KILL STATS REMOVE_ROOT KEEP_ROOT COPY_ROOT LIST
+ *                        COUNT STASH FETCH DROP
+ *   keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END COUNTED STASHED DONE ERROR
+ *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE REMOVE_ROOT KEEP_ROOT COPY THAW
+ *   builder -> keeper    BUILT DONE ERROR
+ *   client  -> init      EXEC SIGNAL ACK SYNC
+ *   init    -> client    STARTED EXITED SYNCED SYNC_END DONE ERROR
  *
  * An answer has the id of its request. EXITED has the id of its EXEC. */
 #pragma once

@@ -51,6 +51,8 @@ def projects(roots):
     """{root: project ids other than 0 of what it is made of}."""
     found = {}
     for name in os.listdir(roots):
+        if name.startswith("."):
+            continue  # on its way out
         # What is no file or directory has no project, and lsattr complains of it.
         said = subprocess.run(["lsattr", "-p", os.path.join(roots, name)], check=False,
                               capture_output=True, text=True).stdout
