@@ -63,12 +63,14 @@ static int become(struct launch *l)
             syscall(SYS_setresuid, l->m->uid, l->m->uid, l->m->uid) < 0)
             return failed(l, "become the user");
     }
+
     if (l->in->mode == INIT_DEV && l->m->uid == 0)
         return 0;
 #ifdef PADDOCK_WEAK_WALLS
     if (getenv("PADDOCK_KEEP_CAPS"))
         return 0;
 #endif
+
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct none[2] = {{0}};
     return syscall(SYS_capset, &head, none) < 0 ? failed(l, "drop capabilities") : 0;
@@ -81,11 +83,14 @@ static int reach(struct launch *l)
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct caps[2];
     gid_t none = 0;
+
     if (syscall(SYS_setgroups, (size_t)0, &none) < 0 || syscall(SYS_setresgid, 0, 0, 0) < 0 ||
         syscall(SYS_setresuid, 0, 0, 0) < 0)
         return failed(l, "become root");
+
     syscall(SYS_setfsgid, l->m->gid);
     syscall(SYS_setfsuid, l->m->uid); /* takes the capabilities for files away */
+
     if (syscall(SYS_capget, &head, caps) < 0)
         return failed(l, "read capabilities");
     caps[0].effective = caps[0].permitted;
@@ -121,6 +126,7 @@ static void exec_search(struct launch *l)
     const char *name = l->argv[0];
     char file[4096];
     int denied = 0;
+
     for (const char *p = l->path; *p && *name;) { /* no name is no directory either */
         size_t len = strcspn(p, ":");
         int n = snprintf(file, sizeof file, "%.*s/%s", (int)len, p, name);
@@ -132,6 +138,7 @@ static void exec_search(struct launch *l)
         }
         p += len + (p[len] == ':');
     }
+
     errno = denied ? EACCES : ENOENT;
 }
 
@@ -149,10 +156,12 @@ static int enter(struct launch *l)
 {
     if (l->flags & EXEC_CGROUP && write(l->fds[3], "0", 1) < 0)
         return failed(l, "enter the command's cgroup");
+
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();
+
     for (int i = 0; i < 3; i++)
         if (dup2(l->fds[i], i) < 0)
             return failed(l, "set up standard streams");
@@ -160,12 +169,14 @@ static int enter(struct launch *l)
         return -1;
     if (l->flags & EXEC_PTY && ioctl(0, TIOCSCTTY, 0) < 0)
         return failed(l, "take the terminal");
+
     umask(022);
     if (limit(l, RLIMIT_FSIZE, l->m->file_size) < 0 ||
         limit(l, RLIMIT_DATA, l->in->memory_limit) < 0 ||
         (can_reach(l) ? reach(l) : become(l)) < 0 ||
         limit(l, RLIMIT_NPROC, l->in->process_limit) < 0)
         return -1;
+
 #ifdef PADDOCK_WEAK_WALLS
     if (getenv("PADDOCK_KEEP_FDS"))
         return 0;
@@ -177,12 +188,14 @@ static int enter(struct launch *l)
 static int child(void *arg)
 {
     struct launch *l = arg;
+
     if (enter(l) < 0)
         _exit(127);
     if (chdir(l->m->cwd) < 0) {
         failed(l, "chdir");
         _exit(127);
     }
+
     if (strchr(l->argv[0], '/'))
         exec_file(l, l->argv[0]);
     else
@@ -199,6 +212,7 @@ static int explain(const struct launch *l, struct pd_err *e)
                        strerror(l->sys));
     if (strcmp(l->step, "exec") != 0)
         return pd_fail_sys(e, "%s", l->step);
+
     if (l->sys == ENOENT || l->sys == ENOTDIR)
         return pd_fail(e, PD_NO_COMMAND, "'%.150s': command not found in the sandbox", l->argv[0]);
     if (l->sys == E2BIG || l->sys == ENOMEM || l->sys == EAGAIN)
@@ -213,6 +227,7 @@ static char **vector(const struct msg_list *list)
     char **v = calloc(list->count + 2, sizeof *v);
     if (!v)
         return NULL;
+
     uint32_t pos = 0;
     for (uint32_t i = 0; i < list->count; i++)
         v[i + 1] = (char *)msg_list_next(list, &pos);
@@ -226,10 +241,12 @@ static pid_t fork_worker(struct launch *l, struct pd_err *e)
         return pd_fail_sys(e, "fork");
     if (pid)
         return pid;
+
     int stdout_now = l->fds[1];
     struct pd_err why;
     if (enter(l) == 0)
         worker_main(l->m->cwd, l->argv);
+
     errno = l->sys;
     pd_fail_sys(&why, "%s", l->step);
     worker_refuse(stdout_now, &why);
@@ -238,6 +255,7 @@ static pid_t fork_worker(struct launch *l, struct pd_err *e)
 static int check_descriptors(const struct frame *f, unsigned flags, struct pd_err *e)
 {
     unsigned want = 3 + !!(flags & EXEC_CGROUP) + !!(flags & EXEC_EXTRA);
+
     if (f->fd_count != want)
         return pd_fail(e, PD_PROTOCOL, "exec with %u descriptors instead of %u", f->fd_count, want);
     if (flags & EXEC_WORKER && flags & (EXEC_PTY | EXEC_EXTRA))
@@ -250,10 +268,12 @@ pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, uns
 {
     if (check_descriptors(f, flags, e) < 0)
         return -1;
+
     char **argv = vector(&m->argv), **env = vector(&m->environ);
     void *stack = flags & EXEC_WORKER ? NULL : malloc(CHILD_STACK);
     struct launch l = {.m = m, .in = in, .flags = flags, .fds = f->fds, .path = "/usr/bin:/bin"};
     pid_t pid = -1;
+
     if (argv && flags & EXEC_WORKER) {
         l.argv = argv + 1;
         pid = fork_worker(&l, e);
@@ -274,6 +294,7 @@ pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, uns
     } else {
         pd_fail(e, PD_CAPACITY, "no memory to start a command");
     }
+
     free(argv);
     free(env);
     free(stack);

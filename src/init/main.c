@@ -1,3 +1,9 @@
+/* Where init begins, as pid 1 of a jail. It gives up the ambient capabilities, is not dumpable,
+ * dies with the keeper, blocks all signals and keeps the owner's socket from its children. Then it
+ * takes turns until the owner is gone, and all of the jail ends with it. The words of its command
+ * line are the mode and, where there are no cgroups, the limits of memory and of processes.
+ *
+ * The same program is `sudo` when it is started under that name and is not pid 1: sudo.c. */
 #include "init/init.h"
 
 #include "init/sudo.h"
@@ -16,6 +22,7 @@
 static void forget_ambient(void)
 {
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct caps[2];
     if (syscall(SYS_capget, &head, caps) == 0) {
@@ -29,10 +36,12 @@ int main(int argc, char **argv)
     const char *name = argc > 0 ? strrchr(argv[0], '/') : NULL;
     if (getpid() != 1 && !strcmp(name ? name + 1 : argc > 0 ? argv[0] : "", "sudo"))
         return sudo_main(argc, argv);
+
     const char *word = argc > 1 ? argv[1] : "";
     enum init_mode mode = !strcmp(word, INIT_ARG_DEV)      ? INIT_DEV
                           : !strcmp(word, INIT_ARG_SINGLE) ? INIT_SINGLE
                                                            : INIT_STRICT;
+
 #ifdef PADDOCK_WEAK_WALLS
     if (!getenv("PADDOCK_KEEP_CAPS"))
 #endif
@@ -44,10 +53,12 @@ int main(int argc, char **argv)
     prctl(PR_SET_NAME, "paddock-init", 0, 0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* the keeper is the parent */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
     fcntl(INIT_OWNER_FD, F_SETFD, FD_CLOEXEC);
+
     struct init in;
     if (init_begin(&in, mode, INIT_OWNER_FD) < 0)
         return 1;
@@ -55,6 +66,7 @@ int main(int argc, char **argv)
         in.memory_limit = strtoull(argv[2], NULL, 10);
         in.process_limit = strtoull(argv[3], NULL, 10);
     }
+
     while (init_turn(&in, -1) == 0)
         ;
     _exit(0); /* nobody owns this jail any more: the kernel ends the rest */

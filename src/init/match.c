@@ -1,3 +1,11 @@
+/* Globs and the patterns of search and replace.
+ *
+ * A glob is matched without recursion: only the last single star and the last double one are
+ * remembered, and when the rest does not fit, it is tried again one byte (or, for a double star and
+ * a slash, one directory) later. That bounds the time, whatever the glob.
+ *
+ * A matcher is a literal, a regular expression of the C library, or a name: a glob if it has a
+ * wildcard, else a part of the name. */
 #include "init/match.h"
 
 #include "base/banned.h"
@@ -11,6 +19,7 @@ static int set_match(const char **glob, char c)
     const char *p = *glob + 1;
     int negated = *p == '!' || *p == '^', found = 0;
     p += negated;
+
     for (const char *first = p; *p && (*p != ']' || p == first); p++) {
         unsigned char low = (unsigned char)*p, high = low;
         if (p[1] == '-' && p[2] && p[2] != ']') {
@@ -19,6 +28,7 @@ static int set_match(const char **glob, char c)
         }
         found |= (unsigned char)c >= low && (unsigned char)c <= high;
     }
+
     if (*p != ']')
         return -1;
     *glob = p + 1;
@@ -40,6 +50,7 @@ static int one_match(const char **glob, char c)
         *glob = p + 2;
         return c == p[1];
     }
+
     *glob = p + 1;
     return *p && c == *p;
 }
@@ -49,6 +60,7 @@ int glob_match(const char *glob, const char *path)
     /* Where to go on when the rest does not fit: behind the last star, one byte later. */
     const char *star = NULL, *star_at = NULL, *wide = NULL, *wide_at = NULL;
     int wide_aligned = 0; /* "**" and a slash: only whole directories are skipped */
+
     while (*path || *glob) {
         if (glob[0] == '*' && glob[1] == '*') {
             while (*glob == '*')
@@ -60,22 +72,26 @@ int glob_match(const char *glob, const char *path)
             star = NULL;
             continue;
         }
+
         if (*glob == '*') {
             star = ++glob;
             star_at = path;
             continue;
         }
+
         const char *next = glob;
         if (*path && *glob && one_match(&next, *path)) {
             glob = next;
             path++;
             continue;
         }
+
         if (star && *star_at && *star_at != '/') {
             path = ++star_at;
             glob = star;
             continue;
         }
+
         if (!wide || !*wide_at)
             return 0;
         star = NULL;
@@ -104,6 +120,7 @@ int matcher_init(struct matcher *m, const char *mode, const char *pattern, int a
     }
     if (strcmp(mode, "regex") != 0)
         return pd_fail(e, PD_INVALID, "mode '%.40s': literal, regex or name", mode);
+
     int r = regcomp(&m->regex, pattern, REG_EXTENDED | REG_NEWLINE | (any_case ? REG_ICASE : 0));
     if (r) {
         char why[100];
@@ -112,6 +129,7 @@ int matcher_init(struct matcher *m, const char *mode, const char *pattern, int a
                        "pattern '%.80s': %s; a POSIX extended regular expression is expected",
                        pattern, why);
     }
+
     m->mode = MATCH_REGEX;
     return 0;
 }
@@ -146,17 +164,20 @@ int matcher_find(const struct matcher *m, const char *text, size_t len, size_t f
 {
     for (int i = 0; i < MATCH_GROUPS; i++)
         ret[i] = (struct span){1, 0};
+
     if (m->mode == MATCH_LITERAL) {
         const char *at = from <= len ? find_literal(m, text + from, len - from) : NULL;
         if (at)
             ret[0] = (struct span){(size_t)(at - text), (size_t)(at - text) + m->len};
         return at != NULL;
     }
+
     regmatch_t groups[MATCH_GROUPS];
     int flags = from && text[from - 1] != '\n' ? REG_NOTBOL : 0;
     if (m->mode != MATCH_REGEX || from > len ||
         regexec(&m->regex, text + from, MATCH_GROUPS, groups, flags) != 0)
         return 0;
+
     for (int i = 0; i < MATCH_GROUPS; i++)
         if (groups[i].rm_so >= 0)
             ret[i] = (struct span){from + (size_t)groups[i].rm_so, from + (size_t)groups[i].rm_eo};
@@ -170,10 +191,12 @@ static int glob_any_case(const char *glob, const char *name)
     char *copy = malloc(a + b + 2);
     if (!copy)
         return 0;
+
     for (size_t i = 0; i <= a; i++)
         copy[i] = (char)tolower((unsigned char)glob[i]);
     for (size_t i = 0; i <= b; i++)
         copy[a + 1 + i] = (char)tolower((unsigned char)name[i]);
+
     int r = glob_match(copy, copy + a + 1);
     free(copy);
     return r;

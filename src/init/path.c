@@ -1,3 +1,12 @@
+/* From a client's path to a descriptor, as the sandbox's user.
+ *
+ * A file that exists is found with O_PATH, looked at, and only then opened for its use through
+ * /proc/self/fd, so that what is opened is what was looked at. A file that is to be made or
+ * replaced has a place: the descriptor of its directory, and its name. path_place gets there by
+ * itself from link to link, because the last link may lead to a file that does not exist yet, and
+ * makes directories one by one if it is asked to.
+ *
+ * path_fail has the words for each errno that a client can do something about. */
 #include "init/path.h"
 
 #include "base/banned.h"
@@ -14,6 +23,7 @@ int path_fail(struct pd_err *e, const char *path)
     int sys = errno;
     enum pd_code code;
     const char *what;
+
     switch (sys) {
     case ENOENT:
         code = PD_NOT_FOUND;
@@ -80,6 +90,7 @@ int path_fail(struct pd_err *e, const char *path)
     default:
         return pd_fail_sys(e, "'%.150s'", path);
     }
+
     pd_fail(e, code, "'%.140s': %s", path, what);
     if (e)
         e->sys = sys;
@@ -115,6 +126,7 @@ char *path_absolute(const struct worker *w, const char *path)
     char *out = malloc(start + strlen(path) + 2);
     if (!out)
         return NULL;
+
     size_t n = 0;
     const char *parts[2] = {start ? w->cwd : "", path};
     for (int i = 0; i < 2; i++)
@@ -127,6 +139,7 @@ char *path_absolute(const struct worker *w, const char *path)
             }
             p += len + (p[len] == '/');
         }
+
     if (!n)
         out[n++] = '/';
     out[n] = 0;
@@ -152,6 +165,7 @@ int path_openat(int dir, const char *path, int flags, mode_t mode, uint64_t reso
     struct open_how how = {.flags = (uint64_t)(unsigned)flags | also,
                            .mode = mode,
                            .resolve = RESOLVE_NO_MAGICLINKS | resolve};
+
     for (;;) {
         long fd = syscall(SYS_openat2, dir, path, &how, sizeof how);
         if (fd >= 0)
@@ -167,6 +181,7 @@ int path_find(const struct worker *w, const char *path, int follow, struct stat 
 {
     if (path_check(w, path, e) < 0)
         return -1;
+
     auto_fd fd = path_openat(AT_FDCWD, path, O_PATH | (follow ? 0 : O_NOFOLLOW), 0, 0);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0) {
@@ -174,6 +189,7 @@ int path_find(const struct worker *w, const char *path, int follow, struct stat 
             errno = -fd;
         return path_fail(e, path);
     }
+
     *ret = st;
     return fd_take(&fd);
 }
@@ -201,11 +217,13 @@ static int open_kind(const struct worker *w, const char *path, mode_t type, int 
     if ((st.st_mode & S_IFMT) != type)
         return path_fail_type(e, path, st.st_mode,
                               type == S_IFDIR ? "a directory" : "a regular file");
+
     int fd = path_reopen(found, flags);
     if (fd < 0) {
         errno = -fd;
         return path_fail(e, path);
     }
+
     *ret = st;
     return fd;
 }
@@ -230,6 +248,7 @@ void place_done(struct place *p)
 static int open_making(int base, const char *path, size_t len)
 {
     auto_fd dir = path_openat(base, len && path[0] == '/' ? "/" : ".", O_PATH | O_DIRECTORY, 0, 0);
+
     for (const char *p = path; dir >= 0 && p < path + len;) {
         char name[NAME_MAX + 1];
         size_t n = strcspn(p, "/");
@@ -237,12 +256,14 @@ static int open_making(int base, const char *path, size_t len)
             n = (size_t)(path + len - p);
         if (n > NAME_MAX)
             return -ENAMETOOLONG;
+
         memcpy(name, p, n);
         name[n] = 0;
         p += n;
         p += *p == '/' && p < path + len;
         if (!n)
             continue;
+
         auto_fd next = path_openat(dir, name, O_PATH | O_DIRECTORY, 0, 0);
         if (next == -ENOENT && (mkdirat(dir, name, 0755) == 0 || errno == EEXIST))
             next = path_openat(dir, name, O_PATH | O_DIRECTORY, 0, 0);
@@ -250,9 +271,11 @@ static int open_making(int base, const char *path, size_t len)
             return -errno;
         if (next < 0)
             return next;
+
         fd_done(&dir);
         dir = fd_take(&next);
     }
+
     return dir < 0 ? dir : fd_take(&dir);
 }
 
@@ -261,6 +284,7 @@ static int open_parent(int base, const char *path, size_t len, int flags)
     char dir[PATH_MAX];
     if (len >= sizeof dir)
         return -ENAMETOOLONG;
+
     memcpy(dir, path, len);
     dir[len] = 0;
     int fd = path_openat(base, len ? dir : ".", O_PATH | O_DIRECTORY, 0, 0);
@@ -276,15 +300,18 @@ static int split(const char *path, int flags, struct place *p, size_t *ret_len, 
     size_t start = end;
     while (start && path[start - 1] != '/')
         start--;
+
     size_t n = end - start;
     if (n > NAME_MAX) {
         errno = ENAMETOOLONG;
         return path_fail(e, path);
     }
+
     memcpy(p->name, path + start, n);
     p->name[n] = 0;
     if (!n || !strcmp(p->name, ".") || !strcmp(p->name, ".."))
         return pd_fail(e, PD_INVALID, "'%.150s' does not end with the name of a file", path);
+
     *ret_len = start;
     return 0;
 }
@@ -294,15 +321,18 @@ static int look(struct place *p, int flags)
 {
     auto_fd fd = path_openat(p->dir, p->name, O_PATH | O_NOFOLLOW, 0, 0);
     p->exists = 0;
+
     if (fd == -ENOENT)
         return 1;
     if (fd < 0)
         return fd;
     if (fstat(fd, &p->st) < 0)
         return -errno;
+
     p->exists = 1;
     if (!S_ISLNK(p->st.st_mode) || !(flags & PLACE_FOLLOW))
         return 1;
+
     auto_fd end = path_openat(p->dir, p->name, O_PATH, 0, 0);
     return end == -ELOOP ? end : 0;
 }
@@ -313,12 +343,15 @@ int path_place(const struct worker *w, const char *path, int flags, struct place
     char link[PATH_MAX];
     const char *at = path;
     auto_place p = PLACE_INIT;
+
     if (path_check(w, path, e) < 0)
         return -1;
+
     for (int links = 0; links <= LINKS_MAX; links++) {
         size_t len = 0;
         if (split(at, flags, &p, &len, e) < 0)
             return -1;
+
         int dir = open_parent(p.dir < 0 ? AT_FDCWD : p.dir, at, len, flags);
         int r = dir;
         if (dir >= 0) {
@@ -326,6 +359,7 @@ int path_place(const struct worker *w, const char *path, int flags, struct place
             p.dir = dir;
             r = look(&p, flags);
         }
+
         if (r < 0) {
             errno = -r;
             return path_fail(e, path);
@@ -335,9 +369,11 @@ int path_place(const struct worker *w, const char *path, int flags, struct place
             p.dir = -1;
             return 0;
         }
+
         path_readlink(p.dir, p.name, link);
         at = link;
     }
+
     errno = ELOOP;
     return path_fail(e, path);
 }

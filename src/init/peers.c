@@ -31,10 +31,12 @@ static void peer_close(struct init *in, struct peer *p)
             i++;
             continue;
         }
+
         if (!pr->exited)
             kill(-pr->pid, SIGKILL);
         process_remove(in, pr);
     }
+
     fd_done(&p->sock);
     buf_done(&p->out);
     p->serial = 0;
@@ -46,6 +48,7 @@ static int put(struct init *in, struct peer *p, struct wire_head head, const str
 {
     head.epoch = p->epoch;
     int r = wire_send(p->sock, &head, payload, NULL, 0, 0);
+
     /* A jail at its memory limit: poll says that there is room, so it must be tried by the clock.
      */
     if (r == -ENOBUFS || r == -ENOMEM)
@@ -58,6 +61,7 @@ static void reply(struct init *in, struct peer *p, struct wire_head head, const 
 {
     if (put(in, p, head, payload))
         return;
+
     p->out_head = head;
     p->out_waiting = 1;
     buf_clear(&p->out);
@@ -86,6 +90,7 @@ static int put_end(struct init *in, struct peer *p, struct process *pr, enum wir
     msg_exited_encode(&b, &pr->end);
     if (!put(in, p, (struct wire_head){.type = (uint16_t)type, .id = pr->id}, &b))
         return 0;
+
     pr->unlisted = 0;
     pr->told = pr->exited;
     return 1;
@@ -98,6 +103,7 @@ static int send_waiting(struct init *in, struct peer *p)
     if (p->out_waiting && !put(in, p, p->out_head, &p->out))
         return 0;
     p->out_waiting = 0;
+
     for (unsigned i = 0; i < in->process_count && p->syncing; i++) {
         struct process *pr = &in->processes[i];
         if (pr->peer == p->serial && pr->unlisted && !put_end(in, p, pr, WIRE_SYNCED))
@@ -107,6 +113,7 @@ static int send_waiting(struct init *in, struct peer *p)
         !put(in, p, (struct wire_head){.type = WIRE_SYNC_END, .id = p->sync_id}, NULL))
         return 0;
     p->syncing = 0;
+
     for (unsigned i = 0; i < in->process_count; i++) {
         struct process *pr = &in->processes[i];
         if (pr->peer == p->serial && pr->exited && !pr->told && !put_end(in, p, pr, WIRE_EXITED))
@@ -126,11 +133,13 @@ static int may_exec(const struct init *in, const struct peer *p, const struct ms
     if (apart && (m->uid == geteuid() || m->gid == getegid()))
         return pd_fail(e, PD_DENIED, "uid %u and gid %u: no command runs as init itself", m->uid,
                        m->gid);
+
     if (p->serial == OWNER_SERIAL)
         return 0;
     if ((m->uid != 0 && m->uid != UID_USER) || m->gid != m->uid)
         return pd_fail(e, PD_DENIED, "uid %u and gid %u: only root and user are possible", m->uid,
                        m->gid);
+
     /* The table is the owner's: a crowd of shims must not fill it. */
     for (unsigned i = 0; i < in->process_count; i++)
         if (in->processes[i].peer == p->serial)
@@ -144,10 +153,12 @@ static void do_exec(struct init *in, struct peer *p)
     struct msg_exec m;
     struct wire_id id = in->in.head.id;
     struct process *known = process_find(in, id, p->serial);
+
     if (known) {
         reply_started(in, p, known);
         return;
     }
+
     unsigned flags = in->in.head.flags;
     if (p->serial != OWNER_SERIAL)
         flags = 0; /* a shim has no cgroup to name and no terminal to give */
@@ -155,6 +166,7 @@ static void do_exec(struct init *in, struct peer *p)
         reply_error(in, p, id, &e);
         return;
     }
+
     /* The record comes first: a command that runs without one could never be reported. */
     struct process *pr = process_add(in, id, p->serial, 0);
     if (!pr) {
@@ -163,12 +175,14 @@ static void do_exec(struct init *in, struct peer *p)
         reply_error(in, p, id, &e);
         return;
     }
+
     pid_t pid = init_spawn(in, &m, &in->in, flags, &e);
     if (pid < 0) {
         process_remove(in, pr);
         reply_error(in, p, id, &e);
         return;
     }
+
     pr->pid = pr->end.pid = pid;
     if (!(flags & EXEC_QUIET))
         reply_started(in, p, pr);
@@ -179,10 +193,12 @@ static void do_signal(struct init *in, struct peer *p)
     struct pd_err e;
     struct msg_signal m;
     struct wire_id id = in->in.head.id;
+
     if (msg_signal_decode(&in->in.payload, &m, &e) < 0) {
         reply_error(in, p, id, &e);
         return;
     }
+
     struct process *pr = process_find(in, m.exec, p->serial);
     if (!pr || pr->exited)
         pd_fail(&e, PD_NOT_FOUND, "the command has ended");
@@ -225,6 +241,7 @@ static void dispatch(struct init *in, struct peer *p)
             if (in->processes[i].peer == p->serial)
                 in->processes[i].told = 0;
     }
+
     switch (head->type) {
     case WIRE_EXEC:
         do_exec(in, p);
@@ -256,6 +273,7 @@ static int serve(struct init *in, struct peer *p)
             return 0;
         if (r <= 0)
             return -1;
+
         dispatch(in, p);
         /* At once: a pipe that stays open here does not end for its reader. */
         frame_reset(&in->in);
@@ -286,6 +304,7 @@ static int listen_for_sudo(void)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX, .sun_path = INIT_SUDO_SOCKET};
     auto_fd fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
     unlink(INIT_SUDO_SOCKET); /* of the jail that had this root before */
     mode_t old = umask(0);
     int ok = fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && listen(fd, 16) == 0;
@@ -298,6 +317,7 @@ int init_begin(struct init *in, enum init_mode mode, int owner)
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
+
     *in = (struct init){.mode = mode, .next_serial = OWNER_SERIAL, .in = FRAME_INIT};
     in->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     in->sudo_listener = mode == INIT_DEV ? listen_for_sudo() : -1;
@@ -309,6 +329,7 @@ int init_turn(struct init *in, int timeout_ms)
     struct pollfd polls[INIT_PEERS_MAX + 2];
     struct peer *who[INIT_PEERS_MAX];
     unsigned n = 0;
+
     for (unsigned i = 0; i < INIT_PEERS_MAX; i++) {
         struct peer *p = &in->peers[i];
         if (!p->serial)
@@ -320,6 +341,7 @@ int init_turn(struct init *in, int timeout_ms)
         who[n] = p;
         polls[n++] = (struct pollfd){p->sock, events, 0};
     }
+
     polls[n] = (struct pollfd){in->signals, POLLIN, 0};
     polls[n + 1] = (struct pollfd){in->sudo_listener, POLLIN, 0};
     if (in->retry && (timeout_ms < 0 || timeout_ms > RETRY_MS))
@@ -327,11 +349,13 @@ int init_turn(struct init *in, int timeout_ms)
     if (poll(polls, n + 2, timeout_ms) < 0)
         return 0;
     in->retry = 0;
+
     if (polls[n].revents) {
         struct signalfd_siginfo info;
         (void)!read(in->signals, &info, sizeof info);
         processes_reap(in);
     }
+
     for (unsigned i = 0; i < n; i++) {
         struct peer *p = who[i];
         (void)send_waiting(in, p);
@@ -343,6 +367,7 @@ int init_turn(struct init *in, int timeout_ms)
         else
             p->full = !send_waiting(in, p);
     }
+
     if (polls[n + 1].revents)
         accept_shim(in);
     return 0;
@@ -353,6 +378,7 @@ void init_end(struct init *in)
     for (unsigned i = 0; i < INIT_PEERS_MAX; i++)
         if (in->peers[i].serial)
             peer_close(in, &in->peers[i]);
+
     fd_done(&in->sudo_listener);
     fd_done(&in->signals);
     frame_done(&in->in);

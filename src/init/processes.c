@@ -1,3 +1,8 @@
+/* The table of commands, and how their ends get into it.
+ *
+ * It is an array without order that grows up to INIT_PROCESSES_MAX; the last row takes the place of
+ * one that is removed, so pointers into it last until the next change. Reaping takes every child
+ * that has ended, also orphans that pid 1 inherits: an end without a row is dropped. */
 #include "init/init.h"
 
 #include "base/banned.h"
@@ -25,6 +30,7 @@ struct process *process_add(struct init *in, struct wire_id id, uint64_t peer, p
         in->processes = grown;
         in->process_room = room;
     }
+
     struct process *p = &in->processes[in->process_count++];
     *p = (struct process){.id = id, .peer = peer, .pid = pid, .end = {.pid = pid}};
     return p;
@@ -48,11 +54,13 @@ void processes_reap(struct init *in)
     int status;
     struct rusage usage;
     pid_t pid;
+
     while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
         for (unsigned i = 0; i < in->process_count; i++) {
             struct process *p = &in->processes[i];
             if (p->pid != pid || p->exited)
                 continue;
+
             p->exited = 1;
             p->end.exited = 1;
             p->end.status = status;

@@ -1,3 +1,7 @@
+/* How a file gets its name in one step. A file without a name is linked to it; if the name is taken
+ * and may be replaced, the file is linked to a temporary name first and renamed over the other,
+ * because linkat replaces nothing. A file that had a temporary name from the beginning is renamed
+ * likewise. */
 #include "init/save.h"
 
 #include "init/path.h"
@@ -28,9 +32,11 @@ int save_begin(struct save *s, int dir)
     s->fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (s->fd >= 0)
         return 0;
+
     /* EISDIR: a file system that has not heard of O_TMPFILE. */
     if (errno != EOPNOTSUPP && errno != EISDIR)
         return -errno;
+
     for (int i = 0; i < NAME_TRIES; i++) {
         make_name(s);
         s->fd = openat(dir, s->temp, O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, 0600);
@@ -39,6 +45,7 @@ int save_begin(struct save *s, int dir)
         if (errno != EEXIST)
             break;
     }
+
     s->temp[0] = 0;
     return -errno;
 }
@@ -57,6 +64,7 @@ int save_commit(struct save *s, const char *name, int replace)
         int r = link_fd(s, name);
         if (r != -EEXIST || !replace)
             return r;
+
         for (int i = 0; i < NAME_TRIES && r == -EEXIST; i++) {
             make_name(s);
             r = link_fd(s, s->temp);
@@ -66,6 +74,7 @@ int save_commit(struct save *s, const char *name, int replace)
             return r;
         }
     }
+
     if (syscall(SYS_renameat2, s->dir, s->temp, s->dir, name, replace ? 0 : RENAME_NOREPLACE) < 0)
         return -errno;
     s->temp[0] = 0;

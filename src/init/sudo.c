@@ -71,11 +71,13 @@ static int parse(int argc, char **argv, struct request *r)
             return -1;
         }
     }
+
     r->assignments = argv + i;
     while (i < argc && strchr(argv[i], '=') && argv[i][0] != '=') {
         r->assignment_count++;
         i++;
     }
+
     r->argv = argv + i;
     if (i == argc && !r->login)
         return fail("no command: sudo [-u USER] [-i] [VAR=VALUE] COMMAND..."), -1;
@@ -91,6 +93,7 @@ static int add_env(struct msg_list_writer *env, const struct request *r)
               msg_list_add(env, r->uid ? "USER=user" : "USER=root") |
               msg_list_add(env, r->uid ? "LOGNAME=user" : "LOGNAME=root") |
               msg_list_add(env, "SHELL=/bin/bash") | msg_list_add(env, "SUDO_USER=user");
+
     for (char **v = environ; *v; v++) {
         int keep = r->keep_env && strncmp(*v, "HOME=", 5) != 0 && strncmp(*v, "USER=", 5) != 0;
         for (size_t i = 0; i < sizeof always / sizeof *always; i++)
@@ -98,6 +101,7 @@ static int add_env(struct msg_list_writer *env, const struct request *r)
         if (keep)
             bad |= msg_list_add(env, *v);
     }
+
     for (int i = 0; i < r->assignment_count; i++)
         bad |= msg_list_add(env, r->assignments[i]);
     return bad;
@@ -108,20 +112,24 @@ static int send_exec(int sock, const struct request *r, struct wire_id id)
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT, env = MSG_LIST_WRITER_INIT;
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     char cwd[PATH_MAX];
+
     int bad = add_env(&env, r);
     for (char **a = r->argv; *a; a++)
         bad |= msg_list_add(&argv, *a);
     if (!r->argv[0])
         bad |= msg_list_add(&argv, "/bin/bash") | msg_list_add(&argv, "-l");
+
     struct msg_exec m = {.uid = r->uid,
                          .gid = r->uid,
                          .cwd = getcwd(cwd, sizeof cwd) ? cwd : "/",
                          .argv = msg_list_of(&argv),
                          .environ = msg_list_of(&env)};
     msg_exec_encode(&out, &m);
+
     struct wire_head head = {.type = WIRE_EXEC, .id = id};
     int fds[3] = {0, 1, 2};
     int rc = bad ? -EMSGSIZE : wire_send(sock, &head, &out, fds, 3, DEADLINE_NONE);
+
     msg_list_writer_done(&argv);
     msg_list_writer_done(&env);
     return rc;
@@ -131,8 +139,10 @@ static void forward(int sock, struct wire_id exec, int signals)
 {
     struct signalfd_siginfo info;
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+
     if (read(signals, &info, sizeof info) != sizeof info)
         return;
+
     struct msg_signal m = {.exec = exec, .signal = (int32_t)info.ssi_signo};
     msg_signal_encode(&out, &m);
     struct wire_head head = {.type = WIRE_SIGNAL, .id = wire_id_new()};
@@ -145,6 +155,7 @@ static int wait_for_end(int sock, struct wire_id id, int signals)
     auto_frame f = FRAME_INIT;
     struct pd_err e;
     struct msg_exited end;
+
     for (;;) {
         struct pollfd p[2] = {{sock, POLLIN, 0}, {signals, POLLIN, 0}};
         if (poll(p, 2, -1) < 0)
@@ -153,11 +164,13 @@ static int wait_for_end(int sock, struct wire_id id, int signals)
             forward(sock, id, signals);
         if (!p[0].revents)
             continue;
+
         frame_reset(&f);
         if (wire_recv(sock, &f, DEADLINE_NONE, &e) <= 0)
             return fail("init has closed the connection");
         if (!wire_id_equal(f.head.id, id))
             continue;
+
         if (f.head.type == WIRE_ERROR) {
             msg_error_raise(&f, &e);
             fail(e.msg);
@@ -173,10 +186,12 @@ int sudo_main(int argc, char **argv)
     struct request r = {0};
     if (parse(argc, argv, &r) < 0)
         return 1;
+
     struct sockaddr_un a = {.sun_family = AF_UNIX, .sun_path = INIT_SUDO_SOCKET};
     auto_fd sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (sock < 0 || connect(sock, (struct sockaddr *)&a, sizeof a) < 0)
         return fail("init does not answer: sudo works only in a sandbox of the profile dev");
+
     static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     sigset_t mask;
     sigemptyset(&mask);
@@ -184,6 +199,7 @@ int sudo_main(int argc, char **argv)
         sigaddset(&mask, forwarded[i]);
     sigprocmask(SIG_BLOCK, &mask, NULL);
     auto_fd signals = signalfd(-1, &mask, SFD_CLOEXEC);
+
     struct wire_id id = wire_id_new();
     if (send_exec(sock, &r, id) < 0)
         return fail("the command is too long, or init is gone");

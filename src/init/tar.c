@@ -1,3 +1,11 @@
+/* Tar headers: blocks of 512 bytes to entries, and back.
+ *
+ * Reading: a block is checked as a whole (checksum, then each number), its names are taken unless
+ * an extended header has brought longer ones, and what that header said is forgotten with the
+ * entry. Extended headers are pax records, or GNU's long names, which are one name each.
+ *
+ * Writing: a ustar block, with a pax header in front for what does not fit it: names longer than
+ * 100 bytes, sizes from 8 GiB on, times before 1970 or beyond 33 bits. */
 #include "init/tar.h"
 
 #include "base/banned.h"
@@ -42,6 +50,7 @@ static int number(const char *field, size_t len, int64_t *ret)
 {
     const uint8_t *p = (const uint8_t *)field;
     uint64_t v = 0;
+
     if (p[0] & 0x80) {
         int negative = p[0] & 0x40;
         v = negative ? ~UINT64_C(0) << 6 | (p[0] & 0x3f) : p[0] & 0x3f;
@@ -52,11 +61,13 @@ static int number(const char *field, size_t len, int64_t *ret)
                 return -1;
             v = v << 8 | p[i];
         }
+
         if (!negative && v > INT64_MAX)
             return -1;
         *ret = (int64_t)v;
         return 0;
     }
+
     size_t i = 0;
     while (i < len && (p[i] == ' '))
         i++;
@@ -65,9 +76,11 @@ static int number(const char *field, size_t len, int64_t *ret)
             return -1;
         v = v << 3 | (uint64_t)(p[i] - '0');
     }
+
     for (; i < len; i++)
         if (p[i] != ' ' && p[i] != 0)
             return -1;
+
     if (v > INT64_MAX)
         return -1;
     *ret = (int64_t)v;
@@ -79,11 +92,13 @@ static int checksum_ok(const uint8_t raw[TAR_BLOCK], const struct block *b)
 {
     int64_t said, sum = 0, signed_sum = 0;
     size_t start = offsetof(struct block, checksum), end = start + sizeof b->checksum;
+
     for (size_t i = 0; i < TAR_BLOCK; i++) {
         uint8_t c = i >= start && i < end ? ' ' : raw[i];
         sum += c;
         signed_sum += (int8_t)c;
     }
+
     return number(b->checksum, sizeof b->checksum, &said) == 0 &&
            (said == sum || said == signed_sum);
 }
@@ -105,10 +120,12 @@ static int take_names(struct tar_reader *r, const struct block *b, struct pd_err
         }
         put_field(&r->path, b->name, sizeof b->name);
     }
+
     if (!r->has_link) {
         buf_clear(&r->link);
         put_field(&r->link, b->link, sizeof b->link);
     }
+
     r->entry.path = buf_cstr(&r->path);
     r->entry.link = buf_cstr(&r->link);
     if (!r->entry.path || !r->entry.link)
@@ -119,6 +136,7 @@ static int take_names(struct tar_reader *r, const struct block *b, struct pd_err
 static int take_type(struct tar_entry *t, char type, struct pd_err *e)
 {
     size_t n = strlen(t->path);
+
     switch (type) {
     case '0':
     case 0:
@@ -150,6 +168,7 @@ static int take_type(struct tar_entry *t, char type, struct pd_err *e)
         return pd_fail(e, PD_UNSUPPORTED, "'%.120s' is an entry of the unknown type 0x%02x",
                        t->path, (unsigned char)type);
     }
+
     return t->link[0] ? 0 : broken(e, "a link that leads nowhere");
 }
 
@@ -157,6 +176,7 @@ static int meta_header(struct tar_reader *r, char type, int64_t size, struct pd_
 {
     if (size < 0 || size > (int64_t)TAR_META_MAX)
         return broken(e, "an extended header that is too large");
+
     r->meta_type = type;
     r->meta_size = (uint64_t)size;
     return TAR_META;
@@ -174,9 +194,11 @@ int tar_header(struct tar_reader *r, const uint8_t block[TAR_BLOCK], struct pd_e
 {
     struct block b;
     int64_t size, mode, uid, gid, mtime;
+
     if (is_zero(block))
         return r->has_path || r->has_link || r->has_size ? broken(e, "a description of nothing")
                                                          : TAR_END;
+
     memcpy(&b, block, sizeof b);
     if (!checksum_ok(block, &b))
         return broken(e, "a header with a wrong checksum");
@@ -184,24 +206,29 @@ int tar_header(struct tar_reader *r, const uint8_t block[TAR_BLOCK], struct pd_e
         return broken(e, "a size that is no number");
     if (b.type == 'x' || b.type == 'g' || b.type == 'L' || b.type == 'K' || b.type == 'X')
         return meta_header(r, b.type, size, e);
+
     if (number(b.mode, sizeof b.mode, &mode) < 0 || number(b.uid, sizeof b.uid, &uid) < 0 ||
         number(b.gid, sizeof b.gid, &gid) < 0 || number(b.mtime, sizeof b.mtime, &mtime) < 0)
         return broken(e, "a field that is no number");
+
     if (r->has_size)
         size = (int64_t)r->size;
     if (size < 0 || size > TAR_SIZE_MAX)
         return broken(e, "a file larger than any disk");
     if (take_names(r, &b, e) < 0 || take_type(&r->entry, b.type, e) < 0)
         return -1;
+
     struct tar_entry *t = &r->entry;
     t->mode = (uint32_t)(mode & 07777);
     t->uid = (uint32_t)uid;
     t->gid = (uint32_t)gid;
     t->mtime = r->has_mtime ? r->mtime : mtime;
+
     /* pax lets a hard link have contents; others than files never have any, whatever the field
      * says. A directory that is called a file has. */
     int called_file = b.type == '0' || b.type == 0 || b.type == '7';
     t->size = called_file || (t->type == TAR_HARDLINK && r->has_size) ? (uint64_t)size : 0;
+
     r->has_path = r->has_link = r->has_size = r->has_mtime = 0;
     return TAR_ENTRY;
 }
@@ -218,6 +245,7 @@ static int set_name(struct buf *to, int *has, const uint8_t *value, size_t len, 
         return broken(e, "a name with a NUL in it");
     if (buf_put(to, value, len) < 0)
         return broken(e, "a name that is too long");
+
     *has = 1;
     return 0;
 }
@@ -228,19 +256,23 @@ static int decimal(const uint8_t *value, size_t len, int allow_fraction, int64_t
     size_t i = 0;
     int negative = len && value[0] == '-';
     uint64_t v = 0;
+
     i += (size_t)negative;
     if (i == len)
         return -1;
+
     for (; i < len && value[i] >= '0' && value[i] <= '9'; i++) {
         if (v > (INT64_MAX - 9) / 10)
             return -1;
         v = v * 10 + (uint64_t)(value[i] - '0');
     }
+
     if (i < len && allow_fraction && value[i] == '.')
         for (i++; i < len && value[i] >= '0' && value[i] <= '9';)
             i++;
     if (i != len)
         return -1;
+
     *ret = negative ? -(int64_t)v : (int64_t)v;
     return 0;
 }
@@ -254,10 +286,12 @@ static int pax_record(struct tar_reader *r, const uint8_t *key, size_t key_len,
                       const uint8_t *value, size_t len, struct pd_err *e)
 {
     int64_t n;
+
     if (is_key(key, key_len, "path"))
         return set_name(&r->path, &r->has_path, value, len, e);
     if (is_key(key, key_len, "linkpath"))
         return set_name(&r->link, &r->has_link, value, len, e);
+
     if (is_key(key, key_len, "size")) {
         if (decimal(value, len, 0, &n) < 0 || n < 0)
             return broken(e, "a size that is no number");
@@ -271,6 +305,7 @@ static int pax_record(struct tar_reader *r, const uint8_t *key, size_t key_len,
     } else if (key_len > 11 && !memcmp(key, "GNU.sparse.", 11)) {
         return pd_fail(e, PD_UNSUPPORTED, "the archive has sparse files; pack without --sparse");
     }
+
     return 0; /* owners by name, attributes, comments: nobody asked for them */
 }
 
@@ -284,6 +319,7 @@ static int pax_records(struct tar_reader *r, const uint8_t *data, size_t len, st
         if (!digits || digits == len || data[digits] != ' ' || total > len || total < digits + 3 ||
             data[total - 1] != '\n')
             return broken(e, "an extended header that cannot be read");
+
         const uint8_t *key = data + digits + 1, *end = data + total - 1;
         const uint8_t *equals = memchr(key, '=', (size_t)(end - key));
         if (!equals || equals == key)
@@ -291,6 +327,7 @@ static int pax_records(struct tar_reader *r, const uint8_t *data, size_t len, st
         if (pax_record(r, key, (size_t)(equals - key), equals + 1, (size_t)(end - equals - 1), e) <
             0)
             return -1;
+
         data += total;
         len -= total;
     }
@@ -301,6 +338,7 @@ int tar_meta(struct tar_reader *r, const uint8_t *data, size_t len, struct pd_er
 {
     if (len != r->meta_size)
         return broken(e, "an extended header of another length");
+
     if (r->meta_type == 'L' || r->meta_type == 'K') {
         /* GNU's names end with a NUL, and nothing may be behind it. */
         while (len && !data[len - 1])
@@ -308,6 +346,7 @@ int tar_meta(struct tar_reader *r, const uint8_t *data, size_t len, struct pd_er
         return r->meta_type == 'L' ? set_name(&r->path, &r->has_path, data, len, e)
                                    : set_name(&r->link, &r->has_link, data, len, e);
     }
+
     /* A global header is for all that follow; none of what it may say is of use here. */
     return r->meta_type == 'g' ? 0 : pax_records(r, data, len, e);
 }
@@ -325,6 +364,7 @@ static void put_block(struct buf *out, const struct tar_entry *t, char type, uin
 {
     struct block b;
     uint32_t sum = 0;
+
     memset(&b, 0, sizeof b);
     memcpy(b.name, t->path, strnlen(t->path, sizeof b.name));
     memcpy(b.link, t->link, strnlen(t->link, sizeof b.link));
@@ -334,9 +374,11 @@ static void put_block(struct buf *out, const struct tar_entry *t, char type, uin
     put_octal(b.size, sizeof b.size, size < UINT64_C(1) << 33 ? size : 0);
     put_octal(b.mtime, sizeof b.mtime,
               t->mtime >= 0 && t->mtime < INT64_C(1) << 33 ? (uint64_t)t->mtime : 0);
+
     b.type = type;
     memcpy(b.magic, "ustar", 6);
     memcpy(b.version, "00", 2);
+
     memset(b.checksum, ' ', sizeof b.checksum);
     const uint8_t *raw = (const uint8_t *)&b;
     for (size_t i = 0; i < sizeof b; i++)
@@ -357,6 +399,7 @@ static void put_pax(struct buf *out, const char *key, const char *value)
             break;
         total = body + digits;
     } while (1);
+
     buf_printf(out, "%zu %s=%s\n", total, key, value);
 }
 
@@ -379,6 +422,7 @@ void tar_write_header(struct buf *out, const struct tar_entry *t)
 {
     auto_buf pax = BUF_INIT(TAR_META_MAX);
     char text[32];
+
     if (strlen(t->path) > sizeof((struct block *)0)->name)
         put_pax(&pax, "path", t->path);
     if (strlen(t->link) > sizeof((struct block *)0)->link)
@@ -391,16 +435,19 @@ void tar_write_header(struct buf *out, const struct tar_entry *t)
         snprintf(text, sizeof text, "%lld", (long long)t->mtime);
         put_pax(&pax, "mtime", text);
     }
+
     if (pax.overflow) {
         out->overflow = 1;
         return;
     }
+
     if (pax.len) {
         struct tar_entry x = {.path = "pax-header", .link = "", .mode = 0644};
         put_block(out, &x, 'x', pax.len);
         buf_put(out, pax.data, pax.len);
         put_zeroes(out, tar_padding(pax.len));
     }
+
     put_block(out, t, type_letter(t->type), t->size);
 }
 

@@ -1,3 +1,13 @@
+/* How a tree is walked without recursion: a stack of levels, one for each directory on the way
+ * down, each with its descriptor and a sorted batch of its names. A directory with more names is
+ * read again from its beginning, for the names after the last one of the batch.
+ *
+ * Only the innermost WALK_FDS levels have their descriptor open. On the way up the parent is opened
+ * as ".." and must be the one that was left; if it is not, somebody has moved a directory, and the
+ * walk ends with an error.
+ *
+ * A walk with a cursor enters the directories that the cursor names and tells of nothing until it
+ * is past them. */
 #include "init/walk.h"
 
 #include "base/banned.h"
@@ -57,10 +67,12 @@ static int name_add(struct walk_level *l, size_t *room, const char *name, size_t
         l->names = names;
         *room = grown;
     }
+
     char *copy = strdup(name);
     if (!copy)
         return -ENOMEM;
     l->names[l->count++] = copy;
+
     if (l->count >= 2 * batch)
         names_trim(l, batch);
     return 0;
@@ -72,15 +84,18 @@ static int names_read(struct walk_level *l, size_t batch, const char *after, int
 {
     _Alignas(8) char buffer[32768];
     size_t room = 0;
+
     l->more = 0;
     if (lseek(l->fd, 0, SEEK_SET) < 0)
         return -errno;
+
     for (;;) {
         long n = syscall(SYS_getdents64, l->fd, buffer, sizeof buffer);
         if (n < 0)
             return -errno;
         if (n == 0)
             break;
+
         for (long at = 0; at < n;) {
             const struct dirent64_raw *d = (const void *)(buffer + at);
             at += d->reclen;
@@ -94,6 +109,7 @@ static int names_read(struct walk_level *l, size_t batch, const char *after, int
                 return r;
         }
     }
+
     if (l->count)
         names_trim(l, batch);
     return 0;
@@ -104,6 +120,7 @@ static int is_kernel_made(int fd)
     struct statfs fs;
     if (fstatfs(fd, &fs) < 0)
         return 0;
+
     switch ((unsigned long)fs.f_type) {
     case PROC_SUPER_MAGIC:
     case SYSFS_MAGIC:
@@ -122,6 +139,7 @@ static const char *resume_part(const struct walk *k, char out[NAME_MAX + 1])
     size_t n = k->resume ? strcspn(k->resume, "/") : 0;
     if (!n || n > NAME_MAX)
         return NULL;
+
     memcpy(out, k->resume, n);
     out[n] = 0;
     return out;
@@ -133,8 +151,10 @@ static int push(struct walk *k, int dir, size_t path_len)
     auto_fd fd = dir;
     char part[NAME_MAX + 1];
     struct stat st;
+
     if (fstat(fd, &st) < 0)
         return -errno;
+
     if (k->depth == k->room) {
         size_t room = k->room ? k->room * 2 : 16;
         struct walk_level *levels = realloc(k->levels, room * sizeof *levels);
@@ -143,6 +163,7 @@ static int push(struct walk *k, int dir, size_t path_len)
         k->levels = levels;
         k->room = room;
     }
+
     struct walk_level *l = &k->levels[k->depth];
     *l = (struct walk_level){.fd = fd, .dev = st.st_dev, .ino = st.st_ino, .path_len = path_len};
     int r = names_read(l, k->batch, resume_part(k, part), 1);
@@ -150,6 +171,7 @@ static int push(struct walk *k, int dir, size_t path_len)
         names_free(l);
         return r;
     }
+
     fd_take(&fd);
     k->depth++;
     if (k->depth > WALK_FDS)
@@ -165,6 +187,7 @@ int walk_begin(struct walk *k, int dir, const char *cursor, size_t max_depth, si
                        .path_buf = BUF_INIT(PATH_BYTES_MAX),
                        .resume = cursor && *cursor ? cursor : NULL,
                        .dir = -1};
+
     int r = push(k, dir, 0);
     if (r == 0)
         return 0;
@@ -179,6 +202,7 @@ void walk_done(struct walk *k)
         names_free(l);
         fd_done(&l->fd);
     }
+
     free(k->levels);
     k->levels = NULL;
     buf_done(&k->path_buf);
@@ -189,9 +213,11 @@ static int set_path(struct walk *k, const char *name)
 {
     struct walk_level *l = &k->levels[k->depth - 1];
     struct buf *b = &k->path_buf;
+
     b->len = l->path_len;
     if ((b->len && buf_putc(b, '/') < 0) || buf_puts(b, name) < 0 || !buf_cstr(b))
         return -ENOMEM;
+
     k->path = (const char *)b->data;
     k->name = k->path + (l->path_len ? l->path_len + 1 : 0);
     k->dir = l->fd;
@@ -208,12 +234,14 @@ static int pop(struct walk *k, struct pd_err *e)
 {
     struct walk_level *l = &k->levels[k->depth - 1], *up = l - 1;
     auto_fd fd = fd_take(&l->fd);
+
     k->path_buf.len = l->path_len;
     k->st = (struct stat){.st_dev = l->dev, .st_ino = l->ino, .st_mode = S_IFDIR};
     names_free(l);
     k->depth--;
     if (!k->depth)
         return WALK_END;
+
     if (up->fd < 0) {
         struct stat st;
         auto_fd parent = openat(fd, "..", OPEN_DIR);
@@ -223,6 +251,7 @@ static int pop(struct walk *k, struct pd_err *e)
             return moved(e);
         up->fd = fd_take(&parent);
     }
+
     k->path = buf_cstr(&k->path_buf);
     if (!k->path)
         return pd_fail(e, PD_CAPACITY, "no memory for a path");
@@ -238,6 +267,7 @@ static int refill(struct walk *k)
     size_t n = strlen(l->names[l->count - 1]);
     if (n > NAME_MAX)
         return -ENAMETOOLONG;
+
     memcpy(last, l->names[l->count - 1], n + 1);
     names_free(l);
     return names_read(l, k->batch, last, 0);
@@ -251,6 +281,7 @@ static void follow_cursor(struct walk *k)
     k->resume += n + (k->resume[n] == '/');
     if (!*k->resume)
         k->resume = NULL;
+
     if (!S_ISDIR(k->st.st_mode) || walk_enter(k) < 0)
         k->resume = NULL;
 }
@@ -258,6 +289,7 @@ static void follow_cursor(struct walk *k)
 int walk_next(struct walk *k, struct pd_err *e)
 {
     char part[NAME_MAX + 1];
+
     while (k->depth) {
         struct walk_level *l = &k->levels[k->depth - 1];
         if (l->next == l->count) {
@@ -270,15 +302,18 @@ int walk_next(struct walk *k, struct pd_err *e)
             }
             continue;
         }
+
         const char *name = l->names[l->next++];
         if (set_path(k, name) < 0)
             return pd_fail(e, PD_CAPACITY, "the tree is too deep: no memory for its paths");
         if (fstatat(k->dir, k->name, &k->st, AT_SYMLINK_NOFOLLOW) < 0)
             continue; /* removed meanwhile, or in a directory that may be listed but not entered */
+
         if (k->resume && resume_part(k, part) && !strcmp(part, name)) {
             follow_cursor(k);
             continue;
         }
+
         k->resume = NULL;
         return WALK_ENTRY;
     }
@@ -289,6 +324,7 @@ int walk_enter(struct walk *k)
 {
     if (k->depth >= k->max_depth)
         return -ELOOP;
+
     auto_fd fd = openat(k->dir, k->name, OPEN_DIR);
     if (fd < 0)
         return -errno;

@@ -78,6 +78,7 @@ void worker_put(struct worker *w, const struct record *r)
         w->out.len = before;
         w->out.overflow = 0;
     }
+
     if (w->out.len >= OUT_FLUSH && !w->holds)
         worker_flush(w);
 }
@@ -105,6 +106,7 @@ struct record_entry worker_entry(const struct stat *st, const char *path, const 
     int64_t seconds = st->st_mtim.tv_sec;
     if (seconds > INT64_MAX / 1000000000 - 1 || seconds < INT64_MIN / 1000000000 + 1)
         seconds = 0; /* a time that nobody has seen */
+
     return (struct record_entry){.type = type_of(st->st_mode),
                                  .mode = st->st_mode & 07777,
                                  .uid = st->st_uid,
@@ -125,12 +127,14 @@ int worker_await_commit(struct pd_err *e)
 {
     char word;
     ssize_t n;
+
     do {
         struct pollfd p = {.fd = 2, .events = POLLIN};
         n = read(2, &word, 1);
         if (n < 0 && errno == EAGAIN)
             poll(&p, 1, -1);
     } while (n < 0 && (errno == EINTR || errno == EAGAIN));
+
     if (n == 1 && word == WORKER_COMMIT_WORD)
         return 0;
     return pd_fail(e, PD_LOST, "given up before it was committed: nothing was changed");
@@ -143,6 +147,7 @@ static int64_t move_by_hand(int from, int to, uint64_t len)
     uint64_t done = 0;
     if (!buffer)
         return -ENOMEM;
+
     while (done < len) {
         ssize_t n = read(from, buffer, len - done < size ? (size_t)(len - done) : size);
         int r = n < 0 ? -errno : fd_write_all(to, buffer, (size_t)n);
@@ -154,6 +159,7 @@ static int64_t move_by_hand(int from, int to, uint64_t len)
             break;
         done += n > 0 ? (uint64_t)n : 0;
     }
+
     free(buffer);
     return (int64_t)done;
 }
@@ -161,6 +167,7 @@ static int64_t move_by_hand(int from, int to, uint64_t len)
 int64_t worker_move(int from, int to, uint64_t len)
 {
     uint64_t done = 0;
+
     while (done < len) {
         size_t chunk = len - done < MOVE_CHUNK ? (size_t)(len - done) : MOVE_CHUNK;
         ssize_t n = splice(from, NULL, to, NULL, chunk, 0);
@@ -170,10 +177,12 @@ int64_t worker_move(int from, int to, uint64_t len)
             done += (uint64_t)n;
             continue;
         }
+
         if (errno == EINVAL) { /* neither is a pipe, or a file that cannot splice */
             int64_t rest = move_by_hand(from, to, len - done);
             return rest < 0 ? rest : (int64_t)done + rest;
         }
+
         if (errno == EAGAIN) {
             struct pollfd p[2] = {{from, POLLIN, 0}, {to, POLLOUT, 0}};
             if (poll(&p[0], 1, -1) < 0 || poll(&p[1], 1, -1) < 0)
@@ -211,10 +220,12 @@ int worker_mode(const char *text, mode_t max, mode_t *ret, struct pd_err *e)
 {
     unsigned long mode = 0;
     size_t n = strspn(text, "01234567");
+
     if (n && n <= 6 && !text[n])
         mode = strtoul(text, NULL, 8);
     else
         mode = ~0ul;
+
     if (mode > max)
         return pd_fail(e, PD_INVALID, "mode '%.40s': octal digits up to %04o, such as 0644", text,
                        (unsigned)max);
@@ -244,6 +255,7 @@ static int run(struct worker *w, struct pd_err *e)
         const struct operation *o = &operations[i];
         if (strcmp(o->name, name) != 0)
             continue;
+
         if (w->argc - 1 < o->min_args || w->argc - 1 > o->max_args)
             return pd_fail(e, PD_INVALID, "%u words for %s %s", w->argc - 1, o->name, o->usage);
         return o->run(w, e);
@@ -255,16 +267,20 @@ _Noreturn void worker_main(const char *cwd, char **argv)
 {
     struct worker w = {.cwd = cwd, .argv = argv, .out = BUF_INIT(OUT_MAX)};
     struct pd_err e = {0};
+
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* the change of uid did that; where there was none, this */
     prctl(PR_SET_NAME, "paddock-worker", 0, 0, 0);
     signal(SIGXFSZ, SIG_IGN); /* the write fails instead, and that can be told */
     signal(SIGPIPE, SIG_DFL);
+
     struct rlimit data;
     if (LIMIT_MEMORY && getrlimit(RLIMIT_DATA, &data) == 0 && data.rlim_cur > MEMORY_MAX)
         setrlimit(RLIMIT_DATA, &(struct rlimit){MEMORY_MAX, MEMORY_MAX});
+
     while (argv[w.argc])
         w.argc++;
     w.cwd_ok = chdir(cwd) == 0;
+
     int r = run(&w, &e);
     if (r < 0)
         put_error(&w, &e);

@@ -1,4 +1,9 @@
-/* Single files: stat, read, write, mkdir, move, chmod, extended attributes. */
+/* Single files: stat, read, write, mkdir, move, chmod, extended attributes.
+ *
+ * Each operation parses its words, finds the file or its place (path.c) and does one thing. Most
+ * answer with an entry: the absolute path, and what the file is now. A read answers first and sends
+ * the bytes after it. A write takes its input into a file without a name (save.c), waits for the
+ * word to commit, and only then replaces what was there. */
 #include "init/path.h"
 #include "init/save.h"
 #include "init/worker.h"
@@ -22,7 +27,7 @@ static int no_memory(struct pd_err *e)
     return pd_fail(e, PD_CAPACITY, "no memory in the sandbox");
 }
 
-/* Answers with what `path` is now called. */
+/* Answers with an entry of that file under its absolute path. */
 static int answer(struct worker *w, const struct stat *st, const char *path, const char *target,
                   struct pd_err *e)
 {
@@ -34,7 +39,7 @@ static int answer(struct worker *w, const struct stat *st, const char *path, con
     return 0;
 }
 
-/* The same with all that can be known of it. */
+/* The same with its details: worker_detail.c. */
 static int answer_detail(struct worker *w, const struct stat *st, const char *path,
                          struct pd_err *e)
 {
@@ -51,11 +56,14 @@ int worker_stat(struct worker *w, struct pd_err *e)
     struct stat st;
     int detail;
     char target[PATH_MAX] = "";
+
     if (worker_last_flag(w, 2, "detail", &detail, e) < 0)
         return -1;
+
     auto_fd fd = path_find(w, w->argv[1], 0, &st, e);
     if (fd < 0)
         return -1;
+
     if (detail)
         return answer_detail(w, &st, w->argv[1], e);
     if (S_ISLNK(st.st_mode))
@@ -86,13 +94,16 @@ int worker_read(struct worker *w, struct pd_err *e)
 {
     uint64_t offset, length = INT64_MAX;
     struct stat st;
+
     if (worker_number("offset", w->argv[2], 0, INT64_MAX, &offset, e) < 0 ||
         (strcmp(w->argv[3], "-") != 0 &&
          worker_number("length", w->argv[3], 0, INT64_MAX, &length, e) < 0))
         return -1;
+
     auto_fd fd = path_open_file(w, w->argv[1], &st, e);
     if (fd < 0)
         return -1;
+
     char *text = NULL;
     int64_t have = 0;
     if (st.st_size == 0 && length && offset < SYNTHETIC_MAX) {
@@ -102,12 +113,15 @@ int worker_read(struct worker *w, struct pd_err *e)
             return -1; /* `text` goes with the process */
         st.st_size = have ? (off_t)offset + have : 0;
     }
+
     if (answer(w, &st, w->argv[1], NULL, e) < 0)
         return -1;
     worker_flush(w);
+
     uint64_t size = (uint64_t)st.st_size, left = size > offset ? size - offset : 0;
     if (left > length)
         left = length;
+
     /* From here on the answer is bytes: what goes wrong shows as too few of them. */
     if (have) {
         if (fd_write_all(1, text, (size_t)left) < 0)
@@ -124,10 +138,12 @@ static int receive(int fd, const char *path, uint64_t length, int known, struct 
 {
     int64_t got = worker_move(0, fd, known ? length : (uint64_t)INT64_MAX);
     char one;
+
     if (got < 0) {
         errno = (int)-got;
         return path_fail(e, path);
     }
+
     if (!known)
         return 0;
     if ((uint64_t)got < length)
@@ -142,8 +158,8 @@ static int receive(int fd, const char *path, uint64_t length, int known, struct 
     return 0;
 }
 
-/* What is overwritten must be a file that could be written to, although replacing it takes only
- * permission for its directory. */
+/* A file that is overwritten must be a regular one that the sandbox's user may write to, although
+ * replacing it takes only permission for its directory. */
 static int check_old(const struct place *p, const char *path, struct pd_err *e)
 {
     if (!p->exists)
@@ -153,13 +169,14 @@ static int check_old(const struct place *p, const char *path, struct pd_err *e)
     return faccessat(p->dir, p->name, W_OK, 0) < 0 ? path_fail(e, path) : 0;
 }
 
-/* Who watches for writing has not heard of any: the file had no name then. What E2B's clients
- * expect to hear is that it came, that it got its owner and mode, and that it was written. New
- * times are told as new attributes, a new time of change alone as a change of contents. */
+/* A watch has not heard of the writing: the file had no name then. E2B's clients expect to hear
+ * that it came, that it got its owner and mode, and that it was written. inotify tells new times as
+ * new attributes, and a new time of change alone as a change of contents. */
 static void tell_written(const struct place *p)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
     const struct timespec now[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_NOW}};
+
     (void)utimensat(p->dir, p->name, now, AT_SYMLINK_NOFOLLOW);
     (void)utimensat(p->dir, p->name, times, AT_SYMLINK_NOFOLLOW);
 }
@@ -170,18 +187,22 @@ int worker_save(struct worker *w, const struct worker_new *n, struct pd_err *e)
     mode_t mode = n->has_mode ? n->mode : 0644;
     auto_place p = PLACE_INIT;
     struct stat st;
+
     if (path_place(w, path, PLACE_FOLLOW | (n->mkdirs ? PLACE_MKDIRS : 0), &p, e) < 0 ||
         check_old(&p, path, e) < 0)
         return -1;
+
     auto_save s = SAVE_INIT;
     int r = save_begin(&s, p.dir);
     if (r < 0) {
         errno = -r;
         return path_fail(e, path);
     }
+
     if (receive(s.fd, path, n->length, n->has_length, e) < 0 ||
         worker_attributes(s.fd, path, n->attributes, e) < 0)
         return -1;
+
     if (p.exists) {
         /* Another's file stays another's where that is possible and wanted; if not, it is the
          * writer's now, and no longer runs as anybody else. */
@@ -191,21 +212,25 @@ int worker_save(struct worker *w, const struct worker_new *n, struct pd_err *e)
             (n->is_writers || fchown(s.fd, p.st.st_uid, p.st.st_gid) < 0))
             mode &= 0777;
     }
+
     if (fchmod(s.fd, mode) < 0)
         return path_fail(e, path);
     if (worker_await_commit(e) < 0)
         return -1;
+
     r = save_commit(&s, p.name, 1);
     if (r < 0) {
         errno = -r;
         return path_fail(e, path);
     }
+
     if (n->is_writers)
         tell_written(&p);
     if (fstat(s.fd, &st) < 0)
         return path_fail(e, path);
     if (answer(w, &st, path, NULL, e) < 0)
         return -1;
+
     /* Whether there was a file before. */
     struct record replaced = {.kind = RECORD_REPLACED,
                               .replaced = {.path = "", .count = p.exists != 0}};
@@ -219,10 +244,12 @@ int worker_write(struct worker *w, struct pd_err *e)
     struct worker_new n = {.path = w->argv[1],
                            .has_mode = strcmp(w->argv[2], "-") != 0,
                            .has_length = strcmp(announced, "-") != 0};
+
     if ((n.has_mode && worker_mode(w->argv[2], 0777, &n.mode, e) < 0) ||
         worker_flag("mkdirs", w->argv[3], &n.mkdirs, e) < 0 ||
         (n.has_length && worker_number("length", announced, 0, INT64_MAX, &n.length, e) < 0))
         return -1;
+
     return worker_save(w, &n, e);
 }
 
@@ -234,11 +261,13 @@ int worker_mkdir(struct worker *w, struct pd_err *e)
     mode_t mode;
     auto_place p = PLACE_INIT;
     struct stat st;
+
     if (worker_number("parents", w->argv[2], 0, 2, &parents, e) < 0 ||
         worker_mode(w->argv[3], 07777, &mode, e) < 0 ||
         worker_last_flag(w, 4, "detail", &detail, e) < 0 ||
         path_place(w, path, PLACE_SLASH | (parents ? PLACE_MKDIRS : 0), &p, e) < 0)
         return -1;
+
     int r = mkdirat(p.dir, p.name, 0700) < 0 ? -errno : 0, made = r == 0;
     if (r == -EEXIST && parents == 2 && fstatat(p.dir, p.name, &st, 0) == 0 && !S_ISDIR(st.st_mode))
         return path_fail_type(e, path, st.st_mode, "a directory");
@@ -246,6 +275,7 @@ int worker_mkdir(struct worker *w, struct pd_err *e)
         errno = -r;
         return path_fail(e, path);
     }
+
     /* With `parents` 1 a directory may be there already, or a link to one. */
     auto_fd dir =
         path_openat(p.dir, p.name, O_RDONLY | O_DIRECTORY | (made ? O_NOFOLLOW : 0), 0, 0);
@@ -257,6 +287,7 @@ int worker_mkdir(struct worker *w, struct pd_err *e)
         errno = -dir;
         return path_fail(e, path);
     }
+
     if (made && fchmod(dir, mode) < 0)
         return path_fail(e, path);
     if (dir >= 0 ? fstat(dir, &st) < 0 : fstatat(p.dir, p.name, &st, 0) < 0)
@@ -272,14 +303,17 @@ int worker_rename(struct worker *w, struct pd_err *e)
     auto_place a = PLACE_INIT, b = PLACE_INIT;
     struct stat st;
     char target[PATH_MAX] = "";
+
     if (worker_number("overwrite", w->argv[3], 0, 2, &overwrite, e) < 0 ||
         worker_last_flag(w, 4, "detail", &detail, e) < 0 ||
         path_place(w, from, PLACE_SLASH, &a, e) < 0)
         return -1;
+
     if (!a.exists) {
         errno = ENOENT;
         return path_fail(e, from);
     }
+
     if (path_place(w, to, PLACE_SLASH | (overwrite == 2 ? PLACE_MKDIRS : 0), &b, e) < 0)
         return -1;
     if (syscall(SYS_renameat2, a.dir, a.name, b.dir, b.name, overwrite ? 0 : RENAME_NOREPLACE) <
@@ -296,8 +330,10 @@ int worker_rename(struct worker *w, struct pd_err *e)
                            "of '%.80s' and '%.80s' one is a directory, the other not", from, to);
         return path_fail(e, errno == ENOENT ? from : to);
     }
+
     if (fstatat(b.dir, b.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return path_fail(e, to);
+
     if (detail)
         return answer_detail(w, &st, to, e);
     if (S_ISLNK(st.st_mode))
@@ -311,11 +347,14 @@ int worker_chmod(struct worker *w, struct pd_err *e)
     char self[PATH_OF_FD];
     mode_t mode;
     struct stat st;
+
     if (worker_mode(w->argv[2], 07777, &mode, e) < 0)
         return -1;
+
     auto_fd fd = path_find(w, path, 1, &st, e);
     if (fd < 0)
         return -1;
+
     /* The very file that was found, whatever its name leads to by now. */
     path_of_fd(fd, self);
     if (chmod(self, mode) < 0 || fstat(fd, &st) < 0)
@@ -343,12 +382,14 @@ static int put_value(struct worker *w, const char *self, const char *path, const
     uint8_t *value = malloc(RECORD_VALUE_MAX);
     if (!value)
         return no_memory(e);
+
     ssize_t n = getxattr(self, name, value, RECORD_VALUE_MAX);
     if (n >= 0) {
         struct record r = {.kind = RECORD_VALUE,
                            .value = {.name = name, .data = value, .len = (uint32_t)n}};
         worker_put(w, &r);
     }
+
     free(value);
     return n < 0 ? xattr_fail(e, path, name) : 0;
 }
@@ -359,9 +400,11 @@ int worker_getxattr(struct worker *w, struct pd_err *e)
     const char *path = w->argv[1], *name = w->argv[2];
     char self[PATH_OF_FD];
     struct stat st;
+
     auto_fd fd = path_find(w, path, 1, &st, e);
     if (fd < 0)
         return -1;
+
     path_of_fd(fd, self);
     if (*name) {
         if (put_value(w, self, path, name, e) < 0)
@@ -373,11 +416,13 @@ int worker_getxattr(struct worker *w, struct pd_err *e)
         ssize_t len = listxattr(self, names, XATTR_NAMES_MAX);
         if (len < 0 && errno != EOPNOTSUPP)
             return xattr_fail(e, path, "");
+
         for (ssize_t i = 0; i < len; i += (ssize_t)strlen(names + i) + 1)
             if (!strncmp(names + i, "user.", 5))
                 (void)put_value(w, self, path, names + i, e); /* or it was removed meanwhile */
         free(names);
     }
+
     worker_put(w, &(struct record){.kind = RECORD_END});
     return 0;
 }
@@ -389,11 +434,14 @@ int worker_setxattr(struct worker *w, struct pd_err *e)
     char self[PATH_OF_FD];
     struct stat st;
     auto_buf value = BUF_INIT(RECORD_VALUE_MAX);
+
     if (strncmp(name, "user.", 5) != 0 || !name[5])
         return pd_fail(e, PD_INVALID, "attribute '%.60s': the name must begin with 'user.'", name);
+
     auto_fd fd = path_find(w, path, 1, &st, e);
     if (fd < 0)
         return -1;
+
     if (w->argc > 3)
         buf_puts(&value, w->argv[3]);
     while (w->argc <= 3) {
@@ -404,9 +452,11 @@ int worker_setxattr(struct worker *w, struct pd_err *e)
         if (n <= 0 || buf_put(&value, part, (size_t)n) < 0)
             break;
     }
+
     if (value.overflow)
         return pd_fail(e, PD_TOO_LARGE, "attribute '%.60s': at most %u bytes", name,
                        RECORD_VALUE_MAX);
+
     path_of_fd(fd, self);
     if (setxattr(self, name, value.len ? (const void *)value.data : "", value.len, 0) < 0)
         return xattr_fail(e, path, name);

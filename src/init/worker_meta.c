@@ -1,5 +1,6 @@
-/* Files as E2B's clients write them: with attributes, theirs whosever they were, or put together
- * from others. */
+/* Files as E2B's clients write them. upload is a write with extended attributes, and the file is
+ * the writer's afterwards, whoever owned the one before. compose puts one file together from
+ * others, which are removed when it is there. */
 #include "init/path.h"
 #include "init/save.h"
 #include "init/worker.h"
@@ -17,6 +18,7 @@ int worker_attributes(int fd, const char *path, char **attributes, struct pd_err
         if (strncmp(name, "user.", 5) != 0 || !name[5])
             return pd_fail(e, PD_INVALID, "attribute '%.60s': the name must begin with 'user.'",
                            name);
+
         if (fsetxattr(fd, name, value, strlen(value), 0) == 0)
             continue;
         if (errno == EOPNOTSUPP)
@@ -39,17 +41,21 @@ int worker_upload(struct worker *w, struct pd_err *e)
                            .has_length = strcmp(w->argv[2], "-") != 0,
                            .is_writers = 1,
                            .attributes = w->argv + 3};
+
     if (w->argc % 2 == 0)
         return pd_fail(e, PD_INVALID, "the last attribute has no value");
     if (n.has_length && worker_number("length", w->argv[2], 0, INT64_MAX, &n.length, e) < 0)
         return -1;
+
     return worker_save(w, &n, e);
 }
 
-/* What a source is must be known before the first byte is moved. */
+/* Opens all sources before the first byte is moved: each must be a regular file, and not the
+ * destination. */
 static int open_sources(struct worker *w, const struct place *to, int *fds, struct pd_err *e)
 {
     struct stat st;
+
     for (unsigned i = 2; i < w->argc; i++) {
         fds[i] = path_open_file(w, w->argv[i], &st, e);
         if (fds[i] < 0)
@@ -76,26 +82,31 @@ int worker_compose(struct worker *w, struct pd_err *e)
     int *fds = calloc(w->argc, sizeof *fds);
     if (!fds)
         return pd_fail(e, PD_CAPACITY, "no memory in the sandbox");
+
     if (path_place(w, path, PLACE_FOLLOW | PLACE_MKDIRS, &p, e) < 0)
         return -1;
     if (p.exists && !S_ISREG(p.st.st_mode))
         return path_fail_type(e, path, p.st.st_mode, "a regular file");
     if (open_sources(w, &p, fds, e) < 0)
         return -1;
+
     auto_save s = SAVE_INIT;
     int r = save_begin(&s, p.dir);
     if (r < 0)
         return fail_no(e, path, -r);
+
     for (unsigned i = 2; i < w->argc; i++) {
         int64_t moved = worker_move(fds[i], s.fd, INT64_MAX);
         if (moved < 0)
             return fail_no(e, path, (int)-moved);
     }
+
     if (fchmod(s.fd, p.exists ? p.st.st_mode & 0777 : 0644) < 0)
         return path_fail(e, path);
     r = save_commit(&s, p.name, 1);
     if (r < 0)
         return fail_no(e, path, -r);
+
     for (unsigned i = 2; i < w->argc; i++)
         (void)unlink(w->argv[i]);
     char *absolute = path_absolute(w, path);

@@ -1,4 +1,11 @@
-/* Ports: a connection to a server in the sandbox, and which there are. */
+/* Ports of servers in the sandbox.
+ *
+ * dial connects to one on loopback, IPv4 first and then IPv6, answers with a record, and from then
+ * on copies bytes: descriptor 0 to the socket, the socket to descriptor 1, each direction until its
+ * own end.
+ *
+ * ports lists those that are listened on, from /proc/self/net, and finds the process of each by the
+ * inode of its socket among the descriptors in /proc. */
 #include "init/worker.h"
 
 #include "base/banned.h"
@@ -27,6 +34,7 @@ static int connect_by(int family, const void *address, socklen_t len, deadline d
     auto_fd sock = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int one = 1, error = 0;
     socklen_t size = sizeof error;
+
     if (sock < 0)
         return -errno;
     if (connect(sock, address, len) < 0) {
@@ -37,6 +45,7 @@ static int connect_by(int family, const void *address, socklen_t len, deadline d
         do
             n = poll(&p, 1, deadline_poll_ms(d));
         while (n < 0 && errno == EINTR);
+
         if (n == 0)
             return -ETIMEDOUT;
         if (n < 0 || getsockopt(sock, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
@@ -44,6 +53,7 @@ static int connect_by(int family, const void *address, socklen_t len, deadline d
         if (error)
             return -error;
     }
+
     (void)setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     *ret = fd_take(&sock);
     return 0;
@@ -56,6 +66,7 @@ static int connect_to(uint16_t port, int *ret, const char **ret_address, struct 
         .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
     struct sockaddr_in6 six = {
         .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+
     *ret_address = "127.0.0.1";
     int r = connect_by(AF_INET, &four, sizeof four, d, ret);
     if (r < 0) {
@@ -65,6 +76,7 @@ static int connect_to(uint16_t port, int *ret, const char **ret_address, struct 
         if (again == 0 || r == -ECONNREFUSED)
             r = again == 0 ? 0 : r;
     }
+
     if (r == -ETIMEDOUT)
         return pd_fail(e, PD_TIMEOUT, "port %u in the sandbox does not answer within 5 s", port);
     if (r < 0) {
@@ -99,6 +111,7 @@ static int relay_step(struct relay *r)
             r->open = 0;
         }
     }
+
     while (r->start < r->end) {
         ssize_t n = write(r->to, r->bytes + r->start, r->end - r->start);
         if (n < 0 && errno == EINTR)
@@ -127,16 +140,19 @@ static void shuttle(int sock)
     struct relay out = {.from = sock, .to = 1, .open = 1, .bytes = malloc(RELAY_BYTES)};
     if (!in.bytes || !out.bytes)
         return;
+
     while (!in.done || !out.done) {
         struct pollfd p[3] = {{in.done ? -1 : 0, relay_wants(&in), 0},
                               {sock, (short)(relay_gives(&in) | relay_wants(&out)), 0},
                               {out.done ? -1 : 1, relay_gives(&out), 0}};
-        /* Hang-ups are told without asking, again and again: whoever has nothing to do is left out.
-         */
+
+        /* Hang-ups are told without asking, again and again: a side with nothing to do is left
+         * out. */
         if (!p[0].events)
             p[0].fd = -1;
         if (!p[1].events)
             p[1].fd = -1;
+
         if (poll(p, 3, -1) < 0) {
             if (errno == EINTR)
                 continue;
@@ -144,11 +160,13 @@ static void shuttle(int sock)
         }
         if (p[2].revents & POLLERR) /* nobody reads the answers any more */
             return;
+
         int lost = p[0].revents || p[1].revents & POLLOUT ? relay_step(&in) : 0;
         if (lost < 0) /* the server reads no more; what it still says is passed on */
             in.open = 0, in.start = in.end = 0;
         if ((p[1].revents & ~POLLOUT || p[2].revents) && relay_step(&out) < 0)
             return;
+
         if (!in.done && !in.open && in.start == in.end) {
             shutdown(sock, SHUT_WR);
             in.done = 1;
@@ -169,13 +187,16 @@ int worker_dial(struct worker *w, struct pd_err *e)
     uint64_t port;
     int sock;
     const char *address;
+
     if (worker_number("port", w->argv[1], 1, 65535, &port, e) < 0 ||
         connect_to((uint16_t)port, &sock, &address, e) < 0)
         return -1;
+
     struct record r = {.kind = RECORD_PORT,
                        .port = {.port = (uint32_t)port, .address = address, .command = ""}};
     worker_put(w, &r);
     worker_flush(w);
+
     signal(SIGPIPE, SIG_IGN);
     fd_set_nonblock(0);
     fd_set_nonblock(1);
@@ -203,12 +224,14 @@ static int parse_address(const char *hex, size_t len, char *out)
     uint32_t words[4];
     if (len != 8 && len != 32)
         return -1;
+
     for (size_t i = 0; i < len / 8; i++) {
         char word[9];
         memcpy(word, hex + 8 * i, 8);
         word[8] = 0;
         words[i] = (uint32_t)strtoul(word, NULL, 16);
     }
+
     return inet_ntop(len == 8 ? AF_INET : AF_INET6, words, out, INET6_ADDRSTRLEN) ? 0 : -1;
 }
 
@@ -219,6 +242,7 @@ static char *next_word(char **at)
     size_t n = strcspn(word, " \t");
     if (!n)
         return NULL;
+
     *at = word + n + (word[n] != 0);
     word[n] = 0;
     return word;
@@ -230,15 +254,18 @@ static void parse_line(struct listeners *l, char *line)
 {
     enum { LOCAL = 1, STATE = 3, INODE = 9, WORDS };
     char *words[WORDS];
+
     for (int i = 0; i < WORDS; i++)
         if (!(words[i] = next_word(&line)))
             return;
+
     char *colon = strchr(words[LOCAL], ':');
     if (strtoul(words[STATE], NULL, 16) != TCP_LISTENING || !colon || l->count == PORTS_MAX)
         return;
     struct listener *row = &l->rows[l->count];
     if (parse_address(words[LOCAL], (size_t)(colon - words[LOCAL]), row->address) < 0)
         return;
+
     row->port = (uint32_t)strtoul(colon + 1, NULL, 16) & 0xffff;
     row->inode = strtoul(words[INODE], NULL, 10);
     row->pid = 0;
@@ -249,12 +276,14 @@ static void read_table(struct listeners *l, const char *file)
 {
     auto_fd fd = open(file, O_RDONLY | O_CLOEXEC);
     auto_buf text = BUF_INIT(TABLE_MAX);
+
     for (uint8_t *room; fd >= 0 && (room = buf_reserve(&text, 4096));) {
         ssize_t n = read(fd, room, 4096);
         if (n <= 0)
             break;
         text.len += (size_t)n;
     }
+
     char *line = (char *)text.data, *end;
     for (char *stop = line + text.len; line && (end = memchr(line, '\n', (size_t)(stop - line)));
          line = end + 1) {
@@ -270,7 +299,8 @@ static uint32_t pid_of(const char *name)
     return *end || !n || n >= INT32_MAX ? 0 : (uint32_t)n;
 }
 
-/* Whose sockets they are, as far as the sandbox's user may know. */
+/* Enters the process as the owner of those sockets that it holds; one whose descriptors the
+ * sandbox's user may not see owns none. */
 static void find_owner(struct listeners *l, uint32_t pid)
 {
     char path[64], target[64];
@@ -278,16 +308,19 @@ static void find_owner(struct listeners *l, uint32_t pid)
     DIR *d = opendir(path);
     if (!d)
         return;
+
     for (struct dirent *f; (f = readdir(d));) {
         ssize_t n = readlinkat(dirfd(d), f->d_name, target, sizeof target - 1);
         target[n < 0 ? 0 : n] = 0;
         if (strncmp(target, "socket:[", 8) != 0)
             continue;
+
         unsigned long inode = strtoul(target + 8, NULL, 10);
         for (size_t i = 0; i < l->count; i++)
             if (l->rows[i].inode == inode && !l->rows[i].pid)
                 l->rows[i].pid = pid;
     }
+
     closedir(d);
 }
 
@@ -304,14 +337,17 @@ int worker_ports(struct worker *w, struct pd_err *e)
     struct listeners l = {.rows = calloc(PORTS_MAX, sizeof *l.rows)};
     if (!l.rows)
         return pd_fail(e, PD_CAPACITY, "no memory in the sandbox");
+
     read_table(&l, "/proc/self/net/tcp");
     read_table(&l, "/proc/self/net/tcp6");
+
     DIR *d = l.count ? opendir("/proc") : NULL;
     for (struct dirent *p; d && (p = readdir(d));)
         if (pid_of(p->d_name))
             find_owner(&l, pid_of(p->d_name));
     if (d)
         closedir(d);
+
     qsort(l.rows, l.count, sizeof *l.rows, by_port);
     for (size_t i = 0; i < l.count; i++) {
         struct listener *row = &l.rows[i];
@@ -319,6 +355,7 @@ int worker_ports(struct worker *w, struct pd_err *e)
         snprintf(path, sizeof path, "/proc/%u/comm", row->pid);
         if (row->pid && fd_read_file(AT_FDCWD, path, command, sizeof command) > 0)
             command[strcspn(command, "\n")] = 0;
+
         struct record r = {
             .kind = RECORD_PORT,
             .port = {
@@ -326,6 +363,7 @@ int worker_ports(struct worker *w, struct pd_err *e)
         if (!i || by_port(row, row - 1) != 0)
             worker_put(w, &r);
     }
+
     free(l.rows);
     worker_put(w, &(struct record){.kind = RECORD_END});
     return 0;

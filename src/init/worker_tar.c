@@ -23,6 +23,7 @@ static int check_entry(struct walk *k)
         return faccessat(k->dir, k->name, R_OK, 0) < 0 && errno != ENOENT ? -errno : 0;
     if (!S_ISDIR(k->st.st_mode))
         return 0;
+
     int r = k->path_buf.len < TAR_PATH_MAX - NAME_MAX - 2 ? walk_enter(k) : -ENAMETOOLONG;
     return r == -EXDEV || r == -ENOENT ? 0 : r;
 }
@@ -32,6 +33,7 @@ static int check_tree(int dir, const char *root, struct pd_err *e)
     auto_walk k;
     if (walk_begin(&k, dir, NULL, SIZE_MAX, 0, e) < 0)
         return -1;
+
     for (int step; (step = walk_next(&k, e)) != WALK_END;) {
         int r = step < 0 ? -1 : step == WALK_ENTRY ? check_entry(&k) : 0;
         if (step < 0)
@@ -46,7 +48,7 @@ static int check_tree(int dir, const char *root, struct pd_err *e)
     return 0;
 }
 
-/* From here on the answer is bytes: whoever fails ends the worker. */
+/* From here on the answer is bytes: a failure ends the worker. */
 static void send_out(struct buf *out)
 {
     if (out->overflow || fd_write_all(1, out->data, out->len) < 0)
@@ -78,6 +80,7 @@ static void send_header(struct buf *out, const struct stat *st, enum tar_type ty
                           .path = path,
                           .link = link};
     tar_write_header(out, &t);
+
     if (out->len >= OUT_MAX / 4)
         send_out(out);
 }
@@ -86,14 +89,17 @@ static void pack_file(struct buf *out, int dir, const char *name, const char *pa
 {
     struct stat st;
     auto_fd fd = openat(dir, name, OPEN_FILE);
+
     if (fd < 0 && errno == ENOENT)
         return; /* removed since */
     if (fd < 0 || fstat(fd, &st) < 0)
         _exit(1);
     if (!S_ISREG(st.st_mode))
         return;
+
     uint64_t size = (uint64_t)st.st_size;
     send_header(out, &st, TAR_FILE, path, "", size);
+
     if (size) {
         send_out(out);
         int64_t sent = worker_move(fd, 1, size);
@@ -106,6 +112,7 @@ static void pack_file(struct buf *out, int dir, const char *name, const char *pa
 static void pack_entry(struct buf *out, struct walk *k, struct buf *scratch)
 {
     char target[PATH_MAX];
+
     switch (k->st.st_mode & S_IFMT) {
     case S_IFREG:
         pack_file(out, k->dir, k->name, k->path);
@@ -133,8 +140,10 @@ static void pack_tree(struct buf *out, int dir)
 {
     auto_walk k;
     auto_buf scratch = BUF_INIT(TAR_PATH_MAX);
+
     if (walk_begin(&k, dir, NULL, SIZE_MAX, 0, NULL) < 0)
         _exit(1);
+
     for (int step; (step = walk_next(&k, NULL)) != WALK_END;) {
         if (step < 0)
             _exit(1);
@@ -152,6 +161,7 @@ int worker_tar(struct worker *w, struct pd_err *e)
     auto_fd found = path_find(w, path, 1, &st, e);
     if (found < 0)
         return -1;
+
     auto_fd dir = -1;
     if (S_ISDIR(st.st_mode)) {
         int first = path_reopen(found, O_RDONLY | O_DIRECTORY);
@@ -169,16 +179,19 @@ int worker_tar(struct worker *w, struct pd_err *e)
     } else if (faccessat(p.dir, p.name, R_OK, 0) < 0) {
         return path_fail(e, path);
     }
+
     char *absolute = path_absolute(w, path);
     if (!absolute)
         return pd_fail(e, PD_CAPACITY, "no memory in the sandbox");
     worker_put_entry(w, &st, absolute, NULL);
     worker_flush(w);
     free(absolute);
+
     if (S_ISDIR(st.st_mode))
         pack_tree(&out, fd_take(&dir));
     else
         pack_file(&out, p.dir, p.name, p.name);
+
     tar_write_end(&out);
     send_out(&out);
     return 0;

@@ -2,10 +2,9 @@
  *
  * The archive is a stranger's, and so may be the directory. Every name is followed from the
  * directory's descriptor on, through real directories only (RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS),
- * so that neither
- * ".." nor a link, from the archive or from before, leads out. Devices and FIFOs are refused,
- * set-uid bits and owners are dropped. Each file appears whole or not at all, and replaces what had
- * its name; what was unpacked before an error stays. */
+ * so that neither ".." nor a link, from the archive or from before, leads out. Devices and FIFOs
+ * are refused, set-uid bits and owners are dropped. Each file appears whole or not at all, and
+ * replaces what had its name; what was unpacked before an error stays. */
 #include "init/path.h"
 #include "init/save.h"
 #include "init/tar.h"
@@ -72,6 +71,7 @@ static int entry_fail(const struct unpack *u, int sys, struct pd_err *e)
                        "'%.120s' in the archive passes through a symbolic link; that is not "
                        "followed",
                        u->tar.entry.path);
+
     errno = sys;
     path_fail(e, u->tar.entry.path);
     return pd_wrap(e, "in the archive");
@@ -88,6 +88,7 @@ static int next_part(const char **path, char name[NAME_MAX + 1])
             return -ENAMETOOLONG;
         if (n == 1 && p[0] == '.')
             continue;
+
         memcpy(name, p, n);
         name[n] = 0;
         return (int)n;
@@ -113,17 +114,20 @@ static int open_below(int root, const char *path, int make, char name[NAME_MAX +
     auto_fd dir = fcntl(root, F_DUPFD_CLOEXEC, 3);
     if (dir < 0)
         return -errno;
+
     int n = next_part(&path, name);
     while (n > 0) {
         n = next_part(&path, next);
         if (n <= 0)
             break;
+
         auto_fd inner = path_openat(dir, name, O_PATH | O_DIRECTORY, 0, CONTAINED);
         if (inner == -ENOENT && make) {
             if (mkdirat(dir, name, 0755) < 0 && errno != EEXIST)
                 return -errno;
             inner = path_openat(dir, name, O_PATH | O_DIRECTORY, 0, CONTAINED);
         }
+
         if (inner < 0)
             return inner;
         fd_done(&dir);
@@ -144,19 +148,23 @@ static int unpack_file(struct unpack *u, int dir, const char *name, struct pd_er
     const struct tar_entry *t = &u->tar.entry;
     struct stat st;
     auto_save s = SAVE_INIT;
+
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
         return entry_fail(u, EISDIR, e);
+
     int r = save_begin(&s, dir);
     int64_t got = r < 0 ? r : worker_move(0, s.fd, t->size);
     if (got < 0)
         return entry_fail(u, (int)-got, e);
     if ((uint64_t)got < t->size)
         return cut(e);
+
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = t->mtime}};
     (void)futimens(s.fd, times);
     r = fchmod(s.fd, t->mode & 0777) < 0 ? -errno : save_commit(&s, name, 1);
     if (r < 0)
         return entry_fail(u, -r, e);
+
     u->bytes += t->size;
     return skip(tar_padding(t->size), e);
 }
@@ -173,6 +181,7 @@ static int unpack_dir(struct unpack *u, int dir, const char *name, struct pd_err
         if (there < 0)
             return entry_fail(u, -there, e);
     }
+
     /* Without room to remember it, the directory stays the user's alone. */
     uint32_t len = (uint32_t)strlen(t->path) + 1;
     mode_t mode = t->mode & 0777;
@@ -198,9 +207,11 @@ static int unpack_hardlink(struct unpack *u, int dir, const char *name, struct p
     const struct tar_entry *t = &u->tar.entry;
     char old[NAME_MAX + 1];
     struct stat a, b;
+
     if (has_parent_part(t->link))
         return pd_fail(e, PD_INVALID, "'%.100s' in the archive is a link to '%.100s', outside",
                        t->path, t->link);
+
     auto_fd from = open_below(u->root, t->link, 0, old);
     if (from < 0)
         return entry_fail(u, -from, e);
@@ -209,9 +220,11 @@ static int unpack_hardlink(struct unpack *u, int dir, const char *name, struct p
     if (!S_ISREG(a.st_mode))
         return pd_fail(e, PD_INVALID, "'%.100s' in the archive is a link to %s", t->path,
                        path_type_text(a.st_mode));
+
     if (fstatat(dir, name, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_dev == b.st_dev &&
         a.st_ino == b.st_ino)
         return skip(t->size + tar_padding(t->size), e);
+
     int r = make_way(dir, name);
     if (r < 0 || linkat(from, old, dir, name, 0) < 0)
         return entry_fail(u, r < 0 ? -r : errno, e);
@@ -222,6 +235,7 @@ static int unpack_entry(struct unpack *u, struct pd_err *e)
 {
     const struct tar_entry *t = &u->tar.entry;
     char name[NAME_MAX + 1];
+
     if (++u->entries > ENTRIES_MAX)
         return pd_fail(e, PD_TOO_LARGE, "the archive has more than %u entries", ENTRIES_MAX);
     if (t->type == TAR_DEVICE || t->type == TAR_FIFO)
@@ -229,6 +243,7 @@ static int unpack_entry(struct unpack *u, struct pd_err *e)
                        t->type == TAR_FIFO ? "FIFO" : "device");
     if (has_parent_part(t->path))
         return pd_fail(e, PD_INVALID, "'%.140s' in the archive leads out of it by '..'", t->path);
+
     auto_fd dir = open_below(u->root, t->path, 1, name);
     if (dir < 0)
         return entry_fail(u, -dir, e);
@@ -236,6 +251,7 @@ static int unpack_entry(struct unpack *u, struct pd_err *e)
         return t->type == TAR_DIR
                    ? skip(t->size + tar_padding(t->size), e)
                    : pd_fail(e, PD_INVALID, "'%.140s' in the archive has no name", t->path);
+
     switch (t->type) {
     case TAR_FILE:
         return unpack_file(u, dir, name, e);
@@ -268,6 +284,7 @@ static void set_modes(struct unpack *u)
         mode_t mode;
         int64_t mtime;
         char name[NAME_MAX + 1];
+
         end -= sizeof len;
         memcpy(&len, u->modes.data + end, sizeof len);
         end -= sizeof mtime;
@@ -275,6 +292,7 @@ static void set_modes(struct unpack *u)
         end -= sizeof mode;
         memcpy(&mode, u->modes.data + end, sizeof mode);
         end -= len;
+
         auto_fd dir = open_below(u->root, (const char *)u->modes.data + end, 0, name);
         auto_fd self = dir < 0 ? -1 : path_openat(dir, name, O_RDONLY | O_DIRECTORY, 0, CONTAINED);
         struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = mtime}};
@@ -291,6 +309,7 @@ static int unpack_all(struct unpack *u, struct pd_err *e)
     for (;;) {
         if (take(block, sizeof block, e) < 0)
             return -1;
+
         int step = tar_header(&u->tar, block, e);
         if (step == TAR_END)
             return 0;
@@ -308,6 +327,7 @@ static int open_root(const struct worker *w, struct pd_err *e)
     int dir = path_open_dir(w, path, &st, e);
     if (dir >= 0 || e->code != PD_NOT_FOUND)
         return dir;
+
     if (path_place(w, path, PLACE_SLASH | PLACE_MKDIRS, &p, e) < 0)
         return -1;
     if (mkdirat(p.dir, p.name, 0755) < 0)
@@ -319,16 +339,20 @@ int worker_untar(struct worker *w, struct pd_err *e)
 {
     struct unpack u = {.tar = TAR_READER_INIT, .modes = BUF_INIT(MODES_MAX)};
     char rest[4096];
+
     u.root = open_root(w, e);
     if (u.root < 0)
         return -1;
+
     int r = unpack_all(&u, e);
     set_modes(&u);
     if (r < 0)
         return -1;
-    /* Archives are filled up with zeroes; whoever sends them wants to get rid of them. */
+
+    /* Archives are filled up with zeroes, and their sender wants to get rid of them. */
     while ((r = (int)read(0, rest, sizeof rest)) > 0 || (r < 0 && errno == EINTR))
         ;
+
     struct record done = {.kind = RECORD_TAR_DONE,
                           .tar_done = {.entries = u.entries, .bytes = u.bytes}};
     worker_put(w, &done);

@@ -1,4 +1,8 @@
-/* Trees: list, remove, copy. */
+/* Trees: list and remove, both over a walk (walk.c).
+ *
+ * A list that reaches its limit ends with a cursor, the path of the last entry told, from which the
+ * next one goes on. A removal deletes files on the way down and each directory when it is left; one
+ * that somebody fills meanwhile is gone through again, at most AGAIN_MAX times. */
 #include "init/path.h"
 #include "init/walk.h"
 #include "init/worker.h"
@@ -25,6 +29,7 @@ static int root_path(const struct worker *w, struct buf *b, size_t *ret_len, str
     char *path = path_absolute(w, w->argv[1]);
     int bad = !path || buf_puts(b, path) < 0;
     free(path);
+
     if (bad)
         return pd_fail(e, PD_CAPACITY, "no memory in the sandbox");
     *ret_len = b->len == 1 ? 0 : b->len; /* "/" */
@@ -39,27 +44,32 @@ int worker_list(struct worker *w, struct pd_err *e)
     char target[PATH_MAX];
     size_t root_len = 0;
     int detail;
+
     if (worker_last_flag(w, 5, "detail", &detail, e) < 0 ||
         worker_number("depth", w->argv[2], 1, DEPTH_MAX, &depth, e) < 0 ||
         worker_number("limit", w->argv[3], 1, LIST_MAX, &limit, e) < 0 ||
         root_path(w, &path, &root_len, e) < 0)
         return -1;
+
     int dir = path_open_dir(w, w->argv[1], &st, e);
     if (dir < 0)
         return -1;
     auto_walk k;
     if (walk_begin(&k, dir, w->argv[4], (size_t)depth, (size_t)limit + 1, e) < 0)
         return -1;
+
     for (int step; (step = walk_next(&k, e)) != WALK_END;) {
         if (step < 0)
             return -1;
         if (step == WALK_LEAVE || full_path(&path, root_len, k.path) < 0)
             continue; /* too long to be told */
+
         if (told == limit) {
             struct record more = {.kind = RECORD_MORE, .more = {.cursor = buf_cstr(&last)}};
             worker_put(w, &more);
             return 0;
         }
+
         target[0] = 0;
         if (!detail && S_ISLNK(k.st.st_mode))
             path_readlink(k.dir, k.name, target);
@@ -67,12 +77,14 @@ int worker_list(struct worker *w, struct pd_err *e)
             worker_put_detail(w, &k.st, (const char *)path.data, k.dir, k.name);
         else
             worker_put_entry(w, &k.st, (const char *)path.data, target);
+
         buf_clear(&last);
         buf_puts(&last, k.path);
         told++;
         if (S_ISDIR(k.st.st_mode) && k.path_buf.len + NAME_MAX < RECORD_PATH_MAX - root_len)
             (void)walk_enter(&k); /* one that may not be read is told of, but not what is in it */
     }
+
     worker_put(w, &(struct record){.kind = RECORD_END});
     return 0;
 }
@@ -84,6 +96,7 @@ static int remove_left(struct walk *k, int *again)
         *again = 0;
         return 0;
     }
+
     if (errno == ENOTEMPTY && ++*again < AGAIN_MAX)
         return walk_again(k);
     return -errno;
@@ -93,6 +106,7 @@ static int remove_entry(struct walk *k)
 {
     if (!S_ISDIR(k->st.st_mode))
         return unlinkat(k->dir, k->name, 0) == 0 || errno == ENOENT ? 0 : -errno;
+
     if (unlinkat(k->dir, k->name, AT_REMOVEDIR) == 0 || errno == ENOENT)
         return 0;
     if (errno != ENOTEMPTY && errno != EEXIST)
@@ -108,6 +122,7 @@ static int remove_below(int dir, const char *root, struct pd_err *e)
     int again = 0;
     if (walk_begin(&k, dir, NULL, SIZE_MAX, 0, e) < 0)
         return -1;
+
     for (int step; (step = walk_next(&k, e)) != WALK_END;) {
         if (step < 0)
             return -1;
@@ -127,13 +142,16 @@ int worker_remove(struct worker *w, struct pd_err *e)
     const char *path = w->argv[1];
     int recursive;
     auto_place p = PLACE_INIT;
+
     if (worker_flag("recursive", w->argv[2], &recursive, e) < 0 ||
         path_place(w, path, PLACE_SLASH, &p, e) < 0)
         return -1;
+
     if (!p.exists) {
         errno = ENOENT;
         return path_fail(e, path);
     }
+
     int flags = S_ISDIR(p.st.st_mode) ? AT_REMOVEDIR : 0;
     int r = unlinkat(p.dir, p.name, flags);
     for (int i = 0; r < 0 && errno == ENOTEMPTY && recursive && i < AGAIN_MAX; i++) {
@@ -146,6 +164,7 @@ int worker_remove(struct worker *w, struct pd_err *e)
             return -1;
         r = unlinkat(p.dir, p.name, flags);
     }
+
     if (r < 0)
         return path_fail(e, path);
     worker_put(w, &(struct record){.kind = RECORD_END});

@@ -88,8 +88,10 @@ static void put(struct watcher *v, uint32_t kind, int is_dir, const char *path, 
         v->lost = 1;
         return;
     }
+
     if (v->detail && (kind == EVENT_CREATED || kind == EVENT_MODIFIED || kind == EVENT_ATTRIBUTES))
         put_detail(v, path);
+
     struct record r = {
         .kind = RECORD_EVENT,
         .event = {.kind = kind, .is_dir = is_dir != 0, .path = path, .path2 = path2 ? path2 : ""}};
@@ -105,6 +107,7 @@ static char *join(const char *dir, const char *name)
     char *out = malloc(a + b + 2);
     if (!out)
         _exit(1); /* at the limit of memory there is nothing to tell it with */
+
     memcpy(out, dir, a);
     out[a] = '/';
     memcpy(out + a + 1, name, b + 1);
@@ -149,11 +152,13 @@ static int add_row(struct watcher *v, int wd, const char *path)
     char *copy = strdup(path);
     if (!copy)
         return -ENOMEM;
+
     if (known) { /* the same directory by another name: it was moved */
         free(known->path);
         known->path = copy;
         return 0;
     }
+
     if (v->count == v->room) {
         compact(v);
         size_t room = v->room ? v->room * 2 : 64;
@@ -169,6 +174,7 @@ static int add_row(struct watcher *v, int wd, const char *path)
         v->room = room;
         v->rows = rows;
     }
+
     size_t at = v->count; /* nearly always the end */
     while (at && v->rows[at - 1].wd > wd) {
         v->rows[at] = v->rows[at - 1];
@@ -196,6 +202,7 @@ static int add_watch(struct watcher *v, int fd, const char *path)
     int wd = inotify_add_watch(v->inotify, self, v->exact ? mask & ~IN_CLOSE_WRITE : mask);
     if (wd < 0)
         return -errno;
+
     int r = add_row(v, wd, path);
     return r < 0 ? r : wd;
 }
@@ -213,18 +220,22 @@ static int add_tree(struct watcher *v, int dir, const char *root, int tell, stru
     auto_walk k;
     if (walk_begin(&k, dir, NULL, DEPTH_MAX, 0, e) < 0)
         return -1;
+
     for (int step; (step = walk_next(&k, e)) != WALK_END;) {
         if (step < 0)
             return -1;
         if (step == WALK_LEAVE)
             continue;
+
         char *path = join(root, k.path);
         int is_dir = S_ISDIR(k.st.st_mode);
         int told = tell && !is_temporary(v, k.name);
+
         if (told)
             put(v, EVENT_CREATED, is_dir, path, NULL);
         if (told && v->exact && S_ISREG(k.st.st_mode) && k.st.st_size)
             put(v, EVENT_MODIFIED, 0, path, NULL); /* by somebody who was faster */
+
         if (is_dir && k.path_buf.len < RECORD_PATH_MAX) {
             auto_fd fd = openat(k.dir, k.name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
             int r = fd < 0 ? 0 : add_below(v, fd, path);
@@ -244,6 +255,7 @@ static void new_directory(struct watcher *v, const char *path, int tell)
     auto_fd fd = path_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, 0);
     if (fd < 0)
         return;
+
     int r = add_below(v, fd, path);
     if (r >= 0)
         (void)add_tree(v, fd_take(&fd), path, tell, NULL);
@@ -264,6 +276,7 @@ static void rename_rows(struct watcher *v, const char *from, const char *to)
         char *old = v->rows[i].path;
         if (!old || !is_below(old, from))
             continue;
+
         const char *rest = old + strlen(from);
         v->rows[i].path = *rest ? join(to, rest + 1) : strdup(to);
         free(old);
@@ -285,6 +298,7 @@ static void flush_move(struct watcher *v)
 {
     if (!v->from)
         return;
+
     if (!v->exact)
         put(v, EVENT_REMOVED, v->from_is_dir, v->from, NULL);
     if (v->from_is_dir)
@@ -305,6 +319,7 @@ static void moved_to(struct watcher *v, const struct inotify_event *ev, const ch
 {
     int is_dir = (ev->mask & IN_ISDIR) != 0;
     int hidden = is_temporary(v, ev->name);
+
     if (v->from && v->cookie == ev->cookie) {
         if (!v->exact)
             put(v, EVENT_MOVED, is_dir, v->from, path);
@@ -317,6 +332,7 @@ static void moved_to(struct watcher *v, const struct inotify_event *ev, const ch
         v->from = NULL;
         return;
     }
+
     flush_move(v);
     if (!hidden)
         put(v, EVENT_CREATED, is_dir, path, NULL);
@@ -330,11 +346,12 @@ static void moved_from(struct watcher *v, const struct inotify_event *ev, char *
     v->cookie = ev->cookie;
     v->from_is_dir = (ev->mask & IN_ISDIR) != 0;
     v->from = path;
+
     if (v->exact && !is_temporary(v, ev->name))
         put(v, EVENT_MOVED, v->from_is_dir, path, NULL);
 }
 
-/* What happened to the watched file itself. */
+/* Tells of a change of the watched file or directory itself. */
 static void on_self(struct watcher *v, struct watched *row, const struct inotify_event *ev)
 {
     if (ev->mask & IN_IGNORED) {
@@ -342,8 +359,10 @@ static void on_self(struct watcher *v, struct watched *row, const struct inotify
         row->path = NULL;
         return;
     }
+
     if (ev->wd != v->root_wd)
         return; /* its parent tells as much, and by name */
+
     if (ev->mask & SELF_EVENTS) {
         int is_moved = v->exact && ev->mask & IN_MOVE_SELF;
         put(v, is_moved ? EVENT_MOVED : EVENT_REMOVED, (ev->mask & IN_ISDIR) != 0, row->path, NULL);
@@ -363,14 +382,17 @@ static void on_event(struct watcher *v, const struct inotify_event *ev)
         put(v, EVENT_OVERFLOW, 0, v->w->argv[1], NULL);
         return;
     }
+
     struct watched *row = find(v, ev->wd);
     if (!row)
         return;
+
     if (!ev->len) {
         flush_modified(v);
         on_self(v, row, ev);
         return;
     }
+
     char *path = join(row->path, ev->name);
     int is_dir = (ev->mask & IN_ISDIR) != 0;
     if (v->modified && (!(ev->mask & IN_MODIFY) || strcmp(v->modified, path) != 0)) {
@@ -378,6 +400,7 @@ static void on_event(struct watcher *v, const struct inotify_event *ev)
         if (!(ev->mask & IN_CLOSE_WRITE) || strcmp(v->modified, path) != 0)
             flush_modified(v);
     }
+
     if (v->from && !(ev->mask & IN_MOVED_TO))
         flush_move(v);
     if ((is_temporary(v, ev->name) && !(ev->mask & (IN_MOVED_FROM | IN_MOVED_TO))) ||
@@ -385,6 +408,7 @@ static void on_event(struct watcher *v, const struct inotify_event *ev)
         free(path);
         return;
     }
+
     if (ev->mask & IN_CREATE) {
         put(v, EVENT_CREATED, is_dir, path, NULL);
         if (is_dir && v->recursive)
@@ -411,6 +435,7 @@ static ssize_t read_events(struct watcher *v)
 {
     _Alignas(struct inotify_event) char bytes[32768];
     ssize_t n = read(v->inotify, bytes, sizeof bytes);
+
     for (ssize_t at = 0; at < n;) {
         const struct inotify_event *ev = (const void *)(bytes + at);
         at += (ssize_t)(sizeof *ev + ev->len);
@@ -424,17 +449,20 @@ static void follow(struct watcher *v)
 {
     while (!v->ended) {
         struct pollfd p[2] = {{v->inotify, POLLIN, 0}, {1, 0, 0}};
+
         /* A half of a move waits a little for the other one, which is queued with it. */
         int n = poll(p, 2, v->from ? 20 : -1);
         if (n < 0 && errno != EINTR)
             return;
         if (p[1].revents & (POLLERR | POLLHUP))
             _exit(0);
+
         if (n > 0 && p[0].revents)
             read_events(v);
         flush_modified(v);
         if (n == 0)
             flush_move(v);
+
         if (v->full == 1) {
             v->full = 2;
             put(v, EVENT_OVERFLOW, 0, v->w->argv[1], NULL);
@@ -448,10 +476,12 @@ static void follow(struct watcher *v)
 static size_t answer_size(const struct buf *held)
 {
     size_t at = 0, cut = 0;
+
     while (at < held->len) {
         uint32_t head[2];
         memcpy(head, held->data + at, sizeof head);
         at += sizeof head + head[0];
+
         if (at > ANSWER_MAX && cut)
             break;
         if (head[1] == RECORD_EVENT)
@@ -465,6 +495,7 @@ static void answer(struct watcher *v)
     struct buf *held = &v->w->out;
     size_t len = answer_size(held);
     auto_buf more = BUF_INIT(2 * RECORD_MAX);
+
     if (len && fd_write_all(1, held->data, len) < 0)
         _exit(1);
     if (len < held->len)
@@ -472,12 +503,14 @@ static void answer(struct watcher *v)
     held->len -= len;
     if (!held->len)
         buf_done(held); /* what a flood took is given back */
+
     struct record r = {.kind = RECORD_EVENT,
                        .event = {.kind = EVENT_OVERFLOW, .path = v->w->argv[1], .path2 = ""}};
     if (v->lost && !held->len) {
         v->lost = 0;
         record_encode(&more, &r);
     }
+
     r.event =
         (struct record_event){.kind = EVENT_MARK, .is_dir = held->len > 0, .path = "", .path2 = ""};
     record_encode(&more, &r);
@@ -491,6 +524,7 @@ static _Noreturn void follow_asker(struct watcher *v)
     for (;;) {
         struct pollfd p[2] = {{v->ended ? -1 : v->inotify, POLLIN, 0}, {0, POLLIN, 0}};
         char asked[16];
+
         int n = poll(p, 2, v->from ? 20 : -1);
         if (n < 0 && errno != EINTR)
             _exit(1);
@@ -500,17 +534,20 @@ static _Noreturn void follow_asker(struct watcher *v)
             flush_move(v);
         if (n <= 0 || !p[1].revents)
             continue;
+
         ssize_t count = read(0, asked, sizeof asked);
         if (count == 0 || (count < 0 && errno != EINTR && errno != EAGAIN))
             _exit(0);
         for (int i = 0; i < DRAIN_MAX && !v->ended && read_events(v) > 0; i++)
             continue;
+
         flush_modified(v);
         flush_move(v);
         if (v->full == 1) {
             v->full = 2;
             v->lost = 1;
         }
+
         for (; count > 0; count--)
             answer(v);
     }
@@ -521,6 +558,7 @@ static int read_how(struct watcher *v, const char *letters, struct pd_err *e)
     if (letters[strspn(letters, "xdp")])
         return pd_fail(e, PD_INVALID, "'%.20s': how to tell is said by the letters x, d and p",
                        letters);
+
     v->exact = strchr(letters, 'x') != NULL;
     v->detail = strchr(letters, 'd') != NULL;
     v->polled = strchr(letters, 'p') != NULL;
@@ -531,14 +569,17 @@ int worker_watch(struct worker *w, struct pd_err *e)
 {
     struct watcher v = {.w = w};
     struct stat st;
+
     if (worker_flag("recursive", w->argv[2], &v.recursive, e) < 0 ||
         read_how(&v, w->argc > 3 ? w->argv[3] : "", e) < 0)
         return -1;
+
     auto_fd found = path_find(w, w->argv[1], 1, &st, e);
     if (found < 0)
         return -1;
     if (v.exact && !S_ISDIR(st.st_mode))
         return path_fail_type(e, w->argv[1], st.st_mode, "a directory");
+
     char *path = path_absolute(w, w->argv[1]);
     v.inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (!path || v.inotify < 0)
@@ -546,6 +587,7 @@ int worker_watch(struct worker *w, struct pd_err *e)
                               "the sandbox cannot watch more: end another watch first (%s)",
                               strerror(errno))
                     : pd_fail(e, PD_CAPACITY, "no memory in the sandbox");
+
     v.root_wd = add_watch(&v, found, path);
     if (v.root_wd < 0) {
         errno = -v.root_wd;
@@ -553,6 +595,7 @@ int worker_watch(struct worker *w, struct pd_err *e)
             return pd_fail(e, PD_CAPACITY, "the sandbox cannot watch more files");
         return path_fail(e, w->argv[1]);
     }
+
     if (v.recursive && S_ISDIR(st.st_mode)) {
         int dir = path_reopen(found, O_RDONLY | O_DIRECTORY);
         if (dir < 0) {
@@ -562,16 +605,19 @@ int worker_watch(struct worker *w, struct pd_err *e)
         if (add_tree(&v, dir, path, 0, e) < 0)
             return -1;
     }
+
     /* A file that is open here would not be gone when it is removed. */
     fd_done(&found);
     w->argv[1] = path; /* as it is told from here on */
     worker_put_entry(w, &st, path, NULL);
     worker_flush(w);
+
     if (v.polled) {
         w->holds = 1;
         w->out.max = HELD_MAX + 4 * RECORD_MAX;
         follow_asker(&v);
     }
+
     follow(&v);
     worker_put(w, &(struct record){.kind = RECORD_END});
     return 0;

@@ -1,12 +1,14 @@
-/* The jail provider's calls: what core/box.c asks of it.
+/* The jail provider's calls, which core/box.c makes.
  *
  * How this works: a box is a jail, which a keeper holds. There are two links.
  *
  *   to the keeper   one for all boxes. Creating, ending, killing a command's group, usage, roots
- * and the stash are requests there. A thread that needs the answer enters a waiter by the request's
- * id, sends, and sleeps; the pump wakes it (jail_events.c). to each init    the jail's control
- * socket, which came with CREATED. Commands, signals, SYNC and ACK go straight there and wait for
- * no keeper. What init tells comes to the pump.
+ *                   and the stash are requests there. A thread that needs the answer enters a
+ *                   waiter by the request's id, sends, and sleeps; the pump wakes it
+ *                   (jail_events.c).
+ *
+ *   to each init    the jail's control socket, which came with CREATED. Commands, signals, SYNC
+ *                   and ACK go straight there and wait for no keeper. The pump hears the answers.
  *
  * A command's group is a cgroup below the jail's. This file makes it by the directory that came
  * with CREATED and keeps its entrance open, so that the next command of that number finds it made.
@@ -58,9 +60,11 @@ static int tell_keeper(struct jail_provider *p, enum wire_type type, struct wire
         pthread_mutex_unlock(&p->sending);
         return -1;
     }
+
     struct wire_head head = {.type = (uint16_t)type, .epoch = p->link.epoch, .id = id};
     int r = wire_send(p->link.sock, &head, payload, fds, fd_count, deadline_in(SEND_PATIENCE));
     pthread_mutex_unlock(&p->sending);
+
     if (r == 0)
         return 0;
     errno = -r;
@@ -92,13 +96,16 @@ static struct jail_box *jail_box_new(struct jail_provider *p, void *owner)
     struct jail_box *b = calloc(1, sizeof *b);
     if (!b)
         return NULL;
+
     b->provider = p;
     b->owner = owner;
     b->jail = JAIL_EMPTY;
     b->control.fd = -1;
+
     pthread_mutex_init(&b->lock, NULL);
     for (unsigned i = 0; i <= GROUPS_MAX; i++)
         b->procs[i] = -1;
+
     b->promised = 1;
     reserve_promise(&p->reserve);
     return b;
@@ -118,15 +125,18 @@ static void jail_box_free(struct jail_box *b)
     struct jail_provider *p = b->provider;
     pump_remove(p->pump, &b->control);
     pump_wait(p->pump, &p->keeper); /* news of its end may be on the way to its owner */
+
     pthread_mutex_lock(&p->lock);
     struct jail_box **at = jail_box_place(p, b->jail.id);
     if (*at == b)
         *at = b->next;
     pthread_mutex_unlock(&p->lock);
+
     for (unsigned i = 0; i <= GROUPS_MAX; i++)
         fd_done(&b->procs[i]);
     if (b->promised)
         reserve_keep_promise(&p->reserve);
+
     jail_done(&b->jail);
     pthread_mutex_destroy(&b->lock);
     free(b);
@@ -155,6 +165,7 @@ static int make_box(struct jail_provider *p, struct wire_id id, const struct spe
     struct jail_box *b = jail_box_new(p, owner);
     if (!b)
         return pd_fail(e, PD_CAPACITY, "no memory for a sandbox");
+
     struct waiter w;
     waiter_begin(p, &w, id);
     pthread_mutex_lock(&p->sending);
@@ -166,12 +177,14 @@ static int make_box(struct jail_provider *p, struct wire_id id, const struct spe
         jail_box_free(b);
         return -1;
     }
+
     if (waiter_end(p, &w, d, e) < 0) {
         if (e->code == PD_TIMEOUT)
             jail_provider_end(p, id);
         jail_box_free(b);
         return not_now(e);
     }
+
     int r = jail_accept(&b->jail, &w.frame, e);
     frame_done(&w.frame);
     if (r < 0)
@@ -182,10 +195,12 @@ static int make_box(struct jail_provider *p, struct wire_id id, const struct spe
         if (r < 0)
             jail_provider_end(p, id);
     }
+
     if (r < 0) {
         jail_box_free(b);
         return -1;
     }
+
     *ret = &b->base;
     return 0;
 }
@@ -207,6 +222,7 @@ static int jail_provider_adopt(struct provider *base, struct wire_id id, void *o
 {
     struct jail_provider *p = self(base);
     struct orphan *found = NULL;
+
     pthread_mutex_lock(&p->lock);
     for (struct orphan **at = &p->orphans; *at; at = &(*at)->next)
         if (wire_id_equal((*at)->jail.id, id)) {
@@ -215,6 +231,7 @@ static int jail_provider_adopt(struct provider *base, struct wire_id id, void *o
             break;
         }
     pthread_mutex_unlock(&p->lock);
+
     if (!found) {
         /* It may still be in the making, for the daemon before: then it is to be ended, and before
          * its root is deleted. */
@@ -226,15 +243,18 @@ static int jail_provider_adopt(struct provider *base, struct wire_id id, void *o
             frame_done(&w.frame);
         return pd_fail(e, PD_NOT_FOUND, "the keeper has no such sandbox");
     }
+
     struct jail_box *b = jail_box_new(p, owner);
     if (!b) {
         jail_done(&found->jail);
         free(found);
         return pd_fail(e, PD_CAPACITY, "no memory for a sandbox");
     }
+
     b->jail = found->jail;
     free(found);
     jail_box_add(b);
+
     /* It is listened to from sync on: news of its commands may be waiting in the socket, and they
      * are nothing for an owner who has not got his descriptors yet. */
     *ret = &b->base;
@@ -248,6 +268,7 @@ static void jail_provider_end_strangers(struct provider *base)
     struct orphan *all = p->orphans;
     p->orphans = NULL;
     pthread_mutex_unlock(&p->lock);
+
     while (all) {
         struct orphan *o = all;
         all = o->next;
@@ -286,9 +307,11 @@ static int jail_provider_keep_root(struct provider *base, const char *root_name,
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_key m = {.key = root_name};
     struct waiter w;
+
     msg_key_encode(&out, &m);
     if (ask_keeper(self(base), &w, WIRE_KEEP_ROOT, &out, d, e) < 0)
         return -1;
+
     int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e) : 0;
     frame_done(&w.frame);
     return r;
@@ -301,14 +324,17 @@ static int jail_provider_copy_root(struct provider *base, struct box *box, const
     struct waiter w;
     uint64_t now = clock_now();
     struct msg_copy_root m = {.patience = d > now ? d - now : 0, .from = from, .to = to};
+
     if (box)
         m.jail = jail_box_of(box)->jail.id;
     msg_copy_root_encode(&out, &m);
+
     /* The keeper gives up at the deadline and says so: only then is it known that there is no copy.
      */
     deadline answer = d > DEADLINE_NONE - COPY_GRACE ? DEADLINE_NONE : d + COPY_GRACE;
     if (ask_keeper(self(base), &w, WIRE_COPY_ROOT, &out, answer, e) < 0)
         return -1;
+
     int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e) : 0;
     frame_done(&w.frame);
     return r;
@@ -373,10 +399,12 @@ static int may_keep(struct jail_box *b)
 static int group_entrance(struct jail_box *b, unsigned group, int *ret_once, struct pd_err *e)
 {
     char name[16];
+
     if (b->jail.cgroup_dir < 0 || group == 0)
         return -1;
     if (group > GROUPS_MAX)
         return pd_fail(e, PD_CAPACITY, "more than %u commands at a time", GROUPS_MAX);
+
     group_name(group, name);
     pthread_mutex_lock(&b->lock);
     int fd = b->procs[group];
@@ -391,6 +419,7 @@ static int group_entrance(struct jail_box *b, unsigned group, int *ret_once, str
         else if (fd >= 0)
             *ret_once = fd;
     }
+
     pthread_mutex_unlock(&b->lock);
     if (fd >= 0)
         return fd;
@@ -410,6 +439,7 @@ static int jail_provider_exec(struct box *box, const struct box_command *c, stru
         .id = c->id, .exec = c->exec, .fds = {c->fds[0], c->fds[1], c->fds[2]}, .flags = c->flags};
     auto_fd once = -1;
     int procs = -1;
+
     if (b->jail.cgroup_dir >= 0 && c->group && (procs = group_entrance(b, c->group, &once, e)) < 0)
         return -1;
     return jail_send_prepared(&b->jail, &command, procs, c->fds[3], e);
@@ -431,12 +461,15 @@ static int jail_provider_kill(struct box *box, struct wire_id id, unsigned group
     if (b->jail.cgroup_dir < 0 || group == 0)
         return jail_provider_signal(box, id, SIGKILL, deadline_in(KILL_PATIENCE), e);
     group_name(group, name);
+
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_kill m = {.jail = b->jail.id, .group = name};
     msg_kill_encode(&out, &m);
+
     struct waiter w;
     if (ask_keeper(b->provider, &w, WIRE_KILL, &out, deadline_in(KILL_PATIENCE), e) < 0)
         return -1;
+
     int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e) : 0;
     frame_done(&w.frame);
     return r;
@@ -455,10 +488,12 @@ static int jail_provider_group_is_empty(struct box *box, unsigned group)
 {
     struct jail_box *b = jail_box_of(box);
     char name[16], path[40], text[64];
+
     if (b->jail.cgroup_dir < 0)
         return 1;
     group_name(group, name);
     snprintf(path, sizeof path, "%s/cgroup.events", name);
+
     ssize_t n = fd_read_file(b->jail.cgroup_dir, path, text, sizeof text);
     if (n > 0)
         return strstr(text, "populated 0") != NULL;
@@ -471,16 +506,19 @@ static int jail_provider_sync(struct box *box, deadline d, struct pd_err *e)
 {
     struct jail_box *b = jail_box_of(box);
     struct waiter w;
+
     pthread_mutex_lock(&b->lock);
     int deaf = !b->listening && jail_box_listen(b, e) < 0;
     pthread_mutex_unlock(&b->lock);
     if (deaf)
         return -1;
+
     struct wire_head head = {.type = WIRE_SYNC, .epoch = b->jail.epoch, .id = wire_id_new()};
     if (d == 0)
         return wire_send(b->jail.control, &head, NULL, NULL, 0, 0) == 0
                    ? 0
                    : pd_fail(e, PD_LOST, "the sandbox does not answer");
+
     waiter_begin(b->provider, &w, head.id);
     int r = wire_send(b->jail.control, &head, NULL, NULL, 0, d);
     if (r < 0) {
@@ -512,6 +550,7 @@ static int jail_provider_pause(struct box *box, bool paused, deadline d, struct 
     const struct jail_box *b = jail_box_of(box);
     if (b->jail.cgroup_dir < 0)
         return pd_fail(e, PD_UNSUPPORTED, "pausing needs cgroups, and there are none here");
+
     int r = group_freeze(b->jail.cgroup_dir, paused, d);
     if (r == 0)
         return 0;
@@ -531,14 +570,17 @@ static int jail_provider_usage(struct box *box, struct box_usage *ret, struct pd
     struct msg_destroy m = {.jail = b->jail.id};
     struct msg_usage u;
     struct waiter w;
+
     msg_destroy_encode(&out, &m);
     if (ask_keeper(b->provider, &w, WIRE_STATS, &out, deadline_in(USAGE_PATIENCE), e) < 0)
         return -1;
+
     int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e)
                                             : msg_usage_decode(&w.frame.payload, &u, e);
     frame_done(&w.frame);
     if (r < 0)
         return -1;
+
     *ret = (struct box_usage){.memory = u.memory,
                               .memory_peak = u.memory_peak,
                               .cpu_usec = u.cpu_usec,
@@ -567,9 +609,11 @@ static int jail_provider_fetch(struct provider *base, const char *key, int *ret_
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_key m = {.key = key};
     struct waiter w;
+
     msg_key_encode(&out, &m);
     if (ask_keeper(self(base), &w, WIRE_FETCH, &out, d, e) < 0)
         return -1;
+
     int r = 0;
     if (w.frame.head.type == WIRE_ERROR)
         r = msg_error_raise(&w.frame, e);
@@ -577,6 +621,7 @@ static int jail_provider_fetch(struct provider *base, const char *key, int *ret_
         r = pd_fail(e, PD_PROTOCOL, "the keeper sent %u descriptors", w.frame.fd_count);
     else
         *ret_count = w.frame.fd_count;
+
     for (unsigned i = 0; r == 0 && i < w.frame.fd_count; i++)
         ret_fds[i] = frame_take_fd(&w.frame, i);
     frame_done(&w.frame);
@@ -604,15 +649,18 @@ static void jail_provider_free(struct provider *base)
     struct jail_provider *p = self(base);
     jail_link_stop(p);
     pump_remove(p->pump, &p->keeper);
+
     for (unsigned i = 0; i < BOX_BUCKETS; i++)
         while (p->boxes[i])
             jail_box_free(p->boxes[i]);
+
     while (p->orphans) {
         struct orphan *o = p->orphans;
         p->orphans = o->next;
         jail_done(&o->jail);
         free(o);
     }
+
     keeper_link_done(&p->link);
     reserve_done(&p->reserve);
     pthread_mutex_destroy(&p->lock);
@@ -638,6 +686,7 @@ static struct jail_provider *provider_new(struct pump *pump, const struct box_ev
         pd_fail(e, PD_CAPACITY, "no memory for a provider");
         return NULL;
     }
+
     p->base = (struct provider){
         .name = "jail",
         .can = PROVIDER_JAIL_CAN,
@@ -673,6 +722,7 @@ static struct jail_provider *provider_new(struct pump *pump, const struct box_ev
         .health = jail_provider_health,
         .free = jail_provider_free,
     };
+
     pthread_mutex_init(&p->lock, NULL);
     pthread_mutex_init(&p->sending, NULL);
     reserve_init(&p->reserve);
@@ -704,6 +754,7 @@ struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,
     struct jail_provider *p = provider_new(pump, events, e);
     if (!p)
         return NULL;
+
     snprintf(p->socket_path, sizeof p->socket_path, "%s", keeper_socket);
     return connected(p, e);
 }
@@ -715,6 +766,7 @@ struct provider *provider_jail_new_private(int (*start)(void *arg, struct pd_err
     struct jail_provider *p = provider_new(pump, events, e);
     if (!p)
         return NULL;
+
     p->start = start;
     p->start_arg = arg;
     p->base.can &= ~(unsigned)(PROVIDER_ADOPT | PROVIDER_STASH);

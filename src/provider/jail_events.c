@@ -3,10 +3,10 @@
  * takes no lock that is held across either. What needs a keeper's answer or room in its socket is
  * left to the tender (jail_link.c).
  *
- * What comes from the keeper is the answer to a request, whose thread is woken, or news of a jail
- * that died. What comes from a jail is what became of a command, and is hostile until checked: it
- * may name only commands of that jail, because the socket says which jail it is, and a frame that
- * breaks the format ends the jail. */
+ * The keeper sends the answer to a request, whose thread is woken, or news of a jail that died. A
+ * jail sends what became of its commands, and that is hostile until checked: it may name only
+ * commands of that jail, because the socket says which jail it is, and a frame that breaks the
+ * format ends the jail. */
 #include "provider/jail_state.h"
 
 #include "base/banned.h"
@@ -25,6 +25,7 @@ struct jail_box **jail_box_place(struct jail_provider *p, struct wire_id id)
 {
     uint32_t v;
     memcpy(&v, id.bytes, sizeof v);
+
     struct jail_box **at = &p->boxes[v % BOX_BUCKETS];
     while (*at && !wire_id_equal((*at)->jail.id, id))
         at = &(*at)->next;
@@ -37,6 +38,7 @@ void waiter_begin(struct jail_provider *p, struct waiter *w, struct wire_id id)
 {
     *w = (struct waiter){.id = id, .frame = FRAME_INIT};
     cond_init(&w->cond);
+
     pthread_mutex_lock(&p->lock);
     w->next = p->waiters;
     p->waiters = w;
@@ -57,6 +59,7 @@ void waiter_cancel(struct jail_provider *p, struct waiter *w)
     pthread_mutex_lock(&p->lock);
     forget_waiter(p, w);
     pthread_mutex_unlock(&p->lock);
+
     frame_done(&w->frame);
     pthread_cond_destroy(&w->cond);
 }
@@ -66,10 +69,12 @@ int waiter_end(struct jail_provider *p, struct waiter *w, deadline d, struct pd_
     pthread_mutex_lock(&p->lock);
     while (!w->done && cond_wait(&w->cond, &p->lock, d))
         ;
+
     int done = w->done;
     forget_waiter(p, w);
     pthread_mutex_unlock(&p->lock);
     pthread_cond_destroy(&w->cond);
+
     if (done == 1)
         return 0;
     frame_done(&w->frame);
@@ -77,10 +82,11 @@ int waiter_end(struct jail_provider *p, struct waiter *w, deadline d, struct pd_
                 : pd_fail(e, PD_TIMEOUT, "no answer before the deadline");
 }
 
-/* Hands the frame to whoever waits for it. The caller's frame is empty then. */
+/* Hands the frame to the thread that waits for it. The caller's frame is empty then. */
 static int wake_waiter(struct jail_provider *p, struct frame *f)
 {
     int found = 0;
+
     pthread_mutex_lock(&p->lock);
     for (struct waiter *w = p->waiters; w; w = w->next)
         if (!w->done && wire_id_equal(w->id, f->head.id)) {
@@ -124,6 +130,7 @@ static struct jail_box *take_any_lost(struct jail_provider *p)
         for (struct jail_box *b = p->boxes[i]; b && !found; b = b->next)
             if (!b->lost)
                 found = b;
+
     if (found)
         found->lost = 1;
     pthread_mutex_unlock(&p->lock);
@@ -147,9 +154,11 @@ static void on_gone(struct jail_provider *p, const struct frame *f)
     struct msg_gone m;
     if (msg_gone_decode(&f->payload, &m, &e) < 0)
         return;
+
     struct jail_box *b = take_lost(p, m.jail);
     if (!b)
         return;
+
     if (m.oom_kills)
         pd_fail(&e, PD_LOST, "the sandbox's first process was ended for memory");
     else
@@ -162,6 +171,7 @@ static void answer_cut(struct jail_provider *p, struct frame *f, const struct pd
 {
     if (f->head.type == WIRE_CREATED)
         jail_link_end_later(p, f->head.id);
+
     f->head.type = WIRE_ERROR;
     buf_clear(&f->payload);
     msg_error_put(&f->payload, why);
@@ -173,22 +183,26 @@ void jail_keeper_ready(struct pump_source *s, uint32_t events)
     (void)events;
     struct jail_provider *p =
         (struct jail_provider *)((char *)s - offsetof(struct jail_provider, keeper));
+
     for (int i = 0; i < FRAMES_OF_KEEPER; i++) {
         auto_frame f = FRAME_INIT;
         struct pd_err e;
         int r = wire_recv(s->fd, &f, 0, &e);
         if (r < 0 && e.code == PD_TIMEOUT)
             return;
+
         if (r < 0 && e.code == PD_CAPACITY) {
             if (!f.head.type)
                 return;
             answer_cut(p, &f, &e);
             continue;
         }
+
         if (r <= 0) {
             keeper_lost(p, r == 0 ? "it closed the connection" : e.msg);
             return;
         }
+
         if (!wake_waiter(p, &f) && f.head.type == WIRE_GONE)
             on_gone(p, &f);
     }
@@ -196,16 +210,18 @@ void jail_keeper_ready(struct pump_source *s, uint32_t events)
 
 /* ---- a jail ---- */
 
-/* The jail does not keep to the protocol: whoever owns it ends it. */
+/* The jail does not keep to the protocol: its owner ends it. */
 static void jail_box_broken(struct jail_box *b, const struct pd_err *e)
 {
     struct pd_err why;
+
     pthread_mutex_lock(&b->provider->lock);
     int known = b->lost;
     b->lost = 1;
     pthread_mutex_unlock(&b->provider->lock);
     if (known)
         return;
+
     pd_fail(&why, PD_LOST, "the sandbox does not keep to the protocol: %.150s", e->msg);
     jail_box_lost(b, &why);
 }
@@ -213,6 +229,7 @@ static void jail_box_broken(struct jail_box *b, const struct pd_err *e)
 static int on_frame(struct jail_box *b, struct frame *f, struct pd_err *e)
 {
     const struct box_events *events = b->provider->base.events;
+
     switch (f->head.type) {
     case WIRE_STARTED: {
         struct msg_started m;
@@ -255,12 +272,14 @@ static int on_frame(struct jail_box *b, struct frame *f, struct pd_err *e)
 static void control_ready(struct pump_source *s, uint32_t events)
 {
     struct jail_box *b = (struct jail_box *)((char *)s - offsetof(struct jail_box, control));
+
     for (int i = 0; i < FRAMES_OF_JAIL; i++) {
         auto_frame f = FRAME_INIT;
         struct pd_err e;
         int r = wire_recv_plain(s->fd, &f, 0, &e);
         if (r < 0 && e.code == PD_TIMEOUT)
             break;
+
         if (r == 0) {
             /* Its end; the keeper tells why. */
             pump_remove(b->provider->pump, s);
@@ -271,6 +290,7 @@ static void control_ready(struct pump_source *s, uint32_t events)
             return;
         }
     }
+
     if (events & EPOLLHUP && !(events & EPOLLIN))
         pump_remove(b->provider->pump, s);
 }

@@ -2,8 +2,8 @@
  * tender, because both can take seconds and the pump's thread waits for nobody.
  *
  *   1. The pump sees that the link is at its end, or broken. It shuts the socket down, so that
- * every thread which waits for room in it fails at once, wakes those that wait for an answer, and
- *      marks the link as broken (jail_link_lost).
+ *      every thread which waits for room in it fails at once, wakes those that wait for an answer,
+ *      and marks the link as broken (jail_link_lost).
  *   2. The tender closes the socket, under the lock that senders hold.
  *   3. It tries to connect until there is a keeper again, and has the jails ended that it finds
  *      there: their boxes were reported as lost.
@@ -28,8 +28,10 @@ static int list_orphans(struct jail_provider *p, struct keeper_link *l, struct p
     auto_frame f = FRAME_INIT;
     deadline d = deadline_in(GREET_PATIENCE);
     struct wire_head head = {.type = WIRE_LIST, .epoch = l->epoch, .id = wire_id_new()};
+
     if (wire_send(l->sock, &head, NULL, NULL, 0, d) < 0)
         return pd_fail(e, PD_LOST, "the keeper is gone");
+
     for (;;) {
         frame_reset(&f);
         int r = wire_recv(l->sock, &f, d, e);
@@ -39,10 +41,12 @@ static int list_orphans(struct jail_provider *p, struct keeper_link *l, struct p
             continue;
         if (f.head.type == WIRE_LIST_END)
             return 0;
+
         struct msg_listed m;
         if (f.head.type != WIRE_LISTED || f.fd_count != 3 ||
             msg_listed_decode(&f.payload, &m, e) < 0)
             return pd_fail(e, PD_PROTOCOL, "the keeper answered %u to LIST", f.head.type);
+
         struct orphan *o = calloc(1, sizeof *o);
         if (!o)
             return pd_fail(e, PD_CAPACITY, "no memory");
@@ -54,6 +58,7 @@ static int list_orphans(struct jail_provider *p, struct keeper_link *l, struct p
         o->jail.devpts = jail_real_dir(frame_take_fd(&f, 2));
         o->jail.epoch = l->epoch;
         o->jail.rung = p->best;
+
         pthread_mutex_lock(&p->lock);
         o->next = p->orphans;
         p->orphans = o;
@@ -68,6 +73,7 @@ static void forget_orphans(struct jail_provider *p)
     struct orphan *all = p->orphans;
     p->orphans = NULL;
     pthread_mutex_unlock(&p->lock);
+
     while (all) {
         struct orphan *o = all;
         all = o->next;
@@ -200,6 +206,7 @@ static bool tend_once(struct jail_provider *p)
     bool due = n || p->broken || (p->link.sock < 0 && deadline_passed(p->reconnect_at));
     if (!due)
         return false;
+
     bool broken = p->broken;
     if (n)
         p->endings = n->next;
@@ -220,6 +227,7 @@ static bool tend_once(struct jail_provider *p)
 static void *tender_main(void *arg)
 {
     struct jail_provider *p = arg;
+
     pthread_mutex_lock(&p->lock);
     while (!p->stopping)
         if (!tend_once(p))
@@ -251,6 +259,7 @@ void jail_link_stop(struct jail_provider *p)
     if (p->tended)
         pthread_join(p->tender, NULL);
     p->tended = false;
+
     while (p->endings) {
         struct jail_ending *n = p->endings;
         p->endings = n->next;

@@ -54,6 +54,7 @@ static void list_add(char *list, size_t size, const char *name)
 int providers_check(char *const *names, unsigned count, const char *mode, struct pd_err *e)
 {
     char valid[200] = "", modes[200] = "auto, sandbox";
+
     for (size_t i = 0; i < KINDS; i++)
         list_add(valid, sizeof valid, kinds[i].name);
     if (!count)
