@@ -50,6 +50,7 @@ int box_exec(struct box *b, const struct box_command *c, struct pd_err *e)
 {
     const struct provider *p = b->provider;
     enum provider_can worker = c->flags & EXEC_REACH ? PROVIDER_PORTS : PROVIDER_FILES;
+
     if (c->flags & EXEC_WORKER && provider_must(p, worker, e) < 0)
         return -1;
     if (c->flags & EXEC_PTY && provider_must(p, PROVIDER_TERMINAL, e) < 0)

@@ -51,6 +51,7 @@ static int count_boxes(struct sessions *all, unsigned *ret)
 {
     struct pd_err e;
     *ret = 0;
+
     for (unsigned i = 0; i < all->c.providers->count; i++) {
         struct provider *p = all->c.providers->list[i];
         unsigned boxes = 0;
@@ -71,6 +72,7 @@ void boxes_look(struct sessions *all)
     uint64_t steps = atomic_load(&all->steps);
     if (count_boxes(all, &boxes) < 0)
         return; /* a keeper that is away tells of itself elsewhere */
+
     struct box_range range = expected(all);
     int wrong = boxes < range.least || boxes > range.most;
     int again = wrong && all->boxes_wrong_at == steps + 1 && atomic_load(&all->steps) == steps;

@@ -1,3 +1,6 @@
+/* Deadlines are times of CLOCK_MONOTONIC, and so is the clock of these conditions: a change of the
+ * machine's time of day neither ends a wait nor prolongs it. No wait is longer than WAIT_MAX, so
+ * that a deadline which is never does not overflow a timespec; the caller waits again. */
 #include "core/cond.h"
 
 #include "base/banned.h"
@@ -21,12 +24,14 @@ int cond_wait(pthread_cond_t *c, pthread_mutex_t *lock, deadline d)
     uint64_t now = clock_now();
     if (d <= now)
         return 0;
+
     uint64_t left = d - now < WAIT_MAX ? d - now : WAIT_MAX;
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     uint64_t ns = (uint64_t)until.tv_nsec + left % NS_PER_S;
     until.tv_sec += (time_t)(left / NS_PER_S + ns / NS_PER_S);
     until.tv_nsec = (long)(ns % NS_PER_S);
+
     (void)pthread_cond_timedwait(c, lock, &until);
     return !deadline_passed(d);
 }

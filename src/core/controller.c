@@ -107,8 +107,8 @@ static int compare_gone(const void *a, const void *b)
                                                      : one->info.ended_ms < other->info.ended_ms;
 }
 
-/* Who creates and deletes all day long does not fill the memory with what is gone. Changes the
- * order of the list. */
+/* Forgets the oldest sessions that are gone, beyond GONE_MAX of each tenant, so that a tenant who
+ * creates and deletes all day long does not fill the memory. Changes the order of the list. */
 static void forget_surplus(struct session **list, size_t count)
 {
     size_t gone = 0, rank = 0;
@@ -145,7 +145,7 @@ static void look_for_answer(struct session *s)
         session_mark_lost(s, "it does not answer after the server's restart");
 }
 
-/* What was left when it ended: the keeper was not there. */
+/* Removes the root of a session that is gone, if that failed when it ended: the keeper was away. */
 static void finish_gone(struct session *s)
 {
     struct pd_err e;

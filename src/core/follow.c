@@ -46,6 +46,7 @@ static void skip_forgotten(struct follow *f, unsigned stream)
     process_get(f->process, &i, NULL);
     if (i.first[stream] <= f->offset[stream])
         return;
+
     f->skipped += i.first[stream] - f->offset[stream];
     f->offset[stream] = i.first[stream];
 }
@@ -54,6 +55,7 @@ ssize_t follow_read(struct follow *f, unsigned stream, void *out, size_t size, s
 {
     ssize_t n;
     f->skipped = 0;
+
     for (;;) {
         uint64_t at = f->offset[stream];
         uint64_t left = f->end[stream] > at ? f->end[stream] - at : 0;
@@ -75,6 +77,7 @@ ssize_t follow_read(struct follow *f, unsigned stream, void *out, size_t size, s
     if (f->flags & FOLLOW_TEXT && !last)
         n = (ssize_t)character_whole(out, (size_t)n);
     f->offset[stream] += (uint64_t)n;
+
     if (n && f->flags & FOLLOW_HOLDS)
         process_follow(f->process, &f->watch, stream, f->offset[stream]);
     return n;

@@ -31,7 +31,7 @@ struct follow {
     struct pd_err why; /* it was refused */
     bool ended;
     uint64_t end[STREAM_COUNT];
-    /* What was read, and how many bytes the last follow_read has skipped. */
+    /* How far it was read, and how many bytes the last follow_read has skipped. */
     uint64_t offset[STREAM_COUNT];
     uint64_t skipped;
 };

@@ -32,6 +32,7 @@ void kept_set_limits(struct kept *k, uint64_t sandbox, uint64_t tenant, uint64_t
         uint64_t half = (uint64_t)disk.f_blocks * disk.f_frsize / 2;
         all = all < half ? all : half;
     }
+
     atomic_store(&k->limit[0], sandbox ? sandbox : KEPT_PER_SANDBOX);
     atomic_store(&k->limit[1], tenant ? tenant : KEPT_PER_TENANT);
     atomic_store(&k->limit[2], all);
@@ -96,7 +97,7 @@ void kept_drop(struct process *p)
 
 /* ---- forgetting ---- */
 
-/* Whose output is looked at: one session's, one tenant's, or (both NULL) everybody's. */
+/* The part of the output that is looked at: one session's, one tenant's, or (both NULL) all. */
 struct scope {
     struct session *session;
     struct tenant_count *tenant;
@@ -146,6 +147,7 @@ static bool candidates_add(struct candidates *c, struct process *p, uint64_t end
         c->list = grown;
         c->room = room;
     }
+
     c->list[c->count++] = (struct candidate){process_ref(p), ended_ms};
     return true;
 }
@@ -172,6 +174,7 @@ static void collect(struct session *const *list, size_t count, const struct scop
         struct session *s = list[i];
         if (!scope_has(c, s) || !atomic_load(&s->kept))
             continue;
+
         lock_take(&s->lock);
         for (struct process *p = s->processes; p; p = p->next) {
             lock_take(&p->lock);
@@ -183,6 +186,7 @@ static void collect(struct session *const *list, size_t count, const struct scop
         }
         lock_release(&s->lock);
     }
+
     if (ret->count)
         qsort(ret->list, ret->count, sizeof *ret->list, compare_ends);
 }
@@ -193,6 +197,7 @@ static bool forget(struct process *p)
     struct session *s = p->session;
     struct spool gone[STREAM_COUNT];
     struct pd_err e;
+
     lock_take(&s->lock);
     lock_take(&p->lock);
     bool may = is_forgettable(p, 2);
@@ -206,6 +211,7 @@ static bool forget(struct process *p)
         p->forgotten = 1;
         kept_drop(p);
     }
+
     bool stored = p->stored;
     lock_release(&p->lock);
     lock_release(&s->lock);
@@ -236,6 +242,7 @@ static void trim_scope(struct sessions *all, struct session *const *list, size_t
 {
     struct candidates found __attribute__((cleanup(candidates_done))) = {0};
     unsigned forgotten = 0;
+
     collect(list, count, c, &found);
     for (size_t i = 0; i < found.count && scope_beyond(all, c, 7); i++)
         if (found.list[i].ended_ms != UINT64_MAX)
@@ -266,11 +273,13 @@ void kept_trim(struct sessions *all)
         if (scope_beyond(all, &one, 8))
             trim_scope(all, list, count, &one);
     }
+
     for (struct tenant_count *t = tenants; t; t = t->next) {
         struct scope tenant = {.tenant = t};
         if (scope_beyond(all, &tenant, 8))
             trim_scope(all, list, count, &tenant);
     }
+
     struct scope everybody = {0};
     if (scope_beyond(all, &everybody, 8))
         trim_scope(all, list, count, &everybody);

@@ -81,6 +81,7 @@ void lock_note_wait(const void *l)
     for (unsigned i = 0; i < held_count; i++)
         if (held[i].lock == l)
             rank = held[i].rank;
+
     for (unsigned i = 0; i < held_count; i++)
         if (held[i].lock != l)
             refuse("waits", rank == LOCK_RANK_COUNT ? held[i].rank : rank, held[i].rank);

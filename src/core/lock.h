@@ -55,7 +55,7 @@ void rw_init(struct rw_lock *l, enum lock_rank rank);
 void rw_done(struct rw_lock *l);
 
 #ifdef PADDOCK_CHECKS
-/* What this thread holds. `tried`: it did not wait for it, so any order will do. */
+/* Keep the list of what this thread holds. `tried`: it did not wait, so any order will do. */
 void lock_note_taken(const void *l, enum lock_rank rank, int tried);
 void lock_note_released(const void *l);
 void lock_note_wait(const void *l);

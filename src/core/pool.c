@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "telemetry/log.h"
 
-/* What clients ask for who say nothing: here, and at the door for E2B's. */
+/* The profiles that clients get who name none: here, and at the door for E2B's. */
 #define IS_USUAL(p)   ((p) == PROFILE_STRICT || (p) == PROFILE_DEV)
 #define WANTED_FOR_MS (10u * 60 * 1000) /* a profile that nobody asked for is not kept ready */
 #define SHRINK_MS     60000u
@@ -80,7 +80,7 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
     return s;
 }
 
-/* Which profile lacks one, or -1: the one that lacks most. */
+/* The profile that lacks most sandboxes, or -1 when none lacks any. */
 static int lacking(struct sessions *all)
 {
     uint64_t now = time_now_ms();

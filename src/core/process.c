@@ -42,6 +42,7 @@ struct process *process_new(struct session *s)
     p->via[0] = p->via[1] = p->input = p->state_pipe = -1;
     p->env = MSG_LIST_WRITER_INIT;
     p->timeout.fire = on_timeout;
+
     lock_init(&p->lock, LOCK_PROCESS);
     process_init_streams(p);
     return p;

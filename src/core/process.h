@@ -21,7 +21,7 @@ struct process;
 
 enum { STREAM_OUT, STREAM_ERR, STREAM_COUNT };
 
-/* What a client asks for. Strings are the caller's and copied. */
+/* A command that a client asks for. Strings are the caller's and copied. */
 struct process_request {
     const char *command; /* a line for bash, with the session's state; or NULL and argv */
     struct msg_list argv;
@@ -70,8 +70,8 @@ struct process_info {
 struct process *process_ref(struct process *p);
 void process_unref(struct process *p);
 void process_get(struct process *p, struct process_info *ret, struct pd_err *why);
-/* What the request said about it, as session_note: "" if nothing; a copy, to be freed. Stored with
- * the process: that of one in the background outlives the daemon. */
+/* The note that came with its request, as session_note: "" if none; a copy, to be freed. Stored
+ * with the process: that of one in the background outlives the daemon. */
 char *process_note(struct process *p);
 
 /* Reads from a stream's spool at `offset`: bytes, 0 when there is nothing (yet), -1. An offset that
@@ -91,7 +91,7 @@ int process_watch(struct process *p, struct watch *w, struct pd_err *e);
 void process_unwatch(struct process *p, struct watch *w);
 void watch_clear(struct watch *w);
 
-/* Who watches will read the stream from here on and must not miss a byte: whoever writes waits
+/* The holder of the watch will read the stream from here on and must not miss a byte: writers wait
  * while more than half a spool is unread, until this says that it was read, or until
  * process_unwatch. */
 void process_follow(struct process *p, struct watch *w, unsigned stream, uint64_t offset);

@@ -1,4 +1,4 @@
-/* What is done to a process: signals, input, the size of its terminal. Every call to the box is
+/* Calls that act on a process: signals, input, the size of its terminal. Every call to the box is
  * made with the session's box held, and without the process's lock where it may take time. */
 #include "core/process_state.h"
 
@@ -25,7 +25,7 @@ static int with_box(struct process *p, struct pd_err *e)
 }
 
 /* Also of a command that has ended: children of it may still run. Its group must be its own until
- * the kill is done, or it would hit whoever has the number next. */
+ * the kill is done, or it would hit the command that has the number next. */
 int process_stop(struct process *p, enum process_stop why, struct pd_err *e)
 {
     struct session *s = p->session;
@@ -62,14 +62,17 @@ int process_signal(struct process *p, int signal, struct pd_err *e)
             return -1;
         if (process_watch(p, &w, e) < 0)
             return -1;
+
         int r = process_wait(p, &w, -1, deadline_in(NS_PER_S), e);
         process_unwatch(p, &w);
         return r < 0 && e->code == PD_NO_SPACE ? 0 : r; /* then it has ended, too */
     }
+
     if (!process_state_is_live(process_state(p)))
         return pd_fail(e, PD_CONFLICT, "process %d has ended already", p->pid);
     if (with_box(p, e) < 0)
         return -1;
+
     int r = box_signal(p->session->box, p->id, signal, deadline_in(SIGNAL_PATIENCE), e);
     rw_release(&p->session->box_use);
     return r;
@@ -99,6 +102,7 @@ int process_write(struct process *p, const void *data, size_t len, deadline d, s
             return pd_fail(e, PD_CONFLICT, "process %d does not read its stdin any more", p->pid);
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             return pd_fail_sys(e, "write to process %d", p->pid);
+
         struct pollfd wait = {.fd = fd, .events = POLLOUT};
         if (poll(&wait, 1, deadline_poll_ms(d)) == 0)
             return pd_fail(e, PD_TIMEOUT, "process %d does not read its stdin: %zu bytes are left",
@@ -111,12 +115,14 @@ int process_close_stdin(struct process *p, struct pd_err *e)
 {
     if (p->pty)
         return pd_fail(e, PD_INVALID, "a terminal's input cannot be closed: send it ^D (\\x04)");
+
     lock_take(&p->lock);
     int fd = p->input;
     p->input = -1;
     int stashed = p->stashed_input;
     p->stashed_input = 0;
     lock_release(&p->lock);
+
     if (fd < 0)
         return pd_fail(e, PD_CONFLICT, "stdin of process %d is closed already", p->pid);
     if (stashed) {
@@ -125,6 +131,7 @@ int process_close_stdin(struct process *p, struct pd_err *e)
         process_stash_key(p, "in", key);
         stash_drop(p->session->provider, key);
     }
+
     fd_done(&fd);
     return 0;
 }

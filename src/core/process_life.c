@@ -95,8 +95,8 @@ bool process_fail(struct process *p)
 
 /* ---- the end ---- */
 
-/* Everybody is told, once. Whoever hears of the end may start the next command at once: the session
- * is free by then. With the locks of session and process held. */
+/* Everybody is told, once. A client that hears of the end may start the next command at once: the
+ * session is free by then. With the locks of session and process held. */
 static void tell_end(struct process *p, enum process_state to)
 {
     struct session *s = p->session;
@@ -135,15 +135,18 @@ void process_finish_late(struct process *p)
 {
     if (p->state != PROCESS_FINISHING || process_waits_for_space(p))
         return;
+
     process_step(p, PROCESS_EXITED);
     recorder_add(p, TASK_END, 0);
 }
 
-/* What a shell command left is stored before anybody hears of its end: false then. */
+/* Takes over the state that a shell command left. False when it has to be stored, which is done
+ * before anybody hears of the end. */
 static bool take_state(struct process *p)
 {
     struct session *s = p->session;
     int updated = session_take_state(s, p);
+
     lock_take(&p->lock);
     p->state_updated = updated;
     lock_release(&p->lock);
@@ -161,6 +164,7 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
         lock_release(&p->lock); /* a box may tell what it likes, and as often */
         return;
     }
+
     p->end = *end;
     if (!p->pid)
         p->pid = end->pid;
@@ -182,7 +186,8 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
     bool told = simple || p->worker;
     if (told)
         process_finish(p);
-    /* Whoever waited is about to answer; what is left is in no hurry. */
+
+    /* The thread that waited is about to answer; the rest is in no hurry. */
     recorder_add(p, TASK_END, told ? SETTLE_AFTER : 0);
 }
 
@@ -231,6 +236,7 @@ void process_bury(struct process *p)
         if (p->stop == STOP_NONE)
             p->stop = STOP_SANDBOX;
     }
+
     /* Nobody can write any more: what is left in the pipes is all there is. */
     process_drain(p);
     if (p->state == PROCESS_RUNNING || p->state == PROCESS_FINISHING)

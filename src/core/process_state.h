@@ -16,8 +16,8 @@
 
 #define SPOOL_DEFAULT (64ull << 20)
 
-/* What a command's life goes through; process_life.c says what each means and which may follow
- * which. In this order: up to EXITED others see it run, from FINISHING on its end is known. */
+/* The states of a command's life; process_life.c says what each means and which may follow which.
+ * In this order: up to EXITED others see it run, from FINISHING on its end is known. */
 enum process_state {
     PROCESS_STARTING,
     PROCESS_RUNNING,
@@ -43,7 +43,7 @@ enum {
     ROW_FORGOTTEN = 256,    /* its output was too much to be kept */
 };
 
-/* What the recorder is to do for a process. */
+/* The tasks of the recorder for a process. */
 enum { TASK_STORE = 1, TASK_END = 2, TASK_TIMEOUT = 4, TASK_DROP = 8 };
 
 struct stream {
@@ -85,8 +85,8 @@ struct process {
     struct msg_list_writer
         env; /* of the request: not to be taken for the session's. Until its end */
     uint64_t started_ms, ended_ms, started_ns, duration_us;
-    /* What outlives this daemon. Orthogonal to the state: a command is stored at any time of its
-     * life, or never. */
+    /* Traces that outlive this daemon. Orthogonal to the state: a command is stored at any time of
+     * its life, or never. */
     int stored; /* a row says that it exists (before the answer does) */
     int synced; /* the box has told of it, or it was started by this daemon */
     int stashed,
@@ -144,7 +144,7 @@ void process_on_refused(struct process *p, const struct pd_err *why);
 void process_finish(struct process *p);
 /* Pump's thread, with the lock held: space was found for its last output, maybe. */
 void process_finish_late(struct process *p);
-/* What stopped it, from the sandbox's counters. Asks the provider. */
+/* Finds out what stopped it, from the sandbox's counters. Asks the provider. */
 void process_explain(struct process *p);
 /* Its end is stored, and init has forgotten it. */
 void process_settle(struct process *p);

@@ -79,6 +79,7 @@ static bool stream_turn(struct stream *s, int turns, bool last)
 {
     struct process *p = s->process;
     struct pump *pump = p->session->all->c.pump;
+
     for (int i = 0; i < turns; i++) {
         if (!last && is_held_back(s)) {
             s->stopped = 1;
@@ -109,6 +110,7 @@ static bool stream_turn(struct stream *s, int turns, bool last)
         if (p->pty && p->input == s->source.fd)
             p->input = -1;
         fd_done(&s->source.fd);
+
         /* The last of a command that has ended; otherwise its end sees to it. */
         if (process_has_end(p) && p->stashed)
             recorder_add(p, TASK_DROP, 0);
@@ -169,6 +171,7 @@ static void stream_retry(struct pump_timer *t)
     struct process *p = s->process;
     struct pump *pump = p->session->all->c.pump;
     struct pd_err e;
+
     lock_take(&p->lock);
     if (s->stopped && s->source.fd >= 0) {
         s->stopped = 0;
@@ -178,6 +181,7 @@ static void stream_retry(struct pump_timer *t)
             s->stopped = 1;
             pump_set_timer(pump, &s->retry, deadline_in(DISK_RETRY));
         }
+
         process_wake(p);
         process_finish_late(p);
     }
@@ -211,6 +215,7 @@ void stream_shrink(struct stream *s, uint64_t window)
     const struct process *p = s->process;
     unsigned stream = (unsigned)(s - p->streams);
     uint64_t from = s->spool.size > window ? s->spool.size - window : 0;
+
     if (p->back_pressure && from > s->consumed)
         from = s->consumed;
     for (const struct watch *w = p->watches; w; w = w->next)
@@ -229,6 +234,7 @@ void process_discard_output(struct process *p)
         if (spool->fd >= 0 || spool->size)
             (void)unlinkat(spool->dir, spool->name, 0);
     }
+
     kept_drop(p);
     lock_release(&p->lock);
 }
@@ -257,6 +263,7 @@ void process_close_streams(struct process *p)
             p->input = -1; /* the same descriptor */
         fd_done(fd);
     }
+
     fd_done(&p->input);
     fd_done(&p->via[0]);
     fd_done(&p->via[1]);
@@ -270,19 +277,23 @@ ssize_t process_read(struct process *p, unsigned stream, uint64_t offset, void *
                      struct pd_err *e)
 {
     struct stream *s = &p->streams[stream];
+
     lock_take(&p->lock);
     /* The file only grows, and its descriptor is not closed while somebody reads. */
     struct spool view = s->spool;
     p->readers++;
     lock_release(&p->lock);
+
     ssize_t n = spool_read(&view, offset, out, size, e);
     lock_take(&p->lock);
     p->readers--;
     view = s->spool;
     lock_release(&p->lock);
-    /* What was forgotten meanwhile was read as zeros. */
+
+    /* Bytes that were forgotten meanwhile were read as zeros. */
     if (n > 0 && offset < view.first)
         return spool_read(&view, offset, out, size, e); /* says so, and reads nothing */
+
     /* Also without news: a client that asks from here on has read all that was before, maybe from
      * another daemon. */
     if (n >= 0)
@@ -295,6 +306,7 @@ void process_consumed(struct process *p, unsigned stream, uint64_t offset)
     struct stream *s = &p->streams[stream];
     if (!p->back_pressure)
         return;
+
     lock_take(&p->lock);
     if (offset > s->spool.size)
         offset = s->spool.size;
@@ -310,6 +322,7 @@ void process_follow(struct process *p, struct watch *w, unsigned stream, uint64_
     if (!w->follows)
         for (unsigned i = 0; i < STREAM_COUNT; i++)
             w->read[i] = p->streams[i].spool.size;
+
     w->follows = 1;
     w->read[stream] =
         offset < p->streams[stream].spool.size ? offset : p->streams[stream].spool.size;

@@ -34,6 +34,7 @@ void process_unwatch(struct process *p, struct watch *w)
             *at = w->next;
             break;
         }
+
     for (unsigned i = 0; i < STREAM_COUNT && w->follows; i++)
         stream_release(&p->streams[i]);
     lock_release(&p->lock);
@@ -67,6 +68,7 @@ int process_wait(struct process *p, struct watch *w, int other_fd, deadline d, s
         struct pollfd fds[2] = {{.fd = w->event, .events = POLLIN},
                                 {.fd = other_fd, .events = POLLRDHUP}};
         int n = poll(fds, other_fd >= 0 ? 2 : 1, deadline_poll_ms(d));
+
         if (n < 0 && errno != EINTR)
             return pd_fail_sys(e, "wait for the process");
         if (n > 0 && other_fd >= 0 && fds[1].revents)
@@ -82,14 +84,17 @@ int process_await_pid(struct process *p, struct pd_err *e)
     struct process_info i;
     struct pd_err why;
     deadline d = deadline_in(PID_PATIENCE);
+
     if (process_watch(p, &w, e) < 0)
         return -1;
+
     for (;;) {
         watch_clear(&w);
         process_get(p, &i, &why);
         if (i.pid || !i.running || watch_wait(&w, d) == 0)
             break;
     }
+
     process_unwatch(p, &w);
     if (!i.refused)
         return 0;

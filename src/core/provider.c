@@ -39,7 +39,7 @@ int provider_must(const struct provider *p, enum provider_can bit, struct pd_err
 
 /* ---- the table ---- */
 
-/* Which function a capability needs; 0: every provider has it. */
+/* The function that each capability needs; bits 0: every provider has it. */
 #define NEEDS(bits, function)                                                                      \
     {                                                                                              \
         bits, offsetof(struct provider, function), #function                                       \

@@ -24,8 +24,8 @@ struct pd_err;
 struct pump;
 struct provider;
 
-/* What some providers cannot do. id, bit, name in GET /v1/providers, "provider NAME cannot ...",
- * and what a caller may do instead. */
+/* Capabilities that some providers lack. id, bit, name in GET /v1/providers, "provider NAME cannot
+ * ...", and what a caller may do instead. */
 /* clang-format off */
 #define PROVIDER_CAPABILITIES(X)                                                                   \
     X(PAUSE,      0,  "pause",      "freeze a sandbox with its memory",                            \

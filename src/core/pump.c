@@ -1,3 +1,10 @@
+/* How the pump's thread works: it waits by epoll, at most until the first timer, and calls back
+ * what is ready with no lock held. `running` names the source or timer whose callback runs, so that
+ * pump_remove and pump_cancel_timer can wait until it is over.
+ *
+ * Sources are in slots. An event says slot and generation, and is dropped if the slot has another
+ * source by now. Timers are a list in the order of their time. A new one wakes nobody and is seen
+ * at the next tick, so it may fire TICK_MS late. */
 #include "core/pump.h"
 
 #include "base/banned.h"
@@ -69,6 +76,7 @@ static unsigned take_slot(struct pump *p, struct pump_source *s)
         }
         n = p->slot_count++;
     }
+
     p->slots[n].source = s;
     return n;
 }
@@ -84,6 +92,7 @@ static void free_slot(struct pump *p, unsigned n)
 int pump_add(struct pump *p, struct pump_source *s, uint32_t events, struct pd_err *e)
 {
     int r = -1;
+
     lock_take(&p->lock);
     unsigned n = take_slot(p, s);
     errno = ENOMEM;
@@ -96,6 +105,7 @@ int pump_add(struct pump *p, struct pump_source *s, uint32_t events, struct pd_e
         else
             free_slot(p, n);
     }
+
     lock_release(&p->lock);
     return r < 0 ? pd_fail_sys(e, "watch a descriptor") : 0;
 }
@@ -136,9 +146,11 @@ void pump_set_timer(struct pump *p, struct pump_timer *t, deadline at)
         unlink_timer(p, t);
     t->at = at;
     t->set = 1;
+
     struct pump_timer **place = &p->timers;
     while (*place && (*place)->at <= at)
         place = &(*place)->next;
+
     t->next = *place;
     *place = t;
     lock_release(&p->lock);
@@ -162,9 +174,11 @@ static void over(struct pump *p)
 static void run_timers(struct pump *p)
 {
     uint64_t now = clock_now();
+
     while (p->timers && p->timers->at <= now) {
         struct pump_timer *t = p->timers;
         unlink_timer(p, t);
+
         p->running = t;
         lock_release(&p->lock);
         t->fire(t);
@@ -180,6 +194,7 @@ static void run_events(struct pump *p, const struct epoll_event *events, int cou
         struct pump_source *s = slot->source;
         if (!s || slot->generation != (uint32_t)events[i].data.u64)
             continue;
+
         p->running = s;
         lock_release(&p->lock);
         s->ready(s, events[i].events);
@@ -192,6 +207,7 @@ static int next_wait_ms(struct pump *p)
 {
     if (!p->timers)
         return TICK_MS;
+
     int ms = deadline_poll_ms(p->timers->at);
     return ms < 0 || ms > TICK_MS ? TICK_MS : ms;
 }
@@ -206,6 +222,7 @@ static void *pump_main(void *arg)
         lock_release(&p->lock);
         int n = epoll_wait(p->epoll, events, EVENTS_MAX, ms);
         lock_take(&p->lock);
+
         run_events(p, events, n);
         run_timers(p);
     }
@@ -220,18 +237,22 @@ struct pump *pump_new(struct pd_err *e)
         pd_fail(e, PD_CAPACITY, "no memory for the pump");
         return NULL;
     }
+
     lock_init(&p->lock, LOCK_PUMP);
     cond_init(&p->idle);
     p->epoll = epoll_create1(EPOLL_CLOEXEC);
     p->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+
     /* Slot 0 has no source: it only wakes. */
     p->slots = calloc(256, sizeof *p->slots);
     p->slot_room = p->slots ? 256 : 0;
     p->slot_count = 1;
+
     struct epoll_event ev = {.events = EPOLLIN};
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
+
     int r = 0;
     if (!p->slots || p->epoll < 0 || p->wake < 0 ||
         epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->wake, &ev) < 0)
@@ -255,12 +276,15 @@ void pump_free(struct pump *p)
 {
     if (!p)
         return;
+
     lock_take(&p->lock);
     p->stopping = 1;
     lock_release(&p->lock);
+
     uint64_t one = 1;
     (void)!write(p->wake, &one, sizeof one);
     pthread_join(p->thread, NULL);
+
     lock_done(&p->lock);
     pthread_cond_destroy(&p->idle);
     fd_done(&p->epoll);

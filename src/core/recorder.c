@@ -29,6 +29,7 @@ void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
 {
     struct sessions *all = p->session->all;
     deadline due = deadline_in(delay_ns);
+
     lock_take(&all->task_lock);
     if (p->tasks) {
         p->tasks |= task;
@@ -41,6 +42,7 @@ void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
         *all->task_last = process_ref(p);
         all->task_last = &p->task_next;
     }
+
     /* Awake, or about to be: it sees this by itself. */
     if (p->task_due < all->task_wake) {
         all->task_wake = 0;
@@ -82,8 +84,8 @@ static void copies_add(struct copies *c, int fd)
         c->fd[c->count++] = copy;
 }
 
-/* What the next daemon needs to go on with the output: nothing if all of it is over. With the
- * process's lock held. */
+/* Copies of the descriptors that the next daemon needs to go on with the output: none if all of it
+ * is over. With the process's lock held. */
 static struct copies copy_output(const struct process *p)
 {
     struct copies c = {.count = 0};
@@ -178,12 +180,14 @@ int process_store(struct process *p, struct pd_err *e)
                 (p->background ? ROW_BACKGROUND : 0) | (p->back_pressure ? ROW_BACK_PRESSURE : 0) |
                 (p->refused ? ROW_REFUSED : 0) | (p->state_updated ? ROW_STATE_UPDATED : 0) |
                 (p->forgotten ? ROW_FORGOTTEN : 0);
+
     /* Without what the request set, its variables could not be told from the session's. */
     if (p->updates_state && live && !p->env.count)
         row.flags |= ROW_UPDATES_STATE;
     /* Nothing will come any more: the next daemon need not ask for its streams. */
     if (!live && p->streams[STREAM_OUT].source.fd < 0 && p->streams[STREAM_ERR].source.fd < 0)
         row.flags |= ROW_OVER;
+
     row.exited = !live;
     row.status = p->end.status;
     row.stop = p->stop;
@@ -194,13 +198,16 @@ int process_store(struct process *p, struct pd_err *e)
     row.cpu_usec = p->end.cpu_usec;
     row.max_rss = p->end.max_rss;
     lock_release(&p->lock);
+
     int r = all->c.store->put_process(all->c.store, &row, e);
     if (r < 0)
         return -1;
-    /* Whoever buries it marks it first and deletes the row after: one of the two comes last. */
+
+    /* A burial marks it first and deletes the row after: one of the two comes last. */
     int unwanted = atomic_load(&p->unwanted);
     if (!unwanted)
         stash(p);
+
     /* Not before the keeper has its streams: the next daemon needs both. */
     lock_take(&p->lock);
     if (!p->stored)
@@ -210,11 +217,13 @@ int process_store(struct process *p, struct pd_err *e)
     return unwanted ? all->c.store->delete_process(all->c.store, row.id, e) : 0;
 }
 
-/* What the keeper holds for a process that has ended, as far as it is over. */
+/* Has the keeper drop its copies of a process's descriptors: of the input always, of the output
+ * when that is over. */
 static void drop_stashed(struct process *p)
 {
     struct provider *provider = p->session->provider;
     char key[MSG_KEY_MAX + 1];
+
     lock_take(&p->lock);
     int in = p->stashed_input;
     int out =
@@ -223,6 +232,7 @@ static void drop_stashed(struct process *p)
     if (out)
         p->stashed = 0;
     lock_release(&p->lock);
+
     if (in) {
         process_stash_key(p, "in", key);
         stash_drop(provider, key);
@@ -236,11 +246,13 @@ static void drop_stashed(struct process *p)
 static void store_state(struct session *s)
 {
     struct pd_err e;
+
     lock_take(&s->lock);
     int dirty = s->dirty;
     lock_release(&s->lock);
     if (!dirty || session_store(s, &e) == 0)
         return;
+
     log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
     lock_take(&s->lock);
     s->dirty = 1; /* the controller tries again */
@@ -256,10 +268,12 @@ static void do_end(struct process *p)
     bool explain = p->state == PROCESS_EXITED && !p->worker && !p->refused &&
                    (p->end.status != 0 || p->stop != STOP_NONE);
     lock_release(&p->lock);
+
     if (explain)
         process_explain(p);
     if (p->state_updated)
         store_state(s);
+
     process_finish(p);
     drop_stashed(p); /* before the row, after which nobody would look for it */
     if (p->worker) {
@@ -271,6 +285,7 @@ static void do_end(struct process *p)
             return;
         }
     }
+
     int empty = 1;
     rw_read(&s->box_use);
     if (s->box) {
@@ -279,6 +294,7 @@ static void do_end(struct process *p)
         empty = box_group_is_empty(s->box, p->group);
     }
     rw_release(&s->box_use);
+
     lock_take(&s->lock);
     if (empty)
         group_release(s, p->group, p->serial);
@@ -296,11 +312,13 @@ static void do_end(struct process *p)
 }
 
 /* A command that was started quietly and is still running: asks for its pid, which everybody sees
- * when the answer comes. It is not waited for: who has a silent init must not hold up others. */
+ * when the answer comes. It is not waited for: a sandbox whose init is silent must not hold up
+ * others. */
 static void learn_pid(struct process *p)
 {
     struct session *s = p->session;
     struct pd_err e;
+
     lock_take(&p->lock);
     int known = p->pid != 0;
     lock_release(&p->lock);
@@ -309,6 +327,7 @@ static void learn_pid(struct process *p)
     lock_release(&s->lock);
     if (known || frozen)
         return;
+
     rw_read(&s->box_use);
     if (s->box && box_sync(s->box, 0, &e) < 0)
         log_warn("process.sync", "session=%s error=%s", s->info.id, e.msg);
@@ -322,6 +341,7 @@ static void do_tasks(struct process *p, unsigned tasks)
         (void)process_stop(p, STOP_TIMEOUT, &e);
     if (tasks & TASK_DROP)
         drop_stashed(p);
+
     if (tasks & TASK_END) {
         do_end(p);
     } else if (tasks & TASK_STORE && !p->stored && process_store(p, &e) < 0) {
@@ -336,6 +356,7 @@ static void do_tasks(struct process *p, unsigned tasks)
 static struct process *take_due(struct sessions *all, deadline *ret_next)
 {
     deadline next = deadline_in(NS_PER_S);
+
     for (struct process **at = &all->task_first; *at; at = &(*at)->task_next) {
         struct process *p = *at;
         if (deadline_passed(p->task_due)) {
@@ -347,6 +368,7 @@ static struct process *take_due(struct sessions *all, deadline *ret_next)
         if (p->task_due < next)
             next = p->task_due;
     }
+
     *ret_next = next;
     return NULL;
 }
@@ -394,10 +416,12 @@ void *recorder_main(void *arg)
             lock_take(&all->task_lock);
             continue;
         }
+
         if (!all->stopping && forget_output(all, &next))
             continue;
         if (all->stopping)
             break; /* what is not due stays: the next daemon sees to it */
+
         all->task_wake = next;
         (void)lock_wait(&all->task_cond, &all->task_lock, next);
         all->task_wake = 0;

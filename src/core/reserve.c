@@ -52,6 +52,7 @@ static uint64_t threads_now(void)
     char text[128];
     if (fd_read_file(AT_FDCWD, "/proc/loadavg", text, sizeof text) <= 0)
         return 0;
+
     const char *slash = strchr(text, '/');
     return slash ? strtoull(slash + 1, NULL, 10) : 0;
 }
@@ -113,6 +114,7 @@ int reserve_enter(struct reserve *r, struct pd_err *e)
     unsigned making = atomic_fetch_add(&r->making, 1) + 1;
     unsigned needed =
         (unsigned)ceilings_files_reserve(limit) + atomic_load(&r->promised) + making * FILES_MAKING;
+
     if (fd_spare(r->any, needed))
         return 0;
 

@@ -36,14 +36,14 @@ void reserve_watch_disk(struct reserve *r, const char *dir);
 int reserve_enter(struct reserve *r, struct pd_err *e);
 void reserve_leave(struct reserve *r);
 
-/* What the machine had when it was looked at. Zeros: unknown, and never short. */
+/* Figures of the machine when it was looked at. Zeros: unknown, and never short. */
 struct reserve_figures {
     uint64_t threads, pid_max; /* that exist, that may exist */
     uint64_t memory_left, memory;
     uint64_t disk_left, disk;
 };
 
-/* What is too short for another sandbox, and what helps; NULL when nothing is. */
+/* Says what is too short for another sandbox, and what helps; NULL when nothing is. */
 const char *reserve_shortage(const struct reserve_figures *f);
 
 /* A sandbox that will want a descriptor for its first command, and one that has it or is gone. */

@@ -464,7 +464,7 @@ void session_trim(struct session *s)
 
     for (struct process *p = s->processes, *next; p; p = next) {
         next = p->next;
-        /* Whoever holds it has not read all yet: its request is still to be answered. */
+        /* A process that is held has not been read to its end: a request is to be answered. */
         if ((!p->worker && (kept <= PROCESSES_KEPT || atomic_load(&p->refs) > 1)) ||
             !process_is_settled(p))
             continue;

@@ -143,7 +143,7 @@ int session_sleep(struct session *s, struct pd_err *e);
 int session_resume(struct session *s, struct pd_err *e);
 int session_usage(struct session *s, uint64_t *ret_memory, uint64_t *ret_memory_peak,
                   uint64_t *ret_cpu_usec, uint64_t *ret_pids, struct pd_err *e);
-/* What it used, from time to time. */
+/* A sample of what a session used, taken from time to time. */
 struct session_sample {
     uint64_t at_ms;         /* since the epoch */
     uint32_t cpu_milli_pct; /* thousandths of a percent of one core, since the sample before:

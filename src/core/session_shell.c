@@ -3,8 +3,8 @@
  * builtins: no process is started for it. Lost when bash is killed or replaced (exec) or when the
  * command sets a trap of its own: the state stays as it was then, and the result says so.
  *
- * What comes back is data from inside: names and sizes are checked, and what would change how
- * programs are loaded is never kept. */
+ * The state that comes back is data from inside: names and sizes are checked, and variables that
+ * change how programs are loaded are never kept. */
 #include "core/session_state.h"
 
 #include "base/banned.h"
@@ -39,8 +39,8 @@ const char *env_find(const struct msg_list *l, const char *name)
     return NULL;
 }
 
-/* What a command has without anybody having said so. It is not the session's: another user's
- * command gets other values. */
+/* A variable that every command has without anybody having said so. It is not the session's:
+ * another user's command gets other values. */
 static int is_usual(const char *pair)
 {
     static const char *const pairs[] = {
@@ -55,6 +55,7 @@ static int is_usual(const char *pair)
         "SHELL=/bin/bash",
         "LANG=C.UTF-8",
         "TERM=xterm-256color"};
+
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (!strcmp(pairs[i], pair))
             return 1;
@@ -86,6 +87,7 @@ int session_environment(const struct session *s, const struct process_request *r
     for (const char *v; (v = msg_list_next(&own, &pos));)
         if (!env_find(&r->env, v))
             bad |= msg_list_add(out, v);
+
     pos = 0;
     for (const char *v; (v = msg_list_next(&r->env, &pos));)
         bad |= msg_list_add(out, v);
@@ -118,6 +120,7 @@ static const char *read_quoted(const char *at, const char *end, struct buf *out)
         }
         if (++at >= end)
             return NULL;
+
         const char *letter = strchr(letters, *at);
         if (*at >= '0' && *at <= '7') {
             unsigned v = 0;
@@ -169,6 +172,7 @@ static const char *read_variable(const char *at, const char *end, struct msg_lis
     static const char word[] = "declare -";
     if ((size_t)(end - at) < sizeof word || strncmp(at, word, sizeof word - 1) != 0)
         return NULL;
+
     at += sizeof word - 1;
     while (at < end && isalpha((unsigned char)*at))
         at++;
@@ -229,13 +233,15 @@ int session_take_state(struct session *s, struct process *p)
     struct pd_err e;
     size_t len = 0;
     int good = 0;
+
     while (text && cwd && len < STATE_MAX) {
         ssize_t n = read(p->state_pipe, text + len, STATE_MAX - len);
         if (n <= 0)
             break; /* what the leader wrote is there by now; others may hold the pipe open */
         len += (size_t)n;
     }
-    /* What was read is gone from the pipe: a command that has ended, and is kept, needs none. */
+
+    /* The pipe is done with: a command that has ended, and is kept, needs none. */
     lock_take(&p->lock);
     fd_done(&p->state_pipe);
     lock_release(&p->lock);
@@ -255,6 +261,7 @@ int session_take_state(struct session *s, struct process *p)
             if (keep && msg_list_add(&merged, keep) < 0)
                 good = 0;
         }
+
         int same = merged.text.len == before.bytes && !strcmp(cwd, s->cwd) &&
                    (!before.bytes || !memcmp(merged.text.data, before.text, before.bytes));
         if (good && !same) {
@@ -266,6 +273,7 @@ int session_take_state(struct session *s, struct process *p)
         }
         lock_release(&s->lock);
     }
+
     msg_list_writer_done(&env);
     msg_list_writer_done(&merged);
     free(text);

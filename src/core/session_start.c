@@ -18,7 +18,7 @@
 
 #define PIPE_SIZE (64u << 10)
 
-/* What the sandbox gets. Closed when the request is on its way. */
+/* The ends of streams that the sandbox gets. Closed when the request is on its way. */
 struct far_ends {
     int fd[4];
 };
@@ -34,6 +34,7 @@ static int make_pipe(int *ret_near, int *ret_far, int near_reads, struct pd_err 
     int p[2];
     if (pipe2(p, O_CLOEXEC) < 0)
         return pd_fail_sys(e, "make a pipe");
+
     *ret_near = p[near_reads ? 0 : 1];
     *ret_far = p[near_reads ? 1 : 0];
     /* Ends are separate descriptions: the far one stays as programs expect it. */
@@ -50,14 +51,17 @@ static int make_input(const void *data, size_t len, int *ret_far, struct pd_err 
             return -1;
         return write(near, data, len) == (ssize_t)len ? 0 : pd_fail_sys(e, "fill a pipe");
     }
+
     auto_fd fd = memfd_create("stdin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return pd_fail_sys(e, "make a file in memory");
+
     int r = fd_write_all(fd, data, len);
     /* Readable, and nothing else: not a program to run where others are not to be had. */
     if (r < 0 || fchmod(fd, 0444) < 0 || lseek(fd, 0, SEEK_SET) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
         return pd_fail_sys(e, "fill a file in memory");
+
     *ret_far = fd_take(&fd);
     return 0;
 }
@@ -67,15 +71,18 @@ static int make_terminal(struct process *p, const struct process_request *r, str
 {
     struct session *s = p->session;
     int master = -1, slave = -1, r1;
+
     rw_read(&s->box_use);
     r1 = s->box ? box_terminal(s->box, &master, &slave, e) : session_no_box(s, e);
     rw_release(&s->box_use);
     if (r1 < 0)
         return -1;
+
     p->streams[STREAM_OUT].source.fd = p->input = master;
     far->fd[0] = slave;
     far->fd[1] = fcntl(slave, F_DUPFD_CLOEXEC, 3);
     far->fd[2] = fcntl(slave, F_DUPFD_CLOEXEC, 3);
+
     if (far->fd[1] < 0 || far->fd[2] < 0 || pipe2(p->via, O_CLOEXEC | O_NONBLOCK) < 0 ||
         fd_set_nonblock(master) < 0)
         return pd_fail_sys(e, "set up a terminal");
@@ -90,15 +97,19 @@ static int make_streams(struct process *p, const struct process_request *r, stru
     /* It is read when the shell has ended: what does not fit must not keep the shell waiting. */
     if (p->updates_state && fd_set_nonblock(far->fd[3]) < 0)
         return pd_fail_sys(e, "set up a pipe");
+
     if (r->pty)
         return make_terminal(p, r, far, e);
+
     if (make_pipe(&p->streams[STREAM_OUT].source.fd, &far->fd[1], 1, e) < 0 ||
         make_pipe(&p->streams[STREAM_ERR].source.fd, &far->fd[2], 1, e) < 0)
         return -1;
+
     if (r->keep_stdin)
         return make_pipe(&p->input, &far->fd[0], 0, e);
     if (r->input_len)
         return make_input(r->input, r->input_len, &far->fd[0], e);
+
     far->fd[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return far->fd[0] < 0 ? pd_fail_sys(e, "open /dev/null") : 0;
 }
@@ -115,6 +126,7 @@ static char *describe(const struct process_request *r)
             if (buf_printf(&text, "%s%s", text.len ? " " : "", a) < 0)
                 break;
     }
+
     const char *c = buf_cstr(&text);
     return strdup(c ? c : "");
 }
@@ -154,6 +166,7 @@ static int enter(struct session *s, struct process *p, struct process **ret_know
                     "processes of %u earlier commands are still running in "
                     "sandbox %s: end some first",
                     GROUPS - 1, s->info.id);
+
     if (r == 0) {
         p->updates_state = p->shell && !p->background && !s->shell_busy && !p->pty;
         if (p->updates_state)
@@ -201,8 +214,8 @@ static int send(struct process *p, const struct process_request *r, uint32_t uid
     char cwd[SPEC_PATH_MAX];
     struct box_command c = {.id = p->id,
                             .group = p->group,
-                            /* Who waits for the end needs no word of the start; the pid of one
-                             * that takes longer is asked for by the recorder. */
+                            /* A caller that waits for the end needs no word of the start; the
+                             * recorder asks for the pid of a command that takes longer. */
                             .flags = (p->pty ? EXEC_PTY : 0) | (p->worker ? EXEC_WORKER : 0) |
                                      (p->reach ? EXEC_REACH : 0) | (p->background ? 0 : EXEC_QUIET),
                             .fds = {far->fd[0], far->fd[1], far->fd[2], far->fd[3]}};
@@ -213,18 +226,21 @@ static int send(struct process *p, const struct process_request *r, uint32_t uid
     bad |= session_environment(s, r, &env);
     snprintf(cwd, sizeof cwd, "%s", r->cwd ? r->cwd : s->cwd);
     lock_release(&s->lock);
+
     if (r->command) {
         if (p->updates_state)
             bad |= shell_script(r->command, &script);
         bad |= msg_list_add(&argv, "/bin/bash") | msg_list_add(&argv, "-c");
         bad |= msg_list_add(&argv, p->updates_state ? (char *)script.data : r->command);
     }
+
     c.exec = (struct msg_exec){.uid = uid,
                                .gid = uid,
                                .file_size = r->file_size,
                                .cwd = cwd,
                                .argv = r->command ? msg_list_of(&argv) : r->argv,
                                .environ = msg_list_of(&env)};
+
     int result = -1;
     if (bad || c.exec.argv.bytes + c.exec.environ.bytes + sizeof cwd > WIRE_PAYLOAD_MAX) {
         pd_fail(e, PD_TOO_LARGE,
@@ -236,6 +252,7 @@ static int send(struct process *p, const struct process_request *r, uint32_t uid
         result = s->box ? box_exec(s->box, &c, e) : session_no_box(s, e);
         rw_release(&s->box_use);
     }
+
     msg_list_writer_done(&argv);
     msg_list_writer_done(&env);
     return result;
@@ -249,12 +266,15 @@ static int check_policy(struct session *s, const struct process_request *r, stru
         return -1;
     if (r->command)
         return policy_check_command(&s->policy, r->command, e);
+
     const char **argv = calloc(r->argv.count + 1, sizeof *argv);
     if (!argv)
         return pd_fail(e, PD_CAPACITY, "no memory");
+
     uint32_t pos = 0;
     for (uint32_t i = 0; i < r->argv.count; i++)
         argv[i] = msg_list_next(&r->argv, &pos);
+
     int result = policy_check_argv(&s->policy, argv, e);
     free(argv);
     return result;
@@ -272,9 +292,11 @@ int session_start(struct session *s, const struct process_request *r, struct pro
         return pd_fail(e, PD_INVALID, "cwd '%.100s': must be an absolute path", r->cwd);
     if (r->note && strlen(r->note) > NOTE_MAX)
         return pd_fail(e, PD_TOO_LARGE, "a note is longer than %u bytes", NOTE_MAX);
+
     struct process *p = process_new(s), *known = NULL;
     if (!p)
         return pd_fail(e, PD_CAPACITY, "no memory for a process");
+
     p->id = wire_id_new();
     p->shell = r->command != NULL;
     p->pty = r->pty;
@@ -285,18 +307,22 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     p->command = describe(r);
     p->note = r->note ? strdup(r->note) : NULL;
     p->key = r->key ? strdup(r->key) : NULL;
+
     if (!p->command || (r->note && !p->note) || (r->key && !p->key)) {
         process_unref(p);
         return pd_fail(e, PD_CAPACITY, "no memory for a process");
     }
+
     p->key_hash = r->key_hash;
     p->started_ms = time_now_ms();
     p->started_ns = clock_now();
+
     uint32_t pos = 0;
     for (const char *v; (v = msg_list_next(&r->env, &pos));)
         (void)msg_list_add(&p->env, v);
     for (unsigned i = 0; i < STREAM_COUNT; i++)
         p->streams[i].spool = process_spool(p, i);
+
     kept_begin(s);
     int at = enter(s, p, &known, e);
     if (at == 1 && known->key_hash != r->key_hash) {
@@ -315,6 +341,7 @@ int session_start(struct session *s, const struct process_request *r, struct pro
         process_unref(p);
         return -1;
     }
+
     struct far_ends far __attribute__((cleanup(far_ends_done))) = {{-1, -1, -1, -1}};
     int must_store = (p->background && !r->may_wait) || p->key;
     if (make_streams(p, r, &far, e) < 0 || (must_store && process_store(p, e) < 0) ||
@@ -327,11 +354,13 @@ int session_start(struct session *s, const struct process_request *r, struct pro
         process_unref(p);
         return -1;
     }
+
     if (!must_store)
         recorder_add(p, TASK_STORE, 5 * NS_PER_MS);
     /* Nobody may attend it: its client can go away and leave it running. */
     if ((must_store || p->background) && p->timeout_ns)
         pump_set_timer(s->all->c.pump, &p->timeout, deadline_in(p->timeout_ns));
+
     entered(s);
     *ret = p;
     *ret_known = 0;
@@ -346,6 +375,7 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
     uint32_t uid = SANDBOX_UID_USER;
     if (check_user(user, &uid, e) < 0)
         return -1;
+
     struct process *p = process_new(s), *known = NULL;
     if (!p)
         return pd_fail(e, PD_CAPACITY, "no memory for a worker");
@@ -353,14 +383,17 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
     p->worker = 1;
     p->reach = !!(flags & WORKER_REACH);
     p->started_ns = clock_now();
+
     if (enter(s, p, &known, e) < 0) {
         process_unref(p);
         return -1;
     }
+
     struct worker_call c = {.session = s, .process = p, .in = -1, .out = -1, .go = -1};
     struct far_ends far __attribute__((cleanup(far_ends_done))) = {{-1, -1, -1, -1}};
     struct process_request r = {.argv = *argv, .env = {.text = ""}, .cwd = "/", .user = user};
     int bad = 0;
+
     if (flags & WORKER_INPUT)
         bad |= make_pipe(&c.in, &far.fd[0], 0, e);
     else
@@ -371,6 +404,7 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
         bad |= make_pipe(&c.go, &far.fd[2], 0, e);
     else if (!bad)
         far.fd[2] = open("/dev/null", O_RDWR | O_CLOEXEC);
+
     if (bad || send(p, &r, uid, &far, e) < 0) {
         fd_done(&c.in);
         fd_done(&c.out);
@@ -379,6 +413,7 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
         process_unref(p);
         return -1;
     }
+
     entered(s);
     session_ref(s);
     session_attend_begin(s);
@@ -390,9 +425,11 @@ void session_worker_end(struct worker_call *c, int abort)
 {
     struct pd_err e;
     bool running = process_state_is_live(process_state(c->process));
+
     /* Killed before its pipes are closed: an end of input must not look like the end of a file. */
     if (abort && running)
         (void)process_stop(c->process, STOP_ABANDONED, &e);
+
     fd_done(&c->go);
     fd_done(&c->in);
     fd_done(&c->out);

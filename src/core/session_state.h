@@ -211,8 +211,8 @@ extern const struct box_events session_box_events;
 
 /* session_end.c: takes away what ran in it; `forget`: the rows, too, because the session stays. */
 void session_bury(struct session *s, int forget);
-/* Whoever makes a sandbox gives it up: it has failed, or its end was asked for meanwhile. Nothing
- * of it stays, but that it is gone if it was cancelled. */
+/* The maker of a sandbox gives it up: it has failed, or its end was asked for meanwhile. Nothing of
+ * it stays, but that it is gone if it was cancelled. */
 void session_abandon(struct session *s, const char *reason);
 /* Takes away one whose end was asked for, and that nobody makes: an earlier daemon did. */
 void session_finish_end(struct session *s);

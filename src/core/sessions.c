@@ -159,7 +159,7 @@ void sessions_stop(struct sessions *all)
 
 void sessions_free(struct sessions *all)
 {
-    /* What the recorder did not get to; a process holds its session. */
+    /* Tasks that the recorder did not get to; a process holds its session. */
     while (all->task_first) {
         struct process *p = all->task_first;
         all->task_first = p->task_next;
@@ -217,7 +217,7 @@ int sessions_make_box(struct session *s, struct pd_err *e)
     return 0;
 }
 
-/* What the request says about a session that exists, new or from the pool. */
+/* Takes over what the request says, into a session that exists, new or from the pool. */
 static int fill_in(struct session *s, const struct session_request *r, struct pd_err *e)
 {
     const struct sessions_config *c = &s->all->c;
@@ -313,7 +313,7 @@ struct origin {
     struct provider *provider; /* that has those files, or the request's choice */
 };
 
-/* Who forks has the environment and the directory, unless the request tells others. */
+/* A fork has the environment and the directory of its origin, unless the request tells others. */
 static int inherit(struct session *s, const struct session_request *r, struct session *from,
                    struct pd_err *e)
 {

@@ -35,7 +35,7 @@ int spool_open(struct spool *s, int dir, const char *name, uint64_t max, struct 
 
     s->fd = fd;
     s->size = (uint64_t)st.st_size;
-    /* What was punched out is a hole. */
+    /* A head that was forgotten is a hole. */
     off_t first = lseek(fd, 0, SEEK_DATA);
     s->first = first < 0 ? s->size : (uint64_t)first;
     return 0;

@@ -106,7 +106,7 @@ static int explain_end(struct worker_run *w, struct pd_err *e)
         "the file operation was killed in the sandbox before it had answered; ask again");
 }
 
-/* What an ERROR may say: nothing about keys, sessions or this server. */
+/* Raises a worker's ERROR, whose code may say nothing about keys, sessions or this server. */
 static int raise_error(struct worker_run *w, const struct record *r, struct pd_err *e)
 {
     struct pd_err said = {0};
@@ -127,6 +127,7 @@ static int raise_error(struct worker_run *w, const struct record *r, struct pd_e
         if (r->kind == RECORD_ERROR)
             said.code = PD_BAD_GATEWAY;
     }
+
     if (r->kind == RECORD_ERROR)
         w->ended = 1;
     if (e)
@@ -245,6 +246,7 @@ int worker_exit(struct worker_run *w, struct pd_err *e)
 {
     struct process_info i = {0};
     struct pd_err why;
+
     if (wait_exit(w, &i, &why) == 0 && !i.refused && i.exit_code == 0 && !i.signal)
         return 0;
     return pd_fail(e, PD_LOST, "the sandbox broke its answer off");
@@ -253,6 +255,7 @@ int worker_exit(struct worker_run *w, struct pd_err *e)
 int worker_write(struct worker_run *w, const void *data, size_t len, struct pd_err *e)
 {
     const uint8_t *at = data;
+
     while (len > 0) {
         ssize_t n = write(w->call.in, at, len);
         if (n > 0) {
@@ -260,6 +263,7 @@ int worker_write(struct worker_run *w, const void *data, size_t len, struct pd_e
             len -= (size_t)n;
             continue;
         }
+
         struct pollfd p[2] = {{.fd = w->call.in, .events = POLLOUT},
                               {.fd = w->call.out, .events = POLLIN}};
         struct record r;
@@ -268,6 +272,7 @@ int worker_write(struct worker_run *w, const void *data, size_t len, struct pd_e
         if (n < 0 && errno == EAGAIN && poll(p, 2, deadline_poll_ms(quiet_deadline(w))) > 0 &&
             !p[1].revents)
             continue;
+
         /* It has ended and has said why, or it is silent. */
         if (worker_first(w, &r, e) == 0)
             pd_fail(e, PD_PROTOCOL, "a worker was content before it had everything");

@@ -16,7 +16,7 @@
 int path_fail(struct pd_err *e, const char *path);
 /* "'PATH' is a FIFO, not a regular file". -1. */
 int path_fail_type(struct pd_err *e, const char *path, mode_t mode, const char *wanted);
-/* What a file is, in words with their article. */
+/* The type of a file, in words with their article. */
 const char *path_type_text(mode_t mode);
 
 /* The absolute path without "//", "/./" and a slash at its end; for records. Free it. NULL without

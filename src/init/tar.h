@@ -37,7 +37,7 @@ struct tar_reader {
     struct tar_entry entry;
     uint64_t meta_size;
     char meta_type;
-    /* What extended headers said of the next entry. */
+    /* Of the next entry, from extended headers. */
     struct buf path, link;
     uint64_t size;
     int64_t mtime;

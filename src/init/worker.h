@@ -37,7 +37,7 @@ void worker_flush(struct worker *w);
 /* An ENTRY of the file that `st` describes. `target` may be NULL. */
 void worker_put_entry(struct worker *w, const struct stat *st, const char *path,
                       const char *target);
-/* What it would say. `target` as above. */
+/* The contents of such an ENTRY. `target` as above. */
 struct record_entry worker_entry(const struct stat *st, const char *path, const char *target);
 /* A DETAIL of the same; `dir` and `name` lead to it. For lists that somebody made large on purpose
  * there is no cheaper way: it takes some ten system calls. */

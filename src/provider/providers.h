@@ -6,7 +6,7 @@
 
 #include "core/provider.h"
 
-/* What providers are opened with. */
+/* The things of the server that providers are opened with. */
 struct provider_place {
     /* The keeper on this machine: its socket, or a function that starts one of our own and gives a
      * connected socket (see provider_jail_new_private). */
