@@ -77,7 +77,7 @@ struct builder {
     struct pd_err broken; /* why nothing can be built; code PD_INTERNAL with msg "" = fine */
 };
 
-/* What the child needs and what it leaves behind. */
+/* One birth, in memory that builder and child share: what the child needs, which step failed. */
 struct birth {
     struct builder *b;
     const struct kit *kit;
@@ -116,12 +116,13 @@ static int kit_make(struct builder *b, struct kit *k, struct pd_err *e)
         if (k->userns < 0)
             return -1;
     }
+
     if (b->cgroups.layout != CGROUP_NONE && cgroup_create(&b->cgroups, k->name, &k->cgroup, e) < 0)
         return -1;
     return 0;
 }
 
-/* What is left of the limits when a test build leaves a wall out; 0 is no limit. */
+/* The limits that remain when a test build leaves a wall out; 0 is no limit. */
 static struct limits without_walls(struct limits l)
 {
     if (wall_off("memory"))
@@ -150,11 +151,14 @@ static int set_host_name(void)
 static int kit_mount(struct builder *b, struct kit *k, struct pd_err *e)
 {
     const char *step;
+
     if (unshare(CLONE_NEWNS) < 0)
         return pd_fail_sys(e, "make a mount namespace");
+
     int r = root_mount_base(&k->root, &b->template, &step);
     k->mntns = r < 0 ? -1 : openat(b->template.proc, "thread-self/ns/mnt", O_RDONLY | O_CLOEXEC);
     int sys = r < 0 ? -r : errno;
+
     template_return(&b->template);
     k->root.base_mounted = 1;
     k->has_shim = b->template.has_shim;
@@ -167,16 +171,19 @@ static int kit_prepare(struct builder *b, struct kit *k, struct pd_err *e)
 {
     struct limits usual = LIMITS_DEFAULT;
     int proc = b->template.proc;
+
     if (kit_make(b, k, e) < 0 || root_prepare_usual(&k->root, k->slot, e) < 0 ||
         set_limits(b, k->name, usual, e) < 0)
         return -1;
     if (b->config->rootless)
         return 0; /* there is no way back from most namespaces: the jail makes them itself */
+
     if ((!wall_off("netns") && (k->netns = netns_create(proc, e)) < 0) ||
         (!wall_off("ipcns") && (k->ipcns = nsfd_make(proc, CLONE_NEWIPC, "ipc", NULL, e)) < 0) ||
         (!wall_off("utsns") &&
          (k->utsns = nsfd_make(proc, CLONE_NEWUTS, "uts", set_host_name, e)) < 0))
         return -1;
+
     return kit_mount(b, k, e);
 }
 
@@ -196,6 +203,7 @@ static uint64_t files_per_process(int proc)
 {
     struct limits usual = LIMITS_DEFAULT;
     char text[32];
+
     if (fd_read_file(proc, "sys/fs/file-max", text, sizeof text) <= 0)
         return FILES_LEAST;
     uint64_t share = strtoull(text, NULL, 10) / FILES_PART / usual.pids;
@@ -216,6 +224,7 @@ static int oom_score(int proc)
 static int take_oom_score(struct birth *birth)
 {
     char text[16];
+
     if (wall_off("oomscore"))
         return 0;
     snprintf(text, sizeof text, "%d", birth->b->oom_score);
@@ -227,10 +236,12 @@ static int take_oom_score(struct birth *birth)
 static int limit_files(struct birth *birth)
 {
     struct rlimit files;
+
     if (wall_off("descriptors"))
         return 0;
     if (getrlimit(RLIMIT_NOFILE, &files) < 0)
         return lacks(birth, "read the limit of open files", -errno);
+
     if (files.rlim_max > birth->b->files)
         files.rlim_max = birth->b->files;
     files.rlim_cur = files.rlim_max;
@@ -241,8 +252,10 @@ static int limit_files(struct birth *birth)
 static int arrange_fds(struct birth *birth)
 {
     int control = birth->control;
+
     if (control != INIT_OWNER_FD && dup2(control, INIT_OWNER_FD) < 0)
         return lacks(birth, "place the control socket", -errno);
+
     fcntl(INIT_OWNER_FD, F_SETFD, 0);
     if (wall_off("fds"))
         fcntl(birth->b->template.proc, F_SETFD, 0);
@@ -254,23 +267,28 @@ static int enter_namespaces(struct birth *birth)
     const struct builder *b = birth->b;
     const struct kit *k = birth->kit;
     int r;
+
     if (b->cgroups.layout != CGROUP_NONE && (r = cgroup_enter(&k->cgroup, 1)) < 0)
         return lacks(birth, "enter the cgroups", r);
     if (!wall_off("cgroupns") && unshare(CLONE_NEWCGROUP) < 0)
         return lacks(birth, "make a cgroup namespace", -errno);
+
     if ((k->netns >= 0 && setns(k->netns, CLONE_NEWNET) < 0) ||
         (k->ipcns >= 0 && setns(k->ipcns, CLONE_NEWIPC) < 0) ||
         (k->utsns >= 0 && setns(k->utsns, CLONE_NEWUTS) < 0) ||
         (k->mntns >= 0 && setns(k->mntns, CLONE_NEWNS) < 0))
         return lacks(birth, "enter the namespaces", -errno);
+
     if (birth->fresh & CLONE_NEWNET && (r = netns_loopback_up()) < 0)
         return lacks(birth, "bring up the loopback device", r);
     if (birth->fresh & CLONE_NEWUTS && (r = set_host_name()) < 0)
         return lacks(birth, "set the host name", r);
+
     if (!k->root.base_mounted && (r = root_mount_base(&k->root, &b->template, &birth->step)) < 0)
         return lacks(birth, birth->step, r);
     if ((r = root_mount_rest(&k->root, &b->template, birth->spec, &birth->step)) < 0)
         return lacks(birth, birth->step, r);
+
     if (k->userns >= 0 && setns(k->userns, CLONE_NEWUSER) < 0)
         return lacks(birth, "enter the user namespace", -errno);
     return 0;
@@ -279,13 +297,16 @@ static int enter_namespaces(struct birth *birth)
 static int give_up_power(struct birth *birth)
 {
     const struct builder *b = birth->b;
+
     /* Without no_new_privs only a process that has power may load a filter. */
     if (wall_off("nnp") && seccomp_load(&b->filters[birth->spec->profile]) < 0)
         return lacks(birth, "load the seccomp filter", -EPERM);
+
     int r = b->config->rootless ? cred_drop_all(&birth->step)
                                 : cred_become_init(birth->spec->profile, &birth->step);
     if (r < 0)
         return lacks(birth, birth->step, r);
+
     if (!wall_off("seccomp") && !wall_off("nnp") &&
         (r = seccomp_load(&b->filters[birth->spec->profile])) < 0)
         return lacks(birth, "load the seccomp filter", r);
@@ -296,10 +317,12 @@ static int child(void *arg)
 {
     struct birth *birth = arg;
     const struct builder *b = birth->b;
+
     /* Order matters: after give_up_power nothing but the exec is possible. */
     if (arrange_fds(birth) < 0 || take_oom_score(birth) < 0 || enter_namespaces(birth) < 0 ||
         limit_files(birth) < 0)
         _exit(1);
+
     const char *mode = b->config->rootless                   ? INIT_ARG_SINGLE
                        : birth->spec->profile == PROFILE_DEV ? INIT_ARG_DEV
                                                              : INIT_ARG_STRICT;
@@ -311,6 +334,7 @@ static int child(void *arg)
         argv[2] = memory;
         argv[3] = pids;
     }
+
     char *env[4] = {NULL};
     int n = 0;
     if (wall_off("dumpable"))
@@ -319,6 +343,7 @@ static int child(void *arg)
         env[n++] = (char *)"PADDOCK_KEEP_FDS=1";
     if (wall_off("caps"))
         env[n++] = (char *)"PADDOCK_KEEP_CAPS=1";
+
     if (give_up_power(birth) < 0)
         _exit(1);
     syscall(SYS_execveat, b->init_image, "", argv, env, AT_EMPTY_PATH);
@@ -331,6 +356,7 @@ static pid_t give_birth(struct builder *b, const struct kit *k, const struct spe
                         struct pd_err *e)
 {
     struct birth birth = {.b = b, .kit = k, .spec = s, .control = control};
+
     birth.fresh = CLONE_NEWPID | (k->mntns < 0 ? CLONE_NEWNS : 0);
     if (k->netns < 0 && s->network == NETWORK_NONE && !wall_off("netns"))
         birth.fresh |= CLONE_NEWNET;
@@ -338,11 +364,13 @@ static pid_t give_birth(struct builder *b, const struct kit *k, const struct spe
         birth.fresh |= CLONE_NEWIPC;
     if (k->utsns < 0 && !wall_off("utsns"))
         birth.fresh |= CLONE_NEWUTS;
+
     pid_t pid = clone_vfork(CLONE_PARENT | birth.fresh, k->cgroup.unified, child, &birth);
     if (pid < 0) {
         errno = -pid;
         return pd_fail_sys(e, "make the jail's namespaces");
     }
+
     if (birth.step && birth.sys) {
         errno = birth.sys;
         if (birth.step[0] == '/') {
@@ -355,6 +383,7 @@ static pid_t give_birth(struct builder *b, const struct kit *k, const struct spe
         }
         return pd_fail_sys(e, "%s", birth.step);
     }
+
     return pid;
 }
 
@@ -401,10 +430,12 @@ static void reply_built(struct builder *b, struct wire_id id, struct kit *k, pid
     struct msg_built m = {
         .rung = rung, .named = k->root.lock >= 0, .has_mntns = k->mntns >= 0, .init_pid = pid};
     msg_built_encode(&out, &m);
+
     /* Always four, so that their places are known; /dev/null stands for what there is not. */
     auto_fd cgroup = b->cgroups.layout == CGROUP_NONE ? -1 : cgroup_jail_dir(&b->cgroups, k->name);
     int fds[4] = {cgroup >= 0 ? cgroup : b->null, k->root.devpts,
                   k->root.lock >= 0 ? k->root.lock : b->null, k->mntns >= 0 ? k->mntns : b->null};
+
     struct wire_head head = {.type = WIRE_BUILT, .id = id};
     wire_send(b->sock, &head, &out, fds, 4, DEADLINE_NONE);
 }
@@ -435,14 +466,17 @@ static int build(struct builder *b, struct kit *k, const struct msg_build *m, in
     const struct spec *s = &m->spec;
     struct limits usual = LIMITS_DEFAULT;
     int prepared = k->root.top >= 0;
+
     if (prepared && (!root_is_usual(s) || (s->profile == PROFILE_DEV && !k->has_shim)))
         kit_forget_root(k);
+
     if (rung_of(b, s) < s->min_rung)
         return pd_fail(e, PD_ISOLATION, "only '%s' is possible here, '%s' was asked for: %s",
                        rung_name(rung_of(b, s)), rung_name(s->min_rung),
                        s->network == NETWORK_HOST ? "--network host"
                        : b->config->rootless      ? "not root"
                                                   : b->cgroups.why);
+
     if (!prepared && kit_make(b, k, e) < 0)
         return -1;
     if (s->network != NETWORK_NONE)
@@ -450,16 +484,19 @@ static int build(struct builder *b, struct kit *k, const struct msg_build *m, in
     if ((!prepared || !limits_equal(&s->limits, &usual)) &&
         set_limits(b, k->name, s->limits, e) < 0)
         return -1;
+
     if (s->profile == PROFILE_DEV && !b->config->rootless &&
         template_add_shim(&b->template, b->init_image, e) < 0)
         return -1;
     if (root_prepare(&k->root, &b->template, b->config->state_dir, s, k->slot, k->userns, e) < 0)
         return -1;
+
     int r = template_new_boot_id(&b->template);
     errno = -r;
     if (r < 0)
         return pd_fail_sys(e, "make a boot id");
     b->template.has_boot_id = 0; /* it is this jail's from now on */
+
     *ret_pid = give_birth(b, k, s, control, e);
     return *ret_pid < 0 ? -1 : 0;
 }
@@ -470,14 +507,16 @@ static int take_netns(const struct builder *b, struct frame *f)
 {
     struct stat theirs, host;
     auto_fd fd = frame_take_fd(f, 1);
+
     if (fstat(fd, &theirs) < 0 || fstatat(b->template.proc, "self/ns/net", &host, 0) < 0 ||
         (theirs.st_ino == host.st_ino && theirs.st_dev == host.st_dev))
         return -1;
     return fd_take(&fd);
 }
 
-/* Kept until the jail is swept, so that its end does not wait for its mounts to be taken down. Not
- * for named roots and binds: what they use must be free when the end is told. */
+/* The jail's mount namespace is kept until the jail is swept, so that its end does not wait for its
+ * mounts to be taken down. Not with named roots and binds: they must be free when the end is told.
+ */
 static int open_mntns(const struct builder *b, pid_t pid)
 {
     char path[40];
@@ -490,14 +529,17 @@ static void do_build(struct builder *b, struct frame *f)
     struct pd_err e = b->broken;
     struct msg_build m;
     auto_fd control = frame_take_fd(f, 0);
+
     if (b->broken.msg[0] || msg_build_decode(&f->payload, &m, &e) < 0 ||
         spec_check(&m.spec, &e) < 0) {
         reply_error(b, f->head.id, &e);
         return;
     }
+
     struct kit k = take_kit(b, m.name, m.slot);
     if (k.netns < 0 && f->fd_count > 1)
         k.netns = take_netns(b, f);
+
     pid_t pid = -1;
     if (build(b, &k, &m, control, &pid, &e) < 0) {
         /* A failed child is dead or dying; its groups are empty in a moment. */
@@ -515,6 +557,7 @@ static void do_build(struct builder *b, struct frame *f)
         reply_built(b, f->head.id, &k, pid, rung_of(b, &m.spec));
         (void)template_new_boot_id(&b->template); /* the next jail's; tried again when it is made */
     }
+
     kit_done(&k);
 }
 
@@ -522,15 +565,18 @@ static void do_prepare(struct builder *b, const struct frame *f)
 {
     struct pd_err e = b->broken;
     struct msg_prepare m;
+
     if (b->broken.msg[0] || msg_prepare_decode(&f->payload, &m, &e) < 0) {
         reply_error(b, f->head.id, &e);
         return;
     }
+
     if (b->kit_count == KITS_MAX) {
         pd_fail(&e, PD_CAPACITY, "%u kits are prepared already", KITS_MAX);
         reply_error(b, f->head.id, &e);
         return;
     }
+
     struct kit k = kit_empty(m.name, m.slot);
     if (kit_prepare(b, &k, &e) < 0) {
         if (b->cgroups.layout != CGROUP_NONE)
@@ -539,6 +585,7 @@ static void do_prepare(struct builder *b, const struct frame *f)
         reply_error(b, f->head.id, &e);
         return;
     }
+
     b->kits[b->kit_count++] = k;
     reply_done(b, f->head.id);
 }
@@ -556,6 +603,7 @@ static void do_root(struct builder *b, const struct frame *f)
     struct msg_key m;
     int away = b->template.self_ns > 0;
     int r = msg_key_decode(&f->payload, &m, &e);
+
     if (r == 0 && away)
         r = template_visit_start(&b->template, &e);
     if (r == 0) {
@@ -564,6 +612,7 @@ static void do_root(struct builder *b, const struct frame *f)
         if (away)
             template_return(&b->template);
     }
+
     if (r < 0)
         reply_error(b, f->head.id, &e);
     else
@@ -575,6 +624,7 @@ static void do_copy(struct builder *b, struct frame *f)
     struct pd_err e = b->broken;
     struct msg_copy m;
     auto_fd jail = frame_take_fd(f, 0);
+
     if (b->broken.msg[0] || msg_copy_decode(&f->payload, &m, &e) < 0 ||
         copier_copy(b->config, &b->cgroups, &m, jail, &e) < 0)
         reply_error(b, f->head.id, &e);
@@ -597,20 +647,24 @@ static void do_sweep(struct builder *b, struct frame *f, int strike)
 {
     struct pd_err e;
     struct msg_sweep m;
+
     if (msg_sweep_decode(&f->payload, &m, &e) < 0) {
         reply_error(b, f->head.id, &e);
         return;
     }
+
     int r = 0;
     /* The last references to the jail's mounts and its control socket: closing them takes time. */
     for (unsigned i = 0; i < f->fd_count; i++) {
         int fd = frame_take_fd(f, i);
         fd_done(&fd);
     }
+
     if (m.group[0])
         r = kill_command(b, &m);
     else if (b->cgroups.layout != CGROUP_NONE)
         r = strike ? cgroup_kill(&b->cgroups, m.name) : sweep_cgroups(&b->cgroups, m.name);
+
     if (r < 0) {
         errno = -r;
         pd_fail_sys(&e, "%s %s", strike ? "kill" : "remove the cgroups of", m.name);
@@ -625,18 +679,22 @@ static void do_sweep(struct builder *b, struct frame *f, int strike)
 static int need_cgroups(struct builder *b, struct pd_err *e)
 {
     struct cgroup_mounts mounts;
+
     if (b->cgroups_open)
         return 0;
+
     /* The trees are mounted on the host, and a builder does not see that any more. */
     int away = b->template.self_ns > 0;
     if (away && template_visit_start(&b->template, e) < 0)
         return -1;
+
     cgroup_find(&mounts);
     int r = cgroup_host_open(&b->cgroups, &mounts, b->config->instance, e);
     if (away)
         template_return(&b->template);
     if (r < 0)
         return -1;
+
     b->cgroups.owner = b->config->owner;
     b->cgroups_open = 1;
     sweep_hold_instance(&b->cgroups);
@@ -649,18 +707,22 @@ static int set_up(struct builder *b, struct pd_err *e)
     b->null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (b->null < 0)
         return pd_fail_sys(e, "open /dev/null");
+
     if (b->config->copier)
         return copier_start(b->config, e);
     if (b->config->sweeper)
         return 0;
+
     for (int p = 0; p < PROFILE_COUNT; p++)
         if (seccomp_compile((enum profile)p, &b->filters[p], e) < 0)
             return -1;
+
     b->init_image = init_image_open(e);
     if (b->init_image < 0)
         return -1;
     if (template_enter(&b->template, b->config->rootless, e) < 0)
         return -1;
+
     b->files = files_per_process(b->template.proc);
     b->oom_score = oom_score(b->template.proc);
     return 0;
@@ -669,6 +731,7 @@ static int set_up(struct builder *b, struct pd_err *e)
 _Noreturn void builder_main(const struct builder_config *c, int sock)
 {
     static struct builder b; /* the stack that the children share is better small */
+
     b.config = c;
     b.sock = sock;
     b.null = b.init_image = -1;
@@ -677,6 +740,7 @@ _Noreturn void builder_main(const struct builder_config *c, int sock)
         setpriority(PRIO_PROCESS, 0, 10);
     if (set_up(&b, &e) < 0)
         b.broken = e;
+
     struct frame f = FRAME_INIT;
     while (wire_recv(sock, &f, DEADLINE_NONE, &e) > 0) {
         if (need_cgroups(&b, &e) < 0) {
@@ -713,6 +777,7 @@ _Noreturn void builder_main(const struct builder_config *c, int sock)
         }
         frame_reset(&f);
     }
+
     /* The keeper is gone, and with it every jail: each init has it as its parent. */
     for (unsigned i = 0; i < b.kit_count; i++)
         kit_done(&b.kits[i]);

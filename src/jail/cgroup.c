@@ -1,3 +1,11 @@
+/* The groups of one jail: made, limited, entered, killed, measured and removed.
+ *
+ * A jail has a directory of its name in every tree that its keeper uses. `home` of the host says
+ * which tree has a controller (several v1 controllers may share one, and in the hybrid layout some
+ * are in the v2 tree), so each limit is one file in one directory. A process enters the v1 trees by
+ * files that were opened in advance, and is born into the v2 group. A command has a group of its
+ * own below the jail's, in the tree with the freezer; on v2 a threaded one, where that is possible.
+ */
 #include "jail/cgroup.h"
 
 #include "base/banned.h"
@@ -48,11 +56,13 @@ static int make_group(int parent, const char *name, const char *file, int flags)
 {
     char path[FILE_PATH_MAX];
     file_path(name, file, path);
+
     if (mkdirat(parent, name, 0755) < 0)
         return -errno;
     int fd = openat(parent, path, flags | O_CLOEXEC);
     if (fd >= 0)
         return fd;
+
     int err = -errno;
     (void)unlinkat(parent, name, AT_REMOVEDIR);
     return err;
@@ -75,12 +85,14 @@ static int hand_over(const struct cgroup_host *h, const char *name)
     static const char *const files[] = {"",      "cgroup.procs", "cgroup.threads", "cgroup.freeze",
                                         "tasks", "freezer.state"};
     int dir = h->dir[h->home[CGROUP_TREE_FREEZER]];
+
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char path[FILE_PATH_MAX];
         file_path(name, files[i], path);
         if (fchownat(dir, path, h->owner, (gid_t)-1, 0) < 0 && errno != ENOENT)
             return -errno;
     }
+
     return 0;
 }
 
@@ -89,8 +101,10 @@ int cgroup_create(const struct cgroup_host *h, const char *name, struct cgroup *
 {
     if (!name_ok(name))
         return pd_fail(e, PD_INVALID, "'%.40s' is no name for a cgroup", name);
+
     struct cgroup c = CGROUP_EMPTY;
     snprintf(c.name, sizeof c.name, "%s", name);
+
     for (int t = 0; t < CGROUP_TREE_COUNT; t++) {
         int r = h->dir[t] < 0 ? 0 : make_in_tree(h, t, name, &c);
         if (r == 0 && h->owner && h->dir[t] >= 0 && t == h->home[CGROUP_TREE_FREEZER] &&
@@ -98,6 +112,7 @@ int cgroup_create(const struct cgroup_host *h, const char *name, struct cgroup *
             (void)unlinkat(h->dir[t], name, AT_REMOVEDIR);
         if (r == 0)
             continue;
+
         errno = -r;
         pd_fail_sys(e, "cgroup %s", name);
         while (t-- > 0)
@@ -106,6 +121,7 @@ int cgroup_create(const struct cgroup_host *h, const char *name, struct cgroup *
         cgroup_close(&c);
         return -1;
     }
+
     *ret = c;
     return 0;
 }
@@ -130,11 +146,13 @@ static int limit_memory(const struct cgroup_host *h, const char *name, uint64_t 
 {
     enum cgroup_tree t = CGROUP_TREE_MEMORY;
     int r;
+
     if (is_v2(h, t)) {
         r = set(h, t, name, "memory.max", bytes);
         int swap = r ? 0 : set(h, t, name, "memory.swap.max", 0);
         return swap && swap != -ENOENT ? swap : r;
     }
+
     /* Memory and swap together may not be less than memory alone, at any moment: so lowering starts
      * with memory, raising with the sum. Without swap accounting the sum has no file. */
     r = set(h, t, name, "memory.limit_in_bytes", bytes);
@@ -153,11 +171,13 @@ static int limit_cpu(const struct cgroup_host *h, const char *name, uint64_t mil
 {
     enum cgroup_tree t = CGROUP_TREE_CPU;
     uint64_t quota = milli * (CPU_PERIOD_US / 1000);
+
     if (!is_v2(h, t)) {
         int r = set(h, t, name, "cpu.cfs_quota_us", quota);
         /* v1 refuses more than a group above has. That one's limit is in force then. */
         return r == -EINVAL && quota >= 1000 ? 0 : r;
     }
+
     char path[FILE_PATH_MAX], text[64];
     file_path(name, "cpu.max", path);
     snprintf(text, sizeof text, "%" PRIu64 " %d", quota, CPU_PERIOD_US);
@@ -171,8 +191,10 @@ int cgroup_limit(const struct cgroup_host *h, const char *name, const struct lim
         return 0;
     if (!name_ok(name))
         return pd_fail(e, PD_INVALID, "'%.40s' is no name for a cgroup", name);
+
     int r = l->memory ? limit_memory(h, name, l->memory) : 0;
     const char *what = "memory";
+
     if (!r && l->pids) {
         what = "pids";
         r = set(h, CGROUP_TREE_PIDS, name, "pids.max", l->pids);
@@ -181,6 +203,7 @@ int cgroup_limit(const struct cgroup_host *h, const char *name, const struct lim
         what = "cpu";
         r = limit_cpu(h, name, l->cpu_milli);
     }
+
     if (!r)
         return 0;
     errno = -r;
@@ -194,6 +217,7 @@ int cgroup_enter(const struct cgroup *c, int born)
         if (r < 0)
             return r;
     }
+
     for (int t = 0; t < CGROUP_TREE_COUNT; t++)
         if (c->tasks[t] >= 0 && write(c->tasks[t], "0", 1) < 0)
             return -errno;
@@ -213,6 +237,7 @@ int cgroup_freeze(const struct cgroup_host *h, const char *name, int frozen, uin
     int r = group < 0 ? group : group_freeze(group, frozen, deadline_ns);
     if (!r)
         return 0;
+
     errno = -r;
     return pd_fail_sys(e, "%s cgroup %.40s", frozen ? "pause" : "resume", name);
 }
@@ -221,6 +246,7 @@ int cgroup_is_frozen(const struct cgroup_host *h, const char *name)
 {
     char text[32];
     auto_fd group = cgroup_jail_dir(h, name);
+
     if (group < 0)
         return 0;
     if (fd_read_file(group, "cgroup.freeze", text, sizeof text) > 0)
@@ -235,10 +261,12 @@ int cgroup_remove(const struct cgroup_host *h, const char *name)
         return 0;
     if (!name_ok(name))
         return -EINVAL;
+
     /* Commands are in this tree; when it is gone, nothing lives in the others either. */
     unsigned char first = h->home[CGROUP_TREE_FREEZER];
     unsigned char memory = h->home[CGROUP_TREE_MEMORY];
     int err = group_remove(h->dir[first], name, first == memory);
+
     for (int t = 0; t < CGROUP_TREE_COUNT && err != -EBUSY; t++) {
         if (h->dir[t] < 0 || t == first)
             continue;
@@ -246,6 +274,7 @@ int cgroup_remove(const struct cgroup_host *h, const char *name)
         if (r)
             err = r;
     }
+
     return err;
 }
 
@@ -257,12 +286,14 @@ static uint64_t get(const struct cgroup_host *h, enum cgroup_tree t, const char 
     file_path(name, file, path);
     if (fd_read_file(h->dir[t], path, text, sizeof text) < 0)
         return 0;
+
     size_t len = strlen(key);
     const char *line = text;
     while (len && line && (strncmp(line, key, len) || line[len] != ' ')) {
         line = strchr(line, '\n');
         line = line ? line + 1 : NULL;
     }
+
     return line ? strtoull(line + len, NULL, 10) : 0;
 }
 
@@ -271,8 +302,10 @@ void cgroup_read_stats(const struct cgroup_host *h, const char *name, struct cgr
     *ret = (struct cgroup_stats){0};
     if (h->layout == CGROUP_NONE || !name_ok(name))
         return;
+
     unsigned char memory = h->home[CGROUP_TREE_MEMORY];
     unsigned char pids = h->home[CGROUP_TREE_PIDS];
+
     if (is_v2(h, CGROUP_TREE_MEMORY)) {
         ret->oom_kills = get(h, memory, name, "memory.events", "oom_kill");
         ret->memory_now = get(h, memory, name, "memory.current", "");
@@ -282,8 +315,10 @@ void cgroup_read_stats(const struct cgroup_host *h, const char *name, struct cgr
         ret->memory_now = get(h, memory, name, "memory.usage_in_bytes", "");
         ret->memory_peak = get(h, memory, name, "memory.max_usage_in_bytes", "");
     }
+
     ret->pids_refused = get(h, pids, name, "pids.events", "max");
     ret->pids_now = get(h, pids, name, "pids.current", "");
+
     /* The v2 tree counts cpu time even where it has no cpu controller. On v1 the count is
      * cpuacct's, which is mostly, but not always, mounted together with cpu. */
     if (h->dir[CGROUP_TREE_UNIFIED] >= 0)
@@ -295,6 +330,7 @@ void cgroup_read_stats(const struct cgroup_host *h, const char *name, struct cgr
 int cgroup_command_create(int jail_dir, const char *command)
 {
     char path[FILE_PATH_MAX];
+
     if (!name_ok(command))
         return -EINVAL;
     int v1 = make_group(jail_dir, command, "tasks", O_WRONLY);
@@ -308,6 +344,7 @@ int cgroup_command_create(int jail_dir, const char *command)
     int r = fd_write_file(jail_dir, path, "threaded");
     if (r == 0)
         return fd;
+
     /* A group that is not threaded for want of descriptors would refuse the command, and the next
      * one: so it goes, and the reason is told. */
     if (r == -EMFILE || r == -ENFILE || r == -ENOMEM) {
@@ -315,6 +352,7 @@ int cgroup_command_create(int jail_dir, const char *command)
         (void)unlinkat(jail_dir, command, AT_REMOVEDIR);
         return r;
     }
+
     /* A jail whose group hands controllers down cannot have threaded groups: the slow way then. */
     fd_done(&fd);
     file_path(command, "cgroup.procs", path);

@@ -1,8 +1,4 @@
-#include "jail/cgroup.h"
-
-#include "base/banned.h"
-
-/* How this works
+/* Finds the cgroup layout in the text of the mount table.
  *
  * One pass over the mount table, one candidate kept per tree. A line of it reads
  *
@@ -12,6 +8,9 @@
  * controllers among its super-options, in any order; a name= alone makes no tree that is of use.
  * The same tree may be mounted many times (bind mounts, containers' roots), so candidates are
  * ranked. Nothing is allocated and no line is copied: its length does not matter. */
+#include "jail/cgroup.h"
+
+#include "base/banned.h"
 
 enum { RANK_HOME = 1, RANK_WHOLE = 2, RANK_WRITABLE = 4 };
 
@@ -49,6 +48,7 @@ static struct span span_cut(struct span *rest, char separator)
     const char *end = rest->len ? memchr(rest->at, separator, rest->len) : NULL;
     struct span part = {rest->at, end ? (size_t)(end - rest->at) : rest->len};
     size_t skip = part.len + (end ? 1 : 0);
+
     rest->at += skip;
     rest->len -= skip;
     return part;
@@ -75,8 +75,10 @@ static uint64_t number_of(struct span s)
 static int path_decode(struct span s, char *out, size_t size)
 {
     size_t len = 0;
+
     if (!s.len || s.at[0] != '/')
         return -1;
+
     for (size_t i = 0; i < s.len; i++) {
         unsigned c = (unsigned char)s.at[i];
         if (c == '\\') {
@@ -90,10 +92,12 @@ static int path_decode(struct span s, char *out, size_t size)
             }
             i += 3;
         }
+
         if (c == 0 || c > 255 || len + 1 >= size)
             return -1;
         out[len++] = (char)c;
     }
+
     out[len] = 0;
     return 0;
 }
@@ -114,6 +118,7 @@ static void consider(struct candidate *have, const struct candidate *found)
 static void scan_line(struct span line, struct candidate found[CGROUP_TREE_COUNT])
 {
     struct candidate c = {0};
+
     c.id = number_of(span_cut(&line, ' '));
     uint64_t parent = number_of(span_cut(&line, ' '));
     span_cut(&line, ' ');
@@ -125,10 +130,11 @@ static void scan_line(struct span line, struct candidate found[CGROUP_TREE_COUNT
     struct span type = span_cut(&line, ' ');
     span_cut(&line, ' ');
     struct span super = span_cut(&line, ' ');
+
     if (!type.len || path_decode(path, c.path, sizeof c.path))
         return;
 
-    /* What is mounted on a tree's own mount point hides that tree. */
+    /* A mount on a tree's own mount point hides that tree. */
     for (int t = 0; t < CGROUP_TREE_COUNT; t++)
         if (found[t].rank && parent == found[t].id && !strcmp(c.path, found[t].path))
             found[t].rank = 0;
@@ -136,6 +142,7 @@ static void scan_line(struct span line, struct candidate found[CGROUP_TREE_COUNT
     int v2 = span_is(type, "cgroup2");
     if ((!v2 && !span_is(type, "cgroup")) || path_decode(root, c.root, sizeof c.root))
         return;
+
     c.rank = 8;
     if (!list_has(options, "ro") && !list_has(super, "ro"))
         c.rank += RANK_WRITABLE;
@@ -143,10 +150,12 @@ static void scan_line(struct span line, struct candidate found[CGROUP_TREE_COUNT
         c.rank += RANK_WHOLE;
     if (path_is_below(c.path, "/sys/fs/cgroup"))
         c.rank += RANK_HOME;
+
     if (v2) {
         consider(&found[CGROUP_TREE_UNIFIED], &c);
         return;
     }
+
     for (int t = 0; t < CGROUP_TREE_COUNT; t++)
         if (controller_of_tree[t] && list_has(super, controller_of_tree[t]))
             consider(&found[t], &c);
@@ -188,11 +197,13 @@ static void set_none(struct cgroup_mounts *m, const char *before, const char *wh
 static void detect_in(const struct candidate found[CGROUP_TREE_COUNT], struct cgroup_mounts *ret)
 {
     *ret = (struct cgroup_mounts){.layout = layout_of(found)};
+
     if (ret->layout == CGROUP_NONE) {
         set_none(ret, "no cgroup file system is mounted: mount -t cgroup2 none /sys/fs/cgroup", "",
                  "");
         return;
     }
+
     for (int t = 0; t < CGROUP_TREE_COUNT; t++) {
         if (!tree_is_used(ret->layout, t))
             continue;
@@ -203,12 +214,14 @@ static void detect_in(const struct candidate found[CGROUP_TREE_COUNT], struct cg
                      " tree: mount it, or boot with systemd.unified_cgroup_hierarchy=1");
             return;
         }
+
         if (!(found[t].rank & RANK_WRITABLE)) {
             set_none(ret, "", found[t].path,
                      " is mounted read-only: a container needs a writable cgroup of its own "
                      "(docker run --privileged)");
             return;
         }
+
         memcpy(ret->path[t], found[t].path, sizeof ret->path[t]);
     }
 }
@@ -225,12 +238,14 @@ void cgroup_detect(const char *mountinfo, const char *self_cgroup, struct cgroup
 static int own_path(const char *self_cgroup, char *out, size_t size)
 {
     struct span rest = {self_cgroup, strlen(self_cgroup)};
+
     while (rest.len) {
         struct span path = span_cut(&rest, '\n');
         struct span id = span_cut(&path, ':');
         struct span controllers = span_cut(&path, ':');
         if (!span_is(id, "0") || controllers.len)
             continue;
+
         if (!path.len || path.at[0] != '/' || path.len >= size)
             return -1;
         memcpy(out, path.at, path.len);
@@ -238,16 +253,19 @@ static int own_path(const char *self_cgroup, char *out, size_t size)
         /* ".." is how the kernel names what is outside of the cgroup namespace. */
         return strstr(out, "/..") || strstr(out, " (deleted)") ? -1 : 0;
     }
+
     return -1;
 }
 
 void cgroup_detect_own(const char *mountinfo, const char *self_cgroup, struct cgroup_mounts *ret)
 {
     struct candidate found[CGROUP_TREE_COUNT] = {0};
+
     scan(mountinfo, found);
     detect_in(found, ret);
     if (ret->layout == CGROUP_NONE)
         return;
+
     if (ret->layout != CGROUP_V2) {
         set_none(ret,
                  "the limits are in cgroup v1 trees, which only root may use: run as root, or boot "
@@ -255,28 +273,34 @@ void cgroup_detect_own(const char *mountinfo, const char *self_cgroup, struct cg
                  "", "");
         return;
     }
+
     const struct candidate *c = &found[CGROUP_TREE_UNIFIED];
     const char *root = strcmp(c->root, "/") ? c->root : "";
     char own[256];
+
     if (own_path(self_cgroup, own, sizeof own) || !path_is_below(own, root)) {
         set_none(ret, "this process is in no cgroup below ", c->path,
                  ": run it as \"systemd-run --user --scope -p Delegate=yes ...\"");
         return;
     }
+
     char *below = own + strlen(root);
     size_t len = strlen(below);
     if (len >= strlen(LEAF) && !strcmp(below + len - strlen(LEAF), LEAF))
         below[len - strlen(LEAF)] = 0;
     if (!strcmp(below, "/"))
         below[0] = 0;
+
     /* The mount's own directory is in the path already. */
     char *path = ret->path[CGROUP_TREE_UNIFIED];
     size_t at = strcmp(path, "/") || !below[0] ? strlen(path) : 0;
     len = strlen(below);
+
     if (at + len >= sizeof ret->path[0]) {
         set_none(ret, "the path of this process's cgroup is too long below ", c->path, "");
         return;
     }
+
     memcpy(path + at, below, len + 1);
 }
 
@@ -306,5 +330,6 @@ const char *cgroup_layout_name(enum cgroup_layout l)
         [CGROUP_HYBRID] = "hybrid",
         [CGROUP_V2] = "v2",
     };
+
     return (unsigned)l < sizeof names / sizeof *names ? names[l] : "none";
 }

@@ -1,3 +1,9 @@
+/* One group, given by its descriptor: kill, freeze, remove.
+ *
+ * Which version of cgroups it is shows in its files: cgroup.freeze is v2, freezer.state v1. Killing
+ * is one write where there is cgroup.kill. Otherwise the group is frozen, everybody in it and below
+ * gets SIGKILL, and it is thawed; if it could not be frozen, that is repeated until a round finds
+ * nobody. Removing tries the rmdir first and looks for groups below only when it is refused. */
 #include "jail/cgroup_tree.h"
 
 #include "base/banned.h"
@@ -26,6 +32,7 @@ int group_name_ok(const char *name)
 {
     if (!*name || *name == '.')
         return 0;
+
     for (const char *p = name; *p; p++)
         if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') ||
               *p == '.' || *p == '_' || *p == '-'))
@@ -44,10 +51,12 @@ int group_each(int group, int (*fn)(int group, const char *name, void *arg), voi
     auto_fd fd = openat(group, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
+
     auto_stream *d = fdopendir(fd);
     if (!d)
         return -errno;
     fd_take(&fd);
+
     for (const struct dirent *entry; (entry = readdir(d));) {
         /* kernfs always tells the type; an interface file is no group. */
         if (entry->d_type != DT_DIR || !strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
@@ -56,6 +65,7 @@ int group_each(int group, int (*fn)(int group, const char *name, void *arg), voi
         if (r)
             return r;
     }
+
     return 0;
 }
 
@@ -72,6 +82,7 @@ static int walk_into(int parent, const char *name, void *arg)
     auto_fd group = group_open(parent, name);
     if (group < 0)
         return 0;
+
     w.fn(group, w.arg);
     if (++w.depth < GROUP_DEPTH_MAX)
         (void)group_each(group, walk_into, &w);
@@ -95,6 +106,7 @@ static int file_says(int group, const char *file, const char *text)
 static void signal_members(int group, void *arg)
 {
     unsigned *count = arg;
+
     /* A threaded group cannot list its processes. A signal to a thread's id reaches its process. */
     int threaded =
         file_says(group, "cgroup.type", "threaded") && !file_says(group, "cgroup.type", "domain");
@@ -103,6 +115,7 @@ static void signal_members(int group, void *arg)
     pid_t self = getpid();
     pid_t pid = 0;
     ssize_t n;
+
     while (fd >= 0 && (n = read(fd, text, sizeof text)) > 0) {
         for (ssize_t i = 0; i < n; i++) {
             if (text[i] >= '0' && text[i] <= '9' && pid < 100000000) {
@@ -125,16 +138,19 @@ static void thaw_one(int group, void *arg)
 
 int group_kill_walk(int group)
 {
-    /* What is frozen cannot fork away from the walk; its SIGKILL stays pending. On v1 it does not
+    /* A frozen process cannot fork away from the walk; its SIGKILL stays pending. On v1 it does not
      * even die before it is thawed, and a sub-group may be frozen on its own account. */
     int frozen = !group_freeze(group, 1, deadline_in(WALK_FREEZE_NS));
+
     unsigned count = 0;
     walk(group, signal_members, &count);
     walk(group, thaw_one, NULL);
+
     for (int round = 0; !frozen && count && round < WALK_ROUNDS; round++) {
         count = 0;
         walk(group, signal_members, &count);
     }
+
     return 0;
 }
 
@@ -151,14 +167,17 @@ static int wait_frozen_v2(int group, deadline d)
     auto_fd fd = openat(group, "cgroup.events", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
+
     for (;;) {
         char text[256];
         ssize_t n = pread(fd, text, sizeof text - 1, 0);
         if (n < 0)
             return -errno;
+
         text[n] = 0;
         if (strstr(text, "frozen 1"))
             return 0;
+
         if (deadline_passed(d))
             return -ETIMEDOUT;
         struct pollfd p = {.fd = fd, .events = POLLPRI};
@@ -175,6 +194,7 @@ static int wait_frozen_v1(int group, deadline d)
         ssize_t n = fd_read_file(group, "freezer.state", text, sizeof text);
         if (n < 0)
             return (int)n;
+
         if (!strncmp(text, "FROZEN", 6))
             return 0;
         if (deadline_passed(d))
@@ -192,10 +212,12 @@ int group_freeze(int group, int frozen, deadline d)
         v1 = 1;
         r = fd_write_file(group, "freezer.state", frozen ? "FROZEN" : "THAWED");
     }
+
     if (r == -ENOENT)
         return -EOPNOTSUPP;
     if (r || !frozen)
         return r;
+
     r = v1 ? wait_frozen_v1(group, d) : wait_frozen_v2(group, d);
     if (r) /* half paused is the worst of both: back to where it was */
         (void)fd_write_file(group, v1 ? "freezer.state" : "cgroup.freeze", v1 ? "THAWED" : "0");
@@ -213,6 +235,7 @@ static void memory_give_back(int parent, const char *name)
 {
     auto_fd group = group_open(parent, name);
     char now[32];
+
     /* With nothing charged at all there is nothing to drop. This counter is exact; memory.stat lags
      * behind and has said that there is no cache where there was. */
     if (group < 0 ||
@@ -220,6 +243,7 @@ static void memory_give_back(int parent, const char *name)
         return;
     if (fd_write_file(group, "memory.force_empty", "0") != -ENOENT)
         return;
+
     /* v2 (memory.reclaim: 5.19) wants to know how much. Not while something lives there: it would
      * only lose its cache, and the rmdir be refused all the same. */
     char bytes[32];
@@ -233,11 +257,13 @@ static int remove_one(int parent, const char *name, void *arg)
     struct removal r = *(const struct removal *)arg;
     if (r.give_back)
         memory_give_back(parent, name);
+
     /* Most groups have nothing below: look only when the kernel refuses. */
     if (!unlinkat(parent, name, AT_REMOVEDIR) || errno == ENOENT)
         return 0;
     if (errno != EBUSY || ++r.depth >= GROUP_DEPTH_MAX)
         return -errno;
+
     auto_fd group = group_open(parent, name);
     if (group < 0)
         return group == -ENOENT ? 0 : group;

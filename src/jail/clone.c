@@ -1,3 +1,6 @@
+/* vfork with what vfork lacks: clone3 makes the child in new namespaces and in its cgroup. The
+ * child shares the caller's memory, so no page table is copied, and runs on the caller's stack
+ * while the caller sleeps. */
 #include "jail/clone.h"
 
 #include "base/banned.h"
@@ -31,16 +34,19 @@ __attribute__((noinline)) pid_t clone_vfork(uint64_t flags, int cgroup, int (*fn
                                             void *arg)
 {
     struct clone_args args = {.flags = flags | CLONE_VM | CLONE_VFORK};
+
     /* A child of the caller's parent has the caller's exit signal; giving one is an error. */
     args.exit_signal = flags & CLONE_PARENT ? 0 : 17; /* SIGCHLD */
     if (cgroup >= 0) {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = (uint64_t)cgroup;
     }
+
     long r = clone3_inline(&args);
     if (r == 0) {
         fn(arg);
         _exit(127);
     }
+
     return (pid_t)r;
 }

@@ -1,3 +1,6 @@
+/* One copy of a named root. If a jail uses the root, its group is frozen first, unless somebody has
+ * paused it already. The root directory of its init is opened, so that the store can have an
+ * image's data written out; the store copies, and the jail goes on, copied or not. */
 #include "jail/copier.h"
 
 #include "base/banned.h"
@@ -36,14 +39,17 @@ int copier_copy(const struct builder_config *c, const struct cgroup_host *h,
         return store_copy_root(c->state_dir, m->from, m->to, -1, -1, e);
     if (jail_pid < 0)
         return pd_fail(e, PD_PROTOCOL, "a copy of a jail's root without its process");
+
     deadline d = deadline_in(m->patience < FREEZE_PATIENCE ? m->patience : FREEZE_PATIENCE);
     if (m->freeze && cgroup_freeze(h, m->jail, 1, d, e) < 0)
         return -1;
+
     /* Rootless there are no images, and another user namespace's process is not ours to look at. */
     auto_fd root = c->rootless ? -1 : open_jail_root(m);
     int r = root < 0 && !c->rootless
                 ? pd_fail_sys(e, "open the root of the sandbox")
                 : store_copy_root(c->state_dir, m->from, m->to, root, jail_pid, e);
+
     struct pd_err ignored;
     if (m->freeze)
         (void)cgroup_freeze(h, m->jail, 0, 0, &ignored);

@@ -1,3 +1,12 @@
+/* Copies a tree with two descriptors that go down and up together.
+ *
+ * A directory is listed until the next directory in it; its place is kept and the walk goes down.
+ * On the way up ".." must be the directory that it came from, and the listing goes on. So the
+ * number of open files does not grow with the depth, and no name is longer than one step.
+ *
+ * A file with several names is made once, in a staging directory, under its inode number; each name
+ * is a link to that. The staging directory is removed before the top gets its times. Data is
+ * shared with the source where the file system can (FICLONE), else copied between holes. */
 #include "jail/copy.h"
 
 #include "base/banned.h"
@@ -28,6 +37,7 @@ static int copy_by_hand(int from, int to, off_t at, off_t end)
     char *block = malloc(BLOCK);
     if (!block)
         return -ENOMEM;
+
     int r = 0;
     while (r == 0 && at < end) {
         size_t want = end - at < (off_t)BLOCK ? (size_t)(end - at) : BLOCK;
@@ -38,6 +48,7 @@ static int copy_by_hand(int from, int to, off_t at, off_t end)
             r = n < 0 ? -errno : -ESTALE;
             break;
         }
+
         for (ssize_t done = 0; r == 0 && done < n;) {
             ssize_t w = pwrite(to, block + done, (size_t)(n - done), at + done);
             if (w < 0 && errno != EINTR)
@@ -46,6 +57,7 @@ static int copy_by_hand(int from, int to, off_t at, off_t end)
         }
         at += n;
     }
+
     free(block);
     return r;
 }
@@ -56,6 +68,7 @@ static int copy_range(int from, int to, off_t at, off_t end)
         off_t in = at, out = at;
         size_t want = end - at < (off_t)CHUNK ? (size_t)(end - at) : CHUNK;
         ssize_t n = copy_file_range(from, &in, to, &out, want, 0);
+
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG))
@@ -70,16 +83,19 @@ static int copy_range(int from, int to, off_t at, off_t end)
 int copy_data(int from, int to)
 {
     struct stat st;
+
     if (fstat(from, &st) < 0)
         return -errno;
     if (st.st_size && ioctl(to, FICLONE, from) == 0)
         return 0;
     if (ftruncate(to, st.st_size) < 0)
         return -errno;
+
     for (off_t at = 0; at < st.st_size;) {
         off_t data = lseek(from, at, SEEK_DATA);
         if (data < 0 && errno == ENXIO)
             return 0; /* a hole to the end */
+
         off_t hole = data < 0 ? -1 : lseek(from, data, SEEK_HOLE);
         if (data < 0 || hole < 0) { /* a file system without holes */
             data = at;
@@ -87,17 +103,20 @@ int copy_data(int from, int to)
         }
         if (hole > st.st_size)
             hole = st.st_size;
+
         int r = copy_range(from, to, data, hole);
         if (r < 0)
             return r;
         at = hole;
     }
+
     return 0;
 }
 
 /* ---- attributes ---- */
 
-/* Others are the kernel's business: security.* is about privilege, which nothing in a root has. */
+/* Attributes of other kinds are the kernel's business: security.* is about privilege, which nothing
+ * in a root has. */
 static int is_copied(const char *name)
 {
     static const char *const kinds[] = {"user.", "trusted.overlay.", "system.posix_acl_"};
@@ -120,6 +139,7 @@ static int copy_xattrs(int from, int to)
     ssize_t len = flistxattr(from, NULL, 0); /* nearly always there are none */
     if (len <= 0)
         return len == 0 || errno == ENOTSUP ? 0 : -errno;
+
     char *names = malloc(NAMES_MAX + VALUE_MAX);
     if (!names)
         return -ENOMEM;
@@ -130,6 +150,7 @@ static int copy_xattrs(int from, int to)
     for (ssize_t at = 0; r == 0 && at < len; at += (ssize_t)strlen(names + at) + 1)
         if (is_copied(names + at))
             r = copy_one_xattr(from, to, names + at, names + NAMES_MAX);
+
     free(names);
     return r;
 }
@@ -164,10 +185,12 @@ static int open_source(int dir, const char *name, const struct stat *seen)
     struct stat st;
     int flags = O_RDONLY | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC;
     auto_fd fd = openat(dir, name, flags | O_NONBLOCK);
+
     if (fd < 0 && errno == EWOULDBLOCK)
         fd = openat(dir, name, flags);
     if (fd < 0 || fstat(fd, &st) < 0)
         return errno == ENOENT || errno == ELOOP ? -ESTALE : -errno;
+
     return st.st_ino == seen->st_ino && st.st_dev == seen->st_dev && S_ISREG(st.st_mode)
                ? fd_take(&fd)
                : -ESTALE;
@@ -179,6 +202,7 @@ static int copy_regular(int from, const char *name, int to, const char *new_name
     auto_fd in = open_source(from, name, st);
     if (in < 0)
         return in;
+
     auto_fd out = openat(to, new_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (out < 0)
         return -errno;
@@ -201,6 +225,7 @@ static int copy_leaf(int from, const char *name, int to, const char *new_name,
                      const struct stat *st)
 {
     int r = 0;
+
     if (S_ISREG(st->st_mode))
         return copy_regular(from, name, to, new_name, st);
     if (S_ISLNK(st->st_mode))
@@ -210,6 +235,7 @@ static int copy_leaf(int from, const char *name, int to, const char *new_name,
         r = mknodat(to, new_name, (st->st_mode & S_IFMT) | 0600, 0) < 0 ? -errno : 0;
     else
         return 1;
+
     return r < 0 ? r : set_attributes(to, new_name, st);
 }
 
@@ -241,9 +267,11 @@ static int links_begin(struct tree *t)
 {
     if (t->links >= 0)
         return 0;
+
     uint64_t random;
     random_bytes(&random, sizeof random);
     snprintf(t->links_name, sizeof t->links_name, ".paddock-links-%016" PRIx64, random);
+
     if (mkdirat(t->to_top, t->links_name, 0700) < 0)
         return -errno;
     t->links = open_dir(t->to_top, t->links_name);
@@ -261,6 +289,7 @@ static int copy_shared(struct tree *t, const char *name, const struct stat *st)
         return 0;
     if (errno != ENOENT)
         return -errno;
+
     r = copy_leaf(t->from, name, t->links, key, st);
     if (r != 0)
         return r;
@@ -277,6 +306,7 @@ static int push(struct tree *t, const struct stat *st)
         t->levels = more;
         t->room = room;
     }
+
     t->levels[t->depth++] = (struct level){.ino = st->st_ino};
     return 0;
 }
@@ -293,14 +323,17 @@ static int descend(struct tree *t, const char *name)
     auto_fd from = open_dir(t->from, name);
     if (from < 0)
         return from == -ENOENT || from == -ELOOP || from == -ENOTDIR ? -ESTALE : from;
+
     if (fstat(from, &st) < 0 || mkdirat(t->to, name, 0700) < 0)
         return -errno;
     if (st.st_dev != t->dev)
         return -EXDEV; /* something is mounted there: not part of the root */
+
     auto_fd to = open_dir(t->to, name);
     int r = to < 0 ? to : push(t, &st);
     if (r < 0)
         return r;
+
     replace(&t->from, fd_take(&from));
     replace(&t->to, fd_take(&to));
     return 0;
@@ -310,11 +343,13 @@ static int descend(struct tree *t, const char *name)
 static int ascend(struct tree *t)
 {
     struct stat st;
+
     if (fstat(t->from, &st) < 0)
         return -errno;
     int r = copy_attributes(t->from, t->to, &st);
     if (r < 0 || --t->depth == 0)
         return r;
+
     auto_fd from = open_dir(t->from, "..");
     auto_fd to = open_dir(t->to, "..");
     if (from < 0 || to < 0)
@@ -323,6 +358,7 @@ static int ascend(struct tree *t)
         return -errno;
     if (st.st_ino != t->levels[t->depth - 1].ino || st.st_dev != t->dev)
         return -ESTALE; /* it was moved: ".." may lead anywhere, also out of the root */
+
     replace(&t->from, fd_take(&from));
     replace(&t->to, fd_take(&to));
     return 0;
@@ -332,15 +368,18 @@ static int ascend(struct tree *t)
 static int copy_entry(struct tree *t, const struct dirent *d)
 {
     struct stat st;
+
     if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
         return 0;
     if (fstatat(t->from, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? -ESTALE : -errno;
+
     if (S_ISDIR(st.st_mode)) {
         t->levels[t->depth - 1].next = d->d_off;
         int r = descend(t, d->d_name);
         return r < 0 ? r : 1;
     }
+
     int r = st.st_nlink > 1 ? copy_shared(t, d->d_name, &st)
                             : copy_leaf(t->from, d->d_name, t->to, d->d_name, &st);
     return r < 0 ? r : 0;
@@ -355,16 +394,19 @@ static int copy_entries(struct tree *t)
         return listing;
     if (lseek(listing, t->levels[t->depth - 1].next, SEEK_SET) < 0)
         return -errno;
+
     DIR *entries = fdopendir(listing);
     if (!entries)
         return -errno;
     fd_take(&listing);
+
     int r = 0;
     const struct dirent *d;
     while (r == 0 && (errno = 0, d = readdir(entries)))
         r = copy_entry(t, d);
     if (r == 0 && errno)
         r = -errno;
+
     closedir(entries);
     return r;
 }
@@ -374,17 +416,20 @@ static int links_end(struct tree *t)
 {
     if (t->links < 0)
         return 0;
+
     int fd = openat(t->links, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *entries = fd < 0 ? NULL : fdopendir(fd);
     if (!entries) {
         fd_done(&fd);
         return -errno;
     }
+
     const struct dirent *d;
     int r = 0;
     while (r == 0 && (d = readdir(entries)))
         if (d->d_name[0] != '.' && unlinkat(t->links, d->d_name, 0) < 0)
             r = -errno;
+
     closedir(entries);
     fd_done(&t->links);
     return r < 0 ? r : unlinkat(t->to_top, t->links_name, AT_REMOVEDIR) < 0 ? -errno : 0;
@@ -394,23 +439,28 @@ int copy_tree(int from, int to)
 {
     struct stat st;
     struct tree t = {.from = -1, .to = -1, .to_top = to, .links = -1};
+
     if (fstat(from, &st) < 0)
         return -errno;
+
     t.dev = st.st_dev;
     t.from = open_dir(from, ".");
     t.to = open_dir(to, ".");
     int r = t.from < 0 ? t.from : t.to < 0 ? t.to : push(&t, &st);
+
     while (r == 0 && t.depth) {
         r = copy_entries(&t);
         if (r > 0) {
             r = 0; /* in a directory now */
             continue;
         }
+
         if (r == 0 && t.depth == 1)
             r = links_end(&t);
         if (r == 0)
             r = ascend(&t);
     }
+
     fd_done(&t.from);
     fd_done(&t.to);
     fd_done(&t.links);

@@ -1,3 +1,6 @@
+/* How the process that will be init gives up its power. The order is the point: each step needs
+ * something that a later one takes away. Inheritable set, bounding set, uid, permitted and ambient
+ * sets, securebits with their locks, no_new_privs. */
 #include "jail/cred.h"
 
 #include "base/banned.h"
@@ -47,6 +50,7 @@ int cred_become_init(enum profile profile, const char **ret_step)
 {
     uint64_t caps = profile == PROFILE_DEV ? CAPS_DEV : CAPS_STRICT;
     uint64_t bounding = profile == PROFILE_DEV ? CAPS_DEV : 0;
+
     if (wall_off("caps"))
         caps = bounding = ALL_CAPS;
     uint32_t uid = wall_off("initid") ? UID_USER : UID_INIT;
@@ -56,18 +60,22 @@ int cred_become_init(enum profile profile, const char **ret_step)
     *ret_step = "choose init's capabilities";
     if (set_caps(ALL_CAPS, caps) < 0)
         return -errno;
+
     *ret_step = "empty the capability bounding set";
     if (drop_bounding(bounding) < 0)
         return -errno;
+
     /* The uid changes with all capabilities kept; the set that remains is chosen afterwards. */
     *ret_step = "set securebits";
     if (prctl(PR_SET_SECUREBITS, SECBIT_KEEP_CAPS, 0, 0, 0) < 0)
         return -errno;
+
     *ret_step = "become init's uid";
     gid_t none = 0;
     if (syscall(SYS_setgroups, (size_t)0, &none) < 0 || syscall(SYS_setresgid, uid, uid, uid) < 0 ||
         syscall(SYS_setresuid, uid, uid, uid) < 0)
         return -errno;
+
     /* setresuid cleared the effective set; the permitted one is still full. */
     *ret_step = "keep init's capabilities";
     if (set_caps(caps | BIT(CAP_SETPCAP), caps) < 0)
@@ -75,6 +83,7 @@ int cred_become_init(enum profile profile, const char **ret_step)
     for (int cap = 0; cap <= CAP_LIMIT; cap++)
         if (caps & BIT(cap) && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0) < 0)
             return -errno;
+
     /* strict: uid 0 means nothing. dev: root is root within the bounding set, and a change to
      * another uid drops everything, as programs expect. Either way it cannot be undone. */
     *ret_step = "lock securebits";
@@ -84,6 +93,7 @@ int cred_become_init(enum profile profile, const char **ret_step)
         bits |= SECBIT_NOROOT | SECBIT_KEEP_CAPS_LOCKED; /* setpriv of dev's root keeps them */
     if (prctl(PR_SET_SECUREBITS, bits | SECBIT_NO_CAP_AMBIENT_RAISE, 0, 0, 0) < 0)
         return -errno;
+
     *ret_step = "set no_new_privs";
     return no_new_privs() < 0 ? -errno : 0;
 }

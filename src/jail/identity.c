@@ -1,3 +1,11 @@
+/* Uid ranges and user namespaces.
+ *
+ * A range is one byte of a file that all keepers share, taken by a lock on it (F_OFD_SETLK), one by
+ * one or by the block. Within a keeper two bit maps say which ranges it has and which are in use.
+ *
+ * A user namespace is made by a child that does nothing but wait: the maps are written through its
+ * files in /proc, the namespace is opened, and the child is killed. From then on the descriptor
+ * keeps the namespace. */
 #include "jail/identity.h"
 
 #include "base/banned.h"
@@ -23,6 +31,7 @@ uint32_t identity_host_id(uint32_t slot, uint32_t inside)
 int ranges_open(struct ranges *r, const char *run_dir, int by_block, struct pd_err *e)
 {
     char path[4096];
+
     snprintf(path, sizeof path, "%s/ranges", run_dir);
     *r = (struct ranges){.fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600),
                          .by_block = by_block};
@@ -51,6 +60,7 @@ static uint32_t take_owned(struct ranges *r)
             return word * 64 + bit;
         }
     }
+
     return RANGE_NONE;
 }
 
@@ -59,17 +69,20 @@ uint32_t range_take(struct ranges *r, struct pd_err *e)
     uint32_t slot = take_owned(r);
     if (slot != RANGE_NONE)
         return slot;
+
     /* A random start keeps keepers out of each other's way, and an id that was just freed from
      * being used again at once. */
     const uint32_t count = r->by_block ? RANGE_BLOCK : 1;
     const uint32_t places = RANGE_COUNT / count;
     uint32_t start;
     random_bytes(&start, sizeof start);
+
     for (uint32_t i = 0; i < places; i++) {
         uint32_t first = (start % places + i) % places * count;
         uint64_t bits = r->by_block ? UINT64_MAX : UINT64_C(1) << (first % 64);
         if (r->owned[first / 64] & bits)
             continue;
+
         if (lock_bytes(r->fd, first, count, F_WRLCK) == 0) {
             r->owned[first / 64] |= bits;
             return take_owned(r);
@@ -79,6 +92,7 @@ uint32_t range_take(struct ranges *r, struct pd_err *e)
             return RANGE_NONE;
         }
     }
+
     pd_fail(e, PD_CAPACITY, "all %u uid ranges are in use", RANGE_COUNT);
     return RANGE_NONE;
 }
@@ -87,16 +101,18 @@ void range_release(struct ranges *r, uint32_t slot)
 {
     if (slot >= RANGE_COUNT)
         return;
+
     uint64_t bit = UINT64_C(1) << (slot % 64);
     r->used[slot / 64] &= ~bit;
+
     if (!r->by_block) {
         r->owned[slot / 64] &= ~bit;
         lock_bytes(r->fd, slot, 1, F_UNLCK);
     }
 }
 
-/* Lives only until its namespace is open, or its parent dead. It shares memory with its parent and
- * so does nothing else. */
+/* The child of a new namespace. It lives only until that is open, or its parent dead; it shares
+ * memory with its parent and so does nothing else. */
 static int wait_to_be_killed(void *parent)
 {
     syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -123,6 +139,7 @@ static int map_and_open(int proc, pid_t pid, const char *uid_map, const char *gi
         errno = -r;
         return pd_fail_sys(e, "map the uid range");
     }
+
     snprintf(path, sizeof path, "%d/ns/user", (int)pid);
     int ns = openat(proc, path, O_RDONLY | O_CLOEXEC);
     return ns < 0 ? pd_fail_sys(e, "open the user namespace") : ns;
@@ -139,20 +156,25 @@ static int create(int proc, uint32_t owner, const char *uid_map, const char *gid
      * stack is needed again. */
     static _Alignas(16) char stack[4096];
     static pid_t last;
+
     while (last > 0 && waitpid(last, NULL, 0) < 0 && errno == EINTR)
         ;
+
     const uint32_t same = UINT32_MAX;
     pid_t self = getpid();
     if (syscall(SYS_setresuid, same, owner, same) < 0)
         return pd_fail_sys(e, "become the owner of a user namespace");
+
     pid_t pid =
         clone(wait_to_be_killed, stack + sizeof stack, CLONE_NEWUSER | CLONE_VM | SIGCHLD, &self);
     int sys = errno;
     if (syscall(SYS_setresuid, same, 0, same) < 0)
         abort(); /* going on as somebody else would be worse */
+
     errno = sys;
     if (pid < 0)
         return pd_fail_sys(e, "make a user namespace");
+
     int ns = map_and_open(proc, pid, uid_map, gid_map, e);
     kill(pid, SIGKILL);
     last = pid;
@@ -181,8 +203,10 @@ int userns_enter_single(struct pd_err *e)
     char map[64];
     uid_t uid = geteuid();
     gid_t gid = getegid();
+
     if (unshare(CLONE_NEWUSER) < 0)
         return pd_fail_sys(e, "make a user namespace (see `paddock doctor`)");
+
     int r = fd_write_file(AT_FDCWD, "/proc/self/setgroups", "deny");
     snprintf(map, sizeof map, "%u %u 1", UID_USER, uid);
     if (r == 0)
@@ -190,6 +214,7 @@ int userns_enter_single(struct pd_err *e)
     snprintf(map, sizeof map, "%u %u 1", UID_USER, gid);
     if (r == 0)
         r = fd_write_file(AT_FDCWD, "/proc/self/gid_map", map);
+
     if (r == 0)
         return 0;
     errno = -r;

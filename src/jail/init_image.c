@@ -1,3 +1,5 @@
+/* Init is part of this program as data (init_blob.S). It is copied into a memfd that can be run but
+ * not read, sealed against every change, and started from there with execveat. */
 #include "jail/init_image.h"
 
 #include "base/banned.h"
@@ -37,15 +39,18 @@ int init_image_open(struct pd_err *e)
         fd = (int)syscall(SYS_memfd_create, "paddock-init", flags);
     if (fd < 0)
         return pd_fail_sys(e, "make memory for init");
+
     int r = fd_write_all(fd, init_blob_start, (size_t)(init_blob_end - init_blob_start));
     if (r < 0) {
         errno = -r;
         return pd_fail_sys(e, "write init");
     }
+
     /* To be run and not to be read: then the kernel makes the process undumpable before its first
      * instruction, and gives its files in /proc to the host's root instead of the jail's. */
     if (fchmod(fd, wall_off("dumpable") ? 0755 : 0111) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
         return pd_fail_sys(e, "seal init");
+
     return fd_take(&fd);
 }

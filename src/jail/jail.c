@@ -1,3 +1,10 @@
+/* Requests of a jail's owner: to the keeper (create, destroy) and to the jail's init (commands,
+ * signals).
+ *
+ * The owner makes the pair of control sockets itself and sends init's end along with CREATE. So it
+ * can send a command at once: it waits in the socket until init is there. An answer has the id of
+ * its request; frames with other ids are passed over while one waits. A frame from init that has
+ * descriptors is refused. A private keeper is a child of the owner's process and ends with it. */
 #include "jail/jail.h"
 
 #include "base/banned.h"
@@ -25,11 +32,13 @@ int keeper_connect(struct keeper_link *l, const char *path, struct pd_err *e)
     if (strlen(path) >= sizeof a.sun_path)
         return pd_fail(e, PD_INVALID, "keeper socket '%.100s': the path is too long", path);
     memcpy(a.sun_path, path, strlen(path) + 1);
+
     auto_fd sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (sock < 0)
         return pd_fail_sys(e, "make a socket");
     if (connect(sock, (struct sockaddr *)&a, sizeof a) < 0)
         return pd_fail_sys(e, "connect to the keeper at %s", path);
+
     *l = (struct keeper_link){.sock = fd_take(&sock)};
     return 0;
 }
@@ -38,6 +47,7 @@ int keeper_connect(struct keeper_link *l, const char *path, struct pd_err *e)
 _Noreturn void keeper_serve_private(int sock, unsigned builders, unsigned kits)
 {
     struct pd_err e;
+
     setsid();
     prctl(PR_SET_NAME, "paddock-keeper", 0, 0, 0);
     auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -47,10 +57,12 @@ _Noreturn void keeper_serve_private(int sock, unsigned builders, unsigned kits)
         dup3(sock, 3, O_CLOEXEC);
     syscall(SYS_close_range, 4, ~0u, 0);
     signal(SIGCHLD, SIG_DFL); /* ignored, children would vanish unreported */
+
     struct keeper_config c = {.client = 3, .builders = builders, .kits = kits};
     if (keeper_dirs(&c.state_dir, &c.run_dir, &e) == 0 && keeper_run(&c, &e) == 0)
         _exit(0);
-    /* Whatever is asked next gets this as its answer. */
+
+    /* The keeper cannot work: every request gets this error as its answer. */
     auto_frame f = FRAME_INIT;
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     msg_error_put(&out, &e);
@@ -65,14 +77,17 @@ _Noreturn void keeper_serve_private(int sock, unsigned builders, unsigned kits)
 int keeper_start_private(struct keeper_link *l, struct pd_err *e)
 {
     int pair[2];
+
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return pd_fail_sys(e, "make a socket");
     auto_fd ours = pair[0], theirs = pair[1];
+
     pid_t pid = fork();
     if (pid < 0)
         return pd_fail_sys(e, "start a keeper");
     if (pid == 0)
         keeper_serve_private(theirs, 1, 0);
+
     *l = (struct keeper_link){.sock = fd_take(&ours)};
     return 0;
 }
@@ -96,6 +111,7 @@ static int send_failed(struct pd_err *e, int r, const char *whom)
     if (r == -EMSGSIZE)
         return pd_fail(e, PD_INVALID, "the request is too large: at most %u bytes",
                        WIRE_PAYLOAD_MAX);
+
     errno = -r;
     return pd_fail_sys(e, "send to %s", whom);
 }
@@ -116,14 +132,17 @@ int jail_request_as(struct keeper_link *l, struct jail *j, struct wire_id id, co
                     unsigned flags, int netns, struct pd_err *e)
 {
     int pair[2];
+
     if (spec_check(s, e) < 0)
         return -1;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return pd_fail_sys(e, "make a control socket");
     auto_fd ours = pair[0], theirs = pair[1];
+
     *j = JAIL_EMPTY;
     j->id = id;
     j->epoch = l->epoch;
+
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_create m = {.spec = *s};
     msg_create_encode(&out, &m);
@@ -132,6 +151,7 @@ int jail_request_as(struct keeper_link *l, struct jail *j, struct wire_id id, co
     int r = wire_send(l->sock, &head, &out, fds, netns >= 0 ? 3 : 2, deadline_in(SEND_PATIENCE));
     if (r < 0)
         return send_failed(e, r, "the keeper");
+
     j->control = fd_take(&ours);
     return 0;
 }
@@ -148,6 +168,7 @@ int jail_real_dir(int fd)
 int jail_accept(struct jail *j, struct frame *f, struct pd_err *e)
 {
     struct msg_created m;
+
     if (f->head.type == WIRE_ERROR)
         return msg_error_raise(f, e);
     if (f->head.type == WIRE_GONE)
@@ -156,6 +177,7 @@ int jail_accept(struct jail *j, struct frame *f, struct pd_err *e)
         return pd_fail(e, PD_PROTOCOL, "the keeper answered %u to CREATE", f->head.type);
     if (msg_created_decode(&f->payload, &m, e) < 0)
         return -1;
+
     j->rung = (enum rung)m.rung;
     j->init_pid = m.init_pid;
     j->uid_base = m.uid_base;
@@ -177,6 +199,7 @@ static int await_by(int (*receive)(int, struct frame *, deadline, struct pd_err 
             return pd_fail(e, PD_LOST, "%s is gone", whom);
         if (r < 0)
             return -1;
+
         if (wire_id_equal(f->head.id, id))
             return 0;
         if (deadline_passed(d))
@@ -198,6 +221,7 @@ int keeper_greet(struct keeper_link *l, enum rung *ret_rung, deadline d, struct 
     int r = wire_send(l->sock, &head, NULL, NULL, 0, d);
     if (r < 0)
         return send_failed(e, r, "the keeper");
+
     if (await(l->sock, head.id, &f, "the keeper", d, e) < 0)
         return -1;
     if (f.head.type != WIRE_WELCOME || msg_welcome_decode(&f.payload, &m, e) < 0)
@@ -216,6 +240,7 @@ int jail_create(struct keeper_link *l, struct jail *j, const struct spec *s, uns
         return -1;
     if (await(l->sock, j->id, &f, "the keeper", d, e) == 0 && jail_accept(j, &f, e) == 0)
         return 0;
+
     jail_done(j);
     return -1;
 }
@@ -227,11 +252,13 @@ int jail_destroy(struct keeper_link *l, struct jail *j, int want_stats, struct m
     auto_frame f = FRAME_INIT;
     struct msg_destroy m = {.jail = j->id, .want_stats = want_stats != 0};
     struct msg_gone gone;
+
     msg_destroy_encode(&out, &m);
     struct wire_head head = {.type = WIRE_DESTROY, .epoch = l->epoch, .id = wire_id_new()};
     int r = wire_send(l->sock, &head, &out, NULL, 0, d);
     if (r < 0)
         return send_failed(e, r, "the keeper");
+
     if (await(l->sock, head.id, &f, "the keeper", d, e) < 0)
         return -1;
     if (f.head.type == WIRE_ERROR)
@@ -246,8 +273,10 @@ int jail_destroy(struct keeper_link *l, struct jail *j, int want_stats, struct m
 int jail_send_command(struct jail *j, struct command *c, int own_group, struct pd_err *e)
 {
     auto_fd procs = -1;
+
     c->id = wire_id_new();
     c->group[0] = 0;
+
     if (own_group && j->cgroup_dir >= 0) {
         snprintf(c->group, sizeof c->group, "c%u", ++j->next_group);
         procs = cgroup_command_create(j->cgroup_dir, c->group);
@@ -264,9 +293,11 @@ int jail_send_prepared(struct jail *j, const struct command *c, int procs, int e
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     msg_exec_encode(&out, &c->exec);
+
     int fds[5] = {c->fds[0], c->fds[1], c->fds[2]};
     unsigned count = 3;
     struct wire_head head = {.type = WIRE_EXEC, .epoch = j->epoch, .id = c->id, .flags = c->flags};
+
     if (procs >= 0) {
         head.flags |= EXEC_CGROUP;
         fds[count++] = procs;
@@ -275,6 +306,7 @@ int jail_send_prepared(struct jail *j, const struct command *c, int procs, int e
         head.flags |= EXEC_EXTRA;
         fds[count++] = extra;
     }
+
     int r = wire_send(j->control, &head, &out, fds, count, deadline_in(SEND_PATIENCE));
     return r < 0 ? send_failed(e, r, "the jail") : 0;
 }
@@ -309,6 +341,7 @@ static int await_end(struct jail *j, const struct command *c, struct msg_exited 
 {
     auto_frame f = FRAME_INIT;
     struct msg_exited end;
+
     do {
         if (await_by(wire_recv_plain, j->control, c->id, &f, "the jail", d, e) < 0)
             return -1;
@@ -317,10 +350,12 @@ static int await_end(struct jail *j, const struct command *c, struct msg_exited 
         if (f.head.type != WIRE_EXITED && deadline_passed(d))
             return pd_fail(e, PD_TIMEOUT, "the command did not end before the deadline");
     } while (f.head.type != WIRE_EXITED);
+
     if (msg_exited_decode(&f.payload, &end, e) < 0)
         return -1;
     if (!end.exited)
         return pd_fail(e, PD_PROTOCOL, "the jail told of an end that is none");
+
     *ret = end;
     return 0;
 }
@@ -331,6 +366,7 @@ int jail_run(struct jail *j, struct command *c, int own_group, struct msg_exited
     c->flags |= EXEC_QUIET;
     if (jail_send_command(j, c, own_group, e) < 0)
         return -1;
+
     int r = await_end(j, c, ret, d, e);
     if (r == 0)
         jail_forget_command(j, c);
@@ -342,14 +378,17 @@ int jail_run(struct jail *j, struct command *c, int own_group, struct msg_exited
 int jail_open_terminal(const struct jail *j, int *ret_master, int *ret_slave, struct pd_err *e)
 {
     int unlock = 0;
+
     if (j->devpts < 0)
         return pd_fail(e, PD_UNSUPPORTED, "the jail has no terminals");
+
     auto_fd master = openat(j->devpts, "ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (master < 0 || ioctl(master, TIOCSPTLCK, &unlock) < 0)
         return pd_fail_sys(e, "open a terminal in the jail");
     auto_fd slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (slave < 0)
         return pd_fail_sys(e, "open the far end of the terminal");
+
     *ret_master = fd_take(&master);
     *ret_slave = fd_take(&slave);
     return 0;

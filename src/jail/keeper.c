@@ -28,6 +28,7 @@
 static void jail_died(struct keeper *k, struct kjail *j)
 {
     enum gone_how how = j->doomed ? GONE_DESTROYED : GONE_DIED;
+
     /* Free before anybody hears of it: a client may use the named root again at once. */
     fd_done(&j->lock);
     jail_send_gone(k, j, how);
@@ -38,6 +39,7 @@ static void reaped(struct keeper *k, pid_t pid)
 {
     struct kjail *j = jail_by_pid(k, pid);
     struct worker *w = worker_by_pid(k, pid);
+
     if (j)
         jail_died(k, j);
     else if (w)
@@ -51,6 +53,7 @@ static void reaped(struct keeper *k, pid_t pid)
 static void reap_all(struct keeper *k)
 {
     pid_t pid;
+
     k->reap_at = DEADLINE_NONE;
     while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
         reaped(k, pid);
@@ -63,6 +66,7 @@ static void reap_expected(struct keeper *k, pid_t named)
     k->reap_at = deadline_in(REAP_AFTER);
     if (waitpid(named, NULL, WNOHANG) > 0)
         reaped(k, named);
+
     for (struct kjail *j = k->watched, *following; j; j = following) {
         following = j->watched_next;
         pid_t pid = j->pid;
@@ -77,6 +81,7 @@ static int lacks_kits(const struct keeper *k)
         if (k->workers[i].builds && !k->workers[i].prepare_failed &&
             k->workers[i].kit_count < k->config->kits)
             return 1;
+
     return 0;
 }
 
@@ -85,17 +90,20 @@ static deadline check_deadlines(struct keeper *k)
 {
     if (deadline_passed(k->reap_at))
         reap_all(k);
+
     deadline next = lacks_kits(k) && !deadline_passed(k->quiet_at) ? k->quiet_at : DEADLINE_NONE;
     if (k->reap_at < next)
         next = k->reap_at;
     deadline chore = chore_next_due(k);
     if (chore < next)
         next = chore;
+
     for (struct kjail *j = k->watched, *following; j; j = following) {
         following = j->watched_next;
         deadline d = j->state == JAIL_DEAD    ? j->sweep_after
                      : j->state == JAIL_DYING ? j->deadline
                                               : DEADLINE_NONE;
+
         if (j->state == JAIL_DYING && deadline_passed(d)) {
             if (j->struck) {
                 j->state = JAIL_UNDEAD;
@@ -110,6 +118,7 @@ static deadline check_deadlines(struct keeper *k)
                 next = clock_now(); /* a worker must be told */
             }
         }
+
         /* A deadline that has passed waits for a worker, not for the clock. */
         if (d < next && !deadline_passed(d))
             next = d;
@@ -126,6 +135,7 @@ static deadline check_deadlines(struct keeper *k)
             if (w->pid <= 0 && w->restart_at < next)
                 next = w->restart_at;
         }
+
         if (!w->busy || w->pid <= 0)
             continue;
         if (deadline_passed(w->deadline)) {
@@ -147,6 +157,7 @@ static void pump(struct keeper *k)
         struct worker *w = &k->workers[i];
         if (w->busy || w->gone || w->pid <= 0)
             continue;
+
         struct kjail *strike = NULL, *dead = NULL;
         if (w->sweeps)
             for (struct kjail *j = k->watched; j && !strike; j = j->watched_next) {
@@ -156,6 +167,7 @@ static void pump(struct keeper *k)
                          (!j->sweep_after || deadline_passed(j->sweep_after)))
                     dead = j;
             }
+
         struct chore *chore = strike ? NULL : chore_take(k, w);
         if (chore) {
             chore_send(k, w, chore);
@@ -208,6 +220,7 @@ static void on_worker(struct keeper *k, struct worker *w)
 
     if (w->sock < 0)
         return; /* its death was among the same events */
+
     frame_reset(&k->in);
     int r = wire_recv(w->sock, &k->in, 0, &e);
     if (r > 0)
@@ -222,6 +235,7 @@ static void on_worker(struct keeper *k, struct worker *w)
 static void on_signal(struct keeper *k)
 {
     struct signalfd_siginfo info;
+
     while (read(k->signals, &info, sizeof info) == sizeof info)
         if (info.ssi_signo == SIGCHLD)
             reap_expected(k, (pid_t)info.ssi_pid);
@@ -236,6 +250,7 @@ static void stop_everything(struct keeper *k)
             next = j->next;
             jail_doom(k, j);
         }
+
     copies_end(k, 0);
     k->stop_begun = 1;
 }
@@ -257,10 +272,12 @@ static int loop(struct keeper *k, struct pd_err *e)
         if (k->jail_count)
             (void)keeper_cgroups(
                 k); /* makes them: while a builder works, and before it needs them */
+
         struct epoll_event events[64];
         int n = epoll_wait(k->epoll, events, 64, deadline_poll_ms(check_deadlines(k)));
         if (n < 0 && errno != EINTR)
             return pd_fail_sys(e, "wait for events");
+
         for (int i = 0; i < n; i++) {
             struct source *s = events[i].data.ptr;
             switch (s->kind) {
@@ -280,6 +297,7 @@ static int loop(struct keeper *k, struct pd_err *e)
                 break;
             }
         }
+
         lists_go_on(k); /* a client that had one may be gone */
         client_collect(k);
     }
@@ -292,6 +310,7 @@ static int has_swept(pid_t pid, deadline d)
 {
     int status = 0;
     pid_t r;
+
     while ((r = waitpid(pid, &status, WNOHANG)) == 0 && !deadline_passed(d))
         usleep(1000);
     return r == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -302,6 +321,7 @@ static int has_swept(pid_t pid, deadline d)
 static void last_sweep(struct keeper *k)
 {
     deadline d = deadline_in(LAST_SWEEP);
+
     for (int attempt = 0; attempt < 3; attempt++) {
         int swept = 0;
         for (unsigned i = 0; i < k->worker_count; i++) {
@@ -311,6 +331,7 @@ static void last_sweep(struct keeper *k)
             worker_close(k, &k->workers[i]);
             swept |= has_swept(pid, d);
         }
+
         if (swept || worker_start(k, &k->workers[k->worker_count - 1]) < 0)
             return;
     }

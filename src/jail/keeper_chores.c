@@ -51,6 +51,7 @@ static void chore_again(struct keeper *k, struct chore *c)
     struct chore **at = &k->chores;
     while (*at)
         at = &(*at)->next;
+
     c->next = NULL;
     c->not_before = deadline_in(CHORE_RETRY);
     *at = c;
@@ -84,10 +85,12 @@ static int chore_new(struct keeper *k, const struct client *c, const struct fram
     /* Should this keeper die before it is done, the next one takes the root for a leftover. */
     if (n->type == WIRE_REMOVE_ROOT)
         store_unkeep_root(k->config->state_dir, n->what);
+
     /* The client is answered before the root is gone, and does not ask again. */
     struct pd_err ignored;
     if (n->type == WIRE_REMOVE_ROOT && root_is_servers(n->what))
         (void)store_doom_root(k->config->state_dir, n->what, &ignored);
+
     chore_add(k, n);
     return 0;
 }
@@ -122,6 +125,7 @@ static void remove_old(const char *name, const char *kind, void *arg)
 void chores_for_old_roots(struct keeper *k)
 {
     struct pd_err e;
+
     /* A private keeper shares the directory with others, whose business they are. One that is in
      * use stays: it is locked. */
     if (k->config->socket_path)
@@ -171,15 +175,17 @@ void chore_free(struct chore *c)
     free(c);
 }
 
-/* What the jail's root holds, as its init sees it. A directory without a quota says what the whole
- * disk has, which is nobody's business. */
+/* Size and use of the jail's root, as its init sees them. A directory without a quota tells of the
+ * whole disk, which is nobody's business. */
 static void read_disk(const struct keeper *k, const struct kjail *j, struct msg_usage *u)
 {
     char path[40];
     struct statfs fs;
+
     snprintf(path, sizeof path, "/proc/%d/root", (int)j->pid);
     if (j->pid <= 0 || (k->rootless && j->root_name) || statfs(path, &fs) < 0)
         return;
+
     u->disk_total = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
     u->disk_used = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
 }
@@ -206,12 +212,13 @@ void stats_request(struct keeper *k, struct client *c, const struct frame *f)
                           .oom_kills = st.oom_kills,
                           .pids_refused = st.pids_refused};
     read_disk(k, j, &u);
+
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     msg_usage_encode(&out, &u);
     client_send(k, c, (struct wire_head){.type = WIRE_USAGE, .id = f->head.id}, &out, NULL, 0);
 }
 
-/* What a worker does for a client: see keeper_chores.c. */
+/* Queues a chore. A removal is answered at once, everything else when a worker has done it. */
 void chore_request(struct keeper *k, struct client *c, const struct frame *f)
 {
     struct pd_err e;
@@ -232,6 +239,7 @@ void chore_done(struct keeper *k, struct worker *w, const struct frame *f)
         pd_fail(&e, PD_LOST, "the worker died; try again");
     else if (failed)
         msg_error_raise(f, &e);
+
     if (done->type == WIRE_COPY_ROOT) {
         copy_done(k, done, failed ? &e : NULL, !f);
     } else if (done->type == WIRE_KILL || done->type == WIRE_KEEP_ROOT) {
@@ -255,6 +263,7 @@ int chores_pending(const struct keeper *k)
     for (unsigned i = 0; i < k->worker_count; i++)
         if (k->workers[i].chore)
             return 1;
+
     return k->chores != NULL;
 }
 

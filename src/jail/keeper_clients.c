@@ -66,6 +66,7 @@ static void out_free(struct out_frame *o)
 {
     for (unsigned i = 0; i < o->fd_count; i++)
         fd_done(&o->fds[i]);
+
     buf_done(&o->payload);
     free(o);
 }
@@ -101,6 +102,7 @@ void client_collect(struct keeper *k)
             at = &c->next;
             continue;
         }
+
         *at = c->next;
         free(c);
     }
@@ -120,6 +122,7 @@ void client_flush(struct keeper *k, struct client *c)
         int r = wire_send(c->sock, &o->head, &o->payload, o->fds, o->fd_count, 0);
         if (r < 0 && r != -EPIPE)
             return; /* no room, or the kernel has none: again when there is */
+
         c->out_first = o->next;
         if (!c->out_first)
             c->out_last = &c->out_first;
@@ -193,6 +196,7 @@ int list_go_on(struct keeper *k, struct client *c)
             if (j->listed == c->list_serial ||
                 (j->state != JAIL_RUNNING && j->state != JAIL_UNDEAD))
                 continue;
+
             int r = send_listed(k, c, j);
             if (r < 0 && r != -EPIPE)
                 return 0;
@@ -267,6 +271,7 @@ void client_send(struct keeper *k, struct client *c, struct wire_head head,
     int r = c->out_first ? -EAGAIN : wire_send(c->sock, &head, payload, fds, fd_count, 0);
     if (r == 0 || r == -EPIPE)
         return; /* sent; or the client is gone, which the loop notices by itself */
+
     int first = !c->out_first;
     if (enqueue(c, head, payload, fds, fd_count) < 0)
         shutdown(c->sock, SHUT_RDWR); /* it has lost an answer: it must not go on */

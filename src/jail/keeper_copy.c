@@ -27,6 +27,7 @@ static int fill(struct keeper *k, const struct client *c, const struct frame *f,
         return -1;
     if (c->limited && (!root_is_servers(m.from) || !root_is_servers(m.to)))
         return pd_fail(e, PD_DENIED, "only root may copy root '%.63s' to '%.63s'", m.from, m.to);
+
     if (!wire_id_equal(m.jail, no_jail)) {
         const struct kjail *j = jail_find(k, m.jail);
         if (!j || j->state != JAIL_RUNNING)
@@ -76,6 +77,7 @@ void copy_request(struct keeper *k, struct client *c, const struct frame *f)
         pd_fail(&e, PD_CAPACITY, "%u chores are waiting", k->chore_count);
     else
         r = fill(k, c, f, n, &e);
+
     if (r < 0) {
         free(n);
         client_send_error(k, c, f->head.id, &e);
@@ -97,6 +99,7 @@ int copy_send(struct keeper *k, struct worker *w, struct chore *c)
 
     const struct kjail *j = wire_id_equal(c->jail_id, no_jail) ? NULL : jail_find(k, c->jail_id);
     e.msg[0] = 0;
+
     if (deadline_passed(c->until)) {
         pd_fail(&e, PD_TIMEOUT, "the copy waited too long for others");
     } else if (!wire_id_equal(c->jail_id, no_jail)) {
@@ -145,6 +148,7 @@ void copy_done(struct keeper *k, struct chore *c, const struct pd_err *e, int di
         client_send_error(k, client, c->request, e);
     else if (client)
         client_send_done(k, client, c->request);
+
     if (died && c->froze) {
         c->type = WIRE_THAW;
         c->tries = 0;
@@ -163,6 +167,7 @@ void copies_end(struct keeper *k, uint64_t client)
             at = &c->next;
             continue;
         }
+
         *at = c->next;
         k->chore_count--;
         chore_free(c);

@@ -21,6 +21,7 @@ void jail_send_created(struct keeper *k, struct client *c, const struct kjail *j
                             .uid_base = identity_host_id(j->slot, 0),
                             .name = j->name};
     msg_created_encode(&out, &m);
+
     int fds[2] = {cgroup_dir >= 0 ? cgroup_dir : k->null, j->devpts};
     client_send(k, c, (struct wire_head){.type = WIRE_CREATED, .id = j->id}, &out, fds, 2);
 }
@@ -57,6 +58,7 @@ void jail_doom(struct keeper *k, struct kjail *j)
     j->doomed = 1;
     if (j->state != JAIL_RUNNING)
         return; /* still being built: ended when BUILT comes; or dying already */
+
     j->state = JAIL_DYING;
     jail_watch(k, j);
     j->struck = 0;
@@ -69,10 +71,12 @@ static void do_hello(struct keeper *k, struct client *c, struct wire_id id)
 {
     struct msg_welcome m = {.instance = k->instance, .layout = keeper_cgroups(k)->layout};
     char missing[256];
+
     m.rung = builder_best_rung(k->rootless, keeper_cgroups(k)->layout != CGROUP_NONE,
                                keeper_cgroups(k)->why, missing, sizeof missing);
     m.missing = missing;
     c->epoch = ++k->epoch;
+
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     msg_welcome_encode(&out, &m);
     client_send(k, c, (struct wire_head){.type = WIRE_WELCOME, .id = id}, &out, NULL, 0);
@@ -151,6 +155,7 @@ static void do_destroy(struct keeper *k, struct client *c, const struct frame *f
 
     if (msg_destroy_decode(&f->payload, &m, &e) == 0 && !(j = jail_find(k, m.jail)))
         pd_fail(&e, PD_NOT_FOUND, "there is no such jail");
+
     int pending = j && (j->state == JAIL_DYING || j->state == JAIL_BUILDING);
     if (pending && client_find(k, j->destroy_client)) {
         pd_fail(&e, PD_CONFLICT, "the jail is being ended already");
@@ -175,6 +180,7 @@ static void do_count(struct keeper *k, struct client *c, struct wire_id id)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_counted m = {0};
+
     for (unsigned b = 0; b < BUCKETS; b++)
         for (const struct kjail *j = k->jails[b]; j; j = j->next)
             if ((j->state == JAIL_RUNNING || j->state == JAIL_UNDEAD) &&
@@ -278,6 +284,7 @@ void client_gone(struct keeper *k, struct client *c)
             if (j->client == c->serial && (!j->keep || unborn))
                 jail_doom(k, j);
         }
+
     copies_end(k, c->serial);
     client_close(k, c);
 }

@@ -1,5 +1,8 @@
-/* What the keeper remembers: jails by id and by pid, stashed descriptors, the descriptors that it
- * holds back; and how it begins and ends. */
+/* The keeper's state: jails by id and by pid, stashed descriptors, the descriptors that it holds
+ * back; and how it begins and ends.
+ *
+ * Jails are in hash tables, by id and by pid. Those that are dying, or dead and not swept yet, are
+ * also on the list `watched`, so that a look at deadlines does not go through all of them. */
 #include "jail/keeper_state.h"
 
 #include "base/banned.h"
@@ -23,6 +26,7 @@
 static unsigned bucket_of(struct wire_id id)
 {
     uint32_t v;
+
     memcpy(&v, id.bytes, sizeof v);
     return v % BUCKETS;
 }
@@ -30,6 +34,7 @@ static unsigned bucket_of(struct wire_id id)
 static unsigned bucket_of_key(const char *key)
 {
     uint32_t h = 2166136261u;
+
     for (; *key; key++)
         h = (h ^ (uint8_t)*key) * 16777619u;
     return h % BUCKETS;
@@ -53,6 +58,7 @@ static struct kjail *jail_new(struct keeper *k, struct wire_id id)
     j->slot = RANGE_NONE;
     j->control = j->init_end = j->netns = j->devpts = j->lock = j->mntns = -1;
     j->payload = BUF_INIT(WIRE_PAYLOAD_MAX);
+
     unsigned b = bucket_of(id);
     j->next = k->jails[b];
     k->jails[b] = j;
@@ -77,11 +83,12 @@ struct kjail *jail_add(struct keeper *k, struct frame *f, const struct client *c
     j->keep = f->head.flags & CREATE_KEEP;
     j->init_end = frame_take_fd(f, 0);
 
-    /* Only who may be adopted by another owner needs a copy. A jail's init could send a socket that
+    /* Only a jail that another owner may adopt needs a copy. A jail's init could send a socket that
      * takes long to close: so no copy is ever closed here, the sweeper does it. */
     if (j->keep)
         j->control = frame_take_fd(f, 1);
     j->netns = frame_take_fd(f, 2);
+
     if (k->queue_last)
         k->queue_last->queue_next = j;
     else
@@ -135,6 +142,7 @@ void jail_set_pid(struct keeper *k, struct kjail *j, pid_t pid)
                 *at = j->pid_next;
                 break;
             }
+
     j->pid = pid;
     if (pid) {
         j->pid_next = k->pids[(unsigned)pid % BUCKETS];
@@ -147,6 +155,7 @@ void jail_watch(struct keeper *k, struct kjail *j)
     for (struct kjail *at = k->watched; at; at = at->watched_next)
         if (at == j)
             return;
+
     j->watched_next = k->watched;
     k->watched = j;
 }
@@ -174,6 +183,7 @@ void jail_set_dead(struct keeper *k, struct kjail *j)
 {
     if (j->state == JAIL_UNDEAD)
         k->undead_count--;
+
     j->state = JAIL_DEAD;
     j->sweep_after = 0;
     jail_set_pid(k, j, 0);
@@ -194,11 +204,13 @@ void jail_forget(struct keeper *k, struct kjail *j)
     jail_dequeue(k, j);
     jail_unwatch(k, j);
     jail_set_pid(k, j, 0);
+
     for (struct kjail **at = &k->jails[bucket_of(j->id)]; *at; at = &(*at)->next)
         if (*at == j) {
             *at = j->next;
             break;
         }
+
     if (!k->rootless)
         range_release(&k->ranges, j->slot);
     close_all(j);
@@ -214,6 +226,7 @@ void keeper_abandon(struct keeper *k, const char *name, uint32_t slot)
     struct kjail *j = jail_new(k, wire_id_new());
     if (!j)
         return; /* the last worker to end removes the directories */
+
     j->slot = slot;
     memcpy(j->name, name, sizeof j->name);
     jail_set_dead(k, j);
@@ -240,6 +253,7 @@ int stash_add(struct keeper *k, const char *key, struct frame *f)
     s->fd_count = f->fd_count;
     for (unsigned i = 0; i < s->fd_count; i++)
         s->fds[i] = frame_take_fd(f, i);
+
     unsigned b = bucket_of_key(key);
     s->next = k->stashes[b];
     k->stashes[b] = s;
@@ -255,6 +269,7 @@ void stash_remove(struct keeper *k, struct stash *s)
             *at = s->next;
             break;
         }
+
     for (unsigned i = 0; i < s->fd_count; i++)
         fd_done(&s->fds[i]);
     k->stash_count--;
@@ -324,6 +339,7 @@ static int listen_at(const char *path, struct pd_err *e)
     if (strlen(path) >= sizeof a.sun_path)
         return pd_fail(e, PD_INVALID, "--socket: '%.100s' is longer than %zu bytes", path,
                        sizeof a.sun_path - 1);
+
     memcpy(a.sun_path, path, strlen(path) + 1);
     auto_fd fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
@@ -336,6 +352,7 @@ static int listen_at(const char *path, struct pd_err *e)
     struct stat st;
     if (errno == ECONNREFUSED && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
         unlink(path);
+
     mode_t old = umask(0177);
     int bound = bind(fd, (struct sockaddr *)&a, sizeof a);
     umask(old);
@@ -372,6 +389,7 @@ static int set_up(struct keeper *k, struct pd_err *e)
             (struct worker){.sock = -1, .builds = 1, .sweeps = !c->separate_sweeper};
     if (c->separate_sweeper)
         k->workers[k->worker_count++] = (struct worker){.sock = -1, .sweeps = 1};
+
     for (unsigned i = 0; i < k->worker_count; i++) {
         int r = worker_start(k, &k->workers[i]);
         if (r < 0) {
@@ -386,11 +404,13 @@ static int set_up(struct keeper *k, struct pd_err *e)
     sigaddset(&mask, SIGTERM);
     sigaddset(&mask, SIGINT);
     sigprocmask(SIG_BLOCK, &mask, NULL);
+
     k->null = open("/dev/null", O_RDWR | O_CLOEXEC);
     files_hold(k);
     k->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     if (k->null < 0 || k->signals < 0 || keeper_watch(k, k->signals, &k->signal_source) < 0)
         return pd_fail_sys(e, "set up the keeper");
+
     if (c->socket_path) {
         k->listener = listen_at(c->socket_path, e);
         if (k->listener >= 0 && c->owner && !k->rootless &&
@@ -420,14 +440,17 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
     k->epoll = k->signals = k->listener = k->null = k->ranges.fd = -1;
     for (unsigned i = 0; i < HELD_FILES; i++)
         k->held[i] = -1;
+
     if (getrlimit(RLIMIT_NOFILE, &k->files) == 0 && c->socket_path)
         (void)fd_limit_raise(c->files_max);
     k->signal_source.kind = SOURCE_SIGNAL;
     k->listener_source.kind = SOURCE_LISTENER;
     k->in = FRAME_INIT;
+
     uint64_t r;
     random_bytes(&r, sizeof r);
     snprintf(k->instance, sizeof k->instance, "%016llx", (unsigned long long)r);
+
     k->builder_config = (struct builder_config){.instance = k->instance,
                                                 .state_dir = c->state_dir,
                                                 .rootless = k->rootless,
@@ -436,6 +459,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
     k->sweeper_config.sweeper = 1;
     k->copier_config = k->builder_config;
     k->copier_config.copier = 1;
+
     if (set_up(k, e) == 0)
         return k;
 
@@ -447,6 +471,7 @@ void keeper_free(struct keeper *k)
 {
     for (unsigned i = 0; i < k->worker_count; i++)
         fd_done(&k->workers[i].sock);
+
     for (unsigned b = 0; b < BUCKETS; b++) {
         while (k->jails[b])
             jail_forget(k, k->jails[b]);
@@ -463,6 +488,7 @@ void keeper_free(struct keeper *k)
         client_close(k, c);
     client_collect(k);
     files_lend(k);
+
     if (k->listener >= 0)
         unlink(k->config->socket_path);
     fd_done(&k->listener);
@@ -502,6 +528,7 @@ int keeper_dirs(const char **ret_state, const char **ret_run, struct pd_err *e)
                          state, sizeof state);
     *ret_run =
         own_dir("PADDOCK_RUN_DIR", "/run/paddock", "XDG_RUNTIME_DIR", "paddock", run, sizeof run);
+
     char path[4096];
     snprintf(path, sizeof path, "%s", *ret_run);
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {

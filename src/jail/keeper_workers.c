@@ -28,6 +28,7 @@ static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int
     const struct builder_config *config = w->builds   ? &k->builder_config
                                           : w->copies ? &k->copier_config
                                                       : &k->sweeper_config;
+
     prctl(PR_SET_NAME,
           w->builds   ? "paddock-builder"
           : w->copies ? "paddock-copier"
@@ -44,6 +45,7 @@ static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int
      */
     for (int i = 1; i < SIGNALS; i++)
         reset_signal(i);
+
     if (dup3(sock, 3, O_CLOEXEC) < 0 && errno != EINVAL)
         _exit(1);
 
@@ -52,6 +54,7 @@ static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int
     for (int i = 0; i < 3; i++)
         if (dup2(null, i) < 0)
             _exit(1);
+
     syscall(SYS_close_range, 4, ~0u, 0);
     builder_main(config, 3);
 }
@@ -77,6 +80,7 @@ int worker_start(struct keeper *k, struct worker *w)
     }
     if (pid == 0)
         worker_child(k, w, theirs);
+
     w->source.kind = SOURCE_WORKER;
     w->pid = pid;
     w->busy = 0;
@@ -101,8 +105,8 @@ void worker_close(struct keeper *k, struct worker *w)
     w->busy = 0;
 }
 
-/* Of one that is gone already the pid is 0, and kill(0) would be the keeper's own group, with
- * whoever started it. */
+/* The pid of a worker that is gone is 0, and kill(0) would be the keeper's own group, with the
+ * process that started it. */
 void worker_kill(const struct worker *w)
 {
     if (w->pid > 0)
@@ -204,6 +208,7 @@ void worker_sweep(struct worker *w, struct kjail *j, enum wire_type type)
     struct msg_sweep m = {.name = j->name, .group = ""};
 
     msg_sweep_encode(&out, &m);
+
     int fds[2];
     unsigned count = 0;
     if (sweep && j->mntns >= 0)
@@ -252,6 +257,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
     j->mntns = m.has_mntns ? frame_take_fd(f, 3) : -1;
     j->state = JAIL_RUNNING;
     buf_done(&j->payload);
+
     if (keeper_early_death(k, m.init_pid, asked_at)) {
         jail_send_gone(k, j, GONE_DIED);
         jail_set_dead(k, j);
@@ -293,6 +299,7 @@ void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
 
     if (!j)
         return;
+
     if (was == WIRE_BUILD) {
         if (f->head.type == WIRE_BUILT) {
             built(k, j, f, w->asked_at);
@@ -322,7 +329,7 @@ static void fail_queue(struct keeper *k)
     }
 }
 
-/* Also one that stops needs them while there is something to sweep. */
+/* A keeper that stops needs workers, too, while there is something to sweep. */
 int workers_wanted(const struct keeper *k)
 {
     return !k->stopping || k->jail_count > k->undead_count || chores_pending(k);
@@ -332,14 +339,17 @@ void worker_lost(struct keeper *k, struct worker *w)
 {
     struct kjail *j = w->busy ? jail_find(k, w->request) : NULL;
     enum wire_type was = w->busy;
+
     if (was == WIRE_PREPARE)
         w->kit_count++; /* half made: its groups must be removed as well */
+
     worker_close(k, w);
     if (w->chore)
         chore_done(k, w, NULL);
     for (unsigned i = 0; i < w->kit_count; i++)
         keeper_abandon(k, w->kits[i].name, w->kits[i].slot);
     w->kit_count = 0;
+
     if (j && was == WIRE_BUILD) {
         struct pd_err e;
         pd_fail(&e, PD_LOST, "the builder died while it made the jail; try again");
@@ -348,8 +358,7 @@ void worker_lost(struct keeper *k, struct worker *w)
         j->sweep_after = deadline_in(SWEEP_RETRY);
     }
 
-    /* One that dies as soon as it starts would die for ever, and whoever waits should hear of it.
-     */
+    /* A worker that dies as soon as it starts would die for ever; clients that wait must hear. */
     int early = clock_now() - w->started_at < RESTART_AFTER;
     w->early_deaths = early ? w->early_deaths + 1 : 0;
     if (w->builds && w->early_deaths >= EARLY_DEATHS_MAX)

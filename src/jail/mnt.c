@@ -1,3 +1,6 @@
+/* Mounts by descriptor: made with open_tree or fsopen, given their attributes while nobody sees
+ * them yet, and attached with move_mount. These are nosuid, and nodev unless devices are asked for.
+ * Paths inside a root are resolved with RESOLVE_IN_ROOT, so that no link in it leads out. */
 #include "jail/mnt.h"
 
 #include "base/banned.h"
@@ -29,6 +32,7 @@ int mnt_pivot_here(void)
 {
     if (syscall(SYS_pivot_root, ".", ".") < 0)
         return -errno;
+
     /* The old root now lies on top of the new one: "." is it. */
     int r = mnt_detach(".");
     return r < 0 ? r : chdir("/") < 0 ? -errno : 0;
@@ -59,6 +63,7 @@ static int clone_tree(int dir, const char *path, unsigned flags, struct mount_at
         return -errno;
     if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | recursive, attr, sizeof *attr) < 0)
         return -errno;
+
     return fd_take(&tree);
 }
 
@@ -79,6 +84,7 @@ int mnt_clone_idmapped(int dir, const char *path, unsigned flags, int userns)
 int mnt_set_idmap(int mount, int userns)
 {
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns};
+
     if (syscall(SYS_mount_setattr, mount, "", AT_EMPTY_PATH, &attr, sizeof attr) < 0)
         return -errno;
     return 0;
@@ -88,8 +94,10 @@ static int configure(int fs, const char *option)
 {
     char key[32];
     const char *value = strchr(option, '=');
+
     if (!value)
         return syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, option, NULL, 0) < 0 ? -errno : 0;
+
     size_t len = (size_t)(value - option);
     if (len >= sizeof key)
         return -EINVAL;
@@ -108,11 +116,13 @@ int mnt_filesystem(const char *type, const char *const *options, unsigned flags)
     auto_fd fs = (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
     if (fs < 0)
         return -errno;
+
     for (; *options; options++) {
         int r = configure(fs, *options);
         if (r < 0)
             return r;
     }
+
     if (syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
         return -errno;
     int mount = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, attributes(flags));
@@ -138,6 +148,7 @@ int mnt_make_dir(int root, const char *path, mode_t mode)
     auto_fd at = mnt_open_beneath(root, "/", O_PATH | O_DIRECTORY);
     char done[4096] = "";
     size_t used = 0;
+
     while (*path) {
         path += strspn(path, "/");
         size_t len = strcspn(path, "/");
@@ -145,20 +156,24 @@ int mnt_make_dir(int root, const char *path, mode_t mode)
             break;
         if (used + len + 2 > sizeof done || len > NAME_MAX)
             return -ENAMETOOLONG;
+
         char name[NAME_MAX + 1];
         memcpy(name, path, len);
         name[len] = 0;
         if (mkdirat(at, name, mode) < 0 && errno != EEXIST)
             return -errno;
+
         done[used++] = '/';
         memcpy(done + used, name, len + 1);
         used += len;
         int next = mnt_open_beneath(root, done, O_PATH | O_DIRECTORY);
         if (next < 0)
             return next;
+
         fd_done(&at);
         at = next;
         path += len;
     }
+
     return fd_take(&at);
 }

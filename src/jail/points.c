@@ -46,6 +46,7 @@ static int next_name(const char **path, char name[NAME_MAX + 1])
     size_t len = strcspn(*path, "/");
     if (len > NAME_MAX)
         return -ENAMETOOLONG;
+
     memcpy(name, *path, len);
     name[len] = 0;
     *path += len;
@@ -69,6 +70,7 @@ static int enter_parent(int root, const char *path, char name[NAME_MAX + 1])
         if ((len = next_name(&path, name)) < 0)
             return len;
     }
+
     return fd_take(&at);
 }
 

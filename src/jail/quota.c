@@ -41,6 +41,7 @@ int quota_available(int dir)
 {
     struct if_dqinfo info;
     struct if_dqblk block = {0};
+
     /* GETINFO answers when accounting is on; only setting a limit shows that we may. Project
      * PROJECT_BASE itself is nobody's: inode 0 does not exist. */
     block.dqb_valid = QIF_LIMITS;
@@ -71,6 +72,7 @@ static int project_in_use(uint32_t project, void *arg)
 static int take_project(int dir, struct fsxattr *attributes)
 {
     struct stat st;
+
     if (fstat(dir, &st) < 0 || ioctl(dir, FS_IOC_FSGETXATTR, attributes) < 0)
         return -errno;
     if (attributes->fsx_projid > PROJECT_BASE && attributes->fsx_xflags & FS_XFLAG_PROJINHERIT)
@@ -86,10 +88,12 @@ static int take_project(int dir, struct fsxattr *attributes)
 int quota_limit(int dir, uint64_t bytes, uint64_t files)
 {
     struct fsxattr attributes;
+
     /* Between finding an id free and taking it, no other builder may do the same. */
     auto_fd lock = openat(dir, "../..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (lock < 0 || flock(lock, LOCK_EX) < 0)
         return -errno;
+
     int r = take_project(dir, &attributes);
     if (r < 0)
         return r;
@@ -106,6 +110,7 @@ int quota_read(int dir, uint64_t *ret_bytes, uint64_t *ret_files)
 {
     struct fsxattr attributes;
     struct if_dqblk block = {0};
+
     if (ioctl(dir, FS_IOC_FSGETXATTR, &attributes) < 0)
         return -errno;
     int r = attributes.fsx_projid
@@ -113,6 +118,7 @@ int quota_read(int dir, uint64_t *ret_bytes, uint64_t *ret_files)
                 : 0;
     if (r < 0 && r != -ESRCH && r != -ENOENT)
         return r;
+
     *ret_bytes = block.dqb_bhardlimit * 1024;
     *ret_files = block.dqb_ihardlimit;
     return 0;

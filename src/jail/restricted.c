@@ -1,3 +1,8 @@
+/* The profile `restricted` is applied to a finished root in three steps. In a root that the caller
+ * brought, the directories with programs are mounted once more from the layer below, since the
+ * overlay itself becomes noexec. The root and /dev/shm are remounted noexec. Then an empty file
+ * without any rights is mounted over every program on the deny-list, unless that file is one that
+ * the jail needs under another name. */
 #include "jail/restricted.h"
 
 #include "base/banned.h"
@@ -97,9 +102,11 @@ static int cover(int jail, const char *path, const struct file_id *keep, const s
     auto_fd at = mnt_open_beneath(jail, path, O_PATH);
     if (at < 0 || fstat(at, &st) < 0)
         return 0; /* it is not there */
+
     if (!S_ISREG(st.st_mode) || same_file(&st, keep, COUNT(needed)) ||
         (st.st_ino == mask->st_ino && st.st_dev == mask->st_dev))
         return 0;
+
     auto_fd mount = mnt_clone(AT_FDCWD, "/mask/file", MNT_RDONLY | MNT_NOEXEC);
     return mount < 0 ? mount : mnt_attach(mount, at, "");
 }
@@ -111,12 +118,14 @@ static int cover_denied(void)
     auto_fd jail = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (jail < 0 || stat("/mask/file", &mask) < 0)
         return -errno;
+
     find_needed(jail, keep);
     for (size_t p = 0; p < COUNT(places); p++) {
         struct stat st;
         /* Where /bin is a link to /usr/bin, its files are covered already. */
         if (fstatat(jail, places[p], &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
             continue;
+
         for (size_t i = 0; i < COUNT(denied); i++) {
             char path[80];
             snprintf(path, sizeof path, "%s/%s", places[p], denied[i]);
@@ -138,14 +147,17 @@ static int mount_program_dirs(void)
         snprintf(from, sizeof from, "/lower/%s", program_dirs[i]);
         if (fstatat(AT_FDCWD, from, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
             continue;
+
         if (fstatat(AT_FDCWD, program_dirs[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
             return -errno;
         if (!S_ISDIR(st.st_mode))
             return -ENOTDIR;
+
         int rc = mnt_mount(from, program_dirs[i], NULL, MS_BIND, NULL);
         if (rc < 0)
             return rc;
     }
+
     return 0;
 }
 
@@ -158,12 +170,15 @@ static int forbid_exec(const char *path)
 int restricted_apply(const struct root *r, const char **ret_step)
 {
     int rc = 0;
+
     *ret_step = "mount the programs of the root once more";
     if (!r->host_template && (rc = mount_program_dirs()) < 0)
         return rc;
+
     *ret_step = "forbid to execute what the sandbox writes";
     if (!wall_off("noexec") && ((rc = forbid_exec(".")) < 0 || (rc = forbid_exec("dev/shm")) < 0))
         return rc;
+
     *ret_step = "cover denied programs";
     return wall_off("denied") ? 0 : cover_denied();
 }

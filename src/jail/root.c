@@ -32,6 +32,7 @@ void root_done(struct root *r)
     fd_done(&r->lower);
     fd_done(&r->devpts);
     fd_done(&r->lock);
+
     for (unsigned i = 0; i < r->bind_count; i++)
         fd_done(&r->bind_mounts[i]);
     r->bind_count = 0;
@@ -39,7 +40,7 @@ void root_done(struct root *r)
         fd_done(&r->network_files[i]);
 }
 
-/* What is written to a tmpfs is memory of the jail. Were the tmpfs as large as the memory limit, a
+/* Files in a tmpfs are memory of the jail. Were the tmpfs as large as the memory limit, a
  * full disk would end processes instead of answering ENOSPC. */
 static uint64_t tmpfs_size(const struct limits *l)
 {
@@ -52,11 +53,13 @@ static int make_tmpfs(uint32_t slot, const struct limits *l, struct pd_err *e)
 {
     char size[40], inodes[40], uid[24], gid[24];
     uint64_t files = wall_off("files") ? SPEC_FILES_MAX : l->files + SKELETON_FILES;
+
     snprintf(size, sizeof size, "size=%" PRIu64, tmpfs_size(l));
     snprintf(inodes, sizeof inodes, "nr_inodes=%" PRIu64, files);
     uint32_t owner = identity_host_id(slot, UID_ROOT);
     snprintf(uid, sizeof uid, "uid=%u", owner);
     snprintf(gid, sizeof gid, "gid=%u", owner);
+
     const char *const options[] = {size, inodes, "mode=0755", uid, gid, NULL};
     int fs = mnt_tmpfs(options, 0);
     return fs < 0 ? fail(e, fs, "make the root's tmpfs") : fs;
@@ -67,6 +70,7 @@ static int make_root_tmpfs(uint32_t slot, const struct limits *l, struct pd_err 
     auto_fd fs = make_tmpfs(slot, l, e);
     if (fs < 0)
         return -1;
+
     uint32_t base = slot == RANGE_NONE ? SKELETON_AS_IS : identity_host_id(slot, UID_ROOT);
     int r = skeleton_populate(fs, base);
     return r < 0 ? fail(e, r, "fill the root's skeleton") : fd_take(&fs);
@@ -77,6 +81,7 @@ static int make_devpts(uint32_t slot, struct pd_err *e)
     char uid[24], gid[24];
     snprintf(uid, sizeof uid, "uid=%u", identity_host_id(slot, UID_USER));
     snprintf(gid, sizeof gid, "gid=%u", identity_host_id(slot, GID_TTY));
+
     /* The kernel gives 3072 of the machine's 4096 terminals to all mounts but the host's own. With
      * 15 for each, neither a tenant's sandboxes (100 by default) nor all (200) can take them all.
      */
@@ -91,22 +96,25 @@ static int prepare_bind(struct root *r, const struct template *t, const struct s
 {
     auto_fd source = mnt_open_beneath(t->host_root, b->source, O_PATH);
     struct stat st;
+
     if (source < 0 || fstat(source, &st) < 0)
         return pd_fail(e, PD_INVALID, "--bind: '%.150s': %s", b->source,
                        strerror(source < 0 ? -source : errno));
     if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode) && !S_ISSOCK(st.st_mode))
         return pd_fail(e, PD_INVALID,
                        "--bind: '%.150s' is neither a directory, a file nor a socket", b->source);
+
     unsigned flags = !b->writable ? MNT_RDONLY : restricted ? MNT_NOEXEC : 0;
     auto_fd mount = -1;
     if (!t->rootless) {
-        /* Whoever owns the source is the sandbox's user inside, and what the user makes belongs to
+        /* The owner of the source is the sandbox's user inside, and what the user makes belongs to
          * that owner outside. Everybody else is nobody. */
         auto_fd map = userns_create_single(t->proc, st.st_uid, st.st_gid, r->uid_user, e);
         if (map < 0)
             return -1;
         mount = mnt_clone_idmapped(source, "", flags, map);
     }
+
     if (mount < 0 && b->writable && !t->rootless)
         return pd_fail(
             e, PD_UNSUPPORTED,
@@ -117,6 +125,7 @@ static int prepare_bind(struct root *r, const struct template *t, const struct s
         mount = mnt_clone(source, "", flags);
     if (mount < 0)
         return fail(e, mount, "--bind: copy the mount");
+
     r->bind_is_dir[r->bind_count] = S_ISDIR(st.st_mode);
     r->bind_mounts[r->bind_count++] = fd_take(&mount);
     return 0;
@@ -128,11 +137,13 @@ static int prepare_lower(struct root *r, const struct template *t, const char *d
     auto_fd source = mnt_open_beneath(t->host_root, dir, O_PATH | O_DIRECTORY);
     if (source < 0)
         return pd_fail(e, PD_INVALID, "--root: '%.150s': %s", dir, strerror(-source));
+
     /* An overlay does not look into mounts below its layers. */
     if (userns >= 0)
         r->lower = mnt_clone_idmapped(source, "", MNT_RDONLY | MNT_SINGLE, userns);
     if (r->lower < 0)
         r->lower = mnt_clone(source, "", MNT_RDONLY | MNT_SINGLE);
+
     return r->lower < 0 ? fail(e, r->lower, "--root: copy the mount") : 0;
 }
 
@@ -157,16 +168,19 @@ static int prepare_from_host(struct root *r, const struct template *t, const cha
 {
     if (s->root_dir[0] && prepare_lower(r, t, s->root_dir, userns, e) < 0)
         return -1;
+
     if (s->root_name[0]) {
         if (store_open_root(t, state_dir, s->root_name, s->root_dir[0] != 0, &s->limits, userns,
                             &r->top, &r->lock, e) < 0)
             return -1;
     }
+
     for (uint32_t i = 0; i < s->bind_count; i++)
         if (prepare_bind(r, t, &s->binds[i], s->profile == PROFILE_RESTRICTED, e) < 0)
             return -1;
     for (size_t i = 0; i < ROOT_NETWORK_FILES && wants_host_network(s); i++)
         r->network_files[i] = clone_followed(t->host_root, root_network_files[i]);
+
     return 0;
 }
 
@@ -189,6 +203,7 @@ int root_prepare_usual(struct root *r, uint32_t slot, struct pd_err *e)
     struct limits usual = LIMITS_DEFAULT;
     r->host_template = 1;
     set_ids(r, slot);
+
     r->top = make_root_tmpfs(slot, &usual, e);
     r->devpts = r->top < 0 ? -1 : make_devpts(slot, e);
     return r->devpts < 0 ? -1 : 0;
@@ -199,6 +214,7 @@ int root_prepare(struct root *r, const struct template *t, const char *state_dir
 {
     r->host_template = !s->root_dir[0];
     set_ids(r, slot);
+
     if (s->root_dir[0] || s->root_name[0] || s->bind_count || wants_host_network(s)) {
         if (template_visit_host(t, e) < 0)
             return -1;
@@ -207,12 +223,14 @@ int root_prepare(struct root *r, const struct template *t, const char *state_dir
         if (failed)
             return -1;
     }
+
     if (!s->root_name[0] && r->top < 0) {
         r->top = r->host_template ? make_root_tmpfs(slot, &s->limits, e)
                                   : make_tmpfs(slot, &s->limits, e);
         if (r->top < 0)
             return -1;
     }
+
     if (r->devpts < 0)
         r->devpts = make_devpts(slot, e);
     return r->devpts < 0 ? -1 : 0;

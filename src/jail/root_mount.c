@@ -28,8 +28,9 @@
 
 #define BOOT_ID "proc/sys/kernel/random/boot_id"
 
-/* What of /proc tells about the host or steers it, and is open to others than the host's root: no
- * process of a jail is ever that (and where its user namespace failed, masks would not help). */
+/* Parts of /proc that tell about the host or steer it. Those that only the host's root may open
+ * need no mask: no process of a jail is ever that (and where its user namespace failed, masks would
+ * not help). */
 static const struct {
     const char *path;
     int is_dir;
@@ -46,11 +47,13 @@ _Static_assert(MASK_COUNT <= 32, "template.masks has a bit for each");
 uint32_t root_needed_masks(int host_root)
 {
     uint32_t needed = 0;
+
     for (size_t i = 0; i < MASK_COUNT; i++) {
         struct stat st;
         if (fstatat(host_root, masks[i].path, &st, 0) == 0 && st.st_mode & 0007)
             needed |= UINT32_C(1) << i;
     }
+
     return needed;
 }
 
@@ -64,8 +67,10 @@ static int mount_overlay(const struct root *r, const struct template *t, const c
         rc = mnt_attach(r->top, AT_FDCWD, "/upper");
     if (rc < 0)
         return rc;
+
     if ((mkdir("/upper/upper", 0755) < 0 || mkdir("/upper/work", 0755) < 0) && errno != EEXIST)
         return -errno;
+
     *ret_step = "mount the overlay";
     /* A user namespace may not write trusted.* attributes: there the overlay uses user.*. */
     return mnt_mount("paddock", "/jail", "overlay", MS_NOSUID | MS_NODEV,
@@ -99,6 +104,7 @@ static int own_directory_of_layer(int jail, const char *path)
     snprintf(below, sizeof below, "/lower/%s", path);
     if (fstatat(AT_FDCWD, below, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode))
         return -ENOTDIR;
+
     return own_directory_anew(jail, path);
 }
 
@@ -107,12 +113,13 @@ static int give_to(int jail, const char *path, uint32_t owner)
     return fchownat(jail, path, owner, owner, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }
 
-/* What the skeleton has and another root may lack. */
+/* Directories that the skeleton has and another root may lack. */
 static int complete_foreign_root(const struct root *r, int jail, const char **ret_step)
 {
     static const char *const dirs[] = {"/proc",      "/dev",  "/run",       "/tmp",
                                        "/workspace", "/home", "/home/user", "/run/paddock"};
     int written = r->lock >= 0;
+
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         *ret_step = dirs[i];
         const char *path = dirs[i] + 1;
@@ -132,10 +139,11 @@ static int complete_foreign_root(const struct root *r, int jail, const char **re
     return rc < 0 ? rc : give_to(jail, "run/paddock", r->uid_init);
 }
 
-/* What a sandbox may have taken from a root of ours that it wrote, and the next jail needs. */
+/* Directories that the next jail needs, and a sandbox may have taken from a root that it wrote. */
 static int complete_written_root(const struct root *r, int jail, const char **ret_step)
 {
     static const char *const dirs[] = {"proc", "dev", "run/paddock"};
+
     *ret_step = "make the root's directories anew";
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         int rc = own_directory_anew(jail, dirs[i]);
@@ -152,6 +160,7 @@ static int mount_entry(int jail, const struct template_entry *entry)
 {
     char from[40];
     snprintf(from, sizeof from, "/%s", entry->name);
+
     if (entry->link[0])
         return symlinkat(entry->link, jail, entry->name) < 0 && errno != EEXIST ? -errno : 0;
 
@@ -165,6 +174,7 @@ static int mount_programs(const struct template *t, int jail)
         const char *path;
         int is_dir;
     } etc[] = {{"/etc/alternatives", 1}, {"/etc/ld.so.cache", 0}};
+
     for (unsigned i = 0; i < t->entry_count; i++) {
         int rc = mount_entry(jail, &t->entries[i]);
         if (rc < 0)
@@ -178,6 +188,7 @@ static int mount_programs(const struct template *t, int jail)
         if (rc < 0 && rc != -ENOENT)
             return rc;
     }
+
     return 0;
 }
 
@@ -194,7 +205,8 @@ static int mount_boot_id(const struct template *t, const char **ret_step)
     return rc;
 }
 
-/* A new one, for the jail's own processes. The working directory is the root, before and after. */
+/* A new /proc, for the jail's own processes. The working directory is the root, before and after.
+ */
 static int mount_new_proc(const char **ret_step)
 {
     *ret_step = "mount /proc";
@@ -210,10 +222,12 @@ static int mount_proc(const struct template *t, const char **ret_step)
     int rc = mount_new_proc(ret_step);
     if (rc < 0)
         return rc;
+
     if (t->rootless && (rc = mnt_detach("/proc")) < 0)
         return rc;
     if (wall_off("procmask"))
         return 0;
+
     *ret_step = "mask /proc";
     for (size_t i = 0; i < MASK_COUNT; i++) {
         if (!(t->masks >> i & 1))
@@ -223,6 +237,7 @@ static int mount_proc(const struct template *t, const char **ret_step)
         if (rc < 0 && rc != -ENOENT)
             return rc;
     }
+
     rc = mnt_mount("proc/sys", "proc/sys", NULL, MS_BIND, NULL);
     if (rc == 0)
         rc = mnt_mount(NULL, "proc/sys", NULL,
@@ -238,6 +253,7 @@ static int mount_shm(const struct root *r, int jail)
     auto_fd tree = place < 0 ? -1
                              : (int)syscall(SYS_open_tree, place, "",
                                             OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+
     if (place >= 0)
         return tree < 0 ? -errno : mnt_attach(tree, jail, "dev/shm");
     return mnt_mount("shm", "dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777,size=64m");
@@ -260,6 +276,7 @@ static int mount_dev(const struct root *r, int jail, const char **ret_step)
 static int mount_bind(int jail, int mount, int is_dir, const char *target)
 {
     auto_fd at = -1;
+
     if (is_dir) {
         at = mnt_make_dir(jail, target, 0755);
     } else {
@@ -270,10 +287,12 @@ static int mount_bind(int jail, int mount, int is_dir, const char *target)
         auto_fd dir = mnt_make_dir(jail, parent, 0755);
         if (dir < 0)
             return dir;
+
         auto_fd file =
             openat(dir, slash + 1, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
         at = file < 0 ? -errno : openat(dir, slash + 1, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     }
+
     return at < 0 ? at : mnt_attach(mount, at, "");
 }
 
@@ -291,6 +310,7 @@ static int mount_network_files(const struct root *r, int jail, const char **ret_
     for (size_t i = 0; i < ROOT_NETWORK_FILES; i++) {
         if (r->network_files[i] < 0)
             continue;
+
         const char *path = root_network_files[i];
         auto_fd point = i == 1 ? point_dir(jail, path, 0755) : point_file(jail, path);
         int rc = point < 0 ? point : mnt_attach(r->network_files[i], point, "");
@@ -340,20 +360,25 @@ static int mount_rest(const struct root *r, const struct template *t, const stru
     *ret_step = "enter the root";
     if (chdir("/jail") < 0)
         return -errno;
+
     int rc = mount_proc(t, ret_step);
     if (rc < 0)
         return rc;
+
     auto_fd jail = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (jail < 0)
         return -errno;
+
     *ret_step = "mount the sudo shim";
     if (s->profile == PROFILE_DEV && !t->rootless && (rc = mount_shim(r, jail)) < 0)
         return rc;
+
     if ((rc = mount_network_files(r, jail, ret_step)) < 0 ||
         (rc = mount_binds(r, s, jail, ret_step)) < 0)
         return rc;
     if (s->profile == PROFILE_RESTRICTED && (rc = restricted_apply(r, ret_step)) < 0)
         return rc;
+
     *ret_step = "change the root";
     return mnt_cover_root();
 }
@@ -385,6 +410,7 @@ int root_mount_base(const struct root *r, const struct template *t, const char *
     int rc = act_as_root_of(r, t);
     if (rc == 0)
         rc = mount_base(r, t, ret_step);
+
     int back = act_as_oneself(t);
     return rc < 0 ? rc : back;
 }
@@ -396,6 +422,7 @@ int root_mount_rest(const struct root *r, const struct template *t, const struct
     int rc = act_as_root_of(r, t);
     if (rc == 0)
         rc = mount_rest(r, t, s, ret_step);
+
     int back = act_as_oneself(t);
     return rc < 0 ? rc : back;
 }

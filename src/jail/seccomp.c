@@ -80,6 +80,7 @@ static unsigned emit_cond(struct writer *w, const struct seccomp_cond *c, unsign
         next = emit_jump(w, BPF_JEQ, c->values[i], yes, next);
     if (c->mask != UINT32_MAX)
         emit(w, (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, c->mask));
+
     /* The low half comes first: both architectures are little-endian. */
     return emit_load(w, offsetof(struct seccomp_data, args) + c->arg * sizeof(uint64_t));
 }
@@ -87,8 +88,10 @@ static unsigned emit_cond(struct writer *w, const struct seccomp_cond *c, unsign
 static unsigned emit_cases(struct writer *w, const struct seccomp_case *list)
 {
     unsigned n = 0;
+
     while (n < SECCOMP_CASES - 1 && list[n].conds > 0)
         n++;
+
     unsigned next = w->label[list[n].verdict];
     while (n-- > 0) {
         unsigned target = w->label[list[n].verdict];
@@ -113,10 +116,12 @@ static unsigned emit_tree(struct writer *w, const struct span *spans, size_t n)
 {
     if (n == 1)
         return emit_span(w, spans);
+
     unsigned middle = (spans[0].first + spans[n - 1].first) / 2;
     size_t split = 1;
     while (split < n - 1 && spans[split].first < middle)
         split++;
+
     unsigned high = emit_tree(w, spans + split, n - split);
     unsigned low = emit_tree(w, spans, split);
     return emit_jump(w, BPF_JGE, spans[split].first, high, low);
@@ -135,6 +140,7 @@ static unsigned odds_at(const uint8_t verdicts[SECCOMP_NR_END], unsigned nr, uin
 static size_t spans_make(const uint8_t verdicts[SECCOMP_NR_END], struct span *spans)
 {
     size_t n = 0;
+
     for (unsigned nr = 0; nr < SECCOMP_NR_END;) {
         struct span *s = &spans[n++];
         *s = (struct span){.first = (uint16_t)nr, .verdict = verdicts[nr]};
@@ -143,6 +149,7 @@ static size_t spans_make(const uint8_t verdicts[SECCOMP_NR_END], struct span *sp
                 nr++;
                 continue;
             }
+
             unsigned odds = odds_at(verdicts, nr, s->verdict);
             if (odds == 0 || s->odds + odds > SPAN_ODD)
                 break;
@@ -150,6 +157,7 @@ static size_t spans_make(const uint8_t verdicts[SECCOMP_NR_END], struct span *sp
                 s->odd[s->odds++] = (struct odd){(uint16_t)nr, verdicts[nr]};
         }
     }
+
     return n;
 }
 
@@ -168,6 +176,7 @@ int seccomp_policy_compile(const struct seccomp_policy *p, struct seccomp_filter
         /* The last number stays unknown, so that its verdict is right for all above it. */
         if (r->nr >= SECCOMP_NR_END - 1 || r->verdict >= SC_VERDICT_COUNT)
             return pd_fail(e, PD_INTERNAL, "seccomp: call %u cannot be in the table", r->nr);
+
         verdicts[r->nr] = r->verdict;
         used[r->verdict] = 1;
     }
@@ -187,6 +196,7 @@ int seccomp_policy_compile(const struct seccomp_policy *p, struct seccomp_filter
 
     if (w.len > SECCOMP_CODE_MAX)
         return pd_fail(e, PD_INTERNAL, "seccomp: %u instructions are too many", w.len);
+
     ret->len = (unsigned short)w.len;
     memcpy(ret->code, w.code + SECCOMP_CODE_MAX - w.len, w.len * sizeof(w.code[0]));
     return 0;

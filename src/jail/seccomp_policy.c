@@ -138,7 +138,7 @@ static const struct seccomp_rule rules[] = {
     /* The younger futex calls reach the code that futex's own check keeps shut. 454-456 (wake,
      * wait, requeue) are unknown here, which is the same answer. */
     ABSENT(futex_waitv),
-    /* What these take is counted for the whole machine: memory for compiled filters
+    /* These use up resources of the whole machine: memory for compiled filters
      * (net.core.bpf_jit_limit; seccomp's, and those of SC_SETSOCKOPT), and requests of AIO
      * (fs.aio-max-nr). Libraries take them for an older kernel and go without. */
     ABSENT(seccomp), ABSENT(io_setup), ABSENT(io_destroy), ABSENT(io_submit), ABSENT(io_cancel),
@@ -218,7 +218,7 @@ static const struct seccomp_rule rules[] = {
         }                                                                                          \
     }
 
-/* What mknod may make without a device behind it; 0 means a regular file. */
+/* Types of nodes that have no device behind them; 0 means a regular file. */
 #define NODE_TYPES MASKED(S_IFMT, 0, S_IFREG, S_IFIFO, S_IFSOCK)
 
 /* The options of SOL_SOCKET that attach a program. */
@@ -339,8 +339,8 @@ const struct seccomp_policy seccomp_policy = {
     .cases = cases,
 };
 
-/* What is written to memory must not become a program: files of the sandbox are on noexec mounts,
- * and these are files on no mount. Programs that keep data in them take a file instead. */
+/* Data that the sandbox writes must not become a program: its files are on noexec mounts, and a
+ * memfd is a file on no mount. Programs that keep data in one take a file instead. */
 static const struct seccomp_rule restricted_exceptions[] = {REFUSE(memfd_create)};
 
 static const struct seccomp_policy restricted_policy = {
@@ -383,6 +383,7 @@ uint32_t seccomp_answer(enum seccomp_verdict answer)
 static int cond_holds(const struct seccomp_cond *c, const uint64_t args[6])
 {
     uint32_t value = (uint32_t)args[c->arg] & c->mask;
+
     for (unsigned i = 0; i < c->count; i++)
         if (value == c->values[i])
             return 1;
@@ -410,6 +411,7 @@ uint32_t seccomp_policy_decide(const struct seccomp_policy *p, uint32_t arch, ui
     for (size_t i = 0; i < p->exception_count; i++)
         if (p->exceptions[i].nr == nr)
             verdict = p->exceptions[i].verdict;
+
     if (verdict < SC_ANSWER_COUNT)
         return seccomp_answer(verdict);
 

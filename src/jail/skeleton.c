@@ -1,3 +1,6 @@
+/* The skeleton is three tables: directories with modes and owners, files with their text, links.
+ * All is made with the file system ids of the jail's root, so that only the directories of other
+ * owners are given away afterwards. */
 #include "jail/skeleton.h"
 
 #include "base/banned.h"
@@ -55,6 +58,7 @@ static int make_all(int dir)
     for (size_t i = 0; i < COUNT(dirs); i++)
         if (mkdirat(dir, dirs[i].path, dirs[i].mode) < 0 && errno != EEXIST)
             return -errno;
+
     for (size_t i = 0; i < COUNT(files); i++) {
         auto_fd fd = openat(dir, files[i].path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         if (fd < 0)
@@ -63,6 +67,7 @@ static int make_all(int dir)
         if (r < 0)
             return r;
     }
+
     for (size_t i = 0; i < COUNT(links); i++)
         if (symlinkat(links[i].target, dir, links[i].path) < 0)
             return -errno;
@@ -77,6 +82,7 @@ static int correct(int dir, uint32_t base)
         if (base != SKELETON_AS_IS && dirs[i].owner != UID_ROOT &&
             fchownat(dir, dirs[i].path, id, id, AT_SYMLINK_NOFOLLOW) < 0)
             return -errno;
+
         if (dirs[i].mode & 01000 && fchmodat(dir, dirs[i].path, dirs[i].mode, 0) < 0)
             return -errno;
     }
@@ -89,10 +95,12 @@ int skeleton_populate(int dir, uint32_t base)
         int r = make_all(dir);
         return r < 0 ? r : correct(dir, base);
     }
+
     setfsgid(base);
     setfsuid(base);
     int r = make_all(dir);
     setfsuid(0);
     setfsgid(0);
+
     return r < 0 ? r : correct(dir, base);
 }

@@ -1,3 +1,10 @@
+/* Named roots: opening, making, marking, listing and removing them.
+ *
+ * A root's directory is locked by its user; the descriptor with the lock goes to the keeper, which
+ * closes it when the jail is dead. A tree is made under another name and renamed when it is
+ * complete. A removal renames the root first, to a name that only trash has, and deletes then; what
+ * a removal or a copy that died has left is deleted by the next removal, or when a copier starts.
+ * Marks are empty directories beside the tree or image. */
 #include "jail/store.h"
 
 #include "base/banned.h"
@@ -55,9 +62,11 @@ static int with_ids(int mount, int userns, struct pd_err *e)
 {
     if (userns < 0)
         return 0;
+
     int r = mnt_set_idmap(mount, userns);
     if (r == 0)
         return 0;
+
     errno = -r;
     return pd_fail_sys(e, "show the root's ids in the jail's range (idmapped mount)");
 }
@@ -79,15 +88,18 @@ static int make_tree(int root, enum store_kind kind, int layered, const struct l
     int r = store_remove_tree(root, "tree.new");
     if (r == 0 || r == -ENOENT)
         r = mkdirat(root, "tree.new", 0755) < 0 ? -errno : 0;
+
     auto_fd tree = r < 0 ? -1 : openat(root, "tree.new", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (r == 0 && tree < 0)
         r = -errno;
+
     if (r == 0 && kind == STORE_QUOTA)
         r = quota_limit(tree, l->disk, l->files + SKELETON_FILES);
     if (r == 0 && !layered)
         r = skeleton_populate(tree, rootless ? SKELETON_AS_IS : 0);
     if (r == 0 && renameat(root, "tree.new", root, "tree") < 0)
         r = -errno;
+
     if (r == 0)
         return 0;
     errno = -r;
@@ -109,10 +121,12 @@ static int open_image(int roots, int root, const char *name, int fresh, int laye
                       const struct limits *l, struct pd_err *e)
 {
     int from_blank = 0;
+
     if (fresh && image_make(roots, root, l, &from_blank, e) < 0) {
         (void)unlinkat(roots, name, AT_REMOVEDIR); /* if nothing is in it yet */
         return -1;
     }
+
     /* The sandboxes of a server end with the host anyway. */
     int must_last = strncmp(name, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT)) != 0;
     auto_fd mount = image_mount(root, l, must_last, e);
@@ -120,6 +134,7 @@ static int open_image(int roots, int root, const char *name, int fresh, int laye
         return fd_take(&mount);
     if (!from_blank)
         return -1;
+
     /* Something is wrong with the blank one: once more without it. */
     fd_done(&mount);
     image_forget_blank(roots, l);
@@ -134,6 +149,7 @@ static int check_layered(int root, int layered, const char *name, struct pd_err 
     int has_data = fstatat(root, "image", &st, AT_SYMLINK_NOFOLLOW) == 0 ||
                    fstatat(root, "tree", &st, AT_SYMLINK_NOFOLLOW) == 0;
     int was_layered = fstatat(root, "layered", &st, AT_SYMLINK_NOFOLLOW) == 0;
+
     if (has_data && was_layered != layered)
         return pd_fail(e, PD_CONFLICT, "the root '%s' was made %s --root: use it the same way",
                        name, was_layered ? "with" : "without");
@@ -149,19 +165,23 @@ int store_open_root(const struct template *t, const char *state_dir, const char 
     auto_fd roots = store_open_dir(t->host_root, state_dir, e);
     if (roots < 0)
         return -1;
+
     auto_fd root = open_private_dir(roots, name);
     if (root < 0) {
         errno = -root;
         return pd_fail_sys(e, "open the root '%s'", name);
     }
+
     if (flock(root, LOCK_EX | LOCK_NB) < 0)
         return pd_fail(e, PD_CONFLICT, "the root '%s' is in use by another jail", name);
     if (check_layered(root, layered, name, e) < 0)
         return -1;
+
     struct stat st;
     int has_image = fstatat(root, "image", &st, AT_SYMLINK_NOFOLLOW) == 0;
     int has_tree = fstatat(root, "tree", &st, AT_SYMLINK_NOFOLLOW) == 0;
     enum store_kind kind = has_image ? STORE_IMAGE : store_probe(root, t->rootless);
+
     auto_fd mount = -1;
     if (has_tree || (!has_image && kind != STORE_IMAGE)) {
         if (!has_tree && make_tree(root, kind, layered, l, t->rootless, e) < 0)
@@ -172,6 +192,7 @@ int store_open_root(const struct template *t, const char *state_dir, const char 
         if (mount >= 0 && with_ids(mount, userns, e) < 0)
             return -1;
     }
+
     if (mount < 0)
         return -1;
     *ret_mount = fd_take(&mount);
@@ -189,15 +210,18 @@ int store_remove_tree(int dir, const char *name)
         return unlinkat(dir, name, 0) < 0 ? -errno : 0;
     if (at < 0)
         return -errno;
+
     struct stat top, here;
     if (fstat(at, &top) < 0)
         return -errno;
+
     for (;;) {
         auto_fd listing = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         DIR *entries = listing < 0 ? NULL : fdopendir(listing);
         if (!entries)
             return -errno;
         fd_take(&listing);
+
         int next = -1, failed = 0;
         const struct dirent *d;
         while (next < 0 && !failed && (d = readdir(entries))) {
@@ -205,11 +229,13 @@ int store_remove_tree(int dir, const char *name)
                 continue;
             if (unlinkat(at, d->d_name, 0) == 0)
                 continue;
+
             failed = errno;
             if (unlinkat(at, d->d_name, AT_REMOVEDIR) == 0) {
                 failed = 0;
                 continue;
             }
+
             /* Only a directory that is in the way by its contents is worth entering: one that may
              * not be removed, or is a mount, would be entered again and again. */
             if (errno != ENOTEMPTY && errno != EEXIST) {
@@ -219,9 +245,11 @@ int store_remove_tree(int dir, const char *name)
             next = openat(at, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
             failed = next < 0 ? errno : 0;
         }
+
         closedir(entries);
         if (failed)
             return -failed;
+
         if (next < 0) { /* empty now: its parent's next round removes it */
             if (fstat(at, &here) < 0)
                 return -errno;
@@ -231,17 +259,19 @@ int store_remove_tree(int dir, const char *name)
             if (next < 0)
                 return -errno;
         }
+
         fd_done(&at);
         at = next;
     }
 }
 
-/* What is being removed or copied is locked by who does it. */
+/* A removal or a copy in progress has its directory locked: one that is not locked is trash. */
 static int is_trash(int roots, const char *name)
 {
     if (strncmp(name, STORE_TRASH, strlen(STORE_TRASH)) != 0 &&
         strncmp(name, STORE_COPYING, strlen(STORE_COPYING)) != 0)
         return 0;
+
     auto_fd root = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return root < 0 || flock(root, LOCK_EX | LOCK_NB) == 0;
 }
@@ -253,10 +283,12 @@ void store_empty_trash(int roots)
     if (!entries)
         return;
     fd_take(&copy);
+
     const struct dirent *d;
     while ((d = readdir(entries)))
         if (is_trash(roots, d->d_name))
             (void)store_remove_tree(roots, d->d_name);
+
     closedir(entries);
 }
 
@@ -266,17 +298,21 @@ int store_remove_root(const char *state_dir, const char *name, struct pd_err *e)
     auto_fd roots = store_open_dir(host, state_dir, e);
     if (roots < 0)
         return -1;
+
     store_empty_trash(roots);
     auto_fd root = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (root < 0)
         return pd_fail(e, PD_NOT_FOUND, "there is no root '%.64s'", name);
+
     auto_fd image = openat(root, "image", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (flock(root, LOCK_EX | LOCK_NB) < 0 || (image >= 0 && image_lock(image, LOCK_EX) < 0))
         return pd_fail(e, PD_CONFLICT, "the root '%.64s' is in use by a jail", name);
+
     char trash[128];
     snprintf(trash, sizeof trash, STORE_TRASH "%.64s-%d", name, (int)getpid());
     if (renameat(roots, name, roots, trash) < 0)
         return pd_fail_sys(e, "remove the root '%.64s'", name);
+
     int r = store_remove_tree(roots, trash);
     errno = -r;
     return r < 0 ? pd_fail_sys(e, "delete what the root '%.64s' held", name) : 0;
@@ -288,6 +324,7 @@ static int open_for_mark(const char *state_dir, const char *name, struct pd_err 
     auto_fd roots = store_open_dir(host, state_dir, e);
     if (roots < 0)
         return -1;
+
     auto_fd root = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (root < 0)
         return pd_fail(e, PD_NOT_FOUND, "there is no root '%.64s'", name);
@@ -348,20 +385,24 @@ int store_list_roots(const char *state_dir,
     auto_fd roots = store_open_dir(host, state_dir, e);
     if (roots < 0)
         return -1;
+
     DIR *entries = fdopendir(roots);
     if (!entries)
         return pd_fail_sys(e, "list the roots");
     fd_take(&roots);
+
     const struct dirent *d;
     while ((d = readdir(entries))) {
         if (d->d_name[0] == '.')
             continue;
+
         char path[300];
         struct stat st;
         snprintf(path, sizeof path, "%s/image", d->d_name);
         int image = fstatat(dirfd(entries), path, &st, AT_SYMLINK_NOFOLLOW) == 0;
         each(d->d_name, image ? "image" : "directory", arg);
     }
+
     closedir(entries);
     return 0;
 }

@@ -38,12 +38,14 @@ static int copy_image(int from, int to, int jail_root, struct pd_err *e)
     auto_fd in = openat(from, "image", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (in < 0)
         return pd_fail_sys(e, "open the root's image");
+
     /* All that the jail wrote must be in the image. It may still need its journal then: whoever
      * mounts the copy replays that, as after a loss of power. */
     if (jail_root >= 0 && syncfs(jail_root) < 0)
         return pd_fail_sys(e, "write the root's data to its image");
     if (jail_root < 0 && image_lock(in, LOCK_SH) < 0)
         return pd_fail(e, PD_CONFLICT, "the root's image is still mounted by an earlier jail");
+
     auto_fd out = openat(to, "image", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (out < 0)
         return pd_fail_sys(e, "make the image of the copy");
@@ -58,11 +60,13 @@ static int copy_directory(int from, int to, struct pd_err *e)
     auto_fd in = openat(from, "tree", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (in < 0)
         return pd_fail_sys(e, "open the root's directory");
+
     if (mkdirat(to, "tree", 0700) < 0)
         return pd_fail_sys(e, "make the directory of the copy");
     auto_fd out = openat(to, "tree", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (out < 0)
         return pd_fail_sys(e, "open the directory of the copy");
+
     uint64_t bytes = 0, files = 0;
     int r = 0;
     if (quota_available(in) && quota_read(in, &bytes, &files) == 0 && (bytes || files))
@@ -78,6 +82,7 @@ static int copy_directory(int from, int to, struct pd_err *e)
 static int fill(int from, int to, int jail_root, struct pd_err *e)
 {
     struct stat st;
+
     if (fstatat(from, "layered", &st, AT_SYMLINK_NOFOLLOW) == 0 && mkdirat(to, "layered", 0700) < 0)
         return pd_fail_sys(e, "mark the copy");
     if (fstatat(from, "image", &st, AT_SYMLINK_NOFOLLOW) == 0)
@@ -89,8 +94,10 @@ static int fill(int from, int to, int jail_root, struct pd_err *e)
 static int make_locked(int roots, const char *name)
 {
     struct stat st;
+
     if (mkdirat(roots, name, 0700) < 0)
         return -errno;
+
     auto_fd dir = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0 || flock(dir, LOCK_EX | LOCK_NB) < 0 || fstat(dir, &st) < 0)
         return errno == ENOENT || errno == EWOULDBLOCK ? -EAGAIN : -errno;
@@ -103,6 +110,7 @@ static int rename_new(int roots, const char *from, const char *to)
         return 0;
     if (errno != EINVAL && errno != ENOSYS)
         return -errno;
+
     /* This file system cannot refuse. Over a root with something in it the kernel renames nothing.
      */
     return renameat(roots, from, roots, to) < 0 ? -errno : 0;
@@ -122,12 +130,15 @@ static int open_from(int roots, const char *name, int in_use, struct pd_err *e)
 {
     auto_fd root = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
+
     if (root < 0 || (fstatat(root, "image", &st, AT_SYMLINK_NOFOLLOW) < 0 &&
                      fstatat(root, "tree", &st, AT_SYMLINK_NOFOLLOW) < 0))
         return pd_fail(e, PD_NOT_FOUND, "there is no root '%.64s'", name);
+
     /* Several may copy it at a time; a jail that wants it has to wait. */
     if (!in_use && flock(root, LOCK_SH | LOCK_NB) < 0)
         return pd_fail(e, PD_CONFLICT, "the root '%.64s' is in use by another jail", name);
+
     return fd_take(&root);
 }
 
@@ -136,16 +147,19 @@ static int copy_to(int roots, int source, const char *to, int jail_root, int jai
 {
     char temporary[128];
     snprintf(temporary, sizeof temporary, STORE_COPYING "%.64s-%d", to, (int)getpid());
+
     auto_fd copy = -EAGAIN;
     for (int i = 0; copy == -EAGAIN && i < MAKE_TRIES; i++)
         copy = make_locked(roots, temporary);
     if (copy < 0)
         return fail(e, copy, "make room for a copy");
+
     int r = fill(source, copy, jail_root, e);
     if (r == 0 && has_ended(jail_pid))
         r = pd_fail(e, PD_LOST, "the sandbox ended while its root was copied");
     if (r == 0)
         r = publish(roots, copy, temporary, to, e);
+
     if (r < 0)
         (void)store_remove_tree(roots, temporary);
     return r;
@@ -159,9 +173,11 @@ int store_copy_root(const char *state_dir, const char *from, const char *to, int
     auto_fd roots = store_open_dir(host, state_dir, e);
     if (roots < 0)
         return -1;
+
     auto_fd source = open_from(roots, from, jail_pid >= 0, e);
     if (source < 0)
         return -1;
+
     if (fstatat(roots, to, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return pd_fail(e, PD_CONFLICT, "there is a root '%.64s' already", to);
     return copy_to(roots, source, to, jail_root, jail_pid, e);

@@ -1,3 +1,8 @@
+/* Roots as ext4 images in sparse files, mounted by loop devices.
+ *
+ * mkfs takes long, so a copy of the first fresh image of a size is kept as a blank, and the next
+ * image of that size is a copy of it. A loop device goes away with its last mount, and with it the
+ * lock on the image: a new user waits a moment for that. */
 #include "jail/store_in.h"
 
 #include "base/banned.h"
@@ -53,17 +58,21 @@ static int run_mkfs(const char *image_path, const struct limits *l, struct pd_er
     char *env[] = {NULL};
     pid_t pid;
     int sys = ENOENT;
+
     for (size_t i = 0; sys == ENOENT && i < sizeof mkfs_paths / sizeof *mkfs_paths; i++)
         sys = posix_spawn(&pid, mkfs_paths[i], NULL, NULL, argv, env);
     if (sys == ENOENT)
         return pd_fail(e, PD_UNSUPPORTED,
                        "a named root needs mkfs.ext4 or project quotas: apt install e2fsprogs");
+
     errno = sys;
     if (sys)
         return pd_fail_sys(e, "start mkfs.ext4");
+
     int status;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
+
     if (status != 0)
         return pd_fail(e, PD_INTERNAL, "mkfs.ext4 failed with status %d", status);
     return 0;
@@ -93,6 +102,7 @@ static int image_from_blank(int roots, int image, const struct limits *l)
     auto_fd blank = openat(roots, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (blank < 0)
         return -1;
+
     if (!blank_is_good(blank, l)) {
         (void)unlinkat(roots, name, 0);
         return -1;
@@ -106,14 +116,17 @@ static void blank_keep(int roots, int image, const struct limits *l)
 {
     char name[80], temporary[80];
     uint64_t random;
+
     blank_name(l, name);
     random_bytes(&random, sizeof random);
     snprintf(temporary, sizeof temporary, STORE_TRASH "blank-%016" PRIx64, random);
+
     auto_fd blank =
         openat(roots, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (blank < 0)
         return;
-    /* Whoever empties the trash meanwhile only makes the rename fail. */
+
+    /* Should the trash be emptied meanwhile, only the rename fails. */
     if (copy_data(image, blank) < 0 || fsync(blank) < 0 ||
         renameat(roots, temporary, roots, name) < 0)
         (void)unlinkat(roots, temporary, 0);
@@ -130,19 +143,23 @@ int image_make(int roots, int root, const struct limits *l, int *ret_from_blank,
 {
     if (l->disk < IMAGE_MIN)
         return pd_fail(e, PD_INVALID, "--disk: a named root needs at least %llu bytes", IMAGE_MIN);
+
     auto_fd fd = openat(root, "image.new", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
         return pd_fail_sys(e, "make the root's image");
+
     int from_blank = image_from_blank(roots, fd, l) == 0;
     if (!from_blank) {
-        /* What half a copy left is in the way: mkfs takes what it does not write for zero. */
+        /* Half a copy would be in the way: mkfs takes what it does not write for zero. */
         if (ftruncate(fd, 0) < 0 || ftruncate(fd, (off_t)l->disk) < 0)
             return pd_fail_sys(e, "make the root's image");
+
         char path[64];
         snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), fd);
         if (run_mkfs(path, l, e) < 0)
             return -1;
     }
+
     if (fsync(fd) < 0 || renameat(root, "image.new", root, "image") < 0)
         return pd_fail_sys(e, "keep the root's image");
     if (!from_blank)
@@ -159,14 +176,17 @@ static int loop_attach(int image, char *ret_path, size_t size, struct pd_err *e)
     if (control < 0)
         return pd_fail_sys(e, "a named root needs loop devices or project quotas: open "
                               "/dev/loop-control (try: modprobe loop)");
+
     for (int i = 0; i < LOOP_TRIES; i++) {
         int number = ioctl(control, LOOP_CTL_GET_FREE);
         if (number < 0)
             return pd_fail_sys(e, "find a free loop device");
+
         snprintf(ret_path, size, "/dev/loop%d", number);
         auto_fd device = open(ret_path, O_RDWR | O_CLOEXEC);
         if (device < 0)
             return pd_fail_sys(e, "open %s", ret_path);
+
         struct loop_config config = {.fd = (uint32_t)image,
                                      .info = {.lo_flags = LO_FLAGS_AUTOCLEAR}};
         if (ioctl(device, LOOP_CONFIGURE, &config) == 0)
@@ -174,6 +194,7 @@ static int loop_attach(int image, char *ret_path, size_t size, struct pd_err *e)
         if (errno != EBUSY) /* somebody else was faster: try the next one */
             return pd_fail_sys(e, "attach the image to %s", ret_path);
     }
+
     return pd_fail(e, PD_CAPACITY, "no free loop device after %d tries", LOOP_TRIES);
 }
 
@@ -192,25 +213,30 @@ int image_mount(int root, const struct limits *l, int must_last, struct pd_err *
 {
     auto_fd image = openat(root, "image", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
+
     if (image < 0 || fstat(image, &st) < 0)
         return pd_fail_sys(e, "open the root's image");
     if (image_lock(image, LOCK_EX) < 0)
         return pd_fail(e, PD_CONFLICT, "the root's image is still mounted by an earlier jail");
+
     struct limits usual = LIMITS_DEFAULT;
     if (l->disk != usual.disk && (uint64_t)st.st_size != l->disk)
         return pd_fail(e, PD_CONFLICT,
                        "the root was made with a disk of %" PRIu64
                        " bytes: leave --disk away or remove the root",
                        (uint64_t)st.st_size);
+
     char device_path[32], source[40];
     auto_fd device = loop_attach(image, device_path, sizeof device_path, e);
     if (device < 0)
         return -1;
+
     snprintf(source, sizeof source, "source=%s", device_path);
     /* Unused inodes are holes of the file, zero already. Nothing writes to the image but the jail.
      */
     const char *const options[] = {source, "noinit_itable", must_last ? NULL : "nobarrier", NULL};
     int mount = mnt_filesystem("ext4", options, 0);
+
     if (mount >= 0)
         return mount;
     errno = -mount;

@@ -1,3 +1,9 @@
+/* Removing the cgroups of the dead.
+ *
+ * A jail's groups are busy until its last process has left them, so removing is tried again after
+ * growing pauses, for about five seconds. Every process of a keeper holds a shared lock on one of
+ * the keeper's directories. A keeper whose directories nobody has locked, and which are not new, is
+ * dead: its groups are removed by the next one that ends. */
 #include "jail/sweep.h"
 
 #include "base/banned.h"
@@ -18,6 +24,7 @@
 int sweep_cgroups(const struct cgroup_host *h, const char *name)
 {
     unsigned waited = 0;
+
     for (unsigned pause = PAUSE_FIRST_US;;
          pause = pause * 2 > PAUSE_MAX_US ? PAUSE_MAX_US : pause * 2) {
         int r = cgroup_remove(h, name);
@@ -49,9 +56,11 @@ void sweep_hold_instance(const struct cgroup_host *h)
 static int is_alive(const char *instance, void *arg)
 {
     const struct cgroup_mounts *m = arg;
+
     for (int i = 0; i < CGROUP_TREE_COUNT; i++) {
         if (!m->path[i][0])
             continue;
+
         char path[400];
         struct stat st;
         snprintf(path, sizeof path, "%s/paddock-%s", m->path[i], instance);
@@ -61,6 +70,7 @@ static int is_alive(const char *instance, void *arg)
         if (time(NULL) - st.st_ctim.tv_sec < YOUNG_S || flock(dir, LOCK_EX | LOCK_NB) < 0)
             return 1;
     }
+
     return 0;
 }
 
@@ -70,12 +80,14 @@ static void sweep_jails(const struct cgroup_host *h)
     for (int i = 0; i < CGROUP_TREE_COUNT; i++) {
         if (h->dir[i] < 0)
             continue;
+
         int fd = openat(h->dir[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         DIR *entries = fd < 0 ? NULL : fdopendir(fd);
         if (!entries) {
             fd_done(&fd);
             continue;
         }
+
         const struct dirent *d;
         while ((d = readdir(entries))) {
             if (d->d_type != DT_DIR || d->d_name[0] == '.')
@@ -83,6 +95,7 @@ static void sweep_jails(const struct cgroup_host *h)
             (void)cgroup_kill(h, d->d_name);
             (void)sweep_cgroups(h, d->d_name);
         }
+
         closedir(entries);
     }
 }
@@ -91,9 +104,11 @@ void sweep_instance(struct cgroup_host *h)
 {
     if (h->layout == CGROUP_NONE)
         return;
+
     struct cgroup_mounts m;
     sweep_jails(h);
     cgroup_host_remove(h);
+
     cgroup_find(&m);
     (void)cgroup_reclaim(&m, is_alive, &m);
 }
