@@ -146,7 +146,7 @@ static int load_process(const struct process_row *r, void *arg)
     struct process *p = process_new(s);
     if (!p)
         return -1;
-    kept_begin(s);
+    kept_begin(p);
     memcpy(p->id.bytes, r->id, sizeof p->id.bytes);
     p->group = r->group;
     p->command = strdup(r->command ? r->command : "");

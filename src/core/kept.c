@@ -40,14 +40,17 @@ void kept_set_limits(struct kept *k, uint64_t sandbox, uint64_t tenant, uint64_t
 
 /* ---- counting ---- */
 
-void kept_begin(struct session *s)
+void kept_begin(struct process *p)
 {
-    if (atomic_load_explicit(&s->kept_by, memory_order_acquire))
-        return;
+    struct session *s = p->session;
 
-    lock_take(&s->all->lock);
-    atomic_store(&s->kept_by, queue_tenant(s->all, s->info.tenant));
-    lock_release(&s->all->lock);
+    /* One that the pool warms up has no tenant yet. */
+    if (!atomic_load_explicit(&s->kept_by, memory_order_acquire) && s->info.tenant[0]) {
+        lock_take(&s->all->lock);
+        atomic_store(&s->kept_by, queue_tenant(s->all, s->info.tenant));
+        lock_release(&s->all->lock);
+    }
+    p->kept_by = atomic_load(&s->kept_by);
 }
 
 /* The counter of the scope, and the limit. A session of which nobody asked for a command has no
@@ -69,7 +72,7 @@ bool kept_is_too_much(const struct stream *s)
 static void add(struct stream *s, uint64_t now)
 {
     struct session *session = s->process->session;
-    struct tenant_count *t = atomic_load(&session->kept_by);
+    struct tenant_count *t = s->process->kept_by;
     uint64_t more = now - s->kept; /* modulo 2^64: may be less */
     if (!more)
         return;

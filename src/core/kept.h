@@ -31,8 +31,9 @@ struct kept {
 
 /* 0: the default; that of the whole server is at most half of the disk that `dir` is on. */
 void kept_set_limits(struct kept *k, uint64_t sandbox, uint64_t tenant, uint64_t all, int dir);
-/* Before the first byte: finds the tenant's counter. Takes sessions.lock. */
-void kept_begin(struct session *s);
+/* Before the command's first byte: finds the counter of its tenant, if the sandbox has one. Takes
+ * sessions.lock. */
+void kept_begin(struct process *p);
 /* The stream's spool has grown or shrunk. With the process's lock held. */
 void kept_count(struct stream *s);
 /* Is so much kept that this stream may not grow? With the process's lock held. */

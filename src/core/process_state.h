@@ -71,6 +71,7 @@ struct process {
     char *note;
     uint64_t spool_max, timeout_ns;
     struct pump_timer timeout;
+    struct tenant_count *kept_by; /* whose bytes its output is, or NULL: the pool's */
 
     struct lock lock;
     enum process_state state; /* process_step's alone */
@@ -97,7 +98,7 @@ struct process {
     int via[2];     /* of a terminal: between master and spool */
     int input;      /* near end of stdin, or the terminal's master; -1 */
     int state_pipe; /* where a shell command tells its state; -1 */
-    bool closed;    /* the streams are, and go back to the pump no more */
+    bool closed;    /* the streams have left the pump for good */
     struct watch *watches;
     unsigned readers; /* of the spools' descriptors, just now */
 
@@ -167,8 +168,8 @@ uint64_t process_spool_cap(const struct process *p);
 struct spool process_spool(const struct process *p, unsigned stream);
 /* Its streams go to the pump from now on. */
 int process_begin_streams(struct process *p, struct pd_err *e);
-/* None of its streams and timers is in the pump any more; returns when none of their callbacks is
- * running, but for the one that calls this. */
+/* None of its streams and timers is in the pump any more, for good; returns when none of their
+ * callbacks is running, but for the one that calls this. */
 void process_leave_pump(struct process *p);
 /* Closes them, for good. */
 void process_close_streams(struct process *p);

@@ -242,6 +242,12 @@ void process_discard_output(struct process *p)
 void process_leave_pump(struct process *p)
 {
     struct pump *pump = p->session->all->c.pump;
+
+    /* First: a reader who has made room would bring a stream back. */
+    lock_take(&p->lock);
+    p->closed = true;
+    lock_release(&p->lock);
+
     pump_cancel_timer(pump, &p->timeout);
     for (unsigned i = 0; i < STREAM_COUNT; i++) {
         pump_cancel_timer(pump, &p->streams[i].retry);
@@ -251,9 +257,6 @@ void process_leave_pump(struct process *p)
 
 void process_close_streams(struct process *p)
 {
-    lock_take(&p->lock);
-    p->closed = true;
-    lock_release(&p->lock);
     process_leave_pump(p);
 
     lock_take(&p->lock);

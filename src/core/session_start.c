@@ -323,7 +323,7 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     for (unsigned i = 0; i < STREAM_COUNT; i++)
         p->streams[i].spool = process_spool(p, i);
 
-    kept_begin(s);
+    kept_begin(p);
     int at = enter(s, p, &known, e);
     if (at == 1 && known->key_hash != r->key_hash) {
         process_unref(known);

@@ -3,6 +3,7 @@
  * twice, too early and too late. */
 #include "world.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 
 /* Written out once more, because the table in process_life.c must not be its own proof. */
@@ -183,12 +184,130 @@ static void test_ends_race(void **state)
     daemon_end(d);
 }
 
+/* ---- readers of one that is buried ---- */
+
+#define HELD_AT 1000u
+
+/* A command with a pipe that is full for its reader: the stream is out of the pump. */
+static struct process *held_back(struct session *s, int *ret_far)
+{
+    struct pd_err e = {0};
+    int ends[2];
+    char bytes[3 * HELD_AT] = {0};
+    struct process *p = process_new(s);
+    assert_non_null(p);
+    assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    p->id = wire_id_new();
+    p->back_pressure = 1;
+    p->spool_max = HELD_AT;
+    p->streams[STREAM_OUT].spool = process_spool(p, STREAM_OUT);
+    p->streams[STREAM_OUT].source.fd = ends[0];
+    lock_take(&s->lock);
+    s->running++;
+    session_add_process(s, p);
+    lock_release(&s->lock);
+    process_begin(p);
+    assert_int_equal(write(ends[1], bytes, sizeof bytes), sizeof bytes);
+    assert_int_equal(process_begin_streams(p, &e), 0);
+
+    deadline d = deadline_in(10 * NS_PER_S);
+    int stopped = 0;
+    while (!stopped && !deadline_passed(d)) {
+        lock_take(&p->lock);
+        stopped = p->streams[STREAM_OUT].stopped;
+        lock_release(&p->lock);
+    }
+    assert_true(stopped);
+    *ret_far = ends[1];
+    return p;
+}
+
+static void let_go(struct session *s, struct process *p)
+{
+    process_close_streams(p);
+    process_discard_output(p);
+    lock_take(&s->lock);
+    session_remove_process(s, p);
+    lock_release(&s->lock);
+    process_unref(p);
+}
+
+/* The pump would run its callback, which waits for the lock of who buries, who waits for it. */
+static void test_a_reader_brings_no_buried_stream_back(void **state)
+{
+    struct world *w = world_new();
+    struct daemon *d = daemon_begin(w, ((struct place *)*state)->dir, 0, NULL);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    int far;
+
+    struct process *p = held_back(s, &far);
+    process_consumed(p, STREAM_OUT, 3 * HELD_AT);
+    assert_true(p->streams[STREAM_OUT].source.added); /* as long as it lives it is brought back */
+    close(far);
+    process_bury(p);
+    let_go(s, p);
+
+    p = held_back(s, &far);
+    process_bury(p);
+    assert_true(p->streams[STREAM_OUT].source.fd >= 0);
+    process_consumed(p, STREAM_OUT, 3 * HELD_AT);
+    assert_int_equal(p->streams[STREAM_OUT].source.added, 0);
+    close(far);
+    let_go(s, p);
+    session_unref(s);
+    daemon_end(d);
+}
+
+struct reader {
+    struct process *p;
+    pthread_barrier_t *start;
+    int delay;
+};
+
+static void *read_all(void *arg)
+{
+    struct reader *r = arg;
+    pthread_barrier_wait(r->start);
+    for (volatile int n = 0; n < r->delay; n++)
+        ;
+    process_consumed(r->p, STREAM_OUT, 3 * HELD_AT);
+    return NULL;
+}
+
+static void test_readers_race_with_the_burial(void **state)
+{
+    struct world *w = world_new();
+    struct daemon *d = daemon_begin(w, ((struct place *)*state)->dir, 0, NULL);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    pthread_barrier_t start;
+    pthread_barrier_init(&start, NULL, 2);
+    for (int i = 0; i < 3000; i++) {
+        int far;
+        struct reader reader = {.p = held_back(s, &far), .start = &start, .delay = i % 300 * 20};
+        pthread_t thread;
+        close(far);
+        assert_int_equal(pthread_create(&thread, NULL, read_all, &reader), 0);
+        pthread_barrier_wait(&start);
+        process_bury(reader.p);
+        pthread_join(thread, NULL);
+        assert_int_equal(process_state(reader.p), PROCESS_BURIED);
+        let_go(s, reader.p);
+    }
+    pthread_barrier_destroy(&start);
+    session_unref(s);
+    daemon_end(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_WORLD(test_every_pair_of_states),
         IN_WORLD(test_an_end_counts_once),
         IN_WORLD(test_ends_race),
+        IN_WORLD(test_a_reader_brings_no_buried_stream_back),
+        IN_WORLD(test_readers_race_with_the_burial),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

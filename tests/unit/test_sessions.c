@@ -341,6 +341,25 @@ static void test_misses_of_one_profile_do_not_fill_the_pool_with_another(void **
     daemon_end(d);
 }
 
+/* The pool's warm-up is a command, too, of a sandbox that is nobody's yet. */
+static void test_output_of_a_pooled_one_counts_for_its_tenant(void **state)
+{
+    struct world *w = world_new();
+    struct daemon *d = daemon_begin(w, dir_of(state), 1, warm);
+    wait_ready(d, PROFILE_STRICT, 1);
+    struct session_request r = {.tenant = "acme"};
+    struct session *s = make_one(d, &r);
+    assert_int_equal(s->info.from_pool, 1);
+    process_unref(start_one(s, NULL));
+
+    const struct tenant_count *t = atomic_load(&s->kept_by);
+    assert_non_null(t);
+    assert_string_equal(t->name, "acme");
+    session_unref(s);
+    sessions_end_all(d->all, "test");
+    daemon_end(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -350,6 +369,7 @@ int main(void)
         IN_WORLD(test_the_controller_spreads_its_samples),
         IN_WORLD(test_the_usual_profiles_are_ready_from_the_start),
         IN_WORLD(test_misses_of_one_profile_do_not_fill_the_pool_with_another),
+        IN_WORLD(test_output_of_a_pooled_one_counts_for_its_tenant),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
