@@ -113,6 +113,21 @@ static int lock_patiently(int fd, int is_ours)
     return r;
 }
 
+/* Says which server has the state directory: its daemon wrote its pid into the database's lock. */
+static int other_server(const char *state_dir, struct pd_err *e)
+{
+    char path[4096], lock[4200], pid[24] = "";
+    serve_data_dir(state_dir, path, sizeof path);
+    (void)snprintf(lock, sizeof lock, "%s/paddock.lock", path);
+
+    if (fd_read_file(AT_FDCWD, lock, pid, sizeof pid) > 0)
+        pid[strspn(pid, "0123456789")] = 0;
+    return pd_fail(e, PD_CONFLICT,
+                   "another paddock server (pid %s) uses the state directory %.150s: stop it, or "
+                   "give this one another with --state-dir",
+                   pid[0] ? pid : "unknown", state_dir);
+}
+
 /* Takes the uid. Returns the lock, UID_TAKEN, or -1. */
 static int take(const char *state_dir, uid_t uid, struct pd_err *e)
 {
@@ -126,9 +141,7 @@ static int take(const char *state_dir, uid_t uid, struct pd_err *e)
     holder[n > 0 ? n : 0] = 0;
     int is_ours = !strcmp(holder, state_dir);
     if (lock_patiently(fd, is_ours) < 0)
-        return is_ours ? pd_fail(e, PD_CONFLICT, "another server uses the state directory %.150s",
-                                 state_dir)
-                       : UID_TAKEN;
+        return is_ours ? other_server(state_dir, e) : UID_TAKEN;
 
     if (!is_ours && holder[0] && owns(holder, uid))
         return UID_TAKEN;
