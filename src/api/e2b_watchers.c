@@ -7,11 +7,13 @@
 #include "api/e2b_watchers.h"
 
 #include "base/banned.h"
+#include "base/cond.h"
 
 #include <errno.h>
 #include <poll.h>
 
-#define LOOK_S  5 /* between looks for those whose sandbox is gone */
+#define LOOK_S  5  /* between looks for those whose sandbox is gone */
+#define REST_S  60 /* while there is none: adding one wakes the thread */
 #define IDLE_NS (3600 * NS_PER_S)
 
 struct watchers {
@@ -79,7 +81,7 @@ static void *look_main(void *arg)
     while (!all->is_ending) {
         struct watcher *w;
         if (!all->first) {
-            pthread_cond_wait(&all->wake, &all->lock);
+            (void)cond_wait(&all->wake, &all->lock, deadline_in(REST_S * NS_PER_S));
             continue;
         }
 
@@ -89,11 +91,8 @@ static void *look_main(void *arg)
             pthread_mutex_lock(&all->lock);
         }
 
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += LOOK_S;
-        while (!all->is_ending &&
-               pthread_cond_timedwait(&all->wake, &all->lock, &until) != ETIMEDOUT)
+        deadline next = deadline_in(LOOK_S * NS_PER_S);
+        while (!all->is_ending && cond_wait(&all->wake, &all->lock, next))
             continue;
     }
 
@@ -104,7 +103,6 @@ static void *look_main(void *arg)
 struct watchers *watchers_new(struct pd_err *e)
 {
     struct watchers *all = calloc(1, sizeof *all);
-    pthread_condattr_t attr;
 
     if (!all) {
         pd_fail(e, PD_CAPACITY, "no memory for watchers");
@@ -112,10 +110,7 @@ struct watchers *watchers_new(struct pd_err *e)
     }
 
     pthread_mutex_init(&all->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&all->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&all->wake);
 
     int r = pthread_create(&all->thread, NULL, look_main, all);
     if (r) {

@@ -12,6 +12,7 @@
 
 #define WRITE_PATIENCE (30 * NS_PER_S)
 #define PIECE          (64u << 10)
+#define LOOK_MS        5000 /* between looks at an output that says nothing */
 
 /* ---- signals by name ---- */
 
@@ -403,7 +404,7 @@ static int answer_following(struct call *c, struct process *p, struct output_que
         } else {
             struct pollfd fds[2] = {{.fd = w.event, .events = POLLIN},
                                     {.fd = conn_fd(c->r->conn), .events = POLLRDHUP}};
-            if (poll(fds, 2, -1) > 0 && fds[1].revents)
+            if (poll(fds, 2, LOOK_MS) > 0 && fds[1].revents)
                 r = -1;
         }
     }

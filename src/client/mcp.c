@@ -9,6 +9,7 @@
 
 #include "access/ids.h"
 #include "base/banned.h"
+#include "base/cond.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "client/client.h"
@@ -23,9 +24,10 @@
 
 #define LINE_MAX_    (4u << 20)
 #define ANSWER_MAX   (16u << 20)
-#define AT_ONCE      32u   /* requests on their way */
-#define WAITING_MAX  1024u /* and with those that wait for their turn */
-#define LOOK_MS      1000
+#define AT_ONCE      32u            /* requests on their way */
+#define WAITING_MAX  1024u          /* and with those that wait for their turn */
+#define LOOK_NS      (NS_PER_S / 5) /* between looks whether a wait goes on */
+#define DRAIN_MS     20             /* the same, for the last answers */
 #define TARGET_FORM  "/mcp?thread=%s&client=%s"
 #define DELETE_FORM  "/mcp?thread=%s"
 #define CANCEL_TRIES 10
@@ -49,6 +51,7 @@ struct bridge {
     pthread_cond_t changed;
     struct message *messages; /* that have threads */
     unsigned count, running;  /* of those; of those that are requests on their way */
+    int signals;              /* readable when this program is to end */
     int ends;
 };
 
@@ -159,7 +162,7 @@ static int await_turn(struct message *m)
 
     pthread_mutex_lock(&b->lock);
     while (m->id && b->running >= AT_ONCE && !b->ends && !m->is_off)
-        pthread_cond_wait(&b->changed, &b->lock);
+        (void)cond_wait(&b->changed, &b->lock, deadline_in(LOOK_NS));
 
     int goes = !b->ends && !m->is_off;
     if (goes && m->id) {
@@ -244,6 +247,34 @@ static void drop_cancelled(struct bridge *b, const json_t *id)
     pthread_mutex_unlock(&b->lock);
 }
 
+/* A signal came, or nobody reads the answers any more. */
+static int is_to_end(const struct bridge *b)
+{
+    struct pollfd p[] = {{.fd = b->signals, .events = POLLIN}, {.fd = 1}};
+
+    return poll(p, 2, 0) > 0 && (p[0].revents || p[1].revents & POLLERR);
+}
+
+/* Lists a message as soon as there are fewer than WAITING_MAX. 1 when the program is to end
+ * instead: this thread is the one that hears of it. */
+static int enlist(struct bridge *b, struct message *m)
+{
+    int ends = 0;
+
+    pthread_mutex_lock(&b->lock);
+    while (b->count >= WAITING_MAX && !(ends = is_to_end(b)))
+        (void)cond_wait(&b->changed, &b->lock, deadline_in(LOOK_NS));
+
+    if (!ends) {
+        m->next = b->messages;
+        b->messages = m;
+        b->count++;
+    }
+    pthread_mutex_unlock(&b->lock);
+    return ends;
+}
+
+/* 1 when the program is to end at once; so for the functions below. */
 static int start_message(struct bridge *b, const char *line, size_t len, struct pd_err *e)
 {
     json_error_t why;
@@ -278,13 +309,10 @@ static int start_message(struct bridge *b, const char *line, size_t len, struct 
     m->id = json_incref(id);
     m->cancels = json_incref(cancels);
 
-    pthread_mutex_lock(&b->lock);
-    while (b->count >= WAITING_MAX)
-        pthread_cond_wait(&b->changed, &b->lock);
-    m->next = b->messages;
-    b->messages = m;
-    b->count++;
-    pthread_mutex_unlock(&b->lock);
+    if (enlist(b, m)) {
+        message_free(m);
+        return 1;
+    }
 
     if (pthread_create(&thread, NULL, message_main, m) != 0)
         (void)message_main(m); /* then one after the other */
@@ -319,6 +347,8 @@ static int end_line(struct bridge *b, struct input *in, struct pd_err *e)
 static int take_input(struct bridge *b, struct input *in, const char *data, size_t len,
                       struct pd_err *e)
 {
+    int r;
+
     while (len) {
         const char *end = memchr(data, '\n', len);
         size_t piece = end ? (size_t)(end - data) : len;
@@ -326,8 +356,8 @@ static int take_input(struct bridge *b, struct input *in, const char *data, size
             in->too_long = 1;
         else if (buf_put(&in->line, data, piece) < 0)
             return pd_fail(e, PD_CAPACITY, "no memory for a message");
-        if (end && end_line(b, in, e) < 0)
-            return -1;
+        if (end && (r = end_line(b, in, e)) != 0)
+            return r;
 
         piece += end != NULL;
         data += piece;
@@ -345,17 +375,18 @@ static int has_messages(struct bridge *b)
 }
 
 /* Until the input has ended and all is answered: 0; until it is to end at once: 1; or -1. */
-static int pump_messages(struct bridge *b, int signals, struct pd_err *e)
+static int pump_messages(struct bridge *b, struct pd_err *e)
 {
     struct input in = {.line = BUF_INIT(LINE_MAX_ + 1)};
     char piece[65536];
     int open = 1, r = 0;
 
     while (r == 0 && (open || has_messages(b))) {
-        struct pollfd p[] = {
-            {.fd = open ? 0 : -1, .events = POLLIN}, {.fd = signals, .events = POLLIN}, {.fd = 1}};
+        struct pollfd p[] = {{.fd = open ? 0 : -1, .events = POLLIN},
+                             {.fd = b->signals, .events = POLLIN},
+                             {.fd = 1}};
         /* Without input it is only looked whether the last answer is out. */
-        if (poll(p, 3, open ? -1 : LOOK_MS / 50) < 0 && errno != EINTR)
+        if (poll(p, 3, open ? -1 : DRAIN_MS) < 0 && errno != EINTR)
             r = pd_fail_sys(e, "poll");
         else if (p[1].revents || p[2].revents & POLLERR)
             r = 1;
@@ -444,9 +475,7 @@ static int read_options(int argc, char **argv, const char **ret_thread, struct p
 
 int cmd_mcp(int argc, char **argv)
 {
-    struct bridge b = {.out = PTHREAD_MUTEX_INITIALIZER,
-                       .lock = PTHREAD_MUTEX_INITIALIZER,
-                       .changed = PTHREAD_COND_INITIALIZER};
+    struct bridge b = {.out = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
     auto_own_server own = OWN_SERVER_INIT;
     const char *thread = NULL;
     struct pd_err e;
@@ -455,6 +484,7 @@ int cmd_mcp(int argc, char **argv)
     if (read_options(argc, argv, &thread, &e) < 0 || set_target(&b, thread, &e) < 0)
         return usage_fail(&e);
 
+    cond_init(&b.changed);
     (void)signal(SIGPIPE, SIG_IGN);
     if (!getenv("PADDOCK_URL") && !getenv("PADDOCK_API_KEY") && own_server_start(&own, &e) < 0)
         return client_fail(&e);
@@ -466,7 +496,8 @@ int cmd_mcp(int argc, char **argv)
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
 
     auto_fd signals = signalfd(-1, &ends, SFD_CLOEXEC);
-    int r = signals < 0 ? pd_fail_sys(&e, "signalfd") : pump_messages(&b, signals, &e);
+    b.signals = signals;
+    int r = signals < 0 ? pd_fail_sys(&e, "signalfd") : pump_messages(&b, &e);
     int failed = r < 0;
 
     if (r != 0 && thread)

@@ -64,13 +64,41 @@ static void tell_unconfigured(struct session *s)
     log_warn("adopt.provider", "id=%s provider=%s error=not configured", i->id, i->provider);
 }
 
+/* What the rows are loaded into. A row that cannot be loaded ends the start of the daemon: going on
+ * would end its box as a stranger's. */
+struct loading {
+    struct sessions *all;
+    int failed;
+    struct pd_err e;
+};
+
+static int fail_row(struct loading *l, const char *session)
+{
+    l->failed = 1;
+    return pd_fail(&l->e, PD_CAPACITY,
+                   "no memory to load sandbox %.40s; nothing was changed: start again", session);
+}
+
+/* A copy of a text, or NULL without one; *whole becomes 0 when there is no memory. */
+static char *copy_text(const char *text, int *whole)
+{
+    char *copied = text && text[0] ? strdup(text) : NULL;
+
+    if (text && text[0] && !copied)
+        *whole = 0;
+    return copied;
+}
+
 static int load_session(const struct session_row *r, void *arg)
 {
-    struct sessions *all = arg;
+    struct loading *l = arg;
+    struct sessions *all = l->all;
     struct session *s = session_new(all, NULL);
     struct pd_err e;
+    int whole = 1;
     if (!s)
-        return -1;
+        return fail_row(l, r->id);
+
     struct session_info *i = &s->info;
     copy(i->id, sizeof i->id, r->id);
     copy(i->tenant, sizeof i->tenant, r->tenant);
@@ -85,10 +113,17 @@ static int load_session(const struct session_row *r, void *arg)
     copy(s->cwd, sizeof s->cwd, r->cwd);
     i->recreated = i->replaces[0] != 0;
     memcpy(s->box_id.bytes, r->box_id, sizeof s->box_id.bytes);
-    s->metadata = strdup(r->metadata ? r->metadata : "{}");
-    s->key = r->key && r->key[0] ? strdup(r->key) : NULL;
+    s->metadata = copy_text(r->metadata ? r->metadata : "{}", &whole);
+    s->key = copy_text(r->key, &whole);
     s->key_hash = r->key_hash;
-    s->policy_text = strdup(r->policy ? r->policy : "open");
+    s->policy_text = copy_text(r->policy && r->policy[0] ? r->policy : "open", &whole);
+    s->note = copy_text(r->note, &whole);
+
+    if (!whole) {
+        session_unref(s);
+        return fail_row(l, r->id);
+    }
+
     if (policy_parse(s->policy_text, &s->policy, &e) < 0)
         log_warn("adopt.policy", "id=%s error=%s", i->id, e.msg);
     struct buf spec = {.data = (uint8_t *)(uintptr_t)r->spec, .len = r->spec_len};
@@ -100,7 +135,8 @@ static int load_session(const struct session_row *r, void *arg)
     }
 
     for (size_t at = 0; at < r->env_len; at += strlen(r->env + at) + 1)
-        (void)msg_list_add(&s->env, r->env + at);
+        if (msg_list_add(&s->env, r->env + at) < 0)
+            log_warn("adopt.env", "id=%s error=a variable has no room", i->id);
     i->end = (enum session_end)r->end;
     i->created_ms = r->created_ms;
 
@@ -113,7 +149,6 @@ static int load_session(const struct session_row *r, void *arg)
     i->from_pool = r->from_pool;
     i->rung = (enum rung)r->rung;
     i->pause_at_end = r->pause_at_end;
-    s->note = r->note && r->note[0] ? strdup(r->note) : NULL;
     s->provider = find_provider(all, i->provider);
     enum life life = life_of_row(r);
     if (!s->provider && life == LIFE_READY) {
@@ -138,21 +173,28 @@ static int load_session(const struct session_row *r, void *arg)
 
 static int load_process(const struct process_row *r, void *arg)
 {
-    struct sessions *all = arg;
+    struct loading *l = arg;
     struct pd_err e;
-    struct session *s = *sessions_place(all, r->session);
+    int whole = 1;
+    struct session *s = *sessions_place(l->all, r->session);
     if (!s || s->info.state == SESSION_GONE)
         return 0;
+
     struct process *p = process_new(s);
     if (!p)
-        return -1;
+        return fail_row(l, r->session);
+    p->command = r->command && r->command[0] ? copy_text(r->command, &whole) : strdup("");
+    p->key = copy_text(r->key, &whole);
+    p->note = copy_text(r->note, &whole);
+    if (!whole || !p->command) {
+        process_unref(p);
+        return fail_row(l, r->session);
+    }
+
     kept_begin(p);
     memcpy(p->id.bytes, r->id, sizeof p->id.bytes);
     p->group = r->group;
-    p->command = strdup(r->command ? r->command : "");
-    p->key = r->key && r->key[0] ? strdup(r->key) : NULL;
     p->key_hash = r->key_hash;
-    p->note = r->note && r->note[0] ? strdup(r->note) : NULL;
     p->shell = (r->flags & ROW_SHELL) != 0;
     p->pty = (r->flags & ROW_PTY) != 0;
     p->background = (r->flags & ROW_BACKGROUND) != 0;
@@ -449,8 +491,16 @@ int sessions_adopt(struct sessions *all, struct pd_err *e)
     struct store *store = all->c.store;
     uint64_t began = clock_now();
     unsigned count = 0, alive = 0;
-    if (store->each_session(store, load_session, all, e) < 0 ||
-        store->each_process(store, load_process, all, e) < 0 || snapshots_load(all, e) < 0)
+    struct loading l = {.all = all};
+
+    if (store->each_session(store, load_session, &l, e) < 0 ||
+        (!l.failed && store->each_process(store, load_process, &l, e) < 0))
+        return -1;
+    if (l.failed) {
+        *e = l.e;
+        return -1;
+    }
+    if (snapshots_load(all, e) < 0)
         return -1;
 
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)

@@ -24,7 +24,7 @@
  * A condition is waited for with its own lock held and no other. */
 #pragma once
 
-#include "core/cond.h"
+#include "base/cond.h"
 
 enum lock_rank {
     LOCK_SESSIONS,

@@ -502,12 +502,21 @@ int snapshots_list(struct sessions *all, const char *tenant, const char *sandbox
 
 /* ---- after a restart ---- */
 
+struct loading {
+    struct sessions *all;
+    int failed;
+};
+
 static int load(const struct snapshot_row *r, void *arg)
 {
-    struct sessions *all = arg;
+    struct loading *l = arg;
+    struct sessions *all = l->all;
     struct snapshot *n = calloc(1, sizeof *n);
-    if (!n)
+    if (!n) {
+        l->failed = 1;
         return -1;
+    }
+
     snprintf(n->info.id, sizeof n->info.id, "%s", r->id);
     snprintf(n->info.tenant, sizeof n->info.tenant, "%s", r->tenant);
     snprintf(n->info.name, sizeof n->info.name, "%s", r->name);
@@ -528,8 +537,12 @@ static int load(const struct snapshot_row *r, void *arg)
 
 int snapshots_load(struct sessions *all, struct pd_err *e)
 {
-    if (all->c.store->each_snapshot(all->c.store, load, all, e) < 0)
+    struct loading l = {.all = all};
+
+    if (all->c.store->each_snapshot(all->c.store, load, &l, e) < 0)
         return -1;
+    if (l.failed) /* else they would be missing until the next start */
+        return pd_fail(e, PD_CAPACITY, "no memory to load the snapshots: start again");
 
     /* Of two with one name the younger has it. */
     lock_take(&all->snapshot_lock);

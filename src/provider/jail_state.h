@@ -2,7 +2,7 @@
  * tell on the pump's thread, jail_link.c what has to wait for a keeper. */
 #pragma once
 
-#include "core/cond.h"
+#include "base/cond.h"
 #include "core/pump.h"
 #include "core/reserve.h"
 #include "jail/jail.h"

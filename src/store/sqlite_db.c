@@ -12,7 +12,7 @@
 #include "store/sqlite_db.h"
 
 #include "base/banned.h"
-#include "base/clock.h"
+#include "base/cond.h"
 #include "base/err.h"
 #include "base/fd.h"
 
@@ -30,6 +30,7 @@
  * begin anew then; so a commit does the rest of the work. */
 #define WAL_PAGES_MAX 8192
 #define FLUSH_NS      (2 * NS_PER_S)
+#define REST_NS       (60 * NS_PER_S) /* with nothing to flush; a write wakes the thread */
 
 /* One string per schema version: from the one before to it. Never edited once released. */
 static const char *const migrations[SCHEMA_VERSION] = {
@@ -443,15 +444,12 @@ static void *flusher_main(void *arg)
     pthread_mutex_lock(&d->flush_lock);
     while (!d->stop) {
         if (!d->dirty) {
-            pthread_cond_wait(&d->flush_wake, &d->flush_lock);
+            (void)cond_wait(&d->flush_wake, &d->flush_lock, deadline_in(REST_NS));
             continue;
         }
 
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += FLUSH_NS / NS_PER_S;
-        while (!d->urgent && !d->stop &&
-               pthread_cond_timedwait(&d->flush_wake, &d->flush_lock, &until) != ETIMEDOUT)
+        deadline next = deadline_in(FLUSH_NS);
+        while (!d->urgent && !d->stop && cond_wait(&d->flush_wake, &d->flush_lock, next))
             ;
         d->dirty = d->urgent = 0;
         pthread_mutex_unlock(&d->flush_lock);
@@ -521,14 +519,9 @@ static void flusher_stop(struct db *d)
 
 int db_open(struct db *d, const char *state_dir, int exclusive, struct pd_err *e)
 {
-    pthread_condattr_t monotonic;
-
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->flush_lock, NULL);
-    pthread_cond_init(&d->flush_wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cond_init(&d->flush_wake);
 
     int in_memory = strcmp(state_dir, ":memory:") == 0;
     if ((in_memory ? asprintf(&d->path, ":memory:")

@@ -171,6 +171,16 @@ def test_a_signal_ends_the_sandbox(api, env, number):
     wait_for(lambda: boxes(api) == before, 10, "the sandbox ends")
 
 
+def test_a_signal_is_heard_while_too_many_messages_wait(env):
+    with Stdio(env=env) as mcp:
+        for number in range(1100):
+            mcp.call("run_command", id=number, command="sleep 1000")
+        tasks = f"/proc/{mcp.process.pid}/task"
+        wait_for(lambda: len(os.listdir(tasks)) > 1024, 60, "no further message has room")
+        mcp.process.terminate()
+        assert mcp.process.wait(seconds(10)) == 0
+
+
 def test_nobody_reads_any_more(api, env):
     before = boxes(api)
     child = subprocess.Popen([paddock.PADDOCK, "mcp"], stdin=subprocess.PIPE,

@@ -1,7 +1,7 @@
-/* Deadlines are times of CLOCK_MONOTONIC, and so is the clock of these conditions: a change of the
- * machine's time of day neither ends a wait nor prolongs it. No wait is longer than WAIT_MAX, so
- * that a deadline which is never does not overflow a timespec; the caller waits again. */
-#include "core/cond.h"
+/* Conditions use CLOCK_MONOTONIC, deadlines CLOCK_BOOTTIME: what is left until the deadline is
+ * added to the former. A machine that slept wakes the waiter late by its sleep, at most WAIT_MAX.
+ */
+#include "base/cond.h"
 
 #include "base/banned.h"
 
