@@ -111,15 +111,6 @@ static struct jail_box *jail_box_new(struct jail_provider *p, void *owner)
     return b;
 }
 
-static void jail_box_add(struct jail_box *b)
-{
-    pthread_mutex_lock(&b->provider->lock);
-    struct jail_box **at = jail_box_place(b->provider, b->jail.id);
-    b->next = *at;
-    *at = b;
-    pthread_mutex_unlock(&b->provider->lock);
-}
-
 static void jail_box_free(struct jail_box *b)
 {
     struct jail_provider *p = b->provider;
@@ -159,6 +150,16 @@ static int not_now(struct pd_err *e)
     return -1;
 }
 
+/* From now on it is its owner's, unless it was lost before: its loss is news for him only then. */
+static int hand_over(struct jail_box *b, struct pd_err *e)
+{
+    pthread_mutex_lock(&b->provider->lock);
+    b->made = !b->lost;
+    int r = b->made ? 0 : pd_fail(e, PD_CAPACITY, "the sandbox ended while it was being made");
+    pthread_mutex_unlock(&b->provider->lock);
+    return r;
+}
+
 static int make_box(struct jail_provider *p, struct wire_id id, const struct spec *s, void *owner,
                     struct box **ret, deadline d, struct pd_err *e)
 {
@@ -168,6 +169,7 @@ static int make_box(struct jail_provider *p, struct wire_id id, const struct spe
 
     struct waiter w;
     waiter_begin(p, &w, id);
+    w.box = b;
     pthread_mutex_lock(&p->sending);
     unsigned flags = p->start ? 0 : CREATE_KEEP;
     int sent = no_link(p, e) ? -1 : jail_request_as(&p->link, &b->jail, id, s, flags, -1, e);
@@ -190,8 +192,9 @@ static int make_box(struct jail_provider *p, struct wire_id id, const struct spe
     if (r < 0)
         not_now(e);
     if (r == 0) {
-        jail_box_add(b);
         r = jail_box_listen(b, e);
+        if (r == 0)
+            r = hand_over(b, e);
         if (r < 0)
             jail_provider_end(p, id);
     }
@@ -252,8 +255,12 @@ static int jail_provider_adopt(struct provider *base, struct wire_id id, void *o
     }
 
     b->jail = found->jail;
+    b->made = true;
     free(found);
+
+    pthread_mutex_lock(&p->lock);
     jail_box_add(b);
+    pthread_mutex_unlock(&p->lock);
 
     /* It is listened to from sync on: news of its commands may be waiting in the socket, and they
      * are nothing for an owner who has not got his descriptors yet. */

@@ -32,6 +32,13 @@ struct jail_box **jail_box_place(struct jail_provider *p, struct wire_id id)
     return at;
 }
 
+void jail_box_add(struct jail_box *b)
+{
+    struct jail_box **at = jail_box_place(b->provider, b->jail.id);
+    b->next = *at;
+    *at = b;
+}
+
 /* ---- waiting ---- */
 
 void waiter_begin(struct jail_provider *p, struct waiter *w, struct wire_id id)
@@ -93,6 +100,9 @@ static int wake_waiter(struct jail_provider *p, struct frame *f)
             w->frame = *f;
             *f = FRAME_INIT;
             w->done = 1;
+            /* Here, because the next frame may be the news of its end. */
+            if (w->box && w->frame.head.type == WIRE_CREATED)
+                jail_box_add(w->box);
             pthread_cond_signal(&w->cond);
             found = 1;
             break;
@@ -109,17 +119,22 @@ static void jail_box_lost(struct jail_box *b, const struct pd_err *why)
     b->provider->base.events->lost(b->owner, why);
 }
 
-/* Marks it, so that the loss is told once; the box itself is freed by destroy. */
+/* Marks it, so that the loss is told once; the box itself is freed by destroy, or by its maker, to
+ * whom the mark says enough. Is it news for an owner? With the provider's lock held. */
+static bool mark_lost(struct jail_box *b)
+{
+    bool news = b->made && !b->lost;
+    b->lost = 1;
+    return news;
+}
+
 static struct jail_box *take_lost(struct jail_provider *p, struct wire_id id)
 {
     pthread_mutex_lock(&p->lock);
     struct jail_box *b = *jail_box_place(p, id);
-    if (b && b->lost)
-        b = NULL;
-    if (b)
-        b->lost = 1;
+    bool news = b && mark_lost(b);
     pthread_mutex_unlock(&p->lock);
-    return b;
+    return news ? b : NULL;
 }
 
 static struct jail_box *take_any_lost(struct jail_provider *p)
@@ -128,11 +143,8 @@ static struct jail_box *take_any_lost(struct jail_provider *p)
     pthread_mutex_lock(&p->lock);
     for (unsigned i = 0; i < BOX_BUCKETS && !found; i++)
         for (struct jail_box *b = p->boxes[i]; b && !found; b = b->next)
-            if (!b->lost)
+            if (mark_lost(b))
                 found = b;
-
-    if (found)
-        found->lost = 1;
     pthread_mutex_unlock(&p->lock);
     return found;
 }
@@ -216,11 +228,12 @@ static void jail_box_broken(struct jail_box *b, const struct pd_err *e)
     struct pd_err why;
 
     pthread_mutex_lock(&b->provider->lock);
-    int known = b->lost;
-    b->lost = 1;
+    bool news = mark_lost(b);
     pthread_mutex_unlock(&b->provider->lock);
-    if (known)
+    if (!news) {
+        pump_remove(b->provider->pump, &b->control);
         return;
+    }
 
     pd_fail(&why, PD_LOST, "the sandbox does not keep to the protocol: %.150s", e->msg);
     jail_box_lost(b, &why);

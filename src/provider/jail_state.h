@@ -19,7 +19,8 @@ struct waiter {
     struct waiter *next;
     struct wire_id id;
     struct frame frame;
-    int done; /* 1: frame is the answer; -1: the link is lost */
+    int done;             /* 1: frame is the answer; -1: the link is lost */
+    struct jail_box *box; /* that CREATED brings: in the table from then on; or NULL */
     pthread_cond_t cond;
 };
 
@@ -35,6 +36,7 @@ struct jail_box {
     int procs[GROUPS_MAX + 1]; /* open, to be entered; -1 where there is none (yet) */
     int promised;              /* its first command will want a descriptor */
     int lost;
+    bool made; /* its owner has it, and is told when it is lost */
 };
 
 /* A jail that an earlier daemon left. */
@@ -99,4 +101,6 @@ void waiter_cancel(struct jail_provider *p, struct waiter *w);
 /* Ends a jail that nobody here has. Waits for room in the keeper's socket. */
 void jail_provider_end(struct jail_provider *p, struct wire_id jail);
 
+/* Both with the provider's lock held. */
 struct jail_box **jail_box_place(struct jail_provider *p, struct wire_id id);
+void jail_box_add(struct jail_box *b);
