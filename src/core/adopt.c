@@ -312,7 +312,9 @@ static struct process *take_unknown(struct session *s)
         if (p->stored && !p->synced && process_state(p) == PROCESS_RUNNING)
             found = process_ref(p);
     if (found) {
-        (void)process_fail(found);
+        struct pd_err why;
+        pd_fail(&why, PD_LOST, "the server was ended before the command was started: ask again");
+        (void)process_fail(found, &why);
         session_remove_process(s, found);
         s->running--;
         if (found->updates_state)

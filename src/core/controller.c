@@ -189,7 +189,7 @@ static void look_at(struct session *s, int every_second)
     if (dirty && session_store(s, &e) < 0) {
         log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
         lock_take(&s->lock);
-        s->dirty = 1;
+        s->dirty = DIRTY;
         lock_release(&s->lock);
     }
 

@@ -85,10 +85,15 @@ void process_begin(struct process *p)
     lock_release(&p->lock);
 }
 
-bool process_fail(struct process *p)
+bool process_fail(struct process *p, const struct pd_err *why)
 {
     lock_take(&p->lock);
     bool failed = !process_has_end(p) && process_step(p, PROCESS_FAILED);
+    if (failed) {
+        p->refused = 1;
+        p->why = *why;
+        process_wake(p);
+    }
     lock_release(&p->lock);
     return failed;
 }
@@ -262,11 +267,12 @@ void process_explain(struct process *p)
         known = box_get_usage(s->box, &u, &e);
     rw_release(&s->box_use);
 
-    uint64_t oom = 0, pids = 0;
+    bool oom = false, pids = false;
     lock_take(&s->lock);
     if (known == 0) {
-        oom = u.oom_kills - s->oom_seen;
-        pids = u.pids_refused - s->pids_seen;
+        /* What was seen may be of the box before: it slept meanwhile. */
+        oom = u.oom_kills > s->oom_seen;
+        pids = u.pids_refused > s->pids_seen;
         s->oom_seen = u.oom_kills;
         s->pids_seen = u.pids_refused;
     }

@@ -136,8 +136,9 @@ static inline bool process_has_end(const struct process *p)
 
 /* The request is about to go out. */
 void process_begin(struct process *p);
-/* It never ran. Returns false when its end is known nevertheless; then it ends as usual. */
-bool process_fail(struct process *p);
+/* It never ran, which is told to whoever found it by its key. Returns false when its end is known
+ * nevertheless; then it ends as usual. */
+bool process_fail(struct process *p, const struct pd_err *why);
 /* Pump's thread: the first process has ended; the box could not start it. */
 void process_on_exit(struct process *p, const struct msg_exited *end);
 void process_on_refused(struct process *p, const struct pd_err *why);
@@ -189,3 +190,5 @@ void process_wake(struct process *p);
 
 void recorder_add(struct process *p, unsigned task, uint64_t delay_ns);
 int process_store(struct process *p, struct pd_err *e);
+/* The keeper lets go of what it has of a process that has ended, as far as its streams are over. */
+void process_drop_stash(struct process *p);

@@ -219,7 +219,7 @@ int process_store(struct process *p, struct pd_err *e)
 
 /* Has the keeper drop its copies of a process's descriptors: of the input always, of the output
  * when that is over. */
-static void drop_stashed(struct process *p)
+void process_drop_stash(struct process *p)
 {
     struct provider *provider = p->session->provider;
     char key[MSG_KEY_MAX + 1];
@@ -255,7 +255,7 @@ static void store_state(struct session *s)
 
     log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
     lock_take(&s->lock);
-    s->dirty = 1; /* the controller tries again */
+    s->dirty = DIRTY; /* the controller tries again */
     lock_release(&s->lock);
 }
 
@@ -275,7 +275,7 @@ static void do_end(struct process *p)
         store_state(s);
 
     process_finish(p);
-    drop_stashed(p); /* before the row, after which nobody would look for it */
+    process_drop_stash(p); /* before the row, after which nobody would look for it */
     if (p->worker) {
         /* Its streams are the caller's. */
     } else if (p->stored) {
@@ -340,7 +340,7 @@ static void do_tasks(struct process *p, unsigned tasks)
     if (tasks & TASK_TIMEOUT)
         (void)process_stop(p, STOP_TIMEOUT, &e);
     if (tasks & TASK_DROP)
-        drop_stashed(p);
+        process_drop_stash(p);
 
     if (tasks & TASK_END) {
         do_end(p);

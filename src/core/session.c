@@ -159,7 +159,9 @@ static int write_row(struct session *s, enum life to, struct pd_err *e)
         memcpy(env_copy, env.text, env.bytes);
     uint64_t paused = s->paused_at_ms;
     struct wire_id box_id = s->box_id;
-    s->dirty = 0;
+    bool was_dirty = s->dirty != DIRTY_NOT;
+    if (was_dirty)
+        s->dirty = DIRTY_ON_ITS_WAY;
     lock_release(&s->lock);
 
     struct session_row row = {.id = i.id,
@@ -198,9 +200,12 @@ static int write_row(struct session *s, enum life to, struct pd_err *e)
     memcpy(row.box_id, box_id.bytes, sizeof row.box_id);
     int r = whole ? store->put_session(store, &row, e)
                   : pd_fail(e, PD_CAPACITY, "no memory to store a session");
-    if (r < 0) {
+    if (r < 0 || was_dirty) {
         lock_take(&s->lock);
-        s->dirty = 1; /* the controller tries again */
+        if (r < 0)
+            s->dirty = DIRTY; /* the controller tries again */
+        else if (s->dirty == DIRTY_ON_ITS_WAY)
+            s->dirty = DIRTY_NOT;
         lock_release(&s->lock);
     }
 

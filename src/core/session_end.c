@@ -39,7 +39,6 @@ void session_bury(struct session *s, int forget)
 
     while (all) {
         struct process *p = all;
-        char key[MSG_KEY_MAX + 1];
         struct pd_err e;
         all = p->next;
         p->next = NULL;
@@ -47,17 +46,9 @@ void session_bury(struct session *s, int forget)
             atomic_store(&p->unwanted, 1);
         process_bury(p);
         if (!p->worker) {
-            lock_take(&p->lock);
-            int out = p->stashed, in = p->stashed_input;
-            p->stashed = p->stashed_input = 0;
-            lock_release(&p->lock);
-            process_stash_key(p, "out", key);
-            if (out)
-                stash_drop(s->provider, key);
-            process_stash_key(p, "in", key);
-            if (in)
-                stash_drop(s->provider, key);
+            /* In this order: of streams that are closed the recorder stashes nothing more. */
             process_close_streams(p);
+            process_drop_stash(p);
             process_discard_output(p);
         }
         if (forget && s->all->c.store->delete_process(s->all->c.store, p->id.bytes, &e) < 0)
@@ -124,7 +115,7 @@ static void store_end(struct session *s, int clean)
     log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
 
     lock_take(&s->lock);
-    s->dirty = !nobodys || !clean; /* the controller tries again */
+    s->dirty = !nobodys || !clean ? DIRTY : DIRTY_NOT; /* the controller tries again */
     lock_release(&s->lock);
 }
 

@@ -269,7 +269,7 @@ int session_take_state(struct session *s, struct process *p)
             s->env = merged;
             merged = old;
             memcpy(s->cwd, cwd, strlen(cwd) + 1);
-            s->dirty = 1;
+            s->dirty = DIRTY;
         }
         lock_release(&s->lock);
     }

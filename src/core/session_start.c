@@ -189,10 +189,11 @@ static void entered(struct session *s)
     lock_release(&s->lock);
 }
 
-static void leave(struct session *s, struct process *p)
+static void leave(struct session *s, struct process *p, const struct pd_err *why)
 {
     process_close_streams(p);
-    bool failed = process_fail(p); /* otherwise its end counts */
+    process_drop_stash(p);
+    bool failed = process_fail(p, why); /* otherwise its end counts */
 
     lock_take(&s->lock);
     if (failed)
@@ -350,7 +351,7 @@ int session_start(struct session *s, const struct process_request *r, struct pro
             struct pd_err ignored;
             (void)s->all->c.store->delete_process(s->all->c.store, p->id.bytes, &ignored);
         }
-        leave(s, p);
+        leave(s, p, e);
         process_unref(p);
         return -1;
     }
@@ -409,7 +410,7 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
         fd_done(&c.in);
         fd_done(&c.out);
         fd_done(&c.go);
-        leave(s, p);
+        leave(s, p, e);
         process_unref(p);
         return -1;
     }

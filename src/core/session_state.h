@@ -92,7 +92,8 @@ struct session {
     int needs_sync; /* adopted while it was paused: asked when it is resumed */
     enum { SYNC_NONE, SYNC_ASKED, SYNC_TOLD } sync; /* adopted: has the box told of its commands? */
     deadline sync_due;
-    int dirty; /* differs from its row */
+    /* Differs from its row; what differs may be on its way there, which is not yet in it. */
+    enum { DIRTY_NOT, DIRTY, DIRTY_ON_ITS_WAY } dirty;
 };
 
 struct queue_entry {

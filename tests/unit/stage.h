@@ -37,6 +37,10 @@ struct stage {
     int listener;
     pthread_t keeper;
     atomic_int deaf, silent, hostile, stopping, link;
+    atomic_int stillborn;     /* what the keeper makes dies at once */
+    atomic_int stashed;       /* how many keys have something now, */
+    atomic_uint stashes_seen; /* and how often anything was stashed */
+    char stash_keys[64][MSG_KEY_MAX + 1];
     struct played_init *inits;
     struct pump *pump;
     struct provider *provider;
@@ -160,6 +164,29 @@ static void keeper_create(struct stage *g, int link, struct frame *f)
     msg_created_encode(&b, &(struct msg_created){.rung = RUNG_FULL, .init_pid = 2, .name = "j1"});
     struct wire_head head = {.type = WIRE_CREATED, .id = f->head.id};
     (void)wire_send(link, &head, &b, fds, 2, deadline_in(PATIENCE));
+    if (!atomic_load(&g->stillborn))
+        return;
+
+    auto_buf gone = BUF_INIT(WIRE_PAYLOAD_MAX);
+    msg_gone_encode(&gone, &(struct msg_gone){.jail = i->jail, .how = GONE_DIED});
+    tell(link, WIRE_GONE, wire_id_new(), &gone);
+}
+
+/* Remembers the keys, as long as there is room. */
+static void keeper_stash(struct stage *g, const struct frame *f)
+{
+    struct msg_key m;
+    struct pd_err e;
+    assert_int_equal(msg_key_decode(&f->payload, &m, &e), 0);
+    const char *wanted = f->head.type == WIRE_STASH ? "" : m.key;
+    for (unsigned n = 0; n < COUNT(g->stash_keys); n++)
+        if (!strcmp(g->stash_keys[n], wanted)) {
+            snprintf(g->stash_keys[n], sizeof g->stash_keys[n], "%s", *wanted ? "" : m.key);
+            atomic_fetch_add(&g->stashed, *wanted ? -1 : 1);
+            break;
+        }
+    if (!*wanted)
+        atomic_fetch_add(&g->stashes_seen, 1);
 }
 
 static void init_end(struct played_init *i)
@@ -202,6 +229,8 @@ static void keeper_answer(struct stage *g, int link, struct frame *f)
     } else if (f->head.type == WIRE_STATS) {
         msg_usage_encode(&b, &(struct msg_usage){.pids = 1});
         tell(link, WIRE_USAGE, f->head.id, &b);
+    } else if (f->head.type == WIRE_STASH || f->head.type == WIRE_DROP) {
+        keeper_stash(g, f);
     }
 }
 

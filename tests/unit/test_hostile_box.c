@@ -202,6 +202,96 @@ static void test_a_flood_costs_a_neighbour_nothing(void **state)
     session_unref(neighbour);
 }
 
+/* ---- what is half made ---- */
+
+static int background(struct session *s, const char *cwd, struct process **ret, struct pd_err *e)
+{
+    struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
+    int known;
+    assert_int_equal(msg_list_add(&argv, "hold"), 0);
+    struct process_request r = {.argv = msg_list_of(&argv),
+                                .env = {.text = ""},
+                                .cwd = cwd,
+                                .background = 1,
+                                .keep_stdin = 1};
+    char *large = malloc(WIRE_PAYLOAD_MAX);
+    if (!cwd) { /* fits a list, but not a message with a directory */
+        memset(large, 'x', WIRE_PAYLOAD_MAX - 100);
+        large[WIRE_PAYLOAD_MAX - 100] = 0;
+        assert_int_equal(msg_list_add(&argv, large), 0);
+        r.argv = msg_list_of(&argv);
+    }
+    int result = session_start(s, &r, ret, &known, e);
+    free(large);
+    msg_list_writer_done(&argv);
+    return result;
+}
+
+static void await_stashed(struct stage *g, int count)
+{
+    deadline d = deadline_in(PATIENCE);
+    while (atomic_load(&g->stashed) != count && !deadline_passed(d))
+        usleep(1000);
+    assert_int_equal(atomic_load(&g->stashed), count);
+}
+
+/* The keeper has room for a number of keys, for all tenants together. */
+static void test_a_command_that_did_not_start_leaves_nothing_with_the_keeper(void **state)
+{
+    struct stage *g = *state;
+    struct pd_err e = {0};
+    struct session *s = session_make(g, "acme", 0);
+    struct process *p;
+    assert_int_equal(background(s, "/", &p, &e), 0);
+    await_stashed(g, 2); /* its output and its input */
+    process_unref(p);
+
+    for (unsigned n = 0; n < 5; n++) {
+        assert_int_equal(background(s, NULL, &p, &e), -1);
+        assert_int_equal(e.code, PD_TOO_LARGE);
+    }
+    deadline d = deadline_in(PATIENCE);
+    while (atomic_load(&g->stashes_seen) < 12 && !deadline_passed(d))
+        usleep(1000);
+    assert_int_equal(atomic_load(&g->stashes_seen), 12);
+    await_stashed(g, 2);
+
+    assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
+    await_stashed(g, 0);
+    session_unref(s);
+}
+
+/* The news of its end may come before whoever asked for it has looked at the answer. */
+static void test_one_that_dies_at_once_is_not_said_to_run(void **state)
+{
+    struct stage *g = *state;
+    unsigned refused = 0, lost = 0;
+    atomic_store(&g->stillborn, 1);
+    for (unsigned n = 0; n < 100; n++) {
+        struct pd_err e = {0};
+        struct session_request r = {.tenant = "acme", .spec = SPEC_DEFAULT, .env = {.text = ""}};
+        struct queue_place place;
+        struct session *s = NULL;
+        int known;
+        if (sessions_create(g->all, &r, &s, &known, &place, &e) < 0) {
+            assert_true(e.code == PD_CAPACITY || e.code == PD_CONFLICT);
+            refused++;
+            continue;
+        }
+        struct session_info i;
+        deadline d = deadline_in(PATIENCE);
+        do {
+            session_get(s, &i);
+            usleep(500);
+        } while (i.state != SESSION_GONE && !deadline_passed(d));
+        assert_int_equal(i.state, SESSION_GONE);
+        assert_int_equal(i.end, END_LOST);
+        lost++;
+        session_unref(s);
+    }
+    print_message("# %u creations were refused, %u sandboxes were lost\n", refused, lost);
+}
+
 #define ON_STAGE(test) cmocka_unit_test_setup_teardown(test, stage_setup, stage_teardown)
 
 int main(void)
@@ -211,6 +301,8 @@ int main(void)
         ON_STAGE(test_a_keeper_that_does_not_read),
         ON_STAGE(test_a_keeper_that_accepts_and_says_nothing),
         ON_STAGE(test_a_flood_costs_a_neighbour_nothing),
+        ON_STAGE(test_a_command_that_did_not_start_leaves_nothing_with_the_keeper),
+        ON_STAGE(test_one_that_dies_at_once_is_not_said_to_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

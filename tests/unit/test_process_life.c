@@ -300,6 +300,92 @@ static void test_readers_race_with_the_burial(void **state)
     daemon_end(d);
 }
 
+/* ---- one that did not start ---- */
+
+/* A retry by the same key has found it, and waits. */
+static void test_who_waits_hears_that_it_never_ran(void **state)
+{
+    struct world *w = world_new();
+    struct pd_err e = {0}, why = {.code = PD_CAPACITY, .msg = "no descriptor is left"}, told = {0};
+    struct daemon *d = daemon_begin(w, ((struct place *)*state)->dir, 0, NULL);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    struct process *p = process_new(s);
+    struct process_info info;
+    struct watch watch;
+    assert_non_null(p);
+    assert_int_equal(process_watch(p, &watch, &e), 0);
+    assert_true(process_fail(p, &why));
+
+    assert_int_equal(watch_wait(&watch, deadline_in(NS_PER_S)), 1); /* it was woken */
+    assert_int_equal(process_wait(p, &watch, -1, deadline_in(NS_PER_S), &e), 0);
+    process_get(p, &info, &told);
+    assert_int_equal(info.running, 0);
+    assert_int_equal(info.refused, 1);
+    assert_int_equal(info.exit_code, -1);
+    assert_int_equal(told.code, PD_CAPACITY);
+    process_unwatch(p, &watch);
+    process_unref(p);
+    session_unref(s);
+    daemon_end(d);
+}
+
+/* Counters of the box before a sleep are no reason for the end of a command after it. */
+static void test_counters_that_fall_explain_nothing(void **state)
+{
+    struct world *w = world_new();
+    struct daemon *d = daemon_begin(w, ((struct place *)*state)->dir, 0, NULL);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    struct process *p = start_one(s, NULL);
+    lock_take(&s->lock);
+    s->oom_seen = s->pids_seen = 5;
+    lock_release(&s->lock);
+    process_explain(p);
+    assert_int_equal(p->stop, STOP_NONE);
+    process_unref(p);
+    session_unref(s);
+    daemon_end(d);
+}
+
+/* ---- what a shell leaves ---- */
+
+static struct session *written;
+static int seen_dirty;
+
+static int put_and_look(struct store *store, const struct session_row *row, struct pd_err *e)
+{
+    lock_take(&written->lock);
+    seen_dirty = written->dirty != 0;
+    lock_release(&written->lock);
+    return w_put_session(store, row, e);
+}
+
+/* An end is told once the state is stored: a row that is on its way is not. */
+static void test_a_row_on_its_way_is_not_stored(void **state)
+{
+    struct world *w = world_new();
+    struct pd_err e = {0};
+    struct daemon *d = daemon_begin(w, ((struct place *)*state)->dir, 0, NULL);
+    struct session_request r = {0};
+    struct session *s = written = make_one(d, &r);
+    d->store.put_session = put_and_look;
+
+    s->dirty = 1;
+    assert_int_equal(session_store(s, &e), 0);
+    assert_int_equal(seen_dirty, 1);
+    assert_int_equal(s->dirty, 0);
+    assert_int_equal(session_store(s, &e), 0);
+    assert_int_equal(seen_dirty, 0);
+
+    w->fail_store = 1;
+    assert_int_equal(session_store(s, &e), -1);
+    assert_int_equal(s->dirty, 1);
+    w->fail_store = 0;
+    session_unref(s);
+    daemon_end(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +394,9 @@ int main(void)
         IN_WORLD(test_ends_race),
         IN_WORLD(test_a_reader_brings_no_buried_stream_back),
         IN_WORLD(test_readers_race_with_the_burial),
+        IN_WORLD(test_who_waits_hears_that_it_never_ran),
+        IN_WORLD(test_counters_that_fall_explain_nothing),
+        IN_WORLD(test_a_row_on_its_way_is_not_stored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
