@@ -105,6 +105,7 @@ struct paddock_info {
     char missing[256];  /* why it is not "full", and what to do; or "" */
     uint32_t sandboxes; /* that live */
     int32_t keeper_pid;
+    char providers[256]; /* what sandboxes can be made of, the default first: names with ", " */
 };
 PADDOCK_API int paddock_get_info(struct paddock *p, struct paddock_info *ret,
                                  struct paddock_error *e);
@@ -131,6 +132,7 @@ struct paddock_sandbox_options {
     uint64_t idle_timeout_ms, max_life_ms; /* 0: as the library was opened with */
     uint64_t queue_timeout_ms;             /* how long to wait for a place. 0: 30 s */
     int32_t auto_retry;                    /* of get_or_create: one that is gone is made anew */
+    const char *provider;                  /* one of paddock_info's. NULL or "auto": the first */
 };
 
 /* Makes a sandbox. `o` may be NULL. Waits for a place in the queue, and 30 s at most for the

@@ -216,7 +216,7 @@ const char create_usage[] =
     "  --user-id ID           whose it is, with --thread-id\n"
     "  --thread-id ID         what it is for, with --user-id\n"
     "  --template NAME        what it is made of\n"
-    "  --provider NAME        who makes it: auto, jail\n"
+    "  --provider NAME        who makes it: auto, or one of the server's providers\n"
     "  --profile PROFILE      strict (default), dev, restricted\n"
     "  --policy POLICY        which commands may run: open, restricted, allow:A,B or deny:A,B\n"
     "  --memory SIZE          of all its processes, such as 512M\n"

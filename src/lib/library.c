@@ -167,7 +167,10 @@ static int set_up(struct paddock *p, const struct paddock_options *o, struct pd_
         !(p->pump = pump_new(e)))
         return -1;
 
-    char *providers[] = {"jail"};
+    /* The first of this build is the one that needs nothing but this machine. */
+    char name[PROVIDER_NAME_MAX + 1];
+    snprintf(name, sizeof name, "%s", provider_kind_at(0)->name);
+    char *providers[] = {name};
     struct provider_place place = {.start = keeper_process_start,
                                    .start_arg = &p->keeper,
                                    .pump = p->pump,
@@ -260,6 +263,11 @@ int paddock_get_info(struct paddock *p, struct paddock_info *ret, struct paddock
 
     i.sandboxes = stats.by_state[SESSION_CREATING] + stats.by_state[SESSION_RUNNING] +
                   stats.by_state[SESSION_PAUSED] + stats.by_state[SESSION_STOPPING];
+
+    size_t at = 0;
+    for (unsigned n = 0; n < p->providers.count && at < sizeof i.providers; n++)
+        at += (size_t)snprintf(i.providers + at, sizeof i.providers - at, "%s%s", n ? ", " : "",
+                               p->providers.list[n]->name);
 
     pthread_mutex_lock(&p->keeper.lock);
     i.keeper_pid = p->keeper.pid;

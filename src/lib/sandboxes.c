@@ -92,6 +92,7 @@ static int read_request(struct paddock *p, const struct paddock_sandbox_options 
     *r = (struct session_request){.tenant = LIB_TENANT,
                                   .user_id = o->user_id,
                                   .thread_id = o->thread_id,
+                                  .provider = o->provider,
                                   .template_name = o->template_name ? o->template_name : "default",
                                   .metadata = o->metadata,
                                   .policy = o->policy,
@@ -112,6 +113,8 @@ static int read_request(struct paddock *p, const struct paddock_sandbox_options 
         return -1;
 
     r->env = msg_list_of(env);
+    if (!provider_table_choose(&p->providers, o->provider, &why))
+        return lib_fail(e, &why);
     if (o->metadata && strlen(o->metadata) >= METADATA_MAX)
         return lib_refuse(e, PD_TOO_LARGE, "metadata: longer than %u bytes", METADATA_MAX);
     if (o->cwd && o->cwd[0] != '/')

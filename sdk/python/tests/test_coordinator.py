@@ -248,10 +248,16 @@ def test_unknown_modes_are_refused_with_the_valid_ones(mode, monkeypatch):
         get_sandbox_coordinator()
 
 
-def test_the_older_modes_are_remote(use, server):
+@pytest.mark.parametrize("name", ["fargate", "e2b", "daytona", "jail"])
+def test_names_of_providers_are_no_modes(use, server, name):
     use(server)
-    assert get_sandbox_coordinator("fargate").mode == "remote"
-    assert get_sandbox_coordinator("e2b").mode == "remote"
+    with pytest.raises(ValueError, match=f"'{name}'.*local, remote"):
+        get_sandbox_coordinator(name)
+
+
+def test_the_first_mode_stays(use, server):
+    use(server)
+    assert get_sandbox_coordinator("remote").mode == "remote"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert get_sandbox_coordinator("local").mode == "remote"
@@ -316,8 +322,15 @@ def test_create_sandbox(mode):
 
 
 def test_create_sandbox_with_an_unknown_provider(mode, monkeypatch):
-    with pytest.raises(ValueError, match="'nonesuch'.*auto, jail"):
+    with pytest.raises(ValueError, match="'nonesuch'.*auto, jail, local, remote"):
         asyncio.run(paddock.create_sandbox(provider="nonesuch"))
     monkeypatch.setenv("SANDBOX_PROVIDER", "daytona")
-    if mode == "remote":
-        assert asyncio.run(paddock.create_sandbox()).provider == "auto"
+    with pytest.raises(ValueError, match="'daytona'.*auto, jail, local, remote"):
+        asyncio.run(paddock.create_sandbox())
+    monkeypatch.setenv("SANDBOX_PROVIDER", mode)
+    assert asyncio.run(paddock.create_sandbox()).provider == "auto"
+
+
+def test_a_sandbox_of_an_unknown_provider_is_refused_with_the_valid_ones(mode):
+    with pytest.raises(paddock.InvalidArgumentError, match="'nonesuch'.*auto, jail"):
+        paddock.Sandbox.create(provider="nonesuch")

@@ -35,9 +35,8 @@ Command = Union[str, Sequence[str]]
 OutputCallback = Callable[[bytes], None]
 FileData = Union[str, bytes, bytearray, BinaryIO, Iterable[bytes]]
 
+# Where sandboxes are. What they are made of, the server knows, or the library: see `providers`.
 MODES = ("local", "remote")
-# What the older clients called it: the sandboxes were elsewhere.
-OLD_MODES = {"fargate": "remote", "e2b": "remote", "daytona": "remote"}
 DEFAULT_URL = "http://127.0.0.1:8090"
 
 
@@ -189,6 +188,10 @@ class Backend(Protocol):
         """Where the port is reached, to be put behind `http://`."""
         ...
 
+    def providers(self) -> List[str]:
+        """The names of what sandboxes can be made of; the default comes first."""
+        ...
+
     def info(self) -> Dict[str, str]:
         """What this is: `mode`, and where it is."""
         ...
@@ -206,7 +209,6 @@ def choose_mode(mode: Optional[str] = None, server_url: Optional[str] = None) ->
         named = server_url or os.environ.get("PADDOCK_URL") or os.environ.get("SANDBOX_URL")
         return "remote" if named else "local"
     chosen = chosen.strip().lower()
-    chosen = OLD_MODES.get(chosen, chosen)
     if chosen not in MODES:
         source = "" if mode else " (from SANDBOX_MODE)"
         raise ValueError(

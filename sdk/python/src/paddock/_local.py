@@ -254,13 +254,12 @@ class LocalBackend:
 
     def _options(self, options: SandboxOptions, user_id: Optional[str], thread_id: Optional[str],
                  auto_retry: bool) -> native.SandboxOptions:
-        if options.provider not in (None, "auto", "jail"):
-            raise _refuse("provider", f"'{options.provider}': there are auto and jail")
         o = native.SandboxOptions(size=ctypes.sizeof(native.SandboxOptions))
         o.user_id = _maybe(user_id, "user_id")
         o.thread_id = _maybe(thread_id, "thread_id")
         o.template_name = _maybe(options.template, "template")
         o.profile = _maybe(options.profile, "profile")
+        o.provider = _maybe(options.provider, "provider")
         if options.metadata is not None:
             for name, value in options.metadata.items():
                 if not isinstance(name, str) or not isinstance(value, str):
@@ -830,10 +829,18 @@ class LocalBackend:
     def host(self, sandbox_id: str, port: int) -> str:
         return f"127.0.0.1:{self._forward(sandbox_id, port).port}"
 
-    def info(self) -> Dict[str, str]:
+    def providers(self) -> List[str]:
+        return _text(self._library_info().providers).split(", ")
+
+    def _library_info(self) -> native.Info:
         library = self._library()
         i = native.Info(size=ctypes.sizeof(native.Info))
         library.call("get_info", library.handle, byref(i))
+        return i
+
+    def info(self) -> Dict[str, str]:
+        library = self._library()
+        i = self._library_info()
         answer = {"mode": self.mode, "program": _text(i.program), "isolation": _text(i.isolation),
                   "version": _text(library.dll.paddock_version())}
         if i.missing:

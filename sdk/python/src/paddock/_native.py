@@ -28,7 +28,8 @@ class Options(Structure):
 
 class Info(Structure):
     _fields_ = [("size", c_size_t), ("program", c_char * 512), ("isolation", c_char * 16),
-                ("missing", c_char * 256), ("sandboxes", c_uint32), ("keeper_pid", c_int32)]
+                ("missing", c_char * 256), ("sandboxes", c_uint32), ("keeper_pid", c_int32),
+                ("providers", c_char * 256)]
 
 
 class SandboxOptions(Structure):
@@ -37,7 +38,8 @@ class SandboxOptions(Structure):
                 ("policy", c_char_p), ("env", POINTER(c_char_p)), ("cwd", c_char_p),
                 ("memory", c_uint64), ("pids", c_uint64), ("cpu_milli", c_uint64),
                 ("disk", c_uint64), ("files", c_uint64), ("idle_timeout_ms", c_uint64),
-                ("max_life_ms", c_uint64), ("queue_timeout_ms", c_uint64), ("auto_retry", c_int32)]
+                ("max_life_ms", c_uint64), ("queue_timeout_ms", c_uint64), ("auto_retry", c_int32),
+                ("provider", c_char_p)]
 
 
 class Filter(Structure):

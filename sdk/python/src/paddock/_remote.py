@@ -473,6 +473,10 @@ class RemoteBackend:
         link = urlsplit(self.preview(sandbox_id, port, expires_in_s=1).url)
         return link.netloc + link.path.rstrip("/")
 
+    def providers(self) -> List[str]:
+        said = self._http.request("GET", "/v1/providers").json()["providers"]
+        return [p["name"] for p in sorted(said, key=lambda p: not p["default"])]
+
     def info(self) -> Dict[str, str]:
         return {"mode": self.mode, "server_url": self._http.url}
 

@@ -22,7 +22,7 @@ import uuid
 import warnings
 from typing import Dict, List, Mapping, Optional, Tuple, Type, TypedDict, Union
 
-from ._backend import MODES, OLD_MODES, Backend, choose_key, choose_mode, choose_url, open_backend
+from ._backend import MODES, Backend, choose_key, choose_mode, choose_url, open_backend
 from ._cancel import in_thread
 from .errors import ConflictError, InvalidArgumentError, NotFoundError, PaddockError
 from .errors import SessionGoneError
@@ -267,9 +267,9 @@ def get_sandbox_coordinator(mode: Optional[str] = None) -> SandboxCoordinator:
     """The coordinator of this process, made at the first call.
 
     Args:
-        mode: "local" or "remote"; without it, SANDBOX_MODE. ("fargate" and "e2b", which older
-            coordinators had, mean "remote".) A process has one coordinator: another mode than that
-            of the one that is there is warned of, and has no effect before `reset_coordinator`.
+        mode: "local" or "remote"; without it, SANDBOX_MODE. A process has one coordinator:
+            another mode than that of the one that is there is warned of, and has no effect before
+            `reset_coordinator`.
 
     Raises:
         ValueError: The mode is unknown; the message lists the valid ones.
@@ -333,8 +333,6 @@ def _selected() -> Tuple[Type[Sandbox], bool, str]:
     url = next((n for n in ("PADDOCK_URL", "SANDBOX_URL") if os.environ.get(n)), None)
     if said:
         reason = f"SANDBOX_MODE is '{said}'"
-        if said.strip().lower() in OLD_MODES:
-            reason += f", which is mode '{mode}' here"
         if mode == "remote" and not url:
             reason += "; no PADDOCK_URL, so the server is expected on this machine"
     elif url:
@@ -369,9 +367,6 @@ def get_sandbox_info() -> SandboxConfiguration:
 
 
 # ---- create_sandbox ----
-
-PROVIDERS = ("auto", "jail")
-
 
 class ProviderSandbox:
     """A sandbox with the few methods that a provider of the older systems had. All are
@@ -475,9 +470,9 @@ async def create_sandbox(provider: Optional[str] = None, *, mode: Optional[str] 
     """An object for one sandbox, which its `create` makes.
 
     Args:
-        provider: What sandboxes are made of: "auto" or "jail"; or a mode, "local" or "remote".
-            Without it, SANDBOX_PROVIDER, else "auto". ("e2b" and "daytona", which older systems
-            had, mean "auto" on a server.)
+        provider: What sandboxes are made of: "auto", or a name that the server or the library has
+            (`GET /v1/providers`); or a mode, "local" or "remote". Without it, SANDBOX_PROVIDER,
+            else "auto".
         mode: See `SandboxClient`, as are `server_url` and `api_key`.
 
     Raises:
@@ -485,11 +480,14 @@ async def create_sandbox(provider: Optional[str] = None, *, mode: Optional[str] 
     """
     said = provider or os.environ.get("SANDBOX_PROVIDER") or "auto"
     chosen = said.strip().lower()
-    if chosen in OLD_MODES or chosen in MODES:
-        mode = mode or OLD_MODES.get(chosen, chosen)
+    if chosen in MODES:
+        mode = mode or chosen
         chosen = "auto"
-    if chosen not in PROVIDERS:
-        raise ValueError(f"unknown sandbox provider '{said}'; valid are: "
-                         f"{', '.join(PROVIDERS + MODES)}. Pass provider=..., or set "
-                         "SANDBOX_PROVIDER")
+    if chosen != "auto":
+        backend = open_backend(mode, server_url, api_key)
+        there = await in_thread(backend.providers)
+        if chosen not in there:
+            raise ValueError(f"unknown sandbox provider '{said}'; valid are: "
+                             f"{', '.join(['auto', *there, *MODES])}. Pass provider=..., or set "
+                             "SANDBOX_PROVIDER")
     return ProviderSandbox(chosen, mode, server_url, api_key)

@@ -90,7 +90,7 @@ class SandboxInfo(Record):
     state: str
     template: str = "default"
     profile: str = "strict"
-    provider: str = "jail"
+    provider: str = ""
     isolation: str = "full"
     policy: Union[str, Dict[str, Any]] = "open"
     user_id: Optional[str] = None
