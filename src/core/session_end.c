@@ -273,11 +273,14 @@ static void on_exited(void *owner, struct wire_id id, const struct msg_exited *e
 {
     struct session *s = owner;
     struct process *p = session_process_by_id(s, id);
-    if (p) {
+    bool news = p && process_state(p) != PROCESS_SETTLED;
+    if (news)
         process_on_exit(p, end);
-        process_unref(p);
-    } else if (rw_try_read(&s->box_use)) {
-        /* One that nobody remembers: an earlier daemon had just started it. */
+    process_unref(p);
+
+    /* One that nobody remembers, or whose end is stored: an earlier daemon had just started it, or
+     * was killed before it could tell the box. */
+    if (!news && rw_try_read(&s->box_use)) {
         if (s->box)
             box_forget(s->box, id);
         rw_release(&s->box_use);

@@ -89,6 +89,19 @@ static unsigned running(struct session *s)
     return n;
 }
 
+/* Nothing of it is in the pump any more, whose thread alone may tell of ends before. */
+static void await_streams(struct process *p)
+{
+    deadline d = deadline_in(10 * NS_PER_S);
+    int open = 1;
+    while (open && !deadline_passed(d)) {
+        lock_take(&p->lock);
+        open = p->streams[STREAM_OUT].source.fd >= 0 || p->streams[STREAM_ERR].source.fd >= 0;
+        lock_release(&p->lock);
+    }
+    assert_false(open);
+}
+
 /* A box may tell of an end as often as it likes: it is counted once. */
 static void test_an_end_counts_once(void **state)
 {
@@ -101,6 +114,9 @@ static void test_an_end_counts_once(void **state)
     struct msg_exited end = {.pid = 5, .exited = 1, .status = 0};
     assert_int_equal(running(s), 3);
     assert_int_equal(process_state(p), PROCESS_RUNNING);
+    await_streams(p);
+    await_streams(q);
+    await_streams(last);
 
     for (int i = 0; i < 3; i++)
         process_on_exit(p, &end);
@@ -348,6 +364,42 @@ static void test_counters_that_fall_explain_nothing(void **state)
     daemon_end(d);
 }
 
+/* A daemon may die when the end is stored and init was not told: the next one tells it, or init
+ * would keep the record, and tell of it at every sync. */
+static void test_a_stored_end_is_forgotten_by_the_box(void **state)
+{
+    struct world *w = world_new();
+    const char *dir = ((struct place *)*state)->dir;
+    struct msg_exited end = {.pid = 5, .exited = 1, .status = 0};
+    struct pd_err e = {0};
+    struct daemon *d = daemon_begin(w, dir, 1, NULL);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    struct process *p = start_one(s, NULL);
+    struct wire_id id = p->id;
+    char name[SESSION_ID_LEN + 1];
+    snprintf(name, sizeof name, "%s", s->info.id);
+    world_ended(box_of(s->box), id, end);
+    deadline limit = deadline_in(10 * NS_PER_S);
+    while (process_state(p) != PROCESS_SETTLED && !deadline_passed(limit))
+        usleep(1000);
+    assert_int_equal(process_state(p), PROCESS_SETTLED);
+    assert_int_equal(__atomic_load_n(&w->forgets, __ATOMIC_SEQ_CST), 1); /* which is lost */
+    process_unref(p);
+    session_unref(s);
+    daemon_end(d);
+
+    d = daemon_begin(w, dir, 0, NULL);
+    assert_non_null(s = sessions_find(d->all, "acme", name, &e));
+    session_box_events.exited(s, id, &end);
+    assert_int_equal(__atomic_load_n(&w->forgets, __ATOMIC_SEQ_CST), 2);
+    assert_non_null(p = session_process_by_id(s, id));
+    assert_int_equal(process_state(p), PROCESS_SETTLED);
+    process_unref(p);
+    session_unref(s);
+    daemon_end(d);
+}
+
 /* ---- what a shell leaves ---- */
 
 static struct session *written;
@@ -396,6 +448,7 @@ int main(void)
         IN_WORLD(test_readers_race_with_the_burial),
         IN_WORLD(test_who_waits_hears_that_it_never_ran),
         IN_WORLD(test_counters_that_fall_explain_nothing),
+        IN_WORLD(test_a_stored_end_is_forgotten_by_the_box),
         IN_WORLD(test_a_row_on_its_way_is_not_stored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

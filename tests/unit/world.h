@@ -55,6 +55,7 @@ struct world {
     atomic_uint rows;
     uint64_t cpu_usec;
     int copies_running;
+    int forgets; /* ends that a box was told to forget */
 };
 
 struct daemon {
@@ -336,6 +337,7 @@ static int world_signal(struct box *box, struct wire_id command, int signal, dea
 static void world_forget(struct box *box, struct wire_id command)
 {
     (void)box, (void)command;
+    __atomic_add_fetch(&the_daemon->world->forgets, 1, __ATOMIC_SEQ_CST);
 }
 
 static int world_group_is_empty(struct box *b, unsigned group)
