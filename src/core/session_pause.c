@@ -264,9 +264,27 @@ void session_finish_sleep(struct session *s, struct box *box)
     (void)drop_box(s, &e);
 }
 
+/* A box is made with an empty root where there is none. A sleeper has one: it is marked once more,
+ * which fails when its files are not there. */
+static int check_files(const struct session *s, struct pd_err *e)
+{
+    if (root_keep(s->provider, s->root_name, e) == 0)
+        return 0;
+    if (e->code != PD_NOT_FOUND)
+        return -1;
+    return pd_fail(
+        e, PD_SESSION_LOST,
+        "sandbox %s cannot be woken: its files are gone from the server's disk. Put them "
+        "back, or delete it and make a new one",
+        s->info.id);
+}
+
 static int wake_up(struct session *s, struct pd_err *e)
 {
     struct pd_err ignored;
+
+    if (check_files(s, e) < 0)
+        return -1;
 
     lock_take(&s->lock);
     s->box_id = wire_id_new();

@@ -88,6 +88,23 @@ def test_files_outlive_a_wake_that_dies_with_the_keeper(server):
     paddock.wait_for(lambda: not roots(server, "sb"), 20, "the files of all are deleted")
 
 
+def test_a_sleeper_without_its_files_says_so(server):
+    box = Box(server.client())
+    box.out("echo here >/workspace/kept")
+    assert box.api.post(f"/sandboxes/{box.id}/pause", json={"memory": False}).status in (200, 204)
+    root = os.path.join(server.state_dir, "roots", f"sb-{box.id}")
+    aside = os.path.join(server.state_dir, "aside")
+    os.rename(root, aside)
+    answer = box.api.post(f"{box.url}/resume")
+    assert answer.status == 410 and "files" in answer.json()["error"]["message"], answer
+    assert not os.path.exists(root), "no empty root in its place"
+    os.rename(aside, root)
+    answer = box.api.post(f"{box.url}/resume")
+    assert answer.status == 200, answer
+    assert box.out("cat /workspace/kept") == "here\n"
+    box.delete()
+
+
 def test_snapshots_are_whole_or_not_there(server):
     for _ in range(paddock.scaled_down(20, 5)):
         box = Box(server.client())

@@ -99,6 +99,34 @@ static void test_a_frozen_one_may_fall_asleep_and_be_deleted(void **state)
     daemon_end(d);
 }
 
+static void test_a_sleeper_without_its_files_is_not_woken(void **state)
+{
+    struct world *w = world_new();
+    struct pd_err e = {0};
+    struct daemon *d = daemon_begin(w, dir_of(state), 0, NULL);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    assert_int_equal(session_sleep(s, &e), 0);
+
+    char name[sizeof w->roots[0].name];
+    memcpy(name, w->roots[0].name, sizeof name);
+    w->roots[0].name[0] = 0;
+    assert_int_equal(session_resume(s, &e), -1);
+    assert_int_equal(e.code, PD_SESSION_LOST);
+    assert_non_null(strstr(e.msg, "files"));
+    assert_int_equal(info_of(s).asleep, 1);
+    assert_int_equal(box_count(w), 0);
+    assert_int_equal(root_count(w), 0);
+
+    /* They are found again, for example when a disk is mounted. */
+    memcpy(w->roots[0].name, name, sizeof name);
+    assert_int_equal(session_resume(s, &e), 0);
+    assert_int_equal(box_count(w), 1);
+    assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
+    session_unref(s);
+    daemon_end(d);
+}
+
 static void in_memory(struct sessions_config *c)
 {
     c->disk_roots = 0;
@@ -481,6 +509,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_WORLD(test_a_sleeping_session_has_files_and_nothing_else),
         IN_WORLD(test_a_frozen_one_may_fall_asleep_and_be_deleted),
+        IN_WORLD(test_a_sleeper_without_its_files_is_not_woken),
         IN_WORLD(test_files_in_memory_do_not_sleep),
         IN_WORLD(test_what_cannot_be_written_down_or_made_changes_nothing),
         IN_WORLD(test_death_at_any_step_of_falling_asleep_loses_nothing),

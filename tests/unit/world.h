@@ -405,8 +405,13 @@ static void world_free(struct provider *p)
 
 static int world_keep_root(struct provider *p, const char *name, deadline d, struct pd_err *e)
 {
-    (void)p, (void)name, (void)d, (void)e;
-    return 0;
+    (void)d;
+    struct daemon *daemon = daemon_of(p);
+
+    pthread_mutex_lock(&daemon->lock);
+    int there = root_find(daemon->world, name) >= 0;
+    pthread_mutex_unlock(&daemon->lock);
+    return there ? 0 : pd_fail(e, PD_NOT_FOUND, "there is no root %s", name);
 }
 
 /* Everything but terminals and a stash, without what the world cannot: then the functions are
