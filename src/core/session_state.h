@@ -253,20 +253,42 @@ int session_read_cursor(const char *text, uint64_t *ret_ms, const char **ret_id,
 
 /* sessions.c */
 unsigned sessions_bucket(const char *text); /* of a hash table */
-/* A new one with an id and the name of its root; in no table yet. NULL without memory. */
-struct session *sessions_prepare(struct sessions *all, struct provider *provider,
-                                 const struct spec *spec);
+struct session **sessions_place(struct sessions *all, const char *id);
 /* Puts a new one into the table, or takes one from the pool: found from now on if the step says so.
  * -1: it was lost meanwhile. */
 int sessions_register(struct session *s, enum life to);
 /* Takes it out of the table. */
 void sessions_forget(struct session *s);
+/* A reference to the session that was made with this key, or NULL. */
+struct session *sessions_look_for_key(struct sessions *all, const char *tenant, const char *key);
+/* The youngest of that thread, as an older one is gone; or NULL. */
+struct session *sessions_look_for_thread(struct sessions *all, const char *tenant,
+                                         const char *user_id, const char *thread_id);
+
+/* sessions_create.c */
+/* A new one with an id and the name of its root; in no table yet. NULL without memory. */
+struct session *sessions_prepare(struct sessions *all, struct provider *provider,
+                                 const struct spec *spec);
 /* sessions_create, and with `fork_of` the files are a copy of that one's. */
 int sessions_create_from(struct sessions *all, const struct session_request *r,
                          struct session *fork_of, struct session **ret, int *ret_known,
                          struct queue_place *ret_place, struct pd_err *e);
-struct session **sessions_place(struct sessions *all, const char *id);
 int sessions_make_box(struct session *s, struct pd_err *e);
+
+/* Longer than a creation may take, with a copy of files. */
+#define MAKE_PATIENCE (300 * NS_PER_S)
+
+/* sessions_names.c */
+/* The key and the thread of a creation; on the stack of the thread that creates. */
+struct name_hold {
+    struct name_hold *next;
+    const struct session_request *r;
+};
+/* Two requests with one key, or for one thread, at the same moment: the second finds what the first
+ * has made. It may take minutes, so nobody else waits: names are compared, not their hashes. */
+int names_hold(struct sessions *all, struct name_hold *h, struct pd_err *e);
+void names_release(struct sessions *all, const struct name_hold *h);
+
 /* pool.c */
 struct session *pool_take(struct sessions *all, const struct provider *provider,
                           const struct session_request *r);

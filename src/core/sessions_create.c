@@ -1,0 +1,411 @@
+/* How a sandbox is made.
+ *
+ * A creation holds the names of its request (key, thread), so that a second one with the same finds
+ * what the first has made; takes a place, or waits in the queue without the names; takes a sandbox
+ * from the pool or makes its own; and writes the row before it says that it runs. */
+#include "core/session_state.h"
+#include "core/sessions.h"
+
+#include "access/ids.h"
+#include "base/banned.h"
+#include "base/err.h"
+#include "policy/policy.h"
+#include "telemetry/log.h"
+
+int sessions_make_box(struct session *s, struct pd_err *e)
+{
+    struct spec spec = s->info.spec;
+    spec.root_dir = "";
+    spec.root_name = s->root_name;
+    struct box *box;
+    if (box_create(s->provider, s->box_id, &spec, s, &box, e) < 0)
+        return -1;
+
+    rw_write(&s->box_use);
+    s->box = box;
+    rw_release(&s->box_use);
+
+    lock_take(&s->lock);
+    s->info.rung = box_rung(box);
+    samples_rebase(s, 0);
+    lock_release(&s->lock);
+    return 0;
+}
+
+/* Takes over what the request says, into a session that exists, new or from the pool. */
+static int fill_in(struct session *s, const struct session_request *r, struct pd_err *e)
+{
+    const struct sessions_config *c = &s->all->c;
+    struct session_info *i = &s->info;
+    snprintf(i->tenant, sizeof i->tenant, "%s", r->tenant);
+    snprintf(i->user_id, sizeof i->user_id, "%s", r->user_id ? r->user_id : "");
+    snprintf(i->thread_id, sizeof i->thread_id, "%s", r->thread_id ? r->thread_id : "");
+    snprintf(i->template_name, sizeof i->template_name, "%s",
+             r->template_name ? r->template_name : "default");
+    snprintf(i->reason, sizeof i->reason, "%s",
+             r->provider && strcmp(r->provider, "auto") != 0 ? "asked for by the request"
+                                                             : "default provider of this server");
+    i->idle_timeout_ms = r->idle_timeout_ms ? r->idle_timeout_ms : c->idle_timeout_ms;
+    i->max_life_ms = r->max_life_ms ? r->max_life_ms : c->max_life_ms;
+    i->created_ms = i->last_used_ms = time_now_ms();
+    snprintf(s->cwd, sizeof s->cwd, "%s", r->cwd ? r->cwd : "/workspace");
+    s->metadata = strdup(r->metadata ? r->metadata : "{}");
+    s->note = r->note && r->note[0] ? strdup(r->note) : NULL;
+    i->pause_at_end = r->pause_at_end;
+    s->key = r->key ? strdup(r->key) : NULL;
+    s->key_hash = r->key_hash;
+    s->policy_text = strdup(r->policy ? r->policy : "open");
+    if (!s->metadata || !s->policy_text || (r->note && r->note[0] && !s->note) ||
+        (r->key && !s->key))
+        return pd_fail(e, PD_CAPACITY, "no memory for a session");
+
+    int bad = 0;
+    uint32_t pos = 0;
+    for (const char *v; (v = msg_list_next(&r->env, &pos));)
+        bad |= msg_list_add(&s->env, v);
+    if (bad || s->env.text.len > STATE_MAX)
+        return pd_fail(e, PD_TOO_LARGE, "env is longer than %u bytes", STATE_MAX);
+    if (s->note && strlen(s->note) > NOTE_MAX)
+        return pd_fail(e, PD_TOO_LARGE, "a note is longer than %u bytes", NOTE_MAX);
+    return policy_parse(r->policy ? r->policy : "open", &s->policy, e);
+}
+
+struct session *sessions_prepare(struct sessions *all, struct provider *provider,
+                                 const struct spec *spec)
+{
+    struct session *s = session_new(all, provider);
+    if (!s)
+        return NULL;
+
+    id_sandbox(s->info.id);
+    s->box_id = wire_id_new();
+    s->info.spec = *spec;
+    s->info.created_ms = s->info.last_used_ms = time_now_ms();
+    if (all->c.disk_roots && provider_has(provider, PROVIDER_ROOTS))
+        snprintf(s->root_name, sizeof s->root_name, "sb-%s", s->info.id);
+    return s;
+}
+
+/* Where a new session's files come from, if not from the template alone. */
+struct origin {
+    struct session *fork_of;
+    struct snapshot *snapshot; /* held */
+    struct provider *provider; /* that has those files, or the request's choice */
+};
+
+/* A fork has the environment and the directory of its origin, unless the request tells others. */
+static int inherit(struct session *s, const struct session_request *r, struct session *from,
+                   struct pd_err *e)
+{
+    int bad = 0;
+
+    lock_take(&from->lock);
+    struct msg_list env = msg_list_of(&from->env);
+    uint32_t pos = 0;
+    for (const char *v; !r->env.count && (v = msg_list_next(&env, &pos));)
+        bad |= msg_list_add(&s->env, v);
+    if (!r->cwd)
+        memcpy(s->cwd, from->cwd, sizeof s->cwd);
+    lock_release(&from->lock);
+    return bad ? pd_fail(e, PD_CAPACITY, "no memory for the environment") : 0;
+}
+
+static int fill_root(struct session *s, const struct origin *o, struct pd_err *e)
+{
+    if (o->fork_of)
+        return session_copy_root(o->fork_of, s->root_name, e);
+    return o->snapshot ? snapshot_copy(s->all, o->snapshot, s->root_name, e) : 0;
+}
+
+/* A session that has all that the request says, registered as being created. */
+static struct session *begin(struct sessions *all, const struct session_request *r,
+                             struct session *replaces, const struct origin *o, int warm,
+                             struct pd_err *e)
+{
+    struct pd_err ignored;
+    struct session *s = warm ? pool_take(all, o->provider, r) : NULL;
+    int from_pool = s != NULL;
+    if (!s && !(s = sessions_prepare(all, o->provider, &r->spec))) {
+        pd_fail(e, PD_CAPACITY, "no memory for a session");
+        return NULL;
+    }
+
+    lock_take(&s->lock);
+    int bad = fill_in(s, r, e);
+    s->info.from_pool = from_pool;
+    if (replaces) {
+        s->info.recreated = 1;
+        memcpy(s->info.replaces, replaces->info.id, sizeof s->info.replaces);
+    }
+
+    lock_release(&s->lock);
+
+    if (bad == 0 && o->fork_of)
+        bad = inherit(s, r, o->fork_of, e);
+
+    if (bad == 0 && sessions_register(s, LIFE_CREATING) == 0)
+        return s;
+    if (from_pool) /* which was lost just now, or is the request's already */
+        (void)session_end(s, END_FAILED, "refused", &ignored);
+    session_unref(s);
+    return bad == 0 ? begin(all, r, replaces, o, 0, e) : NULL;
+}
+
+/* *let_in: 0 when the place that the request was let in for is the sandbox's. */
+static int make_from(struct sessions *all, const struct session_request *r,
+                     struct session *replaces, const struct origin *o, int *let_in,
+                     struct session **ret, struct pd_err *e)
+{
+    struct session *s = begin(all, r, replaces, o, !o->fork_of && !o->snapshot, e);
+    if (!s)
+        return -1;
+    *let_in = 0;
+
+    /* A cold one is written down first: should the daemon die now, its box is found and ended. */
+    int warm = s->info.from_pool;
+    int r1 = warm ? 0 : session_store(s, e);
+    if (r1 == 0 && !warm)
+        r1 = fill_root(s, o, e);
+    if (r1 == 0 && !warm)
+        r1 = sessions_make_box(s, e);
+    if (r1 == 0)
+        r1 = session_store_step(s, LIFE_RUNNING, e);
+    if (r1 == 0) {
+        *ret = s;
+        return 0;
+    }
+
+    session_abandon(s, e->msg);
+    session_unref(s);
+    return -1;
+}
+
+/* A copy of files is made by the provider that has them. */
+static int follow_files(const struct sessions *all, const struct session_request *r,
+                        struct provider *files, struct origin *o, struct pd_err *e)
+{
+    if (o->provider != files && r->provider && strcmp(r->provider, "auto") != 0)
+        return pd_fail(e, PD_INVALID,
+                       "provider '%s': the files to be copied are at provider %s, so the new "
+                       "sandbox is made there; leave `provider` away",
+                       r->provider, files->name);
+    o->provider = files;
+    return snapshots_possible(all, files, e);
+}
+
+static int make(struct sessions *all, const struct session_request *r, struct session *replaces,
+                struct session *fork_of, int *let_in, struct session **ret, struct pd_err *e)
+{
+    struct origin o = {.fork_of = fork_of};
+    if (!(o.provider = provider_table_choose(all->c.providers, r->provider, e)))
+        return -1;
+    if ((fork_of || r->snapshot) && !all->c.disk_roots)
+        return snapshots_possible(all, o.provider, e);
+
+    if (r->snapshot && !(o.snapshot = snapshot_hold(all, r->tenant, r->snapshot, e)))
+        return -1;
+    struct provider *files = fork_of      ? fork_of->provider
+                             : o.snapshot ? snapshot_provider(o.snapshot)
+                                          : NULL;
+
+    int r1 = files ? follow_files(all, r, files, &o, e) : 0;
+    if (r1 == 0)
+        r1 = make_from(all, r, replaces, &o, let_in, ret, e);
+    if (o.snapshot)
+        snapshot_release(all, o.snapshot);
+    return r1;
+}
+
+static int wait_until_made(struct session *s, struct pd_err *e)
+{
+    deadline d = deadline_in(MAKE_PATIENCE);
+    int r = 0;
+
+    lock_take(&s->lock);
+
+    while (r == 0 && s->info.state == SESSION_CREATING)
+        if (!lock_wait(&s->changed, &s->lock, d))
+            r = pd_fail(e, PD_TIMEOUT, "sandbox %s is still being made: try again later",
+                        s->info.id);
+    lock_release(&s->lock);
+    return r;
+}
+
+/* A creation that finds no room waits without its names: others would wait for it who only want to
+ * find what is there. Then it looks again. */
+#define MUST_WAIT 1
+
+/* *let_in: the request holds a place, which becomes the sandbox's. MUST_WAIT when there is no
+ * room. */
+static int create(struct sessions *all, const struct session_request *r, struct session *replaces,
+                  struct session *fork_of, int *let_in, struct session **ret, struct pd_err *e)
+{
+    uint64_t began = clock_now();
+    if (!*let_in && !queue_try(all, r->tenant))
+        return MUST_WAIT;
+    *let_in = 1;
+    int made = make(all, r, replaces, fork_of, let_in, ret, e);
+
+    lock_take(&all->lock);
+    if (made < 0)
+        all->stats.create_failed++;
+    else
+        all->stats.created++;
+    all->stats.create_us_sum += (clock_now() - began) / 1000;
+    lock_release(&all->lock);
+
+    if (made == 0)
+        log_info("session.start", "id=%s tenant=%s provider=%s pool=%d us=%llu", (*ret)->info.id,
+                 r->tenant, (*ret)->info.provider, (*ret)->info.from_pool,
+                 (unsigned long long)((clock_now() - began) / 1000));
+    return made;
+}
+
+/* A user and a thread have one session. */
+static int check_thread(struct sessions *all, const struct session_request *r, struct pd_err *e)
+{
+    struct session *s =
+        r->user_id ? sessions_look_for_thread(all, r->tenant, r->user_id, r->thread_id) : NULL;
+    if (!s)
+        return 0;
+
+    lock_take(&s->lock);
+    int lives = !s->lost && !life_is_ending(s->life) && !life_is_over(s->life);
+    lock_release(&s->lock);
+
+    if (lives)
+        pd_fail(e, PD_CONFLICT,
+                "user '%.60s' has sandbox %s for thread '%.60s' already: PUT "
+                "/v1/sessions gives it",
+                r->user_id, s->info.id, r->thread_id);
+    session_unref(s);
+    return lives ? -1 : 0;
+}
+
+int sessions_create_from(struct sessions *all, const struct session_request *r,
+                         struct session *fork_of, struct session **ret, int *ret_known,
+                         struct queue_place *ret_place, struct pd_err *e)
+{
+    struct name_hold names = {.r = r};
+    struct session *known;
+    int let_in = 0, r1;
+    *ret_known = 0;
+    *ret_place = (struct queue_place){0};
+
+    for (;;) {
+        if ((r1 = names_hold(all, &names, e)) < 0) {
+            known = NULL;
+            break;
+        }
+        known = r->key ? sessions_look_for_key(all, r->tenant, r->key) : NULL;
+        r1 = known ? 0 : check_thread(all, r, e);
+        if (!known && r1 == 0)
+            r1 = create(all, r, NULL, fork_of, &let_in, ret, e);
+        names_release(all, &names);
+        if (r1 != MUST_WAIT)
+            break;
+        if (queue_enter(all, r->tenant, r->queue_timeout_ms, ret_place, e) < 0) {
+            /* Another one with this key may have been made meanwhile. */
+            known = r->key ? sessions_look_for_key(all, r->tenant, r->key) : NULL;
+            r1 = known ? 0 : -1;
+            break;
+        }
+        let_in = 1;
+    }
+
+    if (let_in)
+        queue_leave(all, r->tenant);
+    if (!known)
+        return r1;
+    if (known->key_hash != r->key_hash) {
+        session_unref(known);
+        return pd_fail(e, PD_CONFLICT, "Idempotency-Key '%.80s' was used for another request",
+                       r->key);
+    }
+
+    if (wait_until_made(known, e) < 0) {
+        session_unref(known);
+        return -1;
+    }
+
+    *ret = known;
+    *ret_known = 1;
+    return 0;
+}
+
+int sessions_create(struct sessions *all, const struct session_request *r, struct session **ret,
+                    int *ret_known, struct queue_place *ret_place, struct pd_err *e)
+{
+    return sessions_create_from(all, r, NULL, ret, ret_known, ret_place, e);
+}
+
+static int get_or_create(struct sessions *all, const struct session_request *r, int *let_in,
+                         struct session **ret, int *ret_created, struct pd_err *e)
+{
+    struct session *s = sessions_look_for_thread(all, r->tenant, r->user_id, r->thread_id);
+    if (s) {
+        if (wait_until_made(s, e) < 0) {
+            session_unref(s);
+            return -1;
+        }
+        lock_take(&s->lock);
+        int lives =
+            !s->lost && (s->info.state == SESSION_RUNNING || s->info.state == SESSION_PAUSED);
+        int killed = s->info.end == END_KILLED;
+        int usable = lives ? 0 : session_usable(s, e);
+        if (lives)
+            s->info.last_used_ms = time_now_ms();
+        lock_release(&s->lock);
+        if (lives) {
+            lock_take(&all->lock);
+            all->stats.reused++;
+            lock_release(&all->lock);
+            *ret = s;
+            *ret_created = 0;
+            return 0;
+        }
+        if (usable < 0 && !killed && !r->auto_retry) {
+            session_unref(s);
+            return -1; /* never silently made anew */
+        }
+        int made = create(all, r, killed ? NULL : s, NULL, let_in, ret, e);
+        if (made == 0) {
+            lock_take(&all->lock);
+            all->stats.auto_retried += !killed;
+            s->superseded = 1;
+            lock_release(&all->lock);
+        }
+        session_unref(s);
+        *ret_created = 1;
+        return made;
+    }
+
+    *ret_created = 1;
+    return create(all, r, NULL, NULL, let_in, ret, e);
+}
+
+int sessions_get_or_create(struct sessions *all, const struct session_request *r,
+                           struct session **ret, int *ret_created, struct queue_place *ret_place,
+                           struct pd_err *e)
+{
+    *ret_place = (struct queue_place){0};
+
+    /* Two requests for one thread at the same moment must not make two sessions. */
+    struct name_hold names = {.r = r};
+    int let_in = 0, r1;
+    for (;;) {
+        if ((r1 = names_hold(all, &names, e)) < 0)
+            break;
+        r1 = get_or_create(all, r, &let_in, ret, ret_created, e);
+        names_release(all, &names);
+        if (r1 != MUST_WAIT)
+            break;
+        if (queue_enter(all, r->tenant, r->queue_timeout_ms, ret_place, e) < 0)
+            return -1;
+        let_in = 1;
+    }
+
+    if (let_in)
+        queue_leave(all, r->tenant);
+    return r1;
+}
