@@ -45,23 +45,30 @@ struct program {
     const struct instruction *code;
 };
 
-/* The largest program that the kernel takes, of the instruction whose compiled form is longest. */
-static const struct program *large_filter(void)
+/* A program of `len` instructions, each the one whose compiled form is longest. LONGEST is the
+ * largest that the kernel takes. */
+static struct program large_filter(unsigned short len)
 {
     static struct instruction code[LONGEST];
-    static const struct program program = {LONGEST, code};
     for (unsigned i = 0; i < LONGEST - 1; i++)
         code[i] = (struct instruction){.code = DIVIDE, .k = 3};
     code[LONGEST - 1] = (struct instruction){.code = RETURN, .k = RET_ALLOW};
-    return &program;
+    return (struct program){len, code + LONGEST - len};
 }
 
+/* Older kernels have 20 KiB for the options of a socket (net.core.optmem_max), which the largest
+ * program does not fit into. */
 static int attach_filter(int fd, int option)
 {
-    const struct program *program = large_filter();
-    if (fd >= 0 && !setsockopt(fd, SOL_SOCKET, option, program, sizeof *program))
-        return fd;
-    int error = errno;
+    int error = EBADF;
+    for (unsigned short len = LONGEST; fd >= 0 && len >= LONGEST / 8; len /= 2) {
+        struct program program = large_filter(len);
+        if (!setsockopt(fd, SOL_SOCKET, option, &program, sizeof program))
+            return fd;
+        error = errno;
+        if (error != ENOMEM)
+            break;
+    }
     close(fd);
     errno = error;
     return -1;
@@ -91,8 +98,9 @@ static int take_filter(int by_prctl)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         error = 0;
-        if ((by_prctl ? prctl(PR_SET_SECCOMP, MODE_FILTER, large_filter())
-                      : syscall(SYS_seccomp, SET_MODE_FILTER, 0, large_filter())) < 0)
+        struct program largest = large_filter(LONGEST);
+        if ((by_prctl ? prctl(PR_SET_SECCOMP, MODE_FILTER, &largest)
+                      : syscall(SYS_seccomp, SET_MODE_FILTER, 0, &largest)) < 0)
             error = errno;
         if (write(ends[1], &error, sizeof error) < 0 || error)
             _exit(1);

@@ -219,8 +219,16 @@ STREAM_MIB = 192
 
 
 def test_buffers_of_sockets_are_limited(fixtures, as_root):
-    """What connections of a jail hold unread is bounded by its memory limit, in every layout."""
+    """What connections of a jail hold unread is bounded by its memory limit, in every layout. Where
+    only v2 is there, they count as the jail's memory, and the jail may end by that."""
     before = socket_pages()
+    if not os.path.isdir("/sys/fs/cgroup/memory"):
+        result = paddock.run_record([PROBE, "take", "stream", STREAM_MIB, 0], memory="64M",
+                                    binds=fixtures.binds())
+        if result.record["stopped_by"] == "oom":
+            return
+        taken, _ = reported(result, "stream")
+        assert 1 <= taken < 80, result.explain()
     with attack(fixtures, [PROBE, "take", "stream", STREAM_MIB, 60], memory="64M", ready="stream",
                 ready_limit=20) as (_, _ns, line):
         grown = (socket_pages() - before) * 4096 >> 20
@@ -238,7 +246,8 @@ def test_without_the_memory_limit_buffers_grow(fixtures, as_root):
                 env={"PADDOCK_WALL_OFF": "memory"}) as (_, _ns, line):
         grown = (socket_pages() - before) * 4096 >> 20
         assert grown > 120, f"only {grown} MiB without a limit: the test above proves nothing"
-        assert int(line[1]) == STREAM_MIB, line
+        # A small machine has no more for all of its connections together.
+        assert int(line[1]) == STREAM_MIB or int(line[2]) == errno.ENOBUFS, line
 
 
 def test_all_sandboxes_of_a_server_leave_terminals(fixtures, as_root):

@@ -344,6 +344,9 @@ static void host_settle(void)
     file_write("/proc/sys/fs/protected_hardlinks", "1");
     file_write("/proc/sys/fs/protected_fifos", "1");
     file_write("/proc/sys/fs/protected_regular", "2");
+    /* systemd makes this one as large as can be; with a number that can be reached, tests see how
+     * much of it a jail takes. */
+    file_write("/proc/sys/fs/file-max", "2400000");
     if (symlink("/proc/self/fd", "/dev/fd") != 0 || symlink("fd/0", "/dev/stdin") != 0 ||
         symlink("fd/1", "/dev/stdout") != 0 || symlink("fd/2", "/dev/stderr") != 0)
         if (errno != EEXIST)
