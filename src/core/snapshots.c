@@ -254,18 +254,19 @@ struct snapshot *snapshot_hold(struct sessions *all, const char *tenant, const c
 {
     lock_take(&all->snapshot_lock);
     struct snapshot *n = find(all, tenant, id);
-    const struct provider *provider = n ? n->provider : NULL;
-    if (provider)
-        n->users++;
-    lock_release(&all->snapshot_lock);
-
     if (!n)
         pd_fail(e, PD_NOT_FOUND, "there is no snapshot '%.80s'", id);
-    else if (!provider)
+    else if (n->provider)
+        n->users++;
+    else
         pd_fail(e, PD_UNSUPPORTED,
                 "snapshot '%.80s' has its files at provider %s, which is not configured here", id,
                 n->info.provider);
-    return provider ? n : NULL;
+
+    /* Without a user it may be deleted as soon as the lock is free. */
+    struct snapshot *held = n && n->provider ? n : NULL;
+    lock_release(&all->snapshot_lock);
+    return held;
 }
 
 void snapshot_release(struct sessions *all, struct snapshot *held)
