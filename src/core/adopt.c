@@ -14,7 +14,9 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#define SYNC_PATIENCE  (5 * NS_PER_S)
+/* A healthy init may be late where thousands are asked at once on a machine that is busy. One that
+ * says nothing for so long is stopped or hostile, and its sandbox is lost. */
+#define SYNC_PATIENCE  (15 * NS_PER_S)
 #define FETCH_PATIENCE (5 * NS_PER_S)
 /* For all together, before requests are served. */
 #define ANSWER_PATIENCE (300 * NS_PER_MS)
