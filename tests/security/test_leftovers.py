@@ -219,7 +219,7 @@ def test_killing_parts_of_a_keeper_under_load(binary):
     for round_number in range(max(2, KILLS // 4)):
         with paddock.Keeper(binary=binary) as keeper:
             clients = [subprocess.Popen(
-                paddock.jail_argv(["/bin/sh", "-c", "sleep 0.3"], binary=binary),
+                paddock.jail_argv(["/bin/sleep", str(0.3 * paddock.SLOW)], binary=binary),
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 env=paddock.clean_environment(keeper.env)) for _ in range(3)]
             role = ("outside", "init", "command")[round_number % 3]
