@@ -99,7 +99,8 @@ def read_counts(part, result):
     passed, failed, skipped = map(int, counts[-1])
     part.passed += passed
     part.say(f"  ok    {passed} tests in the virtual machine")
-    reasons = re.findall(r"^\s*skip\w*\s+(\S.*?): (.*)$", result.output, re.M | re.I)
+    # A test is "MODULE: NAME", as everywhere.
+    reasons = re.findall(r"^\s*skip\w*\s+(\w+: .+?): (.*)$", result.output, re.M | re.I)
     for number in range(skipped):
         test, why = reasons[number] if number < len(reasons) else ("a test", "see build-test/vm.log")
         part.skip(test, why)

@@ -160,9 +160,11 @@ def kill_one(top, binary, role, delay, chance, is_over):
     """Waits for `delay` and for a process of the role, and kills one; returns what it was, or None
     when all was over before."""
     time.sleep(delay)
+    deadline = time.monotonic() + paddock.seconds(10)
     while not (candidates := roles(top, binary)[role]):
         if is_over():
             return None
+        assert time.monotonic() < deadline, f"neither a process of role {role}, nor an end"
         time.sleep(0.001)
     victim = chance.choice(candidates)
     name = " ".join(host.command_line(victim)) or host.status(victim).get("Name", "")
