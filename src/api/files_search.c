@@ -1,4 +1,6 @@
-/* Search and replace in the files of a tree. */
+/* Search and replace in the files of a tree. A worker in the sandbox looks for the pattern; each of
+ * its records becomes a match of the answer, which is cut off and says so when there are more than
+ * `limit` or than fit into it. */
 #include "api/handlers.h"
 #include "api/worker_request.h"
 

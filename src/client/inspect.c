@@ -1,4 +1,6 @@
-/* ps, kill, port, top: what goes on in sandboxes. */
+/* `paddock ps`, `kill`, `port` and `top`: processes, ports and usage of sandboxes. Each asks the
+ * server and prints a table; `top` asks again every interval and shows what changed between two
+ * answers. */
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/parse.h"

@@ -1,4 +1,5 @@
-/* ls, create, rm: sandboxes as a whole. */
+/* `paddock ls`, `create` and `rm`: sandboxes as a whole. A list is read page by page until the
+ * server gives no cursor any more; options of `create` become the members of the request's body. */
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/parse.h"

@@ -1,4 +1,6 @@
-/* shell: a terminal in a sandbox. */
+/* `paddock shell`: a terminal in a sandbox. Starts a shell there, or takes one that runs
+ * (--attach), puts the terminal here into raw mode while it is attached, and restores it however
+ * that ends. */
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"

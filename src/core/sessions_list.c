@@ -1,4 +1,6 @@
-/* Lists of sessions, and counts of them. */
+/* Lists of sessions, and counts of them. A page is all that match and are behind the cursor, sorted
+ * by age without the lock; the cursor is the creation time and id of the last one that was given,
+ * so that sandboxes which come or go meanwhile move nobody to another page. */
 #include "core/sessions.h"
 
 #include "core/session_state.h"
