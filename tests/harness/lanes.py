@@ -74,11 +74,13 @@ class Timetable:
         if not part.passed and not part.failed and not part.skipped:
             part.fail(f"{name}: no test ran")
         part.seconds = time.monotonic() - start
+        part.write_results()
         with self.lock:
             del self.running[name]
             self.done.append(part)
             print(f"== {name}")
             for line in part.lines:
                 print(line)
-            print(f"== {name}: {part.seconds:.1f} s, {part.cpu:.1f} s of processor time\n")
+            print(f"== {name}: {part.counts()}, {part.seconds:.1f} s, "
+                  f"{part.cpu:.1f} s of processor time\n")
             sys.stdout.flush()

@@ -5,9 +5,11 @@ import xml.etree.ElementTree as xml
 
 
 def read_tap(part, module, record):
-    """Counts the TAP that cmocka wrote; one process can hold several groups."""
-    planned = seen = failed = 0
+    """Counts the TAP that cmocka wrote; one process can hold several groups. A test's own comments come
+    before its line, such as the reason of a skip; cmocka explains a failure in those that follow."""
+    planned = seen = 0
     comments = []
+    broken = []  # (test, the comments that follow)
     for line in record.get("stdout", "").splitlines():
         plan = re.match(r"1\.\.(\d+)", line)
         result = re.match(r"(not )?ok \d+(?: - | )(# SKIP )?(.*)", line)
@@ -17,25 +19,23 @@ def read_tap(part, module, record):
             seen += 1
             test = f"{module}: {result[3].removeprefix('test_').replace('_', ' ')}"
             reasons = [c[6:].strip() for c in comments if c.startswith("skip:")]
+            comments = []
             if result[2]:
                 part.skip(test, reasons[-1] if reasons else "the test does not say why")
             elif result[1]:
-                failed += 1
-                # cmocka explains a failure in the comments that follow; the log has them in order.
-                part.fail(test)
+                broken.append((test, comments))
             else:
                 part.ok(test)
-            comments = []
         elif line.startswith("# "):
             comments.append(line[2:])
 
-    if record["result"] != "OK" or planned != seen:
-        output = record.get("stdout", "") + record.get("stderr", "")
-        if failed and planned == seen:
-            notes = [l for l in output.splitlines() if not re.match(r"ok \d|1\.\.", l)]
-            part.say("        " + "\n        ".join(notes))
-        else:
-            part.fail(f"{module}: ran {seen} of {planned} tests, {record['result']}", output)
+    errors = record.get("stderr", "")
+    for test, why in broken:
+        part.fail(test, "\n".join([*why, errors]) if len(broken) == 1 else "\n".join(why))
+    if planned != seen or (record["result"] != "OK" and not broken):
+        notes = [l for l in record.get("stdout", "").splitlines() if not re.match(r"ok \d", l)]
+        part.fail(f"{module}: ran {seen} of {planned} tests, {record['result']}",
+                  "\n".join([*notes, errors]))
     elif not seen:
         part.fail(f"{module}: ran no test")
 
@@ -88,22 +88,3 @@ def read_pytest(part, report, result):
     # 0: all passed, 1: some failed. Anything else, such as 5 for no test at all, is a fault.
     if result.status not in (0, 1) or (result.status == 1 and len(part.failed) == before):
         part.fail("pytest", result.tail())
-
-
-def read_counts(part, result):
-    """The list and the counts that tests/vm/suite prints: `N passed, N failed, N skipped`."""
-    counts = re.findall(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", result.output, re.M)
-    if not counts:
-        part.fail(part.name, result.tail())
-        return
-    passed, failed, skipped = map(int, counts[-1])
-    part.passed += passed
-    part.say(f"  ok    {passed} tests in the virtual machine")
-    # A test is "MODULE: NAME", as everywhere.
-    reasons = re.findall(r"^\s*skip\w*\s+(\w+: .+?): (.*)$", result.output, re.M | re.I)
-    for number in range(skipped):
-        test, why = reasons[number] if number < len(reasons) else ("a test", "see build-test/vm.log")
-        part.skip(test, why)
-    if failed or result.status:
-        part.fail(part.name, result.tail(200))
-        part.failed += [part.name] * (failed - 1)

@@ -3,9 +3,9 @@
 import os
 import tempfile
 
-from . import expected
-from .reports import read_counts, read_junits, read_pytest, read_tap
-from .work import LOGS, Part, Result, Workshop
+from . import expected, summary
+from .reports import read_junits, read_pytest, read_tap
+from .work import LOGS, TEXT_LINES, Part, Result, Workshop
 
 PASSED = '<testsuites><testsuite name="s"><testcase classname="m" name="t"/></testsuite></testsuites>'
 FAILED = PASSED.replace("/></testsuite>", "><failure>no</failure></testcase></testsuite>")
@@ -47,13 +47,35 @@ def text_cases():
         ("a program without tests", "1..0\n", "OK", 1),
     ):
         yield what, want, failures(read_tap, "m", {"stdout": text, "result": result})
-    for what, text, status, want in (
-        ("a suite that passed", "3 passed, 0 failed, 0 skipped\n", 0, 0),
-        ("a suite with failures", "3 passed, 2 failed, 0 skipped\n", 1, 2),
-        ("a suite without counts", "all is well\n", 0, 1),
-        ("a suite that failed at its end", "3 passed, 0 failed, 0 skipped\n", 1, 1),
-    ):
-        yield what, want, failures(read_counts, Result(status, text))
+
+
+def output_cases():
+    """What a reader sees of a failure: its own text and no more, and its reason at the end."""
+    part = Part("p")
+    read_tap(part, "m", {"stdout": "1..3\nok 1 - test_a\nnot ok 2 - test_b\n# 1 != 2\n"
+                         "not ok 3 - test_c\n# 3 != 4\n", "result": "FAIL"})
+    yield "each failure in TAP has its text", [("m: b", ["1 != 2"]), ("m: c", ["3 != 4"])], part.failed
+    yield "no test that passed is shown", False, any("test_a" in l or " ok " in l for l in part.lines)
+    yield "but it is in the results", True, "ok    m: a" in part.results
+
+    part = Part("p")
+    part.fail("long", "tests/t.py:7: in test_t\n" + "x\n" * 200 + "E   assert 5 == 6\nlast")
+    for _ in range(110):
+        part.skip("s", "no such call")
+    part.skip("u", "there is no /proc/a")
+    part.skip("v", "there is no /proc/b")
+    yield "a long text is cut", TEXT_LINES + 1, len(part.lines)
+    yield "and keeps its ends", True, "t.py:7" in part.lines[1] and "last" in part.lines[-1]
+    said = list(summary.lines([part], 1.0))
+    yield "skips are grouped by their reason", 2, sum("no such call" in l or "is no ..." in l for l in said)
+    yield "with their number", True, any(l.startswith("  110  p: no such call") for l in said)
+    yield "the run ends with what failed, why, and the counts", [
+        "failed:", "  p: long", "      tests/t.py:7: in test_t", "      assert 5 == 6", "",
+        "0 passed, 1 failed, 112 skipped"], said[-6:]
+
+    said = Result(1, "ok 1 a\nPASSED b\nskip c: no\n" + "y\n" * 200 + "not ok 2 d\n").tail().splitlines()
+    yield "the end of an output", (TEXT_LINES, "not ok 2 d"), (len(said), said[-2])
+    yield "has nothing that passed", False, any(l.startswith(("ok", "PASSED", "skip")) for l in said)
 
 
 def command_cases():
@@ -74,7 +96,8 @@ def command_cases():
 def main():
     faults = list(expected.self_test(Part))
     with tempfile.TemporaryDirectory() as folder:
-        for what, want, found in [*pytest_cases(folder), *text_cases(), *command_cases()]:
+        for what, want, found in [*pytest_cases(folder), *text_cases(), *output_cases(),
+                                  *command_cases()]:
             if want != found:
                 faults.append(f"{what}: {found}, not {want}")
     for fault in faults:

@@ -7,6 +7,7 @@ run: that finds servers, too, which leave their process group and outlive whoeve
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -21,38 +22,53 @@ NIGHTLY = os.environ.get("PADDOCK_NIGHTLY", "") not in ("", "0")
 MARK = "TESTS_RUN"
 GRACE_S = 10  # for what is interrupted to tidy up, before it is killed
 
+# A failure's text: so many lines are shown, of so many characters; the logs have all of it.
+TEXT_LINES, TEXT_COLUMNS = 40, 300
+TEXT_HEAD = 8  # of these are its first ones
+REASON_LINES, REASON_COLUMNS = 4, 200  # in the list at the end
+PASSED_LINE = re.compile(r"\s*(ok|skip|PASSED|SKIPPED)\b")  # tells nothing of a failure
+
 
 class Stopped(Exception):
     """The whole run was interrupted."""
 
 
 class Part:
-    """The results of one part, and its lines."""
+    """The results of one part. `lines` are shown when it is done: what failed, each with its text.
+    Every result is in `results`, which becomes build-test/PART.results."""
 
     def __init__(self, name):
         self.name = name
         self.passed = 0
-        self.failed = []
-        self.skipped = []
+        self.failed = []  # (test, text)
+        self.skipped = []  # (test, reason)
         self.lines = []
+        self.results = []
         self.seconds = 0.0
         self.cpu = 0.0
 
-    def say(self, text):
-        self.lines.append(text)
-
     def ok(self, test):
         self.passed += 1
-        self.say(f"  ok    {test}")
+        self.results.append(f"ok    {test}")
 
     def fail(self, test, why=""):
-        self.failed.append(test)
-        self.say(f"  FAIL  {test}")
-        self.lines += [f"        {line}" for line in why.rstrip().splitlines()]
+        text = [line.rstrip() for line in why.strip("\n").splitlines()]
+        self.failed.append((test, text))
+        self.results += [f"FAIL  {test}", *(f"      {line}" for line in text)]
+        self.lines += [f"  FAIL  {test}", *(f"        {line}" for line in shorten(text))]
 
     def skip(self, test, why):
         self.skipped.append((test, why))
-        self.say(f"  skip  {test}: {why}")
+        self.results.append(f"skip  {test}: {why}")
+
+    def counts(self):
+        return f"{self.passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
+
+    def write_results(self):
+        os.makedirs(LOGS, exist_ok=True)
+        with open(os.path.join(LOGS, f"{self.name}.results"), "w", encoding="utf-8",
+                  errors="replace") as out:
+            out.writelines(f"{line}\n" for line in self.results)
 
     def check(self, test, result):
         """One test that is one command: passes when its status is 0."""
@@ -68,10 +84,34 @@ class Result:
         self.status = status
         self.output = output
 
-    def tail(self, lines=60):
-        kept = self.output.rstrip().splitlines()
-        cut = [f"[... {len(kept) - lines} lines more in build-test/]"] if len(kept) > lines else []
-        return "\n".join(cut + kept[-lines:] + [f"exit status {self.status}"])
+    def tail(self):
+        """The end of the output, without what passed."""
+        kept = [l for l in self.output.rstrip().splitlines() if not PASSED_LINE.match(l)]
+        cut = len(kept) - (TEXT_LINES - 2)
+        if cut > 0:
+            kept = [f"[... {cut} lines more in build-test/]", *kept[cut:]]
+        return "\n".join([*kept, f"exit status {self.status}"])
+
+
+def shorten(text):
+    """The first and the last lines of a failure's text: the place, and what was wrong."""
+    shadow = next((n for n, line in enumerate(text) if line.startswith("Shadow bytes")), None)
+    text = text[:shadow]  # the end of a sanitizer's report tells nothing
+    cut = len(text) - (TEXT_LINES - 1)
+    if cut > 1:
+        text = [*text[:TEXT_HEAD], f"[... {cut} lines more in build-test/]", *text[TEXT_HEAD + cut:]]
+    return [line[:TEXT_COLUMNS] for line in text]
+
+
+def reason(text):
+    """The few lines of a failure's text that say why: pytest's errors, a sanitizer's, or the last."""
+    text = [line for line in text if line.strip()]
+    places = [line for line in text if re.match(r"\S+\.py:\d+: ", line)]
+    errors = [line[1:] for line in text if re.match(r"E\s", line)]
+    reports = [line for line in text if re.search(r"Sanitizer: |: runtime error: ", line)]
+    if errors or reports:
+        text = [*places[-1:], *(errors or reports)[:REASON_LINES - 1]]
+    return [line.strip()[:REASON_COLUMNS] for line in text[-REASON_LINES:]]
 
 
 class Workshop:
