@@ -84,8 +84,8 @@ void port_query_strip(struct slice query, struct buf *out)
 
 static int is_token_cookie(struct slice pair)
 {
-    struct slice name = slice_cut(&pair, '=');
-    return slice_is(slice_trim(name), PREVIEW_PARAMETER);
+    struct slice name = slice_trim(slice_cut(&pair, '='));
+    return slice_is(name, PREVIEW_COOKIE) || slice_is(name, PREVIEW_HOST_COOKIE);
 }
 
 void port_cookie_strip(struct slice value, struct buf *out)
@@ -102,22 +102,23 @@ void port_cookie_strip(struct slice value, struct buf *out)
     }
 }
 
-int port_cookie_find(struct slice value, char *out, size_t size)
+bool port_cookie_next(struct slice *rest, const char *name, char *out, size_t size)
 {
-    while (value.len) {
-        struct slice pair = slice_trim(slice_cut(&value, ';'));
-        if (!is_token_cookie(pair))
+    while (rest->len) {
+        struct slice value = slice_trim(slice_cut(rest, ';'));
+        struct slice own = slice_trim(slice_cut(&value, '='));
+        if (!slice_is(own, name))
             continue;
 
-        (void)slice_cut(&pair, '=');
-        pair = slice_trim(pair);
-        if (!pair.len || pair.len >= size)
-            return 0;
-        memcpy(out, pair.at, pair.len);
-        out[pair.len] = 0;
-        return 1;
+        value = slice_trim(value);
+        if (!value.len || value.len >= size)
+            continue;
+
+        memcpy(out, value.at, value.len);
+        out[value.len] = 0;
+        return true;
     }
-    return 0;
+    return false;
 }
 
 int port_cookie_confine(struct slice value, struct buf *out)
@@ -360,9 +361,10 @@ void port_head_answer(struct request *r, const struct http_head *answer, const s
         reply_header(r, "Content-Security-Policy", CONFINED);
 
     if (v->cookie) {
+        bool tls = conn_is_tls(r->conn);
         char cookie[320];
-        snprintf(cookie, sizeof cookie, PREVIEW_PARAMETER "=%s; Path=/; HttpOnly; SameSite=Lax%s",
-                 v->cookie, conn_is_tls(r->conn) ? "; Secure" : "");
+        snprintf(cookie, sizeof cookie, "%s=%s; Path=/; HttpOnly; SameSite=Lax%s",
+                 tls ? PREVIEW_HOST_COOKIE : PREVIEW_COOKIE, v->cookie, tls ? "; Secure" : "");
         reply_header(r, "Set-Cookie", cookie);
     }
 }

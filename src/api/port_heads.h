@@ -7,10 +7,16 @@
 
 #include "net/server.h"
 
+#include <stdbool.h>
+
 struct pd_err;
 
-#define PREVIEW_PARAMETER "paddock_preview" /* in a query and as a cookie, by host only */
-#define PREVIEW_HEADER    "X-Paddock-Preview"
+#define PREVIEW_PARAMETER "paddock_preview" /* in a query */
+#define PREVIEW_COOKIE    "paddock_preview" /* over plain HTTP, by host only */
+/* Over TLS. A browser takes a cookie of such a name only from the very host that it is sent to: a
+ * page of another sandbox, whose host has the same parent, cannot put one here with Domain=. */
+#define PREVIEW_HOST_COOKIE "__Host-" PREVIEW_COOKIE
+#define PREVIEW_HEADER      "X-Paddock-Preview"
 
 struct port_visit {
     const struct request *r;
@@ -31,11 +37,15 @@ void port_head_answer(struct request *r, const struct http_head *answer,
 
 /* The query without the token, whichever way its name was escaped. */
 void port_query_strip(struct slice query, struct buf *out);
-/* A Cookie header's value without the token. */
+/* A Cookie header's value without the token, under either name. */
 void port_cookie_strip(struct slice value, struct buf *out);
-/* The token in a Cookie header's value: 1, or 0. */
-int port_cookie_find(struct slice value, char *out, size_t size);
-/* A Set-Cookie of the program's, held to its own host: without Domain. 0 when it must not pass. */
+/* The next token in what is left of a Cookie header's value, which moves on: true, or false at the
+ * end. `name` is one of the two above. Call it until a token is good: pages of other sandboxes can
+ * put cookies of the plain name before the one that this server has set. What does not fit into
+ * `size` is passed over. */
+bool port_cookie_next(struct slice *rest, const char *name, char *out, size_t size);
+/* A Set-Cookie of the program's, held to its own host: without Domain. 0 when it must not pass, as
+ * one of the names above must not. */
 int port_cookie_confine(struct slice value, struct buf *out);
 /* Where a redirect leads for a client that came by path. */
 void port_location_map(struct slice value, const char *prefix, unsigned port, struct buf *out);

@@ -7,7 +7,10 @@
  * A port is reached in two ways. By path (/v1/sandboxes/ID/ports/PORT/...) all sandboxes share the
  * origin of the API: what a program answers there is put into an origin of its own (the sandbox
  * directive of CSP), and nothing that would hold for the whole origin passes, cookies above all. By
- * host (PORT-ID.DOMAIN) each port is an origin of its own, and pages work as they do at home. */
+ * host (PORT-ID.DOMAIN) each port is an origin of its own, and pages work as they do at home. But
+ * browsers let a page set cookies for the hosts beside it (Domain=), so a cookie says nothing of
+ * who set it: the token in ours is signed for one port of one sandbox, and over TLS its name is one
+ * that only this host can set. */
 #include "api/e2b.h"
 #include "api/handlers.h"
 #include "api/port_heads.h"
@@ -223,6 +226,24 @@ static int is_own_page(const struct http_head *h)
     return (h->method == HTTP_GET || h->method == HTTP_HEAD) && mode && slice_is(*mode, "navigate");
 }
 
+/* Over TLS only the name that no other host's page can set. There may be several cookies of the
+ * plain name, planted by pages of other sandboxes: none of them keeps the good one out. */
+static int admit_by_cookie(struct call *c, struct host_visit *h)
+{
+    const struct http_head *head = &c->r->head;
+    const char *name = conn_is_tls(c->r->conn) ? PREVIEW_HOST_COOKIE : PREVIEW_COOKIE;
+
+    for (unsigned i = 0; i < head->header_count; i++) {
+        struct slice rest = head->headers[i].value;
+        if (!slice_is_nocase(head->headers[i].name, "Cookie"))
+            continue;
+        while (port_cookie_next(&rest, name, h->token, sizeof h->token))
+            if (check_token(c, h))
+                return 1;
+    }
+    return 0;
+}
+
 /* A token in the query, in a header or in the cookie that an earlier answer set. */
 static int admit_by_token(struct call *c, struct host_visit *h)
 {
@@ -240,9 +261,7 @@ static int admit_by_token(struct call *c, struct host_visit *h)
             return 1;
     }
 
-    const struct slice *cookie = http_find(head, "Cookie");
-    return cookie && is_own_page(head) && port_cookie_find(*cookie, h->token, sizeof h->token) &&
-           check_token(c, h);
+    return is_own_page(head) && admit_by_cookie(c, h);
 }
 
 static int admit(struct call *c, struct host_visit *h, struct pd_err *e)

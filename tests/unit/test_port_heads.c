@@ -37,31 +37,51 @@ static void test_the_token_leaves_the_query(void **state)
     }
 }
 
+/* All tokens under one name, each with a '|' behind it. */
+static void list_tokens(const char *header, const char *name, struct buf *out)
+{
+    char token[8];
+
+    for (struct slice rest = slice_of(header); port_cookie_next(&rest, name, token, sizeof token);)
+        buf_printf(out, "%s|", token);
+}
+
 static void test_the_token_leaves_the_cookies(void **state)
 {
     (void)state;
-    static const char *const rows[][3] = {
-        {"", "", ""},
-        {"a=1", "a=1", ""},
-        {"paddock_preview=t", "", "t"},
-        {"a=1; paddock_preview=t; b=2", "a=1; b=2", "t"},
-        {"a=1;paddock_preview =  t ;b=2", "a=1; b=2", "t"},
-        {"paddock_preview=t; paddock_preview=u", "", "t"},
-        {"paddock_preview", "", ""},
-        {"xpaddock_preview=t", "xpaddock_preview=t", ""},
-        {";; a=1 ;", "a=1", ""},
+    static const struct {
+        const char *header, *stripped, *plain, *host;
+    } rows[] = {
+        {"", "", "", ""},
+        {"a=1", "a=1", "", ""},
+        {"paddock_preview=t", "", "t|", ""},
+        {"a=1; paddock_preview=t; b=2", "a=1; b=2", "t|", ""},
+        {"a=1;paddock_preview =  t ;b=2", "a=1; b=2", "t|", ""},
+        {"paddock_preview=t; paddock_preview=u", "", "t|u|", ""},
+        {"paddock_preview", "", "", ""},
+        {"paddock_preview=; paddock_preview=t", "", "t|", ""},
+        {"xpaddock_preview=t", "xpaddock_preview=t", "", ""},
+        {";; a=1 ;", "a=1", "", ""},
+        {"paddock_preview=12345678; paddock_preview=t", "", "t|", ""}, /* the first does not fit */
+        {"__Host-paddock_preview=t", "", "", "t|"},
+        {"paddock_preview=t; a=1; __Host-paddock_preview=u", "a=1", "t|", "u|"},
+        {"__host-paddock_preview=t", "__host-paddock_preview=t", "", ""},
+        {"__Secure-paddock_preview=t", "__Secure-paddock_preview=t", "", ""},
+        {"\v__Host-paddock_preview=t", "\v__Host-paddock_preview=t", "", ""},
+        {"\xa0__Host-paddock_preview=t", "\xa0__Host-paddock_preview=t", "", ""},
+        {"=__Host-paddock_preview=t", "=__Host-paddock_preview=t", "", ""},
+        {"a=\"x; __Host-paddock_preview=t\"", "a=\"x", "", "t\"|"}, /* quotes hide nothing */
     };
     auto_buf out = BUF_INIT(1024);
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char token[8] = "";
-        port_cookie_strip(slice_of(rows[i][0]), &out);
-        check_text(&out, rows[i][1]);
-        assert_int_equal(port_cookie_find(slice_of(rows[i][0]), token, sizeof token),
-                         rows[i][2][0] != 0);
-        assert_string_equal(token, rows[i][2]);
+        port_cookie_strip(slice_of(rows[i].header), &out);
+        check_text(&out, rows[i].stripped);
+        list_tokens(rows[i].header, PREVIEW_COOKIE, &out);
+        check_text(&out, rows[i].plain);
+        list_tokens(rows[i].header, PREVIEW_HOST_COOKIE, &out);
+        check_text(&out, rows[i].host);
     }
-    char small[4];
-    assert_int_equal(port_cookie_find(slice_of("paddock_preview=1234"), small, sizeof small), 0);
 }
 
 static void test_cookies_are_held_to_their_host(void **state)
@@ -76,6 +96,8 @@ static void test_cookies_are_held_to_their_host(void **state)
         {"a=Domain; Domains=x", "a=Domain; Domains=x"},
         {"paddock_preview=mine; Path=/", ""},
         {" paddock_preview =mine", ""},
+        {"__Host-paddock_preview=mine; Path=/; Secure", ""},
+        {"__Host-sid=1; Path=/; Secure", "__Host-sid=1; Path=/; Secure"},
         {"", ""},
         {"; Domain=x", ""},
     };
