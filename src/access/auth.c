@@ -13,6 +13,7 @@
 #include "store/store.h"
 
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
 #include <openssl/sha.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -52,9 +53,21 @@ struct auth {
     _Atomic uint64_t looked_at;
 };
 
+/* SHA256() looks its algorithm up in OpenSSL's tables on every call, which takes longer than the
+ * hash: it is looked up once. */
+static EVP_MD *sha256;
+static pthread_once_t sha256_once = PTHREAD_ONCE_INIT;
+
+static void sha256_fetch(void)
+{
+    sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+}
+
 static void hash_key(const char *key, uint8_t ret[32])
 {
-    SHA256((const unsigned char *)key, ID_KEY_LEN, ret);
+    pthread_once(&sha256_once, sha256_fetch);
+    if (!sha256 || !EVP_Digest(key, ID_KEY_LEN, ret, NULL, sha256, NULL))
+        SHA256((const unsigned char *)key, ID_KEY_LEN, ret);
 }
 
 static struct entry *slot_of(struct table *t, const uint8_t hash[32])

@@ -13,6 +13,8 @@
 #define PIECE         (32u << 10)
 #define HEARTBEAT     (15 * NS_PER_S)
 #define STOP_PATIENCE (5 * NS_PER_S)
+/* The head of the answer goes out with the first event, if that comes within this. */
+#define HEAD_PATIENCE (2 * NS_PER_MS)
 
 static int send_piece(struct call *c, struct buf *out, unsigned stream, const void *data,
                       size_t len, const uint64_t offset[STREAM_COUNT], struct pd_err *e)
@@ -88,6 +90,16 @@ static int send_end(struct call *c, struct process *p, struct buf *out,
     return reply_write(c->r, out->data, out->len, e);
 }
 
+/* Waits for the first news, and sends the head alone if there is none for a moment. */
+static int await_first(struct call *c, struct follow *f, deadline d, struct pd_err *e)
+{
+    deadline moment = deadline_in(HEAD_PATIENCE);
+    deadline until = d < moment ? d : moment;
+
+    int r = follow_wait(f, conn_fd(c->r->conn), POLLRDHUP, until, e);
+    return r || !deadline_passed(until) ? r : reply_flush(c->r, e);
+}
+
 /* Waits for news, or for the client to leave (1). */
 static int await_news(struct call *c, struct follow *f, deadline d, struct buf *out,
                       struct pd_err *e)
@@ -129,7 +141,7 @@ static int send_all(struct call *c, struct follow *f, deadline d, struct pd_err 
             d = deadline_in(STOP_PATIENCE);
         }
 
-        int r = await_news(c, f, d, &out, e);
+        int r = reply_is_waiting(c->r) ? await_first(c, f, d, e) : await_news(c, f, d, &out, e);
         if (r < 0)
             return -1;
         if (r > 0)
@@ -148,8 +160,8 @@ int stream_events(struct call *c, struct process *p, uint64_t offset[STREAM_COUN
     reply_header(c->r, "Cache-Control", "no-store");
     deadline d = process_deadline(p);
     int r = reply_begin(c->r, 200, "text/event-stream", REPLY_CHUNKED, e);
-    if (r == 0 && c->r->head.method != HTTP_HEAD)
-        r = send_all(c, &f, d, e);
+    if (r == 0)
+        r = c->r->head.method == HTTP_HEAD ? reply_end(c->r, e) : send_all(c, &f, d, e);
 
     if (r < 0) {
         struct pd_err ignored;

@@ -401,7 +401,7 @@ static int answer_following(struct call *c, struct process *p, struct output_que
             r = reply_write(c->r, piece, (size_t)n, e);
         } else if (!i.running) {
             break;
-        } else {
+        } else if ((r = reply_flush(c->r, e)) == 0) {
             struct pollfd fds[2] = {{.fd = w.event, .events = POLLIN},
                                     {.fd = conn_fd(c->r->conn), .events = POLLRDHUP}};
             if (poll(fds, 2, LOOK_MS) > 0 && fds[1].revents)

@@ -75,8 +75,8 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
     }
 
     all->pool_taken_at = clock_now();
-    pthread_cond_signal(&all->pool_cond);
     lock_release(&all->lock);
+    pthread_cond_signal(&all->pool_cond); /* without the lock that it would wait for */
     return s;
 }
 

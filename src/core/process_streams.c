@@ -141,8 +141,8 @@ static void stream_ready(struct pump_source *source, uint32_t events)
     uint64_t before = s->spool.size;
     if (s->source.fd >= 0)
         (void)stream_turn(s, FILLS_PER_TURN, false);
-    if (s->spool.size != before || s->source.fd < 0)
-        process_wake(p);
+    if (s->spool.size != before)
+        process_wake(p); /* a stream's end is no news: that of the command is */
     process_finish_late(p);
     lock_release(&p->lock);
 }

@@ -37,8 +37,9 @@ static int make_pipe(int *ret_near, int *ret_far, int near_reads, struct pd_err 
 
     *ret_near = p[near_reads ? 0 : 1];
     *ret_far = p[near_reads ? 1 : 0];
-    /* Ends are separate descriptions: the far one stays as programs expect it. */
-    return fd_set_nonblock(*ret_near) < 0 ? pd_fail_sys(e, "set up a pipe") : 0;
+    /* Ends are separate descriptions: the far one stays as programs expect it. A new pipe has no
+     * other flags that would have to stay. */
+    return fcntl(*ret_near, F_SETFL, O_NONBLOCK) < 0 ? pd_fail_sys(e, "set up a pipe") : 0;
 }
 
 /* Input that is known in advance: what fits a pipe is put into one; more is a file in memory that
@@ -95,7 +96,7 @@ static int make_streams(struct process *p, const struct process_request *r, stru
     if (p->updates_state && make_pipe(&p->state_pipe, &far->fd[3], 1, e) < 0)
         return -1;
     /* It is read when the shell has ended: what does not fit must not keep the shell waiting. */
-    if (p->updates_state && fd_set_nonblock(far->fd[3]) < 0)
+    if (p->updates_state && fcntl(far->fd[3], F_SETFL, O_NONBLOCK) < 0)
         return pd_fail_sys(e, "set up a pipe");
 
     if (r->pty)

@@ -1,6 +1,6 @@
 /* How this works: a head is put together in state.out and goes out together with the first bytes of
- * the body, in one packet if possible. A chunked answer's head goes out at once, because nobody
- * knows when its first bytes will come. */
+ * the body, in one packet if possible. A handler that does not know when its first bytes will come
+ * sends the head by reply_flush before it waits for them. */
 #include "net/server_state.h"
 
 #include "base/err.h"
@@ -189,9 +189,12 @@ static int send_all(struct request *r, const struct iovec *more, unsigned count,
 
 int reply_begin(struct request *r, int status, const char *type, uint64_t length, struct pd_err *e)
 {
-    if (begin(r, status, type, length, e))
-        return -1;
-    return length == REPLY_CHUNKED ? send_all(r, NULL, 0, e) : 0;
+    return begin(r, status, type, length, e) ? -1 : 0;
+}
+
+bool reply_is_waiting(const struct request *r)
+{
+    return r->state->out.len != 0;
 }
 
 int reply_flush(struct request *r, struct pd_err *e)

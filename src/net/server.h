@@ -9,6 +9,8 @@
 #include "net/conn.h"
 #include "net/http.h"
 
+#include <stdbool.h>
+
 struct server;
 struct request;
 
@@ -87,10 +89,11 @@ int reply(struct request *r, int status, const char *type, const void *body, siz
 void reply_header(struct request *r, const char *name, const char *value);
 /* Begins an answer whose body follows by reply_write and friends: `length` bytes, or
  * REPLY_CHUNKED. To a HEAD, and with status 204 or 304, bytes that are written go nowhere. The head
- * of a chunked answer goes out at once, the other with the first bytes or by reply_flush. `type`
- * may be NULL. */
+ * goes out with the first bytes, or by reply_flush: whoever has to wait for them calls that first.
+ * `type` may be NULL. */
 #define REPLY_CHUNKED UINT64_MAX
 int reply_begin(struct request *r, int status, const char *type, uint64_t length, struct pd_err *e);
+bool reply_is_waiting(const struct request *r); /* the head has not gone out yet */
 int reply_flush(struct request *r, struct pd_err *e);
 int reply_write(struct request *r, const void *data, size_t len, struct pd_err *e);
 int reply_write_pipe(struct request *r, int pipe, uint64_t len, struct pd_err *e);
