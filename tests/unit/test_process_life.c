@@ -98,6 +98,7 @@ static void await_streams(struct process *p)
         lock_take(&p->lock);
         open = p->streams[STREAM_OUT].source.fd >= 0 || p->streams[STREAM_ERR].source.fd >= 0;
         lock_release(&p->lock);
+        usleep(100); /* whoever takes a lock without a pause leaves the pump none */
     }
     assert_false(open);
 }
