@@ -53,6 +53,7 @@ test-vm: deps-test ## end-to-end and security tests on a stock Debian kernel in 
 
 bench: build ## speed and memory, beside bubblewrap, crun and runc; QUICK=1: less of everything
 	@scripts/install-deps bench
+	@$(if $(QUICK),:,command -v dockerd >/dev/null || scripts/install-deps --optional docker)
 	@tests/bench/run $(if $(QUICK),--quick)
 
 lint: deps-test ## format, include rules, file sizes, shell scripts, man pages

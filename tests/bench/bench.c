@@ -8,16 +8,18 @@
 #include <sys/resource.h>
 
 static const char usage[] =
-    "usage: paddock-bench [--quick] [--only NAME] [--rounds N] [--seconds N] [--idle N]\n"
-    "                     [--memory N] [--pause USEC] [--calm MSEC] [--paddock FILE]\n"
-    "                     [--payload FILE] [--json FILE]\n\n"
+    "usage: paddock-bench [--quick] [--only NAME] [--skip NAME] [--rounds N] [--seconds N]\n"
+    "                     [--idle N] [--memory N] [--pause USEC] [--calm MSEC]\n"
+    "                     [--paddock FILE] [--payload FILE] [--json FILE]\n\n"
     "  --quick         fewer rounds, seconds and jails\n"
     "  --only NAME     latency, idle, sustained, or one latency with the floor: cold, create,\n"
-    "                  exec, exec-group, run, run-keeper, bubblewrap, crun, runc, docker\n"
+    "                  exec, exec-group, run, run-keeper, bubblewrap, crun, runc, docker,\n"
+    "                  docker-exec\n"
+    "  --skip NAME     all but latency, idle or sustained\n"
     "  --rounds N      of every latency (400)\n"
     "  --pause USEC    before each (3000)\n"
     "  --calm MSEC     how long to wait for a moment when nothing else runs (50)\n"
-    "  --seconds N     of sustained creation (30)\n"
+    "  --seconds N     of sustained creation and its floor together (30)\n"
     "  --idle N        jails for the creation latency with many (5000)\n"
     "  --memory N      jails for the memory of one (1000)\n"
     "  --paddock FILE  the program to measure (build/paddock)\n"
@@ -26,7 +28,7 @@ static const char usage[] =
 
 struct options {
     uint64_t rounds, seconds, idle, memory, pause, calm;
-    const char *only, *json;
+    const char *only, *skip, *json;
 };
 
 static int parse(struct options *o, struct place *p, int argc, char **argv, struct pd_err *e)
@@ -41,7 +43,8 @@ static int parse(struct options *o, struct place *p, int argc, char **argv, stru
         {"--seconds", &o->seconds, 3600, NULL}, {"--idle", &o->idle, 30000, NULL},
         {"--memory", &o->memory, 30000, NULL},  {"--only", NULL, 0, &o->only},
         {"--paddock", NULL, 0, &p->paddock},    {"--payload", NULL, 0, &p->payload},
-        {"--json", NULL, 0, &o->json},          {"--calm", &o->calm, 60000, NULL},
+        {"--skip", NULL, 0, &o->skip},          {"--json", NULL, 0, &o->json},
+        {"--calm", &o->calm, 60000, NULL},
     };
     for (int i = 1; i < argc; i++) {
         size_t k = 0;
@@ -71,6 +74,8 @@ static int parse(struct options *o, struct place *p, int argc, char **argv, stru
 
 static int wants(const struct options *o, const char *part)
 {
+    if (o->skip && !strcmp(o->skip, part))
+        return 0;
     if (!o->only || !strcmp(o->only, part))
         return 1;
     return !strcmp(part, "latency") && latency_has(o->only);
@@ -119,6 +124,10 @@ int main(int argc, char **argv)
     }
     p.paddock = "build/paddock";
     p.payload = "build/tests/bench/paddock-bench-true";
+    p.docker = getenv("BENCH_DOCKER");
+    p.docker_missing = getenv("BENCH_DOCKER_MISSING");
+    if (!p.docker_missing)
+        p.docker_missing = "only tests/bench/run starts a daemon";
     if (parse(&o, &p, argc, argv, &e) < 0) {
         fprintf(stderr, "paddock-bench: %s\n", e.msg);
         return 2;

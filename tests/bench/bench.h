@@ -45,6 +45,8 @@ struct place {
     pid_t keeper;
     struct keeper_link link;
     int null;
+    const char *docker;         /* DOCKER_HOST=..., of a daemon of our own; or NULL, and then ... */
+    const char *docker_missing; /* ... why */
     int no_v2;    /* a mount namespace without the v2 tree of a hybrid layout, for crun; or -1 */
     FILE *people; /* standard output as it was */
     FILE *news;   /* standard error as it was */
@@ -98,6 +100,7 @@ enum {
     S_CRUN,
     S_RUNC,
     S_DOCKER,
+    S_DOCKER_EXEC,
     SERIES_COUNT
 };
 
@@ -117,14 +120,32 @@ int latency_has(const char *name);
  * sent before the jail exists. */
 int cold_cycle(struct keeper_link *l, struct command *c, struct pd_err *e);
 
+/* ---- bare.c: the floor of `sustained` ---- */
+
+struct bare {
+    int payload;
+};
+#define BARE_EMPTY ((struct bare){.payload = -1})
+
+/* Leaves the caller in another root and mount namespace: only for a process made for it. */
+int bare_open(struct bare *b, const struct place *p, struct pd_err *e);
+/* One set of namespaces and mounts with the payload in it, from its birth to its end. */
+int bare_cycle(struct bare *b, struct pd_err *e);
+void bare_done(struct bare *b);
+
 /* ---- load.c ---- */
 
-struct sustained {
-    unsigned creators;
+struct rate {
     uint64_t ns, done, errors;
-    uint64_t p50, p99; /* of one cycle */
+    uint64_t p50, p99; /* of one cycle, in the worst slice */
 };
 
+struct sustained {
+    unsigned creators, slices;
+    struct rate keeper, bare; /* with a keeper; by bare.c */
+};
+
+/* `seconds` in all, in slices of both, by turns. */
 void sustained_measure(struct sustained *s, struct place *p, unsigned creators, unsigned seconds);
 
 struct creation {

@@ -7,6 +7,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "jail/cgroup.h"
 
 #include <errno.h>
 #include <sys/wait.h>
@@ -18,7 +19,9 @@ struct context {
     struct place *p;
     struct jail waiting;
     struct errand errand;
-    unsigned serial; /* container names are used once */
+    int group;          /* the entrance of a cgroup in the waiting jail, or -1 */
+    char container[40]; /* that docker keeps running; "" when there is none */
+    unsigned serial;    /* container names are used once */
 };
 
 struct step {
@@ -44,6 +47,7 @@ static const struct {
     [S_CRUN] = {"crun", "`crun run`"},
     [S_RUNC] = {"runc", "`runc run`"},
     [S_DOCKER] = {"docker", "`docker run`"},
+    [S_DOCKER_EXEC] = {"docker-exec", "`docker exec` in a running container"},
 };
 
 int cold_cycle(struct keeper_link *l, struct command *c, struct pd_err *e)
@@ -76,6 +80,23 @@ int cold_cycle(struct keeper_link *l, struct command *c, struct pd_err *e)
     if (r == 0 && end.status != 0)
         r = pd_fail(e, PD_INTERNAL, "the command ended with status %d", end.status);
     return r;
+}
+
+/* The command's end; its start, which EXEC_QUIET leaves out, is of no interest. */
+static int await_exit(struct jail *j, const struct command *c, struct msg_exited *ret, deadline d,
+                      struct pd_err *e)
+{
+    auto_frame f = FRAME_INIT;
+
+    for (;;) {
+        frame_reset(&f);
+        if (wire_recv(j->control, &f, d, e) < 1)
+            return -1;
+        if (f.head.type == WIRE_ERROR)
+            return msg_error_raise(&f, e);
+        if (f.head.type == WIRE_EXITED && !memcmp(&f.head.id, &c->id, sizeof c->id))
+            return msg_exited_decode(&f.payload, ret, e);
+    }
 }
 
 static int timed_spawn(struct context *c, unsigned series, const char *const *argv, int ns,
@@ -134,12 +155,19 @@ static int run_parts(struct context *c, struct pd_err *e)
     return 0;
 }
 
-static int timed_exec(struct context *c, unsigned series, int own_group, struct pd_err *e)
+static int timed_exec(struct context *c, unsigned series, int group, struct pd_err *e)
 {
+    struct command *command = &c->errand.command;
     struct msg_exited end;
     uint64_t began = clock_now();
-    if (jail_run(&c->waiting, &c->errand.command, own_group, &end, deadline_in(PATIENCE), e) < 0)
+
+    command->id = wire_id_new();
+    command->flags |= EXEC_QUIET;
+    if (jail_send_prepared(&c->waiting, command, group, -1, e) < 0 ||
+        await_exit(&c->waiting, command, &end, deadline_in(PATIENCE), e) < 0)
         return -1;
+    jail_forget_command(&c->waiting, command);
+
     uint64_t took = clock_now() - began;
     if (end.status)
         return pd_fail(e, PD_INTERNAL, "the command ended with status %d", end.status);
@@ -149,12 +177,15 @@ static int timed_exec(struct context *c, unsigned series, int own_group, struct 
 
 static int run_exec(struct context *c, struct pd_err *e)
 {
-    return timed_exec(c, S_EXEC, 0, e);
+    return timed_exec(c, S_EXEC, -1, e);
 }
 
+/* The group is there before, as the server has it for every command but the first. */
 static int run_exec_group(struct context *c, struct pd_err *e)
 {
-    return timed_exec(c, S_EXEC_GROUP, 1, e);
+    if (c->group < 0)
+        return pd_fail(e, PD_UNSUPPORTED, "the jail has no cgroup");
+    return timed_exec(c, S_EXEC_GROUP, c->group, e);
 }
 
 static int run_one_process(struct context *c, struct pd_err *e)
@@ -204,7 +235,13 @@ static int run_docker(struct context *c, struct pd_err *e)
 {
     static const char *const argv[] = {"docker",  "run",       "--rm", "--network=none",
                                        "busybox", "/bin/true", NULL};
-    return timed_spawn(c, S_DOCKER, argv, -1, NULL, e);
+    return timed_spawn(c, S_DOCKER, argv, -1, c->p->docker, e);
+}
+
+static int run_docker_exec(struct context *c, struct pd_err *e)
+{
+    const char *const argv[] = {"docker", "exec", c->container, "/bin/true", NULL};
+    return timed_spawn(c, S_DOCKER_EXEC, argv, -1, c->p->docker, e);
 }
 
 static const struct step steps[] = {
@@ -219,6 +256,7 @@ static const struct step steps[] = {
     {S_RUN_KEEPER, 1, 0, run_with_keeper},
     {S_RUNC, 4, 1, run_runc},
     {S_DOCKER, 20, 1, run_docker},
+    {S_DOCKER_EXEC, 20, 1, run_docker_exec},
 };
 #define STEPS (sizeof steps / sizeof *steps)
 
@@ -242,22 +280,45 @@ void latency_done(struct latency *l)
         series_done(&l->series[i]);
 }
 
-/* docker answers a missing daemon only after a while, and would fetch a missing image. */
-static int docker_is_ready(struct place *p, struct series *s)
+/* The daemon is started by tests/bench/run; a container that waits is started here. */
+static int docker_is_ready(struct context *c, struct series *s)
 {
-    static const char *const daemon[] = {"docker", "version", "--format", "{{.Server.Version}}",
-                                         NULL};
-    static const char *const image[] = {"docker", "image", "inspect", "busybox", NULL};
+    char name[40];
+    snprintf(name, sizeof name, "bench-%d-waiting", (int)getpid());
+    const char *const argv[] = {"docker", "run",     "--detach",   "--network=none", "--name",
+                                name,     "busybox", "/bin/sleep", "3600",           NULL};
     struct pd_err e;
     int status = 0;
-    if (place_spawn(p, daemon, -1, NULL, &status, &e) < 0)
-        snprintf(s->skipped, sizeof s->skipped, "not installed");
+
+    if (!c->p->docker) {
+        snprintf(s->skipped, sizeof s->skipped, "%s", c->p->docker_missing);
+        return 0;
+    }
+    if (c->container[0])
+        return 1;
+
+    if (place_spawn(c->p, argv, -1, c->p->docker, &status, &e) < 0)
+        snprintf(s->skipped, sizeof s->skipped, "%s", e.msg);
     else if (status)
-        snprintf(s->skipped, sizeof s->skipped, "no daemon answers");
-    else if (place_spawn(p, image, -1, NULL, &status, &e) < 0 || status)
-        snprintf(s->skipped, sizeof s->skipped, "no image 'busybox'");
-    (void)!truncate(p->stderr_file, 0);
-    return !s->skipped[0];
+        place_complaint(c->p, s->skipped, sizeof s->skipped);
+    else
+        snprintf(c->container, sizeof c->container, "%s", name);
+    return c->container[0] != 0;
+}
+
+static void docker_done(struct context *c)
+{
+    const char *const argv[] = {"docker", "rm", "--force", c->container, NULL};
+    struct pd_err e;
+    int status = 0;
+
+    if (!c->container[0])
+        return;
+    int r = place_spawn(c->p, argv, -1, c->p->docker, &status, &e);
+    if (r == 0 && status)
+        r = pd_fail(&e, PD_INTERNAL, "docker rm: status %d", status);
+    if (r < 0)
+        place_error(c->p, "end docker's container", &e);
 }
 
 /* Everything once, outside the measurement. */
@@ -272,7 +333,7 @@ static void try_all(struct context *c, const char *only, int *wanted)
             snprintf(first->skipped, sizeof first->skipped, "not asked for");
             continue;
         }
-        if (s->first == S_DOCKER && !docker_is_ready(c->p, first))
+        if ((s->first == S_DOCKER || s->first == S_DOCKER_EXEC) && !docker_is_ready(c, first))
             continue;
         if (s->run(c, &e) == 0) {
             first->count = 0;
@@ -290,7 +351,7 @@ static void try_all(struct context *c, const char *only, int *wanted)
 void latency_measure(struct latency *l, struct place *p, unsigned rounds, unsigned pause_usec,
                      unsigned patience_ms, const char *only)
 {
-    struct context c = {.l = l, .p = p, .waiting = JAIL_EMPTY};
+    struct context c = {.l = l, .p = p, .waiting = JAIL_EMPTY, .group = -1};
     struct spec spec = SPEC_DEFAULT;
     struct pd_err e;
     int wanted[STEPS];
@@ -300,6 +361,8 @@ void latency_measure(struct latency *l, struct place *p, unsigned rounds, unsign
         return;
     }
     l->rounds = rounds;
+    if (c.waiting.cgroup_dir >= 0)
+        c.group = cgroup_command_create(c.waiting.cgroup_dir, "bench");
     try_all(&c, only, wanted);
     for (unsigned round = 0; round < rounds; round++)
         for (size_t i = 0; i < STEPS; i++) {
@@ -311,6 +374,8 @@ void latency_measure(struct latency *l, struct place *p, unsigned rounds, unsign
             if (steps[at].run(&c, &e) < 0)
                 place_error(p, names[steps[at].first].name, &e);
         }
+    fd_done(&c.group);
+    docker_done(&c);
     if (jail_destroy(&p->link, &c.waiting, 0, NULL, deadline_in(PATIENCE), &e) < 0)
         place_error(p, "destroy the jail for exec", &e);
     jail_done(&c.waiting);

@@ -18,30 +18,25 @@
 
 /* ---- sustained ---- */
 
+#define SLICES 5u
+
 /* What a creator tells when its time is up. */
 struct tally {
     uint64_t done, errors, p50, p99, ns;
     struct pd_err first;
 };
 
-/* The payload comes in as standard input, so that no mount has to show it to the jail. */
-static void create_until(struct place *p, deadline end, struct tally *t)
+/* Something that is done again and again. */
+typedef int cycle_fn(void *context, struct pd_err *e);
+
+static void repeat_until(cycle_fn *cycle, void *context, deadline end, struct tally *t)
 {
-    struct keeper_link l;
-    struct errand c;
     struct series s = {0};
-    auto_fd payload = open(p->payload, O_RDONLY | O_CLOEXEC);
-    if (payload < 0)
-        pd_fail_sys(&t->first, "open %s", p->payload);
-    if (payload < 0 || errand_init(&c, p, "/proc/self/fd/0", payload, &t->first) < 0 ||
-        keeper_connect(&l, p->sock, &t->first) < 0) {
-        t->errors++;
-        return;
-    }
     uint64_t began = clock_now(), now = began;
+
     while (now < end) {
         struct pd_err e;
-        if (cold_cycle(&l, &c.command, &e) == 0) {
+        if (cycle(context, &e) == 0) {
             t->done++;
         } else {
             if (!t->errors++)
@@ -53,52 +48,119 @@ static void create_until(struct place *p, deadline end, struct tally *t)
         series_add(&s, after - now);
         now = after;
     }
+
     t->ns = now - began;
     t->p50 = series_quantile(&s, 500);
     t->p99 = series_quantile(&s, 990);
     series_done(&s);
-    keeper_link_done(&l);
-    errand_done(&c);
 }
 
-void sustained_measure(struct sustained *s, struct place *p, unsigned creators, unsigned seconds)
+struct creator {
+    struct keeper_link link;
+    struct errand errand;
+};
+
+static int keeper_cycle(void *context, struct pd_err *e)
+{
+    struct creator *c = context;
+    return cold_cycle(&c->link, &c->errand.command, e);
+}
+
+/* The payload comes in as standard input, so that no mount has to show it to the jail. */
+static void create_with_keeper(struct place *p, unsigned seconds, struct tally *t)
+{
+    struct creator c;
+    auto_fd payload = open(p->payload, O_RDONLY | O_CLOEXEC);
+
+    if (payload < 0)
+        pd_fail_sys(&t->first, "open %s", p->payload);
+    if (payload < 0 || errand_init(&c.errand, p, "/proc/self/fd/0", payload, &t->first) < 0 ||
+        keeper_connect(&c.link, p->sock, &t->first) < 0) {
+        t->errors++;
+        return;
+    }
+
+    repeat_until(keeper_cycle, &c, deadline_in(seconds * NS_PER_S), t);
+    keeper_link_done(&c.link);
+    errand_done(&c.errand);
+}
+
+static int bare_step(void *context, struct pd_err *e)
+{
+    return bare_cycle(context, e);
+}
+
+static void create_bare(struct place *p, unsigned seconds, struct tally *t)
+{
+    struct bare b = BARE_EMPTY;
+
+    if (bare_open(&b, p, &t->first) < 0)
+        t->errors++;
+    else
+        repeat_until(bare_step, &b, deadline_in(seconds * NS_PER_S), t);
+    bare_done(&b);
+}
+
+/* One slice of one kind, in processes of their own. */
+static void slice_measure(struct rate *r, struct place *p, unsigned creators, unsigned seconds,
+                          void (*create)(struct place *p, unsigned seconds, struct tally *t),
+                          const char *what)
 {
     int pipes[2];
     struct pd_err e;
-    *s = (struct sustained){.creators = creators};
     if (pipe2(pipes, O_CLOEXEC) < 0) {
         pd_fail_sys(&e, "pipe");
-        place_error(p, "sustained", &e);
+        place_error(p, what, &e);
         return;
     }
     auto_fd in = pipes[0], out = pipes[1];
-    deadline end = deadline_in(seconds * NS_PER_S);
+
     for (unsigned i = 0; i < creators; i++) {
         pid_t pid = fork();
         if (pid == 0) {
             struct tally t = {0};
             fd_done(&p->link.sock);
-            create_until(p, end, &t);
+            create(p, seconds, &t);
             (void)!write(out, &t, sizeof t); /* short enough to be written whole */
             _exit(0);
         }
     }
     fd_done(&out);
+
     struct tally t;
     unsigned heard = 0;
+    uint64_t ns = 0;
     while (read(in, &t, sizeof t) == sizeof t) {
         heard++;
-        s->done += t.done;
-        s->errors += t.errors;
-        s->ns = t.ns > s->ns ? t.ns : s->ns;
-        s->p50 = t.p50 > s->p50 ? t.p50 : s->p50;
-        s->p99 = t.p99 > s->p99 ? t.p99 : s->p99;
+        r->done += t.done;
+        r->errors += t.errors;
+        ns = t.ns > ns ? t.ns : ns;
+        r->p50 = t.p50 > r->p50 ? t.p50 : r->p50;
+        r->p99 = t.p99 > r->p99 ? t.p99 : r->p99;
         if (t.errors)
-            place_error(p, "sustained", &t.first);
+            place_error(p, what, &t.first);
     }
+    r->ns += ns;
     if (heard != creators) {
         pd_fail(&e, PD_INTERNAL, "%u of %u creators died", creators - heard, creators);
-        place_error(p, "sustained", &e);
+        place_error(p, what, &e);
+    }
+    place_reap(p);
+}
+
+void sustained_measure(struct sustained *s, struct place *p, unsigned creators, unsigned seconds)
+{
+    unsigned slices = seconds >= 2 * SLICES ? SLICES : 1;
+    unsigned each = seconds / (2 * slices) ? seconds / (2 * slices) : 1;
+    *s = (struct sustained){.creators = creators, .slices = slices};
+
+    for (unsigned i = 0; i < slices; i++) {
+        slice_measure(&s->keeper, p, creators, each, create_with_keeper, "sustained");
+        place_pause(500000); /* the kernel takes namespaces apart in the background */
+        /* Only root may make the namespaces without an intermediate one. */
+        if (geteuid() == 0)
+            slice_measure(&s->bare, p, creators, each, create_bare, "sustained, the floor");
+        place_pause(500000);
     }
 }
 

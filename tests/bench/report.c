@@ -30,6 +30,11 @@ static uint64_t floor_of(struct report *r)
     return series_quantile(&r->latency.series[S_FLOOR], 500);
 }
 
+static double per_second(const struct rate *r)
+{
+    return r->ns ? (double)r->done / ms(r->ns) * 1000 : 0;
+}
+
 static void date_text(char *out, size_t size)
 {
     time_t now = time(NULL);
@@ -80,13 +85,18 @@ static void load_people(struct report *r, const struct place *p)
     const struct sustained *s = &r->sustained;
     const struct idle *i = &r->idle;
     fprintf(f, "\n| load and memory | |\n|---|---:|\n");
-    if (r->has_sustained)
+    if (r->has_sustained) {
         fprintf(
             f,
             "| create + exec of a static program + destroy, %u creators, %.0f s | %.0f per s |\n"
             "| the same, time of one (p50, p99) | %.2f ms, %.2f ms |\n",
-            s->creators, ms(s->ns) / 1000, s->ns ? (double)s->done / ms(s->ns) * 1000 : 0,
-            ms(s->p50), ms(s->p99));
+            s->creators, ms(s->keeper.ns) / 1000, per_second(&s->keeper), ms(s->keeper.p50),
+            ms(s->keeper.p99));
+        fprintf(f,
+                "| the floor: a bare loop with the same namespaces, mounts and exec "
+                "| %.0f per s |\n",
+                per_second(&s->bare));
+    }
     if (!r->has_idle)
         return;
     double few = (in_floors(&i->at_few) + in_floors(&i->at_few_again)) / 2;
@@ -195,6 +205,19 @@ static void creation_json(struct json *j, const char *key, const struct creation
     json_close(j, '}');
 }
 
+static void rate_json(struct json *j, const char *key, const struct rate *r)
+{
+    json_key(j, key);
+    json_open(j, '{');
+    key_us(j, "time_us", r->ns);
+    key_int(j, "cycles", (int64_t)r->done);
+    key_int(j, "errors", (int64_t)r->errors);
+    key_ratio(j, "per_second", r->done * NS_PER_S, r->ns);
+    key_us(j, "p50_us", r->p50);
+    key_us(j, "p99_us", r->p99);
+    json_close(j, '}');
+}
+
 static void load_json(const struct report *r, struct json *j)
 {
     const struct sustained *s = &r->sustained;
@@ -203,12 +226,9 @@ static void load_json(const struct report *r, struct json *j)
         json_key(j, "sustained");
         json_open(j, '{');
         key_int(j, "creators", s->creators);
-        key_us(j, "time_us", s->ns);
-        key_int(j, "cycles", (int64_t)s->done);
-        key_int(j, "errors", (int64_t)s->errors);
-        key_ratio(j, "per_second", s->done * NS_PER_S, s->ns);
-        key_us(j, "p50_us", s->p50);
-        key_us(j, "p99_us", s->p99);
+        key_int(j, "slices", s->slices);
+        rate_json(j, "keeper", &s->keeper);
+        rate_json(j, "bare", &s->bare);
         json_close(j, '}');
     }
     if (!r->has_idle)

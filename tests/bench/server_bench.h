@@ -73,6 +73,8 @@ enum {
     V_SH,        /* posix_spawn of /bin/sh -c true */
     V_BASH,      /* and of bash */
     V_COMMAND,   /* a line for the session's shell */
+    V_SH_LS,     /* posix_spawn of /bin/sh -c 'ls /', its output read */
+    V_LS,        /* the same as a line for the session's shell */
     V_ECHO,      /* posix_spawn of /bin/echo until its first byte */
     V_WARM,      /* create from the pool until the first byte of an exec */
     V_WARM_MAKE, /* of that: create */

@@ -12,6 +12,7 @@
 
 #define EXEC_TRUE    "{\"argv\":[\"/bin/true\"]}"
 #define EXEC_COMMAND "{\"command\":\"true\"}"
+#define EXEC_LS      "{\"command\":\"ls /\"}"
 #define EXEC_ECHO    "{\"argv\":[\"/bin/echo\",\"x\"]}"
 #define CREATE_WARM  "{}"
 /* A sandbox of other limits than usual cannot come from the pool. */
@@ -33,6 +34,8 @@ static const struct {
     [V_SH] = {"spawn-sh", "`posix_spawn` of `/bin/sh -c true`", V_SH},
     [V_BASH] = {"spawn-bash", "`posix_spawn` of `bash -c true`", V_SH},
     [V_COMMAND] = {"command", "exec of the line `true` over HTTP", V_SH},
+    [V_SH_LS] = {"spawn-sh-ls", "`posix_spawn` of `/bin/sh -c 'ls /'`, output read", V_SH_LS},
+    [V_LS] = {"command-ls", "exec of the line `ls /` over HTTP", V_SH_LS},
     [V_ECHO] = {"spawn-echo", "`posix_spawn` of `/bin/echo x` until its first byte", V_ECHO},
     [V_WARM] = {"warm", "create from the pool and exec until its first byte", V_ECHO},
     [V_WARM_MAKE] = {"warm-create", "of that: create", V_ECHO},
@@ -134,14 +137,17 @@ static int run_bash(struct context *c, struct pd_err *e)
     return spawn(c, V_BASH, argv, e);
 }
 
-/* Until the first byte: the end of the program is waited for afterwards. */
-static int run_echo(struct context *c, struct pd_err *e)
+/* A program whose output is read. The environment has what a sandbox's has: with another LANG the
+ * program would do other work. `whole`: the clock runs until it has ended, or only until its first
+ * byte. */
+static int spawn_and_read(struct context *c, unsigned series, const char *const *argv, int whole,
+                          struct pd_err *e)
 {
-    char *const argv[] = {(char *)"/bin/echo", (char *)"x", NULL};
-    char *const env[] = {(char *)"PATH=/usr/bin:/bin", NULL};
-    int pipes[2], status;
-    char byte;
+    char *const env[] = {(char *)"PATH=/usr/bin:/bin", (char *)"LANG=C.UTF-8", NULL};
+    int pipes[2], status = 0;
+    char bytes[4096];
     pid_t pid;
+
     uint64_t began = clock_now();
     if (pipe2(pipes, O_CLOEXEC) < 0)
         return pd_fail_sys(e, "pipe");
@@ -149,17 +155,37 @@ static int run_echo(struct context *c, struct pd_err *e)
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, out, 1);
-    int r = posix_spawn(&pid, argv[0], &actions, NULL, argv, env);
+    int r = posix_spawn(&pid, argv[0], &actions, NULL, (char *const *)argv, env);
     posix_spawn_file_actions_destroy(&actions);
     fd_done(&out);
-    ssize_t n = r ? -1 : read(in, &byte, 1);
-    uint64_t took = clock_now() - began;
-    if (r == 0)
-        waitpid(pid, &status, 0);
-    if (n != 1)
-        return pd_fail(e, PD_INTERNAL, "/bin/echo writes nothing");
-    series_add(&c->l->series[V_ECHO], took);
+    if (r) {
+        errno = r;
+        return pd_fail_sys(e, "start %s", argv[0]);
+    }
+
+    ssize_t first = read(in, bytes, sizeof bytes);
+    uint64_t heard = clock_now();
+    while (read(in, bytes, sizeof bytes) > 0)
+        ;
+    waitpid(pid, &status, 0);
+    uint64_t ended = clock_now();
+
+    if (first <= 0 || status)
+        return pd_fail(e, PD_INTERNAL, "%s: %zd bytes, status %d", argv[0], first, status);
+    series_add(&c->l->series[series], (whole ? ended : heard) - began);
     return 0;
+}
+
+static int run_echo(struct context *c, struct pd_err *e)
+{
+    static const char *const argv[] = {"/bin/echo", "x", NULL};
+    return spawn_and_read(c, V_ECHO, argv, 0, e);
+}
+
+static int run_sh_ls(struct context *c, struct pd_err *e)
+{
+    static const char *const argv[] = {"/bin/sh", "-c", "ls /", NULL};
+    return spawn_and_read(c, V_SH_LS, argv, 1, e);
 }
 
 static int run_exec(struct context *c, struct pd_err *e)
@@ -187,13 +213,23 @@ static int run_get(struct context *c, struct pd_err *e)
     return 0;
 }
 
-static int run_command(struct context *c, struct pd_err *e)
+static int timed_exec(struct context *c, unsigned series, const char *body, struct pd_err *e)
 {
     uint64_t began = clock_now();
-    if (exec(&c->h, c->s, c->id, EXEC_COMMAND, NULL, e) < 0)
+    if (exec(&c->h, c->s, c->id, body, NULL, e) < 0)
         return -1;
-    series_add(&c->l->series[V_COMMAND], clock_now() - began);
+    series_add(&c->l->series[series], clock_now() - began);
     return 0;
+}
+
+static int run_command(struct context *c, struct pd_err *e)
+{
+    return timed_exec(c, V_COMMAND, EXEC_COMMAND, e);
+}
+
+static int run_ls(struct context *c, struct pd_err *e)
+{
+    return timed_exec(c, V_LS, EXEC_LS, e);
 }
 
 /* Reads events until the first with output; then, after the clock is read, the rest. */
@@ -255,7 +291,8 @@ static int run_cold(struct context *c, struct pd_err *e)
 }
 
 static int (*const steps[])(struct context *c, struct pd_err *e) = {
-    run_true, run_exec, run_sh, run_command, run_bash, run_get, run_echo, run_warm, run_cold,
+    run_true, run_exec,  run_sh, run_command, run_bash, run_get,
+    run_echo, run_sh_ls, run_ls, run_warm,    run_cold,
 };
 #define STEPS (sizeof steps / sizeof *steps)
 

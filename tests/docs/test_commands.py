@@ -1,4 +1,4 @@
-"""The commands of the Makefile that a newcomer types: run, demo, install, bench; and the units of
+"""The commands of the Makefile that a newcomer types: run, demo, install; and the units of
 dist/systemd."""
 
 import json
@@ -108,12 +108,3 @@ def test_systemd_unit(unit, tmp_path):
     assert done.returncode == 0 and unit not in done.stdout, done.stdout
     broken = verify(unit, text.replace("[Service]\n", "[Service]\nNoSuchThing=yes\n"))
     assert "NoSuchThing" in broken.stdout, "the control: a wrong directive is not noticed"
-
-
-def test_bench():
-    """`make bench QUICK=1` gets to the end of each program; what it measures here means nothing."""
-    said = subprocess.run(
-        ["tests/bench/run", "--only", "server-exec", "--quick"], cwd=TOP, text=True,
-        stdin=subprocess.DEVNULL, capture_output=True, timeout=paddock.seconds(300), check=False,
-        env=paddock.clean_environment())
-    assert said.returncode == 0 and "exec of `/bin/true` over HTTP" in said.stdout, said
