@@ -61,7 +61,15 @@ void request_reset(struct server_thread *t, struct conn *conn, size_t head_len)
 
 void request_set_patience(struct request *r, uint64_t ns)
 {
-    r->state->stall_ns = ns == REQUEST_PATIENCE ? r->server->config.stall_ns : ns;
+    struct request_state *st = r->state;
+    st->stall_ns = ns == REQUEST_PATIENCE ? r->server->config.stall_ns : ns;
+
+    bool brief = ns == 0;
+    if (brief && !st->brief)
+        atomic_fetch_add(&r->server->brief, 1);
+    else if (!brief && st->brief)
+        atomic_fetch_sub(&r->server->brief, 1);
+    st->brief = brief;
 }
 
 int request_body_done(const struct request *r)

@@ -3,6 +3,7 @@
  * (server_thread.c). */
 #include "net/server_state.h"
 
+#include "base/cond.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "net/wait.h"
@@ -40,6 +41,7 @@ struct server *server_new(const struct server_config *config, struct pd_err *e)
 
     random_bytes(&s->id_seed, sizeof s->id_seed);
     pthread_mutex_init(&s->lock, NULL);
+    cond_init(&s->freed);
     s->quit_source.kind = SOURCE_QUIT;
     s->manager_wakes = DEADLINE_NONE;
     s->tick = clock_now() >> TICK_SHIFT;
@@ -74,6 +76,7 @@ void server_free(struct server *s)
     fd_done(&s->wake);
     fd_done(&s->quit);
     fd_done(&s->reserve);
+    pthread_cond_destroy(&s->freed);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }

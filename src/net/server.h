@@ -75,7 +75,8 @@ ssize_t request_read(struct request *r, void *out, size_t size, struct pd_err *e
 int request_read_into(struct request *r, int fd, uint64_t max, uint64_t *ret_len, struct pd_err *e);
 /* How long the request waits, without progress, for a client that does not read or send: at first
  * the server's stall_ns, which REQUEST_PATIENCE means as well. With 0 an answer that the socket
- * does not take at once is broken off. */
+ * does not take at once is broken off, and whoever finds all places taken waits a little for this
+ * one. */
 #define REQUEST_PATIENCE UINT64_MAX
 void request_set_patience(struct request *r, uint64_t ns);
 /* 1 when the client has gone away. To wait for that: poll conn_fd(r->conn) for POLLRDHUP. */

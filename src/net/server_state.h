@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 /* The wheel: one slot per tick of 2^27 ns (134 ms), about 137 s in all. What is further away is
  * looked at once per turn. */
@@ -66,13 +67,16 @@ struct server {
     _Atomic deadline stop_until;
     atomic_uint_least64_t ids, accepted, requests, refused;
     atomic_uint waiting; /* threads in epoll_wait, or on their way; written under the lock */
+    atomic_uint brief;   /* busy ones that have no patience with their peer: they end soon */
 
     pthread_mutex_t lock;
     /* All of these under the lock. Invariant: busy < threads, so that somebody always comes back to
      * the epoll set, if only to say no. */
     unsigned threads, busy;
-    int reserve; /* a descriptor to give up when there are no others */
-    int ending;  /* threads leave */
+    unsigned hopeful;     /* threads that wait for a place in busy */
+    pthread_cond_t freed; /* for them */
+    int reserve;          /* a descriptor to give up when there are no others */
+    int ending;           /* threads leave */
     pthread_t last_ended;
     int has_ended;
     struct connection *all;
@@ -89,6 +93,7 @@ enum out_mode { OUT_NONE, OUT_LENGTH, OUT_CHUNKED, OUT_RAW };
 struct request_state {
     struct server *server;
     uint64_t stall_ns;
+    bool brief; /* counted in server.brief */
     struct body body;
     int continue_sent;
 

@@ -4,6 +4,7 @@
  * parked connection costs one. */
 #include "net/server_state.h"
 
+#include "base/cond.h"
 #include "base/err.h"
 #include "net/url.h"
 
@@ -17,6 +18,8 @@
 #define IDLE_MS       10000
 #define KEEP_WAITING  2 /* idle threads that stay for ever */
 #define LINGER_NS     NS_PER_MS
+#define PLACE_NS      (2 * NS_PER_S)
+#define LOOK_NS       (20 * NS_PER_MS)
 #define LEAVING_NS    (2 * NS_PER_S)
 #define LEAVING_BYTES (8u << 20)
 
@@ -90,12 +93,28 @@ static void leave(struct server_thread *t, struct connection *c)
     connection_free(t->server, c);
 }
 
+/* All places are taken. Requests that do not wait for their peers give theirs back as soon as a
+ * processor has time for them: on a busy machine many of them, of strangers for example, are under
+ * way at once, and nobody else is refused for that. Needs the lock. */
+static void wait_for_place(struct server *s)
+{
+    deadline end = deadline_in(PLACE_NS);
+
+    s->hopeful++;
+    while (s->busy >= s->config.max_active && atomic_load(&s->brief) > 0 &&
+           !atomic_load(&s->stopping) && !deadline_passed(end))
+        (void)cond_wait(&s->freed, &s->lock, deadline_in(LOOK_NS));
+    s->hopeful--;
+}
+
 /* Takes the right to run a handler, and sees to it that somebody else waits meanwhile. */
 static int become_busy(struct server *s)
 {
     int start = 0, good = 1;
 
     pthread_mutex_lock(&s->lock);
+    if (s->busy >= s->config.max_active)
+        wait_for_place(s);
     if (s->busy >= s->config.max_active) {
         good = 0;
     } else {
@@ -145,8 +164,14 @@ static int serve_request(struct server_thread *t, struct connection *c, size_t h
     s->config.handle(&t->request, s->config.arg);
     int goes_on = request_finish(&t->request); /* may wait, so still busy */
 
+    if (t->state.brief)
+        atomic_fetch_sub(&s->brief, 1);
+    t->state.brief = false;
+
     pthread_mutex_lock(&s->lock);
     s->busy--;
+    if (s->hopeful)
+        pthread_cond_signal(&s->freed);
     pthread_mutex_unlock(&s->lock);
     return goes_on;
 }

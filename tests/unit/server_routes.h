@@ -108,9 +108,12 @@ static inline void route_file(struct request *r)
     (void)(reply_write_file(r, file, 3, 5, &e) || reply_end(r, &e));
 }
 
-/* Waits until the gate opens, the client leaves, or the server stops (with ?polite). */
+/* Waits until the gate opens, the client leaves, or the server stops (with ?polite). With ?brief it
+ * has said that it will end soon. */
 static inline void route_gate(struct request *r, struct gate *g)
 {
+    if (slice_is(r->query, "brief"))
+        request_set_patience(r, 0);
     pthread_mutex_lock(&g->lock);
     g->waiting++;
     pthread_cond_broadcast(&g->changed);

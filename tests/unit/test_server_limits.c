@@ -239,6 +239,44 @@ static void test_there_are_so_many_requests(void **state)
     }
 }
 
+/* Places of requests that end soon are waited for: whoever comes meanwhile is not refused. */
+static void test_brief_requests_cost_nobody_a_place(void **state)
+{
+    (void)state;
+    begin((struct server_config){.max_active = 3});
+    struct peer p[3];
+    for (int i = 0; i < 3; i++) {
+        p[i] = peer_dial(&t);
+        peer_say(&p[i], i ? "GET /gate HTTP/1.1" H "\r\n" : "GET /gate?brief HTTP/1.1" H "\r\n");
+    }
+    gate_wait_for(&gate, 3);
+
+    auto_peer more = peer_dial(&t);
+    peer_say(&more, "GET /hello HTTP/1.1" H "\r\n");
+    struct pollfd readable = {.fd = more.fd, .events = POLLIN};
+    assert_int_equal(poll(&readable, 1, 100), 0); /* the control: all places are taken */
+
+    peer_done(&p[0]);
+    auto_answer yes = peer_answer(&more, HTTP_GET);
+    assert_true(answer_is(&yes, 200, "hello"));
+
+    /* One that does not end in time is waited for no longer. */
+    p[0] = peer_dial(&t);
+    peer_say(&p[0], "GET /gate?brief HTTP/1.1" H "\r\n");
+    gate_wait_for(&gate, 3);
+    auto_peer last = peer_dial(&t);
+    peer_say(&last, "GET /hello HTTP/1.1" H "\r\n");
+    auto_answer no = peer_answer(&last, HTTP_GET);
+    assert_int_equal(no.status, 503);
+
+    gate_set(&gate, 1);
+    for (int i = 0; i < 3; i++) {
+        auto_answer a = peer_answer(&p[i], HTTP_GET);
+        assert_true(answer_is(&a, 200, "through"));
+        peer_done(&p[i]);
+    }
+}
+
 static void test_many_at_once_all_get_through(void **state)
 {
     (void)state;
@@ -501,6 +539,7 @@ int main(void)
         ROW(test_a_body_has_a_limit),
         ROW(test_there_are_so_many_connections),
         ROW(test_there_are_so_many_requests),
+        ROW(test_brief_requests_cost_nobody_a_place),
         ROW(test_many_at_once_all_get_through),
         ROW(test_thousands_are_idle_and_all_can_ask),
         ROW(test_coming_and_going),
