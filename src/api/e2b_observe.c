@@ -47,7 +47,8 @@ int e2b_metrics(struct call *c, struct pd_err *e)
 
     if (call_query_check(c, allowed, e) < 0 ||
         call_query_u64(c, "start", 0, UINT64_MAX / 2000, &start, e) < 0 ||
-        call_query_u64(c, "end", 0, UINT64_MAX / 2000, &end, e) < 0)
+        call_query_u64(c, "end", 0, UINT64_MAX / 2000, &end, e) < 0 ||
+        session_must(c->session, PROVIDER_USAGE, e) < 0)
         return -1;
 
     session_get(c->session, &i);
@@ -388,6 +389,9 @@ int envd_metrics(struct call *c, struct pd_err *e)
     struct session_info i;
     auto_buf out = BUF_INIT(4096);
     struct json j = JSON_INIT(&out);
+
+    if (session_must(c->session, PROVIDER_USAGE, e) < 0)
+        return -1;
 
     session_get(c->session, &i);
     if (session_samples(c->session, 0, 0, &s, 1) != 1)

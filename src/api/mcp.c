@@ -256,8 +256,8 @@ static int do_tools_call(struct mcp_request *m, struct json *j, struct pd_err *e
         return pd_fail(e, PD_INVALID, "there is no tool '%.60s': tools/list has them", name);
 
     snprintf(m->c->summary, sizeof m->c->summary, "%s", tool->name);
-    if (mcp_open(m, &why) < 0 || tool->run(m, args, &r, &why) < 0 || r.text.overflow ||
-        r.data.overflow) {
+    if ((!tool->makes_sandbox && mcp_open(m, &why) < 0) || tool->run(m, args, &r, &why) < 0 ||
+        r.text.overflow || r.data.overflow) {
         if (r.text.overflow || r.data.overflow)
             pd_fail(&why, PD_TOO_LARGE, "the result is too large");
         buf_clear(&r.text);

@@ -11,6 +11,8 @@
 
 #include "api/call.h"
 
+#include <stdbool.h>
+
 /* The requests that are running, so that they can be cancelled, and the sessions that clients have
  * ended. */
 struct mcp;
@@ -48,6 +50,7 @@ struct mcp_tool {
     const char *hints;  /* annotations, JSON */
     int (*run)(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
                struct pd_err *e);
+    bool makes_sandbox; /* itself; the others find one, or one with the defaults is made for them */
 };
 extern const struct mcp_tool mcp_tools[];
 extern const unsigned mcp_tool_count;
@@ -58,7 +61,7 @@ extern const unsigned mcp_tool_count;
 int mcp_find_thread(struct mcp_request *m, int begins, struct pd_err *e);
 /* Is there a sandbox already? */
 int mcp_find(struct mcp_request *m);
-/* The session's sandbox, made if there is none: m->c->session. */
+/* The session's sandbox, made with the defaults if there is none: m->c->session. */
 int mcp_open(struct mcp_request *m, struct pd_err *e);
 /* Ends the session with its sandbox. */
 int mcp_close(struct mcp_request *m, struct pd_err *e);
@@ -92,6 +95,7 @@ TOOL(mcp_check_process);
 TOOL(mcp_stop_process);
 TOOL(mcp_preview_port);
 TOOL(mcp_session_info);
+TOOL(mcp_create_sandbox);
 TOOL(mcp_read_file);
 TOOL(mcp_write_file);
 TOOL(mcp_edit_file);

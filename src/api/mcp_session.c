@@ -9,8 +9,9 @@
 
 #include <pthread.h>
 
-#define USER      "mcp"
-#define ENDED_MAX 256u /* sessions that are remembered as ended */
+#define USER       "mcp"
+#define ENDED_MAX  256u /* sessions that are remembered as ended */
+#define WANTED_MAX (256u << 10)
 
 struct ended {
     char tenant[ID_TENANT_MAX + 1], thread[SESSION_NAME_MAX + 1];
@@ -212,21 +213,17 @@ int mcp_find(struct mcp_request *m)
     return s != NULL;
 }
 
-int mcp_open(struct mcp_request *m, struct pd_err *e)
+/* Finds the thread's sandbox, or makes it as `wanted` says. */
+static int find_or_make(struct mcp_request *m, struct fields *wanted, int *ret_created,
+                        struct pd_err *e)
 {
     struct call *c = m->c;
-    auto_fields nothing = {0};
     struct create_request r;
     struct queue_place place;
     struct session_info i;
     int created = 0;
 
-    if (c->session)
-        return 0;
-    if (fields_parse(&nothing, "{}", 2, 0, e) < 0)
-        return -1;
-
-    int failed = create_request_read(c, &nothing, &r, 1, e);
+    int failed = create_request_read(c, wanted, &r, 1, e);
     r.request.user_id = USER;
     r.request.thread_id = m->thread;
     r.request.auto_retry = 1;
@@ -252,7 +249,41 @@ int mcp_open(struct mcp_request *m, struct pd_err *e)
 
     m->made_anew = created && i.recreated;
     snprintf(c->sandbox, sizeof c->sandbox, "%s", i.id);
+    *ret_created = created;
     return 0;
+}
+
+int mcp_open(struct mcp_request *m, struct pd_err *e)
+{
+    auto_fields nothing = {0};
+    int created;
+
+    if (m->c->session)
+        return 0;
+    return fields_parse(&nothing, "{}", 2, 0, e) < 0 ? -1 : find_or_make(m, &nothing, &created, e);
+}
+
+/* The arguments are the body of a creation over HTTP, and are read by the same function: as an
+ * object of their own, so that it can refuse what it does not know, at any depth. */
+int mcp_create_sandbox(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
+                       struct pd_err *e)
+{
+    auto_buf text = BUF_INIT(WANTED_MAX + 1);
+    auto_fields wanted = {0};
+    int created;
+
+    if (args && !fields_json(m->params, "arguments", FIELD_OPTIONAL, WANTED_MAX, &text))
+        return fields_finish(m->message, e);
+    if (fields_parse(&wanted, text.data, text.len, FIELDS_MAY_BE_EMPTY, e) < 0 ||
+        find_or_make(m, &wanted, &created, e) < 0)
+        return -1;
+
+    if (!created)
+        return pd_fail(e, PD_CONFLICT,
+                       "this session has sandbox %s already, whose limits stay as they are: use "
+                       "it, or begin another session",
+                       m->c->sandbox);
+    return mcp_session_info(m, NULL, ret, e);
 }
 
 /* A client that goes ends its session; the sandbox of a thread with a name is not its alone, and

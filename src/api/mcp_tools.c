@@ -55,6 +55,20 @@
 #define FROM    TEXT("from", "Give only output that is newer than this: `next` of an earlier "     \
     "check_process. All output unless given")
 #define PORT    WHOLE("port", "The port, 1 to 65535")
+#define WISHES                                                                                     \
+    "\"limits\":{\"type\":\"object\",\"description\":\"What it may use at most. Defaults and "       \
+    "ceilings are the server's; an error names the ceiling\",\"properties\":{"                     \
+    WHOLE("memory_bytes", "Memory") "," WHOLE("pids", "Processes and threads") ","                 \
+    NUMBER("cpu", "Cores, such as 0.5") "," WHOLE("disk_bytes", "Space for files") ","             \
+    WHOLE("files", "Number of files") "},\"additionalProperties\":false}"
+#define IDLE    NUMBER("idle_timeout_s", "Ends the sandbox when it was not used for so long")
+#define LIFE    NUMBER("max_life_s", "Ends the sandbox so long after it was made, whatever it does")
+#define START_ENV                                                                                  \
+    "\"env\":{\"type\":\"object\",\"description\":\"Variables for all commands\","                \
+    "\"additionalProperties\":{\"type\":\"string\"}}"
+#define START_CWD TEXT("cwd", "Absolute path of the directory where commands begin. /workspace "  \
+    "unless given")
+#define TEMPLATE TEXT("template", "default, base or restricted")
 
 /* Of the results. */
 #define EXIT    OR_NULL("exit_code", "integer", "null: it still runs, or a signal ended it")
@@ -151,5 +165,12 @@ const struct mcp_tool mcp_tools[] = {
      TAKES("", ""),
      GIVES(BOX_ID "," BOX_CWD "," LIMITS "," RUNNING, "\"id\",\"cwd\",\"limits\",\"processes\""),
      READS, mcp_session_info},
+    {"create_sandbox", "Make the sandbox",
+     "Makes the sandbox of this session with limits of its own, and tells them. Only needed when "
+     "the defaults do not fit, and only before any other tool was used: those make a sandbox with "
+     "the defaults if there is none.",
+     TAKES(WISHES "," IDLE "," LIFE "," START_ENV "," START_CWD "," TEMPLATE, ""),
+     GIVES(BOX_ID "," BOX_CWD "," LIMITS "," RUNNING, "\"id\",\"cwd\",\"limits\",\"processes\""),
+     ADDS, mcp_create_sandbox, true},
 };
 const unsigned mcp_tool_count = sizeof mcp_tools / sizeof *mcp_tools;

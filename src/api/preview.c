@@ -50,7 +50,8 @@ int preview_link(struct call *c, unsigned port, const char *id, uint64_t life_ms
 {
     char token[PREVIEW_TOKEN_MAX + 1];
 
-    if (preview_sign(c->api->preview, c->who.tenant, id, port, time_now_ms(), life_ms, token,
+    if (session_must(c->session, PROVIDER_PORTS, e) < 0 ||
+        preview_sign(c->api->preview, c->who.tenant, id, port, time_now_ms(), life_ms, token,
                      ret_expires_ms, e) < 0)
         return -1;
 

@@ -4,7 +4,7 @@
 
 #include "api/call.h"
 
-/* A link to a port that works without a key for a while. */
+/* A link to a port of c->session that works without a key for a while. */
 int preview_link(struct call *c, unsigned port, const char *id, uint64_t life_ms, struct buf *ret,
                  uint64_t *ret_expires_ms, struct pd_err *e);
 /* By host name {port}-{id}.<domain>: ports.c. 1 when the request was for a port (and is answered),

@@ -99,6 +99,11 @@ char *session_policy(struct session *s)
     return strdup(s->policy_text ? s->policy_text : "open");
 }
 
+int session_must(const struct session *s, enum provider_can bit, struct pd_err *e)
+{
+    return provider_must(s->provider, bit, e);
+}
+
 char *session_note(struct session *s)
 {
     lock_take(&s->lock);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "core/process.h"
+#include "core/provider.h"
 #include "wire/spec.h"
 
 struct sessions;
@@ -82,6 +83,9 @@ void session_get(struct session *s, struct session_info *ret);
  * JSON), to be freed. */
 char *session_metadata(struct session *s);
 char *session_policy(struct session *s);
+/* Can the session's provider do it? Else PD_UNSUPPORTED, with what to do instead. For doors that
+ * promise something which is done later. */
+int session_must(const struct session *s, enum provider_can bit, struct pd_err *e);
 /* A text that somebody above the session layer keeps with the session: stored, and never looked
  * into. "" if there is none; a copy, to be freed (NULL without memory). Setting one is stored when
  * it returns 0; PD_TOO_LARGE beyond NOTE_MAX. On any session that is not gone. */

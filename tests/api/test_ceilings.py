@@ -121,7 +121,7 @@ def test_the_e2b_door(own, mine):
 
 
 def test_the_mcp_door(own, mine):
-    """No tool takes limits; what a client makes has the ceilings of its tenant."""
+    """What a client makes without asking for anything has the ceilings of its tenant."""
     key = own.make_key("small")
     small = mine.with_key(key)
     with Http(own, key) as session:
@@ -130,6 +130,23 @@ def test_the_mcp_door(own, mine):
         assert boxes, answer
         assert boxes[0]["limits"]["pids"] == 40 and boxes[0]["max_life_s"] == 60
     small.close()
+
+
+@pytest.mark.parametrize("field, body, setting", BEYOND, ids=[b[2] for b in BEYOND])
+def test_the_mcp_door_beyond(own, mine, field, body, setting):
+    """Refused with the ceiling's name, and nothing is made. The control: at the ceiling it works."""
+    before = len(mine.get("/v1/sandboxes").json()["sandboxes"])
+    with Http(own) as session:
+        answer = session.call("create_sandbox", **body)
+        assert answer.status == 200 and answer.result["isError"], answer
+        text = answer.result["content"][0]["text"]
+        assert field.split(".")[-1] in text and setting in text and "ceiling" in text, text
+        assert len(mine.get("/v1/sandboxes").json()["sandboxes"]) == before
+        made = session.call("create_sandbox", limits=AT_THE_CEILING, max_life_s=7200, idle_timeout_s=90)
+        assert not made.result["isError"], made
+        made = made.result["structuredContent"]
+        assert AT_THE_CEILING.items() <= made["limits"].items() and made["idle_timeout_s"] == 90
+        assert mine.get(f"/v1/sandboxes/{made['id']}").json()["max_life_s"] == 7200
 
 
 def test_lower_ceilings_leave_what_runs():

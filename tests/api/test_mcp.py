@@ -12,7 +12,7 @@ from paddock_testing.server import Server
 
 TOOLS = ["run_command", "run_code", "read_file", "write_file", "edit_file", "list_files",
          "search_files", "start_process", "check_process", "stop_process", "preview_port",
-         "session_info"]
+         "session_info", "create_sandbox"]
 
 
 @pytest.fixture
@@ -71,6 +71,28 @@ def test_initialize_and_lists_make_no_sandbox(server, api, mcp):
     assert len(sandboxes(api)) == before + 1
 
 
+def test_a_sandbox_with_wishes(api, mcp):
+    """Limits, times and surroundings hold for what later tools run; a second one is refused."""
+    made = result_of(mcp.call("create_sandbox", limits={"memory_bytes": 64 << 20, "pids": 50, "cpu": 0.5},
+                              idle_timeout_s=77, max_life_s=99, env={"A": "b"}, cwd="/tmp"))
+    assert made["limits"]["memory_bytes"] == 64 << 20 and made["cwd"] == "/tmp"
+    shown = api.get(f"/v1/sandboxes/{made['id']}").json()
+    assert (shown["limits"]["cpu"], shown["idle_timeout_s"], shown["max_life_s"]) == (0.5, 77, 99)
+    assert result_of(mcp.call("run_command", command="echo $A $PWD; cat"))["stdout"] == "b /tmp\n"
+    refused(mcp.call("create_sandbox"), made["id"], "already")
+    assert result_of(mcp.call("session_info"))["id"] == made["id"]
+
+
+@pytest.mark.parametrize("arguments, says", [
+    ({"limits": {"memory": 1}}, "limits.memory"), ({"limits": {"pids": 0}}, "limits.pids"),
+    ({"limits": 1}, "limits"), ({"x": 1}, "x"), ({"template": "none"}, "template"),
+    ({"idle_timeout_s": -1}, "idle_timeout_s"), ({"env": {"A": 1}}, "env")])
+def test_wishes_that_are_wrong(api, mcp, arguments, says):
+    before = len(sandboxes(api))
+    refused(mcp.call("create_sandbox", **arguments), says)
+    assert len(sandboxes(api)) == before
+
+
 def test_header_with_version(mcp):
     for version in ("2025-06-18", "2025-03-26", None):
         assert mcp.request("ping", headers={"MCP-Protocol-Version": version}).status == 200
@@ -120,6 +142,7 @@ def test_every_tool_gives_what_its_schema_says(mcp):
         check_schema(schemas.pop(tool), found)
         return found
 
+    assert call("create_sandbox", limits={"pids": 99})["limits"]["pids"] == 99
     assert call("run_command", command="echo a; echo b >&2; exit 3")["exit_code"] == 3
     assert call("run_code", language="python", code="print(6*7)")["stdout"] == "42\n"
     assert call("write_file", path="d/x.txt", content="one\ntwo\n")["bytes"] == 8

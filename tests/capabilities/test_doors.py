@@ -4,11 +4,13 @@ Needs a server of a build with tests (build-asan): it reads PADDOCK_PROVIDER_CAN
 capabilities from its provider together with the functions behind them. The part `asan` runs this."""
 
 import json
+import struct
 import urllib.error
 import urllib.request
 
 import pytest
 
+from paddock_testing.e2b_http import E2b
 from paddock_testing.mcp import Http
 from paddock_testing.server import Server
 
@@ -83,9 +85,70 @@ def test_e2b(half, box, lack, path, body):
     assert "provider jail cannot" in error["message"]
 
 
+# envd answers in the form of Connect, or in its own: both have `message`.
+ENVD = [
+    ("files", "GET", "/files?path=/etc/passwd&username=user", None),
+    ("files", "POST", "/files?path=/tmp/a&username=user", b"x"),
+    ("files", "POST", "/filesystem.Filesystem/ListDir", {"path": "/tmp"}),
+    ("files", "POST", "/filesystem.Filesystem/Stat", {"path": "/tmp"}),
+    ("files", "POST", "/filesystem.Filesystem/MakeDir", {"path": "/tmp/x"}),
+    ("files", "POST", "/filesystem.Filesystem/Move", {"source": "/tmp/x", "destination": "/tmp/y"}),
+    ("files", "POST", "/filesystem.Filesystem/Remove", {"path": "/tmp/x"}),
+    ("files", "POST", "/filesystem.Filesystem/CreateWatcher", {"path": "/tmp"}),
+    ("usage", "GET", "/metrics", None),
+]
+
+
+@pytest.fixture(scope="module")
+def e2b_box(half):
+    return E2b(half).create()
+
+
+@pytest.mark.parametrize("lack, method, path, body", ENVD, ids=[f"{e[1]}-{e[2]}" for e in ENVD])
+def test_envd(half, e2b_box, lack, method, path, body):
+    sent = {"json_body": body}
+    if isinstance(body, bytes):
+        sent = {"data": body, "chunked": False, "headers": {"Content-Type": "application/octet-stream"}}
+    answer = E2b(half).envd(method, path, e2b_box["sandboxID"], e2b_box["envdAccessToken"], **sent)
+    assert answer.status == 501, answer
+    error = answer.json()
+    assert error["code"] in ("unimplemented", 501) and "provider jail cannot" in error["message"], answer
+
+
+def test_envd_streams(half, e2b_box):
+    """A command with a terminal, and a watch: refused in the last envelope, or before the first."""
+    for path, body in (("/process.Process/Start", {"process": {"cmd": "true"}, "pty": {
+            "size": {"cols": 80, "rows": 24}}}), ("/filesystem.Filesystem/WatchDir", {"path": "/tmp"})):
+        data = json.dumps(body).encode()
+        answer = E2b(half).envd(
+            "POST", path, e2b_box["sandboxID"], e2b_box["envdAccessToken"], chunked=False,
+            data=struct.pack(">BI", 0, len(data)) + data,
+            headers={"Content-Type": "application/connect+json", "Connect-Protocol-Version": "1"})
+        assert b"provider jail cannot" in answer.body and b"unimplemented" in answer.body, answer
+
+
+def test_e2b_metrics(half, box):
+    answer = E2b(half).get(f"/sandboxes/{box}/metrics")
+    assert answer.status == 501 and "provider jail cannot" in answer.text, answer
+
+
+def test_e2b_ports(half, e2b_box):
+    answer = E2b(half).envd("GET", "/", e2b_box["sandboxID"], port=8000)
+    assert answer.status in (501, 502) and "provider jail cannot" in answer.text, answer
+
+
+def test_links_to_ports(api, box):
+    """Nothing is promised that leads nowhere."""
+    answer = api.post(f"/v1/sandboxes/{box}/ports/8000/preview", json={})
+    assert answer.status == 501 and answer.json()["error"]["code"] == "unsupported", answer
+
+
 MCP = [("files", "read_file", {"path": "/etc/passwd"}),
        ("files", "write_file", {"path": "a", "content": "b"}),
        ("files", "list_files", {"path": "."}),
+       ("files", "edit_file", {"path": "a", "old_text": "b", "new_text": "c"}),
+       ("files", "search_files", {"pattern": "x"}),
+       ("ports", "preview_port", {"port": 8000}),
        ("background", "start_process", {"command": "sleep 5"})]
 
 

@@ -1,7 +1,9 @@
 """The server as it is on a stock Debian: cgroup v2 alone, and project quotas for the files of its
 sandboxes. Runs in the virtual machine only (tests/vm/suite)."""
 
+import fcntl
 import os
+import struct
 import subprocess
 
 import pytest
@@ -77,6 +79,52 @@ def test_a_root_has_a_project_and_no_image(server, make):
     found = projects(os.path.join(server.state_dir, "roots"))
     assert found and all(len(numbers) == 1 for numbers in found.values()), found
     assert len(set.union(*found.values())) == len(found), f"two roots share a quota: {found}"
+
+
+PROJECT_BASE, PROJECT_MASK = 0x40000000, 0x3fffffff  # of src/jail/quota.c
+FSXATTR = struct.Struct("=IIIII8x")  # of linux/fs.h
+FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR = 0x801c581f, 0x401c5820
+
+
+def squat(path, project):
+    """A file that has the project id of another's inode, as on a disk with more inodes than ids."""
+    with open(path, "xb") as f:
+        given = bytearray(FSXATTR.size)
+        fcntl.ioctl(f, FS_IOC_FSGETXATTR, given)
+        flags, size, extents, _, cow = FSXATTR.unpack(given)
+        fcntl.ioctl(f, FS_IOC_FSSETXATTR, FSXATTR.pack(flags, size, extents, project, cow))
+
+
+def tree_of(server, made):
+    """Inode and project of a sandbox's root."""
+    root = os.path.join(server.state_dir, "roots", f"sb-{made['id']}")
+    project, = projects(os.path.dirname(root))[os.path.basename(root)]
+    return os.stat(os.path.join(root, "tree")).st_ino, project
+
+
+def test_an_id_that_is_in_use_is_passed_over(server, api, make):
+    """Every second id in the neighbourhood of the next roots is taken: a root whose own it would be
+    gets the next one, and limits of its own with it. The control: the others have their inode's."""
+    first, _ = tree_of(server, make(disk_bytes=16 * MIB))
+    place = os.path.join(server.directory, "squatters")
+    os.mkdir(place)
+    for number in range(first - first % 2 - 1000, first + 4000, 2):
+        squat(os.path.join(place, str(number)), PROJECT_BASE | number & PROJECT_MASK)
+
+    moved = kept = 0
+    for _ in range(20):
+        made = make(disk_bytes=16 * MIB)
+        inode, project = tree_of(server, made)
+        taken = os.path.exists(os.path.join(place, str(inode)))
+        assert project == (PROJECT_BASE | inode & PROJECT_MASK) + taken, (inode, project)
+        moved, kept = moved + taken, kept + (not taken)
+        if taken:
+            write = ("dd", "if=/dev/zero", "of=/workspace/big", "bs=1M")
+            assert run(api, made, *write, "count=8")["exit_code"] == 0
+            assert run(api, made, *write, "count=24")["stopped_by"] == "disk"
+        if moved and kept:
+            break
+    assert moved and kept, (moved, kept, first, inode)
 
 
 def test_the_quota_holds(api, make):
