@@ -10,6 +10,12 @@
  * for a busy machine. */
 #define PROMPT (3 * NS_PER_S)
 
+/* A flood may cost a neighbour so many times its usual time; so many windows at least are looked
+ * at, and for so long at most. */
+#define FLOOD_BOUND 1.5
+#define FLOOD_LEAST 8u
+#define FLOOD_NS    (15 * NS_PER_S)
+
 static int stage_setup(void **state)
 {
     return stage_begin(state, NULL);
@@ -152,52 +158,88 @@ static int compare_times(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* How much longer 99 of 100 of a neighbour's commands take beside a flood. Calm and flood
- * alternate, so that a busy machine is busy for both. */
-static double flood_ratio(struct stage *g, struct session *hostile, struct session *neighbour,
-                          unsigned rounds)
+/* 99 of 100 of a neighbour's commands take at most so long. */
+static uint64_t window_p99(struct stage *g, struct session *neighbour)
 {
-    enum { EACH = 50 };
-    uint64_t *times[2] = {calloc(rounds * EACH, sizeof(uint64_t)),
-                          calloc(rounds * EACH, sizeof(uint64_t))};
-    unsigned count = 0;
-    for (unsigned i = 0; i < rounds; i++, count += EACH)
-        for (int flood = 0; flood < 2; flood++) {
-            atomic_store(&init_of(g, hostile)->flooding, flood);
-            await_recorder(g);
-            for (unsigned n = 0; n < EACH; n++)
-                times[flood][count + n] = exec_once(neighbour);
-        }
-    atomic_store(&init_of(g, hostile)->flooding, 0);
+    uint64_t times[100];
+    await_recorder(g);
+    for (unsigned n = 0; n < COUNT(times); n++)
+        times[n] = exec_once(neighbour);
 
-    double p50[2], p99[2];
-    for (int flood = 0; flood < 2; flood++) {
-        qsort(times[flood], count, sizeof(uint64_t), compare_times);
-        p50[flood] = (double)times[flood][count / 2] / 1000;
-        p99[flood] = (double)times[flood][count * 99 / 100] / 1000;
-        free(times[flood]);
-    }
-    print_message("# p50 %.0f and %.0f us, p99 %.0f and %.0f us: %.2f x\n", p50[0], p50[1], p99[0],
-                  p99[1], p99[1] / p99[0]);
-    return p99[1] / p99[0];
+    qsort(times, COUNT(times), sizeof *times, compare_times);
+    return times[COUNT(times) - 2];
 }
 
-/* By default only that nothing waits: a loaded machine of two cores has peaks of its own. At night
- * the best of three measurements counts, for the same reason. */
+/* How many times as long 99 of 100 of a neighbour's commands take beside a flood. Calm and flood
+ * alternate in short windows, and of each the best window counts: a busy machine spoils some of
+ * either, while a pump that waits is as slow in every window of the flood. Ends once the two are
+ * near enough, or with `is_far` once they are not, or when the time is up. */
+static double flood_ratio(struct stage *g, struct session *hostile, struct session *neighbour,
+                          bool is_far)
+{
+    uint64_t best[2] = {UINT64_MAX, UINT64_MAX};
+    deadline d = deadline_in(FLOOD_NS);
+    unsigned windows = 0;
+
+    for (bool done = false; !done; windows++) {
+        for (int flood = 0; flood < 2; flood++) {
+            atomic_store(&init_of(g, hostile)->flooding, flood);
+            uint64_t p99 = window_p99(g, neighbour);
+            best[flood] = p99 < best[flood] ? p99 : best[flood];
+        }
+        bool far = (double)best[1] > FLOOD_BOUND * (double)best[0];
+        done = (windows + 1 >= FLOOD_LEAST && far == is_far) || deadline_passed(d);
+    }
+    atomic_store(&init_of(g, hostile)->flooding, 0);
+
+    double ratio = (double)best[1] / (double)best[0];
+    print_message("# p99 %.0f and %.0f us in the best of %u windows: %.2f x\n",
+                  (double)best[0] / 1000, (double)best[1] / 1000, windows, ratio);
+    return ratio;
+}
+
 static void test_a_flood_costs_a_neighbour_nothing(void **state)
 {
     struct stage *g = *state;
-    int strict = getenv("PADDOCK_NIGHTLY") != NULL;
-    double bound = strict ? 1.5 : 20, best = 1000;
     struct session *hostile = session_make(g, "acme", 1), *neighbour = session_make(g, "acme", 0);
     fill_socket(jail_of(hostile)->jail.control, WIRE_ACK);
 
-    for (int i = 0; i < (strict ? 3 : 1) && best > bound; i++) {
-        double ratio = flood_ratio(g, hostile, neighbour, strict ? 200 : 20);
-        best = ratio < best ? ratio : best;
-    }
-    assert_true(best <= bound);
+    assert_true(flood_ratio(g, hostile, neighbour, false) <= FLOOD_BOUND);
 
+    session_unref(hostile);
+    session_unref(neighbour);
+}
+
+/* Holds the pump's thread up while there is a flood, as a send with a little patience would. */
+struct patient {
+    struct pump_source source;
+    struct played_init *flooder;
+};
+
+static void patient_ready(struct pump_source *s, uint32_t events)
+{
+    struct patient *p = (struct patient *)((char *)s - offsetof(struct patient, source));
+    (void)events;
+    if (atomic_load(&p->flooder->flooding))
+        usleep(2000);
+}
+
+/* The control: a pump that waits is seen in the best window, too. */
+static void test_a_pump_that_waits_is_noticed(void **state)
+{
+    struct stage *g = *state;
+    struct pd_err e = {0};
+    struct session *hostile = session_make(g, "acme", 1), *neighbour = session_make(g, "acme", 0);
+    fill_socket(jail_of(hostile)->jail.control, WIRE_ACK);
+
+    /* Always readable, so it has its turn each time. */
+    struct patient p = {.source = {.ready = patient_ready, .fd = eventfd(1, EFD_NONBLOCK)},
+                        .flooder = init_of(g, hostile)};
+    assert_int_equal(pump_add(g->pump, &p.source, EPOLLIN, &e), 0);
+    assert_true(flood_ratio(g, hostile, neighbour, true) > FLOOD_BOUND);
+
+    pump_remove(g->pump, &p.source);
+    close(p.source.fd);
     session_unref(hostile);
     session_unref(neighbour);
 }
@@ -296,11 +338,15 @@ static void test_one_that_dies_at_once_is_not_said_to_run(void **state)
 
 int main(void)
 {
+    /* Times are compared: what else runs on the machine shall spoil few of them. Only root may. */
+    (void)setpriority(PRIO_PROCESS, 0, -20);
+
     const struct CMUnitTest tests[] = {
         ON_STAGE(test_an_init_that_reads_nothing_and_floods),
         ON_STAGE(test_a_keeper_that_does_not_read),
         ON_STAGE(test_a_keeper_that_accepts_and_says_nothing),
         ON_STAGE(test_a_flood_costs_a_neighbour_nothing),
+        ON_STAGE(test_a_pump_that_waits_is_noticed),
         ON_STAGE(test_a_command_that_did_not_start_leaves_nothing_with_the_keeper),
         ON_STAGE(test_one_that_dies_at_once_is_not_said_to_run),
     };
