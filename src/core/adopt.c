@@ -242,10 +242,7 @@ static int load_process(const struct process_row *r, void *arg)
     if (process_is_live(p)) {
         s->running++;
         p->serial = ++s->next_serial;
-        if (p->group && p->group < GROUPS) {
-            s->groups[p->group / 64] |= 1ull << p->group % 64;
-            s->group_owner[p->group] = p->serial;
-        }
+        group_adopt(s, p->group, p->serial);
     }
 
     lock_release(&s->lock);

@@ -298,8 +298,8 @@ static void do_end(struct process *p)
     lock_take(&s->lock);
     if (empty)
         group_release(s, p->group, p->serial);
-    else if (p->group && s->group_owner[p->group] == p->serial)
-        s->lingering[p->group / 64] |= 1ull << p->group % 64;
+    else
+        group_linger(s, p->group, p->serial);
     lock_release(&s->lock);
 
     process_settle(p);

@@ -60,6 +60,8 @@ void session_unref(struct session *s)
     free(s->metadata);
     free(s->note);
     free(s->samples.ring);
+    for (unsigned i = 0; i < GROUPS / 64; i++)
+        free(s->group_blocks[i]);
     free(s->key);
     lock_done(&s->lock);
     lock_done(&s->store_lock);
@@ -329,43 +331,118 @@ void session_attend_end(struct session *s)
 
 /* ---- numbers of command groups ---- */
 
+static uint64_t group_bit(unsigned group)
+{
+    return 1ull << group % 64;
+}
+
+static uint64_t group_owner(const struct session *s, unsigned group)
+{
+    const struct group_block *b = s->group_blocks[group / 64];
+    return b ? b->owner[group % 64] : 0;
+}
+
+static unsigned group_kills(const struct session *s, unsigned group)
+{
+    const struct group_block *b = s->group_blocks[group / 64];
+    return b ? b->kills[group % 64] : 0;
+}
+
+/* NULL without memory. */
+static struct group_block *group_block_make(struct session *s, unsigned group)
+{
+    struct group_block **b = &s->group_blocks[group / 64];
+    if (!*b)
+        *b = calloc(1, sizeof **b);
+    return *b;
+}
+
+static bool group_give(struct session *s, unsigned group, uint64_t owner)
+{
+    struct group_block *b = group_block_make(s, group);
+    if (!b)
+        return false;
+
+    b->owner[group % 64] = owner;
+    s->groups[group / 64] |= group_bit(group);
+    return true;
+}
+
 unsigned group_take(struct session *s, uint64_t owner)
 {
     for (unsigned i = 0; i < GROUPS / 64; i++)
         if (~s->groups[i]) {
-            unsigned bit = (unsigned)__builtin_ctzll(~s->groups[i]);
-            s->groups[i] |= 1ull << bit;
-            s->group_owner[i * 64 + bit] = owner;
-            return i * 64 + bit;
+            unsigned group = i * 64 + (unsigned)__builtin_ctzll(~s->groups[i]);
+            return group_give(s, group, owner) ? group : 0;
         }
     return 0;
 }
 
+void group_adopt(struct session *s, unsigned group, uint64_t owner)
+{
+    if (!group || group >= GROUPS || group_give(s, group, owner))
+        return;
+
+    /* Nobody's then: it is free when it is empty. */
+    s->groups[group / 64] |= group_bit(group);
+    s->lingering[group / 64] |= group_bit(group);
+}
+
+void group_linger(struct session *s, unsigned group, uint64_t owner)
+{
+    if (group && group_owner(s, group) == owner)
+        s->lingering[group / 64] |= group_bit(group);
+}
+
 void group_release(struct session *s, unsigned group, uint64_t owner)
 {
-    if (!group || (owner && s->group_owner[group] != owner))
+    if (!group || (owner && group_owner(s, group) != owner))
         return;
-    if (s->group_kills[group]) { /* the controller looks again */
-        s->lingering[group / 64] |= 1ull << group % 64;
+    if (group_kills(s, group)) { /* the controller looks again */
+        s->lingering[group / 64] |= group_bit(group);
         return;
     }
 
-    s->group_owner[group] = 0;
-    s->groups[group / 64] &= ~(1ull << group % 64);
-    s->lingering[group / 64] &= ~(1ull << group % 64);
+    if (s->group_blocks[group / 64])
+        s->group_blocks[group / 64]->owner[group % 64] = 0;
+    s->groups[group / 64] &= ~group_bit(group);
+    s->lingering[group / 64] &= ~group_bit(group);
+}
+
+void groups_forget(struct session *s)
+{
+    for (unsigned g = 1; g < GROUPS; g++) {
+        struct group_block *b = s->group_blocks[g / 64];
+        if (b)
+            b->owner[g % 64] = 0;
+
+        /* Somebody may be about to kill what is in it, in whatever box there is by then: the
+         * controller gives the number free later. */
+        if (group_kills(s, g)) {
+            s->groups[g / 64] |= group_bit(g);
+            s->lingering[g / 64] |= group_bit(g);
+        } else {
+            s->groups[g / 64] &= ~group_bit(g);
+            s->lingering[g / 64] &= ~group_bit(g);
+        }
+    }
 }
 
 int group_kill_begin(struct session *s, unsigned group, uint64_t owner)
 {
-    if (!group || s->group_owner[group] != owner || s->group_kills[group] == UINT8_MAX)
+    if (!group || group_owner(s, group) != owner || group_kills(s, group) == UINT8_MAX)
         return 0;
-    s->group_kills[group]++;
+
+    struct group_block *b = group_block_make(s, group);
+    if (!b)
+        return 0;
+    b->kills[group % 64]++;
     return 1;
 }
 
 void group_kill_end(struct session *s, unsigned group)
 {
-    s->group_kills[group]--;
+    s->group_blocks[group / 64]->kills[group % 64]--;
 }
 
 /* ---- processes ---- */

@@ -166,20 +166,7 @@ static void forget_box(struct session *s)
 
     lock_take(&s->lock);
 
-    for (unsigned g = 1; g < GROUPS; g++) {
-        uint64_t bit = 1ull << g % 64;
-        s->group_owner[g] = 0;
-        /* Somebody may be about to kill what is in it, in whatever box there is by then: the
-         * controller gives the number free later. */
-        if (s->group_kills[g]) {
-            s->groups[g / 64] |= bit;
-            s->lingering[g / 64] |= bit;
-        } else {
-            s->groups[g / 64] &= ~bit;
-            s->lingering[g / 64] &= ~bit;
-        }
-    }
-
+    groups_forget(s);
     s->oom_seen = s->pids_seen = 0;
     s->needs_sync = 0;
     s->sync = SYNC_NONE;

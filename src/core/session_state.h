@@ -34,6 +34,13 @@ struct samples {
     uint64_t due_ns;    /* when the controller takes the next; 0: not known yet */
 };
 
+/* What is known of 64 command groups. Few sandboxes ever have more than these at a time, and there
+ * may be ten thousand sandboxes: the blocks are made when they are needed. */
+struct group_block {
+    uint64_t owner[64]; /* a process's serial */
+    uint8_t kills[64];
+};
+
 struct session {
     atomic_uint refs;
     struct sessions *all;
@@ -79,8 +86,7 @@ struct session {
      * children, whose each is, and whether somebody is just killing what is in it: such a one is
      * not given to another command. */
     uint64_t groups[GROUPS / 64], lingering[GROUPS / 64];
-    uint64_t group_owner[GROUPS]; /* a process's serial */
-    uint8_t group_kills[GROUPS];
+    struct group_block *group_blocks[GROUPS / 64]; /* NULL: none of these was ever taken */
     uint64_t next_serial;
     int shell_busy;
     struct msg_list_writer env; /* NAME=VALUE */
@@ -95,6 +101,7 @@ struct session {
     /* Differs from its row; what differs may be on its way there, which is not yet in it. */
     enum { DIRTY_NOT, DIRTY, DIRTY_ON_ITS_WAY } dirty;
 };
+_Static_assert(sizeof(struct session) < 7168, "ten thousand of them shall fit into 150 MiB");
 
 struct queue_entry {
     struct queue_entry *next;
@@ -197,6 +204,12 @@ int session_usable(struct session *s, struct pd_err *e); /* with its lock held *
 int session_no_box(struct session *s, struct pd_err *e);
 /* All with the lock held. 0: none is free. */
 unsigned group_take(struct session *s, uint64_t owner);
+/* The number that a command of an earlier daemon has. */
+void group_adopt(struct session *s, unsigned group, uint64_t owner);
+/* The command has ended, and processes of it are left: the controller looks when they have, too. */
+void group_linger(struct session *s, unsigned group, uint64_t owner);
+/* None of them belongs to a command any more; one that is just being killed stays taken. */
+void groups_forget(struct session *s);
 void group_release(struct session *s, unsigned group, uint64_t owner); /* 0: whosever it is */
 /* Is it still this one's? Then it stays so until group_kill_end. */
 int group_kill_begin(struct session *s, unsigned group, uint64_t owner);

@@ -103,9 +103,6 @@ static struct jail_box *jail_box_new(struct jail_provider *p, void *owner)
     b->control.fd = -1;
 
     pthread_mutex_init(&b->lock, NULL);
-    for (unsigned i = 0; i <= GROUPS_MAX; i++)
-        b->procs[i] = -1;
-
     b->promised = 1;
     reserve_promise(&p->reserve);
     return b;
@@ -123,8 +120,9 @@ static void jail_box_free(struct jail_box *b)
         *at = b->next;
     pthread_mutex_unlock(&p->lock);
 
-    for (unsigned i = 0; i <= GROUPS_MAX; i++)
+    for (unsigned i = 0; i < b->procs_room; i++)
         fd_done(&b->procs[i]);
+    free(b->procs);
     if (b->promised)
         reserve_keep_promise(&p->reserve);
 
@@ -401,6 +399,25 @@ static int may_keep(struct jail_box *b)
     return 1;
 }
 
+/* Room for the entrance of a group. Numbers are given from below, so that it stays small. */
+static bool make_procs_room(struct jail_box *b, unsigned group)
+{
+    unsigned room = b->procs_room ? b->procs_room : PROCS_FIRST;
+    while (room <= group)
+        room *= 2;
+    if (room == b->procs_room)
+        return true;
+
+    int *procs = realloc(b->procs, room * sizeof *procs);
+    if (!procs)
+        return false;
+    for (unsigned i = b->procs_room; i < room; i++)
+        procs[i] = -1;
+    b->procs = procs;
+    b->procs_room = room;
+    return true;
+}
+
 /* The group's entrance. Kept open: the next command of this number finds it made. Where it cannot
  * be kept it is also *ret_once, which the caller closes. */
 static int group_entrance(struct jail_box *b, unsigned group, int *ret_once, struct pd_err *e)
@@ -414,14 +431,14 @@ static int group_entrance(struct jail_box *b, unsigned group, int *ret_once, str
 
     group_name(group, name);
     pthread_mutex_lock(&b->lock);
-    int fd = b->procs[group];
+    int fd = group < b->procs_room ? b->procs[group] : -1;
     if (fd < 0) {
         fd = cgroup_command_create(b->jail.cgroup_dir, name);
         if (fd == -EEXIST) { /* of an earlier daemon */
             (void)cgroup_command_remove(b->jail.cgroup_dir, name);
             fd = cgroup_command_create(b->jail.cgroup_dir, name);
         }
-        if (fd >= 0 && may_keep(b))
+        if (fd >= 0 && make_procs_room(b, group) && may_keep(b))
             b->procs[group] = fd;
         else if (fd >= 0)
             *ret_once = fd;

@@ -13,6 +13,7 @@
 
 #define BOX_BUCKETS 1024u
 #define GROUPS_MAX  512u
+#define PROCS_FIRST 4u
 
 /* A thread that waits for the answer to a request. On its stack, in the provider's list. */
 struct waiter {
@@ -31,10 +32,11 @@ struct jail_box {
     void *owner;
     struct jail jail;
     struct pump_source control;
-    int listening;             /* control is, or was, in the pump */
-    pthread_mutex_t lock;      /* of the groups */
-    int procs[GROUPS_MAX + 1]; /* open, to be entered; -1 where there is none (yet) */
-    int promised;              /* its first command will want a descriptor */
+    int listening;        /* control is, or was, in the pump */
+    pthread_mutex_t lock; /* of the groups */
+    int *procs;           /* by group: open, to be entered; -1 where there is none (yet) */
+    unsigned procs_room;  /* groups of higher numbers have none */
+    int promised;         /* its first command will want a descriptor */
     int lost;
     bool made; /* its owner has it, and is told when it is lost */
 };

@@ -181,7 +181,7 @@ ROWS = (
         times("bench-e2b", ["times", "all"]), unit="ms"),
     Row("idle", "memory of an idle sandbox", "", 600, sandbox_memory, unit="KB"),
     Row("density-create", "creation with all sandboxes there", "with few", 1.2,
-        number("bench-density", "create_last_ms", of=("bench-density", "create_first_ms"))),
+        number("bench-density", "create_last_floors", of=("bench-density", "create_first_floors"))),
     Row("density-memory", "the server's own memory with all of them", "", 150,
         number("bench-density", "server_rss", by=1 / (1 << 20)), unit="MiB"),
     Row("density-restart", "restart after `kill -9` with all of them", "", 10,
