@@ -8,7 +8,7 @@ import shutil
 import tempfile
 
 from .reports import read_junits, read_pytest, read_tap
-from .work import LOGS, NIGHTLY, PYTHON, ROOT, SKIP
+from .work import LOGS, NIGHTLY, PYTHON, ROOT, SKIP, TEST_LIMIT_S
 
 # Tests that are marked so count things of the whole machine; they have a part of their own.
 ALONE = "alone"
@@ -20,7 +20,7 @@ PROGRAMS = {
 
 def lint(shop, part):
     part.check("tests/run: each of its rules can fail",
-               shop.run(part, "lint-run", ["tests/run", "--self-test"], 60))
+               shop.run(part, "lint-run", ["tests/run", "--self-test"], 120))
     folder = os.path.join(ROOT, "tests/lint")
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
@@ -44,8 +44,9 @@ def unit(shop, part):
     if os.path.exists(log):
         os.unlink(log)
     more = ["--timeout-multiplier", "10"] if NIGHTLY else []
+    # They wait more than they compute.
     result = shop.run(part, "unit", ["/usr/bin/meson", "test", "-C", "build-asan", "--no-rebuild",
-                                     *more], 3600 if NIGHTLY else 900)
+                                     "--num-processes", "3", *more], 3600 if NIGHTLY else 900)
     if not os.path.exists(log):
         part.fail("meson test", result.tail())
         return
@@ -81,6 +82,11 @@ def fuzz(shop, part):
         part.check(f"{name}: search", shop.run(part, program, command, int(seconds or 5) + 120))
 
 
+def pytest_command(interpreter, report, *more, limit=TEST_LIMIT_S):
+    return [interpreter, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", "-rA",
+            f"--timeout={limit}", f"--junitxml={report}", *more]
+
+
 def pytest(shop, part, folders, limit, *, interpreter=PYTHON, env=None, more=(), workers=0,
            log=None):
     """Runs pytest over folders and counts. With `workers` the files are divided among as many
@@ -88,8 +94,7 @@ def pytest(shop, part, folders, limit, *, interpreter=PYTHON, env=None, more=(),
     report = os.path.join(LOGS, f"{log or part.name}.xml")
     if os.path.exists(report):
         os.unlink(report)
-    command = [interpreter, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", "-rA",
-               f"--junitxml={report}", *more]
+    command = pytest_command(interpreter, report, *more)
     if workers:
         command += ["-n", str(workers), "--dist", "loadfile"]
     result = shop.run(part, log or part.name, command + folders, limit, {**PROGRAMS, **(env or {})})
@@ -249,8 +254,8 @@ if NIGHTLY:
 # See lanes.py. The first lane computes, the others wait more than they compute.
 STAGES = [
     [["lint", "build", "fuzz", "vm"],
-     ["security", "python"],
-     ["api", "e2e", "faults", "e2b", "docs", "mcp", "asan"]],
+     ["security", "python", "mcp"],
+     ["api", "e2e", "faults", "e2b", "docs", "asan"]],
     [["tsan"]],
     [["unit"]],
     [["alone"]],

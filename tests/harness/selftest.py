@@ -4,8 +4,9 @@ import os
 import tempfile
 
 from . import expected, summary
+from .parts import pytest_command
 from .reports import read_junits, read_pytest, read_tap
-from .work import LOGS, TEXT_LINES, Part, Result, Workshop
+from .work import LOGS, PYTHON, TEXT_LINES, Part, Result, Workshop
 
 PASSED = '<testsuites><testsuite name="s"><testcase classname="m" name="t"/></testsuite></testsuites>'
 FAILED = PASSED.replace("/></testsuite>", "><failure>no</failure></testcase></testsuite>")
@@ -93,11 +94,37 @@ def command_cases():
     yield "and ended with the run", 0, len(shop.alive())
 
 
+HANGS = """
+import time
+def waits_for_nothing():
+    time.sleep(600)
+def test_hangs():
+    waits_for_nothing()
+def test_after_it():
+    pass
+"""
+
+
+def hang_cases(folder):
+    """A test that hangs fails, with its stack, and the next one runs."""
+    test, report = os.path.join(folder, "test_hang.py"), os.path.join(folder, "hang.xml")
+    with open(test, "w", encoding="utf-8") as f:
+        f.write(HANGS)
+    part = Part("p")
+    result = Workshop(grace=1).run(part, "self-test", [
+        *pytest_command(PYTHON, report, "--rootdir", folder, "--noconftest", limit=1), test], 50)
+    read_pytest(part, report, result)
+    yield "a test that hangs, and the one after it", (1, 1), (part.passed, len(part.failed))
+    text = "\n".join(line for _, lines in part.failed for line in lines)
+    yield "it is named", ["test_hang: test_hangs"], [name for name, _ in part.failed]
+    yield "with its stack", True, "in waits_for_nothing" in text and "Timeout" in text
+
+
 def main():
     faults = list(expected.self_test(Part))
     with tempfile.TemporaryDirectory() as folder:
         for what, want, found in [*pytest_cases(folder), *text_cases(), *output_cases(),
-                                  *command_cases()]:
+                                  *command_cases(), *hang_cases(folder)]:
             if want != found:
                 faults.append(f"{what}: {found}, not {want}")
     for fault in faults:

@@ -19,6 +19,10 @@ PYTHON = "/usr/bin/python3"  # Debian's: it is the one that has Debian's pytest
 SKIP = 77  # the exit status of a script that could not run its tests
 NIGHTLY = os.environ.get("PADDOCK_NIGHTLY", "") not in ("", "0")
 
+# One test that hangs fails by itself, with its stack, and the others of its part run on. The longest test
+# takes about a minute on idle processors.
+TEST_LIMIT_S = 1800 if NIGHTLY else 240
+
 MARK = "TESTS_RUN"
 GRACE_S = 10  # for what is interrupted to tidy up, before it is killed
 
