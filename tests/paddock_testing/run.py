@@ -90,8 +90,7 @@ def run(command, *, limit=20, env=None, stdin=subprocess.DEVNULL, uid=None, pass
     try:
         out, err = process.communicate(timeout=seconds(limit))
     except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
+        out, err = give_up(process)
         raise AssertionError(
             f"not finished after {seconds(limit):.0f} s: {' '.join(argv)}\n"
             f"stdout: {out[-2000:]!r}\nstderr: {err[-2000:]!r}") from None
@@ -103,6 +102,20 @@ def run(command, *, limit=20, env=None, stdin=subprocess.DEVNULL, uid=None, pass
         except ValueError as error:
             raise AssertionError(f"--json gave no JSON ({error})\n{result.explain()}") from None
     return result
+
+
+def give_up(process):
+    """Kills a program that does not end, and gives what it has said. Others may have its output, too,
+    and hang as well: they are not waited for."""
+    process.kill()
+    try:
+        return process.communicate(timeout=seconds(5))
+    except subprocess.TimeoutExpired as unfinished:
+        for stream in (process.stdout, process.stderr):
+            if stream:
+                stream.close()
+        process.wait(timeout=seconds(5))
+        return unfinished.output or b"", unfinished.stderr or b""
 
 
 def run_ok(command, **kwargs):

@@ -233,8 +233,7 @@ def test_killing_parts_of_a_keeper_under_load(binary):
                 try:
                     client.communicate(timeout=paddock.seconds(10))
                 except subprocess.TimeoutExpired:
-                    client.kill()
-                    client.communicate()
+                    paddock.give_up(client)
                     pytest.fail(f"a client hangs: {where}")
             for _ in range(2):
                 after = paddock.run(["/bin/true"], binary=binary, env=keeper.env)
@@ -265,8 +264,7 @@ def test_killed_keeper_takes_its_jails_along(fixtures, binary):
         try:
             client.communicate(timeout=paddock.seconds(5))
         except subprocess.TimeoutExpired:
-            client.kill()
-            client.communicate()
+            paddock.give_up(client)
             pytest.fail("the client hangs after its keeper died")
         assert client.returncode == 125, client.returncode
     assert paddock.run(["/bin/true"], binary=binary).status == 0
