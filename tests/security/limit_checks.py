@@ -38,15 +38,16 @@ def check_host():
 
 
 @contextlib.contextmanager
-def attack(fixtures, command, *, ready=None, ready_limit=8, **options):
+def attack(fixtures, command, *, ready=None, ready_limit=30, gone_limit=4, **options):
     """A sandbox in which `command` goes on while the block runs, and which is gone after it.
 
     `command` gets a word as last argument. Yields (process, pid namespace of the jail) once a
-    process with that word is there, and has printed a line that starts with `ready`, if given."""
+    process with that word is there, and has printed a line that starts with `ready`, if given.
+    `gone_limit` is for controls, which leave the kernel much to tidy up."""
     word = new_word()
     binds = fixtures.binds()
     with paddock.background([*command, word], binds=binds, **options) as process:
-        pids = paddock.wait_for(lambda: host.with_word(word) or process.poll() is not None, 8,
+        pids = paddock.wait_for(lambda: host.with_word(word) or process.poll() is not None, 30,
                                 f"{command} runs")
         assert process.poll() is None, (f"ended at once with {process.returncode}: "
                                         f"{process.stderr.read()[-2000:]!r}")
@@ -56,7 +57,7 @@ def attack(fixtures, command, *, ready=None, ready_limit=8, **options):
             line = read_line(process, ready_limit)
             assert line.startswith(ready.encode()), line
         yield process, namespace, line.decode().split()
-    check_gone(namespace)
+    check_gone(namespace, gone_limit)
 
 
 def read_line(process, limit):

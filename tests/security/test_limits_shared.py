@@ -34,7 +34,7 @@ SHARED = [
 def test_what_one_sandbox_takes_is_not_missing_elsewhere(fixtures, as_root, kind, greedy,
                                                          modest, user):
     command = [PROBE, "take", kind, greedy, 60]
-    with attack(fixtures, command, ready=kind, ready_limit=10, user=user) as (_, _ns, line):
+    with attack(fixtures, command, ready=kind, user=user) as (_, _ns, line):
         assert int(line[1]) > 0, f"A got none at all: {line}"
         result = paddock.run_record([PROBE, "take", kind, modest, 0], binds=fixtures.binds())
         taken, error = reported(result, kind)
@@ -85,7 +85,7 @@ def test_without_their_limit_a_jail_has_most_files_of_the_machine(fixtures, as_r
     if each * 100 < most / 8 or most > 1 << 40:
         pytest.skip(f"this host allows {each} files a process of {most}: nothing to take")
     with attack(fixtures, [PROBE, "take-many", "null", 100, 60], pids=128, memory="1G",
-                ready="take-many", ready_limit=60, binary=paddock.PADDOCK_WEAK,
+                ready="take-many", ready_limit=60, gone_limit=60, binary=paddock.PADDOCK_WEAK,
                 env={"PADDOCK_WALL_OFF": "descriptors"}) as (_, _ns, line):
         assert open_files() - before > most / 8, f"the host was not harmed: {line}"
 
@@ -266,7 +266,7 @@ def test_locks_and_timers_do_not_reach_the_host(fixtures):
     code = ("import ctypes, time\nlibc = ctypes.CDLL(None)\nt = ctypes.c_void_p()\nn = 0\n"
             "while n < 200000 and libc.timer_create(1, None, ctypes.byref(t)) == 0: n += 1\n"
             "print('timers', n, flush=True)\ntime.sleep(60)")
-    with attack(fixtures, ["/usr/bin/python3", "-c", code], ready="timers"):
+    with attack(fixtures, ["/usr/bin/python3", "-c", code], ready="timers", ready_limit=60):
         queued = int(host.status(os.getpid())["SigQ"].partition("/")[0])
         assert queued < 1000
         check_neighbour()
