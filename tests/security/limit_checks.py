@@ -38,12 +38,12 @@ def check_host():
 
 
 @contextlib.contextmanager
-def attack(fixtures, command, *, ready=None, ready_limit=30, gone_limit=4, **options):
+def attack(fixtures, command, *, ready=None, ready_limit=30, gone_limit=20, **options):
     """A sandbox in which `command` goes on while the block runs, and which is gone after it.
 
     `command` gets a word as last argument. Yields (process, pid namespace of the jail) once a
     process with that word is there, and has printed a line that starts with `ready`, if given.
-    `gone_limit` is for controls, which leave the kernel much to tidy up."""
+    A greedy jail leaves the kernel much to tidy up, for which `gone_limit` is."""
     word = new_word()
     binds = fixtures.binds()
     with paddock.background([*command, word], binds=binds, **options) as process:
