@@ -200,6 +200,8 @@ static int run(struct attach *a, struct pd_err *e)
             {.fd = s->signals, .events = POLLIN},
             {.fd = want_input && !a->is_full ? STDIN_FILENO : -1, .events = POLLIN}};
 
+        /* No deadline: a terminal rests as long as its user does. The user, a signal, output or the
+         * end of the connection ends the wait. */
         int pending = remote_pending(a->remote);
         if (poll(p, 3, pending ? 0 : -1) < 0 && errno != EINTR)
             return pd_fail_sys(e, "poll");

@@ -385,7 +385,9 @@ static int pump_messages(struct bridge *b, struct pd_err *e)
         struct pollfd p[] = {{.fd = open ? 0 : -1, .events = POLLIN},
                              {.fd = b->signals, .events = POLLIN},
                              {.fd = 1}};
-        /* Without input it is only looked whether the last answer is out. */
+        /* No deadline while the input is open: the next message comes when somebody has one, and a
+         * signal or an output that is closed ends the wait. Without input it is only looked whether
+         * the last answer is out. */
         if (poll(p, 3, open ? -1 : DRAIN_MS) < 0 && errno != EINTR)
             r = pd_fail_sys(e, "poll");
         else if (p[1].revents || p[2].revents & POLLERR)

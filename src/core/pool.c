@@ -40,6 +40,14 @@ unsigned pool_filling(const struct sessions *all)
     return count;
 }
 
+static bool is_ready(struct session *s)
+{
+    lock_take(&s->lock);
+    bool ready = !s->lost && s->life == LIFE_READY;
+    lock_release(&s->lock);
+    return ready;
+}
+
 struct session *pool_take(struct sessions *all, const struct provider *provider,
                           const struct session_request *r)
 {
@@ -56,10 +64,7 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
 
     while (!s && all->pool_count[p]) {
         s = all->pool[p][--all->pool_count[p]];
-        lock_take(&s->lock);
-        int dead = s->lost || s->life != LIFE_READY;
-        lock_release(&s->lock);
-        if (dead) { /* the controller ends it: it is still in the table */
+        if (!is_ready(s)) { /* the controller ends it: it is still in the table */
             session_unref(s);
             s = NULL;
         }
@@ -78,6 +83,20 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
     lock_release(&all->lock);
     pthread_cond_signal(&all->pool_cond); /* without the lock that it would wait for */
     return s;
+}
+
+bool pool_drop(struct session *s)
+{
+    struct sessions *all = s->all;
+    unsigned p = s->info.spec.profile;
+
+    for (unsigned i = 0; i < all->pool_count[p]; i++)
+        if (all->pool[p][i] == s) {
+            all->pool[p][i] = all->pool[p][--all->pool_count[p]];
+            pthread_cond_signal(&all->pool_cond);
+            return true;
+        }
+    return false;
 }
 
 /* The profile that lacks most sandboxes, or -1 when none lacks any. */
@@ -165,10 +184,10 @@ static void add_one(struct sessions *all, enum profile profile)
     }
 
     lock_take(&all->lock);
-    if (r == 0)
-        all->pool[profile][all->pool_count[profile]++] = session_ref(s);
-    else
+    if (r < 0)
         all->pool_failed_ms = time_now_ms();
+    else if (is_ready(s)) /* not lost since that step */
+        all->pool[profile][all->pool_count[profile]++] = session_ref(s);
     lock_release(&all->lock);
 
     if (r < 0) {

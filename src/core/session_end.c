@@ -136,7 +136,7 @@ static int take_away(struct session *s, struct pd_err *e)
     if (r < 0)
         log_error("session.undead", "id=%s error=%s", s->info.id, e->msg);
     int clean = session_remove_root(s) == 0;
-    session_bury(s, 0);
+    session_bury(s, !life_is_owned(s->life)); /* nobody's has no rows that stay */
 
     lock_both(s);
     s->info.ended_ms = time_now_ms();
@@ -161,6 +161,9 @@ static int end(struct session *s, enum session_end why, const char *reason, int 
                struct pd_err *e)
 {
     deadline d = deadline_in(END_PATIENCE);
+    if (s->stranded) /* it may well run: nobody here can tell, or end it */
+        return pd_fail(e, PD_UNSUPPORTED, "sandbox %s cannot be ended here: %.180s", s->info.id,
+                       s->info.end_reason);
     lock_both(s);
 
     while (s->changing && wait) {
@@ -178,10 +181,12 @@ static int end(struct session *s, enum session_end why, const char *reason, int 
     }
 
     int mine = 0, r = 0;
+    bool pooled = false;
     if (life_is_making(s->life)) {
         cancel(s, why, reason);
     } else if (!life_is_ending(s->life) && !life_is_over(s->life)) {
         set_reason(s, why, reason);
+        pooled = s->life == LIFE_READY && pool_drop(s);
         mine = session_step(s, life_is_owned(s->life) ? LIFE_STOPPING : LIFE_DISCARDING) == 0;
     }
 
@@ -191,7 +196,11 @@ static int end(struct session *s, enum session_end why, const char *reason, int 
         r = wait ? await_over(s, e) : !life_is_over(s->life);
     lock_release(&s->lock);
 
-    return mine ? take_away(s, e) : r;
+    if (mine)
+        r = take_away(s, e);
+    if (pooled)
+        session_unref(s);
+    return r;
 }
 
 int session_end(struct session *s, enum session_end why, const char *reason, struct pd_err *e)

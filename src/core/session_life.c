@@ -129,6 +129,10 @@ int session_step(struct session *s, enum life to)
     s->info.state = lives[to].state;
     s->info.asleep = to == LIFE_ASLEEP;
     int shared = lives[to].owned != lives[from].owned || lives[to].over; /* under sessions.lock */
+    if (shared && lives[to].owned && !s->owned)
+        names_list(s);
+    else if (shared && !lives[to].owned && s->owned)
+        names_unlist(s);
     if (shared)
         s->owned = lives[to].owned;
     atomic_fetch_add(&s->all->steps, 1);

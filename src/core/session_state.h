@@ -44,7 +44,8 @@ struct group_block {
 struct session {
     atomic_uint refs;
     struct sessions *all;
-    struct session *next;  /* in its bucket */
+    struct session *next;                         /* in its bucket */
+    struct session *next_of_thread, *next_of_key; /* likewise, while it is owned; names_list */
     struct wire_id box_id; /* another one after each sleep; under the lock from then on */
     char *metadata;
     char root_name[SPEC_NAME_MAX + 1];
@@ -129,6 +130,7 @@ struct sessions {
     struct name_hold *name_holds; /* one creation per key, or per thread */
     struct lock lock;
     struct session *by_id[SESSION_BUCKETS];
+    struct session *by_thread[SESSION_BUCKETS], *by_key[SESSION_BUCKETS];
     unsigned live, let_in; /* the same of all tenants */
     struct tenant_count *tenants;
     struct queue_entry *queue;
@@ -272,11 +274,6 @@ struct session **sessions_place(struct sessions *all, const char *id);
 int sessions_register(struct session *s, enum life to);
 /* Takes it out of the table. */
 void sessions_forget(struct session *s);
-/* A reference to the session that was made with this key, or NULL. */
-struct session *sessions_look_for_key(struct sessions *all, const char *tenant, const char *key);
-/* The youngest of that thread, as an older one is gone; or NULL. */
-struct session *sessions_look_for_thread(struct sessions *all, const char *tenant,
-                                         const char *user_id, const char *thread_id);
 
 /* sessions_create.c */
 /* A new one with an id and the name of its root; in no table yet. NULL without memory. */
@@ -292,6 +289,15 @@ int sessions_make_box(struct session *s, struct pd_err *e);
 #define MAKE_PATIENCE (300 * NS_PER_S)
 
 /* sessions_names.c */
+/* Puts a session into the tables by thread and key, or takes it out: session_step's, as `owned`.
+ * With the lock of all held; its names do not change meanwhile. */
+void names_list(struct session *s);
+void names_unlist(struct session *s);
+/* A reference to the session that was made with this key, or NULL. */
+struct session *sessions_look_for_key(struct sessions *all, const char *tenant, const char *key);
+/* The youngest of that thread, as an older one is gone; or NULL. */
+struct session *sessions_look_for_thread(struct sessions *all, const char *tenant,
+                                         const char *user_id, const char *thread_id);
 /* The key and the thread of a creation; on the stack of the thread that creates. */
 struct name_hold {
     struct name_hold *next;
@@ -305,6 +311,9 @@ void names_release(struct sessions *all, const struct name_hold *h);
 /* pool.c */
 struct session *pool_take(struct sessions *all, const struct provider *provider,
                           const struct session_request *r);
+/* Takes one that is about to end out of the pool. Is the pool's reference the caller's now? With
+ * the lock of all held. */
+bool pool_drop(struct session *s);
 void *pool_main(void *sessions);
 void pool_set_targets(struct sessions *all); /* as few as are always kept; with the lock held */
 unsigned pool_filling(const struct sessions *all); /* how many are being made; likewise */

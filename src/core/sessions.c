@@ -220,6 +220,8 @@ void sessions_forget(struct session *s)
     int there = *at == s;
     if (there)
         *at = s->next;
+    if (there && s->owned)
+        names_unlist(s);
     lock_release(&all->lock);
 
     if (there)
@@ -255,40 +257,6 @@ struct session *sessions_find(struct sessions *all, const char *tenant, const ch
 struct session *sessions_find_any(struct sessions *all, const char *id, struct pd_err *e)
 {
     return find(all, NULL, id, e);
-}
-
-struct session *sessions_look_for_thread(struct sessions *all, const char *tenant,
-                                         const char *user_id, const char *thread_id)
-{
-    struct session *found = NULL;
-
-    lock_take(&all->lock);
-
-    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
-        for (struct session *s = all->by_id[i]; s; s = s->next)
-            if (s->owned && !s->superseded && s->info.user_id[0] &&
-                !strcmp(s->info.user_id, user_id) && !strcmp(s->info.thread_id, thread_id) &&
-                !strcmp(s->info.tenant, tenant) &&
-                (!found || s->info.created_ms >= found->info.created_ms)) {
-                session_unref(found);
-                found = session_ref(s);
-            }
-    lock_release(&all->lock);
-    return found;
-}
-
-struct session *sessions_look_for_key(struct sessions *all, const char *tenant, const char *key)
-{
-    struct session *found = NULL;
-
-    lock_take(&all->lock);
-
-    for (unsigned i = 0; i < SESSION_BUCKETS && !found; i++)
-        for (struct session *s = all->by_id[i]; s && !found; s = s->next)
-            if (s->owned && s->key && !strcmp(s->key, key) && !strcmp(s->info.tenant, tenant))
-                found = session_ref(s);
-    lock_release(&all->lock);
-    return found;
 }
 
 struct session *sessions_find_thread(struct sessions *all, const char *tenant, const char *user_id,

@@ -282,6 +282,19 @@ static int check_thread(struct sessions *all, const struct session_request *r, s
     return lives ? -1 : 0;
 }
 
+/* Of a request that found no room: what another one with its key has made meanwhile, or NULL. The
+ * name is held for it, so one that is still being made is waited for, and found only if it was. */
+static struct session *find_made(struct sessions *all, struct name_hold *names)
+{
+    struct pd_err ignored;
+    if (!names->r->key || names_hold(all, names, &ignored) < 0)
+        return NULL;
+
+    struct session *s = sessions_look_for_key(all, names->r->tenant, names->r->key);
+    names_release(all, names);
+    return s;
+}
+
 int sessions_create_from(struct sessions *all, const struct session_request *r,
                          struct session *fork_of, struct session **ret, int *ret_known,
                          struct queue_place *ret_place, struct pd_err *e)
@@ -305,8 +318,7 @@ int sessions_create_from(struct sessions *all, const struct session_request *r,
         if (r1 != MUST_WAIT)
             break;
         if (queue_enter(all, r->tenant, r->queue_timeout_ms, ret_place, e) < 0) {
-            /* Another one with this key may have been made meanwhile. */
-            known = r->key ? sessions_look_for_key(all, r->tenant, r->key) : NULL;
+            known = find_made(all, &names);
             r1 = known ? 0 : -1;
             break;
         }

@@ -262,7 +262,10 @@ static void test_a_provider_that_is_not_configured_any_more(void **state)
 
     assert_int_equal(start(s, (struct process_request){0}, &e), -1);
     assert_int_equal(e.code, PD_SESSION_LOST);
-    assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
+    /* It runs on, as the next daemon will find: nobody is told that it has ended. */
+    assert_int_equal(session_end(s, END_KILLED, "test", &e), -1);
+    assert_int_equal(e.code, PD_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "'world' is not configured"));
     struct session *copy = NULL;
     struct queue_place place;
     int known;
