@@ -18,7 +18,7 @@ _paddock_options() {
     serve) echo --config --listen --listen-tls --state-dir --tls-cert --tls-key ;;
     config) echo --json --config ;;
     cert) echo --domain --name --dir --days --force ;;
-    key) echo --tenant --label --state-dir ;;
+    key) echo --tenant --label --admin --state-dir ;;
     create) echo --session --auto-retry --user-id --thread-id --template --provider --profile \
         --policy --memory --pids --cpu --disk --files -e --env -w --workdir --metadata \
         --idle-timeout --max-life --queue-timeout --idempotency-key --json ;;
@@ -32,6 +32,7 @@ _paddock_options() {
     kill) echo -s --signal ;;
     port) echo --expires --json ;;
     top) echo --once --interval --json ;;
+    route) echo --explain --provider --user --template --json ;;
     rm) echo --session ;;
     mcp) echo --thread ;;
     esac
@@ -55,7 +56,7 @@ _paddock() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]-} i id=
     local commands="run doctor root keeper serve key cert config create ls exec shell cp ps logs kill \
-        port top rm mcp help"
+        port top route rm mcp help"
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")

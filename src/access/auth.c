@@ -30,6 +30,7 @@ struct entry {
     char id[AUTH_ID_LEN + 1];
     int revoked;
     int stored; /* not the extra one */
+    bool is_admin;
     _Atomic uint64_t touched_ms;
 };
 
@@ -121,6 +122,7 @@ static int load_key(const struct key_row *r, void *arg)
         snprintf(slot->id, sizeof slot->id, "%s", r->id);
         slot->stored = 1;
         slot->revoked = r->revoked_ms != 0;
+        slot->is_admin = r->is_admin != 0;
         atomic_init(&slot->touched_ms, r->last_used_ms);
         l->table->count++;
         l->table->accepted += !slot->revoked;
@@ -228,6 +230,7 @@ static enum found find(struct auth *a, const uint8_t hash[32], struct auth_who *
         found = FOUND;
         memcpy(ret->tenant, slot->tenant, sizeof ret->tenant);
         memcpy(ret->key_id, slot->id, sizeof ret->key_id);
+        ret->is_admin = slot->is_admin;
         uint64_t touched = atomic_load(&slot->touched_ms);
         /* Of several threads one wins. */
         *ret_touch = slot->stored && (now_ms < touched || now_ms - touched >= TOUCH_MS) &&
@@ -282,8 +285,8 @@ static int label_check(const char *label, struct pd_err *e)
     return 0;
 }
 
-int auth_create(struct auth *a, const char *tenant, const char *label, char ret_key[ID_KEY_LEN + 1],
-                char ret_id[AUTH_ID_LEN + 1], struct pd_err *e)
+int auth_create(struct auth *a, const char *tenant, const char *label, bool is_admin,
+                char ret_key[ID_KEY_LEN + 1], char ret_id[AUTH_ID_LEN + 1], struct pd_err *e)
 {
     if (!id_is_tenant(tenant))
         return pd_fail(e, PD_INVALID,
@@ -293,7 +296,11 @@ int auth_create(struct auth *a, const char *tenant, const char *label, char ret_
         return -1;
 
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
-    struct key_row row = {.id = id, .tenant = tenant, .label = label, .created_ms = time_now_ms()};
+    struct key_row row = {.id = id,
+                          .tenant = tenant,
+                          .label = label,
+                          .created_ms = time_now_ms(),
+                          .is_admin = is_admin};
 
     id_key(key);
     hash_key(key, row.hash);

@@ -10,6 +10,8 @@
 
 #include "access/ids.h"
 
+#include <stdbool.h>
+
 struct pd_err;
 struct store;
 struct key_row;
@@ -21,6 +23,7 @@ struct auth;
 struct auth_who {
     char tenant[ID_TENANT_MAX + 1];
     char key_id[AUTH_ID_LEN + 1];
+    bool is_admin; /* may change what concerns all tenants */
 };
 
 /* Reads the keys of the store, which must outlive it. `extra` (or NULL, or ""): one more key, of
@@ -33,8 +36,8 @@ void auth_free(struct auth *a);
 int auth_check(struct auth *a, const char *key, struct auth_who *ret, struct pd_err *e);
 
 /* Makes a key and stores its hash; the caller shows the key, once. `label` may be NULL. */
-int auth_create(struct auth *a, const char *tenant, const char *label, char ret_key[ID_KEY_LEN + 1],
-                char ret_id[AUTH_ID_LEN + 1], struct pd_err *e);
+int auth_create(struct auth *a, const char *tenant, const char *label, bool is_admin,
+                char ret_key[ID_KEY_LEN + 1], char ret_id[AUTH_ID_LEN + 1], struct pd_err *e);
 /* From now on the key is refused. PD_NOT_FOUND; revoking it again is fine. */
 int auth_revoke(struct auth *a, const char *id, struct pd_err *e);
 /* Every key of the store, oldest first, as it is there now; stops when `each` returns non-zero. */

@@ -181,6 +181,10 @@ int call_admit(struct call *c, struct pd_err *e)
     if ((!check_preview(c) && call_authenticate(c, e) < 0) || call_count(c, e) < 0)
         return -1;
 
+    if (c->route->flags & ROUTE_ADMIN && !c->who.is_admin)
+        return pd_fail(e, PD_DENIED,
+                       "this needs an admin key: the operator makes one with `paddock key create "
+                       "--admin`");
     if (c->route->flags & ROUTE_WORK && atomic_load(&c->api->draining)) {
         c->retry_after = 5;
         return pd_fail(e, PD_SHUTTING_DOWN, "the server is shutting down: try again in a moment");

@@ -21,6 +21,7 @@ struct preview;
 struct provider_table;
 struct quota;
 struct request;
+struct router;
 struct sessions;
 struct shares;
 struct watchers;
@@ -29,6 +30,7 @@ struct watchers;
 struct api {
     struct sessions *sessions;
     const struct provider_table *providers;
+    struct router *router;
     struct auth *auth;
     struct quota *quota;
     struct shares *shares; /* or NULL: no tenant leaves places for others */

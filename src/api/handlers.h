@@ -47,7 +47,6 @@ HANDLER(mcp_delete);
 HANDLER(sandbox_metrics);
 HANDLER(sandbox_events);
 HANDLER(providers_list);
-HANDLER(route_get);
 HANDLER(health_get);
 HANDLER(ready_get);
 HANDLER(metrics_get);
@@ -68,6 +67,11 @@ HANDLER(process_post_signal);
 HANDLER(process_post_stdin);
 HANDLER(process_post_resize);
 HANDLER(process_get_output);
+
+/* router.c */
+HANDLER(route_get);
+HANDLER(router_get);
+HANDLER(router_replace);
 
 /* sandboxes.c */
 HANDLER(sandboxes_create);

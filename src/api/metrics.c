@@ -1,6 +1,5 @@
 /* The server and its sandboxes tell of themselves: measurements and events of one sandbox, the
- * providers and which of them a request would get, health and readiness, and the metrics in the
- * format of Prometheus. */
+ * providers, health and readiness, and the metrics in the format of Prometheus. */
 #include "api/handlers.h"
 #include "api/sandbox.h"
 
@@ -90,32 +89,6 @@ int providers_list(struct call *c, struct pd_err *e)
     for (unsigned i = 0; i < t->count; i++)
         provider_json(&j, t->list[i], i == 0);
     json_close(&j, ']');
-    json_close(&j, '}');
-    return call_json(c, 200, &out);
-}
-
-int route_get(struct call *c, struct pd_err *e)
-{
-    static const char *const allowed[] = {"provider", "command", NULL};
-    char provider[64] = "auto", command[4096];
-    if (call_query_check(c, allowed, e) < 0 ||
-        call_query(c, "provider", provider, sizeof provider, e) < 0 ||
-        call_query(c, "command", command, sizeof command, e) < 0)
-        return -1;
-
-    const struct provider *chosen = provider_table_choose(c->api->providers, provider, e);
-    if (!chosen) {
-        snprintf(c->field, sizeof c->field, "provider");
-        return -1;
-    }
-
-    auto_buf out = BUF_INIT(16u << 10);
-    struct json j = JSON_INIT(&out);
-    json_open(&j, '{');
-    json_member_cstr(&j, "provider", chosen->name);
-    json_member_cstr(&j, "reason",
-                     strcmp(provider, "auto") != 0 ? "asked for by the request"
-                                                   : "default provider of this server");
     json_close(&j, '}');
     return call_json(c, 200, &out);
 }

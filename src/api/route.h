@@ -17,6 +17,7 @@ enum route_flags {
     ROUTE_REST = 4,    /* the pattern is a prefix: call.rest */
     ROUTE_PREVIEW = 8, /* a signed preview token will do instead of a key */
     ROUTE_WORK = 16,   /* refused while draining */
+    ROUTE_ADMIN = 32,  /* an admin key is needed */
 };
 
 struct route {

@@ -59,6 +59,8 @@ const struct route api_routes[] = {
 
     {"GET", "/v1/providers", providers_list, 0, NULL},
     {"GET", "/v1/route", route_get, 0, NULL},
+    {"GET", "/v1/router", router_get, 0, NULL},
+    {"PUT", "/v1/router", router_replace, ROUTE_ADMIN, "router.change"},
     {"POST", "/mcp", mcp_post, ROUTE_WORK, "mcp"},
     {"DELETE", "/mcp", mcp_delete, 0, "session.delete"},
     {"GET", "/healthz", health_get, ROUTE_OPEN, NULL},

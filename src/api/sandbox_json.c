@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "config/config.h"
 #include "policy/policy.h"
+#include "router/decide.h"
 
 void limits_json(struct json *j, const struct limits *l)
 {
@@ -199,6 +200,18 @@ static int read_template(struct fields *f, const struct config *config, struct s
     return fields_refuse(f, "template", "'%.60s' is not known: default, base or restricted", name);
 }
 
+/* A name that no provider has is refused before a place is waited for. */
+static int check_provider(struct call *c, const struct session_request *r, struct pd_err *e)
+{
+    struct decision decision;
+    struct pd_err why;
+    if (!r->provider || sessions_explain(c->api->sessions, r, &decision, NULL, &why) == 0 ||
+        why.code != PD_INVALID)
+        return 0;
+    snprintf(c->field, sizeof c->field, "provider");
+    return pd_fail(e, PD_INVALID, "%s", why.msg);
+}
+
 /* Before a sandbox is taken for it. */
 static int check_policy(struct call *c, const char *text, struct pd_err *e)
 {
@@ -214,7 +227,6 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
 {
     struct session_request *r = &ret->request;
     static const char *const profiles[] = {"strict", "dev", "restricted", NULL};
-    struct pd_err why;
     unsigned profile;
 
     *ret = (struct create_request){.env = MSG_LIST_WRITER_INIT,
@@ -225,9 +237,7 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     read_template(f, c->config, r);
     if (fields_enum(f, "profile", FIELD_OPTIONAL, profiles, &profile))
         r->spec.profile = (enum profile)profile;
-    if (fields_str(f, "provider", FIELD_OPTIONAL, 1, PROVIDER_NAME_MAX, &r->provider) &&
-        !provider_table_choose(c->api->providers, r->provider, &why))
-        fields_refuse(f, "provider", "%s", why.msg);
+    fields_str(f, "provider", FIELD_OPTIONAL, 1, PROVIDER_NAME_MAX, &r->provider);
 
     if (!by_thread) {
         int user = fields_str(f, "user_id", FIELD_OPTIONAL, 1, SESSION_NAME_MAX, &r->user_id);
@@ -260,7 +270,8 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     else if (r->spec.profile == PROFILE_RESTRICTED)
         r->policy = "restricted";
 
-    if (check_policy(c, r->policy, e) < 0 || call_check_ceilings(c, r, e) < 0)
+    if (check_provider(c, r, e) < 0 || check_policy(c, r->policy, e) < 0 ||
+        call_check_ceilings(c, r, e) < 0)
         return -1;
     return spec_check(&r->spec, e);
 }

@@ -6,6 +6,7 @@
 
 #include "base/banned.h"
 #include "base/err.h"
+#include "router/rules.h"
 
 #include <stddef.h>
 
@@ -150,6 +151,17 @@ struct provider *provider_table_choose(const struct provider_table *t, const cha
         at += (size_t)snprintf(valid + at, sizeof valid - at, ", %s", t->list[i]->name);
     pd_fail(e, PD_INVALID, "provider '%.40s' is not one of this server's: auto%s", name, valid);
     return NULL;
+}
+
+_Static_assert(PROVIDERS_MAX == ROUTER_PROVIDERS_MAX && PROVIDER_NAME_MAX < ROUTER_PROVIDER_SIZE,
+               "the router has room for every provider");
+
+unsigned provider_table_describe(const struct provider_table *t, struct route_provider *ret)
+{
+    for (unsigned i = 0; i < t->count; i++)
+        ret[i] =
+            (struct route_provider){.name = t->list[i]->name, .rung = t->list[i]->best(t->list[i])};
+    return t->count;
 }
 
 void provider_table_done(struct provider_table *t)

@@ -23,6 +23,7 @@
 struct pd_err;
 struct pump;
 struct provider;
+struct route_provider;
 
 /* Capabilities that some providers lack. id, bit, name in GET /v1/providers, "provider NAME cannot
  * ...", and what a caller may do instead. */
@@ -219,3 +220,5 @@ unsigned provider_table_index(const struct provider_table *t, const struct provi
 struct provider *provider_table_choose(const struct provider_table *t, const char *name,
                                        struct pd_err *e);
 void provider_table_done(struct provider_table *t);
+/* As the router sees them; `ret` has room for PROVIDERS_MAX. Returns how many there are. */
+unsigned provider_table_describe(const struct provider_table *t, struct route_provider *ret);

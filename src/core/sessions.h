@@ -4,7 +4,10 @@
 #include "core/provider.h"
 #include "core/session.h"
 
+struct buf;
 struct pump;
+struct decision;
+struct router;
 struct store;
 struct metrics;
 struct audit;
@@ -14,6 +17,7 @@ struct audit;
 struct sessions_config {
     const char *state_dir;                  /* spools are below it */
     const struct provider_table *providers; /* at least one; the first is the default */
+    struct router *router;                  /* or NULL: without any rule */
     struct store *store;
     struct pump *pump;
     unsigned max_sessions; /* in all; more wait in the queue */
@@ -45,6 +49,11 @@ void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
 
 /* Ends every sandbox, for a server that is to leave nothing behind. */
 void sessions_end_all(struct sessions *all, const char *reason);
+
+/* Which provider a request would get, and why; `steps` (or NULL) gets a line about each step. Fails
+ * as route_decide (router/decide.h). */
+int sessions_explain(struct sessions *all, const struct session_request *r, struct decision *ret,
+                     struct buf *steps, struct pd_err *e);
 
 struct queue_place {
     unsigned position; /* 0: it did not wait */

@@ -10,6 +10,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "policy/policy.h"
+#include "router/router.h"
 #include "telemetry/log.h"
 
 int sessions_make_box(struct session *s, struct pd_err *e)
@@ -33,7 +34,8 @@ int sessions_make_box(struct session *s, struct pd_err *e)
 }
 
 /* Takes over what the request says, into a session that exists, new or from the pool. */
-static int fill_in(struct session *s, const struct session_request *r, struct pd_err *e)
+static int fill_in(struct session *s, const struct session_request *r, const char *reason,
+                   struct pd_err *e)
 {
     const struct sessions_config *c = &s->all->c;
     struct session_info *i = &s->info;
@@ -42,9 +44,7 @@ static int fill_in(struct session *s, const struct session_request *r, struct pd
     snprintf(i->thread_id, sizeof i->thread_id, "%s", r->thread_id ? r->thread_id : "");
     snprintf(i->template_name, sizeof i->template_name, "%s",
              r->template_name ? r->template_name : "default");
-    snprintf(i->reason, sizeof i->reason, "%s",
-             r->provider && strcmp(r->provider, "auto") != 0 ? "asked for by the request"
-                                                             : "default provider of this server");
+    snprintf(i->reason, sizeof i->reason, "%s", reason);
     i->idle_timeout_ms = r->idle_timeout_ms ? r->idle_timeout_ms : c->idle_timeout_ms;
     i->max_life_ms = r->max_life_ms ? r->max_life_ms : c->max_life_ms;
     i->created_ms = i->last_used_ms = time_now_ms();
@@ -90,7 +90,8 @@ struct session *sessions_prepare(struct sessions *all, struct provider *provider
 struct origin {
     struct session *fork_of;
     struct snapshot *snapshot; /* held */
-    struct provider *provider; /* that has those files, or the request's choice */
+    struct provider *provider; /* that has those files, or the router's choice */
+    const char *reason;        /* why that one */
 };
 
 /* A fork has the environment and the directory of its origin, unless the request tells others. */
@@ -131,7 +132,7 @@ static struct session *begin(struct sessions *all, const struct session_request 
     }
 
     lock_take(&s->lock);
-    int bad = fill_in(s, r, e);
+    int bad = fill_in(s, r, o->reason, e);
     s->info.from_pool = from_pool;
     if (replaces) {
         s->info.recreated = 1;
@@ -151,11 +152,15 @@ static struct session *begin(struct sessions *all, const struct session_request 
     return bad == 0 ? begin(all, r, replaces, o, 0, e) : NULL;
 }
 
+/* How the provider did. One from the pool was made earlier. */
+enum provider_did { PROVIDER_NOT_ASKED, PROVIDER_MADE_IT, PROVIDER_FAILED };
+
 /* *let_in: 0 when the place that the request was let in for is the sandbox's. */
 static int make_from(struct sessions *all, const struct session_request *r,
                      struct session *replaces, const struct origin *o, int *let_in,
-                     struct session **ret, struct pd_err *e)
+                     enum provider_did *ret_did, struct session **ret, struct pd_err *e)
 {
+    *ret_did = PROVIDER_NOT_ASKED;
     struct session *s = begin(all, r, replaces, o, !o->fork_of && !o->snapshot, e);
     if (!s)
         return -1;
@@ -166,8 +171,10 @@ static int make_from(struct sessions *all, const struct session_request *r,
     int r1 = warm ? 0 : session_store(s, e);
     if (r1 == 0 && !warm)
         r1 = fill_root(s, o, e);
-    if (r1 == 0 && !warm)
+    if (r1 == 0 && !warm) {
         r1 = sessions_make_box(s, e);
+        *ret_did = r1 == 0 ? PROVIDER_MADE_IT : PROVIDER_FAILED;
+    }
     if (r1 == 0)
         r1 = session_store_step(s, LIFE_RUNNING, e);
     if (r1 == 0) {
@@ -193,27 +200,103 @@ static int follow_files(const struct sessions *all, const struct session_request
     return snapshots_possible(all, files, e);
 }
 
-static int make(struct sessions *all, const struct session_request *r, struct session *replaces,
-                struct session *fork_of, int *let_in, struct session **ret, struct pd_err *e)
+static int make_copy(struct sessions *all, const struct session_request *r,
+                     struct session *replaces, struct session *fork_of, int *let_in,
+                     struct session **ret, struct pd_err *e)
 {
-    struct origin o = {.fork_of = fork_of};
+    struct origin o = {.fork_of = fork_of, .reason = "that is where the copied files are"};
+    enum provider_did did;
     if (!(o.provider = provider_table_choose(all->c.providers, r->provider, e)))
         return -1;
-    if ((fork_of || r->snapshot) && !all->c.disk_roots)
+    if (!all->c.disk_roots)
         return snapshots_possible(all, o.provider, e);
 
     if (r->snapshot && !(o.snapshot = snapshot_hold(all, r->tenant, r->snapshot, e)))
         return -1;
-    struct provider *files = fork_of      ? fork_of->provider
-                             : o.snapshot ? snapshot_provider(o.snapshot)
-                                          : NULL;
+    struct provider *files = fork_of ? fork_of->provider : snapshot_provider(o.snapshot);
 
-    int r1 = files ? follow_files(all, r, files, &o, e) : 0;
+    int r1 = follow_files(all, r, files, &o, e);
     if (r1 == 0)
-        r1 = make_from(all, r, replaces, &o, let_in, ret, e);
+        r1 = make_from(all, r, replaces, &o, let_in, &did, ret, e);
     if (o.snapshot)
         snapshot_release(all, o.snapshot);
     return r1;
+}
+
+/* A sandbox of nobody in particular is in a share by itself: `key` is made up for it. */
+static struct route_question question_of(const struct session_request *r, char key[32])
+{
+    snprintf(key, 32, "%llx", (unsigned long long)clock_now());
+    return (struct route_question){.asked = r->provider,
+                                   .tenant = r->tenant,
+                                   .user = r->user_id,
+                                   .template_name = r->template_name ? r->template_name : "default",
+                                   .key = r->user_id ? r->user_id : key};
+}
+
+int sessions_explain(struct sessions *all, const struct session_request *r, struct decision *ret,
+                     struct buf *steps, struct pd_err *e)
+{
+    struct route_provider list[PROVIDERS_MAX];
+    char key[32];
+    struct route_question q = question_of(r, key);
+    return router_explain(all->c.router, list, provider_table_describe(all->c.providers, list), &q,
+                          ret, steps, e);
+}
+
+/* Takes the next provider of the decision, if the last one failed in a way that another might not,
+ * and a place is free. The place of the sandbox that failed was given back. */
+static bool next_hop(struct sessions *all, const struct session_request *r, struct decision *d,
+                     int *let_in, const struct pd_err *why)
+{
+    if (!d->next_count || !router_is_failure(why) || (!*let_in && !queue_try(all, r->tenant)))
+        return false;
+
+    *let_in = 1;
+    log_warn("session.fallback", "from=%s to=%s error=%s",
+             all->c.providers->list[d->provider]->name, all->c.providers->list[d->next[0]]->name,
+             why->msg);
+    snprintf(d->reason, sizeof d->reason, "fallback: %.31s failed with %.40s",
+             all->c.providers->list[d->provider]->name, pd_code_name(why->code));
+    d->provider = d->next[0];
+    d->next_count--;
+    memmove(d->next, d->next + 1, d->next_count * sizeof *d->next);
+    router_begun(all->c.router, d->provider);
+    return true;
+}
+
+static int make_routed(struct sessions *all, const struct session_request *r,
+                       struct session *replaces, int *let_in, struct session **ret,
+                       struct pd_err *e)
+{
+    struct route_provider list[PROVIDERS_MAX];
+    struct decision decision;
+    char key[32];
+    struct route_question q = question_of(r, key);
+    if (router_choose(all->c.router, list, provider_table_describe(all->c.providers, list), &q,
+                      &decision, e) < 0)
+        return -1;
+
+    deadline limit = deadline_in(all->c.providers->list[decision.provider]->patience.create);
+    for (;;) {
+        struct origin o = {.provider = all->c.providers->list[decision.provider],
+                           .reason = decision.reason};
+        enum provider_did did;
+        int made = make_from(all, r, replaces, &o, let_in, &did, ret, e);
+        if (did != PROVIDER_NOT_ASKED)
+            router_ended(all->c.router, decision.provider, did == PROVIDER_FAILED ? e : NULL);
+        if (did != PROVIDER_FAILED || deadline_passed(limit) ||
+            !next_hop(all, r, &decision, let_in, e))
+            return made;
+    }
+}
+
+static int make(struct sessions *all, const struct session_request *r, struct session *replaces,
+                struct session *fork_of, int *let_in, struct session **ret, struct pd_err *e)
+{
+    if (fork_of || r->snapshot)
+        return make_copy(all, r, replaces, fork_of, let_in, ret, e);
+    return make_routed(all, r, replaces, let_in, ret, e);
 }
 
 static int wait_until_made(struct session *s, struct pd_err *e)

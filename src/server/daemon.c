@@ -16,6 +16,7 @@
 #include "core/pump.h"
 #include "core/sessions.h"
 #include "provider/providers.h"
+#include "router/router.h"
 #include "server/serve.h"
 #include "store/sqlite.h"
 #include "store/store.h"
@@ -91,6 +92,7 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
 {
     return (struct sessions_config){.state_dir = d->serve->data_dir,
                                     .providers = &d->providers,
+                                    .router = d->api.router,
                                     .store = d->store,
                                     .pump = d->pump,
                                     .max_sessions = (unsigned)c->max_sandboxes,
@@ -114,6 +116,20 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .disk_roots = c->storage != CONFIG_STORAGE_MEMORY};
 }
 
+/* The rules that hold stay when the file has a mistake. */
+static void reload_router(struct daemon *d)
+{
+    struct route_provider list[PROVIDERS_MAX];
+    struct pd_err e;
+
+    int bad = router_reload(d->api.router, list, provider_table_describe(&d->providers, list), &e);
+    if (bad < 0)
+        log_error("router.reload", "error=%s", e.msg);
+    else
+        log_info("router.reload", "result=ok");
+    metrics_add(d->api.metrics, METRIC_RELOADS, bad < 0 ? METRICS_FAILED : METRICS_OK, 0, 1);
+}
+
 static void reload(struct daemon *d)
 {
     struct pd_err e;
@@ -128,6 +144,7 @@ static void reload(struct daemon *d)
     metrics_add(d->api.metrics, METRIC_RELOADS, next ? METRICS_OK : METRICS_FAILED, 0, 1);
     if (!next) {
         log_error("config.reload", "error=%s", e.msg);
+        reload_router(d);
         notify("READY=1\n");
         return;
     }
@@ -145,6 +162,7 @@ static void reload(struct daemon *d)
     audit_reconfigure(d->api.audit, &audit);
     log_set_level((enum log_level)next->log_level);
     log_set_format((enum log_format)next->log_format);
+    reload_router(d);
 
     const char *lines = buf_cstr(&report);
     log_info("config.reload", "changes=%s", lines && lines[0] ? lines : "none");
@@ -265,7 +283,7 @@ static int show_first_key(struct daemon *d, struct pd_err *e)
 
     if (auth_count(d->api.auth))
         return 0;
-    if (auth_create(d->api.auth, "default", "first start", key, id, e) < 0)
+    if (auth_create(d->api.auth, "default", "first start", false, key, id, e) < 0)
         return -1;
 
     printf("API key, shown only now:  %s\n", key);
@@ -309,6 +327,17 @@ static int open_providers(struct daemon *d, struct pd_err *e)
     return 0;
 }
 
+static int open_router(struct daemon *d, struct pd_err *e)
+{
+    struct route_provider list[PROVIDERS_MAX];
+    char file[4200];
+    unsigned count = provider_table_describe(&d->providers, list);
+
+    snprintf(file, sizeof file, "%s/router.json", d->serve->data_dir);
+    d->api.router = router_new(file, (const char *const *)environ, list, count, e);
+    return d->api.router ? 0 : -1;
+}
+
 static int set_up(struct daemon *d, struct pd_err *e)
 {
     struct serve *s = d->serve;
@@ -333,7 +362,7 @@ static int set_up(struct daemon *d, struct pd_err *e)
         return pd_fail(e, PD_CAPACITY, "no memory");
 
     if (!(api->audit = audit_new(&audit, e)) || !(d->pump = pump_new(e)) ||
-        open_providers(d, e) < 0)
+        open_providers(d, e) < 0 || open_router(d, e) < 0)
         return -1;
 
     struct sessions_config sessions = sessions_config_of(d, c);

@@ -16,11 +16,12 @@
 extern char **environ;
 
 const char key_usage[] =
-    "usage: paddock key create [--tenant NAME] [--label TEXT] [--state-dir DIR]\n"
+    "usage: paddock key create [--tenant NAME] [--label TEXT] [--admin] [--state-dir DIR]\n"
     "       paddock key list [--state-dir DIR]\n"
     "       paddock key revoke ID [--state-dir DIR]\n\n"
     "Keys of the server whose state is in DIR, running or not. A key is shown when it is made and\n"
-    "never again: only its hash is kept. A tenant sees its own sandboxes alone.\n";
+    "never again: only its hash is kept. A tenant sees its own sandboxes alone. A key made with\n"
+    "--admin may also change the router's rules, which concern all tenants.\n";
 
 /* The database belongs to the server's user; what root writes there must, too. */
 static int become_owner(const char *dir, struct pd_err *e)
@@ -47,12 +48,15 @@ static int show_key(const struct key_row *r, void *arg)
     (void)arg;
     time_format_ms(r->created_ms, made);
     printf("%-18s %-16s %-24s %-8s %s\n", r->id, r->tenant, made,
-           r->revoked_ms ? "revoked" : "valid", r->label ? r->label : "");
+           r->revoked_ms ? "revoked"
+           : r->is_admin ? "admin"
+                         : "valid",
+           r->label ? r->label : "");
     return 0;
 }
 
 static int run(struct auth *a, const char *what, const char *id, const char *tenant,
-               const char *label, struct pd_err *e)
+               const char *label, bool is_admin, struct pd_err *e)
 {
     char key[ID_KEY_LEN + 1], made[AUTH_ID_LEN + 1];
 
@@ -64,7 +68,7 @@ static int run(struct auth *a, const char *what, const char *id, const char *ten
     if (!strcmp(what, "revoke"))
         return auth_revoke(a, id, e);
 
-    if (auth_create(a, tenant, label, key, made, e) < 0)
+    if (auth_create(a, tenant, label, is_admin, key, made, e) < 0)
         return -1;
     printf("%s\n", key);
     return 0;
@@ -75,9 +79,16 @@ int cmd_key(int argc, char **argv)
     struct pd_err e;
     struct options o = OPTIONS_INIT(argc, argv);
     const char *tenant = "default", *label = NULL, *state = NULL;
+    bool is_admin = false;
 
     o.mixed = 1;
     while (options_next(&o)) {
+        if (options_is(&o, NULL, "--admin")) {
+            is_admin = true;
+            if (options_no_value(&o, &e) < 0)
+                return usage_fail(&e);
+            continue;
+        }
         const char *v = options_value(&o, &e);
         if (!v)
             return usage_fail(&e);
@@ -102,6 +113,10 @@ int cmd_key(int argc, char **argv)
         pd_fail(&e, PD_INVALID, "key: create, list or revoke ID");
         return usage_fail(&e);
     }
+    if (is_admin && strcmp(what, "create") != 0) {
+        pd_fail(&e, PD_INVALID, "key: --admin is for `paddock key create`");
+        return usage_fail(&e);
+    }
 
     struct config_input in = {.environ = (const char *const *)environ};
     struct config *c = config_load(&in, &e);
@@ -117,7 +132,7 @@ int cmd_key(int argc, char **argv)
     if (r == 0 && (!(store = store_sqlite_open(dir, 0, &e)) || !(a = auth_new(store, NULL, &e))))
         r = -1;
     if (r == 0)
-        r = run(a, what, revoke ? words[1] : NULL, tenant, label, &e);
+        r = run(a, what, revoke ? words[1] : NULL, tenant, label, is_admin, &e);
 
     auth_free(a);
     if (store)

@@ -109,6 +109,7 @@ static const struct column key_columns[] = {
     {"created_ms", U64, K(created_ms), 0, FIXED},
     {"last_used_ms", U64, K(last_used_ms), 0, GROWS},
     {"revoked_ms", U64, K(revoked_ms), 0, GROWS},
+    {"is_admin", INT, K(is_admin), 0, FIXED},
 };
 #undef K
 

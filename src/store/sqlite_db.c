@@ -22,7 +22,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#define SCHEMA_VERSION 3
+#define SCHEMA_VERSION 4
 #define APPLICATION_ID 0x70616464 /* "padd", for file(1) and against mistaken files */
 #define BUSY_MS        5000
 #define WAL_PAGES      1000 /* not yet checkpointed: the thread is woken early */
@@ -67,6 +67,7 @@ static const char *const migrations[SCHEMA_VERSION] = {
     " template_name TEXT NOT NULL, profile INTEGER NOT NULL, state INTEGER NOT NULL,"
     " created_ms INTEGER NOT NULL);",
     "ALTER TABLE snapshots ADD COLUMN provider TEXT NOT NULL DEFAULT 'jail';",
+    "ALTER TABLE keys ADD COLUMN is_admin INTEGER NOT NULL DEFAULT 0;",
 };
 
 /* Why a system call under SQLite failed is read from errno, which callers clear before the call:

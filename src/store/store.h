@@ -68,6 +68,7 @@ struct key_row {
     uint8_t hash[32]; /* SHA-256 of the key */
     const char *tenant, *label;
     uint64_t created_ms, last_used_ms, revoked_ms; /* 0: not */
+    int is_admin;
 };
 
 struct store {

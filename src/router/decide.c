@@ -1,0 +1,326 @@
+/* How this works. A decision has two halves: `choose` walks the order and finds the first choice,
+ * which may be a provider that cannot be used now or is not even there; `settle` takes it if it can
+ * be used, or goes through its fallbacks. Both tell `steps` what they saw. */
+#include "router/decide.h"
+
+#include "base/banned.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "router/share.h"
+
+#include <stdarg.h>
+
+#define NOWHERE ROUTER_PROVIDERS_MAX
+
+struct deciding {
+    const struct router_rules *rules;
+    const struct route_provider *providers;
+    unsigned count;
+    const struct route_question *q;
+    struct buf *steps;
+    /* The first choice. */
+    char name[ROUTER_PROVIDER_SIZE];
+    unsigned index;                 /* NOWHERE: it is not configured */
+    const struct router_rule *rule; /* that fits, if there is one */
+    char why[ROUTE_REASON_SIZE];
+};
+
+static void step(struct deciding *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void step(struct deciding *d, const char *fmt, ...)
+{
+    char text[240];
+    va_list ap;
+
+    if (!d->steps)
+        return;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    buf_puts(d->steps, text);
+    buf_putc(d->steps, '\n');
+}
+
+static unsigned find(const struct deciding *d, const char *name)
+{
+    for (unsigned i = 0; i < d->count; i++)
+        if (!strcmp(d->providers[i].name, name))
+            return i;
+    return NOWHERE;
+}
+
+/* ---- the first choice ---- */
+
+static bool fits(const char *pattern, const char *value)
+{
+    return !*pattern || (value && !strcmp(pattern, value));
+}
+
+static const struct router_rule *find_rule(const struct deciding *d)
+{
+    const struct route_question *q = d->q;
+
+    for (unsigned i = 0; i < d->rules->rule_count; i++) {
+        const struct router_rule *r = &d->rules->rules[i];
+        if (fits(r->tenant, q->tenant) && fits(r->user, q->user) &&
+            fits(r->template_name, q->template_name))
+            return r;
+    }
+    return NULL;
+}
+
+static const char *key_of(const struct route_question *q)
+{
+    return q->key ? q->key : q->user ? q->user : q->tenant ? q->tenant : "";
+}
+
+static const struct router_flag *find_flag(struct deciding *d)
+{
+    for (unsigned i = 0; i < d->rules->flag_count; i++) {
+        const struct router_flag *f = &d->rules->flags[i];
+        if (f->off[0]) {
+            step(d, "flag %s: off, %s", f->name, f->off);
+            continue;
+        }
+
+        unsigned bucket = share_of(f->salt, key_of(d->q));
+        bool in = bucket < f->share;
+        step(d, "flag %s: bucket %u of %u, %s", f->name, bucket, SHARE_ALL,
+             in ? "in its share" : "not in its share");
+        if (in)
+            return f;
+    }
+    return NULL;
+}
+
+static const struct router_arm *find_arm(struct deciding *d)
+{
+    const struct router_experiment *x = &d->rules->experiment;
+    uint64_t sum = 0, upto = 0;
+    if (!x->count)
+        return NULL;
+
+    for (unsigned i = 0; i < x->count; i++)
+        sum += x->arms[i].weight;
+
+    unsigned bucket = share_of(x->salt, key_of(d->q));
+    unsigned i = 0;
+    for (; i + 1 < x->count; i++) {
+        upto += x->arms[i].weight;
+        if (bucket * sum < upto * SHARE_ALL)
+            break;
+    }
+    step(d, "experiment %s: bucket %u of %u, arm %s", x->name, bucket, SHARE_ALL, x->arms[i].name);
+    return &x->arms[i];
+}
+
+static const char *usual_name(const struct deciding *d)
+{
+    return d->rules->usual[0] ? d->rules->usual : d->providers[0].name;
+}
+
+static void choose(struct deciding *d, struct decision *ret)
+{
+    const struct router_flag *flag = NULL;
+    const struct router_arm *arm = NULL;
+    const char *asked = d->q->asked, *name;
+
+    d->rule = find_rule(d);
+    if (d->rule)
+        step(d, "rule %s: fits", d->rule->name);
+    else if (d->rules->rule_count)
+        step(d, "rules: none of %u fits", d->rules->rule_count);
+
+    if (asked && strcmp(asked, "auto") != 0) {
+        ret->by = ROUTE_BY_REQUEST;
+        name = asked;
+        snprintf(d->why, sizeof d->why, "asked for by the request");
+    } else if (d->rule && d->rule->provider[0]) {
+        ret->by = ROUTE_BY_RULE;
+        name = d->rule->provider;
+        snprintf(ret->name, sizeof ret->name, "%s", d->rule->name);
+        snprintf(d->why, sizeof d->why, "rule %s", d->rule->name);
+    } else if ((flag = find_flag(d))) {
+        ret->by = ROUTE_BY_FLAG;
+        name = flag->provider;
+        snprintf(ret->name, sizeof ret->name, "%s", flag->name);
+        snprintf(d->why, sizeof d->why, "flag %s at %g %%", flag->name, flag->share / 100.0);
+    } else if ((arm = find_arm(d))) {
+        ret->by = ROUTE_BY_ARM;
+        name = arm->provider;
+        snprintf(ret->name, sizeof ret->name, "%s", arm->name);
+        snprintf(d->why, sizeof d->why, "arm %.50s of experiment %.50s", arm->name,
+                 d->rules->experiment.name);
+    } else {
+        ret->by = ROUTE_BY_DEFAULT;
+        name = usual_name(d);
+        snprintf(d->why, sizeof d->why, "default provider of this server");
+    }
+
+    snprintf(d->name, sizeof d->name, "%.31s", name);
+    d->index = strlen(name) < sizeof d->name ? find(d, name) : NOWHERE;
+    step(d, "choice: %.31s, %s", name, d->why);
+}
+
+/* ---- whether it can be used ---- */
+
+/* NULL when it can; else why not, as the end of a sentence. */
+static const char *obstacle(const struct deciding *d, const char *name, unsigned index)
+{
+    if (index == NOWHERE)
+        return "is not configured";
+    if (router_list_has(&d->rules->disabled, name))
+        return "is switched off";
+    return d->providers[index].shut_for_ns ? "fails and is left alone" : NULL;
+}
+
+/* The rung that a fallback must have at least. */
+static enum rung floor_of(const struct deciding *d)
+{
+    const struct known_provider *k = known_provider_find(d->name);
+    if (d->rules->allow_weaker && d->q->allow_weaker)
+        return RUNG_NONE;
+    return d->index != NOWHERE ? d->providers[d->index].rung : k ? k->rung : RUNG_FULL;
+}
+
+/* Adds one that can be used, is not there yet and isolates well enough. */
+static void add_fallback(struct deciding *d, const char *name, unsigned *found, unsigned *count)
+{
+    unsigned i = find(d, name);
+    const char *why = obstacle(d, name, i);
+
+    for (unsigned k = 0; k < *count; k++)
+        if (found[k] == i)
+            return;
+    if (i == d->index || *count == ROUTER_HOPS_MAX)
+        return;
+
+    if (why)
+        step(d, "fallback %s: %s", name, why);
+    else if (d->providers[i].rung < floor_of(d))
+        step(d, "fallback %s: isolates less (%s, not %s)", name, rung_name(d->providers[i].rung),
+             rung_name(floor_of(d)));
+    else {
+        step(d, "fallback %s: possible", name);
+        found[(*count)++] = i;
+    }
+}
+
+static unsigned find_fallbacks(struct deciding *d, enum route_by by,
+                               unsigned found[ROUTER_HOPS_MAX])
+{
+    const struct router_list *list = d->rule && d->rule->has_fallback ? &d->rule->fallback
+                                     : by == ROUTE_BY_REQUEST         ? NULL
+                                                                      : &d->rules->fallback;
+    unsigned count = 0;
+
+    for (unsigned i = 0; list && i < list->count; i++)
+        add_fallback(d, list->names[i], found, &count);
+    if (by == ROUTE_BY_FLAG || by == ROUTE_BY_ARM)
+        add_fallback(d, usual_name(d), found, &count);
+    return count;
+}
+
+/* Nothing can be used: says what to do about it. */
+static int refuse(const struct deciding *d, struct pd_err *e)
+{
+    char valid[ROUTER_PROVIDERS_MAX * (ROUTER_PROVIDER_SIZE + 2) + 1] = "";
+    size_t at = 0;
+
+    for (unsigned i = 0; i < d->count; i++)
+        at += (size_t)snprintf(valid + at, sizeof valid - at, ", %s", d->providers[i].name);
+
+    if (d->index == NOWHERE && known_provider_find(d->name))
+        return pd_fail(e, PD_INVALID,
+                       "provider '%s' is not configured on this server: configured are auto%s",
+                       d->name, valid);
+    if (d->index == NOWHERE)
+        return pd_fail(e, PD_INVALID, "provider '%.40s' is not one of this server's: auto%s",
+                       d->q->asked ? d->q->asked : d->name, valid);
+
+    const char *name = d->providers[d->index].name;
+    if (router_list_has(&d->rules->disabled, name))
+        return pd_fail(e, PD_DENIED,
+                       "provider '%s' is switched off by the operator, and no fallback is allowed: "
+                       "this server has auto%s",
+                       name, valid);
+    return pd_fail(e, PD_CAPACITY,
+                   "provider '%s' fails and is left alone for %.0f s, and no fallback is allowed: "
+                   "try again then",
+                   name, (double)d->providers[d->index].shut_for_ns / 1e9 + 0.5);
+}
+
+/* When every breaker is open, the breakers are suspect: the default is tried all the same, in the
+ * place of whatever a flag or an arm said. NOWHERE: one is closed, or the default will not do. */
+static unsigned find_last_resort(const struct deciding *d, enum route_by by)
+{
+    for (unsigned i = 0; i < d->count; i++)
+        if (!d->providers[i].shut_for_ns &&
+            !router_list_has(&d->rules->disabled, d->providers[i].name))
+            return NOWHERE;
+    if (by == ROUTE_BY_REQUEST || by == ROUTE_BY_RULE)
+        return NOWHERE;
+
+    unsigned i = find(d, usual_name(d));
+    bool will_do = i != NOWHERE && !router_list_has(&d->rules->disabled, usual_name(d)) &&
+                   d->providers[i].rung >= floor_of(d);
+    return will_do ? i : NOWHERE;
+}
+
+static int settle(struct deciding *d, struct decision *ret, struct pd_err *e)
+{
+    unsigned found[ROUTER_HOPS_MAX];
+    unsigned count = find_fallbacks(d, ret->by, found);
+    const char *why = obstacle(d, d->name, d->index);
+
+    if (!why) {
+        ret->provider = d->index;
+        memcpy(ret->next, found, sizeof found);
+        ret->next_count = count;
+        snprintf(ret->reason, sizeof ret->reason, "%s", d->why);
+        return 0;
+    }
+
+    step(d, "%s: %s", d->name, why);
+    if (count) {
+        ret->provider = found[0];
+        ret->next_count = count - 1;
+        memcpy(ret->next, found + 1, (count - 1) * sizeof *found);
+        ret->is_fallback = true;
+        snprintf(ret->reason, sizeof ret->reason, "fallback: %.31s %.30s (%.50s)", d->name, why,
+                 d->why);
+        return 0;
+    }
+
+    unsigned last = find_last_resort(d, ret->by);
+    if (last == NOWHERE)
+        return refuse(d, e);
+    ret->provider = last;
+    ret->is_fallback = last != d->index;
+    snprintf(ret->reason, sizeof ret->reason,
+             "default: every provider failed, so it is tried again");
+    return 0;
+}
+
+int route_decide(const struct router_rules *rules, const struct route_provider *providers,
+                 unsigned count, const struct route_question *q, struct decision *ret,
+                 struct buf *steps, struct pd_err *e)
+{
+    struct deciding d = {
+        .rules = rules, .providers = providers, .count = count, .q = q, .steps = steps};
+    struct decision route = {0};
+
+    choose(&d, &route);
+    if (settle(&d, &route, e) < 0)
+        return -1;
+
+    step(&d, "result: %s, %s", providers[route.provider].name, route.reason);
+    *ret = route;
+    return 0;
+}
+
+const char *route_by_name(enum route_by by)
+{
+    static const char *const names[] = {"request", "rule", "flag", "arm", "default"};
+    return names[by];
+}

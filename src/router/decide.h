@@ -1,0 +1,46 @@
+/* decide: which provider makes a sandbox, and why.
+ *
+ * Pure: the rules, the providers and the question in, a choice with a sentence out. No lock, no
+ * clock, no memory is taken. The order:
+ *
+ *     what the request names  >  the first rule that fits  >  flags, by share  >  the arm of the
+ *     experiment  >  the default
+ *
+ * A choice that is disabled, or whose breaker is open, is replaced by its fallback: the matching
+ * rule's list, else the list for all, else (behind a flag or an arm) the default. A fallback never
+ * isolates less than the first choice would, unless rules and request both allow it. What a request
+ * names falls back only where a rule that fits has a list. */
+#pragma once
+
+#include "router/rules.h"
+
+struct buf;
+
+/* Sentences are kept with sessions. */
+#define ROUTE_REASON_SIZE 128u
+
+struct route_question {
+    const char *asked;                         /* a provider's name; NULL or "auto": none */
+    const char *tenant, *user, *template_name; /* NULL: none */
+    const char *key;   /* that shares and arms go by; NULL: the user, else the tenant */
+    bool allow_weaker; /* the request's half of the permission */
+};
+
+enum route_by { ROUTE_BY_REQUEST, ROUTE_BY_RULE, ROUTE_BY_FLAG, ROUTE_BY_ARM, ROUTE_BY_DEFAULT };
+
+struct decision {
+    unsigned provider;                          /* index */
+    unsigned next[ROUTER_HOPS_MAX], next_count; /* to be tried when it cannot make one */
+    enum route_by by;
+    char name[ROUTER_NAME_SIZE]; /* of the rule, flag or arm; "" */
+    bool is_fallback;
+    char reason[ROUTE_REASON_SIZE];
+};
+
+/* PD_INVALID: no such provider, with the names of those that there are. PD_DENIED: it is switched
+ * off. PD_CAPACITY: it fails and is left alone for a while. `steps` (or NULL) gets a line about
+ * each step. `count` is at least 1. */
+int route_decide(const struct router_rules *rules, const struct route_provider *providers,
+                 unsigned count, const struct route_question *q, struct decision *ret,
+                 struct buf *steps, struct pd_err *e);
+const char *route_by_name(enum route_by by);

@@ -1,0 +1,331 @@
+/* The rules that hold are one block of memory that is replaced under the lock, so a decision sees
+ * the old ones or the new ones. A new text is read without the lock. Two who put rules at the same
+ * moment are put in order by a second lock, which is held while the file is written: the last one
+ * to write is the one that holds. */
+#include "router/router.h"
+
+#include "base/banned.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "router/older_names.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PATH_SIZE 4096u
+
+struct router {
+    pthread_mutex_t lock;   /* rules, from_file, breakers */
+    pthread_mutex_t writer; /* the file; taken before lock */
+    char file[PATH_SIZE];
+    const char *const *env;
+    struct router_rules *rules;
+    bool from_file;
+    struct breaker breakers[ROUTER_PROVIDERS_MAX];
+};
+
+/* ---- the file ---- */
+
+/* 1: read; 0: there is none. */
+static int read_text(const char *path, struct buf *text, struct pd_err *e)
+{
+    auto_fd fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 && errno == ENOENT)
+        return 0;
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return pd_fail_sys(e, "read the router's rules from %.150s", path);
+    if (!S_ISREG(st.st_mode) || st.st_size > ROUTER_TEXT_MAX)
+        return pd_fail(e, PD_INVALID, "%.150s: must be a file of at most %u bytes", path,
+                       ROUTER_TEXT_MAX);
+
+    for (;;) {
+        uint8_t *at = buf_reserve(text, 4096);
+        if (!at)
+            return pd_fail(e, PD_INVALID, "%.150s: is longer than %u bytes", path, ROUTER_TEXT_MAX);
+        ssize_t n = read(fd, at, 4096);
+        if (n < 0)
+            return pd_fail_sys(e, "read %.150s", path);
+        if (n == 0)
+            return 1;
+        text->len += (size_t)n;
+    }
+}
+
+/* Writes a file beside it, which then takes its name: whoever reads sees all of one or the other.
+ */
+static int write_text(const char *path, const struct buf *text, struct pd_err *e)
+{
+    char next[PATH_SIZE + 8], dir[PATH_SIZE];
+    snprintf(next, sizeof next, "%s.next", path);
+    snprintf(dir, sizeof dir, "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (slash)
+        *slash = 0;
+
+    auto_fd fd = open(next, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return pd_fail_sys(e, "write the router's rules to %.150s", next);
+
+    int bad = fd_write_all(fd, text->data, text->len);
+    if (bad == 0 && fsync(fd) < 0)
+        bad = -errno;
+    if (bad == 0 && rename(next, path) < 0)
+        bad = -errno;
+    if (bad < 0) {
+        (void)unlink(next);
+        errno = -bad;
+        return pd_fail_sys(e, "write the router's rules to %.150s", path);
+    }
+
+    auto_fd folder = open(slash && *dir ? dir : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0)
+        (void)fsync(folder);
+    return 0;
+}
+
+/* ---- the rules ---- */
+
+/* `text` NULL: none. The rules on the heap, or NULL. */
+static struct router_rules *read_rules(struct router *r, const struct buf *text,
+                                       const struct route_provider *providers, unsigned count,
+                                       struct pd_err *e)
+{
+    struct router_rules *rules = malloc(sizeof *rules);
+    if (!rules) {
+        pd_fail(e, PD_CAPACITY, "no memory for the router's rules");
+        return NULL;
+    }
+
+    *rules = ROUTER_RULES_INIT;
+    if ((text &&
+         router_rules_parse((const char *)text->data, text->len, providers, count, rules, e) < 0) ||
+        older_names_read(r->env, providers, count, rules, e) < 0) {
+        free(rules);
+        return NULL;
+    }
+    return rules;
+}
+
+static void hold_rules(struct router *r, struct router_rules *rules, bool from_file)
+{
+    pthread_mutex_lock(&r->lock);
+    struct router_rules *old = r->rules;
+    r->rules = rules;
+    r->from_file = from_file;
+    pthread_mutex_unlock(&r->lock);
+    free(old);
+}
+
+int router_reload(struct router *r, const struct route_provider *providers, unsigned count,
+                  struct pd_err *e)
+{
+    auto_buf text = BUF_INIT(ROUTER_TEXT_MAX + 4096);
+
+    pthread_mutex_lock(&r->writer);
+    int there = read_text(r->file, &text, e);
+    struct router_rules *rules =
+        there < 0 ? NULL : read_rules(r, there ? &text : NULL, providers, count, e);
+    if (rules)
+        hold_rules(r, rules, there > 0);
+    else if (there > 0)
+        pd_wrap(e, "%.100s", r->file);
+    pthread_mutex_unlock(&r->writer);
+    return rules ? 0 : -1;
+}
+
+int router_put(struct router *r, const char *text, size_t len,
+               const struct route_provider *providers, unsigned count, struct pd_err *e)
+{
+    struct buf given = {.data = (uint8_t *)(uintptr_t)text, .len = len};
+    struct router_rules *rules = read_rules(r, &given, providers, count, e);
+    if (!rules)
+        return -1;
+
+    auto_buf out = BUF_INIT(ROUTER_TEXT_MAX);
+    struct json j = JSON_INIT(&out);
+    router_rules_json(rules, &j);
+    buf_putc(&out, '\n');
+    if (out.overflow) {
+        free(rules);
+        return pd_fail(e, PD_TOO_LARGE, "the router's rules are longer than %u bytes",
+                       ROUTER_TEXT_MAX);
+    }
+
+    pthread_mutex_lock(&r->writer);
+    int bad = write_text(r->file, &out, e);
+    if (bad == 0)
+        hold_rules(r, rules, true);
+    else
+        free(rules);
+    pthread_mutex_unlock(&r->writer);
+    return bad;
+}
+
+struct router *router_new(const char *file, const char *const *env,
+                          const struct route_provider *providers, unsigned count, struct pd_err *e)
+{
+    struct router *r = calloc(1, sizeof *r);
+    if (!r) {
+        pd_fail(e, PD_CAPACITY, "no memory for the router");
+        return NULL;
+    }
+
+    snprintf(r->file, sizeof r->file, "%s", file);
+    r->env = env;
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_mutex_init(&r->writer, NULL);
+    if (router_reload(r, providers, count, e) < 0) {
+        router_free(r);
+        return NULL;
+    }
+    return r;
+}
+
+void router_free(struct router *r)
+{
+    if (!r)
+        return;
+    pthread_mutex_destroy(&r->lock);
+    pthread_mutex_destroy(&r->writer);
+    free(r->rules);
+    free(r);
+}
+
+/* ---- decisions ---- */
+
+/* With the lock held, if there is a router. */
+static int decide(struct router *r, const struct route_provider *providers, unsigned count,
+                  const struct route_question *q, uint64_t now, struct decision *ret,
+                  struct buf *steps, struct pd_err *e)
+{
+    static const struct router_rules none = {.usual = ""};
+    struct route_provider list[ROUTER_PROVIDERS_MAX];
+
+    for (unsigned i = 0; i < count; i++) {
+        list[i] = providers[i];
+        list[i].shut_for_ns = r ? breaker_wait(&r->breakers[i], now) : 0;
+    }
+    return route_decide(r ? r->rules : &none, list, count, q, ret, steps, e);
+}
+
+int router_explain(struct router *r, const struct route_provider *providers, unsigned count,
+                   const struct route_question *q, struct decision *ret, struct buf *steps,
+                   struct pd_err *e)
+{
+    if (!r)
+        return decide(NULL, providers, count, q, 0, ret, steps, e);
+
+    pthread_mutex_lock(&r->lock);
+    int bad = decide(r, providers, count, q, clock_now(), ret, steps, e);
+    pthread_mutex_unlock(&r->lock);
+    return bad;
+}
+
+int router_choose(struct router *r, const struct route_provider *providers, unsigned count,
+                  const struct route_question *q, struct decision *ret, struct pd_err *e)
+{
+    if (!r)
+        return decide(NULL, providers, count, q, 0, ret, NULL, e);
+
+    uint64_t now = clock_now();
+    pthread_mutex_lock(&r->lock);
+    int bad = decide(r, providers, count, q, now, ret, NULL, e);
+    if (bad == 0)
+        breaker_begin(&r->breakers[ret->provider], &r->rules->breaker, now);
+    pthread_mutex_unlock(&r->lock);
+    return bad;
+}
+
+void router_begun(struct router *r, unsigned provider)
+{
+    if (!r)
+        return;
+    pthread_mutex_lock(&r->lock);
+    breaker_begin(&r->breakers[provider], &r->rules->breaker, clock_now());
+    pthread_mutex_unlock(&r->lock);
+}
+
+bool router_is_failure(const struct pd_err *why)
+{
+    switch (why->code) {
+    case PD_INTERNAL:
+    case PD_CAPACITY:
+    case PD_TIMEOUT:
+    case PD_LOST:
+    case PD_PROTOCOL:
+    case PD_BAD_GATEWAY:
+    case PD_RATE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void router_ended(struct router *r, unsigned provider, const struct pd_err *why)
+{
+    if (!r)
+        return;
+    pthread_mutex_lock(&r->lock);
+    breaker_end(&r->breakers[provider], &r->rules->breaker, why && router_is_failure(why),
+                clock_now());
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* ---- telling ---- */
+
+static void breaker_json(struct json *j, const struct route_provider *p, const struct breaker *b,
+                         uint64_t now)
+{
+    json_open(j, '{');
+    json_member_cstr(j, "provider", p->name);
+    json_member_cstr(j, "isolation", rung_name(p->rung));
+    json_member_cstr(j, "state", breaker_state_name(b->state));
+    json_member_uint(j, "failures_in_row", b->in_row);
+    json_member_milli(j, "retry_after_s", breaker_wait(b, now) / NS_PER_MS);
+    json_close(j, '}');
+}
+
+static void older_json(struct json *j, const struct router_flag *f)
+{
+    json_open(j, '{');
+    json_member_cstr(j, "name", f->name);
+    json_member_cstr(j, "provider", f->provider);
+    json_member_milli(j, "percentage", f->share * 10ull);
+    json_member_cstr(j, "off", f->off[0] ? f->off : NULL);
+    json_close(j, '}');
+}
+
+void router_json(struct router *r, const struct route_provider *providers, unsigned count,
+                 bool with_rules, struct json *j)
+{
+    uint64_t now = clock_now();
+    pthread_mutex_lock(&r->lock);
+
+    json_member_cstr(j, "source", r->from_file ? "file" : "default");
+    json_key(j, "breakers");
+    json_open(j, '[');
+    for (unsigned i = 0; i < count; i++)
+        breaker_json(j, &providers[i], &r->breakers[i], now);
+    json_close(j, ']');
+
+    json_key(j, "older_names");
+    json_open(j, '[');
+    for (unsigned i = 0; i < r->rules->flag_count; i++)
+        if (r->rules->flags[i].is_older)
+            older_json(j, &r->rules->flags[i]);
+    json_close(j, ']');
+
+    json_key(j, "rules");
+    if (with_rules)
+        router_rules_json(r->rules, j);
+    else
+        json_none(j);
+    pthread_mutex_unlock(&r->lock);
+}

@@ -1,0 +1,46 @@
+/* router: the rules that hold now, and how each provider has done lately.
+ *
+ * The deciding itself is route_decide (decide.h); here is what lasts between two decisions: the
+ * rules, which a reload or PUT /v1/router replaces as a whole or not at all, and a breaker for each
+ * provider. Any thread may call; a lock is held for the length of a decision. */
+#pragma once
+
+#include "router/decide.h"
+
+struct buf;
+struct json;
+struct router;
+
+/* Reads the rules from `file`, if it is there, and the older names from `env`, which stays the
+ * caller's. `providers` are those of the server, in its order, here and in every call below: only
+ * their rungs may change. To be freed with router_free. */
+struct router *router_new(const char *file, const char *const *env,
+                          const struct route_provider *providers, unsigned count, struct pd_err *e);
+void router_free(struct router *r);
+
+/* Reads the file again. -1: the rules are as they were. */
+int router_reload(struct router *r, const struct route_provider *providers, unsigned count,
+                  struct pd_err *e);
+/* Takes these rules and writes them to the file, for good: it is on the disk when this returns.
+ * -1: neither has changed. */
+int router_put(struct router *r, const char *text, size_t len,
+               const struct route_provider *providers, unsigned count, struct pd_err *e);
+
+/* route_decide, with the rules and breakers of now. `r` NULL: without any rule. */
+int router_explain(struct router *r, const struct route_provider *providers, unsigned count,
+                   const struct route_question *q, struct decision *ret, struct buf *steps,
+                   struct pd_err *e);
+/* The same for a sandbox that is made now: router_ended must follow. */
+int router_choose(struct router *r, const struct route_provider *providers, unsigned count,
+                  const struct route_question *q, struct decision *ret, struct pd_err *e);
+/* A provider is tried that decision.next named. */
+void router_begun(struct router *r, unsigned provider);
+/* `why` NULL: it was made. Errors that are the request's own fault do not count against the
+ * provider. */
+void router_ended(struct router *r, unsigned provider, const struct pd_err *why);
+/* May another provider be tried after this error? */
+bool router_is_failure(const struct pd_err *why);
+
+/* Members of an object: rules (with `with_rules`), breakers, flags of older names. */
+void router_json(struct router *r, const struct route_provider *providers, unsigned count,
+                 bool with_rules, struct json *j);
