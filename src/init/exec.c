@@ -26,6 +26,10 @@
 
 #define CHILD_STACK (64u << 10)
 
+/* Of the child until its exec. One child at a time has it: init sleeps meanwhile. Kept, because to
+ * map it for every command takes as long as the messages of that command. */
+static _Alignas(16) char child_stack[CHILD_STACK];
+
 struct launch {
     const struct msg_exec *m;
     const struct init *in;
@@ -270,20 +274,19 @@ pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, uns
         return -1;
 
     char **argv = vector(&m->argv), **env = vector(&m->environ);
-    void *stack = flags & EXEC_WORKER ? NULL : malloc(CHILD_STACK);
     struct launch l = {.m = m, .in = in, .flags = flags, .fds = f->fds, .path = "/usr/bin:/bin"};
     pid_t pid = -1;
 
     if (argv && flags & EXEC_WORKER) {
         l.argv = argv + 1;
         pid = fork_worker(&l, e);
-    } else if (argv && env && stack) {
+    } else if (argv && env) {
         l.argv = argv + 1;
         l.env = env + 1;
         for (char **v = l.env; *v; v++)
             if (!strncmp(*v, "PATH=", 5))
                 l.path = *v + 5;
-        pid = clone(child, (char *)stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, &l);
+        pid = clone(child, child_stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, &l);
         if (pid < 0) {
             pd_fail_sys(e, "fork");
         } else if (l.step) {
@@ -297,6 +300,5 @@ pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, uns
 
     free(argv);
     free(env);
-    free(stack);
     return pid;
 }

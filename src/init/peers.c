@@ -321,7 +321,7 @@ int init_begin(struct init *in, enum init_mode mode, int owner)
     *in = (struct init){.mode = mode, .next_serial = OWNER_SERIAL, .in = FRAME_INIT};
     in->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     in->sudo_listener = mode == INIT_DEV ? listen_for_sudo() : -1;
-    return in->signals < 0 || !peer_add(in, owner) ? -1 : 0;
+    return in->signals < 0 || frame_reserve(&in->in) < 0 || !peer_add(in, owner) ? -1 : 0;
 }
 
 int init_turn(struct init *in, int timeout_ms)

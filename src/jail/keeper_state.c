@@ -446,6 +446,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
     k->signal_source.kind = SOURCE_SIGNAL;
     k->listener_source.kind = SOURCE_LISTENER;
     k->in = FRAME_INIT;
+    (void)frame_reserve(&k->in); /* without it a frame takes two calls */
 
     uint64_t r;
     random_bytes(&r, sizeof r);

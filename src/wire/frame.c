@@ -72,6 +72,8 @@ static int wait_for(int sock, short events, deadline d)
 {
     struct pollfd p = {.fd = sock, .events = events};
 
+    if (d == 0)
+        return -EAGAIN; /* the call that was tried has said so */
     for (;;) {
         int n = poll(&p, 1, deadline_poll_ms(d));
         if (n > 0)
@@ -154,6 +156,21 @@ static int told_of_reset(void)
     return errno == ECONNRESET;
 }
 
+/* Waits for a frame after a call has failed. 0: try again. */
+static int wait_after(int sock, deadline d, struct pd_err *e)
+{
+    if (errno == EINTR || told_of_reset())
+        return 0;
+    if (errno != EAGAIN)
+        return pd_fail_sys(e, "receive a frame");
+
+    int r = wait_for(sock, POLLIN, d);
+    if (r == -EAGAIN)
+        return pd_fail(e, PD_TIMEOUT, "no answer before the deadline");
+    errno = -r;
+    return r < 0 ? pd_fail_sys(e, "wait for a frame") : 0;
+}
+
 /* How long the next datagram is, so that small frames need little memory. Waits for it. Returns the
  * length (0 also when the peer has closed), or -1. */
 static ssize_t next_length(int sock, deadline d, struct pd_err *e)
@@ -162,32 +179,19 @@ static ssize_t next_length(int sock, deadline d, struct pd_err *e)
         ssize_t n = recv(sock, NULL, 0, MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC);
         if (n >= 0)
             return n;
-        if (told_of_reset())
-            continue;
-        if (errno != EAGAIN && errno != EINTR)
-            return pd_fail_sys(e, "receive a frame");
-
-        int r = errno == EINTR ? 0 : wait_for(sock, POLLIN, d);
-        if (r == -EAGAIN)
-            return pd_fail(e, PD_TIMEOUT, "no answer before the deadline");
-        if (r < 0) {
-            errno = -r;
-            return pd_fail_sys(e, "wait for a frame");
-        }
+        if (wait_after(sock, d, e) < 0)
+            return -1;
     }
 }
 
-int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e)
+/* Receives a frame of at most `most` bytes. */
+static int receive(int sock, struct frame *ret, size_t most, deadline d, struct pd_err *e)
 {
     struct wire_head head = {0};
-
     _Alignas(struct cmsghdr) char control[CONTROL_SPACE];
-    ret->head = head;
-    ssize_t n = next_length(sock, d, e);
-    if (n < 0)
-        return -1;
 
-    size_t len = (size_t)n > sizeof head ? (size_t)n - sizeof head : 0;
+    ret->head = head;
+    size_t len = most > sizeof head ? most - sizeof head : 0;
     if (len > WIRE_PAYLOAD_MAX)
         len = WIRE_PAYLOAD_MAX; /* it will be cut, and refused */
 
@@ -201,11 +205,10 @@ int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e)
                        .msg_control = control,
                        .msg_controllen = sizeof control};
 
-    do
-        n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    while (n < 0 && (errno == EINTR || told_of_reset()));
-    if (n < 0) /* somebody else reads from this socket */
-        return pd_fail_sys(e, "receive a frame");
+    ssize_t n;
+    while ((n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0)
+        if (wait_after(sock, d, e) < 0)
+            return -1;
 
     int fds[WIRE_FDS_MAX + 1];
     unsigned count = collect_fds(&m, fds, WIRE_FDS_MAX + 1);
@@ -234,24 +237,40 @@ int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e)
     return 1;
 }
 
+int frame_reserve(struct frame *f)
+{
+    return buf_reserve(&f->payload, WIRE_PAYLOAD_MAX + 1) ? 0 : -1;
+}
+
+int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e)
+{
+    /* With room for any frame there is nothing to ask. */
+    if (ret->payload.cap > WIRE_PAYLOAD_MAX)
+        return receive(sock, ret, WIRE_PAYLOAD_MAX + sizeof ret->head, d, e);
+
+    ret->head = (struct wire_head){0};
+    ssize_t n = next_length(sock, d, e);
+    return n < 0 ? -1 : receive(sock, ret, (size_t)n, 0, e);
+}
+
 int wire_recv_plain(int sock, struct frame *ret, deadline d, struct pd_err *e)
 {
     char byte;
     struct iovec part = {&byte, 1};
     struct msghdr m;
+    ssize_t n;
 
-    for (;;) {
+    /* No room for descriptors: the kernel only says that there are some. It says how long the frame
+     * is as well. */
+    do
         m = (struct msghdr){.msg_iov = &part, .msg_iovlen = 1};
-        /* No room for descriptors: the kernel only says that there are some. */
-        if (recvmsg(sock, &m, MSG_PEEK | MSG_DONTWAIT) >= 0)
-            break;
-        if (errno == EINTR || told_of_reset())
-            continue;
-        if (errno != EAGAIN || wait_for(sock, POLLIN, d) < 0)
-            return wire_recv(sock, ret, 0, e); /* which says what is wrong */
-    }
+    while ((n = recvmsg(sock, &m, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC)) < 0 &&
+           wait_after(sock, d, e) == 0);
 
+    ret->head = (struct wire_head){0};
+    if (n < 0)
+        return -1;
     if (m.msg_flags & MSG_CTRUNC)
         return pd_fail(e, PD_PROTOCOL, "frame with descriptors that nobody asked for");
-    return wire_recv(sock, ret, 0, e);
+    return receive(sock, ret, (size_t)n, 0, e);
 }

@@ -55,6 +55,8 @@ void frame_done(struct frame *f);
 #define auto_frame __attribute__((cleanup(frame_done))) struct frame
 /* Closes what was not taken and keeps the memory: for a loop that receives many frames. */
 void frame_reset(struct frame *f);
+/* Makes room for the longest frame, so that each takes one call to receive: for a loop. 0 or -1. */
+int frame_reserve(struct frame *f);
 /* Gives up descriptor i: the caller owns it. -1 when there is none. */
 int frame_take_fd(struct frame *f, unsigned i);
 

@@ -47,13 +47,14 @@ static void test_the_head_must_agree_with_the_datagram(void **state)
     assert_int_equal(wire_head_check(huge, HEAD + WIRE_PAYLOAD_MAX, WIRE_FDS_MAX + 1, &e), -1);
 }
 
-static void test_a_frame_arrives_as_it_was_sent(void **state)
+static void arrives_as_it_was_sent(int reserved)
 {
-    (void)state;
     static const size_t lengths[] = {0, 1, 4095, WIRE_PAYLOAD_MAX};
     int s[2], before = fds_of(0);
     pair_make(s);
     struct frame f = FRAME_INIT; /* reused, as a loop does */
+    if (reserved)
+        assert_int_equal(frame_reserve(&f), 0);
     for (size_t i = 0; i < COUNT(lengths); i++)
         for (unsigned fds = 0; fds <= WIRE_FDS_MAX; fds++) {
             auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
@@ -86,6 +87,18 @@ static void test_a_frame_arrives_as_it_was_sent(void **state)
     assert_int_equal(fds_of(0), before);
 }
 
+static void test_a_frame_arrives_as_it_was_sent(void **state)
+{
+    (void)state;
+    arrives_as_it_was_sent(0);
+}
+
+static void test_a_frame_arrives_in_one_call_as_it_was_sent(void **state)
+{
+    (void)state;
+    arrives_as_it_was_sent(1);
+}
+
 static void test_a_descriptor_is_taken_once(void **state)
 {
     (void)state;
@@ -113,12 +126,15 @@ static void test_a_descriptor_is_taken_once(void **state)
 static void test_what_breaks_the_format_is_refused_and_leaks_nothing(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < COUNT(bad_frames); i++) {
+    for (size_t n = 0; n < 2 * COUNT(bad_frames); n++) {
+        size_t i = n / 2;
         int s[2];
         pair_make(s);
         int before = fds_of(0);
         send_bad(s[0], &bad_frames[i], s[0]);
         struct frame f = FRAME_INIT;
+        if (n % 2)
+            assert_int_equal(frame_reserve(&f), 0);
         struct pd_err e = {.msg = ""};
         int r = wire_recv(s[1], &f, 0, &e);
         if (r != -1 || e.code != PD_PROTOCOL)
@@ -328,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_ids_are_random_and_have_a_text),
         cmocka_unit_test(test_the_head_must_agree_with_the_datagram),
         cmocka_unit_test(test_a_frame_arrives_as_it_was_sent),
+        cmocka_unit_test(test_a_frame_arrives_in_one_call_as_it_was_sent),
         cmocka_unit_test(test_a_descriptor_is_taken_once),
         cmocka_unit_test(test_what_breaks_the_format_is_refused_and_leaks_nothing),
         cmocka_unit_test(test_a_full_descriptor_table_is_a_refusal_without_a_leak),
