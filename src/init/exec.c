@@ -30,6 +30,13 @@
  * map it for every command takes as long as the messages of that command. */
 static _Alignas(16) char child_stack[CHILD_STACK];
 
+#ifdef __SANITIZE_ADDRESS__
+/* A child leaves it by exec, and its frames would stay marked as in use. */
+void __asan_unpoison_memory_region(const volatile void *at, size_t size);
+#else
+#define __asan_unpoison_memory_region(at, size) ((void)0)
+#endif
+
 struct launch {
     const struct msg_exec *m;
     const struct init *in;
@@ -286,6 +293,7 @@ pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, uns
         for (char **v = l.env; *v; v++)
             if (!strncmp(*v, "PATH=", 5))
                 l.path = *v + 5;
+        __asan_unpoison_memory_region(child_stack, sizeof child_stack);
         pid = clone(child, child_stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, &l);
         if (pid < 0) {
             pd_fail_sys(e, "fork");

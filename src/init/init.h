@@ -59,6 +59,9 @@ struct init {
 
 /* peers.c: the protocol. `owner` is the owner's socket; SIGCHLD must be blocked. 0 or -1. */
 int init_begin(struct init *in, enum init_mode mode, int owner);
+/* Of a kit: waits on the owner's socket, which is the keeper's until then, for ADOPT, and has the
+ * socket that it brings as the owner's. -1 when anything else comes, or the keeper is gone. */
+int init_await_owner(struct init *in);
 /* Waits for something to do (-1: without end), and does it. -1 when the owner is gone. */
 int init_turn(struct init *in, int timeout_ms);
 /* Ends the commands and frees everything; for tests, which outlive their init. */

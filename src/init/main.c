@@ -1,7 +1,9 @@
 /* Where init begins, as pid 1 of a jail. It gives up the ambient capabilities, is not dumpable,
  * dies with the keeper, blocks all signals and keeps the owner's socket from its children. Then it
  * takes turns until the owner is gone, and all of the jail ends with it. The words of its command
- * line are the mode and, where there are no cgroups, the limits of memory and of processes.
+ * line are the mode and, where there are no cgroups, the limits of memory and of processes. The
+ * init of a complete kit does all this before it has an owner, and then waits for the keeper to say
+ * who.
  *
  * The same program is `sudo` when it is started under that name and is not pid 1: sudo.c. */
 #include "init/init.h"
@@ -67,6 +69,8 @@ int main(int argc, char **argv)
         in.process_limit = strtoull(argv[3], NULL, 10);
     }
 
+    if (getenv(INIT_ENV_WAITS) && init_await_owner(&in) < 0)
+        _exit(0);
     while (init_turn(&in, -1) == 0)
         ;
     _exit(0); /* nobody owns this jail any more: the kernel ends the rest */

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -322,6 +323,20 @@ int init_begin(struct init *in, enum init_mode mode, int owner)
     in->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     in->sudo_listener = mode == INIT_DEV ? listen_for_sudo() : -1;
     return in->signals < 0 || frame_reserve(&in->in) < 0 || !peer_add(in, owner) ? -1 : 0;
+}
+
+int init_await_owner(struct init *in)
+{
+    struct peer *owner = &in->peers[0];
+    struct pd_err e;
+
+    int r = wire_recv(owner->sock, &in->in, DEADLINE_NONE, &e);
+    int fits = r > 0 && in->in.head.type == WIRE_ADOPT && in->in.fd_count == 1;
+
+    /* The keeper's own socket is closed by this: nobody can say it again. */
+    r = fits ? dup3(in->in.fds[0], owner->sock, O_CLOEXEC) : -1;
+    frame_reset(&in->in);
+    return r < 0 ? -1 : 0;
 }
 
 int init_turn(struct init *in, int timeout_ms)

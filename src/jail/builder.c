@@ -1,390 +1,27 @@
-/* How a jail is made. Everything that can be made before somebody asks is made before (a "kit": the
- * user, network, ipc, uts and mount namespaces, the cgroups, the mounted root). For a request the
- * builder makes what the kit lacks or what the spec wants otherwise, and clones a child with
- * CLONE_VM|CLONE_VFORK into a new pid namespace. The child enters the cgroups and namespaces,
- * mounts the rest of the root, gives up everything, and execs init. Until that exec it shares
- * memory with the builder: it allocates nothing, and leaves the name of a failed step where the
- * builder can read it. */
+/* A builder's requests. Everything that can be made before somebody asks is made before (kit.c).
+ * For a request the builder makes what the kit lacks or what the spec wants otherwise, and gives
+ * birth to the jail (birth.c). A complete kit is a jail of the usual kind whose init waits for its
+ * owner: it is built by the same request, sent by the keeper for itself. */
 #include "jail/builder.h"
 
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "jail/cgroup.h"
-#include "jail/clone.h"
+#include "jail/builder_state.h"
 #include "jail/copier.h"
-#include "jail/cred.h"
-#include "jail/identity.h"
 #include "jail/init_image.h"
-#include "jail/mnt.h"
-#include "jail/netns.h"
-#include "jail/nsfd.h"
-#include "jail/root.h"
-#include "jail/seccomp.h"
 #include "jail/store.h"
 #include "jail/sweep.h"
-#include "jail/template.h"
-#include "jail/walls.h"
-#include "wire/msg.h"
-#include "wire/start.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <sched.h>
-#include <signal.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-
-#define KITS_MAX  16u
-#define HOST_NAME "sandbox"
-
-/* The kernel counts open files for the machine (fs.file-max) and limits them for a process only. So
- * that the processes of a usual jail have this part of them at most, each may open so many. */
-#define FILES_PART  8u
-#define FILES_LEAST 1024u
-#define FILES_MOST  65536u
-
-/* When the machine runs out of memory, processes of jails go before all others: whatever score
- * their keeper has (its service asks to be spared), theirs is no lower than this. */
-#define OOM_SCORE 500
-
-struct kit {
-    char name[MSG_NAME_MAX + 1];
-    uint32_t slot;
-    int userns, netns, ipcns, utsns, mntns; /* -1: made with the jail */
-    int has_shim;                           /* the template had its sudo when mntns was made */
-    struct cgroup cgroup;
-    struct root root;
-};
-
-struct builder {
-    const struct builder_config *config;
-    int sock;
-    int null;
-    int init_image;
-    struct template template;
-    struct cgroup_host cgroups;
-    int cgroups_open;
-    struct seccomp_filter filters[PROFILE_COUNT];
-    uint64_t files; /* that a process of a jail may have open */
-    int oom_score;  /* of every process of a jail */
-    struct kit kits[KITS_MAX];
-    unsigned kit_count;
-    struct pd_err broken; /* why nothing can be built; code PD_INTERNAL with msg "" = fine */
-};
-
-/* One birth, in memory that builder and child share: what the child needs, which step failed. */
-struct birth {
-    struct builder *b;
-    const struct kit *kit;
-    const struct spec *spec;
-    int control;
-    uint64_t fresh; /* CLONE_NEW*: what the kit does not have */
-    const char *step;
-    int sys;
-};
-
-static void kit_done(struct kit *k)
-{
-    fd_done(&k->userns);
-    fd_done(&k->netns);
-    fd_done(&k->ipcns);
-    fd_done(&k->utsns);
-    fd_done(&k->mntns);
-    cgroup_close(&k->cgroup);
-    root_done(&k->root);
-}
-
-static struct kit kit_empty(const char *name, uint32_t slot)
-{
-    struct kit k = {.slot = slot, .userns = -1, .netns = -1, .ipcns = -1, .utsns = -1, .mntns = -1};
-    k.root = ROOT_EMPTY;
-    k.cgroup = CGROUP_EMPTY;
-    snprintf(k.name, sizeof k.name, "%s", name);
-    return k;
-}
-
-/* The parts of a kit that no spec changes. */
-static int kit_make(struct builder *b, struct kit *k, struct pd_err *e)
-{
-    if (k->slot != RANGE_NONE) {
-        k->userns = userns_create(b->template.proc, k->slot, e);
-        if (k->userns < 0)
-            return -1;
-    }
-
-    if (b->cgroups.layout != CGROUP_NONE && cgroup_create(&b->cgroups, k->name, &k->cgroup, e) < 0)
-        return -1;
-    return 0;
-}
-
-/* The limits that remain when a test build leaves a wall out; 0 is no limit. */
-static struct limits without_walls(struct limits l)
-{
-    if (wall_off("memory"))
-        l.memory = 0;
-    if (wall_off("pids"))
-        l.pids = 0;
-    if (wall_off("cpu"))
-        l.cpu_milli = 0;
-    return l;
-}
-
-static int set_limits(struct builder *b, const char *name, struct limits l, struct pd_err *e)
-{
-    if (b->cgroups.layout == CGROUP_NONE)
-        return 0;
-    l = without_walls(l);
-    return cgroup_limit(&b->cgroups, name, &l, e);
-}
-
-static int set_host_name(void)
-{
-    return sethostname(HOST_NAME, sizeof HOST_NAME - 1) < 0 ? -errno : 0;
-}
-
-/* Mounts the kit's root in a mount namespace of its own. */
-static int kit_mount(struct builder *b, struct kit *k, struct pd_err *e)
-{
-    const char *step;
-
-    if (unshare(CLONE_NEWNS) < 0)
-        return pd_fail_sys(e, "make a mount namespace");
-
-    int r = root_mount_base(&k->root, &b->template, &step);
-    k->mntns = r < 0 ? -1 : openat(b->template.proc, "thread-self/ns/mnt", O_RDONLY | O_CLOEXEC);
-    int sys = r < 0 ? -r : errno;
-
-    template_return(&b->template);
-    k->root.base_mounted = 1;
-    k->has_shim = b->template.has_shim;
-    errno = sys;
-    return k->mntns < 0 ? pd_fail_sys(e, "%s", step) : 0;
-}
-
-/* Makes a kit in advance, for a spec of the usual kind. */
-static int kit_prepare(struct builder *b, struct kit *k, struct pd_err *e)
-{
-    struct limits usual = LIMITS_DEFAULT;
-    int proc = b->template.proc;
-
-    if (kit_make(b, k, e) < 0 || root_prepare_usual(&k->root, k->slot, e) < 0 ||
-        set_limits(b, k->name, usual, e) < 0)
-        return -1;
-    if (b->config->rootless)
-        return 0; /* there is no way back from most namespaces: the jail makes them itself */
-
-    if ((!wall_off("netns") && (k->netns = netns_create(proc, e)) < 0) ||
-        (!wall_off("ipcns") && (k->ipcns = nsfd_make(proc, CLONE_NEWIPC, "ipc", NULL, e)) < 0) ||
-        (!wall_off("utsns") &&
-         (k->utsns = nsfd_make(proc, CLONE_NEWUTS, "uts", set_host_name, e)) < 0))
-        return -1;
-
-    return kit_mount(b, k, e);
-}
 
 static int limits_equal(const struct limits *a, const struct limits *b)
 {
     return a->memory == b->memory && a->pids == b->pids && a->cpu_milli == b->cpu_milli;
-}
-
-static int lacks(struct birth *birth, const char *step, int negative_errno)
-{
-    birth->step = step;
-    birth->sys = -negative_errno;
-    return -1;
-}
-
-static uint64_t files_per_process(int proc)
-{
-    struct limits usual = LIMITS_DEFAULT;
-    char text[32];
-
-    if (fd_read_file(proc, "sys/fs/file-max", text, sizeof text) <= 0)
-        return FILES_LEAST;
-    uint64_t share = strtoull(text, NULL, 10) / FILES_PART / usual.pids;
-    return share < FILES_LEAST ? FILES_LEAST : share > FILES_MOST ? FILES_MOST : share;
-}
-
-static int oom_score(int proc)
-{
-    char text[16];
-    if (fd_read_file(proc, "self/oom_score_adj", text, sizeof text) <= 0)
-        return OOM_SCORE;
-    int own = (int)strtol(text, NULL, 10);
-    return own > OOM_SCORE ? own : OOM_SCORE;
-}
-
-/* The builder itself must not have the score, so each child takes it. It does so while it has
- * CAP_SYS_RESOURCE: what is set with that can be raised by those who inherit it, never lowered. */
-static int take_oom_score(struct birth *birth)
-{
-    char text[16];
-
-    if (wall_off("oomscore"))
-        return 0;
-    snprintf(text, sizeof text, "%d", birth->b->oom_score);
-    int r = fd_write_file(birth->b->template.proc, "self/oom_score_adj", text);
-    return r < 0 ? lacks(birth, "set the score for lack of memory", r) : 0;
-}
-
-/* Every process of the jail inherits it, and none can raise it again. */
-static int limit_files(struct birth *birth)
-{
-    struct rlimit files;
-
-    if (wall_off("descriptors"))
-        return 0;
-    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
-        return lacks(birth, "read the limit of open files", -errno);
-
-    if (files.rlim_max > birth->b->files)
-        files.rlim_max = birth->b->files;
-    files.rlim_cur = files.rlim_max;
-    return setrlimit(RLIMIT_NOFILE, &files) < 0 ? lacks(birth, "limit open files", -errno) : 0;
-}
-
-/* Every descriptor but the control socket closes at the exec; the standard ones are /dev/null. */
-static int arrange_fds(struct birth *birth)
-{
-    int control = birth->control;
-
-    if (control != INIT_OWNER_FD && dup2(control, INIT_OWNER_FD) < 0)
-        return lacks(birth, "place the control socket", -errno);
-
-    fcntl(INIT_OWNER_FD, F_SETFD, 0);
-    if (wall_off("fds"))
-        fcntl(birth->b->template.proc, F_SETFD, 0);
-    return 0;
-}
-
-static int enter_namespaces(struct birth *birth)
-{
-    const struct builder *b = birth->b;
-    const struct kit *k = birth->kit;
-    int r;
-
-    if (b->cgroups.layout != CGROUP_NONE && (r = cgroup_enter(&k->cgroup, 1)) < 0)
-        return lacks(birth, "enter the cgroups", r);
-    if (!wall_off("cgroupns") && unshare(CLONE_NEWCGROUP) < 0)
-        return lacks(birth, "make a cgroup namespace", -errno);
-
-    if ((k->netns >= 0 && setns(k->netns, CLONE_NEWNET) < 0) ||
-        (k->ipcns >= 0 && setns(k->ipcns, CLONE_NEWIPC) < 0) ||
-        (k->utsns >= 0 && setns(k->utsns, CLONE_NEWUTS) < 0) ||
-        (k->mntns >= 0 && setns(k->mntns, CLONE_NEWNS) < 0))
-        return lacks(birth, "enter the namespaces", -errno);
-
-    if (birth->fresh & CLONE_NEWNET && (r = netns_loopback_up()) < 0)
-        return lacks(birth, "bring up the loopback device", r);
-    if (birth->fresh & CLONE_NEWUTS && (r = set_host_name()) < 0)
-        return lacks(birth, "set the host name", r);
-
-    if (!k->root.base_mounted && (r = root_mount_base(&k->root, &b->template, &birth->step)) < 0)
-        return lacks(birth, birth->step, r);
-    if ((r = root_mount_rest(&k->root, &b->template, birth->spec, &birth->step)) < 0)
-        return lacks(birth, birth->step, r);
-
-    if (k->userns >= 0 && setns(k->userns, CLONE_NEWUSER) < 0)
-        return lacks(birth, "enter the user namespace", -errno);
-    return 0;
-}
-
-static int give_up_power(struct birth *birth)
-{
-    const struct builder *b = birth->b;
-
-    /* Without no_new_privs only a process that has power may load a filter. */
-    if (wall_off("nnp") && seccomp_load(&b->filters[birth->spec->profile]) < 0)
-        return lacks(birth, "load the seccomp filter", -EPERM);
-
-    int r = b->config->rootless ? cred_drop_all(&birth->step)
-                                : cred_become_init(birth->spec->profile, &birth->step);
-    if (r < 0)
-        return lacks(birth, birth->step, r);
-
-    if (!wall_off("seccomp") && !wall_off("nnp") &&
-        (r = seccomp_load(&b->filters[birth->spec->profile])) < 0)
-        return lacks(birth, "load the seccomp filter", r);
-    return 0;
-}
-
-static int child(void *arg)
-{
-    struct birth *birth = arg;
-    const struct builder *b = birth->b;
-
-    /* Order matters: after give_up_power nothing but the exec is possible. */
-    if (arrange_fds(birth) < 0 || take_oom_score(birth) < 0 || enter_namespaces(birth) < 0 ||
-        limit_files(birth) < 0)
-        _exit(1);
-
-    const char *mode = b->config->rootless                   ? INIT_ARG_SINGLE
-                       : birth->spec->profile == PROFILE_DEV ? INIT_ARG_DEV
-                                                             : INIT_ARG_STRICT;
-    char memory[24], pids[24];
-    char *argv[] = {(char *)"paddock-init", (char *)mode, NULL, NULL, NULL};
-    if (b->cgroups.layout == CGROUP_NONE) {
-        snprintf(memory, sizeof memory, "%" PRIu64, birth->spec->limits.memory);
-        snprintf(pids, sizeof pids, "%" PRIu64, birth->spec->limits.pids);
-        argv[2] = memory;
-        argv[3] = pids;
-    }
-
-    char *env[4] = {NULL};
-    int n = 0;
-    if (wall_off("dumpable"))
-        env[n++] = (char *)"PADDOCK_DUMPABLE=1";
-    if (wall_off("fds"))
-        env[n++] = (char *)"PADDOCK_KEEP_FDS=1";
-    if (wall_off("caps"))
-        env[n++] = (char *)"PADDOCK_KEEP_CAPS=1";
-
-    if (give_up_power(birth) < 0)
-        _exit(1);
-    syscall(SYS_execveat, b->init_image, "", argv, env, AT_EMPTY_PATH);
-    lacks(birth, "start init", -errno);
-    _exit(1);
-}
-
-/* Clones the child. Returns init's pid as the keeper sees it, or -1. */
-static pid_t give_birth(struct builder *b, const struct kit *k, const struct spec *s, int control,
-                        struct pd_err *e)
-{
-    struct birth birth = {.b = b, .kit = k, .spec = s, .control = control};
-
-    birth.fresh = CLONE_NEWPID | (k->mntns < 0 ? CLONE_NEWNS : 0);
-    if (k->netns < 0 && s->network == NETWORK_NONE && !wall_off("netns"))
-        birth.fresh |= CLONE_NEWNET;
-    if (k->ipcns < 0 && !wall_off("ipcns"))
-        birth.fresh |= CLONE_NEWIPC;
-    if (k->utsns < 0 && !wall_off("utsns"))
-        birth.fresh |= CLONE_NEWUTS;
-
-    pid_t pid = clone_vfork(CLONE_PARENT | birth.fresh, k->cgroup.unified, child, &birth);
-    if (pid < 0) {
-        errno = -pid;
-        return pd_fail_sys(e, "make the jail's namespaces");
-    }
-
-    if (birth.step && birth.sys) {
-        errno = birth.sys;
-        if (birth.step[0] == '/') {
-            int is_bind = 0;
-            for (uint32_t i = 0; i < s->bind_count; i++)
-                is_bind |= birth.step == s->binds[i].target;
-            pd_fail_sys(e, "--%s: '%.150s' in the sandbox", is_bind ? "bind" : "root", birth.step);
-            e->code = PD_CONFLICT; /* of what was asked for and what the root is */
-            return -1;
-        }
-        return pd_fail_sys(e, "%s", birth.step);
-    }
-
-    return pid;
 }
 
 /* How strong the jail is that a spec gets here. */
@@ -440,28 +77,8 @@ static void reply_built(struct builder *b, struct wire_id id, struct kit *k, pid
     wire_send(b->sock, &head, &out, fds, 4, DEADLINE_NONE);
 }
 
-/* The kit with this name if it was prepared, else an empty one. */
-static struct kit take_kit(struct builder *b, const char *name, uint32_t slot)
-{
-    for (unsigned i = 0; i < b->kit_count; i++)
-        if (!strcmp(b->kits[i].name, name)) {
-            struct kit k = b->kits[i];
-            b->kits[i] = b->kits[--b->kit_count];
-            return k;
-        }
-    return kit_empty(name, slot);
-}
-
-/* The kit's root is not what is wanted: the rest of it is still good. */
-static void kit_forget_root(struct kit *k)
-{
-    fd_done(&k->mntns);
-    root_done(&k->root);
-    k->root = ROOT_EMPTY;
-}
-
 static int build(struct builder *b, struct kit *k, const struct msg_build *m, int control,
-                 pid_t *ret_pid, struct pd_err *e)
+                 int waits, pid_t *ret_pid, struct pd_err *e)
 {
     const struct spec *s = &m->spec;
     struct limits usual = LIMITS_DEFAULT;
@@ -482,7 +99,7 @@ static int build(struct builder *b, struct kit *k, const struct msg_build *m, in
     if (s->network != NETWORK_NONE)
         fd_done(&k->netns);
     if ((!prepared || !limits_equal(&s->limits, &usual)) &&
-        set_limits(b, k->name, s->limits, e) < 0)
+        cgroup_limit(&b->cgroups, k->name, &s->limits, e) < 0)
         return -1;
 
     if (s->profile == PROFILE_DEV && !b->config->rootless &&
@@ -497,7 +114,7 @@ static int build(struct builder *b, struct kit *k, const struct msg_build *m, in
         return pd_fail_sys(e, "make a boot id");
     b->template.has_boot_id = 0; /* it is this jail's from now on */
 
-    *ret_pid = give_birth(b, k, s, control, e);
+    *ret_pid = birth_give(b, k, s, control, waits, e);
     return *ret_pid < 0 ? -1 : 0;
 }
 
@@ -536,12 +153,12 @@ static void do_build(struct builder *b, struct frame *f)
         return;
     }
 
-    struct kit k = take_kit(b, m.name, m.slot);
+    struct kit k = kit_take(b, m.name, m.slot);
     if (k.netns < 0 && f->fd_count > 1)
         k.netns = take_netns(b, f);
 
     pid_t pid = -1;
-    if (build(b, &k, &m, control, &pid, &e) < 0) {
+    if (build(b, &k, &m, control, (int)m.waits, &pid, &e) < 0) {
         /* A failed child is dead or dying; its groups are empty in a moment. */
         if (b->cgroups.layout != CGROUP_NONE)
             sweep_cgroups(&b->cgroups, k.name);
@@ -571,8 +188,8 @@ static void do_prepare(struct builder *b, const struct frame *f)
         return;
     }
 
-    if (b->kit_count == KITS_MAX) {
-        pd_fail(&e, PD_CAPACITY, "%u kits are prepared already", KITS_MAX);
+    if (b->kit_count == BUILDER_KITS_MAX) {
+        pd_fail(&e, PD_CAPACITY, "%u kits are prepared already", BUILDER_KITS_MAX);
         reply_error(b, f->head.id, &e);
         return;
     }
@@ -723,8 +340,7 @@ static int set_up(struct builder *b, struct pd_err *e)
     if (template_enter(&b->template, b->config->rootless, e) < 0)
         return -1;
 
-    b->files = files_per_process(b->template.proc);
-    b->oom_score = oom_score(b->template.proc);
+    birth_set_up(b);
     return 0;
 }
 
@@ -742,6 +358,7 @@ _Noreturn void builder_main(const struct builder_config *c, int sock)
         b.broken = e;
 
     struct frame f = FRAME_INIT;
+    (void)frame_reserve(&f); /* without it a frame takes two calls */
     while (wire_recv(sock, &f, DEADLINE_NONE, &e) > 0) {
         if (need_cgroups(&b, &e) < 0) {
             reply_error(&b, f.head.id, &e);

@@ -1,6 +1,7 @@
 /* How this works: an epoll loop over clients, workers (builders and the sweeper) and SIGCHLD.
  *
- *   CREATE   queued -> a free builder gets BUILD -> BUILT -> CREATED to the client
+ *   CREATE   a complete kit fits: ADOPT to its init, CREATED to the client
+ *            else queued -> a free builder gets BUILD -> BUILT -> CREATED to the client
  *   DESTROY  SIGKILL to init -> SIGCHLD -> GONE to the client -> SWEEP -> the uid range is free
  *
  * A worker has one request at a time. One that does not answer in time is killed and replaced; its
@@ -28,6 +29,9 @@
 static void jail_died(struct keeper *k, struct kjail *j)
 {
     enum gone_how how = j->doomed ? GONE_DESTROYED : GONE_DIED;
+
+    if (j->state == JAIL_KIT)
+        k->kits_at = deadline_in(RESTART_AFTER); /* it may be that none lives long here */
 
     /* Free before anybody hears of it: a client may use the named root again at once. */
     fd_done(&j->lock);
@@ -75,14 +79,15 @@ static void reap_expected(struct keeper *k, pid_t named)
     }
 }
 
-static int lacks_kits(const struct keeper *k)
+/* When kits are to be made, if some are lacking. */
+static deadline kits_due(struct keeper *k)
 {
-    for (unsigned i = 0; i < k->worker_count; i++)
-        if (k->workers[i].builds && !k->workers[i].prepare_failed &&
-            k->workers[i].kit_count < k->config->kits)
-            return 1;
+    deadline at = k->quiet_at > k->kits_at ? k->quiet_at : k->kits_at;
 
-    return 0;
+    for (unsigned i = 0; i < k->worker_count && !deadline_passed(at); i++)
+        if (kits_lacking(k, &k->workers[i]))
+            return at;
+    return DEADLINE_NONE;
 }
 
 /* Jails and workers whose time is up. Returns when to look again. */
@@ -91,7 +96,7 @@ static deadline check_deadlines(struct keeper *k)
     if (deadline_passed(k->reap_at))
         reap_all(k);
 
-    deadline next = lacks_kits(k) && !deadline_passed(k->quiet_at) ? k->quiet_at : DEADLINE_NONE;
+    deadline next = kits_due(k);
     if (k->reap_at < next)
         next = k->reap_at;
     deadline chore = chore_next_due(k);
@@ -178,9 +183,8 @@ static void pump(struct keeper *k)
             worker_build(k, w, k->queue_first);
         } else if (dead) {
             worker_sweep(w, dead, WIRE_SWEEP);
-        } else if (w->builds && w->kit_count < k->config->kits && !w->prepare_failed &&
-                   !k->stopping && deadline_passed(k->quiet_at)) {
-            worker_prepare(k, w);
+        } else if (!k->stopping && deadline_passed(k->quiet_at) && kits_lacking(k, w)) {
+            kits_refill(k, w);
         }
     }
 }
@@ -265,6 +269,8 @@ static int finished(const struct keeper *k)
 static int loop(struct keeper *k, struct pd_err *e)
 {
     while (!finished(k)) {
+        if (!k->config->socket_path && !k->client_count)
+            k->stopping = 1; /* kits would wait for nobody */
         if (k->stopping && !k->stop_begun)
             stop_everything(k);
         (void)check_deadlines(k); /* before pump: what it finds due, workers do */

@@ -1,6 +1,7 @@
 /* Requests of clients: jails, lists of them, descriptors to be kept.
  *
- *   CREATE   queued -> a free builder gets BUILD -> BUILT -> CREATED to the client
+ *   CREATE   a complete kit fits: ADOPT to its init, CREATED to the client
+ *            else queued -> a free builder gets BUILD -> BUILT -> CREATED to the client
  *   DESTROY  SIGKILL to init -> SIGCHLD -> GONE to the client -> SWEEP -> the uid range is free */
 #include "jail/keeper_state.h"
 
@@ -56,9 +57,10 @@ void jail_doom(struct keeper *k, struct kjail *j)
     }
 
     j->doomed = 1;
-    if (j->state != JAIL_RUNNING)
+    if (j->state != JAIL_RUNNING && j->state != JAIL_KIT)
         return; /* still being built: ended when BUILT comes; or dying already */
 
+    kit_leave(k, j);
     j->state = JAIL_DYING;
     jail_watch(k, j);
     j->struck = 0;
@@ -98,8 +100,7 @@ static int may_have(const struct client *c, const struct spec *s, unsigned fds, 
     return 0;
 }
 
-/* Are there descriptors for one jail more, with those that are being made, and the reserve? */
-static int files_suffice(const struct keeper *k)
+int jail_files_suffice(const struct keeper *k)
 {
     unsigned reserve = (unsigned)ceilings_files_reserve(fd_limit());
     unsigned making = k->queued + k->worker_count;
@@ -133,7 +134,7 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
             pd_fail(&e, PD_PROTOCOL, "CREATE with %u descriptors", f->fd_count);
         else if (may_have(c, &m.spec, f->fd_count, &e) < 0)
             j = NULL;
-        else if (!files_suffice(k))
+        else if (!jail_files_suffice(k) && !kit_is_there(k, &m.spec))
             pd_fail(&e, PD_CAPACITY,
                     "the keeper has too few descriptors left for another jail: end one, or raise "
                     "its limit (LimitNOFILE of its unit, max_open_files)");
@@ -145,6 +146,8 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
 
     if (!j)
         client_send_error(k, c, f->head.id, &e);
+    else
+        (void)kit_adopt(k, j, &m.spec); /* else it waits for a builder */
 }
 
 static void do_destroy(struct keeper *k, struct client *c, const struct frame *f)

@@ -48,7 +48,7 @@ int keeper_watch(struct keeper *k, int fd, struct source *s)
 
 /* ---- jails ---- */
 
-static struct kjail *jail_new(struct keeper *k, struct wire_id id)
+struct kjail *jail_new(struct keeper *k, struct wire_id id)
 {
     struct kjail *j = calloc(1, sizeof *j);
     if (!j)
@@ -56,7 +56,7 @@ static struct kjail *jail_new(struct keeper *k, struct wire_id id)
 
     j->id = id;
     j->slot = RANGE_NONE;
-    j->control = j->init_end = j->netns = j->devpts = j->lock = j->mntns = -1;
+    j->control = j->init_end = j->netns = j->devpts = j->lock = j->mntns = j->adopt = -1;
     j->payload = BUF_INIT(WIRE_PAYLOAD_MAX);
 
     unsigned b = bucket_of(id);
@@ -176,6 +176,7 @@ static void close_all(struct kjail *j)
     fd_done(&j->netns);
     fd_done(&j->devpts);
     fd_done(&j->lock);
+    fd_done(&j->adopt);
     buf_done(&j->payload);
 }
 
@@ -184,6 +185,7 @@ void jail_set_dead(struct keeper *k, struct kjail *j)
     if (j->state == JAIL_UNDEAD)
         k->undead_count--;
 
+    kit_leave(k, j);
     j->state = JAIL_DEAD;
     j->sweep_after = 0;
     jail_set_pid(k, j, 0);
@@ -203,6 +205,7 @@ void jail_forget(struct keeper *k, struct kjail *j)
 {
     jail_dequeue(k, j);
     jail_unwatch(k, j);
+    kit_leave(k, j);
     jail_set_pid(k, j, 0);
 
     for (struct kjail **at = &k->jails[bucket_of(j->id)]; *at; at = &(*at)->next)
@@ -460,6 +463,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
     k->sweeper_config.sweeper = 1;
     k->copier_config = k->builder_config;
     k->copier_config.copier = 1;
+    kits_begin(k);
 
     if (set_up(k, e) == 0)
         return k;

@@ -17,6 +17,8 @@
 #define COPIERS_MAX      3u
 #define WORKERS_MAX      (17u + COPIERS_MAX)
 #define KITS_MAX         16u
+#define KITS_RECENT      16u /* creations by which the keeper judges what will be asked for next */
+#define KIT_PLAIN        PROFILE_COUNT
 #define QUEUE_MAX        1024u
 #define STASH_MAX        16384u
 #define OUT_MAX          8192u /* frames that may wait for one client */
@@ -94,13 +96,22 @@ struct worker {
     struct chore *chore; /* that it is busy with, or NULL */
 };
 
-enum jail_state { JAIL_QUEUED, JAIL_BUILDING, JAIL_RUNNING, JAIL_DYING, JAIL_UNDEAD, JAIL_DEAD };
+enum jail_state {
+    JAIL_QUEUED,
+    JAIL_BUILDING,
+    JAIL_KIT, /* complete, and nobody's yet */
+    JAIL_RUNNING,
+    JAIL_DYING,
+    JAIL_UNDEAD,
+    JAIL_DEAD
+};
 
 struct kjail {
     struct kjail *next;         /* in its bucket, by id */
     struct kjail *pid_next;     /* in its bucket, by pid */
     struct kjail *queue_next;   /* waiting for a builder */
     struct kjail *watched_next; /* dying, undead or dead */
+    struct kjail *kit_next;     /* complete kits, also those that are being built */
     struct wire_id id;
     enum jail_state state;
     uint64_t client;
@@ -110,6 +121,8 @@ struct kjail {
     pid_t pid;
     uint32_t rung;
     int control, init_end, netns, devpts, lock;
+    int adopt;            /* of a complete kit: the socket on which its init waits; else -1 */
+    enum profile profile; /* of a complete kit */
     int mntns; /* kept until it is swept: taking the mounts down is not for whoever waits for the
                   end */
     struct buf payload; /* the CREATE, until it is built */
@@ -174,6 +187,10 @@ struct keeper {
         uint64_t at;
     } deaths[DEATHS_KEPT];
     unsigned death_next;
+    struct kjail *kits;
+    unsigned char recent[KITS_RECENT]; /* which kits the last creations wanted */
+    unsigned recent_next;
+    deadline kits_at; /* no complete kit is made before this */
     deadline quiet_at, reap_at;
     int stopping, stop_begun;
     struct frame in;
@@ -227,6 +244,22 @@ void jail_send_created(struct keeper *k, struct client *c, const struct kjail *j
 void jail_send_gone(struct keeper *k, struct kjail *j, enum gone_how how);
 void jail_doom(struct keeper *k, struct kjail *j);
 
+/* Are there descriptors for one jail more, with those that are being made, and the reserve? */
+int jail_files_suffice(const struct keeper *k);
+
+/* keeper_kits.c: jails that wait complete, and which kits there should be. */
+void kits_begin(struct keeper *k);
+/* Gives the jail that was asked for the kit that fits it, if there is one. -1: it must be built. */
+int kit_adopt(struct keeper *k, struct kjail *j, const struct spec *s);
+/* Is there one that fits? */
+int kit_is_there(struct keeper *k, const struct spec *s);
+/* Does this builder have kits to make? */
+int kits_lacking(struct keeper *k, const struct worker *w);
+/* Has an idle builder make one of them. */
+void kits_refill(struct keeper *k, struct worker *w);
+/* It is no kit any more. */
+void kit_leave(struct keeper *k, struct kjail *j);
+
 /* keeper_workers.c */
 int worker_start(struct keeper *k, struct worker *w);
 /* Gives an idle worker a request. -1 when it is dead; nothing was asked then. */
@@ -243,6 +276,7 @@ void worker_lost(struct keeper *k, struct worker *w);
 /* Are workers needed? Also by a keeper that stops, while there is something to sweep. */
 int workers_wanted(const struct keeper *k);
 
+struct kjail *jail_new(struct keeper *k, struct wire_id id);
 /* Takes the frame's descriptors and payload and puts the jail at the end of the queue. */
 struct kjail *jail_add(struct keeper *k, struct frame *f, const struct client *c,
                        const char *root_name, struct pd_err *e);

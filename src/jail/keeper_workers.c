@@ -264,6 +264,8 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
         return;
     }
 
+    if (j->adopt >= 0)
+        j->state = JAIL_KIT;
     if (j->doomed) {
         jail_doom(k, j);
         return;
@@ -304,6 +306,8 @@ void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
         if (f->head.type == WIRE_BUILT) {
             built(k, j, f, w->asked_at);
         } else {
+            if (j->adopt >= 0)
+                w->prepare_failed = 1;
             msg_error_raise(f, &e);
             build_failed(k, j, &e);
         }

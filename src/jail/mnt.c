@@ -129,6 +129,21 @@ int mnt_filesystem(const char *type, const char *const *options, unsigned flags)
     return mount < 0 ? -errno : mount;
 }
 
+int mnt_reconfigure(const char *path, const char *const *options)
+{
+    auto_fd fs = (int)syscall(SYS_fspick, AT_FDCWD, path, FSPICK_CLOEXEC);
+    if (fs < 0)
+        return -errno;
+
+    for (; *options; options++) {
+        int r = configure(fs, *options);
+        if (r < 0)
+            return r;
+    }
+
+    return syscall(SYS_fsconfig, fs, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0) < 0 ? -errno : 0;
+}
+
 int mnt_attach(int mount, int dir, const char *path)
 {
     unsigned flags = MOVE_MOUNT_F_EMPTY_PATH | (path[0] ? 0 : MOVE_MOUNT_T_EMPTY_PATH);

@@ -32,6 +32,8 @@ int mnt_set_idmap(int mount, int userns);
 /* A detached new file system; `options` are "key=value" or "flag", NULL at the end. */
 int mnt_filesystem(const char *type, const char *const *options, unsigned flags);
 int mnt_tmpfs(const char *const *options, unsigned flags);
+/* Gives the file system whose root is at `path` other options. */
+int mnt_reconfigure(const char *path, const char *const *options);
 /* Puts a detached mount onto dir/path ("" for dir itself). */
 int mnt_attach(int mount, int dir, const char *path);
 

@@ -49,18 +49,41 @@ static uint64_t tmpfs_size(const struct limits *l)
     return l->disk < l->memory / 2 ? l->disk : l->memory / 2;
 }
 
-static int make_tmpfs(uint32_t slot, const struct limits *l, struct pd_err *e)
+/* The mount options that limits become. */
+struct sizes {
+    char size[40], inodes[40];
+};
+
+static struct sizes sizes_of(const struct limits *l)
 {
-    char size[40], inodes[40], uid[24], gid[24];
+    struct sizes s;
     uint64_t files = wall_off("files") ? SPEC_FILES_MAX : l->files + SKELETON_FILES;
 
-    snprintf(size, sizeof size, "size=%" PRIu64, tmpfs_size(l));
-    snprintf(inodes, sizeof inodes, "nr_inodes=%" PRIu64, files);
+    snprintf(s.size, sizeof s.size, "size=%" PRIu64, tmpfs_size(l));
+    snprintf(s.inodes, sizeof s.inodes, "nr_inodes=%" PRIu64, files);
+    return s;
+}
+
+int root_resize(pid_t pid, const struct limits *l)
+{
+    char path[40];
+    struct sizes s = sizes_of(l);
+    const char *const options[] = {s.size, s.inodes, NULL};
+
+    snprintf(path, sizeof path, "/proc/%d/root", (int)pid);
+    return mnt_reconfigure(path, options);
+}
+
+static int make_tmpfs(uint32_t slot, const struct limits *l, struct pd_err *e)
+{
+    char uid[24], gid[24];
+    struct sizes s = sizes_of(l);
+
     uint32_t owner = identity_host_id(slot, UID_ROOT);
     snprintf(uid, sizeof uid, "uid=%u", owner);
     snprintf(gid, sizeof gid, "gid=%u", owner);
 
-    const char *const options[] = {size, inodes, "mode=0755", uid, gid, NULL};
+    const char *const options[] = {s.size, s.inodes, "mode=0755", uid, gid, NULL};
     int fs = mnt_tmpfs(options, 0);
     return fs < 0 ? fail(e, fs, "make the root's tmpfs") : fs;
 }

@@ -14,6 +14,8 @@
 #include "jail/template.h"
 #include "wire/spec.h"
 
+#include <sys/types.h>
+
 struct pd_err;
 
 /* What a program needs of the host to use its network: how names are resolved, whom TLS trusts. The
@@ -54,6 +56,9 @@ uint32_t root_needed_masks(int host_root);
 
 /* Is a prepared root of the usual kind what this spec wants? */
 int root_is_usual(const struct spec *s);
+
+/* Gives the tmpfs that is the root of this process the size that the limits want. 0 or -errno. */
+int root_resize(pid_t pid, const struct limits *l);
 
 /* Mounts it in the caller's mount namespace, a copy of the template's, in two steps: what no spec
  * changes, which can be done in advance, and the rest (/proc, which belongs to the jail's

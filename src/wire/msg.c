@@ -149,6 +149,7 @@ static void visit_key(struct codec *c, struct msg_key *m)
 static void visit_build(struct codec *c, struct msg_build *m)
 {
     field_u32(c, &m->slot);
+    field_enum(c, &m->waits, 2);
     field_str(c, &m->name, MSG_NAME_MAX);
     field_spec(c, &m->spec);
 }

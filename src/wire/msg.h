@@ -9,6 +9,7 @@
  *   keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END COUNTED STASHED DONE ERROR
  *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE REMOVE_ROOT KEEP_ROOT COPY THAW
  *   builder -> keeper    BUILT DONE ERROR
+ *   keeper  -> init      ADOPT
  *   client  -> init      EXEC SIGNAL ACK SYNC
  *   init    -> client    STARTED EXITED SYNCED SYNC_END DONE ERROR
  *
@@ -64,6 +65,8 @@ enum wire_type {
                      * no jail uses for now. Holds until REMOVE_ROOT; on the disk when answered */
     WIRE_COUNT,     /* no payload: how many jails are there? */
     WIRE_COUNTED,   /* msg_counted */
+    WIRE_ADOPT,     /* no payload; fd: init's end of the control socket of its owner. Once, and only
+                     * for an init that waits */
     WIRE_TYPE_COUNT
 };
 
@@ -147,7 +150,8 @@ struct msg_key {
 };
 
 struct msg_build {
-    uint32_t slot; /* which host uid range */
+    uint32_t slot;  /* which host uid range */
+    uint32_t waits; /* the socket is the keeper's: init waits there for ADOPT */
     const char *name;
     struct spec spec;
 };

@@ -85,7 +85,8 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
     CHECK_CODEC(listed, LITERAL(msg_listed, {.jail = id, .undead = 1, .init_pid = 9}));
     CHECK_CODEC(counted, LITERAL(msg_counted, {.jails = 7}));
     CHECK_CODEC(key, LITERAL(msg_key, {.key = "session/1/stdout"}));
-    CHECK_CODEC(build, LITERAL(msg_build, {.slot = 4, .name = "j2", .spec = full_spec()}));
+    CHECK_CODEC(build,
+                LITERAL(msg_build, {.slot = 4, .waits = 1, .name = "j2", .spec = full_spec()}));
     CHECK_CODEC(built, LITERAL(msg_built, {.rung = 1, .named = 1, .has_mntns = 1, .init_pid = 2}));
     CHECK_CODEC(prepare, LITERAL(msg_prepare, {.slot = 6, .name = "j4"}));
     CHECK_CODEC(sweep, LITERAL(msg_sweep, {.name = "j5", .group = ""}));
