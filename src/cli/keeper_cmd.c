@@ -18,7 +18,7 @@ const char keeper_usage[] =
     "its jails, on SIGTERM or SIGINT.\n\n"
     "  --socket PATH    where to listen (mode 0600)\n"
     "  --builders N     processes that make jails, default 2\n"
-    "  --kits N         sets of namespaces that each builder makes in advance, default 4\n"
+    "  --kits N         jails that wait for each builder's clients, made in advance, default 4\n"
     "  --owner UID      a uid that may use it, besides root: that of the server\n"
     "  --files N        descriptors that it may have, default as many as the system lets it\n"
     "  --client FD      instead of --socket: serves who has the other end of this socket, and "

@@ -2,7 +2,8 @@
  *
  * It is the parent of every jail, keeps the owner's end of every control socket and whatever other
  * descriptors a client wants kept (the fd store), and hands requests to builders. It never mounts,
- * unlinks, writes a cgroup or waits for anybody: one thread, one epoll loop.
+ * unlinks or waits for anybody, and writes to no cgroup but the limits of a kit that nobody has
+ * entered yet: one thread, one epoll loop.
  *
  * A client that goes away takes its jails with it, unless it made them with CREATE_KEEP. */
 #pragma once
@@ -22,7 +23,7 @@ struct keeper_config {
     const char *socket_path; /* listens here; NULL: serves only `client` and ends after it */
     int client;              /* a connected socket, or -1 */
     unsigned builders;       /* at least 1 */
-    unsigned kits;           /* prepared per builder; 0 for a private keeper */
+    unsigned kits;           /* made in advance per builder; 0 for a private keeper */
     int separate_sweeper;    /* 0: the builder also sweeps */
     /* The uid that may connect and make commands' groups, besides root: an unprivileged server. It
      * gets jails with roots of its own (KEEPER_OWNED_ROOT...) and without network, but none with

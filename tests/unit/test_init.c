@@ -462,6 +462,102 @@ static void test_a_command_starts_with_nothing_but_its_streams(void **state)
     assert_string_equal(text, "4\n1\n0022\n"); /* the fourth is what ls reads */
 }
 
+/* An init as a complete kit has it: its socket is the keeper's. */
+static void waiting_start(struct init_run *r)
+{
+    setenv(INIT_ENV_WAITS, "1", 1);
+    init_start(r, INIT_ARG_STRICT, 0);
+    unsetenv(INIT_ENV_WAITS);
+}
+
+static int send_adopt(int sock, const int *fds, unsigned count)
+{
+    struct wire_head head = {.type = WIRE_ADOPT, .id = id_of(1)};
+    return wire_send(sock, &head, NULL, fds, count, deadline_in(PATIENCE));
+}
+
+static void test_an_init_that_waits_is_adopted_once(void **state)
+{
+    (void)state;
+    struct init_run r;
+    int first[2], second[2];
+    pair_make(first);
+    pair_make(second);
+    waiting_start(&r);
+
+    /* The second was sent before the first was heard, and is lost with the keeper's socket. */
+    kill(r.pid, SIGSTOP);
+    assert_int_equal(send_adopt(r.sock, &first[1], 1), 0);
+    assert_int_equal(send_adopt(r.sock, &second[1], 1), 0);
+    kill(r.pid, SIGCONT);
+    close(first[1]);
+    close(second[1]);
+    expect_closed(r.sock);
+    expect_closed(second[0]);
+    close(second[0]);
+    close(r.sock);
+
+    r.sock = first[0];
+    EXEC(r.sock, .id = 2, .script = "exit 3");
+    expect_started(&r, 2);
+    assert_int_equal(WEXITSTATUS(expect_exited(&r, 2).status), 3);
+
+    /* Its owner cannot give it away. */
+    int third[2];
+    pair_make(third);
+    struct wire_head head = {.type = WIRE_ADOPT, .id = id_of(4)};
+    assert_int_equal(wire_send(r.sock, &head, NULL, &third[1], 1, deadline_in(PATIENCE)), 0);
+    close(third[1]);
+    expect_type(r.sock, &r.f, WIRE_ERROR, 4);
+    expect_closed(third[0]);
+    close(third[0]);
+    init_stop(&r);
+}
+
+static void test_an_init_that_waits_takes_nothing_but_its_owner(void **state)
+{
+    (void)state;
+    char mark[] = "/tmp/paddock-waits-XXXXXX", script[80];
+    int fd = mkstemp(mark);
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(script, sizeof script, "echo ran > %s", mark);
+
+    for (unsigned what = 0; what < 5; what++) {
+        struct init_run r;
+        waiting_start(&r);
+        int fds[2] = {r.sock, r.sock};
+        if (what == 0)
+            EXEC(r.sock, .id = 1, .script = script);
+        else if (what == 1)
+            assert_int_equal(send_plain(r.sock, WIRE_SYNC, 1, 0), 0);
+        else if (what == 2)
+            assert_int_equal(send_adopt(r.sock, fds, 0), 0);
+        else if (what == 3)
+            assert_int_equal(send_adopt(r.sock, fds, 2), 0);
+        else
+            shutdown(r.sock, SHUT_RDWR);
+        assert_int_equal(wait_child(r.pid), 0);
+        frame_done(&r.f);
+        close(r.sock);
+    }
+
+    struct stat st;
+    assert_int_equal(stat(mark, &st), 0);
+    assert_int_equal(st.st_size, 0);
+
+    /* The control: the same command, sent by an owner. */
+    struct init_run r;
+    init_start(&r, INIT_ARG_STRICT, 0);
+    EXEC(r.sock, .id = 1, .script = script);
+    expect_started(&r, 1);
+    expect_exited(&r, 1);
+    init_stop(&r);
+    assert_int_equal(stat(mark, &st), 0);
+    assert_int_equal(st.st_size, 4);
+    unlink(mark);
+}
+
 #define OWNED(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -483,6 +579,8 @@ int main(void)
         OWNED(test_what_cannot_run_says_why),
         OWNED(test_signals_reach_the_command_and_its_children),
         OWNED(test_a_command_starts_with_nothing_but_its_streams),
+        cmocka_unit_test(test_an_init_that_waits_is_adopted_once),
+        cmocka_unit_test(test_an_init_that_waits_takes_nothing_but_its_owner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
