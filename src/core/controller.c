@@ -179,6 +179,7 @@ static void look_at(struct session *s, int every_second)
     }
 
     samples_look(s);
+    prepared_look(s, every_second);
     if (!every_second)
         return;
 

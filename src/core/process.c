@@ -39,7 +39,7 @@ struct process *process_new(struct session *s)
     p->session = session_ref(s);
     p->state = PROCESS_STARTING;
     p->synced = 1;
-    p->via[0] = p->via[1] = p->input = p->state_pipe = -1;
+    p->via[0] = p->via[1] = p->input = p->state_pipe = p->line_in = p->line_back = -1;
     p->env = MSG_LIST_WRITER_INIT;
     p->timeout.fire = on_timeout;
 
@@ -64,6 +64,7 @@ void process_unref(struct process *p)
         spool_done(&p->streams[i].spool);
     msg_list_writer_done(&p->env);
     free(p->command);
+    free(p->line_text);
     free(p->note);
     free(p->key);
     lock_done(&p->lock);

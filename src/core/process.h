@@ -40,6 +40,7 @@ struct process_request {
     int background;      /* stays when nobody watches; stored before it starts */
     int may_wait;        /* in the background, but stored only when it has run for a few
                           * milliseconds: nobody is to be told of it before process_info.stored */
+    int at_once;         /* a box that does not read what it is sent is not waited for */
     const char *note;    /* for process_note; NULL: none; at most NOTE_MAX (session.h) */
     const char *key;     /* Idempotency-Key or NULL */
     uint64_t key_hash;   /* of the request's body: the same key with another body is a conflict */

@@ -26,15 +26,9 @@ static int with_box(struct process *p, struct pd_err *e)
 
 /* Also of a command that has ended: children of it may still run. Its group must be its own until
  * the kill is done, or it would hit the command that has the number next. */
-int process_stop(struct process *p, enum process_stop why, struct pd_err *e)
+int process_kill_tree(struct process *p, bool running, struct pd_err *e)
 {
     struct session *s = p->session;
-    lock_take(&p->lock);
-    bool running = process_is_live(p);
-    if (!process_has_end(p) && p->stop == STOP_NONE)
-        p->stop = why;
-    lock_release(&p->lock);
-
     lock_take(&s->lock);
     int held = group_kill_begin(s, p->group, p->serial);
     lock_release(&s->lock);
@@ -52,6 +46,17 @@ int process_stop(struct process *p, enum process_stop why, struct pd_err *e)
         group_kill_end(s, p->group);
     lock_release(&s->lock);
     return r;
+}
+
+int process_stop(struct process *p, enum process_stop why, struct pd_err *e)
+{
+    lock_take(&p->lock);
+    bool running = process_is_live(p);
+    if (!process_has_end(p) && p->stop == STOP_NONE)
+        p->stop = why;
+    lock_release(&p->lock);
+
+    return process_kill_tree(p, running, e);
 }
 
 int process_signal(struct process *p, int signal, struct pd_err *e)

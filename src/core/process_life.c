@@ -169,6 +169,10 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
         lock_release(&p->lock); /* a box may tell what it likes, and as often */
         return;
     }
+    if (prepared_on_exit(p)) {
+        lock_release(&p->lock); /* a shell that waited has ended, and not the command */
+        return;
+    }
 
     p->end = *end;
     if (!p->pid)
@@ -199,7 +203,7 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
 void process_on_refused(struct process *p, const struct pd_err *why)
 {
     lock_take(&p->lock);
-    bool first = p->state == PROCESS_RUNNING;
+    bool first = p->state == PROCESS_RUNNING && !prepared_on_exit(p);
     if (first) {
         process_step(p, PROCESS_EXITED);
         p->refused = 1;

@@ -44,7 +44,20 @@ enum {
 };
 
 /* The tasks of the recorder for a process. */
-enum { TASK_STORE = 1, TASK_END = 2, TASK_TIMEOUT = 4, TASK_DROP = 8 };
+enum { TASK_STORE = 1, TASK_END = 2, TASK_TIMEOUT = 4, TASK_DROP = 8, TASK_AGAIN = 16 };
+
+/* When a command that runs on gets its row. */
+#define STORE_AFTER (5 * NS_PER_MS)
+
+/* Where the line of a command is, as far as a prepared shell has to do with it; prepared.c. */
+enum process_line {
+    LINE_OWN,   /* its shell was started with it, or there is no line */
+    LINE_GIVEN, /* it was written to a shell that waited */
+    LINE_HELD,  /* the shell has all of it, but has not said that it begins */
+    LINE_BEGUN, /* it runs, or did */
+    LINE_BACK,  /* it was taken back from the shell, whose end is awaited */
+    LINE_AGAIN, /* that shell has ended: another one is about to be started with it */
+};
 
 struct stream {
     struct pump_source source; /* its fd is the pipe's or terminal's near end; -1: over */
@@ -98,7 +111,12 @@ struct process {
     int via[2];     /* of a terminal: between master and spool */
     int input;      /* near end of stdin, or the terminal's master; -1 */
     int state_pipe; /* where a shell command tells its state; -1 */
-    bool closed;    /* the streams have left the pump for good */
+    /* prepared.c: of a line that a shell got which had waited for one. */
+    enum process_line line;
+    char *line_text;        /* constant */
+    int line_in, line_back; /* the ends of the pipe that it goes through; -1 */
+    uint64_t given_ns;
+    bool closed; /* the streams have left the pump for good */
     struct watch *watches;
     unsigned readers; /* of the spools' descriptors, just now */
 
@@ -185,6 +203,11 @@ void process_discard_output(struct process *p);
 bool process_waits_for_space(const struct process *p);
 /* Wakes everybody who watches. */
 void process_wake(struct process *p);
+
+/* ---- process_control.c ---- */
+
+/* SIGKILL to all that is left of it; `running`: also without a group. Waits for the keeper. */
+int process_kill_tree(struct process *p, bool running, struct pd_err *e);
 
 /* ---- recorder.c: rows, explanations and time-outs, off everybody's path ---- */
 

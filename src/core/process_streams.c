@@ -271,6 +271,8 @@ void process_close_streams(struct process *p)
     fd_done(&p->via[0]);
     fd_done(&p->via[1]);
     fd_done(&p->state_pipe);
+    fd_done(&p->line_in);
+    fd_done(&p->line_back);
     lock_release(&p->lock);
 }
 

@@ -83,10 +83,11 @@ struct box_events {
 #define GROUP_MISSING 2
 
 struct box_command {
-    struct wire_id id;
+    struct wire_id id; /* of one command at a time; the next may have it after `forget` */
     struct msg_exec exec;
     int fds[4];     /* stdin, stdout, stderr, and descriptor 3 or -1 */
     unsigned flags; /* EXEC_PTY, EXEC_WORKER, EXEC_REACH, EXEC_QUIET of wire/msg.h */
+    bool at_once;   /* fails when the box does not read it now, and does not wait */
     /* Number of the group that holds all processes of the command, from 1. One command at a time
      * has it; the next may when group_is_empty. 0: none. */
     unsigned group;

@@ -7,6 +7,7 @@
  *   TASK_END      why a failed command failed; the row of the end; then init may forget it
  *   TASK_DROP     the last stream of a command that has ended is over, too
  *   TASK_TIMEOUT  nobody attends the command and its time is over
+ *   TASK_AGAIN    a line whose prepared shell failed is run in another one (prepared.c)
  *
  * Beside these it forgets output when too much is kept (kept.c).
  *
@@ -309,6 +310,7 @@ static void do_end(struct process *p)
             spool_rest(&p->streams[i].spool);
     lock_release(&p->lock);
     session_trim(s);
+    prepared_make(p);
 }
 
 /* A command that was started quietly and is still running: asks for its pid, which everybody sees
@@ -341,9 +343,13 @@ static void do_tasks(struct process *p, unsigned tasks)
         (void)process_stop(p, STOP_TIMEOUT, &e);
     if (tasks & TASK_DROP)
         process_drop_stash(p);
+    if (tasks & TASK_AGAIN)
+        prepared_run_again(p);
 
     if (tasks & TASK_END) {
         do_end(p);
+    } else if (tasks & TASK_STORE && prepared_is_unsure(p)) {
+        /* It is stored when its line has begun. */
     } else if (tasks & TASK_STORE && !p->stored && process_store(p, &e) < 0) {
         log_warn("process.store", "session=%s error=%s", p->session->info.id, e.msg);
         recorder_add(p, TASK_STORE, NS_PER_S);

@@ -40,6 +40,7 @@ struct session *session_new(struct sessions *all, struct provider *provider)
     lock_init(&s->lock, LOCK_SESSION);
     lock_init(&s->store_lock, LOCK_ROW);
     cond_init(&s->changed);
+    prepared_init(&s->prepared);
     rw_init(&s->box_use, LOCK_BOX);
     return s;
 }
@@ -56,6 +57,7 @@ void session_unref(struct session *s)
         return;
     msg_list_writer_done(&s->env);
     policy_done(&s->policy);
+    prepared_done(&s->prepared);
     free(s->policy_text);
     free(s->metadata);
     free(s->note);
@@ -649,6 +651,7 @@ int session_set_env(struct session *s, const struct msg_list *set, const struct 
         struct msg_list_writer old = s->env;
         s->env = merged;
         merged = old;
+        s->shell_version++;
         if (cwd)
             memcpy(s->cwd, cwd, strlen(cwd) + 1);
     }

@@ -19,6 +19,7 @@ void session_bury(struct session *s, int forget)
 {
     struct process *all;
     deadline d = deadline_in(BURY_PATIENCE);
+    prepared_forget(s);
 
     lock_take(&s->lock);
 
@@ -256,6 +257,9 @@ void session_mark_lost(struct session *s, const char *why)
 static void on_started(void *owner, struct wire_id id, int pid)
 {
     struct session *s = owner;
+    if (prepared_is(s, id))
+        return;
+
     struct process *p = session_process_by_id(s, id);
     if (!p) {
         /* An earlier daemon had just started it, for a client that is not connected any more. The
@@ -281,7 +285,8 @@ static void on_started(void *owner, struct wire_id id, int pid)
 static void on_exited(void *owner, struct wire_id id, const struct msg_exited *end)
 {
     struct session *s = owner;
-    struct process *p = session_process_by_id(s, id);
+    /* The prepared shell first: a line may take it at any moment, and is in the list then. */
+    struct process *p = prepared_ended(s, id) ? NULL : session_process_by_id(s, id);
     bool news = p && process_state(p) != PROCESS_SETTLED;
     if (news)
         process_on_exit(p, end);
@@ -298,7 +303,7 @@ static void on_exited(void *owner, struct wire_id id, const struct msg_exited *e
 
 static void on_refused(void *owner, struct wire_id id, const struct pd_err *why)
 {
-    struct process *p = session_process_by_id(owner, id);
+    struct process *p = prepared_ended(owner, id) ? NULL : session_process_by_id(owner, id);
     if (!p)
         return;
     process_on_refused(p, why);

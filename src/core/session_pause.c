@@ -118,6 +118,9 @@ static void mark_paused(struct session *s, enum life still)
 
 static int freeze(struct session *s, int frozen, struct pd_err *e)
 {
+    if (frozen)
+        prepared_give_up(s);
+
     rw_read(&s->box_use);
     int r =
         s->box ? box_pause(s->box, frozen, e) : pd_fail(e, PD_SESSION_LOST, "the sandbox is gone");
@@ -189,6 +192,9 @@ static int drop_box(struct session *s, struct pd_err *e)
 
 static int fall_asleep(struct session *s, struct pd_err *e)
 {
+    if (s->info.state == SESSION_RUNNING)
+        prepared_give_up(s);
+
     /* Otherwise a provider that starts anew would take its files for leftovers. */
     if (root_keep(s->provider, s->root_name, e) < 0)
         return -1;
@@ -363,6 +369,9 @@ int session_usage(struct session *s, uint64_t *ret_memory, uint64_t *ret_memory_
     *ret_memory = u.memory;
     *ret_memory_peak = u.memory_peak;
     *ret_cpu_usec = u.cpu_usec;
-    *ret_pids = u.pids;
+    lock_take(&s->lock);
+    unsigned prepared = prepared_count(s); /* nobody asked for it */
+    lock_release(&s->lock);
+    *ret_pids = u.pids > prepared ? u.pids - prepared : 0;
     return 0;
 }

@@ -1,7 +1,9 @@
 /* How this works: a command line runs as `bash -c SCRIPT`, where the script's first line sets a
  * trap that, when the shell ends, writes its directory and `export -p` to descriptor 63. Both are
  * builtins: no process is started for it. Lost when bash is killed or replaced (exec) or when the
- * command sets a trap of its own: the state stays as it was then, and the result says so.
+ * command sets a trap of its own: the state stays as it was then, and the result says so. A shell
+ * that was started before its line is known (prepared.c) has another script, with the same
+ * trap.
  *
  * The state that comes back is data from inside: names and sizes are checked, and variables that
  * change how programs are loaded are never kept. */
@@ -18,13 +20,53 @@
 
 #define ENV_MAX 512u
 
-static const char trap_line[] =
-    "exec 63>&3 3>&-; trap '{ r=$?; builtin printf \"%s\\0\" \"$PWD\"; builtin export -p; "
-    "builtin printf \"\\0\"; } >&63 2>/dev/null; builtin exit $r' EXIT\n";
+#define TRAP                                                                                       \
+    "exec 63>&3 3>&-; trap '{ r=$?; builtin printf \"%s\\0\" \"$PWD\"; builtin export -p; "        \
+    "builtin printf \"\\0\"; } >&63 2>/dev/null; builtin exit $r' EXIT"
+
+/* What follows that in a shell that waits, in the same line. A dry run, which touches the memory
+ * that the line will need. Then the text from the pipe, which makes the line the one parameter;
+ * without it, or without the session's directory, the shell ends. The byte says that the line
+ * begins: in the second line of what is evaluated, as in a script, and with the same `$_` and `$?`.
+ */
+static const char wait_before[] = TRAP
+    "; set -- :; eval \"shift; $1\"; { builtin printf \"%s\\0\" \"$PWD\"; builtin export -p; "
+    "builtin printf \"\\0\"; } >/dev/null 2>/dev/null; . /proc/self/fd/0 && exec 0</dev/null && "
+    "[[ $# == 1 && -x . && ";
+static const char wait_after[] =
+    " -ef . ]] && builtin printf \"\\n\" >&63 || { trap - EXIT; exit; }; SECONDS=0; "
+    "eval \"shift; : EXIT\"$'\\n'\"$1\"";
+
+/* As one word of the shell's. */
+static void put_quoted(struct buf *out, const char *text)
+{
+    buf_putc(out, '\'');
+    for (const char *quote; (quote = strchr(text, '\'')); text = quote + 1) {
+        buf_put(out, text, (size_t)(quote - text));
+        buf_puts(out, "'\\''");
+    }
+    buf_puts(out, text);
+    buf_putc(out, '\'');
+}
+
+int shell_prepared_script(const char *cwd, struct buf *out)
+{
+    buf_puts(out, wait_before);
+    put_quoted(out, cwd);
+    buf_puts(out, wait_after);
+    return buf_putc(out, 0);
+}
+
+int shell_line(const char *command, struct buf *out)
+{
+    buf_puts(out, "set -- ");
+    put_quoted(out, command);
+    return out->overflow ? -1 : 0;
+}
 
 int shell_script(const char *command, struct buf *out)
 {
-    buf_puts(out, trap_line);
+    buf_puts(out, TRAP "\n");
     buf_puts(out, command);
     return buf_putc(out, 0);
 }
@@ -269,6 +311,7 @@ int session_take_state(struct session *s, struct process *p)
             s->env = merged;
             merged = old;
             memcpy(s->cwd, cwd, strlen(cwd) + 1);
+            s->shell_version++;
             s->dirty = DIRTY;
         }
         lock_release(&s->lock);

@@ -18,18 +18,13 @@
 
 #define PIPE_SIZE (64u << 10)
 
-/* The ends of streams that the sandbox gets. Closed when the request is on its way. */
-struct far_ends {
-    int fd[4];
-};
-
-static void far_ends_done(struct far_ends *f)
+void far_ends_done(struct far_ends *f)
 {
     for (int i = 0; i < 4; i++)
         fd_done(&f->fd[i]);
 }
 
-static int make_pipe(int *ret_near, int *ret_far, int near_reads, struct pd_err *e)
+int session_make_pipe(int *ret_near, int *ret_far, int near_reads, struct pd_err *e)
 {
     int p[2];
     if (pipe2(p, O_CLOEXEC) < 0)
@@ -48,7 +43,7 @@ static int make_input(const void *data, size_t len, int *ret_far, struct pd_err 
 {
     if (len <= PIPE_SIZE / 2) {
         auto_fd near = -1;
-        if (make_pipe(&near, ret_far, 0, e) < 0)
+        if (session_make_pipe(&near, ret_far, 0, e) < 0)
             return -1;
         return write(near, data, len) == (ssize_t)len ? 0 : pd_fail_sys(e, "fill a pipe");
     }
@@ -90,10 +85,10 @@ static int make_terminal(struct process *p, const struct process_request *r, str
     return process_resize(p, r->rows ? r->rows : 24, r->cols ? r->cols : 80, e);
 }
 
-static int make_streams(struct process *p, const struct process_request *r, struct far_ends *far,
-                        struct pd_err *e)
+int session_make_streams(struct process *p, const struct process_request *r, struct far_ends *far,
+                         struct pd_err *e)
 {
-    if (p->updates_state && make_pipe(&p->state_pipe, &far->fd[3], 1, e) < 0)
+    if (p->updates_state && session_make_pipe(&p->state_pipe, &far->fd[3], 1, e) < 0)
         return -1;
     /* It is read when the shell has ended: what does not fit must not keep the shell waiting. */
     if (p->updates_state && fcntl(far->fd[3], F_SETFL, O_NONBLOCK) < 0)
@@ -102,12 +97,12 @@ static int make_streams(struct process *p, const struct process_request *r, stru
     if (r->pty)
         return make_terminal(p, r, far, e);
 
-    if (make_pipe(&p->streams[STREAM_OUT].source.fd, &far->fd[1], 1, e) < 0 ||
-        make_pipe(&p->streams[STREAM_ERR].source.fd, &far->fd[2], 1, e) < 0)
+    if (session_make_pipe(&p->streams[STREAM_OUT].source.fd, &far->fd[1], 1, e) < 0 ||
+        session_make_pipe(&p->streams[STREAM_ERR].source.fd, &far->fd[2], 1, e) < 0)
         return -1;
 
     if (r->keep_stdin)
-        return make_pipe(&p->input, &far->fd[0], 0, e);
+        return session_make_pipe(&p->input, &far->fd[0], 0, e);
     if (r->input_len)
         return make_input(r->input, r->input_len, &far->fd[0], e);
 
@@ -162,16 +157,20 @@ static int enter(struct session *s, struct process *p, struct process **ret_know
     if (r == 0 && s->running >= PROCESSES_RUNNING)
         r = pd_fail(e, PD_CAPACITY, "%u commands are running in sandbox %s: end one first",
                     s->running, s->info.id);
-    if (r == 0 && !(p->group = group_take(s, p->serial = ++s->next_serial)))
+    bool updates = p->shell && !p->background && !s->shell_busy && !p->pty;
+    bool prepared = r == 0 && updates && p->line_text && prepared_take(s, p);
+    if (r == 0 && !prepared && !(p->group = group_take(s, p->serial = ++s->next_serial)))
         r = pd_fail(e, PD_CAPACITY,
                     "processes of %u earlier commands are still running in "
                     "sandbox %s: end some first",
                     GROUPS - 1, s->info.id);
 
     if (r == 0) {
-        p->updates_state = p->shell && !p->background && !s->shell_busy && !p->pty;
+        p->updates_state = updates;
         if (p->updates_state)
             s->shell_busy = 1;
+        for (unsigned i = 0; i < STREAM_COUNT && !p->worker; i++)
+            p->streams[i].spool = process_spool(p, i);
         s->running++;
         s->starting++;
         s->info.last_used_ms = time_now_ms();
@@ -201,14 +200,36 @@ static void leave(struct session *s, struct process *p, const struct pd_err *why
         s->running--;
     if (failed && p->updates_state)
         s->shell_busy = 0;
-    group_release(s, p->group, p->serial);
+    if (p->line == LINE_OWN)
+        group_release(s, p->group, p->serial);
+    else /* its shell is there, and about to end */
+        group_linger(s, p->group, p->serial);
     session_remove_process(s, p);
     lock_release(&s->lock);
     entered(s);
 }
 
-static int send(struct process *p, const struct process_request *r, uint32_t uid,
-                const struct far_ends *far, struct pd_err *e)
+/* The command is on its way when this returns 0. */
+static int start(struct process *p, const struct process_request *r, uint32_t uid, bool must_store,
+                 struct pd_err *e)
+{
+    struct far_ends far __attribute__((cleanup(far_ends_done))) = FAR_ENDS_NONE;
+    if (p->line == LINE_GIVEN) {
+        if (process_begin_streams(p, e) < 0)
+            return -1;
+        prepared_give(p);
+        return 0;
+    }
+
+    if (session_make_streams(p, r, &far, e) < 0 || (must_store && process_store(p, e) < 0) ||
+        process_begin_streams(p, e) < 0)
+        return -1;
+    process_begin(p); /* its end may come before this returns */
+    return session_send(p, r, uid, &far, e);
+}
+
+int session_send(struct process *p, const struct process_request *r, uint32_t uid,
+                 const struct far_ends *far, struct pd_err *e)
 {
     struct session *s = p->session;
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT, env = MSG_LIST_WRITER_INIT;
@@ -220,9 +241,9 @@ static int send(struct process *p, const struct process_request *r, uint32_t uid
                              * recorder asks for the pid of a command that takes longer. */
                             .flags = (p->pty ? EXEC_PTY : 0) | (p->worker ? EXEC_WORKER : 0) |
                                      (p->reach ? EXEC_REACH : 0) | (p->background ? 0 : EXEC_QUIET),
+                            .at_once = r->at_once,
                             .fds = {far->fd[0], far->fd[1], far->fd[2], far->fd[3]}};
     int bad = 0;
-    process_begin(p); /* its end may come before this returns */
 
     lock_take(&s->lock);
     bad |= session_environment(s, r, &env);
@@ -309,6 +330,7 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     p->command = describe(r);
     p->note = r->note ? strdup(r->note) : NULL;
     p->key = r->key ? strdup(r->key) : NULL;
+    p->line_text = prepared_fits(r, uid) ? strdup(r->command) : NULL;
 
     if (!p->command || (r->note && !p->note) || (r->key && !p->key)) {
         process_unref(p);
@@ -322,8 +344,6 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     uint32_t pos = 0;
     for (const char *v; (v = msg_list_next(&r->env, &pos));)
         (void)msg_list_add(&p->env, v);
-    for (unsigned i = 0; i < STREAM_COUNT; i++)
-        p->streams[i].spool = process_spool(p, i);
 
     kept_begin(p);
     int at = enter(s, p, &known, e);
@@ -344,10 +364,8 @@ int session_start(struct session *s, const struct process_request *r, struct pro
         return -1;
     }
 
-    struct far_ends far __attribute__((cleanup(far_ends_done))) = {{-1, -1, -1, -1}};
     int must_store = (p->background && !r->may_wait) || p->key;
-    if (make_streams(p, r, &far, e) < 0 || (must_store && process_store(p, e) < 0) ||
-        process_begin_streams(p, e) < 0 || send(p, r, uid, &far, e) < 0) {
+    if (start(p, r, uid, must_store, e) < 0) {
         if (p->stored) {
             struct pd_err ignored;
             (void)s->all->c.store->delete_process(s->all->c.store, p->id.bytes, &ignored);
@@ -358,7 +376,7 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     }
 
     if (!must_store)
-        recorder_add(p, TASK_STORE, 5 * NS_PER_MS);
+        recorder_add(p, TASK_STORE, STORE_AFTER);
     /* Nobody may attend it: its client can go away and leave it running. */
     if ((must_store || p->background) && p->timeout_ns)
         pump_set_timer(s->all->c.pump, &p->timeout, deadline_in(p->timeout_ns));
@@ -392,22 +410,24 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
     }
 
     struct worker_call c = {.session = s, .process = p, .in = -1, .out = -1, .go = -1};
-    struct far_ends far __attribute__((cleanup(far_ends_done))) = {{-1, -1, -1, -1}};
+    struct far_ends far __attribute__((cleanup(far_ends_done))) = FAR_ENDS_NONE;
     struct process_request r = {.argv = *argv, .env = {.text = ""}, .cwd = "/", .user = user};
     int bad = 0;
 
     if (flags & WORKER_INPUT)
-        bad |= make_pipe(&c.in, &far.fd[0], 0, e);
+        bad |= session_make_pipe(&c.in, &far.fd[0], 0, e);
     else
         far.fd[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (!bad)
-        bad |= make_pipe(&c.out, &far.fd[1], 1, e);
+        bad |= session_make_pipe(&c.out, &far.fd[1], 1, e);
     if (!bad && flags & WORKER_COMMIT)
-        bad |= make_pipe(&c.go, &far.fd[2], 0, e);
+        bad |= session_make_pipe(&c.go, &far.fd[2], 0, e);
     else if (!bad)
         far.fd[2] = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-    if (bad || send(p, &r, uid, &far, e) < 0) {
+    if (!bad)
+        process_begin(p); /* its end may come before this returns */
+    if (bad || session_send(p, &r, uid, &far, e) < 0) {
         fd_done(&c.in);
         fd_done(&c.out);
         fd_done(&c.go);

@@ -7,6 +7,7 @@
 #include "core/box.h"
 #include "core/kept.h"
 #include "core/lock.h"
+#include "core/prepared.h"
 #include "core/process_state.h"
 #include "core/session_life.h"
 #include "core/sessions.h"
@@ -92,6 +93,8 @@ struct session {
     int shell_busy;
     struct msg_list_writer env; /* NAME=VALUE */
     char cwd[SPEC_PATH_MAX];
+    uint64_t shell_version; /* of env and cwd: another one whenever they change */
+    struct prepared prepared;
     uint64_t oom_seen, pids_seen;
     /* kept.c: bytes of output, and the tenant that they count for; without a lock. */
     _Atomic uint64_t kept;
@@ -147,6 +150,7 @@ struct sessions {
     struct lock task_lock;
     pthread_cond_t task_cond;
     struct process *task_first, **task_last;
+    atomic_bool prepare_shells;
     deadline task_wake; /* when the recorder, asleep, will look by itself; 0: it is awake */
     struct kept kept;
     pthread_t recorder, controller, fillers[POOL_FILLERS];
@@ -180,6 +184,10 @@ void session_trim(struct session *s);
 
 /* session_shell.c: what a command's environment is, and what a shell command leaves. */
 int shell_script(const char *command, struct buf *out);
+/* The script of a shell that waits for its line in this directory, and the text that it waits for.
+ */
+int shell_prepared_script(const char *cwd, struct buf *out);
+int shell_line(const char *command, struct buf *out);
 int session_environment(const struct session *s, const struct process_request *r,
                         struct msg_list_writer *out);
 /* Pure: reads what the script's trap wrote into the directory and NAME=VALUE strings. */
@@ -188,6 +196,21 @@ int shell_state_parse(const char *text, size_t len, char *ret_cwd, size_t cwd_si
 /* Takes over the state that the process left; 1 when it was good. */
 int session_take_state(struct session *s, struct process *p);
 const char *env_find(const struct msg_list *l, const char *name);
+
+/* session_start.c */
+/* The ends of streams that the sandbox gets. Closed when the request is on its way. */
+struct far_ends {
+    int fd[4];
+};
+#define FAR_ENDS_NONE ((struct far_ends){{-1, -1, -1, -1}})
+void far_ends_done(struct far_ends *f);
+int session_make_pipe(int *ret_near, int *ret_far, int near_reads, struct pd_err *e);
+/* The pipes of a request, or its terminal. */
+int session_make_streams(struct process *p, const struct process_request *r, struct far_ends *far,
+                         struct pd_err *e);
+/* Sends the request to the box. */
+int session_send(struct process *p, const struct process_request *r, uint32_t uid,
+                 const struct far_ends *far, struct pd_err *e);
 
 /* session.c */
 /* May the session's policy have these variables set? */

@@ -41,6 +41,7 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
     }
 
     all->c = *c;
+    atomic_init(&all->prepare_shells, c->prepare_shells);
     all->task_last = &all->task_first;
     pool_set_targets(all);
     lock_init(&all->lock, LOCK_SESSIONS);
@@ -112,6 +113,7 @@ void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
     all->c.idle_timeout_ms = c->idle_timeout_ms;
     all->c.max_life_ms = c->max_life_ms;
     all->c.max_snapshots = c->max_snapshots;
+    atomic_store(&all->prepare_shells, c->prepare_shells);
     kept_set_limits(&all->kept, c->kept_per_sandbox, c->kept_per_tenant, c->kept_in_all,
                     all->spool_dir);
     pool_set_targets(all);

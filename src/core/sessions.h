@@ -29,6 +29,7 @@ struct sessions_config {
     uint64_t gone_kept_ms;  /* how long one that is gone is remembered */
     struct limits limits;   /* of a session that asks for no others: those are kept warm */
     int disk_roots;         /* roots in the store; 0: in memory */
+    bool prepare_shells;    /* the shell of a session's next line is started in advance */
     unsigned max_snapshots; /* of a tenant; 0: SNAPSHOTS_DEFAULT */
     uint64_t kept_per_sandbox, kept_per_tenant, kept_in_all; /* bytes of output; 0: kept.h's */
 };

@@ -315,13 +315,15 @@ int session_copy_root(struct session *s, const char *to, struct pd_err *e)
 
     lock_take(&s->lock);
     int r = s->info.state == SESSION_PAUSED && !s->lost ? 0 : session_usable(s, e);
-    int asleep = s->info.asleep;
+    int asleep = s->info.asleep, running = s->info.state == SESSION_RUNNING;
     lock_release(&s->lock);
 
     if (r == 0 && !s->root_name[0])
         r = pd_fail(e, PD_UNSUPPORTED, "sandbox %s has its files in memory: they cannot be copied",
                     s->info.id);
     if (r == 0) {
+        if (running)
+            prepared_give_up(s);
         rw_read(&s->box_use);
         r = s->box || asleep
                 ? root_copy(s->provider, s->box, s->root_name, to, deadline_in(COPY_PATIENCE), e)

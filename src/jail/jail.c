@@ -307,7 +307,8 @@ int jail_send_prepared(struct jail *j, const struct command *c, int procs, int e
         fds[count++] = extra;
     }
 
-    int r = wire_send(j->control, &head, &out, fds, count, deadline_in(SEND_PATIENCE));
+    deadline d = c->at_once ? 0 : deadline_in(SEND_PATIENCE);
+    int r = wire_send(j->control, &head, &out, fds, count, d);
     return r < 0 ? send_failed(e, r, "the jail") : 0;
 }
 

@@ -70,6 +70,7 @@ struct command {
     int fds[3];
     unsigned flags; /* EXEC_PTY */
     char group[24]; /* its own cgroup, or "" */
+    int at_once;    /* a jail that does not read it now is not waited for */
 };
 
 /* Sends the command to init; the answer comes as STARTED or ERROR. `own_group`: puts it into a

@@ -190,6 +190,7 @@ static int set_up(struct paddock *p, const struct paddock_options *o, struct pd_
                                 .queue_timeout_ms = QUEUE_MS,
                                 .pool_min = o->pool,
                                 .pool_max = o->pool,
+                                .prepare_shells = true,
                                 .idle_timeout_ms =
                                     o->idle_timeout_ms ? o->idle_timeout_ms : IDLE_DEFAULT_MS,
                                 .max_life_ms = o->max_life_ms ? o->max_life_ms : LIFE_DEFAULT_MS,

@@ -461,6 +461,7 @@ static int jail_provider_exec(struct box *box, const struct box_command *c, stru
     struct jail_box *b = jail_box_of(box);
     struct command command = {
         .id = c->id, .exec = c->exec, .fds = {c->fds[0], c->fds[1], c->fds[2]}, .flags = c->flags};
+    command.at_once = c->at_once;
     auto_fd once = -1;
     int procs = -1;
 

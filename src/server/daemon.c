@@ -105,6 +105,7 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .queue_timeout_ms = c->queue_timeout_ms,
                                     .pool_min = (unsigned)c->pool_min,
                                     .pool_max = (unsigned)c->pool_max,
+                                    .prepare_shells = c->prepared_shell != 0,
                                     .idle_timeout_ms = c->idle_timeout_ms,
                                     .max_life_ms = c->ceilings.life_ms,
                                     .gone_kept_ms = GONE_KEPT_MS,

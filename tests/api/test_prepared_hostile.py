@@ -1,0 +1,98 @@
+"""Code of the sandbox against a shell that waits, which is its own user's.
+
+It may kill, stop and trace it, and read its line: as it may with the shell of a line that runs. Its
+pipes are another user's: their names in /proc open neither the state pipe nor, for writing, that of
+the line. The control writes to a state pipe where a command has it: as a child of the line.
+"""
+
+import pytest
+
+from helpers import Box
+from paddock_testing.run import wait_for
+from test_prepared import await_shell, prepare
+
+# What another process of the user does to the shell P, by the names of its descriptors.
+SPY = r'''
+import os, sys
+P, what = int(sys.argv[1]), sys.argv[2]
+open("/workspace/spy-ready", "w")
+try:
+    if what == "forge":
+        os.write(os.open(f"/proc/{P}/fd/63", os.O_WRONLY), b"\n/etc\0\0")
+    elif what == "give":
+        os.write(os.open(f"/proc/{P}/fd/0", os.O_WRONLY), b"set -- 'echo given'")
+    elif what == "steal":
+        os.read(os.open(f"/proc/{P}/fd/0", os.O_RDONLY), 100000)
+    print("done")
+except PermissionError:
+    print("denied")
+'''
+
+
+@pytest.fixture
+def box(api, make_sandbox):
+    made = Box(api, make_sandbox())
+    made.exec(argv=["sh", "-c", "cat > spy"], stdin=SPY)
+    return made
+
+
+def spy(box, pid, what, *more):
+    return box.exec(argv=["python3", "/workspace/spy", str(pid), what, *more])
+
+
+@pytest.mark.parametrize("what", ["forge", "give"])
+def test_nobody_inside_writes_to_its_pipes(box, what):
+    pid = prepare(box)
+    assert spy(box, pid, what)["stdout"] == "denied\n"
+    assert await_shell(box) == pid
+    result = box.exec("echo mine; cd /tmp")
+    assert result["pid"] == pid and result["stdout"] == "mine\n" and box.env()["cwd"] == "/tmp"
+
+
+@pytest.mark.parametrize("written,cwd", [
+    (r"/etc\0\0", "/etc"),                                  # it works: a line's state is its user's
+    (r"/etc\0declare -x LD_PRELOAD=\"/tmp/x\"\n\0", "/etc"),  # but not what programs would load
+    (r"\n/etc\0\0", "/workspace"), (r"zzz\0\0", "/workspace"), (r"/etc", "/workspace")])
+def test_a_child_of_the_line_writes_its_state(box, written, cwd):
+    """The control: whoever has the pipe can write. What comes is checked; a byte before it is no
+    part of a state, whoever wrote it."""
+    pid = prepare(box)
+    result = box.exec(f"trap - EXIT; printf '{written}' >&63")
+    assert result["pid"] == pid and result["exit_code"] == 0
+    assert (result["state"] == "updated") == (cwd == "/etc")
+    assert box.env()["cwd"] == cwd and "LD_PRELOAD" not in box.env()["env"]
+
+
+def test_a_stolen_line_runs_all_the_same(box):
+    """A thief who reads the pipe before the shell does: it has no line, says so, and another runs."""
+    pid = prepare(box)
+    box.exec(argv=["kill", "-STOP", str(pid)])
+    thief = box.start(argv=["python3", "/workspace/spy", str(pid), "steal"])
+    wait_for(lambda: box.exec(argv=["test", "-e", "spy-ready"])["exit_code"] == 0, 10, "it waits")
+    go = box.start("sleep 0.5; kill -CONT %d" % pid)
+    result = box.exec("echo ran >> ran; cat ran", timeout_s=10)
+    assert result["exit_code"] == 0 and result["stdout"] == "ran\n", result
+    for process in (thief, go):
+        box.signal(process["process_id"], "KILL")
+    assert box.out("cat ran") == "ran\n"
+
+
+def test_traced_while_it_waits(box):
+    """A tracer keeps it, and its end from being told, as it can with every shell of its user. The
+    line then has its time-out, and has not run; and when the tracer is gone everything goes on."""
+    pid = prepare(box)
+    held = box.start(argv=["python3", "-c", (
+        "import ctypes, time\n"
+        f"r = ctypes.CDLL(None, use_errno=True).ptrace(16, {pid}, None, None)\n"
+        "print('attached' if r == 0 else 'refused', flush=True)\n"
+        "time.sleep(60)")])
+    seen = wait_for(lambda: box.output(held["process_id"], "?stream=stdout").body, 10, "it tries")
+    answer = box.ask("echo ran >> ran; cat ran", timeout_s=2)
+    ran = box.exec(argv=["sh", "-c", "cat ran 2>&1 || true"])["stdout"]
+    if b"attached" in seen:
+        assert answer.status == 504 or answer.json()["timed_out"] and "No such" in ran, answer
+    else:
+        assert answer.json()["stdout"] == "ran\n"
+    box.signal(held["process_id"], "KILL")
+    assert wait_for(lambda: box.exec("echo on")["state"] == "updated", 10, "the shell is free")
+    assert box.exec(argv=["sh", "-c", "cat ran 2>&1 | wc -l"])["stdout"] == "1\n", "no second time"
