@@ -26,15 +26,15 @@
 static int list_orphans(struct jail_provider *p, struct keeper_link *l, struct pd_err *e)
 {
     auto_frame f = FRAME_INIT;
-    deadline d = deadline_in(GREET_PATIENCE);
     struct wire_head head = {.type = WIRE_LIST, .epoch = l->epoch, .id = wire_id_new()};
 
-    if (wire_send(l->sock, &head, NULL, NULL, 0, d) < 0)
+    if (wire_send(l->sock, &head, NULL, NULL, 0, deadline_in(GREET_PATIENCE)) < 0)
         return pd_fail(e, PD_LOST, "the keeper is gone");
 
+    /* Patience for each: ten thousand jails on a busy machine take longer than one. */
     for (;;) {
         frame_reset(&f);
-        int r = wire_recv(l->sock, &f, d, e);
+        int r = wire_recv(l->sock, &f, deadline_in(GREET_PATIENCE), e);
         if (r <= 0)
             return r == 0 ? pd_fail(e, PD_LOST, "the keeper is gone") : -1;
         if (!wire_id_equal(f.head.id, head.id))
