@@ -32,7 +32,7 @@ _paddock_options() {
     kill) echo -s --signal ;;
     port) echo --expires --json ;;
     top) echo --once --interval --json ;;
-    route) echo --explain --provider --user --template --json ;;
+    route) echo --explain --provider --user --template --command --json ;;
     rm) echo --session ;;
     mcp) echo --thread ;;
     esac

@@ -5,11 +5,13 @@
 #include "api/sandbox.h"
 
 #include "base/banned.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "core/provider.h"
 #include "router/router.h"
 
-#define STEPS_MAX (32u << 10)
+#define STEPS_MAX   (32u << 10)
+#define COMMAND_MAX 8192u
 
 /* One string per line. */
 static void steps_json(struct json *j, struct buf *steps)
@@ -39,23 +41,37 @@ static void route_json(struct call *c, struct json *j, const struct decision *d)
 
 int route_get(struct call *c, struct pd_err *e)
 {
-    static const char *const allowed[] = {"provider", "user_id", "template", "explain", NULL};
+    static const char *const allowed[] = {"provider", "user_id", "template",
+                                          "command",  "explain", NULL};
     char provider[64] = "auto", user[SESSION_NAME_MAX + 1] = "", template_name[64] = "";
-    int explain = 0;
+    char command[COMMAND_MAX];
+    int explain = 0, has_command = 0;
     if (call_query_check(c, allowed, e) < 0 ||
         call_query(c, "provider", provider, sizeof provider, e) < 0 ||
         call_query(c, "user_id", user, sizeof user, e) < 0 ||
         call_query(c, "template", template_name, sizeof template_name, e) < 0 ||
+        (has_command = call_query(c, "command", command, sizeof command, e)) < 0 ||
         call_query_bool(c, "explain", &explain, e) < 0)
         return -1;
 
-    struct session_request r = {.tenant = c->who.tenant,
-                                .provider = provider,
-                                .user_id = user[0] ? user : NULL,
-                                .template_name = template_name[0] ? template_name : NULL};
+    struct route_provider list[PROVIDERS_MAX];
+    unsigned count = provider_table_describe(c->api->providers, list);
+    char key[32];
+    snprintf(key, sizeof key, "%llx", (unsigned long long)clock_now());
+    struct route_question q = {.asked = provider,
+                               .tenant = c->who.tenant,
+                               .user = user[0] ? user : NULL,
+                               .template_name = template_name[0] ? template_name : "default",
+                               .key = user[0] ? user : key};
     struct decision decision;
+    struct command_verdict verdict;
     auto_buf steps = BUF_INIT(STEPS_MAX);
-    if (sessions_explain(c->api->sessions, &r, &decision, explain ? &steps : NULL, e) < 0) {
+    if (has_command) {
+        command_classify(command, "/workspace", &verdict);
+        q.command = &verdict;
+    }
+    if (router_explain(c->api->router, list, count, &q, &decision, explain ? &steps : NULL, e) <
+        0) {
         if (e->code == PD_INVALID)
             snprintf(c->field, sizeof c->field, "provider");
         return -1;
@@ -65,6 +81,13 @@ int route_get(struct call *c, struct pd_err *e)
     struct json j = JSON_INIT(&out);
     json_open(&j, '{');
     route_json(c, &j, &decision);
+    if (has_command) {
+        json_key(&j, "command");
+        json_open(&j, '{');
+        json_member_cstr(&j, "class", command_class_name(verdict.what));
+        json_member_cstr(&j, "reason", verdict.reason);
+        json_close(&j, '}');
+    }
     if (explain)
         steps_json(&j, &steps);
     json_close(&j, '}');

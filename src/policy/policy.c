@@ -209,7 +209,7 @@ static int judge(void *ctx, const struct found *f, struct pd_err *e)
 {
     const struct policy *p = ctx;
 
-    if (f->kind == FOUND_FUNCTION)
+    if (f->kind == FOUND_FUNCTION || f->kind == FOUND_ASSIGNMENT || f->kind == FOUND_REDIRECTION)
         return 0;
 
     if (p->mode == POLICY_DENY) {

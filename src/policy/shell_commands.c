@@ -95,9 +95,15 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-static int report(struct walk *k, enum found_kind kind, const char *name)
+static int report(struct walk *k, enum found_kind kind, const struct shell_word *words, size_t n)
 {
-    struct found f = {kind, name};
+    struct found f = {kind, words[0].text, words, n};
+    return k->fn(k->ctx, &f, k->e);
+}
+
+static int report_mention(struct walk *k, const char *name)
+{
+    struct found f = {.kind = FOUND_MENTION, .name = name};
     return k->fn(k->ctx, &f, k->e);
 }
 
@@ -205,14 +211,14 @@ static int walk_runner(struct walk *k, const struct runner *r, const struct shel
                        size_t n)
 {
     size_t i = 1;
-    if (report(k, r->flags & RUNS_LISTED ? FOUND_COMMAND : FOUND_WRAPPER, words[0].text) < 0 ||
+    if (report(k, r->flags & RUNS_LISTED ? FOUND_COMMAND : FOUND_WRAPPER, words, n) < 0 ||
         skip_options(k, r, words, n, &i, NULL, NULL) < 0)
         return -1;
 
     for (; r->flags & RUNS_ASSIGNS && i < n && strchr(words[i].text, '='); i++) {
         if (words[i].flags & SHELL_SPLITS || words[i].flags & SHELL_PATTERN)
             return refuse_word(k, &words[i], "it could be several words; quote it");
-        if (check_variable(k, &words[i]) < 0)
+        if (check_variable(k, &words[i]) < 0 || report(k, FOUND_ASSIGNMENT, &words[i], 1) < 0)
             return -1;
     }
 
@@ -229,7 +235,7 @@ static int walk_command(struct walk *k, const struct shell_word *words, size_t n
     int asks = 0;
     size_t i = 1;
 
-    if (report(k, FOUND_WRAPPER, words[0].text) < 0)
+    if (report(k, FOUND_WRAPPER, words, n) < 0)
         return -1;
 
     for (; i < n && shell_word_is_literal(&words[i]) && words[i].text[0] == '-'; i++) {
@@ -246,7 +252,7 @@ static int walk_command(struct walk *k, const struct shell_word *words, size_t n
 
 /* The words of a command that find or xargs fills in: those with the mark in them are not known. */
 static struct shell_word *fill_in(const struct shell_word *words, size_t n, const char *mark,
-                                  int appended)
+                                  int appended, unsigned flags)
 {
     static const struct shell_word input = {.text = "",
                                             .source = "what xargs reads",
@@ -261,7 +267,7 @@ static struct shell_word *fill_in(const struct shell_word *words, size_t n, cons
         memcpy(copy, words, n * sizeof *copy);
     for (size_t i = 0; i < n && mark && *mark; i++)
         if (strstr(copy[i].text, mark)) {
-            copy[i].flags |= SHELL_EXPANDS;
+            copy[i].flags |= SHELL_EXPANDS | (strcmp(copy[i].text, mark) ? 0 : flags);
             if (!strncmp(copy[i].text, mark, strlen(mark)))
                 copy[i].text = "";
         }
@@ -271,10 +277,11 @@ static struct shell_word *fill_in(const struct shell_word *words, size_t n, cons
     return copy;
 }
 
+/* `flags` are of the words that are nothing but the mark. */
 static int walk_filled(struct walk *k, const struct shell_word *words, size_t n, const char *mark,
-                       int appended)
+                       int appended, unsigned flags)
 {
-    struct shell_word *copy = fill_in(words, n, mark, appended);
+    struct shell_word *copy = fill_in(words, n, mark, appended, flags);
     if (!copy)
         return pd_fail(k->e, PD_INTERNAL, "no memory to judge a command line");
 
@@ -298,7 +305,7 @@ static int walk_xargs(struct walk *k, const struct shell_word *words, size_t n)
     size_t i = 1;
     const char *mark = NULL;
 
-    if (report(k, FOUND_WRAPPER, words[0].text) < 0 ||
+    if (report(k, FOUND_WRAPPER, words, n) < 0 ||
         skip_options(k, &xargs_runner, words, n, &i, see_xargs_option, &mark) < 0)
         return -1;
 
@@ -306,7 +313,7 @@ static int walk_xargs(struct walk *k, const struct shell_word *words, size_t n)
         return refuse_word(k, &words[0], "write -I apart from its other options");
     if (i >= n)
         return 0; /* echo */
-    return walk_filled(k, words + i, n - i, mark, !mark);
+    return walk_filled(k, words + i, n - i, mark, !mark, 0);
 }
 
 static int is_exec_action(const struct shell_word *w)
@@ -346,7 +353,7 @@ static int check_find_word(struct walk *k, const struct shell_word *words, size_
 
 static int walk_find(struct walk *k, const struct shell_word *words, size_t n)
 {
-    if (report(k, FOUND_COMMAND, words[0].text) < 0)
+    if (report(k, FOUND_COMMAND, words, n) < 0)
         return -1;
     for (size_t i = 1; i < n; i++) {
         if (check_find_word(k, words, n, i) < 0)
@@ -357,7 +364,8 @@ static int walk_find(struct walk *k, const struct shell_word *words, size_t n)
         size_t start = i + 1, end = start;
         while (end < n && !(end > start && ends_exec(words, end)))
             end++;
-        if (end > start && walk_filled(k, words + start, end - start, "{}", 0) < 0)
+        if (end > start &&
+            walk_filled(k, words + start, end - start, "{}", 0, SHELL_FOUND_PATH) < 0)
             return -1;
         i = end;
     }
@@ -429,7 +437,7 @@ static int walk_shell(struct walk *k, const struct shell_word *words, size_t n)
     const char *name = base_name(words[0].text);
     enum shell_mode mode = !strcmp(name, "bash") ? SHELL_BASH : SHELL_OTHER;
     if (!with_c) {
-        if (report(k, FOUND_COMMAND, words[0].text) < 0)
+        if (report(k, FOUND_COMMAND, words, n) < 0)
             return -1;
         if (reads_input || i >= n)
             return refuse_word(k, &words[0],
@@ -438,7 +446,7 @@ static int walk_shell(struct walk *k, const struct shell_word *words, size_t n)
         return 0; /* a file: what it runs is not seen */
     }
 
-    if (report(k, FOUND_WRAPPER, words[0].text) < 0)
+    if (report(k, FOUND_WRAPPER, words, n) < 0)
         return -1;
     if (i >= n)
         return 0;
@@ -452,7 +460,7 @@ static int walk_eval(struct walk *k, const struct shell_word *words, size_t n)
 {
     auto_buf script = BUF_INIT(2 * SHELL_LINE_MAX);
 
-    if (report(k, FOUND_WRAPPER, words[0].text) < 0)
+    if (report(k, FOUND_WRAPPER, words, n) < 0)
         return -1;
 
     for (size_t i = 1; i < n; i++) {
@@ -474,7 +482,7 @@ static int walk_trap(struct walk *k, const struct shell_word *words, size_t n)
 {
     size_t i = 1;
 
-    if (report(k, FOUND_WRAPPER, words[0].text) < 0)
+    if (report(k, FOUND_WRAPPER, words, n) < 0)
         return -1;
 
     if (i < n && !strcmp(words[i].text, "--") && shell_word_is_literal(&words[i]))
@@ -501,7 +509,7 @@ static int walk_evaluator(struct walk *k, const struct shell_word *words, size_t
     int unset = !strcmp(words[0].text, "unset"), let = !strcmp(words[0].text, "let");
 
     int sets = listed(setters, words[0].text, strlen(words[0].text));
-    if (report(k, FOUND_COMMAND, words[0].text) < 0)
+    if (report(k, FOUND_COMMAND, words, n) < 0)
         return -1;
 
     for (size_t i = 1; i < n; i++) {
@@ -526,7 +534,7 @@ static int walk_launcher(struct walk *k, const struct shell_word *words, size_t 
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                   "._+-/[";
 
-    if (report(k, FOUND_COMMAND, words[0].text) < 0)
+    if (report(k, FOUND_COMMAND, words, n) < 0)
         return -1;
 
     for (size_t i = 1; i < n; i++) {
@@ -537,7 +545,7 @@ static int walk_launcher(struct walk *k, const struct shell_word *words, size_t 
             size_t len = strspn(p, letters);
             if (len > 0 && len < sizeof name) {
                 snprintf(name, sizeof name, "%.*s", (int)len, p);
-                if (report(k, FOUND_MENTION, name) < 0)
+                if (report_mention(k, name) < 0)
                     return -1;
             }
             p += len;
@@ -579,7 +587,7 @@ static int walk_named(struct walk *k, const struct shell_word *words, size_t n)
     if (listed(evaluators, base, len))
         return walk_evaluator(k, words, n);
 
-    return report(k, FOUND_COMMAND, words[0].text);
+    return report(k, FOUND_COMMAND, words, n);
 }
 
 static int walk(struct walk *k, const struct shell_word *words, size_t n)
@@ -601,28 +609,36 @@ static int visit_command(void *ctx, const struct shell_command *c, struct pd_err
     struct walk k = {.c = *c, .fn = start->fn, .ctx = start->ctx, .e = e};
 
     if (shell_word_is_literal(&c->words[0]) && shell_is_function(c, c->words[0].text))
-        return report(&k, FOUND_FUNCTION, c->words[0].text);
+        return report(&k, FOUND_FUNCTION, c->words, c->count);
     return walk(&k, c->words, c->count);
 }
 
 static int visit_assignment(void *ctx, const struct shell_word *w, struct pd_err *e)
 {
-    struct walk k = {.e = e};
-    (void)ctx;
-    return check_variable(&k, w);
+    const struct walk *start = ctx;
+    struct walk k = {.fn = start->fn, .ctx = start->ctx, .e = e};
+    return check_variable(&k, w) < 0 ? -1 : report(&k, FOUND_ASSIGNMENT, w, 1);
+}
+
+static int visit_redirection(void *ctx, const char *operator, const struct shell_word * w,
+                             struct pd_err *e)
+{
+    const struct walk *start = ctx;
+    struct found f = {FOUND_REDIRECTION, operator, w, 1};
+    return start->fn(start->ctx, &f, e);
 }
 
 int shell_commands(const char *line, found_fn *fn, void *ctx, struct pd_err *e)
 {
     struct walk start = {.fn = fn, .ctx = ctx, .e = e};
-    struct shell_visitor v = {visit_command, visit_assignment, &start};
+    struct shell_visitor v = {visit_command, visit_assignment, visit_redirection, &start};
     return shell_read(line, &v, e);
 }
 
 int shell_commands_argv(const char *const *argv, found_fn *fn, void *ctx, struct pd_err *e)
 {
     struct walk start = {.fn = fn, .ctx = ctx, .e = e};
-    struct shell_visitor v = {visit_command, visit_assignment, &start};
+    struct shell_visitor v = {visit_command, visit_assignment, visit_redirection, &start};
     size_t n = 0;
 
     while (argv[n])

@@ -9,18 +9,27 @@
  * docs/policy.md says what this is good for. */
 #pragma once
 
+#include <stddef.h>
+
 struct pd_err;
+struct shell_word;
 
 enum found_kind {
-    FOUND_COMMAND,  /* a program or builtin */
-    FOUND_WRAPPER,  /* one that only runs what is found behind it */
-    FOUND_FUNCTION, /* a function of the line; its body was looked through */
-    FOUND_MENTION   /* a word behind a program that can run others in ways of its own: gdb, su */
+    FOUND_COMMAND,    /* a program or builtin */
+    FOUND_WRAPPER,    /* one that only runs what is found behind it */
+    FOUND_FUNCTION,   /* a function of the line; its body was looked through */
+    FOUND_MENTION,    /* a word behind a program that can run others in ways of its own: gdb, su */
+    FOUND_ASSIGNMENT, /* NAME=value, or the variable of a loop; also of env */
+    FOUND_REDIRECTION /* its name is the operator */
 };
 
 struct found {
     enum found_kind kind;
     const char *name; /* as it was written: maybe a path */
+    /* The command from its name on; of an assignment and a redirection the one word. A mention has
+     * none. */
+    const struct shell_word *words;
+    size_t count;
 };
 
 /* Does bash run what is in a variable of this name (or NAME=value): BASH_ENV, PS4 and their like?

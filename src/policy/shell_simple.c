@@ -36,8 +36,8 @@ static int at_redirection(struct shell *s)
     return ((c == '<' || c == '>') && shell_after(s, 1) != '(') || redirection_prefix(s) > 0;
 }
 
-/* Takes the operator. Returns '<' with a here-document's kind in *ret_doc, or another number. */
-static int read_operator(struct shell *s, int *ret_doc)
+/* Takes the operator; *ret_doc is a here-document's kind, or 0. */
+static int read_operator(struct shell *s, const char **ret, int *ret_doc)
 {
     static const char *const operators[] = {"&>>", "&>", "<<<", "<<-", "<<", "<&",
                                             "<>",  "<",  ">>",  ">&",  ">|", ">"};
@@ -53,14 +53,29 @@ static int read_operator(struct shell *s, int *ret_doc)
         if ((op[0] == '&' || !strcmp(op, "<<<")) && shell_only_bash(s, op) < 0)
             return -1;
         shell_skip(s, n);
+        *ret = op;
         *ret_doc = !strcmp(op, "<<") ? 1 : !strcmp(op, "<<-") ? 2 : 0;
         return 0;
     }
     return shell_fail(s, "no redirection");
 }
 
+static int visit_redirection(struct shell *s, const char *operator, struct reading * r)
+{
+    const char *text = reading_text(s, r);
+    if (!text)
+        return -1;
+
+    struct shell_word w = {.text = text,
+                           .source = s->text + r->start,
+                           .source_len = s->pos - r->start,
+                           .flags = r->flags};
+    return s->visitor->redirection(s->visitor->ctx, operator, & w, s->e);
+}
+
 static int read_redirection(struct shell *s)
 {
+    const char *operator= NULL;
     auto_reading word;
     reading_init(&word);
     int doc = 0;
@@ -69,7 +84,7 @@ static int read_redirection(struct shell *s)
     if (prefix && shell_peek(s) == '{' && shell_only_bash(s, "{name}>") < 0)
         return -1;
     shell_skip(s, prefix);
-    if (read_operator(s, &doc) < 0)
+    if (read_operator(s, &operator, & doc) < 0)
         return -1;
 
     shell_skip_blanks(s);
@@ -79,7 +94,7 @@ static int read_redirection(struct shell *s)
         return -1;
     if (s->pos == word.start)
         return shell_fail(s, "a redirection to nothing");
-    return doc ? shell_doc_add(s, &word, doc == 2) : 0;
+    return doc ? shell_doc_add(s, &word, doc == 2) : visit_redirection(s, operator, & word);
 }
 
 int shell_read_redirections(struct shell *s)

@@ -18,11 +18,12 @@ struct shell;
 #define SHELL_DEPTH_MAX 40
 
 enum shell_word_flag {
-    SHELL_EXPANDS = 1, /* has a variable or a substitution in it */
-    SHELL_SPLITS = 2,  /* may become several words, or none */
-    SHELL_PATTERN = 4, /* has a glob, a brace expansion or a tilde in it */
-    SHELL_QUOTED = 8,  /* some of it is quoted */
-    SHELL_ASSIGNS = 16 /* NAME=value */
+    SHELL_EXPANDS = 1,    /* has a variable or a substitution in it */
+    SHELL_SPLITS = 2,     /* may become several words, or none */
+    SHELL_PATTERN = 4,    /* has a glob, a brace expansion or a tilde in it */
+    SHELL_QUOTED = 8,     /* some of it is quoted */
+    SHELL_ASSIGNS = 16,   /* NAME=value */
+    SHELL_FOUND_PATH = 32 /* the {} of find -exec: a path below one that find was given */
 };
 
 struct shell_word {
@@ -49,6 +50,9 @@ struct shell_visitor {
     int (*command)(void *ctx, const struct shell_command *c, struct pd_err *e);
     /* An assignment that stands before a command or alone, and the variable of a loop. */
     int (*assignment)(void *ctx, const struct shell_word *w, struct pd_err *e);
+    /* A redirection that is no here-document: "<", ">>", "<<<", "&>" ... */
+    int (*redirection)(void *ctx, const char *operator, const struct shell_word * w,
+                       struct pd_err *e);
     void *ctx;
 };
 

@@ -119,7 +119,41 @@ static const char *usual_name(const struct deciding *d)
     return d->rules->usual[0] ? d->rules->usual : d->providers[0].name;
 }
 
-static void choose(struct deciding *d, struct decision *ret)
+/* The least isolation that the command may run with. */
+static enum rung rung_for_command(const struct deciding *d)
+{
+    enum rung need = RUNG_NONE, most = RUNG_NONE;
+
+    for (unsigned i = 0; i < d->count; i++)
+        if (!router_list_has(&d->rules->disabled, d->providers[i].name) &&
+            d->providers[i].rung > most)
+            most = d->providers[i].rung;
+    for (unsigned c = 0; c < COMMAND_CLASSES; c++) {
+        enum rung least = d->rules->commands[c] == RUNG_COUNT ? most : d->rules->commands[c];
+        if (d->q->command->classes >> c & 1 && least > need)
+            need = least;
+    }
+    return need;
+}
+
+/* The provider with the lowest rung that will do; of equals one that does not fail, then the first.
+ * NOWHERE: none isolates enough. */
+static unsigned find_cheapest(const struct deciding *d, enum rung need)
+{
+    unsigned best = NOWHERE;
+
+    for (unsigned i = 0; i < d->count; i++) {
+        const struct route_provider *p = &d->providers[i], *b = &d->providers[best % d->count];
+        if (p->rung < need || router_list_has(&d->rules->disabled, p->name))
+            continue;
+        if (best == NOWHERE || (b->shut_for_ns && !p->shut_for_ns) ||
+            (!b->shut_for_ns == !p->shut_for_ns && p->rung < b->rung))
+            best = i;
+    }
+    return best;
+}
+
+static int choose(struct deciding *d, struct decision *ret, struct pd_err *e)
 {
     const struct router_flag *flag = NULL;
     const struct router_arm *arm = NULL;
@@ -140,6 +174,22 @@ static void choose(struct deciding *d, struct decision *ret)
         name = d->rule->provider;
         snprintf(ret->name, sizeof ret->name, "%s", d->rule->name);
         snprintf(d->why, sizeof d->why, "rule %s", d->rule->name);
+    } else if (d->q->command) {
+        enum rung need = rung_for_command(d);
+        unsigned i = find_cheapest(d, need);
+        const char *what = command_class_name(d->q->command->what);
+        step(d, "command: %s, %s", what, d->q->command->reason);
+        if (i == NOWHERE)
+            return pd_fail(
+                e, PD_ISOLATION,
+                "no provider of this server has isolation '%s', which a command of class "
+                "%s needs: %s",
+                rung_name(need), what, d->q->command->reason);
+        ret->by = ROUTE_BY_COMMAND;
+        name = d->providers[i].name;
+        snprintf(ret->name, sizeof ret->name, "%s", what);
+        snprintf(d->why, sizeof d->why, "cheapest with isolation %s, for a command of class %s",
+                 rung_name(need), what);
     } else if ((flag = find_flag(d))) {
         ret->by = ROUTE_BY_FLAG;
         name = flag->provider;
@@ -160,6 +210,7 @@ static void choose(struct deciding *d, struct decision *ret)
     snprintf(d->name, sizeof d->name, "%.31s", name);
     d->index = strlen(name) < sizeof d->name ? find(d, name) : NOWHERE;
     step(d, "choice: %.31s, %s", name, d->why);
+    return 0;
 }
 
 /* ---- whether it can be used ---- */
@@ -310,8 +361,7 @@ int route_decide(const struct router_rules *rules, const struct route_provider *
         .rules = rules, .providers = providers, .count = count, .q = q, .steps = steps};
     struct decision route = {0};
 
-    choose(&d, &route);
-    if (settle(&d, &route, e) < 0)
+    if (choose(&d, &route, e) < 0 || settle(&d, &route, e) < 0)
         return -1;
 
     step(&d, "result: %s, %s", providers[route.provider].name, route.reason);
@@ -321,6 +371,6 @@ int route_decide(const struct router_rules *rules, const struct route_provider *
 
 const char *route_by_name(enum route_by by)
 {
-    static const char *const names[] = {"request", "rule", "flag", "arm", "default"};
+    static const char *const names[] = {"request", "rule", "command", "flag", "arm", "default"};
     return names[by];
 }

@@ -3,8 +3,8 @@
  * Pure: the rules, the providers and the question in, a choice with a sentence out. No lock, no
  * clock, no memory is taken. The order:
  *
- *     what the request names  >  the first rule that fits  >  flags, by share  >  the arm of the
- *     experiment  >  the default
+ *     what the request names  >  the first rule that fits  >  the cheapest for the command, if one
+ *     is given  >  flags, by share  >  the arm of the experiment  >  the default
  *
  * A choice that is disabled, or whose breaker is open, is replaced by its fallback: the matching
  * rule's list, else the list for all, else (behind a flag or an arm) the default. A fallback never
@@ -22,11 +22,19 @@ struct buf;
 struct route_question {
     const char *asked;                         /* a provider's name; NULL or "auto": none */
     const char *tenant, *user, *template_name; /* NULL: none */
-    const char *key;   /* that shares and arms go by; NULL: the user, else the tenant */
-    bool allow_weaker; /* the request's half of the permission */
+    const char *key; /* that shares and arms go by; NULL: the user, else the tenant */
+    const struct command_verdict *command; /* the line that it is for; or NULL */
+    bool allow_weaker;                     /* the request's half of the permission */
 };
 
-enum route_by { ROUTE_BY_REQUEST, ROUTE_BY_RULE, ROUTE_BY_FLAG, ROUTE_BY_ARM, ROUTE_BY_DEFAULT };
+enum route_by {
+    ROUTE_BY_REQUEST,
+    ROUTE_BY_RULE,
+    ROUTE_BY_COMMAND,
+    ROUTE_BY_FLAG,
+    ROUTE_BY_ARM,
+    ROUTE_BY_DEFAULT
+};
 
 struct decision {
     unsigned provider;                          /* index */
@@ -38,7 +46,8 @@ struct decision {
 };
 
 /* PD_INVALID: no such provider, with the names of those that there are. PD_DENIED: it is switched
- * off. PD_CAPACITY: it fails and is left alone for a while. `steps` (or NULL) gets a line about
+ * off. PD_CAPACITY: it fails and is left alone for a while. PD_ISOLATION: nothing isolates a
+ * command enough. `steps` (or NULL) gets a line about
  * each step. `count` is at least 1. */
 int route_decide(const struct router_rules *rules, const struct route_provider *providers,
                  unsigned count, const struct route_question *q, struct decision *ret,

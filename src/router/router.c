@@ -205,7 +205,7 @@ static int decide(struct router *r, const struct route_provider *providers, unsi
                   const struct route_question *q, uint64_t now, struct decision *ret,
                   struct buf *steps, struct pd_err *e)
 {
-    static const struct router_rules none = {.usual = ""};
+    static const struct router_rules none = {.commands = ROUTER_COMMANDS_DEFAULT};
     struct route_provider list[ROUTER_PROVIDERS_MAX];
 
     for (unsigned i = 0; i < count; i++) {

@@ -322,6 +322,28 @@ static int read_breaker(struct reader *r, const json_t *root, struct breaker_lim
     return 0;
 }
 
+static int read_commands(struct reader *r, const json_t *root, enum rung ret[COMMAND_CLASSES])
+{
+    static const char *const members[] = {"read", "write", "install", "network", "unknown", NULL};
+    const json_t *v = json_object_get(root, "commands");
+    if (!v || json_is_null(v))
+        return 0;
+    if (check_members(r, "commands", v, members) < 0)
+        return -1;
+
+    for (unsigned i = 0; i < COMMAND_CLASSES; i++) {
+        char text[16], what[32];
+        if (read_text(r, "commands", v, members[i], false, text, sizeof text) < 0)
+            return -1;
+        snprintf(what, sizeof what, "commands.%s", members[i]);
+        if (!strcmp(text, "strictest"))
+            ret[i] = RUNG_COUNT;
+        else if (*text && rung_parse(what, text, &ret[i], r->e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int read_rules(struct reader *r, const json_t *root, struct router_rules *ret)
 {
     const json_t *v = json_object_get(root, "rules");
@@ -361,9 +383,9 @@ static int read_flags(struct reader *r, const json_t *root, struct router_rules 
 
 static int read_all(struct reader *r, const json_t *root, struct router_rules *ret)
 {
-    static const char *const members[] = {"default",      "disabled",   "rules",
-                                          "flags",        "experiment", "fallback",
-                                          "allow_weaker", "breaker",    NULL};
+    static const char *const members[] = {"default",    "disabled", "rules",        "flags",
+                                          "experiment", "fallback", "allow_weaker", "breaker",
+                                          "commands",   NULL};
 
     if (check_members(r, "", root, members) < 0 ||
         read_provider(r, "", root, "default", false, ret->usual) < 0 ||
@@ -372,7 +394,7 @@ static int read_all(struct reader *r, const json_t *root, struct router_rules *r
         read_experiment(r, root, &ret->experiment) < 0 ||
         read_providers(r, "", root, "fallback", &ret->fallback, NULL) < 0 ||
         read_bool(r, root, "allow_weaker", &ret->allow_weaker) < 0 ||
-        read_breaker(r, root, &ret->breaker) < 0)
+        read_breaker(r, root, &ret->breaker) < 0 || read_commands(r, root, ret->commands) < 0)
         return -1;
 
     if (ret->disabled.count == r->count)
@@ -512,5 +534,12 @@ void router_rules_json(const struct router_rules *r, struct json *j)
     list_json(j, "fallback", &r->fallback);
     json_member_bool(j, "allow_weaker", r->allow_weaker);
     breaker_json(j, &r->breaker);
+
+    json_key(j, "commands");
+    json_open(j, '{');
+    for (unsigned i = 0; i < COMMAND_CLASSES; i++)
+        json_member_cstr(j, command_class_name((enum command_class)i),
+                         r->commands[i] == RUNG_COUNT ? "strictest" : rung_name(r->commands[i]));
+    json_close(j, '}');
     json_close(j, '}');
 }

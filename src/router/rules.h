@@ -6,6 +6,7 @@
 #pragma once
 
 #include "router/breaker.h"
+#include "router/command_class.h"
 #include "router/share.h"
 #include "wire/spec.h"
 
@@ -68,7 +69,14 @@ struct router_experiment {
     unsigned count; /* 0: there is none */
 };
 
-/* All zero, but for the breaker's limits, is a router that knows the default provider alone. */
+/* The least isolation for a command of each class, in the order of enum command_class; RUNG_COUNT
+ * stands for the most that there is. */
+#define ROUTER_COMMANDS_DEFAULT                                                                    \
+    {                                                                                              \
+        RUNG_NONE, RUNG_NONE, RUNG_BASIC, RUNG_BASIC, RUNG_COUNT                                   \
+    }
+
+/* All zero, but for ROUTER_RULES_INIT, is a router that knows the default provider alone. */
 struct router_rules {
     char usual[ROUTER_PROVIDER_SIZE]; /* "default"; "": the server's first provider */
     struct router_list disabled;      /* get no new sandboxes */
@@ -80,9 +88,11 @@ struct router_rules {
     struct router_list fallback;
     bool allow_weaker; /* a request may ask for a fallback that isolates less */
     struct breaker_limits breaker;
+    enum rung commands[COMMAND_CLASSES];
 };
 
-#define ROUTER_RULES_INIT ((struct router_rules){.breaker = BREAKER_LIMITS_DEFAULT})
+#define ROUTER_RULES_INIT                                                                          \
+    ((struct router_rules){.breaker = BREAKER_LIMITS_DEFAULT, .commands = ROUTER_COMMANDS_DEFAULT})
 
 /* Writes *ret only on success; *ret may be large, so it is not returned by value. `providers` are
  * those of this server. PD_INVALID otherwise. */

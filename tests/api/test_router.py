@@ -153,6 +153,18 @@ def test_the_command_line_explains(routed, user, admin):
     assert routed.run("route", "too", "much", check=False).returncode == 2
 
 
+def test_a_command_gets_the_cheapest_that_will_do(routed, user, admin):
+    told = user.get("/v1/route?command=ls%20-l").json()
+    assert told["by"] == "command" and told["command"]["class"] == "read"
+    assert told["reason"] == "cheapest with isolation none, for a command of class read"
+    told = user.get("/v1/route?command=cat%20/etc/passwd&explain=1").json()
+    assert told["command"] == {"class": "unknown", "reason": "'/etc/passwd' is outside the workspace"}
+    assert told["steps"][0] == "command: unknown, '/etc/passwd' is outside the workspace"
+    steps = routed.run("route", "--explain", "--command", "pip install x").stdout
+    assert steps.startswith("command: install, 'pip install' installs\n")
+    assert admin.put("/v1/router", json={"commands": {"read": "little"}}).status == 400
+
+
 def test_older_names_are_flags_of_the_router():
     older = {"USE_CLOUDRUN_JOBS_SANDBOX": "true", "CLOUDRUN_JOBS_ROLLOUT_PERCENTAGE": "25",
              "SANDBOX_GCP_PROJECT": "p"}

@@ -378,6 +378,8 @@ static int note(void *ctx, const struct found *f, struct pd_err *e)
     static const char *const marks[] = {"", "*", "&", "?"};
     struct buf *out = ctx;
     (void)e;
+    if (f->kind == FOUND_ASSIGNMENT || f->kind == FOUND_REDIRECTION)
+        return 0;
     return buf_printf(out, "%s%s%s", out->len ? " " : "", marks[f->kind], f->name);
 }
 
