@@ -240,11 +240,17 @@ void prepared_give(struct process *p)
     auto_buf text = BUF_INIT(5 * LINE_MAX_BYTES);
     int bad = shell_line(p->line_text, &text);
 
-    process_begin(p); /* its end may come before this returns */
     p->given_ns = clock_now();
-    if (!bad)
+    process_begin(p); /* its end may come before this returns */
+
+    /* While it is given the other end is open here: no SIGPIPE, and the write does not wait. */
+    lock_take(&p->lock);
+    if (p->line_gone)
+        (void)prepared_on_exit(p);
+    else if (!bad && p->line == LINE_GIVEN)
         (void)!write(p->line_in, text.data, text.len);
     fd_done(&p->line_in);
+    lock_release(&p->lock);
 }
 
 /* With the process's lock held. */
@@ -261,6 +267,10 @@ static bool has_begun(struct process *p)
 
 bool prepared_on_exit(struct process *p)
 {
+    if (p->state == PROCESS_STARTING && p->line == LINE_GIVEN)
+        p->line_gone = true;
+    if (p->state != PROCESS_RUNNING)
+        return false;
     if (has_begun(p))
         return false;
     if (p->line == LINE_AGAIN)

@@ -165,12 +165,9 @@ static bool take_state(struct process *p)
 void process_on_exit(struct process *p, const struct msg_exited *end)
 {
     lock_take(&p->lock);
-    if (p->state != PROCESS_RUNNING) {
+    bool again = prepared_on_exit(p); /* a shell that waited has ended, and not the command */
+    if (p->state != PROCESS_RUNNING || again) {
         lock_release(&p->lock); /* a box may tell what it likes, and as often */
-        return;
-    }
-    if (prepared_on_exit(p)) {
-        lock_release(&p->lock); /* a shell that waited has ended, and not the command */
         return;
     }
 
@@ -203,7 +200,8 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
 void process_on_refused(struct process *p, const struct pd_err *why)
 {
     lock_take(&p->lock);
-    bool first = p->state == PROCESS_RUNNING && !prepared_on_exit(p);
+    bool again = prepared_on_exit(p);
+    bool first = p->state == PROCESS_RUNNING && !again;
     if (first) {
         process_step(p, PROCESS_EXITED);
         p->refused = 1;

@@ -113,6 +113,7 @@ struct process {
     int state_pipe; /* where a shell command tells its state; -1 */
     /* prepared.c: of a line that a shell got which had waited for one. */
     enum process_line line;
+    bool line_gone;         /* its shell ended between being taken over and being given it */
     char *line_text;        /* constant */
     int line_in, line_back; /* the ends of the pipe that it goes through; -1 */
     uint64_t given_ns;

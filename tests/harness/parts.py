@@ -118,7 +118,7 @@ def tests_in(folder, limit, workers=0):
 # sanitizer, is for the night.
 REPRESENTATIVE = [f"tests/api/test_{name}.py" for name in (
     "attach", "bad_input", "e2b_files", "e2b_process", "exec", "files", "mcp", "operations", "ports",
-    "processes", "queue_pool", "sandboxes", "sessions", "tls")]
+    "prepared", "prepared_hostile", "processes", "queue_pool", "sandboxes", "sessions", "tls")]
 
 
 def sanitized(build, tests, options):

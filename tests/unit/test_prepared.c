@@ -1,0 +1,416 @@
+/* Prepared shells against everything that can happen to them. The boxes here run shells that are
+ * threads: they take their line from the pipe, count that they ran it, and write byte and state; or
+ * they do not, in all the ways in which a shell can fail. A line runs once, or, where its sandbox
+ * is taken away under it, not more than once.
+ *
+ * PADDOCK_NIGHTLY=1 plays more rounds. */
+#include "world.h"
+
+#include "base/checks.h"
+#include "base/fd.h"
+
+#include <fcntl.h>
+#include <poll.h>
+
+#define LINES    100000u
+#define PATIENCE (30 * NS_PER_S)
+
+/* How a shell that waited treats its line. */
+enum fate { RUNS, DIES_AT_ONCE, DIES_WITH_THE_LINE, LEAVES, STOPS, FATES };
+
+static struct {
+    atomic_uchar ran[LINES];
+    atomic_uint prepared;     /* lines that ran in a shell that had waited */
+    atomic_uint shells;       /* that are there */
+    atomic_uint fates[FATES]; /* how many had it */
+    atomic_uint turn;
+    atomic_int cruel; /* shells have other fates than RUNS */
+} the;
+
+struct shell {
+    struct daemon *d;
+    struct world_box *box;
+    struct wire_id box_id, id;
+    int in, state;
+    bool waits;
+    char line[64];
+    atomic_int killed;
+    struct shell *next;
+};
+
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shell *table;
+
+static void note_run(const char *line)
+{
+    unsigned n = (unsigned)strtoul(line + strcspn(line, "0123456789"), NULL, 10);
+    assert_true(n < LINES);
+    atomic_fetch_add(&the.ran[n], 1);
+}
+
+/* Tells of the end, unless the box is gone. */
+static void tell(const struct shell *h, int status)
+{
+    struct daemon *d = h->d;
+    uint64_t one = 1;
+    pthread_mutex_lock(&d->lock);
+    if (h->box->used && wire_id_equal(h->box->id, h->box_id) && d->end_count < COUNT(d->ends)) {
+        d->ends[d->end_count].box = h->box;
+        d->ends[d->end_count].command = h->id;
+        d->ends[d->end_count++].end = (struct msg_exited){.pid = 5, .status = status};
+    }
+    pthread_mutex_unlock(&d->lock);
+    (void)!write(d->news.fd, &one, sizeof one);
+}
+
+/* Until somebody kills it; `ns` 0: for ever. */
+static void stand_still(struct shell *h, uint64_t ns)
+{
+    deadline d = ns ? deadline_in(ns) : DEADLINE_NONE;
+    while (!atomic_load(&h->killed) && !deadline_passed(d))
+        usleep(500);
+}
+
+/* Reads the pipe to its end, as bash does. Returns the bytes, or -1 when it was killed. */
+static ssize_t read_text(struct shell *h, char *text, size_t size)
+{
+    size_t len = 0;
+    for (;;) {
+        struct pollfd p = {.fd = h->in, .events = POLLIN};
+        if (atomic_load(&h->killed))
+            return -1;
+        if (poll(&p, 1, 2) == 0)
+            continue;
+        ssize_t n = read(h->in, text + len, size - 1 - len);
+        if (n <= 0)
+            break;
+        len += (size_t)n;
+    }
+    text[len] = 0;
+    return (ssize_t)len;
+}
+
+static void leave_state(const struct shell *h, bool byte)
+{
+    static const char state[] = "\n/workspace\0";
+    (void)!write(h->state, state + !byte, sizeof state - !byte);
+}
+
+/* A shell that waited. Its status. */
+static int wait_for_line(struct shell *h)
+{
+    char text[256];
+    unsigned turn = atomic_fetch_add(&the.turn, 1);
+    enum fate fate = atomic_load(&the.cruel) ? turn * 7919 / 13 % FATES : RUNS;
+    if (fate == STOPS && turn % 5)
+        fate = RUNS; /* each takes a tenth of a second */
+    atomic_fetch_add(&the.fates[fate], 1);
+
+    if (fate == DIES_AT_ONCE) {
+        usleep(turn * 31 % 3000);
+        return SIGKILL;
+    }
+    if (fate == STOPS)
+        stand_still(h, turn % 2 ? 0 : 99 * NS_PER_MS); /* some go on just when they are given up */
+    ssize_t len = read_text(h, text, sizeof text);
+    if (len < 0)
+        return SIGKILL;
+    if (fate == DIES_WITH_THE_LINE)
+        return SIGKILL;
+    if (len < 10 || strncmp(text, "set -- '", 8) != 0 || text[len - 1] != '\'' || fate == LEAVES)
+        return 1 << 8;
+
+    atomic_fetch_add(&the.prepared, 1);
+    note_run(text);
+    leave_state(h, true);
+    return 0;
+}
+
+static void *shell_main(void *arg)
+{
+    struct shell *h = arg;
+    int status = 0;
+    if (h->waits) {
+        status = wait_for_line(h);
+    } else {
+        note_run(h->line);
+        leave_state(h, false);
+    }
+    fd_done(&h->in);
+    fd_done(&h->state);
+    tell(h, status);
+
+    pthread_mutex_lock(&table_lock);
+    for (struct shell **at = &table; *at; at = &(*at)->next)
+        if (*at == h) {
+            *at = h->next;
+            break;
+        }
+    pthread_mutex_unlock(&table_lock);
+    free(h);
+    atomic_fetch_sub(&the.shells, 1);
+    return NULL;
+}
+
+static int shell_exec(struct box *box, const struct box_command *c, struct pd_err *e)
+{
+    uint32_t pos = 0;
+    (void)msg_list_next(&c->exec.argv, &pos), (void)msg_list_next(&c->exec.argv, &pos);
+    const char *script = msg_list_next(&c->exec.argv, &pos);
+    struct shell *h = calloc(1, sizeof *h);
+    pthread_t thread;
+    if (!h || !script)
+        return pd_fail(e, PD_CAPACITY, "no shell");
+
+    h->d = the_daemon;
+    h->box = (struct world_box *)box;
+    h->box_id = h->box->id;
+    h->id = c->id;
+    h->waits = strstr(script, "/proc/self/fd/0") != NULL;
+    const char *line = strchr(script, '\n');
+    snprintf(h->line, sizeof h->line, "%s", line ? line + 1 : "");
+    h->in = fcntl(c->fds[0], F_DUPFD_CLOEXEC, 3);
+    h->state = fcntl(c->fds[3], F_DUPFD_CLOEXEC, 3);
+
+    pthread_mutex_lock(&table_lock);
+    h->next = table;
+    table = h;
+    pthread_mutex_unlock(&table_lock);
+    atomic_fetch_add(&the.shells, 1);
+    assert_int_equal(pthread_create(&thread, NULL, shell_main, h), 0);
+    return pthread_detach(thread);
+}
+
+static int shell_kill(struct box *box, struct wire_id id, unsigned group, struct pd_err *e)
+{
+    (void)box, (void)group, (void)e;
+    pthread_mutex_lock(&table_lock);
+    for (struct shell *h = table; h; h = h->next)
+        if (wire_id_equal(h->id, id))
+            atomic_store(&h->killed, 1);
+    pthread_mutex_unlock(&table_lock);
+    return 0;
+}
+
+/* ---- a daemon whose boxes are such ---- */
+
+static void with_shells(struct sessions_config *c)
+{
+    c->prepare_shells = true;
+}
+
+static struct daemon *begin(void **state)
+{
+    memset(&the, 0, sizeof the);
+    struct daemon *d = daemon_begin(world_new(), ((struct place *)*state)->dir, 0, with_shells);
+    struct pd_err e;
+    d->provider.exec = shell_exec;
+    d->provider.kill = shell_kill;
+    assert_int_equal(sessions_start(d->all, &e), 0);
+    return d;
+}
+
+static void await_no_shell(void)
+{
+    deadline d = deadline_in(PATIENCE);
+    while (atomic_load(&the.shells) && !deadline_passed(d))
+        usleep(1000);
+    assert_int_equal(atomic_load(&the.shells), 0);
+}
+
+static void end(struct daemon *d, struct session *s)
+{
+    struct pd_err e;
+    assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
+    assert_int_equal(s->prepared.stage, PREPARED_NONE);
+    session_unref(s);
+    await_no_shell();
+    daemon_end(d);
+}
+
+/* Runs a line that has this number: its exit status, or -1 when it was not started. */
+static int run(struct session *s, unsigned n, struct pd_err *e)
+{
+    char line[32];
+    struct process *p;
+    struct process_info i;
+    struct watch w;
+    int known;
+    snprintf(line, sizeof line, "run '%u'", n);
+    struct process_request r = {.command = line, .env = {.text = ""}};
+    if (session_start(s, &r, &p, &known, e) < 0)
+        return -1;
+
+    assert_int_equal(process_watch(p, &w, e), 0);
+    if (process_wait(p, &w, -1, deadline_in(PATIENCE), e) < 0)
+        fail_msg("line %u: %s (line %d state %d)", n, e->msg, p->line, p->state);
+    process_unwatch(p, &w);
+    process_get(p, &i, NULL);
+    process_unref(p);
+    return i.refused ? -1 : i.exit_code < 0 ? 128 + i.signal : i.exit_code;
+}
+
+static unsigned rounds(unsigned by_day)
+{
+    return getenv("PADDOCK_NIGHTLY") ? 10 * by_day : by_day;
+}
+
+static void assert_ran(unsigned n, unsigned least, unsigned most)
+{
+    unsigned ran = atomic_load(&the.ran[n]);
+    if (ran < least || ran > most)
+        fail_msg("line %u ran %u times", n, ran);
+}
+
+/* ---- tests ---- */
+
+static void test_lines_run_in_shells_that_waited(void **state)
+{
+    struct daemon *d = begin(state);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    struct pd_err e;
+    unsigned count = 200;
+
+    for (unsigned n = 0; n < count; n++) {
+        assert_int_equal(run(s, n, &e), 0);
+        assert_ran(n, 1, 1);
+        usleep(4000);
+    }
+    assert_true(atomic_load(&the.prepared) > count / 2);
+    assert_int_equal(process_count(s), count < PROCESSES_KEPT ? count : process_count(s));
+    assert_true(process_count(s) <= PROCESSES_KEPT + 1);
+    end(d, s);
+}
+
+/* Whatever a shell does instead of running its line, the line runs, once. */
+static void test_every_line_runs_once(void **state)
+{
+    struct daemon *d = begin(state);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    struct pd_err e;
+    unsigned count = rounds(1000);
+    atomic_store(&the.cruel, 1);
+
+    for (unsigned n = 0; n < count; n++) {
+        int status = run(s, n, &e);
+        if (status)
+            fail_msg("line %u: status %d", n, status);
+        assert_ran(n, 1, 1);
+        lock_take(&s->lock);
+        s->prepared.not_before = 0; /* here they always fail, and are wanted nevertheless */
+        lock_release(&s->lock);
+        usleep(n * 37 % 5000);
+    }
+    for (unsigned i = 0; i < FATES; i++)
+        assert_true(atomic_load(&the.fates[i]) > 0);
+    end(d, s);
+}
+
+struct changer {
+    struct session *s;
+    atomic_int stop;
+    unsigned count;
+};
+
+/* Pauses, wakes, and changes what shells start with. */
+static void *change_main(void *arg)
+{
+    struct changer *c = arg;
+    struct msg_list_writer set = MSG_LIST_WRITER_INIT;
+    struct msg_list none = {.text = ""};
+    struct pd_err e;
+    assert_int_equal(msg_list_add(&set, "A=B"), 0);
+    struct msg_list list = msg_list_of(&set);
+
+    for (unsigned i = 0; !atomic_load(&c->stop); i++) {
+        if (i % 3 == 0) {
+            (void)session_set_env(c->s, &list, &none, NULL, &e);
+        } else {
+            (void)(i % 3 == 1 ? session_pause(c->s, &e) : session_sleep(c->s, &e));
+            assert_int_equal(c->s->prepared.stage, PREPARED_NONE);
+            usleep(i * 53 % 700);
+            assert_int_equal(session_resume(c->s, &e), 0);
+        }
+        c->count++;
+        usleep(i * 101 % 6000);
+    }
+    msg_list_writer_done(&set);
+    return NULL;
+}
+
+static void test_lines_against_pause_sleep_and_change(void **state)
+{
+    struct daemon *d = begin(state);
+    struct session_request r = {0};
+    struct changer c = {.s = make_one(d, &r)};
+    struct pd_err e;
+    pthread_t thread;
+    unsigned count = rounds(2000), ran = 0;
+    assert_int_equal(pthread_create(&thread, NULL, change_main, &c), 0);
+
+    for (unsigned n = 0; n < count; n++) {
+        int status = run(c.s, n, &e);
+        assert_ran(n, status == 0, 1); /* a sleep kills what runs */
+        ran += status == 0;
+        usleep(n * 37 % 4000);
+    }
+    atomic_store(&c.stop, 1);
+    pthread_join(thread, NULL);
+    assert_true(ran > 10 && c.count > 10);
+    end(d, c.s);
+}
+
+struct ender {
+    struct session *s;
+    unsigned after_us;
+};
+
+static void *end_main(void *arg)
+{
+    struct ender *x = arg;
+    struct pd_err e;
+    usleep(x->after_us);
+    assert_int_equal(session_end(x->s, END_KILLED, "test", &e), 0);
+    return NULL;
+}
+
+/* A delete at any moment of a line, of making a shell, and of its wait. */
+static void test_a_delete_at_any_moment(void **state)
+{
+    struct daemon *d = begin(state);
+    struct pd_err e;
+    unsigned count = rounds(500);
+
+    for (unsigned n = 0; n < count; n++) {
+        struct session_request r = {0};
+        struct ender x = {.s = make_one(d, &r), .after_us = n * 97 % 8000};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, end_main, &x), 0);
+        for (unsigned i = 0; i < 3; i++) {
+            unsigned line = 3 * n + i;
+            int status = run(x.s, line, &e);
+            assert_ran(line, status == 0, 1);
+            usleep(n * 41 % 3000);
+        }
+        pthread_join(thread, NULL);
+        assert_int_equal(x.s->prepared.stage, PREPARED_NONE);
+        session_unref(x.s);
+    }
+    await_no_shell();
+    assert_int_equal(box_count(d->world), 0);
+    daemon_end(d);
+}
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN); /* as a server does: a state may come when nobody reads it */
+    const struct CMUnitTest tests[] = {
+        IN_WORLD(test_lines_run_in_shells_that_waited),
+        IN_WORLD(test_every_line_runs_once),
+        IN_WORLD(test_lines_against_pause_sleep_and_change),
+        IN_WORLD(test_a_delete_at_any_moment),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
