@@ -188,7 +188,7 @@ def settled(look, limit=30):
 class Keeper:
     """A long-lived keeper of its own; `env` makes `run` use it."""
 
-    def __init__(self, binary=None, uid=None, env=None):
+    def __init__(self, binary=None, uid=None, env=None, options=()):
         self.directory = tempfile.mkdtemp(prefix="paddock-keeper-")
         os.chmod(self.directory, 0o755)
         self.socket = os.path.join(self.directory, "keeper.sock")
@@ -198,8 +198,8 @@ class Keeper:
             who = {"user": uid, "group": uid, "extra_groups": []}
         self.log = open(os.path.join(self.directory, "log"), "w+b")
         self.process = subprocess.Popen(
-            [binary or PADDOCK, "keeper", "--socket", self.socket], stdin=subprocess.DEVNULL,
-            stdout=self.log, stderr=self.log, env=clean_environment(env), **who)
+            [binary or PADDOCK, "keeper", "--socket", self.socket, *options],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=clean_environment(env), **who)
         self.env = {**(env or {}), "PADDOCK_KEEPER": self.socket}
 
     @property
