@@ -153,7 +153,7 @@ static struct kjail *find(struct keeper *k, const struct spec *s)
 
 int kit_is_there(struct keeper *k, const struct spec *s)
 {
-    return find(k, s) != NULL;
+    return k->kits && find(k, s) != NULL;
 }
 
 /* Sets what differs from the limits that the kit was made with. Nobody but init is in there, and
@@ -195,6 +195,9 @@ static void take_over(struct keeper *k, struct kjail *j, struct kjail *kit)
 int kit_adopt(struct keeper *k, struct kjail *j, const struct spec *s)
 {
     struct wire_head head = {.type = WIRE_ADOPT, .id = j->id};
+
+    if (!k->config->kits)
+        return -1; /* a private keeper finds its cgroups while the builder works, not before */
 
     k->recent[k->recent_next++ % KITS_RECENT] = (unsigned char)kind_of(k, s);
     for (struct kjail *kit; j->netns < 0 && (kit = find(k, s));) {
