@@ -4,15 +4,13 @@ Inside a sandbox a shell that waits is told by its command line. A line that ran
 """
 
 import json
-import os
 import re
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from helpers import Box, Later, metric
+from helpers import Box, Later
 from paddock_testing.run import wait_for
 from paddock_testing.server import Server, check_error
 
@@ -38,6 +36,13 @@ def prepare(box):
     """A line, and then the shell of the next one."""
     box.out("true")
     return await_shell(box)
+
+
+def stop(box, pid):
+    """Returns when it is: on a busy machine a shell may take a line after the signal was sent."""
+    box.exec(argv=["kill", "-STOP", str(pid)])
+    wait_for(lambda: "T (stopped)" in box.exec(argv=["cat", f"/proc/{pid}/status"])["stdout"], 10,
+             "it is stopped")
 
 
 @pytest.fixture
@@ -209,7 +214,7 @@ def test_a_line_means_the_same(plain, prompt, line):
 
 def test_killed_while_it_waits(box):
     pid = prepare(box)
-    box.out("kill -9 %d" % pid, env={"A": "b"})
+    box.exec(argv=["kill", "-9", str(pid)])
     await_none(box)
     assert box.out("echo again") == "again\n"
     assert prepare(box) != pid
@@ -243,7 +248,7 @@ def test_killed_at_the_moment_of_its_line(box):
 def test_stopped_while_it_waits(box):
     """Its line runs elsewhere, once; the shell is killed."""
     pid = prepare(box)
-    box.exec("kill -STOP %d" % pid, env={"A": "b"})
+    stop(box, pid)
     began = time.monotonic()
     result = box.exec("echo $$ >> ran; cat ran; cd /tmp")
     assert result["exit_code"] == 0 and result["state"] == "updated", result
@@ -361,7 +366,7 @@ def test_pause_gives_it_up(api, box):
 
 def test_pause_of_one_that_is_stopped(api, box):
     pid = prepare(box)
-    box.exec("kill -STOP %d" % pid, env={"A": "b"})
+    stop(box, pid)
     assert api.post(f"{box.base}/pause").status in (200, 204)
     assert api.post(f"{box.base}/resume").status in (200, 204)
     assert not waiting(box) and box.out("echo on") == "on\n"
@@ -395,7 +400,7 @@ def test_the_next_server_ends_it(stopped):
         box = Box(api, api.post("/v1/sandboxes").json()["id"])
         pid = prepare(box)
         if stopped:
-            box.exec("kill -STOP %d" % pid, env={"A": "b"})
+            stop(box, pid)
         listed = len(box.processes())
         server.kill()
         server.start()

@@ -9,7 +9,7 @@ import pytest
 
 from helpers import Box
 from paddock_testing.run import wait_for
-from test_prepared import await_shell, prepare
+from test_prepared import await_shell, prepare, stop
 
 # What another process of the user does to the shell P, by the names of its descriptors.
 SPY = r'''
@@ -66,7 +66,7 @@ def test_a_child_of_the_line_writes_its_state(box, written, cwd):
 def test_a_stolen_line_runs_all_the_same(box):
     """A thief who reads the pipe before the shell does: it has no line, says so, and another runs."""
     pid = prepare(box)
-    box.exec(argv=["kill", "-STOP", str(pid)])
+    stop(box, pid)
     thief = box.start(argv=["python3", "/workspace/spy", str(pid), "steal"])
     wait_for(lambda: box.exec(argv=["test", "-e", "spy-ready"])["exit_code"] == 0, 10, "it waits")
     go = box.start("sleep 0.5; kill -CONT %d" % pid)
