@@ -299,6 +299,7 @@ static int read_start(struct call *c, struct fields *f, struct start *s, struct 
     r->keep_stdin = stdin_too && !r->pty;
     r->spool_max = c->config->spool_max_bytes;
     r->background = r->may_wait = 1;
+    r->listens = 1;
     return 0;
 }
 
@@ -331,6 +332,7 @@ static int run_start(struct call *c, struct start *s, struct pd_err *e)
     snprintf(c->summary, sizeof c->summary, "%s", i.command);
 
     int r = e2b_follow(c, p, offset, 1, s->request.timeout_ns, e);
+    process_let_go(p);
     count_end(c, p);
     process_unref(p);
     return r;

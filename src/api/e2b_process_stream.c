@@ -301,7 +301,7 @@ int e2b_follow(struct call *c, struct process *p, const uint64_t offset[STREAM_C
                         .out = BUF_INIT(2 * HELD)};
 
     t.ping_at = deadline_in(t.ping_ns);
-    if (follow_begin(&t.f, p, offset, FOLLOW_HOLDS, e) < 0)
+    if (follow_begin(&t.f, p, offset, FOLLOW_HOLDS | (is_start ? FOLLOW_LISTENS : 0), e) < 0)
         return -1;
 
     int r = tell(&t, e);

@@ -154,7 +154,7 @@ int stream_events(struct call *c, struct process *p, uint64_t offset[STREAM_COUN
 {
     struct follow f;
 
-    if (follow_begin(&f, p, offset, FOLLOW_TEXT, e) < 0)
+    if (follow_begin(&f, p, offset, FOLLOW_TEXT | (end_it ? FOLLOW_LISTENS : 0), e) < 0)
         return -1;
 
     reply_header(c->r, "Cache-Control", "no-store");
@@ -168,7 +168,8 @@ int stream_events(struct call *c, struct process *p, uint64_t offset[STREAM_COUN
         reply_abort(c->r);
         if (end_it && !server_is_stopping(c->r->server)) {
             (void)process_stop(p, STOP_ABANDONED, &ignored);
-            (void)process_wait(p, &f.watch, -1, deadline_in(STOP_PATIENCE), &ignored);
+            if (follow_watch(&f, &ignored) == 0)
+                (void)process_wait(p, &f.watch, -1, deadline_in(STOP_PATIENCE), &ignored);
         }
         r = 0; /* there is nobody to tell */
     }

@@ -1,5 +1,6 @@
 /* How exec works: the command is started, and this thread waits for its end, for its time, or for
- * its client to go away. Output is in spools; the answer is read from there. */
+ * its client to go away: at first it listens to the sandbox itself (core/listen.c), then by a
+ * watch. Output is in spools; the answer is read from there. */
 #include "api/command.h"
 #include "api/handlers.h"
 
@@ -10,6 +11,7 @@
 #include "core/follow.h"
 #include "telemetry/metrics.h"
 
+#include <poll.h>
 #include <sys/wait.h>
 
 #define STDIN_MAX     (1u << 20)
@@ -239,12 +241,15 @@ static int attend(struct call *c, struct process *p, uint64_t timeout_ns, int en
                   struct pd_err *e)
 {
     struct watch w;
+    int client = conn_fd(c->r->conn);
+    deadline d = timeout_ns ? deadline_in(timeout_ns) : DEADLINE_NONE;
 
+    if (process_listen(p, client, POLLRDHUP, false, d) == HEARD_END)
+        return 0;
     if (process_watch(p, &w, e) < 0)
         return -1;
-
-    deadline d = timeout_ns ? deadline_in(timeout_ns) : DEADLINE_NONE;
-    int r = process_wait(p, &w, conn_fd(c->r->conn), d, e);
+    process_hand_over(p);
+    int r = process_wait(p, &w, client, d, e);
 
     struct pd_err ignored;
     /* A server that stops closes connections as well; then the command goes on, and the next server
@@ -292,6 +297,7 @@ static int run(struct call *c, struct start_request *q, int events, uint64_t off
     struct pd_err why;
     int known = 0;
 
+    q->request.listens = !q->detached;
     if (session_start(c->session, &q->request, &p, &known, e) < 0)
         return -1;
 
@@ -326,6 +332,8 @@ static int run(struct call *c, struct start_request *q, int events, uint64_t off
         }
     }
 
+    if (!known)
+        process_let_go(p);
     process_unref(p);
     return r;
 }

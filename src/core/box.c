@@ -46,6 +46,23 @@ void boxes_end_strangers(const struct provider_table *t)
 
 /* ---- commands ---- */
 
+bool box_hear_begin(struct box *b)
+{
+    const struct provider *p = b->provider;
+    return p->hear && p->hear_begin(b);
+}
+
+enum box_heard box_hear(struct box *b, struct wire_id command, struct pollfd *more, unsigned count,
+                        deadline d)
+{
+    return b->provider->hear(b, command, more, count, d);
+}
+
+void box_hear_end(struct box *b)
+{
+    b->provider->hear_end(b);
+}
+
 int box_exec(struct box *b, const struct box_command *c, struct pd_err *e)
 {
     const struct provider *p = b->provider;

@@ -19,6 +19,11 @@ void boxes_end_strangers(const struct provider_table *t);
 /* Also checks the command's flags: workers need PROVIDER_FILES or, with EXEC_REACH, PROVIDER_PORTS;
  * terminals PROVIDER_TERMINAL. */
 int box_exec(struct box *b, const struct box_command *c, struct pd_err *e);
+/* A thread that listens itself, as provider.h says. Without a provider that can, nobody may. */
+bool box_hear_begin(struct box *b);
+enum box_heard box_hear(struct box *b, struct wire_id command, struct pollfd *more, unsigned count,
+                        deadline d);
+void box_hear_end(struct box *b);
 int box_signal(struct box *b, struct wire_id command, int signal, deadline d, struct pd_err *e);
 int box_kill(struct box *b, struct wire_id command, unsigned group, struct pd_err *e);
 void box_forget(struct box *b, struct wire_id command);

@@ -1,5 +1,6 @@
 /* Following is looking, reading until nothing is left, and waiting by a watch: the watch is cleared
- * before the look, so that what comes after it ends the wait. */
+ * before the look, so that what comes after it ends the wait. The thread that has started the
+ * command listens to the sandbox first, and needs no watch if the command is short (listen.c). */
 #include "core/follow.h"
 
 #include "base/banned.h"
@@ -16,22 +17,38 @@ int follow_begin(struct follow *f, struct process *p, const uint64_t offset[STRE
     if (offset)
         memcpy(new.offset, offset, sizeof new.offset); /* which may be f's own */
     *f = new;
+    f->listens = true;
+    return flags & FOLLOW_LISTENS && process_is_direct(p) ? 0 : follow_watch(f, e);
+}
+
+int follow_watch(struct follow *f, struct pd_err *e)
+{
+    struct process *p = f->process;
+    if (!f->listens)
+        return 0;
     if (process_watch(p, &f->watch, e) < 0)
         return -1;
 
-    for (unsigned s = 0; s < STREAM_COUNT && flags & FOLLOW_HOLDS; s++)
+    f->listens = false;
+    for (unsigned s = 0; s < STREAM_COUNT && f->flags & FOLLOW_HOLDS; s++)
         process_follow(p, &f->watch, s, f->offset[s]);
+
+    /* Not before: the pump may forget what nobody holds. */
+    if (f->flags & FOLLOW_LISTENS)
+        process_hand_over(p);
     return 0;
 }
 
 void follow_end(struct follow *f)
 {
-    process_unwatch(f->process, &f->watch);
+    if (!f->listens)
+        process_unwatch(f->process, &f->watch);
 }
 
 void follow_look(struct follow *f)
 {
-    watch_clear(&f->watch);
+    if (!f->listens)
+        watch_clear(&f->watch);
     process_get(f->process, &f->info, &f->why);
     if (!f->info.running && !f->ended) {
         f->ended = true;
@@ -78,13 +95,20 @@ ssize_t follow_read(struct follow *f, unsigned stream, void *out, size_t size, s
         n = (ssize_t)character_whole(out, (size_t)n);
     f->offset[stream] += (uint64_t)n;
 
-    if (n && f->flags & FOLLOW_HOLDS)
+    if (n && f->flags & FOLLOW_HOLDS && !f->listens)
         process_follow(f->process, &f->watch, stream, f->offset[stream]);
     return n;
 }
 
 int follow_wait(struct follow *f, int other_fd, short other_events, deadline d, struct pd_err *e)
 {
+    if (f->listens) {
+        enum process_heard heard = process_listen(f->process, other_fd, other_events, true, d);
+        if (heard == HEARD_NOTHING)
+            return follow_watch(f, e);
+        return heard == HEARD_OTHER;
+    }
+
     struct pollfd fds[2] = {{.fd = f->watch.event, .events = POLLIN},
                             {.fd = other_fd, .events = other_events}};
     int n = poll(fds, other_fd >= 0 ? 2 : 1, deadline_poll_ms(d));

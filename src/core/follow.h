@@ -18,14 +18,16 @@
 #include <stdbool.h>
 
 enum follow_flags {
-    FOLLOW_TEXT = 1,  /* no piece ends within a character of UTF-8, if the rest of it comes */
-    FOLLOW_HOLDS = 2, /* the writer waits, so that nothing is forgotten before it was read */
+    FOLLOW_TEXT = 1,    /* no piece ends within a character of UTF-8, if the rest of it comes */
+    FOLLOW_HOLDS = 2,   /* the writer waits, so that nothing is forgotten before it was read */
+    FOLLOW_LISTENS = 4, /* this thread has started it with `listens`; process_let_go is its own */
 };
 
 struct follow {
     struct process *process;
     unsigned flags;
     struct watch watch;
+    bool listens; /* there is no watch yet: follow_wait hears the sandbox itself */
     /* As of the last look. */
     struct process_info info;
     struct pd_err why; /* it was refused */
@@ -40,6 +42,8 @@ struct follow {
 int follow_begin(struct follow *f, struct process *p, const uint64_t offset[STREAM_COUNT],
                  unsigned flags, struct pd_err *e);
 void follow_end(struct follow *f);
+/* From now on by the watch, for a caller who needs that. */
+int follow_watch(struct follow *f, struct pd_err *e);
 
 void follow_look(struct follow *f);
 /* The next piece of a stream: its bytes, 0 when there is none (yet), -1. `f->offset` is behind it

@@ -208,6 +208,7 @@ static bool forget(struct process *p)
         struct spool *spool = &p->streams[i].spool;
         gone[i] = *spool;
         spool->fd = -1;
+        spool->head = NULL;
         spool->first = spool->size;
     }
     if (may) {

@@ -33,8 +33,9 @@ void rw_done(struct rw_lock *l)
 
 #define HELD_MAX 16u
 
-static const char *const names[LOCK_RANK_COUNT] = {
-    "sessions", "box", "row", "session", "process", "tasks", "names", "snapshots", "pump"};
+static const char *const names[LOCK_RANK_COUNT] = {"hearing",   "sessions", "box",   "row",
+                                                   "session",   "process",  "tasks", "names",
+                                                   "snapshots", "pump"};
 
 static _Thread_local struct {
     const void *lock;

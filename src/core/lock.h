@@ -4,6 +4,8 @@
  * each thread holds and aborts, with both names, where that is not so; in a release these are the
  * calls of pthread.
  *
+ *   hearing        jail_box.hearing: whoever hears what a jail says, the pump or one request's
+ *                  thread. Only tried where another lock is held, and kept without it
  *   sessions       sessions.lock: the tables, the queue, the pool, what is counted, and of a
  * session `owned`, `superseded` and `counts_for`. Never held across a call of provider or store.
  *   box            session.box_use: for reading around every call that needs the box, for writing
@@ -27,6 +29,7 @@
 #include "base/cond.h"
 
 enum lock_rank {
+    LOCK_HEARING,
     LOCK_SESSIONS,
     LOCK_BOX,
     LOCK_ROW,
@@ -78,6 +81,15 @@ static inline void lock_take(struct lock *l)
 {
     lock_note_taken(l, l->rank, 0);
     pthread_mutex_lock(&l->mutex);
+}
+
+/* 1: it is held now; 0: somebody else has it. */
+static inline int lock_try(struct lock *l)
+{
+    if (pthread_mutex_trylock(&l->mutex) != 0)
+        return 0;
+    lock_note_taken(l, l->rank, 1);
+    return 1;
 }
 
 static inline void lock_release(struct lock *l)

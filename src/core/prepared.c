@@ -354,8 +354,10 @@ static int renew_streams(struct process *p, const struct process_request *r, str
         pump_remove(pump, &p->streams[i].source);
 
     lock_take(&p->lock);
-    for (unsigned i = 0; i < STREAM_COUNT; i++)
+    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+        pump_drop(pump, &p->streams[i].source); /* it may have been handed over just now */
         fd_done(&p->streams[i].source.fd);
+    }
     fd_done(&p->state_pipe);
     int made =
         p->closed ? pd_fail(e, PD_LOST, "the sandbox is gone") : session_make_streams(p, r, far, e);

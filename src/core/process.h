@@ -13,6 +13,7 @@
 #include "wire/stop.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct pd_err;
@@ -41,6 +42,7 @@ struct process_request {
     int may_wait;        /* in the background, but stored only when it has run for a few
                           * milliseconds: nobody is to be told of it before process_info.stored */
     int at_once;         /* a box that does not read what it is sent is not waited for */
+    int listens;         /* the caller calls process_listen next, and process_let_go at the end */
     const char *note;    /* for process_note; NULL: none; at most NOTE_MAX (session.h) */
     const char *key;     /* Idempotency-Key or NULL */
     uint64_t key_hash;   /* of the request's body: the same key with another body is a conflict */
@@ -111,6 +113,20 @@ int process_await_pid(struct process *p, struct pd_err *e);
 /* Waits for the end. PD_TIMEOUT at the deadline. `other_fd` (or -1): returns 1 when that hangs up.
  */
 int process_wait(struct process *p, struct watch *w, int other_fd, deadline d, struct pd_err *e);
+
+/* Listens to the sandbox on this thread, for the first moments of a command that was started with
+ * `listens` (listen.c). Returns when it has ended, when there is other news of it (with `output`:
+ * its pid, its first bytes), when `other_fd` (or -1) has one of `other_events` or an error, or at
+ * once when there is nothing (more) to be heard here: then the caller makes a watch and calls
+ * process_hand_over. */
+enum process_heard { HEARD_NOTHING, HEARD_END, HEARD_NEWS, HEARD_OTHER };
+enum process_heard process_listen(struct process *p, int other_fd, short other_events, bool output,
+                                  deadline d);
+bool process_is_direct(struct process *p); /* process_listen may hear something */
+/* The pump and the recorder have the command from now on. Of one that they have, nothing. */
+void process_hand_over(struct process *p);
+/* The caller has answered, or given up: what is left to be done of the command begins. */
+void process_let_go(struct process *p);
 
 /* To the first process; SIGKILL goes to the whole tree and returns after the end (1 s at most). */
 int process_signal(struct process *p, int signal, struct pd_err *e);

@@ -26,8 +26,6 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#define SETTLE_AFTER (2 * NS_PER_MS)
-
 #define TO(state) (1u << PROCESS_##state)
 
 static const struct {
@@ -182,6 +180,7 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
     if (!whole)
         process_wake(p);
     bool simple = end->status == 0 && p->stop == STOP_NONE;
+    bool owed = p->end_owed = whole && p->listening;
     lock_release(&p->lock);
 
     if (p->updates_state)
@@ -193,8 +192,10 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
     if (told)
         process_finish(p);
 
-    /* The thread that waited is about to answer; the rest is in no hurry. */
-    recorder_add(p, TASK_END, told ? SETTLE_AFTER : 0);
+    /* The thread that waited is about to answer; the rest is in no hurry. One that listens sees to
+     * it when it has answered. */
+    if (!owed)
+        recorder_add(p, TASK_END, told ? SETTLE_AFTER : 0);
 }
 
 void process_on_refused(struct process *p, const struct pd_err *why)

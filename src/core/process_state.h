@@ -59,6 +59,9 @@ enum process_line {
     LINE_AGAIN, /* that shell has ended: another one is about to be started with it */
 };
 
+/* When one that has ended is settled: the thread that waited is about to answer. */
+#define SETTLE_AFTER (2 * NS_PER_MS)
+
 struct stream {
     struct pump_source source; /* its fd is the pipe's or terminal's near end; -1: over */
     struct process *process;
@@ -85,6 +88,7 @@ struct process {
     uint64_t spool_max, timeout_ns;
     struct pump_timer timeout;
     struct tenant_count *kept_by; /* whose bytes its output is, or NULL: the pool's */
+    deadline listen_until;        /* of a direct one */
 
     struct lock lock;
     enum process_state state; /* process_step's alone */
@@ -118,6 +122,10 @@ struct process {
     int line_in, line_back; /* the ends of the pipe that it goes through; -1 */
     uint64_t given_ns;
     bool closed; /* the streams have left the pump for good */
+    /* listen.c: */
+    bool direct;    /* pump and recorder do not have it yet */
+    bool listening; /* a request's thread hears its box */
+    bool end_owed;  /* and has heard its end: it gives it to the recorder */
     struct watch *watches;
     unsigned readers; /* of the spools' descriptors, just now */
 
@@ -158,13 +166,17 @@ void process_begin(struct process *p);
 /* It never ran, which is told to whoever found it by its key. Returns false when its end is known
  * nevertheless; then it ends as usual. */
 bool process_fail(struct process *p, const struct pd_err *why);
-/* Pump's thread: the first process has ended; the box could not start it. */
+/* Pump's thread, or the one that listens: the first process has ended; the box could not start it.
+ */
 void process_on_exit(struct process *p, const struct msg_exited *end);
 void process_on_refused(struct process *p, const struct pd_err *why);
 /* Tells everybody of the end, if that is known and was not told. Takes the session's lock. */
 void process_finish(struct process *p);
 /* Pump's thread, with the lock held: space was found for its last output, maybe. */
 void process_finish_late(struct process *p);
+/* Tells of the end of one that failed or has left a state, after what that needs: the reason, the
+ * session's row. Waits for provider and store. recorder.c. */
+void process_conclude(struct process *p);
 /* Finds out what stopped it, from the sandbox's counters. Asks the provider. */
 void process_explain(struct process *p);
 /* Its end is stored, and init has forgotten it. */
@@ -188,12 +200,19 @@ uint64_t process_spool_cap(const struct process *p);
 struct spool process_spool(const struct process *p, unsigned stream);
 /* Its streams go to the pump from now on. */
 int process_begin_streams(struct process *p, struct pd_err *e);
+/* All with the lock held, of a direct one: its open streams go to the pump and their output to
+ * files; */
+void process_pump_streams(struct process *p);
 /* None of its streams and timers is in the pump any more, for good; returns when none of their
  * callbacks is running, but for the one that calls this. */
 void process_leave_pump(struct process *p);
 /* Closes them, for good. */
 void process_close_streams(struct process *p);
-/* The following with the lock held. Takes what is in the pipes of a command that has ended. */
+/* Takes what is in the pipes of a direct one: is there more of it now? */
+bool process_take_output(struct process *p);
+/* The following with the lock held. What it wrote is in files, or -1: no file can take it. */
+int process_settle_output(struct process *p, struct pd_err *e);
+/* Takes what is in the pipes of a command that has ended. */
 void process_drain(struct process *p);
 /* Somebody has read, or reads no more: a stream that was held back may go on. */
 void stream_release(struct stream *s);
@@ -209,6 +228,13 @@ void process_wake(struct process *p);
 
 /* SIGKILL to all that is left of it; `running`: also without a group. Waits for the keeper. */
 int process_kill_tree(struct process *p, bool running, struct pd_err *e);
+
+/* ---- listen.c ---- */
+
+/* It begins with the thread of its request alone. Before it is in its session's list. */
+void process_make_direct(struct process *p);
+/* Gives its streams to the pump, if it is direct; returns whether it was. With the lock held. */
+bool process_end_direct(struct process *p);
 
 /* ---- recorder.c: rows, explanations and time-outs, off everybody's path ---- */
 

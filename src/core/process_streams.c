@@ -1,6 +1,10 @@
 /* How this works: the pump owns the near ends of a process's streams and splices them into spools,
  * on its own thread. Readers read the spools, from any thread.
  *
+ * A command that is direct (listen.c) has no stream in the pump yet: the thread of its request, or
+ * its end, takes what is in the pipes. Everything that moves bytes holds the process's lock, so it
+ * does not matter which thread does: a callback of the pump that comes second finds nothing.
+ *
  * A stream leaves the pump for a while when the disk is full (a timer tries again; the bytes are
  * still in the pipe, and whoever writes waits) and when it is held back: by back-pressure, or by a
  * watch that must not miss a byte. */
@@ -49,7 +53,10 @@ uint64_t process_spool_cap(const struct process *p)
 
 struct spool process_spool(const struct process *p, unsigned stream)
 {
-    struct spool s = {.dir = p->session->all->spool_dir, .fd = -1, .max = process_spool_cap(p)};
+    struct spool s = {.dir = p->session->all->spool_dir,
+                      .fd = -1,
+                      .max = process_spool_cap(p),
+                      .in_memory = p->direct};
     char hex[33];
     wire_id_text(p->id, hex);
     snprintf(s.name, sizeof s.name, "%s.%s.%c", p->session->info.id, hex, stream ? 'e' : 'o');
@@ -83,7 +90,7 @@ static bool stream_turn(struct stream *s, int turns, bool last)
     for (int i = 0; i < turns; i++) {
         if (!last && is_held_back(s)) {
             s->stopped = 1;
-            pump_remove(pump, &s->source);
+            pump_drop(pump, &s->source);
             return true;
         }
 
@@ -101,12 +108,12 @@ static bool stream_turn(struct stream *s, int turns, bool last)
         if (s->full) {
             /* The bytes are still in the pipe, and whoever writes waits. Again in a moment. */
             s->stopped = 1;
-            pump_remove(pump, &s->source);
+            pump_drop(pump, &s->source);
             pump_set_timer(pump, &s->retry, deadline_in(DISK_RETRY));
             return true;
         }
 
-        pump_remove(pump, &s->source);
+        pump_drop(pump, &s->source);
         if (p->pty && p->input == s->source.fd)
             p->input = -1;
         fd_done(&s->source.fd);
@@ -202,10 +209,58 @@ void process_init_streams(struct process *p)
 
 int process_begin_streams(struct process *p, struct pd_err *e)
 {
-    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+    for (unsigned i = 0; i < STREAM_COUNT && !p->direct; i++) {
         struct stream *s = &p->streams[i];
         if (s->source.fd >= 0 && pump_add(p->session->all->c.pump, &s->source, EPOLLIN, e) < 0)
             return -1;
+    }
+    return 0;
+}
+
+void process_pump_streams(struct process *p)
+{
+    struct pump *pump = p->session->all->c.pump;
+    struct pd_err e;
+
+    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+        struct stream *s = &p->streams[i];
+        if (s->source.fd < 0 || p->closed)
+            continue;
+
+        (void)spool_settle(&s->spool); /* tried again with the next bytes */
+        if (s->stopped || s->source.added || pump_add(pump, &s->source, EPOLLIN, &e) == 0)
+            continue;
+        s->stopped = 1;
+        pump_set_timer(pump, &s->retry, deadline_in(DISK_RETRY));
+    }
+}
+
+bool process_take_output(struct process *p)
+{
+    bool more = false;
+
+    lock_take(&p->lock);
+    for (unsigned i = 0; i < STREAM_COUNT && p->direct; i++) {
+        struct stream *s = &p->streams[i];
+        uint64_t before = s->spool.size;
+        if (s->source.fd >= 0 && !s->stopped)
+            (void)stream_turn(s, FILLS_PER_TURN, false);
+        more |= s->spool.size != before;
+    }
+    if (more)
+        process_wake(p);
+    lock_release(&p->lock);
+    return more;
+}
+
+int process_settle_output(struct process *p, struct pd_err *e)
+{
+    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+        int r = spool_settle(&p->streams[i].spool);
+        if (r < 0) {
+            errno = -r;
+            return pd_fail_sys(e, "keep the output of a command");
+        }
     }
     return 0;
 }
@@ -231,7 +286,7 @@ void process_discard_output(struct process *p)
     lock_take(&p->lock);
     for (unsigned i = 0; i < STREAM_COUNT; i++) {
         struct spool *spool = &p->streams[i].spool;
-        if (spool->fd >= 0 || spool->size)
+        if ((spool->fd >= 0 || spool->size) && !spool->head)
             (void)unlinkat(spool->dir, spool->name, 0);
     }
 
@@ -284,8 +339,16 @@ ssize_t process_read(struct process *p, unsigned stream, uint64_t offset, void *
     struct stream *s = &p->streams[stream];
 
     lock_take(&p->lock);
-    /* The file only grows, and its descriptor is not closed while somebody reads. */
     struct spool view = s->spool;
+    if (view.head) {
+        ssize_t n = spool_read(&view, offset, out, size, e);
+        lock_release(&p->lock);
+        if (n >= 0)
+            process_consumed(p, stream, offset + (uint64_t)n);
+        return n;
+    }
+
+    /* The file only grows, and its descriptor is not closed while somebody reads. */
     p->readers++;
     lock_release(&p->lock);
 

@@ -20,7 +20,10 @@
 
 #include <stdbool.h>
 
+#define HEAR_MORE 3u
+
 struct pd_err;
+struct pollfd;
 struct pump;
 struct provider;
 struct route_provider;
@@ -69,8 +72,17 @@ struct box {
     struct provider *provider;
 };
 
-/* Called on the pump's thread; must not block and must not call back into the provider, except
- * `forget`, and `signal` with deadline 0. `owner` is what was given to create or adopt. */
+/* What a thread has heard that listens to a box itself. */
+enum box_heard {
+    BOX_SILENT, /* until the time was over */
+    BOX_TOLD,   /* of the command: the event was called */
+    BOX_OTHER,  /* one of the caller's descriptors has something */
+    BOX_BEYOND, /* something else is the next: it is left to the pump */
+};
+
+/* Called on the pump's thread, or by `hear`; must not block and must not call back into the
+ * provider, except `forget`, and `signal` with deadline 0. `owner` is what was given to create or
+ * adopt. */
 struct box_events {
     void (*started)(void *owner, struct wire_id command, int pid);
     void (*exited)(void *owner, struct wire_id command, const struct msg_exited *end);
@@ -120,6 +132,14 @@ struct provider {
     /* How many boxes there are, also those that nobody here knows. NULL: it cannot tell. */
     int (*count)(struct provider *p, unsigned *ret, deadline d, struct pd_err *e);
     int (*exec)(struct box *b, const struct box_command *c, struct pd_err *e);
+    /* A thread listens itself, in the pump's place, for as long as one command takes. hear_begin
+     * says whether it may, because one does at a time; the box is not freed until hear_end. `hear`
+     * waits for news of that command, for the caller's descriptors (at most HEAR_MORE), or until
+     * the deadline, and calls the events of that command alone. NULL: nobody can but the pump. */
+    bool (*hear_begin)(struct box *b);
+    enum box_heard (*hear)(struct box *b, struct wire_id command, struct pollfd *more,
+                           unsigned count, deadline d);
+    void (*hear_end)(struct box *b);
     /* SIGKILL to the command: with PROVIDER_TREES to all processes of its group, and to nothing
      * else. Returns when it was sent to all of them; their end is told by events. Not for the
      * pump's thread. */

@@ -110,15 +110,40 @@ int pump_add(struct pump *p, struct pump_source *s, uint32_t events, struct pd_e
     return r < 0 ? pd_fail_sys(e, "watch a descriptor") : 0;
 }
 
+/* With the lock held. */
+static void take_out(struct pump *p, struct pump_source *s)
+{
+    if (!s->added)
+        return;
+
+    epoll_ctl(p->epoll, EPOLL_CTL_DEL, s->fd, NULL);
+    free_slot(p, s->added);
+    s->added = 0;
+}
+
 void pump_remove(struct pump *p, struct pump_source *s)
 {
     lock_take(&p->lock);
-    if (s->added) {
-        epoll_ctl(p->epoll, EPOLL_CTL_DEL, s->fd, NULL);
-        free_slot(p, s->added);
-        s->added = 0;
-    }
+    take_out(p, s);
     wait_until_over(p, s);
+    lock_release(&p->lock);
+}
+
+void pump_drop(struct pump *p, struct pump_source *s)
+{
+    lock_take(&p->lock);
+    take_out(p, s);
+    lock_release(&p->lock);
+}
+
+void pump_change(struct pump *p, struct pump_source *s, uint32_t events)
+{
+    lock_take(&p->lock);
+    if (s->added) {
+        uint64_t name = (uint64_t)s->added << 32 | p->slots[s->added].generation;
+        struct epoll_event ev = {.events = events, .data.u64 = name};
+        epoll_ctl(p->epoll, EPOLL_CTL_MOD, s->fd, &ev);
+    }
     lock_release(&p->lock);
 }
 

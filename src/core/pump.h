@@ -37,6 +37,11 @@ void pump_free(struct pump *p);
 /* `events` as for epoll(7). */
 int pump_add(struct pump *p, struct pump_source *s, uint32_t events, struct pd_err *e);
 void pump_remove(struct pump *p, struct pump_source *s);
+/* The same without waiting: for a callback that takes a lock which the caller holds, and looks at
+ * the source again once it has it. */
+void pump_drop(struct pump *p, struct pump_source *s);
+/* Waits for other events from now on. Of a source that is not in the pump, nothing. */
+void pump_change(struct pump *p, struct pump_source *s, uint32_t events);
 /* Waits until the source's callback, if it is running, is over. */
 void pump_wait(struct pump *p, const struct pump_source *s);
 void pump_set_timer(struct pump *p, struct pump_timer *t, deadline at);

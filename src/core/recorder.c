@@ -172,6 +172,13 @@ int process_store(struct process *p, struct pd_err *e)
     memcpy(row.id, p->id.bytes, sizeof row.id);
 
     lock_take(&p->lock);
+    /* The next daemon goes by the files: what the row promises is there before it is. */
+    (void)process_end_direct(p);
+    if (process_settle_output(p, e) < 0) {
+        lock_release(&p->lock);
+        return -1;
+    }
+
     bool live = process_is_live(p);
     struct pd_err why = p->why;
     row.why = p->refused ? why.msg : "";
@@ -260,22 +267,43 @@ static void store_state(struct session *s)
     lock_release(&s->lock);
 }
 
+void process_conclude(struct process *p)
+{
+    lock_take(&p->lock);
+    bool explain = p->state == PROCESS_EXITED && !p->worker && !p->refused &&
+                   (p->end.status != 0 || p->stop != STOP_NONE);
+    bool updated = p->state_updated;
+    lock_release(&p->lock);
+
+    if (explain)
+        process_explain(p);
+    if (updated)
+        store_state(p->session);
+    process_finish(p);
+}
+
+/* The output of one that has ended rests: short output that nobody relies on in memory, for as long
+ * as there is enough of that. */
+static void rest_output(struct process *p)
+{
+    lock_take(&p->lock);
+    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+        struct stream *s = &p->streams[i];
+        if (s->source.fd >= 0 || p->readers)
+            continue;
+        if (spool_should_settle(&s->spool))
+            (void)spool_settle(&s->spool); /* no space: then it stays where it is */
+        spool_rest(&s->spool);
+    }
+    lock_release(&p->lock);
+}
+
 static void do_end(struct process *p)
 {
     struct session *s = p->session;
     struct pd_err e;
 
-    lock_take(&p->lock);
-    bool explain = p->state == PROCESS_EXITED && !p->worker && !p->refused &&
-                   (p->end.status != 0 || p->stop != STOP_NONE);
-    lock_release(&p->lock);
-
-    if (explain)
-        process_explain(p);
-    if (p->state_updated)
-        store_state(s);
-
-    process_finish(p);
+    process_conclude(p);
     process_drop_stash(p); /* before the row, after which nobody would look for it */
     if (p->worker) {
         /* Its streams are the caller's. */
@@ -304,11 +332,7 @@ static void do_end(struct process *p)
     lock_release(&s->lock);
 
     process_settle(p);
-    lock_take(&p->lock);
-    for (unsigned i = 0; i < STREAM_COUNT; i++)
-        if (p->streams[i].source.fd < 0 && !p->readers)
-            spool_rest(&p->streams[i].spool);
-    lock_release(&p->lock);
+    rest_output(p);
     session_trim(s);
     prepared_make(p);
 }

@@ -327,6 +327,10 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     p->back_pressure = r->back_pressure;
     p->spool_max = r->spool_max ? r->spool_max : SPOOL_DEFAULT;
     p->timeout_ns = r->timeout_ns;
+    bool must_store = (p->background && !r->may_wait) || r->key;
+    bool direct = r->listens && !must_store && !p->pty;
+    if (direct)
+        process_make_direct(p);
     p->command = describe(r);
     p->note = r->note ? strdup(r->note) : NULL;
     p->key = r->key ? strdup(r->key) : NULL;
@@ -364,7 +368,6 @@ int session_start(struct session *s, const struct process_request *r, struct pro
         return -1;
     }
 
-    int must_store = (p->background && !r->may_wait) || p->key;
     if (start(p, r, uid, must_store, e) < 0) {
         if (p->stored) {
             struct pd_err ignored;
@@ -375,7 +378,7 @@ int session_start(struct session *s, const struct process_request *r, struct pro
         return -1;
     }
 
-    if (!must_store)
+    if (!must_store && !direct)
         recorder_add(p, TASK_STORE, STORE_AFTER);
     /* Nobody may attend it: its client can go away and leave it running. */
     if ((must_store || p->background) && p->timeout_ns)

@@ -1,6 +1,8 @@
 /* Output goes from a pipe into a file by splice(2), which takes from the pipe exactly what it wrote
- * to the file. The head is forgotten by punching holes: offsets stay what they are, and after a
- * restart the first data in the file tells what was forgotten. */
+ * to the file; short output of a command that nobody relies on yet goes into memory by read(2),
+ * because making, filling and deleting a file takes longer than such a command. The head is
+ * forgotten by punching holes: offsets stay what they are, and after a restart the first data in
+ * the file tells what was forgotten. */
 #include "core/spool.h"
 
 #include "base/banned.h"
@@ -10,6 +12,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #define SPLICE_MAX (1u << 20)
@@ -17,6 +21,12 @@
 #define PUNCH_STEP (1u << 20)
 /* The same where space is short. */
 #define FORGET_STEP (16u << 10)
+/* Of all spools together in memory. */
+#define MEMORY_MAX (32u << 20)
+/* Of a command that has ended, this much may stay there, while half of the above is free. */
+#define MEMORY_RESTS (4u << 10)
+
+static atomic_size_t in_memory;
 
 int spool_open(struct spool *s, int dir, const char *name, uint64_t max, struct pd_err *e)
 {
@@ -41,8 +51,19 @@ int spool_open(struct spool *s, int dir, const char *name, uint64_t max, struct 
     return 0;
 }
 
+static void drop_head(struct spool *s)
+{
+    if (!s->head)
+        return;
+
+    atomic_fetch_sub(&in_memory, s->size);
+    free(s->head);
+    s->head = NULL;
+}
+
 void spool_done(struct spool *s)
 {
+    drop_head(s);
     fd_done(&s->fd);
 }
 
@@ -53,9 +74,69 @@ void spool_rest(struct spool *s)
 
 void spool_remove(struct spool *s)
 {
-    if (s->fd >= 0 || s->size)
+    if ((s->fd >= 0 || s->size) && !s->head)
         (void)unlinkat(s->dir, s->name, 0);
     spool_done(s);
+}
+
+/* Makes the file, with what is in memory. */
+static int make_file(struct spool *s)
+{
+    auto_fd fd = openat(s->dir, s->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+
+    int r = s->head ? fd_write_all(fd, s->head, s->size) : 0;
+    if (r < 0) {
+        (void)unlinkat(s->dir, s->name, 0);
+        return r;
+    }
+
+    drop_head(s);
+    s->in_memory = false;
+    s->fd = fd_take(&fd);
+    return 0;
+}
+
+int spool_settle(struct spool *s)
+{
+    s->in_memory = false;
+    return s->head ? make_file(s) : 0;
+}
+
+bool spool_should_settle(const struct spool *s)
+{
+    return s->head && (s->size > MEMORY_RESTS || atomic_load(&in_memory) > MEMORY_MAX / 2);
+}
+
+/* Moves what the pipe holds into memory; -EFBIG when that has no room for it. */
+static ssize_t fill_head(struct spool *s, int pipe)
+{
+    size_t have = (size_t)s->size;
+    if (have >= SPOOL_HEAD || atomic_load(&in_memory) > MEMORY_MAX)
+        return -EFBIG;
+
+    /* All of the room before the bytes are taken from the pipe: from then on nothing may fail. */
+    uint8_t *room = realloc(s->head, SPOOL_HEAD);
+    if (!room)
+        return -EFBIG;
+    s->head = room;
+
+    ssize_t n = read(pipe, room + have, SPOOL_HEAD - have);
+    int why = n < 0 ? -errno : 0;
+    if (n > 0) {
+        s->size += (uint64_t)n;
+        atomic_fetch_add(&in_memory, (size_t)n);
+    }
+
+    if (s->size) {
+        uint8_t *exact = realloc(room, s->size);
+        s->head = exact ? exact : room;
+    } else {
+        free(room);
+        s->head = NULL;
+    }
+    return n < 0 ? why : n;
 }
 
 /* A stream that nobody ever writes to gets no file. */
@@ -70,8 +151,7 @@ static int ensure_file(struct spool *s, int pipe)
     if (!(p.revents & POLLIN))
         return -EPIPE;
 
-    s->fd = openat(s->dir, s->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    return s->fd < 0 ? -errno : 0;
+    return make_file(s);
 }
 
 static void forget_head(struct spool *s)
@@ -88,7 +168,7 @@ static void forget_head(struct spool *s)
 void spool_forget(struct spool *s, uint64_t from)
 {
     uint64_t keep = from / FORGET_STEP * FORGET_STEP;
-    if (keep <= s->first)
+    if (keep <= s->first || s->head)
         return;
 
     auto_fd own = s->fd < 0 ? openat(s->dir, s->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
@@ -99,6 +179,10 @@ void spool_forget(struct spool *s, uint64_t from)
 
 ssize_t spool_fill(struct spool *s, int pipe)
 {
+    ssize_t taken = s->in_memory ? fill_head(s, pipe) : -EFBIG;
+    if (taken != -EFBIG)
+        return taken;
+
     int r = ensure_file(s, pipe);
     if (r < 0)
         return r == -EPIPE ? 0 : r;
@@ -137,6 +221,11 @@ ssize_t spool_read(const struct spool *s, uint64_t offset, void *out, size_t siz
         return 0;
     if (size > s->size - offset)
         size = (size_t)(s->size - offset);
+
+    if (s->head) {
+        memcpy(out, s->head + offset, size);
+        return (ssize_t)size;
+    }
 
     auto_fd own = s->fd < 0 ? openat(s->dir, s->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (own < 0 && s->fd < 0)

@@ -3,11 +3,18 @@
  * Filled by splice(2) only: the kernel takes from the pipe exactly what it wrote to the file, so a
  * SIGKILL at any moment loses and doubles nothing, and after a restart the stream goes on at the
  * file's size. Kill-safe, not power-loss-safe. The file is made when the first byte comes. When it
- * holds more than `max` bytes the oldest are punched out. */
+ * holds more than `max` bytes the oldest are punched out.
+ *
+ * With `in_memory` the first SPOOL_HEAD bytes are kept in memory instead, for a command that
+ * nobody relies on yet: spool_settle puts them into the file. More than that, or so much of all
+ * spools together that memory would be short, and the file is made at once. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#define SPOOL_HEAD (32u << 10)
 
 struct pd_err;
 
@@ -18,6 +25,8 @@ struct spool {
     uint64_t size;  /* bytes written so far = the next offset */
     uint64_t first; /* the oldest offset that is still there */
     uint64_t max;
+    bool in_memory; /* bytes may go to `head` */
+    uint8_t *head;  /* all bytes, which are in no file then; or NULL */
 };
 
 /* Opens the file again after a restart, if there is one. */
@@ -27,6 +36,12 @@ int spool_open(struct spool *s, int dir, const char *name, uint64_t max, struct 
 void spool_rest(struct spool *s);
 void spool_done(struct spool *s);
 void spool_remove(struct spool *s); /* deletes the file, too */
+
+/* What is in memory is in the file from now on, and what comes goes there. 0, or -errno when the
+ * file cannot take it: then it stays in memory, to be read as before. */
+int spool_settle(struct spool *s);
+/* Is so much of ended commands in memory that it should be settled? `s` has ended. */
+bool spool_should_settle(const struct spool *s);
 
 /* Moves what the pipe holds into the file. Returns bytes moved (at least 1), 0 at the pipe's end,
  * -EAGAIN when it is empty, -ENOSPC and other -errno when the file cannot take it: then the bytes

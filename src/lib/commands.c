@@ -5,6 +5,8 @@
 #include "base/banned.h"
 #include "core/follow.h"
 
+#include <poll.h>
+
 #define INPUT_MAX      (1u << 20)
 #define OUTPUT_DEFAULT (1u << 20)
 #define SPOOL_DEFAULT  (16u << 20)
@@ -204,6 +206,14 @@ static int tell_all(const struct paddock_command *c, struct follow *f, deadline 
     }
 }
 
+/* Waits for the end: 0, 1 when nobody wants it any more, or -1. */
+static int await_end(struct follow *f, int cancel, deadline d, struct pd_err *e)
+{
+    if (process_listen(f->process, cancel, POLLRDHUP, false, d) == HEARD_END)
+        return 0;
+    return follow_watch(f, e) < 0 ? -1 : process_wait(f->process, &f->watch, cancel, d, e);
+}
+
 /* Waits for the end; ends the command when its time is over or nobody wants it any more. */
 static int attend(const struct start *q, struct process *p, struct pd_err *e)
 {
@@ -211,19 +221,21 @@ static int attend(const struct start *q, struct process *p, struct pd_err *e)
     struct follow f;
     struct pd_err ignored;
 
-    if (follow_begin(&f, p, NULL, c->on_output ? FOLLOW_HOLDS : 0, e) < 0) {
+    unsigned flags = FOLLOW_LISTENS | (c->on_output ? FOLLOW_HOLDS : 0);
+    if (follow_begin(&f, p, NULL, flags, e) < 0) {
         (void)process_stop(p, STOP_ABANDONED, &ignored);
         return -1;
     }
 
     deadline d = q->r.timeout_ns ? deadline_in(q->r.timeout_ns) : DEADLINE_NONE;
-    int r = c->on_output ? tell_all(c, &f, d, e)
-                         : process_wait(p, &f.watch, lib_cancel_fd(c->cancel), d, e);
+    int r = c->on_output ? tell_all(c, &f, d, e) : await_end(&f, lib_cancel_fd(c->cancel), d, e);
 
     if (r == 1 && c->key) {
         r = pd_fail(e, PD_LOST, "nobody waits for the command any more");
     } else if (r == 1 || (r < 0 && e->code == PD_TIMEOUT)) {
         r = process_stop(p, r == 1 ? STOP_ABANDONED : STOP_TIMEOUT, e);
+        if (r == 0)
+            r = follow_watch(&f, e);
         if (r == 0)
             r = process_wait(p, &f.watch, -1, deadline_in(STOP_PATIENCE), e);
     }
@@ -272,6 +284,7 @@ int paddock_exec(struct paddock_sandbox *s, const struct paddock_command *c,
     if (lib_usable(s->lib, e) < 0 || start_read(&q, c, 0, e) < 0)
         return -1;
 
+    q.r.listens = 1;
     session_attend_begin(s->session);
     int r = session_start(s->session, &q.r, &p, &known, &why);
     if (r < 0) {
@@ -279,6 +292,7 @@ int paddock_exec(struct paddock_sandbox *s, const struct paddock_command *c,
     } else {
         r = attend(&q, p, &why);
         r = r < 0 ? lib_fail_or_cancelled(e, &why, q.c.cancel) : answer(&q, p, ret, e);
+        process_let_go(p);
         process_unref(p);
     }
 

@@ -103,6 +103,7 @@ static struct jail_box *jail_box_new(struct jail_provider *p, void *owner)
     b->control.fd = -1;
 
     pthread_mutex_init(&b->lock, NULL);
+    lock_init(&b->hearing, LOCK_HEARING);
     b->promised = 1;
     reserve_promise(&p->reserve);
     return b;
@@ -113,6 +114,8 @@ static void jail_box_free(struct jail_box *b)
     struct jail_provider *p = b->provider;
     pump_remove(p->pump, &b->control);
     pump_wait(p->pump, &p->keeper); /* news of its end may be on the way to its owner */
+    lock_take(&b->hearing);         /* a request's thread may still listen */
+    lock_release(&b->hearing);
 
     pthread_mutex_lock(&p->lock);
     struct jail_box **at = jail_box_place(p, b->jail.id);
@@ -127,6 +130,7 @@ static void jail_box_free(struct jail_box *b)
         reserve_keep_promise(&p->reserve);
 
     jail_done(&b->jail);
+    lock_done(&b->hearing);
     pthread_mutex_destroy(&b->lock);
     free(b);
 }
@@ -264,23 +268,6 @@ static int jail_provider_adopt(struct provider *base, struct wire_id id, void *o
      * are nothing for an owner who has not got his descriptors yet. */
     *ret = &b->base;
     return 0;
-}
-
-static void jail_provider_end_strangers(struct provider *base)
-{
-    struct jail_provider *p = self(base);
-    pthread_mutex_lock(&p->lock);
-    struct orphan *all = p->orphans;
-    p->orphans = NULL;
-    pthread_mutex_unlock(&p->lock);
-
-    while (all) {
-        struct orphan *o = all;
-        all = o->next;
-        jail_provider_end(p, o->jail.id);
-        jail_done(&o->jail);
-        free(o);
-    }
 }
 
 static int jail_provider_count(struct provider *base, unsigned *ret, deadline d, struct pd_err *e)
@@ -730,6 +717,9 @@ static struct jail_provider *provider_new(struct pump *pump, const struct box_ev
         .keep_root = jail_provider_keep_root,
         .copy_root = jail_provider_copy_root,
         .exec = jail_provider_exec,
+        .hear_begin = jail_box_hear_begin,
+        .hear = jail_box_hear,
+        .hear_end = jail_box_hear_end,
         .signal = jail_provider_signal,
         .kill = jail_provider_kill,
         .forget = jail_provider_forget,

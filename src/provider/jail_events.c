@@ -3,6 +3,11 @@
  * takes no lock that is held across either. What needs a keeper's answer or room in its socket is
  * left to the tender (jail_link.c).
  *
+ * But for the first moments of a command the request's thread listens to the jail itself (hear).
+ * It has box.hearing meanwhile, and the pump does not wait for that socket. It takes a frame only
+ * if the head says that it is of its own command: everything else stays in the socket, and the
+ * listening is over, so that the pump takes it.
+ *
  * The keeper sends the answer to a request, whose thread is woken, or news of a jail that died. A
  * jail sends what became of its commands, and that is hostile until checked: it may name only
  * commands of that jail, because the socket says which jail it is, and a frame that breaks the
@@ -14,7 +19,9 @@
 #include "base/fd.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 /* The keeper is trusted: it has its turn until nothing is left, within reason. */
 #define FRAMES_OF_KEEPER 64
@@ -282,9 +289,16 @@ static int on_frame(struct jail_box *b, struct frame *f, struct pd_err *e)
     }
 }
 
-static void control_ready(struct pump_source *s, uint32_t events)
+/* With b->hearing held. */
+static void hear_turn(struct jail_box *b, uint32_t events)
 {
-    struct jail_box *b = (struct jail_box *)((char *)s - offsetof(struct jail_box, control));
+    struct pump_source *s = &b->control;
+    if (b->broken) {
+        struct pd_err e;
+        pd_fail(&e, PD_PROTOCOL, "what it said of a command cannot be read");
+        jail_box_broken(b, &e);
+        return;
+    }
 
     for (int i = 0; i < FRAMES_OF_JAIL; i++) {
         auto_frame f = FRAME_INIT;
@@ -306,6 +320,82 @@ static void control_ready(struct pump_source *s, uint32_t events)
 
     if (events & EPOLLHUP && !(events & EPOLLIN))
         pump_remove(b->provider->pump, s);
+}
+
+static void control_ready(struct pump_source *s, uint32_t events)
+{
+    struct jail_box *b = (struct jail_box *)((char *)s - offsetof(struct jail_box, control));
+
+    /* Somebody listens himself: what is left there is told again when he has ended. */
+    if (!lock_try(&b->hearing))
+        return;
+    hear_turn(b, events);
+    lock_release(&b->hearing);
+}
+
+/* ---- on the thread of a request ---- */
+
+bool jail_box_hear_begin(struct box *box)
+{
+    struct jail_box *b = (struct jail_box *)box;
+    if (!lock_try(&b->hearing))
+        return false;
+    if (b->broken) {
+        lock_release(&b->hearing);
+        return false;
+    }
+
+    pump_change(b->provider->pump, &b->control, 0);
+    return true;
+}
+
+/* Takes the next frame if it is of this command. */
+static enum box_heard hear_frame(struct jail_box *b, struct wire_id command)
+{
+    struct wire_head head;
+    if (recv(b->control.fd, &head, sizeof head, MSG_PEEK | MSG_DONTWAIT) != sizeof head ||
+        !wire_id_equal(head.id, command))
+        return BOX_BEYOND;
+
+    auto_frame f = FRAME_INIT;
+    struct pd_err e;
+    if (wire_recv_plain(b->control.fd, &f, 0, &e) > 0 && on_frame(b, &f, &e) == 0)
+        return BOX_TOLD;
+
+    b->broken = true; /* the pump ends it */
+    return BOX_BEYOND;
+}
+
+enum box_heard jail_box_hear(struct box *box, struct wire_id command, struct pollfd *more,
+                             unsigned count, deadline d)
+{
+    struct jail_box *b = (struct jail_box *)box;
+    struct pollfd fds[1 + HEAR_MORE] = {{.fd = b->control.fd, .events = POLLIN}};
+    count = count < HEAR_MORE ? count : HEAR_MORE;
+    for (unsigned i = 0; i < count; i++)
+        fds[1 + i] = more[i];
+
+    uint64_t now = clock_now(), left = d > now ? d - now : 0;
+    struct timespec t = {.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
+    int n = ppoll(fds, 1 + count, &t, NULL);
+    if (n < 0)
+        return BOX_BEYOND;
+    if (n == 0)
+        return BOX_SILENT;
+
+    for (unsigned i = 0; i < count; i++)
+        more[i] = fds[1 + i];
+    return fds[0].revents ? hear_frame(b, command) : BOX_OTHER;
+}
+
+void jail_box_hear_end(struct box *box)
+{
+    struct jail_box *b = (struct jail_box *)box;
+
+    /* With the lock still held: or it would undo what the next one who listens has begun. A box
+     * that is broken has no news to come, but room to write, which calls the pump as well. */
+    pump_change(b->provider->pump, &b->control, b->broken ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    lock_release(&b->hearing);
 }
 
 int jail_box_listen(struct jail_box *b, struct pd_err *e)

@@ -266,3 +266,20 @@ void jail_link_stop(struct jail_provider *p)
         free(n);
     }
 }
+
+void jail_provider_end_strangers(struct provider *base)
+{
+    struct jail_provider *p = base->state;
+    pthread_mutex_lock(&p->lock);
+    struct orphan *all = p->orphans;
+    p->orphans = NULL;
+    pthread_mutex_unlock(&p->lock);
+
+    while (all) {
+        struct orphan *o = all;
+        all = o->next;
+        jail_provider_end(p, o->jail.id);
+        jail_done(&o->jail);
+        free(o);
+    }
+}

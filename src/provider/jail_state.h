@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/cond.h"
+#include "core/lock.h"
 #include "core/pump.h"
 #include "core/reserve.h"
 #include "jail/jail.h"
@@ -33,6 +34,8 @@ struct jail_box {
     struct jail jail;
     struct pump_source control;
     int listening;        /* control is, or was, in the pump */
+    struct lock hearing;  /* around every receive from control */
+    bool broken;          /* a request's thread has heard nonsense; under hearing */
     pthread_mutex_t lock; /* of the groups */
     int *procs;           /* by group: open, to be entered; -1 where there is none (yet) */
     unsigned procs_room;  /* groups of higher numbers have none */
@@ -91,7 +94,15 @@ void jail_link_end_later(struct jail_provider *p, struct wire_id jail);
 /* The pump's callback for the keeper's socket; jail_events.c. */
 void jail_keeper_ready(struct pump_source *s, uint32_t events);
 
+/* provider.end_strangers: ends the orphans that nobody has adopted; jail_link.c. */
+void jail_provider_end_strangers(struct provider *base);
+
 int jail_box_listen(struct jail_box *b, struct pd_err *e);
+/* provider.hear_begin, hear, hear_end. */
+bool jail_box_hear_begin(struct box *box);
+enum box_heard jail_box_hear(struct box *box, struct wire_id command, struct pollfd *more,
+                             unsigned count, deadline d);
+void jail_box_hear_end(struct box *box);
 
 /* Waiting for an answer: begin before the request is sent. */
 void waiter_begin(struct jail_provider *p, struct waiter *w, struct wire_id id);

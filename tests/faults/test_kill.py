@@ -242,6 +242,42 @@ def test_many_commands_at_once(server, box):
     paddock.wait_for(lambda: box.get()["processes"] == 0, 20, "all are ended")
 
 
+def test_the_first_moments_of_a_command(server, box):
+    """The daemon dies while the thread of the request has the command alone, or just after. Either
+    nobody knows the command any more, and nothing of it is left; or all of its output is there."""
+    folder = os.path.join(server.state_dir, "server", "spool")
+    rounds, known = paddock.scaled_down(40, 10), 0
+    for n in range(rounds):
+        line = f"echo first; sleep 0.002; echo {n}; sleep 77"
+        daemon = server.daemon()
+        server.note_instances()
+        server.expect_end()
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection.request("POST", f"{box.url}/exec", json.dumps({"argv": ["/bin/sh", "-c", line]}), {
+            "X-API-Key": server.key, "Content-Type": "application/json",
+            "Accept": "text/event-stream"})
+        time.sleep(n % 20 * 0.0005)
+        os.kill(daemon, signal.SIGKILL)
+        server.process.wait(paddock.seconds(10))
+        server.restart()
+        connection.close()
+
+        listed = [p["process_id"] for p in box.api.get(f"{box.url}/processes").json()["processes"]
+                  if p["running"]]
+        for process in listed:
+            known += 1
+            box.wait_output(process, f"first\n{n}\n".encode())
+            assert box.output(process) == f"first\n{n}\n".encode()
+            assert box.api.delete(f"{box.url}/processes/{process}").status == 204
+        paddock.wait_for(lambda: box.out("pgrep -fc '[s]leep 77' || true").strip() == "0", 20,
+                         "nothing of it runs")
+        left = {name for name in os.listdir(folder) if name.startswith(box.id)}
+        rows = {p["process_id"] for p in box.api.get(f"{box.url}/processes").json()["processes"]}
+        assert all(name.split(".")[1] in rows for name in left), (left, rows)
+    print(f"{known} of {rounds} were known to the next daemon")
+    assert known < rounds
+
+
 def test_upgrade_in_place(server, box, tmp_path):
     """Another copy of the programs, started after SIGTERM, has the same sandboxes."""
     for name in ("paddock", "paddockd"):

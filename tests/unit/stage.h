@@ -85,8 +85,27 @@ static void init_print(int out, const char *number)
     }
 }
 
-/* `true` says "ok" and ends; `print N` writes N bytes and ends; `hold N` writes N bytes, and as
- * every other command it runs until it is killed, and keeps its stdout. */
+static void init_late(int sock, struct frame *f, const struct msg_list *argv, uint32_t pos,
+                      const char *usec)
+{
+    char first[24], rest[24];
+    const char *bytes = msg_list_next(argv, &pos), *status = msg_list_next(argv, &pos);
+    unsigned long all = bytes ? strtoul(bytes, NULL, 10) : 0;
+    int ends = status ? (int)strtol(status, NULL, 10) : 0;
+    snprintf(first, sizeof first, "%lu", all / 2);
+    snprintf(rest, sizeof rest, "%lu", all - all / 2);
+
+    init_print(f->fds[1], first);
+    usleep((useconds_t)strtoul(usec, NULL, 10));
+    init_print(f->fds[1], rest);
+    frame_reset(f);
+    tell_exited(sock, f->head.id, ends);
+}
+
+/* `true` says "ok" and ends; `print N` writes N bytes and ends; `late USEC N STATUS` writes half of
+ * N bytes, lives for a while, writes the rest and ends; `nonsense` is answered with a frame that is
+ * none; `hold N` writes N bytes, and as every other command it runs until it is killed, and keeps
+ * its stdout. */
 static void *honest_init(void *arg)
 {
     struct played_init *i = arg;
@@ -109,6 +128,17 @@ static void *honest_init(void *arg)
                 init_print(f.fds[1], number);
                 frame_reset(&f);
                 tell_exited(i->sock, f.head.id, 0);
+                continue;
+            }
+            if (program && !strcmp(program, "late")) {
+                init_late(i->sock, &f, &m.argv, pos, number);
+                continue;
+            }
+            if (program && !strcmp(program, "nonsense")) {
+                auto_buf bad = BUF_INIT(16);
+                buf_puts(&bad, "bad");
+                frame_reset(&f);
+                tell(i->sock, WIRE_EXITED, f.head.id, &bad);
                 continue;
             }
             int out = frame_take_fd(&f, 1);

@@ -53,6 +53,82 @@ static void test_empty_stream_makes_no_file(void **state)
     assert_int_equal(faccessat(p->dir, "x", F_OK, 0), -1);
 }
 
+static void put(struct place *p, size_t len)
+{
+    static char bytes[SPOOL_HEAD + 1];
+    memset(bytes, 'x', sizeof bytes);
+    assert_int_equal(write(p->pipe[1], bytes, len), len);
+}
+
+static off_t file_size(struct place *p)
+{
+    struct stat st;
+    return fstatat(p->dir, "x", &st, 0) < 0 ? -1 : st.st_size;
+}
+
+/* Up to SPOOL_HEAD bytes stay in memory; one more makes the file, with all of them. */
+static void test_a_head_in_memory(void **state)
+{
+    struct place *p = *state;
+    struct pd_err e;
+    char out[4];
+    p->s.in_memory = true;
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), -EAGAIN);
+    assert_null(p->s.head);
+
+    put(p, 10);
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), 10);
+    put(p, SPOOL_HEAD - 10);
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), SPOOL_HEAD - 10);
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), -EAGAIN);
+    assert_int_equal(p->s.size, SPOOL_HEAD);
+    assert_int_equal(file_size(p), -1);
+    assert_int_equal(spool_read(&p->s, SPOOL_HEAD - 2, out, sizeof out, &e), 2);
+
+    put(p, 1);
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), 1);
+    assert_null(p->s.head);
+    assert_int_equal(file_size(p), SPOOL_HEAD + 1);
+    assert_int_equal(spool_read(&p->s, SPOOL_HEAD - 2, out, sizeof out, &e), 3);
+}
+
+/* What is in memory goes into the file when somebody relies on it, and what comes then, too. */
+static void test_a_head_is_settled(void **state)
+{
+    struct place *p = *state;
+    struct pd_err e;
+    char out[4];
+    p->s.in_memory = true;
+    put(p, 10);
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), 10);
+    assert_int_equal(spool_settle(&p->s), 0);
+    assert_int_equal(file_size(p), 10);
+    put(p, 5);
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), 5);
+    assert_int_equal(file_size(p), 15);
+    assert_int_equal(spool_read(&p->s, 9, out, sizeof out, &e), 4);
+}
+
+/* A file that cannot be made: the head can be read on, and what comes stays in the pipe. */
+static void test_a_head_that_no_file_takes(void **state)
+{
+    struct place *p = *state;
+    struct pd_err e;
+    char out[4];
+    p->s.in_memory = true;
+    put(p, 10);
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), 10);
+    p->s.dir = -1;
+    assert_int_equal(spool_settle(&p->s), -EBADF);
+    put(p, 5);
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), -EBADF);
+    assert_int_equal(spool_read(&p->s, 8, out, sizeof out, &e), 2);
+
+    p->s.dir = p->dir;
+    assert_int_equal(spool_fill(&p->s, p->pipe[0]), 5);
+    assert_int_equal(file_size(p), 15);
+}
+
 static void test_offsets_are_the_streams(void **state)
 {
     struct place *p = *state;
@@ -197,9 +273,15 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        T(test_empty_stream_makes_no_file), T(test_offsets_are_the_streams),
-        T(test_it_goes_on_after_a_restart), T(test_it_is_read_at_rest_and_removed_from_there),
-        T(test_the_oldest_is_forgotten),    T(test_a_kill_loses_and_doubles_nothing),
+        T(test_empty_stream_makes_no_file),
+        T(test_a_head_in_memory),
+        T(test_a_head_is_settled),
+        T(test_a_head_that_no_file_takes),
+        T(test_offsets_are_the_streams),
+        T(test_it_goes_on_after_a_restart),
+        T(test_it_is_read_at_rest_and_removed_from_there),
+        T(test_the_oldest_is_forgotten),
+        T(test_a_kill_loses_and_doubles_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
