@@ -304,7 +304,8 @@ static int loop(struct keeper *k, struct pd_err *e)
             }
         }
 
-        lists_go_on(k); /* a client that had one may be gone */
+        frame_reset(&k->in); /* descriptors that nobody took are not held while it waits */
+        lists_go_on(k);      /* a client that had one may be gone */
         client_collect(k);
     }
 
