@@ -42,6 +42,7 @@
 #include "wire/ceilings.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -50,6 +51,7 @@
 #define LINE_MAX_BYTES 16000u          /* four times as much, all quotes, fits a pipe */
 #define WAIT_MAX       (30 * NS_PER_S) /* without a line */
 #define BEGIN_PATIENCE (100 * NS_PER_MS)
+#define FULL_PAUSE     (5 * NS_PER_MS)   /* before a box that had no room is tried again */
 #define END_PATIENCE   (500 * NS_PER_MS) /* bash takes less than one of them */
 #define LOOK_PAUSE     NS_PER_S
 #define FAILED_LEAST   NS_PER_S
@@ -389,9 +391,6 @@ void prepared_run_again(struct process *p)
         recorder_add(p, TASK_AGAIN, BEGIN_PATIENCE);
         return;
     }
-    note_failure(s);
-    log_info("prepared.again", "session=%s", s->info.id);
-
     int sent = renew_streams(p, &r, &far, &e);
     if (sent == 0) {
         /* Init knows the id no more, and may have it again. */
@@ -406,10 +405,18 @@ void prepared_run_again(struct process *p)
         sent = session_send(p, &r, SANDBOX_UID_USER, &far, &e);
     }
 
+    bool full = sent < 0 && e.sys == EAGAIN;
     lock_take(&p->lock);
-    p->line = LINE_OWN;
+    p->line = full ? LINE_AGAIN : LINE_OWN;
     stopped = p->stop != STOP_NONE;
     lock_release(&p->lock);
+
+    if (full) { /* other commands are on their way; this thread may not wait for the box */
+        recorder_add(p, TASK_AGAIN, FULL_PAUSE);
+        return;
+    }
+    note_failure(s);
+    log_info("prepared.again", "session=%s", s->info.id);
 
     if (sent < 0) {
         process_on_refused(p, &e);

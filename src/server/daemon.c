@@ -117,8 +117,8 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .disk_roots = c->storage != CONFIG_STORAGE_MEMORY};
 }
 
-/* The rules that hold stay when the file has a mistake. */
-static void reload_router(struct daemon *d)
+/* The rules that hold stay when the file has a mistake. True when it has none. */
+static bool reload_router(struct daemon *d)
 {
     struct route_provider list[PROVIDERS_MAX];
     struct pd_err e;
@@ -128,7 +128,7 @@ static void reload_router(struct daemon *d)
         log_error("router.reload", "error=%s", e.msg);
     else
         log_info("router.reload", "result=ok");
-    metrics_add(d->api.metrics, METRIC_RELOADS, bad < 0 ? METRICS_FAILED : METRICS_OK, 0, 1);
+    return bad == 0;
 }
 
 static void reload(struct daemon *d)
@@ -142,10 +142,10 @@ static void reload(struct daemon *d)
     notify("RELOADING=1\n");
 
     struct config *next = config_reload(now, &in, &report, &e);
-    metrics_add(d->api.metrics, METRIC_RELOADS, next ? METRICS_OK : METRICS_FAILED, 0, 1);
+    bool routed = reload_router(d);
+    metrics_add(d->api.metrics, METRIC_RELOADS, next && routed ? METRICS_OK : METRICS_FAILED, 0, 1);
     if (!next) {
         log_error("config.reload", "error=%s", e.msg);
-        reload_router(d);
         notify("READY=1\n");
         return;
     }
@@ -163,7 +163,6 @@ static void reload(struct daemon *d)
     audit_reconfigure(d->api.audit, &audit);
     log_set_level((enum log_level)next->log_level);
     log_set_format((enum log_format)next->log_format);
-    reload_router(d);
 
     const char *lines = buf_cstr(&report);
     log_info("config.reload", "changes=%s", lines && lines[0] ? lines : "none");

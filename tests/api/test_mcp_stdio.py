@@ -46,7 +46,7 @@ def test_a_whole_session(api, stdio):
     assert stdio.answer(0)["result"]["serverInfo"]["name"] == "paddock"
     stdio.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
     stdio.request("tools/list", id="t")
-    assert len(stdio.answer("t")["result"]["tools"]) == 12
+    assert len(stdio.answer("t")["result"]["tools"]) == 13
     stdio.call("run_command", id=-3, command="echo hi > f; echo done")
     assert result(stdio.answer(-3))["stdout"] == "done\n"
     stdio.call("read_file", id=4, path="f")

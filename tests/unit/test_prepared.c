@@ -9,6 +9,7 @@
 #include "base/checks.h"
 #include "base/fd.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 
@@ -25,6 +26,7 @@ static struct {
     atomic_uint fates[FATES]; /* how many had it */
     atomic_uint turn;
     atomic_int cruel; /* shells have other fates than RUNS */
+    atomic_uint full; /* of three commands that cannot wait, the box has no room for two */
 } the;
 
 struct shell {
@@ -161,6 +163,11 @@ static int shell_exec(struct box *box, const struct box_command *c, struct pd_er
     pthread_t thread;
     if (!h || !script)
         return pd_fail(e, PD_CAPACITY, "no shell");
+    if (c->at_once && atomic_load(&the.cruel) && atomic_fetch_add(&the.full, 1) % 3) {
+        free(h);
+        errno = EAGAIN;
+        return pd_fail_sys(e, "send");
+    }
 
     h->d = the_daemon;
     h->box = (struct world_box *)box;

@@ -40,7 +40,7 @@ def inspect(way, *words, check=True):
 @both
 def test_inspector_lists_tools(way):
     done = inspect(way, "--method", "tools/list", "--strict")
-    assert len(json.loads(done.stdout)["tools"]) == 12
+    assert len(json.loads(done.stdout)["tools"]) == 13
     assert "Warning" not in done.stderr and "Error" not in done.stderr, done.stderr
 
 

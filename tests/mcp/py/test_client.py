@@ -77,7 +77,7 @@ def test_every_tool(transport):
     async def body(session):
         assert field(session.hello, "server_info").name == "paddock"
         tools = (await session.list_tools()).tools
-        assert len(tools) == 12 and all(field(t, "output_schema") for t in tools)
+        assert len(tools) == 13 and all(field(t, "output_schema") for t in tools)
         assert (await call(session, "run_command", command="exit 3"))["exit_code"] == 3
         found = await call(session, "run_code", language="python", code="print(6*7)")
         assert found["stdout"] == "42\n"
