@@ -69,7 +69,7 @@ for (const [name, transport] of Object.entries({ stdio, http })) {
       assert.deepEqual(Object.keys(client.getServerCapabilities()).sort(), ['resources', 'tools'])
       assert.match(client.getInstructions(), /workspace/)
       const { tools } = await client.listTools()
-      assert.equal(tools.length, 12)
+      assert.equal(tools.length, 13)
       assert.ok(tools.every((t) => t.outputSchema && t.annotations))
       assert.deepEqual((await client.listResources()).resources, [])
       await client.ping()

@@ -46,7 +46,7 @@ tracker: 7 tools
 ai: These are the primes below 30.
 """),
     "openai_agents.py": (["agents"], "Hello, Ann\nout.txt: b'Hello, Ann\\n'\n"),
-    "mcp_client.py": (["httpx2"], "12 tools\n2 a.txt\n"),
+    "mcp_client.py": (["httpx2"], "13 tools\n2 a.txt\n"),
     "curl.sh": ([], "a\nb\n\n4\n"),
     "csv_agent.py": (["langchain_core"], """\
 first turn
