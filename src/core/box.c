@@ -87,6 +87,13 @@ int box_kill(struct box *b, struct wire_id command, unsigned group, struct pd_er
     return b->provider->kill(b, command, group, e);
 }
 
+int box_hold(struct box *b, unsigned group, bool held, struct pd_err *e)
+{
+    const struct provider *p = b->provider;
+    return p->hold ? p->hold(b, group, held, e)
+                   : pd_fail(e, PD_UNSUPPORTED, "provider %s cannot hold a command", p->name);
+}
+
 void box_forget(struct box *b, struct wire_id command)
 {
     b->provider->forget(b, command);

@@ -16,8 +16,11 @@
  * then run in a shell of its own, with the same id (prepared_run_again). A shell that is stopped
  * does not end: after BEGIN_PATIENCE without the byte the text is taken back out of the pipe. What
  * was read back the shell cannot have; and without its end, a quote, the rest is no line. So that
- * shell is killed and the line runs elsewhere. If nothing is left in the pipe the shell has its
- * line, and is waited for as for any command, but gets no row before it begins.
+ * shell is killed and the line runs elsewhere. If nothing is left in the pipe the shell may have
+ * its line, and begin at any moment. So its group is frozen (box_hold) before the byte is looked
+ * for: if it is there the line has begun, and goes on; if not, it cannot begin any more, and the
+ * shell is killed before it is let go. Where nothing can be frozen (no cgroups) that shell is
+ * waited for as for any command, but gets no row before it begins.
  *
  * When none is used: the line is not alone (another has the shell's state), has a directory, user,
  * variables, input or key of its own, is long, or turns tracing on (one more `+` would be seen). A
@@ -307,6 +310,40 @@ static bool is_running(struct session *s)
     return running;
 }
 
+/* The shell has all of its text and has not begun. Held, it cannot begin: with the byte it goes on,
+ * without it, it is killed. The line stays HELD, so that its end looks for the byte once more: were
+ * it there in spite of all, the line does not run again. */
+static bool decide_held(struct process *p)
+{
+    struct session *s = p->session;
+    struct pd_err e;
+    bool begun = false;
+
+    lock_take(&s->lock);
+    bool mine = group_kill_begin(s, p->group, p->serial);
+    lock_release(&s->lock);
+    if (!mine)
+        return false;
+
+    rw_read(&s->box_use);
+    if (s->box && box_hold(s->box, p->group, true, &e) == 0) {
+        lock_take(&p->lock);
+        begun = p->state != PROCESS_RUNNING || has_begun(p);
+        lock_release(&p->lock);
+
+        if (!begun && box_kill(s->box, p->id, p->group, &e) < 0)
+            log_warn("prepared.kill", "session=%s error=%s", s->info.id, e.msg);
+        if (box_hold(s->box, p->group, false, &e) < 0)
+            log_warn("prepared.hold", "session=%s error=%s", s->info.id, e.msg);
+    }
+    rw_release(&s->box_use);
+
+    lock_take(&s->lock);
+    group_kill_end(s, p->group);
+    lock_release(&s->lock);
+    return begun;
+}
+
 bool prepared_is_unsure(struct process *p)
 {
     struct pd_err e;
@@ -320,7 +357,7 @@ bool prepared_is_unsure(struct process *p)
     enum process_line line = begun ? LINE_BEGUN : p->line;
     lock_release(&p->lock);
 
-    if (line == LINE_BEGUN)
+    if (line == LINE_BEGUN || (line == LINE_HELD && running && decide_held(p)))
         return false;
     if (line == LINE_AGAIN)
         return true; /* it is looked at when it runs again */

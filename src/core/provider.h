@@ -144,6 +144,10 @@ struct provider {
      * else. Returns when it was sent to all of them; their end is told by events. Not for the
      * pump's thread. */
     int (*kill)(struct box *b, struct wire_id command, unsigned group, struct pd_err *e);
+    /* Holds the processes of a group, or lets them go on. When it has returned 0 for `held`, none
+     * of them does anything until it is let go, but die. Waits a moment at most. Whoever was
+     * stopped by a signal is afterwards, too. NULL: nobody can be held. */
+    int (*hold)(struct box *b, unsigned group, bool held, struct pd_err *e);
     /* The end of the command is stored: the provider may forget it. */
     void (*forget)(struct box *b, struct wire_id command);
     /* Tells the state of every command again, by `started` and `exited`. Deadline 0: does not wait,

@@ -369,11 +369,6 @@ static int jail_provider_destroy(struct box *box, deadline d, struct pd_err *e)
 
 /* ---- commands ---- */
 
-static void group_name(unsigned group, char out[16])
-{
-    snprintf(out, 16, "c%u", group);
-}
-
 /* May an entrance stay open? The first of a sandbox may: room was left for it. Others only save
  * time, and not where descriptors are few. With the box's lock held. */
 static int may_keep(struct jail_box *b)
@@ -416,7 +411,7 @@ static int group_entrance(struct jail_box *b, unsigned group, int *ret_once, str
     if (group > GROUPS_MAX)
         return pd_fail(e, PD_CAPACITY, "more than %u commands at a time", GROUPS_MAX);
 
-    group_name(group, name);
+    jail_group_name(group, name);
     pthread_mutex_lock(&b->lock);
     int fd = group < b->procs_room ? b->procs[group] : -1;
     if (fd < 0) {
@@ -472,7 +467,7 @@ static int jail_provider_kill(struct box *box, struct wire_id id, unsigned group
     /* Without cgroups the tree has only its root. */
     if (b->jail.cgroup_dir < 0 || group == 0)
         return jail_provider_signal(box, id, SIGKILL, deadline_in(KILL_PATIENCE), e);
-    group_name(group, name);
+    jail_group_name(group, name);
 
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_kill m = {.jail = b->jail.id, .group = name};
@@ -494,24 +489,6 @@ static void jail_provider_forget(struct box *box, struct wire_id id)
     /* Not waited for: a jail that does not read keeps the record, and the room for it is its own.
      */
     (void)wire_send(b->jail.control, &head, NULL, NULL, 0, 0);
-}
-
-static int jail_provider_group_is_empty(struct box *box, unsigned group)
-{
-    struct jail_box *b = jail_box_of(box);
-    char name[16], path[40], text[64];
-
-    if (b->jail.cgroup_dir < 0)
-        return 1;
-    group_name(group, name);
-    snprintf(path, sizeof path, "%s/cgroup.events", name);
-
-    ssize_t n = fd_read_file(b->jail.cgroup_dir, path, text, sizeof text);
-    if (n > 0)
-        return strstr(text, "populated 0") != NULL;
-    snprintf(path, sizeof path, "%s/tasks", name);
-    n = fd_read_file(b->jail.cgroup_dir, path, text, sizeof text);
-    return n == -ENOENT ? GROUP_MISSING : n == 0;
 }
 
 static int jail_provider_sync(struct box *box, deadline d, struct pd_err *e)
@@ -722,8 +699,9 @@ static struct jail_provider *provider_new(struct pump *pump, const struct box_ev
         .hear_end = jail_box_hear_end,
         .signal = jail_provider_signal,
         .kill = jail_provider_kill,
+        .hold = jail_group_hold,
         .forget = jail_provider_forget,
-        .group_is_empty = jail_provider_group_is_empty,
+        .group_is_empty = jail_group_is_empty,
         .sync = jail_provider_sync,
         .terminal = jail_provider_terminal,
         .resize = jail_provider_resize,

@@ -1,5 +1,6 @@
 /* jail_state: the jail provider's own. jail.c has the calls, jail_events.c what keeper and jails
- * tell on the pump's thread, jail_link.c what has to wait for a keeper. */
+ * tell on the pump's thread, jail_link.c what has to wait for a keeper, jail_groups.c the cgroups
+ * of commands. */
 #pragma once
 
 #include "base/cond.h"
@@ -103,6 +104,11 @@ bool jail_box_hear_begin(struct box *box);
 enum box_heard jail_box_hear(struct box *box, struct wire_id command, struct pollfd *more,
                              unsigned count, deadline d);
 void jail_box_hear_end(struct box *box);
+
+/* jail_groups.c. The name of a group's directory; provider.group_is_empty, hold. */
+void jail_group_name(unsigned group, char out[16]);
+int jail_group_is_empty(struct box *box, unsigned group);
+int jail_group_hold(struct box *box, unsigned group, bool held, struct pd_err *e);
 
 /* Waiting for an answer: begin before the request is sent. */
 void waiter_begin(struct jail_provider *p, struct waiter *w, struct wire_id id);

@@ -77,6 +77,41 @@ def test_a_stolen_line_runs_all_the_same(box):
     assert box.out("cat ran") == "ran\n"
 
 
+# Lets the shell P go on until it has read its line, which is when its input is /dev/null, and leaves
+# it stopped there: it has not begun.
+HALT = r'''
+import ctypes, os, signal, sys
+P = int(sys.argv[1])
+call = ctypes.CDLL(None, use_errno=True).ptrace
+call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+SYSCALL, ATTACH, DETACH = 24, 16, 17
+if call(ATTACH, P, None, None):
+    sys.exit("refused")
+os.waitpid(P, 0)
+print("attached", flush=True)
+while os.readlink(f"/proc/{P}/fd/0") != "/dev/null":
+    if call(SYSCALL, P, None, None) or not os.WIFSTOPPED(os.waitpid(P, 0)[1]):
+        sys.exit("lost")
+call(DETACH, P, None, signal.SIGSTOP)
+print("halted", flush=True)
+'''
+
+
+def test_stopped_with_its_line(box):
+    """It has read its line and is stopped before it begins: the line runs elsewhere, once."""
+    pid = prepare(box)
+    halter = box.start(argv=["python3", "-c", HALT, str(pid)])
+    wait_for(lambda: b"attached" in box.output(halter["process_id"], "?stream=stdout").body, 10,
+             "it is traced")
+    result = box.exec("echo $$ >> ran; cat ran; cd /tmp", timeout_s=10)
+    said = box.output(halter["process_id"], "?stream=stdout").body
+    assert b"halted" in said, "the shell was stopped with its line"
+    assert result["exit_code"] == 0 and result["state"] == "updated", result
+    assert len(result["stdout"].split()) == 1 and result["stdout"] != f"{pid}\n"
+    wait_for(lambda: box.exec(argv=["test", "-e", f"/proc/{pid}"])["exit_code"] == 1, 10, "it is gone")
+    assert box.out("pwd; wc -l < /workspace/ran") == "/tmp\n1\n"
+
+
 def test_traced_while_it_waits(box):
     """A tracer keeps it, and its end from being told, as it can with every shell of its user. The
     line then has its time-out, and has not run; and when the tracer is gone everything goes on."""

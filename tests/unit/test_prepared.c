@@ -17,7 +17,7 @@
 #define PATIENCE (30 * NS_PER_S)
 
 /* How a shell that waited treats its line. */
-enum fate { RUNS, DIES_AT_ONCE, DIES_WITH_THE_LINE, LEAVES, STOPS, FATES };
+enum fate { RUNS, DIES_AT_ONCE, DIES_WITH_THE_LINE, LEAVES, STOPS, STOPS_WITH_THE_LINE, FATES };
 
 static struct {
     atomic_uchar ran[LINES];
@@ -40,6 +40,8 @@ struct shell {
     struct shell *next;
 };
 
+/* Whoever has it holds every shell: none begins its line. */
+static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shell *table;
 
@@ -92,10 +94,33 @@ static ssize_t read_text(struct shell *h, char *text, size_t size)
     return (ssize_t)len;
 }
 
-static void leave_state(const struct shell *h, bool byte)
+static void leave_state(const struct shell *h)
 {
-    static const char state[] = "\n/workspace\0";
-    (void)!write(h->state, state + !byte, sizeof state - !byte);
+    static const char state[] = "/workspace\0";
+    (void)!write(h->state, state, sizeof state);
+}
+
+/* Runs the line, unless it is killed before; with the byte, as a shell does that has waited. One
+ * that is killed after that was killed in the midst of its line. */
+static int begin_line(struct shell *h, const char *text, uint64_t takes)
+{
+    pthread_mutex_lock(&running);
+    bool begins = !atomic_load(&h->killed);
+    if (begins) {
+        note_run(text);
+        (void)!write(h->state, "\n", 1);
+    }
+    pthread_mutex_unlock(&running);
+    if (!begins)
+        return SIGKILL;
+
+    if (takes)
+        stand_still(h, takes);
+    if (atomic_load(&h->killed))
+        return SIGKILL;
+    atomic_fetch_add(&the.prepared, 1);
+    leave_state(h);
+    return 0;
 }
 
 /* A shell that waited. Its status. */
@@ -104,7 +129,7 @@ static int wait_for_line(struct shell *h)
     char text[256];
     unsigned turn = atomic_fetch_add(&the.turn, 1);
     enum fate fate = atomic_load(&the.cruel) ? turn * 7919 / 13 % FATES : RUNS;
-    if (fate == STOPS && turn % 5)
+    if ((fate == STOPS || fate == STOPS_WITH_THE_LINE) && turn % 5)
         fate = RUNS; /* each takes a tenth of a second */
     atomic_fetch_add(&the.fates[fate], 1);
 
@@ -122,10 +147,9 @@ static int wait_for_line(struct shell *h)
     if (len < 10 || strncmp(text, "set -- '", 8) != 0 || text[len - 1] != '\'' || fate == LEAVES)
         return 1 << 8;
 
-    atomic_fetch_add(&the.prepared, 1);
-    note_run(text);
-    leave_state(h, true);
-    return 0;
+    if (fate == STOPS_WITH_THE_LINE)
+        stand_still(h, turn % 2 ? 0 : 98 * NS_PER_MS + turn * 7919 % 4000 * 1000);
+    return begin_line(h, text, fate == STOPS_WITH_THE_LINE ? 3 * NS_PER_MS : 0);
 }
 
 static void *shell_main(void *arg)
@@ -136,7 +160,7 @@ static void *shell_main(void *arg)
         status = wait_for_line(h);
     } else {
         note_run(h->line);
-        leave_state(h, false);
+        leave_state(h);
     }
     fd_done(&h->in);
     fd_done(&h->state);
@@ -191,11 +215,19 @@ static int shell_exec(struct box *box, const struct box_command *c, struct pd_er
 static int shell_kill(struct box *box, struct wire_id id, unsigned group, struct pd_err *e)
 {
     (void)box, (void)group, (void)e;
+    usleep(2000); /* and hits what has begun meanwhile */
     pthread_mutex_lock(&table_lock);
     for (struct shell *h = table; h; h = h->next)
         if (wire_id_equal(h->id, id))
             atomic_store(&h->killed, 1);
     pthread_mutex_unlock(&table_lock);
+    return 0;
+}
+
+static int shell_hold(struct box *box, unsigned group, bool held, struct pd_err *e)
+{
+    (void)box, (void)group, (void)e;
+    (void)(held ? pthread_mutex_lock(&running) : pthread_mutex_unlock(&running));
     return 0;
 }
 
@@ -213,6 +245,7 @@ static struct daemon *begin(void **state)
     struct pd_err e;
     d->provider.exec = shell_exec;
     d->provider.kill = shell_kill;
+    d->provider.hold = shell_hold;
     assert_int_equal(sessions_start(d->all, &e), 0);
     return d;
 }
