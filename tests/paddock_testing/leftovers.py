@@ -1,5 +1,6 @@
 """Everything that a sandbox makes on the host, counted: before, after, and what is new."""
 
+import contextlib
 import os
 import re
 import time
@@ -35,19 +36,36 @@ def held_namespaces(pids):
     return found
 
 
-class Strangers:
-    """Other copies of the program that run on this machine, their jails and their cgroups: what
-    they make and leave while a test runs is not the test's."""
+def servers(uids_dir="/run/paddock/uids"):
+    """{file: state directory} of every server there is or was: it notes so who has its uid."""
+    found = {}
+    for name in host.files_below(uids_dir):
+        with contextlib.suppress(OSError), open(name, encoding="utf-8") as f:
+            found[name] = f.read()
+    return found
 
-    def __init__(self, binary):
-        tops = {p for p in host.pids() if os.path.basename(executable(p)).startswith("paddock")
-                and executable(p) != binary}
+
+class Strangers:
+    """Other copies of the program that run on this machine, also as part of a unit test, their
+    jails, their cgroups and what servers have in their state directories: what they make and leave
+    while a test runs is not the test's."""
+
+    def __init__(self, binary, state_dirs):
+        tops = {p for p in host.pids() if executable(p) != binary
+                and os.path.basename(executable(p)).startswith(("paddock", "test_"))}
         self.processes = tops.union(*(host.descendants(p) for p in tops))
         targets = [t for p in tops for t in host.descriptors(p).values()]
         self.instances = {m.group(0) for t in targets if (m := re.search("/paddock-[^/ ]+", t))}
+        theirs = {name: place for name, place in servers().items()
+                  if place and place not in state_dirs}
+        self.files = set(theirs)
+        self.state_dirs = tuple(f"{place}/" for place in theirs.values())
 
     def own_cgroup(self, path):
         return any(instance in path for instance in self.instances)
+
+    def own_loop(self, backing_file):
+        return backing_file.startswith(self.state_dirs)
 
 
 @dataclass
@@ -65,17 +83,20 @@ class Snapshot:
     @classmethod
     def take(cls, binary, state_dirs=None):
         binary = os.path.realpath(binary)
-        cgroups = host.paddock_cgroups()
-        strangers = Strangers(binary)
-        ours = {p for p in host.pids() if p not in strangers.processes and is_ours(p, binary)}
+        state_dirs = state_dirs or STATE_DIRS
+        # Strangers last: whatever one of them has made by then is known as a stranger's.
+        pids, cgroups, loops = host.pids(), host.paddock_cgroups(), host.loop_devices()
+        files = host.files_below(*state_dirs)
+        strangers = Strangers(binary, state_dirs)
+        ours = {p for p in pids if p not in strangers.processes and is_ours(p, binary)}
         return cls(
             processes=ours,
             mounts=set(host.mounts()),
             cgroups={c for c in cgroups if not strangers.own_cgroup(c)},
             namespaces=held_namespaces(ours),
-            loops=host.loop_devices(),
+            loops={name for name in loops if not strangers.own_loop(name)},
             # A blank image is kept for the next root of its size.
-            files={name for name in host.files_below(*(state_dirs or STATE_DIRS))
+            files={name for name in files - strangers.files
                    if not os.path.basename(name).startswith(".blank-")},
             dead_cgroups=host.dead_memory_cgroups())
 

@@ -31,7 +31,8 @@ def binary(tmp_path_factory):
     copy = directory / "paddock"
     shutil.copy(paddock.PADDOCK, copy)
     copy.chmod(0o755)
-    paddock.run_ok(["/bin/true"], binary=str(copy))  # makes what is made once: directories, locks
+    with paddock.Keeper(binary=str(copy)) as keeper:  # makes what is made once: directories, locks
+        paddock.run_ok(["/bin/true"], binary=str(copy), env=keeper.env)
     yield str(copy)
     for pid in host.pids():  # what a failed test found must not disturb the next ones
         if executable(pid) == str(copy):
@@ -66,6 +67,21 @@ def cycle(binary, count, env=None, workers=2):
 def outside_of_jails(keeper_pid):
     own = host.namespace(os.getpid(), "pid")
     return [p for p in host.descendants(keeper_pid) if host.namespace(p, "pid") == own]
+
+
+def inits(keeper_pid):
+    return {p for p in host.descendants(keeper_pid) if host.is_jail_init(p)}
+
+
+def test_what_is_there_is_found(binary):
+    """The control: what a keeper has while it lives, jails in waiting among it, would be seen."""
+    before = Snapshot.take(binary)
+    with paddock.Keeper(binary=binary) as keeper:
+        waiting = paddock.settled(lambda: inits(keeper.pid))
+        now = Snapshot.take(binary)
+        assert waiting and waiting | {keeper.pid} <= now.processes
+        assert {"processes", "cgroups", "namespaces"} <= set(now.new_since(before))
+    check_nothing_left(before, binary)
 
 
 @pytest.mark.slow
@@ -259,6 +275,7 @@ def test_killed_keeper_takes_its_jails_along(fixtures, binary):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=paddock.clean_environment(keeper.env))
         paddock.wait_for(lambda: len(host.with_word(word)) >= 3, 5, "the jail runs")
+        paddock.wait_for(lambda: len(inits(keeper.pid)) >= 2, 5, "another one waits")
         keeper.kill()
         paddock.wait_for(lambda: not host.with_word(word), 5, "the jail ended with its keeper")
         try:
