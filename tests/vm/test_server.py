@@ -3,6 +3,7 @@ sandboxes. Runs in the virtual machine only (tests/vm/suite)."""
 
 import fcntl
 import os
+import random
 import struct
 import subprocess
 
@@ -103,20 +104,24 @@ def tree_of(server, made):
 
 
 def test_an_id_that_is_in_use_is_passed_over(server, api, make):
-    """Every second id in the neighbourhood of the next roots is taken: a root whose own it would be
-    gets the next one, and limits of its own with it. The control: the others have their inode's."""
+    """About half of the ids in the neighbourhood of the next roots are taken, by no pattern that inodes
+    could have, too: a root whose own it would be gets the next free one, and limits of its own with it.
+    The control: the others have their inode's."""
     first, _ = tree_of(server, make(disk_bytes=16 * MIB))
     place = os.path.join(server.directory, "squatters")
     os.mkdir(place)
-    for number in range(first - first % 2 - 1000, first + 4000, 2):
+    chance = random.Random(first)
+    squatted = {n for n in range(first - 1000, first + 6000) if chance.random() < 0.5}
+    for number in squatted:
         squat(os.path.join(place, str(number)), PROJECT_BASE | number & PROJECT_MASK)
 
     moved = kept = 0
-    for _ in range(20):
+    for _ in range(30):
         made = make(disk_bytes=16 * MIB)
         inode, project = tree_of(server, made)
-        taken = os.path.exists(os.path.join(place, str(inode)))
-        assert project == (PROJECT_BASE | inode & PROJECT_MASK) + taken, (inode, project)
+        free = next(n for n in range(inode, inode + 64) if n not in squatted)
+        assert project == PROJECT_BASE | free & PROJECT_MASK, (inode, project)
+        taken = free != inode
         moved, kept = moved + taken, kept + (not taken)
         if taken:
             write = ("dd", "if=/dev/zero", "of=/workspace/big", "bs=1M")
