@@ -277,15 +277,23 @@ static int run(struct session *s, unsigned n, struct pd_err *e)
     struct watch w;
     int known;
     snprintf(line, sizeof line, "run '%u'", n);
-    struct process_request r = {.command = line, .env = {.text = ""}};
+    struct process_request r = {.command = line, .env = {.text = ""}, .listens = n % 2};
     if (session_start(s, &r, &p, &known, e) < 0)
         return -1;
 
+    /* Every other one is direct at first (listen.c), and handed over before, while or after its
+     * shell fails. */
+    if (r.listens) {
+        usleep(n * 61 % 3000);
+        (void)process_listen(p, -1, 0, false, DEADLINE_NONE);
+    }
     assert_int_equal(process_watch(p, &w, e), 0);
+    process_hand_over(p);
     if (process_wait(p, &w, -1, deadline_in(PATIENCE), e) < 0)
         fail_msg("line %u: %s (line %d state %d)", n, e->msg, p->line, p->state);
     process_unwatch(p, &w);
     process_get(p, &i, NULL);
+    process_let_go(p);
     process_unref(p);
     return i.refused ? -1 : i.exit_code < 0 ? 128 + i.signal : i.exit_code;
 }
