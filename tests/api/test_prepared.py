@@ -38,6 +38,17 @@ def prepare(box):
     return await_shell(box)
 
 
+def run_in_it(box, line, tries=5):
+    """The result of a line that ran in the shell that waited. On a busy machine that may not begin
+    within the server's patience (100 ms), and another one runs the line: then once more."""
+    for _ in range(tries):
+        pid = prepare(box)
+        result = box.exec(line)
+        if result["pid"] == pid:
+            return result
+    raise AssertionError(f"in {tries} tries it did not run in the shell that waited: {result}")
+
+
 def stop(box, pid):
     """Returns when it is: on a busy machine a shell may take a line after the signal was sent."""
     box.exec(argv=["kill", "-STOP", str(pid)])
@@ -67,9 +78,9 @@ def rest_first(resting):
 # ---- what it is ----
 
 def test_the_next_line_runs_in_it(box):
-    pid = prepare(box)
-    result = box.exec("echo $$ $# $SECONDS; cat; pwd")
-    assert result["stdout"] == f"{pid} 0 0\n/workspace\n" and result["pid"] == pid
+    result = run_in_it(box, "echo $$ $# $SECONDS; cat; pwd")
+    pid = result["pid"]
+    assert result["stdout"] == f"{pid} 0 0\n/workspace\n"
     assert result["stderr"] == "" and result["state"] == "updated"
     assert await_shell(box) != pid, "and another one waits"
 
@@ -202,12 +213,15 @@ def prompt(api):
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_line_means_the_same(plain, prompt, line):
-    pid = prepare(prompt)
-    plain.out("true")  # as often as the other: what it exported is the session's by now
-    here, there = prompt.exec(line), plain.exec(line)
-    assert here["pid"] == pid, "it did not run in the shell that waited"
-    assert level(here) == level(there)
-    assert prompt.env() == plain.env(), "the state that it left"
+    for _ in range(5):  # see run_in_it
+        pid = prepare(prompt)
+        plain.out("true")  # as often as the other: what it exported is the session's by now
+        here, there = prompt.exec(line), plain.exec(line)
+        assert level(here) == level(there)
+        assert prompt.env() == plain.env(), "the state that it left"
+        if here["pid"] == pid:
+            return
+    raise AssertionError("it did not run in the shell that waited")
 
 
 # ---- when it fails ----
