@@ -208,7 +208,7 @@ static void test_magic_links_are_refused(void **state)
         job_end(b, &j);
         j = job_start(b, OP("write", paths[i], "0644", "1"));
         fd_done(&j.in);
-        assert_int_equal(write(j.go, "C", 1), 1);
+        (void)!write(j.go, "C", 1); /* it may have refused, and ended, before */
         r = expect_kind(&j, RECORD_ERROR, paths[i]);
         assert_true(r.error.code == PD_INVALID || r.error.code == PD_DENIED);
         job_end(b, &j);
@@ -570,7 +570,7 @@ static void test_files_that_are_swapped(void **state)
     }
     deadline d = deadline_in(2 * NS_PER_S);
     unsigned rounds = 0, other = 0;
-    while (!deadline_passed(d)) {
+    while (!deadline_passed(d) || rounds <= 10) {
         struct job j = job_start(b, OP("read", "mine", "0", "-"));
         struct record r = job_record(&j);
         if (r.kind == RECORD_ENTRY) {
@@ -584,7 +584,7 @@ static void test_files_that_are_swapped(void **state)
         j = job_start(b, OP("write", "mine", "-", "0"));
         assert_int_equal(fd_write_all(j.in, "mine", 4), 0);
         fd_done(&j.in);
-        assert_int_equal(write(j.go, "C", 1), 1);
+        (void)!write(j.go, "C", 1); /* it may have refused, and ended, before */
         (void)job_record(&j);
         job_end(b, &j);
         (void)run_shell(b, "[ -e d/other ] || printf other > d/other; chmod a+rw d/other");
@@ -594,7 +594,6 @@ static void test_files_that_are_swapped(void **state)
     }
     kill(swapper, SIGKILL);
     wait_child(swapper);
-    assert_true(rounds > 10);
     (void)other;
 }
 
