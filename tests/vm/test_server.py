@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from paddock_testing import host
+from paddock_testing.run import wait_for
 from paddock_testing.server import Server
 
 MIB = 1 << 20
@@ -77,8 +78,11 @@ def test_isolation_is_full(make):
 def test_a_root_has_a_project_and_no_image(server, make):
     make()
     assert not [d for d in host.loop_devices() if server.directory in d]
-    found = projects(os.path.join(server.state_dir, "roots"))
-    assert found and all(len(numbers) == 1 for numbers in found.values()), found
+    def each_has_one():  # but one that the pool is just making
+        found = projects(os.path.join(server.state_dir, "roots"))
+        return all(len(numbers) == 1 for numbers in found.values()) and found
+
+    found = wait_for(each_has_one, 30, "each root has one project")
     assert len(set.union(*found.values())) == len(found), f"two roots share a quota: {found}"
 
 
