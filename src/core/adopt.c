@@ -270,6 +270,8 @@ static void fetch_streams(struct process *p)
             p->streams[STREAM_ERR].source.fd = fds[1];
             p->state_pipe = fds[2];
         }
+    } else if (process_is_live(p)) {
+        log_warn("adopt.streams", "session=%s error=%s", p->session->info.id, e.msg);
     }
 
     p->updates_state &= p->state_pipe >= 0;

@@ -180,7 +180,8 @@ def test_back_pressure_goes_on_after_a_restart(server, box):
         got += piece
         if not piece:
             time.sleep(0.01)
-    assert len(got) == size and kills == 3
+    assert len(got) == size and kills == 3, (
+        len(got), kills, box.process(process), host.descriptors(server.daemon()), server.log()[-2000:])
     assert got == box.read_file("/tmp/copy")
     assert box.wait_end(process)["exit_code"] == 0
 
