@@ -620,11 +620,11 @@ static int visit_assignment(void *ctx, const struct shell_word *w, struct pd_err
     return check_variable(&k, w) < 0 ? -1 : report(&k, FOUND_ASSIGNMENT, w, 1);
 }
 
-static int visit_redirection(void *ctx, const char *operator, const struct shell_word * w,
+static int visit_redirection(void *ctx, const char *op, const struct shell_word *w,
                              struct pd_err *e)
 {
     const struct walk *start = ctx;
-    struct found f = {FOUND_REDIRECTION, operator, w, 1};
+    struct found f = {FOUND_REDIRECTION, op, w, 1};
     return start->fn(start->ctx, &f, e);
 }
 

@@ -60,22 +60,25 @@ static int read_operator(struct shell *s, const char **ret, int *ret_doc)
     return shell_fail(s, "no redirection");
 }
 
-static int visit_redirection(struct shell *s, const char *operator, struct reading * r)
+/* The word that was just read, for a visitor. It lives as long as the reading. */
+static int word_of(struct shell *s, struct reading *r, struct shell_word *ret)
 {
-    const char *text = reading_text(s, r);
-    if (!text)
-        return -1;
+    *ret = (struct shell_word){.text = reading_text(s, r),
+                               .source = s->text + r->start,
+                               .source_len = s->pos - r->start,
+                               .flags = r->flags};
+    return ret->text ? 0 : -1;
+}
 
-    struct shell_word w = {.text = text,
-                           .source = s->text + r->start,
-                           .source_len = s->pos - r->start,
-                           .flags = r->flags};
-    return s->visitor->redirection(s->visitor->ctx, operator, & w, s->e);
+static int visit_redirection(struct shell *s, const char *op, struct reading *r)
+{
+    struct shell_word w;
+    return word_of(s, r, &w) < 0 ? -1 : s->visitor->redirection(s->visitor->ctx, op, &w, s->e);
 }
 
 static int read_redirection(struct shell *s)
 {
-    const char *operator= NULL;
+    const char *op = NULL;
     auto_reading word;
     reading_init(&word);
     int doc = 0;
@@ -84,7 +87,7 @@ static int read_redirection(struct shell *s)
     if (prefix && shell_peek(s) == '{' && shell_only_bash(s, "{name}>") < 0)
         return -1;
     shell_skip(s, prefix);
-    if (read_operator(s, &operator, & doc) < 0)
+    if (read_operator(s, &op, &doc) < 0)
         return -1;
 
     shell_skip_blanks(s);
@@ -94,7 +97,7 @@ static int read_redirection(struct shell *s)
         return -1;
     if (s->pos == word.start)
         return shell_fail(s, "a redirection to nothing");
-    return doc ? shell_doc_add(s, &word, doc == 2) : visit_redirection(s, operator, & word);
+    return doc ? shell_doc_add(s, &word, doc == 2) : visit_redirection(s, op, &word);
 }
 
 int shell_read_redirections(struct shell *s)
@@ -146,15 +149,8 @@ static int visit(struct shell *s, struct collected *c)
 
 int shell_visit_assignment(struct shell *s, struct reading *r)
 {
-    const char *text = reading_text(s, r);
-    if (!text)
-        return -1;
-
-    struct shell_word w = {.text = text,
-                           .source = s->text + r->start,
-                           .source_len = s->pos - r->start,
-                           .flags = r->flags};
-    return s->visitor->assignment(s->visitor->ctx, &w, s->e);
+    struct shell_word w;
+    return word_of(s, r, &w) < 0 ? -1 : s->visitor->assignment(s->visitor->ctx, &w, s->e);
 }
 
 /* NAME () body, from the bracket on. */

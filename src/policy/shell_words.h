@@ -51,8 +51,7 @@ struct shell_visitor {
     /* An assignment that stands before a command or alone, and the variable of a loop. */
     int (*assignment)(void *ctx, const struct shell_word *w, struct pd_err *e);
     /* A redirection that is no here-document: "<", ">>", "<<<", "&>" ... */
-    int (*redirection)(void *ctx, const char *operator, const struct shell_word * w,
-                       struct pd_err *e);
+    int (*redirection)(void *ctx, const char *op, const struct shell_word *w, struct pd_err *e);
     void *ctx;
 };
 

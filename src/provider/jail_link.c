@@ -66,8 +66,9 @@ static int list_orphans(struct jail_provider *p, struct keeper_link *l, struct p
     }
 }
 
-/* They are listed again by the next attempt. */
-static void forget_orphans(struct jail_provider *p)
+/* Forgets the jails that nobody has adopted; with `end` they end, without it they are listed again
+ * by the next attempt. */
+static void forget_orphans(struct jail_provider *p, bool end)
 {
     pthread_mutex_lock(&p->lock);
     struct orphan *all = p->orphans;
@@ -77,6 +78,8 @@ static void forget_orphans(struct jail_provider *p)
     while (all) {
         struct orphan *o = all;
         all = o->next;
+        if (end)
+            jail_provider_end(p, o->jail.id);
         jail_done(&o->jail);
         free(o);
     }
@@ -104,7 +107,7 @@ static int greet(struct jail_provider *p, struct keeper_link *l, struct pd_err *
 
     if (list_orphans(p, l, e) == 0)
         return 0;
-    forget_orphans(p);
+    forget_orphans(p, false);
     return -1;
 }
 
@@ -269,17 +272,5 @@ void jail_link_stop(struct jail_provider *p)
 
 void jail_provider_end_strangers(struct provider *base)
 {
-    struct jail_provider *p = base->state;
-    pthread_mutex_lock(&p->lock);
-    struct orphan *all = p->orphans;
-    p->orphans = NULL;
-    pthread_mutex_unlock(&p->lock);
-
-    while (all) {
-        struct orphan *o = all;
-        all = o->next;
-        jail_provider_end(p, o->jail.id);
-        jail_done(&o->jail);
-        free(o);
-    }
+    forget_orphans(base->state, true);
 }
