@@ -6,7 +6,8 @@
  * evaluates the parameter. From then on it is a command as any other: it has the id, the group and
  * the pipes that were made with the shell, and time-outs, signals and its end go their usual way.
  *
- *   prepared_make       2 ms after a line has ended, on the recorder's thread
+ *   prepared_make       2 ms after a line has ended, on the recorder's thread; later if the shell
+ *                       that the line could not use has not ended yet
  *   prepared_take       a line that fits takes the shell over, under the session's lock
  *   prepared_give       and writes its text
  *   prepared_look       gives up one that has waited for WAIT_MAX (the controller)
@@ -55,6 +56,7 @@
 #define WAIT_MAX       (30 * NS_PER_S) /* without a line */
 #define BEGIN_PATIENCE (100 * NS_PER_MS)
 #define FULL_PAUSE     (5 * NS_PER_MS)   /* before a box that had no room is tried again */
+#define ENDING_PAUSE   (5 * NS_PER_MS)   /* before it is seen again whether the old one is gone */
 #define END_PATIENCE   (500 * NS_PER_MS) /* bash takes less than one of them */
 #define LOOK_PAUSE     NS_PER_S
 #define FAILED_LEAST   NS_PER_S
@@ -632,7 +634,10 @@ void prepared_make(struct process *p)
 
     lock_take(&s->lock);
     bool wanted = is_wanted(s);
+    bool later = s->prepared.stage == PREPARED_ENDING && s->life == LIFE_RUNNING && !s->shell_busy;
     lock_release(&s->lock);
+    if (later) /* the line could not use the one that waited, and that takes its time to end */
+        recorder_add(p, TASK_PREPARE, ENDING_PAUSE);
 
     if (wanted && has_room(s) && make_ends(&near, &far, &e) == 0 && enter(s, &near, &st) &&
         start_shell(s, &st, &far, &e) < 0 && !prepared_ended(s, st.id)) {

@@ -44,7 +44,14 @@ enum {
 };
 
 /* The tasks of the recorder for a process. */
-enum { TASK_STORE = 1, TASK_END = 2, TASK_TIMEOUT = 4, TASK_DROP = 8, TASK_AGAIN = 16 };
+enum {
+    TASK_STORE = 1,
+    TASK_END = 2,
+    TASK_TIMEOUT = 4,
+    TASK_DROP = 8,
+    TASK_AGAIN = 16,
+    TASK_PREPARE = 32
+};
 
 /* When a command that runs on gets its row. */
 #define STORE_AFTER (5 * NS_PER_MS)

@@ -8,6 +8,7 @@
  *   TASK_DROP     the last stream of a command that has ended is over, too
  *   TASK_TIMEOUT  nobody attends the command and its time is over
  *   TASK_AGAIN    a line whose prepared shell failed is run in another one (prepared.c)
+ *   TASK_PREPARE  the shell of the next line is made once the one before it is gone (prepared.c)
  *
  * Beside these it forgets output when too much is kept (kept.c).
  *
@@ -369,6 +370,9 @@ static void do_tasks(struct process *p, unsigned tasks)
         process_drop_stash(p);
     if (tasks & TASK_AGAIN)
         prepared_run_again(p);
+
+    if (tasks & TASK_PREPARE)
+        prepared_make(p);
 
     if (tasks & TASK_END) {
         do_end(p);

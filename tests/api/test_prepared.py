@@ -145,6 +145,16 @@ def test_another_environment_has_another_shell(api, box):
     assert box.exec("echo $NEW $$")["stdout"] == f"1 {other}\n"
 
 
+def test_a_shell_that_is_slow_to_end_is_followed_by_another(api, box):
+    """The line that cannot use it is over before it is."""
+    pid = prepare(box)
+    stop(box, pid)
+    assert api.put(f"{box.base}/env", json={"env": {"NEW": "1"}}).status == 200
+    assert box.out("echo $NEW") == "1\n"
+    wait_for(lambda: waiting(box) not in ([], [pid]), 20, "another one waits")
+    assert len(waiting(box)) == 1
+
+
 def test_a_variable_that_changes_how_bash_starts(api, box):
     """A file that bash reads when it starts is read when the line starts, as ever."""
     box.exec(argv=["sh", "-c", "echo 'echo from-start; cd /tmp' > start"])
