@@ -49,6 +49,7 @@ static void put_output(struct process *p, const struct process_info *i, unsigned
     uint64_t size = i->size[stream], first = i->first[stream];
 
     from = from < first ? first : from > size ? size : from;
+    process_consumed(p, stream, from); /* also where nothing is left to read: see answer_part */
 
     if (size - from <= OUTPUT_MAX) {
         append(p, stream, from, size, out);

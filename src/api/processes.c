@@ -365,7 +365,13 @@ static int answer_part(struct call *c, struct process *p, const struct output_qu
     if (reply_begin(c->r, 200, "application/octet-stream", len, e) < 0)
         return -1;
 
-    int r = c->r->head.method == HTTP_HEAD ? 0 : send_part(c, p, q, next, e);
+    /* Without news nothing is read below. A client that asks from here has read all that was
+     * before, maybe from another daemon: the writer must not wait for that. */
+    bool head = c->r->head.method == HTTP_HEAD;
+    if (!head)
+        process_consumed(p, q->stream, q->offset);
+
+    int r = head ? 0 : send_part(c, p, q, next, e);
     if (r == 0)
         r = reply_end(c->r, e);
     if (r < 0)

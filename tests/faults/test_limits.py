@@ -161,12 +161,26 @@ def test_few_descriptors_of_the_keeper(server, api, box):
     other.delete()
 
 
+def test_a_reader_who_has_all_goes_on_after_a_restart(server, box):
+    """Who asks from the end on has read what was before, from the daemon that is gone: the writer does not
+    wait until that is read again."""
+    process = box.start("head -c 70000 /dev/zero; read a; echo $a; read b", back_pressure=True,
+                        spool_max_bytes=65536, stdin=True)
+    paddock.wait_for(lambda: len(box.output(process)) == 70000, 20, "all of it is there")
+    server.kill_and_restart()
+    assert box.output(process, offset=70000) == b""
+    box.write(process, b"on\n")
+    paddock.wait_for(lambda: box.output(process, offset=70000) == b"on\n", 10, "it goes on")
+    box.write(process, b"over\n")
+    assert box.wait_end(process)["exit_code"] == 0
+
+
 def test_back_pressure_goes_on_after_a_restart(server, box):
     """A writer that is held up until somebody reads; every byte comes, also the last ones."""
     size = 1 << 20
     process = box.start(f"head -c {size} /dev/urandom | tee /tmp/copy; sleep 0.2",
                         back_pressure=True, spool_max_bytes=65536)
-    time.sleep(0.5)
+    paddock.wait_for(lambda: box.process(process)["stdout_bytes"] >= 65536, 20, "it is held up")
     assert box.process(process)["running"]
     first = box.output(process, limit=65536)
     assert len(first) >= 65536
