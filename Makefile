@@ -26,12 +26,13 @@ deps-build:
 deps-test:
 	@scripts/install-deps build test
 
-build: deps-build ## build/paddock, and build/paddockd: the server
+build: deps-build ## build/paddock, build/paddockd (the server), build/paddock-remote (brokers)
 	@scripts/configure release >/dev/null
 	@ninja -C build --quiet
 	@scripts/configure server >/dev/null
 	@ninja -C build-server --quiet
 	@ln -sf ../build-server/paddockd build/paddockd
+	@ln -sf ../build-server/paddock-remote build/paddock-remote
 
 run: build ## the server on 127.0.0.1:8090, with three lines to paste
 	@scripts/run-server

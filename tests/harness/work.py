@@ -178,9 +178,10 @@ class Workshop:
                 script = 'set -e; dir=$(scripts/configure "$1"); shift; exec ninja -C "$dir" "$@"'
                 results.append(self.run(part, f"build-{name}",
                                         ["bash", "-c", script, "build", name, *targets], 900))
-                beside = os.path.join(ROOT, "build/paddockd")  # where paddock looks for it
-                if name == "server" and not results[0].status and not os.path.islink(beside):
-                    os.symlink("../build-server/paddockd", beside)
+                for program in ("paddockd", "paddock-remote"):
+                    beside = os.path.join(ROOT, "build", program)  # where paddock looks for it
+                    if name == "server" and not results[0].status and not os.path.islink(beside):
+                        os.symlink("../build-server/" + program, beside)
         if results[0].status:
             part.fail(f"build {name}", results[0].tail())
         return results[0].status == 0

@@ -1,0 +1,68 @@
+/* The options that a keeper starts its brokers with. */
+#include "engine/broker.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/parse.h"
+
+#include <string.h>
+
+static int parse_pull(const char *value, enum pull_policy *ret, struct pd_err *e)
+{
+    static const char *const names[PULL_COUNT] = {"never", "missing", "always"};
+
+    for (int i = 0; i < PULL_COUNT; i++)
+        if (!strcmp(value, names[i])) {
+            *ret = (enum pull_policy)i;
+            return 0;
+        }
+    return pd_fail(e, PD_INVALID, "--pull '%.40s': use never, missing or always", value);
+}
+
+/* It becomes a part of names and paths. */
+static int check_instance(const char *value, struct pd_err *e)
+{
+    size_t len = strspn(value, "0123456789abcdefghijklmnopqrstuvwxyz");
+
+    if (len == 0 || len > 31 || value[len])
+        return pd_fail(e, PD_INVALID, "--instance '%.40s': use 1 to 31 of a-z and 0-9", value);
+    return 0;
+}
+
+int broker_option(struct broker_config *c, const char *name, const char *value, struct pd_err *e)
+{
+    const struct {
+        const char *name;
+        const char **ret;
+    } texts[] = {{"--instance", &c->instance},
+                 {"--state", &c->state_dir},
+                 {"--host", &c->host},
+                 {"--runtime", &c->runtime},
+                 {"--auth", &c->auth_file}};
+
+    if (!strcmp(name, "--pull"))
+        return parse_pull(value, &c->pull, e);
+
+    if (!strcmp(name, "--owner")) {
+        uint64_t uid;
+        if (parse_u64(name, value, 0, UINT32_MAX - 1, &uid, e) < 0)
+            return -1;
+        c->owner = (uid_t)uid;
+        return 0;
+    }
+
+    if (!strcmp(name, "--instance") && check_instance(value, e) < 0)
+        return -1;
+    if (!strcmp(name, "--state") && value[0] != '/')
+        return pd_fail(e, PD_INVALID, "--state '%.80s': use an absolute path", value);
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (!strcmp(name, texts[i].name)) {
+            *texts[i].ret = value;
+            return 0;
+        }
+    return pd_fail(e, PD_INVALID,
+                   "'%.40s' is no option of a broker: --instance, --state, --host, --runtime, "
+                   "--pull, --auth, --owner",
+                   name);
+}
