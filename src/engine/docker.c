@@ -1,4 +1,6 @@
-/* The broker of docker and podman. */
+/* The broker of docker and podman: makes a container for a box, waits at its door for init, and
+ * gives init the socket of its owner. One request of the keeper at a time, each by blocking calls
+ * of the engine's API with deadlines. */
 #include "engine/broker.h"
 
 #include "base/banned.h"
