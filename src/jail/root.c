@@ -185,18 +185,14 @@ static int clone_followed(int host_root, const char *path)
     return mount < 0 ? -1 : mount;
 }
 
-/* The part of root_prepare that needs the host's view. */
+/* The part of root_prepare that needs the host's view. The store comes last: mkfs and the loop
+ * devices are those of the chroot that the keeper was started in, if it was, and no bind could make
+ * its namespace of users there. */
 static int prepare_from_host(struct root *r, const struct template *t, const char *state_dir,
                              const struct spec *s, int userns, struct pd_err *e)
 {
     if (s->root_dir[0] && prepare_lower(r, t, s->root_dir, userns, e) < 0)
         return -1;
-
-    if (s->root_name[0]) {
-        if (store_open_root(t, state_dir, s->root_name, s->root_dir[0] != 0, &s->limits, userns,
-                            &r->top, &r->lock, e) < 0)
-            return -1;
-    }
 
     for (uint32_t i = 0; i < s->bind_count; i++)
         if (prepare_bind(r, t, &s->binds[i], s->profile == PROFILE_RESTRICTED, e) < 0)
@@ -204,7 +200,12 @@ static int prepare_from_host(struct root *r, const struct template *t, const cha
     for (size_t i = 0; i < ROOT_NETWORK_FILES && wants_host_network(s); i++)
         r->network_files[i] = clone_followed(t->host_root, root_network_files[i]);
 
-    return 0;
+    if (!s->root_name[0])
+        return 0;
+    if (template_enter_start(t, e) < 0)
+        return -1;
+    return store_open_root(t, state_dir, s->root_name, s->root_dir[0] != 0, &s->limits, userns,
+                           &r->top, &r->lock, e);
 }
 
 int root_is_usual(const struct spec *s)

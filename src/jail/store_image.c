@@ -73,8 +73,10 @@ static int run_mkfs(const char *image_path, const struct limits *l, struct pd_er
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
 
+    if (WIFSIGNALED(status))
+        return pd_fail(e, PD_INTERNAL, "mkfs.ext4 was ended by signal %d", WTERMSIG(status));
     if (status != 0)
-        return pd_fail(e, PD_INTERNAL, "mkfs.ext4 failed with status %d", status);
+        return pd_fail(e, PD_INTERNAL, "mkfs.ext4 failed with exit status %d", WEXITSTATUS(status));
     return 0;
 }
 

@@ -339,14 +339,20 @@ int template_visit_host(const struct template *t, struct pd_err *e)
     return pd_fail_sys(e, "visit the host's mount namespace");
 }
 
+int template_enter_start(const struct template *t, struct pd_err *e)
+{
+    if (fchdir(t->host_root) == 0 && chroot(".") == 0)
+        return 0;
+    return pd_fail_sys(e, "visit the root directory");
+}
+
 int template_visit_start(const struct template *t, struct pd_err *e)
 {
     if (template_visit_host(t, e) < 0)
         return -1;
-
-    if (fchdir(t->host_root) == 0 && chroot(".") == 0)
+    if (template_enter_start(t, e) == 0)
         return 0;
-    pd_fail_sys(e, "visit the root directory");
+
     template_return(t);
     return -1;
 }

@@ -59,7 +59,9 @@ void template_done(struct template *t);
  * that it was started in. What is opened or cloned there stays usable. template_return cannot fail.
  */
 int template_visit_host(const struct template *t, struct pd_err *e);
-/* The same, but in that chroot: every path is as it was at the start. No namespace of users can be
- * made there. */
+/* During a visit: goes on in that chroot, where every path is as it was at the start. No namespace
+ * of users can be made there. */
+int template_enter_start(const struct template *t, struct pd_err *e);
+/* Both of them. */
 int template_visit_start(const struct template *t, struct pd_err *e);
 void template_return(const struct template *t);

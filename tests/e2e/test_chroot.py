@@ -1,6 +1,7 @@
 """Paddock inside a chroot of a plain Debian, as root: nothing of the host but /proc and cgroups."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -53,8 +54,9 @@ def debian():
     return CACHE
 
 
-def in_chroot(debian, *arguments, mounts="proc cgroup", limit=20):
-    """`paddock ARGUMENTS` in the chroot. The mounts are in a namespace that ends with it."""
+def in_chroot(debian, *arguments, mounts="proc cgroup", limit=20, mkfs=None):
+    """`paddock ARGUMENTS` in the chroot. The mounts and the processes are in namespaces that end with it, so
+    that /proc of the chroot and of the host differ. `mkfs`: a directory with the mkfs.ext4 that it has."""
     script = f"""set -e
         mount --make-rprivate /
         case "{mounts}" in *proc*) mount -t proc proc {debian}/proc;; esac
@@ -66,9 +68,14 @@ def in_chroot(debian, *arguments, mounts="proc cgroup", limit=20):
         mount --bind /dev {debian}/dev
         mount -t tmpfs t {debian}/run
         mount -t tmpfs t {debian}/var/lib
+        case "{mkfs}" in /*)
+            mount --bind {mkfs} {debian}/usr/local/sbin
+            own={debian}/usr/sbin/mkfs.ext4
+            test ! -e $own || mount --bind {mkfs}/mkfs.ext4 $own;;
+        esac
         exec chroot {debian} /usr/bin/paddock "$@"
     """
-    return subprocess.run(["unshare", "-m", "/bin/bash", "-c", script, "bash",
+    return subprocess.run(["unshare", "-m", "-p", "-f", "/bin/bash", "-c", script, "bash",
                            *map(str, arguments)], capture_output=True, text=True, check=False,
                           timeout=paddock.seconds(limit), stdin=subprocess.DEVNULL,
                           env=paddock.clean_environment())
@@ -135,13 +142,43 @@ def test_sudo(debian):
     check(in_chroot(debian, "run", "--profile", "dev", "sudo", "id", "-u"), 0, "0\n")
 
 
-def test_named_root(debian):
-    """Loop devices and mkfs.ext4 are in any Debian that has e2fsprogs; else the message says so."""
-    done = in_chroot(debian, "run", "--name", "box", "--disk", "24M", "--", "echo", "fine")
-    if done.returncode == 125 and "e2fsprogs" in done.stderr:
-        assert not list((debian / "sbin").glob("mkfs.ext4"))
-        return
-    check(done, 0, "fine\n")
+def named_root(debian, mkfs=None):
+    """Its store is on a tmpfs, which has no project quotas: so it is an image."""
+    return in_chroot(debian, "run", "--name", "box", "--disk", "24M", "--", "echo", "fine", mkfs=mkfs)
+
+
+def test_a_named_root_without_mkfs_says_what_to_install(debian):
+    """The host's mkfs.ext4 is not the chroot's."""
+    done = named_root(debian)
+    if (debian / "usr/sbin/mkfs.ext4").exists():
+        check(done, 0, "fine\n")
+    else:
+        assert done.returncode == 125 and "apt install e2fsprogs" in done.stderr, done.stderr
+
+
+def test_a_named_root_is_made_by_the_mkfs_of_the_chroot(debian, tmp_path):
+    real = shutil.which("mkfs.ext4", path="/usr/sbin:/sbin")
+    libraries = re.findall(r"(/\S+) \(0x", subprocess.run(["ldd", real], capture_output=True, text=True,
+                                                         check=True, timeout=30).stdout)
+    tmp_path.chmod(0o755)
+    for file in [real, *libraries]:
+        shutil.copy(file, tmp_path)
+    loader = next(os.path.basename(file) for file in libraries if "/ld-" in file)
+    here = "/usr/local/sbin"
+    (tmp_path / "mkfs.ext4").rename(tmp_path / "mkfs.real")
+    (tmp_path / "mkfs.ext4").write_text(
+        f'#!/bin/sh\nexec {here}/{loader} --library-path {here} {here}/mkfs.real "$@"\n')
+    (tmp_path / "mkfs.ext4").chmod(0o755)
+    check(named_root(debian, tmp_path), 0, "fine\n")
+
+
+@pytest.mark.parametrize("line, says", [("exit 3", "exit status 3"), ("kill -9 $$", "signal 9")])
+def test_a_mkfs_that_fails_is_told(debian, tmp_path, line, says):
+    tmp_path.chmod(0o755)
+    (tmp_path / "mkfs.ext4").write_text(f"#!/bin/sh\n{line}\n")
+    (tmp_path / "mkfs.ext4").chmod(0o755)
+    done = named_root(debian, tmp_path)
+    assert done.returncode == 125 and says in done.stderr, done.stderr
 
 
 def test_without_cgroups_it_says_what_is_missing(debian):
