@@ -126,7 +126,7 @@ static int lacking(struct sessions *all)
 }
 
 /* Runs something in it, so that the first command of whoever gets it finds its cgroup made and the
- * programs of the sandbox in memory. What becomes of it does not matter. */
+ * programs of the sandbox in memory. What becomes of it does not matter, and nobody sees it. */
 static void warm_up(struct session *s)
 {
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
@@ -135,15 +135,13 @@ static void warm_up(struct session *s)
     struct pd_err e;
     int known;
     (void)msg_list_add(&argv, "/bin/true");
-    struct process_request r = {.argv = msg_list_of(&argv), .env = {.text = ""}, .cwd = "/"};
+    struct process_request r = {
+        .argv = msg_list_of(&argv), .env = {.text = ""}, .cwd = "/", .unseen = true};
     if (session_start(s, &r, &p, &known, &e) == 0) {
         if (process_watch(p, &w, &e) == 0) {
             (void)process_wait(p, &w, -1, deadline_in(WARM_PATIENCE), &e);
             process_unwatch(p, &w);
         }
-        lock_take(&s->lock);
-        p->worker = 1; /* forgotten as soon as it is settled */
-        lock_release(&s->lock);
         process_unref(p);
     }
 

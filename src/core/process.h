@@ -43,6 +43,7 @@ struct process_request {
                           * milliseconds: nobody is to be told of it before process_info.stored */
     int at_once;         /* a box that does not read what it is sent is not waited for */
     int listens;         /* the caller calls process_listen next, and process_let_go at the end */
+    bool unseen;         /* in no list, and forgotten as soon as it is settled */
     const char *note;    /* for process_note; NULL: none; at most NOTE_MAX (session.h) */
     const char *key;     /* Idempotency-Key or NULL */
     uint64_t key_hash;   /* of the request's body: the same key with another body is a conflict */

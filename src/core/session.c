@@ -490,7 +490,7 @@ struct process *session_find_process(struct session *s, const char *pid_or_id, s
 
     for (struct process *p = s->processes; p; p = p->next) {
         char hex[33], pid[16];
-        if (p->worker)
+        if (p->unseen)
             continue;
         wire_id_text(p->id, hex);
         lock_take(&p->lock);
@@ -523,12 +523,12 @@ void session_each_process(struct session *s, int (*each)(struct process *p, void
     lock_take(&s->lock);
 
     for (struct process *p = s->processes; p; p = p->next)
-        count += !p->worker;
+        count += !p->unseen;
     all = calloc(count ? count : 1, sizeof *all);
     count = 0;
 
     for (struct process *p = s->processes; p && all; p = p->next)
-        if (!p->worker)
+        if (!p->unseen)
             all[count++] = process_ref(p);
     lock_release(&s->lock);
 
@@ -541,7 +541,7 @@ void session_each_process(struct session *s, int (*each)(struct process *p, void
     free(all);
 }
 
-/* Forgets the oldest that have ended, with their output; workers at once. */
+/* Forgets the oldest that have ended, with their output; those that nobody sees at once. */
 void session_trim(struct session *s)
 {
     struct process *gone = NULL;
@@ -549,15 +549,15 @@ void session_trim(struct session *s)
     lock_take(&s->lock);
     unsigned kept = 0;
     for (struct process *p = s->processes; p; p = p->next)
-        kept += !p->worker;
+        kept += !p->unseen;
 
     for (struct process *p = s->processes, *next; p; p = next) {
         next = p->next;
         /* A process that is held has not been read to its end: a request is to be answered. */
-        if ((!p->worker && (kept <= PROCESSES_KEPT || atomic_load(&p->refs) > 1)) ||
+        if ((!p->unseen && (kept <= PROCESSES_KEPT || atomic_load(&p->refs) > 1)) ||
             !process_is_settled(p))
             continue;
-        kept -= !p->worker;
+        kept -= !p->unseen;
         process_ref(p);
         session_remove_process(s, p);
         p->next = gone;

@@ -322,6 +322,7 @@ int session_start(struct session *s, const struct process_request *r, struct pro
 
     p->id = wire_id_new();
     p->shell = r->command != NULL;
+    p->unseen = r->unseen;
     p->pty = r->pty;
     p->background = r->background;
     p->back_pressure = r->back_pressure;
@@ -403,7 +404,8 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
     if (!p)
         return pd_fail(e, PD_CAPACITY, "no memory for a worker");
     p->id = wire_id_new();
-    p->worker = 1;
+    p->worker = true;
+    p->unseen = true;
     p->reach = !!(flags & WORKER_REACH);
     p->started_ns = clock_now();
 

@@ -426,6 +426,62 @@ static void test_eight_clients_with_a_pool_in_memory(void **state)
     play(state, 8, with_pool_in_memory);
 }
 
+/* ---- the pool ---- */
+
+static atomic_int warm_up_hangs;
+
+/* A command that the pool warms up with, and that may take long. */
+static int slow_exec(struct box *box, const struct box_command *c, struct pd_err *e)
+{
+    deadline limit = deadline_in(PATIENCE);
+    while (atomic_load(&warm_up_hangs) && !deadline_passed(limit))
+        usleep(1000);
+    return world_exec(box, c, e);
+}
+
+static struct session *await_life(struct daemon *d, enum life life)
+{
+    deadline limit = deadline_in(PATIENCE);
+    struct session *found = NULL;
+    while (!found && !deadline_passed(limit)) {
+        size_t count;
+        struct session **all = sessions_hold_all(d->all, &count);
+        for (size_t i = 0; i < count; i++) {
+            lock_take(&all[i]->lock);
+            bool is = all[i]->life == life && (life != LIFE_WARMING || all[i]->processes);
+            lock_release(&all[i]->lock);
+            if (is && !found)
+                found = session_ref(all[i]);
+            session_unref(all[i]);
+        }
+        free(all);
+        usleep(1000);
+    }
+    assert_non_null(found);
+    return found;
+}
+
+/* What a sandbox was warmed up with is no command of whoever gets it: nobody sees it, at no time.
+ */
+static void test_a_warm_up_is_never_seen(void **state)
+{
+    struct daemon *d = daemon_begin(world_new(), dir_of(state), 0, with_pool);
+    struct pd_err e;
+    atomic_store(&warm_up_hangs, 1);
+    d->provider.exec = slow_exec;
+    assert_int_equal(sessions_start(d->all, &e), 0);
+
+    struct session *s = await_life(d, LIFE_WARMING);
+    assert_int_equal(process_count(s), 0);
+    session_unref(s);
+
+    atomic_store(&warm_up_hangs, 0);
+    s = await_life(d, LIFE_READY);
+    assert_int_equal(process_count(s), 0);
+    session_unref(s);
+    daemon_end(d);
+}
+
 /* ---- rows ---- */
 
 struct toucher {
@@ -516,6 +572,7 @@ int main(void)
         IN_WORLD(test_a_step_that_is_none_is_refused),
         IN_WORLD(test_a_creation_that_fails_counts_once),
         IN_WORLD(test_no_older_row_replaces_a_newer),
+        IN_WORLD(test_a_warm_up_is_never_seen),
         IN_WORLD(test_two_clients_cold),
         IN_WORLD(test_four_clients_cold_in_memory),
         IN_WORLD(test_eight_clients_cold),
