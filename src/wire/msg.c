@@ -215,8 +215,42 @@ static void visit_exited(struct codec *c, struct msg_exited *m)
     field_enum(c, &m->exited, 2);
     field_i32(c, &m->status);
     field_enum(c, &m->disk_full, 2);
+    field_enum(c, &m->tree, TREE_COUNT);
     field_u64(c, &m->cpu_usec);
     field_u64(c, &m->max_rss);
+}
+
+static void visit_empty(struct codec *c, struct msg_empty *m)
+{
+    field_enum(c, &m->tree, TREE_COUNT);
+}
+
+static void visit_tree(struct codec *c, struct msg_tree *m)
+{
+    field_id(c, &m->exec);
+}
+
+static void visit_resize(struct codec *c, struct msg_resize *m)
+{
+    field_id(c, &m->exec);
+    field_enum(c, &m->rows, 65536);
+    field_enum(c, &m->cols, 65536);
+}
+
+static void visit_facts(struct codec *c, struct msg_facts *m)
+{
+    field_enum(c, &m->mode, FACTS_MODE_COUNT);
+    field_u32(c, &m->uid);
+    field_u32(c, &m->gid);
+    field_enum(c, &m->root, 2);
+    field_enum(c, &m->shell_kind, FACTS_SHELL_COUNT);
+    field_enum(c, &m->cgroups, 3);
+    field_str(c, &m->shell, SPEC_PATH_MAX);
+    field_str(c, &m->home, SPEC_PATH_MAX);
+    field_str(c, &m->workspace, SPEC_PATH_MAX);
+    field_str(c, &m->machine, MSG_NAME_MAX);
+    field_str(c, &m->missing, MSG_MISSING_MAX);
+    field_list(c, &m->environ);
 }
 
 static void visit_signal(struct codec *c, struct msg_signal *m)
@@ -264,6 +298,10 @@ CODEC(exec)
 CODEC(started)
 CODEC(exited)
 CODEC(signal)
+CODEC(empty)
+CODEC(tree)
+CODEC(resize)
+CODEC(facts)
 
 const char *msg_list_next(const struct msg_list *l, uint32_t *pos)
 {

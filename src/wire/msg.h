@@ -10,8 +10,8 @@
  *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE REMOVE_ROOT KEEP_ROOT COPY THAW
  *   builder -> keeper    BUILT DONE ERROR
  *   keeper  -> init      ADOPT
- *   client  -> init      EXEC SIGNAL ACK SYNC
- *   init    -> client    STARTED EXITED SYNCED SYNC_END DONE ERROR
+ *   client  -> init      EXEC SIGNAL KILL_TREE RESIZE ACK SYNC
+ *   init    -> client    STARTED EXITED EMPTY FACTS SYNCED SYNC_END DONE ERROR
  *
  * An answer has the id of its request. EXITED has the id of its EXEC. */
 #pragma once
@@ -67,12 +67,19 @@ enum wire_type {
     WIRE_COUNTED,   /* msg_counted */
     WIRE_ADOPT,     /* no payload; fd: init's end of the control socket of its owner. Once, and only
                      * for an init that waits */
+    /* Of an init in a box that somebody else made; jails know none of these. */
+    WIRE_FACTS, /* msg_facts: the first frame after ADOPT, and again before the answer to SYNC */
+    WIRE_KILL_TREE, /* msg_tree: SIGKILL to all processes of a command that a holder has */
+    WIRE_RESIZE,    /* msg_resize: a terminal that a holder has */
+    WIRE_EMPTY,     /* msg_empty; the head's id is the exec's: after an EXITED with TREE_LEFT, its
+                     * last process has ended */
     WIRE_TYPE_COUNT
 };
 
-#define MSG_ARGS_MAX 4096u
-#define MSG_KEY_MAX  127u
-#define MSG_NAME_MAX 39u
+#define MSG_ARGS_MAX    4096u
+#define MSG_KEY_MAX     127u
+#define MSG_NAME_MAX    39u
+#define MSG_MISSING_MAX 511u
 
 /* A list of strings in a frame. msg_list_next walks it. */
 struct msg_list {
@@ -211,13 +218,52 @@ struct msg_exited {
     uint32_t exited;    /* 0 in SYNCED: still running */
     int32_t status;     /* as wait(2) gives it */
     uint32_t disk_full; /* no space or no files were left in the root when it ended */
+    uint32_t tree;      /* enum tree_left, of a command that a holder has */
     uint64_t cpu_usec;
     uint64_t max_rss;
+};
+
+/* What is left of a command's processes where init holds them together, because there is no cgroup.
+ * With a cgroup it is always TREE_EMPTY, and the cgroup tells. FORCED: some could not be caught in
+ * time, and all processes of the box's user were ended with them. */
+enum tree_left { TREE_EMPTY, TREE_LEFT, TREE_FORCED, TREE_COUNT };
+
+struct msg_empty {
+    uint32_t tree; /* TREE_EMPTY or TREE_FORCED */
+};
+
+struct msg_tree {
+    struct wire_id exec;
+};
+
+struct msg_resize {
+    struct wire_id exec;
+    uint32_t rows, cols; /* at most 65535 */
 };
 
 struct msg_signal {
     struct wire_id exec;
     int32_t signal;
+};
+
+/* How init tells its processes apart: user and root by uid, or all with init's own. */
+enum facts_mode { FACTS_STRICT, FACTS_DEV, FACTS_SINGLE, FACTS_MODE_COUNT };
+enum facts_shell { FACTS_NO_SHELL, FACTS_SH, FACTS_BASH, FACTS_SHELL_COUNT };
+
+/* What init found at its birth in a box that somebody else made. Claims of a box: to be shown, and
+ * used for its own commands alone. */
+struct msg_facts {
+    uint32_t mode;
+    uint32_t uid, gid;       /* of `user`: what an EXEC for it has to say */
+    uint32_t root;           /* uid 0 can be given as well */
+    uint32_t shell_kind;     /* enum facts_shell */
+    uint32_t cgroups;        /* 0: none seen, 1, 2 */
+    const char *shell;       /* absolute path, or "" */
+    const char *home;        /* of `user` */
+    const char *workspace;   /* where commands begin */
+    const char *machine;     /* as uname -m has it */
+    const char *missing;     /* what this box lacks, for people; "" when nothing */
+    struct msg_list environ; /* the image's */
 };
 
 /* Encoders append to an empty buf; overflow shows there. Decoders return 0, or -1 with
@@ -246,6 +292,10 @@ MSG_CODEC(exec);
 MSG_CODEC(started);
 MSG_CODEC(exited);
 MSG_CODEC(signal);
+MSG_CODEC(empty);
+MSG_CODEC(tree);
+MSG_CODEC(resize);
+MSG_CODEC(facts);
 #undef MSG_CODEC
 
 /* Appends a string to a list that is being encoded. */

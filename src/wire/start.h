@@ -11,6 +11,24 @@
 /* argv[2] and argv[3], where there are no cgroups: memory in bytes and number of processes, to be
  * set as resource limits of every command. */
 
+/* argv[1] of an init in a box that somebody else made. `door`: it has no descriptor; it connects to
+ * the SEQPACKET socket INIT_DOOR and waits there for ADOPT with its owner's socket. `local`: it is
+ * in no namespace of its own, descriptor 3 is the owner's socket (or the keeper's, with
+ * INIT_ENV_WAITS, as for a kit), and its parent's death or SIGTERM from there ends it with all that
+ * it has started. Further words, in any order:
+ *
+ *   at=PATH         the door, instead of INIT_DOOR
+ *   lease=SECONDS   how long it waits at the door for another owner when it has lost one; without
+ *                   it, it ends. Only time in which it ran counts
+ *   profile=dev     commands may be root, as far as the box allows; otherwise strict
+ *   user=UID:GID    whom commands run as, instead of 1000:1000
+ *   workspace=PATH  where commands begin, instead of /workspace
+ *   home=PATH       of `user`, instead of $HOME of the image or /home/user
+ *   memory=BYTES, processes=N   resource limits of every command, where there are no cgroups */
+#define INIT_ARG_DOOR  "door"
+#define INIT_ARG_LOCAL "local"
+#define INIT_DOOR      "/run/paddock/door"
+
 /* In the environment of the init of a complete kit: descriptor 3 is the keeper's, and the first
  * frame there, ADOPT, brings the owner's. */
 #define INIT_ENV_WAITS "PADDOCK_WAITS"

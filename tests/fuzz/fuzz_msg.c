@@ -48,7 +48,11 @@ static void check_list(const struct msg_list *l)
 /* Behind check_words: a seed's first byte is a place in the table. */
 #define LATER_MESSAGES(X)                                                                          \
     X(copy_root)                                                                                   \
-    X(copy)
+    X(copy)                                                                                        \
+    X(empty)                                                                                       \
+    X(tree)                                                                                        \
+    X(resize)                                                                                      \
+    X(facts)
 
 #define CHECK(name)                                                                                \
     static void check_##name(const struct buf *in)                                                 \

@@ -109,11 +109,16 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
                                          .init_pid = 12,
                                          .patience = UINT64_MAX}));
     CHECK_CODEC(started, LITERAL(msg_started, {.pid = 8}));
-    CHECK_CODEC(
-        exited,
-        LITERAL(
-            msg_exited,
-            {.pid = 9, .exited = 1, .status = 256, .disk_full = 1, .cpu_usec = 10, .max_rss = 11}));
+    CHECK_CODEC(exited, LITERAL(msg_exited, {.pid = 9,
+                                             .exited = 1,
+                                             .status = 256,
+                                             .disk_full = 1,
+                                             .tree = TREE_LEFT,
+                                             .cpu_usec = 10,
+                                             .max_rss = 11}));
+    CHECK_CODEC(empty, LITERAL(msg_empty, {.tree = TREE_FORCED}));
+    CHECK_CODEC(tree, LITERAL(msg_tree, {.exec = id}));
+    CHECK_CODEC(resize, LITERAL(msg_resize, {.exec = id, .rows = 65535, .cols = 80}));
     CHECK_CODEC(signal, LITERAL(msg_signal, {.exec = id, .signal = SIGTERM}));
 }
 
@@ -132,6 +137,18 @@ static void test_a_command_decodes_with_its_lists(void **state)
                          .argv = msg_list_of(&argv),
                          .environ = msg_list_of(&env)};
     CHECK_CODEC(exec, m);
+    CHECK_CODEC(facts, LITERAL(msg_facts, {.mode = FACTS_SINGLE,
+                                           .uid = 7,
+                                           .gid = 8,
+                                           .root = 1,
+                                           .shell_kind = FACTS_SH,
+                                           .cgroups = 2,
+                                           .shell = "/bin/sh",
+                                           .home = "/home/user",
+                                           .workspace = "/workspace",
+                                           .machine = "x86_64",
+                                           .missing = "",
+                                           .environ = m.environ}));
     m.environ = (struct msg_list){.text = ""};
     CHECK_CODEC(exec, m);
 
@@ -349,6 +366,7 @@ static void test_enums_stay_in_range(void **state)
     msg_exited_encode(&b, &(struct msg_exited){.exited = 1});
     check_enum_at(&b, 4, 2, decode_exited);
     check_enum_at(&b, 12, 2, decode_exited);
+    check_enum_at(&b, 16, TREE_COUNT, decode_exited);
     buf_clear(&b);
     msg_gone_encode(&b, &(struct msg_gone){.how = GONE_DIED});
     check_enum_at(&b, 16, GONE_COUNT, decode_gone);
