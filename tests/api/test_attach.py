@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from paddock_testing.run import wait_for
 from paddock_testing.server import Server
 from ws import BINARY, CLOSE, PING, PONG, TEXT, Raw, WebSocket
 
@@ -85,8 +86,8 @@ def test_a_terminal_and_its_size(box):
         ws.send({"type": "resize", "rows": 41, "cols": 123})
         ws.send(b"stty size; echo mar''ker\n")
         assert b"41 123" in ws.collect(until=b"marker")[0][1]
-        ws.send(b"sleep 100\n")
-        time.sleep(0.3)
+        ws.send(b"sh -c 'echo be''gun; exec sleep 100'\n")
+        ws.collect(until=b"begun")
         ws.send(b"\x03")
         ws.send(b"echo still''here\n")
         ws.collect(until=b"stillhere")
@@ -299,8 +300,7 @@ def test_what_a_slow_client_missed_is_told(box):
     process = box.start(f"read; head -c {total} /dev/zero", spool_max_bytes=1 << 20, stdin=True)
     with box.attach(process, timeout=30) as slow:
         slow.send(b"\n")
-        while box.info(process)["running"]:
-            time.sleep(0.05)
+        wait_for(lambda: not box.info(process)["running"], 60, "it has written all")
         got, missed, end = read_all(slow)
         assert got + missed == total and missed > 0 and end["stdout_bytes"] == total
 
@@ -310,11 +310,7 @@ def test_a_client_that_does_not_read_can_still_give_orders(box):
     with box.attach(process) as ws:
         time.sleep(1)
         ws.send({"type": "signal", "signal": "KILL"})
-        for _ in range(100):
-            if not box.info(process)["running"]:
-                return
-            time.sleep(0.05)
-    raise AssertionError("the signal did not arrive")
+        wait_for(lambda: not box.info(process)["running"], 10, "the signal arrives")
 
 
 def test_children_that_go_on_writing_do_not_delay_the_end(box):

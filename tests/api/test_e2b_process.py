@@ -207,12 +207,13 @@ def test_time_of_connect_ends_the_stream_alone(rpc):
 
 
 def test_keepalives(rpc):
+    began = time.monotonic()
     with rpc.start("sleep 4; echo x", headers={"Keepalive-Ping-Interval": "1"}) as stream:
         kinds = []
         while (message := stream.message()) is not None:
             kinds += list(message["event"])
     assert kinds[0] == "start" and kinds[-2:] == ["data", "end"]
-    assert 2 <= kinds.count("keepalive") <= 5
+    assert 2 <= kinds.count("keepalive") <= time.monotonic() - began + 1
     assert stream.error is None
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import select
 import socket
 import tarfile
 import threading
@@ -11,7 +12,7 @@ import time
 import pytest
 
 from paddock_testing.files import Files, bytes_of, error, header, make_tar, tar_member
-from paddock_testing.run import wait_for
+from paddock_testing.run import seconds, wait_for
 
 MIB = 1 << 20
 
@@ -93,10 +94,7 @@ def test_an_upload_that_breaks_off_changes_nothing(files, how):
         raw.send(b"3e8\r\n" if "chunked" in how else b"")
         raw.send(b"x" * 1000)
         time.sleep(0.2)
-    for _ in range(40):
-        if files.run("ls -A | wc -l").strip() == "1" and "paddock-worker" not in files.run("ps -e"):
-            break
-        time.sleep(0.1)
+    wait_for(lambda: "paddock-worker" not in files.run("ps -e"), 20, "its worker ends")
     assert files.run("ls -A").split() == ["keep"], "a temporary file was left"
     assert files.text("keep") == "old"
 
@@ -148,7 +146,7 @@ def test_what_the_sandbox_says_comes_before_a_client_that_breaks_off(files):
     with files.raw() as raw:
         raw.head("PUT", files.url(path="/no/such/dir/x"), "Content-Length: 1000")
         raw.send(b"x" * 10)
-        time.sleep(0.3)
+        assert select.select([raw.socket], [], [], seconds(20))[0], "the refusal does not wait for the rest"
         raw.socket.shutdown(socket.SHUT_WR)
         answer = raw.answer()
         assert answer.status == 404 and b"not_found" in answer.read()
@@ -440,11 +438,8 @@ def test_watch_ends_with_its_client(files):
     with files.watch("w") as watch:
         watch.wait("ready")
         assert "paddock-worker" in files.run("ps -e -o comm")
-    for _ in range(50):
-        if "paddock-worker" not in files.run("ps -e -o comm"):
-            return
-        time.sleep(0.1)
-    raise AssertionError("the worker goes on although nobody listens")
+    wait_for(lambda: "paddock-worker" not in files.run("ps -e -o comm"), 10,
+             "the worker ends, because nobody listens")
 
 
 def test_watch_ends_with_what_is_watched(files):

@@ -151,7 +151,7 @@ def test_every_tool_gives_what_its_schema_says(mcp):
     assert call("list_files")["entries"][0]["path"] == "/workspace/d"
     assert call("search_files", pattern="^2$", mode="regex")["matches"][0]["line"] == 2
     pid = call("start_process", command="echo up; exec cat")["pid"]
-    time.sleep(0.2)
+    wait_for(lambda: result_of(mcp.call("check_process", pid=pid))["stdout"], 10, "it writes")
     seen = call("check_process", pid=pid)
     assert seen["running"] and seen["stdout"] == "up\n" and seen["next"] == "3.0"
     assert call("stop_process", pid=pid)["running"] is False
@@ -477,8 +477,13 @@ def test_cancel_of_two_with_one_id(mcp):
 
 def test_cancel_is_for_the_client_that_says_it(server):
     with Http(server, query="?thread=both") as one, Http(server, query="?thread=both") as two:
-        running = Later(lambda: one.call("run_command", id=3, command="sleep 61"))
-        time.sleep(1)
+        running = Later(lambda: one.call("run_command", id=3, command="exec sleep 61"))
+
+        def runs():
+            found = two.call("run_command", command="ps -eo args | grep -c '^sleep 61' || true")
+            return result_of(found)["stdout"] == "1\n"
+
+        wait_for(runs, 20, "it runs")
         two.notify("notifications/cancelled", {"requestId": 3})
         time.sleep(1.5)
         assert not running.done
@@ -490,8 +495,13 @@ def test_cancel_is_for_the_client_that_says_it(server):
 def test_cancel_of_a_wait_leaves_the_process(mcp):
     pid = result_of(mcp.call("start_process", command="sleep 600"))["pid"]
     running = Later(lambda: mcp.call("check_process", id="w", pid=pid, wait_s=300))
-    time.sleep(0.5)
-    mcp.notify("notifications/cancelled", {"requestId": "w"})
+
+    def cancel():
+        """Again, because one that overtakes its call is for nobody."""
+        mcp.notify("notifications/cancelled", {"requestId": "w"})
+        return running.done
+
+    wait_for(cancel, 10, "the call ends")
     running.get(10)
     assert result_of(mcp.call("check_process", pid=pid))["running"]
 

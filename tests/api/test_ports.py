@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from paddock_testing.run import wait_for
 from paddock_testing.server import Server
 from ws import BINARY, CLOSE, Raw, WebSocket
 
@@ -27,12 +28,8 @@ class Web:
         assert api.put(f"{self.base}/files?path=app.py", data=APP.read_bytes()).status in (200, 201)
         made = api.post(f"{self.base}/processes", json={"argv": ["python3", "-u", "app.py"]})
         assert made.status == 201, made.body
-        for _ in range(200):
-            ports = self.ports()
-            if {8000, 8001} <= {p["port"] for p in ports}:
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"the application does not listen: {ports}")
+        wait_for(lambda: {8000, 8001} <= {p["port"] for p in self.ports()}, 30,
+                 "the application listens")
 
     def ports(self):
         answer = self.api.get(f"{self.base}/ports")
@@ -469,10 +466,14 @@ def test_a_token_opens_one_port_of_one_sandbox_for_a_while(web, sandbox, by_host
     for bad in ("", "x", token[:-1], token + "0", token.upper() if token.upper() != token else "x",
                 token.replace(token[5], "0" if token[5] != "0" else "1", 1)):
         assert status(bad) == 401, bad
-    short = token_of(web, expires_in_s=1)
-    assert status(short) == 200
-    time.sleep(1.3)
-    assert status(short) == 401
+    for _ in range(20):  # until one is used in its time
+        began = time.monotonic()
+        short = token_of(web, expires_in_s=1)
+        seen = status(short)
+        if time.monotonic() - began < 0.9:
+            break
+    assert seen == 200
+    wait_for(lambda: status(short) == 401, 10, "its time is over")
 
 
 def test_a_token_opens_nothing_else(web):
@@ -657,11 +658,8 @@ def test_http_server_of_python(api, sandbox):
     base = f"/v1/sandboxes/{sandbox}"
     assert api.put(f"{base}/files?path=site/a/index.html&mkdirs=true", data=b"<h1>hi").status == 201
     api.post(f"{base}/processes", json={"command": "cd site && python3 -m http.server 8080"})
-    for _ in range(100):
-        answer = api.get(f"{base}/ports/8080/a/")
-        if answer.status != 502:
-            break
-        time.sleep(0.1)
+    answer = wait_for(lambda: (a := api.get(f"{base}/ports/8080/a/")).status != 502 and a, 30,
+                      "it listens")
     assert answer.status == 200 and answer.body == b"<h1>hi"
     answer = api.get(f"{base}/ports/8080/missing")
     assert answer.status == 404 and b"File not found" in answer.body

@@ -67,11 +67,10 @@ def test_sudo_passes_a_closed_input():
 
 @pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "USR1"])
 def test_sudo_forwards_signals(name):
-    line = (f"sudo bash -c \"trap 'echo got; exit 9' {name}; echo ready; "
+    line = (f"sudo bash -c \"trap 'echo got; exit 9' {name}; echo ready; touch /tmp/ready; "
             "while :; do sleep 0.05; done\" & "
-            f"p=$!; sleep 0.4; kill -{name} $p; wait $p; echo status=$?")
-    if paddock.SLOW > 1:
-        line = line.replace("sleep 0.4", "sleep 3")
+            "p=$!; until [ -e /tmp/ready ]; do sleep 0.05; done; "
+            f"kill -{name} $p; wait $p; echo status=$?")
     assert dev_ok(line, limit=10) == "ready\ngot\nstatus=9\n"
 
 
@@ -87,12 +86,17 @@ def test_signal_to_the_program_reaches_a_command_below_sudo():
 
 def test_killing_sudo_ends_what_it_started():
     word = new_word()
-    with paddock.background(["/bin/sh", "-c", f"sudo sleep {word} & p=$!; sleep 0.5; kill -9 $p; "
-                             "echo killed; sleep 20"], profile="dev") as process:
+    def sleeps():
+        return [p for p in host.with_word(word) if host.command_line(p)[0] == "sleep"]
+
+    with paddock.background(["/bin/sh", "-c", f"sudo sleep {word} & p=$!; read line; kill -9 $p; "
+                             "echo killed; exec sleep 1000"], profile="dev",
+                            stdin=subprocess.PIPE) as process:
+        paddock.wait_for(sleeps, 10, "it runs")
+        process.stdin.write(b"\n")
+        process.stdin.flush()
         assert read_line(process) == b"killed\n"
-        time.sleep(0.2)
-        left = [p for p in host.with_word(word) if host.command_line(p)[0] == "sleep"]
-        assert not left, "a command of a sudo that is gone goes on"
+        paddock.wait_for(lambda: not sleeps(), 10, "the command of a sudo that is gone has ended")
 
 
 def test_sudo_and_its_children_end_with_the_sandbox():

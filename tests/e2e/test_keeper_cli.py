@@ -214,7 +214,7 @@ def test_keeper_does_not_grow_with_the_runs(keeper):
         seen = host.descriptor_kinds(keeper.pid)
         deadline = time.monotonic() + paddock.seconds(20)
         since = time.monotonic()
-        while time.monotonic() - since < paddock.seconds(0.5):
+        while time.monotonic() - since < paddock.span(0.5):
             assert time.monotonic() < deadline, f"never at rest: {seen}"
             time.sleep(0.05)
             now = host.descriptor_kinds(keeper.pid)

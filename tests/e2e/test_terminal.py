@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import termios
-import time
 
 import pytest
 
@@ -93,13 +92,23 @@ def test_ctrl_backslash_ends_the_command():
         assert t.wait() == 128 + signal.SIGQUIT
 
 
+def await_foreground(word):
+    """The key goes to whoever is in the foreground: that is the shell until it has handed it over."""
+    def is_there():
+        for pid in host.with_word(word):
+            state, _, group, _, _, foreground = host.read_proc(pid, "stat").rsplit(")", 1)[1].split()[:6]
+            return group == foreground and state == "S"
+        return False
+    paddock.wait_for(is_there, 10, f"sleep {word} is in the foreground")
+
+
 def test_ctrl_c_reaches_only_the_shells_child():
     """In an interactive shell the key ends what is in the foreground, not the shell."""
     with Terminal.run(BASH, env_in=SET_PROMPT) as t:
         t.expect(PROMPT)
-        t.send(b"sleep 60\r")
-        t.expect(rb"sleep 60\r\n")
-        time.sleep(pause(0.2))
+        word = new_word()
+        t.send(f"sleep {word}\r".encode())
+        await_foreground(word)
         t.send(b"\x03")
         t.expect(PROMPT)
         t.send(b"echo status=$?; exit 4\r")
@@ -111,21 +120,22 @@ def test_job_control():
     with Terminal.run(BASH, env_in=SET_PROMPT) as t:
         t.expect(PROMPT)
         assert b"job control" not in t.seen
-        t.send(b"sleep 61\r")
-        t.expect(rb"sleep 61\r\n")
-        time.sleep(pause(0.2))
+        word = new_word()
+        job = f"sleep {word}".encode()
+        t.send(job + b"\r")
+        await_foreground(word)
         t.send(b"\x1a")
-        t.expect(rb"Stopped +sleep 61")
+        t.expect(rb"Stopped +" + job)
         t.expect(PROMPT)
         t.send(b"bg\r")
-        t.expect(rb"sleep 61 &\r\n")
+        t.expect(job + rb" &\r\n")
         t.expect(PROMPT)
         t.send(b"jobs\r")
-        t.expect(rb"Running +sleep 61")
+        t.expect(rb"Running +" + job)
         t.expect(PROMPT)
         t.send(b"fg\r")
-        t.expect(rb"sleep 61\r\n")
-        time.sleep(pause(0.2))
+        t.expect(job + rb"\r\n")
+        await_foreground(word)
         t.send(b"\x03")
         t.expect(PROMPT)
         t.send(b"exit 0\r")

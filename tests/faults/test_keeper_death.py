@@ -179,7 +179,7 @@ def test_a_silent_init_holds_up_no_other_sandbox(server, api):
     box, other = Box(api), Box(api)
     os.kill(init_of(box, f"word-{box.id}"), signal.SIGSTOP)
     waiting = [Later(box.try_exec, "true", timeout_s=20) for _ in range(15)]
-    time.sleep(paddock.seconds(0.1))
+    time.sleep(paddock.span(0.1))
     began = time.monotonic()
     answers = [other.try_exec("exit 3").json() for _ in range(5)]
     took = time.monotonic() - began

@@ -75,10 +75,9 @@ def test_many_sandboxes_survive(server, api, who):
         text = b.output(process)
         assert len(text) >= seen[b]
         check_counter(text)
-    time.sleep(0.3)
     for b, process in counters.items():
         assert b.process(process)["running"]
-        assert len(b.output(process)) > seen[b], "it does not go on"
+        paddock.wait_for(lambda b=b, p=process: len(b.output(p)) > seen[b], 10, "it goes on")
         check_counter(b.output(process))
     for b in boxes:
         b.delete()
@@ -116,7 +115,7 @@ def test_standard_input_goes_on(server, box):
 def test_unread_output_and_the_end_during_the_absence(server, box):
     process = box.start(f"{BURSTS}; echo problem >&2; sleep 0.3; exit 3")
     server.kill()
-    time.sleep(paddock.seconds(1))
+    time.sleep(paddock.span(1))
     server.restart()
     end = box.wait_end(process)
     assert end["exit_code"] == 3, end

@@ -15,6 +15,7 @@ import select
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import tempfile
 import threading
@@ -278,6 +279,12 @@ class Server:
 
     def make_key(self, tenant="default", label="test"):
         return self.run("key", "create", "--tenant", tenant, "--label", label).stdout.strip()
+
+    def rows(self, query, *values):
+        """What its database has: what the next server would go by."""
+        where = f"file:{self.state_dir}/server/paddock.db?mode=ro"
+        with contextlib.closing(sqlite3.connect(where, uri=True)) as db:
+            return db.execute(query, values).fetchall()
 
     # ---- what it is on the host ----
 

@@ -152,7 +152,7 @@ class Raw:
     def answers(self, silence=1.0):
         found = []
         while True:
-            self.sock.settimeout(paddock.seconds(silence if found else 20))
+            self.sock.settimeout(paddock.span(silence) if found else paddock.seconds(20))
             try:
                 found.append(self.answer())
             except EOFError:

@@ -295,7 +295,7 @@ def test_killing_builders_while_they_prepare(binary):
     before = Snapshot.take(binary)
     for _ in range(max(2, KILLS // 4)):
         with paddock.Keeper(binary=binary) as keeper:
-            deadline = time.monotonic() + paddock.seconds(0.15)
+            deadline = time.monotonic() + paddock.span(0.15)
             killed = set()
             while time.monotonic() < deadline or not killed:
                 assert time.monotonic() < deadline + paddock.seconds(10), "there is no builder"

@@ -14,7 +14,7 @@ from paddock_testing.battery import COMBINATIONS
 from .limit_checks import PROBE, check_gone, check_host, check_neighbour, new_word
 
 MIB = 1 << 20
-TIMEOUT = min(paddock.seconds(1), 4)  # long enough for a command to start where all is slow
+TIMEOUT = min(paddock.span(1), 4)  # long enough for a command to start where all is slow
 
 
 def run_until_timeout(command, **options):
@@ -95,9 +95,9 @@ def test_a_client_that_never_reads_costs_no_memory(fixtures, command):
     with paddock.background(command) as process:
         paddock.wait_for(lambda: len(host.descendants(process.pid)) > 0
                          or process.poll() is not None, 5, "the flood runs")
-        time.sleep(min(paddock.seconds(1), 5))
+        time.sleep(min(paddock.span(1), 5))
         before = sum(host.rss(p) for p in processes_of(process))
-        time.sleep(min(paddock.seconds(2), 10))
+        time.sleep(min(paddock.span(2), 10))
         after = sum(host.rss(p) for p in processes_of(process))
         assert process.poll() is None, "the flood ended"
         assert after - before <= MIB, f"grew from {before} to {after}"

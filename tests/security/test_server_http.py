@@ -246,7 +246,7 @@ def test_slow_heads_hold_nobody_up(server, alice):
         began = time.monotonic()
         works(alice, 5)
         dripping = many.open[:20]
-        while time.monotonic() - began < paddock.seconds(8):
+        while time.monotonic() - began < paddock.span(8):
             for raw in dripping:
                 raw.try_send("X")
             works(alice, 5)

@@ -70,10 +70,10 @@ def test_output_of_children_and_of_standard_error(coordinator):
 
 def test_code_that_takes_too_long_is_interrupted_and_state_stays(coordinator):
     coordinator.execute_code("z = 'kept'")
-    coordinator.code_timeout = 0.5
+    coordinator.code_timeout = 2
     late = coordinator.execute_code("import time\nprint('begun')\ntime.sleep(60)")
     assert late["success"] is False and late["output"] == "begun\n"
-    assert "timed out after 0.5 s" in late["error"] and not late.state_lost
+    assert "timed out after 2 s" in late["error"] and not late.state_lost
     assert coordinator.execute_code("print(z)")["output"] == "kept\n"
 
 
@@ -190,9 +190,17 @@ def test_a_sandbox_that_was_lost_is_made_anew_by_ensure_and_that_is_said(coordin
 
 def test_a_sandbox_that_ends_meanwhile_is_said(coordinator):
     coordinator.execute_code("x = 1")
-    killer = threading.Timer(0.5, paddock.Sandbox.kill, [coordinator.session_id])
+    sandbox = paddock.Sandbox(coordinator.session_id)
+
+    def kill_when_it_runs():
+        deadline = time.monotonic() + 25
+        while not sandbox.files.exists("begun") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        sandbox.kill()
+
+    killer = threading.Thread(target=kill_when_it_runs)
     killer.start()
-    told = coordinator.execute_code("import time; time.sleep(30)")
+    told = coordinator.execute_code("import time; open('begun', 'w').close(); time.sleep(30)")
     killer.join()
     assert told["success"] is False and told.state_lost and "gone" in told["error"], told
     assert coordinator.execute_code("print(1)")["output"] == "1\n"

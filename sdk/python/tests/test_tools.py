@@ -265,7 +265,7 @@ def test_process_kill_ends_what_a_command_left_behind(use_tool):
     use_tool("shell_exec", command="sleep 1000 >/dev/null 2>&1 &")
     pid = int(re.search(r"(?m)^(\d+) .*sleep 1000$", use_tool("process_list"))[1])
     use_tool("process_kill", pid=pid, signal="KILL")
-    for _ in range(50):
+    for _ in range(200):
         if "sleep 1000" not in use_tool("process_list"):
             break
         time.sleep(0.05)
