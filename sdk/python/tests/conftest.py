@@ -32,7 +32,8 @@ def pytest_generate_tests(metafunc):
 def clean(monkeypatch):
     """Nothing of the caller's environment steers a test, and no coordinator outlives one."""
     for name in list(os.environ):
-        if name.startswith(("PADDOCK_URL", "PADDOCK_API_KEY", "SANDBOX_")):
+        if name.startswith(("PADDOCK_URL", "PADDOCK_API_KEY", "SANDBOX_", "STIGMER_", "USE_CLOUDRUN",
+                            "CLOUDRUN_")):
             monkeypatch.delenv(name)
     yield
     paddock.reset_coordinator()

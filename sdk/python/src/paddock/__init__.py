@@ -17,6 +17,8 @@ from .errors import (
     NotEnoughSpaceException, NotFoundException, RateLimitException, SandboxException,
     TimeoutException,
 )
+from .factory import *  # noqa: F403
+from .factory import __all__ as _factory
 from .kernel import Kernel
 from .models import *  # noqa: F403
 from .models import __all__ as _models
@@ -37,7 +39,8 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
-    "Kernel", "SandboxClient", "SandboxSession", *_async_sandbox, *_coordinator, *_errors, *_models, *_sandbox,
+    "Kernel", "SandboxClient", "SandboxSession", *_async_sandbox, *_coordinator, *_errors,
+    *_factory, *_models, *_sandbox,
     # As E2B's package calls them.
     "AuthenticationException", "CommandExitException", "InvalidArgumentException",
     "NotEnoughSpaceException", "NotFoundException", "RateLimitException", "SandboxException",

@@ -16,6 +16,7 @@ Rules for an implementation:
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 from typing import (
@@ -23,6 +24,7 @@ from typing import (
     Tuple, Union,
 )
 
+from ._selection import MODES, PROVIDERS, check_name, select
 from .errors import (
     NotFoundError, PaddockError, SessionExpiredError, SessionLostError, UnsupportedError,
 )
@@ -35,8 +37,6 @@ Command = Union[str, Sequence[str]]
 OutputCallback = Callable[[bytes], None]
 FileData = Union[str, bytes, bytearray, BinaryIO, Iterable[bytes]]
 
-# Where sandboxes are. What they are made of, the server knows, or the library: see `providers`.
-MODES = ("local", "remote")
 DEFAULT_URL = "http://127.0.0.1:8090"
 
 
@@ -202,19 +202,34 @@ class Backend(Protocol):
 
 
 def choose_mode(mode: Optional[str] = None, server_url: Optional[str] = None) -> str:
-    """The mode that is meant: the argument, else SANDBOX_MODE, else "remote" if a server is named,
-    else "local". Raises ValueError, which lists the valid ones, for any other."""
-    chosen = mode or os.environ.get("SANDBOX_MODE") or ""
-    if not chosen:
-        named = server_url or os.environ.get("PADDOCK_URL") or os.environ.get("SANDBOX_URL")
-        return "remote" if named else "local"
-    chosen = chosen.strip().lower()
-    if chosen not in MODES:
-        source = "" if mode else " (from SANDBOX_MODE)"
-        raise ValueError(
-            f"unknown sandbox mode '{mode or os.environ.get('SANDBOX_MODE')}'{source}; valid are: "
-            f"{', '.join(MODES)}. Pass mode=..., or set SANDBOX_MODE")
-    return chosen
+    """Where sandboxes are: the argument, else SANDBOX_MODE. Where neither is "local" or "remote" (but
+    the name of a provider, or nothing): "remote" if a server is named, else "local". Raises
+    ValueError, which lists the valid ones, for any other."""
+    said = mode or os.environ.get("SANDBOX_MODE") or ""
+    if said:
+        chosen = check_name(
+            "sandbox mode", said, MODES + ("auto", "sandbox") + tuple(
+                name for name in PROVIDERS if name not in MODES),
+            "Pass mode=..., or set SANDBOX_MODE" if mode else "It is from SANDBOX_MODE")
+        if chosen in MODES:
+            return chosen
+    named = server_url or os.environ.get("PADDOCK_URL") or os.environ.get("SANDBOX_URL")
+    return "remote" if named else "local"
+
+
+def choose_provider(mode: Optional[str]) -> Optional[str]:
+    """The provider that an argument `mode` names, if it names one."""
+    chosen = (mode or "").strip().lower()
+    return chosen if chosen in PROVIDERS and chosen not in MODES else None
+
+
+def as_asked(options: SandboxOptions, user_id: Optional[str] = None) -> SandboxOptions:
+    """The options, with what the environment asks for where the caller has not said it."""
+    if options.provider is not None or options.execution_mode is not None:
+        return options
+    asked = select(user_id)
+    return dataclasses.replace(options, provider=asked.provider,
+                               execution_mode=asked.execution_mode)
 
 
 def choose_url(server_url: Optional[str] = None) -> str:

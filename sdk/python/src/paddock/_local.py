@@ -17,9 +17,10 @@ from typing import (
 )
 
 from . import _native as native
-from ._backend import Command, FileData, OutputCallback
+from ._backend import Command, FileData, OutputCallback, as_asked
 from ._cancel import Cancelled, current
 from ._forward import Forward
+from ._selection import EXECUTION_MODES, check_name
 from .errors import InvalidArgumentError, NotFoundError, PaddockError, UnsupportedError, error_of
 from .models import (
     Entry, Environment, ExecResult, Match, OutputChunk, OutputEvent, PortInfo, Preview, ProcessInfo,
@@ -51,6 +52,17 @@ def _maybe(value: Optional[str], field: str) -> Optional[bytes]:
 def _strings(values: Sequence[Union[str, bytes]], field: str) -> Any:
     texts = [_bytes(v, field) for v in values]
     return (c_char_p * (len(texts) + 1))(*texts, None)
+
+
+def _provider(options: SandboxOptions) -> Optional[str]:
+    """The library runs what is `local` by the provider of that name, if it has it; all its others
+    are sandboxes."""
+    if options.execution_mode is not None:
+        mode = check_name("execution mode", options.execution_mode, EXECUTION_MODES,
+                          "Pass execution_mode=...")
+        if mode == "local" and options.provider in (None, "auto"):
+            return "local"
+    return options.provider
 
 
 def _pairs(values: Optional[Mapping[str, str]], field: str) -> Any:
@@ -254,12 +266,13 @@ class LocalBackend:
 
     def _options(self, options: SandboxOptions, user_id: Optional[str], thread_id: Optional[str],
                  auto_retry: bool) -> native.SandboxOptions:
+        options = as_asked(options, user_id)
         o = native.SandboxOptions(size=ctypes.sizeof(native.SandboxOptions))
         o.user_id = _maybe(user_id, "user_id")
         o.thread_id = _maybe(thread_id, "thread_id")
         o.template_name = _maybe(options.template, "template")
         o.profile = _maybe(options.profile, "profile")
-        o.provider = _maybe(options.provider, "provider")
+        o.provider = _maybe(_provider(options), "provider")
         if options.metadata is not None:
             for name, value in options.metadata.items():
                 if not isinstance(name, str) or not isinstance(value, str):

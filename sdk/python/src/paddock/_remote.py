@@ -10,7 +10,7 @@ import uuid
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 from urllib.parse import quote, urlsplit
 
-from ._backend import Command, FileData, OutputCallback
+from ._backend import Command, FileData, OutputCallback, as_asked
 from ._http import RESTART_S, HttpClient
 from .errors import InvalidArgumentError, NotFoundError, TransportError, error_of
 from .models import (
@@ -110,7 +110,7 @@ class RemoteBackend:
 
     def create(self, options: SandboxOptions, *, user_id: Optional[str] = None,
                thread_id: Optional[str] = None) -> SandboxInfo:
-        body = options.given()
+        body = as_asked(options, user_id).given()
         if user_id is not None:
             body["user_id"] = user_id
         if thread_id is not None:
@@ -122,7 +122,7 @@ class RemoteBackend:
 
     def get_or_create(self, user_id: str, thread_id: str, options: SandboxOptions, *,
                       auto_retry: bool = False) -> SandboxInfo:
-        body = options.given()
+        body = as_asked(options, user_id).given()
         if auto_retry:
             body["auto_retry"] = True
         answer = self._http.request("PUT", self._session(user_id, thread_id), json_body=body,

@@ -6,8 +6,6 @@
     result = coordinator.execute_code("import csv; print(len(list(csv.reader(open('sales.csv')))))")
     print(result["success"], result["output"])
     coordinator.cleanup_session("request-7")
-
-Also here: `get_sandbox` and `get_sandbox_info`, which say what is configured, and `create_sandbox`.
 """
 
 from __future__ import annotations
@@ -20,20 +18,16 @@ import threading
 import time
 import uuid
 import warnings
-from typing import Dict, List, Mapping, Optional, Tuple, Type, TypedDict, Union
+from typing import Dict, List, Optional
 
-from ._backend import MODES, Backend, choose_key, choose_mode, choose_url, open_backend
-from ._cancel import in_thread
+from ._backend import Backend, choose_mode, choose_provider, open_backend
 from .errors import ConflictError, InvalidArgumentError, NotFoundError, PaddockError
 from .errors import SessionGoneError
 from .kernel import ENDING_S, Kernel
-from .models import CodeResult, ExecutionResult, SandboxInfo, SandboxOptions
-from .sandbox import Sandbox
+from .models import CodeResult, SandboxInfo, SandboxOptions
 
 __all__ = [
-    "LocalSandbox", "ProviderSandbox", "RemoteSandbox", "SandboxCoordinator", "create_sandbox",
-    "get_global_session", "get_sandbox", "get_sandbox_coordinator", "get_sandbox_info",
-    "reset_coordinator",
+    "SandboxCoordinator", "get_global_session", "get_sandbox_coordinator", "reset_coordinator",
 ]
 
 logger = logging.getLogger("paddock")
@@ -59,7 +53,8 @@ class SandboxCoordinator:
     thread and each asyncio task. A thread that set none uses the one that was set last.
 
     Args:
-        mode: "local" or "remote"; without it, as SANDBOX_MODE says.
+        mode: "local" or "remote"; or the name of a provider, which then makes the sandboxes. Without
+            it, as SANDBOX_MODE says.
         server_url: See `SandboxClient`.
         api_key: See `SandboxClient`.
         options: What new sandboxes should be.
@@ -73,7 +68,8 @@ class SandboxCoordinator:
         self.code_timeout = code_timeout
         self.last_error: Optional[PaddockError] = None
         self._backend: Backend = open_backend(self.mode, server_url, api_key)
-        self._options = options or SandboxOptions(idle_timeout_s=3600)
+        self._options = options or SandboxOptions(idle_timeout_s=3600,
+                                                  provider=choose_provider(mode))
         self._lock = threading.Lock()
         self._making: Dict[str, threading.Lock] = {}
         self._sessions: Dict[str, _Session] = {}
@@ -267,9 +263,9 @@ def get_sandbox_coordinator(mode: Optional[str] = None) -> SandboxCoordinator:
     """The coordinator of this process, made at the first call.
 
     Args:
-        mode: "local" or "remote"; without it, SANDBOX_MODE. A process has one coordinator:
-            another mode than that of the one that is there is warned of, and has no effect before
-            `reset_coordinator`.
+        mode: "local", "remote" or a provider's name; without it, SANDBOX_MODE. A process has one
+            coordinator: another mode than that of the one that is there is warned of, and has no
+            effect before `reset_coordinator`.
 
     Raises:
         ValueError: The mode is unknown; the message lists the valid ones.
@@ -278,7 +274,7 @@ def get_sandbox_coordinator(mode: Optional[str] = None) -> SandboxCoordinator:
     with _coordinator_lock:
         chosen = choose_mode(mode)
         if _coordinator is None:
-            _coordinator = SandboxCoordinator(chosen)
+            _coordinator = SandboxCoordinator(mode or chosen)
         elif mode is not None and chosen != _coordinator.mode:
             warnings.warn(
                 f"this process has a coordinator of mode '{_coordinator.mode}' already; call "
@@ -301,193 +297,3 @@ def get_global_session() -> SandboxCoordinator:
     warnings.warn("get_global_session() is deprecated; use paddock.get_sandbox_coordinator()",
                   DeprecationWarning, stacklevel=2)
     return get_sandbox_coordinator()
-
-
-# ---- what is configured ----
-
-
-class LocalSandbox(Sandbox):
-    """`Sandbox` in mode "local"."""
-
-    default_mode = "local"
-
-
-class RemoteSandbox(Sandbox):
-    """`Sandbox` in mode "remote"."""
-
-    default_mode = "remote"
-
-
-class SandboxConfiguration(TypedDict, total=False):
-    """What `get_sandbox_info` tells."""
-
-    implementation: str
-    feature_flag_enabled: bool
-    reason: str
-    config: Dict[str, str]
-
-
-def _selected() -> Tuple[Type[Sandbox], bool, str]:
-    mode = choose_mode()
-    said = os.environ.get("SANDBOX_MODE")
-    url = next((n for n in ("PADDOCK_URL", "SANDBOX_URL") if os.environ.get(n)), None)
-    if said:
-        reason = f"SANDBOX_MODE is '{said}'"
-        if mode == "remote" and not url:
-            reason += "; no PADDOCK_URL, so the server is expected on this machine"
-    elif url:
-        reason = f"{url} names a server"
-    else:
-        reason = "neither SANDBOX_MODE nor PADDOCK_URL is set, so sandboxes are in this process"
-    return (RemoteSandbox if mode == "remote" else LocalSandbox), mode == "remote", reason
-
-
-def get_sandbox() -> Type[Sandbox]:
-    """The class of sandboxes that the environment asks for: `RemoteSandbox` or `LocalSandbox`.
-
-    Raises:
-        ValueError: SANDBOX_MODE is unknown; the message lists the valid ones.
-    """
-    return _selected()[0]
-
-
-def get_sandbox_info() -> SandboxConfiguration:
-    """Which class `get_sandbox` gives, and why.
-
-    `implementation` is its name, `feature_flag_enabled` whether the environment asks for a server,
-    `reason` says why, and `config` is what will be used.
-    """
-    chosen, flag, reason = _selected()
-    config = {"mode": "remote" if flag else "local"}
-    if flag:
-        config["server_url"] = choose_url()
-        config["api_key"] = "set" if choose_key() else "not set"
-    return {"implementation": chosen.__name__, "feature_flag_enabled": flag, "reason": reason,
-            "config": config}
-
-
-# ---- create_sandbox ----
-
-class ProviderSandbox:
-    """A sandbox with the few methods that a provider of the older systems had. All are
-    asynchronous; whatever needs a sandbox before `create` was called makes one."""
-
-    def __init__(self, provider: str = "auto", mode: Optional[str] = None,
-                 server_url: Optional[str] = None, api_key: Optional[str] = None) -> None:
-        self.provider = provider
-        self.sandbox_id: Optional[str] = None
-        self._backend = open_backend(mode, server_url, api_key)
-        self._lock = threading.Lock()
-        self._kernel: Optional[Kernel] = None
-
-    async def create(self, template: Optional[str] = None, timeout: Optional[float] = None, *,
-                     env: Optional[Mapping[str, str]] = None,
-                     metadata: Optional[Mapping[str, str]] = None) -> str:
-        """Makes the sandbox and gives its id.
-
-        Args:
-            template: `default`, `base`, `restricted`, or what else the server has.
-            timeout: After so many seconds it ends.
-            env: Variables of all commands.
-            metadata: Strings of your own.
-        """
-        if self.sandbox_id is not None:
-            raise ConflictError(f"this object has a sandbox already, {self.sandbox_id}; delete it "
-                                "first, or call create_sandbox again")
-        options = SandboxOptions(
-            template=template, max_life_s=timeout, env=dict(env) if env else None,
-            provider=None if self.provider == "auto" else self.provider,
-            metadata=dict(metadata) if metadata else None)
-        return await in_thread(lambda: self._make(options))
-
-    def _make(self, options: SandboxOptions) -> str:
-        with self._lock:
-            if self.sandbox_id is None:
-                self.sandbox_id = self._backend.create(options).id
-            return self.sandbox_id
-
-    def _id(self) -> str:
-        return self._make(SandboxOptions(
-            provider=None if self.provider == "auto" else self.provider))
-
-    async def run_command(self, command: str, timeout: Optional[float] = 60, *,
-                          cwd: Optional[str] = None,
-                          env: Optional[Mapping[str, str]] = None) -> ExecutionResult:
-        """Runs a line of bash; its directory and exported variables hold for the next one."""
-        def call() -> ExecutionResult:
-            result = self._backend.exec(self._id(), command, timeout_s=timeout, cwd=cwd, env=env)
-            return ExecutionResult(
-                exit_code=result.status, stdout=result.stdout, stderr=result.stderr,
-                execution_time_ms=result.execution_time_ms, timed_out=result.timed_out,
-                stopped_by=result.stopped_by, stdout_truncated=result.stdout_truncated,
-                stderr_truncated=result.stderr_truncated, session_id=self.sandbox_id or "")
-        return await in_thread(call)
-
-    async def execute(self, code: str, timeout: Optional[float] = 600) -> CodeResult:
-        """Runs Python; its variables stay for the next call."""
-        def call() -> CodeResult:
-            sandbox_id = self._id()
-            with self._lock:
-                if self._kernel is None:
-                    self._kernel = Kernel(self._backend, sandbox_id)
-                kernel = self._kernel
-            return kernel.run(code, timeout)
-        return await in_thread(call)
-
-    async def read_file(self, path: str) -> str:
-        """A file as text; what is not UTF-8 becomes U+FFFD."""
-        data = await in_thread(lambda: self._backend.read_file(self._id(), path))
-        return data.decode("utf-8", "replace")
-
-    async def write_file(self, path: str, content: Union[str, bytes]) -> None:
-        """Writes a file; missing directories are made."""
-        await in_thread(lambda: self._backend.write_file(self._id(), path, content))
-
-    async def get_preview_url(self, port: int, expires_in: float = 3600) -> str:
-        """A URL that reaches a port of the sandbox without a key, until it expires."""
-        preview = await in_thread(
-            lambda: self._backend.preview(self._id(), port, expires_in_s=expires_in))
-        return preview.url
-
-    async def delete(self) -> bool:
-        """Ends the sandbox. False when there was none."""
-        with self._lock:
-            gone, self.sandbox_id, self._kernel = self.sandbox_id, None, None
-        if gone is None:
-            return False
-        return await in_thread(lambda: self._backend.end(str(gone)))
-
-    async def __aenter__(self) -> ProviderSandbox:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.delete()
-
-
-async def create_sandbox(provider: Optional[str] = None, *, mode: Optional[str] = None,
-                         server_url: Optional[str] = None,
-                         api_key: Optional[str] = None) -> ProviderSandbox:
-    """An object for one sandbox, which its `create` makes.
-
-    Args:
-        provider: What sandboxes are made of: "auto", or a name that the server or the library has
-            (`GET /v1/providers`); or a mode, "local" or "remote". Without it, SANDBOX_PROVIDER,
-            else "auto".
-        mode: See `SandboxClient`, as are `server_url` and `api_key`.
-
-    Raises:
-        ValueError: The provider is unknown; the message lists the valid ones.
-    """
-    said = provider or os.environ.get("SANDBOX_PROVIDER") or "auto"
-    chosen = said.strip().lower()
-    if chosen in MODES:
-        mode = mode or chosen
-        chosen = "auto"
-    if chosen != "auto":
-        backend = open_backend(mode, server_url, api_key)
-        there = await in_thread(backend.providers)
-        if chosen not in there:
-            raise ValueError(f"unknown sandbox provider '{said}'; valid are: "
-                             f"{', '.join(['auto', *there, *MODES])}. Pass provider=..., or set "
-                             "SANDBOX_PROVIDER")
-    return ProviderSandbox(chosen, mode, server_url, api_key)

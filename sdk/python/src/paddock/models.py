@@ -68,6 +68,8 @@ class SandboxOptions(Record):
     template: Optional[str] = None
     profile: Optional[str] = None
     provider: Optional[str] = None
+    execution_mode: Optional[str] = None
+    """`local` (no isolation, where the operator allows it), `sandbox` or `auto`."""
     metadata: Optional[Dict[str, str]] = None
     env: Optional[Dict[str, str]] = None
     cwd: Optional[str] = None
@@ -78,8 +80,9 @@ class SandboxOptions(Record):
     queue_timeout_s: Optional[float] = None
 
     def given(self) -> Dict[str, Any]:
-        """The fields that are not None."""
-        return {name: value for name, value in self.to_dict().items() if value is not None}
+        """The fields that are not None, by the server's names."""
+        return {"mode" if name == "execution_mode" else name: value
+                for name, value in self.to_dict().items() if value is not None}
 
 
 @dataclass

@@ -39,14 +39,15 @@ def _options(template: Optional[str], timeout: Optional[float],
              metadata: Optional[Mapping[str, str]], envs: Optional[Mapping[str, str]],
              others: Mapping[str, Any]) -> SandboxOptions:
     life = LIFE_S if timeout is None else timeout
-    known = {name: others[name] for name in ("profile", "provider", "cwd", "policy", "limits",
-                                             "queue_timeout_s") if name in others}
+    known = {name: others[name] for name in (
+        "profile", "provider", "execution_mode", "cwd", "policy", "limits", "queue_timeout_s")
+        if name in others}
     for name, value in others.items():
         if name not in known and name not in _IGNORED and value is not None:
             raise UnsupportedError(
                 f"{name}: sandboxes of this package have no such option; there are template, "
-                "timeout, metadata, envs, profile, provider, cwd, policy, limits, queue_timeout_s, "
-                "mode, server_url and api_key", details={"field": name})
+                "timeout, metadata, envs, profile, provider, execution_mode, cwd, policy, limits, "
+                "queue_timeout_s, mode, server_url and api_key", details={"field": name})
     return SandboxOptions(
         template=template or "base", metadata=dict(metadata) if metadata else None,
         env=dict(envs) if envs else None, max_life_s=life, idle_timeout_s=min(life, IDLE_MAX_S),
@@ -66,6 +67,7 @@ class Sandbox:
     """
 
     default_mode: Optional[str] = None
+    default_provider: Optional[str] = None
 
     def __init__(self, sandbox_id: str, *, mode: Optional[str] = None,
                  server_url: Optional[str] = None, api_key: Optional[str] = None,
@@ -129,8 +131,8 @@ class Sandbox:
             timeout: It ends after so many seconds (300 unless told); see `set_timeout`.
             metadata: Strings of your own, to find it by.
             envs: Variables of all its commands.
-            others: `profile`, `provider`, `cwd`, `policy`, `limits` and `queue_timeout_s`, as in
-                `SandboxOptions`. `secure` and `allow_internet_access` are accepted and change
+            others: `profile`, `provider`, `execution_mode`, `cwd`, `policy`, `limits` and
+                `queue_timeout_s`, as in `SandboxOptions`. `secure` and `allow_internet_access` are accepted and change
                 nothing: there is no network in a sandbox, and every call needs the key.
 
         Raises:
@@ -138,6 +140,7 @@ class Sandbox:
             UnsupportedError: An option that there is not.
         """
         backend = open_backend(mode or cls.default_mode, server_url or api_url, api_key)
+        others.setdefault("provider", cls.default_provider)
         info = backend.create(_options(template, timeout, metadata, envs, others))
         return cls(info.id, mode=mode, server_url=server_url or api_url, api_key=api_key)
 
@@ -161,6 +164,7 @@ class Sandbox:
             SessionGoneError: The last one was lost or has expired, and `auto_retry` was not given.
         """
         backend = open_backend(mode or cls.default_mode, server_url, api_key)
+        others.setdefault("provider", cls.default_provider)
         options = _options(template, None, metadata, envs, others)
         options.max_life_s = None
         options.idle_timeout_s = timeout
