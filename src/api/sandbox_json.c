@@ -48,6 +48,7 @@ void sandbox_json(struct json *j, struct session *s, const struct queue_place *p
     json_member_cstr(j, "provider", i.provider);
     json_member_str(j, "reason", i.reason);
     json_member_cstr(j, "isolation", rung_name(i.rung));
+    json_member_str(j, "image", i.spec.image);
     json_member_cstr(j, "template", i.template_name);
     json_member_cstr(j, "profile", profile_name(i.spec.profile));
     put_raw(j, "policy", session_policy(s));
@@ -227,6 +228,7 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
 {
     struct session_request *r = &ret->request;
     static const char *const profiles[] = {"strict", "dev", "restricted", NULL};
+    struct pd_err bad;
     unsigned profile;
 
     *ret = (struct create_request){.env = MSG_LIST_WRITER_INIT,
@@ -238,6 +240,9 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     if (fields_enum(f, "profile", FIELD_OPTIONAL, profiles, &profile))
         r->spec.profile = (enum profile)profile;
     fields_str(f, "provider", FIELD_OPTIONAL, 1, PROVIDER_NAME_MAX, &r->provider);
+    if (fields_str(f, "image", FIELD_OPTIONAL, 1, SPEC_IMAGE_MAX, &r->spec.image) &&
+        spec_check_image(r->spec.image, &bad) < 0)
+        fields_refuse(f, "image", "%s", bad.msg);
 
     if (!by_thread) {
         int user = fields_str(f, "user_id", FIELD_OPTIONAL, 1, SESSION_NAME_MAX, &r->user_id);

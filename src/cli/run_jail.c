@@ -249,8 +249,10 @@ static int on_keeper(struct session *s, struct pd_err *e)
         return 0;
     }
 
-    if (f.head.type == WIRE_GONE && msg_gone_decode(&f.payload, &s->gone, e) == 0)
+    if (f.head.type == WIRE_GONE && msg_gone_decode(&f.payload, &s->gone, e) == 0) {
+        s->gone.why = ""; /* the frame's */
         s->lost = 1;
+    }
     return 0;
 }
 

@@ -129,11 +129,16 @@ static int load_session(const struct session_row *r, void *arg)
     if (policy_parse(s->policy_text, &s->policy, &e) < 0)
         log_warn("adopt.policy", "id=%s error=%s", i->id, e.msg);
     struct buf spec = {.data = (uint8_t *)(uintptr_t)r->spec, .len = r->spec_len};
-    struct msg_create m;
-    if (msg_create_decode(&spec, &m, &e) == 0) {
-        i->spec = m.spec;
-        i->spec.root_dir = i->spec.root_name = "";
-        i->spec.bind_count = 0;
+    struct spec wanted;
+    if (spec_restore(&spec, &wanted, &e) < 0) {
+        log_error("adopt.spec", "id=%s error=%s", i->id, e.msg);
+        wanted = SPEC_DEFAULT;
+    }
+    wanted.root_dir = wanted.root_name = "";
+    wanted.bind_count = 0;
+    if (session_set_spec(s, &wanted) < 0) {
+        session_unref(s);
+        return fail_row(l, r->id);
     }
 
     for (size_t at = 0; at < r->env_len; at += strlen(r->env + at) + 1)

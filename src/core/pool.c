@@ -23,7 +23,7 @@ static int is_usual(const struct sessions *all, const struct session_request *r)
 {
     return !memcmp(&r->spec.limits, &all->c.limits, sizeof r->spec.limits) &&
            r->spec.network == NETWORK_NONE && r->spec.bind_count == 0 && !r->spec.root_dir[0] &&
-           !r->spec.root_name[0];
+           !r->spec.root_name[0] && !r->spec.image[0] && !r->spec.options[0];
 }
 
 void pool_set_targets(struct sessions *all)

@@ -57,7 +57,9 @@ struct route_provider;
     X(SIGNAL,     11, "signal",     "send a signal other than KILL",                               \
       "kill the command")                                                                          \
     X(BACKGROUND, 12, "background", "run a command in the background",                             \
-      "run it in the foreground")
+      "run it in the foreground")                                                                  \
+    X(IMAGE,      13, "image",      "make a sandbox from an image",                                \
+      "leave `image` and `options` away, or name a provider that can")
 /* clang-format on */
 
 enum provider_can {
@@ -65,7 +67,7 @@ enum provider_can {
     PROVIDER_CAPABILITIES(X)
 #undef X
 };
-#define PROVIDER_CAPABILITY_COUNT 13u
+#define PROVIDER_CAPABILITY_COUNT 14u
 
 /* Providers embed this as the first member of their own. box_create and box_adopt fill it in. */
 struct box {

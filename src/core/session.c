@@ -45,6 +45,18 @@ struct session *session_new(struct sessions *all, struct provider *provider)
     return s;
 }
 
+int session_set_spec(struct session *s, const struct spec *spec)
+{
+    if ((spec->image[0] && !(s->image = strdup(spec->image))) ||
+        (spec->options[0] && !(s->options = strdup(spec->options))))
+        return -1;
+
+    s->info.spec = *spec;
+    s->info.spec.image = s->image ? s->image : "";
+    s->info.spec.options = s->options ? s->options : "";
+    return 0;
+}
+
 struct session *session_ref(struct session *s)
 {
     atomic_fetch_add(&s->refs, 1);
@@ -59,6 +71,8 @@ void session_unref(struct session *s)
     policy_done(&s->policy);
     prepared_done(&s->prepared);
     free(s->policy_text);
+    free(s->image);
+    free(s->options);
     free(s->metadata);
     free(s->note);
     free(s->samples.ring);
@@ -151,10 +165,10 @@ static int write_row(struct session *s, enum life to, struct pd_err *e)
 
     auto_buf spec = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct store *store = s->all->c.store;
-    struct msg_create m = {.spec = s->info.spec};
-    m.spec.root_dir = "";
-    m.spec.root_name = "";
-    msg_create_encode(&spec, &m);
+    struct spec wanted = s->info.spec;
+    wanted.root_dir = "";
+    wanted.root_name = "";
+    spec_store(&spec, &wanted);
 
     lock_take(&s->lock);
     struct session_info i = s->info;

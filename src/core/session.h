@@ -65,7 +65,7 @@ struct session_info {
     enum session_end end;
     char end_reason[200];
     enum rung rung;
-    struct spec spec;                                        /* its strings are empty */
+    struct spec spec; /* without roots; image and options live as long as the session */
     uint64_t created_ms, expires_ms, last_used_ms, ended_ms; /* since the epoch */
     uint64_t idle_timeout_ms, max_life_ms;
     int from_pool;

@@ -50,6 +50,7 @@ struct session {
     struct wire_id box_id; /* another one after each sleep; under the lock from then on */
     char *metadata;
     char root_name[SPEC_NAME_MAX + 1];
+    char *image, *options; /* of info.spec; NULL: "" */
     char *key;
     uint64_t key_hash;
     struct policy policy;
@@ -217,6 +218,9 @@ int session_send(struct process *p, const struct process_request *r, uint32_t ui
 int session_check_variables(const struct session *s, const struct msg_list *env, struct pd_err *e);
 /* `provider`: NULL for adopt.c, which finds it. */
 struct session *session_new(struct sessions *all, struct provider *provider);
+/* The specification, with copies of its image and options. Once, before anybody else has the
+ * session. -1 without memory. */
+int session_set_spec(struct session *s, const struct spec *spec);
 /* Writes its row. Rows are written one after the other, each as the session is when its turn comes:
  * no older one replaces a newer. */
 int session_store(struct session *s, struct pd_err *e);

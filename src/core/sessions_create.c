@@ -79,7 +79,10 @@ struct session *sessions_prepare(struct sessions *all, struct provider *provider
 
     id_sandbox(s->info.id);
     s->box_id = wire_id_new();
-    s->info.spec = *spec;
+    if (session_set_spec(s, spec) < 0) {
+        session_unref(s);
+        return NULL;
+    }
     s->info.created_ms = s->info.last_used_ms = time_now_ms();
     if (all->c.disk_roots && provider_has(provider, PROVIDER_ROOTS))
         snprintf(s->root_name, sizeof s->root_name, "sb-%s", s->info.id);
@@ -161,6 +164,10 @@ static int make_from(struct sessions *all, const struct session_request *r,
                      enum provider_did *ret_did, struct session **ret, struct pd_err *e)
 {
     *ret_did = PROVIDER_NOT_ASKED;
+    if ((r->spec.image[0] || r->spec.options[0]) &&
+        provider_must(o->provider, PROVIDER_IMAGE, e) < 0)
+        return -1;
+
     struct session *s = begin(all, r, replaces, o, !o->fork_of && !o->snapshot, e);
     if (!s)
         return -1;

@@ -267,6 +267,8 @@ int jail_destroy(struct keeper_link *l, struct jail *j, int want_stats, struct m
         return pd_fail(e, PD_PROTOCOL, "the keeper answered %u to DESTROY", f.head.type);
     if (ret)
         *ret = gone;
+    if (ret)
+        ret->why = ""; /* the frame's */
     return 0;
 }
 

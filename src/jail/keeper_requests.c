@@ -33,7 +33,7 @@ void jail_send_gone(struct keeper *k, struct kjail *j, enum gone_how how)
     if (!c)
         return;
 
-    struct msg_gone m = {.jail = j->id, .how = how};
+    struct msg_gone m = {.jail = j->id, .how = how, .why = ""};
     if (j->want_stats || how != GONE_DESTROYED) {
         struct cgroup_stats st = {0};
         cgroup_read_stats(keeper_cgroups(k), j->name, &st);

@@ -339,7 +339,7 @@ static int jail_provider_destroy(struct box *box, deadline d, struct pd_err *e)
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct waiter w;
     struct msg_destroy m = {.jail = b->jail.id};
-    struct msg_gone gone = {0};
+    struct msg_gone gone = {.why = ""};
     int r = 0;
 
     pthread_mutex_lock(&p->lock);

@@ -7,6 +7,8 @@
 #include "base/err.h"
 #include "wire/codec.h"
 
+#include <stdbool.h>
+
 static void field_id(struct codec *c, struct wire_id *v)
 {
     field_bytes(c, v->bytes, sizeof v->bytes);
@@ -38,7 +40,8 @@ static void field_list(struct codec *c, struct msg_list *l)
     c->left -= l->bytes;
 }
 
-static void field_spec(struct codec *c, struct spec *s)
+/* Those fields that every version has. */
+static void field_spec_base(struct codec *c, struct spec *s)
 {
     uint32_t profile = s->profile, network = s->network, rung = s->min_rung;
 
@@ -57,6 +60,10 @@ static void field_spec(struct codec *c, struct spec *s)
 
     field_str(c, &s->root_dir, SPEC_PATH_MAX);
     field_str(c, &s->root_name, SPEC_NAME_MAX);
+}
+
+static void field_spec_binds(struct codec *c, struct spec *s)
+{
     field_enum(c, &s->bind_count, SPEC_BINDS_MAX + 1);
     for (uint32_t i = 0; !c->bad && i < s->bind_count; i++) {
         uint32_t writable = (uint32_t)s->binds[i].writable;
@@ -65,6 +72,14 @@ static void field_spec(struct codec *c, struct spec *s)
         field_enum(c, &writable, 2);
         s->binds[i].writable = (int)writable;
     }
+}
+
+static void field_spec(struct codec *c, struct spec *s)
+{
+    field_spec_base(c, s);
+    field_str(c, &s->image, SPEC_IMAGE_MAX);
+    field_str(c, &s->options, SPEC_OPTIONS_MAX);
+    field_spec_binds(c, s);
 }
 
 static void visit_error(struct codec *c, struct msg_error *m)
@@ -109,6 +124,7 @@ static void visit_gone(struct codec *c, struct msg_gone *m)
     field_u64(c, &m->pids_refused);
     field_u64(c, &m->memory_peak);
     field_u64(c, &m->cpu_usec);
+    field_str(c, &m->why, MSG_WHY_MAX);
 }
 
 static void visit_kill(struct codec *c, struct msg_kill *m)
@@ -302,6 +318,51 @@ CODEC(empty)
 CODEC(tree)
 CODEC(resize)
 CODEC(facts)
+
+/* ---- a spec in a row ---- */
+
+/* In front of what is stored. Rows of servers that had no versions begin with a profile, which is a
+ * small number. */
+#define STORED_MARK    0x73700000u
+#define STORED_VERSION 1u
+
+void spec_store(struct buf *b, const struct spec *s)
+{
+    struct codec c = {.out = b};
+    struct spec copy = *s;
+    uint32_t version = STORED_MARK | STORED_VERSION;
+
+    field_u32(&c, &version);
+    field_spec(&c, &copy);
+}
+
+int spec_restore(const struct buf *b, struct spec *ret, struct pd_err *e)
+{
+    struct codec c = {.in = b->data, .left = b->len}, begin = c;
+    struct spec s = {.image = "", .options = ""};
+    uint32_t version = 0;
+
+    field_u32(&c, &version);
+    bool marked = (version & ~0xffffu) == STORED_MARK;
+    if (marked && (version & 0xffffu) != STORED_VERSION)
+        return pd_fail(e, PD_UNSUPPORTED,
+                       "a specification of version %u: this server knows version %u; start the "
+                       "newer server again",
+                       version & 0xffffu, STORED_VERSION);
+
+    if (marked) {
+        field_spec(&c, &s);
+    } else {
+        c = begin;
+        field_spec_base(&c, &s);
+        field_spec_binds(&c, &s);
+    }
+
+    if (c.bad || c.left)
+        return pd_fail(e, PD_PROTOCOL, "a stored specification of %zu bytes is damaged", b->len);
+    *ret = s;
+    return 0;
+}
 
 const char *msg_list_next(const struct msg_list *l, uint32_t *pos)
 {

@@ -80,6 +80,7 @@ enum wire_type {
 #define MSG_KEY_MAX     127u
 #define MSG_NAME_MAX    39u
 #define MSG_MISSING_MAX 511u
+#define MSG_WHY_MAX     255u
 
 /* A list of strings in a frame. msg_list_next walks it. */
 struct msg_list {
@@ -129,6 +130,7 @@ struct msg_gone {
     struct wire_id jail;
     uint32_t how;
     uint64_t oom_kills, pids_refused, memory_peak, cpu_usec;
+    const char *why; /* what the backend knows of the end, for people; or "" */
 };
 
 struct msg_kill {
@@ -297,6 +299,12 @@ MSG_CODEC(tree);
 MSG_CODEC(resize);
 MSG_CODEC(facts);
 #undef MSG_CODEC
+
+/* A spec as a server stores it, with the version of this format in front; reads also what servers
+ * wrote that had none. The strings of *ret belong to the buffer. PD_UNSUPPORTED for a later
+ * version, PD_PROTOCOL for what is no spec. */
+void spec_store(struct buf *b, const struct spec *s);
+int spec_restore(const struct buf *b, struct spec *ret, struct pd_err *e);
 
 /* Appends a string to a list that is being encoded. */
 struct msg_list_writer {

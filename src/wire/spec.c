@@ -6,6 +6,7 @@
 #include "base/err.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 
 static const char *const profile_names[PROFILE_COUNT] = {"strict", "dev", "restricted"};
 static const char *const network_names[NETWORK_COUNT] = {"none", "host"};
@@ -126,6 +127,34 @@ int spec_check_root_name(const char *name, struct pd_err *e)
     return 0;
 }
 
+int spec_check_image(const char *image, struct pd_err *e)
+{
+    size_t len = strlen(image);
+    bool bad = len > SPEC_IMAGE_MAX || image[0] == '-';
+
+    for (size_t i = 0; i < len && !bad; i++)
+        bad = image[i] <= ' ' || image[i] > '~';
+
+    if (bad)
+        return pd_fail(e, PD_INVALID,
+                       "image: '%.64s' is not a reference: up to %u printable characters without "
+                       "spaces, not starting with -",
+                       image, SPEC_IMAGE_MAX);
+    return 0;
+}
+
+/* Only the shape: the provider reads it. */
+static int check_options(const char *options, struct pd_err *e)
+{
+    size_t len = strlen(options);
+
+    if (len > SPEC_OPTIONS_MAX)
+        return pd_fail(e, PD_INVALID, "options: %zu bytes, at most %u", len, SPEC_OPTIONS_MAX);
+    if (len && (options[0] != '{' || options[len - 1] != '}'))
+        return pd_fail(e, PD_INVALID, "options: '%.40s' is not a JSON object", options);
+    return 0;
+}
+
 int spec_check(const struct spec *s, struct pd_err *e)
 {
     const struct limits *l = &s->limits;
@@ -145,6 +174,8 @@ int spec_check(const struct spec *s, struct pd_err *e)
     if (s->root_dir[0] && check_path("--root", s->root_dir, e) < 0)
         return -1;
     if (s->root_name[0] && spec_check_root_name(s->root_name, e) < 0)
+        return -1;
+    if (spec_check_image(s->image, e) < 0 || check_options(s->options, e) < 0)
         return -1;
 
     if (s->bind_count > SPEC_BINDS_MAX)

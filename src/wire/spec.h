@@ -30,19 +30,21 @@ int profile_parse(const char *what, const char *text, enum profile *ret, struct 
 int network_parse(const char *what, const char *text, enum network *ret, struct pd_err *e);
 int rung_parse(const char *what, const char *text, enum rung *ret, struct pd_err *e);
 
-#define SPEC_BINDS_MAX  32
-#define SPEC_PATH_MAX   4096
-#define SPEC_NAME_MAX   63
-#define SPEC_MEMORY_MIN (4ULL << 20)
-#define SPEC_MEMORY_MAX (1ULL << 44)
-#define SPEC_PIDS_MIN   2
-#define SPEC_PIDS_MAX   32768
-#define SPEC_CPU_MIN    10 /* thousandths of a core */
-#define SPEC_CPU_MAX    1024000
-#define SPEC_DISK_MIN   (1ULL << 20)
-#define SPEC_DISK_MAX   (1ULL << 44)
-#define SPEC_FILES_MIN  64
-#define SPEC_FILES_MAX  100000000
+#define SPEC_BINDS_MAX   32
+#define SPEC_PATH_MAX    4096
+#define SPEC_NAME_MAX    63
+#define SPEC_IMAGE_MAX   511u
+#define SPEC_OPTIONS_MAX 4096u
+#define SPEC_MEMORY_MIN  (4ULL << 20)
+#define SPEC_MEMORY_MAX  (1ULL << 44)
+#define SPEC_PIDS_MIN    2
+#define SPEC_PIDS_MAX    32768
+#define SPEC_CPU_MIN     10 /* thousandths of a core */
+#define SPEC_CPU_MAX     1024000
+#define SPEC_DISK_MIN    (1ULL << 20)
+#define SPEC_DISK_MAX    (1ULL << 44)
+#define SPEC_FILES_MIN   64
+#define SPEC_FILES_MAX   100000000
 
 struct limits {
     uint64_t memory;    /* bytes, swap included */
@@ -72,13 +74,19 @@ struct spec {
     struct limits limits;
     const char *root_dir;  /* directory that is the root, or "": the host template */
     const char *root_name; /* named root in the store that keeps what is written, or "" */
+    const char *image;     /* what the box is made from, as its provider names it; or "" */
+    const char *options;   /* a JSON object for the provider alone, or "" */
     struct spec_bind binds[SPEC_BINDS_MAX];
     uint32_t bind_count;
 };
 
-#define SPEC_DEFAULT ((struct spec){.limits = LIMITS_DEFAULT, .root_dir = "", .root_name = ""})
+#define SPEC_DEFAULT                                                                               \
+    ((struct spec){                                                                                \
+        .limits = LIMITS_DEFAULT, .root_dir = "", .root_name = "", .image = "", .options = ""})
 
 /* Every number in range, every path absolute and clean, the name made of [a-z0-9._-]. */
 int spec_check(const struct spec *s, struct pd_err *e);
+/* Is it a reference of an image: printable, without spaces, not like an option? Or PD_INVALID. */
+int spec_check_image(const char *image, struct pd_err *e);
 /* Is it a name that a root may have? Otherwise PD_INVALID. */
 int spec_check_root_name(const char *name, struct pd_err *e);

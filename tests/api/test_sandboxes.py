@@ -10,7 +10,7 @@ from paddock_testing.run import wait_for
 from paddock_testing.server import check_error
 
 FIELDS = {
-    "id", "state", "end_cause", "end_reason", "provider", "reason", "isolation", "template",
+    "id", "state", "end_cause", "end_reason", "provider", "reason", "isolation", "image", "template",
     "profile", "policy", "user_id", "thread_id", "metadata", "limits", "created_at", "expires_at",
     "last_used_at", "ended_at", "idle_timeout_s", "max_life_s", "from_pool", "recreated", "replaces",
     "processes"}
@@ -269,3 +269,13 @@ def test_concurrent_retries_make_one(api):
 def test_keys_have_a_length(api, key):
     check_error(api.post("/v1/sandboxes", json={}, headers={"Idempotency-Key": key}), 400, "invalid",
                 says="Idempotency-Key")
+
+
+def test_an_image_is_refused_by_a_provider_that_takes_none(api):
+    answer = api.post("/v1/sandboxes", json={"provider": "jail", "image": "debian:12"})
+    check_error(answer, 501, "unsupported", says="provider jail cannot make a sandbox from an image")
+
+
+def test_an_image_that_is_no_reference_is_named(api):
+    answer = api.post("/v1/sandboxes", json={"image": "-privileged"})
+    check_error(answer, 400, "invalid", field="image", says="'-privileged' is not a reference")

@@ -46,6 +46,22 @@ static int target_is_good(const char *target)
            strncmp(flat, "/dev/", 5) != 0;
 }
 
+static int image_is_good(const char *image)
+{
+    if (strlen(image) > SPEC_IMAGE_MAX || image[0] == '-')
+        return 0;
+    for (const char *p = image; *p; p++)
+        if (*p < 0x21 || *p > 0x7e)
+            return 0;
+    return 1;
+}
+
+static int options_are_good(const char *options)
+{
+    size_t len = strlen(options);
+    return !len || (len <= SPEC_OPTIONS_MAX && options[0] == '{' && options[len - 1] == '}');
+}
+
 static int spec_is_good(const struct spec *s)
 {
     const struct limits *l = &s->limits;
@@ -58,6 +74,8 @@ static int spec_is_good(const struct spec *s)
     if (s->root_name[0] && !name_is_good(s->root_name))
         return 0;
     if (s->root_dir[0] && (s->root_dir[0] != '/' || strlen(s->root_dir) > SPEC_PATH_MAX))
+        return 0;
+    if (!image_is_good(s->image) || !options_are_good(s->options))
         return 0;
     return !s->bind_count ||
            (s->binds[0].source[0] == '/' && strlen(s->binds[0].source) <= SPEC_PATH_MAX &&
@@ -98,6 +116,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     s.root_name = words[0];
     s.root_dir = words[1];
     check(&s);
+    s.image = words[0];
+    s.options = words[2];
+    check(&s);
+    s.image = s.options = "";
     s.bind_count = 1;
     s.binds[0] = (struct spec_bind){"/srv", words[3], 0};
     check(&s);

@@ -198,7 +198,7 @@ static void keeper_create(struct stage *g, int link, struct frame *f)
         return;
 
     auto_buf gone = BUF_INIT(WIRE_PAYLOAD_MAX);
-    msg_gone_encode(&gone, &(struct msg_gone){.jail = i->jail, .how = GONE_DIED});
+    msg_gone_encode(&gone, &(struct msg_gone){.jail = i->jail, .how = GONE_DIED, .why = ""});
     tell(link, WIRE_GONE, wire_id_new(), &gone);
 }
 
@@ -239,7 +239,7 @@ static void keeper_destroy(struct stage *g, int link, const struct frame *f)
     for (struct played_init *i = g->inits; i; i = i->next)
         if (wire_id_equal(i->jail, m.jail))
             init_end(i);
-    msg_gone_encode(&b, &(struct msg_gone){.jail = m.jail, .how = GONE_DESTROYED});
+    msg_gone_encode(&b, &(struct msg_gone){.jail = m.jail, .how = GONE_DESTROYED, .why = ""});
     tell(link, WIRE_GONE, f->head.id, &b);
 }
 

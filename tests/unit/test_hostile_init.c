@@ -366,7 +366,8 @@ static int play_keeper(const char *name, attack a, const struct bad_frame *bad)
         } else if (f.head.type == WIRE_DESTROY) {
             struct msg_destroy m;
             assert_int_equal(msg_destroy_decode(&f.payload, &m, &e), 0);
-            msg_gone_encode(&b, &(struct msg_gone){.jail = m.jail, .how = GONE_DESTROYED});
+            msg_gone_encode(&b,
+                            &(struct msg_gone){.jail = m.jail, .how = GONE_DESTROYED, .why = ""});
             keeper_answer(sock, WIRE_GONE, f.head.id, &b, 0);
         }
         frame_reset(&f);

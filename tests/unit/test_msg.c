@@ -51,6 +51,8 @@ static struct spec full_spec(void)
     s.min_rung = RUNG_BASIC;
     s.root_dir = "/srv/root";
     s.root_name = "a-name";
+    s.image = "registry.example/team/tool:1.2";
+    s.options = "{\"runtime\":\"runsc\"}";
     s.bind_count = 2;
     s.binds[0] = (struct spec_bind){"/a", "/b", 0};
     s.binds[1] = (struct spec_bind){"/c/d", "/e", 1};
@@ -81,7 +83,8 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
                                          .oom_kills = 1,
                                          .pids_refused = UINT64_MAX,
                                          .memory_peak = 3,
-                                         .cpu_usec = 4}));
+                                         .cpu_usec = 4,
+                                         .why = "the engine ended it"}));
     CHECK_CODEC(listed, LITERAL(msg_listed, {.jail = id, .undead = 1, .init_pid = 9}));
     CHECK_CODEC(counted, LITERAL(msg_counted, {.jails = 7}));
     CHECK_CODEC(key, LITERAL(msg_key, {.key = "session/1/stdout"}));
@@ -368,7 +371,7 @@ static void test_enums_stay_in_range(void **state)
     check_enum_at(&b, 12, 2, decode_exited);
     check_enum_at(&b, 16, TREE_COUNT, decode_exited);
     buf_clear(&b);
-    msg_gone_encode(&b, &(struct msg_gone){.how = GONE_DIED});
+    msg_gone_encode(&b, &(struct msg_gone){.how = GONE_DIED, .why = ""});
     check_enum_at(&b, 16, GONE_COUNT, decode_gone);
     buf_clear(&b);
     msg_error_encode(&b, &(struct msg_error){.text = "x"});
@@ -392,6 +395,56 @@ static void test_a_spec_has_at_most_32_binds(void **state)
         memcpy(b.data + b.len - 4, &counts[i], 4);
         assert_int_equal(msg_create_decode(&b, &got, &e), -1);
     }
+}
+
+static void test_a_stored_spec_has_a_version(void **state)
+{
+    (void)state;
+    auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct spec s = full_spec(), got;
+    struct pd_err e;
+
+    spec_store(&b, &s);
+    assert_int_equal(spec_restore(&b, &got, &e), 0);
+    assert_string_equal(got.image, s.image);
+    assert_string_equal(got.options, s.options);
+    assert_string_equal(got.binds[1].source, "/c/d");
+    for (size_t n = 0; n < b.len; n++) {
+        struct buf cut = exact(b.data, n);
+        assert_int_equal(spec_restore(&cut, &got, &e), -1);
+        buf_done(&cut);
+    }
+
+    b.data[0]++; /* the version is the low half of the first word */
+    assert_int_equal(spec_restore(&b, &got, &e), -1);
+    assert_int_equal(e.code, PD_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "version 2"));
+}
+
+/* As servers wrote it before there were versions: no word in front, no image, no options. */
+static void test_a_spec_that_was_stored_without_a_version_is_read(void **state)
+{
+    (void)state;
+    auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct spec got;
+    struct pd_err e;
+    uint32_t words[] = {PROFILE_DEV, NETWORK_NONE, RUNG_BASIC};
+    uint64_t limits[] = {64u << 20, 20, 500, 1u << 24, 1000};
+    uint32_t none = 0;
+
+    buf_put(&b, words, sizeof words);
+    buf_put(&b, limits, sizeof limits);
+    for (int i = 0; i < 2; i++) { /* root_dir, root_name */
+        buf_put(&b, &none, sizeof none);
+        buf_putc(&b, 0);
+    }
+    buf_put(&b, &none, sizeof none); /* binds */
+
+    assert_int_equal(spec_restore(&b, &got, &e), 0);
+    assert_int_equal(got.profile, PROFILE_DEV);
+    assert_int_equal(got.limits.pids, 20);
+    assert_string_equal(got.image, "");
+    assert_string_equal(got.options, "");
 }
 
 static void test_an_error_frame_becomes_the_error(void **state)
@@ -424,6 +477,8 @@ int main(void)
         cmocka_unit_test(test_a_string_has_a_longest_length),
         cmocka_unit_test(test_enums_stay_in_range),
         cmocka_unit_test(test_a_spec_has_at_most_32_binds),
+        cmocka_unit_test(test_a_stored_spec_has_a_version),
+        cmocka_unit_test(test_a_spec_that_was_stored_without_a_version_is_read),
         cmocka_unit_test(test_an_error_frame_becomes_the_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

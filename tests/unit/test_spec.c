@@ -198,6 +198,50 @@ static void test_names_are_found_and_listed(void **state)
     assert_string_equal(rung_name(RUNG_COUNT), "?");
 }
 
+static void test_images_and_options(void **state)
+{
+    (void)state;
+    char longest[SPEC_OPTIONS_MAX + 2];
+    static const char *const images[] = {"", "busybox", "a/b:1", "host:5000/a@sha256:00ff"};
+    static const char *const bad_images[] = {"-x", "a b", "a\n", "\x7f", "\xc3\xa4", " "};
+    static const char *const bad_options[] = {"x", "{", "[]", "{} ", " {}"};
+    struct spec s = SPEC_DEFAULT;
+
+    for (size_t i = 0; i < COUNT(images); i++) {
+        s.image = images[i];
+        assert_int_equal(check(&s), 0);
+    }
+    for (size_t i = 0; i < COUNT(bad_images); i++) {
+        s.image = bad_images[i];
+        assert_int_equal(check(&s), -1);
+    }
+
+    memset(longest, 'a', sizeof longest);
+    longest[SPEC_IMAGE_MAX] = 0;
+    s.image = longest;
+    assert_int_equal(check(&s), 0);
+    longest[SPEC_IMAGE_MAX] = 'a';
+    longest[SPEC_IMAGE_MAX + 1] = 0;
+    assert_int_equal(check(&s), -1);
+
+    s.image = "";
+    s.options = "{\"a\":1}";
+    assert_int_equal(check(&s), 0);
+    for (size_t i = 0; i < COUNT(bad_options); i++) {
+        s.options = bad_options[i];
+        assert_int_equal(check(&s), -1);
+    }
+    memset(longest, ' ', sizeof longest);
+    longest[0] = '{';
+    longest[SPEC_OPTIONS_MAX - 1] = '}';
+    longest[SPEC_OPTIONS_MAX] = 0;
+    s.options = longest;
+    assert_int_equal(check(&s), 0);
+    longest[SPEC_OPTIONS_MAX] = '}';
+    longest[SPEC_OPTIONS_MAX + 1] = 0;
+    assert_int_equal(check(&s), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +249,7 @@ int main(void)
         cmocka_unit_test(test_every_limit_has_a_range),
         cmocka_unit_test(test_enums_are_checked),
         cmocka_unit_test(test_names_of_roots),
+        cmocka_unit_test(test_images_and_options),
         cmocka_unit_test(test_targets_of_binds),
         cmocka_unit_test(test_sources_are_absolute_and_not_too_long),
         cmocka_unit_test(test_the_number_of_binds_is_checked_before_they_are_read),
