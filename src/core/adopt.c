@@ -256,15 +256,16 @@ static int load_process(const struct process_row *r, void *arg)
     return 0;
 }
 
-static void fetch_streams(struct process *p)
+/* `e` says why its output was not given back, if it was not. */
+static void fetch_streams(struct process *p, struct pd_err *e)
 {
     struct provider *provider = p->session->provider;
     char key[MSG_KEY_MAX + 1];
     int fds[4] = {-1, -1, -1, -1}, in = -1;
     unsigned count = 0;
-    struct pd_err e;
+    struct pd_err ignored;
     process_stash_key(p, "out", key);
-    p->stashed = stash_fetch(provider, key, fds, 4, &count, deadline_in(FETCH_PATIENCE), &e) == 0;
+    p->stashed = stash_fetch(provider, key, fds, 4, &count, deadline_in(FETCH_PATIENCE), e) == 0;
     if (p->stashed) {
         p->streams[STREAM_OUT].source.fd = fds[0];
         if (p->pty) {
@@ -276,7 +277,7 @@ static void fetch_streams(struct process *p)
             p->state_pipe = fds[2];
         }
     } else if (process_is_live(p)) {
-        log_warn("adopt.streams", "session=%s error=%s", p->session->info.id, e.msg);
+        log_warn("adopt.streams", "session=%s error=%s", p->session->info.id, e->msg);
     }
 
     p->updates_state &= p->state_pipe >= 0;
@@ -284,22 +285,81 @@ static void fetch_streams(struct process *p)
     if (process_is_live(p) && !p->pty) {
         process_stash_key(p, "in", key);
         p->stashed_input =
-            stash_fetch(provider, key, &in, 1, &count, deadline_in(FETCH_PATIENCE), &e) == 0;
+            stash_fetch(provider, key, &in, 1, &count, deadline_in(FETCH_PATIENCE), &ignored) == 0;
         p->input = in;
     }
 
-    if (process_begin_streams(p, &e) < 0)
-        log_warn("adopt.streams", "session=%s error=%s", p->session->info.id, e.msg);
+    if (process_begin_streams(p, &ignored) < 0)
+        log_warn("adopt.streams", "session=%s error=%s", p->session->info.id, ignored.msg);
+}
+
+/* With the session's lock held: nobody was told that the command exists. */
+static void take_out(struct session *s, struct process *p, const struct pd_err *why)
+{
+    (void)process_fail(p, why);
+    session_remove_process(s, p);
+    s->running--;
+    if (p->updates_state)
+        s->shell_busy = 0;
+}
+
+/* Its row, its streams and its files. */
+static void forget(struct process *p)
+{
+    struct session *s = p->session;
+    struct store *store = s->all->c.store;
+    struct pd_err e;
+    char key[MSG_KEY_MAX + 1];
+
+    if (store->delete_process(store, p->id.bytes, &e) < 0)
+        log_warn("adopt.forget", "session=%s error=%s", s->info.id, e.msg);
+    process_stash_key(p, "out", key);
+    stash_drop(s->provider, key);
+    process_stash_key(p, "in", key);
+    stash_drop(s->provider, key);
+    process_close_streams(p);
+    process_discard_output(p);
+}
+
+/* The earlier daemon was killed between a command's row and the stash of its streams, which are
+ * lost. It had told nobody of the command (process_store), so it goes the way of one without a row:
+ * forgotten here, and killed when init tells of it. One that was told of before it started, in the
+ * background or by its key, had both. */
+static bool is_half_stored(const struct process *p, const struct pd_err *e)
+{
+    return !p->stashed && e->code == PD_NOT_FOUND && !p->background && !p->key &&
+           process_is_live(p);
+}
+
+static void forget_half_stored(struct session *s, struct process *p)
+{
+    struct pd_err why;
+    pd_fail(&why, PD_LOST, "the server was ended before the command was known to anybody");
+
+    lock_take(&s->lock);
+    take_out(s, p, &why);
+    group_linger(s, p->group, p->serial);
+    lock_release(&s->lock);
+
+    log_info("adopt.half_stored", "session=%s", s->info.id);
+    forget(p);
+    process_unref(p);
 }
 
 /* One whose time is over is ended by the pump's next look; nobody attends it any more. */
 static void adopt_process(struct process *p)
 {
+    struct pd_err e = {0};
     if (!process_is_live(p) && !p->stashed)
         return;
 
     /* Also of one that has ended: children of it may still write. */
-    fetch_streams(p);
+    fetch_streams(p, &e);
+    if (is_half_stored(p, &e)) {
+        forget_half_stored(p->session, process_ref(p));
+        return;
+    }
+
     if (process_is_live(p) && p->updates_state)
         p->session->shell_busy = 1;
     if (process_is_live(p) && p->timeout_ns)
@@ -320,11 +380,7 @@ static struct process *take_unknown(struct session *s)
     if (found) {
         struct pd_err why;
         pd_fail(&why, PD_LOST, "the server was ended before the command was started: ask again");
-        (void)process_fail(found, &why);
-        session_remove_process(s, found);
-        s->running--;
-        if (found->updates_state)
-            s->shell_busy = 0;
+        take_out(s, found, &why);
         group_release(s, found->group, found->serial);
     }
 
@@ -334,18 +390,8 @@ static struct process *take_unknown(struct session *s)
 
 void session_settle(struct session *s)
 {
-    struct store *store = s->all->c.store;
     for (struct process *p; (p = take_unknown(s));) {
-        struct pd_err e;
-        char key[MSG_KEY_MAX + 1];
-        if (store->delete_process(store, p->id.bytes, &e) < 0)
-            log_warn("adopt.forget", "session=%s error=%s", s->info.id, e.msg);
-        process_stash_key(p, "out", key);
-        stash_drop(s->provider, key);
-        process_stash_key(p, "in", key);
-        stash_drop(s->provider, key);
-        process_close_streams(p);
-        process_discard_output(p);
+        forget(p);
         process_unref(p);
     }
 }
@@ -415,8 +461,10 @@ static void adopt_session(struct session *s)
         samples_rebase(s, usage.cpu_usec);
     }
 
-    for (struct process *p = s->processes; p; p = p->next)
+    for (struct process *p = s->processes, *next; p; p = next) {
+        next = p->next;
         adopt_process(p);
+    }
 
     /* A frozen init does not answer; it is asked when it is resumed. */
     s->needs_sync = s->info.state == SESSION_PAUSED;

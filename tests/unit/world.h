@@ -56,6 +56,8 @@ struct world {
     uint64_t cpu_usec;
     int copies_running;
     int forgets; /* ends that a box was told to forget */
+    int keeps_stash;
+    char stash[16][MSG_KEY_MAX + 1]; /* the keys; what is fetched are silent pipes */
 };
 
 struct daemon {
@@ -414,16 +416,62 @@ static int world_keep_root(struct provider *p, const char *name, deadline d, str
     return there ? 0 : pd_fail(e, PD_NOT_FOUND, "there is no root %s", name);
 }
 
-/* Everything but terminals and a stash, without what the world cannot: then the functions are
- * missing, too, so that a call to one of them is a crash. */
+/* ---- a stash of keys ---- */
+
+static char *stash_place(struct world *w, const char *key)
+{
+    for (unsigned i = 0; i < COUNT(w->stash); i++)
+        if (!strcmp(w->stash[i], key))
+            return w->stash[i];
+    return NULL;
+}
+
+static int world_stash(struct provider *p, const char *key, const int *fds, unsigned count,
+                       struct pd_err *e)
+{
+    (void)fds, (void)count;
+    struct world *w = daemon_of(p)->world;
+    tick(w);
+    char *place = stash_place(w, key) ? NULL : stash_place(w, "");
+    if (!place)
+        return pd_fail(e, PD_CONFLICT, "no room for '%s'", key);
+    snprintf(place, sizeof w->stash[0], "%s", key);
+    return 0;
+}
+
+static int world_fetch(struct provider *p, const char *key, int *ret_fds, unsigned max,
+                       unsigned *ret_count, deadline d, struct pd_err *e)
+{
+    (void)d;
+    int ends[2];
+    if (!stash_place(daemon_of(p)->world, key))
+        return pd_fail(e, PD_NOT_FOUND, "nothing is stashed under '%s'", key);
+    *ret_count = max < 2 ? max : 2;
+    for (unsigned i = 0; i < *ret_count; i++) {
+        assert_int_equal(pipe(ends), 0);
+        ret_fds[i] = ends[0]; /* the other stays open, with the test */
+    }
+    return 0;
+}
+
+static void world_drop(struct provider *p, const char *key)
+{
+    char *place = stash_place(daemon_of(p)->world, key);
+    if (place)
+        *place = 0;
+}
+
+/* Everything but terminals, without what the world cannot: then the functions are missing, too, so
+ * that a call to one of them is a crash. */
 static struct provider world_provider(struct daemon *d)
 {
     struct provider p = {
         .name = d->world->provider_name[0] ? d->world->provider_name : "world",
-        .can = (PROVIDER_PAUSE | PROVIDER_ADOPT | PROVIDER_SNAPSHOT | PROVIDER_SLEEP |
-                PROVIDER_ROOTS | PROVIDER_TREES | PROVIDER_USAGE | PROVIDER_SIGNAL |
-                PROVIDER_FILES | PROVIDER_PORTS | PROVIDER_BACKGROUND) &
-               ~d->world->cannot,
+        .can =
+            (PROVIDER_PAUSE | PROVIDER_ADOPT | PROVIDER_SNAPSHOT | PROVIDER_SLEEP | PROVIDER_ROOTS |
+             PROVIDER_TREES | PROVIDER_USAGE | PROVIDER_SIGNAL | PROVIDER_FILES | PROVIDER_PORTS |
+             PROVIDER_BACKGROUND | (d->world->keeps_stash ? PROVIDER_STASH : 0)) &
+            ~d->world->cannot,
         .patience = {NS_PER_S, NS_PER_S, NS_PER_S, NS_PER_S},
         .state = d,
         .events = &session_box_events,
@@ -450,6 +498,9 @@ static struct provider world_provider(struct daemon *d)
     GIVE(PROVIDER_ROOTS, remove_root);
     GIVE(PROVIDER_SLEEP, keep_root);
     GIVE(PROVIDER_SNAPSHOT, copy_root);
+    GIVE(PROVIDER_STASH, stash);
+    GIVE(PROVIDER_STASH, fetch);
+    GIVE(PROVIDER_STASH, drop);
 #undef GIVE
     return p;
 }
