@@ -16,6 +16,9 @@
 #include "base/fd.h"
 #include "jail/root.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <sys/socket.h>
 
 /* Rootless, and where limits are init's business, there are only plain ones. */
@@ -172,6 +175,35 @@ static int set_limits(struct keeper *k, const struct kjail *kit, const struct li
     return 0;
 }
 
+/* A field of /proc/PID/stat, numbered as in proc(5), from the third on. */
+static const char *stat_field(const char *text, unsigned number)
+{
+    const char *at = strrchr(text, ')'); /* the name before it may have anything in it */
+    for (unsigned i = 2; at && i < number; i++)
+        at = strchr(at + 1, ' ');
+    return at ? at + 1 : "";
+}
+
+/* Was it killed, and is only not gone yet? Its socket takes ADOPT until then, and whoever got the
+ * jail would lose it at once. The kernel tells: SIGKILL is pending until the process runs for the
+ * last time, and then it is marked as one that exits. */
+static bool is_dying(const struct kjail *kit)
+{
+    enum { STATE = 3, FLAGS = 9, PENDING = 31 };
+    enum { EXITING = 0x4, SIGNALED = 0x400 }; /* PF_* of the kernel's linux/sched.h */
+    char path[40], text[1024];
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)kit->pid);
+    if (fd_read_file(AT_FDCWD, path, text, sizeof text) <= 0)
+        return true;
+
+    char state = *stat_field(text, STATE);
+    unsigned long flags = strtoul(stat_field(text, FLAGS), NULL, 10);
+    unsigned long pending = strtoul(stat_field(text, PENDING), NULL, 10);
+    return state == 'Z' || state == 'X' || flags & (EXITING | SIGNALED) ||
+           pending & 1ul << (SIGKILL - 1);
+}
+
 /* The jail becomes what the kit was; the kit's record goes. */
 static void take_over(struct keeper *k, struct kjail *j, struct kjail *kit)
 {
@@ -201,7 +233,7 @@ int kit_adopt(struct keeper *k, struct kjail *j, const struct spec *s)
 
     k->recent[k->recent_next++ % KITS_RECENT] = (unsigned char)kind_of(k, s);
     for (struct kjail *kit; j->netns < 0 && (kit = find(k, s));) {
-        if (set_limits(k, kit, &s->limits) < 0 ||
+        if (is_dying(kit) || set_limits(k, kit, &s->limits) < 0 ||
             wire_send(kit->adopt, &head, NULL, &j->init_end, 1, 0) < 0) {
             jail_doom(k, kit);
             continue;
