@@ -12,6 +12,7 @@ from breaking import Box, Later, Victim, api_metric, check_counter, check_error,
 from paddock_testing import run as paddock
 
 SIZE = 8 << 20
+STATES = ("creating", "running", "paused", "stopping", "gone")  # as the database counts them
 
 
 class SmallDisk(Victim):
@@ -149,14 +150,16 @@ def test_state_changes_on_a_full_disk(server, api, box):
     paused = api.post(f"{box.url}/pause")
     assert directory.status in (200, 507) and paused.status in (200, 507)
     state = box.get()["state"]
+    cwd = "/opt" if directory.status == 200 else "/workspace"
     server.free()
-    time.sleep(2.5)
+    paddock.wait_for(lambda: server.rows("SELECT cwd, state FROM sessions WHERE id = ?", box.id) ==
+                     [(cwd, STATES.index(state))], 20, "it is written down")
     server.kill_and_restart()
     assert box.get()["state"] == state
     if state == "paused":
         box.action("resume")
     works_again(box)
-    assert box.out("pwd") == ("/opt\n" if directory.status == 200 else "/workspace\n")
+    assert box.out("pwd") == f"{cwd}\n"
 
 
 def test_ends_on_a_full_disk(server, api):
@@ -170,7 +173,8 @@ def test_ends_on_a_full_disk(server, api):
         assert b.get()["state"] == "gone"
     assert not os.listdir(os.path.join(server.state_dir, "server", "spool"))
     server.free()
-    time.sleep(2.5)
+    paddock.wait_for(lambda: not server.rows("SELECT id FROM sessions WHERE state != ?",
+                                             STATES.index("gone")), 20, "the ends are written down")
     server.kill_and_restart()
     for b in boxes:
         assert b.get()["end_cause"] == "killed", b.get()
