@@ -1,27 +1,545 @@
-/* The broker of docker and podman: makes a container for a box, waits at its door for init, and
- * gives init the socket of its owner. One request of the keeper at a time, each by blocking calls
- * of the engine's API with deadlines. */
+/* The broker of docker and podman. How a box is made:
+ *
+ *   the image is there, or is pulled; a root that slept is an image, too
+ *   a door is made (door.c), and a container whose init comes to it
+ *   the peer at the door is the container's first process, by its pid
+ *   init gets the socket of its owner (ADOPT), the keeper descriptors for groups and terminals
+ *
+ * The keeper's requests come one at a time, and each is safe to repeat: everything has a name that
+ * follows from the box's or the root's. A named root is the container that has it: one that has
+ * ended stays until REMOVE_ROOT; BUILD makes an image of its files and begins with that.
+ * When the keeper is gone the broker ends all its containers; those of keepers that were killed
+ * with all their brokers are ended by the next broker that starts. */
 #include "engine/broker.h"
 
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "engine/container_group.h"
+#include "engine/docker_client.h"
+#include "engine/door.h"
+#include "jail/cgroup_tree.h"
 #include "wire/msg.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/vfs.h>
+
+/* A pull may take long; the keeper's own patience is what ends it. */
+#define BUILD_PATIENCE (600 * NS_PER_S)
+#define DOOR_PATIENCE  (20 * NS_PER_S)
+#define CALL_PATIENCE  (20 * NS_PER_S)
+#define NAME_SIZE      128
+#define ROOT_IMAGES    "paddock-root"
+
+struct broker {
+    const struct broker_config *config;
+    int sock, null, init;
+    struct docker docker;
+    struct doors doors;
+    struct container_groups groups;
+    char store[17]; /* which state directory: roots belong to it, not to a keeper */
+    bool ready;
+};
+
+/* ---- answers ---- */
+
+static void reply(struct broker *b, struct wire_id id, enum wire_type type, const struct buf *out,
+                  const int *fds, unsigned count)
+{
+    struct wire_head head = {.type = (uint16_t)type, .id = id};
+    wire_send(b->sock, &head, out, fds, count, DEADLINE_NONE);
+}
+
+static void reply_result(struct broker *b, struct wire_id id, int r, const struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+
+    if (r < 0)
+        msg_error_put(&out, e);
+    reply(b, id, r < 0 ? WIRE_ERROR : WIRE_DONE, &out, NULL, 0);
+}
+
+/* ---- names ---- */
+
+static void container_name(const struct broker *b, const char *box, char out[NAME_SIZE])
+{
+    snprintf(out, NAME_SIZE, "paddock-%s-%s", b->config->instance, box);
+}
+
+/* The image of a root: repository and tag. */
+static void root_repository(const struct broker *b, char out[NAME_SIZE])
+{
+    snprintf(out, NAME_SIZE, ROOT_IMAGES "-%s", b->store);
+}
+
+static void root_image(const struct broker *b, const char *root, char out[NAME_SIZE])
+{
+    snprintf(out, NAME_SIZE, ROOT_IMAGES "-%s:%s", b->store, root);
+}
+
+/* FNV-1a: the state directory as a short word. */
+static void store_name(const char *state_dir, char out[17])
+{
+    uint64_t h = 14695981039346656037u;
+
+    for (; *state_dir; state_dir++)
+        h = (h ^ (unsigned char)*state_dir) * 1099511628211u;
+    snprintf(out, 17, "%016llx", (unsigned long long)h);
+}
+
+/* ---- orphans ---- */
+
+struct sweep {
+    struct broker *broker;
+    int failed;
+};
+
+/* One with a root is only ended: the daemon says when its files may go. */
+static int end_one(void *context, const struct docker_container *c, struct pd_err *e)
+{
+    struct sweep *s = context;
+    deadline t = deadline_in(CALL_PATIENCE);
+    int r = c->root[0] ? docker_kill(&s->broker->docker, c->id, t, e)
+                       : docker_remove(&s->broker->docker, c->id, t, e);
+
+    s->failed |= r < 0;
+    return 0;
+}
+
+static void end_instance(const char *instance, void *arg)
+{
+    struct broker *b = arg;
+    struct sweep s = {.broker = b};
+    struct pd_err e;
+
+    if (docker_list(&b->docker, LABEL_OWNER, instance, end_one, &s, deadline_in(CALL_PATIENCE),
+                    &e) == 0 &&
+        !s.failed)
+        doors_remove(b->config->state_dir, instance);
+}
+
+/* What needs the engine or the disk is made at the first request: its failure is that request's. */
+static int set_up(struct broker *b, struct pd_err *e)
+{
+    if (b->ready)
+        return 0;
+    if (!b->docker.http && docker_open(&b->docker, b->config, e) < 0)
+        return -1;
+    if (doors_open(&b->doors, b->config->state_dir, b->config->instance, b->init, e) < 0)
+        return -1;
+
+    container_groups_open(&b->groups, b->config->instance, b->config->owner);
+    doors_each_dead(b->config->state_dir, end_instance, b);
+    b->ready = true;
+    return 0;
+}
+
+/* ---- roots ---- */
+
+struct find_root {
+    const char *store;
+    struct docker_container found; /* id "" when there is none */
+};
+
+static int match_root(void *context, const struct docker_container *c, struct pd_err *e)
+{
+    struct find_root *f = context;
+
+    (void)e;
+    /* Of two, the one that runs: the other one is what a broker left that died in between. */
+    if (!strcmp(c->store, f->store) && (!f->found.id[0] || c->running))
+        f->found = *c;
+    return 0;
+}
+
+/* The container that has a root, dead or alive. found.id is "" when there is none. */
+static int find_root(struct broker *b, const char *root, struct docker_container *ret, deadline t,
+                     struct pd_err *e)
+{
+    struct find_root f = {.store = b->store};
+
+    if (docker_list(&b->docker, LABEL_ROOT, root, match_root, &f, t, e) < 0)
+        return -1;
+    *ret = f.found;
+    return 0;
+}
+
+/* The image that a box with this root begins with: what is there of it already, or the spec's. */
+static int image_of_root(struct broker *b, const struct spec *s, char out[IMAGE_TEXT_MAX],
+                         deadline t, struct pd_err *e)
+{
+    char repository[NAME_SIZE], image[NAME_SIZE];
+    struct docker_container old;
+
+    root_repository(b, repository);
+    root_image(b, s->root_name, image);
+    if (find_root(b, s->root_name, &old, t, e) < 0)
+        return -1;
+    if (old.running)
+        return pd_fail(e, PD_CONFLICT, "the root '%s' is in use", s->root_name);
+    if (old.id[0] &&
+        (docker_commit(&b->docker, old.id, repository, s->root_name, false, t, e) < 0 ||
+         docker_remove(&b->docker, old.id, t, e) < 0))
+        return pd_wrap(e, "wake the root '%s'", s->root_name);
+
+    int there = docker_has_image(&b->docker, image, t, e);
+    if (there < 0)
+        return -1;
+    if (there == 0)
+        return docker_need_image(&b->docker, s->image, out, t, e);
+    snprintf(out, IMAGE_TEXT_MAX, "%s", image);
+    return 0;
+}
+
+static int remove_root(struct broker *b, const char *root, struct pd_err *e)
+{
+    struct docker_container c;
+    char image[NAME_SIZE];
+    deadline t = deadline_in(CALL_PATIENCE);
+
+    root_image(b, root, image);
+    if (find_root(b, root, &c, t, e) < 0)
+        return -1;
+    if (c.running)
+        return pd_fail(e, PD_CONFLICT, "the root '%s' is in use", root);
+    if (c.id[0] && docker_remove(&b->docker, c.id, t, e) < 0)
+        return -1;
+    return docker_remove_image(&b->docker, image, t, e);
+}
+
+static int copy_root(struct broker *b, const struct msg_copy *m, struct pd_err *e)
+{
+    struct docker_container c;
+    char repository[NAME_SIZE], from[NAME_SIZE], to[NAME_SIZE];
+    deadline t = deadline_in(m->patience);
+
+    root_repository(b, repository);
+    root_image(b, m->from, from);
+    root_image(b, m->to, to);
+    int there = docker_has_image(&b->docker, to, t, e);
+    if (there < 0 || find_root(b, m->from, &c, t, e) < 0)
+        return -1;
+    if (there)
+        return pd_fail(e, PD_CONFLICT, "there is a root '%s' already", m->to);
+
+    if (c.id[0])
+        return docker_commit(&b->docker, c.id, repository, m->to, m->freeze && c.running, t, e);
+    there = docker_has_image(&b->docker, from, t, e);
+    if (there == 0)
+        return pd_fail(e, PD_NOT_FOUND, "there is no root '%s'", m->from);
+    return there < 0 ? -1 : docker_tag(&b->docker, from, repository, m->to, t, e);
+}
+
+/* ---- boxes ---- */
+
+/* The container's terminals, or a stand-in. Docker has a fresh mount there that no image changes;
+ * no command runs yet. */
+static int open_devpts(const struct broker *b, pid_t pid)
+{
+    char path[48];
+    struct statfs fs;
+
+    snprintf(path, sizeof path, "/proc/%d/root/dev/pts", (int)pid);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && fstatfs(fd, &fs) == 0 && fs.f_type == DEVPTS_SUPER_MAGIC)
+        return fd;
+    fd_done(&fd);
+    return fcntl(b->null, F_DUPFD_CLOEXEC, 0);
+}
+
+static int adopt(int peer, int control, struct pd_err *e)
+{
+    struct wire_head head = {.type = WIRE_ADOPT, .id = wire_id_new()};
+    int r = wire_send(peer, &head, NULL, &control, 1, deadline_in(CALL_PATIENCE));
+
+    if (r == 0)
+        return 0;
+    errno = -r;
+    return pd_fail_sys(e, "hand init its owner's socket");
+}
+
+/* From the container's start to an init that has its owner. */
+static int meet(struct broker *b, const struct msg_build *m, const char *name,
+                const struct docker_plan *plan, int listener, int control, deadline t, pid_t *ret,
+                int *ret_group, struct pd_err *e)
+{
+    struct docker_container c;
+
+    if (docker_create(&b->docker, name, plan, &c, t, e) < 0)
+        return -1;
+
+    auto_fd peer = door_wait(listener, c.pid, deadline_in(DOOR_PATIENCE), e);
+    if (peer < 0) {
+        /* The engine may know more than that it ended. */
+        struct docker_container now;
+        char why[200];
+        if (e->code == PD_LOST && docker_inspect(&b->docker, name, &now, t, NULL) == 0) {
+            docker_say_end(&now, why, sizeof why);
+            pd_fail(e, PD_LOST, "the container's init ended before it came to its door: %s", why);
+        }
+        return -1;
+    }
+
+    int group = container_group_make(&b->groups, m->name, c.pid);
+    if (adopt(peer, control, e) < 0) {
+        fd_done(&group);
+        return -1;
+    }
+    *ret = c.pid;
+    *ret_group = group;
+    return 0;
+}
+
+static int build(struct broker *b, const struct msg_build *m, int control, pid_t *ret_pid,
+                 int *ret_group, struct pd_err *e)
+{
+    const struct spec *s = &m->spec;
+    deadline t = deadline_in(BUILD_PATIENCE);
+    char image[IMAGE_TEXT_MAX], name[NAME_SIZE], path[640];
+
+    if (spec_check(s, e) < 0 || docker_check_spec(docker_kind(&b->docker), s, e) < 0)
+        return -1;
+    int r = s->root_name[0] ? image_of_root(b, s, image, t, e)
+                            : docker_need_image(&b->docker, s->image, image, t, e);
+    if (r < 0)
+        return -1;
+
+    auto_fd listener = door_make(&b->doors, m->name, path, e);
+    if (listener < 0)
+        return -1;
+    struct docker_plan plan = {.image = image,
+                               .door = path,
+                               .owner = b->config->instance,
+                               .box = m->name,
+                               .store = b->store,
+                               .root = s->root_name,
+                               .runtime = b->config->runtime,
+                               .limits = s->limits};
+    container_name(b, m->name, name);
+    if (meet(b, m, name, &plan, listener, control, t, ret_pid, ret_group, e) == 0)
+        return 0;
+
+    /* Nothing of it stays, or the keeper's sweep will find it. */
+    (void)docker_remove(&b->docker, name, deadline_in(CALL_PATIENCE), NULL);
+    (void)container_group_remove(&b->groups, m->name);
+    door_remove(&b->doors, m->name);
+    return -1;
+}
+
+static void do_build(struct broker *b, struct frame *f)
+{
+    struct pd_err e;
+    struct msg_build m;
+    auto_fd control = frame_take_fd(f, 0);
+    auto_fd group = -1;
+    pid_t pid = 0;
+
+    if (msg_build_decode(&f->payload, &m, &e) < 0 || build(b, &m, control, &pid, &group, &e) < 0) {
+        reply_result(b, f->head.id, -1, &e);
+        return;
+    }
+
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    auto_fd devpts = open_devpts(b, pid);
+    struct msg_built built = {.rung = RUNG_BASIC, .init_pid = pid};
+    msg_built_encode(&out, &built);
+    int fds[4] = {group >= 0 ? group : b->null, devpts, b->null, b->null};
+    reply(b, f->head.id, WIRE_BUILT, &out, fds, 4);
+}
+
+/* Its init is gone, or is to go. What the engine knows of its end is told with DONE. */
+static void do_sweep(struct broker *b, struct frame *f)
+{
+    struct pd_err e;
+    struct msg_sweep m;
+    struct docker_container c;
+    char name[NAME_SIZE], why[128] = "";
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    deadline t = deadline_in(CALL_PATIENCE);
+
+    if (msg_sweep_decode(&f->payload, &m, &e) < 0) {
+        reply_result(b, f->head.id, -1, &e);
+        return;
+    }
+
+    container_name(b, m.name, name);
+    int r = docker_inspect(&b->docker, name, &c, t, &e);
+    if (r == 0) {
+        docker_say_end(&c, why, sizeof why);
+        r = c.root[0] ? docker_kill(&b->docker, name, t, &e)
+                      : docker_remove(&b->docker, name, t, &e);
+    } else if (e.code == PD_NOT_FOUND) {
+        r = 0;
+    }
+
+    if (r == 0 && (r = container_group_remove(&b->groups, m.name)) < 0) {
+        errno = -r;
+        pd_fail_sys(&e, "remove the cgroup of %s", m.name);
+    }
+    if (r < 0) {
+        reply_result(b, f->head.id, -1, &e);
+        return;
+    }
+
+    door_remove(&b->doors, m.name);
+    if (why[0])
+        msg_key_encode(&out, &(struct msg_key){.key = why});
+    reply(b, f->head.id, WIRE_DONE, &out, NULL, 0);
+}
+
+/* The pid of a container's init, for those layouts where its group is found by it. */
+static int pid_of(struct broker *b, const char *box, pid_t *ret, struct pd_err *e)
+{
+    char name[NAME_SIZE];
+    struct docker_container c;
+
+    container_name(b, box, name);
+    if (docker_inspect(&b->docker, name, &c, deadline_in(CALL_PATIENCE), e) < 0)
+        return -1;
+    *ret = c.pid;
+    return 0;
+}
+
+static int open_group(struct broker *b, const char *box, struct pd_err *e)
+{
+    pid_t pid = 0;
+
+    if (b->groups.host.layout != CGROUP_HYBRID && pid_of(b, box, &pid, e) < 0)
+        return -1;
+    int fd = container_group_find(&b->groups, box, pid);
+    if (fd >= 0)
+        return fd;
+    errno = -fd;
+    return pd_fail_sys(e, "open the cgroup of %s", box);
+}
+
+static int strike(struct broker *b, const struct msg_sweep *m, struct pd_err *e)
+{
+    char name[NAME_SIZE];
+
+    if (m->group[0]) {
+        auto_fd group = open_group(b, m->name, e);
+        int r = group < 0 ? -1 : cgroup_command_kill(group, m->group);
+        if (group < 0 || r == 0)
+            return r;
+        errno = -r;
+        return pd_fail_sys(e, "kill %s of %s", m->group, m->name);
+    }
+
+    /* Also where the engine does not answer: its container dies with its init. */
+    auto_fd group = open_group(b, m->name, e);
+    if (group >= 0 && b->groups.host.layout == CGROUP_HYBRID)
+        (void)group_kill(group);
+    container_name(b, m->name, name);
+    return docker_kill(&b->docker, name, deadline_in(CALL_PATIENCE), e);
+}
+
+static int thaw(struct broker *b, const struct msg_sweep *m, struct pd_err *e)
+{
+    auto_fd group = open_group(b, m->name, e);
+    int r = group < 0 ? -1 : group_freeze(group, 0, 0);
+
+    if (group < 0 || r == 0)
+        return r;
+    errno = -r;
+    return pd_fail_sys(e, "resume %s", m->name);
+}
+
+static void do_stats(struct broker *b, struct frame *f)
+{
+    struct pd_err e;
+    struct msg_sweep m;
+    struct cgroup_stats s;
+    pid_t pid = 0;
+
+    if (msg_sweep_decode(&f->payload, &m, &e) < 0 || pid_of(b, m.name, &pid, &e) < 0) {
+        reply_result(b, f->head.id, -1, &e);
+        return;
+    }
+
+    container_group_usage(&b->groups, pid, &s);
+    struct msg_usage u = {.memory = s.memory_now,
+                          .memory_peak = s.memory_peak,
+                          .cpu_usec = s.cpu_usec,
+                          .pids = s.pids_now,
+                          .oom_kills = s.oom_kills,
+                          .pids_refused = s.pids_refused};
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    msg_usage_encode(&out, &u);
+    reply(b, f->head.id, WIRE_USAGE, &out, NULL, 0);
+}
+
+/* Those that are answered with DONE or ERROR. */
+static int do_plain(struct broker *b, const struct frame *f, struct pd_err *e)
+{
+    struct msg_sweep s;
+    struct msg_copy c;
+    struct msg_key k;
+
+    switch (f->head.type) {
+    case WIRE_STRIKE:
+        return msg_sweep_decode(&f->payload, &s, e) < 0 ? -1 : strike(b, &s, e);
+    case WIRE_THAW:
+        return msg_sweep_decode(&f->payload, &s, e) < 0 ? -1 : thaw(b, &s, e);
+    case WIRE_COPY:
+        return msg_copy_decode(&f->payload, &c, e) < 0 ? -1 : copy_root(b, &c, e);
+    case WIRE_REMOVE_ROOT:
+        return msg_key_decode(&f->payload, &k, e) < 0 ? -1 : remove_root(b, k.key, e);
+    case WIRE_KEEP_ROOT: /* a root stays until REMOVE_ROOT anyway */
+        return msg_key_decode(&f->payload, &k, e);
+    default:
+        return pd_fail(e, PD_PROTOCOL, "message type %u is not for a broker", f->head.type);
+    }
+}
+
+static void handle(struct broker *b, struct frame *f)
+{
+    struct pd_err e;
+
+    if (set_up(b, &e) < 0) {
+        reply_result(b, f->head.id, -1, &e);
+        return;
+    }
+    switch (f->head.type) {
+    case WIRE_BUILD:
+        do_build(b, f);
+        return;
+    case WIRE_SWEEP:
+        do_sweep(b, f);
+        return;
+    case WIRE_STATS:
+        do_stats(b, f);
+        return;
+    default: {
+        int r = do_plain(b, f, &e);
+        reply_result(b, f->head.id, r, &e);
+    }
+    }
+}
 
 _Noreturn void docker_main(const struct broker_config *c, int sock, int init_fd)
 {
+    struct broker b = {.config = c, .sock = sock, .init = init_fd, .doors = {.dir = -1}};
     struct pd_err e;
     struct frame f = FRAME_INIT;
-    (void)init_fd;
 
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)fcntl(sock, F_SETFD, FD_CLOEXEC);
+    b.null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    store_name(c->state_dir, b.store);
+    (void)frame_reserve(&f);
     while (wire_recv(sock, &f, DEADLINE_NONE, &e) > 0) {
-        auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-        pd_fail(&e, PD_UNSUPPORTED, "the broker of %s has no requests yet",
-                c->podman ? "podman" : "docker");
-        msg_error_put(&out, &e);
-        struct wire_head head = {.type = WIRE_ERROR, .id = f.head.id};
-        wire_send(sock, &head, &out, NULL, 0, DEADLINE_NONE);
+        handle(&b, &f);
         frame_reset(&f);
     }
+
+    /* The keeper is gone, and with it the owner of every box. */
+    if (set_up(&b, &e) == 0)
+        end_instance(c->instance, &b);
+    docker_close(&b.docker);
     _exit(0);
 }

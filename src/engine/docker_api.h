@@ -1,0 +1,94 @@
+/* docker_api: what is said to docker's API, and what its answers mean. Pure: no calls are made
+ * here.
+ *
+ * The engine is believed as far as JSON goes: what is read from it is bounded, and text that
+ * becomes a name or a path is checked. */
+#pragma once
+
+#include "base/buf.h"
+#include "wire/spec.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pd_err;
+
+/* Where in a container the door's directory is. */
+#define DOOR_PLACE  "/run/paddock"
+#define LABEL_OWNER "paddock.owner"
+#define LABEL_BOX   "paddock.box"
+#define LABEL_STORE "paddock.store"
+#define LABEL_ROOT  "paddock.root"
+
+/* A container to be made. The broker's template and nothing else: the keeper says which image and
+ * which limits, never mounts, devices or capabilities. */
+struct docker_plan {
+    const char *image;                      /* as the engine knows it */
+    const char *door;                       /* directory on the host */
+    const char *owner, *box, *store, *root; /* labels; root "" for none */
+    const char *runtime;                    /* "" for the engine's own choice */
+    struct limits limits;
+};
+void docker_create_body(struct buf *out, const struct docker_plan *p);
+/* Whether a broker can give what a spec asks for; else the error names what it cannot. */
+int docker_check_spec(const char *provider, const struct spec *s, struct pd_err *e);
+
+/* What inspect says of a container. */
+struct docker_container {
+    char id[65];
+    int pid; /* 0 when it does not run */
+    bool running, paused, oom_killed;
+    int exit_code;
+    char status[16];
+    char error[160];
+    char owner[64], box[64], store[64], root[64]; /* labels, "" without */
+};
+int docker_read_container(const void *json, size_t len, struct docker_container *ret,
+                          struct pd_err *e);
+/* Why a container does not run, in words. */
+void docker_say_end(const struct docker_container *c, char *out, size_t size);
+
+/* A list of containers: calls `each` with every one's id and labels. */
+typedef int docker_each(void *context, const struct docker_container *c, struct pd_err *e);
+int docker_read_list(const void *json, size_t len, docker_each *each, void *context,
+                     struct pd_err *e);
+
+/* What /version says; an API that is too old for us is PD_UNSUPPORTED. `ret` is "1.41". */
+int docker_read_version(const void *json, size_t len, char ret[16], struct pd_err *e);
+
+struct docker_info {
+    char version[40], driver[24], cgroup_driver[24];
+    int cgroup_version;
+    bool seccomp, userns, rootless, apparmor, selinux;
+    bool memory_limit, pids_limit, cpu_limit;
+    bool has_runtime; /* the one asked for */
+};
+int docker_read_info(const void *json, size_t len, const char *runtime, struct docker_info *ret,
+                     struct pd_err *e);
+
+/* Lines of a pull, as they come: a line may be cut anywhere between two calls. The first error in
+ * them is the pull's. */
+struct docker_pull {
+    struct buf line;
+    unsigned layers, done; /* that were named; that are complete */
+    uint64_t bytes;        /* of the layer that was told of last, and how many it has */
+    uint64_t total;
+    char digest[72]; /* of the manifest, "" until it is told */
+    bool failed;
+    char error[200];
+};
+#define DOCKER_PULL_INIT ((struct docker_pull){.line = BUF_INIT(64 << 10)})
+void docker_pull_done(struct docker_pull *p);
+/* For http_request.take. -1 with PD_PROTOCOL when a line is no JSON or too long. */
+int docker_pull_take(void *pull, const void *data, size_t len, struct pd_err *e);
+
+/* Fills *e from an answer with an error status: `what` was tried. Always -1. */
+int docker_fail(int status, const void *body, size_t len, const char *what, struct pd_err *e);
+/* The same for a text that came without a status, as in the lines of a pull. */
+int docker_fail_text(int status, const char *text, const char *what, struct pd_err *e);
+
+/* The credentials for a registry from a file as `docker login` writes it, as the value of
+ * X-Registry-Auth in `out`, which stays empty when there are none for it. PD_INVALID: the file is
+ * none of that form. */
+int docker_read_auth(const void *json, size_t len, const char *registry, struct buf *out,
+                     struct pd_err *e);

@@ -1,0 +1,133 @@
+/* What a container is made of: the template of the broker. Only limits, image, labels and the
+ * runtime differ from one to the next. Init needs five capabilities to give commands their user and
+ * to end them; it drops each of them for every command, and the engine's no-new-privileges keeps a
+ * set-uid file of the image from bringing any back. */
+#include "engine/docker_api.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/json.h"
+
+#include <string.h>
+
+static void put_list(struct json *j, const char *key, const char *const *texts, unsigned count)
+{
+    json_key(j, key);
+    json_open(j, '[');
+    for (unsigned i = 0; i < count; i++)
+        json_cstr(j, texts[i]);
+    json_close(j, ']');
+}
+
+static void put_labels(struct json *j, const struct docker_plan *p)
+{
+    json_key(j, "Labels");
+    json_open(j, '{');
+    json_member_cstr(j, LABEL_OWNER, p->owner);
+    json_member_cstr(j, LABEL_BOX, p->box);
+    json_member_cstr(j, LABEL_STORE, p->store);
+    if (p->root[0])
+        json_member_cstr(j, LABEL_ROOT, p->root);
+    json_close(j, '}');
+}
+
+/* A mount and not a bind: where the directory is missing a bind would make it. */
+static void put_door(struct json *j, const char *door)
+{
+    json_key(j, "Mounts");
+    json_open(j, '[');
+    json_open(j, '{');
+    json_member_cstr(j, "Type", "bind");
+    json_member_cstr(j, "Source", door);
+    json_member_cstr(j, "Target", DOOR_PLACE);
+    json_member_bool(j, "ReadOnly", 1);
+    json_close(j, '}');
+    json_close(j, ']');
+}
+
+static void put_host_config(struct json *j, const struct docker_plan *p)
+{
+    static const char *const dropped[] = {"ALL"};
+    static const char *const added[] = {"CHOWN", "KILL", "SETGID", "SETPCAP", "SETUID"};
+    static const char *const security[] = {"no-new-privileges"};
+
+    json_key(j, "HostConfig");
+    json_open(j, '{');
+    json_member_cstr(j, "NetworkMode", "none");
+    json_member_cstr(j, "IpcMode", "private");
+    put_list(j, "CapDrop", dropped, 1);
+    put_list(j, "CapAdd", added, 5);
+    put_list(j, "SecurityOpt", security, 1);
+
+    /* Swap counts as memory, as in a jail. */
+    json_member_uint(j, "Memory", p->limits.memory);
+    json_member_uint(j, "MemorySwap", p->limits.memory);
+    json_member_uint(j, "NanoCpus", p->limits.cpu_milli * 1000000);
+    json_member_uint(j, "PidsLimit", p->limits.pids);
+
+    put_door(j, p->door);
+    if (p->runtime[0])
+        json_member_cstr(j, "Runtime", p->runtime);
+
+    /* Commands' output is the daemon's business; init writes none. */
+    json_key(j, "LogConfig");
+    json_open(j, '{');
+    json_member_cstr(j, "Type", "none");
+    json_close(j, '}');
+    json_key(j, "RestartPolicy");
+    json_open(j, '{');
+    json_member_cstr(j, "Name", "no");
+    json_close(j, '}');
+    json_close(j, '}');
+}
+
+void docker_create_body(struct buf *out, const struct docker_plan *p)
+{
+    static const char *const entry[] = {DOOR_PLACE "/init", "door"};
+    static const char *const none[] = {"NONE"};
+    struct json j = JSON_INIT(out);
+
+    json_open(&j, '{');
+    json_member_cstr(&j, "Image", p->image);
+    json_member_cstr(&j, "Hostname", "sandbox");
+    json_member_cstr(&j, "User", "0:0");
+    json_member_cstr(&j, "WorkingDir", "/");
+    put_list(&j, "Entrypoint", entry, 2);
+    put_list(&j, "Cmd", NULL, 0);
+    json_member_cstr(&j, "StopSignal", "SIGKILL");
+
+    /* A health check of the image would be a command that nobody asked for. */
+    json_key(&j, "Healthcheck");
+    json_open(&j, '{');
+    put_list(&j, "Test", none, 1);
+    json_close(&j, '}');
+
+    put_labels(&j, p);
+    put_host_config(&j, p);
+    json_close(&j, '}');
+}
+
+int docker_check_spec(const char *provider, const struct spec *s, struct pd_err *e)
+{
+    if (!s->image[0])
+        return pd_fail(e, PD_INVALID,
+                       "provider %s needs an image, such as \"image\": \"debian:12\"", provider);
+    if (s->min_rung > RUNG_BASIC)
+        return pd_fail(e, PD_ISOLATION,
+                       "provider %s gives '%s', '%s' was asked for: use provider jail", provider,
+                       rung_name(RUNG_BASIC), rung_name(s->min_rung));
+    if (s->profile != PROFILE_STRICT)
+        return pd_fail(e, PD_UNSUPPORTED,
+                       "provider %s has no profile '%s': use strict, or provider jail", provider,
+                       profile_name(s->profile));
+    if (s->network != NETWORK_NONE)
+        return pd_fail(e, PD_UNSUPPORTED,
+                       "provider %s has no network '%s': use none, or provider jail", provider,
+                       network_name(s->network));
+    if (s->bind_count || s->root_dir[0])
+        return pd_fail(e, PD_UNSUPPORTED,
+                       "provider %s shows no files of the host ('%.80s'): put them into the image, "
+                       "or upload them",
+                       provider, s->root_dir[0] ? s->root_dir : s->binds[0].source);
+    return 0;
+}

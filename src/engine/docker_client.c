@@ -1,0 +1,475 @@
+/* Calls of docker's API. The version to speak is asked for at the first call and after every answer
+ * that got lost: the engine may be another one after its restart. A lost answer leaves open whether
+ * the engine did what it was asked; so what was to be made is looked for, and only made again when
+ * it is not there. */
+#include "engine/docker_client.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "engine/http.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#define ANSWER_MAX (4u << 20)
+#define AUTH_MAX   65536u
+#define TRIES      3
+
+const char *docker_kind(const struct docker *d)
+{
+    return d->config->podman ? "podman" : "docker";
+}
+
+/* The address of the engine in the words of DOCKER_HOST: unix://PATH, tcp://HOST:PORT, http(s). */
+static const char *host_of(const struct broker_config *c)
+{
+    const char *given = getenv(c->podman ? "CONTAINER_HOST" : "DOCKER_HOST");
+
+    if (c->host[0])
+        return c->host;
+    if (given && given[0])
+        return given;
+    return c->podman ? "unix:///run/podman/podman.sock" : "unix:///var/run/docker.sock";
+}
+
+int docker_open(struct docker *d, const struct broker_config *c, struct pd_err *e)
+{
+    const char *host = host_of(c);
+    char base[256] = "";
+    struct http_place place = {.base = base};
+
+    *d = (struct docker){.config = c};
+    snprintf(d->place, sizeof d->place, "%s", host);
+
+    if (!strncmp(host, "unix://", 7))
+        place.socket = host + 7;
+    else if (!strncmp(host, "tcp://", 6))
+        snprintf(base, sizeof base, "http://%s", host + 6);
+    else
+        snprintf(base, sizeof base, "%s", host);
+
+    /* The door is a directory of this machine: an engine elsewhere does not see it. */
+    if (!place.socket)
+        return pd_fail(e, PD_UNSUPPORTED,
+                       "%s_host '%.100s': only an engine on this machine can be used, unix://PATH",
+                       docker_kind(d), host);
+
+    d->http = http_new(&place, e);
+    return d->http ? 0 : -1;
+}
+
+void docker_close(struct docker *d)
+{
+    http_free(d->http);
+    d->http = NULL;
+}
+
+/* Puts the setting to look at behind an error of the connection. */
+static int not_reachable(const struct docker *d, struct pd_err *e)
+{
+    struct pd_err was = *e;
+
+    if (was.code == PD_TIMEOUT)
+        return pd_fail(e, PD_TIMEOUT, "the engine at %.100s does not answer in time", d->place);
+    return pd_fail(e, PD_BAD_GATEWAY,
+                   "%s is not reachable at %.80s: is it running, and is %s_host right? (%.80s)",
+                   docker_kind(d), d->place, docker_kind(d), was.msg);
+}
+
+static int ask_raw(struct docker *d, struct http_request *r, struct buf *body, int *ret_status,
+                   struct pd_err *e)
+{
+    struct http_answer answer = {.body = body};
+
+    buf_clear(body);
+    if (http_ask(d->http, r, &answer, e) < 0) {
+        d->api[0] = 0;
+        bool link = e->code == PD_BAD_GATEWAY || e->code == PD_TIMEOUT;
+        return link ? not_reachable(d, e) : -1;
+    }
+    *ret_status = answer.status;
+    return 0;
+}
+
+/* The version is asked for once. */
+static int need_version(struct docker *d, deadline t, struct pd_err *e)
+{
+    auto_buf body = BUF_INIT(ANSWER_MAX);
+    struct http_request r = {.method = "GET", .target = "/version", .deadline = t};
+    int status = 0;
+
+    if (d->api[0])
+        return 0;
+    if (ask_raw(d, &r, &body, &status, e) < 0)
+        return -1;
+    if (status != 200)
+        return docker_fail(status, body.data, body.len, "version", e);
+    return docker_read_version(body.data, body.len, d->api, e);
+}
+
+/* One request below the version's prefix. */
+struct call {
+    const char *method;
+    struct buf target, in, out;
+    const char *const *headers;
+    http_take *take;
+    void *context;
+    deadline deadline;
+    int status;
+};
+#define CALL(m, t)                                                                                 \
+    ((struct call){.method = (m),                                                                  \
+                   .target = BUF_INIT(8192),                                                       \
+                   .in = BUF_INIT(65536),                                                          \
+                   .out = BUF_INIT(ANSWER_MAX),                                                    \
+                   .deadline = (t)})
+
+static void call_done(struct call *c)
+{
+    buf_done(&c->target);
+    buf_done(&c->in);
+    buf_done(&c->out);
+}
+#define auto_call __attribute__((cleanup(call_done))) struct call
+
+static int ask(struct docker *d, struct call *c, struct pd_err *e)
+{
+    auto_buf target = BUF_INIT(8300);
+
+    if (need_version(d, c->deadline, e) < 0)
+        return -1;
+    buf_printf(&target, "/v%s%s", d->api, buf_cstr(&c->target));
+    if (!buf_cstr(&target) || target.overflow || c->target.overflow || c->in.overflow)
+        return pd_fail(e, PD_INVALID, "a request to the engine is too long");
+
+    struct http_request r = {.method = c->method,
+                             .target = buf_cstr(&target),
+                             .headers = c->headers,
+                             .body = c->in.data,
+                             .body_len = c->in.len,
+                             .take = c->take,
+                             .context = c->context,
+                             .deadline = c->deadline};
+    return ask_raw(d, &r, &c->out, &c->status, e);
+}
+
+static int refused(const struct call *c, const char *what, struct pd_err *e)
+{
+    return docker_fail(c->status, c->out.data, c->out.len, what, e);
+}
+
+/* ---- containers ---- */
+
+int docker_inspect(struct docker *d, const char *name, struct docker_container *ret, deadline t,
+                   struct pd_err *e)
+{
+    auto_call c = CALL("GET", t);
+
+    buf_printf(&c.target, "/containers/%s/json", name);
+    if (ask(d, &c, e) < 0)
+        return -1;
+    if (c.status != 200)
+        return refused(&c, "inspect", e);
+    return docker_read_container(c.out.data, c.out.len, ret, e);
+}
+
+static int start(struct docker *d, const char *name, deadline t, struct pd_err *e)
+{
+    auto_call c = CALL("POST", t);
+
+    buf_printf(&c.target, "/containers/%s/start", name);
+    if (ask(d, &c, e) < 0)
+        return -1;
+    return c.status == 204 || c.status == 304 ? 0 : refused(&c, "start the container", e);
+}
+
+static int create_once(struct docker *d, const char *name, const struct docker_plan *p, deadline t,
+                       struct pd_err *e)
+{
+    auto_call c = CALL("POST", t);
+
+    buf_printf(&c.target, "/containers/create?name=%s", name);
+    docker_create_body(&c.in, p);
+    if (ask(d, &c, e) < 0)
+        return -1;
+    return c.status == 201 ? 0 : refused(&c, "create the container", e);
+}
+
+/* Whether what is there under the name is what was to be made. */
+static int is_ours(struct docker *d, const char *name, const struct docker_plan *p, deadline t,
+                   struct docker_container *ret, struct pd_err *e)
+{
+    if (docker_inspect(d, name, ret, t, e) < 0)
+        return -1;
+    if (strcmp(ret->owner, p->owner) != 0 || strcmp(ret->box, p->box) != 0)
+        return pd_fail(e, PD_CONFLICT, "a container '%.80s' is there that is not ours", name);
+    return 0;
+}
+
+/* The answer is lost, or the engine is on its way to another one: worth another try. */
+static bool is_lost(const struct pd_err *e)
+{
+    return e->code == PD_BAD_GATEWAY || e->code == PD_PROTOCOL;
+}
+
+int docker_create(struct docker *d, const char *name, const struct docker_plan *p,
+                  struct docker_container *ret, deadline t, struct pd_err *e)
+{
+    struct docker_container c;
+    int r = -1;
+
+    for (int i = 0; i < TRIES; i++) {
+        r = create_once(d, name, p, t, e);
+        if (r == 0 || (!is_lost(e) && e->code != PD_CONFLICT))
+            break;
+
+        /* Somebody made it, maybe we; or nobody did, and it can be tried again. */
+        struct pd_err why = *e;
+        r = is_ours(d, name, p, t, &c, e);
+        if (r == 0 || e->code != PD_NOT_FOUND) {
+            if (r < 0 && is_lost(e))
+                *e = why;
+            break;
+        }
+        *e = why;
+    }
+    if (r < 0)
+        return -1;
+
+    for (int i = 0; i < TRIES; i++) {
+        r = start(d, name, t, e);
+        if (r == 0 || !is_lost(e))
+            break;
+        struct pd_err why = *e;
+        if (is_ours(d, name, p, t, &c, e) == 0 && c.running) {
+            r = 0;
+            break;
+        }
+        *e = why;
+    }
+    if (r < 0 || is_ours(d, name, p, t, &c, e) < 0)
+        return -1;
+
+    if (!c.pid) {
+        char why[200];
+        docker_say_end(&c, why, sizeof why);
+        return pd_fail(e, PD_LOST, "the container ended as soon as it began: %s", why);
+    }
+    *ret = c;
+    return 0;
+}
+
+int docker_kill(struct docker *d, const char *name, deadline t, struct pd_err *e)
+{
+    auto_call c = CALL("POST", t);
+
+    buf_printf(&c.target, "/containers/%s/kill?signal=SIGKILL", name);
+    if (ask(d, &c, e) < 0)
+        return -1;
+
+    /* 409: it does not run; podman says 500 for the same. */
+    bool over = c.status == 204 || c.status == 404 || c.status == 409;
+    struct docker_container now;
+    if (!over && docker_inspect(d, name, &now, t, NULL) == 0 && !now.running)
+        over = true;
+    return over ? 0 : refused(&c, "kill the container", e);
+}
+
+int docker_remove(struct docker *d, const char *name, deadline t, struct pd_err *e)
+{
+    for (int i = 0;; i++) {
+        auto_call c = CALL("DELETE", t);
+        buf_printf(&c.target, "/containers/%s?force=true&v=true", name);
+        int r = ask(d, &c, e);
+        if (r == 0 && (c.status == 204 || c.status == 200 || c.status == 404))
+            return 0;
+
+        /* 409: somebody else removes it just now. */
+        bool again = r < 0 ? is_lost(e) : c.status == 409;
+        if (r == 0)
+            (void)refused(&c, "remove the container", e);
+        if (!again || i >= TRIES)
+            return -1;
+        usleep(50000u << i);
+    }
+}
+
+int docker_list(struct docker *d, const char *label, const char *value, docker_each *each,
+                void *context, deadline t, struct pd_err *e)
+{
+    auto_call c = CALL("GET", t);
+    auto_buf filter = BUF_INIT(512);
+
+    struct json j = JSON_INIT(&filter);
+    char pair[160];
+    snprintf(pair, sizeof pair, "%s=%s", label, value);
+    json_open(&j, '{');
+    json_key(&j, "label");
+    json_open(&j, '[');
+    json_cstr(&j, pair);
+    json_close(&j, ']');
+    json_close(&j, '}');
+
+    buf_puts(&c.target, "/containers/json?all=1&filters=");
+    http_escape(&c.target, buf_cstr(&filter));
+    if (ask(d, &c, e) < 0)
+        return -1;
+    if (c.status != 200)
+        return refused(&c, "list containers", e);
+    return docker_read_list(c.out.data, c.out.len, each, context, e);
+}
+
+int docker_info(struct docker *d, struct docker_info *ret, deadline t, struct pd_err *e)
+{
+    auto_call c = CALL("GET", t);
+
+    buf_puts(&c.target, "/info");
+    if (ask(d, &c, e) < 0)
+        return -1;
+    if (c.status != 200)
+        return refused(&c, "info", e);
+    return docker_read_info(c.out.data, c.out.len, d->config->runtime, ret, e);
+}
+
+/* ---- images ---- */
+
+int docker_has_image(struct docker *d, const char *name, deadline t, struct pd_err *e)
+{
+    auto_call c = CALL("GET", t);
+
+    buf_printf(&c.target, "/images/%s/json", name);
+    if (ask(d, &c, e) < 0)
+        return -1;
+    if (c.status == 200 || c.status == 404)
+        return c.status == 200;
+    return refused(&c, "inspect the image", e);
+}
+
+/* The header with the registry's credentials; empty without any. Read anew for each pull. */
+static int read_auth(const struct docker *d, const char *registry, struct buf *out,
+                     struct pd_err *e)
+{
+    const char *path = d->config->auth_file;
+    auto_buf file = BUF_INIT(AUTH_MAX);
+
+    if (!path[0])
+        return 0;
+    auto_fd fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return pd_fail_sys(e, "registry_auth %s", path);
+    for (;;) {
+        uint8_t *at = buf_reserve(&file, 4096);
+        ssize_t n = at ? read(fd, at, 4096) : 0;
+        if (!at)
+            return pd_fail(e, PD_INVALID, "registry_auth %s: more than %u bytes", path, AUTH_MAX);
+        if (n <= 0)
+            break;
+        file.len += (size_t)n;
+    }
+
+    buf_puts(out, "X-Registry-Auth: ");
+    auto_buf value = BUF_INIT(16384);
+    if (docker_read_auth(file.data, file.len, registry, &value, e) < 0)
+        return pd_wrap(e, "registry_auth %s", path);
+    if (value.len == 0)
+        buf_clear(out);
+    else
+        buf_put(out, value.data, value.len);
+    return 0;
+}
+
+static int pull(struct docker *d, const struct image_ref *r, const char *text, deadline t,
+                struct pd_err *e)
+{
+    auto_call c = CALL("POST", t);
+    auto_buf auth = BUF_INIT(20000);
+    char name[IMAGE_NAME_MAX], what[200];
+
+    if (read_auth(d, r->registry, &auth, e) < 0)
+        return -1;
+    image_ref_name(r, name);
+    buf_puts(&c.target, "/images/create?fromImage=");
+    http_escape(&c.target, name);
+    buf_puts(&c.target, "&tag=");
+    http_escape(&c.target, r->digest[0] ? r->digest : r->tag);
+
+    const char *headers[] = {auth.len ? buf_cstr(&auth) : NULL, NULL};
+    struct docker_pull p = DOCKER_PULL_INIT;
+    c.headers = headers;
+    c.take = docker_pull_take;
+    c.context = &p;
+
+    snprintf(what, sizeof what, "pull image %.120s", text);
+    int status = ask(d, &c, e);
+    if (status == 0 && c.status != 200)
+        status = refused(&c, what, e);
+    else if (status == 0 && p.failed)
+        status = docker_fail_text(500, p.error, what, e);
+    docker_pull_done(&p);
+    return status;
+}
+
+int docker_need_image(struct docker *d, const char *image, char ret_name[IMAGE_TEXT_MAX],
+                      deadline t, struct pd_err *e)
+{
+    struct image_ref r;
+
+    if (image_ref_parse(image, &r, e) < 0)
+        return -1;
+    image_ref_text(&r, ret_name);
+
+    int there = docker_has_image(d, ret_name, t, e);
+    if (there < 0)
+        return -1;
+    if (there && (d->config->pull != PULL_ALWAYS || r.digest[0]))
+        return 0;
+    if (d->config->pull == PULL_NEVER)
+        return pd_fail(e, PD_NOT_FOUND,
+                       "image '%.150s' is not on this machine and image_pull is never: pull it, or "
+                       "set image_pull = missing",
+                       image);
+
+    if (pull(d, &r, image, t, e) < 0)
+        return -1;
+    there = docker_has_image(d, ret_name, t, e);
+    return there > 0 ? 0
+                     : (there < 0 ? -1
+                                  : pd_fail(e, PD_NOT_FOUND,
+                                            "image '%.150s' is not there after its pull", image));
+}
+
+int docker_commit(struct docker *d, const char *container, const char *repository, const char *tag,
+                  bool pause, deadline t, struct pd_err *e)
+{
+    auto_call c = CALL("POST", t);
+
+    buf_printf(&c.target, "/commit?container=%s&repo=%s&tag=%s&pause=%s", container, repository,
+               tag, pause ? "true" : "false");
+    buf_puts(&c.in, "{}");
+    if (ask(d, &c, e) < 0)
+        return -1;
+    return c.status == 201 ? 0 : refused(&c, "commit the container", e);
+}
+
+int docker_tag(struct docker *d, const char *image, const char *repository, const char *tag,
+               deadline t, struct pd_err *e)
+{
+    auto_call c = CALL("POST", t);
+
+    buf_printf(&c.target, "/images/%s/tag?repo=%s&tag=%s", image, repository, tag);
+    if (ask(d, &c, e) < 0)
+        return -1;
+    return c.status == 201 ? 0 : refused(&c, "name the image", e);
+}
+
+int docker_remove_image(struct docker *d, const char *name, deadline t, struct pd_err *e)
+{
+    auto_call c = CALL("DELETE", t);
+
+    buf_printf(&c.target, "/images/%s?force=true", name);
+    if (ask(d, &c, e) < 0)
+        return -1;
+    return c.status == 200 || c.status == 404 ? 0 : refused(&c, "remove the image", e);
+}

@@ -1,0 +1,56 @@
+/* docker_client: calls of docker's API, each blocking with a deadline.
+ *
+ * Calls that make something are safe to repeat: after an answer that got lost, what is there is
+ * looked at first, by name. Errors have the engine's words and a remedy. */
+#pragma once
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "engine/broker.h"
+#include "engine/docker_api.h"
+#include "engine/image_ref.h"
+
+struct http;
+struct pd_err;
+
+struct docker {
+    const struct broker_config *config;
+    struct http *http;
+    char place[256]; /* of the engine, for people */
+    char api[16];    /* version to speak, "" until it is known */
+};
+
+/* Where the engine is: --host, else DOCKER_HOST (podman: CONTAINER_HOST), else the usual socket. */
+int docker_open(struct docker *d, const struct broker_config *c, struct pd_err *e);
+void docker_close(struct docker *d);
+const char *docker_kind(const struct docker *d); /* "docker" or "podman" */
+
+/* PD_NOT_FOUND when there is no such container. */
+int docker_inspect(struct docker *d, const char *name, struct docker_container *ret, deadline t,
+                   struct pd_err *e);
+/* Makes and starts a container of this name, and waits until it has a pid. One of the same name
+ * that has the same labels is what an earlier call made: it is used. */
+int docker_create(struct docker *d, const char *name, const struct docker_plan *p,
+                  struct docker_container *ret, deadline t, struct pd_err *e);
+/* SIGKILL; fine when it does not run. */
+int docker_kill(struct docker *d, const char *name, deadline t, struct pd_err *e);
+/* Removes it with its volumes; fine when it is not there. */
+int docker_remove(struct docker *d, const char *name, deadline t, struct pd_err *e);
+/* Calls `each` for every container with this label, dead or alive. */
+int docker_list(struct docker *d, const char *label, const char *value, docker_each *each,
+                void *context, deadline t, struct pd_err *e);
+int docker_info(struct docker *d, struct docker_info *ret, deadline t, struct pd_err *e);
+
+/* Makes sure by the configured policy that the image is there. */
+int docker_need_image(struct docker *d, const char *image, char ret_name[IMAGE_TEXT_MAX],
+                      deadline t, struct pd_err *e);
+/* 1 when there is an image of this name, 0 when there is none. */
+int docker_has_image(struct docker *d, const char *name, deadline t, struct pd_err *e);
+/* Makes the image repository:tag of a container's files; `pause`: it stands still meanwhile. */
+int docker_commit(struct docker *d, const char *container, const char *repository, const char *tag,
+                  bool pause, deadline t, struct pd_err *e);
+/* Gives an image a second name. */
+int docker_tag(struct docker *d, const char *image, const char *repository, const char *tag,
+               deadline t, struct pd_err *e);
+/* Fine when it is not there. */
+int docker_remove_image(struct docker *d, const char *name, deadline t, struct pd_err *e);

@@ -1,0 +1,36 @@
+/* door: how init in a container that an engine made meets its broker.
+ *
+ * Each box has a directory DIR/NAME with the program `init` and the listening socket `door`. It is
+ * mounted read-only into the container: a box can connect there and change nothing. The peer must
+ * be the container's first process; one connection is taken, before any command runs. DIR is locked
+ * as long as one process of its keeper lives, so that the next one knows whose boxes are orphans.
+ */
+#pragma once
+
+#include "base/clock.h"
+
+#include <sys/types.h>
+
+struct pd_err;
+
+struct doors {
+    char path[512]; /* STATE/doors/INSTANCE */
+    int dir;
+};
+
+/* Makes the directory, locks it, and puts a copy of init into it. */
+int doors_open(struct doors *d, const char *state_dir, const char *instance, int init_fd,
+               struct pd_err *e);
+/* Calls `each` for every keeper's directory that nobody has locked. */
+void doors_each_dead(const char *state_dir, void (*each)(const char *instance, void *arg),
+                     void *arg);
+/* Removes a keeper's directory with all doors. */
+void doors_remove(const char *state_dir, const char *instance);
+
+/* Makes a door and returns its listening socket; `ret_path` is the directory to mount. */
+int door_make(const struct doors *d, const char *name, char ret_path[640], struct pd_err *e);
+/* Waits until the process `pid` has connected. A descriptor; PD_LOST when the process ends first,
+ * PD_TIMEOUT. */
+int door_wait(int listener, pid_t pid, deadline t, struct pd_err *e);
+/* Fine when it is not there. */
+void door_remove(const struct doors *d, const char *name);

@@ -1,0 +1,62 @@
+/* Answers of an engine and names of images: no bytes break a reader, and what is read is clean. */
+#include "base/err.h"
+#include "engine/docker_api.h"
+#include "engine/image_ref.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static int each(void *context, const struct docker_container *c, struct pd_err *e)
+{
+    (void)context, (void)e;
+    if (strspn(c->id, "0123456789abcdef") != strlen(c->id))
+        abort();
+    return 0;
+}
+
+/* A name that was read reads the same again when it is written out. */
+static void image(const char *text)
+{
+    struct image_ref a, b;
+    char full[IMAGE_TEXT_MAX], again[IMAGE_TEXT_MAX];
+
+    if (image_ref_parse(text, &a, NULL) < 0)
+        return;
+    image_ref_text(&a, full);
+    if (image_ref_parse(full, &b, NULL) < 0)
+        abort();
+    image_ref_text(&b, again);
+    if (strcmp(full, again) != 0)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct docker_container c;
+    struct docker_info i;
+    char version[16];
+    auto_buf auth = BUF_INIT(65536), text = BUF_INIT(1 << 20);
+
+    if (docker_read_container(data, size, &c, NULL) == 0)
+        each(NULL, &c, NULL);
+    (void)docker_read_list(data, size, each, NULL, NULL);
+    (void)docker_read_version(data, size, version, NULL);
+    (void)docker_read_info(data, size, "runc", &i, NULL);
+    (void)docker_read_auth(data, size, "r.io", &auth, NULL);
+
+    struct pd_err e;
+    (void)docker_fail(500, data, size, "fuzz", &e);
+    if (strpbrk(e.msg, "\n\r\x1b"))
+        abort();
+
+    struct docker_pull p = DOCKER_PULL_INIT;
+    if (docker_pull_take(&p, data, size / 2, NULL) == 0)
+        (void)docker_pull_take(&p, data + size / 2, size - size / 2, NULL);
+    docker_pull_done(&p);
+
+    if (buf_put(&text, data, size) == 0 && buf_cstr(&text))
+        image(buf_cstr(&text));
+    return 0;
+}
