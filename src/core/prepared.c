@@ -20,8 +20,9 @@
  * shell is killed and the line runs elsewhere. If nothing is left in the pipe the shell may have
  * its line, and begin at any moment. So its group is frozen (box_hold) before the byte is looked
  * for: if it is there the line has begun, and goes on; if not, it cannot begin any more, and the
- * shell is killed before it is let go. Where nothing can be frozen (no cgroups) that shell is
- * waited for as for any command, but gets no row before it begins.
+ * shell is killed before it is let go. Where nothing can be frozen (no cgroups) that shell has
+ * HELD_PATIENCE to begin. Then it is killed, and the byte is looked for when it has ended: the line
+ * runs elsewhere, or, should it have begun in the last moment, its end by SIGKILL is told.
  *
  * When none is used: the line is not alone (another has the shell's state), has a directory, user,
  * variables, input or key of its own, is long, or turns tracing on (one more `+` would be seen). A
@@ -55,6 +56,7 @@
 #define LINE_MAX_BYTES 16000u          /* four times as much, all quotes, fits a pipe */
 #define WAIT_MAX       (30 * NS_PER_S) /* without a line */
 #define BEGIN_PATIENCE (100 * NS_PER_MS)
+#define HELD_PATIENCE  (3 * NS_PER_S)
 #define FULL_PAUSE     (5 * NS_PER_MS)   /* before a box that had no room is tried again */
 #define ENDING_PAUSE   (5 * NS_PER_MS)   /* before it is seen again whether the old one is gone */
 #define END_PATIENCE   (500 * NS_PER_MS) /* bash takes less than one of them */
@@ -313,13 +315,14 @@ static bool is_running(struct session *s)
 }
 
 /* The shell has all of its text and has not begun. Held, it cannot begin: with the byte it goes on,
- * without it, it is killed. The line stays HELD, so that its end looks for the byte once more: were
- * it there in spite of all, the line does not run again. */
-static bool decide_held(struct process *p)
+ * without it, it is killed. So is one that cannot be held and has had its time. The line stays
+ * HELD, so that its end looks for the byte once more: were it there in spite of all, the line does
+ * not run again. */
+static bool decide_held(struct process *p, bool late)
 {
     struct session *s = p->session;
     struct pd_err e;
-    bool begun = false;
+    bool begun = false, held = false;
 
     lock_take(&s->lock);
     bool mine = group_kill_begin(s, p->group, p->serial);
@@ -328,16 +331,17 @@ static bool decide_held(struct process *p)
         return false;
 
     rw_read(&s->box_use);
-    if (s->box && box_hold(s->box, p->group, true, &e) == 0) {
+    held = s->box && box_hold(s->box, p->group, true, &e) == 0;
+    if (held || (s->box && late)) {
         lock_take(&p->lock);
         begun = p->state != PROCESS_RUNNING || has_begun(p);
         lock_release(&p->lock);
 
         if (!begun && box_kill(s->box, p->id, p->group, &e) < 0)
             log_warn("prepared.kill", "session=%s error=%s", s->info.id, e.msg);
-        if (box_hold(s->box, p->group, false, &e) < 0)
-            log_warn("prepared.hold", "session=%s error=%s", s->info.id, e.msg);
     }
+    if (held && box_hold(s->box, p->group, false, &e) < 0)
+        log_warn("prepared.hold", "session=%s error=%s", s->info.id, e.msg);
     rw_release(&s->box_use);
 
     lock_take(&s->lock);
@@ -359,7 +363,8 @@ bool prepared_is_unsure(struct process *p)
     enum process_line line = begun ? LINE_BEGUN : p->line;
     lock_release(&p->lock);
 
-    if (line == LINE_BEGUN || (line == LINE_HELD && running && decide_held(p)))
+    bool late = waited >= HELD_PATIENCE;
+    if (line == LINE_BEGUN || (line == LINE_HELD && running && decide_held(p, late)))
         return false;
     if (line == LINE_AGAIN)
         return true; /* it is looked at when it runs again */

@@ -25,8 +25,10 @@ static struct {
     atomic_uint shells;       /* that are there */
     atomic_uint fates[FATES]; /* how many had it */
     atomic_uint turn;
-    atomic_int cruel; /* shells have other fates than RUNS */
-    atomic_uint full; /* of three commands that cannot wait, the box has no room for two */
+    atomic_int cruel;    /* shells have other fates than RUNS */
+    atomic_int all_stop; /* every shell that waited stops with its line, for ever */
+    atomic_int no_hold;  /* nothing can be frozen */
+    atomic_uint full;    /* of three commands that cannot wait, the box has no room for two */
 } the;
 
 struct shell {
@@ -131,6 +133,8 @@ static int wait_for_line(struct shell *h)
     enum fate fate = atomic_load(&the.cruel) ? turn * 7919 / 13 % FATES : RUNS;
     if ((fate == STOPS || fate == STOPS_WITH_THE_LINE) && turn % 5)
         fate = RUNS; /* each takes a tenth of a second */
+    if (atomic_load(&the.all_stop))
+        fate = STOPS_WITH_THE_LINE;
     atomic_fetch_add(&the.fates[fate], 1);
 
     if (fate == DIES_AT_ONCE) {
@@ -148,7 +152,9 @@ static int wait_for_line(struct shell *h)
         return 1 << 8;
 
     if (fate == STOPS_WITH_THE_LINE)
-        stand_still(h, turn % 2 ? 0 : 98 * NS_PER_MS + turn * 7919 % 4000 * 1000);
+        stand_still(h, turn % 2 || atomic_load(&the.all_stop)
+                           ? 0
+                           : 98 * NS_PER_MS + turn * 7919 % 4000 * 1000);
     return begin_line(h, text, fate == STOPS_WITH_THE_LINE ? 3 * NS_PER_MS : 0);
 }
 
@@ -226,7 +232,9 @@ static int shell_kill(struct box *box, struct wire_id id, unsigned group, struct
 
 static int shell_hold(struct box *box, unsigned group, bool held, struct pd_err *e)
 {
-    (void)box, (void)group, (void)e;
+    (void)box, (void)group;
+    if (atomic_load(&the.no_hold))
+        return pd_fail(e, PD_UNSUPPORTED, "nothing can be frozen here");
     (void)(held ? pthread_mutex_lock(&running) : pthread_mutex_unlock(&running));
     return 0;
 }
@@ -356,6 +364,31 @@ static void test_every_line_runs_once(void **state)
     end(d, s);
 }
 
+/* A shell that was stopped when it had its line does not keep the line until its time-out, though
+ * nothing can be frozen: it is given up after a while, and the line runs elsewhere, once. */
+static void test_a_stopped_shell_that_cannot_be_held_is_given_up(void **state)
+{
+    struct daemon *d = begin(state);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    struct pd_err e;
+    unsigned n = 0;
+    atomic_store(&the.no_hold, 1);
+    atomic_store(&the.all_stop, 1);
+
+    for (; n < 200 && atomic_load(&the.fates[STOPS_WITH_THE_LINE]) < 3; n++) {
+        assert_int_equal(run(s, n, &e), 0);
+        assert_ran(n, 1, 1);
+        lock_take(&s->lock);
+        s->prepared.not_before = 0;
+        lock_release(&s->lock);
+        usleep(20000);
+    }
+    assert_true(atomic_load(&the.fates[STOPS_WITH_THE_LINE]) >= 3);
+    assert_int_equal(atomic_load(&the.prepared), 0);
+    end(d, s);
+}
+
 struct changer {
     struct session *s;
     atomic_int stop;
@@ -424,18 +457,40 @@ static void *end_main(void *arg)
     return NULL;
 }
 
-/* A delete at any moment of a line, of making a shell, and of its wait. */
-static void test_a_delete_at_any_moment(void **state)
+/* Its life is over: the controller ends it. */
+static void *expire_main(void *arg)
+{
+    struct ender *x = arg;
+    deadline limit = deadline_in(PATIENCE);
+    enum session_state is;
+    usleep(x->after_us);
+    lock_take(&x->s->lock);
+    x->s->info.max_life_ms = 0;
+    lock_release(&x->s->lock);
+
+    do {
+        controller_wake(x->s->all);
+        usleep(500);
+        lock_take(&x->s->lock);
+        is = x->s->info.state;
+        lock_release(&x->s->lock);
+    } while (is != SESSION_GONE && !deadline_passed(limit));
+    assert_int_equal(is, SESSION_GONE);
+    assert_int_equal(x->s->info.end, END_EXPIRED);
+    return NULL;
+}
+
+/* An end at any moment of a line, of making a shell, and of its wait. */
+static void play_ends(void **state, void *(*ends)(void *arg), unsigned count)
 {
     struct daemon *d = begin(state);
     struct pd_err e;
-    unsigned count = rounds(500);
 
     for (unsigned n = 0; n < count; n++) {
         struct session_request r = {0};
         struct ender x = {.s = make_one(d, &r), .after_us = n * 97 % 8000};
         pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, end_main, &x), 0);
+        assert_int_equal(pthread_create(&thread, NULL, ends, &x), 0);
         for (unsigned i = 0; i < 3; i++) {
             unsigned line = 3 * n + i;
             int status = run(x.s, line, &e);
@@ -451,14 +506,26 @@ static void test_a_delete_at_any_moment(void **state)
     daemon_end(d);
 }
 
+static void test_a_delete_at_any_moment(void **state)
+{
+    play_ends(state, end_main, rounds(500));
+}
+
+static void test_an_expiry_at_any_moment(void **state)
+{
+    play_ends(state, expire_main, rounds(300));
+}
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN); /* as a server does: a state may come when nobody reads it */
     const struct CMUnitTest tests[] = {
         IN_WORLD(test_lines_run_in_shells_that_waited),
         IN_WORLD(test_every_line_runs_once),
+        IN_WORLD(test_a_stopped_shell_that_cannot_be_held_is_given_up),
         IN_WORLD(test_lines_against_pause_sleep_and_change),
         IN_WORLD(test_a_delete_at_any_moment),
+        IN_WORLD(test_an_expiry_at_any_moment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -282,7 +282,7 @@ static unsigned ready(struct daemon *d, enum profile p)
 
 static void wait_ready(struct daemon *d, enum profile p, unsigned count)
 {
-    deadline limit = deadline_in(10 * NS_PER_S);
+    deadline limit = deadline_in(60 * NS_PER_S);
     while (ready(d, p) < count && !deadline_passed(limit))
         usleep(5000);
     assert_true(ready(d, p) >= count);
