@@ -66,6 +66,19 @@ void client_free(struct client *c)
     free(c);
 }
 
+/* Whoever waits for output may wait for hours. A server whose machine is gone says nothing, so the
+ * kernel asks it: after a minute of silence, and it is lost after a minute without an answer. A
+ * Unix socket has none of these options, and needs none. */
+static void set_options(int fd)
+{
+    int on = 1, idle_s = 60, pause_s = 15, tries = 4;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &pause_s, sizeof pause_s);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof tries);
+}
+
 /* A connected socket, -1 with errno set, or -1 with ETIMEDOUT. */
 static int connect_to(const struct sockaddr *a, socklen_t len, deadline d)
 {
@@ -90,8 +103,7 @@ static int connect_to(const struct sockaddr *a, socklen_t len, deadline d)
         }
     }
 
-    int on = 1;
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    set_options(fd);
     return fd_take(&fd);
 }
 

@@ -1,6 +1,7 @@
 /* How this works: one pass from left to right. At the start of each word the rules are tried: the
- * shape of a known key, a name that speaks of a secret and has a value, a URL with a password. The
- * pass knows whether it is inside quotes, since that is where a value ends. */
+ * shape of a known key, there or further on in the word, a name that speaks of a secret and has a
+ * value, a URL with a password. The pass knows whether it is inside quotes, since that is where a
+ * value ends. */
 #include "telemetry/redact.h"
 
 #include "base/banned.h"
@@ -83,21 +84,44 @@ static const struct {
     {"npm_", 20, ""},         {"pypi-", 20, "-_"},  {"dop_v1_", 20, ""},  {"eyJ", 20, "-_."},
 };
 
+/* The end of a key of the k-th shape that begins at `at`, or 0. */
+static size_t shape_end(const struct scan *s, size_t at, size_t k)
+{
+    if (!starts(s, at, shapes[k].prefix, 0))
+        return 0;
+
+    size_t first = at + strlen(shapes[k].prefix), i = first;
+    while (i < s->len &&
+           (is_alnum(s->text[i]) || (s->text[i] && strchr(shapes[k].also, s->text[i]))))
+        i++;
+    return i - first >= shapes[k].least ? i : 0;
+}
+
 /* The end of a key that begins at `at`, or 0. */
 static size_t key_end(const struct scan *s, size_t at)
 {
-    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-        if (!starts(s, at, shapes[k].prefix, 0))
-            continue;
+    size_t end = 0;
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes && !end; k++)
+        end = shape_end(s, at, k);
+    return end;
+}
 
-        size_t first = at + strlen(shapes[k].prefix), i = first;
-        while (i < s->len &&
-               (is_alnum(s->text[i]) || (s->text[i] && strchr(shapes[k].also, s->text[i]))))
-            i++;
-        if (i - first >= shapes[k].least)
-            return i;
-    }
-    return 0;
+/* Is the shape told from the middle of any word? A short one is only behind a sign: "disk-..." has
+ * no key in it. */
+static int is_distinct(const char *prefix)
+{
+    size_t len = strlen(prefix);
+    return len >= 4 && !is_alnum(prefix[len - 1]);
+}
+
+/* The beginning of a key within the word that goes on to `to`, or `to`. */
+static size_t key_within(const struct scan *s, size_t to)
+{
+    for (size_t i = s->at + 1; i < to; i++)
+        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
+            if ((!is_alnum(s->text[i - 1]) || is_distinct(shapes[k].prefix)) && shape_end(s, i, k))
+                return i;
+    return to;
 }
 
 /* The end of a private key in PEM, or 0. An unfinished one goes to the end. */
@@ -427,6 +451,12 @@ static void handle_word(struct scan *s)
 
     for (end = s->at; end < s->len && is_name(s->text[end]);)
         end++;
+    size_t key = key_within(s, end);
+    if (key < end) {
+        copy_to(s, key);
+        hide_to(s, key_end(s, key));
+        return;
+    }
     handle_name(s, dashes, end);
 }
 

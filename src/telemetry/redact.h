@@ -4,8 +4,8 @@
  * whose name speaks of a key, token, secret, password or credential; what follows "Bearer"; user
  * names' passwords in URLs and behind -u; private keys in PEM; and words that have the shape of
  * well-known keys (e2b_, AKIA, ghp_, sk-, xoxb-, glpat-, AIza, JSON web tokens ...), wherever they
- * are. A reference such as $TOKEN stays: it is no secret. It is a net, not a proof: a secret under
- * an innocent name passes. */
+ * are, also behind a prefix. A reference such as $TOKEN stays: it is no secret. It is a net, not a
+ * proof: a secret under an innocent name passes. */
 #pragma once
 
 #include <stddef.h>

@@ -2,6 +2,8 @@
 
 #include "net/client.h"
 
+#include <netinet/tcp.h>
+
 static struct gate gate = GATE_INIT;
 static struct test_server t;
 static char dir[] = "/tmp/test-client-XXXXXX", cert[128], key[128];
@@ -210,6 +212,26 @@ static void test_nobody_there(void **state)
     assert_non_null(strstr(e.msg, "/nonexistent/sock"));
 }
 
+static int option(struct client *c, int level, int name)
+{
+    int value = -1;
+    socklen_t size = sizeof value;
+    assert_int_equal(getsockopt(conn_fd(client_conn(c)), level, name, &value, &size), 0);
+    return value;
+}
+
+/* A server that is gone without a word is noticed within some minutes, not after hours. */
+static void test_a_silent_server_is_asked_whether_it_lives(void **state)
+{
+    (void)state;
+    struct client *c = dial();
+    assert_int_equal(option(c, SOL_SOCKET, SO_KEEPALIVE), 1);
+    int lost_after_s = option(c, IPPROTO_TCP, TCP_KEEPIDLE) +
+                       option(c, IPPROTO_TCP, TCP_KEEPINTVL) * option(c, IPPROTO_TCP, TCP_KEEPCNT);
+    assert_in_range(lost_after_s, 30, 180);
+    client_free(c);
+}
+
 static void test_over_tls(void **state)
 {
     (void)state;
@@ -358,6 +380,7 @@ int main(void)
         ROW(test_headers_are_checked),
         ROW(test_an_early_answer_can_be_read),
         cmocka_unit_test(test_nobody_there),
+        ROW(test_a_silent_server_is_asked_whether_it_lives),
         cmocka_unit_test_setup_teardown(test_over_tls, begin_tls, end),
         cmocka_unit_test(test_what_servers_say_over_pipes),
     };
