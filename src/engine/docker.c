@@ -276,10 +276,12 @@ static int meet(struct broker *b, const struct msg_build *m, const char *name,
     if (peer < 0) {
         /* The engine may know more than that it ended. */
         struct docker_container now;
-        char why[200];
+        char why[160], words[160];
         if (e->code == PD_LOST && docker_inspect(&b->docker, name, &now, t, NULL) == 0) {
             docker_say_end(&now, why, sizeof why);
-            pd_fail(e, PD_LOST, "the container's init ended before it came to its door: %s", why);
+            docker_last_words(&b->docker, name, words, sizeof words, t);
+            pd_fail(e, PD_LOST, "the container's init ended before it came to its door: %s%s%s",
+                    why, words[0] ? ": " : "", words);
         }
         return -1;
     }

@@ -97,6 +97,30 @@ int docker_read_container(const void *json, size_t len, struct docker_container 
     return 0;
 }
 
+void docker_read_log(const void *log, size_t len, char *out, size_t size)
+{
+    const uint8_t *at = log;
+    size_t used = 0;
+
+    /* Each frame has a head of eight bytes, the last four of which are its length. */
+    while (len > 8) {
+        size_t piece =
+            (size_t)at[4] << 24 | (size_t)at[5] << 16 | (size_t)at[6] << 8 | (size_t)at[7];
+        at += 8;
+        len -= 8;
+        if (piece > len)
+            piece = len;
+        for (size_t i = 0; i < piece && used + 1 < size; i++)
+            out[used++] = at[i] < ' ' || at[i] == 127 ? ' ' : (char)at[i];
+        at += piece;
+        len -= piece;
+    }
+
+    while (used && out[used - 1] == ' ')
+        used--;
+    out[used] = 0;
+}
+
 void docker_say_end(const struct docker_container *c, char *out, size_t size)
 {
     if (c->oom_killed)

@@ -45,6 +45,8 @@ struct docker_container {
 };
 int docker_read_container(const void *json, size_t len, struct docker_container *ret,
                           struct pd_err *e);
+/* The text in the frames of a container's log, on one line. */
+void docker_read_log(const void *log, size_t len, char *out, size_t size);
 /* Why a container does not run, in words. */
 void docker_say_end(const struct docker_container *c, char *out, size_t size);
 

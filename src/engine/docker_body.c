@@ -69,10 +69,14 @@ static void put_host_config(struct json *j, const struct docker_plan *p)
     if (p->runtime[0])
         json_member_cstr(j, "Runtime", p->runtime);
 
-    /* Commands' output is the daemon's business; init writes none. */
+    /* Commands' output is the daemon's business. Init says only why it cannot begin. */
     json_key(j, "LogConfig");
     json_open(j, '{');
-    json_member_cstr(j, "Type", "none");
+    json_member_cstr(j, "Type", "json-file");
+    json_key(j, "Config");
+    json_open(j, '{');
+    json_member_cstr(j, "max-size", "64k");
+    json_close(j, '}');
     json_close(j, '}');
     json_key(j, "RestartPolicy");
     json_open(j, '{');

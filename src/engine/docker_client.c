@@ -67,27 +67,27 @@ void docker_close(struct docker *d)
 }
 
 /* Puts the setting to look at behind an error of the connection. */
-static int not_reachable(const struct docker *d, struct pd_err *e)
+static int not_reachable(const struct docker *d, const struct pd_err *why, struct pd_err *e)
 {
-    struct pd_err was = *e;
-
-    if (was.code == PD_TIMEOUT)
+    if (why->code == PD_TIMEOUT)
         return pd_fail(e, PD_TIMEOUT, "the engine at %.100s does not answer in time", d->place);
     return pd_fail(e, PD_BAD_GATEWAY,
                    "%s is not reachable at %.80s: is it running, and is %s_host right? (%.80s)",
-                   docker_kind(d), d->place, docker_kind(d), was.msg);
+                   docker_kind(d), d->place, docker_kind(d), why->msg);
 }
 
 static int ask_raw(struct docker *d, struct http_request *r, struct buf *body, int *ret_status,
                    struct pd_err *e)
 {
     struct http_answer answer = {.body = body};
+    struct pd_err why;
 
     buf_clear(body);
-    if (http_ask(d->http, r, &answer, e) < 0) {
+    if (http_ask(d->http, r, &answer, &why) < 0) {
         d->api[0] = 0;
-        bool link = e->code == PD_BAD_GATEWAY || e->code == PD_TIMEOUT;
-        return link ? not_reachable(d, e) : -1;
+        return why.code == PD_BAD_GATEWAY || why.code == PD_TIMEOUT
+                   ? not_reachable(d, &why, e)
+                   : pd_fail(e, why.code, "%s", why.msg);
     }
     *ret_status = answer.status;
     return 0;
@@ -197,6 +197,16 @@ static int create_once(struct docker *d, const char *name, const struct docker_p
     return c.status == 201 ? 0 : refused(&c, "create the container", e);
 }
 
+void docker_last_words(struct docker *d, const char *name, char *out, size_t size, deadline t)
+{
+    auto_call c = CALL("GET", t);
+
+    out[0] = 0;
+    buf_printf(&c.target, "/containers/%s/logs?stderr=1&tail=3", name);
+    if (ask(d, &c, NULL) == 0 && c.status == 200)
+        docker_read_log(c.out.data, c.out.len, out, size);
+}
+
 /* Whether what is there under the name is what was to be made. */
 static int is_ours(struct docker *d, const char *name, const struct docker_plan *p, deadline t,
                    struct docker_container *ret, struct pd_err *e)
@@ -253,9 +263,11 @@ int docker_create(struct docker *d, const char *name, const struct docker_plan *
         return -1;
 
     if (!c.pid) {
-        char why[200];
+        char why[160], words[160];
         docker_say_end(&c, why, sizeof why);
-        return pd_fail(e, PD_LOST, "the container ended as soon as it began: %s", why);
+        docker_last_words(d, name, words, sizeof words, t);
+        return pd_fail(e, PD_LOST, "the container ended as soon as it began: %s%s%s", why,
+                       words[0] ? ": " : "", words);
     }
     *ret = c;
     return 0;

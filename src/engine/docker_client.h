@@ -32,6 +32,8 @@ int docker_inspect(struct docker *d, const char *name, struct docker_container *
  * that has the same labels is what an earlier call made: it is used. */
 int docker_create(struct docker *d, const char *name, const struct docker_plan *p,
                   struct docker_container *ret, deadline t, struct pd_err *e);
+/* What init said before it ended, or "". */
+void docker_last_words(struct docker *d, const char *name, char *out, size_t size, deadline t);
 /* SIGKILL; fine when it does not run. */
 int docker_kill(struct docker *d, const char *name, deadline t, struct pd_err *e);
 /* Removes it with its volumes; fine when it is not there. */

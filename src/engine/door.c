@@ -57,6 +57,11 @@ static int copy_init(int dir, int init_fd, struct pd_err *e)
         at += n;
     }
 
+    if (at == 0) {
+        (void)unlinkat(dir, temporary, 0);
+        return pd_fail(e, PD_INTERNAL, "descriptor %d of a broker is not the program init",
+                       init_fd);
+    }
     (void)fchmod(out, 0555);
     fd_done(&out); /* a program that is open for writing cannot be started */
     if (renameat(dir, temporary, dir, INIT_FILE) < 0)

@@ -228,10 +228,8 @@ int http_ask(struct http *h, const struct http_request *r, struct http_answer *r
 
     if (failed)
         return -1;
-    if (f.failed) {
-        *e = f.error;
-        return -1;
-    }
+    if (f.failed)
+        return pd_fail(e, f.error.code, "%s", f.error.msg);
     if (code != CURLE_OK)
         return pd_fail(e, code_of(code), "%s: %s", h->where,
                        h->error[0] ? h->error : curl_easy_strerror(code));

@@ -278,6 +278,22 @@ static void test_a_container_is_read(void **state)
     assert_int_equal(c.exit_code, 0);
 }
 
+static void test_a_log_is_read(void **state)
+{
+    (void)state;
+    static const char log[] = "\2\0\0\0\0\0\0\4abc\n\1\0\0\0\0\0\0\3d\x1b"
+                              "e"
+                              "\2\0\0\0\xff\xff\xff\xff"
+                              "cut";
+    char out[64];
+    docker_read_log(log, sizeof log - 1, out, sizeof out);
+    assert_string_equal(out, "abc d ecut");
+    docker_read_log(log, sizeof log - 1, out, 4);
+    assert_string_equal(out, "abc");
+    docker_read_log("", 0, out, sizeof out);
+    assert_string_equal(out, "");
+}
+
 static int count_one(void *context, const struct docker_container *c, struct pd_err *e)
 {
     unsigned *n = context;
@@ -456,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_a_runtime_and_a_root_are_passed_on),
         cmocka_unit_test(test_what_cannot_be_given_is_refused),
         cmocka_unit_test(test_a_container_is_read),
+        cmocka_unit_test(test_a_log_is_read),
         cmocka_unit_test(test_a_list_is_read),
         cmocka_unit_test(test_versions_are_negotiated),
         cmocka_unit_test(test_info_is_read),
