@@ -245,7 +245,7 @@ def test_the_first_moments_of_a_command(server, box):
     """The daemon dies while the thread of the request has the command alone, or just after. Either
     nobody knows the command any more, and nothing of it is left; or all of its output is there."""
     folder = os.path.join(server.state_dir, "server", "spool")
-    rounds, known = paddock.scaled_down(40, 10), 0
+    rounds, known = paddock.rounds(16, 100, 10), 0
     for n in range(rounds):
         line = f"echo first; sleep 0.002; echo {n}; sleep 77"
         daemon = server.daemon()
@@ -441,7 +441,7 @@ def test_kills_at_random_under_load():
     slowest = kept = broken = 0
     with Victim({"pool_min": 1, "pool_max": 2}) as server:
         loads = [Load(server, n) for n in range(4)]
-        rounds = paddock.scaled_down(30, 5)
+        rounds = paddock.rounds(10, 100, 5)
         for n in range(rounds):
             time.sleep(dice.uniform(0.02, 0.4))
             server.kill(dice.choice(["guardian", "daemon"]))

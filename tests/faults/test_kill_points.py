@@ -144,7 +144,7 @@ def test_kill_points():
         pytest.skip("strace is not installed")
     points = [(c, n) for c in CALLS for n in range(1, 40)]
     random.shuffle(points)
-    count = int(os.environ.get("FAULT_POINTS", paddock.scaled_down(30, 5)))
+    count = int(os.environ.get("FAULT_POINTS", paddock.rounds(12, 120, 5)))
     hits = {}
     with Victim({"log_level": "info"}) as server:
         keeper = server.keeper()

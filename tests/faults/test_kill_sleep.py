@@ -46,7 +46,7 @@ def wake(api, url):
 
 
 def test_files_outlive_every_sleep(server):
-    for number in range(paddock.scaled_down(20, 5)):
+    for number in range(paddock.rounds(8, 40, 5)):
         box = Box(server.client())
         box.out(f"echo {number} >/workspace/kept")
         url = f"/sandboxes/{box.id}"
@@ -68,7 +68,7 @@ def test_files_outlive_a_wake_that_dies_with_the_keeper(server):
     slept = 0
     deadline = time.monotonic() + paddock.seconds(120)
     for number in itertools.count():
-        if number >= paddock.scaled_down(20, 8) and (slept or time.monotonic() > deadline):
+        if number >= paddock.rounds(8, 40, 8) and (slept or time.monotonic() > deadline):
             break
         box = Box(server.client())
         box.out(f"echo {number} >/workspace/kept")
@@ -112,7 +112,7 @@ def test_a_sleeper_without_its_files_says_so(server):
 
 
 def test_snapshots_are_whole_or_not_there(server):
-    for _ in range(paddock.scaled_down(20, 5)):
+    for _ in range(paddock.rounds(8, 40, 5)):
         box = Box(server.client())
         box.out("head -c 3000000 /dev/zero >/workspace/large; echo whole >/workspace/last")
         break_off(server, *[(f"/sandboxes/{box.id}/snapshots", {})] * 3)

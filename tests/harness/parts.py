@@ -46,10 +46,10 @@ def unit(shop, part):
     log = os.path.join(ROOT, "build-asan/meson-logs/testlog.json")
     if os.path.exists(log):
         os.unlink(log)
-    more = ["--timeout-multiplier", "10"] if NIGHTLY else []
     # They wait more than they compute.
     result = shop.run(part, "unit", ["/usr/bin/meson", "test", "-C", "build-asan", "--no-rebuild",
-                                     "--num-processes", "3", *more], 3600 if NIGHTLY else 900)
+                                     "--num-processes", "3", "--timeout-multiplier",
+                                     "10" if NIGHTLY else "3"], 3600 if NIGHTLY else 900)
     if not os.path.exists(log):
         part.fail("meson test", result.tail())
         return
@@ -250,6 +250,9 @@ PARTS = {
     "alone": alone,
 }
 
+if os.path.isdir(os.path.join(ROOT, "tests/backends")):
+    PARTS["backends"] = tests_in("backends", 1200)
+
 if NIGHTLY:
     PARTS["tsan"] = sanitized("tsan", ["tests/api", "tests/faults"], {
         "TSAN_OPTIONS": "second_deadlock_stack=1:halt_on_error=0"})
@@ -261,7 +264,7 @@ STAGES = [
     [["vm", "docs"],
      ["lint", "build", "asan", "e2b"],
      ["security", "python", "mcp"],
-     ["api", "e2e", "faults"]],
+     ["api", "e2e", "faults", "backends"]],
     [["tsan"]],
     [["unit", "alone"],
      ["fuzz"]],

@@ -20,6 +20,7 @@ TOP = Path(__file__).resolve().parents[2]
 PADDOCK = os.environ.get("PADDOCK", str(TOP / "build" / "paddock"))
 PADDOCK_WEAK = os.environ.get("PADDOCK_WEAK", str(TOP / "build-weak" / "paddock"))
 SLOW = float(os.environ.get("PADDOCK_TEST_SLOW", "1"))
+NIGHTLY = os.environ.get("PADDOCK_NIGHTLY", "") not in ("", "0")
 PATIENCE = float(os.environ.get("PADDOCK_TEST_PATIENCE", "1"))
 
 # Where every test jail finds the probe and its fixtures, and a writable directory of the host.
@@ -41,6 +42,11 @@ def span(s):
 def scaled_down(n, least=1):
     """A count that is lower where everything is slow."""
     return max(least, int(n / SLOW))
+
+
+def rounds(by_day, by_night, least=1):
+    """How often something is repeated that is the same each time; `make test-nightly` has the night's."""
+    return scaled_down(by_night if NIGHTLY else by_day, least)
 
 
 @dataclass
