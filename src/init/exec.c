@@ -7,6 +7,7 @@
  * passes the same steps, in `enter`, and tells of a failed one by a record. */
 #include "init/init.h"
 
+#include "init/fds.h"
 #include "init/worker.h"
 
 #include "base/banned.h"
@@ -192,8 +193,9 @@ static int enter(struct launch *l)
     if (getenv("PADDOCK_KEEP_FDS"))
         return 0;
 #endif
-    syscall(SYS_close_range, l->flags & EXEC_EXTRA ? 4u : 3u, ~0u, 0);
-    return 0;
+    int r = fds_close_from(l->flags & EXEC_EXTRA ? 4u : 3u);
+    errno = -r;
+    return r < 0 ? failed(l, "close init's descriptors (close_range, /proc/self/fd)") : 0;
 }
 
 static int child(void *arg)
@@ -274,6 +276,16 @@ static int check_descriptors(const struct frame *f, unsigned flags, struct pd_er
     return 0;
 }
 
+static void set_oom_score(const struct init *in, bool of_command)
+{
+    const struct foreign *f = in->foreign;
+    if (!f || f->oom_file < 0)
+        return;
+
+    const char *score = of_command ? f->oom_command : f->oom_own;
+    (void)!pwrite(f->oom_file, score, strlen(score), 0);
+}
+
 pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, unsigned flags,
                  struct pd_err *e)
 {
@@ -284,6 +296,7 @@ pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, uns
     struct launch l = {.m = m, .in = in, .flags = flags, .fds = f->fds, .path = "/usr/bin:/bin"};
     pid_t pid = -1;
 
+    set_oom_score(in, true);
     if (argv && flags & EXEC_WORKER) {
         l.argv = argv + 1;
         pid = fork_worker(&l, e);
@@ -305,6 +318,7 @@ pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, uns
     } else {
         pd_fail(e, PD_CAPACITY, "no memory to start a command");
     }
+    set_oom_score(in, false);
 
     free(argv);
     free(env);

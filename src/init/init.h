@@ -13,6 +13,7 @@
 #include "wire/msg.h"
 #include "wire/start.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #define INIT_PROCESSES_MAX 1024u
@@ -55,6 +56,21 @@ struct init {
     unsigned process_count, process_room;
     struct frame in; /* reused for every request */
     int retry;       /* the kernel had no memory for a frame */
+
+    /* Of a box that somebody else made; all zero in a jail. */
+    const struct foreign *foreign;
+    bool awaits; /* the owner's socket is a door's, or none: only ADOPT is heard there */
+    bool ending; /* whoever started init has told it to end */
+};
+
+/* What init has found out about such a box, and needs at every command. */
+struct foreign {
+    struct buf facts; /* as the FACTS frame has them */
+    pid_t parent;     /* may end init by SIGTERM; 0: from outside of its pid namespace */
+    /* Of /proc/self/oom_score_adj: the score is raised while a command is born, which inherits it,
+     * so that the kernel chooses commands before init. -1: it cannot be. */
+    int oom_file;
+    char oom_own[12], oom_command[12];
 };
 
 /* peers.c: the protocol. `owner` is the owner's socket; SIGCHLD must be blocked. 0 or -1. */
@@ -62,7 +78,13 @@ int init_begin(struct init *in, enum init_mode mode, int owner);
 /* Of a kit: waits on the owner's socket, which is the keeper's until then, for ADOPT, and has the
  * socket that it brings as the owner's. -1 when anything else comes, or the keeper is gone. */
 int init_await_owner(struct init *in);
-/* Waits for something to do (-1: without end), and does it. -1 when the owner is gone. */
+/* Closes the owner's socket and forgets what was said there. From now on the socket that is put in
+ * its place brings ADOPT, and then the owner is another. */
+void init_await_another(struct init *in);
+/* Tells the owner what was found out at birth. */
+void init_tell_facts(struct init *in);
+/* Waits for something to do (-1: without end), and does it. -1 when the owner is gone, or a door
+ * that it waits at, or when init is to end. */
 int init_turn(struct init *in, int timeout_ms);
 /* Ends the commands and frees everything; for tests, which outlive their init. */
 void init_end(struct init *in);
@@ -80,3 +102,6 @@ void process_remove(struct init *in, struct process *p);
 /* Reaps every child that has ended; strangers (orphans) are forgotten, commands get their record.
  */
 void processes_reap(struct init *in);
+
+/* box.c: init's main in a box that somebody else made; argv as start.h has it. */
+int box_main(int argc, char **argv);

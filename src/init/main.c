@@ -5,6 +5,8 @@
  * init of a complete kit does all this before it has an owner, and then waits for the keeper to say
  * who.
  *
+ * In a box that somebody else made it begins in box.c.
+ *
  * The same program is `sudo` when it is started under that name and is not pid 1: sudo.c. */
 #include "init/init.h"
 
@@ -40,6 +42,9 @@ int main(int argc, char **argv)
         return sudo_main(argc, argv);
 
     const char *word = argc > 1 ? argv[1] : "";
+    if (!strcmp(word, INIT_ARG_DOOR) || !strcmp(word, INIT_ARG_LOCAL))
+        return box_main(argc, argv);
+
     enum init_mode mode = !strcmp(word, INIT_ARG_DEV)      ? INIT_DEV
                           : !strcmp(word, INIT_ARG_SINGLE) ? INIT_SINGLE
                                                            : INIT_STRICT;

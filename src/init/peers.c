@@ -127,7 +127,7 @@ static int send_waiting(struct init *in, struct peer *p)
 static int may_exec(const struct init *in, const struct peer *p, const struct msg_exec *m,
                     struct pd_err *e)
 {
-    int apart = in->mode != INIT_SINGLE && geteuid() != 0;
+    int apart = in->mode != INIT_SINGLE && (geteuid() != 0 || in->foreign);
 #ifdef PADDOCK_WEAK_WALLS
     apart = 0; /* a test build can give init the user's uid */
 #endif
@@ -221,6 +221,8 @@ static void do_sync(struct init *in, struct peer *p)
             in->processes[i].unlisted = 1;
     p->syncing = 1;
     p->sync_id = in->in.head.id;
+    if (in->foreign && p->serial == OWNER_SERIAL)
+        init_tell_facts(in);
     (void)send_waiting(in, p);
 }
 
@@ -262,6 +264,52 @@ static void dispatch(struct init *in, struct peer *p)
         reply_error(in, p, head->id, &e);
     }
     }
+}
+
+/* Has the socket that ADOPT brings in the place of the one that it came by, which is closed by
+ * that: nobody can say it again. */
+static int take_owner(struct init *in)
+{
+    struct peer *owner = &in->peers[0];
+    int fits = in->in.head.type == WIRE_ADOPT && in->in.fd_count == 1;
+    int r = fits ? dup3(in->in.fds[0], owner->sock, O_CLOEXEC) : -1;
+
+    frame_reset(&in->in);
+    return r < 0 ? -1 : 0;
+}
+
+void init_tell_facts(struct init *in)
+{
+    reply(in, &in->peers[0], (struct wire_head){.type = WIRE_FACTS}, &in->foreign->facts);
+}
+
+void init_await_another(struct init *in)
+{
+    struct peer *owner = &in->peers[0];
+    in->awaits = true;
+
+    /* Epochs are counted by each keeper, and this was the last word of the one before. */
+    fd_done(&owner->sock);
+    owner->epoch = 0;
+    owner->out_waiting = owner->syncing = owner->full = 0;
+    for (unsigned i = 0; i < in->process_count; i++)
+        if (in->processes[i].peer == owner->serial)
+            in->processes[i].told = in->processes[i].unlisted = 0;
+}
+
+/* At the door: -1 when it is closed, or says anything but ADOPT. */
+static int hear_door(struct init *in)
+{
+    struct pd_err e;
+    int r = wire_recv(in->peers[0].sock, &in->in, 0, &e);
+    if (r < 0 && e.code == PD_TIMEOUT)
+        return 0;
+    if (r <= 0 || take_owner(in) < 0)
+        return -1;
+
+    in->awaits = false;
+    init_tell_facts(in);
+    return 0;
 }
 
 /* Returns -1 when the peer is gone or speaks nonsense. */
@@ -331,12 +379,7 @@ int init_await_owner(struct init *in)
     struct pd_err e;
 
     int r = wire_recv(owner->sock, &in->in, DEADLINE_NONE, &e);
-    int fits = r > 0 && in->in.head.type == WIRE_ADOPT && in->in.fd_count == 1;
-
-    /* The keeper's own socket is closed by this: nobody can say it again. */
-    r = fits ? dup3(in->in.fds[0], owner->sock, O_CLOEXEC) : -1;
-    frame_reset(&in->in);
-    return r < 0 ? -1 : 0;
+    return r <= 0 ? -1 : take_owner(in);
 }
 
 int init_turn(struct init *in, int timeout_ms)
@@ -366,13 +409,23 @@ int init_turn(struct init *in, int timeout_ms)
     in->retry = 0;
 
     if (polls[n].revents) {
-        struct signalfd_siginfo info;
+        struct signalfd_siginfo info = {0};
         (void)!read(in->signals, &info, sizeof info);
         processes_reap(in);
+        in->ending |=
+            info.ssi_signo == SIGTERM && in->foreign && (pid_t)info.ssi_pid == in->foreign->parent;
+        if (in->ending)
+            return -1;
     }
 
     for (unsigned i = 0; i < n; i++) {
         struct peer *p = who[i];
+        if (in->awaits && p->serial == OWNER_SERIAL) {
+            if (polls[i].revents && hear_door(in) < 0)
+                return -1;
+            continue;
+        }
+
         (void)send_waiting(in, p);
         int lost = polls[i].revents && serve(in, p) < 0;
         if (lost && p->serial == OWNER_SERIAL)
