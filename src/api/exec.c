@@ -34,7 +34,8 @@ int start_request_read(struct call *c, struct fields *f, struct start_request *r
                                   .env = MSG_LIST_WRITER_INIT,
                                   .input = BUF_INIT(STDIN_MAX + 1),
                                   .output_max = config->output_max_bytes};
-    r->timeout_ns = background ? 0 : config->exec_timeout_ms * NS_PER_MS;
+    r->timeout_ns =
+        background ? 0 : session_exec_timeout(c->session, config->exec_timeout_ms * NS_PER_MS);
     r->spool_max = config->spool_max_bytes;
 
     int line = fields_str(f, "command", FIELD_OPTIONAL, 1, 100000, &r->command);

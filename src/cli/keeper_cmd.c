@@ -5,18 +5,21 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "jail/keeper.h"
+#include "jail/keeper_kind.h"
 
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
 const char keeper_usage[] =
-    "usage: paddock keeper --socket PATH [--builders N] [--kits N] [--owner UID]\n"
-    "                      [--files N]\n\n"
+    "usage: paddock keeper --socket PATH [--kind KIND] [--builders N] [--kits N] [--owner UID]\n"
+    "                      [--files N] [--option NAME=VALUE]...\n\n"
     "Keeps jails for several clients: `PADDOCK_KEEPER=PATH paddock run ...` uses it instead of\n"
     "starting a keeper of its own, and finds namespaces and cgroups made in advance. Ends, with "
     "all\n"
     "its jails, on SIGTERM or SIGINT.\n\n"
     "  --socket PATH    where to listen (mode 0600)\n"
+    "  --kind KIND      what its boxes are: jail (default), local, docker or podman\n"
+    "  --option NAME=VALUE  for the program that makes the boxes of this kind, as its --NAME\n"
     "  --builders N     processes that make jails, default 2\n"
     "  --kits N         jails that wait for each builder's clients, made in advance, default 4\n"
     "  --owner UID      a uid that may use it, besides root: that of the server\n"
@@ -24,6 +27,37 @@ const char keeper_usage[] =
     "  --client FD      instead of --socket: serves who has the other end of this socket, and "
     "ends\n"
     "                   with him; what libpaddock starts\n";
+
+static int unknown_kind(const char *name, struct pd_err *e)
+{
+    char valid[200] = "";
+    for (unsigned i = 0; keeper_kind_at(i); i++) {
+        size_t at = strlen(valid);
+        snprintf(valid + at, sizeof valid - at, "%s%s", i ? ", " : "", keeper_kind_at(i)->name);
+    }
+    return pd_fail(e, PD_INVALID, "--kind '%.40s': valid are %s", name, valid);
+}
+
+/* NAME=VALUE becomes --NAME VALUE. */
+static int add_option(struct keeper_config *c, const char *text, struct pd_err *e)
+{
+    static const char *words[KEEPER_OPTIONS_MAX + 1];
+    static char names[KEEPER_OPTIONS_MAX / 2][32];
+    static unsigned count;
+    const char *equals = strchr(text, '=');
+
+    if (!equals || equals == text || (size_t)(equals - text) > sizeof *names - 3)
+        return pd_fail(e, PD_INVALID, "--option '%.60s': must be NAME=VALUE", text);
+    if (count + 2 > KEEPER_OPTIONS_MAX)
+        return pd_fail(e, PD_INVALID, "--option: at most %u", KEEPER_OPTIONS_MAX / 2);
+
+    snprintf(names[count / 2], sizeof *names, "--%.*s", (int)(equals - text), text);
+    words[count] = names[count / 2];
+    words[count + 1] = equals + 1;
+    count += 2;
+    c->options = words;
+    return 0;
+}
 
 static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *e)
 {
@@ -50,14 +84,20 @@ static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *
         } else if (!strcmp(o.name, "--files")) {
             if (parse_u64(o.name, v, 64, UINT32_MAX, &c->files_max, e) < 0)
                 return -1;
+        } else if (!strcmp(o.name, "--kind")) {
+            if (!(c->kind = keeper_kind_find(v)))
+                return unknown_kind(v, e);
+        } else if (!strcmp(o.name, "--option")) {
+            if (add_option(c, v, e) < 0)
+                return -1;
         } else if (!strcmp(o.name, "--client")) {
             if (parse_u64(o.name, v, 3, 1 << 20, &n, e) < 0)
                 return -1;
             c->client = (int)n;
         } else {
             return pd_fail(e, PD_INVALID,
-                           "unknown option '%.60s': valid are --socket, --builders, --kits, "
-                           "--owner, --files, --client",
+                           "unknown option '%.60s': valid are --socket, --kind, --option, "
+                           "--builders, --kits, --owner, --files, --client",
                            o.name);
         }
     }
@@ -78,6 +118,8 @@ int cmd_keeper(int argc, char **argv)
 
     if (parse(&c, argc, argv, &e) < 0)
         return cli_fail(&e);
+    if (c.kind && !c.kind->is_jail)
+        c.kits = 0;
 
     /* What its jails have, too; its own limit may be higher. */
     struct rlimit files;

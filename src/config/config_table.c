@@ -13,6 +13,7 @@
 #define DAY_MS     (86400 * UINT64_C(1000))
 #define MIB        (UINT64_C(1) << 20)
 
+static const char *const pulls[] = {"never", "missing", "always", NULL};
 static const char *const storages[] = {"auto", "disk", "memory", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 static const char *const formats[] = {"text", "json", NULL};
@@ -58,6 +59,17 @@ const struct config_key config_keys[] = {
      .aliases = {"SANDBOX_MODE", "SANDBOX_PROVIDER", "STIGMER_EXECUTION_MODE"},
      .help = "provider of sandboxes for which none was asked, one of providers; `auto` and "
              "`sandbox` stand for the first of them"},
+    {"local_allowed", CONFIG_SWITCH, AT(local_allowed), "off",
+     .help =
+         "whether provider `local` may be used, which isolates nothing: commands run as a plain "
+         "user of this machine"},
+    {"docker_host", CONFIG_TEXT, AT(docker_host), "", 0, 255, .aliases = {"DOCKER_HOST"},
+     .help = "where the engine of providers `docker` and `podman` listens; default its usual "
+             "socket"},
+    {"docker_runtime", CONFIG_TEXT, AT(docker_runtime), "", 0, 63,
+     .help = "runtime of the engine's containers, such as `runsc`; default the engine's own"},
+    {"image_pull", CONFIG_CHOICE, AT(image_pull), "missing", .names = pulls,
+     .help = "when images are fetched: `never`, `missing` or `always`"},
     {"max_sandboxes", CONFIG_COUNT, AT(max_sandboxes), "200", 1, 100000, .reloadable = 1,
      .help = "sandboxes in all; more wait in the queue"},
     {"max_sandboxes_per_tenant", CONFIG_COUNT, AT(max_sandboxes_per_tenant), "100", 1, 100000,

@@ -552,11 +552,14 @@ static bool enter(struct session *s, struct prepared_ends *near, struct start *s
 {
     struct process_request none = {.env = {.text = ""}};
     struct prepared *r = &s->prepared;
+    struct box_place where;
+    const struct box_place *place = session_place(s, &where) ? &where : NULL;
     bool entered = false;
 
     lock_take(&s->lock);
     uint64_t serial = ++s->next_serial;
-    if (is_wanted(s) && session_environment(s, &none, &st->env) == 0 &&
+    if (is_wanted(s) && session_environment(s, &none, place, &st->env) == 0 &&
+        place_path(place, s->cwd, st->cwd, sizeof st->cwd) == 0 &&
         (st->group = group_take(s, serial))) {
         entered = st->group < GROUPS_MOST;
         if (!entered)
@@ -565,7 +568,6 @@ static bool enter(struct session *s, struct prepared_ends *near, struct start *s
 
     if (entered) {
         st->id = wire_id_new();
-        snprintf(st->cwd, sizeof st->cwd, "%s", s->cwd);
         r->stage = PREPARED_WAITING;
         r->id = st->id;
         r->group = st->group;

@@ -113,6 +113,13 @@ struct box_usage {
     uint64_t disk_used, disk_total;
 };
 
+/* What a box has in place of a jail's /workspace and /home/user. */
+#define BOX_PATH_SIZE 512u
+struct box_place {
+    char workspace[BOX_PATH_SIZE], home[BOX_PATH_SIZE];
+    bool has_root; /* commands may be root's */
+};
+
 /* How long the daemon waits for this provider, in nanoseconds. All must be set. */
 struct provider_patience {
     uint64_t create, destroy, pause, keep;
@@ -122,6 +129,7 @@ struct provider {
     const char *name;
     unsigned can; /* of enum provider_can; constant once the provider is in a table */
     struct provider_patience patience;
+    uint64_t timeout_ns; /* of a command for which none was asked; 0: the server's */
     void *state;
     const struct box_events *events;
 
@@ -158,6 +166,8 @@ struct provider {
     /* How well this box is isolated, and the best that boxes of this provider have. */
     enum rung (*rung)(const struct box *b);
     enum rung (*best)(struct provider *p);
+    /* Fills *ret and returns true when the box's places are not those of a jail. NULL: they are. */
+    bool (*place)(struct box *b, struct box_place *ret);
     /* Is it well? Otherwise the error says what is wrong. */
     int (*health)(struct provider *p, struct pd_err *e);
     void (*free)(struct provider *p);

@@ -122,6 +122,11 @@ int session_must(const struct session *s, enum provider_can bit, struct pd_err *
     return provider_must(s->provider, bit, e);
 }
 
+uint64_t session_exec_timeout(const struct session *s, uint64_t usual)
+{
+    return s->provider && s->provider->timeout_ns ? s->provider->timeout_ns : usual;
+}
+
 char *session_note(struct session *s)
 {
     lock_take(&s->lock);

@@ -86,6 +86,8 @@ char *session_policy(struct session *s);
 /* Can the session's provider do it? Else PD_UNSUPPORTED, with what to do instead. For doors that
  * promise something which is done later. */
 int session_must(const struct session *s, enum provider_can bit, struct pd_err *e);
+/* The time-out of a command for which none was asked: the provider's own, or `usual`. */
+uint64_t session_exec_timeout(const struct session *s, uint64_t usual);
 /* A text that somebody above the session layer keeps with the session: stored, and never looked
  * into. "" if there is none; a copy, to be freed (NULL without memory). Setting one is stored when
  * it returns 0; PD_TOO_LARGE beyond NOTE_MAX. On any session that is not gone. */

@@ -104,15 +104,50 @@ static int is_usual(const char *pair)
     return 0;
 }
 
+bool session_place(struct session *s, struct box_place *ret)
+{
+    if (!s->provider || !s->provider->place)
+        return false;
+
+    rw_read(&s->box_use);
+    bool placed = s->box && s->provider->place(s->box, ret);
+    rw_release(&s->box_use);
+    return placed;
+}
+
+static bool is_below(const char *path, const char *dir)
+{
+    size_t len = strlen(dir);
+    return !strncmp(path, dir, len) && (!path[len] || path[len] == '/');
+}
+
+int place_path(const struct box_place *place, const char *path, char *out, size_t size)
+{
+    static const char workspace[] = "/workspace", home[] = "/home/user";
+    const char *to = "";
+
+    if (place && is_below(path, workspace)) {
+        to = place->workspace;
+        path += sizeof workspace - 1;
+    } else if (place && is_below(path, home)) {
+        to = place->home;
+        path += sizeof home - 1;
+    }
+    return snprintf(out, size, "%s%s", to, path) < (int)size ? 0 : -1;
+}
+
 int session_environment(const struct session *s, const struct process_request *r,
-                        struct msg_list_writer *out)
+                        const struct box_place *place, struct msg_list_writer *out)
 {
     int root = r->user && !strcmp(r->user, "root");
+    char home[BOX_PATH_SIZE + 8];
+    snprintf(home, sizeof home, "HOME=%s", place ? place->home : "/home/user");
+
     const char *const usual[] = {
         s->info.spec.profile == PROFILE_DEV
             ? "PATH=" INIT_SHIM_DIR ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
             : "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        root ? "HOME=/root" : "HOME=/home/user",
+        root ? "HOME=/root" : home,
         root ? "USER=root" : "USER=user",
         root ? "LOGNAME=root" : "LOGNAME=user",
         "SHELL=/bin/bash",

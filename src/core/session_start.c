@@ -228,6 +228,19 @@ static int start(struct process *p, const struct process_request *r, uint32_t ui
     return session_send(p, r, uid, &far, e);
 }
 
+/* The words of a worker, whose paths are absolute. */
+static int place_words(const struct box_place *place, const struct msg_list *words,
+                       struct msg_list_writer *out)
+{
+    char path[SPEC_PATH_MAX + BOX_PATH_SIZE];
+    uint32_t pos = 0;
+    int bad = 0;
+
+    for (const char *w; (w = msg_list_next(words, &pos));)
+        bad |= msg_list_add(out, place_path(place, w, path, sizeof path) == 0 ? path : w);
+    return bad;
+}
+
 int session_send(struct process *p, const struct process_request *r, uint32_t uid,
                  const struct far_ends *far, struct pd_err *e)
 {
@@ -245,9 +258,16 @@ int session_send(struct process *p, const struct process_request *r, uint32_t ui
                             .fds = {far->fd[0], far->fd[1], far->fd[2], far->fd[3]}};
     int bad = 0;
 
+    struct box_place where;
+    const struct box_place *place = session_place(s, &where) ? &where : NULL;
+    if (place && !place->has_root && uid == SANDBOX_UID_ROOT)
+        return pd_fail(e, PD_UNSUPPORTED,
+                       "provider %s has no root in its sandboxes: run it as user",
+                       s->provider->name);
+
     lock_take(&s->lock);
-    bad |= session_environment(s, r, &env);
-    snprintf(cwd, sizeof cwd, "%s", r->cwd ? r->cwd : s->cwd);
+    bad |= session_environment(s, r, place, &env);
+    bad |= place_path(place, r->cwd ? r->cwd : s->cwd, cwd, sizeof cwd);
     lock_release(&s->lock);
 
     if (r->command) {
@@ -257,11 +277,15 @@ int session_send(struct process *p, const struct process_request *r, uint32_t ui
         bad |= msg_list_add(&argv, p->updates_state ? (char *)script.data : r->command);
     }
 
+    if (place && p->worker)
+        bad |= place_words(place, &r->argv, &argv);
+    bool made_argv = r->command || (place && p->worker);
+
     c.exec = (struct msg_exec){.uid = uid,
                                .gid = uid,
                                .file_size = r->file_size,
                                .cwd = cwd,
-                               .argv = r->command ? msg_list_of(&argv) : r->argv,
+                               .argv = made_argv ? msg_list_of(&argv) : r->argv,
                                .environ = msg_list_of(&env)};
 
     int result = -1;

@@ -189,8 +189,14 @@ int shell_script(const char *command, struct buf *out);
  */
 int shell_prepared_script(const char *cwd, struct buf *out);
 int shell_line(const char *command, struct buf *out);
+/* Where the box's commands live, if not where a jail's do: then true. */
+bool session_place(struct session *s, struct box_place *ret);
+/* A path that is given in a jail's terms, in the box's own: what was /workspace or /home/user is
+ * elsewhere. `place` NULL: it is copied. -1 when there is no room. */
+int place_path(const struct box_place *place, const char *path, char *out, size_t size);
+/* `place` as session_place gave it, or NULL. */
 int session_environment(const struct session *s, const struct process_request *r,
-                        struct msg_list_writer *out);
+                        const struct box_place *place, struct msg_list_writer *out);
 /* Pure: reads what the script's trap wrote into the directory and NAME=VALUE strings. */
 int shell_state_parse(const char *text, size_t len, char *ret_cwd, size_t cwd_size,
                       struct msg_list_writer *ret_env, struct pd_err *e);

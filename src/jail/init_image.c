@@ -31,7 +31,7 @@
 extern const unsigned char init_blob_start[] __attribute__((visibility("hidden")));
 extern const unsigned char init_blob_end[] __attribute__((visibility("hidden")));
 
-int init_image_open(struct pd_err *e)
+static int open_copy(mode_t mode, struct pd_err *e)
 {
     unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     auto_fd fd = (int)syscall(SYS_memfd_create, "paddock-init", flags | MFD_EXEC);
@@ -46,11 +46,21 @@ int init_image_open(struct pd_err *e)
         return pd_fail_sys(e, "write init");
     }
 
-    /* To be run and not to be read: then the kernel makes the process undumpable before its first
-     * instruction, and gives its files in /proc to the host's root instead of the jail's. */
-    if (fchmod(fd, wall_off("dumpable") ? 0755 : 0111) < 0 ||
+    if (fchmod(fd, mode) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
         return pd_fail_sys(e, "seal init");
 
     return fd_take(&fd);
+}
+
+int init_image_open(struct pd_err *e)
+{
+    /* To be run and not to be read: then the kernel makes the process undumpable before its first
+     * instruction, and gives its files in /proc to the host's root instead of the jail's. */
+    return open_copy(wall_off("dumpable") ? 0755 : 0111, e);
+}
+
+int init_image_open_file(struct pd_err *e)
+{
+    return open_copy(0555, e);
 }

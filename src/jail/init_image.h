@@ -6,3 +6,5 @@ struct pd_err;
 /* A sealed copy in memory, to be started with execveat: a jail never sees a file of the host, and
  * nothing in it can change what the next jail starts. A descriptor or -1. */
 int init_image_open(struct pd_err *e);
+/* The same, but it can be read: for a worker that puts the program somewhere. */
+int init_image_open_file(struct pd_err *e);

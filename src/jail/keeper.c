@@ -116,6 +116,8 @@ static deadline check_deadlines(struct keeper *k)
                 jail_send_gone(k, j, GONE_UNDEAD);
                 d = DEADLINE_NONE;
             } else {
+                if (k->kind->ends_itself && j->pid > 0)
+                    kill(j->pid, SIGKILL);
                 j->struck = 1;
                 j->wants_strike = 1;
                 j->deadline = deadline_in(UNDEAD_AFTER);
@@ -247,6 +249,15 @@ static void on_signal(struct keeper *k)
             k->stopping = 1;
 }
 
+/* An init that is not our child has ended. */
+static void on_init(struct keeper *k, struct kjail *j)
+{
+    if (j->pidfd < 0)
+        return; /* its end was among the same events */
+    epoll_ctl(k->epoll, EPOLL_CTL_DEL, j->pidfd, NULL);
+    jail_died(k, j);
+}
+
 static void stop_everything(struct keeper *k)
 {
     for (unsigned b = 0; b < BUCKETS; b++)
@@ -298,6 +309,9 @@ static int loop(struct keeper *k, struct pd_err *e)
                 break;
             case SOURCE_WORKER:
                 on_worker(k, (struct worker *)s);
+                break;
+            case SOURCE_INIT:
+                on_init(k, (struct kjail *)s);
                 break;
             case SOURCE_NONE:
                 break;

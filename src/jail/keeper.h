@@ -11,13 +11,19 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct keeper_kind;
 struct pd_err;
 
 /* How the names of a server's roots begin: of its sandboxes, and of what it keeps copies in. */
 #define KEEPER_OWNED_ROOT "sb-"
 #define KEEPER_OWNED_COPY "sn-"
 
+#define KEEPER_OPTIONS_MAX 32u
+
 struct keeper_config {
+    const struct keeper_kind *kind; /* NULL: jails */
+    /* Further words for a worker that is a program of its own; ends with NULL, or is NULL. */
+    const char *const *options;
     const char *state_dir;
     const char *run_dir;
     const char *socket_path; /* listens here; NULL: serves only `client` and ends after it */

@@ -128,7 +128,7 @@ void chores_for_old_roots(struct keeper *k)
 
     /* A private keeper shares the directory with others, whose business they are. One that is in
      * use stays: it is locked. */
-    if (k->config->socket_path)
+    if (k->config->socket_path && k->kind->is_jail)
         (void)store_list_roots(k->config->state_dir, remove_old, k, &e);
 }
 
@@ -183,7 +183,7 @@ static void read_disk(const struct keeper *k, const struct kjail *j, struct msg_
     struct statfs fs;
 
     snprintf(path, sizeof path, "/proc/%d/root", (int)j->pid);
-    if (j->pid <= 0 || (k->rootless && j->root_name) || statfs(path, &fs) < 0)
+    if (j->pid <= 0 || !k->kind->is_jail || (k->rootless && j->root_name) || statfs(path, &fs) < 0)
         return;
 
     u->disk_total = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;

@@ -24,7 +24,7 @@
 /* Rootless, and where limits are init's business, there are only plain ones. */
 static int can_complete(struct keeper *k)
 {
-    return !k->rootless && keeper_cgroups(k)->layout != CGROUP_NONE;
+    return !k->rootless && k->kind->is_jail && keeper_cgroups(k)->layout != CGROUP_NONE;
 }
 
 /* Which kit a spec wants: a complete one of its profile, or a plain one. */

@@ -66,7 +66,7 @@ void jail_doom(struct keeper *k, struct kjail *j)
     j->struck = 0;
     j->deadline = deadline_in(STRIKE_AFTER);
     if (j->pid > 0)
-        kill(j->pid, SIGKILL);
+        kill(j->pid, k->kind->ends_itself ? SIGTERM : SIGKILL);
 }
 
 static void do_hello(struct keeper *k, struct client *c, struct wire_id id)
@@ -76,6 +76,10 @@ static void do_hello(struct keeper *k, struct client *c, struct wire_id id)
 
     m.rung = builder_best_rung(k->rootless, keeper_cgroups(k)->layout != CGROUP_NONE,
                                keeper_cgroups(k)->why, missing, sizeof missing);
+    if (k->kind->rung != RUNG_COUNT) {
+        m.rung = k->kind->rung;
+        snprintf(missing, sizeof missing, "provider %s", k->kind->name);
+    }
     m.missing = missing;
     c->epoch = ++k->epoch;
 

@@ -8,6 +8,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "jail/init_image.h"
 #include "jail/sweep.h"
 
 #include <errno.h>
@@ -56,7 +57,7 @@ struct kjail *jail_new(struct keeper *k, struct wire_id id)
 
     j->id = id;
     j->slot = RANGE_NONE;
-    j->control = j->init_end = j->netns = j->devpts = j->lock = j->mntns = j->adopt = -1;
+    j->control = j->init_end = j->netns = j->devpts = j->lock = j->mntns = j->adopt = j->pidfd = -1;
     j->payload = BUF_INIT(WIRE_PAYLOAD_MAX);
 
     unsigned b = bucket_of(id);
@@ -150,6 +151,16 @@ void jail_set_pid(struct keeper *k, struct kjail *j, pid_t pid)
     }
 }
 
+int jail_watch_init(struct keeper *k, struct kjail *j)
+{
+    if (!k->kind->is_foreign)
+        return 0;
+
+    j->source.kind = SOURCE_INIT;
+    j->pidfd = (int)syscall(SYS_pidfd_open, j->pid, 0);
+    return j->pidfd < 0 || keeper_watch(k, j->pidfd, &j->source) < 0 ? -errno : 0;
+}
+
 void jail_watch(struct keeper *k, struct kjail *j)
 {
     for (struct kjail *at = k->watched; at; at = at->watched_next)
@@ -177,6 +188,7 @@ static void close_all(struct kjail *j)
     fd_done(&j->devpts);
     fd_done(&j->lock);
     fd_done(&j->adopt);
+    fd_done(&j->pidfd);
     buf_done(&j->payload);
 }
 
@@ -214,7 +226,7 @@ void jail_forget(struct keeper *k, struct kjail *j)
             break;
         }
 
-    if (!k->rootless)
+    if (k->has_ranges)
         range_release(&k->ranges, j->slot);
     close_all(j);
     fd_done(&j->mntns);
@@ -386,6 +398,9 @@ static int set_up(struct keeper *k, struct pd_err *e)
     if (k->epoll < 0)
         return pd_fail_sys(e, "set up the keeper");
 
+    if (k->kind->program && (k->init_file = init_image_open_file(e)) < 0)
+        return -1;
+
     /* First of all, because they take longest to be ready. */
     for (unsigned i = 0; i < c->builders; i++)
         k->workers[k->worker_count++] =
@@ -426,7 +441,7 @@ static int set_up(struct keeper *k, struct pd_err *e)
     if (c->client >= 0 && !client_add(k, c->client))
         return pd_fail(e, PD_CAPACITY, "no memory for the client");
 
-    return k->rootless ? 0 : open_ranges(k, e);
+    return k->has_ranges ? open_ranges(k, e) : 0;
 }
 
 struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
@@ -439,7 +454,10 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
 
     k->config = c;
     k->reap_at = DEADLINE_NONE;
+    k->kind = c->kind ? c->kind : keeper_kind_at(0);
     k->rootless = geteuid() != 0;
+    k->has_ranges = !k->rootless && k->kind->has_range;
+    k->init_file = -1;
     k->epoll = k->signals = k->listener = k->null = k->ranges.fd = -1;
     for (unsigned i = 0; i < HELD_FILES; i++)
         k->held[i] = -1;
@@ -500,6 +518,7 @@ void keeper_free(struct keeper *k)
     fd_done(&k->signals);
     fd_done(&k->epoll);
     fd_done(&k->null);
+    fd_done(&k->init_file);
     ranges_done(&k->ranges);
     if (k->cgroups_known)
         cgroup_host_done(&k->cgroups);

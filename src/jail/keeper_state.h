@@ -6,6 +6,7 @@
 #include "jail/cgroup.h"
 #include "jail/identity.h"
 #include "jail/keeper.h"
+#include "jail/keeper_kind.h"
 #include "wire/msg.h"
 
 #include <signal.h>
@@ -43,7 +44,14 @@
 #define QUIET      (2 * NS_PER_MS)
 #define REAP_AFTER (20 * NS_PER_MS)
 
-enum source_kind { SOURCE_NONE, SOURCE_SIGNAL, SOURCE_LISTENER, SOURCE_CLIENT, SOURCE_WORKER };
+enum source_kind {
+    SOURCE_NONE,
+    SOURCE_SIGNAL,
+    SOURCE_LISTENER,
+    SOURCE_CLIENT,
+    SOURCE_WORKER,
+    SOURCE_INIT
+};
 
 /* First member of everything that epoll points to. */
 struct source {
@@ -107,6 +115,7 @@ enum jail_state {
 };
 
 struct kjail {
+    struct source source;       /* of pidfd */
     struct kjail *next;         /* in its bucket, by id */
     struct kjail *pid_next;     /* in its bucket, by pid */
     struct kjail *queue_next;   /* waiting for a builder */
@@ -121,6 +130,7 @@ struct kjail {
     pid_t pid;
     uint32_t rung;
     int control, init_end, netns, devpts, lock;
+    int pidfd;            /* of an init that is nobody's child here; else -1 */
     int adopt;            /* of a complete kit: the socket on which its init waits; else -1 */
     enum profile profile; /* of a complete kit */
     int mntns; /* kept until it is swept: taking the mounts down is not for whoever waits for the
@@ -161,7 +171,10 @@ struct stash {
 
 struct keeper {
     const struct keeper_config *config;
+    const struct keeper_kind *kind;
     int rootless;
+    bool has_ranges; /* a jail has a range of host ids, its slot */
+    int init_file;   /* the program init, for workers that are programs; or -1 */
     char instance[32];
     struct builder_config builder_config, sweeper_config, copier_config;
     struct ranges ranges;
@@ -286,6 +299,8 @@ struct kjail *jail_by_pid(struct keeper *k, pid_t pid);
 void jail_set_pid(struct keeper *k, struct kjail *j, pid_t pid);
 /* Puts a jail on the list of those that need attention. */
 void jail_watch(struct keeper *k, struct kjail *j);
+/* Has its death told: by SIGCHLD if it is our child, by a pidfd otherwise. 0 or -errno. */
+int jail_watch_init(struct keeper *k, struct kjail *j);
 /* Its processes are gone: closes its descriptors; what is left is swept. */
 void jail_set_dead(struct keeper *k, struct kjail *j);
 int jail_is_being_swept(const struct keeper *k, const struct kjail *j);

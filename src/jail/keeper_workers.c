@@ -23,6 +23,42 @@ static void reset_signal(int number)
     syscall(SYS_rt_sigaction, number, zeros, NULL, sizeof(uint64_t));
 }
 
+/* A program beside this one, or where its path says. */
+static void find_program(const char *name, char *out, size_t size)
+{
+    char self[4096];
+    ssize_t n = strchr(name, '/') ? -1 : readlink("/proc/self/exe", self, sizeof self - 1);
+    const char *slash = NULL;
+
+    if (n > 0) {
+        self[n] = 0;
+        slash = strrchr(self, '/');
+    }
+    snprintf(out, size, "%.*s%s", slash ? (int)(slash - self + 1) : 0, slash ? self : "", name);
+}
+
+/* With descriptors 3 and 4 as keeper_kind.h has them, and no other. */
+static _Noreturn void become_program(struct keeper *k)
+{
+    char path[8200], owner[24];
+    const char *argv[11 + KEEPER_OPTIONS_MAX] = {
+        path,        "broker",  k->kind->name,        "--instance",
+        k->instance, "--state", k->config->state_dir, "--owner",
+        owner};
+    unsigned n = 9;
+
+    snprintf(owner, sizeof owner, "%u", (unsigned)k->builder_config.owner);
+    find_program(k->kind->program, path, sizeof path);
+    for (const char *const *o = k->config->options; o && *o && n < 9 + KEEPER_OPTIONS_MAX; o++)
+        argv[n++] = *o;
+
+    if (dup2(3, 3) < 0 || fcntl(3, F_SETFD, 0) < 0 || dup2(k->init_file, 4) < 0)
+        _exit(1);
+    syscall(SYS_close_range, 5, ~0u, 0);
+    execv(path, (char *const *)(uintptr_t)argv);
+    _exit(127);
+}
+
 static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int sock)
 {
     const struct builder_config *config = w->builds   ? &k->builder_config
@@ -55,8 +91,11 @@ static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int
         if (dup2(null, i) < 0)
             _exit(1);
 
+    if (k->kind->program)
+        become_program(k);
     syscall(SYS_close_range, 4, ~0u, 0);
-    builder_main(config, 3);
+    k->kind->worker(config, 3);
+    _exit(0);
 }
 
 int worker_start(struct keeper *k, struct worker *w)
@@ -157,7 +196,7 @@ void worker_build(struct keeper *k, struct worker *w, struct kjail *j)
         struct kit_name kit = w->kits[--w->kit_count];
         j->slot = kit.slot;
         memcpy(j->name, kit.name, sizeof j->name);
-    } else if (!k->rootless && (j->slot = range_take(&k->ranges, &e)) == RANGE_NONE) {
+    } else if (k->has_ranges && (j->slot = range_take(&k->ranges, &e)) == RANGE_NONE) {
         struct client *c = client_find(k, j->client);
         if (c)
             client_send_error(k, c, j->id, &e);
@@ -189,8 +228,8 @@ void worker_prepare(struct keeper *k, struct worker *w)
     struct pd_err e;
     struct kit_name *kit = &w->kits[w->kit_count];
 
-    kit->slot = k->rootless ? RANGE_NONE : range_take(&k->ranges, &e);
-    if (!k->rootless && kit->slot == RANGE_NONE)
+    kit->slot = k->has_ranges ? range_take(&k->ranges, &e) : RANGE_NONE;
+    if (k->has_ranges && kit->slot == RANGE_NONE)
         return;
 
     keeper_next_name(k, kit->name);
@@ -258,7 +297,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
     j->state = JAIL_RUNNING;
     buf_done(&j->payload);
 
-    if (keeper_early_death(k, m.init_pid, asked_at)) {
+    if (keeper_early_death(k, m.init_pid, asked_at) || jail_watch_init(k, j) < 0) {
         jail_send_gone(k, j, GONE_DIED);
         jail_set_dead(k, j);
         return;

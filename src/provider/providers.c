@@ -7,21 +7,30 @@
 
 #include "base/banned.h"
 #include "base/err.h"
-#include "provider/jail.h"
 
-static struct provider *open_jail(const struct provider_place *at, struct pd_err *e)
-{
-    if (at->start)
-        return provider_jail_new_private(at->start, at->start_arg, at->pump, at->events, e);
+#define JAIL_PATIENCE                                                                              \
+    {                                                                                              \
+        .create = 30 * NS_PER_S, .destroy = 15 * NS_PER_S, .pause = 5 * NS_PER_S,                  \
+        .keep = 10 * NS_PER_S                                                                      \
+    }
 
-    struct provider *p = provider_jail_new(at->keeper_socket, at->pump, at->events, e);
-    if (p && at->data_dir)
-        provider_jail_watch_disk(p, at->data_dir);
-    return p;
-}
+/* What every box has whose init is ours. */
+#define CAN_ALWAYS                                                                                 \
+    (PROVIDER_PAUSE | PROVIDER_TERMINAL | PROVIDER_FILES | PROVIDER_PORTS | PROVIDER_ADOPT |       \
+     PROVIDER_STASH | PROVIDER_TREES | PROVIDER_USAGE | PROVIDER_SIGNAL | PROVIDER_BACKGROUND)
 
 static const struct provider_kind kinds[] = {
-    {"jail", "jails that a keeper on this machine holds", PROVIDER_JAIL_CAN, open_jail},
+    {.name = "jail",
+     .what = "jails that a keeper on this machine holds",
+     .can = CAN_ALWAYS | PROVIDER_SNAPSHOT | PROVIDER_SLEEP | PROVIDER_ROOTS,
+     .patience = JAIL_PATIENCE},
+    {.name = "local",
+     .what = "plain processes in a directory, without isolation; for development",
+     .can = CAN_ALWAYS,
+     .patience = JAIL_PATIENCE,
+     .tells_facts = true,
+     .setting = "local_allowed",
+     .timeout_s = 600},
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
 
@@ -30,12 +39,39 @@ const struct provider_kind *provider_kind_at(unsigned i)
     return i < KINDS ? &kinds[i] : NULL;
 }
 
-static const struct provider_kind *find(const char *name)
+const struct provider_kind *provider_kind_find(const char *name)
 {
     for (size_t i = 0; i < KINDS; i++)
         if (!strcmp(kinds[i].name, name))
             return &kinds[i];
     return NULL;
+}
+
+int provider_socket(const char *kind, const char *jails, const char *run_dir,
+                    char ret[PROVIDER_SOCKET_SIZE], struct pd_err *e)
+{
+    int n = !strcmp(kind, kinds[0].name)
+                ? snprintf(ret, PROVIDER_SOCKET_SIZE, "%s", jails)
+                : snprintf(ret, PROVIDER_SOCKET_SIZE, "%s/keeper-%s.sock", run_dir, kind);
+    if (n < (int)PROVIDER_SOCKET_SIZE)
+        return 0;
+    return pd_fail(e, PD_INVALID, "keeper_socket of provider %s: the path is longer than %u bytes",
+                   kind, PROVIDER_SOCKET_SIZE - 1);
+}
+
+static struct provider *open_kind(const struct provider_kind *kind, const struct provider_place *at,
+                                  struct pd_err *e)
+{
+    if (at->start)
+        return provider_keeper_new_private(at->start, at->start_arg, at->pump, at->events, e);
+
+    char path[PROVIDER_SOCKET_SIZE];
+    if (provider_socket(kind->name, at->keeper_socket, at->run_dir, path, e) < 0)
+        return NULL;
+    struct provider *p = provider_keeper_new(kind->name, path, at->pump, at->events, e);
+    if (p && at->data_dir)
+        provider_keeper_watch_disk(p, at->data_dir);
+    return p;
 }
 
 /* ---- what the configuration says ---- */
@@ -51,7 +87,14 @@ static void list_add(char *list, size_t size, const char *name)
     snprintf(list + at, size - at, "%s%s", at ? ", " : "", name);
 }
 
-int providers_check(char *const *names, unsigned count, const char *mode, struct pd_err *e)
+static int not_allowed(const struct provider_kind *k, struct pd_err *e)
+{
+    return pd_fail(e, PD_INVALID, "providers: '%s' is %s: set %s = true if that is what you want",
+                   k->name, k->what, k->setting);
+}
+
+int providers_check(char *const *names, unsigned count, const char *mode, bool local_allowed,
+                    struct pd_err *e)
 {
     char valid[200] = "", modes[200] = "auto, sandbox";
 
@@ -62,8 +105,11 @@ int providers_check(char *const *names, unsigned count, const char *mode, struct
 
     bool known = !mode[0] || !strcmp(mode, "auto") || !strcmp(mode, "sandbox");
     for (unsigned i = 0; i < count; i++) {
-        if (!find(names[i]))
+        const struct provider_kind *kind = provider_kind_find(names[i]);
+        if (!kind)
             return unknown("providers", names[i], valid, e);
+        if (kind->setting && !local_allowed)
+            return not_allowed(kind, e);
         known |= !strcmp(mode, names[i]);
         list_add(modes, sizeof modes, names[i]);
     }
@@ -111,8 +157,8 @@ static void take_away(struct provider *p)
 static int open_one(struct provider_table *t, const char *name, const struct provider_place *at,
                     struct pd_err *e)
 {
-    const struct provider_kind *kind = find(name);
-    struct provider *p = kind ? kind->open(at, e) : NULL;
+    const struct provider_kind *kind = provider_kind_find(name);
+    struct provider *p = kind ? open_kind(kind, at, e) : NULL;
     if (!p)
         return pd_wrap(e, "provider %s", name);
 
@@ -124,11 +170,8 @@ int providers_open(struct provider_table *ret, char *const *names, unsigned coun
                    const struct provider_place *at, struct pd_err *e)
 {
     struct provider_table t = {.count = 0};
-    if (providers_check(names, count, mode, e) < 0)
-        return -1;
-
     /* The default is the first of the table. */
-    int r = find(mode) ? open_one(&t, mode, at, e) : 0;
+    int r = provider_kind_find(mode) ? open_one(&t, mode, at, e) : 0;
     for (unsigned i = 0; i < count && r == 0; i++)
         if (strcmp(names[i], mode) != 0)
             r = open_one(&t, names[i], at, e);

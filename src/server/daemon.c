@@ -310,10 +310,23 @@ static unsigned connections_of(const struct config *c)
     return (unsigned)(c->max_connections < half ? c->max_connections : half);
 }
 
+/* Whoever reads the log must not find out later that nothing is isolated. */
+static void log_provider(struct provider *p)
+{
+    enum rung best = p->best(p);
+
+    if (best == RUNG_NONE)
+        log_warn("server.provider", "name=%s isolation=%s note=%s", p->name, rung_name(best),
+                 "its sandboxes are plain processes of this machine");
+    else
+        log_info("server.provider", "name=%s isolation=%s", p->name, rung_name(best));
+}
+
 static int open_providers(struct daemon *d, struct pd_err *e)
 {
     const struct config *c = d->serve->config;
-    struct provider_place place = {.keeper_socket = d->serve->keeper_socket,
+    struct provider_place place = {.keeper_socket = c->keeper_socket,
+                                   .run_dir = c->run_dir,
                                    .data_dir = d->serve->data_dir,
                                    .pump = d->pump,
                                    .events = &session_box_events};
@@ -321,8 +334,11 @@ static int open_providers(struct daemon *d, struct pd_err *e)
                        &place, e) < 0)
         return -1;
 
-    for (unsigned i = 0; i < d->providers.count; i++)
-        metrics_name_provider(d->api.metrics, i, d->providers.list[i]->name);
+    for (unsigned i = 0; i < d->providers.count; i++) {
+        struct provider *p = d->providers.list[i];
+        metrics_name_provider(d->api.metrics, i, p->name);
+        log_provider(p);
+    }
     d->api.providers = &d->providers;
     return 0;
 }

@@ -1,7 +1,7 @@
 /* The guardian: the process that keeps its privilege while the daemon gives it up. It connects to
- * the keeper, or starts one; passes signals on to the daemon; starts another keeper when one has
- * died; and ends the keeper when the server was interrupted, or could not begin with a keeper that
- * is new. */
+ * the keeper of each provider, or starts one; passes signals on to the daemon; starts another
+ * keeper when one has died; and ends the keepers when the server was interrupted, or could not
+ * begin with keepers that are new. */
 #include "server/serve.h"
 
 #include "base/banned.h"
@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -46,14 +47,78 @@ uid_t serve_keeper_owner(const char *path)
     return sock >= 0 && stat(path, &st) == 0 ? st.st_uid : 0;
 }
 
+/* The words of a keeper's command line, behind `paddock keeper`. */
+struct words {
+    const char *argv[24];
+    unsigned count;
+    char text[8][300];
+    unsigned used;
+};
+
+static void add_word(struct words *w, const char *word)
+{
+    if (w->count + 1 < sizeof w->argv / sizeof *w->argv)
+        w->argv[w->count++] = word;
+}
+
+/* Room for a word that is made here. */
+static char *add_text(struct words *w)
+{
+    char *text = w->text[w->used++];
+    add_word(w, text);
+    return text;
+}
+
+/* What the program needs that makes the boxes of this kind. */
+static void add_options(const struct config *c, struct words *w)
+{
+    static const char *const pulls[] = {"never", "missing", "always"};
+
+    add_word(w, "--option");
+    snprintf(add_text(w), sizeof *w->text, "host=%s", c->docker_host);
+    add_word(w, "--option");
+    snprintf(add_text(w), sizeof *w->text, "runtime=%s", c->docker_runtime);
+    add_word(w, "--option");
+    snprintf(add_text(w), sizeof *w->text, "pull=%s", pulls[c->image_pull]);
+}
+
+static void make_words(const struct serve *s, const struct serve_keeper *k, struct words *w)
+{
+    const struct config *c = s->config;
+
+    *w = (struct words){.argv = {"paddock", "keeper", "--kind", k->kind, "--socket", k->socket},
+                        .count = 6};
+    if (s->uid != geteuid()) {
+        add_word(w, "--owner");
+        snprintf(add_text(w), sizeof *w->text, "%u", (unsigned)s->uid);
+    }
+    if (c->max_open_files) {
+        add_word(w, "--files");
+        snprintf(add_text(w), sizeof *w->text, "%ju", (uintmax_t)c->max_open_files);
+    }
+    if (!strcmp(k->kind, "docker") || !strcmp(k->kind, "podman"))
+        add_options(c, w);
+}
+
+/* Each kind has a directory of its own below the server's. That of jails is the directory itself:
+ * it was there first. */
+static int keeper_state_dir(const struct serve *s, const struct serve_keeper *k, char *out,
+                            size_t size)
+{
+    bool jails = !strcmp(k->kind, "jail");
+    snprintf(out, size, "%s%s%s", s->config->state_dir, jails ? "" : "/", jails ? "" : k->kind);
+    return jails || mkdir(out, 0711) == 0 || errno == EEXIST ? 0 : -1;
+}
+
 /* In a session of its own and without anything of ours, because it outlives us. */
-static pid_t start_keeper(const struct serve *s)
+static pid_t start_keeper(const struct serve *s, const struct serve_keeper *k)
 {
     pid_t pid = fork();
     if (pid != 0)
         return pid;
 
-    char uid[24], files[24];
+    static struct words words;
+    char state[4200];
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -63,55 +128,51 @@ static pid_t start_keeper(const struct serve *s)
     for (int i = 0; i < 3; i++)
         dup2(null, i);
     syscall(SYS_close_range, 3, ~0u, 0);
-    if (chdir("/") < 0)
+    if (chdir("/") < 0 || keeper_state_dir(s, k, state, sizeof state) < 0)
         _exit(127);
 
-    setenv("PADDOCK_STATE_DIR", s->config->state_dir, 1);
+    setenv("PADDOCK_STATE_DIR", state, 1);
     setenv("PADDOCK_RUN_DIR", s->config->run_dir, 1);
     unsetenv("PADDOCK_API_KEY");
 
-    snprintf(uid, sizeof uid, "%u", (unsigned)s->uid);
-    snprintf(files, sizeof files, "%ju", (uintmax_t)s->config->max_open_files);
-
-    const char *argv[10] = {"paddock", "keeper", "--socket", s->keeper_socket};
-    unsigned n = 4;
-    if (s->uid != geteuid()) {
-        argv[n++] = "--owner";
-        argv[n++] = uid;
-    }
-    if (s->config->max_open_files) {
-        argv[n++] = "--files";
-        argv[n++] = files;
-    }
-    execv(s->program, (char *const *)(uintptr_t)argv);
+    make_words(s, k, &words);
+    execv(s->program, (char *const *)(uintptr_t)words.argv);
     _exit(127);
 }
 
-int serve_keeper(const struct serve *s, int *ret_is_new, struct pd_err *e)
+int serve_keeper(const struct serve *s, struct serve_keeper *k, struct pd_err *e)
 {
-    int sock = connect_keeper(s->keeper_socket);
+    k->sock = connect_keeper(k->socket);
+    k->is_new = k->sock < 0;
+    if (k->sock >= 0)
+        return 0;
 
-    *ret_is_new = sock < 0;
-    if (sock >= 0)
-        return sock;
-
-    pid_t pid = start_keeper(s);
+    pid_t pid = start_keeper(s, k);
     if (pid < 0)
         return pd_fail_sys(e, "start a keeper");
 
     deadline d = deadline_in(KEEPER_PATIENCE);
     while (!deadline_passed(d)) {
         int status;
-        sock = connect_keeper(s->keeper_socket);
-        if (sock >= 0)
-            return sock;
+        k->sock = connect_keeper(k->socket);
+        if (k->sock >= 0)
+            return 0;
         if (waitpid(pid, &status, WNOHANG) == pid)
-            return pd_fail(e, PD_INTERNAL,
-                           "the keeper ended at once: try `%.80s keeper --socket %.80s`",
-                           s->program, s->keeper_socket);
+            return pd_fail(
+                e, PD_INTERNAL,
+                "the keeper ended at once: try `%.80s keeper --kind %.20s --socket %.80s`",
+                s->program, k->kind, k->socket);
         usleep(2000);
     }
-    return pd_fail(e, PD_TIMEOUT, "the keeper does not answer on %.100s", s->keeper_socket);
+    return pd_fail(e, PD_TIMEOUT, "the keeper does not answer on %.100s", k->socket);
+}
+
+int serve_keepers(struct serve *s, struct pd_err *e)
+{
+    for (unsigned i = 0; i < s->keeper_count; i++)
+        if (serve_keeper(s, &s->keepers[i], e) < 0)
+            return -1;
+    return 0;
 }
 
 static pid_t peer_pid(int sock)
@@ -121,15 +182,20 @@ static pid_t peer_pid(int sock)
     return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &c, &len) == 0 ? c.pid : 0;
 }
 
-/* Ends the keeper with all that it has, and waits until its socket is closed. */
-static void end_keeper(int keeper)
+/* Ends the keeper with all that it has. */
+static void tell_keeper_to_end(int keeper)
 {
     pid_t pid = keeper >= 0 ? peer_pid(keeper) : 0;
-    if (pid <= 1 || kill(pid, SIGTERM) < 0)
-        return;
+    if (pid > 1)
+        (void)kill(pid, SIGTERM);
+}
 
+/* Waits until its socket is closed. */
+static void await_keeper_end(int keeper)
+{
     struct pollfd p = {.fd = keeper};
-    (void)poll(&p, 1, 20000);
+    if (keeper >= 0)
+        (void)poll(&p, 1, 20000);
 }
 
 /* The daemon ends by itself, with a message and a status, only when it cannot begin. */
@@ -138,11 +204,60 @@ static int could_not_begin(int status)
     return WIFEXITED(status) && WEXITSTATUS(status) != 0;
 }
 
-int guardian_run(const struct serve *s, pid_t daemon, int keeper, int keeper_is_new)
+/* They end beside each other: each has jails to end. */
+static void end_keepers(const struct serve *s, bool all)
+{
+    for (unsigned i = 0; i < s->keeper_count; i++)
+        if (all || s->keepers[i].is_new)
+            tell_keeper_to_end(s->keepers[i].sock);
+    for (unsigned i = 0; i < s->keeper_count; i++)
+        if (all || s->keepers[i].is_new)
+            await_keeper_end(s->keepers[i].sock);
+}
+
+/* Waits for a signal, or for a keeper that has ended. */
+static void wait_for_news(struct serve *s, int signals)
+{
+    struct pollfd fds[1 + SERVE_KEEPERS_MAX] = {{.fd = signals, .events = POLLIN}};
+    bool missing = false;
+
+    for (unsigned i = 0; i < s->keeper_count; i++) {
+        fds[1 + i] = (struct pollfd){.fd = s->keepers[i].sock};
+        missing |= s->keepers[i].sock < 0;
+    }
+    if (poll(fds, 1 + s->keeper_count, missing ? 250 : -1) <= 0)
+        return;
+
+    for (unsigned i = 0; i < s->keeper_count; i++) {
+        struct serve_keeper *k = &s->keepers[i];
+        if (k->sock < 0 || !fds[1 + i].revents)
+            continue;
+        log_error("keeper.lost", "provider=%s socket=%s", k->kind, k->socket);
+        fd_done(&k->sock);
+        usleep((useconds_t)(KEEPER_RESTART / 1000));
+    }
+}
+
+static void start_missing(struct serve *s)
+{
+    struct pd_err e;
+
+    for (unsigned i = 0; i < s->keeper_count; i++) {
+        struct serve_keeper *k = &s->keepers[i];
+        if (k->sock >= 0)
+            continue;
+        if (serve_keeper(s, k, &e) < 0)
+            log_error("keeper.start", "provider=%s error=%s", k->kind, e.msg);
+        else
+            log_info("keeper.started", "provider=%s pid=%d", k->kind, (int)peer_pid(k->sock));
+    }
+}
+
+int guardian_run(struct serve *s, pid_t daemon)
 {
     sigset_t mask;
     struct signalfd_siginfo info;
-    int interrupted = 0;
+    bool interrupted = false;
 
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
@@ -157,34 +272,18 @@ int guardian_run(const struct serve *s, pid_t daemon, int keeper, int keeper_is_
         pid_t pid;
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
             if (pid == daemon) {
-                if (interrupted || (keeper_is_new && could_not_begin(status)))
-                    end_keeper(keeper);
+                if (interrupted || could_not_begin(status))
+                    end_keepers(s, interrupted);
                 return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
             }
 
-        struct pollfd fds[2] = {{.fd = signals, .events = POLLIN}, {.fd = keeper}};
-        (void)poll(fds, keeper >= 0 ? 2 : 1, keeper >= 0 ? -1 : 250);
-
+        wait_for_news(s, signals);
         while (read(signals, &info, sizeof info) == sizeof info) {
             if (info.ssi_signo == SIGCHLD)
                 continue;
             interrupted |= info.ssi_signo == SIGINT;
             kill(daemon, (int)info.ssi_signo);
         }
-
-        if (keeper >= 0 && fds[1].revents) {
-            log_error("keeper.lost", "socket=%s", s->keeper_socket);
-            fd_done(&keeper);
-            usleep((useconds_t)(KEEPER_RESTART / 1000));
-        }
-
-        if (keeper < 0) {
-            struct pd_err e;
-            keeper = serve_keeper(s, &keeper_is_new, &e);
-            if (keeper < 0)
-                log_error("keeper.start", "error=%s", e.msg);
-            else
-                log_info("keeper.started", "pid=%d", (int)peer_pid(keeper));
-        }
+        start_missing(s);
     }
 }

@@ -23,7 +23,7 @@ void serve_data_dir(const char *state_dir, char *out, size_t size)
  * daemon is that user. An earlier version's was nobody. */
 static int become_owner(struct serve *s)
 {
-    uid_t owner = serve_keeper_owner(s->config->keeper_socket);
+    uid_t owner = serve_keeper_owner(s->keepers[0].socket);
     if (!owner)
         return 0;
 

@@ -164,17 +164,28 @@ static int bind_all(struct serve *s, struct pd_err *e)
     return 0;
 }
 
+static int name_keepers(struct serve *s, struct pd_err *e)
+{
+    const struct config *c = s->config;
+
+    for (unsigned i = 0; i < c->providers.count && i < SERVE_KEEPERS_MAX; i++) {
+        struct serve_keeper *k = &s->keepers[s->keeper_count++];
+        *k = (struct serve_keeper){.kind = c->providers.items[i], .sock = -1};
+        if (provider_socket(k->kind, c->keeper_socket, c->run_dir, k->socket, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int prepare(struct serve *s, struct pd_err *e)
 {
     const struct config *c = s->config;
-    if (providers_check(c->providers.items, c->providers.count, c->sandbox_mode, e) < 0)
+    if (providers_check(c->providers.items, c->providers.count, c->sandbox_mode,
+                        c->local_allowed != 0, e) < 0 ||
+        name_keepers(s, e) < 0)
         return -1;
     if (serve_prepare(s, e) < 0)
         return -1;
-
-    if (strlen(c->keeper_socket) >= sizeof s->keeper_socket)
-        return pd_fail(e, PD_INVALID, "keeper_socket: the path is too long");
-    snprintf(s->keeper_socket, sizeof s->keeper_socket, "%s", c->keeper_socket);
 
     if (c->tls_cert[0] && !(s->tls = tls_server_new(c->tls_cert, c->tls_key, e)))
         return -1;
@@ -211,8 +222,7 @@ int cmd_serve(int argc, char **argv)
     if (config_notes(s.config)[0])
         log_warn("config.notes", "text=%s", config_notes(s.config));
 
-    int keeper = -1, is_new = 0;
-    if (prepare(&s, &e) < 0 || (keeper = serve_keeper(&s, &is_new, &e)) < 0)
+    if (prepare(&s, &e) < 0 || serve_keepers(&s, &e) < 0)
         return usage_fail(&e);
 
     pid_t daemon = fork();
@@ -222,7 +232,8 @@ int cmd_serve(int argc, char **argv)
     }
 
     if (daemon == 0) {
-        fd_done(&keeper);
+        for (unsigned i = 0; i < s.keeper_count; i++)
+            fd_done(&s.keepers[i].sock);
         fd_done(&s.uid_lock); /* the guardian has it: the daemon holds nothing of the host */
         int status = daemon_run(&s);
         leaks_check();
@@ -231,7 +242,7 @@ int cmd_serve(int argc, char **argv)
 
     for (unsigned i = 0; i < s.listener_count; i++)
         fd_done(&s.listeners[i]);
-    return guardian_run(&s, daemon, keeper, is_new);
+    return guardian_run(&s, daemon);
 }
 
 const char config_usage[] = "usage: paddock config [--json] [--config FILE] [--KEY VALUE]...\n\n"

@@ -1,7 +1,7 @@
 /* serve: the server, in three processes.
  *
- *   guardian   what the user started. Binds, starts the keeper if none runs, and again when it has
- *              died; passes signals on. Does nothing with what strangers send.
+ *   guardian   what the user started. Binds, starts a keeper for each provider if none runs, and
+ *              again when it has died; passes signals on. Does nothing with what strangers send.
  *   daemon     its child: everything else, without privilege and with a filter on itself. Dies with
  *              the guardian.
  *   keeper     `paddock keeper`, in a session of its own: outlives both, with every sandbox. */
@@ -13,7 +13,16 @@ struct config;
 struct pd_err;
 
 #define SERVE_PATIENCE      (2 * NS_PER_S) /* for a server that is about to end */
-#define SERVE_LISTENERS_MAX 65             /* two lists of 32, and the Unix socket */
+#define SERVE_KEEPERS_MAX   16u
+#define SERVE_LISTENERS_MAX 65 /* two lists of 32, and the Unix socket */
+
+/* A keeper of one kind. */
+struct serve_keeper {
+    const char *kind;
+    char socket[108];
+    int sock; /* connected, or -1 */
+    int is_new;
+};
 
 struct serve {
     struct config *config;
@@ -21,7 +30,8 @@ struct serve {
     int argc;
     char program[4096];  /* paddock: the keeper is started from it */
     char data_dir[4096]; /* the daemon's own: database, spools, audit log */
-    char keeper_socket[108];
+    struct serve_keeper keepers[SERVE_KEEPERS_MAX]; /* one for each of `providers` */
+    unsigned keeper_count;
     uid_t uid; /* the daemon's; ours when we have no privilege */
     gid_t gid;
     int uid_lock; /* while it is open nobody else has the uid; -1 when it is somebody's by name */
@@ -59,12 +69,13 @@ int uid_hand_over(const char *dir, uid_t to, gid_t group, struct pd_err *e);
 /* guardian.c */
 /* The owner of a keeper that answers on this socket; 0 when there is none, or it is root. */
 uid_t serve_keeper_owner(const char *path);
-/* Connects to the keeper, starting one if there is none (*ret_is_new). A connected socket, or -1.
- */
-int serve_keeper(const struct serve *s, int *ret_is_new, struct pd_err *e);
-/* Looks after daemon and keeper until the daemon has ended; its exit status. A keeper that was
+/* Connects to the keeper, starting one if there is none (k->is_new). 0, or -1. */
+int serve_keeper(const struct serve *s, struct serve_keeper *k, struct pd_err *e);
+/* Likewise for every provider. */
+int serve_keepers(struct serve *s, struct pd_err *e);
+/* Looks after daemon and keepers until the daemon has ended; its exit status. A keeper that was
  * started for a daemon which could not begin is ended, too. */
-int guardian_run(const struct serve *s, pid_t daemon, int keeper, int keeper_is_new);
+int guardian_run(struct serve *s, pid_t daemon);
 
 /* daemon.c: does not return before the end. The exit status. */
 int daemon_run(struct serve *s);

@@ -8,7 +8,7 @@
 #include "core/pump.h"
 #include "core/session_state.h"
 #include "core/sessions.h"
-#include "provider/jail_state.h"
+#include "provider/keeper_state.h"
 #include "telemetry/log.h"
 
 #include <dirent.h>
@@ -311,7 +311,7 @@ static inline int stage_begin(void **state, void (*change)(struct sessions_confi
     assert_int_equal(pthread_create(&g->keeper, NULL, keeper_main, g), 0);
 
     assert_non_null(g->pump = pump_new(&e));
-    g->provider = provider_jail_new(g->socket, g->pump, &session_box_events, &e);
+    g->provider = provider_keeper_new("jail", g->socket, g->pump, &session_box_events, &e);
     if (!g->provider)
         fail_msg("provider: %s", e.msg);
     assert_int_equal(provider_table_add(&g->providers, g->provider, &e), 0);
@@ -410,9 +410,9 @@ static inline uint64_t await_end(struct process *p, uint64_t began)
     return took;
 }
 
-static inline const struct jail_box *jail_of(const struct session *s)
+static inline const struct keeper_box *jail_of(const struct session *s)
 {
-    return (const struct jail_box *)s->box;
+    return (const struct keeper_box *)s->box;
 }
 
 /* Until the recorder has nothing to do: it frees the numbers of commands that have ended. */

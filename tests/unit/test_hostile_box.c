@@ -47,7 +47,7 @@ static void fill_socket(int sock, enum wire_type type)
 
 static int link_of(struct stage *g)
 {
-    struct jail_provider *p = g->provider->state;
+    struct keeper_provider *p = g->provider->state;
     pthread_mutex_lock(&p->lock);
     int sock = p->link.sock;
     pthread_mutex_unlock(&p->lock);

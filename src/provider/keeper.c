@@ -1,11 +1,12 @@
-/* The jail provider's calls, which core/box.c makes.
+/* The calls of every provider, which core/box.c makes.
  *
- * How this works: a box is a jail, which a keeper holds. There are two links.
+ * How this works: a box is a jail, or what the keeper's kind has in its place, and a keeper holds
+ * it. There are two links.
  *
  *   to the keeper   one for all boxes. Creating, ending, killing a command's group, usage, roots
  *                   and the stash are requests there. A thread that needs the answer enters a
  *                   waiter by the request's id, sends, and sleeps; the pump wakes it
- *                   (jail_events.c).
+ *                   (keeper_events.c).
  *
  *   to each init    the jail's control socket, which came with CREATED. Commands, signals, SYNC
  *                   and ACK go straight there and wait for no keeper. The pump hears the answers.
@@ -14,10 +15,10 @@
  * with CREATED and keeps its entrance open, so that the next command of that number finds it made.
  * Without cgroups there are no groups: a kill reaches the command's first process alone.
  *
- * When the keeper dies every box is lost, and jail_link.c gets another keeper. */
-#include "provider/jail.h"
+ * When the keeper dies every box is lost, and keeper_link.c gets another keeper. */
+#include "provider/keeper.h"
 
-#include "provider/jail_state.h"
+#include "provider/keeper_state.h"
 
 #include "base/banned.h"
 #include "base/err.h"
@@ -35,12 +36,12 @@
 #define KILL_PATIENCE  (5 * NS_PER_S)
 #define COPY_GRACE     (5 * NS_PER_S)
 
-static struct jail_provider *self(struct provider *p)
+static struct keeper_provider *self(struct provider *p)
 {
     return p->state;
 }
 
-static int no_link(struct jail_provider *p, struct pd_err *e)
+static int no_link(struct keeper_provider *p, struct pd_err *e)
 {
     pthread_mutex_lock(&p->lock);
     int none = p->link.sock < 0 || p->broken;
@@ -51,7 +52,7 @@ static int no_link(struct jail_provider *p, struct pd_err *e)
 }
 
 /* Sends to the keeper. Frames of several threads do not mix: each is one datagram. */
-static int tell_keeper(struct jail_provider *p, enum wire_type type, struct wire_id id,
+static int tell_keeper(struct keeper_provider *p, enum wire_type type, struct wire_id id,
                        const struct buf *payload, const int *fds, unsigned fd_count,
                        struct pd_err *e)
 {
@@ -73,7 +74,7 @@ static int tell_keeper(struct jail_provider *p, enum wire_type type, struct wire
 }
 
 /* Sends and waits; the answer is in w->frame, to be freed by frame_done. */
-static int ask_keeper(struct jail_provider *p, struct waiter *w, enum wire_type type,
+static int ask_keeper(struct keeper_provider *p, struct waiter *w, enum wire_type type,
                       const struct buf *payload, deadline d, struct pd_err *e)
 {
     waiter_begin(p, w, wire_id_new());
@@ -86,14 +87,14 @@ static int ask_keeper(struct jail_provider *p, struct waiter *w, enum wire_type 
 
 /* ---- boxes ---- */
 
-static struct jail_box *jail_box_of(struct box *b)
+static struct keeper_box *keeper_box_of(struct box *b)
 {
-    return (struct jail_box *)b;
+    return (struct keeper_box *)b;
 }
 
-static struct jail_box *jail_box_new(struct jail_provider *p, void *owner)
+static struct keeper_box *keeper_box_new(struct keeper_provider *p, void *owner)
 {
-    struct jail_box *b = calloc(1, sizeof *b);
+    struct keeper_box *b = calloc(1, sizeof *b);
     if (!b)
         return NULL;
 
@@ -109,16 +110,16 @@ static struct jail_box *jail_box_new(struct jail_provider *p, void *owner)
     return b;
 }
 
-static void jail_box_free(struct jail_box *b)
+static void keeper_box_free(struct keeper_box *b)
 {
-    struct jail_provider *p = b->provider;
+    struct keeper_provider *p = b->provider;
     pump_remove(p->pump, &b->control);
     pump_wait(p->pump, &p->keeper); /* news of its end may be on the way to its owner */
     lock_take(&b->hearing);         /* a request's thread may still listen */
     lock_release(&b->hearing);
 
     pthread_mutex_lock(&p->lock);
-    struct jail_box **at = jail_box_place(p, b->jail.id);
+    struct keeper_box **at = keeper_box_place(p, b->jail.id);
     if (*at == b)
         *at = b->next;
     pthread_mutex_unlock(&p->lock);
@@ -129,13 +130,14 @@ static void jail_box_free(struct jail_box *b)
     if (b->promised)
         reserve_keep_promise(&p->reserve);
 
+    free(b->place);
     jail_done(&b->jail);
     lock_done(&b->hearing);
     pthread_mutex_destroy(&b->lock);
     free(b);
 }
 
-void jail_provider_end(struct jail_provider *p, struct wire_id jail)
+void keeper_provider_end(struct keeper_provider *p, struct wire_id jail)
 {
     struct pd_err e;
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
@@ -153,7 +155,7 @@ static int not_now(struct pd_err *e)
 }
 
 /* From now on it is its owner's, unless it was lost before: its loss is news for him only then. */
-static int hand_over(struct jail_box *b, struct pd_err *e)
+static int hand_over(struct keeper_box *b, struct pd_err *e)
 {
     pthread_mutex_lock(&b->provider->lock);
     b->made = !b->lost;
@@ -162,10 +164,23 @@ static int hand_over(struct jail_box *b, struct pd_err *e)
     return r;
 }
 
-static int make_box(struct jail_provider *p, struct wire_id id, const struct spec *s, void *owner,
+/* The first frame of an init in a box that somebody else made. */
+static int await_facts(struct keeper_box *b, deadline d, struct pd_err *e)
+{
+    auto_frame f = FRAME_INIT;
+    int r = wire_recv_plain(b->jail.control, &f, d, e);
+
+    if (r == 0)
+        return pd_fail(e, PD_LOST, "the sandbox ended while it was being made");
+    if (r > 0 && f.head.type != WIRE_FACTS)
+        return pd_fail(e, PD_PROTOCOL, "the sandbox began with message type %u", f.head.type);
+    return r < 0 ? -1 : keeper_box_take_facts(b, &f, e);
+}
+
+static int make_box(struct keeper_provider *p, struct wire_id id, const struct spec *s, void *owner,
                     struct box **ret, deadline d, struct pd_err *e)
 {
-    struct jail_box *b = jail_box_new(p, owner);
+    struct keeper_box *b = keeper_box_new(p, owner);
     if (!b)
         return pd_fail(e, PD_CAPACITY, "no memory for a sandbox");
 
@@ -178,31 +193,33 @@ static int make_box(struct jail_provider *p, struct wire_id id, const struct spe
     pthread_mutex_unlock(&p->sending);
     if (sent < 0) {
         waiter_cancel(p, &w);
-        jail_box_free(b);
+        keeper_box_free(b);
         return -1;
     }
 
     if (waiter_end(p, &w, d, e) < 0) {
         if (e->code == PD_TIMEOUT)
-            jail_provider_end(p, id);
-        jail_box_free(b);
+            keeper_provider_end(p, id);
+        keeper_box_free(b);
         return not_now(e);
     }
 
     int r = jail_accept(&b->jail, &w.frame, e);
     frame_done(&w.frame);
+    if (r == 0 && p->kind->tells_facts)
+        r = await_facts(b, d, e);
     if (r < 0)
         not_now(e);
     if (r == 0) {
-        r = jail_box_listen(b, e);
+        r = keeper_box_listen(b, e);
         if (r == 0)
             r = hand_over(b, e);
         if (r < 0)
-            jail_provider_end(p, id);
+            keeper_provider_end(p, id);
     }
 
     if (r < 0) {
-        jail_box_free(b);
+        keeper_box_free(b);
         return -1;
     }
 
@@ -210,10 +227,10 @@ static int make_box(struct jail_provider *p, struct wire_id id, const struct spe
     return 0;
 }
 
-static int jail_provider_create(struct provider *base, struct wire_id id, const struct spec *s,
-                                void *owner, struct box **ret, deadline d, struct pd_err *e)
+static int keeper_provider_create(struct provider *base, struct wire_id id, const struct spec *s,
+                                  void *owner, struct box **ret, deadline d, struct pd_err *e)
 {
-    struct jail_provider *p = self(base);
+    struct keeper_provider *p = self(base);
     if (reserve_enter(&p->reserve, e) < 0)
         return -1;
 
@@ -222,10 +239,10 @@ static int jail_provider_create(struct provider *base, struct wire_id id, const 
     return r;
 }
 
-static int jail_provider_adopt(struct provider *base, struct wire_id id, void *owner,
-                               struct box **ret, struct pd_err *e)
+static int keeper_provider_adopt(struct provider *base, struct wire_id id, void *owner,
+                                 struct box **ret, struct pd_err *e)
 {
-    struct jail_provider *p = self(base);
+    struct keeper_provider *p = self(base);
     struct orphan *found = NULL;
 
     pthread_mutex_lock(&p->lock);
@@ -249,7 +266,7 @@ static int jail_provider_adopt(struct provider *base, struct wire_id id, void *o
         return pd_fail(e, PD_NOT_FOUND, "the keeper has no such sandbox");
     }
 
-    struct jail_box *b = jail_box_new(p, owner);
+    struct keeper_box *b = keeper_box_new(p, owner);
     if (!b) {
         jail_done(&found->jail);
         free(found);
@@ -261,7 +278,7 @@ static int jail_provider_adopt(struct provider *base, struct wire_id id, void *o
     free(found);
 
     pthread_mutex_lock(&p->lock);
-    jail_box_add(b);
+    keeper_box_add(b);
     pthread_mutex_unlock(&p->lock);
 
     /* It is listened to from sync on: news of its commands may be waiting in the socket, and they
@@ -270,7 +287,7 @@ static int jail_provider_adopt(struct provider *base, struct wire_id id, void *o
     return 0;
 }
 
-static int jail_provider_count(struct provider *base, unsigned *ret, deadline d, struct pd_err *e)
+static int keeper_provider_count(struct provider *base, unsigned *ret, deadline d, struct pd_err *e)
 {
     auto_buf none = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_counted m = {0};
@@ -285,7 +302,8 @@ static int jail_provider_count(struct provider *base, unsigned *ret, deadline d,
     return r;
 }
 
-static int jail_provider_remove_root(struct provider *base, const char *root_name, struct pd_err *e)
+static int keeper_provider_remove_root(struct provider *base, const char *root_name,
+                                       struct pd_err *e)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_key m = {.key = root_name};
@@ -293,8 +311,8 @@ static int jail_provider_remove_root(struct provider *base, const char *root_nam
     return tell_keeper(self(base), WIRE_REMOVE_ROOT, wire_id_new(), &out, NULL, 0, e);
 }
 
-static int jail_provider_keep_root(struct provider *base, const char *root_name, deadline d,
-                                   struct pd_err *e)
+static int keeper_provider_keep_root(struct provider *base, const char *root_name, deadline d,
+                                     struct pd_err *e)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_key m = {.key = root_name};
@@ -309,8 +327,8 @@ static int jail_provider_keep_root(struct provider *base, const char *root_name,
     return r;
 }
 
-static int jail_provider_copy_root(struct provider *base, struct box *box, const char *from,
-                                   const char *to, deadline d, struct pd_err *e)
+static int keeper_provider_copy_root(struct provider *base, struct box *box, const char *from,
+                                     const char *to, deadline d, struct pd_err *e)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct waiter w;
@@ -318,7 +336,7 @@ static int jail_provider_copy_root(struct provider *base, struct box *box, const
     struct msg_copy_root m = {.patience = d > now ? d - now : 0, .from = from, .to = to};
 
     if (box)
-        m.jail = jail_box_of(box)->jail.id;
+        m.jail = keeper_box_of(box)->jail.id;
     msg_copy_root_encode(&out, &m);
 
     /* The keeper gives up at the deadline and says so: only then is it known that there is no copy.
@@ -332,10 +350,10 @@ static int jail_provider_copy_root(struct provider *base, struct box *box, const
     return r;
 }
 
-static int jail_provider_destroy(struct box *box, deadline d, struct pd_err *e)
+static int keeper_provider_destroy(struct box *box, deadline d, struct pd_err *e)
 {
-    struct jail_box *b = jail_box_of(box);
-    struct jail_provider *p = b->provider;
+    struct keeper_box *b = keeper_box_of(box);
+    struct keeper_provider *p = b->provider;
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct waiter w;
     struct msg_destroy m = {.jail = b->jail.id};
@@ -363,7 +381,7 @@ static int jail_provider_destroy(struct box *box, deadline d, struct pd_err *e)
         frame_done(&w.frame);
     }
 
-    jail_box_free(b);
+    keeper_box_free(b);
     return r;
 }
 
@@ -371,7 +389,7 @@ static int jail_provider_destroy(struct box *box, deadline d, struct pd_err *e)
 
 /* May an entrance stay open? The first of a sandbox may: room was left for it. Others only save
  * time, and not where descriptors are few. With the box's lock held. */
-static int may_keep(struct jail_box *b)
+static int may_keep(struct keeper_box *b)
 {
     if (!b->promised)
         return reserve_has_plenty(&b->provider->reserve);
@@ -382,7 +400,7 @@ static int may_keep(struct jail_box *b)
 }
 
 /* Room for the entrance of a group. Numbers are given from below, so that it stays small. */
-static bool make_procs_room(struct jail_box *b, unsigned group)
+static bool make_procs_room(struct keeper_box *b, unsigned group)
 {
     unsigned room = b->procs_room ? b->procs_room : PROCS_FIRST;
     while (room <= group)
@@ -402,7 +420,7 @@ static bool make_procs_room(struct jail_box *b, unsigned group)
 
 /* The group's entrance. Kept open: the next command of this number finds it made. Where it cannot
  * be kept it is also *ret_once, which the caller closes. */
-static int group_entrance(struct jail_box *b, unsigned group, int *ret_once, struct pd_err *e)
+static int group_entrance(struct keeper_box *b, unsigned group, int *ret_once, struct pd_err *e)
 {
     char name[16];
 
@@ -411,7 +429,7 @@ static int group_entrance(struct jail_box *b, unsigned group, int *ret_once, str
     if (group > GROUPS_MAX)
         return pd_fail(e, PD_CAPACITY, "more than %u commands at a time", GROUPS_MAX);
 
-    jail_group_name(group, name);
+    keeper_group_name(group, name);
     pthread_mutex_lock(&b->lock);
     int fd = group < b->procs_room ? b->procs[group] : -1;
     if (fd < 0) {
@@ -438,9 +456,9 @@ static int group_entrance(struct jail_box *b, unsigned group, int *ret_once, str
     return pd_fail_sys(e, "make the command's cgroup");
 }
 
-static int jail_provider_exec(struct box *box, const struct box_command *c, struct pd_err *e)
+static int keeper_provider_exec(struct box *box, const struct box_command *c, struct pd_err *e)
 {
-    struct jail_box *b = jail_box_of(box);
+    struct keeper_box *b = keeper_box_of(box);
     struct command command = {
         .id = c->id, .exec = c->exec, .fds = {c->fds[0], c->fds[1], c->fds[2]}, .flags = c->flags};
     command.at_once = c->at_once;
@@ -452,22 +470,23 @@ static int jail_provider_exec(struct box *box, const struct box_command *c, stru
     return jail_send_prepared(&b->jail, &command, procs, c->fds[3], e);
 }
 
-static int jail_provider_signal(struct box *box, struct wire_id id, int signal, deadline d,
-                                struct pd_err *e)
+static int keeper_provider_signal(struct box *box, struct wire_id id, int signal, deadline d,
+                                  struct pd_err *e)
 {
-    struct jail_box *b = jail_box_of(box);
+    struct keeper_box *b = keeper_box_of(box);
     struct command c = {.id = id};
     return jail_send_signal(&b->jail, &c, signal, d, e);
 }
 
-static int jail_provider_kill(struct box *box, struct wire_id id, unsigned group, struct pd_err *e)
+static int keeper_provider_kill(struct box *box, struct wire_id id, unsigned group,
+                                struct pd_err *e)
 {
-    struct jail_box *b = jail_box_of(box);
+    struct keeper_box *b = keeper_box_of(box);
     char name[16];
     /* Without cgroups the tree has only its root. */
     if (b->jail.cgroup_dir < 0 || group == 0)
-        return jail_provider_signal(box, id, SIGKILL, deadline_in(KILL_PATIENCE), e);
-    jail_group_name(group, name);
+        return keeper_provider_signal(box, id, SIGKILL, deadline_in(KILL_PATIENCE), e);
+    keeper_group_name(group, name);
 
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_kill m = {.jail = b->jail.id, .group = name};
@@ -482,22 +501,22 @@ static int jail_provider_kill(struct box *box, struct wire_id id, unsigned group
     return r;
 }
 
-static void jail_provider_forget(struct box *box, struct wire_id id)
+static void keeper_provider_forget(struct box *box, struct wire_id id)
 {
-    struct jail_box *b = jail_box_of(box);
+    struct keeper_box *b = keeper_box_of(box);
     struct wire_head head = {.type = WIRE_ACK, .epoch = b->jail.epoch, .id = id};
     /* Not waited for: a jail that does not read keeps the record, and the room for it is its own.
      */
     (void)wire_send(b->jail.control, &head, NULL, NULL, 0, 0);
 }
 
-static int jail_provider_sync(struct box *box, deadline d, struct pd_err *e)
+static int keeper_provider_sync(struct box *box, deadline d, struct pd_err *e)
 {
-    struct jail_box *b = jail_box_of(box);
+    struct keeper_box *b = keeper_box_of(box);
     struct waiter w;
 
     pthread_mutex_lock(&b->lock);
-    int deaf = !b->listening && jail_box_listen(b, e) < 0;
+    int deaf = !b->listening && keeper_box_listen(b, e) < 0;
     pthread_mutex_unlock(&b->lock);
     if (deaf)
         return -1;
@@ -520,23 +539,23 @@ static int jail_provider_sync(struct box *box, deadline d, struct pd_err *e)
     return 0;
 }
 
-static int jail_provider_terminal(struct box *box, int *ret_near, int *ret_far, struct pd_err *e)
+static int keeper_provider_terminal(struct box *box, int *ret_near, int *ret_far, struct pd_err *e)
 {
-    struct jail_box *b = jail_box_of(box);
+    struct keeper_box *b = keeper_box_of(box);
     return jail_open_terminal(&b->jail, ret_near, ret_far, e);
 }
 
-static int jail_provider_resize(struct box *box, struct wire_id id, int near, uint16_t rows,
-                                uint16_t cols, struct pd_err *e)
+static int keeper_provider_resize(struct box *box, struct wire_id id, int near, uint16_t rows,
+                                  uint16_t cols, struct pd_err *e)
 {
     (void)box, (void)id;
     struct winsize size = {.ws_row = rows, .ws_col = cols};
     return ioctl(near, TIOCSWINSZ, &size) < 0 ? pd_fail_sys(e, "resize the terminal") : 0;
 }
 
-static int jail_provider_pause(struct box *box, bool paused, deadline d, struct pd_err *e)
+static int keeper_provider_pause(struct box *box, bool paused, deadline d, struct pd_err *e)
 {
-    const struct jail_box *b = jail_box_of(box);
+    const struct keeper_box *b = keeper_box_of(box);
     if (b->jail.cgroup_dir < 0)
         return pd_fail(e, PD_UNSUPPORTED, "pausing needs cgroups, and there are none here");
 
@@ -547,14 +566,26 @@ static int jail_provider_pause(struct box *box, bool paused, deadline d, struct 
     return pd_fail_sys(e, "%s the sandbox", paused ? "pause" : "resume");
 }
 
-static enum rung jail_provider_rung(const struct box *box)
+static bool keeper_provider_place(struct box *box, struct box_place *ret)
 {
-    return ((const struct jail_box *)box)->jail.rung;
+    struct keeper_box *b = keeper_box_of(box);
+
+    pthread_mutex_lock(&b->lock);
+    bool known = b->place != NULL;
+    if (known)
+        *ret = *b->place;
+    pthread_mutex_unlock(&b->lock);
+    return known;
 }
 
-static int jail_provider_usage(struct box *box, struct box_usage *ret, struct pd_err *e)
+static enum rung keeper_provider_rung(const struct box *box)
 {
-    struct jail_box *b = jail_box_of(box);
+    return ((const struct keeper_box *)box)->jail.rung;
+}
+
+static int keeper_provider_usage(struct box *box, struct box_usage *ret, struct pd_err *e)
+{
+    struct keeper_box *b = keeper_box_of(box);
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_destroy m = {.jail = b->jail.id};
     struct msg_usage u;
@@ -583,8 +614,8 @@ static int jail_provider_usage(struct box *box, struct box_usage *ret, struct pd
 
 /* ---- the fd store ---- */
 
-static int jail_provider_stash(struct provider *base, const char *key, const int *fds,
-                               unsigned count, struct pd_err *e)
+static int keeper_provider_stash(struct provider *base, const char *key, const int *fds,
+                                 unsigned count, struct pd_err *e)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_key m = {.key = key};
@@ -592,8 +623,8 @@ static int jail_provider_stash(struct provider *base, const char *key, const int
     return tell_keeper(self(base), WIRE_STASH, wire_id_new(), &out, fds, count, e);
 }
 
-static int jail_provider_fetch(struct provider *base, const char *key, int *ret_fds, unsigned max,
-                               unsigned *ret_count, deadline d, struct pd_err *e)
+static int keeper_provider_fetch(struct provider *base, const char *key, int *ret_fds, unsigned max,
+                                 unsigned *ret_count, deadline d, struct pd_err *e)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_key m = {.key = key};
@@ -617,7 +648,7 @@ static int jail_provider_fetch(struct provider *base, const char *key, int *ret_
     return r;
 }
 
-static void jail_provider_drop(struct provider *base, const char *key)
+static void keeper_provider_drop(struct provider *base, const char *key)
 {
     struct pd_err e;
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
@@ -628,20 +659,20 @@ static void jail_provider_drop(struct provider *base, const char *key)
 
 /* ---- the whole ---- */
 
-static int jail_provider_health(struct provider *base, struct pd_err *e)
+static int keeper_provider_health(struct provider *base, struct pd_err *e)
 {
     return no_link(self(base), e) ? -1 : 0;
 }
 
-static void jail_provider_free(struct provider *base)
+static void keeper_provider_free(struct provider *base)
 {
-    struct jail_provider *p = self(base);
-    jail_link_stop(p);
+    struct keeper_provider *p = self(base);
+    provider_link_stop(p);
     pump_remove(p->pump, &p->keeper);
 
     for (unsigned i = 0; i < BOX_BUCKETS; i++)
         while (p->boxes[i])
-            jail_box_free(p->boxes[i]);
+            keeper_box_free(p->boxes[i]);
 
     while (p->orphans) {
         struct orphan *o = p->orphans;
@@ -658,64 +689,64 @@ static void jail_provider_free(struct provider *base)
     free(p);
 }
 
-static enum rung jail_provider_best(struct provider *base)
+static enum rung keeper_provider_best(struct provider *base)
 {
-    struct jail_provider *p = self(base);
+    struct keeper_provider *p = self(base);
     pthread_mutex_lock(&p->lock);
     enum rung best = p->best;
     pthread_mutex_unlock(&p->lock);
     return best;
 }
 
-static struct jail_provider *provider_new(struct pump *pump, const struct box_events *events,
-                                          struct pd_err *e)
+static struct keeper_provider *provider_new(const struct provider_kind *kind, struct pump *pump,
+                                            const struct box_events *events, struct pd_err *e)
 {
-    struct jail_provider *p = calloc(1, sizeof *p);
+    struct keeper_provider *p = calloc(1, sizeof *p);
     if (!p) {
         pd_fail(e, PD_CAPACITY, "no memory for a provider");
         return NULL;
     }
 
     p->base = (struct provider){
-        .name = "jail",
-        .can = PROVIDER_JAIL_CAN,
-        .patience = {.create = 30 * NS_PER_S,
-                     .destroy = 15 * NS_PER_S,
-                     .pause = 5 * NS_PER_S,
-                     .keep = 10 * NS_PER_S},
+        .name = kind->name,
+        .can = kind->can,
+        .patience = kind->patience,
+        .place = kind->tells_facts ? keeper_provider_place : NULL,
+        .timeout_ns = kind->timeout_s * NS_PER_S,
         .state = p,
         .events = events,
-        .create = jail_provider_create,
-        .adopt = jail_provider_adopt,
-        .count = jail_provider_count,
-        .end_strangers = jail_provider_end_strangers,
-        .destroy = jail_provider_destroy,
-        .remove_root = jail_provider_remove_root,
-        .keep_root = jail_provider_keep_root,
-        .copy_root = jail_provider_copy_root,
-        .exec = jail_provider_exec,
-        .hear_begin = jail_box_hear_begin,
-        .hear = jail_box_hear,
-        .hear_end = jail_box_hear_end,
-        .signal = jail_provider_signal,
-        .kill = jail_provider_kill,
-        .hold = jail_group_hold,
-        .forget = jail_provider_forget,
-        .group_is_empty = jail_group_is_empty,
-        .sync = jail_provider_sync,
-        .terminal = jail_provider_terminal,
-        .resize = jail_provider_resize,
-        .pause = jail_provider_pause,
-        .rung = jail_provider_rung,
-        .best = jail_provider_best,
-        .usage = jail_provider_usage,
-        .stash = jail_provider_stash,
-        .fetch = jail_provider_fetch,
-        .drop = jail_provider_drop,
-        .health = jail_provider_health,
-        .free = jail_provider_free,
+        .create = keeper_provider_create,
+        .adopt = keeper_provider_adopt,
+        .count = keeper_provider_count,
+        .end_strangers = keeper_provider_end_strangers,
+        .destroy = keeper_provider_destroy,
+        .remove_root = keeper_provider_remove_root,
+        .keep_root = keeper_provider_keep_root,
+        .copy_root = keeper_provider_copy_root,
+        .exec = keeper_provider_exec,
+        .hear_begin = keeper_box_hear_begin,
+        .hear = keeper_box_hear,
+        .hear_end = keeper_box_hear_end,
+        .signal = keeper_provider_signal,
+        .kill = keeper_provider_kill,
+        .hold = keeper_group_hold,
+        .forget = keeper_provider_forget,
+        .group_is_empty = keeper_group_is_empty,
+        .sync = keeper_provider_sync,
+        .terminal = keeper_provider_terminal,
+        .resize = keeper_provider_resize,
+        .pause = keeper_provider_pause,
+        .rung = keeper_provider_rung,
+        .best = keeper_provider_best,
+        .usage = keeper_provider_usage,
+        .stash = keeper_provider_stash,
+        .fetch = keeper_provider_fetch,
+        .drop = keeper_provider_drop,
+        .health = keeper_provider_health,
+        .free = keeper_provider_free,
     };
 
+    p->kind = kind;
     pthread_mutex_init(&p->lock, NULL);
     pthread_mutex_init(&p->sending, NULL);
     reserve_init(&p->reserve);
@@ -727,24 +758,24 @@ static struct jail_provider *provider_new(struct pump *pump, const struct box_ev
     return p;
 }
 
-static struct provider *connected(struct jail_provider *p, struct pd_err *e)
+static struct provider *connected(struct keeper_provider *p, struct pd_err *e)
 {
-    if (jail_link_connect(p, e) == 0 && jail_link_start(p, e) == 0)
+    if (provider_link_connect(p, e) == 0 && provider_link_start(p, e) == 0)
         return &p->base;
 
-    jail_provider_free(&p->base);
+    keeper_provider_free(&p->base);
     return NULL;
 }
 
-void provider_jail_watch_disk(struct provider *p, const char *dir)
+void provider_keeper_watch_disk(struct provider *p, const char *dir)
 {
     reserve_watch_disk(&self(p)->reserve, dir);
 }
 
-struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,
-                                   const struct box_events *events, struct pd_err *e)
+struct provider *provider_keeper_new(const char *kind, const char *keeper_socket, struct pump *pump,
+                                     const struct box_events *events, struct pd_err *e)
 {
-    struct jail_provider *p = provider_new(pump, events, e);
+    struct keeper_provider *p = provider_new(provider_kind_find(kind), pump, events, e);
     if (!p)
         return NULL;
 
@@ -752,11 +783,11 @@ struct provider *provider_jail_new(const char *keeper_socket, struct pump *pump,
     return connected(p, e);
 }
 
-struct provider *provider_jail_new_private(int (*start)(void *arg, struct pd_err *e), void *arg,
-                                           struct pump *pump, const struct box_events *events,
-                                           struct pd_err *e)
+struct provider *provider_keeper_new_private(int (*start)(void *arg, struct pd_err *e), void *arg,
+                                             struct pump *pump, const struct box_events *events,
+                                             struct pd_err *e)
 {
-    struct jail_provider *p = provider_new(pump, events, e);
+    struct keeper_provider *p = provider_new(provider_kind_at(0), pump, events, e);
     if (!p)
         return NULL;
 

@@ -1,7 +1,7 @@
 /* The cgroups of commands: each command has one of its own below its jail's, by a number. They are
- * the daemon's: it makes them when they are first entered (jail.c), freezes them, and looks whether
- * they are empty. Only killing is the keeper's. */
-#include "provider/jail_state.h"
+ * the daemon's: it makes them when they are first entered (keeper.c), freezes them, and looks
+ * whether they are empty. Only killing is the keeper's. */
+#include "provider/keeper_state.h"
 
 #include "base/banned.h"
 #include "base/err.h"
@@ -14,19 +14,19 @@
 
 #define HOLD_PATIENCE (20 * NS_PER_MS)
 
-void jail_group_name(unsigned group, char out[16])
+void keeper_group_name(unsigned group, char out[16])
 {
     snprintf(out, 16, "c%u", group);
 }
 
-int jail_group_is_empty(struct box *box, unsigned group)
+int keeper_group_is_empty(struct box *box, unsigned group)
 {
-    const struct jail_box *b = (const struct jail_box *)box;
+    const struct keeper_box *b = (const struct keeper_box *)box;
     char name[16], path[40], text[64];
 
     if (b->jail.cgroup_dir < 0)
         return 1;
-    jail_group_name(group, name);
+    keeper_group_name(group, name);
     snprintf(path, sizeof path, "%s/cgroup.events", name);
 
     ssize_t n = fd_read_file(b->jail.cgroup_dir, path, text, sizeof text);
@@ -37,14 +37,14 @@ int jail_group_is_empty(struct box *box, unsigned group)
     return n == -ENOENT ? GROUP_MISSING : n == 0;
 }
 
-int jail_group_hold(struct box *box, unsigned group, bool held, struct pd_err *e)
+int keeper_group_hold(struct box *box, unsigned group, bool held, struct pd_err *e)
 {
-    const struct jail_box *b = (const struct jail_box *)box;
+    const struct keeper_box *b = (const struct keeper_box *)box;
     char name[16];
 
     if (b->jail.cgroup_dir < 0)
         return pd_fail(e, PD_UNSUPPORTED, "holding a command needs cgroups, and there are none");
-    jail_group_name(group, name);
+    keeper_group_name(group, name);
 
     auto_fd fd = group_open(b->jail.cgroup_dir, name);
     int r = fd < 0 ? fd : group_freeze(fd, held, deadline_in(HOLD_PATIENCE));

@@ -3,14 +3,14 @@
  *
  *   1. The pump sees that the link is at its end, or broken. It shuts the socket down, so that
  *      every thread which waits for room in it fails at once, wakes those that wait for an answer,
- *      and marks the link as broken (jail_link_lost).
+ *      and marks the link as broken (provider_link_lost).
  *   2. The tender closes the socket, under the lock that senders hold.
  *   3. It tries to connect until there is a keeper again, and has the jails ended that it finds
  *      there: their boxes were reported as lost.
  *
  * The tender also sends what the pump has to have sent: the end of a jail whose descriptors did not
  * arrive. */
-#include "provider/jail_state.h"
+#include "provider/keeper_state.h"
 
 #include "base/banned.h"
 #include "base/err.h"
@@ -23,7 +23,7 @@
 #define GREET_PATIENCE  (5 * NS_PER_S)
 #define RECONNECT_AFTER (250 * NS_PER_MS)
 
-static int list_orphans(struct jail_provider *p, struct keeper_link *l, struct pd_err *e)
+static int list_orphans(struct keeper_provider *p, struct keeper_link *l, struct pd_err *e)
 {
     auto_frame f = FRAME_INIT;
     struct wire_head head = {.type = WIRE_LIST, .epoch = l->epoch, .id = wire_id_new()};
@@ -68,7 +68,7 @@ static int list_orphans(struct jail_provider *p, struct keeper_link *l, struct p
 
 /* Forgets the jails that nobody has adopted; with `end` they end, without it they are listed again
  * by the next attempt. */
-static void forget_orphans(struct jail_provider *p, bool end)
+static void forget_orphans(struct keeper_provider *p, bool end)
 {
     pthread_mutex_lock(&p->lock);
     struct orphan *all = p->orphans;
@@ -79,14 +79,14 @@ static void forget_orphans(struct jail_provider *p, bool end)
         struct orphan *o = all;
         all = o->next;
         if (end)
-            jail_provider_end(p, o->jail.id);
+            keeper_provider_end(p, o->jail.id);
         jail_done(&o->jail);
         free(o);
     }
 }
 
-/* So that jail_link_stop can end the wait for a keeper that says nothing. */
-static void set_greeting(struct jail_provider *p, int sock)
+/* So that provider_link_stop can end the wait for a keeper that says nothing. */
+static void set_greeting(struct keeper_provider *p, int sock)
 {
     pthread_mutex_lock(&p->lock);
     p->greeting = sock;
@@ -95,7 +95,7 @@ static void set_greeting(struct jail_provider *p, int sock)
     pthread_mutex_unlock(&p->lock);
 }
 
-static int greet(struct jail_provider *p, struct keeper_link *l, struct pd_err *e)
+static int greet(struct keeper_provider *p, struct keeper_link *l, struct pd_err *e)
 {
     enum rung best;
     if (keeper_greet(l, &best, deadline_in(GREET_PATIENCE), e) < 0)
@@ -111,7 +111,7 @@ static int greet(struct jail_provider *p, struct keeper_link *l, struct pd_err *
     return -1;
 }
 
-int jail_link_connect(struct jail_provider *p, struct pd_err *e)
+int provider_link_connect(struct keeper_provider *p, struct pd_err *e)
 {
     struct keeper_link l = {.sock = -1};
     if (p->start)
@@ -136,16 +136,16 @@ int jail_link_connect(struct jail_provider *p, struct pd_err *e)
     pthread_mutex_unlock(&p->lock);
     pthread_mutex_unlock(&p->sending);
 
-    p->keeper = (struct pump_source){.ready = jail_keeper_ready, .fd = l.sock};
+    p->keeper = (struct pump_source){.ready = provider_keeper_ready, .fd = l.sock};
     if (pump_add(p->pump, &p->keeper, EPOLLIN, e) == 0)
         return 0;
-    jail_link_lost(p, e->msg); /* nobody would hear what it says */
+    provider_link_lost(p, e->msg); /* nobody would hear what it says */
     return -1;
 }
 
 /* ---- what the pump leaves to the tender ---- */
 
-void jail_link_lost(struct jail_provider *p, const char *why)
+void provider_link_lost(struct keeper_provider *p, const char *why)
 {
     pthread_mutex_lock(&p->lock);
     shutdown(p->link.sock, SHUT_RDWR);
@@ -160,9 +160,9 @@ void jail_link_lost(struct jail_provider *p, const char *why)
     pthread_mutex_unlock(&p->lock);
 }
 
-void jail_link_end_later(struct jail_provider *p, struct wire_id jail)
+void provider_link_end_later(struct keeper_provider *p, struct wire_id jail)
 {
-    struct jail_ending *n = calloc(1, sizeof *n);
+    struct box_ending *n = calloc(1, sizeof *n);
     if (!n)
         return; /* it is a stranger to the next daemon, which ends it */
     n->jail = jail;
@@ -176,7 +176,7 @@ void jail_link_end_later(struct jail_provider *p, struct wire_id jail)
 
 /* ---- the tender ---- */
 
-static void close_broken(struct jail_provider *p)
+static void close_broken(struct keeper_provider *p)
 {
     pthread_mutex_lock(&p->sending);
     pthread_mutex_lock(&p->lock);
@@ -187,10 +187,10 @@ static void close_broken(struct jail_provider *p)
     pthread_mutex_unlock(&p->sending);
 }
 
-static void reconnect(struct jail_provider *p)
+static void reconnect(struct keeper_provider *p)
 {
     struct pd_err e;
-    if (jail_link_connect(p, &e) == 0) {
+    if (provider_link_connect(p, &e) == 0) {
         /* The boxes of before the break were reported as lost. */
         p->base.end_strangers(&p->base);
         return;
@@ -203,9 +203,9 @@ static void reconnect(struct jail_provider *p)
 }
 
 /* Does one thing that is due, without the lock; false when there is none. */
-static bool tend_once(struct jail_provider *p)
+static bool tend_once(struct keeper_provider *p)
 {
-    struct jail_ending *n = p->endings;
+    struct box_ending *n = p->endings;
     bool due = n || p->broken || (p->link.sock < 0 && deadline_passed(p->reconnect_at));
     if (!due)
         return false;
@@ -216,7 +216,7 @@ static bool tend_once(struct jail_provider *p)
     pthread_mutex_unlock(&p->lock);
 
     if (n)
-        jail_provider_end(p, n->jail);
+        keeper_provider_end(p, n->jail);
     else if (broken)
         close_broken(p);
     else
@@ -229,7 +229,7 @@ static bool tend_once(struct jail_provider *p)
 
 static void *tender_main(void *arg)
 {
-    struct jail_provider *p = arg;
+    struct keeper_provider *p = arg;
 
     pthread_mutex_lock(&p->lock);
     while (!p->stopping)
@@ -239,7 +239,7 @@ static void *tender_main(void *arg)
     return NULL;
 }
 
-int jail_link_start(struct jail_provider *p, struct pd_err *e)
+int provider_link_start(struct keeper_provider *p, struct pd_err *e)
 {
     int r = pthread_create(&p->tender, NULL, tender_main, p);
     if (r) {
@@ -250,7 +250,7 @@ int jail_link_start(struct jail_provider *p, struct pd_err *e)
     return 0;
 }
 
-void jail_link_stop(struct jail_provider *p)
+void provider_link_stop(struct keeper_provider *p)
 {
     pthread_mutex_lock(&p->lock);
     p->stopping = true;
@@ -264,13 +264,13 @@ void jail_link_stop(struct jail_provider *p)
     p->tended = false;
 
     while (p->endings) {
-        struct jail_ending *n = p->endings;
+        struct box_ending *n = p->endings;
         p->endings = n->next;
         free(n);
     }
 }
 
-void jail_provider_end_strangers(struct provider *base)
+void keeper_provider_end_strangers(struct provider *base)
 {
     forget_orphans(base->state, true);
 }

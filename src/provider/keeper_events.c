@@ -1,7 +1,7 @@
 /* How this works: the keeper's socket and every jail's control socket are sources of the pump. All
  * of this runs on the pump's thread and waits for nobody: it sends nothing, connects to nobody, and
  * takes no lock that is held across either. What needs a keeper's answer or room in its socket is
- * left to the tender (jail_link.c).
+ * left to the tender (keeper_link.c).
  *
  * But for the first moments of a command the request's thread listens to the jail itself (hear).
  * It has box.hearing meanwhile, and the pump does not wait for that socket. It takes a frame only
@@ -12,7 +12,7 @@
  * jail sends what became of its commands, and that is hostile until checked: it may name only
  * commands of that jail, because the socket says which jail it is, and a frame that breaks the
  * format ends the jail. */
-#include "provider/jail_state.h"
+#include "provider/keeper_state.h"
 
 #include "base/banned.h"
 #include "base/err.h"
@@ -28,27 +28,27 @@
 /* A jail that talks without end has a short turn, and then all others have theirs. */
 #define FRAMES_OF_JAIL 4
 
-struct jail_box **jail_box_place(struct jail_provider *p, struct wire_id id)
+struct keeper_box **keeper_box_place(struct keeper_provider *p, struct wire_id id)
 {
     uint32_t v;
     memcpy(&v, id.bytes, sizeof v);
 
-    struct jail_box **at = &p->boxes[v % BOX_BUCKETS];
+    struct keeper_box **at = &p->boxes[v % BOX_BUCKETS];
     while (*at && !wire_id_equal((*at)->jail.id, id))
         at = &(*at)->next;
     return at;
 }
 
-void jail_box_add(struct jail_box *b)
+void keeper_box_add(struct keeper_box *b)
 {
-    struct jail_box **at = jail_box_place(b->provider, b->jail.id);
+    struct keeper_box **at = keeper_box_place(b->provider, b->jail.id);
     b->next = *at;
     *at = b;
 }
 
 /* ---- waiting ---- */
 
-void waiter_begin(struct jail_provider *p, struct waiter *w, struct wire_id id)
+void waiter_begin(struct keeper_provider *p, struct waiter *w, struct wire_id id)
 {
     *w = (struct waiter){.id = id, .frame = FRAME_INIT};
     cond_init(&w->cond);
@@ -59,7 +59,7 @@ void waiter_begin(struct jail_provider *p, struct waiter *w, struct wire_id id)
     pthread_mutex_unlock(&p->lock);
 }
 
-static void forget_waiter(struct jail_provider *p, struct waiter *w)
+static void forget_waiter(struct keeper_provider *p, struct waiter *w)
 {
     for (struct waiter **at = &p->waiters; *at; at = &(*at)->next)
         if (*at == w) {
@@ -68,7 +68,7 @@ static void forget_waiter(struct jail_provider *p, struct waiter *w)
         }
 }
 
-void waiter_cancel(struct jail_provider *p, struct waiter *w)
+void waiter_cancel(struct keeper_provider *p, struct waiter *w)
 {
     pthread_mutex_lock(&p->lock);
     forget_waiter(p, w);
@@ -78,7 +78,7 @@ void waiter_cancel(struct jail_provider *p, struct waiter *w)
     pthread_cond_destroy(&w->cond);
 }
 
-int waiter_end(struct jail_provider *p, struct waiter *w, deadline d, struct pd_err *e)
+int waiter_end(struct keeper_provider *p, struct waiter *w, deadline d, struct pd_err *e)
 {
     pthread_mutex_lock(&p->lock);
     while (!w->done && cond_wait(&w->cond, &p->lock, d))
@@ -97,7 +97,7 @@ int waiter_end(struct jail_provider *p, struct waiter *w, deadline d, struct pd_
 }
 
 /* Hands the frame to the thread that waits for it. The caller's frame is empty then. */
-static int wake_waiter(struct jail_provider *p, struct frame *f)
+static int wake_waiter(struct keeper_provider *p, struct frame *f)
 {
     int found = 0;
 
@@ -109,7 +109,7 @@ static int wake_waiter(struct jail_provider *p, struct frame *f)
             w->done = 1;
             /* Here, because the next frame may be the news of its end. */
             if (w->box && w->frame.head.type == WIRE_CREATED)
-                jail_box_add(w->box);
+                keeper_box_add(w->box);
             pthread_cond_signal(&w->cond);
             found = 1;
             break;
@@ -120,7 +120,7 @@ static int wake_waiter(struct jail_provider *p, struct frame *f)
 
 /* ---- the keeper ---- */
 
-static void jail_box_lost(struct jail_box *b, const struct pd_err *why)
+static void keeper_box_lost(struct keeper_box *b, const struct pd_err *why)
 {
     pump_remove(b->provider->pump, &b->control);
     b->provider->base.events->lost(b->owner, why);
@@ -128,68 +128,70 @@ static void jail_box_lost(struct jail_box *b, const struct pd_err *why)
 
 /* Marks it, so that the loss is told once; the box itself is freed by destroy, or by its maker, to
  * whom the mark says enough. Is it news for an owner? With the provider's lock held. */
-static bool mark_lost(struct jail_box *b)
+static bool mark_lost(struct keeper_box *b)
 {
     bool news = b->made && !b->lost;
     b->lost = 1;
     return news;
 }
 
-static struct jail_box *take_lost(struct jail_provider *p, struct wire_id id)
+static struct keeper_box *take_lost(struct keeper_provider *p, struct wire_id id)
 {
     pthread_mutex_lock(&p->lock);
-    struct jail_box *b = *jail_box_place(p, id);
+    struct keeper_box *b = *keeper_box_place(p, id);
     bool news = b && mark_lost(b);
     pthread_mutex_unlock(&p->lock);
     return news ? b : NULL;
 }
 
-static struct jail_box *take_any_lost(struct jail_provider *p)
+static struct keeper_box *take_any_lost(struct keeper_provider *p)
 {
-    struct jail_box *found = NULL;
+    struct keeper_box *found = NULL;
     pthread_mutex_lock(&p->lock);
     for (unsigned i = 0; i < BOX_BUCKETS && !found; i++)
-        for (struct jail_box *b = p->boxes[i]; b && !found; b = b->next)
+        for (struct keeper_box *b = p->boxes[i]; b && !found; b = b->next)
             if (mark_lost(b))
                 found = b;
     pthread_mutex_unlock(&p->lock);
     return found;
 }
 
-static void keeper_lost(struct jail_provider *p, const char *why)
+static void keeper_lost(struct keeper_provider *p, const char *why)
 {
     struct pd_err e;
     pump_remove(p->pump, &p->keeper);
-    jail_link_lost(p, why);
+    provider_link_lost(p, why);
 
     pd_fail(&e, PD_LOST, "the keeper ended, and with it every sandbox");
-    for (struct jail_box *b; (b = take_any_lost(p));)
-        jail_box_lost(b, &e);
+    for (struct keeper_box *b; (b = take_any_lost(p));)
+        keeper_box_lost(b, &e);
 }
 
-static void on_gone(struct jail_provider *p, const struct frame *f)
+static void on_gone(struct keeper_provider *p, const struct frame *f)
 {
     struct pd_err e;
     struct msg_gone m;
     if (msg_gone_decode(&f->payload, &m, &e) < 0)
         return;
 
-    struct jail_box *b = take_lost(p, m.jail);
+    struct keeper_box *b = take_lost(p, m.jail);
     if (!b)
         return;
 
-    if (m.oom_kills)
+    if (m.why[0])
+        pd_fail(&e, PD_LOST, "%s", m.why);
+    else if (m.oom_kills)
         pd_fail(&e, PD_LOST, "the sandbox's first process was ended for memory");
     else
         pd_fail(&e, PD_LOST, "the sandbox's first process has died");
-    jail_box_lost(b, &e);
+    keeper_box_lost(b, &e);
 }
 
 /* The descriptors of an answer were lost, because there was no room for them. */
-static void answer_cut(struct jail_provider *p, struct frame *f, const struct pd_err *why)
+static void answer_cut(struct keeper_provider *p, struct frame *f, const struct pd_err *why)
 {
     if (f->head.type == WIRE_CREATED)
-        jail_link_end_later(p, f->head.id);
+        provider_link_end_later(p, f->head.id);
 
     f->head.type = WIRE_ERROR;
     buf_clear(&f->payload);
@@ -197,11 +199,11 @@ static void answer_cut(struct jail_provider *p, struct frame *f, const struct pd
     (void)wake_waiter(p, f);
 }
 
-void jail_keeper_ready(struct pump_source *s, uint32_t events)
+void provider_keeper_ready(struct pump_source *s, uint32_t events)
 {
     (void)events;
-    struct jail_provider *p =
-        (struct jail_provider *)((char *)s - offsetof(struct jail_provider, keeper));
+    struct keeper_provider *p =
+        (struct keeper_provider *)((char *)s - offsetof(struct keeper_provider, keeper));
 
     for (int i = 0; i < FRAMES_OF_KEEPER; i++) {
         auto_frame f = FRAME_INIT;
@@ -230,7 +232,7 @@ void jail_keeper_ready(struct pump_source *s, uint32_t events)
 /* ---- a jail ---- */
 
 /* The jail does not keep to the protocol: its owner ends it. */
-static void jail_box_broken(struct jail_box *b, const struct pd_err *e)
+static void keeper_box_broken(struct keeper_box *b, const struct pd_err *e)
 {
     struct pd_err why;
 
@@ -243,10 +245,40 @@ static void jail_box_broken(struct jail_box *b, const struct pd_err *e)
     }
 
     pd_fail(&why, PD_LOST, "the sandbox does not keep to the protocol: %.150s", e->msg);
-    jail_box_lost(b, &why);
+    keeper_box_lost(b, &why);
 }
 
-static int on_frame(struct jail_box *b, struct frame *f, struct pd_err *e)
+static bool take_path(char out[BOX_PATH_SIZE], const char *path)
+{
+    return path[0] == '/' && snprintf(out, BOX_PATH_SIZE, "%s", path) < (int)BOX_PATH_SIZE;
+}
+
+int keeper_box_take_facts(struct keeper_box *b, const struct frame *f, struct pd_err *e)
+{
+    struct msg_facts m;
+    if (!b->provider->kind->tells_facts)
+        return pd_fail(e, PD_PROTOCOL, "a jail tells no facts");
+    if (msg_facts_decode(&f->payload, &m, e) < 0)
+        return -1;
+
+    struct box_place *place = malloc(sizeof *place);
+    if (!place)
+        return pd_fail(e, PD_CAPACITY, "no memory for a sandbox");
+    place->has_root = m.root != 0;
+    if (!take_path(place->workspace, m.workspace) || !take_path(place->home, m.home)) {
+        free(place);
+        return pd_fail(e, PD_PROTOCOL, "facts with a path that is none");
+    }
+
+    pthread_mutex_lock(&b->lock);
+    struct box_place *old = b->place;
+    b->place = place;
+    pthread_mutex_unlock(&b->lock);
+    free(old);
+    return 0;
+}
+
+static int on_frame(struct keeper_box *b, struct frame *f, struct pd_err *e)
 {
     const struct box_events *events = b->provider->base.events;
 
@@ -284,19 +316,21 @@ static int on_frame(struct jail_box *b, struct frame *f, struct pd_err *e)
         if (!wake_waiter(b->provider, f))
             events->synced(b->owner);
         return 0;
+    case WIRE_FACTS:
+        return keeper_box_take_facts(b, f, e);
     default:
         return pd_fail(e, PD_PROTOCOL, "message type %u", f->head.type);
     }
 }
 
 /* With b->hearing held. */
-static void hear_turn(struct jail_box *b, uint32_t events)
+static void hear_turn(struct keeper_box *b, uint32_t events)
 {
     struct pump_source *s = &b->control;
     if (b->broken) {
         struct pd_err e;
         pd_fail(&e, PD_PROTOCOL, "what it said of a command cannot be read");
-        jail_box_broken(b, &e);
+        keeper_box_broken(b, &e);
         return;
     }
 
@@ -313,7 +347,7 @@ static void hear_turn(struct jail_box *b, uint32_t events)
             return;
         }
         if (r < 0 || on_frame(b, &f, &e) < 0) {
-            jail_box_broken(b, &e);
+            keeper_box_broken(b, &e);
             return;
         }
     }
@@ -324,7 +358,7 @@ static void hear_turn(struct jail_box *b, uint32_t events)
 
 static void control_ready(struct pump_source *s, uint32_t events)
 {
-    struct jail_box *b = (struct jail_box *)((char *)s - offsetof(struct jail_box, control));
+    struct keeper_box *b = (struct keeper_box *)((char *)s - offsetof(struct keeper_box, control));
 
     /* Somebody listens himself: what is left there is told again when he has ended. */
     if (!lock_try(&b->hearing))
@@ -335,9 +369,9 @@ static void control_ready(struct pump_source *s, uint32_t events)
 
 /* ---- on the thread of a request ---- */
 
-bool jail_box_hear_begin(struct box *box)
+bool keeper_box_hear_begin(struct box *box)
 {
-    struct jail_box *b = (struct jail_box *)box;
+    struct keeper_box *b = (struct keeper_box *)box;
     if (!lock_try(&b->hearing))
         return false;
     if (b->broken) {
@@ -350,7 +384,7 @@ bool jail_box_hear_begin(struct box *box)
 }
 
 /* Takes the next frame if it is of this command. */
-static enum box_heard hear_frame(struct jail_box *b, struct wire_id command)
+static enum box_heard hear_frame(struct keeper_box *b, struct wire_id command)
 {
     struct wire_head head;
     if (recv(b->control.fd, &head, sizeof head, MSG_PEEK | MSG_DONTWAIT) != sizeof head ||
@@ -366,10 +400,10 @@ static enum box_heard hear_frame(struct jail_box *b, struct wire_id command)
     return BOX_BEYOND;
 }
 
-enum box_heard jail_box_hear(struct box *box, struct wire_id command, struct pollfd *more,
-                             unsigned count, deadline d)
+enum box_heard keeper_box_hear(struct box *box, struct wire_id command, struct pollfd *more,
+                               unsigned count, deadline d)
 {
-    struct jail_box *b = (struct jail_box *)box;
+    struct keeper_box *b = (struct keeper_box *)box;
     struct pollfd fds[1 + HEAR_MORE] = {{.fd = b->control.fd, .events = POLLIN}};
     count = count < HEAR_MORE ? count : HEAR_MORE;
     for (unsigned i = 0; i < count; i++)
@@ -388,9 +422,9 @@ enum box_heard jail_box_hear(struct box *box, struct wire_id command, struct pol
     return fds[0].revents ? hear_frame(b, command) : BOX_OTHER;
 }
 
-void jail_box_hear_end(struct box *box)
+void keeper_box_hear_end(struct box *box)
 {
-    struct jail_box *b = (struct jail_box *)box;
+    struct keeper_box *b = (struct keeper_box *)box;
 
     /* With the lock still held: or it would undo what the next one who listens has begun. A box
      * that is broken has no news to come, but room to write, which calls the pump as well. */
@@ -398,7 +432,7 @@ void jail_box_hear_end(struct box *box)
     lock_release(&b->hearing);
 }
 
-int jail_box_listen(struct jail_box *b, struct pd_err *e)
+int keeper_box_listen(struct keeper_box *b, struct pd_err *e)
 {
     b->control = (struct pump_source){.ready = control_ready, .fd = b->jail.control};
     b->listening = 1; /* before the first event, which may be the last */
