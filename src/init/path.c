@@ -170,6 +170,9 @@ int path_openat(int dir, const char *path, int flags, mode_t mode, uint64_t reso
         long fd = syscall(SYS_openat2, dir, path, &how, sizeof how);
         if (fd >= 0)
             return (int)fd;
+        /* EPERM is a filter's answer, or the file's: then the walk gets it, too. */
+        if (errno == ENOSYS || errno == EPERM)
+            return path_walk(dir, path, (int)how.flags, mode, resolve);
         /* EAGAIN: something was renamed meanwhile, and ".." could not be trusted. */
         if (errno != EINTR && errno != EAGAIN)
             return -errno;

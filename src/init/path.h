@@ -1,6 +1,7 @@
 /* path: finding files by the paths that clients name.
  *
- * Every path is resolved by openat2 with RESOLVE_NO_MAGICLINKS, as the sandbox's user: ordinary
+ * Every path is resolved by openat2 with RESOLVE_NO_MAGICLINKS, or by a walk that keeps the same
+ * rules, as the sandbox's user: ordinary
  * symbolic links lead where they lead in the sandbox, the links of /proc that jump to another
  * process's root or descriptors do not. Nothing is opened for reading or writing before its type is
  * known, because opening a FIFO or a device does something already. */
@@ -28,6 +29,9 @@ int path_check(const struct worker *w, const char *path, struct pd_err *e);
 /* openat2 with RESOLVE_NO_MAGICLINKS | `resolve`, O_CLOEXEC, O_NOCTTY, O_NONBLOCK. Descriptor or
  * -errno. */
 int path_openat(int dir, const char *path, int flags, mode_t mode, uint64_t resolve);
+/* The same by a walk, where there is no openat2 or a filter refuses it; path_walk.c. `flags` are
+ * complete. Knows RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS; others are EOPNOTSUPP. */
+int path_walk(int dir, const char *path, int flags, mode_t mode, uint64_t resolve);
 /* An O_PATH descriptor of the file at `path`, following a last link or not, and what it is. */
 int path_find(const struct worker *w, const char *path, int follow, struct stat *ret,
               struct pd_err *e);
