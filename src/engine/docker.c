@@ -19,6 +19,7 @@
 #include "engine/docker_client.h"
 #include "engine/door.h"
 #include "jail/cgroup_tree.h"
+#include "jail/sweep.h"
 #include "wire/msg.h"
 
 #include <errno.h>
@@ -540,8 +541,10 @@ _Noreturn void docker_main(const struct broker_config *c, int sock, int init_fd)
     }
 
     /* The keeper is gone, and with it the owner of every box. */
-    if (set_up(&b, &e) == 0)
+    if (set_up(&b, &e) == 0) {
         end_instance(c->instance, &b);
+        sweep_instance(&b.groups.host);
+    }
     docker_close(&b.docker);
     _exit(0);
 }

@@ -45,6 +45,25 @@ static void put_door(struct json *j, const char *door)
     json_close(j, ']');
 }
 
+static void put_ulimits(struct json *j)
+{
+    static const struct {
+        const char *name;
+        uint64_t soft, hard;
+    } limits[] = {{"nofile", 1024, 16384}, {"core", 0, 0}, {"nproc", 32768, 32768}};
+
+    json_key(j, "Ulimits");
+    json_open(j, '[');
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        json_open(j, '{');
+        json_member_cstr(j, "Name", limits[i].name);
+        json_member_uint(j, "Soft", limits[i].soft);
+        json_member_uint(j, "Hard", limits[i].hard);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+}
+
 static void put_host_config(struct json *j, const struct docker_plan *p)
 {
     static const char *const dropped[] = {"ALL"};
@@ -65,6 +84,8 @@ static void put_host_config(struct json *j, const struct docker_plan *p)
     json_member_uint(j, "NanoCpus", p->limits.cpu_milli * 1000000);
     json_member_uint(j, "PidsLimit", p->limits.pids);
 
+    /* Podman's own default may be more than the machine allows, and then nothing starts. */
+    put_ulimits(j);
     put_door(j, p->door);
     if (p->runtime[0])
         json_member_cstr(j, "Runtime", p->runtime);

@@ -245,7 +245,7 @@ def test_a_lost_answer_makes_no_double(dockerd, images, tmp_path, lost):
 
 # ---- the engine's own troubles ----
 
-def test_an_engine_that_is_down_is_named(images, tmp_path):
+def test_an_engine_that_is_down_is_named(tmp_path):
     class Nobody:
         kind, host = "docker", f"unix://{tmp_path}/none.sock"
 
@@ -391,9 +391,9 @@ def test_a_root_outlives_its_box_and_can_be_copied(broker, dockerd, images):
 # ---- podman ----
 
 def test_podman_by_the_same_api(podman):
-    images = {"sh": podman.import_image("test/sh:1", engines.image_tar("sh"))}
+    image = podman.import_image("test/sh:latest", engines.image_tar("sh"))  # it knows no other tag
     with a_broker(podman, "--pull", "never") as b:
-        answer, control = b.build("one", image=images["sh"])
+        answer, control = b.build("one", image=image)
         built(answer, control)
         assert b.sweep("one").kind == "DONE"
         answer, _ = b.build("two", image="test/missing:1")
