@@ -15,6 +15,7 @@ import io
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -145,13 +146,14 @@ class Dockerd(Engine):
     def __init__(self, *options):
         super().__init__()
         self.options = options
+        self.space = "paddock-" + secrets.token_hex(8)  # containerd takes no underscores in a row
 
     def command(self):
         return ["dockerd", "--host", self.host, "--data-root", str(self.dir / "data"),
                 "--exec-root", str(self.dir / "exec"), "--pidfile", str(self.dir / "pid"),
                 "--iptables=false", "--ip6tables=false", "--bridge=none",
-                "--containerd-namespace", self.dir.name, "--containerd-plugins-namespace",
-                self.dir.name + "-plugins", *self.options]
+                "--containerd-namespace", self.space, "--containerd-plugins-namespace",
+                self.space + "-plugins", *self.options]
 
 
 class Podman(Engine):
