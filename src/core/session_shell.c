@@ -333,7 +333,8 @@ int session_take_state(struct session *s, struct process *p)
         for (const char *v; (v = msg_list_next(&found, &pos));) {
             const char *given = env_find(&asked, v);
             const char *keep = given && !strcmp(given, v) ? env_find(&before, v) : v;
-            if (keep && is_usual(keep) && !env_find(&before, keep))
+            bool usual = keep && (is_usual(keep) || (s->home && !strcmp(s->home, keep)));
+            if (usual && !env_find(&before, keep))
                 keep = NULL;
             if (keep && msg_list_add(&merged, keep) < 0)
                 good = 0;

@@ -3,15 +3,22 @@
 import pytest
 
 from helpers import Later, stream_exec
+from paddock_testing import contract
 from paddock_testing.files import Files
 from paddock_testing.server import Server
 
 
 @pytest.fixture(scope="session")
 def server():
-    """No rate limits: the tests ask for more than one client would."""
-    with Server({"requests_per_s": 0, "creates_per_s": 0}) as s:
+    """No rate limits: the tests ask for more than one client would. With PADDOCK_TEST_PROVIDER the
+    sandboxes for which none is named are made there."""
+    settings = {"requests_per_s": 0, "creates_per_s": 0}
+    with Server({**settings, **contract.settings()}) as s:
         yield s
+
+
+def pytest_collection_modifyitems(items):
+    contract.leave_out(items)
 
 
 @pytest.fixture(scope="session")

@@ -289,7 +289,9 @@ class Server:
     # ---- what it is on the host ----
 
     def keepers(self):
-        return [p for p in host.pids() if f"{self.run_dir}/keeper.sock" in host.command_line(p)]
+        """One for each of its providers."""
+        return [p for p in host.pids()
+                if any(word.startswith(f"{self.run_dir}/keeper") for word in host.command_line(p))]
 
     def note_instances(self):
         """The names of the keeper's cgroups; a keeper that was replaced had others."""

@@ -1,0 +1,29 @@
+"""The suite of the API against other providers than the jail: by day some files of it, with
+PADDOCK_NIGHTLY=1 all of those that one server serves. cannot.toml says what each cannot do."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddock_testing import run as paddock
+
+API = Path(__file__).resolve().parent.parent / "api"
+BY_DAY = ["test_exec.py", "test_processes.py"]
+NIGHTLY = ["test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
+           "test_sessions.py"]
+FILES = BY_DAY + (NIGHTLY if os.environ.get("PADDOCK_NIGHTLY") else [])
+
+
+@pytest.mark.parametrize("provider", ["local"])
+@pytest.mark.parametrize("name", FILES)
+def test_the_api_holds(provider, name):
+    env = {**os.environ, "PADDOCK_TEST_PROVIDER": provider, "PYTHONDONTWRITEBYTECODE": "1"}
+    env.pop("PYTEST_CURRENT_TEST", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(API / name)],
+        env=env, capture_output=True, text=True, timeout=paddock.seconds(600))
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert " passed" in done.stdout.splitlines()[-1], done.stdout[-600:]

@@ -1,0 +1,170 @@
+"""Provider local: what it says of itself, who its commands are, and what becomes of them when the
+server or its keeper is killed. What it has in common with a jail is in tests/api: test_contract."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from paddock_testing import host
+from paddock_testing import run as paddock
+from paddock_testing.run import wait_for
+from paddock_testing.server import Server, check_error
+
+SETTINGS = {"providers": "jail,local", "local_allowed": "on", "requests_per_s": 0,
+            "creates_per_s": 0}
+# A line every 2 ms, each told once and in order.
+COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.002; done"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server(SETTINGS) as s:
+        yield s
+
+
+@pytest.fixture
+def api(server):
+    client = server.client()
+    yield client
+    client.close()
+
+
+class Box:
+    def __init__(self, api):
+        answer = api.post("/v1/sandboxes", json={"provider": "local"})
+        assert answer.status == 201, answer
+        self.api = api
+        self.made = answer.json()
+        self.base = f"/v1/sandboxes/{self.made['id']}"
+
+    def out(self, command):
+        answer = self.api.post(f"{self.base}/exec", json={"command": command})
+        assert answer.status == 200 and answer.json()["exit_code"] == 0, answer
+        return answer.json()["stdout"]
+
+    def start(self, command):
+        answer = self.api.post(f"{self.base}/processes", json={"command": command})
+        assert answer.status == 201, answer
+        return answer.json()["process_id"]
+
+    def output(self, process):
+        answer = self.api.get(f"{self.base}/processes/{process}/output")
+        assert answer.status == 200, answer
+        return answer.text
+
+    def wait_for_lines(self, process, count):
+        wait_for(lambda: self.output(process).count("\n") >= count, 60, f"{count} lines")
+
+
+@pytest.fixture
+def box(api):
+    b = Box(api)
+    yield b
+    api.delete(b.base)
+
+
+def test_it_says_that_nothing_is_isolated(server, api, box):
+    told = {p["name"]: p for p in api.get("/v1/providers").json()["providers"]}
+    assert told["local"]["isolation"] == "none" and told["local"]["healthy"]
+    assert told["jail"]["isolation"] != "none" and told["jail"]["default"]
+    assert not {"snapshot", "sleep", "roots", "image"} & set(told["local"]["capabilities"])
+    assert box.made["provider"] == "local" and box.made["isolation"] == "none"
+    assert box.made["reason"] == "asked for by the request"
+    assert "server.provider name=local isolation=none" in server.log()
+
+
+def test_it_is_refused_unless_it_is_allowed():
+    s = Server({"providers": "jail,local"})
+    done = subprocess.run(s.argv(), env=s.env, capture_output=True, text=True,
+                          timeout=paddock.seconds(30))
+    assert done.returncode != 0 and "set local_allowed = true" in done.stderr, done
+
+
+def test_a_provider_that_there_is_not_is_answered_with_those_that_there_are(api):
+    error = check_error(api.post("/v1/sandboxes", json={"provider": "nowhere"}), 400, "invalid",
+                        field="provider")
+    assert "jail" in error["message"] and "local" in error["message"]
+
+
+def test_what_it_cannot_give_is_refused(api, box):
+    check_error(api.post("/v1/sandboxes", json={"provider": "local", "profile": "restricted"}),
+                501, "unsupported", says="local")
+    check_error(api.post("/v1/sandboxes", json={"provider": "local", "image": "debian:12"}),
+                501, "unsupported", says="provider local cannot make a sandbox from an image")
+    check_error(api.post(f"{box.base}/exec", json={"argv": ["id"], "user": "root"}),
+                501, "unsupported", says="provider local has no root")
+
+
+def test_commands_have_a_directory_and_no_privilege(api, box):
+    place = box.out("pwd").strip()
+    assert box.out("echo $HOME").strip() == place
+    capabilities = box.out("grep -h ^Cap /proc/self/status").split()[1::2]
+    assert {int(c, 16) for c in capabilities[1:3]} == {0}, capabilities
+    if os.geteuid() == 0:
+        assert int(box.out("id -u")) >= 1 << 30
+        other = Box(api)
+        assert other.out("id -u") != box.out("id -u")
+        api.delete(other.base)
+    assert api.put(f"{box.base}/files?path=/workspace/f", data=b"text").status == 201
+    assert box.out("cat f") == "text" and Path(place, "f").is_file()
+    assert box.made["id"] and "HOME" not in api.get(f"{box.base}/env").json()["env"]
+
+
+def test_nothing_is_left_of_one_that_was_deleted(api):
+    box = Box(api)
+    place = Path(box.out("pwd").strip())
+    box.start("setsid sleep 3600 & (trap '' TERM HUP; exec sleep 3601) & sleep 3602")
+    uid = box.out("id -u").strip()
+    wait_for(lambda: box.out("pgrep -c -u $(id -u) sleep").strip() == "3", 30, "three sleepers")
+    assert api.delete(box.base).status == 204
+    assert subprocess.run(["pgrep", "-u", uid, "sleep"]).returncode == 1
+    wait_for(lambda: not place.exists(), 30, "its directory is removed")
+
+
+@pytest.mark.parametrize("round_number", range(2))
+def test_a_killed_server_goes_on_with_it(server, api, box, round_number):
+    counter = box.start(COUNTER)
+    box.out("export COLOUR=green")
+    box.wait_for_lines(counter, 20)
+    server.kill()
+    server.start()
+    seen = box.output(counter).count("\n")
+    box.wait_for_lines(counter, seen + 20)
+    answer = api.post(f"{box.base}/processes/{counter}/signal", json={"signal": "KILL"})
+    assert answer.status in (200, 204), answer
+    wait_for(lambda: not api.get(f"{box.base}/processes/{counter}").json()["running"], 60, "its end")
+    lines = box.output(counter).split()
+    assert lines == [str(n) for n in range(1, len(lines) + 1)]
+    assert box.out("echo $COLOUR") == "green\n"
+
+
+def test_a_killed_keeper_takes_its_boxes_along_and_another_one_is_started(server, api):
+    lost = Box(api)
+    lost.start("sleep 3603")
+    uid = lost.out("id -u").strip()
+    jail = api.post("/v1/sandboxes").json()["id"]
+    keepers = [p for p in host.pids()
+               if f"{server.run_dir}/keeper-local.sock" in host.command_line(p)
+               and host.command_line(p)[1:2] == ["keeper"]]
+    for pid in keepers:
+        os.kill(pid, signal.SIGKILL)
+
+    def told():
+        answer = api.get(lost.base)
+        return answer.status == 200 and answer.json()["state"] == "gone"
+
+    wait_for(told, 60, "the loss is told")
+    assert api.get(lost.base).json()["end_cause"] == "lost"
+    if os.geteuid() == 0:
+        wait_for(lambda: subprocess.run(["pgrep", "-u", uid, "sleep"]).returncode == 1, 60,
+                 "its command has ended with it")
+
+    def made():
+        return api.post("/v1/sandboxes", json={"provider": "local"}).status == 201
+
+    wait_for(made, 60, "another keeper makes another one")
+    assert api.get(f"/v1/sandboxes/{jail}").json()["state"] == "running"
+    api.delete(f"/v1/sandboxes/{jail}")
