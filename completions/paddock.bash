@@ -19,7 +19,7 @@ _paddock_options() {
     config) echo --json --config ;;
     cert) echo --domain --name --dir --days --force ;;
     key) echo --tenant --label --admin --state-dir ;;
-    create) echo --session --auto-retry --user-id --thread-id --template --provider --profile \
+    create) echo --session --auto-retry --user-id --thread-id --template --provider --image --profile \
         --policy --memory --pids --cpu --disk --files -e --env -w --workdir --metadata \
         --idle-timeout --max-life --queue-timeout --idempotency-key --json ;;
     ls) echo -a --all -q --quiet --state --user-id --thread-id --metadata --json ;;

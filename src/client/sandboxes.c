@@ -218,6 +218,7 @@ const char create_usage[] =
     "  --thread-id ID         what it is for, with --user-id\n"
     "  --template NAME        what it is made of\n"
     "  --provider NAME        who makes it: auto, or one of the server's providers\n"
+    "  --image REF            what it is made from, where the provider takes images\n"
     "  --profile PROFILE      strict (default), dev, restricted\n"
     "  --policy POLICY        which commands may run: open, restricted, allow:A,B or deny:A,B\n"
     "  --memory SIZE          of all its processes, such as 512M\n"
@@ -250,6 +251,7 @@ static const struct {
     {"--thread-id", "thread_id", TEXT, 0},
     {"--template", "template", TEXT, 0},
     {"--provider", "provider", TEXT, 0},
+    {"--image", "image", TEXT, 0},
     {"--profile", "profile", TEXT, 0},
     {"--workdir", "cwd", TEXT, 0},
     {"-w", "cwd", TEXT, 0},
