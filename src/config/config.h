@@ -57,6 +57,7 @@ struct config {
     char *sandbox_mode;     /* provider for requests that name none, or auto, sandbox: the first */
     uint64_t local_allowed; /* on or off */
     char *docker_host, *docker_runtime; /* "": as usual */
+    char *registry_auth;                /* "": none */
     uint64_t image_pull;                /* index in never, missing, always */
     uint64_t max_sandboxes, max_sandboxes_per_tenant, max_snapshots_per_tenant;
     uint64_t queue_max, queue_timeout_ms;

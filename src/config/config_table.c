@@ -68,6 +68,9 @@ const struct config_key config_keys[] = {
              "socket"},
     {"docker_runtime", CONFIG_TEXT, AT(docker_runtime), "", 0, 63,
      .help = "runtime of the engine's containers, such as `runsc`; default the engine's own"},
+    {"registry_auth", CONFIG_TEXT, AT(registry_auth), "", 0, 250,
+     .help = "file with the credentials of registries, as `docker login` writes it; read by the "
+             "broker alone"},
     {"image_pull", CONFIG_CHOICE, AT(image_pull), "missing", .names = pulls,
      .help = "when images are fetched: `never`, `missing` or `always`"},
     {"max_sandboxes", CONFIG_COUNT, AT(max_sandboxes), "200", 1, 100000, .reloadable = 1,

@@ -543,6 +543,7 @@ struct start {
     struct wire_id id;
     unsigned group;
     char cwd[SPEC_PATH_MAX];
+    char shell[BOX_PATH_SIZE];
     struct msg_list_writer env;
 };
 
@@ -556,9 +557,13 @@ static bool enter(struct session *s, struct prepared_ends *near, struct start *s
     const struct box_place *place = session_place(s, &where) ? &where : NULL;
     bool entered = false;
 
+    st->shell[0] = 0;
+    if (!place || place->has_bash)
+        snprintf(st->shell, sizeof st->shell, "%.500s", place ? place->shell : "/bin/bash");
+
     lock_take(&s->lock);
     uint64_t serial = ++s->next_serial;
-    if (is_wanted(s) && session_environment(s, &none, place, &st->env) == 0 &&
+    if (is_wanted(s) && st->shell[0] && session_environment(s, &none, place, &st->env) == 0 &&
         place_path(place, s->cwd, st->cwd, sizeof st->cwd) == 0 &&
         (st->group = group_take(s, serial))) {
         entered = st->group < GROUPS_MOST;
@@ -587,7 +592,7 @@ static int start_shell(struct session *s, const struct start *st, const struct f
     auto_buf script = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     int bad = shell_prepared_script(st->cwd, &script);
-    bad |= msg_list_add(&argv, "/bin/bash") | msg_list_add(&argv, "-c");
+    bad |= msg_list_add(&argv, st->shell) | msg_list_add(&argv, "-c");
     bad |= bad ? 0 : msg_list_add(&argv, (char *)script.data);
 
     struct box_command c = {.id = st->id,

@@ -114,10 +114,16 @@ struct box_usage {
 };
 
 /* What a box has in place of a jail's /workspace and /home/user. */
-#define BOX_PATH_SIZE 512u
+#define BOX_PATH_SIZE    512u
+#define BOX_ENVIRON_SIZE 8192u
 struct box_place {
     char workspace[BOX_PATH_SIZE], home[BOX_PATH_SIZE];
-    bool has_root; /* commands may be root's */
+    char shell[BOX_PATH_SIZE]; /* "": it has none */
+    bool has_bash;             /* the shell is bash: lines can tell their state */
+    bool has_root;             /* commands may be root's */
+    /* The image's variables, each with its NUL. What is more than fits is left out. */
+    char environ[BOX_ENVIRON_SIZE];
+    uint32_t environ_count, environ_bytes;
 };
 
 /* How long the daemon waits for this provider, in nanoseconds. All must be set. */

@@ -136,12 +136,33 @@ int place_path(const struct box_place *place, const char *path, char *out, size_
     return snprintf(out, size, "%s%s", to, path) < (int)size ? 0 : -1;
 }
 
+/* The variables of the image that a box was made from. */
+static struct msg_list image_environ(const struct box_place *place)
+{
+    if (!place)
+        return (struct msg_list){.text = ""};
+    return (struct msg_list){
+        .text = place->environ, .count = place->environ_count, .bytes = place->environ_bytes};
+}
+
+/* Variables that say who runs a command: an image's are its own user's. */
+static bool is_persons(const char *pair)
+{
+    static const char *const names[] = {"HOME=", "USER=", "LOGNAME=", "SHELL=", "PWD="};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strncmp(pair, names[i], strlen(names[i])))
+            return true;
+    return false;
+}
+
 int session_environment(const struct session *s, const struct process_request *r,
                         const struct box_place *place, struct msg_list_writer *out)
 {
     int root = r->user && !strcmp(r->user, "root");
-    char home[BOX_PATH_SIZE + 8];
+    char home[BOX_PATH_SIZE + 8], shell[BOX_PATH_SIZE + 8];
     snprintf(home, sizeof home, "HOME=%s", place ? place->home : "/home/user");
+    snprintf(shell, sizeof shell, "SHELL=%s", place ? place->shell : "/bin/bash");
 
     const char *const usual[] = {
         s->info.spec.profile == PROFILE_DEV
@@ -150,17 +171,24 @@ int session_environment(const struct session *s, const struct process_request *r
         root ? "HOME=/root" : home,
         root ? "USER=root" : "USER=user",
         root ? "LOGNAME=root" : "LOGNAME=user",
-        "SHELL=/bin/bash",
+        shell,
         "LANG=C.UTF-8",
         r->pty ? "TERM=xterm-256color" : NULL};
 
     struct msg_list own = msg_list_of(&s->env);
+    struct msg_list image = image_environ(place);
     int bad = 0;
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (usual[i] && !env_find(&own, usual[i]) && !env_find(&r->env, usual[i]))
+        if (usual[i] && !env_find(&own, usual[i]) && !env_find(&r->env, usual[i]) &&
+            (is_persons(usual[i]) || !env_find(&image, usual[i])))
             bad |= msg_list_add(out, usual[i]);
 
     uint32_t pos = 0;
+    for (const char *v; (v = msg_list_next(&image, &pos));)
+        if (!is_persons(v) && !env_find(&own, v) && !env_find(&r->env, v))
+            bad |= msg_list_add(out, v);
+
+    pos = 0;
     for (const char *v; (v = msg_list_next(&own, &pos));)
         if (!env_find(&r->env, v))
             bad |= msg_list_add(out, v);

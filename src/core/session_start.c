@@ -265,6 +265,11 @@ int session_send(struct process *p, const struct process_request *r, uint32_t ui
                        "provider %s has no root in its sandboxes: run it as user",
                        s->provider->name);
 
+    if (place && r->command && !place->shell[0])
+        return pd_fail(e, PD_UNSUPPORTED,
+                       "the image of this sandbox has no shell: give the program and its words as "
+                       "argv");
+
     lock_take(&s->lock);
     if (place && !s->home && asprintf(&s->home, "HOME=%s", place->home) < 0)
         s->home = NULL;
@@ -273,10 +278,13 @@ int session_send(struct process *p, const struct process_request *r, uint32_t ui
     lock_release(&s->lock);
 
     if (r->command) {
-        if (p->updates_state)
+        /* Only bash can tell where a line has left it. */
+        bool tells = p->updates_state && (!place || place->has_bash);
+        if (tells)
             bad |= shell_script(r->command, &script);
-        bad |= msg_list_add(&argv, "/bin/bash") | msg_list_add(&argv, "-c");
-        bad |= msg_list_add(&argv, p->updates_state ? (char *)script.data : r->command);
+        bad |= msg_list_add(&argv, place ? place->shell : "/bin/bash");
+        bad |= msg_list_add(&argv, "-c");
+        bad |= msg_list_add(&argv, tells ? (char *)script.data : r->command);
     }
 
     if (place && p->worker)

@@ -33,6 +33,7 @@
 #define RESTART_AFTER    NS_PER_S
 #define EARLY_DEATHS_MAX 3u
 #define BUILD_PATIENCE   (20 * NS_PER_S)
+#define PULL_PATIENCE    (300 * NS_PER_S) /* of an engine that may have to fetch an image */
 #define SWEEP_PATIENCE   (30 * NS_PER_S)
 #define COPY_PATIENCE    (600 * NS_PER_S) /* the longest that a client may have */
 #define LAST_SWEEP       (15 * NS_PER_S)
@@ -95,7 +96,7 @@ struct worker {
     int gone;                   /* its socket is closed; SIGCHLD comes */
     enum wire_type busy;        /* what it was asked, 0 = idle */
     struct wire_id request;
-    uint64_t asked_at, started_at;
+    uint64_t asked_at, started_at, patience;
     unsigned early_deaths;
     deadline deadline, restart_at;
     struct kit_name kits[KITS_MAX + 1]; /* one more: the one being prepared */

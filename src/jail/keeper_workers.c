@@ -52,7 +52,8 @@ static _Noreturn void become_program(struct keeper *k)
     for (const char *const *o = k->config->options; o && *o && n < 9 + KEEPER_OPTIONS_MAX; o++)
         argv[n++] = *o;
 
-    if (dup2(3, 3) < 0 || fcntl(3, F_SETFD, 0) < 0 || dup2(k->init_file, 4) < 0)
+    if (dup2(3, 3) < 0 || fcntl(3, F_SETFD, 0) < 0 || dup2(k->init_file, 4) < 0 ||
+        fcntl(4, F_SETFD, 0) < 0) /* it may have been 4 already */
         _exit(1);
     syscall(SYS_close_range, 5, ~0u, 0);
     execv(path, (char *const *)(uintptr_t)argv);
@@ -124,6 +125,7 @@ int worker_start(struct keeper *k, struct worker *w)
     w->pid = pid;
     w->busy = 0;
     w->started_at = clock_now();
+    w->patience = k->kind->program ? PULL_PATIENCE : BUILD_PATIENCE;
     w->gone = 0;
     w->prepare_failed = 0;
     w->kit_count = 0;
@@ -178,7 +180,7 @@ int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const 
     w->busy = type;
     w->request = id;
     w->asked_at = clock_now();
-    w->deadline = deadline_in(type == WIRE_SWEEP ? SWEEP_PATIENCE : BUILD_PATIENCE);
+    w->deadline = deadline_in(type == WIRE_SWEEP ? SWEEP_PATIENCE : w->patience);
 
     return 0;
 }

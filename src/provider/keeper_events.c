@@ -253,6 +253,21 @@ static bool take_path(char out[BOX_PATH_SIZE], const char *path)
     return path[0] == '/' && snprintf(out, BOX_PATH_SIZE, "%s", path) < (int)BOX_PATH_SIZE;
 }
 
+/* Whole variables, as many as fit. */
+static void take_environ(struct box_place *place, const struct msg_list *environ)
+{
+    uint32_t pos = 0;
+
+    for (const char *v; (v = msg_list_next(environ, &pos));) {
+        size_t len = strlen(v) + 1;
+        if (!strchr(v, '=') || place->environ_bytes + len > sizeof place->environ)
+            continue;
+        memcpy(place->environ + place->environ_bytes, v, len);
+        place->environ_bytes += (uint32_t)len;
+        place->environ_count++;
+    }
+}
+
 int keeper_box_take_facts(struct keeper_box *b, const struct frame *f, struct pd_err *e)
 {
     struct msg_facts m;
@@ -264,8 +279,10 @@ int keeper_box_take_facts(struct keeper_box *b, const struct frame *f, struct pd
     struct box_place *place = malloc(sizeof *place);
     if (!place)
         return pd_fail(e, PD_CAPACITY, "no memory for a sandbox");
-    place->has_root = m.root != 0;
-    if (!take_path(place->workspace, m.workspace) || !take_path(place->home, m.home)) {
+    *place = (struct box_place){.has_root = m.root != 0, .has_bash = m.shell_kind == FACTS_BASH};
+    take_environ(place, &m.environ);
+    bool named = m.shell_kind == FACTS_NO_SHELL || take_path(place->shell, m.shell);
+    if (!named || !take_path(place->workspace, m.workspace) || !take_path(place->home, m.home)) {
         free(place);
         return pd_fail(e, PD_PROTOCOL, "facts with a path that is none");
     }

@@ -14,6 +14,13 @@
         .keep = 10 * NS_PER_S                                                                      \
     }
 
+/* An image may have to be pulled first. */
+#define ENGINE_PATIENCE                                                                            \
+    {                                                                                              \
+        .create = 300 * NS_PER_S, .destroy = 30 * NS_PER_S, .pause = 5 * NS_PER_S,                 \
+        .keep = 30 * NS_PER_S                                                                      \
+    }
+
 /* What every box has whose init is ours. */
 #define CAN_ALWAYS                                                                                 \
     (PROVIDER_PAUSE | PROVIDER_TERMINAL | PROVIDER_FILES | PROVIDER_PORTS | PROVIDER_ADOPT |       \
@@ -31,6 +38,16 @@ static const struct provider_kind kinds[] = {
      .tells_facts = true,
      .setting = "local_allowed",
      .timeout_s = 600},
+    {.name = "docker",
+     .what = "containers of docker on this machine",
+     .can = (CAN_ALWAYS & ~PROVIDER_USAGE) | PROVIDER_IMAGE,
+     .patience = ENGINE_PATIENCE,
+     .tells_facts = true},
+    {.name = "podman",
+     .what = "containers of podman on this machine",
+     .can = (CAN_ALWAYS & ~PROVIDER_USAGE) | PROVIDER_IMAGE,
+     .patience = ENGINE_PATIENCE,
+     .tells_facts = true},
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
 

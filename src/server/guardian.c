@@ -80,6 +80,8 @@ static void add_options(const struct config *c, struct words *w)
     snprintf(add_text(w), sizeof *w->text, "runtime=%s", c->docker_runtime);
     add_word(w, "--option");
     snprintf(add_text(w), sizeof *w->text, "pull=%s", pulls[c->image_pull]);
+    add_word(w, "--option");
+    snprintf(add_text(w), sizeof *w->text, "auth=%s", c->registry_auth);
 }
 
 static void make_words(const struct serve *s, const struct serve_keeper *k, struct words *w)

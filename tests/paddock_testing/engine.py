@@ -287,7 +287,7 @@ def image_tar(shell):
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         if shell == "none":
-            _add(tar, "program", Path(os.path.realpath(BUSYBOX)).read_bytes())
+            _add(tar, "busybox", Path(os.path.realpath(BUSYBOX)).read_bytes())
             return out.getvalue()
         _layout(tar)
         _busybox(tar, APPLETS)
