@@ -206,7 +206,9 @@ def test_cpu_quota_holds(fixtures):
     result = run_probe(fixtures, "spin", 2, 4, cpu="0.5")
     burnt, _ = reported(result, "spin")
     assert burnt <= result.took * 1000 * 0.5 * 1.35 + 100, result.explain()
-    assert abs(result.record["cpu_time_ms"] - burnt) <= 0.2 * burnt + 50, result.explain()
+    # What the command took to start is counted, too: much, where the processor is emulated.
+    start = paddock.run_record(["/bin/true"]).record["cpu_time_ms"]
+    assert abs(result.record["cpu_time_ms"] - burnt) <= 0.2 * burnt + 50 + 2 * start, result.explain()
 
 
 def cpu_seconds(namespace):
