@@ -26,6 +26,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/wait.h>
 
 #define FIRST_PATIENCE (10 * NS_PER_S) /* for a door that is not there yet */
 #define END_PATIENCE   (5 * NS_PER_S)  /* for processes that do not die */
@@ -158,11 +159,12 @@ static void prepare_oom_score(struct foreign *f)
     f->oom_file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 }
 
-static void block_signals(void)
+/* One that is not blocked never comes by a signalfd: no end of a command would be seen. */
+static int block_signals(struct pd_err *e)
 {
     sigset_t all;
     sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, NULL);
+    return sigprocmask(SIG_SETMASK, &all, NULL) < 0 ? pd_fail_sys(e, "block signals") : 0;
 }
 
 /* What the box is asked for is settled with what it gives. */
@@ -185,8 +187,7 @@ static int settle(struct box *b, enum init_mode *ret, struct pd_err *e)
 static int be_born(struct box *b, enum init_mode *ret_mode, struct pd_err *e)
 {
     b->foreign.parent = getppid();
-    block_signals();
-    if (fill_standard(e) < 0)
+    if (block_signals(e) < 0 || fill_standard(e) < 0)
         return -1;
     if (b->local) {
         prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
@@ -225,6 +226,10 @@ static int begin(struct box *b, struct init *in, enum init_mode mode, int owner,
     if (init_begin(in, mode, owner) < 0)
         return pd_fail_sys(e, "set up");
 
+    /* Without it no end of a command could be told. */
+    if (waitpid(-1, NULL, WNOHANG) < 0 && errno != ECHILD)
+        return pd_fail_sys(e, "wait for processes (wait4)");
+
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
@@ -250,6 +255,10 @@ static int live(struct box *b, struct init *in, struct pd_err *e)
         if (init_turn(in, door_patience(&b->door, in)) < 0) {
             if (in->ending)
                 return 0;
+            if (in->refused) {
+                errno = in->refused;
+                return pd_fail_sys(e, "wait or send (poll, sendmsg)");
+            }
             if (door_lost(&b->door, in, e) < 0)
                 return -1;
         }

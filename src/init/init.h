@@ -61,6 +61,7 @@ struct init {
     const struct foreign *foreign;
     bool awaits; /* the owner's socket is a door's, or none: only ADOPT is heard there */
     bool ending; /* whoever started init has told it to end */
+    int refused; /* errno of a system call without which it cannot go on */
 };
 
 /* What init has found out about such a box, and needs at every command. */

@@ -54,6 +54,9 @@ static int put(struct init *in, struct peer *p, struct wire_head head, const str
      */
     if (r == -ENOBUFS || r == -ENOMEM)
         in->retry = 1;
+    /* Nobody would hear of anything. */
+    if (r == -EPERM || r == -ENOSYS)
+        in->refused = -r;
     return r != -EAGAIN && r != -ENOBUFS && r != -ENOMEM;
 }
 
@@ -404,8 +407,11 @@ int init_turn(struct init *in, int timeout_ms)
     polls[n + 1] = (struct pollfd){in->sudo_listener, POLLIN, 0};
     if (in->retry && (timeout_ms < 0 || timeout_ms > RETRY_MS))
         timeout_ms = RETRY_MS;
-    if (poll(polls, n + 2, timeout_ms) < 0)
-        return 0;
+    int ready = poll(polls, n + 2, timeout_ms);
+    if (ready < 0 && (errno == EPERM || errno == ENOSYS))
+        in->refused = errno;
+    if (ready < 0)
+        return in->refused ? -1 : 0;
     in->retry = 0;
 
     if (polls[n].revents) {
@@ -438,7 +444,7 @@ int init_turn(struct init *in, int timeout_ms)
 
     if (polls[n + 1].revents)
         accept_shim(in);
-    return 0;
+    return in->refused ? -1 : 0;
 }
 
 void init_end(struct init *in)

@@ -28,6 +28,7 @@ struct box_how {
     bool read_only;    /* the root; /run is not */
     bool keeps_privs;  /* the engine did not set no_new_privs */
     const char *image; /* its root, or NULL: the host's files */
+    bool plain;        /* the init that is linked without a sanitizer */
     const struct sock_fprog *filter;
     const char *const *environ;
 };
@@ -140,7 +141,7 @@ static inline void box_start(struct box_run *r, struct box_how h)
     assert_non_null(mkdtemp(r->dir));
     assert_int_equal(chmod(r->dir, 0711), 0);
     snprintf(path, sizeof path, "%s/init", r->dir);
-    copy_program(h.image ? UNIT_STATIC_INIT : UNIT_INIT, path);
+    copy_program(h.image || h.plain ? UNIT_STATIC_INIT : UNIT_INIT, path);
 
     snprintf(a.sun_path, sizeof a.sun_path, "%s/door", r->dir);
     r->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
