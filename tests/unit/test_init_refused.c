@@ -3,15 +3,14 @@
  * have more than without the filter. */
 #include "box_run.h"
 
+/* clang-format off */
 #define CALLS(X)                                                                                   \
-    X(capget)                                                                                      \
-    X(capset)                                                                                      \
-    X(chdir)                                                                                       \
-    X(chown) X(clone) X(close_range) X(connect) X(dup2) X(dup3) X(faccessat) X(fcntl) X(fork)      \
-        X(getdents64) X(getppid) X(ioctl) X(kill) X(lseek) X(mkdir) X(openat2) X(poll) X(prctl)    \
-            X(prlimit64) X(pwrite64) X(recvmsg) X(rt_sigprocmask) X(sendmsg) X(setgroups)          \
-                X(setresgid) X(setresuid) X(setrlimit) X(setsid) X(signalfd4) X(socket) X(umask)   \
-                    X(uname) X(vfork) X(wait4)
+    X(capget) X(capset) X(chdir) X(chown) X(clone) X(close_range) X(connect) X(dup2) X(dup3)       \
+    X(faccessat) X(fcntl) X(fork) X(getdents64) X(getppid) X(ioctl) X(kill) X(lseek) X(mkdir)      \
+    X(openat2) X(poll) X(prctl) X(prlimit64) X(pwrite64) X(recvmsg) X(rt_sigprocmask) X(sendmsg)   \
+    X(setgroups) X(setresgid) X(setresuid) X(setrlimit) X(setsid) X(signalfd4) X(socket)           \
+    X(umask) X(uname) X(vfork) X(wait4)
+/* clang-format on */
 
 static const struct {
     const char *name;
