@@ -73,7 +73,6 @@ void session_unref(struct session *s)
     free(s->policy_text);
     free(s->image);
     free(s->options);
-    free(s->home);
     free(s->metadata);
     free(s->note);
     free(s->samples.ring);

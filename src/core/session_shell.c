@@ -145,6 +145,21 @@ static struct msg_list image_environ(const struct box_place *place)
         .text = place->environ, .count = place->environ_count, .bytes = place->environ_bytes};
 }
 
+/* Is it what every command in this box has, by the box's own facts? */
+static bool is_of_place(const struct box_place *place, const char *pair)
+{
+    if (!place)
+        return false;
+    if (!strncmp(pair, "HOME=", 5))
+        return !strcmp(pair + 5, place->home);
+    if (!strncmp(pair, "SHELL=", 6))
+        return !strcmp(pair + 6, place->shell);
+
+    struct msg_list image = image_environ(place);
+    const char *given = env_find(&image, pair);
+    return given && !strcmp(given, pair);
+}
+
 /* Variables that say who runs a command: an image's are its own user's. */
 static bool is_persons(const char *pair)
 {
@@ -352,6 +367,9 @@ int session_take_state(struct session *s, struct process *p)
     lock_release(&p->lock);
 
     if (len && len < STATE_MAX && shell_state_parse(text, len, cwd, SPEC_PATH_MAX, &env, &e) == 0) {
+        struct box_place where;
+        const struct box_place *place = session_place(s, &where) ? &where : NULL;
+
         /* A variable of this one request is not the session's, unless the command changed it. */
         struct msg_list found = msg_list_of(&env), asked = msg_list_of(&p->env);
         lock_take(&s->lock);
@@ -361,7 +379,7 @@ int session_take_state(struct session *s, struct process *p)
         for (const char *v; (v = msg_list_next(&found, &pos));) {
             const char *given = env_find(&asked, v);
             const char *keep = given && !strcmp(given, v) ? env_find(&before, v) : v;
-            bool usual = keep && (is_usual(keep) || (s->home && !strcmp(s->home, keep)));
+            bool usual = keep && (is_usual(keep) || is_of_place(place, keep));
             if (usual && !env_find(&before, keep))
                 keep = NULL;
             if (keep && msg_list_add(&merged, keep) < 0)

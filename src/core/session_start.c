@@ -271,8 +271,6 @@ int session_send(struct process *p, const struct process_request *r, uint32_t ui
                        "argv");
 
     lock_take(&s->lock);
-    if (place && !s->home && asprintf(&s->home, "HOME=%s", place->home) < 0)
-        s->home = NULL;
     bad |= session_environment(s, r, place, &env);
     bad |= place_path(place, r->cwd ? r->cwd : s->cwd, cwd, sizeof cwd);
     lock_release(&s->lock);

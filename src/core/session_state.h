@@ -51,7 +51,6 @@ struct session {
     char *metadata;
     char root_name[SPEC_NAME_MAX + 1];
     char *image, *options; /* of info.spec; NULL: "" */
-    char *home; /* HOME=... of its commands, where it is not a jail's; or NULL; under the lock */
     char *key;
     uint64_t key_hash;
     struct policy policy;

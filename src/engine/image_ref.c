@@ -129,7 +129,7 @@ int image_ref_parse(const char *text, struct image_ref *ret, struct pd_err *e)
                            text, colon + 1);
         (void)copy(r.tag, sizeof r.tag, colon + 1, colon + 1 + strlen(colon + 1));
     } else if (!r.digest[0]) {
-        (void)copy(r.tag, sizeof r.tag, "latest", "latest" + 6);
+        snprintf(r.tag, sizeof r.tag, "latest");
     }
 
     const char *path = rest;
@@ -143,7 +143,7 @@ int image_ref_parse(const char *text, struct image_ref *ret, struct pd_err *e)
                            "image '%.80s': '%.60s' is no registry: HOST or HOST:PORT", text,
                            r.registry);
     } else {
-        (void)copy(r.registry, sizeof r.registry, "docker.io", "docker.io" + 9);
+        snprintf(r.registry, sizeof r.registry, "docker.io");
     }
 
     bool library = !strcmp(r.registry, "docker.io") && !strchr(path, '/');

@@ -190,16 +190,16 @@ static bool is_ours(const char *pair)
     return !strncmp(pair, "PADDOCK_", 8);
 }
 
-void facts_encode(struct facts *f, char *const *environ, struct buf *out)
+void facts_encode(struct facts *f, char *const *variables, struct buf *out)
 {
     struct msg_list_writer list = MSG_LIST_WRITER_INIT;
     struct utsname u = {.machine = ""};
     char machine[MSG_NAME_MAX + 1];
 
-    for (; *environ; environ++)
-        if (!is_ours(*environ) && strchr(*environ, '=') &&
-            list.text.len + strlen(*environ) < ENV_MOST)
-            (void)msg_list_add(&list, *environ);
+    for (; *variables; variables++)
+        if (!is_ours(*variables) && strchr(*variables, '=') &&
+            list.text.len + strlen(*variables) < ENV_MOST)
+            (void)msg_list_add(&list, *variables);
 
     (void)uname(&u);
     snprintf(machine, sizeof machine, "%.*s", (int)MSG_NAME_MAX, u.machine);

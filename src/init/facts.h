@@ -28,5 +28,5 @@ __attribute__((format(printf, 2, 3))) void facts_lack(struct facts *f, const cha
 void facts_make_places(struct facts *f);
 /* Afterwards, with f->mode set: finds the rest. */
 void facts_find(struct facts *f);
-/* The FACTS message; `environ` is the image's. */
-void facts_encode(struct facts *f, char *const *environ, struct buf *out);
+/* The FACTS message; `variables` are the image's. */
+void facts_encode(struct facts *f, char *const *variables, struct buf *out);

@@ -254,11 +254,11 @@ static bool take_path(char out[BOX_PATH_SIZE], const char *path)
 }
 
 /* Whole variables, as many as fit. */
-static void take_environ(struct box_place *place, const struct msg_list *environ)
+static void take_environ(struct box_place *place, const struct msg_list *variables)
 {
     uint32_t pos = 0;
 
-    for (const char *v; (v = msg_list_next(environ, &pos));) {
+    for (const char *v; (v = msg_list_next(variables, &pos));) {
         size_t len = strlen(v) + 1;
         if (!strchr(v, '=') || place->environ_bytes + len > sizeof place->environ)
             continue;

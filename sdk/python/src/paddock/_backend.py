@@ -201,16 +201,21 @@ class Backend(Protocol):
         ...
 
 
-def choose_mode(mode: Optional[str] = None, server_url: Optional[str] = None) -> str:
+def choose_mode(mode: Optional[str] = None, server_url: Optional[str] = None, *,
+                may_be_provider: bool = False) -> str:
     """Where sandboxes are: the argument, else SANDBOX_MODE. Where neither is "local" or "remote" (but
-    the name of a provider, or nothing): "remote" if a server is named, else "local". Raises
-    ValueError, which lists the valid ones, for any other."""
+    SANDBOX_MODE the name of a provider, or nothing): "remote" if a server is named, else "local".
+    Raises ValueError, which lists the valid ones, for any other.
+
+    Args:
+        may_be_provider: The argument, too, may name a provider (`choose_provider`).
+    """
     said = mode or os.environ.get("SANDBOX_MODE") or ""
+    names = ("auto", "sandbox") + tuple(name for name in PROVIDERS if name not in MODES)
     if said:
         chosen = check_name(
-            "sandbox mode", said, MODES + ("auto", "sandbox") + tuple(
-                name for name in PROVIDERS if name not in MODES),
-            "Pass mode=..., or set SANDBOX_MODE" if mode else "It is from SANDBOX_MODE")
+            "sandbox mode", said, MODES if mode and not may_be_provider else MODES + names,
+            "mode=" if mode else "SANDBOX_MODE")
         if chosen in MODES:
             return chosen
     named = server_url or os.environ.get("PADDOCK_URL") or os.environ.get("SANDBOX_URL")

@@ -59,7 +59,7 @@ def _provider(options: SandboxOptions) -> Optional[str]:
     are sandboxes."""
     if options.execution_mode is not None:
         mode = check_name("execution mode", options.execution_mode, EXECUTION_MODES,
-                          "Pass execution_mode=...")
+                          "execution_mode=")
         if mode == "local" and options.provider in (None, "auto"):
             return "local"
     return options.provider

@@ -63,11 +63,11 @@ def share_of(salt: str, key: str) -> int:
     return murmur3(f"{salt}:{key}".encode()) % SHARE_ALL
 
 
-def check_name(name: str, value: str, valid: Tuple[str, ...], how: str) -> str:
-    """The value in small letters, or ValueError with the valid ones."""
+def check_name(name: str, value: str, valid: Tuple[str, ...], source: str) -> str:
+    """The value in small letters, or ValueError with where it is from and the valid ones."""
     chosen = value.strip().lower()
     if chosen not in valid:
-        raise ValueError(f"unknown {name} '{value}'; valid are: {', '.join(valid)}. {how}")
+        raise ValueError(f"unknown {name} '{value}' (from {source}); valid are: {', '.join(valid)}")
     return chosen
 
 
@@ -124,20 +124,20 @@ def select(user_id: Optional[str] = None, env: Optional[Mapping[str, str]] = Non
     but = f"; {why}" if why else ""
     said = env.get("SANDBOX_MODE", "")
     chosen = check_name("sandbox mode", said, tuple(dict.fromkeys(
-        MODES + EXECUTION_MODES + PROVIDERS)), "It is from SANDBOX_MODE") if said else ""
+        MODES + EXECUTION_MODES + PROVIDERS)), "SANDBOX_MODE") if said else ""
     if chosen and chosen not in MODES:
         return _chosen(chosen, f"SANDBOX_MODE is '{said}'{but}", on)
 
     said = env.get("SANDBOX_PROVIDER", "")
     chosen = check_name("sandbox provider", said, ("auto", "sandbox", "remote") + PROVIDERS,
-                        "It is from SANDBOX_PROVIDER") if said else ""
+                        "SANDBOX_PROVIDER") if said else ""
     # "local" and "remote" here are where, as in SANDBOX_MODE: older clients of this package.
     if chosen and chosen not in MODES:
         return _chosen(chosen, f"SANDBOX_PROVIDER is '{said}'{but}", on)
 
     said = env.get("STIGMER_EXECUTION_MODE", "")
     chosen = check_name("execution mode", said, EXECUTION_MODES,
-                        "It is from STIGMER_EXECUTION_MODE") if said else ""
+                        "STIGMER_EXECUTION_MODE") if said else ""
     if chosen:
         return Selection(execution_mode=chosen, flag_enabled=on,
                          reason=f"STIGMER_EXECUTION_MODE is '{said}'{but}")

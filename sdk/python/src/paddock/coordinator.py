@@ -64,7 +64,7 @@ class SandboxCoordinator:
     def __init__(self, mode: Optional[str] = None, server_url: Optional[str] = None,
                  api_key: Optional[str] = None, *, options: Optional[SandboxOptions] = None,
                  code_timeout: float = 600) -> None:
-        self.mode = choose_mode(mode, server_url)
+        self.mode = choose_mode(mode, server_url, may_be_provider=True)
         self.code_timeout = code_timeout
         self.last_error: Optional[PaddockError] = None
         self._backend: Backend = open_backend(self.mode, server_url, api_key)
