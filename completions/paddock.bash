@@ -19,11 +19,11 @@ _paddock_options() {
     config) echo --json --config ;;
     cert) echo --domain --name --dir --days --force ;;
     key) echo --tenant --label --admin --state-dir ;;
-    create) echo --session --auto-retry --user-id --thread-id --template --provider --image --profile \
+    create) echo --session --auto-retry --user-id --thread-id --template --provider --image --mode --profile \
         --policy --memory --pids --cpu --disk --files -e --env -w --workdir --metadata \
         --idle-timeout --max-life --queue-timeout --idempotency-key --json ;;
     ls) echo -a --all -q --quiet --state --user-id --thread-id --metadata --json ;;
-    exec) echo --session -c --command -d --detach -e --env -w --workdir -u --user --timeout \
+    exec) echo --mode --session -c --command -d --detach -e --env -w --workdir -u --user --timeout \
         --idempotency-key --raw --json ;;
     shell) echo --session --attach -e --env -w --workdir -u --user ;;
     cp) echo --session -p --parents -u --user ;;
@@ -32,6 +32,7 @@ _paddock_options() {
     kill) echo -s --signal ;;
     port) echo --expires --json ;;
     top) echo --once --interval --json ;;
+    mv) echo --give-up --json ;;
     route) echo --explain --provider --user --template --command --json ;;
     rm) echo --session ;;
     mcp) echo --thread ;;
@@ -56,7 +57,7 @@ _paddock() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]-} i id=
     local commands="run doctor root keeper serve key cert config create ls exec shell cp ps logs kill \
-        port top route rm mcp help"
+        port top route mv rm mcp help"
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")

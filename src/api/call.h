@@ -37,8 +37,9 @@ struct call {
     unsigned retry_after; /* seconds, for the error; 0: none */
     /* The party that this is counted for: who.tenant, `party`, "" for strangers, or NULL. */
     const char *counted;
-    char party[64]; /* visitors of the tenant's sandboxes */
-    uint64_t began; /* clock_now */
+    char party[64];             /* visitors of the tenant's sandboxes */
+    uint64_t began;             /* clock_now */
+    struct placement placement; /* of the command, where a mode was asked for */
     /* for the audit log */
     char sandbox[SESSION_ID_LEN + 1];
     char summary[300];

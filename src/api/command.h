@@ -18,6 +18,8 @@ int start_request_read(struct call *c, struct fields *f, struct start_request *r
 void start_request_done(struct start_request *r);
 /* The result without its braces: exit_code and so on, without the outputs. */
 void result_json(struct json *j, const struct process_info *i);
+/* Members that tell how a command was placed; none where no mode was asked for. */
+void placement_json(struct json *j, const struct placement *p);
 void process_json(struct json *j, const struct process_info *i);
 /* Streams both outputs as events from these offsets until the end. */
 int stream_events(struct call *c, struct process *p, uint64_t offset[STREAM_COUNT], int end_it,

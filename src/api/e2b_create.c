@@ -10,6 +10,8 @@
 #include "base/json.h"
 #include "config/config.h"
 
+#include <jansson.h>
+
 #define MS_PER_S     UINT64_C(1000)
 #define NEVER_IDLE   (UINT64_C(365) * 86400 * MS_PER_S) /* only `timeout` counts here */
 #define DEFAULT_V1   (15 * MS_PER_S)
@@ -140,6 +142,7 @@ struct making {
     struct buf note_text, metadata;
     struct msg_list_writer env;
     char *policy; /* of what is forked; or NULL */
+    char provider[PROVIDER_NAME_MAX + 1];
 };
 
 static void making_init(struct call *c, struct making *m)
@@ -210,6 +213,27 @@ static void read_refused(struct fields *f)
     refuse_unless_empty(f, "volumeMounts", "this server has no volumes");
 }
 
+/* E2B's clients have no field for a provider or a mode: both are words of the metadata. */
+static int read_provider(struct call *c, struct making *m, struct pd_err *e)
+{
+    static const char *const modes[] = {"local", "sandbox", "auto"};
+    json_auto_t *metadata = m->request.metadata ? json_loads(m->request.metadata, 0, NULL) : NULL;
+    const char *provider = json_string_value(json_object_get(metadata, "provider"));
+    const char *mode = json_string_value(json_object_get(metadata, "mode"));
+
+    if (provider) {
+        snprintf(m->provider, sizeof m->provider, "%s", provider);
+        m->request.provider = m->provider;
+    }
+    for (unsigned i = 0; mode && i < sizeof modes / sizeof *modes; i++)
+        if (!strcmp(mode, modes[i]))
+            m->request.mode = (enum run_mode)(MODE_LOCAL + i);
+    if (call_check_provider(c, &m->request, e) == 0)
+        return 0;
+    snprintf(c->field, sizeof c->field, "metadata.%s", m->request.mode ? "mode" : "provider");
+    return -1;
+}
+
 static int read_making(struct call *c, struct fields *f, struct making *m, int v2, struct pd_err *e)
 {
     struct session_request *r = &m->request;
@@ -241,7 +265,7 @@ static int read_making(struct call *c, struct fields *f, struct making *m, int v
     r->template_name = m->template.name;
     r->spec.profile = m->template.profile;
     r->snapshot = m->template.snapshot[0] ? m->template.snapshot : NULL;
-    return making_finish(m, e);
+    return read_provider(c, m, e) < 0 ? -1 : making_finish(m, e);
 }
 
 static int create(struct call *c, int v2, struct pd_err *e)

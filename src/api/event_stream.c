@@ -76,6 +76,7 @@ static int send_end(struct call *c, struct process *p, struct buf *out,
     json_open(&j, '{');
     result_json(&j, &i);
     json_member_cstr(&j, "state", !i.shell ? NULL : i.state_updated ? "updated" : "kept");
+    placement_json(&j, &c->placement);
 
     if (i.refused) {
         json_key(&j, "error");

@@ -3,6 +3,7 @@
  * watch. Output is in spools; the answer is read from there. */
 #include "api/command.h"
 #include "api/handlers.h"
+#include "api/sandbox.h"
 
 #include "base/banned.h"
 #include "base/character.h"
@@ -49,6 +50,8 @@ int start_request_read(struct call *c, struct fields *f, struct start_request *r
     if (r->cwd && r->cwd[0] != '/')
         fields_refuse(f, "cwd", "'%.100s' must be an absolute path", r->cwd);
 
+    fields_run_mode(f, "mode", &r->mode);
+    r->placement = &c->placement;
     fields_env(f, "env", FIELD_OPTIONAL, &ret->env, NULL);
     if (fields_enum(f, "user", FIELD_OPTIONAL, users, &user))
         r->user = users[user];
@@ -115,6 +118,16 @@ void result_json(struct json *j, const struct process_info *i)
     json_member_int(j, "pid", i->pid);
     json_member_uint(j, "stdout_bytes", i->size[STREAM_OUT]);
     json_member_uint(j, "stderr_bytes", i->size[STREAM_ERR]);
+}
+
+void placement_json(struct json *j, const struct placement *p)
+{
+    if (!p->mode)
+        return;
+    json_member_cstr(j, "mode", run_mode_name(p->mode));
+    json_member_cstr(j, "provider", p->provider);
+    json_member_cstr(j, "isolation", rung_name(p->rung));
+    json_member_cstr(j, "reason", p->reason);
 }
 
 static void put_state(struct json *j, const struct process_info *i)
@@ -215,6 +228,7 @@ static int answer_result(struct call *c, struct process *p, const struct process
     json_open(&a.json, '{');
     result_json(&a.json, i);
     put_state(&a.json, i);
+    placement_json(&a.json, &c->placement);
 
     int cut_out = put_output(&a, STREAM_OUT, output_max);
     int cut_err = put_output(&a, STREAM_ERR, output_max);
@@ -278,6 +292,7 @@ static int answer_started(struct call *c, struct process *p, int status)
     json_open(&j, '{');
     json_member_cstr(&j, "process_id", i.id);
     json_member_int(&j, "pid", i.pid);
+    placement_json(&j, &c->placement);
     json_close(&j, '}');
     return call_json(c, status, &out);
 }

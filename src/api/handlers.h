@@ -79,6 +79,7 @@ HANDLER(sandboxes_list);
 HANDLER(sandbox_get);
 HANDLER(sandbox_delete);
 HANDLER(sandbox_pause);
+HANDLER(sandbox_move);
 HANDLER(sandbox_resume);
 HANDLER(sandbox_extend);
 HANDLER(session_put);

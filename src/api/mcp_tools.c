@@ -69,6 +69,9 @@
 #define START_CWD TEXT("cwd", "Absolute path of the directory where commands begin. /workspace "  \
     "unless given")
 #define TEMPLATE TEXT("template", "default, base or restricted")
+#define PROVIDER TEXT("provider", "Who makes it: auto, or one of the server's providers")
+#define RUN_MODE TEXT("mode", "What its commands may run in: local (no isolation, where the operator "  \
+    "allows it), sandbox, or auto: each command is judged")
 
 /* Of the results. */
 #define EXIT    OR_NULL("exit_code", "integer", "null: it still runs, or a signal ended it")
@@ -169,7 +172,9 @@ const struct mcp_tool mcp_tools[] = {
      "Makes the sandbox of this session with limits of its own, and tells them. Only needed when "
      "the defaults do not fit, and only before any other tool was used: those make a sandbox with "
      "the defaults if there is none.",
-     TAKES(WISHES "," IDLE "," LIFE "," START_ENV "," START_CWD "," TEMPLATE, ""),
+     TAKES(WISHES "," IDLE "," LIFE "," START_ENV "," START_CWD "," TEMPLATE "," PROVIDER
+                  "," RUN_MODE,
+           ""),
      GIVES(BOX_ID "," BOX_CWD "," LIMITS "," RUNNING, "\"id\",\"cwd\",\"limits\",\"processes\""),
      ADDS, mcp_create_sandbox, true},
 };

@@ -15,6 +15,7 @@ const struct route api_routes[] = {
     {"GET", S, sandbox_get, ROUTE_SANDBOX, NULL},
     {"DELETE", S, sandbox_delete, ROUTE_SANDBOX, "sandbox.delete"},
     {"POST", S "/pause", sandbox_pause, ROUTE_SANDBOX | ROUTE_WORK, "sandbox.pause"},
+    {"POST", S "/move", sandbox_move, ROUTE_SANDBOX | ROUTE_WORK, "sandbox.move"},
     {"POST", S "/resume", sandbox_resume, ROUTE_SANDBOX | ROUTE_WORK, "sandbox.resume"},
     {"POST", S "/extend", sandbox_extend, ROUTE_SANDBOX, "sandbox.extend"},
 

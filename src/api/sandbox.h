@@ -16,6 +16,9 @@ void request_defaults(const struct call *c, struct session_request *r);
 /* Is what a new sandbox is to have within the ceilings of its tenant? Otherwise PD_INVALID, with
  * the field. */
 int call_check_ceilings(struct call *c, const struct session_request *r, struct pd_err *e);
+/* A provider that there is not, and a mode that is not to be had, are refused before a place is
+ * waited for, with the field. */
+int call_check_provider(struct call *c, const struct session_request *r, struct pd_err *e);
 void limits_json(struct json *j, const struct limits *l); /* the member "limits" */
 void sandbox_json(struct json *j, struct session *s, const struct queue_place *place);
 int call_sandbox(struct call *c, int status, struct session *s, const struct queue_place *place);
@@ -28,6 +31,8 @@ struct create_request {
 int create_request_read(struct call *c, struct fields *f, struct create_request *ret, int by_thread,
                         struct pd_err *e);
 void create_request_done(struct create_request *r);
+/* A field that is local, sandbox or auto. */
+void fields_run_mode(struct fields *f, const char *name, enum run_mode *ret);
 
 /* ---- sandboxes.c ---- */
 

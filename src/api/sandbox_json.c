@@ -47,6 +47,7 @@ void sandbox_json(struct json *j, struct session *s, const struct queue_place *p
     json_member_str(j, "end_reason", i.state == SESSION_GONE ? i.end_reason : NULL);
     json_member_cstr(j, "provider", i.provider);
     json_member_str(j, "reason", i.reason);
+    json_member_cstr(j, "mode", run_mode_name(i.mode));
     json_member_cstr(j, "isolation", rung_name(i.rung));
     json_member_str(j, "image", i.spec.image);
     json_member_cstr(j, "template", i.template_name);
@@ -201,16 +202,24 @@ static int read_template(struct fields *f, const struct config *config, struct s
     return fields_refuse(f, "template", "'%.60s' is not known: default, base or restricted", name);
 }
 
-/* A name that no provider has is refused before a place is waited for. */
-static int check_provider(struct call *c, const struct session_request *r, struct pd_err *e)
+void fields_run_mode(struct fields *f, const char *name, enum run_mode *ret)
+{
+    static const char *const modes[] = {"local", "sandbox", "auto", NULL};
+    unsigned mode;
+    if (fields_enum(f, name, FIELD_OPTIONAL, modes, &mode))
+        *ret = (enum run_mode)(MODE_LOCAL + mode);
+}
+
+int call_check_provider(struct call *c, const struct session_request *r, struct pd_err *e)
 {
     struct decision decision;
     struct pd_err why;
-    if (!r->provider || sessions_explain(c->api->sessions, r, &decision, NULL, &why) == 0 ||
-        why.code != PD_INVALID)
+    if ((!r->provider && !r->mode) ||
+        sessions_explain(c->api->sessions, r, &decision, NULL, &why) == 0 ||
+        (why.code != PD_INVALID && !r->mode))
         return 0;
-    snprintf(c->field, sizeof c->field, "provider");
-    return pd_fail(e, PD_INVALID, "%s", why.msg);
+    snprintf(c->field, sizeof c->field, "%s", r->mode ? "mode" : "provider");
+    return pd_fail(e, why.code, "%s", why.msg);
 }
 
 /* Before a sandbox is taken for it. */
@@ -243,6 +252,7 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     if (fields_str(f, "image", FIELD_OPTIONAL, 1, SPEC_IMAGE_MAX, &r->spec.image) &&
         spec_check_image(r->spec.image, &bad) < 0)
         fields_refuse(f, "image", "%s", bad.msg);
+    fields_run_mode(f, "mode", &r->mode);
 
     if (!by_thread) {
         int user = fields_str(f, "user_id", FIELD_OPTIONAL, 1, SESSION_NAME_MAX, &r->user_id);
@@ -275,7 +285,7 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     else if (r->spec.profile == PROFILE_RESTRICTED)
         r->policy = "restricted";
 
-    if (check_provider(c, r, e) < 0 || check_policy(c, r->policy, e) < 0 ||
+    if (call_check_provider(c, r, e) < 0 || check_policy(c, r->policy, e) < 0 ||
         call_check_ceilings(c, r, e) < 0)
         return -1;
     return spec_check(&r->spec, e);

@@ -8,6 +8,7 @@
 #include "base/banned.h"
 #include "base/json.h"
 #include "config/config.h"
+#include "router/decide.h"
 #include "telemetry/metrics.h"
 
 #define LIST_MAX 1000u
@@ -210,6 +211,41 @@ int sandbox_pause(struct call *c, struct pd_err *e)
 int sandbox_resume(struct call *c, struct pd_err *e)
 {
     if (call_no_fields(c, e) < 0 || session_resume(c->session, e) < 0)
+        return -1;
+    return call_sandbox(c, 200, c->session, NULL);
+}
+
+/* May the caller have sandboxes at that provider? As for a new one. */
+static struct provider *find_target(struct call *c, const char *name, struct pd_err *e)
+{
+    struct session_request r = {.tenant = c->who.tenant, .provider = name};
+    struct decision decision;
+
+    snprintf(c->field, sizeof c->field, "provider");
+    if (sessions_explain(c->api->sessions, &r, &decision, NULL, e) < 0)
+        return NULL;
+    return c->api->providers->list[decision.provider];
+}
+
+int sandbox_move(struct call *c, struct pd_err *e)
+{
+    auto_buf body = BUF_INIT(API_BODY_MAX);
+    auto_fields f = {0};
+    const char *name = NULL;
+    int give_up = 0;
+    if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
+        return -1;
+
+    fields_str(&f, "provider", FIELD_REQUIRED, 1, PROVIDER_NAME_MAX, &name);
+    fields_bool(&f, "give_up", FIELD_OPTIONAL, &give_up);
+    if (call_finish(c, &f, e) < 0)
+        return -1;
+
+    struct provider *to = find_target(c, name, e);
+    if (!to)
+        return -1;
+    c->field[0] = 0;
+    if (session_move(c->session, to, give_up ? MOVE_GIVE_UP : 0, "moved by the API", e) < 0)
         return -1;
     return call_sandbox(c, 200, c->session, NULL);
 }

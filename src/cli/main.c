@@ -89,7 +89,7 @@ static int is_server_command(const char *name)
 {
     static const char *const names[] = {"serve", "key",   "cert", "config", "ls", "create",
                                         "exec",  "shell", "cp",   "logs",   "ps", "kill",
-                                        "rm",    "port",  "top",  "route",  "mcp"};
+                                        "rm",    "port",  "top",  "route",  "mv", "mcp"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], name))
             return 1;
@@ -110,7 +110,7 @@ static int unknown(const char *name)
 
     pd_fail(&e, PD_INVALID,
             "'%.40s' is not a command: run, doctor, root, keeper, serve, key, cert, config, ls, "
-            "create, exec, shell, cp, logs, ps, kill, rm, port, top, route, help",
+            "create, exec, shell, cp, logs, ps, kill, rm, port, top, route, mv, help",
             name);
     return cli_fail(&e);
 }

@@ -20,6 +20,7 @@ const struct client_command client_commands[] = {
     {"port", "list ports, or make a URL for one", port_usage, cmd_port},
     {"top", "show what sandboxes use", top_usage, cmd_top},
     {"route", "say which provider a sandbox would get", route_usage, cmd_route},
+    {"mv", "move a sandbox to another provider", mv_usage, cmd_mv},
     {"rm", "end sandboxes", rm_usage, cmd_rm},
     {"mcp", "speak the Model Context Protocol", mcp_usage, cmd_mcp},
     {0},

@@ -33,9 +33,11 @@ int cmd_port(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_route(int argc, char **argv);
 int cmd_mcp(int argc, char **argv);
+int cmd_mv(int argc, char **argv);
 
 extern const char ls_usage[], create_usage[], exec_usage[], shell_usage[], cp_usage[], logs_usage[],
-    ps_usage[], kill_usage[], rm_usage[], port_usage[], top_usage[], route_usage[], mcp_usage[];
+    ps_usage[], kill_usage[], rm_usage[], port_usage[], top_usage[], route_usage[], mv_usage[],
+    mcp_usage[];
 
 /* Exit statuses of the commands themselves. */
 #define EXIT_USAGE  2

@@ -22,6 +22,8 @@ const char exec_usage[] =
     "  -e, --env K=V          set a variable\n"
     "  -w, --workdir DIR      start in this directory\n"
     "  -u, --user USER        user (default) or root\n"
+    "  --mode MODE            what it may run in: local (no isolation), sandbox, or auto, which\n"
+    "                         judges the command\n"
     "  --timeout TIME         end it after this time, such as 30s; default: never\n"
     "  --idempotency-key KEY  a retry with the same key joins the command of the first time\n"
     "  --raw                  do not escape what could confuse a terminal\n"
@@ -66,6 +68,8 @@ static int parse_exec_option(struct exec *x, struct options *o, struct pd_err *e
         return set_text(x->body, "--workdir", "cwd", options_value(o, e), e);
     if (options_is(o, "-u", "--user"))
         return set_text(x->body, "--user", "user", options_value(o, e), e);
+    if (options_is(o, NULL, "--mode"))
+        return set_text(x->body, "--mode", "mode", options_value(o, e), e);
 
     const char *v;
     if (options_is(o, "-e", "--env"))

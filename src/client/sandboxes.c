@@ -219,6 +219,7 @@ const char create_usage[] =
     "  --template NAME        what it is made of\n"
     "  --provider NAME        who makes it: auto, or one of the server's providers\n"
     "  --image REF            what it is made from, where the provider takes images\n"
+    "  --mode MODE            what its commands may run in: local (no isolation), sandbox, auto\n"
     "  --profile PROFILE      strict (default), dev, restricted\n"
     "  --policy POLICY        which commands may run: open, restricted, allow:A,B or deny:A,B\n"
     "  --memory SIZE          of all its processes, such as 512M\n"
@@ -252,6 +253,7 @@ static const struct {
     {"--template", "template", TEXT, 0},
     {"--provider", "provider", TEXT, 0},
     {"--image", "image", TEXT, 0},
+    {"--mode", "mode", TEXT, 0},
     {"--profile", "profile", TEXT, 0},
     {"--workdir", "cwd", TEXT, 0},
     {"-w", "cwd", TEXT, 0},

@@ -120,6 +120,8 @@ static int load_session(const struct session_row *r, void *arg)
     s->key_hash = r->key_hash;
     s->policy_text = copy_text(r->policy && r->policy[0] ? r->policy : "open", &whole);
     s->note = copy_text(r->note, &whole);
+    s->arm = copy_text(r->arm, &whole);
+    s->other_root = copy_text(r->other_root, &whole);
 
     if (!whole) {
         session_unref(s);
@@ -156,6 +158,7 @@ static int load_session(const struct session_row *r, void *arg)
     i->from_pool = r->from_pool;
     i->rung = (enum rung)r->rung;
     i->pause_at_end = r->pause_at_end;
+    i->mode = r->mode > MODE_NONE && r->mode < MODE_COUNT ? (enum run_mode)r->mode : MODE_NONE;
     s->provider = find_provider(all, i->provider);
     enum life life = life_of_row(r);
     if (!s->provider && life == LIFE_READY) {
@@ -413,6 +416,18 @@ static void note_groups(struct session *s, struct box *box)
     }
 }
 
+/* Has another session the same box? */
+static bool has_namesake(const struct session *s)
+{
+    const struct sessions *all = s->all;
+
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        for (const struct session *t = all->by_id[i]; t; t = t->next)
+            if (t != s && !memcmp(&t->box_id, &s->box_id, sizeof s->box_id))
+                return true;
+    return false;
+}
+
 static void adopt_session(struct session *s)
 {
     struct pd_err e;
@@ -420,6 +435,11 @@ static void adopt_session(struct session *s)
     if (s->info.state == SESSION_GONE)
         return;
     int finish = s->life == LIFE_READY || s->life == LIFE_CANCELLED;
+    if (finish && has_namesake(s)) {
+        /* Its box went over to a session that was being moved. */
+        s->box_id = wire_id_new();
+        s->root_name[0] = 0;
+    }
     if (box_adopt(s->provider, s->box_id, s, &box, &e) < 0) {
         box = NULL;
         if (!finish && !s->info.asleep)
@@ -582,6 +602,9 @@ int sessions_adopt(struct sessions *all, struct pd_err *e)
             session_unref(s);
         }
     boxes_end_strangers(all->c.providers);
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        for (struct session *s = all->by_id[i]; s; s = s->next)
+            session_finish_move(s); /* whose old box was one of those */
     snapshots_sweep(all);
     sweep_spools(all);
     if (count)

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "core/spool.h"
+#include "router/mode.h"
 #include "wire/msg.h"
 #include "wire/stop.h"
 
@@ -17,6 +18,7 @@
 #include <sys/types.h>
 
 struct pd_err;
+struct placement;
 struct session;
 struct process;
 
@@ -44,9 +46,11 @@ struct process_request {
     int at_once;         /* a box that does not read what it is sent is not waited for */
     int listens;         /* the caller calls process_listen next, and process_let_go at the end */
     bool unseen;         /* in no list, and forgotten as soon as it is settled */
-    const char *note;    /* for process_note; NULL: none; at most NOTE_MAX (session.h) */
-    const char *key;     /* Idempotency-Key or NULL */
-    uint64_t key_hash;   /* of the request's body: the same key with another body is a conflict */
+    enum run_mode mode;  /* what it may run in; MODE_NONE: as the session's */
+    struct placement *placement; /* how it was placed, told here; or NULL */
+    const char *note;            /* for process_note; NULL: none; at most NOTE_MAX (session.h) */
+    const char *key;             /* Idempotency-Key or NULL */
+    uint64_t key_hash; /* of the request's body: the same key with another body is a conflict */
 };
 
 const char *process_stop_name(enum process_stop s); /* NULL for STOP_NONE */

@@ -91,7 +91,7 @@ struct process {
     char *key;
     uint64_t key_hash;
     /* Constant, but for the last. `unseen`: in no list, and forgotten as soon as it is settled. */
-    bool worker, unseen, reach, shell, pty, background, back_pressure, updates_state;
+    bool worker, unseen, reach, moves, shell, pty, background, back_pressure, updates_state;
     char *note;
     uint64_t spool_max, timeout_ns;
     struct pump_timer timeout;

@@ -67,6 +67,9 @@ void session_unref(struct session *s)
 {
     if (!s || atomic_fetch_sub(&s->refs, 1) != 1)
         return;
+    session_unref(s->maker);
+    free(s->other_root);
+    free(s->arm);
     msg_list_writer_done(&s->env);
     policy_done(&s->policy);
     prepared_done(&s->prepared);
@@ -187,6 +190,10 @@ static int write_row(struct session *s, enum life to, struct pd_err *e)
         memcpy(env_copy, env.text, env.bytes);
     uint64_t paused = s->paused_at_ms;
     struct wire_id box_id = s->box_id;
+    char root_name[sizeof s->root_name];
+    memcpy(root_name, s->root_name, sizeof root_name);
+    char *other_root = s->other_root ? strdup(s->other_root) : NULL;
+    whole &= other_root || !s->other_root;
     bool was_dirty = s->dirty != DIRTY_NOT;
     if (was_dirty)
         s->dirty = DIRTY_ON_ITS_WAY;
@@ -206,7 +213,7 @@ static int write_row(struct session *s, enum life to, struct pd_err *e)
                               .cwd = cwd ? cwd : "/workspace",
                               .spec = spec.data,
                               .spec_len = spec.len,
-                              .root_name = s->root_name,
+                              .root_name = root_name,
                               .key = s->key ? s->key : "",
                               .key_hash = s->key_hash,
                               .replaces = i.replaces,
@@ -224,7 +231,10 @@ static int write_row(struct session *s, enum life to, struct pd_err *e)
                               .rung = (int)i.rung,
                               .note = note ? note : "",
                               .pause_at_end = i.pause_at_end,
-                              .asleep = i.asleep};
+                              .asleep = i.asleep,
+                              .mode = (int)i.mode,
+                              .arm = s->arm,
+                              .other_root = other_root};
     memcpy(row.box_id, box_id.bytes, sizeof row.box_id);
     int r = whole ? store->put_session(store, &row, e)
                   : pd_fail(e, PD_CAPACITY, "no memory to store a session");
@@ -239,6 +249,7 @@ static int write_row(struct session *s, enum life to, struct pd_err *e)
 
     free(env_copy);
     free(cwd);
+    free(other_root);
     free(note);
     return r;
 }

@@ -9,6 +9,7 @@
 
 #include "core/process.h"
 #include "core/provider.h"
+#include "router/mode.h"
 #include "wire/spec.h"
 
 struct sessions;
@@ -40,6 +41,7 @@ struct session_request {
     const char *user_id, *thread_id; /* both or none (NULL) */
     const char *template_name;       /* NULL: "default" */
     const char *provider;            /* NULL: the router's choice */
+    enum run_mode mode;              /* what its commands may run in */
     const char *metadata;            /* a JSON object of strings, or NULL */
     const char *note;                /* for session_note; NULL: none */
     const char *snapshot; /* id of a snapshot of the tenant: the root starts as its copy; or NULL */
@@ -70,6 +72,7 @@ struct session_info {
     uint64_t idle_timeout_ms, max_life_ms;
     int from_pool;
     int pause_at_end;
+    enum run_mode mode;
     int asleep;    /* paused without memory: there are files, but no process and no jail */
     int recreated; /* by auto_retry, in place of `replaces` */
     char replaces[SESSION_ID_LEN + 1];
@@ -94,6 +97,18 @@ uint64_t session_exec_timeout(const struct session *s, uint64_t usual);
 char *session_note(struct session *s);
 int session_set_note(struct session *s, const char *note, struct pd_err *e);
 
+/* How a command was placed that asked for a mode, or whose session is in mode auto. */
+struct placement {
+    enum run_mode mode; /* MODE_NONE: nothing was asked for */
+    enum rung rung;
+    char provider[32];
+    char reason[200];
+};
+/* May the command run where the session is? PD_ISOLATION, PD_INVALID with what to do otherwise.
+ * session_start asks it, and fills in process_request.placement. */
+int session_judge(struct session *s, const struct process_request *r, struct placement *ret,
+                  struct pd_err *e);
+
 /* Starts a command. With a key that was used before, gives the process of the first time and sets
  * *ret_known. Fails with PD_SESSION_*, PD_PAUSED, PD_POLICY, PD_CAPACITY, PD_INVALID. A command
  * that init refuses (not found ...) is a process that ended at once: see process_info.refused. */
@@ -113,8 +128,8 @@ struct worker_call {
     int in, out, go;
 };
 /* WORKER_REACH: where the user may become root (profile dev), it may do what root may; what it
- * makes is the user's all the same. */
-enum { WORKER_INPUT = 1, WORKER_COMMIT = 2, WORKER_REACH = 4 };
+ * makes is the user's all the same. WORKER_MOVES: session_move's own, for which nobody waits. */
+enum { WORKER_INPUT = 1, WORKER_COMMIT = 2, WORKER_REACH = 4, WORKER_MOVES = 8 };
 int session_worker(struct session *s, const struct msg_list *argv, const char *user, unsigned flags,
                    struct worker_call *ret, struct pd_err *e);
 void session_worker_end(struct worker_call *c, int abort);
@@ -164,3 +179,10 @@ unsigned session_samples(struct session *s, uint64_t from_ms, uint64_t to_ms,
                          struct session_sample *ret, unsigned max);
 /* Ends it and waits until everything is gone. Ending one that is gone is fine. */
 int session_end(struct session *s, enum session_end why, const char *reason, struct pd_err *e);
+/* Moves a session that runs to another provider: its files in /workspace, /home/user and /tmp, its
+ * directory and its variables. Nothing of it may run (PD_CONFLICT), unless MOVE_GIVE_UP ends what
+ * does. When it fails the session is where it was, with all its files; where it is already nothing
+ * happens. Calls that come meanwhile wait. `reason`: why, as the session says it from then on. */
+enum { MOVE_GIVE_UP = 1 };
+int session_move(struct session *s, struct provider *to, unsigned flags, const char *reason,
+                 struct pd_err *e);

@@ -61,6 +61,7 @@ void session_bury(struct session *s, int forget)
 int session_remove_root(struct session *s)
 {
     struct pd_err e;
+    session_finish_move(s);
     if (s->root_name[0] && root_remove(s->provider, s->root_name, &e) < 0)
         return -1;
 
@@ -256,7 +257,7 @@ void session_mark_lost(struct session *s, const char *why)
 
 static void on_started(void *owner, struct wire_id id, int pid)
 {
-    struct session *s = owner;
+    struct session *s = session_heir(owner);
     if (prepared_is(s, id))
         return;
 
@@ -284,7 +285,7 @@ static void on_started(void *owner, struct wire_id id, int pid)
 
 static void on_exited(void *owner, struct wire_id id, const struct msg_exited *end)
 {
-    struct session *s = owner;
+    struct session *s = session_heir(owner);
     /* The prepared shell first: a line may take it at any moment, and is in the list then. */
     struct process *p = prepared_ended(s, id) ? NULL : session_process_by_id(s, id);
     bool news = p && process_state(p) != PROCESS_SETTLED;
@@ -303,7 +304,8 @@ static void on_exited(void *owner, struct wire_id id, const struct msg_exited *e
 
 static void on_refused(void *owner, struct wire_id id, const struct pd_err *why)
 {
-    struct process *p = prepared_ended(owner, id) ? NULL : session_process_by_id(owner, id);
+    struct session *s = session_heir(owner);
+    struct process *p = prepared_ended(s, id) ? NULL : session_process_by_id(s, id);
     if (!p)
         return;
     process_on_refused(p, why);
@@ -312,7 +314,7 @@ static void on_refused(void *owner, struct wire_id id, const struct pd_err *why)
 
 static void on_synced(void *owner)
 {
-    struct session *s = owner;
+    struct session *s = session_heir(owner);
 
     lock_take(&s->lock);
     int adopting = s->sync == SYNC_ASKED;
@@ -329,7 +331,11 @@ static void on_synced(void *owner)
 
 static void on_lost(void *owner, const struct pd_err *why)
 {
+    /* In this order: a move that is just handing the box over looks whether it was lost. */
     session_mark_lost(owner, why->msg);
+    struct session *s = session_heir(owner);
+    if (s != owner)
+        session_mark_lost(s, why->msg);
 }
 
 const struct box_events session_box_events = {.started = on_started,

@@ -151,7 +151,9 @@ static struct process *find_key(struct session *s, const char *key)
 static int enter(struct session *s, struct process *p, struct process **ret_known, struct pd_err *e)
 {
     lock_take(&s->lock);
-    int r = session_usable(s, e);
+    int r = s->moving && !p->moves ? session_await_move(s, e) : 0;
+    if (r == 0)
+        r = session_usable(s, e);
     if (r == 0 && p->key && (*ret_known = find_key(s, p->key)))
         r = 1;
     if (r == 0 && s->running >= PROCESSES_RUNNING)
@@ -341,6 +343,8 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     uint32_t uid = SANDBOX_UID_USER;
     if (check_user(r->user, &uid, e) < 0 || check_policy(s, r, e) < 0)
         return -1;
+    if ((r->mode || s->info.mode == MODE_AUTO) && session_judge(s, r, r->placement, e) < 0)
+        return -1;
     if (r->background && s->provider && provider_must(s->provider, PROVIDER_BACKGROUND, e) < 0)
         return -1;
     if (r->cwd && r->cwd[0] != '/')
@@ -439,6 +443,7 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
     p->worker = true;
     p->unseen = true;
     p->reach = !!(flags & WORKER_REACH);
+    p->moves = !!(flags & WORKER_MOVES);
     p->started_ns = clock_now();
 
     if (enter(s, p, &known, e) < 0) {

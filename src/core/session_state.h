@@ -53,6 +53,7 @@ struct session {
     char *image, *options; /* of info.spec; NULL: "" */
     char *key;
     uint64_t key_hash;
+    char *arm; /* of the experiment that it was made in, or NULL */
     struct policy policy;
     char *policy_text;
     /* Under sessions.lock: */
@@ -60,10 +61,16 @@ struct session {
     int owned;                       /* somebody's: found and listed; session_step's */
     struct tenant_count *counts_for; /* whose place it has, or NULL; session_step's */
 
-    /* Of info.provider; does not change. NULL: it is not configured (any more). */
-    struct provider *provider;
+    /* Of info.provider; changed by session_move.c alone. NULL: it is not configured (any more). */
+    struct provider *_Atomic provider;
     /* It lived when its provider was last configured: it is told as lost, and its row stays. */
     bool stranded;
+    /* session_move.c, all under the lock: calls wait; where a root of it may be left, as
+     * PROVIDER:ROOT, or NULL; whose box that was which is this one's now, counted. */
+    bool moving;
+    char *other_root;
+    struct session *maker;
+    struct session *_Atomic heir; /* who is told of the box that was this one's */
     struct rw_lock box_use;
     struct box *box;
 
@@ -276,6 +283,18 @@ void session_end_change(struct session *s);
 int session_pause_at_end(struct session *s, struct pd_err *e);
 /* adopt.c's: an earlier daemon was putting it to sleep, or waking it: it sleeps. */
 void session_finish_sleep(struct session *s, struct box *box);
+/* session_move.c */
+/* The session that an event is for of the box that was made for this one. It lives as long as the
+ * box does. */
+static inline struct session *session_heir(struct session *s)
+{
+    struct session *heir = atomic_load(&s->heir);
+    return heir ? heir : s;
+}
+/* Waits until it has moved. With its lock held, which is given up meanwhile. */
+int session_await_move(struct session *s, struct pd_err *e);
+/* Deletes the root that a move may have left, of this daemon or an earlier one. */
+void session_finish_move(struct session *s);
 /* session_samples.c */
 void samples_look(struct session *s); /* the controller's: takes one when it is due */
 void samples_rebase(struct session *s, uint64_t cpu_usec); /* another box; with the lock held */

@@ -45,6 +45,7 @@ static int fill_in(struct session *s, const struct session_request *r, const cha
     snprintf(i->template_name, sizeof i->template_name, "%s",
              r->template_name ? r->template_name : "default");
     snprintf(i->reason, sizeof i->reason, "%s", reason);
+    i->mode = r->mode;
     i->idle_timeout_ms = r->idle_timeout_ms ? r->idle_timeout_ms : c->idle_timeout_ms;
     i->max_life_ms = r->max_life_ms ? r->max_life_ms : c->max_life_ms;
     i->created_ms = i->last_used_ms = time_now_ms();
@@ -238,7 +239,8 @@ static struct route_question question_of(const struct session_request *r, char k
                                    .tenant = r->tenant,
                                    .user = r->user_id,
                                    .template_name = r->template_name ? r->template_name : "default",
-                                   .key = r->user_id ? r->user_id : key};
+                                   .key = r->user_id ? r->user_id : key,
+                                   .mode = r->mode};
 }
 
 int sessions_explain(struct sessions *all, const struct session_request *r, struct decision *ret,

@@ -5,13 +5,15 @@
 #include "router/command_class.h"
 
 #include "base/banned.h"
+#include "base/buf.h"
 #include "base/err.h"
 #include "policy/shell_commands.h"
 #include "policy/shell_words.h"
 #include "router/command_table.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
+
+#define ARGV_MAX (1u << 20) /* of the words of a program and its quotes */
 
 struct judge {
     struct command_verdict *verdict;
@@ -344,7 +346,7 @@ static int judge_find(struct judge *j, const struct shell_word *words, size_t co
 }
 
 /* export, declare, read: each operand is a variable. */
-static bool is_harmless_variable(const char *text)
+bool command_variable_is_harmless(const char *text)
 {
     static const char harmless[] = "LANG LC_ALL LC_CTYPE LC_COLLATE LC_NUMERIC LC_TIME TZ TERM "
                                    "COLUMNS LINES NO_COLOR FORCE_COLOR DEBIAN_FRONTEND CI";
@@ -363,7 +365,9 @@ static bool is_harmless_variable(const char *text)
 
 static int judge_variable(struct judge *j, const struct shell_word *w)
 {
-    return is_harmless_variable(w->text) ? 0 : doubt(j, w, "sets a variable that programs go by");
+    return command_variable_is_harmless(w->text)
+               ? 0
+               : doubt(j, w, "sets a variable that programs go by");
 }
 
 static int judge_setter(struct judge *j, const struct shell_word *words, size_t count)
@@ -577,4 +581,30 @@ void command_classify(const char *line, const char *workspace, struct command_ve
     if (!verdict.classes)
         add_class(&j, COMMAND_READS, "it runs nothing");
     *ret = verdict;
+}
+
+/* As a line in which every word is quoted; a word of its own for the reader each. */
+void command_classify_argv(const char *const *argv, const char *workspace,
+                           struct command_verdict *ret)
+{
+    auto_buf line = BUF_INIT(ARGV_MAX);
+
+    for (size_t i = 0; argv[i]; i++) {
+        buf_puts(&line, i ? " '" : "'");
+        for (const char *c = argv[i]; *c; c++)
+            if (*c == '\'')
+                buf_puts(&line, "'\\''");
+            else
+                buf_putc(&line, (uint8_t)*c);
+        buf_putc(&line, '\'');
+    }
+
+    const char *text = buf_cstr(&line);
+    if (text) {
+        command_classify(text, workspace, ret);
+        return;
+    }
+    *ret = (struct command_verdict){.what = COMMAND_UNKNOWN,
+                                    .classes = 1u << COMMAND_UNKNOWN,
+                                    .reason = "the command is too long to be judged"};
 }

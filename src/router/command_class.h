@@ -10,6 +10,8 @@
  * link in the workspace may lead out of it. The wall is the sandbox; this only chooses which. */
 #pragma once
 
+#include <stdbool.h>
+
 enum command_class {
     COMMAND_READS,    /* files below the workspace, and what every program may know */
     COMMAND_WRITES,   /* below the workspace */
@@ -27,4 +29,9 @@ struct command_verdict {
 
 /* `workspace` is an absolute path without a slash at its end; the line starts there. */
 void command_classify(const char *line, const char *workspace, struct command_verdict *ret);
+/* The same of a program with its arguments, which no shell reads; `argv` ends with NULL. */
+void command_classify_argv(const char *const *argv, const char *workspace,
+                           struct command_verdict *ret);
+/* May NAME=VALUE be in the environment of a line without making its class wrong? PATH may not. */
+bool command_variable_is_harmless(const char *variable);
 const char *command_class_name(enum command_class c);

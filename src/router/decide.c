@@ -119,18 +119,17 @@ static const char *usual_name(const struct deciding *d)
     return d->rules->usual[0] ? d->rules->usual : d->providers[0].name;
 }
 
-/* The least isolation that the command may run with. */
-static enum rung rung_for_command(const struct deciding *d)
+enum rung route_rung_of(const struct router_rules *rules, const struct route_provider *providers,
+                        unsigned count, const struct command_verdict *command)
 {
     enum rung need = RUNG_NONE, most = RUNG_NONE;
 
-    for (unsigned i = 0; i < d->count; i++)
-        if (!router_list_has(&d->rules->disabled, d->providers[i].name) &&
-            d->providers[i].rung > most)
-            most = d->providers[i].rung;
+    for (unsigned i = 0; i < count; i++)
+        if (!router_list_has(&rules->disabled, providers[i].name) && providers[i].rung > most)
+            most = providers[i].rung;
     for (unsigned c = 0; c < COMMAND_CLASSES; c++) {
-        enum rung least = d->rules->commands[c] == RUNG_COUNT ? most : d->rules->commands[c];
-        if (d->q->command->classes >> c & 1 && least > need)
+        enum rung least = rules->commands[c] == RUNG_COUNT ? most : rules->commands[c];
+        if (command->classes >> c & 1 && least > need)
             need = least;
     }
     return need;
@@ -138,13 +137,15 @@ static enum rung rung_for_command(const struct deciding *d)
 
 /* The provider with the lowest rung that will do; of equals one that does not fail, then the first.
  * NOWHERE: none isolates enough. */
-static unsigned find_cheapest(const struct deciding *d, enum rung need)
+static unsigned find_cheapest(const struct router_rules *rules,
+                              const struct route_provider *providers, unsigned count,
+                              enum rung need)
 {
     unsigned best = NOWHERE;
 
-    for (unsigned i = 0; i < d->count; i++) {
-        const struct route_provider *p = &d->providers[i], *b = &d->providers[best % d->count];
-        if (p->rung < need || router_list_has(&d->rules->disabled, p->name))
+    for (unsigned i = 0; i < count; i++) {
+        const struct route_provider *p = &providers[i], *b = &providers[best % count];
+        if (p->rung < need || router_list_has(&rules->disabled, p->name))
             continue;
         if (best == NOWHERE || (b->shut_for_ns && !p->shut_for_ns) ||
             (!b->shut_for_ns == !p->shut_for_ns && p->rung < b->rung))
@@ -153,11 +154,93 @@ static unsigned find_cheapest(const struct deciding *d, enum rung need)
     return best;
 }
 
+int route_for_rung(const struct router_rules *rules, const struct route_provider *providers,
+                   unsigned count, enum rung need, const char *why, unsigned *ret, struct pd_err *e)
+{
+    *ret = find_cheapest(rules, providers, count, need);
+    if (*ret == NOWHERE)
+        return pd_fail(e, PD_ISOLATION,
+                       "no provider of this server has isolation '%s', which %s needs",
+                       rung_name(need), why);
+    return 0;
+}
+
+/* ---- modes ---- */
+
+/* A mode and a provider that is named beside it must not contradict each other. */
+static int choose_local(struct deciding *d, struct pd_err *e)
+{
+    const char *asked = d->q->asked;
+
+    if (asked && strcmp(asked, "auto") != 0 && strcmp(asked, "local") != 0)
+        return pd_fail(e, PD_INVALID,
+                       "mode 'local' is provider 'local', and provider '%.40s' was asked for: say "
+                       "one of them",
+                       asked);
+    if (find(d, "local") == NOWHERE)
+        return pd_fail(e, PD_DENIED,
+                       "mode 'local' runs commands without isolation, which the operator of this "
+                       "server has not allowed: use sandbox or auto");
+    return 0;
+}
+
+/* What has no isolation is replaced by the cheapest that has some, unless the request names it. */
+static int raise_to_sandbox(struct deciding *d, enum route_by by, struct pd_err *e)
+{
+    unsigned i = d->index;
+    if (i == NOWHERE || d->providers[i].rung > RUNG_NONE)
+        return 0;
+    if (by == ROUTE_BY_REQUEST)
+        return pd_fail(e, PD_ISOLATION,
+                       "provider '%s' has no isolation, and mode 'sandbox' was asked for: say one "
+                       "of them",
+                       d->name);
+    if (route_for_rung(d->rules, d->providers, d->count, RUNG_BASIC, "mode 'sandbox'", &d->index,
+                       e) < 0)
+        return -1;
+
+    snprintf(d->why, sizeof d->why, "mode sandbox: %.31s has no isolation", d->name);
+    snprintf(d->name, sizeof d->name, "%s", d->providers[d->index].name);
+    return 0;
+}
+
+/* ---- the order ---- */
+
+/* The cheapest provider for the command; in mode auto without one, for a line that only reads. */
+static int choose_cheapest(struct deciding *d, struct decision *ret, const char **ret_name,
+                           struct pd_err *e)
+{
+    static const struct command_verdict first = {.what = COMMAND_READS,
+                                                 .classes = 1u << COMMAND_READS};
+    const struct command_verdict *command = d->q->command ? d->q->command : &first;
+    const char *what = command_class_name(command->what);
+    enum rung need = route_rung_of(d->rules, d->providers, d->count, command);
+    unsigned i = find_cheapest(d->rules, d->providers, d->count, need);
+
+    if (d->q->command)
+        step(d, "command: %s, %s", what, command->reason);
+    if (i == NOWHERE)
+        return pd_fail(e, PD_ISOLATION,
+                       "no provider of this server has isolation '%s', which a command of class "
+                       "%s needs: %s",
+                       rung_name(need), what, command->reason);
+
+    ret->by = ROUTE_BY_COMMAND;
+    *ret_name = d->providers[i].name;
+    snprintf(ret->name, sizeof ret->name, "%s", d->q->command ? what : "");
+    if (d->q->command)
+        snprintf(d->why, sizeof d->why, "cheapest with isolation %s, for a command of class %s",
+                 rung_name(need), what);
+    else
+        snprintf(d->why, sizeof d->why, "mode auto: the cheapest, until a command needs more");
+    return 0;
+}
+
 static int choose(struct deciding *d, struct decision *ret, struct pd_err *e)
 {
     const struct router_flag *flag = NULL;
     const struct router_arm *arm = NULL;
-    const char *asked = d->q->asked, *name;
+    const char *asked = d->q->asked, *name = "";
 
     d->rule = find_rule(d);
     if (d->rule)
@@ -165,7 +248,13 @@ static int choose(struct deciding *d, struct decision *ret, struct pd_err *e)
     else if (d->rules->rule_count)
         step(d, "rules: none of %u fits", d->rules->rule_count);
 
-    if (asked && strcmp(asked, "auto") != 0) {
+    if (d->q->mode == MODE_LOCAL) {
+        if (choose_local(d, e) < 0)
+            return -1;
+        ret->by = ROUTE_BY_REQUEST;
+        name = "local";
+        snprintf(d->why, sizeof d->why, "mode local was asked for");
+    } else if (asked && strcmp(asked, "auto") != 0) {
         ret->by = ROUTE_BY_REQUEST;
         name = asked;
         snprintf(d->why, sizeof d->why, "asked for by the request");
@@ -174,22 +263,9 @@ static int choose(struct deciding *d, struct decision *ret, struct pd_err *e)
         name = d->rule->provider;
         snprintf(ret->name, sizeof ret->name, "%s", d->rule->name);
         snprintf(d->why, sizeof d->why, "rule %s", d->rule->name);
-    } else if (d->q->command) {
-        enum rung need = rung_for_command(d);
-        unsigned i = find_cheapest(d, need);
-        const char *what = command_class_name(d->q->command->what);
-        step(d, "command: %s, %s", what, d->q->command->reason);
-        if (i == NOWHERE)
-            return pd_fail(
-                e, PD_ISOLATION,
-                "no provider of this server has isolation '%s', which a command of class "
-                "%s needs: %s",
-                rung_name(need), what, d->q->command->reason);
-        ret->by = ROUTE_BY_COMMAND;
-        name = d->providers[i].name;
-        snprintf(ret->name, sizeof ret->name, "%s", what);
-        snprintf(d->why, sizeof d->why, "cheapest with isolation %s, for a command of class %s",
-                 rung_name(need), what);
+    } else if (d->q->command || d->q->mode == MODE_AUTO) {
+        if (choose_cheapest(d, ret, &name, e) < 0)
+            return -1;
     } else if ((flag = find_flag(d))) {
         ret->by = ROUTE_BY_FLAG;
         name = flag->provider;
@@ -209,7 +285,9 @@ static int choose(struct deciding *d, struct decision *ret, struct pd_err *e)
 
     snprintf(d->name, sizeof d->name, "%.31s", name);
     d->index = strlen(name) < sizeof d->name ? find(d, name) : NOWHERE;
-    step(d, "choice: %.31s, %s", name, d->why);
+    if (d->q->mode == MODE_SANDBOX && raise_to_sandbox(d, ret->by, e) < 0)
+        return -1;
+    step(d, "choice: %.31s, %s", d->name, d->why);
     return 0;
 }
 
@@ -230,7 +308,7 @@ static enum rung floor_of(const struct deciding *d)
 {
     const struct known_provider *k = known_provider_find(d->name);
     if (d->rules->allow_weaker && d->q->allow_weaker)
-        return RUNG_NONE;
+        return d->q->mode == MODE_SANDBOX ? RUNG_BASIC : RUNG_NONE;
     return d->index != NOWHERE ? d->providers[d->index].rung : k ? k->rung : RUNG_FULL;
 }
 

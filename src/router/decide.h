@@ -3,8 +3,11 @@
  * Pure: the rules, the providers and the question in, a choice with a sentence out. No lock, no
  * clock, no memory is taken. The order:
  *
- *     what the request names  >  the first rule that fits  >  the cheapest for the command, if one
- *     is given  >  flags, by share  >  the arm of the experiment  >  the default
+ *     what the request names (mode local is provider local)  >  the first rule that fits  >  the
+ *     cheapest for the command, if one is given or the mode is auto  >  flags, by share  >  the arm
+ *     of the experiment  >  the default
+ *
+ * Mode sandbox has no provider without isolation, whoever says so.
  *
  * A choice that is disabled, or whose breaker is open, is replaced by its fallback: the matching
  * rule's list, else the list for all, else (behind a flag or an arm) the default. A fallback never
@@ -12,6 +15,7 @@
  * names falls back only where a rule that fits has a list. */
 #pragma once
 
+#include "router/mode.h"
 #include "router/rules.h"
 
 struct buf;
@@ -24,7 +28,8 @@ struct route_question {
     const char *tenant, *user, *template_name; /* NULL: none */
     const char *key; /* that shares and arms go by; NULL: the user, else the tenant */
     const struct command_verdict *command; /* the line that it is for; or NULL */
-    bool allow_weaker;                     /* the request's half of the permission */
+    enum run_mode mode;
+    bool allow_weaker; /* the request's half of the permission */
 };
 
 enum route_by {
@@ -53,3 +58,11 @@ int route_decide(const struct router_rules *rules, const struct route_provider *
                  unsigned count, const struct route_question *q, struct decision *ret,
                  struct buf *steps, struct pd_err *e);
 const char *route_by_name(enum route_by by);
+
+/* The least isolation that a command may run with, and the cheapest provider that has it; -1 with
+ * PD_ISOLATION when none has. `count` is at least 1. */
+int route_for_rung(const struct router_rules *rules, const struct route_provider *providers,
+                   unsigned count, enum rung need, const char *why, unsigned *ret,
+                   struct pd_err *e);
+enum rung route_rung_of(const struct router_rules *rules, const struct route_provider *providers,
+                        unsigned count, const struct command_verdict *command);

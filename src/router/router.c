@@ -200,19 +200,46 @@ void router_free(struct router *r)
 
 /* ---- decisions ---- */
 
+static const struct router_rules no_rules = {.commands = ROUTER_COMMANDS_DEFAULT};
+
+/* The providers with what their breakers say. With the lock held, if there is a router. */
+static void look_at(struct router *r, const struct route_provider *providers, unsigned count,
+                    uint64_t now, struct route_provider ret[ROUTER_PROVIDERS_MAX])
+{
+    for (unsigned i = 0; i < count; i++) {
+        ret[i] = providers[i];
+        ret[i].shut_for_ns = r ? breaker_wait(&r->breakers[i], now) : 0;
+    }
+}
+
 /* With the lock held, if there is a router. */
 static int decide(struct router *r, const struct route_provider *providers, unsigned count,
                   const struct route_question *q, uint64_t now, struct decision *ret,
                   struct buf *steps, struct pd_err *e)
 {
-    static const struct router_rules none = {.commands = ROUTER_COMMANDS_DEFAULT};
     struct route_provider list[ROUTER_PROVIDERS_MAX];
 
-    for (unsigned i = 0; i < count; i++) {
-        list[i] = providers[i];
-        list[i].shut_for_ns = r ? breaker_wait(&r->breakers[i], now) : 0;
-    }
-    return route_decide(r ? r->rules : &none, list, count, q, ret, steps, e);
+    look_at(r, providers, count, now, list);
+    return route_decide(r ? r->rules : &no_rules, list, count, q, ret, steps, e);
+}
+
+int router_for_command(struct router *r, const struct route_provider *providers, unsigned count,
+                       const struct command_verdict *command, enum rung least, enum rung *ret_need,
+                       unsigned *ret_provider, struct pd_err *e)
+{
+    struct route_provider list[ROUTER_PROVIDERS_MAX];
+    if (r)
+        pthread_mutex_lock(&r->lock);
+
+    const struct router_rules *rules = r ? r->rules : &no_rules;
+    look_at(r, providers, count, clock_now(), list);
+    *ret_need = command ? route_rung_of(rules, list, count, command) : least;
+    int bad = route_for_rung(rules, list, count, *ret_need,
+                             command ? "this command" : "mode 'sandbox'", ret_provider, e);
+
+    if (r)
+        pthread_mutex_unlock(&r->lock);
+    return bad;
 }
 
 int router_explain(struct router *r, const struct route_provider *providers, unsigned count,

@@ -33,6 +33,11 @@ int router_explain(struct router *r, const struct route_provider *providers, uns
 /* The same for a sandbox that is made now: router_ended must follow. */
 int router_choose(struct router *r, const struct route_provider *providers, unsigned count,
                   const struct route_question *q, struct decision *ret, struct pd_err *e);
+/* For a command in a sandbox that lives: the least isolation that it needs (of `command`, or at
+ * least `least` without one), and the cheapest provider that has it. `r` NULL: without any rule. */
+int router_for_command(struct router *r, const struct route_provider *providers, unsigned count,
+                       const struct command_verdict *command, enum rung least, enum rung *ret_need,
+                       unsigned *ret_provider, struct pd_err *e);
 /* A provider is tried that decision.next named. */
 void router_begun(struct router *r, unsigned provider);
 /* `why` NULL: it was made. Errors that are the request's own fault do not count against the

@@ -14,7 +14,7 @@
 #include <errno.h>
 
 #define PAGE         128
-#define COLUMNS_MAX  32
+#define COLUMNS_MAX  40
 #define SQL_MAX      4096
 #define TABLE_COUNT  4
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -70,6 +70,9 @@ static const struct column session_columns[] = {
     {"note", TEXT, S(note), 0, 0},
     {"pause_at_end", INT, S(pause_at_end), 0, 0},
     {"asleep", INT, S(asleep), 0, 0},
+    {"mode", INT, S(mode), 0, 0},
+    {"arm", TEXT, S(arm), 0, 0},
+    {"other_root", TEXT, S(other_root), 0, 0},
 };
 #undef S
 

@@ -22,7 +22,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#define SCHEMA_VERSION 4
+#define SCHEMA_VERSION 5
 #define APPLICATION_ID 0x70616464 /* "padd", for file(1) and against mistaken files */
 #define BUSY_MS        5000
 #define WAL_PAGES      1000 /* not yet checkpointed: the thread is woken early */
@@ -68,6 +68,9 @@ static const char *const migrations[SCHEMA_VERSION] = {
     " created_ms INTEGER NOT NULL);",
     "ALTER TABLE snapshots ADD COLUMN provider TEXT NOT NULL DEFAULT 'jail';",
     "ALTER TABLE keys ADD COLUMN is_admin INTEGER NOT NULL DEFAULT 0;",
+    "ALTER TABLE sessions ADD COLUMN mode INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sessions ADD COLUMN arm TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE sessions ADD COLUMN other_root TEXT NOT NULL DEFAULT '';",
 };
 
 /* Why a system call under SQLite failed is read from errno, which callers clear before the call:

@@ -36,6 +36,9 @@ struct session_row {
     int from_pool, rung;
     const char *note; /* opaque */
     int pause_at_end, asleep;
+    int mode;               /* enum run_mode */
+    const char *arm;        /* of the experiment that it was made in, or "" */
+    const char *other_root; /* that a move may have left, as PROVIDER:ROOT; or "" */
 };
 
 struct process_row {

@@ -10,7 +10,7 @@ from paddock_testing.run import wait_for
 from paddock_testing.server import check_error
 
 FIELDS = {
-    "id", "state", "end_cause", "end_reason", "provider", "reason", "isolation", "image", "template",
+    "id", "state", "end_cause", "end_reason", "provider", "reason", "isolation", "mode", "image", "template",
     "profile", "policy", "user_id", "thread_id", "metadata", "limits", "created_at", "expires_at",
     "last_used_at", "ended_at", "idle_timeout_s", "max_life_s", "from_pool", "recreated", "replaces",
     "processes"}

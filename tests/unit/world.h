@@ -295,7 +295,7 @@ static void world_ended(struct world_box *b, struct wire_id command, struct msg_
     struct daemon *d = the_daemon;
     uint64_t one = 1;
     pthread_mutex_lock(&d->lock);
-    if (d->end_count < COUNT(d->ends)) {
+    if (b->used && d->end_count < COUNT(d->ends)) {
         d->ends[d->end_count].box = b;
         d->ends[d->end_count].command = command;
         d->ends[d->end_count++].end = end;
