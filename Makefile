@@ -11,12 +11,13 @@ FUZZ_SECONDS ?= 60
 QUICK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test test-nightly test-vm bench lint fuzz install clean deps-build deps-test
+.PHONY: help build run demo test test-nightly test-vm bench lint fuzz install clean deps-build deps-test \
+	sandbox-build-basic sandbox-build-full sandbox-test sandbox-clean test-local-mode test-sandbox-mode dev-full
 
 help: ## this list
 	@echo 'Paddock: runs code that nobody has reviewed.'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo 'Missing Debian packages are installed when you may (root or sudo), or named.'
 
@@ -52,6 +53,26 @@ test-nightly: deps-test ## the same with long races, every attack in the VM, lon
 test-vm: deps-test ## end-to-end and security tests on a stock Debian kernel in QEMU
 	@scripts/install-deps vm
 	@tests/run vm
+
+sandbox-build-basic: ## the image of the tier basic; REQUIREMENTS=file: other Python packages
+	@scripts/sandbox-image build basic
+
+sandbox-build-full: ## the image of the tier full
+	@scripts/sandbox-image build full
+
+sandbox-test: ## tries the images that were built, and the size of basic
+	@scripts/sandbox-image test
+
+sandbox-clean: ## removes them
+	@scripts/sandbox-image clean
+
+test-local-mode: build ## a command without isolation: paddock run --provider local
+	@build/paddock run --provider local -- sh -c 'echo local mode works'
+
+test-sandbox-mode: build ## a command in a jail: paddock run
+	@build/paddock run -- sh -c 'echo sandbox mode works'
+
+dev-full: build sandbox-build-basic sandbox-build-full sandbox-test ## builds everything, with the images of both tiers
 
 bench: build ## speed and memory, beside bubblewrap, crun and runc; QUICK=1: less of everything
 	@scripts/install-deps bench
