@@ -170,5 +170,5 @@ def test_a_name_that_is_not_there(api):
 def test_a_setting_that_is_not_there(half):
     for setting, valid in (("--providers", "valid are jail"),
                            ("--sandbox-mode", "valid are auto, sandbox, jail")):
-        done = half.run("serve", setting, "docker", check=False)
-        assert done.returncode != 0 and "docker" in done.stderr and valid in done.stderr, done
+        done = half.run("serve", setting, "dockre", check=False)
+        assert done.returncode != 0 and "dockre" in done.stderr and valid in done.stderr, done

@@ -31,7 +31,7 @@ def test_what_is_selected_and_why(monkeypatch):
     monkeypatch.setenv("SANDBOX_MODE", "local")
     assert paddock.get_sandbox() is paddock.LocalSandbox
     monkeypatch.setenv("SANDBOX_MODE", "nonsense")
-    with pytest.raises(ValueError, match="'nonsense'.*local, remote.*SANDBOX_MODE"):
+    with pytest.raises(ValueError, match="'nonsense'.*SANDBOX_MODE.*local, remote"):
         paddock.get_sandbox()
 
 

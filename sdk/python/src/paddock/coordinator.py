@@ -272,7 +272,7 @@ def get_sandbox_coordinator(mode: Optional[str] = None) -> SandboxCoordinator:
     """
     global _coordinator
     with _coordinator_lock:
-        chosen = choose_mode(mode)
+        chosen = choose_mode(mode, may_be_provider=True)
         if _coordinator is None:
             _coordinator = SandboxCoordinator(mode or chosen)
         elif mode is not None and chosen != _coordinator.mode:
