@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import threading
 import time
 
@@ -85,8 +86,11 @@ class Box:
     def is_there(self, word):
         """Is there a process in the sandbox with this word in its command line? The word is never
         in the line of the one that looks."""
-        # pgrep does not find itself, but would find the bash that runs it.
-        return self.exec(argv=["pgrep", "-f", word])["exit_code"] == 0
+        # pgrep does not find itself, but would find the bash that runs it. Where a sandbox sees the
+        # machine's processes its own are those of its user.
+        shared = os.environ.get("PADDOCK_TEST_PROVIDER") == "local"
+        own = ["-u", self.exec(argv=["id", "-u"])["stdout"].strip()] if shared else []
+        return self.exec(argv=["pgrep", *own, "-f", word])["exit_code"] == 0
 
 
 class Event:
