@@ -118,7 +118,9 @@ def test_many_are_listed_with_few_descriptors():
             assert {s["id"] for s in found if s["state"] == "running"} == {b.id for b in boxes}
         assert boxes[0].out("echo first") == "first\n"
         assert boxes[-1].out("echo last") == "last\n"
-        assert len(host.descriptors(server.keeper())) <= used + 8
+        # Jails that are made in advance come and go, with a few each; copies for all that are listed would
+        # be three for each of the 320.
+        assert len(host.descriptors(server.keeper())) <= used + 64
         api.close()
 
 

@@ -263,8 +263,13 @@ def test_http_to_a_port_of_the_sandbox_and_its_preview(use_tool):
 
 def test_process_kill_ends_what_a_command_left_behind(use_tool):
     use_tool("shell_exec", command="sleep 1000 >/dev/null 2>&1 &")
-    pid = int(re.search(r"(?m)^(\d+) .*sleep 1000$", use_tool("process_list"))[1])
-    use_tool("process_kill", pid=pid, signal="KILL")
+    found = None
+    for _ in range(200):  # until then it is the shell's copy that is to become it
+        if found := re.search(r"(?m)^(\d+) .*sleep 1000$", use_tool("process_list")):
+            break
+        time.sleep(0.05)
+    assert found
+    use_tool("process_kill", pid=int(found[1]), signal="KILL")
     for _ in range(200):
         if "sleep 1000" not in use_tool("process_list"):
             break
