@@ -372,6 +372,7 @@ int session_usage(struct session *s, uint64_t *ret_memory, uint64_t *ret_memory_
     lock_take(&s->lock);
     unsigned prepared = prepared_count(s); /* nobody asked for it */
     lock_release(&s->lock);
-    *ret_pids = u.pids > prepared ? u.pids - prepared : 0;
+    /* Init alone: the shell is on its way, or just gone. */
+    *ret_pids = u.pids > prepared ? u.pids - prepared : u.pids;
     return 0;
 }
