@@ -8,8 +8,8 @@
 
 const char mv_usage[] =
     "usage: paddock mv [--give-up] [--json] ID PROVIDER\n\n"
-    "Moves a sandbox that runs to another provider of the server: the files in /workspace,\n"
-    "/home/user and /tmp, the directory and the variables. Nothing of it may run meanwhile.\n\n"
+    "Moves a sandbox that runs to another provider of the server: the files in /workspace\n"
+    "and /home/user, the directory and the variables. Nothing of it may run meanwhile.\n\n"
     "  --give-up  end what runs in it\n"
     "  --json     print the sandbox as JSON\n";
 

@@ -63,9 +63,9 @@ const struct config_key config_keys[] = {
      .help =
          "whether provider `local` may be used, which isolates nothing: commands run as a plain "
          "user of this machine"},
-    {"docker_host", CONFIG_TEXT, AT(docker_host), "", 0, 255, .aliases = {"DOCKER_HOST"},
-     .help = "where the engine of providers `docker` and `podman` listens; default its usual "
-             "socket"},
+    {"docker_host", CONFIG_TEXT, AT(docker_host), "", 0, 255,
+     .help = "where the engine of providers `docker` and `podman` listens, `unix://PATH`; default "
+             "DOCKER_HOST (podman: CONTAINER_HOST), then its usual socket"},
     {"docker_runtime", CONFIG_TEXT, AT(docker_runtime), "", 0, 63,
      .help = "runtime of the engine's containers, such as `runsc`; default the engine's own"},
     {"registry_auth", CONFIG_TEXT, AT(registry_auth), "", 0, 250,

@@ -2,8 +2,8 @@
  *
  * A box is what a sandbox runs in: a jail, a container, a virtual machine. A provider makes boxes
  * of one kind and answers for them. The daemon holds a table of providers by name; each session has
- * one of them for its whole life. Nobody calls the functions below but core/box.c, which asks first
- * whether the provider has the capability.
+ * one of them, until it is moved to another. Nobody calls the functions below but core/box.c, which
+ * asks first whether the provider has the capability.
  *
  * Commands run asynchronously: `exec` returns when the request is on its way, and events tell what
  * becomes of it, on the pump's thread. Descriptors are the caller's until a call succeeds; those
@@ -59,7 +59,7 @@ struct route_provider;
     X(BACKGROUND, 12, "background", "run a command in the background",                             \
       "run it in the foreground")                                                                  \
     X(IMAGE,      13, "image",      "make a sandbox from an image",                                \
-      "leave `image` and `options` away, or name a provider that can")
+      "leave `image` away, or name a provider that can")
 /* clang-format on */
 
 enum provider_can {

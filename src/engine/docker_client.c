@@ -52,9 +52,9 @@ int docker_open(struct docker *d, const struct broker_config *c, struct pd_err *
 
     /* The door is a directory of this machine: an engine elsewhere does not see it. */
     if (!place.socket)
-        return pd_fail(e, PD_UNSUPPORTED,
-                       "%s_host '%.100s': only an engine on this machine can be used, unix://PATH",
-                       docker_kind(d), host);
+        return pd_fail(
+            e, PD_UNSUPPORTED,
+            "docker_host '%.100s': only an engine on this machine can be used, unix://PATH", host);
 
     d->http = http_new(&place, e);
     return d->http ? 0 : -1;
@@ -72,8 +72,8 @@ static int not_reachable(const struct docker *d, const struct pd_err *why, struc
     if (why->code == PD_TIMEOUT)
         return pd_fail(e, PD_TIMEOUT, "the engine at %.100s does not answer in time", d->place);
     return pd_fail(e, PD_BAD_GATEWAY,
-                   "%s is not reachable at %.80s: is it running, and is %s_host right? (%.80s)",
-                   docker_kind(d), d->place, docker_kind(d), why->msg);
+                   "%s is not reachable at %.80s: is it running, and is docker_host right? (%.80s)",
+                   docker_kind(d), d->place, why->msg);
 }
 
 static int ask_raw(struct docker *d, struct http_request *r, struct buf *body, int *ret_status,

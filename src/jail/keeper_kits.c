@@ -144,19 +144,17 @@ void kits_refill(struct keeper *k, struct worker *w)
         worker_prepare(k, w);
 }
 
-static struct kjail *find(struct keeper *k, const struct spec *s)
+static bool fits(struct keeper *k, const struct kjail *j, const struct spec *s)
 {
-    unsigned kind = kind_of(k, s);
-
-    for (struct kjail *j = k->kits; j; j = j->kit_next)
-        if (j->state == JAIL_KIT && j->profile == kind && j->rung >= s->min_rung)
-            return j;
-    return NULL;
+    return j->state == JAIL_KIT && j->profile == kind_of(k, s) && j->rung >= s->min_rung;
 }
 
 int kit_is_there(struct keeper *k, const struct spec *s)
 {
-    return k->kits && find(k, s) != NULL;
+    for (struct kjail *j = k->kits; j; j = j->kit_next)
+        if (fits(k, j, s))
+            return 1;
+    return 0;
 }
 
 /* Sets what differs from the limits that the kit was made with. Nobody but init is in there, and
@@ -184,10 +182,17 @@ static const char *stat_field(const char *text, unsigned number)
     return at ? at + 1 : "";
 }
 
-/* Was it killed, and is only not gone yet? Its socket takes ADOPT until then, and whoever got the
- * jail would lose it at once. The kernel tells: SIGKILL is pending until the process runs for the
- * last time, and then it is marked as one that exits. */
-static bool is_dying(const struct kjail *kit)
+/* What a kit's init does. */
+enum kit_init {
+    KIT_WAITS, /* for its owner */
+    KIT_RUNS,  /* on its way to where it waits; or it was killed, and is not marked yet */
+    KIT_DYING,
+};
+
+/* A kit that was killed and is only not gone yet takes ADOPT, and whoever got the jail would lose
+ * it at once. The kernel tells: SIGKILL is pending until the process runs for the last time, and a
+ * moment later it is marked as one that exits. In between it runs, and one that waits does not. */
+static enum kit_init look_at(const struct kjail *kit)
 {
     enum { STATE = 3, FLAGS = 9, PENDING = 31 };
     enum { EXITING = 0x4, SIGNALED = 0x400 }; /* PF_* of the kernel's linux/sched.h */
@@ -195,13 +200,15 @@ static bool is_dying(const struct kjail *kit)
 
     snprintf(path, sizeof path, "/proc/%d/stat", (int)kit->pid);
     if (fd_read_file(AT_FDCWD, path, text, sizeof text) <= 0)
-        return true;
+        return KIT_DYING;
 
     char state = *stat_field(text, STATE);
     unsigned long flags = strtoul(stat_field(text, FLAGS), NULL, 10);
     unsigned long pending = strtoul(stat_field(text, PENDING), NULL, 10);
-    return state == 'Z' || state == 'X' || flags & (EXITING | SIGNALED) ||
-           pending & 1ul << (SIGKILL - 1);
+    if (state == 'Z' || state == 'X' || flags & (EXITING | SIGNALED) ||
+        pending & 1ul << (SIGKILL - 1))
+        return KIT_DYING;
+    return state == 'S' ? KIT_WAITS : KIT_RUNS;
 }
 
 /* The jail becomes what the kit was; the kit's record goes. */
@@ -232,8 +239,13 @@ int kit_adopt(struct keeper *k, struct kjail *j, const struct spec *s)
         return -1; /* a private keeper finds its cgroups while the builder works, not before */
 
     k->recent[k->recent_next++ % KITS_RECENT] = (unsigned char)kind_of(k, s);
-    for (struct kjail *kit; j->netns < 0 && (kit = find(k, s));) {
-        if (is_dying(kit) || set_limits(k, kit, &s->limits) < 0 ||
+    for (struct kjail *kit = k->kits, *next; kit && j->netns < 0; kit = next) {
+        next = kit->kit_next;
+        enum kit_init init = fits(k, kit, s) ? look_at(kit) : KIT_RUNS;
+        if (init == KIT_RUNS)
+            continue; /* it is for somebody later */
+
+        if (init == KIT_DYING || set_limits(k, kit, &s->limits) < 0 ||
             wire_send(kit->adopt, &head, NULL, &j->init_end, 1, 0) < 0) {
             jail_doom(k, kit);
             continue;

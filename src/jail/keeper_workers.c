@@ -23,32 +23,38 @@ static void reset_signal(int number)
     syscall(SYS_rt_sigaction, number, zeros, NULL, sizeof(uint64_t));
 }
 
-/* A program beside this one, or where its path says. */
-static void find_program(const char *name, char *out, size_t size)
+/* Becomes a program beside this one, else one where it is installed, or where its path says.
+ * Returns when it is nowhere. */
+static void exec_program(const char *name, const char **argv)
 {
-    char self[4096];
-    ssize_t n = strchr(name, '/') ? -1 : readlink("/proc/self/exe", self, sizeof self - 1);
-    const char *slash = NULL;
+    static const char *const places[] = {"", "../libexec/paddock/"};
+    char self[4096] = "", path[8200];
+    ssize_t n = strchr(name, '/') ? 0 : readlink("/proc/self/exe", self, sizeof self - 1);
+    int dir = 0;
 
     if (n > 0) {
         self[n] = 0;
-        slash = strrchr(self, '/');
+        char *slash = strrchr(self, '/');
+        dir = slash ? (int)(slash - self + 1) : 0;
     }
-    snprintf(out, size, "%.*s%s", slash ? (int)(slash - self + 1) : 0, slash ? self : "", name);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(path, sizeof path, "%.*s%s%s", dir, self, dir ? places[i] : "", name);
+        argv[0] = path;
+        execv(path, (char *const *)(uintptr_t)argv);
+    }
 }
 
 /* With descriptors 3 and 4 as keeper_kind.h has them, and no other. */
 static _Noreturn void become_program(struct keeper *k)
 {
-    char path[8200], owner[24];
+    char owner[24];
     const char *argv[11 + KEEPER_OPTIONS_MAX] = {
-        path,        "broker",  k->kind->name,        "--instance",
+        NULL,        "broker",  k->kind->name,        "--instance",
         k->instance, "--state", k->config->state_dir, "--owner",
         owner};
     unsigned n = 9;
 
     snprintf(owner, sizeof owner, "%u", (unsigned)k->builder_config.owner);
-    find_program(k->kind->program, path, sizeof path);
     for (const char *const *o = k->config->options; o && *o && n < 9 + KEEPER_OPTIONS_MAX; o++)
         argv[n++] = *o;
 
@@ -56,7 +62,7 @@ static _Noreturn void become_program(struct keeper *k)
         fcntl(4, F_SETFD, 0) < 0) /* it may have been 4 already */
         _exit(1);
     syscall(SYS_close_range, 5, ~0u, 0);
-    execv(path, (char *const *)(uintptr_t)argv);
+    exec_program(k->kind->program, argv);
     _exit(127);
 }
 

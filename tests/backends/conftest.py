@@ -1,5 +1,7 @@
 """Engines for the tests of this folder: started once, skipped with the reason where none starts."""
 
+import contextlib
+
 import pytest
 
 from paddock_testing import engine
@@ -13,24 +15,25 @@ def _engine(kind):
             else engine.Podman())
 
 
-@pytest.fixture(scope="session")
-def dockerd():
-    daemon = _engine("docker")
-    daemon.start()
-    try:
-        yield daemon
-    finally:
-        daemon.close()
-
-
-@pytest.fixture(scope="session")
-def podman():
-    service = _engine("podman")
+@contextlib.contextmanager
+def _started(service):
     service.start()
     try:
         yield service
     finally:
         service.close()
+
+
+@pytest.fixture(scope="session")
+def dockerd():
+    with _started(_engine("docker")) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="session")
+def podman():
+    with _started(_engine("podman")) as service:
+        yield service
 
 
 @pytest.fixture(scope="session")
@@ -40,9 +43,5 @@ def images(dockerd):
 
 @pytest.fixture(scope="session")
 def registry():
-    server = engine.Registry("tester", "secret word")
-    server.start()
-    try:
+    with _started(engine.Registry("tester", "secret word")) as server:
         yield server
-    finally:
-        server.close()

@@ -66,7 +66,7 @@ def test_install(tmp_path):
     # Another prefix would configure the build directory anew, which other tests use at this moment.
     make("install", f"DESTDIR={tmp_path}")
     top = tmp_path / "usr/local"
-    for name in ("bin/paddock", "libexec/paddock/paddockd", "include/paddock.h",
+    for name in ("bin/paddock", "libexec/paddock/paddockd", "libexec/paddock/paddock-remote", "include/paddock.h",
                  "share/man/man1/paddock.1", "share/man/man1/paddock-serve.1",
                  "share/bash-completion/completions/paddock"):
         assert (top / name).exists() or list(top.glob(name + "*")), (name, sorted(
