@@ -3,7 +3,7 @@
 import os
 import tempfile
 
-from . import expected, summary
+from . import expected, install_cases, summary
 from .parts import pytest_command
 from .reports import read_junits, read_pytest, read_tap
 from .work import LOGS, PYTHON, TEXT_LINES, Part, Result, Workshop
@@ -124,7 +124,8 @@ def main():
     faults = list(expected.self_test(Part))
     with tempfile.TemporaryDirectory() as folder:
         for what, want, found in [*pytest_cases(folder), *text_cases(), *output_cases(),
-                                  *command_cases(), *hang_cases(folder)]:
+                                  *command_cases(), *hang_cases(folder),
+                                  *install_cases.cases(folder)]:
             if want != found:
                 faults.append(f"{what}: {found}, not {want}")
     for fault in faults:
