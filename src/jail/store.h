@@ -56,5 +56,6 @@ int store_list_roots(const char *state_dir,
                      void (*each)(const char *name, const char *kind, void *arg), void *arg,
                      struct pd_err *e);
 /* Deletes a directory tree below `dir` without recursion depth and without following links, also
- * one with 10^5 levels. 0 or -errno. */
+ * one with 10^5 levels. Nothing outside of it is deleted when somebody moves its directories
+ * meanwhile: -ESTALE, or another error that goes away when he has ended. 0 or -errno. */
 int store_remove_tree(int dir, const char *name);

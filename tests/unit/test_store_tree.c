@@ -1,4 +1,4 @@
-/* Removing a tree that its maker wanted to be hard to remove. */
+/* Removing a tree that its maker wanted to be hard to remove, also while he moves parts of it. */
 #include "unit.h"
 
 #include "base/fd.h"
@@ -6,13 +6,22 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -218,6 +227,173 @@ static void test_a_mount_in_the_tree_is_an_error_and_keeps_its_contents(void **s
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* ---- somebody moves what is being removed ----
+ *
+ * The removal runs in a process whose openat and unlinkat wait for a supervisor (seccomp's user
+ * notification), so that a part of the tree can be moved before any one of its calls: the race is
+ * tried at every point instead of by chance. That process is nobody in a root directory of its own,
+ * because a walk that has lost its way goes up as far as it can. */
+
+#define NOBODY    65534
+#define STEPS_MAX 400 /* a removal takes fewer; one that goes on at "/" for ever is ended */
+
+static int install_notifier(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unlinkat, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = COUNT(code), .filter = code};
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return -1;
+    return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER,
+                        &program);
+}
+
+static bool make_scene(int dir)
+{
+    static const char *const dirs[] = {"t",         "t/a",     "t/a/b",       "t/a/b/c",
+                                       "t/a/b/c/d", "outside", "outside/rich"};
+    static const char *const files[] = {"t/a/b/c/d/f", "t/a/b/c/f",        "t/a/b/f",
+                                        "t/a/f",       "outside/precious", "outside/rich/precious"};
+
+    for (size_t i = 0; i < COUNT(dirs); i++)
+        if (mkdirat(dir, dirs[i], 0755) < 0)
+            return false;
+    for (size_t i = 0; i < COUNT(files); i++) {
+        auto_fd fd = openat(dir, files[i], O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+        if (fd < 0)
+            return false;
+    }
+    return true;
+}
+
+static _Noreturn void remove_supervised(const struct place *p, int tell)
+{
+    alarm(100);
+    if (chroot(p->path) < 0 || chdir("/") < 0 || setgid(NOBODY) < 0 || setuid(NOBODY) < 0 ||
+        prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+        _exit(200);
+
+    int dir = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0 || !make_scene(dir))
+        _exit(201);
+    int listener = install_notifier();
+    if (listener < 0 || write(tell, &listener, sizeof listener) != sizeof listener)
+        _exit(202);
+
+    _exit(-store_remove_tree(dir, "t"));
+}
+
+/* A move that an attacker makes before the call number `step`: a rename, or what is left in its
+ * place is a link. */
+struct move {
+    const char *from, *to, *link;
+};
+
+static void make_move(const struct place *p, const struct move *m)
+{
+    if (renameat(p->dir, m->from, p->dir, m->to) == 0 && m->link)
+        assert_int_equal(symlinkat(m->link, p->dir, m->from), 0);
+}
+
+/* Runs one removal with its move. Returns how many calls it made; *ret_status: waitpid's. */
+static unsigned run_round(const struct place *p, const struct move *m, unsigned step,
+                          int *ret_status)
+{
+    int tell[2], number;
+    unsigned calls = 0;
+
+    assert_int_equal(fchown(p->dir, NOBODY, NOBODY), 0);
+    assert_int_equal(pipe2(tell, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        remove_supervised(p, tell[1]);
+    close(tell[1]);
+
+    ssize_t told = read(tell[0], &number, sizeof number);
+    close(tell[0]);
+    auto_fd process = told == sizeof number ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    auto_fd listener = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, number, 0);
+
+    while (listener >= 0) {
+        struct pollfd polled = {.fd = listener, .events = POLLIN};
+        struct seccomp_notif call = {0};
+        if (poll(&polled, 1, 60000) <= 0 || !(polled.revents & POLLIN) ||
+            ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) < 0)
+            break; /* its end */
+
+        if (calls++ == step)
+            make_move(p, m);
+        if (calls > STEPS_MAX)
+            break;
+        struct seccomp_notif_resp go = {.id = call.id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+        (void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &go);
+    }
+
+    if (calls > STEPS_MAX || listener < 0)
+        kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, ret_status, 0), pid);
+    return calls;
+}
+
+/* Removes what a round has left of its scene. */
+static void clear_scene(const struct place *p)
+{
+    (void)store_remove_tree(p->dir, "t");
+    (void)store_remove_tree(p->dir, "outside");
+    assert_false(exists(p->dir, "t") || exists(p->dir, "outside"));
+}
+
+/* How many rounds have lost something that is outside of the tree. `strict`: the others must have
+ * ended with success, or with an error that another try mends. */
+static unsigned count_losses(const struct place *p, bool strict)
+{
+    static const struct move moves[] = {
+        {"t/a/b/c/d", "outside/d", NULL},      {"t/a/b/c", "outside/c", NULL},
+        {"t/a/b", "outside/b", NULL},          {"t/a", "outside/a", NULL},
+        {"t/a/b/c", "t/moved", NULL},          {"t/a/b/c", "t/moved", "../../../outside"},
+        {"t/a", "t/moved", "../outside/rich"},
+    };
+    int status;
+    unsigned lost = 0, undisturbed = run_round(p, &moves[0], UINT_MAX, &status);
+    assert_int_equal(status, 0);
+    assert_false(exists(p->dir, "t"));
+    clear_scene(p);
+
+    for (size_t i = 0; i < COUNT(moves); i++)
+        for (unsigned step = 0; step < undisturbed; step++) {
+            (void)run_round(p, &moves[i], step, &status);
+            assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) < 200);
+            lost += !exists(p->dir, "outside/precious") || !exists(p->dir, "outside/rich/precious");
+
+            int r = WIFSIGNALED(status) ? EINTR : WEXITSTATUS(status);
+            bool has_changed = r == ESTALE || r == EISDIR || r == ENOTDIR || r == ENOTEMPTY;
+            if (strict && r != 0 && !has_changed)
+                fail_msg("move %zu at step %u: error %d", i, step, r);
+            clear_scene(p);
+        }
+    return lost;
+}
+
+static void test_a_tree_whose_parts_are_moved_takes_nothing_else_along(void **state)
+{
+    if (geteuid() != 0)
+        skip_because("needs root, to become somebody else");
+    assert_int_equal(count_losses(*state, true), 0);
+
+    /* The control: a walk that takes every ".." for the way that it came. */
+    setenv("PADDOCK_WALL_OFF", "parents", 1);
+    unsigned lost = count_losses(*state, false);
+    unsetenv("PADDOCK_WALL_OFF");
+    assert_true(lost > 0);
+}
+
 #define IN_PLACE(test) cmocka_unit_test_setup_teardown(test, make_place, remove_place)
 
 int main(void)
@@ -230,6 +406,7 @@ int main(void)
         IN_PLACE(test_a_wide_tree),
         IN_PLACE(test_a_directory_that_may_not_be_written_is_no_endless_loop),
         IN_PLACE(test_a_mount_in_the_tree_is_an_error_and_keeps_its_contents),
+        IN_PLACE(test_a_tree_whose_parts_are_moved_takes_nothing_else_along),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
