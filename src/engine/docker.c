@@ -25,8 +25,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <linux/openat2.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 
 /* A pull may take long; the keeper's own patience is what ends it. */
@@ -80,6 +82,39 @@ static void root_repository(const struct broker *b, char out[NAME_SIZE])
 static void root_image(const struct broker *b, const char *root, char out[NAME_SIZE])
 {
     snprintf(out, NAME_SIZE, ROOT_IMAGES "-%s:%s", b->store, root);
+}
+
+/* A box's name becomes a part of paths: of its container, its door and its group. */
+static int check_box_name(const char *name, struct pd_err *e)
+{
+    if (!group_name_ok(name) || strlen(name) > MSG_NAME_MAX)
+        return pd_fail(e, PD_INVALID, "'%.60s' is no name of a box: up to %u of a-z 0-9 . _ -",
+                       name, MSG_NAME_MAX);
+    return 0;
+}
+
+/* So does a root's: of an image's tag. */
+static int check_root_name(const char *name, struct pd_err *e)
+{
+    if (!name[0])
+        return pd_fail(e, PD_INVALID, "'' is no name of a root");
+    return spec_check_root_name(name, e);
+}
+
+/* The container of a box, if it is ours; docker_inspect_ours. */
+static int find_box(struct broker *b, const char *box, struct docker_container *ret, deadline t,
+                    struct pd_err *e)
+{
+    char name[NAME_SIZE];
+
+    container_name(b, box, name);
+    return docker_inspect_ours(&b->docker, name, b->config->instance, box, ret, t, e);
+}
+
+/* None, or somebody else's: a box has no container. */
+static bool is_no_box(const struct pd_err *e)
+{
+    return e->code == PD_NOT_FOUND || e->code == PD_CONFLICT;
 }
 
 /* FNV-1a: the state directory as a short word. */
@@ -237,15 +272,19 @@ static int copy_root(struct broker *b, const struct msg_copy *m, struct pd_err *
 
 /* ---- boxes ---- */
 
-/* The container's terminals, or a stand-in. Docker has a fresh mount there that no image changes;
- * no command runs yet. */
+/* The container's terminals, or a stand-in. An image's /dev may be a link, which from here would
+ * lead to the host's files: none is followed. */
 static int open_devpts(const struct broker *b, pid_t pid)
 {
     char path[48];
     struct statfs fs;
+    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+                           .resolve =
+                               RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS};
 
-    snprintf(path, sizeof path, "/proc/%d/root/dev/pts", (int)pid);
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/%d/root", (int)pid);
+    auto_fd root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = root < 0 ? -1 : (int)syscall(SYS_openat2, root, "dev/pts", &how, sizeof how);
     if (fd >= 0 && fstatfs(fd, &fs) == 0 && fs.f_type == DEVPTS_SUPER_MAGIC)
         return fd;
     fd_done(&fd);
@@ -304,7 +343,8 @@ static int build(struct broker *b, const struct msg_build *m, int control, pid_t
     deadline t = deadline_in(BUILD_PATIENCE);
     char image[IMAGE_TEXT_MAX], name[NAME_SIZE], path[640];
 
-    if (spec_check(s, e) < 0 || docker_check_spec(docker_kind(&b->docker), s, e) < 0)
+    if (check_box_name(m->name, e) < 0 || spec_check(s, e) < 0 ||
+        docker_check_spec(docker_kind(&b->docker), s, e) < 0)
         return -1;
     int r = s->root_name[0] ? image_of_root(b, s, image, t, e)
                             : docker_need_image(&b->docker, s->image, image, t, e);
@@ -327,7 +367,10 @@ static int build(struct broker *b, const struct msg_build *m, int control, pid_t
         return 0;
 
     /* Nothing of it stays, or the keeper's sweep will find it. */
-    (void)docker_remove(&b->docker, name, deadline_in(CALL_PATIENCE), NULL);
+    struct docker_container half;
+    t = deadline_in(CALL_PATIENCE);
+    if (find_box(b, m->name, &half, t, NULL) == 0)
+        (void)docker_remove(&b->docker, half.id, t, NULL);
     (void)container_group_remove(&b->groups, m->name);
     door_remove(&b->doors, m->name);
     return -1;
@@ -354,28 +397,32 @@ static void do_build(struct broker *b, struct frame *f)
     reply(b, f->head.id, WIRE_BUILT, &out, fds, 4);
 }
 
+static int decode_box(const struct frame *f, struct msg_sweep *ret, struct pd_err *e)
+{
+    return msg_sweep_decode(&f->payload, ret, e) < 0 ? -1 : check_box_name(ret->name, e);
+}
+
 /* Its init is gone, or is to go. What the engine knows of its end is told with DONE. */
 static void do_sweep(struct broker *b, struct frame *f)
 {
     struct pd_err e;
     struct msg_sweep m;
     struct docker_container c;
-    char name[NAME_SIZE], why[128] = "";
+    char why[128] = "";
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     deadline t = deadline_in(CALL_PATIENCE);
 
-    if (msg_sweep_decode(&f->payload, &m, &e) < 0) {
+    if (decode_box(f, &m, &e) < 0) {
         reply_result(b, f->head.id, -1, &e);
         return;
     }
 
-    container_name(b, m.name, name);
-    int r = docker_inspect(&b->docker, name, &c, t, &e);
+    int r = find_box(b, m.name, &c, t, &e);
     if (r == 0) {
         docker_say_end(&c, why, sizeof why);
-        r = c.root[0] ? docker_kill(&b->docker, name, t, &e)
-                      : docker_remove(&b->docker, name, t, &e);
-    } else if (e.code == PD_NOT_FOUND) {
+        r = c.root[0] ? docker_kill(&b->docker, c.id, t, &e)
+                      : docker_remove(&b->docker, c.id, t, &e);
+    } else if (is_no_box(&e)) {
         r = 0;
     }
 
@@ -397,12 +444,11 @@ static void do_sweep(struct broker *b, struct frame *f)
 /* The pid of a container's init, for those layouts where its group is found by it. */
 static int pid_of(struct broker *b, const char *box, pid_t *ret, struct pd_err *e)
 {
-    char name[NAME_SIZE];
     struct docker_container c;
+    struct pd_err why;
 
-    container_name(b, box, name);
-    if (docker_inspect(&b->docker, name, &c, deadline_in(CALL_PATIENCE), e) < 0)
-        return -1;
+    if (find_box(b, box, &c, deadline_in(CALL_PATIENCE), &why) < 0)
+        return pd_fail(e, is_no_box(&why) ? PD_NOT_FOUND : why.code, "%s", why.msg);
     *ret = c.pid;
     return 0;
 }
@@ -422,7 +468,8 @@ static int open_group(struct broker *b, const char *box, struct pd_err *e)
 
 static int strike(struct broker *b, const struct msg_sweep *m, struct pd_err *e)
 {
-    char name[NAME_SIZE];
+    struct docker_container c;
+    deadline t = deadline_in(CALL_PATIENCE);
 
     if (m->group[0]) {
         auto_fd group = open_group(b, m->name, e);
@@ -437,8 +484,9 @@ static int strike(struct broker *b, const struct msg_sweep *m, struct pd_err *e)
     auto_fd group = open_group(b, m->name, e);
     if (group >= 0 && b->groups.host.layout == CGROUP_HYBRID)
         (void)group_kill(group);
-    container_name(b, m->name, name);
-    return docker_kill(&b->docker, name, deadline_in(CALL_PATIENCE), e);
+    if (find_box(b, m->name, &c, t, e) < 0)
+        return is_no_box(e) ? 0 : -1;
+    return docker_kill(&b->docker, c.id, t, e);
 }
 
 static int thaw(struct broker *b, const struct msg_sweep *m, struct pd_err *e)
@@ -459,7 +507,7 @@ static void do_stats(struct broker *b, struct frame *f)
     struct cgroup_stats s;
     pid_t pid = 0;
 
-    if (msg_sweep_decode(&f->payload, &m, &e) < 0 || pid_of(b, m.name, &pid, &e) < 0) {
+    if (decode_box(f, &m, &e) < 0 || pid_of(b, m.name, &pid, &e) < 0) {
         reply_result(b, f->head.id, -1, &e);
         return;
     }
@@ -476,6 +524,11 @@ static void do_stats(struct broker *b, struct frame *f)
     reply(b, f->head.id, WIRE_USAGE, &out, NULL, 0);
 }
 
+static int decode_root(const struct frame *f, struct msg_key *ret, struct pd_err *e)
+{
+    return msg_key_decode(&f->payload, ret, e) < 0 ? -1 : check_root_name(ret->key, e);
+}
+
 /* Those that are answered with DONE or ERROR. */
 static int do_plain(struct broker *b, const struct frame *f, struct pd_err *e)
 {
@@ -485,15 +538,18 @@ static int do_plain(struct broker *b, const struct frame *f, struct pd_err *e)
 
     switch (f->head.type) {
     case WIRE_STRIKE:
-        return msg_sweep_decode(&f->payload, &s, e) < 0 ? -1 : strike(b, &s, e);
+        return decode_box(f, &s, e) < 0 ? -1 : strike(b, &s, e);
     case WIRE_THAW:
-        return msg_sweep_decode(&f->payload, &s, e) < 0 ? -1 : thaw(b, &s, e);
+        return decode_box(f, &s, e) < 0 ? -1 : thaw(b, &s, e);
     case WIRE_COPY:
-        return msg_copy_decode(&f->payload, &c, e) < 0 ? -1 : copy_root(b, &c, e);
+        if (msg_copy_decode(&f->payload, &c, e) < 0 || check_root_name(c.from, e) < 0 ||
+            check_root_name(c.to, e) < 0)
+            return -1;
+        return copy_root(b, &c, e);
     case WIRE_REMOVE_ROOT:
-        return msg_key_decode(&f->payload, &k, e) < 0 ? -1 : remove_root(b, k.key, e);
+        return decode_root(f, &k, e) < 0 ? -1 : remove_root(b, k.key, e);
     case WIRE_KEEP_ROOT: /* a root stays until REMOVE_ROOT anyway */
-        return msg_key_decode(&f->payload, &k, e);
+        return decode_root(f, &k, e);
     default:
         return pd_fail(e, PD_PROTOCOL, "message type %u is not for a broker", f->head.type);
     }

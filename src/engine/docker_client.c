@@ -207,15 +207,24 @@ void docker_last_words(struct docker *d, const char *name, char *out, size_t siz
         docker_read_log(c.out.data, c.out.len, out, size);
 }
 
+int docker_inspect_ours(struct docker *d, const char *name, const char *owner, const char *box,
+                        struct docker_container *ret, deadline t, struct pd_err *e)
+{
+    if (docker_inspect(d, name, ret, t, e) < 0)
+        return -1;
+    if (strcmp(ret->owner, owner) != 0 || strcmp(ret->box, box) != 0)
+        return pd_fail(e, PD_CONFLICT,
+                       "the container '%.80s' (%.12s) is in the way, and not one of this server: "
+                       "remove it with `%s rm -f %.80s`, or give it another name",
+                       name, ret->id, docker_kind(d), name);
+    return 0;
+}
+
 /* Whether what is there under the name is what was to be made. */
 static int is_ours(struct docker *d, const char *name, const struct docker_plan *p, deadline t,
                    struct docker_container *ret, struct pd_err *e)
 {
-    if (docker_inspect(d, name, ret, t, e) < 0)
-        return -1;
-    if (strcmp(ret->owner, p->owner) != 0 || strcmp(ret->box, p->box) != 0)
-        return pd_fail(e, PD_CONFLICT, "a container '%.80s' is there that is not ours", name);
-    return 0;
+    return docker_inspect_ours(d, name, p->owner, p->box, ret, t, e);
 }
 
 /* The answer is lost, or the engine is on its way to another one: worth another try. */
@@ -291,6 +300,10 @@ int docker_kill(struct docker *d, const char *name, deadline t, struct pd_err *e
 
 int docker_remove(struct docker *d, const char *name, deadline t, struct pd_err *e)
 {
+    struct pd_err own;
+
+    if (!e)
+        e = &own; /* what to do next depends on it */
     for (int i = 0;; i++) {
         auto_call c = CALL("DELETE", t);
         buf_printf(&c.target, "/containers/%s?force=true&v=true", name);

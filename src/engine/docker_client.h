@@ -28,6 +28,10 @@ const char *docker_kind(const struct docker *d); /* "docker" or "podman" */
 /* PD_NOT_FOUND when there is no such container. */
 int docker_inspect(struct docker *d, const char *name, struct docker_container *ret, deadline t,
                    struct pd_err *e);
+/* The same for a container that has to have these labels. PD_CONFLICT, with the remedy, for one of
+ * this name that has not: it is somebody else's, and nothing may be done to it. */
+int docker_inspect_ours(struct docker *d, const char *name, const char *owner, const char *box,
+                        struct docker_container *ret, deadline t, struct pd_err *e);
 /* Makes and starts a container of this name, and waits until it has a pid. One of the same name
  * that has the same labels is what an earlier call made: it is used. */
 int docker_create(struct docker *d, const char *name, const struct docker_plan *p,

@@ -69,6 +69,7 @@ static int set_up(struct http *h, const struct http_place *p, struct pd_err *e)
     bool ok = curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
               curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK &&
               curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L) == CURLE_OK &&
+              curl_easy_setopt(c, CURLOPT_PATH_AS_IS, 1L) == CURLE_OK &&
               curl_easy_setopt(c, CURLOPT_USERAGENT, "paddock") == CURLE_OK &&
               curl_easy_setopt(c, CURLOPT_ERRORBUFFER, h->error) == CURLE_OK &&
               curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_PATIENCE_MS) == CURLE_OK &&

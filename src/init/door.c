@@ -68,8 +68,8 @@ int door_lost(struct door *d, struct init *in, struct pd_err *e)
         d->lost = true;
         d->left = d->lease;
         d->seen = clock_now();
+        d->retry = d->seen; /* the first attempt is made at once; those behind it have pauses */
     }
-    d->retry = d->seen; /* the first attempt is made at once */
     return 0;
 }
 

@@ -32,7 +32,8 @@ static int fill(struct keeper *k, const struct frame *f, int limited, struct cho
             return -1;
         if (limited && !root_is_servers(m.key))
             return pd_fail(e, PD_DENIED, "only root may remove or keep root '%.63s'", m.key);
-        return set(c->what, sizeof c->what, m.key, e);
+        /* It may become a part of a path in an engine's API, not only a directory. */
+        return spec_check_root_name(m.key, e) < 0 ? -1 : set(c->what, sizeof c->what, m.key, e);
     }
 
     struct msg_kill m;

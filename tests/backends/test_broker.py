@@ -179,10 +179,12 @@ def test_what_docker_cannot_give_is_refused(broker, images):
 # ---- answers that get lost ----
 
 class Forgetful:
-    """A proxy before the engine that loses the answer to the first request for a path."""
+    """A proxy before the engine that loses the answer to the first request for a path. With
+    `for_good` it answers nothing from then on, until `down` is taken back."""
 
-    def __init__(self, engine, directory, lost):
+    def __init__(self, engine, directory, lost, for_good=False):
         self.kind, self.engine, self.lost = engine.kind, engine, lost
+        self.for_good, self.down = for_good, False
         self.path = os.path.join(directory, "proxy.sock")
         self.host = "unix://" + self.path
         self.listener = socket.socket(socket.AF_UNIX)
@@ -213,11 +215,14 @@ class Forgetful:
                 while len(body) < int(fields.get("content-length", 0)):
                     body += client.recv(65536)
                 method, path, _ = lines[0].split(" ")
+                if self.down:
+                    return
                 status, answer = self.engine.call(
                     method, path, body or None,
                     {"Content-Type": fields["content-type"]} if "content-type" in fields else {})
                 if self.lost in path and not self.count:
                     self.count += 1
+                    self.down = self.for_good
                     return
                 client.sendall(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(answer))
                                if status not in (204, 304) else b"HTTP/1.1 %d X\r\n\r\n" % status)
@@ -240,6 +245,23 @@ def test_a_lost_answer_makes_no_double(dockerd, images, tmp_path, lost):
         assert proxy.count == 1
         assert len(of_broker(dockerd, b)) == 1
     assert not of_broker(dockerd, b)
+    proxy.close()
+
+
+@pytest.mark.parametrize("lost", ["/containers/create", "/start", "one/json"])
+def test_an_engine_that_goes_away_in_between(dockerd, images, tmp_path, lost):
+    """The request fails with the reason; the broker lives, and removes what it left later."""
+    proxy = Forgetful(dockerd, str(tmp_path), lost, for_good=True)
+    with a_broker(proxy, "--pull", "never") as b:
+        answer, _ = b.build("one", image=images["sh"])
+        assert answer.code == "bad_gateway" and "docker_host" in answer.says, answer
+        assert b.sweep("one").code == "bad_gateway"
+        assert len(of_broker(dockerd, b)) == 1, "nothing was made: the test does not test"
+
+        proxy.down = False
+        assert b.sweep("one").kind == "DONE"
+        assert not of_broker(dockerd, b)
+        built(*b.build("one", image=images["sh"]))
     proxy.close()
 
 

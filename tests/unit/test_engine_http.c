@@ -148,6 +148,12 @@ static void test_requests_share_a_connection(void **state)
     assert_int_equal(answer.status, 204);
     assert_non_null(strstr(seen(), "DELETE /d HTTP/1.1\r\n"));
 
+    /* A path is sent as it is: nobody makes another one of it on the way. */
+    struct http_request up = {
+        .method = "GET", .target = "/a/../b/./c%2fd", .deadline = deadline_in(PATIENCE)};
+    assert_int_equal(http_ask(h, &up, &answer, &e), 0);
+    assert_non_null(strstr(seen(), "GET /a/../b/./c%2fd HTTP/1.1\r\n"));
+
     /* And a GET behind them is a GET again. */
     assert_int_equal(http_ask(h, &get, &answer, &e), 0);
     assert_non_null(strstr(seen(), "GET /a?b=c"));

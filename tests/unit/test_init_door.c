@@ -139,6 +139,34 @@ static void test_within_its_lease_it_comes_back_for_another_owner(void **state)
     box_clean(&r);
 }
 
+/* A door that lets it in and sends it away again is tried now and then, not as fast as it can. The
+ * first pause may be over when the test comes to it, every later one begins behind that. */
+static void test_a_door_that_closes_at_once_is_tried_with_pauses(void **state)
+{
+    (void)state;
+    enum { MEETINGS = 6 };
+    struct box_run r;
+    uint64_t began = 0;
+
+    box_own(&r, (struct box_how){.caps = CAPS_ENGINE, .words = {WORDS_IN_RUN, "lease=600"}});
+    fd_done(&r.init.sock);
+    for (int i = 0; i < MEETINGS; i++) {
+        assert_true(box_meet(&r));
+        if (i == 0)
+            began = clock_now();
+        if (i + 1 < MEETINGS)
+            fd_done(&r.door);
+    }
+    assert_true(clock_now() - began >= (MEETINGS - 2) * 240 * NS_PER_MS);
+
+    /* And it can still be owned. */
+    box_adopt(&r);
+    (void)box_facts(&r);
+    kill(r.init.pid, SIGKILL);
+    waitpid(r.init.pid, NULL, 0);
+    box_clean(&r);
+}
+
 static void test_at_the_end_of_its_lease_it_ends(void **state)
 {
     (void)state;
@@ -315,6 +343,7 @@ int main(void)
         cmocka_unit_test(test_bad_words_are_told),
         cmocka_unit_test(test_at_the_door_nothing_is_heard_but_an_owner),
         cmocka_unit_test(test_within_its_lease_it_comes_back_for_another_owner),
+        cmocka_unit_test(test_a_door_that_closes_at_once_is_tried_with_pauses),
         cmocka_unit_test(test_at_the_end_of_its_lease_it_ends),
         cmocka_unit_test(test_frozen_time_does_not_count),
         cmocka_unit_test(test_what_started_it_may_end_it),

@@ -458,6 +458,22 @@ static int remove_root(struct keeper_link *l, const char *name)
     return answer(l, head.id, NULL);
 }
 
+/* A root's name may become a part of a path, also of one that is no directory's. */
+static void test_names_of_roots_are_checked(void **state)
+{
+    const struct place *p = need_keeper(state);
+    static const char *const bad[] = {"../x", "x/y", "sb-a?x", "sb-%2fx", "sb-a#b", "sb A", ""};
+    struct keeper_link l;
+
+    link_up(p, &l);
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        assert_int_equal(ask_for_root(&l, WIRE_REMOVE_ROOT, bad[i]), 1 + PD_INVALID);
+        assert_int_equal(ask_for_root(&l, WIRE_KEEP_ROOT, bad[i]), 1 + PD_INVALID);
+    }
+    assert_int_equal(ask_for_root(&l, WIRE_REMOVE_ROOT, "sb-a"), 0);
+    keeper_link_done(&l);
+}
+
 /* A sandbox that sleeps has no jail, and yet its root is no leftover: not when it cannot be woken
  * either, nor when whoever wakes it dies. */
 static void test_a_root_to_keep_outlives_keepers_until_it_is_removed(void **state)
@@ -595,6 +611,7 @@ int main(void)
         T(test_a_client_that_dies_takes_its_copy_along),
         T(test_usage_tells_of_the_disk),
         T(test_a_user_without_privilege_copies_a_tree),
+        T(test_names_of_roots_are_checked),
         T(test_a_root_to_keep_outlives_keepers_until_it_is_removed),
         T(test_a_removal_that_was_promised_is_done_by_the_next_keeper),
     };

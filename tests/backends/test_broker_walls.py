@@ -1,0 +1,161 @@
+"""What a broker must not do, whoever asks: reach other containers by a name, take a stranger's
+container for its own, open files of the host for an image, or begin with another sandbox's root."""
+
+import io
+import json
+import os
+import subprocess
+import tarfile
+
+import pytest
+
+from paddock_testing import broker as brokers
+from paddock_testing import engine as engines
+
+
+@pytest.fixture
+def broker(dockerd, images):
+    b = brokers.Broker(dockerd, "--pull", "never")
+    try:
+        yield b
+    finally:
+        b.remove()
+
+
+@pytest.fixture
+def stranger(dockerd, images):
+    """Makes containers that are nobody's here; gives their names."""
+    made = []
+
+    def make(name, labels=None):
+        dockerd.good("POST", f"/containers/create?name={name}", {
+            "Image": images["sh"], "Cmd": ["sleep", "1000"], "Labels": labels or {},
+            "HostConfig": {"NetworkMode": "none"}})
+        dockerd.good("POST", f"/containers/{name}/start")
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        dockerd.call("DELETE", f"/containers/{name}?force=1&v=1")
+
+
+def is_alive(dockerd, name):
+    status, text = dockerd.call("GET", f"/containers/{name}/json")
+    return status == 200 and json.loads(text)["State"]["Running"]
+
+
+def copy_of(b, source, target):
+    payload = brokers.text(source) + brokers.text(target) + brokers.text("")
+    return b.ask("COPY", payload + brokers.struct.pack("=IiQ", 1, 0, 60_000_000_000))
+
+
+# ---- names ----
+
+def test_a_roots_name_reaches_no_other_container(broker, dockerd, stranger):
+    """The name was a part of a path, and the path went up to another container."""
+    victim = stranger("bystander")
+    answer = broker.ask("REMOVE_ROOT", brokers.text(f"x/../../containers/{victim}?force=true&x="))
+    assert is_alive(dockerd, victim)
+    assert answer.code == "invalid" and f"x/../../containers/{victim}" in answer.says, answer
+
+    # The words themselves would have ended it.
+    assert dockerd.call("DELETE", f"/containers/{victim}?force=true&x=")[0] == 204
+    assert not is_alive(dockerd, victim)
+
+
+@pytest.mark.parametrize("name", ["../x", "x/../y", "x?force=true", "x%2f..%2fy", "x#y", ".x", "x y",
+                                  "Upper", ""])
+def test_names_that_are_none_are_refused(broker, name):
+    answers = [broker.ask(kind, brokers.text(name)) for kind in ("REMOVE_ROOT", "KEEP_ROOT")]
+    answers += [copy_of(broker, name, "sn-x"), copy_of(broker, "sb-x", name)]
+    for answer in answers:
+        assert answer.code == "invalid" and f"'{name}'" in answer.says, answer
+
+    # Names of boxes become paths, too: of containers, doors and groups.
+    boxes = [broker.ask(kind, brokers.text(name) + brokers.text(""))
+             for kind in ("SWEEP", "STRIKE", "THAW", "STATS")]
+    for answer in boxes + [broker.build(name, image="test/sh:1")[0]]:
+        if name != "Upper":
+            assert answer.code == "invalid" and f"'{name}'" in answer.says, answer
+
+    # A good name is none of these: it is looked for.
+    assert copy_of(broker, "sb-x", "sn-x").code == "not_found"
+    assert broker.ask("REMOVE_ROOT", brokers.text("sb-x")).kind == "DONE"
+
+
+# ---- a container of our name that is not ours ----
+
+@pytest.mark.parametrize("labels", [{}, {"paddock.owner": "somebody", "paddock.box": "one"}])
+def test_a_stranger_of_our_name_lives_on(broker, dockerd, images, stranger, labels):
+    name = stranger(f"paddock-{broker.instance}-one", labels)
+    first = dockerd.inspect(name)["Id"]
+
+    answer, _ = broker.build("one", image=images["sh"])
+    assert answer.code == "conflict" and name in answer.says, answer
+    assert "docker rm" in answer.says and is_alive(dockerd, name), answer
+    for kind in ("STRIKE", "SWEEP"):
+        assert broker.ask(kind, brokers.text("one") + brokers.text("")).kind == "DONE"
+        assert is_alive(dockerd, name), kind
+    assert broker.ask("STATS", brokers.text("one") + brokers.text("")).code == "not_found"
+
+    # The same requests end one that is ours.
+    assert dockerd.call("DELETE", f"/containers/{name}?force=1")[0] == 204
+    answer, _ = broker.build("one", image=images["sh"])
+    assert answer.kind == "BUILT" and dockerd.inspect(name)["Id"] != first, answer
+    answer.close()
+    assert broker.sweep("one").kind == "DONE" and not is_alive(dockerd, name)
+
+
+# ---- terminals ----
+
+@pytest.fixture
+def host_terminals(tmp_path):
+    """A devpts of the host's at PLACE/pts."""
+    place = tmp_path / "host"
+    (place / "pts").mkdir(parents=True)
+    subprocess.run(["mount", "-t", "devpts", "-o", "newinstance,ptmxmode=0666", "devpts",
+                    str(place / "pts")], check=True)
+    yield place
+    subprocess.run(["umount", str(place / "pts")], check=True)
+
+
+def image_with_link(engine, link, to):
+    """Our image with one of its directories replaced by a link."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(engines.image_tar("sh"))) as old, \
+            tarfile.open(fileobj=out, mode="w") as new:
+        for member in old:
+            if member.name != link:
+                new.addfile(member, old.extractfile(member) if member.isreg() else None)
+        info = tarfile.TarInfo(link)
+        info.type, info.linkname = tarfile.SYMTYPE, str(to)
+        new.addfile(info)
+    return engine.import_image("test/link:latest", out.getvalue())
+
+
+def terminals_of(b, box, image):
+    """The descriptor that a broker hands out for a box's terminals, and its init's pid."""
+    answer, _ = b.build(box, image=image)
+    assert answer.kind == "BUILT", answer
+    told = os.fstat(answer.fds[1])
+    answer.close()
+    return told, answer.pid
+
+
+def test_an_images_links_do_not_lead_to_the_hosts_terminals(podman, host_terminals):
+    """/dev of an image may be a link: seen from the host it leads to the host's files. Docker makes
+    a directory of it, podman leaves it."""
+    hosts, null = os.stat(host_terminals / "pts").st_dev, os.stat("/dev/null").st_rdev
+    plain = podman.import_image("test/plain:latest", engines.image_tar("sh"))
+    linked = image_with_link(podman, "dev", host_terminals)
+    b = brokers.Broker(podman, "--pull", "never")
+    try:
+        told, _ = terminals_of(b, "plain", plain)
+        assert told.st_rdev != null and told.st_dev != hosts, "a container's terminals are its own"
+
+        told, pid = terminals_of(b, "linked", linked)
+        assert os.stat(f"/proc/{pid}/root/dev/pts").st_dev == hosts, "the link leads nowhere"
+        assert told.st_rdev == null, "the host's terminals were handed out"
+    finally:
+        b.remove()
