@@ -33,9 +33,15 @@ void rw_done(struct rw_lock *l)
 
 #define HELD_MAX 16u
 
-static const char *const names[LOCK_RANK_COUNT] = {"hearing",   "sessions", "box",   "row",
-                                                   "session",   "process",  "tasks", "names",
-                                                   "snapshots", "pump"};
+static const char *const names[LOCK_RANK_COUNT] = {
+    [LOCK_HEARING] = "hearing",   [LOCK_SESSIONS] = "sessions",
+    [LOCK_BOX] = "box",           [LOCK_ROW] = "row",
+    [LOCK_SENDING] = "sending",   [LOCK_SESSION] = "session",
+    [LOCK_PROCESS] = "process",   [LOCK_TASKS] = "tasks",
+    [LOCK_NAMES] = "names",       [LOCK_SNAPSHOTS] = "snapshots",
+    [LOCK_GROUPS] = "groups",     [LOCK_PUMP] = "pump",
+    [LOCK_PROVIDER] = "provider",
+};
 
 static _Thread_local struct {
     const void *lock;
@@ -49,7 +55,7 @@ static void refuse(const char *what, enum lock_rank rank, enum lock_rank other)
     checks_failed();
 }
 
-void lock_note_taken(const void *l, enum lock_rank rank, int tried)
+void lock_note_taken(const void *l, enum lock_rank rank, bool tried)
 {
     for (unsigned i = 0; i < held_count && !tried; i++)
         if (held[i].rank >= rank)
@@ -76,7 +82,7 @@ void lock_note_released(const void *l)
         held[i - 1] = held[i];
 }
 
-void lock_note_wait(const void *l)
+void lock_note_wait(const void *l, bool with_box)
 {
     enum lock_rank rank = LOCK_RANK_COUNT;
     for (unsigned i = 0; i < held_count; i++)
@@ -84,7 +90,7 @@ void lock_note_wait(const void *l)
             rank = held[i].rank;
 
     for (unsigned i = 0; i < held_count; i++)
-        if (held[i].lock != l)
+        if (held[i].lock != l && !(with_box && held[i].rank == LOCK_BOX))
             refuse("waits", rank == LOCK_RANK_COUNT ? held[i].rank : rank, held[i].rank);
 }
 

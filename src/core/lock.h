@@ -7,38 +7,46 @@
  *   hearing        jail_box.hearing: whoever hears what a jail says, the pump or one request's
  *                  thread. Only tried where another lock is held, and kept without it
  *   sessions       sessions.lock: the tables, the queue, the pool, what is counted, and of a
- * session `owned`, `superseded` and `counts_for`. Never held across a call of provider or store.
- *   box            session.box_use: for reading around every call that needs the box, for writing
- *                  by whoever takes the box away or puts one in
- *   row            session.store_lock: around every write of the session's row
- *   session        session.lock: everything else of a session, its list of processes too
- *   process        process.lock: everything of a process
- *   tasks          sessions.task_lock: what the recorder is to do
- *   names          sessions.name_lock: the keys and threads whose sandbox is being made
- *   snapshots      sessions.snapshot_lock: the list of snapshots, and whose copies are being made;
- *                  held across a write of the store, so that of two who delete one is told
- *   pump           pump.lock: the list of sources that are being called
+ * session `owned`, `superseded` and `counts_for`. Never held across a call of provider or store box
+ * session.box_use: for reading around every call that needs the box, for writing by whoever takes
+ * the box away or puts one in row            session.store_lock: around every write of the
+ * session's row sending        keeper_provider.sending: the socket of the link to a keeper. Held
+ * across a send with patience, so it is above everything that the pump's callbacks take session
+ * session.lock: everything else of a session, its list of processes too process process.lock:
+ * everything of a process tasks          sessions.task_lock: what the recorder is to do names
+ * sessions.name_lock: the keys and threads whose sandbox is being made snapshots
+ * sessions.snapshot_lock: the list of snapshots, and whose copies are being made; held across a
+ * write of the store, so that of two who delete one is told groups         keeper_box.lock: the
+ * groups of a jail's commands, and what its init has told pump           pump.lock: the list of
+ * sources that are being called provider       keeper_provider.lock: the boxes, who waits for an
+ * answer, the link's state
  *
- * Below all of them are the locks of others, who never call back with theirs held: a provider's
- * (its boxes and waiters), the store's, metrics, log. The pump's callbacks take session and
- * everything below it, and ask for the box only if nobody is waiting for it (rw_try_read).
+ * Below all of them are the locks of others, who never call back with theirs held: the store's,
+ * metrics, log. The pump's callbacks take session and everything below it, and ask for the box only
+ * if nobody is waiting for it (rw_try_read).
  *
- * A condition is waited for with its own lock held and no other. */
+ * A condition is waited for with its own lock held and no other. A keeper's answer alone is also
+ * waited for with the box held (lock_wait_answer): the pump brings it, and waits for no box. */
 #pragma once
 
 #include "base/cond.h"
+
+#include <stdbool.h>
 
 enum lock_rank {
     LOCK_HEARING,
     LOCK_SESSIONS,
     LOCK_BOX,
     LOCK_ROW,
+    LOCK_SENDING,
     LOCK_SESSION,
     LOCK_PROCESS,
     LOCK_TASKS,
     LOCK_NAMES,
     LOCK_SNAPSHOTS,
+    LOCK_GROUPS,
     LOCK_PUMP,
+    LOCK_PROVIDER,
     LOCK_RANK_COUNT
 };
 
@@ -59,11 +67,12 @@ void rw_done(struct rw_lock *l);
 
 #ifdef PADDOCK_CHECKS
 /* Keep the list of what this thread holds. `tried`: it did not wait, so any order will do. */
-void lock_note_taken(const void *l, enum lock_rank rank, int tried);
+void lock_note_taken(const void *l, enum lock_rank rank, bool tried);
 void lock_note_released(const void *l);
-void lock_note_wait(const void *l);
+/* `with_box`: the box may be held, too. */
+void lock_note_wait(const void *l, bool with_box);
 #else
-static inline void lock_note_taken(const void *l, enum lock_rank rank, int tried)
+static inline void lock_note_taken(const void *l, enum lock_rank rank, bool tried)
 {
     (void)l, (void)rank, (void)tried;
 }
@@ -71,25 +80,25 @@ static inline void lock_note_released(const void *l)
 {
     (void)l;
 }
-static inline void lock_note_wait(const void *l)
+static inline void lock_note_wait(const void *l, bool with_box)
 {
-    (void)l;
+    (void)l, (void)with_box;
 }
 #endif
 
 static inline void lock_take(struct lock *l)
 {
-    lock_note_taken(l, l->rank, 0);
+    lock_note_taken(l, l->rank, false);
     pthread_mutex_lock(&l->mutex);
 }
 
-/* 1: it is held now; 0: somebody else has it. */
-static inline int lock_try(struct lock *l)
+/* true: it is held now; false: somebody else has it. */
+static inline bool lock_try(struct lock *l)
 {
     if (pthread_mutex_trylock(&l->mutex) != 0)
-        return 0;
-    lock_note_taken(l, l->rank, 1);
-    return 1;
+        return false;
+    lock_note_taken(l, l->rank, true);
+    return true;
 }
 
 static inline void lock_release(struct lock *l)
@@ -101,28 +110,35 @@ static inline void lock_release(struct lock *l)
 /* As cond_wait. */
 static inline int lock_wait(pthread_cond_t *c, struct lock *l, deadline d)
 {
-    lock_note_wait(l);
+    lock_note_wait(l, false);
+    return cond_wait(c, &l->mutex, d);
+}
+
+/* The same for what the pump brings from a keeper. */
+static inline int lock_wait_answer(pthread_cond_t *c, struct lock *l, deadline d)
+{
+    lock_note_wait(l, true);
     return cond_wait(c, &l->mutex, d);
 }
 
 static inline void rw_read(struct rw_lock *l)
 {
-    lock_note_taken(l, l->rank, 0);
+    lock_note_taken(l, l->rank, false);
     pthread_rwlock_rdlock(&l->lock);
 }
 
-/* 1: it is held for reading now; 0: somebody has it for writing, or waits for that. */
-static inline int rw_try_read(struct rw_lock *l)
+/* true: it is held for reading now; false: somebody has it for writing, or waits for that. */
+static inline bool rw_try_read(struct rw_lock *l)
 {
     if (pthread_rwlock_tryrdlock(&l->lock) != 0)
-        return 0;
-    lock_note_taken(l, l->rank, 1);
-    return 1;
+        return false;
+    lock_note_taken(l, l->rank, true);
+    return true;
 }
 
 static inline void rw_write(struct rw_lock *l)
 {
-    lock_note_taken(l, l->rank, 0);
+    lock_note_taken(l, l->rank, false);
     pthread_rwlock_wrlock(&l->lock);
 }
 

@@ -43,11 +43,11 @@ static struct keeper_provider *self(struct provider *p)
 
 static int no_link(struct keeper_provider *p, struct pd_err *e)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     int none = p->link.sock < 0 || p->broken;
     if (none)
         pd_fail(e, PD_CAPACITY, "%.190s; it is being started again, try in a moment", p->trouble);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     return none;
 }
 
@@ -56,15 +56,15 @@ static int tell_keeper(struct keeper_provider *p, enum wire_type type, struct wi
                        const struct buf *payload, const int *fds, unsigned fd_count,
                        struct pd_err *e)
 {
-    pthread_mutex_lock(&p->sending);
+    lock_take(&p->sending);
     if (no_link(p, e)) {
-        pthread_mutex_unlock(&p->sending);
+        lock_release(&p->sending);
         return -1;
     }
 
     struct wire_head head = {.type = (uint16_t)type, .epoch = p->link.epoch, .id = id};
     int r = wire_send(p->link.sock, &head, payload, fds, fd_count, deadline_in(SEND_PATIENCE));
-    pthread_mutex_unlock(&p->sending);
+    lock_release(&p->sending);
 
     if (r == 0)
         return 0;
@@ -103,7 +103,7 @@ static struct keeper_box *keeper_box_new(struct keeper_provider *p, void *owner)
     b->jail = JAIL_EMPTY;
     b->control.fd = -1;
 
-    pthread_mutex_init(&b->lock, NULL);
+    lock_init(&b->lock, LOCK_GROUPS);
     lock_init(&b->hearing, LOCK_HEARING);
     b->promised = 1;
     reserve_promise(&p->reserve);
@@ -118,11 +118,11 @@ static void keeper_box_free(struct keeper_box *b)
     lock_take(&b->hearing);         /* a request's thread may still listen */
     lock_release(&b->hearing);
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     struct keeper_box **at = keeper_box_place(p, b->jail.id);
     if (*at == b)
         *at = b->next;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
     for (unsigned i = 0; i < b->procs_room; i++)
         fd_done(&b->procs[i]);
@@ -133,7 +133,7 @@ static void keeper_box_free(struct keeper_box *b)
     free(b->place);
     jail_done(&b->jail);
     lock_done(&b->hearing);
-    pthread_mutex_destroy(&b->lock);
+    lock_done(&b->lock);
     free(b);
 }
 
@@ -157,10 +157,10 @@ static int not_now(struct pd_err *e)
 /* From now on it is its owner's, unless it was lost before: its loss is news for him only then. */
 static int hand_over(struct keeper_box *b, struct pd_err *e)
 {
-    pthread_mutex_lock(&b->provider->lock);
+    lock_take(&b->provider->lock);
     b->made = !b->lost;
     int r = b->made ? 0 : pd_fail(e, PD_CAPACITY, "the sandbox ended while it was being made");
-    pthread_mutex_unlock(&b->provider->lock);
+    lock_release(&b->provider->lock);
     return r;
 }
 
@@ -187,10 +187,10 @@ static int make_box(struct keeper_provider *p, struct wire_id id, const struct s
     struct waiter w;
     waiter_begin(p, &w, id);
     w.box = b;
-    pthread_mutex_lock(&p->sending);
+    lock_take(&p->sending);
     unsigned flags = p->start ? 0 : CREATE_KEEP;
     int sent = no_link(p, e) ? -1 : jail_request_as(&p->link, &b->jail, id, s, flags, -1, e);
-    pthread_mutex_unlock(&p->sending);
+    lock_release(&p->sending);
     if (sent < 0) {
         waiter_cancel(p, &w);
         keeper_box_free(b);
@@ -245,14 +245,14 @@ static int keeper_provider_adopt(struct provider *base, struct wire_id id, void 
     struct keeper_provider *p = self(base);
     struct orphan *found = NULL;
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     for (struct orphan **at = &p->orphans; *at; at = &(*at)->next)
         if (wire_id_equal((*at)->jail.id, id)) {
             found = *at;
             *at = found->next;
             break;
         }
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
     if (!found) {
         /* It may still be in the making, for the daemon before: then it is to be ended, and before
@@ -277,9 +277,9 @@ static int keeper_provider_adopt(struct provider *base, struct wire_id id, void 
     b->made = true;
     free(found);
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     keeper_box_add(b);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
     /* It is listened to from sync on: news of its commands may be waiting in the socket, and they
      * are nothing for an owner who has not got his descriptors yet. */
@@ -360,9 +360,9 @@ static int keeper_provider_destroy(struct box *box, deadline d, struct pd_err *e
     struct msg_gone gone = {.why = ""};
     int r = 0;
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     b->lost = 1; /* its end is no news from now on */
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
     /* A frozen one dies of SIGKILL only when it is thawed, on v1. */
     if (b->jail.cgroup_dir >= 0)
@@ -430,7 +430,7 @@ static int group_entrance(struct keeper_box *b, unsigned group, int *ret_once, s
         return pd_fail(e, PD_CAPACITY, "more than %u commands at a time", GROUPS_MAX);
 
     keeper_group_name(group, name);
-    pthread_mutex_lock(&b->lock);
+    lock_take(&b->lock);
     int fd = group < b->procs_room ? b->procs[group] : -1;
     if (fd < 0) {
         fd = cgroup_command_create(b->jail.cgroup_dir, name);
@@ -444,7 +444,7 @@ static int group_entrance(struct keeper_box *b, unsigned group, int *ret_once, s
             *ret_once = fd;
     }
 
-    pthread_mutex_unlock(&b->lock);
+    lock_release(&b->lock);
     if (fd >= 0)
         return fd;
 
@@ -515,9 +515,9 @@ static int keeper_provider_sync(struct box *box, deadline d, struct pd_err *e)
     struct keeper_box *b = keeper_box_of(box);
     struct waiter w;
 
-    pthread_mutex_lock(&b->lock);
+    lock_take(&b->lock);
     int deaf = !b->listening && keeper_box_listen(b, e) < 0;
-    pthread_mutex_unlock(&b->lock);
+    lock_release(&b->lock);
     if (deaf)
         return -1;
 
@@ -570,11 +570,11 @@ static bool keeper_provider_place(struct box *box, struct box_place *ret)
 {
     struct keeper_box *b = keeper_box_of(box);
 
-    pthread_mutex_lock(&b->lock);
+    lock_take(&b->lock);
     bool known = b->place != NULL;
     if (known)
         *ret = *b->place;
-    pthread_mutex_unlock(&b->lock);
+    lock_release(&b->lock);
     return known;
 }
 
@@ -683,8 +683,8 @@ static void keeper_provider_free(struct provider *base)
 
     keeper_link_done(&p->link);
     reserve_done(&p->reserve);
-    pthread_mutex_destroy(&p->lock);
-    pthread_mutex_destroy(&p->sending);
+    lock_done(&p->lock);
+    lock_done(&p->sending);
     pthread_cond_destroy(&p->tend);
     free(p);
 }
@@ -692,9 +692,9 @@ static void keeper_provider_free(struct provider *base)
 static enum rung keeper_provider_best(struct provider *base)
 {
     struct keeper_provider *p = self(base);
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     enum rung best = p->best;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     return best;
 }
 
@@ -747,8 +747,8 @@ static struct keeper_provider *provider_new(const struct provider_kind *kind, st
     };
 
     p->kind = kind;
-    pthread_mutex_init(&p->lock, NULL);
-    pthread_mutex_init(&p->sending, NULL);
+    lock_init(&p->lock, LOCK_PROVIDER);
+    lock_init(&p->sending, LOCK_SENDING);
     reserve_init(&p->reserve);
     p->pump = pump;
     cond_init(&p->tend);

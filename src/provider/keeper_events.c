@@ -53,10 +53,10 @@ void waiter_begin(struct keeper_provider *p, struct waiter *w, struct wire_id id
     *w = (struct waiter){.id = id, .frame = FRAME_INIT};
     cond_init(&w->cond);
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     w->next = p->waiters;
     p->waiters = w;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 static void forget_waiter(struct keeper_provider *p, struct waiter *w)
@@ -70,9 +70,9 @@ static void forget_waiter(struct keeper_provider *p, struct waiter *w)
 
 void waiter_cancel(struct keeper_provider *p, struct waiter *w)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     forget_waiter(p, w);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
     frame_done(&w->frame);
     pthread_cond_destroy(&w->cond);
@@ -80,13 +80,13 @@ void waiter_cancel(struct keeper_provider *p, struct waiter *w)
 
 int waiter_end(struct keeper_provider *p, struct waiter *w, deadline d, struct pd_err *e)
 {
-    pthread_mutex_lock(&p->lock);
-    while (!w->done && cond_wait(&w->cond, &p->lock, d))
+    lock_take(&p->lock);
+    while (!w->done && lock_wait_answer(&w->cond, &p->lock, d))
         ;
 
     int done = w->done;
     forget_waiter(p, w);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     pthread_cond_destroy(&w->cond);
 
     if (done == 1)
@@ -101,7 +101,7 @@ static int wake_waiter(struct keeper_provider *p, struct frame *f)
 {
     int found = 0;
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     for (struct waiter *w = p->waiters; w; w = w->next)
         if (!w->done && wire_id_equal(w->id, f->head.id)) {
             w->frame = *f;
@@ -114,7 +114,7 @@ static int wake_waiter(struct keeper_provider *p, struct frame *f)
             found = 1;
             break;
         }
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     return found;
 }
 
@@ -137,22 +137,22 @@ static bool mark_lost(struct keeper_box *b)
 
 static struct keeper_box *take_lost(struct keeper_provider *p, struct wire_id id)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     struct keeper_box *b = *keeper_box_place(p, id);
     bool news = b && mark_lost(b);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     return news ? b : NULL;
 }
 
 static struct keeper_box *take_any_lost(struct keeper_provider *p)
 {
     struct keeper_box *found = NULL;
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     for (unsigned i = 0; i < BOX_BUCKETS && !found; i++)
         for (struct keeper_box *b = p->boxes[i]; b && !found; b = b->next)
             if (mark_lost(b))
                 found = b;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     return found;
 }
 
@@ -236,9 +236,9 @@ static void keeper_box_broken(struct keeper_box *b, const struct pd_err *e)
 {
     struct pd_err why;
 
-    pthread_mutex_lock(&b->provider->lock);
+    lock_take(&b->provider->lock);
     bool news = mark_lost(b);
-    pthread_mutex_unlock(&b->provider->lock);
+    lock_release(&b->provider->lock);
     if (!news) {
         pump_remove(b->provider->pump, &b->control);
         return;
@@ -287,10 +287,10 @@ int keeper_box_take_facts(struct keeper_box *b, const struct frame *f, struct pd
         return pd_fail(e, PD_PROTOCOL, "facts with a path that is none");
     }
 
-    pthread_mutex_lock(&b->lock);
+    lock_take(&b->lock);
     struct box_place *old = b->place;
     b->place = place;
-    pthread_mutex_unlock(&b->lock);
+    lock_release(&b->lock);
     free(old);
     return 0;
 }

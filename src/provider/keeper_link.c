@@ -59,10 +59,10 @@ static int list_orphans(struct keeper_provider *p, struct keeper_link *l, struct
         o->jail.epoch = l->epoch;
         o->jail.rung = p->best;
 
-        pthread_mutex_lock(&p->lock);
+        lock_take(&p->lock);
         o->next = p->orphans;
         p->orphans = o;
-        pthread_mutex_unlock(&p->lock);
+        lock_release(&p->lock);
     }
 }
 
@@ -70,10 +70,10 @@ static int list_orphans(struct keeper_provider *p, struct keeper_link *l, struct
  * by the next attempt. */
 static void forget_orphans(struct keeper_provider *p, bool end)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     struct orphan *all = p->orphans;
     p->orphans = NULL;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
     while (all) {
         struct orphan *o = all;
@@ -88,11 +88,11 @@ static void forget_orphans(struct keeper_provider *p, bool end)
 /* So that provider_link_stop can end the wait for a keeper that says nothing. */
 static void set_greeting(struct keeper_provider *p, int sock)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     p->greeting = sock;
     if (p->stopping && sock >= 0)
         shutdown(sock, SHUT_RDWR);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 static int greet(struct keeper_provider *p, struct keeper_link *l, struct pd_err *e)
@@ -101,9 +101,9 @@ static int greet(struct keeper_provider *p, struct keeper_link *l, struct pd_err
     if (keeper_greet(l, &best, deadline_in(GREET_PATIENCE), e) < 0)
         return -1;
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     p->best = best;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
     if (list_orphans(p, l, e) == 0)
         return 0;
@@ -129,12 +129,12 @@ int provider_link_connect(struct keeper_provider *p, struct pd_err *e)
         return -1;
     }
 
-    pthread_mutex_lock(&p->sending);
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->sending);
+    lock_take(&p->lock);
     p->link = l;
     p->trouble[0] = 0;
-    pthread_mutex_unlock(&p->lock);
-    pthread_mutex_unlock(&p->sending);
+    lock_release(&p->lock);
+    lock_release(&p->sending);
 
     p->keeper = (struct pump_source){.ready = provider_keeper_ready, .fd = l.sock};
     if (pump_add(p->pump, &p->keeper, EPOLLIN, e) == 0)
@@ -147,7 +147,7 @@ int provider_link_connect(struct keeper_provider *p, struct pd_err *e)
 
 void provider_link_lost(struct keeper_provider *p, const char *why)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     shutdown(p->link.sock, SHUT_RDWR);
     p->broken = true;
     snprintf(p->trouble, sizeof p->trouble, "the keeper is gone: %.150s", why);
@@ -157,7 +157,7 @@ void provider_link_lost(struct keeper_provider *p, const char *why)
             pthread_cond_signal(&w->cond);
         }
     pthread_cond_signal(&p->tend);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 void provider_link_end_later(struct keeper_provider *p, struct wire_id jail)
@@ -167,24 +167,24 @@ void provider_link_end_later(struct keeper_provider *p, struct wire_id jail)
         return; /* it is a stranger to the next daemon, which ends it */
     n->jail = jail;
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     n->next = p->endings;
     p->endings = n;
     pthread_cond_signal(&p->tend);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 /* ---- the tender ---- */
 
 static void close_broken(struct keeper_provider *p)
 {
-    pthread_mutex_lock(&p->sending);
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->sending);
+    lock_take(&p->lock);
     keeper_link_done(&p->link);
     p->broken = false;
     p->reconnect_at = deadline_in(RECONNECT_AFTER);
-    pthread_mutex_unlock(&p->lock);
-    pthread_mutex_unlock(&p->sending);
+    lock_release(&p->lock);
+    lock_release(&p->sending);
 }
 
 static void reconnect(struct keeper_provider *p)
@@ -196,10 +196,10 @@ static void reconnect(struct keeper_provider *p)
         return;
     }
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     snprintf(p->trouble, sizeof p->trouble, "%.190s", e.msg);
     p->reconnect_at = deadline_in(RECONNECT_AFTER);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 }
 
 /* Does one thing that is due, without the lock; false when there is none. */
@@ -213,7 +213,7 @@ static bool tend_once(struct keeper_provider *p)
     bool broken = p->broken;
     if (n)
         p->endings = n->next;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
     if (n)
         keeper_provider_end(p, n->jail);
@@ -223,7 +223,7 @@ static bool tend_once(struct keeper_provider *p)
         reconnect(p);
     free(n);
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     return true;
 }
 
@@ -231,11 +231,11 @@ static void *tender_main(void *arg)
 {
     struct keeper_provider *p = arg;
 
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     while (!p->stopping)
         if (!tend_once(p))
-            (void)cond_wait(&p->tend, &p->lock, p->link.sock < 0 ? p->reconnect_at : DEADLINE_NONE);
-    pthread_mutex_unlock(&p->lock);
+            (void)lock_wait(&p->tend, &p->lock, p->link.sock < 0 ? p->reconnect_at : DEADLINE_NONE);
+    lock_release(&p->lock);
     return NULL;
 }
 
@@ -252,12 +252,12 @@ int provider_link_start(struct keeper_provider *p, struct pd_err *e)
 
 void provider_link_stop(struct keeper_provider *p)
 {
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     p->stopping = true;
     if (p->greeting >= 0)
         shutdown(p->greeting, SHUT_RDWR);
     pthread_cond_signal(&p->tend);
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
 
     if (p->tended)
         pthread_join(p->tender, NULL);

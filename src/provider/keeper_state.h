@@ -37,7 +37,7 @@ struct keeper_box {
     int listening;           /* control is, or was, in the pump */
     struct lock hearing;     /* around every receive from control */
     bool broken;             /* a request's thread has heard nonsense; under hearing */
-    pthread_mutex_t lock;    /* of the groups */
+    struct lock lock;        /* of the groups */
     int *procs;              /* by group: open, to be entered; -1 where there is none (yet) */
     unsigned procs_room;     /* groups of higher numbers have none */
     struct box_place *place; /* what its init has told; under the lock; NULL: a jail's */
@@ -65,8 +65,8 @@ struct keeper_provider {
     char socket_path[108];
     int (*start)(void *arg, struct pd_err *e); /* or NULL: there is a keeper at socket_path */
     void *start_arg;
-    pthread_mutex_t lock;    /* of all that follows */
-    pthread_mutex_t sending; /* around every use of the link's socket: who closes it takes it */
+    struct lock lock;    /* of all that follows */
+    struct lock sending; /* around every use of the link's socket: who closes it takes it */
     struct keeper_link link;
     struct pump_source keeper;
     bool broken; /* the pump has shut the link down; the tender closes it */

@@ -48,9 +48,9 @@ static void fill_socket(int sock, enum wire_type type)
 static int link_of(struct stage *g)
 {
     struct keeper_provider *p = g->provider->state;
-    pthread_mutex_lock(&p->lock);
+    lock_take(&p->lock);
     int sock = p->link.sock;
-    pthread_mutex_unlock(&p->lock);
+    lock_release(&p->lock);
     return sock;
 }
 

@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-static struct lock outer, inner, same;
+static struct lock outer, inner, same, sending, pump, provider;
 static struct rw_lock box;
 
 static int setup(void **state)
@@ -16,6 +16,9 @@ static int setup(void **state)
     lock_init(&outer, LOCK_SESSIONS);
     lock_init(&inner, LOCK_SESSION);
     lock_init(&same, LOCK_SESSION);
+    lock_init(&sending, LOCK_SENDING);
+    lock_init(&pump, LOCK_PUMP);
+    lock_init(&provider, LOCK_PROVIDER);
     rw_init(&box, LOCK_BOX);
     return 0;
 }
@@ -26,6 +29,9 @@ static int teardown(void **state)
     lock_done(&outer);
     lock_done(&inner);
     lock_done(&same);
+    lock_done(&sending);
+    lock_done(&pump);
+    lock_done(&provider);
     rw_done(&box);
     return 0;
 }
@@ -75,6 +81,48 @@ static void wait_with_another(void)
     (void)lock_wait(&c, &inner, deadline_in(NS_PER_MS));
 }
 
+static void sending_under_a_session(void)
+{
+    lock_take(&inner);
+    lock_take(&sending);
+}
+
+static void pump_under_a_provider(void)
+{
+    lock_take(&provider);
+    lock_take(&pump);
+}
+
+static void wait_for_an_answer(struct lock *with)
+{
+    pthread_cond_t c;
+    cond_init(&c);
+    rw_read(&box);
+    if (with)
+        lock_take(with);
+    lock_take(&provider);
+    (void)lock_wait_answer(&c, &provider, deadline_in(NS_PER_MS));
+}
+
+static void answer_with_the_box(void)
+{
+    wait_for_an_answer(NULL);
+}
+
+static void answer_with_a_session(void)
+{
+    wait_for_an_answer(&inner);
+}
+
+static void wait_with_the_box(void)
+{
+    pthread_cond_t c;
+    cond_init(&c);
+    rw_read(&box);
+    lock_take(&inner);
+    (void)lock_wait(&c, &inner, deadline_in(NS_PER_MS));
+}
+
 static void release_what_is_not_held(void)
 {
     lock_release(&inner);
@@ -98,12 +146,17 @@ static void test_a_wrong_order_aborts_and_a_right_one_does_not(void **state)
 {
     (void)state;
     assert_int_equal(aborts(in_order), 0);
+    assert_int_equal(aborts(answer_with_the_box), 0);
     if (!CHECKS)
         skip();
     assert_int_equal(aborts(out_of_order), 1);
     assert_int_equal(aborts(two_of_one_rank), 1);
     assert_int_equal(aborts(box_under_a_session), 1);
+    assert_int_equal(aborts(sending_under_a_session), 1);
+    assert_int_equal(aborts(pump_under_a_provider), 1);
     assert_int_equal(aborts(wait_with_another), 1);
+    assert_int_equal(aborts(wait_with_the_box), 1);
+    assert_int_equal(aborts(answer_with_a_session), 1);
     assert_int_equal(aborts(release_what_is_not_held), 1);
 }
 
