@@ -169,8 +169,7 @@ int stream_events(struct call *c, struct process *p, uint64_t offset[STREAM_COUN
         reply_abort(c->r);
         if (end_it && !server_is_stopping(c->r->server)) {
             (void)process_stop(p, STOP_ABANDONED, &ignored);
-            if (follow_watch(&f, &ignored) == 0)
-                (void)process_wait(p, &f.watch, -1, deadline_in(STOP_PATIENCE), &ignored);
+            (void)follow_await_end(&f, -1, deadline_in(STOP_PATIENCE), &ignored);
         }
         r = 0; /* there is nobody to tell */
     }

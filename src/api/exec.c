@@ -255,30 +255,27 @@ static int answer_result(struct call *c, struct process *p, const struct process
 static int attend(struct call *c, struct process *p, uint64_t timeout_ns, int end_when_abandoned,
                   struct pd_err *e)
 {
-    struct watch w;
+    struct follow f;
     int client = conn_fd(c->r->conn);
     deadline d = timeout_ns ? deadline_in(timeout_ns) : DEADLINE_NONE;
 
-    if (process_listen(p, client, POLLRDHUP, false, d) == HEARD_END)
-        return 0;
-    if (process_watch(p, &w, e) < 0)
+    if (follow_begin(&f, p, NULL, FOLLOW_LISTENS, e) < 0)
         return -1;
-    process_hand_over(p);
-    int r = process_wait(p, &w, client, d, e);
+    int r = follow_await_end(&f, client, d, e);
 
     struct pd_err ignored;
     /* A server that stops closes connections as well; then the command goes on, and the next server
      * looks after it. */
     if (r == 1 && end_when_abandoned && !server_is_stopping(c->r->server)) {
         (void)process_stop(p, STOP_ABANDONED, &ignored);
-        r = process_wait(p, &w, -1, deadline_in(STOP_PATIENCE), e);
+        r = follow_await_end(&f, -1, deadline_in(STOP_PATIENCE), e);
     } else if (r < 0 && e->code == PD_TIMEOUT) {
         r = process_stop(p, STOP_TIMEOUT, e);
         if (r == 0)
-            r = process_wait(p, &w, -1, deadline_in(STOP_PATIENCE), e);
+            r = follow_await_end(&f, -1, deadline_in(STOP_PATIENCE), e);
     }
 
-    process_unwatch(p, &w);
+    follow_end(&f);
     return r;
 }
 

@@ -9,10 +9,10 @@
 #include "access/ids.h"
 #include "access/preview.h"
 #include "base/banned.h"
-#include "base/character.h"
 #include "base/json.h"
 #include "base/parse.h"
 #include "config/config.h"
+#include "core/follow.h"
 #include "telemetry/metrics.h"
 
 #define COMMAND_MAX   100000u
@@ -56,10 +56,11 @@ static void put_output(struct process *p, const struct process_info *i, unsigned
         return;
     }
 
-    append(p, stream, from, from + OUTPUT_MAX / 2, out);
-    buf_printf(out, "\n[... %llu bytes are left out ...]\n",
-               (unsigned long long)(size - from - OUTPUT_MAX / 2 * 2));
-    append(p, stream, size - OUTPUT_MAX / 2, size, out);
+    uint64_t head = process_next_character(p, stream, from + OUTPUT_MAX / 2, size);
+    uint64_t tail = process_next_character(p, stream, size - OUTPUT_MAX / 2, size);
+    append(p, stream, from, head, out);
+    buf_printf(out, "\n[... %llu bytes are left out ...]\n", (unsigned long long)(tail - head));
+    append(p, stream, tail, size, out);
 }
 
 static void put_member(struct json *j, const char *key, const struct buf *text)
@@ -122,38 +123,49 @@ static void put_result(struct process *p, const struct process_info *i,
     json_close(&j, '}');
 }
 
-static int is_line_end(char c)
+static bool is_line_end(char c)
 {
     return c == '\n' || c == '\r';
 }
 
 /* The last line that it has written, for people who wait: without control characters, and what a
  * bar that draws itself again has drawn last. */
-static void last_line(struct process *p, char out[LINE_MAX_ + 1])
+static void last_line(struct follow *f, char out[LINE_MAX_ + 1])
 {
-    struct process_info i;
-    struct pd_err e;
     char text[LINE_MAX_];
-    size_t len = 0;
+    size_t len = 0, end = follow_tail(f, STREAM_OUT, text, sizeof text);
 
-    process_get(p, &i, NULL);
-
-    uint64_t size = i.size[STREAM_OUT], from = size > LINE_MAX_ ? size - LINE_MAX_ : 0;
-    ssize_t n = process_read(p, STREAM_OUT, from, text, sizeof text, &e);
-    while (n > 0 && is_line_end(text[n - 1]))
-        n--;
-
-    ssize_t start = n > 0 ? n : 0;
-    while (start > 0 && !is_line_end(text[start - 1]))
+    while (end && is_line_end(text[end - 1]))
+        end--;
+    size_t start = end;
+    while (start && !is_line_end(text[start - 1]))
         start--;
-    /* The first character may be cut. */
-    if (start == 0 && from && n > 0)
-        start = (ssize_t)character_rest(text, (size_t)n);
 
-    for (; start < n; start++)
+    for (; start < end; start++)
         if ((uint8_t)text[start] >= 0x20 && text[start] != 0x7f)
             out[len++] = text[start];
     out[len] = 0;
+}
+
+/* Tells a client that waits how it goes. One that does not read any more is not told any more. */
+static void tell_progress(struct mcp_request *m, struct follow *f, uint64_t began, uint64_t *said)
+{
+    struct pd_err lost;
+    int r;
+
+    if (m->token[0]) {
+        char line[LINE_MAX_ + 1];
+        last_line(f, line);
+        r = mcp_progress(m, (double)(clock_now() - began) / NS_PER_S, line, &lost);
+    } else if (clock_now() - *said >= SILENCE) {
+        r = mcp_keep_alive(m, &lost);
+    } else {
+        return;
+    }
+
+    *said = clock_now();
+    if (r < 0)
+        m->token[0] = m->streams = 0;
 }
 
 /* Waits for the end and tells how it goes; a client that goes away stops nothing: its time-out
@@ -161,19 +173,15 @@ static void last_line(struct process *p, char out[LINE_MAX_ + 1])
  * PD_CONFLICT (cancelled) when it is not waited for any more. */
 static int attend(struct mcp_request *m, struct process *p, deadline until, struct pd_err *e)
 {
-    struct watch w;
+    struct follow f;
     uint64_t began = clock_now(), said = began;
-    int r;
-
-    if (process_watch(p, &w, e) < 0)
+    if (follow_begin(&f, p, NULL, 0, e) < 0)
         return -1;
 
+    int r;
     for (;;) {
         deadline next = deadline_in(LOOK_EVERY);
-        char line[LINE_MAX_ + 1];
-        struct pd_err lost;
-
-        r = process_wait(p, &w, -1, next < until ? next : until, e);
+        r = follow_await_end(&f, -1, next < until ? next : until, e);
         if (r == 0 || e->code != PD_TIMEOUT || deadline_passed(until))
             break;
 
@@ -185,34 +193,22 @@ static int attend(struct mcp_request *m, struct process *p, deadline until, stru
             r = pd_fail(e, PD_CONFLICT, "the request was cancelled");
             break;
         }
-
-        last_line(p, line);
-        if (m->token[0])
-            r = mcp_progress(m, (double)(clock_now() - began) / NS_PER_S, line, &lost);
-        else if (clock_now() - said < SILENCE)
-            continue;
-        else
-            r = mcp_keep_alive(m, &lost);
-        said = clock_now();
-        /* A client that does not read any more is not told any more. */
-        if (r < 0)
-            m->token[0] = m->streams = 0;
+        tell_progress(m, &f, began, &said);
     }
 
-    process_unwatch(p, &w);
+    follow_end(&f);
     return r;
 }
 
 /* After it was told to end. */
 static int await_end(struct process *p, struct pd_err *e)
 {
-    struct watch w;
-
-    if (process_watch(p, &w, e) < 0)
+    struct follow f;
+    if (follow_begin(&f, p, NULL, 0, e) < 0)
         return -1;
 
-    int r = process_wait(p, &w, -1, deadline_in(STOP_PATIENCE), e);
-    process_unwatch(p, &w);
+    int r = follow_await_end(&f, -1, deadline_in(STOP_PATIENCE), e);
+    follow_end(&f);
     return r;
 }
 

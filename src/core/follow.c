@@ -117,6 +117,33 @@ int follow_wait(struct follow *f, int other_fd, short other_events, deadline d, 
     return n > 0 && other_fd >= 0 && fds[1].revents;
 }
 
+int follow_await_end(struct follow *f, int other_fd, deadline d, struct pd_err *e)
+{
+    if (f->listens) {
+        if (process_listen(f->process, other_fd, POLLRDHUP, false, d) == HEARD_END)
+            return 0;
+        if (follow_watch(f, e) < 0)
+            return -1;
+    }
+    return process_wait(f->process, &f->watch, other_fd, d, e);
+}
+
+size_t follow_tail(struct follow *f, unsigned stream, void *out, size_t size)
+{
+    struct process_info i;
+    struct pd_err e;
+    process_get(f->process, &i, NULL);
+
+    uint64_t from = i.size[stream] > size ? i.size[stream] - size : 0;
+    ssize_t n = process_read(f->process, stream, from, out, size, &e);
+    if (n <= 0)
+        return 0;
+
+    size_t rest = from ? character_rest(out, (size_t)n) : 0;
+    memmove(out, (const uint8_t *)out + rest, (size_t)n - rest);
+    return (size_t)n - rest;
+}
+
 uint64_t process_next_character(struct process *p, unsigned stream, uint64_t at, uint64_t size)
 {
     uint8_t next[3];

@@ -7,6 +7,8 @@
  *          follow_wait
  *   follow_end
  *
+ * Whoever answers only when it has ended calls follow_await_end in place of the loop.
+ *
  * From its end on only what was there then is told: children may go on writing for ever. Pieces
  * come from spools, so a follower that is slow costs no memory; what was forgotten before it was
  * read is skipped, and said. */
@@ -53,6 +55,12 @@ ssize_t follow_read(struct follow *f, unsigned stream, void *out, size_t size, s
 /* Waits for news since the last look, until the deadline, or until `other_fd` (or -1) has one of
  * `other_events` or an error: 1 then. */
 int follow_wait(struct follow *f, int other_fd, short other_events, deadline d, struct pd_err *e);
+
+/* For those who want nothing but the end: as process_wait, and it listens first if it may. */
+int follow_await_end(struct follow *f, int other_fd, deadline d, struct pd_err *e);
+/* The last bytes of a stream as it is now, at most `size`: how many. They begin with a whole
+ * character. */
+size_t follow_tail(struct follow *f, unsigned stream, void *out, size_t size);
 
 /* The next offset from `at` on that is not within a character, of a stream with `size` bytes. */
 uint64_t process_next_character(struct process *p, unsigned stream, uint64_t at, uint64_t size);

@@ -206,14 +206,6 @@ static int tell_all(const struct paddock_command *c, struct follow *f, deadline 
     }
 }
 
-/* Waits for the end: 0, 1 when nobody wants it any more, or -1. */
-static int await_end(struct follow *f, int cancel, deadline d, struct pd_err *e)
-{
-    if (process_listen(f->process, cancel, POLLRDHUP, false, d) == HEARD_END)
-        return 0;
-    return follow_watch(f, e) < 0 ? -1 : process_wait(f->process, &f->watch, cancel, d, e);
-}
-
 /* Waits for the end; ends the command when its time is over or nobody wants it any more. */
 static int attend(const struct start *q, struct process *p, struct pd_err *e)
 {
@@ -228,16 +220,15 @@ static int attend(const struct start *q, struct process *p, struct pd_err *e)
     }
 
     deadline d = q->r.timeout_ns ? deadline_in(q->r.timeout_ns) : DEADLINE_NONE;
-    int r = c->on_output ? tell_all(c, &f, d, e) : await_end(&f, lib_cancel_fd(c->cancel), d, e);
+    int r =
+        c->on_output ? tell_all(c, &f, d, e) : follow_await_end(&f, lib_cancel_fd(c->cancel), d, e);
 
     if (r == 1 && c->key) {
         r = pd_fail(e, PD_LOST, "nobody waits for the command any more");
     } else if (r == 1 || (r < 0 && e->code == PD_TIMEOUT)) {
         r = process_stop(p, r == 1 ? STOP_ABANDONED : STOP_TIMEOUT, e);
         if (r == 0)
-            r = follow_watch(&f, e);
-        if (r == 0)
-            r = process_wait(p, &f.watch, -1, deadline_in(STOP_PATIENCE), e);
+            r = follow_await_end(&f, -1, deadline_in(STOP_PATIENCE), e);
     }
 
     follow_end(&f);

@@ -300,6 +300,19 @@ def test_long_output_is_cut_in_the_middle(mcp):
     assert len(answer.body) < 200000
 
 
+@pytest.mark.parametrize("before", ["", "x"])
+def test_long_output_is_cut_between_characters(mcp, before):
+    # A character has three bytes: either way at least one of the two cuts would be within one.
+    found = result_of(mcp.call("run_command", command=f"printf '{before}'; yes € | head -n 100000 | tr -d '\\n'"))
+    assert "bytes are left out" in found["stdout"] and "\ufffd" not in found["stdout"]
+    assert set(found["stdout"].split("\n[")[0]) == {"€", *before}
+    assert set(found["stdout"].rsplit("]\n")[-1]) == {"€"}
+    left_out = int(found["stdout"].split("[... ")[1].split(" bytes")[0])
+    assert left_out % 3 == 0
+    shown = found["stdout"].split("\n[...")[0] + found["stdout"].rsplit("...]\n")[-1]
+    assert len(shown.encode()) + left_out == found["stdout_bytes"] == 300000 + len(before)
+
+
 def test_output_that_is_no_text(mcp):
     answer = mcp.call("run_command", command=r"printf 'a\xff\0\x1b[1mb\xe2\x80\xa8\n'")
     assert result_of(answer)["stdout"] == "a\ufffd\0\x1b[1mb\u2028\n"
