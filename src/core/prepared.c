@@ -10,7 +10,8 @@
  *                       that the line could not use has not ended yet
  *   prepared_take       a line that fits takes the shell over, under the session's lock
  *   prepared_give       and writes its text
- *   prepared_look       gives up one that has waited for WAIT_MAX (the controller)
+ *   prepared_look       gives up one that has waited for WAIT_MAX, and makes one when the pause
+ * after a failure is over, if a line has ended in it (the controller)
  *
  * Never twice, never not at all. The byte says that a line has begun. A shell that ends without it
  * (killed, its directory is gone, its text did not come through) has not run its line, which is
@@ -171,7 +172,7 @@ void prepared_forget(struct session *s)
 {
     lock_take(&s->lock);
     clear(s);
-    s->prepared.died = false;
+    s->prepared.died = s->prepared.owed = false;
     lock_release(&s->lock);
 }
 
@@ -495,7 +496,18 @@ static bool is_wanted(struct session *s)
             return false;
 
     return r->stage == PREPARED_NONE && s->life == LIFE_RUNNING && !s->changing && !s->lost &&
-           !s->shell_busy && deadline_passed(r->not_before);
+           !s->shell_busy;
+}
+
+/* Is one to be made now? In the pause after a failure none is, but one is owed then. With the
+ * session's lock held. */
+static bool is_due(struct session *s)
+{
+    if (!is_wanted(s))
+        return false;
+
+    s->prepared.owed = !deadline_passed(s->prepared.not_before);
+    return !s->prepared.owed;
 }
 
 /* Nine tenths of a limit. */
@@ -563,7 +575,7 @@ static bool enter(struct session *s, struct prepared_ends *near, struct start *s
 
     lock_take(&s->lock);
     uint64_t serial = ++s->next_serial;
-    if (is_wanted(s) && st->shell[0] && session_environment(s, &none, place, &st->env) == 0 &&
+    if (is_due(s) && st->shell[0] && session_environment(s, &none, place, &st->env) == 0 &&
         place_path(place, s->cwd, st->cwd, sizeof st->cwd) == 0 &&
         (st->group = group_take(s, serial))) {
         entered = st->group < GROUPS_MOST;
@@ -626,32 +638,15 @@ static void note_success(struct session *s)
     lock_release(&s->lock);
 }
 
-void prepared_make(struct process *p)
+/* Makes one, if that is possible. */
+static void make_shell(struct session *s)
 {
-    struct session *s = p->session;
     struct prepared_ends near = NO_ENDS;
     struct far_ends far __attribute__((cleanup(far_ends_done))) = FAR_ENDS_NONE;
     struct start st = {.env = MSG_LIST_WRITER_INIT};
     struct pd_err e;
 
-    if (!atomic_load(&s->all->prepare_shells) || !p->updates_state)
-        return;
-    lock_take(&p->lock);
-    bool refused = p->refused, begun = p->line == LINE_BEGUN;
-    lock_release(&p->lock);
-    if (refused)
-        return;
-    if (begun)
-        note_success(s);
-
-    lock_take(&s->lock);
-    bool wanted = is_wanted(s);
-    bool later = s->prepared.stage == PREPARED_ENDING && s->life == LIFE_RUNNING && !s->shell_busy;
-    lock_release(&s->lock);
-    if (later) /* the line could not use the one that waited, and that takes its time to end */
-        recorder_add(p, TASK_PREPARE, ENDING_PAUSE);
-
-    if (wanted && has_room(s) && make_ends(&near, &far, &e) == 0 && enter(s, &near, &st) &&
+    if (has_room(s) && make_ends(&near, &far, &e) == 0 && enter(s, &near, &st) &&
         start_shell(s, &st, &far, &e) < 0 && !prepared_ended(s, st.id)) {
         /* A line has taken it meanwhile. */
         struct process *taker = session_process_by_id(s, st.id);
@@ -662,6 +657,31 @@ void prepared_make(struct process *p)
 
     ends_close(&near);
     msg_list_writer_done(&st.env);
+}
+
+void prepared_make(struct process *p)
+{
+    struct session *s = p->session;
+    if (!atomic_load(&s->all->prepare_shells) || !p->updates_state)
+        return;
+
+    lock_take(&p->lock);
+    bool refused = p->refused, begun = p->line == LINE_BEGUN;
+    lock_release(&p->lock);
+    if (refused)
+        return;
+    if (begun)
+        note_success(s);
+
+    lock_take(&s->lock);
+    bool due = is_due(s);
+    bool later = s->prepared.stage == PREPARED_ENDING && s->life == LIFE_RUNNING && !s->shell_busy;
+    lock_release(&s->lock);
+
+    if (later) /* the line could not use the one that waited, and that takes its time to end */
+        recorder_add(p, TASK_PREPARE, ENDING_PAUSE);
+    if (due)
+        make_shell(s);
 }
 
 /* ---- giving one up ---- */
@@ -718,16 +738,20 @@ void prepared_give_up(struct session *s)
 void prepared_look(struct session *s, bool every_second)
 {
     struct prepared *r = &s->prepared;
+    bool prepares = atomic_load(&s->all->prepare_shells);
 
     lock_take(&s->lock);
     bool waiting = r->stage == PREPARED_WAITING;
-    if (waiting && (deadline_passed(r->until) || !atomic_load(&s->all->prepare_shells)))
+    if (waiting && (deadline_passed(r->until) || !prepares))
         end_wait(s);
     bool late = r->stage == PREPARED_ENDING && deadline_passed(r->until);
+    bool due = r->owed && prepares && is_due(s);
     lock_release(&s->lock);
 
     if (late)
         kill_shell(s);
+    if (due)
+        make_shell(s);
     if (!waiting || !every_second || has_room(s))
         return;
 

@@ -39,6 +39,7 @@ struct prepared {
     deadline until;      /* waiting: given up then; ending: killed then */
     deadline not_before; /* no other is made until then, because the last one failed its line */
     uint64_t pause_ns;   /* how long that was */
+    bool owed;           /* a line has ended in that time: one is made when it is over */
     bool died;           /* the last one ended before its time: counters may have risen with it */
     bool roomy;          /* when the sandbox was last looked at, */
     uint64_t looked_ns;  /* which was then */
@@ -75,7 +76,8 @@ void prepared_run_again(struct process *p);
 
 /* The recorder's, when a command is settled: starts the shell of the next line, if this was one. */
 void prepared_make(struct process *p);
-/* The controller's: gives up one that has waited for long or that there is no room for. */
+/* The controller's: gives up one that has waited for long or that there is no room for, and makes
+ * the one that no line could be followed by in the pause after a failure. */
 void prepared_look(struct session *s, bool every_second);
 /* Before the sandbox is paused, put to sleep or copied: gives up the one that waits, and returns
  * when it is gone, or after a second. The caller has begun a change of the session. */

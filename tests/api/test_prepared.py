@@ -36,7 +36,7 @@ def await_none(box, limit=20):
 
 def prepare(box):
     """A line, and then the shell of the next one. After a shell that failed, as on a busy machine it may
-    (see run_in_it), there is a pause of a second or more, in which lines are followed by none."""
+    (see run_in_it), there is a pause of a second or more: a line in it is followed by none until it is over."""
     deadline = time.monotonic() + paddock.seconds(20)
     while time.monotonic() < deadline:
         box.out("true")

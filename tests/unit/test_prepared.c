@@ -364,6 +364,54 @@ static void test_every_line_runs_once(void **state)
     end(d, s);
 }
 
+/* Waits for a state of the session's prepared shell, without running a line. */
+static void await_prepared(struct session *s, int stage, bool owed)
+{
+    deadline d = deadline_in(PATIENCE);
+    for (bool is = false; !is; usleep(1000)) {
+        lock_take(&s->lock);
+        is = (int)s->prepared.stage == stage && s->prepared.owed == owed;
+        lock_release(&s->lock);
+        if (!is && deadline_passed(d))
+            fail_msg("stage %d, owed %d", s->prepared.stage, s->prepared.owed);
+    }
+}
+
+static void set_pause(struct session *s, deadline until)
+{
+    lock_take(&s->lock);
+    s->prepared.not_before = until;
+    lock_release(&s->lock);
+}
+
+/* A line that ends in the pause after a failure is followed by no shell, but when the pause is over
+ * there is one, though no other line has come. */
+static void test_a_pause_is_followed_by_a_shell(void **state)
+{
+    struct daemon *d = begin(state);
+    struct pd_err e;
+
+    for (unsigned n = 0; n < 20; n += 2) {
+        struct session_request r = {0};
+        struct session *s = make_one(d, &r);
+
+        set_pause(s, DEADLINE_NONE);
+        assert_int_equal(run(s, n, &e), 0);
+        await_prepared(s, PREPARED_NONE, true);
+
+        set_pause(s, 0);
+        await_prepared(s, PREPARED_WAITING, false);
+        assert_int_equal(run(s, n + 1, &e), 0);
+        assert_ran(n + 1, 1, 1);
+        assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
+        session_unref(s);
+    }
+
+    assert_true(atomic_load(&the.prepared) > 0);
+    await_no_shell();
+    daemon_end(d);
+}
+
 /* A shell that was stopped when it had its line does not keep the line until its time-out, though
  * nothing can be frozen: it is given up after a while, and the line runs elsewhere, once. */
 static void test_a_stopped_shell_that_cannot_be_held_is_given_up(void **state)
@@ -522,6 +570,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_WORLD(test_lines_run_in_shells_that_waited),
         IN_WORLD(test_every_line_runs_once),
+        IN_WORLD(test_a_pause_is_followed_by_a_shell),
         IN_WORLD(test_a_stopped_shell_that_cannot_be_held_is_given_up),
         IN_WORLD(test_lines_against_pause_sleep_and_change),
         IN_WORLD(test_a_delete_at_any_moment),
