@@ -94,9 +94,9 @@ int box_hold(struct box *b, unsigned group, bool held, struct pd_err *e)
                    : pd_fail(e, PD_UNSUPPORTED, "provider %s cannot hold a command", p->name);
 }
 
-void box_forget(struct box *b, struct wire_id command)
+int box_forget(struct box *b, struct wire_id command)
 {
-    b->provider->forget(b, command);
+    return b->provider->forget(b, command);
 }
 
 int box_sync(struct box *b, deadline d, struct pd_err *e)

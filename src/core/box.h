@@ -28,7 +28,7 @@ int box_signal(struct box *b, struct wire_id command, int signal, deadline d, st
 int box_kill(struct box *b, struct wire_id command, unsigned group, struct pd_err *e);
 /* As provider.h says. PD_UNSUPPORTED where nobody can be held. */
 int box_hold(struct box *b, unsigned group, bool held, struct pd_err *e);
-void box_forget(struct box *b, struct wire_id command);
+int box_forget(struct box *b, struct wire_id command);
 int box_sync(struct box *b, deadline d, struct pd_err *e);
 /* Without PROVIDER_TREES a group is a number only, and always free again. */
 int box_group_is_empty(struct box *b, unsigned group);

@@ -15,7 +15,8 @@
  *
  * Never twice, never not at all. The byte says that a line has begun. A shell that ends without it
  * (killed, its directory is gone, its text did not come through) has not run its line, which is
- * then run in a shell of its own, with the same id (prepared_run_again). A shell that is stopped
+ * then run in a shell of its own, with the same id (prepared_run_again), when init has forgotten
+ * that one; whose end may be told once more, and is known by its pid. A shell that is stopped
  * does not end: after BEGIN_PATIENCE without the byte the text is taken back out of the pipe. What
  * was read back the shell cannot have; and without its end, a quote, the rest is no line. So that
  * shell is killed and the line runs elsewhere. If nothing is left in the pipe the shell may have
@@ -256,7 +257,7 @@ void prepared_give(struct process *p)
     /* While it is given the other end is open here: no SIGPIPE, and the write does not wait. */
     lock_take(&p->lock);
     if (p->line_gone)
-        (void)prepared_on_exit(p);
+        (void)prepared_on_exit(p, p->line_pid);
     else if (!bad && p->line == LINE_GIVEN)
         (void)!write(p->line_in, text.data, text.len);
     fd_done(&p->line_in);
@@ -275,12 +276,16 @@ static bool has_begun(struct process *p)
     return p->line == LINE_OWN || p->line == LINE_BEGUN;
 }
 
-bool prepared_on_exit(struct process *p)
+bool prepared_on_exit(struct process *p, int pid)
 {
-    if (p->state == PROCESS_STARTING && p->line == LINE_GIVEN)
+    if (p->state == PROCESS_STARTING && p->line == LINE_GIVEN) {
         p->line_gone = true;
+        p->line_pid = pid;
+    }
     if (p->state != PROCESS_RUNNING)
         return false;
+    if (p->line == LINE_OWN && pid && pid == p->line_pid)
+        return true; /* a sync of another command has told it once more */
     if (has_begun(p))
         return false;
     if (p->line == LINE_AGAIN)
@@ -293,6 +298,8 @@ bool prepared_on_exit(struct process *p)
     }
 
     p->line = LINE_AGAIN;
+    p->line_pid = pid;
+    p->pid = 0;
     recorder_add(p, TASK_AGAIN, 0);
     return true;
 }
@@ -436,21 +443,21 @@ void prepared_run_again(struct process *p)
         recorder_add(p, TASK_AGAIN, BEGIN_PATIENCE);
         return;
     }
-    int sent = renew_streams(p, &r, &far, &e);
-    if (sent == 0) {
-        /* Init knows the id no more, and may have it again. */
-        rw_read(&s->box_use);
-        if (s->box)
-            box_forget(s->box, p->id);
-        rw_release(&s->box_use);
 
+    /* Init runs an id once, until it has forgotten it. */
+    rw_read(&s->box_use);
+    bool full = s->box && box_forget(s->box, p->id) < 0;
+    rw_release(&s->box_use);
+
+    int sent = -1;
+    if (!full && (sent = renew_streams(p, &r, &far, &e)) == 0) {
         lock_take(&p->lock);
         p->line = LINE_OWN;
         lock_release(&p->lock);
         sent = session_send(p, &r, SANDBOX_UID_USER, &far, &e);
+        full = sent < 0 && e.sys == EAGAIN;
     }
 
-    bool full = sent < 0 && e.sys == EAGAIN;
     lock_take(&p->lock);
     p->line = full ? LINE_AGAIN : LINE_OWN;
     stopped = p->stop != STOP_NONE;

@@ -62,10 +62,10 @@ void prepared_give(struct process *p);
 
 /* ---- a line's end ---- */
 
-/* With the process's lock held: its shell has ended, or was refused. True when the line was not run
- * and is going to be, in another shell: then this was not the command's end. Of a process that is
- * still starting it is only noted. */
-bool prepared_on_exit(struct process *p);
+/* With the process's lock held: its shell has ended (that with this pid), or was refused (0). True
+ * when the line was not run and is going to be, or is run, in another shell: then this was not the
+ * command's end. Of a process that is still starting it is only noted. */
+bool prepared_on_exit(struct process *p, int pid);
 /* The recorder's. Does nobody know yet whether the shell has its line? Then the process is not to
  * be stored, and is looked at again. */
 bool prepared_is_unsure(struct process *p);

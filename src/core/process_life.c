@@ -163,7 +163,7 @@ static bool take_state(struct process *p)
 void process_on_exit(struct process *p, const struct msg_exited *end)
 {
     lock_take(&p->lock);
-    bool again = prepared_on_exit(p); /* a shell that waited has ended, and not the command */
+    bool again = prepared_on_exit(p, end->pid); /* a shell that waited has ended, not the command */
     if (p->state != PROCESS_RUNNING || again) {
         lock_release(&p->lock); /* a box may tell what it likes, and as often */
         return;
@@ -201,7 +201,7 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
 void process_on_refused(struct process *p, const struct pd_err *why)
 {
     lock_take(&p->lock);
-    bool again = prepared_on_exit(p);
+    bool again = prepared_on_exit(p, 0);
     bool first = p->state == PROCESS_RUNNING && !again;
     if (first) {
         process_step(p, PROCESS_EXITED);

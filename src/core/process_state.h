@@ -126,6 +126,7 @@ struct process {
     /* prepared.c: of a line that a shell got which had waited for one. */
     enum process_line line;
     bool line_gone;         /* its shell ended between being taken over and being given it */
+    int line_pid;           /* of the shell that ended without it; 0 */
     char *line_text;        /* constant */
     int line_in, line_back; /* the ends of the pipe that it goes through; -1 */
     uint64_t given_ns;

@@ -164,8 +164,9 @@ struct provider {
      * of them does anything until it is let go, but die. Waits a moment at most. Whoever was
      * stopped by a signal is afterwards, too. NULL: nobody can be held. */
     int (*hold)(struct box *b, unsigned group, bool held, struct pd_err *e);
-    /* The end of the command is stored: the provider may forget it. */
-    void (*forget)(struct box *b, struct wire_id command);
+    /* The end of the command is stored: the provider may forget it. -1: the box has not heard it
+     * and is not waited for. Then its next sync tells the end again. */
+    int (*forget)(struct box *b, struct wire_id command);
     /* Tells the state of every command again, by `started` and `exited`. Deadline 0: does not wait,
      * `synced` comes at the end. */
     int (*sync)(struct box *b, deadline d, struct pd_err *e);

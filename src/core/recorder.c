@@ -320,7 +320,7 @@ static void do_end(struct process *p)
     rw_read(&s->box_use);
     if (s->box) {
         if (!p->refused)
-            box_forget(s->box, p->id);
+            (void)box_forget(s->box, p->id);
         empty = box_group_is_empty(s->box, p->group);
     }
     rw_release(&s->box_use);

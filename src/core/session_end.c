@@ -277,6 +277,8 @@ static void on_started(void *owner, struct wire_id id, int pid)
     lock_take(&p->lock);
     p->pid = pid;
     p->synced = 1;
+    if (p->line_pid == pid)
+        p->line_pid = 0; /* the kernel has given the number once more */
     process_wake(p);
     lock_release(&p->lock);
 
@@ -297,7 +299,7 @@ static void on_exited(void *owner, struct wire_id id, const struct msg_exited *e
      * was killed before it could tell the box. */
     if (!news && rw_try_read(&s->box_use)) {
         if (s->box)
-            box_forget(s->box, id);
+            (void)box_forget(s->box, id);
         rw_release(&s->box_use);
     }
 }

@@ -253,9 +253,11 @@ int session_send(struct process *p, const struct process_request *r, uint32_t ui
     struct box_command c = {.id = p->id,
                             .group = p->group,
                             /* A caller that waits for the end needs no word of the start; the
-                             * recorder asks for the pid of a command that takes longer. */
+                             * recorder asks for the pid of a command that takes longer. A line that
+                             * runs again is told from the shell before it by its pid. */
                             .flags = (p->pty ? EXEC_PTY : 0) | (p->worker ? EXEC_WORKER : 0) |
-                                     (p->reach ? EXEC_REACH : 0) | (p->background ? 0 : EXEC_QUIET),
+                                     (p->reach ? EXEC_REACH : 0) |
+                                     (p->background || p->line_pid ? 0 : EXEC_QUIET),
                             .at_once = r->at_once,
                             .fds = {far->fd[0], far->fd[1], far->fd[2], far->fd[3]}};
     int bad = 0;

@@ -501,13 +501,13 @@ static int keeper_provider_kill(struct box *box, struct wire_id id, unsigned gro
     return r;
 }
 
-static void keeper_provider_forget(struct box *box, struct wire_id id)
+static int keeper_provider_forget(struct box *box, struct wire_id id)
 {
     struct keeper_box *b = keeper_box_of(box);
     struct wire_head head = {.type = WIRE_ACK, .epoch = b->jail.epoch, .id = id};
     /* Not waited for: a jail that does not read keeps the record, and the room for it is its own.
      */
-    (void)wire_send(b->jail.control, &head, NULL, NULL, 0, 0);
+    return wire_send(b->jail.control, &head, NULL, NULL, 0, 0) == -EAGAIN ? -1 : 0;
 }
 
 static int keeper_provider_sync(struct box *box, deadline d, struct pd_err *e)

@@ -29,6 +29,9 @@ static struct {
     atomic_int all_stop; /* every shell that waited stops with its line, for ever */
     atomic_int no_hold;  /* nothing can be frozen */
     atomic_uint full;    /* of three commands that cannot wait, the box has no room for two */
+    atomic_uint deaf;    /* of three commands that it is to forget, it hears of two */
+    atomic_uint known;   /* commands that had an id that was not forgotten */
+    atomic_int pid;
 } the;
 
 struct shell {
@@ -47,6 +50,34 @@ static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shell *table;
 
+/* Ends that the box was not told to forget. A command with such an id does not run: it has. */
+static struct record {
+    struct wire_id id;
+    struct msg_exited end;
+    struct record *next;
+} * records;
+
+/* With table_lock held. */
+static struct record **record_of(struct wire_id id)
+{
+    struct record **at = &records;
+    while (*at && !wire_id_equal((*at)->id, id))
+        at = &(*at)->next;
+    return at;
+}
+
+static void record_add(struct wire_id id, struct msg_exited end)
+{
+    struct record *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    *r = (struct record){id, end, NULL};
+
+    pthread_mutex_lock(&table_lock);
+    r->next = records;
+    records = r;
+    pthread_mutex_unlock(&table_lock);
+}
+
 static void note_run(const char *line)
 {
     unsigned n = (unsigned)strtoul(line + strcspn(line, "0123456789"), NULL, 10);
@@ -55,7 +86,7 @@ static void note_run(const char *line)
 }
 
 /* Tells of the end, unless the box is gone. */
-static void tell(const struct shell *h, int status)
+static void tell(const struct shell *h, struct msg_exited end)
 {
     struct daemon *d = h->d;
     uint64_t one = 1;
@@ -63,7 +94,7 @@ static void tell(const struct shell *h, int status)
     if (h->box->used && wire_id_equal(h->box->id, h->box_id) && d->end_count < COUNT(d->ends)) {
         d->ends[d->end_count].box = h->box;
         d->ends[d->end_count].command = h->id;
-        d->ends[d->end_count++].end = (struct msg_exited){.pid = 5, .status = status};
+        d->ends[d->end_count++].end = end;
     }
     pthread_mutex_unlock(&d->lock);
     (void)!write(d->news.fd, &one, sizeof one);
@@ -170,7 +201,15 @@ static void *shell_main(void *arg)
     }
     fd_done(&h->in);
     fd_done(&h->state);
-    tell(h, status);
+
+    struct msg_exited end = {.pid = atomic_fetch_add(&the.pid, 1) + 5, .status = status};
+    record_add(h->id, end);
+    tell(h, end);
+    if (atomic_load(&the.cruel) && status) {
+        /* As the answer to a sync does that was on its way when the box was told to forget it. */
+        usleep((unsigned)end.pid * 131 % 8000);
+        tell(h, end);
+    }
 
     pthread_mutex_lock(&table_lock);
     for (struct shell **at = &table; *at; at = &(*at)->next)
@@ -197,6 +236,15 @@ static int shell_exec(struct box *box, const struct box_command *c, struct pd_er
         free(h);
         errno = EAGAIN;
         return pd_fail_sys(e, "send");
+    }
+
+    pthread_mutex_lock(&table_lock);
+    bool known = *record_of(c->id);
+    pthread_mutex_unlock(&table_lock);
+    if (known) {
+        atomic_fetch_add(&the.known, 1);
+        free(h);
+        return 0;
     }
 
     h->d = the_daemon;
@@ -230,6 +278,21 @@ static int shell_kill(struct box *box, struct wire_id id, unsigned group, struct
     return 0;
 }
 
+static int shell_forget(struct box *box, struct wire_id id)
+{
+    (void)box;
+    if (atomic_load(&the.cruel) && atomic_fetch_add(&the.deaf, 1) % 3 == 0)
+        return -1;
+
+    pthread_mutex_lock(&table_lock);
+    struct record **at = record_of(id), *gone = *at;
+    if (gone)
+        *at = gone->next;
+    pthread_mutex_unlock(&table_lock);
+    free(gone);
+    return 0;
+}
+
 static int shell_hold(struct box *box, unsigned group, bool held, struct pd_err *e)
 {
     (void)box, (void)group;
@@ -254,6 +317,7 @@ static struct daemon *begin(void **state)
     d->provider.exec = shell_exec;
     d->provider.kill = shell_kill;
     d->provider.hold = shell_hold;
+    d->provider.forget = shell_forget;
     assert_int_equal(sessions_start(d->all, &e), 0);
     return d;
 }
@@ -274,6 +338,9 @@ static void end(struct daemon *d, struct session *s)
     session_unref(s);
     await_no_shell();
     daemon_end(d);
+
+    for (struct record *r; (r = records); free(r))
+        records = r->next;
 }
 
 /* Runs a line that has this number: its exit status, or -1 when it was not started. */
@@ -361,6 +428,7 @@ static void test_every_line_runs_once(void **state)
     }
     for (unsigned i = 0; i < FATES; i++)
         assert_true(atomic_load(&the.fates[i]) > 0);
+    assert_int_equal(atomic_load(&the.known), 0);
     end(d, s);
 }
 

@@ -336,10 +336,11 @@ static int world_signal(struct box *box, struct wire_id command, int signal, dea
     return world_kill(box, command, 0, e);
 }
 
-static void world_forget(struct box *box, struct wire_id command)
+static int world_forget(struct box *box, struct wire_id command)
 {
     (void)box, (void)command;
     __atomic_add_fetch(&the_daemon->world->forgets, 1, __ATOMIC_SEQ_CST);
+    return 0;
 }
 
 static int world_group_is_empty(struct box *b, unsigned group)
