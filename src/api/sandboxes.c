@@ -215,11 +215,17 @@ int sandbox_resume(struct call *c, struct pd_err *e)
     return call_sandbox(c, 200, c->session, NULL);
 }
 
-/* May the caller have sandboxes at that provider? As for a new one. */
+/* May the caller have such a sandbox at that provider? As for a new one. */
 static struct provider *find_target(struct call *c, const char *name, struct pd_err *e)
 {
-    struct session_request r = {.tenant = c->who.tenant, .provider = name};
+    struct session_info i;
     struct decision decision;
+    session_get(c->session, &i);
+    /* One that was made with mode local, or auto, may go where its owner wants it. */
+    struct session_request r = {.tenant = c->who.tenant,
+                                .provider = name,
+                                .mode = i.mode == MODE_SANDBOX ? MODE_SANDBOX : MODE_NONE,
+                                .spec = i.spec};
 
     snprintf(c->field, sizeof c->field, "provider");
     if (sessions_explain(c->api->sessions, &r, &decision, NULL, e) < 0)
@@ -245,7 +251,9 @@ int sandbox_move(struct call *c, struct pd_err *e)
     if (!to)
         return -1;
     c->field[0] = 0;
-    if (session_move(c->session, to, give_up ? MOVE_GIVE_UP : 0, "moved by the API", e) < 0)
+    struct session_goal goal = {
+        .to = to, .flags = give_up ? MOVE_GIVE_UP : 0, .reason = "moved by the API"};
+    if (session_move(c->session, &goal, e) < 0)
         return -1;
     return call_sandbox(c, 200, c->session, NULL);
 }

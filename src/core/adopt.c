@@ -262,7 +262,7 @@ static int load_process(const struct process_row *r, void *arg)
 /* `e` says why its output was not given back, if it was not. */
 static void fetch_streams(struct process *p, struct pd_err *e)
 {
-    struct provider *provider = p->session->provider;
+    struct provider *provider = p->provider;
     char key[MSG_KEY_MAX + 1];
     int fds[4] = {-1, -1, -1, -1}, in = -1;
     unsigned count = 0;
@@ -317,9 +317,9 @@ static void forget(struct process *p)
     if (store->delete_process(store, p->id.bytes, &e) < 0)
         log_warn("adopt.forget", "session=%s error=%s", s->info.id, e.msg);
     process_stash_key(p, "out", key);
-    stash_drop(s->provider, key);
+    stash_drop(p->provider, key);
     process_stash_key(p, "in", key);
-    stash_drop(s->provider, key);
+    stash_drop(p->provider, key);
     process_close_streams(p);
     process_discard_output(p);
 }

@@ -145,6 +145,12 @@ enum rung box_rung(const struct box *b)
     return b->provider->rung(b);
 }
 
+bool box_place(struct box *b, struct box_place *ret)
+{
+    const struct provider *p = b->provider;
+    return p->place && p->place(b, ret);
+}
+
 /* ---- roots ---- */
 
 int root_remove(struct provider *p, const char *name, struct pd_err *e)

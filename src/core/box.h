@@ -40,6 +40,8 @@ int box_resize(struct box *b, struct wire_id command, int near, uint16_t rows, u
 int box_pause(struct box *b, bool paused, struct pd_err *e);
 int box_get_usage(struct box *b, struct box_usage *ret, struct pd_err *e);
 enum rung box_rung(const struct box *b);
+/* Fills *ret and returns true when the box's places are not those of a jail. */
+bool box_place(struct box *b, struct box_place *ret);
 
 /* Roots. `p` may be NULL, for a session whose provider is not configured any more: then nothing is
  * done and they fail. */

@@ -37,6 +37,7 @@ struct process *process_new(struct session *s)
     atomic_init(&p->refs, 1);
     atomic_init(&p->unwanted, 0);
     p->session = session_ref(s);
+    p->provider = s->provider;
     p->state = PROCESS_STARTING;
     p->synced = 1;
     p->via[0] = p->via[1] = p->input = p->state_pipe = p->line_in = p->line_back = -1;

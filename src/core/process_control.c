@@ -134,7 +134,7 @@ int process_close_stdin(struct process *p, struct pd_err *e)
         /* The command sees the end only when every copy is closed. */
         char key[MSG_KEY_MAX + 1];
         process_stash_key(p, "in", key);
-        stash_drop(p->session->provider, key);
+        stash_drop(p->provider, key);
     }
 
     fd_done(&fd);

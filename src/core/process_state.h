@@ -80,10 +80,21 @@ struct stream {
     uint64_t kept;           /* of its bytes, as kept.c has counted them */
 };
 
+/* What a judgement of a command (session_judge.c) relied on. It holds as long as the session has
+ * that box, and that directory and environment; a command starts only where it does. */
+struct judgement {
+    bool is_judged; /* else nothing was asked */
+    bool by_state;  /* another directory or environment might make it another one */
+    enum rung need; /* the least isolation that it may run with */
+    struct wire_id box_id;
+    uint64_t shell_version;
+};
+
 struct process {
     atomic_uint refs;
     struct session *session; /* counted */
     struct process *next;
+    struct provider *provider; /* where it runs, or ran: its session may have moved since */
     struct wire_id id;
     unsigned group;
     uint64_t serial;
@@ -94,6 +105,7 @@ struct process {
     bool worker, unseen, reach, moves, shell, pty, background, back_pressure, updates_state;
     char *note;
     uint64_t spool_max, timeout_ns;
+    struct judgement judgement;
     struct pump_timer timeout;
     struct tenant_count *kept_by; /* whose bytes its output is, or NULL: the pool's */
     deadline listen_until;        /* of a direct one */

@@ -164,6 +164,24 @@ unsigned provider_table_describe(const struct provider_table *t, struct route_pr
     return t->count;
 }
 
+unsigned provider_table_describe_for(const struct provider_table *t, const struct spec *spec,
+                                     struct route_provider *ret)
+{
+    unsigned count = provider_table_describe(t, ret);
+    bool has_image = spec->image[0] || spec->options[0];
+
+    for (unsigned i = 0; i < count; i++) {
+        bool takes = provider_has(t->list[i], PROVIDER_IMAGE);
+        if (has_image && !takes)
+            ret[i].unfit = "takes no image";
+        else if (!has_image && takes)
+            ret[i].unfit = "needs an image";
+        if (spec->network != NETWORK_NONE && ret[i].rung > RUNG_BASIC)
+            ret[i].rung = RUNG_BASIC;
+    }
+    return count;
+}
+
 void provider_table_done(struct provider_table *t)
 {
     while (t->count) {

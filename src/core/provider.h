@@ -266,3 +266,7 @@ struct provider *provider_table_choose(const struct provider_table *t, const cha
 void provider_table_done(struct provider_table *t);
 /* As the router sees them; `ret` has room for PROVIDERS_MAX. Returns how many there are. */
 unsigned provider_table_describe(const struct provider_table *t, struct route_provider *ret);
+/* The same for a sandbox of this specification: how well it would be isolated, and which of them
+ * cannot make it. */
+unsigned provider_table_describe_for(const struct provider_table *t, const struct spec *spec,
+                                     struct route_provider *ret);

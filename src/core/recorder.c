@@ -116,7 +116,7 @@ static struct copies copy_output(const struct process *p)
 static int stash_copies(struct process *p, const char *what, const struct copies *c, int *stashed,
                         struct pd_err *e)
 {
-    struct provider *provider = p->session->provider;
+    struct provider *provider = p->provider;
     char key[MSG_KEY_MAX + 1];
     process_stash_key(p, what, key);
     int failed = c->bad ? pd_fail(e, PD_CAPACITY, "no descriptor is left")
@@ -139,7 +139,7 @@ static void stash(struct process *p)
     struct copies out __attribute__((cleanup(copies_done))) = {.count = 0};
     struct copies in __attribute__((cleanup(copies_done))) = {.count = 0};
     struct pd_err e;
-    if (!provider_has(p->session->provider, PROVIDER_STASH))
+    if (!provider_has(p->provider, PROVIDER_STASH))
         return;
 
     lock_take(&p->lock);
@@ -230,7 +230,7 @@ int process_store(struct process *p, struct pd_err *e)
  * when that is over. */
 void process_drop_stash(struct process *p)
 {
-    struct provider *provider = p->session->provider;
+    struct provider *provider = p->provider;
     char key[MSG_KEY_MAX + 1];
 
     lock_take(&p->lock);

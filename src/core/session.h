@@ -104,11 +104,6 @@ struct placement {
     char provider[32];
     char reason[200];
 };
-/* May the command run where the session is? PD_ISOLATION, PD_INVALID with what to do otherwise.
- * session_start asks it, and fills in process_request.placement. */
-int session_judge(struct session *s, const struct process_request *r, struct placement *ret,
-                  struct pd_err *e);
-
 /* Starts a command. With a key that was used before, gives the process of the first time and sets
  * *ret_known. Fails with PD_SESSION_*, PD_PAUSED, PD_POLICY, PD_CAPACITY, PD_INVALID. A command
  * that init refuses (not found ...) is a process that ended at once: see process_info.refused. */
@@ -182,7 +177,16 @@ int session_end(struct session *s, enum session_end why, const char *reason, str
 /* Moves a session that runs to another provider: its files in /workspace, /home/user and /tmp, its
  * directory and its variables. Nothing of it may run (PD_CONFLICT), unless MOVE_GIVE_UP ends what
  * does. When it fails the session is where it was, with all its files; where it is already nothing
- * happens. Calls that come meanwhile wait. `reason`: why, as the session says it from then on. */
-enum { MOVE_GIVE_UP = 1 };
-int session_move(struct session *s, struct provider *to, unsigned flags, const char *reason,
-                 struct pd_err *e);
+ * happens. Calls that come meanwhile wait. PD_ISOLATION when the new box isolates less than `need`,
+ * or less than the session's mode says. */
+enum {
+    MOVE_GIVE_UP = 1,
+    MOVE_RAISE = 2, /* only if the session isolates less than `need` when its turn has come */
+};
+struct session_goal {
+    struct provider *to;
+    enum rung need; /* the least isolation that will do */
+    unsigned flags;
+    const char *reason; /* why, as the session says it from then on */
+};
+int session_move(struct session *s, const struct session_goal *goal, struct pd_err *e);

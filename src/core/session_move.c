@@ -18,8 +18,12 @@
 #include "router/decide.h"
 #include "telemetry/log.h"
 
-#define MOVE_PATIENCE  (300 * NS_PER_S) /* of who waits until it has moved */
-#define QUIET_PATIENCE (5 * NS_PER_S)   /* until what was just running, or is ended, has ended */
+#include <signal.h>
+
+#define MOVE_PATIENCE  (300 * NS_PER_S)  /* of who waits until it has moved */
+#define QUIET_PATIENCE (5 * NS_PER_S)    /* until what was just running, or is ended, has ended */
+#define LEFT_PATIENCE  (200 * NS_PER_MS) /* until what was just killed is gone */
+#define LEFT_PAUSE     (5 * NS_PER_MS)
 #define PIECE          (256u << 10)
 
 int session_await_move(struct session *s, struct pd_err *e)
@@ -42,60 +46,88 @@ static void open_gate(struct session *s)
 
 /* ---- nothing may run ---- */
 
-/* The oldest command that has not ended, counted; or NULL. One that has may still count as running
- * until its end is recorded. With the lock held. */
-static struct process *find_running(struct session *s)
+/* The oldest command (or, with `workers`, anything) that has not ended, counted; or NULL. One that
+ * has may still count as running until its end is recorded. With the lock held. */
+static struct process *find_running(struct session *s, bool workers)
 {
     for (struct process *p = s->processes; p; p = p->next)
-        if (!p->worker && process_state(p) < PROCESS_EXITED)
+        if ((workers || !p->worker) && process_state(p) < PROCESS_EXITED)
             return process_ref(p);
     return NULL;
 }
 
+/* One that was just about to start is killed again when it has. */
 static void end_commands(struct session *s, deadline d)
 {
     while (!deadline_passed(d)) {
         struct pd_err e;
         lock_take(&s->lock);
-        struct process *p = find_running(s);
+        struct process *p = find_running(s, true);
         lock_release(&s->lock);
         if (!p)
             return;
 
-        int bad = process_stop(p, STOP_KILLED, &e);
+        int bad = process_signal(p, SIGKILL, &e); /* waits for its end, for a second */
         process_unref(p);
-        if (bad < 0)
+        if (bad < 0 && e.code != PD_TIMEOUT)
             return;
     }
 }
 
-/* Processes that a command left behind when it ended. */
-static bool has_leftovers(struct session *s)
+/* A group whose command has ended and whose processes have not, or 0. Nothing runs, so every group
+ * that is taken is of a command that has ended. With the box held. */
+static unsigned find_leftovers(struct session *s)
 {
-    bool found = false;
+    uint64_t taken[GROUPS / 64];
+    lock_take(&s->lock);
+    memcpy(taken, s->groups, sizeof taken);
+    lock_release(&s->lock);
 
-    rw_read(&s->box_use);
-    for (unsigned g = 1; s->box && g < GROUPS && !found; g++) {
+    for (unsigned g = 1; s->box && g < GROUPS; g++)
+        if (taken[g / 64] >> g % 64 & 1 && box_group_is_empty(s->box, g) == 0)
+            return g;
+    return 0;
+}
+
+/* Waits until commands have left nothing behind; `give_up`: kills what they have. */
+static int await_leftovers(struct session *s, bool give_up, struct pd_err *e)
+{
+    deadline d = deadline_in(give_up ? QUIET_PATIENCE : LEFT_PATIENCE);
+
+    for (;;) {
+        struct pd_err ignored;
+        rw_read(&s->box_use);
+        unsigned group = find_leftovers(s);
+        if (group && give_up)
+            (void)box_kill(s->box, (struct wire_id){{0}}, group, &ignored);
+        rw_release(&s->box_use);
+
+        if (!group)
+            return 0;
+        if (deadline_passed(d))
+            return pd_fail(e, PD_CONFLICT,
+                           "processes that earlier commands of sandbox %s left behind still run, "
+                           "and cannot be moved: end them first, or say that they are given up "
+                           "(give_up)",
+                           s->info.id);
+
         lock_take(&s->lock);
-        bool lingers = s->lingering[g / 64] >> g % 64 & 1;
+        (void)lock_wait(&s->changed, &s->lock, deadline_in(LEFT_PAUSE));
         lock_release(&s->lock);
-        found = lingers && box_group_is_empty(s->box, g) == 0;
     }
-    rw_release(&s->box_use);
-    return found;
 }
 
 /* Until nothing runs. What comes now waits. */
-static int await_quiet(struct session *s, unsigned flags, struct pd_err *e)
+static int await_quiet(struct session *s, bool give_up, struct pd_err *e)
 {
     deadline d = deadline_in(QUIET_PATIENCE);
     prepared_give_up(s);
-    if (flags & MOVE_GIVE_UP)
+    if (give_up)
         end_commands(s, d);
 
     int r = 0;
     lock_take(&s->lock);
-    struct process *p = flags & MOVE_GIVE_UP ? NULL : find_running(s);
+    struct process *p = give_up ? NULL : find_running(s, false);
     while (!p && s->running && lock_wait(&s->changed, &s->lock, d))
         ;
     if (p || s->running)
@@ -106,28 +138,22 @@ static int await_quiet(struct session *s, unsigned flags, struct pd_err *e)
     lock_release(&s->lock);
 
     process_unref(p);
-    if (r == 0 && !(flags & MOVE_GIVE_UP) && has_leftovers(s))
-        r = pd_fail(e, PD_CONFLICT,
-                    "processes that earlier commands of sandbox %s left behind still run, and "
-                    "cannot be moved: end them first, or say that they are given up (give_up)",
-                    s->info.id);
-    return r;
+    return r == 0 ? await_leftovers(s, give_up, e) : -1;
 }
 
 /* ---- the files ---- */
 
-/* Everything below the path, if it is there. */
-static int copy_tree(struct session *from, const char *source, struct session *to,
-                     const char *target, struct pd_err *e)
+/* Everything below the path, which is in a jail's terms: workers translate it for their box. */
+static int copy_tree(struct session *from, struct session *to, const char *path, struct pd_err *e)
 {
-    const char *const pack[] = {"tar", source, NULL}, *const unpack[] = {"untar", target, NULL};
+    const char *const pack[] = {"tar", path, NULL}, *const unpack[] = {"untar", path, NULL};
     auto_worker in = WORKER_INIT, out = WORKER_INIT;
     auto_buf piece = BUF_INIT(PIECE);
     struct record r;
 
     if (worker_run_begin(&in, from, -1, NULL, WORKER_MOVES, pack, e) < 0 ||
         worker_expect(&in, RECORD_ENTRY, &r, e) < 0)
-        return e->code == PD_NOT_FOUND ? 0 : -1;
+        return -1;
     if (worker_run_begin(&out, to, -1, NULL, WORKER_INPUT, unpack, e) < 0)
         return -1;
 
@@ -152,23 +178,19 @@ static int copy_tree(struct session *from, const char *source, struct session *t
     return 0;
 }
 
-/* Where a box is no root of its own, /tmp is not the sandbox's: it stays. */
+/* Where a box is no root of its own, /tmp is not the sandbox's: it stays. Where home and workspace
+ * are one directory, the workspace's files come last, and stay. */
 static int copy_files(struct session *from, struct session *to, struct pd_err *e)
 {
-    static const char *const trees[] = {"/workspace", "/home/user", "/tmp"};
-    struct box_place here, there;
-    const struct box_place *at = session_place(from, &here) ? &here : NULL;
-    const struct box_place *goal = session_place(to, &there) ? &there : NULL;
-    unsigned count = at || goal ? 2 : 3;
+    struct box_place place;
+    bool placed = session_place(from, &place) || session_place(to, &place);
 
-    for (unsigned i = 0; i < count; i++) {
-        char source[BOX_PATH_SIZE + 16], target[BOX_PATH_SIZE + 16];
-        if (place_path(at, trees[i], source, sizeof source) < 0 ||
-            place_path(goal, trees[i], target, sizeof target) < 0)
-            return pd_fail(e, PD_INTERNAL, "a path is too long to be moved");
-        if (copy_tree(from, source, to, target, e) < 0)
-            return pd_wrap(e, "move %s", trees[i]);
-    }
+    if (copy_tree(from, to, "/home/user", e) < 0)
+        return pd_wrap(e, "move /home/user");
+    if (copy_tree(from, to, "/workspace", e) < 0)
+        return pd_wrap(e, "move /workspace");
+    if (!placed && copy_tree(from, to, "/tmp", e) < 0 && e->code != PD_NOT_FOUND)
+        return pd_wrap(e, "move /tmp");
     return 0;
 }
 
@@ -207,18 +229,22 @@ static int step_of(struct session *t, enum life to, struct pd_err *e)
     return r;
 }
 
-/* A session of nobody with the files of this one; to be abandoned and given back. NULL: `*ret` may
+/* A session of nobody with the files of this one; to be abandoned and given back. -1: `*ret` may
  * still be there, half made. */
-static int make_target(struct session *s, struct provider *to, struct session **ret,
+static int make_target(struct session *s, const struct session_goal *goal, struct session **ret,
                        struct pd_err *e)
 {
-    struct session *t = sessions_prepare(s->all, to, &s->info.spec);
+    struct session *t = sessions_prepare(s->all, goal->to, &s->info.spec);
     if (!(*ret = t))
         return pd_fail(e, PD_CAPACITY, "no memory for a session");
 
     sessions_register(t, LIFE_FILLING);
     if (session_store(t, e) < 0 || sessions_make_box(t, e) < 0 || step_of(t, LIFE_WARMING, e) < 0)
         return -1;
+    if (t->info.rung < goal->need)
+        return pd_fail(e, PD_ISOLATION,
+                       "provider %s has made a sandbox with isolation '%s', and '%s' is needed",
+                       goal->to->name, rung_name(t->info.rung), rung_name(goal->need));
     return copy_files(s, t, e);
 }
 
@@ -241,7 +267,8 @@ static struct tenure tenure_of(struct session *s)
     return t;
 }
 
-/* `left`: PROVIDER:ROOT that is to be deleted later, or NULL; becomes the session's. */
+/* `left`: the roots that are to be deleted later; becomes the session's, and the caller has what
+ * was there. */
 static void take_tenure(struct session *s, const struct tenure *t, char *left)
 {
     rw_write(&s->box_use);
@@ -253,36 +280,41 @@ static void take_tenure(struct session *s, const struct tenure *t, char *left)
     snprintf(s->info.provider, sizeof s->info.provider, "%s", t->provider->name);
     snprintf(s->info.reason, sizeof s->info.reason, "%s", t->reason);
     s->info.rung = t->rung;
-    free(s->other_root);
     s->other_root = left;
     lock_release(&s->lock);
     rw_release(&s->box_use);
 }
 
-/* The row is the commit. The box becomes this session's, and its events come here. */
+/* The row is the commit. The box becomes this session's. */
 static int commit(struct session *s, struct session *t, const struct tenure *old,
                   const char *reason, struct pd_err *e)
 {
     struct tenure now = tenure_of(t);
     snprintf(now.reason, sizeof now.reason, "%s", reason);
 
-    char *left = NULL;
-    if (old->root[0] && asprintf(&left, "%s:%s", old->provider->name, old->root) < 0)
+    char *before = s->other_root, *left = NULL;
+    if (asprintf(&left, "%s%s%s:%s", before ? before : "", before ? "," : "", old->provider->name,
+                 old->root) < 0)
         return pd_fail(e, PD_CAPACITY, "no memory to move a session");
-    atomic_store(&t->heir, s);
-    take_tenure(s, &now, left);
-    if (session_store(s, e) < 0) {
-        take_tenure(s, old, NULL);
-        atomic_store(&t->heir, NULL);
-        return -1;
+    if (!old->root[0]) {
+        free(left);
+        left = before;
     }
+
+    take_tenure(s, &now, left);
+    int r = session_store(s, e);
+    if (r < 0)
+        take_tenure(s, old, before);
+    if (left != before)
+        free(r < 0 ? left : before);
+    if (r < 0)
+        return -1;
 
     rw_write(&t->box_use);
     t->box = NULL;
     rw_release(&t->box_use);
 
     lock_take(&t->lock);
-    bool lost = t->lost;
     t->box_id = wire_id_new();
     t->root_name[0] = 0;
     lock_release(&t->lock);
@@ -291,63 +323,92 @@ static int commit(struct session *s, struct session *t, const struct tenure *old
     groups_forget(s);
     s->oom_seen = s->pids_seen = 0;
     samples_rebase(s, 0);
-    s->lost = 0; /* what was lost is not needed any more */
     lock_release(&s->lock);
-    if (lost)
-        session_mark_lost(s, "it was lost when it had just been moved");
     return 0;
 }
 
-static void forget_root(struct session *s)
+/* Deletes one root, PROVIDER:ROOT of this length. */
+static int remove_left(struct session *s, const char *text, size_t len)
 {
-    lock_take(&s->lock);
-    free(s->other_root);
-    s->other_root = NULL;
-    lock_release(&s->lock);
+    char name[PROVIDER_NAME_MAX + 1], root[SPEC_NAME_MAX + 1];
+    const char *colon = memchr(text, ':', len);
+    struct pd_err e;
+    if (!colon)
+        return 0;
+
+    snprintf(name, sizeof name, "%.*s", (int)(colon - text), text);
+    snprintf(root, sizeof root, "%.*s", (int)(text + len - colon - 1), colon + 1);
+    struct provider *at = provider_table_find(s->all->c.providers, name);
+    if (root_remove(at, root, &e) == 0 || e.code == PD_NOT_FOUND)
+        return 0;
+
+    log_warn("session.move", "id=%s root=%s error=%s", s->info.id, root, e.msg);
+    return -1;
 }
 
 void session_finish_move(struct session *s)
 {
-    char name[PROVIDER_NAME_MAX + 1];
+    const char *at = s->other_root;
     struct pd_err e;
-    const char *root = s->other_root ? strchr(s->other_root, ':') : NULL;
-    if (!root)
+    size_t size = at ? strlen(at) + 1 : 0, end = 0;
+    char *stay = at ? calloc(1, size) : NULL; /* those that cannot be deleted now */
+    if (!stay)
         return;
 
-    snprintf(name, sizeof name, "%.*s", (int)(root - s->other_root), s->other_root);
-    struct provider *at = provider_table_find(s->all->c.providers, name);
-    if (root_remove(at, root + 1, &e) < 0 && e.code != PD_NOT_FOUND) {
-        log_warn("session.move", "id=%s root=%s error=%s", s->info.id, root + 1, e.msg);
-        return;
+    for (size_t len; *at; at += len) {
+        len = strcspn(at, ",");
+        if (remove_left(s, at, len) < 0)
+            end += (size_t)snprintf(stay + end, size - end, "%s%.*s", end ? "," : "", (int)len, at);
+        len += at[len] == ',';
     }
-    forget_root(s);
+    if (!strcmp(stay, s->other_root))
+        return free(stay);
+
+    lock_take(&s->lock);
+    free(s->other_root);
+    s->other_root = stay[0] ? stay : NULL;
+    lock_release(&s->lock);
+    if (!stay[0])
+        free(stay);
     if (session_store(s, &e) < 0)
         log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
 }
 
-/* Takes away what is left of the old box. */
+/* Takes away what is left of the old box. Its loss, which it may have told until now, is not the
+ * session's any more; that of the new one is, which was told to its maker until now. */
 static void leave_old(struct session *s, const struct tenure *old, struct session *maker)
 {
     struct pd_err e;
     if (box_destroy(old->box, &e) < 0)
         log_error("session.undead", "id=%s error=%s", s->info.id, e.msg);
     session_unref(maker);
+
+    lock_take(&s->lock);
+    s->lost = 0;
+    lock_release(&s->lock);
+    atomic_store(&s->maker->heir, s);
+
+    lock_take(&s->maker->lock);
+    bool lost = s->maker->lost;
+    lock_release(&s->maker->lock);
+    if (lost)
+        session_mark_lost(s, "it was lost when it had just been moved");
     session_finish_move(s);
 }
 
 /* ---- the move ---- */
 
-static int move(struct session *s, struct provider *to, const char *reason, struct pd_err *e)
+static int move(struct session *s, const struct session_goal *goal, struct pd_err *e)
 {
     struct tenure old = tenure_of(s);
     struct session *t = NULL, *maker = s->maker;
     struct box_place place;
     bool placed = session_place(s, &place);
-    int r = make_target(s, to, &t, e);
+    int r = make_target(s, goal, &t, e);
     if (r == 0 && placed)
         translate_cwd(s, &place);
     if (r == 0)
-        r = commit(s, t, &old, reason, e);
+        r = commit(s, t, &old, goal->reason, e);
 
     if (r == 0) {
         s->maker = session_ref(t); /* as long as its box lives, which tells it of events */
@@ -360,39 +421,57 @@ static int move(struct session *s, struct provider *to, const char *reason, stru
     return r;
 }
 
-static int check_move(struct session *s, struct provider *to, struct pd_err *e)
+/* With the lock held. */
+static int check_move(struct session *s, const struct session_goal *goal, struct pd_err *e)
 {
-    int r = session_usable(s, e);
-    if (r == 0)
-        r = provider_must(s->provider, PROVIDER_FILES, e);
-    return r == 0 ? provider_must(to, PROVIDER_FILES, e) : -1;
+    struct provider *to = goal->to;
+    const struct spec *spec = &s->info.spec;
+
+    if (session_usable(s, e) < 0 || provider_must(s->provider, PROVIDER_FILES, e) < 0 ||
+        provider_must(to, PROVIDER_FILES, e) < 0)
+        return -1;
+    if ((spec->image[0] || spec->options[0]) && provider_must(to, PROVIDER_IMAGE, e) < 0)
+        return -1;
+    if (s->info.mode == MODE_SANDBOX && to->best(to) < RUNG_BASIC)
+        return pd_fail(e, PD_ISOLATION,
+                       "provider %s has no isolation, and sandbox %s was made with mode 'sandbox': "
+                       "make another one for that",
+                       to->name, s->info.id);
+    if (goal->flags & MOVE_RAISE && to == s->provider)
+        return pd_fail(e, PD_ISOLATION,
+                       "sandbox %s has isolation '%s' at provider %s, and '%s' is needed: make one "
+                       "that has it",
+                       s->info.id, rung_name(s->info.rung), to->name, rung_name(goal->need));
+    return 0;
 }
 
-int session_move(struct session *s, struct provider *to, unsigned flags, const char *reason,
-                 struct pd_err *e)
+int session_move(struct session *s, const struct session_goal *asked, struct pd_err *e)
 {
+    struct session_goal goal = *asked;
     uint64_t began = clock_now();
+    if (s->info.mode == MODE_SANDBOX && goal.need < RUNG_BASIC)
+        goal.need = RUNG_BASIC;
     if (session_begin_change(s, e) < 0)
         return -1;
 
     lock_take(&s->lock);
     struct provider *from = s->provider;
-    int r = check_move(s, to, e);
-    bool there = from == to;
-    if (r == 0 && !there)
-        s->moving = true;
+    bool there = goal.flags & MOVE_RAISE ? s->info.rung >= goal.need : from == goal.to;
+    int r = there ? session_usable(s, e) : check_move(s, &goal, e);
+    bool moves = r == 0 && !there;
+    s->moving = moves;
     lock_release(&s->lock);
 
-    if (r == 0 && !there) {
-        r = await_quiet(s, flags, e);
+    if (moves) {
+        r = await_quiet(s, goal.flags & MOVE_GIVE_UP, e);
         if (r == 0)
-            r = move(s, to, reason, e);
+            r = move(s, &goal, e);
         open_gate(s);
     }
 
     session_end_change(s);
-    if (r == 0 && !there)
+    if (r == 0 && moves)
         log_info("session.move", "id=%s from=%s to=%s reason=%s us=%llu", s->info.id, from->name,
-                 to->name, reason, (unsigned long long)((clock_now() - began) / 1000));
+                 goal.to->name, goal.reason, (unsigned long long)((clock_now() - began) / 1000));
     return r;
 }

@@ -106,11 +106,9 @@ static int is_usual(const char *pair)
 
 bool session_place(struct session *s, struct box_place *ret)
 {
-    if (!s->provider || !s->provider->place)
-        return false;
-
+    /* The box's own provider: the session's may be another one before the lock is had. */
     rw_read(&s->box_use);
-    bool placed = s->box && s->provider->place(s->box, ret);
+    bool placed = s->box && box_place(s->box, ret);
     rw_release(&s->box_use);
     return placed;
 }

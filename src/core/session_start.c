@@ -147,7 +147,11 @@ static struct process *find_key(struct session *s, const char *key)
     return NULL;
 }
 
-/* Enters it into the session: from now on it can be found. */
+/* What enter and start_judged say, if neither 0 nor -1. */
+#define IS_KNOWN    1 /* a command with its key exists */
+#define JUDGE_AGAIN 2 /* what its judgement relied on has changed: nothing was done */
+
+/* Enters it into the session: from now on it can be found, and the session stays where it is. */
 static int enter(struct session *s, struct process *p, struct process **ret_known, struct pd_err *e)
 {
     lock_take(&s->lock);
@@ -155,7 +159,9 @@ static int enter(struct session *s, struct process *p, struct process **ret_know
     if (r == 0)
         r = session_usable(s, e);
     if (r == 0 && p->key && (*ret_known = find_key(s, p->key)))
-        r = 1;
+        r = IS_KNOWN;
+    if (r == 0 && !judgement_holds(s, &p->judgement))
+        r = JUDGE_AGAIN;
     if (r == 0 && s->running >= PROCESSES_RUNNING)
         r = pd_fail(e, PD_CAPACITY, "%u commands are running in sandbox %s: end one first",
                     s->running, s->info.id);
@@ -168,6 +174,7 @@ static int enter(struct session *s, struct process *p, struct process **ret_know
                     GROUPS - 1, s->info.id);
 
     if (r == 0) {
+        p->provider = s->provider;
         p->updates_state = updates;
         if (p->updates_state)
             s->shell_busy = 1;
@@ -274,10 +281,16 @@ int session_send(struct process *p, const struct process_request *r, uint32_t ui
                        "the image of this sandbox has no shell: give the program and its words as "
                        "argv");
 
+    /* Another line that has just ended may have left another directory, or other variables. */
     lock_take(&s->lock);
+    bool holds = judgement_holds(s, &p->judgement);
     bad |= session_environment(s, r, place, &env);
     bad |= place_path(place, r->cwd ? r->cwd : s->cwd, cwd, sizeof cwd);
     lock_release(&s->lock);
+    if (!holds) {
+        msg_list_writer_done(&env);
+        return pd_fail(e, PD_CONFLICT, JUDGED_TOO_OFTEN, s->info.id);
+    }
 
     if (r->command) {
         /* Only bash can tell where a line has left it. */
@@ -339,26 +352,17 @@ static int check_policy(struct session *s, const struct process_request *r, stru
     return result;
 }
 
-int session_start(struct session *s, const struct process_request *r, struct process **ret,
-                  int *ret_known, struct pd_err *e)
+/* As session_start, if the judgement holds when it starts. */
+static int start_judged(struct session *s, const struct process_request *r, uint32_t uid,
+                        const struct judgement *judgement, struct process **ret, int *ret_known,
+                        struct pd_err *e)
 {
-    uint32_t uid = SANDBOX_UID_USER;
-    if (check_user(r->user, &uid, e) < 0 || check_policy(s, r, e) < 0)
-        return -1;
-    if ((r->mode || s->info.mode == MODE_AUTO) && session_judge(s, r, r->placement, e) < 0)
-        return -1;
-    if (r->background && s->provider && provider_must(s->provider, PROVIDER_BACKGROUND, e) < 0)
-        return -1;
-    if (r->cwd && r->cwd[0] != '/')
-        return pd_fail(e, PD_INVALID, "cwd '%.100s': must be an absolute path", r->cwd);
-    if (r->note && strlen(r->note) > NOTE_MAX)
-        return pd_fail(e, PD_TOO_LARGE, "a note is longer than %u bytes", NOTE_MAX);
-
     struct process *p = process_new(s), *known = NULL;
     if (!p)
         return pd_fail(e, PD_CAPACITY, "no memory for a process");
 
     p->id = wire_id_new();
+    p->judgement = *judgement;
     p->shell = r->command != NULL;
     p->unseen = r->unseen;
     p->pty = r->pty;
@@ -390,21 +394,21 @@ int session_start(struct session *s, const struct process_request *r, struct pro
 
     kept_begin(p);
     int at = enter(s, p, &known, e);
-    if (at == 1 && known->key_hash != r->key_hash) {
+    if (at == IS_KNOWN && known->key_hash != r->key_hash) {
         process_unref(known);
         process_unref(p);
         return pd_fail(e, PD_CONFLICT, "Idempotency-Key '%.80s' was used for another command",
                        r->key);
     }
-    if (at == 1) {
+    if (at == IS_KNOWN) {
         process_unref(p);
         *ret = known;
         *ret_known = 1;
         return 0;
     }
-    if (at < 0) {
+    if (at != 0) {
         process_unref(p);
-        return -1;
+        return at;
     }
 
     if (start(p, r, uid, must_store, e) < 0) {
@@ -412,9 +416,12 @@ int session_start(struct session *s, const struct process_request *r, struct pro
             struct pd_err ignored;
             (void)s->all->c.store->delete_process(s->all->c.store, p->id.bytes, &ignored);
         }
+        lock_take(&s->lock);
+        bool again = !judgement_holds(s, judgement);
+        lock_release(&s->lock);
         leave(s, p, e);
         process_unref(p);
-        return -1;
+        return again ? JUDGE_AGAIN : -1;
     }
 
     if (!must_store && !direct)
@@ -427,6 +434,34 @@ int session_start(struct session *s, const struct process_request *r, struct pro
     *ret = p;
     *ret_known = 0;
     return 0;
+}
+
+int session_start(struct session *s, const struct process_request *r, struct process **ret,
+                  int *ret_known, struct pd_err *e)
+{
+    uint32_t uid = SANDBOX_UID_USER;
+    if (check_user(r->user, &uid, e) < 0 || check_policy(s, r, e) < 0)
+        return -1;
+    if (r->cwd && r->cwd[0] != '/')
+        return pd_fail(e, PD_INVALID, "cwd '%.100s': must be an absolute path", r->cwd);
+    if (r->note && strlen(r->note) > NOTE_MAX)
+        return pd_fail(e, PD_TOO_LARGE, "a note is longer than %u bytes", NOTE_MAX);
+
+    bool judges = r->mode || s->info.mode == MODE_AUTO;
+    for (unsigned i = 0; i < JUDGE_TRIES; i++) {
+        struct judgement judgement = {.is_judged = false};
+        if (judges && session_judge(s, r, &judgement, r->placement, e) < 0)
+            return -1;
+
+        const struct provider *at = s->provider;
+        if (r->background && at && provider_must(at, PROVIDER_BACKGROUND, e) < 0)
+            return -1;
+
+        int done = start_judged(s, r, uid, &judgement, ret, ret_known, e);
+        if (done != JUDGE_AGAIN)
+            return done;
+    }
+    return pd_fail(e, PD_CONFLICT, JUDGED_TOO_OFTEN, s->info.id);
 }
 
 /* ---- workers ---- */

@@ -65,10 +65,11 @@ struct session {
     struct provider *_Atomic provider;
     /* It lived when its provider was last configured: it is told as lost, and its row stays. */
     bool stranded;
-    /* session_move.c, all under the lock: calls wait; where a root of it may be left, as
-     * PROVIDER:ROOT, or NULL; whose box that was which is this one's now, counted. */
+    /* session_move.c's. Under the lock: calls wait; where roots of it may be left, as PROVIDER:ROOT
+     * with commas between them, or NULL. */
     bool moving;
     char *other_root;
+    /* Whose box that was which is this one's now, counted; by whoever changes the session. */
     struct session *maker;
     struct session *_Atomic heir; /* who is told of the box that was this one's */
     struct rw_lock box_use;
@@ -283,6 +284,18 @@ void session_end_change(struct session *s);
 int session_pause_at_end(struct session *s, struct pd_err *e);
 /* adopt.c's: an earlier daemon was putting it to sleep, or waking it: it sleeps. */
 void session_finish_sleep(struct session *s, struct box *box);
+/* session_judge.c: may the command run where the session is? Moves the session if it has to.
+ * PD_ISOLATION, PD_INVALID with what to do otherwise. `ret_place` (or NULL): how it is placed. */
+int session_judge(struct session *s, const struct process_request *r, struct judgement *ret,
+                  struct placement *ret_place, struct pd_err *e);
+/* Does it still hold? With the lock held. */
+bool judgement_holds(const struct session *s, const struct judgement *j);
+/* How often a command is judged again because what a judgement relied on has changed. */
+#define JUDGE_TRIES 8u
+#define JUDGED_TOO_OFTEN                                                                           \
+    "the place, the directory or the variables of sandbox %s changed again and again while a "     \
+    "command was judged that depends on them: try again"
+
 /* session_move.c */
 /* The session that an event is for of the box that was made for this one. It lives as long as the
  * box does. */

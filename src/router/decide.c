@@ -125,7 +125,8 @@ enum rung route_rung_of(const struct router_rules *rules, const struct route_pro
     enum rung need = RUNG_NONE, most = RUNG_NONE;
 
     for (unsigned i = 0; i < count; i++)
-        if (!router_list_has(&rules->disabled, providers[i].name) && providers[i].rung > most)
+        if (!providers[i].unfit && !router_list_has(&rules->disabled, providers[i].name) &&
+            providers[i].rung > most)
             most = providers[i].rung;
     for (unsigned c = 0; c < COMMAND_CLASSES; c++) {
         enum rung least = rules->commands[c] == RUNG_COUNT ? most : rules->commands[c];
@@ -145,7 +146,7 @@ static unsigned find_cheapest(const struct router_rules *rules,
 
     for (unsigned i = 0; i < count; i++) {
         const struct route_provider *p = &providers[i], *b = &providers[best % count];
-        if (p->rung < need || router_list_has(&rules->disabled, p->name))
+        if (p->rung < need || p->unfit || router_list_has(&rules->disabled, p->name))
             continue;
         if (best == NOWHERE || (b->shut_for_ns && !p->shut_for_ns) ||
             (!b->shut_for_ns == !p->shut_for_ns && p->rung < b->rung))

@@ -31,6 +31,7 @@ struct route_provider {
     const char *name;
     enum rung rung;       /* the best that its sandboxes have */
     uint64_t shut_for_ns; /* its breaker lets nothing through for so long; 0: it does */
+    const char *unfit;    /* why it cannot make the sandbox in question; NULL: it can */
 };
 
 struct router_list {

@@ -1,192 +1,6 @@
-/* Sessions that go from one provider to another, and commands that ask for a mode: what moves, what
- * is refused, what a death at any step leaves. Two providers of one world; a worker of theirs packs
- * and unpacks the one number that a root has as its content. */
-#include "world.h"
-
-#include "router/router.h"
-#include "wire/record.h"
-
-#include <sched.h>
-
-static struct provider weak, strong;
-static int break_copy; /* 1: half of an archive, 2: the other side does not take it */
-static atomic_uint copies;
-
-static enum rung rung_weak(struct provider *p)
-{
-    (void)p;
-    return RUNG_NONE;
-}
-
-static enum rung rung_strong(struct provider *p)
-{
-    (void)p;
-    return RUNG_FULL;
-}
-
-static enum rung rung_of_box(const struct box *b)
-{
-    return !strcmp(((const struct world_box *)b)->provider, "local") ? RUNG_NONE : RUNG_FULL;
-}
-
-/* ---- workers ---- */
-
-struct job {
-    struct world_box *box;
-    struct wire_id id;
-    int in, out;
-    bool packs, is_workspace;
-};
-
-static void say(int fd, const struct record *r)
-{
-    struct buf b = BUF_INIT(4096);
-    record_encode(&b, r);
-    (void)!write(fd, b.data, b.len); /* to nobody, when it was given up */
-    buf_done(&b);
-}
-
-static int *content_of(struct world_box *b)
-{
-    int at = root_find(the_daemon->world, b->root);
-    assert_true(at >= 0);
-    return &the_daemon->world->roots[at].content;
-}
-
-static void *work(void *arg)
-{
-    struct job *j = arg;
-    int content = 0, status = 0;
-
-    if (j->packs) {
-        say(j->out, &(struct record){.kind = RECORD_ENTRY, .entry = {.path = "", .target = ""}});
-        size_t len = break_copy == 1 ? 2 : sizeof content;
-        if (j->is_workspace)
-            (void)!write(j->out, content_of(j->box), len);
-        status = break_copy == 1 ? 1 << 8 : 0;
-    } else {
-        size_t got = 0;
-        ssize_t n;
-        while ((n = read(j->in, (char *)&content + got, sizeof content - got)) > 0)
-            got += (size_t)n;
-        if (break_copy == 2) {
-            say(j->out, &(struct record){.kind = RECORD_ERROR,
-                                         .error = {.code = PD_NO_SPACE, .text = "full"}});
-            status = 1 << 8;
-        } else {
-            if (got == sizeof content) {
-                tick(the_daemon->world);
-                *content_of(j->box) = content;
-            }
-            atomic_fetch_add(&copies, 1);
-            say(j->out, &(struct record){.kind = RECORD_TAR_DONE});
-        }
-    }
-
-    close(j->in);
-    close(j->out);
-    world_ended(j->box, j->id, (struct msg_exited){.pid = 8, .status = status});
-    free(j);
-    return NULL;
-}
-
-static int exec_worker(struct box *box, const struct box_command *c, struct pd_err *e)
-{
-    uint32_t pos = 0;
-    if (!(c->flags & EXEC_WORKER))
-        return world_exec(box, c, e);
-
-    pthread_t thread;
-    struct job *j = malloc(sizeof *j);
-    const char *verb = msg_list_next(&c->exec.argv, &pos);
-    *j = (struct job){.box = box_of(box),
-                      .id = c->id,
-                      .in = dup(c->fds[0]),
-                      .out = dup(c->fds[1]),
-                      .packs = !strcmp(verb, "tar")};
-    j->is_workspace = !strcmp(msg_list_next(&c->exec.argv, &pos), "/workspace");
-    assert_int_equal(pthread_create(&thread, NULL, work, j), 0);
-    pthread_detach(thread);
-    return 0;
-}
-
-/* ---- two providers ---- */
-
-static void two(struct sessions_config *c)
-{
-    struct provider_table *t = &the_daemon->providers;
-    struct pd_err e;
-    (void)c;
-
-    weak = strong = the_daemon->provider;
-    weak.name = "local";
-    weak.best = rung_weak;
-    strong.name = "jail";
-    strong.best = rung_strong;
-    weak.rung = strong.rung = rung_of_box;
-    weak.exec = strong.exec = exec_worker;
-    weak.count = strong.count = NULL;
-    t->list[0] = &weak;
-    assert_int_equal(provider_table_add(t, &strong, &e), 0);
-}
-
-static struct daemon *begin(void **state, struct world *w)
-{
-    struct place *place = *state;
-    break_copy = 0;
-    signal(SIGPIPE, SIG_IGN);
-    return daemon_begin(w, place->dir, 1, two);
-}
-
-static struct session *make_in(struct daemon *d, const char *provider, enum run_mode mode)
-{
-    struct session_request r = {.provider = provider, .mode = mode};
-    struct session *s = make_one(d, &r);
-    *content_of(box_of(s->box)) = 42;
-    return s;
-}
-
-static void is_at(struct daemon *d, struct session *s, const char *provider)
-{
-    assert_string_equal(s->info.provider, provider);
-    assert_string_equal(s->provider->name, provider);
-    assert_string_equal(box_of(s->box)->provider, provider);
-    assert_int_equal(*content_of(box_of(s->box)), 42);
-    assert_int_equal(box_count(d->world), 1);
-    assert_int_equal(root_count(d->world), 1);
-    assert_null(s->other_root);
-}
-
-static void must_end(struct daemon *d, struct session *s)
-{
-    struct pd_err e;
-    assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
-    assert_int_equal(box_count(d->world), 0);
-    assert_int_equal(root_count(d->world), 0);
-    session_unref(s);
-}
-
-static int run(struct session *s, const char *line, enum run_mode mode, struct placement *place,
-               struct pd_err *e)
-{
-    struct process_request r = {.command = line,
-                                .argv = {.text = ""},
-                                .env = {.text = ""},
-                                .mode = mode,
-                                .placement = place};
-    struct process *p;
-    struct pd_err ignored;
-    int known;
-    if (session_start(s, &r, &p, &known, e) < 0)
-        return -1;
-    struct watch w;
-    assert_int_equal(process_watch(p, &w, &ignored), 0);
-    assert_int_equal(process_stop(p, STOP_KILLED, &ignored), 0);
-    assert_int_equal(process_wait(p, &w, -1, deadline_in(60 * NS_PER_S), &ignored), 0);
-    process_unwatch(p, &w);
-    process_unref(p);
-    return 0;
-}
+/* Sessions that go from one provider to another: what moves, what is refused, what a death at any
+ * step leaves. */
+#include "moves.h"
 
 /* ---- moves ---- */
 
@@ -204,14 +18,14 @@ static void test_files_directory_and_variables_move(void **state)
 
     for (int i = 0; i < 3; i++) { /* there, back, and there again */
         struct provider *to = i % 2 ? &weak : &strong;
-        if (session_move(s, to, 0, "moved by a test", &e) < 0)
+        if (move_to(s, to, 0, "moved by a test", &e) < 0)
             fail_msg("%s", e.msg);
         is_at(d, s, to->name);
         assert_int_equal(s->info.rung, i % 2 ? RUNG_NONE : RUNG_FULL);
         assert_string_equal(s->info.reason, "moved by a test");
         assert_string_equal(s->cwd, "/workspace/deep");
     }
-    assert_int_equal(session_move(s, &strong, 0, "again", &e), 0); /* it is there */
+    assert_int_equal(move_to(s, &strong, 0, "again", &e), 0); /* it is there */
     assert_string_equal(s->info.reason, "moved by a test");
 
     /* Its box is the session's: a command that ends there is told here, and so is its loss. */
@@ -236,7 +50,7 @@ static void test_the_loss_of_a_moved_box_is_its_sessions(void **state)
     struct session *s = make_in(d, "local", MODE_NONE);
     struct pd_err e = {.msg = ""};
 
-    assert_int_equal(session_move(s, &strong, 0, "test", &e), 0);
+    assert_int_equal(move_to(s, &strong, 0, "test", &e), 0);
     assert_ptr_not_equal(box_of(s->box)->owner, s); /* the control: it is told to another */
     session_box_events.lost(box_of(s->box)->owner, &(struct pd_err){.msg = "gone"});
     assert_true(s->lost);
@@ -251,13 +65,13 @@ static void test_what_runs_is_not_moved_unless_given_up(void **state)
     struct process *p = start_one(s, NULL);
     struct pd_err e = {.msg = ""};
 
-    assert_int_equal(session_move(s, &strong, 0, "test", &e), -1);
+    assert_int_equal(move_to(s, &strong, 0, "test", &e), -1);
     assert_int_equal(e.code, PD_CONFLICT);
     assert_non_null(strstr(e.msg, "give_up"));
     is_at(d, s, "local");
     assert_true(process_state_is_live(process_state(p)));
 
-    if (session_move(s, &strong, MOVE_GIVE_UP, "test", &e) < 0)
+    if (move_to(s, &strong, MOVE_GIVE_UP, "test", &e) < 0)
         fail_msg("%s", e.msg);
     is_at(d, s, "jail");
     assert_false(process_state_is_live(process_state(p)));
@@ -273,23 +87,23 @@ static void test_a_move_that_fails_leaves_it_where_it_was(void **state)
     struct pd_err e = {.msg = ""};
 
     for (break_copy = 1; break_copy <= 2; break_copy++) {
-        assert_int_equal(session_move(s, &strong, 0, "test", &e), -1);
+        assert_int_equal(move_to(s, &strong, 0, "test", &e), -1);
         is_at(d, s, "local");
     }
     break_copy = 0;
 
     d->world->fail_create = FAIL_AT_ONCE;
-    assert_int_equal(session_move(s, &strong, 0, "test", &e), -1);
+    assert_int_equal(move_to(s, &strong, 0, "test", &e), -1);
     assert_int_equal(e.code, PD_CAPACITY);
     d->world->fail_create = 0;
     is_at(d, s, "local");
 
     d->world->fail_store = 1;
-    assert_int_equal(session_move(s, &strong, 0, "test", &e), -1);
+    assert_int_equal(move_to(s, &strong, 0, "test", &e), -1);
     d->world->fail_store = 0;
     is_at(d, s, "local");
 
-    assert_int_equal(session_move(s, &strong, 0, "test", &e), 0);
+    assert_int_equal(move_to(s, &strong, 0, "test", &e), 0);
     is_at(d, s, "jail");
     must_end(d, s);
     daemon_end(d);
@@ -316,7 +130,7 @@ static void test_death_at_any_step_leaves_one_box_with_all_files(void **state)
             d = daemon_begin(w, place->dir, 0, two);
             s = sessions_find(d->all, "acme", id, &e);
             w->fuse = n;
-            _exit(s && session_move(s, &strong, 0, "test", &e) == 0 ? 0 : 1);
+            _exit(s && move_to(s, &strong, 0, "test", &e) == 0 ? 0 : 1);
         }
         int status;
         assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -368,7 +182,7 @@ static void test_commands_against_moves(void **state)
     while ((moved + refused < 1000 || moved < 10 || atomic_load(&r.ran) < 10) &&
            !deadline_passed(limit)) {
         struct pd_err e = {.msg = ""};
-        int bad = session_move(s, s->provider == &weak ? &strong : &weak, 0, "race", &e);
+        int bad = move_to(s, s->provider == &weak ? &strong : &weak, 0, "race", &e);
         if (bad < 0 && e.code != PD_CONFLICT)
             fail_msg("%s", e.msg);
         moved += bad == 0;
@@ -384,147 +198,336 @@ static void test_commands_against_moves(void **state)
     daemon_end(d);
 }
 
-/* ---- modes ---- */
+/* ---- what may not be moved ---- */
 
-static void test_auto_starts_cheap_and_rises_with_the_command(void **state)
+static void test_a_session_of_mode_sandbox_keeps_its_isolation(void **state)
 {
     struct daemon *d = begin(state, world_new());
-    struct session *s = make_in(d, NULL, MODE_AUTO);
+    struct session *s = make_in(d, NULL, MODE_SANDBOX);
     struct pd_err e = {.msg = ""};
-    struct placement place;
 
-    is_at(d, s, "local");
-    assert_int_equal(run(s, "ls -l", MODE_NONE, &place, &e), 0);
-    assert_int_equal(place.mode, MODE_AUTO);
-    assert_string_equal(place.provider, "local");
-    assert_non_null(strstr(place.reason, "read"));
-    is_at(d, s, "local");
-
-    if (run(s, "pip install requests", MODE_NONE, &place, &e) < 0)
-        fail_msg("%s", e.msg);
-    assert_string_equal(place.provider, "jail");
-    assert_int_equal(place.rung, RUNG_FULL);
-    assert_non_null(strstr(place.reason, "install"));
     is_at(d, s, "jail");
-    assert_non_null(strstr(s->info.reason, "install"));
-
-    /* It does not go down again, and a restart knows the mode. */
-    assert_int_equal(run(s, "ls", MODE_NONE, &place, &e), 0);
+    assert_int_equal(move_to(s, &weak, 0, "test", &e), -1);
+    assert_int_equal(e.code, PD_ISOLATION);
+    assert_non_null(strstr(e.msg, "sandbox"));
     is_at(d, s, "jail");
-    char id[SESSION_ID_LEN + 1];
-    snprintf(id, sizeof id, "%s", s->info.id);
-    daemon_end(d);
-    d = begin(state, d->world);
-    assert_non_null(s = sessions_find(d->all, "acme", id, &e));
-    assert_int_equal(s->info.mode, MODE_AUTO);
+    must_end(d, s);
+
+    s = make_in(d, "jail", MODE_NONE); /* the control */
+    assert_int_equal(move_to(s, &weak, 0, "test", &e), 0);
+    is_at(d, s, "local");
     must_end(d, s);
     daemon_end(d);
 }
 
-/* What the words of the line do not tell counts as well. */
-static void test_auto_knows_directory_variables_and_user(void **state)
-{
-    struct daemon *d = begin(state, world_new());
-    static const char harm[] = "PATH=/workspace/bin", mild[] = "LANG=C";
-    const struct {
-        struct process_request r;
-        const char *provider;
-    } cases[] = {
-        {{.command = "ls", .cwd = "/workspace/a"}, "local"},
-        {{.command = "ls", .cwd = "/workspaces"}, "jail"},
-        {{.command = "ls", .cwd = "/workspace/../etc"}, "jail"},
-        {{.command = "cat shadow", .cwd = "/etc"}, "jail"},
-        {{.command = "ls", .user = "root"}, "jail"},
-        {{.command = "ls", .env = {.text = mild, .bytes = sizeof mild, .count = 1}}, "local"},
-        {{.command = "ls", .env = {.text = harm, .bytes = sizeof harm, .count = 1}}, "jail"},
-        {{.command = "ls $(cat x)"}, "jail"},
-        {{.command = "echo a > b"}, "local"},
-        {{.command = "echo a > /etc/b"}, "jail"},
-    };
-
-    for (unsigned i = 0; i < COUNT(cases); i++) {
-        struct session *s = make_in(d, NULL, MODE_AUTO);
-        struct process_request r = cases[i].r;
-        struct placement place;
-        struct pd_err e = {.msg = ""};
-        r.argv.text = "";
-        if (!r.env.text)
-            r.env.text = "";
-        if (session_judge(s, &r, &place, &e) < 0)
-            fail_msg("%s: %s", r.command, e.msg);
-        if (strcmp(place.provider, cases[i].provider) != 0)
-            fail_msg("case %u: %s: %s, %s", i, r.command, place.provider, place.reason);
-        must_end(d, s);
-    }
-    daemon_end(d);
-}
-
-static void test_modes_of_one_command(void **state)
+static void test_a_session_with_an_image_goes_where_images_are_taken(void **state)
 {
     struct daemon *d = begin(state, world_new());
     struct session *s = make_in(d, "local", MODE_NONE);
     struct pd_err e = {.msg = ""};
-    struct placement place;
 
-    assert_int_equal(run(s, "ls", MODE_LOCAL, &place, &e), 0);
-    assert_string_equal(place.provider, "local");
-    if (run(s, "ls", MODE_SANDBOX, &place, &e) < 0)
-        fail_msg("%s", e.msg);
+    lock_take(&s->lock);
+    s->info.spec.image = s->image = strdup("debian:12");
+    lock_release(&s->lock);
+    assert_int_equal(move_to(s, &strong, 0, "test", &e), -1);
+    assert_int_equal(e.code, PD_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "image"));
+
+    strong.can |= PROVIDER_IMAGE;
+    assert_int_equal(move_to(s, &strong, 0, "test", &e), 0);
     is_at(d, s, "jail");
-
-    assert_int_equal(run(s, "ls", MODE_LOCAL, &place, &e), -1);
-    assert_int_equal(e.code, PD_INVALID);
-    is_at(d, s, "jail");
-    assert_int_equal(run(s, "curl example.com", MODE_AUTO, &place, &e), 0);
-    assert_string_equal(place.provider, "jail");
-    must_end(d, s);
-
-    /* Without a mode nothing is judged. */
-    s = make_in(d, "local", MODE_NONE);
-    place.mode = MODE_NONE;
-    assert_int_equal(run(s, "curl example.com", MODE_NONE, &place, &e), 0);
-    assert_int_equal(place.mode, MODE_NONE);
-    is_at(d, s, "local");
-
-    /* What runs keeps the session where it is, so the command is refused. */
-    struct process *p = start_one(s, NULL);
-    assert_int_equal(run(s, "curl example.com", MODE_AUTO, &place, &e), -1);
-    assert_int_equal(e.code, PD_CONFLICT);
-    assert_non_null(strstr(e.msg, "network"));
-    is_at(d, s, "local");
-    assert_int_equal(process_stop(p, STOP_KILLED, &e), 0);
-    process_unref(p);
     must_end(d, s);
     daemon_end(d);
 }
 
-static void test_modes_of_a_creation(void **state)
+/* ---- boxes that are lost meanwhile ---- */
+
+static int lose_then_destroy(struct box *box, deadline limit, struct pd_err *e)
+{
+    session_box_events.lost(box_of(box)->owner, &(struct pd_err){.msg = "it was killed"});
+    return world_destroy(box, limit, e);
+}
+
+static struct world_box *find_box(struct daemon *d, const char *provider)
+{
+    for (unsigned i = 0; i < WORLD_ROOM; i++)
+        if (d->world->boxes[i].used && !strcmp(d->world->boxes[i].provider, provider))
+            return &d->world->boxes[i];
+    return NULL;
+}
+
+static int lose_the_other(struct box *box, deadline limit, struct pd_err *e)
+{
+    session_box_events.lost(find_box(the_daemon, "jail")->owner, &(struct pd_err){.msg = "gone"});
+    return world_destroy(box, limit, e);
+}
+
+static void test_the_loss_of_the_old_box_is_not_the_sessions(void **state)
 {
     struct daemon *d = begin(state, world_new());
-    struct session_request r = {.tenant = "acme", .spec = SPEC_DEFAULT, .env = {.text = ""}};
-    struct decision decision;
+    struct session *s = make_in(d, "local", MODE_NONE);
     struct pd_err e = {.msg = ""};
 
-    r.mode = MODE_SANDBOX; /* the default provider, local, has no isolation */
-    assert_int_equal(sessions_explain(d->all, &r, &decision, NULL, &e), 0);
-    assert_int_equal(decision.provider, 1);
-    assert_non_null(strstr(decision.reason, "mode sandbox"));
-    r.provider = "local";
-    assert_int_equal(sessions_explain(d->all, &r, &decision, NULL, &e), -1);
-    assert_int_equal(e.code, PD_ISOLATION);
+    weak.destroy = strong.destroy = lose_then_destroy;
+    for (int i = 0; i < 3; i++) { /* the first box is told of to the session, the next to makers */
+        assert_int_equal(move_to(s, i % 2 ? &weak : &strong, 0, "test", &e), 0);
+        assert_int_equal(s->lost, 0);
+        if (run(s, "ls", MODE_NONE, NULL, &e) < 0)
+            fail_msg("%s", e.msg);
+    }
+    weak.destroy = strong.destroy = world_destroy;
+    must_end(d, s);
 
-    r.mode = MODE_LOCAL;
-    assert_int_equal(sessions_explain(d->all, &r, &decision, NULL, &e), 0);
-    assert_int_equal(decision.provider, 0);
-    r.provider = "jail";
-    assert_int_equal(sessions_explain(d->all, &r, &decision, NULL, &e), -1);
-    assert_int_equal(e.code, PD_INVALID);
+    /* The control: that of the new one, in the same moment, is. */
+    s = make_in(d, "local", MODE_NONE);
+    weak.destroy = lose_the_other;
+    assert_int_equal(move_to(s, &strong, 0, "test", &e), 0);
+    assert_true(s->lost);
+    weak.destroy = world_destroy;
+    must_end(d, s);
+    daemon_end(d);
+}
 
-    r.provider = NULL;
-    weak.name = "other"; /* as a server that has no provider of that name */
-    assert_int_equal(sessions_explain(d->all, &r, &decision, NULL, &e), -1);
-    assert_int_equal(e.code, PD_DENIED);
-    weak.name = "local";
+/* ---- what is given up ---- */
+
+static atomic_uint kills, left_over, copied_with_left;
+
+static int group_of_leftovers(struct box *b, unsigned group)
+{
+    (void)b, (void)group;
+    return atomic_load(&left_over) ? 0 : 1;
+}
+
+static int kill_leftovers(struct box *b, struct wire_id command, unsigned group, struct pd_err *e)
+{
+    atomic_fetch_add(&kills, 1);
+    if (group)
+        atomic_store(&left_over, 0);
+    return world_kill(b, command, group, e);
+}
+
+static int exec_counting(struct box *b, const struct box_command *c, struct pd_err *e)
+{
+    if (c->flags & EXEC_WORKER && atomic_load(&left_over))
+        atomic_fetch_add(&copied_with_left, 1);
+    return exec_worker(b, c, e);
+}
+
+static void test_what_commands_left_is_ended_before_files_are_copied(void **state)
+{
+    struct daemon *d = begin(state, world_new());
+    struct session *s = make_in(d, "local", MODE_NONE);
+    struct pd_err e = {.msg = ""};
+
+    weak.group_is_empty = group_of_leftovers;
+    weak.exec = exec_counting;
+    weak.kill = kill_leftovers;
+    lock_take(&s->lock);
+    unsigned group = group_take(s, 7777); /* as of a command that has ended */
+    group_linger(s, group, 7777);
+    lock_release(&s->lock);
+    atomic_store(&left_over, 1);
+    atomic_store(&copied_with_left, 0);
+
+    assert_int_equal(move_to(s, &strong, 0, "test", &e), -1);
+    assert_int_equal(e.code, PD_CONFLICT);
+    assert_non_null(strstr(e.msg, "left behind"));
+    is_at(d, s, "local");
+
+    if (move_to(s, &strong, MOVE_GIVE_UP, "test", &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_int_equal(atomic_load(&left_over), 0);
+    assert_int_equal(atomic_load(&copied_with_left), 0);
+    is_at(d, s, "jail");
+    must_end(d, s);
+    daemon_end(d);
+}
+
+/* A worker that waits for something, as one that watches files does. */
+static int exec_waiting(struct box *b, const struct box_command *c, struct pd_err *e)
+{
+    uint32_t pos = 0;
+    return strcmp(msg_list_next(&c->exec.argv, &pos), "watch") == 0 ? 0 : exec_worker(b, c, e);
+}
+
+static void test_workers_are_given_up_too(void **state)
+{
+    struct daemon *d = begin(state, world_new());
+    struct session *s = make_in(d, "local", MODE_NONE);
+    struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
+    struct worker_call call;
+    struct pd_err e = {.msg = ""};
+
+    weak.exec = exec_waiting;
+    assert_int_equal(msg_list_add(&argv, "watch"), 0);
+    struct msg_list words = msg_list_of(&argv);
+    assert_int_equal(session_worker(s, &words, NULL, 0, &call, &e), 0);
+    if (move_to(s, &strong, MOVE_GIVE_UP, "test", &e) < 0)
+        fail_msg("%s", e.msg);
+    is_at(d, s, "jail");
+
+    session_worker_end(&call, 0);
+    msg_list_writer_done(&argv);
+    must_end(d, s);
+    daemon_end(d);
+}
+
+/* Its end is not told when it is killed, but a moment later. */
+static struct {
+    struct box *box;
+    struct wire_id command;
+} dying;
+
+static void *die_later(void *arg)
+{
+    struct pd_err e;
+    (void)arg;
+    usleep(200000);
+    (void)world_kill(dying.box, dying.command, 0, &e);
+    return NULL;
+}
+
+static int kill_slowly(struct box *b, struct wire_id command, unsigned group, struct pd_err *e)
+{
+    pthread_t thread;
+    (void)group, (void)e;
+    if (atomic_fetch_add(&kills, 1) == 0) {
+        dying.box = b;
+        dying.command = command;
+        assert_int_equal(pthread_create(&thread, NULL, die_later, NULL), 0);
+        pthread_detach(thread);
+    }
+    return 0;
+}
+
+static void test_the_end_of_a_command_is_waited_for(void **state)
+{
+    struct daemon *d = begin(state, world_new());
+    struct session *s = make_in(d, "local", MODE_NONE);
+    struct process *p = start_one(s, NULL);
+    struct pd_err e = {.msg = ""};
+
+    weak.kill = kill_slowly;
+    atomic_store(&kills, 0);
+    if (move_to(s, &strong, MOVE_GIVE_UP, "test", &e) < 0)
+        fail_msg("%s", e.msg);
+    print_message("%u kills\n", atomic_load(&kills));
+    assert_true(atomic_load(&kills) <= 6); /* one a second, for as long as it is waited for */
+    process_unref(p);
+    is_at(d, s, "jail");
+    must_end(d, s);
+    daemon_end(d);
+}
+
+static atomic_uint dropped_elsewhere;
+static int held_output = -1;
+
+/* Somebody else has its output as well, so that is not over when the command is. */
+static int exec_holding(struct box *b, const struct box_command *c, struct pd_err *e)
+{
+    if (!(c->flags & EXEC_WORKER))
+        held_output = dup(c->fds[1]);
+    return exec_worker(b, c, e);
+}
+
+static void drop_elsewhere(struct provider *p, const char *key)
+{
+    atomic_fetch_add(&dropped_elsewhere, 1);
+    world_drop(p, key);
+}
+
+static void test_descriptors_are_dropped_where_they_were_stashed(void **state)
+{
+    struct world *w = world_new();
+    w->keeps_stash = 1;
+    struct daemon *d = begin(state, w);
+    struct session *s = make_in(d, "local", MODE_NONE);
+    struct pd_err e = {.msg = ""};
+
+    strong.drop = drop_elsewhere;
+    weak.exec = exec_holding;
+    struct process *p = start_one(s, NULL);
+    assert_true(w->stash[0][0]); /* it was stored before it started */
+    if (move_to(s, &strong, MOVE_GIVE_UP, "test", &e) < 0)
+        fail_msg("%s", e.msg);
+
+    assert_true(w->stash[0][0]);
+    process_unref(p);
+    must_end(d, s); /* which drops what is left of every command */
+    close(held_output);
+    for (unsigned i = 0; i < COUNT(w->stash); i++)
+        assert_string_equal(w->stash[i], "");
+    assert_int_equal(atomic_load(&dropped_elsewhere), 0);
+    daemon_end(d);
+}
+
+/* ---- paths, and roots that are left ---- */
+
+static void test_paths_are_translated_once(void **state)
+{
+    struct daemon *d = begin(state, world_new());
+    struct session *s = make_in(d, "local", MODE_NONE);
+    struct pd_err e = {.msg = ""};
+
+    is_placed = true; /* at a path that looks like one which is to be translated */
+    atomic_store(&path_count, 0);
+    if (move_to(s, &strong, 0, "test", &e) < 0)
+        fail_msg("%s", e.msg);
+    is_at(d, s, "jail");
+    assert_int_equal(atomic_load(&path_count), 4);
+    assert_string_equal(paths[0], PLACE);
+    assert_string_equal(paths[1], "/home/user");
+    assert_string_equal(paths[2], PLACE);
+    assert_string_equal(paths[3], "/workspace");
+    must_end(d, s);
+    daemon_end(d);
+}
+
+static void test_only_tmp_may_be_missing(void **state)
+{
+    static const char *const needed[] = {"/workspace", "/home/user"};
+    struct daemon *d = begin(state, world_new());
+    struct session *s = make_in(d, "local", MODE_NONE);
+    struct pd_err e = {.msg = ""};
+
+    for (unsigned i = 0; i < COUNT(needed); i++) {
+        missing_path = needed[i];
+        assert_int_equal(move_to(s, &strong, 0, "test", &e), -1);
+        assert_int_equal(e.code, PD_NOT_FOUND);
+        assert_non_null(strstr(e.msg, needed[i]));
+        is_at(d, s, "local");
+    }
+    missing_path = "/tmp";
+    if (move_to(s, &strong, 0, "test", &e) < 0)
+        fail_msg("%s", e.msg);
+    is_at(d, s, "jail");
+    must_end(d, s);
+    daemon_end(d);
+}
+
+/* The keeper is away when old roots are to be deleted, which is made up for later. */
+static void test_every_root_that_was_left_is_deleted(void **state)
+{
+    struct daemon *d = begin(state, world_new());
+    struct session *s = make_in(d, "local", MODE_NONE);
+    struct pd_err e = {.msg = ""};
+
+    d->world->fail_remove = 1;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(move_to(s, i % 2 ? &weak : &strong, 0, "test", &e), 0);
+    assert_int_equal(root_count(d->world), 4);
+
+    d->world->fail_store = 1; /* nor does a move that fails forget them */
+    assert_int_equal(move_to(s, &weak, 0, "test", &e), -1);
+    d->world->fail_store = d->world->fail_remove = 0;
+
+    char id[SESSION_ID_LEN + 1];
+    snprintf(id, sizeof id, "%s", s->info.id);
+    daemon_end(d);
+    d = begin(state, d->world); /* the next daemon makes up for it */
+    assert_non_null(s = sessions_find(d->all, "acme", id, &e));
+    is_at(d, s, "jail");
+    must_end(d, s);
     daemon_end(d);
 }
 
@@ -537,10 +540,16 @@ int main(void)
         IN_WORLD(test_a_move_that_fails_leaves_it_where_it_was),
         IN_WORLD(test_death_at_any_step_leaves_one_box_with_all_files),
         IN_WORLD(test_commands_against_moves),
-        IN_WORLD(test_auto_starts_cheap_and_rises_with_the_command),
-        IN_WORLD(test_auto_knows_directory_variables_and_user),
-        IN_WORLD(test_modes_of_one_command),
-        IN_WORLD(test_modes_of_a_creation),
+        IN_WORLD(test_a_session_of_mode_sandbox_keeps_its_isolation),
+        IN_WORLD(test_a_session_with_an_image_goes_where_images_are_taken),
+        IN_WORLD(test_the_loss_of_the_old_box_is_not_the_sessions),
+        IN_WORLD(test_what_commands_left_is_ended_before_files_are_copied),
+        IN_WORLD(test_workers_are_given_up_too),
+        IN_WORLD(test_the_end_of_a_command_is_waited_for),
+        IN_WORLD(test_descriptors_are_dropped_where_they_were_stashed),
+        IN_WORLD(test_paths_are_translated_once),
+        IN_WORLD(test_only_tmp_may_be_missing),
+        IN_WORLD(test_every_root_that_was_left_is_deleted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
