@@ -6,6 +6,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/live_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -86,11 +86,10 @@ int doors_open(struct doors *d, const char *state_dir, const char *instance, int
     if (all < 0)
         return -1;
 
-    auto_fd own = make_dir(all, instance, 0700, e);
+    auto_fd own = live_dir_hold(all, instance, 0700);
+    errno = -own;
     if (own < 0)
-        return -1;
-    if (flock(own, LOCK_SH) < 0)
-        return pd_fail_sys(e, "lock %s", d->path);
+        return pd_fail_sys(e, "make and lock the directory %s", d->path);
     if (copy_init(own, init_fd, e) < 0)
         return -1;
 
@@ -111,9 +110,8 @@ void doors_each_dead(const char *state_dir, void (*each)(const char *instance, v
     for (const struct dirent *entry; (entry = readdir(list));) {
         if (entry->d_name[0] == '.')
             continue;
-        auto_fd dir =
-            openat(dirfd(list), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (dir >= 0 && flock(dir, LOCK_EX | LOCK_NB) == 0)
+        auto_fd dir = live_dir_seize(dirfd(list), entry->d_name);
+        if (dir >= 0)
             each(entry->d_name, arg);
     }
     closedir(list);
