@@ -18,6 +18,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -26,6 +27,13 @@ uint32_t identity_host_id(uint32_t slot, uint32_t inside)
     if (slot == RANGE_NONE)
         return UID_USER;
     return wall_off("userns") ? inside : RANGE_BASE + slot * RANGE_SIZE + inside;
+}
+
+bool identity_is_idle(uint32_t host_uid)
+{
+    /* Looks for processes by their real uid; at once where the kernel knows no such user. */
+    errno = 0;
+    return getpriority(PRIO_USER, host_uid) == -1 && errno == ESRCH;
 }
 
 int ranges_open(struct ranges *r, const char *run_dir, int by_block, struct pd_err *e)
@@ -95,6 +103,26 @@ uint32_t range_take(struct ranges *r, struct pd_err *e)
 
     pd_fail(e, PD_CAPACITY, "all %u uid ranges are in use", RANGE_COUNT);
     return RANGE_NONE;
+}
+
+uint32_t range_take_idle(struct ranges *r, struct pd_err *e)
+{
+    for (;;) {
+        uint32_t slot = range_take(r, e);
+        if (slot == RANGE_NONE || identity_is_idle(RANGE_BASE + slot * RANGE_SIZE + UID_USER))
+            return slot; /* one that is not idle stays taken, so that nobody else gets it */
+    }
+}
+
+int range_borrow(uint32_t host_id)
+{
+    if (host_id < RANGE_BASE || (host_id - RANGE_BASE) / RANGE_SIZE >= RANGE_COUNT)
+        return -ERANGE;
+
+    auto_fd fd = open(RANGES_DIR "/ranges", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 || lock_bytes(fd, (host_id - RANGE_BASE) / RANGE_SIZE, 1, F_WRLCK) < 0)
+        return errno == EACCES ? -EAGAIN : -errno;
+    return fd_take(&fd);
 }
 
 void range_release(struct ranges *r, uint32_t slot)

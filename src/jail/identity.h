@@ -5,9 +5,13 @@
  * crash needs no clean-up. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct pd_err;
+
+/* Where the table of ranges is that all keepers of the machine share; root's. */
+#define RANGES_DIR "/run/paddock"
 
 #define RANGE_BASE  1073741824u /* above every range that distributions hand out */
 #define RANGE_SIZE  65536u
@@ -25,6 +29,8 @@ struct pd_err;
 /* The host's id of an id inside the jail with the range `slot`. Rootless (RANGE_NONE) there is only
  * one id, the user's own, and inside the builder's user namespace it is UID_USER. */
 uint32_t identity_host_id(uint32_t slot, uint32_t inside);
+/* Is there no process of this host uid, not even one that has ended and was not waited for? */
+bool identity_is_idle(uint32_t host_uid);
 
 /* The ranges of one keeper. The kernel's locks keep keepers apart; within one keeper, which shares
  * a single open file and so never conflicts with itself, the bit maps do. A keeper for many jails
@@ -42,7 +48,13 @@ int ranges_open(struct ranges *r, const char *run_dir, int by_block, struct pd_e
 void ranges_done(struct ranges *r);
 /* Takes a free range, or RANGE_NONE with PD_CAPACITY. */
 uint32_t range_take(struct ranges *r, struct pd_err *e);
+/* The same for a sandbox: passes over ranges whose user still has processes, of a keeper that was
+ * killed, because they could reach into the sandbox. */
+uint32_t range_take_idle(struct ranges *r, struct pd_err *e);
 void range_release(struct ranges *r, uint32_t slot);
+/* Takes the range of a host id for as long as the descriptor is open. -errno; -EAGAIN when a keeper
+ * has it. */
+int range_borrow(uint32_t host_id);
 
 /* Makes a user namespace that maps 0..65535 to the range, created by a process of the range's own
  * UID_OWNER: the kernel charges inotify instances and the like to the creator of a namespace, and

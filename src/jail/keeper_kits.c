@@ -110,7 +110,7 @@ static void build_kit(struct keeper *k, struct worker *w, enum profile profile)
     struct kjail *j = jail_new(k, wire_id_new());
     if (!j)
         return;
-    j->slot = range_take(&k->ranges, &e);
+    j->slot = range_take_idle(&k->ranges, &e);
     if (j->slot == RANGE_NONE) {
         jail_forget(k, j);
         return;

@@ -22,8 +22,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#define MACHINE_DIR "/run/paddock"
-
 static unsigned bucket_of(struct wire_id id)
 {
     uint32_t v;
@@ -382,10 +380,10 @@ static int open_ranges(struct keeper *k, struct pd_err *e)
 {
     const struct keeper_config *c = k->config;
     struct stat st;
-    (void)mkdir(MACHINE_DIR, 0711);
+    (void)mkdir(RANGES_DIR, 0711);
 
-    int usable = lstat(MACHINE_DIR, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == 0;
-    if (usable && ranges_open(&k->ranges, MACHINE_DIR, c->separate_sweeper, e) == 0)
+    int usable = lstat(RANGES_DIR, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == 0;
+    if (usable && ranges_open(&k->ranges, RANGES_DIR, c->separate_sweeper, e) == 0)
         return 0;
     return ranges_open(&k->ranges, c->run_dir, c->separate_sweeper, e);
 }

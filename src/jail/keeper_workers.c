@@ -204,7 +204,7 @@ void worker_build(struct keeper *k, struct worker *w, struct kjail *j)
         struct kit_name kit = w->kits[--w->kit_count];
         j->slot = kit.slot;
         memcpy(j->name, kit.name, sizeof j->name);
-    } else if (k->has_ranges && (j->slot = range_take(&k->ranges, &e)) == RANGE_NONE) {
+    } else if (k->has_ranges && (j->slot = range_take_idle(&k->ranges, &e)) == RANGE_NONE) {
         struct client *c = client_find(k, j->client);
         if (c)
             client_send_error(k, c, j->id, &e);
@@ -236,7 +236,7 @@ void worker_prepare(struct keeper *k, struct worker *w)
     struct pd_err e;
     struct kit_name *kit = &w->kits[w->kit_count];
 
-    kit->slot = k->has_ranges ? range_take(&k->ranges, &e) : RANGE_NONE;
+    kit->slot = k->has_ranges ? range_take_idle(&k->ranges, &e) : RANGE_NONE;
     if (k->has_ranges && kit->slot == RANGE_NONE)
         return;
 

@@ -12,10 +12,12 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/live_dir.h"
 #include "jail/cgroup.h"
 #include "jail/clone.h"
 #include "jail/identity.h"
 #include "jail/init_image.h"
+#include "jail/local_user.h"
 #include "jail/store_in.h"
 #include "jail/sweep.h"
 #include "wire/msg.h"
@@ -27,13 +29,13 @@
 #include <grp.h>
 #include <inttypes.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
+
+#define ROOTLESS_DIR "boxes" /* in the state directory */
 
 struct local {
     const struct builder_config *config;
@@ -213,19 +215,14 @@ static void do_build(struct local *l, struct frame *f)
 
 /* ---- ending one ---- */
 
-/* Everything that runs as the box's own user, also what has left its cgroup's reach. */
-static void kill_user(uid_t uid)
+/* The box's own user; without root there is none. */
+static int end_user(const struct local *l, uid_t uid)
 {
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (setresgid(uid, uid, uid) == 0 && setresuid(uid, uid, uid) == 0)
-            kill(-1, SIGKILL);
-        _exit(0);
-    }
-    if (pid > 0)
-        waitpid(pid, NULL, 0);
+    return l->config->rootless || uid < RANGE_BASE ? 0 : local_user_end(uid);
 }
 
+/* What still runs could move the files while they are removed: it is ended first, also what has
+ * left its cgroup's reach. */
 static int sweep_box(const struct local *l, const char *name)
 {
     struct stat st;
@@ -233,10 +230,9 @@ static int sweep_box(const struct local *l, const char *name)
 
     if (l->cgroups.layout != CGROUP_NONE)
         (void)cgroup_kill(&l->cgroups, name);
-    if (is_there && !l->config->rootless && st.st_uid >= RANGE_BASE)
-        kill_user(st.st_uid);
-
-    int r = l->cgroups.layout == CGROUP_NONE ? 0 : sweep_cgroups(&l->cgroups, name);
+    int r = is_there ? end_user(l, st.st_uid) : 0;
+    if (r == 0 && l->cgroups.layout != CGROUP_NONE)
+        r = sweep_cgroups(&l->cgroups, name);
     return r == 0 && is_there ? store_remove_tree(l->dir, name) : r;
 }
 
@@ -290,22 +286,56 @@ static int own_dir(int at, const char *path, int *ret, struct pd_err *e)
 
 static int open_dirs(struct local *l, struct pd_err *e)
 {
-    char base[SPEC_PATH_MAX];
     const struct builder_config *c = l->config;
+    const char *top = c->rootless ? c->state_dir : LOCAL_DIR;
+    const char *below = c->rootless ? "/" ROOTLESS_DIR : "";
+    auto_fd state = -1;
 
-    if (c->rootless)
-        snprintf(base, sizeof base, "%s", c->state_dir);
-    else
-        snprintf(base, sizeof base, "%s", LOCAL_DIR);
-    if (snprintf(l->path, sizeof l->path, "%s/%s", base, c->instance) >= (int)sizeof l->path)
-        return pd_fail(e, PD_INVALID, "the state directory's path is too long");
-
-    if (own_dir(AT_FDCWD, base, &l->base, e) < 0 || own_dir(l->base, c->instance, &l->dir, e) < 0)
+    if (snprintf(l->path, sizeof l->path, "%s%s/%s", top, below, c->instance) >=
+        (int)sizeof l->path)
+        return pd_fail(e, PD_INVALID, "the state directory's path is too long: %.100s", top);
+    if (own_dir(AT_FDCWD, top, &state, e) < 0)
         return -1;
-    return flock(l->dir, LOCK_SH) < 0 ? pd_fail_sys(e, "lock %.150s", l->path) : 0;
+
+    /* Without root the state directory has named roots, too, which are not ours to remove. */
+    if (!c->rootless)
+        l->base = fd_take(&state);
+    else if (own_dir(state, ROOTLESS_DIR, &l->base, e) < 0)
+        return -1;
+
+    l->dir = live_dir_hold(l->base, c->instance, 0711);
+    errno = -l->dir;
+    return l->dir < 0 ? pd_fail_sys(e, "make and lock the directory %.150s", l->path) : 0;
 }
 
-/* A keeper's directory whose workers are all gone: its boxes' processes have ended with it. */
+/* Ends what a dead keeper's box has left running. Its range may be another keeper's by now, who
+ * does not hand it out before they have ended: then they are let be. */
+static void end_orphans(const struct local *l, uid_t uid)
+{
+    auto_fd range = l->config->rootless ? -1 : range_borrow(uid);
+    if (range >= 0)
+        (void)end_user(l, uid);
+}
+
+/* Removes a keeper's directory whose workers are all gone, `dir`, on which nobody has a lock. */
+static void remove_instance(const struct local *l, const char *instance, int dir)
+{
+    auto_fd again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *boxes = again < 0 ? NULL : fdopendir(again);
+    if (!boxes)
+        return;
+
+    (void)fd_take(&again);
+    for (const struct dirent *d; (d = readdir(boxes));) {
+        struct stat st;
+        if (d->d_name[0] != '.' && fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+            end_orphans(l, st.st_uid);
+    }
+
+    closedir(boxes);
+    (void)store_remove_tree(l->base, instance);
+}
+
 static void remove_dead(const struct local *l)
 {
     auto_fd again = openat(l->base, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -317,9 +347,9 @@ static void remove_dead(const struct local *l)
     for (const struct dirent *d; (d = readdir(all));) {
         if (d->d_name[0] == '.')
             continue;
-        auto_fd dir = openat(l->base, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (dir >= 0 && flock(dir, LOCK_EX | LOCK_NB) == 0)
-            (void)store_remove_tree(l->base, d->d_name);
+        auto_fd dir = live_dir_seize(l->base, d->d_name);
+        if (dir >= 0)
+            remove_instance(l, d->d_name, dir);
     }
     closedir(all);
 }
@@ -385,6 +415,6 @@ void local_main(const struct builder_config *c, int sock)
      * removes the directory. */
     sweep_instance(&l.cgroups);
     if (l.dir >= 0 && flock(l.dir, LOCK_EX | LOCK_NB) == 0)
-        (void)store_remove_tree(l.base, c->instance);
+        remove_instance(&l, c->instance, l.dir);
     _exit(0);
 }

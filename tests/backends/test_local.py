@@ -2,6 +2,7 @@
 server or its keeper is killed. What it has in common with a jail is in tests/api: test_contract."""
 
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -122,6 +123,52 @@ def test_nothing_is_left_of_one_that_was_deleted(api):
     assert api.delete(box.base).status == 204
     assert subprocess.run(["pgrep", "-u", uid, "sleep"]).returncode == 1
     wait_for(lambda: not place.exists(), 30, "its directory is removed")
+
+
+# Kills everything else of its user, init as well, for ever.
+KILLER = "import os, signal\nwhile True:\n    try: os.kill(-1, signal.SIGKILL)\n    except OSError: pass"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="without root a sandbox has no uid of its own")
+def test_a_process_that_kills_its_killers_is_ended_with_its_sandbox(api):
+    for _ in range(3):
+        box = Box(api)
+        place = Path(box.out("pwd").strip())
+        uid = box.out("id -u").strip()
+        api.post(f"{box.base}/processes", json={"argv": ["/usr/bin/python3", "-c", KILLER]})
+        wait_for(lambda: api.get(box.base).json()["state"] == "gone", 60, "init is killed")
+        api.delete(box.base)
+        wait_for(lambda: not place.exists(), 60, "its directory is removed")
+        assert subprocess.run(["pgrep", "-u", uid]).returncode == 1
+
+
+def test_a_keeper_without_root_sweeps_its_own_directory_only():
+    """Named roots are beside it, which nobody has locked either."""
+    top = Path(f"/tmp/paddock-local-{os.getpid()}")
+    state = top / "state"
+    named = state / "roots" / "mine" / "tree" / "file"
+    dead = state / "boxes" / "0123456789abcdef" / "j1" / "file"
+    for file in (named, dead):
+        file.parent.mkdir(parents=True)
+        file.write_text("text")
+    shutil.copy(paddock.PADDOCK, top / "paddock")
+    user = 1000 if os.geteuid() == 0 else None
+    if user:
+        for path in (top, *top.rglob("*")):
+            os.chown(path, user, user)
+    env = {**os.environ, "PADDOCK_STATE_DIR": str(state), "PADDOCK_RUN_DIR": str(top / "run")}
+    keeper = subprocess.Popen([top / "paddock", "keeper", "--kind", "local", "--socket", top / "s"],
+                              user=user, group=user, extra_groups=[] if user else None, env=env)
+    try:
+        wait_for(lambda: not dead.parent.parent.exists(), 60, "what a dead one left is removed")
+        wait_for((top / "s").exists, 60, "it listens")
+        keeper.terminate()
+        assert keeper.wait(paddock.seconds(60)) == 0
+        assert named.read_text() == "text" and not any((state / "boxes").iterdir())
+    finally:
+        keeper.kill()
+        keeper.wait()
+        shutil.rmtree(top)
 
 
 @pytest.mark.parametrize("round_number", range(2))

@@ -186,6 +186,47 @@ static void test_a_killed_keeper_leaves_no_lock(void **state)
     ranges_done(&r);
 }
 
+/* What a dead keeper's sandbox has left running must not meet the next sandbox. */
+static void test_a_range_with_processes_is_passed_over(void **state)
+{
+    struct ranges r;
+    struct pd_err e;
+    const uint32_t first = 9000, busy = first + 1;
+    if (geteuid() != 0)
+        skip_because("needs root, to become somebody else");
+
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(100);
+        if (setuid(identity_host_id(busy, UID_USER)) < 0)
+            _exit(1);
+        (void)!write(ready[1], "", 1);
+        for (;;)
+            pause();
+    }
+    char byte;
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    assert_false(identity_is_idle(identity_host_id(busy, UID_USER)));
+
+    /* Sandboxes of others may have some of these ranges now: they are passed over as well. */
+    auto_fd others = occupy(*state, first);
+    (void)others; /* closed at the end */
+    open_ranges(*state, &r);
+    unsigned given = 0;
+    for (uint32_t slot; (slot = range_take_idle(&r, &e)) != RANGE_NONE; given++)
+        assert_int_not_equal(slot, busy);
+    assert_int_equal(e.code, PD_CAPACITY);
+    assert_true(given > 0 && given < FREE);
+    ranges_done(&r);
+
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 static void test_a_release_that_makes_no_sense_does_nothing(void **state)
 {
     struct ranges a, b;
@@ -237,6 +278,7 @@ int main(void)
         IN_PLACE(test_keepers_do_not_share_a_range),
         IN_PLACE(test_blocks_and_single_ranges_do_not_overlap),
         IN_PLACE(test_a_killed_keeper_leaves_no_lock),
+        IN_PLACE(test_a_range_with_processes_is_passed_over),
         IN_PLACE(test_a_release_that_makes_no_sense_does_nothing),
         IN_PLACE(test_the_file_is_private_and_no_link),
     };
