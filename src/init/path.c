@@ -120,7 +120,7 @@ int path_fail_type(struct pd_err *e, const char *path, mode_t mode, const char *
     return pd_fail(e, PD_INVALID, "'%.150s' is %s, not %s", path, path_type_text(mode), wanted);
 }
 
-char *path_absolute(const struct worker *w, const char *path)
+char *path_absolute(const struct worker_job *w, const char *path)
 {
     size_t start = path[0] == '/' ? 0 : strlen(w->cwd) + 1;
     char *out = malloc(start + strlen(path) + 2);
@@ -146,7 +146,7 @@ char *path_absolute(const struct worker *w, const char *path)
     return out;
 }
 
-int path_check(const struct worker *w, const char *path, struct pd_err *e)
+int path_check(const struct worker_job *w, const char *path, struct pd_err *e)
 {
     if (!*path)
         return pd_fail(e, PD_INVALID, "the path is empty; name a file, such as /workspace/a.txt");
@@ -179,7 +179,7 @@ int path_openat(int dir, const char *path, int flags, mode_t mode, uint64_t reso
     }
 }
 
-int path_find(const struct worker *w, const char *path, int follow, struct stat *ret,
+int path_find(const struct worker_job *w, const char *path, int follow, struct stat *ret,
               struct pd_err *e)
 {
     if (path_check(w, path, e) < 0)
@@ -210,7 +210,7 @@ int path_reopen(int fd, int flags)
     return new < 0 ? -errno : new;
 }
 
-static int open_kind(const struct worker *w, const char *path, mode_t type, int flags,
+static int open_kind(const struct worker_job *w, const char *path, mode_t type, int flags,
                      struct stat *ret, struct pd_err *e)
 {
     struct stat st;
@@ -231,12 +231,12 @@ static int open_kind(const struct worker *w, const char *path, mode_t type, int 
     return fd;
 }
 
-int path_open_file(const struct worker *w, const char *path, struct stat *ret, struct pd_err *e)
+int path_open_file(const struct worker_job *w, const char *path, struct stat *ret, struct pd_err *e)
 {
     return open_kind(w, path, S_IFREG, O_RDONLY, ret, e);
 }
 
-int path_open_dir(const struct worker *w, const char *path, struct stat *ret, struct pd_err *e)
+int path_open_dir(const struct worker_job *w, const char *path, struct stat *ret, struct pd_err *e)
 {
     return open_kind(w, path, S_IFDIR, O_RDONLY | O_DIRECTORY, ret, e);
 }
@@ -340,7 +340,7 @@ static int look(struct place *p, int flags)
     return end == -ELOOP ? end : 0;
 }
 
-int path_place(const struct worker *w, const char *path, int flags, struct place *ret,
+int path_place(const struct worker_job *w, const char *path, int flags, struct place *ret,
                struct pd_err *e)
 {
     char link[PATH_MAX];

@@ -22,9 +22,9 @@ const char *path_type_text(mode_t mode);
 
 /* The absolute path without "//", "/./" and a slash at its end; for records. Free it. NULL without
  * memory. */
-char *path_absolute(const struct worker *w, const char *path);
+char *path_absolute(const struct worker_job *w, const char *path);
 /* Refuses what is no path: "", and a relative one when there is no directory to start from. */
-int path_check(const struct worker *w, const char *path, struct pd_err *e);
+int path_check(const struct worker_job *w, const char *path, struct pd_err *e);
 
 /* openat2 with RESOLVE_NO_MAGICLINKS | `resolve`, O_CLOEXEC, O_NOCTTY, O_NONBLOCK. Descriptor or
  * -errno. */
@@ -33,7 +33,7 @@ int path_openat(int dir, const char *path, int flags, mode_t mode, uint64_t reso
  * complete. Knows RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS; others are EOPNOTSUPP. */
 int path_walk(int dir, const char *path, int flags, mode_t mode, uint64_t resolve);
 /* An O_PATH descriptor of the file at `path`, following a last link or not, and what it is. */
-int path_find(const struct worker *w, const char *path, int follow, struct stat *ret,
+int path_find(const struct worker_job *w, const char *path, int follow, struct stat *ret,
               struct pd_err *e);
 /* Opens what an O_PATH descriptor stands for. Descriptor or -errno. */
 int path_reopen(int fd, int flags);
@@ -41,9 +41,10 @@ int path_reopen(int fd, int flags);
 #define PATH_OF_FD 32
 void path_of_fd(int fd, char out[PATH_OF_FD]);
 /* Opens a regular file for reading; nothing else. */
-int path_open_file(const struct worker *w, const char *path, struct stat *ret, struct pd_err *e);
+int path_open_file(const struct worker_job *w, const char *path, struct stat *ret,
+                   struct pd_err *e);
 /* Opens a directory for reading; nothing else. */
-int path_open_dir(const struct worker *w, const char *path, struct stat *ret, struct pd_err *e);
+int path_open_dir(const struct worker_job *w, const char *path, struct stat *ret, struct pd_err *e);
 
 /* Where a file is or would be: its directory, and its name in there. */
 struct place {
@@ -59,7 +60,7 @@ void place_done(struct place *p);
 #define PLACE_FOLLOW 1 /* a last link: where it points to */
 #define PLACE_MKDIRS 2 /* makes the directories that are missing */
 #define PLACE_SLASH  4 /* slashes at the end are fine: it is or will be a directory */
-int path_place(const struct worker *w, const char *path, int flags, struct place *ret,
+int path_place(const struct worker_job *w, const char *path, int flags, struct place *ret,
                struct pd_err *e);
 
 /* Reads a symbolic link of a directory, or of the O_PATH descriptor itself with name "". "" when it

@@ -36,7 +36,7 @@
 struct operation {
     const char *name;
     unsigned min_args, max_args;
-    int (*run)(struct worker *w, struct pd_err *e);
+    int (*run)(struct worker_job *w, struct pd_err *e);
     const char *usage;
 };
 
@@ -63,14 +63,14 @@ static const struct operation operations[] = {
     {"ports", 0, 0, worker_ports, ""},
 };
 
-void worker_flush(struct worker *w)
+void worker_flush(struct worker_job *w)
 {
     if (fd_write_all(1, w->out.data, w->out.len) < 0)
         _exit(1); /* nobody listens */
     buf_clear(&w->out);
 }
 
-void worker_put(struct worker *w, const struct record *r)
+void worker_put(struct worker_job *w, const struct record *r)
 {
     size_t before = w->out.len;
     record_encode(&w->out, r);
@@ -117,7 +117,8 @@ struct record_entry worker_entry(const struct stat *st, const char *path, const 
                                  .target = target ? target : ""};
 }
 
-void worker_put_entry(struct worker *w, const struct stat *st, const char *path, const char *target)
+void worker_put_entry(struct worker_job *w, const struct stat *st, const char *path,
+                      const char *target)
 {
     struct record r = {.kind = RECORD_ENTRY, .entry = worker_entry(st, path, target)};
     worker_put(w, &r);
@@ -209,7 +210,7 @@ int worker_flag(const char *what, const char *text, int *ret, struct pd_err *e)
     return 0;
 }
 
-int worker_last_flag(const struct worker *w, unsigned at, const char *what, int *ret,
+int worker_last_flag(const struct worker_job *w, unsigned at, const char *what, int *ret,
                      struct pd_err *e)
 {
     *ret = 0;
@@ -233,7 +234,7 @@ int worker_mode(const char *text, mode_t max, mode_t *ret, struct pd_err *e)
     return 0;
 }
 
-static void put_error(struct worker *w, const struct pd_err *e)
+static void put_error(struct worker_job *w, const struct pd_err *e)
 {
     struct record r = {.kind = RECORD_ERROR,
                        .error = {.code = e->code, .sys = e->sys, .text = e->msg}};
@@ -242,13 +243,13 @@ static void put_error(struct worker *w, const struct pd_err *e)
 
 _Noreturn void worker_refuse(int fd, const struct pd_err *why)
 {
-    struct worker w = {.out = BUF_INIT(OUT_MAX)};
+    struct worker_job w = {.out = BUF_INIT(OUT_MAX)};
     put_error(&w, why);
     (void)fd_write_all(fd, w.out.data, w.out.len);
     _exit(1);
 }
 
-static int run(struct worker *w, struct pd_err *e)
+static int run(struct worker_job *w, struct pd_err *e)
 {
     const char *name = w->argv[0];
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
@@ -265,7 +266,7 @@ static int run(struct worker *w, struct pd_err *e)
 
 _Noreturn void worker_main(const char *cwd, char **argv)
 {
-    struct worker w = {.cwd = cwd, .argv = argv, .out = BUF_INIT(OUT_MAX)};
+    struct worker_job w = {.cwd = cwd, .argv = argv, .out = BUF_INIT(OUT_MAX)};
     struct pd_err e = {0};
 
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* the change of uid did that; where there was none, this */

@@ -15,7 +15,8 @@
 
 #include <sys/stat.h>
 
-struct worker {
+/* The call that this worker does, and its answer. */
+struct worker_job {
     const char *cwd; /* where relative paths start */
     int cwd_ok;      /* it could be entered */
     char **argv;     /* [0] is the operation */
@@ -31,17 +32,17 @@ _Noreturn void worker_main(const char *cwd, char **argv);
 _Noreturn void worker_refuse(int fd, const struct pd_err *why);
 
 /* Adds a record to the answer. A record that cannot be told (its path is too long) is left out. */
-void worker_put(struct worker *w, const struct record *r);
+void worker_put(struct worker_job *w, const struct record *r);
 /* Writes what was put. Waits for the reader; when that is gone SIGPIPE ends the worker. */
-void worker_flush(struct worker *w);
+void worker_flush(struct worker_job *w);
 /* An ENTRY of the file that `st` describes. `target` may be NULL. */
-void worker_put_entry(struct worker *w, const struct stat *st, const char *path,
+void worker_put_entry(struct worker_job *w, const struct stat *st, const char *path,
                       const char *target);
 /* The contents of such an ENTRY. `target` as above. */
 struct record_entry worker_entry(const struct stat *st, const char *path, const char *target);
 /* A DETAIL of the same; `dir` and `name` lead to it. For lists that somebody made large on purpose
  * there is no cheaper way: it takes some ten system calls. */
-void worker_put_detail(struct worker *w, const struct stat *st, const char *path, int dir,
+void worker_put_detail(struct worker_job *w, const struct stat *st, const char *path, int dir,
                        const char *name);
 /* Waits for the word to commit on descriptor 2. -1 when the asker gave up or is gone. */
 int worker_await_commit(struct pd_err *e);
@@ -55,19 +56,19 @@ int worker_number(const char *what, const char *text, uint64_t min, uint64_t max
                   struct pd_err *e);
 int worker_flag(const char *what, const char *text, int *ret, struct pd_err *e);
 /* The word at this place, a flag; 0 when there are not so many. */
-int worker_last_flag(const struct worker *w, unsigned at, const char *what, int *ret,
+int worker_last_flag(const struct worker_job *w, unsigned at, const char *what, int *ret,
                      struct pd_err *e);
 int worker_mode(const char *text, mode_t max, mode_t *ret, struct pd_err *e);
 
 /* worker_files.c */
-int worker_stat(struct worker *w, struct pd_err *e);
-int worker_read(struct worker *w, struct pd_err *e);
-int worker_write(struct worker *w, struct pd_err *e);
-int worker_mkdir(struct worker *w, struct pd_err *e);
-int worker_rename(struct worker *w, struct pd_err *e);
-int worker_chmod(struct worker *w, struct pd_err *e);
-int worker_getxattr(struct worker *w, struct pd_err *e);
-int worker_setxattr(struct worker *w, struct pd_err *e);
+int worker_stat(struct worker_job *w, struct pd_err *e);
+int worker_read(struct worker_job *w, struct pd_err *e);
+int worker_write(struct worker_job *w, struct pd_err *e);
+int worker_mkdir(struct worker_job *w, struct pd_err *e);
+int worker_rename(struct worker_job *w, struct pd_err *e);
+int worker_chmod(struct worker_job *w, struct pd_err *e);
+int worker_getxattr(struct worker_job *w, struct pd_err *e);
+int worker_setxattr(struct worker_job *w, struct pd_err *e);
 /* A file that takes its name, or another's place, at the word to commit: its contents are the
  * input. */
 struct worker_new {
@@ -80,26 +81,26 @@ struct worker_new {
     int is_writers;    /* the file is the writer's, whosever was there before; watchers are told */
     char **attributes; /* NAME, VALUE ..., and NULL; or NULL */
 };
-int worker_save(struct worker *w, const struct worker_new *n, struct pd_err *e);
+int worker_save(struct worker_job *w, const struct worker_new *n, struct pd_err *e);
 /* worker_meta.c */
-int worker_upload(struct worker *w, struct pd_err *e);
-int worker_compose(struct worker *w, struct pd_err *e);
+int worker_upload(struct worker_job *w, struct pd_err *e);
+int worker_compose(struct worker_job *w, struct pd_err *e);
 /* Gives a new file its attributes; NULL: none. */
 int worker_attributes(int fd, const char *path, char **attributes, struct pd_err *e);
 /* worker_walk.c */
-int worker_list(struct worker *w, struct pd_err *e);
-int worker_remove(struct worker *w, struct pd_err *e);
+int worker_list(struct worker_job *w, struct pd_err *e);
+int worker_remove(struct worker_job *w, struct pd_err *e);
 /* worker_copy.c */
-int worker_copy(struct worker *w, struct pd_err *e);
+int worker_copy(struct worker_job *w, struct pd_err *e);
 /* worker_search.c */
-int worker_search(struct worker *w, struct pd_err *e);
-int worker_replace(struct worker *w, struct pd_err *e);
+int worker_search(struct worker_job *w, struct pd_err *e);
+int worker_replace(struct worker_job *w, struct pd_err *e);
 /* worker_watch.c */
-int worker_watch(struct worker *w, struct pd_err *e);
+int worker_watch(struct worker_job *w, struct pd_err *e);
 /* worker_ports.c */
-int worker_dial(struct worker *w, struct pd_err *e);
-int worker_ports(struct worker *w, struct pd_err *e);
+int worker_dial(struct worker_job *w, struct pd_err *e);
+int worker_ports(struct worker_job *w, struct pd_err *e);
 /* worker_tar.c */
-int worker_tar(struct worker *w, struct pd_err *e);
+int worker_tar(struct worker_job *w, struct pd_err *e);
 /* worker_untar.c */
-int worker_untar(struct worker *w, struct pd_err *e);
+int worker_untar(struct worker_job *w, struct pd_err *e);

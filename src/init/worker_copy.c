@@ -302,7 +302,7 @@ static int copy_single(const struct place *to, int from, const struct stat *st,
     return 0;
 }
 
-int worker_copy(struct worker *w, struct pd_err *e)
+int worker_copy(struct worker_job *w, struct pd_err *e)
 {
     const char *from_path = w->argv[1], *to_path = w->argv[2];
     int recursive;

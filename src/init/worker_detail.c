@@ -43,7 +43,7 @@ static void find_attrs(struct buf *out, int fd)
             add_attr(out, self, name);
 }
 
-void worker_put_detail(struct worker *w, const struct stat *st, const char *path, int dir,
+void worker_put_detail(struct worker_job *w, const struct stat *st, const char *path, int dir,
                        const char *name)
 {
     char target[PATH_MAX] = "", end_path[PATH_MAX] = "", self[PATH_OF_FD];

@@ -28,7 +28,7 @@ static int no_memory(struct pd_err *e)
 }
 
 /* Answers with an entry of that file under its absolute path. */
-static int answer(struct worker *w, const struct stat *st, const char *path, const char *target,
+static int answer(struct worker_job *w, const struct stat *st, const char *path, const char *target,
                   struct pd_err *e)
 {
     char *absolute = path_absolute(w, path);
@@ -40,7 +40,7 @@ static int answer(struct worker *w, const struct stat *st, const char *path, con
 }
 
 /* The same with its details: worker_detail.c. */
-static int answer_detail(struct worker *w, const struct stat *st, const char *path,
+static int answer_detail(struct worker_job *w, const struct stat *st, const char *path,
                          struct pd_err *e)
 {
     char *absolute = path_absolute(w, path);
@@ -51,7 +51,7 @@ static int answer_detail(struct worker *w, const struct stat *st, const char *pa
     return 0;
 }
 
-int worker_stat(struct worker *w, struct pd_err *e)
+int worker_stat(struct worker_job *w, struct pd_err *e)
 {
     struct stat st;
     int detail;
@@ -90,7 +90,7 @@ static int64_t read_synthetic(int fd, uint64_t offset, char *out, struct pd_err 
     return (int64_t)have;
 }
 
-int worker_read(struct worker *w, struct pd_err *e)
+int worker_read(struct worker_job *w, struct pd_err *e)
 {
     uint64_t offset, length = INT64_MAX;
     struct stat st;
@@ -181,7 +181,7 @@ static void tell_written(const struct place *p)
     (void)utimensat(p->dir, p->name, times, AT_SYMLINK_NOFOLLOW);
 }
 
-int worker_save(struct worker *w, const struct worker_new *n, struct pd_err *e)
+int worker_save(struct worker_job *w, const struct worker_new *n, struct pd_err *e)
 {
     const char *path = n->path;
     mode_t mode = n->has_mode ? n->mode : 0644;
@@ -238,7 +238,7 @@ int worker_save(struct worker *w, const struct worker_new *n, struct pd_err *e)
     return 0;
 }
 
-int worker_write(struct worker *w, struct pd_err *e)
+int worker_write(struct worker_job *w, struct pd_err *e)
 {
     const char *announced = w->argc > 4 ? w->argv[4] : "-";
     struct worker_new n = {.path = w->argv[1],
@@ -253,7 +253,7 @@ int worker_write(struct worker *w, struct pd_err *e)
     return worker_save(w, &n, e);
 }
 
-int worker_mkdir(struct worker *w, struct pd_err *e)
+int worker_mkdir(struct worker_job *w, struct pd_err *e)
 {
     const char *path = w->argv[1];
     uint64_t parents;
@@ -295,7 +295,7 @@ int worker_mkdir(struct worker *w, struct pd_err *e)
     return detail ? answer_detail(w, &st, path, e) : answer(w, &st, path, NULL, e);
 }
 
-int worker_rename(struct worker *w, struct pd_err *e)
+int worker_rename(struct worker_job *w, struct pd_err *e)
 {
     const char *from = w->argv[1], *to = w->argv[2];
     uint64_t overwrite;
@@ -341,7 +341,7 @@ int worker_rename(struct worker *w, struct pd_err *e)
     return answer(w, &st, to, target, e);
 }
 
-int worker_chmod(struct worker *w, struct pd_err *e)
+int worker_chmod(struct worker_job *w, struct pd_err *e)
 {
     const char *path = w->argv[1];
     char self[PATH_OF_FD];
@@ -376,7 +376,7 @@ static int xattr_fail(struct pd_err *e, const char *path, const char *name)
     return path_fail(e, path);
 }
 
-static int put_value(struct worker *w, const char *self, const char *path, const char *name,
+static int put_value(struct worker_job *w, const char *self, const char *path, const char *name,
                      struct pd_err *e)
 {
     uint8_t *value = malloc(RECORD_VALUE_MAX);
@@ -395,7 +395,7 @@ static int put_value(struct worker *w, const char *self, const char *path, const
 }
 
 /* With the name "" all of the user's. */
-int worker_getxattr(struct worker *w, struct pd_err *e)
+int worker_getxattr(struct worker_job *w, struct pd_err *e)
 {
     const char *path = w->argv[1], *name = w->argv[2];
     char self[PATH_OF_FD];
@@ -428,7 +428,7 @@ int worker_getxattr(struct worker *w, struct pd_err *e)
 }
 
 /* The value is the fourth word, or else the input. */
-int worker_setxattr(struct worker *w, struct pd_err *e)
+int worker_setxattr(struct worker_job *w, struct pd_err *e)
 {
     const char *path = w->argv[1], *name = w->argv[2];
     char self[PATH_OF_FD];

@@ -34,7 +34,7 @@ int worker_attributes(int fd, const char *path, char **attributes, struct pd_err
     return 0;
 }
 
-int worker_upload(struct worker *w, struct pd_err *e)
+int worker_upload(struct worker_job *w, struct pd_err *e)
 {
     struct worker_new n = {.path = w->argv[1],
                            .mkdirs = 1,
@@ -52,7 +52,7 @@ int worker_upload(struct worker *w, struct pd_err *e)
 
 /* Opens all sources before the first byte is moved: each must be a regular file, and not the
  * destination. */
-static int open_sources(struct worker *w, const struct place *to, int *fds, struct pd_err *e)
+static int open_sources(struct worker_job *w, const struct place *to, int *fds, struct pd_err *e)
 {
     struct stat st;
 
@@ -74,7 +74,7 @@ static int fail_no(struct pd_err *e, const char *path, int error)
 }
 
 /* The sources are gone when the new file is there. Descriptors go with the process. */
-int worker_compose(struct worker *w, struct pd_err *e)
+int worker_compose(struct worker_job *w, struct pd_err *e)
 {
     const char *path = w->argv[1];
     auto_place p = PLACE_INIT;

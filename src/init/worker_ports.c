@@ -182,7 +182,7 @@ static void shuttle(int sock)
     }
 }
 
-int worker_dial(struct worker *w, struct pd_err *e)
+int worker_dial(struct worker_job *w, struct pd_err *e)
 {
     uint64_t port;
     int sock;
@@ -332,7 +332,7 @@ static int by_port(const void *a, const void *b)
     return strcmp(x->address, y->address);
 }
 
-int worker_ports(struct worker *w, struct pd_err *e)
+int worker_ports(struct worker_job *w, struct pd_err *e)
 {
     struct listeners l = {.rows = calloc(PORTS_MAX, sizeof *l.rows)};
     if (!l.rows)

@@ -25,7 +25,7 @@
 
 /* A search or replacement under way. */
 struct hunt {
-    struct worker *w;
+    struct worker_job *w;
     struct matcher m;
     const char *glob;
     uint64_t limit, found;
@@ -309,7 +309,7 @@ static int visit_tree(struct hunt *h, int dir, struct pd_err *e)
 /* The root: a directory, or one file. */
 static int hunt_run(struct hunt *h, struct pd_err *e)
 {
-    struct worker *w = h->w;
+    struct worker_job *w = h->w;
     const char *root = w->argv[1];
     struct stat st;
     auto_fd found = path_find(w, root, 1, &st, e);
@@ -355,7 +355,7 @@ static int hunt_run(struct hunt *h, struct pd_err *e)
     return 0;
 }
 
-int worker_search(struct worker *w, struct pd_err *e)
+int worker_search(struct worker_job *w, struct pd_err *e)
 {
     struct hunt h = {.w = w, .glob = w->argv[4]};
     int sensitive;
@@ -370,7 +370,7 @@ int worker_search(struct worker *w, struct pd_err *e)
     return hunt_run(&h, e);
 }
 
-int worker_replace(struct worker *w, struct pd_err *e)
+int worker_replace(struct worker_job *w, struct pd_err *e)
 {
     struct hunt h = {
         .w = w, .replacement = w->argv[4], .glob = w->argv[5], .limit = (uint64_t)INT64_MAX};

@@ -152,7 +152,7 @@ static void pack_tree(struct buf *out, int dir)
     }
 }
 
-int worker_tar(struct worker *w, struct pd_err *e)
+int worker_tar(struct worker_job *w, struct pd_err *e)
 {
     const char *path = w->argv[1];
     struct stat st;

@@ -319,7 +319,7 @@ static int unpack_all(struct unpack *u, struct pd_err *e)
 }
 
 /* The directory; it is made if it does not exist. */
-static int open_root(const struct worker *w, struct pd_err *e)
+static int open_root(const struct worker_job *w, struct pd_err *e)
 {
     const char *path = w->argv[1];
     struct stat st;
@@ -335,7 +335,7 @@ static int open_root(const struct worker *w, struct pd_err *e)
     return path_open_dir(w, path, &st, e);
 }
 
-int worker_untar(struct worker *w, struct pd_err *e)
+int worker_untar(struct worker_job *w, struct pd_err *e)
 {
     struct unpack u = {.tar = TAR_READER_INIT, .modes = BUF_INIT(MODES_MAX)};
     char rest[4096];

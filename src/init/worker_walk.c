@@ -24,7 +24,7 @@ static int full_path(struct buf *b, size_t root_len, const char *path)
     return buf_putc(b, '/') < 0 || buf_puts(b, path) < 0 || !buf_cstr(b) ? -1 : 0;
 }
 
-static int root_path(const struct worker *w, struct buf *b, size_t *ret_len, struct pd_err *e)
+static int root_path(const struct worker_job *w, struct buf *b, size_t *ret_len, struct pd_err *e)
 {
     char *path = path_absolute(w, w->argv[1]);
     int bad = !path || buf_puts(b, path) < 0;
@@ -36,7 +36,7 @@ static int root_path(const struct worker *w, struct buf *b, size_t *ret_len, str
     return 0;
 }
 
-int worker_list(struct worker *w, struct pd_err *e)
+int worker_list(struct worker_job *w, struct pd_err *e)
 {
     uint64_t depth, limit, told = 0;
     struct stat st;
@@ -137,7 +137,7 @@ static int remove_below(int dir, const char *root, struct pd_err *e)
     return 0;
 }
 
-int worker_remove(struct worker *w, struct pd_err *e)
+int worker_remove(struct worker_job *w, struct pd_err *e)
 {
     const char *path = w->argv[1];
     int recursive;

@@ -39,7 +39,7 @@ struct watched {
 };
 
 struct watcher {
-    struct worker *w;
+    struct worker_job *w;
     int inotify;
     int recursive;
     int root_wd;
@@ -565,7 +565,7 @@ static int read_how(struct watcher *v, const char *letters, struct pd_err *e)
     return 0;
 }
 
-int worker_watch(struct worker *w, struct pd_err *e)
+int worker_watch(struct worker_job *w, struct pd_err *e)
 {
     struct watcher v = {.w = w};
     struct stat st;
