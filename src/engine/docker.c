@@ -26,6 +26,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -35,8 +36,8 @@
 #define BUILD_PATIENCE (600 * NS_PER_S)
 #define DOOR_PATIENCE  (20 * NS_PER_S)
 #define CALL_PATIENCE  (20 * NS_PER_S)
+#define END_PATIENCE   (5 * NS_PER_S)
 #define NAME_SIZE      128
-#define ROOT_IMAGES    "paddock-root"
 
 struct broker {
     const struct broker_config *config;
@@ -76,12 +77,12 @@ static void container_name(const struct broker *b, const char *box, char out[NAM
 /* The image of a root: repository and tag. */
 static void root_repository(const struct broker *b, char out[NAME_SIZE])
 {
-    snprintf(out, NAME_SIZE, ROOT_IMAGES "-%s", b->store);
+    snprintf(out, NAME_SIZE, SPEC_ROOT_IMAGES "%s", b->store);
 }
 
 static void root_image(const struct broker *b, const char *root, char out[NAME_SIZE])
 {
-    snprintf(out, NAME_SIZE, ROOT_IMAGES "-%s:%s", b->store, root);
+    snprintf(out, NAME_SIZE, SPEC_ROOT_IMAGES "%s:%s", b->store, root);
 }
 
 /* A box's name becomes a part of paths: of its container, its door and its group. */
@@ -402,6 +403,23 @@ static int decode_box(const struct frame *f, struct msg_sweep *ret, struct pd_er
     return msg_sweep_decode(&f->payload, ret, e) < 0 ? -1 : check_box_name(ret->name, e);
 }
 
+/* The engine hears of an end a little after the kernel: its state is asked for again until it
+ * knows, else nobody would ever learn the reason. */
+static void await_end(struct broker *b, struct docker_container *c)
+{
+    deadline t = deadline_in(END_PATIENCE);
+
+    while (c->running && !deadline_passed(t)) {
+        auto_fd process = (int)syscall(SYS_pidfd_open, c->pid, 0);
+        struct pollfd ended = {.fd = process, .events = POLLIN};
+        if (process >= 0 && poll(&ended, 1, 0) == 0)
+            return; /* it lives */
+        usleep(20000);
+        if (docker_inspect(&b->docker, c->id, c, t, NULL) < 0)
+            return;
+    }
+}
+
 /* Its init is gone, or is to go. What the engine knows of its end is told with DONE. */
 static void do_sweep(struct broker *b, struct frame *f)
 {
@@ -419,6 +437,7 @@ static void do_sweep(struct broker *b, struct frame *f)
 
     int r = find_box(b, m.name, &c, t, &e);
     if (r == 0) {
+        await_end(b, &c);
         docker_say_end(&c, why, sizeof why);
         r = c.root[0] ? docker_kill(&b->docker, c.id, t, &e)
                       : docker_remove(&b->docker, c.id, t, &e);

@@ -19,6 +19,7 @@ static void put_list(struct json *j, const char *key, const char *const *texts, 
     json_close(j, ']');
 }
 
+/* Each of them, also where it is empty: what is not said here an image would say. */
 static void put_labels(struct json *j, const struct docker_plan *p)
 {
     json_key(j, "Labels");
@@ -26,8 +27,7 @@ static void put_labels(struct json *j, const struct docker_plan *p)
     json_member_cstr(j, LABEL_OWNER, p->owner);
     json_member_cstr(j, LABEL_BOX, p->box);
     json_member_cstr(j, LABEL_STORE, p->store);
-    if (p->root[0])
-        json_member_cstr(j, LABEL_ROOT, p->root);
+    json_member_cstr(j, LABEL_ROOT, p->root);
     json_close(j, '}');
 }
 

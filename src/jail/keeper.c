@@ -35,7 +35,14 @@ static void jail_died(struct keeper *k, struct kjail *j)
 
     /* Free before anybody hears of it: a client may use the named root again at once. */
     fd_done(&j->lock);
-    jail_send_gone(k, j, how);
+
+    /* Why an engine's container ended, the engine knows: its broker is told with the sweep. */
+    if (k->kind->is_foreign && how == GONE_DIED) {
+        j->owes_gone = true;
+        j->deadline = deadline_in(WHY_PATIENCE);
+    } else {
+        jail_send_gone(k, j, how);
+    }
     jail_set_dead(k, j);
 }
 
@@ -125,6 +132,11 @@ static deadline check_deadlines(struct keeper *k)
                 next = clock_now(); /* a worker must be told */
             }
         }
+
+        if (j->owes_gone && deadline_passed(j->deadline))
+            jail_tell_why(k, j, "");
+        else if (j->owes_gone && j->deadline < next)
+            next = j->deadline;
 
         /* A deadline that has passed waits for a worker, not for the clock. */
         if (d < next && !deadline_passed(d))

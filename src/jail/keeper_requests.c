@@ -27,13 +27,13 @@ void jail_send_created(struct keeper *k, struct client *c, const struct kjail *j
     client_send(k, c, (struct wire_head){.type = WIRE_CREATED, .id = j->id}, &out, fds, 2);
 }
 
-void jail_send_gone(struct keeper *k, struct kjail *j, enum gone_how how)
+static void send_gone(struct keeper *k, struct kjail *j, enum gone_how how, const char *why)
 {
     struct client *c = client_find(k, j->destroy_client ? j->destroy_client : j->client);
     if (!c)
         return;
 
-    struct msg_gone m = {.jail = j->id, .how = how, .why = ""};
+    struct msg_gone m = {.jail = j->id, .how = how, .why = why};
     if (j->want_stats || how != GONE_DESTROYED) {
         struct cgroup_stats st = {0};
         cgroup_read_stats(keeper_cgroups(k), j->name, &st);
@@ -47,6 +47,20 @@ void jail_send_gone(struct keeper *k, struct kjail *j, enum gone_how how)
     msg_gone_encode(&out, &m);
     struct wire_id id = j->destroy_client ? j->destroy_request : j->id;
     client_send(k, c, (struct wire_head){.type = WIRE_GONE, .id = id}, &out, NULL, 0);
+}
+
+void jail_send_gone(struct keeper *k, struct kjail *j, enum gone_how how)
+{
+    j->owes_gone = false;
+    send_gone(k, j, how, "");
+}
+
+void jail_tell_why(struct keeper *k, struct kjail *j, const char *why)
+{
+    if (!j->owes_gone)
+        return;
+    j->owes_gone = false;
+    send_gone(k, j, GONE_DIED, why);
 }
 
 void jail_doom(struct keeper *k, struct kjail *j)

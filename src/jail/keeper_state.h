@@ -38,6 +38,7 @@
 #define COPY_PATIENCE    (600 * NS_PER_S) /* the longest that a client may have */
 #define LAST_SWEEP       (15 * NS_PER_S)
 #define SWEEP_RETRY      (NS_PER_S)
+#define WHY_PATIENCE     (20 * NS_PER_S) /* for the reason of an end */
 #define STRIKE_AFTER     (100 * NS_PER_MS)
 #define UNDEAD_AFTER     (5 * NS_PER_S)
 /* Kits are made when nobody has asked for anything for this long: making one takes as much time as
@@ -139,6 +140,7 @@ struct kjail {
     struct buf payload; /* the CREATE, until it is built */
     char *root_name;    /* NULL: none */
     int doomed, struck, wants_strike, want_stats;
+    bool owes_gone;  /* it died, and its client hears of it when the backend has said why */
     uint64_t listed; /* the last list that it was told in */
     deadline deadline, sweep_after;
     uint64_t destroy_client;
@@ -256,6 +258,8 @@ void client_gone(struct keeper *k, struct client *c);
 /* `cgroup_dir` is not kept: with thousands of jails every descriptor counts. */
 void jail_send_created(struct keeper *k, struct client *c, const struct kjail *j, int cgroup_dir);
 void jail_send_gone(struct keeper *k, struct kjail *j, enum gone_how how);
+/* To the client of one whose death was not told yet, with the reason or "". */
+void jail_tell_why(struct keeper *k, struct kjail *j, const char *why);
 void jail_doom(struct keeper *k, struct kjail *j);
 
 /* Are there descriptors for one jail more, with those that are being made, and the reserve? */

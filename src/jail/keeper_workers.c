@@ -323,6 +323,13 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
         jail_send_created(k, c, j, cgroup_dir);
 }
 
+/* What a worker says of a box's end with DONE, or "". It lives as long as the frame. */
+static const char *reason_in(const struct frame *f)
+{
+    struct msg_key m;
+    return f->payload.len && msg_key_decode(&f->payload, &m, NULL) == 0 ? m.key : "";
+}
+
 void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
 {
     enum wire_type was = w->busy;
@@ -359,6 +366,7 @@ void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
             build_failed(k, j, &e);
         }
     } else if (was == WIRE_SWEEP) {
+        jail_tell_why(k, j, f->head.type == WIRE_DONE ? reason_in(f) : "");
         if (f->head.type == WIRE_DONE)
             jail_forget(k, j);
         else
@@ -406,6 +414,7 @@ void worker_lost(struct keeper *k, struct worker *w)
         pd_fail(&e, PD_LOST, "the builder died while it made the jail; try again");
         build_failed(k, j, &e);
     } else if (j && was == WIRE_SWEEP) {
+        jail_tell_why(k, j, "");
         j->sweep_after = deadline_in(SWEEP_RETRY);
     }
 

@@ -143,6 +143,21 @@ int spec_check_image(const char *image, struct pd_err *e)
     return 0;
 }
 
+/* A kept root is an image, too, and belongs to its sandbox alone. Whatever registry, tag or digest
+ * is put around it: the last part of the repository tells. */
+static int check_image_is_public(const char *image, struct pd_err *e)
+{
+    const char *slash = memrchr(image, '/', strcspn(image, "@"));
+    const char *name = slash ? slash + 1 : image;
+
+    if (strncasecmp(name, SPEC_ROOT_IMAGES, strlen(SPEC_ROOT_IMAGES)) == 0)
+        return pd_fail(e, PD_DENIED,
+                       "image '%.80s': repositories %s* hold the files of sandboxes, each for its "
+                       "own: ask for another image",
+                       image, SPEC_ROOT_IMAGES);
+    return 0;
+}
+
 /* Only the shape: the provider reads it. */
 static int check_options(const char *options, struct pd_err *e)
 {
@@ -175,7 +190,8 @@ int spec_check(const struct spec *s, struct pd_err *e)
         return -1;
     if (s->root_name[0] && spec_check_root_name(s->root_name, e) < 0)
         return -1;
-    if (spec_check_image(s->image, e) < 0 || check_options(s->options, e) < 0)
+    if (spec_check_image(s->image, e) < 0 || check_image_is_public(s->image, e) < 0 ||
+        check_options(s->options, e) < 0)
         return -1;
 
     if (s->bind_count > SPEC_BINDS_MAX)

@@ -84,8 +84,11 @@ struct spec {
     ((struct spec){                                                                                \
         .limits = LIMITS_DEFAULT, .root_dir = "", .root_name = "", .image = "", .options = ""})
 
-/* Every number in range, every path absolute and clean, the name made of [a-z0-9._-]. */
+/* Every number in range, every path absolute and clean, the name made of [a-z0-9._-]. PD_DENIED for
+ * an image that is the kept root of a sandbox. */
 int spec_check(const struct spec *s, struct pd_err *e);
+/* Where an engine's broker keeps the roots of sandboxes: repositories that begin so. */
+#define SPEC_ROOT_IMAGES "paddock-root-"
 /* Is it a reference of an image: printable, without spaces, not like an option? Or PD_INVALID. */
 int spec_check_image(const char *image, struct pd_err *e);
 /* Is it a name that a root may have? Otherwise PD_INVALID. */

@@ -107,6 +107,60 @@ def test_a_stranger_of_our_name_lives_on(broker, dockerd, images, stranger, labe
     assert broker.sweep("one").kind == "DONE" and not is_alive(dockerd, name)
 
 
+# ---- images ----
+
+def test_the_root_of_another_sandbox_is_no_image(broker, dockerd, images):
+    """A kept root is an image of the engine. Only its own sandbox may begin with it."""
+    answer, _ = broker.build("one", image=images["sh"], root_name="sb-a")
+    assert answer.kind == "BUILT", answer
+    answer.close()
+    assert copy_of(broker, "sb-a", "sn-a").kind == "DONE"
+    kept = [tag for image in json.loads(dockerd.good("GET", "/images/json"))
+            for tag in image["RepoTags"] or [] if tag.startswith("paddock-root-")]
+    assert len(kept) == 1, kept
+
+    for name in (kept[0], "docker.io/library/" + kept[0], "docker.io/" + kept[0]):
+        answer, _ = broker.build("two", image=name)
+        assert answer.code == "denied" and name[:60] in answer.says, answer
+
+    # It is there, and the engine itself would take it: also under a name that says less.
+    dockerd.good("POST", f"/images/{kept[0]}/tag?repo=test/public&tag=1")
+    answer, _ = broker.build("two", image="test/public:1")
+    assert answer.kind == "BUILT", answer
+    answer.close()
+
+    # Its own sandbox begins with it.
+    answer, _ = broker.build("three", image=images["sh"], root_name="sn-a")
+    assert answer.kind == "BUILT", answer
+    answer.close()
+    for box in ("one", "two", "three"):
+        assert broker.sweep(box).kind == "DONE"
+    for root in ("sb-a", "sn-a"):
+        assert broker.ask("REMOVE_ROOT", brokers.text(root)).kind == "DONE"
+    dockerd.call("DELETE", "/images/test/public:1?force=1")
+
+
+def test_an_images_labels_say_nothing(broker, dockerd, images):
+    """One that claims to be the root of a sandbox would be woken in its place."""
+    claims = dockerd.import_image("test/claims:1", engines.image_tar("sh"), [
+        "LABEL paddock.root=sb-victim", "LABEL paddock.owner=somebody", "LABEL paddock.store=x"])
+    answer, _ = broker.build("one", image=claims)
+    assert answer.kind == "BUILT", answer
+    answer.close()
+    assert copy_of(broker, "sb-victim", "sn-loot").code == "not_found"
+    assert broker.sweep("one").kind == "DONE"
+    assert not dockerd.containers(f"paddock.owner={broker.instance}")
+
+    # One that is a root is found by its label, and stays.
+    answer, _ = broker.build("two", image=claims, root_name="sb-victim")
+    assert answer.kind == "BUILT", answer
+    answer.close()
+    assert broker.sweep("two").kind == "DONE"
+    assert len(dockerd.containers(f"paddock.owner={broker.instance}")) == 1
+    assert broker.ask("REMOVE_ROOT", brokers.text("sb-victim")).kind == "DONE"
+    assert not dockerd.containers(f"paddock.owner={broker.instance}")
+
+
 # ---- terminals ----
 
 @pytest.fixture

@@ -1,8 +1,11 @@
 """Sandboxes in docker through the server: what the jail's can, these can."""
 
+import errno
 import io
 import os
+import socket
 import tarfile
+import threading
 
 import pytest
 
@@ -103,14 +106,51 @@ def test_commands_have_no_power(bash):
     assert "NoNewPrivs:\t1" in told and "Seccomp:\t2" in told
 
 
-def test_the_door_cannot_be_written_or_used(bash):
-    told = bash.exec("ls /run/paddock; echo x > /run/paddock/y; rm /run/paddock/door; echo $?")
-    assert "y" not in told["stdout"].split("\n") and told["stdout"].endswith("1\n"), told
+def test_the_door_cannot_be_written_or_used(make, images, dockerd):
+    """Nothing there can be made, changed or removed, and nobody is behind it any more. The same words do all that to a directory of the sandbox's own."""
+    before = running(dockerd)
+    box = make(images["bash"])
+    words = ("cd {0} && test -e door && test -e init && echo there; echo x > y && echo made; "
+             "echo x >> init && echo changed; rm -f door && echo removed; mv init i && echo moved; true")
+    box.exec("mkdir -p /tmp/own && cd /tmp/own && touch door init")
+    assert box.exec(words.format("/tmp/own"))["stdout"].split() == [
+        "there", "made", "changed", "removed", "moved"]
+    told = box.exec(words.format("/run/paddock"))
+    assert told["stdout"] == "there\n", told
+
+    pid = dockerd.inspect(container_of(box, dockerd, before))["State"]["Pid"]
+    place = f"/proc/{pid}/root/run/paddock"
+    with pytest.raises(OSError) as error:  # also by root: the mount itself refuses
+        open(place + "/y", "w").close()
+    assert error.value.errno == errno.EROFS
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s, pytest.raises(OSError) as error:
+        s.connect(place + "/door")
+    assert error.value.errno == errno.ECONNREFUSED
+    assert box.exec("echo on")["stdout"] == "on\n"
 
 
 def test_there_is_no_network(bash):
-    told = bash.exec("cat /proc/net/dev | grep -v lo: | grep : | wc -l")
-    assert told["stdout"] == "0\n"
+    """The same client reaches a server in its container, and not one of the host's."""
+    ask = "echo hello | nc -w 5 127.0.0.1 {0} 2>&1; echo $?"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(8)
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port), paddock.seconds(10)):
+            listener.accept()[0].close()  # it can be reached
+        told = bash.exec(ask.format(port))
+        assert told["stdout"].split()[-1] != "0", told
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+        inside = f"(nc -l -p {port} > /tmp/got &); " \
+                 f"for i in $(seq 200); do grep -q ':{port:04X} ' /proc/net/tcp* && break; " \
+                 f"sleep 0.1; done; {ask.format(port)}; " \
+                 "for i in $(seq 200); do test -s /tmp/got && break; sleep 0.1; done; cat /tmp/got"
+        told = bash.exec(inside)
+        assert told["stdout"].split() == ["0", "hello"], told
+    assert bash.exec("grep -c : /proc/net/dev")["stdout"] == "1\n"  # lo, which the line above used
 
 
 def test_files_and_archives(bash):
@@ -152,17 +192,62 @@ def test_a_bad_image_is_named(api):
         check_error(answer, status, code, says=image)
 
 
+def container_of(box, dockerd, before):
+    """The container that was made with a sandbox: the one that was not there before."""
+    made = {c["Id"] for c in dockerd.containers() if c["State"] == "running"} - before
+    assert len(made) == 1, made
+    return made.pop()
+
+
+def running(dockerd):
+    return {c["Id"] for c in dockerd.containers() if c["State"] == "running"}
+
+
+def lost_for(box):
+    """Why a sandbox was lost, as every door tells it afterwards."""
+    paddock.wait_for(lambda: box.told()["state"] not in ("running", "busy"), 60, "it is lost")
+    told = box.told()
+    assert told["end_cause"] == "lost", told
+    refused = box.ask(command="echo x")
+    assert told["end_reason"][:60] in refused.text, (told, refused)
+    return told["end_reason"]
+
+
+def test_a_kept_root_is_no_image(api):
+    for image in ("paddock-root-0123456789abcdef:sb-x", "localhost/paddock-root-1@sha256:" + "0" * 64):
+        answer = api.request("POST", "/v1/sandboxes", json={"provider": "docker", "image": image})
+        check_error(answer, 403, "denied", says=image[:60])
+
+
 def test_a_container_that_is_killed_behind_our_back(make, images, dockerd):
+    before = running(dockerd)
     box = make(images["sh"])
-    before = box.exec("echo x")
-    assert before["stdout"] == "x\n"
-    mine = [c for c in dockerd.containers() if c["State"] == "running"]
-    for container in mine:
-        inside = dockerd.inspect(container["Id"])
-        if inside["Config"]["Image"].endswith("test/sh:1"):
-            dockerd.good("POST", f"/containers/{container['Id']}/kill?signal=SIGKILL")
-    paddock.wait_for(lambda: box.told()["state"] not in ("running", "busy"), 30, "it is lost")
-    assert box.told()["end_reason"], box.told()
+    assert box.exec("echo x")["stdout"] == "x\n"
+    container = container_of(box, dockerd, before)
+    dockerd.good("POST", f"/containers/{container}/kill?signal=SIGKILL")
+    assert "killed from outside" in lost_for(box)
+    paddock.wait_for(lambda: container not in {c["Id"] for c in dockerd.containers()}, 60,
+                     "nothing of it stays")
+
+
+def test_a_container_that_is_out_of_memory(make, images, dockerd):
+    """Files in memory belong to no process: the kernel's choice is the one that it was told to take
+    first, here init, and with it the whole container."""
+    before = running(dockerd)
+    box = make(images["bash"], limits={"memory_bytes": 32 << 20})
+    pid = dockerd.inspect(container_of(box, dockerd, before))["State"]["Pid"]
+    hog = threading.Thread(target=box.ask, kwargs={
+        "command": "touch /tmp/began; until test -e /tmp/go; do sleep 0.1; done; "
+                   "cat /dev/zero > /dev/shm/hog"})
+    hog.start()
+    try:
+        paddock.wait_for(lambda: box.exec("test -e /tmp/began")["exit_code"] == 0, 60, "it began")
+        with open(f"/proc/{pid}/oom_score_adj", "w") as f:  # init takes it back with every command
+            f.write("1000")
+        open(f"/proc/{pid}/root/tmp/go", "w").close()
+        assert "out of memory" in lost_for(box)
+    finally:
+        hog.join()
 
 
 def test_sandboxes_survive_the_daemon(dockerd, images):

@@ -218,6 +218,23 @@ static void test_images_and_options(void **state)
 
     memset(longest, 'a', sizeof longest);
     longest[SPEC_IMAGE_MAX] = 0;
+    /* The files of a sandbox, whichever way they are named; and what only looks like them. */
+    static const char *const kept[] = {"paddock-root-1:a", "docker.io/library/paddock-root-1",
+                                       "localhost:5000/x/paddock-root-1@sha256:00",
+                                       "PADDOCK-ROOT-1"};
+    struct pd_err e;
+    static const char *const others[] = {"paddock-roots:1", "paddock-root/x", "x/paddock:root-1"};
+    for (size_t i = 0; i < COUNT(kept); i++) {
+        s.image = kept[i];
+        assert_int_equal(spec_check(&s, &e), -1);
+        assert_int_equal(e.code, PD_DENIED);
+        assert_non_null(strstr(e.msg, kept[i]));
+    }
+    for (size_t i = 0; i < COUNT(others); i++) {
+        s.image = others[i];
+        assert_int_equal(spec_check(&s, &e), 0);
+    }
+
     s.image = longest;
     assert_int_equal(check(&s), 0);
     longest[SPEC_IMAGE_MAX] = 'a';
