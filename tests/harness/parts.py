@@ -8,7 +8,7 @@ import shutil
 import tempfile
 
 from .reports import read_junits, read_pytest, read_tap
-from .work import LOGS, NIGHTLY, PYTHON, ROOT, SKIP, TEST_LIMIT_S
+from .work import LOGS, NIGHTLY, OBJECTS, PYTHON, ROOT, SKIP, TEST_LIMIT_S
 
 # Tests that are marked so count things of the whole machine; they have a part of their own.
 ALONE = "alone"
@@ -18,6 +18,7 @@ PROGRAMS = {
     "PADDOCK": os.path.join(ROOT, "build/paddock"),
     "PADDOCK_WEAK": os.path.join(ROOT, "build-weak/paddock"),
 }
+WEAK = ("weak", "paddock")  # tests use nothing else of it
 
 
 def lint(shop, part):
@@ -34,7 +35,7 @@ def lint(shop, part):
 
 
 def compile_all(shop, part):
-    for name, *targets in (("release",), ("server",), ("weak",), ("clang",), ("asan",),
+    for name, *targets in (("release",), ("server",), WEAK, ("clang", OBJECTS), ("asan",),
                            ("fuzz", "fuzzers")):
         if shop.build(part, name, *targets):
             part.ok(f"build {name}, no warnings")
@@ -105,7 +106,7 @@ def pytest(shop, part, folders, limit, *, interpreter=PYTHON, env=None, more=(),
 
 
 def programs_build(shop, part):
-    return all([shop.build(part, name) for name in ("release", "server", "weak")])
+    return all([shop.build(part, *names) for names in (("release",), ("server",), WEAK)])
 
 
 def tests_in(folder, limit, workers=0):

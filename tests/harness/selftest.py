@@ -94,6 +94,25 @@ def command_cases():
     yield "and ended with the run", 0, len(shop.alive())
 
 
+class Recorder(Workshop):
+    """Runs nothing and keeps what it was asked to build."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def run(self, part, log, command, limit, env=None):
+        self.asked.append(command[4:])
+        return Result(0, "")
+
+
+def build_cases():
+    shop, part = Recorder(), Part("p")
+    for targets in (["paddockd"], [], ["paddockd"], []):
+        shop.build(part, "asan", *targets)
+    yield "one target is not the whole directory", [["asan", "paddockd"], ["asan"]], shop.asked
+
+
 HANGS = """
 import time
 def waits_for_nothing():
@@ -124,7 +143,7 @@ def main():
     faults = list(expected.self_test(Part))
     with tempfile.TemporaryDirectory() as folder:
         for what, want, found in [*pytest_cases(folder), *text_cases(), *output_cases(),
-                                  *command_cases(), *hang_cases(folder),
+                                  *command_cases(), *build_cases(), *hang_cases(folder),
                                   *install_cases.cases(folder)]:
             if want != found:
                 faults.append(f"{what}: {found}, not {want}")

@@ -33,6 +33,21 @@ REASON_LINES, REASON_COLUMNS = 4, 200  # in the list at the end
 PASSED_LINE = re.compile(r"\s*(ok|skip|PASSED|SKIPPED)\b")  # tells nothing of a failure
 
 
+# build NAME [TARGET...]: see Workshop.build.
+OBJECTS = "objects"
+BUILD = f"""set -e
+dir=$(scripts/configure "$1")
+shift
+if [[ $* == {OBJECTS} ]]; then
+    ninja -C "$dir" build.ninja  # it may be older than a meson.build
+    ninja -C "$dir" -t targets rule c_COMPILER >"$dir/{OBJECTS}"
+    mapfile -t targets <"$dir/{OBJECTS}"
+    set -- "${{targets[@]}}"
+fi
+exec ninja -C "$dir" "$@"
+"""
+
+
 class Stopped(Exception):
     """The whole run was interrupted."""
 
@@ -127,7 +142,8 @@ class Workshop:
         self.stopping = threading.Event()
         self.lock = threading.Lock()
         self.children = set()
-        self.built = {}
+        self.building = {}  # name: the lock of that directory
+        self.built = {}  # (name, targets): the result, when there is one
 
     def run(self, part, log, command, limit, env=None):
         """Runs a command to its end or to the limit in seconds; output goes to build-test/LOG.log."""
@@ -170,14 +186,15 @@ class Workshop:
         return child
 
     def build(self, part, name, *targets):
-        """Configures and compiles a build directory, once in a run; True when that worked."""
+        """Configures and compiles targets of a build directory, once in a run; True when that worked. The
+        target OBJECTS is all that is compiled, and nothing is linked. Two parts never work in one directory."""
         with self.lock:
-            lock, results = self.built.setdefault(name, (threading.Lock(), []))
+            lock = self.building.setdefault(name, threading.Lock())
+            results = self.built.setdefault((name, *targets), [])
         with lock:
             if not results:
-                script = 'set -e; dir=$(scripts/configure "$1"); shift; exec ninja -C "$dir" "$@"'
                 results.append(self.run(part, f"build-{name}",
-                                        ["bash", "-c", script, "build", name, *targets], 900))
+                                        ["bash", "-c", BUILD, "build", name, *targets], 900))
                 for program in ("paddockd", "paddock-remote"):
                     beside = os.path.join(ROOT, "build", program)  # where paddock looks for it
                     if name == "server" and not results[0].status and not os.path.islink(beside):
