@@ -51,22 +51,22 @@ static int fail_crypto(struct pd_err *e, const char *what)
 
 /* ---- names ---- */
 
-static int is_address(const char *name)
+static bool is_address(const char *name)
 {
     struct in6_addr a;
     return inet_pton(AF_INET, name, &a) == 1 || inet_pton(AF_INET6, name, &a) == 1;
 }
 
-static int is_host(const char *name)
+static bool is_host(const char *name)
 {
     for (const char *p = name;;) {
         size_t len = strspn(p, "abcdefghijklmnopqrstuvwxyz0123456789-");
         if (len < 1 || len > 63 || p[0] == '-' || p[len - 1] == '-')
-            return 0;
+            return false;
         if (!p[len])
-            return 1;
+            return true;
         if (p[len] != '.')
-            return 0;
+            return false;
         p += len + 1;
     }
 }
@@ -320,7 +320,7 @@ static int save(const char *path, const struct pair *p, int is_key, int replace,
 
 /* ---- all of it ---- */
 
-static int is_authority(const struct pair *p)
+static bool is_authority(const struct pair *p)
 {
     return p->cert && p->key && X509_check_ca(p->cert) == 1 &&
            X509_check_private_key(p->cert, p->key) == 1;
@@ -350,7 +350,7 @@ static int get_ca(const struct cert_request *r, const char *key, struct cert_res
     ERR_clear_error();
     pair_done(ca);
     *ca = (struct pair){0};
-    out->made_ca = 1;
+    out->made_ca = true;
     return make_ca(ca, e);
 }
 

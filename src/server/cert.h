@@ -6,6 +6,7 @@
  * keys are readable by their owner alone. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,11 +31,11 @@ struct cert_request {
     const char *dir; /* is there */
     const struct cert_names *names;
     unsigned days; /* 1 to CERT_DAYS_MAX */
-    int force;     /* replaces files that were not made here, too */
+    bool force;    /* replaces files that were not made here, too */
 };
 
 struct cert_result {
-    int made_ca; /* there was none before */
+    bool made_ca; /* there was none before */
     char ca[CERT_PATH_SIZE], cert[CERT_PATH_SIZE], key[CERT_PATH_SIZE];
     char until[40]; /* YYYY-MM-DD: the certificate's end, or its authority's if that is sooner */
 };

@@ -32,7 +32,7 @@ const char cert_usage[] =
 struct cert_options {
     const char *domain, *dir;
     uint64_t days;
-    int force;
+    bool force;
     struct cert_names names;
 };
 
@@ -42,7 +42,7 @@ static int read_options(struct options *o, struct cert_options *ret, struct pd_e
         if (options_is(o, NULL, "--force")) {
             if (options_no_value(o, e) < 0)
                 return -1;
-            ret->force = 1;
+            ret->force = true;
             continue;
         }
 

@@ -130,7 +130,7 @@ static int bind_patiently(const char *address, const char *option, struct pd_err
     return fd;
 }
 
-int serve_is_tls(const struct serve *s, const char *address)
+bool serve_is_tls(const struct serve *s, const char *address)
 {
     return s->tls && !s->config->listen_tls.count && strncmp(address, "unix:", 5) != 0;
 }

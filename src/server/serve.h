@@ -7,6 +7,7 @@
  *   keeper     `paddock keeper`, in a session of its own: outlives both, with every sandbox. */
 #pragma once
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct config;
@@ -21,7 +22,7 @@ struct serve_keeper {
     const char *kind;
     char socket[108];
     int sock; /* connected, or -1 */
-    int is_new;
+    bool is_new;
 };
 
 struct serve {
@@ -38,7 +39,7 @@ struct serve {
     int listeners[SERVE_LISTENERS_MAX];
     int speaks_tls[SERVE_LISTENERS_MAX];
     unsigned listener_count;
-    int activated; /* the service manager opened them */
+    bool activated; /* the service manager opened them */
     struct tls_context *tls;
 };
 
@@ -49,7 +50,7 @@ int cmd_config(int argc, char **argv);
 extern const char serve_usage[], key_usage[], cert_usage[], config_usage[];
 
 /* Does this address of `listen` speak TLS? */
-int serve_is_tls(const struct serve *s, const char *address);
+bool serve_is_tls(const struct serve *s, const char *address);
 
 /* privileges.c */
 /* Finds the user that the daemon runs as, makes its directories and gives them to it. */

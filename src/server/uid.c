@@ -30,19 +30,19 @@
 
 /* ---- who has a uid ---- */
 
-static int is_known(uid_t uid)
+static bool is_known(uid_t uid)
 {
     return getpwuid(uid) || getgrgid((gid_t)uid);
 }
 
 /* The line of /proc/PID/status has four uids: of a process that is not dumpable the directory's
  * owner says nothing. */
-static int has_uid(const char *pid, uid_t uid)
+static bool has_uid(const char *pid, uid_t uid)
 {
     char path[300], text[4096];
     (void)snprintf(path, sizeof path, "/proc/%s/status", pid);
     if (fd_read_file(AT_FDCWD, path, text, sizeof text) <= 0)
-        return 0;
+        return false;
 
     const char *line = strstr(text, "\nUid:");
     char *end = NULL;
@@ -51,14 +51,14 @@ static int has_uid(const char *pid, uid_t uid)
         if (end == at)
             break;
         if (n == uid)
-            return 1;
+            return true;
         if (*end == '\n')
             break;
     }
-    return 0;
+    return false;
 }
 
-static int is_running(uid_t uid)
+static bool is_running(uid_t uid)
 {
     int found = 0;
     DIR *dir = opendir("/proc");
@@ -79,21 +79,21 @@ static int owns(const char *state_dir, uid_t uid)
 }
 
 /* Does this user namespace have the id? In a container it may not. */
-static int is_mapped(const char *map, uid_t id)
+static bool is_mapped(const char *map, uid_t id)
 {
     char text[4096];
     if (fd_read_file(AT_FDCWD, map, text, sizeof text) <= 0)
-        return 0;
+        return false;
 
     for (char *at = text; *at;) {
         unsigned long first = strtoul(at, &at, 10);
         (void)strtoul(at, &at, 10);
         unsigned long count = strtoul(at, &at, 10);
         if (id >= first && id - first < count)
-            return 1;
+            return true;
         at += strspn(at, " \n");
     }
-    return 0;
+    return false;
 }
 
 /* ---- the lock ---- */
@@ -156,7 +156,7 @@ static int take(const char *state_dir, uid_t uid, struct pd_err *e)
 
 /* ---- choosing ---- */
 
-static int is_in_range(uid_t uid)
+static bool is_in_range(uid_t uid)
 {
     return uid >= UID_FIRST && uid <= UID_LAST;
 }
