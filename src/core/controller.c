@@ -73,7 +73,7 @@ static void look_for_empty_groups(struct session *s)
     rw_release(&s->box_use);
 }
 
-static int is_gone(struct session *s)
+static bool is_gone(struct session *s)
 {
     lock_take(&s->lock);
     int gone = s->info.state == SESSION_GONE;

@@ -19,7 +19,7 @@
 #define QUIET_NS      (20 * NS_PER_MS)
 #define WARM_PATIENCE (2 * NS_PER_S)
 
-static int is_usual(const struct sessions *all, const struct session_request *r)
+static bool is_usual(const struct sessions *all, const struct session_request *r)
 {
     return !memcmp(&r->spec.limits, &all->c.limits, sizeof r->spec.limits) &&
            r->spec.network == NETWORK_NONE && r->spec.bind_count == 0 && !r->spec.root_dir[0] &&
@@ -198,7 +198,7 @@ static void add_one(struct sessions *all, enum profile profile)
 
 /* Making one takes as much time as whoever just took one has for his first command: not now, unless
  * there is none left. */
-static int is_quiet(const struct sessions *all, int profile)
+static bool is_quiet(const struct sessions *all, int profile)
 {
     return !all->pool_count[profile] || clock_now() - all->pool_taken_at > QUIET_NS;
 }

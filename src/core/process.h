@@ -31,20 +31,20 @@ struct process_request {
     struct msg_list env; /* NAME=VALUE, on top of the session's */
     const char *cwd;     /* NULL: the session's */
     const char *user;    /* "user" (also NULL) or "root" */
-    int pty;             /* a terminal; its output is all STREAM_OUT */
+    bool pty;            /* a terminal; its output is all STREAM_OUT */
     uint16_t rows, cols;
-    int keep_stdin;    /* a pipe that can be written to; otherwise /dev/null or `input` */
+    bool keep_stdin;   /* a pipe that can be written to; otherwise /dev/null or `input` */
     const void *input; /* written to stdin, then closed; at most 1 MiB */
     size_t input_len;
     uint64_t timeout_ns; /* 0: none */
     uint64_t file_size;  /* RLIMIT_FSIZE, 0: none */
     uint64_t spool_max;  /* kept per stream; 0: the default */
-    int back_pressure;   /* at spool_max stop the writer instead of forgetting the oldest */
-    int background;      /* stays when nobody watches; stored before it starts */
-    int may_wait;        /* in the background, but stored only when it has run for a few
+    bool back_pressure;  /* at spool_max stop the writer instead of forgetting the oldest */
+    bool background;     /* stays when nobody watches; stored before it starts */
+    bool may_wait;       /* in the background, but stored only when it has run for a few
                           * milliseconds: nobody is to be told of it before process_info.stored */
-    int at_once;         /* a box that does not read what it is sent is not waited for */
-    int listens;         /* the caller calls process_listen next, and process_let_go at the end */
+    bool at_once;        /* a box that does not read what it is sent is not waited for */
+    bool listens;        /* the caller calls process_listen next, and process_let_go at the end */
     bool unseen;         /* in no list, and forgotten as soon as it is settled */
     enum run_mode mode;  /* what it may run in; MODE_NONE: as the session's */
     struct placement *placement; /* how it was placed, told here; or NULL */
@@ -58,16 +58,16 @@ const char *process_stop_name(enum process_stop s); /* NULL for STOP_NONE */
 struct process_info {
     char id[33];
     int pid; /* in the sandbox; 0 until it is known */
-    int running;
-    int refused;   /* it never started: process_get tells why */
+    bool running;
+    bool refused;  /* it never started: process_get tells why */
     int exit_code; /* -1 while running or when a signal ended it */
     int signal;    /* 0 or the signal that ended it */
     enum process_stop stopped_by;
-    int timed_out;
-    int state_updated; /* of a shell command: cd and export were kept */
-    int shell, pty, background, stdin_open;
-    int stored;                    /* the next daemon will know it */
-    int forgotten;                 /* its whole output was too much to be kept */
+    bool timed_out;
+    bool state_updated; /* of a shell command: cd and export were kept */
+    bool shell, pty, background, stdin_open;
+    bool stored;                   /* the next daemon will know it */
+    bool forgotten;                /* its whole output was too much to be kept */
     uint64_t started_ms, ended_ms; /* since the epoch */
     uint64_t duration_us, cpu_usec, max_rss;
     uint64_t size[STREAM_COUNT];  /* bytes written so far */
@@ -92,7 +92,7 @@ ssize_t process_read(struct process *p, unsigned stream, uint64_t offset, void *
 struct watch {
     struct watch *next;
     int event;
-    int follows;
+    bool follows;
     uint64_t read[STREAM_COUNT];
 };
 int process_watch(struct process *p, struct watch *w, struct pd_err *e);

@@ -391,7 +391,7 @@ void process_follow(struct process *p, struct watch *w, unsigned stream, uint64_
         for (unsigned i = 0; i < STREAM_COUNT; i++)
             w->read[i] = p->streams[i].spool.size;
 
-    w->follows = 1;
+    w->follows = true;
     w->read[stream] =
         offset < p->streams[stream].spool.size ? offset : p->streams[stream].spool.size;
     stream_release(&p->streams[stream]);

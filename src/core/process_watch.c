@@ -18,7 +18,7 @@ int process_watch(struct process *p, struct watch *w, struct pd_err *e)
     if (w->event < 0)
         return pd_fail_sys(e, "watch the process");
 
-    w->follows = 0;
+    w->follows = false;
     lock_take(&p->lock);
     w->next = p->watches;
     p->watches = w;

@@ -42,7 +42,7 @@ struct pump {
     struct pump_timer *timers;
 };
 
-int pump_is_this_thread(const struct pump *p)
+bool pump_is_this_thread(const struct pump *p)
 {
     return pthread_equal(pthread_self(), p->thread);
 }

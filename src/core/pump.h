@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct pd_err;
@@ -27,7 +28,7 @@ struct pump_timer {
     void (*fire)(struct pump_timer *t);
     deadline at;
     struct pump_timer *next;
-    int set;
+    bool set;
 };
 
 struct pump *pump_new(struct pd_err *e);
@@ -46,4 +47,4 @@ void pump_change(struct pump *p, struct pump_source *s, uint32_t events);
 void pump_wait(struct pump *p, const struct pump_source *s);
 void pump_set_timer(struct pump *p, struct pump_timer *t, deadline at);
 void pump_cancel_timer(struct pump *p, struct pump_timer *t);
-int pump_is_this_thread(const struct pump *p);
+bool pump_is_this_thread(const struct pump *p);

@@ -99,7 +99,7 @@ static int machine_suffices(struct reserve *r, struct pd_err *e)
 
 /* ---- descriptors ---- */
 
-int reserve_has_plenty(const struct reserve *r)
+bool reserve_has_plenty(const struct reserve *r)
 {
     return fd_spare(r->any,
                     2 * (unsigned)ceilings_files_reserve(fd_limit()) + atomic_load(&r->promised));

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct pd_err;
@@ -52,4 +53,4 @@ void reserve_keep_promise(struct reserve *r);
 
 /* Are more descriptors free than running sandboxes are sure to need? For those that only save time.
  */
-int reserve_has_plenty(const struct reserve *r);
+bool reserve_has_plenty(const struct reserve *r);

@@ -53,7 +53,7 @@ struct session_request {
     uint64_t max_life_ms;      /* 0: the default */
     uint64_t queue_timeout_ms; /* how long it may wait for capacity */
     int pause_at_end;          /* when its life is over it is paused, not ended: enum */
-    int auto_retry;            /* get-or-create: a lost one is made anew, and said so */
+    bool auto_retry;           /* get-or-create: a lost one is made anew, and said so */
     const char *key;           /* Idempotency-Key or NULL */
     uint64_t key_hash;
 };

@@ -48,17 +48,17 @@ const char *life_name(enum life l)
     return (unsigned)l < LIFE_COUNT ? lives[l].name : "unknown";
 }
 
-int life_is_making(enum life l)
+bool life_is_making(enum life l)
 {
     return l == LIFE_FILLING || l == LIFE_WARMING || l == LIFE_CREATING;
 }
 
-int life_is_ending(enum life l)
+bool life_is_ending(enum life l)
 {
     return lives[l].state == SESSION_STOPPING;
 }
 
-int life_is_over(enum life l)
+bool life_is_over(enum life l)
 {
     return lives[l].over;
 }
@@ -68,7 +68,7 @@ enum session_state life_state(enum life l)
     return lives[l].state;
 }
 
-int life_is_owned(enum life l)
+bool life_is_owned(enum life l)
 {
     return lives[l].owned;
 }

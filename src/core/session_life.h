@@ -43,12 +43,12 @@ enum life {
 const char *life_name(enum life l);
 
 /* Is it being made, by somebody who will look at it once more? */
-int life_is_making(enum life l);
+bool life_is_making(enum life l);
 /* Is it being taken away, or asked to be? */
-int life_is_ending(enum life l);
-int life_is_over(enum life l);
+bool life_is_ending(enum life l);
+bool life_is_over(enum life l);
 /* Is it somebody's, so that it is found and listed? */
-int life_is_owned(enum life l);
+bool life_is_owned(enum life l);
 /* As clients see it, and as the row in the store says. */
 enum session_state life_state(enum life l);
 

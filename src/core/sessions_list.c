@@ -12,10 +12,10 @@
 #include <errno.h>
 #include <jansson.h>
 
-static int has_metadata(const struct session *s, const struct session_filter *f)
+static bool has_metadata(const struct session *s, const struct session_filter *f)
 {
     if (!f->metadata_count)
-        return 1;
+        return true;
     json_t *o = json_loads(s->metadata ? s->metadata : "{}", 0, NULL);
     int match = o != NULL;
     for (unsigned i = 0; i < f->metadata_count && match; i++) {
@@ -58,7 +58,7 @@ static int by_youth(const void *a, const void *b)
 }
 
 /* Does it come after the cursor's, in that order? */
-static int is_behind(const struct session *s, uint64_t ms, const char *id, int newest_first)
+static bool is_behind(const struct session *s, uint64_t ms, const char *id, int newest_first)
 {
     int order =
         s->info.created_ms != ms ? (s->info.created_ms < ms ? -1 : 1) : strcmp(s->info.id, id);

@@ -99,21 +99,21 @@ struct session *sessions_look_for_key(struct sessions *all, const char *tenant, 
 
 /* ---- names that creations hold ---- */
 
-static int is_same_name(const struct session_request *a, const struct session_request *b)
+static bool is_same_name(const struct session_request *a, const struct session_request *b)
 {
     if (strcmp(a->tenant, b->tenant) != 0)
-        return 0;
+        return false;
     return (a->key && b->key && !strcmp(a->key, b->key)) ||
            (a->user_id && b->user_id && !strcmp(a->user_id, b->user_id) &&
             !strcmp(a->thread_id, b->thread_id));
 }
 
-static int is_held(const struct sessions *all, const struct session_request *r)
+static bool is_held(const struct sessions *all, const struct session_request *r)
 {
     for (const struct name_hold *h = all->name_holds; h; h = h->next)
         if (is_same_name(h->r, r))
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 int names_hold(struct sessions *all, struct name_hold *h, struct pd_err *e)

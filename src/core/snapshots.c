@@ -507,7 +507,7 @@ int snapshots_list(struct sessions *all, const char *tenant, const char *sandbox
 
 struct loading {
     struct sessions *all;
-    int failed;
+    bool failed;
 };
 
 static int load(const struct snapshot_row *r, void *arg)
@@ -516,7 +516,7 @@ static int load(const struct snapshot_row *r, void *arg)
     struct sessions *all = l->all;
     struct snapshot *n = calloc(1, sizeof *n);
     if (!n) {
-        l->failed = 1;
+        l->failed = true;
         return -1;
     }
 

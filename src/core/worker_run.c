@@ -36,7 +36,7 @@ int worker_run_begin(struct worker_run *w, struct session *s, int waits, const c
 
     w->session = s;
     w->waits = waits;
-    w->begun = 1;
+    w->begun = true;
     w->stream.fd = w->call.out;
     w->whole = deadline_in(WORKER_WHOLE_NS);
     return 0;
@@ -48,7 +48,7 @@ void worker_done(struct worker_run *w)
         session_worker_end(&w->call, !w->ended);
     buf_done(&w->scratch);
     record_stream_done(&w->stream);
-    w->begun = 0;
+    w->begun = false;
 }
 
 /* Why the sandbox does not answer any more, if that is known; otherwise 0. */
@@ -206,14 +206,14 @@ int worker_expect(struct worker_run *w, enum record_kind kind, struct record *re
     return 0;
 }
 
-int worker_has_next(const struct worker_run *w)
+bool worker_has_next(const struct worker_run *w)
 {
     const struct record_stream *s = &w->stream;
     size_t left = s->in.len - s->used;
 
     uint32_t head[2];
     if (left < sizeof head)
-        return 0;
+        return false;
     memcpy(head, s->in.data + s->used, sizeof head);
     return head[0] > RECORD_MAX || left - sizeof head >= head[0]; /* nonsense needs no waiting */
 }

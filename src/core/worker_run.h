@@ -24,9 +24,9 @@ struct worker_run {
     int waits; /* hangs up when nobody waits for the answer any more; or -1 */
     void *owner;
     struct worker_call call;
-    int begun;
-    int ended;       /* it has said its last word: no need to kill it */
-    int must_finish; /* goes on although nobody waits: it would leave things half done */
+    bool begun;
+    bool ended;       /* it has said its last word: no need to kill it */
+    bool must_finish; /* goes on although nobody waits: it would leave things half done */
     uint64_t quiet_ns;
     deadline whole;
     struct buf scratch;
@@ -56,7 +56,7 @@ int worker_expect(struct worker_run *w, enum record_kind kind, struct record *re
  * stream, or -1. Not to be mixed with the two above, except behind them. */
 int worker_next(struct worker_run *w, struct record *ret, struct pd_err *e);
 /* 1 when worker_next would not have to wait. */
-int worker_has_next(const struct worker_run *w);
+bool worker_has_next(const struct worker_run *w);
 
 /* Waits for output, or for its end: 1. 0 at the deadline. -1 when nobody waits any more. */
 int worker_wait(struct worker_run *w, deadline d, struct pd_err *e);
