@@ -42,12 +42,12 @@ int call_find_route(struct call *c, struct route_table table, struct pd_err *e)
 
 /* ---- admission ---- */
 
-static int is_listed(const struct config_list *l, const char *name)
+static bool is_listed(const struct config_list *l, const char *name)
 {
     for (unsigned i = 0; i < l->count; i++)
         if (!strcasecmp(l->items[i], name))
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 /* A name that only this machine's own users would use, or one from the configuration. Addresses are
@@ -232,18 +232,18 @@ static void answer_error(struct call *c, const struct pd_err *e)
 
 /* A client without a key must not be able to push others' events out of the audit log. The number
  * of all attempts is in the metrics. */
-static int is_worth_an_event(const struct call *c, const struct pd_err *e)
+static bool is_worth_an_event(const struct call *c, const struct pd_err *e)
 {
     if (!e || e->code != PD_UNAUTHENTICATED)
-        return 1;
+        return true;
 
     uint64_t second = c->began / NS_PER_S << 16, now = atomic_load(&c->api->strangers), next;
     do {
         next = now >> 16 << 16 == second ? now + 1 : second + 1;
         if ((next & 0xffff) > STRANGER_EVENTS)
-            return 0;
+            return false;
     } while (!atomic_compare_exchange_weak(&c->api->strangers, &now, next));
-    return 1;
+    return true;
 }
 
 void call_audit(const struct call *c, const struct pd_err *e)
@@ -405,7 +405,7 @@ int call_query_u64(struct call *c, const char *name, uint64_t min, uint64_t max,
     return -1;
 }
 
-int call_query_bool(struct call *c, const char *name, int *ret, struct pd_err *e)
+int call_query_bool(struct call *c, const char *name, bool *ret, struct pd_err *e)
 {
     char text[16];
 
@@ -413,7 +413,7 @@ int call_query_bool(struct call *c, const char *name, int *ret, struct pd_err *e
     if (r <= 0)
         return r;
 
-    int yes = !strcmp(text, "true") || !strcmp(text, "1");
+    bool yes = !strcmp(text, "true") || !strcmp(text, "1");
     if (!yes && strcmp(text, "false") != 0 && strcmp(text, "0") != 0) {
         snprintf(c->field, sizeof c->field, "%s", name);
         return pd_fail(e, PD_INVALID, "%s=%s: true or false", name, text);

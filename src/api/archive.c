@@ -65,7 +65,7 @@ int archive_put(struct call *c, struct pd_err *e)
     if (worker_begin(&w, c, user, WORKER_INPUT, words, e) < 0)
         return -1;
 
-    w.must_finish = 1;
+    w.must_finish = true;
     worker_widen(w.call.in);
     if (worker_feed(&w, e) < 0 || worker_expect(&w, RECORD_TAR_DONE, &r, e) < 0)
         return -1;

@@ -40,8 +40,8 @@ struct attach {
     struct follow f;
     struct ws_decoder decoder;
     int pty;
-    int blocked; /* the socket takes no more */
-    int closing; /* a close was sent: nothing more is */
+    bool blocked; /* the socket takes no more */
+    bool closing; /* a close was sent: nothing more is */
     deadline ping_at, gone_at, look_at;
     /* The input message that the process has not taken yet; it is the decoder's. */
     const uint8_t *input;
@@ -54,7 +54,7 @@ struct attach {
 
 /* ---- admission ---- */
 
-static int is_same_origin(const struct call *c, struct slice origin)
+static bool is_same_origin(const struct call *c, struct slice origin)
 {
     const char *scheme = conn_is_tls(c->r->conn) ? "https://" : "http://";
     size_t skip = strlen(scheme);
@@ -131,7 +131,7 @@ static int send_close(struct attach *a, unsigned code, const char *reason)
 {
     auto_buf b = BUF_INIT(256);
 
-    a->closing = 1;
+    a->closing = true;
     if (ws_close_encode(&b, code, reason, NULL) < 0)
         return -1;
     return conn_write(a->c->r->conn, b.data, b.len, STALL, NULL);
@@ -208,7 +208,7 @@ static int send_piece(struct attach *a, unsigned stream, struct pd_err *e)
     return send_frame(a, WS_BINARY, a->piece, (size_t)n + 1, e) < 0 ? -1 : 1;
 }
 
-static int can_write(const struct attach *a)
+static bool can_write(const struct attach *a)
 {
     struct pollfd p = {.fd = conn_fd(a->c->r->conn), .events = POLLOUT};
     return poll(&p, 1, 0) > 0;
@@ -221,11 +221,11 @@ static int send_output(struct attach *a, struct pd_err *e)
         int some = 0;
         for (unsigned stream = 0; stream < STREAM_COUNT; stream++) {
             if (!can_write(a)) {
-                a->blocked = 1;
+                a->blocked = true;
                 return 1;
             }
             if (a->blocked) { /* it has read something meanwhile */
-                a->blocked = 0;
+                a->blocked = false;
                 a->gone_at = deadline_in(GONE_AFTER);
             }
 

@@ -79,7 +79,7 @@ int call_no_fields(struct call *c, struct pd_err *e);
 int call_query(struct call *c, const char *name, char *out, size_t size, struct pd_err *e);
 int call_query_u64(struct call *c, const char *name, uint64_t min, uint64_t max, uint64_t *ret,
                    struct pd_err *e);
-int call_query_bool(struct call *c, const char *name, int *ret, struct pd_err *e);
+int call_query_bool(struct call *c, const char *name, bool *ret, struct pd_err *e);
 /* Does the Accept header ask for this type? Absent or *(slash)* is no. */
 int call_accepts(const struct call *c, const char *type);
 

@@ -11,7 +11,7 @@ struct start_request {
     struct msg_list_writer argv, env;
     struct buf input;
     uint64_t output_max;
-    int detached;
+    bool detached;
 };
 int start_request_read(struct call *c, struct fields *f, struct start_request *ret, int background,
                        struct pd_err *e);

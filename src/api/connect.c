@@ -34,7 +34,7 @@ int connect_envelope(const void *data, size_t len, size_t max, uint8_t *ret_flag
     return 1;
 }
 
-static int has_type(const struct call *c, const char *type)
+static bool has_type(const struct call *c, const char *type)
 {
     const struct slice *h = http_find(&c->r->head, "Content-Type");
     size_t len = 0;

@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "net/http.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -62,7 +63,7 @@ int connect_write(struct call *c, const struct buf *envelopes, int whole, struct
 struct connect_reader {
     struct buf bytes;
     size_t used; /* of the message before */
-    int is_over;
+    bool is_over;
 };
 #define CONNECT_READER_INIT                                                                        \
     ((struct connect_reader){.bytes = BUF_INIT(CONNECT_MESSAGE_MAX + (64u << 10))})

@@ -21,7 +21,7 @@
 
 /* ---- answering errors ---- */
 
-static int is_inside(const struct pd_err *e)
+static bool is_inside(const struct pd_err *e)
 {
     return e->code == PD_INTERNAL || e->code == PD_PROTOCOL;
 }
@@ -118,7 +118,7 @@ struct target {
     char id[SESSION_ID_LEN + 1];
     unsigned port;
     int by_host;
-    int by_signature;   /* which was checked */
+    bool by_signature;  /* which was checked */
     struct slice query; /* as it came */
 };
 
@@ -185,7 +185,7 @@ static int check_expiration(const struct search *w, struct pd_err *e)
     return 0;
 }
 
-static int is_files(const struct call *c)
+static bool is_files(const struct call *c)
 {
     return slice_is(c->r->path, "/files");
 }
@@ -222,7 +222,7 @@ static int find_by_signature(struct call *c, struct target *t, struct pd_err *e)
 
     memcpy(t->id, w.found, sizeof t->id);
     t->port = E2B_ENVD_PORT;
-    t->by_signature = 1;
+    t->by_signature = true;
     return check_expiration(&w, e) < 0 ? -1 : 1;
 }
 

@@ -36,10 +36,10 @@ extern const unsigned e2b_control_route_count, e2b_envd_route_count;
 /* ---- what the door knows of a sandbox, besides what the session layer does ---- */
 
 struct e2b_note {
-    int is_ours;         /* made at this door */
-    int secure;          /* envd needs the token */
-    int auto_resume;     /* traffic wakes it */
-    int private_ports;   /* user ports need the traffic token */
+    bool is_ours;        /* made at this door */
+    bool secure;         /* envd needs the token */
+    bool auto_resume;    /* traffic wakes it */
+    bool private_ports;  /* user ports need the traffic token */
     char mask_host[256]; /* Host header for user ports, with ${PORT}; or "" */
     struct buf deny_out; /* of the network settings, a JSON array, or empty */
 };

@@ -45,7 +45,7 @@ void e2b_read_timeout(struct call *c, struct fields *f, enum field_need need, ui
 /* ---- network settings ---- */
 
 /* A host name or an address, maybe with a port; ${PORT} is replaced. */
-static int is_mask(const char *text)
+static bool is_mask(const char *text)
 {
     static const char valid[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 ".-_:[]";
@@ -56,9 +56,9 @@ static int is_mask(const char *text)
         else if (strchr(valid, *text))
             text++;
         else
-            return 0;
+            return false;
     }
-    return 1;
+    return true;
 }
 
 /* Lists and objects with nothing in them ask for nothing. */
@@ -92,7 +92,7 @@ static void read_egress(struct fields *f, struct e2b_note *n)
 static void read_network(struct fields *f, struct e2b_note *n)
 {
     const char *text;
-    int is_public = 1;
+    bool is_public = true;
     struct fields *o = fields_object(f, "network", FIELD_OPTIONAL);
 
     read_egress(o, n);
@@ -114,7 +114,7 @@ int e2b_network(struct call *c, struct pd_err *e)
     auto_buf body = BUF_INIT(API_BODY_MAX), text = BUF_INIT(NOTE_MAX);
     auto_fields f = {0};
     auto_note n = {0};
-    int internet;
+    bool internet;
 
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
@@ -183,9 +183,10 @@ static int making_finish(struct making *m, struct pd_err *e)
 
 static void read_lifecycle(struct fields *f, struct making *m)
 {
-    int memory = 1;
+    bool pause, memory = true;
 
-    fields_bool(f, "autoPause", FIELD_OPTIONAL, &m->request.pause_at_end);
+    if (fields_bool(f, "autoPause", FIELD_OPTIONAL, &pause))
+        m->request.pause_at_end = pause ? PAUSE_ALL : 0;
     fields_bool(f, "autoPauseMemory", FIELD_OPTIONAL, &memory);
 
     struct fields *o = fields_object(f, "autoResume", FIELD_OPTIONAL);
@@ -200,7 +201,7 @@ static void read_lifecycle(struct fields *f, struct making *m)
 
 static void read_refused(struct fields *f)
 {
-    int internet;
+    bool internet;
 
     /* Clients say true by default, and mean that they do not mind. */
     fields_bool(f, "allow_internet_access", FIELD_OPTIONAL, &internet);
@@ -255,7 +256,7 @@ static int read_making(struct call *c, struct fields *f, struct making *m, int v
     read_refused(f);
 
     if (v2)
-        m->note.secure = 1;
+        m->note.secure = true;
     else
         fields_bool(f, "secure", FIELD_OPTIONAL, &m->note.secure);
 

@@ -110,7 +110,7 @@ int envd_files_get(struct call *c, struct pd_err *e)
 struct source {
     struct request *r;
     struct gunzip *gunzip; /* or NULL */
-    int begun, ended;
+    bool begun, ended;
     size_t pos, len;
     char packed[PIECE];
 };
@@ -151,7 +151,7 @@ static int source_begin(struct source *s, struct request *r, struct pd_err *e)
 /* Bytes, 0 at the end, -1. */
 static ssize_t source_read(struct source *s, char *out, size_t size, struct pd_err *e)
 {
-    s->begun = 1;
+    s->begun = true;
     if (!s->gunzip)
         return request_read(s->r, out, size, e);
 
@@ -392,7 +392,7 @@ static int file_begin(struct upload *u, const char *path, struct pd_err *e)
                      e) < 0)
         return -1;
 
-    u->worker.must_finish = 1;
+    u->worker.must_finish = true;
     (void)fd_set_nonblock(u->worker.call.in);
     return 0;
 }
@@ -445,7 +445,7 @@ static int post_plain(struct upload *u, struct pd_err *e)
         if (upload_place(u, u->asked, e) < 0 || file_announced(u->c, length, e) < 0)
             return -1;
         upload_words(u, length, words);
-        u->source.begun = 1;
+        u->source.begun = true;
         return file_receive(u->c, u->user, WORKER_REACH, words, NULL, &replaced, e) < 0
                    ? -1
                    : upload_note(u, e);
@@ -507,7 +507,7 @@ static int post_form(struct upload *u, struct multipart *m, struct pd_err *e)
     return 0;
 }
 
-static int is_octets(struct slice type)
+static bool is_octets(struct slice type)
 {
     size_t len = 0;
     while (len < type.len && type.at[len] != ';' && type.at[len] != ' ')
@@ -632,7 +632,7 @@ int envd_files_compose(struct call *c, struct pd_err *e)
         return -1;
 
     w.quiet_ns = COMPOSE_QUIET;
-    w.must_finish = 1; /* the sources go when the new file is there */
+    w.must_finish = true; /* the sources go when the new file is there */
     if (worker_expect(&w, RECORD_ENTRY, &r, e) < 0)
         return -1;
     w.ended = 1;

@@ -54,7 +54,7 @@ static int answer_entry(struct call *c, const char *user, const char *const *wor
     if (worker_begin(&w, c, user, WORKER_REACH, words, e) < 0)
         return -1;
 
-    w.must_finish = 1;
+    w.must_finish = true;
     if (worker_expect(&w, RECORD_DETAIL, &r, e) < 0)
         return -1;
     w.ended = 1;

@@ -11,10 +11,10 @@ void e2b_note_read(struct session *s, struct e2b_note *ret)
     const char *text;
     char *note = session_note(s);
 
-    *ret = (struct e2b_note){.secure = 1, .private_ports = 1, .deny_out = BUF_INIT(NOTE_MAX)};
+    *ret = (struct e2b_note){.secure = true, .private_ports = true, .deny_out = BUF_INIT(NOTE_MAX)};
     auto_fields f = {0};
     if (note && note[0] && fields_parse(&f, note, strlen(note), FIELDS_OPEN, &e) == 0) {
-        ret->is_ours = 1;
+        ret->is_ours = true;
         fields_bool(&f, "secure", FIELD_OPTIONAL, &ret->secure);
         fields_bool(&f, "auto_resume", FIELD_OPTIONAL, &ret->auto_resume);
         fields_bool(&f, "private_ports", FIELD_OPTIONAL, &ret->private_ports);

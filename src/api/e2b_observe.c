@@ -174,7 +174,7 @@ static int event_read(struct slice text, struct log_event *v, uint64_t *ret_ms)
     return 0;
 }
 
-static int is_wanted(const struct wanted *w, const struct log_event *v, uint64_t ms)
+static bool is_wanted(const struct wanted *w, const struct log_event *v, uint64_t ms)
 {
     return ms >= w->from && (!w->to || ms <= w->to) && v->level >= w->level &&
            (!w->search || strstr(v->message, w->search));

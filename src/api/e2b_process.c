@@ -119,7 +119,7 @@ static const char *make_note(struct buf *out, const struct note *n)
     return buf_cstr(out);
 }
 
-static int has_tag(struct process *p, const char *tag)
+static bool has_tag(struct process *p, const char *tag)
 {
     auto_fields f = {0};
     const char *found = NULL;
@@ -182,7 +182,7 @@ static void await_numbers(struct call *c)
     session_each_process(c->session, await_number, &d);
 }
 
-static int is_there(struct process *p, int ended_too)
+static bool is_there(struct process *p, int ended_too)
 {
     struct process_info i;
     process_get(p, &i, NULL);
@@ -236,15 +236,15 @@ struct start {
     char cwd[FILE_PATH_SIZE];
 };
 
-static int has_variable(const struct msg_list *env, const char *pair)
+static bool has_variable(const struct msg_list *env, const char *pair)
 {
     size_t len = strcspn(pair, "=") + 1;
     uint32_t pos = 0;
 
     for (const char *v; (v = msg_list_next(env, &pos));)
         if (!strncmp(v, pair, len))
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 /* Variables by which programs know that they are in a sandbox. */
@@ -269,7 +269,7 @@ static int read_start(struct call *c, struct fields *f, struct start *s, struct 
     struct process_request *r = &s->request;
     const char *cmd = NULL, *cwd = NULL, *tag = NULL;
     struct fields *process = fields_object(f, "process", FIELD_REQUIRED);
-    int stdin_too = 1;
+    bool stdin_too = true;
 
     if (fields_str(process, "cmd", FIELD_REQUIRED, 1, WORD_MAX, &cmd))
         (void)msg_list_add(&s->argv, cmd);
@@ -298,8 +298,8 @@ static int read_start(struct call *c, struct fields *f, struct start *s, struct 
     r->user = s->user;
     r->keep_stdin = stdin_too && !r->pty;
     r->spool_max = c->config->spool_max_bytes;
-    r->background = r->may_wait = 1;
-    r->listens = 1;
+    r->background = r->may_wait = true;
+    r->listens = true;
     return 0;
 }
 

@@ -21,7 +21,7 @@
 struct telling {
     struct call *c;
     struct follow f;
-    int is_start, stopped;
+    bool is_start, stopped;
     deadline d; /* of the request */
     uint64_t ping_ns;
     deadline ping_at;

@@ -355,7 +355,7 @@ int e2b_refresh(struct call *c, struct pd_err *e)
     return call_empty(c);
 }
 
-static int is_paused(struct session *s)
+static bool is_paused(struct session *s)
 {
     struct session_info i;
     session_get(s, &i);
@@ -384,7 +384,7 @@ static int join(struct call *c, uint64_t ms, struct pd_err *e)
 {
     auto_buf body = BUF_INIT(API_BODY_MAX);
     auto_fields f = {0};
-    int memory = 1;
+    bool memory = true;
 
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
@@ -416,7 +416,7 @@ int e2b_resume(struct call *c, struct pd_err *e)
     auto_fields f = {0};
     struct session_info i;
     uint64_t ms = 15 * MS_PER_S;
-    int pause;
+    bool pause;
 
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
@@ -438,7 +438,7 @@ int e2b_pause(struct call *c, struct pd_err *e)
 {
     auto_buf body = BUF_INIT(API_BODY_MAX);
     auto_fields f = {0};
-    int memory = 1;
+    bool memory = true;
 
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;

@@ -12,7 +12,7 @@
 
 /* ---- names ---- */
 
-static int is_name(const char *text, size_t len)
+static bool is_name(const char *text, size_t len)
 {
     static const char valid[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     return len > 0 && len <= 63 && strspn(text, valid) >= len;

@@ -22,7 +22,7 @@
 
 struct watch_request {
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE];
-    int recursive, detail;
+    bool recursive, detail;
 };
 
 static int watch_request_read(struct call *c, struct watch_request *q, struct pd_err *e)
@@ -30,7 +30,7 @@ static int watch_request_read(struct call *c, struct watch_request *q, struct pd
     auto_buf text = BUF_INIT(API_BODY_MAX);
     auto_fields f = {0};
     const char *path = "";
-    int ignored;
+    bool ignored;
 
     if (e2b_user(c, q->user, e) < 0 || connect_read(c, &text, &f, e) < 0)
         return -1;
@@ -383,7 +383,7 @@ int rpc_fs_get_watcher_events(struct call *c, struct pd_err *e)
 
     int r = lock_watcher(w, e);
     if (r == 0) {
-        w->run.must_finish = 1; /* what it tells is told once */
+        w->run.must_finish = true; /* what it tells is told once */
         w->run.quiet_ns = ASK_NS;
         w->run.whole = deadline_in(2 * ASK_NS);
         r = ask_all(w, &out, e);

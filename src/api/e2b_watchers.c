@@ -49,12 +49,12 @@ static void unlist(struct watchers *all, struct watcher *w)
             *at = w->next;
             break;
         }
-    w->is_listed = 0;
+    w->is_listed = false;
 }
 
 /* A watcher is over when its worker has ended, or when its client has not asked for IDLE_NS. Output
  * of one that owes marks is an answer that nobody has fetched, and no end. */
-static int is_over(const struct watcher *w, uint64_t now)
+static bool is_over(const struct watcher *w, uint64_t now)
 {
     struct pollfd p = {.fd = w->run.call.out, .events = w->owed ? 0 : POLLIN};
     return poll(&p, 1, 0) > 0 || now - w->used_ns > IDLE_NS;
@@ -176,7 +176,7 @@ struct watcher *watchers_add(struct watchers *all, const char *tenant, const cha
 
     w->run = WORKER_INIT;
     w->refs = 2; /* the table's and the caller's */
-    w->is_listed = 1;
+    w->is_listed = true;
     w->used_ns = clock_now();
     id_sandbox(w->id);
     snprintf(w->sandbox, sizeof w->sandbox, "%s", sandbox);

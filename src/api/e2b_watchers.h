@@ -23,11 +23,11 @@ struct watcher {
     struct worker_run run;       /* begun by the maker */
     char *root;                  /* as the worker tells it */
     unsigned owed;               /* marks that were asked for and have not come yet */
-    int lost;                    /* events were; to be told */
+    bool lost;                   /* events were; to be told */
     /* of the table alone */
     char sandbox[SESSION_ID_LEN + 1], tenant[64];
     unsigned refs;
-    int is_listed;
+    bool is_listed;
     uint64_t used_ns;
     struct watcher *next;
 };

@@ -143,7 +143,7 @@ struct answer {
     const struct process_info *info;
     struct json json; /* into `text` */
     struct buf text;
-    int begun, failed;
+    bool begun, failed;
 };
 
 /* Sends what there is, if that is enough for a piece. */
@@ -155,10 +155,10 @@ static void give(struct answer *a, size_t enough)
         return;
 
     if (!a->begun && reply_begin(a->c->r, 200, "application/json", REPLY_CHUNKED, &e) < 0)
-        a->failed = 1;
-    a->begun = 1;
+        a->failed = true;
+    a->begun = true;
     if (!a->failed && (a->text.overflow || reply_write(a->c->r, a->text.data, a->text.len, &e) < 0))
-        a->failed = 1;
+        a->failed = true;
     buf_clear(&a->text);
 }
 

@@ -71,7 +71,7 @@ static void note(struct fields *f, const char *path, enum pd_code code, const ch
     if (root->failed)
         return;
 
-    root->failed = 1;
+    root->failed = true;
     (void)snprintf(root->bad, sizeof root->bad, "%s", path);
     if (*path)
         (void)pd_fail(&root->err, code, "%s: %s", path, text);
@@ -237,7 +237,7 @@ int fields_parse(struct fields *f, const void *text, size_t len, unsigned flags,
     if (parse(f, text ? text : "", text ? len : 0, flags, &f->err) == 0)
         return 0;
 
-    f->failed = 1;
+    f->failed = true;
     if (e)
         *e = f->err;
     return -1;
@@ -288,7 +288,7 @@ static json_t *find(struct fields *f, const char *name, enum field_need need)
     return v;
 }
 
-int fields_is_null(struct fields *f, const char *name)
+bool fields_is_null(struct fields *f, const char *name)
 {
     return f && !look_up(f, name) && json_is_null(json_object_get(f->object, name));
 }
@@ -439,7 +439,7 @@ int fields_milli(struct fields *f, const char *name, enum field_need need, uint6
     return scaled(f, name, need, 1000, "", min, max, ret);
 }
 
-int fields_bool(struct fields *f, const char *name, enum field_need need, int *ret)
+int fields_bool(struct fields *f, const char *name, enum field_need need, bool *ret)
 {
     json_t *v = find(f, name, need);
     if (!v)
@@ -554,7 +554,7 @@ int fields_str_list(struct fields *f, const char *name, enum field_need need, si
     return 1;
 }
 
-static int is_env_name(const char *name)
+static bool is_env_name(const char *name)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
     size_t len = strspn(name, letters);

@@ -27,6 +27,7 @@
 #include "base/err.h"
 #include "wire/msg.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,7 +58,7 @@ struct fields {
     unsigned known_count;
     /* Of the root alone: */
     unsigned flags;
-    int failed;
+    bool failed;
     struct pd_err err;
     char bad[FIELDS_PATH_MAX];
 };
@@ -90,7 +91,7 @@ int fields_seconds_ms(struct fields *f, const char *name, enum field_need need, 
 /* A number with decimals, as thousandths (rounded). Bounds likewise. */
 int fields_milli(struct fields *f, const char *name, enum field_need need, uint64_t min,
                  uint64_t max, uint64_t *ret);
-int fields_bool(struct fields *f, const char *name, enum field_need need, int *ret);
+int fields_bool(struct fields *f, const char *name, enum field_need need, bool *ret);
 /* One of `names` (ends with NULL); *ret is its index. */
 int fields_enum(struct fields *f, const char *name, enum field_need need, const char *const *names,
                 unsigned *ret);
@@ -120,7 +121,7 @@ struct fields *fields_object(struct fields *f, const char *name, enum field_need
 enum field_kind fields_kind(struct fields *f, const char *name);
 #define fields_has(f, name) (fields_kind(f, name) != FIELD_ABSENT)
 /* Whether it is there and null, where that is not the same as absent. */
-int fields_is_null(struct fields *f, const char *name);
+bool fields_is_null(struct fields *f, const char *name);
 /* Refuses a member for a reason of the handler's own: "NAME: TEXT". Returns 0, as a getter does. */
 int fields_refuse(struct fields *f, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -188,7 +188,7 @@ int file_receive(struct call *c, const char *user, unsigned reach, const char *c
     if (worker_begin(&w, c, user, reach | WORKER_INPUT | WORKER_COMMIT, words, e) < 0)
         return -1;
 
-    w.must_finish = 1;
+    w.must_finish = true;
     if (head->body == HTTP_BODY_CHUNKED || head->length > WIDE_FROM)
         worker_widen(w.call.in);
 
@@ -201,7 +201,8 @@ int files_put(struct call *c, struct pd_err *e)
 {
     static const char *const allowed[] = {"path", "user", "mode", "mkdirs", NULL};
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE], mode[MODE_SIZE], length[FILE_LENGTH_SIZE];
-    int mkdirs = 0, replaced;
+    bool mkdirs = false;
+    int replaced;
 
     if (call_query_check(c, allowed, e) < 0 || file_query_path(c, NULL, path, e) < 0 ||
         file_query_user(c, user, e) < 0 || query_mode(c, mode, e) < 0 ||
@@ -221,7 +222,7 @@ int files_delete(struct call *c, struct pd_err *e)
 {
     static const char *const allowed[] = {"path", "user", "recursive", NULL};
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE];
-    int recursive = 0;
+    bool recursive = false;
     struct record r;
 
     if (call_query_check(c, allowed, e) < 0 || file_query_path(c, NULL, path, e) < 0 ||
@@ -404,7 +405,7 @@ int files_mkdir(struct call *c, struct pd_err *e)
 {
     auto_file_body b = FILE_BODY_INIT;
     char path[FILE_PATH_SIZE] = "", mode[MODE_SIZE] = "0755";
-    int parents = 0;
+    bool parents = false;
 
     if (file_body_read(c, &b, e) < 0)
         return -1;
@@ -425,7 +426,7 @@ static int move_or_copy(struct call *c, const char *what, const char *option, ui
 {
     auto_file_body b = FILE_BODY_INIT;
     char from[FILE_PATH_SIZE] = "", to[FILE_PATH_SIZE] = "";
-    int yes = 0;
+    bool yes = false;
 
     if (file_body_read(c, &b, e) < 0)
         return -1;

@@ -18,7 +18,7 @@ struct hunt {
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE];
     char pattern[PATTERN_MAX + 1], glob[GLOB_MAX + 1];
     unsigned mode;
-    int case_sensitive;
+    bool case_sensitive;
     uint64_t limit;
 };
 
@@ -177,7 +177,8 @@ int files_replace(struct call *c, struct pd_err *e)
     auto_buf body = BUF_INIT(API_BODY_MAX);
     auto_fields f = {0};
     const char *replacement = "";
-    int dry = 0, got, left_out = 0;
+    bool dry = false;
+    int got, left_out = 0;
     struct record r;
 
     if (begin_body(c, &h, &body, &f, e) < 0)

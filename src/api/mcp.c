@@ -267,7 +267,7 @@ static int do_tools_call(struct mcp_request *m, struct json *j, struct pd_err *e
                               : why.msg);
         if (why.code == PD_INTERNAL || why.code == PD_PROTOCOL)
             log_error("mcp.tool", "tool=%s error=%s", tool->name, why.msg);
-        r.is_error = 1;
+        r.is_error = true;
     }
 
     result_json_of(j, m, &r);
@@ -403,7 +403,7 @@ static int check_sender(const struct call *c, struct pd_err *e)
     return 0;
 }
 
-static int is_known_version(const struct call *c)
+static bool is_known_version(const struct call *c)
 {
     const struct slice *said = http_find(&c->r->head, "MCP-Protocol-Version");
     int known = !said;
@@ -445,7 +445,7 @@ static void read_message(struct mcp_request *m, struct fields *f, const char **r
         fields_refuse(f, "method", "is required");
 }
 
-static int is_batch(const struct buf *text)
+static bool is_batch(const struct buf *text)
 {
     size_t i = 0;
     while (i < text->len && strchr(" \t\r\n", text->data[i]) && text->data[i])

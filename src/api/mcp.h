@@ -29,18 +29,18 @@ struct mcp_request {
     char thread[SESSION_NAME_MAX + 1];
     char client[SESSION_NAME_MAX + 1]; /* whose ids these are: a thread may have several clients */
     char token[MCP_ID_MAX + 1];        /* for progress, as JSON; "" when nobody asked for it */
-    int streams;                       /* the client takes an event stream */
-    int made_anew;                     /* the sandbox was: files of the one before are gone */
+    bool streams;                      /* the client takes an event stream */
+    bool made_anew;                    /* the sandbox was: files of the one before are gone */
     /* While it is in struct mcp's list, under its lock: */
     struct mcp_request *next;
     struct process *process; /* what it runs just now, or NULL */
-    int cancelled;
+    bool cancelled;
 };
 
 /* A tool's result: text for the model and the same as a JSON object. */
 struct mcp_result {
     struct buf text, data;
-    int is_error;
+    bool is_error;
 };
 
 struct mcp_tool {
@@ -71,7 +71,7 @@ void mcp_end(struct mcp_request *m);
 /* This request runs the process, which ends at once if the request was cancelled before; NULL: it
  * does not any more. */
 void mcp_note_running(struct mcp_request *m, struct process *p);
-int mcp_is_cancelled(struct mcp_request *m);
+bool mcp_is_cancelled(struct mcp_request *m);
 /* Ends what runs for the request that m, a notification, names. */
 void mcp_cancel(struct mcp_request *m);
 

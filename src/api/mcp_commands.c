@@ -336,7 +336,7 @@ int mcp_start_process(struct mcp_request *m, struct fields *args, struct mcp_res
 
     fields_str(args, "command", FIELD_REQUIRED, 1, COMMAND_MAX, &q.command);
     read_cwd(args, &q);
-    q.background = q.keep_stdin = 1;
+    q.background = q.keep_stdin = true;
     q.spool_max = m->c->config->spool_max_bytes;
     if (finish(args, e) < 0 || session_start(m->c->session, &q, &p, &known, e) < 0)
         return -1;

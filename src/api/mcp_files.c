@@ -72,7 +72,7 @@ static int write_whole(struct call *c, const char *path, const void *data, size_
     if (worker_begin(&w, c, "user", WORKER_INPUT | WORKER_COMMIT, words, e) < 0)
         return -1;
 
-    w.must_finish = 1;
+    w.must_finish = true;
     if (worker_write(&w, data, len, e) < 0)
         return -1;
 
@@ -108,7 +108,7 @@ struct shown {
     size_t len;
     uint64_t lines; /* of the whole file */
     uint64_t next;  /* the line to go on with; 0: nothing that was wanted is left out */
-    int is_cut;     /* inside a line */
+    bool is_cut;    /* inside a line */
 };
 
 static void find_lines(const struct buf *file, uint64_t first, uint64_t count, struct shown *ret)
@@ -138,7 +138,7 @@ static void find_lines(const struct buf *file, uint64_t first, uint64_t count, s
         if (ret->len)
             continue;
         ret->next++;
-        ret->is_cut = 1;
+        ret->is_cut = true;
         for (ret->len = SHOWN_MAX; (at[ret->len] & 0xc0) == 0x80;)
             ret->len--;
     }
@@ -242,7 +242,7 @@ int mcp_edit_file(struct mcp_request *m, struct fields *args, struct mcp_result 
 {
     char path[FILE_PATH_SIZE];
     const char *old = "", *with = "";
-    int all = 0;
+    bool all = false;
     auto_buf file = BUF_INIT(FILE_MAX), changed = BUF_INIT(4 * FILE_MAX);
 
     if (need(args, "path", e) < 0)

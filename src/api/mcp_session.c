@@ -70,19 +70,19 @@ void mcp_note_running(struct mcp_request *m, struct process *p)
 
     pthread_mutex_lock(&all->lock);
     m->process = p;
-    int cancelled = p && m->cancelled;
+    bool cancelled = p && m->cancelled;
     pthread_mutex_unlock(&all->lock);
 
     if (cancelled)
         stop(p);
 }
 
-int mcp_is_cancelled(struct mcp_request *m)
+bool mcp_is_cancelled(struct mcp_request *m)
 {
     struct mcp *all = m->c->api->mcp;
 
     pthread_mutex_lock(&all->lock);
-    int is = m->cancelled;
+    bool is = m->cancelled;
     pthread_mutex_unlock(&all->lock);
     return is;
 }
@@ -98,7 +98,7 @@ static struct process *cancel_one(struct mcp *all, const struct mcp_request *m, 
         if (r->cancelled || strcmp(r->id, id) != 0 || strcmp(r->thread, m->thread) != 0 ||
             strcmp(r->client, m->client) != 0 || strcmp(r->c->who.tenant, m->c->who.tenant) != 0)
             continue;
-        r->cancelled = 1;
+        r->cancelled = true;
         if (r->process)
             found = process_ref(r->process);
     }
@@ -122,7 +122,7 @@ void mcp_cancel(struct mcp_request *m)
 
 /* ---- the thread ---- */
 
-static int is_ended(struct mcp *all, const char *tenant, const char *thread)
+static bool is_ended(struct mcp *all, const char *tenant, const char *thread)
 {
     int found = 0;
 
@@ -226,7 +226,7 @@ static int find_or_make(struct mcp_request *m, struct fields *wanted, int *ret_c
     int failed = create_request_read(c, wanted, &r, 1, e);
     r.request.user_id = USER;
     r.request.thread_id = m->thread;
-    r.request.auto_retry = 1;
+    r.request.auto_retry = true;
 
     /* Finding one is no creation, and asked for often. */
     if (failed == 0 && !mcp_find(m))

@@ -36,7 +36,7 @@ static struct slice slice_trim(struct slice s)
     return s;
 }
 
-static int starts_nocase(struct slice s, const char *prefix)
+static bool starts_nocase(struct slice s, const char *prefix)
 {
     size_t n = strlen(prefix);
     return s.len >= n && !strncasecmp(s.at, prefix, n);
@@ -47,17 +47,17 @@ static int contains(struct slice s, const char *text)
     return s.len && memmem(s.at, s.len, text, strlen(text)) != NULL;
 }
 
-static int is_one_of(struct slice name, const char *const *names)
+static bool is_one_of(struct slice name, const char *const *names)
 {
     for (; *names; names++)
         if (slice_is_nocase(name, *names))
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 /* ---- pieces ---- */
 
-static int is_token_pair(struct slice pair)
+static bool is_token_pair(struct slice pair)
 {
     char name[URL_NAME_SIZE];
     struct slice value;
@@ -82,7 +82,7 @@ void port_query_strip(struct slice query, struct buf *out)
     }
 }
 
-static int is_token_cookie(struct slice pair)
+static bool is_token_cookie(struct slice pair)
 {
     struct slice name = slice_trim(slice_cut(&pair, '='));
     return slice_is(name, PREVIEW_COOKIE) || slice_is(name, PREVIEW_HOST_COOKIE);
@@ -196,7 +196,7 @@ static void put_forwarded(const struct port_visit *v, struct buf *out)
 
 /* Authorization is for the program only when a token was what let the client in, and never when it
  * looks like a key of this server. */
-static int may_authorize(const struct port_visit *v, struct slice value)
+static bool may_authorize(const struct port_visit *v, struct slice value)
 {
     return v->by_token && !contains(value, "e2b_");
 }

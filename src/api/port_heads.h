@@ -23,7 +23,7 @@ struct port_visit {
     unsigned port;
     char prefix[80];    /* of the path that the sandbox does not see; "" by host */
     struct slice path;  /* what it sees, with its '/' */
-    int by_token;       /* a token let the client in, so Authorization may be the program's */
+    bool by_token;      /* a token let the client in, so Authorization may be the program's */
     const char *cookie; /* a token to be remembered by the browser, or NULL */
     const char *host;   /* what the program is told as its host, with ${PORT} for the port, or NULL
                          */

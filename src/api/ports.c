@@ -186,7 +186,7 @@ int ports_proxy(struct call *c, struct pd_err *e)
 int ports_visit_open(struct call *c, unsigned port, const char *host, struct pd_err *e)
 {
     struct port_visit v = {
-        .port = port, .path = c->r->path, .by_token = 1, .host = host[0] ? host : NULL};
+        .port = port, .path = c->r->path, .by_token = true, .host = host[0] ? host : NULL};
     return visit(c, &v, e);
 }
 
@@ -196,7 +196,7 @@ struct host_visit {
     unsigned port;
     char id[URL_ID_LEN + 1];
     char token[PREVIEW_TOKEN_MAX + 1];
-    int from_query; /* the token */
+    bool from_query; /* the token */
 };
 
 static int check_token(struct call *c, const struct host_visit *h)
@@ -206,7 +206,7 @@ static int check_token(struct call *c, const struct host_visit *h)
 }
 
 /* A browser sends the cookie with what other pages make it send, too: those are not let in. */
-static int is_own_page(const struct http_head *h)
+static bool is_own_page(const struct http_head *h)
 {
     const struct slice *origin = http_find(h, "Origin");
     const struct slice *site = http_find(h, "Sec-Fetch-Site");
@@ -221,7 +221,7 @@ static int is_own_page(const struct http_head *h)
     }
 
     if (!site || slice_is(*site, "same-origin") || slice_is(*site, "none"))
-        return 1;
+        return true;
     /* A link on another page. */
     return (h->method == HTTP_GET || h->method == HTTP_HEAD) && mode && slice_is(*mode, "navigate");
 }
@@ -252,7 +252,7 @@ static int admit_by_token(struct call *c, struct host_visit *h)
 
     if (url_query_get(c->r->query, PREVIEW_PARAMETER, h->token, sizeof h->token, NULL) == 1 &&
         check_token(c, h))
-        return h->from_query = 1;
+        return h->from_query = true;
 
     if (said && said->len < sizeof h->token) {
         memcpy(h->token, said->at, said->len);
@@ -282,7 +282,7 @@ static int admit(struct call *c, struct host_visit *h, struct pd_err *e)
 
 /* A page that a browser shows keeps the token in a cookie that scripts cannot read, not in its
  * address. Others get the answer at once. */
-static int is_shown(const struct call *c, const struct host_visit *h)
+static bool is_shown(const struct call *c, const struct host_visit *h)
 {
     const struct slice *mode = http_find(&c->r->head, "Sec-Fetch-Mode");
     return h->from_query && c->r->head.method == HTTP_GET && mode && slice_is(*mode, "navigate");

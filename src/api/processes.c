@@ -225,7 +225,7 @@ static int copy_stdin(struct call *c, struct process *p, struct pd_err *e)
 int process_post_stdin(struct call *c, struct pd_err *e)
 {
     static const char *const allowed[] = {"close", NULL};
-    int close_it = 0;
+    bool close_it = false;
 
     if (call_query_check(c, allowed, e) < 0 || call_query_bool(c, "close", &close_it, e) < 0)
         return -1;
@@ -269,7 +269,7 @@ int process_post_resize(struct call *c, struct pd_err *e)
 struct output_query {
     unsigned stream;
     uint64_t offset, limit;
-    int follow;
+    bool follow;
 };
 
 static int read_output_query(struct call *c, struct output_query *q, struct pd_err *e)

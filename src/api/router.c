@@ -45,7 +45,8 @@ int route_get(struct call *c, struct pd_err *e)
                                           "command",  "explain", NULL};
     char provider[64] = "auto", user[SESSION_NAME_MAX + 1] = "", template_name[64] = "";
     char command[COMMAND_MAX];
-    int explain = 0, has_command = 0;
+    bool explain = false;
+    int has_command = 0;
     if (call_query_check(c, allowed, e) < 0 ||
         call_query(c, "provider", provider, sizeof provider, e) < 0 ||
         call_query(c, "user_id", user, sizeof user, e) < 0 ||

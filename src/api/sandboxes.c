@@ -238,7 +238,7 @@ int sandbox_move(struct call *c, struct pd_err *e)
     auto_buf body = BUF_INIT(API_BODY_MAX);
     auto_fields f = {0};
     const char *name = NULL;
-    int give_up = 0;
+    bool give_up = false;
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
         return -1;
 

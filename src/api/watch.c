@@ -102,7 +102,7 @@ int files_watch(struct call *c, struct pd_err *e)
 {
     static const char *const allowed[] = {"path", "user", "recursive", NULL};
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE];
-    int recursive = 0;
+    bool recursive = false;
     struct record r;
 
     if (call_query_check(c, allowed, e) < 0 || file_query_path(c, ".", path, e) < 0 ||

@@ -66,11 +66,12 @@ static void read_numbers(struct fields *f)
 static void read_choices(struct fields *f)
 {
     static const char *const names[] = {"one", "two", NULL};
-    int b = 7;
+    bool set = true, unset = false;
     unsigned choice = 7;
     uint32_t mode = 0xffffff;
-    int r = fields_bool(f, "b", FIELD_OPTIONAL, &b);
-    require(r ? b == 0 || b == 1 : b == 7);
+    int r = fields_bool(f, "b", FIELD_OPTIONAL, &set);
+    require(fields_bool(f, "b", FIELD_OPTIONAL, &unset) == r);
+    require(r ? set == unset : set && !unset);
     r = fields_enum(f, "e", FIELD_OPTIONAL, names, &choice);
     require(r ? choice < 2 : choice == 7);
     r = fields_mode(f, "mode", FIELD_OPTIONAL, &mode);

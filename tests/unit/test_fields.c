@@ -282,7 +282,7 @@ static void test_booleans_and_names(void **state)
     (void)state;
     static const char *const modes[] = {"literal", "regex", "name", NULL};
     auto_fields f = {0};
-    int yes = 0, no = 1;
+    bool yes = false, no = true;
     unsigned mode = 0;
     start(&f, "{\"yes\":true,\"no\":false,\"mode\":\"name\",\"other\":\"nmae\"}");
     assert_int_equal(fields_bool(&f, "yes", FIELD_REQUIRED, &yes), 1);
@@ -299,10 +299,11 @@ static void test_a_number_is_no_boolean(void **state)
 {
     (void)state;
     auto_fields f = {0};
-    int v = 3;
+    bool set = true, unset = false;
     start(&f, "{\"v\":1}");
-    assert_int_equal(fields_bool(&f, "v", FIELD_REQUIRED, &v), 0);
-    assert_int_equal(v, 3);
+    assert_int_equal(fields_bool(&f, "v", FIELD_REQUIRED, &set), 0);
+    assert_int_equal(fields_bool(&f, "v", FIELD_REQUIRED, &unset), 0);
+    assert_true(set && !unset);
     check_refused(&f, "v", "1 ", "true or false");
 }
 
