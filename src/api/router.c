@@ -47,6 +47,7 @@ int route_get(struct call *c, struct pd_err *e)
     char command[COMMAND_MAX];
     bool explain = false;
     int has_command = 0;
+
     if (call_query_check(c, allowed, e) < 0 ||
         call_query(c, "provider", provider, sizeof provider, e) < 0 ||
         call_query(c, "user_id", user, sizeof user, e) < 0 ||
@@ -57,6 +58,7 @@ int route_get(struct call *c, struct pd_err *e)
 
     struct route_provider list[PROVIDERS_MAX];
     unsigned count = provider_table_describe(c->api->providers, list);
+
     char key[32];
     snprintf(key, sizeof key, "%llx", (unsigned long long)clock_now());
     struct route_question q = {.asked = provider,
@@ -64,13 +66,14 @@ int route_get(struct call *c, struct pd_err *e)
                                .user = user[0] ? user : NULL,
                                .template_name = template_name[0] ? template_name : "default",
                                .key = user[0] ? user : key};
-    struct decision decision;
     struct command_verdict verdict;
-    auto_buf steps = BUF_INIT(STEPS_MAX);
     if (has_command) {
         command_classify(command, "/workspace", &verdict);
         q.command = &verdict;
     }
+
+    struct decision decision;
+    auto_buf steps = BUF_INIT(STEPS_MAX);
     if (router_explain(c->api->router, list, count, &q, &decision, explain ? &steps : NULL, e) <
         0) {
         if (e->code == PD_INVALID)
@@ -82,6 +85,7 @@ int route_get(struct call *c, struct pd_err *e)
     struct json j = JSON_INIT(&out);
     json_open(&j, '{');
     route_json(c, &j, &decision);
+
     if (has_command) {
         json_key(&j, "command");
         json_open(&j, '{');
@@ -91,6 +95,7 @@ int route_get(struct call *c, struct pd_err *e)
     }
     if (explain)
         steps_json(&j, &steps);
+
     json_close(&j, '}');
     return call_json(c, 200, &out);
 }

@@ -160,11 +160,12 @@ static void finish_gone(struct session *s)
         log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
 }
 
-static void look_at(struct session *s, int every_second)
+static void look_at(struct session *s, bool every_second)
 {
     char reason[200];
     struct pd_err e;
     uint64_t now = time_now_ms();
+
     look_for_answer(s);
     enum session_end why = due(s, now, reason, sizeof reason);
     if (why == END_EXPIRED && s->info.pause_at_end) {
@@ -241,6 +242,24 @@ void sessions_end_all(struct sessions *all, const char *reason)
     free(list);
 }
 
+/* Looks at everybody, without the lock. */
+static void look_at_all(struct sessions *all, struct session **list, size_t count,
+                        bool every_second)
+{
+    for (size_t i = 0; i < count; i++)
+        look_at(list[i], every_second);
+
+    if (every_second) {
+        boxes_look(all);
+        forget_surplus(list, count);
+        snapshots_sweep(all);
+    }
+
+    for (size_t i = 0; i < count; i++)
+        session_unref(list[i]);
+    free(list);
+}
+
 void *controller_main(void *arg)
 {
     struct sessions *all = arg;
@@ -253,20 +272,13 @@ void *controller_main(void *arg)
         all->control_due = 0;
         struct session **list = sessions_hold_all(all, &count);
         lock_release(&all->lock);
+
         uint64_t now = clock_now();
-        int every_second = now - last_second >= NS_PER_S;
+        bool every_second = now - last_second >= NS_PER_S;
         if (every_second)
             last_second = now;
-        for (size_t i = 0; i < count; i++)
-            look_at(list[i], every_second);
-        if (every_second) {
-            boxes_look(all);
-            forget_surplus(list, count);
-            snapshots_sweep(all);
-        }
-        for (size_t i = 0; i < count; i++)
-            session_unref(list[i]);
-        free(list);
+        look_at_all(all, list, count, every_second);
+
         lock_take(&all->lock);
         deadline next = deadline_in(LOOK_MS * NS_PER_MS);
         while (!all->control_due && !all->stopping &&

@@ -182,18 +182,20 @@ static int write_row(struct session *s, enum life to, struct pd_err *e)
     struct session_info i = s->info;
     if (to != LIFE_COUNT)
         i.state = life_state(to);
+
     struct msg_list env = msg_list_of(&s->env);
     char *env_copy = malloc(env.bytes + 1);
     char *cwd = strdup(s->cwd), *note = s->note ? strdup(s->note) : NULL;
-    int whole = env_copy && cwd && (note || !s->note);
+    char *other_root = s->other_root ? strdup(s->other_root) : NULL;
+    bool whole = env_copy && cwd && (note || !s->note) && (other_root || !s->other_root);
     if (env_copy)
         memcpy(env_copy, env.text, env.bytes);
+
     uint64_t paused = s->paused_at_ms;
     struct wire_id box_id = s->box_id;
     char root_name[sizeof s->root_name];
     memcpy(root_name, s->root_name, sizeof root_name);
-    char *other_root = s->other_root ? strdup(s->other_root) : NULL;
-    whole &= other_root || !s->other_root;
+
     bool was_dirty = s->dirty != DIRTY_NOT;
     if (was_dirty)
         s->dirty = DIRTY_ON_ITS_WAY;
@@ -238,6 +240,7 @@ static int write_row(struct session *s, enum life to, struct pd_err *e)
     memcpy(row.box_id, box_id.bytes, sizeof row.box_id);
     int r = whole ? store->put_session(store, &row, e)
                   : pd_fail(e, PD_CAPACITY, "no memory to store a session");
+
     if (r < 0 || was_dirty) {
         lock_take(&s->lock);
         if (r < 0)

@@ -44,21 +44,25 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
     atomic_init(&all->prepare_shells, c->prepare_shells);
     all->task_last = &all->task_first;
     pool_set_targets(all);
+
     lock_init(&all->lock, LOCK_SESSIONS);
     lock_init(&all->task_lock, LOCK_TASKS);
     lock_init(&all->snapshot_lock, LOCK_SNAPSHOTS);
     lock_init(&all->name_lock, LOCK_NAMES);
+
     cond_init(&all->name_cond);
     cond_init(&all->copied_cond);
     cond_init(&all->task_cond);
     cond_init(&all->control_cond);
     cond_init(&all->pool_cond);
+
     char path[SPEC_PATH_MAX];
     snprintf(path, sizeof path, "%s/spool", c->state_dir);
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         all->spool_dir = -1;
     else
         all->spool_dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
     if (all->spool_dir >= 0) {
         kept_set_limits(&all->kept, c->kept_per_sandbox, c->kept_per_tenant, c->kept_in_all,
                         all->spool_dir);

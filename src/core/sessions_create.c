@@ -39,20 +39,23 @@ static int fill_in(struct session *s, const struct session_request *r, const cha
 {
     const struct sessions_config *c = &s->all->c;
     struct session_info *i = &s->info;
+
     snprintf(i->tenant, sizeof i->tenant, "%s", r->tenant);
     snprintf(i->user_id, sizeof i->user_id, "%s", r->user_id ? r->user_id : "");
     snprintf(i->thread_id, sizeof i->thread_id, "%s", r->thread_id ? r->thread_id : "");
     snprintf(i->template_name, sizeof i->template_name, "%s",
              r->template_name ? r->template_name : "default");
     snprintf(i->reason, sizeof i->reason, "%s", reason);
+
     i->mode = r->mode;
     i->idle_timeout_ms = r->idle_timeout_ms ? r->idle_timeout_ms : c->idle_timeout_ms;
     i->max_life_ms = r->max_life_ms ? r->max_life_ms : c->max_life_ms;
     i->created_ms = i->last_used_ms = time_now_ms();
+    i->pause_at_end = r->pause_at_end;
+
     snprintf(s->cwd, sizeof s->cwd, "%s", r->cwd ? r->cwd : "/workspace");
     s->metadata = strdup(r->metadata ? r->metadata : "{}");
     s->note = r->note && r->note[0] ? strdup(r->note) : NULL;
-    i->pause_at_end = r->pause_at_end;
     s->key = r->key ? strdup(r->key) : NULL;
     s->key_hash = r->key_hash;
     s->policy_text = strdup(r->policy ? r->policy : "open");
@@ -66,6 +69,7 @@ static int fill_in(struct session *s, const struct session_request *r, const cha
         bad |= msg_list_add(&s->env, v);
     if (bad || s->env.text.len > STATE_MAX)
         return pd_fail(e, PD_TOO_LARGE, "env is longer than %u bytes", STATE_MAX);
+
     if (s->note && strlen(s->note) > NOTE_MAX)
         return pd_fail(e, PD_TOO_LARGE, "a note is longer than %u bytes", NOTE_MAX);
     return policy_parse(r->policy ? r->policy : "open", &s->policy, e);
@@ -443,45 +447,52 @@ int sessions_create(struct sessions *all, const struct session_request *r, struc
     return sessions_create_from(all, r, NULL, ret, ret_known, ret_place, e);
 }
 
+/* The thread's sandbox as it is, or another one in its place. *ret is the caller's, as s is. */
+static int use_or_replace(struct sessions *all, const struct session_request *r, struct session *s,
+                          int *let_in, struct session **ret, int *ret_created, struct pd_err *e)
+{
+    if (wait_until_made(s, e) < 0)
+        return -1;
+
+    lock_take(&s->lock);
+    bool lives = !s->lost && (s->info.state == SESSION_RUNNING || s->info.state == SESSION_PAUSED);
+    bool killed = s->info.end == END_KILLED;
+    int usable = lives ? 0 : session_usable(s, e);
+    if (lives)
+        s->info.last_used_ms = time_now_ms();
+    lock_release(&s->lock);
+
+    if (lives) {
+        lock_take(&all->lock);
+        all->stats.reused++;
+        lock_release(&all->lock);
+
+        *ret = session_ref(s);
+        *ret_created = 0;
+        return 0;
+    }
+    if (usable < 0 && !killed && !r->auto_retry)
+        return -1; /* never silently made anew */
+
+    *ret_created = 1;
+    int made = create(all, r, killed ? NULL : s, NULL, let_in, ret, e);
+    if (made == 0) {
+        lock_take(&all->lock);
+        all->stats.auto_retried += !killed;
+        s->superseded = 1;
+        lock_release(&all->lock);
+    }
+    return made;
+}
+
 static int get_or_create(struct sessions *all, const struct session_request *r, int *let_in,
                          struct session **ret, int *ret_created, struct pd_err *e)
 {
     struct session *s = sessions_look_for_thread(all, r->tenant, r->user_id, r->thread_id);
     if (s) {
-        if (wait_until_made(s, e) < 0) {
-            session_unref(s);
-            return -1;
-        }
-        lock_take(&s->lock);
-        int lives =
-            !s->lost && (s->info.state == SESSION_RUNNING || s->info.state == SESSION_PAUSED);
-        int killed = s->info.end == END_KILLED;
-        int usable = lives ? 0 : session_usable(s, e);
-        if (lives)
-            s->info.last_used_ms = time_now_ms();
-        lock_release(&s->lock);
-        if (lives) {
-            lock_take(&all->lock);
-            all->stats.reused++;
-            lock_release(&all->lock);
-            *ret = s;
-            *ret_created = 0;
-            return 0;
-        }
-        if (usable < 0 && !killed && !r->auto_retry) {
-            session_unref(s);
-            return -1; /* never silently made anew */
-        }
-        int made = create(all, r, killed ? NULL : s, NULL, let_in, ret, e);
-        if (made == 0) {
-            lock_take(&all->lock);
-            all->stats.auto_retried += !killed;
-            s->superseded = 1;
-            lock_release(&all->lock);
-        }
+        int got = use_or_replace(all, r, s, let_in, ret, ret_created, e);
         session_unref(s);
-        *ret_created = 1;
-        return made;
+        return got;
     }
 
     *ret_created = 1;

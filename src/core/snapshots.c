@@ -408,6 +408,7 @@ int session_snapshot(struct session *s, const char *name, struct snapshot_info *
     char root[SPEC_NAME_MAX + 1];
     if (snapshots_possible(all, s->provider, e) < 0)
         return -1;
+
     name = name ? name : "";
     if (strlen(name) > SNAPSHOT_NAME_MAX)
         return pd_fail(e, PD_INVALID, "a snapshot's name is longer than %u characters",
@@ -415,11 +416,13 @@ int session_snapshot(struct session *s, const char *name, struct snapshot_info *
     struct snapshot *n = enter(s, e);
     if (!n)
         return -1;
+
     root_of(n, root);
     int r = put(all, n, MAKING, "", e);
-    int row = r == 0;
+    bool row = r == 0;
     if (r == 0)
         r = session_copy_root(s, root, e);
+
     if (r == 0) {
         lock_take(&all->snapshot_lock);
         r = publish(all, n, name, e);

@@ -306,8 +306,10 @@ pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, uns
         for (char **v = l.env; *v; v++)
             if (!strncmp(*v, "PATH=", 5))
                 l.path = *v + 5;
+
         __asan_unpoison_memory_region(child_stack, sizeof child_stack);
         pid = clone(child, child_stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, &l);
+
         if (pid < 0) {
             pd_fail_sys(e, "fork");
         } else if (l.step) {

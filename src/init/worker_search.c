@@ -306,6 +306,35 @@ static int visit_tree(struct hunt *h, int dir, struct pd_err *e)
     return 0;
 }
 
+/* The root is one file. */
+static int visit_file(struct hunt *h, const char *root, struct pd_err *e)
+{
+    auto_place p = PLACE_INIT;
+    if (path_place(h->w, root, PLACE_FOLLOW, &p, e) < 0)
+        return -1;
+
+    if (h->m.mode == MATCH_NAME) {
+        if (matcher_name(&h->m, p.name))
+            put_name(h);
+        return 0;
+    }
+
+    auto_fd readable = openat(p.dir, p.name, OPEN_FILE);
+    if (readable < 0)
+        return path_fail(e, root);
+    return visit(h, p.dir, p.name, e) < 0 ? -1 : 0;
+}
+
+static int visit_dir(struct hunt *h, const char *root, int found, struct pd_err *e)
+{
+    int dir = path_reopen(found, O_RDONLY | O_DIRECTORY);
+    if (dir < 0) {
+        errno = -dir;
+        return path_fail(e, root);
+    }
+    return visit_tree(h, dir, e) < 0 ? -1 : 0;
+}
+
 /* The root: a directory, or one file. */
 static int hunt_run(struct hunt *h, struct pd_err *e)
 {
@@ -323,31 +352,12 @@ static int hunt_run(struct hunt *h, struct pd_err *e)
     free(path);
     h->root_len = h->path.len == 1 ? 0 : h->path.len;
 
-    if (S_ISDIR(st.st_mode)) {
-        int dir = path_reopen(found, O_RDONLY | O_DIRECTORY);
-        if (dir < 0) {
-            errno = -dir;
-            return path_fail(e, root);
-        }
-        if (visit_tree(h, dir, e) < 0)
-            return -1;
-    } else if (S_ISREG(st.st_mode)) {
-        auto_place p = PLACE_INIT;
-        if (path_place(w, root, PLACE_FOLLOW, &p, e) < 0)
-            return -1;
-        if (h->m.mode == MATCH_NAME) {
-            if (matcher_name(&h->m, p.name))
-                put_name(h);
-        } else {
-            auto_fd readable = openat(p.dir, p.name, OPEN_FILE);
-            if (readable < 0)
-                return path_fail(e, root);
-            if (visit(h, p.dir, p.name, e) < 0)
-                return -1;
-        }
-    } else {
-        return path_fail_type(e, root, st.st_mode, "a regular file or directory");
-    }
+    int r = S_ISDIR(st.st_mode) ? visit_dir(h, root, found, e)
+            : S_ISREG(st.st_mode)
+                ? visit_file(h, root, e)
+                : path_fail_type(e, root, st.st_mode, "a regular file or directory");
+    if (r < 0)
+        return -1;
 
     int cut = h->found >= h->limit;
     struct record end = {.kind = cut ? RECORD_MORE : RECORD_END, .more = {.cursor = ""}};

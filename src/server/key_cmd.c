@@ -89,9 +89,11 @@ int cmd_key(int argc, char **argv)
                 return usage_fail(&e);
             continue;
         }
+
         const char *v = options_value(&o, &e);
         if (!v)
             return usage_fail(&e);
+
         if (options_is(&o, NULL, "--tenant"))
             tenant = v;
         else if (options_is(&o, NULL, "--label"))
@@ -107,7 +109,8 @@ int cmd_key(int argc, char **argv)
     int count;
     char **words = options_arguments(&o, &count);
     const char *what = count > 0 ? words[0] : "";
-    int revoke = !strcmp(what, "revoke");
+    bool revoke = !strcmp(what, "revoke");
+
     if ((!revoke && strcmp(what, "list") != 0 && strcmp(what, "create") != 0) ||
         count != (revoke ? 2 : 1)) {
         pd_fail(&e, PD_INVALID, "key: create, list or revoke ID");

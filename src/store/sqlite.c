@@ -161,6 +161,29 @@ static void put_names(struct buf *b, const struct table *t, const char *prefix)
         buf_printf(b, "%s%s%s", i ? "," : "", prefix, prefix[0] ? "" : t->columns[i].name);
 }
 
+/* INSERT, and of what a row has already only that may change which is not FIXED. */
+static void put_upsert(struct buf *sql, const struct table *t)
+{
+    buf_printf(sql, "INSERT INTO %s(", t->name);
+    put_names(sql, t, "");
+    buf_puts(sql, ") VALUES(");
+    put_names(sql, t, "?");
+    buf_printf(sql, ") ON CONFLICT(%s) DO UPDATE SET ", t->columns[0].name);
+
+    const char *comma = "";
+    for (unsigned i = 0; i < t->count; i++) {
+        const char *name = t->columns[i].name;
+        if (t->columns[i].flags & FIXED)
+            continue;
+
+        if (t->columns[i].flags & GROWS)
+            buf_printf(sql, "%s%s=max(%s,excluded.%s)", comma, name, name, name);
+        else
+            buf_printf(sql, "%s%s=excluded.%s", comma, name, name);
+        comma = ",";
+    }
+}
+
 static sqlite3_stmt *statement(struct db *d, unsigned table, int verb, struct pd_err *e)
 {
     int number = STATEMENT(table, verb);
@@ -170,22 +193,7 @@ static sqlite3_stmt *statement(struct db *d, unsigned table, int verb, struct pd
     const struct table *t = &tables[table];
     auto_buf sql = BUF_INIT(SQL_MAX);
     if (verb == PUT) {
-        buf_printf(&sql, "INSERT INTO %s(", t->name);
-        put_names(&sql, t, "");
-        buf_puts(&sql, ") VALUES(");
-        put_names(&sql, t, "?");
-        buf_printf(&sql, ") ON CONFLICT(%s) DO UPDATE SET ", t->columns[0].name);
-        const char *comma = "";
-        for (unsigned i = 0; i < t->count; i++) {
-            const char *name = t->columns[i].name;
-            if (t->columns[i].flags & FIXED)
-                continue;
-            if (t->columns[i].flags & GROWS)
-                buf_printf(&sql, "%s%s=max(%s,excluded.%s)", comma, name, name, name);
-            else
-                buf_printf(&sql, "%s%s=excluded.%s", comma, name, name);
-            comma = ",";
-        }
+        put_upsert(&sql, t);
     } else if (verb == PAGED) {
         buf_puts(&sql, "SELECT ");
         put_names(&sql, t, "");
@@ -209,6 +217,7 @@ static int bind_row(sqlite3_stmt *s, const struct table *t, const void *row)
         const char *at = (const char *)row + c->at;
         int rc = SQLITE_OK, number = (int)i + 1;
         const char *data;
+
         switch (c->kind) {
         case TEXT:
             memcpy(&data, at, sizeof data);

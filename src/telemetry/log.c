@@ -160,6 +160,50 @@ static void puts_line(struct line *l, const char *s)
     put(l, s, strlen(s));
 }
 
+static void put_json_pair(struct buf *to, const char *key, size_t key_len, const char *data,
+                          size_t len, int plain, int missing)
+{
+    struct json j = JSON_INIT(to);
+    (void)buf_puts(to, ",\"");
+    (void)buf_put(to, key, key_len);
+    (void)buf_puts(to, "\":");
+
+    if (missing)
+        json_cstr(&j, NULL);
+    else if (plain)
+        (void)buf_put(to, data, len);
+    else
+        json_str(&j, data, len);
+}
+
+/* In quotes where it is needed. */
+static void put_text_pair(struct buf *to, const char *key, size_t key_len, const char *data,
+                          size_t len)
+{
+    int quote = len == 0;
+    for (size_t i = 0; i < len && !quote; i++)
+        quote = data[i] <= ' ' || data[i] == '"' || data[i] == '\\' || data[i] == '=' ||
+                data[i] == 0x7f || (data[i] & 0x80);
+
+    (void)buf_putc(to, ' ');
+    (void)buf_put(to, key, key_len);
+    (void)buf_puts(to, quote ? "=\"" : "=");
+
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)data[i];
+        if (c == '\n')
+            (void)buf_puts(to, "\\n");
+        else if (c < ' ' || c >= 0x7f)
+            (void)buf_printf(to, "\\x%02x", c);
+        else if (c == '"' || c == '\\')
+            (void)buf_printf(to, "\\%c", c);
+        else
+            (void)buf_putc(to, (char)c);
+    }
+    if (quote)
+        (void)buf_putc(to, '"');
+}
+
 /* One value with its key, as the format wants it. `plain`: it is a number. */
 static void put_pair(struct line *l, const char *key, size_t key_len, const struct buf *value,
                      int plain, int missing)
@@ -167,39 +211,10 @@ static void put_pair(struct line *l, const char *key, size_t key_len, const stru
     const char *data = value->data ? (const char *)value->data : "";
     auto_buf shown = BUF_INIT(8 * VALUE_MAX + 64);
 
-    if (l->json) {
-        struct json j = JSON_INIT(&shown);
-        (void)buf_puts(&shown, ",\"");
-        (void)buf_put(&shown, key, key_len);
-        (void)buf_puts(&shown, "\":");
-        if (missing)
-            json_cstr(&j, NULL);
-        else if (plain)
-            (void)buf_put(&shown, data, value->len);
-        else
-            json_str(&j, data, value->len);
-    } else {
-        int quote = value->len == 0;
-        for (size_t i = 0; i < value->len && !quote; i++)
-            quote = data[i] <= ' ' || data[i] == '"' || data[i] == '\\' || data[i] == '=' ||
-                    data[i] == 0x7f || (data[i] & 0x80);
-        (void)buf_putc(&shown, ' ');
-        (void)buf_put(&shown, key, key_len);
-        (void)buf_puts(&shown, quote ? "=\"" : "=");
-        for (size_t i = 0; i < value->len; i++) {
-            unsigned char c = (unsigned char)data[i];
-            if (c == '\n')
-                (void)buf_puts(&shown, "\\n");
-            else if (c < ' ' || c >= 0x7f)
-                (void)buf_printf(&shown, "\\x%02x", c);
-            else if (c == '"' || c == '\\')
-                (void)buf_printf(&shown, "\\%c", c);
-            else
-                (void)buf_putc(&shown, (char)c);
-        }
-        if (quote)
-            (void)buf_putc(&shown, '"');
-    }
+    if (l->json)
+        put_json_pair(&shown, key, key_len, data, value->len, plain, missing);
+    else
+        put_text_pair(&shown, key, key_len, data, value->len);
 
     /* All or nothing: half an escape or an open quote would mislead a reader. */
     if (!shown.overflow)
