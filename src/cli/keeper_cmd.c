@@ -108,6 +108,9 @@ static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *
         return pd_fail(e, PD_INVALID, "--socket PATH is missing");
     if (c->socket_path && c->client >= 0)
         return pd_fail(e, PD_INVALID, "either --socket or --client, not both");
+    if (c->options && !(c->kind && c->kind->program))
+        return pd_fail(e, PD_INVALID, "--option '%.40s': kind %s takes none", c->options[0] + 2,
+                       c->kind ? c->kind->name : keeper_kind_at(0)->name);
     return 0;
 }
 

@@ -169,8 +169,7 @@ static int make_from(struct sessions *all, const struct session_request *r,
                      enum provider_did *ret_did, struct session **ret, struct pd_err *e)
 {
     *ret_did = PROVIDER_NOT_ASKED;
-    if ((r->spec.image[0] || r->spec.options[0]) &&
-        provider_must(o->provider, PROVIDER_IMAGE, e) < 0)
+    if (r->spec.image[0] && provider_must(o->provider, PROVIDER_IMAGE, e) < 0)
         return -1;
 
     struct session *s = begin(all, r, replaces, o, !o->fork_of && !o->snapshot, e);

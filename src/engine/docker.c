@@ -303,17 +303,24 @@ static int adopt(int peer, int control, struct pd_err *e)
     return pd_fail_sys(e, "hand init its owner's socket");
 }
 
+/* An init that has its owner. `group`: -1 where there is none. */
+struct box_init {
+    pid_t pid;
+    int process, group; /* pidfd; directory */
+};
+
 /* From the container's start to an init that has its owner. */
 static int meet(struct broker *b, const struct msg_build *m, const char *name,
-                const struct docker_plan *plan, int listener, int control, deadline t, pid_t *ret,
-                int *ret_group, struct pd_err *e)
+                const struct docker_plan *plan, int listener, int control, deadline t,
+                struct box_init *ret, struct pd_err *e)
 {
     struct docker_container c;
+    auto_fd process = -1;
 
     if (docker_create(&b->docker, name, plan, &c, t, e) < 0)
         return -1;
 
-    auto_fd peer = door_wait(listener, c.pid, deadline_in(DOOR_PATIENCE), e);
+    auto_fd peer = door_wait(listener, c.pid, &process, deadline_in(DOOR_PATIENCE), e);
     if (peer < 0) {
         /* The engine may know more than that it ended. */
         struct docker_container now;
@@ -332,13 +339,12 @@ static int meet(struct broker *b, const struct msg_build *m, const char *name,
         fd_done(&group);
         return -1;
     }
-    *ret = c.pid;
-    *ret_group = group;
+    *ret = (struct box_init){.pid = c.pid, .process = fd_take(&process), .group = group};
     return 0;
 }
 
-static int build(struct broker *b, const struct msg_build *m, int control, pid_t *ret_pid,
-                 int *ret_group, struct pd_err *e)
+static int build(struct broker *b, const struct msg_build *m, int control, struct box_init *ret,
+                 struct pd_err *e)
 {
     const struct spec *s = &m->spec;
     deadline t = deadline_in(BUILD_PATIENCE);
@@ -364,7 +370,7 @@ static int build(struct broker *b, const struct msg_build *m, int control, pid_t
                                .runtime = b->config->runtime,
                                .limits = s->limits};
     container_name(b, m->name, name);
-    if (meet(b, m, name, &plan, listener, control, t, ret_pid, ret_group, e) == 0)
+    if (meet(b, m, name, &plan, listener, control, t, ret, e) == 0)
         return 0;
 
     /* Nothing of it stays, or the keeper's sweep will find it. */
@@ -382,19 +388,19 @@ static void do_build(struct broker *b, struct frame *f)
     struct pd_err e;
     struct msg_build m;
     auto_fd control = frame_take_fd(f, 0);
-    auto_fd group = -1;
-    pid_t pid = 0;
+    struct box_init init = {.process = -1, .group = -1};
 
-    if (msg_build_decode(&f->payload, &m, &e) < 0 || build(b, &m, control, &pid, &group, &e) < 0) {
+    if (msg_build_decode(&f->payload, &m, &e) < 0 || build(b, &m, control, &init, &e) < 0) {
         reply_result(b, f->head.id, -1, &e);
         return;
     }
 
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    auto_fd devpts = open_devpts(b, pid);
-    struct msg_built built = {.rung = RUNG_BASIC, .init_pid = pid};
+    auto_fd process = init.process, group = init.group;
+    auto_fd devpts = open_devpts(b, init.pid);
+    struct msg_built built = {.rung = RUNG_BASIC, .init_pid = init.pid};
     msg_built_encode(&out, &built);
-    int fds[4] = {group >= 0 ? group : b->null, devpts, b->null, b->null};
+    int fds[4] = {group >= 0 ? group : b->null, devpts, process, b->null};
     reply(b, f->head.id, WIRE_BUILT, &out, fds, 4);
 }
 

@@ -195,7 +195,7 @@ static int take_peer(int listener, pid_t pid)
     return fd_take(&peer);
 }
 
-int door_wait(int listener, pid_t pid, deadline t, struct pd_err *e)
+int door_wait(int listener, pid_t pid, int *ret_process, deadline t, struct pd_err *e)
 {
     auto_fd process = (int)syscall(SYS_pidfd_open, pid, 0);
 
@@ -214,8 +214,10 @@ int door_wait(int listener, pid_t pid, deadline t, struct pd_err *e)
 
         if (polled[0].revents) {
             int peer = take_peer(listener, pid);
-            if (peer >= 0)
+            if (peer >= 0) {
+                *ret_process = fd_take(&process);
                 return peer;
+            }
         }
         if (polled[1].revents && !polled[0].revents)
             return pd_fail(e, PD_LOST, "the container's init ended before it came to the door");

@@ -29,8 +29,8 @@ void doors_remove(const char *state_dir, const char *instance);
 
 /* Makes a door and returns its listening socket; `ret_path` is the directory to mount. */
 int door_make(const struct doors *d, const char *name, char ret_path[640], struct pd_err *e);
-/* Waits until the process `pid` has connected. A descriptor; PD_LOST when the process ends first,
- * PD_TIMEOUT. */
-int door_wait(int listener, pid_t pid, deadline t, struct pd_err *e);
+/* Waits until the process `pid` has connected. A descriptor, and a pidfd of the process in
+ * *ret_process; PD_LOST when the process ends first, PD_TIMEOUT. */
+int door_wait(int listener, pid_t pid, int *ret_process, deadline t, struct pd_err *e);
 /* Fine when it is not there. */
 void door_remove(const struct doors *d, const char *name);

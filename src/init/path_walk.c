@@ -1,20 +1,20 @@
 /* path_walk: openat2 where there is none, because the kernel is old or a filter refuses it.
  *
- * How this works: the path is walked component by component with O_PATH|O_NOFOLLOW, so that each
- * step opens one name in a directory that is held by a descriptor, and never follows a link. Links
- * are read from the descriptor that was opened, and their text takes the place of the component.
- * What is renamed or replaced meanwhile can change which file is found, as with openat2, but not
- * the rules:
+ * How this works: the path is walked component by component with O_PATH|O_NOFOLLOW: each step opens
+ * one name in a directory that is held by a descriptor, and the kernel follows no link. Links are
+ * read from the descriptor that was opened, and their text takes the place of the component. What
+ * is renamed or replaced meanwhile can change which file is found; a directory that is moved away
+ * after it was entered is walked on in, wherever it is then. The rules hold for each step:
  *
  *   RESOLVE_BENEATH        the descriptors of all directories on the way are kept, and ".." goes
- *                          back to the one before: it cannot lead above the first, wherever a
- *                          directory was moved meanwhile. Absolute links are EXDEV.
+ *                          back to the one before instead of asking the file system: it cannot
+ *                          lead above the first. Absolute paths and links are EXDEV.
  *   RESOLVE_NO_SYMLINKS    a link is ELOOP.
  *   RESOLVE_NO_MAGICLINKS  always: a link of a proc file system is followed only in its top
  *                          directory, where they are plain text; those of processes are ELOOP.
  *
  * The last component is opened with O_NOFOLLOW after it was seen to be no link. If it is one by
- * then, it is looked at again. */
+ * then, it is looked at again; with O_PATH, which opens links, the caller gets the link itself. */
 #include "init/path.h"
 
 #include "base/banned.h"

@@ -123,8 +123,8 @@ static deadline check_deadlines(struct keeper *k)
                 jail_send_gone(k, j, GONE_UNDEAD);
                 d = DEADLINE_NONE;
             } else {
-                if (k->kind->ends_itself && j->pid > 0)
-                    kill(j->pid, SIGKILL);
+                if (k->kind->ends_itself)
+                    jail_signal_init(k, j, SIGKILL);
                 j->struck = 1;
                 j->wants_strike = 1;
                 j->deadline = deadline_in(UNDEAD_AFTER);
@@ -266,7 +266,6 @@ static void on_init(struct keeper *k, struct kjail *j)
 {
     if (j->pidfd < 0)
         return; /* its end was among the same events */
-    epoll_ctl(k->epoll, EPOLL_CTL_DEL, j->pidfd, NULL);
     jail_died(k, j);
 }
 

@@ -79,8 +79,7 @@ void jail_doom(struct keeper *k, struct kjail *j)
     jail_watch(k, j);
     j->struck = 0;
     j->deadline = deadline_in(STRIKE_AFTER);
-    if (j->pid > 0)
-        kill(j->pid, k->kind->ends_itself ? SIGTERM : SIGKILL);
+    jail_signal_init(k, j, k->kind->ends_itself ? SIGTERM : SIGKILL);
 }
 
 static void do_hello(struct keeper *k, struct client *c, struct wire_id id)
@@ -118,6 +117,15 @@ static int may_have(const struct client *c, const struct spec *s, unsigned fds, 
     return 0;
 }
 
+/* What would be ignored is refused. */
+static int check_options(const struct keeper *k, const struct spec *s, struct pd_err *e)
+{
+    if (!s->options[0])
+        return 0;
+    return pd_fail(e, PD_UNSUPPORTED, "options '%.60s': provider %s takes none, leave them away",
+                   s->options, k->kind->name);
+}
+
 int jail_files_suffice(const struct keeper *k)
 {
     unsigned reserve = (unsigned)ceilings_files_reserve(fd_limit());
@@ -145,7 +153,8 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
     }
 
     struct kjail *j = NULL;
-    if (msg_create_decode(&f->payload, &m, &e) == 0 && spec_check(&m.spec, &e) == 0) {
+    if (msg_create_decode(&f->payload, &m, &e) == 0 && spec_check(&m.spec, &e) == 0 &&
+        check_options(k, &m.spec, &e) == 0) {
         if (f->payload.len > CREATE_MAX)
             pd_fail(&e, PD_INVALID, "a spec of %zu bytes: at most %u", f->payload.len, CREATE_MAX);
         else if (f->fd_count != 2 && f->fd_count != 3)

@@ -154,9 +154,19 @@ int jail_watch_init(struct keeper *k, struct kjail *j)
     if (!k->kind->is_foreign)
         return 0;
 
+    /* One that may not be signalled is one all the same. */
+    if (syscall(SYS_pidfd_send_signal, j->pidfd, 0, NULL, 0) < 0 && errno != EPERM)
+        return -errno;
     j->source.kind = SOURCE_INIT;
-    j->pidfd = (int)syscall(SYS_pidfd_open, j->pid, 0);
-    return j->pidfd < 0 || keeper_watch(k, j->pidfd, &j->source) < 0 ? -errno : 0;
+    return keeper_watch(k, j->pidfd, &j->source) < 0 ? -errno : 0;
+}
+
+void jail_signal_init(const struct keeper *k, const struct kjail *j, int number)
+{
+    if (k->kind->is_foreign)
+        (void)syscall(SYS_pidfd_send_signal, j->pidfd, number, NULL, 0);
+    else if (j->pid > 0)
+        kill(j->pid, number);
 }
 
 void jail_watch(struct keeper *k, struct kjail *j)
@@ -179,8 +189,11 @@ static void jail_unwatch(struct keeper *k, struct kjail *j)
 }
 
 /* All but the mount namespace and the control socket, which go to the sweeper. */
-static void close_all(struct kjail *j)
+static void close_all(const struct keeper *k, struct kjail *j)
 {
+    /* The broker may have the pidfd open as well: closing it here would not end the watching. */
+    if (j->pidfd >= 0)
+        epoll_ctl(k->epoll, EPOLL_CTL_DEL, j->pidfd, NULL);
     fd_done(&j->init_end);
     fd_done(&j->netns);
     fd_done(&j->devpts);
@@ -199,7 +212,7 @@ void jail_set_dead(struct keeper *k, struct kjail *j)
     j->state = JAIL_DEAD;
     j->sweep_after = 0;
     jail_set_pid(k, j, 0);
-    close_all(j);
+    close_all(k, j);
     jail_watch(k, j);
 }
 
@@ -226,7 +239,7 @@ void jail_forget(struct keeper *k, struct kjail *j)
 
     if (k->has_ranges)
         range_release(&k->ranges, j->slot);
-    close_all(j);
+    close_all(k, j);
     fd_done(&j->mntns);
     fd_done(&j->control);
     k->jail_count--;

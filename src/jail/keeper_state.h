@@ -304,8 +304,11 @@ struct kjail *jail_by_pid(struct keeper *k, pid_t pid);
 void jail_set_pid(struct keeper *k, struct kjail *j, pid_t pid);
 /* Puts a jail on the list of those that need attention. */
 void jail_watch(struct keeper *k, struct kjail *j);
-/* Has its death told: by SIGCHLD if it is our child, by a pidfd otherwise. 0 or -errno. */
+/* Has its death told: by SIGCHLD if it is our child, by its pidfd otherwise. 0 or -errno: -EBADF
+ * when that is none. */
 int jail_watch_init(struct keeper *k, struct kjail *j);
+/* Only a child keeps its number until it is waited for: another init is signalled by its pidfd. */
+void jail_signal_init(const struct keeper *k, const struct kjail *j, int number);
 /* Its processes are gone: closes its descriptors; what is left is swept. */
 void jail_set_dead(struct keeper *k, struct kjail *j);
 int jail_is_being_swept(const struct keeper *k, const struct kjail *j);

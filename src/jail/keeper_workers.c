@@ -301,11 +301,18 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
     auto_fd cgroup_dir = frame_take_fd(f, 0);
     j->devpts = frame_take_fd(f, 1);
     j->lock = m.named ? frame_take_fd(f, 2) : -1;
+    j->pidfd = k->kind->is_foreign ? frame_take_fd(f, 2) : -1;
     j->mntns = m.has_mntns ? frame_take_fd(f, 3) : -1;
     j->state = JAIL_RUNNING;
     buf_done(&j->payload);
 
-    if (keeper_early_death(k, m.init_pid, asked_at) || jail_watch_init(k, j) < 0) {
+    int watched = jail_watch_init(k, j);
+    if (watched == -EBADF) {
+        pd_fail(&e, PD_PROTOCOL, "a broker's answer without a pidfd of init");
+        build_failed(k, j, &e);
+        return;
+    }
+    if (watched < 0 || keeper_early_death(k, m.init_pid, asked_at)) {
         jail_send_gone(k, j, GONE_DIED);
         jail_set_dead(k, j);
         return;

@@ -1,6 +1,6 @@
-/* keeper_state: the jail provider's own. keeper.c has the calls, keeper_events.c what keeper and
- * jails tell on the pump's thread, keeper_link.c what has to wait for a keeper, keeper_groups.c the
- * cgroups of commands. */
+/* keeper_state: what the parts of a keeper's client share, for every kind of keeper. keeper.c has
+ * the calls, keeper_events.c what keeper and jails tell on the pump's thread, keeper_link.c what
+ * has to wait for a keeper, keeper_groups.c the cgroups of commands. */
 #pragma once
 
 #include "base/cond.h"

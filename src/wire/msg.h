@@ -43,8 +43,8 @@ enum wire_type {
     WIRE_STASHED,  /* answer to FETCH; fds */
     WIRE_DROP,     /* msg_key */
     WIRE_BUILD,    /* msg_build; fds: init's end of the control socket, maybe a network namespace */
-    WIRE_BUILT,    /* msg_built; fds: cgroup directory, devpts, lock of the named root, mount
-                    * namespace;    /dev/null stands for what there is not */
+    WIRE_BUILT,    /* msg_built; fds: cgroup directory, devpts, lock of the named root or a broker's
+                    * pidfd of init, mount namespace; /dev/null stands for what there is not */
     WIRE_PREPARE,  /* msg_prepare: make namespaces and cgroups for a later BUILD */
     WIRE_SWEEP,    /* msg_sweep: remove what a dead jail leaves */
     WIRE_STRIKE,   /* msg_sweep: thaw and kill a jail that did not die of SIGKILL, or a command */

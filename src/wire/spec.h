@@ -75,7 +75,7 @@ struct spec {
     const char *root_dir;  /* directory that is the root, or "": the host template */
     const char *root_name; /* named root in the store that keeps what is written, or "" */
     const char *image;     /* what the box is made from, as its provider names it; or "" */
-    const char *options;   /* a JSON object for the provider alone, or "" */
+    const char *options;   /* a JSON object for the provider alone, or "": today none takes any */
     struct spec_bind binds[SPEC_BINDS_MAX];
     uint32_t bind_count;
 };

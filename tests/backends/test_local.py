@@ -171,6 +171,14 @@ def test_a_keeper_without_root_sweeps_its_own_directory_only():
         shutil.rmtree(top)
 
 
+@pytest.mark.parametrize("kind", ["jail", "local"])
+def test_a_keeper_takes_no_options_that_it_would_ignore(kind):
+    done = subprocess.run([paddock.PADDOCK, "keeper", "--socket", "/nowhere/s", "--kind", kind,
+                           "--option", "host=unix:///nowhere"], capture_output=True, text=True,
+                          timeout=paddock.seconds(30))
+    assert done.returncode != 0 and f"--option 'host': kind {kind} takes none" in done.stderr, done
+
+
 @pytest.mark.parametrize("round_number", range(2))
 def test_a_killed_server_goes_on_with_it(server, api, box, round_number):
     counter = box.start(COUNTER)

@@ -25,7 +25,8 @@ __attribute__((used, visibility("default"))) const char *__asan_default_options(
     return "detect_stack_use_after_return=1";
 }
 
-static inline void keeper_begin(struct keeper_run *k, unsigned builders, unsigned kits, int sweeper)
+static inline void keeper_begin_kind(struct keeper_run *k, const struct keeper_kind *kind,
+                                     unsigned builders, unsigned kits, int sweeper)
 {
     *k = (struct keeper_run){.f = FRAME_INIT};
     snprintf(k->dir, sizeof k->dir, "/tmp/paddock-keeper-XXXXXX");
@@ -38,6 +39,7 @@ static inline void keeper_begin(struct keeper_run *k, unsigned builders, unsigne
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct pd_err e;
     struct keeper_config c = {.client = -1,
+                              .kind = kind,
                               .socket_path = k->path,
                               .builders = builders,
                               .kits = kits,
@@ -50,6 +52,11 @@ static inline void keeper_begin(struct keeper_run *k, unsigned builders, unsigne
     if (__lsan_do_leak_check)
         __lsan_do_leak_check();
     _exit(0);
+}
+
+static inline void keeper_begin(struct keeper_run *k, unsigned builders, unsigned kits, int sweeper)
+{
+    keeper_begin_kind(k, NULL, builders, kits, sweeper);
 }
 
 static inline int client_open(const struct keeper_run *k)
@@ -80,13 +87,13 @@ static inline void keeper_end(struct keeper_run *k)
 }
 
 /* Sends a CREATE; *ret_control is the owner's end. ret_far, if not NULL, gets a copy of init's. */
-static inline void send_create(int sock, uint32_t id, unsigned flags, int *ret_control,
-                               int *ret_far)
+static inline void send_create_spec(int sock, uint32_t id, unsigned flags, struct spec spec,
+                                    int *ret_control, int *ret_far)
 {
     int s[2];
     pair_make(s);
     auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
-    msg_create_encode(&b, &(struct msg_create){.spec = SPEC_DEFAULT});
+    msg_create_encode(&b, &(struct msg_create){.spec = spec});
     struct wire_head head = {.type = WIRE_CREATE, .id = id_of(id), .flags = flags};
     int fds[2] = {s[1], s[0]};
     assert_int_equal(wire_send(sock, &head, &b, fds, 2, deadline_in(PATIENCE)), 0);
@@ -95,6 +102,26 @@ static inline void send_create(int sock, uint32_t id, unsigned flags, int *ret_c
         *ret_far = s[1];
     else
         close(s[1]);
+}
+
+static inline void send_create(int sock, uint32_t id, unsigned flags, int *ret_control,
+                               int *ret_far)
+{
+    send_create_spec(sock, id, flags, SPEC_DEFAULT, ret_control, ret_far);
+}
+
+/* What no provider takes is refused by name, not left away. */
+static inline void expect_options_refused(struct keeper_run *k, int sock, const char *provider)
+{
+    int control;
+    struct pd_err e;
+    struct spec spec = SPEC_DEFAULT;
+    spec.options = "{\"colour\":\"green\"}";
+    send_create_spec(sock, 90, 0, spec, &control, NULL);
+    expect_error(sock, &k->f, 90, PD_UNSUPPORTED, &e);
+    assert_non_null(strstr(e.msg, spec.options));
+    assert_non_null(strstr(e.msg, provider));
+    close(control);
 }
 
 /* The pid of the jail's init. */

@@ -35,6 +35,16 @@ static void expect_create_works(struct keeper_run *k, int c, uint32_t id)
     close(control);
 }
 
+static void test_options_are_refused(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    int c = client_open(k);
+    expect_options_refused(k, c, "provider jail");
+    expect_create_works(k, c, 10);
+    close(c);
+}
+
 static void test_a_builder_that_dies_fails_its_request_only(void **state)
 {
     need_root();
@@ -321,6 +331,7 @@ static void test_what_a_jail_left_in_its_socket_does_not_stop_the_keeper(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        KEPT(test_options_are_refused),
         KEPT(test_a_builder_that_dies_fails_its_request_only),
         KEPT(test_a_builder_killed_at_a_random_moment),
         KEPT(test_destroy_is_answered_when_the_build_fails),
