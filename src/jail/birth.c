@@ -58,7 +58,7 @@ static uint64_t files_per_process(int proc)
     return share < FILES_LEAST ? FILES_LEAST : share > FILES_MOST ? FILES_MOST : share;
 }
 
-static int oom_score(int proc)
+int birth_oom_score(int proc)
 {
     char text[16];
     if (fd_read_file(proc, "self/oom_score_adj", text, sizeof text) <= 0)
@@ -70,7 +70,7 @@ static int oom_score(int proc)
 void birth_set_up(struct builder *b)
 {
     b->files = files_per_process(b->template.proc);
-    b->oom_score = oom_score(b->template.proc);
+    b->oom_score = birth_oom_score(b->template.proc);
 }
 
 /* The builder itself must not have the score, so each child takes it. It does so while it has

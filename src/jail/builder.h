@@ -27,3 +27,6 @@ _Noreturn void builder_main(const struct builder_config *c, int sock);
 /* The best rung that a keeper can give here, and in words what is missing for RUNG_FULL. */
 enum rung builder_best_rung(int rootless, int has_cgroups, const char *cgroup_why, char *missing,
                             unsigned size);
+/* The score for lack of memory of every process of a box, as seen by a keeper's process: the
+ * keeper's own is lower, so that it is not killed in a box's place. `proc` is an open /proc. */
+int birth_oom_score(int proc);

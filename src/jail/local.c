@@ -42,6 +42,7 @@ struct local {
     int sock, null, dev, init_image;
     int base, dir; /* of all keepers' boxes; of this keeper's, locked while it has a worker */
     char path[SPEC_PATH_MAX];
+    char oom_score[16];
     struct cgroup_host cgroups;
     struct pd_err broken; /* why no box can be made; "" */
 };
@@ -128,6 +129,10 @@ static int child(void *arg)
         lacks(b, "place the control socket");
     else if (fcntl(INIT_OWNER_FD, F_SETFD, 0) < 0)
         lacks(b, "keep the control socket");
+    else if (setsid() < 0) /* else the keeper's terminal, if it has one, were the box's, too */
+        lacks(b, "make a session");
+    else if (fd_write_file(AT_FDCWD, "/proc/self/oom_score_adj", l->oom_score) < 0)
+        lacks(b, "set the score for lack of memory"); /* while what is set cannot be lowered */
     else if (!l->config->rootless && (syscall(SYS_setgroups, (size_t)0, &none) < 0 ||
                                       syscall(SYS_setresgid, b->uid, b->uid, b->uid) < 0 ||
                                       syscall(SYS_setresuid, b->uid, b->uid, b->uid) < 0))
@@ -362,6 +367,9 @@ static int set_up(struct local *l, struct pd_err *e)
     l->dev = open("/dev", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (l->null < 0)
         return pd_fail_sys(e, "open /dev/null");
+
+    auto_fd proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    snprintf(l->oom_score, sizeof l->oom_score, "%d", birth_oom_score(proc));
 
     cgroup_find(&mounts);
     if (cgroup_host_open(&l->cgroups, &mounts, l->config->instance, e) < 0)

@@ -114,6 +114,15 @@ def test_commands_have_a_directory_and_no_privilege(api, box):
     assert box.made["id"] and "HOME" not in api.get(f"{box.base}/env").json()["env"]
 
 
+def test_it_has_neither_the_keepers_session_nor_its_score_for_lack_of_memory(box):
+    """The keeper is protected, and may have been started at root's terminal."""
+    line = "echo $PPID; ps -o sid= -p $PPID; cat /proc/$PPID/oom_score_adj"
+    init, session, score = box.out(line).split()
+    assert (init, score) == (session, "500")
+    if int(host.status(os.getpid())["CapEff"], 16) >> 24 & 1:  # CAP_SYS_RESOURCE
+        assert box.out("echo 0 2>/dev/null >/proc/self/oom_score_adj || echo refused") == "refused\n"
+
+
 def test_nothing_is_left_of_one_that_was_deleted(api):
     box = Box(api)
     place = Path(box.out("pwd").strip())
