@@ -259,14 +259,14 @@ if NIGHTLY:
         "TSAN_OPTIONS": "second_deadlock_stack=1:halt_on_error=0"})
 
 # See lanes.py. The first two lanes compute, the others wait more than they compute. The virtual machine takes
-# longest, so it begins first. Unit tests and those that count things of the machine have a processor for
-# themselves: beside them only fuzz targets compute, which leave nothing on the machine.
+# longest and has a lane for itself. Tests that count things of the machine have a processor for themselves: beside
+# them only fuzz targets compute, which leave nothing on the machine. Then the unit tests have both.
 STAGES = [
-    [["vm", "docs"],
-     ["lint", "build", "asan", "e2b"],
+    [["vm"],
+     ["lint", "build", "asan"],
      ["security", "python", "mcp"],
-     ["api", "e2e", "faults", "backends"]],
+     ["api", "e2e", "faults", "backends", "docs", "e2b"]],
     [["tsan"]],
-    [["unit", "alone"],
+    [["alone", "unit"],
      ["fuzz"]],
 ]
