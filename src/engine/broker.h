@@ -2,8 +2,8 @@
  *
  * `paddock-remote broker KIND OPTIONS` is started by a keeper in the place of a builder, with two
  * descriptors:
- *   3  the keeper's socket. BUILD, SWEEP, STRIKE, THAW, STATS, COPY, REMOVE_ROOT and KEEP_ROOT come
- *      in, BUILT, DONE, USAGE and ERROR go out; one request at a time (wire/msg.h)
+ *   3  the keeper's socket. BUILD, SWEEP, STRIKE, THAW, COPY, REMOVE_ROOT and KEEP_ROOT come in,
+ *      BUILT, DONE and ERROR go out; one request at a time (wire/msg.h)
  *   4  the program init: a file that can be read, and is linked statically
  * and with these options, each with its value as the next argument:
  *   --instance ID   of the keeper; containers are paddock-ID-NAME, labels paddock.owner=ID and

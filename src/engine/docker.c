@@ -15,10 +15,10 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "engine/container_group.h"
 #include "engine/docker_client.h"
 #include "engine/door.h"
 #include "jail/cgroup_tree.h"
+#include "jail/container_group.h"
 #include "jail/sweep.h"
 #include "wire/msg.h"
 
@@ -525,30 +525,6 @@ static int thaw(struct broker *b, const struct msg_sweep *m, struct pd_err *e)
     return pd_fail_sys(e, "resume %s", m->name);
 }
 
-static void do_stats(struct broker *b, struct frame *f)
-{
-    struct pd_err e;
-    struct msg_sweep m;
-    struct cgroup_stats s;
-    pid_t pid = 0;
-
-    if (decode_box(f, &m, &e) < 0 || pid_of(b, m.name, &pid, &e) < 0) {
-        reply_result(b, f->head.id, -1, &e);
-        return;
-    }
-
-    container_group_usage(&b->groups, pid, &s);
-    struct msg_usage u = {.memory = s.memory_now,
-                          .memory_peak = s.memory_peak,
-                          .cpu_usec = s.cpu_usec,
-                          .pids = s.pids_now,
-                          .oom_kills = s.oom_kills,
-                          .pids_refused = s.pids_refused};
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    msg_usage_encode(&out, &u);
-    reply(b, f->head.id, WIRE_USAGE, &out, NULL, 0);
-}
-
 static int decode_root(const struct frame *f, struct msg_key *ret, struct pd_err *e)
 {
     return msg_key_decode(&f->payload, ret, e) < 0 ? -1 : check_root_name(ret->key, e);
@@ -594,9 +570,6 @@ static void handle(struct broker *b, struct frame *f)
         return;
     case WIRE_SWEEP:
         do_sweep(b, f);
-        return;
-    case WIRE_STATS:
-        do_stats(b, f);
         return;
     default: {
         int r = do_plain(b, f, &e);

@@ -49,6 +49,33 @@ static int give(const char *path, const struct facts *f)
     return chmod(path, 0777);
 }
 
+/* 1 when it was made, 0 when it is there, or -errno. Some images have a root directory without
+ * write permission for anybody, and init has no capability that goes past that: as the owner it
+ * takes the permission for a moment. */
+static int make_one(const char *path)
+{
+    char parent[FACTS_PATH];
+    struct stat st;
+
+    if (mkdir(path, 0755) == 0)
+        return 1;
+    if (errno != EACCES)
+        return errno == EEXIST ? 0 : -errno;
+
+    const char *name = strrchr(path, '/') + 1;
+    size_t len = (size_t)(name - path);
+    memcpy(parent, path, len);
+    parent[len] = 0;
+    auto_fd dir = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0 || fstat(dir, &st) < 0 || st.st_mode & 0200 ||
+        fchmod(dir, (st.st_mode & 07777) | 0200) < 0)
+        return -EACCES;
+
+    int r = mkdirat(dir, name, 0755) == 0 ? 1 : -errno;
+    (void)fchmod(dir, st.st_mode & 07777);
+    return r;
+}
+
 /* Makes the directory and those above it. One that is there is left as it is. 0 or -errno. */
 static int make_directory(const char *path, const struct facts *f)
 {
@@ -60,13 +87,13 @@ static int make_directory(const char *path, const struct facts *f)
         if (path[i] == '/') {
             memcpy(part, path, i);
             part[i] = 0;
-            if (mkdir(part, 0755) < 0 && errno != EEXIST)
-                return -errno;
+            int r = make_one(part);
+            if (r < 0)
+                return r;
         }
 
-    if (mkdir(path, 0755) == 0)
-        return give(path, f) < 0 ? -errno : 0;
-    return errno == EEXIST ? 0 : -errno;
+    int r = make_one(path);
+    return r <= 0 ? r : give(path, f) < 0 ? -errno : 0;
 }
 
 /* May the user work there? Told by its mode: nobody has become the user yet. */

@@ -5,6 +5,7 @@
 
 #include "base/banned.h"
 #include "base/err.h"
+#include "jail/container_group.h"
 #include "jail/store.h"
 
 #include <sys/vfs.h>
@@ -205,7 +206,10 @@ void stats_request(struct keeper *k, struct client *c, const struct frame *f)
     }
 
     struct cgroup_stats st;
-    cgroup_read_stats(keeper_cgroups(k), j->name, &st);
+    if (k->kind->is_foreign)
+        container_usage(j->pid, keeper_cgroups(k)->layout, &st);
+    else
+        cgroup_read_stats(keeper_cgroups(k), j->name, &st);
     struct msg_usage u = {.memory = st.memory_now,
                           .memory_peak = st.memory_peak,
                           .cpu_usec = st.cpu_usec,

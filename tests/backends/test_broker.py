@@ -152,12 +152,6 @@ def test_the_reason_of_an_end_is_told(broker, dockerd, images):
     assert "killed from outside" in told.says, told
 
 
-def test_usage_is_the_engines(broker, images):
-    built(*broker.build("one", image=images["sh"]))
-    told = broker.ask("STATS", brokers.text("one") + brokers.text(""))
-    assert told.kind == "USAGE" and told.usage["pids"] >= 1 and told.usage["memory"] > 0, told
-
-
 @pytest.mark.parametrize("image, code, says", [
     ("", "invalid", "needs an image"),
     ("UPPER", "invalid", "'UPPER'"),

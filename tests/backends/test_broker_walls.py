@@ -74,7 +74,7 @@ def test_names_that_are_none_are_refused(broker, name):
 
     # Names of boxes become paths, too: of containers, doors and groups.
     boxes = [broker.ask(kind, brokers.text(name) + brokers.text(""))
-             for kind in ("SWEEP", "STRIKE", "THAW", "STATS")]
+             for kind in ("SWEEP", "STRIKE", "THAW")]
     for answer in boxes + [broker.build(name, image="test/sh:1")[0]]:
         if name != "Upper":
             assert answer.code == "invalid" and f"'{name}'" in answer.says, answer
@@ -97,7 +97,6 @@ def test_a_stranger_of_our_name_lives_on(broker, dockerd, images, stranger, labe
     for kind in ("STRIKE", "SWEEP"):
         assert broker.ask(kind, brokers.text("one") + brokers.text("")).kind == "DONE"
         assert is_alive(dockerd, name), kind
-    assert broker.ask("STATS", brokers.text("one") + brokers.text("")).code == "not_found"
 
     # The same requests end one that is ours.
     assert dockerd.call("DELETE", f"/containers/{name}?force=1")[0] == 204

@@ -32,7 +32,7 @@ BUSYBOX = "/bin/busybox"
 # What an image with a shell has of busybox.
 APPLETS = ("sh cat echo ls sleep env id pwd mkdir rm cp mv head tail wc grep sed tr seq true false "
            "kill ps touch dd printf sort test stat mkfifo nc httpd yes find tar nproc free df mount "
-           "ln chmod readlink date timeout xargs awk").split()
+           "ln chmod readlink date timeout xargs awk setsid stty").split()
 
 
 class UnixHTTP(http.client.HTTPConnection):
@@ -282,10 +282,11 @@ def _busybox(tar, applets):
         _add(tar, f"bin/{applet}", kind=tarfile.SYMTYPE, link="busybox")
 
 
-def image_tar(shell):
+def image_tar(shell, root_mode=0o755):
     """A root file system: shell is "bash", "sh" or "none" (one static program and nothing else)."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
+        _add(tar, ".", mode=root_mode, kind=tarfile.DIRTYPE)
         if shell == "none":
             _add(tar, "busybox", Path(os.path.realpath(BUSYBOX)).read_bytes())
             return out.getvalue()

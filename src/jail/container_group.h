@@ -27,5 +27,5 @@ int container_group_find(const struct container_groups *g, const char *name, pid
 /* Removes what container_group_make made. 0 or -errno. */
 int container_group_remove(const struct container_groups *g, const char *name);
 
-/* What the container's own groups say. What is not known stays 0. */
-void container_group_usage(const struct container_groups *g, pid_t pid, struct cgroup_stats *ret);
+/* What the engine's groups say of the container with this init. What is not known stays 0. */
+void container_usage(pid_t pid, enum cgroup_layout layout, struct cgroup_stats *ret);

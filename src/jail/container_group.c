@@ -1,5 +1,5 @@
 /* Finds a container's groups by its init's /proc/PID/cgroup: the lines name a path in each tree. */
-#include "engine/container_group.h"
+#include "jail/container_group.h"
 
 #include "base/banned.h"
 #include "base/fd.h"
@@ -72,11 +72,9 @@ static int path_in_tree(pid_t pid, const char *controller, char *out, size_t siz
 }
 
 /* The directory of a process in one of our trees, O_PATH; never the tree's own root. */
-static int open_in_tree(const struct container_groups *g, enum cgroup_tree tree,
-                        const char *controller, pid_t pid)
+static int open_below(const char *mount, const char *controller, pid_t pid)
 {
     char path[GROUP_PATH_MAX], full[GROUP_PATH_MAX + 256];
-    const char *mount = g->mounts.path[tree];
 
     if (!mount[0])
         return -ENOENT;
@@ -88,6 +86,12 @@ static int open_in_tree(const struct container_groups *g, enum cgroup_tree tree,
     snprintf(full, sizeof full, "%s%s", mount, path);
     int fd = open(full, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
+}
+
+static int open_in_tree(const struct cgroup_mounts *mounts, enum cgroup_tree tree,
+                        const char *controller, pid_t pid)
+{
+    return open_below(mounts->path[tree], controller, pid);
 }
 
 /* As cgroup.c does for a jail: the daemon may make groups there, move into them and freeze. */
@@ -141,9 +145,9 @@ int container_group_find(const struct container_groups *g, const char *name, pid
     case CGROUP_HYBRID:
         return group_name_ok(name) ? group_open(g->host.dir[CGROUP_TREE_UNIFIED], name) : -EINVAL;
     case CGROUP_V2:
-        return pid ? open_in_tree(g, CGROUP_TREE_UNIFIED, "", pid) : -ENOENT;
+        return pid ? open_in_tree(&g->mounts, CGROUP_TREE_UNIFIED, "", pid) : -ENOENT;
     case CGROUP_V1:
-        return pid ? open_in_tree(g, CGROUP_TREE_FREEZER, "freezer", pid) : -ENOENT;
+        return pid ? open_in_tree(&g->mounts, CGROUP_TREE_FREEZER, "freezer", pid) : -ENOENT;
     default:
         return -ENOENT;
     }
@@ -175,12 +179,30 @@ static uint64_t read_number(int dir, const char *file, const char *key)
     return 0;
 }
 
-void container_group_usage(const struct container_groups *g, pid_t pid, struct cgroup_stats *ret)
+/* cpuacct is mounted with cpu, or beside it in a directory of its own name. */
+static uint64_t read_cpu(const char *cpu, pid_t pid)
 {
-    *ret = (struct cgroup_stats){0};
+    char beside[300] = "";
+    const char *slash = strrchr(cpu, '/');
 
-    if (g->host.layout == CGROUP_V2) {
-        auto_fd dir = open_in_tree(g, CGROUP_TREE_UNIFIED, "", pid);
+    if (slash)
+        snprintf(beside, sizeof beside, "%.*s/cpuacct", (int)(slash - cpu), cpu);
+    auto_fd own = open_below(beside, "cpuacct", pid);
+    auto_fd shared = open_below(cpu, "cpu", pid);
+    uint64_t ns = own >= 0 ? read_number(own, "cpuacct.usage", "") : 0;
+    if (!ns && shared >= 0)
+        ns = read_number(shared, "cpuacct.usage", "");
+    return ns / 1000;
+}
+
+void container_usage(pid_t pid, enum cgroup_layout layout, struct cgroup_stats *ret)
+{
+    struct cgroup_mounts mounts;
+
+    *ret = (struct cgroup_stats){0};
+    cgroup_find(&mounts);
+    if (layout == CGROUP_V2) {
+        auto_fd dir = open_in_tree(&mounts, CGROUP_TREE_UNIFIED, "", pid);
         if (dir < 0)
             return;
         ret->memory_now = read_number(dir, "memory.current", "");
@@ -192,19 +214,16 @@ void container_group_usage(const struct container_groups *g, pid_t pid, struct c
         return;
     }
 
-    auto_fd memory = open_in_tree(g, CGROUP_TREE_MEMORY, "memory", pid);
+    auto_fd memory = open_in_tree(&mounts, CGROUP_TREE_MEMORY, "memory", pid);
     if (memory >= 0) {
         ret->memory_now = read_number(memory, "memory.usage_in_bytes", "");
         ret->memory_peak = read_number(memory, "memory.max_usage_in_bytes", "");
         ret->oom_kills = read_number(memory, "memory.oom_control", "oom_kill");
     }
-    auto_fd pids = open_in_tree(g, CGROUP_TREE_PIDS, "pids", pid);
+    auto_fd pids = open_in_tree(&mounts, CGROUP_TREE_PIDS, "pids", pid);
     if (pids >= 0) {
         ret->pids_now = read_number(pids, "pids.current", "");
         ret->pids_refused = read_number(pids, "pids.events", "max");
     }
-    /* cpuacct is mounted with cpu, or beside it. */
-    auto_fd cpu = open_in_tree(g, CGROUP_TREE_CPU, "cpu", pid);
-    if (cpu >= 0)
-        ret->cpu_usec = read_number(cpu, "cpuacct.usage", "") / 1000;
+    ret->cpu_usec = read_cpu(mounts.path[CGROUP_TREE_CPU], pid);
 }
