@@ -217,7 +217,6 @@ static void read_refused(struct fields *f)
 /* E2B's clients have no field for a provider or a mode: both are words of the metadata. */
 static int read_provider(struct call *c, struct making *m, struct pd_err *e)
 {
-    static const char *const modes[] = {"local", "sandbox", "auto"};
     json_auto_t *metadata = m->request.metadata ? json_loads(m->request.metadata, 0, NULL) : NULL;
     const char *provider = json_string_value(json_object_get(metadata, "provider"));
     const char *mode = json_string_value(json_object_get(metadata, "mode"));
@@ -226,9 +225,10 @@ static int read_provider(struct call *c, struct making *m, struct pd_err *e)
         snprintf(m->provider, sizeof m->provider, "%s", provider);
         m->request.provider = m->provider;
     }
-    for (unsigned i = 0; mode && i < sizeof modes / sizeof *modes; i++)
-        if (!strcmp(mode, modes[i]))
-            m->request.mode = (enum run_mode)(MODE_LOCAL + i);
+    if (mode && !(m->request.mode = run_mode_of(mode))) {
+        snprintf(c->field, sizeof c->field, "metadata.mode");
+        return pd_fail(e, PD_INVALID, "metadata.mode '%.40s': valid are " RUN_MODE_LIST, mode);
+    }
     if (call_check_provider(c, &m->request, e) == 0)
         return 0;
     snprintf(c->field, sizeof c->field, "metadata.%s", m->request.mode ? "mode" : "provider");

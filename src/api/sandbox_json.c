@@ -204,9 +204,8 @@ static int read_template(struct fields *f, const struct config *config, struct s
 
 void fields_run_mode(struct fields *f, const char *name, enum run_mode *ret)
 {
-    static const char *const modes[] = {"local", "sandbox", "auto", NULL};
     unsigned mode;
-    if (fields_enum(f, name, FIELD_OPTIONAL, modes, &mode))
+    if (fields_enum(f, name, FIELD_OPTIONAL, run_mode_names(), &mode))
         *ret = (enum run_mode)(MODE_LOCAL + mode);
 }
 

@@ -87,7 +87,7 @@ static void forget_if_old(struct session *s, uint64_t ended_by)
     struct pd_err e;
 
     lock_take(&s->lock);
-    int old = s->info.state == SESSION_GONE && !s->root_name[0] && !s->stranded &&
+    int old = s->info.state == SESSION_GONE && !s->root_name[0] && !s->other_root && !s->stranded &&
               s->info.ended_ms <= ended_by;
     lock_release(&s->lock);
 
@@ -160,6 +160,22 @@ static void finish_gone(struct session *s)
         log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
 }
 
+/* Removes the roots that moves have left, if that failed: the keeper was away, or the box of an
+ * earlier daemon had not ended yet. */
+static void finish_move(struct session *s)
+{
+    lock_take(&s->lock);
+    bool left = s->other_root && !s->changing && !life_is_ending(s->life);
+    if (left)
+        s->changing = true;
+    lock_release(&s->lock);
+    if (!left)
+        return;
+
+    session_finish_move(s);
+    session_end_change(s);
+}
+
 static void look_at(struct session *s, bool every_second)
 {
     char reason[200];
@@ -196,6 +212,7 @@ static void look_at(struct session *s, bool every_second)
     }
 
     look_for_empty_groups(s);
+    finish_move(s);
     finish_gone(s);
     if (now >= s->all->c.gone_kept_ms)
         forget_if_old(s, now - s->all->c.gone_kept_ms);

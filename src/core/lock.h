@@ -4,22 +4,25 @@
  * each thread holds and aborts, with both names, where that is not so; in a release these are the
  * calls of pthread.
  *
- *   hearing        jail_box.hearing: whoever hears what a jail says, the pump or one request's
+ *   hearing        keeper_box.hearing: whoever hears what a box says, the pump or one request's
  *                  thread. Only tried where another lock is held, and kept without it
- *   sessions       sessions.lock: the tables, the queue, the pool, what is counted, and of a
- * session `owned`, `superseded` and `counts_for`. Never held across a call of provider or store box
- * session.box_use: for reading around every call that needs the box, for writing by whoever takes
- * the box away or puts one in row            session.store_lock: around every write of the
- * session's row sending        keeper_provider.sending: the socket of the link to a keeper. Held
- * across a send with patience, so it is above everything that the pump's callbacks take session
- * session.lock: everything else of a session, its list of processes too process process.lock:
- * everything of a process tasks          sessions.task_lock: what the recorder is to do names
- * sessions.name_lock: the keys and threads whose sandbox is being made snapshots
- * sessions.snapshot_lock: the list of snapshots, and whose copies are being made; held across a
- * write of the store, so that of two who delete one is told groups         keeper_box.lock: the
- * groups of a jail's commands, and what its init has told pump           pump.lock: the list of
- * sources that are being called provider       keeper_provider.lock: the boxes, who waits for an
- * answer, the link's state
+ *   sessions       sessions.lock: the tables, the queue, the pool, what is counted, and a
+ *                  session's `owned`, `superseded` and `counts_for`. Never held across a call of
+ *                  provider or store
+ *   box            session.box_use: for reading around every call that needs the box, for writing
+ *                  by whoever takes the box away or puts one in
+ *   row            session.store_lock: around every write of the session's row
+ *   sending        keeper_provider.sending: the socket of the link to a keeper. Held across a send
+ *                  with patience, so it is above everything that the pump's callbacks take
+ *   session        session.lock: everything else of a session, its list of processes too
+ *   process        process.lock: everything of a process
+ *   tasks          sessions.task_lock: what the recorder is to do
+ *   names          sessions.name_lock: the keys and threads whose sandbox is being made
+ *   snapshots      sessions.snapshot_lock: the list of snapshots, and whose copies are being made;
+ *                  held across a write of the store, so that of two who delete one is told
+ *   groups         keeper_box.lock: the groups of a box's commands, and what its init has told
+ *   pump           pump.lock: the list of sources that are being called
+ *   provider       keeper_provider.lock: the boxes, who waits for an answer, the link's state
  *
  * Below all of them are the locks of others, who never call back with theirs held: the store's,
  * metrics, log. The pump's callbacks take session and everything below it, and ask for the box only

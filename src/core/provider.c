@@ -168,7 +168,7 @@ unsigned provider_table_describe_for(const struct provider_table *t, const struc
                                      struct route_provider *ret)
 {
     unsigned count = provider_table_describe(t, ret);
-    bool has_image = spec->image[0] || spec->options[0];
+    bool has_image = (spec->image && spec->image[0]) || (spec->options && spec->options[0]);
 
     for (unsigned i = 0; i < count; i++) {
         bool takes = provider_has(t->list[i], PROVIDER_IMAGE);

@@ -2,7 +2,7 @@
  *
  *   creating -> running <-> paused -> stopping -> gone (killed | expired | failed | lost)
  *
- * One that is paused may be asleep: without a jail, its files kept. A session is found by its id,
+ * One that is paused may be asleep: without a box, its files kept. A session is found by its id,
  * or by (tenant, user_id, thread_id). It is never silently made anew: who asks for one that is gone
  * is told when and why. Sessions are counted: session_unref. */
 #pragma once
@@ -73,7 +73,7 @@ struct session_info {
     int from_pool;
     int pause_at_end;
     enum run_mode mode;
-    int asleep;    /* paused without memory: there are files, but no process and no jail */
+    int asleep;    /* paused without memory: there are files, but no process and no box */
     int recreated; /* by auto_retry, in place of `replaces` */
     char replaces[SESSION_ID_LEN + 1];
     unsigned processes;
@@ -149,11 +149,11 @@ int session_expire_at(struct session *s, uint64_t at_ms, int only_extend, struct
 /* Freezes every process. PD_UNSUPPORTED where nothing can be frozen. Pausing what is paused (or
  * asleep) is fine, as is resuming what runs. */
 int session_pause(struct session *s, struct pd_err *e);
-/* Takes the jail and every process away and keeps the files: paused, and `asleep`. From running or
+/* Takes the box and every process away and keeps the files: paused, and `asleep`. From running or
  * paused; of one that is asleep already nothing changes. PD_UNSUPPORTED when its files are in
  * memory. Takes as long as the end of a sandbox does. */
 int session_sleep(struct session *s, struct pd_err *e);
-/* Thaws, or makes a new jail on the files of one that is asleep, with the same environment and
+/* Thaws, or makes a new box on the files of one that is asleep, with the same environment and
  * directory. When that fails it sleeps on. Changes of one session (these, snapshots and forks) wait
  * for each other. */
 int session_resume(struct session *s, struct pd_err *e);
@@ -177,8 +177,8 @@ int session_end(struct session *s, enum session_end why, const char *reason, str
 /* Moves a session that runs to another provider: its files in /workspace, /home/user and /tmp, its
  * directory and its variables. Nothing of it may run (PD_CONFLICT), unless MOVE_GIVE_UP ends what
  * does. When it fails the session is where it was, with all its files; where it is already nothing
- * happens. Calls that come meanwhile wait. PD_ISOLATION when the new box isolates less than `need`,
- * or less than the session's mode says. */
+ * happens. Calls that come meanwhile wait, for 300 s at most. PD_ISOLATION when the new box
+ * isolates less than `need`, or less than the session's mode says. */
 enum {
     MOVE_GIVE_UP = 1,
     MOVE_RAISE = 2, /* only if the session isolates less than `need` when its turn has come */

@@ -184,6 +184,7 @@ int session_judge(struct session *s, const struct process_request *r, struct jud
     struct judgement j = {.is_judged = true, .need = RUNG_NONE};
     struct placement place = {.mode = r->mode ? r->mode : s->info.mode};
     struct provider *to = NULL;
+    char why[sizeof place.reason] = ""; /* it was moved */
 
     /* After a move it is judged again: paths and directories are others there. */
     for (unsigned i = 0; i < JUDGE_TRIES; i++) {
@@ -191,10 +192,14 @@ int session_judge(struct session *s, const struct process_request *r, struct jud
                                            : judge_isolation(s, r, &j, &place, &to, e);
         if (bad < 0 || (to && raise_session(s, to, j.need, place.reason, e) < 0))
             return -1;
-        if (to)
+        if (to) {
+            memcpy(why, place.reason, sizeof why);
             continue;
+        }
 
         *ret = j;
+        if (why[0])
+            memcpy(place.reason, why, sizeof why);
         if (ret_place)
             *ret_place = place;
         return 0;

@@ -252,8 +252,8 @@ int sessions_explain(struct sessions *all, const struct session_request *r, stru
     struct route_provider list[PROVIDERS_MAX];
     char key[32];
     struct route_question q = question_of(r, key);
-    return router_explain(all->c.router, list, provider_table_describe(all->c.providers, list), &q,
-                          ret, steps, e);
+    unsigned count = provider_table_describe_for(all->c.providers, &r->spec, list);
+    return router_explain(all->c.router, list, count, &q, ret, steps, e);
 }
 
 /* Takes the next provider of the decision, if the last one failed in a way that another might not,
@@ -285,8 +285,8 @@ static int make_routed(struct sessions *all, const struct session_request *r,
     struct decision decision;
     char key[32];
     struct route_question q = question_of(r, key);
-    if (router_choose(all->c.router, list, provider_table_describe(all->c.providers, list), &q,
-                      &decision, e) < 0)
+    unsigned count = provider_table_describe_for(all->c.providers, &r->spec, list);
+    if (router_choose(all->c.router, list, count, &q, &decision, e) < 0)
         return -1;
 
     deadline limit = deadline_in(all->c.providers->list[decision.provider]->patience.create);

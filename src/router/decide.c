@@ -155,15 +155,26 @@ static unsigned find_cheapest(const struct router_rules *rules,
     return best;
 }
 
+/* Nothing isolates enough, or what does cannot make this sandbox. */
+static int refuse_rung(const struct router_rules *rules, const struct route_provider *providers,
+                       unsigned count, enum rung need, const char *why, struct pd_err *e)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (providers[i].unfit && providers[i].rung >= need &&
+            !router_list_has(&rules->disabled, providers[i].name))
+            return pd_fail(e, PD_ISOLATION,
+                           "no provider of this server that can make this sandbox has isolation "
+                           "'%s', which %s needs: provider %s %s",
+                           rung_name(need), why, providers[i].name, providers[i].unfit);
+    return pd_fail(e, PD_ISOLATION, "no provider of this server has isolation '%s', which %s needs",
+                   rung_name(need), why);
+}
+
 int route_for_rung(const struct router_rules *rules, const struct route_provider *providers,
                    unsigned count, enum rung need, const char *why, unsigned *ret, struct pd_err *e)
 {
     *ret = find_cheapest(rules, providers, count, need);
-    if (*ret == NOWHERE)
-        return pd_fail(e, PD_ISOLATION,
-                       "no provider of this server has isolation '%s', which %s needs",
-                       rung_name(need), why);
-    return 0;
+    return *ret == NOWHERE ? refuse_rung(rules, providers, count, need, why, e) : 0;
 }
 
 /* ---- modes ---- */
@@ -205,6 +216,39 @@ static int raise_to_sandbox(struct deciding *d, enum route_by by, struct pd_err 
     return 0;
 }
 
+/* ---- images ---- */
+
+/* A choice that cannot make this sandbox, because that has an image or has none, is replaced by the
+ * first that can, unless the request or a rule names it. What isolates stays so. Without one the
+ * choice stays, and says itself what it cannot do. */
+static void replace_unfit(struct deciding *d, enum route_by by)
+{
+    unsigned found = NOWHERE;
+    if (d->index == NOWHERE || !d->providers[d->index].unfit || by == ROUTE_BY_REQUEST ||
+        by == ROUTE_BY_RULE)
+        return;
+
+    enum rung least = d->providers[d->index].rung > RUNG_NONE || d->q->mode == MODE_SANDBOX
+                          ? RUNG_BASIC
+                          : RUNG_NONE;
+    for (unsigned i = 0; i < d->count; i++) {
+        const struct route_provider *p = &d->providers[i];
+        if (p->unfit || p->rung < least || router_list_has(&d->rules->disabled, p->name))
+            continue;
+        if (found == NOWHERE || (d->providers[found].shut_for_ns && !p->shut_for_ns))
+            found = i;
+    }
+    if (found == NOWHERE)
+        return;
+
+    char before[ROUTE_REASON_SIZE];
+    memcpy(before, d->why, sizeof before);
+    snprintf(d->why, sizeof d->why, "%.31s %.30s (%.50s)", d->name, d->providers[d->index].unfit,
+             before);
+    d->index = found;
+    snprintf(d->name, sizeof d->name, "%s", d->providers[found].name);
+}
+
 /* ---- the order ---- */
 
 /* The cheapest provider for the command; in mode auto without one, for a line that only reads. */
@@ -220,11 +264,12 @@ static int choose_cheapest(struct deciding *d, struct decision *ret, const char 
 
     if (d->q->command)
         step(d, "command: %s, %s", what, command->reason);
-    if (i == NOWHERE)
-        return pd_fail(e, PD_ISOLATION,
-                       "no provider of this server has isolation '%s', which a command of class "
-                       "%s needs: %s",
-                       rung_name(need), what, command->reason);
+    if (i == NOWHERE) {
+        char why[240];
+        snprintf(why, sizeof why, "a command of class %s (%s)", what,
+                 d->q->command ? command->reason : "mode auto begins with one");
+        return refuse_rung(d->rules, d->providers, d->count, need, why, e);
+    }
 
     ret->by = ROUTE_BY_COMMAND;
     *ret_name = d->providers[i].name;
@@ -288,6 +333,7 @@ static int choose(struct deciding *d, struct decision *ret, struct pd_err *e)
     d->index = strlen(name) < sizeof d->name ? find(d, name) : NOWHERE;
     if (d->q->mode == MODE_SANDBOX && raise_to_sandbox(d, ret->by, e) < 0)
         return -1;
+    replace_unfit(d, ret->by);
     step(d, "choice: %.31s, %s", d->name, d->why);
     return 0;
 }
@@ -327,6 +373,8 @@ static void add_fallback(struct deciding *d, const char *name, unsigned *found, 
 
     if (why)
         step(d, "fallback %s: %s", name, why);
+    else if (d->providers[i].unfit)
+        step(d, "fallback %s: %s", name, d->providers[i].unfit);
     else if (d->providers[i].rung < floor_of(d))
         step(d, "fallback %s: isolates less (%s, not %s)", name, rung_name(d->providers[i].rung),
              rung_name(floor_of(d)));
@@ -392,7 +440,8 @@ static unsigned find_last_resort(const struct deciding *d, enum route_by by)
         return NOWHERE;
 
     unsigned i = find(d, usual_name(d));
-    bool will_do = i != NOWHERE && !router_list_has(&d->rules->disabled, usual_name(d)) &&
+    bool will_do = i != NOWHERE && !d->providers[i].unfit &&
+                   !router_list_has(&d->rules->disabled, usual_name(d)) &&
                    d->providers[i].rung >= floor_of(d);
     return will_do ? i : NOWHERE;
 }

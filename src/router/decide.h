@@ -7,7 +7,9 @@
  *     cheapest for the command, if one is given or the mode is auto  >  flags, by share  >  the arm
  *     of the experiment  >  the default
  *
- * Mode sandbox has no provider without isolation, whoever says so.
+ * Mode sandbox has no provider without isolation, whoever says so. A choice that cannot make the
+ * sandbox in question (route_provider.unfit: it has an image, or has none) is replaced by the first
+ * that can, unless the request or a rule names it.
  *
  * A choice that is disabled, or whose breaker is open, is replaced by its fallback: the matching
  * rule's list, else the list for all, else (behind a flag or an arm) the default. A fallback never

@@ -92,6 +92,8 @@ def test_e2b_has_the_same_words(server, api):
     e2b = E2b(server)
     wrong = e2b.post("/sandboxes", {"templateID": "base", "metadata": {"provider": "nonesuch"}})
     assert wrong.status == 400 and "'nonesuch'" in wrong.text and "auto, jail" in wrong.text
+    wrong = e2b.post("/sandboxes", {"templateID": "base", "metadata": {"mode": "host"}})
+    assert wrong.status == 400 and "'host'" in wrong.text and "local, sandbox, auto" in wrong.text
     made = e2b.create(metadata={"provider": "jail", "mode": "auto"})
     box = api.get(f"/v1/sandboxes/{made['sandboxID']}").json()
     assert (box["provider"], box["mode"], box["reason"]) == ("jail", "auto", "asked for by the request")

@@ -603,6 +603,61 @@ static void test_a_decision_takes_less_than_50_us(void **state)
     assert_true(best < 50000);
 }
 
+/* ---- images ---- */
+
+/* A sandbox with an image is made by who takes images, one without by who needs none. */
+static void test_images_choose_the_provider(void **state)
+{
+    static const struct {
+        const char *rules, *asked;
+        bool image;
+        enum run_mode mode;
+        const char *provider, *says; /* NULL: an error, with this in its text */
+    } cases[] = {
+        {"{}", NULL, false, MODE_NONE, "jail", "default"},
+        {"{}", NULL, true, MODE_NONE, "docker", "jail takes no image"},
+        {"{}", "auto", true, MODE_NONE, "docker", "jail takes no image"},
+        {"{}", NULL, true, MODE_SANDBOX, "docker", "jail takes no image"},
+        {"{}", NULL, true, MODE_AUTO, "docker", "mode auto"},
+        {"{}", NULL, false, MODE_AUTO, "local", "mode auto"},
+        {"{\"default\": \"docker\"}", NULL, false, MODE_NONE, "jail", "docker needs an image"},
+        {"{\"default\": \"docker\"}", NULL, true, MODE_NONE, "docker", "default"},
+        {"{\"default\": \"local\"}", NULL, true, MODE_NONE, "docker", "local takes no image"},
+        /* What is switched off is not taken, and what a request names is not replaced. */
+        {"{\"disabled\": [\"docker\"]}", NULL, true, MODE_NONE, "jail", "default"},
+        {"{\"rules\": [{\"name\": \"r\", \"tenant\": \"t\", \"provider\": \"jail\"}]}", NULL, true,
+         MODE_NONE, "jail", "rule r"},
+        {"{}", "jail", true, MODE_NONE, "jail", "asked for"},
+        {"{}", "docker", false, MODE_NONE, "docker", "asked for"},
+        {"{\"disabled\": [\"docker\"]}", NULL, true, MODE_AUTO, NULL, "takes no image"},
+    };
+    (void)state;
+
+    for (unsigned i = 0; i < COUNT(cases); i++) {
+        struct route_provider list[PROVIDERS];
+        struct route_question q = {
+            .asked = cases[i].asked, .tenant = "t", .key = "k", .mode = cases[i].mode};
+        struct decision d = {0};
+        struct pd_err e = {.msg = ""};
+        memcpy(list, providers, sizeof list);
+        for (unsigned k = 0; k < PROVIDERS; k++) {
+            bool takes = !strcmp(list[k].name, "docker");
+            list[k].unfit = cases[i].image == takes ? NULL
+                            : takes                 ? "needs an image"
+                                                    : "takes no image";
+        }
+        int bad = route_decide(rules_of(cases[i].rules), list, PROVIDERS, &q, &d, NULL, &e);
+        if ((bad < 0) != !cases[i].provider)
+            fail_msg("case %u: %d %s", i, bad, e.msg);
+        if (bad < 0 ? !strstr(e.msg, cases[i].says)
+                    : strcmp(list[d.provider].name, cases[i].provider) != 0 ||
+                          !strstr(d.reason, cases[i].says))
+            fail_msg("case %u: %s, %s", i, list[d.provider].name, bad < 0 ? e.msg : d.reason);
+        for (unsigned k = 0; k < d.next_count; k++)
+            assert_null(list[d.next[k]].unfit);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -619,6 +674,7 @@ int main(void)
         cmocka_unit_test(test_older_names_are_flags),
         cmocka_unit_test(test_an_older_flag_without_its_provider_is_off_and_says_so),
         cmocka_unit_test(test_a_decision_takes_less_than_50_us),
+        cmocka_unit_test(test_images_choose_the_provider),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 """The coordinator, the interpreter that stays, and what selects a sandbox."""
 
 import asyncio
+import dataclasses
 import threading
 import time
 import warnings
@@ -267,6 +268,36 @@ def test_a_provider_is_a_mode(mode):
     coordinator = get_sandbox_coordinator("jail")
     assert coordinator.ensure_session() is True
     assert paddock.Sandbox(coordinator.session_id).get_info().provider == "jail"
+
+
+def test_options_do_not_drop_the_provider_of_the_mode(mode):
+    coordinator = paddock.SandboxCoordinator("docker", options=paddock.SandboxOptions(idle_timeout_s=60))
+    assert coordinator.ensure_session() is False
+    assert "docker" in str(coordinator.last_error) and "auto, jail" in str(coordinator.last_error)
+    named = paddock.SandboxCoordinator("docker", options=paddock.SandboxOptions(provider="jail"))
+    assert named.ensure_session() is True
+    named.close()
+
+
+def test_another_provider_than_the_one_that_is_there_is_warned_of(mode, monkeypatch):
+    first = get_sandbox_coordinator("jail")
+    with pytest.warns(RuntimeWarning, match="'jail'.*reset_coordinator"):
+        assert get_sandbox_coordinator("docker") is first
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert get_sandbox_coordinator("jail") is first
+
+    first.set_request_context("shared")
+    assert first.ensure_session() is True
+    other = paddock.SandboxCoordinator("docker")
+    other.set_request_context("shared")
+    # As a server that has both.
+    real = other._backend.get_or_create
+    monkeypatch.setattr(other._backend, "get_or_create", lambda user, name, options, **more: real(
+        user, name, dataclasses.replace(options, provider=None), **more))
+    with pytest.warns(RuntimeWarning, match="'shared'.*'jail'.*'docker'"):
+        assert other.ensure_session() is True
+    assert other.session_id == first.session_id
 
 
 def test_the_first_mode_stays(use, server):

@@ -1,6 +1,7 @@
 """What selects a sandbox: the environment with its older names, the provider classes, create_sandbox."""
 
 import asyncio
+import contextlib
 import logging
 from urllib.parse import quote
 
@@ -196,6 +197,30 @@ def test_create_sandbox_with_an_unknown_provider(mode, monkeypatch):
     monkeypatch.delenv("SANDBOX_PROVIDER")
     monkeypatch.setenv("SANDBOX_MODE", "jail")
     assert asyncio.run(paddock.create_sandbox()).provider == "jail"
+
+
+def test_create_sandbox_goes_by_the_environment_in_the_same_order(mode, monkeypatch):
+    monkeypatch.setenv("SANDBOX_MODE", "jail")
+    monkeypatch.setenv("SANDBOX_PROVIDER", "daytona")
+    assert asyncio.run(paddock.create_sandbox()).provider == "jail"
+    assert asyncio.run(paddock.create_sandbox(provider="auto")).provider == "auto"
+
+
+@pytest.mark.parametrize("variable, value", [
+    ("STIGMER_EXECUTION_MODE", "sandbox"), ("SANDBOX_MODE", "sandbox"), ("SANDBOX_PROVIDER", "sandbox")])
+def test_create_sandbox_keeps_the_execution_mode_of_the_environment(use, server, monkeypatch, variable, value):
+    use(server)
+    monkeypatch.setenv(variable, value)
+
+    async def made_mode(**create):
+        async with await paddock.create_sandbox(**create) as sandbox:
+            await sandbox.run_command("true")
+            with contextlib.closing(server.client()) as api:
+                return api.get(f"/v1/sandboxes/{sandbox.sandbox_id}").json()["mode"]
+
+    assert asyncio.run(made_mode()) == "sandbox"
+    assert asyncio.run(made_mode(provider="auto")) == "sandbox"
+    assert asyncio.run(made_mode(execution_mode="auto")) == "auto"
 
 
 def test_a_sandbox_of_an_unknown_provider_is_refused_with_the_valid_ones(mode):

@@ -230,10 +230,11 @@ def choose_provider(mode: Optional[str]) -> Optional[str]:
 
 def as_asked(options: SandboxOptions, user_id: Optional[str] = None) -> SandboxOptions:
     """The options, with what the environment asks for where the caller has not said it."""
-    if options.provider is not None or options.execution_mode is not None:
+    if options.execution_mode is not None or options.provider not in (None, "auto"):
         return options
     asked = select(user_id)
-    return dataclasses.replace(options, provider=asked.provider,
+    # "auto" leaves the provider to the server, whatever the environment names; a mode is not one.
+    return dataclasses.replace(options, provider=options.provider or asked.provider,
                                execution_mode=asked.execution_mode)
 
 

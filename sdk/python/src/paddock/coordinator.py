@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextvars
+import dataclasses
 import logging
 import os
 import posixpath
@@ -57,7 +58,7 @@ class SandboxCoordinator:
             it, as SANDBOX_MODE says.
         server_url: See `SandboxClient`.
         api_key: See `SandboxClient`.
-        options: What new sandboxes should be.
+        options: What new sandboxes should be. Their provider comes before that of `mode`.
         code_timeout: After so many seconds code is interrupted.
     """
 
@@ -68,8 +69,9 @@ class SandboxCoordinator:
         self.code_timeout = code_timeout
         self.last_error: Optional[PaddockError] = None
         self._backend: Backend = open_backend(self.mode, server_url, api_key)
-        self._options = options or SandboxOptions(idle_timeout_s=3600,
-                                                  provider=choose_provider(mode))
+        self._options = options or SandboxOptions(idle_timeout_s=3600)
+        if self._options.provider is None:
+            self._options = dataclasses.replace(self._options, provider=choose_provider(mode))
         self._lock = threading.Lock()
         self._making: Dict[str, threading.Lock] = {}
         self._sessions: Dict[str, _Session] = {}
@@ -92,6 +94,11 @@ class SandboxCoordinator:
     def request_id(self) -> str:
         """The current request."""
         return self._current.get() or self._latest
+
+    @property
+    def provider(self) -> Optional[str]:
+        """The provider that was asked for, if one was."""
+        return None if self._options.provider == "auto" else self._options.provider
 
     @property
     def session_id(self) -> Optional[str]:
@@ -210,11 +217,21 @@ class SandboxCoordinator:
         deadline = time.monotonic() + ENDING_S
         while True:
             try:
-                return self._backend.get_or_create(USER, name, self._options, auto_retry=True)
+                info = self._backend.get_or_create(USER, name, self._options, auto_retry=True)
+                self._check_provider(name, info)
+                return info
             except (ConflictError, SessionGoneError):
                 if time.monotonic() > deadline:
                     raise
             time.sleep(0.1)
+
+    def _check_provider(self, name: str, info: SandboxInfo) -> None:
+        asked = self.provider
+        if asked is not None and info.provider and info.provider != asked:
+            warnings.warn(
+                f"request '{name}' has sandbox {info.id} of provider '{info.provider}' already, and "
+                f"'{asked}' was asked for: it is used as it is; call cleanup_session() before, or "
+                "move it", RuntimeWarning, stacklevel=2)
 
     def _verified(self) -> _Session:
         session = self._session()
@@ -275,9 +292,11 @@ def get_sandbox_coordinator(mode: Optional[str] = None) -> SandboxCoordinator:
         chosen = choose_mode(mode, may_be_provider=True)
         if _coordinator is None:
             _coordinator = SandboxCoordinator(mode or chosen)
-        elif mode is not None and chosen != _coordinator.mode:
+        elif mode is not None and (chosen != _coordinator.mode or choose_provider(mode) not in
+                                   (None, _coordinator.provider)):
+            there = _coordinator.provider or _coordinator.mode
             warnings.warn(
-                f"this process has a coordinator of mode '{_coordinator.mode}' already; call "
+                f"this process has a coordinator of mode '{there}' already; call "
                 f"reset_coordinator() before asking for '{mode}'", RuntimeWarning, stacklevel=2)
         return _coordinator
 

@@ -187,8 +187,10 @@ class ProviderSandbox:
     asynchronous; whatever needs a sandbox before `create` was called makes one."""
 
     def __init__(self, provider: str = "auto", mode: Optional[str] = None,
-                 server_url: Optional[str] = None, api_key: Optional[str] = None) -> None:
+                 server_url: Optional[str] = None, api_key: Optional[str] = None, *,
+                 execution_mode: Optional[str] = None) -> None:
         self.provider = provider
+        self.execution_mode = execution_mode
         self.sandbox_id: Optional[str] = None
         self._backend: Backend = open_backend(mode, server_url, api_key)
         self._lock = threading.Lock()
@@ -205,14 +207,14 @@ class ProviderSandbox:
             timeout: After so many seconds it ends.
             env: Variables of all commands.
             metadata: Strings of your own.
-            execution_mode: "local", "sandbox" or "auto".
+            execution_mode: "local", "sandbox" or "auto"; without it, that of this object.
         """
         if self.sandbox_id is not None:
             raise ConflictError(f"this object has a sandbox already, {self.sandbox_id}; delete it "
                                 "first, or call create_sandbox again")
         options = SandboxOptions(
             template=template, max_life_s=timeout, env=dict(env) if env else None,
-            provider=self.provider, execution_mode=execution_mode,
+            provider=self.provider, execution_mode=execution_mode or self.execution_mode,
             metadata=dict(metadata) if metadata else None)
         return await in_thread(lambda: self._make(options))
 
@@ -223,7 +225,8 @@ class ProviderSandbox:
             return self.sandbox_id
 
     def _id(self) -> str:
-        return self._make(SandboxOptions(provider=self.provider))
+        return self._make(SandboxOptions(provider=self.provider,
+                                         execution_mode=self.execution_mode))
 
     async def run_command(self, command: str, timeout: Optional[float] = 60, *,
                           cwd: Optional[str] = None,
@@ -280,32 +283,37 @@ class ProviderSandbox:
 
 
 async def create_sandbox(provider: Optional[str] = None, *, mode: Optional[str] = None,
-                         server_url: Optional[str] = None,
-                         api_key: Optional[str] = None) -> ProviderSandbox:
+                         server_url: Optional[str] = None, api_key: Optional[str] = None,
+                         execution_mode: Optional[str] = None) -> ProviderSandbox:
     """An object for one sandbox, which its `create` makes.
 
     Args:
         provider: What sandboxes are made of: "auto", or a name that the server or the library has
             (`GET /v1/providers`); or a mode, "local" or "remote", where no provider has that name.
-            Without it, what the environment asks for (see `get_sandbox`), else "auto".
+            Without it, what the environment asks for, in the order of `get_sandbox`, else "auto".
         mode: See `SandboxClient`, as are `server_url` and `api_key`.
+        execution_mode: "local", "sandbox" or "auto"; without it and without a provider, what the
+            environment asks for.
 
     Raises:
         ValueError: The provider is unknown; the message lists the valid ones.
     """
-    said = provider or os.environ.get("SANDBOX_PROVIDER") or select().provider or "auto"
+    # "local" and "remote" in SANDBOX_PROVIDER are where, as older clients of this package had it.
+    where = os.environ.get("SANDBOX_PROVIDER", "").strip().lower()
+    said = provider or select().provider or (where if where in MODES else "") or "auto"
     chosen = said.strip().lower()
     if chosen == "remote":
         mode, chosen = mode or chosen, "auto"
     if chosen == "auto":
-        return ProviderSandbox(chosen, mode, server_url, api_key)
+        return ProviderSandbox(chosen, mode, server_url, api_key, execution_mode=execution_mode)
 
     backend = open_backend(mode, server_url, api_key)
     there = await in_thread(backend.providers)
     if chosen == "local" and chosen not in there:
-        return ProviderSandbox("auto", mode or chosen, server_url, api_key)
+        return ProviderSandbox("auto", mode or chosen, server_url, api_key,
+                               execution_mode=execution_mode)
     if chosen not in there:
         raise ValueError(f"unknown sandbox provider '{said}'; valid are: "
                          f"{', '.join(dict.fromkeys(['auto', *there, *MODES]))}. Pass provider=..., "
                          "or set SANDBOX_PROVIDER")
-    return ProviderSandbox(chosen, mode, server_url, api_key)
+    return ProviderSandbox(chosen, mode, server_url, api_key, execution_mode=execution_mode)
