@@ -29,6 +29,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 
@@ -585,6 +586,7 @@ _Noreturn void docker_main(const struct broker_config *c, int sock, int init_fd)
     struct frame f = FRAME_INIT;
 
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)umask(022); /* a container's user must get through its door */
     (void)fcntl(sock, F_SETFD, FD_CLOEXEC);
     b.null = open("/dev/null", O_RDWR | O_CLOEXEC);
     store_name(c->state_dir, b.store);

@@ -286,6 +286,10 @@ static int own_dir(int at, const char *path, int *ret, struct pd_err *e)
         return pd_fail_sys(e, "open the directory %.150s", path);
     if (st.st_uid != geteuid() || st.st_mode & 022)
         return pd_fail(e, PD_DENIED, "the directory %.150s belongs to somebody else", path);
+
+    /* A sandbox's user must get through, also where it was made with a narrow umask. */
+    if (fchmod(*ret, (st.st_mode | 0111) & 07777) < 0)
+        return pd_fail_sys(e, "open the directory %.150s to the users of sandboxes", path);
     return 0;
 }
 
@@ -409,6 +413,7 @@ void local_main(const struct builder_config *c, int sock)
 
     l = (struct local){
         .config = c, .sock = sock, .null = -1, .dev = -1, .init_image = -1, .base = -1, .dir = -1};
+    (void)umask(022); /* directories have the modes that are named */
     if (set_up(&l, &e) < 0)
         l.broken = e;
 

@@ -233,3 +233,24 @@ def test_a_killed_keeper_takes_its_boxes_along_and_another_one_is_started(server
     wait_for(made, 60, "another keeper makes another one")
     assert api.get(f"/v1/sandboxes/{jail}").json()["state"] == "running"
     api.delete(f"/v1/sandboxes/{jail}")
+
+
+@pytest.mark.parametrize("provider", ["jail", "local"])
+def test_a_server_with_a_narrow_umask_makes_sandboxes(provider):
+    before = os.umask(0o022)
+    server = Server(SETTINGS)
+    try:
+        os.umask(0o077)
+        server.start()
+    finally:
+        os.umask(before)
+    try:
+        api = server.client()
+        answer = api.post("/v1/sandboxes", json={"provider": provider})
+        assert answer.status == 201, answer
+        done = api.post(f"/v1/sandboxes/{answer.json()['id']}/exec",
+                        json={"command": "echo a > f; cat f; ls -d ."})
+        assert done.status == 200 and done.json()["stdout"] == "a\n.\n", done
+        api.close()
+    finally:
+        server.close()
