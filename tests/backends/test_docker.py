@@ -205,7 +205,7 @@ def running(dockerd):
 
 def lost_for(box):
     """Why a sandbox was lost, as every door tells it afterwards."""
-    paddock.wait_for(lambda: box.told()["state"] not in ("running", "busy"), 60, "it is lost")
+    paddock.wait_for(lambda: box.told()["end_cause"], 60, "it is lost")  # and not only stopping
     told = box.told()
     assert told["end_cause"] == "lost", told
     refused = box.ask(command="echo x")

@@ -150,7 +150,7 @@ def test_podman_through_the_server(podman):
             assert b"24 80" in streams[1] and end["exit_code"] == 5, (streams, end)
 
         podman.good("POST", f"/containers/{running(podman).pop()}/kill?signal=SIGKILL")
-        paddock.wait_for(lambda: box.told()["state"] not in ("running", "busy"), 60, "it is lost")
+        paddock.wait_for(lambda: box.told()["end_cause"], 60, "it is lost")
         assert "killed from outside" in box.told()["end_reason"], box.told()
     finally:
         s.close()
