@@ -74,6 +74,11 @@ class Backend(Protocol):
     def extend(self, sandbox_id: str, *, idle_timeout_s: Optional[float] = None,
                expires_in_s: Optional[float] = None) -> SandboxInfo: ...
 
+    def move_sandbox(self, sandbox_id: str, provider: str, *, give_up: bool = False) -> SandboxInfo:
+        """To another provider, with files, directory and environment. With `give_up` what runs in it
+        is ended; otherwise that is a ConflictError."""
+        ...
+
     def usage(self, sandbox_id: str) -> Usage: ...
 
     # ---- commands and processes ----
@@ -82,8 +87,8 @@ class Backend(Protocol):
              env: Optional[Mapping[str, str]] = None, user: Optional[str] = None,
              stdin: Union[str, bytes, None] = None, timeout_s: Optional[float] = 30,
              output_max_bytes: Optional[int] = None, on_stdout: Optional[OutputCallback] = None,
-             on_stderr: Optional[OutputCallback] = None,
-             retry_key: Optional[str] = None) -> ExecResult:
+             on_stderr: Optional[OutputCallback] = None, retry_key: Optional[str] = None,
+             execution_mode: Optional[str] = None) -> ExecResult:
         """Runs a command to its end. `timeout_s` None or 0 is no limit.
 
         With a `retry_key` the call may be repeated with the same key, and the command still runs
@@ -94,7 +99,8 @@ class Backend(Protocol):
     def start(self, sandbox_id: str, command: Command, *, cwd: Optional[str] = None,
               env: Optional[Mapping[str, str]] = None, user: Optional[str] = None,
               stdin: bool = False, pty: bool = False, rows: int = 24, cols: int = 80,
-              timeout_s: Optional[float] = None, back_pressure: bool = False) -> ProcessInfo: ...
+              timeout_s: Optional[float] = None, back_pressure: bool = False,
+              execution_mode: Optional[str] = None) -> ProcessInfo: ...
 
     def processes(self, sandbox_id: str) -> List[ProcessInfo]: ...
 

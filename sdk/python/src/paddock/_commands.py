@@ -190,7 +190,7 @@ class Commands:
             cwd: Optional[str] = None, on_stdout: Optional[Text] = None,
             on_stderr: Optional[Text] = None, stdin: Optional[bool] = None,
             timeout: Optional[float] = None, request_timeout: Optional[float] = None,
-            check: bool = True) -> CommandResult: ...
+            check: bool = True, execution_mode: Optional[str] = None) -> CommandResult: ...
 
     @overload
     def run(self, cmd: str, background: Literal[True],
@@ -198,14 +198,14 @@ class Commands:
             cwd: Optional[str] = None, on_stdout: Optional[Text] = None,
             on_stderr: Optional[Text] = None, stdin: Optional[bool] = None,
             timeout: Optional[float] = None, request_timeout: Optional[float] = None,
-            check: bool = True) -> CommandHandle: ...
+            check: bool = True, execution_mode: Optional[str] = None) -> CommandHandle: ...
 
     def run(self, cmd: str, background: bool = False, envs: Optional[Mapping[str, str]] = None,
             user: Optional[str] = None, cwd: Optional[str] = None,
             on_stdout: Optional[Text] = None, on_stderr: Optional[Text] = None,
             stdin: Optional[bool] = None, timeout: Optional[float] = None,
-            request_timeout: Optional[float] = None,
-            check: bool = True) -> Union[CommandResult, CommandHandle]:
+            request_timeout: Optional[float] = None, check: bool = True,
+            execution_mode: Optional[str] = None) -> Union[CommandResult, CommandHandle]:
         """Runs a line of bash.
 
         Args:
@@ -221,6 +221,8 @@ class Commands:
                 that is waited for and no limit in the background; 0 is no limit.
             request_timeout: Accepted, and has no effect.
             check: Raise when it did not end well.
+            execution_mode: What it may run in, other than the sandbox's own: `local`, `sandbox` or
+                `auto`. A sandbox that is isolated too little moves first; none moves down.
 
         Raises:
             CommandExitError: Its status is not 0.
@@ -230,14 +232,15 @@ class Commands:
         if background:
             process = self._backend.start(
                 self._sandbox_id, argv, cwd=cwd, env=envs, user=user, stdin=bool(stdin),
-                timeout_s=timeout)
+                timeout_s=timeout, execution_mode=execution_mode)
             return CommandHandle(self._backend, self._sandbox_id, process, timeout)
         limit = 60.0 if timeout is None else timeout
         out, finish_out = text_callback(on_stdout)
         err, finish_err = text_callback(on_stderr)
         result = self._backend.exec(
             self._sandbox_id, argv, cwd=cwd, env=envs, user=user, timeout_s=limit,
-            output_max_bytes=OUTPUT_MAX, on_stdout=out, on_stderr=err)
+            output_max_bytes=OUTPUT_MAX, on_stdout=out, on_stderr=err,
+            execution_mode=execution_mode)
         finish_out()
         finish_err()
         return _result(result, limit, check)

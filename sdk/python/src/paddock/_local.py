@@ -267,6 +267,11 @@ class LocalBackend:
     def _options(self, options: SandboxOptions, user_id: Optional[str], thread_id: Optional[str],
                  auto_retry: bool) -> native.SandboxOptions:
         options = as_asked(options, user_id)
+        if options.image is not None:
+            raise UnsupportedError(
+                f"image: '{options.image}' needs a provider that takes images, and the library has "
+                "none: use the mode 'remote', with a server that has docker or podman",
+                details={"field": "image"})
         o = native.SandboxOptions(size=ctypes.sizeof(native.SandboxOptions))
         o.user_id = _maybe(user_id, "user_id")
         o.thread_id = _maybe(thread_id, "thread_id")
@@ -389,6 +394,11 @@ class LocalBackend:
                          _ms(expires_in_s, "expires_in_s", 1))
             return self._describe(library, box)
 
+    def move_sandbox(self, sandbox_id: str, provider: str, *, give_up: bool = False) -> SandboxInfo:
+        raise UnsupportedError(
+            f"provider: the library moves no sandbox to '{provider}': make another one there, or use "
+            "the mode 'remote' with a server", details={"field": "provider"})
+
     def usage(self, sandbox_id: str) -> Usage:
         u = native.Usage(size=ctypes.sizeof(native.Usage))
         with self._box(sandbox_id) as (library, box):
@@ -400,6 +410,18 @@ class LocalBackend:
                      limits=limits)
 
     # ---- commands ----
+
+    def _check_mode(self, sandbox_id: str, execution_mode: Optional[str]) -> None:
+        """The library moves no sandbox, so a command has what its sandbox has, or does not run."""
+        if execution_mode is None:
+            return
+        mode = check_name("execution mode", execution_mode, EXECUTION_MODES, "execution_mode=")
+        isolation = self.find(sandbox_id).isolation
+        if (mode == "local") != (isolation == "none"):
+            raise UnsupportedError(
+                f"execution_mode: this sandbox has the isolation '{isolation}', which is not for "
+                f"'{mode}', and the library moves no sandbox: make one with that mode, or use a "
+                "server", details={"field": "execution_mode"})
 
     @staticmethod
     def _command(command: Command, cwd: Optional[str], env: Optional[Mapping[str, str]],
@@ -423,8 +445,9 @@ class LocalBackend:
              env: Optional[Mapping[str, str]] = None, user: Optional[str] = None,
              stdin: Union[str, bytes, None] = None, timeout_s: Optional[float] = 30,
              output_max_bytes: Optional[int] = None, on_stdout: Optional[OutputCallback] = None,
-             on_stderr: Optional[OutputCallback] = None,
-             retry_key: Optional[str] = None) -> ExecResult:
+             on_stderr: Optional[OutputCallback] = None, retry_key: Optional[str] = None,
+             execution_mode: Optional[str] = None) -> ExecResult:
+        self._check_mode(sandbox_id, execution_mode)
         c = self._command(command, cwd, env, user, timeout_s)
         if stdin is not None:
             data = stdin.encode() if isinstance(stdin, str) else bytes(stdin)
@@ -498,7 +521,9 @@ class LocalBackend:
     def start(self, sandbox_id: str, command: Command, *, cwd: Optional[str] = None,
               env: Optional[Mapping[str, str]] = None, user: Optional[str] = None,
               stdin: bool = False, pty: bool = False, rows: int = 24, cols: int = 80,
-              timeout_s: Optional[float] = None, back_pressure: bool = False) -> ProcessInfo:
+              timeout_s: Optional[float] = None, back_pressure: bool = False,
+              execution_mode: Optional[str] = None) -> ProcessInfo:
+        self._check_mode(sandbox_id, execution_mode)
         c = self._command(command, cwd, env, user, timeout_s)
         c.keep_stdin, c.pty, c.back_pressure = stdin, pty, back_pressure
         c.rows, c.cols = rows, cols

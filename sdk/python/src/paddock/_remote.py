@@ -21,6 +21,7 @@ from .models import (
 SILENCE_S = 60.0  # a stream says something every 15 s
 OUTPUT_MAX = 1024 * 1024
 CREATE_S = 3700.0  # the queue is at most an hour long
+MOVE_S = 1800.0  # all files are copied
 
 
 class _Kept:
@@ -64,7 +65,7 @@ def _bool(value: bool) -> str:
 
 
 def _command_fields(command: Command, cwd: Optional[str], env: Optional[Mapping[str, str]],
-                    user: Optional[str]) -> Dict[str, Any]:
+                    user: Optional[str], execution_mode: Optional[str]) -> Dict[str, Any]:
     fields: Dict[str, Any] = {}
     if isinstance(command, str):
         fields["command"] = command
@@ -76,6 +77,8 @@ def _command_fields(command: Command, cwd: Optional[str], env: Optional[Mapping[
         fields["env"] = dict(env)
     if user is not None:
         fields["user"] = user
+    if execution_mode is not None:
+        fields["mode"] = execution_mode
     return fields
 
 
@@ -175,6 +178,13 @@ class RemoteBackend:
             json_body={k: v for k, v in body.items() if v is not None})
         return SandboxInfo.from_json(answer.json())
 
+    def move_sandbox(self, sandbox_id: str, provider: str, *, give_up: bool = False) -> SandboxInfo:
+        # Not repeated: a second move would find a sandbox that is there already.
+        answer = self._http.request(
+            "POST", self._box(sandbox_id, "move"), timeout=MOVE_S,
+            json_body={"provider": provider, "give_up": give_up})
+        return SandboxInfo.from_json(answer.json())
+
     def usage(self, sandbox_id: str) -> Usage:
         return Usage.from_json(self._http.request("GET", self._box(sandbox_id, "metrics")).json())
 
@@ -184,9 +194,9 @@ class RemoteBackend:
              env: Optional[Mapping[str, str]] = None, user: Optional[str] = None,
              stdin: Union[str, bytes, None] = None, timeout_s: Optional[float] = 30,
              output_max_bytes: Optional[int] = None, on_stdout: Optional[OutputCallback] = None,
-             on_stderr: Optional[OutputCallback] = None,
-             retry_key: Optional[str] = None) -> ExecResult:
-        body = _command_fields(command, cwd, env, user)
+             on_stderr: Optional[OutputCallback] = None, retry_key: Optional[str] = None,
+             execution_mode: Optional[str] = None) -> ExecResult:
+        body = _command_fields(command, cwd, env, user, execution_mode)
         body["timeout_s"] = timeout_s or 0
         if isinstance(stdin, bytes):
             body["stdin_base64"] = base64.b64encode(stdin).decode()
@@ -247,8 +257,9 @@ class RemoteBackend:
     def start(self, sandbox_id: str, command: Command, *, cwd: Optional[str] = None,
               env: Optional[Mapping[str, str]] = None, user: Optional[str] = None,
               stdin: bool = False, pty: bool = False, rows: int = 24, cols: int = 80,
-              timeout_s: Optional[float] = None, back_pressure: bool = False) -> ProcessInfo:
-        body = _command_fields(command, cwd, env, user)
+              timeout_s: Optional[float] = None, back_pressure: bool = False,
+              execution_mode: Optional[str] = None) -> ProcessInfo:
+        body = _command_fields(command, cwd, env, user, execution_mode)
         if pty:
             body.update(pty=True, rows=rows, cols=cols)
         if stdin:

@@ -145,7 +145,7 @@ class AsyncCommands:
                   cwd: Optional[str] = None, on_stdout: Optional[TextHandler] = None,
                   on_stderr: Optional[TextHandler] = None, stdin: Optional[bool] = None,
                   timeout: Optional[float] = None, request_timeout: Optional[float] = None,
-                  check: bool = True) -> CommandResult: ...
+                  check: bool = True, execution_mode: Optional[str] = None) -> CommandResult: ...
 
     @overload
     async def run(self, cmd: str, background: Literal[True],
@@ -153,14 +153,16 @@ class AsyncCommands:
                   cwd: Optional[str] = None, on_stdout: Optional[TextHandler] = None,
                   on_stderr: Optional[TextHandler] = None, stdin: Optional[bool] = None,
                   timeout: Optional[float] = None, request_timeout: Optional[float] = None,
-                  check: bool = True) -> AsyncCommandHandle: ...
+                  check: bool = True,
+                  execution_mode: Optional[str] = None) -> AsyncCommandHandle: ...
 
     async def run(self, cmd: str, background: bool = False,
                   envs: Optional[Mapping[str, str]] = None, user: Optional[str] = None,
                   cwd: Optional[str] = None, on_stdout: Optional[TextHandler] = None,
                   on_stderr: Optional[TextHandler] = None, stdin: Optional[bool] = None,
                   timeout: Optional[float] = None, request_timeout: Optional[float] = None,
-                  check: bool = True) -> Union[CommandResult, AsyncCommandHandle]:
+                  check: bool = True, execution_mode: Optional[str] = None
+                  ) -> Union[CommandResult, AsyncCommandHandle]:
         """Runs a line of bash. Cancelling the task ends the command, unless it is in the background.
 
         `on_stdout` and `on_stderr` may be coroutine functions; in the background they work as well.
@@ -168,12 +170,13 @@ class AsyncCommands:
         """
         if background:
             handle = await in_thread(lambda: self._sync.run(
-                cmd, True, envs=envs, user=user, cwd=cwd, stdin=stdin, timeout=timeout))
+                cmd, True, envs=envs, user=user, cwd=cwd, stdin=stdin, timeout=timeout,
+                execution_mode=execution_mode))
             return AsyncCommandHandle(handle, on_stdout, on_stderr)
         out, err = _on_loop(on_stdout), _on_loop(on_stderr)
         return await in_thread(lambda: self._sync.run(
             cmd, False, envs=envs, user=user, cwd=cwd, on_stdout=out, on_stderr=err,
-            timeout=timeout, check=check))
+            timeout=timeout, check=check, execution_mode=execution_mode))
 
     async def list(self, request_timeout: Optional[float] = None) -> List[ProcessInfo]:
         """The commands that run, terminals included."""
@@ -560,6 +563,16 @@ class AsyncSandbox:
     @resume.by_id
     async def _resume(cls: Type[A], sandbox_id: str, **opts: Any) -> bool:
         return await cls(sandbox_id, **opts).resume()
+
+    @either
+    async def move(self, provider: str, give_up: bool = False) -> SandboxInfo:
+        """Moves it to another provider of the server; see `Sandbox.move`."""
+        return await in_thread(lambda: self._sync.move(provider, give_up))
+
+    @move.by_id
+    async def _move(cls: Type[A], sandbox_id: str, provider: str, give_up: bool = False,
+                    **opts: Any) -> SandboxInfo:
+        return await cls(sandbox_id, **opts).move(provider, give_up)
 
     @either
     async def get_info(self) -> SandboxInfo:

@@ -160,7 +160,8 @@ class SandboxClient:
                 cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None,
                 stdin: Union[str, bytes, None] = None,
                 on_stdout: Optional[Callable[[str], None]] = None,
-                on_stderr: Optional[Callable[[str], None]] = None) -> ExecutionResult:
+                on_stderr: Optional[Callable[[str], None]] = None,
+                execution_mode: Optional[str] = None) -> ExecutionResult:
         """Runs a command in the current session and waits for its end.
 
         Without a session, the client makes a sandbox of its own, which ends with `close`.
@@ -179,6 +180,9 @@ class SandboxClient:
             stdin: What it reads; without it, nothing.
             on_stdout: Called with the output as it comes.
             on_stderr: Likewise.
+            execution_mode: What it may run in, other than the session's own: `local`, `sandbox` or
+                `auto`. A session that is isolated too little moves first, and `reason` says why; none
+                moves down.
 
         Raises:
             SessionGoneError: The session is gone, and `auto_retry` was not given.
@@ -193,7 +197,8 @@ class SandboxClient:
                 result = self._backend.exec(
                     chosen, command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout,
                     on_stdout=out, on_stderr=err,
-                    retry_key=uuid.uuid4().hex if auto_retry else None)
+                    retry_key=uuid.uuid4().hex if auto_retry else None,
+                    execution_mode=execution_mode)
             except SessionGoneError:
                 if not auto_retry or last:
                     raise
@@ -208,7 +213,9 @@ class SandboxClient:
                 exit_code=result.status, stdout=result.stdout, stderr=result.stderr,
                 execution_time_ms=result.execution_time_ms, timed_out=result.timed_out,
                 stopped_by=result.stopped_by, stdout_truncated=result.stdout_truncated,
-                stderr_truncated=result.stderr_truncated, session_id=chosen, recreated=recreated)
+                stderr_truncated=result.stderr_truncated, session_id=chosen, recreated=recreated,
+                mode=result.mode, provider=result.provider, isolation=result.isolation,
+                reason=result.reason)
         raise AssertionError("not reached")
 
     # ---- files ----

@@ -199,7 +199,7 @@ class ProviderSandbox:
     async def create(self, template: Optional[str] = None, timeout: Optional[float] = None, *,
                      env: Optional[Mapping[str, str]] = None,
                      metadata: Optional[Mapping[str, str]] = None,
-                     execution_mode: Optional[str] = None) -> str:
+                     execution_mode: Optional[str] = None, image: Optional[str] = None) -> str:
         """Makes the sandbox and gives its id.
 
         Args:
@@ -208,13 +208,14 @@ class ProviderSandbox:
             env: Variables of all commands.
             metadata: Strings of your own.
             execution_mode: "local", "sandbox" or "auto"; without it, that of this object.
+            image: What it is made from, with a provider that takes images.
         """
         if self.sandbox_id is not None:
             raise ConflictError(f"this object has a sandbox already, {self.sandbox_id}; delete it "
                                 "first, or call create_sandbox again")
         options = SandboxOptions(
             template=template, max_life_s=timeout, env=dict(env) if env else None,
-            provider=self.provider, execution_mode=execution_mode or self.execution_mode,
+            provider=self.provider, execution_mode=execution_mode or self.execution_mode, image=image,
             metadata=dict(metadata) if metadata else None)
         return await in_thread(lambda: self._make(options))
 
@@ -230,15 +231,20 @@ class ProviderSandbox:
 
     async def run_command(self, command: str, timeout: Optional[float] = 60, *,
                           cwd: Optional[str] = None,
-                          env: Optional[Mapping[str, str]] = None) -> ExecutionResult:
-        """Runs a line of bash; its directory and exported variables hold for the next one."""
+                          env: Optional[Mapping[str, str]] = None,
+                          execution_mode: Optional[str] = None) -> ExecutionResult:
+        """Runs a line of bash; its directory and exported variables hold for the next one.
+        `execution_mode` is this command's own."""
         def call() -> ExecutionResult:
-            result = self._backend.exec(self._id(), command, timeout_s=timeout, cwd=cwd, env=env)
+            result = self._backend.exec(self._id(), command, timeout_s=timeout, cwd=cwd, env=env,
+                                        execution_mode=execution_mode)
             return ExecutionResult(
                 exit_code=result.status, stdout=result.stdout, stderr=result.stderr,
                 execution_time_ms=result.execution_time_ms, timed_out=result.timed_out,
                 stopped_by=result.stopped_by, stdout_truncated=result.stdout_truncated,
-                stderr_truncated=result.stderr_truncated, session_id=self.sandbox_id or "")
+                stderr_truncated=result.stderr_truncated, session_id=self.sandbox_id or "",
+                mode=result.mode, provider=result.provider, isolation=result.isolation,
+                reason=result.reason)
         return await in_thread(call)
 
     async def execute(self, code: str, timeout: Optional[float] = 600) -> CodeResult:

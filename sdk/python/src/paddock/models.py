@@ -70,6 +70,8 @@ class SandboxOptions(Record):
     provider: Optional[str] = None
     execution_mode: Optional[str] = None
     """`local` (no isolation, where the operator allows it), `sandbox` or `auto`."""
+    image: Optional[str] = None
+    """What it is made from, where the provider takes images (docker, podman)."""
     metadata: Optional[Dict[str, str]] = None
     env: Optional[Dict[str, str]] = None
     cwd: Optional[str] = None
@@ -144,6 +146,12 @@ class ExecResult(Record):
     stderr_truncated: bool = False
     stdout_bytes: int = 0
     stderr_bytes: int = 0
+    mode: Optional[str] = None
+    """As it was asked for, or the sandbox's; and with it `provider`, `isolation` and `reason`: where
+    the command ran, and why there."""
+    provider: Optional[str] = None
+    isolation: Optional[str] = None
+    reason: Optional[str] = None
 
     @property
     def status(self) -> int:
@@ -181,6 +189,11 @@ class ExecutionResult(Record):
     session_id: str = ""
     recreated: bool = False
     """The session was gone; this ran in a fresh one, without the files of the old one."""
+    mode: Optional[str] = None
+    """As in `ExecResult`, as are `provider`, `isolation` and `reason`."""
+    provider: Optional[str] = None
+    isolation: Optional[str] = None
+    reason: Optional[str] = None
 
 
 @dataclass

@@ -40,14 +40,14 @@ def _options(template: Optional[str], timeout: Optional[float],
              others: Mapping[str, Any]) -> SandboxOptions:
     life = LIFE_S if timeout is None else timeout
     known = {name: others[name] for name in (
-        "profile", "provider", "execution_mode", "cwd", "policy", "limits", "queue_timeout_s")
-        if name in others}
+        "profile", "provider", "execution_mode", "image", "cwd", "policy", "limits",
+        "queue_timeout_s") if name in others}
     for name, value in others.items():
         if name not in known and name not in _IGNORED and value is not None:
             raise UnsupportedError(
                 f"{name}: sandboxes of this package have no such option; there are template, "
-                "timeout, metadata, envs, profile, provider, execution_mode, cwd, policy, limits, "
-                "queue_timeout_s, mode, server_url and api_key", details={"field": name})
+                "timeout, metadata, envs, profile, provider, execution_mode, image, cwd, policy, "
+                "limits, queue_timeout_s, mode, server_url and api_key", details={"field": name})
     return SandboxOptions(
         template=template or "base", metadata=dict(metadata) if metadata else None,
         env=dict(envs) if envs else None, max_life_s=life, idle_timeout_s=min(life, IDLE_MAX_S),
@@ -131,9 +131,10 @@ class Sandbox:
             timeout: It ends after so many seconds (300 unless told); see `set_timeout`.
             metadata: Strings of your own, to find it by.
             envs: Variables of all its commands.
-            others: `profile`, `provider`, `execution_mode`, `cwd`, `policy`, `limits` and
-                `queue_timeout_s`, as in `SandboxOptions`. `secure` and `allow_internet_access` are accepted and change
-                nothing: there is no network in a sandbox, and every call needs the key.
+            others: `profile`, `provider`, `execution_mode`, `image`, `cwd`, `policy`, `limits` and
+                `queue_timeout_s`, as in `SandboxOptions`. `secure` and `allow_internet_access` are
+                accepted and change nothing: there is no network in a sandbox, and every call needs
+                the key.
 
         Raises:
             CapacityError: No room in time.
@@ -244,6 +245,25 @@ class Sandbox:
     @resume.by_id
     def _resume(cls: Type[S], sandbox_id: str, **opts: Any) -> bool:
         return cls(sandbox_id, **opts).resume()
+
+    @either
+    def move(self, provider: str, give_up: bool = False) -> SandboxInfo:
+        """Moves it to another provider of the server, with its files, directory and environment.
+
+        Args:
+            provider: Its name, such as "local" or "jail".
+            give_up: End what runs in it; otherwise that is a reason not to move.
+
+        Raises:
+            ConflictError: Something runs in it.
+            DeniedError: It was made with the mode `sandbox`, and would be isolated less.
+        """
+        return self._backend.move_sandbox(self._id, provider, give_up=give_up)
+
+    @move.by_id
+    def _move(cls: Type[S], sandbox_id: str, provider: str, give_up: bool = False,
+              **opts: Any) -> SandboxInfo:
+        return cls(sandbox_id, **opts).move(provider, give_up)
 
     @either
     def get_info(self) -> SandboxInfo:
