@@ -1,5 +1,5 @@
-/* How this works: the host is asked (doctor_host.c, doctor_settings.c), then two jails are attacked
- * (doctor_attacks.c); here both are put into words or JSON, with one verdict. */
+/* How this works: the host is asked (doctor_host.c, doctor_settings.c, doctor_engines.c), then two
+ * jails are attacked (doctor_attacks.c); here both are put into words or JSON, with one verdict. */
 #include "cli/cli.h"
 
 #include "base/banned.h"
@@ -41,6 +41,7 @@ static void diagnose(struct diagnosis *d)
     checks_kernel(c);
     checks_store(c);
     checks_settings(c);
+    checks_engines(c);
 
     d->rung =
         builder_best_rung(c->rootless, c->has_cgroups, c->cgroup_why, d->reason, sizeof d->reason);

@@ -37,3 +37,4 @@ void checks_namespaces(struct check_list *l); /* each kind, and what forbids the
 void checks_kernel(struct check_list *l);     /* cgroups, seccomp, overlay */
 void checks_store(struct check_list *l);      /* idmapped mounts, quota, loop, mkfs.ext4 */
 void checks_settings(struct check_list *l);   /* sysctls and limits */
+void checks_engines(struct check_list *l);    /* docker and podman, for their providers */

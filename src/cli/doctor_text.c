@@ -88,6 +88,21 @@ const char *text_container_engine(const char *cgroup)
     return NULL;
 }
 
+bool text_value(const char *text, const char *name, char *out, size_t size)
+{
+    size_t len = strlen(name);
+
+    for (const char *line = text; *line;) {
+        size_t all = strcspn(line, "\n");
+        if (all > len && !strncmp(line, name, len) && line[len] == ' ') {
+            snprintf(out, size, "%.*s", (int)(all - len - 1), line + len + 1);
+            return true;
+        }
+        line += all + (line[all] == '\n');
+    }
+    return false;
+}
+
 int text_probe_line(char *line, const char **ret_name, int *ret_worked, const char **ret_detail)
 {
     char *verdict = strchr(line, ' ');

@@ -1,6 +1,7 @@
 /* doctor_text: pure readers of the kernel's text files, for doctor. None allocates or fails. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* "6.1.0-18-amd64" into 6 and 1. What is not a version gives 0 and 0. */
@@ -14,6 +15,9 @@ int text_has_root_mount(const char *mountinfo);
 
 /* The container engine that a /proc/PID/cgroup names, or NULL. */
 const char *text_container_engine(const char *cgroup);
+
+/* The value of the line "NAME VALUE" in a text, cut to `size`. False when there is none. */
+bool text_value(const char *text, const char *name, char *out, size_t size);
 
 /* A line of the probe: "NAME held|broken DETAIL". Cuts `line` up. Returns 0, or -1 if it is none.
  */

@@ -50,5 +50,9 @@ struct broker_config {
  * value and what would be valid. */
 int broker_option(struct broker_config *c, const char *name, const char *value, struct pd_err *e);
 
+/* Says what the engine is and has, in lines "NAME VALUE", or "error TEXT". Returns the status of
+ * the program. */
+int engine_check(const struct broker_config *c);
+
 /* Serves the keeper until it closes its socket; then cleans up. Does not return. */
 _Noreturn void docker_main(const struct broker_config *c, int sock, int init_fd);

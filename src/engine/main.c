@@ -12,10 +12,12 @@
 static const char usage[] =
     "usage: paddock-remote broker docker|podman --instance ID --state DIR [--host URL]\n"
     "           [--runtime NAME] [--pull never|missing|always] [--auth FILE] [--owner UID]\n"
+    "       paddock-remote check docker|podman [--host URL] [--runtime NAME]\n"
     "\n"
-    "Started by a keeper, with its socket as descriptor 3 and init's program as descriptor 4.\n";
+    "A broker is started by a keeper, with its socket as descriptor 3 and init's program as\n"
+    "descriptor 4. A check says what the engine is and has.\n";
 
-static int parse_broker(int argc, char **argv, struct broker_config *c, struct pd_err *e)
+static int parse_options(int argc, char **argv, struct broker_config *c, struct pd_err *e)
 {
     struct options o = OPTIONS_INIT(argc, argv);
 
@@ -26,8 +28,6 @@ static int parse_broker(int argc, char **argv, struct broker_config *c, struct p
     }
     if (o.at < argc)
         return pd_fail(e, PD_INVALID, "'%.40s' is no option of a broker", argv[o.at]);
-    if (!c->instance[0] || !c->state_dir[0])
-        return pd_fail(e, PD_INVALID, "a broker needs --instance and --state");
     return 0;
 }
 
@@ -40,7 +40,8 @@ int main(int argc, char **argv)
         puts("paddock-remote " PADDOCK_VERSION);
         return 0;
     }
-    if (argc < 3 || strcmp(argv[1], "broker") != 0) {
+    bool checks = argc > 2 && !strcmp(argv[1], "check");
+    if (argc < 3 || (!checks && strcmp(argv[1], "broker") != 0)) {
         fputs(usage, argc > 1 && !strcmp(argv[1], "--help") ? stdout : stderr);
         return argc > 1 && !strcmp(argv[1], "--help") ? 0 : 2;
     }
@@ -48,8 +49,13 @@ int main(int argc, char **argv)
     c.podman = !strcmp(argv[2], "podman");
     if (!c.podman && strcmp(argv[2], "docker") != 0)
         pd_fail(&e, PD_INVALID, "'%.40s' is no kind of broker: docker, podman", argv[2]);
-    else if (parse_broker(argc - 2, argv + 2, &c, &e) == 0)
-        docker_main(&c, BROKER_SOCKET_FD, BROKER_INIT_FD);
+    else if (parse_options(argc - 2, argv + 2, &c, &e) == 0) {
+        if (checks)
+            return engine_check(&c);
+        if (c.instance[0] && c.state_dir[0])
+            docker_main(&c, BROKER_SOCKET_FD, BROKER_INIT_FD);
+        pd_fail(&e, PD_INVALID, "a broker needs --instance and --state");
+    }
 
     fprintf(stderr, "paddock-remote: %s\n", e.msg);
     return 2;

@@ -5,6 +5,7 @@
 #include "jail/keeper_state.h"
 
 #include "base/banned.h"
+#include "base/beside.h"
 #include "base/err.h"
 #include "base/fd.h"
 
@@ -21,27 +22,6 @@ static void reset_signal(int number)
 {
     static const uint64_t zeros[8];
     syscall(SYS_rt_sigaction, number, zeros, NULL, sizeof(uint64_t));
-}
-
-/* Becomes a program beside this one, else one where it is installed, or where its path says.
- * Returns when it is nowhere. */
-static void exec_program(const char *name, const char **argv)
-{
-    static const char *const places[] = {"", "../libexec/paddock/"};
-    char self[4096] = "", path[8200];
-    ssize_t n = strchr(name, '/') ? 0 : readlink("/proc/self/exe", self, sizeof self - 1);
-    int dir = 0;
-
-    if (n > 0) {
-        self[n] = 0;
-        char *slash = strrchr(self, '/');
-        dir = slash ? (int)(slash - self + 1) : 0;
-    }
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(path, sizeof path, "%.*s%s%s", dir, self, dir ? places[i] : "", name);
-        argv[0] = path;
-        execv(path, (char *const *)(uintptr_t)argv);
-    }
 }
 
 /* With descriptors 3 and 4 as keeper_kind.h has them, and no other. */
@@ -62,7 +42,7 @@ static _Noreturn void become_program(struct keeper *k)
         fcntl(4, F_SETFD, 0) < 0) /* it may have been 4 already */
         _exit(1);
     syscall(SYS_close_range, 5, ~0u, 0);
-    exec_program(k->kind->program, argv);
+    exec_beside(k->kind->program, argv);
     _exit(127);
 }
 

@@ -108,6 +108,26 @@ static void expect_line(const char *text, int r, const char *name, int worked, c
     assert_string_equal(d, detail);
 }
 
+static void test_values_are_found_by_their_names(void **state)
+{
+    (void)state;
+    static const char text[] = "version 20.10\nversions 3\n\nempty \nnone\nlast yes";
+    char out[8];
+
+    assert_true(text_value(text, "version", out, sizeof out));
+    assert_string_equal(out, "20.10");
+    assert_true(text_value(text, "versions", out, 2));
+    assert_string_equal(out, "3");
+    assert_true(text_value(text, "empty", out, sizeof out));
+    assert_string_equal(out, "");
+    assert_true(text_value(text, "last", out, 3));
+    assert_string_equal(out, "ye");
+
+    assert_false(text_value(text, "none", out, sizeof out));
+    assert_false(text_value(text, "ersion", out, sizeof out));
+    assert_false(text_value("", "version", out, sizeof out));
+}
+
 static void test_lines_of_the_probe_are_taken_apart(void **state)
 {
     (void)state;
@@ -136,6 +156,7 @@ int main(void)
         cmocka_unit_test(test_a_chroot_has_no_mount_at_its_root),
         cmocka_unit_test(test_broken_mount_tables_are_no_trouble),
         cmocka_unit_test(test_container_engines_are_known_by_their_cgroups),
+        cmocka_unit_test(test_values_are_found_by_their_names),
         cmocka_unit_test(test_lines_of_the_probe_are_taken_apart),
         cmocka_unit_test(test_other_lines_are_refused),
     };
