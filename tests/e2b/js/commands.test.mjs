@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 
-import { fails, isThere, make, sdk, until, wait } from './kit.mjs'
+import { fails, isThere, make, sdk, until } from './kit.mjs'
 
 describe('commands', { concurrency: 4 }, () => {
   test('a result has both streams and the exit code', async (t) => {
@@ -137,8 +137,11 @@ describe('commands', { concurrency: 4 }, () => {
 
   test('a sandbox that is killed ends the commands that wait in it', async (t) => {
     const sandbox = await make(t)
-    const waiting = fails(sdk.TimeoutError, sandbox.commands.run('sleep 1000'))
-    await wait(300)
+    let begin
+    const begun = new Promise((done) => { begin = done })
+    const waiting = fails(sdk.TimeoutError,
+      sandbox.commands.run('echo begun; sleep 1000', { onStdout: begin }))
+    await Promise.race([begun, waiting])
     await sandbox.kill()
     await waiting
   })

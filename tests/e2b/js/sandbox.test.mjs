@@ -62,20 +62,20 @@ describe('sandbox', { concurrency: 4 }, () => {
   })
 
   test('a life ends when its time is over', async (t) => {
-    const sandbox = await make(t, { timeoutMs: 2000 })
+    const sandbox = await make(t, { timeoutMs: 5000 })
     assert.equal(await sandbox.isRunning(), true)
-    await until('its end', async () => !(await sandbox.isRunning()), 6000)
+    await until('its end', async () => !(await sandbox.isRunning()), 30_000)
     await fails(sdk.SandboxNotFoundError, sandbox.getInfo())
   })
 
   test('a life can be made shorter and longer', async (t) => {
     const sandbox = await make(t)
-    await sandbox.setTimeout(1000)
+    await sandbox.setTimeout(5000)
     await sandbox.setTimeout(60_000)
-    await wait(2000)
+    await wait(6000)
     assert.equal(await sandbox.isRunning(), true)
     await sandbox.setTimeout(1000)
-    await until('its end', async () => !(await sandbox.isRunning()), 6000)
+    await until('its end', async () => !(await sandbox.isRunning()), 30_000)
   })
 
   test('list finds by metadata and state, in pages and in order', async (t) => {

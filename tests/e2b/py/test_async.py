@@ -88,8 +88,13 @@ async def test_pause_list_and_kill(amake):
 
 async def test_killed_during_a_command(amake):
     sandbox = await amake()
-    waiting = asyncio.create_task(sandbox.commands.run("sleep 1000"))
-    await asyncio.sleep(0.5)
+    begun = asyncio.Event()
+
+    async def begin(_):
+        begun.set()
+
+    waiting = asyncio.create_task(sandbox.commands.run("echo begun; sleep 1000", on_stdout=begin))
+    await asyncio.wait_for(begun.wait(), 30)
     await sandbox.kill()
     with pytest.raises(e2b.TimeoutException):
         await waiting
