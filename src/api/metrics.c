@@ -7,6 +7,7 @@
 #include "base/banned.h"
 #include "base/json.h"
 #include "core/provider.h"
+#include "router/router.h"
 #include "telemetry/audit.h"
 #include "telemetry/metrics.h"
 
@@ -122,6 +123,7 @@ int metrics_get(struct call *c, struct pd_err *e)
 
     auto_buf out = BUF_INIT(METRICS_MAX);
     metrics_render(c->api->metrics, &out);
+    router_metrics(c->api->router, &out);
     (void)reply(c->r, 200, METRICS_TYPE, out.data, out.len);
     return 0;
 }

@@ -271,10 +271,20 @@ static bool next_hop(struct sessions *all, const struct session_request *r, stru
     snprintf(d->reason, sizeof d->reason, "fallback: %.31s failed with %.40s",
              all->c.providers->list[d->provider]->name, pd_code_name(why->code));
     d->provider = d->next[0];
+    d->arm = -1;
     d->next_count--;
     memmove(d->next, d->next + 1, d->next_count * sizeof *d->next);
     router_begun(all->c.router, d->provider);
     return true;
+}
+
+/* `why` NULL: the provider has made it. */
+static void note_outcome(struct sessions *all, const struct decision *d, uint64_t ns,
+                         const struct pd_err *why)
+{
+    if (router_ended(all->c.router, d, ns, why))
+        log_warn("router.stop", "arm=%s error=%s", d->name,
+                 why ? why->msg : "too many have failed before");
 }
 
 static int make_routed(struct sessions *all, const struct session_request *r,
@@ -294,9 +304,13 @@ static int make_routed(struct sessions *all, const struct session_request *r,
         struct origin o = {.provider = all->c.providers->list[decision.provider],
                            .reason = decision.reason};
         enum provider_did did;
+        uint64_t began = clock_now();
         int made = make_from(all, r, replaces, &o, let_in, &did, ret, e);
         if (did != PROVIDER_NOT_ASKED)
-            router_ended(all->c.router, decision.provider, did == PROVIDER_FAILED ? e : NULL);
+            note_outcome(all, &decision, clock_now() - began, did == PROVIDER_FAILED ? e : NULL);
+        else if (made == 0)
+            router_served(all->c.router, &decision, clock_now() - began);
+
         if (did != PROVIDER_FAILED || deadline_passed(limit) ||
             !next_hop(all, r, &decision, let_in, e))
             return made;

@@ -99,6 +99,10 @@ static const struct router_arm *find_arm(struct deciding *d)
     uint64_t sum = 0, upto = 0;
     if (!x->count)
         return NULL;
+    if (x->stopped[0]) {
+        step(d, "experiment %s: stopped, %s", x->name, x->stopped);
+        return NULL;
+    }
 
     for (unsigned i = 0; i < x->count; i++)
         sum += x->arms[i].weight;
@@ -319,6 +323,7 @@ static int choose(struct deciding *d, struct decision *ret, struct pd_err *e)
         snprintf(d->why, sizeof d->why, "flag %s at %g %%", flag->name, flag->share / 100.0);
     } else if ((arm = find_arm(d))) {
         ret->by = ROUTE_BY_ARM;
+        ret->arm = (int)(arm - d->rules->experiment.arms);
         name = arm->provider;
         snprintf(ret->name, sizeof ret->name, "%s", arm->name);
         snprintf(d->why, sizeof d->why, "arm %.50s of experiment %.50s", arm->name,
@@ -487,10 +492,14 @@ int route_decide(const struct router_rules *rules, const struct route_provider *
 {
     struct deciding d = {
         .rules = rules, .providers = providers, .count = count, .q = q, .steps = steps};
-    struct decision route = {0};
+    struct decision route = {.arm = -1};
 
     if (choose(&d, &route, e) < 0 || settle(&d, &route, e) < 0)
         return -1;
+    /* What another provider does in its place says nothing of an arm. */
+    if (route.arm >= 0 &&
+        strcmp(rules->experiment.arms[route.arm].provider, providers[route.provider].name) != 0)
+        route.arm = -1;
 
     step(&d, "result: %s, %s", providers[route.provider].name, route.reason);
     *ret = route;

@@ -48,6 +48,7 @@ struct decision {
     unsigned next[ROUTER_HOPS_MAX], next_count; /* to be tried when it cannot make one */
     enum route_by by;
     char name[ROUTER_NAME_SIZE]; /* of the rule, flag or arm; "" */
+    int arm;                     /* index in the experiment, -1: none */
     bool is_fallback;
     char reason[ROUTE_REASON_SIZE];
 };

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "router/arms.h"
 #include "router/older_names.h"
 
 #include <errno.h>
@@ -21,13 +22,14 @@
 #define PATH_SIZE 4096u
 
 struct router {
-    pthread_mutex_t lock;   /* rules, from_file, breakers */
+    pthread_mutex_t lock;   /* rules, from_file, breakers, arms */
     pthread_mutex_t writer; /* the file; taken before lock */
     char file[PATH_SIZE];
     const char *const *env;
     struct router_rules *rules;
     bool from_file;
     struct breaker breakers[ROUTER_PROVIDERS_MAX];
+    struct arms arms;
 };
 
 /* ---- the file ---- */
@@ -117,6 +119,11 @@ static void hold_rules(struct router *r, struct router_rules *rules, bool from_f
 {
     pthread_mutex_lock(&r->lock);
     struct router_rules *old = r->rules;
+    if (old && experiment_is_same(&old->experiment, &rules->experiment))
+        memcpy(rules->experiment.stopped, old->experiment.stopped,
+               sizeof rules->experiment.stopped);
+    else
+        r->arms = (struct arms){0};
     r->rules = rules;
     r->from_file = from_file;
     pthread_mutex_unlock(&r->lock);
@@ -295,13 +302,35 @@ bool router_is_failure(const struct pd_err *why)
     }
 }
 
-void router_ended(struct router *r, unsigned provider, const struct pd_err *why)
+/* With the lock held. The rules may be others than those it was decided by. */
+static bool note_arm(struct router *r, const struct decision *d, bool failed, uint64_t ns)
+{
+    struct router_experiment *x = &r->rules->experiment;
+    bool counts =
+        d->arm >= 0 && (unsigned)d->arm < x->count && !strcmp(x->arms[d->arm].name, d->name);
+    return counts && arms_note(&r->arms, x, (unsigned)d->arm, failed, ns);
+}
+
+bool router_ended(struct router *r, const struct decision *d, uint64_t ns, const struct pd_err *why)
+{
+    bool failed = why && router_is_failure(why), stopped = false;
+    if (!r)
+        return false;
+
+    pthread_mutex_lock(&r->lock);
+    breaker_end(&r->breakers[d->provider], &r->rules->breaker, failed, clock_now());
+    if (failed || !why)
+        stopped = note_arm(r, d, failed, ns);
+    pthread_mutex_unlock(&r->lock);
+    return stopped;
+}
+
+void router_served(struct router *r, const struct decision *d, uint64_t ns)
 {
     if (!r)
         return;
     pthread_mutex_lock(&r->lock);
-    breaker_end(&r->breakers[provider], &r->rules->breaker, why && router_is_failure(why),
-                clock_now());
+    (void)note_arm(r, d, false, ns);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -342,6 +371,9 @@ void router_json(struct router *r, const struct route_provider *providers, unsig
         breaker_json(j, &providers[i], &r->breakers[i], now);
     json_close(j, ']');
 
+    json_key(j, "experiment");
+    arms_json(&r->arms, &r->rules->experiment, j);
+
     json_key(j, "older_names");
     json_open(j, '[');
     for (unsigned i = 0; i < r->rules->flag_count; i++)
@@ -354,5 +386,14 @@ void router_json(struct router *r, const struct route_provider *providers, unsig
         router_rules_json(r->rules, j);
     else
         json_none(j);
+    pthread_mutex_unlock(&r->lock);
+}
+
+void router_metrics(struct router *r, struct buf *out)
+{
+    if (!r)
+        return;
+    pthread_mutex_lock(&r->lock);
+    arms_metrics(&r->arms, &r->rules->experiment, out);
     pthread_mutex_unlock(&r->lock);
 }

@@ -1,8 +1,9 @@
 /* router: the rules that hold now, and how each provider has done lately.
  *
  * The deciding itself is route_decide (decide.h); here is what lasts between two decisions: the
- * rules, which a reload or PUT /v1/router replaces as a whole or not at all, and a breaker for each
- * provider. Any thread may call; a lock is held for the length of a decision. */
+ * rules, which a reload or PUT /v1/router replaces as a whole or not at all, a breaker for each
+ * provider, and counts for each arm of the experiment. Any thread may call; a lock is held for the
+ * length of a decision. */
 #pragma once
 
 #include "router/decide.h"
@@ -40,12 +41,19 @@ int router_for_command(struct router *r, const struct route_provider *providers,
                        unsigned *ret_provider, struct pd_err *e);
 /* A provider is tried that decision.next named. */
 void router_begun(struct router *r, unsigned provider);
-/* `why` NULL: it was made. Errors that are the request's own fault do not count against the
- * provider. */
-void router_ended(struct router *r, unsigned provider, const struct pd_err *why);
+/* The creation at d->provider took so long. `why` NULL: it was made. Errors that are the request's
+ * own fault do not count against the provider. True when the guard has stopped the experiment by
+ * it. */
+bool router_ended(struct router *r, const struct decision *d, uint64_t ns,
+                  const struct pd_err *why);
+/* One that was there already was given out, from the pool: that says nothing of the provider. */
+void router_served(struct router *r, const struct decision *d, uint64_t ns);
 /* May another provider be tried after this error? */
 bool router_is_failure(const struct pd_err *why);
 
-/* Members of an object: rules (with `with_rules`), breakers, flags of older names. */
+/* Members of an object: rules (with `with_rules`), breakers, the experiment's arms, flags of older
+ * names. */
 void router_json(struct router *r, const struct route_provider *providers, unsigned count,
                  bool with_rules, struct json *j);
+/* Counters of the experiment's arms, in the format of Prometheus. */
+void router_metrics(struct router *r, struct buf *out);

@@ -248,16 +248,38 @@ static int read_arm(struct reader *r, size_t i, const json_t *v, struct router_a
     return 0;
 }
 
+static int read_guard(struct reader *r, const json_t *experiment, struct router_guard *ret)
+{
+    static const char *const members[] = {"percentage", "creations", NULL};
+    static const char path[] = "experiment.guard";
+    const json_t *v = json_object_get(experiment, "guard");
+    uint64_t percent = 0, creations = 0;
+    if (!v || json_is_null(v))
+        return 0;
+
+    if (check_members(r, path, v, members) < 0 ||
+        read_hundredths(r, path, v, "percentage", true, 1, 100, &percent) < 0 ||
+        read_hundredths(r, path, v, "creations", true, 1, 1000000, &creations) < 0)
+        return -1;
+    if (percent % 100 || creations % 100)
+        return pd_fail(r->e, PD_INVALID, "%s: percentage and creations must be whole numbers",
+                       path);
+
+    *ret = (struct router_guard){(unsigned)(percent / 100), (unsigned)(creations / 100)};
+    return 0;
+}
+
 static int read_experiment(struct reader *r, const json_t *root, struct router_experiment *ret)
 {
-    static const char *const members[] = {"name", "salt", "arms", NULL};
+    static const char *const members[] = {"name", "salt", "arms", "guard", NULL};
     const json_t *v = json_object_get(root, "experiment");
     if (!v || json_is_null(v))
         return 0;
 
     if (check_members(r, "experiment", v, members) < 0 ||
         read_text(r, "experiment", v, "name", true, ret->name, sizeof ret->name) < 0 ||
-        read_text(r, "experiment", v, "salt", false, ret->salt, sizeof ret->salt) < 0)
+        read_text(r, "experiment", v, "salt", false, ret->salt, sizeof ret->salt) < 0 ||
+        read_guard(r, v, &ret->guard) < 0)
         return -1;
     if (!ret->salt[0])
         memcpy(ret->salt, ret->name, sizeof ret->salt);
@@ -492,6 +514,14 @@ static void experiment_json(struct json *j, const struct router_experiment *x)
         json_close(j, '}');
     }
     json_close(j, ']');
+
+    if (x->guard.creations) {
+        json_key(j, "guard");
+        json_open(j, '{');
+        json_member_uint(j, "percentage", x->guard.percent);
+        json_member_uint(j, "creations", x->guard.creations);
+        json_close(j, '}');
+    }
     json_close(j, '}');
 }
 

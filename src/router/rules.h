@@ -63,11 +63,18 @@ struct router_arm {
     unsigned weight;
 };
 
+/* Stops an experiment when so many percent of an arm's creations, at least so many, have failed. */
+struct router_guard {
+    unsigned percent, creations; /* 0: there is none */
+};
+
 /* Everybody is in one arm, by weight. */
 struct router_experiment {
     char name[ROUTER_NAME_SIZE], salt[ROUTER_NAME_SIZE];
     struct router_arm arms[ROUTER_ARMS_MAX];
     unsigned count; /* 0: there is none */
+    struct router_guard guard;
+    char stopped[160]; /* why the guard has stopped it; "": it has not. Of no file */
 };
 
 /* The least isolation for a command of each class, in the order of enum command_class; RUNG_COUNT

@@ -183,3 +183,31 @@ def test_rules_outlive_the_server(routed, user, admin):
     routed.stop()
     routed.start()
     assert routed.client().get("/v1/route").json()["reason"] == "flag all at 100 %"
+
+
+def test_arms_are_counted(routed, user, admin):
+    experiment = {"name": 'a "b" \\c', "guard": {"percentage": 20, "creations": 50},
+                  "arms": [{"name": name, "provider": "jail", "weight": 1} for name in "xy"]}
+    answer = admin.put("/v1/router", json={"experiment": experiment})
+    assert answer.status == 200, answer
+    held = answer.json()
+    assert held["rules"]["experiment"]["guard"] == experiment["guard"]
+    assert held["experiment"] == {"name": experiment["name"], "stopped": None, "arms": [
+        {"name": n, "provider": "jail", "made": 0, "failed": 0, "mean_ms": 0} for n in "xy"]}
+
+    reasons = []
+    for n in range(12):
+        made = user.post("/v1/sandboxes", json={"user_id": f"user{n}", "thread_id": "arms"})
+        assert made.status == 201, made
+        reasons.append(made.json()["reason"])
+        assert user.delete(f"/v1/sandboxes/{made.json()['id']}").status == 204
+    # A request that is wrong counts for none of them.
+    assert user.post("/v1/sandboxes", json={"limits": {"memory_bytes": 1}}).status == 400
+
+    arms = user.get("/v1/router").json()["experiment"]["arms"]
+    assert [a["made"] for a in arms] == [sum(f"arm {n} of" in r for r in reasons) for n in "xy"]
+    assert all(a["made"] and a["mean_ms"] > 0 and a["failed"] == 0 for a in arms), arms
+    metrics = user.get("/metrics").text
+    labels = r'experiment="a \"b\" \\c",arm="x"'
+    assert f'paddock_experiment_creations_total{{{labels},result="made"}} {arms[0]["made"]}\n' in metrics
+    assert r'paddock_experiment_stopped{experiment="a \"b\" \\c"} 0' in metrics

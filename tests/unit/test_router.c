@@ -433,6 +433,13 @@ static const struct {
     {"{\"flags\":[{\"name\":\"f\",\"provider\":\"jail\",\"percentage\":5},{\"name\":\"f\","
      "\"provider\":\"jail\",\"percentage\":5}]}",
      "flags: 'f' is there twice"},
+    {"{\"experiment\":{\"name\":\"x\",\"guard\":{\"percentage\":30}}}",
+     "experiment.guard.creations: is missing"},
+    {"{\"experiment\":{\"name\":\"x\",\"guard\":{\"percentage\":101,\"creations\":1}}}",
+     "experiment.guard.percentage: "},
+    {"{\"experiment\":{\"name\":\"x\",\"guard\":{\"percentage\":1.5,\"creations\":1}}}",
+     "whole numbers"},
+    {"{\"experiment\":{\"name\":\"x\",\"guard\":{\"after\":1}}}", "'after'"},
     {"{\"experiment\":{\"name\":\"x\",\"arms\":[]}}",
      "experiment.arms: must be an array of 2 to 8"},
     {"{\"experiment\":{\"name\":\"x\",\"arms\":[{\"name\":\"a\",\"provider\":\"jail\",\"weight\":0}"

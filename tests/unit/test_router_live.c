@@ -1,8 +1,10 @@
 /* What lasts between two decisions: rules in a file, breakers, and both while others decide. */
 #include "unit.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "router/router.h"
 
 #include <pthread.h>
@@ -125,13 +127,13 @@ static void test_failures_move_sandboxes_to_the_fallback_and_back(void **state)
 
     for (unsigned i = 0; i < 10; i++) { /* requests that were wrong say nothing of the provider */
         assert_int_equal(router_choose(r, providers, PROVIDERS, &q, &route, &e), 0);
-        router_ended(r, route.provider, &mistake);
+        router_ended(r, &route, 1, &mistake);
     }
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(router_choose(r, providers, PROVIDERS, &q, &route, &e), 0);
         assert_string_equal(providers[route.provider].name, "docker");
         assert_int_equal(route.next_count, 1);
-        router_ended(r, route.provider, &down);
+        router_ended(r, &route, 1, &down);
     }
     assert_string_equal(chosen(r), "jail");
 
@@ -143,8 +145,106 @@ static void test_failures_move_sandboxes_to_the_fallback_and_back(void **state)
     assert_int_equal(router_choose(r, providers, PROVIDERS, &q, &route, &e), 0);
     assert_string_equal(providers[route.provider].name, "docker");
     assert_string_equal(chosen(r), "jail"); /* one at a time, while it is half-open */
-    router_ended(r, route.provider, NULL);
+    router_ended(r, &route, 1, NULL);
     assert_string_equal(chosen(r), "docker");
+    router_free(r);
+    (void)unlink(file);
+}
+
+/* How often an arm was chosen in `rounds` creations that end so. */
+static unsigned play(struct router *r, const char *arm, unsigned rounds, const struct pd_err *why,
+                     bool *ret_stopped)
+{
+    unsigned hits = 0;
+    for (unsigned i = 0; i < rounds; i++) {
+        char user[24];
+        struct route_question q = {.tenant = "t", .user = user};
+        struct decision route;
+        struct pd_err e;
+        snprintf(user, sizeof user, "user%u", i);
+        assert_int_equal(router_choose(r, providers, PROVIDERS, &q, &route, &e), 0);
+        bool mine = route.arm >= 0 && !strcmp(route.name, arm);
+        hits += mine;
+        *ret_stopped |= router_ended(r, &route, 2 * NS_PER_MS, mine ? why : NULL);
+    }
+    return hits;
+}
+
+static void expect_json(struct router *r, const char *text)
+{
+    auto_buf out = BUF_INIT(1 << 20);
+    struct json j = JSON_INIT(&out);
+    json_open(&j, '{');
+    router_json(r, providers, PROVIDERS, true, &j);
+    json_close(&j, '}');
+    if (!strstr(buf_cstr(&out), text))
+        fail_msg("%s\nis not in\n%s", text, buf_cstr(&out));
+}
+
+#define EXPERIMENT(guard)                                                                          \
+    "{\"default\":\"docker\",\"breaker\":{\"failures\":1000,\"percentage\":100,\"calls\":64,"      \
+    "\"window_s\":1},\"experiment\":{\"name\":\"x\",\"arms\":[{\"name\":\"a\",\"provider\":"       \
+    "\"jail\","                                                                                    \
+    "\"weight\":1},{\"name\":\"b\",\"provider\":\"e2b\",\"weight\":1}]" guard "}}"
+
+static void test_the_guard_stops_an_experiment(void **state)
+{
+    static const char rules[] = EXPERIMENT(",\"guard\":{\"percentage\":30,\"creations\":40}");
+    struct pd_err e, down = {.code = PD_LOST}, mistake = {.code = PD_INVALID};
+    bool stopped = false;
+    (void)state;
+
+    (void)unlink(file);
+    struct router *r = router_new(file, NULL, providers, PROVIDERS, &e);
+    expect_json(r, "\"experiment\":null");
+    assert_int_equal(put(r, rules, &e), 0);
+
+    /* Faults of requests do not count, and of good creations there may be many. */
+    unsigned wrong = play(r, "b", 200, &mistake, &stopped);
+    assert_in_range(wrong, 70, 130);
+    expect_json(r, "\"made\":0,\"failed\":0,\"mean_ms\":0");
+    unsigned good = play(r, "b", 60, NULL, &stopped);
+    assert_true(good > 10 && !stopped);
+
+    /* Until three tenths have failed; then nobody is in an arm, and the default is everybody's. */
+    unsigned failed = play(r, "b", 300, &down, &stopped);
+    assert_true(stopped);
+    assert_true(failed * 100 >= (good + failed) * 30 &&
+                (failed - 1) * 100 < (good + failed - 1) * 30);
+    assert_string_equal(chosen(r), "docker");
+    expect_json(r, "\"stopped\":\"arm b failed at ");
+    expect_json(r, "\"mean_ms\":2");
+
+    /* It stays so when the same rules are read again, and is over with others. */
+    stopped = false;
+    assert_int_equal(router_reload(r, providers, PROVIDERS, &e), 0);
+    assert_int_equal(play(r, "b", 50, &down, &stopped), 0);
+    assert_int_equal(put(r, EXPERIMENT(""), &e), 0);
+    assert_true(play(r, "b", 80, &down, &stopped) > 20);
+    assert_false(stopped); /* without a guard */
+    expect_json(r, "\"stopped\":null");
+    router_free(r);
+    (void)unlink(file);
+}
+
+/* What a fallback does is not the arm's. */
+static void test_an_arm_whose_breaker_is_open_counts_nothing(void **state)
+{
+    struct pd_err e, down = {.code = PD_LOST};
+    bool stopped = false;
+    (void)state;
+
+    (void)unlink(file);
+    struct router *r = router_new(file, NULL, providers, PROVIDERS, &e);
+    assert_int_equal(
+        put(r,
+            "{\"default\":\"cloudrun\",\"breaker\":{\"failures\":2,\"open_s\":200},"
+            "\"experiment\":{\"name\":\"x\",\"arms\":[{\"name\":\"a\",\"provider\":"
+            "\"jail\",\"weight\":1},{\"name\":\"b\",\"provider\":\"e2b\",\"weight\":1}]}}",
+            &e),
+        0);
+    assert_int_equal(play(r, "b", 100, &down, &stopped), 2);
+    expect_json(r, "\"name\":\"b\",\"provider\":\"e2b\",\"made\":0,\"failed\":2");
     router_free(r);
     (void)unlink(file);
 }
@@ -178,7 +278,7 @@ static void *keep_choosing(void *arg)
         if (router_choose(me->router, providers, PROVIDERS, &q, &route, &e) < 0 ||
             (route.provider != 1 && route.provider != 3))
             return me;
-        router_ended(me->router, route.provider, NULL);
+        router_ended(me->router, &route, 1, NULL);
     }
     return NULL;
 }
@@ -225,6 +325,8 @@ int main(void)
         cmocka_unit_test(test_rules_outlive_the_router_and_bad_ones_change_nothing),
         cmocka_unit_test(test_a_file_that_cannot_be_written_leaves_the_rules),
         cmocka_unit_test(test_failures_move_sandboxes_to_the_fallback_and_back),
+        cmocka_unit_test(test_the_guard_stops_an_experiment),
+        cmocka_unit_test(test_an_arm_whose_breaker_is_open_counts_nothing),
         cmocka_unit_test(test_rules_are_replaced_while_others_decide),
     };
     return cmocka_run_group_tests(tests, make_place, remove_place);
