@@ -33,8 +33,7 @@ static void jail_died(struct keeper *k, struct kjail *j)
     if (j->state == JAIL_KIT)
         k->kits_at = deadline_in(RESTART_AFTER); /* it may be that none lives long here */
 
-    /* Free before anybody hears of it: a client may use the named root again at once. */
-    fd_done(&j->lock);
+    jail_release_root(j); /* before anybody hears of it: a client may use it again at once */
 
     /* Why an engine's container ended, the engine knows: its broker is told with the sweep. */
     if (k->kind->is_foreign && how == GONE_DIED) {

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -188,6 +189,14 @@ static void jail_unwatch(struct keeper *k, struct kjail *j)
         }
 }
 
+/* Closing it is not enough: the builder that has opened it may not have closed it yet. */
+void jail_release_root(struct kjail *j)
+{
+    if (j->lock >= 0)
+        (void)flock(j->lock, LOCK_UN);
+    fd_done(&j->lock);
+}
+
 /* All but the mount namespace and the control socket, which go to the sweeper. */
 static void close_all(const struct keeper *k, struct kjail *j)
 {
@@ -197,7 +206,7 @@ static void close_all(const struct keeper *k, struct kjail *j)
     fd_done(&j->init_end);
     fd_done(&j->netns);
     fd_done(&j->devpts);
-    fd_done(&j->lock);
+    jail_release_root(j);
     fd_done(&j->adopt);
     fd_done(&j->pidfd);
     buf_done(&j->payload);

@@ -310,6 +310,7 @@ int jail_watch_init(struct keeper *k, struct kjail *j);
 /* Only a child keeps its number until it is waited for: another init is signalled by its pidfd. */
 void jail_signal_init(const struct keeper *k, const struct kjail *j, int number);
 /* Its processes are gone: closes its descriptors; what is left is swept. */
+void jail_release_root(struct kjail *j);
 void jail_set_dead(struct keeper *k, struct kjail *j);
 int jail_is_being_swept(const struct keeper *k, const struct kjail *j);
 /* Swept, or never made: frees the range and the record. */

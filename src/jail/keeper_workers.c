@@ -293,6 +293,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
         return;
     }
     if (watched < 0 || keeper_early_death(k, m.init_pid, asked_at)) {
+        jail_release_root(j);
         jail_send_gone(k, j, GONE_DIED);
         jail_set_dead(k, j);
         return;
