@@ -3,6 +3,7 @@
 #include "keeper_peer.h"
 
 #include "jail/keeper_kind.h"
+#include "jail/sweep.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -30,7 +31,6 @@ static void builder_slow(const struct builder_config *c, int sock)
     struct pd_err e;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC), lock = open(root, O_RDONLY | O_CLOEXEC);
 
-    (void)c;
     while (wire_recv(sock, &f, DEADLINE_NONE, &e) > 0) {
         auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
         struct wire_head head = {.type = WIRE_DONE, .id = f.head.id};
@@ -45,6 +45,13 @@ static void builder_slow(const struct builder_config *c, int sock)
         }
         frame_reset(&f);
     }
+
+    /* As a builder does: nothing is left of the keeper. */
+    struct cgroup_mounts mounts;
+    struct cgroup_host host;
+    cgroup_find(&mounts);
+    if (cgroup_host_open(&host, &mounts, c->instance, &e) == 0)
+        sweep_instance(&host);
     _exit(0);
 }
 
