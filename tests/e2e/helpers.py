@@ -22,7 +22,7 @@ ROOT_ONLY = "needs root"
 def pause(s):
     """A time that passes inside a test, longer where programs start slowly, but not twenty times:
     unlike a bound it is always waited for."""
-    return s if paddock.SLOW < 2 else s * 5
+    return s * min(5, max(paddock.SLOW, paddock.PATIENCE))
 
 
 def new_word():
