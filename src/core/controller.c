@@ -218,7 +218,7 @@ static void look_at(struct session *s, bool every_second)
         forget_if_old(s, now - s->all->c.gone_kept_ms);
 }
 
-/* Everybody, held; looking at them is done without the lock. */
+/* Everybody, held; with the lock held. Looking at them is done without it. */
 struct session **sessions_hold_all(struct sessions *all, size_t *ret_count)
 {
     size_t count = 0;

@@ -445,7 +445,9 @@ static struct session *await_life(struct daemon *d, enum life life)
     struct session *found = NULL;
     while (!found && !deadline_passed(limit)) {
         size_t count;
+        lock_take(&d->all->lock);
         struct session **all = sessions_hold_all(d->all, &count);
+        lock_release(&d->all->lock);
         for (size_t i = 0; i < count; i++) {
             lock_take(&all[i]->lock);
             bool is = all[i]->life == life && (life != LIFE_WARMING || all[i]->processes);
