@@ -549,6 +549,95 @@ static void test_every_root_that_was_left_is_deleted(void **state)
     daemon_end(d);
 }
 
+/* ---- moves against others ---- */
+
+struct mover {
+    struct session *session;
+    atomic_uint moves;
+    atomic_bool stop;
+};
+
+static void *keep_moving(void *arg)
+{
+    struct mover *m = arg;
+    for (unsigned n = 0; !atomic_load(&m->stop); n++) {
+        struct pd_err e;
+        if (move_to(m->session, n % 2 ? &weak : &strong, MOVE_GIVE_UP, "test", &e) == 0)
+            atomic_fetch_add(&m->moves, 1);
+        else if (e.code != PD_CONFLICT && e.code != PD_PAUSED) /* somebody else changes it */
+            break;
+    }
+    return NULL;
+}
+
+/* Whoever deletes a sandbox while two move it: nothing of it is left, at neither provider. */
+static void test_a_delete_against_moves(void **state)
+{
+    unsigned rounds = getenv("PADDOCK_NIGHTLY") ? 5000 : 300, moved = 0;
+    struct daemon *d = begin(state, world_new());
+
+    for (unsigned n = 0; n < rounds; n++) {
+        struct mover m = {.session = make_in(d, n % 2 ? "local" : "jail", MODE_NONE)};
+        pthread_t threads[2];
+        struct pd_err e;
+        for (unsigned i = 0; i < COUNT(threads); i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, keep_moving, &m), 0);
+        usleep(n * 7919 % 3000);
+
+        deadline limit = deadline_in(60 * NS_PER_S);
+        while (session_end(m.session, END_KILLED, "test", &e) < 0)
+            if (deadline_passed(limit))
+                fail_msg("round %u: %s", n, e.msg);
+        atomic_store(&m.stop, true);
+        for (unsigned i = 0; i < COUNT(threads); i++)
+            pthread_join(threads[i], NULL);
+        moved += atomic_load(&m.moves);
+
+        /* What a move had left behind, the controller takes away. */
+        while ((box_count(d->world) || root_count(d->world)) && !deadline_passed(limit))
+            usleep(1000);
+        assert_int_equal(box_count(d->world), 0);
+        assert_int_equal(root_count(d->world), 0);
+        session_unref(m.session);
+    }
+    print_message("%u deletes, %u moves\n", rounds, moved);
+    assert_true(moved > rounds / 4);
+    daemon_end(d);
+}
+
+/* A pause finds it at one of the two, and it goes on there with all its files. */
+static void test_a_pause_against_moves(void **state)
+{
+    unsigned rounds = getenv("PADDOCK_NIGHTLY") ? 5000 : 300, paused = 0;
+    struct daemon *d = begin(state, world_new());
+    struct mover m = {.session = make_in(d, "local", MODE_NONE)};
+    pthread_t thread;
+    struct pd_err e;
+
+    assert_int_equal(pthread_create(&thread, NULL, keep_moving, &m), 0);
+    for (unsigned n = 0; n < rounds; n++) {
+        bool did = session_pause(m.session, &e) == 0;
+        paused += did;
+        usleep(n * 7919 % 300);
+        deadline limit = deadline_in(60 * NS_PER_S);
+        while (did && session_resume(m.session, &e) < 0)
+            if (deadline_passed(limit))
+                fail_msg("round %u: %s", n, e.msg);
+
+        /* As many moves as pauses, beside each other. */
+        while (atomic_load(&m.moves) < n && !deadline_passed(limit))
+            usleep(n * 31 % 100);
+    }
+    atomic_store(&m.stop, true);
+    pthread_join(thread, NULL);
+
+    print_message("%u pauses, %u moves\n", paused, atomic_load(&m.moves));
+    assert_true(paused > rounds / 2 && atomic_load(&m.moves) > rounds / 2);
+    is_at(d, m.session, m.session->provider->name);
+    must_end(d, m.session);
+    daemon_end(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -568,6 +657,8 @@ int main(void)
         IN_WORLD(test_paths_are_translated_once),
         IN_WORLD(test_only_tmp_may_be_missing),
         IN_WORLD(test_every_root_that_was_left_is_deleted),
+        IN_WORLD(test_a_delete_against_moves),
+        IN_WORLD(test_a_pause_against_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
