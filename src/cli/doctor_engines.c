@@ -33,7 +33,8 @@ static const struct {
      CHECK_WARN},
 };
 
-/* Runs `paddock-remote check KIND`. Returns its status, 127 when there is no such program. */
+/* Runs `paddock-remote check KIND`, which has a deadline of its own. Returns its status, 127 when
+ * it could not be started. */
 static int ask(const char *kind, char out[SAYS_MAX])
 {
     int ends[2];
@@ -86,7 +87,7 @@ static void check_engine(struct check_list *l, const char *kind)
     static const char why[] = "what the provider of this name makes sandboxes with";
 
     if (status == 127) {
-        check_add(l, kind, CHECK_INFO, why, NULL, "paddock-remote is not installed");
+        check_add(l, kind, CHECK_INFO, why, NULL, "paddock-remote, which asks it, is not there");
         return;
     }
     if (text_value(says, "error", error, sizeof error)) {

@@ -5,6 +5,7 @@ import contextlib
 import pytest
 
 from paddock_testing import engine
+from paddock_testing.server import Server
 
 
 def _engine(kind):
@@ -45,3 +46,15 @@ def images(dockerd):
 def registry():
     with _started(engine.Registry("tester", "secret word")) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def server(dockerd, images):  # images: none is pulled
+    """A server with docker beside the jail; the files that test another provider have their own."""
+    s = Server({"providers": "jail,docker", "docker_host": dockerd.host, "image_pull": "never"})
+    s.start()
+    try:
+        yield s
+    finally:
+        s.close()
+    assert not dockerd.containers(), "containers are left behind"

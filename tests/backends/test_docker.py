@@ -14,17 +14,6 @@ from paddock_testing.server import Client, Server, check_error
 
 
 @pytest.fixture(scope="module")
-def server(dockerd, images):
-    s = Server({"providers": "jail,docker", "docker_host": dockerd.host, "image_pull": "never"})
-    s.start()
-    try:
-        yield s
-    finally:
-        s.close()
-    assert not dockerd.containers(), "containers are left behind"
-
-
-@pytest.fixture(scope="module")
 def api(server):
     return Client(server.host, server.port, server.key)
 

@@ -16,17 +16,6 @@ from ws import Raw, WebSocket  # pylint: disable=wrong-import-position
 
 
 @pytest.fixture(scope="module")
-def server(dockerd, images):
-    s = Server({"providers": "jail,docker", "docker_host": dockerd.host, "image_pull": "never"})
-    s.start()
-    try:
-        yield s
-    finally:
-        s.close()
-    assert not dockerd.containers(), "containers are left behind"
-
-
-@pytest.fixture(scope="module")
 def box(server, images):
     b = Box(Client(server.host, server.port, server.key), images["bash"])
     yield b

@@ -1,5 +1,5 @@
 /* Directories that are held, and swept by somebody else. */
-#include "unit.h"
+#include "memory_place.h"
 
 #include "base/fd.h"
 #include "base/live_dir.h"
@@ -17,30 +17,12 @@
 
 #define ROUNDS 20000
 
-struct place {
-    char path[64];
-    int dir;
-};
-
-static int make_place(void **state)
-{
-    static struct place p;
-    snprintf(p.path, sizeof p.path, "%s/paddock-live-XXXXXX",
-             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    if (!mkdtemp(p.path))
-        return -1;
-    p.dir = open(p.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    *state = &p;
-    return p.dir < 0 ? -1 : 0;
-}
-
-static int remove_place(void **state)
+static int empty_place(void **state)
 {
     struct place *p = *state;
     (void)unlinkat(p->dir, "d/mine", AT_REMOVEDIR);
     (void)unlinkat(p->dir, "d", AT_REMOVEDIR);
-    close(p->dir);
-    return rmdir(p->path);
+    return remove_place(state);
 }
 
 static void test_one_that_is_held_cannot_be_seized(void **state)
@@ -120,7 +102,7 @@ static void test_a_lock_alone_holds_nothing(void **state)
     assert_false(is_reachable(p, dir));
 }
 
-#define IN_PLACE(test) cmocka_unit_test_setup_teardown(test, make_place, remove_place)
+#define IN_PLACE(test) cmocka_unit_test_setup_teardown(test, make_place, empty_place)
 
 int main(void)
 {

@@ -1,5 +1,5 @@
 /* Removing a tree that its maker wanted to be hard to remove, also while he moves parts of it. */
-#include "unit.h"
+#include "memory_place.h"
 
 #include "base/fd.h"
 #include "jail/store.h"
@@ -24,31 +24,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-struct place {
-    char path[64];
-    int dir;
-};
-
-static int make_place(void **state)
-{
-    static struct place p;
-    /* In memory if possible: a disk takes its time with so many directories. */
-    snprintf(p.path, sizeof p.path, "%s/paddock-tree-XXXXXX",
-             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    if (!mkdtemp(p.path))
-        return -1;
-    p.dir = open(p.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    *state = &p;
-    return p.dir < 0 ? -1 : 0;
-}
-
-static int remove_place(void **state)
-{
-    struct place *p = *state;
-    close(p->dir);
-    return rmdir(p->path);
-}
 
 static void make_file(int dir, const char *name)
 {
