@@ -44,11 +44,13 @@ class Victim(Server):
         return self.restart()
 
     def keeper(self):
-        """The keeper itself; its builders have its command line, too."""
-        pids = self.keepers()
-        tops = [p for p in pids if host.parent(p) not in pids]
-        assert len(tops) == 1, tops
-        return tops[0]
+        """The keeper itself. Its builders have its command line, too; those of one that was killed
+        are without a parent until they have followed it."""
+        def the_only_one():
+            pids = self.keepers()
+            tops = [p for p in pids if host.parent(p) not in pids]
+            return tops if len(tops) == 1 else None
+        return paddock.wait_for(the_only_one, 20, "one keeper, and none that was killed")[0]
 
 
 class Box:

@@ -246,7 +246,8 @@ class Server:
                 start_new_session=True, pass_fds=self.pass_fds)
 
         def answers():
-            assert self.process.poll() is None, f"the server ended:\n{self.log()}"
+            status = self.process.poll()
+            assert status is None, f"the server ended with status {status}:\n{self.log()}"
             with contextlib.suppress(OSError, http.client.HTTPException):
                 connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
                 try:
