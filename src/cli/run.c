@@ -144,41 +144,62 @@ static int parse_provider(struct run_options *o, const char *text, struct pd_err
     return 0;
 }
 
-static int parse_one(struct run_options *o, struct options *opts, struct pd_err *e)
+/* The list's own copy of the name, or NULL. */
+static const char *find_name(const char *name, const char *const *list, size_t count)
 {
-    const char *name = opts->name;
-    struct limits *l = &o->spec.limits;
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(name, list[i]))
+            return list[i];
+    return NULL;
+}
 
-    if (!strcmp(name, "--json")) {
-        o->json = 1;
-        return options_no_value(opts, e);
-    }
-
+static int check_known(const char *name, struct pd_err *e)
+{
     static const char *const with_value[] = {
         "--provider", "--profile", "--name",    "--timeout", "--memory",    "--pids",
         "--cpu",      "--disk",    "--files",   "--env",     "--bind",      "--root",
         "--workdir",  "--user",    "--network", "--output",  "--file-size", "--min-isolation"};
 
-    int known = 0;
-    for (size_t i = 0; i < sizeof with_value / sizeof *with_value; i++)
-        known |= !strcmp(name, with_value[i]);
-    if (!known)
-        return pd_fail(e, PD_INVALID,
-                       "unknown option '%.30s': valid are --provider --profile --name --timeout "
-                       "--memory --pids --cpu --disk --files --env --bind --root --workdir --user "
-                       "--network --output --file-size --min-isolation --json",
-                       name);
+    if (find_name(name, with_value, sizeof with_value / sizeof *with_value))
+        return 0;
+    return pd_fail(e, PD_INVALID,
+                   "unknown option '%.30s': valid are --provider --profile --name --timeout "
+                   "--memory --pids --cpu --disk --files --env --bind --root --workdir --user "
+                   "--network --output --file-size --min-isolation --json",
+                   name);
+}
 
-    static const char *const jail_only[] = {"--profile", "--name", "--memory", "--pids",
-                                            "--cpu",     "--disk", "--files",  "--bind",
-                                            "--root",    "--user", "--network"};
-    for (size_t i = 0; i < sizeof jail_only / sizeof *jail_only; i++)
-        if (!strcmp(name, jail_only[i]))
-            o->jail_only = jail_only[i];
+/* Only a jail can honour it. The name is kept: the text of an option is gone with the next one. */
+static void note_jail_only(struct run_options *o, const char *name)
+{
+    static const char *const list[] = {"--profile", "--name", "--memory", "--pids",
+                                       "--cpu",     "--disk", "--files",  "--bind",
+                                       "--root",    "--user", "--network"};
+    const char *found = find_name(name, list, sizeof list / sizeof *list);
+    if (found)
+        o->jail_only = found;
+}
 
-    const char *v = options_value(opts, e);
-    if (!v)
-        return -1;
+static int parse_name(struct run_options *o, const char *text, struct pd_err *e)
+{
+    if (!text[0])
+        return pd_fail(e, PD_INVALID, "--name: the name is empty");
+    o->spec.root_name = text;
+    return 0;
+}
+
+static int parse_workdir(struct run_options *o, const char *text, struct pd_err *e)
+{
+    if (text[0] != '/' || strlen(text) > SPEC_PATH_MAX)
+        return pd_fail(e, PD_INVALID, "--workdir: '%.120s' is not an absolute path", text);
+    o->workdir = text;
+    return 0;
+}
+
+/* `name` is one of those that check_known lets pass. */
+static int parse_value(struct run_options *o, const char *name, const char *v, struct pd_err *e)
+{
+    struct limits *l = &o->spec.limits;
 
     if (!strcmp(name, "--provider"))
         return parse_provider(o, v, e);
@@ -190,6 +211,7 @@ static int parse_one(struct run_options *o, struct options *opts, struct pd_err 
         return rung_parse(name, v, &o->spec.min_rung, e);
     if (!strcmp(name, "--timeout"))
         return parse_duration(name, v, TIMEOUT_MAX, &o->timeout_ns, e);
+
     if (!strcmp(name, "--memory"))
         return parse_size(name, v, SPEC_MEMORY_MIN, SPEC_MEMORY_MAX, &l->memory, e);
     if (!strcmp(name, "--disk"))
@@ -204,6 +226,7 @@ static int parse_one(struct run_options *o, struct options *opts, struct pd_err 
         return parse_size(name, v, 1, UINT64_MAX / 1024, &o->output, e);
     if (!strcmp(name, "--file-size"))
         return parse_size(name, v, 1, UINT64_MAX / 1024, &o->file_size, e);
+
     if (!strcmp(name, "--env"))
         return parse_env(o, v, e);
     if (!strcmp(name, "--bind"))
@@ -212,18 +235,24 @@ static int parse_one(struct run_options *o, struct options *opts, struct pd_err 
         return parse_root(o, v, e);
     if (!strcmp(name, "--user"))
         return parse_user(o, v, e);
+    if (!strcmp(name, "--name"))
+        return parse_name(o, v, e);
+    return parse_workdir(o, v, e);
+}
 
-    if (!strcmp(name, "--name")) {
-        if (!v[0])
-            return pd_fail(e, PD_INVALID, "--name: the name is empty");
-        o->spec.root_name = v;
-        return 0;
+static int parse_one(struct run_options *o, struct options *opts, struct pd_err *e)
+{
+    const char *name = opts->name;
+    if (!strcmp(name, "--json")) {
+        o->json = 1;
+        return options_no_value(opts, e);
     }
 
-    if (v[0] != '/' || strlen(v) > SPEC_PATH_MAX)
-        return pd_fail(e, PD_INVALID, "--workdir: '%.120s' is not an absolute path", v);
-    o->workdir = v;
-    return 0;
+    if (check_known(name, e) < 0)
+        return -1;
+    note_jail_only(o, name);
+    const char *v = options_value(opts, e);
+    return v ? parse_value(o, name, v, e) : -1;
 }
 
 static int parse(struct run_options *o, int argc, char **argv, struct pd_err *e)

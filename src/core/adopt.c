@@ -1,7 +1,7 @@
-/* How a daemon goes on where another one stopped: sessions and processes are read from the store,
- * boxes and descriptors are asked for from the provider, and each box tells what became of its
- * commands. Streams go on at the spools' sizes. What is in the store but not there any more was
- * lost, and says so; what is there but not in the store is ended. */
+/* How a daemon goes on where another one stopped: sessions and processes are read from the store
+ * (adopt_rows.c), boxes and descriptors are asked for from the provider, and each box tells what
+ * became of its commands. Streams go on at the spools' sizes. What is in the store but not there
+ * any more was lost, and says so; what is there but not in the store is ended. */
 #include "core/session_state.h"
 
 #include "access/ids.h"
@@ -20,244 +20,6 @@
 #define FETCH_PATIENCE (5 * NS_PER_S)
 /* For all together, before requests are served. */
 #define ANSWER_PATIENCE (300 * NS_PER_MS)
-
-static void copy(char *to, size_t size, const char *from)
-{
-    snprintf(to, size, "%s", from ? from : "");
-}
-
-static enum life life_of_row(const struct session_row *r)
-{
-    if (r->state == SESSION_GONE)
-        return LIFE_GONE;
-
-    /* Nobody's, or not yet acknowledged: a retry makes another one. */
-    if (!r->tenant || !r->tenant[0] || r->state == SESSION_CREATING)
-        return LIFE_READY;
-
-    switch (r->state) {
-    case SESSION_RUNNING:
-        return LIFE_RUNNING;
-    case SESSION_PAUSED:
-        return r->asleep ? LIFE_ASLEEP : LIFE_PAUSED;
-    default:
-        return LIFE_CANCELLED; /* it was being ended, which is finished now */
-    }
-}
-
-/* Rows that were in the pool of an older server have no name. */
-static struct provider *find_provider(const struct sessions *all, const char *name)
-{
-    return name[0] ? provider_table_find(all->c.providers, name) : all->c.providers->list[0];
-}
-
-/* The session cannot be reached, but is not ended either: its row, its root and its output stay for
- * a server that has the provider. */
-static void tell_unconfigured(struct session *s)
-{
-    struct session_info *i = &s->info;
-    s->stranded = true;
-    i->end = END_LOST;
-    i->ended_ms = time_now_ms();
-    snprintf(i->end_reason, sizeof i->end_reason,
-             "its provider '%s' is not configured on this server; its files are kept, and it is "
-             "found again when the server is started with that provider",
-             i->provider);
-    log_warn("adopt.provider", "id=%s provider=%s error=not configured", i->id, i->provider);
-}
-
-/* What the rows are loaded into. A row that cannot be loaded ends the start of the daemon: going on
- * would end its box as a stranger's. */
-struct loading {
-    struct sessions *all;
-    int failed;
-    struct pd_err e;
-};
-
-static int fail_row(struct loading *l, const char *session)
-{
-    l->failed = 1;
-    return pd_fail(&l->e, PD_CAPACITY,
-                   "no memory to load sandbox %.40s; nothing was changed: start again", session);
-}
-
-/* A copy of a text, or NULL without one; *whole becomes 0 when there is no memory. */
-static char *copy_text(const char *text, int *whole)
-{
-    char *copied = text && text[0] ? strdup(text) : NULL;
-
-    if (text && text[0] && !copied)
-        *whole = 0;
-    return copied;
-}
-
-static int load_session(const struct session_row *r, void *arg)
-{
-    struct loading *l = arg;
-    struct sessions *all = l->all;
-    struct session *s = session_new(all, NULL);
-    struct pd_err e;
-    int whole = 1;
-    if (!s)
-        return fail_row(l, r->id);
-
-    struct session_info *i = &s->info;
-    copy(i->id, sizeof i->id, r->id);
-    copy(i->tenant, sizeof i->tenant, r->tenant);
-    copy(i->user_id, sizeof i->user_id, r->user_id);
-    copy(i->thread_id, sizeof i->thread_id, r->thread_id);
-    copy(i->template_name, sizeof i->template_name, r->template_name);
-    copy(i->provider, sizeof i->provider, r->provider);
-    copy(i->reason, sizeof i->reason, r->reason);
-    copy(i->end_reason, sizeof i->end_reason, r->end_reason);
-    copy(i->replaces, sizeof i->replaces, r->replaces);
-    copy(s->root_name, sizeof s->root_name, r->root_name);
-    copy(s->cwd, sizeof s->cwd, r->cwd);
-    i->recreated = i->replaces[0] != 0;
-    memcpy(s->box_id.bytes, r->box_id, sizeof s->box_id.bytes);
-    s->metadata = copy_text(r->metadata ? r->metadata : "{}", &whole);
-    s->key = copy_text(r->key, &whole);
-    s->key_hash = r->key_hash;
-    s->policy_text = copy_text(r->policy && r->policy[0] ? r->policy : "open", &whole);
-    s->note = copy_text(r->note, &whole);
-    s->arm = copy_text(r->arm, &whole);
-    s->other_root = copy_text(r->other_root, &whole);
-
-    if (!whole) {
-        session_unref(s);
-        return fail_row(l, r->id);
-    }
-
-    if (policy_parse(s->policy_text, &s->policy, &e) < 0)
-        log_warn("adopt.policy", "id=%s error=%s", i->id, e.msg);
-    struct buf spec = {.data = (uint8_t *)(uintptr_t)r->spec, .len = r->spec_len};
-    struct spec wanted;
-    if (spec_restore(&spec, &wanted, &e) < 0) {
-        log_error("adopt.spec", "id=%s error=%s", i->id, e.msg);
-        wanted = SPEC_DEFAULT;
-    }
-    wanted.root_dir = wanted.root_name = "";
-    wanted.bind_count = 0;
-    if (session_set_spec(s, &wanted) < 0) {
-        session_unref(s);
-        return fail_row(l, r->id);
-    }
-
-    for (size_t at = 0; at < r->env_len; at += strlen(r->env + at) + 1)
-        if (msg_list_add(&s->env, r->env + at) < 0)
-            log_warn("adopt.env", "id=%s error=a variable has no room", i->id);
-    i->end = (enum session_end)r->end;
-    i->created_ms = r->created_ms;
-
-    /* Nobody could use it while there was no server. */
-    i->last_used_ms = r->state == SESSION_RUNNING ? time_now_ms() : r->last_used_ms;
-    i->ended_ms = r->ended_ms;
-    i->idle_timeout_ms = r->idle_timeout_ms;
-    i->max_life_ms = r->max_life_ms;
-    s->paused_at_ms = r->paused_ms;
-    i->from_pool = r->from_pool;
-    i->rung = (enum rung)r->rung;
-    i->pause_at_end = r->pause_at_end;
-    i->mode = r->mode > MODE_NONE && r->mode < MODE_COUNT ? (enum run_mode)r->mode : MODE_NONE;
-    s->provider = find_provider(all, i->provider);
-    enum life life = life_of_row(r);
-    if (!s->provider && life == LIFE_READY) {
-        session_unref(s); /* nobody's: a server that has the provider ends it */
-        return 0;
-    }
-
-    if (!s->provider && life != LIFE_GONE) {
-        tell_unconfigured(s);
-        life = LIFE_GONE;
-    }
-
-    lock_take(&all->lock);
-    *sessions_place(all, i->id) = s; /* the reference is the table's */
-
-    lock_take(&s->lock);
-    session_step(s, life);
-    lock_release(&s->lock);
-    lock_release(&all->lock);
-    return 0;
-}
-
-static int load_process(const struct process_row *r, void *arg)
-{
-    struct loading *l = arg;
-    struct pd_err e;
-    int whole = 1;
-    struct session *s = *sessions_place(l->all, r->session);
-    if (!s || s->info.state == SESSION_GONE)
-        return 0;
-
-    struct process *p = process_new(s);
-    if (!p)
-        return fail_row(l, r->session);
-    p->command = r->command && r->command[0] ? copy_text(r->command, &whole) : strdup("");
-    p->key = copy_text(r->key, &whole);
-    p->note = copy_text(r->note, &whole);
-    if (!whole || !p->command) {
-        process_unref(p);
-        return fail_row(l, r->session);
-    }
-
-    kept_begin(p);
-    memcpy(p->id.bytes, r->id, sizeof p->id.bytes);
-    p->group = r->group;
-    p->key_hash = r->key_hash;
-    p->shell = (r->flags & ROW_SHELL) != 0;
-    p->pty = (r->flags & ROW_PTY) != 0;
-    p->background = (r->flags & ROW_BACKGROUND) != 0;
-    p->back_pressure = (r->flags & ROW_BACK_PRESSURE) != 0;
-    p->refused = (r->flags & ROW_REFUSED) != 0;
-    p->state_updated = (r->flags & ROW_STATE_UPDATED) != 0;
-    p->forgotten = (r->flags & ROW_FORGOTTEN) != 0;
-    p->updates_state = !r->exited && (r->flags & ROW_UPDATES_STATE) != 0;
-    p->stored = 1;
-    p->synced = 0;
-
-    /* Until it is looked for, it may be there: who buries the process has it dropped. */
-    int over = r->exited && (r->flags & ROW_OVER) != 0;
-    p->stashed = p->stashed_input = !over;
-    p->spool_max = r->spool_max;
-    p->pid = r->pid;
-    p->stop = (enum process_stop)r->stop;
-    p->started_ms = r->started_ms;
-    p->ended_ms = r->ended_ms;
-    p->duration_us = r->duration_us;
-    uint64_t now = time_now_ms();
-    p->started_ns = clock_now() - (now > r->started_ms ? now - r->started_ms : 0) * NS_PER_MS;
-    p->end.status = r->status;
-    p->end.cpu_usec = r->cpu_usec;
-    p->end.max_rss = r->max_rss;
-    p->timeout_ns =
-        r->deadline_ms > r->started_ms ? (r->deadline_ms - r->started_ms) * NS_PER_MS : 0;
-    if (p->refused)
-        pd_fail(&p->why, (enum pd_code)r->why_code, "%s", r->why ? r->why : "");
-    p->state = r->exited ? PROCESS_SETTLED : PROCESS_RUNNING; /* as the earlier daemon left it */
-
-    for (unsigned i = 0; i < STREAM_COUNT; i++) {
-        struct spool at = process_spool(p, i);
-        if (spool_open(&p->streams[i].spool, at.dir, at.name, at.max, &e) < 0)
-            log_warn("adopt.spool", "session=%s error=%s", s->info.id, e.msg);
-        kept_count(&p->streams[i]);
-        if (over)
-            spool_rest(&p->streams[i].spool);
-    }
-
-    lock_take(&s->lock);
-    session_add_process(s, p);
-    if (process_is_live(p)) {
-        s->running++;
-        p->serial = ++s->next_serial;
-        group_adopt(s, p->group, p->serial);
-    }
-
-    lock_release(&s->lock);
-
-    process_unref(p);
-    return 0;
-}
 
 /* `e` says why its output was not given back, if it was not. */
 static void fetch_streams(struct process *p, struct pd_err *e)
@@ -428,44 +190,21 @@ static bool has_namesake(const struct session *s)
     return false;
 }
 
-static void adopt_session(struct session *s)
+/* One that an earlier daemon was making or ending. */
+static void end_unfinished(struct session *s)
+{
+    if (s->life == LIFE_READY)
+        s->info.end = END_FAILED;
+    if (!s->info.end_reason[0])
+        snprintf(s->info.end_reason, sizeof s->info.end_reason,
+                 "the server was ended while it was being made");
+    session_finish_end(s);
+}
+
+/* What has to be known of a box before the next command starts in it. */
+static void adopt_box(struct session *s, struct box *box)
 {
     struct pd_err e;
-    struct box *box;
-    if (s->info.state == SESSION_GONE)
-        return;
-    int finish = s->life == LIFE_READY || s->life == LIFE_CANCELLED;
-    if (finish && has_namesake(s)) {
-        /* Its box went over to a session that was being moved. */
-        s->box_id = wire_id_new();
-        s->root_name[0] = 0;
-    }
-    if (box_adopt(s->provider, s->box_id, s, &box, &e) < 0) {
-        box = NULL;
-        if (!finish && !s->info.asleep)
-            session_mark_lost(s, "it did not survive: the keeper or the machine was restarted");
-    }
-
-    if (s->info.asleep) {
-        session_finish_sleep(s, box);
-        return;
-    }
-
-    rw_write(&s->box_use);
-    s->box = box;
-    rw_release(&s->box_use);
-    if (finish) {
-        if (s->life == LIFE_READY)
-            s->info.end = END_FAILED;
-        if (!s->info.end_reason[0])
-            copy(s->info.end_reason, sizeof s->info.end_reason,
-                 "the server was ended while it was being made");
-        session_finish_end(s);
-        return;
-    }
-
-    if (!box)
-        return;
 
     /* The row says what was acknowledged; the daemon may have died between it and the deed. */
     if (box_pause(box, s->info.state == SESSION_PAUSED, &e) < 0 &&
@@ -480,22 +219,65 @@ static void adopt_session(struct session *s)
         s->pids_seen = usage.pids_refused;
         samples_rebase(s, usage.cpu_usec);
     }
+}
 
-    for (struct process *p = s->processes, *next; p; p = next) {
-        next = p->next;
-        adopt_process(p);
-    }
-
-    /* A frozen init does not answer; it is asked when it is resumed. */
+/* Asks the box what became of its commands. A frozen init does not answer; it is asked when it is
+ * resumed. */
+static void ask_for_commands(struct session *s, struct box *box)
+{
+    struct pd_err e;
     s->needs_sync = s->info.state == SESSION_PAUSED;
     if (s->needs_sync)
         return;
+
     s->sync_due = deadline_in(SYNC_PATIENCE);
     s->sync = SYNC_ASKED;
     if (box_sync(box, 0, &e) < 0) {
         s->sync = SYNC_NONE;
         session_mark_lost(s, "it does not answer after the server's restart");
     }
+}
+
+static void adopt_session(struct session *s)
+{
+    struct pd_err e;
+    struct box *box;
+    if (s->info.state == SESSION_GONE)
+        return;
+
+    bool is_unfinished = s->life == LIFE_READY || s->life == LIFE_CANCELLED;
+    if (is_unfinished && has_namesake(s)) {
+        /* Its box went over to a session that was being moved. */
+        s->box_id = wire_id_new();
+        s->root_name[0] = 0;
+    }
+
+    if (box_adopt(s->provider, s->box_id, s, &box, &e) < 0) {
+        box = NULL;
+        if (!is_unfinished && !s->info.asleep)
+            session_mark_lost(s, "it did not survive: the keeper or the machine was restarted");
+    }
+
+    if (s->info.asleep) {
+        session_finish_sleep(s, box);
+        return;
+    }
+
+    rw_write(&s->box_use);
+    s->box = box;
+    rw_release(&s->box_use);
+    if (is_unfinished)
+        end_unfinished(s);
+    if (is_unfinished || !box)
+        return;
+
+    adopt_box(s, box);
+    for (struct process *p = s->processes, *next; p; p = next) {
+        next = p->next;
+        adopt_process(p);
+    }
+
+    ask_for_commands(s, box);
 }
 
 /* Most boxes have told of their commands in a moment. One that is slow or hostile does not keep the
@@ -530,7 +312,27 @@ static int read_hex(const char *text, struct wire_id *ret)
     return 0;
 }
 
-/* Spools of sessions and processes that nobody remembers. */
+/* Is the file the spool of a session or process that is remembered? */
+static bool is_known_spool(struct sessions *all, const char *name)
+{
+    char id[SESSION_ID_LEN + 1];
+    struct wire_id process;
+    if (strlen(name) != SESSION_ID_LEN + 1 + 32 + 2 ||
+        read_hex(name + SESSION_ID_LEN + 1, &process) < 0)
+        return false;
+
+    snprintf(id, sizeof id, "%.*s", SESSION_ID_LEN, name);
+    const struct session *s = *sessions_place(all, id);
+    if (!s || s->stranded)
+        return s != NULL;
+
+    for (const struct process *p = s->processes; p; p = p->next)
+        if (wire_id_equal(p->id, process))
+            return true;
+    return false;
+}
+
+/* Deletes the spools of sessions and processes that nobody remembers. */
 static void sweep_spools(struct sessions *all)
 {
     int fd = openat(all->spool_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -541,42 +343,34 @@ static void sweep_spools(struct sessions *all)
     }
 
     const struct dirent *d;
-    while ((d = readdir(entries))) {
-        char id[SESSION_ID_LEN + 1];
-        struct wire_id process;
-        if (d->d_name[0] == '.')
-            continue;
-        int known = 0;
-        if (strlen(d->d_name) == SESSION_ID_LEN + 1 + 32 + 2 &&
-            read_hex(d->d_name + SESSION_ID_LEN + 1, &process) == 0) {
-            snprintf(id, sizeof id, "%.*s", SESSION_ID_LEN, d->d_name);
-            struct session *s = *sessions_place(all, id);
-            known = s && s->stranded;
-            for (struct process *p = s ? s->processes : NULL; p && !known; p = p->next)
-                known = wire_id_equal(p->id, process);
-        }
-        if (!known)
+    while ((d = readdir(entries)))
+        if (d->d_name[0] != '.' && !is_known_spool(all, d->d_name))
             (void)unlinkat(all->spool_dir, d->d_name, 0);
-    }
 
     closedir(entries);
 }
 
+/* Sessions that are nobody's leave the table. One whose root could not be deleted stays until it
+ * is. */
+static void drop_unowned(struct sessions *all)
+{
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        for (struct session **at = &all->by_id[i]; *at;) {
+            struct session *s = *at;
+            if (s->owned || s->root_name[0]) {
+                at = &s->next;
+                continue;
+            }
+            *at = s->next;
+            session_unref(s);
+        }
+}
+
 int sessions_adopt(struct sessions *all, struct pd_err *e)
 {
-    struct store *store = all->c.store;
     uint64_t began = clock_now();
     unsigned count = 0, alive = 0;
-    struct loading l = {.all = all};
-
-    if (store->each_session(store, load_session, &l, e) < 0 ||
-        (!l.failed && store->each_process(store, load_process, &l, e) < 0))
-        return -1;
-    if (l.failed) {
-        *e = l.e;
-        return -1;
-    }
-    if (snapshots_load(all, e) < 0)
+    if (sessions_load_rows(all, e) < 0 || snapshots_load(all, e) < 0)
         return -1;
 
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
@@ -585,26 +379,18 @@ int sessions_adopt(struct sessions *all, struct pd_err *e)
             adopt_session(s);
             alive += s->box != NULL;
         }
+
     deadline patience = deadline_in(ANSWER_PATIENCE);
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next)
             await_sync(s, patience);
 
-    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
-        for (struct session **at = &all->by_id[i]; *at;) {
-            struct session *s = *at;
-            /* One whose root could not be deleted stays until it is. */
-            if (s->owned || s->root_name[0]) {
-                at = &s->next;
-                continue;
-            }
-            *at = s->next;
-            session_unref(s);
-        }
+    drop_unowned(all);
     boxes_end_strangers(all->c.providers);
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next)
             session_finish_move(s); /* whose old box was one of those */
+
     snapshots_sweep(all);
     sweep_spools(all);
     if (count)

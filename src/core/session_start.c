@@ -250,27 +250,10 @@ static int place_words(const struct box_place *place, const struct msg_list *wor
     return bad;
 }
 
-int session_send(struct process *p, const struct process_request *r, uint32_t uid,
-                 const struct far_ends *far, struct pd_err *e)
+/* Can the box run it at all? `place` NULL: it is a jail's, which runs everything. */
+static int check_place(const struct session *s, const struct box_place *place,
+                       const struct process_request *r, uint32_t uid, struct pd_err *e)
 {
-    struct session *s = p->session;
-    struct msg_list_writer argv = MSG_LIST_WRITER_INIT, env = MSG_LIST_WRITER_INIT;
-    auto_buf script = BUF_INIT(WIRE_PAYLOAD_MAX);
-    char cwd[SPEC_PATH_MAX];
-    struct box_command c = {.id = p->id,
-                            .group = p->group,
-                            /* A caller that waits for the end needs no word of the start; the
-                             * recorder asks for the pid of a command that takes longer. A line that
-                             * runs again is told from the shell before it by its pid. */
-                            .flags = (p->pty ? EXEC_PTY : 0) | (p->worker ? EXEC_WORKER : 0) |
-                                     (p->reach ? EXEC_REACH : 0) |
-                                     (p->background || p->line_pid ? 0 : EXEC_QUIET),
-                            .at_once = r->at_once,
-                            .fds = {far->fd[0], far->fd[1], far->fd[2], far->fd[3]}};
-    int bad = 0;
-
-    struct box_place where;
-    const struct box_place *place = session_place(s, &where) ? &where : NULL;
     if (place && !place->has_root && uid == SANDBOX_UID_ROOT)
         return pd_fail(e, PD_UNSUPPORTED,
                        "provider %s has no root in its sandboxes: run it as user",
@@ -280,11 +263,49 @@ int session_send(struct process *p, const struct process_request *r, uint32_t ui
         return pd_fail(e, PD_UNSUPPORTED,
                        "the image of this sandbox has no shell: give the program and its words as "
                        "argv");
+    return 0;
+}
+
+/* The words of a shell that runs the request's line. `script` holds one of them. */
+static int shell_words(const struct process *p, const struct process_request *r,
+                       const struct box_place *place, struct buf *script,
+                       struct msg_list_writer *out)
+{
+    /* Only bash can tell where a line has left it. */
+    bool tells = p->updates_state && (!place || place->has_bash);
+    int bad = tells ? shell_script(r->command, script) : 0;
+
+    bad |= msg_list_add(out, place ? place->shell : "/bin/bash");
+    bad |= msg_list_add(out, "-c");
+    bad |= msg_list_add(out, tells ? (char *)script->data : r->command);
+    return bad;
+}
+
+static unsigned exec_flags(const struct process *p)
+{
+    /* A caller that waits for the end needs no word of the start; the recorder asks for the pid of
+     * a command that takes longer. A line that runs again is told from the shell before it by its
+     * pid. */
+    bool is_quiet = !p->background && !p->line_pid;
+    return (p->pty ? EXEC_PTY : 0) | (p->worker ? EXEC_WORKER : 0) | (p->reach ? EXEC_REACH : 0) |
+           (is_quiet ? EXEC_QUIET : 0);
+}
+
+int session_send(struct process *p, const struct process_request *r, uint32_t uid,
+                 const struct far_ends *far, struct pd_err *e)
+{
+    struct session *s = p->session;
+    struct box_place where;
+    const struct box_place *place = session_place(s, &where) ? &where : NULL;
+    if (check_place(s, place, r, uid, e) < 0)
+        return -1;
 
     /* Another line that has just ended may have left another directory, or other variables. */
+    struct msg_list_writer argv = MSG_LIST_WRITER_INIT, env = MSG_LIST_WRITER_INIT;
+    char cwd[SPEC_PATH_MAX];
     lock_take(&s->lock);
     bool holds = judgement_holds(s, &p->judgement);
-    bad |= session_environment(s, r, place, &env);
+    int bad = session_environment(s, r, place, &env);
     bad |= place_path(place, r->cwd ? r->cwd : s->cwd, cwd, sizeof cwd);
     lock_release(&s->lock);
     if (!holds) {
@@ -292,26 +313,24 @@ int session_send(struct process *p, const struct process_request *r, uint32_t ui
         return pd_fail(e, PD_CONFLICT, JUDGED_TOO_OFTEN, s->info.id);
     }
 
-    if (r->command) {
-        /* Only bash can tell where a line has left it. */
-        bool tells = p->updates_state && (!place || place->has_bash);
-        if (tells)
-            bad |= shell_script(r->command, &script);
-        bad |= msg_list_add(&argv, place ? place->shell : "/bin/bash");
-        bad |= msg_list_add(&argv, "-c");
-        bad |= msg_list_add(&argv, tells ? (char *)script.data : r->command);
-    }
-
+    auto_buf script = BUF_INIT(WIRE_PAYLOAD_MAX);
+    if (r->command)
+        bad |= shell_words(p, r, place, &script, &argv);
     if (place && p->worker)
         bad |= place_words(place, &r->argv, &argv);
     bool made_argv = r->command || (place && p->worker);
 
-    c.exec = (struct msg_exec){.uid = uid,
-                               .gid = uid,
-                               .file_size = r->file_size,
-                               .cwd = cwd,
-                               .argv = made_argv ? msg_list_of(&argv) : r->argv,
-                               .environ = msg_list_of(&env)};
+    struct box_command c = {.id = p->id,
+                            .group = p->group,
+                            .flags = exec_flags(p),
+                            .at_once = r->at_once,
+                            .fds = {far->fd[0], far->fd[1], far->fd[2], far->fd[3]},
+                            .exec = {.uid = uid,
+                                     .gid = uid,
+                                     .file_size = r->file_size,
+                                     .cwd = cwd,
+                                     .argv = made_argv ? msg_list_of(&argv) : r->argv,
+                                     .environ = msg_list_of(&env)}};
 
     int result = -1;
     if (bad || c.exec.argv.bytes + c.exec.environ.bytes + sizeof cwd > WIRE_PAYLOAD_MAX) {
@@ -352,14 +371,13 @@ static int check_policy(struct session *s, const struct process_request *r, stru
     return result;
 }
 
-/* As session_start, if the judgement holds when it starts. */
-static int start_judged(struct session *s, const struct process_request *r, uint32_t uid,
-                        const struct judgement *judgement, struct process **ret, int *ret_known,
-                        struct pd_err *e)
+/* A process that is as the request asks; in no list yet. NULL without memory. */
+static struct process *process_of_request(struct session *s, const struct process_request *r,
+                                          uint32_t uid, const struct judgement *judgement)
 {
-    struct process *p = process_new(s), *known = NULL;
+    struct process *p = process_new(s);
     if (!p)
-        return pd_fail(e, PD_CAPACITY, "no memory for a process");
+        return NULL;
 
     p->id = wire_id_new();
     p->judgement = *judgement;
@@ -370,59 +388,82 @@ static int start_judged(struct session *s, const struct process_request *r, uint
     p->back_pressure = r->back_pressure;
     p->spool_max = r->spool_max ? r->spool_max : SPOOL_DEFAULT;
     p->timeout_ns = r->timeout_ns;
-    bool must_store = (p->background && !r->may_wait) || r->key;
-    bool direct = r->listens && !must_store && !p->pty;
-    if (direct)
-        process_make_direct(p);
-    p->command = describe(r);
-    p->note = r->note ? strdup(r->note) : NULL;
-    p->key = r->key ? strdup(r->key) : NULL;
-    p->line_text = prepared_fits(r, uid) ? strdup(r->command) : NULL;
-
-    if (!p->command || (r->note && !p->note) || (r->key && !p->key)) {
-        process_unref(p);
-        return pd_fail(e, PD_CAPACITY, "no memory for a process");
-    }
-
     p->key_hash = r->key_hash;
     p->started_ms = time_now_ms();
     p->started_ns = clock_now();
 
+    p->command = describe(r);
+    p->note = r->note ? strdup(r->note) : NULL;
+    p->key = r->key ? strdup(r->key) : NULL;
+    p->line_text = prepared_fits(r, uid) ? strdup(r->command) : NULL;
+    if (!p->command || (r->note && !p->note) || (r->key && !p->key)) {
+        process_unref(p);
+        return NULL;
+    }
+
     uint32_t pos = 0;
     for (const char *v; (v = msg_list_next(&r->env, &pos));)
         (void)msg_list_add(&p->env, v);
+    return p;
+}
 
-    kept_begin(p);
-    int at = enter(s, p, &known, e);
-    if (at == IS_KNOWN && known->key_hash != r->key_hash) {
+/* The command that the key of the request was used for before, whose reference is the caller's. */
+static int answer_known(struct process *known, const struct process_request *r,
+                        struct process **ret, int *ret_known, struct pd_err *e)
+{
+    if (known->key_hash != r->key_hash) {
         process_unref(known);
-        process_unref(p);
         return pd_fail(e, PD_CONFLICT, "Idempotency-Key '%.80s' was used for another command",
                        r->key);
     }
-    if (at == IS_KNOWN) {
-        process_unref(p);
-        *ret = known;
-        *ret_known = 1;
-        return 0;
-    }
-    if (at != 0) {
-        process_unref(p);
-        return at;
+
+    *ret = known;
+    *ret_known = 1;
+    return 0;
+}
+
+/* It has entered, and could not be started: nothing of it stays. JUDGE_AGAIN if that is because the
+ * judgement does not hold any more. */
+static int undo_start(struct session *s, struct process *p, const struct judgement *judgement,
+                      const struct pd_err *why)
+{
+    if (p->stored) {
+        struct pd_err ignored;
+        (void)s->all->c.store->delete_process(s->all->c.store, p->id.bytes, &ignored);
     }
 
-    if (start(p, r, uid, must_store, e) < 0) {
-        if (p->stored) {
-            struct pd_err ignored;
-            (void)s->all->c.store->delete_process(s->all->c.store, p->id.bytes, &ignored);
-        }
-        lock_take(&s->lock);
-        bool again = !judgement_holds(s, judgement);
-        lock_release(&s->lock);
-        leave(s, p, e);
+    lock_take(&s->lock);
+    bool again = !judgement_holds(s, judgement);
+    lock_release(&s->lock);
+
+    leave(s, p, why);
+    process_unref(p);
+    return again ? JUDGE_AGAIN : -1;
+}
+
+/* As session_start, if the judgement holds when it starts. */
+static int start_judged(struct session *s, const struct process_request *r, uint32_t uid,
+                        const struct judgement *judgement, struct process **ret, int *ret_known,
+                        struct pd_err *e)
+{
+    struct process *p = process_of_request(s, r, uid, judgement), *known = NULL;
+    if (!p)
+        return pd_fail(e, PD_CAPACITY, "no memory for a process");
+
+    bool must_store = (p->background && !r->may_wait) || r->key;
+    bool direct = r->listens && !must_store && !p->pty;
+    if (direct)
+        process_make_direct(p);
+
+    kept_begin(p);
+    int at = enter(s, p, &known, e);
+    if (at != 0) {
         process_unref(p);
-        return again ? JUDGE_AGAIN : -1;
+        return at == IS_KNOWN ? answer_known(known, r, ret, ret_known, e) : at;
     }
+
+    if (start(p, r, uid, must_store, e) < 0)
+        return undo_start(s, p, judgement, e);
 
     if (!must_store && !direct)
         recorder_add(p, TASK_STORE, STORE_AFTER);

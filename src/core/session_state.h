@@ -186,6 +186,9 @@ struct sessions {
  */
 void session_settle(struct session *s);
 
+/* adopt_rows.c: makes sessions and processes of the store's rows; each is in its table. */
+int sessions_load_rows(struct sessions *all, struct pd_err *e);
+
 /* recorder.c, session.c: forgets the oldest that have ended. */
 void *recorder_main(void *sessions);
 void recorder_wake(struct sessions *all); /* kept.due is set */

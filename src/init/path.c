@@ -18,83 +18,47 @@
 
 #define LINKS_MAX 40 /* as the kernel */
 
+/* The texts of the kernel's refusals, for clients. */
+static const struct {
+    int sys;
+    enum pd_code code;
+    const char *what;
+} refusals[] = {
+    {ENOENT, PD_NOT_FOUND, "no such file or directory in the sandbox"},
+    {ENOTDIR, PD_INVALID, "a part of the path is not a directory"},
+    {EACCES, PD_DENIED, "the sandbox's user may not do that; change its mode, or ask as its owner"},
+    {EPERM, PD_DENIED, "the sandbox's user may not do that; change its mode, or ask as its owner"},
+    {ELOOP, PD_INVALID, "too many symbolic links, or a link of /proc that leads out of the path"},
+    {ENAMETOOLONG, PD_INVALID, "the path or a name in it is too long: at most 4095 and 255 bytes"},
+    {EEXIST, PD_CONFLICT, "exists already"},
+    {ENOTEMPTY, PD_CONFLICT, "the directory is not empty; ask for recursive removal"},
+    {EISDIR, PD_INVALID, "is a directory"},
+    {ENOSPC, PD_NO_SPACE,
+     "no space or no files are left in the sandbox; remove some, or use a larger limit"},
+    {EDQUOT, PD_NO_SPACE,
+     "no space or no files are left in the sandbox; remove some, or use a larger limit"},
+    {EROFS, PD_DENIED, "this part of the sandbox is read-only"},
+    {EFBIG, PD_TOO_LARGE, "the file would be larger than is allowed"},
+    {EXDEV, PD_INVALID,
+     "on another file system, or outside the directory; copy and remove instead"},
+    {EBUSY, PD_CONFLICT, "in use by the system, for example as a mount point"},
+    {ETXTBSY, PD_CONFLICT, "a program that is running; end it first"},
+    {ENXIO, PD_INVALID, "a FIFO or socket, not a regular file"},
+};
+
 int path_fail(struct pd_err *e, const char *path)
 {
     int sys = errno;
-    enum pd_code code;
-    const char *what;
 
-    switch (sys) {
-    case ENOENT:
-        code = PD_NOT_FOUND;
-        what = "no such file or directory in the sandbox";
-        break;
-    case ENOTDIR:
-        code = PD_INVALID;
-        what = "a part of the path is not a directory";
-        break;
-    case EACCES:
-    case EPERM:
-        code = PD_DENIED;
-        what = "the sandbox's user may not do that; change its mode, or ask as its owner";
-        break;
-    case ELOOP:
-        code = PD_INVALID;
-        what = "too many symbolic links, or a link of /proc that leads out of the path";
-        break;
-    case ENAMETOOLONG:
-        code = PD_INVALID;
-        what = "the path or a name in it is too long: at most 4095 and 255 bytes";
-        break;
-    case EEXIST:
-        code = PD_CONFLICT;
-        what = "exists already";
-        break;
-    case ENOTEMPTY:
-        code = PD_CONFLICT;
-        what = "the directory is not empty; ask for recursive removal";
-        break;
-    case EISDIR:
-        code = PD_INVALID;
-        what = "is a directory";
-        break;
-    case ENOSPC:
-    case EDQUOT:
-        code = PD_NO_SPACE;
-        what = "no space or no files are left in the sandbox; remove some, or use a larger limit";
-        break;
-    case EROFS:
-        code = PD_DENIED;
-        what = "this part of the sandbox is read-only";
-        break;
-    case EFBIG:
-        code = PD_TOO_LARGE;
-        what = "the file would be larger than is allowed";
-        break;
-    case EXDEV:
-        code = PD_INVALID;
-        what = "on another file system, or outside the directory; copy and remove instead";
-        break;
-    case EBUSY:
-        code = PD_CONFLICT;
-        what = "in use by the system, for example as a mount point";
-        break;
-    case ETXTBSY:
-        code = PD_CONFLICT;
-        what = "a program that is running; end it first";
-        break;
-    case ENXIO:
-        code = PD_INVALID;
-        what = "a FIFO or socket, not a regular file";
-        break;
-    default:
-        return pd_fail_sys(e, "'%.150s'", path);
-    }
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+        if (refusals[i].sys == sys) {
+            pd_fail(e, refusals[i].code, "'%.140s': %s", path, refusals[i].what);
+            if (e)
+                e->sys = sys;
+            return -1;
+        }
 
-    pd_fail(e, code, "'%.140s': %s", path, what);
-    if (e)
-        e->sys = sys;
-    return -1;
+    return pd_fail_sys(e, "'%.150s'", path);
 }
 
 const char *path_type_text(mode_t mode)

@@ -344,6 +344,39 @@ static int set_up(struct builder *b, struct pd_err *e)
     return 0;
 }
 
+static void do_request(struct builder *b, struct frame *f)
+{
+    struct pd_err e;
+
+    switch (f->head.type) {
+    case WIRE_BUILD:
+        do_build(b, f);
+        break;
+    case WIRE_PREPARE:
+        do_prepare(b, f);
+        break;
+    case WIRE_SWEEP:
+        do_sweep(b, f, 0);
+        break;
+    case WIRE_STRIKE:
+        do_sweep(b, f, 1);
+        break;
+    case WIRE_REMOVE_ROOT:
+    case WIRE_KEEP_ROOT:
+        do_root(b, f);
+        break;
+    case WIRE_COPY:
+        do_copy(b, f);
+        break;
+    case WIRE_THAW:
+        do_thaw(b, f);
+        break;
+    default:
+        pd_fail(&e, PD_PROTOCOL, "message type %u is not for a builder", f->head.type);
+        reply_error(b, f->head.id, &e);
+    }
+}
+
 _Noreturn void builder_main(const struct builder_config *c, int sock)
 {
     static struct builder b; /* the stack that the children share is better small */
@@ -365,33 +398,7 @@ _Noreturn void builder_main(const struct builder_config *c, int sock)
             frame_reset(&f);
             continue;
         }
-        switch (f.head.type) {
-        case WIRE_BUILD:
-            do_build(&b, &f);
-            break;
-        case WIRE_PREPARE:
-            do_prepare(&b, &f);
-            break;
-        case WIRE_SWEEP:
-            do_sweep(&b, &f, 0);
-            break;
-        case WIRE_STRIKE:
-            do_sweep(&b, &f, 1);
-            break;
-        case WIRE_REMOVE_ROOT:
-        case WIRE_KEEP_ROOT:
-            do_root(&b, &f);
-            break;
-        case WIRE_COPY:
-            do_copy(&b, &f);
-            break;
-        case WIRE_THAW:
-            do_thaw(&b, &f);
-            break;
-        default:
-            pd_fail(&e, PD_PROTOCOL, "message type %u is not for a builder", f.head.type);
-            reply_error(&b, f.head.id, &e);
-        }
+        do_request(&b, &f);
         frame_reset(&f);
     }
 

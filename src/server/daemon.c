@@ -90,6 +90,12 @@ static struct audit_config audit_config_of(const struct daemon *d, const struct 
 
 static struct sessions_config sessions_config_of(const struct daemon *d, const struct config *c)
 {
+    struct limits limits = {.memory = c->memory_bytes,
+                            .pids = c->pids,
+                            .cpu_milli = c->cpu_milli,
+                            .disk = c->disk_bytes,
+                            .files = c->files};
+
     return (struct sessions_config){.state_dir = d->serve->data_dir,
                                     .providers = &d->providers,
                                     .router = d->api.router,
@@ -109,11 +115,7 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .idle_timeout_ms = c->idle_timeout_ms,
                                     .max_life_ms = c->ceilings.life_ms,
                                     .gone_kept_ms = GONE_KEPT_MS,
-                                    .limits = {.memory = c->memory_bytes,
-                                               .pids = c->pids,
-                                               .cpu_milli = c->cpu_milli,
-                                               .disk = c->disk_bytes,
-                                               .files = c->files},
+                                    .limits = limits,
                                     .disk_roots = c->storage != CONFIG_STORAGE_MEMORY};
 }
 

@@ -136,6 +136,7 @@ static void visit(struct codec *c, struct record *r)
     case RECORD_REPLACED:
         visit_replaced(c, &r->replaced);
         return;
+
     case RECORD_EVENT:
         visit_event(c, &r->event);
         return;
@@ -148,6 +149,7 @@ static void visit(struct codec *c, struct record *r)
     case RECORD_VALUE:
         visit_value(c, &r->value);
         return;
+
     case RECORD_MORE:
         visit_more(c, &r->more);
         return;
