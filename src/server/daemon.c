@@ -265,18 +265,6 @@ static void *signal_main(void *arg)
     return NULL;
 }
 
-static void block_signals(void)
-{
-    sigset_t set;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGCHLD);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-}
-
 /* ---- the start ---- */
 
 static int show_first_key(struct daemon *d, struct pd_err *e)
@@ -464,13 +452,14 @@ int daemon_run(struct serve *s)
 
     (void)fd_limit_raise(s->config->max_open_files); /* as root, if that is who started it */
 
-    block_signals();
     int r = serve_drop(s, &e);
     if (r == 0) {
         /* After the change of user, which clears it. */
         prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-        if (getppid() == 1)
+        if (getppid() != s->guardian) {
+            log_error("server.start", "error=%s", "the guardian has ended");
             return 125;
+        }
         int filter = self_filter_load();
         if (filter < 0)
             log_warn("server.filter", "errno=%d", -filter);

@@ -1,7 +1,7 @@
 /* The guardian: the process that keeps its privilege while the daemon gives it up. It connects to
- * the keeper of each provider, or starts one; passes signals on to the daemon; starts another
- * keeper when one has died; and ends the keepers when the server was interrupted, or could not
- * begin with keepers that are new. */
+ * the keeper of each provider, or starts one; passes signals on to the daemon, and says so when one
+ * has ended it; starts another keeper when one has died; and ends the keepers when the server was
+ * interrupted, or could not begin with keepers that are new. */
 #include "server/serve.h"
 
 #include "base/banned.h"
@@ -206,6 +206,14 @@ static int could_not_begin(int status)
     return WIFEXITED(status) && WEXITSTATUS(status) != 0;
 }
 
+/* A daemon that a signal has ended could not say why: a crash, or a kill from outside. */
+static void tell_signal(pid_t daemon, int number)
+{
+    const char *name = sigabbrev_np(number);
+    log_error("server.daemon", "signal=SIG%s number=%d pid=%d", name ? name : "", number,
+              (int)daemon);
+}
+
 /* They end beside each other: each has jails to end. */
 static void end_keepers(const struct serve *s, bool all)
 {
@@ -255,29 +263,46 @@ static void start_missing(struct serve *s)
     }
 }
 
+static sigset_t own_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    return set;
+}
+
+void guardian_block_signals(void)
+{
+    sigset_t set = own_signals();
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+/* The server's exit status, when its daemon has ended. */
+static int conclude(const struct serve *s, pid_t daemon, int status, bool interrupted)
+{
+    if (WIFSIGNALED(status))
+        tell_signal(daemon, WTERMSIG(status));
+    if (interrupted || could_not_begin(status))
+        end_keepers(s, interrupted);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 int guardian_run(struct serve *s, pid_t daemon)
 {
-    sigset_t mask;
+    sigset_t mask = own_signals();
     struct signalfd_siginfo info;
     bool interrupted = false;
-
-    sigemptyset(&mask);
-    sigaddset(&mask, SIGCHLD);
-    sigaddset(&mask, SIGTERM);
-    sigaddset(&mask, SIGINT);
-    sigaddset(&mask, SIGHUP);
-    sigprocmask(SIG_BLOCK, &mask, NULL);
 
     auto_fd signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     for (;;) {
         int status;
         pid_t pid;
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-            if (pid == daemon) {
-                if (interrupted || could_not_begin(status))
-                    end_keepers(s, interrupted);
-                return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-            }
+            if (pid == daemon)
+                return conclude(s, daemon, status, interrupted);
 
         wait_for_news(s, signals);
         while (read(signals, &info, sizeof info) == sizeof info) {

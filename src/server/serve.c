@@ -222,9 +222,16 @@ int cmd_serve(int argc, char **argv)
     if (config_notes(s.config)[0])
         log_warn("config.notes", "text=%s", config_notes(s.config));
 
-    if (prepare(&s, &e) < 0 || serve_keepers(&s, &e) < 0)
+    if (prepare(&s, &e) < 0)
         return usage_fail(&e);
 
+    /* A signal that comes from now on waits for the guardian: by itself it would end the guardian
+     * alone, leave a keeper that is new, and have the kernel kill the daemon without a word. */
+    guardian_block_signals();
+    if (serve_keepers(&s, &e) < 0)
+        return usage_fail(&e);
+
+    s.guardian = getpid();
     pid_t daemon = fork();
     if (daemon < 0) {
         pd_fail_sys(&e, "start the daemon");

@@ -33,7 +33,8 @@ struct serve {
     char data_dir[4096]; /* the daemon's own: database, spools, audit log */
     struct serve_keeper keepers[SERVE_KEEPERS_MAX]; /* one for each of `providers` */
     unsigned keeper_count;
-    uid_t uid; /* the daemon's; ours when we have no privilege */
+    pid_t guardian; /* the daemon's parent */
+    uid_t uid;      /* the daemon's; ours when we have no privilege */
     gid_t gid;
     int uid_lock; /* while it is open nobody else has the uid; -1 when it is somebody's by name */
     int listeners[SERVE_LISTENERS_MAX];
@@ -74,6 +75,8 @@ uid_t serve_keeper_owner(const char *path);
 int serve_keeper(const struct serve *s, struct serve_keeper *k, struct pd_err *e);
 /* Likewise for every provider. */
 int serve_keepers(struct serve *s, struct pd_err *e);
+/* Blocks the signals that guardian_run takes, in this process and the daemon that it forks. */
+void guardian_block_signals(void);
 /* Looks after daemon and keepers until the daemon has ended; its exit status. A keeper that was
  * started for a daemon which could not begin is ended, too. */
 int guardian_run(struct serve *s, pid_t daemon);

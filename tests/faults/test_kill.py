@@ -12,6 +12,7 @@ import shutil
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -275,6 +276,40 @@ def test_the_first_moments_of_a_command(server, box):
         assert all(name.split(".")[1] in rows for name in left), (left, rows)
     print(f"{known} of {rounds} were known to the next daemon")
     assert known < rounds
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGABRT"])
+def test_the_signal_that_ended_the_daemon_is_told(server, name):
+    """The daemon itself could not say it; and nothing is said of one that ended as it should."""
+    number = getattr(signal, name)
+    daemon = server.daemon()
+    server.note_instances()
+    server.expect_end()
+    os.kill(daemon, number)
+    assert server.wait() == 128 + number
+    assert [line.split(" ", 2)[1:] for line in server.last_log().splitlines() if "server.daemon" in line] \
+        == [["error", f"server.daemon signal={name} number={int(number)} pid={daemon}"]]
+    server.restart()
+    assert server.stop(signal.SIGTERM) == 0
+    assert "server.daemon" not in server.last_log()
+    server.restart()
+
+
+def test_an_interrupt_while_the_keeper_starts_leaves_nothing():
+    """The guardian takes it when there is a daemon to tell: by itself it would leave the keeper."""
+    server = Victim()
+    server.launch()
+    children = f"/proc/{server.process.pid}/task/{server.process.pid}/children"
+    try:
+        keeper = int(paddock.wait_for(lambda: Path(children).read_text().split(), 30, "a keeper starts")[0])
+        os.kill(keeper, signal.SIGSTOP)  # the guardian waits for it, if it has not got a daemon yet
+        server.send_signal(signal.SIGINT)
+        time.sleep(paddock.span(0.1))  # without a mask it would be dead by now
+        os.kill(keeper, signal.SIGCONT)
+        assert server.wait() == 0, server.log()
+        paddock.wait_for(lambda: not server.left_behind(), 30, "nothing is left")
+    finally:
+        server.remove()
 
 
 def test_upgrade_in_place(server, box, tmp_path):

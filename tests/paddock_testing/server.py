@@ -237,13 +237,17 @@ class Server:
             argv += ["--" + name.replace("_", "-"), str(value)]
         return argv
 
-    def start(self):
+    def launch(self):
+        """Starts it and waits for nothing."""
         self.starts += 1
         self.end_expected = False
         with open(os.path.join(self.directory, f"log.{self.starts}"), "wb") as log:
             self.process = subprocess.Popen(
                 self.argv(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env,
                 start_new_session=True, pass_fds=self.pass_fds)
+
+    def start(self):
+        self.launch()
 
         def answers():
             status = self.process.poll()
@@ -263,6 +267,10 @@ class Server:
 
     def client(self, key=None):
         return Client(self.host, self.port, self.key if key is None else key)
+
+    def last_log(self):
+        """Of the last start."""
+        return Path(self.directory, f"log.{self.starts}").read_text(errors="replace")
 
     def log(self):
         texts = []
@@ -364,25 +372,23 @@ class Server:
                 assert time.monotonic() < deadline, f"left behind: {left}\n{self.log()[-4000:]}"
                 time.sleep(0.05)
         finally:
-            if self.process.poll() is None:
-                self.process.kill()
-                self.process.wait()
-            for pid in self.keepers():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
-            shutil.rmtree(self.directory, ignore_errors=True)
+            self.remove()
+
+    def remove(self):
+        """Ends what is left of it by force, and removes its files."""
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for pid in self.keepers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self):
         try:
             return self.start()
         except BaseException:
-            if self.process and self.process.poll() is None:
-                self.process.kill()
-                self.process.wait()
-            for pid in self.keepers():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
-            shutil.rmtree(self.directory, ignore_errors=True)
+            self.remove()
             raise
 
     def __exit__(self, *_):
