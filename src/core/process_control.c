@@ -59,19 +59,40 @@ int process_stop(struct process *p, enum process_stop why, struct pd_err *e)
     return process_kill_tree(p, running, e);
 }
 
-int process_signal(struct process *p, int signal, struct pd_err *e)
+/* In a box that stands still nothing ends; elsewhere a busy machine may need longer than it seems.
+ */
+static uint64_t kill_patience(struct process *p)
 {
-    if (signal == SIGKILL) {
+    struct session *s = p->session;
+    lock_take(&s->lock);
+    bool paused = s->info.state == SESSION_PAUSED;
+    lock_release(&s->lock);
+    return paused ? NS_PER_S : SIGNAL_PATIENCE;
+}
+
+/* Waits for the end. One that was just about to start is killed again when it has. */
+static int kill_and_wait(struct process *p, struct pd_err *e)
+{
+    deadline d = deadline_in(kill_patience(p));
+
+    for (;;) {
         struct watch w;
-        if (process_stop(p, STOP_KILLED, e) < 0)
-            return -1;
-        if (process_watch(p, &w, e) < 0)
+        if (process_stop(p, STOP_KILLED, e) < 0 || process_watch(p, &w, e) < 0)
             return -1;
 
         int r = process_wait(p, &w, -1, deadline_in(NS_PER_S), e);
         process_unwatch(p, &w);
-        return r < 0 && e->code == PD_NO_SPACE ? 0 : r; /* then it has ended, too */
+        if (r < 0 && e->code == PD_NO_SPACE)
+            return 0; /* it has ended, too */
+        if (r == 0 || e->code != PD_TIMEOUT || deadline_passed(d))
+            return r;
     }
+}
+
+int process_signal(struct process *p, int signal, struct pd_err *e)
+{
+    if (signal == SIGKILL)
+        return kill_and_wait(p, e);
 
     if (!process_state_is_live(process_state(p)))
         return pd_fail(e, PD_CONFLICT, "process %d has ended already", p->pid);

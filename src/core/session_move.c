@@ -67,7 +67,7 @@ static void end_commands(struct session *s, deadline d)
         if (!p)
             return;
 
-        int bad = process_signal(p, SIGKILL, &e); /* waits for its end, for a second */
+        int bad = process_signal(p, SIGKILL, &e); /* waits for its end */
         process_unref(p);
         if (bad < 0 && e.code != PD_TIMEOUT)
             return;
