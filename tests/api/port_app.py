@@ -91,7 +91,10 @@ class App(http.server.BaseHTTPRequestHandler):
         for i in range(3):
             self.wfile.write(b"data: %d\n\n" % i)
             self.wfile.flush()
-            time.sleep(0.5)
+            while "wait" in query and not os.path.exists(f"{query['wait'][0]}{i}"):
+                time.sleep(0.02)
+            if "wait" not in query:
+                time.sleep(0.5)
         self.close_connection = True
 
     def do_duplex(self, query):

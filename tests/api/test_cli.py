@@ -12,6 +12,7 @@ import signal
 import struct
 import subprocess
 import tarfile
+import tempfile
 import termios
 import time
 
@@ -116,8 +117,7 @@ def test_every_byte_passes_in_both_directions(cli, box):
     data = bytes(range(256)) * 4096 * 3 + b"end"
     for stdin in (data[:100000], data):
         assert cli("exec", box, "cat", stdin=stdin).stdout == stdin
-    with open("/tmp/paddock-cli-in", "w+b") as f:  # a file, small and large
-        os.unlink(f.name)
+    with tempfile.TemporaryFile() as f:  # a file, small and large
         f.write(data)
         f.seek(10)
         assert cli("exec", box, "cat", stdin=f).stdout == data[10:]
@@ -136,8 +136,8 @@ def test_a_command_that_reads_nothing_does_not_hang(cli, box):
 
 def test_a_reader_who_has_enough_ends_the_command(cli, box):
     line = f"'{paddock.PADDOCK}' exec {box} -- yes </dev/null | head -n 1"
-    done = subprocess.run(["bash", "-c", line + "; echo ${PIPESTATUS[0]}"], env=cli.env, timeout=20,
-                          capture_output=True, check=False)
+    done = subprocess.run(["bash", "-c", line + "; echo ${PIPESTATUS[0]}"], env=cli.env,
+                          timeout=paddock.seconds(20), capture_output=True, check=False)
     assert (done.stdout, done.stderr) == (b"y\n141\n", b"")
     paddock.wait_for(lambda: not [p for p in running(cli, box) if p["running"]], 5, "yes has ended")
 
@@ -167,7 +167,7 @@ def test_a_killed_exec_ends_its_command_and_nothing_else(cli, box):
 
 
 def test_exec_json_is_the_record(cli, box):
-    result = cli("exec", "--json", "--timeout", "5", box, "--", "sh", "-c", "cat; exit 4", stdin=b"\xff")
+    result = cli("exec", "--json", "--timeout", "60", box, "--", "sh", "-c", "cat; exit 4", stdin=b"\xff")
     record = json.loads(result.stdout)
     assert result.returncode == 4 == record["exit_code"] and record["stdout"] == "\ufffd"
     assert record["stopped_by"] is None and not record["timed_out"] and record["pid"] > 0
@@ -227,7 +227,7 @@ def test_ports_are_listed_and_reached(cli, box):
     assert "python3" in cli.out("port", box)
     url = cli.out("port", box, "8123", "--expires", "1m").strip()
     page = subprocess.run(["curl", "-sS", "-H", "Connection: close", url], capture_output=True,
-                          timeout=20, check=False)
+                          timeout=paddock.seconds(20), check=False)
     assert b"Directory listing" in page.stdout, page
 
 
@@ -283,10 +283,11 @@ def test_a_shell_has_a_terminal_that_follows_ours(cli, box):
     t = Terminal(cli, "shell", box)
     t.expect(rb"\$ ")
     t.size(33, 77)
-    t.send(b"tty; stty size; echo $TERM\r")
+    # What is typed may overtake the size.
+    t.send(b"until [ \"$(stty size)\" = '33 77' ]; do sleep 0.05; done; tty; stty size; echo $TERM\r")
     t.expect(rb"/dev/pts/\d+\s+33 77\s+xterm")
-    t.send(b"sh -c 'echo be''gun; exec sleep 60'\r")
-    t.expect(rb"begun")
+    t.send(b"sleep 4060\r")
+    paddock.wait_for(lambda: cli("exec", box, "--", "pgrep", "-xf", "sleep 4060").returncode == 0, 10, "it sleeps")
     t.send(b"\x03")
     t.expect(rb"\^C")
     t.send(b"exit 7\r")

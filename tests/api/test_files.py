@@ -121,7 +121,7 @@ def test_readers_see_the_old_file_or_the_new_one(files):
 def test_a_refused_upload_is_answered_while_the_client_sends(files):
     with files.raw() as raw:
         raw.head("PUT", files.url(path="/no/such/dir/x"), f"Content-Length: {1 << 40}")
-        raw.socket.settimeout(20)
+        raw.socket.settimeout(seconds(20))
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             for _ in range(10000):
                 raw.send(b"x" * MIB)
@@ -448,7 +448,7 @@ def test_watch_ends_with_what_is_watched(files):
         watch.wait("ready")
         files.run("rmdir w")
         watch.wait("removed", "/workspace/w")
-        watch.thread.join(10)
+        watch.thread.join(seconds(10))
         assert watch.ended, "the stream has no proper end"
 
 
@@ -458,7 +458,7 @@ def test_watch_ends_with_the_sandbox(api, make_sandbox):
         watch.wait("ready")
         assert api.delete(f"/v1/sandboxes/{files.sandbox}").status == 204
         assert watch.wait("error")["code"] == "session_lost"
-        watch.thread.join(10)
+        watch.thread.join(seconds(10))
         assert not watch.thread.is_alive()
 
 

@@ -284,7 +284,7 @@ def test_an_exit_code_is_no_error_but_a_time_out_is(mcp):
     answer = mcp.call("run_command", command="echo out; echo err >&2; exit 5")
     assert result_of(answer)["exit_code"] == 5
     assert text_of(answer) == "out\n[error output]\nerr\n[exit code 5]"
-    answer = mcp.call("run_command", command="echo begun; sleep 60", timeout_s=0.5)
+    answer = mcp.call("run_command", command="echo begun; sleep 60", timeout_s=seconds(0.5))
     refused(answer, "begun", "timeout_s")
     assert answer.result["structuredContent"]["stopped_by"] == "timeout"
     assert result_of(mcp.call("run_command", command="kill -SEGV $BASHPID"))["running"] is False
@@ -331,12 +331,19 @@ def test_code_in_every_language(mcp):
 
 def test_processes(mcp):
     pid = result_of(mcp.call("start_process", command="while read x; do echo got $x; echo e >&2; done"))["pid"]
-    answer = mcp.call("check_process", pid=pid, input="one\n", wait_s=0.3)
+    mcp.call("check_process", pid=pid, input="one\n")
+
+    def check(size, **more):
+        """When it has written that much to either stream."""
+        wait_for(lambda: result_of(mcp.call("check_process", pid=pid))["next"] == size, 10, "it has answered")
+        return mcp.call("check_process", pid=pid, wait_s=0.3, **more)
+
+    answer = check("8.2")
     found = result_of(answer)
     assert found["stdout"] == "got one\n" and found["stderr"] == "e\n" and found["running"]
     assert "[still running]" in text_of(answer) and f"[next: {found['next']}]" in text_of(answer)
-    again = result_of(mcp.call("check_process", pid=pid, input="two\n", wait_s=0.3,
-                               **{"from": found["next"]}))
+    mcp.call("check_process", pid=pid, input="two\n")
+    again = result_of(check("16.4", **{"from": found["next"]}))
     assert again["stdout"] == "got two\n" and again["stderr"] == "e\n"
     assert result_of(mcp.call("session_info"))["processes"][0]["pid"] == pid
     assert result_of(mcp.call("stop_process", pid=pid))["running"] is False
@@ -434,7 +441,7 @@ def test_resources(mcp):
 def test_progress(mcp):
     for token in ("t", 7):
         answer = mcp.call("run_command", token=token,
-                          command=r"printf 'one\n\e[31mtwo\a\r3%%'; sleep 2.3; echo; echo end")
+                          command=r"printf 'one\n\e[31mtwo\a\r3%%'; sleep 3.3; echo; echo end")
         *steps, last = answer.events
         assert last["result"]["structuredContent"]["exit_code"] == 0
         assert [s["method"] for s in steps] == ["notifications/progress"] * len(steps)
@@ -442,7 +449,7 @@ def test_progress(mcp):
         times = [s["params"]["progress"] for s in steps]
         assert times == sorted(set(times))
         assert steps[0]["params"]["message"] == "3%"
-    answer = mcp.call("run_command", token=1, command=r"printf 'a\e[1m\x01\x7f\xffb'; sleep 1.5")
+    answer = mcp.call("run_command", token=1, command=r"printf 'a\e[1m\x01\x7f\xffb'; sleep 2.5")
     assert answer.events[0]["params"]["message"] == "a[1m\ufffdb"
 
 
@@ -553,7 +560,7 @@ def test_end_of_a_session(server, api):
 
 
 def test_a_sandbox_that_has_ended_is_made_anew_and_said_so():
-    with Server({"idle_timeout_s": 1}) as server:
+    with Server({"idle_timeout_s": 3}) as server:
         mcp = Http(server).start()
         result_of(mcp.call("write_file", path="x", content="x"))
         sandbox = result_of(mcp.call("session_info"))["id"]

@@ -38,7 +38,11 @@ def uid_of(server):
 def owners(server):
     top = os.path.join(server.state_dir, "server")
     paths = [top] + [os.path.join(d, n) for d, dirs, files in os.walk(top) for n in dirs + files]
-    return {os.lstat(p).st_uid for p in paths}
+    found = set()
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # the database's own come and go
+            found.add(os.lstat(path).st_uid)
+    return found
 
 
 def create(server):

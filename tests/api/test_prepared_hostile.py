@@ -69,7 +69,7 @@ def test_a_stolen_line_runs_all_the_same(box):
     thief = box.start(argv=["python3", "/workspace/spy", str(pid), "steal"])
     wait_for(lambda: box.exec(argv=["test", "-e", "spy-ready"])["exit_code"] == 0, 10, "it waits")
     go = box.start("sleep 0.5; kill -CONT %d" % pid)
-    result = box.exec("echo ran >> ran; cat ran", timeout_s=10)
+    result = box.exec("echo ran >> ran; cat ran", timeout_s=60)
     assert result["exit_code"] == 0 and result["stdout"] == "ran\n", result
     for process in (thief, go):
         box.signal(process["process_id"], "KILL")
@@ -98,13 +98,17 @@ print("halted", flush=True)
 
 def test_stopped_with_its_line(box):
     """It has read its line and is stopped before it begins: the line runs elsewhere, once."""
-    pid = prepare(box)
-    halter = box.start(argv=["python3", "-c", HALT, str(pid)])
-    wait_for(lambda: b"attached" in box.output(halter["process_id"], "?stream=stdout").body, 10,
-             "it is traced")
-    result = box.exec("echo $$ >> ran; cat ran; cd /tmp", timeout_s=10)
-    said = box.output(halter["process_id"], "?stream=stdout").body
-    assert b"halted" in said, "the shell was stopped with its line"
+    for _ in range(20):  # on a busy machine the line may be taken back before the shell has read it
+        box.out("cd /workspace; rm -f ran")
+        pid = prepare(box)
+        halter = box.start(argv=["python3", "-c", HALT, str(pid)])
+        box.wait_output(halter["process_id"], b"attached")
+        result = box.exec("echo $$ >> ran; cat ran; cd /tmp", timeout_s=60)
+        box.wait(halter["process_id"])
+        if b"halted" in box.output(halter["process_id"]).body:
+            break
+    else:
+        raise AssertionError("the shell was never stopped with its line")
     assert result["exit_code"] == 0 and result["state"] == "updated", result
     assert len(result["stdout"].split()) == 1 and result["stdout"] != f"{pid}\n"
     wait_for(lambda: box.exec(argv=["test", "-e", f"/proc/{pid}"])["exit_code"] == 1, 10, "it is gone")

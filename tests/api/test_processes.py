@@ -36,7 +36,7 @@ def events_of(box, process, last=None):
 
 def test_a_background_process(box):
     since = time.monotonic()
-    p = box.start("echo out; echo err >&2; sleep 1; exit 4")
+    p = box.start("echo out; echo err >&2; until [ -e /tmp/told ]; do sleep 0.05; done; exit 4")
     assert time.monotonic() - since < seconds(5)
     assert set(p) == FIELDS
     assert p["running"] is True and p["exit_code"] is None and p["ended_at"] is None
@@ -44,6 +44,7 @@ def test_a_background_process(box):
     assert p["pid"] > 1 and len(p["process_id"]) == 32 and p["command"].startswith("echo out")
     assert box.process(p["pid"])["process_id"] == p["process_id"], "a pid will do"
     assert box.get()["processes"] == 1
+    box.exec(argv=["touch", "/tmp/told"])
     end = box.wait(p["process_id"])
     assert set(end) == FIELDS and end["exit_code"] == 4 and end["ended_at"] > end["started_at"]
     assert end["stdout_bytes"] == 4 and end["stderr_bytes"] == 4
@@ -218,11 +219,12 @@ def test_offsets(box):
 
 
 def test_follow(box):
-    p = box.start("for i in 1 2 3 4; do echo $i; sleep 0.2; done; echo no >&2")
+    p = box.start("echo 1; until [ -e /tmp/told ]; do sleep 0.05; done; echo 2; echo 3; echo 4; echo no >&2")
     answer = box.api.stream("GET", f"{box.base}/processes/{p['pid']}/output?follow=true")
     assert answer.status == 200
     assert answer.readline() == b"1\n"
     assert box.process(p["process_id"])["running"], "the first line came only at the end"
+    box.exec(argv=["touch", "/tmp/told"])
     assert answer.read() == b"2\n3\n4\n"
     answer.close()
     assert box.output(p["process_id"], "?follow=true&stream=stderr").body == b"no\n"
@@ -253,12 +255,15 @@ def test_several_followers_see_the_same(box):
 
 
 def test_a_stream_is_taken_up_with_every_byte_once(box):
-    """Breaks the stream off again and again, at every place, and goes on with the last id."""
-    p = box.start("for i in $(seq 300); do echo out $i; echo err $i >&2; "
-                  "printf '\\xe2\\x82'; printf '\\xac\\xff'; [ $((i % 30)) = 0 ] && sleep 0.1; done")
+    """Breaks the stream off again and again, at every place, and goes on with the last id. Each line of input lets
+    it write more to either stream: there are at least two events for who has read all."""
+    p = box.start("for i in $(seq 300); do [ $((i % 30)) = 1 ] && read; echo out $i; echo err $i >&2; "
+                  "printf '\\xe2\\x82'; printf '\\xac\\xff'; done", stdin=True)
     got = {"stdout": b"", "stderr": b""}
     last, end, breaks = None, None, 0
     while end is None:
+        if breaks < 10:
+            assert box.write(p["pid"], b"\n").status == 204
         answer = events_of(box, p["process_id"], last)
         taken = 0
         for event in read_events(answer):
@@ -269,14 +274,14 @@ def test_a_stream_is_taken_up_with_every_byte_once(box):
             last = event.id
             assert last == f"{len(got['stdout'])}.{len(got['stderr'])}"
             taken += 1
-            if taken == 1 + breaks % 4:
+            if taken == 1 + breaks % (2 if breaks < 10 else 4):
                 break
         answer.close()
         breaks += 1
         assert breaks < 3000
     assert got["stdout"] == b"".join(b"out %d\n\xe2\x82\xac\xff" % n for n in range(1, 301))
     assert got["stderr"] == b"".join(b"err %d\n" % n for n in range(1, 301))
-    assert end["stdout_bytes"] == len(got["stdout"]) and breaks > 3
+    assert end["stdout_bytes"] == len(got["stdout"]) and breaks > 10
 
 
 def test_the_oldest_output_is_forgotten(box):
@@ -359,13 +364,14 @@ def test_output_goes_on_behind_the_end(box):
 
 
 def test_following_one_that_is_paused(box):
-    p = box.start("echo x; sleep 0.5; echo y")
+    p = box.start("echo x; until [ -e /tmp/told ]; do sleep 0.05; done; echo y")
     box.wait_output(p["pid"], b"x")
     assert box.api.post(f"{box.base}/pause").status == 200
     job = Later(lambda: box.output(p["process_id"], "?follow=true").body)
     time.sleep(1)
     assert not job.done
     assert box.api.post(f"{box.base}/resume").status == 200
+    box.exec(argv=["touch", "/tmp/told"])
     assert job.get() == b"x\ny\n"
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from helpers import Box, together
-from paddock_testing.run import wait_for
+from paddock_testing.run import settled, wait_for
 from paddock_testing.server import check_error
 
 FIELDS = {
@@ -212,7 +212,8 @@ def test_pause_freezes_processes_and_clocks(api, make_sandbox):
     assert api.post(f"{box.base}/extend", json={"idle_timeout_s": 2}).status == 200
     assert api.post(f"{box.base}/pause").json()["state"] == "paused"
     assert api.post(f"{box.base}/pause").json()["state"] == "paused"
-    before = box.process(process)["stdout_bytes"]
+    # What it wrote before may still be in its pipe.
+    before = settled(lambda: box.process(process)["stdout_bytes"])
     for call in (lambda: box.ask("true"), lambda: api.get(f"{box.base}/files?path=x"),
                  lambda: api.post(f"{box.base}/processes", json={"command": "true"})):
         check_error(call(), 409, "paused", says="resume")

@@ -8,6 +8,8 @@ import socket
 import struct
 import time
 
+from paddock_testing import run as paddock
+
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
@@ -21,7 +23,7 @@ class Raw:
 
     def __init__(self, api, timeout=15):
         self.api = api
-        self.sock = socket.create_connection((api.host, api.port), timeout=timeout)
+        self.sock = socket.create_connection((api.host, api.port), timeout=paddock.seconds(timeout))
         self.data = bytearray()
 
     def __enter__(self):
@@ -176,7 +178,7 @@ class WebSocket:
     def collect(self, until=None, seconds=15):
         """Reads until the exit message, or until `until` is in the output: streams and the exit."""
         streams, exit_message = {1: b"", 2: b""}, None
-        end = time.monotonic() + seconds
+        end = time.monotonic() + paddock.seconds(seconds)
         while time.monotonic() < end:
             if until and until in streams[1] + streams[2]:
                 return streams, None

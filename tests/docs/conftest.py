@@ -41,7 +41,8 @@ def checkout():
 def venv(tmp_path_factory):
     """A Python of its own, with E2B's SDK in it; `pip install` of a page goes there."""
     place = tmp_path_factory.mktemp("python") / "venv"
-    subprocess.run(["/usr/bin/python3", "-m", "venv", place], check=True, timeout=120)
+    subprocess.run(["/usr/bin/python3", "-m", "venv", place], check=True,
+                   timeout=paddock.seconds(120))
     sdk = TOP / "build-e2b/py-current/lib"
     assert sdk.is_dir(), f"{sdk} is missing: tests/e2b/install makes it"
     packages = next(sdk.glob("python3*/site-packages"))

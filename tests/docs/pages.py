@@ -89,13 +89,14 @@ class Shell:
         self.process.stdin.flush()
         deadline = time.monotonic() + paddock.seconds(limit)
         with self.news:
-            while not (self.lines and self.lines[-1].startswith(SENTINEL)):
+            # Something in the background may say more behind it.
+            while not (ends := [n for n, line in enumerate(self.lines) if line.startswith(SENTINEL)]):
                 left = deadline - time.monotonic()
                 assert left > 0, f"not done after {limit} s: {command}\n{''.join(self.lines)}"
                 assert self.process.poll() is None, f"the shell ended: {''.join(self.lines)}"
                 self.news.wait(min(left, 1))
-            *said, end = self.lines
-            self.lines = []
+            said, end = self.lines[:ends[0]], self.lines[ends[0]]
+            del self.lines[:ends[0] + 1]
         return int(end.split()[1]), "".join(said).removesuffix("\n")
 
     def close(self):

@@ -6,11 +6,11 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
+from paddock_testing import host
 from paddock_testing import run as paddock
 from paddock_testing.server import free_port
 
@@ -39,8 +39,9 @@ def test_run(tmp_path_factory):
                                    stderr=log, env=env, start_new_session=True)
         try:
             text = lambda: (place / "log").read_text(errors="replace")
-            paddock.wait_for(lambda: "Listening on" in text(), 120, "the server listens")
-            lines = re.findall(r"^    (\S.*)$", text(), re.M)
+            told = lambda: re.findall(r"^    (\S.*)$", text(), re.M)
+            paddock.wait_for(lambda: "Listening on" in text() and len(told()) >= 3, 120, "the server listens")
+            lines = told()
             assert len(lines) == 3, text()
             done = subprocess.run(["bash", "-ec", "\n".join(lines)], cwd=TOP, env=env, text=True,
                                   stdin=subprocess.DEVNULL, capture_output=True,
@@ -49,12 +50,8 @@ def test_run(tmp_path_factory):
         finally:
             os.killpg(process.pid, signal.SIGINT)
             process.wait(timeout=paddock.seconds(60))
-    deadline = time.monotonic() + paddock.seconds(30)
-    while left := [p for p in os.listdir("/proc") if p.isdigit() and str(place).encode()
-                   in (Path("/proc", p, "cmdline").read_bytes() if os.path.exists(
-                       f"/proc/{p}/cmdline") else b"")]:
-        assert time.monotonic() < deadline, f"after Ctrl-C these run: {left}"
-        time.sleep(0.1)
+    paddock.wait_for(lambda: not any(str(place) in word for p in host.pids() for word in host.command_line(p)), 30,
+                     "nothing runs after Ctrl-C")
 
 
 def test_demo():

@@ -55,7 +55,7 @@ def play(shell, found):
         fits = lambda text, e=example: not e.shown or matches(
             e.shown, text, bool(VAGUE.search(e.command)))
         if ENDLESS.search(command):
-            for patience in (2, 10):  # the second for a busy machine
+            for patience in (2, 10, 40):  # the others for a busy machine
                 status, said = shell.run(f"{{ {command}; }} & __p=$!; sleep {patience}; kill $__p; "
                                          "wait $__p; (exit 0)", limit=180)
                 if fits(said):

@@ -20,7 +20,8 @@ with paddock.SandboxClient() as client:
 def fresh(checkout, tmp_path_factory):
     """An empty Python after the command. pip asks the registry for setuptools, its only need."""
     place = tmp_path_factory.mktemp("fresh") / "venv"
-    subprocess.run(["/usr/bin/python3", "-m", "venv", place], check=True, timeout=120)
+    subprocess.run(["/usr/bin/python3", "-m", "venv", place], check=True,
+                   timeout=paddock.seconds(120))
     pip = [place / "bin/pip", "--disable-pip-version-check", "--retries", "1", "--timeout", "30"]
     run = lambda *words: subprocess.run([*pip, *words], cwd=checkout, stdin=subprocess.DEVNULL,
                                         capture_output=True, text=True, check=False,

@@ -13,6 +13,7 @@ import pytest
 
 from paddock_testing import run as paddock
 from paddock_testing.fake_server import FakeServer
+from paddock_testing.server import free_port
 
 ID = "k3v9x2m7q1w8e5r6t0y4"
 KEY = "e2b_" + "0123456789" * 4
@@ -77,23 +78,23 @@ def test_the_key_goes_in_a_header_and_nowhere_else(server):
 
 def test_no_server_is_told_with_its_address():
     env = paddock.clean_environment({"PADDOCK_URL": "http://127.0.0.1:1"})
-    result = subprocess.run([paddock.PADDOCK, "ls"], capture_output=True, env=env, timeout=20,
-                            check=False)
+    result = subprocess.run([paddock.PADDOCK, "ls"], capture_output=True, env=env, check=False,
+                            timeout=paddock.seconds(20))
     refused(result, 125, "http://127.0.0.1:1", "PADDOCK_URL")
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "http://a b", "unix:relative", "http://u:p@h"])
 def test_a_wrong_url_is_refused(url):
     env = paddock.clean_environment({"PADDOCK_URL": url})
-    result = subprocess.run([paddock.PADDOCK, "ls"], capture_output=True, env=env, timeout=20,
-                            check=False)
+    result = subprocess.run([paddock.PADDOCK, "ls"], capture_output=True, env=env, check=False,
+                            timeout=paddock.seconds(20))
     refused(result, 125, "PADDOCK_URL")
 
 
 def test_a_key_with_a_line_end_makes_no_header(server):
     env = {**environment(server), "PADDOCK_API_KEY": "e2b_x\r\nX-Evil: 1"}
-    result = subprocess.run([paddock.PADDOCK, "ls"], capture_output=True, env=env, timeout=20,
-                            check=False)
+    result = subprocess.run([paddock.PADDOCK, "ls"], capture_output=True, env=env, check=False,
+                            timeout=paddock.seconds(20))
     refused(result, 125, "PADDOCK_API_KEY")
     assert b"Evil" not in result.stderr and server.calls == []
 
@@ -270,8 +271,15 @@ def test_exec_goes_on_where_a_restarted_server_broke_off(server):
     assert server.calls[1][2]["Last-Event-ID"] == "4.0" and "follow=true" in server.calls[1][1]
 
 
-def test_exec_waits_for_a_server_that_is_restarted(server):
-    again = []
+@pytest.fixture
+def returning():
+    """A server whose port nobody takes while it is away."""
+    with FakeServer(free_port()) as s:
+        yield s
+
+
+def test_exec_waits_for_a_server_that_is_restarted(returning):
+    server, again = returning, []
 
     def ending(c):
         c.begin("text/event-stream", [("X-Process-Id", PROCESS)])
@@ -299,7 +307,7 @@ def test_exec_passes_signals_on(server):
         c.begin("text/event-stream", [("X-Process-Id", PROCESS)])
         c.event("stdout", {"text": "ready\n"}, "6.0")
         ready.set()
-        done.wait(20)
+        done.wait(paddock.seconds(20))
         c.event("exit", {**END, "exit_code": None, "signal": "SIGINT"}, "6.0")
         c.end_chunks()
 
@@ -312,7 +320,7 @@ def test_exec_passes_signals_on(server):
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
         assert child.stdout.readline() == b"ready\n"
         child.send_signal(signal.SIGINT)
-        assert child.wait(20) == 130
+        assert child.wait(paddock.seconds(20)) == 130
     assert body_of(server) == {"signal": "SIGINT"}
 
 

@@ -8,7 +8,6 @@ import socket
 import stat
 import subprocess
 import threading
-import time
 
 import pytest
 
@@ -208,27 +207,17 @@ def test_nonsense_on_the_socket_harms_nobody(keeper, data):
 
 
 def test_keeper_does_not_grow_with_the_runs(keeper):
-    def at_rest():
-        """What it holds when nothing has changed for a while: the last jail is swept by then and
-        the prepared parts are there again."""
-        seen = host.descriptor_kinds(keeper.pid)
-        deadline = time.monotonic() + paddock.seconds(20)
-        since = time.monotonic()
-        while time.monotonic() - since < paddock.span(0.5):
-            assert time.monotonic() < deadline, f"never at rest: {seen}"
-            time.sleep(0.05)
-            now = host.descriptor_kinds(keeper.pid)
-            if now != seen:
-                seen, since = now, time.monotonic()
-        return seen
+    def held():
+        return host.descriptor_kinds(keeper.pid)
 
     for _ in range(5):
         sh(keeper, "true")
-    before = at_rest()
+    # When nothing changes for a while the last jail is swept and the prepared parts are there again.
+    before = paddock.settled(held)
     for _ in range(4):  # a descriptor of whatever came last would not be held each time
         for _ in range(5):
             sh(keeper, "true")
-        assert at_rest() == before
+        paddock.wait_for(lambda: held() == before, 20, f"it holds no more than before: {before}")
 
 
 def test_prepared_namespaces_are_not_shared(keeper):

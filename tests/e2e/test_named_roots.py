@@ -185,12 +185,14 @@ def test_second_run_at_the_same_time_is_refused(store):
 
 def test_of_many_at_once_only_one_runs(store):
     store.ok("true")
-    argv = paddock.jail_argv(["/bin/sh", "-c", f"echo in; sleep {pause(0.5)}"], name="box",
-                             disk=DISK)
+    argv = paddock.jail_argv(["/bin/sh", "-c", "echo in; read line"], name="box", disk=DISK)
     processes = [subprocess.Popen(argv, env=paddock.clean_environment(store.env),
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE) for _ in range(4)]
-    ends = [(p.communicate(timeout=paddock.seconds(20)), p.returncode) for p in processes]
+    try:
+        paddock.wait_for(lambda: sum(p.poll() is not None for p in processes) >= 3, 20, "three are refused")
+    finally:
+        ends = [(p.communicate(b"\n", timeout=paddock.seconds(20)), p.returncode) for p in processes]
     assert sorted(status for _, status in ends) == [0, 125, 125, 125], ends
     for (_, err), status in ends:
         assert status == 0 or b"in use" in err or b"still mounted" in err

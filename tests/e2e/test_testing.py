@@ -30,7 +30,8 @@ def test_what_is_a_denial():
 @pytest.mark.parametrize("line,status", [("no-such-program-at-all", 127), ("sleep 60", 124)])
 def test_an_attack_that_cannot_run_is_no_denial(fixtures, monkeypatch, line, status):
     """In a real sandbox, through the runner of all tables."""
-    monkeypatch.setattr(battery, "PER_ATTACK", 0.5)
+    if status == 124:
+        monkeypatch.setattr(battery, "PER_ATTACK", 0.5)
     found = battery.try_attacks(fixtures, [battery.Attack("broken", line)], "strict", "user")
     assert found == {"broken": status}
 

@@ -11,6 +11,8 @@ import threading
 import time
 from urllib.parse import quote, urlencode, urlsplit
 
+from . import run as paddock
+
 
 def header(response, name):
     """Headers come as a dict or a message, in any case."""
@@ -95,7 +97,8 @@ class Raw:
         where = urlsplit(api.url)
         self.key = api.key
         self.host = where.netloc
-        self.socket = socket.create_connection((where.hostname, where.port), timeout=30)
+        self.socket = socket.create_connection((where.hostname, where.port),
+                                               timeout=paddock.seconds(30))
 
     def head(self, method, target, *headers):
         lines = [f"{method} {target} HTTP/1.1", f"Host: {self.host}",
@@ -152,7 +155,7 @@ class Watch:
 
     def wait(self, name, path=None, seconds=10):
         """The data of the first event of that name (and path)."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + paddock.seconds(seconds)
         while time.monotonic() < end:
             for event, data in list(self.events):
                 if event == name and (path is None or data["path"] == path):
@@ -165,7 +168,7 @@ class Watch:
             self.raw.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
-        self.thread.join(10)
+        self.thread.join(paddock.seconds(10))
         self.raw.close()
 
     def __enter__(self):

@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import re
 import secrets
 import select
@@ -191,10 +192,25 @@ class Client:
         return socket.create_connection((self.host, self.port), timeout=self.timeout)
 
 
+marks = []  # of the ports that this process has: see free_port
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port of 127.0.0.1 that stays this process's, also while nothing listens there. The kernel gives none of
+    these to a socket that asks for any (ip_local_port_range); other tests see the mark, which is an abstract
+    socket: as ports these are of the network namespace, and they end with their process."""
+    while True:
+        port = random.randrange(20000, 32000)
+        mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            mark.bind(f"\0paddock-test-port-{port}")
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", port))
+        except OSError:
+            mark.close()
+        else:
+            marks.append(mark)
+            return port
 
 
 class Server:
@@ -311,10 +327,13 @@ class Server:
 
     def daemon(self):
         """The pid of the daemon: the child of what was started that listens."""
-        children = [p for p in host.descendants(self.process.pid)
-                    if "serve" in host.command_line(p)]
-        assert len(children) == 1, children
-        return children[0]
+        def only():
+            # A child has its parent's command line until it is another program.
+            children = [p for p in host.descendants(self.process.pid)
+                        if "serve" in host.command_line(p)]
+            return children if len(children) == 1 else None
+
+        return paddock.wait_for(only, 10, "there is one daemon")[0]
 
     def left_behind(self):
         found = {

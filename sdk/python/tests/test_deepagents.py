@@ -18,6 +18,7 @@ pytest.importorskip("langchain_tests", reason="langchain-tests is not installed"
 
 from deepagents.backends.protocol import SandboxBackendProtocol  # noqa: E402
 from langchain_tests.integration_tests import SandboxIntegrationTests  # noqa: E402
+from paddock_testing.run import seconds  # noqa: E402
 
 import paddock  # noqa: E402
 from paddock.deepagents import PaddockProvider, PaddockSandbox  # noqa: E402
@@ -124,7 +125,7 @@ def test_execute(backend):
     assert "syntax error" in backend.execute("(").output
     assert backend.execute("cd /tmp; pwd").output == "/tmp\n"
     assert backend.execute("pwd").output == "/workspace\n"
-    result = backend.execute("echo begun; sleep 60", timeout=1)
+    result = backend.execute("echo begun; sleep 60", timeout=int(seconds(1)))
     assert result.exit_code == 124 and "begun" in result.output and "timed out" in result.output
     assert backend.execute("head -c 9000000 /dev/zero").truncated
 
@@ -137,8 +138,8 @@ def test_a_cancelled_task_ends_its_command(backend):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    asyncio.run(asyncio.wait_for(main(), 20))
-    deadline = time.monotonic() + 10
+    asyncio.run(asyncio.wait_for(main(), seconds(20)))
+    deadline = time.monotonic() + seconds(10)
     while "sleep 765" in backend.execute("ps -eo args | grep -v grep").output:
         assert time.monotonic() < deadline
         time.sleep(0.05)

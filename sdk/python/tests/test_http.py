@@ -5,6 +5,7 @@ import socket
 import threading
 
 import pytest
+from paddock_testing.run import seconds
 
 from paddock import InvalidArgumentError, PaddockError, TransportError
 from paddock._http import HttpClient
@@ -18,6 +19,7 @@ class Script:
     def __init__(self, *connections):
         self.connections = list(connections)
         self.requests = []
+        self.closed = threading.Semaphore(0)  # once for each connection
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.thread = threading.Thread(target=self.serve, daemon=True)
@@ -40,6 +42,7 @@ class Script:
                             length = int(line.split(b":")[1])
                     self.requests.append((head, reader.read(length)))
                     sock.sendall(answer)
+            self.closed.release()
 
 
 def test_a_connection_is_kept():
@@ -54,8 +57,7 @@ def test_a_connection_that_was_closed_while_it_rested_is_not_used():
     server = Script([OK], [OK])
     client = HttpClient(server.url)
     client.request("POST", "/1")
-    server_closed = threading.Event()
-    server_closed.wait(0.2)
+    assert server.closed.acquire(timeout=seconds(20))
     client.request("POST", "/2")
     assert [r[0].split()[1] for r in server.requests] == [b"/1", b"/2"]
 

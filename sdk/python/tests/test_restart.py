@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from paddock_testing.run import seconds, wait_for
 from paddock_testing.server import Server
 
 import paddock
@@ -39,7 +40,10 @@ def mortal():
 
 
 @pytest.fixture
-def kill(mortal, use):
+def kill(mortal, use, monkeypatch):
+    # On a busy machine a server takes longer to start.
+    for module in ("_http", "_remote"):
+        monkeypatch.setattr(f"paddock.{module}.RESTART_S", seconds(15.0))
     use(mortal)
     yield mortal.kill
     mortal.join()
@@ -93,11 +97,16 @@ def test_a_stream_with_auto_retry_goes_on_where_it_broke_off(kill, thread):
 
 def test_a_command_without_auto_retry_says_that_it_was_lost(kill):
     with paddock.SandboxClient() as client:
-        client.execute("true")
-        killer = threading.Timer(0.5, kill)
+        sandbox = paddock.Sandbox(client.execute("true").session_id)
+
+        def kill_when_it_runs():
+            wait_for(lambda: sandbox.files.exists("begun"), 20, "it runs")
+            kill()
+
+        killer = threading.Thread(target=kill_when_it_runs)
         killer.start()
         with pytest.raises(paddock.TransportError) as caught:
-            client.execute("sleep 5")
+            client.execute("touch begun; sleep 300")
         killer.join()
         assert caught.value.code == "connection"
         assert client.execute("echo fine").stdout == "fine\n"
@@ -140,7 +149,7 @@ def test_a_server_that_stays_away_is_an_error(use, monkeypatch):
         start = time.monotonic()
         with pytest.raises(paddock.TransportError):
             client.execute("true")
-        assert 0.4 < time.monotonic() - start < 15
+        assert 0.4 < time.monotonic() - start < seconds(15)
         away.start()
         assert client.execute("echo back").stdout == "back\n"
         client.close()

@@ -2,10 +2,10 @@
 
 import threading
 import time
-import urllib.error
 import urllib.request
 
 import pytest
+from paddock_testing.run import seconds
 
 import paddock
 from paddock import CommandExitException, FileType, FilesystemEventType, PtySize, Sandbox
@@ -38,7 +38,7 @@ def test_set_timeout_ends_it(mode):
     sandbox = Sandbox.create(timeout=600)
     assert sandbox.get_info().max_life_s == 600
     sandbox.set_timeout(1)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + seconds(30)
     while sandbox.is_running():
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -88,7 +88,7 @@ def test_run_raises_when_it_fails(sandbox):
 
 def test_run_times_out(sandbox):
     with pytest.raises(paddock.TimeoutException) as caught:
-        sandbox.commands.run("echo a; sleep 60", timeout=0.3)
+        sandbox.commands.run("echo a; sleep 60", timeout=seconds(0.5))
     assert caught.value.stdout == "a\n" and caught.value.code == "command_timeout"
 
 
@@ -101,9 +101,18 @@ def test_commands_do_not_change_the_next_one(sandbox):
 
 def test_run_tells_of_output(sandbox):
     out, err = [], []
-    sandbox.commands.run("echo a; echo b >&2; sleep 0.1; echo c", on_stdout=out.append,
-                         on_stderr=err.append)
-    assert "".join(out) == "a\nc\n" and err == ["b\n"] and len(out) == 2
+    told = threading.Event()
+
+    def go_on():
+        assert told.wait(seconds(20))
+        sandbox.files.write("told", "")
+
+    helper = threading.Thread(target=go_on)
+    helper.start()
+    sandbox.commands.run("echo a; echo b >&2; until [ -e told ]; do sleep 0.02; done; echo c",
+                         on_stdout=lambda text: (out.append(text), told.set()), on_stderr=err.append)
+    helper.join()
+    assert out == ["a\n", "c\n"] and err == ["b\n"]
 
 
 def test_sixteen_megabytes_are_given_whole(sandbox):
@@ -156,12 +165,12 @@ def test_a_terminal(sandbox):
     sandbox.pty.send_stdin(handle.pid, b"stty size\n")
     wait_for(lambda: b"40 120" in b"".join(shown))
     assert sandbox.pty.kill(handle.pid) is True
-    reader.join(20)
+    reader.join(seconds(20))
     assert not reader.is_alive() and b"/dev/pts/" in b"".join(shown)
 
 
 def wait_for(condition):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + seconds(20)
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -337,8 +346,8 @@ def test_a_port_is_reached_by_url_and_by_host(sandbox, server, mode):
 
     def answers():
         try:
-            page.append(urllib.request.urlopen(url, timeout=10).read())
-        except urllib.error.URLError:
+            page.append(urllib.request.urlopen(url, timeout=seconds(10)).read())
+        except OSError:
             return False
         return True
 
@@ -348,7 +357,7 @@ def test_a_port_is_reached_by_url_and_by_host(sandbox, server, mode):
     request = urllib.request.Request(f"http://{host}/index.html")
     if mode == "remote":
         request.add_header("X-API-Key", server.key)
-    assert urllib.request.urlopen(request, timeout=10).read() == b"<p>hello</p>"
+    assert urllib.request.urlopen(request, timeout=seconds(10)).read() == b"<p>hello</p>"
 
 
 def test_variables_of_the_sandbox(sandbox):

@@ -7,6 +7,7 @@ from importlib import util
 from pathlib import Path
 
 import pytest
+from paddock_testing.run import seconds
 
 import paddock
 
@@ -91,7 +92,7 @@ def test_example(name, server):
     client = paddock.SandboxClient(mode="remote", server_url=server.url, api_key=server.key)
     before = {s.id for s in client.list_sessions()}
     done = subprocess.run([*command, str(FOLDER / name)], env=env, stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=60, cwd="/")
+                          capture_output=True, text=True, timeout=seconds(60), cwd="/")
     assert done.returncode == 0, done.stderr
     left = [s for s in client.list_sessions() if s.id not in before and s.state == "running"]
     assert not left, "it has left sandboxes behind"
