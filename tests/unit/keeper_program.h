@@ -16,7 +16,7 @@
 
 #define OWNER      65534u
 #define OWNER_TEXT "65534"
-#define PATIENCE   (30 * NS_PER_S)
+#define PATIENCE   (60 * NS_PER_S)
 
 struct place {
     char dir[64], socket[96], state[96], run[96];

@@ -23,7 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PATIENCE (20 * NS_PER_S)
+#define PATIENCE (60 * NS_PER_S)
 
 struct test_server {
     struct server *server;

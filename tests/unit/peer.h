@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PATIENCE (20 * NS_PER_S)   /* for what must come; a busy machine is slow */
+#define PATIENCE (60 * NS_PER_S)   /* for what must come; a busy machine is slow */
 #define A_MOMENT (200 * NS_PER_MS) /* for what must not come */
 
 /* How many descriptors a process has open; -1 when that may not be seen. */
@@ -46,11 +46,21 @@ static inline int fds_of(pid_t pid)
 /* Waits until the process has `want` descriptors open. */
 static inline int fds_settle(pid_t pid, int want)
 {
-    deadline d = deadline_in(2 * NS_PER_S);
+    deadline d = deadline_in(PATIENCE);
     int n;
     while ((n = fds_of(pid)) != want && n >= 0 && !deadline_passed(d))
         usleep(5000);
     return n;
+}
+
+/* The state of a process, as /proc has it; 0 when it is gone. */
+static inline char state_of(pid_t pid)
+{
+    char path[64], text[1500];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    if (fd_read_file(AT_FDCWD, path, text, sizeof text) <= 0)
+        return 0;
+    return strrchr(text, ')')[2];
 }
 
 static inline void pair_make(int ret[2])

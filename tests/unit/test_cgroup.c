@@ -33,7 +33,7 @@
 
 #define MIB             (1ULL << 20)
 #define CHURN_CYCLES    50
-#define PATIENCE_NS     (10 * NS_PER_S)
+#define PATIENCE_NS     (30 * NS_PER_S)
 #define ASSERT_OK(call) assert_int_equal((call), 0)
 
 struct world {

@@ -1,6 +1,10 @@
 /* Init against its owner: good, restarted, deaf and mad ones. */
 #include "init_run.h"
 
+#include <linux/sockios.h>
+#include <stdbool.h>
+#include <sys/ioctl.h>
+
 static int setup(void **state)
 {
     static struct init_run r;
@@ -203,15 +207,33 @@ static void test_a_long_list_is_complete_for_a_slow_reader(void **state)
     expect_silence(r->sock); /* listed is told */
 }
 
+/* Init sleeps though there are requests in its socket: it has an answer for which there is no
+ * room. */
+static bool waits_for_room(const struct init_run *r)
+{
+    int unread = 0;
+    assert_int_equal(ioctl(r->sock, SIOCOUTQ, &unread), 0);
+    return unread > 0 && state_of(r->pid) == 'S';
+}
+
+static bool has_children(const struct init_run *r)
+{
+    char path[64], text[64];
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)r->pid, (int)r->pid);
+    return fd_read_file(AT_FDCWD, path, text, sizeof text) != 0;
+}
+
 /* How many refusals of unknown requests fit the owner's side of the socket. */
 static unsigned refusals_that_fit(void)
 {
     struct init_run r;
     init_start(&r, INIT_ARG_SINGLE, 0);
-    for (unsigned i = 0; i < 3000 && send_plain(r.sock, WIRE_HELLO, i, 0) == 0; i++)
-        if (i % 50 == 0)
-            usleep(10000);
-    usleep(300000);
+    deadline d = deadline_in(PATIENCE);
+    for (unsigned i = 0; !waits_for_room(&r); i++)
+        if (send_plain(r.sock, WIRE_HELLO, i, 0) < 0) {
+            assert_false(deadline_passed(d));
+            usleep(1000);
+        }
     kill(r.pid, SIGSTOP);
     unsigned n = 0;
     struct pd_err e;
@@ -270,8 +292,11 @@ static void test_a_deaf_owner_costs_nothing_and_loses_nothing(void **state)
 {
     struct init_run *r = *state;
     unsigned sent = 0, answers = 0, ends = 0, quiet = 0;
+    int hold[2];
+    pipe_make(hold);
     for (uint32_t i = 0; i < 20; i++)
-        EXEC(r->sock, .id = 90000 + i, .script = "sleep 2");
+        EXEC(r->sock, .id = 90000 + i, .script = "read x", .fds = {hold[0]});
+    close(hold[0]);
     for (uint32_t i = 0; i < 20; i++)
         expect_started(r, 90000 + i);
     warm_up(r->sock);
@@ -288,6 +313,10 @@ static void test_a_deaf_owner_costs_nothing_and_loses_nothing(void **state)
     assert_true(sent > 100);
     assert_true(resident(r->pid) - before < 1024); /* pages */
     assert_int_equal(fds_of(r->pid), fds);
+
+    close(hold[1]); /* all of them end while nobody listens */
+    for (deadline d = deadline_in(PATIENCE); has_children(r); usleep(5000))
+        assert_false(deadline_passed(d));
     for (unsigned next = 0; answers < sent || ends < 20;) {
         expect_frame(r->sock, &r->f);
         if (r->f.head.type == WIRE_ERROR) {

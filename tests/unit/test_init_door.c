@@ -181,16 +181,6 @@ static void test_at_the_end_of_its_lease_it_ends(void **state)
     box_clean(&r);
 }
 
-/* The state of a process, as /proc has it; 0 when it is gone. */
-static char state_of(pid_t pid)
-{
-    char path[64], text[1500];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    if (fd_read_file(AT_FDCWD, path, text, sizeof text) <= 0)
-        return 0;
-    return strrchr(text, ')')[2];
-}
-
 /* Stopped for longer than its lease, it must not find that over when it goes on. */
 static void test_frozen_time_does_not_count(void **state)
 {

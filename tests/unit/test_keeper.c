@@ -283,6 +283,20 @@ static void test_what_a_dead_client_said_last_is_heard(void **state)
     close(a);
 }
 
+/* The shortest of ten: a busy machine holds up some of them, a keeper that waits for a client all.
+ */
+static uint64_t time_to_list(struct keeper_run *k, int sock, uint32_t first)
+{
+    uint64_t best = UINT64_MAX;
+    for (uint32_t i = 0; i < 10; i++) {
+        uint64_t start = clock_now();
+        assert_int_equal(list_count(sock, &k->f, first + i, 0, NULL), 0);
+        uint64_t took = clock_now() - start;
+        best = took < best ? took : best;
+    }
+    return best;
+}
+
 static void test_a_deaf_client_does_not_grow_the_keeper(void **state)
 {
     need_root();
@@ -291,9 +305,7 @@ static void test_a_deaf_client_does_not_grow_the_keeper(void **state)
     int fds[WIRE_FDS_MAX] = {other, other, other, other, other, other};
     send_key(deaf, WIRE_STASH, 1, "six", fds, WIRE_FDS_MAX);
     expect_type(deaf, &k->f, WIRE_DONE, 1);
-    uint64_t calm = clock_now();
-    assert_int_equal(list_count(other, &k->f, 2, 0, NULL), 0);
-    calm = clock_now() - calm;
+    uint64_t calm = time_to_list(k, other, 10);
     int before = fds_of(k->pid);
     long memory = resident(k->pid);
     for (uint32_t i = 0; quiet < 50; i++) {
@@ -309,10 +321,7 @@ static void test_a_deaf_client_does_not_grow_the_keeper(void **state)
     }
     assert_true(fds_of(k->pid) - before < 64);
     assert_true(resident(k->pid) - memory < 1024);
-    uint64_t start = clock_now();
-    for (uint32_t i = 10; i < 20; i++)
-        assert_int_equal(list_count(other, &k->f, i, 0, NULL), 0);
-    assert_true(clock_now() - start < NS_PER_S + 50 * calm);
+    assert_true(time_to_list(k, other, 20) < 100 * NS_PER_MS + 10 * calm);
     close(deaf);
     assert_true(fds_settle(k->pid, before - 1) == before - 1);
     close(other);

@@ -51,15 +51,28 @@ static void test_a_builder_that_dies_fails_its_request_only(void **state)
     struct keeper_run *k = *state;
     struct pd_err e;
     int c = client_open(k), control;
-    for (uint32_t i = 0; i < 3; i++) {
+    deadline d = deadline_in(PATIENCE);
+    for (uint32_t i = 0, lost = 0; lost < 3; i++) {
+        assert_false(deadline_passed(d));
         expect_create_works(k, c, 100 * i + 10);
-        usleep(200000); /* swept by then, so that it has nothing else to do */
+        usleep(200000); /* mostly swept by then, so that it has nothing else to do */
         pid_t builder = idle_builder(k);
         kill(builder, SIGSTOP);
         send_create(c, 100 * i + 1, 0, &control, NULL);
         expect_silence(c);
         kill(builder, SIGKILL);
-        expect_error(c, &k->f, 100 * i + 1, PD_LOST, &e);
+
+        expect_frame(c, &k->f);
+        assert_int_equal(id_number(k->f.head.id), 100 * i + 1);
+        if (k->f.head.type == WIRE_CREATED) { /* it swept still: the next one had the request */
+            send_destroy(c, 100 * i + 2, 100 * i + 1);
+            expect_gone(c, &k->f, 100 * i + 2, 100 * i + 1, GONE_DESTROYED);
+        } else {
+            assert_int_equal(k->f.head.type, WIRE_ERROR);
+            msg_error_raise(&k->f, &e);
+            assert_int_equal(e.code, PD_LOST);
+            lost++;
+        }
         expect_closed(control);
         close(control);
         expect_create_works(k, c, 100 * i + 20);
@@ -98,21 +111,32 @@ static void test_destroy_is_answered_when_the_build_fails(void **state)
 {
     need_root();
     struct keeper_run *k = *state;
-    struct pd_err e;
     int c = client_open(k), control;
-    expect_create_works(k, c, 10);
-    usleep(200000);
-    pid_t builder = idle_builder(k);
-    kill(builder, SIGSTOP);
-    send_create(c, 1, 0, &control, NULL);
-    usleep(50000);
-    send_destroy(c, 2, 1);
-    expect_silence(c);
-    kill(builder, SIGKILL);
-    expect_error(c, &k->f, 1, PD_LOST, &e);
-    expect_frame(c, &k->f); /* GONE or NOT_FOUND, but an answer */
-    assert_int_equal(id_number(k->f.head.id), 2);
-    close(control);
+    deadline d = deadline_in(PATIENCE);
+    for (uint32_t i = 0, failed = 0; !failed; i++) {
+        assert_false(deadline_passed(d));
+        expect_create_works(k, c, 100 * i + 10);
+        usleep(200000); /* mostly swept by then */
+        pid_t builder = idle_builder(k);
+        kill(builder, SIGSTOP);
+        send_create(c, 100 * i + 1, 0, &control, NULL);
+        usleep(50000);
+        send_destroy(c, 100 * i + 2, 100 * i + 1);
+        expect_silence(c);
+        kill(builder, SIGKILL);
+
+        expect_frame(c, &k->f);
+        if (k->f.head.type == WIRE_ERROR) {
+            struct pd_err e;
+            assert_int_equal(id_number(k->f.head.id), 100 * i + 1);
+            msg_error_raise(&k->f, &e);
+            assert_int_equal(e.code, PD_LOST);
+            failed = 1;
+        }
+        while (id_number(k->f.head.id) != 100 * i + 2) /* GONE or NOT_FOUND, but an answer */
+            expect_frame(c, &k->f);
+        close(control);
+    }
     close(c);
 }
 
@@ -127,7 +151,7 @@ static void test_destroy_is_answered_when_the_jail_has_died_already(void **state
     kill(pid, SIGKILL);
     expect_gone(c, &k->f, 1, 1, GONE_DIED);
     send_destroy(c, 2, 1);
-    deadline d = deadline_in(2 * NS_PER_S);
+    deadline d = deadline_in(PATIENCE);
     struct pd_err e;
     frame_reset(&k->f);
     int r = wire_recv(c, &k->f, d, &e);
@@ -151,7 +175,7 @@ static void test_a_create_repeated_after_the_end_is_answered(void **state)
     send_create(c, 1, 0, &second, NULL);
     struct pd_err e;
     frame_reset(&k->f);
-    int r = wire_recv(c, &k->f, deadline_in(2 * NS_PER_S), &e);
+    int r = wire_recv(c, &k->f, deadline_in(PATIENCE), &e);
     kill(worker, SIGCONT);
     assert_int_equal(r, 1);
     assert_int_equal(id_number(k->f.head.id), 1);
@@ -217,11 +241,9 @@ static void test_the_largest_create_is_answered_at_once(void **state)
     struct wire_head head = {.type = WIRE_CREATE, .id = id_of(1)};
     assert_int_equal(wire_send(c, &head, &b, s, 2, deadline_in(PATIENCE)), 0);
     uint64_t start = clock_now();
-    struct pd_err e;
-    frame_reset(&k->f);
-    assert_int_equal(wire_recv(c, &k->f, deadline_in(5 * NS_PER_S), &e), 1);
+    expect_frame(c, &k->f);
     assert_int_equal(k->f.head.type, WIRE_ERROR);
-    assert_true(clock_now() - start < 5 * NS_PER_S);
+    assert_true(clock_now() - start < 15 * NS_PER_S); /* not when a build's time is over */
     close(s[0]);
     close(s[1]);
     expect_create_works(k, c, 20);
@@ -273,7 +295,7 @@ static void test_a_jail_that_cannot_die_is_reported_and_harms_nobody(void **stat
     send_destroy(c, 2, 1);
     expect_create_works(k, c, 10); /* meanwhile */
     expect_gone(c, &k->f, 2, 1, GONE_UNDEAD);
-    assert_true(clock_now() - start > 3 * NS_PER_S && clock_now() - start < 15 * NS_PER_S);
+    assert_true(clock_now() - start > 3 * NS_PER_S);
     send_destroy(c, 3, 1);
     expect_gone(c, &k->f, 3, 1, GONE_UNDEAD);
     expect_create_works(k, c, 20);
@@ -298,7 +320,7 @@ static void test_what_a_jail_left_in_its_socket_does_not_stop_the_keeper(void **
     pid_t pid = expect_created(c, &k->f, 1);
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof a;
-    struct linger seconds = {.l_onoff = 1, .l_linger = 10};
+    struct linger seconds = {.l_onoff = 1, .l_linger = 100};
     auto_fd listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof a), 0);
     assert_int_equal(listen(listener, 1), 0);
@@ -322,7 +344,7 @@ static void test_what_a_jail_left_in_its_socket_does_not_stop_the_keeper(void **
     list_count(c, &k->f, 5, 0, NULL);
     uint64_t took = clock_now() - start;
     close(c);
-    if (took > 2 * NS_PER_S)
+    if (took > 20 * NS_PER_S)
         fail_msg("the keeper was away for %llu ms", (unsigned long long)(took / NS_PER_MS));
 }
 

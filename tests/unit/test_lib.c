@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -288,7 +289,7 @@ static void test_time_is_limited(void **state)
 struct heard {
     char text[64];
     size_t len;
-    unsigned calls;
+    atomic_uint calls;
     unsigned stop_after;
 };
 
@@ -299,7 +300,27 @@ static int hear(void *arg, int stream, const void *data, size_t len)
         memcpy(h->text + h->len, data, len);
         h->len += len;
     }
-    return ++h->calls == h->stop_after;
+    return atomic_fetch_add(&h->calls, 1) + 1 == h->stop_after;
+}
+
+struct answerer {
+    struct paddock_sandbox *sandbox;
+    struct heard *heard;
+};
+
+/* Makes the files 1 and 2 when as much was heard. */
+static void *answer_what_is_heard(void *arg)
+{
+    struct answerer *a = arg;
+    struct paddock_result r = {.size = sizeof r};
+    for (unsigned n = 1; n <= 2; n++) {
+        struct paddock_command c = {.size = sizeof c, .command = n == 1 ? "touch 1" : "touch 2"};
+        for (int i = 0; i < 60000 && atomic_load(&a->heard->calls) < n; i++)
+            usleep(1000);
+        if (paddock_exec(a->sandbox, &c, &r, NULL) == 0)
+            paddock_result_done(&r);
+    }
+    return NULL;
 }
 
 static void test_output_is_told_as_it_comes(void **state)
@@ -308,20 +329,27 @@ static void test_output_is_told_as_it_comes(void **state)
     need_sandboxes();
     struct paddock_sandbox *s = make();
     struct heard h = {0};
+    /* Each line but the first waits until the one before was heard. */
     struct paddock_command c = {.size = sizeof c,
-                                .command = "echo one; sleep 0.2; echo two; sleep 0.2; echo three",
-                                .timeout_ms = 20000,
+                                .command = "echo one; until [ -e 1 ]; do sleep 0.01; done; "
+                                           "echo two; until [ -e 2 ]; do sleep 0.01; done; "
+                                           "echo three",
+                                .timeout_ms = 60000,
                                 .on_output = hear,
                                 .arg = &h};
     struct paddock_result r = {.size = sizeof r};
+    struct answerer a = {.sandbox = s, .heard = &h};
+    pthread_t t;
+    assert_int_equal(pthread_create(&t, NULL, answer_what_is_heard, &a), 0);
     assert_int_equal(paddock_exec(s, &c, &r, NULL), 0);
+    pthread_join(t, NULL);
     assert_string_equal(h.text, "one\ntwo\nthree\n");
     assert_int_equal(h.calls, 3);
     assert_string_equal(r.out, h.text);
     paddock_result_done(&r);
     /* Who has heard enough ends it. */
     h = (struct heard){.stop_after = 2};
-    c.command = "echo one; sleep 0.2; echo two; sleep 60";
+    c.command = "while :; do echo more; sleep 0.1; done";
     assert_int_equal(paddock_exec(s, &c, &r, NULL), 0);
     assert_string_equal(r.stopped_by, "abandoned");
     paddock_result_done(&r);
@@ -370,7 +398,7 @@ static void test_a_process_in_the_background(void **state)
     assert_int_equal(paddock_process_write(p, "hello\n", 6, 1000, NULL), 0);
     assert_int_equal(paddock_process_wait(p, UINT64_MAX, UINT64_MAX, 50, NULL, NULL), 0);
     assert_int_equal(paddock_process_close_stdin(p, NULL), 0);
-    assert_int_equal(paddock_process_wait(p, UINT64_MAX, UINT64_MAX, 10000, NULL, NULL), 1);
+    assert_int_equal(paddock_process_wait(p, UINT64_MAX, UINT64_MAX, 60000, NULL, NULL), 1);
     assert_int_equal(paddock_process_read(p, PADDOCK_STDOUT, 0, text, sizeof text, NULL), 6);
     assert_string_equal(text, "HELLO\n");
     assert_int_equal(paddock_process_get(p, &i, NULL), 0);
@@ -381,10 +409,10 @@ static void test_a_process_in_the_background(void **state)
     paddock_process_release(p);
     c.command = "exec 0<&-; echo closed; sleep 60";
     p = paddock_start(s, &c, &e);
-    assert_int_equal(paddock_process_wait(p, 0, 0, 10000, NULL, NULL), 1);
+    assert_int_equal(paddock_process_wait(p, 0, 0, 60000, NULL, NULL), 1);
     /* Init lets go of the other end a moment later. */
     int written = 0;
-    for (int n = 0; n < 500 && written == 0; n++, usleep(10000))
+    for (int n = 0; n < 6000 && written == 0; n++, usleep(10000))
         written = paddock_process_write(p, "x", 1, 1000, &e);
     assert_int_equal(written, -1);
     assert_string_equal(e.code, "conflict");
@@ -409,10 +437,10 @@ static void test_a_terminal(void **state)
                                 .cols = 90};
     struct paddock_process *p = paddock_start(s, &c, NULL);
     assert_non_null(p);
-    assert_int_equal(paddock_process_wait(p, 0, 0, 10000, NULL, NULL), 1);
+    assert_int_equal(paddock_process_wait(p, 0, 0, 60000, NULL, NULL), 1);
     assert_int_equal(paddock_process_resize(p, 40, 100, NULL), 0);
     assert_int_equal(paddock_process_write(p, "\n", 1, 1000, NULL), 0);
-    assert_int_equal(paddock_process_wait(p, UINT64_MAX, UINT64_MAX, 10000, NULL, NULL), 1);
+    assert_int_equal(paddock_process_wait(p, UINT64_MAX, UINT64_MAX, 60000, NULL, NULL), 1);
     assert_true(paddock_process_read(p, PADDOCK_STDOUT, 0, text, sizeof text - 1, NULL) > 0);
     assert_non_null(strstr(text, "30 90"));
     assert_non_null(strstr(text, "40 100"));
@@ -488,7 +516,7 @@ static void test_a_lost_sandbox_is_not_made_anew_silently(void **state)
     assert_true(e.retryable);
     /* Another keeper is started; meanwhile it is worth trying again. */
     o.auto_retry = 1;
-    for (int n = 0; n < 200 && !(fresh = paddock_get_or_create(lib, &o, &created, &e)); n++) {
+    for (int n = 0; n < 1200 && !(fresh = paddock_get_or_create(lib, &o, &created, &e)); n++) {
         assert_true(e.retryable);
         usleep(50000);
     }

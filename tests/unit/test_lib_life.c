@@ -69,7 +69,7 @@ static int count_processes(const char *word)
 
 static bool wait_for_count(const char *word, int count)
 {
-    for (int n = 0; n < 600; n++) {
+    for (int n = 0; n < 1200; n++) {
         if (count_processes(word) == count)
             return true;
         usleep(50000);
@@ -89,7 +89,7 @@ static int is_there(pid_t pid)
 
 static int wait_until_gone(pid_t pid)
 {
-    for (int n = 0; n < 200 && is_there(pid); n++)
+    for (int n = 0; n < 1200 && is_there(pid); n++)
         usleep(50000);
     return !is_there(pid);
 }
@@ -371,7 +371,7 @@ static void test_a_port_is_reached(void **state)
     if (!p && access(argv[0], X_OK) < 0)
         skip_because("no python3 in the sandbox: %s", e.message);
     assert_non_null(p);
-    for (int n = 0; n < 200 && !found; n++) {
+    for (int n = 0; n < 3000 && !found; n++) {
         assert_int_equal(paddock_each_port(s, find_port, &found, &e), 0);
         usleep(20000);
     }
@@ -381,7 +381,7 @@ static void test_a_port_is_reached(void **state)
     assert_int_equal(recv(sock, text, sizeof text, MSG_WAITALL), 5);
     assert_string_equal(text, "HELLO");
     shutdown(sock, SHUT_WR);
-    assert_int_equal(paddock_process_wait(p, UINT64_MAX, UINT64_MAX, 10000, NULL, NULL), 1);
+    assert_int_equal(paddock_process_wait(p, UINT64_MAX, UINT64_MAX, 60000, NULL, NULL), 1);
     close(sock);
     paddock_process_release(p);
     paddock_release(s);

@@ -14,7 +14,7 @@
 #include <poll.h>
 
 #define LINES    100000u
-#define PATIENCE (30 * NS_PER_S)
+#define PATIENCE (60 * NS_PER_S)
 
 /* How a shell that waited treats its line. */
 enum fate { RUNS, DIES_AT_ONCE, DIES_WITH_THE_LINE, LEAVES, STOPS, STOPS_WITH_THE_LINE, FATES };
@@ -385,6 +385,29 @@ static void assert_ran(unsigned n, unsigned least, unsigned most)
         fail_msg("line %u ran %u times", n, ran);
 }
 
+static bool is_prepared(struct session *s, int stage, bool owed)
+{
+    lock_take(&s->lock);
+    bool is = (int)s->prepared.stage == stage && s->prepared.owed == owed;
+    lock_release(&s->lock);
+    return is;
+}
+
+/* Waits for a state of the session's prepared shell, without running a line. */
+static void await_prepared(struct session *s, int stage, bool owed)
+{
+    for (deadline d = deadline_in(PATIENCE); !is_prepared(s, stage, owed); usleep(1000))
+        if (deadline_passed(d))
+            fail_msg("stage %d, owed %d", s->prepared.stage, s->prepared.owed);
+}
+
+static void set_pause(struct session *s, deadline until)
+{
+    lock_take(&s->lock);
+    s->prepared.not_before = until;
+    lock_release(&s->lock);
+}
+
 /* ---- tests ---- */
 
 static void test_lines_run_in_shells_that_waited(void **state)
@@ -398,7 +421,10 @@ static void test_lines_run_in_shells_that_waited(void **state)
     for (unsigned n = 0; n < count; n++) {
         assert_int_equal(run(s, n, &e), 0);
         assert_ran(n, 1, 1);
-        usleep(4000);
+        set_pause(s, 0); /* a shell that had no turn in time was given up */
+        for (deadline t = deadline_in(NS_PER_S);
+             !is_prepared(s, PREPARED_WAITING, false) && !deadline_passed(t);)
+            usleep(500);
     }
     assert_true(atomic_load(&the.prepared) > count / 2);
     assert_int_equal(process_count(s), count < PROCESSES_KEPT ? count : process_count(s));
@@ -430,26 +456,6 @@ static void test_every_line_runs_once(void **state)
         assert_true(atomic_load(&the.fates[i]) > 0);
     assert_int_equal(atomic_load(&the.known), 0);
     end(d, s);
-}
-
-/* Waits for a state of the session's prepared shell, without running a line. */
-static void await_prepared(struct session *s, int stage, bool owed)
-{
-    deadline d = deadline_in(PATIENCE);
-    for (bool is = false; !is; usleep(1000)) {
-        lock_take(&s->lock);
-        is = (int)s->prepared.stage == stage && s->prepared.owed == owed;
-        lock_release(&s->lock);
-        if (!is && deadline_passed(d))
-            fail_msg("stage %d, owed %d", s->prepared.stage, s->prepared.owed);
-    }
-}
-
-static void set_pause(struct session *s, deadline until)
-{
-    lock_take(&s->lock);
-    s->prepared.not_before = until;
-    lock_release(&s->lock);
 }
 
 /* A line that ends in the pause after a failure is followed by no shell, but when the pause is over

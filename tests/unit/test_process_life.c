@@ -92,7 +92,7 @@ static unsigned running(struct session *s)
 /* Nothing of it is in the pump any more, whose thread alone may tell of ends before. */
 static void await_streams(struct process *p)
 {
-    deadline d = deadline_in(10 * NS_PER_S);
+    deadline d = deadline_in(60 * NS_PER_S);
     int open = 1;
     while (open && !deadline_passed(d)) {
         lock_take(&p->lock);
@@ -227,7 +227,7 @@ static struct process *held_back(struct session *s, int *ret_far)
     assert_int_equal(write(ends[1], bytes, sizeof bytes), sizeof bytes);
     assert_int_equal(process_begin_streams(p, &e), 0);
 
-    deadline d = deadline_in(10 * NS_PER_S);
+    deadline d = deadline_in(60 * NS_PER_S);
     int stopped = 0;
     while (!stopped && !deadline_passed(d)) {
         lock_take(&p->lock);
@@ -381,7 +381,7 @@ static void test_a_stored_end_is_forgotten_by_the_box(void **state)
     char name[SESSION_ID_LEN + 1];
     snprintf(name, sizeof name, "%s", s->info.id);
     world_ended(box_of(s->box), id, end);
-    deadline limit = deadline_in(10 * NS_PER_S);
+    deadline limit = deadline_in(60 * NS_PER_S);
     while (process_state(p) != PROCESS_SETTLED && !deadline_passed(limit))
         usleep(1000);
     assert_int_equal(process_state(p), PROCESS_SETTLED);

@@ -6,7 +6,7 @@
 
 #include "base/checks.h"
 
-#define PATIENCE (30 * NS_PER_S)
+#define PATIENCE (60 * NS_PER_S)
 
 static const char *dir_of(void **state)
 {

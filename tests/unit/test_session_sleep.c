@@ -329,7 +329,7 @@ static void test_a_sleeper_is_there_after_a_restart_and_after_the_keepers(void *
 
 static void wait_for_state(struct session *s, enum session_state want)
 {
-    deadline d = deadline_in(10 * NS_PER_S);
+    deadline d = deadline_in(60 * NS_PER_S);
     while (info_of(s).state != want && !deadline_passed(d))
         usleep(10000);
     assert_int_equal(info_of(s).state, want);
@@ -340,8 +340,8 @@ static void test_at_the_end_of_its_life_it_is_paused_if_told(void **state)
     struct world *w = world_new();
     struct pd_err e = {0};
     struct daemon *d = daemon_begin(w, dir_of(state), 1, NULL);
-    struct session_request r = {.max_life_ms = 300, .pause_at_end = PAUSE_ALL};
-    struct session_request other = {.max_life_ms = 300};
+    struct session_request r = {.max_life_ms = 3000, .pause_at_end = PAUSE_ALL};
+    struct session_request other = {.max_life_ms = 3000};
     struct session *s = make_one(d, &r), *o = make_one(d, &other);
     struct process *p = start_one(s, NULL);
     assert_int_equal(info_of(s).pause_at_end, PAUSE_ALL);
@@ -371,7 +371,7 @@ static void test_it_may_leave_its_processes_behind_at_the_end(void **state)
 {
     struct world *w = world_new();
     struct daemon *d = daemon_begin(w, dir_of(state), 1, NULL);
-    struct session_request r = {.max_life_ms = 300, .pause_at_end = PAUSE_FILES};
+    struct session_request r = {.max_life_ms = 3000, .pause_at_end = PAUSE_FILES};
     struct session *s = make_one(d, &r);
     process_unref(start_one(s, NULL));
     wait_for_state(s, SESSION_PAUSED);

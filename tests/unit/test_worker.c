@@ -21,7 +21,8 @@ static void test_a_worker_has_nothing_of_inits(void **state)
     do
         assert_true(fd_read_file(AT_FDCWD, path, text, sizeof text) > 0);
     while (strncmp(text, "paddock-worker", 14) != 0 && !deadline_passed(d));
-    usleep(50000);
+    while ((state_of(pid) != 'S' || (geteuid() == 0 && fds_of(pid) != 5)) && !deadline_passed(d))
+        usleep(1000);
     if (geteuid() == 0) { /* who may look at all: 0-2, the directory, the new file */
         assert_int_equal(fds_of(pid), 5);
         for (int fd = 0; fd < 64; fd++) {

@@ -1,6 +1,8 @@
 /* Workers and archives: both ways with GNU tar, and archives that want out. */
 #include "worker_run.h"
 
+#include <sys/ioctl.h>
+
 /* Packs `path` by a worker into the file `to`. */
 static void pack(struct bench *b, const char *path, const char *to)
 {
@@ -250,7 +252,13 @@ static void test_a_file_that_shrinks_while_packed(void **state)
     SHELL(b, "mkdir t; head -c 8M /dev/urandom > t/big; echo last > t/z; chmod -R a+rX t");
     struct job j = job_start(b, OP("tar", "t"));
     expect_kind(&j, RECORD_ENTRY, "an entry");
-    usleep(200000); /* the pipe is full, and the header gone */
+
+    /* The header is gone once more than that is in the pipe. */
+    int ready = 0;
+    for (deadline d = deadline_in(PATIENCE); ready < 8192; usleep(1000)) {
+        assert_false(deadline_passed(d));
+        assert_int_equal(ioctl(j.out, FIONREAD, &ready), 0);
+    }
     SHELL(b, "truncate -s 100 t/big");
     size_t len;
     char *bytes = job_bytes(&j, &len), file[256];
