@@ -23,15 +23,15 @@ WEAK = ("weak", "paddock")  # tests use nothing else of it
 
 def lint(shop, part):
     part.check("tests/run: each of its rules can fail",
-               shop.run(part, "lint-run", ["tests/run", "--self-test"], 120))
+               shop.run(part, "lint-run", ["tests/run", "--self-test"], 600))
     folder = os.path.join(ROOT, "tests/lint")
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
         if name.endswith(".py") or not os.path.isfile(path) or not os.access(path, os.X_OK):
             continue
         log = f"lint-{name}"
-        part.check(f"{name}: the rule can fail", shop.run(part, log, [path, "--self-test"], 60))
-        part.check(name, shop.run(part, log, [path], 120))
+        part.check(f"{name}: the rule can fail", shop.run(part, log, [path, "--self-test"], 300))
+        part.check(name, shop.run(part, log, [path], 600))
 
 
 def compile_all(shop, part):
@@ -50,7 +50,7 @@ def unit(shop, part):
     # They wait more than they compute.
     result = shop.run(part, "unit", ["/usr/bin/meson", "test", "-C", "build-asan", "--no-rebuild",
                                      "--num-processes", "3", "--timeout-multiplier",
-                                     "10" if NIGHTLY else "3"], 3600 if NIGHTLY else 900)
+                                     "10"], 3600 if NIGHTLY else 1800)
     if not os.path.exists(log):
         part.fail("meson test", result.tail())
         return
@@ -153,7 +153,7 @@ def sanitized(build, tests, options):
 
 def alone(shop, part):
     if programs_build(shop, part):
-        pytest(shop, part, ["tests/e2e", "tests/security"], 1200, more=["-m", ALONE])
+        pytest(shop, part, ["tests/e2e", "tests/security"], 1800, more=["-m", ALONE])
 
 
 def install(shop, part, script):
@@ -172,7 +172,7 @@ def e2b(shop, part):
             and install(shop, part, "tests/e2b/install")):
         return
     sdks = sorted(n for n in os.listdir(os.path.join(ROOT, "tests/e2b")) if re.match(r"(js|py)-", n))
-    result = shop.run(part, "e2b", ["tests/e2b/suite", LOGS], 600, PROGRAMS)
+    result = shop.run(part, "e2b", ["tests/e2b/suite", LOGS], 1800, PROGRAMS)
     before = len(part.failed)
     read_junits(part, {sdk: os.path.join(LOGS, f"e2b-{sdk}.xml") for sdk in sdks})
     if result.status and len(part.failed) == before:
@@ -189,19 +189,19 @@ def python(shop, part):
         interpreter, "-I", "scripts/python-reference", "--check"], 60))
     part.check("mypy --strict", shop.run(part, "python-mypy", [
         interpreter, "-m", "mypy", "--config-file", "sdk/python/pyproject.toml", "--cache-dir",
-        "build-python/mypy"], 300, {"MYPYPATH": os.path.join(ROOT, "sdk/python/src")}))
-    pytest(shop, part, ["sdk/python/tests"], 900, interpreter=interpreter, env={
+        "build-python/mypy"], 900, {"MYPYPATH": os.path.join(ROOT, "sdk/python/src")}))
+    pytest(shop, part, ["sdk/python/tests"], 1800, interpreter=interpreter, env={
         "PADDOCK_LIBRARY": os.path.join(ROOT, "build-server/src/lib/libpaddock.so.1"),
         "PADDOCK_PROGRAM": os.path.join(ROOT, "build/paddock")})
     part.check("a wheel works by itself, and the example in C",
-               shop.run(part, "python-wheel", ["sdk/python/tests/wheel"], 200))
+               shop.run(part, "python-wheel", ["sdk/python/tests/wheel"], 900))
 
 
 def mcp(shop, part):
     if not (shop.build(part, "release") and shop.build(part, "server")
             and install(shop, part, "tests/mcp/install")):
         return
-    result = shop.run(part, "mcp", ["tests/mcp/suite", LOGS], 900, PROGRAMS)
+    result = shop.run(part, "mcp", ["tests/mcp/suite", LOGS], 1800, PROGRAMS)
     before = len(part.failed)
     read_junits(part, {name: os.path.join(LOGS, f"mcp-{name}.xml")
                        for name in ("js", "py-1", "py-2", "programs")})
@@ -215,7 +215,7 @@ def vm(shop, part):
     report = os.path.join(LOGS, "vm.xml")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(report)
-    result = shop.run(part, "vm", ["tests/vm/suite"], 7500 if NIGHTLY else 1800)
+    result = shop.run(part, "vm", ["tests/vm/suite"], 7500 if NIGHTLY else 3200)
     if result.status == SKIP:
         said = [line for line in result.output.splitlines() if line.strip()]
         reason = said[-1] if said else "tests/vm/suite does not say why"
@@ -227,7 +227,7 @@ def vm(shop, part):
 def docs(shop, part):
     """The pages' examples; E2B's SDK and a Python environment are what they use."""
     if programs_build(shop, part) and install(shop, part, "tests/e2b/install"):
-        pytest(shop, part, ["tests/docs"], 900)
+        pytest(shop, part, ["tests/docs"], 1800)
 
 
 PARTS = {
@@ -236,8 +236,8 @@ PARTS = {
     "unit": unit,
     "fuzz": fuzz,
     "e2e": tests_in("e2e", 1800),
-    "api": tests_in("api", 1200, workers=2),
-    "faults": tests_in("faults", 1200),
+    "api": tests_in("api", 1800, workers=2),
+    "faults": tests_in("faults", 1800),
     "asan": sanitized("asan", ["tests/capabilities"] + (["tests/api"] if NIGHTLY else REPRESENTATIVE), {
         "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1:"
                         "allocator_may_return_null=1:detect_leaks=1",
@@ -252,7 +252,7 @@ PARTS = {
 }
 
 if os.path.isdir(os.path.join(ROOT, "tests/backends")):
-    PARTS["backends"] = tests_in("backends", 1200)
+    PARTS["backends"] = tests_in("backends", 1800)
 
 if NIGHTLY:
     PARTS["tsan"] = sanitized("tsan", ["tests/api", "tests/faults"], {

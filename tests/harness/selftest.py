@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import time
 
 from . import expected, install_cases, summary
 from .parts import pytest_command
@@ -88,7 +89,9 @@ def command_cases():
     yield "a command that takes too long", True, run("sleep 60", 0.2) != 0
     # It leaves its process group, as a server does, and must not outlive the run.
     run("setsid sleep 600 & disown; exit 0", 20)
-    before = len(shop.alive())
+    deadline = time.monotonic() + 20
+    while not (before := len(shop.alive())) and time.monotonic() < deadline:
+        time.sleep(0.01)  # a process that becomes another one has no variables for a moment
     shop.stop()
     yield "a process that outlives its command is found", 1, before
     yield "and ended with the run", 0, len(shop.alive())
@@ -131,7 +134,7 @@ def hang_cases(folder):
         f.write(HANGS)
     part = Part("p")
     result = Workshop(grace=1).run(part, "self-test", [
-        *pytest_command(PYTHON, report, "--rootdir", folder, "--noconftest", limit=1), test], 50)
+        *pytest_command(PYTHON, report, "--rootdir", folder, "--noconftest", limit=3), test], 200)
     read_pytest(part, report, result)
     yield "a test that hangs, and the one after it", (1, 1), (part.passed, len(part.failed))
     text = "\n".join(line for _, lines in part.failed for line in lines)

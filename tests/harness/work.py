@@ -25,6 +25,7 @@ TEST_LIMIT_S = 1800 if NIGHTLY else 240
 
 MARK = "TESTS_RUN"
 GRACE_S = 10  # for what is interrupted to tidy up, before it is killed
+KILL_S = 20  # for what is killed to be gone, on a busy machine
 
 # A failure's text: so many lines are shown, of so many characters; the logs have all of it.
 TEXT_LINES, TEXT_COLUMNS = 40, 300
@@ -194,7 +195,7 @@ class Workshop:
         with lock:
             if not results:
                 results.append(self.run(part, f"build-{name}",
-                                        ["bash", "-c", BUILD, "build", name, *targets], 900))
+                                        ["bash", "-c", BUILD, "build", name, *targets], 1800))
                 for program in ("paddockd", "paddock-remote"):
                     beside = os.path.join(ROOT, "build", program)  # where paddock looks for it
                     if name == "server" and not results[0].status and not os.path.islink(beside):
@@ -217,7 +218,7 @@ class Workshop:
         for pid in self.alive(part):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + self.grace
+        deadline = time.monotonic() + KILL_S
         while time.monotonic() < deadline and self.alive(part):
             time.sleep(0.02)
 

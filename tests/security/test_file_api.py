@@ -175,10 +175,10 @@ def test_what_is_no_file_is_refused_at_once(files):
         for call in (files.get, lambda x: files.put(x, b"data")):
             began = time.monotonic()
             refused(call(path), 400, 403, 404)
-            assert time.monotonic() - began < 2, path
+            assert time.monotonic() - began < paddock.seconds(2), path
     began = time.monotonic()
     tar = files.tar(".")
-    assert tar.status == 200 and time.monotonic() - began < 5
+    assert tar.status == 200 and time.monotonic() - began < paddock.seconds(5)
     files.put("f", b"control")
     assert files.text("f") == "control"
 
@@ -230,7 +230,7 @@ def test_a_directory_with_very_many_entries_comes_in_pages(files):
         if not cursor:
             break
     assert seen == [f"f{i:06}" for i in range(1, count + 1)]
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < paddock.seconds(60)
 
 
 def test_a_very_deep_tree(files):
@@ -407,7 +407,7 @@ def test_a_storm_of_renames_under_a_watch(files):
         files.run("python3 -c \"import os\nfor i in range(60000): os.rename('w/a', 'w/b');"
                   " os.rename('w/b', 'w/a')\"", timeout_s=100)
         files.put("w/after", b"")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + paddock.seconds(30)
         while time.monotonic() < deadline:
             names = {e for e, _ in list(watch.events)[-2000:]}
             if "overflow" in {e for e, _ in list(watch.events)} or any(
@@ -484,7 +484,7 @@ def test_a_stopped_worker_does_not_hold_the_server(files):
         began = time.monotonic()
         assert files.put("other", b"1").status == 201
         assert files.text("other") == "1"
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < paddock.seconds(5)
     assert files.put("other", b"2").status == 200
 
 

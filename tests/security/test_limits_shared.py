@@ -231,9 +231,10 @@ def test_buffers_of_sockets_are_limited(fixtures, as_root):
         assert 1 <= taken < 80, result.explain()
     with attack(fixtures, [PROBE, "take", "stream", STREAM_MIB, 60], memory="64M", ready="stream",
                 ready_limit=20) as (_, _ns, line):
-        grown = (socket_pages() - before) * 4096 >> 20
         assert int(line[1]) >= 1, f"the jail cannot talk to itself: {line}"
-        assert grown < 80, f"{grown} MiB of buffers beside a limit of 64 MiB: {line}"
+        # What others on the machine hold for a moment is counted, too; the jail's stays.
+        paddock.wait_for(lambda: (socket_pages() - before) * 4096 >> 20 < 80, 10,
+                         f"less than 80 MiB of buffers beside a limit of 64 MiB: {line}")
         check_host()
         check_neighbour()
 
@@ -244,8 +245,8 @@ def test_without_the_memory_limit_buffers_grow(fixtures, as_root):
     with attack(fixtures, [PROBE, "take", "stream", STREAM_MIB, 60], memory="64M", ready="stream",
                 ready_limit=20, binary=paddock.PADDOCK_WEAK,
                 env={"PADDOCK_WALL_OFF": "memory"}) as (_, _ns, line):
-        grown = (socket_pages() - before) * 4096 >> 20
-        assert grown > 120, f"only {grown} MiB without a limit: the test above proves nothing"
+        paddock.wait_for(lambda: (socket_pages() - before) * 4096 >> 20 > 120, 10,
+                         "more than 120 MiB without a limit: else the test above proves nothing")
         # A small machine has no more for all of its connections together.
         assert int(line[1]) == STREAM_MIB or int(line[2]) == errno.ENOBUFS, line
 

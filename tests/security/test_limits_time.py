@@ -14,7 +14,7 @@ from paddock_testing.battery import COMBINATIONS
 from .limit_checks import PROBE, check_gone, check_host, check_neighbour, new_word
 
 MIB = 1 << 20
-TIMEOUT = min(paddock.seconds(1), 4)  # long enough for a command to start where all is slow
+TIMEOUT = min(paddock.seconds(1), 10)  # long enough for a command to start where all is slow
 
 
 def run_until_timeout(command, **options):

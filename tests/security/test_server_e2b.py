@@ -488,7 +488,9 @@ def test_strangers_do_not_fill_the_audit(server, alice, bob):
         began = time.monotonic()
         grown = flood(target)
         allowed = 21 * (2 + time.monotonic() - began)
-        assert grown < 2 * one * allowed and grown < 150 * one, (target[:40], grown // one)
+        assert grown < 2 * one * allowed, (target[:40], grown // one)
+        # On a machine so slow that all of them are allowed there is nothing to see.
+        assert grown < 150 * one or allowed > 100, (target[:40], grown // one)
 
 
 # ---- snapshots ----

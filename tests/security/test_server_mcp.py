@@ -6,7 +6,7 @@ import time
 import pytest
 
 from paddock_testing.mcp import Http, result_of
-from paddock_testing.run import wait_for
+from paddock_testing.run import seconds, wait_for
 
 from .server_kit import server
 
@@ -77,7 +77,7 @@ def test_nobody_cancels_for_others(server, keys, alice):
     time.sleep(0.5)
     assert runs() and not answers
     looks.notify("notifications/cancelled", {"requestId": "run"})  # the control
-    thread.join(20)
+    thread.join(seconds(20))
     assert answers and answers[0].result["isError"]
 
 
