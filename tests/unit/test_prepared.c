@@ -350,7 +350,7 @@ static int run(struct session *s, unsigned n, struct pd_err *e)
     struct process *p;
     struct process_info i;
     struct watch w;
-    int known;
+    bool known;
     snprintf(line, sizeof line, "run '%u'", n);
     struct process_request r = {.command = line, .env = {.text = ""}, .listens = n % 2};
     if (session_start(s, &r, &p, &known, e) < 0)
