@@ -760,7 +760,7 @@ static struct keeper_provider *provider_new(const struct provider_kind *kind, st
 
 static struct provider *connected(struct keeper_provider *p, struct pd_err *e)
 {
-    if (provider_link_connect(p, e) == 0 && provider_link_start(p, e) == 0)
+    if (provider_link_open(p, e) == 0 && provider_link_start(p, e) == 0)
         return &p->base;
 
     keeper_provider_free(&p->base);

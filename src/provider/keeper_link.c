@@ -22,6 +22,8 @@
 
 #define GREET_PATIENCE  (5 * NS_PER_S)
 #define RECONNECT_AFTER (250 * NS_PER_MS)
+#define OPEN_PATIENCE   (10 * NS_PER_S)
+#define OPEN_PAUSE_US   20000
 
 static int list_orphans(struct keeper_provider *p, struct keeper_link *l, struct pd_err *e)
 {
@@ -141,6 +143,24 @@ int provider_link_connect(struct keeper_provider *p, struct pd_err *e)
         return 0;
     provider_link_lost(p, e->msg); /* nobody would hear what it says */
     return -1;
+}
+
+static bool is_gone(const struct pd_err *e)
+{
+    return e->code == PD_LOST || e->sys == ECONNREFUSED || e->sys == ECONNRESET ||
+           e->sys == EPIPE || e->sys == ENOENT;
+}
+
+int provider_link_open(struct keeper_provider *p, struct pd_err *e)
+{
+    deadline d = deadline_in(OPEN_PATIENCE);
+
+    int r = provider_link_connect(p, e);
+    while (r < 0 && !p->start && is_gone(e) && !deadline_passed(d)) {
+        usleep(OPEN_PAUSE_US);
+        r = provider_link_connect(p, e);
+    }
+    return r;
 }
 
 /* ---- what the pump leaves to the tender ---- */

@@ -87,6 +87,9 @@ struct keeper_provider {
 /* keeper_link.c. Connects, greets and lists what there is; the link is in the pump then. Waits for
  * the keeper: not for the pump's thread. */
 int provider_link_connect(struct keeper_provider *p, struct pd_err *e);
+/* The same at the start of a server. Whoever started it has seen a keeper; if that one dies just
+ * then, the next one is waited for. */
+int provider_link_open(struct keeper_provider *p, struct pd_err *e);
 /* Starts and ends the tender, the thread that waits for keepers in the pump's place. */
 int provider_link_start(struct keeper_provider *p, struct pd_err *e);
 void provider_link_stop(struct keeper_provider *p);

@@ -264,7 +264,9 @@ class Server:
 
     def start(self):
         self.launch()
+        return self.wait_ready()
 
+    def wait_ready(self):
         def answers():
             status = self.process.poll()
             assert status is None, f"the server ended with status {status}:\n{self.log()}"
