@@ -198,7 +198,7 @@ def test_time_runs_on_when_the_client_has_left(rpc):
 def test_time_of_connect_ends_the_stream_alone(rpc):
     with rpc.start("sleep 4244") as first:
         pid = first.start()
-        with rpc.connect(pid=pid, headers={"Connect-Timeout-Ms": "300"}) as second:
+        with rpc.connect(pid=pid, headers={"Connect-Timeout-Ms": str(int(paddock.seconds(300)))}) as second:
             assert second.start() == pid
             assert second.rest()["error"]["code"] == "deadline_exceeded"
         assert pid in rpc.pids()
