@@ -15,7 +15,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#define DETACH 2 /* MNT_DETACH of umount2(2) */
+#define DETACH     2 /* MNT_DETACH of umount2(2) */
+#define OPEN_TRIES 1000
 
 int mnt_mount(const char *source, const char *target, const char *type, unsigned long flags,
               const char *data)
@@ -154,8 +155,14 @@ int mnt_open_beneath(int root, const char *path, int flags)
 {
     struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC),
                            .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-    int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
-    return fd < 0 ? -errno : fd;
+    /* EAGAIN: something on the machine was renamed or mounted meanwhile, and ".." could not be
+     * trusted. */
+    int fd = -EAGAIN;
+    for (unsigned i = 0; fd == -EAGAIN && i < OPEN_TRIES; i++) {
+        fd = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+        fd = fd < 0 ? -errno : fd;
+    }
+    return fd;
 }
 
 int mnt_make_dir(int root, const char *path, mode_t mode)

@@ -69,7 +69,10 @@ static int by_kernel(int dir, const char *path, int flags, uint64_t resolve)
     uint64_t also = flags & O_PATH ? O_CLOEXEC : O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
     struct open_how how = {.flags = (uint64_t)(unsigned)flags | also,
                            .resolve = RESOLVE_NO_MAGICLINKS | resolve};
-    long fd = syscall(SYS_openat2, dir, path, &how, sizeof how);
+    long fd;
+    do /* whenever anybody on the machine renames or mounts something, ".." is refused */
+        fd = syscall(SYS_openat2, dir, path, &how, sizeof how);
+    while (fd < 0 && errno == EAGAIN);
     return fd < 0 ? -errno : (int)fd;
 }
 
