@@ -10,6 +10,7 @@
 #include "base/banned.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/lock.h"
 #include "store/store.h"
 
 #include <openssl/crypto.h>
@@ -45,9 +46,9 @@ struct auth {
     struct store *store;
     uint8_t extra[32];
     int has_extra;
-    pthread_rwlock_t lock; /* table */
+    struct rw_lock lock; /* table */
     struct table *table;
-    pthread_mutex_t look_lock; /* the rest; taken before `lock` */
+    struct lock look_lock; /* the rest; taken before `lock` */
     int64_t version;
     unsigned looks;
     uint64_t looks_since;
@@ -163,10 +164,10 @@ static int load(struct auth *a, struct pd_err *e)
         }
     }
 
-    pthread_rwlock_wrlock(&a->lock);
+    rw_write(&a->lock);
     struct table *old = a->table;
     a->table = l.table;
-    pthread_rwlock_unlock(&a->lock);
+    rw_release(&a->lock);
     free(old);
     a->version = version;
     return 0;
@@ -188,16 +189,16 @@ static void look_if_due(struct auth *a, uint64_t now)
     if (now < looked || now - looked < LOOK_NS)
         return;
 
-    if (pthread_mutex_trylock(&a->look_lock) != 0)
+    if (!lock_try(&a->look_lock))
         return; /* somebody is at it */
     look(a, now);
-    pthread_mutex_unlock(&a->look_lock);
+    lock_release(&a->look_lock);
 }
 
 /* 1 when the keys may have changed. */
 static int look_for_unknown(struct auth *a, uint64_t now)
 {
-    pthread_mutex_lock(&a->look_lock);
+    lock_take(&a->look_lock);
     uint64_t refill = now < a->looks_since ? 0 : (now - a->looks_since) / LOOK_REFILL_NS;
     if (refill > 0) {
         a->looks = refill >= LOOKS_BURST - a->looks ? LOOKS_BURST : a->looks + (unsigned)refill;
@@ -209,7 +210,7 @@ static int look_for_unknown(struct auth *a, uint64_t now)
         a->looks--;
         look(a, now);
     }
-    pthread_mutex_unlock(&a->look_lock);
+    lock_release(&a->look_lock);
     return may;
 }
 
@@ -222,7 +223,7 @@ static enum found find(struct auth *a, const uint8_t hash[32], struct auth_who *
     enum found found = UNKNOWN;
 
     *ret_touch = 0;
-    pthread_rwlock_rdlock(&a->lock);
+    rw_read(&a->lock);
     struct entry *slot = slot_of(a->table, hash);
     if (slot->tenant[0] && slot->revoked) {
         found = REVOKED;
@@ -236,7 +237,7 @@ static enum found find(struct auth *a, const uint8_t hash[32], struct auth_who *
         *ret_touch = slot->stored && (now_ms < touched || now_ms - touched >= TOUCH_MS) &&
                      atomic_compare_exchange_strong(&slot->touched_ms, &touched, now_ms);
     }
-    pthread_rwlock_unlock(&a->lock);
+    rw_release(&a->lock);
     return found;
 }
 
@@ -306,7 +307,7 @@ int auth_create(struct auth *a, const char *tenant, const char *label, bool is_a
     hash_key(key, row.hash);
     hex_encode(row.hash, AUTH_ID_LEN / 2, id);
 
-    pthread_mutex_lock(&a->look_lock);
+    lock_take(&a->look_lock);
     int result = 0;
     if (a->table->count >= KEYS_MAX) /* only load() changes it, under look_lock */
         result = pd_fail(e, PD_CAPACITY, "there are %u keys already, which is the limit", KEYS_MAX);
@@ -314,7 +315,7 @@ int auth_create(struct auth *a, const char *tenant, const char *label, bool is_a
         result = a->store->put_key(a->store, &row, e);
     if (result == 0)
         result = load(a, e);
-    pthread_mutex_unlock(&a->look_lock);
+    lock_release(&a->look_lock);
 
     if (result == 0) {
         memcpy(ret_key, key, sizeof key);
@@ -351,7 +352,7 @@ int auth_revoke(struct auth *a, const char *id, struct pd_err *e)
 {
     struct search s = {.id = id};
 
-    pthread_mutex_lock(&a->look_lock);
+    lock_take(&a->look_lock);
     int result = a->store->each_key(a->store, search_key, &s, e);
     if (result == 0 && !s.found)
         result = pd_fail(e, PD_NOT_FOUND, "there is no key %.40s; paddock key list shows them", id);
@@ -362,7 +363,7 @@ int auth_revoke(struct auth *a, const char *id, struct pd_err *e)
 
     if (result == 0)
         result = load(a, e);
-    pthread_mutex_unlock(&a->look_lock);
+    lock_release(&a->look_lock);
     return result;
 }
 
@@ -374,9 +375,9 @@ int auth_list(struct auth *a, int (*each)(const struct key_row *r, void *arg), v
 
 unsigned auth_count(struct auth *a)
 {
-    pthread_rwlock_rdlock(&a->lock);
+    rw_read(&a->lock);
     unsigned count = a->table->accepted;
-    pthread_rwlock_unlock(&a->lock);
+    rw_release(&a->lock);
     return count;
 }
 
@@ -405,9 +406,9 @@ struct auth *auth_new(struct store *store, const char *extra, struct pd_err *e)
     pthread_rwlockattr_t fair;
     pthread_rwlockattr_init(&fair);
     pthread_rwlockattr_setkind_np(&fair, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(&a->lock, &fair);
+    rw_init(&a->lock, LOCK_KEYS, &fair);
     pthread_rwlockattr_destroy(&fair);
-    pthread_mutex_init(&a->look_lock, NULL);
+    lock_init(&a->look_lock, LOCK_KEY_LOOK);
 
     if (extra) {
         hash_key(extra, a->extra);
@@ -426,7 +427,7 @@ void auth_free(struct auth *a)
     if (!a)
         return;
     free(a->table);
-    pthread_rwlock_destroy(&a->lock);
-    pthread_mutex_destroy(&a->look_lock);
+    rw_done(&a->lock);
+    lock_done(&a->look_lock);
     free(a);
 }

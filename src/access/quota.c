@@ -8,8 +8,7 @@
 #include "base/banned.h"
 #include "base/clock.h"
 #include "base/err.h"
-
-#include <pthread.h>
+#include "base/lock.h"
 
 #define TENANTS_MAX 4096u
 #define CHAINS      1024u /* a power of two */
@@ -33,7 +32,7 @@ struct rate {
 };
 
 struct quota {
-    pthread_mutex_t lock;
+    struct lock lock;
     uint64_t (*now)(void);
     struct rate rates[QUOTA_RATES];
     unsigned shares[QUOTA_SHARES];
@@ -76,7 +75,7 @@ struct quota *quota_new(const struct quota_limits *limits, uint64_t (*now)(void)
     if (!q)
         return NULL;
 
-    pthread_mutex_init(&q->lock, NULL);
+    lock_init(&q->lock, LOCK_QUOTA);
     q->now = now ? now : clock_now;
     limits_apply(q, limits);
     return q;
@@ -92,15 +91,15 @@ void quota_free(struct quota *q)
         free(t);
     }
 
-    pthread_mutex_destroy(&q->lock);
+    lock_done(&q->lock);
     free(q);
 }
 
 void quota_set_limits(struct quota *q, const struct quota_limits *limits)
 {
-    pthread_mutex_lock(&q->lock);
+    lock_take(&q->lock);
     limits_apply(q, limits);
-    pthread_mutex_unlock(&q->lock);
+    lock_release(&q->lock);
 }
 
 /* Tenants. */
@@ -239,9 +238,9 @@ static int take_locked(struct quota *q, const char *tenant, enum quota_rate whic
 int quota_take(struct quota *q, const char *tenant, enum quota_rate rate, unsigned *retry_s,
                struct pd_err *e)
 {
-    pthread_mutex_lock(&q->lock);
+    lock_take(&q->lock);
     int result = take_locked(q, tenant, rate, retry_s, e);
-    pthread_mutex_unlock(&q->lock);
+    lock_release(&q->lock);
     return result;
 }
 
@@ -270,34 +269,34 @@ static int enter_locked(struct quota *q, const char *tenant, enum quota_share wh
 int quota_enter(struct quota *q, const char *tenant, enum quota_share share, unsigned *retry_s,
                 struct pd_err *e)
 {
-    pthread_mutex_lock(&q->lock);
+    lock_take(&q->lock);
     int result = enter_locked(q, tenant, share, 1, retry_s, e);
-    pthread_mutex_unlock(&q->lock);
+    lock_release(&q->lock);
     return result;
 }
 
 int quota_adopt(struct quota *q, const char *tenant, enum quota_share share, struct pd_err *e)
 {
-    pthread_mutex_lock(&q->lock);
+    lock_take(&q->lock);
     int result = enter_locked(q, tenant, share, 0, NULL, e);
-    pthread_mutex_unlock(&q->lock);
+    lock_release(&q->lock);
     return result;
 }
 
 void quota_leave(struct quota *q, const char *tenant, enum quota_share share)
 {
-    pthread_mutex_lock(&q->lock);
+    lock_take(&q->lock);
     struct tenant *t = *place_of(q, tenant);
     if (t && t->running[share])
         t->running[share]--;
-    pthread_mutex_unlock(&q->lock);
+    lock_release(&q->lock);
 }
 
 unsigned quota_running(struct quota *q, const char *tenant, enum quota_share share)
 {
-    pthread_mutex_lock(&q->lock);
+    lock_take(&q->lock);
     struct tenant *t = *place_of(q, tenant);
     unsigned running = t ? t->running[share] : 0;
-    pthread_mutex_unlock(&q->lock);
+    lock_release(&q->lock);
     return running;
 }

@@ -8,6 +8,7 @@
 
 #include "base/banned.h"
 #include "base/cond.h"
+#include "base/lock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -17,7 +18,7 @@
 #define IDLE_NS (3600 * NS_PER_S)
 
 struct watchers {
-    pthread_mutex_t lock;
+    struct lock lock;
     pthread_cond_t wake; /* there is one, or the end */
     pthread_t thread;
     int is_ending;
@@ -77,26 +78,26 @@ static void *look_main(void *arg)
 {
     struct watchers *all = arg;
 
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     while (!all->is_ending) {
         struct watcher *w;
         if (!all->first) {
-            (void)cond_wait(&all->wake, &all->lock, deadline_in(REST_S * NS_PER_S));
+            (void)lock_wait(&all->wake, &all->lock, deadline_in(REST_S * NS_PER_S));
             continue;
         }
 
         while ((w = take_over(all))) {
-            pthread_mutex_unlock(&all->lock);
+            lock_release(&all->lock);
             end(w);
-            pthread_mutex_lock(&all->lock);
+            lock_take(&all->lock);
         }
 
         deadline next = deadline_in(LOOK_S * NS_PER_S);
-        while (!all->is_ending && cond_wait(&all->wake, &all->lock, next))
+        while (!all->is_ending && lock_wait(&all->wake, &all->lock, next))
             continue;
     }
 
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
     return NULL;
 }
 
@@ -109,7 +110,7 @@ struct watchers *watchers_new(struct pd_err *e)
         return NULL;
     }
 
-    pthread_mutex_init(&all->lock, NULL);
+    lock_init(&all->lock, LOCK_WATCHERS);
     cond_init(&all->wake);
 
     int r = pthread_create(&all->thread, NULL, look_main, all);
@@ -127,10 +128,10 @@ void watchers_free(struct watchers *all)
     if (!all)
         return;
 
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     all->is_ending = 1;
     pthread_cond_signal(&all->wake);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
     pthread_join(all->thread, NULL);
 
     while (all->first) {
@@ -140,7 +141,7 @@ void watchers_free(struct watchers *all)
     }
 
     pthread_cond_destroy(&all->wake);
-    pthread_mutex_destroy(&all->lock);
+    lock_done(&all->lock);
     free(all);
 }
 
@@ -183,7 +184,7 @@ struct watcher *watchers_add(struct watchers *all, const char *tenant, const cha
     snprintf(w->tenant, sizeof w->tenant, "%s", tenant);
     pthread_mutex_init(&w->lock, NULL);
 
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     int r = check_room(all, tenant, sandbox, e);
     if (r == 0) {
         w->next = all->first;
@@ -191,7 +192,7 @@ struct watcher *watchers_add(struct watchers *all, const char *tenant, const cha
         if (!w->next)
             pthread_cond_signal(&all->wake);
     }
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
 
     if (r < 0) {
         end(w);
@@ -205,7 +206,7 @@ struct watcher *watchers_find(struct watchers *all, const char *sandbox, const c
 {
     struct watcher *w;
 
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     for (w = all->first; w; w = w->next)
         if (!strcmp(w->id, id) && !strcmp(w->sandbox, sandbox))
             break;
@@ -214,7 +215,7 @@ struct watcher *watchers_find(struct watchers *all, const char *sandbox, const c
         w->refs++;
         w->used_ns = clock_now();
     }
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
 
     if (!w)
         pd_fail(e, PD_NOT_FOUND, "watcher with id %.60s not found", id);
@@ -223,20 +224,20 @@ struct watcher *watchers_find(struct watchers *all, const char *sandbox, const c
 
 void watchers_remove(struct watchers *all, struct watcher *w)
 {
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     if (w->is_listed) {
         unlist(all, w);
         (void)drop(w); /* the caller still holds it */
     }
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
 }
 
 void watchers_release(struct watchers *all, struct watcher *w)
 {
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     w->used_ns = clock_now();
     int is_last = drop(w);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
 
     if (is_last)
         end(w);

@@ -5,9 +5,8 @@
 #include "access/ids.h"
 #include "base/banned.h"
 #include "base/fd.h"
+#include "base/lock.h"
 #include "config/config.h"
-
-#include <pthread.h>
 
 #define USER       "mcp"
 #define ENDED_MAX  256u /* sessions that are remembered as ended */
@@ -18,7 +17,7 @@ struct ended {
 };
 
 struct mcp {
-    pthread_mutex_t lock;
+    struct lock lock;
     struct mcp_request *running;
     struct ended ended[ENDED_MAX];
     unsigned ended_at; /* where the next one goes */
@@ -28,7 +27,7 @@ struct mcp *mcp_new(void)
 {
     struct mcp *m = calloc(1, sizeof *m);
     if (m)
-        pthread_mutex_init(&m->lock, NULL);
+        lock_init(&m->lock, LOCK_MCP);
     return m;
 }
 
@@ -38,22 +37,22 @@ void mcp_begin(struct mcp_request *m)
 {
     struct mcp *all = m->c->api->mcp;
 
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     m->next = all->running;
     all->running = m;
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
 }
 
 void mcp_end(struct mcp_request *m)
 {
     struct mcp *all = m->c->api->mcp;
 
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     struct mcp_request **at = &all->running;
     while (*at != m)
         at = &(*at)->next;
     *at = m->next;
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
 }
 
 /* A command that is only about to start would not hear a stop: its pid is waited for. */
@@ -68,10 +67,10 @@ void mcp_note_running(struct mcp_request *m, struct process *p)
 {
     struct mcp *all = m->c->api->mcp;
 
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     m->process = p;
     bool cancelled = p && m->cancelled;
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
 
     if (cancelled)
         stop(p);
@@ -81,9 +80,9 @@ bool mcp_is_cancelled(struct mcp_request *m)
 {
     struct mcp *all = m->c->api->mcp;
 
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     bool is = m->cancelled;
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
     return is;
 }
 
@@ -93,7 +92,7 @@ static struct process *cancel_one(struct mcp *all, const struct mcp_request *m, 
 {
     struct process *found = NULL;
 
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     for (struct mcp_request *r = all->running; r && !found; r = r->next) {
         if (r->cancelled || strcmp(r->id, id) != 0 || strcmp(r->thread, m->thread) != 0 ||
             strcmp(r->client, m->client) != 0 || strcmp(r->c->who.tenant, m->c->who.tenant) != 0)
@@ -102,7 +101,7 @@ static struct process *cancel_one(struct mcp *all, const struct mcp_request *m, 
         if (r->process)
             found = process_ref(r->process);
     }
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
     return found;
 }
 
@@ -126,20 +125,20 @@ static bool is_ended(struct mcp *all, const char *tenant, const char *thread)
 {
     int found = 0;
 
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     for (unsigned i = 0; i < ENDED_MAX && !found; i++)
         found = !strcmp(all->ended[i].thread, thread) && !strcmp(all->ended[i].tenant, tenant);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
     return found;
 }
 
 static void note_ended(struct mcp *all, const char *tenant, const char *thread)
 {
-    pthread_mutex_lock(&all->lock);
+    lock_take(&all->lock);
     struct ended *to = &all->ended[all->ended_at++ % ENDED_MAX];
     snprintf(to->tenant, sizeof to->tenant, "%s", tenant);
     snprintf(to->thread, sizeof to->thread, "%s", thread);
-    pthread_mutex_unlock(&all->lock);
+    lock_release(&all->lock);
 }
 
 /* The session id of the header, if there is one: into `client`. */

@@ -7,8 +7,7 @@
 #include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
-
-#include <pthread.h>
+#include "base/lock.h"
 
 #define CHAINS  256u /* a power of two */
 #define TIMES   3u   /* a party may have so many times what is free */
@@ -22,7 +21,7 @@ struct party {
 };
 
 struct shares {
-    pthread_mutex_t lock;
+    struct lock lock;
     unsigned total;
     struct party *chains[CHAINS];
 };
@@ -31,7 +30,7 @@ struct shares *shares_new(void)
 {
     struct shares *s = calloc(1, sizeof *s);
     if (s)
-        pthread_mutex_init(&s->lock, NULL);
+        lock_init(&s->lock, LOCK_SHARES);
     return s;
 }
 
@@ -46,7 +45,7 @@ void shares_free(struct shares *s)
             free(gone);
         }
 
-    pthread_mutex_destroy(&s->lock);
+    lock_done(&s->lock);
     free(s);
 }
 
@@ -85,15 +84,15 @@ static int enter(struct shares *s, const char *tenant, unsigned places, struct p
 
 int shares_enter(struct shares *s, const char *tenant, unsigned places, struct pd_err *e)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int r = enter(s, tenant, places, e);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return r;
 }
 
 void shares_leave(struct shares *s, const char *tenant)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     struct party **at = place_of(s, tenant), *p = *at;
     if (p) {
         s->total--;
@@ -102,5 +101,5 @@ void shares_leave(struct shares *s, const char *tenant)
             free(p);
         }
     }
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 }

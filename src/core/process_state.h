@@ -7,7 +7,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "core/lock.h"
+#include "base/lock.h"
 #include "core/process.h"
 #include "core/pump.h"
 

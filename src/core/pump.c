@@ -10,7 +10,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "core/lock.h"
+#include "base/lock.h"
 #include "telemetry/log.h"
 
 #include <errno.h>

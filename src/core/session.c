@@ -41,7 +41,7 @@ struct session *session_new(struct sessions *all, struct provider *provider)
     lock_init(&s->store_lock, LOCK_ROW);
     cond_init(&s->changed);
     prepared_init(&s->prepared);
-    rw_init(&s->box_use, LOCK_BOX);
+    rw_init(&s->box_use, LOCK_BOX, NULL);
     return s;
 }
 

@@ -1,12 +1,12 @@
 /* session_state: what sessions are made of. For the session layer alone. Processes:
  * process_state.h.
- * Locks and their order are in core/lock.h. */
+ * Locks and their order are in base/lock.h. */
 #pragma once
 
 #include "base/err.h"
+#include "base/lock.h"
 #include "core/box.h"
 #include "core/kept.h"
-#include "core/lock.h"
 #include "core/prepared.h"
 #include "core/process_state.h"
 #include "core/session_life.h"
@@ -138,7 +138,7 @@ struct tenant_count {
 struct sessions {
     struct sessions_config c;
     int spool_dir;
-    struct lock name_lock;        /* innermost */
+    struct lock name_lock;
     pthread_cond_t name_cond;     /* one is given back */
     struct name_hold *name_holds; /* one creation per key, or per thread */
     struct lock lock;
@@ -176,7 +176,7 @@ struct sessions {
         boxes_wrong_at;    /* at this step the boxes did not match; 0: they did. The controller's */
     uint64_t boxes_due_ns; /* when they are counted next; likewise */
     /* snapshots.c */
-    struct lock snapshot_lock;  /* innermost */
+    struct lock snapshot_lock;
     struct snapshot *snapshots; /* newest first */
     unsigned snapshots_to_go;
     struct copying *copying;    /* roots that are being copied */

@@ -14,7 +14,7 @@
 #include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
-#include "core/lock.h"
+#include "base/lock.h"
 #include "telemetry/log.h"
 
 #include <errno.h>

@@ -65,7 +65,7 @@ int keeper_process_init(struct keeper_process *k, const char *program, struct pd
 {
     const char *set = program ? program : getenv("PADDOCK_PROGRAM");
 
-    pthread_mutex_init(&k->lock, NULL);
+    lock_init(&k->lock, LOCK_KEEPER);
     k->sock = k->link = -1;
 
     if (set && *set) {
@@ -174,7 +174,7 @@ int keeper_process_start(void *arg, struct pd_err *e)
     if (copy < 0 || fstat(copy, &st) < 0)
         return pd_fail_sys(e, "make a socket");
 
-    pthread_mutex_lock(&k->lock);
+    lock_take(&k->lock);
     fd_done(&k->sock);
     reap(k, 0);
 
@@ -187,7 +187,7 @@ int keeper_process_start(void *arg, struct pd_err *e)
 
     k->link = ours;
     k->inode = st.st_ino;
-    pthread_mutex_unlock(&k->lock);
+    lock_release(&k->lock);
     return r < 0 ? -1 : fd_take(&ours);
 }
 
@@ -203,7 +203,7 @@ void keeper_process_leave(struct keeper_process *k)
 
 void keeper_process_end(struct keeper_process *k)
 {
-    pthread_mutex_lock(&k->lock);
+    lock_take(&k->lock);
     k->closing = 1;
 
     /* The keeper sees this end even if another process has a copy of the descriptor. */
@@ -211,11 +211,11 @@ void keeper_process_end(struct keeper_process *k)
         (void)shutdown(k->sock, SHUT_RDWR);
 
     reap(k, deadline_in(END_PATIENCE));
-    pthread_mutex_unlock(&k->lock);
+    lock_release(&k->lock);
 }
 
 void keeper_process_done(struct keeper_process *k)
 {
     fd_done(&k->sock);
-    pthread_mutex_destroy(&k->lock);
+    lock_done(&k->lock);
 }

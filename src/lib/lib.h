@@ -8,11 +8,11 @@
 #include <paddock.h>
 
 #include "base/err.h"
+#include "base/lock.h"
 #include "core/provider.h"
 #include "core/sessions.h"
 #include "wire/ceilings.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 
@@ -30,11 +30,11 @@ struct spool_place {
 /* The program that holds the jails. */
 struct keeper_process {
     char program[4096];
-    pthread_mutex_t lock; /* of what follows */
-    pid_t pid;            /* 0: none */
-    int sock;             /* a copy of our end; or -1 */
-    int link;             /* our end, which is the provider's */
-    ino_t inode;          /* of both: the provider's may be closed, and its number another's */
+    struct lock lock; /* of what follows */
+    pid_t pid;        /* 0: none */
+    int sock;         /* a copy of our end; or -1 */
+    int link;         /* our end, which is the provider's */
+    ino_t inode;      /* of both: the provider's may be closed, and its number another's */
     int closing;
 };
 

@@ -37,18 +37,18 @@ unsigned paddock_abi(void)
 /* ---- those that are open ---- */
 
 /* The one thing of the library's that is not in a handle: fork(2) knows of no handle. */
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock open_lock = LOCK_INIT(LOCK_OPEN);
 static struct paddock *open_first;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 static void before_fork(void)
 {
-    pthread_mutex_lock(&open_lock);
+    lock_take(&open_lock);
 }
 
 static void after_fork(void)
 {
-    pthread_mutex_unlock(&open_lock);
+    lock_release(&open_lock);
 }
 
 static void in_child(void)
@@ -58,7 +58,7 @@ static void in_child(void)
         keeper_process_leave(&p->keeper);
     }
     open_first = NULL;
-    pthread_mutex_unlock(&open_lock);
+    lock_release(&open_lock);
 }
 
 static void watch_forks(void)
@@ -69,21 +69,21 @@ static void watch_forks(void)
 static void enter(struct paddock *p)
 {
     pthread_once(&fork_once, watch_forks);
-    pthread_mutex_lock(&open_lock);
+    lock_take(&open_lock);
     p->next = open_first;
     open_first = p;
-    pthread_mutex_unlock(&open_lock);
+    lock_release(&open_lock);
 }
 
 static void leave(struct paddock *p)
 {
-    pthread_mutex_lock(&open_lock);
+    lock_take(&open_lock);
     for (struct paddock **at = &open_first; *at; at = &(*at)->next)
         if (*at == p) {
             *at = p->next;
             break;
         }
-    pthread_mutex_unlock(&open_lock);
+    lock_release(&open_lock);
 }
 
 /* ---- life ---- */
@@ -270,9 +270,9 @@ int paddock_get_info(struct paddock *p, struct paddock_info *ret, struct paddock
         at += (size_t)snprintf(i.providers + at, sizeof i.providers - at, "%s%s", n ? ", " : "",
                                p->providers.list[n]->name);
 
-    pthread_mutex_lock(&p->keeper.lock);
+    lock_take(&p->keeper.lock);
     i.keeper_pid = p->keeper.pid;
-    pthread_mutex_unlock(&p->keeper.lock);
+    lock_release(&p->keeper.lock);
     return lib_give(ret, &i, sizeof i, "paddock_info", e);
 }
 

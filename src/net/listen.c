@@ -177,12 +177,12 @@ int server_listen(struct server *s, int fd, struct tls_context *tls, struct pd_e
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     *l = (struct listener){.source = {SOURCE_LISTENER}, .fd = fd_take(&taken), .tls = tls};
-    pthread_mutex_init(&l->lock, NULL);
+    lock_init(&l->lock, LOCK_LISTENER);
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     l->next = s->listeners;
     s->listeners = l;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     listener_arm(s, l, 1);
     return 0;
 }
@@ -195,9 +195,9 @@ void listener_arm(struct server *s, struct listener *l, int first)
 
 void listener_close(struct listener *l)
 {
-    pthread_mutex_lock(&l->lock);
+    lock_take(&l->lock);
     fd_done(&l->fd);
-    pthread_mutex_unlock(&l->lock);
+    lock_release(&l->lock);
 }
 
 /* Says no in one packet that the socket's buffer surely takes. A TLS peer is just left. */
@@ -233,29 +233,29 @@ static int is_shortage(int sys)
  * of leaving it in the queue. 0, or -1 when that does not work either. */
 static int refuse_with_reserve(struct server *s, struct listener *l)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     fd_done(&s->reserve);
     int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0)
         refuse(s, fd, l->tls);
     s->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
     int good = fd >= 0 && s->reserve >= 0;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return good ? 0 : -1;
 }
 
 static void pause_listener(struct server *s, struct listener *l)
 {
     l->paused = 1;
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     s->rearm_at = deadline_in(REARM_NS);
     manager_wake(s);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 }
 
 struct connection *listener_accept(struct server *s, struct listener *l)
 {
-    pthread_mutex_lock(&l->lock);
+    lock_take(&l->lock);
     int fd = -1, sys = EAGAIN;
     if (l->fd >= 0) {
         fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -265,14 +265,14 @@ struct connection *listener_accept(struct server *s, struct listener *l)
         else
             listener_arm(s, l, 0);
     }
-    pthread_mutex_unlock(&l->lock);
+    lock_release(&l->lock);
     if (fd < 0)
         return NULL;
 
     atomic_fetch_add(&s->accepted, 1);
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int full = s->connections >= s->config.max_connections;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 
     if (full) {
         refuse(s, fd, l->tls);

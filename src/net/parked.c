@@ -32,7 +32,7 @@ struct connection *connection_new(struct server *s, struct conn *conn)
     c->conn = conn;
     c->idle_until = deadline_in(s->config.idle_timeout_ns);
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     /* Once the manager counts down to zero, nothing may be added. */
     int stopping = atomic_load(&s->stopping);
     if (!stopping) {
@@ -43,7 +43,7 @@ struct connection *connection_new(struct server *s, struct conn *conn)
         s->all = c;
         s->connections++;
     }
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 
     if (!stopping)
         return c;
@@ -55,11 +55,11 @@ struct connection *connection_new(struct server *s, struct conn *conn)
 void connection_free(struct server *s, struct connection *c)
 {
     /* The manager finds connections to shut down in the list, so this one leaves it first. */
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     *c->link = c->next;
     if (c->next)
         c->next->link = c->link;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 
     /* A child between fork and exec may still have the socket; the set must forget it all the same.
      */
@@ -69,11 +69,11 @@ void connection_free(struct server *s, struct connection *c)
     free(c->saved);
     free(c);
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     s->connections--;
     if (!s->connections && atomic_load(&s->stopping))
         manager_wake(s);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 }
 
 void connection_claim(struct connection *c)
@@ -104,7 +104,7 @@ void connection_park(struct server *s, struct connection *c, enum phase phase, d
     c->armed_before = 1;
 
     /* Armed under the lock: the thread that gets the event needs the lock to claim it. */
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     int parked = !atomic_load(&s->stopping) && epoll_ctl(s->epoll, op, conn_fd(c->conn), &ev) == 0;
     if (parked) {
         if (tick < s->tick)
@@ -118,7 +118,7 @@ void connection_park(struct server *s, struct connection *c, enum phase phase, d
         if (tick_end(tick) < s->manager_wakes)
             manager_wake(s);
     }
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 
     if (!parked)
         connection_free(s, c);

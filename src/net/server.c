@@ -40,7 +40,7 @@ struct server *server_new(const struct server_config *config, struct pd_err *e)
         s->config.stall_ns = 60 * NS_PER_S;
 
     random_bytes(&s->id_seed, sizeof s->id_seed);
-    pthread_mutex_init(&s->lock, NULL);
+    lock_init(&s->lock, LOCK_SERVER);
     cond_init(&s->freed);
     s->quit_source.kind = SOURCE_QUIT;
     s->manager_wakes = DEADLINE_NONE;
@@ -68,7 +68,7 @@ void server_free(struct server *s)
     for (struct listener *l = s->listeners, *next; l; l = next) {
         next = l->next;
         listener_close(l);
-        pthread_mutex_destroy(&l->lock);
+        lock_done(&l->lock);
         free(l);
     }
 
@@ -77,28 +77,28 @@ void server_free(struct server *s)
     fd_done(&s->quit);
     fd_done(&s->reserve);
     pthread_cond_destroy(&s->freed);
-    pthread_mutex_destroy(&s->lock);
+    lock_done(&s->lock);
     free(s);
 }
 
 /* The list only grows, and at its head. */
 static struct listener *first_listener(struct server *s)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     struct listener *l = s->listeners;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return l;
 }
 
 static void rearm_listeners(struct server *s)
 {
     for (struct listener *l = first_listener(s); l; l = l->next) {
-        pthread_mutex_lock(&l->lock);
+        lock_take(&l->lock);
         if (l->paused && l->fd >= 0) {
             l->paused = 0;
             listener_arm(s, l, 0);
         }
-        pthread_mutex_unlock(&l->lock);
+        lock_release(&l->lock);
     }
 }
 
@@ -114,7 +114,7 @@ static void manager_sleep(struct server *s, deadline until)
 static void manage(struct server *s)
 {
     while (!atomic_load(&s->stopping)) {
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         int rearm = s->rearm_at && deadline_passed(s->rearm_at);
         if (rearm)
             s->rearm_at = 0;
@@ -122,7 +122,7 @@ static void manage(struct server *s)
         if (s->rearm_at && s->rearm_at < until)
             until = s->rearm_at;
         s->manager_wakes = until;
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
 
         if (rearm)
             rearm_listeners(s);
@@ -135,7 +135,7 @@ static void end_connections(struct server *s)
     for (struct listener *l = first_listener(s); l; l = l->next)
         listener_close(l);
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     (void)wheel_turn(s, 1);
     s->manager_wakes = 0; /* no more calls because of deadlines */
 
@@ -147,29 +147,29 @@ static void end_connections(struct server *s)
                 (void)shutdown(conn_fd(c->conn), SHUT_RDWR);
             told = 1;
         }
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
         manager_sleep(s, told ? DEADLINE_NONE : until);
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
     }
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 }
 
 static void end_threads(struct server *s)
 {
     uint64_t one = 1;
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     s->ending = 1;
     /* Nobody reads it, so every thread sees it. */
     ssize_t n = write(s->quit, &one, sizeof one);
     (void)n;
 
     while (s->threads) {
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
         manager_sleep(s, DEADLINE_NONE);
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
     }
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     server_thread_join_last(s);
 }
 
@@ -177,15 +177,15 @@ int server_run(struct server *s, struct pd_err *e)
 {
     unsigned started = 0;
     for (; started < START_THREADS; started++) {
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         s->threads++;
         atomic_fetch_add(&s->waiting, 1);
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
         if (server_thread_start(s)) {
-            pthread_mutex_lock(&s->lock);
+            lock_take(&s->lock);
             s->threads--;
             atomic_fetch_sub(&s->waiting, 1);
-            pthread_mutex_unlock(&s->lock);
+            lock_release(&s->lock);
             break;
         }
     }
@@ -215,7 +215,7 @@ int server_is_stopping(const struct server *s)
 
 void server_get_stats(struct server *s, struct server_stats *ret)
 {
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     *ret = (struct server_stats){
         .connections = s->connections,
         .active = s->busy,
@@ -223,5 +223,5 @@ void server_get_stats(struct server *s, struct server_stats *ret)
         .requests = atomic_load(&s->requests),
         .refused = atomic_load(&s->refused),
     };
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 }

@@ -6,6 +6,8 @@
  * socket is shut down, which is an event. */
 #pragma once
 
+#include "base/lock.h"
+
 #include "net/body.h"
 #include "net/server.h"
 
@@ -28,7 +30,7 @@ struct source {
 struct listener {
     struct source source;
     struct listener *next;
-    pthread_mutex_t lock; /* fd may be closed while a thread is about to accept */
+    struct lock lock; /* fd may be closed while a thread is about to accept */
     int fd;
     int paused; /* out of descriptors: armed again by the manager */
     struct tls_context *tls;
@@ -69,7 +71,7 @@ struct server {
     atomic_uint waiting; /* threads in epoll_wait, or on their way; written under the lock */
     atomic_uint brief;   /* busy ones that have no patience with their peer: they end soon */
 
-    pthread_mutex_t lock;
+    struct lock lock;
     /* All of these under the lock. Invariant: busy < threads, so that somebody always comes back to
      * the epoll set, if only to say no. */
     unsigned threads, busy;

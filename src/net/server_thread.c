@@ -103,7 +103,7 @@ static void wait_for_place(struct server *s)
     s->hopeful++;
     while (s->busy >= s->config.max_active && atomic_load(&s->brief) > 0 &&
            !atomic_load(&s->stopping) && !deadline_passed(end))
-        (void)cond_wait(&s->freed, &s->lock, deadline_in(LOOK_NS));
+        (void)lock_wait(&s->freed, &s->lock, deadline_in(LOOK_NS));
     s->hopeful--;
 }
 
@@ -112,7 +112,7 @@ static int become_busy(struct server *s)
 {
     int start = 0, good = 1;
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     if (s->busy >= s->config.max_active)
         wait_for_place(s);
     if (s->busy >= s->config.max_active) {
@@ -125,17 +125,17 @@ static int become_busy(struct server *s)
             start = 1;
         }
     }
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 
     if (start && server_thread_start(s)) {
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         s->threads--;
         atomic_fetch_sub(&s->waiting, 1);
         if (s->busy >= s->threads) {
             s->busy--;
             good = 0;
         }
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
     }
     return good ? 0 : -1;
 }
@@ -168,11 +168,11 @@ static int serve_request(struct server_thread *t, struct connection *c, size_t h
         atomic_fetch_sub(&s->brief, 1);
     t->state.brief = false;
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     s->busy--;
     if (s->hopeful)
         pthread_cond_signal(&s->freed);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
     return goes_on;
 }
 
@@ -302,21 +302,21 @@ static void thread_end(struct server_thread *t)
     free(t);
 
     /* The last one that ended is joined by the next one, so at most one is left over. */
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     pthread_t before = s->last_ended;
     int has_before = s->has_ended;
     s->last_ended = pthread_self();
     s->has_ended = 1;
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 
     if (has_before)
         pthread_join(before, NULL);
 
-    pthread_mutex_lock(&s->lock);
+    lock_take(&s->lock);
     s->threads--;
     if (!s->threads)
         manager_wake(s);
-    pthread_mutex_unlock(&s->lock);
+    lock_release(&s->lock);
 }
 
 static void *thread_main(void *arg)
@@ -331,7 +331,7 @@ static void *thread_main(void *arg)
             continue;
 
         struct source *source = n ? ev.data.ptr : NULL;
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         int ends = s->ending || (!source && atomic_load(&s->waiting) > KEEP_WAITING);
         if (source || ends)
             atomic_fetch_sub(&s->waiting, 1);
@@ -341,7 +341,7 @@ static void *thread_main(void *arg)
             c = (struct connection *)source;
             connection_claim(c);
         }
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
 
         if (ends)
             break;
@@ -353,9 +353,9 @@ static void *thread_main(void *arg)
         if (c)
             serve(t, c);
 
-        pthread_mutex_lock(&s->lock);
+        lock_take(&s->lock);
         atomic_fetch_add(&s->waiting, 1);
-        pthread_mutex_unlock(&s->lock);
+        lock_release(&s->lock);
     }
     thread_end(t);
     return NULL;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/cond.h"
-#include "core/lock.h"
+#include "base/lock.h"
 #include "core/pump.h"
 #include "core/reserve.h"
 #include "jail/jail.h"

@@ -10,20 +10,20 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/lock.h"
 #include "router/arms.h"
 #include "router/older_names.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define PATH_SIZE 4096u
 
 struct router {
-    pthread_mutex_t lock;   /* rules, from_file, breakers, arms */
-    pthread_mutex_t writer; /* the file; taken before lock */
+    struct lock lock;   /* rules, from_file, breakers, arms */
+    struct lock writer; /* the file; taken before lock */
     char file[PATH_SIZE];
     const char *const *env;
     struct router_rules *rules;
@@ -117,7 +117,7 @@ static struct router_rules *read_rules(struct router *r, const struct buf *text,
 
 static void hold_rules(struct router *r, struct router_rules *rules, bool from_file)
 {
-    pthread_mutex_lock(&r->lock);
+    lock_take(&r->lock);
     struct router_rules *old = r->rules;
     if (old && experiment_is_same(&old->experiment, &rules->experiment))
         memcpy(rules->experiment.stopped, old->experiment.stopped,
@@ -126,7 +126,7 @@ static void hold_rules(struct router *r, struct router_rules *rules, bool from_f
         r->arms = (struct arms){0};
     r->rules = rules;
     r->from_file = from_file;
-    pthread_mutex_unlock(&r->lock);
+    lock_release(&r->lock);
     free(old);
 }
 
@@ -135,7 +135,7 @@ int router_reload(struct router *r, const struct route_provider *providers, unsi
 {
     auto_buf text = BUF_INIT(ROUTER_TEXT_MAX + 4096);
 
-    pthread_mutex_lock(&r->writer);
+    lock_take(&r->writer);
     int there = read_text(r->file, &text, e);
     struct router_rules *rules =
         there < 0 ? NULL : read_rules(r, there ? &text : NULL, providers, count, e);
@@ -143,7 +143,7 @@ int router_reload(struct router *r, const struct route_provider *providers, unsi
         hold_rules(r, rules, there > 0);
     else if (there > 0)
         pd_wrap(e, "%.100s", r->file);
-    pthread_mutex_unlock(&r->writer);
+    lock_release(&r->writer);
     return rules ? 0 : -1;
 }
 
@@ -165,13 +165,13 @@ int router_put(struct router *r, const char *text, size_t len,
                        ROUTER_TEXT_MAX);
     }
 
-    pthread_mutex_lock(&r->writer);
+    lock_take(&r->writer);
     int bad = write_text(r->file, &out, e);
     if (bad == 0)
         hold_rules(r, rules, true);
     else
         free(rules);
-    pthread_mutex_unlock(&r->writer);
+    lock_release(&r->writer);
     return bad;
 }
 
@@ -186,8 +186,8 @@ struct router *router_new(const char *file, const char *const *env,
 
     snprintf(r->file, sizeof r->file, "%s", file);
     r->env = env;
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_mutex_init(&r->writer, NULL);
+    lock_init(&r->lock, LOCK_RULES);
+    lock_init(&r->writer, LOCK_RULES_FILE);
     if (router_reload(r, providers, count, e) < 0) {
         router_free(r);
         return NULL;
@@ -199,8 +199,8 @@ void router_free(struct router *r)
 {
     if (!r)
         return;
-    pthread_mutex_destroy(&r->lock);
-    pthread_mutex_destroy(&r->writer);
+    lock_done(&r->lock);
+    lock_done(&r->writer);
     free(r->rules);
     free(r);
 }
@@ -236,7 +236,7 @@ int router_for_command(struct router *r, const struct route_provider *providers,
 {
     struct route_provider list[ROUTER_PROVIDERS_MAX];
     if (r)
-        pthread_mutex_lock(&r->lock);
+        lock_take(&r->lock);
 
     const struct router_rules *rules = r ? r->rules : &no_rules;
     look_at(r, providers, count, clock_now(), list);
@@ -245,7 +245,7 @@ int router_for_command(struct router *r, const struct route_provider *providers,
                              command ? "this command" : "mode 'sandbox'", ret_provider, e);
 
     if (r)
-        pthread_mutex_unlock(&r->lock);
+        lock_release(&r->lock);
     return bad;
 }
 
@@ -256,9 +256,9 @@ int router_explain(struct router *r, const struct route_provider *providers, uns
     if (!r)
         return decide(NULL, providers, count, q, 0, ret, steps, e);
 
-    pthread_mutex_lock(&r->lock);
+    lock_take(&r->lock);
     int bad = decide(r, providers, count, q, clock_now(), ret, steps, e);
-    pthread_mutex_unlock(&r->lock);
+    lock_release(&r->lock);
     return bad;
 }
 
@@ -269,11 +269,11 @@ int router_choose(struct router *r, const struct route_provider *providers, unsi
         return decide(NULL, providers, count, q, 0, ret, NULL, e);
 
     uint64_t now = clock_now();
-    pthread_mutex_lock(&r->lock);
+    lock_take(&r->lock);
     int bad = decide(r, providers, count, q, now, ret, NULL, e);
     if (bad == 0)
         breaker_begin(&r->breakers[ret->provider], &r->rules->breaker, now);
-    pthread_mutex_unlock(&r->lock);
+    lock_release(&r->lock);
     return bad;
 }
 
@@ -281,9 +281,9 @@ void router_begun(struct router *r, unsigned provider)
 {
     if (!r)
         return;
-    pthread_mutex_lock(&r->lock);
+    lock_take(&r->lock);
     breaker_begin(&r->breakers[provider], &r->rules->breaker, clock_now());
-    pthread_mutex_unlock(&r->lock);
+    lock_release(&r->lock);
 }
 
 bool router_is_failure(const struct pd_err *why)
@@ -317,11 +317,11 @@ bool router_ended(struct router *r, const struct decision *d, uint64_t ns, const
     if (!r)
         return false;
 
-    pthread_mutex_lock(&r->lock);
+    lock_take(&r->lock);
     breaker_end(&r->breakers[d->provider], &r->rules->breaker, failed, clock_now());
     if (failed || !why)
         stopped = note_arm(r, d, failed, ns);
-    pthread_mutex_unlock(&r->lock);
+    lock_release(&r->lock);
     return stopped;
 }
 
@@ -329,9 +329,9 @@ void router_served(struct router *r, const struct decision *d, uint64_t ns)
 {
     if (!r)
         return;
-    pthread_mutex_lock(&r->lock);
+    lock_take(&r->lock);
     (void)note_arm(r, d, false, ns);
-    pthread_mutex_unlock(&r->lock);
+    lock_release(&r->lock);
 }
 
 /* ---- telling ---- */
@@ -362,7 +362,7 @@ void router_json(struct router *r, const struct route_provider *providers, unsig
                  bool with_rules, struct json *j)
 {
     uint64_t now = clock_now();
-    pthread_mutex_lock(&r->lock);
+    lock_take(&r->lock);
 
     json_member_cstr(j, "source", r->from_file ? "file" : "default");
     json_key(j, "breakers");
@@ -386,14 +386,14 @@ void router_json(struct router *r, const struct route_provider *providers, unsig
         router_rules_json(r->rules, j);
     else
         json_none(j);
-    pthread_mutex_unlock(&r->lock);
+    lock_release(&r->lock);
 }
 
 void router_metrics(struct router *r, struct buf *out)
 {
     if (!r)
         return;
-    pthread_mutex_lock(&r->lock);
+    lock_take(&r->lock);
     arms_metrics(&r->arms, &r->rules->experiment, out);
-    pthread_mutex_unlock(&r->lock);
+    lock_release(&r->lock);
 }

@@ -375,9 +375,9 @@ static int each_row(struct store *s, unsigned table, int (*each)(const struct co
 
     while (count == PAGE) {
         struct copy *first = NULL;
-        pthread_mutex_lock(&d->lock);
+        lock_take(&d->lock);
         int failed = read_page(d, table, &seq, &first, &count, e);
-        pthread_mutex_unlock(&d->lock);
+        lock_release(&d->lock);
         if (failed)
             return -1;
 
@@ -398,7 +398,7 @@ static int put_row(struct store *s, unsigned table, const void *row, int durable
 
     snprintf(what, sizeof what, "store %s", tables[table].what);
 
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     int result = -1;
     sqlite3_stmt *put = statement(d, table, PUT, e);
     if (put) {
@@ -410,7 +410,7 @@ static int put_row(struct store *s, unsigned table, const void *row, int durable
             result = durable ? db_run_durable(d, put, what, e) : db_run(d, put, what, e);
         }
     }
-    pthread_mutex_unlock(&d->lock);
+    lock_release(&d->lock);
     return result;
 }
 
@@ -441,14 +441,14 @@ static int delete_row(struct store *s, unsigned table, const char *id, struct pd
     char what[32];
 
     snprintf(what, sizeof what, "forget %s", tables[table].what);
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     int result = -1;
     sqlite3_stmt *gone = statement(d, table, DELETE, e);
     if (gone) {
         sqlite3_bind_text(gone, 1, id, -1, SQLITE_STATIC);
         result = db_run(d, gone, what, e);
     }
-    pthread_mutex_unlock(&d->lock);
+    lock_release(&d->lock);
     return result;
 }
 
@@ -466,14 +466,14 @@ static int delete_process(struct store *s, const uint8_t id[16], struct pd_err *
 {
     struct db *d = db_of(s);
 
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     int result = -1;
     sqlite3_stmt *gone = statement(d, PROCESSES, DELETE, e);
     if (gone) {
         sqlite3_bind_blob(gone, 1, id, 16, SQLITE_STATIC);
         result = db_run(d, gone, "forget a process", e);
     }
-    pthread_mutex_unlock(&d->lock);
+    lock_release(&d->lock);
     return result;
 }
 
@@ -481,7 +481,7 @@ static int touch_key(struct store *s, const char *id, uint64_t last_used_ms, str
 {
     struct db *d = db_of(s);
 
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     int result = -1;
     sqlite3_stmt *touch = db_statement(
         d, TOUCH_KEY, "UPDATE keys SET last_used_ms=max(last_used_ms,?) WHERE id=?", e);
@@ -490,7 +490,7 @@ static int touch_key(struct store *s, const char *id, uint64_t last_used_ms, str
         sqlite3_bind_text(touch, 2, id, -1, SQLITE_STATIC);
         result = db_run(d, touch, "note the use of a key", e);
     }
-    pthread_mutex_unlock(&d->lock);
+    lock_release(&d->lock);
     return result;
 }
 
@@ -562,7 +562,7 @@ static int put_value(struct store *s, const char *name, const void *data, size_t
 {
     struct db *d = db_of(s);
 
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     int result = -1;
     sqlite3_stmt *put = db_statement(d, PUT_VALUE,
                                      "INSERT INTO named_values(name,data) VALUES(?,?)"
@@ -573,7 +573,7 @@ static int put_value(struct store *s, const char *name, const void *data, size_t
         sqlite3_bind_blob64(put, 2, len ? data : "", len, SQLITE_STATIC);
         result = db_run_durable(d, put, "store a value", e);
     }
-    pthread_mutex_unlock(&d->lock);
+    lock_release(&d->lock);
     return result;
 }
 
@@ -616,9 +616,9 @@ static ptrdiff_t get_value(struct store *s, const char *name, void *out, size_t 
 {
     struct db *d = db_of(s);
 
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     ptrdiff_t result = get_value_locked(d, name, out, size, e);
-    pthread_mutex_unlock(&d->lock);
+    lock_release(&d->lock);
     return result;
 }
 
@@ -626,7 +626,7 @@ static int64_t version(struct store *s)
 {
     struct db *d = db_of(s);
 
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     int64_t result = -1;
     sqlite3_stmt *ask = db_statement(d, VERSION, "PRAGMA data_version", NULL);
     if (ask) {
@@ -634,7 +634,7 @@ static int64_t version(struct store *s)
             result = sqlite3_column_int64(ask, 0);
         sqlite3_reset(ask);
     }
-    pthread_mutex_unlock(&d->lock);
+    lock_release(&d->lock);
     return result;
 }
 

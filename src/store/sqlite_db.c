@@ -351,8 +351,8 @@ static int lock_daemon(int fd, const char *state_dir, struct pd_err *e)
     return 0;
 }
 
-static int lock_take(struct db *d, int dir, const struct stat *dir_stat, const char *state_dir,
-                     int exclusive, struct pd_err *e)
+static int directory_lock(struct db *d, int dir, const struct stat *dir_stat, const char *state_dir,
+                          int exclusive, struct pd_err *e)
 {
     d->lock_fd =
         openat(dir, "paddock.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
@@ -410,7 +410,7 @@ static int files_prepare(struct db *d, const char *state_dir, int exclusive, str
                        "another",
                        state_dir);
 
-    if (lock_take(d, dir, &s, state_dir, exclusive, e) < 0)
+    if (directory_lock(d, dir, &s, state_dir, exclusive, e) < 0)
         return -1;
     return file_prepare(dir, &s, d->path, e);
 }
@@ -419,7 +419,7 @@ static int files_prepare(struct db *d, const char *state_dir, int exclusive, str
 
 static void flush_note(struct db *d, int pages)
 {
-    pthread_mutex_lock(&d->flush_lock);
+    lock_take(&d->flush_lock);
     if (pages < d->flushed)
         d->flushed = 0; /* the WAL begins anew */
 
@@ -428,7 +428,7 @@ static void flush_note(struct db *d, int pages)
         pthread_cond_signal(&d->flush_wake);
     d->dirty = 1;
     d->urgent |= urgent;
-    pthread_mutex_unlock(&d->flush_lock);
+    lock_release(&d->flush_lock);
 }
 
 /* Called by SQLite after each commit, with d->lock held. */
@@ -445,18 +445,18 @@ static void *flusher_main(void *arg)
 {
     struct db *d = arg;
 
-    pthread_mutex_lock(&d->flush_lock);
+    lock_take(&d->flush_lock);
     while (!d->stop) {
         if (!d->dirty) {
-            (void)cond_wait(&d->flush_wake, &d->flush_lock, deadline_in(REST_NS));
+            (void)lock_wait(&d->flush_wake, &d->flush_lock, deadline_in(REST_NS));
             continue;
         }
 
         deadline next = deadline_in(FLUSH_NS);
-        while (!d->urgent && !d->stop && cond_wait(&d->flush_wake, &d->flush_lock, next))
+        while (!d->urgent && !d->stop && lock_wait(&d->flush_wake, &d->flush_lock, next))
             ;
         d->dirty = d->urgent = 0;
-        pthread_mutex_unlock(&d->flush_lock);
+        lock_release(&d->flush_lock);
 
         /* A failure (disk full, another process at it) costs nothing but time: the rows are in the
          * WAL, and the next commit asks again. */
@@ -464,11 +464,11 @@ static void *flusher_main(void *arg)
         int rc = sqlite3_wal_checkpoint_v2(d->flush_handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &pages,
                                            &done);
 
-        pthread_mutex_lock(&d->flush_lock);
+        lock_take(&d->flush_lock);
         if (rc == SQLITE_OK && done > d->flushed)
             d->flushed = done;
     }
-    pthread_mutex_unlock(&d->flush_lock);
+    lock_release(&d->flush_lock);
     return NULL;
 }
 
@@ -513,18 +513,18 @@ static void flusher_stop(struct db *d)
     if (!d->flush_handle)
         return;
 
-    pthread_mutex_lock(&d->flush_lock);
+    lock_take(&d->flush_lock);
     d->stop = 1;
     pthread_cond_signal(&d->flush_wake);
-    pthread_mutex_unlock(&d->flush_lock);
+    lock_release(&d->flush_lock);
     pthread_join(d->flusher, NULL);
     sqlite3_close(d->flush_handle);
 }
 
 int db_open(struct db *d, const char *state_dir, int exclusive, struct pd_err *e)
 {
-    pthread_mutex_init(&d->lock, NULL);
-    pthread_mutex_init(&d->flush_lock, NULL);
+    lock_init(&d->lock, LOCK_STORE);
+    lock_init(&d->flush_lock, LOCK_FLUSH);
     cond_init(&d->flush_wake);
 
     int in_memory = strcmp(state_dir, ":memory:") == 0;
@@ -587,6 +587,6 @@ void db_close(struct db *d)
     /* Last, so that the next holder of the locks finds the database closed. */
     fd_done(&d->lock_fd);
     pthread_cond_destroy(&d->flush_wake);
-    pthread_mutex_destroy(&d->flush_lock);
-    pthread_mutex_destroy(&d->lock);
+    lock_done(&d->flush_lock);
+    lock_done(&d->lock);
 }

@@ -4,6 +4,8 @@
  * the checkpointer's, belongs to its thread alone. */
 #pragma once
 
+#include "base/lock.h"
+
 #include <pthread.h>
 #include <sqlite3.h>
 
@@ -12,13 +14,13 @@ struct pd_err;
 #define DB_STATEMENTS 20
 
 struct db {
-    pthread_mutex_t lock; /* handle and statements */
+    struct lock lock; /* handle and statements */
     sqlite3 *handle;
     sqlite3_stmt *statements[DB_STATEMENTS];
     char *path;
     int lock_fd; /* paddock.lock, or -1 */
 
-    pthread_mutex_t flush_lock; /* dirty ... flushed; taken last */
+    struct lock flush_lock; /* dirty ... flushed; taken last */
     pthread_cond_t flush_wake;
     pthread_t flusher;
     sqlite3 *flush_handle; /* the thread's; NULL: there is no thread */

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/lock.h"
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
 #include "telemetry/redact.h"
@@ -17,7 +18,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <pthread.h>
 #include <sys/stat.h>
 
 #define FILE_NAME      "audit.log"
@@ -26,7 +26,7 @@
 #define RETRY_NS       NS_PER_S /* between attempts to open the file */
 
 struct audit {
-    pthread_mutex_t lock;
+    struct lock lock;
     int dir, fd;
     int enabled;
     uint64_t max_bytes;
@@ -262,9 +262,9 @@ void audit_write(struct audit *a, const struct audit_event *event)
     uint64_t lost = 0;
     enum { SAME, BROKE, MENDED } change = SAME;
 
-    pthread_mutex_lock(&a->lock);
+    lock_take(&a->lock);
     if (!a->enabled) {
-        pthread_mutex_unlock(&a->lock);
+        lock_release(&a->lock);
         return;
     }
 
@@ -278,7 +278,7 @@ void audit_write(struct audit *a, const struct audit_event *event)
         lost = a->lost;
         change = MENDED;
     }
-    pthread_mutex_unlock(&a->lock);
+    lock_release(&a->lock);
 
     metrics_count(a->metrics, why ? METRIC_AUDIT_LOST : METRIC_AUDIT_EVENTS);
     /* Logged without the lock: a log that is stuck must not hold up everybody. */
@@ -293,9 +293,9 @@ uint64_t audit_lost(struct audit *a)
     if (!a)
         return 0;
 
-    pthread_mutex_lock(&a->lock);
+    lock_take(&a->lock);
     uint64_t lost = a->lost;
-    pthread_mutex_unlock(&a->lock);
+    lock_release(&a->lock);
     return lost;
 }
 
@@ -429,11 +429,11 @@ void audit_reconfigure(struct audit *a, const struct audit_config *c)
 {
     if (!a)
         return;
-    pthread_mutex_lock(&a->lock);
+    lock_take(&a->lock);
     a->enabled = c->enabled;
     a->max_bytes = c->max_bytes;
     a->keep = c->keep > 0 ? c->keep : 1;
-    pthread_mutex_unlock(&a->lock);
+    lock_release(&a->lock);
 }
 
 struct audit *audit_new(const struct audit_config *c, struct pd_err *e)
@@ -444,7 +444,7 @@ struct audit *audit_new(const struct audit_config *c, struct pd_err *e)
         return NULL;
     }
 
-    (void)pthread_mutex_init(&a->lock, NULL);
+    lock_init(&a->lock, LOCK_AUDIT);
     a->fd = -1;
     a->metrics = c->metrics;
     a->dir = open(c->state_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -464,6 +464,6 @@ void audit_free(struct audit *a)
         return;
     fd_done(&a->fd);
     fd_done(&a->dir);
-    (void)pthread_mutex_destroy(&a->lock);
+    lock_done(&a->lock);
     free(a);
 }

@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "base/checks.h"
-#include "core/lock.h"
+#include "base/lock.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -19,7 +19,7 @@ static int setup(void **state)
     lock_init(&sending, LOCK_SENDING);
     lock_init(&pump, LOCK_PUMP);
     lock_init(&provider, LOCK_PROVIDER);
-    rw_init(&box, LOCK_BOX);
+    rw_init(&box, LOCK_BOX, NULL);
     return 0;
 }
 
@@ -85,6 +85,28 @@ static void sending_under_a_session(void)
 {
     lock_take(&inner);
     lock_take(&sending);
+}
+
+/* The locks of the other folders, each pair in its order and the other way round. */
+static const enum lock_rank pairs[][2] = {
+    {LOCK_LISTENER, LOCK_SERVER}, {LOCK_RULES_FILE, LOCK_RULES}, {LOCK_KEY_LOOK, LOCK_KEYS},
+    {LOCK_KEY_LOOK, LOCK_STORE},  {LOCK_SNAPSHOTS, LOCK_STORE},  {LOCK_STORE, LOCK_FLUSH},
+    {LOCK_PROVIDER, LOCK_KEEPER},
+};
+static const enum lock_rank *pair;
+
+static void pair_in_order(void)
+{
+    struct lock first = LOCK_INIT(pair[0]), second = LOCK_INIT(pair[1]);
+    lock_take(&first);
+    lock_take(&second);
+}
+
+static void pair_out_of_order(void)
+{
+    struct lock first = LOCK_INIT(pair[0]), second = LOCK_INIT(pair[1]);
+    lock_take(&second);
+    lock_take(&first);
 }
 
 static void pump_under_a_provider(void)
@@ -160,6 +182,17 @@ static void test_a_wrong_order_aborts_and_a_right_one_does_not(void **state)
     assert_int_equal(aborts(release_what_is_not_held), 1);
 }
 
+static void test_the_locks_of_other_folders_have_the_same_order(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        pair = pairs[i];
+        assert_int_equal(aborts(pair_in_order), 0);
+        if (CHECKS)
+            assert_int_equal(aborts(pair_out_of_order), 1);
+    }
+}
+
 static void test_a_wait_ends_at_its_deadline(void **state)
 {
     (void)state;
@@ -178,6 +211,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_wrong_order_aborts_and_a_right_one_does_not),
+        cmocka_unit_test(test_the_locks_of_other_folders_have_the_same_order),
         cmocka_unit_test(test_a_wait_ends_at_its_deadline),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,4 +1,4 @@
-/* The provider's locks in the order of all locks (core/lock.h): its real calls, made with locks
+/* The provider's locks in the order of all locks (base/lock.h): its real calls, made with locks
  * that they must not be made with, are refused by a test build. The same calls without those locks,
  * and with the box held, are answered. */
 #include "stage.h"

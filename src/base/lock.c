@@ -1,11 +1,12 @@
 /* How the order of locks is proved: in a test build each thread has a list of what it holds. A lock
  * that is not below all of them, or a wait with another lock held, is a deadlock that only needs
  * the right moment: the program says which two locks it is, and aborts. */
-#include "core/lock.h"
+#include "base/lock.h"
 
 #include "base/banned.h"
 #include "base/checks.h"
-#include "telemetry/log.h"
+
+#include <unistd.h>
 
 void lock_init(struct lock *l, enum lock_rank rank)
 {
@@ -18,9 +19,9 @@ void lock_done(struct lock *l)
     pthread_mutex_destroy(&l->mutex);
 }
 
-void rw_init(struct rw_lock *l, enum lock_rank rank)
+void rw_init(struct rw_lock *l, enum lock_rank rank, const pthread_rwlockattr_t *how)
 {
-    pthread_rwlock_init(&l->lock, NULL);
+    pthread_rwlock_init(&l->lock, how);
     l->rank = rank;
 }
 
@@ -34,13 +35,34 @@ void rw_done(struct rw_lock *l)
 #define HELD_MAX 16u
 
 static const char *const names[LOCK_RANK_COUNT] = {
-    [LOCK_HEARING] = "hearing",   [LOCK_SESSIONS] = "sessions",
-    [LOCK_BOX] = "box",           [LOCK_ROW] = "row",
-    [LOCK_SENDING] = "sending",   [LOCK_SESSION] = "session",
-    [LOCK_PROCESS] = "process",   [LOCK_TASKS] = "tasks",
-    [LOCK_NAMES] = "names",       [LOCK_SNAPSHOTS] = "snapshots",
-    [LOCK_GROUPS] = "groups",     [LOCK_PUMP] = "pump",
+    [LOCK_MCP] = "mcp",
+    [LOCK_WATCHERS] = "watchers",
+    [LOCK_SHARES] = "shares",
+    [LOCK_LISTENER] = "listener",
+    [LOCK_SERVER] = "server",
+    [LOCK_HEARING] = "hearing",
+    [LOCK_SESSIONS] = "sessions",
+    [LOCK_BOX] = "box",
+    [LOCK_ROW] = "row",
+    [LOCK_SENDING] = "sending",
+    [LOCK_SESSION] = "session",
+    [LOCK_PROCESS] = "process",
+    [LOCK_TASKS] = "tasks",
+    [LOCK_NAMES] = "names",
+    [LOCK_SNAPSHOTS] = "snapshots",
+    [LOCK_GROUPS] = "groups",
+    [LOCK_PUMP] = "pump",
     [LOCK_PROVIDER] = "provider",
+    [LOCK_KEEPER] = "keeper",
+    [LOCK_RULES_FILE] = "rules_file",
+    [LOCK_RULES] = "rules",
+    [LOCK_KEY_LOOK] = "key_look",
+    [LOCK_KEYS] = "keys",
+    [LOCK_QUOTA] = "quota",
+    [LOCK_STORE] = "store",
+    [LOCK_FLUSH] = "flush",
+    [LOCK_AUDIT] = "audit",
+    [LOCK_OPEN] = "open",
 };
 
 static _Thread_local struct {
@@ -51,7 +73,8 @@ static _Thread_local unsigned held_count;
 
 static void refuse(const char *what, enum lock_rank rank, enum lock_rank other)
 {
-    log_error("lock.order", "what=%s lock=%s holding=%s", what, names[rank], names[other]);
+    dprintf(STDERR_FILENO, "lock.order what=%s lock=%s holding=%s\n", what, names[rank],
+            names[other]);
     checks_failed();
 }
 
@@ -73,7 +96,7 @@ void lock_note_released(const void *l)
     while (i && held[i - 1].lock != l)
         i--;
     if (!i) { /* another thread has it */
-        log_error("lock.order", "what=released error=not_held");
+        dprintf(STDERR_FILENO, "lock.order what=released error=not_held\n");
         checks_failed();
         return;
     }

@@ -1,9 +1,19 @@
-/* lock: the locks of core, each with its place in one order.
+/* lock: every lock of the server and the library, each with its place in one order.
  *
  * A thread that holds a lock takes only locks below it. A test build (base/checks.h) knows what
  * each thread holds and aborts, with both names, where that is not so; in a release these are the
  * calls of pthread.
  *
+ * The doors (api, net):
+ *   mcp            mcp.lock: MCP's requests that are running, and which of its sessions have ended
+ *   watchers       watchers.lock: the list of watchers, and how many use each
+ *   shares         shares.lock: how many requests each party has under way
+ *   listener       listener.lock: a listening socket, which may be closed while a thread is about
+ *                  to accept
+ *   server         server.lock: threads, connections and the wheel of parked ones; never held
+ *                  across a handler
+ *
+ * Core and its providers:
  *   hearing        keeper_box.hearing: whoever hears what a box says, the pump or one request's
  *                  thread. Only tried where another lock is held, and kept without it
  *   sessions       sessions.lock: the tables, the queue, the pool, what is counted, and a
@@ -24,12 +34,27 @@
  *   pump           pump.lock: the list of sources that are being called
  *   provider       keeper_provider.lock: the boxes, who waits for an answer, the link's state
  *
- * Below all of them are the locks of others, who never call back with theirs held: the store's,
- * metrics, log. The pump's callbacks take session and everything below it, and ask for the box only
- * if nobody is waiting for it (rw_try_read).
+ * What anybody may call, and what never calls back with its lock held:
+ *   keeper         keeper_process.lock: the keeper that the library has started
+ *   rules_file     router.writer: the file of the router's rules
+ *   rules          router.lock: its rules, breakers and arms
+ *   key_look       auth.look_lock: reading and writing keys in the store
+ *   keys           auth.lock: the table of keys
+ *   quota          quota.lock: the rates of tenants
+ *   store          db.lock: the connection to the database, and its statements
+ *   flush          db.flush_lock: what the checkpointer is to do
+ *   audit          audit.lock: the file of the audit log
+ *   open           the libraries that a process has open; held across fork(2)
+ *
+ * The pump's callbacks take session and everything below it, and ask for the box only if nobody is
+ * waiting for it (rw_try_read).
  *
  * A condition is waited for with its own lock held and no other. A keeper's answer alone is also
- * waited for with the box held (lock_wait_answer): the pump brings it, and waits for no box. */
+ * waited for with the box held (lock_wait_answer): the pump brings it, and waits for no box.
+ *
+ * Two things look like locks and have no place here. watcher.lock (api/e2b_watchers.h) is a turn:
+ * one request at a time asks a worker, with patience, and waits for its answer. The bridge of
+ * `paddock mcp` (client/mcp.c) is a program of its own, and never holds its two locks at once. */
 #pragma once
 
 #include "base/cond.h"
@@ -37,6 +62,11 @@
 #include <stdbool.h>
 
 enum lock_rank {
+    LOCK_MCP,
+    LOCK_WATCHERS,
+    LOCK_SHARES,
+    LOCK_LISTENER,
+    LOCK_SERVER,
     LOCK_HEARING,
     LOCK_SESSIONS,
     LOCK_BOX,
@@ -50,6 +80,16 @@ enum lock_rank {
     LOCK_GROUPS,
     LOCK_PUMP,
     LOCK_PROVIDER,
+    LOCK_KEEPER,
+    LOCK_RULES_FILE,
+    LOCK_RULES,
+    LOCK_KEY_LOOK,
+    LOCK_KEYS,
+    LOCK_QUOTA,
+    LOCK_STORE,
+    LOCK_FLUSH,
+    LOCK_AUDIT,
+    LOCK_OPEN,
     LOCK_RANK_COUNT
 };
 
@@ -63,9 +103,16 @@ struct rw_lock {
     enum lock_rank rank;
 };
 
+/* For one that is static. */
+#define LOCK_INIT(of_rank)                                                                         \
+    {                                                                                              \
+        .mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (of_rank)                                      \
+    }
+
 void lock_init(struct lock *l, enum lock_rank rank);
 void lock_done(struct lock *l);
-void rw_init(struct rw_lock *l, enum lock_rank rank);
+/* `how`: as pthread_rwlock_init; NULL: as usual. */
+void rw_init(struct rw_lock *l, enum lock_rank rank, const pthread_rwlockattr_t *how);
 void rw_done(struct rw_lock *l);
 
 #ifdef PADDOCK_CHECKS
