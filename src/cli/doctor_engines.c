@@ -15,7 +15,7 @@
 
 #define SAYS_MAX 2048
 
-/* What an engine should have, and what it means when it has not. */
+/* Features that an engine should have, each with the meaning of its absence. */
 static const struct {
     const char *name;
     const char *why, *fix;

@@ -124,7 +124,7 @@ int cmd_keeper(int argc, char **argv)
     if (c.kind && !c.kind->is_jail)
         c.kits = 0;
 
-    /* What its jails have, too; its own limit may be higher. */
+    /* The limit that its jails have, too; its own may be higher. */
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
         files.rlim_cur = files.rlim_max;

@@ -1,5 +1,6 @@
-/* What the client's commands share: their table, messages for people, the API's errors as errors of
- * this program, parts of URLs, fields of JSON, and the exit status that tells how a command ended.
+/* The common parts of the client's commands: their table, messages for people, the API's errors as
+ * errors of this program, parts of URLs, fields of JSON, and the exit status that tells how a
+ * command ended.
  */
 #include "client/client.h"
 

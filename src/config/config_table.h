@@ -59,7 +59,7 @@ void config_show(const struct config *c, const struct config_key *k, struct buf 
 int config_copy(struct config *to, const struct config *from, const struct config_key *k,
                 struct pd_err *e);
 void config_clear(struct config *c, const struct config_key *k);
-/* What is valid, for people: "1 to 100", "text, json". */
+/* The valid values, for people: "1 to 100", "text, json". */
 void config_show_valid(const struct config_key *k, struct buf *out);
 const char *config_type_name(const struct config_key *k);
 

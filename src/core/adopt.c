@@ -201,7 +201,7 @@ static void end_unfinished(struct session *s)
     session_finish_end(s);
 }
 
-/* What has to be known of a box before the next command starts in it. */
+/* Finds out about a box before the next command starts in it. */
 static void adopt_box(struct session *s, struct box *box)
 {
     struct pd_err e;

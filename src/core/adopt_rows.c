@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "telemetry/log.h"
 
-/* What the rows are loaded into. */
+/* The target of all rows, and the first failure. */
 struct loading {
     struct sessions *all;
     bool failed;

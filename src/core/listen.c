@@ -92,7 +92,7 @@ static bool set_listening(struct process *p, bool on)
     return is;
 }
 
-/* What is to be waited for beside the box: the client, and with `output` the pipes. */
+/* Descriptors to wait for beside the box: the client, and with `output` the pipes. */
 static unsigned others(struct process *p, const struct pollfd *other, bool output,
                        struct pollfd *ret)
 {

@@ -547,7 +547,7 @@ static bool has_room(struct session *s)
     r->roomy = known && !is_near(u.memory, l->memory) && !is_near(u.pids, l->pids);
     r->looked_ns = clock_now();
     if (known && r->died && !s->running) {
-        /* What the shell met with is not the fault of the next command. */
+        /* Limits that the shell met with are not the fault of the next command. */
         s->oom_seen = u.oom_kills;
         s->pids_seen = u.pids_refused;
     }
@@ -558,7 +558,7 @@ static bool has_room(struct session *s)
     return roomy;
 }
 
-/* What a shell is started with, as the session is now. */
+/* The directory and variables of a new shell, as the session is now. */
 struct start {
     struct wire_id id;
     unsigned group;

@@ -273,7 +273,7 @@ void process_explain(struct process *p)
     bool oom = false, pids = false;
     lock_take(&s->lock);
     if (known == 0) {
-        /* What was seen may be of the box before: it slept meanwhile. */
+        /* The counters seen may be of the box before: it slept meanwhile. */
         oom = u.oom_kills > s->oom_seen;
         pids = u.pids_refused > s->pids_seen;
         s->oom_seen = u.oom_kills;

@@ -80,8 +80,8 @@ struct stream {
     uint64_t kept;           /* of its bytes, as kept.c has counted them */
 };
 
-/* What a judgement of a command (session_judge.c) relied on. It holds as long as the session has
- * that box, and that directory and environment; a command starts only where it does. */
+/* The facts that a judgement of a command (session_judge.c) relied on. It holds as long as the
+ * session has that box, and that directory and environment; a command starts only where it does. */
 struct judgement {
     bool is_judged; /* else nothing was asked */
     bool by_state;  /* another directory or environment might make it another one */

@@ -74,7 +74,7 @@ struct box {
     struct provider *provider;
 };
 
-/* What a thread has heard that listens to a box itself. */
+/* News for a thread that listens to a box itself. */
 enum box_heard {
     BOX_SILENT, /* until the time was over */
     BOX_TOLD,   /* of the command: the event was called */
@@ -113,7 +113,7 @@ struct box_usage {
     uint64_t disk_used, disk_total;
 };
 
-/* What a box has in place of a jail's /workspace and /home/user. */
+/* The directories of a box in place of a jail's /workspace and /home/user. */
 #define BOX_PATH_SIZE    512u
 #define BOX_ENVIRON_SIZE 8192u
 struct box_place {

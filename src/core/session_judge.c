@@ -103,8 +103,8 @@ static int classify(struct session *s, const struct process_request *r, struct j
 
 /* ---- where it may run ---- */
 
-/* What the session has now. Before anything else of it is looked at: a box that comes later makes
- * the judgement void. */
+/* The place that the session has now. Before anything else of it is looked at: a box that comes
+ * later makes the judgement void. */
 static void look_at(struct session *s, struct judgement *j, struct placement *place)
 {
     lock_take(&s->lock);

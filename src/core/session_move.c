@@ -248,7 +248,7 @@ static int make_target(struct session *s, const struct session_goal *goal, struc
     return copy_files(s, t, e);
 }
 
-/* What a session has of a box. */
+/* The parts of a session that belong to its box. */
 struct tenure {
     struct box *box;
     struct wire_id id;

@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* What of a row is under the session's lock. */
+/* The fields of a row that are under the session's lock. */
 struct row_copy {
     struct session_info info;
     struct wire_id box_id;

@@ -24,7 +24,7 @@
     "exec 63>&3 3>&-; trap '{ r=$?; builtin printf \"%s\\0\" \"$PWD\"; builtin export -p; "        \
     "builtin printf \"\\0\"; } >&63 2>/dev/null; builtin exit $r' EXIT"
 
-/* What follows that in a shell that waits, in the same line. A dry run, which touches the memory
+/* The rest of that line in a shell that waits. A dry run, which touches the memory
  * that the line will need. Then the text from the pipe, which makes the line the one parameter;
  * without it, or without the session's directory, the shell ends. The byte says that the line
  * begins: in the second line of what is evaluated, as in a script, and with the same `$_` and `$?`.

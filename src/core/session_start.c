@@ -147,7 +147,7 @@ static struct process *find_key(struct session *s, const char *key)
     return NULL;
 }
 
-/* What enter and start_judged say, if neither 0 nor -1. */
+/* Answers of enter and start_judged besides 0 and -1. */
 #define IS_KNOWN    1 /* a command with its key exists */
 #define JUDGE_AGAIN 2 /* what its judgement relied on has changed: nothing was done */
 

@@ -36,8 +36,8 @@ struct samples {
     uint64_t due_ns;    /* when the controller takes the next; 0: not known yet */
 };
 
-/* What is known of 64 command groups. Few sandboxes ever have more than these at a time, and there
- * may be ten thousand sandboxes: the blocks are made when they are needed. */
+/* The owners and killers of 64 command groups. Few sandboxes ever have more than these at a time,
+ * and there may be ten thousand sandboxes: the blocks are made when they are needed. */
 struct group_block {
     uint64_t owner[64]; /* a process's serial */
     uint8_t kills[64];
@@ -70,7 +70,8 @@ struct session {
      * with commas between them, or NULL. */
     bool moving;
     char *other_root;
-    /* Whose box that was which is this one's now, counted; by whoever changes the session. */
+    /* The session that the box was made for before it came here, counted; set by whoever changes
+     * this one. */
     struct session *maker;
     struct session *_Atomic heir; /* who is told of the box that was this one's */
     struct rw_lock box_use;

@@ -37,7 +37,7 @@ void spool_rest(struct spool *s);
 void spool_done(struct spool *s);
 void spool_remove(struct spool *s); /* deletes the file, too */
 
-/* What is in memory is in the file from now on, and what comes goes there. 0, or -errno when the
+/* Moves the bytes in memory into the file, where further ones go from now on. 0, or -errno when the
  * file cannot take it: then it stays in memory, to be read as before. */
 int spool_settle(struct spool *s);
 /* Is so much of ended commands in memory that it should be settled? `s` has ended. */

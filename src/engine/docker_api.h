@@ -33,7 +33,7 @@ void docker_create_body(struct buf *out, const struct docker_plan *p);
 /* Whether a broker can give what a spec asks for; else the error names what it cannot. */
 int docker_check_spec(const char *provider, const struct spec *s, struct pd_err *e);
 
-/* What inspect says of a container. */
+/* A container, as inspect tells of it. */
 struct docker_container {
     char id[65];
     int pid; /* 0 when it does not run */
@@ -55,7 +55,8 @@ typedef int docker_each(void *context, const struct docker_container *c, struct 
 int docker_read_list(const void *json, size_t len, docker_each *each, void *context,
                      struct pd_err *e);
 
-/* What /version says; an API that is too old for us is PD_UNSUPPORTED. `ret` is "1.41". */
+/* Reads the answer of /version; an API that is too old for us is PD_UNSUPPORTED. `ret` is "1.41".
+ */
 int docker_read_version(const void *json, size_t len, char ret[16], struct pd_err *e);
 
 struct docker_info {

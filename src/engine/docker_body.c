@@ -1,7 +1,7 @@
-/* What a container is made of: the template of the broker. Only limits, image, labels and the
- * runtime differ from one to the next. Init needs five capabilities to give commands their user and
- * to end them; it drops each of them for every command, and the engine's no-new-privileges keeps a
- * set-uid file of the image from bringing any back. */
+/* The body of a request for a container: the template of the broker. Only limits, image, labels and
+ * the runtime differ from one to the next. Init needs five capabilities to give commands their user
+ * and to end them; it drops each of them for every command, and the engine's no-new-privileges
+ * keeps a set-uid file of the image from bringing any back. */
 #include "engine/docker_api.h"
 
 #include "base/banned.h"

@@ -36,7 +36,7 @@ int docker_inspect_ours(struct docker *d, const char *name, const char *owner, c
  * that has the same labels is what an earlier call made: it is used. */
 int docker_create(struct docker *d, const char *name, const struct docker_plan *p,
                   struct docker_container *ret, deadline t, struct pd_err *e);
-/* What init said before it ended, or "". */
+/* The last words of an init that has ended, or "". */
 void docker_last_words(struct docker *d, const char *name, char *out, size_t size, deadline t);
 /* SIGKILL; fine when it does not run. */
 int docker_kill(struct docker *d, const char *name, deadline t, struct pd_err *e);

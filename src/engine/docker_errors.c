@@ -1,4 +1,4 @@
-/* What an engine's refusal means to whoever asked for a sandbox. Engines tell their reasons in
+/* Refusals of an engine, translated for whoever asked for a sandbox. Engines tell their reasons in
  * words only, and the status beside them differs from engine to engine; so the words that matter
  * are looked for, and each gets its code and its remedy. */
 #include "engine/docker_api.h"

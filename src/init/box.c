@@ -167,7 +167,7 @@ static int block_signals(struct pd_err *e)
     return sigprocmask(SIG_SETMASK, &all, NULL) < 0 ? pd_fail_sys(e, "block signals") : 0;
 }
 
-/* What the box is asked for is settled with what it gives. */
+/* Settles the requests to the box with the facts that it gives. */
 static int settle(struct box *b, enum init_mode *ret, struct pd_err *e)
 {
     struct shed shed;

@@ -64,7 +64,7 @@ struct init {
     int refused; /* errno of a system call without which it cannot go on */
 };
 
-/* What init has found out about such a box, and needs at every command. */
+/* Facts of such a box that init needs at every command. */
 struct foreign {
     struct buf facts; /* as the FACTS frame has them */
     pid_t parent;     /* may end init by SIGTERM; 0: from outside of its pid namespace */

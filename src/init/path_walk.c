@@ -38,7 +38,7 @@ struct walk {
     /* Directories on the way; the last is where it is. Without BENEATH only that one. */
     int dirs[DEPTH_MAX];
     unsigned depth;
-    /* What is left to walk. */
+    /* The part of the path that is left to walk. */
     char rest[2 * PATH_MAX];
 };
 

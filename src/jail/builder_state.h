@@ -53,7 +53,8 @@ void kit_forget_root(struct kit *k);
 int kit_set_host_name(void); /* 0 or -errno */
 
 /* birth.c */
-/* What every process of a jail gets on this machine: open files, and score for lack of memory. */
+/* Finds the values that every process of a jail gets on this machine: open files, and score for
+ * lack of memory. */
 void birth_set_up(struct builder *b);
 /* Clones the jail's first process, which becomes its init with `control` as its owner's socket;
  * `waits`: as the keeper's, which will say who the owner is. Returns init's pid as the keeper sees

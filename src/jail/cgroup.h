@@ -37,9 +37,9 @@ enum cgroup_tree {
 /* v1 counts socket buffers apart from other memory, and limits them here. */
 #define CGROUP_SOCKETS_FILE "memory.kmem.tcp.limit_in_bytes"
 
-/* What cgroup_detect found. Paths are directories in which `paddock-*` may be made; "" = unused. In
- * the hybrid layout a controller without a path is in the v2 tree; two v1 controllers mounted
- * together have the same path. */
+/* The trees that cgroup_detect found. Paths are directories in which `paddock-*` may be made; "" =
+ * unused. In the hybrid layout a controller without a path is in the v2 tree; two v1 controllers
+ * mounted together have the same path. */
 struct cgroup_mounts {
     enum cgroup_layout layout;
     char path[CGROUP_TREE_COUNT][256];
@@ -132,7 +132,7 @@ struct cgroup_stats {
     uint64_t pids_refused; /* forks that failed because of the limit */
     uint64_t memory_now, memory_peak, cpu_usec, pids_now;
 };
-/* What is known; what is not stays 0. */
+/* Fills in the counters that are known; others stay 0. */
 void cgroup_read_stats(const struct cgroup_host *h, const char *name, struct cgroup_stats *ret);
 
 /* Sub-groups for commands, below an open jail directory of the v2 tree (what a jail's owner holds;

@@ -182,7 +182,7 @@ static const char *stat_field(const char *text, unsigned number)
     return at ? at + 1 : "";
 }
 
-/* What a kit's init does. */
+/* The state of a kit's init. */
 enum kit_init {
     KIT_WAITS, /* for its owner */
     KIT_RUNS,  /* on its way to where it waits; or it was killed, and is not marked yet */

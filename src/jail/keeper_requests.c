@@ -117,7 +117,7 @@ static int may_have(const struct client *c, const struct spec *s, unsigned fds, 
     return 0;
 }
 
-/* What would be ignored is refused. */
+/* A field that would be ignored is refused. */
 static int check_options(const struct keeper *k, const struct spec *s, struct pd_err *e)
 {
     if (!s->options[0])

@@ -311,7 +311,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
         jail_send_created(k, c, j, cgroup_dir);
 }
 
-/* What a worker says of a box's end with DONE, or "". It lives as long as the frame. */
+/* The words of a worker on a box's end, with DONE, or "". It lives as long as the frame. */
 static const char *reason_in(const struct frame *f)
 {
     struct msg_key m;

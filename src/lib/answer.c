@@ -1,4 +1,4 @@
-/* What every call of the library needs on its way in and out: errors in the form of paddock.h,
+/* The way in and out of every call of the library: errors in the form of paddock.h,
  * structs that may be older or newer than the library (their member `size` says how much of them is
  * there), lists of strings, and a guard that keeps SIGPIPE from the program whose thread is
  * writing. */

@@ -21,7 +21,7 @@
         .keep = 30 * NS_PER_S                                                                      \
     }
 
-/* What every box has whose init is ours. */
+/* The capabilities of every box whose init is ours. */
 #define CAN_ALWAYS                                                                                 \
     (PROVIDER_PAUSE | PROVIDER_TERMINAL | PROVIDER_FILES | PROVIDER_PORTS | PROVIDER_ADOPT |       \
      PROVIDER_STASH | PROVIDER_TREES | PROVIDER_USAGE | PROVIDER_SIGNAL | PROVIDER_BACKGROUND)

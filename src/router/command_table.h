@@ -35,7 +35,7 @@ struct program {
 };
 const struct program *program_find(const char *name); /* NULL: not known */
 
-/* What a manager does by its first word; lists with blanks between. */
+/* The deeds of a manager by its first word; lists with blanks between. */
 struct manager {
     const char *name;
     const char *reads, *installs, *networks;

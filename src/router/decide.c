@@ -200,7 +200,8 @@ static int choose_local(struct deciding *d, struct pd_err *e)
     return 0;
 }
 
-/* What has no isolation is replaced by the cheapest that has some, unless the request names it. */
+/* A provider without isolation is replaced by the cheapest that has some, unless the request names
+ * it. */
 static int raise_to_sandbox(struct deciding *d, enum route_by by, struct pd_err *e)
 {
     unsigned i = d->index;
@@ -496,7 +497,7 @@ int route_decide(const struct router_rules *rules, const struct route_provider *
 
     if (choose(&d, &route, e) < 0 || settle(&d, &route, e) < 0)
         return -1;
-    /* What another provider does in its place says nothing of an arm. */
+    /* The deeds of another provider in its place say nothing of an arm. */
     if (route.arm >= 0 &&
         strcmp(rules->experiment.arms[route.arm].provider, providers[route.provider].name) != 0)
         route.arm = -1;
