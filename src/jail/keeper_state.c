@@ -23,6 +23,8 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#define PLACE_PATIENCE (2 * NS_PER_S)
+
 static unsigned bucket_of(struct wire_id id)
 {
     uint32_t v;
@@ -367,6 +369,23 @@ int keeper_early_death(struct keeper *k, pid_t pid, uint64_t since)
     return 0;
 }
 
+/* Keepers that start at the same moment take a socket's place one after the other: otherwise one
+ * could unlink what another has just bound. The lock is on the directory, so that no file stays. In
+ * one that everybody can open it may be held by anybody: it is not waited for long. */
+static int lock_place(const char *path)
+{
+    char dir[sizeof((struct sockaddr_un *)NULL)->sun_path + 2];
+    const char *slash = strrchr(path, '/');
+    int len = slash ? (int)(slash - path) : 0;
+    snprintf(dir, sizeof dir, "%.*s%s", len, path, slash ? "/" : ".");
+
+    auto_fd fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    deadline d = deadline_in(PLACE_PATIENCE);
+    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0 && !deadline_passed(d))
+        usleep(1000);
+    return fd_take(&fd);
+}
+
 static int listen_at(const char *path, struct pd_err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -379,6 +398,7 @@ static int listen_at(const char *path, struct pd_err *e)
     auto_fd fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return pd_fail_sys(e, "make a socket");
+    auto_fd place __attribute__((unused)) = lock_place(path);
 
     /* A socket that nobody answers on is a leftover; one that answers is another keeper. */
     if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0)

@@ -159,7 +159,11 @@ int serve_keeper(const struct serve *s, struct serve_keeper *k, struct pd_err *e
         k->sock = connect_keeper(k->socket);
         if (k->sock >= 0)
             return 0;
-        if (waitpid(pid, &status, WNOHANG) == pid)
+        /* It may have given way to one that somebody else has just started. */
+        bool ended = waitpid(pid, &status, WNOHANG) == pid;
+        if (ended && (k->sock = connect_keeper(k->socket)) >= 0)
+            return 0;
+        if (ended)
             return pd_fail(
                 e, PD_INTERNAL,
                 "the keeper ended at once: try `%.80s keeper --kind %.20s --socket %.80s`",

@@ -2,6 +2,9 @@
 
 import os
 import signal
+import socket
+import struct
+import subprocess
 import time
 
 import pytest
@@ -169,6 +172,29 @@ def test_the_keeper_dies_with_roots_to_remove(server, api):
         paddock.wait_for(only_live, 20, "the roots are deleted")
     assert box.out("echo fine") == "fine\n"
     box.delete()
+
+
+def test_of_keepers_that_start_at_once_one_stays(tmp_path):
+    """A guardian that is killed may just have started one, and the next guardian starts another: all
+    find the socket of the one that was killed."""
+    path = str(tmp_path / "keeper.sock")
+    for _ in range(paddock.rounds(60, 500, 3)):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
+            dead.bind(path)
+        keepers = [subprocess.Popen([paddock.PADDOCK, "keeper", "--socket", path],
+                                    stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(4)]
+        try:
+            paddock.wait_for(lambda: sum(k.poll() is None for k in keepers) == 1, 20, "one is left")
+            last, = [k for k in keepers if k.poll() is None]
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+                client.connect(path)
+                pid, _, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            assert pid == last.pid
+            assert all(b"another keeper" in k.stderr.read() for k in keepers if k is not last)
+        finally:
+            for k in keepers:
+                paddock.end(k)
+        paddock.wait_for(lambda: not os.path.exists(path), 20, "its socket is gone")
 
 
 def test_init_is_killed(server, api):
