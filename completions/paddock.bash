@@ -33,7 +33,7 @@ _paddock_options() {
     port) echo --expires --json ;;
     top) echo --once --interval --json ;;
     mv) echo --give-up --json ;;
-    route) echo --explain --provider --user --template --command --json ;;
+    route) echo --explain --provider --user --template --image --command --json ;;
     rm) echo --session ;;
     mcp) echo --thread ;;
     esac

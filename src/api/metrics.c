@@ -63,6 +63,7 @@ static void provider_json(struct json *j, struct provider *p, bool is_default)
     json_member_bool(j, "default", is_default);
     json_member_bool(j, "healthy", healthy);
     json_member_cstr(j, "isolation", rung_name(p->best(p)));
+    json_member_str(j, "image", provider_has(p, PROVIDER_IMAGE) && p->image ? p->image : "");
 
     json_key(j, "capabilities");
     json_open(j, '[');

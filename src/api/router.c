@@ -41,10 +41,10 @@ static void route_json(struct call *c, struct json *j, const struct decision *d)
 
 int route_get(struct call *c, struct pd_err *e)
 {
-    static const char *const allowed[] = {"provider", "user_id", "template",
+    static const char *const allowed[] = {"provider", "user_id", "template", "image",
                                           "command",  "explain", NULL};
     char provider[64] = "auto", user[SESSION_NAME_MAX + 1] = "", template_name[64] = "";
-    char command[COMMAND_MAX];
+    char image[SPEC_IMAGE_MAX + 1] = "", command[COMMAND_MAX];
     bool explain = false;
     int has_command = 0;
 
@@ -52,12 +52,20 @@ int route_get(struct call *c, struct pd_err *e)
         call_query(c, "provider", provider, sizeof provider, e) < 0 ||
         call_query(c, "user_id", user, sizeof user, e) < 0 ||
         call_query(c, "template", template_name, sizeof template_name, e) < 0 ||
+        call_query(c, "image", image, sizeof image, e) < 0 ||
         (has_command = call_query(c, "command", command, sizeof command, e)) < 0 ||
         call_query_bool(c, "explain", &explain, e) < 0)
         return -1;
 
+    struct spec spec = SPEC_DEFAULT;
+    spec.image = image;
+    if (spec_check_image(image, e) < 0) {
+        snprintf(c->field, sizeof c->field, "image");
+        return -1;
+    }
+
     struct route_provider list[PROVIDERS_MAX];
-    unsigned count = provider_table_describe(c->api->providers, list);
+    unsigned count = provider_table_describe_for(c->api->providers, &spec, list);
 
     char key[32];
     snprintf(key, sizeof key, "%llx", (unsigned long long)clock_now());

@@ -8,18 +8,19 @@
 #include <stdbool.h>
 
 const char route_usage[] =
-    "usage: paddock route [--explain] [--provider NAME] [--user USER] [--template NAME] "
-    "[--command LINE] [--json]\n\n"
+    "usage: paddock route [--explain] [--provider NAME] [--user USER] [--template NAME]\n"
+    "                     [--image REF] [--command LINE] [--json]\n\n"
     "Says which provider would make a sandbox, and why. Nothing is made.\n\n"
     "  --explain        every step of the decision\n"
     "  --provider NAME  as if the request named it\n"
     "  --user USER      as if it were for this user: shares and rules may go by it\n"
     "  --template NAME  as if it were from this template\n"
+    "  --image REF      as if it had this image\n"
     "  --command LINE   the cheapest one for this command line, by what it is about to do\n"
     "  --json           as JSON\n";
 
 struct route_asked {
-    const char *provider, *user, *template_name, *command;
+    const char *provider, *user, *template_name, *image, *command;
     bool explain, json;
 };
 
@@ -29,6 +30,7 @@ static int read_options(struct options *o, struct route_asked *ret, struct pd_er
         const char **text = options_is(o, NULL, "--provider")   ? &ret->provider
                             : options_is(o, NULL, "--user")     ? &ret->user
                             : options_is(o, NULL, "--template") ? &ret->template_name
+                            : options_is(o, NULL, "--image")    ? &ret->image
                             : options_is(o, NULL, "--command")  ? &ret->command
                                                                 : NULL;
         if (text) {
@@ -99,6 +101,7 @@ int cmd_route(int argc, char **argv)
     put_query(&b, "provider", asked.provider);
     put_query(&b, "user_id", asked.user);
     put_query(&b, "template", asked.template_name);
+    put_query(&b, "image", asked.image);
     put_query(&b, "command", asked.command);
     put_query(&b, "explain", asked.explain ? "true" : NULL);
 

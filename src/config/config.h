@@ -58,6 +58,7 @@ struct config {
     uint64_t local_allowed; /* on or off */
     char *docker_host, *docker_runtime; /* "": as usual */
     char *registry_auth;                /* "": none */
+    char *default_image;                /* "": none */
     uint64_t image_pull;                /* index in never, missing, always */
     uint64_t max_sandboxes, max_sandboxes_per_tenant, max_snapshots_per_tenant;
     uint64_t queue_max, queue_timeout_ms;

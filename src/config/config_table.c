@@ -71,6 +71,8 @@ const struct config_key config_keys[] = {
     {"registry_auth", CONFIG_TEXT, AT(registry_auth), "", 0, 250,
      .help = "file with the credentials of registries, as `docker login` writes it; read by the "
              "broker alone"},
+    {"default_image", CONFIG_TEXT, AT(default_image), "", 0, SPEC_IMAGE_MAX,
+     .help = "image of sandboxes for which none was asked, where a provider needs one"},
     {"image_pull", CONFIG_CHOICE, AT(image_pull), "missing", .names = pulls,
      .help = "when images are fetched: `never`, `missing` or `always`"},
     {"max_sandboxes", CONFIG_COUNT, AT(max_sandboxes), "200", 1, 100000, .reloadable = 1,

@@ -212,7 +212,7 @@ static bool forget(struct process *p)
         spool->first = spool->size;
     }
     if (may) {
-        p->forgotten = true;
+        p->forgotten = 1;
         kept_drop(p);
     }
 

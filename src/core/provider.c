@@ -164,6 +164,13 @@ unsigned provider_table_describe(const struct provider_table *t, struct route_pr
     return t->count;
 }
 
+const char *provider_image(const struct provider *p, const struct spec *spec)
+{
+    if ((spec->image && spec->image[0]) || !provider_has(p, PROVIDER_IMAGE) || !p->image)
+        return spec->image ? spec->image : "";
+    return p->image;
+}
+
 unsigned provider_table_describe_for(const struct provider_table *t, const struct spec *spec,
                                      struct route_provider *ret)
 {
@@ -174,7 +181,7 @@ unsigned provider_table_describe_for(const struct provider_table *t, const struc
         bool takes = provider_has(t->list[i], PROVIDER_IMAGE);
         if (has_image && !takes)
             ret[i].unfit = "takes no image";
-        else if (!has_image && takes)
+        else if (!has_image && takes && !provider_image(t->list[i], spec)[0])
             ret[i].unfit = "needs an image";
         if (spec->network != NETWORK_NONE && ret[i].rung > RUNG_BASIC)
             ret[i].rung = RUNG_BASIC;

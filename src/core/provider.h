@@ -136,6 +136,7 @@ struct provider {
     unsigned can; /* of enum provider_can; constant once the provider is in a table */
     struct provider_patience patience;
     uint64_t timeout_ns; /* of a command for which none was asked; 0: the server's */
+    const char *image;   /* PROVIDER_IMAGE: of a box for which none was asked; NULL or "": none */
     void *state;
     const struct box_events *events;
 
@@ -270,3 +271,5 @@ unsigned provider_table_describe(const struct provider_table *t, struct route_pr
  * cannot make it. */
 unsigned provider_table_describe_for(const struct provider_table *t, const struct spec *spec,
                                      struct route_provider *ret);
+/* The image of a box that is made so: the one that was asked for, else the provider's; "": none. */
+const char *provider_image(const struct provider *p, const struct spec *spec);

@@ -329,16 +329,16 @@ void groups_forget(struct session *s)
     }
 }
 
-bool group_kill_begin(struct session *s, unsigned group, uint64_t owner)
+int group_kill_begin(struct session *s, unsigned group, uint64_t owner)
 {
     if (!group || group_owner(s, group) != owner || group_kills(s, group) == UINT8_MAX)
-        return false;
+        return 0;
 
     struct group_block *b = group_block_make(s, group);
     if (!b)
-        return false;
+        return 0;
     b->kills[group % 64]++;
-    return true;
+    return 1;
 }
 
 void group_kill_end(struct session *s, unsigned group)

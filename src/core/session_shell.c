@@ -343,14 +343,14 @@ int shell_state_parse(const char *text, size_t len, char *ret_cwd, size_t cwd_si
     return 0;
 }
 
-bool session_take_state(struct session *s, struct process *p)
+int session_take_state(struct session *s, struct process *p)
 {
     char *text = malloc(STATE_MAX);
     char *cwd = malloc(SPEC_PATH_MAX);
     struct msg_list_writer env = MSG_LIST_WRITER_INIT, merged = MSG_LIST_WRITER_INIT;
     struct pd_err e;
     size_t len = 0;
-    bool good = false;
+    int good = 0;
 
     while (text && cwd && len < STATE_MAX) {
         ssize_t n = read(p->state_pipe, text + len, STATE_MAX - len);
@@ -373,7 +373,7 @@ bool session_take_state(struct session *s, struct process *p)
         lock_take(&s->lock);
         struct msg_list before = msg_list_of(&s->env);
         uint32_t pos = 0;
-        good = true;
+        good = 1;
         for (const char *v; (v = msg_list_next(&found, &pos));) {
             const char *given = env_find(&asked, v);
             const char *keep = given && !strcmp(given, v) ? env_find(&before, v) : v;
@@ -381,11 +381,11 @@ bool session_take_state(struct session *s, struct process *p)
             if (usual && !env_find(&before, keep))
                 keep = NULL;
             if (keep && msg_list_add(&merged, keep) < 0)
-                good = false;
+                good = 0;
         }
 
-        bool same = merged.text.len == before.bytes && !strcmp(cwd, s->cwd) &&
-                    (!before.bytes || !memcmp(merged.text.data, before.text, before.bytes));
+        int same = merged.text.len == before.bytes && !strcmp(cwd, s->cwd) &&
+                   (!before.bytes || !memcmp(merged.text.data, before.text, before.bytes));
         if (good && !same) {
             struct msg_list_writer old = s->env;
             s->env = merged;

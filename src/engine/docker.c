@@ -206,6 +206,44 @@ static int find_root(struct broker *b, const char *root, struct docker_container
     return 0;
 }
 
+/* The engine hears of an end a little after the kernel: its state is asked for again until it
+ * knows, else nobody would ever learn the reason. */
+static void await_end(struct broker *b, struct docker_container *c)
+{
+    deadline t = deadline_in(END_PATIENCE);
+
+    while (c->running && !deadline_passed(t)) {
+        auto_fd process = (int)syscall(SYS_pidfd_open, c->pid, 0);
+        struct pollfd ended = {.fd = process, .events = POLLIN};
+        if (process >= 0 && poll(&ended, 1, 0) == 0)
+            return; /* it lives */
+        usleep(20000);
+        if (docker_inspect(&b->docker, c->id, c, t, NULL) < 0)
+            return;
+    }
+}
+
+/* As find_root, of a root that is to be changed: its box has ended, or is about to. */
+static int find_idle_root(struct broker *b, const char *root, struct docker_container *ret,
+                          deadline t, struct pd_err *e)
+{
+    if (find_root(b, root, ret, t, e) < 0)
+        return -1;
+    if (!ret->running)
+        return 0;
+
+    int r = docker_inspect(&b->docker, ret->id, ret, t, e);
+    if (r < 0 && e->code == PD_NOT_FOUND) {
+        *ret = (struct docker_container){.running = false}; /* removed just now */
+        return 0;
+    }
+    if (r == 0)
+        await_end(b, ret);
+    if (r == 0 && ret->running)
+        return pd_fail(e, PD_CONFLICT, "the root '%s' is in use", root);
+    return r;
+}
+
 /* The image that a box with this root begins with: what is there of it already, or the spec's. */
 static int image_of_root(struct broker *b, const struct spec *s, char out[IMAGE_TEXT_MAX],
                          deadline t, struct pd_err *e)
@@ -215,10 +253,8 @@ static int image_of_root(struct broker *b, const struct spec *s, char out[IMAGE_
 
     root_repository(b, repository);
     root_image(b, s->root_name, image);
-    if (find_root(b, s->root_name, &old, t, e) < 0)
+    if (find_idle_root(b, s->root_name, &old, t, e) < 0)
         return -1;
-    if (old.running)
-        return pd_fail(e, PD_CONFLICT, "the root '%s' is in use", s->root_name);
     if (old.id[0] &&
         (docker_commit(&b->docker, old.id, repository, s->root_name, false, t, e) < 0 ||
          docker_remove(&b->docker, old.id, t, e) < 0))
@@ -240,13 +276,30 @@ static int remove_root(struct broker *b, const char *root, struct pd_err *e)
     deadline t = deadline_in(CALL_PATIENCE);
 
     root_image(b, root, image);
-    if (find_root(b, root, &c, t, e) < 0)
+    if (find_idle_root(b, root, &c, t, e) < 0)
         return -1;
-    if (c.running)
-        return pd_fail(e, PD_CONFLICT, "the root '%s' is in use", root);
     if (c.id[0] && docker_remove(&b->docker, c.id, t, e) < 0)
         return -1;
     return docker_remove_image(&b->docker, image, t, e);
+}
+
+/* A root stays until REMOVE_ROOT anyway. Somebody else may have removed it. */
+static int keep_root(struct broker *b, const char *root, struct pd_err *e)
+{
+    struct docker_container c;
+    char image[NAME_SIZE];
+    deadline t = deadline_in(CALL_PATIENCE);
+
+    if (find_root(b, root, &c, t, e) < 0)
+        return -1;
+    if (c.id[0])
+        return 0;
+
+    root_image(b, root, image);
+    int there = docker_has_image(&b->docker, image, t, e);
+    if (there == 0)
+        return pd_fail(e, PD_NOT_FOUND, "there is no root '%s'", root);
+    return there < 0 ? -1 : 0;
 }
 
 static int copy_root(struct broker *b, const struct msg_copy *m, struct pd_err *e)
@@ -410,23 +463,6 @@ static int decode_box(const struct frame *f, struct msg_sweep *ret, struct pd_er
     return msg_sweep_decode(&f->payload, ret, e) < 0 ? -1 : check_box_name(ret->name, e);
 }
 
-/* The engine hears of an end a little after the kernel: its state is asked for again until it
- * knows, else nobody would ever learn the reason. */
-static void await_end(struct broker *b, struct docker_container *c)
-{
-    deadline t = deadline_in(END_PATIENCE);
-
-    while (c->running && !deadline_passed(t)) {
-        auto_fd process = (int)syscall(SYS_pidfd_open, c->pid, 0);
-        struct pollfd ended = {.fd = process, .events = POLLIN};
-        if (process >= 0 && poll(&ended, 1, 0) == 0)
-            return; /* it lives */
-        usleep(20000);
-        if (docker_inspect(&b->docker, c->id, c, t, NULL) < 0)
-            return;
-    }
-}
-
 /* Its init is gone, or is to go. What the engine knows of its end is told with DONE. */
 static void do_sweep(struct broker *b, struct frame *f)
 {
@@ -550,8 +586,8 @@ static int do_plain(struct broker *b, const struct frame *f, struct pd_err *e)
         return copy_root(b, &c, e);
     case WIRE_REMOVE_ROOT:
         return decode_root(f, &k, e) < 0 ? -1 : remove_root(b, k.key, e);
-    case WIRE_KEEP_ROOT: /* a root stays until REMOVE_ROOT anyway */
-        return decode_root(f, &k, e);
+    case WIRE_KEEP_ROOT:
+        return decode_root(f, &k, e) < 0 ? -1 : keep_root(b, k.key, e);
     default:
         return pd_fail(e, PD_PROTOCOL, "message type %u is not for a broker", f->head.type);
     }

@@ -25,11 +25,13 @@
 #define CAN_ALWAYS                                                                                 \
     (PROVIDER_PAUSE | PROVIDER_TERMINAL | PROVIDER_FILES | PROVIDER_PORTS | PROVIDER_ADOPT |       \
      PROVIDER_STASH | PROVIDER_TREES | PROVIDER_USAGE | PROVIDER_SIGNAL | PROVIDER_BACKGROUND)
+/* What those have whose files outlive them. */
+#define CAN_KEEP (PROVIDER_SNAPSHOT | PROVIDER_SLEEP | PROVIDER_ROOTS)
 
 static const struct provider_kind kinds[] = {
     {.name = "jail",
      .what = "jails that a keeper on this machine holds",
-     .can = CAN_ALWAYS | PROVIDER_SNAPSHOT | PROVIDER_SLEEP | PROVIDER_ROOTS,
+     .can = CAN_ALWAYS | CAN_KEEP,
      .patience = JAIL_PATIENCE},
     {.name = "local",
      .what = "plain processes in a directory, without isolation; for development",
@@ -40,12 +42,12 @@ static const struct provider_kind kinds[] = {
      .timeout_s = 600},
     {.name = "docker",
      .what = "containers of docker on this machine",
-     .can = CAN_ALWAYS | PROVIDER_IMAGE,
+     .can = CAN_ALWAYS | CAN_KEEP | PROVIDER_IMAGE,
      .patience = ENGINE_PATIENCE,
      .tells_facts = true},
     {.name = "podman",
      .what = "containers of podman on this machine",
-     .can = CAN_ALWAYS | PROVIDER_IMAGE,
+     .can = CAN_ALWAYS | CAN_KEEP | PROVIDER_IMAGE,
      .patience = ENGINE_PATIENCE,
      .tells_facts = true},
 };
@@ -179,6 +181,7 @@ static int open_one(struct provider_table *t, const char *name, const struct pro
     if (!p)
         return pd_wrap(e, "provider %s", name);
 
+    p->image = at->image;
     take_away(p);
     return provider_table_add(t, p, e);
 }

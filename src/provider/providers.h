@@ -18,6 +18,7 @@ struct provider_place {
     int (*start)(void *arg, struct pd_err *e);
     void *start_arg;
     const char *data_dir; /* the server's own, on the disk that must not fill up; or NULL */
+    const char *image;    /* of boxes for which none was asked; or NULL */
     struct pump *pump;
     const struct box_events *events;
 };

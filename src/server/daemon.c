@@ -318,6 +318,7 @@ static int open_providers(struct daemon *d, struct pd_err *e)
     struct provider_place place = {.keeper_socket = c->keeper_socket,
                                    .run_dir = c->run_dir,
                                    .data_dir = d->serve->data_dir,
+                                   .image = c->default_image,
                                    .pump = d->pump,
                                    .events = &session_box_events};
     if (providers_open(&d->providers, c->providers.items, c->providers.count, c->sandbox_mode,

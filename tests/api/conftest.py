@@ -12,8 +12,7 @@ from paddock_testing.server import Server
 def server():
     """No rate limits: the tests ask for more than one client would. With PADDOCK_TEST_PROVIDER the
     sandboxes for which none is named are made there."""
-    settings = {"requests_per_s": 0, "creates_per_s": 0}
-    with Server({**settings, **contract.settings()}) as s:
+    with Server({"requests_per_s": 0, "creates_per_s": 0}) as s:
         yield s
 
 

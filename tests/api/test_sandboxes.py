@@ -6,6 +6,7 @@ import time
 import pytest
 
 from helpers import Box, together
+from paddock_testing import contract
 from paddock_testing.run import settled, wait_for
 from paddock_testing.server import check_error
 
@@ -30,8 +31,10 @@ def test_a_new_sandbox(api, make_sandbox):
         made = answer.json()
         assert set(made) == FIELDS | {"queue"}
         assert re.fullmatch("[a-z0-9]{20}", made["id"])
-        assert made["state"] == "running" and made["provider"] == "jail" and made["reason"]
-        assert made["isolation"] in ("basic", "full")
+        assert made["state"] == "running" and made["reason"]
+        assert made["provider"] == contract.provider()
+        listed = {p["name"]: p for p in api.get("/v1/providers").json()["providers"]}
+        assert made["isolation"] == listed[made["provider"]]["isolation"]
         assert made["template"] == "default" and made["profile"] == "strict"
         assert made["policy"] == "open" and made["metadata"] == {}
         assert made["user_id"] is None and made["thread_id"] is None

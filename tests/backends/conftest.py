@@ -43,6 +43,12 @@ def images(dockerd):
 
 
 @pytest.fixture(scope="session")
+def debian(dockerd):
+    """The name of an image with all that the suite of the API uses."""
+    return engine.make_debian(dockerd)
+
+
+@pytest.fixture(scope="session")
 def registry():
     with _started(engine.Registry("tester", "secret word")) as server:
         yield server

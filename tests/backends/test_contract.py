@@ -13,14 +13,23 @@ from paddock_testing import run as paddock
 API = Path(__file__).resolve().parent.parent / "api"
 BY_DAY = ["test_exec.py", "test_processes.py"]
 NIGHTLY = ["test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
-           "test_sessions.py"]
+           "test_sessions.py", "test_prepared.py", "test_mcp.py"]
 FILES = BY_DAY + (NIGHTLY if os.environ.get("PADDOCK_NIGHTLY") else [])
 
 
-@pytest.mark.parametrize("provider", ["local"])
+@pytest.fixture
+def where(request, provider):
+    """What the suite needs to know of an engine."""
+    if provider == "local":
+        return {}
+    return {"PADDOCK_TEST_ENGINE": request.getfixturevalue("dockerd").host,
+            "PADDOCK_TEST_IMAGE": request.getfixturevalue("debian")}
+
+
+@pytest.mark.parametrize("provider", ["local", "docker"])
 @pytest.mark.parametrize("name", FILES)
-def test_the_api_holds(provider, name):
-    env = {**os.environ, "PADDOCK_TEST_PROVIDER": provider, "PYTHONDONTWRITEBYTECODE": "1"}
+def test_the_api_holds(provider, name, where):
+    env = {**os.environ, "PADDOCK_TEST_PROVIDER": provider, "PYTHONDONTWRITEBYTECODE": "1", **where}
     env.pop("PYTEST_CURRENT_TEST", None)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(API / name)],

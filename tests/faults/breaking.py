@@ -54,15 +54,13 @@ class Victim(Server):
 
 
 class Box:
-    """One sandbox, by its id; without one it is made."""
+    """One sandbox, by its id."""
 
-    def __init__(self, api, made=None, **body):
+    def __init__(self, api, **body):
         self.api = api
-        if made is None:
-            answer = api.post("/v1/sandboxes", json=body)
-            assert answer.status == 201, answer
-            made = answer.json()["id"]
-        self.id = made
+        answer = api.post("/v1/sandboxes", json=body)
+        assert answer.status == 201, answer
+        self.id = answer.json()["id"]
         self.url = f"/v1/sandboxes/{self.id}"
 
     def get(self):

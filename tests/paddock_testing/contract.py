@@ -24,6 +24,9 @@ def settings():
     if name == "jail":
         return {}
     more = {"local_allowed": "on"} if name == "local" else {}
+    if image := os.environ.get("PADDOCK_TEST_IMAGE"):
+        more = {"docker_host": os.environ["PADDOCK_TEST_ENGINE"], "default_image": image,
+                "image_pull": "never"}
     return {"providers": f"{name},jail", "sandbox_mode": name, **more}
 
 
@@ -32,7 +35,8 @@ def leave_out(items):
     table = tomllib.loads(CANNOT.read_text()).get(provider(), {})
     reasons = {test: group["why"] for group in table.values() for test in group["tests"]}
     for item in items:
-        name = f"{item.path.stem}::{item.originalname}"
-        why = reasons.get(name) or reasons.get(item.path.stem)
+        names = (item.path.stem, f"{item.path.stem}::{item.originalname}",
+                 f"{item.path.stem}::{item.name}")
+        why = next((reasons[name] for name in names if name in reasons), None)
         if why:
             item.add_marker(pytest.mark.skip(reason=f"provider {provider()}: {why}"))

@@ -20,6 +20,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -113,6 +114,12 @@ class Engine:
         """The container of a box by its label, or None."""
         found = self.containers(f"paddock.box={box}")
         return found[0]["Id"] if found else None
+
+    def roots(self):
+        """The files of sandboxes that it keeps: names of images, and of containers that have ended."""
+        images = json.loads(self.good("GET", "/images/json"))
+        names = [tag for i in images for tag in i["RepoTags"] or () if "paddock-root-" in tag]
+        return names + [c["Names"][0] for c in self.containers() if c["State"] != "running"]
 
     def inspect(self, name):
         return json.loads(self.good("GET", f"/containers/{name}/json"))
@@ -297,6 +304,34 @@ def image_tar(shell, root_mode=0o755):
             for library in _libraries("/bin/bash"):
                 _add(tar, library.lstrip("/"), Path(library).read_bytes())
     return out.getvalue()
+
+
+# What the suite of the API uses in a sandbox.
+DEBIAN = ("base-files base-passwd bash coreutils dash debianutils diffutils findutils grep gzip hostname "
+          "libc-bin login mawk perl-base procps python3 sed tar util-linux").split()
+
+
+def debian_tar(to):
+    """Writes a root file system with a Debian, from the files of this machine's packages."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "vm"))
+    try:
+        import image  # pylint: disable=import-outside-toplevel
+    finally:
+        sys.path.pop(0)
+    with tempfile.TemporaryDirectory(prefix="paddock-image-") as stage:
+        os.chmod(stage, 0o755)
+        image.root_stage(stage, image.packages_resolve(DEBIAN))
+        passwd = Path(stage, "etc/passwd")
+        passwd.write_text(passwd.read_text().replace("tester", "user"))
+        subprocess.run(["tar", "-C", stage, "--numeric-owner", "-cf", to, "."], check=True)
+
+
+def make_debian(engine):
+    """The image of `debian_tar`; its name."""
+    with tempfile.NamedTemporaryFile(prefix="paddock-image-", suffix=".tar") as tar:
+        debian_tar(tar.name)
+        return engine.import_image("test/debian:1", Path(tar.name).read_bytes(),
+                                   ["ENV PATH=/usr/local/bin:/usr/bin:/bin"])
 
 
 def make_images(engine):

@@ -23,7 +23,7 @@ import threading
 import time
 from pathlib import Path
 
-from . import host
+from . import contract, host
 from . import run as paddock
 
 CODES = {
@@ -226,6 +226,8 @@ class Server:
         Path(self.config).write_text(config or "")
         os.chmod(self.config, 0o644)
         self.settings = dict(settings or {})
+        if "providers" not in self.settings:
+            self.settings |= contract.settings()
         self.extra_env = dict(env or {})
         self.host = "127.0.0.1"
         self.port = free_port()
@@ -310,7 +312,7 @@ class Server:
     def rows(self, query, *values):
         """What its database has: what the next server would go by."""
         where = f"file:{self.state_dir}/server/paddock.db?mode=ro"
-        with contextlib.closing(sqlite3.connect(where, uri=True, timeout=paddock.seconds(5))) as db:
+        with contextlib.closing(sqlite3.connect(where, uri=True)) as db:
             return db.execute(query, values).fetchall()
 
     # ---- what it is on the host ----

@@ -59,12 +59,16 @@ def alternatives(clause):
             yield name
 
 
-def packages_resolve(extra):
-    """The packages of the list and what they depend on: full name -> version."""
-    host = installed_packages()
+def packages_listed():
+    """The lines of the list."""
     with open(os.path.join(HERE, "packages"), encoding="ascii") as f:
         lines = [line.strip() for line in f]
-    lines = [line for line in lines if line and not line.startswith("#")] + list(extra)
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def packages_resolve(lines):
+    """The packages of such lines and what they depend on: full name -> version."""
+    host = installed_packages()
     todo, missing = [], []
     for line in lines:
         name = next((n for n in alternatives(line.lstrip("?")) if n in host), None)
@@ -217,7 +221,8 @@ def tree_bytes(directory):
     return total
 
 
-def root_stage(stage, packages, release):
+def root_stage(stage, packages):
+    """A root from the files of these packages."""
     layout_make(stage)
     for full in packages:
         listing = subprocess.run(["dpkg", "-L", full], check=True, text=True,
@@ -228,18 +233,21 @@ def root_stage(stage, packages, release):
     compiled_python_stage(stage)
     alternatives_stage(stage)
     etc_write(stage)
-    # Every module, so that the kernel can load on demand what a test (or an attack) asks for.
-    shutil.copytree(f"/lib/modules/{release}", f"{stage}/usr/lib/modules/{release}",
-                    symlinks=True, dirs_exist_ok=True,
-                    ignore=shutil.ignore_patterns("build", "source"))
     if not os.path.lexists(stage + "/usr/bin/sh"):
         os.symlink("dash", stage + "/usr/bin/sh")
     subprocess.run(as_root(["/sbin/ldconfig", "-r", stage]), check=False)
 
 
+def modules_stage(stage, release):
+    """Every module, so that the kernel can load on demand what a test (or an attack) asks for."""
+    shutil.copytree(f"/lib/modules/{release}", f"{stage}/usr/lib/modules/{release}",
+                    symlinks=True, dirs_exist_ok=True,
+                    ignore=shutil.ignore_patterns("build", "source"))
+
+
 def root_image(cache, release, extra):
     """The path of the root disk; builds it if the cache has none for this state of the host."""
-    packages = packages_resolve(extra)
+    packages = packages_resolve(packages_listed() + list(extra))
     state = hashlib.sha256()
     for text in sorted(f"{k}={v}" for k, v in packages.items()) + [release, str(os.geteuid())]:
         state.update(text.encode() + b"\n")
@@ -252,7 +260,8 @@ def root_image(cache, release, extra):
     shutil.rmtree(stage, ignore_errors=True)
     os.makedirs(stage)
     os.chmod(stage, 0o755)
-    root_stage(stage, packages, release)
+    root_stage(stage, packages)
+    modules_stage(stage, release)
     # Room for what tests write outside /var/lib/paddock. The file is sparse.
     size = tree_bytes(stage) * 12 // 10 + 1024 * MIB
     disk_make(path + ".new", size // MIB * MIB, stage)

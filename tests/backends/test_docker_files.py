@@ -1,0 +1,133 @@
+"""Files that outlive their container: sleep, snapshots and forks of sandboxes in docker, whoever is
+killed in between, and nothing of them left in the engine when they are deleted."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from paddock_testing import host
+from paddock_testing import run as paddock
+
+
+class Box:
+    """A sandbox in docker."""
+
+    def __init__(self, api, path="/v1/sandboxes", **body):
+        self.api = api
+        answer = api.post(path, json=body)
+        assert answer.status == 201, answer
+        self.id = answer.json().get("id") or answer.json()["sandboxID"]
+        self.url = f"/v1/sandboxes/{self.id}"
+
+    def out(self, line):
+        answer = self.api.post(f"{self.url}/exec", json={"command": line})
+        assert answer.status == 200 and answer.json()["exit_code"] == 0, answer
+        return answer.json()["stdout"]
+
+    def sleep(self):
+        answer = self.api.post(f"/sandboxes/{self.id}/pause", json={"memory": False})
+        assert answer.status == 204, answer
+
+    def wake(self):
+        answer = self.api.post(f"{self.url}/resume")
+        assert answer.status == 200, answer
+
+    def snapshot(self):
+        answer = self.api.post(f"/sandboxes/{self.id}/snapshots", json={})
+        assert answer.status == 201, answer
+        return answer.json()["snapshotID"]
+
+    def delete(self):
+        answer = self.api.delete(self.url)
+        assert answer.status == 204, answer
+
+
+def await_no_roots(dockerd):
+    deadline = time.monotonic() + paddock.seconds(30)
+    while left := dockerd.roots():
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left(server, dockerd):
+    yield
+    await_no_roots(dockerd)
+
+
+@pytest.fixture
+def api(server):
+    return server.client()
+
+
+@pytest.fixture
+def box(api, images, dockerd):
+    await_no_roots(dockerd)  # of the test before
+    made = Box(api, provider="docker", image=images["bash"])
+    yield made
+    made.api.delete(made.url)
+
+
+def docker_keeper(server):
+    socket = os.path.join(server.run_dir, "keeper-docker.sock")
+
+    def the_only_one():
+        pids = [p for p in host.pids() if socket in host.command_line(p)]
+        return pids if len(pids) == 1 else None
+    return paddock.wait_for(the_only_one, 20, "one keeper of docker")[0]
+
+
+def test_sleep_and_wake_keep_the_files(box):
+    box.out("echo one >/workspace/kept; mkdir /workspace/d; ln -s ../kept /workspace/d/link")
+    for number in range(3):
+        box.sleep()
+        box.wake()
+        assert box.out("cat /workspace/d/link") == "one\n"
+        box.out(f"echo {number} >/workspace/n{number}")
+    assert box.out("cat /workspace/n*") == "0\n1\n2\n"
+
+
+def test_a_sleeper_outlives_server_and_keeper(server, box):
+    box.out("echo far >/workspace/kept")
+    box.sleep()
+    keeper = docker_keeper(server)
+    server.kill()
+    os.kill(keeper, signal.SIGKILL)
+    server.start()
+    box.api = server.client()
+    box.wake()
+    assert box.out("cat /workspace/kept") == "far\n"
+
+
+def test_a_snapshot_is_a_copy(box, api):
+    box.out("echo old >/workspace/file")
+    snapshot = box.snapshot()
+    box.out("echo new >/workspace/file")
+    copies = [Box(api, "/sandboxes", templateID=snapshot) for _ in range(2)]
+    for copy in copies:
+        assert api.get(copy.url).json()["provider"] == "docker"
+        assert copy.out("cat /workspace/file; echo own >/workspace/file") == "old\n"
+    assert [b.out("cat /workspace/file") for b in (*copies, box)] == ["own\n", "own\n", "new\n"]
+    for copy in copies:
+        copy.delete()
+    assert api.delete(f"/templates/{snapshot}").status in (200, 204)
+
+
+def test_files_that_somebody_else_removed(box, dockerd):
+    box.sleep()
+    for name in paddock.wait_for(dockerd.roots, 20, "its container has ended"):
+        dockerd.good("DELETE", f"/containers/{name.lstrip('/')}?force=1")
+    answer = box.api.post(f"{box.url}/resume")
+    assert answer.status == 410 and "files" in answer.json()["error"]["message"], answer
+
+
+def test_a_sleeper_that_is_deleted_leaves_nothing(api, images, dockerd):
+    made = Box(api, provider="docker", image=images["bash"])
+    made.sleep()
+    made.wake()  # from here on there is an image, too
+    made.sleep()
+    assert dockerd.roots()
+    made.delete()
+    await_no_roots(dockerd)
