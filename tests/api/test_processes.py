@@ -36,7 +36,7 @@ def events_of(box, process, last=None):
 
 def test_a_background_process(box):
     since = time.monotonic()
-    p = box.start("echo out; echo err >&2; until [ -e /tmp/told ]; do sleep 0.05; done; exit 4")
+    p = box.start("echo out; echo err >&2; until [ -e told ]; do sleep 0.05; done; exit 4")
     assert time.monotonic() - since < seconds(5)
     assert set(p) == FIELDS
     assert p["running"] is True and p["exit_code"] is None and p["ended_at"] is None
@@ -44,7 +44,7 @@ def test_a_background_process(box):
     assert p["pid"] > 1 and len(p["process_id"]) == 32 and p["command"].startswith("echo out")
     assert box.process(p["pid"])["process_id"] == p["process_id"], "a pid will do"
     assert box.get()["processes"] == 1
-    box.exec(argv=["touch", "/tmp/told"])
+    box.exec(argv=["touch", "told"])
     end = box.wait(p["process_id"])
     assert set(end) == FIELDS and end["exit_code"] == 4 and end["ended_at"] > end["started_at"]
     assert end["stdout_bytes"] == 4 and end["stderr_bytes"] == 4
@@ -219,12 +219,12 @@ def test_offsets(box):
 
 
 def test_follow(box):
-    p = box.start("echo 1; until [ -e /tmp/told ]; do sleep 0.05; done; echo 2; echo 3; echo 4; echo no >&2")
+    p = box.start("echo 1; until [ -e told ]; do sleep 0.05; done; echo 2; echo 3; echo 4; echo no >&2")
     answer = box.api.stream("GET", f"{box.base}/processes/{p['pid']}/output?follow=true")
     assert answer.status == 200
     assert answer.readline() == b"1\n"
     assert box.process(p["process_id"])["running"], "the first line came only at the end"
-    box.exec(argv=["touch", "/tmp/told"])
+    box.exec(argv=["touch", "told"])
     assert answer.read() == b"2\n3\n4\n"
     answer.close()
     assert box.output(p["process_id"], "?follow=true&stream=stderr").body == b"no\n"
@@ -364,14 +364,14 @@ def test_output_goes_on_behind_the_end(box):
 
 
 def test_following_one_that_is_paused(box):
-    p = box.start("echo x; until [ -e /tmp/told ]; do sleep 0.05; done; echo y")
+    p = box.start("echo x; until [ -e told ]; do sleep 0.05; done; echo y")
     box.wait_output(p["pid"], b"x")
     assert box.api.post(f"{box.base}/pause").status == 200
     job = Later(lambda: box.output(p["process_id"], "?follow=true").body)
     time.sleep(1)
     assert not job.done
     assert box.api.post(f"{box.base}/resume").status == 200
-    box.exec(argv=["touch", "/tmp/told"])
+    box.exec(argv=["touch", "told"])
     assert job.get() == b"x\ny\n"
 
 
