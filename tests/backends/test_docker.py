@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import shutil
 import socket
 import tarfile
 import threading
@@ -257,3 +258,45 @@ def test_sandboxes_survive_the_daemon(dockerd, images):
         box.close()
     finally:
         s.close()
+
+
+# ---- who makes a sandbox with an image, or without one ----
+
+def test_the_route_of_an_image(server):
+    api = server.client()
+    asked = api.get("/v1/route?image=test/bash:1").json()
+    assert asked["provider"] == "docker" and "jail takes no image" in asked["reason"]
+    assert api.get("/v1/route").json()["provider"] == "jail"
+    answer = api.get("/v1/route?image=-rm")
+    assert answer.status == 400 and "-rm" in answer.json()["error"]["message"], answer
+    told = server.run("route", "--image", "test/bash:1").stdout
+    assert told.startswith("docker ") and "takes no image" in told
+
+
+def test_a_default_image(dockerd, images):
+    """A request that names the provider alone has the server's image, and moves there and back."""
+    with Server({"providers": "jail,docker", "docker_host": dockerd.host, "image_pull": "never",
+                 "default_image": images["bash"]}) as server:
+        api = server.client()
+        listed = {p["name"]: p["image"] for p in api.get("/v1/providers").json()["providers"]}
+        assert listed == {"jail": None, "docker": images["bash"]}
+        made = api.post("/v1/sandboxes", json={"provider": "docker"})
+        assert made.status == 201, made
+        url = f"/v1/sandboxes/{made.json()['id']}"
+        for provider in ("docker", "jail", "docker"):
+            moved = api.post(f"{url}/move", json={"provider": provider})
+            assert moved.status == 200 and moved.json()["provider"] == provider, moved
+            done = api.post(f"{url}/exec", json={"command": "echo $FROM_IMAGE; echo x >>log; cat log"})
+            assert done.status == 200, done
+            assert done.json()["stdout"].startswith("yes\n" if provider == "docker" else "\n"), done
+        assert done.json()["stdout"] == "yes\nx\nx\nx\n"
+        assert api.delete(url).status == 204
+
+
+def test_a_default_image_that_is_none(dockerd):
+    refused = Server({"providers": "jail,docker", "docker_host": dockerd.host, "default_image": "a b"})
+    try:
+        with pytest.raises(AssertionError, match="default_image: .*'a b' is not a reference"):
+            refused.start()
+    finally:
+        shutil.rmtree(refused.directory)
