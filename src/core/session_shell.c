@@ -169,17 +169,31 @@ static bool is_persons(const char *pair)
     return false;
 }
 
+/* A variable of the image. In `dev` sudo is found first, also where the image has a PATH of its
+ * own.
+ */
+static int add_of_image(struct msg_list_writer *out, const char *pair, bool dev)
+{
+    if (!dev || strncmp(pair, "PATH=", 5) != 0)
+        return msg_list_add(out, pair);
+
+    auto_buf path = BUF_INIT(WIRE_PAYLOAD_MAX);
+    buf_printf(&path, "PATH=" INIT_SHIM_DIR ":%s", pair + 5);
+    const char *text = buf_cstr(&path);
+    return text ? msg_list_add(out, text) : -1;
+}
+
 int session_environment(const struct session *s, const struct process_request *r,
                         const struct box_place *place, struct msg_list_writer *out)
 {
     int root = r->user && !strcmp(r->user, "root");
+    bool dev = s->info.spec.profile == PROFILE_DEV;
     char home[BOX_PATH_SIZE + 8], shell[BOX_PATH_SIZE + 8];
     snprintf(home, sizeof home, "HOME=%s", place ? place->home : "/home/user");
     snprintf(shell, sizeof shell, "SHELL=%s", place ? place->shell : "/bin/bash");
 
     const char *const usual[] = {
-        s->info.spec.profile == PROFILE_DEV
-            ? "PATH=" INIT_SHIM_DIR ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        dev ? "PATH=" INIT_SHIM_DIR ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
             : "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         root ? "HOME=/root" : home,
         root ? "USER=root" : "USER=user",
@@ -199,7 +213,7 @@ int session_environment(const struct session *s, const struct process_request *r
     uint32_t pos = 0;
     for (const char *v; (v = msg_list_next(&image, &pos));)
         if (!is_persons(v) && !env_find(&own, v) && !env_find(&r->env, v))
-            bad |= msg_list_add(out, v);
+            bad |= add_of_image(out, v, dev);
 
     pos = 0;
     for (const char *v; (v = msg_list_next(&own, &pos));)

@@ -422,6 +422,7 @@ static int build(struct broker *b, const struct msg_build *m, int control, struc
                                .store = b->store,
                                .root = s->root_name,
                                .runtime = b->config->runtime,
+                               .dev = s->profile == PROFILE_DEV,
                                .limits = s->limits};
     container_name(b, m->name, name);
     if (meet(b, m, name, &plan, listener, control, t, ret, e) == 0)

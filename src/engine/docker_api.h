@@ -27,6 +27,7 @@ struct docker_plan {
     const char *door;                       /* directory on the host */
     const char *owner, *box, *store, *root; /* labels; root "" for none */
     const char *runtime;                    /* "" for the engine's own choice */
+    bool dev;                               /* the profile: commands may be root */
     struct limits limits;
 };
 void docker_create_body(struct buf *out, const struct docker_plan *p);

@@ -1,13 +1,16 @@
-/* The body of a request for a container: the template of the broker. Only limits, image, labels and
- * the runtime differ from one to the next. Init needs five capabilities to give commands their user
- * and to end them; it drops each of them for every command, and the engine's no-new-privileges
- * keeps a set-uid file of the image from bringing any back. */
+/* The body of a request for a container: the template of the broker. Only limits, image, labels,
+ * the runtime and the profile differ from one to the next. Init needs five capabilities to give
+ * commands their user and to end them; it drops each of them for every command, and the engine's
+ * no-new-privileges keeps a set-uid file of the image from bringing any back. In `dev` a command
+ * may be root, by sudo or when that is asked for, and has the seven of a jail's root then. */
 #include "engine/docker_api.h"
 
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "wire/start.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void put_list(struct json *j, const char *key, const char *const *texts, unsigned count)
@@ -31,17 +34,29 @@ static void put_labels(struct json *j, const struct docker_plan *p)
     json_close(j, '}');
 }
 
-/* A mount and not a bind: where the directory is missing a bind would make it. */
-static void put_door(struct json *j, const char *door)
+/* A mount and not a bind: where the source is missing a bind would make it. */
+static void put_mount(struct json *j, const char *source, const char *target)
 {
-    json_key(j, "Mounts");
-    json_open(j, '[');
     json_open(j, '{');
     json_member_cstr(j, "Type", "bind");
-    json_member_cstr(j, "Source", door);
-    json_member_cstr(j, "Target", DOOR_PLACE);
+    json_member_cstr(j, "Source", source);
+    json_member_cstr(j, "Target", target);
     json_member_bool(j, "ReadOnly", 1);
     json_close(j, '}');
+}
+
+/* The door; in `dev` also init once more, under the name sudo. */
+static void put_mounts(struct json *j, const struct docker_plan *p)
+{
+    char init[700];
+
+    json_key(j, "Mounts");
+    json_open(j, '[');
+    put_mount(j, p->door, DOOR_PLACE);
+    if (p->dev) {
+        snprintf(init, sizeof init, "%s/init", p->door);
+        put_mount(j, init, INIT_SHIM_DIR "/sudo");
+    }
     json_close(j, ']');
 }
 
@@ -67,7 +82,8 @@ static void put_ulimits(struct json *j)
 static void put_host_config(struct json *j, const struct docker_plan *p)
 {
     static const char *const dropped[] = {"ALL"};
-    static const char *const added[] = {"CHOWN", "KILL", "SETGID", "SETPCAP", "SETUID"};
+    static const char *const added[] = {"CHOWN",  "KILL",         "SETGID", "SETPCAP",
+                                        "SETUID", "DAC_OVERRIDE", "FOWNER", "FSETID"};
     static const char *const security[] = {"no-new-privileges"};
 
     json_key(j, "HostConfig");
@@ -75,7 +91,7 @@ static void put_host_config(struct json *j, const struct docker_plan *p)
     json_member_cstr(j, "NetworkMode", "none");
     json_member_cstr(j, "IpcMode", "private");
     put_list(j, "CapDrop", dropped, 1);
-    put_list(j, "CapAdd", added, 5);
+    put_list(j, "CapAdd", added, p->dev ? 8 : 5);
     put_list(j, "SecurityOpt", security, 1);
 
     /* Swap counts as memory, as in a jail. */
@@ -86,7 +102,7 @@ static void put_host_config(struct json *j, const struct docker_plan *p)
 
     /* Podman's own default may be more than the machine allows, and then nothing starts. */
     put_ulimits(j);
-    put_door(j, p->door);
+    put_mounts(j, p);
     if (p->runtime[0])
         json_member_cstr(j, "Runtime", p->runtime);
 
@@ -108,7 +124,7 @@ static void put_host_config(struct json *j, const struct docker_plan *p)
 
 void docker_create_body(struct buf *out, const struct docker_plan *p)
 {
-    static const char *const entry[] = {DOOR_PLACE "/init", "door"};
+    static const char *const entry[] = {DOOR_PLACE "/init", INIT_ARG_DOOR, "profile=" INIT_ARG_DEV};
     static const char *const none[] = {"NONE"};
     struct json j = JSON_INIT(out);
 
@@ -117,7 +133,7 @@ void docker_create_body(struct buf *out, const struct docker_plan *p)
     json_member_cstr(&j, "Hostname", "sandbox");
     json_member_cstr(&j, "User", "0:0");
     json_member_cstr(&j, "WorkingDir", "/");
-    put_list(&j, "Entrypoint", entry, 2);
+    put_list(&j, "Entrypoint", entry, p->dev ? 3 : 2);
     put_list(&j, "Cmd", NULL, 0);
     json_member_cstr(&j, "StopSignal", "SIGKILL");
 
@@ -143,10 +159,10 @@ int docker_check_spec(const char *provider, const struct spec *s, struct pd_err 
         return pd_fail(e, PD_ISOLATION,
                        "provider %s gives '%s', '%s' was asked for: use provider jail", provider,
                        rung_name(RUNG_BASIC), rung_name(s->min_rung));
-    if (s->profile != PROFILE_STRICT)
+    if (s->profile != PROFILE_STRICT && s->profile != PROFILE_DEV)
         return pd_fail(e, PD_UNSUPPORTED,
-                       "provider %s has no profile '%s': use strict, or provider jail", provider,
-                       profile_name(s->profile));
+                       "provider %s has no profile '%s': use strict or dev, or provider jail",
+                       provider, profile_name(s->profile));
     if (s->network != NETWORK_NONE)
         return pd_fail(e, PD_UNSUPPORTED,
                        "provider %s has no network '%s': use none, or provider jail", provider,

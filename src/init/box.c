@@ -237,6 +237,9 @@ static int begin(struct box *b, struct init *in, enum init_mode mode, int owner,
     if (signalfd(in->signals, &mask, SFD_CLOEXEC | SFD_NONBLOCK) < 0)
         return pd_fail_sys(e, "listen to signals");
 
+    if (mode == INIT_DEV && !b->local)
+        init_listen_for_sudo(in, true);
+
     in->foreign = &b->foreign;
     in->memory_limit = b->memory_limit;
     in->process_limit = b->process_limit;

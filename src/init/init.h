@@ -76,6 +76,9 @@ struct foreign {
 
 /* peers.c: the protocol. `owner` is the owner's socket; SIGCHLD must be blocked. 0 or -1. */
 int init_begin(struct init *in, enum init_mode mode, int owner);
+/* In `dev`: listens for the shim, which is the only way to root there, because no_new_privs makes a
+ * setuid sudo powerless. `by_name`: sudo_address. Without the socket there is no sudo. */
+void init_listen_for_sudo(struct init *in, bool by_name);
 /* Of a kit: waits on the owner's socket, which is the keeper's until then, for ADOPT, and has the
  * socket that it brings as the owner's. -1 when anything else comes, or the keeper is gone. */
 int init_await_owner(struct init *in);

@@ -69,6 +69,8 @@ int main(int argc, char **argv)
     struct init in;
     if (init_begin(&in, mode, INIT_OWNER_FD) < 0)
         return 1;
+    if (mode == INIT_DEV)
+        init_listen_for_sudo(&in, false);
     if (argc > 3) {
         in.memory_limit = strtoull(argv[2], NULL, 10);
         in.process_limit = strtoull(argv[3], NULL, 10);

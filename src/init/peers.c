@@ -5,6 +5,8 @@
  * memory is bounded by the number of processes, whatever the peers do. */
 #include "init/init.h"
 
+#include "init/sudo.h"
+
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
@@ -351,17 +353,18 @@ static void accept_shim(struct init *in)
         fd_take(&sock);
 }
 
-/* The only way to root in `dev`: no_new_privs makes a setuid sudo powerless. */
-static int listen_for_sudo(void)
+void init_listen_for_sudo(struct init *in, bool by_name)
 {
-    struct sockaddr_un a = {.sun_family = AF_UNIX, .sun_path = INIT_SUDO_SOCKET};
+    struct sockaddr_un a;
+    socklen_t len = sudo_address(by_name, &a);
     auto_fd fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-    unlink(INIT_SUDO_SOCKET); /* of the jail that had this root before */
+    if (!by_name)
+        unlink(INIT_SUDO_SOCKET); /* of the jail that had this root before */
     mode_t old = umask(0);
-    int ok = fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && listen(fd, 16) == 0;
+    int ok = fd >= 0 && bind(fd, (struct sockaddr *)&a, len) == 0 && listen(fd, 16) == 0;
     umask(old);
-    return ok ? fd_take(&fd) : -1;
+    in->sudo_listener = ok ? fd_take(&fd) : -1;
 }
 
 int init_begin(struct init *in, enum init_mode mode, int owner)
@@ -370,9 +373,9 @@ int init_begin(struct init *in, enum init_mode mode, int owner)
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
 
-    *in = (struct init){.mode = mode, .next_serial = OWNER_SERIAL, .in = FRAME_INIT};
+    *in = (struct init){
+        .mode = mode, .next_serial = OWNER_SERIAL, .in = FRAME_INIT, .sudo_listener = -1};
     in->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    in->sudo_listener = mode == INIT_DEV ? listen_for_sudo() : -1;
     return in->signals < 0 || frame_reserve(&in->in) < 0 || !peer_add(in, owner) ? -1 : 0;
 }
 

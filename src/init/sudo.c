@@ -15,6 +15,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -181,15 +182,40 @@ static int wait_for_end(int sock, struct wire_id id, int signals)
     }
 }
 
+socklen_t sudo_address(bool by_name, struct sockaddr_un *ret)
+{
+    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (!by_name) {
+        memcpy(ret->sun_path, INIT_SUDO_SOCKET, sizeof INIT_SUDO_SOCKET);
+        return sizeof *ret;
+    }
+
+    memcpy(ret->sun_path + 1, INIT_SUDO_NAME, sizeof INIT_SUDO_NAME - 1);
+    return offsetof(struct sockaddr_un, sun_path) + sizeof INIT_SUDO_NAME;
+}
+
+/* Init listens at one of two places. */
+static int connect_to_init(void)
+{
+    auto_fd sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    struct sockaddr_un a;
+
+    for (int by_name = 0; by_name < 2; by_name++) {
+        socklen_t len = sudo_address(by_name, &a);
+        if (sock >= 0 && connect(sock, (struct sockaddr *)&a, len) == 0)
+            return fd_take(&sock);
+    }
+    return -1;
+}
+
 int sudo_main(int argc, char **argv)
 {
     struct request r = {0};
     if (parse(argc, argv, &r) < 0)
         return 1;
 
-    struct sockaddr_un a = {.sun_family = AF_UNIX, .sun_path = INIT_SUDO_SOCKET};
-    auto_fd sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (sock < 0 || connect(sock, (struct sockaddr *)&a, sizeof a) < 0)
+    auto_fd sock = connect_to_init();
+    if (sock < 0)
         return fail("init does not answer: sudo works only in a sandbox of the profile dev");
 
     static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};

@@ -35,4 +35,7 @@
 
 /* In the profile `dev` init listens here for the shim, which stands at INIT_SHIM_DIR/sudo. */
 #define INIT_SUDO_SOCKET "/run/paddock/sudo.sock"
-#define INIT_SHIM_DIR    "/opt/paddock/bin"
+/* In a container that somebody else made no directory is sure to be writable, but its network
+ * namespace is its own: there it is this abstract name. */
+#define INIT_SUDO_NAME "paddock-sudo"
+#define INIT_SHIM_DIR  "/opt/paddock/bin"

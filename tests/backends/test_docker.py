@@ -96,6 +96,31 @@ def test_commands_have_no_power(bash):
     assert "NoNewPrivs:\t1" in told and "Seccomp:\t2" in told
 
 
+def test_root_in_dev(make, images):
+    """By sudo, when it is asked for, and for files; with what a jail's root has and nothing more."""
+    box = make(images["bash"], profile="dev")
+    status = "grep -E '^(CapEff|CapBnd|NoNew)' /proc/self/status"
+    own, root = [box.exec(line)["stdout"].split() for line in (status, f"sudo {status}")]
+    assert own[1] == "0000000000000000" and own[3:] == root[3:], own
+    assert root == ["CapEff:", "00000000000000fb", "CapBnd:", "00000000000000fb", "NoNewPrivs:", "1"]
+
+    assert box.exec("id -u; sudo id -u; sudo sh -c 'echo x >/etc/mine; exit 5'")["exit_code"] == 5
+    told = box.exec("id -u; echo $HOME; cat /etc/mine", user="root")
+    assert told["stdout"] == "0\n/root\nx\n", told
+    assert box.exec("rm -f /etc/mine; test -e /etc/mine")["exit_code"] == 0, "the user may not"
+
+    # What only the host's root may. `own` shows that the words are right: a directory can be written to.
+    words = "mount -t tmpfs x /tmp; mknod /tmp/d b 8 0; echo x >/run/paddock/y; hostname other; echo x >{}/own; ls {}"
+    told = box.exec(words.format("/tmp", "/tmp /run/paddock"), user="root")["stdout"].split()
+    assert "own" in told and not {"d", "y"} & set(told), told
+
+
+def test_strict_has_no_root(bash):
+    assert bash.exec("sudo id -u")["exit_code"] != 0
+    refused = bash.ask(command="id -u", user="root")
+    assert refused.status == 501 and "root" in refused.text, refused
+
+
 def test_the_door_cannot_be_written_or_used(make, images, dockerd):
     """Nothing there can be made, changed or removed, and nobody is behind it any more. The same words do all that to a directory of the sandbox's own."""
     before = running(dockerd)

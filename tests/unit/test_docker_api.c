@@ -182,6 +182,30 @@ static void test_a_runtime_and_a_root_are_passed_on(void **state)
     assert_non_null(strstr(buf_cstr(&out), "\"paddock.root\":\"sb-1\""));
 }
 
+/* In `dev` three capabilities more, for commands that are root, and sudo. Nothing else. */
+static void test_a_container_of_the_profile_dev(void **state)
+{
+    (void)state;
+    auto_buf strict = BUF_INIT(65536), dev = BUF_INIT(65536);
+    struct docker_plan p = a_plan();
+    docker_create_body(&strict, &p);
+    p.dev = true;
+    docker_create_body(&dev, &p);
+
+    static const char *const more[] = {",\"profile=dev\"",
+                                       ",\"DAC_OVERRIDE\",\"FOWNER\",\"FSETID\"",
+                                       ",{\"Type\":\"bind\",\"Source\":\"/state/doors/i/box/init\","
+                                       "\"Target\":\"/opt/paddock/bin/sudo\",\"ReadOnly\":true}"};
+    char text[4096];
+    snprintf(text, sizeof text, "%s", buf_cstr(&dev));
+    for (unsigned i = 0; i < sizeof more / sizeof *more; i++) {
+        char *at = strstr(text, more[i]);
+        assert_non_null(at);
+        memmove(at, at + strlen(more[i]), strlen(at + strlen(more[i])) + 1);
+    }
+    assert_string_equal(text, buf_cstr(&strict));
+}
+
 static void test_what_cannot_be_given_is_refused(void **state)
 {
     (void)state;
@@ -198,8 +222,10 @@ static void test_what_cannot_be_given_is_refused(void **state)
     assert_int_equal(e.code, PD_ISOLATION);
     s.min_rung = RUNG_BASIC;
     s.profile = PROFILE_DEV;
+    assert_int_equal(docker_check_spec("docker", &s, &e), 0);
+    s.profile = PROFILE_RESTRICTED;
     assert_int_equal(docker_check_spec("docker", &s, &e), -1);
-    assert_non_null(strstr(e.msg, "'dev'"));
+    assert_non_null(strstr(e.msg, "'restricted'"));
     s.profile = PROFILE_STRICT;
     s.network = NETWORK_HOST;
     assert_int_equal(docker_check_spec("podman", &s, &e), -1);
@@ -470,6 +496,7 @@ int main(void)
         cmocka_unit_test(test_bad_names_are_named),
         cmocka_unit_test(test_a_container_is_locked_down),
         cmocka_unit_test(test_a_runtime_and_a_root_are_passed_on),
+        cmocka_unit_test(test_a_container_of_the_profile_dev),
         cmocka_unit_test(test_what_cannot_be_given_is_refused),
         cmocka_unit_test(test_a_container_is_read),
         cmocka_unit_test(test_a_log_is_read),
