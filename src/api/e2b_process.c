@@ -17,7 +17,7 @@
 #define TAG_MAX     1024u
 #define INPUT_MAX   (6u << 20)
 #define INPUT_WAIT  (30 * NS_PER_S)
-#define NUMBER_WAIT (NS_PER_S)
+#define NUMBER_WAIT (10 * NS_PER_S) /* a machine may be busy, and after a restart init is asked */
 #define LIST_MAX    (16u << 20)
 #define NOTE_PREFIX "{\"config\":"
 
