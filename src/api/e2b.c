@@ -314,7 +314,7 @@ static int wake(struct call *c, int may_resume, struct pd_err *e)
         return 0;
 
     if (i.state == SESSION_PAUSED && may_resume && !i.asleep &&
-        session_expire_at(c->session, time_now_ms() + AUTO_RESUME_MS, 1, e) == 0 &&
+        session_expire_at(c->session, time_now_ms() + AUTO_RESUME_MS, true, e) == 0 &&
         session_resume(c->session, e) == 0)
         return 0;
 

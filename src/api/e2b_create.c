@@ -277,7 +277,7 @@ static int create(struct call *c, int v2, struct pd_err *e)
     char key[API_KEY_MAX + 1];
     struct queue_place place = {0};
     struct session *s = NULL;
-    int known = 0;
+    bool known = false;
 
     making_init(c, &m);
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0 ||

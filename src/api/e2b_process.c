@@ -322,7 +322,7 @@ static int run_start(struct call *c, struct start *s, struct pd_err *e)
     static const uint64_t offset[STREAM_COUNT];
     struct process *p = NULL;
     struct process_info i;
-    int known = 0;
+    bool known = false;
 
     if (connect_timeout(c, &s->request.timeout_ns, e) < 0 ||
         session_start(c->session, &s->request, &p, &known, e) < 0)

@@ -293,7 +293,7 @@ int e2b_list_running(struct call *c, struct pd_err *e)
     static const char *const allowed[] = {"metadata", NULL};
     struct listing l = {.filter = {.tenant = c->who.tenant,
                                    .states = 1 << SESSION_RUNNING,
-                                   .newest_first = 1,
+                                   .newest_first = true,
                                    .limit = PAGE_MAX}};
     auto_buf out = BUF_INIT(64u << 20);
     struct json j = JSON_INIT(&out);
@@ -336,7 +336,7 @@ int e2b_timeout(struct call *c, struct pd_err *e)
     e2b_read_timeout(c, &f, FIELD_REQUIRED, 0, &ms);
     if (call_finish(c, &f, e) < 0)
         return -1;
-    return session_expire_at(c->session, time_now_ms() + ms, 0, e) < 0 ? -1 : call_empty(c);
+    return session_expire_at(c->session, time_now_ms() + ms, false, e) < 0 ? -1 : call_empty(c);
 }
 
 int e2b_refresh(struct call *c, struct pd_err *e)
@@ -350,7 +350,7 @@ int e2b_refresh(struct call *c, struct pd_err *e)
 
     fields_u64(&f, "duration", FIELD_OPTIONAL, 0, REFRESH_MAX, &seconds);
     if (call_finish(c, &f, e) < 0 ||
-        session_expire_at(c->session, time_now_ms() + seconds * MS_PER_S, 1, e) < 0)
+        session_expire_at(c->session, time_now_ms() + seconds * MS_PER_S, true, e) < 0)
         return -1;
     return call_empty(c);
 }
@@ -374,7 +374,7 @@ static int answer_sandbox(struct call *c, int status)
 static int wake(struct call *c, uint64_t ms, int cold, struct pd_err *e)
 {
     return (cold && session_sleep(c->session, e) < 0) ||
-                   session_expire_at(c->session, time_now_ms() + ms, 0, e) < 0 ||
+                   session_expire_at(c->session, time_now_ms() + ms, false, e) < 0 ||
                    session_resume(c->session, e) < 0
                ? -1
                : answer_sandbox(c, 201);
@@ -396,8 +396,8 @@ static int join(struct call *c, uint64_t ms, struct pd_err *e)
 
     if (is_paused(c->session))
         return wake(c, ms, !memory, e);
-    return session_expire_at(c->session, time_now_ms() + ms, 1, e) < 0 ? -1
-                                                                       : answer_sandbox(c, 200);
+    return session_expire_at(c->session, time_now_ms() + ms, true, e) < 0 ? -1
+                                                                          : answer_sandbox(c, 200);
 }
 
 int e2b_connect(struct call *c, struct pd_err *e)

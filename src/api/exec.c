@@ -308,7 +308,7 @@ static int run(struct call *c, struct start_request *q, int events, uint64_t off
     struct process *p;
     struct process_info i;
     struct pd_err why;
-    int known = 0;
+    bool known = false;
 
     q->request.listens = !q->detached;
     if (session_start(c->session, &q->request, &p, &known, e) < 0)

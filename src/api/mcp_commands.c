@@ -219,7 +219,7 @@ static int run(struct mcp_request *m, struct process_request *q, struct mcp_resu
     struct process *p;
     struct process_info i;
     struct pd_err why;
-    int known;
+    bool known;
 
     q->spool_max = m->c->config->spool_max_bytes;
     if (session_start(m->c->session, q, &p, &known, e) < 0)
@@ -329,7 +329,7 @@ int mcp_start_process(struct mcp_request *m, struct fields *args, struct mcp_res
     struct process_request q = {.argv = {.text = ""}, .env = {.text = ""}};
     struct process *p;
     struct process_info i;
-    int known;
+    bool known;
 
     if (!args)
         return pd_fail(e, PD_INVALID, "command: is required");

@@ -213,14 +213,14 @@ int mcp_find(struct mcp_request *m)
 }
 
 /* Finds the thread's sandbox, or makes it as `wanted` says. */
-static int find_or_make(struct mcp_request *m, struct fields *wanted, int *ret_created,
+static int find_or_make(struct mcp_request *m, struct fields *wanted, bool *ret_created,
                         struct pd_err *e)
 {
     struct call *c = m->c;
     struct create_request r;
     struct queue_place place;
     struct session_info i;
-    int created = 0;
+    bool created = false;
 
     int failed = create_request_read(c, wanted, &r, 1, e);
     r.request.user_id = USER;
@@ -255,7 +255,7 @@ static int find_or_make(struct mcp_request *m, struct fields *wanted, int *ret_c
 int mcp_open(struct mcp_request *m, struct pd_err *e)
 {
     auto_fields nothing = {0};
-    int created;
+    bool created;
 
     if (m->c->session)
         return 0;
@@ -269,7 +269,7 @@ int mcp_create_sandbox(struct mcp_request *m, struct fields *args, struct mcp_re
 {
     auto_buf text = BUF_INIT(WANTED_MAX + 1);
     auto_fields wanted = {0};
-    int created;
+    bool created;
 
     if (args && !fields_json(m->params, "arguments", FIELD_OPTIONAL, WANTED_MAX, &text))
         return fields_finish(m->message, e);

@@ -134,7 +134,7 @@ int processes_start(struct call *c, struct pd_err *e)
     struct start_request q;
     struct process *p = NULL;
     char key[API_KEY_MAX + 1];
-    int known = 0;
+    bool known = false;
 
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, 0, e) < 0)
         return -1;

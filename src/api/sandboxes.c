@@ -49,7 +49,7 @@ int sandboxes_create(struct call *c, struct pd_err *e)
     struct create_request q;
     struct queue_place place;
     struct session *s = NULL;
-    int known = 0;
+    bool known = false;
 
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
@@ -305,7 +305,7 @@ int session_put(struct call *c, struct pd_err *e)
     struct create_request q;
     struct queue_place place;
     struct session *s = NULL;
-    int created = 0;
+    bool created = false;
 
     if (check_names(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;

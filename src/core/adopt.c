@@ -46,7 +46,7 @@ static void fetch_streams(struct process *p, struct pd_err *e)
     }
 
     p->updates_state &= p->state_pipe >= 0;
-    p->stashed_input = 0;
+    p->stashed_input = false;
     if (process_is_live(p) && !p->pty) {
         process_stash_key(p, "in", key);
         p->stashed_input =
@@ -65,7 +65,7 @@ static void take_out(struct session *s, struct process *p, const struct pd_err *
     session_remove_process(s, p);
     s->running--;
     if (p->updates_state)
-        s->shell_busy = 0;
+        s->shell_busy = false;
 }
 
 /* Its row, its streams and its files. */
@@ -126,7 +126,7 @@ static void adopt_process(struct process *p)
     }
 
     if (process_is_live(p) && p->updates_state)
-        p->session->shell_busy = 1;
+        p->session->shell_busy = true;
     if (process_is_live(p) && p->timeout_ns)
         pump_set_timer(p->session->all->c.pump, &p->timeout, p->started_ns + p->timeout_ns);
 }

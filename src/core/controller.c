@@ -16,7 +16,7 @@
 void controller_wake(struct sessions *all)
 {
     lock_take(&all->lock);
-    all->control_due = 1;
+    all->control_due = true;
     pthread_cond_broadcast(&all->control_cond);
     lock_release(&all->lock);
 }
@@ -286,7 +286,7 @@ void *controller_main(void *arg)
 
     while (!all->stopping) {
         size_t count;
-        all->control_due = 0;
+        all->control_due = false;
         struct session **list = sessions_hold_all(all, &count);
         lock_release(&all->lock);
 

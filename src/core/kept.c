@@ -212,7 +212,7 @@ static bool forget(struct process *p)
         spool->first = spool->size;
     }
     if (may) {
-        p->forgotten = 1;
+        p->forgotten = true;
         kept_drop(p);
     }
 

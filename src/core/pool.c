@@ -133,7 +133,7 @@ static void warm_up(struct session *s)
     struct process *p;
     struct watch w;
     struct pd_err e;
-    int known;
+    bool known;
     (void)msg_list_add(&argv, "/bin/true");
     struct process_request r = {
         .argv = msg_list_of(&argv), .env = {.text = ""}, .cwd = "/", .unseen = true};

@@ -96,7 +96,7 @@ void prepared_done(struct prepared *r)
 static int make_line_pipe(struct prepared_ends *near, struct far_ends *far, struct pd_err *e)
 {
     char name[32];
-    if (session_make_pipe(&near->line, &far->fd[0], 0, e) < 0)
+    if (session_make_pipe(&near->line, &far->fd[0], false, e) < 0)
         return -1;
     if (fchmod(far->fd[0], 0444) < 0)
         return pd_fail_sys(e, "set up a pipe");
@@ -108,9 +108,10 @@ static int make_line_pipe(struct prepared_ends *near, struct far_ends *far, stru
 
 static int make_ends(struct prepared_ends *near, struct far_ends *far, struct pd_err *e)
 {
-    if (make_line_pipe(near, far, e) < 0 || session_make_pipe(&near->out, &far->fd[1], 1, e) < 0 ||
-        session_make_pipe(&near->err, &far->fd[2], 1, e) < 0 ||
-        session_make_pipe(&near->state, &far->fd[3], 1, e) < 0)
+    if (make_line_pipe(near, far, e) < 0 ||
+        session_make_pipe(&near->out, &far->fd[1], true, e) < 0 ||
+        session_make_pipe(&near->err, &far->fd[2], true, e) < 0 ||
+        session_make_pipe(&near->state, &far->fd[3], true, e) < 0)
         return -1;
 
     if (fd_set_nonblock(far->fd[3]) < 0)

@@ -35,11 +35,11 @@ struct process *process_new(struct session *s)
         return NULL;
 
     atomic_init(&p->refs, 1);
-    atomic_init(&p->unwanted, 0);
+    atomic_init(&p->unwanted, false);
     p->session = session_ref(s);
     p->provider = s->provider;
     p->state = PROCESS_STARTING;
-    p->synced = 1;
+    p->synced = true;
     p->via[0] = p->via[1] = p->input = p->state_pipe = p->line_in = p->line_back = -1;
     p->env = MSG_LIST_WRITER_INIT;
     p->timeout.fire = on_timeout;

@@ -30,7 +30,7 @@ int process_kill_tree(struct process *p, bool running, struct pd_err *e)
 {
     struct session *s = p->session;
     lock_take(&s->lock);
-    int held = group_kill_begin(s, p->group, p->serial);
+    bool held = group_kill_begin(s, p->group, p->serial);
     lock_release(&s->lock);
     if (!held && !running)
         return 0;
@@ -146,7 +146,7 @@ int process_close_stdin(struct process *p, struct pd_err *e)
     int fd = p->input;
     p->input = -1;
     int stashed = p->stashed_input;
-    p->stashed_input = 0;
+    p->stashed_input = false;
     lock_release(&p->lock);
 
     if (fd < 0)

@@ -88,7 +88,7 @@ bool process_fail(struct process *p, const struct pd_err *why)
     lock_take(&p->lock);
     bool failed = !process_has_end(p) && process_step(p, PROCESS_FAILED);
     if (failed) {
-        p->refused = 1;
+        p->refused = true;
         p->why = *why;
         process_wake(p);
     }
@@ -116,7 +116,7 @@ static void tell_end(struct process *p, enum process_state to)
         if (s->running)
             s->running--;
         if (p->updates_state)
-            s->shell_busy = 0;
+            s->shell_busy = false;
         s->info.last_used_ms = time_now_ms();
         pthread_cond_broadcast(&s->changed);
     }
@@ -148,7 +148,7 @@ void process_finish_late(struct process *p)
 static bool take_state(struct process *p)
 {
     struct session *s = p->session;
-    int updated = session_take_state(s, p);
+    bool updated = session_take_state(s, p);
 
     lock_take(&p->lock);
     p->state_updated = updated;
@@ -205,7 +205,7 @@ void process_on_refused(struct process *p, const struct pd_err *why)
     bool first = p->state == PROCESS_RUNNING && !again;
     if (first) {
         process_step(p, PROCESS_EXITED);
-        p->refused = 1;
+        p->refused = true;
         p->why = *why;
     }
     lock_release(&p->lock);

@@ -74,8 +74,8 @@ struct stream {
     struct process *process;
     struct spool spool;
     struct pump_timer retry; /* the disk was full */
-    int stopped;             /* not in the pump, because of that or of back-pressure */
-    int full;                /* bytes of it are waiting for space on the disk */
+    bool stopped;            /* not in the pump, because of that or of back-pressure */
+    bool full;               /* bytes of it are waiting for space on the disk */
     uint64_t consumed;       /* what somebody has read; for back-pressure */
     uint64_t kept;           /* of its bytes, as kept.c has counted them */
 };
@@ -114,22 +114,22 @@ struct process {
     enum process_state state; /* process_step's alone */
     int pid;
     /* How it ended. */
-    int refused; /* it never started: `why` */
+    bool refused; /* it never started: `why` */
     struct pd_err why;
     struct msg_exited end;
     enum process_stop stop;
-    int state_updated; /* of a shell command: cd and export were kept */
-    int forgotten;     /* its whole output was too much to be kept */
+    bool state_updated; /* of a shell command: cd and export were kept */
+    bool forgotten;     /* its whole output was too much to be kept */
     struct msg_list_writer
         env; /* of the request: not to be taken for the session's. Until its end */
     uint64_t started_ms, ended_ms, started_ns, duration_us;
     /* Traces that outlive this daemon. Orthogonal to the state: a command is stored at any time of
      * its life, or never. */
-    int stored; /* a row says that it exists (before the answer does) */
-    int synced; /* the box has told of it, or it was started by this daemon */
-    int stashed,
-        stashed_input;   /* the keeper has copies of its descriptors, or is being sent them */
-    atomic_int unwanted; /* its sandbox sleeps: no row of it is to be left */
+    bool stored; /* a row says that it exists (before the answer does) */
+    bool synced; /* the box has told of it, or it was started by this daemon */
+    /* The keeper has copies of its descriptors, or is being sent them. */
+    bool stashed, stashed_input;
+    atomic_bool unwanted; /* its sandbox sleeps: no row of it is to be left */
 
     struct stream streams[STREAM_COUNT];
     int via[2];     /* of a terminal: between master and spool */

@@ -89,7 +89,7 @@ static bool stream_turn(struct stream *s, int turns, bool last)
 
     for (int i = 0; i < turns; i++) {
         if (!last && is_held_back(s)) {
-            s->stopped = 1;
+            s->stopped = true;
             pump_drop(pump, &s->source);
             return true;
         }
@@ -107,7 +107,7 @@ static bool stream_turn(struct stream *s, int turns, bool last)
 
         if (s->full) {
             /* The bytes are still in the pipe, and whoever writes waits. Again in a moment. */
-            s->stopped = 1;
+            s->stopped = true;
             pump_drop(pump, &s->source);
             pump_set_timer(pump, &s->retry, deadline_in(DISK_RETRY));
             return true;
@@ -160,9 +160,9 @@ static void stream_resume(struct stream *s)
     if (!s->stopped || s->source.fd < 0 || s->process->closed)
         return;
 
-    s->stopped = 0;
+    s->stopped = false;
     if (pump_add(s->process->session->all->c.pump, &s->source, EPOLLIN, &e) < 0)
-        s->stopped = 1;
+        s->stopped = true;
 }
 
 /* Somebody has read, or reads no more. With the process's lock held. */
@@ -181,11 +181,11 @@ static void stream_retry(struct pump_timer *t)
 
     lock_take(&p->lock);
     if (s->stopped && s->source.fd >= 0) {
-        s->stopped = 0;
+        s->stopped = false;
         /* Not by an event: a terminal's bytes may be half-way, where the pump does not look. */
         if (stream_turn(s, FILLS_AT_END, process_has_end(p)) && !s->stopped &&
             pump_add(pump, &s->source, EPOLLIN, &e) < 0) {
-            s->stopped = 1;
+            s->stopped = true;
             pump_set_timer(pump, &s->retry, deadline_in(DISK_RETRY));
         }
 
@@ -230,7 +230,7 @@ void process_pump_streams(struct process *p)
         (void)spool_settle(&s->spool); /* tried again with the next bytes */
         if (s->stopped || s->source.added || pump_add(pump, &s->source, EPOLLIN, &e) == 0)
             continue;
-        s->stopped = 1;
+        s->stopped = true;
         pump_set_timer(pump, &s->retry, deadline_in(DISK_RETRY));
     }
 }

@@ -23,16 +23,16 @@ struct tenant_count *queue_tenant(struct sessions *all, const char *tenant)
 
 /* Lets a creation in if there is room. It holds a place from now on, which becomes the sandbox's
  * when there is one. With the lock held. */
-static int let_in(struct sessions *all, const char *tenant)
+static bool let_in(struct sessions *all, const char *tenant)
 {
     struct tenant_count *t = queue_tenant(all, tenant);
     if (!t || all->live + all->let_in >= all->c.max_sessions ||
         t->live + t->let_in >= all->c.max_per_tenant)
-        return 0;
+        return false;
 
     t->let_in++;
     all->let_in++;
-    return 1;
+    return true;
 }
 
 void queue_give_back(struct sessions *all, struct tenant_count *t)
@@ -45,7 +45,7 @@ void queue_wake(struct sessions *all)
 {
     for (struct queue_entry *q = all->queue; q; q = q->next)
         if (!q->may_start && let_in(all, q->tenant)) {
-            q->may_start = 1;
+            q->may_start = true;
             pthread_cond_signal(&q->cond);
         }
 }
@@ -70,12 +70,12 @@ static void unlink_entry(struct sessions *all, const struct queue_entry *q)
     all->queue_len--;
 }
 
-int queue_try(struct sessions *all, const char *tenant)
+bool queue_try(struct sessions *all, const char *tenant)
 {
     lock_take(&all->lock);
 
     /* Every queued tenant is at its limit, so admitting this caller overtakes no one. */
-    int entered = let_in(all, tenant);
+    bool entered = let_in(all, tenant);
     lock_release(&all->lock);
     return entered;
 }
@@ -115,7 +115,7 @@ int queue_enter(struct sessions *all, const char *tenant, uint64_t timeout_ms,
 
     while (!q.may_start && !all->stopping && lock_wait(&q.cond, &all->lock, d))
         ;
-    int started = q.may_start;
+    bool started = q.may_start;
     unlink_entry(all, &q);
     if (!started)
         all->stats.queue_refused++;

@@ -113,7 +113,7 @@ static struct copies copy_output(const struct process *p)
  * they were copied. If it is not any more, somebody has dropped the key meanwhile, maybe before the
  * copies had come: then they are dropped again, because a command sees the end of its input only
  * when every copy is closed. */
-static int stash_copies(struct process *p, const char *what, const struct copies *c, int *stashed,
+static int stash_copies(struct process *p, const char *what, const struct copies *c, bool *stashed,
                         struct pd_err *e)
 {
     struct provider *provider = p->provider;
@@ -125,7 +125,7 @@ static int stash_copies(struct process *p, const char *what, const struct copies
     lock_take(&p->lock);
     bool dropped = !*stashed;
     if (failed)
-        *stashed = 0;
+        *stashed = false;
     lock_release(&p->lock);
 
     if (!failed && dropped)
@@ -146,10 +146,10 @@ static void stash(struct process *p)
     if (!p->stashed)
         out = copy_output(p);
     if (out.count || out.bad)
-        p->stashed = 1;
+        p->stashed = true;
     if (process_is_live(p) && p->input >= 0 && !p->pty && !p->stashed_input) {
         copies_add(&in, p->input);
-        p->stashed_input = 1;
+        p->stashed_input = true;
     }
     lock_release(&p->lock);
 
@@ -213,7 +213,7 @@ int process_store(struct process *p, struct pd_err *e)
         return -1;
 
     /* A burial marks it first and deletes the row after: one of the two comes last. */
-    int unwanted = atomic_load(&p->unwanted);
+    bool unwanted = atomic_load(&p->unwanted);
     if (!unwanted)
         stash(p);
 
@@ -221,7 +221,7 @@ int process_store(struct process *p, struct pd_err *e)
     lock_take(&p->lock);
     if (!p->stored)
         process_wake(p);
-    p->stored = 1;
+    p->stored = true;
     lock_release(&p->lock);
     return unwanted ? all->c.store->delete_process(all->c.store, row.id, e) : 0;
 }
@@ -237,9 +237,9 @@ void process_drop_stash(struct process *p)
     int in = p->stashed_input;
     int out =
         p->stashed && p->streams[STREAM_OUT].source.fd < 0 && p->streams[STREAM_ERR].source.fd < 0;
-    p->stashed_input = 0;
+    p->stashed_input = false;
     if (out)
-        p->stashed = 0;
+        p->stashed = false;
     lock_release(&p->lock);
 
     if (in) {

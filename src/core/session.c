@@ -329,16 +329,16 @@ void groups_forget(struct session *s)
     }
 }
 
-int group_kill_begin(struct session *s, unsigned group, uint64_t owner)
+bool group_kill_begin(struct session *s, unsigned group, uint64_t owner)
 {
     if (!group || group_owner(s, group) != owner || group_kills(s, group) == UINT8_MAX)
-        return 0;
+        return false;
 
     struct group_block *b = group_block_make(s, group);
     if (!b)
-        return 0;
+        return false;
     b->kills[group % 64]++;
-    return 1;
+    return true;
 }
 
 void group_kill_end(struct session *s, unsigned group)

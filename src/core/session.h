@@ -70,11 +70,11 @@ struct session_info {
     struct spec spec; /* without roots; image and options live as long as the session */
     uint64_t created_ms, expires_ms, last_used_ms, ended_ms; /* since the epoch */
     uint64_t idle_timeout_ms, max_life_ms;
-    int from_pool;
+    bool from_pool;
     int pause_at_end;
     enum run_mode mode;
-    int asleep;    /* paused without memory: there are files, but no process and no box */
-    int recreated; /* by auto_retry, in place of `replaces` */
+    bool asleep;    /* paused without memory: there are files, but no process and no box */
+    bool recreated; /* by auto_retry, in place of `replaces` */
     char replaces[SESSION_ID_LEN + 1];
     unsigned processes;
 };
@@ -108,7 +108,7 @@ struct placement {
  * *ret_known. Fails with PD_SESSION_*, PD_PAUSED, PD_POLICY, PD_CAPACITY, PD_INVALID. A command
  * that init refuses (not found ...) is a process that ended at once: see process_info.refused. */
 int session_start(struct session *s, const struct process_request *r, struct process **ret,
-                  int *ret_known, struct pd_err *e);
+                  bool *ret_known, struct pd_err *e);
 /* By pid in the sandbox, or by id (32 hex digits). PD_NOT_FOUND. */
 struct process *session_find_process(struct session *s, const char *pid_or_id, struct pd_err *e);
 /* Every process, oldest first: calls `each` with a held process; stops when it returns non-zero. */
@@ -145,7 +145,7 @@ int session_extend(struct session *s, uint64_t idle_timeout_ms, uint64_t expires
  * what `at_ms` leaves from now on is what it has left when it is resumed. So who wakes one whose
  * life was over (pause_at_end) calls this first, then session_resume. `only_extend`: an earlier
  * time than the one it has changes nothing, and is no error. */
-int session_expire_at(struct session *s, uint64_t at_ms, int only_extend, struct pd_err *e);
+int session_expire_at(struct session *s, uint64_t at_ms, bool only_extend, struct pd_err *e);
 /* Freezes every process. PD_UNSUPPORTED where nothing can be frozen. Pausing what is paused (or
  * asleep) is fine, as is resuming what runs. */
 int session_pause(struct session *s, struct pd_err *e);

@@ -15,7 +15,7 @@
 #define END_PATIENCE  (330 * NS_PER_S)
 #define BURY_PATIENCE (60 * NS_PER_S)
 
-void session_bury(struct session *s, int forget)
+void session_bury(struct session *s, bool forget)
 {
     struct process *all;
     deadline d = deadline_in(BURY_PATIENCE);
@@ -44,7 +44,7 @@ void session_bury(struct session *s, int forget)
         all = p->next;
         p->next = NULL;
         if (forget)
-            atomic_store(&p->unwanted, 1);
+            atomic_store(&p->unwanted, true);
         process_bury(p);
         if (!p->worker) {
             /* In this order: of streams that are closed the recorder stashes nothing more. */
@@ -248,7 +248,7 @@ void session_abandon(struct session *s, const char *reason)
 void session_mark_lost(struct session *s, const char *why)
 {
     lock_take(&s->lock);
-    s->lost = 1;
+    s->lost = true;
     snprintf(s->lost_why, sizeof s->lost_why, "%.190s", why);
     lock_release(&s->lock);
 
@@ -276,7 +276,7 @@ static void on_started(void *owner, struct wire_id id, int pid)
 
     lock_take(&p->lock);
     p->pid = pid;
-    p->synced = 1;
+    p->synced = true;
     if (p->line_pid == pid)
         p->line_pid = 0; /* the kernel has given the number once more */
     process_wake(p);

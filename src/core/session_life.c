@@ -14,7 +14,7 @@
 struct life_row {
     const char *name;
     enum session_state state; /* as clients see it, and as the row in the store says */
-    int owned;                /* found and listed */
+    bool owned;               /* found and listed */
     int counted;              /* takes a place, if it has none yet */
     int over;                 /* gives it back */
     unsigned next;

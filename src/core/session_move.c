@@ -384,7 +384,7 @@ static void leave_old(struct session *s, const struct tenure *old, struct sessio
     session_unref(maker);
 
     lock_take(&s->lock);
-    s->lost = 0;
+    s->lost = false;
     lock_release(&s->lock);
     atomic_store(&s->maker->heir, s);
 

@@ -29,7 +29,7 @@ int session_begin_change(struct session *s, struct pd_err *e)
             r = pd_fail(e, PD_TIMEOUT,
                         "sandbox %s is being changed by another request for too long", s->info.id);
     if (r == 0)
-        s->changing = 1;
+        s->changing = true;
     lock_release(&s->lock);
     return r;
 }
@@ -37,7 +37,7 @@ int session_begin_change(struct session *s, struct pd_err *e)
 void session_end_change(struct session *s)
 {
     lock_take(&s->lock);
-    s->changing = 0;
+    s->changing = false;
     pthread_cond_broadcast(&s->changed);
     lock_release(&s->lock);
 }
@@ -79,7 +79,7 @@ int session_extend(struct session *s, uint64_t idle_timeout_ms, uint64_t expires
     return r < 0 ? -1 : session_store(s, e);
 }
 
-int session_expire_at(struct session *s, uint64_t at_ms, int only_extend, struct pd_err *e)
+int session_expire_at(struct session *s, uint64_t at_ms, bool only_extend, struct pd_err *e)
 {
     lock_take(&s->lock);
     int r = usable_or_paused(s, e);
@@ -105,7 +105,7 @@ static void mark_running(struct session *s)
     session_step(s, LIFE_RUNNING);
     s->info.last_used_ms = now;
     s->paused_at_ms = 0;
-    samples_pause(s, 0);
+    samples_pause(s, false);
 }
 
 /* `still`: paused, or asleep. */
@@ -113,7 +113,7 @@ static void mark_paused(struct session *s, enum life still)
 {
     session_step(s, still);
     s->paused_at_ms = time_now_ms();
-    samples_pause(s, 1);
+    samples_pause(s, true);
 }
 
 static int freeze(struct session *s, int frozen, struct pd_err *e)
@@ -165,15 +165,15 @@ int session_pause(struct session *s, struct pd_err *e)
 /* Its box is gone, or never was this daemon's: nothing of it is left in the session. */
 static void forget_box(struct session *s)
 {
-    session_bury(s, 1);
+    session_bury(s, true);
 
     lock_take(&s->lock);
 
     groups_forget(s);
     s->oom_seen = s->pids_seen = 0;
-    s->needs_sync = 0;
+    s->needs_sync = false;
     s->sync = SYNC_NONE;
-    s->lost = 0; /* what was lost is not needed any more */
+    s->lost = false; /* what was lost is not needed any more */
     lock_release(&s->lock);
 }
 
@@ -213,7 +213,7 @@ static int fall_asleep(struct session *s, struct pd_err *e)
         session_step(s, before);
         s->paused_at_ms = paused_at;
         if (before == LIFE_RUNNING)
-            samples_pause(s, 0);
+            samples_pause(s, false);
         lock_release(&s->lock);
         return -1;
     }
@@ -330,7 +330,7 @@ int session_pause_at_end(struct session *s, struct pd_err *e)
     int due = !s->changing && s->info.state == SESSION_RUNNING && !s->lost &&
               time_now_ms() >= s->info.created_ms + s->info.max_life_ms;
     if (due)
-        s->changing = 1;
+        s->changing = true;
     lock_release(&s->lock);
 
     if (!due)

@@ -21,7 +21,7 @@ void samples_rebase(struct session *s, uint64_t cpu_usec)
     s->samples.paused_ns = 0;
 }
 
-void samples_pause(struct session *s, int paused)
+void samples_pause(struct session *s, bool paused)
 {
     struct samples *m = &s->samples;
     uint64_t now = clock_now();
@@ -73,7 +73,7 @@ static int take(struct session *s, int wait)
     lock_take(&s->lock);
     int mine = !s->samples.taking && s->info.state == SESSION_RUNNING && !s->lost;
     if (mine)
-        s->samples.taking = 1;
+        s->samples.taking = true;
     lock_release(&s->lock);
 
     if (!mine)
@@ -87,7 +87,7 @@ static int take(struct session *s, int wait)
     }
 
     lock_take(&s->lock);
-    s->samples.taking = 0;
+    s->samples.taking = false;
     if (known == 0 && s->info.state == SESSION_RUNNING)
         add(s, &u);
     lock_release(&s->lock);

@@ -357,14 +357,14 @@ int shell_state_parse(const char *text, size_t len, char *ret_cwd, size_t cwd_si
     return 0;
 }
 
-int session_take_state(struct session *s, struct process *p)
+bool session_take_state(struct session *s, struct process *p)
 {
     char *text = malloc(STATE_MAX);
     char *cwd = malloc(SPEC_PATH_MAX);
     struct msg_list_writer env = MSG_LIST_WRITER_INIT, merged = MSG_LIST_WRITER_INIT;
     struct pd_err e;
     size_t len = 0;
-    int good = 0;
+    bool good = false;
 
     while (text && cwd && len < STATE_MAX) {
         ssize_t n = read(p->state_pipe, text + len, STATE_MAX - len);
@@ -387,7 +387,7 @@ int session_take_state(struct session *s, struct process *p)
         lock_take(&s->lock);
         struct msg_list before = msg_list_of(&s->env);
         uint32_t pos = 0;
-        good = 1;
+        good = true;
         for (const char *v; (v = msg_list_next(&found, &pos));) {
             const char *given = env_find(&asked, v);
             const char *keep = given && !strcmp(given, v) ? env_find(&before, v) : v;
@@ -395,11 +395,11 @@ int session_take_state(struct session *s, struct process *p)
             if (usual && !env_find(&before, keep))
                 keep = NULL;
             if (keep && msg_list_add(&merged, keep) < 0)
-                good = 0;
+                good = false;
         }
 
-        int same = merged.text.len == before.bytes && !strcmp(cwd, s->cwd) &&
-                   (!before.bytes || !memcmp(merged.text.data, before.text, before.bytes));
+        bool same = merged.text.len == before.bytes && !strcmp(cwd, s->cwd) &&
+                    (!before.bytes || !memcmp(merged.text.data, before.text, before.bytes));
         if (good && !same) {
             struct msg_list_writer old = s->env;
             s->env = merged;

@@ -24,7 +24,7 @@ void far_ends_done(struct far_ends *f)
         fd_done(&f->fd[i]);
 }
 
-int session_make_pipe(int *ret_near, int *ret_far, int near_reads, struct pd_err *e)
+int session_make_pipe(int *ret_near, int *ret_far, bool near_reads, struct pd_err *e)
 {
     int p[2];
     if (pipe2(p, O_CLOEXEC) < 0)
@@ -43,7 +43,7 @@ static int make_input(const void *data, size_t len, int *ret_far, struct pd_err 
 {
     if (len <= PIPE_SIZE / 2) {
         auto_fd near = -1;
-        if (session_make_pipe(&near, ret_far, 0, e) < 0)
+        if (session_make_pipe(&near, ret_far, false, e) < 0)
             return -1;
         return write(near, data, len) == (ssize_t)len ? 0 : pd_fail_sys(e, "fill a pipe");
     }
@@ -88,7 +88,7 @@ static int make_terminal(struct process *p, const struct process_request *r, str
 int session_make_streams(struct process *p, const struct process_request *r, struct far_ends *far,
                          struct pd_err *e)
 {
-    if (p->updates_state && session_make_pipe(&p->state_pipe, &far->fd[3], 1, e) < 0)
+    if (p->updates_state && session_make_pipe(&p->state_pipe, &far->fd[3], true, e) < 0)
         return -1;
     /* It is read when the shell has ended: what does not fit must not keep the shell waiting. */
     if (p->updates_state && fcntl(far->fd[3], F_SETFL, O_NONBLOCK) < 0)
@@ -97,12 +97,12 @@ int session_make_streams(struct process *p, const struct process_request *r, str
     if (r->pty)
         return make_terminal(p, r, far, e);
 
-    if (session_make_pipe(&p->streams[STREAM_OUT].source.fd, &far->fd[1], 1, e) < 0 ||
-        session_make_pipe(&p->streams[STREAM_ERR].source.fd, &far->fd[2], 1, e) < 0)
+    if (session_make_pipe(&p->streams[STREAM_OUT].source.fd, &far->fd[1], true, e) < 0 ||
+        session_make_pipe(&p->streams[STREAM_ERR].source.fd, &far->fd[2], true, e) < 0)
         return -1;
 
     if (r->keep_stdin)
-        return session_make_pipe(&p->input, &far->fd[0], 0, e);
+        return session_make_pipe(&p->input, &far->fd[0], false, e);
     if (r->input_len)
         return make_input(r->input, r->input_len, &far->fd[0], e);
 
@@ -177,7 +177,7 @@ static int enter(struct session *s, struct process *p, struct process **ret_know
         p->provider = s->provider;
         p->updates_state = updates;
         if (p->updates_state)
-            s->shell_busy = 1;
+            s->shell_busy = true;
         for (unsigned i = 0; i < STREAM_COUNT && !p->worker; i++)
             p->streams[i].spool = process_spool(p, i);
         s->running++;
@@ -208,7 +208,7 @@ static void leave(struct session *s, struct process *p, const struct pd_err *why
     if (failed)
         s->running--;
     if (failed && p->updates_state)
-        s->shell_busy = 0;
+        s->shell_busy = false;
     if (p->line == LINE_OWN)
         group_release(s, p->group, p->serial);
     else /* its shell is there, and about to end */
@@ -409,7 +409,7 @@ static struct process *process_of_request(struct session *s, const struct proces
 
 /* The command that the key of the request was used for before, whose reference is the caller's. */
 static int answer_known(struct process *known, const struct process_request *r,
-                        struct process **ret, int *ret_known, struct pd_err *e)
+                        struct process **ret, bool *ret_known, struct pd_err *e)
 {
     if (known->key_hash != r->key_hash) {
         process_unref(known);
@@ -418,7 +418,7 @@ static int answer_known(struct process *known, const struct process_request *r,
     }
 
     *ret = known;
-    *ret_known = 1;
+    *ret_known = true;
     return 0;
 }
 
@@ -443,7 +443,7 @@ static int undo_start(struct session *s, struct process *p, const struct judgeme
 
 /* As session_start, if the judgement holds when it starts. */
 static int start_judged(struct session *s, const struct process_request *r, uint32_t uid,
-                        const struct judgement *judgement, struct process **ret, int *ret_known,
+                        const struct judgement *judgement, struct process **ret, bool *ret_known,
                         struct pd_err *e)
 {
     struct process *p = process_of_request(s, r, uid, judgement), *known = NULL;
@@ -473,12 +473,12 @@ static int start_judged(struct session *s, const struct process_request *r, uint
 
     entered(s);
     *ret = p;
-    *ret_known = 0;
+    *ret_known = false;
     return 0;
 }
 
 int session_start(struct session *s, const struct process_request *r, struct process **ret,
-                  int *ret_known, struct pd_err *e)
+                  bool *ret_known, struct pd_err *e)
 {
     uint32_t uid = SANDBOX_UID_USER;
     if (check_user(r->user, &uid, e) < 0 || check_policy(s, r, e) < 0)
@@ -535,13 +535,13 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
     int bad = 0;
 
     if (flags & WORKER_INPUT)
-        bad |= session_make_pipe(&c.in, &far.fd[0], 0, e);
+        bad |= session_make_pipe(&c.in, &far.fd[0], false, e);
     else
         far.fd[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (!bad)
-        bad |= session_make_pipe(&c.out, &far.fd[1], 1, e);
+        bad |= session_make_pipe(&c.out, &far.fd[1], true, e);
     if (!bad && flags & WORKER_COMMIT)
-        bad |= session_make_pipe(&c.go, &far.fd[2], 0, e);
+        bad |= session_make_pipe(&c.go, &far.fd[2], false, e);
     else if (!bad)
         far.fd[2] = open("/dev/null", O_RDWR | O_CLOEXEC);
 

@@ -16,6 +16,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #define SANDBOX_UID_ROOT  0u
 #define SANDBOX_UID_USER  1000u
@@ -28,7 +29,7 @@
 struct samples {
     struct session_sample *ring; /* NULL until there is one */
     unsigned count, next;
-    int taking;         /* somebody is just asking the provider */
+    bool taking;        /* somebody is just asking the provider */
     uint64_t cpu_usec;  /* at the last one, */
     uint64_t since_ns;  /* which was then: by the clock */
     uint64_t paused_ns; /* since when it is paused: that time does not count */
@@ -57,8 +58,8 @@ struct session {
     struct policy policy;
     char *policy_text;
     /* Under sessions.lock: */
-    int superseded;                  /* another session has its thread */
-    int owned;                       /* somebody's: found and listed; session_step's */
+    bool superseded;                 /* another session has its thread */
+    bool owned;                      /* somebody's: found and listed; session_step's */
     struct tenant_count *counts_for; /* whose place it has, or NULL; session_step's */
 
     /* Of info.provider; changed by session_move.c alone. NULL: it is not configured (any more). */
@@ -77,17 +78,17 @@ struct session {
     struct box *box;
 
     struct lock store_lock; /* its row is being written */
-    int unstored;           /* and never again */
+    bool unstored;          /* and never again */
 
     struct lock lock;
     pthread_cond_t changed;
     enum life life; /* session_step's, as info.state and info.asleep */
     struct session_info info;
-    int lost; /* the provider said so; the controller ends it */
+    bool lost; /* the provider said so; the controller ends it */
     char lost_why[200];
     unsigned attended; /* requests in progress: it is not idle */
     /* Somebody is pausing, waking or copying it: whoever wants to, or to end it, waits. */
-    int changing;
+    bool changing;
     char *note;
     uint64_t paused_at_ms;
     struct samples samples;
@@ -100,7 +101,7 @@ struct session {
     uint64_t groups[GROUPS / 64], lingering[GROUPS / 64];
     struct group_block *group_blocks[GROUPS / 64]; /* NULL: none of these was ever taken */
     uint64_t next_serial;
-    int shell_busy;
+    bool shell_busy;
     struct msg_list_writer env; /* NAME=VALUE */
     char cwd[SPEC_PATH_MAX];
     uint64_t shell_version; /* of env and cwd: another one whenever they change */
@@ -109,7 +110,7 @@ struct session {
     /* kept.c: bytes of output, and the tenant that they count for; without a lock. */
     _Atomic uint64_t kept;
     struct tenant_count *_Atomic kept_by;
-    int needs_sync; /* adopted while it was paused: asked when it is resumed */
+    bool needs_sync; /* adopted while it was paused: asked when it is resumed */
     enum { SYNC_NONE, SYNC_ASKED, SYNC_TOLD } sync; /* adopted: has the box told of its commands? */
     deadline sync_due;
     /* Differs from its row; what differs may be on its way there, which is not yet in it. */
@@ -120,7 +121,7 @@ _Static_assert(sizeof(struct session) < 7168, "ten thousand of them shall fit in
 struct queue_entry {
     struct queue_entry *next;
     const char *tenant;
-    int may_start;
+    bool may_start;
     pthread_cond_t cond;
 };
 
@@ -165,9 +166,9 @@ struct sessions {
     struct kept kept;
     pthread_t recorder, controller, fillers[POOL_FILLERS];
     unsigned threads, filler_count;
-    int stopping;
+    bool stopping;
     pthread_cond_t control_cond;
-    int control_due;
+    bool control_due;
     struct sessions_stats stats; /* under lock */
     uint64_t samples_rest_ns;    /* the controller takes no samples until then; its own */
     /* boxes.c */
@@ -212,8 +213,8 @@ int session_environment(const struct session *s, const struct process_request *r
 /* Pure: reads what the script's trap wrote into the directory and NAME=VALUE strings. */
 int shell_state_parse(const char *text, size_t len, char *ret_cwd, size_t cwd_size,
                       struct msg_list_writer *ret_env, struct pd_err *e);
-/* Takes over the state that the process left; 1 when it was good. */
-int session_take_state(struct session *s, struct process *p);
+/* Takes over the state that the process left; true when it was good. */
+bool session_take_state(struct session *s, struct process *p);
 const char *env_find(const struct msg_list *l, const char *name);
 
 /* session_start.c */
@@ -223,7 +224,7 @@ struct far_ends {
 };
 #define FAR_ENDS_NONE ((struct far_ends){{-1, -1, -1, -1}})
 void far_ends_done(struct far_ends *f);
-int session_make_pipe(int *ret_near, int *ret_far, int near_reads, struct pd_err *e);
+int session_make_pipe(int *ret_near, int *ret_far, bool near_reads, struct pd_err *e);
 /* The pipes of a request, or its terminal. */
 int session_make_streams(struct process *p, const struct process_request *r, struct far_ends *far,
                          struct pd_err *e);
@@ -259,7 +260,7 @@ void group_linger(struct session *s, unsigned group, uint64_t owner);
 void groups_forget(struct session *s);
 void group_release(struct session *s, unsigned group, uint64_t owner); /* 0: whosever it is */
 /* Is it still this one's? Then it stays so until group_kill_end. */
-int group_kill_begin(struct session *s, unsigned group, uint64_t owner);
+bool group_kill_begin(struct session *s, unsigned group, uint64_t owner);
 void group_kill_end(struct session *s, unsigned group);
 struct process *session_process_by_id(struct session *s, struct wire_id id);
 void session_add_process(struct session *s, struct process *p); /* both with the lock held */
@@ -271,7 +272,7 @@ int session_remove_root(struct session *s);
 extern const struct box_events session_box_events;
 
 /* session_end.c: takes away what ran in it; `forget`: the rows, too, because the session stays. */
-void session_bury(struct session *s, int forget);
+void session_bury(struct session *s, bool forget);
 /* The maker of a sandbox gives it up: it has failed, or its end was asked for meanwhile. Nothing of
  * it stays, but that it is gone if it was cancelled. */
 void session_abandon(struct session *s, const char *reason);
@@ -315,7 +316,7 @@ void session_finish_move(struct session *s);
 /* session_samples.c */
 void samples_look(struct session *s); /* the controller's: takes one when it is due */
 void samples_rebase(struct session *s, uint64_t cpu_usec); /* another box; with the lock held */
-void samples_pause(struct session *s, int paused);         /* with the lock held */
+void samples_pause(struct session *s, bool paused);        /* with the lock held */
 /* snapshots.c */
 struct snapshot;
 /* The root that a new session of this request starts with, or NULL; to be given back. */
@@ -350,7 +351,7 @@ struct session *sessions_prepare(struct sessions *all, struct provider *provider
                                  const struct spec *spec);
 /* sessions_create, and with `fork_of` the files are a copy of that one's. */
 int sessions_create_from(struct sessions *all, const struct session_request *r,
-                         struct session *fork_of, struct session **ret, int *ret_known,
+                         struct session *fork_of, struct session **ret, bool *ret_known,
                          struct queue_place *ret_place, struct pd_err *e);
 int sessions_make_box(struct session *s, struct pd_err *e);
 
@@ -393,8 +394,8 @@ void *controller_main(void *sessions);
 void controller_wake(struct sessions *all);
 /* Every session, held; with the lock held. */
 struct session **sessions_hold_all(struct sessions *all, size_t *ret_count);
-void queue_wake(struct sessions *all);                   /* with the lock held */
-int queue_try(struct sessions *all, const char *tenant); /* 1: let in, without waiting */
+void queue_wake(struct sessions *all);                    /* with the lock held */
+bool queue_try(struct sessions *all, const char *tenant); /* true: let in, without waiting */
 int queue_enter(struct sessions *all, const char *tenant, uint64_t timeout_ms,
                 struct queue_place *ret, struct pd_err *e);
 void queue_leave(struct sessions *all, const char *tenant); /* let in, but it has failed */

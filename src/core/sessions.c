@@ -136,7 +136,7 @@ void sessions_stop(struct sessions *all)
     lock_take(&all->lock);
 
     lock_take(&all->task_lock);
-    all->stopping = 1;
+    all->stopping = true;
     pthread_cond_broadcast(&all->task_cond);
     lock_release(&all->task_lock);
 
@@ -170,7 +170,7 @@ void sessions_free(struct sessions *all)
         while (all->by_id[i]) {
             struct session *s = all->by_id[i];
             all->by_id[i] = s->next;
-            session_bury(s, 0);
+            session_bury(s, false);
             session_unref(s);
         }
 
@@ -279,6 +279,6 @@ struct session *sessions_find_thread(struct sessions *all, const char *tenant, c
 void session_forget_thread(struct session *s)
 {
     lock_take(&s->all->lock);
-    s->superseded = 1;
+    s->superseded = true;
     lock_release(&s->all->lock);
 }

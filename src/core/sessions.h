@@ -28,7 +28,7 @@ struct sessions_config {
     uint64_t idle_timeout_ms, max_life_ms;
     uint64_t gone_kept_ms;  /* how long one that is gone is remembered */
     struct limits limits;   /* of a session that asks for no others: those are kept warm */
-    int disk_roots;         /* roots in the store; 0: in memory */
+    bool disk_roots;        /* roots in the store; false: in memory */
     bool prepare_shells;    /* the shell of a session's next line is started in advance */
     unsigned max_snapshots; /* of a tenant; 0: SNAPSHOTS_DEFAULT */
     uint64_t kept_per_sandbox, kept_per_tenant, kept_in_all; /* bytes of output; 0: kept.h's */
@@ -63,11 +63,11 @@ struct queue_place {
 /* Makes a session, waiting in the queue if it must. PD_CAPACITY when the queue is full or the time
  * is over. *ret_known: the key was used before. */
 int sessions_create(struct sessions *all, const struct session_request *r, struct session **ret,
-                    int *ret_known, struct queue_place *ret_place, struct pd_err *e);
+                    bool *ret_known, struct queue_place *ret_place, struct pd_err *e);
 /* The session of (tenant, user_id, thread_id), or a new one (*ret_created). One that is gone fails
  * with PD_SESSION_LOST or PD_SESSION_EXPIRED, unless auto_retry. */
 int sessions_get_or_create(struct sessions *all, const struct session_request *r,
-                           struct session **ret, int *ret_created, struct queue_place *ret_place,
+                           struct session **ret, bool *ret_created, struct queue_place *ret_place,
                            struct pd_err *e);
 /* PD_NOT_FOUND for an unknown one and for one of another tenant. One that is gone is found as long
  * as it is remembered; calls on it fail with PD_SESSION_*. */
@@ -92,7 +92,7 @@ struct session_filter {
     unsigned metadata_count;
     const char *template_name; /* or NULL */
     uint64_t after_ms;         /* created at or after; 0: any */
-    int newest_first;
+    bool newest_first;
     const char *cursor; /* or NULL; of a list in the same order */
     unsigned limit;
 };

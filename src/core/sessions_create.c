@@ -135,7 +135,7 @@ static struct session *begin(struct sessions *all, const struct session_request 
 {
     struct pd_err ignored;
     struct session *s = warm ? pool_take(all, o->provider, r) : NULL;
-    int from_pool = s != NULL;
+    bool from_pool = s != NULL;
     if (!s && !(s = sessions_prepare(all, o->provider, &r->spec))) {
         pd_fail(e, PD_CAPACITY, "no memory for a session");
         return NULL;
@@ -145,7 +145,7 @@ static struct session *begin(struct sessions *all, const struct session_request 
     int bad = fill_in(s, r, o->reason, e);
     s->info.from_pool = from_pool;
     if (replaces) {
-        s->info.recreated = 1;
+        s->info.recreated = true;
         memcpy(s->info.replaces, replaces->info.id, sizeof s->info.replaces);
     }
 
@@ -165,9 +165,9 @@ static struct session *begin(struct sessions *all, const struct session_request 
 /* How the provider did. One from the pool was made earlier. */
 enum provider_did { PROVIDER_NOT_ASKED, PROVIDER_MADE_IT, PROVIDER_FAILED };
 
-/* *let_in: 0 when the place that the request was let in for is the sandbox's. */
+/* *let_in: false when the place that the request was let in for is the sandbox's. */
 static int make_from(struct sessions *all, const struct session_request *r,
-                     struct session *replaces, const struct origin *o, int *let_in,
+                     struct session *replaces, const struct origin *o, bool *let_in,
                      enum provider_did *ret_did, struct session **ret, struct pd_err *e)
 {
     *ret_did = PROVIDER_NOT_ASKED;
@@ -177,10 +177,10 @@ static int make_from(struct sessions *all, const struct session_request *r,
     struct session *s = begin(all, r, replaces, o, !o->fork_of && !o->snapshot, e);
     if (!s)
         return -1;
-    *let_in = 0;
+    *let_in = false;
 
     /* A cold one is written down first: should the daemon die now, its box is found and ended. */
-    int warm = s->info.from_pool;
+    bool warm = s->info.from_pool;
     int r1 = warm ? 0 : session_store(s, e);
     if (r1 == 0 && !warm)
         r1 = fill_root(s, o, e);
@@ -214,7 +214,7 @@ static int follow_files(const struct sessions *all, const struct session_request
 }
 
 static int make_copy(struct sessions *all, const struct session_request *r,
-                     struct session *replaces, struct session *fork_of, int *let_in,
+                     struct session *replaces, struct session *fork_of, bool *let_in,
                      struct session **ret, struct pd_err *e)
 {
     struct origin o = {.fork_of = fork_of, .reason = "that is where the copied files are"};
@@ -261,12 +261,12 @@ int sessions_explain(struct sessions *all, const struct session_request *r, stru
 /* Takes the next provider of the decision, if the last one failed in a way that another might not,
  * and a place is free. The place of the sandbox that failed was given back. */
 static bool next_hop(struct sessions *all, const struct session_request *r, struct decision *d,
-                     int *let_in, const struct pd_err *why)
+                     bool *let_in, const struct pd_err *why)
 {
     if (!d->next_count || !router_is_failure(why) || (!*let_in && !queue_try(all, r->tenant)))
         return false;
 
-    *let_in = 1;
+    *let_in = true;
     log_warn("session.fallback", "from=%s to=%s error=%s",
              all->c.providers->list[d->provider]->name, all->c.providers->list[d->next[0]]->name,
              why->msg);
@@ -290,7 +290,7 @@ static void note_outcome(struct sessions *all, const struct decision *d, uint64_
 }
 
 static int make_routed(struct sessions *all, const struct session_request *r,
-                       struct session *replaces, int *let_in, struct session **ret,
+                       struct session *replaces, bool *let_in, struct session **ret,
                        struct pd_err *e)
 {
     struct route_provider list[PROVIDERS_MAX];
@@ -320,7 +320,7 @@ static int make_routed(struct sessions *all, const struct session_request *r,
 }
 
 static int make(struct sessions *all, const struct session_request *r, struct session *replaces,
-                struct session *fork_of, int *let_in, struct session **ret, struct pd_err *e)
+                struct session *fork_of, bool *let_in, struct session **ret, struct pd_err *e)
 {
     if (fork_of || r->snapshot)
         return make_copy(all, r, replaces, fork_of, let_in, ret, e);
@@ -349,12 +349,12 @@ static int wait_until_made(struct session *s, struct pd_err *e)
 /* *let_in: the request holds a place, which becomes the sandbox's. MUST_WAIT when there is no
  * room. */
 static int create(struct sessions *all, const struct session_request *r, struct session *replaces,
-                  struct session *fork_of, int *let_in, struct session **ret, struct pd_err *e)
+                  struct session *fork_of, bool *let_in, struct session **ret, struct pd_err *e)
 {
     uint64_t began = clock_now();
     if (!*let_in && !queue_try(all, r->tenant))
         return MUST_WAIT;
-    *let_in = 1;
+    *let_in = true;
     int made = make(all, r, replaces, fork_of, let_in, ret, e);
 
     lock_take(&all->lock);
@@ -407,13 +407,14 @@ static struct session *find_made(struct sessions *all, struct name_hold *names)
 }
 
 int sessions_create_from(struct sessions *all, const struct session_request *r,
-                         struct session *fork_of, struct session **ret, int *ret_known,
+                         struct session *fork_of, struct session **ret, bool *ret_known,
                          struct queue_place *ret_place, struct pd_err *e)
 {
     struct name_hold names = {.r = r};
     struct session *known;
-    int let_in = 0, r1;
-    *ret_known = 0;
+    bool let_in = false;
+    int r1;
+    *ret_known = false;
     *ret_place = (struct queue_place){0};
 
     for (;;) {
@@ -433,7 +434,7 @@ int sessions_create_from(struct sessions *all, const struct session_request *r,
             r1 = known ? 0 : -1;
             break;
         }
-        let_in = 1;
+        let_in = true;
     }
 
     if (let_in)
@@ -452,19 +453,19 @@ int sessions_create_from(struct sessions *all, const struct session_request *r,
     }
 
     *ret = known;
-    *ret_known = 1;
+    *ret_known = true;
     return 0;
 }
 
 int sessions_create(struct sessions *all, const struct session_request *r, struct session **ret,
-                    int *ret_known, struct queue_place *ret_place, struct pd_err *e)
+                    bool *ret_known, struct queue_place *ret_place, struct pd_err *e)
 {
     return sessions_create_from(all, r, NULL, ret, ret_known, ret_place, e);
 }
 
 /* The thread's sandbox as it is, or another one in its place. *ret is the caller's, as s is. */
 static int use_or_replace(struct sessions *all, const struct session_request *r, struct session *s,
-                          int *let_in, struct session **ret, int *ret_created, struct pd_err *e)
+                          bool *let_in, struct session **ret, bool *ret_created, struct pd_err *e)
 {
     if (wait_until_made(s, e) < 0)
         return -1;
@@ -483,25 +484,25 @@ static int use_or_replace(struct sessions *all, const struct session_request *r,
         lock_release(&all->lock);
 
         *ret = session_ref(s);
-        *ret_created = 0;
+        *ret_created = false;
         return 0;
     }
     if (usable < 0 && !killed && !r->auto_retry)
         return -1; /* never silently made anew */
 
-    *ret_created = 1;
+    *ret_created = true;
     int made = create(all, r, killed ? NULL : s, NULL, let_in, ret, e);
     if (made == 0) {
         lock_take(&all->lock);
         all->stats.auto_retried += !killed;
-        s->superseded = 1;
+        s->superseded = true;
         lock_release(&all->lock);
     }
     return made;
 }
 
-static int get_or_create(struct sessions *all, const struct session_request *r, int *let_in,
-                         struct session **ret, int *ret_created, struct pd_err *e)
+static int get_or_create(struct sessions *all, const struct session_request *r, bool *let_in,
+                         struct session **ret, bool *ret_created, struct pd_err *e)
 {
     struct session *s = sessions_look_for_thread(all, r->tenant, r->user_id, r->thread_id);
     if (s) {
@@ -510,19 +511,20 @@ static int get_or_create(struct sessions *all, const struct session_request *r, 
         return got;
     }
 
-    *ret_created = 1;
+    *ret_created = true;
     return create(all, r, NULL, NULL, let_in, ret, e);
 }
 
 int sessions_get_or_create(struct sessions *all, const struct session_request *r,
-                           struct session **ret, int *ret_created, struct queue_place *ret_place,
+                           struct session **ret, bool *ret_created, struct queue_place *ret_place,
                            struct pd_err *e)
 {
     *ret_place = (struct queue_place){0};
 
     /* Two requests for one thread at the same moment must not make two sessions. */
     struct name_hold names = {.r = r};
-    int let_in = 0, r1;
+    bool let_in = false;
+    int r1;
     for (;;) {
         if ((r1 = names_hold(all, &names, e)) < 0)
             break;
@@ -532,7 +534,7 @@ int sessions_get_or_create(struct sessions *all, const struct session_request *r
             break;
         if (queue_enter(all, r->tenant, r->queue_timeout_ms, ret_place, e) < 0)
             return -1;
-        let_in = 1;
+        let_in = true;
     }
 
     if (let_in)

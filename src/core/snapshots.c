@@ -452,7 +452,7 @@ int session_fork(struct session *s, const struct session_request *r, struct sess
                  struct pd_err *e)
 {
     struct queue_place place;
-    int known;
+    bool known;
     if (r->snapshot)
         return pd_fail(e, PD_INVALID, "a fork has the files of its sandbox, not of a snapshot");
     if (snapshots_possible(s->all, s->provider, e) < 0)

@@ -270,7 +270,7 @@ int paddock_exec(struct paddock_sandbox *s, const struct paddock_command *c,
     auto_start q = {.argv = MSG_LIST_WRITER_INIT, .env = MSG_LIST_WRITER_INIT};
     struct process *p;
     struct pd_err why = {0};
-    int known;
+    bool known;
 
     if (lib_usable(s->lib, e) < 0 || start_read(&q, c, 0, e) < 0)
         return -1;
@@ -311,7 +311,7 @@ struct paddock_process *paddock_start(struct paddock_sandbox *s, const struct pa
     auto_start q = {.argv = MSG_LIST_WRITER_INIT, .env = MSG_LIST_WRITER_INIT};
     struct process *p;
     struct pd_err why;
-    int known;
+    bool known;
 
     if (lib_usable(s->lib, e) < 0 || start_read(&q, c, 1, e) < 0)
         return NULL;

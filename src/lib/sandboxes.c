@@ -131,8 +131,8 @@ static int read_request(struct paddock *p, const struct paddock_sandbox_options 
     return 0;
 }
 
-static int make(struct paddock *p, const struct paddock_sandbox_options *options, int by_thread,
-                struct session **ret, int *ret_told, struct paddock_error *e)
+static int make(struct paddock *p, const struct paddock_sandbox_options *options, bool by_thread,
+                struct session **ret, bool *ret_told, struct paddock_error *e)
 {
     struct paddock_sandbox_options o;
     struct session_request r;
@@ -159,12 +159,12 @@ struct paddock_sandbox *paddock_create(struct paddock *p, const struct paddock_s
                                        struct paddock_error *e)
 {
     struct session *s;
-    int known;
+    bool known;
 
     if (lib_begin(p, e) < 0)
         return NULL;
 
-    struct paddock_sandbox *b = make(p, o, 0, &s, &known, e) < 0 ? NULL : lib_sandbox(p, s, e);
+    struct paddock_sandbox *b = make(p, o, false, &s, &known, e) < 0 ? NULL : lib_sandbox(p, s, e);
     lib_unref(p);
     return b;
 }
@@ -174,12 +174,12 @@ struct paddock_sandbox *paddock_get_or_create(struct paddock *p,
                                               int *ret_created, struct paddock_error *e)
 {
     struct session *s;
-    int created = 0;
+    bool created = false;
 
     if (lib_begin(p, e) < 0)
         return NULL;
 
-    struct paddock_sandbox *b = make(p, o, 1, &s, &created, e) < 0 ? NULL : lib_sandbox(p, s, e);
+    struct paddock_sandbox *b = make(p, o, true, &s, &created, e) < 0 ? NULL : lib_sandbox(p, s, e);
     lib_unref(p);
 
     if (b && ret_created)

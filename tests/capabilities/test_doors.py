@@ -10,6 +10,7 @@ import urllib.request
 
 import pytest
 
+from paddock_testing import run as paddock
 from paddock_testing.e2b_http import E2b
 from paddock_testing.mcp import Http
 from paddock_testing.server import Server
@@ -79,7 +80,7 @@ def test_e2b(half, box, lack, path, body):
         f"{half.url}/sandboxes/{box}/{path}", json.dumps(body).encode(),
         {"X-API-Key": half.key, "Content-Type": "application/json"})
     with pytest.raises(urllib.error.HTTPError) as failed:
-        urllib.request.urlopen(request, timeout=30)
+        urllib.request.urlopen(request, timeout=paddock.seconds(30))
     error = json.load(failed.value)
     assert failed.value.code == error["code"] == 501
     assert "provider jail cannot" in error["message"]

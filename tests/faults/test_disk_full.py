@@ -1,6 +1,7 @@
 """No space in the state directory: clear errors, nothing that was acknowledged is lost, and all is
 well again when there is space, without a restart."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -26,14 +27,16 @@ class SmallDisk(Victim):
         self.ballast = os.path.join(self.state_dir, "ballast")
 
     def fill(self):
-        """To the last byte: also the holes that the database has already."""
-        with open(self.ballast, "ab", buffering=0) as f:
-            for piece in (1 << 16, 1 << 12):
-                try:
-                    while True:
-                        f.write(b"b" * piece)
-                except OSError:
-                    pass
+        """To the last byte: also the holes that the database has already, and what the calls before give
+        back a moment later."""
+        def full():
+            with open(self.ballast, "ab", buffering=0) as f:
+                for piece in (1 << 16, 1 << 12):
+                    with contextlib.suppress(OSError):
+                        while True:
+                            f.write(b"b" * piece)
+            return os.path.getsize(self.ballast)
+        paddock.settled(full, still=0.2)
 
     def free(self):
         if os.path.exists(self.ballast):
@@ -220,9 +223,11 @@ def test_the_audit_log_on_a_full_disk(server, api, box):
 
 def test_no_inodes(server, api, box):
     """Files cannot be made although there are bytes."""
-    used = os.statvfs(server.state_dir)
-    used = used.f_files - used.f_ffree
-    subprocess.run(["mount", "-o", f"remount,nr_inodes={used}", server.state_dir], check=True)
+    def used():
+        now = os.statvfs(server.state_dir)
+        return now.f_files - now.f_ffree
+    count = paddock.settled(used, still=0.5)
+    subprocess.run(["mount", "-o", f"remount,nr_inodes={count}", server.state_dir], check=True)
     try:
         check_error(box.try_exec("echo something"), 507, "no_space")
     finally:

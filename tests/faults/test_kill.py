@@ -5,6 +5,7 @@ The daemon dies with its guardian, so both kills end in the same state; each is 
 
 import hashlib
 import http.client
+import itertools
 import json
 import os
 import random
@@ -165,7 +166,8 @@ def test_a_creation_with_a_key_is_made_once(server, api):
 
 
 def test_event_streams_resume(server, box):
-    command = {"command": "for i in $(seq 1 120); do echo $i; echo e$i >&2; sleep 0.01; done"}
+    command = {"command": "for i in $(seq 1 120); do echo $i; echo e$i >&2; sleep 0.01; "
+                          "until [ $i != 60 ] || [ -e /tmp/go ]; do sleep 0.01; done; done"}
     headers = {"Accept": "text/event-stream", "Idempotency-Key": "a-stream"}
     response = box.api.stream("POST", f"{box.url}/exec", json=command, headers=headers)
     events = read_events(response, until=lambda found: len(found) > 40)
@@ -173,6 +175,7 @@ def test_event_streams_resume(server, box):
     events += read_events(response)
     response.close()
     assert not [e for e in events if e[0] == "exit"]
+    assert box.put_file("/tmp/go", b"").status in (200, 201)
     last = [e[2] for e in events if e[2]][-1]
     response = box.api.stream("POST", f"{box.url}/exec", json=command,
                               headers={**headers, "Last-Event-ID": last})
@@ -213,12 +216,16 @@ def test_what_commands_left_running_is_not_disturbed(server, box):
     server.kill_and_restart()
     results = [box.exec("echo fine") for _ in range(8)]
     assert {r["stdout"] for r in results} == {"fine\n"}
-    beats = {box.out("sleep 0.1; cat /tmp/beat") for _ in range(3)}
-    assert len(beats) > 1, "it was ended"
-    assert box.out("pgrep -c sleep").strip() in ("3", "4")
+    beat = box.out("cat /tmp/beat")
+    paddock.wait_for(lambda: box.out("cat /tmp/beat") != beat, 20, "it goes on")
+    sleepers = "pgrep -fxc 'sleep 100'"
+    assert box.out(sleepers) == "3\n"
     # A time-out ends what it has to, and nothing else.
-    assert box.exec("sleep 30", timeout_s=0.3)["timed_out"]
-    assert box.out("pgrep -c sleep").strip() in ("3", "4")
+    assert box.exec("sleep 30", timeout_s=paddock.seconds(0.3))["timed_out"]
+    assert box.out(sleepers) == "3\n"
+    paddock.wait_for(lambda: box.out("pgrep -fxc 'sleep 30' || true") == "0\n", 20, "it is gone")
+    beat = box.out("cat /tmp/beat")
+    paddock.wait_for(lambda: box.out("cat /tmp/beat") != beat, 20, "it still goes on")
 
 
 def test_the_time_of_a_command_runs_on(server, box):
@@ -231,8 +238,8 @@ def test_the_time_of_a_command_runs_on(server, box):
 def test_many_commands_at_once(server, box):
     """More than fit the tables that a start goes through."""
     count = 90
-    processes = [box.start("read -t 60 x < <(sleep 60); exit 4") if n % 3 else
-                 box.start("sleep 60") for n in range(count)]
+    processes = [box.start("read -t 600 x < <(sleep 600); exit 4") if n % 3 else
+                 box.start("sleep 600") for n in range(count)]
     server.kill_and_restart()
     listed = box.api.get(f"{box.url}/processes").json()["processes"]
     assert {p["process_id"] for p in listed} == set(processes)
@@ -247,12 +254,16 @@ def test_the_first_moments_of_a_command(server, box):
     nobody knows the command any more, and nothing of it is left; or all of its output is there."""
     folder = os.path.join(server.state_dir, "server", "spool")
     rounds, known = paddock.rounds(16, 100, 10), 0
-    for n in range(rounds):
+    deadline = time.monotonic() + paddock.seconds(60)
+    for n in itertools.count():
+        # On busy cores this process may come late to each of them: then there are more.
+        if n >= rounds and (known < n or time.monotonic() > deadline):
+            break
         line = f"echo first; sleep 0.002; echo {n}; sleep 77"
         daemon = server.daemon()
         server.note_instances()
         server.expect_end()
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=paddock.seconds(60))
         connection.request("POST", f"{box.url}/exec", json.dumps({"argv": ["/bin/sh", "-c", line]}), {
             "X-API-Key": server.key, "Content-Type": "application/json",
             "Accept": "text/event-stream"})
@@ -274,8 +285,8 @@ def test_the_first_moments_of_a_command(server, box):
         left = {name for name in os.listdir(folder) if name.startswith(box.id)}
         rows = {p["process_id"] for p in box.api.get(f"{box.url}/processes").json()["processes"]}
         assert all(name.split(".")[1] in rows for name in left), (left, rows)
-    print(f"{known} of {rounds} were known to the next daemon")
-    assert known < rounds
+    print(f"{known} of {n} were known to the next daemon")
+    assert known < n
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGABRT"])
@@ -344,12 +355,14 @@ def box_spool(server, box):
 
 
 def test_every_byte_of_a_long_output(server, box):
-    """64 MiB that look random, while the server is killed ten times."""
+    """64 MiB that look random, while the server is killed ten times. The writer waits for each kill's turn
+    after every sixth of them, so that it is never over before."""
     size = 64 << 20
     script = ("import os,sys,time,hashlib\n"
               "h=hashlib.sha256()\n"
               "b=os.urandom(1<<20)\n"
               "for i in range(64):\n"
+              " while i<60 and i%6==0 and not os.path.exists(f'/workspace/go{i//6}'): time.sleep(0.001)\n"
               " c=hashlib.sha256(b'%d'%i).digest()+b[32:]\n"
               " h.update(c)\n"
               " m=memoryview(c)\n"
@@ -358,13 +371,11 @@ def test_every_byte_of_a_long_output(server, box):
               "print(h.hexdigest(),file=sys.stderr)\n")
     assert box.put_file("/workspace/writer.py", script.encode()).status in (200, 201)
     process = box.start("python3 /workspace/writer.py", spool_max_bytes=size * 2)
-    running = 0
-    for _ in range(10):
+    for n in range(10):
+        assert box.process(process)["running"]
+        assert box.put_file(f"/workspace/go{n}", b"").status in (200, 201)
         time.sleep(random.uniform(0, 0.05))
-        running += box.process(process)["running"]
         server.kill_and_restart()
-    print(f"{running} of 10 kills while it was writing")
-    assert running > 2
     end = box.wait_end(process)
     assert end["exit_code"] == 0, end
     assert end["stdout_bytes"] == size

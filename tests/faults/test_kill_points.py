@@ -131,7 +131,7 @@ def live(server, number, call, nth):
                         f"killed at {call} {nth} during {broken}, in {step}: {error}") from error
     finally:
         tracer.send_signal(signal.SIGTERM)
-        tracer.wait()
+        tracer.wait(paddock.seconds(30))
         life.api.close()
     if server.process.poll() is not None:
         server.restart()
@@ -152,11 +152,14 @@ def test_kill_points():
         box.exec("true")
         box.delete()
         before = paddock.settled(lambda: host.descriptor_kinds(keeper))
-        for number in range(count):
+        # Some points are never reached: then there are more, but not for ever.
+        for number in range(3 * count):
+            if number >= count and sum(hits.values()) > count // 5:
+                break
             call, nth = points[number % len(points)]
             for step in live(server, number, call, nth):
                 hits[step] = hits.get(step, 0) + 1
-        print(f"{count} points, killed during {hits}")
+        print(f"{number} points, killed during {hits}")
         assert sum(hits.values()) > count // 5, "hardly any kill happened"
         api = server.client()
         assert api.get("/v1/sandboxes").json()["sandboxes"] == []

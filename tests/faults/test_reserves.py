@@ -20,10 +20,7 @@ def fill(api, most=MOST):
         answer = api.post("/v1/sandboxes", json={})
         if answer.status != 201:
             return boxes, answer
-        boxes.append(Box.__new__(Box))
-        boxes[-1].api = api
-        boxes[-1].id = answer.json()["id"]
-        boxes[-1].url = f"/v1/sandboxes/{boxes[-1].id}"
+        boxes.append(Box(api, answer.json()["id"]))
     raise AssertionError(f"never refused: {most} sandboxes")
 
 
@@ -108,14 +105,7 @@ def test_a_keeper_without_descriptors_does_not_spin():
 
 def settled(look):
     """What it is when it has been the same for two seconds: jails that are made in advance are there."""
-    seen, since = look(), time.monotonic()
-    limit = since + paddock.seconds(60)
-    while time.monotonic() < since + 2:
-        assert time.monotonic() < limit, f"it changes all the time: {seen}"
-        time.sleep(0.05)
-        if (now := look()) != seen:
-            seen, since = now, time.monotonic()
-    return seen
+    return paddock.settled(look, limit=60, still=2)
 
 
 def test_many_are_listed_with_few_descriptors():

@@ -137,13 +137,13 @@ for (const [name, transport] of Object.entries({ stdio, http })) {
       const running = call(client, 'run_command', { command: 'sleep 888 & sleep 889' }, { signal: stop.signal })
       const count = { command: "ps -eo args | grep -c '^sleep 88' || true" }
       let there = ''
-      for (let i = 0; i < 200 && there !== '2\n'; i++, await sleep(50))
+      for (let i = 0; i < 600 && there !== '2\n'; i++, await sleep(50))
         there = (await call(client, 'run_command', count)).stdout
       assert.equal(there, '2\n')
       stop.abort('enough')
       await assert.rejects(running, /enough/)
       let left = ''
-      for (let i = 0; i < 50 && left !== '0\n'; i++, await sleep(100))
+      for (let i = 0; i < 600 && left !== '0\n'; i++, await sleep(50))
         left = (await call(client, 'run_command', count)).stdout
       assert.equal(left, '0\n')
     })

@@ -47,6 +47,13 @@ def parent(pid):
     return int(status(pid).get("PPid", 0))
 
 
+def birth(pid):
+    """When a process began, in ticks since boot, or None when it is gone. With its number it names the
+    process for ever: numbers are given again."""
+    fields = read_proc(pid, "stat").rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 else None
+
+
 def is_zombie(pid):
     return status(pid).get("State", "").startswith("Z")
 

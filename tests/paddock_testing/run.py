@@ -186,11 +186,11 @@ def wait_for(condition, limit, what):
         time.sleep(0.01)
 
 
-def settled(look, limit=30):
-    """What `look` gives when it has given the same for a second."""
+def settled(look, limit=30, still=1):
+    """What `look` gives when it has given the same for a second, or as long as `still` says."""
     last, since = look(), time.monotonic()
     deadline = since + seconds(limit)
-    while time.monotonic() - since < span(1):
+    while time.monotonic() - since < span(still):
         assert time.monotonic() < deadline, f"it changes all the time: {last}"
         time.sleep(0.05)
         now = look()

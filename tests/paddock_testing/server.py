@@ -312,7 +312,7 @@ class Server:
     def rows(self, query, *values):
         """What its database has: what the next server would go by."""
         where = f"file:{self.state_dir}/server/paddock.db?mode=ro"
-        with contextlib.closing(sqlite3.connect(where, uri=True)) as db:
+        with contextlib.closing(sqlite3.connect(where, uri=True, timeout=paddock.seconds(5))) as db:
             return db.execute(query, values).fetchall()
 
     # ---- what it is on the host ----

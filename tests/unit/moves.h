@@ -232,7 +232,7 @@ static inline int run(struct session *s, const char *line, enum run_mode mode,
                                 .placement = place};
     struct process *p;
     struct pd_err ignored;
-    int known;
+    bool known;
     if (session_start(s, &r, &p, &known, e) < 0)
         return -1;
     struct watch w;

@@ -371,7 +371,7 @@ static inline struct session *session_make(struct stage *g, const char *tenant, 
     struct session_request r = {.tenant = tenant, .spec = SPEC_DEFAULT, .env = {.text = ""}};
     struct queue_place place;
     struct session *s = NULL;
-    int known;
+    bool known;
     atomic_store(&g->hostile, hostile);
     if (sessions_create(g->all, &r, &s, &known, &place, &e) < 0)
         fail_msg("create: %s", e.msg);
@@ -384,7 +384,7 @@ static inline struct process *start_with(struct session *s, const char *program,
     struct pd_err e = {0};
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     struct process *p = NULL;
-    int known;
+    bool known;
     assert_int_equal(msg_list_add(&argv, program), 0);
     if (word)
         assert_int_equal(msg_list_add(&argv, word), 0);

@@ -106,7 +106,7 @@ static int start(struct session *s, struct process_request r, struct pd_err *e)
 {
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     struct process *p = NULL;
-    int known;
+    bool known;
     assert_int_equal(msg_list_add(&argv, "/bin/true"), 0);
     r.argv = msg_list_of(&argv);
     r.env.text = "";
@@ -268,7 +268,7 @@ static void test_a_provider_that_is_not_configured_any_more(void **state)
     assert_non_null(strstr(e.msg, "'world' is not configured"));
     struct session *copy = NULL;
     struct queue_place place;
-    int known;
+    bool known;
     struct session_request of = {.tenant = "acme", .snapshot = "kept", .env = {.text = ""}};
     of.spec = SPEC_DEFAULT;
     assert_int_equal(sessions_create(d->all, &of, &copy, &known, &place, &e), -1);

@@ -249,7 +249,7 @@ static void test_a_pump_that_waits_is_noticed(void **state)
 static int background(struct session *s, const char *cwd, struct process **ret, struct pd_err *e)
 {
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
-    int known;
+    bool known;
     assert_int_equal(msg_list_add(&argv, "hold"), 0);
     struct process_request r = {.argv = msg_list_of(&argv),
                                 .env = {.text = ""},
@@ -314,7 +314,7 @@ static void test_one_that_dies_at_once_is_not_said_to_run(void **state)
         struct session_request r = {.tenant = "acme", .spec = SPEC_DEFAULT, .env = {.text = ""}};
         struct queue_place place;
         struct session *s = NULL;
-        int known;
+        bool known;
         if (sessions_create(g->all, &r, &s, &known, &place, &e) < 0) {
             assert_true(e.code == PD_CAPACITY || e.code == PD_CONFLICT);
             refused++;

@@ -30,7 +30,7 @@ static struct process *start_late(struct session *s, unsigned usec, unsigned byt
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     struct process *p = NULL;
     char words[3][24];
-    int known;
+    bool known;
     snprintf(words[0], sizeof words[0], "%u", usec);
     snprintf(words[1], sizeof words[1], "%u", bytes);
     snprintf(words[2], sizeof words[2], "%d", status);
@@ -50,7 +50,7 @@ static struct process *start_program(struct session *s, const char *program, con
     struct pd_err e = {0};
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     struct process *p = NULL;
-    int known;
+    bool known;
     assert_int_equal(msg_list_add(&argv, program), 0);
     if (word)
         assert_int_equal(msg_list_add(&argv, word), 0);

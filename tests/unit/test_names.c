@@ -92,7 +92,7 @@ static void test_names_of_a_failed_creation_are_free(void **state)
     struct session *s;
     struct queue_place place;
     struct pd_err e;
-    int known;
+    bool known;
 
     w->fail_create = FAIL_LATE;
     assert_int_equal(sessions_create(d->all, &r, &s, &known, &place, &e), -1);

@@ -350,7 +350,7 @@ static int run(struct session *s, unsigned n, struct pd_err *e)
     struct process *p;
     struct process_info i;
     struct watch w;
-    int known;
+    bool known;
     snprintf(line, sizeof line, "run '%u'", n);
     struct process_request r = {.command = line, .env = {.text = ""}, .listens = n % 2};
     if (session_start(s, &r, &p, &known, e) < 0)
@@ -514,7 +514,7 @@ static void test_a_stopped_shell_that_cannot_be_held_is_given_up(void **state)
 struct changer {
     struct session *s;
     atomic_int stop;
-    unsigned count;
+    unsigned count, stood;
 };
 
 /* Pauses, wakes, and changes what shells start with. */
@@ -531,8 +531,11 @@ static void *change_main(void *arg)
         if (i % 3 == 0) {
             (void)session_set_env(c->s, &list, &none, NULL, &e);
         } else {
-            (void)(i % 3 == 1 ? session_pause(c->s, &e) : session_sleep(c->s, &e));
-            assert_int_equal(c->s->prepared.stage, PREPARED_NONE);
+            bool stood = (i % 3 == 1 ? session_pause(c->s, &e) : session_sleep(c->s, &e)) == 0;
+            lock_take(&c->s->lock);
+            assert_true(!stood || c->s->prepared.stage == PREPARED_NONE);
+            lock_release(&c->s->lock);
+            c->stood += stood;
             usleep(i * 53 % 700);
             assert_int_equal(session_resume(c->s, &e), 0);
         }
@@ -561,7 +564,7 @@ static void test_lines_against_pause_sleep_and_change(void **state)
     }
     atomic_store(&c.stop, 1);
     pthread_join(thread, NULL);
-    assert_true(ran > 10 && c.count > 10);
+    assert_true(ran > 10 && c.stood > 10);
     end(d, c.s);
 }
 

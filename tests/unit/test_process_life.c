@@ -177,7 +177,7 @@ static void test_ends_race(void **state)
     for (int i = 0; i < 3000; i++) {
         struct pd_err e = {0};
         struct process *p = NULL;
-        int known;
+        bool known;
         if (session_start(s, &request, &p, &known, &e) < 0)
             fail_msg("start: %s", e.msg);
         world_ended(box_of(s->box), p->id,

@@ -15,7 +15,7 @@ static const char *dir_of(void **state)
 
 static void in_memory(struct sessions_config *c)
 {
-    c->disk_roots = 0;
+    c->disk_roots = false;
 }
 
 static void with_pool(struct sessions_config *c)
@@ -83,7 +83,7 @@ static void *create_main(void *arg)
     struct creation *c = arg;
     struct session_request r = request_of("t");
     struct queue_place place;
-    int created;
+    bool created;
     c->result = sessions_get_or_create(c->d->all, &r, &c->made, &created, &place, &c->e);
     return NULL;
 }
@@ -314,7 +314,7 @@ static void play_create(struct player *p, const char *name)
     struct queue_place place;
     struct session *s;
     struct pd_err e = {0};
-    int created;
+    bool created;
     if (sessions_get_or_create(p->d->all, &r, &s, &created, &place, &e) == 0) {
         p->made++;
         session_unref(s);

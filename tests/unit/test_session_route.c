@@ -89,7 +89,7 @@ static int create(struct daemon *d, const char *provider, struct session **ret, 
     struct session_request r = {
         .tenant = "acme", .provider = provider, .spec = SPEC_DEFAULT, .env = {.text = ""}};
     struct queue_place place;
-    int known;
+    bool known;
     return sessions_create(d->all, &r, ret, &known, &place, e);
 }
 

@@ -49,7 +49,7 @@ static void test_a_sleeping_session_has_files_and_nothing_else(void **state)
     process_unref(p);
     /* Nothing can be started, and nothing says that it was lost. */
     struct process_request pr = {.command = "true", .env = {.text = ""}};
-    int known;
+    bool known;
     assert_int_equal(session_start(s, &pr, &p, &known, &e), -1);
     assert_int_equal(e.code, PD_PAUSED);
     uint64_t a;
@@ -129,7 +129,7 @@ static void test_a_sleeper_without_its_files_is_not_woken(void **state)
 
 static void in_memory(struct sessions_config *c)
 {
-    c->disk_roots = 0;
+    c->disk_roots = false;
 }
 
 static void test_files_in_memory_do_not_sleep(void **state)
@@ -354,7 +354,7 @@ static void test_at_the_end_of_its_life_it_is_paused_if_told(void **state)
     assert_int_equal(box_count(w), 1);
     /* Who wakes it says for how long. */
     uint64_t until = time_now_ms() + 60000;
-    assert_int_equal(session_expire_at(s, until, 0, &e), 0);
+    assert_int_equal(session_expire_at(s, until, false, &e), 0);
     assert_int_equal(session_resume(s, &e), 0);
     i = info_of(s);
     assert_int_equal(i.state, SESSION_RUNNING);
@@ -418,33 +418,33 @@ static void test_the_end_of_a_life_can_be_set(void **state)
     struct session_request r = {0};
     struct session *s = make_one(d, &r);
     uint64_t now = time_now_ms();
-    assert_int_equal(session_expire_at(s, now + 100000, 0, &e), 0);
+    assert_int_equal(session_expire_at(s, now + 100000, false, &e), 0);
     assert_true(info_of(s).expires_ms == now + 100000);
-    assert_int_equal(session_expire_at(s, now + 50000, 1, &e), 0);
+    assert_int_equal(session_expire_at(s, now + 50000, true, &e), 0);
     assert_true(info_of(s).expires_ms == now + 100000);
-    assert_int_equal(session_expire_at(s, now + 150000, 1, &e), 0);
+    assert_int_equal(session_expire_at(s, now + 150000, true, &e), 0);
     assert_true(info_of(s).expires_ms == now + 150000);
-    assert_int_equal(session_expire_at(s, now + 20000, 0, &e), 0);
+    assert_int_equal(session_expire_at(s, now + 20000, false, &e), 0);
     assert_true(info_of(s).expires_ms == now + 20000);
     /* The past is possible: it ends at the next look. */
-    assert_int_equal(session_expire_at(s, 1, 0, &e), 0);
+    assert_int_equal(session_expire_at(s, 1, false, &e), 0);
     assert_true(info_of(s).expires_ms <= time_now_ms());
     /* While it stands still, so does what it has left. */
-    assert_int_equal(session_expire_at(s, time_now_ms() + 30000, 0, &e), 0);
+    assert_int_equal(session_expire_at(s, time_now_ms() + 30000, false, &e), 0);
     assert_int_equal(session_pause(s, &e), 0);
     s->paused_at_ms -= 10000;
     s->info.created_ms -= 10000;
-    assert_int_equal(session_expire_at(s, time_now_ms() + 20000, 1, &e), 0);
+    assert_int_equal(session_expire_at(s, time_now_ms() + 20000, true, &e), 0);
     uint64_t left = info_of(s).expires_ms - time_now_ms();
     assert_true(left > 18000 && left <= 30000);
     now = time_now_ms();
-    assert_int_equal(session_expire_at(s, now + 40000, 0, &e), 0);
+    assert_int_equal(session_expire_at(s, now + 40000, false, &e), 0);
     s->paused_at_ms -= 5000; /* five seconds later */
     assert_int_equal(session_resume(s, &e), 0);
     left = info_of(s).expires_ms - time_now_ms();
     assert_true(left > 43000 && left <= 45000);
     assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
-    assert_int_equal(session_expire_at(s, now + 40000, 0, &e), -1);
+    assert_int_equal(session_expire_at(s, now + 40000, false, &e), -1);
     assert_int_equal(e.code, PD_NOT_FOUND);
     session_unref(s);
     daemon_end(d);
@@ -467,7 +467,7 @@ static void *change_often(void *arg)
         (void)acts[(i + c->number) % 4](c->s, &e);
         struct process_request r = {.command = "x", .env = {.text = ""}, .background = 1};
         struct process *p;
-        int known;
+        bool known;
         if (session_start(c->s, &r, &p, &known, &e) == 0) {
             (void)process_stop(p, STOP_KILLED, &e);
             process_unref(p);

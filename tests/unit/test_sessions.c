@@ -62,7 +62,7 @@ static void test_notes_are_kept_over_a_restart(void **state)
     assert_int_equal(session_set_note(s, large, &e), -1);
     assert_int_equal(e.code, PD_TOO_LARGE);
     struct process_request pr = {.command = "true", .env = {.text = ""}, .note = large};
-    int known;
+    bool known;
     assert_int_equal(session_start(s, &pr, &p, &known, &e), -1);
     assert_int_equal(e.code, PD_TOO_LARGE);
     large[NOTE_MAX] = 0;
@@ -302,7 +302,7 @@ static void test_the_usual_profiles_are_ready_from_the_start(void **state)
     r.spec.profile = PROFILE_DEV;
     struct queue_place place;
     struct session *s;
-    int known;
+    bool known;
     assert_int_equal(sessions_create(d->all, &r, &s, &known, &place, &e), 0);
     assert_int_equal(s->info.from_pool, 1);
     assert_note(s, "mine");
@@ -331,7 +331,7 @@ static void test_misses_of_one_profile_do_not_fill_the_pool_with_another(void **
         struct session_request r = {.tenant = "acme", .spec = SPEC_DEFAULT, .env = {.text = ""}};
         r.spec.profile = PROFILE_DEV;
         struct queue_place place;
-        int known;
+        bool known;
         assert_int_equal(sessions_create(d->all, &r, &made[i], &known, &place, &e), 0);
     }
     wait_ready(d, PROFILE_DEV, 3); /* more than at the start */

@@ -57,7 +57,7 @@ static void test_a_sandbox_starts_as_the_snapshot_was(void **state)
         .tenant = "evil", .snapshot = i.id, .spec = SPEC_DEFAULT, .env = {.text = ""}};
     struct queue_place place;
     struct session *none = NULL;
-    int known;
+    bool known;
     assert_int_equal(sessions_create(d->all, &theirs, &none, &known, &place, &e), -1);
     assert_int_equal(e.code, PD_NOT_FOUND);
     struct snapshot_info found;
@@ -185,7 +185,7 @@ static void test_a_failed_copy_leaves_nothing(void **state)
     struct session_request from = {
         .tenant = "acme", .snapshot = good.id, .spec = SPEC_DEFAULT, .env = {.text = ""}};
     struct queue_place place;
-    int known;
+    bool known;
     assert_int_equal(sessions_create(d->all, &from, &none, &known, &place, &e), -1);
     assert_int_equal(e.code, PD_NO_SPACE);
     from.snapshot = NULL;
@@ -252,7 +252,7 @@ static void test_a_fork_has_the_files_and_what_it_is_told(void **state)
 
 static void in_memory(struct sessions_config *c)
 {
-    c->disk_roots = 0;
+    c->disk_roots = false;
 }
 
 static void test_files_in_memory_are_not_copied(void **state)
@@ -267,7 +267,7 @@ static void test_files_in_memory_are_not_copied(void **state)
     assert_int_equal(e.code, PD_UNSUPPORTED);
     assert_int_equal(session_fork(s, &r, &t, &e), -1);
     assert_int_equal(e.code, PD_UNSUPPORTED);
-    d->all->c.disk_roots = 1;
+    d->all->c.disk_roots = true;
     d->provider.can &= ~(unsigned)PROVIDER_SNAPSHOT;
     assert_int_equal(session_snapshot(s, NULL, &i, &e), -1);
     assert_int_equal(e.code, PD_UNSUPPORTED);

@@ -21,7 +21,7 @@ static void act_store(struct daemon *d, const char *id)
     struct session *s = sessions_find_any(d->all, id, &e);
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     struct process *p = NULL;
-    int known;
+    bool known;
 
     assert_non_null(s);
     d->provider.exec = silent_exec;

@@ -584,7 +584,7 @@ static struct sessions_config world_config(struct daemon *d, const char *dir)
                                     .max_life_ms = 600000,
                                     .gone_kept_ms = 600000,
                                     .limits = LIMITS_DEFAULT,
-                                    .disk_roots = 1};
+                                    .disk_roots = true};
 }
 
 /* Takes up what is in the directory and in the world. `threads`: with controller and pool. */
@@ -639,7 +639,7 @@ static inline struct session *make_one(struct daemon *d, struct session_request 
     struct pd_err e = {0};
     struct queue_place place;
     struct session *s = NULL;
-    int known;
+    bool known;
     r->tenant = r->tenant ? r->tenant : "acme";
     r->spec = SPEC_DEFAULT;
     r->env.text = r->env.text ? r->env.text : "";
@@ -653,7 +653,7 @@ static inline struct process *start_one(struct session *s, const char *note)
     struct pd_err e = {0};
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     struct process *p = NULL;
-    int known;
+    bool known;
     assert_int_equal(msg_list_add(&argv, "/bin/sleep"), 0);
     struct process_request r = {
         .argv = msg_list_of(&argv), .env = {.text = ""}, .background = 1, .note = note};

@@ -12,11 +12,14 @@ export async function make(t, options = {}, template = 'base') {
   return sandbox
 }
 
+// How much longer than on an idle machine something may take.
+export const patience = Number(process.env.PADDOCK_TEST_PATIENCE ?? 1)
+
 export const wait = (ms) => new Promise((done) => setTimeout(done, ms))
 
 // Asks until the answer is true, and gives it.
 export async function until(what, ask, limitMs = 15_000) {
-  const end = Date.now() + limitMs
+  const end = Date.now() + limitMs * patience
   for (;;) {
     const answer = await ask()
     if (answer) return answer

@@ -90,11 +90,18 @@ def test_large_output_and_bytes_that_are_no_text(sandbox):
 
 def test_a_sandbox_that_is_killed_ends_what_waits_in_it(make):
     sandbox = make()
-    timer = threading.Timer(0.5, lambda: e2b.Sandbox.kill(sandbox.sandbox_id))
-    timer.start()
+    begun = threading.Event()
+
+    def kill():
+        begun.wait(60)
+        e2b.Sandbox.kill(sandbox.sandbox_id)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
     with pytest.raises(e2b.TimeoutException):
-        sandbox.commands.run("sleep 1000")
-    timer.join()
+        sandbox.commands.run("echo begun; sleep 1000", on_stdout=lambda _: begun.set())
+    killer.join()
+    assert begun.is_set()
 
 
 def test_a_terminal(sandbox):

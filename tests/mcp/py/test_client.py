@@ -11,6 +11,7 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client import streamable_http
 from mcp.client.stdio import stdio_client
 
+from paddock_testing import run as paddock
 from paddock_testing.server import Server
 
 IS_NEW = hasattr(mcp, "Client")
@@ -66,7 +67,7 @@ def run(body, transport):
         async with connect(transport) as session:
             await body(session)
 
-    asyncio.run(asyncio.wait_for(whole(), 90))
+    asyncio.run(asyncio.wait_for(whole(), paddock.seconds(90)))
 
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -133,14 +134,22 @@ def test_resources(transport):
 @both
 def test_progress(transport):
     async def body(session):
-        steps = []
+        steps, twice = [], asyncio.Event()
 
         async def note(progress, total, message):
             steps.append((progress, message))
+            if [text for _, text in steps].count("working") == 2:
+                twice.set()
 
-        await session.call_tool("run_command", {"command": "echo working; sleep 2.5"},
-                                progress_callback=note)
-        assert len(steps) >= 2 and steps[0][1] == "working" and steps[1][0] > steps[0][0]
+        # It goes on until two steps with its line were told; those before have none.
+        line = "echo working; until [ -e enough ]; do sleep 0.1; done"
+        running = asyncio.create_task(session.call_tool(
+            "run_command", {"command": line}, progress_callback=note))
+        await twice.wait()
+        await call(session, "write_file", path="enough", content="")
+        await running
+        numbers = [number for number, _ in steps]
+        assert numbers == sorted(set(numbers)) and steps[-1][1] == "working", steps
 
     run(body, transport)
 
@@ -167,7 +176,7 @@ def test_threads_stay(transport):
             assert (await call(two, "read_file", path="f"))["content"] == "kept"
             assert field(await other.call_tool("read_file", {"path": "f"}), "is_error")
 
-    asyncio.run(asyncio.wait_for(whole(), 60))
+    asyncio.run(asyncio.wait_for(whole(), paddock.seconds(60)))
 
 
 @both
@@ -186,7 +195,7 @@ def test_the_server_is_killed_in_the_middle(transport, monkeypatch):
                 assert (await call(session, "run_command", command="pwd"))["stdout"] == "/tmp\n"
                 assert (await call(session, "check_process", pid=pid))["running"]
 
-        asyncio.run(asyncio.wait_for(whole(), 90))
+        asyncio.run(asyncio.wait_for(whole(), paddock.seconds(90)))
 
 
 if IS_NEW:  # the first major version has no Client
@@ -207,4 +216,4 @@ if IS_NEW:  # the first major version has no Client
                     result = await client.call_tool("run_command", {"command": "echo hi"})
                     assert result.structured_content["stdout"] == "hi\n"
 
-        asyncio.run(asyncio.wait_for(whole(), 60))
+        asyncio.run(asyncio.wait_for(whole(), paddock.seconds(60)))
