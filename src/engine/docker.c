@@ -263,6 +263,8 @@ static int image_of_root(struct broker *b, const struct spec *s, char out[IMAGE_
     int there = docker_has_image(&b->docker, image, t, e);
     if (there < 0)
         return -1;
+    if (there == 0 && !s->image[0])
+        return docker_fail_without_image(docker_kind(&b->docker), e);
     if (there == 0)
         return docker_need_image(&b->docker, s->image, out, t, e);
     snprintf(out, IMAGE_TEXT_MAX, "%s", image);
@@ -283,6 +285,22 @@ static int remove_root(struct broker *b, const char *root, struct pd_err *e)
     return docker_remove_image(&b->docker, image, t, e);
 }
 
+/* A commit has nothing of a volume, and its files would be lost. */
+static int check_no_volume(struct broker *b, const char *container, deadline t, struct pd_err *e)
+{
+    struct docker_container c;
+
+    if (docker_inspect(&b->docker, container, &c, t, e) < 0)
+        return -1;
+    if (c.volume[0])
+        return pd_fail(
+            e, PD_UNSUPPORTED,
+            "the image of this sandbox has a volume at %.100s, which the engine does not "
+            "keep: it cannot sleep or be copied",
+            c.volume);
+    return 0;
+}
+
 /* A root stays until REMOVE_ROOT anyway. Somebody else may have removed it. */
 static int keep_root(struct broker *b, const char *root, struct pd_err *e)
 {
@@ -293,7 +311,7 @@ static int keep_root(struct broker *b, const char *root, struct pd_err *e)
     if (find_root(b, root, &c, t, e) < 0)
         return -1;
     if (c.id[0])
-        return 0;
+        return check_no_volume(b, c.id, t, e);
 
     root_image(b, root, image);
     int there = docker_has_image(&b->docker, image, t, e);
@@ -317,6 +335,8 @@ static int copy_root(struct broker *b, const struct msg_copy *m, struct pd_err *
     if (there)
         return pd_fail(e, PD_CONFLICT, "there is a root '%s' already", m->to);
 
+    if (c.id[0] && check_no_volume(b, c.id, t, e) < 0)
+        return -1;
     if (c.id[0])
         return docker_commit(&b->docker, c.id, repository, m->to, m->freeze && c.running, t, e);
     there = docker_has_image(&b->docker, from, t, e);

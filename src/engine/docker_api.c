@@ -68,6 +68,17 @@ static void copy_labels(struct docker_container *c, const json_t *labels)
     copy_text(c->root, sizeof c->root, json_object_get(labels, LABEL_ROOT));
 }
 
+/* The place of the first volume. */
+static void copy_volume(struct docker_container *c, const json_t *mounts)
+{
+    for (size_t i = 0; i < json_array_size(mounts) && !c->volume[0]; i++) {
+        const json_t *m = json_array_get(mounts, i);
+        const char *type = json_string_value(json_object_get(m, "Type"));
+        if (type && !strcmp(type, "volume"))
+            copy_words(c->volume, sizeof c->volume, json_object_get(m, "Destination"));
+    }
+}
+
 static int small_number(const json_t *j)
 {
     json_int_t n = json_integer_value(j);
@@ -92,6 +103,7 @@ int docker_read_container(const void *json, size_t len, struct docker_container 
     copy_text(c.status, sizeof c.status, json_object_get(state, "Status"));
     copy_words(c.error, sizeof c.error, json_object_get(state, "Error"));
     copy_labels(&c, json_object_get(json_object_get(j, "Config"), "Labels"));
+    copy_volume(&c, json_object_get(j, "Mounts"));
 
     *ret = c;
     return 0;

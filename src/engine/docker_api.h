@@ -33,6 +33,7 @@ struct docker_plan {
 void docker_create_body(struct buf *out, const struct docker_plan *p);
 /* Whether a broker can give what a spec asks for; else the error names what it cannot. */
 int docker_check_spec(const char *provider, const struct spec *s, struct pd_err *e);
+int docker_fail_without_image(const char *provider, struct pd_err *e);
 
 /* A container, as inspect tells of it. */
 struct docker_container {
@@ -42,6 +43,7 @@ struct docker_container {
     int exit_code;
     char status[16];
     char error[160];
+    char volume[160]; /* where one of its volumes is mounted; "": it has none, or was only listed */
     char owner[64], box[64], store[64], root[64]; /* labels, "" without */
 };
 int docker_read_container(const void *json, size_t len, struct docker_container *ret,

@@ -148,13 +148,18 @@ void docker_create_body(struct buf *out, const struct docker_plan *p)
     json_close(&j, '}');
 }
 
+int docker_fail_without_image(const char *provider, struct pd_err *e)
+{
+    return pd_fail(e, PD_INVALID,
+                   "provider %s needs an image, such as \"image\": \"debian:12\", or a setting "
+                   "default_image of the server",
+                   provider);
+}
+
 int docker_check_spec(const char *provider, const struct spec *s, struct pd_err *e)
 {
     if (!s->image[0] && !s->root_name[0])
-        return pd_fail(e, PD_INVALID,
-                       "provider %s needs an image, such as \"image\": \"debian:12\", or a setting "
-                       "default_image of the server",
-                       provider);
+        return docker_fail_without_image(provider, e);
     if (s->min_rung > RUNG_BASIC)
         return pd_fail(e, PD_ISOLATION,
                        "provider %s gives '%s', '%s' was asked for: use provider jail", provider,

@@ -381,7 +381,8 @@ static int lock_place(const char *path)
 
     auto_fd fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     deadline d = deadline_in(PLACE_PATIENCE);
-    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0 && !deadline_passed(d))
+    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK &&
+           !deadline_passed(d))
         usleep(1000);
     return fd_take(&fd);
 }

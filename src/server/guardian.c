@@ -142,6 +142,13 @@ static pid_t start_keeper(const struct serve *s, const struct serve_keeper *k)
     _exit(127);
 }
 
+static pid_t peer_pid(int sock)
+{
+    struct ucred c;
+    socklen_t len = sizeof c;
+    return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &c, &len) == 0 ? c.pid : 0;
+}
+
 int serve_keeper(const struct serve *s, struct serve_keeper *k, struct pd_err *e)
 {
     k->sock = connect_keeper(k->socket);
@@ -156,13 +163,13 @@ int serve_keeper(const struct serve *s, struct serve_keeper *k, struct pd_err *e
     deadline d = deadline_in(KEEPER_PATIENCE);
     while (!deadline_passed(d)) {
         int status;
-        k->sock = connect_keeper(k->socket);
-        if (k->sock >= 0)
-            return 0;
-        /* It may have given way to one that somebody else has just started. */
         bool ended = waitpid(pid, &status, WNOHANG) == pid;
-        if (ended && (k->sock = connect_keeper(k->socket)) >= 0)
+        k->sock = connect_keeper(k->socket);
+        if (k->sock >= 0) {
+            /* Ours may have given way to one that somebody else has just started. */
+            k->is_new = peer_pid(k->sock) == pid;
             return 0;
+        }
         if (ended)
             return pd_fail(
                 e, PD_INTERNAL,
@@ -179,13 +186,6 @@ int serve_keepers(struct serve *s, struct pd_err *e)
         if (serve_keeper(s, &s->keepers[i], e) < 0)
             return -1;
     return 0;
-}
-
-static pid_t peer_pid(int sock)
-{
-    struct ucred c;
-    socklen_t len = sizeof c;
-    return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &c, &len) == 0 ? c.pid : 0;
 }
 
 /* Ends the keeper with all that it has. */

@@ -184,7 +184,9 @@ static int prepare(struct serve *s, struct pd_err *e)
                         c->local_allowed != 0, e) < 0 ||
         name_keepers(s, e) < 0)
         return -1;
-    if (spec_check_image(c->default_image, e) < 0)
+    struct spec usual = SPEC_DEFAULT;
+    usual.image = c->default_image;
+    if (spec_check(&usual, e) < 0)
         return pd_wrap(e, "default_image");
     if (serve_prepare(s, e) < 0)
         return -1;

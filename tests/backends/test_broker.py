@@ -164,7 +164,7 @@ def test_a_bad_image_is_named(broker, image, code, says):
 
 
 def test_what_docker_cannot_give_is_refused(broker, images):
-    for wanted, code in (({"rung": 2}, "isolation"), ({"profile": 1}, "unsupported"),
+    for wanted, code in (({"rung": 2}, "isolation"), ({"profile": 2}, "unsupported"),
                          ({"network": 1}, "unsupported")):
         answer, _ = broker.build("one", image=images["sh"], **wanted)
         assert answer.code == code, answer

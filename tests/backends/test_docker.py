@@ -318,10 +318,17 @@ def test_a_default_image(dockerd, images):
         assert api.delete(url).status == 204
 
 
-def test_a_default_image_that_is_none(dockerd):
-    refused = Server({"providers": "jail,docker", "docker_host": dockerd.host, "default_image": "a b"})
+def test_without_any_image(api):
+    answer = api.post("/v1/sandboxes", json={"provider": "docker"})
+    assert answer.status == 400 and "default_image" in answer.json()["error"]["message"], answer
+
+
+@pytest.mark.parametrize("image, says", [("a b", "'a b' is not a reference"),
+                                         ("paddock-root-1:x", "hold the files of sandboxes")])
+def test_a_default_image_that_is_none(dockerd, image, says):
+    refused = Server({"providers": "jail,docker", "docker_host": dockerd.host, "default_image": image})
     try:
-        with pytest.raises(AssertionError, match="default_image: .*'a b' is not a reference"):
+        with pytest.raises(AssertionError, match=f"default_image: .*{says}"):
             refused.start()
     finally:
         shutil.rmtree(refused.directory)

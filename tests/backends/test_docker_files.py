@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from paddock_testing import host
+from paddock_testing import engine, host
 from paddock_testing import run as paddock
+from paddock_testing.e2b_http import E2b
 
 
 class Box:
@@ -131,3 +132,19 @@ def test_a_sleeper_that_is_deleted_leaves_nothing(api, images, dockerd):
     assert dockerd.roots()
     made.delete()
     await_no_roots(dockerd)
+
+
+def test_an_image_with_a_volume_keeps_its_files(server, api, dockerd):
+    """A commit has nothing of a volume: what would lose its files is refused, and they stay."""
+    image = dockerd.import_image("test/volume:1", engine.image_tar("bash"),
+                                 ["ENV PATH=/bin:/usr/bin", "VOLUME /data"])
+    made = Box(api, provider="docker", image=image, profile="dev")
+    try:
+        made.out("sudo sh -c 'echo dear >/data/file'")
+        for path, body in ((f"/sandboxes/{made.id}/pause", {"memory": False}),
+                           (f"/sandboxes/{made.id}/snapshots", {})):
+            answer = E2b(server).post(path, body)
+            assert answer.status == 501 and "/data" in answer.json()["message"], answer
+        assert made.out("cat /data/file") == "dear\n"
+    finally:
+        made.delete()
