@@ -124,7 +124,8 @@ static void put_host_config(struct json *j, const struct docker_plan *p)
 
 void docker_create_body(struct buf *out, const struct docker_plan *p)
 {
-    static const char *const entry[] = {DOOR_PLACE "/init", INIT_ARG_DOOR, "profile=" INIT_ARG_DEV};
+    static const char *const entry[] = {DOOR_PLACE "/init", INIT_ARG_DOOR,
+                                        ("profile=" INIT_ARG_DEV)};
     static const char *const none[] = {"NONE"};
     struct json j = JSON_INIT(out);
 

@@ -13,7 +13,7 @@ from paddock_testing import run as paddock
 API = Path(__file__).resolve().parent.parent / "api"
 BY_DAY = ["test_exec.py", "test_processes.py"]
 NIGHTLY = ["test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
-           "test_sessions.py", "test_prepared.py", "test_mcp.py"]
+           "test_sessions.py", "test_prepared.py", "test_mcp.py", "test_e2b_control.py"]
 FILES = BY_DAY + (NIGHTLY if os.environ.get("PADDOCK_NIGHTLY") else [])
 
 
