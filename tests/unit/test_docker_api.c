@@ -192,10 +192,10 @@ static void test_a_container_of_the_profile_dev(void **state)
     p.dev = true;
     docker_create_body(&dev, &p);
 
-    static const char *const more[] = {",\"profile=dev\"",
-                                       ",\"DAC_OVERRIDE\",\"FOWNER\",\"FSETID\"",
-                                       ",{\"Type\":\"bind\",\"Source\":\"/state/doors/i/box/init\","
-                                       "\"Target\":\"/opt/paddock/bin/sudo\",\"ReadOnly\":true}"};
+    static const char *const more[] = {
+        ",\"profile=dev\"", ",\"DAC_OVERRIDE\",\"FOWNER\",\"FSETID\"",
+        (",{\"Type\":\"bind\",\"Source\":\"/state/doors/i/box/init\","
+         "\"Target\":\"/opt/paddock/bin/sudo\",\"ReadOnly\":true}")};
     char text[4096];
     snprintf(text, sizeof text, "%s", buf_cstr(&dev));
     for (unsigned i = 0; i < sizeof more / sizeof *more; i++) {
