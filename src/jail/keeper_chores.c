@@ -6,6 +6,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "jail/container_group.h"
+#include "jail/promises.h"
 #include "jail/store.h"
 
 #include <sys/vfs.h>
@@ -90,27 +91,21 @@ static int chore_new(struct keeper *k, const struct client *c, const struct fram
 
     /* The client is answered before the root is gone, and does not ask again. */
     struct pd_err ignored;
-    if (n->type == WIRE_REMOVE_ROOT && root_is_servers(n->what))
+    if (n->type == WIRE_REMOVE_ROOT && k->kind->is_foreign)
+        promise_make(k->config->state_dir, n->what);
+    else if (n->type == WIRE_REMOVE_ROOT && root_is_servers(n->what))
         (void)store_doom_root(k->config->state_dir, n->what, &ignored);
 
     chore_add(k, n);
     return 0;
 }
 
-static void remove_old(const char *name, const char *kind, void *arg)
+static void remove_promised(const char *name, void *arg)
 {
     struct keeper *k = arg;
     struct pd_err e;
 
-    (void)kind;
-    const char *state_dir = k->config->state_dir;
-    int forgotten = !strncmp(name, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT)) &&
-                    !store_is_kept(state_dir, name);
-    int doomed = root_is_servers(name) && store_is_doomed(state_dir, name);
-    if ((!forgotten && !doomed) || k->chore_count >= CHORES_MAX)
-        return;
-
-    struct chore *n = calloc(1, sizeof *n);
+    struct chore *n = k->chore_count < CHORES_MAX ? calloc(1, sizeof *n) : NULL;
     if (!n)
         return;
 
@@ -124,14 +119,31 @@ static void remove_old(const char *name, const char *kind, void *arg)
     chore_add(k, n);
 }
 
+static void remove_old(const char *name, const char *kind, void *arg)
+{
+    const struct keeper *k = arg;
+
+    (void)kind;
+    const char *state_dir = k->config->state_dir;
+    int forgotten = !strncmp(name, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT)) &&
+                    !store_is_kept(state_dir, name);
+    int doomed = root_is_servers(name) && store_is_doomed(state_dir, name);
+    if (forgotten || doomed)
+        remove_promised(name, arg);
+}
+
 void chores_for_old_roots(struct keeper *k)
 {
     struct pd_err e;
 
     /* A private keeper shares the directory with others, whose business they are. One that is in
      * use stays: it is locked. */
-    if (k->config->socket_path && k->kind->is_jail)
+    if (!k->config->socket_path)
+        return;
+    if (k->kind->is_jail)
         (void)store_list_roots(k->config->state_dir, remove_old, k, &e);
+    if (k->kind->is_foreign)
+        promises_each(k->config->state_dir, remove_promised, k);
 }
 
 struct chore *chore_take(struct keeper *k, const struct worker *w)
@@ -233,6 +245,16 @@ void chore_request(struct keeper *k, struct client *c, const struct frame *f)
         client_send_done(k, c, f->head.id);
 }
 
+/* A removal that failed. An engine may be away for long; what a keeper that ends leaves is the next
+ * one's. */
+static bool is_tried_again(const struct keeper *k, struct chore *c)
+{
+    bool last = k->stopping && k->jail_count <= k->undead_count;
+    if (!last && k->kind->is_foreign)
+        return true;
+    return ++c->tries < (last ? CHORE_TRIES_LAST : CHORE_TRIES);
+}
+
 void chore_done(struct keeper *k, struct worker *w, const struct frame *f)
 {
     struct pd_err e;
@@ -254,11 +276,11 @@ void chore_done(struct keeper *k, struct worker *w, const struct frame *f)
         else if (c)
             client_send_done(k, c, done->request);
         chore_free(done);
-    } else if (failed && e.code != PD_NOT_FOUND &&
-               ++done->tries < (k->stopping && k->jail_count <= k->undead_count ? CHORE_TRIES_LAST
-                                                                                : CHORE_TRIES)) {
+    } else if (failed && e.code != PD_NOT_FOUND && is_tried_again(k, done)) {
         chore_again(k, done);
     } else {
+        if (k->kind->is_foreign && (!failed || e.code == PD_NOT_FOUND))
+            promise_keep(k->config->state_dir, done->what);
         chore_free(done);
     }
 }

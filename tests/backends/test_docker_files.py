@@ -148,3 +148,21 @@ def test_an_image_with_a_volume_keeps_its_files(server, api, dockerd):
         assert made.out("cat /data/file") == "dear\n"
     finally:
         made.delete()
+
+
+def test_files_are_removed_when_the_engine_is_back(server, images, dockerd):
+    """The engine is away when a sandbox is deleted, and the keeper that was told of it dies."""
+    made = Box(server.client(), provider="docker", image=images["bash"])
+    made.sleep()
+    paddock.wait_for(dockerd.roots, 20, "its container has ended")
+    dockerd.stop()
+    try:
+        made.delete()
+        keeper = docker_keeper(server)
+        server.kill()
+        os.kill(keeper, signal.SIGKILL)
+    finally:
+        dockerd.start()
+    assert dockerd.roots(), "it was away"
+    server.start()
+    await_no_roots(dockerd)
