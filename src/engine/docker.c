@@ -38,6 +38,7 @@
 #define DOOR_PATIENCE  (20 * NS_PER_S)
 #define CALL_PATIENCE  (20 * NS_PER_S)
 #define END_PATIENCE   (5 * NS_PER_S)
+#define LAYERS_MOST    120 /* engines take 125 */
 #define NAME_SIZE      128
 
 struct broker {
@@ -278,15 +279,18 @@ static int remove_root(struct broker *b, const char *root, struct pd_err *e)
     deadline t = deadline_in(CALL_PATIENCE);
 
     root_image(b, root, image);
-    if (find_idle_root(b, root, &c, t, e) < 0)
-        return -1;
-    if (c.id[0] && docker_remove(&b->docker, c.id, t, e) < 0)
-        return -1;
+    /* A broker that died may have left a second one. */
+    do {
+        if (find_idle_root(b, root, &c, t, e) < 0 ||
+            (c.id[0] && docker_remove(&b->docker, c.id, t, e) < 0))
+            return -1;
+    } while (c.id[0] && !deadline_passed(t));
     return docker_remove_image(&b->docker, image, t, e);
 }
 
-/* A commit has nothing of a volume, and its files would be lost. */
-static int check_no_volume(struct broker *b, const char *container, deadline t, struct pd_err *e)
+/* A commit has nothing of a volume, and its files would be lost. Each adds a layer, and one more
+ * than the engine takes would never be woken again. */
+static int check_can_commit(struct broker *b, const char *container, deadline t, struct pd_err *e)
 {
     struct docker_container c;
 
@@ -298,7 +302,14 @@ static int check_no_volume(struct broker *b, const char *container, deadline t, 
             "the image of this sandbox has a volume at %.100s, which the engine does not "
             "keep: it cannot sleep or be copied",
             c.volume);
-    return 0;
+
+    int layers = docker_count_layers(&b->docker, c.image, t, e);
+    if (layers >= LAYERS_MOST)
+        return pd_fail(e, PD_UNSUPPORTED,
+                       "this sandbox has %d layers, because it has slept or been copied often: it "
+                       "cannot sleep or be copied any more; copy its files to a new one",
+                       layers);
+    return layers < 0 ? -1 : 0;
 }
 
 /* A root stays until REMOVE_ROOT anyway. Somebody else may have removed it. */
@@ -311,7 +322,7 @@ static int keep_root(struct broker *b, const char *root, struct pd_err *e)
     if (find_root(b, root, &c, t, e) < 0)
         return -1;
     if (c.id[0])
-        return check_no_volume(b, c.id, t, e);
+        return check_can_commit(b, c.id, t, e);
 
     root_image(b, root, image);
     int there = docker_has_image(&b->docker, image, t, e);
@@ -335,7 +346,7 @@ static int copy_root(struct broker *b, const struct msg_copy *m, struct pd_err *
     if (there)
         return pd_fail(e, PD_CONFLICT, "there is a root '%s' already", m->to);
 
-    if (c.id[0] && check_no_volume(b, c.id, t, e) < 0)
+    if (c.id[0] && check_can_commit(b, c.id, t, e) < 0)
         return -1;
     if (c.id[0])
         return docker_commit(&b->docker, c.id, repository, m->to, m->freeze && c.running, t, e);

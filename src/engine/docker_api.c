@@ -104,9 +104,22 @@ int docker_read_container(const void *json, size_t len, struct docker_container 
     copy_words(c.error, sizeof c.error, json_object_get(state, "Error"));
     copy_labels(&c, json_object_get(json_object_get(j, "Config"), "Labels"));
     copy_volume(&c, json_object_get(j, "Mounts"));
+    copy_words(c.image, sizeof c.image, json_object_get(j, "Image"));
 
     *ret = c;
     return 0;
+}
+
+int docker_read_layers(const void *json, size_t len, struct pd_err *e)
+{
+    auto_json *j = load(json, len, "inspect", e);
+    if (!j)
+        return -1;
+
+    const json_t *layers = json_object_get(json_object_get(j, "RootFS"), "Layers");
+    if (!json_is_array(layers) || json_array_size(layers) > INT32_MAX)
+        return pd_fail(e, PD_PROTOCOL, "the engine does not tell an image's layers");
+    return (int)json_array_size(layers);
 }
 
 void docker_read_log(const void *log, size_t len, char *out, size_t size)

@@ -43,11 +43,14 @@ struct docker_container {
     int exit_code;
     char status[16];
     char error[160];
+    char image[80];   /* its id; "" where it was only listed */
     char volume[160]; /* where one of its volumes is mounted; "": it has none, or was only listed */
     char owner[64], box[64], store[64], root[64]; /* labels, "" without */
 };
 int docker_read_container(const void *json, size_t len, struct docker_container *ret,
                           struct pd_err *e);
+/* The layers of an image, as inspect tells of it; -1 when it does not. */
+int docker_read_layers(const void *json, size_t len, struct pd_err *e);
 /* The text in the frames of a container's log, on one line. */
 void docker_read_log(const void *log, size_t len, char *out, size_t size);
 /* Why a container does not run, in words. */

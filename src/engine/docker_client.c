@@ -372,6 +372,20 @@ int docker_has_image(struct docker *d, const char *name, deadline t, struct pd_e
     return refused(&c, "inspect the image", e);
 }
 
+int docker_count_layers(struct docker *d, const char *id, deadline t, struct pd_err *e)
+{
+    auto_call c = CALL("GET", t);
+
+    /* It is the engine's word and becomes a part of a path. */
+    if (!id[0] || id[strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789:")])
+        return pd_fail(e, PD_PROTOCOL, "the engine tells '%.70s' as the id of an image", id);
+    buf_printf(&c.target, "/images/%s/json", id);
+    if (ask(d, &c, e) < 0)
+        return -1;
+    return c.status == 200 ? docker_read_layers(c.out.data, c.out.len, e)
+                           : refused(&c, "inspect the image", e);
+}
+
 /* The header with the registry's credentials; empty without any. Read anew for each pull. */
 static int read_auth(const struct docker *d, const char *registry, struct buf *out,
                      struct pd_err *e)
@@ -472,7 +486,9 @@ int docker_commit(struct docker *d, const char *container, const char *repositor
 
     buf_printf(&c.target, "/commit?container=%s&repo=%s&tag=%s&pause=%s", container, repository,
                tag, pause ? "true" : "false");
-    buf_puts(&c.in, "{}");
+    /* A container that somebody makes of it by hand must not pass for one of ours. */
+    buf_puts(&c.in, "{\"Labels\":{\"" LABEL_OWNER "\":\"\",\"" LABEL_BOX "\":\"\",\"" LABEL_STORE
+                    "\":\"\",\"" LABEL_ROOT "\":\"\"}}");
     if (ask(d, &c, e) < 0)
         return -1;
     return c.status == 201 ? 0 : refused(&c, "commit the container", e);

@@ -47,6 +47,8 @@ int docker_list(struct docker *d, const char *label, const char *value, docker_e
                 void *context, deadline t, struct pd_err *e);
 int docker_info(struct docker *d, struct docker_info *ret, deadline t, struct pd_err *e);
 
+/* How many layers the image with this id has, or -1. */
+int docker_count_layers(struct docker *d, const char *id, deadline t, struct pd_err *e);
 /* Makes sure by the configured policy that the image is there. */
 int docker_need_image(struct docker *d, const char *image, char ret_name[IMAGE_TEXT_MAX],
                       deadline t, struct pd_err *e);

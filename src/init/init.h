@@ -14,7 +14,9 @@
 #include "wire/start.h"
 
 #include <stdbool.h>
+#include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/un.h>
 
 #define INIT_PROCESSES_MAX 1024u
 #define INIT_PEERS_MAX     33u /* the owner and 32 running sudo commands */
@@ -77,8 +79,10 @@ struct foreign {
 /* peers.c: the protocol. `owner` is the owner's socket; SIGCHLD must be blocked. 0 or -1. */
 int init_begin(struct init *in, enum init_mode mode, int owner);
 /* In `dev`: listens for the shim, which is the only way to root there, because no_new_privs makes a
- * setuid sudo powerless. `by_name`: sudo_address. Without the socket there is no sudo. */
+ * setuid sudo powerless. Without the socket there is no sudo. */
 void init_listen_for_sudo(struct init *in, bool by_name);
+/* Where that is: INIT_SUDO_SOCKET, or `by_name` INIT_SUDO_NAME. Returns the address's length. */
+socklen_t init_sudo_address(bool by_name, struct sockaddr_un *ret);
 /* Of a kit: waits on the owner's socket, which is the keeper's until then, for ADOPT, and has the
  * socket that it brings as the owner's. -1 when anything else comes, or the keeper is gone. */
 int init_await_owner(struct init *in);

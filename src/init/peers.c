@@ -5,8 +5,6 @@
  * memory is bounded by the number of processes, whatever the peers do. */
 #include "init/init.h"
 
-#include "init/sudo.h"
-
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
@@ -353,10 +351,22 @@ static void accept_shim(struct init *in)
         fd_take(&sock);
 }
 
+socklen_t init_sudo_address(bool by_name, struct sockaddr_un *ret)
+{
+    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (!by_name) {
+        memcpy(ret->sun_path, INIT_SUDO_SOCKET, sizeof INIT_SUDO_SOCKET);
+        return sizeof *ret;
+    }
+
+    memcpy(ret->sun_path + 1, INIT_SUDO_NAME, sizeof INIT_SUDO_NAME - 1);
+    return offsetof(struct sockaddr_un, sun_path) + sizeof INIT_SUDO_NAME;
+}
+
 void init_listen_for_sudo(struct init *in, bool by_name)
 {
     struct sockaddr_un a;
-    socklen_t len = sudo_address(by_name, &a);
+    socklen_t len = init_sudo_address(by_name, &a);
     auto_fd fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (!by_name)

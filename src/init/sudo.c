@@ -5,6 +5,8 @@
  * command is in a session of its own: there is no job control across sudo. */
 #include "init/sudo.h"
 
+#include "init/init.h"
+
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
@@ -15,7 +17,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stddef.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -182,18 +183,6 @@ static int wait_for_end(int sock, struct wire_id id, int signals)
     }
 }
 
-socklen_t sudo_address(bool by_name, struct sockaddr_un *ret)
-{
-    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
-    if (!by_name) {
-        memcpy(ret->sun_path, INIT_SUDO_SOCKET, sizeof INIT_SUDO_SOCKET);
-        return sizeof *ret;
-    }
-
-    memcpy(ret->sun_path + 1, INIT_SUDO_NAME, sizeof INIT_SUDO_NAME - 1);
-    return offsetof(struct sockaddr_un, sun_path) + sizeof INIT_SUDO_NAME;
-}
-
 /* Init listens at one of two places. */
 static int connect_to_init(void)
 {
@@ -201,7 +190,7 @@ static int connect_to_init(void)
     struct sockaddr_un a;
 
     for (int by_name = 0; by_name < 2; by_name++) {
-        socklen_t len = sudo_address(by_name, &a);
+        socklen_t len = init_sudo_address(by_name, &a);
         if (sock >= 0 && connect(sock, (struct sockaddr *)&a, len) == 0)
             return fd_take(&sock);
     }

@@ -39,6 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char version[16];
     auto_buf auth = BUF_INIT(65536), text = BUF_INIT(1 << 20);
 
+    (void)docker_read_layers(data, size, NULL);
     if (docker_read_container(data, size, &c, NULL) == 0)
         each(NULL, &c, NULL);
     (void)docker_read_list(data, size, each, NULL, NULL);

@@ -242,6 +242,42 @@ static int read_one(const char *json, struct docker_container *c, struct pd_err 
     return docker_read_container(json, strlen(json), c, e);
 }
 
+static void test_volumes_and_layers(void **state)
+{
+    (void)state;
+    struct pd_err e;
+    struct docker_container c;
+    static const char head[] =
+        "{\"Id\":\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789"
+        "abcdef\",\"Image\":\"sha256:12\",\"Mounts\":";
+    char text[600];
+    snprintf(text, sizeof text, "%s%s}", head,
+             "[{\"Type\":\"bind\",\"Destination\":\"/run/paddock\"},"
+             "{\"Type\":\"volume\",\"Destination\":\"/data\"}]");
+    assert_int_equal(read_one(text, &c, &e), 0);
+    assert_string_equal(c.volume, "/data");
+    assert_string_equal(c.image, "sha256:12");
+    for (unsigned i = 0; i < 3; i++) {
+        static const char *const none[] = {"null", "{}", "[{\"Type\":\"bind\"},7]"};
+        snprintf(text, sizeof text, "%s%s}", head, none[i]);
+        assert_int_equal(read_one(text, &c, &e), 0);
+        assert_string_equal(c.volume, "");
+    }
+
+    static const struct {
+        const char *json;
+        int layers;
+    } images[] = {{"{\"RootFS\":{\"Layers\":[\"a\",\"b\"]}}", 2},
+                  {"{\"RootFS\":{\"Layers\":[]}}", 0},
+                  {"{\"RootFS\":{\"Layers\":null}}", -1},
+                  {"{\"RootFS\":7}", -1},
+                  {"[]", -1},
+                  {"", -1}};
+    for (unsigned i = 0; i < sizeof images / sizeof *images; i++)
+        assert_int_equal(docker_read_layers(images[i].json, strlen(images[i].json), &e),
+                         images[i].layers);
+}
+
 static void test_a_container_is_read(void **state)
 {
     (void)state;
@@ -498,6 +534,7 @@ int main(void)
         cmocka_unit_test(test_a_runtime_and_a_root_are_passed_on),
         cmocka_unit_test(test_a_container_of_the_profile_dev),
         cmocka_unit_test(test_what_cannot_be_given_is_refused),
+        cmocka_unit_test(test_volumes_and_layers),
         cmocka_unit_test(test_a_container_is_read),
         cmocka_unit_test(test_a_log_is_read),
         cmocka_unit_test(test_a_list_is_read),
