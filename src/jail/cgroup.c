@@ -258,11 +258,13 @@ int cgroup_freeze(const struct cgroup_host *h, const char *name, int frozen, uin
 
 int cgroup_is_frozen(const struct cgroup_host *h, const char *name)
 {
-    char text[32];
     auto_fd group = cgroup_jail_dir(h, name);
+    return group >= 0 && group_is_frozen(group);
+}
 
-    if (group < 0)
-        return 0;
+int group_is_frozen(int group)
+{
+    char text[32];
     if (fd_read_file(group, "cgroup.freeze", text, sizeof text) > 0)
         return text[0] == '1';
     return fd_read_file(group, "freezer.state", text, sizeof text) > 0 &&

@@ -122,6 +122,8 @@ int cgroup_freeze(const struct cgroup_host *h, const char *name, int frozen, uin
                   struct pd_err *e);
 /* Has somebody paused it? Only reads. */
 int cgroup_is_frozen(const struct cgroup_host *h, const char *name);
+/* The same of a group's directory. */
+int group_is_frozen(int group);
 /* Removes the jail's directories in every tree, sub-groups first; has the page cache charged to its
  * memory group dropped first (memory.force_empty; v2: memory.reclaim), because a group with charges
  * outlives its rmdir. 0, or -EBUSY when something still lives there (then call again). */

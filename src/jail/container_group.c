@@ -227,3 +227,13 @@ void container_usage(pid_t pid, enum cgroup_layout layout, struct cgroup_stats *
     }
     ret->cpu_usec = read_cpu(mounts.path[CGROUP_TREE_CPU], pid);
 }
+
+bool container_is_frozen(pid_t pid, enum cgroup_layout layout)
+{
+    struct cgroup_mounts mounts;
+
+    cgroup_find(&mounts);
+    auto_fd dir = layout == CGROUP_V2 ? open_in_tree(&mounts, CGROUP_TREE_UNIFIED, "", pid)
+                                      : open_in_tree(&mounts, CGROUP_TREE_FREEZER, "freezer", pid);
+    return dir >= 0 && group_is_frozen(dir);
+}

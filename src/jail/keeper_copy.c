@@ -6,6 +6,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "jail/container_group.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -91,6 +92,15 @@ void copy_request(struct keeper *k, struct client *c, const struct frame *f)
     add_copier(k);
 }
 
+/* A container's group is the engine's, but in the hybrid layout, where it has one of ours. */
+static bool is_frozen(struct keeper *k, const struct kjail *j)
+{
+    const struct cgroup_host *h = keeper_cgroups(k);
+    return k->kind->is_foreign && h->layout != CGROUP_HYBRID
+               ? container_is_frozen(j->pid, h->layout)
+               : cgroup_is_frozen(h, j->name);
+}
+
 int copy_send(struct keeper *k, struct worker *w, struct chore *c)
 {
     struct pd_err e;
@@ -116,7 +126,7 @@ int copy_send(struct keeper *k, struct worker *w, struct chore *c)
 
     if (j) {
         /* Somebody who paused it wants it to stay so. */
-        c->froze = !cgroup_is_frozen(keeper_cgroups(k), j->name);
+        c->froze = !is_frozen(k, j);
         memcpy(c->jail, j->name, sizeof c->jail);
         m.jail = c->jail;
         m.freeze = c->froze != 0;

@@ -116,6 +116,21 @@ def test_a_snapshot_is_a_copy(box, api):
     assert api.delete(f"/templates/{snapshot}").status in (200, 204)
 
 
+def test_a_snapshot_of_one_that_is_paused(box, api):
+    """It is a copy as well, and the sandbox stays paused."""
+    box.out("echo still >/workspace/file")
+    assert api.post(f"{box.url}/pause").status == 200
+    snapshot = box.snapshot()
+    assert api.get(box.url).json()["state"] == "paused"
+    assert api.post(f"{box.url}/exec", json={"command": "true"}).status == 409
+    copy = Box(api, "/sandboxes", templateID=snapshot)
+    assert copy.out("cat /workspace/file") == "still\n"
+    copy.delete()
+    assert api.delete(f"/templates/{snapshot}").status in (200, 204)
+    box.wake()
+    assert box.out("cat /workspace/file") == "still\n"
+
+
 def test_files_that_somebody_else_removed(box, dockerd):
     box.sleep()
     for name in paddock.wait_for(dockerd.roots, 20, "its container has ended"):

@@ -147,12 +147,37 @@ static void v2_files_get_the_right_values_and_are_read_back(void **state)
     cgroup_host_done(&h);
 }
 
+static void a_frozen_group_is_seen_in_both_versions(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *text;
+        int frozen;
+    } cases[] = {
+        {"cgroup.freeze", "1\n", 1},      {"cgroup.freeze", "0\n", 0},
+        {"freezer.state", "FROZEN\n", 1}, {"freezer.state", "FREEZING\n", 1},
+        {"freezer.state", "THAWED\n", 0}, {"cgroup.procs", "1\n", 0},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[] = "/tmp/test_frozen.XXXXXX";
+        assert_non_null(mkdtemp(path));
+        auto_fd dir = open(path, O_RDONLY | O_DIRECTORY);
+        auto_fd file = openat(dir, cases[i].file, O_WRONLY | O_CREAT, 0600);
+        assert_int_equal(write(file, cases[i].text, strlen(cases[i].text)), strlen(cases[i].text));
+        assert_int_equal(group_is_frozen(dir), cases[i].frozen);
+        ASSERT_OK(unlinkat(dir, cases[i].file, 0));
+        ASSERT_OK(rmdir(path));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_cgroups_making_a_jail_still_works),
         cmocka_unit_test(trees_that_cannot_be_used_are_none_with_a_reason),
         cmocka_unit_test(v2_files_get_the_right_values_and_are_read_back),
+        cmocka_unit_test(a_frozen_group_is_seen_in_both_versions),
     };
     return cmocka_run_group_tests_name("cgroup_files", tests, NULL, NULL);
 }
