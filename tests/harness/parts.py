@@ -261,15 +261,16 @@ if NIGHTLY:
     PARTS["tsan"] = sanitized("tsan", ["tests/api", "tests/faults"], {
         "TSAN_OPTIONS": "second_deadlock_stack=1:halt_on_error=0"})
 
-# See lanes.py. The first two lanes compute, the others wait more than they compute. The virtual machine takes
-# longest and has a lane for itself. Tests that count things of the machine have a processor for themselves: beside
-# them only fuzz targets compute, which leave nothing on the machine. Then the unit tests have both.
+# See lanes.py. The first two lanes compute, the others wait more than they compute; all take about as long.
+# Tests that count things of the machine have a processor for themselves: beside them only fuzz targets compute,
+# which leave nothing on the machine.
 STAGES = [
     [["vm"],
-     ["lint", "build", "asan"],
-     ["security", "python", "mcp"],
-     ["api", "e2e", "faults", "backends", "docs", "e2b"]],
+     ["lint", "build", "unit"],
+     ["security", "python"],
+     ["api", "e2e", "faults", "backends"],
+     ["mcp", "docs", "e2b", "asan"]],
     [["tsan"]],
-    [["alone", "unit"],
+    [["alone"],
      ["fuzz"]],
 ]
