@@ -36,6 +36,8 @@ struct server *server_new(const struct server_config *config, struct pd_err *e)
         s->config.head_timeout_ns = 10 * NS_PER_S;
     if (!s->config.idle_timeout_ns)
         s->config.idle_timeout_ns = 75 * NS_PER_S;
+    if (!s->config.place_ns)
+        s->config.place_ns = 2 * NS_PER_S;
     if (!s->config.stall_ns)
         s->config.stall_ns = 60 * NS_PER_S;
 

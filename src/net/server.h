@@ -22,6 +22,7 @@ struct server_config {
     uint64_t head_timeout_ns; /* from the first byte of a head to its end, default 10 s */
     uint64_t idle_timeout_ns; /* between requests, default 75 s */
     uint64_t stall_ns;        /* without progress in a body or an answer, default 60 s */
+    uint64_t place_ns;        /* for the place of a request that ends soon, default 2 s */
 };
 
 struct server *server_new(const struct server_config *c, struct pd_err *e);

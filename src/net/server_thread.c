@@ -18,7 +18,6 @@
 #define IDLE_MS       10000
 #define KEEP_WAITING  2 /* idle threads that stay for ever */
 #define LINGER_NS     NS_PER_MS
-#define PLACE_NS      (2 * NS_PER_S)
 #define LOOK_NS       (20 * NS_PER_MS)
 #define LEAVING_NS    (2 * NS_PER_S)
 #define LEAVING_BYTES (8u << 20)
@@ -98,7 +97,7 @@ static void leave(struct server_thread *t, struct connection *c)
  * way at once, and nobody else is refused for that. Needs the lock. */
 static void wait_for_place(struct server *s)
 {
-    deadline end = deadline_in(PLACE_NS);
+    deadline end = deadline_in(s->config.place_ns);
 
     s->hopeful++;
     while (s->busy >= s->config.max_active && atomic_load(&s->brief) > 0 &&
@@ -164,12 +163,12 @@ static int serve_request(struct server_thread *t, struct connection *c, size_t h
     s->config.handle(&t->request, s->config.arg);
     int goes_on = request_finish(&t->request); /* may wait, so still busy */
 
+    /* The place is free before it is not brief any more: whoever hopes for it looks at both. */
+    lock_take(&s->lock);
+    s->busy--;
     if (t->state.brief)
         atomic_fetch_sub(&s->brief, 1);
     t->state.brief = false;
-
-    lock_take(&s->lock);
-    s->busy--;
     if (s->hopeful)
         pthread_cond_signal(&s->freed);
     lock_release(&s->lock);

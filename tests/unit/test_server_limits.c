@@ -238,17 +238,33 @@ static void test_there_are_so_many_requests(void **state)
     }
 }
 
-/* Places of requests that end soon are waited for: whoever comes meanwhile is not refused. */
-static void test_brief_requests_cost_nobody_a_place(void **state)
+/* Takes three places, one of them with a request that says that it ends soon. */
+static void take_places(struct peer p[3])
 {
-    (void)state;
-    begin((struct server_config){.max_active = 3});
-    struct peer p[3];
     for (int i = 0; i < 3; i++) {
         p[i] = peer_dial(&t);
         peer_say(&p[i], i ? "GET /gate HTTP/1.1" H "\r\n" : "GET /gate?brief HTTP/1.1" H "\r\n");
     }
     gate_wait_for(&gate, 3);
+}
+
+static void let_go(struct peer p[3], int first)
+{
+    gate_set(&gate, 1);
+    for (int i = first; i < 3; i++) {
+        auto_answer a = peer_answer(&p[i], HTTP_GET);
+        assert_true(answer_is(&a, 200, "through"));
+        peer_done(&p[i]);
+    }
+}
+
+/* Places of requests that end soon are waited for: whoever comes meanwhile is not refused. */
+static void test_brief_requests_cost_nobody_a_place(void **state)
+{
+    (void)state;
+    struct peer p[3];
+    begin((struct server_config){.max_active = 3, .place_ns = 60 * NS_PER_S});
+    take_places(p);
 
     auto_peer more = peer_dial(&t);
     peer_say(&more, "GET /hello HTTP/1.1" H "\r\n");
@@ -259,21 +275,21 @@ static void test_brief_requests_cost_nobody_a_place(void **state)
     auto_answer yes = peer_answer(&more, HTTP_GET);
     assert_true(answer_is(&yes, 200, "hello"));
 
-    /* One that does not end in time is waited for no longer. */
-    p[0] = peer_dial(&t);
-    peer_say(&p[0], "GET /gate?brief HTTP/1.1" H "\r\n");
-    gate_wait_for(&gate, 3);
+    let_go(p, 1);
+}
+
+static void test_one_that_does_not_end_soon_is_waited_for_no_longer(void **state)
+{
+    (void)state;
+    struct peer p[3];
+    begin((struct server_config){.max_active = 3});
+    take_places(p);
+
     auto_peer last = peer_dial(&t);
     peer_say(&last, "GET /hello HTTP/1.1" H "\r\n");
     auto_answer no = peer_answer(&last, HTTP_GET);
     assert_int_equal(no.status, 503);
-
-    gate_set(&gate, 1);
-    for (int i = 0; i < 3; i++) {
-        auto_answer a = peer_answer(&p[i], HTTP_GET);
-        assert_true(answer_is(&a, 200, "through"));
-        peer_done(&p[i]);
-    }
+    let_go(p, 0);
 }
 
 static void test_many_at_once_all_get_through(void **state)
@@ -539,6 +555,7 @@ int main(void)
         ROW(test_there_are_so_many_connections),
         ROW(test_there_are_so_many_requests),
         ROW(test_brief_requests_cost_nobody_a_place),
+        ROW(test_one_that_does_not_end_soon_is_waited_for_no_longer),
         ROW(test_many_at_once_all_get_through),
         ROW(test_thousands_are_idle_and_all_can_ask),
         ROW(test_coming_and_going),
