@@ -190,7 +190,9 @@ def test_a_tree_is_killed_with_its_command(bash):
 def test_memory_is_limited(make, images):
     box = make(images["bash"], limits={"memory_bytes": 64 << 20})
     told = box.exec("head -c 300m /dev/zero | tail | wc -c; echo ${PIPESTATUS[1]}")
-    assert told["stdout"].split()[-1] == "137", told
+    # The kernel kills what is largest, and now and then the shell as well.
+    assert told["stdout"].split() == ["0", "137"] or \
+        (told["stdout"] == "0\n" and told["signal"] == "SIGKILL"), told
     assert box.exec("echo alive")["stdout"] == "alive\n"
 
 
