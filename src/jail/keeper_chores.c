@@ -67,6 +67,12 @@ void chore_add(struct keeper *k, struct chore *c)
     c->not_before = 0;
 }
 
+/* The removal of a root that an engine keeps. */
+static bool is_promise(const struct keeper *k, const struct chore *c)
+{
+    return c->type == WIRE_REMOVE_ROOT && k->kind->is_foreign;
+}
+
 static int chore_new(struct keeper *k, const struct client *c, const struct frame *f,
                      struct pd_err *e)
 {
@@ -91,7 +97,7 @@ static int chore_new(struct keeper *k, const struct client *c, const struct fram
 
     /* The client is answered before the root is gone, and does not ask again. */
     struct pd_err ignored;
-    if (n->type == WIRE_REMOVE_ROOT && k->kind->is_foreign)
+    if (is_promise(k, n))
         promise_make(k->config->state_dir, n->what);
     else if (n->type == WIRE_REMOVE_ROOT && root_is_servers(n->what))
         (void)store_doom_root(k->config->state_dir, n->what, &ignored);
@@ -245,12 +251,12 @@ void chore_request(struct keeper *k, struct client *c, const struct frame *f)
         client_send_done(k, c, f->head.id);
 }
 
-/* A removal that failed. An engine may be away for long; what a keeper that ends leaves is the next
- * one's. */
+/* Whether a chore that failed is. An engine may be away for long; what a keeper that ends leaves is
+ * the next one's. */
 static bool is_tried_again(const struct keeper *k, struct chore *c)
 {
     bool last = k->stopping && k->jail_count <= k->undead_count;
-    if (!last && k->kind->is_foreign)
+    if (!last && is_promise(k, c))
         return true;
     return ++c->tries < (last ? CHORE_TRIES_LAST : CHORE_TRIES);
 }
@@ -279,7 +285,7 @@ void chore_done(struct keeper *k, struct worker *w, const struct frame *f)
     } else if (failed && e.code != PD_NOT_FOUND && is_tried_again(k, done)) {
         chore_again(k, done);
     } else {
-        if (k->kind->is_foreign && (!failed || e.code == PD_NOT_FOUND))
+        if (is_promise(k, done) && (!failed || e.code == PD_NOT_FOUND))
             promise_keep(k->config->state_dir, done->what);
         chore_free(done);
     }

@@ -1,6 +1,7 @@
 /* promises: roots that an engine keeps and that were promised to go, by name, in the keeper's state
  * directory. A client that asks for a removal is answered at once; should the engine be away, or
- * the keeper die before it is done, whoever comes next knows what is left to do. */
+ * the keeper die before it is done, whoever comes next knows what is left to do. Nothing here waits
+ * or fails: where the disk is full, a promise is forgotten with its keeper. */
 #pragma once
 
 void promise_make(const char *state_dir, const char *root);

@@ -25,7 +25,7 @@
 #define CAN_ALWAYS                                                                                 \
     (PROVIDER_PAUSE | PROVIDER_TERMINAL | PROVIDER_FILES | PROVIDER_PORTS | PROVIDER_ADOPT |       \
      PROVIDER_STASH | PROVIDER_TREES | PROVIDER_USAGE | PROVIDER_SIGNAL | PROVIDER_BACKGROUND)
-/* What those have whose files outlive them. */
+/* The capabilities of those whose files outlive them. */
 #define CAN_KEEP (PROVIDER_SNAPSHOT | PROVIDER_SLEEP | PROVIDER_ROOTS)
 
 static const struct provider_kind kinds[] = {

@@ -149,28 +149,6 @@ def test_the_keeper_dies_while_a_server_starts():
         box.delete()
 
 
-def test_the_keeper_dies_while_a_server_starts():
-    """Guardian and daemon have found it, and the daemon waits for its first word: the guardian starts
-    another one, and the daemon goes on with that."""
-    with Victim() as server:
-        old = server.keeper()
-        server.kill()
-        os.kill(old, signal.SIGSTOP)
-        server.launch()
-
-        def greets():
-            """The guardian has one connection, the daemon another."""
-            pids = [server.process.pid, *host.descendants(server.process.pid)]
-            return len(pids) == 2 and all(host.status(p).get("State", "")[:1] == "S" for p in pids)
-        paddock.wait_for(greets, 20, "the daemon waits")
-        os.kill(old, signal.SIGKILL)
-        server.wait_ready()
-        assert "keeper.lost" in server.last_log()
-        box = Box(server.client())
-        assert box.out("echo fine") == "fine\n"
-        box.delete()
-
-
 def test_the_keeper_dies_with_roots_to_remove(server, api):
     """What it had promised to delete is deleted by the next one; what is in use stays."""
     for _ in range(3):

@@ -74,8 +74,8 @@ def test_zombies_are_charged_and_orphans_reaped(fixtures):
     made, _ = reported(result, "zombies")
     assert made < 128, result.explain()
     refused, _ = reported(result, "orphans-refused")
-    # Without init nearly all would be. On busy cores it is a little late now and then (60 of 5,000 seen).
-    assert refused <= count // 10, "init does not reap as fast as orphans come"
+    # The bound is for an idle machine, as those of times are. Without init nearly all would be refused.
+    assert refused <= count // 100 * paddock.seconds(1), "init does not reap as fast as orphans come"
     check_host()
 
 
