@@ -3,6 +3,7 @@ killed in between, and nothing of them left in the engine when they are deleted.
 
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -181,6 +182,36 @@ def test_files_are_removed_when_the_engine_is_back(server, images, dockerd):
     assert dockerd.roots(), "it was away"
     server.start()
     await_no_roots(dockerd)
+
+
+def test_all_at_once(server, images, dockerd):
+    """Sleep, wake, copy, command and end of one sandbox at the same moment: each is done or refused, none
+    fails inside, and nothing is left."""
+    for number in range(paddock.rounds(4, 60)):
+        made = Box(server.client(), provider="docker", image=images["bash"])
+        base, wrong = f"/sandboxes/{made.id}", []
+
+        def ask(delay, method, path, body):
+            time.sleep(delay)
+            answer = E2b(server).request(method, path, body)
+            if answer.status >= 500 and answer.status != 503:
+                wrong.append((path, answer))
+        calls = [("POST", f"{base}/pause", {"memory": False}), ("POST", f"{made.url}/resume", {}),
+                 ("POST", f"{base}/snapshots", {}), ("POST", f"{made.url}/exec", {"command": "true"}),
+                 ("POST", f"{base}/pause", {"memory": False}), ("POST", f"{made.url}/resume", {})]
+        threads = [threading.Thread(target=ask, args=(0.05 * (n * number % 7), *call))
+                   for n, call in enumerate([*calls, ("DELETE", made.url, None)])]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong, wrong
+
+        api = server.client()
+        for snapshot in api.get("/snapshots").json():
+            assert api.delete(f"/templates/{snapshot['snapshotID']}").status in (200, 204)
+        await_no_roots(dockerd)
+        assert api.get(made.url).json().get("state", "gone") == "gone"
 
 
 if paddock.NIGHTLY:  # more than a hundred commits
