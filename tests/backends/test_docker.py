@@ -207,17 +207,36 @@ def test_a_tree_is_killed_with_its_command(bash):
     paddock.wait_for(lambda: "1234" not in bash.exec("ps -o args")["stdout"], 30, "all are dead")
 
 
+# Which of a line's programs the kernel kills is its choice: the largest, and now and then the shell.
+GREEDY = "head -c 300m /dev/zero | tail | wc -c; exit ${PIPESTATUS[1]}"
+
+
 def test_memory_is_limited(make, images):
-    line = "head -c 300m /dev/zero | tail | wc -c; echo ${PIPESTATUS[1]}"
-    control = make(images["bash"], limits={"memory_bytes": 1 << 30})
-    assert control.exec(line)["stdout"].split() == [str(300 << 20), "0"]
+    control = make(images["bash"], limits={"memory_bytes": 1 << 30}).exec(GREEDY)
+    assert (control["stdout"], control["exit_code"]) == (f"{300 << 20}\n", 0), control
+    assert control["stopped_by"] is None, control
 
     box = make(images["bash"], limits={"memory_bytes": 64 << 20})
-    told = box.exec(line)
-    # The kernel kills what is largest, and now and then the shell as well.
-    assert told["stdout"].split() == ["0", "137"] or \
-        (told["stdout"] == "0\n" and told["signal"] == "SIGKILL"), told
-    assert box.exec("echo alive")["stdout"] == "alive\n"
+    told = box.exec(GREEDY)
+    assert told["stdout"] == "0\n" and (told["exit_code"] == 137 or told["signal"] == "SIGKILL"), told
+    assert told["stopped_by"] == "oom", told
+    told = box.exec("echo alive; exit 1")
+    assert (told["stdout"], told["stopped_by"]) == ("alive\n", None), "it is told once"
+
+
+# Not with bash, which tries again until there is room.
+CROWD = ["busybox", "sh", "-c", "for i in $(seq 60); do sleep 1000 & done; exit 5"]
+
+
+def test_processes_are_limited(make, images):
+    control = make(images["bash"], limits={"pids": 100}).exec(argv=CROWD)
+    assert (control["exit_code"], control["stopped_by"]) == (5, None), control
+
+    box = make(images["bash"], limits={"pids": 24})
+    told = box.exec(argv=CROWD)
+    assert told["exit_code"] not in (0, 5) and told["stopped_by"] == "pids", told
+    told = box.exec(argv=["busybox", "false"])
+    assert (told["exit_code"], told["stopped_by"]) == (1, None), "it is told once"
 
 
 def test_it_can_be_paused(bash):

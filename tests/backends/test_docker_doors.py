@@ -8,7 +8,7 @@ import pytest
 from paddock_testing import engine as engines
 from paddock_testing import run as paddock
 from paddock_testing.server import Client, Server
-from test_docker import Box, running
+from test_docker import CROWD, Box, running
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "api"))
 from helpers import read_events  # pylint: disable=wrong-import-position
@@ -121,7 +121,7 @@ def test_podman_through_the_server(podman):
     s.start()
     try:
         api = Client(s.host, s.port, s.key)
-        box = Box(api, image, provider="podman")
+        box = Box(api, image, provider="podman", limits={"pids": 24})
         assert box.info["provider"] == "podman" and box.info["isolation"] == "basic", box.info
         assert box.exec("cd /tmp; echo out; id -u")["stdout"] == "out\n1000\n"
         assert box.exec("pwd; stat -c %a / /workspace")["stdout"] == "/tmp\n555\n755\n"
@@ -130,6 +130,7 @@ def test_podman_through_the_server(podman):
         assert usage(box)["pids"] >= 1
         assert box.exec("(setsid sleep 1234 &); sleep 1234", timeout_s=1)["timed_out"]
         paddock.wait_for(lambda: "1234" not in box.exec("ps -o args")["stdout"], 60, "all are dead")
+        assert box.exec(argv=CROWD)["stopped_by"] == "pids"
 
         process = start(box, command="bash --norc", pty=True, rows=24, cols=80)
         with WebSocket(api, f"{box.base}/processes/{process}/attach",
