@@ -11,6 +11,10 @@
 #include <jansson.h>
 #include <string.h>
 
+/* What is told of an engine's words, and how much of that is the beginning of longer ones. */
+#define SAID_MAX   140
+#define SAID_BEGIN 30
+
 static const struct {
     const char *words;
     enum pd_code code;
@@ -57,36 +61,50 @@ static enum pd_code code_of(int status)
     }
 }
 
-int docker_fail_text(int status, const char *said, const char *what, struct pd_err *e)
+/* An engine's words on one line. They end with the cause, often behind long paths: of a long text
+ * the beginning and the end are told. */
+static void shorten(const char *said, char out[SAID_MAX])
 {
-    char text[200];
+    size_t len = strlen(said);
 
-    snprintf(text, sizeof text, "%s", said);
-    for (char *c = text; *c; c++)
+    if (len < SAID_MAX)
+        snprintf(out, SAID_MAX, "%s", said);
+    else
+        snprintf(out, SAID_MAX, "%.*s ... %s", SAID_BEGIN, said,
+                 said + len - (SAID_MAX - SAID_BEGIN - sizeof " ... "));
+
+    for (char *c = out; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 127)
             *c = ' ';
+}
 
+int docker_fail_text(int status, const char *said, const char *what, struct pd_err *e)
+{
+    char text[SAID_MAX];
+
+    shorten(said, text);
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
-        if (strcasestr(text, reasons[i].words))
-            return pd_fail(e, reasons[i].code, "%s: %.120s%s", what, text, reasons[i].remedy);
-    return pd_fail(e, code_of(status), "%s: %.150s", what, text);
+        if (strcasestr(said, reasons[i].words))
+            return pd_fail(e, reasons[i].code, "%s: %s%s", what, text, reasons[i].remedy);
+    return pd_fail(e, code_of(status), "%s: %s", what, text);
 }
 
 int docker_fail(int status, const void *body, size_t len, const char *what, struct pd_err *e)
 {
     json_t *j = json_loadb(body, len, 0, NULL);
     const char *message = json_string_value(json_object_get(j, "message"));
-    char text[200];
+    char text[SAID_MAX];
 
     /* Some say it plainly, and a proxy in between says anything. */
-    if (message && message[0])
-        snprintf(text, sizeof text, "%s", message);
-    else
+    if (!message || !message[0]) {
         snprintf(text, sizeof text, "the engine answers %d%s%.*s", status, len ? ": " : "",
                  (int)(len < 100 ? len : 100), (const char *)body);
+        message = text;
+    }
 
+    int r = docker_fail_text(status, message, what, e);
     json_decref(j);
-    return docker_fail_text(status, text, what, e);
+    return r;
 }
 
 /* docker.io's entry has an older name. */

@@ -318,6 +318,21 @@ static const char *reason_in(const struct frame *f)
     return f->payload.len && msg_key_decode(&f->payload, &m, NULL) == 0 ? m.key : "";
 }
 
+/* It is tried again. But an engine may be away for ever: a keeper that ends leaves its containers
+ * to the brokers' last sweep, and to the next keeper. */
+static void sweep_failed(struct keeper *k, struct kjail *j, const struct pd_err *e)
+{
+    char why[MSG_WHY_MAX + 1];
+
+    snprintf(why, sizeof why, "it ended, and why cannot be found out: %.200s", e->msg);
+    jail_tell_why(k, j, why);
+
+    if (k->stopping && k->kind->is_foreign)
+        jail_forget(k, j);
+    else
+        j->sweep_after = deadline_in(SWEEP_RETRY);
+}
+
 void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
 {
     enum wire_type was = w->busy;
@@ -354,11 +369,13 @@ void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
             build_failed(k, j, &e);
         }
     } else if (was == WIRE_SWEEP) {
-        jail_tell_why(k, j, f->head.type == WIRE_DONE ? reason_in(f) : "");
-        if (f->head.type == WIRE_DONE)
+        if (f->head.type == WIRE_DONE) {
+            jail_tell_why(k, j, reason_in(f));
             jail_forget(k, j);
-        else
-            j->sweep_after = deadline_in(SWEEP_RETRY);
+        } else {
+            msg_error_raise(f, &e);
+            sweep_failed(k, j, &e);
+        }
     }
 }
 

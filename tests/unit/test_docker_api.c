@@ -464,6 +464,11 @@ static void test_lines_of_a_pull(void **state)
     docker_pull_done(&p);
 }
 
+/* As long as those of an engine's layers. */
+#define LONG_PATH                                                                                  \
+    "/engine/overlay2/410080d3c35666209491ee048d2a6ac75357a315fab2e563a30307d28d65099b/diff/"      \
+    "overlay2/410080d3c35666209491ee048d2a6ac75357a315fab2e563a30307d28d65099b/merged/etc/file"
+
 static void test_refusals_have_a_remedy(void **state)
 {
     (void)state;
@@ -481,6 +486,10 @@ static void test_refusals_have_a_remedy(void **state)
         {500, "{\"message\":\"Get http://r/v2/: dial tcp: connect: connection refused\"}",
          PD_BAD_GATEWAY, "is the registry up"},
         {500, "{\"message\":\"write /var/x: no space left on device\"}", PD_NO_SPACE, "prune"},
+        {500, "{\"message\":\"write " LONG_PATH ": no space left on device\"}", PD_NO_SPACE,
+         "no space left on device; free some"},
+        {500, "{\"message\":\"write " LONG_PATH ": no space left on device\"}", PD_NO_SPACE,
+         "create: write /engine/"},
         {400, "{\"message\":\"unknown or invalid runtime name: runsc\"}", PD_INVALID,
          "docker_runtime"},
         {409, "{\"message\":\"Conflict. The container name is in use\"}", PD_CONFLICT, "in use"},
