@@ -63,6 +63,8 @@ int route_get(struct call *c, struct pd_err *e)
         snprintf(c->field, sizeof c->field, "image");
         return -1;
     }
+    if (call_check_image(c, image, e) < 0)
+        return -1;
 
     struct route_provider list[PROVIDERS_MAX];
     unsigned count = provider_table_describe_for(c->api->providers, &spec, list);

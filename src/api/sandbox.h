@@ -16,6 +16,9 @@ void request_defaults(const struct call *c, struct session_request *r);
 /* Is what a new sandbox is to have within the ceilings of its tenant? Otherwise PD_INVALID, with
  * the field. */
 int call_check_ceilings(struct call *c, const struct session_request *r, struct pd_err *e);
+/* May the caller make sandboxes from this image? Otherwise PD_DENIED or PD_INVALID, with the field.
+ */
+int call_check_image(struct call *c, const char *image, struct pd_err *e);
 /* A provider that there is not, and a mode that is not to be had, are refused before a place is
  * waited for, with the field. */
 int call_check_provider(struct call *c, const struct session_request *r, struct pd_err *e);

@@ -149,6 +149,14 @@ int call_check_ceilings(struct call *c, const struct session_request *r, struct 
     return -1;
 }
 
+int call_check_image(struct call *c, const char *image, struct pd_err *e)
+{
+    if (config_check_image(c->config, c->who.tenant, image, e) == 0)
+        return 0;
+    snprintf(c->field, sizeof c->field, "image");
+    return -1;
+}
+
 static void read_limits(struct fields *f, struct limits *l)
 {
     struct fields *o = fields_object(f, "limits", FIELD_OPTIONAL);
@@ -284,8 +292,8 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     else if (r->spec.profile == PROFILE_RESTRICTED)
         r->policy = "restricted";
 
-    if (call_check_provider(c, r, e) < 0 || check_policy(c, r->policy, e) < 0 ||
-        call_check_ceilings(c, r, e) < 0)
+    if (call_check_image(c, r->spec.image, e) < 0 || call_check_provider(c, r, e) < 0 ||
+        check_policy(c, r->policy, e) < 0 || call_check_ceilings(c, r, e) < 0)
         return -1;
     return spec_check(&r->spec, e);
 }

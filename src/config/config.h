@@ -60,6 +60,8 @@ struct config {
     char *registry_auth;                /* "": none */
     char *default_image;                /* "": none */
     uint64_t image_pull;                /* index in never, missing, always */
+    struct config_list images_allowed;  /* patterns, checked; none: all */
+    struct config_list tenant_images;   /* TENANT=PATTERN, checked */
     uint64_t max_sandboxes, max_sandboxes_per_tenant, max_snapshots_per_tenant;
     uint64_t queue_max, queue_timeout_ms;
     uint64_t pool_min, pool_max;
@@ -128,6 +130,12 @@ const char *config_template(const struct config *c, const char *name);
 /* The most that a sandbox of this tenant may have: the server's ceilings, with those that
  * `tenant_limits` has for it in their place. */
 struct ceilings config_ceilings(const struct config *c, const char *tenant);
+
+/* May a sandbox of this tenant be made from the image ("": none was asked for)? PD_DENIED names the
+ * image and the setting; PD_INVALID: there are patterns, and it is no reference. The server's own
+ * default_image is always allowed. */
+int config_check_image(const struct config *c, const char *tenant, const char *image,
+                       struct pd_err *e);
 
 /* For people: every key with its value and source, older names in use, notes. */
 void config_print(const struct config *c, struct buf *out);

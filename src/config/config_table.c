@@ -75,6 +75,13 @@ const struct config_key config_keys[] = {
      .help = "image of sandboxes for which none was asked, where a provider needs one"},
     {"image_pull", CONFIG_CHOICE, AT(image_pull), "missing", .names = pulls,
      .help = "when images are fetched: `never`, `missing` or `always`"},
+    {"images_allowed", CONFIG_LIST, AT(images_allowed), "", 0, CONFIG_LIST_MAX, .reloadable = 1,
+     .help = "images that sandboxes may be made from, as patterns of repositories: `debian`, "
+             "`docker.io/library/*`, `registry.example:5000/team`; none: all"},
+    {"tenant_images", CONFIG_LIST, AT(tenant_images), "", 0, CONFIG_LIST_MAX, .reloadable = 1,
+     .help =
+         "patterns of single tenants instead of images_allowed, as `TENANT=PATTERN`; `*` stands "
+         "for every image"},
     {"max_sandboxes", CONFIG_COUNT, AT(max_sandboxes), "200", 1, 100000, .reloadable = 1,
      .help = "sandboxes in all; more wait in the queue"},
     {"max_sandboxes_per_tenant", CONFIG_COUNT, AT(max_sandboxes_per_tenant), "100", 1, 100000,

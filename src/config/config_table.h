@@ -66,6 +66,9 @@ const char *config_type_name(const struct config_key *k);
 /* config_check.c: host names, addresses and pairs. */
 int config_check(const struct config *c, struct pd_err *e);
 
+/* config_images.c */
+int config_check_images(const struct config *c, struct pd_err *e);
+
 /* config_ceilings.c */
 /* Ceilings that nobody set follow from the machine; defaults that nobody set stay below them. */
 void config_derive_ceilings(struct config *c);

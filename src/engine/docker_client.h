@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "engine/broker.h"
 #include "engine/docker_api.h"
-#include "engine/image_ref.h"
+#include "wire/image_ref.h"
 
 struct http;
 struct pd_err;

@@ -1,7 +1,8 @@
 /* Answers of an engine and names of images: no bytes break a reader, and what is read is clean. */
 #include "base/err.h"
 #include "engine/docker_api.h"
-#include "engine/image_ref.h"
+#include "wire/image_pattern.h"
+#include "wire/image_ref.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,16 @@ static int each(void *context, const struct docker_container *c, struct pd_err *
     return 0;
 }
 
-/* A name that was read reads the same again when it is written out. */
+/* A pattern that was read takes an image or not, whatever both are. */
+static void pattern(const char *text, const struct image_ref *r)
+{
+    struct image_pattern p;
+    if (image_pattern_parse(text, &p, NULL) == 0)
+        (void)image_pattern_matches(&p, r);
+}
+
+/* A name that was read reads the same again when it is written out, and is meant by the pattern of
+ * its own name, by that of its registry, and by none of another registry. */
 static void image(const char *text)
 {
     struct image_ref a, b;
@@ -29,6 +39,17 @@ static void image(const char *text)
         abort();
     image_ref_text(&b, again);
     if (strcmp(full, again) != 0)
+        abort();
+
+    struct image_pattern p;
+    char name[IMAGE_NAME_MAX], own[IMAGE_NAME_MAX];
+    image_ref_name(&a, name);
+    snprintf(own, sizeof own, "%s/*", a.registry);
+    if (image_pattern_parse(name, &p, NULL) < 0 || !image_pattern_matches(&p, &a) ||
+        image_pattern_parse(own, &p, NULL) < 0 || !image_pattern_matches(&p, &a))
+        abort();
+    if (image_pattern_parse("other.example:1/*", &p, NULL) < 0 ||
+        (image_pattern_matches(&p, &a) && strcmp(a.registry, "other.example:1") != 0))
         abort();
 }
 
@@ -59,5 +80,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (buf_put(&text, data, size) == 0 && buf_cstr(&text))
         image(buf_cstr(&text));
+
+    struct image_ref some = {.registry = "docker.io", .repository = "library/debian"};
+    if (buf_cstr(&text))
+        pattern(buf_cstr(&text), &some);
     return 0;
 }

@@ -551,6 +551,51 @@ static void test_ceilings_of_tenants(void **state)
     check_refused("tenant_limits = A:max_pids=9", NULL, NULL, "A:max_pids", "TENANT:KEY=VALUE");
 }
 
+static int check_image(const struct config *c, const char *tenant, const char *image)
+{
+    struct pd_err e = {.msg = ""};
+    if (config_check_image(c, tenant, image, &e) == 0)
+        return 0;
+    assert_non_null(strstr(e.msg, image));
+    return (int)e.code;
+}
+
+static void test_images_that_are_allowed(void **state)
+{
+    (void)state;
+    struct config *c = load("default_image = own/image:1\n"
+                            "images_allowed = debian, r.example:5000/team/*\n"
+                            "tenant_images = acme=busybox, acme=quay.io/acme, free=*\n",
+                            NULL, NULL);
+    assert_int_equal(check_image(c, "x", ""), 0);
+    assert_int_equal(check_image(c, "x", "debian:12"), 0);
+    assert_int_equal(check_image(c, "x", "r.example:5000/team/a"), 0);
+    assert_int_equal(check_image(c, "x", "docker.io/own/image:1"), 0);
+    assert_int_equal(check_image(c, "x", "own/image:2"), PD_DENIED);
+    assert_int_equal(check_image(c, "x", "busybox"), PD_DENIED);
+    assert_int_equal(check_image(c, "x", "BUSYBOX"), PD_INVALID);
+    assert_int_equal(check_image(c, "acme", "busybox"), 0);
+    assert_int_equal(check_image(c, "acme", "quay.io/acme/b"), 0);
+    assert_int_equal(check_image(c, "acme", "own/image:1"), 0);
+    assert_int_equal(check_image(c, "acme", "debian"), PD_DENIED);
+    assert_int_equal(check_image(c, "acm", "busybox"), PD_DENIED);
+    assert_int_equal(check_image(c, "acme2", "busybox"), PD_DENIED);
+    assert_int_equal(check_image(c, "free", "any.io/a"), 0);
+    config_free(c);
+
+    c = load("tenant_images = acme=busybox\n", NULL, NULL);
+    assert_int_equal(check_image(c, "x", "any.io/a"), 0);
+    assert_int_equal(check_image(c, "x", "NOT JUDGED"), 0);
+    assert_int_equal(check_image(c, "acme", "any.io/a"), PD_DENIED);
+    config_free(c);
+
+    check_refused("images_allowed = debian:12", NULL, NULL, "images_allowed", "debian:12");
+    check_refused("images_allowed = a,B", NULL, NULL, "images_allowed", "'B'");
+    check_refused("tenant_images = acme", NULL, NULL, "tenant_images", "TENANT=PATTERN");
+    check_refused("tenant_images = A=debian", NULL, NULL, "tenant_images", "A=debian");
+    check_refused("tenant_images = a=", NULL, NULL, "tenant_images", "empty part");
+}
+
 static void test_what_is_above_a_ceiling_is_told(void **state)
 {
     (void)state;
@@ -623,6 +668,7 @@ int main(void)
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_ceilings_follow_from_the_machine),
         cmocka_unit_test(test_ceilings_of_tenants),
+        cmocka_unit_test(test_images_that_are_allowed),
         cmocka_unit_test(test_what_is_above_a_ceiling_is_told),
         cmocka_unit_test(test_the_document_has_the_table),
     };

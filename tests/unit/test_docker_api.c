@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 #include "engine/docker_api.h"
-#include "engine/image_ref.h"
+#include "wire/image_ref.h"
 
 #include <jansson.h>
 #include <string.h>

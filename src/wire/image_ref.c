@@ -1,7 +1,7 @@
 /* Reads the name of an image from its end: the digest behind "@", the tag behind the last ":" that
  * has no "/" behind it, then the registry, which ends at the first "/". Each part is checked
  * against its own small alphabet. */
-#include "engine/image_ref.h"
+#include "wire/image_ref.h"
 
 #include "base/banned.h"
 #include "base/err.h"

@@ -1,0 +1,96 @@
+/* The images that sandboxes may be made from: `images_allowed` of the server, and `tenant_images`,
+ * a list of TENANT=PATTERN, which stands in its place for the tenants that it names.
+ *
+ * Patterns are checked when the configuration is loaded and read again when a request names an
+ * image, as the ceilings of tenants are. */
+#include "config/config_table.h"
+
+#include "base/banned.h"
+#include "wire/image_pattern.h"
+#include "wire/image_ref.h"
+
+#include <stdbool.h>
+
+#define TENANT_MAX 63
+
+/* The pattern in TENANT=PATTERN when the entry is of this tenant; NULL when it is not. */
+static const char *pattern_of(const char *entry, const char *tenant)
+{
+    size_t len = strlen(tenant);
+    return !strncmp(entry, tenant, len) && entry[len] == '=' ? entry + len + 1 : NULL;
+}
+
+static bool matches(const char *pattern, const struct image_ref *image)
+{
+    struct image_pattern p;
+    return image_pattern_parse(pattern, &p, NULL) == 0 && image_pattern_matches(&p, image);
+}
+
+/* The server's own image, to the tag or the digest. */
+static bool is_default(const struct config *c, const struct image_ref *image)
+{
+    struct image_ref own;
+    char a[IMAGE_TEXT_MAX], b[IMAGE_TEXT_MAX];
+
+    if (!c->default_image[0] || image_ref_parse(c->default_image, &own, NULL) < 0)
+        return false;
+    image_ref_text(&own, a);
+    image_ref_text(image, b);
+    return !strcmp(a, b);
+}
+
+int config_check_image(const struct config *c, const char *tenant, const char *image,
+                       struct pd_err *e)
+{
+    const char *setting = "images_allowed", *list[CONFIG_LIST_MAX];
+    unsigned count = 0;
+    struct image_ref ref;
+
+    for (unsigned i = 0; i < c->tenant_images.count; i++)
+        if ((list[count] = pattern_of(c->tenant_images.items[i], tenant)))
+            count++;
+    if (count)
+        setting = "tenant_images";
+    else
+        while (count < c->images_allowed.count) {
+            list[count] = c->images_allowed.items[count];
+            count++;
+        }
+    if (!image[0] || !count)
+        return 0;
+
+    if (image_ref_parse(image, &ref, e) < 0)
+        return -1;
+    for (unsigned i = 0; i < count; i++)
+        if (matches(list[i], &ref))
+            return 0;
+    if (is_default(c, &ref))
+        return 0;
+
+    char name[IMAGE_NAME_MAX];
+    image_ref_name(&ref, name);
+    return pd_fail(e, PD_DENIED,
+                   "image '%.80s' is not allowed here: no pattern of the setting %s means %.120s",
+                   image, setting, name);
+}
+
+int config_check_images(const struct config *c, struct pd_err *e)
+{
+    struct image_pattern unused;
+
+    for (unsigned i = 0; i < c->images_allowed.count; i++)
+        if (image_pattern_parse(c->images_allowed.items[i], &unused, e) < 0)
+            return pd_wrap(e, "images_allowed");
+
+    for (unsigned i = 0; i < c->tenant_images.count; i++) {
+        const char *entry = c->tenant_images.items[i];
+        size_t len = strspn(entry, "abcdefghijklmnopqrstuvwxyz0123456789_-");
+        if (!len || len > TENANT_MAX || entry[len] != '=')
+            return pd_fail(e, PD_INVALID,
+                           "tenant_images: '%.100s' is not TENANT=PATTERN, such as acme=debian",
+                           entry);
+        if (image_pattern_parse(entry + len + 1, &unused, e) < 0)
+            return pd_wrap(e, "tenant_images");
+    }
+    return 0;
+}
