@@ -20,6 +20,7 @@ PANELS = (
         ("no sandbox at all", "bench", "floor", False),
         ("paddock, exec in a jail", "bench", "exec", True),
         ("paddock, over HTTP", "bench-server", "exec", True),
+        ("paddock, in docker, over HTTP", "bench-server", "docker-argv", True),
         ("docker exec", "bench", "docker-exec", False),
     )),
 )

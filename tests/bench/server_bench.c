@@ -21,7 +21,7 @@ static const char usage_text[] =
     "                            [--storage auto|memory|disk] [--pause USEC] [--calm MSEC]\n"
     "                            [--paddock FILE] [--json FILE]\n\n"
     "  --quick          fewer of everything\n"
-    "  --only PART      exec, idle, streams, output, files or connections\n"
+    "  --only PART      exec, docker, idle, streams, output, files or connections\n"
     "  --rounds N       of every latency (250)\n"
     "  --sandboxes N    that lie idle (1000)\n"
     "  --connections N  that lie idle (10000)\n"
@@ -31,9 +31,9 @@ static const char usage_text[] =
     "  --paddock FILE   the program to measure (build/paddock)\n"
     "  --json FILE      where the numbers go (build/bench-server.json)\n";
 
-enum part { EXEC, IDLE, STREAMS, OUTPUT, FILES, CONNECTIONS, PARTS };
-static const char *const part_names[PARTS] = {"exec",   "idle",  "streams",
-                                              "output", "files", "connections"};
+enum part { EXEC, DOCKER, IDLE, STREAMS, OUTPUT, FILES, CONNECTIONS, PARTS };
+static const char *const part_names[PARTS] = {"exec",   "docker", "idle",       "streams",
+                                              "output", "files",  "connections"};
 static const char *const storages[] = {"memory", "disk"};
 #define STORAGES (sizeof storages / sizeof *storages)
 
@@ -45,6 +45,7 @@ struct options {
 
 struct server_report {
     struct server_latency latency;
+    struct docker_latency docker;
     struct crowding idle[STORAGES];
     struct streams streams;
     struct output output;
@@ -144,6 +145,11 @@ static void measure(struct server_report *r, struct server_place *s, const struc
     if (o->wants[EXEC] || o->wants[STREAMS] || o->wants[OUTPUT] || o->wants[FILES] ||
         o->wants[CONNECTIONS])
         measure_with_one(r, s, o);
+    if (o->wants[DOCKER]) {
+        news(s, "docker beside the jail");
+        docker_latency_measure(&r->docker, s, o->storage, (unsigned)o->rounds, (unsigned)o->pause,
+                               (unsigned)o->calm);
+    }
     for (size_t i = 0; i < STORAGES && o->wants[IDLE]; i++) {
         char text[60];
         snprintf(text, sizeof text, "%u idle sandboxes, storage %s", (unsigned)o->sandboxes,
@@ -187,6 +193,24 @@ static void latency_people(struct server_report *r, FILE *f)
     if (r->latency.pool_misses)
         fprintf(f, "\n%u creations found the pool empty and are not counted\n",
                 r->latency.pool_misses);
+}
+
+static void docker_people(struct docker_latency *l, FILE *f)
+{
+    if (l->skipped[0])
+        fprintf(f, "\ndocker was left out: %s\n", l->skipped);
+    if (!l->series[D_LINE].count)
+        return;
+
+    fprintf(f, "\n| docker beside the jail | p50 ms | p95 ms | p99 ms | x the jail's |\n"
+               "|---|---:|---:|---:|---:|\n");
+    for (unsigned i = 0; i < D_COUNT; i++) {
+        struct series *s = &l->series[i];
+        uint64_t p50 = series_quantile(s, 500);
+        uint64_t base = series_quantile(&l->series[docker_latency_floor(i)], 500);
+        fprintf(f, "| %s | %.2f | %.2f | %.2f | %.2f |\n", s->what, ms(p50),
+                ms(series_quantile(s, 950)), ms(series_quantile(s, 990)), ratio(p50, base));
+    }
 }
 
 static double p99_in_floors(struct level *v)
@@ -274,6 +298,7 @@ static void report_for_people(struct server_report *r, struct server_place *s,
                 s->p.starts - s->p.calm_starts, s->p.starts);
     if (r->latency.series[V_EXEC].count)
         latency_people(r, f);
+    docker_people(&r->docker, f);
     load_people(r, o, f);
     if (s->p.errors)
         fprintf(f, "\n%u errors; the first: %s\n", s->p.errors, s->p.first_error);
@@ -361,6 +386,21 @@ static void idle_json(struct json *j, struct crowding *c)
     json_close(j, '}');
 }
 
+static void docker_json(struct json *j, struct docker_latency *l)
+{
+    for (unsigned i = 0; i < D_COUNT; i++) {
+        struct series *s = &l->series[i];
+        if (l->skipped[0]) {
+            json_key(j, s->name);
+            json_open(j, '{');
+            key_uint(j, "samples", 0);
+            key_str(j, "skipped", l->skipped);
+            json_close(j, '}');
+        }
+        series_json(j, s->name, s, series_quantile(&l->series[docker_latency_floor(i)], 500));
+    }
+}
+
 static void load_json(struct json *j, struct server_report *r)
 {
     json_key(j, "streams");
@@ -422,6 +462,7 @@ static int report_for_programs(struct server_report *r, struct server_place *s,
     for (unsigned i = 0; i < V_COUNT; i++)
         series_json(&j, r->latency.series[i].name, &r->latency.series[i],
                     series_quantile(&r->latency.series[server_latency_floor(i)], 500));
+    docker_json(&j, &r->docker);
     json_close(&j, '}');
     json_key(&j, "idle");
     json_open(&j, '[');
@@ -482,7 +523,12 @@ int main(int argc, char **argv)
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
+    s.p.docker = getenv("BENCH_DOCKER");
+    s.p.docker_missing = getenv("BENCH_DOCKER_MISSING");
+    if (!s.p.docker_missing)
+        s.p.docker_missing = "only tests/bench/run starts a daemon";
     server_latency_init(&r.latency);
+    docker_latency_init(&r.docker);
     if (place_open(&s.p, &e) < 0) {
         fprintf(stderr, "paddock-server-bench: %s\n", e.msg);
         return 1;
@@ -495,6 +541,7 @@ int main(int argc, char **argv)
         fprintf(s.p.news, "paddock-server-bench: %s\n", e.msg);
     }
     server_latency_done(&r.latency);
+    docker_latency_done(&r.docker);
     for (size_t i = 0; i < STORAGES; i++)
         crowding_done(&r.idle[i]);
     files_done(&r.files);

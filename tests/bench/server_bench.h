@@ -8,6 +8,8 @@
 
 #include "base/buf.h"
 
+#include <stdbool.h>
+
 /* ---- server_place.c: a server of our own, and a client ---- */
 
 struct server_place {
@@ -17,6 +19,7 @@ struct server_place {
     unsigned port;
     char key[48];
     char storage[16];
+    bool has_docker; /* the next one makes sandboxes in the engine of `p`, too */
 };
 
 /* Starts `paddock serve` with room for `sandboxes` and waits until it is ready. */
@@ -63,6 +66,14 @@ const char *http_call(struct http *h, const struct server_place *s, const char *
 int json_find(const char *text, const char *key, char *out, size_t size);
 
 /* ---- server_latency.c ---- */
+
+/* A sandbox, and a command in it that has to end with 0. `ret_warm` (may be NULL): it came from the
+ * pool; `ret_inside` (may be NULL): what the server says the command took. */
+int sandbox_make(struct http *h, const struct server_place *s, const char *body, char id[32],
+                 int *ret_warm, struct pd_err *e);
+int sandbox_exec(struct http *h, const struct server_place *s, const char *id, const char *body,
+                 uint64_t *ret_inside, struct pd_err *e);
+int sandbox_unmake(struct http *h, const struct server_place *s, const char *id, struct pd_err *e);
 
 enum {
     V_TRUE,      /* posix_spawn of /bin/true */
@@ -114,6 +125,30 @@ struct crowding {
 void crowding_measure(struct crowding *c, struct server_place *s, const char *storage,
                       unsigned many, unsigned rounds, unsigned pause_usec, unsigned patience_ms);
 void crowding_done(struct crowding *c);
+
+/* ---- server_docker.c ---- */
+
+enum {
+    D_JAIL_ARGV,
+    D_ARGV,
+    D_JAIL_LINE,
+    D_LINE,
+    D_ENGINE, /* `docker exec` */
+    D_COUNT
+};
+
+struct docker_latency {
+    struct series series[D_COUNT];
+    char skipped[200]; /* why there are none */
+};
+
+void docker_latency_init(struct docker_latency *l);
+/* The series that this one is a multiple of: the jail's. */
+unsigned docker_latency_floor(unsigned series);
+/* With a server of its own. */
+void docker_latency_measure(struct docker_latency *l, struct server_place *s, const char *storage,
+                            unsigned rounds, unsigned pause_usec, unsigned patience_ms);
+void docker_latency_done(struct docker_latency *l);
 
 /* ---- server_load.c ---- */
 

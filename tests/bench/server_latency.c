@@ -69,8 +69,8 @@ void server_latency_done(struct server_latency *l)
         series_done(&l->series[i]);
 }
 
-static int make(struct http *h, const struct server_place *s, const char *body, char id[32],
-                int *ret_warm, struct pd_err *e)
+int sandbox_make(struct http *h, const struct server_place *s, const char *body, char id[32],
+                 int *ret_warm, struct pd_err *e)
 {
     char warm[8] = "";
     const char *text = http_call(h, s, "POST", "/v1/sandboxes", body, 201, e);
@@ -84,16 +84,15 @@ static int make(struct http *h, const struct server_place *s, const char *body, 
     return 0;
 }
 
-static int unmake(struct http *h, const struct server_place *s, const char *id, struct pd_err *e)
+int sandbox_unmake(struct http *h, const struct server_place *s, const char *id, struct pd_err *e)
 {
     char path[80];
     snprintf(path, sizeof path, "/v1/sandboxes/%s", id);
     return http_call(h, s, "DELETE", path, NULL, 204, e) ? 0 : -1;
 }
 
-/* One command; `ret_inside` gets what the server says it took. */
-static int exec(struct http *h, const struct server_place *s, const char *id, const char *body,
-                uint64_t *ret_inside, struct pd_err *e)
+int sandbox_exec(struct http *h, const struct server_place *s, const char *id, const char *body,
+                 uint64_t *ret_inside, struct pd_err *e)
 {
     char path[80], value[32];
     snprintf(path, sizeof path, "/v1/sandboxes/%s/exec", id);
@@ -191,12 +190,12 @@ static int run_sh_ls(struct context *c, struct pd_err *e)
 static int run_exec(struct context *c, struct pd_err *e)
 {
     uint64_t inside = 0, began = clock_now();
-    if (exec(&c->h, c->s, c->id, EXEC_TRUE, &inside, e) < 0)
+    if (sandbox_exec(&c->h, c->s, c->id, EXEC_TRUE, &inside, e) < 0)
         return -1;
     uint64_t ended = clock_now();
     series_add(&c->l->series[V_EXEC], ended - began);
     series_add(&c->l->series[V_INSIDE], inside);
-    if (exec(&c->h, c->s, c->id, EXEC_TRUE, NULL, e) < 0)
+    if (sandbox_exec(&c->h, c->s, c->id, EXEC_TRUE, NULL, e) < 0)
         return -1;
     series_add(&c->l->series[V_EXEC_NEXT], clock_now() - ended);
     return 0;
@@ -216,7 +215,7 @@ static int run_get(struct context *c, struct pd_err *e)
 static int timed_exec(struct context *c, unsigned series, const char *body, struct pd_err *e)
 {
     uint64_t began = clock_now();
-    if (exec(&c->h, c->s, c->id, body, NULL, e) < 0)
+    if (sandbox_exec(&c->h, c->s, c->id, body, NULL, e) < 0)
         return -1;
     series_add(&c->l->series[series], clock_now() - began);
     return 0;
@@ -259,7 +258,7 @@ static int birth(struct context *c, const char *body, int warm, struct pd_err *e
     char id[32], path[80];
     int from_pool = 0;
     uint64_t began = clock_now(), heard;
-    if (make(&c->h, c->s, body, id, &from_pool, e) < 0)
+    if (sandbox_make(&c->h, c->s, body, id, &from_pool, e) < 0)
         return -1;
     uint64_t made = clock_now();
     snprintf(path, sizeof path, "/v1/sandboxes/%s/exec", id);
@@ -273,7 +272,7 @@ static int birth(struct context *c, const char *body, int warm, struct pd_err *e
         series_add(&c->l->series[warm ? V_WARM_MAKE : V_COLD_MAKE], made - began);
     }
     uint64_t before = clock_now();
-    if (unmake(&c->h, c->s, id, e) < 0)
+    if (sandbox_unmake(&c->h, c->s, id, e) < 0)
         return -1;
     series_add(&c->l->series[V_DELETE], clock_now() - before);
     place_pause(REFILL_USEC);
@@ -301,7 +300,7 @@ void server_latency_measure(struct server_latency *l, struct server_place *s, un
 {
     struct context c = {.l = l, .s = s, .h = HTTP_EMPTY};
     struct pd_err e;
-    if (http_open(&c.h, s, &e) < 0 || make(&c.h, s, CREATE_WARM, c.id, NULL, &e) < 0) {
+    if (http_open(&c.h, s, &e) < 0 || sandbox_make(&c.h, s, CREATE_WARM, c.id, NULL, &e) < 0) {
         place_error(&s->p, "a sandbox for exec", &e);
         http_done(&c.h);
         return;
@@ -322,7 +321,7 @@ void server_latency_measure(struct server_latency *l, struct server_place *s, un
             }
         }
     }
-    if (unmake(&c.h, s, c.id, &e) < 0)
+    if (sandbox_unmake(&c.h, s, c.id, &e) < 0)
         place_error(&s->p, "delete the sandbox for exec", &e);
     http_done(&c.h);
 }
@@ -338,7 +337,7 @@ static int level_measure(struct level *v, struct server_place *s, struct http *h
         int status;
         place_calm(&s->p, pause_usec, patience_ms);
         uint64_t began = clock_now();
-        if (exec(h, s, id, EXEC_TRUE, NULL, e) < 0)
+        if (sandbox_exec(h, s, id, EXEC_TRUE, NULL, e) < 0)
             return -1;
         series_add(&v->exec, clock_now() - began);
         place_calm(&s->p, pause_usec, patience_ms);
@@ -363,7 +362,7 @@ static int crowd(struct crowding *c, struct server_place *s, struct http *h, cha
                  unsigned rounds, unsigned pause_usec, unsigned patience_ms, struct pd_err *e)
 {
     struct usage u;
-    if (make(h, s, CREATE_WARM, ids[0], NULL, e) < 0)
+    if (sandbox_make(h, s, CREATE_WARM, ids[0], NULL, e) < 0)
         return -1;
     c->few = FEW;
     place_pause(500000); /* for the pool */
@@ -374,7 +373,7 @@ static int crowd(struct crowding *c, struct server_place *s, struct http *h, cha
     int64_t before = available();
     uint64_t began = clock_now();
     for (c->many = FEW; c->many < c->asked; c->many++)
-        if (make(h, s, CREATE_WARM, ids[c->many], NULL, e) < 0)
+        if (sandbox_make(h, s, CREATE_WARM, ids[c->many], NULL, e) < 0)
             break;
     c->creation_ns = clock_now() - began;
     if (c->many < c->asked && c->many < 10)
@@ -389,7 +388,7 @@ static int crowd(struct crowding *c, struct server_place *s, struct http *h, cha
     c->rss_many = u.rss;
     began = clock_now();
     for (unsigned i = FEW; i < c->many; i++)
-        if (unmake(h, s, ids[i], e) < 0)
+        if (sandbox_unmake(h, s, ids[i], e) < 0)
             return -1;
     c->deletion_ns = clock_now() - began;
     place_pause(3000000); /* the rest of them goes in the background */

@@ -100,9 +100,17 @@ int server_start(struct server_place *s, const char *storage, unsigned sandboxes
                           "0",
                           "--log-level",
                           "warn",
+                          s->has_docker ? "--providers" : NULL, /* the last word without it */
+                          "jail,docker",
+                          "--image-pull",
+                          "never",
                           NULL};
     char *environment[] = {(char *)"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/bin",
-                           s->p.run_dir, s->p.state_dir, key, NULL};
+                           s->p.run_dir,
+                           s->p.state_dir,
+                           key,
+                           s->has_docker ? (char *)s->p.docker : NULL,
+                           NULL};
     s->program = fork();
     if (s->program < 0)
         return pd_fail_sys(e, "start %s serve", s->p.paddock);

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock_testing import engine
 from paddock_testing import run as paddock
 
 TOP = Path(__file__).resolve().parents[2]
@@ -155,3 +156,35 @@ def test_make_bench_quick():
     assert said.returncode == 0, said
     for row in ("the line `true` over HTTP", "create + exec + destroy per second", "aims are met"):
         assert row in said.stdout, said
+
+
+def bench_docker(program, out, *words):
+    """What was said, and the latencies that it wrote."""
+    said = subprocess.run([*program, *words, "--json", out], cwd=TOP, text=True, stdin=subprocess.DEVNULL,
+                          capture_output=True, timeout=paddock.seconds(300), check=False,
+                          env=paddock.clean_environment())
+    assert said.returncode == 0, said
+    return said.stdout, json.loads(out.read_text(encoding="utf-8"))["latency"]
+
+
+def test_docker_beside_the_jail(tmp_path):
+    """With an engine every row is there, and `docker exec` with them; without one, the reason."""
+    said, latency = bench_docker(["tests/bench/run", "--only", "server-docker"], tmp_path / "out.json",
+                                 "--rounds", "10", "--calm", "1")
+    rows = ("jail-argv", "docker-argv", "jail-line", "docker-line", "engine-exec")
+    if engine.why_not("docker"):
+        assert "docker was left out: " in said and latency["docker-line"]["skipped"], said
+        return
+    assert [latency[row]["samples"] for row in rows] == [10, 10, 10, 10, 2], said
+    assert "| `docker exec` of `/bin/true` |" in said
+    found = {r.row.key for r in figures.results([{"bench-server": {"latency": latency}}])}
+    assert found == {"docker-line", "docker-argv"}
+
+
+def test_docker_is_left_out_with_a_reason(tmp_path):
+    """The program alone starts no engine."""
+    said, latency = bench_docker(["build/tests/bench/paddock-server-bench", "--only", "docker"],
+                                 tmp_path / "out.json")
+    assert "docker was left out: only tests/bench/run starts a daemon" in said
+    assert latency["docker-line"]["samples"] == 0
+    assert not figures.results([{"bench-server": {"latency": latency}}])
