@@ -32,11 +32,10 @@ static inline void keeper_begin_kind(struct keeper_run *k, const struct keeper_k
     snprintf(k->dir, sizeof k->dir, "/tmp/paddock-keeper-XXXXXX");
     assert_non_null(mkdtemp(k->dir));
     snprintf(k->path, sizeof k->path, "%s/socket", k->dir);
-    k->pid = fork();
+    k->pid = child_fork();
     assert_true(k->pid >= 0);
     if (k->pid)
         return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct pd_err e;
     struct keeper_config c = {.client = -1,
                               .kind = kind,

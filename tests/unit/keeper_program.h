@@ -36,9 +36,8 @@ static inline void start_keeper(struct place *p)
 {
     struct pd_err e;
     struct keeper_link l;
-    p->keeper = fork();
+    p->keeper = child_fork();
     if (p->keeper == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
         setenv("PADDOCK_STATE_DIR", p->state, 1);
         setenv("PADDOCK_RUN_DIR", p->run, 1);
         if (p->uid && setresuid(p->uid, p->uid, p->uid) == 0)
@@ -83,7 +82,7 @@ static inline int tear_down(void **state)
     char command[128];
     snprintf(command, sizeof command, "%s", p->dir);
     char *argv[] = {(char *)"rm", (char *)"-rf", command, NULL};
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     if (pid == 0) {
         execvp(argv[0], argv);
         _exit(127);

@@ -17,7 +17,7 @@
 static inline bool user_namespaces_work(void)
 {
     int status = -1;
-    pid_t child = fork();
+    pid_t child = child_fork();
 
     if (child == 0)
         _exit(unshare(CLONE_NEWUSER) < 0);

@@ -78,7 +78,7 @@ static inline int dial_server(const struct test_server *t)
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(connect(fd, (const struct sockaddr *)&t->address, sizeof t->address), 0);
-    struct timeval patience = {.tv_sec = 20};
+    struct timeval patience = {.tv_sec = PATIENCE / NS_PER_S};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     return fd;
 }

@@ -161,6 +161,13 @@ static inline int send_plain(int sock, enum wire_type type, uint32_t id, uint64_
     return wire_send(sock, &head, NULL, NULL, 0, 0);
 }
 
+/* The same, and waits for room: the peer reads, but a busy machine may give it no turn for long. */
+static inline void send_surely(int sock, enum wire_type type, uint32_t id)
+{
+    struct wire_head head = {.type = (uint16_t)type, .id = id_of(id)};
+    assert_int_equal(wire_send(sock, &head, NULL, NULL, 0, deadline_in(PATIENCE)), 0);
+}
+
 /* The next frame; the test fails when none comes. *f must be FRAME_INIT or used before. */
 static inline void expect_frame(int sock, struct frame *f)
 {

@@ -213,7 +213,7 @@ static void test_keys_of_another_process_hold_soon(void **state)
     int go[2], done[2];
     assert_int_equal(pipe2(go, O_CLOEXEC), 0);
     assert_int_equal(pipe2(done, O_CLOEXEC), 0);
-    pid_t pid = fork(); /* before SQLite is in use here */
+    pid_t pid = child_fork(); /* before SQLite is in use here */
     assert_true(pid >= 0);
     if (pid == 0) {
         close(go[1]);

@@ -93,7 +93,7 @@ static pid_t start(const struct cgroup *c, int command_procs, void (*body)(void)
     int alive[2], ready[2];
     ASSERT_OK(pipe2(alive, O_CLOEXEC));
     ASSERT_OK(pipe2(ready, O_CLOEXEC));
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (!pid) {
         close(alive[0]);

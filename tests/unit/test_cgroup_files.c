@@ -117,7 +117,7 @@ static void v2_files_get_the_right_values_and_are_read_back(void **state)
     assert_int_equal(err.code, PD_TIMEOUT);
     assert_file(dir, "j/cgroup.freeze", "0"); /* taken back */
     put(dir, "j/cgroup.events", "populated 1\nfrozen 1\n");
-    ASSERT_OK(cgroup_freeze(&h, "j", 1, deadline_in(NS_PER_S), &err));
+    ASSERT_OK(cgroup_freeze(&h, "j", 1, deadline_in(60 * NS_PER_S), &err));
     assert_file(dir, "j/cgroup.freeze", "1");
 
     put(dir, "j/memory.events", "low 0\nhigh 0\nmax 7\noom 3\noom_kill 2\noom_group_kill 9\n");

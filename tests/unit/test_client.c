@@ -198,11 +198,12 @@ static void test_nobody_there(void **state)
     (void)state;
     struct pd_err e;
     struct url_server where = {.host = "127.0.0.1"};
-    int fd = server_bind("127.0.0.1:0", &e);
-    struct sockaddr_in a;
+    /* It does not listen, and as long as it is open nobody else has the port. */
+    auto_fd taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof a;
-    getsockname(fd, (struct sockaddr *)&a, &len);
-    close(fd);
+    assert_int_equal(bind(taken, (struct sockaddr *)&a, sizeof a), 0);
+    getsockname(taken, (struct sockaddr *)&a, &len);
     where.port = ntohs(a.sin_port);
     assert_null(client_connect(&where, NULL, deadline_in(PATIENCE), &e));
     assert_int_equal(e.code, PD_BAD_GATEWAY);

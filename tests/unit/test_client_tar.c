@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct place {
@@ -37,12 +38,12 @@ static int remove_place(void **state)
     struct place *p = *state;
     fd_done(&p->outer);
     fd_done(&p->inner);
-    pid_t child = fork();
+    pid_t child = child_fork();
     if (!child) {
         execlp("rm", "rm", "-rf", "--", p->path, (char *)NULL);
         _exit(1);
     }
-    return 0;
+    return waitpid(child, NULL, 0) == child ? 0 : -1;
 }
 
 struct archive {

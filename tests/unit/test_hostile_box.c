@@ -85,8 +85,8 @@ static void test_a_keeper_that_does_not_read(void **state)
     fill_socket(link_of(g), WIRE_ACK);
     struct process *p = start_with(writer, "sleep", NULL, 0);
     atomic_int *out = &init_of(g, writer)->kept;
-    while (atomic_load(out) < 0)
-        usleep(100);
+    for (deadline d = deadline_in(PATIENCE); atomic_load(out) < 0; usleep(100))
+        assert_false(deadline_passed(d));
     for (int i = 0; i < 100; i++) { /* the recorder begins 5 ms after the start */
         assert_int_equal(write(atomic_load(out), "here\n", 5), 5);
         assert_prompt("while a keeper does not read", exec_once(neighbour));

@@ -189,11 +189,10 @@ static const struct {
 /* Waits for the EXEC, then attacks, in a process of its own that this one must end. */
 static pid_t unleash(int sock, attack a, const struct bad_frame *bad)
 {
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid)
         return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct frame f = FRAME_INIT;
     struct pd_err e;
     if (wire_recv(sock, &f, deadline_in(PATIENCE), &e) != 1)
@@ -307,7 +306,7 @@ static void test_jail_run_takes_an_end_for_an_end(void **state)
  * when the run failed, 11 when it has a result, 12 when descriptors or the reason are wrong. */
 static pid_t start_owner(const char *keeper, uint64_t timeout)
 {
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid)
         return pid;
@@ -354,6 +353,8 @@ static int play_keeper(const char *name, attack a, const struct bad_frame *bad, 
     assert_int_equal(listen(listener, 1), 0);
     uint64_t start = clock_now();
     pid_t owner = start_owner(at.sun_path, timeout), hostile = -1;
+    struct timeval patience = {.tv_sec = PATIENCE / NS_PER_S};
+    setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     auto_fd sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     struct frame f = FRAME_INIT;
     struct pd_err e;

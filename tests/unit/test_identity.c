@@ -163,7 +163,7 @@ static void test_a_killed_keeper_leaves_no_lock(void **state)
     auto_fd others = occupy(*state, 1);
     (void)others; /* closed at the end */
     assert_int_equal(pipe(ready), 0);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     if (pid == 0) {
         for (uint32_t i = 0; i < FREE; i++) {
             if (i == 0)
@@ -197,11 +197,12 @@ static void test_a_range_with_processes_is_passed_over(void **state)
 
     int ready[2];
     assert_int_equal(pipe(ready), 0);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     if (pid == 0) {
         alarm(100);
         if (setuid(identity_host_id(busy, UID_USER)) < 0)
             _exit(1);
+        child_bind();
         (void)!write(ready[1], "", 1);
         for (;;)
             pause();

@@ -115,7 +115,7 @@ static void test_within_its_lease_it_comes_back_for_another_owner(void **state)
     assert_true(box_meet(&r));
     assert_int_equal(write(out[1], "hello\n", 6), 6); /* it ends while nobody owns the box */
     struct pollfd p = {.fd = out[0], .events = POLLIN};
-    assert_int_equal(poll(&p, 1, 20000), 1);
+    assert_int_equal(poll(&p, 1, (int)(PATIENCE / NS_PER_MS)), 1);
     box_adopt(&r);
     (void)box_facts(&r);
 
@@ -259,9 +259,10 @@ static void test_where_it_is_not_pid_1_it_ends_its_processes(void **state)
         assert_int_equal(wait_child(r.init.pid), 0);
         /* The pipe ends when the last of them has. */
         struct pollfd p = {.fd = out[0], .events = POLLIN};
-        assert_int_equal(poll(&p, 1, 20000), 1);
+        assert_int_equal(poll(&p, 1, (int)(PATIENCE / NS_PER_MS)), 1);
         assert_int_equal(read(out[0], text, sizeof text), 0);
-        assert_int_equal(state_of(far), 0);
+        char is = state_of(far); /* dead, though perhaps not reaped yet */
+        assert_true(is == 0 || is == 'X' || is == 'Z');
         close(out[0]);
         box_clean(&r);
     }
@@ -281,9 +282,8 @@ static void test_local_runs_as_its_uid_and_ends_with_its_parent(void **state)
     snprintf(program, sizeof program, "%s/init", dir);
     copy_program(UNIT_INIT, program);
 
-    pid_t parent = fork();
+    pid_t parent = child_fork();
     if (parent == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
         pid_t init = fork();
         if (init == 0) {
             dup2(s[1], INIT_OWNER_FD);
@@ -313,7 +313,7 @@ static void test_local_runs_as_its_uid_and_ends_with_its_parent(void **state)
     kill(parent, SIGKILL);
     waitpid(parent, NULL, 0);
     struct pollfd p = {.fd = out[0], .events = POLLIN};
-    assert_int_equal(poll(&p, 1, 20000), 1);
+    assert_int_equal(poll(&p, 1, (int)(PATIENCE / NS_PER_MS)), 1);
     assert_int_equal(read(out[0], text, sizeof text), 0);
     expect_closed(s[0]);
     close(s[0]);

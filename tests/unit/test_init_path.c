@@ -55,7 +55,7 @@ static int out_of_top(void **state)
     char command[64];
     assert_int_equal(chdir("/"), 0);
     snprintf(command, sizeof command, "%s", top);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     if (pid == 0) {
         execlp("rm", "rm", "-rf", command, (char *)NULL);
         _exit(1);
@@ -194,11 +194,10 @@ static pid_t start_swapping(void)
                          mkdir("in/a/deep", 0755) | mkdir("in/a/deep/er", 0755),
                      0);
     close(open("in/swap/secret", O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     if (pid)
         return pid;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     for (;;) {
         syscall(SYS_renameat2, AT_FDCWD, "in/swap", AT_FDCWD, "in/link", 2 /* EXCHANGE */);
         (void)rename("in/a/deep", "out/deep");
@@ -244,7 +243,7 @@ static void test_a_refused_openat2_is_walked_around(void **state)
     (void)state;
     static const int refusals[] = {ENOSYS, EPERM};
     for (size_t i = 0; i < COUNT(refusals); i++) {
-        pid_t pid = fork();
+        pid_t pid = child_fork();
         if (pid == 0) {
             struct sock_filter code[] = {
                 BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),

@@ -83,7 +83,7 @@ static void test_the_control_has_what_the_engine_gave(void **state)
     int out[2];
     char text[300] = "";
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     if (pid == 0) {
         struct box_how h = {.caps = CAPS_ENGINE};
         dup2(out[1], 1);

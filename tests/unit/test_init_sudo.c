@@ -208,7 +208,10 @@ static void test_more_peers_than_there_is_room_for_are_sent_away(void **state)
     need_root();
     struct init_run *r = *state;
     auto_frame f = FRAME_INIT;
-    int s[40], before = fds_of(r->pid);
+    int s[40], first = connect_sudo(r);
+    assert_int_equal(sync_count(first, &f, 1, 0, NULL), 0); /* init is up */
+    int before = fds_of(r->pid) - 1;
+    close(first);
     for (unsigned i = 0; i < COUNT(s); i++) {
         s[i] = connect_sudo(r);
         if (i < 32)
@@ -241,9 +244,8 @@ static uint64_t time_beside_flood(struct init_run *r, int s, uint32_t first)
 {
     pid_t children[3];
     for (unsigned i = 0; i < COUNT(children); i++) {
-        children[i] = fork();
+        children[i] = child_fork();
         if (children[i] == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
             struct wire_head head = {.type = WIRE_ACK, .id = id_of(i)};
             for (;;)
                 (void)wire_send(s, &head, NULL, NULL, 0, 0);

@@ -13,7 +13,7 @@ static bool tells_pidfd;
 
 static pid_t start_idler(void)
 {
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         alarm(200);

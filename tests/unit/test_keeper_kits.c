@@ -202,7 +202,7 @@ static void test_two_creators_share_the_kits(void **state)
     struct keeper_run *k = *state;
     pid_t kits[64], children[2];
     for (int i = 0; i < 2; i++) {
-        children[i] = fork();
+        children[i] = child_fork();
         assert_true(children[i] >= 0);
         if (children[i] == 0)
             creator(k);

@@ -5,7 +5,7 @@
 /* Asks for a jail as that user, and runs something in it. 0, or the error's code + 1. */
 static int try_create(const struct place *p, uid_t uid, const struct spec *s)
 {
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     if (pid == 0) {
         struct pd_err e;
         struct keeper_link l;

@@ -107,7 +107,7 @@ static void expect_output(struct paddock_sandbox *s, const char *line, const cha
 static void expect_state(struct paddock_sandbox *s, const char *state)
 {
     struct paddock_sandbox_info i = {.size = sizeof i};
-    for (int n = 0; n < 300; n++) {
+    for (int n = 0; n < 600; n++) {
         assert_int_equal(paddock_sandbox_get(s, &i, NULL), 0);
         if (!strcmp(i.state, state))
             return;

@@ -128,10 +128,8 @@ static void start_host(struct host *h, int forks)
     static unsigned serial;
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
     snprintf(h->word, sizeof h->word, "%u", 700000u + (unsigned)getpid() % 100000u + serial++);
-    h->pid = fork();
+    h->pid = child_fork();
     if (h->pid == 0) {
-        prctl(PR_SET_PDEATHSIG,
-              SIGKILL); /* a test that fails leaves nothing that holds its output */
         struct paddock_error e;
         struct paddock *lib = paddock_open(NULL, &e);
         struct paddock_sandbox *s = lib ? paddock_create(lib, NULL, &e) : NULL;
@@ -142,9 +140,12 @@ static void start_host(struct host *h, int forks)
             _exit(3);
         /* A child that knows nothing of the library must not keep it alive. */
         pid_t told[2] = {i.keeper_pid, forks ? fork() : 0};
-        if (forks && told[1] == 0)
-            for (;;)
+        if (forks && told[1] == 0) {
+            close(STDOUT_FILENO); /* the test's, which it may outlive */
+            close(STDERR_FILENO);
+            for (alarm(300);;)
                 pause();
+        }
         if (write(p[1], told, sizeof told) != sizeof told)
             _exit(4);
         for (;;)
@@ -205,7 +206,7 @@ static void test_a_forked_child_is_told_to_open_it_again(void **state)
     assert_non_null(lib);
     struct paddock_sandbox *s = paddock_create(lib, NULL, NULL);
     assert_non_null(s);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     if (pid == 0) {
         struct paddock_error e;
         struct paddock_command c = {.size = sizeof c, .command = "true"};

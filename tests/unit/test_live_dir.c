@@ -73,7 +73,7 @@ static void test_nobody_loses_one_that_he_holds(void **state)
     const struct place *p = *state;
     unsigned lost = 0;
 
-    pid_t sweeper = fork();
+    pid_t sweeper = child_fork();
     assert_true(sweeper >= 0);
     if (sweeper == 0) {
         alarm(200);

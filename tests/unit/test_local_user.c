@@ -40,12 +40,13 @@ static int unmap_turns(void **state)
 static pid_t start_killer(uid_t uid)
 {
     *turns = 0;
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         alarm(200);
         if (setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0)
             _exit(1);
+        child_bind();
         for (;;) {
             (void)kill(-1, SIGKILL);
             (*turns)++;

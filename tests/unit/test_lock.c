@@ -153,7 +153,7 @@ static void release_what_is_not_held(void)
 /* Did it abort? */
 static int aborts(void (*act)(void))
 {
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         act();

@@ -52,7 +52,7 @@ static pid_t start_renaming(int root, bool *ret_beside)
 {
     cpu_set_t may;
     *ret_beside = sched_getaffinity(0, sizeof may, &may) == 0 && CPU_COUNT(&may) > 1;
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid) {
         (void)use_processor(0);
@@ -60,7 +60,6 @@ static pid_t start_renaming(int root, bool *ret_beside)
     }
 
     (void)use_processor(1);
-    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     for (;;) {
         (void)renameat(root, "x", root, "y");
         (void)renameat(root, "y", root, "x");

@@ -174,7 +174,7 @@ static void run_bash(const struct place *p, const char *line)
     char path[100], log[100];
     snprintf(path, sizeof path, "PATH=%s", p->bin);
     snprintf(log, sizeof log, "LOG=%s", p->log);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     if (pid == 0) {
         int null = open("/dev/null", O_RDWR);
         if (setpgid(0, 0) < 0 || chdir(p->work) < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 ||

@@ -31,7 +31,7 @@ static int is_legal(enum process_state from, enum process_state to)
  * changed, or the signal that ended it, plus 100. */
 static int try_step(struct process *p, enum process_state from, enum process_state to)
 {
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         struct rlimit none = {0};

@@ -46,7 +46,7 @@ static int ask_sync(void)
  * lock is refused before anybody is waited for. */
 static bool refused_with(struct lock *held, int (*call)(void))
 {
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         lock_take(held);

@@ -80,7 +80,7 @@ static void test_a_slow_writer(void **state)
         for (size_t i = 0; i < COUNT(samples); i++)
             record_encode(&out, &samples[i]);
         assert_int_equal(pipe2(p, O_CLOEXEC), 0);
-        pid_t pid = fork();
+        pid_t pid = child_fork();
         if (pid == 0) {
             for (size_t i = 0; i < out.len; i++) {
                 (void)fd_write_all(p[1], out.data + i, 1);
@@ -111,7 +111,7 @@ static void test_many_records_in_one_stream(void **state)
     enum { COPIES = 20000 };
     int p[2];
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     if (pid == 0) {
         for (int i = 0; i < COPIES; i++) {
             auto_buf out = BUF_INIT(1 << 20);

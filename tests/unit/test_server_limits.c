@@ -66,8 +66,9 @@ static void test_a_slow_head_is_given_up(void **state)
 static void test_slow_heads_cost_no_threads(void **state)
 {
     (void)state;
-    /* Four, because a request counts for a moment longer than its answer takes. */
-    begin((struct server_config){.max_active = 4, .head_timeout_ns = 20 * NS_PER_S});
+    /* Not one, because a request counts for a moment longer than its answer takes, and on a busy
+     * machine the moments of many meet. */
+    begin((struct server_config){.max_active = 30, .head_timeout_ns = PATIENCE});
     struct peer slow[60];
     for (size_t i = 0; i < COUNT(slow); i++) {
         slow[i] = peer_dial(&t);
@@ -118,14 +119,14 @@ static void test_who_does_not_read_delays_nobody_else(void **state)
 static void test_an_idle_connection_is_closed(void **state)
 {
     (void)state;
-    begin((struct server_config){.idle_timeout_ns = 200 * NS_PER_MS});
+    begin((struct server_config){.idle_timeout_ns = 2 * NS_PER_S}); /* it asks before that */
     auto_peer never = peer_dial(&t), once = peer_dial(&t);
     uint64_t before = clock_now();
     peer_say(&once, "GET /hello HTTP/1.1" H "\r\n");
     auto_answer a = peer_answer(&once, HTTP_GET);
     assert_true(answer_is(&a, 200, "hello"));
     assert_true(peer_at_end(&once)); /* without a word */
-    assert_true(clock_now() - before >= 200 * NS_PER_MS);
+    assert_true(clock_now() - before >= 2 * NS_PER_S);
     assert_true(peer_at_end(&never));
     wait_for_connections(0);
 }
@@ -399,7 +400,7 @@ static void test_running_out_of_descriptors(void **state)
     while (fillers < 256 && (filler[fillers] = dup(client)) >= 0)
         fillers++;
     assert_int_equal(connect(client, (struct sockaddr *)&t.address, sizeof t.address), 0);
-    struct timeval patience = {.tv_sec = 20};
+    struct timeval patience = {.tv_sec = PATIENCE / NS_PER_S};
     setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     auto_peer p = {client, BUF_INIT(1u << 20)};
     peer_say(&p, "GET /hello HTTP/1.1" H "\r\n");
@@ -469,7 +470,7 @@ static void test_stopping_has_a_deadline(void **state)
     pthread_join(t.thread, NULL);
     t.running = 0;
     uint64_t took = clock_now() - before;
-    assert_true(took >= 200 * NS_PER_MS && took < 10 * NS_PER_S);
+    assert_true(took >= 200 * NS_PER_MS && took < PATIENCE);
     assert_int_equal(atomic_load(&gate.abandoned), 1); /* the handler saw it */
 }
 

@@ -124,7 +124,7 @@ static void test_death_at_any_step_leaves_one_box_with_all_files(void **state)
         snprintf(id, sizeof id, "%s", s->info.id);
         daemon_end(d);
 
-        pid_t pid = fork();
+        pid_t pid = child_fork();
         assert_true(pid >= 0);
         if (pid == 0) {
             d = daemon_begin(w, place->dir, 0, two);

@@ -230,7 +230,7 @@ static void test_boxes_are_those_of_the_sandboxes(void **state)
     assert_boxes_match(d, w);
 
     for (int surplus = 0; CHECKS && surplus <= 1; surplus++) {
-        pid_t pid = fork();
+        pid_t pid = child_fork();
         assert_true(pid >= 0);
         if (pid == 0) {
             w->boxes[surplus].used = surplus;
@@ -257,7 +257,7 @@ static void test_a_step_that_is_none_is_refused(void **state)
     struct session *s = make_one(d, &r);
     struct pd_err e;
     assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         lock_take(&s->lock);

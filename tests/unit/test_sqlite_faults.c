@@ -87,7 +87,7 @@ static void test_a_link_is_not_followed(void **state)
 /* Runs `body` in a child process and gives its exit status. */
 static int in_child(void (*body)(const char *dir, int fd), const char *dir, int fd)
 {
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         body(dir, fd);
@@ -112,7 +112,7 @@ static void test_a_second_daemon_is_refused_until_the_first_is_gone(void **state
     struct place *p = *state;
     int ready[2];
     assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0)
         hold_the_lock(p->dir, ready[1]);
@@ -169,7 +169,7 @@ static void test_many_may_open_a_new_directory_at_once(void **state)
     assert_int_equal(pipe2(gate, O_CLOEXEC), 0);
     pid_t pids[PROCESSES];
     for (int i = 0; i < PROCESSES; i++) {
-        pids[i] = fork();
+        pids[i] = child_fork();
         assert_true(pids[i] >= 0);
         if (pids[i] == 0) {
             close(gate[1]);
@@ -213,7 +213,7 @@ static void test_the_version_tells_of_other_writers(void **state)
     int go[2], done[2];
     assert_int_equal(pipe2(go, O_CLOEXEC), 0);
     assert_int_equal(pipe2(done, O_CLOEXEC), 0);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         close(go[1]);
@@ -440,7 +440,7 @@ static void test_no_acknowledged_row_is_lost_to_kill_9(void **state)
     for (unsigned round = 0; round < KILLS; round++) {
         int acks[2];
         assert_int_equal(pipe2(acks, O_CLOEXEC), 0);
-        pid_t pid = fork();
+        pid_t pid = child_fork();
         assert_true(pid >= 0);
         if (pid == 0)
             put_until_killed(p->dir, acks[1]);

@@ -269,9 +269,8 @@ static void test_a_tree_that_moves_is_never_left(void **state)
         snprintf(name, sizeof name, "a/b/c/%d", i);
         assert_int_equal(mkdirat(t, name, 0755), 0);
     }
-    pid_t mover = fork();
+    pid_t mover = child_fork();
     if (mover == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
         for (;;) {
             (void)renameat(t, "a/b/c", t, "c");
             (void)renameat(t, "c", t, "a/b/c");
@@ -394,7 +393,7 @@ static void test_a_full_disk_is_told_and_nothing_is_left(void **state)
     if (geteuid() != 0)
         skip_because("needs root, to mount");
     for (int image = 0; image < 2; image++) {
-        pid_t pid = fork();
+        pid_t pid = child_fork();
         if (pid == 0)
             _exit(copy_on_a_small_disk(p, image));
         int status;

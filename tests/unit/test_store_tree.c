@@ -128,7 +128,7 @@ static void test_a_wide_tree(void **state)
 /* Runs `f` in a child that must end by itself; its status. */
 static int in_a_child(const struct place *p, void (*f)(const struct place *))
 {
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     if (pid == 0) {
         alarm(100);
         f(p);
@@ -283,7 +283,7 @@ static unsigned run_round(const struct place *p, const struct move *m, unsigned 
 
     assert_int_equal(fchown(p->dir, NOBODY, NOBODY), 0);
     assert_int_equal(pipe2(tell, O_CLOEXEC), 0);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0)
         remove_supervised(p, tell[1]);

@@ -141,8 +141,8 @@ static void test_drain_takes_what_is_there_and_does_not_wait_for_more(void **sta
     char got[16];
     assert_int_equal(write(b->feed, "rest", 4), 4);
     uint64_t start = clock_now();
-    stream_drain(&b->s, deadline_in(10 * NS_PER_S)); /* the feed stays open */
-    assert_true(clock_now() - start < 5 * NS_PER_S);
+    stream_drain(&b->s, deadline_in(60 * NS_PER_S)); /* the feed stays open */
+    assert_true(clock_now() - start < 30 * NS_PER_S);
     assert_int_equal(read(b->result, got, sizeof got), 4);
 }
 
@@ -158,7 +158,7 @@ static void test_drain_gives_up_on_a_reader_at_the_deadline(void **state)
     uint64_t start = clock_now();
     stream_drain(&b->s, deadline_in(100 * NS_PER_MS));
     uint64_t took = clock_now() - start;
-    assert_true(took >= 100 * NS_PER_MS && took < 5 * NS_PER_S);
+    assert_true(took >= 100 * NS_PER_MS && took < 30 * NS_PER_S);
 }
 
 static void test_a_closed_descriptor_does_not_spin(void **state)
@@ -185,7 +185,7 @@ static void test_a_stopped_terminal_does_not_block(void **state)
         skip_because("no terminal can be made here");
     auto_fd slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
     assert_true(slave >= 0);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     if (pid == 0) {
         static uint8_t bytes[64 << 10];
         memset(bytes, 'x', sizeof bytes);

@@ -176,7 +176,7 @@ static void test_read_only_regular_files(void **state)
     uint64_t start = clock_now();
     expect_refusal(b, OP("read", "fifo", "0", "-"), PD_INVALID, "is a FIFO, not a regular file");
     expect_refusal(b, OP("read", "to-fifo", "0", "-"), PD_INVALID, "is a FIFO");
-    assert_true(clock_now() - start < 5 * NS_PER_S);
+    assert_true(clock_now() - start < PATIENCE / 2);
     expect_refusal(b, OP("read", "dir", "0", "-"), PD_INVALID, "is a directory");
     expect_refusal(b, OP("read", "sock", "0", "-"), PD_INVALID, "is a socket");
     expect_refusal(b, OP("read", "/dev/zero", "0", "10"), PD_INVALID, "is a device");
@@ -348,7 +348,7 @@ static void test_write_counts_what_comes(void **state)
     struct job j = job_start(b, OP("write", "a", "-", "0", "10"));
     assert_int_equal(fd_write_all(j.in, "123", 3), 0);
     fd_done(&j.in);
-    assert_int_equal(write(j.go, "C", 1), 1);
+    (void)!write(j.go, "C", 1); /* it may have counted, and ended, before */
     struct record r = expect_kind(&j, RECORD_ERROR, "an error");
     assert_int_equal(r.error.code, PD_INVALID);
     assert_non_null(strstr(r.error.text, "3 bytes"));
@@ -356,7 +356,7 @@ static void test_write_counts_what_comes(void **state)
     j = job_start(b, OP("write", "a", "-", "0", "2"));
     assert_int_equal(fd_write_all(j.in, "123", 3), 0);
     fd_done(&j.in);
-    assert_int_equal(write(j.go, "C", 1), 1);
+    (void)!write(j.go, "C", 1);
     r = expect_kind(&j, RECORD_ERROR, "an error");
     assert_int_equal(r.error.code, PD_INVALID);
     job_end(b, &j);
@@ -405,8 +405,9 @@ static void test_write_to_a_full_disk(void **state)
     put_file(b, "full/a", "old");
     struct job j = job_start(b, OP("write", "full/a", "-", "0"));
     char *data = calloc(1, 3 << 20);
-    pid_t feeder = fork();
+    pid_t feeder = child_fork();
     if (feeder == 0) {
+        child_keep(j.in);
         signal(SIGPIPE, SIG_DFL);
         (void)fd_write_all(j.in, data, 3 << 20);
         _exit(0);
@@ -541,8 +542,9 @@ static void test_attributes(void **state)
     expect_refusal(b, OP("getxattr", "gone", ""), PD_NOT_FOUND, "'gone'");
     j = job_start(b, OP("setxattr", "f", "user.big"));
     char *big = calloc(1, 100000);
-    pid_t feeder = fork();
+    pid_t feeder = child_fork();
     if (feeder == 0) {
+        child_keep(j.in);
         signal(SIGPIPE, SIG_DFL);
         (void)fd_write_all(j.in, big, 100000);
         _exit(0);
@@ -562,11 +564,9 @@ static void test_files_that_are_swapped(void **state)
     put_file(b, "mine", "mine");
     put_file(b, "d/other", "other");
     SHELL(b, "ln -s d/other link; chmod -R a+rwX .");
-    pid_t swapper = fork();
+    pid_t swapper = child_fork();
     if (swapper == 0) {
-        /* It ends with the test, and holds nothing of init's open, however the test ends. */
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        syscall(SYS_close_range, 3, ~0u, 0);
+        child_keep(-1);
         if (chdir(b->dir) < 0)
             _exit(1);
         for (;;)

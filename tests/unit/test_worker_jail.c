@@ -32,7 +32,7 @@ static pid_t start_keeper(const char *dir)
     snprintf(state, sizeof state, "%s/state", dir);
     snprintf(run, sizeof run, "%s/run", dir);
     mkdir(run, 0700);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     if (pid == 0) {
         setenv("PADDOCK_STATE_DIR", state, 1);
         setenv("PADDOCK_RUN_DIR", run, 1);
@@ -78,7 +78,7 @@ static int teardown(void **state)
     keeper_link_done(&p->link);
     kill(p->keeper, SIGTERM);
     wait_child(p->keeper);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     if (pid == 0) {
         execl("/bin/rm", "rm", "-rf", p->dir, (char *)NULL);
         _exit(100);
@@ -287,7 +287,7 @@ static void test_ports(void **state)
                     "c.close()"));
     char text[16] = "";
     struct pollfd poll_up = {.fd = server.out, .events = POLLIN};
-    assert_int_equal(poll(&poll_up, 1, 20000), 1);
+    assert_int_equal(poll(&poll_up, 1, (int)(PATIENCE / NS_PER_MS)), 1);
     assert_true(read(server.out, text, sizeof text) > 0);
     struct job ports = start(p, EXEC_WORKER, WORDS("ports"));
     struct record r = want(&ports, RECORD_PORT);

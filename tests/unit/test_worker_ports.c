@@ -4,8 +4,8 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-/* A socket that listens on a port of the kernel's choice. */
-static int listen_on(int family, uint16_t *ret_port)
+/* A socket on a port of the kernel's choice. As long as it is open nobody else has the port. */
+static int bind_any(int family, uint16_t *ret_port)
 {
     struct sockaddr_storage a = {.ss_family = (sa_family_t)family};
     socklen_t len = sizeof a;
@@ -18,10 +18,17 @@ static int listen_on(int family, uint16_t *ret_port)
         close(s);
         return -1;
     }
-    assert_int_equal(listen(s, 16), 0);
     assert_int_equal(getsockname(s, (struct sockaddr *)&a, &len), 0);
     *ret_port = ntohs(family == AF_INET ? ((struct sockaddr_in *)&a)->sin_port
                                         : ((struct sockaddr_in6 *)&a)->sin6_port);
+    return s;
+}
+
+static int listen_on(int family, uint16_t *ret_port)
+{
+    int s = bind_any(family, ret_port);
+    if (s >= 0)
+        assert_int_equal(listen(s, 16), 0);
     return s;
 }
 
@@ -99,19 +106,20 @@ static void test_much_in_both_directions(void **state)
     struct job j = dial(b, port);
     expect_kind(&j, RECORD_PORT, "a connection");
     int s = accept4(server, NULL, NULL, SOCK_CLOEXEC);
-    pid_t echo = fork();
+    pid_t echo = child_fork();
     if (echo == 0) { /* answers with what it gets */
         char bytes[30000];
         ssize_t n;
-        close(j.in);
+        child_keep(s);
         while ((n = read(s, bytes, sizeof bytes)) > 0)
             (void)fd_write_all(s, bytes, (size_t)n);
         _exit(0);
     }
     close(s);
-    pid_t feeder = fork();
+    pid_t feeder = child_fork();
     if (feeder == 0) {
         uint32_t block[4096];
+        child_keep(j.in);
         for (uint32_t i = 0; i < BYTES / sizeof block; i++) {
             for (uint32_t k = 0; k < COUNT(block); k++)
                 block[k] = i * 4096 + k;
@@ -186,9 +194,9 @@ static void test_nothing_listens(void **state)
 {
     struct bench *b = *state;
     uint16_t port;
-    int server = listen_on(AF_INET, &port);
+    auto_fd taken = bind_any(AF_INET, &port);
     char text[8];
-    close(server);
+    assert_true(taken >= 0);
     snprintf(text, sizeof text, "%u", port);
     expect_refusal(b, OP("dial", text), PD_BAD_GATEWAY, text);
     expect_refusal(b, OP("dial", text), PD_BAD_GATEWAY, "start a server");

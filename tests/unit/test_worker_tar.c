@@ -25,10 +25,11 @@ static struct record unpack(struct bench *b, const char *from, const char *path)
     char file[256];
     snprintf(file, sizeof file, "%s/%s", b->dir, from);
     struct job j = job_start(b, OP("untar", path));
-    pid_t feeder = fork();
+    pid_t feeder = child_fork();
     if (feeder == 0) {
         char bytes[4096];
         ssize_t n;
+        child_keep(j.in);
         signal(SIGPIPE, SIG_DFL);
         int fd = open(file, O_RDONLY | O_CLOEXEC);
         while ((n = read(fd, bytes, sizeof bytes)) > 0)

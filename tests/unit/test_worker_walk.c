@@ -182,8 +182,9 @@ static void test_remove_never_follows_a_swapped_link(void **state)
 {
     struct bench *b = *state;
     SHELL(b, "mkdir out; touch out/keep; chmod -R a+rwX .");
-    pid_t swapper = fork();
+    pid_t swapper = child_fork();
     if (swapper == 0) {
+        child_keep(-1);
         if (chdir(b->dir) < 0)
             _exit(1);
         (void)!symlink("out", "link");

@@ -37,7 +37,7 @@ static inline int run_shell(const struct bench *b, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         if (chdir(b->dir) < 0)
@@ -186,7 +186,7 @@ static inline char *job_bytes(struct job *j, size_t *ret_len)
     char *out = malloc(room);
     for (;;) {
         struct pollfd p = {.fd = j->out, .events = POLLIN};
-        if (poll(&p, 1, 20000) != 1)
+        if (poll(&p, 1, (int)(PATIENCE / NS_PER_MS)) != 1)
             fail_msg("the worker does not go on");
         if (have + 1 >= room)
             out = realloc(out, room *= 2);

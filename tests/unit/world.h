@@ -681,7 +681,7 @@ static inline unsigned process_count(struct session *s)
 static inline int die_at(struct world *w, const char *dir, unsigned n,
                          void (*act)(struct daemon *d, const char *id), const char *id)
 {
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         struct daemon *d = daemon_begin(w, dir, 0, NULL);
