@@ -75,8 +75,7 @@ def works(client, limit=10):
 
 
 class Raw:
-    """A connection on which anything can be sent. `answers` reads until the server closes it, or
-    until it has been silent for a while: every answer, and whether it was closed."""
+    """A connection on which anything can be sent."""
 
     def __init__(self, client, timeout=20):
         self.client = client
@@ -149,10 +148,13 @@ class Raw:
         piece, self.data = self.data[:n], self.data[n:]
         return piece
 
-    def answers(self, silence=1.0):
+    def answers(self, least=None):
+        """Every answer until the server closes the connection, and whether it did. Where it may stay
+        open, `least` says how many answers there are in any case: others come within a second."""
         found = []
         while True:
-            self.sock.settimeout(paddock.span(silence) if found else paddock.seconds(20))
+            may_be_all = least is not None and len(found) >= least
+            self.sock.settimeout(paddock.span(1) if may_be_all else paddock.seconds(20))
             try:
                 found.append(self.answer())
             except EOFError:
@@ -164,14 +166,11 @@ class Raw:
                 return found, False
 
 
-def ask(client, data, finish=False, silence=1.0):
+def ask(client, data, least=None):
     """All answers to these bytes, and whether the connection was closed."""
     with Raw(client) as raw:
         raw.try_send(data)
-        if finish:
-            with contextlib.suppress(OSError):
-                raw.sock.shutdown(socket.SHUT_WR)
-        return raw.answers(silence)
+        return raw.answers(least)
 
 
 def check_no_leak(response):

@@ -25,8 +25,9 @@ class Echo(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
     def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Echo)
 print("ready", flush=True)
-http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Echo).serve_forever()
+server.serve_forever()
 '''
 
 

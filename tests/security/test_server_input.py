@@ -243,6 +243,8 @@ def test_events_cannot_be_forged_by_names(alice):
     """The same for names of files that a watch tells."""
     execute(alice, "mkdir -p watched")
     answer = alice.stream("GET", f"/v1/sandboxes/{alice.sandbox}/files/watch?path=watched")
+    while answer.readline() != b"event: ready\n":
+        pass
     execute(alice, "cd watched; touch $'a\\n\\nevent: forged\\ndata: {}\\n\\n'; touch last")
     seen = b""
     while b"last" not in seen:

@@ -346,14 +346,22 @@ def test_tokens_open_one_port_of_one_sandbox(app, bob, token, by_host):
 
 
 def test_a_token_ends(app):
-    made = ask(app, "/preview", 'Content-Type: application/json', "Content-Length: 0", method="POST")
-    assert made.status == 200
-    with Raw(app) as raw:
-        raw.head("POST", path(app, "/preview"), "Content-Type: application/json", "Content-Length: 18")
-        raw.send('{"expires_in_s":1}')
-        token = raw.answer().json()["url"].split("paddock_preview=")[1]
-    assert ask(app, f"/?paddock_preview={token}", key=False).status == 200
-    paddock.wait_for(lambda: ask(app, f"/?paddock_preview={token}", key=False).status == 401, 5, "it ends")
+    """The control: one of the same form that has time is good for as long."""
+    def made(expires_in_s):
+        body = json.dumps({"expires_in_s": expires_in_s})
+        with Raw(app) as raw:
+            raw.head("POST", path(app, "/preview"), "Content-Type: application/json", f"Content-Length: {len(body)}")
+            raw.send(body)
+            return raw.answer().json()["url"].split("paddock_preview=")[1]
+
+    def status(token):
+        return ask(app, f"/?paddock_preview={token}", key=False).status
+
+    plain = ask(app, "/preview", 'Content-Type: application/json', "Content-Length: 0", method="POST")
+    assert plain.status == 200
+    short, long = made(1), made(3600)
+    paddock.wait_for(lambda: status(short) == 401, 5, "it ends")
+    assert status(long) == 200
 
 
 def test_a_token_is_no_key(app, token):
