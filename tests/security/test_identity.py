@@ -29,7 +29,7 @@ class View:
 @contextlib.contextmanager
 def jail(fixtures, **options):
     word = new_word()
-    with paddock.background([PROBE, "hold", 60, word], binds=fixtures.binds(), **options):
+    with paddock.background([PROBE, "hold", 600, word], binds=fixtures.binds(), **options):
         yield View(word)
 
 
@@ -274,7 +274,7 @@ def test_jails_of_one_keeper_share_nothing(fixtures, keeper):
 def test_every_way_in_has_the_same_walls(fixtures, keeper, how):
     """A late filter or a forgotten limit on one of the ways would be a door."""
     word = new_word()
-    command = [PROBE, "hold", 60, word]
+    command = [PROBE, "hold", 600, word]
     options = {"binds": fixtures.binds()}
     if how == "keeper":
         options["env"] = keeper.env

@@ -80,8 +80,10 @@ def outside(keeper, options):
     waiting = inits(keeper)
     with paddock.background(["sh", "-c", "sleep 60; :", word], env=keeper.env, **options):
         pid = paddock.wait_for(lambda: host.with_word(word), 10, "it runs")[0]
-        init = next(p for p in inits(keeper)
-                    if host.namespace(p, "pid") == host.namespace(pid, "pid"))
+        # The list of processes is read while others come and go.
+        init = paddock.wait_for(lambda: [p for p in inits(keeper)
+                                         if host.namespace(p, "pid") == host.namespace(pid, "pid")],
+                                10, "its init is found")[0]
         groups = {kind: files_of(path) for kind, path in jail_groups(init)}
     return init in waiting, groups
 

@@ -223,7 +223,7 @@ def cpu_seconds(namespace):
 
 def test_spinners_leave_cpu_to_the_neighbour(fixtures):
     """Eight threads that spin have half a processor together, whoever else wants one."""
-    with attack(fixtures, [PROBE, "spin", 30, 8], cpu="0.5") as (_, ns, _line):
+    with attack(fixtures, [PROBE, "spin", 300, 8], cpu="0.5") as (_, ns, _line):
         start, before = time.monotonic(), cpu_seconds(ns)
         while time.monotonic() - start < 1:
             check_host()
