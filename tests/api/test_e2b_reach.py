@@ -16,7 +16,7 @@ def e2b(server):
 
 class Place:
     def __init__(self, server, e2b, template):
-        self.made = e2b.post("/v2/sandboxes", {"templateID": template}).json()
+        self.made = e2b.post("/v2/sandboxes", {"templateID": template, "timeout": 3600}).json()
         self.id = self.made["sandboxID"]
         self.e2b = e2b
         self.rpc = Rpc(server.client(), self.id, self.made["envdAccessToken"])

@@ -102,7 +102,7 @@ ENVD = [
 
 @pytest.fixture(scope="module")
 def e2b_box(half):
-    return E2b(half).create()
+    return E2b(half).create(timeout=3600)
 
 
 @pytest.mark.parametrize("lack, method, path, body", ENVD, ids=[f"{e[1]}-{e[2]}" for e in ENVD])

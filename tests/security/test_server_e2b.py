@@ -42,7 +42,7 @@ class Owner(E2b):
         self.made = []
 
     def sandbox(self, **body):
-        made = self.create(**body)
+        made = self.create(timeout=3600, **body)
         self.fill(made["sandboxID"])
         self.made.append(made["sandboxID"])
         return made
@@ -424,7 +424,7 @@ def test_the_masked_host(alice):
 
 def test_visitors_do_not_use_up_the_tenants_rate():
     """Ports are open to the world; what the world asks is not what the owner asks."""
-    with Server({"requests_per_s": 5, "burst": 40, "pool_min": 0, "pool_max": 0}) as slow:
+    with Server({"requests_per_s": 1, "burst": 40, "pool_min": 0, "pool_max": 0}) as slow:
         e2b = E2b(slow)
         made = e2b.create()
         for _ in range(60):
@@ -432,7 +432,7 @@ def test_visitors_do_not_use_up_the_tenants_rate():
             assert raw(e2b, *ids(made, 8000), target="/").status == 502
         assert e2b.get(f"/sandboxes/{made['sandboxID']}").status == 200
         # The control: with the token it is the tenant who asks.
-        assert 429 in {raw(e2b, *ids(made), token(made)).status for _ in range(60)}
+        assert any(raw(e2b, *ids(made), token(made)).status == 429 for _ in range(300))
 
 
 # ---- browsers ----
@@ -533,8 +533,8 @@ def roots(server):
 
 def test_copies_of_one_tenant_leave_room_for_others(server, alice, bob):
     """A full root keeps a copier busy: who has many of them copied waits for himself, not others for him."""
-    big = alice.create()["sandboxID"]
-    small = bob.create()["sandboxID"]
+    big = alice.create(timeout=3600)["sandboxID"]
+    small = bob.create(timeout=3600)["sandboxID"]
     made, errors = [], []
 
     def snapshot(owner, sandbox):
@@ -580,7 +580,7 @@ def test_copies_of_one_tenant_leave_room_for_others(server, alice, bob):
 
 def test_a_name_of_one_tenant_holds_up_no_other(server, alice, bob):
     """A creation that takes long, under a key that another tenant uses as well."""
-    big = alice.create()["sandboxID"]
+    big = alice.create(timeout=3600)["sandboxID"]
     made = []
 
     def create(owner, template, key):

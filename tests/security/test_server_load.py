@@ -212,7 +212,7 @@ def test_who_waits_holds_up_no_other_by_the_same_name(server, alice, bob, by):
 
 def test_two_hundred_processes(server, alice, bob):
     base = f"/v1/sandboxes/{alice.sandbox}"
-    started = [alice.post(f"{base}/processes", json={"argv": ["sleep", "100"]}).status for _ in range(200)]
+    started = [alice.post(f"{base}/processes", json={"argv": ["sleep", "1000"]}).status for _ in range(200)]
     assert started.count(201) >= 100 and set(started) <= {201, 503, 429}, set(started)
     works(bob, 5)
     listed = alice.get(f"{base}/processes").json()["processes"]
@@ -226,14 +226,21 @@ def test_output_without_end(server, alice, bob):
     base = f"/v1/sandboxes/{alice.sandbox}"
     before = rss(server)
     ids = [alice.post(f"{base}/processes", json={"command": "yes >&2 & yes", "spool_max_bytes": 1 << 20,
-                                                 "timeout_s": 30}).json()["process_id"] for _ in range(6)]
+                                                 "timeout_s": 300}).json()["process_id"] for _ in range(6)]
     end = time.monotonic() + 2
     while time.monotonic() < end:
         works(bob, 5)
-    shown = alice.get(f"{base}/processes/{ids[0]}").json()
-    assert shown["stdout_bytes"] > 4 << 20 and shown["stdout_first"] > 0, "the control: much came out"
+
+    def much_came_out():
+        shown = alice.get(f"{base}/processes/{ids[0]}").json()
+        return shown["stdout_bytes"] > 4 << 20 and shown["stdout_first"] > 0
+
+    paddock.wait_for(much_came_out, 20, "the control: much came out")
     spool = os.path.join(server.state_dir, "server", "spool")
-    used = sum(os.stat(os.path.join(d, f)).st_blocks * 512 for d, _, names in os.walk(spool) for f in names)
+    used = 0
+    for name in (os.path.join(d, f) for d, _, names in os.walk(spool) for f in names):
+        with contextlib.suppress(FileNotFoundError):  # of a command of bob's that has ended
+            used += os.stat(name).st_blocks * 512
     assert used < 12 * (3 << 20), used
     assert rss(server) - before < 64 << 20
     for id in ids:
@@ -319,7 +326,10 @@ def test_floods_of_events(server, alice, bob):
         end = time.monotonic() + 2
         while time.monotonic() < end:
             works(bob, 5)
-        assert b"event: " in many.open[0].sock.recv(4096), "the control"
+        seen = b""
+        while b"event: " not in seen:  # the control
+            seen += (piece := many.open[0].sock.recv(4096))
+            assert piece, seen
         assert rss(server) - before < 64 << 20
 
 
@@ -349,7 +359,9 @@ while True:
     paddock.wait_for(lambda: b"ready" in alice.get(f"{base}/processes/{made['process_id']}/output").body, 10,
                      "it runs")
     ended = []
-    for _ in range(4):
+    for number in range(20):
+        if number >= 4 and any(ended):  # on a busy machine it may be too late for some
+            break
         began = time.monotonic()
         answer = alice.post(f"{base}/exec", json={"command": "sleep 0.3; echo done", "timeout_s": 1})
         took = time.monotonic() - began
