@@ -135,13 +135,16 @@ def test_the_mcp_door(own, mine):
 @pytest.mark.parametrize("field, body, setting", BEYOND, ids=[b[2] for b in BEYOND])
 def test_the_mcp_door_beyond(own, mine, field, body, setting):
     """Refused with the ceiling's name, and nothing is made. The control: at the ceiling it works."""
-    before = len(mine.get("/v1/sandboxes").json()["sandboxes"])
+    def listed():
+        return {box["id"] for box in mine.get("/v1/sandboxes").json()["sandboxes"]}
+
+    before = listed()  # what an earlier session had may go meanwhile
     with Http(own) as session:
         answer = session.call("create_sandbox", **body)
         assert answer.status == 200 and answer.result["isError"], answer
         text = answer.result["content"][0]["text"]
         assert field.split(".")[-1] in text and setting in text and "ceiling" in text, text
-        assert len(mine.get("/v1/sandboxes").json()["sandboxes"]) == before
+        assert listed() <= before
         made = session.call("create_sandbox", limits=AT_THE_CEILING, max_life_s=7200, idle_timeout_s=90)
         assert not made.result["isError"], made
         made = made.result["structuredContent"]

@@ -623,7 +623,7 @@ def test_a_client_that_vanishes_changes_nothing(one, kind):
             body = form((path, b"x" * 1000))
             s.sendall(one.head("POST", "/files", Content_Length=len(body), **form_type()))
             s.sendall(body[:-30])
-        time.sleep(0.3)
+        wait_for(lambda: one.box.exec("pgrep paddock-worker")["exit_code"] == 0, 20, "a worker writes")
     wait_for(lambda: one.box.exec("pgrep paddock-worker")["exit_code"] == 1, 20, "workers end")
     assert one.read(path) == b"old"
     assert one.box.out("ls -A /tmp | grep -c paddock- || true").strip() == "0"

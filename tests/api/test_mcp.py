@@ -22,7 +22,7 @@ def mcp(server):
 
 
 def sandboxes(api):
-    return [s for s in api.get("/v1/sandboxes?limit=1000").json()["sandboxes"]]
+    return {s["id"] for s in api.get("/v1/sandboxes?limit=1000").json()["sandboxes"]}
 
 
 def text_of(answer):
@@ -61,14 +61,14 @@ def test_initialize_agrees_on_a_version(server, asked, given):
 
 
 def test_initialize_and_lists_make_no_sandbox(server, api, mcp):
-    before = len(sandboxes(api))
+    before = sandboxes(api)  # others of these may end meanwhile
     assert mcp.request("tools/list").result["tools"]
     assert mcp.request("resources/list").result == {"resources": []}
     assert mcp.request("resources/templates/list").result["resourceTemplates"]
     assert mcp.request("ping").result == {}
-    assert len(sandboxes(api)) == before
+    assert not sandboxes(api) - before
     assert result_of(mcp.call("run_command", command="true"))["exit_code"] == 0
-    assert len(sandboxes(api)) == before + 1
+    assert len(sandboxes(api) - before) == 1
 
 
 def test_a_sandbox_with_wishes(api, mcp):
@@ -88,9 +88,9 @@ def test_a_sandbox_with_wishes(api, mcp):
     ({"limits": 1}, "limits"), ({"x": 1}, "x"), ({"template": "none"}, "template"),
     ({"idle_timeout_s": -1}, "idle_timeout_s"), ({"env": {"A": 1}}, "env")])
 def test_wishes_that_are_wrong(api, mcp, arguments, says):
-    before = len(sandboxes(api))
+    before = sandboxes(api)
     refused(mcp.call("create_sandbox", **arguments), says)
-    assert len(sandboxes(api)) == before
+    assert not sandboxes(api) - before
 
 
 def test_header_with_version(mcp):
@@ -284,7 +284,7 @@ def test_an_exit_code_is_no_error_but_a_time_out_is(mcp):
     answer = mcp.call("run_command", command="echo out; echo err >&2; exit 5")
     assert result_of(answer)["exit_code"] == 5
     assert text_of(answer) == "out\n[error output]\nerr\n[exit code 5]"
-    answer = mcp.call("run_command", command="echo begun; sleep 60", timeout_s=seconds(0.5))
+    answer = mcp.call("run_command", command="echo begun; sleep 60", timeout_s=seconds(1))
     refused(answer, "begun", "timeout_s")
     assert answer.result["structuredContent"]["stopped_by"] == "timeout"
     assert result_of(mcp.call("run_command", command="kill -SEGV $BASHPID"))["running"] is False
@@ -438,19 +438,24 @@ def test_resources(mcp):
 # ---- progress and cancellation ----
 
 
+def messages(steps):
+    """What was told of a command's last line; nothing before it has one."""
+    return [s["params"]["message"] for s in steps if "message" in s["params"]]
+
+
 def test_progress(mcp):
     for token in ("t", 7):
         answer = mcp.call("run_command", token=token,
-                          command=r"printf 'one\n\e[31mtwo\a\r3%%'; sleep 3.3; echo; echo end")
+                          command=r"printf 'one\n\e[31mtwo\a\r3%%'; sleep 4.3; echo; echo end")
         *steps, last = answer.events
         assert last["result"]["structuredContent"]["exit_code"] == 0
         assert [s["method"] for s in steps] == ["notifications/progress"] * len(steps)
         assert len(steps) >= 2 and all(s["params"]["progressToken"] == token for s in steps)
         times = [s["params"]["progress"] for s in steps]
         assert times == sorted(set(times))
-        assert steps[0]["params"]["message"] == "3%"
+        assert messages(steps)[0] == "3%"
     answer = mcp.call("run_command", token=1, command=r"printf 'a\e[1m\x01\x7f\xffb'; sleep 2.5")
-    assert answer.events[0]["params"]["message"] == "a[1m\ufffdb"
+    assert messages(answer.events[:-1])[0] == "a[1m\ufffdb"
 
 
 def test_no_stream_for_who_takes_none(mcp):
@@ -476,7 +481,7 @@ def test_cancel_ends_the_whole_tree(mcp):
     assert count() == 3 and not running.done
     box.notify("notifications/cancelled", {"requestId": "long", "reason": "no need"})
     refused(running.get(10), "ended by")
-    assert count() == 0
+    wait_for(lambda: count() == 0, 10, "the whole tree is gone")
 
 
 def test_cancel_of_two_with_one_id(mcp):
@@ -560,7 +565,7 @@ def test_end_of_a_session(server, api):
 
 
 def test_a_sandbox_that_has_ended_is_made_anew_and_said_so():
-    with Server({"idle_timeout_s": 3}) as server:
+    with Server({"idle_timeout_s": seconds(2)}) as server:
         mcp = Http(server).start()
         result_of(mcp.call("write_file", path="x", content="x"))
         sandbox = result_of(mcp.call("session_info"))["id"]
@@ -598,11 +603,13 @@ def test_first_calls_at_once_make_one_sandbox(server):
 
 def test_creations_are_counted():
     with Server({"requests_per_s": 0, "creates_per_s": 1, "burst": 1}) as server:
-        answers = [Http(server, session=f"s{n}").call("session_info") for n in range(12)]
-        assert any(a.result["isError"] for a in answers), answers
+        # At once: one by one they may take longer than it takes to be allowed the next.
+        answers = together(12, lambda n: Http(server, session=f"s{n}").call("session_info"))
+        errors = [a.result["isError"] for a in answers]
+        assert any(errors) and not all(errors), answers
         # Who has one is not held up.
-        with Http(server, session="s0") as first:
-            first.session = "s0"
+        with Http(server) as first:
+            first.session = f"s{errors.index(False)}"
             for _ in range(5):
                 result_of(first.call("session_info"))
 
@@ -618,7 +625,8 @@ def test_the_server_is_killed_in_the_middle():
         assert result_of(mcp.call("read_file", path="f"))["content"] == "kept\n"
         found = result_of(mcp.call("run_command", command="echo $K; pwd"))["stdout"]
         assert found == "9\n/tmp\n"
-        seen = result_of(mcp.call("check_process", pid=pid))
+        seen = wait_for(lambda: (seen := result_of(mcp.call("check_process", pid=pid)))["stdout"] and seen, 10,
+                        "its output is there")
         assert seen["running"] and "tick\n" in seen["stdout"]
         result_of(mcp.call("stop_process", pid=pid))
         assert mcp.end().status == 204

@@ -1,6 +1,7 @@
 """`paddock mcp`: what comes in on its input, what goes out, and what is left when it has ended."""
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -12,7 +13,7 @@ import pytest
 from paddock_testing import host
 from paddock_testing import run as paddock
 from paddock_testing.mcp import Http, Stdio, initialize, own_servers, result_of
-from paddock_testing.run import seconds, wait_for
+from paddock_testing.run import seconds, settled, wait_for
 from paddock_testing.server import free_port
 
 
@@ -109,36 +110,45 @@ def test_progress_and_cancellation(stdio):
     stdio.request("tools/call", {"name": "run_command", "_meta": {"progressToken": "p"},
                                  "arguments": {"command": "echo working; sleep 1000"}}, id="c")
     notice = stdio.next()
+    while "message" not in notice["params"]:  # until it has begun
+        assert notice["method"] == "notifications/progress", notice
+        notice = stdio.next()
     assert notice["method"] == "notifications/progress", notice
     assert notice["params"]["progressToken"] == "p" and notice["params"]["message"] == "working"
     stdio.send({"jsonrpc": "2.0", "method": "notifications/cancelled",
                 "params": {"requestId": "c"}})
     assert stdio.answer("c", 10)["result"]["isError"]
-    stdio.call("run_command", id=2, command="ps -eo args | grep -c '^sleep 1000'")
-    assert result(stdio.answer(2))["stdout"] == "0\n"
+    wait_for(lambda: none_runs(stdio, "sleep 1000"), 20, "it ends")
 
 
-def test_a_cancellation_overtakes_what_waits(stdio):
+numbers = itertools.count(1000)
+
+
+def none_runs(stdio, words):
+    """Does no command with these words run in its sandbox?"""
+    number = next(numbers)
+    stdio.call("run_command", id=number, command=f"ps -eo args | grep -c '^{words}'")
+    return result(stdio.answer(number))["stdout"] == "0\n"
+
+
+def test_a_cancellation_overtakes_what_waits(api, stdio):
+    before = boxes(api)
     count = 40  # more than go at once
     for number in range(count):
         stdio.call("run_command", id=number, command="sleep 300")
-    time.sleep(1)
+    box, = wait_for(lambda: boxes(api) - before, 20, "there is a sandbox")
+    # Those that go at once have begun: one that is on its way cannot be cancelled yet.
+    wait_for(lambda: api.get(f"/v1/sandboxes/{box}").json()["processes"], 20, "one runs")
+    settled(lambda: api.get(f"/v1/sandboxes/{box}").json()["processes"])
     for number in range(count):
         stdio.send({"jsonrpc": "2.0", "method": "notifications/cancelled",
                     "params": {"requestId": number}})
     stdio.request("ping", id="p")
     assert stdio.answer("p", 20)["result"] == {}
-    ids = iter(range(1000, 3000))
-
-    def none_runs():
-        id = next(ids)
-        stdio.call("run_command", id=id, command="ps -eo args | grep -c '^sleep 300'")
-        return result(stdio.answer(id))["stdout"] == "0\n"
-
-    wait_for(none_runs, 20, "they end")
+    wait_for(lambda: none_runs(stdio, "sleep 300"), 20, "they end")
     # Also those that were still waiting do not run.
     time.sleep(1)
-    assert none_runs()
+    assert none_runs(stdio, "sleep 300")
 
 
 def test_many_calls(stdio):

@@ -236,9 +236,11 @@ def test_drain_and_the_next_start():
         box.write(terminal["pid"], b"V=in-terminal\n")
         box.write(reader["pid"], b"first\n")
         retried = box.ask("echo x >> /workspace/counter; echo once", headers={"Idempotency-Key": "k"})
-        running = Later(lambda: box.ask("sleep 4; echo finished"))
-        stream = stream_exec(client, box.base, {"command": "echo a; sleep 4; echo b"})
+        until_told = "until [ -e /tmp/go-on ]; do sleep 0.05; done"
+        running = Later(lambda: box.ask(f"{until_told}; echo finished"))
+        stream = stream_exec(client, box.base, {"command": f"echo a; {until_told}; echo b"})
         wait_for(lambda: sum(p["running"] for p in box.processes()) == 5, 10, "all run")
+        box.start("sleep 4; touch /tmp/go-on")  # while it drains nobody else can say so
         server.send_signal(signal.SIGTERM)
         # New work is refused while the old is finished.
         late = wait_for(lambda: refused(server), 10, "it drains")

@@ -55,9 +55,14 @@ def test_a_creation_waits_until_one_ends(small, client):
 
 
 def test_ended_by_itself_makes_room_as_well(client):
-    create(client, idle_timeout_s=1)
-    create(client)
-    assert create(client, queue_timeout_s=30)["queue"]["position"] == 1
+    ends, _ = create(client), create(client)
+    waiting = Later(lambda: client.post("/v1/sandboxes", json={"queue_timeout_s": seconds(30)}))
+    wait_for(lambda: metric(client, "paddock_queue_length") == 1, 10, "it is in the queue")
+    extended = client.post(f"/v1/sandboxes/{ends['id']}/extend", json={"idle_timeout_s": 1})
+    assert extended.status == 200, extended
+    answer = waiting.get()
+    assert answer.status == 201 and answer.json()["queue"]["position"] == 1, answer
+    assert client.get(f"/v1/sandboxes/{ends['id']}").json()["state"] == "gone"
 
 
 def test_the_time_in_the_queue_is_bounded(client):
