@@ -124,10 +124,10 @@ def sleeps(seconds):
 def test_what_a_command_left_behind_is_ended_with_give_up(box):
     seconds = str(random.randrange(10**5, 10**6))  # the host's list has those of other runs, too
     box.out(f"setsid sleep {seconds} >/dev/null 2>&1 & while ! pgrep -x sleep >/dev/null; do :; done")
-    assert sleeps(seconds)
+    wait_for(lambda: sleeps(seconds), 20, "it is another program")
     check_error(box.move("local"), 409, "conflict", says="left behind")
     box.moved("local", give_up=True)
-    assert not sleeps(seconds)
+    wait_for(lambda: not sleeps(seconds), 20, "it is ended")
 
 
 def test_a_file_that_cannot_be_read_makes_it_fail(box):

@@ -145,7 +145,7 @@ def check_stopped(result, why, status=None):
 
 def test_stopped_by_timeout():
     word = new_word()
-    limit = pause(0.4)
+    limit = pause(1)
     result = sh(f"echo begun; sleep {word}", timeout=f"{limit}s")
     check_stopped(result, "timeout", 124)
     assert result.record["stdout"] == "begun\n"

@@ -205,7 +205,7 @@ def test_named_root_in_use(person):
         removed = person.call("root", "rm", "busy")
         assert removed.returncode == 125 and "in use" in removed.stderr
     check_gone(word)
-    assert person.call("root", "rm", "busy").returncode == 0
+    paddock.wait_for(lambda: person.call("root", "rm", "busy").returncode == 0, 5, "it is let go and removed")
 
 
 def test_dev_profile_says_what_it_cannot(person):
