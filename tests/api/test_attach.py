@@ -232,7 +232,7 @@ def test_input_without_stdin_is_told(box):
     (lambda ws: ws.frame(CLOSE, b"x"), 1002),
 ])
 def test_frames_that_must_not_be(box, make, code):
-    process = box.start("sleep 30", stdin=True)
+    process = box.start("sleep 600", stdin=True)
     with box.attach(process) as ws:
         try:
             ws.raw.send(make(ws))

@@ -235,7 +235,7 @@ def test_events_come_while_it_runs(box):
 
 def test_a_timeout_in_a_stream(box):
     with stream_exec(box.api, box.base,
-                     {"command": "echo x; sleep 4949", "timeout_s": seconds(0.5)}) as answer:
+                     {"command": "echo x; sleep 4949", "timeout_s": seconds(1)}) as answer:
         out, _, end = collect(read_events(answer))
     assert out == b"x\n" and end["stopped_by"] == "timeout" and end["timed_out"] is True
     wait_for(lambda: not box.is_there("sleep 4949"), 10, "it ends")

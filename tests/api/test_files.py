@@ -7,7 +7,6 @@ import select
 import socket
 import tarfile
 import threading
-import time
 
 import pytest
 
@@ -93,7 +92,7 @@ def test_an_upload_that_breaks_off_changes_nothing(files, how):
         raw.head("PUT", files.url(path="keep"), how)
         raw.send(b"3e8\r\n" if "chunked" in how else b"")
         raw.send(b"x" * 1000)
-        time.sleep(0.2)
+        wait_for(lambda: "paddock-worker" in files.run("ps -e"), 20, "its worker writes")
     wait_for(lambda: "paddock-worker" not in files.run("ps -e"), 20, "its worker ends")
     assert files.run("ls -A").split() == ["keep"], "a temporary file was left"
     assert files.text("keep") == "old"

@@ -360,7 +360,7 @@ def test_a_link_that_points_elsewhere(box):
 def test_its_sandbox_is_nearly_full(api, make_sandbox):
     box = Box(api, make_sandbox(limits={"pids": 20}))
     pid = prepare(box)
-    more = box.start("for i in {1..16}; do sleep 100 & done; wait")
+    more = box.start("for i in {1..16}; do sleep 1000 & done; wait")
     wait_for(lambda: api.get(f"{box.base}/metrics").json()["pids"] >= 17, 10, "they run")
     wait_for(lambda: not box.exec(argv=["test", "-e", f"/proc/{pid}"])["exit_code"] == 0, 10, "gone")
     time.sleep(1.1)  # figures may be a second old
@@ -385,7 +385,7 @@ def test_its_sandbox_is_nearly_out_of_memory(api, make_sandbox):
 
     def fill(size):
         before = used()
-        held.append(box.start(f"head -c {size} /dev/zero | tail -c {size} | sleep 100")["process_id"])
+        held.append(box.start(f"head -c {size} /dev/zero | tail -c {size} | sleep 1000")["process_id"])
         wait_for(lambda: used() >= before + size * 0.9, 20, f"{size} bytes are held")
 
     fill(80 << 20)

@@ -7,7 +7,7 @@ import pytest
 
 from helpers import Box, together
 from paddock_testing import contract
-from paddock_testing.run import settled, wait_for
+from paddock_testing.run import seconds, settled, wait_for
 from paddock_testing.server import check_error
 
 FIELDS = {
@@ -184,7 +184,7 @@ def test_looking_is_no_use_and_running_is(api, make_sandbox):
 
 
 def test_maximum_life(api, make_sandbox):
-    box = Box(api, make_sandbox(max_life_s=3))
+    box = Box(api, make_sandbox(max_life_s=int(seconds(2))))
     process = box.start("sleep 1000")
     gone = wait_for(lambda: (s := box.get())["state"] == "gone" and s, 20, "the old one ends")
     assert gone["end_cause"] == "expired" and "maximum life" in gone["end_reason"]
