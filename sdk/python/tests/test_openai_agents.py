@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from paddock_testing.run import seconds
 
 if sys.version_info < (3, 10):
     pytest.skip("agents.sandbox needs Python 3.10", allow_module_level=True)
@@ -24,7 +25,7 @@ from paddock.openai_agents import (  # noqa: E402
 
 
 def run(main):
-    return asyncio.run(asyncio.wait_for(main, 40))
+    return asyncio.run(asyncio.wait_for(main, seconds(40)))
 
 
 async def opened(client, **how):

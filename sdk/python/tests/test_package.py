@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from paddock_testing.run import seconds
 
 import paddock
 
@@ -34,7 +35,7 @@ def test_nothing_but_the_standard_library_is_loaded():
             "names = {m.split('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)\n"
             "print(sorted(n for n in names if not n.startswith('_') and n != 'paddock'))")
     out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True,
-                         timeout=60, check=True).stdout
+                         timeout=seconds(60), check=True).stdout
     loaded = set(ast.literal_eval(out))
     assert loaded <= {"sitecustomize", "usercustomize", "distutils-precedence"}, loaded
 

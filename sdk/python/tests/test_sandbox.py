@@ -88,7 +88,7 @@ def test_run_raises_when_it_fails(sandbox):
 
 def test_run_times_out(sandbox):
     with pytest.raises(paddock.TimeoutException) as caught:
-        sandbox.commands.run("echo a; sleep 60", timeout=seconds(0.5))
+        sandbox.commands.run("echo a; sleep 60", timeout=seconds(1))
     assert caught.value.stdout == "a\n" and caught.value.code == "command_timeout"
 
 

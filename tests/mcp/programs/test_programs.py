@@ -15,13 +15,14 @@ URL = os.environ["PADDOCK_URL"]
 KEY = os.environ["PADDOCK_API_KEY"]
 PADDOCK = os.environ["PADDOCK"]
 NODE = os.environ["MCP_NODE"]
+PATIENCE = float(os.environ.get("PADDOCK_TEST_PATIENCE", "1"))
 PACKAGES = os.path.join(os.environ["MCP_JS"], "node_modules")
 
 
 def node(script, *words, check=True):
     env = {**os.environ, "PATH": os.path.dirname(os.path.realpath(NODE)) + ":" + os.environ["PATH"]}
     done = subprocess.run([NODE, os.path.join(PACKAGES, script), *words], env=env, text=True,
-                          stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * PATIENCE, check=False)
     assert not check or done.returncode == 0, done
     return done
 
@@ -77,7 +78,7 @@ class Proxy(http.server.BaseHTTPRequestHandler):
 
     def pass_on(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        there = http.client.HTTPConnection(URL.removeprefix("http://"), timeout=60)
+        there = http.client.HTTPConnection(URL.removeprefix("http://"), timeout=60 * PATIENCE)
         there.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
             if name.lower() not in ("connection", "content-length", "transfer-encoding"):
