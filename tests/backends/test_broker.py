@@ -115,7 +115,7 @@ def test_what_a_keeper_leaves_is_ended(broker, dockerd, images):
     assert len(of_broker(dockerd, broker)) == 2
     broker.close()
     assert not of_broker(dockerd, broker)
-    assert not left_of(broker)
+    paddock.wait_for(lambda: not left_of(broker), 20, "nothing else is left either")
 
 
 def test_orphans_of_killed_brokers_are_ended_by_the_next(broker, dockerd, images):

@@ -284,7 +284,7 @@ def test_timeout_that_is_not_reached_changes_nothing():
 
 
 def test_output_before_the_timeout_arrives():
-    result = paddock.run(["/bin/sh", "-c", "echo before; sleep 60"], timeout=f"{pause(0.5)}s")
+    result = paddock.run(["/bin/sh", "-c", "echo before; sleep 60"], timeout=f"{pause(1)}s")
     assert (result.status, result.out) == (124, "before\n")
 
 

@@ -36,7 +36,7 @@ class SmallDisk(Victim):
                         while True:
                             f.write(b"b" * piece)
             return os.path.getsize(self.ballast)
-        paddock.settled(full, still=0.2)
+        paddock.settled(full)
 
     def free(self):
         if os.path.exists(self.ballast):
@@ -174,7 +174,8 @@ def test_ends_on_a_full_disk(server, api):
     for b in boxes:
         b.delete()
         assert b.get()["state"] == "gone"
-    assert not os.listdir(os.path.join(server.state_dir, "server", "spool"))
+    paddock.wait_for(lambda: not os.listdir(os.path.join(server.state_dir, "server", "spool")), 10,
+                     "the spools are removed")
     server.free()
     paddock.wait_for(lambda: not server.rows("SELECT id FROM sessions WHERE state != ?",
                                              STATES.index("gone")), 20, "the ends are written down")
@@ -226,7 +227,7 @@ def test_no_inodes(server, api, box):
     def used():
         now = os.statvfs(server.state_dir)
         return now.f_files - now.f_ffree
-    count = paddock.settled(used, still=0.5)
+    count = paddock.settled(used)
     subprocess.run(["mount", "-o", f"remount,nr_inodes={count}", server.state_dir], check=True)
     try:
         check_error(box.try_exec("echo something"), 507, "no_space")

@@ -233,7 +233,7 @@ def test_init_that_does_not_answer(server, api):
     assert answer.status != 200 or answer.json()["timed_out"], answer
     assert other.out("echo fine") == "fine\n"
     box.delete()
-    assert host.birth(init) != birth
+    paddock.wait_for(lambda: host.birth(init) != birth, 10, "it is gone")
     other.delete()
 
 

@@ -84,7 +84,8 @@ def test_many_sandboxes_survive(server, api, who):
     for b in boxes:
         b.delete()
     assert api.get("/v1/sandboxes").json()["sandboxes"] == []
-    assert not host.files_below(os.path.join(server.state_dir, "server", "spool"))
+    paddock.wait_for(lambda: not host.files_below(os.path.join(server.state_dir, "server", "spool")), 10,
+                     "no spool is left")
 
 
 @pytest.mark.parametrize("who", ["guardian", "daemon"])
@@ -212,13 +213,13 @@ def test_what_commands_left_running_is_not_disturbed(server, box):
     """Children of a command that has ended go on, and new commands do not get in their way."""
     box.exec("(while :; do date +%N > /tmp/beat; sleep 0.05; done) > /dev/null 2>&1 &")
     for _ in range(3):
-        box.exec("sleep 100 > /dev/null 2>&1 &")
+        box.exec("sleep 1000 > /dev/null 2>&1 &")
     server.kill_and_restart()
     results = [box.exec("echo fine") for _ in range(8)]
     assert {r["stdout"] for r in results} == {"fine\n"}
     beat = box.out("cat /tmp/beat")
     paddock.wait_for(lambda: box.out("cat /tmp/beat") != beat, 20, "it goes on")
-    sleepers = "pgrep -fxc 'sleep 100'"
+    sleepers = "pgrep -fxc 'sleep 1000'"
     assert box.out(sleepers) == "3\n"
     # A time-out ends what it has to, and nothing else.
     assert box.exec("sleep 30", timeout_s=paddock.seconds(0.3))["timed_out"]

@@ -41,7 +41,7 @@ def few_files(pid, spare):
     """The process may open `spare` descriptors more, and no others. Those are counted when it has neither
     opened nor closed one for a while: what the last call had open, or what is being made in advance, would
     be spare ones in a moment."""
-    taken = paddock.settled(lambda: sorted(host.descriptors(pid)), still=0.3)
+    taken = paddock.settled(lambda: sorted(host.descriptors(pid)))
     free = [n for n in range(taken[-1] + 1) if n not in taken]
     # The limit is on the number that a new one gets, so holes count as spare ones.
     limit = free[spare] if spare < len(free) else taken[-1] + 1 + spare - len(free)

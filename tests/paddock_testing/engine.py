@@ -28,6 +28,7 @@ import urllib.parse
 from pathlib import Path
 
 from . import run as paddock
+from .server import free_port
 
 BUSYBOX = "/bin/busybox"
 # What an image with a shell has of busybox.
@@ -182,9 +183,7 @@ class Registry:
 
     def __init__(self, user="", password=""):
         self.dir = Path(tempfile.mkdtemp(prefix="paddock-registry-"))
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.address = "127.0.0.1:%d" % s.getsockname()[1]
+        self.address = f"127.0.0.1:{free_port()}"
         self.user, self.password = user, password
         config = {"version": 0.1, "log": {"level": "error"}, "http": {"addr": self.address},
                   "storage": {"filesystem": {"rootdirectory": str(self.dir / "data")},

@@ -166,7 +166,7 @@ def end(process):
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=seconds(0.5))
+            process.wait(timeout=seconds(1.5))
     if process.poll() is None:
         process.kill()
     process.wait(timeout=seconds(10))
