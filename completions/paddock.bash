@@ -14,7 +14,7 @@ _paddock_options() {
     case $1 in
     run) echo --provider --profile --min-isolation --user --workdir --env --network --name --root \
         --bind --timeout --memory --pids --cpu --disk --files --file-size --output --json ;;
-    keeper) echo --socket --kind --option --builders --kits --owner --files ;;
+    keeper) echo --socket --kind --program --option --builders --kits --owner --files ;;
     serve) echo --config --listen --listen-tls --state-dir --tls-cert --tls-key ;;
     config) echo --json --config ;;
     cert) echo --domain --name --dir --days --force ;;

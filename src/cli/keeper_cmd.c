@@ -1,6 +1,7 @@
 /* paddock keeper: reads the options of a keeper, which serves several clients at a socket or the
  * one that started it, and becomes that keeper. */
 #include "base/banned.h"
+#include "base/beside.h"
 #include "base/err.h"
 #include "base/parse.h"
 #include "cli/cli.h"
@@ -11,14 +12,15 @@
 #include <sys/resource.h>
 
 const char keeper_usage[] =
-    "usage: paddock keeper --socket PATH [--kind KIND] [--builders N] [--kits N] [--owner UID]\n"
-    "                      [--files N] [--option NAME=VALUE]...\n\n"
+    "usage: paddock keeper --socket PATH [--kind KIND] [--program PATH] [--builders N]\n"
+    "                      [--kits N] [--owner UID] [--files N] [--option NAME=VALUE]...\n\n"
     "Keeps jails for several clients: `PADDOCK_KEEPER=PATH paddock run ...` uses it instead of\n"
     "starting a keeper of its own, and finds namespaces and cgroups made in advance. Ends, with "
     "all\n"
     "its jails, on SIGTERM or SIGINT.\n\n"
     "  --socket PATH    where to listen (mode 0600)\n"
     "  --kind KIND      what its boxes are: jail (default), local, docker or podman\n"
+    "  --program PATH   makes the boxes of a kind that is none of these (docs/backends.md)\n"
     "  --option NAME=VALUE  for the program that makes the boxes of this kind, as its --NAME\n"
     "  --builders N     processes that make jails, default 2\n"
     "  --kits N         jails that wait for each builder's clients, made in advance, default 4\n"
@@ -59,9 +61,27 @@ static int add_option(struct keeper_config *c, const char *text, struct pd_err *
     return 0;
 }
 
+/* A name of the table, or one for which a program was given. */
+static int find_kind(struct keeper_config *c, const char *name, const char *program,
+                     struct pd_err *e)
+{
+    c->kind = keeper_kind_find(name);
+    if (!program)
+        return c->kind ? 0 : unknown_kind(name, e);
+    if (c->kind || !name[0])
+        return pd_fail(e, PD_INVALID, "--program: kind '%.40s' %s", name,
+                       name[0] ? "has its own" : "is no name: give one with --kind");
+    if (program_check(program, e) < 0)
+        return pd_wrap(e, "--program");
+    c->kind = keeper_kind_of_program(name, program);
+    return 0;
+}
+
 static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *e)
 {
     struct options o = {.argc = argc, .argv = argv, .at = 1};
+    const char *kind = NULL, *program = NULL;
+
     while (options_next(&o)) {
         uint64_t n;
         const char *v = options_value(&o, e);
@@ -85,8 +105,9 @@ static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *
             if (parse_u64(o.name, v, 64, UINT32_MAX, &c->files_max, e) < 0)
                 return -1;
         } else if (!strcmp(o.name, "--kind")) {
-            if (!(c->kind = keeper_kind_find(v)))
-                return unknown_kind(v, e);
+            kind = v;
+        } else if (!strcmp(o.name, "--program")) {
+            program = v;
         } else if (!strcmp(o.name, "--option")) {
             if (add_option(c, v, e) < 0)
                 return -1;
@@ -96,14 +117,16 @@ static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *
             c->client = (int)n;
         } else {
             return pd_fail(e, PD_INVALID,
-                           "unknown option '%.60s': valid are --socket, --kind, --option, "
-                           "--builders, --kits, --owner, --files, --client",
+                           "unknown option '%.60s': valid are --socket, --kind, --program, "
+                           "--option, --builders, --kits, --owner, --files, --client",
                            o.name);
         }
     }
 
     if (o.at < argc)
         return pd_fail(e, PD_INVALID, "unexpected argument '%.60s'", argv[o.at]);
+    if ((kind || program) && find_kind(c, kind ? kind : "", program, e) < 0)
+        return -1;
     if (!c->socket_path && c->client < 0)
         return pd_fail(e, PD_INVALID, "--socket PATH is missing");
     if (c->socket_path && c->client >= 0)

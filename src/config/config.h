@@ -54,6 +54,7 @@ struct config {
 
     /* Sandboxes. */
     struct config_list providers;
+    struct config_list backends; /* NAME=PROGRAM */
     char *sandbox_mode;     /* provider for requests that name none, or auto, sandbox: the first */
     uint64_t local_allowed; /* on or off */
     char *docker_host, *docker_runtime; /* "": as usual */

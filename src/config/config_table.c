@@ -55,6 +55,9 @@ const struct config_key config_keys[] = {
     {"providers", CONFIG_LIST, AT(providers), "jail",
      .help = "what sandboxes can be made of here, by name; `GET /v1/providers` tells what each can "
              "do"},
+    {"backends", CONFIG_LIST, AT(backends), "", .max = 4,
+     .help = "providers that programs of yours make, as `NAME=PROGRAM`; `providers` has to name "
+             "them, too; they count as isolation `none`"},
     {"sandbox_mode", CONFIG_TEXT, AT(sandbox_mode), "auto", 0, 31,
      .aliases = {"SANDBOX_MODE", "SANDBOX_PROVIDER", "STIGMER_EXECUTION_MODE"},
      .help = "provider of sandboxes for which none was asked, one of providers; `auto` and "

@@ -34,3 +34,12 @@ const struct keeper_kind *keeper_kind_find(const char *name)
             return &kinds[i];
     return NULL;
 }
+
+const struct keeper_kind *keeper_kind_of_program(const char *name, const char *program)
+{
+    static struct keeper_kind kind;
+
+    kind = (struct keeper_kind){
+        .name = name, .program = program, .is_foreign = true, .rung = RUNG_NONE};
+    return &kind;
+}

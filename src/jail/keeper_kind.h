@@ -30,3 +30,6 @@ struct keeper_kind {
 /* NULL when there is none of that name. `keeper_kind_at`: NULL behind the last one. */
 const struct keeper_kind *keeper_kind_find(const char *name);
 const struct keeper_kind *keeper_kind_at(unsigned i);
+/* The kind whose boxes a program of the operator's makes, which promises no isolation. The texts
+ * are borrowed. There is one: a keeper has one kind. */
+const struct keeper_kind *keeper_kind_of_program(const char *name, const char *program);

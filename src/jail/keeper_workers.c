@@ -277,7 +277,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
     }
 
     jail_set_pid(k, j, m.init_pid);
-    j->rung = m.rung;
+    j->rung = m.rung < k->kind->rung ? m.rung : k->kind->rung; /* a program may claim anything */
     auto_fd cgroup_dir = frame_take_fd(f, 0);
     j->devpts = frame_take_fd(f, 1);
     j->lock = m.named ? frame_take_fd(f, 2) : -1;

@@ -6,6 +6,7 @@
 #include "provider/providers.h"
 
 #include "base/banned.h"
+#include "base/beside.h"
 #include "base/err.h"
 
 #define JAIL_PATIENCE                                                                              \
@@ -53,17 +54,66 @@ static const struct provider_kind kinds[] = {
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
 
+/* Rows that the configuration adds. */
+#define ADDED_MAX  4u
+#define ADDED_NAME 31u
+static struct added {
+    struct provider_kind kind;
+    char name[ADDED_NAME + 1], program[4096];
+} added[ADDED_MAX];
+static unsigned added_count;
+
 const struct provider_kind *provider_kind_at(unsigned i)
 {
-    return i < KINDS ? &kinds[i] : NULL;
+    if (i < KINDS)
+        return &kinds[i];
+    return i - KINDS < added_count ? &added[i - KINDS].kind : NULL;
 }
 
 const struct provider_kind *provider_kind_find(const char *name)
 {
-    for (size_t i = 0; i < KINDS; i++)
-        if (!strcmp(kinds[i].name, name))
-            return &kinds[i];
+    const struct provider_kind *k;
+
+    for (unsigned i = 0; (k = provider_kind_at(i)); i++)
+        if (!strcmp(k->name, name))
+            return k;
     return NULL;
+}
+
+const char *provider_program(const char *name)
+{
+    for (unsigned i = 0; i < added_count; i++)
+        if (!strcmp(added[i].name, name))
+            return added[i].program;
+    return NULL;
+}
+
+int providers_add(const char *pair, struct pd_err *e)
+{
+    size_t len = strspn(pair, "abcdefghijklmnopqrstuvwxyz0123456789-");
+    if (!len || len > ADDED_NAME || pair[len] != '=' || pair[0] == '-')
+        return pd_fail(e, PD_INVALID,
+                       "backends: '%.100s' is not NAME=PROGRAM with a name of 1 to %u of a-z 0-9 -",
+                       pair, ADDED_NAME);
+    if (added_count == ADDED_MAX)
+        return pd_fail(e, PD_INVALID, "backends: at most %u", ADDED_MAX);
+
+    struct added *a = &added[added_count];
+    snprintf(a->name, sizeof a->name, "%.*s", (int)len, pair);
+    if (provider_kind_find(a->name) || !strcmp(a->name, "auto") || !strcmp(a->name, "sandbox"))
+        return pd_fail(e, PD_INVALID, "backends: '%s' has a meaning already, use another name",
+                       a->name);
+    if (program_check(pair + len + 1, e) < 0)
+        return pd_wrap(e, "backends: %s", a->name);
+
+    snprintf(a->program, sizeof a->program, "%s", pair + len + 1);
+    a->kind = (struct provider_kind){.name = a->name,
+                                     .what = "sandboxes that a program of the operator's makes",
+                                     .can = CAN_ALWAYS,
+                                     .patience = ENGINE_PATIENCE,
+                                     .tells_facts = true};
+    added_count++;
+    return 0;
 }
 
 int provider_socket(const char *kind, const char *jails, const char *run_dir,
@@ -117,8 +167,8 @@ int providers_check(char *const *names, unsigned count, const char *mode, bool l
 {
     char valid[200] = "", modes[200] = "auto, sandbox";
 
-    for (size_t i = 0; i < KINDS; i++)
-        list_add(valid, sizeof valid, kinds[i].name);
+    for (unsigned i = 0; provider_kind_at(i); i++)
+        list_add(valid, sizeof valid, provider_kind_at(i)->name);
     if (!count)
         return pd_fail(e, PD_INVALID, "providers: none is named; valid are %s", valid);
 

@@ -23,6 +23,11 @@ struct provider_place {
     const struct box_events *events;
 };
 
+/* Adds a row for a provider that a program of the operator's makes: NAME=PROGRAM, of the setting
+ * `backends`. Before any thread is started. PD_INVALID or PD_DENIED: no such name or program. */
+int providers_add(const char *pair, struct pd_err *e);
+/* The program of a row that was added; NULL of the others. */
+const char *provider_program(const char *name);
 /* `names` are those of the setting `providers`, `mode` is `sandbox_mode`: "", "auto", "sandbox" or
  * one of the names. PD_INVALID, with the valid names, otherwise. `local_allowed`: the setting. */
 int providers_check(char *const *names, unsigned count, const char *mode, bool local_allowed,

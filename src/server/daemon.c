@@ -307,7 +307,7 @@ static void log_provider(struct provider *p)
 
     if (best == RUNG_NONE)
         log_warn("server.provider", "name=%s isolation=%s note=%s", p->name, rung_name(best),
-                 "its sandboxes are plain processes of this machine");
+                 "nothing keeps its sandboxes from this machine");
     else
         log_info("server.provider", "name=%s isolation=%s", p->name, rung_name(best));
 }

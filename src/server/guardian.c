@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "config/config.h"
+#include "provider/providers.h"
 #include "telemetry/log.h"
 
 #include <errno.h>
@@ -100,6 +101,10 @@ static void make_words(const struct serve *s, const struct serve_keeper *k, stru
     }
     if (!strcmp(k->kind, "docker") || !strcmp(k->kind, "podman"))
         add_options(c, w);
+    if (provider_program(k->kind)) {
+        add_word(w, "--program");
+        add_word(w, provider_program(k->kind));
+    }
 }
 
 /* Each kind has a directory of its own below the server's. That of jails is the directory itself:

@@ -180,6 +180,10 @@ static int name_keepers(struct serve *s, struct pd_err *e)
 static int prepare(struct serve *s, struct pd_err *e)
 {
     const struct config *c = s->config;
+
+    for (unsigned i = 0; i < c->backends.count; i++)
+        if (providers_add(c->backends.items[i], e) < 0)
+            return -1;
     if (providers_check(c->providers.items, c->providers.count, c->sandbox_mode,
                         c->local_allowed != 0, e) < 0 ||
         name_keepers(s, e) < 0)
