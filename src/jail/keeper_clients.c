@@ -147,10 +147,10 @@ static int send_listed(struct keeper *k, const struct client *c, const struct kj
 
     /* A list that lacked a directory would be a sandbox without its limits: so the keeper lends
      * what it holds back for this. */
-    auto_fd cgroup_dir = cgroup_jail_dir(keeper_cgroups(k), j->name);
+    auto_fd cgroup_dir = jail_group_open(k, j);
     if (cgroup_dir == -EMFILE) {
         files_lend(k);
-        cgroup_dir = cgroup_jail_dir(keeper_cgroups(k), j->name);
+        cgroup_dir = jail_group_open(k, j);
     }
 
     int fds[3] = {j->control >= 0 ? j->control : k->null, cgroup_dir >= 0 ? cgroup_dir : k->null,

@@ -39,7 +39,10 @@ const struct keeper_kind *keeper_kind_of_program(const char *name, const char *p
 {
     static struct keeper_kind kind;
 
-    kind = (struct keeper_kind){
-        .name = name, .program = program, .is_foreign = true, .rung = RUNG_NONE};
+    kind = (struct keeper_kind){.name = name,
+                                .program = program,
+                                .is_foreign = true,
+                                .has_own_groups = true,
+                                .rung = RUNG_NONE};
     return &kind;
 }

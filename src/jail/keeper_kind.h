@@ -22,6 +22,9 @@ struct keeper_kind {
     bool has_range; /* a box has host ids of its own, if the keeper is root */
     /* Init is no child of the keeper: its death is told by a pidfd. */
     bool is_foreign;
+    /* It sees to cgroups by itself: the keeper makes none, and holds the one that came with BUILT.
+     */
+    bool has_own_groups;
     /* Init has no pid namespace: SIGTERM has it end its processes, then itself. */
     bool ends_itself;
     enum rung rung; /* the best of its boxes; RUNG_COUNT: builder_best_rung knows */

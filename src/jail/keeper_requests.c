@@ -143,7 +143,7 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
     if (known) {
         /* A repeated request: the first one's answer, now or when it is there. */
         known->client = c->serial;
-        auto_fd dir = cgroup_jail_dir(keeper_cgroups(k), known->name);
+        auto_fd dir = jail_group_open(k, known);
         pd_fail(&e, PD_CONFLICT, "this jail was made before and has ended");
         if (known->state == JAIL_RUNNING)
             jail_send_created(k, c, known, dir);

@@ -59,6 +59,7 @@ struct kjail *jail_new(struct keeper *k, struct wire_id id)
     j->id = id;
     j->slot = RANGE_NONE;
     j->control = j->init_end = j->netns = j->devpts = j->lock = j->mntns = j->adopt = j->pidfd = -1;
+    j->group = -1;
     j->payload = BUF_INIT(WIRE_PAYLOAD_MAX);
 
     unsigned b = bucket_of(id);
@@ -208,6 +209,7 @@ static void close_all(const struct keeper *k, struct kjail *j)
     fd_done(&j->init_end);
     fd_done(&j->netns);
     fd_done(&j->devpts);
+    fd_done(&j->group);
     jail_release_root(j);
     fd_done(&j->adopt);
     fd_done(&j->pidfd);
@@ -339,12 +341,24 @@ const struct cgroup_host *keeper_cgroups(struct keeper *k)
     if (!k->cgroups_known) {
         struct cgroup_mounts m;
         cgroup_find(&m);
+        if (k->kind->has_own_groups)
+            m.layout = CGROUP_NONE;
         (void)cgroup_host_open(&k->cgroups, &m, k->instance, NULL);
         sweep_hold_instance(&k->cgroups);
         k->cgroups_known = 1;
     }
 
     return &k->cgroups;
+}
+
+int jail_group_open(struct keeper *k, const struct kjail *j)
+{
+    if (!k->kind->has_own_groups)
+        return cgroup_jail_dir(keeper_cgroups(k), j->name);
+    if (j->group < 0)
+        return -ENOENT;
+    int fd = fcntl(j->group, F_DUPFD_CLOEXEC, 0);
+    return fd < 0 ? -errno : fd;
 }
 
 void keeper_next_name(struct keeper *k, char ret[MSG_NAME_MAX + 1])

@@ -132,6 +132,7 @@ struct kjail {
     pid_t pid;
     uint32_t rung;
     int control, init_end, netns, devpts, lock;
+    int group;            /* its cgroup directory, of a kind that has its own */
     int pidfd;            /* of an init that is nobody's child here; else -1 */
     int adopt;            /* of a complete kit: the socket on which its init waits; else -1 */
     enum profile profile; /* of a complete kit */
@@ -216,6 +217,8 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e);
 void keeper_free(struct keeper *k);
 /* The keeper's view of its cgroups, for reading; opened when first asked for. */
 const struct cgroup_host *keeper_cgroups(struct keeper *k);
+/* A descriptor of a box's cgroup directory, or -errno. */
+int jail_group_open(struct keeper *k, const struct kjail *j);
 void keeper_next_name(struct keeper *k, char ret[MSG_NAME_MAX + 1]);
 /* A child that nobody knows has died: a failed build, or an init whose BUILT is still under way. */
 void keeper_note_death(struct keeper *k, pid_t pid);

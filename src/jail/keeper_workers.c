@@ -283,6 +283,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
     j->lock = m.named ? frame_take_fd(f, 2) : -1;
     j->pidfd = k->kind->is_foreign ? frame_take_fd(f, 2) : -1;
     j->mntns = m.has_mntns ? frame_take_fd(f, 3) : -1;
+    j->group = k->kind->has_own_groups ? fcntl(cgroup_dir, F_DUPFD_CLOEXEC, 0) : -1;
     j->state = JAIL_RUNNING;
     buf_done(&j->payload);
 

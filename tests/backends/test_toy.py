@@ -209,6 +209,23 @@ def test_killed_brokers_are_replaced_and_a_command_goes_on(server, api):
     wait_for(lambda: not groups(server), 60, "nothing of them is left")
 
 
+def test_a_killed_server_goes_on_with_it(server, api):
+    """And ends whole trees of commands as before: the keeper has the cgroup for it."""
+    box = make(api)
+    counter = start(api, box, f"setsid sleep 3601.{os.getpid()} & {COUNTER}")
+    wait_for(lambda: len(lines(api, counter)) >= 20, 60, "it counts")
+    server.kill()
+    server.start()
+    seen = len(lines(api, counter))
+    wait_for(lambda: len(lines(api, counter)) >= seen + 20, 60, "it goes on")
+    assert api.delete(counter).status == 204
+    words = f"3601.{os.getpid()}"
+    wait_for(lambda: not [p for p in host.pids() if words in host.command_line(p)], 60, "the tree ends")
+    counted = lines(api, counter)
+    assert counted == [str(n) for n in range(1, len(counted) + 1)]
+    assert api.delete(box).status == 204
+
+
 @pytest.mark.parametrize("with_brokers", [False, True], ids=["keeper", "keeper-and-brokers"])
 def test_a_killed_keeper_takes_its_boxes_along(server, api, with_brokers):
     """Its brokers end them; if they were killed, too, those of the next keeper do."""
