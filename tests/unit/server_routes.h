@@ -18,10 +18,16 @@ struct gate {
 
 static inline void gate_wait_for(struct gate *g, int waiting)
 {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE / NS_PER_S;
+
     pthread_mutex_lock(&g->lock);
-    while (g->waiting < waiting)
-        pthread_cond_wait(&g->changed, &g->lock);
+    int late = 0;
+    while (g->waiting < waiting && !late)
+        late = pthread_cond_timedwait(&g->changed, &g->lock, &until);
     pthread_mutex_unlock(&g->lock);
+    assert_int_equal(late, 0);
 }
 
 static inline void gate_set(struct gate *g, int open)

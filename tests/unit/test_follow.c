@@ -39,8 +39,8 @@ static size_t take(struct follow *f, char *out, size_t want, uint64_t *skipped)
 static int kept_of(struct stage *g, const struct session *s)
 {
     atomic_int *out = &init_of(g, s)->kept;
-    while (atomic_load(out) < 0)
-        usleep(200);
+    for (deadline d = deadline_in(PATIENCE); atomic_load(out) < 0; usleep(200))
+        assert_false(deadline_passed(d));
     return atomic_load(out);
 }
 

@@ -304,8 +304,10 @@ static void test_deleting_does_not_break_a_copy_that_is_being_made(void **state)
     w->hold_copy = 1;
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, make_slowly, &m), 0);
-    while (!__atomic_load_n(&w->copies_running, __ATOMIC_SEQ_CST))
+    deadline limit = deadline_in(60 * NS_PER_S);
+    while (!__atomic_load_n(&w->copies_running, __ATOMIC_SEQ_CST) && !deadline_passed(limit))
         usleep(1000);
+    assert_false(deadline_passed(limit));
     assert_int_equal(snapshot_delete(d->all, "acme", i.id, &e), 0);
     assert_int_equal(snapshots_find(d->all, "acme", "x", &found, &e), -1);
     assert_int_equal(content_of(w, "sn", i.id), 42); /* for as long as it is needed */
