@@ -119,7 +119,7 @@ struct box_usage {
 struct box_place {
     char workspace[BOX_PATH_SIZE], home[BOX_PATH_SIZE];
     char shell[BOX_PATH_SIZE]; /* "": it has none */
-    bool has_bash;             /* the shell is bash: lines can tell their state */
+    bool has_bash;             /* the shell is bash: it can be prepared */
     bool has_root;             /* commands may be root's */
     /* The image's variables, each with its NUL. What is more than fits is left out. */
     char environ[BOX_ENVIRON_SIZE];

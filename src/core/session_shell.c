@@ -5,6 +5,10 @@
  * that was started before its line is known (prepared.c) has another script, with the same
  * trap.
  *
+ * An image without bash has another shell as sh (dash, busybox). Its trap does the same in words
+ * that every shell knows, by descriptor 8: dash has none of two digits. A line that uses 8 itself
+ * does not tell its state.
+ *
  * The state that comes back is data from inside: names and sizes are checked, and variables that
  * change how programs are loaded are never kept. */
 #include "core/session_state.h"
@@ -23,6 +27,10 @@
 #define TRAP                                                                                       \
     "exec 63>&3 3>&-; trap '{ r=$?; builtin printf \"%s\\0\" \"$PWD\"; builtin export -p; "        \
     "builtin printf \"\\0\"; } >&63 2>/dev/null; builtin exit $r' EXIT"
+
+#define SH_TRAP                                                                                    \
+    "exec 8>&3 3>&-; trap '{ r=$?; command printf \"%s\\0\" \"$PWD\"; export -p; "                 \
+    "command printf \"\\0\"; } >&8 2>/dev/null; exit $r' EXIT"
 
 /* The rest of that line in a shell that waits. A dry run, which touches the memory
  * that the line will need. Then the text from the pipe, which makes the line the one parameter;
@@ -64,9 +72,14 @@ int shell_line(const char *command, struct buf *out)
     return out->overflow ? -1 : 0;
 }
 
-int shell_script(const char *command, struct buf *out)
+bool shell_tells(const char *command, bool is_bash)
 {
-    buf_puts(out, TRAP "\n");
+    return is_bash || (!strstr(command, "8>") && !strstr(command, "8<"));
+}
+
+int shell_script(const char *command, bool is_bash, struct buf *out)
+{
+    buf_puts(out, is_bash ? TRAP "\n" : SH_TRAP "\n");
     buf_puts(out, command);
     return buf_putc(out, 0);
 }
@@ -270,6 +283,45 @@ static const char *read_quoted(const char *at, const char *end, struct buf *out)
     return at < end ? at + 1 : NULL;
 }
 
+/* The value of one `export` as dash and busybox write it: pieces in single quotes, and single
+ * quotes in double ones. Another shell may mean something else by double quotes: only those are
+ * read. */
+static const char *read_pieces(const char *at, const char *end, struct buf *out)
+{
+    if (at >= end || (*at != '\'' && *at != '"'))
+        return NULL;
+
+    while (at < end && (*at == '\'' || *at == '"')) {
+        char quote = *at++;
+        for (; at < end && *at != quote; at++) {
+            if (quote == '"' && *at != '\'')
+                return NULL;
+            buf_putc(out, *at);
+        }
+        if (at++ >= end)
+            return NULL;
+    }
+    return at;
+}
+
+/* The word that begins a line of `export -p`, and how the value is written: the start of the name,
+ * or NULL. */
+static const char *read_word(const char *at, const char *end, bool *ret_is_bash)
+{
+    static const char bash[] = "declare -", posix[] = "export ";
+    size_t left = (size_t)(end - at);
+
+    *ret_is_bash = left >= sizeof bash && !strncmp(at, bash, sizeof bash - 1);
+    if (!*ret_is_bash)
+        return left >= sizeof posix && !strncmp(at, posix, sizeof posix - 1) ? at + sizeof posix - 1
+                                                                             : NULL;
+
+    at += sizeof bash - 1;
+    while (at < end && isalpha((unsigned char)*at))
+        at++;
+    return at < end && *at == ' ' ? at + 1 : NULL;
+}
+
 /* Variables that bash sets by itself, or that change how programs are loaded or started. */
 static int is_never_kept(const char *name, size_t len)
 {
@@ -301,14 +353,8 @@ static size_t name_length(const char *at, const char *end)
 /* One line (which may hold newlines in quotes): the start of the next, or NULL when malformed. */
 static const char *read_variable(const char *at, const char *end, struct msg_list_writer *env)
 {
-    static const char word[] = "declare -";
-    if ((size_t)(end - at) < sizeof word || strncmp(at, word, sizeof word - 1) != 0)
-        return NULL;
-
-    at += sizeof word - 1;
-    while (at < end && isalpha((unsigned char)*at))
-        at++;
-    if (at >= end || *at++ != ' ')
+    bool is_bash;
+    if (!(at = read_word(at, end, &is_bash)))
         return NULL;
 
     size_t len = name_length(at, end);
@@ -323,7 +369,7 @@ static const char *read_variable(const char *at, const char *end, struct msg_lis
     int has_value = at < end && *at == '=';
     if (has_value) {
         buf_putc(&pair, '=');
-        at = read_quoted(at + 1, end, &pair);
+        at = (is_bash ? read_quoted : read_pieces)(at + 1, end, &pair);
     }
     if (!at || at >= end || *at != '\n' || pair.overflow || memchr(pair.data, 0, pair.len))
         return NULL;

@@ -271,9 +271,9 @@ static int shell_words(const struct process *p, const struct process_request *r,
                        const struct box_place *place, struct buf *script,
                        struct msg_list_writer *out)
 {
-    /* Only bash can tell where a line has left it. */
-    bool tells = p->updates_state && (!place || place->has_bash);
-    int bad = tells ? shell_script(r->command, script) : 0;
+    bool is_bash = !place || place->has_bash;
+    bool tells = p->updates_state && shell_tells(r->command, is_bash);
+    int bad = tells ? shell_script(r->command, is_bash, script) : 0;
 
     bad |= msg_list_add(out, place ? place->shell : "/bin/bash");
     bad |= msg_list_add(out, "-c");

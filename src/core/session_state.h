@@ -197,7 +197,9 @@ void recorder_wake(struct sessions *all); /* kept.due is set */
 void session_trim(struct session *s);
 
 /* session_shell.c: what a command's environment is, and what a shell command leaves. */
-int shell_script(const char *command, struct buf *out);
+int shell_script(const char *command, bool is_bash, struct buf *out);
+/* Can this line tell its state, by that script? */
+bool shell_tells(const char *command, bool is_bash);
 /* The script of a shell that waits for its line in this directory, and the text that it waits for.
  */
 int shell_prepared_script(const char *cwd, struct buf *out);

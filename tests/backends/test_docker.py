@@ -77,9 +77,20 @@ def test_lines_with_directory_and_variables(make, images, image):
     box = make(images[image])
     told = box.exec("echo out $FROM_IMAGE; echo err >&2; exit 3")
     assert (told["stdout"], told["stderr"], told["exit_code"]) == ("out yes\n", "err\n", 3)
-    if image == "bash":  # only bash tells where a line has left it
-        box.exec("mkdir -p /tmp/d; cd /tmp/d; export A='b c'")
-        assert box.exec("pwd; echo \"$A\"")["stdout"] == "/tmp/d\nb c\n"
+    line = """mkdir -p /tmp/d; cd /tmp/d; export A="b 'c'" N='x\ny'; U=1; exit 3"""
+    assert box.exec(line)["state"] == "updated"
+    assert box.exec('pwd; echo "$A$U"; echo "$N"')["stdout"] == "/tmp/d\nb 'c'\nx\ny\n"
+    assert box.exec(argv=["pwd"])["stdout"] == "/tmp/d\n"
+    assert box.exec("unset A; cd /; cat /tmp/none")["exit_code"] == 1
+    assert box.exec('pwd; echo "${A-none}"')["stdout"] == "/\nnone\n"
+
+
+def test_a_line_of_sh_with_a_descriptor_of_its_own(make, images):
+    """The state goes through 8 there, and never into a file of the line's."""
+    box = make(images["sh"])
+    assert box.exec("cd /tmp; exec 9>/tmp/nine; echo x >&9")["state"] == "updated"
+    assert box.exec("cd /; exec 8>/tmp/eight; echo x >&8")["state"] == "kept"
+    assert box.exec("pwd; cat /tmp/nine /tmp/eight")["stdout"] == "/tmp\nx\nx\n"
 
 
 def test_an_image_without_a_shell(make, images):
