@@ -273,6 +273,8 @@ static int attend(struct call *c, struct process *p, uint64_t timeout_ns, int en
         r = process_stop(p, STOP_TIMEOUT, e);
         if (r == 0)
             r = follow_await_end(&f, -1, deadline_in(STOP_PATIENCE), e);
+        if (r < 0 && e->code == PD_TIMEOUT)
+            process_explain_delay(p, e);
     }
 
     follow_end(&f);

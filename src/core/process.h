@@ -118,6 +118,8 @@ int process_await_pid(struct process *p, struct pd_err *e);
 /* Waits for the end. PD_TIMEOUT at the deadline. `other_fd` (or -1): returns 1 when that hangs up.
  */
 int process_wait(struct process *p, struct watch *w, int other_fd, deadline d, struct pd_err *e);
+/* Of one that does not end when it is stopped, as `e` says: why, if its container stands still. */
+void process_explain_delay(struct process *p, struct pd_err *e);
 
 /* Listens to the sandbox on this thread, for the first moments of a command that was started with
  * `listens` (listen.c). Returns when it has ended, when there is other news of it (with `output`:

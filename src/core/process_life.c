@@ -297,3 +297,23 @@ void process_explain(struct process *p)
     }
     lock_release(&p->lock);
 }
+
+void process_explain_delay(struct process *p, struct pd_err *e)
+{
+    struct session *s = p->session;
+    struct box_usage u = {0};
+    struct pd_err ignored;
+
+    rw_read(&s->box_use);
+    bool frozen = s->box && box_get_usage(s->box, &u, &ignored) == 0 && u.frozen;
+    rw_release(&s->box_use);
+
+    lock_take(&s->lock);
+    bool ours = s->info.state == SESSION_PAUSED;
+    lock_release(&s->lock);
+
+    if (frozen && !ours)
+        pd_fail(e, PD_TIMEOUT,
+                "the command did not end in time: its container is paused, and not by this "
+                "server; resume it with the engine that paused it");
+}

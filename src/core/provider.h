@@ -111,6 +111,7 @@ struct box_usage {
     uint64_t memory, memory_peak, cpu_usec, pids, oom_kills, pids_refused;
     /* Bytes of the root's file system: what is used and what there may be. 0: unknown. */
     uint64_t disk_used, disk_total;
+    bool frozen; /* by the engine of its container, for us or for somebody else */
 };
 
 /* The directories of a box in place of a jail's /workspace and /home/user. */

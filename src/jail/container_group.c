@@ -179,15 +179,22 @@ static uint64_t read_number(int dir, const char *file, const char *key)
     return 0;
 }
 
-/* cpuacct is mounted with cpu, or beside it in a directory of its own name. */
-static uint64_t read_cpu(const char *cpu, pid_t pid)
+/* The directory of a process in a v1 tree that has no place in `mounts`: it is mounted beside
+ * another one, in a directory of its controller's name. */
+static int open_beside(const char *mount, const char *controller, pid_t pid)
 {
     char beside[300] = "";
-    const char *slash = strrchr(cpu, '/');
+    const char *slash = strrchr(mount, '/');
 
     if (slash)
-        snprintf(beside, sizeof beside, "%.*s/cpuacct", (int)(slash - cpu), cpu);
-    auto_fd own = open_below(beside, "cpuacct", pid);
+        snprintf(beside, sizeof beside, "%.*s/%s", (int)(slash - mount), mount, controller);
+    return open_below(beside, controller, pid);
+}
+
+/* cpuacct is mounted with cpu, or beside it. */
+static uint64_t read_cpu(const char *cpu, pid_t pid)
+{
+    auto_fd own = open_beside(cpu, "cpuacct", pid);
     auto_fd shared = open_below(cpu, "cpu", pid);
     uint64_t ns = own >= 0 ? read_number(own, "cpuacct.usage", "") : 0;
     if (!ns && shared >= 0)
@@ -231,9 +238,14 @@ void container_usage(pid_t pid, enum cgroup_layout layout, struct cgroup_stats *
 bool container_is_frozen(pid_t pid, enum cgroup_layout layout)
 {
     struct cgroup_mounts mounts;
+    auto_fd dir = -1;
 
     cgroup_find(&mounts);
-    auto_fd dir = layout == CGROUP_V2 ? open_in_tree(&mounts, CGROUP_TREE_UNIFIED, "", pid)
-                                      : open_in_tree(&mounts, CGROUP_TREE_FREEZER, "freezer", pid);
+    if (layout == CGROUP_V2)
+        dir = open_in_tree(&mounts, CGROUP_TREE_UNIFIED, "", pid);
+    else if (layout == CGROUP_HYBRID) /* we freeze in the v2 tree there, the engine in v1's */
+        dir = open_beside(mounts.path[CGROUP_TREE_MEMORY], "freezer", pid);
+    else
+        dir = open_in_tree(&mounts, CGROUP_TREE_FREEZER, "freezer", pid);
     return dir >= 0 && group_is_frozen(dir);
 }

@@ -31,5 +31,5 @@ int container_group_remove(const struct container_groups *g, const char *name);
 
 /* What the engine's groups say of the container with this init. What is not known stays 0. */
 void container_usage(pid_t pid, enum cgroup_layout layout, struct cgroup_stats *ret);
-/* Has somebody paused it? For layouts in which it is the engine's group that is frozen. */
+/* Is the engine's group frozen? But for the hybrid layout that is also how we pause it. */
 bool container_is_frozen(pid_t pid, enum cgroup_layout layout);

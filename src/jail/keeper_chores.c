@@ -234,6 +234,7 @@ void stats_request(struct keeper *k, struct client *c, const struct frame *f)
                           .pids = st.pids_now,
                           .oom_kills = st.oom_kills,
                           .pids_refused = st.pids_refused};
+    u.frozen = k->kind->is_foreign && container_is_frozen(j->pid, keeper_cgroups(k)->layout);
     read_disk(k, j, &u);
 
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);

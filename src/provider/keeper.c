@@ -608,7 +608,8 @@ static int keeper_provider_usage(struct box *box, struct box_usage *ret, struct 
                               .oom_kills = u.oom_kills,
                               .pids_refused = u.pids_refused,
                               .disk_used = u.disk_used,
-                              .disk_total = u.disk_total};
+                              .disk_total = u.disk_total,
+                              .frozen = u.frozen};
     return 0;
 }
 

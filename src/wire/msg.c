@@ -143,6 +143,7 @@ static void visit_usage(struct codec *c, struct msg_usage *m)
     field_u64(c, &m->pids_refused);
     field_u64(c, &m->disk_used);
     field_u64(c, &m->disk_total);
+    field_enum(c, &m->frozen, 2);
 }
 
 static void visit_listed(struct codec *c, struct msg_listed *m)

@@ -141,6 +141,7 @@ struct msg_kill {
 struct msg_usage {
     uint64_t memory, memory_peak, cpu_usec, pids, oom_kills, pids_refused;
     uint64_t disk_used, disk_total; /* of the root; 0: unknown */
+    uint32_t frozen;                /* 1: by the engine of its container */
 };
 
 struct msg_listed {

@@ -11,7 +11,7 @@ import pytest
 from paddock_testing import engine as engines
 from paddock_testing import run as paddock
 from paddock_testing.server import Server, check_error
-from test_docker import Box, lost_for
+from test_docker import Box, container_of, lost_for, running
 
 
 class SmallDockerd(engines.Dockerd):
@@ -143,3 +143,21 @@ def test_a_full_disk_of_the_engine(small_server, small):
     for b in (box, again):
         b.close()
     await_no_containers(small)
+
+
+def test_a_container_that_somebody_else_paused(server, dockerd):
+    """A command there does not end in time, and the answer says why. It goes on when it is let; and one that stands still can
+    be deleted."""
+    before = running(dockerd)
+    box = make(server)
+    container = container_of(box, dockerd, before)
+    dockerd.good("POST", f"/containers/{container}/pause")
+    check_error(box.ask(command="echo x", timeout_s=1), 504, "timeout", says="paused, and not by this server")
+
+    dockerd.good("POST", f"/containers/{container}/unpause")
+    assert box.exec("echo on")["stdout"] == "on\n"
+    assert box.exec("sleep 1000", timeout_s=1)["timed_out"]
+
+    dockerd.good("POST", f"/containers/{container}/pause")
+    box.close()
+    await_no_containers(dockerd)

@@ -99,7 +99,8 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
                                            .cpu_usec = 3,
                                            .pids = 4,
                                            .disk_used = 5,
-                                           .disk_total = UINT64_MAX}));
+                                           .disk_total = UINT64_MAX,
+                                           .frozen = 1}));
     CHECK_CODEC(copy_root, LITERAL(msg_copy_root, {.jail = id,
                                                    .patience = 7,
                                                    .from = "sb-0123456789abcdefghij",
