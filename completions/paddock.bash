@@ -21,7 +21,7 @@ _paddock_options() {
     key) echo --tenant --label --admin --state-dir ;;
     create) echo --session --auto-retry --user-id --thread-id --template --provider --image --mode --profile \
         --policy --memory --pids --cpu --disk --files -e --env -w --workdir --metadata \
-        --idle-timeout --max-life --queue-timeout --idempotency-key --json ;;
+        --idle-timeout --max-life --queue-timeout --idempotency-key --quiet --json ;;
     ls) echo -a --all -q --quiet --state --user-id --thread-id --metadata --json ;;
     exec) echo --mode --session -c --command -d --detach -e --env -w --workdir -u --user --timeout \
         --idempotency-key --raw --json ;;

@@ -25,6 +25,15 @@ int call_check_provider(struct call *c, const struct session_request *r, struct 
 void limits_json(struct json *j, const struct limits *l); /* the member "limits" */
 void sandbox_json(struct json *j, struct session *s, const struct queue_place *place);
 int call_sandbox(struct call *c, int status, struct session *s, const struct queue_place *place);
+/* News of the image of a sandbox that is being made, for a client that accepts events. */
+struct pull_stream {
+    struct call *c;
+    bool begun, failed; /* the answer is a stream; it broke */
+};
+void pull_stream_init(struct pull_stream *p, struct call *c, struct session_request *r);
+/* Of a stream that has begun: the sandbox, or (`s` NULL) why there is none; then -1. */
+int pull_stream_end(struct pull_stream *p, struct session *s, const struct queue_place *place,
+                    const struct pd_err *e);
 /* The body of create and get-or-create. Strings live as long as the fields. */
 struct create_request {
     struct session_request request;

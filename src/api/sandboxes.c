@@ -47,6 +47,7 @@ int sandboxes_create(struct call *c, struct pd_err *e)
     auto_fields f = {0};
     char key[API_KEY_MAX + 1];
     struct create_request q;
+    struct pull_stream stream;
     struct queue_place place;
     struct session *s = NULL;
     bool known = false;
@@ -55,6 +56,7 @@ int sandboxes_create(struct call *c, struct pd_err *e)
         return -1;
 
     int r = create_request_read(c, &f, &q, 0, e);
+    pull_stream_init(&stream, c, &q.request);
     if (r == 0)
         r = call_key(c, &body, key, &q.request.key, &q.request.key_hash, e);
     if (r == 0)
@@ -67,11 +69,11 @@ int sandboxes_create(struct call *c, struct pd_err *e)
 
     create_request_done(&q);
     if (r < 0)
-        return -1;
+        return stream.begun ? pull_stream_end(&stream, NULL, NULL, e) : -1;
 
     if (known)
         reply_header(c->r, "Idempotent-Replayed", "true");
-    r = call_sandbox(c, 201, s, &place);
+    r = stream.begun ? pull_stream_end(&stream, s, &place, e) : call_sandbox(c, 201, s, &place);
     session_unref(s);
     return r;
 }
@@ -303,6 +305,7 @@ int session_put(struct call *c, struct pd_err *e)
     auto_fields f = {0};
     char user[SESSION_NAME_MAX + 1], thread[SESSION_NAME_MAX + 1];
     struct create_request q;
+    struct pull_stream stream;
     struct queue_place place;
     struct session *s = NULL;
     bool created = false;
@@ -314,6 +317,7 @@ int session_put(struct call *c, struct pd_err *e)
     snprintf(thread, sizeof thread, "%.*s", SESSION_NAME_MAX, c->var[1]);
 
     int r = create_request_read(c, &f, &q, 1, e);
+    pull_stream_init(&stream, c, &q.request);
     if (r == 0) {
         /* Finding one is no creation, and asked for often. */
         struct session *there =
@@ -332,9 +336,10 @@ int session_put(struct call *c, struct pd_err *e)
 
     create_request_done(&q);
     if (r < 0)
-        return -1;
+        return stream.begun ? pull_stream_end(&stream, NULL, NULL, e) : -1;
 
-    r = call_sandbox(c, created ? 201 : 200, s, created ? &place : NULL);
+    r = stream.begun ? pull_stream_end(&stream, s, &place, e)
+                     : call_sandbox(c, created ? 201 : 200, s, created ? &place : NULL);
     session_unref(s);
     return r;
 }

@@ -95,6 +95,10 @@ ssize_t remote_read(struct remote *r, void *out, size_t size, struct pd_err *e);
  * -2 when that is readable. */
 ssize_t remote_read_or(struct remote *r, void *out, size_t size, int other, struct pd_err *e);
 
+/* remote_call of a creation, whose answer may take as long as its image needs to be pulled: tells
+ * on the terminal how far that is. pull.c. */
+int create_on_terminal(struct remote *r, struct remote_request *q, json_t **ret, struct pd_err *e);
+
 /* A WebSocket. After it the remote is good for nothing else. */
 int remote_upgrade(struct remote *r, const char *target, struct pd_err *e);
 /* Its descriptor, for poll; and whether bytes wait that poll would not tell of. */

@@ -6,6 +6,8 @@
 #include "client/client.h"
 #include "client/table.h"
 
+#include <stdbool.h>
+
 #define PAGE 200
 
 const char ls_usage[] =
@@ -234,12 +236,14 @@ const char create_usage[] =
     "  --max-life TIME        end it at this age\n"
     "  --queue-timeout TIME   how long to wait for capacity\n"
     "  --idempotency-key KEY  a retry with the same key gets the same sandbox\n"
+    "  -q, --quiet            no progress on the terminal while an image is pulled\n"
     "  --json                 print the whole sandbox as JSON\n";
 
 struct create {
     json_t *body, *limits, *env, *metadata;
     const char *session, *key;
     int json;
+    bool quiet;
 };
 
 enum value_kind { TEXT, SIZE, COUNT, DECIMAL, SECONDS };
@@ -313,6 +317,11 @@ static int put_policy(json_t *body, const char *v, struct pd_err *e)
 
 static int parse_create_option(struct create *c, struct options *o, struct pd_err *e)
 {
+    if (options_is(o, "-q", "--quiet")) {
+        c->quiet = true;
+        return options_no_value(o, e);
+    }
+
     int is_json = options_is(o, NULL, "--json");
     if (is_json || options_is(o, NULL, "--auto-retry")) {
         if (is_json)
@@ -391,7 +400,10 @@ static int create(const struct create *c, json_t **ret, struct pd_err *e)
                                .json = c->body,
                                .key = c->key,
                                .is_patient = 1};
-    return q.target ? remote_call(r, &q, ret, e) : pd_fail(e, PD_INVALID, "--session is too long");
+    if (!q.target)
+        return pd_fail(e, PD_INVALID, "--session is too long");
+    return c->quiet || !isatty(STDERR_FILENO) ? remote_call(r, &q, ret, e)
+                                              : create_on_terminal(r, &q, ret, e);
 }
 
 int cmd_create(int argc, char **argv)

@@ -92,6 +92,9 @@ struct box_events {
     void (*lost)(void *owner, const struct pd_err *why);
     /* The answer to a sync that nobody waits for is complete. */
     void (*synced)(void *owner);
+    /* How far the image of a box has come that is being made. On the thread that makes the box,
+     * which waits for nothing else: it may take its time. NULL: nobody wants to know. */
+    void (*progress)(void *owner, const struct msg_progress *now);
 };
 
 #define GROUP_MISSING 2

@@ -36,6 +36,12 @@ const char *session_end_name(enum session_end e);
  * files are in memory it keeps both. */
 enum { PAUSE_ALL = 1, PAUSE_FILES = 2 };
 
+/* Whoever wants to know how far an image has come: called on the thread that makes the session. */
+struct pull_watch {
+    void (*told)(void *arg, struct session *s, const char *image, const struct msg_progress *now);
+    void *arg;
+};
+
 struct session_request {
     const char *tenant;
     const char *user_id, *thread_id; /* both or none (NULL) */
@@ -54,7 +60,8 @@ struct session_request {
     uint64_t queue_timeout_ms; /* how long it may wait for capacity */
     int pause_at_end;          /* when its life is over it is paused, not ended: enum */
     bool auto_retry;           /* get-or-create: a lost one is made anew, and said so */
-    const char *key;           /* Idempotency-Key or NULL */
+    struct pull_watch pull_watch;
+    const char *key; /* Idempotency-Key or NULL */
     uint64_t key_hash;
 };
 

@@ -344,4 +344,5 @@ const struct box_events session_box_events = {.started = on_started,
                                               .exited = on_exited,
                                               .refused = on_refused,
                                               .lost = on_lost,
-                                              .synced = on_synced};
+                                              .synced = on_synced,
+                                              .progress = session_note_pull};

@@ -51,7 +51,8 @@ struct session {
     struct wire_id box_id; /* another one after each sleep; under the lock from then on */
     char *metadata;
     char root_name[SPEC_NAME_MAX + 1];
-    char *image, *options; /* of info.spec; NULL: "" */
+    char *image, *options;        /* of info.spec; NULL: "" */
+    struct pull_watch pull_watch; /* of its maker's thread alone, while it is being made */
     char *key;
     uint64_t key_hash;
     char *arm; /* of the experiment that it was made in, or NULL */
@@ -348,6 +349,8 @@ int sessions_register(struct session *s, enum life to);
 void sessions_forget(struct session *s);
 
 /* sessions_create.c */
+/* An event of the session `owner`, and for whoever made the request. */
+void session_note_pull(void *owner, const struct msg_progress *now);
 /* A new one with an id and the name of its root; in no table yet. NULL without memory. */
 struct session *sessions_prepare(struct sessions *all, struct provider *provider,
                                  const struct spec *spec);

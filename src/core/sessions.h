@@ -20,6 +20,7 @@ struct sessions_config {
     struct router *router;                  /* or NULL: without any rule */
     struct store *store;
     struct pump *pump;
+    struct audit *audit;   /* or NULL */
     unsigned max_sessions; /* in all; more wait in the queue */
     unsigned max_per_tenant;
     unsigned queue_max;

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "policy/policy.h"
 #include "router/router.h"
+#include "telemetry/audit.h"
 #include "telemetry/log.h"
 
 int sessions_make_box(struct session *s, struct pd_err *e)
@@ -33,6 +34,29 @@ int sessions_make_box(struct session *s, struct pd_err *e)
     samples_rebase(s, 0);
     lock_release(&s->lock);
     return 0;
+}
+
+void session_note_pull(void *owner, const struct msg_progress *now)
+{
+    struct session *s = owner;
+    struct session_info i;
+    session_get(s, &i);
+    const char *image = provider_image(s->provider, &i.spec);
+
+    log_debug("image.pull", "id=%s image=%s layers=%u/%u bytes=%llu/%llu", i.id, image,
+              now->layers_done, now->layers, (unsigned long long)now->bytes_done,
+              (unsigned long long)now->bytes);
+    struct audit_pull pull = {.image = image,
+                              .layers_done = now->layers_done,
+                              .layers = now->layers,
+                              .bytes_done = now->bytes_done,
+                              .bytes = now->bytes};
+    audit_write(s->all->c.audit, &(struct audit_event){.tenant = i.tenant[0] ? i.tenant : NULL,
+                                                       .sandbox = i.id,
+                                                       .action = "image.pull",
+                                                       .pull = &pull});
+    if (s->pull_watch.told)
+        s->pull_watch.told(s->pull_watch.arg, s, image, now);
 }
 
 /* Takes over what the request says, into a session that exists, new or from the pool. */
@@ -185,7 +209,9 @@ static int make_from(struct sessions *all, const struct session_request *r,
     if (r1 == 0 && !warm)
         r1 = fill_root(s, o, e);
     if (r1 == 0 && !warm) {
+        s->pull_watch = r->pull_watch;
         r1 = sessions_make_box(s, e);
+        s->pull_watch = (struct pull_watch){0};
         *ret_did = r1 == 0 ? PROVIDER_MADE_IT : PROVIDER_FAILED;
     }
     if (r1 == 0)

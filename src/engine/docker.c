@@ -45,6 +45,7 @@ struct broker {
     const struct broker_config *config;
     int sock, null, init;
     struct docker docker;
+    struct wire_id request; /* BUILD that is being answered */
     struct doors doors;
     struct container_groups groups;
     char store[17]; /* which state directory: roots belong to it, not to a keeper */
@@ -469,6 +470,17 @@ static int build(struct broker *b, const struct msg_build *m, int control, struc
     return -1;
 }
 
+/* For a keeper that listens; what it has no room for is not missed. */
+static void tell_progress(void *context, const struct msg_progress *now)
+{
+    const struct broker *b = context;
+    struct wire_head head = {.type = WIRE_PROGRESS, .id = b->request};
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+
+    msg_progress_encode(&out, now);
+    (void)wire_send(b->sock, &head, &out, NULL, 0, 0);
+}
+
 static void do_build(struct broker *b, struct frame *f)
 {
     struct pd_err e;
@@ -476,7 +488,12 @@ static void do_build(struct broker *b, struct frame *f)
     auto_fd control = frame_take_fd(f, 0);
     struct box_init init = {.process = -1, .group = -1};
 
-    if (msg_build_decode(&f->payload, &m, &e) < 0 || build(b, &m, control, &init, &e) < 0) {
+    b->request = f->head.id;
+    b->docker.told = f->head.flags & BUILD_TELL ? tell_progress : NULL;
+    b->docker.told_context = b;
+    int r = msg_build_decode(&f->payload, &m, &e) < 0 ? -1 : build(b, &m, control, &init, &e);
+    b->docker.told = NULL;
+    if (r < 0) {
         reply_result(b, f->head.id, -1, &e);
         return;
     }

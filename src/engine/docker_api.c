@@ -10,7 +10,8 @@
 #include <jansson.h>
 #include <string.h>
 
-#define API_MINOR_MIN 40 /* 1.40: docker 19.03 */
+#define API_MINOR_MIN   40 /* 1.40: docker 19.03 */
+#define LAYER_BYTES_MAX (INT64_C(1) << 48)
 
 static void json_unref(json_t **j)
 {
@@ -270,6 +271,61 @@ void docker_pull_done(struct docker_pull *p)
     buf_done(&p->line);
 }
 
+/* The layer of this id; `add`: a new one where there is none. NULL: there is none, or no room. */
+static struct docker_layer *layer_of(struct docker_pull *p, const char *id, bool add)
+{
+    size_t len = strlen(id);
+    for (unsigned i = 0; i < p->count; i++)
+        if (!strcmp(p->layers[i].id, id))
+            return &p->layers[i];
+    if (!add || !len || len >= sizeof p->layers->id || p->count == DOCKER_LAYERS_MAX)
+        return NULL;
+
+    struct docker_layer *l = &p->layers[p->count++];
+    *l = (struct docker_layer){0};
+    memcpy(l->id, id, len + 1);
+    return l;
+}
+
+/* A number of bytes, or 0 for what cannot be one. */
+static uint64_t bytes_of(const json_t *detail, const char *name)
+{
+    json_int_t n = json_integer_value(json_object_get(detail, name));
+    return n > 0 && n < LAYER_BYTES_MAX ? (uint64_t)n : 0;
+}
+
+/* docker tells of a layer as it is fetched and then unpacked, podman ends with its fetching. */
+static void layer_line(struct docker_pull *p, const char *status, const char *id,
+                       const json_t *detail)
+{
+    bool there = !strcmp(status, "Already exists");
+    struct docker_layer *l = layer_of(p, id, there || !strcmp(status, "Pulling fs layer"));
+    if (!l)
+        return;
+
+    if (!strcmp(status, "Downloading") && bytes_of(detail, "total")) {
+        l->total = bytes_of(detail, "total");
+        l->bytes = bytes_of(detail, "current");
+        if (l->bytes > l->total)
+            l->bytes = l->total;
+    }
+    if (there || !strcmp(status, "Pull complete"))
+        l->done = true;
+    if (l->done || !strcmp(status, "Download complete"))
+        l->bytes = l->total;
+}
+
+struct msg_progress docker_pull_progress(const struct docker_pull *p)
+{
+    struct msg_progress m = {.layers = p->count};
+    for (unsigned i = 0; i < p->count; i++) {
+        m.layers_done += p->layers[i].done;
+        m.bytes_done += p->layers[i].bytes;
+        m.bytes += p->layers[i].total;
+    }
+    return m;
+}
+
 static int pull_line(struct docker_pull *p, struct pd_err *e)
 {
     if (p->line.len == 0)
@@ -290,13 +346,9 @@ static int pull_line(struct docker_pull *p, struct pd_err *e)
     const char *status = json_string_value(json_object_get(j, "status"));
     if (!status)
         return 0;
-    const json_t *detail = json_object_get(j, "progressDetail");
-    p->layers += !strcmp(status, "Pulling fs layer");
-    p->done += !strcmp(status, "Pull complete");
-    if (json_object_get(detail, "total")) {
-        p->bytes = (uint64_t)json_integer_value(json_object_get(detail, "current"));
-        p->total = (uint64_t)json_integer_value(json_object_get(detail, "total"));
-    }
+    const char *id = json_string_value(json_object_get(j, "id"));
+    if (id)
+        layer_line(p, status, id, json_object_get(j, "progressDetail"));
     if (!strncmp(status, "Digest: sha256:", 15) && strlen(status) == 8 + 71)
         memcpy(p->digest, status + 8, sizeof p->digest);
     return 0;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/buf.h"
+#include "wire/msg.h"
 #include "wire/spec.h"
 
 #include <stdbool.h>
@@ -76,12 +77,18 @@ int docker_read_info(const void *json, size_t len, const char *runtime, struct d
                      struct pd_err *e);
 
 /* Lines of a pull, as they come: a line may be cut anywhere between two calls. The first error in
- * them is the pull's. */
+ * them is the pull's. Engines take about 125 layers; more than DOCKER_LAYERS_MAX are not counted.
+ */
+#define DOCKER_LAYERS_MAX 128u
+struct docker_layer {
+    char id[16];
+    uint64_t bytes, total; /* that have come; 0 until it is told */
+    bool done;
+};
 struct docker_pull {
     struct buf line;
-    unsigned layers, done; /* that were named; that are complete */
-    uint64_t bytes;        /* of the layer that was told of last, and how many it has */
-    uint64_t total;
+    struct docker_layer layers[DOCKER_LAYERS_MAX];
+    unsigned count;
     char digest[72]; /* of the manifest, "" until it is told */
     bool failed;
     char error[200];
@@ -90,6 +97,9 @@ struct docker_pull {
 void docker_pull_done(struct docker_pull *p);
 /* For http_request.take. -1 with PD_PROTOCOL when a line is no JSON or too long. */
 int docker_pull_take(void *pull, const void *data, size_t len, struct pd_err *e);
+
+/* The sum of its layers. */
+struct msg_progress docker_pull_progress(const struct docker_pull *p);
 
 /* Fills *e from an answer with an error status: `what` was tried. Always -1. */
 int docker_fail(int status, const void *body, size_t len, const char *what, struct pd_err *e);

@@ -419,6 +419,44 @@ static int read_auth(const struct docker *d, const char *registry, struct buf *o
     return 0;
 }
 
+/* A pull on its way. */
+struct pulling {
+    struct docker *docker;
+    struct docker_pull lines;
+    struct msg_progress said;
+    deadline next; /* not before this is the next one said */
+};
+
+static void pulling_tell(struct pulling *p)
+{
+    struct msg_progress now = docker_pull_progress(&p->lines);
+    if (!p->docker->told || !deadline_passed(p->next) || !memcmp(&now, &p->said, sizeof now))
+        return;
+
+    p->said = now;
+    p->next = deadline_in(NS_PER_S);
+    p->docker->told(p->docker->told_context, &now);
+}
+
+/* Not every engine tells the end of each layer. */
+static void pulling_tell_end(struct pulling *p)
+{
+    struct msg_progress now = docker_pull_progress(&p->lines);
+    now.layers_done = now.layers;
+    now.bytes_done = now.bytes;
+    if (p->docker->told && now.layers)
+        p->docker->told(p->docker->told_context, &now);
+}
+
+static int pulling_take(void *context, const void *data, size_t len, struct pd_err *e)
+{
+    struct pulling *p = context;
+    if (docker_pull_take(&p->lines, data, len, e) < 0)
+        return -1;
+    pulling_tell(p);
+    return 0;
+}
+
 static int pull(struct docker *d, const struct image_ref *r, const char *text, deadline t,
                 struct pd_err *e)
 {
@@ -435,18 +473,20 @@ static int pull(struct docker *d, const struct image_ref *r, const char *text, d
     http_escape(&c.target, r->digest[0] ? r->digest : r->tag);
 
     const char *headers[] = {auth.len ? buf_cstr(&auth) : NULL, NULL};
-    struct docker_pull p = DOCKER_PULL_INIT;
+    struct pulling p = {.docker = d, .lines = DOCKER_PULL_INIT};
     c.headers = headers;
-    c.take = docker_pull_take;
+    c.take = pulling_take;
     c.context = &p;
 
     snprintf(what, sizeof what, "pull image %.120s", text);
     int status = ask(d, &c, e);
     if (status == 0 && c.status != 200)
         status = refused(&c, what, e);
-    else if (status == 0 && p.failed)
-        status = docker_fail_text(500, p.error, what, e);
-    docker_pull_done(&p);
+    else if (status == 0 && p.lines.failed)
+        status = docker_fail_text(500, p.lines.error, what, e);
+    if (status == 0)
+        pulling_tell_end(&p);
+    docker_pull_done(&p.lines);
     return status;
 }
 

@@ -13,9 +13,14 @@
 struct http;
 struct pd_err;
 
+/* How far a pull has come, at most twice within a second: once a second, and at its end. */
+typedef void docker_told(void *context, const struct msg_progress *now);
+
 struct docker {
     const struct broker_config *config;
     struct http *http;
+    docker_told *told; /* or NULL */
+    void *told_context;
     char place[256]; /* of the engine, for people */
     char api[16];    /* version to speak, "" until it is known */
 };

@@ -279,6 +279,13 @@ void client_send(struct keeper *k, struct client *c, struct wire_head head,
         want_room(k, c, 1);
 }
 
+void client_send_or_drop(struct client *c, struct wire_head head, const struct buf *payload)
+{
+    head.epoch = c->epoch;
+    if (!c->out_first)
+        (void)wire_send(c->sock, &head, payload, NULL, 0, 0);
+}
+
 void client_send_error(struct keeper *k, struct client *c, struct wire_id id,
                        const struct pd_err *e)
 {

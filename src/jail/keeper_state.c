@@ -84,6 +84,7 @@ struct kjail *jail_add(struct keeper *k, struct frame *f, const struct client *c
 
     j->client = c->serial;
     j->keep = f->head.flags & CREATE_KEEP;
+    j->tell = f->head.flags & CREATE_TELL;
     j->init_end = frame_take_fd(f, 0);
 
     /* Only a jail that another owner may adopt needs a copy. A jail's init could send a socket that

@@ -127,6 +127,7 @@ struct kjail {
     enum jail_state state;
     uint64_t client;
     int keep;
+    bool tell; /* its client understands PROGRESS */
     char name[MSG_NAME_MAX + 1];
     uint32_t slot;
     pid_t pid;
@@ -238,6 +239,8 @@ void files_hold(struct keeper *k);
 /* Sends, or queues when the client's socket is full; too long a queue closes the client. */
 void client_send(struct keeper *k, struct client *c, struct wire_head head,
                  const struct buf *payload, const int *fds, unsigned fd_count);
+/* For news that nobody misses: not when the client has no room for them. */
+void client_send_or_drop(struct client *c, struct wire_head head, const struct buf *payload);
 void client_send_error(struct keeper *k, struct client *c, struct wire_id id,
                        const struct pd_err *e);
 void client_send_done(struct keeper *k, struct client *c, struct wire_id id);

@@ -154,7 +154,8 @@ struct worker *worker_by_pid(struct keeper *k, pid_t pid)
 int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const struct buf *payload,
                 const int *fds, unsigned fd_count)
 {
-    struct wire_head head = {.type = (uint16_t)type, .id = id};
+    struct wire_head head = {
+        .type = (uint16_t)type, .flags = type == WIRE_BUILD ? BUILD_TELL : 0, .id = id};
 
     /* It is idle, so its socket is empty and takes any frame. */
     if (wire_send(w->sock, &head, payload, fds, fd_count, 0) < 0) {
@@ -334,9 +335,26 @@ static void sweep_failed(struct keeper *k, struct kjail *j, const struct pd_err 
         j->sweep_after = deadline_in(SWEEP_RETRY);
 }
 
+/* News of a build on its way are passed on to a client that wants them and has room. */
+static void worker_progress(struct keeper *k, const struct worker *w, const struct frame *f)
+{
+    struct msg_progress m;
+    struct kjail *j = w->busy == WIRE_BUILD && wire_id_equal(f->head.id, w->request)
+                          ? jail_find(k, w->request)
+                          : NULL;
+    struct client *c = j && j->tell ? client_find(k, j->client) : NULL;
+
+    if (c && msg_progress_decode(&f->payload, &m, NULL) == 0)
+        client_send_or_drop(c, (struct wire_head){.type = WIRE_PROGRESS, .id = j->id}, &f->payload);
+}
+
 void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
 {
     enum wire_type was = w->busy;
+    if (f->head.type == WIRE_PROGRESS) {
+        worker_progress(k, w, f);
+        return;
+    }
 
     struct kjail *j = jail_find(k, w->request);
     struct pd_err e;

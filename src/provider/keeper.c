@@ -188,7 +188,7 @@ static int make_box(struct keeper_provider *p, struct wire_id id, const struct s
     waiter_begin(p, &w, id);
     w.box = b;
     lock_take(&p->sending);
-    unsigned flags = p->start ? 0 : CREATE_KEEP;
+    unsigned flags = CREATE_TELL | (p->start ? 0 : CREATE_KEEP);
     int sent = no_link(p, e) ? -1 : jail_request_as(&p->link, &b->jail, id, s, flags, -1, e);
     lock_release(&p->sending);
     if (sent < 0) {

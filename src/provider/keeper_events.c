@@ -78,11 +78,26 @@ void waiter_cancel(struct keeper_provider *p, struct waiter *w)
     pthread_cond_destroy(&w->cond);
 }
 
+/* On the thread that waits, because an owner may take its time. The provider's lock is held, but
+ * not while the owner is told. */
+static void tell_progress(struct keeper_provider *p, struct waiter *w)
+{
+    while (w->has_progress && w->box && p->base.events->progress) {
+        struct msg_progress now = w->progress;
+        w->has_progress = false;
+        lock_release(&p->lock);
+        p->base.events->progress(w->box->owner, &now);
+        lock_take(&p->lock);
+    }
+}
+
 int waiter_end(struct keeper_provider *p, struct waiter *w, deadline d, struct pd_err *e)
 {
     lock_take(&p->lock);
-    while (!w->done && lock_wait_answer(&w->cond, &p->lock, d))
-        ;
+    do
+        tell_progress(p, w);
+    while (!w->done && lock_wait_answer(&w->cond, &p->lock, d));
+    tell_progress(p, w);
 
     int done = w->done;
     forget_waiter(p, w);
@@ -116,6 +131,24 @@ static int wake_waiter(struct keeper_provider *p, struct frame *f)
         }
     lock_release(&p->lock);
     return found;
+}
+
+/* The latest news are kept for the thread that waits; older ones it has not come to are not missed.
+ */
+static void note_progress(struct keeper_provider *p, const struct frame *f)
+{
+    struct msg_progress m;
+    if (msg_progress_decode(&f->payload, &m, NULL) < 0)
+        return;
+
+    lock_take(&p->lock);
+    for (struct waiter *w = p->waiters; w; w = w->next)
+        if (!w->done && wire_id_equal(w->id, f->head.id)) {
+            w->progress = m;
+            w->has_progress = true;
+            pthread_cond_signal(&w->cond);
+        }
+    lock_release(&p->lock);
 }
 
 /* ---- the keeper ---- */
@@ -224,7 +257,9 @@ void provider_keeper_ready(struct pump_source *s, uint32_t events)
             return;
         }
 
-        if (!wake_waiter(p, &f) && f.head.type == WIRE_GONE)
+        if (f.head.type == WIRE_PROGRESS)
+            note_progress(p, &f);
+        else if (!wake_waiter(p, &f) && f.head.type == WIRE_GONE)
             on_gone(p, &f);
     }
 }

@@ -22,7 +22,9 @@ struct waiter {
     struct waiter *next;
     struct wire_id id;
     struct frame frame;
-    int done;               /* 1: frame is the answer; -1: the link is lost */
+    int done;          /* 1: frame is the answer; -1: the link is lost */
+    bool has_progress; /* that its thread has not told `box`'s owner yet */
+    struct msg_progress progress;
     struct keeper_box *box; /* that CREATED brings: in the table from then on; or NULL */
     pthread_cond_t cond;
 };

@@ -101,6 +101,7 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .router = d->api.router,
                                     .store = d->store,
                                     .pump = d->pump,
+                                    .audit = d->api.audit,
                                     .max_sessions = (unsigned)c->max_sandboxes,
                                     .max_per_tenant = (unsigned)c->max_sandboxes_per_tenant,
                                     .max_snapshots = (unsigned)c->max_snapshots_per_tenant,

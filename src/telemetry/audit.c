@@ -209,6 +209,18 @@ static void put_command(struct json *j, const struct audit_event *event)
     }
 }
 
+static void put_pull(struct json *j, const struct audit_pull *p)
+{
+    json_key(j, "pull");
+    json_open(j, '{');
+    json_member_cstr(j, "image", p->image);
+    json_member_uint(j, "layers_done", p->layers_done);
+    json_member_uint(j, "layers", p->layers);
+    json_member_uint(j, "bytes_done", p->bytes_done);
+    json_member_uint(j, "bytes", p->bytes);
+    json_close(j, '}');
+}
+
 static void put_event(struct buf *line, const struct audit_event *event)
 {
     struct json j = JSON_INIT(line);
@@ -231,6 +243,8 @@ static void put_event(struct buf *line, const struct audit_event *event)
         json_key(&j, "duration_ms");
         json_milli(&j, event->duration_us);
     }
+    if (event->pull)
+        put_pull(&j, event->pull);
     end_line(&j);
 }
 

@@ -36,6 +36,12 @@ struct audit_config {
     struct metrics *metrics; /* or NULL */
 };
 
+/* How far an image has come. */
+struct audit_pull {
+    const char *image;
+    uint64_t layers_done, layers, bytes_done, bytes;
+};
+
 /* NULL members are left out. Nothing here is secret: there is no place for variables or stdin, and
  * the command goes through redact(). */
 struct audit_event {
@@ -49,6 +55,7 @@ struct audit_event {
     int exit_code;
     const char *stopped_by;
     uint64_t duration_us; /* 0: left out */
+    const struct audit_pull *pull;
 };
 
 /* Opens the file. Fails when the directory is not there; a file that cannot be opened is lost

@@ -127,6 +127,14 @@ static void visit_gone(struct codec *c, struct msg_gone *m)
     field_str(c, &m->why, MSG_WHY_MAX);
 }
 
+static void visit_progress(struct codec *c, struct msg_progress *m)
+{
+    field_u32(c, &m->layers_done);
+    field_u32(c, &m->layers);
+    field_u64(c, &m->bytes_done);
+    field_u64(c, &m->bytes);
+}
+
 static void visit_kill(struct codec *c, struct msg_kill *m)
 {
     field_id(c, &m->jail);
@@ -319,6 +327,7 @@ CODEC(empty)
 CODEC(tree)
 CODEC(resize)
 CODEC(facts)
+CODEC(progress)
 
 /* ---- a spec in a row ---- */
 

@@ -7,8 +7,9 @@
  *   client  -> keeper    HELLO CREATE DESTROY KILL STATS REMOVE_ROOT KEEP_ROOT COPY_ROOT LIST
  *                        COUNT STASH FETCH DROP
  *   keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END COUNTED STASHED DONE ERROR
+ *                        PROGRESS
  *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE REMOVE_ROOT KEEP_ROOT COPY THAW
- *   builder -> keeper    BUILT DONE ERROR
+ *   builder -> keeper    BUILT DONE ERROR PROGRESS
  *   keeper  -> init      ADOPT
  *   client  -> init      EXEC SIGNAL KILL_TREE RESIZE ACK SYNC
  *   init    -> client    STARTED EXITED EMPTY FACTS SYNCED SYNC_END DONE ERROR
@@ -73,6 +74,8 @@ enum wire_type {
     WIRE_RESIZE,    /* msg_resize: a terminal that a holder has */
     WIRE_EMPTY,     /* msg_empty; the head's id is the exec's: after an EXITED with TREE_LEFT, its
                      * last process has ended */
+    WIRE_PROGRESS,  /* msg_progress, before the answer to a BUILD or CREATE that had the flag TELL:
+                     * how far its image has come. May be left out at any time */
     WIRE_TYPE_COUNT
 };
 
@@ -107,6 +110,10 @@ struct msg_welcome {
 /* Flag in the head: the jail outlives the client that made it, and the keeper has a copy of its
  * control socket for the next one. Without it the jail ends when its owner closes that socket. */
 #define CREATE_KEEP 1u
+/* Flags in the heads of CREATE and BUILD: PROGRESS is understood. Peers that know neither are told
+ * nothing, and tell nothing. */
+#define CREATE_TELL 2u
+#define BUILD_TELL  1u
 
 struct msg_create {
     struct spec spec;
@@ -171,6 +178,13 @@ struct msg_built {
     uint32_t named;     /* the root's lock is no place holder */
     uint32_t has_mntns; /* nor is the mount namespace */
     int32_t init_pid;
+};
+
+/* An image on its way: layers that are complete, bytes that have come. `bytes` counts the layers
+ * whose size is known so far, so it may grow. */
+struct msg_progress {
+    uint32_t layers_done, layers;
+    uint64_t bytes_done, bytes;
 };
 
 struct msg_prepare {
@@ -299,6 +313,7 @@ MSG_CODEC(empty);
 MSG_CODEC(tree);
 MSG_CODEC(resize);
 MSG_CODEC(facts);
+MSG_CODEC(progress);
 #undef MSG_CODEC
 
 /* A spec as a server stores it, with the version of this format in front; reads also what servers

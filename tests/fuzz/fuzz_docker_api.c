@@ -76,6 +76,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct docker_pull p = DOCKER_PULL_INIT;
     if (docker_pull_take(&p, data, size / 2, NULL) == 0)
         (void)docker_pull_take(&p, data + size / 2, size - size / 2, NULL);
+    struct msg_progress far = docker_pull_progress(&p);
+    if (far.layers_done > far.layers || far.bytes_done > far.bytes)
+        abort();
     docker_pull_done(&p);
 
     if (buf_put(&text, data, size) == 0 && buf_cstr(&text))

@@ -28,4 +28,5 @@
     X(empty)                                                                                       \
     X(tree)                                                                                        \
     X(resize)                                                                                      \
-    X(facts)
+    X(facts)                                                                                       \
+    X(progress)

@@ -440,10 +440,11 @@ static void test_lines_of_a_pull(void **state)
         struct docker_pull p = DOCKER_PULL_INIT;
         assert_int_equal(docker_pull_take(&p, lines, cut, &e), 0);
         assert_int_equal(docker_pull_take(&p, lines + cut, sizeof lines - 1 - cut, &e), 0);
-        assert_int_equal(p.layers, 1);
-        assert_int_equal(p.done, 1);
-        assert_int_equal(p.bytes, 5);
-        assert_int_equal(p.total, 9);
+        struct msg_progress m = docker_pull_progress(&p);
+        assert_int_equal(m.layers, 1);
+        assert_int_equal(m.layers_done, 1);
+        assert_int_equal(m.bytes_done, 9);
+        assert_int_equal(m.bytes, 9);
         assert_string_equal(p.digest, DIGEST);
         assert_false(p.failed);
         docker_pull_done(&p);
@@ -468,6 +469,63 @@ static void test_lines_of_a_pull(void **state)
 #define LONG_PATH                                                                                  \
     "/engine/overlay2/410080d3c35666209491ee048d2a6ac75357a315fab2e563a30307d28d65099b/diff/"      \
     "overlay2/410080d3c35666209491ee048d2a6ac75357a315fab2e563a30307d28d65099b/merged/etc/file"
+
+/* What one more line makes of the sum. */
+static void test_how_far_a_pull_is(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        struct msg_progress now;
+    } v[] = {
+        {"{\"status\":\"Pulling from a\",\"id\":\"latest\"}", {0}},
+        {"{\"status\":\"Pulling fs layer\",\"id\":\"a\"}", {.layers = 1}},
+        {"{\"status\":\"Pulling fs layer\",\"id\":\"a\"}", {.layers = 1}},
+        {"{\"status\":\"Pulling fs layer\",\"id\":\"b\"}", {.layers = 2}},
+        {"{\"status\":\"Already exists\",\"id\":\"c\"}", {1, 3, 0, 0}},
+        {"{\"status\":\"Downloading\",\"id\":\"a\",\"progressDetail\":{\"current\":4,\"total\":10}"
+         "}",
+         {1, 3, 4, 10}},
+        {"{\"status\":\"Downloading\",\"id\":\"b\",\"progressDetail\":{\"current\":9,\"total\":5}}",
+         {1, 3, 9, 15}},
+        {"{\"status\":\"Downloading\",\"id\":\"x\",\"progressDetail\":{\"current\":1,\"total\":5}}",
+         {1, 3, 9, 15}},
+        {"{\"status\":\"Downloading\",\"id\":\"b\",\"progressDetail\":{\"current\":-1,\"total\":-5}"
+         "}",
+         {1, 3, 9, 15}},
+        {"{\"status\":\"Downloading\",\"id\":\"b\",\"progressDetail\":{\"current\":1,"
+         "\"total\":9223372036854775807}}",
+         {1, 3, 9, 15}},
+        {"{\"status\":\"Downloading\",\"id\":\"b\",\"progressDetail\":\"5\"}", {1, 3, 9, 15}},
+        {"{\"status\":\"Download complete\",\"id\":\"a\"}", {1, 3, 15, 15}},
+        {"{\"status\":\"Extracting\",\"id\":\"a\",\"progressDetail\":{\"current\":1,\"total\":10}}",
+         {1, 3, 15, 15}},
+        {"{\"status\":\"Pull complete\",\"id\":\"a\"}", {2, 3, 15, 15}},
+        {"{\"status\":\"Pull complete\",\"id\":\"4f1e01234567\"}", {2, 3, 15, 15}},
+        {"{\"status\":\"Pulling fs layer\",\"id\":7}", {2, 3, 15, 15}},
+        {"{\"status\":\"Pulling fs layer\",\"id\":\"\"}", {2, 3, 15, 15}},
+        {"{\"status\":\"Pulling fs layer\",\"id\":\"0123456789abcdef\"}", {2, 3, 15, 15}},
+    };
+
+    struct docker_pull p = DOCKER_PULL_INIT;
+    struct pd_err e;
+    for (size_t i = 0; i < COUNT(v); i++) {
+        assert_int_equal(docker_pull_take(&p, v[i].line, strlen(v[i].line), &e), 0);
+        assert_int_equal(docker_pull_take(&p, "\n", 1, &e), 0);
+        struct msg_progress now = docker_pull_progress(&p);
+        if (memcmp(&now, &v[i].now, sizeof now) != 0)
+            fail_msg("%s: %u/%u layers, %llu/%llu bytes", v[i].line, now.layers_done, now.layers,
+                     (unsigned long long)now.bytes_done, (unsigned long long)now.bytes);
+    }
+
+    for (unsigned i = 0; i < 2 * DOCKER_LAYERS_MAX; i++) {
+        char line[80];
+        snprintf(line, sizeof line, "{\"status\":\"Pulling fs layer\",\"id\":\"l%u\"}\n", i);
+        assert_int_equal(docker_pull_take(&p, line, strlen(line), &e), 0);
+    }
+    assert_int_equal(docker_pull_progress(&p).layers, DOCKER_LAYERS_MAX);
+    docker_pull_done(&p);
+}
 
 static void test_refusals_have_a_remedy(void **state)
 {
@@ -550,6 +608,7 @@ int main(void)
         cmocka_unit_test(test_versions_are_negotiated),
         cmocka_unit_test(test_info_is_read),
         cmocka_unit_test(test_lines_of_a_pull),
+        cmocka_unit_test(test_how_far_a_pull_is),
         cmocka_unit_test(test_refusals_have_a_remedy),
         cmocka_unit_test(test_credentials_are_for_their_registry),
     };

@@ -141,6 +141,9 @@ static void test_a_command_decodes_with_its_lists(void **state)
                          .argv = msg_list_of(&argv),
                          .environ = msg_list_of(&env)};
     CHECK_CODEC(exec, m);
+    CHECK_CODEC(progress,
+                LITERAL(msg_progress,
+                        {.layers_done = 1, .layers = 2, .bytes_done = 3, .bytes = 1ull << 40}));
     CHECK_CODEC(facts, LITERAL(msg_facts, {.mode = FACTS_SINGLE,
                                            .uid = 7,
                                            .gid = 8,

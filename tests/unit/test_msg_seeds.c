@@ -84,6 +84,7 @@ static void make_seeds(void)
     struct msg_list env = {.text = "A=1\0B=", .count = 2, .bytes = 7}, none = {.text = ""};
     SEED(exec, "", {.uid = 1000, .gid = 1000, .cwd = "/workspace", .argv = words, .environ = env});
     SEED(exec, "-bare", {.cwd = "/", .argv = words, .environ = none});
+    SEED(progress, "", {.layers_done = 1, .layers = 2, .bytes_done = 3, .bytes = 4});
     SEED(facts, "",
          {.mode = FACTS_SINGLE,
           .uid = 7,
