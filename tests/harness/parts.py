@@ -265,9 +265,9 @@ if NIGHTLY:
 # than four would starve what is measured in some. Tests that count things of the machine have a processor for
 # themselves: beside them only fuzz targets compute, which leave nothing on the machine. Then the unit tests have both.
 STAGES = [
-    [["vm"],
-     ["lint", "build", "asan", "docs", "e2b"],
-     ["security", "python", "mcp"],
+    [["vm", "e2b", "mcp"],
+     ["lint", "build", "asan", "docs"],
+     ["security", "python"],
      ["api", "e2e", "faults", "backends"]],
     [["tsan"]],
     [["alone", "unit"],
