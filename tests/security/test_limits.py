@@ -97,11 +97,20 @@ def test_memory_below_the_limit(fixtures):
     assert result.status == 0 and result.record["stopped_by"] is None, result.explain()
 
 
+def run_where_the_shell_survives(line, **options):
+    """The record of a shell in whose memory a child is too large. Whom it ends is the kernel's choice: on a busy
+    machine it may take the shell while the child is still on its way out. Then it is asked again."""
+    for _ in range(5):
+        result = paddock.run_record(["/bin/sh", "-c", line], memory="64M", **options)
+        if result.record["stopped_by"] != "oom":
+            break
+    return result
+
+
 def test_oom_of_a_child_ends_that_child_alone(fixtures):
     """Its shell goes on and can tell; the command as a whole was not stopped by anything."""
-    result = paddock.run_record(
-        ["/bin/sh", "-c", f"{PROBE} eat {1024 * MIB}; echo after $?"], memory="64M",
-        binds=fixtures.binds())
+    result = run_where_the_shell_survives(f"{PROBE} eat {1024 * MIB}; echo after $?",
+                                          binds=fixtures.binds())
     assert result.record["stdout"] == "after 137\n", result.explain()
     assert "Killed" in result.record["stderr"], result.explain()
     assert (result.record["exit_code"], result.record["stopped_by"]) == (0, None), result.explain()
@@ -122,8 +131,7 @@ def test_files_in_memory_are_charged(fixtures, where):
 def test_files_in_memory_are_memory(fixtures):
     """The control of that: what lies in files is missing for programs."""
     line = f"{PROBE} fill /tmp/f {28 * MIB}; {PROBE} eat {48 * MIB}; echo $?; rm /tmp/f; {PROBE} eat {48 * MIB}"
-    result = paddock.run_record(["/bin/sh", "-c", line], memory="64M", disk="1G",
-                                binds=fixtures.binds())
+    result = run_where_the_shell_survives(line, disk="1G", binds=fixtures.binds())
     assert "\n137\n" in result.record["stdout"], result.explain()
     assert result.record["exit_code"] == 0, result.explain()
 
