@@ -211,8 +211,11 @@ def one_round(server, images, dockerd, boxes, number, victim):
 def test_kills_in_turn_and_at_random(server, images, dockerd):
     boxes, rounds = [], paddock.rounds(6, 300, 6)
     for number in range(rounds):
+        # The cgroups of a keeper that was killed with all its brokers are removed by the next one that ends, when they
+        # are 10 s old (sweep.c): so not in the last rounds.
+        together = TOGETHER if number < rounds - 20 else ()
         in_turn = number < rounds // 2
-        victim = ALONE[number % 3] if in_turn else random.choice(ALONE + TOGETHER)
+        victim = ALONE[number % 3] if in_turn else random.choice(ALONE + together)
         print(f"round {number}: {victim}", flush=True)
         one_round(server, images, dockerd, boxes, number, victim)
     for box in boxes:
