@@ -239,6 +239,12 @@ def test_memory_is_limited(make, images):
 CROWD = ["busybox", "sh", "-c", "for i in $(seq 60); do sleep 1000 & done; exit 5"]
 
 
+def usage(box):
+    answer = box.api.get(box.base + "/metrics")
+    assert answer.status == 200, answer
+    return answer.json()
+
+
 def test_processes_are_limited(make, images):
     control = make(images["bash"], limits={"pids": 100}).exec(argv=CROWD)
     assert (control["exit_code"], control["stopped_by"]) == (5, None), control
@@ -246,6 +252,7 @@ def test_processes_are_limited(make, images):
     box = make(images["bash"], limits={"pids": 24})
     told = box.exec(argv=CROWD)
     assert told["exit_code"] not in (0, 5) and told["stopped_by"] == "pids", told
+    paddock.wait_for(lambda: usage(box)["pids"] < 12, 60, "the crowd is gone")
     told = box.exec(argv=["busybox", "false"])
     assert (told["exit_code"], told["stopped_by"]) == (1, None), "it is told once"
 

@@ -8,7 +8,7 @@ import pytest
 from paddock_testing import engine as engines
 from paddock_testing import run as paddock
 from paddock_testing.server import Client, Server
-from test_docker import CROWD, Box, running
+from test_docker import CROWD, Box, running, usage
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "api"))
 from helpers import read_events  # pylint: disable=wrong-import-position
@@ -86,12 +86,6 @@ def test_a_watch(box):
         stream.close()
 
 
-def usage(box):
-    answer = box.api.get(box.base + "/metrics")
-    assert answer.status == 200, answer
-    return answer.json()
-
-
 def test_usage_is_the_containers(box):
     """What a command eats is seen while it eats, and its time afterwards."""
     before = usage(box)
@@ -131,6 +125,7 @@ def test_podman_through_the_server(podman):
         assert box.exec("(setsid sleep 1234 &); sleep 1234", timeout_s=1)["timed_out"]
         paddock.wait_for(lambda: "1234" not in box.exec("ps -o args")["stdout"], 60, "all are dead")
         assert box.exec(argv=CROWD)["stopped_by"] == "pids"
+        paddock.wait_for(lambda: usage(box)["pids"] < 12, 60, "the crowd is gone")
 
         process = start(box, command="bash --norc", pty=True, rows=24, cols=80)
         with WebSocket(api, f"{box.base}/processes/{process}/attach",
