@@ -12,16 +12,15 @@ from paddock_testing import contract
 from paddock_testing import run as paddock
 
 API = Path(__file__).resolve().parent.parent / "api"
-BY_DAY = ["test_exec.py", "test_processes.py"]
-NIGHTLY = ["test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
+BY_DAY = ["test_exec.py"]
+NIGHTLY = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
            "test_sessions.py", "test_prepared.py", "test_mcp.py", "test_e2b_control.py"]
 NIGHT = os.environ.get("PADDOCK_NIGHTLY")
-# Where usage is not told, no shell is prepared. The toy only shows that a program of 300 lines is enough: by day
-# one file does; E2B's sandboxes it has none.
+# Where usage is not told, no shell is prepared. The toy has no sandboxes of E2B's.
 UNPREPARED = [name for name in NIGHTLY if name != "test_prepared.py"]
 FILES = {"local": BY_DAY + UNPREPARED if NIGHT else BY_DAY,
          "docker": BY_DAY + NIGHTLY if NIGHT else BY_DAY,
-         "toy": BY_DAY + UNPREPARED[:-1] if NIGHT else BY_DAY[:1]}
+         "toy": BY_DAY + UNPREPARED[:-1] if NIGHT else BY_DAY}
 ROUNDS = [(provider, name) for provider, names in FILES.items() for name in names]
 
 

@@ -1,11 +1,13 @@
 """Which parts run beside which.
 
-A stage is a list of lanes; its lanes run side by side, the parts of a lane one after the other. What
+A stage is a list of lanes and a rest; its lanes run side by side, the parts of a lane one after the
+other. A lane that is done takes the next part of the rest, so that all end at about the same time. What
 computes is in one lane and what mostly waits is in the others, so that two processors have enough to
 do. What counts things of the whole machine, such as cgroups that the kernel has not freed yet, has a
 stage of its own.
 """
 
+import collections
 import sys
 import threading
 import time
@@ -30,10 +32,11 @@ class Timetable:
 
     def run(self, stages):
         """The parts in the order in which they ended."""
-        for stage in stages:
-            lanes = [[n for n in lane if n in self.wanted] for lane in stage]
-            threads = [threading.Thread(target=self._lane, args=(lane,), daemon=True)
-                       for lane in lanes if lane]
+        for lanes, rest in stages:
+            rest = collections.deque(n for n in rest if n in self.wanted)
+            threads = [threading.Thread(target=self._lane, daemon=True,
+                                        args=([n for n in lane if n in self.wanted], rest))
+                       for lane in lanes]
             for thread in threads:
                 thread.start()
             self._watch(threads)
@@ -55,15 +58,20 @@ class Timetable:
             parts = ", ".join(f"{n} ({now - t:.0f} s)" for n, t in sorted(self.running.items()))
             print(f".. {now - self.began:.0f} s: {parts}", flush=True)
 
-    def _lane(self, names):
-        for name in names:
-            try:
+    def _lane(self, names, rest):
+        try:
+            for name in names:
                 self._part(name)
-            except Stopped:
-                return
-            except BaseException as fault:  # a fault of a part's own code ends the run loudly
-                self.broken.append(fault)
-                return
+            while name := self._take(rest):
+                self._part(name)
+        except Stopped:
+            pass
+        except BaseException as fault:  # a fault of a part's own code ends the run loudly
+            self.broken.append(fault)
+
+    def _take(self, rest):
+        with self.lock:
+            return rest.popleft() if rest else None
 
     def _part(self, name):
         part = Part(name)

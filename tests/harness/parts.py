@@ -261,15 +261,15 @@ if NIGHTLY:
     PARTS["tsan"] = sanitized("tsan", ["tests/api", "tests/faults"], {
         "TSAN_OPTIONS": "second_deadlock_stack=1:halt_on_error=0"})
 
-# See lanes.py. The first two lanes compute, the others wait more than they compute; all take about as long. More
-# than four would starve what is measured in some. Tests that count things of the machine have a processor for
+# See lanes.py: (lanes, rest). The first two lanes compute, the others wait more than they compute. More than
+# four would starve what is measured in some. Tests that count things of the machine have a processor for
 # themselves: beside them only fuzz targets compute, which leave nothing on the machine. Then the unit tests have both.
 STAGES = [
-    [["vm", "e2b", "mcp"],
-     ["lint", "build", "asan", "docs"],
-     ["security", "python"],
-     ["api", "e2e", "faults", "backends"]],
-    [["tsan"]],
-    [["alone", "unit"],
-     ["fuzz"]],
+    ([["vm"],
+      ["lint", "build", "asan"],
+      ["security", "python"],
+      ["api", "e2e", "faults"]], ["backends", "mcp", "docs", "e2b"]),
+    ([["tsan"]], []),
+    ([["alone", "unit"],
+      ["fuzz"]], []),
 ]

@@ -334,8 +334,8 @@ class Table:
         return why(fixtures) if callable(why) else None if why is KERNEL else why
 
     @functools.lru_cache(maxsize=None)
-    def cell_statuses(self, fixtures):
-        rows = [a for a in self.in_cells if not self.reason(fixtures, a)]
+    def cell_statuses(self, fixtures, wanted):
+        rows = [a for a in self.in_cells if a in wanted and not self.reason(fixtures, a)]
         return try_in_cells(fixtures, [(a.id, self.line_outside(a)) for a in rows], self.nodes)
 
     def tests(self):
@@ -355,10 +355,10 @@ class Table:
             check_control(fixtures, self.attacks, control)
 
         @pytest.mark.parametrize("attack", self.in_cells, ids=ids(self.in_cells))
-        def test_attack_works_outside(fixtures, as_root, attack):
+        def test_attack_works_outside(request, fixtures, as_root, attack):
             if why := self.reason(fixtures, attack):
                 skip_control(attack, why)
-            found, said = self.cell_statuses(fixtures)
+            found, said = self.cell_statuses(fixtures, attacks_of_run(request))
             if found[attack.id] == MISSING and self.exempt.get(attack.id) is KERNEL:
                 skip_control(attack, KERNEL)
             assert found[attack.id] == 0, (
@@ -366,6 +366,12 @@ class Table:
                 f"{self.line_outside(attack)}\n{said[-2000:]}")
 
         return test_attack_works_without_the_wall, test_attack_works_outside
+
+
+def attacks_of_run(request):
+    """The rows for which this run has the test of `request`: the others need not be tried."""
+    return frozenset(item.callspec.params["attack"] for item in request.session.items
+                     if item.path == request.path and item.originalname == request.function.__name__)
 
 
 def skip_control(attack, why):
