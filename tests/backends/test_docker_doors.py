@@ -8,7 +8,7 @@ import pytest
 from paddock_testing import engine as engines
 from paddock_testing import run as paddock
 from paddock_testing.server import Client, Server
-from test_docker import CROWD, Box, running, usage
+from test_docker import CROWD, Box, end_crowd, running, usage
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "api"))
 from helpers import read_events  # pylint: disable=wrong-import-position
@@ -125,7 +125,7 @@ def test_podman_through_the_server(podman):
         assert box.exec("(setsid sleep 1234 &); sleep 1234", timeout_s=1)["timed_out"]
         paddock.wait_for(lambda: "1234" not in box.exec("ps -o args")["stdout"], 60, "all are dead")
         assert box.exec(argv=CROWD)["stopped_by"] == "pids"
-        paddock.wait_for(lambda: usage(box)["pids"] < 12, 60, "the crowd is gone")
+        end_crowd(box)
 
         process = start(box, command="bash --norc", pty=True, rows=24, cols=80)
         with WebSocket(api, f"{box.base}/processes/{process}/attach",
