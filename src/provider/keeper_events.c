@@ -365,7 +365,9 @@ static int on_frame(struct keeper_box *b, struct frame *f, struct pd_err *e)
         (void)wake_waiter(b->provider, f);
         return 0;
     case WIRE_SYNC_END:
-        if (!wake_waiter(b->provider, f))
+        /* The end of a list that an earlier daemon had asked for, and of which it may have read a
+         * part before it was killed, says nothing of the whole. */
+        if (!wake_waiter(b->provider, f) && f->head.epoch >= b->jail.epoch)
             events->synced(b->owner);
         return 0;
     case WIRE_FACTS:

@@ -615,29 +615,32 @@ def test_who_knows_a_pid_finds_it_after_a_kill():
 
 
 def test_numbers_of_a_sandbox_that_is_slow_after_a_kill():
-    """Its init stands still for two seconds: a list waits for the numbers of what it has."""
+    """Its init stands still for a second: a list waits for the numbers of what it has. The daemon that was killed had
+    just asked for them as well: the rest of that answer, which comes first, says nothing of the whole."""
     with Server({"requests_per_s": 0, "creates_per_s": 0}) as server:
         api = server.client()
-        sandbox = api.post("/v1/sandboxes", json={}).json()["id"]
-        rpc = Rpc(api, sandbox, token_of(server, sandbox))
-        word = f"4{random.randrange(10**8)}"
-        with rpc.start(f"exec sleep {word}") as first:
-            pids = [first.start()]
-            found, = paddock.wait_for(lambda: host.with_word(word), 10, "it runs")
-            init = host.jail_init(found)
-            streams = together(20, lambda n: rpc.start(f"sleep 4{n:03}"))
-            pids += [stream.start() for stream in streams]
-            server.kill()
-            os.kill(init, signal.SIGSTOP)
-            again = threading.Timer(2, os.kill, (init, signal.SIGCONT))
-            again.start()
-            for stream in streams:
-                stream.close()
-        try:
-            server.start()
-            assert sorted(rpc.pids()) == sorted(pids)
-        finally:
-            again.join()
+        for _ in range(paddock.rounds(5, 50)):
+            sandbox = api.post("/v1/sandboxes", json={}).json()["id"]
+            rpc = Rpc(api, sandbox, token_of(server, sandbox))
+            word = f"4{random.randrange(10**8)}"
+            with rpc.start(f"exec sleep {word}") as first:
+                pids = [first.start()]
+                found, = paddock.wait_for(lambda: host.with_word(word), 10, "it runs")
+                init = host.jail_init(found)
+                streams = together(20, lambda n: rpc.start(f"sleep 4{n:03}"))
+                pids += [stream.start() for stream in streams]
+                server.kill()
+                os.kill(init, signal.SIGSTOP)
+                again = threading.Timer(1, os.kill, (init, signal.SIGCONT))
+                again.start()
+                for stream in streams:
+                    stream.close()
+            try:
+                server.start()
+                assert sorted(rpc.pids()) == sorted(pids)
+            finally:
+                again.join()
+            assert api.delete(f"/v1/sandboxes/{sandbox}").status == 204
 
 
 def test_an_end_is_forgotten_after_half_a_minute(long_ago):
