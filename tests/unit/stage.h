@@ -151,8 +151,7 @@ static void *honest_init(void *arg)
         } else if (f.head.type == WIRE_SIGNAL && msg_signal_decode(&f.payload, &s, &e) == 0) {
             tell_exited(i->sock, s.exec, SIGKILL);
         } else if (f.head.type == WIRE_SYNC) {
-            struct wire_head end = {
-                .type = WIRE_SYNC_END, .id = f.head.id, .epoch = f.head.epoch};
+            struct wire_head end = {.type = WIRE_SYNC_END, .id = f.head.id, .epoch = f.head.epoch};
             (void)wire_send(i->sock, &end, NULL, NULL, 0, deadline_in(PATIENCE));
         }
         frame_reset(&f);
