@@ -338,8 +338,9 @@ int session_put(struct call *c, struct pd_err *e)
     if (r < 0)
         return stream.begun ? pull_stream_end(&stream, NULL, NULL, e) : -1;
 
-    r = stream.begun ? pull_stream_end(&stream, s, &place, e)
-                     : call_sandbox(c, created ? 201 : 200, s, created ? &place : NULL);
+    const struct queue_place *waited = created ? &place : NULL;
+    r = stream.begun ? pull_stream_end(&stream, s, waited, e)
+                     : call_sandbox(c, created ? 201 : 200, s, waited);
     session_unref(s);
     return r;
 }

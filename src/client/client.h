@@ -79,6 +79,8 @@ struct remote_request {
 /* One call: *ret (may be NULL) gets the answer's JSON, or NULL when it has no body. Returns the
  * status, or -1: an answer of 400 and more is a failure with the server's code and message. */
 int remote_call(struct remote *r, const struct remote_request *q, json_t **ret, struct pd_err *e);
+/* The body of an answer that remote_answer has begun, as remote_call gives it. */
+int remote_json(struct remote *r, json_t **ret, struct pd_err *e);
 /* remote_call without a body. */
 int remote_get(struct remote *r, const char *target, json_t **ret, struct pd_err *e);
 

@@ -10,7 +10,6 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#define ANSWER_MAX (1u << 20)
 #define CLEAR_LINE "\r\033[K"
 
 /* An answer that is being read. */
@@ -73,21 +72,6 @@ static int read_events(struct remote *r, struct creation *c, struct pd_err *e)
     return n < 0 ? -1 : 0;
 }
 
-static int read_json(struct remote *r, struct creation *c, struct pd_err *e)
-{
-    auto_buf text = BUF_INIT(ANSWER_MAX);
-    char bytes[4096];
-    ssize_t n;
-
-    while ((n = remote_read(r, bytes, sizeof bytes, e)) > 0)
-        if (buf_put(&text, bytes, (size_t)n) < 0)
-            return pd_fail(e, PD_PROTOCOL, "the server's answer is too long");
-    if (n < 0)
-        return -1;
-    c->made = json_loadb((const char *)text.data, text.len, JSON_ALLOW_NUL, NULL);
-    return c->made ? 0 : pd_fail(e, PD_PROTOCOL, "the server answered something that is not JSON");
-}
-
 int create_on_terminal(struct remote *r, struct remote_request *q, json_t **ret, struct pd_err *e)
 {
     struct creation c = {0};
@@ -100,7 +84,7 @@ int create_on_terminal(struct remote *r, struct remote_request *q, json_t **ret,
         result = read_events(r, &c, e);
         fputs(CLEAR_LINE, stderr);
     } else {
-        result = read_json(r, &c, e);
+        result = remote_json(r, &c.made, e);
     }
 
     if (result < 0)

@@ -227,16 +227,9 @@ ssize_t remote_read_or(struct remote *r, void *out, size_t size, int other, stru
     }
 }
 
-int remote_call(struct remote *r, const struct remote_request *q, json_t **ret, struct pd_err *e)
+int remote_json(struct remote *r, json_t **ret, struct pd_err *e)
 {
     auto_buf b = BUF_INIT(ANSWER_MAX);
-
-    if (remote_begin(r, q, e) < 0)
-        return -1;
-
-    int status = remote_answer(r, e);
-    if (status < 0)
-        return -1;
 
     deadline d = r->is_patient ? DEADLINE_NONE : deadline_in(ANSWER_NS);
     if (client_read_all(r->client, &b, b.max, d, e) < 0) {
@@ -254,6 +247,17 @@ int remote_call(struct remote *r, const struct remote_request *q, json_t **ret, 
         *ret = j;
     else
         json_decref(j);
+    return 0;
+}
+
+int remote_call(struct remote *r, const struct remote_request *q, json_t **ret, struct pd_err *e)
+{
+    if (remote_begin(r, q, e) < 0)
+        return -1;
+
+    int status = remote_answer(r, e);
+    if (status < 0 || remote_json(r, ret, e) < 0)
+        return -1;
     return status;
 }
 

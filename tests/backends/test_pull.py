@@ -18,7 +18,7 @@ from paddock_testing.server import Server
 from test_broker import Forgetful
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "api"))
-from helpers import read_events  # pylint: disable=wrong-import-position
+from helpers import Later, read_events  # pylint: disable=wrong-import-position
 
 EVENTS = {"Accept": "application/json, text/event-stream"}
 
@@ -130,6 +130,23 @@ def test_a_client_that_leaves_does_not_stop_it(own, slow, body):
     url = f"/v1/sandboxes/{sandbox}"
     paddock.wait_for(lambda: client.get(url).json()["state"] == "running", 60, "it was made")
     assert client.delete(url).status == 204
+
+
+def test_one_that_is_deleted_meanwhile(own, slow, body, dockerd):
+    """Its maker is told that it was ended, and no container stays."""
+    client = own.client()
+    before = {c["Id"] for c in dockerd.containers()}
+    stream = client.stream("POST", "/v1/sandboxes", json=body, headers=EVENTS)
+    events = read_events(stream)
+    url = f"/v1/sandboxes/{next(events).data['id']}"
+    ended = Later(lambda: own.client().delete(url))  # it waits for the pull
+    paddock.wait_for(lambda: client.get(url).json()["state"] == "stopping", 60, "it is being ended")
+    slow.go.set()
+    *_, last = events
+    assert last.name == "error", last
+    assert ended.get().status == 204
+    assert client.get(url).json()["state"] == "gone"
+    paddock.wait_for(lambda: {c["Id"] for c in dockerd.containers()} <= before, 60, "no container stays")
 
 
 def create(own, slow, image, *words, terminal):
