@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "engine/docker_client.h"
 #include "engine/door.h"
+#include "engine/orphans.h"
 #include "jail/cgroup_tree.h"
 #include "jail/container_group.h"
 #include "jail/sweep.h"
@@ -48,6 +49,7 @@ struct broker {
     struct wire_id request; /* BUILD that is being answered */
     struct doors doors;
     struct container_groups groups;
+    struct orphans orphans;
     char store[17]; /* which state directory: roots belong to it, not to a keeper */
     bool ready;
 };
@@ -174,6 +176,7 @@ static int set_up(struct broker *b, struct pd_err *e)
 
     container_groups_open(&b->groups, b->config->instance, b->config->owner);
     doors_each_dead(b->config->state_dir, end_instance, b);
+    orphans_suspect(&b->orphans); /* of a broker before this one, which was killed */
     b->ready = true;
     return 0;
 }
@@ -460,8 +463,9 @@ static int build(struct broker *b, const struct msg_build *m, int control, struc
     if (meet(b, m, name, &plan, listener, control, t, ret, e) == 0)
         return 0;
 
-    /* Nothing of it stays, or the keeper's sweep will find it. */
+    /* Nothing of it stays, or the keeper's sweep will find it, or it has no door when it comes. */
     struct docker_container half;
+    orphans_suspect(&b->orphans);
     t = deadline_in(CALL_PATIENCE);
     if (find_box(b, m->name, &half, t, NULL) == 0)
         (void)docker_remove(&b->docker, half.id, t, NULL);
@@ -664,6 +668,20 @@ static void handle(struct broker *b, struct frame *f)
     }
 }
 
+/* The next request. False when the keeper is gone. */
+static bool next_request(struct broker *b, struct frame *f)
+{
+    for (;;) {
+        struct pd_err e;
+        int r = wire_recv(b->sock, f, b->ready ? b->orphans.next : DEADLINE_NONE, &e);
+        if (r > 0)
+            return true;
+        if (r == 0 || e.code != PD_TIMEOUT)
+            return false;
+        orphans_end(&b->orphans, &b->docker, &b->doors, b->config->instance);
+    }
+}
+
 _Noreturn void docker_main(const struct broker_config *c, int sock, int init_fd)
 {
     struct broker b = {.config = c, .sock = sock, .init = init_fd, .doors = {.dir = -1}};
@@ -676,7 +694,7 @@ _Noreturn void docker_main(const struct broker_config *c, int sock, int init_fd)
     b.null = open("/dev/null", O_RDWR | O_CLOEXEC);
     store_name(c->state_dir, b.store);
     (void)frame_reserve(&f);
-    while (wire_recv(sock, &f, DEADLINE_NONE, &e) > 0) {
+    while (next_request(&b, &f)) {
         handle(&b, &f);
         frame_reset(&f);
     }

@@ -244,8 +244,11 @@ int docker_create(struct docker *d, const char *name, const struct docker_plan *
         if (r == 0 || (!is_lost(e) && e->code != PD_CONFLICT))
             break;
 
-        /* Somebody made it, maybe we; or nobody did, and it can be tried again. */
+        /* Somebody made it, maybe we; or nobody did, and it can be tried again. A conflict is told
+         * only where somebody else's is seen: the caller has asked for no name. */
         struct pd_err why = *e;
+        if (why.code == PD_CONFLICT)
+            why.code = PD_BAD_GATEWAY;
         r = is_ours(d, name, p, t, &c, e);
         if (r == 0 || e->code != PD_NOT_FOUND) {
             if (r < 0 && is_lost(e))

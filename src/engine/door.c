@@ -224,6 +224,12 @@ int door_wait(int listener, pid_t pid, int *ret_process, deadline t, struct pd_e
     }
 }
 
+bool door_is_there(const struct doors *d, const char *name)
+{
+    return name[0] && name[0] != '.' && !strchr(name, '/') &&
+           faccessat(d->dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 void door_remove(const struct doors *d, const char *name)
 {
     remove_door(d->dir, name);

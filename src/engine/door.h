@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct pd_err;
@@ -32,5 +33,8 @@ int door_make(const struct doors *d, const char *name, char ret_path[640], struc
 /* Waits until the process `pid` has connected. A descriptor, and a pidfd of the process in
  * *ret_process; PD_LOST when the process ends first, PD_TIMEOUT. */
 int door_wait(int listener, pid_t pid, int *ret_process, deadline t, struct pd_err *e);
+/* From door_make to door_remove, whoever called them: a box has one as long as it may have a
+ * container. */
+bool door_is_there(const struct doors *d, const char *name);
 /* Fine when it is not there. */
 void door_remove(const struct doors *d, const char *name);

@@ -204,21 +204,21 @@ static int make_box(struct keeper_provider *p, struct wire_id id, const struct s
         return not_now(e);
     }
 
+    bool is_there = w.frame.head.type == WIRE_CREATED;
     int r = jail_accept(&b->jail, &w.frame, e);
     frame_done(&w.frame);
     if (r == 0 && p->kind->tells_facts)
         r = await_facts(b, d, e);
     if (r < 0)
         not_now(e);
-    if (r == 0) {
+    if (r == 0)
         r = keeper_box_listen(b, e);
-        if (r == 0)
-            r = hand_over(b, e);
-        if (r < 0)
-            keeper_provider_end(p, id);
-    }
+    if (r == 0)
+        r = hand_over(b, e);
 
     if (r < 0) {
+        if (is_there) /* the keeper has its socket as well: closing ours ends nothing */
+            keeper_provider_end(p, id);
         keeper_box_free(b);
         return -1;
     }
