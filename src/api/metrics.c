@@ -53,9 +53,11 @@ int sandbox_events(struct call *c, struct pd_err *e)
     return call_json(c, 200, &out);
 }
 
-static void provider_json(struct json *j, struct provider *p, bool is_default)
+static void provider_json(struct json *j, struct sessions *all, struct provider *p, bool is_default)
 {
     struct pd_err why;
+    unsigned ready, filling;
+    sessions_count_pool(all, p, &ready, &filling);
     bool healthy = p->health(p, &why) == 0;
 
     json_open(j, '{');
@@ -71,6 +73,12 @@ static void provider_json(struct json *j, struct provider *p, bool is_default)
         if (p->can & provider_capabilities[i].bit)
             json_cstr(j, provider_capabilities[i].name);
     json_close(j, ']');
+
+    json_key(j, "pool");
+    json_open(j, '{');
+    json_member_uint(j, "ready", ready);
+    json_member_uint(j, "filling", filling);
+    json_close(j, '}');
 
     json_member_cstr(j, "error", healthy ? NULL : why.msg);
     json_close(j, '}');
@@ -89,7 +97,7 @@ int providers_list(struct call *c, struct pd_err *e)
     json_key(&j, "providers");
     json_open(&j, '[');
     for (unsigned i = 0; i < t->count; i++)
-        provider_json(&j, t->list[i], i == 0);
+        provider_json(&j, c->api->sessions, t->list[i], i == 0);
     json_close(&j, ']');
     json_close(&j, '}');
     return call_json(c, 200, &out);

@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "wire/ceilings.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,7 @@ struct config_list {
 };
 
 enum config_storage { CONFIG_STORAGE_AUTO, CONFIG_STORAGE_DISK, CONFIG_STORAGE_MEMORY };
+enum config_pull { CONFIG_PULL_NEVER, CONFIG_PULL_MISSING, CONFIG_PULL_ALWAYS };
 
 enum config_source {
     CONFIG_FROM_DEFAULT,
@@ -60,12 +62,13 @@ struct config {
     char *docker_host, *docker_runtime; /* "": as usual */
     char *registry_auth;                /* "": none */
     char *default_image;                /* "": none */
-    uint64_t image_pull;                /* index in never, missing, always */
+    uint64_t image_pull;                /* enum config_pull */
     struct config_list images_allowed;  /* patterns, checked; none: all */
     struct config_list tenant_images;   /* TENANT=PATTERN, checked */
     uint64_t max_sandboxes, max_sandboxes_per_tenant, max_snapshots_per_tenant;
     uint64_t queue_max, queue_timeout_ms;
     uint64_t pool_min, pool_max;
+    uint64_t image_pool, image_pool_max, image_pool_ttl_ms;
     uint64_t idle_timeout_ms;
     char *default_template;
     struct config_list templates; /* NAME=TEMPLATE, checked */
@@ -137,6 +140,8 @@ struct ceilings config_ceilings(const struct config *c, const char *tenant);
  * default_image is always allowed. */
 int config_check_image(const struct config *c, const char *tenant, const char *image,
                        struct pd_err *e);
+/* Is there a tenant who may have it? */
+bool config_allows_image(const struct config *c, const char *image);
 
 /* For people: every key with its value and source, older names in use, notes. */
 void config_print(const struct config *c, struct buf *out);

@@ -74,6 +74,22 @@ int config_check_image(const struct config *c, const char *tenant, const char *i
                    image, setting, name);
 }
 
+bool config_allows_image(const struct config *c, const char *image)
+{
+    if (config_check_image(c, "", image, NULL) == 0)
+        return true;
+
+    struct image_ref ref;
+    if (image_ref_parse(image, &ref, NULL) < 0)
+        return false;
+    for (unsigned i = 0; i < c->tenant_images.count; i++) {
+        const char *pattern = strchr(c->tenant_images.items[i], '=');
+        if (pattern && matches(pattern + 1, &ref))
+            return true;
+    }
+    return false;
+}
+
 int config_check_images(const struct config *c, struct pd_err *e)
 {
     struct image_pattern unused;

@@ -8,10 +8,10 @@
 #include "base/err.h"
 
 int box_create(struct provider *p, struct wire_id id, const struct spec *s, void *owner,
-               struct box **ret, struct pd_err *e)
+               struct box **ret, deadline d, struct pd_err *e)
 {
     struct box *b;
-    if (p->create(p, id, s, owner, &b, deadline_in(p->patience.create), e) < 0)
+    if (p->create(p, id, s, owner, &b, d, e) < 0)
         return -1;
 
     b->provider = p;
@@ -138,6 +138,12 @@ int box_get_usage(struct box *b, struct box_usage *ret, struct pd_err *e)
 {
     const struct provider *p = b->provider;
     return provider_must(p, PROVIDER_USAGE, e) < 0 ? -1 : p->usage(b, ret, e);
+}
+
+int box_check(struct box *b, deadline d, struct pd_err *e)
+{
+    const struct provider *p = b->provider;
+    return provider_must(p, PROVIDER_IMAGE, e) < 0 ? -1 : p->check(b, d, e);
 }
 
 enum rung box_rung(const struct box *b)

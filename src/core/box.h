@@ -7,9 +7,8 @@
 
 #include "core/provider.h"
 
-/* Waits as long as the provider's patience says. */
 int box_create(struct provider *p, struct wire_id id, const struct spec *s, void *owner,
-               struct box **ret, struct pd_err *e);
+               struct box **ret, deadline d, struct pd_err *e);
 int box_adopt(struct provider *p, struct wire_id id, void *owner, struct box **ret,
               struct pd_err *e);
 int box_destroy(struct box *b, struct pd_err *e);
@@ -39,6 +38,8 @@ int box_resize(struct box *b, struct wire_id command, int near, uint16_t rows, u
 /* Waits as long as the provider's patience says. */
 int box_pause(struct box *b, bool paused, struct pd_err *e);
 int box_get_usage(struct box *b, struct box_usage *ret, struct pd_err *e);
+/* Does it run, and would a new one from its image be the same? */
+int box_check(struct box *b, deadline d, struct pd_err *e);
 enum rung box_rung(const struct box *b);
 /* Fills *ret and returns true when the box's places are not those of a jail. */
 bool box_place(struct box *b, struct box_place *ret);

@@ -2,7 +2,7 @@
  * creates a session takes one if there is one that fits, which costs microseconds, and makes his
  * own otherwise. How many of a profile are kept grows with every miss, up to the maximum, and
  * shrinks again when nobody misses any. A sandbox in the pool has a row in the store, so that none
- * is forgotten. */
+ * is forgotten. Those of providers with images are in image_pool.c. */
 #include "core/session_state.h"
 
 #include "access/ids.h"
@@ -37,10 +37,10 @@ unsigned pool_filling(const struct sessions *all)
     unsigned count = 0;
     for (unsigned p = 0; p < PROFILE_COUNT; p++)
         count += all->pool_making[p];
-    return count;
+    return count + image_pool_filling(all, NULL);
 }
 
-static bool is_ready(struct session *s)
+bool pool_is_ready(struct session *s)
 {
     lock_take(&s->lock);
     bool ready = !s->lost && s->life == LIFE_READY;
@@ -53,6 +53,8 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
 {
     struct session *s = NULL;
     unsigned p = r->spec.profile;
+    if (provider_has(provider, PROVIDER_IMAGE))
+        return image_pool_take(all, provider, r);
 
     lock_take(&all->lock);
     if (provider != all->c.providers->list[0] || !is_usual(all, r)) {
@@ -64,7 +66,7 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
 
     while (!s && all->pool_count[p]) {
         s = all->pool[p][--all->pool_count[p]];
-        if (!is_ready(s)) { /* the controller ends it: it is still in the table */
+        if (!pool_is_ready(s)) { /* the controller ends it: it is still in the table */
             session_unref(s);
             s = NULL;
         }
@@ -96,14 +98,15 @@ bool pool_drop(struct session *s)
             pthread_cond_signal(&all->pool_cond);
             return true;
         }
-    return false;
+    return image_pool_drop(s);
 }
 
 /* The profile that lacks most sandboxes, or -1 when none lacks any. */
 static int lacking(struct sessions *all)
 {
     uint64_t now = time_now_ms();
-    if (now - all->pool_failed_ms < RETRY_MS)
+    if (now - all->pool_failed_ms < RETRY_MS ||
+        provider_has(all->c.providers->list[0], PROVIDER_IMAGE))
         return -1;
     int found = -1;
     unsigned most = 0;
@@ -148,8 +151,7 @@ static void warm_up(struct session *s)
     msg_list_writer_done(&argv);
 }
 
-/* The next step of one that the pool makes, unless it was lost. */
-static int pool_step(struct session *s, enum life to, struct pd_err *e)
+int pool_step(struct session *s, enum life to, struct pd_err *e)
 {
     lock_take(&s->lock);
     int r = life_is_ending(s->life)
@@ -184,7 +186,7 @@ static void add_one(struct sessions *all, enum profile profile)
     lock_take(&all->lock);
     if (r < 0)
         all->pool_failed_ms = time_now_ms();
-    else if (is_ready(s)) /* not lost since that step */
+    else if (pool_is_ready(s)) /* not lost since that step */
         all->pool[profile][all->pool_count[profile]++] = session_ref(s);
     lock_release(&all->lock);
 

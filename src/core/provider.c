@@ -68,6 +68,7 @@ static const struct {
     NEEDS(PROVIDER_TERMINAL, resize),
     NEEDS(PROVIDER_PAUSE, pause),
     NEEDS(PROVIDER_USAGE, usage),
+    NEEDS(PROVIDER_IMAGE, check),
     NEEDS(PROVIDER_ROOTS | PROVIDER_SLEEP | PROVIDER_SNAPSHOT, remove_root),
     NEEDS(PROVIDER_SLEEP, keep_root),
     NEEDS(PROVIDER_SNAPSHOT, copy_root),

@@ -209,6 +209,10 @@ struct provider {
     /* PROVIDER_USAGE. */
     int (*usage)(struct box *b, struct box_usage *ret, struct pd_err *e);
 
+    /* PROVIDER_IMAGE. Does the box run, and would a new one from its image be the same? Asks the
+     * engine, so it takes a moment; any failure says that nobody should be given this box. */
+    int (*check)(struct box *b, deadline d, struct pd_err *e);
+
     /* PROVIDER_ROOTS. Deletes a root that no box uses. */
     int (*remove_root)(struct provider *p, const char *root_name, struct pd_err *e);
     /* PROVIDER_SLEEP. The root is to outlive its box, restarts of the provider and of the machine,

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/lock.h"
 #include "core/box.h"
+#include "core/image_pool.h"
 #include "core/kept.h"
 #include "core/prepared.h"
 #include "core/process_state.h"
@@ -158,6 +159,7 @@ struct sessions {
     uint64_t pool_wanted_ms[PROFILE_COUNT], pool_missed_ms[PROFILE_COUNT];
     uint64_t pool_failed_ms, pool_taken_at;
     pthread_cond_t pool_cond;
+    struct image_pool image_pool;
     /* recorder.c */
     struct lock task_lock;
     pthread_cond_t task_cond;
@@ -359,6 +361,8 @@ int sessions_create_from(struct sessions *all, const struct session_request *r,
                          struct session *fork_of, struct session **ret, bool *ret_known,
                          struct queue_place *ret_place, struct pd_err *e);
 int sessions_make_box(struct session *s, struct pd_err *e);
+/* The same with a patience of the caller's own, in nanoseconds. */
+int sessions_make_box_in(struct session *s, uint64_t patience, struct pd_err *e);
 
 /* Longer than a creation may take, with a copy of files. */
 #define MAKE_PATIENCE (300 * NS_PER_S)
@@ -390,6 +394,10 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
  * the lock of all held. */
 bool pool_drop(struct session *s);
 void *pool_main(void *sessions);
+/* Is it still as the pool left it, and not lost? */
+bool pool_is_ready(struct session *s);
+/* The next step of one that a pool makes, unless it was lost. */
+int pool_step(struct session *s, enum life to, struct pd_err *e);
 void pool_set_targets(struct sessions *all); /* as few as are always kept; with the lock held */
 unsigned pool_filling(const struct sessions *all); /* how many are being made; likewise */
 /* boxes.c: counts the provider's boxes when it is time, and compares. The controller's. */

@@ -55,6 +55,7 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
     cond_init(&all->task_cond);
     cond_init(&all->control_cond);
     cond_init(&all->pool_cond);
+    image_pool_init(all);
 
     char path[SPEC_PATH_MAX];
     snprintf(path, sizeof path, "%s/spool", c->state_dir);
@@ -102,6 +103,13 @@ int sessions_start(struct sessions *all, struct pd_err *e)
     for (; all->filler_count < fillers; all->filler_count++)
         if (start_thread(&all->fillers[all->filler_count], pool_main, all) != 0)
             return pd_fail(e, PD_CAPACITY, "no thread for the pool");
+
+    bool has_images = false;
+    for (unsigned i = 0; i < all->c.providers->count; i++)
+        has_images |= provider_has(all->c.providers->list[i], PROVIDER_IMAGE);
+    if (has_images && start_thread(&all->image_pool.filler, image_pool_main, all) != 0)
+        return pd_fail(e, PD_CAPACITY, "no thread for the pool of images");
+    all->image_pool.runs = has_images;
     return 0;
 }
 
@@ -114,6 +122,10 @@ void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
     all->c.queue_timeout_ms = c->queue_timeout_ms;
     all->c.pool_min = c->pool_min;
     all->c.pool_max = c->pool_max;
+    all->c.image_pool = c->image_pool;
+    all->c.image_pool_max = c->image_pool_max;
+    all->c.image_pool_ttl_ms = c->image_pool_ttl_ms;
+    pthread_cond_signal(&all->image_pool.cond);
     all->c.idle_timeout_ms = c->idle_timeout_ms;
     all->c.max_life_ms = c->max_life_ms;
     all->c.max_snapshots = c->max_snapshots;
@@ -142,12 +154,15 @@ void sessions_stop(struct sessions *all)
 
     pthread_cond_broadcast(&all->control_cond);
     pthread_cond_broadcast(&all->pool_cond);
+    pthread_cond_broadcast(&all->image_pool.cond);
     for (struct queue_entry *q = all->queue; q; q = q->next)
         pthread_cond_signal(&q->cond);
     lock_release(&all->lock);
 
     for (unsigned i = 0; i < all->filler_count; i++)
         pthread_join(all->fillers[i], NULL);
+    if (all->image_pool.runs)
+        pthread_join(all->image_pool.filler, NULL);
     if (all->threads > 1)
         pthread_join(all->controller, NULL);
     if (all->threads > 0)
@@ -183,6 +198,7 @@ void sessions_free(struct sessions *all)
     for (unsigned p = 0; p < PROFILE_COUNT; p++)
         while (all->pool_count[p])
             session_unref(all->pool[p][--all->pool_count[p]]);
+    image_pool_done(all);
     lock_done(&all->name_lock);
     pthread_cond_destroy(&all->name_cond);
     lock_done(&all->lock);

@@ -26,6 +26,12 @@ struct sessions_config {
     unsigned queue_max;
     uint64_t queue_timeout_ms;
     unsigned pool_min, pool_max; /* warm sandboxes kept ready, per template */
+    /* The same for images: how many of each kind, in all, and how long after the last use. */
+    unsigned image_pool, image_pool_max;
+    uint64_t image_pool_ttl_ms;
+    bool images_always_pulled;
+    bool (*image_allowed)(void *arg, const char *image); /* may anybody have it? NULL: yes */
+    void *image_allowed_arg;
     uint64_t idle_timeout_ms, max_life_ms;
     uint64_t gone_kept_ms;  /* how long one that is gone is remembered */
     struct limits limits;   /* of a session that asks for no others: those are kept warm */
@@ -108,7 +114,8 @@ struct sessions_stats {
      * provider is not configured. */
     unsigned by_provider[PROVIDERS_MAX + 1][SESSION_STATE_COUNT];
     unsigned queued, pool_ready, pool_filling, running; /* commands that run */
-    uint64_t created, create_failed, pool_hits, pool_misses, reused, auto_retried, queue_refused;
+    uint64_t created, create_failed, pool_hits, pool_misses, pool_dropped, reused, auto_retried,
+        queue_refused;
     uint64_t ended[END_COUNT];
     uint64_t execs, exec_stops[STOP_COUNT];
     uint64_t output_kept, outputs_forgotten; /* bytes; how often */
@@ -117,3 +124,6 @@ struct sessions_stats {
     uint64_t box_mismatches; /* times that they were not the boxes of the sandboxes */
 };
 void sessions_get_stats(struct sessions *all, struct sessions_stats *ret);
+/* How many sandboxes of a provider are kept ready, and are being made for that. */
+void sessions_count_pool(struct sessions *all, const struct provider *p, unsigned *ret_ready,
+                         unsigned *ret_filling);

@@ -14,7 +14,7 @@
 #include "telemetry/audit.h"
 #include "telemetry/log.h"
 
-int sessions_make_box(struct session *s, struct pd_err *e)
+int sessions_make_box_in(struct session *s, uint64_t patience, struct pd_err *e)
 {
     struct spec spec = s->info.spec;
     spec.root_dir = "";
@@ -22,7 +22,7 @@ int sessions_make_box(struct session *s, struct pd_err *e)
     spec.image = provider_image(s->provider, &spec);
 
     struct box *box;
-    if (box_create(s->provider, s->box_id, &spec, s, &box, e) < 0)
+    if (box_create(s->provider, s->box_id, &spec, s, &box, deadline_in(patience), e) < 0)
         return -1;
 
     rw_write(&s->box_use);
@@ -34,6 +34,12 @@ int sessions_make_box(struct session *s, struct pd_err *e)
     samples_rebase(s, 0);
     lock_release(&s->lock);
     return 0;
+}
+
+int sessions_make_box(struct session *s, struct pd_err *e)
+{
+    const struct provider *p = s->provider;
+    return sessions_make_box_in(s, p->patience.create, e);
 }
 
 void session_note_pull(void *owner, const struct msg_progress *now)
@@ -217,6 +223,8 @@ static int make_from(struct sessions *all, const struct session_request *r,
     if (r1 == 0)
         r1 = session_store_step(s, LIFE_RUNNING, e);
     if (r1 == 0) {
+        if (*ret_did == PROVIDER_MADE_IT && !o->fork_of)
+            image_pool_note(all, o->provider, r);
         *ret = s;
         return 0;
     }

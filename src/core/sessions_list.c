@@ -177,10 +177,25 @@ void sessions_get_stats(struct sessions *all, struct sessions_stats *ret)
     ret->output_kept = atomic_load(&all->kept.bytes);
     ret->outputs_forgotten = atomic_load(&all->kept.forgotten);
     ret->queued = all->queue_len;
-    ret->pool_ready = 0;
+    ret->pool_ready = image_pool_ready(all, NULL);
 
     for (unsigned i = 0; i < PROFILE_COUNT; i++)
         ret->pool_ready += all->pool_count[i];
     ret->pool_filling = pool_filling(all);
+    lock_release(&all->lock);
+}
+
+void sessions_count_pool(struct sessions *all, const struct provider *p, unsigned *ret_ready,
+                         unsigned *ret_filling)
+{
+    bool is_first = p == all->c.providers->list[0]; /* whose are in pool.c */
+
+    lock_take(&all->lock);
+    *ret_ready = image_pool_ready(all, p);
+    *ret_filling = image_pool_filling(all, p);
+    for (unsigned i = 0; is_first && i < PROFILE_COUNT; i++) {
+        *ret_ready += all->pool_count[i];
+        *ret_filling += all->pool_making[i];
+    }
     lock_release(&all->lock);
 }

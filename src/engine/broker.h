@@ -2,10 +2,10 @@
  *
  * `paddock-remote broker KIND OPTIONS` is started by a keeper in the place of a builder, with two
  * descriptors:
- *   3  the keeper's socket. BUILD, SWEEP, STRIKE, THAW, COPY, REMOVE_ROOT and KEEP_ROOT come in,
- *      BUILT, DONE and ERROR go out; one request at a time (wire/msg.h)
- *   4  the program init: a file that can be read, and is linked statically
- * and with these options, each with its value as the next argument:
+ *   3  the keeper's socket. BUILD, SWEEP, STRIKE, CHECK, THAW, COPY, REMOVE_ROOT, KEEP_ROOT come
+ * in, BUILT, DONE and ERROR go out; one request at a time (wire/msg.h) 4  the program init: a file
+ * that can be read, and is linked statically and with these options, each with its value as the
+ * next argument:
  *   --instance ID   of the keeper; containers are paddock-ID-NAME, labels paddock.owner=ID and
  *                   paddock.box=NAME
  *   --state DIR     doors are below DIR/doors/ID, which the keeper's and its brokers' lives lock

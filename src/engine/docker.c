@@ -615,6 +615,23 @@ static int thaw(struct broker *b, const struct msg_sweep *m, struct pd_err *e)
     return pd_fail_sys(e, "resume %s", m->name);
 }
 
+/* Of a container that waits for somebody to use it. */
+static int check(struct broker *b, const struct msg_sweep *m, struct pd_err *e)
+{
+    struct docker_container c;
+    deadline t = deadline_in(CALL_PATIENCE);
+
+    if (find_box(b, m->name, &c, t, e) < 0)
+        return -1;
+    if (!c.running || c.paused)
+        return pd_fail(e, PD_CONFLICT, "its container is %.16s", c.paused ? "paused" : c.status);
+
+    int same = docker_is_current(&b->docker, &c, t, e);
+    if (same == 0)
+        return pd_fail(e, PD_CONFLICT, "image %.150s is another one now", c.from);
+    return same < 0 ? -1 : 0;
+}
+
 static int decode_root(const struct frame *f, struct msg_key *ret, struct pd_err *e)
 {
     return msg_key_decode(&f->payload, ret, e) < 0 ? -1 : check_root_name(ret->key, e);
@@ -630,6 +647,8 @@ static int do_plain(struct broker *b, const struct frame *f, struct pd_err *e)
     switch (f->head.type) {
     case WIRE_STRIKE:
         return decode_box(f, &s, e) < 0 ? -1 : strike(b, &s, e);
+    case WIRE_CHECK:
+        return decode_box(f, &s, e) < 0 ? -1 : check(b, &s, e);
     case WIRE_THAW:
         return decode_box(f, &s, e) < 0 ? -1 : thaw(b, &s, e);
     case WIRE_COPY:

@@ -106,9 +106,20 @@ int docker_read_container(const void *json, size_t len, struct docker_container 
     copy_labels(&c, json_object_get(json_object_get(j, "Config"), "Labels"));
     copy_volume(&c, json_object_get(j, "Mounts"));
     copy_words(c.image, sizeof c.image, json_object_get(j, "Image"));
+    copy_words(c.from, sizeof c.from, json_object_get(json_object_get(j, "Config"), "Image"));
 
     *ret = c;
     return 0;
+}
+
+int docker_read_image_id(const void *json, size_t len, char *ret, size_t size, struct pd_err *e)
+{
+    auto_json *j = load(json, len, "inspect", e);
+    if (!j)
+        return -1;
+
+    copy_words(ret, size, json_object_get(j, "Id"));
+    return ret[0] ? 0 : pd_fail(e, PD_PROTOCOL, "the engine does not tell an image's id");
 }
 
 int docker_read_layers(const void *json, size_t len, struct pd_err *e)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/buf.h"
+#include "wire/image_ref.h"
 #include "wire/msg.h"
 #include "wire/spec.h"
 
@@ -44,12 +45,15 @@ struct docker_container {
     int exit_code;
     char status[16];
     char error[160];
-    char image[80];   /* its id; "" where it was only listed */
+    char image[80];            /* its id; "" where it was only listed */
+    char from[IMAGE_TEXT_MAX]; /* the image by the name that it was made with; likewise */
     char volume[160]; /* where one of its volumes is mounted; "": it has none, or was only listed */
     char owner[64], box[64], store[64], root[64]; /* labels, "" without */
 };
 int docker_read_container(const void *json, size_t len, struct docker_container *ret,
                           struct pd_err *e);
+/* The id of an image, as inspect tells of it. */
+int docker_read_image_id(const void *json, size_t len, char *ret, size_t size, struct pd_err *e);
 /* The layers of an image, as inspect tells of it; -1 when it does not. */
 int docker_read_layers(const void *json, size_t len, struct pd_err *e);
 /* The text in the frames of a container's log, on one line. */

@@ -375,6 +375,35 @@ int docker_has_image(struct docker *d, const char *name, deadline t, struct pd_e
     return refused(&c, "inspect the image", e);
 }
 
+/* Engines tell ids with and without the name of their hash. */
+static const char *bare_id(const char *id)
+{
+    return strncmp(id, "sha256:", 7) == 0 ? id + 7 : id;
+}
+
+int docker_is_current(struct docker *d, const struct docker_container *c, deadline t,
+                      struct pd_err *e)
+{
+    auto_call call = CALL("GET", t);
+    struct image_ref r;
+    char name[IMAGE_TEXT_MAX], id[80];
+
+    /* It is the engine's word and becomes a part of a path. */
+    if (image_ref_parse(c->from, &r, e) < 0)
+        return -1;
+    image_ref_text(&r, name);
+    buf_printf(&call.target, "/images/%s/json", name);
+    if (ask(d, &call, e) < 0)
+        return -1;
+    if (call.status == 404)
+        return 0;
+    if (call.status != 200)
+        return refused(&call, "inspect the image", e);
+    if (docker_read_image_id(call.out.data, call.out.len, id, sizeof id, e) < 0)
+        return -1;
+    return !strcmp(bare_id(id), bare_id(c->image));
+}
+
 int docker_count_layers(struct docker *d, const char *id, deadline t, struct pd_err *e)
 {
     auto_call c = CALL("GET", t);

@@ -59,6 +59,9 @@ int docker_need_image(struct docker *d, const char *image, char ret_name[IMAGE_T
                       deadline t, struct pd_err *e);
 /* 1 when there is an image of this name, 0 when there is none. */
 int docker_has_image(struct docker *d, const char *name, deadline t, struct pd_err *e);
+/* Is the image that this container was made from still the one of that name? 1, or 0. */
+int docker_is_current(struct docker *d, const struct docker_container *c, deadline t,
+                      struct pd_err *e);
 /* Makes the image repository:tag of a container's files; `pause`: it stands still meanwhile. */
 int docker_commit(struct docker *d, const char *container, const char *repository, const char *tag,
                   bool pause, deadline t, struct pd_err *e);

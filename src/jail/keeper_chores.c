@@ -25,9 +25,26 @@ int root_is_servers(const char *name)
            !strncmp(name, KEEPER_OWNED_COPY, strlen(KEEPER_OWNED_COPY));
 }
 
+/* Only a backend whose boxes somebody else makes has something to look at. */
+static int fill_check(struct keeper *k, const struct frame *f, struct chore *c, struct pd_err *e)
+{
+    struct msg_destroy m;
+    if (msg_destroy_decode(&f->payload, &m, e) < 0)
+        return -1;
+    if (!k->kind->is_foreign)
+        return pd_fail(e, PD_UNSUPPORTED, "provider %s has no images", k->kind->name);
+
+    const struct kjail *j = jail_find(k, m.jail);
+    if (!j || j->state != JAIL_RUNNING)
+        return pd_fail(e, PD_NOT_FOUND, "there is no such jail");
+    return set(c->jail, sizeof c->jail, j->name, e);
+}
+
 static int fill(struct keeper *k, const struct frame *f, int limited, struct chore *c,
                 struct pd_err *e)
 {
+    if (c->type == WIRE_CHECK)
+        return fill_check(k, f, c, e);
     if (c->type != WIRE_KILL) {
         struct msg_key m;
         if (msg_key_decode(&f->payload, &m, e) < 0)
@@ -182,9 +199,9 @@ static void chore_encode(const struct chore *c, struct buf *out)
     struct msg_sweep strike = {.name = c->jail, .group = c->what};
     struct msg_key root = {.key = c->what};
 
-    if (c->type == WIRE_THAW)
+    if (c->type == WIRE_THAW || c->type == WIRE_CHECK)
         strike.group = "";
-    if (c->type == WIRE_KILL || c->type == WIRE_THAW)
+    if (c->type == WIRE_KILL || c->type == WIRE_THAW || c->type == WIRE_CHECK)
         msg_sweep_encode(out, &strike);
     else
         msg_key_encode(out, &root);
@@ -276,7 +293,8 @@ void chore_done(struct keeper *k, struct worker *w, const struct frame *f)
 
     if (done->type == WIRE_COPY_ROOT) {
         copy_done(k, done, failed ? &e : NULL, !f);
-    } else if (done->type == WIRE_KILL || done->type == WIRE_KEEP_ROOT) {
+    } else if (done->type == WIRE_KILL || done->type == WIRE_KEEP_ROOT ||
+               done->type == WIRE_CHECK) {
         struct client *c = client_find(k, done->client);
         if (c && failed)
             client_send_error(k, c, done->request, &e);

@@ -281,6 +281,7 @@ void client_request(struct keeper *k, struct client *c, struct frame *f)
     case WIRE_KILL:
     case WIRE_REMOVE_ROOT:
     case WIRE_KEEP_ROOT:
+    case WIRE_CHECK:
         chore_request(k, c, f);
         return;
     case WIRE_COPY_ROOT:

@@ -152,7 +152,7 @@ struct kjail {
 /* Something that may take a moment and is therefore a worker's, asked for by a client. */
 struct chore {
     struct chore *next;
-    enum wire_type type; /* WIRE_KILL, _REMOVE_ROOT, _KEEP_ROOT, _COPY_ROOT, _THAW */
+    enum wire_type type; /* WIRE_KILL, _REMOVE_ROOT, _KEEP_ROOT, _COPY_ROOT, _THAW, _CHECK */
     uint64_t client;
     struct wire_id request;
     char jail[MSG_NAME_MAX + 1];
@@ -322,7 +322,7 @@ int jail_is_being_swept(const struct keeper *k, const struct kjail *j);
 /* Swept, or never made: frees the range and the record. */
 void jail_forget(struct keeper *k, struct kjail *j);
 
-/* keeper_chores.c: a client's KILL, REMOVE_ROOT, KEEP_ROOT and STATS. */
+/* keeper_chores.c: a client's KILL, REMOVE_ROOT, KEEP_ROOT, CHECK and STATS. */
 void stats_request(struct keeper *k, struct client *c, const struct frame *f);
 void chore_request(struct keeper *k, struct client *c, const struct frame *f);
 /* A keeper that starts has no jails: roots of a server's jails are what another one left, unless

@@ -34,7 +34,6 @@
 #define SEND_PATIENCE  (5 * NS_PER_S)
 #define USAGE_PATIENCE (2 * NS_PER_S)
 #define KILL_PATIENCE  (5 * NS_PER_S)
-#define COPY_GRACE     (5 * NS_PER_S)
 
 static struct keeper_provider *self(struct provider *p)
 {
@@ -51,10 +50,8 @@ static int no_link(struct keeper_provider *p, struct pd_err *e)
     return none;
 }
 
-/* Sends to the keeper. Frames of several threads do not mix: each is one datagram. */
-static int tell_keeper(struct keeper_provider *p, enum wire_type type, struct wire_id id,
-                       const struct buf *payload, const int *fds, unsigned fd_count,
-                       struct pd_err *e)
+int tell_keeper(struct keeper_provider *p, enum wire_type type, struct wire_id id,
+                const struct buf *payload, const int *fds, unsigned fd_count, struct pd_err *e)
 {
     lock_take(&p->sending);
     if (no_link(p, e)) {
@@ -83,6 +80,18 @@ static int ask_keeper(struct keeper_provider *p, struct waiter *w, enum wire_typ
         return -1;
     }
     return waiter_end(p, w, d, e);
+}
+
+int have_keeper_do(struct keeper_provider *p, enum wire_type type, const struct buf *payload,
+                   deadline d, struct pd_err *e)
+{
+    struct waiter w;
+    if (ask_keeper(p, &w, type, payload, d, e) < 0)
+        return -1;
+
+    int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e) : 0;
+    frame_done(&w.frame);
+    return r;
 }
 
 /* ---- boxes ---- */
@@ -302,54 +311,6 @@ static int keeper_provider_count(struct provider *base, unsigned *ret, deadline 
     return r;
 }
 
-static int keeper_provider_remove_root(struct provider *base, const char *root_name,
-                                       struct pd_err *e)
-{
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct msg_key m = {.key = root_name};
-    msg_key_encode(&out, &m);
-    return tell_keeper(self(base), WIRE_REMOVE_ROOT, wire_id_new(), &out, NULL, 0, e);
-}
-
-static int keeper_provider_keep_root(struct provider *base, const char *root_name, deadline d,
-                                     struct pd_err *e)
-{
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct msg_key m = {.key = root_name};
-    struct waiter w;
-
-    msg_key_encode(&out, &m);
-    if (ask_keeper(self(base), &w, WIRE_KEEP_ROOT, &out, d, e) < 0)
-        return -1;
-
-    int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e) : 0;
-    frame_done(&w.frame);
-    return r;
-}
-
-static int keeper_provider_copy_root(struct provider *base, struct box *box, const char *from,
-                                     const char *to, deadline d, struct pd_err *e)
-{
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct waiter w;
-    uint64_t now = clock_now();
-    struct msg_copy_root m = {.patience = d > now ? d - now : 0, .from = from, .to = to};
-
-    if (box)
-        m.jail = keeper_box_of(box)->jail.id;
-    msg_copy_root_encode(&out, &m);
-
-    /* The keeper gives up at the deadline and says so: only then is it known that there is no copy.
-     */
-    deadline answer = d > DEADLINE_NONE - COPY_GRACE ? DEADLINE_NONE : d + COPY_GRACE;
-    if (ask_keeper(self(base), &w, WIRE_COPY_ROOT, &out, answer, e) < 0)
-        return -1;
-
-    int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e) : 0;
-    frame_done(&w.frame);
-    return r;
-}
-
 static int keeper_provider_destroy(struct box *box, deadline d, struct pd_err *e)
 {
     struct keeper_box *b = keeper_box_of(box);
@@ -492,13 +453,7 @@ static int keeper_provider_kill(struct box *box, struct wire_id id, unsigned gro
     struct msg_kill m = {.jail = b->jail.id, .group = name};
     msg_kill_encode(&out, &m);
 
-    struct waiter w;
-    if (ask_keeper(b->provider, &w, WIRE_KILL, &out, deadline_in(KILL_PATIENCE), e) < 0)
-        return -1;
-
-    int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e) : 0;
-    frame_done(&w.frame);
-    return r;
+    return have_keeper_do(b->provider, WIRE_KILL, &out, deadline_in(KILL_PATIENCE), e);
 }
 
 static int keeper_provider_forget(struct box *box, struct wire_id id)
@@ -721,9 +676,10 @@ static struct keeper_provider *provider_new(const struct provider_kind *kind, st
         .count = keeper_provider_count,
         .end_strangers = keeper_provider_end_strangers,
         .destroy = keeper_provider_destroy,
-        .remove_root = keeper_provider_remove_root,
-        .keep_root = keeper_provider_keep_root,
-        .copy_root = keeper_provider_copy_root,
+        .remove_root = keeper_remove_root,
+        .keep_root = keeper_keep_root,
+        .check = keeper_check,
+        .copy_root = keeper_copy_root,
         .exec = keeper_provider_exec,
         .hear_begin = keeper_box_hear_begin,
         .hear = keeper_box_hear,

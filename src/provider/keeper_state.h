@@ -126,6 +126,20 @@ int waiter_end(struct keeper_provider *p, struct waiter *w, deadline d, struct p
 /* Gives up before anything came. */
 void waiter_cancel(struct keeper_provider *p, struct waiter *w);
 
+/* keeper.c. Sends to the keeper: frames of several threads do not mix, each is one datagram. */
+int tell_keeper(struct keeper_provider *p, enum wire_type type, struct wire_id id,
+                const struct buf *payload, const int *fds, unsigned fd_count, struct pd_err *e);
+/* A request that is answered with DONE or ERROR. */
+int have_keeper_do(struct keeper_provider *p, enum wire_type type, const struct buf *payload,
+                   deadline d, struct pd_err *e);
+
+/* keeper_roots.c: the functions of a provider. */
+int keeper_remove_root(struct provider *base, const char *root_name, struct pd_err *e);
+int keeper_keep_root(struct provider *base, const char *root_name, deadline d, struct pd_err *e);
+int keeper_copy_root(struct provider *base, struct box *box, const char *from, const char *to,
+                     deadline d, struct pd_err *e);
+int keeper_check(struct box *box, deadline d, struct pd_err *e);
+
 /* Ends a jail that nobody here has. Waits for room in the keeper's socket. */
 void keeper_provider_end(struct keeper_provider *p, struct wire_id jail);
 

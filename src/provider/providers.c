@@ -207,6 +207,8 @@ static void take_away(struct provider *p)
         p->pause = NULL;
     if (!(p->can & PROVIDER_USAGE))
         p->usage = NULL;
+    if (!(p->can & PROVIDER_IMAGE))
+        p->check = NULL;
     if (!(p->can & PROVIDER_SIGNAL))
         p->signal = NULL;
     if (!(p->can & PROVIDER_SNAPSHOT))

@@ -88,6 +88,13 @@ static struct audit_config audit_config_of(const struct daemon *d, const struct 
                                  .metrics = d->api.metrics};
 }
 
+/* By the configuration of the moment. */
+static bool image_allowed(void *arg, const char *image)
+{
+    const struct api *api = arg;
+    return config_allows_image(atomic_load(&api->config), image);
+}
+
 static struct sessions_config sessions_config_of(const struct daemon *d, const struct config *c)
 {
     struct limits limits = {.memory = c->memory_bytes,
@@ -112,6 +119,12 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .queue_timeout_ms = c->queue_timeout_ms,
                                     .pool_min = (unsigned)c->pool_min,
                                     .pool_max = (unsigned)c->pool_max,
+                                    .image_pool = (unsigned)c->image_pool,
+                                    .image_pool_max = (unsigned)c->image_pool_max,
+                                    .image_pool_ttl_ms = c->image_pool_ttl_ms,
+                                    .images_always_pulled = c->image_pull == CONFIG_PULL_ALWAYS,
+                                    .image_allowed = image_allowed,
+                                    .image_allowed_arg = (void *)&d->api,
                                     .prepare_shells = c->prepared_shell != 0,
                                     .idle_timeout_ms = c->idle_timeout_ms,
                                     .max_life_ms = c->ceilings.life_ms,
@@ -197,6 +210,7 @@ static void collect(struct metrics *m, void *arg)
     metrics_set(m, METRIC_AUTO_RETRIES, 0, 0, s.auto_retried);
     metrics_set(m, METRIC_POOL_HITS, 0, 0, s.pool_hits);
     metrics_set(m, METRIC_POOL_MISSES, 0, 0, s.pool_misses);
+    metrics_set(m, METRIC_POOL_DROPPED, 0, 0, s.pool_dropped);
     metrics_set(m, METRIC_POOL_READY, 0, 0, s.pool_ready);
     metrics_set(m, METRIC_POOL_FILLING, 0, 0, s.pool_filling);
     metrics_set(m, METRIC_QUEUE, 0, 0, s.queued);

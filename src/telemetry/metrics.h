@@ -67,6 +67,8 @@ enum { METRICS_COLD, METRICS_POOL };
       "Creations that took a warm sandbox.")                                                       \
     X(POOL_MISSES, "paddock_pool_misses_total", COUNTER, NONE, NONE,                               \
       "Creations for which no warm sandbox was there.")                                            \
+    X(POOL_DROPPED, "paddock_pool_dropped_total", COUNTER, NONE, NONE,                             \
+      "Warm containers that nobody got: not needed in time, or not what a new one would be.")      \
     X(POOL_READY, "paddock_pool_ready", GAUGE, NONE, NONE, "Warm sandboxes that wait.")            \
     X(POOL_FILLING, "paddock_pool_filling", GAUGE, NONE, NONE,                                     \
       "Warm sandboxes that are being made.")                                                       \

@@ -4,11 +4,11 @@
  * accept exactly what encoders produce: every string ends with its NUL and holds no other, every
  * list is bounded, every enum is in range, nothing is left over.
  *
- *   client  -> keeper    HELLO CREATE DESTROY KILL STATS REMOVE_ROOT KEEP_ROOT COPY_ROOT LIST
- *                        COUNT STASH FETCH DROP
+ *   client  -> keeper    HELLO CREATE DESTROY KILL STATS CHECK REMOVE_ROOT KEEP_ROOT COPY_ROOT
+ *                        LIST COUNT STASH FETCH DROP
  *   keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END COUNTED STASHED DONE ERROR
  *                        PROGRESS
- *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE REMOVE_ROOT KEEP_ROOT COPY THAW
+ *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE CHECK REMOVE_ROOT KEEP_ROOT COPY THAW
  *   builder -> keeper    BUILT DONE ERROR PROGRESS
  *   keeper  -> init      ADOPT
  *   client  -> init      EXEC SIGNAL KILL_TREE RESIZE ACK SYNC
@@ -76,6 +76,8 @@ enum wire_type {
                      * last process has ended */
     WIRE_PROGRESS,  /* msg_progress, before the answer to a BUILD or CREATE that had the flag TELL:
                      * how far its image has come. May be left out at any time */
+    WIRE_CHECK, /* msg_destroy, to a broker msg_sweep: does the box run, and would a new one from
+                 * its image be the same? DONE, or ERROR with what differs */
     WIRE_TYPE_COUNT
 };
 

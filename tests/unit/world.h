@@ -56,6 +56,8 @@ struct world {
     uint64_t cpu_usec;
     int copies_running;
     int forgets; /* ends that a box was told to forget */
+    bool has_images;
+    int fail_check, checks;
     int keeps_stash;
     char stash[16][MSG_KEY_MAX + 1]; /* the keys; what is fetched are silent pipes */
 };
@@ -389,6 +391,15 @@ static int world_usage(struct box *b, struct box_usage *ret, struct pd_err *e)
     return 0;
 }
 
+static int world_check(struct box *b, deadline d, struct pd_err *e)
+{
+    (void)b;
+    (void)d;
+    __atomic_add_fetch(&the_daemon->world->checks, 1, __ATOMIC_SEQ_CST);
+    return the_daemon->world->fail_check ? pd_fail(e, PD_CONFLICT, "its image is another one now")
+                                         : 0;
+}
+
 static enum rung world_best(struct provider *p)
 {
     (void)p;
@@ -471,7 +482,8 @@ static struct provider world_provider(struct daemon *d)
         .can =
             (PROVIDER_PAUSE | PROVIDER_ADOPT | PROVIDER_SNAPSHOT | PROVIDER_SLEEP | PROVIDER_ROOTS |
              PROVIDER_TREES | PROVIDER_USAGE | PROVIDER_SIGNAL | PROVIDER_FILES | PROVIDER_PORTS |
-             PROVIDER_BACKGROUND | (d->world->keeps_stash ? PROVIDER_STASH : 0)) &
+             PROVIDER_BACKGROUND | (d->world->keeps_stash ? PROVIDER_STASH : 0) |
+             (d->world->has_images ? PROVIDER_IMAGE : 0)) &
             ~d->world->cannot,
         .patience = {NS_PER_S, NS_PER_S, NS_PER_S, NS_PER_S},
         .state = d,
@@ -496,6 +508,7 @@ static struct provider world_provider(struct daemon *d)
     GIVE(PROVIDER_TREES, group_is_empty);
     GIVE(PROVIDER_PAUSE, pause);
     GIVE(PROVIDER_USAGE, usage);
+    GIVE(PROVIDER_IMAGE, check);
     GIVE(PROVIDER_ROOTS, remove_root);
     GIVE(PROVIDER_SLEEP, keep_root);
     GIVE(PROVIDER_SNAPSHOT, copy_root);
