@@ -282,7 +282,10 @@ def test_without_the_user_namespace_the_hosts_root_is_starved(fixtures, as_root)
         most = int(host.sysctl("fs.inotify.max_user_instances"))
         if int(line[1]) < most - 16:
             pytest.skip(f"another limit came first: {line}")
-        fd = ctypes.CDLL(None, use_errno=True).inotify_init1(os.O_CLOEXEC)
-        if fd >= 0:
+        # Others of root's may end meanwhile and leave a few.
+        libc, taken = ctypes.CDLL(None, use_errno=True), []
+        while len(taken) < 64 and (fd := libc.inotify_init1(os.O_CLOEXEC)) >= 0:
+            taken.append(fd)
+        for fd in taken:
             os.close(fd)
-        assert fd < 0, "the host's root was not harmed: the test above proves nothing"
+        assert len(taken) < 64, "the host's root was not harmed: the test above proves nothing"
