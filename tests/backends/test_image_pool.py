@@ -21,15 +21,15 @@ FREE = {"requests_per_s": 0, "creates_per_s": 0, "pool_min": 0, "pool_max": 0, "
 
 
 class Pool:
-    """A server with docker, and what it keeps ready."""
+    """A server with an engine, and what it keeps ready."""
 
-    def __init__(self, server, dockerd):
-        self.server, self.dockerd = server, dockerd
+    def __init__(self, server, service):
+        self.server, self.engine = server, service
         self.api = Client(server.host, server.port, server.key)
 
     def create(self, image, api=None, **more):
         answer = (api or self.api).post("/v1/sandboxes",
-                                        json={"provider": "docker", "image": image, **more})
+                                        json={"provider": self.engine.kind, "image": image, **more})
         assert answer.status == 201, answer
         return answer.json()
 
@@ -44,7 +44,7 @@ class Pool:
 
     def told(self):
         providers = self.api.get("/v1/providers").json()["providers"]
-        return next(p for p in providers if p["name"] == "docker")["pool"]
+        return next(p for p in providers if p["name"] == self.engine.kind)["pool"]
 
     def metric(self, name):
         text = self.api.get("/metrics").text
@@ -56,9 +56,9 @@ class Pool:
     def containers(self):
         """Those of this server: their label is the hash (FNV-1a) of its directory."""
         store = 14695981039346656037
-        for byte in f"{self.server.state_dir}/docker".encode():
+        for byte in f"{self.server.state_dir}/{self.engine.kind}".encode():
             store = (store ^ byte) * 1099511628211 % 2**64
-        return self.dockerd.containers(f"paddock.store={store:016x}")
+        return self.engine.containers(f"paddock.store={store:016x}")
 
     def running(self):
         return {c["Id"] for c in self.containers() if c["State"] == "running"}
@@ -68,9 +68,9 @@ class Pool:
 
 
 @contextlib.contextmanager
-def pool_of(dockerd, kind=Server, config=None, **settings):
-    with kind({**FREE, "docker_host": dockerd.host, **settings}, **({"config": config} if config else {})) as s:
-        pool = Pool(s, dockerd)
+def pool_of(service, kind=Server, **settings):
+    with kind({**FREE, "docker_host": service.host, **settings}) as s:
+        pool = Pool(s, service)
         yield pool
     pool.wait_containers(0, "nothing is left behind")
 
@@ -253,3 +253,23 @@ def test_those_that_nobody_wants_or_may_have_go(dockerd, images):
         reload(pool, base + "image_pool_ttl_s = 1\n")
         pool.wait(0, "nobody wants it")
         pool.wait_containers(0, "its container is gone")
+
+
+# ---- the other engine ----
+
+def test_podman_has_it_too(podman):
+    name = podman.import_image("test/moving:latest", engine.image_tar("sh"), ["ENV WHICH=old"])  # it knows no other tag
+    line = ("sh", "-c", "echo $WHICH")
+    with pool_of(podman, image_pool=1, providers="jail,podman") as pool:
+        pool.delete(pool.create(name))
+        pool.wait(1)
+        box = pool.create(name)
+        assert box["from_pool"] and pool.exec(box, *line) == "old\n"
+        pool.delete(box)
+        pool.wait(1)
+
+        podman.import_image(name, engine.image_tar("sh"), ["ENV WHICH=new"])
+        box = pool.create(name)
+        assert not box["from_pool"] and pool.exec(box, *line) == "new\n"
+        pool.delete(box)
+        pool.wait(1)

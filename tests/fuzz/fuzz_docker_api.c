@@ -57,9 +57,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct docker_container c;
     struct docker_info i;
-    char version[16];
+    char version[16], id[80];
     auto_buf auth = BUF_INIT(65536), text = BUF_INIT(1 << 20);
 
+    (void)docker_read_image_id(data, size, id, sizeof id, NULL);
     (void)docker_read_layers(data, size, NULL);
     if (docker_read_container(data, size, &c, NULL) == 0)
         each(NULL, &c, NULL);

@@ -242,6 +242,22 @@ static int read_one(const char *json, struct docker_container *c, struct pd_err 
     return docker_read_container(json, strlen(json), c, e);
 }
 
+static void test_ids_of_images(void **state)
+{
+    (void)state;
+    struct pd_err e;
+    char id[16];
+    static const char good[] = "{\"Id\":\"sha256:12\"}";
+    assert_int_equal(docker_read_image_id(good, strlen(good), id, sizeof id, &e), 0);
+    assert_string_equal(id, "sha256:12");
+
+    static const char *const bad[] = {"{}", "{\"Id\":7}", "{\"Id\":\"\"}", "[]", "", "{"};
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(docker_read_image_id(bad[i], strlen(bad[i]), id, sizeof id, &e), -1);
+        assert_int_equal(e.code, PD_PROTOCOL);
+    }
+}
+
 static void test_volumes_and_layers(void **state)
 {
     (void)state;
@@ -249,7 +265,7 @@ static void test_volumes_and_layers(void **state)
     struct docker_container c;
     static const char head[] =
         "{\"Id\":\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789"
-        "abcdef\",\"Image\":\"sha256:12\",\"Mounts\":";
+        "abcdef\",\"Image\":\"sha256:12\",\"Config\":{\"Image\":\"a/b:1\"},\"Mounts\":";
     char text[600];
     snprintf(text, sizeof text, "%s%s}", head,
              "[{\"Type\":\"bind\",\"Destination\":\"/run/paddock\"},"
@@ -257,6 +273,7 @@ static void test_volumes_and_layers(void **state)
     assert_int_equal(read_one(text, &c, &e), 0);
     assert_string_equal(c.volume, "/data");
     assert_string_equal(c.image, "sha256:12");
+    assert_string_equal(c.from, "a/b:1");
     for (unsigned i = 0; i < 3; i++) {
         static const char *const none[] = {"null", "{}", "[{\"Type\":\"bind\"},7]"};
         snprintf(text, sizeof text, "%s%s}", head, none[i]);
@@ -601,6 +618,7 @@ int main(void)
         cmocka_unit_test(test_a_runtime_and_a_root_are_passed_on),
         cmocka_unit_test(test_a_container_of_the_profile_dev),
         cmocka_unit_test(test_what_cannot_be_given_is_refused),
+        cmocka_unit_test(test_ids_of_images),
         cmocka_unit_test(test_volumes_and_layers),
         cmocka_unit_test(test_a_container_is_read),
         cmocka_unit_test(test_a_log_is_read),
