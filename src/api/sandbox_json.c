@@ -157,15 +157,17 @@ int call_check_image(struct call *c, const char *image, struct pd_err *e)
     return -1;
 }
 
-static void read_limits(struct fields *f, struct limits *l)
+static void read_limits(struct fields *f, struct session_request *r)
 {
     struct fields *o = fields_object(f, "limits", FIELD_OPTIONAL);
+    struct limits *l = &r->spec.limits;
 
     fields_u64(o, "memory_bytes", FIELD_OPTIONAL, SPEC_MEMORY_MIN, SPEC_MEMORY_MAX, &l->memory);
     fields_u64(o, "pids", FIELD_OPTIONAL, SPEC_PIDS_MIN, SPEC_PIDS_MAX, &l->pids);
     fields_milli(o, "cpu", FIELD_OPTIONAL, SPEC_CPU_MIN, SPEC_CPU_MAX, &l->cpu_milli);
-    fields_u64(o, "disk_bytes", FIELD_OPTIONAL, SPEC_DISK_MIN, SPEC_DISK_MAX, &l->disk);
-    fields_u64(o, "files", FIELD_OPTIONAL, SPEC_FILES_MIN, SPEC_FILES_MAX, &l->files);
+    int disk = fields_u64(o, "disk_bytes", FIELD_OPTIONAL, SPEC_DISK_MIN, SPEC_DISK_MAX, &l->disk);
+    int files = fields_u64(o, "files", FIELD_OPTIONAL, SPEC_FILES_MIN, SPEC_FILES_MAX, &l->files);
+    r->disk_asked = disk || files;
 }
 
 static void read_policy(struct fields *f, struct create_request *r)
@@ -278,7 +280,7 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
         fields_refuse(f, "cwd", "'%.100s' must be an absolute path", r->cwd);
 
     read_policy(f, ret);
-    read_limits(f, &r->spec.limits);
+    read_limits(f, r);
     fields_seconds_ms(f, "idle_timeout_s", FIELD_OPTIONAL, 1000, 30ull * 86400000,
                       &r->idle_timeout_ms);
     fields_seconds_ms(f, "max_life_s", FIELD_OPTIONAL, 1000, CEILING_LIFE_MAX, &r->max_life_ms);

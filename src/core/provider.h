@@ -59,7 +59,9 @@ struct route_provider;
     X(BACKGROUND, 12, "background", "run a command in the background",                             \
       "run it in the foreground")                                                                  \
     X(IMAGE,      13, "image",      "make a sandbox from an image",                                \
-      "leave `image` away, or name a provider that can")
+      "leave `image` away, or name a provider that can")                                            \
+    X(DISK,       14, "disk",       "limit the space and the number of a sandbox's files",         \
+      "leave `limits.disk_bytes` and `limits.files` away, or name a provider that can")
 /* clang-format on */
 
 enum provider_can {
@@ -67,7 +69,7 @@ enum provider_can {
     PROVIDER_CAPABILITIES(X)
 #undef X
 };
-#define PROVIDER_CAPABILITY_COUNT 14u
+#define PROVIDER_CAPABILITY_COUNT 15u
 
 /* Providers embed this as the first member of their own. box_create and box_adopt fill it in. */
 struct box {

@@ -55,6 +55,7 @@ struct session_request {
     const char *cwd;           /* NULL: /workspace */
     const char *policy;        /* "open" (also NULL), "restricted", or JSON */
     struct spec spec;          /* limits, profile; root fields are filled in */
+    bool disk_asked;           /* a limit of its files was asked for, not all providers have one */
     uint64_t idle_timeout_ms;  /* 0: the default */
     uint64_t max_life_ms;      /* 0: the default */
     uint64_t queue_timeout_ms; /* how long it may wait for capacity */

@@ -223,11 +223,14 @@ static int fall_asleep(struct session *s, struct pd_err *e)
 
 static int check_root(const struct session *s, struct pd_err *e)
 {
-    return s->root_name[0] ? 0
-                           : pd_fail(e, PD_UNSUPPORTED,
-                                     "sandbox %s has its files in memory: it can be paused with "
-                                     "memory only (or set storage to keep files on disk)",
-                                     s->info.id);
+    if (s->root_name[0])
+        return 0;
+    if (provider_must(s->provider, PROVIDER_SLEEP, e) < 0)
+        return -1;
+    return pd_fail(e, PD_UNSUPPORTED,
+                   "sandbox %s has its files in memory: it can be paused with memory only (or set "
+                   "storage to keep files on disk)",
+                   s->info.id);
 }
 
 int session_sleep(struct session *s, struct pd_err *e)

@@ -203,6 +203,8 @@ static int make_from(struct sessions *all, const struct session_request *r,
     *ret_did = PROVIDER_NOT_ASKED;
     if (r->spec.image[0] && provider_must(o->provider, PROVIDER_IMAGE, e) < 0)
         return -1;
+    if (r->disk_asked && provider_must(o->provider, PROVIDER_DISK, e) < 0)
+        return -1;
 
     struct session *s = begin(all, r, replaces, o, !o->fork_of && !o->snapshot, e);
     if (!s)

@@ -1,6 +1,7 @@
 """Engines for the tests of this folder: started once, skipped with the reason where none starts."""
 
 import contextlib
+import os
 
 import pytest
 
@@ -44,8 +45,8 @@ def images(dockerd):
 
 @pytest.fixture(scope="session")
 def debian(dockerd):
-    """The name of an image with all that the suite of the API uses."""
-    return engine.make_debian(dockerd)
+    """The name of an image with all that the suites use."""
+    return engine.make_debian(dockerd, engine.DEBIAN_MORE if os.environ.get("PADDOCK_NIGHTLY") else ())
 
 
 @pytest.fixture(scope="session")

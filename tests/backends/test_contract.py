@@ -1,32 +1,53 @@
-"""The suite of the API against other providers than the jail: by day some files of it, with
-PADDOCK_NIGHTLY=1 all of those that one server serves. cannot.toml says what each cannot do."""
+"""The suites that know of no provider, run against others than the jail: by day some files of the API's, with
+PADDOCK_NIGHTLY=1 all of those that one server serves, E2B's SDKs, the clients of the Model Context Protocol
+and the Python package. cannot.toml says what each provider cannot do."""
 
+import functools
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from paddock_testing import contract
 from paddock_testing import run as paddock
+from paddock_testing.e2b_http import E2b
+from paddock_testing.server import Server
 
-API = Path(__file__).resolve().parent.parent / "api"
+NIGHT = os.environ.get("PADDOCK_NIGHTLY")
+LIMIT_S = 600
+PROVIDERS = ("local", "docker", "toy")
+
 BY_DAY = ["test_exec.py"]
 NIGHTLY = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
            "test_sessions.py", "test_prepared.py", "test_mcp.py", "test_e2b_control.py"]
-NIGHT = os.environ.get("PADDOCK_NIGHTLY")
-# Where usage is not told, no shell is prepared. The toy has no sandboxes of E2B's.
-UNPREPARED = [name for name in NIGHTLY if name != "test_prepared.py"]
-FILES = {"local": BY_DAY + UNPREPARED if NIGHT else BY_DAY,
-         "docker": BY_DAY + NIGHTLY if NIGHT else BY_DAY,
-         "toy": BY_DAY + UNPREPARED[:-1] if NIGHT else BY_DAY}
-ROUNDS = [(provider, name) for provider, names in FILES.items() for name in names]
+# Each is given to the suite of its folder: an SDK of E2B's, a client, a file of the package's tests.
+E2B = ["py-current", "py-2.45", "js-current", "js-2.45"]
+MCP = ["js", "py-1", "py-2", "programs"]
+PYTHON = ["test_async.py", "test_client.py", "test_coordinator.py", "test_deepagents.py", "test_errors.py",
+          "test_factory.py", "test_openai_agents.py", "test_restart.py", "test_sandbox.py", "test_tools.py"]
+
+
+def rounds():
+    """(provider, suite, what of it)"""
+    for provider in PROVIDERS:
+        yield from ((provider, "api", name) for name in BY_DAY)
+        if NIGHT:
+            # Where usage is not told, no shell is prepared; E2B's sandboxes have profile dev.
+            lacks = ("test_prepared.py", "test_e2b_control.py") if provider == "toy" else ()
+            yield from ((provider, "api", name) for name in NIGHTLY if name not in lacks)
+            yield from ((provider, "mcp", name) for name in MCP)
+            yield from ((provider, "python", name) for name in PYTHON)
+        if NIGHT and provider != "toy":
+            yield from ((provider, "e2b", name) for name in E2B)
 
 
 @pytest.fixture
 def where(request, provider):
-    """What the suite needs to know of an engine."""
+    """What a suite needs to know of an engine."""
     if provider == "toy" and (reason := contract.toy_why_not()):
         pytest.skip(f"no toy here: {reason}")
     if provider in ("local", "toy"):
@@ -35,12 +56,89 @@ def where(request, provider):
             "PADDOCK_TEST_IMAGE": request.getfixturevalue("debian")}
 
 
-@pytest.mark.parametrize("provider, name", ROUNDS)
-def test_the_api_holds(provider, name, where):
-    env = {**os.environ, "PADDOCK_TEST_PROVIDER": provider, "PYTHONDONTWRITEBYTECODE": "1", **where}
+@functools.cache
+def install(folder):
+    """Brings what a suite needs from registries; gives why that cannot be, or ""."""
+    script = contract.TOP / folder / "install"
+    if not script.exists():
+        return ""
+    done = subprocess.run([script], capture_output=True, text=True, timeout=paddock.seconds(LIMIT_S))
+    assert done.returncode in (0, 77), done.stdout + done.stderr
+    return done.stdout.splitlines()[-1] if done.returncode else ""
+
+
+def command(suite, name, reports):
+    folder = contract.TOP / contract.SUITES[suite]
+    if suite in ("e2b", "mcp"):
+        return [str(folder / "suite"), str(reports), name]
+    python = contract.TOP / "build-python/venv/bin/python" if suite == "python" else sys.executable
+    return [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", str(folder / name)]
+
+
+def tail(reports, printed):
+    """The end of what a suite printed, and of what its parts have written beside their reports."""
+    logs = [p.read_text(errors="replace")[-6000:] for p in sorted(reports.glob("*.log"))]
+    return "\n".join([*logs, printed[-6000:]])
+
+
+@pytest.mark.timeout(paddock.seconds(LIMIT_S + 60))
+@pytest.mark.parametrize("provider, suite, name", list(rounds()))
+def test_a_suite_holds(provider, suite, name, where, tmp_path):
+    if reason := install(contract.SUITES[suite]):
+        pytest.skip(reason)
+    build = Path(paddock.PADDOCK).resolve().parent.parent
+    env = {**os.environ, "PADDOCK_TEST_PROVIDER": provider, "PYTHONDONTWRITEBYTECODE": "1",
+           "PADDOCK_PROGRAM": paddock.PADDOCK,
+           "PADDOCK_LIBRARY": str(build / "build-server/src/lib/libpaddock.so.1"), **where}
     env.pop("PYTEST_CURRENT_TEST", None)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(API / name)],
-        env=env, capture_output=True, text=True, timeout=paddock.seconds(600))
-    assert done.returncode == 0, done.stdout[-6000:]
-    assert " passed" in done.stdout.splitlines()[-1], done.stdout[-600:]
+
+    done = subprocess.run(command(suite, name, tmp_path), env=env, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=paddock.seconds(LIMIT_S))
+    said = tail(tmp_path, done.stdout)
+    assert done.returncode == 0, said
+    assert re.search(r"\b\d+ passed|^ℹ pass [1-9]", said, re.M), said
+    print("\n".join(re.findall(r".*\b\d+ passed.*|^ℹ (?:pass|skipped) .*", said, re.M)))
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_what_it_cannot_do_is_unsupported(provider, where, monkeypatch):
+    """It is said with a reason, at the door where it was asked for."""
+    monkeypatch.setenv("PADDOCK_TEST_PROVIDER", provider)
+    for name, value in where.items():
+        monkeypatch.setenv(name, value)
+    groups = tomllib.loads(contract.CANNOT.read_text())[provider]
+    requests = [request for group in groups.values() for request in group.get("refused", ())]
+    assert requests
+
+    with Server() as server:
+        door = E2b(server)
+        made = door.post("/v1/sandboxes", {}).json()
+        assert made["provider"] == provider, made
+        for request in requests:
+            answer = door.post(request["path"].format(id=made["id"]), request["body"])
+            error = answer.json().get("error", answer.json())  # E2B's have no member of that name
+            assert answer.status == 501 and f"provider {provider}" in error["message"], (request, answer)
+            assert error["code"] in ("unsupported", 501), (request, answer)
+
+
+def names(suite):
+    """Every test of a suite, as the table names them: FILE, FILE::TEST and js::TITLE."""
+    found = set()
+    for path in (contract.TOP / contract.SUITES[suite]).rglob("test_*.py"):
+        tests = re.findall(r"^ *(?:async )?def (test_\w+)", path.read_text(), re.M)
+        found |= {path.stem, *(f"{path.stem}::{test}" for test in tests)}
+    for path in (contract.TOP / contract.SUITES[suite]).rglob("*.test.mjs"):
+        found |= {f"js::{title}" for title in re.findall(r"(?:test|session)\('(.*?)',", path.read_text())}
+    return found
+
+
+def test_every_row_of_the_table_names_a_test():
+    table = tomllib.loads(contract.CANNOT.read_text())
+    known = {suite: names(suite) for suite in contract.SUITES}
+    for provider, groups in table.items():
+        assert provider in PROVIDERS
+        for name, group in groups.items():
+            assert set(group) - {"why", "refused"} <= set(known), (provider, name)
+            for suite in set(group) & set(known):
+                tests = {test.partition("[")[0] for test in group[suite]}
+                assert tests <= known[suite], (provider, name, tests - known[suite])

@@ -259,7 +259,7 @@ PARTS = {
 }
 
 if os.path.isdir(os.path.join(ROOT, "tests/backends")):
-    PARTS["backends"] = tests_in("backends", 1800)
+    PARTS["backends"] = tests_in("backends", 10800 if NIGHTLY else 1800)
 
 if NIGHTLY:
     PARTS["tsan"] = sanitized("tsan", ["tests/api", "tests/faults"], {

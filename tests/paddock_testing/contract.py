@@ -1,7 +1,9 @@
-"""One suite for every provider: tests/api with PADDOCK_TEST_PROVIDER=NAME.
+"""The same suites for every provider: PADDOCK_TEST_PROVIDER=NAME chooses it for those of the API, of E2B,
+of the Model Context Protocol and of the Python package.
 
 The server's default provider is that one then, so a test that names none has its sandboxes there.
 tests/backends/cannot.toml says what a provider cannot do; those tests are skipped with its reason.
+The module is also a plugin of pytest, for suites without a conftest.py: -p paddock_testing.contract.
 """
 
 import atexit
@@ -14,12 +16,21 @@ from pathlib import Path
 
 import pytest
 
-CANNOT = Path(__file__).resolve().parent.parent / "backends" / "cannot.toml"
+TOP = Path(__file__).resolve().parents[2]
+CANNOT = TOP / "tests/backends/cannot.toml"
+# Each suite by the name that the table has for it, and its folder.
+SUITES = {"api": "tests/api", "e2b": "tests/e2b", "mcp": "tests/mcp", "python": "sdk/python/tests"}
+CHOICE = ("PADDOCK_TEST_PROVIDER", "PADDOCK_TEST_ENGINE", "PADDOCK_TEST_IMAGE")
 
 
 def provider():
     """Its name; "jail" when none is asked for."""
     return os.environ.get("PADDOCK_TEST_PROVIDER", "jail")
+
+
+def providers():
+    """Those of a server, in its order."""
+    return ["jail"] if provider() == "jail" else [provider(), "jail"]
 
 
 @functools.cache
@@ -51,16 +62,31 @@ def settings():
     if image := os.environ.get("PADDOCK_TEST_IMAGE"):
         more = {"docker_host": os.environ["PADDOCK_TEST_ENGINE"], "default_image": image,
                 "image_pull": "never"}
-    return {"providers": f"{name},jail", "sandbox_mode": name, **more}
+    return {"providers": ",".join(providers()), "sandbox_mode": name, **more}
+
+
+def choice():
+    """The variables that choose the provider, for processes whose environment is cleaned."""
+    return {name: os.environ[name] for name in CHOICE if name in os.environ}
+
+
+def cannot(suite):
+    """{FILE::TEST or FILE: why} of what the provider cannot do in a suite."""
+    table = tomllib.loads(CANNOT.read_text()).get(provider(), {})
+    return {test: f"provider {provider()}: {group['why']}"
+            for group in table.values() for test in group.get(suite, ())}
 
 
 def leave_out(items):
     """Marks what the provider cannot do as skipped, with the reason that the table gives."""
-    table = tomllib.loads(CANNOT.read_text()).get(provider(), {})
-    reasons = {test: group["why"] for group in table.values() for test in group["tests"]}
+    reasons = {suite: cannot(suite) for suite in SUITES}
     for item in items:
-        names = (item.path.stem, f"{item.path.stem}::{item.originalname}",
-                 f"{item.path.stem}::{item.name}")
-        why = next((reasons[name] for name in names if name in reasons), None)
-        if why:
-            item.add_marker(pytest.mark.skip(reason=f"provider {provider()}: {why}"))
+        file = item.path.stem
+        suite = next((s for s, folder in SUITES.items() if item.path.is_relative_to(TOP / folder)), "")
+        for name in (file, f"{file}::{item.originalname}", f"{file}::{item.name}"):
+            if why := reasons.get(suite, {}).get(name):
+                item.add_marker(pytest.mark.skip(reason=why))
+
+
+def pytest_collection_modifyitems(items):
+    leave_out(items)

@@ -308,9 +308,11 @@ def image_tar(shell, root_mode=0o755):
 # What the suite of the API uses in a sandbox.
 DEBIAN = ("base-files base-passwd bash coreutils dash debianutils diffutils findutils grep gzip hostname "
           "libc-bin login mawk perl-base procps python3 sed tar util-linux").split()
+# The suites of the SDKs and of MCP use these besides: 300 MB, for the night.
+DEBIAN_MORE = ["curl", "git", "libcurl3-gnutls", "nodejs", "python3-pip"]
 
 
-def debian_tar(to):
+def debian_tar(to, more=()):
     """Writes a root file system with a Debian, from the files of this machine's packages."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "vm"))
     try:
@@ -319,16 +321,16 @@ def debian_tar(to):
         sys.path.pop(0)
     with tempfile.TemporaryDirectory(prefix="paddock-image-") as stage:
         os.chmod(stage, 0o755)
-        image.root_stage(stage, image.packages_resolve(DEBIAN))
+        image.root_stage(stage, image.packages_resolve([*DEBIAN, *more], wanted=more))
         passwd = Path(stage, "etc/passwd")
         passwd.write_text(passwd.read_text().replace("tester", "user"))
         subprocess.run(["tar", "-C", stage, "--numeric-owner", "-cf", to, "."], check=True)
 
 
-def make_debian(engine):
+def make_debian(engine, more=()):
     """The image of `debian_tar`; its name."""
     with tempfile.NamedTemporaryFile(prefix="paddock-image-", suffix=".tar") as tar:
-        debian_tar(tar.name)
+        debian_tar(tar.name, more)
         return engine.import_image("test/debian:1", Path(tar.name).read_bytes(),
                                    ["ENV PATH=/usr/local/bin:/usr/bin:/bin"])
 

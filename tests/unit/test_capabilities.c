@@ -158,8 +158,13 @@ static void test_a_provider_that_can_nothing_else(void **state)
     struct session *fork = NULL;
     assert_unsupported(session_fork(s, &(struct session_request){.tenant = "acme"}, &fork, &e), &e,
                        "snapshot");
-    assert_int_equal(session_sleep(s, &e), -1);
-    assert_int_equal(e.code, PD_UNSUPPORTED);
+    assert_unsupported(session_sleep(s, &e), &e, "sleep");
+
+    struct session *other = NULL;
+    struct queue_place place;
+    bool known;
+    r.disk_asked = true;
+    assert_unsupported(sessions_create(d->all, &r, &other, &known, &place, &e), &e, "disk");
 
     /* What every provider can: a command, its kill, the end. */
     assert_int_equal(start(s, (struct process_request){0}, &e), 0);

@@ -482,7 +482,7 @@ static struct provider world_provider(struct daemon *d)
         .can =
             (PROVIDER_PAUSE | PROVIDER_ADOPT | PROVIDER_SNAPSHOT | PROVIDER_SLEEP | PROVIDER_ROOTS |
              PROVIDER_TREES | PROVIDER_USAGE | PROVIDER_SIGNAL | PROVIDER_FILES | PROVIDER_PORTS |
-             PROVIDER_BACKGROUND | (d->world->keeps_stash ? PROVIDER_STASH : 0) |
+             PROVIDER_BACKGROUND | PROVIDER_DISK | (d->world->keeps_stash ? PROVIDER_STASH : 0) |
              (d->world->has_images ? PROVIDER_IMAGE : 0)) &
             ~d->world->cannot,
         .patience = {NS_PER_S, NS_PER_S, NS_PER_S, NS_PER_S},

@@ -66,8 +66,8 @@ def packages_listed():
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def packages_resolve(lines):
-    """The packages of such lines and what they depend on: full name -> version."""
+def packages_resolve(lines, wanted=()):
+    """The packages of such lines and what they depend on: full name -> version. `wanted` of UNWANTED are."""
     host = installed_packages()
     todo, missing = [], []
     for line in lines:
@@ -82,7 +82,7 @@ def packages_resolve(lines):
     while todo:
         name, depth = todo.pop(0)
         full, version, depends = host[name]
-        if full in chosen or depth > DEPTH_MAX or full.split(":")[0] in UNWANTED:
+        if full in chosen or depth > DEPTH_MAX or full.split(":")[0] in UNWANTED - set(wanted):
             continue
         chosen[full] = version
         for clause in depends.split(","):

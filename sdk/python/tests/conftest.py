@@ -14,18 +14,26 @@ import pytest
 TOP = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(TOP / "tests"))
 
+from paddock_testing import contract  # noqa: E402
 from paddock_testing.server import Server  # noqa: E402
 
 import paddock  # noqa: E402
 
 
-# Both, always: where the library or the program is missing, the tests of mode local fail and say so.
-MODES = ["remote", "local"]
+# Both, always: where the library or the program is missing, the tests of mode local fail and say so. Another
+# provider than the jail is the server's.
+MODES = ["remote", "local"] if contract.provider() == "jail" else ["remote"]
+# As the server tells them where another one is asked for.
+CONFIGURED = ", ".join(["auto", *contract.providers()])
 
 
 def pytest_generate_tests(metafunc):
     if "mode" in metafunc.fixturenames:
         metafunc.parametrize("mode", MODES, indirect=True)
+
+
+def pytest_collection_modifyitems(items):
+    contract.leave_out(items)
 
 
 @pytest.fixture(autouse=True)

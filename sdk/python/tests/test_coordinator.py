@@ -7,6 +7,7 @@ import time
 import warnings
 
 import pytest
+from conftest import CONFIGURED
 from paddock_testing.run import seconds
 
 import paddock
@@ -263,7 +264,7 @@ def test_unknown_modes_are_refused_with_the_valid_ones(mode, monkeypatch):
 def test_a_provider_that_is_not_configured_is_told_with_those_that_are(mode, name):
     coordinator = get_sandbox_coordinator(name)
     assert coordinator.mode == mode and coordinator.ensure_session() is False
-    assert name in str(coordinator.last_error) and "auto, jail" in str(coordinator.last_error)
+    assert name in str(coordinator.last_error) and CONFIGURED in str(coordinator.last_error)
 
 
 def test_a_provider_is_a_mode(mode):
@@ -273,10 +274,10 @@ def test_a_provider_is_a_mode(mode):
 
 
 def test_options_do_not_drop_the_provider_of_the_mode(mode):
-    coordinator = paddock.SandboxCoordinator("docker", options=paddock.SandboxOptions(idle_timeout_s=60))
+    coordinator = paddock.SandboxCoordinator("daytona", options=paddock.SandboxOptions(idle_timeout_s=60))
     assert coordinator.ensure_session() is False
-    assert "docker" in str(coordinator.last_error) and "auto, jail" in str(coordinator.last_error)
-    named = paddock.SandboxCoordinator("docker", options=paddock.SandboxOptions(provider="jail"))
+    assert "daytona" in str(coordinator.last_error) and CONFIGURED in str(coordinator.last_error)
+    named = paddock.SandboxCoordinator("daytona", options=paddock.SandboxOptions(provider="jail"))
     assert named.ensure_session() is True
     named.close()
 

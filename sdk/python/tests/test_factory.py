@@ -6,6 +6,8 @@ import logging
 from urllib.parse import quote
 
 import pytest
+from conftest import CONFIGURED
+from paddock_testing import contract
 
 import paddock
 from paddock._selection import murmur3, select, share_of
@@ -80,18 +82,18 @@ def test_sandboxes_of_a_provider(mode):
         assert type(sandbox) is paddock.JailSandbox
         assert sandbox.get_info().provider == "jail"
         assert sandbox.commands.run("echo hi").stdout == "hi\n"
-    with pytest.raises(paddock.InvalidArgumentError, match="'docker'.*auto, jail"):
-        paddock.DockerSandbox.create()
+    with pytest.raises(paddock.InvalidArgumentError, match=f"'e2b'.*{CONFIGURED}"):
+        paddock.E2BSandbox.create()
 
 
 def test_every_sandbox_follows_the_environment(mode, monkeypatch):
     monkeypatch.setenv("SANDBOX_PROVIDER", "daytona")
-    with pytest.raises(paddock.InvalidArgumentError, match="'daytona'.*auto, jail"):
+    with pytest.raises(paddock.InvalidArgumentError, match=f"'daytona'.*{CONFIGURED}"):
         paddock.Sandbox.create()
-    with pytest.raises(paddock.InvalidArgumentError, match="'daytona'.*auto, jail"):
+    with pytest.raises(paddock.InvalidArgumentError, match=f"'daytona'.*{CONFIGURED}"):
         paddock.SandboxClient().get_or_create_session("ann", "chat")
     with paddock.Sandbox.create(provider="auto") as sandbox:
-        assert sandbox.get_info().provider == "jail"
+        assert sandbox.get_info().provider == contract.provider()
 
 
 def test_a_class_without_an_id_is_asynchronous(mode):
@@ -101,7 +103,7 @@ def test_a_class_without_an_id_is_asynchronous(mode):
         assert (await sandbox.run_command("echo hi")).stdout == "hi\n"
         assert (await sandbox.execute("print(1)")).output == "1\n"
         assert await sandbox.delete()
-        with pytest.raises(paddock.InvalidArgumentError, match="'e2b'.*auto, jail"):
+        with pytest.raises(paddock.InvalidArgumentError, match=f"'e2b'.*{CONFIGURED}"):
             await paddock.E2BSandbox().create()
     asyncio.run(main())
 
@@ -187,10 +189,11 @@ def test_create_sandbox(mode):
 
 
 def test_create_sandbox_with_an_unknown_provider(mode, monkeypatch):
-    with pytest.raises(ValueError, match="'nonesuch'.*auto, jail, local, remote"):
+    valid = ", ".join(dict.fromkeys([*CONFIGURED.split(", "), "local", "remote"]))
+    with pytest.raises(ValueError, match=f"'nonesuch'.*{valid}"):
         asyncio.run(paddock.create_sandbox(provider="nonesuch"))
     monkeypatch.setenv("SANDBOX_PROVIDER", "daytona")
-    with pytest.raises(ValueError, match="'daytona'.*auto, jail, local, remote"):
+    with pytest.raises(ValueError, match=f"'daytona'.*{valid}"):
         asyncio.run(paddock.create_sandbox())
     monkeypatch.setenv("SANDBOX_PROVIDER", mode)
     assert asyncio.run(paddock.create_sandbox()).provider == "auto"
@@ -224,5 +227,5 @@ def test_create_sandbox_keeps_the_execution_mode_of_the_environment(use, server,
 
 
 def test_a_sandbox_of_an_unknown_provider_is_refused_with_the_valid_ones(mode):
-    with pytest.raises(paddock.InvalidArgumentError, match="'nonesuch'.*auto, jail"):
+    with pytest.raises(paddock.InvalidArgumentError, match=f"'nonesuch'.*{CONFIGURED}"):
         paddock.Sandbox.create(provider="nonesuch")

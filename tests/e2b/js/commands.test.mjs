@@ -1,8 +1,8 @@
 // Commands: what they get, what comes back, and how they end.
 import assert from 'node:assert/strict'
-import { describe, test } from 'node:test'
+import { describe } from 'node:test'
 
-import { fails, isThere, make, patience, sdk, until } from './kit.mjs'
+import { fails, isThere, make, patience, sdk, test, until } from './kit.mjs'
 
 describe('commands', { concurrency: 4 }, () => {
   test('a result has both streams and the exit code', async (t) => {

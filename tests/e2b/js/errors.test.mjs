@@ -1,8 +1,8 @@
 // Errors are those of the SDK's own classes.
 import assert from 'node:assert/strict'
-import { describe, test } from 'node:test'
+import { describe } from 'node:test'
 
-import { api, call, fails, make, Sandbox, sdk } from './kit.mjs'
+import { api, call, fails, make, Sandbox, sdk, test } from './kit.mjs'
 
 describe('errors', { concurrency: 4 }, () => {
   test('a wrong key is an AuthenticationError', async () => {

@@ -1,8 +1,8 @@
 // Files: by envd's HTTP and RPC calls, and by links that carry a signature.
 import assert from 'node:assert/strict'
-import { describe, test } from 'node:test'
+import { describe } from 'node:test'
 
-import { fails, make, sdk } from './kit.mjs'
+import { fails, make, sdk, test } from './kit.mjs'
 
 const bytes = Uint8Array.from({ length: 300_000 }, (_, n) => (n * 7 + (n >> 8)) & 255)
 

@@ -1,9 +1,20 @@
 // What the tests share: the SDK under test, sandboxes that end with their test, and waiting.
 import assert from 'node:assert/strict'
+import { test as nodeTest } from 'node:test'
 
 export const sdk = await import(process.env.PADDOCK_E2B_SDK)
 export const { Sandbox } = sdk
 export const api = process.env.E2B_API_URL
+
+// What the provider cannot do, {TITLE: why}, of tests/backends/cannot.toml.
+const cannot = JSON.parse(process.env.PADDOCK_TEST_CANNOT ?? '{}')
+
+// node's test(title, [options], body); left out with its reason where the provider cannot do it.
+export function test(title, ...rest) {
+  const body = rest.pop()
+  const skip = cannot[title] ?? rest[0]?.skip ?? false
+  return nodeTest(title, { ...rest[0], skip }, body)
+}
 
 // A new sandbox for the test `t`.
 export async function make(t, options = {}, template = 'base') {
@@ -55,10 +66,10 @@ export async function fails(kind, promise, text) {
   return error
 }
 
-// Is a process whose command line has this word in the sandbox? The pattern does not match the
+// Has the sandbox's user a process whose command line has this word? The pattern does not match the
 // command that looks.
 export async function isThere(sandbox, word) {
   const found = await sandbox.commands.run(
-    `pgrep -f '[${word[0]}]${word.slice(1)}' || true`, { user: 'root' })
+    `pgrep -u "$(id -u)" -f '[${word[0]}]${word.slice(1)}' || true`)
   return found.stdout.trim() !== ''
 }

@@ -1,8 +1,8 @@
 // Pausing, with memory and without, and waking up.
 import assert from 'node:assert/strict'
-import { describe, test } from 'node:test'
+import { describe } from 'node:test'
 
-import { fails, make, Sandbox, sdk, until } from './kit.mjs'
+import { fails, make, Sandbox, sdk, test, until } from './kit.mjs'
 
 describe('pause', { concurrency: 4 }, () => {
   test('with memory: processes go on where they were', async (t) => {

@@ -1,14 +1,17 @@
 // Ports of sandboxes: over plain HTTP by headers, over TLS by host name. And what of a sandbox's
 // network can be asked for.
 import assert from 'node:assert/strict'
-import { describe, test } from 'node:test'
+import { describe } from 'node:test'
 
-import { api, call, fails, make, Sandbox, sdk, until } from './kit.mjs'
+import { api, call, fails, make, Sandbox, sdk, test, until } from './kit.mjs'
 
 const tls = process.env.PADDOCK_E2B_TLS_PORT
 
+// Each server has a port of its own: some providers' sandboxes have those of the machine.
+let lastPort = 20_000 + (process.pid % 10_000)
+
 // A server in the sandbox that answers with the headers it got; gives the port.
-async function serve(sandbox, port = 8000) {
+async function serve(sandbox, port = ++lastPort) {
   await sandbox.files.write('server.py', `
 from http.server import BaseHTTPRequestHandler, HTTPServer
 class Answer(BaseHTTPRequestHandler):
@@ -118,7 +121,7 @@ describe('ports', { concurrency: 4 }, () => {
     const sandbox = await make(t, { network: { maskRequestHost: 'example.test:${PORT}' } })
     const port = await serve(sandbox)
     const answer = await fetch(`${api}/`, by(sandbox, port))
-    assert.match(await answer.text(), /^host: example\.test:8000\r?$/im)
+    assert.match(await answer.text(), new RegExp(`^host: example\\.test:${port}\\r?$`, 'im'))
   })
 })
 

@@ -1,8 +1,8 @@
 // Terminals.
 import assert from 'node:assert/strict'
-import { describe, test } from 'node:test'
+import { describe } from 'node:test'
 
-import { fails, make, sdk, until } from './kit.mjs'
+import { fails, make, sdk, test, until } from './kit.mjs'
 
 // A terminal and what it showed.
 async function open(sandbox, options = {}) {

@@ -1,9 +1,9 @@
 // Sandboxes: creating, finding, keeping and ending them.
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
-import { describe, test } from 'node:test'
+import { describe } from 'node:test'
 
-import { call, fails, make, Sandbox, sdk, until, wait } from './kit.mjs'
+import { call, fails, make, Sandbox, sdk, test, until, wait } from './kit.mjs'
 
 describe('sandbox', { concurrency: 4 }, () => {
   test('create keeps metadata, variables and time', async (t) => {

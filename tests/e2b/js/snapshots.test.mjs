@@ -1,9 +1,9 @@
 // Snapshots as templates, and forks.
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
-import { describe, test } from 'node:test'
+import { describe } from 'node:test'
 
-import { fails, make, Sandbox, sdk } from './kit.mjs'
+import { fails, make, Sandbox, sdk, test } from './kit.mjs'
 
 describe('snapshots', { concurrency: 4 }, () => {
   test('a snapshot is a template until it is deleted', async (t) => {

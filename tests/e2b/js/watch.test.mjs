@@ -1,8 +1,8 @@
 // Watching directories.
 import assert from 'node:assert/strict'
-import { describe, test } from 'node:test'
+import { describe } from 'node:test'
 
-import { fails, make, sdk, until } from './kit.mjs'
+import { fails, make, sdk, test, until } from './kit.mjs'
 
 describe('watch', { concurrency: 4 }, () => {
   test('tells of what happens in a directory', async (t) => {

@@ -75,7 +75,7 @@ def test_a_time_out_ends_the_whole_tree(sandbox, until):
     with pytest.raises(e2b.TimeoutException):
         sandbox.commands.run("sleep 4731 & (setsid sleep 4732 &) ; sleep 4733", timeout=1)
     until("no sleep is left", lambda: sandbox.commands.run(
-        "pgrep -x sleep || echo none", user="root").stdout == "none\n")
+        'pgrep -u "$(id -u)" -x sleep || echo none').stdout == "none\n")
 
 
 def test_large_output_and_bytes_that_are_no_text(sandbox):
