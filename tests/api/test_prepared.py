@@ -17,9 +17,9 @@ from paddock_testing import run as paddock
 from paddock_testing.run import wait_for
 from paddock_testing.server import Server, check_error
 
-# Of its own user: some providers show the processes of others.
-FIND = ("grep -lz '[p]roc/self/fd/0 &&' /proc/[0-9]*/cmdline | cut -d/ -f3 |"
-        " while read -r pid; do [ ! -O /proc/$pid ] || echo $pid; done")
+# Of those of its own user: some providers show the processes of others.
+PIDS = "/proc/[0-9]*/cmdline | cut -d/ -f3 | while read -r pid; do [ ! -O /proc/$pid ] || echo $pid; done"
+FIND = f"grep -lz '[p]roc/self/fd/0 &&' {PIDS}"
 
 
 def waiting(box):
@@ -429,8 +429,8 @@ def test_time_out_takes_the_tree(box, line):
     prepare(box)
     result = box.exec(line, timeout_s=0.3)
     assert result["timed_out"] and result["stopped_by"] == "timeout", result
-    wait_for(lambda: not box.exec(argv=["sh", "-c", "grep -lz '^slee[p]' /proc/[0-9]*/cmdline"])[
-        "stdout"], 10, "no sleep is left")
+    wait_for(lambda: not box.exec(argv=["sh", "-c", f"grep -lz '^slee[p]' {PIDS}"])["stdout"],
+             10, "no sleep is left")
     assert box.out("echo on") == "on\n"
 
 
