@@ -86,7 +86,8 @@ for (const [name, transport] of Object.entries({ stdio, http })) {
       await call(client, 'edit_file', { path: 'a/b.txt', old_text: 'two', new_text: '2' })
       assert.equal((await call(client, 'list_files', { depth: 2 })).entries.length, 2)
       const found = await call(client, 'search_files', { pattern: '2 ü' })
-      assert.deepEqual([found.matches[0].path, found.matches[0].line], ['/workspace/a/b.txt', 2])
+      const workspace = (await call(client, 'run_command', { command: 'pwd' })).stdout.trim()
+      assert.deepEqual([found.matches[0].path, found.matches[0].line], [`${workspace}/a/b.txt`, 2])
       const { pid } = await call(client, 'start_process', { command: 'cat' })
       let seen = (await call(client, 'check_process', { pid, input: 'hello\n' })).stdout
       for (let i = 0; i < 20 && !seen; i++)
