@@ -107,12 +107,12 @@ describe('commands', { concurrency: 4 }, () => {
   test('a client that goes away ends nothing, and another one can connect', async (t) => {
     const sandbox = await make(t)
     const command = await sandbox.commands.run(
-      'while [ ! -e /tmp/go ]; do sleep 0.05; done; echo later; exit 5', { background: true })
+      'while [ ! -e go ]; do sleep 0.05; done; echo later; exit 5', { background: true })
     await command.disconnect()
     const again = await (await sdk.Sandbox.connect(sandbox.sandboxId)).commands.connect(command.pid)
     assert.equal(again.pid, command.pid)
     const ended = fails(sdk.CommandExitError, again.wait())
-    await sandbox.files.write('/tmp/go', '')
+    await sandbox.files.write('go', '')
     const error = await ended
     assert.equal(error.exitCode, 5)
     assert.equal(error.stdout, 'later\n')
