@@ -158,7 +158,7 @@ def test_a_session_has_its_container_until_its_time_is_over(dockerd, images):
     """The same user and thread have the same one, with files and processes; nobody else has it; after its
     time they have a new one, and not by themselves."""
     with pool_of(dockerd, image_pool=1) as pool:
-        body = {"provider": "docker", "image": images["bash"], "idle_timeout_s": paddock.seconds(20)}
+        body = {"provider": "docker", "image": images["bash"], "idle_timeout_s": 3600}
         first = pool.api.put("/v1/sessions/u/t", json=body)
         assert first.status == 201, first
         box = first.json()

@@ -32,12 +32,6 @@ static void in_little_room(struct sessions_config *c)
     c->max_sessions = 3;
 }
 
-static void for_a_moment(struct sessions_config *c)
-{
-    two_of_each(c);
-    c->image_pool_ttl_ms = 200;
-}
-
 static struct world *world_of_images(void)
 {
     struct world *w = world_new();
@@ -235,13 +229,15 @@ static void test_a_tag_that_is_always_pulled_is_not_kept(void **state)
 static void test_those_that_nobody_wants_go(void **state)
 {
     struct world *w = world_of_images();
-    struct daemon *d = daemon_begin(w, dir_of(state), 1, for_a_moment);
+    struct daemon *d = daemon_begin(w, dir_of(state), 1, two_of_each);
     give_back(take_image(d, DEBIAN));
-    deadline limit = deadline_in(PATIENCE);
-    while (!dropped(d) && !deadline_passed(limit))
-        usleep(2000);
-    assert_true(dropped(d) > 0);
+    await_ready(d, 2);
+
+    lock_take(&d->all->lock);
+    d->all->c.image_pool_ttl_ms = 1;
+    lock_release(&d->all->lock);
     await_ready(d, 0);
+    assert_int_equal(dropped(d), 2);
     await_boxes(w, 0);
     leave(d, w);
 }
