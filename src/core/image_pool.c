@@ -199,6 +199,9 @@ struct session *image_pool_take(struct sessions *all, const struct provider *pro
 void image_pool_note(struct sessions *all, struct provider *provider,
                      const struct session_request *r)
 {
+    if (!provider_has(provider, PROVIDER_IMAGE))
+        return;
+
     lock_take(&all->lock);
     if (all->c.image_pool && is_poolable(all, provider, r)) {
         struct shelf *f = shelf_find(all, provider, &r->spec);
