@@ -23,7 +23,8 @@ PROVIDERS = ("local", "docker", "toy")
 
 BY_DAY = ["test_exec.py"]
 NIGHTLY = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
-           "test_sessions.py", "test_prepared.py", "test_mcp.py", "test_e2b_control.py"]
+           "test_sessions.py", "test_cli.py", "test_prepared.py", "test_mcp.py", "test_mcp_stdio.py",
+           "test_e2b_control.py"]
 # Each is given to the suite of its folder: an SDK of E2B's, a client, a file of the package's tests.
 E2B = ["py-current", "py-2.45", "js-current", "js-2.45"]
 MCP = ["js", "py-1", "py-2", "programs"]
@@ -39,10 +40,11 @@ def rounds():
             # Where usage is not told, no shell is prepared; E2B's sandboxes have profile dev.
             lacks = ("test_prepared.py", "test_e2b_control.py") if provider == "toy" else ()
             yield from ((provider, "api", name) for name in NIGHTLY if name not in lacks)
-            yield from ((provider, "mcp", name) for name in MCP)
-            yield from ((provider, "python", name) for name in PYTHON)
         if NIGHT and provider != "toy":
+            yield from ((provider, "mcp", name) for name in MCP)
             yield from ((provider, "e2b", name) for name in E2B)
+        if NIGHT and provider == "docker":
+            yield from ((provider, "python", name) for name in PYTHON)
 
 
 @pytest.fixture

@@ -322,8 +322,8 @@ def debian_tar(to, more=()):
     with tempfile.TemporaryDirectory(prefix="paddock-image-") as stage:
         os.chmod(stage, 0o755)
         image.root_stage(stage, image.packages_resolve([*DEBIAN, *more], wanted=more))
-        passwd = Path(stage, "etc/passwd")
-        passwd.write_text(passwd.read_text().replace("tester", "user"))
+        for names in (Path(stage, "etc/passwd"), Path(stage, "etc/group")):
+            names.write_text(names.read_text().replace("tester", "user"))
         subprocess.run(["tar", "-C", stage, "--numeric-owner", "-cf", to, "."], check=True)
 
 
