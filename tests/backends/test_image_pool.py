@@ -125,6 +125,16 @@ def test_it_is_faster(pool, dockerd, images):
     assert ratio > 1.5, (cold, warm)
 
 
+def test_the_servers_own_image_is_ready_from_the_start(dockerd, images):
+    """Of both usual profiles, where docker is the default."""
+    with pool_of(dockerd, providers="docker", default_image=images["bash"], pool_min=1, pool_max=2) as pool:
+        for profile in ("strict", "dev"):
+            pool.wait(2)
+            answer = pool.api.post("/v1/sandboxes", json={"profile": profile})
+            assert answer.status == 201 and answer.json()["from_pool"], answer
+            pool.delete(answer.json())
+
+
 # ---- whose they are ----
 
 def test_no_tenant_gets_what_another_had(pool, dockerd, images):
