@@ -19,6 +19,12 @@ int box_create(struct provider *p, struct wire_id id, const struct spec *s, void
     return 0;
 }
 
+void box_cancel(struct provider *p, struct wire_id id)
+{
+    if (p->cancel)
+        p->cancel(p, id);
+}
+
 int box_adopt(struct provider *p, struct wire_id id, void *owner, struct box **ret,
               struct pd_err *e)
 {

@@ -9,6 +9,8 @@
 
 int box_create(struct provider *p, struct wire_id id, const struct spec *s, void *owner,
                struct box **ret, deadline d, struct pd_err *e);
+/* A box_create with this id, under way or about to begin, is to fail soon. Does not wait. */
+void box_cancel(struct provider *p, struct wire_id id);
 int box_adopt(struct provider *p, struct wire_id id, void *owner, struct box **ret,
               struct pd_err *e);
 int box_destroy(struct box *b, struct pd_err *e);

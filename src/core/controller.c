@@ -21,6 +21,13 @@ void controller_wake(struct sessions *all)
     lock_release(&all->lock);
 }
 
+/* A paused one's clocks stand still. One that is being made may not outlive its time before it is
+ * there: an image can take longer. */
+static bool clocks_run(const struct session *s)
+{
+    return s->life == LIFE_RUNNING || (s->life == LIFE_CREATING && !s->info.pause_at_end);
+}
+
 /* Why it is to end now, or END_NONE. */
 static enum session_end due(struct session *s, uint64_t now, char *reason, size_t size)
 {
@@ -33,13 +40,14 @@ static enum session_end due(struct session *s, uint64_t now, char *reason, size_
     } else if (s->lost) {
         why = END_LOST;
         snprintf(reason, size, "%s", s->lost_why);
-    } else if (s->life != LIFE_RUNNING) {
-        /* a paused one's clocks stand still */
+    } else if (!clocks_run(s)) {
+        /* nothing is due */
     } else if (now >= i->created_ms + i->max_life_ms) {
         why = END_EXPIRED;
         snprintf(reason, size, "its maximum life of %llu s is over",
                  (unsigned long long)(i->max_life_ms / 1000));
-    } else if (!s->attended && now >= i->last_used_ms + i->idle_timeout_ms) {
+    } else if (s->life == LIFE_RUNNING && !s->attended &&
+               now >= i->last_used_ms + i->idle_timeout_ms) {
         why = END_IDLE;
         snprintf(reason, size, "nobody used it for %llu s",
                  (unsigned long long)(i->idle_timeout_ms / 1000));
@@ -233,6 +241,21 @@ struct session **sessions_hold_all(struct sessions *all, size_t *ret_count)
             list[count++] = session_ref(s);
     *ret_count = list ? count : 0;
     return list;
+}
+
+void sessions_cancel_all(struct sessions *all, const char *reason)
+{
+    size_t count;
+
+    lock_take(&all->lock);
+    struct session **list = sessions_hold_all(all, &count);
+    lock_release(&all->lock);
+
+    for (size_t i = 0; i < count; i++) {
+        session_cancel(list[i], END_KILLED, reason);
+        session_unref(list[i]);
+    }
+    free(list);
 }
 
 void sessions_end_all(struct sessions *all, const char *reason)

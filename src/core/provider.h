@@ -97,6 +97,8 @@ struct box_events {
     /* How far the image of a box has come that is being made. On the thread that makes the box,
      * which waits for nothing else: it may take its time. NULL: nobody wants to know. */
     void (*progress)(void *owner, const struct msg_progress *now);
+    /* Was the box of this owner cancelled before it was asked for? Takes no lock. NULL: never. */
+    bool (*is_unwanted)(void *owner);
 };
 
 #define GROUP_MISSING 2
@@ -150,6 +152,10 @@ struct provider {
 
     int (*create)(struct provider *p, struct wire_id id, const struct spec *s, void *owner,
                   struct box **ret, deadline d, struct pd_err *e);
+    /* The box that is being made under this id is not wanted any more: its `create` fails soon, and
+     * with nothing left of it. Must not wait; the owner's is_unwanted is true before. NULL: nothing
+     * takes so long here. */
+    void (*cancel)(struct provider *p, struct wire_id id);
     /* Ends the box with all its processes and frees it, whatever the outcome. Its root stays. */
     int (*destroy)(struct box *b, deadline d, struct pd_err *e);
     /* How many boxes there are, also those that nobody here knows. NULL: it cannot tell. */

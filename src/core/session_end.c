@@ -151,11 +151,20 @@ static int take_away(struct session *s, struct pd_err *e)
     return r;
 }
 
-/* Asks for the end of one that is being made: its maker takes it away. With the lock held. */
+/* Asks for the end of one that is being made: its maker takes it away. With the lock held; its box
+ * is cancelled without it. */
 static void cancel(struct session *s, enum session_end why, const char *reason)
 {
     set_reason(s, why, reason);
     session_step(s, s->life == LIFE_CREATING ? LIFE_CANCELLED : LIFE_SPOILT);
+    atomic_store(&s->unwanted, true);
+}
+
+/* Of one that is being made, by the maker's thread or the provider's. */
+static bool is_unwanted(void *owner)
+{
+    const struct session *s = owner;
+    return atomic_load(&s->unwanted);
 }
 
 /* `wait`: for whoever is changing, making or ending it; else 1 then. */
@@ -183,8 +192,8 @@ static int end(struct session *s, enum session_end why, const char *reason, int 
     }
 
     int mine = 0, r = 0;
-    bool pooled = false;
-    if (life_is_making(s->life)) {
+    bool pooled = false, cancelled = life_is_making(s->life);
+    if (cancelled) {
         cancel(s, why, reason);
     } else if (!life_is_ending(s->life) && !life_is_over(s->life)) {
         set_reason(s, why, reason);
@@ -193,6 +202,12 @@ static int end(struct session *s, enum session_end why, const char *reason, int 
     }
 
     lock_release(&s->all->lock);
+
+    if (cancelled) { /* an image may be on its way, for minutes */
+        lock_release(&s->lock);
+        box_cancel(s->provider, s->box_id);
+        lock_take(&s->lock);
+    }
 
     if (!mine)
         r = wait ? await_over(s, e) : !life_is_over(s->life);
@@ -203,6 +218,18 @@ static int end(struct session *s, enum session_end why, const char *reason, int 
     if (pooled)
         session_unref(s);
     return r;
+}
+
+void session_cancel(struct session *s, enum session_end why, const char *reason)
+{
+    lock_both(s);
+    bool making = life_is_making(s->life);
+    if (making)
+        cancel(s, why, reason);
+    unlock_both(s);
+
+    if (making)
+        box_cancel(s->provider, s->box_id);
 }
 
 int session_end(struct session *s, enum session_end why, const char *reason, struct pd_err *e)
@@ -345,4 +372,5 @@ const struct box_events session_box_events = {.started = on_started,
                                               .refused = on_refused,
                                               .lost = on_lost,
                                               .synced = on_synced,
-                                              .progress = session_note_pull};
+                                              .progress = session_note_pull,
+                                              .is_unwanted = is_unwanted};

@@ -154,6 +154,12 @@ int session_store(struct session *s, struct pd_err *e)
     return r;
 }
 
+int session_fail_cancelled(const struct session *s, struct pd_err *e)
+{
+    return pd_fail(e, PD_CONFLICT, "sandbox %s was ended while it was being made: %.120s",
+                   s->info.id, s->info.end_reason);
+}
+
 int session_store_step(struct session *s, enum life to, struct pd_err *e)
 {
     lock_take(&s->store_lock);
@@ -161,8 +167,7 @@ int session_store_step(struct session *s, enum life to, struct pd_err *e)
     if (r == 0) {
         lock_take(&s->lock);
         if (life_is_ending(s->life))
-            r = pd_fail(e, PD_CONFLICT, "sandbox %s was ended while it was being made: %.120s",
-                        s->info.id, s->info.end_reason);
+            r = session_fail_cancelled(s, e);
         else
             r = session_step(s, to);
         lock_release(&s->lock);

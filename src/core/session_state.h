@@ -86,7 +86,8 @@ struct session {
     pthread_cond_t changed;
     enum life life; /* session_step's, as info.state and info.asleep */
     struct session_info info;
-    bool lost; /* the provider said so; the controller ends it */
+    bool lost;            /* the provider said so; the controller ends it */
+    atomic_bool unwanted; /* it is being made, and its end was asked for */
     char lost_why[200];
     unsigned attended; /* requests in progress: it is not idle */
     /* Somebody is pausing, waking or copying it: whoever wants to, or to end it, waits. */
@@ -250,6 +251,8 @@ int session_set_spec(struct session *s, const struct spec *spec);
 int session_store(struct session *s, struct pd_err *e);
 /* Takes the step as soon as the row says so. PD_CONFLICT when its end was asked for meanwhile. */
 int session_store_step(struct session *s, enum life to, struct pd_err *e);
+/* The error of one whose end was asked for while it was being made. With the lock held. -1. */
+int session_fail_cancelled(const struct session *s, struct pd_err *e);
 /* Deletes its row; none is written any more. */
 int session_unstore(struct session *s, struct pd_err *e);
 int session_usable(struct session *s, struct pd_err *e); /* with its lock held */
@@ -286,6 +289,8 @@ void session_finish_end(struct session *s);
 /* As session_end, but 1 at once when somebody is changing, making or ending the session. */
 int session_end_unless_changing(struct session *s, enum session_end why, const char *reason,
                                 struct pd_err *e);
+/* Asks for the end of one that is being made, and does not wait. Nothing happens to any other. */
+void session_cancel(struct session *s, enum session_end why, const char *reason);
 /* session_pause.c: changes of one session happen one after the other. */
 int session_begin_change(struct session *s, struct pd_err *e);
 void session_end_change(struct session *s);

@@ -55,6 +55,8 @@ void sessions_free(struct sessions *all);
 /* New limits, from a reloaded configuration. */
 void sessions_reconfigure(struct sessions *all, const struct sessions_config *c);
 
+/* Asks for the end of those that are being made, and does not wait: their makers fail soon. */
+void sessions_cancel_all(struct sessions *all, const char *reason);
 /* Ends every sandbox, for a server that is to leave nothing behind. */
 void sessions_end_all(struct sessions *all, const char *reason);
 

@@ -195,6 +195,17 @@ static struct session *begin(struct sessions *all, const struct session_request 
 /* How the provider did. One from the pool was made earlier. */
 enum provider_did { PROVIDER_NOT_ASKED, PROVIDER_MADE_IT, PROVIDER_FAILED };
 
+/* Was its end asked for while it was being made? Then that is why its creation failed. */
+static bool was_cancelled(struct session *s, struct pd_err *e)
+{
+    lock_take(&s->lock);
+    bool cancelled = life_is_ending(s->life);
+    if (cancelled)
+        session_fail_cancelled(s, e);
+    lock_release(&s->lock);
+    return cancelled;
+}
+
 /* *let_in: false when the place that the request was let in for is the sandbox's. */
 static int make_from(struct sessions *all, const struct session_request *r,
                      struct session *replaces, const struct origin *o, bool *let_in,
@@ -231,6 +242,8 @@ static int make_from(struct sessions *all, const struct session_request *r,
         return 0;
     }
 
+    if (was_cancelled(s, e))
+        *ret_did = PROVIDER_NOT_ASKED; /* its failure says nothing about the provider */
     session_abandon(s, e->msg);
     session_unref(s);
     return -1;

@@ -485,6 +485,14 @@ static void tell_progress(void *context, const struct msg_progress *now)
     (void)wire_send(b->sock, &head, &out, NULL, 0, 0);
 }
 
+/* The keeper sends nothing but a CANCEL before it has its answer. It is left for the main loop. */
+static bool is_wanted(void *context)
+{
+    const struct broker *b = context;
+    struct pollfd more = {.fd = b->sock, .events = POLLIN};
+    return poll(&more, 1, 0) <= 0;
+}
+
 static void do_build(struct broker *b, struct frame *f)
 {
     struct pd_err e;
@@ -495,8 +503,10 @@ static void do_build(struct broker *b, struct frame *f)
     b->request = f->head.id;
     b->docker.told = f->head.flags & BUILD_TELL ? tell_progress : NULL;
     b->docker.told_context = b;
+    b->docker.is_wanted = is_wanted;
     int r = msg_build_decode(&f->payload, &m, &e) < 0 ? -1 : build(b, &m, control, &init, &e);
     b->docker.told = NULL;
+    b->docker.is_wanted = NULL;
     if (r < 0) {
         reply_result(b, f->head.id, -1, &e);
         return;
@@ -668,6 +678,9 @@ static int do_plain(struct broker *b, const struct frame *f, struct pd_err *e)
 static void handle(struct broker *b, struct frame *f)
 {
     struct pd_err e;
+
+    if (f->head.type == WIRE_CANCEL)
+        return; /* its BUILD was answered */
 
     if (set_up(b, &e) < 0) {
         reply_result(b, f->head.id, -1, &e);

@@ -115,6 +115,7 @@ struct call {
     struct buf target, in, out;
     const char *const *headers;
     http_take *take;
+    bool (*is_wanted)(void *context);
     void *context;
     deadline deadline;
     int status;
@@ -150,6 +151,7 @@ static int ask(struct docker *d, struct call *c, struct pd_err *e)
                              .body = c->in.data,
                              .body_len = c->in.len,
                              .take = c->take,
+                             .is_wanted = c->is_wanted,
                              .context = c->context,
                              .deadline = c->deadline};
     return ask_raw(d, &r, &c->out, &c->status, e);
@@ -489,6 +491,12 @@ static int pulling_take(void *context, const void *data, size_t len, struct pd_e
     return 0;
 }
 
+static bool pulling_is_wanted(void *context)
+{
+    const struct pulling *p = context;
+    return !p->docker->is_wanted || p->docker->is_wanted(p->docker->told_context);
+}
+
 static int pull(struct docker *d, const struct image_ref *r, const char *text, deadline t,
                 struct pd_err *e)
 {
@@ -508,6 +516,7 @@ static int pull(struct docker *d, const struct image_ref *r, const char *text, d
     struct pulling p = {.docker = d, .lines = DOCKER_PULL_INIT};
     c.headers = headers;
     c.take = pulling_take;
+    c.is_wanted = pulling_is_wanted;
     c.context = &p;
 
     snprintf(what, sizeof what, "pull image %.120s", text);

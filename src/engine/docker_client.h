@@ -21,8 +21,9 @@ struct docker {
     struct http *http;
     docker_told *told; /* or NULL */
     void *told_context;
-    char place[256]; /* of the engine, for people */
-    char api[16];    /* version to speak, "" until it is known */
+    bool (*is_wanted)(void *context); /* a pull, with told_context; or NULL */
+    char place[256];                  /* of the engine, for people */
+    char api[16];                     /* version to speak, "" until it is known */
 };
 
 /* Where the engine is: --host, else DOCKER_HOST (podman: CONTAINER_HOST), else the usual socket. */

@@ -63,6 +63,17 @@ static size_t on_body(char *data, size_t size, size_t count, void *context)
     return len;
 }
 
+/* Not 0 ends the request. */
+static int on_time(void *context, curl_off_t down_all, curl_off_t down, curl_off_t up_all,
+                   curl_off_t up)
+{
+    const struct flight *f = context;
+    const struct http_request *r = f->request;
+
+    (void)down_all, (void)down, (void)up_all, (void)up;
+    return !r->is_wanted(r->context);
+}
+
 static int set_up(struct http *h, const struct http_place *p, struct pd_err *e)
 {
     CURL *c = h->curl;
@@ -73,6 +84,7 @@ static int set_up(struct http *h, const struct http_place *p, struct pd_err *e)
               curl_easy_setopt(c, CURLOPT_USERAGENT, "paddock") == CURLE_OK &&
               curl_easy_setopt(c, CURLOPT_ERRORBUFFER, h->error) == CURLE_OK &&
               curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_PATIENCE_MS) == CURLE_OK &&
+              curl_easy_setopt(c, CURLOPT_XFERINFOFUNCTION, on_time) == CURLE_OK &&
               curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body) == CURLE_OK;
 
     if (is_given(p->socket))
@@ -193,6 +205,8 @@ static int prepare(struct http *h, struct flight *f, const char *url, struct cur
         curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers) == CURLE_OK &&
         curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, left < 0 ? 0L : (long)left) == CURLE_OK &&
         curl_easy_setopt(c, CURLOPT_WRITEDATA, f) == CURLE_OK &&
+        curl_easy_setopt(c, CURLOPT_XFERINFODATA, f) == CURLE_OK &&
+        curl_easy_setopt(c, CURLOPT_NOPROGRESS, r->is_wanted ? 0L : 1L) == CURLE_OK &&
         curl_easy_setopt(c, CURLOPT_NOBODY, 0L) == CURLE_OK &&
         (strcmp(r->method, "GET") == 0
              ? curl_easy_setopt(c, CURLOPT_HTTPGET, 1L) == CURLE_OK
@@ -231,6 +245,8 @@ int http_ask(struct http *h, const struct http_request *r, struct http_answer *r
         return -1;
     if (f.failed)
         return pd_fail(e, f.error.code, "%s", f.error.msg);
+    if (code == CURLE_ABORTED_BY_CALLBACK)
+        return pd_fail(e, PD_CONFLICT, "the answer is not wanted any more");
     if (code != CURLE_OK)
         return pd_fail(e, code_of(code), "%s: %s", h->where,
                        h->error[0] ? h->error : curl_easy_strerror(code));

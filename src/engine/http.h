@@ -9,6 +9,8 @@
 #include "base/buf.h"
 #include "base/clock.h"
 
+#include <stdbool.h>
+
 struct pd_err;
 struct http;
 
@@ -33,6 +35,8 @@ struct http_request {
     size_t body_len;
     http_take *take; /* gets the body of a 2xx answer as it comes; NULL: it is collected */
     void *context;
+    /* Asked about once a second, with `context`: is the answer still wanted? NULL: it is. */
+    bool (*is_wanted)(void *context);
     uint64_t stream_max; /* bytes that `take` may get in all; 0: no bound */
     deadline deadline;
 };
@@ -47,8 +51,9 @@ struct http *http_new(const struct http_place *p, struct pd_err *e);
 void http_free(struct http *h); /* NULL is fine */
 
 /* 0 when an answer came, whatever its status. -1: PD_BAD_GATEWAY (not reachable, not trusted, cut
- * off), PD_TIMEOUT, PD_TOO_LARGE, PD_INVALID (a file or an address that libcurl refuses), or what
- * `take` said. After -1 nobody knows whether the server acted on the request. */
+ * off), PD_TIMEOUT, PD_TOO_LARGE, PD_CONFLICT (not wanted any more), PD_INVALID (a file or an
+ * address that libcurl refuses), or what `take` said. After -1 nobody knows whether the server
+ * acted on the request. */
 int http_ask(struct http *h, const struct http_request *r, struct http_answer *ret,
              struct pd_err *e);
 

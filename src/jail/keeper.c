@@ -158,6 +158,7 @@ static deadline check_deadlines(struct keeper *k)
             continue;
         if (deadline_passed(w->deadline)) {
             worker_kill(w); /* SIGCHLD tells when it is gone */
+            w->gone = 1;    /* its answer may be here already, but it can do nothing more */
             w->deadline = DEADLINE_NONE;
         }
         if (w->deadline < next && !deadline_passed(w->deadline))

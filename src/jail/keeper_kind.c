@@ -17,8 +17,16 @@ static const struct keeper_kind kinds[] = {
      .has_range = true,
      .ends_itself = true,
      .rung = RUNG_NONE},
-    {.name = "docker", .program = "paddock-remote", .is_foreign = true, .rung = RUNG_BASIC},
-    {.name = "podman", .program = "paddock-remote", .is_foreign = true, .rung = RUNG_BASIC},
+    {.name = "docker",
+     .program = "paddock-remote",
+     .is_foreign = true,
+     .takes_cancel = true,
+     .rung = RUNG_BASIC},
+    {.name = "podman",
+     .program = "paddock-remote",
+     .is_foreign = true,
+     .takes_cancel = true,
+     .rung = RUNG_BASIC},
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
 

@@ -22,6 +22,7 @@ struct keeper_kind {
     bool has_range; /* a box has host ids of its own, if the keeper is root */
     /* Init is no child of the keeper: its death is told by a pidfd. */
     bool is_foreign;
+    bool takes_cancel; /* its program reads CANCEL while it builds */
     /* It sees to cgroups by itself: the keeper makes none, and holds the one that came with BUILT.
      */
     bool has_own_groups;

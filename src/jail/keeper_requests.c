@@ -27,8 +27,26 @@ void jail_send_created(struct keeper *k, struct client *c, const struct kjail *j
     client_send(k, c, (struct wire_head){.type = WIRE_CREATED, .id = j->id}, &out, fds, 2);
 }
 
+/* To the maker of one that was ended before he had it. */
+static void send_unmade(struct keeper *k, struct kjail *j)
+{
+    struct client *c = client_find(k, j->client);
+    struct pd_err e;
+
+    j->owes_error = false;
+    pd_fail(&e, PD_CONFLICT, "the jail was ended while it was being made");
+    if (c)
+        client_send_error(k, c, j->id, &e);
+}
+
 static void send_gone(struct keeper *k, struct kjail *j, enum gone_how how, const char *why)
 {
+    if (j->owes_error) {
+        send_unmade(k, j);
+        if (!j->destroy_client)
+            return;
+    }
+
     struct client *c = client_find(k, j->destroy_client ? j->destroy_client : j->client);
     if (!c)
         return;
@@ -60,7 +78,7 @@ void jail_tell_why(struct keeper *k, struct kjail *j, const char *why)
     if (!j->owes_gone)
         return;
     j->owes_gone = false;
-    send_gone(k, j, GONE_DIED, why);
+    send_gone(k, j, j->doomed ? GONE_DESTROYED : GONE_DIED, why);
 }
 
 void jail_doom(struct keeper *k, struct kjail *j)
@@ -70,7 +88,10 @@ void jail_doom(struct keeper *k, struct kjail *j)
         return;
     }
 
+    bool news = !j->doomed;
     j->doomed = 1;
+    if (j->state == JAIL_BUILDING && news)
+        worker_cancel(k, j);
     if (j->state != JAIL_RUNNING && j->state != JAIL_KIT)
         return; /* still being built: ended when BUILT comes; or dying already */
 
@@ -185,6 +206,14 @@ static void do_destroy(struct keeper *k, struct client *c, const struct frame *f
 
     if (msg_destroy_decode(&f->payload, &m, &e) == 0 && !(j = jail_find(k, m.jail)))
         pd_fail(&e, PD_NOT_FOUND, "there is no such jail");
+
+    if (f->head.flags & DESTROY_UNMADE) {
+        if (j && j->state == JAIL_QUEUED)
+            send_unmade(k, j);
+        if (j && (j->state == JAIL_QUEUED || j->state == JAIL_BUILDING))
+            jail_doom(k, j);
+        return;
+    }
 
     int pending = j && (j->state == JAIL_DYING || j->state == JAIL_BUILDING);
     if (pending && client_find(k, j->destroy_client)) {

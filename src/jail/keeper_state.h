@@ -34,6 +34,7 @@
 #define EARLY_DEATHS_MAX 3u
 #define BUILD_PATIENCE   (20 * NS_PER_S)
 #define PULL_PATIENCE    (300 * NS_PER_S) /* of an engine that may have to fetch an image */
+#define CANCEL_PATIENCE  (3 * NS_PER_S)   /* for the end of a build that nobody wants any more */
 #define SWEEP_PATIENCE   (30 * NS_PER_S)
 #define COPY_PATIENCE    (600 * NS_PER_S) /* the longest that a client may have */
 #define LAST_SWEEP       (15 * NS_PER_S)
@@ -142,6 +143,7 @@ struct kjail {
     struct buf payload; /* the CREATE, until it is built */
     char *root_name;    /* NULL: none */
     int doomed, struck, wants_strike, want_stats;
+    bool owes_error; /* it is ended before its client had it, who hears that when it is gone */
     bool owes_gone;  /* it died, and its client hears of it when the backend has said why */
     uint64_t listed; /* the last list that it was told in */
     deadline deadline, sweep_after;
@@ -293,6 +295,8 @@ void worker_kill(const struct worker *w);
 void worker_close(struct keeper *k, struct worker *w);
 struct worker *worker_by_pid(struct keeper *k, pid_t pid);
 void worker_build(struct keeper *k, struct worker *w, struct kjail *j);
+/* Has the build of a doomed jail given up soon, where one can take long. */
+void worker_cancel(struct keeper *k, const struct kjail *j);
 void worker_prepare(struct keeper *k, struct worker *w);
 void worker_sweep(struct worker *w, struct kjail *j, enum wire_type type);
 void worker_reply(struct keeper *k, struct worker *w, struct frame *f);

@@ -251,6 +251,36 @@ void worker_sweep(struct worker *w, struct kjail *j, enum wire_type type)
     }
 }
 
+void worker_cancel(struct keeper *k, const struct kjail *j)
+{
+    struct wire_head head = {.type = WIRE_CANCEL, .id = j->id};
+    if (!k->kind->is_foreign)
+        return; /* builders are done in a moment */
+
+    for (unsigned i = 0; i < k->worker_count; i++) {
+        struct worker *w = &k->workers[i];
+        if (w->busy != WIRE_BUILD || !wire_id_equal(w->request, j->id))
+            continue;
+
+        /* Its socket is empty. Whoever does not give up in time is killed. */
+        if (k->kind->takes_cancel)
+            (void)wire_send(w->sock, &head, NULL, NULL, 0, 0);
+        deadline soon = deadline_in(CANCEL_PATIENCE);
+        if (soon < w->deadline)
+            w->deadline = soon;
+    }
+}
+
+/* The worker of one that was to end anyway has died: its client hears that it is gone when it is,
+ * for half a box may be running. */
+static void cancelled_died(struct keeper *k, struct kjail *j)
+{
+    j->owes_error = j->owes_gone = true;
+    j->deadline = deadline_in(WHY_PATIENCE);
+    jail_set_dead(k, j);
+    j->wants_strike = 1;
+}
+
 /* A jail's build failed, or its builder died. */
 static void build_failed(struct keeper *k, struct kjail *j, const struct pd_err *e)
 {
@@ -304,6 +334,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
     if (j->adopt >= 0)
         j->state = JAIL_KIT;
     if (j->doomed) {
+        j->owes_error = true;
         jail_doom(k, j);
         return;
     }
@@ -433,7 +464,9 @@ void worker_lost(struct keeper *k, struct worker *w)
         keeper_abandon(k, w->kits[i].name, w->kits[i].slot);
     w->kit_count = 0;
 
-    if (j && was == WIRE_BUILD) {
+    if (j && was == WIRE_BUILD && j->doomed && k->kind->is_foreign) {
+        cancelled_died(k, j);
+    } else if (j && was == WIRE_BUILD) {
         struct pd_err e;
         pd_fail(&e, PD_LOST, "the builder died while it made the jail; try again");
         build_failed(k, j, &e);

@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 
 #define START_THREADS 2u
+#define HURRY_AGAIN   NS_PER_S
 
 struct server *server_new(const struct server_config *config, struct pd_err *e)
 {
@@ -150,7 +151,9 @@ static void end_connections(struct server *s)
             told = 1;
         }
         lock_release(&s->lock);
-        manager_sleep(s, told ? DEADLINE_NONE : until);
+        if (told && s->config.hurry)
+            s->config.hurry(s->config.arg);
+        manager_sleep(s, told ? deadline_in(HURRY_AGAIN) : until);
         lock_take(&s->lock);
     }
     lock_release(&s->lock);

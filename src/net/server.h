@@ -16,6 +16,9 @@ struct request;
 
 struct server_config {
     void (*handle)(struct request *r, void *arg);
+    /* After server_stop, when the time of requests in progress is over: called about once a second
+     * by server_run's thread until there are none, to end what they wait for. Or NULL. */
+    void (*hurry)(void *arg);
     void *arg;
     unsigned max_active;      /* requests at a time, default 2048 */
     unsigned max_connections; /* default 20000 */

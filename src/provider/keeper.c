@@ -50,8 +50,9 @@ static int no_link(struct keeper_provider *p, struct pd_err *e)
     return none;
 }
 
-int tell_keeper(struct keeper_provider *p, enum wire_type type, struct wire_id id,
-                const struct buf *payload, const int *fds, unsigned fd_count, struct pd_err *e)
+static int send_to_keeper(struct keeper_provider *p, struct wire_head head,
+                          const struct buf *payload, const int *fds, unsigned fd_count,
+                          struct pd_err *e)
 {
     lock_take(&p->sending);
     if (no_link(p, e)) {
@@ -59,7 +60,7 @@ int tell_keeper(struct keeper_provider *p, enum wire_type type, struct wire_id i
         return -1;
     }
 
-    struct wire_head head = {.type = (uint16_t)type, .epoch = p->link.epoch, .id = id};
+    head.epoch = p->link.epoch;
     int r = wire_send(p->link.sock, &head, payload, fds, fd_count, deadline_in(SEND_PATIENCE));
     lock_release(&p->sending);
 
@@ -68,6 +69,13 @@ int tell_keeper(struct keeper_provider *p, enum wire_type type, struct wire_id i
     errno = -r;
     return r == -EPIPE ? pd_fail(e, PD_LOST, "the keeper is gone")
                        : pd_fail_sys(e, "send to the keeper");
+}
+
+int tell_keeper(struct keeper_provider *p, enum wire_type type, struct wire_id id,
+                const struct buf *payload, const int *fds, unsigned fd_count, struct pd_err *e)
+{
+    struct wire_head head = {.type = (uint16_t)type, .id = id};
+    return send_to_keeper(p, head, payload, fds, fd_count, e);
 }
 
 /* Sends and waits; the answer is in w->frame, to be freed by frame_done. */
@@ -146,13 +154,14 @@ static void keeper_box_free(struct keeper_box *b)
     free(b);
 }
 
-void keeper_provider_end(struct keeper_provider *p, struct wire_id jail)
+void keeper_provider_end(struct keeper_provider *p, struct wire_id jail, unsigned flags)
 {
     struct pd_err e;
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct wire_head head = {.type = WIRE_DESTROY, .flags = flags, .id = wire_id_new()};
     struct msg_destroy m = {.jail = jail};
     msg_destroy_encode(&out, &m);
-    (void)tell_keeper(p, WIRE_DESTROY, wire_id_new(), &out, NULL, 0, &e);
+    (void)send_to_keeper(p, head, &out, NULL, 0, &e);
 }
 
 /* Nobody has lost anything when a keeper or builder dies over a sandbox that is being made. */
@@ -173,17 +182,16 @@ static int hand_over(struct keeper_box *b, struct pd_err *e)
     return r;
 }
 
-/* The first frame of an init in a box that somebody else made. */
-static int await_facts(struct keeper_box *b, deadline d, struct pd_err *e)
+/* With `sending` held: a cancellation that comes later is sent behind it. */
+static int ask_for_box(struct keeper_provider *p, struct keeper_box *b, struct wire_id id,
+                       const struct spec *s, struct pd_err *e)
 {
-    auto_frame f = FRAME_INIT;
-    int r = wire_recv_plain(b->jail.control, &f, d, e);
-
-    if (r == 0)
-        return pd_fail(e, PD_LOST, "the sandbox ended while it was being made");
-    if (r > 0 && f.head.type != WIRE_FACTS)
-        return pd_fail(e, PD_PROTOCOL, "the sandbox began with message type %u", f.head.type);
-    return r < 0 ? -1 : keeper_box_take_facts(b, &f, e);
+    unsigned flags = CREATE_TELL | (p->start ? 0 : CREATE_KEEP);
+    if (no_link(p, e))
+        return -1;
+    if (p->base.events->is_unwanted && p->base.events->is_unwanted(b->owner))
+        return pd_fail(e, PD_CONFLICT, "the sandbox was ended before it was made");
+    return jail_request_as(&p->link, &b->jail, id, s, flags, -1, e);
 }
 
 static int make_box(struct keeper_provider *p, struct wire_id id, const struct spec *s, void *owner,
@@ -197,8 +205,7 @@ static int make_box(struct keeper_provider *p, struct wire_id id, const struct s
     waiter_begin(p, &w, id);
     w.box = b;
     lock_take(&p->sending);
-    unsigned flags = CREATE_TELL | (p->start ? 0 : CREATE_KEEP);
-    int sent = no_link(p, e) ? -1 : jail_request_as(&p->link, &b->jail, id, s, flags, -1, e);
+    int sent = ask_for_box(p, b, id, s, e);
     lock_release(&p->sending);
     if (sent < 0) {
         waiter_cancel(p, &w);
@@ -208,7 +215,7 @@ static int make_box(struct keeper_provider *p, struct wire_id id, const struct s
 
     if (waiter_end(p, &w, d, e) < 0) {
         if (e->code == PD_TIMEOUT)
-            keeper_provider_end(p, id);
+            keeper_provider_end(p, id, 0);
         keeper_box_free(b);
         return not_now(e);
     }
@@ -217,7 +224,7 @@ static int make_box(struct keeper_provider *p, struct wire_id id, const struct s
     int r = jail_accept(&b->jail, &w.frame, e);
     frame_done(&w.frame);
     if (r == 0 && p->kind->tells_facts)
-        r = await_facts(b, d, e);
+        r = keeper_box_await_facts(b, d, e);
     if (r < 0)
         not_now(e);
     if (r == 0)
@@ -227,7 +234,7 @@ static int make_box(struct keeper_provider *p, struct wire_id id, const struct s
 
     if (r < 0) {
         if (is_there) /* the keeper has its socket as well: closing ours ends nothing */
-            keeper_provider_end(p, id);
+            keeper_provider_end(p, id, 0);
         keeper_box_free(b);
         return -1;
     }
@@ -645,15 +652,6 @@ static void keeper_provider_free(struct provider *base)
     free(p);
 }
 
-static enum rung keeper_provider_best(struct provider *base)
-{
-    struct keeper_provider *p = self(base);
-    lock_take(&p->lock);
-    enum rung best = p->best;
-    lock_release(&p->lock);
-    return best;
-}
-
 static struct keeper_provider *provider_new(const struct provider_kind *kind, struct pump *pump,
                                             const struct box_events *events, struct pd_err *e)
 {
@@ -672,6 +670,7 @@ static struct keeper_provider *provider_new(const struct provider_kind *kind, st
         .state = p,
         .events = events,
         .create = keeper_provider_create,
+        .cancel = keeper_provider_cancel,
         .adopt = keeper_provider_adopt,
         .count = keeper_provider_count,
         .end_strangers = keeper_provider_end_strangers,

@@ -224,7 +224,7 @@ static void on_gone(struct keeper_provider *p, const struct frame *f)
 static void answer_cut(struct keeper_provider *p, struct frame *f, const struct pd_err *why)
 {
     if (f->head.type == WIRE_CREATED)
-        provider_link_end_later(p, f->head.id);
+        provider_link_end_later(p, f->head.id, 0);
 
     f->head.type = WIRE_ERROR;
     buf_clear(&f->payload);
@@ -328,6 +328,18 @@ int keeper_box_take_facts(struct keeper_box *b, const struct frame *f, struct pd
     lock_release(&b->lock);
     free(old);
     return 0;
+}
+
+int keeper_box_await_facts(struct keeper_box *b, deadline d, struct pd_err *e)
+{
+    auto_frame f = FRAME_INIT;
+    int r = wire_recv_plain(b->jail.control, &f, d, e);
+
+    if (r == 0)
+        return pd_fail(e, PD_LOST, "the sandbox ended while it was being made");
+    if (r > 0 && f.head.type != WIRE_FACTS)
+        return pd_fail(e, PD_PROTOCOL, "the sandbox began with message type %u", f.head.type);
+    return r < 0 ? -1 : keeper_box_take_facts(b, &f, e);
 }
 
 static int on_frame(struct keeper_box *b, struct frame *f, struct pd_err *e)

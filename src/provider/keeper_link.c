@@ -81,7 +81,7 @@ static void forget_orphans(struct keeper_provider *p, bool end)
         struct orphan *o = all;
         all = o->next;
         if (end)
-            keeper_provider_end(p, o->jail.id);
+            keeper_provider_end(p, o->jail.id, 0);
         jail_done(&o->jail);
         free(o);
     }
@@ -180,18 +180,35 @@ void provider_link_lost(struct keeper_provider *p, const char *why)
     lock_release(&p->lock);
 }
 
-void provider_link_end_later(struct keeper_provider *p, struct wire_id jail)
+void provider_link_end_later(struct keeper_provider *p, struct wire_id jail, unsigned flags)
 {
     struct box_ending *n = calloc(1, sizeof *n);
     if (!n)
         return; /* it is a stranger to the next daemon, which ends it */
     n->jail = jail;
+    n->flags = flags;
 
     lock_take(&p->lock);
     n->next = p->endings;
     p->endings = n;
     pthread_cond_signal(&p->tend);
     lock_release(&p->lock);
+}
+
+/* Whoever has not sent CREATE yet sees that his box is unwanted; the order of the two is that of
+ * `sending`. Where it was answered there is nothing left to cancel. */
+void keeper_provider_cancel(struct provider *base, struct wire_id id)
+{
+    struct keeper_provider *p = base->state;
+
+    lock_take(&p->lock);
+    const struct waiter *w = p->waiters;
+    while (w && !(w->box && !w->done && wire_id_equal(w->id, id)))
+        w = w->next;
+    lock_release(&p->lock);
+
+    if (w)
+        provider_link_end_later(p, id, DESTROY_UNMADE);
 }
 
 /* ---- the tender ---- */
@@ -236,7 +253,7 @@ static bool tend_once(struct keeper_provider *p)
     lock_release(&p->lock);
 
     if (n)
-        keeper_provider_end(p, n->jail);
+        keeper_provider_end(p, n->jail, n->flags);
     else if (broken)
         close_broken(p);
     else
@@ -293,4 +310,13 @@ void provider_link_stop(struct keeper_provider *p)
 void keeper_provider_end_strangers(struct provider *base)
 {
     forget_orphans(base->state, true);
+}
+
+enum rung keeper_provider_best(struct provider *base)
+{
+    struct keeper_provider *p = base->state;
+    lock_take(&p->lock);
+    enum rung best = p->best;
+    lock_release(&p->lock);
+    return best;
 }

@@ -58,6 +58,7 @@ struct orphan {
 struct box_ending {
     struct box_ending *next;
     struct wire_id jail;
+    unsigned flags; /* of DESTROY */
 };
 
 struct keeper_provider {
@@ -98,14 +99,18 @@ void provider_link_stop(struct keeper_provider *p);
 /* Both wait for nobody: the link is lost, so that the tender gets another; the tender has the
  * keeper end a jail. */
 void provider_link_lost(struct keeper_provider *p, const char *why);
-void provider_link_end_later(struct keeper_provider *p, struct wire_id jail);
+void provider_link_end_later(struct keeper_provider *p, struct wire_id jail, unsigned flags);
 /* The pump's callback for the keeper's socket; keeper_events.c. */
 void provider_keeper_ready(struct pump_source *s, uint32_t events);
 
+/* provider.cancel and best; keeper_link.c. */
+void keeper_provider_cancel(struct provider *base, struct wire_id id);
+enum rung keeper_provider_best(struct provider *base);
 /* provider.end_strangers: ends the orphans that nobody has adopted; keeper_link.c. */
 void keeper_provider_end_strangers(struct provider *base);
 
-/* FACTS of its init; keeper_events.c. */
+/* FACTS of its init, when they come, and as the first frame that it sends; keeper_events.c. */
+int keeper_box_await_facts(struct keeper_box *b, deadline d, struct pd_err *e);
 int keeper_box_take_facts(struct keeper_box *b, const struct frame *f, struct pd_err *e);
 int keeper_box_listen(struct keeper_box *b, struct pd_err *e);
 /* provider.hear_begin, hear, hear_end. */
@@ -140,8 +145,8 @@ int keeper_copy_root(struct provider *base, struct box *box, const char *from, c
                      deadline d, struct pd_err *e);
 int keeper_check(struct box *box, deadline d, struct pd_err *e);
 
-/* Ends a jail that nobody here has. Waits for room in the keeper's socket. */
-void keeper_provider_end(struct keeper_provider *p, struct wire_id jail);
+/* Ends a jail that nobody here has. Waits for room in the keeper's socket. `flags`: of DESTROY. */
+void keeper_provider_end(struct keeper_provider *p, struct wire_id jail, unsigned flags);
 
 /* Both with the provider's lock held. */
 struct keeper_box **keeper_box_place(struct keeper_provider *p, struct wire_id id);

@@ -308,6 +308,13 @@ static struct store *open_store(const char *dir, struct pd_err *e)
     return s;
 }
 
+/* A creation may wait for an image, which can take minutes. */
+static void hurry(void *arg)
+{
+    const struct api *api = arg;
+    sessions_cancel_all(api->sessions, "the server was stopped");
+}
+
 /* Connections must leave descriptors for what they ask for. */
 static unsigned connections_of(const struct config *c)
 {
@@ -394,6 +401,7 @@ static int set_up(struct daemon *d, struct pd_err *e)
 
     atomic_store(&api->config, c);
     struct server_config server = {.handle = api_handle,
+                                   .hurry = hurry,
                                    .arg = api,
                                    .max_active = (unsigned)c->max_active,
                                    .max_connections = connections_of(c)};

@@ -9,6 +9,7 @@
  *   keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END COUNTED STASHED DONE ERROR
  *                        PROGRESS
  *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE CHECK REMOVE_ROOT KEEP_ROOT COPY THAW
+ *                        CANCEL
  *   builder -> keeper    BUILT DONE ERROR PROGRESS
  *   keeper  -> init      ADOPT
  *   client  -> init      EXEC SIGNAL KILL_TREE RESIZE ACK SYNC
@@ -76,8 +77,10 @@ enum wire_type {
                      * last process has ended */
     WIRE_PROGRESS,  /* msg_progress, before the answer to a BUILD or CREATE that had the flag TELL:
                      * how far its image has come. May be left out at any time */
-    WIRE_CHECK, /* msg_destroy, to a broker msg_sweep: does the box run, and would a new one from
-                 * its image be the same? DONE, or ERROR with what differs */
+    WIRE_CHECK,  /* msg_destroy, to a broker msg_sweep: does the box run, and would a new one from
+                  * its image be the same? DONE, or ERROR with what differs */
+    WIRE_CANCEL, /* no payload; the head's id is the BUILD's that is not wanted any more. Has no
+                  * answer of its own: that of the BUILD comes earlier. Only to our brokers */
     WIRE_TYPE_COUNT
 };
 
@@ -127,6 +130,10 @@ struct msg_created {
     uint32_t uid_base;
     const char *name; /* of the jail's cgroup directory */
 };
+
+/* Flag in the head of DESTROY: only a jail that is not made yet, whose CREATE then fails when
+ * nothing is left of it. Not answered. */
+#define DESTROY_UNMADE 1u
 
 struct msg_destroy {
     struct wire_id jail;

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import secrets
+import select
 import subprocess
 import sys
 import threading
@@ -34,10 +35,12 @@ BROKEN = b'{"errorDetail":{"message":"unexpected EOF"},"error":"unexpected EOF"}
 
 
 class Slow(Forgetful):
-    """An engine whose pulls begin with BEGIN, go on when the test says so, and end with `end`."""
+    """An engine whose pulls begin with BEGIN, go on when the test says so, and end with `end`.
+    `left` counts those whose client went away before."""
 
     def __init__(self, engine, directory):
         self.go, self.end, self.pieces, self.took = threading.Event(), END, [], 0.0
+        self.begun = self.left = 0
         super().__init__(engine, directory, lost="nothing is")
 
     def answer(self, client, path):
@@ -46,16 +49,30 @@ class Slow(Forgetful):
 
         def send(piece):
             client.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
-        began = time.monotonic()
+        began, go = time.monotonic(), self.go
         client.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         send(BEGIN)
-        assert self.go.wait(paddock.seconds(60))
+        self.begun += 1
+        if not self.may_go_on(client, go):
+            self.left += 1
+            raise BrokenPipeError
         for piece in self.pieces:
             send(piece)
             time.sleep(0.02)
         send(self.end)
         client.sendall(b"0\r\n\r\n")
         self.took = time.monotonic() - began
+        return True
+
+
+    @staticmethod
+    def may_go_on(client, go):
+        """Waits for the test's word; False when the client goes away before."""
+        limit = time.monotonic() + paddock.seconds(120)
+        while not go.is_set():
+            assert time.monotonic() < limit, "nobody let the pull go on"
+            if select.select([client], [], [], 0.02)[0]:
+                return False  # it has sent all that it had to say: this is the end
         return True
 
 
@@ -74,8 +91,9 @@ def own(slow, images):  # images: they are there whatever the proxy says
 
 @pytest.fixture
 def body(slow, images):
-    slow.go.clear()
+    slow.go = threading.Event()  # of this test: an earlier one's pull may still be looking at its own
     slow.end, slow.pieces, slow.took = END, [], 0.0
+    slow.begun = slow.left = 0
     yield {"provider": "docker", "image": images["sh"]}
     slow.go.set()
 
@@ -132,21 +150,95 @@ def test_a_client_that_leaves_does_not_stop_it(own, slow, body):
     assert client.delete(url).status == 204
 
 
+def begin(server, body, **more):
+    """A sandbox whose image is being pulled: its events and its path."""
+    stream = server.client().stream("POST", "/v1/sandboxes", json={**body, **more}, headers=EVENTS)
+    events = read_events(stream)
+    first = next(events)
+    assert first.name == "image.pull", first
+    return events, f"/v1/sandboxes/{first.data['id']}"
+
+
+def expect_ended(events, client, url, reason):
+    """Its maker is told why, and it is remembered as gone, once."""
+    *_, last = events
+    assert last.name == "error" and last.data["error"]["code"] == "conflict", last
+    assert "was ended while it was being made" in last.data["error"]["message"], last
+    assert reason in last.data["error"]["message"], last
+    assert client.get(url).json()["state"] == "gone"
+    assert client.delete(url).status == 204, "it can be deleted again"
+
+
 def test_one_that_is_deleted_meanwhile(own, slow, body, dockerd):
-    """Its maker is told that it was ended, and no container stays."""
+    """The pull is given up for it, not waited for; its maker is told, and no container stays."""
     client = own.client()
     before = {c["Id"] for c in dockerd.containers()}
-    stream = client.stream("POST", "/v1/sandboxes", json=body, headers=EVENTS)
-    events = read_events(stream)
-    url = f"/v1/sandboxes/{next(events).data['id']}"
-    ended = Later(lambda: own.client().delete(url))  # it waits for the pull
-    paddock.wait_for(lambda: client.get(url).json()["state"] == "stopping", 60, "it is being ended")
-    slow.go.set()
-    *_, last = events
-    assert last.name == "error", last
-    assert ended.get().status == 204
-    assert client.get(url).json()["state"] == "gone"
+    count = client.get("/v1/sandboxes").json()
+    events, url = begin(own, body)
+    assert Later(lambda: own.client().delete(url)).get(60).status == 204
+    assert not slow.took, "it waited for the pull"
+    paddock.wait_for(lambda: slow.left == 1, 60, "the engine is left alone")
+    expect_ended(events, client, url, "deleted")
+    assert client.get("/v1/sandboxes").json() == count
     paddock.wait_for(lambda: {c["Id"] for c in dockerd.containers()} <= before, 60, "no container stays")
+
+
+def test_others_wait_for_the_same_image(own, slow, body):
+    """One of two is deleted: the other is made. One that waits for a broker ends as well."""
+    client = own.client()
+    one, other = begin(own, body), begin(own, body)
+    assert client.delete(one[1]).status == 204
+    paddock.wait_for(lambda: slow.left == 1, 60, "the engine is left alone")
+    assert not slow.took, "it waited for the pull"
+    slow.go.set()
+    *_, last = other[0]
+    assert last.name == "created" and last.data["state"] == "running", last
+    run = client.post(f"{other[1]}/exec", json={"command": "echo alive"}).json()
+    assert run["stdout"] == "alive\n", run
+    assert client.delete(other[1]).status == 204
+    expect_ended(one[0], client, one[1], "deleted")
+
+
+def test_one_that_waits_for_a_broker_is_deleted(own, slow, body):
+    """More than there are brokers: some wait in the keeper's queue, and end there."""
+    client = own.client()
+    busy = [begin(own, body) for _ in range(2)]
+    rest = [Later(lambda: own.client().post("/v1/sandboxes", json=body)) for _ in range(8)]
+    def waiting():
+        return [s["id"] for s in client.get("/v1/sandboxes").json()["sandboxes"] if s["state"] == "creating"]
+    paddock.wait_for(lambda: len(waiting()) == 10, 60, "all are being made")
+    for sandbox in waiting():
+        assert client.delete(f"/v1/sandboxes/{sandbox}").status == 204
+    assert not slow.took, "one waited for the pull"
+    for later in rest:
+        answer = later.get(60)
+        assert answer.status == 409 and "was ended" in answer.json()["error"]["message"], answer
+    for events, url in busy:
+        expect_ended(events, client, url, "deleted")
+
+
+def test_one_whose_life_is_over_meanwhile(own, slow, body):
+    """Its clock runs while it is being made, however far that has come by then."""
+    answer = own.client().post("/v1/sandboxes", json={**body, "max_life_s": 1})
+    assert answer.status == 409 and not slow.took, answer
+    assert "being made: its maximum life of 1 s is over" in answer.json()["error"]["message"], answer
+    paddock.wait_for(lambda: slow.left == slow.begun, 60, "the engine is left alone")
+
+
+def test_a_server_that_ends_meanwhile(slow, body, dockerd):
+    """It gives up what does not end by itself while it drains; the next one knows what became of it."""
+    settings = {"providers": "jail,docker", "docker_host": slow.host, "image_pull": "always",
+                "drain_timeout_s": 1}
+    with Server(settings) as server:
+        before = {c["Id"] for c in dockerd.containers()}
+        _, url = begin(server, body)
+        assert server.stop() == 0
+        paddock.wait_for(lambda: slow.left == 1, 60, "the pull was given up")
+        assert not slow.took, "it waited for the pull"
+        server.start()
+        gone = server.client().get(url).json()
+        assert (gone["state"], gone["end_reason"]) == ("gone", "the server was stopped"), gone
+        assert {c["Id"] for c in dockerd.containers()} <= before
 
 
 def create(own, slow, image, *words, terminal):
