@@ -92,7 +92,8 @@ static struct audit_config audit_config_of(const struct daemon *d, const struct 
 static bool image_allowed(void *arg, const char *image)
 {
     const struct api *api = arg;
-    return config_allows_image(atomic_load(&api->config), image);
+    const struct config *c = atomic_load(&api->config);
+    return !c || config_allows_image(c, image); /* the pool starts a moment before the API */
 }
 
 static struct sessions_config sessions_config_of(const struct daemon *d, const struct config *c)
