@@ -48,6 +48,7 @@ static const char *const names[LOCK_RANK_COUNT] = {
     [LOCK_SESSION] = "session",
     [LOCK_PROCESS] = "process",
     [LOCK_TASKS] = "tasks",
+    [LOCK_SHADOWS] = "shadows",
     [LOCK_NAMES] = "names",
     [LOCK_SNAPSHOTS] = "snapshots",
     [LOCK_GROUPS] = "groups",

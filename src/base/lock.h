@@ -27,6 +27,7 @@
  *   session        session.lock: everything else of a session, its list of processes too
  *   process        process.lock: everything of a process
  *   tasks          sessions.task_lock: what the recorder is to do
+ *   shadows        shadows.lock: commands that are to be run a second time
  *   names          sessions.name_lock: the keys and threads whose sandbox is being made
  *   snapshots      sessions.snapshot_lock: the list of snapshots, and whose copies are being made;
  *                  held across a write of the store, so that of two who delete one is told
@@ -75,6 +76,7 @@ enum lock_rank {
     LOCK_SESSION,
     LOCK_PROCESS,
     LOCK_TASKS,
+    LOCK_SHADOWS,
     LOCK_NAMES,
     LOCK_SNAPSHOTS,
     LOCK_GROUPS,

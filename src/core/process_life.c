@@ -21,6 +21,7 @@
 #include "base/banned.h"
 #include "base/checks.h"
 #include "base/err.h"
+#include "router/router.h"
 #include "telemetry/log.h"
 
 #include <signal.h>
@@ -98,6 +99,18 @@ bool process_fail(struct process *p, const struct pd_err *why)
 
 /* ---- the end ---- */
 
+/* A command counts for the arm that its sandbox was made in. It fails by the provider's fault when
+ * it could not be started, or was lost with its sandbox. With the locks of session and process
+ * held. */
+static void count_for_arm(const struct process *p)
+{
+    const struct session *s = p->session;
+    bool failed = p->refused ? router_is_failure(&p->why) : p->stop == STOP_SANDBOX && s->lost;
+
+    if (router_command_ended(s->all->c.router, s->arm, failed, clock_now() - p->started_ns))
+        log_warn("router.stop", "arm=%s session=%s", s->arm, s->info.id);
+}
+
 /* Everybody is told, once. A client that hears of the end may start the next command at once: the
  * session is free by then. With the locks of session and process held. */
 static void tell_end(struct process *p, enum process_state to)
@@ -107,6 +120,10 @@ static void tell_end(struct process *p, enum process_state to)
     if (p->state != to && !process_step(p, to))
         return;
 
+    if (live && p->shadowed)
+        shadow_ended(p);
+    if (live && s->arm && !p->worker && !p->unseen)
+        count_for_arm(p);
     if (live) {
         p->ended_ms = time_now_ms();
         p->duration_us = (clock_now() - p->started_ns) / 1000;

@@ -103,6 +103,7 @@ struct process {
     uint64_t key_hash;
     /* Constant, but for the last. `unseen`: in no list, and forgotten as soon as it is settled. */
     bool worker, unseen, reach, moves, shell, pty, background, back_pressure, updates_state;
+    bool shadowed; /* shadow.c is to hear of its end */
     char *note;
     uint64_t spool_max, timeout_ns;
     struct judgement judgement;

@@ -436,6 +436,8 @@ static int undo_start(struct session *s, struct process *p, const struct judgeme
     bool again = !judgement_holds(s, judgement);
     lock_release(&s->lock);
 
+    if (p->shadowed)
+        shadow_cancel(p);
     leave(s, p, why);
     process_unref(p);
     return again ? JUDGE_AGAIN : -1;
@@ -462,6 +464,8 @@ static int start_judged(struct session *s, const struct process_request *r, uint
         return at == IS_KNOWN ? answer_known(known, r, ret, ret_known, e) : at;
     }
 
+    if (atomic_load(&s->shadow) && !p->unseen)
+        shadow_command(p, r);
     if (start(p, r, uid, must_store, e) < 0)
         return undo_start(s, p, judgement, e);
 
@@ -507,12 +511,29 @@ int session_start(struct session *s, const struct process_request *r, struct pro
 
 /* ---- workers ---- */
 
+/* Does this worker leave the files as they are? */
+static bool only_reads(const struct msg_list *argv)
+{
+    static const char *const readers[] = {"stat",  "read", "list", "getxattr", "search",
+                                          "watch", "tar",  "dial", "ports"};
+    uint32_t pos = 0;
+    const char *word = msg_list_next(argv, &pos);
+
+    for (size_t i = 0; word && i < sizeof readers / sizeof *readers; i++)
+        if (!strcmp(word, readers[i]))
+            return true;
+    return false;
+}
+
 int session_worker(struct session *s, const struct msg_list *argv, const char *user, unsigned flags,
                    struct worker_call *ret, struct pd_err *e)
 {
     uint32_t uid = SANDBOX_UID_USER;
     if (check_user(user, &uid, e) < 0)
         return -1;
+
+    if (atomic_load(&s->shadow) && !only_reads(argv))
+        shadow_give_up(s);
 
     struct process *p = process_new(s), *known = NULL;
     if (!p)

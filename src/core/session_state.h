@@ -12,6 +12,7 @@
 #include "core/process_state.h"
 #include "core/session_life.h"
 #include "core/sessions.h"
+#include "core/shadow.h"
 #include "policy/policy.h"
 #include "store/store.h"
 
@@ -56,7 +57,8 @@ struct session {
     struct pull_watch pull_watch; /* of its maker's thread alone, while it is being made */
     char *key;
     uint64_t key_hash;
-    char *arm; /* of the experiment that it was made in, or NULL */
+    char *arm;               /* of the experiment that it was made in, or NULL */
+    _Atomic uint64_t shadow; /* shadow.c's mark; 0: it has none */
     struct policy policy;
     char *policy_text;
     /* Under sessions.lock: */
@@ -180,6 +182,7 @@ struct sessions {
     uint64_t
         boxes_wrong_at;    /* at this step the boxes did not match; 0: they did. The controller's */
     uint64_t boxes_due_ns; /* when they are counted next; likewise */
+    struct shadows *shadows; /* shadow.c; NULL: without a router there are none */
     /* snapshots.c */
     struct lock snapshot_lock;
     struct snapshot *snapshots; /* newest first */
@@ -194,6 +197,9 @@ void session_settle(struct session *s);
 
 /* adopt_rows.c: makes sessions and processes of the store's rows; each is in its table. */
 int sessions_load_rows(struct sessions *all, struct pd_err *e);
+
+/* sessions.c: a thread that no signal comes to. As pthread_create. */
+int sessions_start_thread(pthread_t *t, void *(*f)(void *), void *arg);
 
 /* recorder.c, session.c: forgets the oldest that have ended. */
 void *recorder_main(void *sessions);

@@ -75,22 +75,22 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
     return NULL;
 }
 
-static int start_thread(pthread_t *t, void *(*f)(void *), struct sessions *all)
+int sessions_start_thread(pthread_t *t, void *(*f)(void *), void *arg)
 {
     sigset_t every, old;
     sigfillset(&every);
     pthread_sigmask(SIG_SETMASK, &every, &old);
-    int r = pthread_create(t, NULL, f, all);
+    int r = pthread_create(t, NULL, f, arg);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return r;
 }
 
 int sessions_start(struct sessions *all, struct pd_err *e)
 {
-    if (start_thread(&all->recorder, recorder_main, all) != 0)
+    if (sessions_start_thread(&all->recorder, recorder_main, all) != 0)
         return pd_fail(e, PD_CAPACITY, "no thread for the recorder");
     all->threads = 1;
-    if (start_thread(&all->controller, controller_main, all) != 0)
+    if (sessions_start_thread(&all->controller, controller_main, all) != 0)
         return pd_fail(e, PD_CAPACITY, "no thread for the controller");
     all->threads = 2;
 
@@ -101,16 +101,16 @@ int sessions_start(struct sessions *all, struct pd_err *e)
                                                   : (unsigned)cores / 2;
 
     for (; all->filler_count < fillers; all->filler_count++)
-        if (start_thread(&all->fillers[all->filler_count], pool_main, all) != 0)
+        if (sessions_start_thread(&all->fillers[all->filler_count], pool_main, all) != 0)
             return pd_fail(e, PD_CAPACITY, "no thread for the pool");
 
     bool has_images = false;
     for (unsigned i = 0; i < all->c.providers->count; i++)
         has_images |= provider_has(all->c.providers->list[i], PROVIDER_IMAGE);
-    if (has_images && start_thread(&all->image_pool.filler, image_pool_main, all) != 0)
+    if (has_images && sessions_start_thread(&all->image_pool.filler, image_pool_main, all) != 0)
         return pd_fail(e, PD_CAPACITY, "no thread for the pool of images");
     all->image_pool.runs = has_images;
-    return 0;
+    return all->c.router ? shadows_start(all, e) : 0;
 }
 
 void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
@@ -159,6 +159,7 @@ void sessions_stop(struct sessions *all)
         pthread_cond_signal(&q->cond);
     lock_release(&all->lock);
 
+    shadows_stop(all);
     for (unsigned i = 0; i < all->filler_count; i++)
         pthread_join(all->fillers[i], NULL);
     if (all->image_pool.runs)
@@ -181,6 +182,7 @@ void sessions_free(struct sessions *all)
         process_unref(p);
     }
 
+    shadows_free(all);
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         while (all->by_id[i]) {
             struct session *s = all->by_id[i];

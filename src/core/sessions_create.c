@@ -132,6 +132,7 @@ struct origin {
     struct snapshot *snapshot; /* held */
     struct provider *provider; /* that has those files, or the router's choice */
     const char *reason;        /* why that one */
+    const char *arm;           /* of the experiment that it is made in, or NULL */
 };
 
 /* A fork has the environment and the directory of its origin, unless the request tells others. */
@@ -173,6 +174,8 @@ static struct session *begin(struct sessions *all, const struct session_request 
 
     lock_take(&s->lock);
     int bad = fill_in(s, r, o->reason, e);
+    if (bad == 0 && o->arm && !(s->arm = strdup(o->arm)))
+        bad = pd_fail(e, PD_CAPACITY, "no memory for a session");
     s->info.from_pool = from_pool;
     if (replaces) {
         s->info.recreated = true;
@@ -353,7 +356,8 @@ static int make_routed(struct sessions *all, const struct session_request *r,
     deadline limit = deadline_in(all->c.providers->list[decision.provider]->patience.create);
     for (;;) {
         struct origin o = {.provider = all->c.providers->list[decision.provider],
-                           .reason = decision.reason};
+                           .reason = decision.reason,
+                           .arm = decision.arm >= 0 ? decision.name : NULL};
         enum provider_did did;
         uint64_t began = clock_now();
         int made = make_from(all, r, replaces, &o, let_in, &did, ret, e);
@@ -361,6 +365,8 @@ static int make_routed(struct sessions *all, const struct session_request *r,
             note_outcome(all, &decision, clock_now() - began, did == PROVIDER_FAILED ? e : NULL);
         else if (made == 0)
             router_served(all->c.router, &decision, clock_now() - began);
+        if (made == 0)
+            shadow_choose(*ret, &q);
 
         if (did != PROVIDER_FAILED || deadline_passed(limit) ||
             !next_hop(all, r, &decision, let_in, e))

@@ -22,7 +22,7 @@
 #define PATH_SIZE 4096u
 
 struct router {
-    struct lock lock;   /* rules, from_file, breakers, arms */
+    struct lock lock;   /* rules, from_file, breakers, arms, parity */
     struct lock writer; /* the file; taken before lock */
     char file[PATH_SIZE];
     const char *const *env;
@@ -30,6 +30,8 @@ struct router {
     bool from_file;
     struct breaker breakers[ROUTER_PROVIDERS_MAX];
     struct arms arms;
+    struct parity parity;
+    unsigned shadow_rule; /* its number, from 1; another one whenever the rule is another */
 };
 
 /* ---- the file ---- */
@@ -124,6 +126,10 @@ static void hold_rules(struct router *r, struct router_rules *rules, bool from_f
                sizeof rules->experiment.stopped);
     else
         r->arms = (struct arms){0};
+    if (!old || memcmp(&old->shadow, &rules->shadow, sizeof rules->shadow) != 0) {
+        r->parity = (struct parity){.equal = 0};
+        r->shadow_rule++;
+    }
     r->rules = rules;
     r->from_file = from_file;
     lock_release(&r->lock);
@@ -334,6 +340,82 @@ void router_served(struct router *r, const struct decision *d, uint64_t ns)
     lock_release(&r->lock);
 }
 
+bool router_command_ended(struct router *r, const char *arm, bool failed, uint64_t ns)
+{
+    bool stopped = false;
+    if (!r)
+        return false;
+
+    lock_take(&r->lock);
+    struct router_experiment *x = &r->rules->experiment;
+    for (unsigned i = 0; i < x->count; i++)
+        if (!strcmp(x->arms[i].name, arm)) {
+            stopped = arms_note_command(&r->arms, x, i, failed, ns);
+            break;
+        }
+    lock_release(&r->lock);
+    return stopped;
+}
+
+/* ---- the shadow ---- */
+
+static bool fits(const char *wanted, const char *given)
+{
+    return !wanted[0] || (given && !strcmp(wanted, given));
+}
+
+/* With the lock held. */
+static bool is_shadowed(const struct router_rules *rules, const struct route_question *q)
+{
+    const struct router_shadow *s = &rules->shadow;
+    const char *key = q->key ? q->key : q->user ? q->user : q->tenant;
+
+    return s->name[0] && key && fits(s->tenant, q->tenant) && fits(s->user, q->user) &&
+           fits(s->template_name, q->template_name) && share_of(s->salt, key) < s->share &&
+           !router_list_has(&rules->disabled, s->provider);
+}
+
+unsigned router_shadow(struct router *r, const struct route_provider *providers, unsigned count,
+                       const struct route_question *q, const char *primary, enum rung rung,
+                       unsigned *ret)
+{
+    bool found = false;
+    if (!r)
+        return 0;
+
+    lock_take(&r->lock);
+    const char *name = r->rules->shadow.provider;
+    bool wanted = is_shadowed(r->rules, q) && strcmp(name, primary) != 0;
+    for (unsigned i = 0; wanted && !found && i < count; i++) {
+        found = !strcmp(providers[i].name, name) && providers[i].rung >= rung &&
+                !providers[i].unfit && breaker_allows(&r->breakers[i], clock_now());
+        *ret = i;
+    }
+    unsigned rule = found ? r->shadow_rule : 0;
+    lock_release(&r->lock);
+    return rule;
+}
+
+bool router_shadow_holds(struct router *r, unsigned rule)
+{
+    if (!r)
+        return false;
+    lock_take(&r->lock);
+    bool holds = rule == r->shadow_rule;
+    lock_release(&r->lock);
+    return holds;
+}
+
+void router_note_shadow(struct router *r, unsigned rule, enum parity_event event, unsigned differs)
+{
+    if (!r)
+        return;
+    lock_take(&r->lock);
+    if (rule == r->shadow_rule)
+        parity_note(&r->parity, event, differs);
+    lock_release(&r->lock);
+}
+
 /* ---- telling ---- */
 
 static void breaker_json(struct json *j, const struct route_provider *p, const struct breaker *b,
@@ -373,6 +455,8 @@ void router_json(struct router *r, const struct route_provider *providers, unsig
 
     json_key(j, "experiment");
     arms_json(&r->arms, &r->rules->experiment, j);
+    json_key(j, "shadow");
+    parity_json(&r->parity, &r->rules->shadow, j);
 
     json_key(j, "older_names");
     json_open(j, '[');
@@ -395,5 +479,6 @@ void router_metrics(struct router *r, struct buf *out)
         return;
     lock_take(&r->lock);
     arms_metrics(&r->arms, &r->rules->experiment, out);
+    parity_metrics(&r->parity, &r->rules->shadow, out);
     lock_release(&r->lock);
 }

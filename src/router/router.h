@@ -7,6 +7,7 @@
 #pragma once
 
 #include "router/decide.h"
+#include "router/parity.h"
 
 struct buf;
 struct json;
@@ -48,12 +49,25 @@ bool router_ended(struct router *r, const struct decision *d, uint64_t ns,
                   const struct pd_err *why);
 /* One that was there already was given out, from the pool: that says nothing of the provider. */
 void router_served(struct router *r, const struct decision *d, uint64_t ns);
+/* A command has ended in a sandbox that was made in this arm; `failed`: by the provider's fault.
+ * True when the guard has stopped the experiment by it. */
+bool router_command_ended(struct router *r, const char *arm, bool failed, uint64_t ns);
+/* Shall the commands of this sandbox run a second time? Where is in *ret. Never where there is less
+ * isolation than `rung`, which the sandbox has. The answer is the number of the rule, which is
+ * another one when it is changed; 0: no. */
+unsigned router_shadow(struct router *r, const struct route_provider *providers, unsigned count,
+                       const struct route_question *q, const char *primary, enum rung rung,
+                       unsigned *ret);
+/* Does that rule still hold? */
+bool router_shadow_holds(struct router *r, unsigned rule);
+/* Of one that does not hold any more nothing is counted. */
+void router_note_shadow(struct router *r, unsigned rule, enum parity_event event, unsigned differs);
 /* May another provider be tried after this error? */
 bool router_is_failure(const struct pd_err *why);
 
-/* Members of an object: rules (with `with_rules`), breakers, the experiment's arms, flags of older
- * names. */
+/* Members of an object: rules (with `with_rules`), breakers, the experiment's arms, the shadow,
+ * flags of older names. */
 void router_json(struct router *r, const struct route_provider *providers, unsigned count,
                  bool with_rules, struct json *j);
-/* Counters of the experiment's arms, in the format of Prometheus. */
+/* Counters of the experiment's arms and of the shadow, in the format of Prometheus. */
 void router_metrics(struct router *r, struct buf *out);

@@ -248,24 +248,55 @@ static int read_arm(struct reader *r, size_t i, const json_t *v, struct router_a
     return 0;
 }
 
+static int read_shadow(struct reader *r, const json_t *root, struct router_shadow *ret)
+{
+    static const char *const members[] = {"name",     "salt",     "tenant",     "user",
+                                          "template", "provider", "percentage", NULL};
+    static const char path[] = "shadow";
+    const json_t *v = json_object_get(root, path);
+    uint64_t share = 0;
+    if (!v || json_is_null(v))
+        return 0;
+
+    if (check_members(r, path, v, members) < 0 ||
+        read_text(r, path, v, "name", true, ret->name, sizeof ret->name) < 0 ||
+        read_text(r, path, v, "salt", false, ret->salt, sizeof ret->salt) < 0 ||
+        read_text(r, path, v, "tenant", false, ret->tenant, sizeof ret->tenant) < 0 ||
+        read_text(r, path, v, "user", false, ret->user, sizeof ret->user) < 0 ||
+        read_text(r, path, v, "template", false, ret->template_name, sizeof ret->template_name) <
+            0 ||
+        read_provider(r, path, v, "provider", true, ret->provider) < 0 ||
+        read_hundredths(r, path, v, "percentage", true, 0, 100, &share) < 0)
+        return -1;
+
+    ret->share = (unsigned)share;
+    if (!ret->salt[0])
+        memcpy(ret->salt, ret->name, sizeof ret->salt);
+    return 0;
+}
+
 static int read_guard(struct reader *r, const json_t *experiment, struct router_guard *ret)
 {
-    static const char *const members[] = {"percentage", "creations", NULL};
+    static const char *const members[] = {"percentage", "creations", "commands", NULL};
     static const char path[] = "experiment.guard";
     const json_t *v = json_object_get(experiment, "guard");
-    uint64_t percent = 0, creations = 0;
+    uint64_t percent = 0, creations = 0, commands = 0;
     if (!v || json_is_null(v))
         return 0;
 
     if (check_members(r, path, v, members) < 0 ||
         read_hundredths(r, path, v, "percentage", true, 1, 100, &percent) < 0 ||
-        read_hundredths(r, path, v, "creations", true, 1, 1000000, &creations) < 0)
+        read_hundredths(r, path, v, "creations", false, 1, 1000000, &creations) < 0 ||
+        read_hundredths(r, path, v, "commands", false, 1, 1000000, &commands) < 0)
         return -1;
-    if (percent % 100 || creations % 100)
-        return pd_fail(r->e, PD_INVALID, "%s: percentage and creations must be whole numbers",
-                       path);
+    if (percent % 100 || creations % 100 || commands % 100)
+        return pd_fail(r->e, PD_INVALID,
+                       "%s: percentage, creations and commands must be whole numbers", path);
+    if (!creations && !commands)
+        return pd_fail(r->e, PD_INVALID, "%s: must say creations, commands, or both", path);
 
-    *ret = (struct router_guard){(unsigned)(percent / 100), (unsigned)(creations / 100)};
+    *ret = (struct router_guard){(unsigned)(percent / 100), (unsigned)(creations / 100),
+                                 (unsigned)(commands / 100)};
     return 0;
 }
 
@@ -405,15 +436,15 @@ static int read_flags(struct reader *r, const json_t *root, struct router_rules 
 
 static int read_all(struct reader *r, const json_t *root, struct router_rules *ret)
 {
-    static const char *const members[] = {"default",    "disabled", "rules",        "flags",
-                                          "experiment", "fallback", "allow_weaker", "breaker",
-                                          "commands",   NULL};
+    static const char *const members[] = {
+        "default",      "disabled", "rules",    "flags",  "experiment", "fallback",
+        "allow_weaker", "breaker",  "commands", "shadow", NULL};
 
     if (check_members(r, "", root, members) < 0 ||
         read_provider(r, "", root, "default", false, ret->usual) < 0 ||
         read_providers(r, "", root, "disabled", &ret->disabled, NULL) < 0 ||
         read_rules(r, root, ret) < 0 || read_flags(r, root, ret) < 0 ||
-        read_experiment(r, root, &ret->experiment) < 0 ||
+        read_experiment(r, root, &ret->experiment) < 0 || read_shadow(r, root, &ret->shadow) < 0 ||
         read_providers(r, "", root, "fallback", &ret->fallback, NULL) < 0 ||
         read_bool(r, root, "allow_weaker", &ret->allow_weaker) < 0 ||
         read_breaker(r, root, &ret->breaker) < 0 || read_commands(r, root, ret->commands) < 0)
@@ -515,13 +546,30 @@ static void experiment_json(struct json *j, const struct router_experiment *x)
     }
     json_close(j, ']');
 
-    if (x->guard.creations) {
+    if (x->guard.percent) {
         json_key(j, "guard");
         json_open(j, '{');
         json_member_uint(j, "percentage", x->guard.percent);
-        json_member_uint(j, "creations", x->guard.creations);
+        if (x->guard.creations)
+            json_member_uint(j, "creations", x->guard.creations);
+        if (x->guard.commands)
+            json_member_uint(j, "commands", x->guard.commands);
         json_close(j, '}');
     }
+    json_close(j, '}');
+}
+
+static void shadow_json(struct json *j, const struct router_shadow *s)
+{
+    json_key(j, "shadow");
+    json_open(j, '{');
+    text_json(j, "name", s->name);
+    text_json(j, "salt", s->salt);
+    text_json(j, "tenant", s->tenant);
+    text_json(j, "user", s->user);
+    text_json(j, "template", s->template_name);
+    text_json(j, "provider", s->provider);
+    hundredths_json(j, "percentage", s->share);
     json_close(j, '}');
 }
 
@@ -561,6 +609,8 @@ void router_rules_json(const struct router_rules *r, struct json *j)
 
     if (r->experiment.count)
         experiment_json(j, &r->experiment);
+    if (r->shadow.name[0])
+        shadow_json(j, &r->shadow);
     list_json(j, "fallback", &r->fallback);
     json_member_bool(j, "allow_weaker", r->allow_weaker);
     breaker_json(j, &r->breaker);

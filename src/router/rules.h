@@ -63,9 +63,10 @@ struct router_arm {
     unsigned weight;
 };
 
-/* Stops an experiment when so many percent of an arm's creations, at least so many, have failed. */
+/* Stops an experiment when so many percent of an arm's creations, at least so many, have failed;
+ * or of its commands. */
 struct router_guard {
-    unsigned percent, creations; /* 0: there is none */
+    unsigned percent, creations, commands; /* 0: there is none */
 };
 
 /* Everybody is in one arm, by weight. */
@@ -75,6 +76,15 @@ struct router_experiment {
     unsigned count; /* 0: there is none */
     struct router_guard guard;
     char stopped[160]; /* why the guard has stopped it; "": it has not. Of no file */
+};
+
+/* Sandboxes of a share of all users, by the same filter as a rule's, whose commands run a second
+ * time at another provider. */
+struct router_shadow {
+    char name[ROUTER_NAME_SIZE], salt[ROUTER_NAME_SIZE]; /* name "": there is none */
+    char tenant[ROUTER_NAME_SIZE], user[ROUTER_USER_SIZE], template_name[ROUTER_NAME_SIZE];
+    char provider[ROUTER_PROVIDER_SIZE];
+    unsigned share; /* of SHARE_ALL */
 };
 
 /* The least isolation for a command of each class, in the order of enum command_class; RUNG_COUNT
@@ -93,6 +103,7 @@ struct router_rules {
     struct router_flag flags[ROUTER_FLAGS_MAX];
     unsigned flag_count;
     struct router_experiment experiment;
+    struct router_shadow shadow;
     struct router_list fallback;
     bool allow_weaker; /* a request may ask for a fallback that isolates less */
     struct breaker_limits breaker;

@@ -193,13 +193,16 @@ def test_arms_are_counted(routed, user, admin):
     held = answer.json()
     assert held["rules"]["experiment"]["guard"] == experiment["guard"]
     assert held["experiment"] == {"name": experiment["name"], "stopped": None, "arms": [
-        {"name": n, "provider": "jail", "made": 0, "failed": 0, "mean_ms": 0} for n in "xy"]}
+        {"name": n, "provider": "jail", "made": 0, "failed": 0, "mean_ms": 0, "commands": 0, "commands_failed": 0,
+         "command_mean_ms": 0} for n in "xy"]}
 
     reasons = []
     for n in range(12):
         made = user.post("/v1/sandboxes", json={"user_id": f"user{n}", "thread_id": "arms"})
         assert made.status == 201, made
         reasons.append(made.json()["reason"])
+        done = user.post(f"/v1/sandboxes/{made.json()['id']}/exec", json={"command": "exit 3"})
+        assert done.json()["exit_code"] == 3, done
         assert user.delete(f"/v1/sandboxes/{made.json()['id']}").status == 204
     # A request that is wrong counts for none of them.
     assert user.post("/v1/sandboxes", json={"limits": {"memory_bytes": 1}}).status == 400
@@ -207,6 +210,8 @@ def test_arms_are_counted(routed, user, admin):
     arms = user.get("/v1/router").json()["experiment"]["arms"]
     assert [a["made"] for a in arms] == [sum(f"arm {n} of" in r for r in reasons) for n in "xy"]
     assert all(a["made"] and a["mean_ms"] > 0 and a["failed"] == 0 for a in arms), arms
+    assert [a["commands"] for a in arms] == [a["made"] for a in arms], arms
+    assert all(a["command_mean_ms"] > 0 and a["commands_failed"] == 0 for a in arms), arms
     metrics = user.get("/metrics").text
     labels = r'experiment="a \"b\" \\c",arm="x"'
     assert f'paddock_experiment_creations_total{{{labels},result="made"}} {arms[0]["made"]}\n' in metrics

@@ -434,7 +434,7 @@ static const struct {
      "\"provider\":\"jail\",\"percentage\":5}]}",
      "flags: 'f' is there twice"},
     {"{\"experiment\":{\"name\":\"x\",\"guard\":{\"percentage\":30}}}",
-     "experiment.guard.creations: is missing"},
+     "experiment.guard: must say creations, commands, or both"},
     {"{\"experiment\":{\"name\":\"x\",\"guard\":{\"percentage\":101,\"creations\":1}}}",
      "experiment.guard.percentage: "},
     {"{\"experiment\":{\"name\":\"x\",\"guard\":{\"percentage\":1.5,\"creations\":1}}}",

@@ -319,6 +319,140 @@ static void test_rules_are_replaced_while_others_decide(void **state)
     (void)unlink(file);
 }
 
+/* ---- shadows ---- */
+
+/* The place of the shadow, or -1. */
+static int shadow_of(struct router *r, const char *tenant, const char *user, const char *primary,
+                     enum rung rung)
+{
+    struct route_question q = {
+        .tenant = tenant, .user = user, .key = user, .template_name = "base"};
+    unsigned at = 99;
+    return router_shadow(r, providers, PROVIDERS, &q, primary, rung, &at) ? (int)at : -1;
+}
+
+static void test_who_gets_a_shadow_and_where(void **state)
+{
+    (void)state;
+    struct pd_err e = {.msg = ""};
+    struct router *r = router_new(file, NULL, providers, PROVIDERS, &e);
+    assert_non_null(r);
+    assert_int_equal(shadow_of(r, "t", "u", "docker", RUNG_NONE), -1);
+
+    assert_int_equal(put(r,
+                         "{\"shadow\":{\"name\":\"s\",\"provider\":\"docker\",\"tenant\":"
+                         "\"t\",\"percentage\":100}}",
+                         &e),
+                     0);
+    assert_int_equal(shadow_of(r, "t", "u", "local", RUNG_NONE), 1);
+    assert_int_equal(shadow_of(r, "t", "u", "local", RUNG_BASIC), 1);
+    assert_int_equal(shadow_of(r, "other", "u", "local", RUNG_NONE), -1);
+    assert_int_equal(shadow_of(r, "t", "u", "docker", RUNG_BASIC), -1);
+    assert_int_equal(shadow_of(r, "t", "u", "jail", RUNG_FULL), -1); /* it would be weaker */
+
+    assert_int_equal(put(r,
+                         "{\"disabled\":[\"docker\"],\"shadow\":{\"name\":\"s\",\"provider\":"
+                         "\"docker\",\"percentage\":100}}",
+                         &e),
+                     0);
+    assert_int_equal(shadow_of(r, "t", "u", "local", RUNG_NONE), -1);
+    router_free(r);
+}
+
+/* The share is what was asked for, and a higher one only adds users. */
+static void test_a_shadows_share(void **state)
+{
+    (void)state;
+    struct pd_err e = {.msg = ""};
+    static bool was_in[20000];
+    struct router *r = router_new(file, NULL, providers, PROVIDERS, &e);
+    assert_non_null(r);
+
+    for (unsigned percent = 5; percent <= 100; percent += 19) {
+        char text[160], user[16];
+        unsigned in = 0;
+        snprintf(text, sizeof text,
+                 "{\"shadow\":{\"name\":\"s\",\"provider\":\"jail\",\"percentage\":%u}}", percent);
+        assert_int_equal(put(r, text, &e), 0);
+        for (unsigned i = 0; i < COUNT(was_in); i++) {
+            snprintf(user, sizeof user, "u%u", i);
+            bool is_in = shadow_of(r, "t", user, "local", RUNG_NONE) == 0;
+            assert_true(is_in || !was_in[i]);
+            was_in[i] = is_in;
+            in += is_in;
+        }
+        double share = in * 100.0 / COUNT(was_in);
+        assert_true(share > percent - 1.2 && share < percent + 1.2);
+    }
+    router_free(r);
+}
+
+/* What belongs to a rule that was changed is not counted for the next. */
+static void test_a_changed_shadow_counts_anew(void **state)
+{
+    (void)state;
+    struct pd_err e = {.msg = ""};
+    struct route_question q = {.tenant = "t", .key = "u"};
+    struct router *r = router_new(file, NULL, providers, PROVIDERS, &e);
+    unsigned at = 0;
+    assert_non_null(r);
+
+    const char *rules[] = {
+        "{\"shadow\":{\"name\":\"a\",\"provider\":\"jail\",\"percentage\":100}}",
+        "{\"shadow\":{\"name\":\"b\",\"provider\":\"jail\",\"percentage\":100}}"};
+    assert_int_equal(put(r, rules[0], &e), 0);
+    unsigned rule = router_shadow(r, providers, PROVIDERS, &q, "local", RUNG_NONE, &at);
+    assert_true(rule && router_shadow_holds(r, rule));
+    router_note_shadow(r, rule, PARITY_COMPARED, 0);
+    assert_int_equal(put(r, rules[0], &e), 0); /* the same again */
+    assert_true(router_shadow_holds(r, rule));
+    assert_int_equal(put(r, rules[1], &e), 0);
+    assert_false(router_shadow_holds(r, rule));
+    router_note_shadow(r, rule, PARITY_COMPARED, 0);
+
+    auto_buf out = BUF_INIT(16384);
+    router_metrics(r, &out);
+    assert_non_null(strstr(buf_cstr(&out), "result=\"equal\"} 0\n"));
+    router_free(r);
+}
+
+/* ---- arms ---- */
+
+static void test_commands_count_for_their_arm_and_stop_it(void **state)
+{
+    (void)state;
+    struct pd_err e = {.msg = ""};
+    struct router *r = router_new(file, NULL, providers, PROVIDERS, &e);
+    assert_non_null(r);
+    assert_int_equal(
+        put(r,
+            "{\"experiment\":{\"name\":\"x\",\"arms\":[{\"name\":\"a\",\"provider\":\"jail\","
+            "\"weight\":1},{\"name\":\"b\",\"provider\":\"docker\",\"weight\":1}],"
+            "\"guard\":{\"percentage\":50,\"commands\":10}}}",
+            &e),
+        0);
+
+    for (unsigned i = 0; i < 9; i++) {
+        assert_false(router_command_ended(r, "a", false, 1000));
+        assert_false(router_command_ended(r, "b", i % 2, 1000));
+    }
+    assert_false(router_command_ended(r, "nobody", true, 1000));
+    assert_true(router_command_ended(r, "b", true, 1000)); /* the fifth of ten */
+    assert_false(router_command_ended(r, "b", true, 1000));
+
+    auto_buf out = BUF_INIT(16384);
+    struct json j = JSON_INIT(&out);
+    json_open(&j, '{');
+    router_json(r, providers, PROVIDERS, true, &j);
+    json_close(&j, '}');
+    assert_non_null(
+        strstr(buf_cstr(&out), "arm b failed at 5 of 10 commands, the guard is at 50 %"));
+    assert_non_null(strstr(buf_cstr(&out), "\"commands\":9,\"commands_failed\":0"));
+    assert_non_null(strstr(buf_cstr(&out), "\"guard\":{\"percentage\":50,\"commands\":10}"));
+    assert_string_equal(chosen(r), "jail");
+    router_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +462,10 @@ int main(void)
         cmocka_unit_test(test_the_guard_stops_an_experiment),
         cmocka_unit_test(test_an_arm_whose_breaker_is_open_counts_nothing),
         cmocka_unit_test(test_rules_are_replaced_while_others_decide),
+        cmocka_unit_test(test_who_gets_a_shadow_and_where),
+        cmocka_unit_test(test_a_shadows_share),
+        cmocka_unit_test(test_a_changed_shadow_counts_anew),
+        cmocka_unit_test(test_commands_count_for_their_arm_and_stop_it),
     };
     return cmocka_run_group_tests(tests, make_place, remove_place);
 }
