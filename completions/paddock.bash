@@ -12,7 +12,7 @@ _paddock_pids() {
 # The options of a command; tests/lint/client_docs compares them with `paddock help`.
 _paddock_options() {
     case $1 in
-    run) echo --provider --profile --min-isolation --user --workdir --env --network --name --root \
+    run) echo --provider --mode --profile --min-isolation --user --workdir --env --network --name --root \
         --bind --timeout --memory --pids --cpu --disk --files --file-size --output --json ;;
     keeper) echo --socket --kind --program --option --builders --kits --owner --files ;;
     serve) echo --config --listen --listen-tls --state-dir --tls-cert --tls-key ;;

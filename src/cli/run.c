@@ -9,9 +9,11 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "jail/identity.h"
+#include "router/command_class.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -22,6 +24,8 @@ const char run_usage[] =
     "125 when the sandbox could not be made, 126/127 when the command cannot run or is not "
     "found.\n\n"
     "  --provider jail|local   jail (default), or a plain subprocess without isolation\n"
+    "  --mode local|sandbox|auto   the same in other words; auto: local for a command that only\n"
+    "                          reads or writes below its directory, else the jail\n"
     "  --profile strict|dev|restricted\n"
     "                          strict (default): no capabilities at all; dev: a root and sudo;\n"
     "                          restricted: strict, and what is written cannot be executed\n"
@@ -140,8 +144,16 @@ static int parse_provider(struct run_options *o, const char *text, struct pd_err
 {
     if (strcmp(text, "jail") != 0 && strcmp(text, "local") != 0)
         return pd_fail(e, PD_INVALID, "--provider: '%.40s' is not one of: jail, local", text);
+    o->provider_given = true;
     o->provider = !strcmp(text, "local") ? PROVIDER_LOCAL : PROVIDER_JAIL;
     return 0;
+}
+
+static int parse_mode(struct run_options *o, const char *text, struct pd_err *e)
+{
+    o->mode = run_mode_of(text);
+    return o->mode ? 0
+                   : pd_fail(e, PD_INVALID, "--mode: '%.40s' is not one of: " RUN_MODE_LIST, text);
 }
 
 /* The list's own copy of the name, or NULL. */
@@ -156,14 +168,15 @@ static const char *find_name(const char *name, const char *const *list, size_t c
 static int check_known(const char *name, struct pd_err *e)
 {
     static const char *const with_value[] = {
-        "--provider", "--profile", "--name",    "--timeout", "--memory",    "--pids",
-        "--cpu",      "--disk",    "--files",   "--env",     "--bind",      "--root",
-        "--workdir",  "--user",    "--network", "--output",  "--file-size", "--min-isolation"};
+        "--provider", "--profile",   "--name",          "--timeout", "--memory",
+        "--pids",     "--cpu",       "--disk",          "--files",   "--env",
+        "--bind",     "--root",      "--workdir",       "--user",    "--network",
+        "--output",   "--file-size", "--min-isolation", "--mode"};
 
     if (find_name(name, with_value, sizeof with_value / sizeof *with_value))
         return 0;
     return pd_fail(e, PD_INVALID,
-                   "unknown option '%.30s': valid are --provider --profile --name --timeout "
+                   "unknown option '%.30s': valid are --provider --mode --profile --name --timeout "
                    "--memory --pids --cpu --disk --files --env --bind --root --workdir --user "
                    "--network --output --file-size --min-isolation --json",
                    name);
@@ -203,6 +216,8 @@ static int parse_value(struct run_options *o, const char *name, const char *v, s
 
     if (!strcmp(name, "--provider"))
         return parse_provider(o, v, e);
+    if (!strcmp(name, "--mode"))
+        return parse_mode(o, v, e);
     if (!strcmp(name, "--profile"))
         return profile_parse(name, v, &o->spec.profile, e);
     if (!strcmp(name, "--network"))
@@ -255,6 +270,48 @@ static int parse_one(struct run_options *o, struct options *opts, struct pd_err 
     return v ? parse_value(o, name, v, e) : -1;
 }
 
+/* May it run without isolation? The reason is kept either way. */
+static bool is_harmless(struct run_options *o)
+{
+    char here[PATH_MAX];
+    const char *workspace = o->workdir[0] ? o->workdir : getcwd(here, sizeof here);
+    struct command_verdict v = {.what = COMMAND_UNKNOWN, .reason = "its directory is not known"};
+
+    if (o->jail_only || o->spec.min_rung > RUNG_NONE) {
+        snprintf(o->mode_reason, sizeof o->mode_reason, "only a jail has %s",
+                 o->jail_only ? o->jail_only : "--min-isolation");
+        return false;
+    }
+
+    if (workspace)
+        command_classify_argv((const char *const *)o->argv, workspace, &v);
+    for (unsigned i = 0; i < o->env_count; i++)
+        if (!command_variable_is_harmless(o->env[i])) {
+            v.what = COMMAND_UNKNOWN;
+            snprintf(v.reason, sizeof v.reason, "'%.60s' is a variable that programs go by",
+                     o->env[i]);
+        }
+    snprintf(o->mode_reason, sizeof o->mode_reason, "%s: %s", command_class_name(v.what), v.reason);
+    return v.what <= COMMAND_WRITES;
+}
+
+/* --mode chooses the provider, once all options and the command are known. */
+static int apply_mode(struct run_options *o, struct pd_err *e)
+{
+    if (!o->mode)
+        return 0;
+    if (o->provider_given)
+        return pd_fail(e, PD_INVALID, "--mode and --provider say the same: give one of them");
+
+    bool local = o->mode == MODE_LOCAL;
+    snprintf(o->mode_reason, sizeof o->mode_reason, "mode %s was asked for",
+             run_mode_name(o->mode));
+    if (o->mode == MODE_AUTO)
+        local = is_harmless(o);
+    o->provider = local ? PROVIDER_LOCAL : PROVIDER_JAIL;
+    return 0;
+}
+
 static int parse(struct run_options *o, int argc, char **argv, struct pd_err *e)
 {
     struct options opts = {.argc = argc, .argv = argv, .at = 1};
@@ -272,6 +329,8 @@ static int parse(struct run_options *o, int argc, char **argv, struct pd_err *e)
         return pd_fail(e, PD_INVALID,
                        "no command: paddock run [OPTIONS] [--] COMMAND, see `paddock help run`");
 
+    if (apply_mode(o, e) < 0)
+        return -1;
     if (o->provider == PROVIDER_LOCAL) {
         if (o->spec.min_rung > RUNG_NONE)
             return pd_fail(e, PD_ISOLATION,
@@ -301,7 +360,7 @@ static void put_capture(struct json *j, const char *key, const struct capture *c
     json_str(j, text.data ? text.data : (const uint8_t *)"", text.len);
 }
 
-static int print_json(const struct run_result *r)
+static int print_json(const struct run_options *o, const struct run_result *r)
 {
     /* Every byte may become six. */
     auto_buf out = BUF_INIT(16u * CAPTURE_MAX);
@@ -335,12 +394,16 @@ static int print_json(const struct run_result *r)
     json_uint(&j, r->max_rss);
     json_key(&j, "process_id");
     json_int(&j, r->process_id);
+    if (o->mode) {
+        json_key(&j, "mode");
+        json_cstr(&j, run_mode_name(o->mode));
+    }
     json_key(&j, "provider");
     json_cstr(&j, r->provider);
     json_key(&j, "isolation");
     json_cstr(&j, rung_name(r->rung));
     json_key(&j, "reason");
-    json_cstr(&j, r->reason);
+    json_cstr(&j, o->mode ? o->mode_reason : r->reason);
     json_close(&j, '}');
     buf_putc(&out, '\n');
 
@@ -393,7 +456,7 @@ int cmd_run(int argc, char **argv)
         return cli_fail(&e);
 
     if (o.json)
-        return print_json(&r);
+        return print_json(&o, &r);
     explain_stop(&o, &r);
     return exit_status(&r);
 }

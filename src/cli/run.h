@@ -3,8 +3,10 @@
 
 #include "base/clock.h"
 #include "cli/stream.h"
+#include "router/mode.h"
 #include "wire/spec.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct pd_err;
@@ -15,6 +17,9 @@ enum run_provider { PROVIDER_JAIL, PROVIDER_LOCAL };
 
 struct run_options {
     enum run_provider provider;
+    bool provider_given;
+    enum run_mode mode;    /* MODE_NONE: not asked for */
+    char mode_reason[224]; /* why that provider, with a mode */
     struct spec spec;
     char paths[SPEC_BINDS_MAX][2][SPEC_PATH_MAX + 1]; /* of the binds */
     char root[SPEC_PATH_MAX + 1];

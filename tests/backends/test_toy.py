@@ -249,3 +249,19 @@ def test_a_killed_keeper_takes_its_boxes_along(server, api, with_brokers):
 
     wait_for(healthy, 60, "another keeper is started")
     assert api.delete(make(api)).status == 204
+
+
+def test_who_asks_for_isolation_is_refused(api):
+    """Nobody can know what such a program isolates: it counts as none, whatever rung it tells."""
+    check_error(api.post("/v1/sandboxes", json={"provider": "toy", "mode": "sandbox"}), 409, field="mode",
+                says="has no isolation")
+    made = api.post("/v1/sandboxes", json={"mode": "sandbox"}).json()
+    box = f"/v1/sandboxes/{made['id']}"
+    assert made["provider"] == "jail", made
+    check_error(api.post(f"{box}/move", json={"provider": "toy"}), 409, code="isolation")
+    assert api.get(box).json()["provider"] == "jail"
+    assert api.delete(box).status == 204
+
+    box = make(api)  # the control: it can be had by who asks for none
+    assert api.get(box).json()["isolation"] == "none"
+    assert api.delete(box).status == 204
