@@ -16,7 +16,7 @@
 
 static bool is_name(char c)
 {
-    return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '.';
+    return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '.' || c == '~';
 }
 
 /* The length of `path` if it stands at `at`, whole; 0 otherwise. */
