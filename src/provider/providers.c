@@ -109,7 +109,8 @@ int providers_add(const char *pair, struct pd_err *e)
     snprintf(a->program, sizeof a->program, "%s", pair + len + 1);
     a->kind = (struct provider_kind){.name = a->name,
                                      .what = "sandboxes that a program of the operator's makes",
-                                     .can = CAN_ALWAYS,
+                                     /* It is told the limits, and refuses what it cannot hold. */
+                                     .can = CAN_ALWAYS | PROVIDER_DISK,
                                      .patience = ENGINE_PATIENCE,
                                      .tells_facts = true};
     added_count++;
