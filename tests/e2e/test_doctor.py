@@ -11,7 +11,6 @@ import pytest
 from paddock_testing import host, leftovers
 from paddock_testing import run as paddock
 
-pytestmark = pytest.mark.alone  # it lists what there is on the host before and after
 UID = 1000
 
 # Switched-off wall, and an attack that must then be seen to work.
@@ -163,6 +162,7 @@ def test_words_for_people(as_root):
         assert row["fix"] in done.stdout.split("To improve:")[1]
 
 
+@pytest.mark.alone
 def test_it_is_quick(as_root):
     """By the time that it has the processor: a machine that is busy with others is no fault of it."""
     def used():
@@ -177,6 +177,7 @@ def test_it_is_quick(as_root):
     assert best < paddock.seconds(2)
 
 
+@pytest.mark.alone
 def test_it_leaves_nothing(as_root):
     before = leftovers.Snapshot.take(paddock.PADDOCK)
     probes = {n for n in os.listdir("/tmp") if n.startswith("paddock-probe")}

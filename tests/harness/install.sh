@@ -62,7 +62,7 @@ venv_fill() {
     done
     rm -rf -- "$folder"
     /usr/bin/python3 -m venv "$folder" &&
-        timeout 400 "$folder/bin/pip" install --quiet --retries 1 --timeout 30 --no-deps \
+        timeout 400 "$folder/bin/pip" install --quiet --retries 1 --timeout 30 --no-deps --no-compile \
             --only-binary :all: "${lists[@]}"
 }
 

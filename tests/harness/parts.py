@@ -51,7 +51,7 @@ def unit(shop, part):
         os.unlink(log)
     # They wait more than they compute.
     result = shop.run(part, "unit", ["/usr/bin/meson", "test", "-C", "build-asan", "--no-rebuild",
-                                     "--num-processes", "3", "--timeout-multiplier",
+                                     "--num-processes", "4", "--timeout-multiplier",
                                      "10"], 3600 if NIGHTLY else 1800)
     if not os.path.exists(log):
         part.fail("meson test", result.tail())

@@ -16,6 +16,8 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LOGS = os.path.join(ROOT, "build-test")
 PYTHON = "/usr/bin/python3"  # Debian's: it is the one that has Debian's pytest
+# What Python compiles is kept for the next process, but not beside the sources.
+PYCACHE = os.path.join(LOGS, "pycache")
 SKIP = 77  # the exit status of a script that could not run its tests
 NIGHTLY = os.environ.get("PADDOCK_NIGHTLY", "") not in ("", "0")
 
@@ -181,7 +183,7 @@ class Workshop:
                 raise Stopped
             child = subprocess.Popen(
                 command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                start_new_session=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1",
+                start_new_session=True, env={**os.environ, "PYTHONPYCACHEPREFIX": PYCACHE,
                                              MARK: f"{self.mark}/{part.name}", **(env or {})})
             self.children.add(child.pid)
         return child
