@@ -114,20 +114,22 @@ def programs_build(shop, part):
     return all([shop.build(part, *names) for names in (("release",), ("server",), WEAK)])
 
 
-def tests_in(folder, limit, workers=0):
-    """A part that is a folder of tests/."""
+def tests_in(folder, limit, workers=0, but=()):
+    """A part that is a folder of tests/, but for some files."""
     def run(shop, part):
         if programs_build(shop, part):
-            pytest(shop, part, [f"tests/{folder}"], limit, more=["-m", f"not {ALONE}"],
-                   workers=workers)
+            pytest(shop, part, [f"tests/{folder}"], limit, workers=workers,
+                   more=["-m", f"not {ALONE}", *(f"--ignore={path}" for path in but)])
     return run
 
 
-# What a request goes through in the server, from parsing to the pump. All of tests/api, with a
-# sanitizer, is for the night.
-REPRESENTATIVE = [f"tests/api/test_{name}.py" for name in (
-    "attach", "bad_input", "e2b_files", "e2b_process", "exec", "files", "mcp", "operations", "ports",
-    "prepared", "prepared_hostile", "processes", "queue_pool", "sandboxes", "sessions", "tls")]
+# By day a file of tests/api is tried once: with a sanitizer those that have what a request goes through in
+# the server, from parsing to the pump, and the others with the release. At night all are tried with both.
+# Two are tried with both by day, too: their subject is what a release is quick at.
+SANITIZED = [f"tests/api/test_{name}.py" for name in (
+    "attach", "bad_input", "e2b_files", "e2b_process", "files", "mcp", "operations", "ports",
+    "prepared_hostile", "processes", "queue_pool", "sandboxes", "sessions", "tls")]
+WITH_BOTH = [f"tests/api/test_{name}.py" for name in ("exec", "prepared")]
 
 
 def sanitized(build, tests, options):
@@ -243,9 +245,9 @@ PARTS = {
     "unit": unit,
     "fuzz": fuzz,
     "e2e": tests_in("e2e", 1800),
-    "api": tests_in("api", 1800, workers=2),
+    "api": tests_in("api", 1800, workers=2, but=() if NIGHTLY else SANITIZED),
     "faults": tests_in("faults", 1800),
-    "asan": sanitized("asan", ["tests/capabilities"] + (["tests/api"] if NIGHTLY else REPRESENTATIVE), {
+    "asan": sanitized("asan", ["tests/capabilities"] + (["tests/api"] if NIGHTLY else SANITIZED + WITH_BOTH), {
         "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1:"
                         "allocator_may_return_null=1:detect_leaks=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=0"}),
