@@ -248,7 +248,12 @@ def usage(box):
 
 def end_crowd(box):
     """What CROWD leaves goes on in the background, and fills the sandbox but for one process."""
-    assert box.exec(argv=["busybox", "killall", "sleep"])["exit_code"] == 0
+    def killed():
+        """No process can be made as long as the one that made the crowd is not quite gone."""
+        answer = box.ask(argv=["busybox", "killall", "sleep"])
+        return answer.status == 200 and answer.json()["exit_code"] == 0
+
+    paddock.wait_for(killed, 60, "the crowd is told to end")
     paddock.wait_for(lambda: usage(box)["pids"] < 12, 60, "the crowd is gone")
 
 
