@@ -8,38 +8,34 @@
 #include "base/clock.h"
 #include "base/json.h"
 
-/* Stops the experiment if that many of these are too many. `least` 0: nobody looks at them. */
-static bool guard(struct router_experiment *x, unsigned arm, uint64_t failed, uint64_t all,
-                  unsigned least, const char *what)
+/* Counts one more, and stops the experiment if too many have failed. `least`: so many are waited
+ * for; 0: nobody looks at them. */
+static bool tally_note(struct arm_tally *t, struct router_experiment *x, unsigned arm, bool failed,
+                       uint64_t ns, unsigned least, const char *what)
 {
-    if (x->stopped[0] || !least || all < least || failed * 100 < all * x->guard.percent)
+    t->good += !failed;
+    t->failed += failed;
+    t->ns += ns;
+
+    uint64_t all = t->good + t->failed;
+    if (x->stopped[0] || !least || all < least || t->failed * 100 < all * x->guard.percent)
         return false;
 
     snprintf(x->stopped, sizeof x->stopped,
              "arm %.50s failed at %llu of %llu %s, the guard is at %u %%", x->arms[arm].name,
-             (unsigned long long)failed, (unsigned long long)all, what, x->guard.percent);
+             (unsigned long long)t->failed, (unsigned long long)all, what, x->guard.percent);
     return true;
 }
 
 bool arms_note(struct arms *a, struct router_experiment *x, unsigned arm, bool failed, uint64_t ns)
 {
-    struct arm_count *c = &a->list[arm];
-
-    c->made += !failed;
-    c->failed += failed;
-    c->ns += ns;
-    return guard(x, arm, c->failed, c->made + c->failed, x->guard.creations, "creations");
+    return tally_note(&a->list[arm].creations, x, arm, failed, ns, x->guard.creations, "creations");
 }
 
 bool arms_note_command(struct arms *a, struct router_experiment *x, unsigned arm, bool failed,
                        uint64_t ns)
 {
-    struct arm_count *c = &a->list[arm];
-
-    c->commands++;
-    c->commands_failed += failed;
-    c->command_ns += ns;
-    return guard(x, arm, c->commands_failed, c->commands, x->guard.commands, "commands");
+    return tally_note(&a->list[arm].commands, x, arm, failed, ns, x->guard.commands, "commands");
 }
 
 bool experiment_is_same(const struct router_experiment *a, const struct router_experiment *b)
@@ -57,20 +53,24 @@ bool experiment_is_same(const struct router_experiment *a, const struct router_e
     return true;
 }
 
+/* In thousandths of a millisecond. */
+static uint64_t tally_mean(const struct arm_tally *t)
+{
+    uint64_t all = t->good + t->failed;
+    return all ? t->ns / all / (NS_PER_MS / 1000) : 0;
+}
+
 static void arm_json(const struct arm_count *c, const struct router_arm *arm, struct json *j)
 {
-    uint64_t all = c->made + c->failed;
-
     json_open(j, '{');
     json_member_cstr(j, "name", arm->name);
     json_member_cstr(j, "provider", arm->provider);
-    json_member_uint(j, "made", c->made);
-    json_member_uint(j, "failed", c->failed);
-    json_member_milli(j, "mean_ms", all ? c->ns / all / (NS_PER_MS / 1000) : 0);
-    json_member_uint(j, "commands", c->commands);
-    json_member_uint(j, "commands_failed", c->commands_failed);
-    json_member_milli(j, "command_mean_ms",
-                      c->commands ? c->command_ns / c->commands / (NS_PER_MS / 1000) : 0);
+    json_member_uint(j, "made", c->creations.good);
+    json_member_uint(j, "failed", c->creations.failed);
+    json_member_milli(j, "mean_ms", tally_mean(&c->creations));
+    json_member_uint(j, "commands", c->commands.good + c->commands.failed);
+    json_member_uint(j, "commands_failed", c->commands.failed);
+    json_member_milli(j, "command_mean_ms", tally_mean(&c->commands));
     json_close(j, '}');
 }
 
@@ -116,53 +116,46 @@ static void put_metric(struct buf *out, const char *metric, const struct router_
     buf_puts(out, "} ");
 }
 
-static void put_commands(const struct arms *a, const struct router_experiment *x, struct buf *out)
-{
-    static const char commands[] = "paddock_experiment_commands_total";
-    static const char seconds[] = "paddock_experiment_command_seconds_total";
+/* What the metrics of a tally are called. */
+struct tally_words {
+    const char *total, *total_help, *good, *seconds, *seconds_help;
+};
 
-    buf_printf(out, "# HELP %s Commands in sandboxes of an arm\n# TYPE %s counter\n", commands,
-               commands);
+static void put_tally(struct buf *out, const struct arms *a, const struct router_experiment *x,
+                      const struct tally_words *w, bool commands)
+{
+    const struct arm_tally *t[ROUTER_ARMS_MAX];
+    for (unsigned i = 0; i < x->count; i++)
+        t[i] = commands ? &a->list[i].commands : &a->list[i].creations;
+
+    buf_printf(out, "# HELP %s %s\n# TYPE %s counter\n", w->total, w->total_help, w->total);
     for (unsigned i = 0; i < x->count; i++) {
-        put_metric(out, commands, x, i, "ended");
-        buf_printf(out, "%llu\n",
-                   (unsigned long long)(a->list[i].commands - a->list[i].commands_failed));
-        put_metric(out, commands, x, i, "failed");
-        buf_printf(out, "%llu\n", (unsigned long long)a->list[i].commands_failed);
+        put_metric(out, w->total, x, i, w->good);
+        buf_printf(out, "%llu\n", (unsigned long long)t[i]->good);
+        put_metric(out, w->total, x, i, "failed");
+        buf_printf(out, "%llu\n", (unsigned long long)t[i]->failed);
     }
 
-    buf_printf(out, "# HELP %s Seconds that those commands took\n# TYPE %s counter\n", seconds,
-               seconds);
+    buf_printf(out, "# HELP %s %s\n# TYPE %s counter\n", w->seconds, w->seconds_help, w->seconds);
     for (unsigned i = 0; i < x->count; i++) {
-        put_metric(out, seconds, x, i, NULL);
-        buf_printf(out, "%.6f\n", (double)a->list[i].command_ns / NS_PER_S);
+        put_metric(out, w->seconds, x, i, NULL);
+        buf_printf(out, "%.6f\n", (double)t[i]->ns / NS_PER_S);
     }
 }
 
 void arms_metrics(const struct arms *a, const struct router_experiment *x, struct buf *out)
 {
-    static const char creations[] = "paddock_experiment_creations_total";
-    static const char seconds[] = "paddock_experiment_creation_seconds_total";
+    static const struct tally_words creations = {
+        "paddock_experiment_creations_total", "Creations of an arm of the router's experiment",
+        "made", "paddock_experiment_creation_seconds_total", "Seconds that those creations took"};
+    static const struct tally_words commands = {
+        "paddock_experiment_commands_total", "Commands in sandboxes of an arm", "ended",
+        "paddock_experiment_command_seconds_total", "Seconds that those commands took"};
     if (!x->count)
         return;
 
-    buf_printf(out, "# HELP %s Creations of an arm of the router's experiment\n# TYPE %s counter\n",
-               creations, creations);
-    for (unsigned i = 0; i < x->count; i++) {
-        put_metric(out, creations, x, i, "made");
-        buf_printf(out, "%llu\n", (unsigned long long)a->list[i].made);
-        put_metric(out, creations, x, i, "failed");
-        buf_printf(out, "%llu\n", (unsigned long long)a->list[i].failed);
-    }
-
-    buf_printf(out, "# HELP %s Seconds that those creations took\n# TYPE %s counter\n", seconds,
-               seconds);
-    for (unsigned i = 0; i < x->count; i++) {
-        put_metric(out, seconds, x, i, NULL);
-        buf_printf(out, "%.6f\n", (double)a->list[i].ns / NS_PER_S);
-    }
-
-    put_commands(a, x, out);
+    put_tally(out, a, x, &creations, false);
+    put_tally(out, a, x, &commands, true);
     buf_puts(out, "# HELP paddock_experiment_stopped 1 when the guard has stopped it\n"
                   "# TYPE paddock_experiment_stopped gauge\npaddock_experiment_stopped{");
     put_label(out, "experiment", x->name);

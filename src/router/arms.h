@@ -11,10 +11,13 @@
 struct buf;
 struct json;
 
+struct arm_tally {
+    uint64_t good, failed;
+    uint64_t ns; /* that all of them took, together */
+};
+
 struct arm_count {
-    uint64_t made, failed;
-    uint64_t ns; /* that the creations took, together */
-    uint64_t commands, commands_failed, command_ns;
+    struct arm_tally creations, commands;
 };
 
 struct arms {

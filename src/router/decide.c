@@ -56,20 +56,21 @@ static bool fits(const char *pattern, const char *value)
     return !*pattern || (value && !strcmp(pattern, value));
 }
 
+bool route_fits(const struct route_question *q, const struct router_filter *f)
+{
+    return fits(f->tenant, q->tenant) && fits(f->user, q->user) &&
+           fits(f->template_name, q->template_name);
+}
+
 static const struct router_rule *find_rule(const struct deciding *d)
 {
-    const struct route_question *q = d->q;
-
-    for (unsigned i = 0; i < d->rules->rule_count; i++) {
-        const struct router_rule *r = &d->rules->rules[i];
-        if (fits(r->tenant, q->tenant) && fits(r->user, q->user) &&
-            fits(r->template_name, q->template_name))
-            return r;
-    }
+    for (unsigned i = 0; i < d->rules->rule_count; i++)
+        if (route_fits(d->q, &d->rules->rules[i].filter))
+            return &d->rules->rules[i];
     return NULL;
 }
 
-static const char *key_of(const struct route_question *q)
+const char *route_key(const struct route_question *q)
 {
     return q->key ? q->key : q->user ? q->user : q->tenant ? q->tenant : "";
 }
@@ -83,7 +84,7 @@ static const struct router_flag *find_flag(struct deciding *d)
             continue;
         }
 
-        unsigned bucket = share_of(f->salt, key_of(d->q));
+        unsigned bucket = share_of(f->salt, route_key(d->q));
         bool in = bucket < f->share;
         step(d, "flag %s: bucket %u of %u, %s", f->name, bucket, SHARE_ALL,
              in ? "in its share" : "not in its share");
@@ -107,7 +108,7 @@ static const struct router_arm *find_arm(struct deciding *d)
     for (unsigned i = 0; i < x->count; i++)
         sum += x->arms[i].weight;
 
-    unsigned bucket = share_of(x->salt, key_of(d->q));
+    unsigned bucket = share_of(x->salt, route_key(d->q));
     unsigned i = 0;
     for (; i + 1 < x->count; i++) {
         upto += x->arms[i].weight;

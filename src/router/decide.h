@@ -61,6 +61,9 @@ int route_decide(const struct router_rules *rules, const struct route_provider *
                  unsigned count, const struct route_question *q, struct decision *ret,
                  struct buf *steps, struct pd_err *e);
 const char *route_by_name(enum route_by by);
+bool route_fits(const struct route_question *q, const struct router_filter *f);
+/* What its shares and arms go by; "" when it says nothing. Never NULL. */
+const char *route_key(const struct route_question *q);
 
 /* The least isolation that a command may run with, and the cheapest provider that has it; -1 with
  * PD_ISOLATION when none has. `count` is at least 1. */

@@ -359,19 +359,12 @@ bool router_command_ended(struct router *r, const char *arm, bool failed, uint64
 
 /* ---- the shadow ---- */
 
-static bool fits(const char *wanted, const char *given)
-{
-    return !wanted[0] || (given && !strcmp(wanted, given));
-}
-
 /* With the lock held. */
 static bool is_shadowed(const struct router_rules *rules, const struct route_question *q)
 {
     const struct router_shadow *s = &rules->shadow;
-    const char *key = q->key ? q->key : q->user ? q->user : q->tenant;
 
-    return s->name[0] && key && fits(s->tenant, q->tenant) && fits(s->user, q->user) &&
-           fits(s->template_name, q->template_name) && share_of(s->salt, key) < s->share &&
+    return s->name[0] && route_fits(q, &s->filter) && share_of(s->salt, route_key(q)) < s->share &&
            !router_list_has(&rules->disabled, s->provider);
 }
 

@@ -188,6 +188,33 @@ static int read_hundredths(struct reader *r, const char *path, const json_t *obj
     return 0;
 }
 
+static int read_filter(struct reader *r, const char *path, const json_t *v,
+                       struct router_filter *ret)
+{
+    bool bad =
+        read_text(r, path, v, "tenant", false, ret->tenant, sizeof ret->tenant) < 0 ||
+        read_text(r, path, v, "user", false, ret->user, sizeof ret->user) < 0 ||
+        read_text(r, path, v, "template", false, ret->template_name, sizeof ret->template_name) < 0;
+    return bad ? -1 : 0;
+}
+
+/* A percentage of all users that a name, or a salt of its own, chooses. */
+static int read_share(struct reader *r, const char *path, const json_t *v,
+                      char name[ROUTER_NAME_SIZE], char salt[ROUTER_NAME_SIZE], unsigned *ret)
+{
+    uint64_t share = 0;
+
+    if (read_text(r, path, v, "name", true, name, ROUTER_NAME_SIZE) < 0 ||
+        read_text(r, path, v, "salt", false, salt, ROUTER_NAME_SIZE) < 0 ||
+        read_hundredths(r, path, v, "percentage", true, 0, 100, &share) < 0)
+        return -1;
+
+    *ret = (unsigned)share;
+    if (!salt[0])
+        memcpy(salt, name, ROUTER_NAME_SIZE);
+    return 0;
+}
+
 static int read_rule(struct reader *r, size_t i, const json_t *v, struct router_rule *ret)
 {
     static const char *const members[] = {"name",     "tenant",   "user", "template",
@@ -197,10 +224,7 @@ static int read_rule(struct reader *r, size_t i, const json_t *v, struct router_
 
     if (check_members(r, path, v, members) < 0 ||
         read_text(r, path, v, "name", true, ret->name, sizeof ret->name) < 0 ||
-        read_text(r, path, v, "tenant", false, ret->tenant, sizeof ret->tenant) < 0 ||
-        read_text(r, path, v, "user", false, ret->user, sizeof ret->user) < 0 ||
-        read_text(r, path, v, "template", false, ret->template_name, sizeof ret->template_name) <
-            0 ||
+        read_filter(r, path, v, &ret->filter) < 0 ||
         read_provider(r, path, v, "provider", false, ret->provider) < 0 ||
         read_providers(r, path, v, "fallback", &ret->fallback, &ret->has_fallback) < 0)
         return -1;
@@ -215,20 +239,12 @@ static int read_flag(struct reader *r, size_t i, const json_t *v, struct router_
 {
     static const char *const members[] = {"name", "salt", "provider", "percentage", NULL};
     char path[40];
-    uint64_t share = 0;
     snprintf(path, sizeof path, "flags[%zu]", i);
 
-    if (check_members(r, path, v, members) < 0 ||
-        read_text(r, path, v, "name", true, ret->name, sizeof ret->name) < 0 ||
-        read_text(r, path, v, "salt", false, ret->salt, sizeof ret->salt) < 0 ||
-        read_provider(r, path, v, "provider", true, ret->provider) < 0 ||
-        read_hundredths(r, path, v, "percentage", true, 0, 100, &share) < 0)
-        return -1;
-
-    ret->share = (unsigned)share;
-    if (!ret->salt[0])
-        memcpy(ret->salt, ret->name, sizeof ret->salt);
-    return 0;
+    bool bad = check_members(r, path, v, members) < 0 ||
+               read_share(r, path, v, ret->name, ret->salt, &ret->share) < 0 ||
+               read_provider(r, path, v, "provider", true, ret->provider) < 0;
+    return bad ? -1 : 0;
 }
 
 static int read_arm(struct reader *r, size_t i, const json_t *v, struct router_arm *ret)
@@ -254,25 +270,14 @@ static int read_shadow(struct reader *r, const json_t *root, struct router_shado
                                           "template", "provider", "percentage", NULL};
     static const char path[] = "shadow";
     const json_t *v = json_object_get(root, path);
-    uint64_t share = 0;
     if (!v || json_is_null(v))
         return 0;
 
-    if (check_members(r, path, v, members) < 0 ||
-        read_text(r, path, v, "name", true, ret->name, sizeof ret->name) < 0 ||
-        read_text(r, path, v, "salt", false, ret->salt, sizeof ret->salt) < 0 ||
-        read_text(r, path, v, "tenant", false, ret->tenant, sizeof ret->tenant) < 0 ||
-        read_text(r, path, v, "user", false, ret->user, sizeof ret->user) < 0 ||
-        read_text(r, path, v, "template", false, ret->template_name, sizeof ret->template_name) <
-            0 ||
-        read_provider(r, path, v, "provider", true, ret->provider) < 0 ||
-        read_hundredths(r, path, v, "percentage", true, 0, 100, &share) < 0)
-        return -1;
-
-    ret->share = (unsigned)share;
-    if (!ret->salt[0])
-        memcpy(ret->salt, ret->name, sizeof ret->salt);
-    return 0;
+    bool bad = check_members(r, path, v, members) < 0 ||
+               read_share(r, path, v, ret->name, ret->salt, &ret->share) < 0 ||
+               read_filter(r, path, v, &ret->filter) < 0 ||
+               read_provider(r, path, v, "provider", true, ret->provider) < 0;
+    return bad ? -1 : 0;
 }
 
 static int read_guard(struct reader *r, const json_t *experiment, struct router_guard *ret)
@@ -506,13 +511,18 @@ static void hundredths_json(struct json *j, const char *name, uint64_t v)
         json_member_uint(j, name, v / 100);
 }
 
+static void filter_json(struct json *j, const struct router_filter *f)
+{
+    text_json(j, "tenant", f->tenant);
+    text_json(j, "user", f->user);
+    text_json(j, "template", f->template_name);
+}
+
 static void rule_json(struct json *j, const struct router_rule *r)
 {
     json_open(j, '{');
     text_json(j, "name", r->name);
-    text_json(j, "tenant", r->tenant);
-    text_json(j, "user", r->user);
-    text_json(j, "template", r->template_name);
+    filter_json(j, &r->filter);
     text_json(j, "provider", r->provider);
     if (r->has_fallback)
         list_json(j, "fallback", &r->fallback);
@@ -565,9 +575,7 @@ static void shadow_json(struct json *j, const struct router_shadow *s)
     json_open(j, '{');
     text_json(j, "name", s->name);
     text_json(j, "salt", s->salt);
-    text_json(j, "tenant", s->tenant);
-    text_json(j, "user", s->user);
-    text_json(j, "template", s->template_name);
+    filter_json(j, &s->filter);
     text_json(j, "provider", s->provider);
     hundredths_json(j, "percentage", s->share);
     json_close(j, '}');

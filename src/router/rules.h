@@ -39,10 +39,14 @@ struct router_list {
     unsigned count;
 };
 
-/* For requests of this tenant, this user and this template; "" is any. */
+/* Requests of this tenant, this user and this template; "" is any. */
+struct router_filter {
+    char tenant[ROUTER_NAME_SIZE], user[ROUTER_USER_SIZE], template_name[ROUTER_NAME_SIZE];
+};
+
 struct router_rule {
     char name[ROUTER_NAME_SIZE];
-    char tenant[ROUTER_NAME_SIZE], user[ROUTER_USER_SIZE], template_name[ROUTER_NAME_SIZE];
+    struct router_filter filter;
     char provider[ROUTER_PROVIDER_SIZE]; /* "": only the fallback is said */
     bool has_fallback;
     struct router_list fallback; /* in place of the one for all */
@@ -78,11 +82,10 @@ struct router_experiment {
     char stopped[160]; /* why the guard has stopped it; "": it has not. Of no file */
 };
 
-/* Sandboxes of a share of all users, by the same filter as a rule's, whose commands run a second
- * time at another provider. */
+/* Sandboxes of a share of all users whose commands run a second time at another provider. */
 struct router_shadow {
     char name[ROUTER_NAME_SIZE], salt[ROUTER_NAME_SIZE]; /* name "": there is none */
-    char tenant[ROUTER_NAME_SIZE], user[ROUTER_USER_SIZE], template_name[ROUTER_NAME_SIZE];
+    struct router_filter filter;
     char provider[ROUTER_PROVIDER_SIZE];
     unsigned share; /* of SHARE_ALL */
 };

@@ -593,7 +593,7 @@ static void test_a_decision_takes_less_than_50_us(void **state)
                   "\"weight\":1},{\"name\":\"b\",\"provider\":\"e2b\",\"weight\":1}]}}");
     rules.rule_count = ROUTER_RULES_MAX;
     for (unsigned i = 0; i < ROUTER_RULES_MAX; i++)
-        snprintf(rules.rules[i].tenant, sizeof rules.rules[i].tenant, "tenant%u", i);
+        snprintf(rules.rules[i].filter.tenant, sizeof rules.rules[i].filter.tenant, "tenant%u", i);
     rules.flag_count = ROUTER_FLAGS_MAX;
     for (unsigned i = 0; i < ROUTER_FLAGS_MAX; i++)
         snprintf(rules.flags[i].salt, sizeof rules.flags[i].salt, "salt%u", i);
