@@ -1,0 +1,166 @@
+# The driver of R contexts; base packages only.
+#
+# How this works: docs/contexts.md ("What a driver speaks") has the lines. A shell has put the requests at descriptor 4 and copies of 1 and 2
+# at 5 and 6; the loader reads the requests through `cat`, as `requests`, for R opens paths and no descriptors. So marks and events
+# are written to /dev/fd/N, and where that may not be opened (a pipe of another user) by a shell. Requests are plain.
+
+local({
+  seq <- 0L
+  count <- 0L
+  request <- ""
+  seen <- character()
+  truncated <- FALSE
+  TEXT_MAX <- 1048576L
+
+  # ---- events ----
+
+  open_descriptor <- function(number)
+    tryCatch(file(sprintf("/dev/fd/%d", number), "ab", raw = TRUE), error = function(e) NULL, warning = function(w) NULL)
+  streams <- lapply(c(5L, 6L, 3L), open_descriptor)
+  direct <- !any(vapply(streams, is.null, TRUE))
+
+  # Text as JSON, in ASCII.
+  quote_text <- function(text) {
+    text <- iconv(enc2utf8(paste(text, collapse = "\n")), "UTF-8", "UTF-8", sub = "byte")
+    codes <- utf8ToInt(text)
+    if (!length(codes) || anyNA(codes)) return("\"\"")
+    if (length(codes) > TEXT_MAX) {
+      truncated <<- TRUE
+      half <- TEXT_MAX %/% 2L
+      note <- utf8ToInt(sprintf("\n... %d characters left out ...\n", length(codes) - 2L * half))
+      codes <- c(head(codes, half), note, tail(codes, half))
+    }
+    shown <- character(length(codes))
+    plain <- codes >= 32L & codes <= 126L
+    shown[plain] <- intToUtf8(codes[plain], multiple = TRUE)
+    shown[codes == 34L | codes == 92L] <- paste0("\\", shown[codes == 34L | codes == 92L])
+    low <- !plain & codes < 65536L
+    shown[low] <- sprintf("\\u%04x", codes[low])
+    high <- codes[codes >= 65536L] - 65536L
+    shown[codes >= 65536L] <- sprintf("\\u%04x\\u%04x", 55296L + high %/% 1024L, 56320L + high %% 1024L)
+    paste0("\"", paste(shown, collapse = ""), "\"")
+  }
+
+  emit <- function(type, fields = "") {
+    flush(stdout())
+    seq <<- seq + 1L
+    mark <- if (nzchar(request)) sprintf("\x1e%s %d\x1e", request, seq) else ""
+    id <- if (nzchar(request)) sprintf(",\"id\":\"%s\"", request) else ""
+    line <- sprintf("{\"type\":\"%s\",\"seq\":%d%s%s}\n", type, seq, id, fields)
+    if (direct) {
+      for (i in 1:3) {
+        writeChar(if (i < 3L) mark else line, streams[[i]], eos = NULL)
+        flush(streams[[i]])
+      }
+    } else {
+      octal <- gsub("\x1e", "\\\\036", mark)
+      # system() puts the redirection of its input before the command: it holds for one simple command, eval.
+      command <- sprintf("trap '' INT; printf '%s' >&5; printf '%s' >&6; cat >&3", octal, octal)
+      system(paste("eval", shQuote(command)), input = sub("\n$", "", line))
+    }
+  }
+
+  # ---- requests ----
+
+  ALPHABET <- utf8ToInt("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+  from_base64 <- function(text) {
+    codes <- utf8ToInt(text)
+    codes <- codes[codes != 61L]
+    values <- match(codes, ALPHABET) - 1L
+    if (anyNA(values)) stop("damaged")
+    bytes <- (length(values) * 3L) %/% 4L
+    values <- matrix(c(values, integer((-length(values)) %% 4L)), nrow = 4L)
+    found <- rbind(values[1, ] * 4L + values[2, ] %/% 16L, values[2, ] %% 16L * 16L + values[3, ] %/% 4L, values[3, ] %% 4L * 64L + values[4, ])
+    as.raw(as.vector(found)[seq_len(bytes)])
+  }
+
+  # A file of gzip ends in the CRC-32 of what it holds; R itself has no quick way to it.
+  crc32 <- function(bytes) {
+    path <- tempfile()
+    on.exit(unlink(path))
+    packed <- gzfile(path, "wb", compression = 1L)
+    writeBin(bytes, packed)
+    close(packed)
+    trailer <- tail(readBin(path, "raw", file.size(path)), 8L)
+    sum(as.numeric(trailer[1:4]) * 256^(0:3))
+  }
+
+  # Words of a request that is whole and new; NULL for any other.
+  take <- function(line) {
+    words <- strsplit(line, " ", fixed = TRUE)[[1]]
+    if (!length(words) %in% 2:4 || !grepl("^[A-Za-z0-9_-]{1,64}$", words[1]) || !grepl("^[0-9a-fA-F]{8}$", words[2])) return(NULL)
+    code <- tryCatch(from_base64(if (length(words) > 2L) words[3] else ""), error = function(e) NULL)
+    if (is.null(code) || words[1] %in% seen || any(code == 0)) return(NULL)
+    if (crc32(code) != as.numeric(paste0("0x", words[2]))) return(NULL)
+    seen <<- tail(c(seen, words[1]), 64L)
+    code <- rawToChar(code)
+    Encoding(code) <- "UTF-8"
+    list(id = words[1], code = code, variables = if (length(words) > 3L) from_base64(words[4]))
+  }
+
+  # ---- cells ----
+
+  # Sets NAME=VALUE with a NUL behind each, and returns how it was.
+  set_variables <- function(bytes) {
+    ends <- which(bytes == 0)
+    starts <- c(1L, head(ends, -1L) + 1L)
+    entries <- mapply(function(from, to) rawToChar(bytes[from:(to - 1L)]), starts, ends)
+    names <- sub("=.*", "", entries)
+    before <- Sys.getenv(names, unset = NA, names = TRUE)
+    do.call(Sys.setenv, as.list(setNames(sub("^[^=]*=", "", entries), names)))
+    before
+  }
+
+  put_back <- function(before) {
+    if (any(is.na(before))) Sys.unsetenv(names(before)[is.na(before)])
+    if (any(!is.na(before))) do.call(Sys.setenv, as.list(before[!is.na(before)]))
+  }
+
+  show <- function(value, main)
+    emit("result", sprintf(",\"main\":%s,\"data\":{\"text/plain\":%s}", if (main) "true" else "false",
+                           quote_text(utils::capture.output(print(value)))))
+
+  warn <- function(condition) {
+    cat("Warning message:\n", conditionMessage(condition), "\n", sep = "", file = stderr())
+    invokeRestart("muffleWarning")
+  }
+
+  run <- function(code) {
+    failed <- function(name, value, trace) {
+      while (sink.number() > 0L) sink()
+      emit("error", sprintf(",\"name\":%s,\"value\":%s,\"traceback\":%s", quote_text(name), quote_text(value), quote_text(trace)))
+      FALSE
+    }
+    tryCatch(withCallingHandlers(allowInterrupts({
+      expressions <- parse(text = code, keep.source = FALSE)
+      for (i in seq_along(expressions)) {
+        result <- withVisible(eval(expressions[[i]], globalenv()))
+        if (result$visible) show(result$value, i == length(expressions))
+      }
+      TRUE
+    }), warning = warn),
+    error = function(e) failed(class(e)[1], conditionMessage(e), c(paste("Error:", conditionMessage(e)), deparse(conditionCall(e)))),
+    interrupt = function(e) failed("Interrupt", "interrupted", ""))
+  }
+
+  answer <- function(words) {
+    request <<- words$id
+    truncated <<- FALSE
+    count <<- count + 1L
+    tryCatch(allowInterrupts(Sys.sleep(0)), interrupt = function(e) NULL)   # one from before this cell is none
+    before <- if (length(words$variables)) set_variables(words$variables) else character()
+    emit("start", sprintf(",\"count\":%d", count))
+    ok <- run(words$code)
+    put_back(before)
+    emit("end", sprintf(",\"ok\":%s%s", if (ok) "true" else "false", if (truncated) ",\"truncated\":true" else ""))
+    request <<- ""
+  }
+
+  emit("ready", sprintf(",\"version\":\"%s.%s\"", R.version$major, R.version$minor))
+  suspendInterrupts(repeat {
+    line <- readLines(requests, 1L)
+    if (!length(line)) break
+    words <- take(line)
+    if (!is.null(words)) answer(words)
+  })
+})

@@ -1,0 +1,64 @@
+"""The bridge to Jupyter kernels, where the host has jupyter_client and a kernel; Python's own stands for all."""
+
+import importlib.util
+
+import pytest
+
+from paddock_testing import drivers
+from paddock_testing import run as paddock
+
+
+@pytest.fixture(scope="module")
+def bridge(languages, tmp_path_factory):
+    for module in ("jupyter_client", "ipykernel"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"there is no {module} on this host")
+    home = tmp_path_factory.mktemp("home")
+    driver = drivers.Driver(languages["bridge"], cwd=home, env={"HOME": str(home)})
+    yield driver
+    driver.requests.close()     # the kernel is ended by the bridge
+    driver.process.wait(paddock.seconds(60))
+    driver.close()
+
+
+def run(bridge, code, kernel="python3"):
+    return bridge.run(code, kernel=kernel, limit=120)
+
+
+def test_a_kernel_that_is_not_there(bridge):
+    cell = run(bridge, "1", kernel="cobol")
+    assert cell.error["name"] == "NoSuchKernel" and "python3" in cell.error["value"]
+
+
+def test_cells(bridge):
+    cell = run(bridge, "import sys\nx = 5\nprint('out')\nprint('err', file=sys.stderr)\nx + 1")
+    assert cell.error is None, cell.error
+    assert "".join(event["text"] for event in cell.all("stdout")) == "out\n"
+    assert "".join(event["text"] for event in cell.all("stderr")) == "err\n"
+    assert cell.text == "6"
+    assert run(bridge, "x").text == "5"
+
+
+def test_results_and_errors(bridge):
+    cell = run(bridge, "from IPython.display import HTML, display\ndisplay(HTML('<b>'))\n1/0")
+    assert cell.results[0]["text/html"] == "<b>"
+    assert cell.error["name"] == "ZeroDivisionError"
+
+
+def test_an_interrupt_ends_the_cell_and_keeps_the_variables(bridge):
+    run(bridge, "kept = 1")
+    request = bridge.send({"op": "run", "code": "print('go')\nwhile True: pass", "kernel": "python3"})
+    while bridge.event(60)[0]["type"] != "stdout":
+        pass
+    bridge.interrupt()
+    events = [bridge.event(60)[0] for _ in range(2)]
+    assert [event["type"] for event in events] == ["error", "end"] and events[0]["name"] == "KeyboardInterrupt"
+    assert events[0]["id"] == request
+    assert run(bridge, "kept").text == "1"
+
+
+def test_a_host_without_jupyter_says_127(languages, tmp_path):
+    (tmp_path / "jupyter_client.py").write_text("raise ImportError")
+    driver = drivers.Driver(languages["bridge"], env={"PYTHONPATH": str(tmp_path)}, wait=False)
+    assert driver.process.wait(paddock.seconds(30)) == 127
+    driver.stop()

@@ -1,0 +1,80 @@
+"""The Java driver, where the host has a JDK. One driver for all of it: a JVM takes long to start."""
+
+import os
+import shutil
+
+import pytest
+
+from paddock_testing import drivers
+from paddock_testing import run as paddock
+
+
+@pytest.fixture(scope="module")
+def java(languages, tmp_path_factory):
+    if not shutil.which("jshell"):
+        pytest.skip("there is no JDK on this host")
+    place = tmp_path_factory.mktemp("java")
+    driver = drivers.Driver(languages["java"], cwd=place, env={"TMPDIR": str(place), "OF_THE_BOX": "yes"})
+    assert os.listdir(place) == []      # the source is not left there
+    yield driver
+    driver.stop()
+
+
+def test_cells(java):
+    cell = java.run("int x = 5;\nSystem.out.println(\"out\");\nSystem.err.print(\"err\");\nx + 1", limit=60)
+    assert cell.text == "6" and cell.end["ok"]
+    assert [event["text"] for event in cell.all("stdout")] == ["out", "\n"]
+    assert [event["text"] for event in cell.all("stderr")] == ["err"]
+    assert java.run("x").text == "5"
+    assert java.run("int twice(int n) { return 2 * n; }\ntwice(x)").text == "10"
+    assert java.run("\"ä😀\"").text == "\"ä😀\""
+    assert java.run("import java.util.List;\nList.of(1, 2)").text == "[1, 2]"
+    assert java.run("").end["ok"]
+    assert java.run("int y = 7;").results == []
+
+
+@pytest.mark.parametrize("code, name", [
+    ("throw new IllegalStateException(\"no\")", "IllegalStateException"), ("int wrong = \"a\";", "CompilationException"),
+    ("nothing()", "CompilationException"), ("1 / 0", "ArithmeticException")])
+def test_errors(java, code, name):
+    cell = java.run("int kept = 3;\n" + code)
+    assert cell.error["name"] == name and not cell.end["ok"]
+    assert java.run("kept").text == "3"
+
+
+def test_variables_are_properties(java):
+    code = "System.getProperty(\"OF_THE_BOX\") + System.getProperty(\"NEW\")"
+    assert java.run(code, env={"OF_THE_BOX": "a", "NEW": "b"}).text == "\"ab\""
+    assert java.run(code).text == "\"yesnull\""
+
+
+def test_an_interrupt_ends_the_cell_and_keeps_the_variables(java):
+    java.run("int kept = 4;")
+    request = java.start("Thread.sleep(1000000);")
+    java.interrupt()
+    assert java.collect(request).error["name"] == "Interrupt"
+    assert java.run("kept").text == "4"
+
+
+def test_damaged_and_repeated_requests_are_left_out(java):
+    java.run("int runs = 0;")
+    first = java.send({"code": "runs++;"})
+    line = java.sent_line
+    java.collect(first)
+    name, crc, data = line.split()
+    for bad in (line, b"\n", b"x\n", b"new %08x " % (int(crc, 16) ^ 1) + data + b"\n", b"new3 " + crc + b" !!!\n"):
+        java.requests.sendall(bad)
+    assert java.run("runs").text == "1"
+
+
+def test_long_text(java):
+    cell = java.run("\"a\".repeat(3000000)")
+    assert cell.text is not None and len(cell.text) < 1_100_000
+
+
+def test_a_host_without_java_says_127(languages, tmp_path):
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    driver = drivers.Driver(languages["java"], argv=[str(tmp_path / "sh"), *languages["java"].argv[1:]],
+                            env={"PATH": str(tmp_path)}, wait=False)
+    assert driver.process.wait(paddock.seconds(30)) == 127
+    driver.stop()

@@ -1,0 +1,176 @@
+"""Forks of a Python context: the variables, descriptors of its own, and the join socket of the worker that takes it in."""
+
+import os
+import signal
+import socket
+
+from paddock_testing import drivers
+from paddock_testing import run as paddock
+
+
+def test_a_fork_has_the_variables_and_goes_its_own_way(python):
+    python.run("x = [1]\ndef f(): return x")
+    child = python.fork()
+    assert child.ready == {"type": "ready", "seq": 1, "version": python.ready["version"]}
+    assert child.forked["threads_lost"] == 0
+    assert child.run("x.append(2); f()").text == "[1, 2]"
+    assert python.run("f()").text == "[1]"
+    assert child.run("print('mine'); import sys; print('too', file=sys.stderr)").order[1:3] == [
+        ("stdout", "mine\n"), ("stderr", "too\n")]
+    assert python.run("0").stdout == ""
+    child.stop()
+
+
+def test_the_count_goes_on_in_a_fork(python):
+    python.run("1")
+    child = python.fork()
+    assert child.run("1").order[0][1]["count"] == 2
+    child.stop()
+
+
+def test_forks_of_forks(python):
+    first = python.fork()
+    first.run("x = 1")
+    second = first.fork()
+    assert second.run("x").text == "1"
+    for child in (second, first):
+        child.stop()
+
+
+def test_a_fork_waits_until_the_worker_lets_it_go(python):
+    child = drivers.Streams()
+    near, far = socket.socketpair()
+    request = python.send({"op": "fork"}, [*child.far, far.fileno()])
+    far.close()
+    child.close_far()
+    python.collect(request, until=("forked",))
+    near.settimeout(paddock.seconds(30))
+    pid = int(near.recv(100))
+    os.kill(pid, 0)
+    near.close()    # the worker is gone: the fork ends without a word
+    paddock.wait_for(lambda: not os.path.exists(f"/proc/{pid}") or b"\nState:\tZ" in status(pid), 30, "the end of the fork")
+    child.close()
+
+
+def status(pid):
+    with open(f"/proc/{pid}/status", "rb") as file:
+        return file.read()
+
+
+def test_the_parent_tells_the_end_of_a_fork(python):
+    child = python.fork()
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.join.recv(100) == b"end 9\n"
+    assert child.join.recv(100) == b""
+    child.stop()
+    child = python.fork()
+    child.send({"op": "run", "code": "import os; os._exit(3)"})
+    assert child.join.recv(100) == b"end 768\n"
+    child.stop()
+
+
+def test_a_fork_outlives_its_parent(python):
+    child = python.fork()
+    python.process.kill()
+    python.process.wait()
+    assert child.run("1 + 1").text == "2"
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.join.recv(100) == b""      # nobody can tell how
+    child.stop()
+
+
+def test_a_fork_that_the_code_itself_reaps(python):
+    child = python.fork()
+    request = python.start("import os; os.wait();")
+    os.kill(child.pid, signal.SIGKILL)
+    python.collect(request)
+    assert child.join.recv(100) == b"end lost\n"
+    child.stop()
+
+
+def test_a_fork_has_a_group_of_its_own_and_none_of_the_parents_descriptors(python):
+    sibling = python.fork()
+    child = python.fork()
+    assert os.getpgid(child.pid) == child.pid != os.getpgid(python.pid)
+    before = len(os.listdir(f"/proc/{python.pid}/fd"))
+    assert len(os.listdir(f"/proc/{child.pid}/fd")) < before
+    for each in (sibling, child):
+        os.kill(each.pid, signal.SIGKILL)
+        each.join.recv(100)
+        each.stop()
+    assert python.run("1").text == "1"
+    assert len(os.listdir(f"/proc/{python.pid}/fd")) == before - 4
+
+
+def test_threads_refuse_a_fork_unless_it_is_forced(python):
+    python.run("import threading; e = threading.Event(); t = threading.Thread(target=e.wait, daemon=True); t.start()")
+    refused = python.fork()
+    assert refused["type"] == "refused" and "1 threads would be lost" in refused["why"]
+    child = python.fork(force=True)
+    assert child.forked["threads_lost"] == 1
+    cell = child.run("threading.active_count()")
+    assert cell.text == "1" and cell.stderr == ""
+    child.stop()
+
+
+def test_a_fork_without_its_descriptors_is_refused(python):
+    answer = python.collect(python.send({"op": "fork"}), until=("refused",))
+    assert "needs 5 descriptors, not 0" in answer.end["why"]
+    one, other = socket.socketpair()
+    before = len(os.listdir(f"/proc/{python.pid}/fd"))
+    answer = python.collect(python.send({"op": "fork"}, [one.fileno()] * 3), until=("refused",))
+    assert "not 3" in answer.end["why"]
+    assert python.run("1").text == "1"
+    assert len(os.listdir(f"/proc/{python.pid}/fd")) == before
+    one.close()
+    other.close()
+
+
+def test_forks_draw_other_numbers(python):
+    python.run("import random")
+    drawn = set()
+    for _ in range(3):
+        child = python.fork()
+        drawn.add(child.run("random.random()").text)
+        child.stop()
+    assert len(drawn) == 3
+
+
+def test_a_fork_awaits_with_a_loop_of_its_own(python):
+    python.run("import asyncio\nawait asyncio.sleep(0)")
+    child = python.fork()
+    assert child.run("await asyncio.sleep(0.01, 'child')").text == "'child'"
+    assert python.run("await asyncio.sleep(0.01, 'parent')").text == "'parent'"
+    child.stop()
+
+
+def test_loggers_of_the_parent_write_to_the_streams_of_the_fork(python):
+    python.run("import logging, sys\nlog = logging.getLogger(); log.addHandler(logging.StreamHandler(sys.stderr))")
+    child = python.fork()
+    assert child.run("log.warning('from the fork')").stderr == "from the fork\n"
+    assert python.run("log.warning('from the parent')").stderr == "from the parent\n"
+    child.stop()
+
+
+def test_many_forks_leave_nothing(python):
+    before = len(os.listdir(f"/proc/{python.pid}/fd"))
+    for _ in range(paddock.rounds(30, 500)):
+        child = python.fork()
+        os.kill(child.pid, signal.SIGKILL)
+        assert child.join.recv(100) == b"end 9\n"
+        child.stop()
+    assert python.run("1").text == "1"
+    assert len(os.listdir(f"/proc/{python.pid}/fd")) == before
+
+
+def test_a_collection_in_a_fork_leaves_the_memory_shared(python):
+    """gc.freeze before the fork: without it the first collection writes to every object."""
+    python.run("import gc\nkept = [[n] for n in range(400000)]", limit=90)
+    child = python.fork()
+    code = "gc.collect(); int([l for l in open('/proc/self/smaps_rollup') if l.startswith('Private_Dirty')][0].split()[1])"
+    frozen = int(child.run(code, limit=90).text)
+    child.stop()
+    child = python.fork()
+    thawed = int(child.run("gc.unfreeze(); " + code, limit=90).text)
+    child.stop()
+    assert frozen < thawed / 2, (frozen, thawed)
