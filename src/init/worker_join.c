@@ -1,0 +1,149 @@
+/* The operation `join`: it stands for a process that another one of the sandbox has forked, so that
+ * init knows that process as a command: its group, its signals, its end.
+ *
+ * A driver of code contexts is asked to fork, and gets one end of a socket pair; descriptor 0 here
+ * is the other. Its child says its pid. The worker moves the child into the command's group, whose
+ * entrance it has at descriptor 3, and lets it go on by a byte. From then on it passes signals on,
+ * and ends as the child ends: the kernel tells when (pidfd), and /proc or the child's parent (`end
+ * STATUS`) tells how. All of this is the user's own business: a lie hits the liar's own processes.
+ *
+ * The worker is not dumpable, so the sandbox's user cannot reach its descriptors. */
+#include "init/worker.h"
+
+#include "base/banned.h"
+#include "base/fd.h"
+#include "base/parse.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#define ENTRANCE     3
+#define LATE_MS      2000 /* for the word of a parent that reaps its child */
+#define PID_TEXT_MAX 64
+
+static volatile pid_t child;
+
+static void pass_on(int number)
+{
+    int before = errno;
+    if (child > 1 && kill(-child, number) < 0)
+        (void)kill(child, number);
+    errno = before;
+}
+
+/* A line of the socket, without its newline: its length, or -1 at the end or after `patience` ms
+ * (-1: no bound) of nothing. */
+static int read_line(char *out, size_t size, int patience)
+{
+    size_t len = 0;
+    while (len + 1 < size) {
+        struct pollfd p = {.fd = 0, .events = POLLIN};
+        int ready = poll(&p, 1, patience);
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready <= 0)
+            return -1;
+
+        ssize_t n = read(0, out + len, 1);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return -1;
+        if (out[len] == '\n') {
+            out[len] = 0;
+            return (int)len;
+        }
+        len++;
+    }
+    return -1;
+}
+
+/* How a process that has ended and was not reaped ended: 0 with *ret, or -1. */
+static int read_status(pid_t pid, int *ret)
+{
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    if (fd_read_file(-1, path, text, sizeof text) <= 0)
+        return -1;
+
+    /* The name is in brackets and may hold anything. What follows: the state, and as the last of 50
+     * numbers the status. */
+    char *at = strrchr(text, ')');
+    if (!at || strncmp(at, ") Z", 3) != 0)
+        return -1;
+    at = strrchr(at, ' ');
+    uint64_t status;
+    struct pd_err e;
+    if (!at)
+        return -1;
+    at[1 + strcspn(at + 1, "\n")] = 0;
+    if (parse_u64("status", at + 1, 0, 0xffff, &status, &e) < 0)
+        return -1;
+    *ret = (int)status;
+    return 0;
+}
+
+/* Waits for its end. `pidfd` -1: by looking. */
+static void await_end(pid_t pid, int pidfd)
+{
+    for (;;) {
+        struct pollfd p = {.fd = pidfd, .events = POLLIN};
+        int n = poll(&p, 1, pidfd >= 0 ? -1 : 200), status;
+        if (n > 0 || (pidfd < 0 && (kill(pid, 0) < 0 || read_status(pid, &status) == 0)))
+            return;
+    }
+}
+
+/* The parent's word: `end STATUS`, or `end lost`. */
+static int told_status(int *ret)
+{
+    char line[PID_TEXT_MAX];
+    uint64_t status;
+    struct pd_err e;
+    if (read_line(line, sizeof line, LATE_MS) < 0 || strncmp(line, "end ", 4) != 0 ||
+        parse_u64("status", line + 4, 0, 0xffff, &status, &e) < 0)
+        return -1;
+    *ret = (int)status;
+    return 0;
+}
+
+static _Noreturn void end_as(int status)
+{
+    if (WIFSIGNALED(status)) {
+        signal(WTERMSIG(status), SIG_DFL);
+        (void)kill(getpid(), WTERMSIG(status));
+    }
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 255);
+}
+
+int worker_join(struct worker_job *w, struct pd_err *e)
+{
+    static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    char line[PID_TEXT_MAX];
+    uint64_t pid;
+    (void)w;
+
+    if (read_line(line, sizeof line, -1) < 0 || parse_u64("pid", line, 2, INT32_MAX, &pid, e) < 0)
+        return pd_fail(e, PD_PROTOCOL, "nobody said which process has joined");
+    int pidfd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
+        sigaction(passed[i], &(struct sigaction){.sa_handler = pass_on}, NULL);
+    child = (pid_t)pid;
+
+    /* Where commands have no group of their own there is no entrance. */
+    char text[PID_TEXT_MAX];
+    int n = snprintf(text, sizeof text, "%d", (int)pid);
+    (void)!write(ENTRANCE, text, (size_t)n);
+    if (fd_write_all(0, "g", 1) < 0)
+        return pd_fail(e, PD_LOST, "the process that was to join is gone");
+
+    int status;
+    await_end((pid_t)pid, pidfd);
+    if (read_status((pid_t)pid, &status) < 0 && told_status(&status) < 0)
+        status = 255 << 8;
+    end_as(status);
+}

@@ -1,0 +1,221 @@
+"""contexts.py [--quick]: code contexts over HTTP, beside the peer's own server on the same machine.
+
+Run by tests/bench/run --only contexts, which starts our server. PADDOCK_URL and PADDOCK_API_KEY name it. The peer is
+E2B's code interpreter: where E2B_CODE_REPO is a checkout (or a bare git directory) of its repository, its server is
+taken from there and started with pip's jupyter-server and ipykernel (BENCH_PEER, a virtual environment with them); else
+its rows are left out. Both are asked by the same client, by turns.
+"""
+
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from urllib.parse import urlsplit
+
+QUICK = "--quick" in sys.argv
+ROUNDS = 40 if QUICK else 300
+STARTS = 3 if QUICK else 10
+JUPYTER = 8888  # written down in the peer's server
+MEGABYTES_200 = "data = bytearray(200 << 20)\nfor at in range(0, len(data), 4096): data[at] = 1\nlen(data)"
+
+
+# What belongs to a process alone, as it says itself.
+PRIVATE_BYTES = ("sum(int(line.split()[1]) for line in open('/proc/self/smaps_rollup') "
+                 "if line.startswith('Private')) * 1024")
+
+
+class Client:
+    """One connection that is kept."""
+
+    def __init__(self, url, headers=()):
+        parts = urlsplit(url)
+        self.connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=120)
+        self.headers = {"Content-Type": "application/json", **dict(headers)}
+
+    def call(self, method, path, body=None):
+        self.connection.request(method, path, json.dumps(body) if body is not None else None, self.headers)
+        answer = self.connection.getresponse()
+        data = answer.read()
+        if answer.status >= 300:
+            raise RuntimeError(f"{method} {path}: {answer.status} {data[:300]!r}")
+        return data
+
+    def json(self, method, path, body=None):
+        data = self.call(method, path, body)
+        return json.loads(data) if data else None
+
+
+class Ours(Client):
+    def __init__(self):
+        super().__init__(os.environ["PADDOCK_URL"], {"X-API-Key": os.environ["PADDOCK_API_KEY"]})
+
+    def create(self, **options):
+        return "/v1/sandboxes/" + self.json("POST", "/v1/sandboxes", options)["id"]
+
+    def cell(self, box, code, context="python"):
+        done = self.json("POST", f"{box}/contexts/{context}/execute", {"code": code})
+        if done["error"]:
+            raise RuntimeError(done["error"]["traceback"])
+        return done
+
+
+def elapsed(call):
+    began = time.perf_counter()
+    call()
+    return (time.perf_counter() - began) * 1000
+
+
+class Peer:
+    """The peer's server, with a jupyter server below it. None of it is isolated."""
+
+    def __init__(self, repository, venv):
+        self.folder = tempfile.mkdtemp()
+        self.children = []
+        server = os.path.join(self.folder, "server")
+        os.makedirs(server)
+        archive = subprocess.run(
+            ["git", "-C", repository, "archive", "HEAD:template/server"], stdout=subprocess.PIPE, check=True).stdout
+        subprocess.run(["tar", "x", "-C", server], input=archive, check=True)
+        home = os.path.join(self.folder, "home")
+        kernels = os.path.join(self.folder, "jupyter", "kernels")
+        for name in ("python", "javascript"):  # of the second only the name: its server starts both
+            os.makedirs(os.path.join(kernels, name))
+            with open(os.path.join(kernels, name, "kernel.json"), "w", encoding="utf-8") as out:
+                json.dump({"argv": [f"{venv}/bin/python", "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+                           "display_name": name, "language": "python"}, out)
+        os.makedirs(home)
+        env = {"PATH": f"{venv}/bin:/usr/bin:/bin", "HOME": home, "E2B_LOCAL": "1",
+               "JUPYTER_PATH": os.path.join(self.folder, "jupyter")}
+        self._start([f"{venv}/bin/jupyter", "server", "--IdentityProvider.token=", "--allow-root",
+                     f"--ServerApp.root_dir={home}", "--ServerApp.disable_check_xsrf=True",
+                     f"--port={JUPYTER}", "--ServerApp.port_retries=0"], home, env)
+        self._await(JUPYTER)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._start([f"{venv}/bin/uvicorn", "main:app", "--host", "127.0.0.1", "--port", str(self.port),
+                     "--workers", "1", "--no-access-log"], server, env)
+        self._await(self.port)
+        self.client = Client(f"http://127.0.0.1:{self.port}")
+
+    def _start(self, command, folder, env):
+        with open(os.path.join(self.folder, "log"), "ab") as log:
+            self.children.append(subprocess.Popen(command, cwd=folder, env=env, stdin=subprocess.DEVNULL,
+                                                  stdout=log, stderr=log))
+
+    def _await(self, port):
+        end = time.monotonic() + 90
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                return
+            except OSError:
+                if time.monotonic() > end or self.children[-1].poll() is not None:
+                    with open(os.path.join(self.folder, "log"), encoding="utf-8", errors="replace") as log:
+                        raise RuntimeError("the peer did not start: " + log.read()[-600:]) from None
+                time.sleep(0.1)
+
+    def cell(self, code):
+        return self.client.call("POST", "/execute", {"code": code})
+
+    def close(self):
+        for child in reversed(self.children):
+            child.terminate()
+            child.wait()
+        shutil.rmtree(self.folder)
+
+
+def find_peer():
+    repository, venv = os.environ.get("E2B_CODE_REPO"), os.environ.get("BENCH_PEER")
+    if not repository or not venv:
+        print("contexts: E2B_CODE_REPO is not set: without the peer", file=sys.stderr)
+        return None
+    try:
+        return Peer(repository, venv)
+    except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+        print(f"contexts: without the peer: {error}", file=sys.stderr)
+        return None
+
+
+def first_cells(ours, times):
+    for _ in range(STARTS):
+        box = ours.create()
+        times["first cell of a fresh sandbox"].append(elapsed(lambda box=box: ours.cell(box, "1 + 1")))
+        ours.call("DELETE", box)
+
+
+def first_frames(ours, times):
+    """With a pool that has the libraries imported (contexts_warm); else what it is without."""
+    for _ in range(STARTS):
+        made = []
+
+        def frame():
+            made.append(ours.create(template="code-interpreter-v1"))
+            ours.cell(made[0], "import pandas\npandas.DataFrame({'a': [1, 2]})")
+
+        try:
+            times["create and first DataFrame"].append(elapsed(frame))
+        except RuntimeError as error:
+            print(f"contexts: no DataFrame: {str(error)[-200:]}", file=sys.stderr)
+            return
+        finally:
+            for box in made:
+                ours.call("DELETE", box)
+        time.sleep(1.5)  # for the pool
+
+
+def forks(ours, box, times):
+    try:
+        big = ours.json("POST", f"{box}/contexts", {})["id"]
+        ours.cell(box, MEGABYTES_200, big)
+        for _ in range(STARTS):
+            made = []
+            times["fork of a context with 200 MB"].append(
+                elapsed(lambda: made.append(ours.json("POST", f"{box}/contexts/{big}/fork", {}))))
+            ours.call("DELETE", f"{box}/contexts/{made[0]['id']}")
+    except RuntimeError as error:
+        print(f"contexts: no fork: {error}", file=sys.stderr)
+
+
+def main():
+    ours, peer = Ours(), find_peer()
+    names = ["a cell `1+1`", "the same at the peer's server", "first cell of a fresh sandbox",
+             "create and first DataFrame", "fork of a context with 200 MB"]
+    times = {name: [] for name in names}
+    try:
+        box = ours.create()
+        for _ in range(5):
+            ours.cell(box, "1+1")
+            if peer:
+                peer.cell("1+1")
+        for _ in range(ROUNDS):
+            times["a cell `1+1`"].append(elapsed(lambda: ours.cell(box, "1+1")))
+            if peer:
+                times["the same at the peer's server"].append(elapsed(lambda: peer.cell("1+1")))
+        bare = ours.json("POST", f"{box}/contexts", {})["id"]
+        memory = int(ours.cell(box, PRIVATE_BYTES, bare)["results"][0]["text"])
+        forks(ours, box, times)
+        ours.call("DELETE", box)
+        first_cells(ours, times)
+        first_frames(ours, times)
+    finally:
+        if peer:
+            peer.close()
+    print(f"\nCode contexts, {ROUNDS} rounds, ms\n\n| | p50 | p95 | p99 |\n|---|---|---|---|")
+    for name, values in times.items():
+        if values:
+            ordered = sorted(values)
+            p50, p95, p99 = (ordered[min(len(ordered) - 1, len(ordered) * p // 100)] for p in (50, 95, 99))
+            print(f"| {name} | {p50:.2f} | {p95:.2f} | {p99:.2f} |")
+    print(f"\nmemory of an idle bare context: {memory / (1 << 20):.1f} MB")
+    if "BENCH_OUT" in os.environ:
+        with open(os.environ["BENCH_OUT"], "w", encoding="utf-8") as out:
+            json.dump({"times": {n: v for n, v in times.items() if v}, "idle_bytes": memory}, out)
+
+
+main()
