@@ -1,0 +1,120 @@
+/* rules: where a sandbox may connect to.
+ *
+ * A policy is a text of lines. Whoever makes sandboxes writes it, the gate reads it, and everything
+ * in between passes it on:
+ *
+ *   layer off|list|open    begins the rules of the sandbox, then of its tenant, then the server's
+ *   allow RULE             NAME[:PORTS]  *.NAME[:PORTS]  NETWORK[:PORTS]  [NETWORK6]:PORTS
+ *   deny RULE              a network; for `open`
+ *   private NETWORK        the operator's: addresses that are dialled although they are private
+ *   host NAME=ADDRESS[:PORT]   the operator's: where a name or an address really is
+ *   resolver ADDRESS[:PORT]    whom names are asked of: three at most, the first one first
+ *   tenant NAME            whose it is
+ *   limit WHAT NUMBER      connections, tenant_connections, starts, questions (a second each),
+ *                          rate (bytes a second each way), bytes (in all)
+ *
+ * Every layer must agree. In one, allow beats deny. A name without ports means 80 and 443, a
+ * network all. A wildcard is one or more whole labels, never the bare name. Pure. */
+#pragma once
+
+#include "gate/address.h"
+
+#include <stddef.h>
+
+struct pd_err;
+struct buf;
+
+#define RULES_NAME_MAX   253u
+#define RULES_TEXT_MAX   320u /* a rule as text, with the NUL */
+#define POLICY_LAYERS    3u
+#define POLICY_RESOLVERS 3u
+#define POLICY_LINES_MAX 4096u
+#define POLICY_TEXT_MAX  (96u << 10)
+
+enum egress_mode { EGRESS_OFF, EGRESS_LIST, EGRESS_OPEN, EGRESS_COUNT };
+
+const char *egress_mode_name(enum egress_mode m);
+int egress_mode_parse(const char *what, const char *text, enum egress_mode *ret, struct pd_err *e);
+
+/* A host name as it is compared: lower case, no dot at the end. False for what is none: empty or
+ * long labels, other characters than letters, digits, - and _, an address in any spelling. */
+bool name_normalise(const char *text, size_t len, char ret[RULES_NAME_MAX + 1]);
+
+enum rule_kind { RULE_NAME, RULE_SUFFIX, RULE_NETWORK };
+
+struct rule {
+    enum rule_kind kind;
+    uint16_t first_port, last_port; /* 0: none given */
+    struct cidr net;
+    const char *name; /* without the "*."; of the policy's text, or of the caller's buffer */
+};
+
+/* Reads one rule; its name is written to `name`. The error names the rule and what would be right.
+ */
+int rule_parse(const char *text, struct rule *ret, char name[RULES_NAME_MAX + 1], struct pd_err *e);
+void rule_text(const struct rule *r, char out[RULES_TEXT_MAX]);
+bool rule_has_port(const struct rule *r, uint16_t port);
+bool rule_has_name(const struct rule *r, const char *name);
+
+struct layer {
+    enum egress_mode mode;
+    struct rule *allow, *deny;
+    unsigned allow_count, deny_count;
+};
+
+/* Where a name or an address really is. */
+struct host_entry {
+    const char *name; /* NULL: the key is an address */
+    struct ip key, to;
+    uint16_t to_port; /* 0: the one that was asked for */
+};
+
+struct egress_limits {
+    uint64_t connections, tenant_connections, starts, questions, rate, bytes; /* 0: none */
+};
+
+#define EGRESS_CONNECTIONS 256u
+#define EGRESS_STARTS      200u
+#define EGRESS_QUESTIONS   100u
+
+struct policy {
+    struct layer layers[POLICY_LAYERS];
+    unsigned layer_count;
+    struct cidr *privates;
+    unsigned private_count;
+    struct host_entry *hosts;
+    unsigned host_count;
+    struct host_entry resolvers[POLICY_RESOLVERS]; /* of which `to` and `to_port` count */
+    unsigned resolver_count;
+    struct egress_limits limits;
+    const char *tenant;
+    char *text; /* that names point into */
+    void *room; /* for all lists */
+};
+
+/* Reads a policy; `ret` is for policy_free. The error names the line. */
+int policy_parse(const char *text, size_t len, struct policy **ret, struct pd_err *e);
+void policy_free(struct policy *p);
+
+/* How a connection may be made. */
+enum judged { JUDGED_NO, JUDGED_BY_NAME, JUDGED_BY_ADDRESS };
+
+struct verdict {
+    enum judged how;
+    const struct rule *rule; /* of the first layer that has one for it; NULL: mode open */
+};
+
+/* May the sandbox connect to `port` of `name` (normalised, or NULL: not known), of which it thinks
+ * that it is at `to`? By name: the name is to be resolved and dialled, whatever `to` is. */
+struct verdict policy_judge(const struct policy *p, const char *name, struct ip to, uint16_t port);
+/* May it ask where this name is? */
+bool policy_may_ask(const struct policy *p, const char *name);
+/* May this address be dialled, for the name that it was found by (NULL: judged by address)? NULL,
+ * or why not. `is_local`: the machine's own. */
+const char *policy_dial_refused(const struct policy *p, const char *name, struct ip a,
+                                uint16_t port, bool is_local);
+/* The operator's word for where it is, or NULL. One of the two is looked for. */
+const struct host_entry *policy_host(const struct policy *p, const char *name, const struct ip *a);
+/* What a question for the name of a `host` line is answered: addresses of nobody (192.0.2.0/24),
+ * by the line's place, so that they mean the same to every gate. */
+struct ip policy_host_address(const struct policy *p, const struct host_entry *h);
