@@ -25,11 +25,15 @@ BY_DAY = ["test_exec.py"]
 NIGHTLY = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
            "test_sessions.py", "test_cli.py", "test_prepared.py", "test_mcp.py", "test_mcp_stdio.py",
            "test_e2b_control.py"]
+# These count on places of a root of its own (/tmp, /root), and on becoming root there.
+WITH_ROOT = ["test_e2b_files.py", "test_e2b_filesystem.py", "test_e2b_process.py", "test_e2b_reach.py",
+             "test_e2b_routes.py", "test_operations.py"]
 # Each is given to the suite of its folder: an SDK of E2B's, a client, a file of the package's tests.
 E2B = ["py-current", "py-2.45", "js-current", "js-2.45"]
 MCP = ["js", "py-1", "py-2", "programs"]
 PYTHON = ["test_async.py", "test_client.py", "test_coordinator.py", "test_deepagents.py", "test_errors.py",
-          "test_factory.py", "test_openai_agents.py", "test_restart.py", "test_sandbox.py", "test_tools.py"]
+          "test_factory.py", "test_openai_agents.py", "test_restart.py", "test_sandbox.py", "test_tools.py",
+          "test_tools_examples.py"]
 
 
 def rounds():
@@ -38,12 +42,13 @@ def rounds():
         yield from ((provider, "api", name) for name in BY_DAY)
         if NIGHT:
             # Where usage is not told, no shell is prepared; E2B's sandboxes have profile dev.
-            lacks = ("test_prepared.py", "test_e2b_control.py") if provider == "toy" else ()
-            yield from ((provider, "api", name) for name in NIGHTLY if name not in lacks)
+            lacks = ("test_prepared", "test_e2b") if provider == "toy" else ()
+            yield from ((provider, "api", name) for name in NIGHTLY if not name.startswith(lacks))
+        if NIGHT and provider == "docker":
+            yield from ((provider, "api", name) for name in WITH_ROOT)
         if NIGHT and provider != "toy":
             yield from ((provider, "mcp", name) for name in MCP)
             yield from ((provider, "e2b", name) for name in E2B)
-        if NIGHT and provider == "docker":
             yield from ((provider, "python", name) for name in PYTHON)
 
 
@@ -116,6 +121,8 @@ def test_what_it_cannot_do_is_unsupported(provider, where, monkeypatch):
         door = E2b(server)
         made = door.post("/v1/sandboxes", {}).json()
         assert made["provider"] == provider, made
+        holds = not any("disk_bytes" in r["body"].get("limits", {}) for r in requests)
+        assert all((name in made["limits"]) == holds for name in ("disk_bytes", "files")), made
         for request in requests:
             answer = door.post(request["path"].format(id=made["id"]), request["body"])
             error = answer.json().get("error", answer.json())  # E2B's have no member of that name

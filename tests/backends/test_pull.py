@@ -217,6 +217,30 @@ def test_one_that_waits_for_a_broker_is_deleted(own, slow, body):
         expect_ended(events, client, url, "deleted")
 
 
+@pytest.mark.parametrize("how", ["deleted", "its life is over"])
+def test_a_move_is_given_up_with_its_sandbox(slow, body, dockerd, how):
+    """Its target pulls: neither waits for that. Whoever moves it is told, and no container stays."""
+    settings = {"providers": "jail,docker", "docker_host": slow.host, "image_pull": "always", "default_image": body["image"],
+                "pool_max": 0}
+    with Server(settings) as server:
+        client = server.client()
+        life = {"max_life_s": 3} if how != "deleted" else {}
+        made = client.post("/v1/sandboxes", json={"provider": "jail", **life})
+        assert made.status == 201, made
+        url = f"/v1/sandboxes/{made.json()['id']}"
+        mover = Later(lambda: server.client().post(f"{url}/move", json={"provider": "docker"}))
+        if how == "deleted":
+            paddock.wait_for(lambda: slow.begun == 1, 60, "the target pulls")
+            assert Later(lambda: server.client().delete(url)).get(60).status == 204
+        answer = mover.get(60)
+        assert answer.status in (409, 410) and not slow.took, answer
+        if slow.begun:
+            assert "was given up" in answer.json()["error"]["message"], answer
+        paddock.wait_for(lambda: client.get(url).json()["end_cause"], 60, "it has ended")
+        paddock.wait_for(lambda: slow.left == slow.begun, 60, "the engine is left alone")
+        assert not dockerd.containers()
+
+
 def test_one_whose_life_is_over_meanwhile(own, slow, body):
     """Its clock runs while it is being made, however far that has come by then."""
     answer = own.client().post("/v1/sandboxes", json={**body, "max_life_s": 1})

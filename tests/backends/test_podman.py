@@ -1,0 +1,134 @@
+"""What docker sandboxes can, podman's can through the server, too: files that outlive their container, why a
+command was stopped, pulls that are told. Terminals, kills and ports are in test_docker_doors.py."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddock_testing import engine as engines
+from paddock_testing import host
+from paddock_testing import run as paddock
+from paddock_testing.server import Server
+from test_docker import GREEDY
+from test_docker_files import Box, await_no_roots
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "api"))
+from helpers import read_events  # pylint: disable=wrong-import-position
+
+EVENTS = {"Accept": "application/json, text/event-stream"}
+
+
+@pytest.fixture(scope="module")
+def image(podman):
+    return podman.import_image("test/podman:latest", engines.image_tar("bash"), ["ENV PATH=/bin:/usr/bin"])
+
+
+@pytest.fixture(scope="module")
+def own(podman, image):  # image: none is pulled
+    with Server({"providers": "jail,podman", "docker_host": podman.host, "image_pull": "never"}) as s:
+        yield s
+    assert not podman.containers(), "containers are left behind"
+
+
+@pytest.fixture
+def box(own, image, podman):
+    await_no_roots(podman)  # of the test before
+    made = Box(own.client(), provider="podman", image=image)
+    yield made
+    made.api.delete(made.url)
+    await_no_roots(podman)
+
+
+def test_sleep_and_wake_keep_the_files(box):
+    box.out("echo one >/workspace/kept; mkdir /workspace/d; ln -s ../kept /workspace/d/link")
+    for number in range(2):
+        box.sleep()
+        box.wake()
+        assert box.out("cat /workspace/d/link") == "one\n"
+        box.out(f"echo {number} >/workspace/n{number}")
+    assert box.out("cat /workspace/n*") == "0\n1\n"
+
+
+def test_a_sleeper_outlives_server_and_keeper(own, box):
+    box.out("echo far >/workspace/kept")
+    box.sleep()
+    socket = os.path.join(own.run_dir, "keeper-podman.sock")
+    keepers = [p for p in host.pids() if socket in host.command_line(p)]
+    assert len(keepers) == 1, keepers
+    own.kill()
+    os.kill(keepers[0], signal.SIGKILL)
+    own.start()
+    box.api = own.client()
+    box.wake()
+    assert box.out("cat /workspace/kept") == "far\n"
+
+
+def test_a_snapshot_is_a_copy(box):
+    api = box.api
+    box.out("echo old >/workspace/file")
+    snapshot = box.snapshot()
+    box.out("echo new >/workspace/file")
+    copies = [Box(api, "/sandboxes", templateID=snapshot) for _ in range(2)]
+    for copy in copies:
+        assert api.get(copy.url).json()["provider"] == "podman"
+        assert copy.out("cat /workspace/file; echo own >/workspace/file") == "old\n"
+    assert [b.out("cat /workspace/file") for b in (*copies, box)] == ["own\n", "own\n", "new\n"]
+    for copy in copies:
+        copy.delete()
+    assert api.delete(f"/templates/{snapshot}").status in (200, 204)
+
+
+def test_a_snapshot_of_one_that_is_paused(box):
+    api = box.api
+    box.out("echo still >/workspace/file")
+    assert api.post(f"{box.url}/pause").status == 200
+    snapshot = box.snapshot()
+    assert api.get(box.url).json()["state"] == "paused"
+    copy = Box(api, "/sandboxes", templateID=snapshot)
+    assert copy.out("cat /workspace/file") == "still\n"
+    copy.delete()
+    assert api.delete(f"/templates/{snapshot}").status in (200, 204)
+    box.wake()
+    assert box.out("cat /workspace/file") == "still\n"
+
+
+def test_out_of_memory_is_told(own, image):
+    small = Box(own.client(), provider="podman", image=image, limits={"memory_bytes": 64 << 20})
+    told = small.api.post(f"{small.url}/exec", json={"command": GREEDY}).json()
+    assert told["stopped_by"] == "oom", told
+    assert small.out("echo on") == "on\n"
+    small.delete()
+
+
+@pytest.fixture
+def fetching(podman, registry):  # podman: skipped where there is none
+    """One that knows the registry."""
+    service = engines.Podman(registry.address).start()
+    yield service
+    service.close()
+
+
+def test_a_pull_is_told(fetching, registry, tmp_path):
+    image = fetching.import_image("test/pulled:latest", engines.image_tar("sh"), ["ENV PATH=/bin:/usr/bin"])
+    name, digest = registry.push(fetching, image, "team/tool:1")
+    fetching.good("DELETE", f"/images/{image}?force=1")
+    auth = tmp_path / "auth.json"
+    auth.write_text(json.dumps(registry.auth()[1]))
+    auth.chmod(0o600)
+    with Server({"providers": "jail,podman", "docker_host": fetching.host, "registry_auth": str(auth)}) as s:
+        api = s.client()
+        stream = api.stream("POST", "/v1/sandboxes", json={"provider": "podman", "image": name}, headers=EVENTS)
+        assert stream.status == 200 and stream.headers["Content-Type"] == "text/event-stream", stream
+        *pulls, last = list(read_events(stream))
+        assert last.name == "created", last
+        assert pulls and all(e.name == "image.pull" and e.data["image"] == name for e in pulls), pulls
+        assert pulls[-1].data["layers_done"] == pulls[-1].data["layers"] >= 1, pulls
+        assert api.delete(f"/v1/sandboxes/{last.data['id']}").status == 204
+
+        pinned = Box(api, provider="podman", image=f"{name.rpartition(':')[0]}@{digest}")
+        assert pinned.out("echo pinned") == "pinned\n"
+        pinned.delete()
