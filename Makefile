@@ -44,10 +44,11 @@ demo: build ## a short demonstration of what a jail holds off
 test: deps-test ## everything; `make test PART="unit lint"` for some of it
 	@$(if $(PART),,scripts/install-deps --optional vm)
 	@$(if $(PART),,scripts/install-deps --optional engines)
+	@$(if $(PART),,scripts/install-deps --optional cells)
 	@tests/run $(PART)
 
 test-nightly: deps-test ## the same with long races, every attack in the VM, long fuzz, ThreadSanitizer
-	@scripts/install-deps vm nightly engines
+	@scripts/install-deps vm nightly engines cells
 	@PADDOCK_NIGHTLY=1 tests/run
 
 test-vm: deps-test ## end-to-end and security tests on a stock Debian kernel in QEMU

@@ -26,6 +26,7 @@ _paddock_options() {
     exec) echo --mode --session -c --command -d --detach -e --env -w --workdir -u --user --timeout \
         --idempotency-key --raw --json ;;
     shell) echo --session --attach -e --env -w --workdir -u --user ;;
+    code) echo --session --language --context -e --env --timeout --save --raw --json ;;
     cp) echo --session -p --parents -u --user ;;
     ps) echo -a --all --json ;;
     logs) echo -f --follow --stream --raw ;;
@@ -44,6 +45,7 @@ _paddock_values() {
     case $1 in
     --profile) echo strict dev restricted ;;
     --state) echo creating running paused stopping gone all ;;
+    --language) echo python javascript typescript bash r java ;;
     --stream) echo stdout stderr ;;
     --user | -u) echo user root ;;
     --policy) echo open restricted allow: deny: ;;
@@ -56,8 +58,8 @@ _paddock_values() {
 _paddock() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]-} i id=
-    local commands="run doctor root keeper serve key cert config create ls exec shell cp ps logs kill \
-        port top route mv rm mcp help"
+    local commands="run doctor root keeper serve key cert config create ls exec shell code cp ps logs \
+        kill port top route mv rm mcp help"
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")
@@ -83,7 +85,7 @@ _paddock() {
     case $command in
     key) ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "create list revoke" -- "$word") ;;
     rm) mapfile -t COMPREPLY < <(compgen -W "$(_paddock_ids)" -- "$word") ;;
-    exec | shell | ps | port)
+    exec | shell | code | ps | port)
         [[ -n $id ]] || mapfile -t COMPREPLY < <(compgen -W "$(_paddock_ids)" -- "$word")
         ;;
     logs | kill)

@@ -329,6 +329,70 @@ PADDOCK_API int paddock_process_close_stdin(struct paddock_process *p, struct pa
 PADDOCK_API int paddock_process_resize(struct paddock_process *p, unsigned rows, unsigned cols,
                                        struct paddock_error *e);
 
+/* ---- code contexts ----
+ *
+ * A context is an interpreter that stays, with its variables; a cell is a piece of code that runs
+ * in one. docs/contexts.md is the guide. A context is named by its id, or by a language: its
+ * default context, which is made when it is first used. What is told of contexts and cells is JSON,
+ * the same as over HTTP: strings that are given out are to be freed by paddock_free. */
+
+struct paddock_context_options {
+    size_t size;
+    const char *language;   /* NULL: "python" */
+    const char *cwd;        /* NULL: the sandbox's */
+    const char *name;       /* of your own, or NULL */
+    const char *const *env; /* "NAME=VALUE"s with NULL behind; or NULL */
+};
+
+/* Makes a context and starts it. "unsupported" when the sandbox does not have the language: the
+ * message says what to install. `ret_json`: its description, an object; or NULL. */
+PADDOCK_API int paddock_context_create(struct paddock_sandbox *s,
+                                       const struct paddock_context_options *o, char **ret_json,
+                                       struct paddock_error *e);
+/* All of them, oldest first: an array. */
+PADDOCK_API int paddock_context_list(struct paddock_sandbox *s, char **ret_json,
+                                     struct paddock_error *e);
+/* Starts one anew, without its variables; what runs or waits in it is ended. `ret_json`: its
+ * description, or NULL. */
+PADDOCK_API int paddock_context_restart(struct paddock_sandbox *s, const char *context,
+                                        char **ret_json, struct paddock_error *e);
+/* Another context with all the variables that this one has now: `ret_json` describes it. It must be
+ * idle ("conflict"), and of a language that can be forked, as Python can ("unsupported"). Threads
+ * are not in the new one: where some run it is refused, unless `force`. */
+PADDOCK_API int paddock_context_fork(struct paddock_sandbox *s, const char *context, int force,
+                                     char **ret_json, struct paddock_error *e);
+/* Takes back the last cell that ran with `keep_before`: variables are as before it, files are not.
+ */
+PADDOCK_API int paddock_context_undo(struct paddock_sandbox *s, const char *context,
+                                     char **ret_json, struct paddock_error *e);
+/* Interrupts the cell that runs, with its children; the variables stay. 1; 0 when none runs. */
+PADDOCK_API int paddock_context_interrupt(struct paddock_sandbox *s, const char *context,
+                                          struct paddock_error *e);
+/* Ends one, with what runs or waits in it. */
+PADDOCK_API int paddock_context_delete(struct paddock_sandbox *s, const char *context,
+                                       struct paddock_error *e);
+
+struct paddock_cell {
+    size_t size;
+    const char *context; /* id or language; NULL: "python" */
+    const char *code;
+    size_t code_len;               /* 1 MiB at most */
+    const char *const *env;        /* for this cell alone; or NULL */
+    uint64_t timeout_ms;           /* then it is interrupted, and 5 s later killed; 0: none */
+    struct paddock_cancel *cancel; /* interrupts it, too; or NULL */
+    /* Called with every event as it comes, on the calling thread: one JSON object with `type`:
+     * start, stdout, stderr, result, error, end. When it returns non-zero the cell is
+     * interrupted and the call fails with "cancelled". */
+    int (*on_event)(void *arg, const char *json, size_t len);
+    void *arg;
+    int32_t keep_before; /* so that paddock_context_undo can take it back */
+};
+
+/* Runs a cell to its end; waits for its turn when others run in the context. Also one that raises
+ * an exception, or whose interpreter dies, counts as success: the events tell. */
+PADDOCK_API int paddock_run_cell(struct paddock_sandbox *s, const struct paddock_cell *c,
+                                 struct paddock_error *e);
+
 /* ---- files ----
  *
  * A relative path is below /workspace. `user` is "user" (also NULL) or "root". Names are bytes. A

@@ -25,6 +25,7 @@
 #define KEY_SIZE          256
 #define STRANGER_PATIENCE (5 * NS_PER_S)
 #define STRANGER_EVENTS   20 /* a second */
+#define QUERY_MAX         24 /* parameters that a route has of its own */
 
 int call_find_route(struct call *c, struct route_table table, struct pd_err *e)
 {
@@ -192,11 +193,26 @@ int call_admit(struct call *c, struct pd_err *e)
 
     if (!(c->route->flags & ROUTE_SANDBOX))
         return 0;
+    if (c->route->flags & ROUTE_LOOK && call_query_bool(c, OBSERVE, &c->observes, e) < 0)
+        return -1;
+
     c->session = sessions_find(c->api->sessions, c->who.tenant, c->var[0], e);
     if (!c->session)
         return -1;
     snprintf(c->sandbox, sizeof c->sandbox, "%.*s", SESSION_ID_LEN, c->var[0]);
     return 0;
+}
+
+void call_use_begin(struct call *c)
+{
+    if (!c->observes)
+        session_attend_begin(c->session);
+}
+
+void call_use_end(struct call *c)
+{
+    if (!c->observes)
+        session_attend_end(c->session);
 }
 
 /* ---- the entry ---- */
@@ -354,7 +370,17 @@ int call_finish(struct call *c, struct fields *f, struct pd_err *e)
 
 int call_query_check(struct call *c, const char *const *allowed, struct pd_err *e)
 {
-    if (url_query_check(c->r->query, allowed, e) == 0)
+    /* The parameter that every route with ROUTE_LOOK has beside its own. */
+    const char *all[QUERY_MAX + 2] = {0};
+    unsigned n = 0;
+    while (allowed[n] && n < QUERY_MAX) {
+        all[n] = allowed[n];
+        n++;
+    }
+    if (c->route->flags & ROUTE_LOOK)
+        all[n] = OBSERVE;
+
+    if (url_query_check(c->r->query, all, e) == 0)
         return 0;
 
     /* Its complaints about one parameter begin with the name. */

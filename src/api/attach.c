@@ -6,6 +6,11 @@
  * way round: when the process does not read, the client is not read either, and one message is
  * held.
  *
+ * A page in a browser cannot slow its WebSocket down: what it has not shown yet piles up in its
+ * memory. Such a client asks for a window, and says how much it has dealt with (`ack`): no more
+ * than the window is on its way then. With a lag it is given the newest output instead of all:
+ * where it is further behind, bytes are left out, and it is told how many.
+ *
  * A client shows that it is there by answering pings, or by reading. */
 #include "api/command.h"
 #include "api/handlers.h"
@@ -25,6 +30,7 @@
 
 #define MESSAGE_MAX   (1u << 20)
 #define PIECE         (32u << 10)
+#define PIECE_MIN     4u /* for a whole character */
 #define PIECES_A_TURN 16
 #define INPUT_PIECE   4096u /* a pipe takes all of it or nothing */
 #define INPUT_WAIT    (50 * NS_PER_MS)
@@ -33,6 +39,9 @@
 #define GONE_AFTER    (60 * NS_PER_S)
 #define LOOK_EVERY    (NS_PER_S) /* whether the server stops, and the key is still good */
 #define STALL         (60 * NS_PER_S)
+#define WINDOW_MIN    4096u
+#define LAG_MIN       (64u << 10)
+#define AHEAD_MAX     (1u << 30) /* of a window and of a lag */
 
 struct attach {
     struct call *c;
@@ -41,7 +50,10 @@ struct attach {
     struct ws_decoder decoder;
     int pty;
     bool blocked; /* the socket takes no more */
-    bool closing; /* a close was sent: nothing more is */
+    bool held;    /* the window is full: until the client says that it has dealt with some */
+    uint64_t window, unacked; /* bytes of output that may be, and that are on their way; 0: any */
+    uint64_t lag;             /* how far the client may be behind; 0: as far as output is kept */
+    bool closing;             /* a close was sent: nothing more is */
     deadline ping_at, gone_at, look_at;
     /* The input message that the process has not taken yet; it is the decoder's. */
     const uint8_t *input;
@@ -80,18 +92,35 @@ static int check_origin(const struct call *c, struct pd_err *e)
                    origin->len > 100 ? 100 : (int)origin->len, origin->at);
 }
 
+/* Where one stream begins: at byte N, or with -N, at the last N bytes, or as many as are kept. */
+static int read_offset(struct attach *a, unsigned stream, const char *text, struct pd_err *e)
+{
+    static const char *const names[STREAM_COUNT] = {"stdout", "stderr"};
+    uint64_t first = a->f.info.first[stream], size = a->f.info.size[stream], n;
+    bool from_end = *text == '-';
+
+    if (parse_u64("offset", text + from_end, 0, INT64_MAX, &n, e) < 0)
+        return -1;
+    if (from_end) {
+        a->f.offset[stream] = size - first > n ? size - n : first;
+        return 0;
+    }
+
+    if (n < first || n > size)
+        return pd_fail(e, PD_INVALID, "offset: %llu of %s is not kept; there are %llu to %llu",
+                       (unsigned long long)n, names[stream], (unsigned long long)first,
+                       (unsigned long long)size);
+    a->f.offset[stream] = n;
+    return 0;
+}
+
 /* "OUT" or "OUT.ERR". A stream that is left out begins at the oldest byte that is kept. */
 static int read_offsets(struct attach *a, struct pd_err *e)
 {
-    static const char *const allowed[] = {"offset", NULL};
-    static const char *const names[STREAM_COUNT] = {"stdout", "stderr"};
     char text[48];
 
     for (unsigned i = 0; i < STREAM_COUNT; i++)
         a->f.offset[i] = a->f.info.first[i];
-
-    if (call_query_check(a->c, allowed, e) < 0)
-        return -1;
 
     int given = call_query(a->c, "offset", text, sizeof text, e);
     if (given <= 0)
@@ -101,18 +130,21 @@ static int read_offsets(struct attach *a, struct pd_err *e)
     char *err = strchr(text, '.');
     if (err)
         *err++ = 0;
-    if (parse_u64("offset", text, 0, INT64_MAX, &a->f.offset[STREAM_OUT], e) < 0 ||
-        (err && parse_u64("offset", err, 0, INT64_MAX, &a->f.offset[STREAM_ERR], e) < 0))
+    if (read_offset(a, STREAM_OUT, text, e) < 0 || (err && read_offset(a, STREAM_ERR, err, e) < 0))
         return -1;
 
-    for (unsigned i = 0; i < STREAM_COUNT; i++)
-        if (a->f.offset[i] < a->f.info.first[i] || a->f.offset[i] > a->f.info.size[i])
-            return pd_fail(e, PD_INVALID, "offset: %llu of %s is not kept; there are %llu to %llu",
-                           (unsigned long long)a->f.offset[i], names[i],
-                           (unsigned long long)a->f.info.first[i],
-                           (unsigned long long)a->f.info.size[i]);
-
     a->c->field[0] = 0;
+    return 0;
+}
+
+static int read_query(struct attach *a, struct pd_err *e)
+{
+    static const char *const allowed[] = {"offset", "window", "lag", NULL};
+
+    if (call_query_check(a->c, allowed, e) < 0 || read_offsets(a, e) < 0 ||
+        call_query_u64(a->c, "window", WINDOW_MIN, AHEAD_MAX, &a->window, e) < 0 ||
+        call_query_u64(a->c, "lag", LAG_MIN, AHEAD_MAX, &a->lag, e) < 0)
+        return -1;
     return 0;
 }
 
@@ -192,10 +224,47 @@ static int tell_skipped(struct attach *a, unsigned stream, uint64_t to, struct p
     return send_error(a, &why, NULL, e);
 }
 
+/* How much of a stream the client has not been sent yet, as of the last look. */
+static uint64_t left_of(const struct attach *a, unsigned stream)
+{
+    uint64_t end = a->f.ended ? a->f.end[stream] : a->f.info.size[stream];
+    return end > a->f.offset[stream] ? end - a->f.offset[stream] : 0;
+}
+
+/* Leaves out what the client would be too far behind with. */
+static int keep_lag(struct attach *a, unsigned stream, struct pd_err *e)
+{
+    uint64_t left = left_of(a, stream), from = a->f.offset[stream];
+    if (!a->lag || left <= a->lag)
+        return 0;
+
+    a->f.offset[stream] =
+        process_next_character(a->process, stream, from + left - a->lag, from + left);
+
+    auto_buf text = BUF_INIT(256);
+    struct json j = JSON_INIT(&text);
+    json_open(&j, '{');
+    json_key(&j, "type");
+    json_cstr(&j, "skipped");
+    json_key(&j, "stream");
+    json_cstr(&j, stream == STREAM_OUT ? "stdout" : "stderr");
+    json_key(&j, "bytes");
+    json_uint(&j, a->f.offset[stream] - from);
+    json_close(&j, '}');
+    return send_frame(a, WS_TEXT, text.data, text.len, e);
+}
+
 /* One piece of one stream: 1, 0 when there is none, -1. */
 static int send_piece(struct attach *a, unsigned stream, struct pd_err *e)
 {
-    ssize_t n = follow_read(&a->f, stream, a->piece + 1, PIECE - 1, e);
+    if (keep_lag(a, stream, e) < 0)
+        return -1;
+
+    size_t room = PIECE - 1;
+    if (a->window && a->window - a->unacked < room)
+        room = a->window - a->unacked < PIECE_MIN ? PIECE_MIN : (size_t)(a->window - a->unacked);
+
+    ssize_t n = follow_read(&a->f, stream, a->piece + 1, room, e);
     if (n < 0)
         return -1;
 
@@ -204,6 +273,7 @@ static int send_piece(struct attach *a, unsigned stream, struct pd_err *e)
     if (n == 0)
         return 0;
 
+    a->unacked += (uint64_t)n;
     a->piece[0] = (uint8_t)(stream + 1);
     return send_frame(a, WS_BINARY, a->piece, (size_t)n + 1, e) < 0 ? -1 : 1;
 }
@@ -220,6 +290,9 @@ static int send_output(struct attach *a, struct pd_err *e)
     for (int i = 0; i < PIECES_A_TURN; i++) {
         int some = 0;
         for (unsigned stream = 0; stream < STREAM_COUNT; stream++) {
+            a->held = a->window && a->unacked >= a->window;
+            if (a->held)
+                return left_of(a, STREAM_OUT) || left_of(a, STREAM_ERR);
             if (!can_write(a)) {
                 a->blocked = true;
                 return 1;
@@ -267,12 +340,34 @@ static int take_signal(struct attach *a, struct fields *f, struct pd_err *e)
     return process_signal(a->process, signal, e);
 }
 
-/* Obeys a text message: resize, signal or close_stdin. Its failure is told to the client. */
+/* The client has dealt with so many bytes more. */
+static int take_ack(struct attach *a, struct fields *f, struct pd_err *e)
+{
+    uint64_t bytes = 0;
+
+    fields_u64(f, "bytes", FIELD_REQUIRED, 0, UINT32_MAX, &bytes);
+    if (fields_finish(f, e) < 0)
+        return -1;
+    if (bytes > a->unacked)
+        return pd_fail(e, PD_INVALID, "bytes: %llu were not sent yet; %llu are to be acknowledged",
+                       (unsigned long long)bytes, (unsigned long long)a->unacked);
+
+    a->unacked -= bytes;
+    return 0;
+}
+
+static int refuse_observer(struct pd_err *e)
+{
+    return pd_fail(e, PD_DENIED,
+                   "attached with observe=true: attach without it to send anything but ack");
+}
+
+/* Obeys a text message: resize, signal, close_stdin or ack. Its failure is told to the client. */
 static int take_order(struct attach *a, const struct ws_message *m, struct fields *f,
                       struct pd_err *e)
 {
-    enum { RESIZE, SIGNAL, CLOSE_STDIN };
-    static const char *const types[] = {"resize", "signal", "close_stdin", NULL};
+    enum { RESIZE, SIGNAL, CLOSE_STDIN, ACK };
+    static const char *const types[] = {"resize", "signal", "close_stdin", "ack", NULL};
     unsigned type = CLOSE_STDIN;
     uint64_t rows = 0, cols = 0;
 
@@ -282,6 +377,10 @@ static int take_order(struct attach *a, const struct ws_message *m, struct field
     if (!fields_enum(f, "type", FIELD_REQUIRED, types, &type))
         return fields_finish(f, e);
 
+    if (type == ACK)
+        return take_ack(a, f, e);
+    if (a->c->observes)
+        return refuse_observer(e);
     if (type == SIGNAL)
         return take_signal(a, f, e);
     if (type == RESIZE) {
@@ -306,6 +405,10 @@ static int take_message(struct attach *a, const struct ws_message *m, struct pd_
         return send_error(a, &why, fields_bad(&f), e);
     }
     case WS_BINARY:
+        if (a->c->observes) {
+            (void)refuse_observer(&why);
+            return send_error(a, &why, OBSERVE, e);
+        }
         a->input = m->data;
         a->input_len = m->len;
         return 0;
@@ -413,11 +516,12 @@ static int keep_time(struct attach *a, struct pd_err *e)
 /* Waits for the client, for output and, for a moment, for a process that takes no input. */
 static int wait_turn(struct attach *a, int more, struct pd_err *e)
 {
-    short wants = (short)((a->input_len ? 0 : POLLIN) | POLLRDHUP | (more ? POLLOUT : 0));
+    bool can_go_on = more && !a->held;
+    short wants = (short)((a->input_len ? 0 : POLLIN) | POLLRDHUP | (can_go_on ? POLLOUT : 0));
     struct pollfd p[2] = {{conn_fd(a->c->r->conn), wants, 0},
                           {more ? -1 : a->f.watch.event, POLLIN, 0}};
 
-    int at_once = (more && !a->blocked) || a->input_len || request_raw_pending(a->c->r);
+    int at_once = (can_go_on && !a->blocked) || a->input_len || request_raw_pending(a->c->r);
     if (poll(p, 2, at_once ? 0 : deadline_poll_ms(deadline_in(LOOK_EVERY))) < 0 && errno != EINTR)
         return pd_fail_sys(e, "wait for the client");
 
@@ -477,7 +581,7 @@ int process_attach(struct call *c, struct pd_err *e)
     process_get(p, &a->f.info, NULL);
     a->pty = a->f.info.pty;
 
-    int r = read_offsets(a, e);
+    int r = read_query(a, e);
     if (r >= 0)
         r = follow_begin(&a->f, p, a->f.offset, 0, e);
 
@@ -488,7 +592,7 @@ int process_attach(struct call *c, struct pd_err *e)
             a->ping_at = deadline_in(PING_EVERY);
             a->gone_at = deadline_in(GONE_AFTER);
             a->look_at = deadline_in(LOOK_EVERY);
-            session_attend_begin(c->session);
+            call_use_begin(c);
 
             /* A client that left is no failure of this server's. */
             int good = attach_run(a, &why) == 0;
@@ -497,7 +601,7 @@ int process_attach(struct call *c, struct pd_err *e)
             if (good)
                 proxy_leave(c->r, 2 * NS_PER_S);
 
-            session_attend_end(c->session);
+            call_use_end(c);
             ws_decoder_done(&a->decoder);
         }
         follow_end(&a->f);

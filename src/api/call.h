@@ -19,6 +19,7 @@
 
 struct json;
 
+#define OBSERVE      "observe"  /* the parameter of routes with ROUTE_LOOK */
 #define API_BODY_MAX (2u << 20) /* of a JSON body */
 
 struct call {
@@ -32,6 +33,7 @@ struct call {
     char (*var)[512]; /* the path's variables, decoded, in order */
     unsigned var_count;
     struct slice rest; /* ROUTE_REST: what follows, as it came, with its '/' */
+    bool observes; /* the caller only looks: that is no use of the sandbox, which may idle out */
     /* The member or parameter that is wrong, for the error's details. */
     char field[FIELDS_PATH_MAX];
     unsigned retry_after; /* seconds, for the error; 0: none */
@@ -63,6 +65,10 @@ int call_count(struct call *c, struct pd_err *e);
 /* The same for visitors of a sandbox who are not its tenant: all of them together have a share
  * beside the tenant's, and cannot use up its rate. */
 int call_count_visitor(struct call *c, struct pd_err *e);
+
+/* The call uses its sandbox, which is not idle meanwhile; nothing happens where it only looks. */
+void call_use_begin(struct call *c);
+void call_use_end(struct call *c);
 
 /* ---- reading ---- */
 

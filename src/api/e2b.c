@@ -421,16 +421,60 @@ static void answer_traffic_denied(struct call *c, const char *id)
     (void)call_json(c, 403, &out);
 }
 
+/* May the request come to this sandbox's ports? Otherwise it is answered. */
+static bool passes_traffic(struct call *c, const struct target *t, const struct e2b_note *n)
+{
+    const struct slice *token = http_find(&c->r->head, "E2b-Traffic-Access-Token");
+    if (!n->private_ports ||
+        (token && access_check(c->api->access, ACCESS_TRAFFIC, t->id, token->at, token->len)))
+        return true;
+    answer_traffic_denied(c, t->id);
+    return false;
+}
+
+/* The code interpreter. Its clients send the sandbox's token with code alone; the other paths are
+ * as open as the sandbox's ports are. */
+static void serve_code(struct call *c, const struct target *t, const struct e2b_note *n)
+{
+    struct pd_err e;
+    struct route_table table = {e2b_code_routes, e2b_code_route_count};
+    if (!passes_traffic(c, t, n))
+        return;
+
+    int failed = call_find_route(c, table, &e) < 0;
+    bool open = !failed && c->route->flags & ROUTE_OPEN;
+    bool by_token = !failed && c->route->flags & ROUTE_TOKEN && n->secure;
+    if (by_token)
+        failed = check_token(c, t, n, &e) < 0;
+    if (!failed)
+        failed = (by_token || n->private_ports ? call_count(c, &e) : call_count_visitor(c, &e)) < 0;
+    if (!failed)
+        failed = wake(c, n->auto_resume && !open, &e) < 0;
+
+    if (!failed && c->route->flags & ROUTE_WORK && atomic_load(&c->api->draining)) {
+        c->retry_after = 5;
+        failed = 1;
+        pd_fail(&e, PD_SHUTTING_DOWN, "the server is shutting down: try again in a moment");
+    }
+    if (!failed) {
+        session_attend_begin(c->session);
+        failed = c->route->handle(c, &e) < 0;
+        session_attend_end(c->session);
+    }
+
+    if (failed &&
+        (e.code == PD_PAUSED || e.code == PD_SESSION_LOST || e.code == PD_SESSION_EXPIRED))
+        answer_gateway(c, t->id, 0);
+    else if (failed)
+        e2b_code_error(c, &e);
+    call_audit(c, failed ? &e : NULL);
+}
+
 static void serve_port(struct call *c, const struct target *t, const struct e2b_note *n)
 {
     struct pd_err e;
-
-    const struct slice *token = http_find(&c->r->head, "E2b-Traffic-Access-Token");
-    if (n->private_ports &&
-        !(token && access_check(c->api->access, ACCESS_TRAFFIC, t->id, token->at, token->len))) {
-        answer_traffic_denied(c, t->id);
+    if (!passes_traffic(c, t, n))
         return;
-    }
 
     if ((n->private_ports ? call_count(c, &e) : call_count_visitor(c, &e)) < 0 ||
         wake(c, n->auto_resume, &e) < 0) {
@@ -485,6 +529,8 @@ static int serve_data(struct call *c, const struct target *t)
 
     if (t->port == E2B_ENVD_PORT)
         serve_envd(c, t, &n);
+    else if (t->port == E2B_CODE_PORT && n.is_ours)
+        serve_code(c, t, &n);
     else
         serve_port(c, t, &n);
     return 1;

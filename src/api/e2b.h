@@ -1,10 +1,12 @@
 /* e2b: the door for programs that speak E2B's protocol. docs/e2b.md says what passes through it.
  *
  * It is a door, not a second house: what comes in becomes the same calls of the session layer as
- * in v1. Three kinds of requests come in, told apart by e2b_handle:
+ * in v1. Four kinds of requests come in, told apart by e2b_handle:
  *
  *   control plane   /sandboxes, /v2/sandboxes, /snapshots ...        by API key
  *   envd            /files, /health ... and Connect RPC              by the sandbox's token
+ *   code            port 49999: the code interpreter                 open, or by the traffic
+ *                                                                    token; /execute by both
  *   a user's port   everything else for PORT-ID.DOMAIN, or with      open, or by the sandbox's
  *                   E2b-Sandbox-Port                                 traffic token
  *
@@ -18,20 +20,24 @@
 #include "core/snapshots.h"
 
 #define E2B_ENVD_PORT    49983u
+#define E2B_CODE_PORT    49999u
 #define E2B_ENVD_VERSION "0.6.13"
 #define E2B_HOME         "/home/user"
 
 enum e2b_route_flags {
-    ROUTE_RPC = 64,         /* Connect, one object each way */
-    ROUTE_RPC_STREAM = 128, /* Connect, one envelope in and many out */
+    ROUTE_RPC = 128,        /* Connect, one object each way */
+    ROUTE_RPC_STREAM = 256, /* Connect, one envelope in and many out */
+    ROUTE_TOKEN = 512,      /* of the code interpreter: the sandbox's token is needed */
 };
 
 /* The entry, after the host was checked: 1 when the request was for this door (and is answered),
  * 0 when not. */
 int e2b_handle(struct call *c);
 
-extern const struct route e2b_control_routes[], e2b_envd_routes[];
-extern const unsigned e2b_control_route_count, e2b_envd_route_count;
+extern const struct route e2b_control_routes[], e2b_envd_routes[], e2b_code_routes[];
+extern const unsigned e2b_control_route_count, e2b_envd_route_count, e2b_code_route_count;
+/* e2b_code.c: an error as the code interpreter tells it. */
+void e2b_code_error(struct call *c, const struct pd_err *e);
 
 /* ---- what the door knows of a sandbox, besides what the session layer does ---- */
 

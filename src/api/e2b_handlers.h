@@ -5,6 +5,13 @@ struct call;
 struct pd_err;
 
 #define HANDLER(name) int name(struct call *c, struct pd_err *e)
+/* e2b_code.c */
+HANDLER(code_health);
+HANDLER(code_execute);
+HANDLER(code_context_create);
+HANDLER(code_context_list);
+HANDLER(code_context_restart);
+HANDLER(code_context_delete);
 /* e2b_create.c */
 HANDLER(e2b_create);
 HANDLER(e2b_create_v2);

@@ -83,3 +83,13 @@ const struct route e2b_envd_routes[] = {
     {"POST", P "CloseStdin", rpc_process_close_stdin, ROUTE_RPC, NULL},
 };
 const unsigned e2b_envd_route_count = sizeof e2b_envd_routes / sizeof *e2b_envd_routes;
+
+const struct route e2b_code_routes[] = {
+    {"GET", "/health", code_health, ROUTE_OPEN, NULL},
+    {"POST", "/execute", code_execute, ROUTE_WORK | ROUTE_TOKEN, "context.execute"},
+    {"POST", "/contexts", code_context_create, ROUTE_WORK, "context.create"},
+    {"GET", "/contexts", code_context_list, 0, NULL},
+    {"POST", "/contexts/{id}/restart", code_context_restart, ROUTE_WORK, "context.restart"},
+    {"DELETE", "/contexts/{id}", code_context_delete, 0, "context.delete"},
+};
+const unsigned e2b_code_route_count = sizeof e2b_code_routes / sizeof *e2b_code_routes;

@@ -13,6 +13,18 @@ HANDLER(archive_put);
 /* attach.c */
 HANDLER(process_attach);
 
+/* contexts.c */
+HANDLER(contexts_post);
+HANDLER(contexts_get);
+HANDLER(context_get_one);
+HANDLER(context_delete_one);
+HANDLER(context_execute);
+HANDLER(context_execution);
+HANDLER(context_post_fork);
+HANDLER(context_post_interrupt);
+HANDLER(context_post_restart);
+HANDLER(context_post_undo);
+
 /* documents.c */
 HANDLER(openapi_get);
 HANDLER(docs_get);

@@ -224,6 +224,7 @@ static void result_json_of(struct json *j, struct mcp_request *m, const struct m
     json_str_more(j, r->text.data, r->text.len);
     json_str_end(j);
     json_close(j, '}');
+    buf_put(j->out, r->pictures.data, r->pictures.len);
     json_close(j, ']');
 
     if (r->data.len) {
@@ -237,7 +238,9 @@ static void result_json_of(struct json *j, struct mcp_request *m, const struct m
 static int do_tools_call(struct mcp_request *m, struct json *j, struct pd_err *e)
 {
     const char *name = "";
-    struct mcp_result r = {.text = BUF_INIT(2 * MCP_TEXT_MAX), .data = BUF_INIT(4 * MCP_TEXT_MAX)};
+    struct mcp_result r = {.text = BUF_INIT(2 * MCP_TEXT_MAX),
+                           .data = BUF_INIT(4 * MCP_TEXT_MAX),
+                           .pictures = BUF_INIT(2 * MCP_PICTURES * MCP_PICTURE_MAX)};
     struct pd_err why;
     const struct mcp_tool *tool = NULL;
 
@@ -262,6 +265,7 @@ static int do_tools_call(struct mcp_request *m, struct json *j, struct pd_err *e
             pd_fail(&why, PD_TOO_LARGE, "the result is too large");
         buf_clear(&r.text);
         buf_clear(&r.data);
+        buf_clear(&r.pictures);
         buf_puts(&r.text, why.code == PD_INTERNAL || why.code == PD_PROTOCOL
                               ? "something went wrong in the server; its log says what"
                               : why.msg);
@@ -273,6 +277,7 @@ static int do_tools_call(struct mcp_request *m, struct json *j, struct pd_err *e
     result_json_of(j, m, &r);
     buf_done(&r.text);
     buf_done(&r.data);
+    buf_done(&r.pictures);
     return 0;
 }
 

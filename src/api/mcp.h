@@ -20,6 +20,9 @@ struct mcp *mcp_new(void); /* NULL when memory is out */
 
 #define MCP_ID_MAX   256u /* of a request id or a progress token, as JSON */
 #define MCP_TEXT_MAX (1u << 20)
+/* Pictures of a result: how many, and the bytes of each. */
+#define MCP_PICTURES    4u
+#define MCP_PICTURE_MAX (1u << 20)
 
 struct mcp_request {
     struct call *c;
@@ -40,6 +43,7 @@ struct mcp_request {
 /* A tool's result: text for the model and the same as a JSON object. */
 struct mcp_result {
     struct buf text, data;
+    struct buf pictures; /* items of the content: `,{...}` each */
     bool is_error;
 };
 

@@ -1,4 +1,4 @@
-/* The tools of MCP that run commands and code, and those that tell of processes, ports and the
+/* The tools of MCP that run commands, and those that tell of processes, ports and the
  * sandbox. A command is looked at every second: its last line goes out as progress, and it is ended
  * when its client has cancelled the request. */
 #include "api/command.h"
@@ -16,7 +16,7 @@
 #include "telemetry/metrics.h"
 
 #define COMMAND_MAX   100000u
-#define CODE_MAX      (1u << 20)
+#define INPUT_MAX     (1u << 20)
 #define OUTPUT_MAX    (32u << 10) /* of each stream, in a result */
 #define TIMEOUT       (120 * NS_PER_S)
 #define TIMEOUT_MAX   (3600 * NS_PER_S)
@@ -289,38 +289,6 @@ int mcp_run_command(struct mcp_request *m, struct fields *args, struct mcp_resul
     return run(m, &q, ret, e);
 }
 
-int mcp_run_code(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
-                 struct pd_err *e)
-{
-    static const char *const languages[] = {"python", "javascript", "bash", NULL};
-    static const char *const programs[] = {"python3", "node", "bash"};
-    struct process_request q = {.argv = {.text = ""}, .env = {.text = ""}};
-    struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
-    unsigned language = 0;
-    const char *code = "";
-
-    if (!args)
-        return pd_fail(e, PD_INVALID, "language: is required, code too");
-
-    fields_enum(args, "language", FIELD_REQUIRED, languages, &language);
-    fields_str(args, "code", FIELD_REQUIRED, 1, CODE_MAX, &code);
-    read_timeout(args, &q);
-    read_cwd(args, &q);
-    if (finish(args, e) < 0)
-        return -1;
-
-    int bad = msg_list_add(&argv, programs[language]);
-    bad |= msg_list_add(&argv, language == 2 ? "-s" : "-");
-    q.argv = msg_list_of(&argv);
-    q.input = code;
-    q.input_len = strlen(code);
-    snprintf(m->c->summary, sizeof m->c->summary, "%s: %.250s", languages[language], code);
-
-    int r = bad ? pd_fail(e, PD_CAPACITY, "no memory") : run(m, &q, ret, e);
-    msg_list_writer_done(&argv);
-    return r;
-}
-
 /* ---- processes ---- */
 
 int mcp_start_process(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
@@ -400,7 +368,7 @@ int mcp_check_process(struct mcp_request *m, struct fields *args, struct mcp_res
     const char *input = NULL, *place = "0.0";
     uint64_t wait_ns = 0, from[STREAM_COUNT] = {0};
 
-    fields_str(args, "input", FIELD_OPTIONAL, 0, CODE_MAX, &input);
+    fields_str(args, "input", FIELD_OPTIONAL, 0, INPUT_MAX, &input);
     fields_seconds(args, "wait_s", FIELD_OPTIONAL, 0, TIMEOUT_MAX, &wait_ns);
     fields_str(args, "from", FIELD_OPTIONAL, 1, 48, &place);
 
@@ -459,8 +427,8 @@ int mcp_preview_port(struct mcp_request *m, struct fields *args, struct mcp_resu
         return pd_fail(e, PD_INVALID, "port: is required");
 
     fields_u64(args, "port", FIELD_REQUIRED, 1, 65535, &port);
-    if (finish(args, e) < 0 || preview_link(m->c, (unsigned)port, m->c->sandbox, PREVIEW_LIFE_MS,
-                                            &url, &expires_ms, e) < 0)
+    if (finish(args, e) < 0 || preview_link(m->c, (unsigned)port, m->c->sandbox, PREVIEW_BY_EITHER,
+                                            PREVIEW_LIFE_MS, &url, &expires_ms, e) < 0)
         return -1;
 
     buf_put(&ret->text, url.data, url.len);
@@ -521,7 +489,7 @@ int mcp_session_info(struct mcp_request *m, struct fields *args, struct mcp_resu
     json_member_cstr(&j, "template", i.template_name);
     json_member_cstr(&j, "isolation", rung_name(i.rung));
     json_member_cstr(&j, "cwd", cwd);
-    limits_json(&j, &i.spec.limits);
+    limits_json(&j, m->c->session, &i.spec.limits);
     json_time(&j, "expires_at", i.expires_ms);
     json_member_milli(&j, "idle_timeout_s", i.idle_timeout_ms);
 

@@ -28,10 +28,14 @@
     "Ends the command after this many seconds. 120 unless given, at most 3600")
 #define CWD TEXT("cwd", "Absolute path of the directory to run in. Unless given, the one that "   \
     "the last cd of run_command went to, at first /workspace")
-#define LANGUAGE                                                                                   \
-    "\"language\":{\"type\":\"string\",\"enum\":[\"python\",\"javascript\",\"bash\"],"             \
-    "\"description\":\"What the code is written in\"}"
-#define CODE    TEXT("code", "The program text")
+#define LANGUAGE TEXT("language", "What the code is written in: python, javascript, typescript, "   \
+    "bash, and others where the sandbox has them")
+#define CODE    TEXT("code", "The code, any number of lines")
+#define CONTEXT TEXT("context", "A name of your own: code of the same name and language shares "   \
+    "its variables, and those of no other. Unless given, the language's own")
+#define RESET   YES_NO("reset", "Forget the variables of earlier calls first")
+#define CODE_TIMEOUT NUMBER("timeout_s",                                                           \
+    "Interrupts the code after this many seconds. 120 unless given, at most 3600")
 #define PATH    TEXT("path", "The file: an absolute path, or one below /workspace")
 #define CONTENT TEXT("content", "The whole content")
 #define WHERE   TEXT("path",                                                                       \
@@ -99,6 +103,14 @@
 #define BOX_CWD TEXT("cwd", "Its working directory")
 #define LIMITS  MEMBER("limits", "\"object\"", "Memory, processes and so on")
 #define RUNNING OBJECTS("processes", "pid and command of each that runs")
+#define SHOWN   OBJECTS("results", "What was shown, and the value of the last expression "         \
+    "(is_main_result): text, json, data, chart and others of each")
+#define RAISED  OR_NULL("error", "object", "name, value and traceback of what ended the code")
+#define KEPT    TEXT("state", "kept: variables are as the code left them. restarted: they are gone")
+#define WHY     OR_NULL("reason", "string", "Such as timeout, oom or exit")
+#define COUNT   OR_NULL("execution_count", "integer", "How many calls its context has had")
+#define CODE_ENDS GIVES(OUT "," ERR "," SHOWN "," RAISED "," KEPT "," WHY "," COUNT "," CUT,       \
+    "\"stdout\",\"stderr\",\"results\",\"error\",\"state\",\"reason\"")
 #define COMMAND_ENDS GIVES(ENDED, ENDED_NEEDS)
 #define PROCESS_IS   GIVES(ENDED "," NEXT, ENDED_NEEDS)
 /* clang-format on */
@@ -114,11 +126,13 @@ const struct mcp_tool mcp_tools[] = {
      "for later calls. Use start_process for servers and whatever else does not end by itself.",
      TAKES(COMMAND "," TIMEOUT "," CWD, "\"command\""), COMMAND_ENDS, CHANGES, mcp_run_command},
     {"run_code", "Run code",
-     "Runs a program text in the sandbox, waits for its end and gives its exit code, output and "
-     "error output. Print what you want to see. Each call is a new process: variables are gone "
-     "afterwards, files stay.",
-     TAKES(LANGUAGE "," CODE "," TIMEOUT "," CWD, "\"language\",\"code\""), COMMAND_ENDS, CHANGES,
-     mcp_run_code},
+     "Runs code in the sandbox, waits for its end and gives what it wrote, the value of its last "
+     "expression, and its plots as pictures. The interpreter stays: variables, functions and "
+     "imports of earlier calls are there, and the result says so when they are not (state). In "
+     "JavaScript a const of an earlier call cannot be declared again. Output of more than 32 KiB "
+     "has its middle left out.",
+     TAKES(LANGUAGE "," CODE "," CONTEXT "," RESET "," CODE_TIMEOUT, "\"language\",\"code\""),
+     CODE_ENDS, CHANGES, mcp_run_code},
     {"read_file", "Read a file",
      "Gives the text of a file in the sandbox, all of it or some of its lines. More than 128 KiB "
      "is cut, and the result says with which line to go on.",

@@ -13,14 +13,38 @@
 
 #include <stdatomic.h>
 
+#define HISTORY_MAX 64u /* samples; the controller keeps 60 */
+
+/* What the controller has noted over the last minutes, oldest first. */
+static void history_json(struct json *j, struct session *s)
+{
+    struct session_sample samples[HISTORY_MAX];
+    unsigned count = session_samples(s, 0, 0, samples, HISTORY_MAX);
+
+    json_key(j, "history");
+    json_open(j, '[');
+    for (unsigned i = 0; i < count; i++) {
+        json_open(j, '{');
+        json_time(j, "time", samples[i].at_ms);
+        json_member_milli(j, "cpu_percent", samples[i].cpu_milli_pct);
+        json_member_uint(j, "memory_bytes", samples[i].memory);
+        json_member_uint(j, "disk_bytes", samples[i].disk_used);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+}
+
 int sandbox_metrics(struct call *c, struct pd_err *e)
 {
+    static const char *const allowed[] = {"history", NULL};
     uint64_t memory, peak, cpu, pids;
+    bool history = false;
     struct session_info i;
     auto_buf out = BUF_INIT(16u << 10);
     struct json j = JSON_INIT(&out);
 
-    if (call_no_query(c, e) < 0 || session_usage(c->session, &memory, &peak, &cpu, &pids, e) < 0)
+    if (call_query_check(c, allowed, e) < 0 || call_query_bool(c, "history", &history, e) < 0 ||
+        session_usage(c->session, &memory, &peak, &cpu, &pids, e) < 0)
         return -1;
 
     session_get(c->session, &i);
@@ -30,7 +54,9 @@ int sandbox_metrics(struct call *c, struct pd_err *e)
     json_member_uint(&j, "memory_peak_bytes", peak);
     json_member_milli(&j, "cpu_time_ms", cpu);
     json_member_uint(&j, "pids", pids);
-    limits_json(&j, &i.spec.limits);
+    limits_json(&j, c->session, &i.spec.limits);
+    if (history)
+        history_json(&j, c->session);
     json_close(&j, '}');
     return call_json(c, 200, &out);
 }

@@ -345,6 +345,23 @@ static void add_header(struct request *r, struct slice name, struct slice value)
         reply_header(r, name_text, value_text);
 }
 
+/* The browser remembers the token. In a frame of another site's page it keeps no Lax cookie, only
+ * one of the pair of both sites (Partitioned), which no other page's frame of this host has. */
+static void set_cookie(struct request *r, const char *token)
+{
+    const struct slice *dest = http_find(&r->head, "Sec-Fetch-Dest");
+    bool framed = dest && (slice_is(*dest, "iframe") || slice_is(*dest, "frame"));
+    bool tls = conn_is_tls(r->conn);
+    const char *how = framed ? "SameSite=None; Secure; Partitioned"
+                      : tls  ? "SameSite=Lax; Secure"
+                             : "SameSite=Lax";
+
+    char cookie[352];
+    snprintf(cookie, sizeof cookie, "%s=%s; Path=/; HttpOnly; %s",
+             tls ? PREVIEW_HOST_COOKIE : PREVIEW_COOKIE, token, how);
+    reply_header(r, "Set-Cookie", cookie);
+}
+
 void port_head_answer(struct request *r, const struct http_head *answer, const struct port_visit *v)
 {
     for (unsigned i = 0; i < answer->header_count; i++) {
@@ -360,11 +377,6 @@ void port_head_answer(struct request *r, const struct http_head *answer, const s
     if (v->prefix[0])
         reply_header(r, "Content-Security-Policy", CONFINED);
 
-    if (v->cookie) {
-        bool tls = conn_is_tls(r->conn);
-        char cookie[320];
-        snprintf(cookie, sizeof cookie, "%s=%s; Path=/; HttpOnly; SameSite=Lax%s",
-                 tls ? PREVIEW_HOST_COOKIE : PREVIEW_COOKIE, v->cookie, tls ? "; Secure" : "");
-        reply_header(r, "Set-Cookie", cookie);
-    }
+    if (v->cookie)
+        set_cookie(r, v->cookie);
 }

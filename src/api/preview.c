@@ -14,7 +14,8 @@
 
 /* The host that the client itself used is one that it can reach. Over a Unix socket it has used
  * none: then it is the first address that is listened at, with TLS if there is such a one. */
-static void put_base(struct call *c, unsigned port, const char *id, struct buf *out)
+static void put_base(struct call *c, unsigned port, const char *id, enum preview_by by,
+                     struct buf *out)
 {
     const struct config *config = c->config;
     struct slice host = c->r->head.host, name = {"", 0};
@@ -32,9 +33,9 @@ static void put_base(struct call *c, unsigned port, const char *id, struct buf *
 
     buf_puts(out, tls ? "https://" : "http://");
     /* Names below localhost reach this server only from where localhost does. */
-    int by_host = config->domain[0] && (strcasecmp(config->domain, "localhost") != 0 ||
-                                        slice_is_nocase(name, "localhost"));
-    if (by_host) {
+    bool named = config->domain[0] && (strcasecmp(config->domain, "localhost") != 0 ||
+                                       slice_is_nocase(name, "localhost"));
+    if (by == PREVIEW_BY_HOST || (by == PREVIEW_BY_EITHER && named)) {
         buf_printf(out, "%u-%s.%s", port, id, config->domain);
         if (own_port)
             buf_printf(out, ":%u", own_port);
@@ -45,17 +46,22 @@ static void put_base(struct call *c, unsigned port, const char *id, struct buf *
     buf_printf(out, "/v1/sandboxes/%s/ports/%u", id, port);
 }
 
-int preview_link(struct call *c, unsigned port, const char *id, uint64_t life_ms, struct buf *ret,
-                 uint64_t *ret_expires_ms, struct pd_err *e)
+int preview_link(struct call *c, unsigned port, const char *id, enum preview_by by,
+                 uint64_t life_ms, struct buf *ret, uint64_t *ret_expires_ms, struct pd_err *e)
 {
     char token[PREVIEW_TOKEN_MAX + 1];
+
+    if (by == PREVIEW_BY_HOST && !c->config->domain[0])
+        return pd_fail(e, PD_INVALID,
+                       "by 'host': this server has no domain for previews; set domain, or ask for "
+                       "'path'");
 
     if (session_must(c->session, PROVIDER_PORTS, e) < 0 ||
         preview_sign(c->api->preview, c->who.tenant, id, port, time_now_ms(), life_ms, token,
                      ret_expires_ms, e) < 0)
         return -1;
 
-    put_base(c, port, id, ret);
+    put_base(c, port, id, by, ret);
     buf_printf(ret, "/?" PREVIEW_PARAMETER "=%s", token);
     return 0;
 }
@@ -63,6 +69,8 @@ int preview_link(struct call *c, unsigned port, const char *id, uint64_t life_ms
 int ports_preview(struct call *c, struct pd_err *e)
 {
     static const char *const no_parameters[] = {NULL};
+    static const char *const ways[] = {"either", "host", "path", NULL};
+    unsigned by = PREVIEW_BY_EITHER;
     auto_buf text = BUF_INIT(API_BODY_MAX), url = BUF_INIT(2048), out = BUF_INIT(4096);
     auto_fields f = {0};
     uint64_t port, life_ms = PREVIEW_LIFE_MS, expires_ms;
@@ -77,6 +85,7 @@ int ports_preview(struct call *c, struct pd_err *e)
         return -1;
 
     fields_seconds_ms(&f, "expires_in_s", FIELD_OPTIONAL, 1000, PREVIEW_LIFE_MAX_MS, &life_ms);
+    fields_enum(&f, "by", FIELD_OPTIONAL, ways, &by);
     if (call_finish(c, &f, e) < 0)
         return -1;
 
@@ -86,7 +95,7 @@ int ports_preview(struct call *c, struct pd_err *e)
         return pd_fail(e, PD_SESSION_EXPIRED, "sandbox %s has ended: %.120s", info.id,
                        info.end_reason);
 
-    if (preview_link(c, (unsigned)port, c->var[0], life_ms, &url, &expires_ms, e) < 0)
+    if (preview_link(c, (unsigned)port, c->var[0], by, life_ms, &url, &expires_ms, e) < 0)
         return -1;
 
     struct json j = JSON_INIT(&out);

@@ -4,9 +4,12 @@
 
 #include "api/call.h"
 
+/* Where a link leads: to the port's own host name, to the path below the API, or to whichever the
+ * client can reach: the name, unless that is below localhost and the client has come by another. */
+enum preview_by { PREVIEW_BY_EITHER, PREVIEW_BY_HOST, PREVIEW_BY_PATH };
 /* A link to a port of c->session that works without a key for a while. */
-int preview_link(struct call *c, unsigned port, const char *id, uint64_t life_ms, struct buf *ret,
-                 uint64_t *ret_expires_ms, struct pd_err *e);
+int preview_link(struct call *c, unsigned port, const char *id, enum preview_by by,
+                 uint64_t life_ms, struct buf *ret, uint64_t *ret_expires_ms, struct pd_err *e);
 /* By host name {port}-{id}.<domain>: ports.c. 1 when the request was for a port (and is answered),
  * 0 when not. */
 int api_handle_port_host(struct call *c);

@@ -435,7 +435,7 @@ int process_get_output(struct call *c, struct pd_err *e)
     if (!p)
         return -1;
 
-    session_attend_begin(c->session);
+    call_use_begin(c);
     int r;
     if (q.follow && call_accepts(c, "text/event-stream"))
         r = stream_events(c, p, offset, 0, e);
@@ -444,7 +444,7 @@ int process_get_output(struct call *c, struct pd_err *e)
     else
         r = answer_part(c, p, &q, e);
 
-    session_attend_end(c->session);
+    call_use_end(c);
     process_unref(p);
     return r;
 }

@@ -18,6 +18,7 @@ enum route_flags {
     ROUTE_PREVIEW = 8, /* a signed preview token will do instead of a key */
     ROUTE_WORK = 16,   /* refused while draining */
     ROUTE_ADMIN = 32,  /* an admin key is needed */
+    ROUTE_LOOK = 64,   /* takes ?observe=true: call.observes */
 };
 
 struct route {

@@ -8,6 +8,7 @@
 #define S "/v1/sandboxes/{id}"
 #define P S "/processes/{pid}"
 #define F S "/files"
+#define X S "/contexts/{cid}"
 
 const struct route api_routes[] = {
     {"POST", "/v1/sandboxes", sandboxes_create, ROUTE_WORK, "sandbox.create"},
@@ -31,28 +32,39 @@ const struct route api_routes[] = {
     {"POST", P "/signal", process_post_signal, ROUTE_SANDBOX, "process.signal"},
     {"POST", P "/stdin", process_post_stdin, ROUTE_SANDBOX, NULL},
     {"POST", P "/resize", process_post_resize, ROUTE_SANDBOX, NULL},
-    {"GET", P "/output", process_get_output, ROUTE_SANDBOX, NULL},
-    {"GET", P "/attach", process_attach, ROUTE_SANDBOX, "process.attach"},
+    {"GET", P "/output", process_get_output, ROUTE_SANDBOX | ROUTE_LOOK, NULL},
+    {"GET", P "/attach", process_attach, ROUTE_SANDBOX | ROUTE_LOOK, "process.attach"},
 
-    {"GET", F, files_get, ROUTE_SANDBOX, "file.read"},
+    {"POST", S "/contexts", contexts_post, ROUTE_SANDBOX | ROUTE_WORK, "context.create"},
+    {"GET", S "/contexts", contexts_get, ROUTE_SANDBOX, NULL},
+    {"GET", X, context_get_one, ROUTE_SANDBOX, NULL},
+    {"DELETE", X, context_delete_one, ROUTE_SANDBOX, "context.delete"},
+    {"POST", X "/execute", context_execute, ROUTE_SANDBOX | ROUTE_WORK, "context.execute"},
+    {"GET", X "/executions/{eid}", context_execution, ROUTE_SANDBOX, NULL},
+    {"POST", X "/interrupt", context_post_interrupt, ROUTE_SANDBOX, "context.interrupt"},
+    {"POST", X "/fork", context_post_fork, ROUTE_SANDBOX | ROUTE_WORK, "context.fork"},
+    {"POST", X "/undo", context_post_undo, ROUTE_SANDBOX, "context.undo"},
+    {"POST", X "/restart", context_post_restart, ROUTE_SANDBOX, "context.restart"},
+
+    {"GET", F, files_get, ROUTE_SANDBOX | ROUTE_LOOK, "file.read"},
     {"PUT", F, files_put, ROUTE_SANDBOX | ROUTE_WORK, "file.write"},
     {"DELETE", F, files_delete, ROUTE_SANDBOX | ROUTE_WORK, "file.delete"},
-    {"GET", F "/list", files_list, ROUTE_SANDBOX, NULL},
-    {"GET", F "/stat", files_stat, ROUTE_SANDBOX, NULL},
+    {"GET", F "/list", files_list, ROUTE_SANDBOX | ROUTE_LOOK, NULL},
+    {"GET", F "/stat", files_stat, ROUTE_SANDBOX | ROUTE_LOOK, NULL},
     {"POST", F "/mkdir", files_mkdir, ROUTE_SANDBOX | ROUTE_WORK, "file.mkdir"},
     {"POST", F "/move", files_move, ROUTE_SANDBOX | ROUTE_WORK, "file.move"},
     {"POST", F "/copy", files_copy, ROUTE_SANDBOX | ROUTE_WORK, "file.copy"},
     {"POST", F "/chmod", files_chmod, ROUTE_SANDBOX | ROUTE_WORK, "file.chmod"},
-    {"GET", F "/search", files_search, ROUTE_SANDBOX, NULL},
-    {"POST", F "/search", files_search, ROUTE_SANDBOX, NULL},
+    {"GET", F "/search", files_search, ROUTE_SANDBOX | ROUTE_LOOK, NULL},
+    {"POST", F "/search", files_search, ROUTE_SANDBOX | ROUTE_LOOK, NULL},
     {"POST", F "/replace", files_replace, ROUTE_SANDBOX | ROUTE_WORK, "file.replace"},
-    {"GET", F "/watch", files_watch, ROUTE_SANDBOX, NULL},
+    {"GET", F "/watch", files_watch, ROUTE_SANDBOX | ROUTE_LOOK, NULL},
     {"GET", F "/archive", archive_get, ROUTE_SANDBOX, "archive.read"},
     {"PUT", F "/archive", archive_put, ROUTE_SANDBOX | ROUTE_WORK, "archive.write"},
 
     {"GET", S "/env", env_get, ROUTE_SANDBOX, NULL},
     {"PUT", S "/env", env_put, ROUTE_SANDBOX | ROUTE_WORK, "env.set"},
-    {"GET", S "/ports", ports_list, ROUTE_SANDBOX, NULL},
+    {"GET", S "/ports", ports_list, ROUTE_SANDBOX | ROUTE_LOOK, NULL},
     {"POST", S "/ports/{port}/preview", ports_preview, ROUTE_SANDBOX, "port.preview"},
     {"*", S "/ports/{port}", ports_proxy, ROUTE_SANDBOX | ROUTE_PREVIEW | ROUTE_REST, NULL},
     {"GET", S "/metrics", sandbox_metrics, ROUTE_SANDBOX, NULL},

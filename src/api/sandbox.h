@@ -22,7 +22,8 @@ int call_check_image(struct call *c, const char *image, struct pd_err *e);
 /* A provider that there is not, and a mode that is not to be had, are refused before a place is
  * waited for, with the field. */
 int call_check_provider(struct call *c, const struct session_request *r, struct pd_err *e);
-void limits_json(struct json *j, const struct limits *l); /* the member "limits" */
+/* The member "limits", of which a provider may hold some only. */
+void limits_json(struct json *j, const struct session *s, const struct limits *l);
 void sandbox_json(struct json *j, struct session *s, const struct queue_place *place);
 int call_sandbox(struct call *c, int status, struct session *s, const struct queue_place *place);
 /* News of the image of a sandbox that is being made, for a client that accepts events. */

@@ -10,15 +10,17 @@
 #include "policy/policy.h"
 #include "router/decide.h"
 
-void limits_json(struct json *j, const struct limits *l)
+void limits_json(struct json *j, const struct session *s, const struct limits *l)
 {
     json_key(j, "limits");
     json_open(j, '{');
     json_member_uint(j, "memory_bytes", l->memory);
     json_member_uint(j, "pids", l->pids);
     json_member_milli(j, "cpu", l->cpu_milli);
-    json_member_uint(j, "disk_bytes", l->disk);
-    json_member_uint(j, "files", l->files);
+    if (session_must(s, PROVIDER_DISK, NULL) == 0) {
+        json_member_uint(j, "disk_bytes", l->disk);
+        json_member_uint(j, "files", l->files);
+    }
     json_close(j, '}');
 }
 
@@ -56,7 +58,7 @@ void sandbox_json(struct json *j, struct session *s, const struct queue_place *p
     json_member_str(j, "user_id", i.user_id);
     json_member_str(j, "thread_id", i.thread_id);
     put_raw(j, "metadata", session_metadata(s));
-    limits_json(j, &i.spec.limits);
+    limits_json(j, s, &i.spec.limits);
     json_time(j, "created_at", i.created_ms);
     json_time(j, "expires_at", i.expires_ms);
     json_time(j, "last_used_at", i.last_used_ms);

@@ -149,10 +149,25 @@ void session_list_done(struct session_list *l)
     *l = (struct session_list){0};
 }
 
+static int read_order(struct call *c, bool *ret_newest_first, struct pd_err *e)
+{
+    char order[16];
+
+    int given = call_query(c, "order", order, sizeof order, e);
+    if (given <= 0)
+        return given;
+
+    *ret_newest_first = !strcmp(order, "newest");
+    if (*ret_newest_first || !strcmp(order, "oldest"))
+        return 0;
+    snprintf(c->field, sizeof c->field, "order");
+    return pd_fail(e, PD_INVALID, "order '%.15s': there are 'oldest' and 'newest'", order);
+}
+
 int sandboxes_list(struct call *c, struct pd_err *e)
 {
     static const char *const allowed[] = {"state", "user_id", "thread_id", "metadata.",
-                                          "limit", "cursor",  NULL};
+                                          "limit", "cursor",  "order",     NULL};
     char state[32], user[SESSION_NAME_MAX + 1], thread[SESSION_NAME_MAX + 1], cursor[64];
     char names[8][URL_NAME_SIZE], values[8][512];
     struct session_filter f = {.tenant = c->who.tenant};
@@ -165,7 +180,7 @@ int sandboxes_list(struct call *c, struct pd_err *e)
         (has_thread = call_query(c, "thread_id", thread, sizeof thread, e)) < 0 ||
         (has_cursor = call_query(c, "cursor", cursor, sizeof cursor, e)) < 0 ||
         call_query_u64(c, "limit", 1, LIST_MAX, &limit, e) < 0 ||
-        read_metadata(c, &f, names, values, e) < 0 ||
+        read_metadata(c, &f, names, values, e) < 0 || read_order(c, &f.newest_first, e) < 0 ||
         (has_state && read_states(c, state, &f.states, e) < 0))
         return -1;
 

@@ -19,6 +19,8 @@ int worker_begin(struct worker_run *w, struct call *c, const char *user, unsigne
                  const char *const *words, struct pd_err *e)
 {
     w->owner = c;
+    if (c->observes)
+        flags |= WORKER_LOOKS;
     return worker_run_begin(w, c->session, conn_fd(c->r->conn), user, flags, words, e);
 }
 

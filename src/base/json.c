@@ -63,7 +63,22 @@ static unsigned commanding(const uint8_t *p, size_t n)
     return 0;
 }
 
-static void put_characters(struct buf *out, const uint8_t *p, size_t len)
+/* A character beyond ASCII as one escape, or two. */
+static void put_escaped(struct buf *out, const uint8_t *p, size_t n)
+{
+    static const uint8_t first_bits[] = {0, 0, 0x1f, 0x0f, 0x07};
+    uint32_t c = p[0] & first_bits[n];
+    for (size_t i = 1; i < n; i++)
+        c = c << 6 | (p[i] & 0x3f);
+
+    if (c >= 0x10000) {
+        buf_printf(out, "\\u%04x", 0xd800 + (unsigned)((c - 0x10000) >> 10));
+        c = 0xdc00 + ((c - 0x10000) & 0x3ff);
+    }
+    buf_printf(out, "\\u%04x", (unsigned)c);
+}
+
+static void put_characters(struct buf *out, const uint8_t *p, size_t len, bool ascii)
 {
     for (size_t i = 0; i < len;) {
         size_t n = utf8_len(p + i, len - i);
@@ -74,7 +89,9 @@ static void put_characters(struct buf *out, const uint8_t *p, size_t len)
         }
 
         unsigned command = commanding(p + i, n);
-        if (command)
+        if (ascii && n > 1)
+            put_escaped(out, p + i, n);
+        else if (command)
             buf_printf(out, "\\u%04x", command);
         else if (n > 1)
             buf_put(out, p + i, n);
@@ -95,17 +112,17 @@ static void put_characters(struct buf *out, const uint8_t *p, size_t len)
     }
 }
 
-static void put_string(struct buf *out, const uint8_t *p, size_t len)
+static void put_string(struct buf *out, const uint8_t *p, size_t len, bool ascii)
 {
     buf_putc(out, '"');
-    put_characters(out, p, len);
+    put_characters(out, p, len, ascii);
     buf_putc(out, '"');
 }
 
 void json_key(struct json *j, const char *key)
 {
     separate(j);
-    put_string(j->out, (const uint8_t *)key, strlen(key));
+    put_string(j->out, (const uint8_t *)key, strlen(key), j->ascii);
     buf_putc(j->out, ':');
     j->need_comma = 0;
 }
@@ -113,7 +130,7 @@ void json_key(struct json *j, const char *key)
 void json_str(struct json *j, const void *text, size_t len)
 {
     separate(j);
-    put_string(j->out, text, len);
+    put_string(j->out, text, len, j->ascii);
 }
 
 void json_str_begin(struct json *j)
@@ -124,7 +141,7 @@ void json_str_begin(struct json *j)
 
 void json_str_more(struct json *j, const void *text, size_t len)
 {
-    put_characters(j->out, text, len);
+    put_characters(j->out, text, len, j->ascii);
 }
 
 void json_str_end(struct json *j)

@@ -6,11 +6,13 @@
 
 #include "base/buf.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct json {
     struct buf *out;
     int need_comma;
+    bool ascii; /* whatever is beyond ASCII is escaped */
 };
 
 #define JSON_INIT(buf) ((struct json){.out = (buf)})

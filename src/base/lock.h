@@ -14,6 +14,8 @@
  *                  across a handler
  *
  * Core and its providers:
+ *   contexts       contexts.lock: the code contexts of a session, their lines and executions
+ *   attendants     attendants.lock: how many threads see to executions
  *   hearing        keeper_box.hearing: whoever hears what a box says, the pump or one request's
  *                  thread. Only tried where another lock is held, and kept without it
  *   sessions       sessions.lock: the tables, the queue, the pool, what is counted, and a
@@ -68,6 +70,8 @@ enum lock_rank {
     LOCK_SHARES,
     LOCK_LISTENER,
     LOCK_SERVER,
+    LOCK_CONTEXTS,
+    LOCK_ATTENDANTS,
     LOCK_HEARING,
     LOCK_SESSIONS,
     LOCK_BOX,

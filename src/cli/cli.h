@@ -17,6 +17,7 @@ int cmd_run(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_keeper(int argc, char **argv);
 int cmd_root(int argc, char **argv);
+int cmd_gate(int argc, char **argv);
 int cmd_probe(int argc, char **argv);
 
 extern const char run_usage[], doctor_usage[], keeper_usage[], root_usage[];

@@ -9,6 +9,7 @@
 #include "jail/identity.h"
 #include "jail/keeper.h"
 #include "jail/mnt.h"
+#include "jail/netns.h"
 #include "jail/seccomp.h"
 #include "jail/store.h"
 
@@ -307,6 +308,20 @@ static int try_seccomp(void *arg)
     return seccomp_load(&f);
 }
 
+/* A way out by rules, in a namespace that is gone with the child. Without root it needs a namespace
+ * of users around it, as a jail has. */
+static int try_gate(void *arg)
+{
+    const int *rootless = arg;
+    int sockets[2], netns = -1;
+    struct pd_err e;
+    auto_fd proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    if (*rootless && unshare(CLONE_NEWUSER) < 0)
+        return -errno;
+    return netns_gate_make(proc, &netns, sockets, &e) < 0 ? -(e.sys ? e.sys : EINVAL) : 0;
+}
+
 void checks_kernel(struct check_list *l)
 {
     struct cgroup_mounts m;
@@ -332,6 +347,12 @@ void checks_kernel(struct check_list *l)
               "keeps code away from most of the kernel",
               error ? "use a kernel with CONFIG_SECCOMP_FILTER" : NULL, "%s",
               error ? strerror(error) : "works");
+    error = try_in_child(try_gate, &l->rootless);
+    check_add(l, "gate", error ? CHECK_INFO : CHECK_OK,
+              "lets a sandbox reach the network by rules (paddock run --allow)",
+              error ? "modprobe nf_tables nft_tproxy (CONFIG_NF_TABLES_INET, CONFIG_NFT_TPROXY)"
+                    : NULL,
+              "%s", error ? strerror(error) : "works");
     error = try_in_child(try_overlay, &l->rootless);
     check_add(l, "overlay", error ? CHECK_WARN : CHECK_OK,
               "lets several named roots share what is below them",

@@ -17,6 +17,7 @@ static const struct cli_command commands[] = {
     {"doctor", "say what this host offers and prove it", doctor_usage, cmd_doctor},
     {"root", "list and remove named roots", root_usage, cmd_root},
     {"keeper", "keep jails for several clients", keeper_usage, cmd_keeper},
+    {"gate", NULL, NULL, cmd_gate},   /* the way out of sandboxes, by rules */
     {"probe", NULL, NULL, cmd_probe}, /* what doctor runs inside a jail */
 };
 
@@ -87,9 +88,9 @@ static void run_server_program(char **argv)
 
 static int is_server_command(const char *name)
 {
-    static const char *const names[] = {"serve", "key",   "cert", "config", "ls", "create",
-                                        "exec",  "shell", "cp",   "logs",   "ps", "kill",
-                                        "rm",    "port",  "top",  "route",  "mv", "mcp"};
+    static const char *const names[] = {"serve", "key",  "cert",  "config", "ls", "create", "exec",
+                                        "shell", "code", "cp",    "logs",   "ps", "kill",   "rm",
+                                        "port",  "top",  "route", "mv",     "mcp"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], name))
             return 1;

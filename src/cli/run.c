@@ -36,6 +36,12 @@ const char run_usage[] =
     "  --user user|root|UID[:GID]   run as (default user, uid 1000)\n"
     "  --env K=V               set an environment variable\n"
     "  --network none|host     none (default): only a loopback device of its own\n"
+    "  --allow HOST[:PORT]     a way out to this name, *.name or network and to no other\n"
+    "  --egress off|list|open  list (with --allow): what --allow names; open: everything public\n"
+    "  --deny NETWORK[:PORT]   but not there, with --egress open\n"
+    "  --allow-private NETWORK these private addresses, too\n"
+    "  --egress-host NAME=ADDRESS[:PORT]   where a name is, instead of asking\n"
+    "  --resolver ADDRESS[:PORT]   whom to ask for names; default: as /etc/resolv.conf says\n"
     "  --timeout D             end everything after D, such as 500ms, 30s, 5m\n"
     "  --memory S              default 512M\n"
     "  --pids N                processes and threads, default 256\n"
@@ -173,12 +179,14 @@ static int check_known(const char *name, struct pd_err *e)
         "--bind",     "--root",      "--workdir",       "--user",    "--network",
         "--output",   "--file-size", "--min-isolation", "--mode"};
 
-    if (find_name(name, with_value, sizeof with_value / sizeof *with_value))
+    if (find_name(name, with_value, sizeof with_value / sizeof *with_value) ||
+        run_egress_knows(name))
         return 0;
     return pd_fail(e, PD_INVALID,
-                   "unknown option '%.30s': valid are --provider --mode --profile --name --timeout "
+                   "unknown option '%.20s': --provider --mode --profile --name --timeout "
                    "--memory --pids --cpu --disk --files --env --bind --root --workdir --user "
-                   "--network --output --file-size --min-isolation --json",
+                   "--network --allow --egress --output --file-size --min-isolation --json are "
+                   "valid",
                    name);
 }
 
@@ -191,6 +199,8 @@ static void note_jail_only(struct run_options *o, const char *name)
     const char *found = find_name(name, list, sizeof list / sizeof *list);
     if (found)
         o->jail_only = found;
+    else if (run_egress_knows(name))
+        o->jail_only = "--allow";
 }
 
 static int parse_name(struct run_options *o, const char *text, struct pd_err *e)
@@ -214,6 +224,8 @@ static int parse_value(struct run_options *o, const char *name, const char *v, s
 {
     struct limits *l = &o->spec.limits;
 
+    if (run_egress_knows(name))
+        return run_egress_parse(&o->egress, name, v, e);
     if (!strcmp(name, "--provider"))
         return parse_provider(o, v, e);
     if (!strcmp(name, "--mode"))
@@ -342,6 +354,13 @@ static int parse(struct run_options *o, int argc, char **argv, struct pd_err *e)
                            o->jail_only);
     }
 
+    if (o->egress.given && o->spec.network == NETWORK_HOST)
+        return pd_fail(e, PD_INVALID,
+                       "--network host has no rules: leave it away, or --allow and --egress");
+    if (run_egress_check(&o->egress, e) < 0)
+        return -1;
+    if (o->egress.given && (!o->egress.mode_given || o->egress.mode != EGRESS_OFF))
+        o->spec.network = NETWORK_GATE;
     return spec_check(&o->spec, e);
 }
 
@@ -404,6 +423,8 @@ static int print_json(const struct run_options *o, const struct run_result *r)
     json_cstr(&j, rung_name(r->rung));
     json_key(&j, "reason");
     json_cstr(&j, o->mode ? o->mode_reason : r->reason);
+    if (o->spec.network == NETWORK_GATE)
+        run_network_json(&r->network, &j);
     json_close(&j, '}');
     buf_putc(&out, '\n');
 
@@ -457,6 +478,7 @@ int cmd_run(int argc, char **argv)
 
     if (o.json)
         return print_json(&o, &r);
+    run_network_explain(&r.network);
     explain_stop(&o, &r);
     return exit_status(&r);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/clock.h"
+#include "cli/run_network.h"
 #include "cli/stream.h"
 #include "router/mode.h"
 #include "wire/spec.h"
@@ -21,6 +22,7 @@ struct run_options {
     enum run_mode mode;    /* MODE_NONE: not asked for */
     char mode_reason[224]; /* why that provider, with a mode */
     struct spec spec;
+    struct run_egress egress;
     char paths[SPEC_BINDS_MAX][2][SPEC_PATH_MAX + 1]; /* of the binds */
     char root[SPEC_PATH_MAX + 1];
     const char *workdir; /* "" = the default */
@@ -51,7 +53,8 @@ struct run_result {
     int process_id;
     const char *provider;
     enum rung rung;
-    const char *reason;      /* why the rung is not RUNG_FULL, or NULL when it is */
+    const char *reason; /* why the rung is not RUNG_FULL, or NULL when it is */
+    struct run_network network;
     struct capture out, err; /* with --json */
 };
 

@@ -156,6 +156,16 @@ static int begin_with_pipes(struct session *s, struct pd_err *e)
     return 0;
 }
 
+/* The keeper's answer: the jail is there. What it connected to until now waits for the gate. */
+static int take_jail(struct session *s, struct frame *f, struct pd_err *e)
+{
+    if (jail_accept(&s->jail, f, e) < 0)
+        return -1;
+    if (s->options->spec.network != NETWORK_GATE)
+        return 0;
+    return run_network_open(&s->result->network, &s->options->egress, &s->jail, e);
+}
+
 static int begin_with_terminal(struct session *s, struct pd_err *e)
 {
     auto_frame f = FRAME_INIT;
@@ -164,8 +174,7 @@ static int begin_with_terminal(struct session *s, struct pd_err *e)
     int r = wire_recv(s->link.sock, &f, deadline_in(CREATE_PATIENCE), e);
     if (r == 0)
         return pd_fail(e, PD_LOST, "the keeper died");
-    if (r < 0 || jail_accept(&s->jail, &f, e) < 0 ||
-        jail_open_terminal(&s->jail, &master, &slave, e) < 0)
+    if (r < 0 || take_jail(s, &f, e) < 0 || jail_open_terminal(&s->jail, &master, &slave, e) < 0)
         return -1;
 
     s->created = 1;
@@ -243,7 +252,7 @@ static int on_keeper(struct session *s, struct pd_err *e)
         return pd_fail(e, PD_LOST, "the keeper died; the sandbox died with it");
 
     if (!s->created) {
-        if (jail_accept(&s->jail, &f, e) < 0)
+        if (take_jail(s, &f, e) < 0)
             return -1;
         s->created = 1;
         return 0;
@@ -280,12 +289,13 @@ static const char *wait_for_end(struct session *s, deadline d, int *ret_failed, 
 {
     *ret_failed = 0;
     while (!s->ended && !s->lost) {
-        struct pollfd p[6];
-        unsigned n = 3, in, out;
+        struct pollfd p[7];
+        unsigned n = 4, in, out;
 
         p[0] = (struct pollfd){s->jail.control, POLLIN, 0};
         p[1] = (struct pollfd){s->link.sock, POLLIN, 0};
         p[2] = (struct pollfd){s->signals, POLLIN, 0};
+        p[3] = (struct pollfd){s->result->network.sock, POLLIN, 0};
 
         unsigned at_in = n;
         n += in = stream_poll(&s->in, &p[n]);
@@ -306,6 +316,8 @@ static const char *wait_for_end(struct session *s, deadline d, int *ret_failed, 
             stream_move(&s->in, p[at_in].revents);
         if (p[2].revents)
             on_signal(s);
+        if (p[3].revents)
+            run_network_hear(&s->result->network);
 
         if ((p[1].revents && on_keeper(s, e) < 0) || (p[0].revents && on_control(s, e) < 0)) {
             *ret_failed = -1;
@@ -362,7 +374,7 @@ static int await_created(struct session *s, struct pd_err *e)
     int r = wire_recv(s->link.sock, &f, deadline_in(CREATE_PATIENCE), e);
     if (r == 0)
         return pd_fail(e, PD_LOST, "the keeper died");
-    if (r < 0 || jail_accept(&s->jail, &f, e) < 0)
+    if (r < 0 || take_jail(s, &f, e) < 0)
         return -1;
     s->created = 1;
     return 0;
@@ -431,12 +443,15 @@ int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e)
     s.options = o;
     s.result = ret;
     s.in.from = s.out.from = s.err.from = -1;
+    ret->network.sock = -1;
     s.use_terminal = !o->json && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     ret->provider = "jail";
 
     if (geteuid() != 0 && o->uid != UID_USER)
         return pd_fail(e, PD_UNSUPPORTED, "--user: without root a sandbox has one uid, 'user'");
     if ((keeper ? keeper_connect(&s.link, keeper, e) : keeper_start_private(&s.link, e)) < 0)
+        return -1;
+    if (o->spec.network == NETWORK_GATE && run_network_start(&ret->network, e) < 0)
         return -1;
 
     uint64_t began = clock_now();
@@ -462,6 +477,7 @@ int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e)
     else if (s.refused)
         discard(&s);
 
+    run_network_finish(&ret->network, deadline_in(REASON_PATIENCE));
     ret->rung = s.jail.rung;
     ret->reason = why_not_full(&s);
     terminal_restore(&s.terminal);

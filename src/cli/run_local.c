@@ -34,6 +34,7 @@ static int kill_children(pid_t parent, int depth)
         if (end == p)
             break;
         p = end + strspn(end, " ");
+        kill(child, SIGSTOP); /* a shell would tell of its children that were killed */
         found += 1 + kill_children(child, depth + 1);
         kill(child, SIGKILL);
     }

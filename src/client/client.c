@@ -14,6 +14,7 @@ const struct client_command client_commands[] = {
     {"ls", "list its sandboxes", ls_usage, cmd_ls},
     {"exec", "run a command in a sandbox", exec_usage, cmd_exec},
     {"shell", "open a terminal in a sandbox", shell_usage, cmd_shell},
+    {"code", "run code whose variables stay", code_usage, cmd_code},
     {"cp", "copy files into and out of a sandbox", cp_usage, cmd_cp},
     {"ps", "list the commands of a sandbox", ps_usage, cmd_ps},
     {"logs", "print the output of a command", logs_usage, cmd_logs},

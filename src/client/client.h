@@ -24,6 +24,7 @@ int cmd_ls(int argc, char **argv);
 int cmd_create(int argc, char **argv);
 int cmd_exec(int argc, char **argv);
 int cmd_shell(int argc, char **argv);
+int cmd_code(int argc, char **argv);
 int cmd_cp(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
 int cmd_ps(int argc, char **argv);
@@ -35,9 +36,9 @@ int cmd_route(int argc, char **argv);
 int cmd_mcp(int argc, char **argv);
 int cmd_mv(int argc, char **argv);
 
-extern const char ls_usage[], create_usage[], exec_usage[], shell_usage[], cp_usage[], logs_usage[],
-    ps_usage[], kill_usage[], rm_usage[], port_usage[], top_usage[], route_usage[], mv_usage[],
-    mcp_usage[];
+extern const char ls_usage[], create_usage[], exec_usage[], shell_usage[], code_usage[], cp_usage[],
+    logs_usage[], ps_usage[], kill_usage[], rm_usage[], port_usage[], top_usage[], route_usage[],
+    mv_usage[], mcp_usage[];
 
 /* Exit statuses of the commands themselves. */
 #define EXIT_USAGE  2

@@ -154,6 +154,8 @@ const struct config_key config_keys[] = {
     {"prepared_shell", CONFIG_SWITCH, AT(prepared_shell), "on", .reloadable = 1,
      .help = "a sandbox that runs command lines has the shell of its next line started in advance, "
              "which takes about 250 KB of its memory and one of its processes for up to 30 s"},
+    {"contexts_max", CONFIG_COUNT, AT(contexts_max), "16", 1, 64, .reloadable = 1,
+     .help = "code contexts of a sandbox"},
     {"output_max_bytes", CONFIG_SIZE, AT(output_max_bytes), "1M", 1024, 64 * MIB, .reloadable = 1,
      .help = "bytes of each output stream in the answer to an exec"},
     {"spool_max_bytes", CONFIG_SIZE, AT(spool_max_bytes), "64M", 4096, 16384 * MIB, .reloadable = 1,

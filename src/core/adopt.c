@@ -39,7 +39,7 @@ static void fetch_streams(struct process *p, struct pd_err *e)
             p->via[1] = fds[2];
         } else {
             p->streams[STREAM_ERR].source.fd = fds[1];
-            p->state_pipe = fds[2];
+            *(p->driver ? &p->streams[STREAM_EVENTS].source.fd : &p->state_pipe) = fds[2];
         }
     } else if (process_is_live(p)) {
         log_warn("adopt.streams", "session=%s error=%s", p->session->info.id, e->msg);
@@ -384,6 +384,10 @@ int sessions_adopt(struct sessions *all, struct pd_err *e)
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         for (struct session *s = all->by_id[i]; s; s = s->next)
             await_sync(s, patience);
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        for (struct session *s = all->by_id[i]; s; s = s->next)
+            if (s->processes)
+                contexts_adopt(s);
 
     drop_unowned(all);
     boxes_end_strangers(all->c.providers);

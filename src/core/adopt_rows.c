@@ -208,6 +208,7 @@ static void load_flags(struct process *p, const struct process_row *r)
     p->refused = (r->flags & ROW_REFUSED) != 0;
     p->state_updated = (r->flags & ROW_STATE_UPDATED) != 0;
     p->forgotten = (r->flags & ROW_FORGOTTEN) != 0;
+    p->driver = (r->flags & ROW_DRIVER) != 0;
     p->updates_state = !r->exited && (r->flags & ROW_UPDATES_STATE) != 0;
 }
 
@@ -243,7 +244,7 @@ static void load_life(struct process *p, const struct process_row *r)
 
 static void load_spools(struct process *p, bool over)
 {
-    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+    for (unsigned i = 0; i < process_stream_count(p); i++) {
         struct spool at = process_spool(p, i);
         struct pd_err e;
         if (spool_open(&p->streams[i].spool, at.dir, at.name, at.max, &e) < 0)

@@ -28,6 +28,13 @@ static bool clocks_run(const struct session *s)
     return s->life == LIFE_RUNNING || (s->life == LIFE_CREATING && !s->info.pause_at_end);
 }
 
+/* Somebody is at it, and the next look tells; but a move whose target is being made can be given
+ * up. With the lock held. */
+static bool is_taken(const struct session *s)
+{
+    return s->changing && (!s->target || s->info.pause_at_end);
+}
+
 /* Why it is to end now, or END_NONE. */
 static enum session_end due(struct session *s, uint64_t now, char *reason, size_t size)
 {
@@ -35,8 +42,8 @@ static enum session_end due(struct session *s, uint64_t now, char *reason, size_
 
     lock_take(&s->lock);
     const struct session_info *i = &s->info;
-    if (life_is_ending(s->life) || life_is_over(s->life) || s->changing) {
-        /* it is on its way, or somebody is at it: the next look tells */
+    if (life_is_ending(s->life) || life_is_over(s->life) || is_taken(s)) {
+        /* it is on its way, or will be */
     } else if (s->lost) {
         why = END_LOST;
         snprintf(reason, size, "%s", s->lost_why);

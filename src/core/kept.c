@@ -94,7 +94,7 @@ void kept_count(struct stream *s)
 
 void kept_drop(struct process *p)
 {
-    for (unsigned i = 0; i < STREAM_COUNT; i++)
+    for (unsigned i = 0; i < STREAM_ALL; i++)
         add(&p->streams[i], 0);
 }
 
@@ -159,8 +159,8 @@ static bool candidates_add(struct candidates *c, struct process *p, uint64_t end
  * session and process held, so that nobody begins to. */
 static bool is_forgettable(const struct process *p, unsigned refs)
 {
-    return !process_is_live(p) && !p->readers && p->streams[STREAM_OUT].source.fd < 0 &&
-           p->streams[STREAM_ERR].source.fd < 0 && atomic_load(&p->refs) == refs;
+    return !process_is_live(p) && !p->readers && process_streams_are_over(p) &&
+           atomic_load(&p->refs) == refs;
 }
 
 static int compare_ends(const void *a, const void *b)
@@ -181,7 +181,8 @@ static void collect(struct session *const *list, size_t count, const struct scop
         lock_take(&s->lock);
         for (struct process *p = s->processes; p; p = p->next) {
             lock_take(&p->lock);
-            uint64_t kept = p->streams[STREAM_OUT].kept + p->streams[STREAM_ERR].kept;
+            uint64_t kept = p->streams[STREAM_OUT].kept + p->streams[STREAM_ERR].kept +
+                            p->streams[STREAM_EVENTS].kept;
             uint64_t ended_ms = is_forgettable(p, 1) ? p->ended_ms : UINT64_MAX;
             lock_release(&p->lock);
             if (kept && !candidates_add(ret, p, ended_ms))
@@ -198,13 +199,13 @@ static void collect(struct session *const *list, size_t count, const struct scop
 static bool forget(struct process *p)
 {
     struct session *s = p->session;
-    struct spool gone[STREAM_COUNT];
+    struct spool gone[STREAM_ALL];
     struct pd_err e;
 
     lock_take(&s->lock);
     lock_take(&p->lock);
     bool may = is_forgettable(p, 2);
-    for (unsigned i = 0; i < STREAM_COUNT && may; i++) {
+    for (unsigned i = 0; i < STREAM_ALL && may; i++) {
         struct spool *spool = &p->streams[i].spool;
         gone[i] = *spool;
         spool->fd = -1;
@@ -222,7 +223,7 @@ static bool forget(struct process *p)
     if (!may)
         return false;
 
-    for (unsigned i = 0; i < STREAM_COUNT; i++)
+    for (unsigned i = 0; i < process_stream_count(p); i++)
         spool_remove(&gone[i]);
     atomic_fetch_add(&s->all->kept.forgotten, 1);
     if (stored && process_store(p, &e) < 0)
@@ -235,7 +236,7 @@ static void shrink(const struct candidates *c, uint64_t window)
     for (size_t i = 0; i < c->count; i++) {
         struct process *p = c->list[i].process;
         lock_take(&p->lock);
-        for (unsigned n = 0; n < STREAM_COUNT; n++)
+        for (unsigned n = 0; n < process_stream_count(p); n++)
             stream_shrink(&p->streams[n], window);
         lock_release(&p->lock);
     }

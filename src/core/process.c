@@ -61,7 +61,7 @@ void process_unref(struct process *p)
         return;
 
     process_close_streams(p);
-    for (unsigned i = 0; i < STREAM_COUNT; i++)
+    for (unsigned i = 0; i < STREAM_ALL; i++)
         spool_done(&p->streams[i].spool);
     msg_list_writer_done(&p->env);
     free(p->command);
@@ -115,7 +115,7 @@ void process_get(struct process *p, struct process_info *ret, struct pd_err *why
     ret->cpu_usec = p->end.cpu_usec;
     ret->max_rss = p->end.max_rss;
 
-    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+    for (unsigned i = 0; i < STREAM_ALL; i++) {
         ret->size[i] = p->streams[i].spool.size;
         ret->first[i] = p->streams[i].spool.first;
     }
@@ -124,7 +124,27 @@ void process_get(struct process *p, struct process_info *ret, struct pd_err *why
 
 char *process_note(struct process *p)
 {
-    return strdup(p->note ? p->note : "");
+    lock_take(&p->lock);
+    char *note = strdup(p->note ? p->note : "");
+    lock_release(&p->lock);
+    return note;
+}
+
+int process_set_note(struct process *p, const char *note, struct pd_err *e)
+{
+    char *copy = strdup(note);
+    if (!copy)
+        return pd_fail(e, PD_CAPACITY, "no memory for a note");
+
+    /* Both locks: each is enough to read it. */
+    lock_take(&p->session->lock);
+    lock_take(&p->lock);
+    char *old = p->note;
+    p->note = copy;
+    lock_release(&p->lock);
+    lock_release(&p->session->lock);
+    free(old);
+    return process_store(p, e);
 }
 
 void process_keep(struct process *p)

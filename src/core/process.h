@@ -22,7 +22,9 @@ struct placement;
 struct session;
 struct process;
 
-enum { STREAM_OUT, STREAM_ERR, STREAM_COUNT };
+/* The streams that every command has; and the third one of a driver (process_request.driver), which
+ * few have and readers of commands know nothing of. */
+enum { STREAM_OUT, STREAM_ERR, STREAM_COUNT, STREAM_EVENTS = STREAM_COUNT, STREAM_ALL };
 
 /* A command that a client asks for. Strings are the caller's and copied. */
 struct process_request {
@@ -33,7 +35,14 @@ struct process_request {
     const char *user;    /* "user" (also NULL) or "root" */
     bool pty;            /* a terminal; its output is all STREAM_OUT */
     uint16_t rows, cols;
-    bool keep_stdin;   /* a pipe that can be written to; otherwise /dev/null or `input` */
+    bool keep_stdin; /* a pipe that can be written to; otherwise /dev/null or `input` */
+    /* It is the driver of a code context: stdin is a socket, on which descriptors may go in and
+     * nothing comes out, and descriptor 3 is a stream of its own, STREAM_EVENTS. */
+    bool driver;
+    /* It is a copy of this one, which is a driver, too: `fork_line` asks for it. */
+    struct process *fork_of;
+    const void *fork_line;
+    size_t fork_line_len;
     const void *input; /* written to stdin, then closed; at most 1 MiB */
     size_t input_len;
     uint64_t timeout_ns; /* 0: none */
@@ -70,9 +79,9 @@ struct process_info {
     bool forgotten;                /* its whole output was too much to be kept */
     uint64_t started_ms, ended_ms; /* since the epoch */
     uint64_t duration_us, cpu_usec, max_rss;
-    uint64_t size[STREAM_COUNT];  /* bytes written so far */
-    uint64_t first[STREAM_COUNT]; /* the oldest offset that is still there */
-    char command[256];            /* for people: cut */
+    uint64_t size[STREAM_ALL];  /* bytes written so far */
+    uint64_t first[STREAM_ALL]; /* the oldest offset that is still there */
+    char command[256];          /* for people: cut */
 };
 
 struct process *process_ref(struct process *p);
@@ -81,6 +90,8 @@ void process_get(struct process *p, struct process_info *ret, struct pd_err *why
 /* The note that came with its request, as session_note: "" if none; a copy, to be freed. Stored
  * with the process: that of one in the background outlives the daemon. */
 char *process_note(struct process *p);
+/* Another one, of a process that is stored; it is stored when this returns 0. */
+int process_set_note(struct process *p, const char *note, struct pd_err *e);
 
 /* Reads from a stream's spool at `offset`: bytes, 0 when there is nothing (yet), -1. An offset that
  * was already forgotten is PD_INVALID and the message names the oldest one. */
@@ -93,7 +104,7 @@ struct watch {
     struct watch *next;
     int event;
     bool follows;
-    uint64_t read[STREAM_COUNT];
+    uint64_t read[STREAM_ALL];
 };
 int process_watch(struct process *p, struct watch *w, struct pd_err *e);
 void process_unwatch(struct process *p, struct watch *w);
@@ -108,6 +119,9 @@ void process_follow(struct process *p, struct watch *w, unsigned stream, uint64_
 int watch_wait(struct watch *w, deadline d);
 /* Somebody has read the stream up to here; with back_pressure the writer may go on. */
 void process_consumed(struct process *p, unsigned stream, uint64_t offset);
+/* Of a driver: takes what is in its pipes now. True when nothing that was written before this call
+ * is left in them; false when a reader or a full disk holds a stream back. */
+bool process_take_streams(struct process *p);
 /* Has it stored now, if it may wait and runs on; watches are woken then. */
 void process_keep(struct process *p);
 /* When its time is over; DEADLINE_NONE without a time-out. */
@@ -141,5 +155,11 @@ int process_signal(struct process *p, int signal, struct pd_err *e);
 int process_stop(struct process *p, enum process_stop why, struct pd_err *e);
 /* Bytes to stdin or the terminal: as many as fit now; waits for room until the deadline. */
 int process_write(struct process *p, const void *data, size_t len, deadline d, struct pd_err *e);
+/* The same to a driver, with descriptors (`fd_count` of them, which stay the caller's) beside the
+ * first bytes. PD_LOST when it does not read any more. */
+int process_send(struct process *p, const void *data, size_t len, const int *fds, unsigned fd_count,
+                 deadline d, struct pd_err *e);
+/* Of a driver: has it not read all that it was sent? */
+bool process_has_unread(struct process *p);
 int process_close_stdin(struct process *p, struct pd_err *e);
 int process_resize(struct process *p, uint16_t rows, uint16_t cols, struct pd_err *e);

@@ -12,8 +12,11 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #define SIGNAL_PATIENCE (10 * NS_PER_S)
+#define SEND_FDS_MAX    8u
 
 static int with_box(struct process *p, struct pd_err *e)
 {
@@ -135,6 +138,68 @@ int process_write(struct process *p, const void *data, size_t len, deadline d, s
                            p->pid, len);
     }
     return 0;
+}
+
+/* One message: bytes that were taken, or -1 with errno. */
+static ssize_t send_some(int fd, const void *data, size_t len, const int *fds, unsigned fd_count)
+{
+    union {
+        char space[CMSG_SPACE(SEND_FDS_MAX * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
+    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
+
+    if (fd_count) {
+        memset(&control, 0, sizeof control);
+        m.msg_control = control.space;
+        m.msg_controllen = CMSG_SPACE(fd_count * sizeof *fds);
+        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(fd_count * sizeof *fds);
+        memcpy(CMSG_DATA(c), fds, fd_count * sizeof *fds);
+    }
+    return sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+int process_send(struct process *p, const void *data, size_t len, const int *fds, unsigned fd_count,
+                 deadline d, struct pd_err *e)
+{
+    const char *at = data;
+    lock_take(&p->lock);
+    auto_fd fd = p->input >= 0 && process_is_live(p) ? fcntl(p->input, F_DUPFD_CLOEXEC, 3) : -1;
+    lock_release(&p->lock);
+
+    while (len && fd >= 0) {
+        ssize_t n = send_some(fd, at, len, fds, fd_count);
+        if (n > 0) {
+            at += n;
+            len -= (size_t)n;
+            fd_count = 0;
+            continue;
+        }
+        if (n < 0 && errno == EPIPE)
+            break;
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return pd_fail_sys(e, "send to process %d", p->pid);
+
+        struct pollfd w = {.fd = fd, .events = POLLOUT};
+        if (poll(&w, 1, deadline_poll_ms(d)) == 0 && deadline_passed(d))
+            return pd_fail(e, PD_TIMEOUT, "process %d does not read: %zu bytes are left", p->pid,
+                           len);
+    }
+    return len ? pd_fail(e, PD_LOST, "process %d does not read any more", p->pid) : 0;
+}
+
+bool process_has_unread(struct process *p)
+{
+    int unread = 0;
+    lock_take(&p->lock);
+    if (p->input < 0 || ioctl(p->input, TIOCOUTQ, &unread) < 0)
+        unread = 0;
+    lock_release(&p->lock);
+    return unread > 0;
 }
 
 int process_close_stdin(struct process *p, struct pd_err *e)

@@ -132,9 +132,12 @@ static void tell_end(struct process *p, enum process_state to)
         p->env = MSG_LIST_WRITER_INIT;
         if (s->running)
             s->running--;
+        if (p->looks)
+            s->looking--;
+        else
+            s->info.last_used_ms = time_now_ms();
         if (p->updates_state)
             s->shell_busy = false;
-        s->info.last_used_ms = time_now_ms();
         pthread_cond_broadcast(&s->changed);
     }
     process_wake(p);
@@ -244,8 +247,7 @@ void process_settle(struct process *p)
 bool process_is_settled(struct process *p)
 {
     lock_take(&p->lock);
-    bool settled = p->state == PROCESS_SETTLED && p->streams[STREAM_OUT].source.fd < 0 &&
-                   p->streams[STREAM_ERR].source.fd < 0;
+    bool settled = p->state == PROCESS_SETTLED && process_streams_are_over(p);
     lock_release(&p->lock);
     return settled;
 }

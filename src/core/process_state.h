@@ -41,6 +41,7 @@ enum {
     ROW_UPDATES_STATE = 64, /* its end will tell the session's next state */
     ROW_OVER = 128,         /* ended, and its streams are at their ends */
     ROW_FORGOTTEN = 256,    /* its output was too much to be kept */
+    ROW_DRIVER = 512,       /* the driver of a code context, with a third stream */
 };
 
 /* The tasks of the recorder for a process. */
@@ -101,10 +102,14 @@ struct process {
     char *command;
     char *key;
     uint64_t key_hash;
-    /* Constant, but for the last. `unseen`: in no list, and forgotten as soon as it is settled. */
-    bool worker, unseen, reach, moves, shell, pty, background, back_pressure, updates_state;
+    /* Constant, but for the last. `unseen`: in no list, and forgotten as soon as it is settled; of
+     * a driver it is set with the session's lock held, when its context lets go of it. `looks`: no
+     * use of the sandbox (WORKER_LOOKS). */
+    bool worker, unseen, reach, moves, looks, shell, pty, background, back_pressure, updates_state;
+    bool driver;   /* of a code context: it has a third stream */
+    bool joins;    /* a copy of another driver, for which a worker stands */
     bool shadowed; /* shadow.c is to hear of its end */
-    char *note;
+    char *note;    /* changed by process_set_note alone */
     uint64_t spool_max, timeout_ns;
     struct judgement judgement;
     struct pump_timer timeout;
@@ -132,10 +137,10 @@ struct process {
     bool stashed, stashed_input;
     atomic_bool unwanted; /* its sandbox sleeps: no row of it is to be left */
 
-    struct stream streams[STREAM_COUNT];
-    int via[2];     /* of a terminal: between master and spool */
-    int input;      /* near end of stdin, or the terminal's master; -1 */
-    int state_pipe; /* where a shell command tells its state; -1 */
+    struct stream streams[STREAM_ALL]; /* process_stream_count of them are used */
+    int via[2];                        /* of a terminal: between master and spool */
+    int input;                         /* near end of stdin, or the terminal's master; -1 */
+    int state_pipe;                    /* where a shell command tells its state; -1 */
     /* prepared.c: of a line that a shell got which had waited for one. */
     enum process_line line;
     bool line_gone;         /* its shell ended between being taken over and being given it */
@@ -181,6 +186,18 @@ static inline bool process_is_live(const struct process *p)
 static inline bool process_has_end(const struct process *p)
 {
     return p->state >= PROCESS_FINISHING;
+}
+
+static inline unsigned process_stream_count(const struct process *p)
+{
+    return p->driver ? STREAM_ALL : STREAM_COUNT;
+}
+
+/* All its streams are at their ends. With the lock held. */
+static inline bool process_streams_are_over(const struct process *p)
+{
+    return p->streams[STREAM_OUT].source.fd < 0 && p->streams[STREAM_ERR].source.fd < 0 &&
+           p->streams[STREAM_EVENTS].source.fd < 0;
 }
 
 /* The request is about to go out. */

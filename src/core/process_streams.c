@@ -59,7 +59,7 @@ struct spool process_spool(const struct process *p, unsigned stream)
                       .in_memory = p->direct};
     char hex[33];
     wire_id_text(p->id, hex);
-    snprintf(s.name, sizeof s.name, "%s.%s.%c", p->session->info.id, hex, stream ? 'e' : 'o');
+    snprintf(s.name, sizeof s.name, "%s.%s.%c", p->session->info.id, hex, "oev"[stream]);
     return s;
 }
 
@@ -128,12 +128,13 @@ static bool stream_turn(struct stream *s, int turns, bool last)
 
 bool process_waits_for_space(const struct process *p)
 {
-    return p->streams[STREAM_OUT].full || p->streams[STREAM_ERR].full;
+    return p->streams[STREAM_OUT].full || p->streams[STREAM_ERR].full ||
+           p->streams[STREAM_EVENTS].full;
 }
 
 void process_drain(struct process *p)
 {
-    for (unsigned i = 0; i < STREAM_COUNT; i++)
+    for (unsigned i = 0; i < process_stream_count(p); i++)
         if (p->streams[i].source.fd >= 0)
             (void)stream_turn(&p->streams[i], FILLS_AT_END, true);
 }
@@ -197,7 +198,7 @@ static void stream_retry(struct pump_timer *t)
 
 void process_init_streams(struct process *p)
 {
-    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+    for (unsigned i = 0; i < STREAM_ALL; i++) {
         struct stream *s = &p->streams[i];
         s->source.fd = -1;
         s->source.ready = stream_ready;
@@ -209,7 +210,7 @@ void process_init_streams(struct process *p)
 
 int process_begin_streams(struct process *p, struct pd_err *e)
 {
-    for (unsigned i = 0; i < STREAM_COUNT && !p->direct; i++) {
+    for (unsigned i = 0; i < process_stream_count(p) && !p->direct; i++) {
         struct stream *s = &p->streams[i];
         if (s->source.fd >= 0 && pump_add(p->session->all->c.pump, &s->source, EPOLLIN, e) < 0)
             return -1;
@@ -222,7 +223,7 @@ void process_pump_streams(struct process *p)
     struct pump *pump = p->session->all->c.pump;
     struct pd_err e;
 
-    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+    for (unsigned i = 0; i < process_stream_count(p); i++) {
         struct stream *s = &p->streams[i];
         if (s->source.fd < 0 || p->closed)
             continue;
@@ -240,7 +241,7 @@ bool process_take_output(struct process *p)
     bool more = false;
 
     lock_take(&p->lock);
-    for (unsigned i = 0; i < STREAM_COUNT && p->direct; i++) {
+    for (unsigned i = 0; i < process_stream_count(p) && p->direct; i++) {
         struct stream *s = &p->streams[i];
         uint64_t before = s->spool.size;
         if (s->source.fd >= 0 && !s->stopped)
@@ -253,9 +254,29 @@ bool process_take_output(struct process *p)
     return more;
 }
 
+bool process_take_streams(struct process *p)
+{
+    bool more = false, whole = true;
+
+    lock_take(&p->lock);
+    for (unsigned i = 0; i < process_stream_count(p); i++) {
+        struct stream *s = &p->streams[i];
+        uint64_t before = s->spool.size;
+        if (s->source.fd >= 0 && !s->stopped)
+            (void)stream_turn(s, FILLS_AT_END, false);
+        whole &= s->source.fd < 0 || !s->stopped;
+        more |= s->spool.size != before;
+    }
+    if (more)
+        process_wake(p);
+    process_finish_late(p);
+    lock_release(&p->lock);
+    return whole;
+}
+
 int process_settle_output(struct process *p, struct pd_err *e)
 {
-    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+    for (unsigned i = 0; i < process_stream_count(p); i++) {
         int r = spool_settle(&p->streams[i].spool);
         if (r < 0) {
             errno = -r;
@@ -284,7 +305,7 @@ void stream_shrink(struct stream *s, uint64_t window)
 void process_discard_output(struct process *p)
 {
     lock_take(&p->lock);
-    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+    for (unsigned i = 0; i < process_stream_count(p); i++) {
         struct spool *spool = &p->streams[i].spool;
         if ((spool->fd >= 0 || spool->size) && !spool->head)
             (void)unlinkat(spool->dir, spool->name, 0);
@@ -304,7 +325,7 @@ void process_leave_pump(struct process *p)
     lock_release(&p->lock);
 
     pump_cancel_timer(pump, &p->timeout);
-    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+    for (unsigned i = 0; i < process_stream_count(p); i++) {
         pump_cancel_timer(pump, &p->streams[i].retry);
         pump_remove(pump, &p->streams[i].source);
     }
@@ -315,7 +336,7 @@ void process_close_streams(struct process *p)
     process_leave_pump(p);
 
     lock_take(&p->lock);
-    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+    for (unsigned i = 0; i < process_stream_count(p); i++) {
         int *fd = &p->streams[i].source.fd;
         if (p->pty && *fd >= 0 && p->input == *fd)
             p->input = -1; /* the same descriptor */
@@ -388,7 +409,7 @@ void process_follow(struct process *p, struct watch *w, unsigned stream, uint64_
 {
     lock_take(&p->lock);
     if (!w->follows)
-        for (unsigned i = 0; i < STREAM_COUNT; i++)
+        for (unsigned i = 0; i < process_stream_count(p); i++)
             w->read[i] = p->streams[i].spool.size;
 
     w->follows = true;

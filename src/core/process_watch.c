@@ -35,7 +35,7 @@ void process_unwatch(struct process *p, struct watch *w)
             break;
         }
 
-    for (unsigned i = 0; i < STREAM_COUNT && w->follows; i++)
+    for (unsigned i = 0; i < process_stream_count(p) && w->follows; i++)
         stream_release(&p->streams[i]);
     lock_release(&p->lock);
     fd_done(&w->event);

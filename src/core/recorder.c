@@ -91,7 +91,7 @@ static void copies_add(struct copies *c, int fd)
 static struct copies copy_output(const struct process *p)
 {
     struct copies c = {.count = 0};
-    unsigned streams = p->pty ? 1 : STREAM_COUNT;
+    unsigned streams = p->pty ? 1 : process_stream_count(p);
     bool any = false;
     for (unsigned i = 0; i < streams; i++)
         any |= p->streams[i].source.fd >= 0;
@@ -163,11 +163,14 @@ static void stash(struct process *p)
 int process_store(struct process *p, struct pd_err *e)
 {
     struct sessions *all = p->session->all;
+    char *note = process_note(p);
+    if (!note)
+        return pd_fail(e, PD_CAPACITY, "no memory for a row");
     struct process_row row = {.session = p->session->info.id,
                               .command = p->command ? p->command : "",
                               .key = p->key ? p->key : "",
                               .key_hash = p->key_hash,
-                              .note = p->note ? p->note : "",
+                              .note = note,
                               .group = p->group,
                               .spool_max = p->spool_max};
     memcpy(row.id, p->id.bytes, sizeof row.id);
@@ -177,6 +180,7 @@ int process_store(struct process *p, struct pd_err *e)
     (void)process_end_direct(p);
     if (process_settle_output(p, e) < 0) {
         lock_release(&p->lock);
+        free(note);
         return -1;
     }
 
@@ -188,13 +192,13 @@ int process_store(struct process *p, struct pd_err *e)
     row.flags = (p->shell ? ROW_SHELL : 0) | (p->pty ? ROW_PTY : 0) |
                 (p->background ? ROW_BACKGROUND : 0) | (p->back_pressure ? ROW_BACK_PRESSURE : 0) |
                 (p->refused ? ROW_REFUSED : 0) | (p->state_updated ? ROW_STATE_UPDATED : 0) |
-                (p->forgotten ? ROW_FORGOTTEN : 0);
+                (p->forgotten ? ROW_FORGOTTEN : 0) | (p->driver ? ROW_DRIVER : 0);
 
     /* Without what the request set, its variables could not be told from the session's. */
     if (p->updates_state && live && !p->env.count)
         row.flags |= ROW_UPDATES_STATE;
     /* Nothing will come any more: the next daemon need not ask for its streams. */
-    if (!live && p->streams[STREAM_OUT].source.fd < 0 && p->streams[STREAM_ERR].source.fd < 0)
+    if (!live && process_streams_are_over(p))
         row.flags |= ROW_OVER;
 
     row.exited = !live;
@@ -209,6 +213,7 @@ int process_store(struct process *p, struct pd_err *e)
     lock_release(&p->lock);
 
     int r = all->c.store->put_process(all->c.store, &row, e);
+    free(note);
     if (r < 0)
         return -1;
 
@@ -235,8 +240,7 @@ void process_drop_stash(struct process *p)
 
     lock_take(&p->lock);
     int in = p->stashed_input;
-    int out =
-        p->stashed && p->streams[STREAM_OUT].source.fd < 0 && p->streams[STREAM_ERR].source.fd < 0;
+    int out = p->stashed && process_streams_are_over(p);
     p->stashed_input = false;
     if (out)
         p->stashed = false;
@@ -288,7 +292,7 @@ void process_conclude(struct process *p)
 static void rest_output(struct process *p)
 {
     lock_take(&p->lock);
-    for (unsigned i = 0; i < STREAM_COUNT; i++) {
+    for (unsigned i = 0; i < process_stream_count(p); i++) {
         struct stream *s = &p->streams[i];
         if (s->source.fd >= 0 || p->readers)
             continue;

@@ -73,6 +73,7 @@ void session_unref(struct session *s)
     msg_list_writer_done(&s->env);
     policy_done(&s->policy);
     prepared_done(&s->prepared);
+    contexts_done(s->contexts);
     free(s->policy_text);
     free(s->image);
     free(s->options);
@@ -104,7 +105,7 @@ void session_get(struct session *s, struct session_info *ret)
     lock_take(&s->lock);
     *ret = s->info;
     ret->expires_ms = expiry(s);
-    ret->processes = s->running;
+    ret->processes = s->running - s->looking;
     lock_release(&s->lock);
 
     ret->spec.root_dir = ret->spec.root_name = "";
@@ -453,7 +454,8 @@ void session_trim(struct session *s)
     for (struct process *p = s->processes, *next; p; p = next) {
         next = p->next;
         /* A process that is held has not been read to its end: a request is to be answered. */
-        if ((!p->unseen && (kept <= PROCESSES_KEPT || atomic_load(&p->refs) > 1)) ||
+        /* Those of contexts are let go by these. */
+        if ((!p->unseen && (kept <= PROCESSES_KEPT || p->driver || atomic_load(&p->refs) > 1)) ||
             !process_is_settled(p))
             continue;
         kept -= !p->unseen;

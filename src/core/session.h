@@ -131,8 +131,10 @@ struct worker_call {
     int in, out, go;
 };
 /* WORKER_REACH: where the user may become root (profile dev), it may do what root may; what it
- * makes is the user's all the same. WORKER_MOVES: session_move's own, for which nobody waits. */
-enum { WORKER_INPUT = 1, WORKER_COMMIT = 2, WORKER_REACH = 4, WORKER_MOVES = 8 };
+ * makes is the user's all the same. WORKER_MOVES: session_move's own, for which nobody waits.
+ * WORKER_LOOKS: nobody's use of the sandbox, which stays as idle as it was: the server's own looks,
+ * and those of clients who say so. PD_CONFLICT while it moves. */
+enum { WORKER_INPUT = 1, WORKER_COMMIT = 2, WORKER_REACH = 4, WORKER_MOVES = 8, WORKER_LOOKS = 16 };
 int session_worker(struct session *s, const struct msg_list *argv, const char *user, unsigned flags,
                    struct worker_call *ret, struct pd_err *e);
 void session_worker_end(struct worker_call *c, int abort);

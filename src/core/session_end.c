@@ -167,6 +167,22 @@ static bool is_unwanted(void *owner)
     return atomic_load(&s->unwanted);
 }
 
+/* Has a move given up whose target is being made, which may take minutes: whoever waits for the
+ * change to be over does not wait for that. One whose old box is lost has to bring it about itself.
+ * With both locks held; they are not meanwhile. */
+static void give_up_move(struct session *s, enum session_end why, const char *reason)
+{
+    struct session *target = s->target && !atomic_load(&s->target->unwanted) ? s->target : NULL;
+    if (!target || why == END_LOST)
+        return;
+
+    session_ref(target);
+    unlock_both(s);
+    session_cancel(target, why, reason);
+    session_unref(target);
+    lock_both(s);
+}
+
 /* `wait`: for whoever is changing, making or ending it; else 1 then. */
 static int end(struct session *s, enum session_end why, const char *reason, int wait,
                struct pd_err *e)
@@ -177,7 +193,10 @@ static int end(struct session *s, enum session_end why, const char *reason, int 
                        s->info.end_reason);
     lock_both(s);
 
-    while (s->changing && wait) {
+    for (;;) {
+        give_up_move(s, why, reason);
+        if (!s->changing || !wait)
+            break;
         lock_release(&s->all->lock);
         int late = !lock_wait(&s->changed, &s->lock, d) && s->changing;
         lock_release(&s->lock);

@@ -165,7 +165,7 @@ static int copy_tree(struct session *from, struct session *to, const char *path,
 
     ssize_t n;
     while ((n = worker_read(&in, at, PIECE, e)) > 0)
-        if (worker_write(&out, at, (size_t)n, e) < 0)
+        if (atomic_load(&to->unwanted) || worker_write(&out, at, (size_t)n, e) < 0)
             return -1;
     if (n < 0 || worker_exit(&in, e) < 0)
         return -1;
@@ -229,6 +229,29 @@ static int step_of(struct session *t, enum life to, struct pd_err *e)
     return r;
 }
 
+/* From here on an end of the session that is moved gives the target up, until this is called again
+ * with NULL. */
+static void set_target(struct session *s, struct session *t)
+{
+    lock_take(&s->lock);
+    s->target = t;
+    pthread_cond_broadcast(&s->changed); /* who waits for its end looks again */
+    lock_release(&s->lock);
+}
+
+/* The error of a move that was given up because an end was asked for. */
+static int check_wanted(const struct session *s, struct session *t, struct pd_err *e)
+{
+    if (!atomic_load(&t->unwanted))
+        return 0;
+
+    lock_take(&t->lock);
+    pd_fail(e, PD_CONFLICT, "the move of sandbox %s was given up: %.120s", s->info.id,
+            t->info.end_reason);
+    lock_release(&t->lock);
+    return -1;
+}
+
 /* A session of nobody with the files of this one; to be abandoned and given back. -1: `*ret` may
  * still be there, half made. */
 static int make_target(struct session *s, const struct session_goal *goal, struct session **ret,
@@ -239,6 +262,7 @@ static int make_target(struct session *s, const struct session_goal *goal, struc
         return pd_fail(e, PD_CAPACITY, "no memory for a session");
 
     sessions_register(t, LIFE_FILLING);
+    set_target(s, t);
     if (session_store(t, e) < 0 || sessions_make_box(t, e) < 0 || step_of(t, LIFE_WARMING, e) < 0)
         return -1;
     if (t->info.rung < goal->need)
@@ -405,6 +429,9 @@ static int move(struct session *s, const struct session_goal *goal, struct pd_er
     struct box_place place;
     bool placed = session_place(s, &place);
     int r = make_target(s, goal, &t, e);
+    set_target(s, NULL);
+    if (t && check_wanted(s, t, e) < 0)
+        r = -1;
     if (r == 0 && placed)
         translate_cwd(s, &place);
     if (r == 0)

@@ -14,9 +14,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
-#define PIPE_SIZE (64u << 10)
+#define PIPE_SIZE          (64u << 10)
+#define FORK_SEND_PATIENCE (10 * NS_PER_S)
 
 void far_ends_done(struct far_ends *f)
 {
@@ -85,6 +87,22 @@ static int make_terminal(struct process *p, const struct process_request *r, str
     return process_resize(p, r->rows ? r->rows : 24, r->cols ? r->cols : 80, e);
 }
 
+/* Requests to a driver come by a socket, so that descriptors can go in with them. Its near end has
+ * shut down reading before the far one goes in: whatever the sandbox sends fails there, and neither
+ * bytes nor descriptors of it are ever held for this end. */
+static int make_driver_ends(struct process *p, struct far_ends *far, struct pd_err *e)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return pd_fail_sys(e, "make a socket");
+    p->input = pair[0];
+    far->fd[0] = pair[1];
+
+    if (shutdown(p->input, SHUT_RD) < 0 || fd_set_nonblock(p->input) < 0)
+        return pd_fail_sys(e, "set up a socket");
+    return session_make_pipe(&p->streams[STREAM_EVENTS].source.fd, &far->fd[3], true, e);
+}
+
 int session_make_streams(struct process *p, const struct process_request *r, struct far_ends *far,
                          struct pd_err *e)
 {
@@ -101,6 +119,8 @@ int session_make_streams(struct process *p, const struct process_request *r, str
         session_make_pipe(&p->streams[STREAM_ERR].source.fd, &far->fd[2], true, e) < 0)
         return -1;
 
+    if (r->driver)
+        return make_driver_ends(p, far, e);
     if (r->keep_stdin)
         return session_make_pipe(&p->input, &far->fd[0], false, e);
     if (r->input_len)
@@ -155,7 +175,11 @@ static struct process *find_key(struct session *s, const char *key)
 static int enter(struct session *s, struct process *p, struct process **ret_known, struct pd_err *e)
 {
     lock_take(&s->lock);
-    int r = s->moving && !p->moves ? session_await_move(s, e) : 0;
+    int r = 0;
+    if (s->moving && p->looks)
+        r = pd_fail(e, PD_CONFLICT, "sandbox %s is being moved", s->info.id);
+    else if (s->moving && !p->moves)
+        r = session_await_move(s, e);
     if (r == 0)
         r = session_usable(s, e);
     if (r == 0 && p->key && (*ret_known = find_key(s, p->key)))
@@ -178,11 +202,13 @@ static int enter(struct session *s, struct process *p, struct process **ret_know
         p->updates_state = updates;
         if (p->updates_state)
             s->shell_busy = true;
-        for (unsigned i = 0; i < STREAM_COUNT && !p->worker; i++)
+        for (unsigned i = 0; i < process_stream_count(p) && !p->worker; i++)
             p->streams[i].spool = process_spool(p, i);
         s->running++;
+        s->looking += p->looks;
         s->starting++;
-        s->info.last_used_ms = time_now_ms();
+        if (!p->looks)
+            s->info.last_used_ms = time_now_ms();
         session_add_process(s, p);
     }
     lock_release(&s->lock);
@@ -207,6 +233,8 @@ static void leave(struct session *s, struct process *p, const struct pd_err *why
     lock_take(&s->lock);
     if (failed)
         s->running--;
+    if (failed && p->looks)
+        s->looking--;
     if (failed && p->updates_state)
         s->shell_busy = false;
     if (p->line == LINE_OWN)
@@ -216,6 +244,42 @@ static void leave(struct session *s, struct process *p, const struct pd_err *why
     session_remove_process(s, p);
     lock_release(&s->lock);
     entered(s);
+}
+
+/* A copy of another driver: that one gets the far ends with its request, and the box a worker that
+ * stands for the copy. */
+static int start_fork(struct process *p, const struct process_request *r, uint32_t uid,
+                      struct pd_err *e)
+{
+    struct far_ends far __attribute__((cleanup(far_ends_done))) = FAR_ENDS_NONE;
+    struct far_ends worker __attribute__((cleanup(far_ends_done))) = FAR_ENDS_NONE;
+    struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
+    auto_fd join = -1;
+    int pair[2];
+
+    if (session_make_streams(p, r, &far, e) < 0 || process_store(p, e) < 0 ||
+        process_begin_streams(p, e) < 0)
+        return -1;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return pd_fail_sys(e, "make a socket");
+    worker.fd[0] = pair[0];
+    join = pair[1];
+    worker.fd[1] = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    worker.fd[2] = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    struct process_request stand_in = {.env = {.text = ""}, .cwd = "/"};
+    int bad = msg_list_add(&argv, "join") < 0 || worker.fd[1] < 0 || worker.fd[2] < 0;
+    stand_in.argv = msg_list_of(&argv);
+    process_begin(p);
+    int sent = bad ? pd_fail(e, PD_CAPACITY, "no descriptor is left")
+                   : session_send(p, &stand_in, uid, &worker, e);
+    msg_list_writer_done(&argv);
+
+    const int fds[] = {far.fd[0], far.fd[1], far.fd[2], far.fd[3], join};
+    if (sent == 0)
+        sent = process_send(r->fork_of, r->fork_line, r->fork_line_len, fds, 5,
+                            deadline_in(FORK_SEND_PATIENCE), e);
+    return sent;
 }
 
 /* The command is on its way when this returns 0. */
@@ -229,6 +293,9 @@ static int start(struct process *p, const struct process_request *r, uint32_t ui
         prepared_give(p);
         return 0;
     }
+
+    if (r->fork_of)
+        return start_fork(p, r, uid, e);
 
     if (session_make_streams(p, r, &far, e) < 0 || (must_store && process_store(p, e) < 0) ||
         process_begin_streams(p, e) < 0)
@@ -287,8 +354,8 @@ static unsigned exec_flags(const struct process *p)
      * a command that takes longer. A line that runs again is told from the shell before it by its
      * pid. */
     bool is_quiet = !p->background && !p->line_pid;
-    return (p->pty ? EXEC_PTY : 0) | (p->worker ? EXEC_WORKER : 0) | (p->reach ? EXEC_REACH : 0) |
-           (is_quiet ? EXEC_QUIET : 0);
+    return (p->pty ? EXEC_PTY : 0) | (p->worker || p->joins ? EXEC_WORKER : 0) |
+           (p->reach ? EXEC_REACH : 0) | (is_quiet ? EXEC_QUIET : 0);
 }
 
 int session_send(struct process *p, const struct process_request *r, uint32_t uid,
@@ -386,6 +453,8 @@ static struct process *process_of_request(struct session *s, const struct proces
     p->pty = r->pty;
     p->background = r->background;
     p->back_pressure = r->back_pressure;
+    p->driver = r->driver;
+    p->joins = r->fork_of != NULL;
     p->spool_max = r->spool_max ? r->spool_max : SPOOL_DEFAULT;
     p->timeout_ns = r->timeout_ns;
     p->key_hash = r->key_hash;
@@ -464,7 +533,9 @@ static int start_judged(struct session *s, const struct process_request *r, uint
         return at == IS_KNOWN ? answer_known(known, r, ret, ret_known, e) : at;
     }
 
-    if (atomic_load(&s->shadow) && !p->unseen)
+    if (atomic_load(&s->shadow) && p->driver)
+        shadow_give_up(s); /* its cells are not seen from here */
+    else if (atomic_load(&s->shadow) && !p->unseen)
         shadow_command(p, r);
     if (start(p, r, uid, must_store, e) < 0)
         return undo_start(s, p, judgement, e);
@@ -515,7 +586,7 @@ int session_start(struct session *s, const struct process_request *r, struct pro
 static bool only_reads(const struct msg_list *argv)
 {
     static const char *const readers[] = {"stat",  "read", "list", "getxattr", "search",
-                                          "watch", "tar",  "dial", "ports"};
+                                          "watch", "tar",  "dial", "ports",    "digest"};
     uint32_t pos = 0;
     const char *word = msg_list_next(argv, &pos);
 
@@ -543,6 +614,7 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
     p->unseen = true;
     p->reach = !!(flags & WORKER_REACH);
     p->moves = !!(flags & WORKER_MOVES);
+    p->looks = !!(flags & WORKER_LOOKS);
     p->started_ns = clock_now();
 
     if (enter(s, p, &known, e) < 0) {
@@ -579,7 +651,8 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
 
     entered(s);
     session_ref(s);
-    session_attend_begin(s);
+    if (!p->looks)
+        session_attend_begin(s);
     *ret = c;
     return 0;
 }
@@ -596,7 +669,8 @@ void session_worker_end(struct worker_call *c, int abort)
     fd_done(&c->go);
     fd_done(&c->in);
     fd_done(&c->out);
-    session_attend_end(c->session);
+    if (!c->process->looks)
+        session_attend_end(c->session);
     process_unref(c->process);
     session_unref(c->session);
 }

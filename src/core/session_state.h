@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/lock.h"
 #include "core/box.h"
+#include "core/context.h"
 #include "core/image_pool.h"
 #include "core/kept.h"
 #include "core/prepared.h"
@@ -88,8 +89,9 @@ struct session {
     pthread_cond_t changed;
     enum life life; /* session_step's, as info.state and info.asleep */
     struct session_info info;
-    bool lost;            /* the provider said so; the controller ends it */
-    atomic_bool unwanted; /* it is being made, and its end was asked for */
+    bool lost;              /* the provider said so; the controller ends it */
+    atomic_bool unwanted;   /* it is being made, and its end was asked for */
+    struct session *target; /* what it moves to, while that is made; the mover's */
     char lost_why[200];
     unsigned attended; /* requests in progress: it is not idle */
     /* Somebody is pausing, waking or copying it: whoever wants to, or to end it, waits. */
@@ -99,6 +101,7 @@ struct session {
     struct samples samples;
     struct process *processes, **process_tail;
     unsigned running;
+    unsigned looking;  /* of those, how many nobody is told of: WORKER_LOOKS */
     unsigned starting; /* of those: whose streams are just being made */
     /* Numbers of command groups: which are taken, which have lost their command but not all of its
      * children, whose each is, and whether somebody is just killing what is in it: such a one is
@@ -111,6 +114,7 @@ struct session {
     char cwd[SPEC_PATH_MAX];
     uint64_t shell_version; /* of env and cwd: another one whenever they change */
     struct prepared prepared;
+    struct contexts *_Atomic contexts; /* NULL until there is one */
     uint64_t oom_seen, pids_seen;
     /* kept.c: bytes of output, and the tenant that they count for; without a lock. */
     _Atomic uint64_t kept;
@@ -170,6 +174,7 @@ struct sessions {
     atomic_bool prepare_shells;
     deadline task_wake; /* when the recorder, asleep, will look by itself; 0: it is awake */
     struct kept kept;
+    struct attendants attendants;
     pthread_t recorder, controller, fillers[POOL_FILLERS];
     unsigned threads, filler_count;
     bool stopping;

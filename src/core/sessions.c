@@ -64,6 +64,10 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
     else
         all->spool_dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
+    if (attendants_init(&all->attendants, e) < 0) {
+        free(all);
+        return NULL;
+    }
     if (all->spool_dir >= 0) {
         kept_set_limits(&all->kept, c->kept_per_sandbox, c->kept_per_tenant, c->kept_in_all,
                         all->spool_dir);
@@ -129,6 +133,7 @@ void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
     all->c.idle_timeout_ms = c->idle_timeout_ms;
     all->c.max_life_ms = c->max_life_ms;
     all->c.max_snapshots = c->max_snapshots;
+    all->c.contexts_max = c->contexts_max;
     atomic_store(&all->prepare_shells, c->prepare_shells);
     kept_set_limits(&all->kept, c->kept_per_sandbox, c->kept_per_tenant, c->kept_in_all,
                     all->spool_dir);
@@ -169,6 +174,8 @@ void sessions_stop(struct sessions *all)
     if (all->threads > 0)
         pthread_join(all->recorder, NULL);
 
+    attendants_stop(&all->attendants);
+
     /* The process is about to end: the tables go with it. */
     fd_done(&all->spool_dir);
 }
@@ -201,6 +208,7 @@ void sessions_free(struct sessions *all)
         while (all->pool_count[p])
             session_unref(all->pool[p][--all->pool_count[p]]);
     image_pool_done(all);
+    attendants_done(&all->attendants);
     lock_done(&all->name_lock);
     pthread_cond_destroy(&all->name_cond);
     lock_done(&all->lock);

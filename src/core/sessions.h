@@ -38,6 +38,7 @@ struct sessions_config {
     bool disk_roots;        /* roots in the store; false: in memory */
     bool prepare_shells;    /* the shell of a session's next line is started in advance */
     unsigned max_snapshots; /* of a tenant; 0: SNAPSHOTS_DEFAULT */
+    unsigned contexts_max;  /* code contexts of a sandbox; 0: CONTEXTS_DEFAULT */
     uint64_t kept_per_sandbox, kept_per_tenant, kept_in_all; /* bytes of output; 0: kept.h's */
 };
 

@@ -269,7 +269,9 @@ static int make_copy(struct sessions *all, const struct session_request *r,
                      struct session *replaces, struct session *fork_of, bool *let_in,
                      struct session **ret, struct pd_err *e)
 {
-    struct origin o = {.fork_of = fork_of, .reason = "that is where the copied files are"};
+    struct origin o = {.fork_of = fork_of,
+                       .reason = "that is where the copied files are",
+                       .arm = fork_of ? fork_of->arm : NULL};
     enum provider_did did;
     if (!(o.provider = provider_table_choose(all->c.providers, r->provider, e)))
         return -1;

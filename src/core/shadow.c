@@ -10,12 +10,16 @@
  * is stopped by its client) ends the shadow; so does a command that goes to the network or
  * installs, which is never repeated.
  *
+ * The files of both workspaces are compared by a digest, if the first has run nothing else by then:
+ * otherwise they are compared after a later command.
+ *
  * Bounds: JOBS_MAX jobs, TEXT_MAX bytes each, PAIRS_MAX shadows, ten times the time that the
  * command took and never more than TIME_MAX. A shadow is made only while a quarter of all places is
  * free. */
 #include "core/shadow.h"
 
 #include "core/session_state.h"
+#include "core/shadow_tree.h"
 
 #include "base/banned.h"
 #include "base/err.h"
@@ -165,7 +169,7 @@ void shadow_command(struct process *p, const struct process_request *r)
     struct shadows *sh = s->all->shadows;
 
     lock_take(&s->lock);
-    bool alone = s->running <= 1;
+    bool alone = s->running - s->looking <= 1;
     lock_release(&s->lock);
     struct job *j = alone && is_repeatable(r) ? job_new(p, r) : NULL;
     if (!j) {
@@ -357,7 +361,8 @@ static bool read_outcome(struct process *p, struct outcome *o)
 
     process_get(p, &o->info, NULL);
     bool placed = session_place(p->session, &o->place);
-    o->result = (struct parity_result){.exit_code = o->info.exit_code,
+    o->result = (struct parity_result){.has_tree = false,
+                                       .exit_code = o->info.exit_code,
                                        .signal = o->info.signal,
                                        .timed_out = o->info.stopped_by == STOP_TIMEOUT,
                                        .workspace = placed ? o->place.workspace : "/workspace",
@@ -428,9 +433,58 @@ static void tell(const struct job *j, const struct pair *p, const struct outcome
                  unsigned differs)
 {
     log_info("shadow.compare",
-             "session=%s process=%s shadow=%s exit=%d stdout=%d stderr=%d time=%d",
+             "session=%s process=%s shadow=%s exit=%d stdout=%d stderr=%d time=%d files=%d",
              j->session->info.id, o->info.id, p->copy->info.provider, !!(differs & PARITY_EXIT),
-             !!(differs & PARITY_STDOUT), !!(differs & PARITY_STDERR), !!(differs & PARITY_TIME));
+             !!(differs & PARITY_STDOUT), !!(differs & PARITY_STDERR), !!(differs & PARITY_TIME),
+             !!(differs & PARITY_FILES));
+}
+
+/* ---- files ---- */
+
+/* The next command of this sandbox is on its way, or something else has changed it. */
+static bool has_gone_on(struct shadows *sh, const struct session *s)
+{
+    lock_take(&sh->lock);
+    struct job *j = sh->first;
+    while (j && j->session != s)
+        j = j->next;
+    lock_release(&sh->lock);
+    return j || !atomic_load(&s->shadow);
+}
+
+/* Where workspace and home are one directory, what programs keep in a home is there, too: names
+ * that begin with a dot are then left out on both sides. */
+static bool is_one_place(const struct outcome *o)
+{
+    return !strcmp(o->result.workspace, o->result.home);
+}
+
+/* What the workspace of the first has in it. Looked at while nothing else happens there: whatever
+ * begins meanwhile is waited for by nobody, and makes the look worthless. */
+static void look_at_first(struct shadows *sh, const struct job *j, struct outcome *o)
+{
+    struct parity_result *r = &o->result;
+    if (has_gone_on(sh, j->session))
+        return;
+
+    r->has_tree = tree_digest(j->session, is_one_place(o), r->tree) == 1;
+    if (has_gone_on(sh, j->session))
+        r->has_tree = false;
+}
+
+/* The same of the shadow's. One that is too large where the first is not is another one. */
+static void look_at_second(const struct pair *p, const struct outcome *first,
+                           struct outcome *second)
+{
+    struct parity_result *r = &second->result;
+    bool without_hidden = is_one_place(first);
+    if (!first->result.has_tree || (is_one_place(second) && !without_hidden))
+        return;
+
+    int whole = tree_digest(p->copy, without_hidden, r->tree);
+    if (whole == 0)
+        memset(r->tree, 0, sizeof r->tree);
+    r->has_tree = whole >= 0;
 }
 
 /* -1: it could not be run. */
@@ -484,6 +538,7 @@ static bool follow(struct shadows *sh, struct job *j, struct outcome both[2])
     }
     if (!read_outcome(j->process, &both[0]) || was_stopped(&both[0].info))
         return false;
+    look_at_first(sh, j, &both[0]);
 
     struct pair *p = need_pair(sh, j, &e);
     if (!p)
@@ -494,9 +549,10 @@ static bool follow(struct shadows *sh, struct job *j, struct outcome both[2])
         return false;
     }
 
+    look_at_second(p, &both[0], &both[1]);
     unsigned differs = parity_compare(&both[0].result, &both[1].result);
     note(j->session, PARITY_COMPARED, differs);
-    if (differs)
+    if (differs & ~(unsigned)PARITY_UNSEEN)
         tell(j, p, &both[0], differs);
     return !(differs & PARITY_TIME);
 }

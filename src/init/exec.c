@@ -46,6 +46,7 @@ struct launch {
     char **argv;
     char **env;
     const char *path; /* $PATH of the command's environment */
+    bool joins;       /* the worker `join`, and the command has a cgroup */
     /* set by the child on failure */
     const char *step;
     int sys;
@@ -182,6 +183,14 @@ static int enter(struct launch *l)
     if (l->flags & EXEC_PTY && ioctl(0, TIOCSCTTY, 0) < 0)
         return failed(l, "take the terminal");
 
+    /* A worker that lets another process into the command's group keeps the entrance. */
+    unsigned first_closed = l->flags & EXEC_EXTRA ? 4u : 3u;
+    if (l->joins) {
+        if (dup2(l->fds[3], 3) < 0)
+            return failed(l, "keep the entrance of the command's cgroup");
+        first_closed = 4u;
+    }
+
     umask(022);
     if (limit(l, RLIMIT_FSIZE, l->m->file_size) < 0 ||
         limit(l, RLIMIT_DATA, l->in->memory_limit) < 0 ||
@@ -193,7 +202,7 @@ static int enter(struct launch *l)
     if (getenv("PADDOCK_KEEP_FDS"))
         return 0;
 #endif
-    int r = fds_close_from(l->flags & EXEC_EXTRA ? 4u : 3u);
+    int r = fds_close_from(first_closed);
     errno = -r;
     return r < 0 ? failed(l, "close init's descriptors (close_range, /proc/self/fd)") : 0;
 }
@@ -286,9 +295,43 @@ static void set_oom_score(const struct init *in, bool of_command)
     (void)!pwrite(f->oom_file, score, strlen(score), 0);
 }
 
-pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, unsigned flags,
-                 struct pd_err *e)
+/* The child shares this memory until it has its program, or has said why not. */
+static struct holder_told start_child(void *arg)
 {
+    struct launch *l = arg;
+
+    __asan_unpoison_memory_region(child_stack, sizeof child_stack);
+    pid_t pid = clone(child, child_stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, l);
+    if (pid < 0)
+        return (struct holder_told){.pid = -1, .step = "fork", .sys = errno};
+    if (!l->step)
+        return (struct holder_told){.pid = pid};
+
+    waitpid(pid, NULL, 0);
+    return (struct holder_told){.pid = -1, .step = l->step, .sys = l->sys};
+}
+
+static pid_t start_command(struct launch *l, pid_t *ret_holder, struct pd_err *e)
+{
+    struct holder_told told;
+    if (!holder_is_needed(l->in, l->flags))
+        told = start_child(l);
+    else if (holder_fork(l->in, start_child, l, ret_holder, &told, e) < 0)
+        return -1;
+
+    if (told.pid < 0) {
+        l->step = told.step;
+        l->sys = told.sys;
+        *ret_holder = 0;
+        explain(l, e);
+    }
+    return told.pid;
+}
+
+pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, unsigned flags,
+                 pid_t *ret_holder, struct pd_err *e)
+{
+    *ret_holder = 0;
     if (check_descriptors(f, flags, e) < 0)
         return -1;
 
@@ -299,6 +342,7 @@ pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, uns
     set_oom_score(in, true);
     if (argv && flags & EXEC_WORKER) {
         l.argv = argv + 1;
+        l.joins = flags & EXEC_CGROUP && l.argv[0] && !strcmp(l.argv[0], "join");
         pid = fork_worker(&l, e);
     } else if (argv && env) {
         l.argv = argv + 1;
@@ -307,16 +351,7 @@ pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, uns
             if (!strncmp(*v, "PATH=", 5))
                 l.path = *v + 5;
 
-        __asan_unpoison_memory_region(child_stack, sizeof child_stack);
-        pid = clone(child, child_stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, &l);
-
-        if (pid < 0) {
-            pd_fail_sys(e, "fork");
-        } else if (l.step) {
-            waitpid(pid, NULL, 0);
-            explain(&l, e);
-            pid = -1;
-        }
+        pid = start_command(&l, ret_holder, e);
     } else {
         pd_fail(e, PD_CAPACITY, "no memory to start a command");
     }

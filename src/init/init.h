@@ -31,6 +31,7 @@ struct process {
     int exited;
     int told;     /* its end was sent in this epoch */
     int unlisted; /* the SYNC that is being answered has not got to it */
+    pid_t holder; /* its parent, of whom its end is heard; or 0: init is that (holder.c) */
     struct msg_exited end;
 };
 
@@ -97,11 +98,26 @@ int init_turn(struct init *in, int timeout_ms);
 /* Ends the commands and frees everything; for tests, which outlive their init. */
 void init_end(struct init *in);
 
+/* holder.c. Does a command with these flags get one? */
+bool holder_is_needed(const struct init *in, unsigned flags);
+/* Forks; in the holder, `start` starts the command, and what it says is told to init. 0; or -1 when
+ * there can be none. */
+struct holder_told {
+    pid_t pid;        /* of the command; -1: it did not start */
+    const char *step; /* that failed, and errno */
+    int sys;
+};
+typedef struct holder_told holder_start(void *arg);
+int holder_fork(const struct init *in, holder_start *start, void *arg, pid_t *ret_holder,
+                struct holder_told *ret, struct pd_err *e);
+/* SIGKILL to a command, and where it has a holder to all that it has forked. */
+int holder_kill(const struct process *p);
+
 /* exec.c: starts the command of a request. The frame's descriptors become its stdio. Returns its
- * pid, or -1 with the reason (not found, not executable, no such directory, limits). With
- * EXEC_WORKER it is a worker (worker.h). */
+ * pid, and its holder's or 0; or -1 with the reason (not found, not executable, no such directory,
+ * limits). With EXEC_WORKER it is a worker (worker.h). */
 pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, unsigned flags,
-                 struct pd_err *e);
+                 pid_t *ret_holder, struct pd_err *e);
 
 /* processes.c: the table of commands. */
 struct process *process_find(struct init *in, struct wire_id id, uint64_t peer);

@@ -34,7 +34,7 @@ static void peer_close(struct init *in, struct peer *p)
         }
 
         if (!pr->exited)
-            kill(-pr->pid, SIGKILL);
+            (void)holder_kill(pr);
         process_remove(in, pr);
     }
 
@@ -180,7 +180,7 @@ static void do_exec(struct init *in, struct peer *p)
         return;
     }
 
-    pid_t pid = init_spawn(in, &m, &in->in, flags, &e);
+    pid_t holder, pid = init_spawn(in, &m, &in->in, flags, &holder, &e);
     if (pid < 0) {
         process_remove(in, pr);
         reply_error(in, p, id, &e);
@@ -188,6 +188,7 @@ static void do_exec(struct init *in, struct peer *p)
     }
 
     pr->pid = pr->end.pid = pid;
+    pr->holder = holder;
     if (!(flags & EXEC_QUIET))
         reply_started(in, p, pr);
 }
@@ -207,7 +208,8 @@ static void do_signal(struct init *in, struct peer *p)
     if (!pr || pr->exited)
         pd_fail(&e, PD_NOT_FOUND, "the command has ended");
     /* The command leads its own session: its process group is what a terminal would signal. */
-    else if (kill(-pr->pid, m.signal) == 0 || kill(pr->pid, m.signal) == 0) {
+    else if ((m.signal == SIGKILL && holder_kill(pr) == 0) || kill(-pr->pid, m.signal) == 0 ||
+             kill(pr->pid, m.signal) == 0) {
         reply(in, p, (struct wire_head){.type = WIRE_DONE, .id = id}, NULL);
         return;
     } else {

@@ -58,7 +58,7 @@ void processes_reap(struct init *in)
     while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
         for (unsigned i = 0; i < in->process_count; i++) {
             struct process *p = &in->processes[i];
-            if (p->pid != pid || p->exited)
+            if ((p->holder ? p->holder : p->pid) != pid || p->exited)
                 continue;
 
             p->exited = 1;

@@ -50,6 +50,7 @@ static const struct operation operations[] = {
     {"remove", 2, 2, worker_remove, "PATH RECURSIVE"},
     {"move", 3, 4, worker_rename, "FROM TO OVERWRITE [DETAIL]"},
     {"list", 4, 5, worker_list, "PATH DEPTH LIMIT CURSOR [DETAIL]"},
+    {"digest", 4, 4, worker_digest, "PATH ENTRIES BYTES WITHOUT_HIDDEN"},
     {"copy", 3, 3, worker_copy, "FROM TO RECURSIVE"},
     {"chmod", 2, 2, worker_chmod, "PATH MODE"},
     {"getxattr", 2, 2, worker_getxattr, "PATH NAME"},
@@ -61,6 +62,7 @@ static const struct operation operations[] = {
     {"untar", 1, 1, worker_untar, "PATH"},
     {"dial", 1, 1, worker_dial, "PORT"},
     {"ports", 0, 0, worker_ports, ""},
+    {"join", 0, 0, worker_join, ""},
 };
 
 void worker_flush(struct worker_job *w)

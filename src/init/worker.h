@@ -90,6 +90,8 @@ int worker_attributes(int fd, const char *path, char **attributes, struct pd_err
 /* worker_walk.c */
 int worker_list(struct worker_job *w, struct pd_err *e);
 int worker_remove(struct worker_job *w, struct pd_err *e);
+/* worker_digest.c */
+int worker_digest(struct worker_job *w, struct pd_err *e);
 /* worker_copy.c */
 int worker_copy(struct worker_job *w, struct pd_err *e);
 /* worker_search.c */
@@ -99,6 +101,7 @@ int worker_replace(struct worker_job *w, struct pd_err *e);
 int worker_watch(struct worker_job *w, struct pd_err *e);
 /* worker_ports.c */
 int worker_dial(struct worker_job *w, struct pd_err *e);
+int worker_join(struct worker_job *w, struct pd_err *e);
 int worker_ports(struct worker_job *w, struct pd_err *e);
 /* worker_tar.c */
 int worker_tar(struct worker_job *w, struct pd_err *e);

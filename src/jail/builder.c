@@ -10,6 +10,7 @@
 #include "jail/builder_state.h"
 #include "jail/copier.h"
 #include "jail/init_image.h"
+#include "jail/netns.h"
 #include "jail/store.h"
 #include "jail/sweep.h"
 
@@ -28,7 +29,7 @@ static int limits_equal(const struct limits *a, const struct limits *b)
 static enum rung rung_of(const struct builder *b, const struct spec *s)
 {
     int limited = b->cgroups.layout != CGROUP_NONE && !b->cgroups.why[0];
-    int full = !b->config->rootless && limited && s->network == NETWORK_NONE;
+    int full = !b->config->rootless && limited && s->network != NETWORK_HOST;
     return full ? RUNG_FULL : RUNG_BASIC;
 }
 
@@ -68,13 +69,18 @@ static void reply_built(struct builder *b, struct wire_id id, struct kit *k, pid
         .rung = rung, .named = k->root.lock >= 0, .has_mntns = k->mntns >= 0, .init_pid = pid};
     msg_built_encode(&out, &m);
 
-    /* Always four, so that their places are known; /dev/null stands for what there is not. */
+    /* Four, so that their places are known; /dev/null stands for what there is not. Two more of a
+     * jail that has a way out. */
     auto_fd cgroup = b->cgroups.layout == CGROUP_NONE ? -1 : cgroup_jail_dir(&b->cgroups, k->name);
-    int fds[4] = {cgroup >= 0 ? cgroup : b->null, k->root.devpts,
-                  k->root.lock >= 0 ? k->root.lock : b->null, k->mntns >= 0 ? k->mntns : b->null};
+    int fds[6] = {cgroup >= 0 ? cgroup : b->null,
+                  k->root.devpts,
+                  k->root.lock >= 0 ? k->root.lock : b->null,
+                  k->mntns >= 0 ? k->mntns : b->null,
+                  k->gate[0],
+                  k->gate[1]};
 
     struct wire_head head = {.type = WIRE_BUILT, .id = id};
-    wire_send(b->sock, &head, &out, fds, 4, DEADLINE_NONE);
+    wire_send(b->sock, &head, &out, fds, k->gate[0] >= 0 ? 6 : 4, DEADLINE_NONE);
 }
 
 static int build(struct builder *b, struct kit *k, const struct msg_build *m, int control,
@@ -96,8 +102,10 @@ static int build(struct builder *b, struct kit *k, const struct msg_build *m, in
 
     if (!prepared && kit_make(b, k, e) < 0)
         return -1;
-    if (s->network != NETWORK_NONE)
+    if (s->network == NETWORK_HOST)
         fd_done(&k->netns);
+    if (s->network == NETWORK_GATE && netns_gate_make(b->template.proc, &k->netns, k->gate, e) < 0)
+        return pd_wrap(e, "no way out by rules here");
     if ((!prepared || !limits_equal(&s->limits, &usual)) &&
         cgroup_limit(&b->cgroups, k->name, &s->limits, e) < 0)
         return -1;

@@ -18,6 +18,7 @@ struct kit {
     char name[MSG_NAME_MAX + 1];
     uint32_t slot;
     int userns, netns, ipcns, utsns, mntns; /* -1: made with the jail */
+    int gate[2];                            /* the sockets of its way out, or -1 */
     int has_shim;                           /* the template had its sudo when mntns was made */
     struct cgroup cgroup;
     struct root root;

@@ -102,6 +102,8 @@ void jail_done(struct jail *j)
     fd_done(&j->control);
     fd_done(&j->cgroup_dir);
     fd_done(&j->devpts);
+    fd_done(&j->gate[0]);
+    fd_done(&j->gate[1]);
 }
 
 static int send_failed(struct pd_err *e, int r, const char *whom)
@@ -173,7 +175,7 @@ int jail_accept(struct jail *j, struct frame *f, struct pd_err *e)
         return msg_error_raise(f, e);
     if (f->head.type == WIRE_GONE)
         return pd_fail(e, PD_LOST, "the jail's init ended at once");
-    if (f->head.type != WIRE_CREATED || f->fd_count != 2)
+    if (f->head.type != WIRE_CREATED || (f->fd_count != 2 && f->fd_count != 4))
         return pd_fail(e, PD_PROTOCOL, "the keeper answered %u to CREATE", f->head.type);
     if (msg_created_decode(&f->payload, &m, e) < 0)
         return -1;
@@ -183,6 +185,8 @@ int jail_accept(struct jail *j, struct frame *f, struct pd_err *e)
     j->uid_base = m.uid_base;
     j->cgroup_dir = jail_real_dir(frame_take_fd(f, 0));
     j->devpts = jail_real_dir(frame_take_fd(f, 1));
+    j->gate[0] = frame_take_fd(f, 2);
+    j->gate[1] = frame_take_fd(f, 3);
     return 0;
 }
 

@@ -32,13 +32,14 @@ struct jail {
     int control;    /* to init */
     int cgroup_dir; /* of the v2 tree, for the commands' groups; or -1 */
     int devpts;     /* where its terminals are made; or -1 */
+    int gate[2];    /* the sockets of its way out, for a gate; or -1 */
     enum rung rung;
     pid_t init_pid;
     uint32_t uid_base;
     unsigned next_group;
 };
 
-#define JAIL_EMPTY ((struct jail){.control = -1, .cgroup_dir = -1, .devpts = -1})
+#define JAIL_EMPTY ((struct jail){.control = -1, .cgroup_dir = -1, .devpts = -1, .gate = {-1, -1}})
 void jail_done(struct jail *j); /* closes the descriptors; the jail itself stays */
 
 /* Asks for a jail. From now on commands may be sent to j->control: init finds them when it starts.

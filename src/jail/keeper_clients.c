@@ -153,9 +153,9 @@ static int send_listed(struct keeper *k, const struct client *c, const struct kj
         cgroup_dir = jail_group_open(k, j);
     }
 
-    int fds[3] = {j->control >= 0 ? j->control : k->null, cgroup_dir >= 0 ? cgroup_dir : k->null,
-                  j->devpts};
-    int r = wire_send(c->sock, &head, &out, fds, 3, 0);
+    int fds[5] = {j->control >= 0 ? j->control : k->null, cgroup_dir >= 0 ? cgroup_dir : k->null,
+                  j->devpts, j->gate[0], j->gate[1]};
+    int r = wire_send(c->sock, &head, &out, fds, j->gate[0] >= 0 ? 5 : 3, 0);
     fd_done(&cgroup_dir);
     files_hold(k);
 

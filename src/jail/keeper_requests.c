@@ -23,8 +23,9 @@ void jail_send_created(struct keeper *k, struct client *c, const struct kjail *j
                             .name = j->name};
     msg_created_encode(&out, &m);
 
-    int fds[2] = {cgroup_dir >= 0 ? cgroup_dir : k->null, j->devpts};
-    client_send(k, c, (struct wire_head){.type = WIRE_CREATED, .id = j->id}, &out, fds, 2);
+    int fds[4] = {cgroup_dir >= 0 ? cgroup_dir : k->null, j->devpts, j->gate[0], j->gate[1]};
+    client_send(k, c, (struct wire_head){.type = WIRE_CREATED, .id = j->id}, &out, fds,
+                j->gate[0] >= 0 ? 4 : 2);
 }
 
 /* To the maker of one that was ended before he had it. */
@@ -127,7 +128,7 @@ static int may_have(const struct client *c, const struct spec *s, unsigned fds, 
 {
     if (!c->limited)
         return 0;
-    if (s->bind_count || s->root_dir[0] || s->network != NETWORK_NONE || fds != 2)
+    if (s->bind_count || s->root_dir[0] || s->network == NETWORK_HOST || fds != 2)
         return pd_fail(e, PD_DENIED, "only root may have the host's directories or network");
     if (s->root_name[0] && strncmp(s->root_name, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT)) != 0)
         return pd_fail(e, PD_DENIED,
@@ -141,6 +142,9 @@ static int may_have(const struct client *c, const struct spec *s, unsigned fds, 
 /* A field that would be ignored is refused. */
 static int check_options(const struct keeper *k, const struct spec *s, struct pd_err *e)
 {
+    if (s->network == NETWORK_GATE && !k->kind->is_jail)
+        return pd_fail(e, PD_UNSUPPORTED, "network: provider %s has no way out by rules",
+                       k->kind->name);
     if (!s->options[0])
         return 0;
     return pd_fail(e, PD_UNSUPPORTED, "options '%.60s': provider %s takes none, leave them away",

@@ -58,6 +58,7 @@ struct kjail *jail_new(struct keeper *k, struct wire_id id)
 
     j->id = id;
     j->slot = RANGE_NONE;
+    j->gate[0] = j->gate[1] = -1;
     j->control = j->init_end = j->netns = j->devpts = j->lock = j->mntns = j->adopt = j->pidfd = -1;
     j->group = -1;
     j->payload = BUF_INIT(WIRE_PAYLOAD_MAX);
@@ -210,6 +211,8 @@ static void close_all(const struct keeper *k, struct kjail *j)
     fd_done(&j->init_end);
     fd_done(&j->netns);
     fd_done(&j->devpts);
+    fd_done(&j->gate[0]);
+    fd_done(&j->gate[1]);
     fd_done(&j->group);
     jail_release_root(j);
     fd_done(&j->adopt);

@@ -134,6 +134,7 @@ struct kjail {
     pid_t pid;
     uint32_t rung;
     int control, init_end, netns, devpts, lock;
+    int gate[2];          /* the sockets of its way out, or -1: for the gate, and the next one */
     int group;            /* its cgroup directory, of a kind that has its own */
     int pidfd;            /* of an init that is nobody's child here; else -1 */
     int adopt;            /* of a complete kit: the socket on which its init waits; else -1 */

@@ -301,7 +301,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
     struct msg_built m;
     struct pd_err e;
 
-    if (msg_built_decode(&f->payload, &m, &e) < 0 || f->fd_count != 4) {
+    if (msg_built_decode(&f->payload, &m, &e) < 0 || (f->fd_count != 4 && f->fd_count != 6)) {
         pd_fail(&e, PD_PROTOCOL, "a builder's answer with %u descriptors", f->fd_count);
         build_failed(k, j, &e);
         return;
@@ -314,6 +314,8 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
     j->lock = m.named ? frame_take_fd(f, 2) : -1;
     j->pidfd = k->kind->is_foreign ? frame_take_fd(f, 2) : -1;
     j->mntns = m.has_mntns ? frame_take_fd(f, 3) : -1;
+    j->gate[0] = frame_take_fd(f, 4);
+    j->gate[1] = frame_take_fd(f, 5);
     j->group = k->kind->has_own_groups ? fcntl(cgroup_dir, F_DUPFD_CLOEXEC, 0) : -1;
     j->state = JAIL_RUNNING;
     buf_done(&j->payload);

@@ -22,13 +22,21 @@ void kit_done(struct kit *k)
     fd_done(&k->ipcns);
     fd_done(&k->utsns);
     fd_done(&k->mntns);
+    fd_done(&k->gate[0]);
+    fd_done(&k->gate[1]);
     cgroup_close(&k->cgroup);
     root_done(&k->root);
 }
 
 struct kit kit_empty(const char *name, uint32_t slot)
 {
-    struct kit k = {.slot = slot, .userns = -1, .netns = -1, .ipcns = -1, .utsns = -1, .mntns = -1};
+    struct kit k = {.slot = slot,
+                    .userns = -1,
+                    .netns = -1,
+                    .ipcns = -1,
+                    .utsns = -1,
+                    .mntns = -1,
+                    .gate = {-1, -1}};
     k.root = ROOT_EMPTY;
     k.cgroup = CGROUP_EMPTY;
     snprintf(k.name, sizeof k.name, "%s", name);

@@ -8,5 +8,10 @@ struct pd_err;
  */
 int netns_create(int proc, struct pd_err *e);
 
+/* Gives a sandbox a way out through a gate: furnishes the namespace *netns, or one that it makes
+ * (-1), so that every TCP connection and every DNS question comes to the sockets ret[0] and ret[1].
+ * They keep the namespace alive. PD_UNSUPPORTED, with what the kernel said, where it cannot be. */
+int netns_gate_make(int proc, int *netns, int ret[2], struct pd_err *e);
+
 /* Brings up the loopback device of the calling process's namespace. 0 or -errno. */
 int netns_loopback_up(void);

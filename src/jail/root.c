@@ -172,9 +172,12 @@ static int prepare_lower(struct root *r, const struct template *t, const char *d
 
 const char *const root_network_files[ROOT_NETWORK_FILES] = {"etc/resolv.conf", "etc/ssl/certs"};
 
-static int wants_host_network(const struct spec *s)
+/* With the host's network all of them. Through a gate the certificates alone: there every name
+ * server that a program thinks of answers, and the host's need not be known. */
+static int wants_network_file(const struct spec *s, size_t i)
 {
-    return s->network == NETWORK_HOST && !s->root_dir[0];
+    return !s->root_dir[0] &&
+           (s->network == NETWORK_HOST || (s->network == NETWORK_GATE && i == 1));
 }
 
 /* A copy of what the path leads to, or -1: a host may lack it. */
@@ -197,8 +200,9 @@ static int prepare_from_host(struct root *r, const struct template *t, const cha
     for (uint32_t i = 0; i < s->bind_count; i++)
         if (prepare_bind(r, t, &s->binds[i], s->profile == PROFILE_RESTRICTED, e) < 0)
             return -1;
-    for (size_t i = 0; i < ROOT_NETWORK_FILES && wants_host_network(s); i++)
-        r->network_files[i] = clone_followed(t->host_root, root_network_files[i]);
+    for (size_t i = 0; i < ROOT_NETWORK_FILES; i++)
+        if (wants_network_file(s, i))
+            r->network_files[i] = clone_followed(t->host_root, root_network_files[i]);
 
     if (!s->root_name[0])
         return 0;
@@ -239,7 +243,7 @@ int root_prepare(struct root *r, const struct template *t, const char *state_dir
     r->host_template = !s->root_dir[0];
     set_ids(r, slot);
 
-    if (s->root_dir[0] || s->root_name[0] || s->bind_count || wants_host_network(s)) {
+    if (s->root_dir[0] || s->root_name[0] || s->bind_count || wants_network_file(s, 1)) {
         if (template_visit_host(t, e) < 0)
             return -1;
         int failed = prepare_from_host(r, t, state_dir, s, userns, e);

@@ -170,21 +170,22 @@ static int mount_entry(int jail, const struct template_entry *entry)
 
 static int mount_programs(const struct template *t, int jail)
 {
-    static const struct {
-        const char *path;
-        int is_dir;
-    } etc[] = {{"/etc/alternatives", 1}, {"/etc/ld.so.cache", 0}};
-
     for (unsigned i = 0; i < t->entry_count; i++) {
         int rc = mount_entry(jail, &t->entries[i]);
         if (rc < 0)
             return rc;
     }
 
-    for (size_t i = 0; i < sizeof etc / sizeof *etc; i++) {
-        const char *path = etc[i].path + 1;
-        auto_fd point = etc[i].is_dir ? point_dir(jail, path, 0755) : point_file(jail, path);
-        int rc = point < 0 ? point : point_bind(etc[i].path, point);
+    for (size_t i = 0; i < template_etc_count; i++) {
+        const struct template_etc *etc = &template_etc[i];
+        char from[40];
+        if (!(t->etc >> i & 1))
+            continue;
+
+        snprintf(from, sizeof from, "/%s", etc->path);
+        auto_fd point =
+            etc->is_dir ? point_dir(jail, etc->path, 0755) : point_file(jail, etc->path);
+        int rc = point < 0 ? point : point_bind(from, point);
         if (rc < 0 && rc != -ENOENT)
             return rc;
     }

@@ -25,8 +25,12 @@
 
 /* Directories of the host's root that a jail sees. */
 static const char *const host_dirs[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"};
-/* Parts of the host's /etc that it sees: how libraries are found, which alternative is chosen. */
-static const char *const host_etc[] = {"etc/alternatives", "etc/ld.so.cache"};
+
+const struct template_etc template_etc[] = {
+    {"etc/alternatives", true},    {"etc/ld.so.cache", false},    {"etc/R", true},
+    {"etc/java-17-openjdk", true}, {"etc/java-21-openjdk", true}, {"etc/chromium.d", true},
+};
+const size_t template_etc_count = sizeof template_etc / sizeof *template_etc;
 
 static const struct {
     const char *name;
@@ -93,10 +97,13 @@ static int take_programs(struct template *t, int view)
         t->entry_count++;
     }
 
-    for (size_t i = 0; i < sizeof host_etc / sizeof *host_etc; i++) {
-        int r = take_from_host(view, host_etc[i]);
+    for (size_t i = 0; i < template_etc_count; i++) {
+        if (faccessat(view, template_etc[i].path, F_OK, 0) < 0)
+            continue;
+        int r = take_from_host(view, template_etc[i].path);
         if (r < 0)
             return r;
+        t->etc |= 1u << i;
     }
     return 0;
 }

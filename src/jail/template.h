@@ -17,6 +17,8 @@
  * Host paths are reached between template_visit_host and template_return. */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct pd_err;
@@ -28,6 +30,15 @@ struct template_entry {
 };
 #define TEMPLATE_ENTRIES_MAX 12
 
+/* Parts of the host's /etc that a jail sees, read-only: how libraries are found, which alternative
+ * is chosen, the settings without which R, Java and Chromium do not start. Paths from the root. */
+struct template_etc {
+    const char *path;
+    bool is_dir;
+};
+extern const struct template_etc template_etc[];
+extern const size_t template_etc_count;
+
 struct template
 {
     int rootless;
@@ -37,6 +48,7 @@ struct template
     int self_ns;   /* the template's own namespace */
     struct template_entry entries[TEMPLATE_ENTRIES_MAX];
     unsigned entry_count;
+    uint32_t etc; /* which of template_etc the host has, one bit each */
     int has_shim;
     int ids;         /* /ids, to make files there */
     int has_boot_id; /* there is one that no jail has yet */

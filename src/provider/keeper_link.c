@@ -45,7 +45,7 @@ static int list_orphans(struct keeper_provider *p, struct keeper_link *l, struct
             return 0;
 
         struct msg_listed m;
-        if (f.head.type != WIRE_LISTED || f.fd_count != 3 ||
+        if (f.head.type != WIRE_LISTED || (f.fd_count != 3 && f.fd_count != 5) ||
             msg_listed_decode(&f.payload, &m, e) < 0)
             return pd_fail(e, PD_PROTOCOL, "the keeper answered %u to LIST", f.head.type);
 
@@ -58,6 +58,8 @@ static int list_orphans(struct keeper_provider *p, struct keeper_link *l, struct
         o->jail.control = frame_take_fd(&f, 0);
         o->jail.cgroup_dir = jail_real_dir(frame_take_fd(&f, 1));
         o->jail.devpts = jail_real_dir(frame_take_fd(&f, 2));
+        o->jail.gate[0] = frame_take_fd(&f, 3);
+        o->jail.gate[1] = frame_take_fd(&f, 4);
         o->jail.epoch = l->epoch;
         o->jail.rung = p->best;
 

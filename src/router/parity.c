@@ -117,16 +117,19 @@ static bool is_same_output(const struct parity_result *a, const struct parity_re
 
 unsigned parity_compare(const struct parity_result *a, const struct parity_result *b)
 {
-    unsigned differs = 0;
+    bool seen = a->has_tree && b->has_tree;
+    unsigned differs = seen ? 0 : PARITY_UNSEEN;
 
     if (a->timed_out != b->timed_out)
-        return PARITY_TIME;
+        return PARITY_TIME | PARITY_UNSEEN;
     if (a->exit_code != b->exit_code || a->signal != b->signal)
         differs |= PARITY_EXIT;
     if (!is_same_output(a, b, 0))
         differs |= PARITY_STDOUT;
     if (!is_same_output(a, b, 1))
         differs |= PARITY_STDERR;
+    if (seen && memcmp(a->tree, b->tree, sizeof a->tree) != 0)
+        differs |= PARITY_FILES;
     return differs;
 }
 
@@ -138,11 +141,13 @@ void parity_note(struct parity *p, enum parity_event event, unsigned differs)
     if (event != PARITY_COMPARED)
         return;
 
-    p->equal += differs == 0;
+    p->equal += !(differs & ~(unsigned)PARITY_UNSEEN);
     p->exit += !!(differs & PARITY_EXIT);
     p->out += !!(differs & PARITY_STDOUT);
     p->err += !!(differs & PARITY_STDERR);
     p->time += !!(differs & PARITY_TIME);
+    p->files += !!(differs & PARITY_FILES);
+    p->unseen += !!(differs & PARITY_UNSEEN);
 }
 
 static const char *const event_names[PARITY_EVENTS] = {"compared", "skipped", "dropped", "failed",
@@ -162,6 +167,7 @@ void parity_json(const struct parity *p, const struct router_shadow *s, struct j
     for (unsigned i = 0; i < PARITY_EVENTS; i++)
         json_member_uint(j, event_names[i], p->events[i]);
     json_member_uint(j, "equal", p->equal);
+    json_member_uint(j, "files_unseen", p->unseen);
     json_key(j, "score");
     if (all)
         json_milli(j, p->equal * 1000 / all);
@@ -174,6 +180,7 @@ void parity_json(const struct parity *p, const struct router_shadow *s, struct j
     json_member_uint(j, "stdout", p->out);
     json_member_uint(j, "stderr", p->err);
     json_member_uint(j, "time", p->time);
+    json_member_uint(j, "files", p->files);
     json_close(j, '}');
     json_close(j, '}');
 }

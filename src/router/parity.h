@@ -1,8 +1,9 @@
 /* parity: does a command do the same at another provider?
  *
- * Pure. Two results are compared: how the command ended, and both outputs, after what must differ
- * between two boxes was made equal: the places of workspace and home, blanks at the end of a line,
- * and how a shell names itself in front of an error. */
+ * Pure. Two results are compared: how the command ended, the files of the workspace by their digest
+ * where both are known, and both outputs, after what must differ between two boxes was made equal:
+ * the places of workspace and home, blanks at the end of a line, and how a shell names itself in
+ * front of an error. */
 #pragma once
 
 #include "router/rules.h"
@@ -16,7 +17,16 @@ struct json;
 /* The beginning of each output that is compared. */
 #define PARITY_OUTPUT_MAX (64u << 10)
 
-enum parity_bit { PARITY_EXIT = 1, PARITY_STDOUT = 2, PARITY_STDERR = 4, PARITY_TIME = 8 };
+#define PARITY_TREE_SIZE 32u
+
+enum parity_bit {
+    PARITY_EXIT = 1,
+    PARITY_STDOUT = 2,
+    PARITY_STDERR = 4,
+    PARITY_TIME = 8,
+    PARITY_FILES = 16,
+    PARITY_UNSEEN = 32, /* no difference: the files could not be compared */
+};
 
 struct parity_output {
     const char *text;
@@ -29,9 +39,11 @@ struct parity_result {
     bool timed_out;
     struct parity_output output[2]; /* stdout, stderr */
     const char *workspace, *home;   /* where the box has them */
+    bool has_tree;
+    uint8_t tree[PARITY_TREE_SIZE]; /* the digest of the workspace's files after it */
 };
 
-/* Bits of enum parity_bit for what differs; 0: nothing does. */
+/* Bits of enum parity_bit for what differs, and PARITY_UNSEEN; 0: nothing does. */
 unsigned parity_compare(const struct parity_result *a, const struct parity_result *b);
 /* The output as it is compared. `is_err`: it may have a shell's complaints. */
 void parity_normalise(const struct parity_output *o, const char *workspace, const char *home,
@@ -48,7 +60,7 @@ enum parity_event {
 };
 struct parity {
     uint64_t events[PARITY_EVENTS];
-    uint64_t equal, exit, out, err, time;
+    uint64_t equal, exit, out, err, time, files, unseen;
 };
 /* `differs`: of a comparison. */
 void parity_note(struct parity *p, enum parity_event event, unsigned differs);

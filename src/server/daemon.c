@@ -127,6 +127,7 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .image_allowed = image_allowed,
                                     .image_allowed_arg = (void *)&d->api,
                                     .prepare_shells = c->prepared_shell != 0,
+                                    .contexts_max = (unsigned)c->contexts_max,
                                     .idle_timeout_ms = c->idle_timeout_ms,
                                     .max_life_ms = c->ceilings.life_ms,
                                     .gone_kept_ms = GONE_KEPT_MS,

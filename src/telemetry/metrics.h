@@ -79,6 +79,10 @@ enum { METRICS_COLD, METRICS_POOL };
       "How long creations waited for capacity.")                                                   \
     X(EXECS, "paddock_execs_total", COUNTER, CAUSE, NONE, "Commands by what ended them.")          \
     X(EXEC_SECONDS, "paddock_exec_seconds", HISTOGRAM, NONE, NONE, "How long commands ran.")       \
+    X(EXECUTIONS, "paddock_context_executions_total", COUNTER, NONE, NONE,                         \
+      "Executions in code contexts that clients waited for.")                                      \
+    X(EXECUTIONS_LOST, "paddock_context_restarts_total", COUNTER, NONE, NONE,                      \
+      "Those of them that told of lost variables.")                                                \
     X(PROCESSES, "paddock_processes", GAUGE, NONE, NONE, "Commands that run now.")                 \
     X(OUTPUT_KEPT, "paddock_output_kept_bytes", GAUGE, NONE, NONE, "Output kept on disk.")         \
     X(OUTPUTS_FORGOTTEN, "paddock_outputs_forgotten_total", COUNTER, NONE, NONE,                   \

@@ -28,7 +28,8 @@ enum wire_type {
     WIRE_WELCOME,     /* msg_welcome; the head's epoch is the client's from now on */
     WIRE_CREATE,      /* msg_create; fds: init's end of the control socket, the owner's end, and
                        * maybe a network namespace to use */
-    WIRE_CREATED,     /* msg_created; fds: jail's cgroup directory (if any), devpts (if any) */
+    WIRE_CREATED,     /* msg_created; fds: jail's cgroup directory (if any), devpts (if any); of one
+                       * with NETWORK_GATE its TCP and its DNS socket, too */
     WIRE_DESTROY,     /* msg_destroy */
     WIRE_GONE,        /* msg_gone; answer to DESTROY, or by itself when init has died */
     WIRE_KILL,        /* msg_kill: the processes of one command, and nothing else */
@@ -46,7 +47,8 @@ enum wire_type {
     WIRE_DROP,     /* msg_key */
     WIRE_BUILD,    /* msg_build; fds: init's end of the control socket, maybe a network namespace */
     WIRE_BUILT,    /* msg_built; fds: cgroup directory, devpts, lock of the named root or a broker's
-                    * pidfd of init, mount namespace; /dev/null stands for what there is not */
+                    * pidfd of init, mount namespace; /dev/null stands for what there is not; then the
+                    * gate's two */
     WIRE_PREPARE,  /* msg_prepare: make namespaces and cgroups for a later BUILD */
     WIRE_SWEEP,    /* msg_sweep: remove what a dead jail leaves */
     WIRE_STRIKE,   /* msg_sweep: thaw and kill a jail that did not die of SIGKILL, or a command */

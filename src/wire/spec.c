@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 static const char *const profile_names[PROFILE_COUNT] = {"strict", "dev", "restricted"};
-static const char *const network_names[NETWORK_COUNT] = {"none", "host"};
+static const char *const network_names[NETWORK_COUNT] = {"none", "host", "gate"};
 static const char *const rung_names[RUNG_COUNT] = {"none", "basic", "full"};
 
 const char *profile_name(enum profile p)

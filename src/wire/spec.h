@@ -15,7 +15,8 @@ struct pd_err;
  * restricted: strict, and nothing that the sandbox wrote can be executed; programs that delete,
  * move and fetch (docs/policy.md) are missing. */
 enum profile { PROFILE_STRICT, PROFILE_DEV, PROFILE_RESTRICTED, PROFILE_COUNT };
-enum network { NETWORK_NONE, NETWORK_HOST, NETWORK_COUNT };
+/* gate: no way out but through a gate, by rules that the keeper does not know (docs/network.md). */
+enum network { NETWORK_NONE, NETWORK_HOST, NETWORK_GATE, NETWORK_COUNT };
 
 /* How strong a jail is; a higher rung is stronger. The names are what --min-isolation takes.
  * none: a plain subprocess. basic: namespaces and seccomp, but one uid or no cgroup limits or the

@@ -151,7 +151,7 @@ def test_attaching_again_goes_on_where_it_was(box):
         assert ws.collect()[0][1] == got[1][3:]
 
 
-@pytest.mark.parametrize("query", ["?offset=-1", "?offset=x", "?offset=1.2.3", "?offset=",
+@pytest.mark.parametrize("query", ["?offset=-1x", "?offset=x", "?offset=1.2.3", "?offset=",
                                    "?offset=99999999", "?offset=0.99999", "?offset=18446744073709551616",
                                    "?offset=0&offset=0", "?other=1"])
 def test_wrong_offsets(box, query):
@@ -398,3 +398,88 @@ def test_a_key_that_is_revoked(server, box):
         time.sleep(1.2)
         other.send({"type": "signal", "signal": "KILL"})
         assert other.collect()[1]["signal"] == "SIGKILL"
+
+
+# ---- a window, a lag, the last bytes ----
+
+
+def wait_for_output(box, process, size):
+    wait_for(lambda: box.info(process)["stdout_bytes"] == size, 30, f"{size} bytes of output")
+
+
+def collect_until_quiet(ws, size):
+    """Exactly `size` bytes of stdout, and then an answer to a ping instead of more."""
+    got = b""
+    while len(got) < size:
+        message = ws.message()
+        assert message[:1] == b"\x01", message
+        got += message[1:]
+    assert len(got) == size
+
+    ws.raw.send(ws.frame(PING, b"still there"))
+    while (frame := ws.next()) != (PONG, b"still there"):
+        assert frame[0] == PING, f"more than the window came: {frame}"
+    return got
+
+
+def test_a_window_holds_output_back(box):
+    process = box.start("seq -w 1 20000; exec sleep 100")
+    wait_for_output(box, process, 120_000)
+    whole = b"".join(b"%05d\n" % i for i in range(1, 20001))
+
+    with box.attach(process, "?window=10000") as ws:
+        got = collect_until_quiet(ws, 10_000)
+        ws.send({"type": "ack", "bytes": 4000})
+        got += collect_until_quiet(ws, 4_000)
+        ws.send({"type": "ack", "bytes": 10_001})
+        said = ws.message()
+        assert said["type"] == "error" and said["error"]["code"] == "invalid" and "10000" in said["error"]["message"]
+        while len(got) < 120_000:
+            ws.send({"type": "ack", "bytes": 10_000})
+            got += collect_until_quiet(ws, min(10_000, 120_000 - len(got)))
+        assert got == whole
+
+    # The control: without a window everything comes by itself.
+    with box.attach(process) as ws:
+        assert ws.collect(until=b"20000\n")[0][1] == whole
+
+
+def test_the_end_comes_when_everything_was_sent_also_in_a_full_window(box):
+    process = box.start("head -c 8192 /dev/zero")
+    with box.attach(process, "?window=8192") as ws:
+        streams, end = ws.collect()
+        assert streams[1] == bytes(8192) and end["exit_code"] == 0
+
+
+def test_a_lag_shows_the_newest(box):
+    process = box.start("seq -w 1 200000; exec sleep 100")
+    wait_for_output(box, process, 1_400_000)
+    with box.attach(process, "?lag=65536&window=4096") as ws:
+        said = ws.message()
+        assert said == {"type": "skipped", "stream": "stdout", "bytes": 1_400_000 - 65536}
+        got = b""
+        while not got.endswith(b"200000\n"):
+            piece = ws.message()[1:]
+            got += piece
+            ws.send({"type": "ack", "bytes": len(piece)})
+        assert got == b"".join(b"%06d\n" % i for i in range(1, 200_001))[-65536:]
+
+    with box.attach(process, "?lag=2000000&offset=-14") as ws:
+        assert ws.collect(until=b"200000\n")[0][1] == b"199999\n200000\n"
+
+
+@pytest.mark.parametrize("query, field", [("window=1", "window"), ("lag=1", "lag"), ("offset=-", "offset"),
+                                          ("offset=--1", "offset"), ("window=x", "window")])
+def test_wrong_numbers_for_attaching(box, query, field):
+    process = box.start("sleep 100")
+    with box.attach(process, f"?{query}") as ws:
+        assert ws.status == 400 and ws.error()["details"]["field"] == field
+
+
+def test_an_observer_may_acknowledge(box):
+    process = box.start("head -c 8192 /dev/zero; exec sleep 100")
+    wait_for_output(box, process, 8192)
+    with box.attach(process, "?window=4096&observe=true") as ws:
+        collect_until_quiet(ws, 4096)
+        ws.send({"type": "ack", "bytes": 4096})
+        collect_until_quiet(ws, 4096)

@@ -45,8 +45,8 @@ def places(server, e2b):
 OPERATIONS = {
     "make a directory": lambda p: p.call("MakeDir", path="/etc/deep/er").status,
     "write": lambda p: p.files("POST", "/etc/below/file", b"new").status,
-    "overwrite": lambda p: p.files("POST", "/etc/hostname", b"new").status,
-    "move": lambda p: p.call("Move", source="/etc/hosts", destination="/etc/moved").status,
+    "overwrite": lambda p: p.files("POST", "/etc/group", b"new").status,
+    "move": lambda p: p.call("Move", source="/etc/passwd", destination="/etc/moved").status,
     "remove": lambda p: p.call("Remove", path="/etc/group").status,
 }
 

@@ -235,7 +235,6 @@ def test_too_large_a_message(mcp):
     ("run_command", {"command": "x", "timeout_s": -1}, "timeout_s"),
     ("run_command", {"command": "x", "timeout_s": 1e9}, "timeout_s"),
     ("run_command", {"command": "x", "cwd": "relative"}, "cwd"),
-    ("run_code", {"language": "cobol", "code": "x"}, "language"),
     ("run_code", {"language": "python"}, "code"),
     ("start_process", {"command": "x", "timeout_s": 5}, "timeout_s"),
     ("read_file", {"path": ["x"]}, "path"), ("read_file", {"path": "x", "lines": 0}, "lines"),
@@ -319,14 +318,6 @@ def test_output_that_is_no_text(mcp):
     # Every byte there is, as much as is shown: the worst that JSON can make of it.
     answer = mcp.call("run_command", command="head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2")
     assert result_of(answer)["stdout"].startswith("\0\0")
-
-
-def test_code_in_every_language(mcp):
-    for language, code in (("python", "import sys; print(1+1); sys.exit(4)"),
-                           ("javascript", "console.log(1+1); process.exit(4)"),
-                           ("bash", "echo $((1+1)); exit 4")):
-        found = result_of(mcp.call("run_code", language=language, code=code))
-        assert (found["stdout"], found["exit_code"]) == ("2\n", 4), (language, found)
 
 
 def test_processes(mcp):

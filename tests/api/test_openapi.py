@@ -82,7 +82,8 @@ def test_every_operation_is_served(api, sandbox, method, path):
     path' or 'no such method'."""
     box = Box(api, sandbox)
     process = box.start("sleep 100", stdin=True)["process_id"]
-    url = path.format(id=sandbox, user_id="u", thread_id="t", pid=process, port="8080", path="x")
+    url = path.format(id=sandbox, user_id="u", thread_id="t", pid=process, port="8080", path="x",
+                      cid="python", eid="0")
     tail = path.removeprefix("/v1/sandboxes/{id}")
     url += QUERY.get(tail, "")
     if path.endswith("/watch"):
@@ -102,7 +103,7 @@ def test_every_operation_is_served(api, sandbox, method, path):
 
 @pytest.mark.parametrize("path", sorted({p for _, p in OPERATIONS if not p.endswith("/{path}")}))
 def test_other_methods_are_refused(api, sandbox, path):
-    url = path.format(id=sandbox, user_id="u", thread_id="t", pid="1", port="8080")
+    url = path.format(id=sandbox, user_id="u", thread_id="t", pid="1", port="8080", cid="python", eid="0")
     known = {m for m, p in OPERATIONS if p == path}
     for method in {"GET", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"} - known:
         if "/ports/" in path:
@@ -165,7 +166,7 @@ def test_the_fields_of_a_command():
     ("Sandbox", lambda box: box.get()),
     ("ExecResult", lambda box: box.exec("true")),
     ("Process", lambda box: box.start("true")),
-    ("Usage", lambda box: box.api.get(f"{box.base}/metrics").json()),
+    ("Usage", lambda box: box.api.get(f"{box.base}/metrics?history=true").json()),
     ("Provider", lambda box: box.api.get("/v1/providers").json()["providers"][0])])
 def test_answers_have_the_fields_of_the_schema(api, sandbox, schema, call):
     described = properties(schema)

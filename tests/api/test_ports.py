@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from paddock_testing.run import seconds, wait_for
-from paddock_testing.server import Server
+from paddock_testing.server import Server, check_error
 from ws import BINARY, CLOSE, Raw, WebSocket
 
 APP = pathlib.Path(__file__).with_name("port_app.py")
@@ -515,6 +515,31 @@ def test_a_browser_gets_a_cookie_and_a_clean_address(web):
         assert web.ask("GET", "/echo", [("Cookie", pair), *more], by_host=True, key=False)[0] == wanted, more
     status, headers, _ = web.ask("GET", f"//evil.example/?paddock_preview={token}", navigate, by_host=True, key=False)
     assert status == 303 and not values(headers, "Location")[0].startswith("//")
+
+
+def test_a_frame_gets_a_cookie_of_its_own(web):
+    """A Lax cookie is not sent in a frame of another site's page: a partitioned one is."""
+    framed = [("Sec-Fetch-Mode", "navigate"), ("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Dest", "iframe")]
+    status, headers, _ = web.ask("GET", f"/page?paddock_preview={token_of(web)}", framed, by_host=True, key=False)
+    assert status == 303
+    pair, *attributes = values(headers, "Set-Cookie")[0].split("; ")
+    assert set(attributes) == {"Path=/", "HttpOnly", "SameSite=None", "Secure", "Partitioned"}
+
+    # What the framed page itself asks for, and the frame's own address, once more; nobody else's pages.
+    for more, wanted in (([("Sec-Fetch-Site", "same-origin")], 200), (framed, 200),
+                         ([("Sec-Fetch-Site", "cross-site")], 401), ([("Origin", "http://evil.example")], 401)):
+        assert web.ask("GET", "/echo", [("Cookie", pair), *more], by_host=True, key=False)[0] == wanted, more
+
+
+@pytest.mark.parametrize("by, host", [("host", True), ("path", False), ("either", False), (None, False)])
+def test_which_form_a_link_has(web, by, host):
+    """Asked at 127.0.0.1, where names below localhost are not used unless that is said."""
+    body = {} if by is None else {"by": by}
+    link = web.api.post(web.path("/preview"), json=body)
+    assert link.status == 200, link
+    assert (".localhost:" in link.json()["url"]) == host, link
+    check_error(web.api.post(web.path("/preview"), json={"by": "magic"}), 400, "invalid", "by",
+                says="host")
 
 
 def test_the_token_in_a_header(web):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from paddock_testing import run as paddock
+from paddock_testing.e2b_http import E2b
 from paddock_testing.server import Server, check_error
 
 RULES = {"default": "jail", "disabled": [], "fallback": [], "allow_weaker": False,
@@ -183,6 +184,22 @@ def test_rules_outlive_the_server(routed, user, admin):
     routed.stop()
     routed.start()
     assert routed.client().get("/v1/route").json()["reason"] == "flag all at 100 %"
+
+
+def test_commands_of_a_fork_count_for_the_arm_of_its_origin(routed, user, admin):
+    experiment = {"name": "forks", "arms": [{"name": name, "provider": "jail", "weight": 1} for name in "xy"]}
+    assert admin.put("/v1/router", json={"experiment": experiment}).status == 200
+    made = user.post("/v1/sandboxes", json={}).json()["id"]
+    door = E2b(routed)
+    answer = door.post(f"/sandboxes/{made}/fork", {"count": 1, "timeout": 60})
+    assert answer.status == 201, answer
+    fork = answer.json()[0]["sandbox"]["sandboxID"]
+    for sandbox in (made, fork, fork):
+        assert user.post(f"/v1/sandboxes/{sandbox}/exec", json={"command": "true"}).status == 200
+    arms = user.get("/v1/router").json()["experiment"]["arms"]
+    assert sorted((a["made"], a["commands"]) for a in arms) == [(0, 0), (1, 3)], arms
+    for sandbox in (made, fork):
+        user.delete(f"/v1/sandboxes/{sandbox}")
 
 
 def test_arms_are_counted(routed, user, admin):

@@ -122,6 +122,9 @@ def test_list_filters(api, make_sandbox):
     time.sleep(0.01)
     c = make_sandbox(metadata={"tag": tag}, user_id=tag, thread_id="2")
     assert ids(api, f"?metadata.tag={tag}") == [a, b, c], "oldest first"
+    assert ids(api, f"?metadata.tag={tag}&order=oldest") == [a, b, c]
+    assert ids(api, f"?metadata.tag={tag}&order=newest") == [c, b, a]
+    check_error(api.get("/v1/sandboxes?order=random"), 400, "invalid", "order", says="newest")
     assert ids(api, f"?metadata.tag={tag}&metadata.kind=a") == [a]
     assert ids(api, "?metadata.kind=b%20%26%20c%3Dd&metadata.tag=" + tag) == [b]
     assert ids(api, f"?metadata.tag={tag}&metadata.other=") == []
@@ -137,12 +140,13 @@ def test_list_filters(api, make_sandbox):
     assert ids(api, f"?metadata.tag={tag}&state=all") == [a, b, c]
 
 
-def test_pages_hold_while_others_come_and_go(api, make_sandbox):
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+def test_pages_hold_while_others_come_and_go(api, make_sandbox, order):
     tag = f"p{time.monotonic_ns()}"
     made = [make_sandbox(metadata={"tag": tag}) for _ in range(7)]
     seen, cursor, pages = [], "", 0
     while cursor is not None:
-        answer = api.get(f"/v1/sandboxes?metadata.tag={tag}&limit=2" +
+        answer = api.get(f"/v1/sandboxes?metadata.tag={tag}&limit=2&order={order}" +
                          (f"&cursor={cursor}" if cursor else ""))
         assert answer.status == 200, answer
         page = answer.json()
@@ -154,12 +158,34 @@ def test_pages_hold_while_others_come_and_go(api, make_sandbox):
             # One that was seen, and the one that the cursor stands at.
             assert api.delete(f"/v1/sandboxes/{seen[0]}").status == 204
             assert api.delete(f"/v1/sandboxes/{seen[-1]}").status == 204
-            made.append(make_sandbox(metadata={"tag": tag}))
+            late = make_sandbox(metadata={"tag": tag})
+            if order == "oldest":
+                made.append(late)
     # Those of the same millisecond come in any order, but always in the same.
     assert sorted(seen) == sorted(made), "one was left out, or came twice"
     assert pages == 4
     everything = api.get("/v1/sandboxes?limit=1000").json()
     assert everything["next_cursor"] is None
+
+
+def test_what_it_used_over_the_last_minutes(api, make_sandbox):
+    box = Box(api, make_sandbox())
+    now = api.get(f"{box.base}/metrics").json()
+    assert "history" not in now
+
+    def samples():
+        told = api.get(f"{box.base}/metrics?history=true").json()
+        assert set(told) == set(now) | {"history"}
+        return told["history"]
+
+    first = wait_for(samples, 30, "a first sample")[0]
+    assert set(first) == {"time", "cpu_percent", "memory_bytes", "disk_bytes"}
+
+    box.start("while :; do :; done")
+    busy = wait_for(lambda: (s := samples())[-1]["cpu_percent"] > 5 and s, 30, "a busy one")
+    assert busy[0] == first, "oldest first"
+    assert [s["time"] for s in busy] == sorted(s["time"] for s in busy)
+    check_error(api.get(f"{box.base}/metrics?history=perhaps"), 400, "invalid", "history")
 
 
 # ---- time ----

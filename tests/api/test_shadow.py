@@ -116,8 +116,57 @@ def test_differences_are_counted_by_kind(user, admin, shadowed, outside):
     assert got["equal"] == 0 and got["score"] == 0 and got["differ"]["exit"] == 1, got
     assert run(user, box, f"cat {outside}/x")["stdout"] == "here\n"
     got = await_told(user, compared=2)
-    assert got["differ"] == {"exit": 2, "stdout": 1, "stderr": 1, "time": 0}, got
+    assert got["differ"] == {"exit": 2, "stdout": 1, "stderr": 1, "time": 0, "files": 0}, got
     assert "shadow.compare" in shadowed.log() and outside not in shadowed.log(), "commands are not told"
+    user.delete(box)
+
+
+def run_seen(user, box, command):
+    """Runs it until the files were compared after it: on a busy machine there may be no time for that. Gives what the
+    last run has added."""
+    for _ in range(20):
+        before = told(user)
+        assert run(user, box, command)["exit_code"] == 0
+        after = await_told(user, compared=before["compared"] + 1)
+        if after["files_unseen"] == before["files_unseen"]:
+            return {name: after["differ"][name] - before["differ"][name] for name in after["differ"]}
+    raise AssertionError(f"files are never compared: {told(user)}")
+
+
+def test_files_are_compared(user, admin, outside):
+    put(admin, {**SHADOW, "name": "trees"})
+    box = make(user)
+    same = {"exit": 0, "stdout": 0, "stderr": 0, "time": 0, "files": 0}
+    # Of a home that is the workspace, too, hidden names do not count.
+    assert run_seen(user, box, "mkdir -p d; echo 1 >d/a; chmod 700 d/a; ln -sf a d/b; touch ~/.hidden") == same
+    assert run_seen(user, box, f"cat {outside}/x >d/c 2>/dev/null || true") == {**same, "files": 1}
+    assert told(user)["equal"] == told(user)["compared"] - told(user)["differ"]["files"], "it counts for the score"
+    assert run_seen(user, box, "rm d/c") == same, "and they are the same again"
+    user.delete(box)
+
+
+def test_files_that_are_too_many_are_not_compared(user, admin):
+    put(admin, {**SHADOW, "name": "too many"})
+    box = make(user)
+    run(user, box, "mkdir d; cd d; seq 5000 | xargs touch")
+    assert await_told(user, compared=1)["files_unseen"] == 1
+    run(user, box, "cd ..; rm -r d; truncate -s 17M large")
+    assert await_told(user, compared=2)["files_unseen"] == 2
+    assert run_seen(user, box, "rm -f large")["files"] == 0, "the control"
+    assert told(user)["score"] == 1
+    user.delete(box)
+
+
+def test_nobody_waits_for_a_look_at_files(user, admin):
+    """Commands come one behind the other while the server looks: none is kept from its shadow, and none of them
+    has its files compared with those of a later one."""
+    put(admin, {**SHADOW, "name": "in a row"})
+    box = make(user)
+    for n in range(30):
+        run(user, box, f"echo {n} >file{n}; seq 300 | split -l 1 - part{n}")
+    assert user.get(box).json()["processes"] == 0, "a look is nobody's process"
+    got = await_told(user, compared=30)
+    assert got["score"] == 1 and got["given_up"] == 0 and not any(got["differ"].values()), got
     user.delete(box)
 
 

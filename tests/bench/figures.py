@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional
 
-FILES = ("bench", "bench-server", "bench-e2b", "bench-python", "bench-density")
+FILES = ("bench", "bench-server", "bench-e2b", "bench-python", "bench-contexts",
+         "bench-density")
 # A median whose slowest hundredth takes more than so many times as long meets no aim.
 TAIL = 4
 # What is worse than everything of the last release by so much got slower.
@@ -152,6 +153,7 @@ def sandbox_memory(data):
 
 
 SH = "posix_spawn of sh -c true"
+CELL = "a cell `1+1`"
 ROWS = (
     Row("line-true", "the line `true` over HTTP", "`sh -c true`", 1.0,
         latency("bench-server", "command", "spawn-sh")),
@@ -183,6 +185,17 @@ ROWS = (
         times("bench-python", ['remote: execute("true")'], [SH])),
     Row("e2b", "E2B's JavaScript SDK: create, first command, kill", "", 8,
         times("bench-e2b", ["times", "all"]), unit="ms"),
+    Row("cell", "a cell `1+1` over HTTP", "", 2, times("bench-contexts", ["times", CELL]), unit="ms"),
+    Row("cell-peer", "the same", "E2B's own server", 0.05,
+        times("bench-contexts", ["times", CELL], ["times", "the same at the peer's server"])),
+    Row("cell-first", "first cell of a fresh sandbox", "", 60,
+        times("bench-contexts", ["times", "first cell of a fresh sandbox"]), unit="ms"),
+    Row("cell-frame", "create and first DataFrame, warm pool", "", 40,
+        times("bench-contexts", ["times", "create and first DataFrame"]), unit="ms"),
+    Row("cell-fork", "fork of a context with 200 MB", "", 10,
+        times("bench-contexts", ["times", "fork of a context with 200 MB"]), unit="ms"),
+    Row("cell-idle", "memory of an idle bare context", "", 8,
+        number("bench-contexts", "idle_bytes", by=1 / (1 << 20)), unit="MiB"),
     Row("idle", "memory of an idle sandbox", "", 600, sandbox_memory, unit="KB"),
     Row("density-create", "creation with all sandboxes there", "with few", 1.2,
         number("bench-density", "create_last_floors", of=("bench-density", "create_first_floors"))),

@@ -153,7 +153,7 @@ def test_make_bench_quick():
     said = subprocess.run(["tests/bench/run", "--quick"], cwd=TOP, text=True, stdin=subprocess.DEVNULL,
                           capture_output=True, timeout=paddock.seconds(300), check=False,
                           env=paddock.clean_environment())
-    assert said.returncode == 0, said
+    assert said.returncode == 0, f"status {said.returncode}\n{said.stdout}\n{said.stderr}"
     for row in ("the line `true` over HTTP", "create + exec + destroy per second", "aims are met"):
         assert row in said.stdout, said
 

@@ -1,5 +1,5 @@
 """The files of the tiers can be read, and agree with each other. Nothing is built here: that needs an engine and the
-network (`make sandbox-build-basic sandbox-test`)."""
+network, and is done at night (tests/backends/test_tiers.py)."""
 
 import re
 import subprocess

@@ -355,3 +355,12 @@ def test_two_sandboxes_do_not_share_files():
         assert sh_ok("sleep 0.2; ls /tmp") == ""
     finally:
         first.wait(timeout=paddock.seconds(10))
+
+
+@pytest.mark.parametrize("name", ["alternatives", "ld.so.cache", "R", "java-17-openjdk", "java-21-openjdk"])
+def test_parts_of_the_hosts_etc_are_there_if_the_host_has_them(name):
+    """R and Java do not start without theirs: their packages have links to there."""
+    is_there = os.path.exists(f"/etc/{name}")
+    assert sh(f"test -e /etc/{name}").status == (0 if is_there else 1)
+    if is_there:
+        assert sh(f"touch /etc/{name} || rm -r /etc/{name}", user="root").status != 0

@@ -78,7 +78,7 @@ def test_signal_to_the_program_reaches_a_command_below_sudo():
     word = new_word()
     with paddock.background(["sudo", "sleep", word], profile="dev") as process:
         paddock.wait_for(lambda: [p for p in host.with_word(word)
-                                  if host.command_line(p)[0] == "sleep"], 5, "it runs")
+                                  if host.command_line(p)[:1] == ["sleep"]], 5, "it runs")
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=paddock.seconds(5)) == 143
     check_gone(word)
@@ -87,7 +87,7 @@ def test_signal_to_the_program_reaches_a_command_below_sudo():
 def test_killing_sudo_ends_what_it_started():
     word = new_word()
     def sleeps():
-        return [p for p in host.with_word(word) if host.command_line(p)[0] == "sleep"]
+        return [p for p in host.with_word(word) if host.command_line(p)[:1] == ["sleep"]]
 
     with paddock.background(["/bin/sh", "-c", f"sudo sleep {word} & p=$!; read line; kill -9 $p; "
                              "echo killed; exec sleep 1000"], profile="dev",
@@ -127,7 +127,7 @@ def test_ctrl_c_reaches_a_command_below_sudo():
     word = new_word()
     with Terminal.run(["sudo", "sleep", word], profile="dev") as t:
         paddock.wait_for(lambda: [p for p in host.with_word(word)
-                                  if host.command_line(p)[0] == "sleep"], 5, "it runs")
+                                  if host.command_line(p)[:1] == ["sleep"]], 5, "it runs")
         t.send(b"\x03")
         assert t.wait() == 130
     check_gone(word)

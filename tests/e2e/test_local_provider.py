@@ -21,8 +21,9 @@ def local(line, **options):
 
 
 def with_word(word):
-    return [p for p in host.pids() if word in host.command_line(p) and not host.is_zombie(p)
-            and host.command_line(p)[0].endswith("sleep")]
+    """Each command line is read once: while a process becomes another program it has none."""
+    return [p for p in host.pids() if word in (line := host.command_line(p)) and not host.is_zombie(p)
+            and line[0].endswith("sleep")]
 
 
 def test_it_runs_on_the_host(tmp_path):

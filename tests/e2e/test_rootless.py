@@ -3,8 +3,10 @@
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -245,3 +247,20 @@ def test_without_a_home(person):
     options["env"] = {"HOME": "", "XDG_RUNTIME_DIR": ""}
     result = paddock.run(["/bin/echo", "ran"], **options)
     assert result.out == "ran\n", result.explain()
+
+
+def test_a_way_out_by_rules(person):
+    """The name leads to a server on the machine's loopback, because the caller says so."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def serve():
+            with server.accept()[0] as c:
+                c.recv(4096)
+                c.sendall(b"HTTP/1.0 200 OK\r\n\r\nreached")
+
+        threading.Thread(target=serve, daemon=True).start()
+        to = f"web.example=127.0.0.1:{server.getsockname()[1]}"
+        r = person.run("curl -sS -m 20 http://other.example; curl -sS -m 20 http://web.example",
+                       allow="web.example", egress_host=to)
+        assert r.out == "reached", r.explain()
+        assert "Could not resolve host: other.example" in r.err, r.explain()
+        assert "network: refused other.example" in r.err, r.explain()

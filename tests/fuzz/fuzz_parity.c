@@ -1,7 +1,8 @@
 /* Any bytes as the output of a command that a shadow repeats.
  *
  * Properties: a result is the same as itself; normalising what was normalised changes nothing; an
- * output never grows beyond what is kept for it, and another exit code is always seen. */
+ * output never grows beyond what is kept for it, and another exit code or another tree of files is
+ * always seen. */
 #include "base/buf.h"
 #include "router/parity.h"
 
@@ -41,9 +42,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .workspace = "/w/x",
         .home = "/w/home"};
     struct parity_result b = a;
+    require(parity_compare(&a, &b) == PARITY_UNSEEN);
+    a.has_tree = b.has_tree = true;
     require(parity_compare(&a, &b) == 0);
     b.exit_code = 1;
     require(parity_compare(&a, &b) == PARITY_EXIT);
+    b.tree[size % PARITY_TREE_SIZE] ^= 1;
+    require(parity_compare(&a, &b) == (PARITY_EXIT | PARITY_FILES));
     check_again(&a.output[0], false);
     check_again(&a.output[1], true);
     return 0;

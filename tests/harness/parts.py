@@ -127,7 +127,8 @@ def tests_in(folder, limit, workers=0, but=()):
 # the server, from parsing to the pump, and the others with the release. At night all are tried with both.
 # Two are tried with both by day, too: their subject is what a release is quick at.
 SANITIZED = [f"tests/api/test_{name}.py" for name in (
-    "attach", "bad_input", "e2b_files", "e2b_process", "files", "mcp", "operations", "ports",
+    "attach", "bad_input", "contexts_fork", "contexts_hostile", "e2b_files", "e2b_process", "files", "mcp",
+    "operations", "ports",
     "prepared_hostile", "processes", "queue_pool", "sandboxes", "sessions", "tls")]
 WITH_BOTH = [f"tests/api/test_{name}.py" for name in ("exec", "prepared")]
 
@@ -245,6 +246,7 @@ PARTS = {
     "unit": unit,
     "fuzz": fuzz,
     "e2e": tests_in("e2e", 1800),
+    "contexts": tests_in("contexts", 900),
     "api": tests_in("api", 1800, workers=2, but=() if NIGHTLY else SANITIZED),
     "faults": tests_in("faults", 1800),
     "asan": sanitized("asan", ["tests/capabilities"] + (["tests/api"] if NIGHTLY else SANITIZED + WITH_BOTH), {
@@ -274,7 +276,7 @@ STAGES = [
     ([["vm"],
       ["lint", "build", "asan"],
       ["security", "python"],
-      ["api", "e2e", "faults"]], ["backends", "mcp", "docs", "e2b"]),
+      ["api", "e2e", "faults"]], ["backends", "contexts", "mcp", "docs", "e2b"]),
     ([["tsan"]], []),
     ([["alone", "unit"],
       ["fuzz"]], []),

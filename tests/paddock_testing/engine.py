@@ -167,8 +167,15 @@ class Dockerd(Engine):
 class Podman(Engine):
     kind = "podman"
 
+    def __init__(self, *plain):
+        """`plain`: registries without TLS, which it has to be told of."""
+        super().__init__()
+        self.registries = self.dir / "registries.conf"
+        self.registries.write_text("".join(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n'
+                                           for address in plain))
+
     def command(self):
-        return ["podman", "--root", str(self.dir / "root"), "--runroot", str(self.dir / "run"),
+        return ["env", f"CONTAINERS_REGISTRIES_CONF={self.registries}", "podman", "--root", str(self.dir / "root"), "--runroot", str(self.dir / "run"),
                 "--cgroup-manager=cgroupfs", "--runtime", runtime_of_podman(), "system", "service",
                 "--time=0", self.host]
 

@@ -54,10 +54,14 @@ QUERIES = {"/files": "?path=kept", "/files/list": "?path=.", "/files/stat": "?pa
            "/files/search": "?path=.&pattern=a&mode=literal"}
 
 
+# A context of alice's and an execution in it. That of a language is there for whoever asks, also after its deletion.
+EXECUTION = ["none/executions/none"]
+
+
 def call(client, method, path, sandbox, process):
     end = path.replace("/v1/sandboxes/{id}", "")
     target = (path.replace("{id}", sandbox).replace("{pid}", process).replace("{port}", "8000")
-              .replace("{path}", "x"))
+              .replace("{path}", "x").replace("{cid}/executions/{eid}", EXECUTION[0]).replace("{cid}", "python"))
     body = None
     if method in ("POST", "PUT", "PATCH"):
         body = BODIES.get(end, BODIES.get("/" + end.rsplit("/", 1)[-1]))
@@ -85,6 +89,11 @@ def process(alice):
     made = alice.post(f"/v1/sandboxes/{alice.sandbox}/processes",
                       json={"command": "sleep 1000", "stdin": True})
     assert made.status == 201, made
+
+    context = alice.post(f"/v1/sandboxes/{alice.sandbox}/contexts", json={"language": "bash"}).json()["id"]
+    cell = alice.post(f"/v1/sandboxes/{alice.sandbox}/contexts/{context}/execute", json={"code": "echo 1"})
+    assert cell.status == 200, cell
+    EXECUTION[0] = f"{context}/executions/{cell.json()['id']}"
     yield made.json()["process_id"]
 
 

@@ -71,19 +71,28 @@ static void say(int fd, const struct record *r)
     buf_done(&b);
 }
 
-static int *content_of(struct world_box *b)
+/* NULL when it was deleted. */
+static int *find_content(struct world_box *b)
 {
     int at = root_find(the_daemon->world, b->root);
-    assert_true(at >= 0);
-    return &the_daemon->world->roots[at].content;
+    return at < 0 ? NULL : &the_daemon->world->roots[at].content;
+}
+
+static int *content_of(struct world_box *b)
+{
+    int *content = find_content(b);
+    assert_non_null(content);
+    return content;
 }
 
 static void *work(void *arg)
 {
     struct job *j = arg;
-    int content = 0, status = 0;
+    int content = 0, status = 0, *kept = find_content(j->box);
 
-    if (j->is_missing) {
+    if (!kept) {
+        status = SIGKILL; /* it ends with its box */
+    } else if (j->is_missing) {
         say(j->out, &(struct record){.kind = RECORD_ERROR,
                                      .error = {.code = PD_NOT_FOUND, .text = "no such file"}});
         status = 1 << 8;
@@ -91,7 +100,7 @@ static void *work(void *arg)
         say(j->out, &(struct record){.kind = RECORD_ENTRY, .entry = {.path = "", .target = ""}});
         size_t len = break_copy == 1 ? 2 : sizeof content;
         if (j->is_workspace)
-            (void)!write(j->out, content_of(j->box), len);
+            (void)!write(j->out, kept, len);
         status = break_copy == 1 ? 1 << 8 : 0;
     } else {
         size_t got = 0;
@@ -105,7 +114,7 @@ static void *work(void *arg)
         } else {
             if (got == sizeof content) {
                 tick(the_daemon->world);
-                *content_of(j->box) = content;
+                *kept = content;
             }
             say(j->out, &(struct record){.kind = RECORD_TAR_DONE});
         }

@@ -53,7 +53,7 @@ static void without_cgroups_making_a_jail_still_works(void **state)
 static void trees_that_cannot_be_used_are_none_with_a_reason(void **state)
 {
     (void)state;
-    static const char *const paths[] = {"/tmp", "/nonexistent"};
+    static const char *const paths[] = {"/tmp", "/proc/nonexistent"};
     static const char *const reasons[] = {"hidden by another mount", "No such file"};
     for (int i = 0; i < 2; i++) {
         struct cgroup_mounts m = {.layout = CGROUP_V2};

@@ -13,7 +13,8 @@ static struct parity_result result(int code, const char *out, const char *err)
         .exit_code = code,
         .output = {{out, strlen(out), strlen(out)}, {err, strlen(err), strlen(err)}},
         .workspace = "/workspace",
-        .home = "/home/user"};
+        .home = "/home/user",
+        .has_tree = true};
 }
 
 static void test_what_is_the_same(void **state)
@@ -69,7 +70,29 @@ static void test_signals_and_time(void **state)
     b.signal = 11;
     assert_int_equal(parity_compare(&a, &b), PARITY_EXIT);
     b.timed_out = true;
-    assert_int_equal(parity_compare(&a, &b), PARITY_TIME);
+    assert_int_equal(parity_compare(&a, &b), PARITY_TIME | PARITY_UNSEEN);
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    struct parity_result a = result(0, "", ""), b = a;
+    struct parity p = {0};
+
+    b.tree[PARITY_TREE_SIZE - 1] = 1;
+    assert_int_equal(parity_compare(&a, &b), PARITY_FILES);
+    parity_note(&p, PARITY_COMPARED, PARITY_FILES);
+    assert_true(p.equal == 0 && p.files == 1 && p.unseen == 0);
+
+    b.has_tree = false; /* what was not seen is no difference */
+    assert_int_equal(parity_compare(&a, &b), PARITY_UNSEEN);
+    assert_int_equal(parity_compare(&b, &a), PARITY_UNSEEN);
+    assert_int_equal(parity_compare(&b, &b), PARITY_UNSEEN);
+    parity_note(&p, PARITY_COMPARED, PARITY_UNSEEN);
+    assert_true(p.equal == 1 && p.files == 1 && p.unseen == 1);
+
+    b.exit_code = 1;
+    assert_int_equal(parity_compare(&a, &b), PARITY_UNSEEN | PARITY_EXIT);
 }
 
 /* Of more than is kept the common beginning counts. */
@@ -107,8 +130,9 @@ static void test_the_score(void **state)
     parity_json(&p, &s, &j);
     assert_string_equal(buf_cstr(&out),
                         "{\"name\":\"try\",\"provider\":\"docker\",\"compared\":8,\"skipped\":1,"
-                        "\"dropped\":0,\"failed\":0,\"given_up\":1,\"equal\":7,\"score\":0.875,"
-                        "\"differ\":{\"exit\":1,\"stdout\":0,\"stderr\":1,\"time\":0}}");
+                        "\"dropped\":0,\"failed\":0,\"given_up\":1,\"equal\":7,\"files_unseen\":0,"
+                        "\"score\":0.875,\"differ\":{\"exit\":1,\"stdout\":0,\"stderr\":1,"
+                        "\"time\":0,\"files\":0}}");
 
     parity_metrics(&p, &s, &metrics);
     assert_non_null(strstr(buf_cstr(&metrics), "paddock_shadow_commands_total{provider=\"docker\","
@@ -122,6 +146,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_the_same),
         cmocka_unit_test(test_signals_and_time),
+        cmocka_unit_test(test_files),
         cmocka_unit_test(test_long_output),
         cmocka_unit_test(test_the_score),
     };

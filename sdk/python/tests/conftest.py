@@ -89,6 +89,12 @@ def sandbox(mode):
 
 
 @pytest.fixture
+def workspace(sandbox):
+    """Where it is: at provider local in a directory of the machine."""
+    return sandbox.commands.run("pwd").stdout.strip()
+
+
+@pytest.fixture
 def thread():
     """A name that no other test uses."""
     return f"thread-{uuid.uuid4().hex}"

@@ -141,7 +141,7 @@ def test_a_time_limit_around_a_call(mode):
     run(main())
 
 
-def test_cancelling_code_ends_its_interpreter_and_says_so(mode):
+def test_cancelling_code_interrupts_it_and_variables_stay(mode):
     async def main():
         async with await AsyncSandbox.create() as sandbox:
             assert (await sandbox.run_code("x = 1")).success
@@ -152,5 +152,5 @@ def test_cancelling_code_ends_its_interpreter_and_says_so(mode):
             with pytest.raises(asyncio.CancelledError):
                 await task
             again = await sandbox.run_code("print('x' in globals())")
-            assert again.success and again.output == "False\n"
+            assert again.success and again.output == "True\n" and not again.state_lost
     run(main())

@@ -38,8 +38,9 @@ def test_execute_tells_status_and_both_outputs(client):
 
 
 def test_directory_and_variables_hold_for_the_next_command(client):
-    client.execute("mkdir -p /tmp/d && cd /tmp/d && export WORD=paddock")
-    assert client.execute('echo "$PWD $WORD"').stdout == "/tmp/d paddock\n"
+    begun = client.execute("pwd").stdout.strip()
+    client.execute("mkdir -p d && cd d && export WORD=paddock")
+    assert client.execute('echo "$PWD $WORD"').stdout == f"{begun}/d paddock\n"
 
 
 def test_a_program_is_run_as_it_is(client):
@@ -70,12 +71,12 @@ def test_output_is_told_as_it_comes(client):
 
     def go_on():
         assert first.wait(seconds(20))
-        paddock.Sandbox(session).files.write("/tmp/told", "")
+        paddock.Sandbox(session).files.write("told", "")
 
     helper = threading.Thread(target=go_on)
     helper.start()
     result = client.execute(
-        "printf 'a\\303'; until [ -e /tmp/told ]; do sleep 0.02; done; printf '\\251b'; echo e >&2",
+        "printf 'a\\303'; until [ -e told ]; do sleep 0.02; done; printf '\\251b'; echo e >&2",
         timeout=seconds(20), on_stdout=lambda text: (told.append(text), first.set()))
     helper.join()
     assert result.stdout == "aéb" and result.stderr == "e\n"
@@ -95,15 +96,15 @@ def test_files_go_in_and_out(client, tmp_path):
     source = tmp_path / "a.bin"
     source.write_bytes(bytes(range(256)))
     assert client.upload(str(source), "in/a.bin").size == 256
-    assert client.upload(source, "in/b.bin").path == "/workspace/in/b.bin"
+    assert client.upload(source, "in/b.bin").path == client.execute("pwd").stdout.strip() + "/in/b.bin"
     client.upload("grüße 🐎".encode(), "in/naïve 文件.txt")
-    client.upload(io.BytesIO(b"open file"), "/tmp/x")
+    client.upload(io.BytesIO(b"open file"), "/workspace/x")
     assert client.download("in/a.bin") == bytes(range(256))
     assert client.download("in/naïve 文件.txt").decode() == "grüße 🐎"
     assert client.download("in/b.bin", tmp_path / "out") == b""
     assert (tmp_path / "out").read_bytes() == bytes(range(256))
     assert [e.name for e in client.list("in")] == ["a.bin", "b.bin", "naïve 文件.txt"]
-    assert client.execute("cat '/workspace/in/naïve 文件.txt'").stdout == "grüße 🐎"
+    assert client.execute("cat x 'in/naïve 文件.txt'").stdout == "open filegrüße 🐎"
 
 
 def test_a_download_that_fails_leaves_nothing(client, tmp_path):

@@ -80,8 +80,7 @@ def test_code_that_takes_too_long_is_interrupted_and_state_stays(coordinator):
     assert coordinator.execute_code("print(z)")["output"] == "kept\n"
 
 
-def test_code_that_does_not_heed_the_interrupt_is_killed(coordinator, monkeypatch):
-    monkeypatch.setattr("paddock.kernel.GRACE_S", 0.5)
+def test_code_that_does_not_heed_the_interrupt_is_killed(coordinator):
     assert coordinator.execute_code("1").success  # the interpreter is there: its start is no part of the time
     coordinator.code_timeout = seconds(1)
     late = coordinator.execute_code(

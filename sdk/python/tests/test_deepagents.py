@@ -8,6 +8,7 @@ the tests that contradict them replaced.
 import asyncio
 import base64
 import re
+import threading
 import time
 from pathlib import Path
 
@@ -36,9 +37,19 @@ def open_sandbox(server, **options):
     return backend
 
 
+def workspace_of(backend):
+    """Where it is: at provider local in a directory of the machine."""
+    return backend.execute("pwd").output.strip()
+
+
 @pytest.mark.asyncio
 @pytest.mark.filterwarnings("ignore:.*not an async function", "ignore:Instance attributes set")
 class Suite(SandboxIntegrationTests):
+    @pytest.fixture(scope="class")
+    def sandbox_test_root(self, sandbox):
+        """A directory of its own also where /tmp is the machine's."""
+        return f"{workspace_of(sandbox)}/test_sandbox_ops"
+
     @pytest.fixture(autouse=True)
     def made_root(self, sandbox, sandbox_test_root):
         sandbox.execute(f"mkdir -p '{sandbox_test_root}'")
@@ -104,7 +115,7 @@ def test_glob_finds_files_at_any_depth_by_absolute_paths(now, pattern, names):
     now.upload_files([(f"/workspace/g/{name}", b"x") for name in files])
     for root in ("/workspace/g", "/workspace/g/"):
         matches = now.glob(pattern, path=root).matches
-        assert sorted(m["path"] for m in matches) == [f"/workspace/g/{name}" for name in names]
+        assert sorted(m["path"] for m in matches) == [f"{workspace_of(now)}/g/{name}" for name in names]
         assert not any(m["is_dir"] for m in matches)
 
 
@@ -123,8 +134,9 @@ def test_execute(backend):
     result = backend.execute("echo a; echo b >&2; echo c; exit 3")
     assert (result.output, result.exit_code, result.truncated) == ("a\nb\nc\n", 3, False)
     assert "syntax error" in backend.execute("(").output
+    workspace = workspace_of(backend)
     assert backend.execute("cd /tmp; pwd").output == "/tmp\n"
-    assert backend.execute("pwd").output == "/workspace\n"
+    assert workspace_of(backend) == workspace != "/tmp"
     result = backend.execute("echo begun; sleep 60", timeout=int(seconds(1)))
     assert result.exit_code == 124 and "begun" in result.output and "timed out" in result.output
     assert backend.execute("head -c 9000000 /dev/zero").truncated
@@ -147,13 +159,14 @@ def test_a_cancelled_task_ends_its_command(backend):
 
 def test_it_needs_no_python_in_the_sandbox(backend):
     """Every file operation is a call, none is a program that is run."""
+    place = f"{workspace_of(backend)}/a.py"
     before = len(backend._backend.processes(backend.id))
     backend.write("/workspace/a.py", "one\ntwo\n")
     assert backend.read("/workspace/a.py").file_data["content"] == "one\ntwo\n"
     assert backend.edit("/workspace/a.py", "two", "2").occurrences == 1
     assert [m["line"] for m in backend.grep("2").matches] == [2]
-    assert [m["path"] for m in backend.glob("*.py").matches] == ["/workspace/a.py"]
-    assert [e["path"] for e in backend.ls("/workspace").entries] == ["/workspace/a.py"]
+    assert [m["path"] for m in backend.glob("*.py").matches] == [place]
+    assert [e["path"] for e in backend.ls("/workspace").entries] == [place]
     assert backend.delete("/workspace/a.py").error is None
     assert "not found" in backend.delete("/workspace/a.py").error
     assert "itself" in backend.delete("/workspace/").error
@@ -188,8 +201,10 @@ def test_edit_of_what_is_too_long_for_one_request(backend):
 def test_grep_with_a_glob_and_a_limit(backend):
     for name in ("a.py", "b.md", "sub/c.py", ".git/d.py"):
         backend.write(f"/workspace/{name}", "needle\nneedle\n")
+    workspace = workspace_of(backend)
+
     def names(**how):
-        return sorted({m["path"][len("/workspace/"):] for m in backend.grep("needle", **how).matches})
+        return sorted({m["path"][len(workspace) + 1:] for m in backend.grep("needle", **how).matches})
     assert names() == ["a.py", "b.md", "sub/c.py"]
     assert names(glob="*.py") == ["a.py", "sub/c.py"]
     assert names(glob="/*.py") == ["a.py"]
@@ -203,9 +218,10 @@ def test_grep_with_a_glob_and_a_limit(backend):
 
 def test_older_names(backend):
     backend.write("/workspace/a.py", "needle\n")
-    assert [e["path"] for e in backend.ls_info("/workspace")] == ["/workspace/a.py"]
+    place = f"{workspace_of(backend)}/a.py"
+    assert [e["path"] for e in backend.ls_info("/workspace")] == [place]
     assert backend.ls_info("/nowhere") == []
-    assert [e["path"] for e in backend.glob_info("*.py", "/workspace")] == ["/workspace/a.py"]
+    assert [e["path"] for e in backend.glob_info("*.py", "/workspace")] == [place]
     assert backend.grep_raw("needle", "/workspace")[0]["line"] == 1
     assert isinstance(backend.grep_raw("needle", "/nowhere"), str)
     assert asyncio.run(backend.als_info("/workspace")) == backend.ls_info("/workspace")
@@ -236,6 +252,41 @@ def test_the_provider(mode, thread):
     assert again.end()
 
 
+def test_the_provider_makes_its_calls_beside_the_event_loop(mode, monkeypatch):
+    """As dcode does it: there, a guard refuses calls that block on the loop's own thread."""
+    made_in = []
+    create = PaddockSandbox.create.__func__
+
+    def noted(cls, **more):
+        made_in.append(threading.current_thread())
+        return create(cls, **more)
+
+    monkeypatch.setattr(PaddockSandbox, "create", classmethod(noted))
+
+    async def on_the_loop():
+        return PaddockProvider().get_or_create(template="base")
+
+    made = asyncio.run(on_the_loop())
+    try:
+        info = made._backend.find(made.id)
+        assert made_in != [] and threading.main_thread() not in made_in
+        assert info.template == "base" and info.idle_timeout_s == 900
+        assert info.metadata["made_by"] == "dcode"
+    finally:
+        PaddockProvider().delete(sandbox_id=made.id)
+
+
+def test_the_providers_settings(mode, thread):
+    provider = PaddockProvider(user="ann")
+    first = provider.get_or_create(thread=thread)
+    try:
+        assert provider.get_or_create(thread=thread).id == first.id
+        with pytest.raises(paddock.InvalidArgumentError, match="colour: the provider paddock has no"):
+            provider.get_or_create(colour="red")
+    finally:
+        provider.delete(sandbox_id=first.id)
+
+
 def test_the_entry_point_leads_to_the_provider():
     from importlib.metadata import EntryPoint
 
@@ -261,7 +312,7 @@ def test_an_agent_works_in_it(backend):
 
     model = Model(messages=iter([
         call("write_file", file_path="/workspace/n.txt", content="6\n7\n"),
-        call("execute", command="read -d '' a b < /workspace/n.txt; echo $((a * b))"),
+        call("execute", command="read -d '' a b < n.txt; echo $((a * b))"),
         AIMessage("done")]))
     agent = create_deep_agent(model=model, backend=backend)
     result = agent.invoke({"messages": [("user", "multiply")]})

@@ -10,7 +10,7 @@ def test_a_file_that_is_not_there(sandbox):
     with pytest.raises(paddock.NotFoundError) as caught:
         sandbox.files.read("nonesuch")
     error = caught.value
-    assert error.code == "not_found" and "/workspace/nonesuch" in error.message and error.remedy
+    assert error.code == "not_found" and "/nonesuch" in error.message and error.remedy
     assert not error.retryable and error.code in str(error)
 
 

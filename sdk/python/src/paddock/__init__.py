@@ -7,7 +7,10 @@ them.
 
 from .async_sandbox import *  # noqa: F403
 from .async_sandbox import __all__ as _async_sandbox
+from .charts import *  # noqa: F403
+from .charts import __all__ as _charts
 from .client import SandboxClient
+from .contexts import Context
 from .coordinator import *  # noqa: F403
 from .coordinator import __all__ as _coordinator
 from .errors import *  # noqa: F403
@@ -17,6 +20,8 @@ from .errors import (
     NotEnoughSpaceException, NotFoundException, RateLimitException, SandboxException,
     TimeoutException,
 )
+from .execution import *  # noqa: F403
+from .execution import __all__ as _execution
 from .factory import *  # noqa: F403
 from .factory import __all__ as _factory
 from .kernel import Kernel
@@ -39,8 +44,8 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
-    "Kernel", "SandboxClient", "SandboxSession", *_async_sandbox, *_coordinator, *_errors,
-    *_factory, *_models, *_sandbox,
+    "Context", "Kernel", "SandboxClient", "SandboxSession", *_async_sandbox, *_charts,
+    *_coordinator, *_errors, *_execution, *_factory, *_models, *_sandbox,
     # As E2B's package calls them.
     "AuthenticationException", "CommandExitException", "InvalidArgumentException",
     "NotEnoughSpaceException", "NotFoundException", "RateLimitException", "SandboxException",

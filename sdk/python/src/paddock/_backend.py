@@ -20,7 +20,7 @@ import dataclasses
 import os
 import threading
 from typing import (
-    BinaryIO, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence,
+    Any, BinaryIO, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence,
     Tuple, Union,
 )
 
@@ -29,12 +29,13 @@ from .errors import (
     NotFoundError, PaddockError, SessionExpiredError, SessionLostError, UnsupportedError,
 )
 from .models import (
-    Entry, Environment, ExecResult, OutputChunk, OutputEvent, PortInfo, Preview, ProcessInfo,
-    Replaced, SandboxInfo, SandboxOptions, SearchResult, Usage,
+    ContextInfo, Entry, Environment, ExecResult, OutputChunk, OutputEvent, PortInfo, Preview,
+    ProcessInfo, Replaced, SandboxInfo, SandboxOptions, SearchResult, Usage,
 )
 
 Command = Union[str, Sequence[str]]
 OutputCallback = Callable[[bytes], None]
+EventCallback = Callable[[Dict[str, Any]], None]
 FileData = Union[str, bytes, bytearray, BinaryIO, Iterable[bytes]]
 
 DEFAULT_URL = "http://127.0.0.1:8090"
@@ -127,6 +128,40 @@ class Backend(Protocol):
         """The output from those offsets (of stdout and stderr) on, as it comes; `exit` is the last.
 
         A generator: closing it stops watching, and ends nothing.
+        """
+        ...
+
+    # ---- code contexts ----
+
+    def create_context(self, sandbox_id: str, *, language: str = "python",
+                       cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None,
+                       name: Optional[str] = None) -> ContextInfo: ...
+
+    def contexts(self, sandbox_id: str) -> List[ContextInfo]: ...
+
+    def remove_context(self, sandbox_id: str, context_id: str) -> None:
+        """The id of a context, here and below, may be a language: its default context."""
+        ...
+
+    def restart_context(self, sandbox_id: str, context_id: str) -> ContextInfo: ...
+
+    def fork_context(self, sandbox_id: str, context_id: str, *,
+                     force: bool = False) -> ContextInfo:
+        """The new one, with all its variables; `force`: also when threads are lost."""
+        ...
+
+    def undo_context(self, sandbox_id: str, context_id: str) -> ContextInfo: ...
+
+    def interrupt_context(self, sandbox_id: str, context_id: str) -> bool:
+        """False when nothing runs in it."""
+        ...
+
+    def execute(self, sandbox_id: str, context_id: str, code: str, on_event: EventCallback, *,
+                env: Optional[Mapping[str, str]] = None, timeout_s: Optional[float] = None,
+                keep_before: bool = False) -> None:
+        """Runs a cell to its end. Tells its events as they come; `type` says which: "start",
+        "stdout", "stderr", "result", "error", and "end" as the last one. A cell whose caller is
+        cancelled, or whose `on_event` raises, is interrupted.
         """
         ...
 

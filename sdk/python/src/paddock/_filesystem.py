@@ -119,6 +119,8 @@ class WatchHandle:
 
     def _take(self, event: Dict[str, str]) -> None:
         if event["event"] == "ready":
+            # As events tell it: at provider local the workspace is somewhere else.
+            self._base = event.get("path") or self._base
             self._ready.set()
         elif event["event"] in _EVENTS:
             name = posixpath.relpath(event.get("path") or self._base, self._base)

@@ -98,11 +98,20 @@ class Git:
              auth: Optional[Mapping[str, str]] = None) -> CommandResult:
         argv = ["git"]
         if path is not None:
-            argv += ["-C", posixpath.join("/workspace", path)]
+            argv += ["-C", self._place(path, cwd)]
         env = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8", **(auth or {}), **(envs or {})}
-        result = self._backend.exec(self._sandbox_id, argv + args, cwd=cwd, env=env, user=user,
+        result = self._backend.exec(self._sandbox_id, argv + args, cwd=cwd or "/workspace", env=env, user=user,
                                     timeout_s=timeout, output_max_bytes=OUTPUT_MAX)
         return _result(result, timeout, check)
+
+    @staticmethod
+    def _place(path: str, cwd: Optional[str]) -> str:
+        """A path for git's own words. The workspace may be somewhere else (provider local), so what
+        is in it is named as seen from there."""
+        whole = posixpath.normpath(posixpath.join("/workspace", path))
+        if cwd is None and (whole + "/").startswith("/workspace/"):
+            return posixpath.relpath(whole, "/workspace")
+        return whole
 
     @staticmethod
     def _auth(username: Optional[str], password: Optional[str]) -> Dict[str, str]:
@@ -124,7 +133,7 @@ class Git:
             args += ["--depth", str(depth)]
         args += ["--", url]
         if path:
-            args.append(posixpath.join("/workspace", path))
+            args.append(self._place(path, options.get("cwd")))
         return self._run(args, auth=self._auth(username, password), **options)
 
     def init(self, path: str, bare: bool = False, initial_branch: Optional[str] = None,
@@ -133,7 +142,7 @@ class Git:
         args = ["init"] + (["--bare"] if bare else [])
         if initial_branch:
             args.append(f"--initial-branch={initial_branch}")
-        return self._run(args + ["--", posixpath.join("/workspace", path)], **options)
+        return self._run(args + ["--", self._place(path, options.get("cwd"))], **options)
 
     def status(self, path: str, **options: Any) -> GitStatus:
         """What has changed, and how the branch stands to its upstream."""

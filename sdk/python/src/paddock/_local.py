@@ -17,14 +17,14 @@ from typing import (
 )
 
 from . import _native as native
-from ._backend import Command, FileData, OutputCallback, as_asked
+from ._backend import Command, EventCallback, FileData, OutputCallback, as_asked
 from ._cancel import Cancelled, current
 from ._forward import Forward
 from ._selection import EXECUTION_MODES, check_name
 from .errors import InvalidArgumentError, NotFoundError, PaddockError, UnsupportedError, error_of
 from .models import (
-    Entry, Environment, ExecResult, Match, OutputChunk, OutputEvent, PortInfo, Preview, ProcessInfo,
-    Replaced, SandboxInfo, SandboxOptions, SearchResult, Usage,
+    ContextInfo, Entry, Environment, ExecResult, Match, OutputChunk, OutputEvent, PortInfo, Preview,
+    ProcessInfo, Replaced, SandboxInfo, SandboxOptions, SearchResult, Usage,
 )
 
 PIECE = 1024 * 1024
@@ -497,6 +497,73 @@ class LocalBackend:
             max_rss_bytes=r.max_rss, process_id=_text(r.process_id), pid=r.pid,
             stdout_truncated=out_cut, stderr_truncated=err_cut, stdout_bytes=r.out_total,
             stderr_bytes=r.err_total)
+
+    # ---- code contexts ----
+
+    def create_context(self, sandbox_id: str, *, language: str = "python",
+                       cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None,
+                       name: Optional[str] = None) -> ContextInfo:
+        o = native.ContextOptions(size=ctypes.sizeof(native.ContextOptions))
+        o.language = _bytes(language, "language")
+        o.cwd = _maybe(cwd, "cwd")
+        o.name = _maybe(name, "name")
+        o.env = _pairs(env, "env")
+        told = c_void_p()
+        with self._box(sandbox_id) as (library, box):
+            library.call("context_create", box, byref(o), byref(told))
+        return ContextInfo.from_json(json.loads(library.take_text(told.value)))
+
+    def contexts(self, sandbox_id: str) -> List[ContextInfo]:
+        told = c_void_p()
+        with self._box(sandbox_id) as (library, box):
+            library.call("context_list", box, byref(told))
+        return [ContextInfo.from_json(c) for c in json.loads(library.take_text(told.value))]
+
+    def remove_context(self, sandbox_id: str, context_id: str) -> None:
+        with self._box(sandbox_id) as (library, box):
+            library.call("context_delete", box, _bytes(context_id, "context"))
+
+    def restart_context(self, sandbox_id: str, context_id: str) -> ContextInfo:
+        told = c_void_p()
+        with self._box(sandbox_id) as (library, box):
+            library.call("context_restart", box, _bytes(context_id, "context"), byref(told))
+        return ContextInfo.from_json(json.loads(library.take_text(told.value)))
+
+    def fork_context(self, sandbox_id: str, context_id: str, *,
+                     force: bool = False) -> ContextInfo:
+        told = c_void_p()
+        with self._box(sandbox_id) as (library, box):
+            library.call("context_fork", box, _bytes(context_id, "context"), force, byref(told))
+        return ContextInfo.from_json(json.loads(library.take_text(told.value)))
+
+    def undo_context(self, sandbox_id: str, context_id: str) -> ContextInfo:
+        told = c_void_p()
+        with self._box(sandbox_id) as (library, box):
+            library.call("context_undo", box, _bytes(context_id, "context"), byref(told))
+        return ContextInfo.from_json(json.loads(library.take_text(told.value)))
+
+    def interrupt_context(self, sandbox_id: str, context_id: str) -> bool:
+        with self._box(sandbox_id) as (library, box):
+            return bool(library.call("context_interrupt", box, _bytes(context_id, "context")))
+
+    def execute(self, sandbox_id: str, context_id: str, code: str, on_event: EventCallback, *,
+                env: Optional[Mapping[str, str]] = None, timeout_s: Optional[float] = None,
+                keep_before: bool = False) -> None:
+        text = code.encode("utf-8", "surrogatepass")
+        c = native.Cell(size=ctypes.sizeof(native.Cell), code=text, code_len=len(text))
+        c.context = _bytes(context_id, "context")
+        c.env = _pairs(env, "env")
+        c.timeout_ms = _ms(timeout_s, "timeout_s")
+        c.keep_before = keep_before
+
+        def tell(_: object, memory: int, size: int) -> None:
+            on_event(json.loads(string_at(memory, size)))
+
+        with self._box(sandbox_id) as (library, box):
+            with _Told(tell) as told, self._cancel(library) as cancel:
+                c.cancel = cancel
+                c.on_event = native.ON_EVENT(told)
+                library.call("run_cell", box, byref(c))
 
     # ---- processes ----
 

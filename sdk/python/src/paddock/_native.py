@@ -96,6 +96,21 @@ class ProcessInfo(Structure):
                 ("err_bytes", c_uint64), ("out_first", c_uint64), ("err_first", c_uint64)]
 
 
+class ContextOptions(Structure):
+    _fields_ = [("size", c_size_t), ("language", c_char_p), ("cwd", c_char_p), ("name", c_char_p),
+                ("env", POINTER(c_char_p))]
+
+
+ON_EVENT = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
+
+
+class Cell(Structure):
+    _fields_ = [("size", c_size_t), ("context", c_char_p), ("code", c_char_p),
+                ("code_len", c_size_t), ("env", POINTER(c_char_p)), ("timeout_ms", c_uint64),
+                ("cancel", c_void_p), ("on_event", ON_EVENT), ("arg", c_void_p),
+                ("keep_before", c_int32)]
+
+
 class Entry(Structure):
     _fields_ = [("size_of_struct", c_size_t), ("path", c_char_p), ("target", c_char_p),
                 ("type", c_char * 16), ("mode", c_uint32), ("uid", c_uint32), ("gid", c_uint32),
@@ -152,6 +167,13 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "process_signal": (c_int, [_H, c_int]),
     "process_write": (c_int, [_H, c_char_p, c_size_t, c_uint64]),
     "process_close_stdin": (c_int, [_H]), "process_resize": (c_int, [_H, c_uint, c_uint]),
+    "context_create": (c_int, [_H, POINTER(ContextOptions), POINTER(c_void_p)]),
+    "context_list": (c_int, [_H, POINTER(c_void_p)]),
+    "context_restart": (c_int, [_H, _S, POINTER(c_void_p)]),
+    "context_fork": (c_int, [_H, _S, c_int, POINTER(c_void_p)]),
+    "context_undo": (c_int, [_H, _S, POINTER(c_void_p)]),
+    "context_interrupt": (c_int, [_H, _S]), "context_delete": (c_int, [_H, _S]),
+    "run_cell": (c_int, [_H, POINTER(Cell)]),
     "file_read": (c_int, [_H, _S, _S, c_uint64, c_uint64, _H, POINTER(c_void_p),
                           POINTER(c_size_t), POINTER(c_uint64)]),
     "file_write": (c_int, [_H, _S, c_char_p, c_size_t, POINTER(WriteOptions), EACH_ENTRY,
@@ -201,6 +223,10 @@ def load() -> ctypes.CDLL:
             continue
         if abi() != ABI:
             problems.append(f"{place}: its interface is {abi()}, and {ABI} is needed")
+            continue
+        missing = [n for n in (*_FUNCTIONS, *_PLAIN) if not hasattr(library, "paddock_" + n)]
+        if missing:
+            problems.append(f"{place}: it is too old: it has no paddock_{missing[0]}")
             continue
         for name, (gives, takes) in _FUNCTIONS.items():
             function = getattr(library, "paddock_" + name)

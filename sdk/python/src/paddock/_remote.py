@@ -10,18 +10,20 @@ import uuid
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 from urllib.parse import quote, urlsplit
 
-from ._backend import Command, FileData, OutputCallback, as_asked
+from . import _cancel
+from ._backend import Command, EventCallback, FileData, OutputCallback, as_asked, gone_error
 from ._http import RESTART_S, HttpClient
-from .errors import InvalidArgumentError, NotFoundError, TransportError, error_of
+from .errors import InvalidArgumentError, NotFoundError, PaddockError, TransportError, error_of
 from .models import (
-    Entry, Environment, ExecResult, Match, OutputChunk, OutputEvent, PortInfo, Preview, ProcessInfo,
-    Replaced, SandboxInfo, SandboxOptions, SearchResult, Usage,
+    ContextInfo, Entry, Environment, ExecResult, Match, OutputChunk, OutputEvent, PortInfo, Preview,
+    ProcessInfo, Replaced, SandboxInfo, SandboxOptions, SearchResult, Usage,
 )
 
 SILENCE_S = 60.0  # a stream says something every 15 s
 OUTPUT_MAX = 1024 * 1024
 CREATE_S = 3700.0  # the queue is at most an hour long
 MOVE_S = 1800.0  # all files are copied
+CONTEXT_S = 120.0  # an interpreter starts, with what it imports in advance
 
 
 class _Kept:
@@ -92,6 +94,18 @@ def _output(data: str) -> bytes:
 def _offsets(text: str) -> Tuple[int, int]:
     out, _, err = text.partition(".")
     return int(out or 0), int(err or 0)
+
+
+class _Raised(Exception):
+    """An error of a callback, which is none of the stream."""
+
+    def __init__(self, error: TransportError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class _CutOff(_Raised):
+    """A stream that ended before the cell's start was told: nobody knows whether it runs."""
 
 
 class RemoteBackend:
@@ -337,6 +351,135 @@ class RemoteBackend:
             if time.monotonic() > end:
                 raise TransportError("the stream ended before the process did")
             time.sleep(0.05)
+
+    # ---- code contexts ----
+
+    def _context(self, sandbox_id: str, context_id: str, *more: str) -> str:
+        return self._box(sandbox_id, "contexts", _part(context_id), *more)
+
+    def create_context(self, sandbox_id: str, *, language: str = "python",
+                       cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None,
+                       name: Optional[str] = None) -> ContextInfo:
+        body: Dict[str, Any] = {"language": language, "cwd": cwd, "name": name,
+                                "env": dict(env) if env else None}
+        answer = self._http.request(
+            "POST", self._box(sandbox_id, "contexts"), timeout=CONTEXT_S,
+            json_body={k: v for k, v in body.items() if v is not None})
+        return ContextInfo.from_json(answer.json())
+
+    def contexts(self, sandbox_id: str) -> List[ContextInfo]:
+        data = self._http.request("GET", self._box(sandbox_id, "contexts")).json()
+        return [ContextInfo.from_json(c) for c in data["contexts"]]
+
+    def remove_context(self, sandbox_id: str, context_id: str) -> None:
+        self._http.request("DELETE", self._context(sandbox_id, context_id))
+
+    def restart_context(self, sandbox_id: str, context_id: str) -> ContextInfo:
+        answer = self._http.request("POST", self._context(sandbox_id, context_id, "restart"),
+                                    json_body={}, timeout=CONTEXT_S)
+        return ContextInfo.from_json(answer.json())
+
+    def fork_context(self, sandbox_id: str, context_id: str, *,
+                     force: bool = False) -> ContextInfo:
+        answer = self._http.request("POST", self._context(sandbox_id, context_id, "fork"),
+                                    json_body={"force": force}, timeout=CONTEXT_S)
+        return ContextInfo.from_json(answer.json())
+
+    def undo_context(self, sandbox_id: str, context_id: str) -> ContextInfo:
+        answer = self._http.request("POST", self._context(sandbox_id, context_id, "undo"),
+                                    json_body={}, timeout=CONTEXT_S)
+        return ContextInfo.from_json(answer.json())
+
+    def interrupt_context(self, sandbox_id: str, context_id: str) -> bool:
+        answer = self._http.request("POST", self._context(sandbox_id, context_id, "interrupt"),
+                                    json_body={}, idempotent=True)
+        return bool(answer.json().get("interrupted"))
+
+    def execute(self, sandbox_id: str, context_id: str, code: str, on_event: EventCallback, *,
+                env: Optional[Mapping[str, str]] = None, timeout_s: Optional[float] = None,
+                keep_before: bool = False) -> None:
+        body: Dict[str, Any] = {"code": code, "timeout_s": timeout_s or 0}
+        if env:
+            body["env"] = dict(env)
+        if keep_before:
+            body["keep_before"] = True
+        # Without a key: then the server interrupts the cell when this connection is closed.
+        try:
+            found = self._tell_cell("POST", self._context(sandbox_id, context_id, "execute"), body,
+                                    {"Accept": "text/event-stream"}, on_event)
+        except _CutOff as cut:
+            raise (self._why_gone(sandbox_id) or cut.error) from None
+        if found is not None:
+            self._follow_cell(sandbox_id, context_id, found, on_event)
+
+    def _why_gone(self, sandbox_id: str) -> Optional[PaddockError]:
+        """Why the sandbox is gone, which is known when its end is; None when it is there."""
+        end = time.monotonic() + RESTART_S
+        while True:
+            info = self.find(sandbox_id)
+            if info.state != "stopping" or time.monotonic() > end:
+                return gone_error(info) if info.state in ("gone", "stopping") else None
+            time.sleep(0.05)
+
+    def _tell_cell(self, method: str, path: str, body: Optional[Dict[str, Any]],
+                   headers: Dict[str, str], on_event: EventCallback) -> Optional[Tuple[str, str]]:
+        """Tells the events of one answer. None at the cell's end; if the stream broke off before, the
+        cell's id and where to go on."""
+        cell, last = "", headers.get("Last-Event-ID", "")
+        with self._http.open(method, path, json_body=body, headers=headers,
+                             timeout=SILENCE_S) as stream:
+            broken = TransportError("the stream ended before the code did")
+            try:
+                for event in stream.events():
+                    data = {"type": event.event, **json.loads(event.data)}
+                    last = event.id or last
+                    cell = data["id"] if data["type"] == "start" else cell
+                    try:
+                        on_event(data)
+                    except TransportError as error:
+                        raise _Raised(error) from None
+                    if data["type"] == "end":
+                        return None
+            except TransportError as error:
+                broken = error
+            except _Raised as raised:
+                raise raised.error from None
+        if not cell and method == "POST":
+            raise _CutOff(broken)
+        return cell, last
+
+    def _follow_cell(self, sandbox_id: str, context_id: str, found: Tuple[str, str],
+                     on_event: EventCallback) -> None:
+        """Goes on with a cell whose stream broke off: the server was restarted, and the cell runs."""
+        cell, last = found
+        path = self._context(sandbox_id, context_id, "executions", _part(cell))
+        end = time.monotonic() + RESTART_S
+        try:
+            while True:
+                again = self._tell_cell(
+                    "GET", path, None, {"Accept": "text/event-stream", "Last-Event-ID": last},
+                    on_event)
+                if again is None:
+                    return
+                if again[1] != last:
+                    last, end = again[1], time.monotonic() + RESTART_S
+                    continue
+                gone = self._why_gone(sandbox_id)
+                if gone is not None:
+                    raise gone
+                if time.monotonic() > end:
+                    raise TransportError("the stream ended before the code did")
+                time.sleep(0.05)
+        except BaseException:
+            # Whoever only follows interrupts nothing by leaving.
+            token = _cancel._token.set(None)
+            try:
+                self.interrupt_context(sandbox_id, context_id)
+            except PaddockError:
+                pass  # it is gone already, or its sandbox is
+            finally:
+                _cancel._token.reset(token)
+            raise
 
     # ---- files ----
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from dataclasses import dataclass
 from typing import (
-    Any, AsyncIterator, Awaitable, Callable, Dict, List, Literal, Mapping, Optional, Type, TypeVar,
-    Union, overload,
+    Any, AsyncIterator, Awaitable, Callable, Dict, List, Literal, Mapping, Optional, Tuple, Type,
+    TypeVar, Union, overload,
 )
 
 from ._cancel import in_thread
@@ -19,25 +20,28 @@ from ._commands import CommandHandle, Commands, Pty, PtySize, _bytes
 from ._either import either
 from ._filesystem import Data, EntryInfo, Filesystem, FilesystemEvent, WatchHandle
 from ._git import Git, GitBranches, GitStatus
+from .contexts import Context
+from .errors import InvalidArgumentError
+from .execution import Execution, ExecutionError, OutputMessage, Result
 from .models import (
-    CodeResult, CommandResult, Environment, Match, ProcessInfo, Replaced, SandboxInfo, Usage,
+    CommandResult, ContextInfo, Environment, Match, ProcessInfo, Replaced, SandboxInfo, Usage,
 )
 from .sandbox import Sandbox
 
 __all__ = [
-    "AsyncCommandHandle", "AsyncCommands", "AsyncFilesystem", "AsyncGit", "AsyncPty",
+    "AsyncCommandHandle", "AsyncCommands", "AsyncContext", "AsyncFilesystem", "AsyncGit", "AsyncPty",
     "AsyncSandbox", "AsyncWatchHandle",
 ]
 
 A = TypeVar("A", bound="AsyncSandbox")
-V = TypeVar("V", str, bytes)
+V = TypeVar("V")
 # What is told of output may itself be a coroutine function.
-TextHandler = Callable[[str], Union[None, Awaitable[None]]]
-BytesHandler = Callable[[bytes], Union[None, Awaitable[None]]]
+Handler = Callable[[V], Union[object, Awaitable[object]]]
+TextHandler = Handler[str]
+BytesHandler = Handler[bytes]
 
 
-def _on_loop(handler: Optional[Callable[[V], Union[None, Awaitable[None]]]]
-             ) -> Optional[Callable[[V], None]]:
+def _on_loop(handler: Optional[Handler[V]]) -> Optional[Callable[[V], None]]:
     """Calls the handler on the event loop from a thread, and waits until it is done: so output comes
     in its order, and no faster than it is taken."""
     if handler is None:
@@ -441,6 +445,55 @@ class AsyncGit:
         return await in_thread(lambda: self._sync.configure_user(name, email, **options))
 
 
+@dataclass
+class AsyncContext(ContextInfo):
+    """An interpreter of a sandbox. See `Context`."""
+
+    def __post_init__(self) -> None:
+        self._sync: Optional[Context] = None
+        self._sandbox: Optional[AsyncSandbox] = None
+
+    @classmethod
+    def _around(cls, context: Context, sandbox: AsyncSandbox) -> AsyncContext:
+        made = cls(**context.to_dict())
+        made._sync, made._sandbox = context, sandbox
+        return made
+
+    def _of(self) -> Tuple[Context, AsyncSandbox]:
+        if self._sync is None or self._sandbox is None:
+            raise InvalidArgumentError(
+                f"context '{self.id}' belongs to no sandbox: take one from create_code_context() or "
+                "list_code_contexts()", details={"field": "context"})
+        return self._sync, self._sandbox
+
+    async def run(self, code: str, **options: Any) -> Execution:
+        """Runs a cell in it. The options are those of `AsyncSandbox.run_code`."""
+        return await self._of()[1].run_code(code, context=self, **options)
+
+    async def fork(self, force: bool = False) -> AsyncContext:
+        """Another context with all the variables that this one has now. See `Context.fork`."""
+        context, sandbox = self._of()
+        return self._around(await in_thread(lambda: context.fork(force)), sandbox)
+
+    async def undo(self) -> AsyncContext:
+        """Takes back the last cell that was run with `keep_before=True`. See `Context.undo`."""
+        context, sandbox = self._of()
+        return self._around(await in_thread(context.undo), sandbox)
+
+    async def interrupt(self) -> bool:
+        """Interrupts the cell that runs, with its children; variables stay. False when none runs."""
+        return await in_thread(self._of()[0].interrupt)
+
+    async def restart(self) -> AsyncContext:
+        """Starts it anew, without variables."""
+        context, sandbox = self._of()
+        return self._around(await in_thread(context.restart), sandbox)
+
+    async def remove(self) -> None:
+        """Ends it."""
+        await in_thread(self._of()[0].remove)
+
+
 class AsyncSandbox:
     """One sandbox, for asyncio. See `Sandbox`: names and arguments are the same, methods are to be
     awaited, and the context manager is `async with`."""
@@ -608,9 +661,43 @@ class AsyncSandbox:
         """Changes them; a value of None removes the variable."""
         return await in_thread(lambda: self._sync.set_env(env, cwd))
 
-    async def run_code(self, code: str, timeout: Optional[float] = 600) -> CodeResult:
-        """Runs Python in an interpreter that stays: variables hold for the next call."""
-        return await in_thread(lambda: self._sync.run_code(code, timeout))
+    # ---- code ----
+
+    async def run_code(self, code: str, language: Optional[str] = None,
+                       context: Optional[Union[AsyncContext, str]] = None,
+                       on_stdout: Optional[Handler[OutputMessage]] = None,
+                       on_stderr: Optional[Handler[OutputMessage]] = None,
+                       on_result: Optional[Handler[Result]] = None,
+                       on_error: Optional[Handler[ExecutionError]] = None,
+                       envs: Optional[Mapping[str, str]] = None,
+                       timeout: Optional[float] = 600, *, keep_before: bool = False) -> Execution:
+        """Runs code in an interpreter that stays. See `Sandbox.run_code`. Cancelling the task
+        interrupts the code; variables stay."""
+        name = context.id if isinstance(context, AsyncContext) else context
+        told = (_on_loop(on_stdout), _on_loop(on_stderr), _on_loop(on_result), _on_loop(on_error))
+        return await in_thread(lambda: self._sync.run_code(
+            code, language, name, *told, envs, timeout, keep_before=keep_before))
+
+    async def create_code_context(self, cwd: Optional[str] = None, language: Optional[str] = None,
+                                  envs: Optional[Mapping[str, str]] = None) -> AsyncContext:
+        """Makes a context of its own. See `Sandbox.create_code_context`."""
+        made = await in_thread(lambda: self._sync.create_code_context(cwd, language, envs))
+        return AsyncContext._around(made, self)
+
+    async def list_code_contexts(self) -> List[AsyncContext]:
+        """The contexts that there are, in the order in which they were made."""
+        found = await in_thread(self._sync.list_code_contexts)
+        return [AsyncContext._around(context, self) for context in found]
+
+    async def restart_code_context(self, context: Union[AsyncContext, str]) -> None:
+        """Starts a context anew, without its variables."""
+        name = context if isinstance(context, str) else context.id
+        await in_thread(lambda: self._sync.restart_code_context(name))
+
+    async def remove_code_context(self, context: Union[AsyncContext, str]) -> None:
+        """Ends a context."""
+        name = context if isinstance(context, str) else context.id
+        await in_thread(lambda: self._sync.remove_code_context(name))
 
     async def __aenter__(self: A) -> A:
         return self

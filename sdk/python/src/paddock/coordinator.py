@@ -204,7 +204,7 @@ class SandboxCoordinator:
             if session is not None and not anew:
                 return session
             info = self._get_or_create(name)
-            made = _Session(info.id, Kernel(self._backend, info.id, cwd="/workspace"))
+            made = _Session(info.id, Kernel(self._backend, info.id))
             if session is not None:
                 made.data = session.data
                 for path in made.data:
@@ -269,7 +269,7 @@ class SandboxCoordinator:
             self._backend.remove(sandbox_id, f"/workspace/{inside}")
         except NotFoundError:
             pass
-        self._backend.exec(sandbox_id, ["ln", "-s", "--", entry.path, f"/workspace/{inside}"])
+        self._backend.exec(sandbox_id, ["ln", "-s", "--", entry.path, inside], cwd="/workspace")
 
 
 _coordinator: Optional[SandboxCoordinator] = None

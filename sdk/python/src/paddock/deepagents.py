@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import importlib
 import posixpath
+import threading
+from concurrent.futures import Future
 from importlib import metadata
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
@@ -313,6 +316,13 @@ class PaddockSandbox(SandboxBackendProtocol):
 
     # ---- search ----
 
+    def _real(self, root: str, found: str) -> str:
+        """Where `root` is in answers, one of which is `found`: at provider local it is somewhere else."""
+        root = posixpath.normpath(root)
+        if (found + "/").startswith(root.rstrip("/") + "/"):
+            return root
+        return self._backend.stat(self._id, root).path
+
     def grep(self, pattern: str, path: Optional[str] = None, glob: Optional[str] = None, *,
              max_count: Optional[int] = None) -> GrepResult:
         """The lines that have a text, not a regular expression, in them."""
@@ -329,8 +339,10 @@ class PaddockSandbox(SandboxBackendProtocol):
         except ValueError as error:
             return GrepResult(error=f"Error: {error}")
         matches: List[GrepMatch] = []
+        real = ""
         for match in found.matches:
-            below = posixpath.relpath(match.path, posixpath.join(WORKING_DIR, root))
+            real = real or self._real(posixpath.join(WORKING_DIR, root), match.path)
+            below = posixpath.relpath(match.path, real)
             if below == ".":
                 below = posixpath.basename(match.path)  # the root is a file
             if included and not included(below):
@@ -357,8 +369,10 @@ class PaddockSandbox(SandboxBackendProtocol):
         except ValueError as error:
             return GlobResult(error=f"Error: {error}")
         matches: List[FileInfo] = []
+        real = ""
         for entry in entries:
-            below = posixpath.relpath(entry.path, root)
+            real = real or self._real(root, entry.path)
+            below = posixpath.relpath(entry.path, real)
             if not included(below):
                 continue
             if self._legacy:
@@ -475,10 +489,50 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     return lambda path: by_path(posixpath.basename(path))
 
 
-class PaddockProvider:
-    """What the entry point group `deepagents_code.sandbox_providers` leads to.
+def _of_cli(name: str) -> Any:
+    """A class of the command line of deepagents, where that is installed."""
+    for module in _CLI_MODULES:
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError):
+            continue
+    return None
 
-    With it, the command line of deepagents finds Paddock by its name.
+
+_CLI_MODULES: Sequence[str] = (
+    "deepagents_code.integrations.sandbox_provider",
+    "deepagents_cli.integrations.sandbox_provider")
+_CLI_IDLE_S = 900.0
+_Provider: Any = _of_cli("SandboxProvider") or object
+
+
+def _beside(call: Callable[[], R]) -> R:
+    """Makes a call in a thread of its own and waits for it.
+
+    The command line creates sandboxes on its event loop, where a guard refuses calls that block.
+    """
+    done: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(call())
+        except BaseException as error:
+            done.set_exception(error)
+
+    thread = threading.Thread(target=run, name="paddock-provider", daemon=True)
+    thread.start()
+    thread.join()
+    return done.result()
+
+
+class PaddockProvider(_Provider):  # type: ignore[misc,unused-ignore]
+    """What the entry point group `deepagents_code.sandbox_providers` leads to: with it,
+    `dcode --sandbox paddock` works.
+
+    `params` of its configuration may have `template`, `provider`, `image`, `user` and `thread` (the
+    sandbox of a conversation, which the next run finds again), `mode`, `server_url`, `api_key`,
+    `timeout` and `legacy`. Nobody deletes the sandboxes of the command line, so those that have no
+    `idle_timeout_s` end when they were not used for 900 s.
     """
 
     name = "paddock"
@@ -490,30 +544,46 @@ class PaddockProvider:
     @property
     def metadata(self) -> Any:
         """What the command line wants to know; its own type where that is installed."""
+        hint = _of_cli("SandboxInstallHint")
         facts: Dict[str, Any] = {
-            "name": self.name, "working_dir": self.working_dir, "install": "paddock[deepagents]",
+            "name": self.name, "working_dir": self.working_dir,
+            "install": hint(kind="package", name="paddock[deepagents]") if hint else None,
             "supports_sandbox_id": True, "supports_snapshot_name": False,
             "backend_module": "paddock.deepagents"}
-        for module in _METADATA_MODULES:
-            try:
-                kind = getattr(__import__(module, fromlist=["x"]), "SandboxProviderMetadata")
-                return _made(kind, **facts)
-            except (ImportError, AttributeError, TypeError):
-                continue
-        return facts
+        kind = _of_cli("SandboxProviderMetadata")
+        return _made(kind, **facts) if kind else facts
 
     def get_or_create(self, *, sandbox_id: Optional[str] = None, **settings: Any) -> PaddockSandbox:
-        """The sandbox of that id, or a new one.
+        """The sandbox of that id, or a new one, or that of `user` and `thread`.
 
         Raises:
             NotFoundError: There is none of that id.
+            InvalidArgumentError: A setting that there is not.
         """
-        chosen = {name: value for name, value in {**self._settings, **settings}.items()
-                  if name in ("mode", "server_url", "api_key", "timeout", "legacy")}
+        wanted = {**self._settings, **settings}
+        return _beside(lambda: self._get_or_create(sandbox_id, wanted))
+
+    def _get_or_create(self, sandbox_id: Optional[str], wanted: Dict[str, Any]) -> PaddockSandbox:
+        chosen = {name: wanted.pop(name) for name in _CLI_CHOICES if name in wanted}
+        user, thread = wanted.pop("user", None), wanted.pop("thread", None)
+        wanted.pop("snapshot_name", None)
+        known = {field.name for field in dataclasses.fields(SandboxOptions)}
+        for name in wanted:
+            if name not in known:
+                raise InvalidArgumentError(
+                    f"{name}: the provider paddock has no such setting; there are user, thread, "
+                    f"{', '.join(sorted(known | set(_CLI_CHOICES)))}", details={"field": name})
+
         if sandbox_id is None:
-            made = PaddockSandbox.create(**chosen)
+            wanted.setdefault("idle_timeout_s", _CLI_IDLE_S)
+            wanted["metadata"] = {"made_by": "dcode", **(wanted.get("metadata") or {})}
+            options = SandboxOptions(**wanted)
+            if thread is not None:
+                return PaddockSandbox.for_thread(user or "dcode", thread, options=options, **chosen)
+            made = PaddockSandbox.create(options=options, **chosen)
             made._keep = True
             return made
+
         found = PaddockSandbox(sandbox_id, **chosen)
         info = found._backend.find(sandbox_id)
         if info.state in ("gone", "stopping"):
@@ -527,9 +597,7 @@ class PaddockProvider:
         """Ends a sandbox; one that is gone is no error."""
         chosen = {name: value for name, value in {**self._settings, **settings}.items()
                   if name in ("mode", "server_url", "api_key")}
-        open_backend(**chosen).end(sandbox_id)
+        _beside(lambda: open_backend(**chosen).end(sandbox_id))
 
 
-_METADATA_MODULES: Sequence[str] = (
-    "deepagents_code.sandbox_providers", "deepagents_code.integrations.sandbox_provider",
-    "deepagents_cli.integrations.sandbox_provider")
+_CLI_CHOICES = ("mode", "server_url", "api_key", "timeout", "legacy")

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Type, TypeVar, Union
 
 __all__ = [
-    "CodeResult", "CommandResult", "Entry", "Environment", "ExecResult", "ExecutionResult", "Match",
+    "CodeResult", "CommandResult", "ContextInfo", "Entry", "Environment", "ExecResult", "ExecutionResult", "Match",
     "OutputChunk", "OutputEvent", "PortInfo", "Preview", "ProcessInfo", "Record", "Replaced",
     "SandboxInfo", "SandboxOptions", "SearchResult", "SessionInfo", "Usage",
 ]
@@ -352,6 +352,23 @@ class Usage(Record):
     cpu_time_ms: float
     pids: int
     limits: Dict[str, Union[int, float]] = field(default_factory=dict)
+
+
+@dataclass
+class ContextInfo(Record):
+    """A code context, as the server describes it."""
+
+    id: str
+    language: str = "python"
+    cwd: str = ""
+    state: str = ""
+    """`idle`, `busy`, or `cold` while it has no process: the next cell starts one."""
+    execution_count: int = 0
+    """How many cells ran in it."""
+    pid: int = 0
+    """Of its process, in the sandbox; 0 when there is none."""
+    created_at: Optional[str] = None
+    name: Optional[str] = None
 
 
 @dataclass

@@ -7,8 +7,7 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Any, List, Mapping, Optional, Type, TypeVar
+from typing import Any, Callable, List, Mapping, Optional, Type, TypeVar, Union
 
 from ._backend import Backend, gone_error, open_backend
 from ._commands import CommandHandle, Commands, Pty, PtySize
@@ -17,9 +16,10 @@ from ._filesystem import (
     EntryInfo, Filesystem, FilesystemEvent, FilesystemEventType, FileType, WatchHandle,
 )
 from ._git import Git, GitBranches, GitFileStatus, GitStatus
+from .contexts import Code, Context
 from .errors import NotFoundError, SessionGoneError, UnsupportedError
-from .kernel import Kernel
-from .models import CodeResult, Environment, SandboxInfo, SandboxOptions, Usage
+from .execution import Execution, ExecutionError, OutputMessage, Result
+from .models import Environment, SandboxInfo, SandboxOptions, Usage
 
 __all__ = [
     "CommandHandle", "Commands", "EntryInfo", "FileType", "Filesystem", "FilesystemEvent",
@@ -81,8 +81,7 @@ class Sandbox:
                                               server_url or api_url, api_key)
         self._id = sandbox_id
         self._keep = keep
-        self._lock = threading.Lock()
-        self._kernel: Optional[Kernel] = None
+        self._code = Code(self._backend, sandbox_id)
         self._commands = Commands(self._backend, sandbox_id)
         self._files = Filesystem(self._backend, sandbox_id)
         self._pty = Pty(self._backend, sandbox_id)
@@ -304,13 +303,62 @@ class Sandbox:
         """Changes them; a value of None removes the variable."""
         return self._backend.set_environment(self._id, env, cwd)
 
-    def run_code(self, code: str, timeout: Optional[float] = 600) -> CodeResult:
-        """Runs Python in an interpreter that stays: variables hold for the next call."""
-        with self._lock:
-            if self._kernel is None:
-                self._kernel = Kernel(self._backend, self._id)
-            kernel = self._kernel
-        return kernel.run(code, timeout)
+    # ---- code ----
+
+    def run_code(self, code: str, language: Optional[str] = None,
+                 context: Optional[Union[Context, str]] = None,
+                 on_stdout: Optional[Callable[[OutputMessage], object]] = None,
+                 on_stderr: Optional[Callable[[OutputMessage], object]] = None,
+                 on_result: Optional[Callable[[Result], object]] = None,
+                 on_error: Optional[Callable[[ExecutionError], object]] = None,
+                 envs: Optional[Mapping[str, str]] = None, timeout: Optional[float] = 600, *,
+                 keep_before: bool = False) -> Execution:
+        """Runs code in an interpreter that stays: variables hold for the next call.
+
+        Args:
+            code: Any number of lines. The value of the last expression is a result.
+            language: `python` (unless told), `javascript`, `typescript`, `bash`, or what else the
+                sandbox has. Each language has one default context, in which it runs.
+            context: The context in which it runs instead.
+            on_stdout: Called with each piece of output as it comes.
+            on_stderr: Likewise.
+            on_result: Called with each result as it comes: a table, a picture.
+            on_error: Called with the exception that ended it.
+            envs: Variables that it finds in its environment, and the next code does not.
+            timeout: In seconds; 0 or None is no limit. The code is then interrupted, and variables
+                stay; code that does not heed it is killed with its interpreter. `reason` of the
+                result is `timeout`.
+            keep_before: Keep the context as it is now, so that `Context.undo` can bring it back.
+
+        Raises:
+            UnsupportedError: The sandbox does not have that language; the message says what to
+                install.
+        """
+        return self._code.run(code, language, context, on_stdout, on_stderr, on_result, on_error,
+                              envs, timeout, keep_before)
+
+    def create_code_context(self, cwd: Optional[str] = None, language: Optional[str] = None,
+                            envs: Optional[Mapping[str, str]] = None) -> Context:
+        """Makes a context of its own, for `run_code`.
+
+        Args:
+            cwd: Where it starts; the sandbox's directory unless told.
+            language: `python` unless told.
+            envs: Variables of its environment.
+        """
+        return self._code.create(cwd, language, envs)
+
+    def list_code_contexts(self) -> List[Context]:
+        """The contexts that there are, in the order in which they were made."""
+        return self._code.list()
+
+    def restart_code_context(self, context: Union[Context, str]) -> None:
+        """Starts a context anew, without its variables."""
+        self._code.restart(context)
+
+    def remove_code_context(self, context: Union[Context, str]) -> None:
+        """Ends a context."""
+        self._code.remove(context)
 
     def __enter__(self: S) -> S:
         return self

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from typing import List
+from typing import Dict, List
 
 from pydantic import BaseModel, Field
 
+from ..execution import Result
+from ..kernel import as_code_result
 from ..session import SandboxSession
 from ._kit import NO_NETWORK, Answer, Refusal, cut, is_network, tool
 
 
 class PythonExec(BaseModel):
-    code: str = Field(description="Python, any number of lines. Print what you want to see.")
+    code: str = Field(description="Python, any number of lines. What is printed, the value of the "
+                                  "last expression and plots are shown.")
     timeout: float = Field(120, gt=0, le=3600, description="Seconds until it is interrupted.")
 
 
 @tool("python_exec", PythonExec, """Run Python code in the sandbox. The interpreter stays: variables,
-      functions and imports of earlier calls are still there. Only what is printed is shown.""")
+      functions and imports of earlier calls are still there. Shown are what is printed, the value of the
+      last expression, and plots.""")
 def python_exec(session: SandboxSession, a: PythonExec) -> Answer:
-    done = session.kernel.run(a.code, a.timeout)
+    execution = session.kernel.execute(a.code, a.timeout)
+    done = as_code_result(execution, a.timeout)
     limit = session.output_max_chars
-    parts = [cut(done.output, limit).rstrip("\n")]
+    parts = [cut(done.output, limit).rstrip("\n"), *_shown(execution.results, limit)]
     if done.stderr.strip():
         parts.append("[stderr]\n" + cut(done.stderr, max(limit // 4, 1)).rstrip("\n"))
     if not done.success:
@@ -30,7 +35,24 @@ def python_exec(session: SandboxSession, a: PythonExec) -> Answer:
     text = "\n".join(p for p in parts if p)
     return Answer(text or "[done; nothing was printed]", {
         "success": done.success, "output": cut(done.output, limit), "error": cut(done.error, limit),
-        "state_lost": done.state_lost})
+        "state_lost": done.state_lost, "text": execution.text,
+        "images": [image for r in execution.results for image in _images(r)]})
+
+
+def _images(result: Result) -> List[Dict[str, str]]:
+    """Its pictures, as LangChain's content blocks have them; the model itself does not get them."""
+    return [{"type": "image", "base64": data, "mime_type": f"image/{kind}"}
+            for kind, data in (("png", result.png), ("jpeg", result.jpeg)) if data]
+
+
+def _shown(results: List[Result], limit: int) -> List[str]:
+    parts = []
+    for result in results:
+        text = result.text or result.markdown or result.html or ""
+        if _images(result):
+            text = f"[a picture: {text}]" if text else "[a picture]"
+        parts.append(cut(text, limit).rstrip("\n"))
+    return parts
 
 
 class PipInstall(BaseModel):
