@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 
+from .again import Attempt
 from .reports import read_junits, read_pytest, read_tap
 from .work import LOGS, NIGHTLY, OBJECTS, PYTHON, ROOT, SKIP, TEST_LIMIT_S
 
@@ -92,22 +93,24 @@ def fuzz(shop, part):
 
 
 def pytest_command(interpreter, report, *more, limit=TEST_LIMIT_S):
-    return [interpreter, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", "-rA",
-            f"--timeout={limit}", f"--junitxml={report}", *more]
+    # What failed is remembered beside the report, so that it can be tried again.
+    return [interpreter, "-m", "pytest", "-o", f"cache_dir={report.removesuffix('.xml')}.cache", "--tb=short",
+            "-rA", f"--timeout={limit}", f"--junitxml={report}", *more]
 
 
 def pytest(shop, part, folders, limit, *, interpreter=PYTHON, env=None, more=(), workers=0,
            log=None):
     """Runs pytest over folders and counts. With `workers` the files are divided among as many
     processes, each of which starts the servers that it needs."""
-    report = os.path.join(LOGS, f"{log or part.name}.xml")
+    log = log or part.name
+    report = os.path.join(LOGS, f"{log}.xml")
     if os.path.exists(report):
         os.unlink(report)
     command = pytest_command(interpreter, report, *more)
-    if workers:
-        command += ["-n", str(workers), "--dist", "loadfile"]
-    result = shop.run(part, log or part.name, command + folders, limit, {**PROGRAMS, **(env or {})})
-    read_pytest(part, report, result)
+    env = {**PROGRAMS, **(env or {})}
+    beside = ["-n", str(workers), "--dist", "loadfile"] if workers else []
+    result = shop.run(part, log, [*command, *beside, *folders], limit, env)
+    part.again.append(Attempt(log, [*command, *folders], limit, env, read_pytest(part, report, result)))
 
 
 def programs_build(shop, part):

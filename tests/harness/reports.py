@@ -78,13 +78,15 @@ def read_junits(part, reports):
 
 
 def read_pytest(part, report, result):
-    """What pytest wrote and how it ended."""
+    """What pytest wrote and how it ended; gives the names of the tests that failed."""
+    before = len(part.failed)
     try:
-        before = len(part.failed)
         read_junit(part, report)
     except (OSError, xml.ParseError):
         part.fail("pytest", result.tail())
-        return
+        return []
+    names = [test for test, _ in part.failed[before:]]
     # 0: all passed, 1: some failed. Anything else, such as 5 for no test at all, is a fault.
-    if result.status not in (0, 1) or (result.status == 1 and len(part.failed) == before):
+    if result.status not in (0, 1) or (result.status == 1 and not names):
         part.fail("pytest", result.tail())
+    return names

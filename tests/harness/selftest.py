@@ -5,6 +5,7 @@ import tempfile
 import time
 
 from . import expected, install_cases, summary
+from .again import MOST, Attempt, try_again
 from .parts import pytest_command
 from .reports import read_junits, read_pytest, read_tap
 from .work import LOGS, PYTHON, TEXT_LINES, Part, Result, Workshop
@@ -142,11 +143,47 @@ def hang_cases(folder):
     yield "with its stack", True, "in waits_for_nothing" in text and "Timeout" in text
 
 
+UNSTEADY = """
+import os
+def test_once():
+    if not os.path.exists(__file__ + ".seen"):
+        open(__file__ + ".seen", "w").close()
+        assert False, "the first time"
+def test_always():
+    assert not os.path.exists(__file__ + ".always")
+"""
+
+
+def unsteady_run(folder, name, always=False, more=0):
+    """A part whose one test fails the first time, and another always, tried again."""
+    test, report = os.path.join(folder, f"test_{name}.py"), os.path.join(folder, f"{name}.xml")
+    with open(test, "w", encoding="utf-8") as f:
+        f.write(UNSTEADY)
+    if always:
+        open(f"{test}.always", "w", encoding="utf-8").close()
+    shop, part = Workshop(grace=1), Part(name)
+    command = [*pytest_command(PYTHON, report, "--rootdir", folder, "--noconftest"), test]
+    failed = read_pytest(part, report, shop.run(part, "self-test", command, 200))
+    part.again.append(Attempt(name, command, 200, None, failed))
+    for number in range(more):
+        part.fail(f"another {number}")
+    try_again(shop, [part])
+    return part.passed, len(part.failed), [test for test, _ in part.unsteady]
+
+
+def again_cases(folder):
+    """What is tried again, and what is not."""
+    yield "a failure that does not come again", (2, 0, ["test_a: test_once"]), unsteady_run(folder, "a")
+    yield "one beside it that does", (1, 1, ["test_b: test_once"]), unsteady_run(folder, "b", always=True)
+    yield "too many failures", (1, MOST + 1, []), unsteady_run(folder, "c", more=MOST)
+    yield "an attack that succeeded once", (1, 1, []), unsteady_run(folder, "security")
+
+
 def main():
     faults = list(expected.self_test(Part))
     with tempfile.TemporaryDirectory() as folder:
         for what, want, found in [*pytest_cases(folder), *text_cases(), *output_cases(),
-                                  *command_cases(), *build_cases(), *hang_cases(folder),
+                                  *command_cases(), *build_cases(), *hang_cases(folder), *again_cases(folder),
                                   *install_cases.cases(folder)]:
             if want != found:
                 faults.append(f"{what}: {found}, not {want}")

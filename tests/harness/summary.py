@@ -24,11 +24,11 @@ def skips(done):
         yield f"{len(tests):5}  {part}: {why[:160]} ({', '.join(tests[:SKIP_EXAMPLES])[:120]}{more})"
 
 
-def failures(done):
-    """Lines: each test that failed, and the last lines of its reason."""
+def failures(done, kind):
+    """Lines: each test that failed, or that is unsteady, and the last lines of its reason."""
     number = 0
     for part in done:
-        for test, text in part.failed:
+        for test, text in getattr(part, kind):
             number += 1
             yield f"  {part.name}: {test[:300]}"
             if number <= FAILED_WITH_REASON:
@@ -41,7 +41,11 @@ def lines(done, seconds):
                f"{part.cpu:.1f} s of processor time")
     yield (f"{'all:':10}{seconds:.1f} s, "
            f"{sum(part.cpu for part in done):.1f} s of processor time")
-    for title, found in (("skipped", list(skips(done))), ("failed", list(failures(done)))):
+    for title, found in (
+            ("skipped", list(skips(done))),
+            ("unsteady (failed, and passed when tried again alone: a fault to be found)",
+             list(failures(done, "unsteady"))),
+            ("failed", list(failures(done, "failed")))):
         if found:
             yield from ("", f"{title}:", *found)
     yield ""

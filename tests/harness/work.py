@@ -20,6 +20,7 @@ PYTHON = "/usr/bin/python3"  # Debian's: it is the one that has Debian's pytest
 PYCACHE = os.path.join(LOGS, "pycache")
 SKIP = 77  # the exit status of a script that could not run its tests
 NIGHTLY = os.environ.get("PADDOCK_NIGHTLY", "") not in ("", "0")
+STRICT = NIGHTLY or os.environ.get("PADDOCK_STRICT", "") not in ("", "0")  # nothing is tried again
 
 # One test that hangs fails by itself, with its stack, and the others of its part run on. The longest test
 # takes about a minute on idle processors.
@@ -64,6 +65,8 @@ class Part:
         self.passed = 0
         self.failed = []  # (test, text)
         self.skipped = []  # (test, reason)
+        self.unsteady = []  # (test, text): failed, and passed when it was tried again
+        self.again = []  # see again.py
         self.lines = []
         self.results = []
         self.seconds = 0.0
