@@ -14,12 +14,17 @@ const repl = require('repl')
 const util = require('util')
 const vm = require('vm')
 const { PassThrough } = require('stream')
+const { Worker } = require('worker_threads')
 
 const EVENT_MAX = 16 << 20
 const EXECUTION_MAX = 64 << 20
 const TEXT_MAX = 1 << 20
 const REMEMBERED = 64
 const [EVENTS, REQUESTS, OUTPUT, ERRORS] = [3, 4, 5, 6]
+
+// What the thread that hears interrupts may know: the count of the cell that runs, and of the one whose guard stands; or 0.
+const [CELL, GUARDED] = [0, 1]
+const state = new Int32Array(new SharedArrayBuffer(8))
 
 let cell = null // that runs: { id, sent, truncated, settle }
 let seq = 0
@@ -194,23 +199,73 @@ shell._domain?.removeAllListeners('error')
 shell._domain?.on('error', onError)
 process.on('uncaughtException', onError)
 process.on('unhandledRejection', onError)
-process.on('SIGINT', () => cell?.settle(new Interrupt('interrupted')))
 
-// A script that calls what is at RUN, and that an interrupt may break: repl's own option for that (breakEvalOnSigint) leaves
-// node 20 without its handler of SIGINT, and the next interrupt ends the process.
+// Interrupts. node's process.on('SIGINT') does not reach a loop, and a guarded script (breakOnSigint), which does, takes
+// node's handler away at its begin and at its end: an interrupt that comes just then is lost, or ends the process. But all
+// guards of a process share one handler, which stays while one of them stands, and a signal is told to the guard that began
+// last. So a thread waits in a guarded script for as long as the driver lives, and hears what comes while no cell's guard
+// stands. It tells the main thread which cell was to be interrupted when it waits again, so that none is lost behind one.
+// If that cell's guard stands by now (it began after the signal, or below the thread's), the signal is sent once more.
+const WATCH = `
+  const { parentPort, workerData: state } = require('worker_threads')
+  const never = new Int32Array(new SharedArrayBuffer(4))
+  let heard = 0
+  globalThis.wait = () => { parentPort.postMessage(heard); Atomics.wait(never, 0, 0) }
+  const guard = new (require('vm').Script)('wait()')
+  for (;;) {
+    try { guard.runInThisContext({ breakOnSigint: true }) } catch {}
+    heard = Atomics.load(state, ${CELL})
+    if (heard && Atomics.load(state, ${GUARDED}) === heard) {
+      process.kill(process.pid, 'SIGINT')
+      Atomics.wait(state, ${GUARDED}, heard)
+    }
+  }`
+
+// Calls back when the thread waits.
+function watchInterrupts (onStanding) {
+  // Listeners of SIGINT, ours and the code's, are called from here: node must not put its own handler over the guards'.
+  for (const event of ['newListener', 'removeListener']) {
+    for (const listener of process.rawListeners(event)) {
+      process.removeListener(event, listener)
+      process.on(event, (name, ...more) => { if (name !== 'SIGINT') listener.call(process, name, ...more) })
+    }
+  }
+  process.on('SIGINT', () => cell?.settle(new Interrupt('interrupted')))
+
+  // Where node lets us, we keep the handler also for the moment in which the thread is in no guard.
+  attempt(() => process.binding('contextify').startSigintWatchdog())
+  const resourceLimits = { maxOldGenerationSizeMb: 8, maxYoungGenerationSizeMb: 1, stackSizeMb: 1 }
+  const thread = new Worker(WATCH, { eval: true, env: {}, execArgv: [], workerData: state, resourceLimits })
+  thread.once('message', () => {
+    thread.on('message', heard => { if (cell && heard === count) process.emit('SIGINT', 'SIGINT', 2) })
+    onStanding()
+  })
+  thread.unref()
+}
+
+// A script that calls what is at RUN, and that an interrupt may break.
 const RUN = Symbol('run')
 globalThis[Symbol.for('paddock.run')] = () => shell[RUN]()
 const guard = new vm.Script("globalThis[Symbol.for('paddock.run')]()")
 
 function evaluate (code) {
   return new Promise((resolve, reject) => {
-    cell.settle = reject
     const done = (error, value) => {
       if (error !== null && error !== undefined) reject(error)
       else resolve(util.types.isPromise(value) ? value.then(found => [found]) : [value]) // anything else with then() is a value
     }
-    shell[RUN] = () => shell.eval(code, shell.context, `cell${count}`, done)
-    guard.runInThisContext({ breakOnSigint: true })
+    shell[RUN] = () => {
+      Atomics.store(state, GUARDED, count)
+      shell.eval(code, shell.context, `cell${count}`, done)
+    }
+    try {
+      guard.runInThisContext({ breakOnSigint: true })
+    } catch (error) {
+      cell.settle(error) // an interrupt, and the code may have given a promise before it
+    } finally {
+      Atomics.store(state, GUARDED, 0)
+      Atomics.notify(state, GUARDED)
+    }
   })
 }
 
@@ -227,21 +282,22 @@ function describe (error) {
 }
 
 async function runCell (id, request) {
-  cell = { id, sent: 0, truncated: false, settle: () => {} }
-  count++
+  cell = { id, sent: 0, truncated: false }
+  const settled = new Promise((resolve, reject) => { cell.settle = reject }) // by an interrupt, or by an error of a callback
+  settled.catch(() => {})
+  Atomics.store(state, CELL, ++count)
   emit('start', { count })
   const before = {}
   for (const [name, value] of Object.entries(request.env ?? {})) {
     before[name] = process.env[name]
     process.env[name] = value
   }
-  await new Promise(resolve => setImmediate(resolve)) // an interrupt that is here already is heeded below
 
   let ok = true
   try {
     if (typeof request.code !== 'string') throw new TypeError('code is no text')
-    const [value] = await evaluate(rewriteImports(strip(request.code)).trim() + '\n')
-    if (value !== undefined) sendResult(await bundle(value), true)
+    const [value] = await Promise.race([settled, evaluate(rewriteImports(strip(request.code)).trim() + '\n')])
+    if (value !== undefined) sendResult(await Promise.race([settled, bundle(value)]), true)
   } catch (error) {
     ok = error instanceof Exit && error.message === 'exit status 0'
     if (!ok) emit('error', describe(error))
@@ -251,6 +307,7 @@ async function runCell (id, request) {
     if (value === undefined) delete process.env[name]
     else process.env[name] = value
   }
+  Atomics.store(state, CELL, 0)
   emit('end', cell.truncated ? { ok, truncated: true } : { ok })
   cell = null
 }
@@ -303,12 +360,16 @@ const strip = language === 'typescript' ? makeStripper() : code => code
 if (!strip) exit(127)
 
 let buffer = ''
-const requests = new net.Socket({ fd: REQUESTS, readable: true, writable: false })
-requests.setEncoding('latin1')
-requests.on('data', data => {
-  const lines = (buffer + data).split('\n')
-  buffer = lines.pop()
-  lines.forEach(take)
-})
-requests.on('end', () => line.then(() => exit(0)))
-emit('ready', { version: process.versions.node })
+function takeRequests () {
+  const requests = new net.Socket({ fd: REQUESTS, readable: true, writable: false })
+  requests.setEncoding('latin1')
+  requests.on('data', data => {
+    const lines = (buffer + data).split('\n')
+    buffer = lines.pop()
+    lines.forEach(take)
+  })
+  requests.on('end', () => line.then(() => exit(0)))
+}
+
+takeRequests()
+watchInterrupts(() => emit('ready', { version: process.versions.node }))

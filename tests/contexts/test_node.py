@@ -1,6 +1,8 @@
 """The driver of JavaScript and TypeScript, with the node of the host."""
 
+import random
 import shutil
+import time
 
 import pytest
 
@@ -135,10 +137,56 @@ def test_an_interrupt_ends_the_cell_and_keeps_the_variables(node, code):
     assert node.run("kept").text == "1"
 
 
-def test_an_interrupt_between_cells_does_nothing(node):
+@pytest.mark.parametrize("code", [
+    "new Promise(() => {})", "({ [Symbol.for('Jupyter.display')]: () => new Promise(() => {}) })",
+    "setTimeout(() => console.log('again'), 1); new Promise(() => {})"])
+def test_an_interrupt_ends_what_never_comes(node, code):
+    node.run("var kept = 1")
+    request = node.start("console.log('go'); " + code)
+    node.wait_for_output(b"go\n")
+    node.interrupt()
+    assert node.collect(request).error["name"] == "Interrupt"
+    assert node.run("kept").text == "1"
+
+
+def test_no_interrupt_is_lost(node):
+    """Most come while the cell's guard begins or ends; some come twice, or when nothing runs."""
+    node.run("var kept = 1")
+    chance = random.Random(1)
+    for number in range(paddock.rounds(300, 5000)):
+        end = chance.choice(["await new Promise(() => {})", "new Promise(() => {})", "while (true);"])
+        request = node.start("process.stdout.write('go'); " + end)
+        if chance.random() < 0.8:
+            node.wait_for_output(b"go")
+        time.sleep(chance.random() * 0.0005)
+        node.interrupt()
+        if chance.random() < 0.1:
+            node.interrupt()
+        assert node.collect(request).error["name"] == "Interrupt", number
+        if chance.random() < 0.1:
+            node.interrupt()
+            assert node.run("kept").text in ("1", None), number
+    assert "1" in [node.run("kept").text for _ in range(2)]
+
+
+def test_listeners_of_the_code_hear_interrupts(node):
+    node.run("var heard = 0; process.on('SIGINT', () => heard++); process.once('SIGINT', () => heard++); undefined")
+    for _ in range(3):
+        request = node.start("setTimeout(() => console.log('go'), 1); await new Promise(() => {})")
+        node.wait_for_output(b"go\n")
+        node.interrupt()
+        assert node.collect(request).error["name"] == "Interrupt"
+    assert node.run("heard").text == "4"
+
+
+def test_an_interrupt_between_cells_ends_nothing(node):
+    """It may be heard a little later, when a cell runs that came at once; never twice."""
+    node.run("var kept = 1")
     for _ in range(5):
         node.interrupt()
-        assert node.run("1").text == "1"
+        cells = [node.run("kept") for _ in range(2)]
+        assert "1" in [cell.text for cell in cells]
+        assert all(cell.text == "1" or cell.error["name"] == "Interrupt" for cell in cells)
 
 
 def test_text_that_is_none(node):
