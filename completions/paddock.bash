@@ -37,6 +37,7 @@ _paddock_options() {
     route) echo --explain --provider --user --template --image --command --json ;;
     rm) echo --session ;;
     mcp) echo --thread ;;
+    console) echo --json ;;
     esac
 }
 
@@ -59,7 +60,7 @@ _paddock() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]-} i id=
     local commands="run doctor root keeper serve key cert config create ls exec shell code cp ps logs \
-        kill port top route mv rm mcp help"
+        kill port top route mv rm mcp console help"
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")

@@ -231,6 +231,7 @@ static enum found find(struct auth *a, const uint8_t hash[32], struct auth_who *
         found = FOUND;
         memcpy(ret->tenant, slot->tenant, sizeof ret->tenant);
         memcpy(ret->key_id, slot->id, sizeof ret->key_id);
+        memcpy(ret->key_hash, slot->hash, sizeof ret->key_hash);
         ret->is_admin = slot->is_admin;
         uint64_t touched = atomic_load(&slot->touched_ms);
         /* Of several threads one wins. */
@@ -250,8 +251,14 @@ int auth_check(struct auth *a, const char *key, struct auth_who *ret, struct pd_
         return pd_fail(e, PD_UNAUTHENTICATED,
                        "that is no API key: a key is " ID_KEY_PREFIX " and 40 hex digits");
 
-    uint8_t hash[32];
+    uint8_t hash[AUTH_HASH_LEN];
     hash_key(key, hash);
+    return auth_check_hash(a, hash, ret, e);
+}
+
+int auth_check_hash(struct auth *a, const uint8_t hash[AUTH_HASH_LEN], struct auth_who *ret,
+                    struct pd_err *e)
+{
     uint64_t now = clock_now();
     look_if_due(a, now);
 

@@ -11,6 +11,7 @@
 #include "access/ids.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct pd_err;
 struct store;
@@ -19,11 +20,13 @@ struct auth;
 
 #define AUTH_ID_LEN    16  /* of a key's public name: the start of its hash in hex */
 #define AUTH_LABEL_MAX 100 /* what people call it, UTF-8 without control characters */
+#define AUTH_HASH_LEN  32  /* of the SHA-256 of a key */
 
 struct auth_who {
     char tenant[ID_TENANT_MAX + 1];
     char key_id[AUTH_ID_LEN + 1];
-    bool is_admin; /* may change what concerns all tenants */
+    bool is_admin;                   /* may change what concerns all tenants */
+    uint8_t key_hash[AUTH_HASH_LEN]; /* opens nothing; for auth_check_hash */
 };
 
 /* Reads the keys of the store, which must outlive it. `extra` (or NULL, or ""): one more key, of
@@ -34,6 +37,10 @@ void auth_free(struct auth *a);
 /* Finds the tenant of a key. PD_UNAUTHENTICATED: none was given (NULL or ""), it is malformed,
  * unknown or revoked. The text never contains the key. */
 int auth_check(struct auth *a, const char *key, struct auth_who *ret, struct pd_err *e);
+
+/* Whether the key of this hash, which auth_check has told, is still good. */
+int auth_check_hash(struct auth *a, const uint8_t hash[AUTH_HASH_LEN], struct auth_who *ret,
+                    struct pd_err *e);
 
 /* Makes a key and stores its hash; the caller shows the key, once. `label` may be NULL. */
 int auth_create(struct auth *a, const char *tenant, const char *label, bool is_admin,

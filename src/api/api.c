@@ -3,6 +3,7 @@
  * must be good, the tenant must have requests left, and the sandbox must be the tenant's. Then its
  * handler runs. */
 #include "api/e2b.h"
+#include "api/login.h"
 #include "api/preview.h"
 #include "api/share.h"
 
@@ -101,6 +102,9 @@ static int copy_key(const struct slice *value, const char *prefix, char *out)
 
 int call_authenticate(struct call *c, struct pd_err *e)
 {
+    if (c->by_login)
+        return login_check(c, e);
+
     char key[KEY_SIZE] = "";
     if (!copy_key(http_find(&c->r->head, "X-API-Key"), NULL, key))
         (void)copy_key(http_find(&c->r->head, "Authorization"), "Bearer ", key);
@@ -110,6 +114,24 @@ int call_authenticate(struct call *c, struct pd_err *e)
 
     metrics_count(c->api->metrics, METRIC_AUTH_FAILURES);
     reply_header(c->r, "WWW-Authenticate", "Bearer");
+    return -1;
+}
+
+/* A key, or a login at the console. A login opens /v1 and nothing else: not the doors of other
+ * protocols, whose clients are no pages of ours, and no port, whose program would be sent it. */
+static int authenticate(struct call *c, struct pd_err *e)
+{
+    bool is_ours = c->route >= api_routes && c->route < api_routes + api_route_count &&
+                   !strncmp(c->route->pattern, "/v1/", 4) && !(c->route->flags & ROUTE_REST);
+    c->by_login = is_ours && login_is_shown(c);
+    if (!c->by_login)
+        return call_authenticate(c, e);
+
+    if (http_find(&c->r->head, "X-API-Key") || http_find(&c->r->head, "Authorization"))
+        return pd_fail(e, PD_INVALID, "a key or a login: not both");
+    if (login_check(c, e) == 0)
+        return 0;
+    metrics_count(c->api->metrics, METRIC_AUTH_FAILURES);
     return -1;
 }
 
@@ -179,7 +201,7 @@ int call_admit(struct call *c, struct pd_err *e)
         return 0;
     }
 
-    if ((!check_preview(c) && call_authenticate(c, e) < 0) || call_count(c, e) < 0)
+    if ((!check_preview(c) && authenticate(c, e) < 0) || call_count(c, e) < 0)
         return -1;
 
     if (c->route->flags & ROUTE_ADMIN && !c->who.is_admin)

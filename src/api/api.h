@@ -15,6 +15,7 @@ struct access;
 struct audit;
 struct auth;
 struct config;
+struct logins;
 struct mcp;
 struct metrics;
 struct preview;
@@ -32,6 +33,7 @@ struct api {
     const struct provider_table *providers;
     struct router *router;
     struct auth *auth;
+    struct logins *logins; /* at the console */
     struct quota *quota;
     struct shares *shares; /* or NULL: no tenant leaves places for others */
     struct metrics *metrics;

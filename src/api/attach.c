@@ -14,19 +14,19 @@
  * A client shows that it is there by answering pings, or by reading. */
 #include "api/command.h"
 #include "api/handlers.h"
+#include "api/login.h"
+#include "api/origin.h"
 
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/parse.h"
-#include "config/config.h"
 #include "core/follow.h"
 #include "net/proxy.h"
 #include "net/ws.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <strings.h>
 
 #define MESSAGE_MAX   (1u << 20)
 #define PIECE         (32u << 10)
@@ -65,32 +65,6 @@ struct attach {
 };
 
 /* ---- admission ---- */
-
-static bool is_same_origin(const struct call *c, struct slice origin)
-{
-    const char *scheme = conn_is_tls(c->r->conn) ? "https://" : "http://";
-    size_t skip = strlen(scheme);
-    struct slice host = c->r->head.host;
-
-    return host.len && origin.len == skip + host.len && !strncasecmp(origin.at, scheme, skip) &&
-           !strncasecmp(origin.at + skip, host.at, host.len);
-}
-
-/* A browser lets any page open a WebSocket to anywhere, and says which page it was. */
-static int check_origin(const struct call *c, struct pd_err *e)
-{
-    const struct slice *origin = http_find(&c->r->head, "Origin");
-    if (!origin || is_same_origin(c, *origin))
-        return 0;
-
-    const struct config_list *allowed = &c->config->allowed_origins;
-    for (unsigned i = 0; i < allowed->count; i++)
-        if (slice_is_nocase(*origin, allowed->items[i]))
-            return 0;
-
-    return pd_fail(e, PD_DENIED, "origin '%.*s' is not allowed: add it to allowed_origins",
-                   origin->len > 100 ? 100 : (int)origin->len, origin->at);
-}
 
 /* Where one stream begins: at byte N, or with -N, at the last N bytes, or as many as are kept. */
 static int read_offset(struct attach *a, unsigned stream, const char *text, struct pd_err *e)
@@ -562,7 +536,7 @@ int process_attach(struct call *c, struct pd_err *e)
 {
     struct pd_err why;
 
-    if (check_origin(c, e) < 0)
+    if (origin_check(c, e) < 0)
         return -1;
 
     struct process *p = session_find_process(c->session, c->var[1], e);
@@ -586,7 +560,7 @@ int process_attach(struct call *c, struct pd_err *e)
         r = follow_begin(&a->f, p, a->f.offset, 0, e);
 
     if (r == 0) {
-        r = request_upgrade(c->r, NULL, e);
+        r = request_upgrade(c->r, login_protocol(c), e);
         if (r == 0) {
             ws_decoder_init(&a->decoder, 1, MESSAGE_MAX);
             a->ping_at = deadline_in(PING_EVERY);

@@ -6,7 +6,7 @@
  * accepted in silence. */
 #pragma once
 
-#include "access/auth.h"
+#include "access/logins.h"
 #include "api/api.h"
 #include "api/fields.h"
 #include "api/route.h"
@@ -27,8 +27,10 @@ struct call {
     struct api *api;
     const struct config *config;
     const struct route *route;
-    struct auth_who who;     /* tenant "" on ROUTE_OPEN */
-    struct session *session; /* held during the call; ROUTE_SANDBOX */
+    struct auth_who who;              /* tenant "" on ROUTE_OPEN */
+    bool by_login;                    /* who: logged in at the console; not by a key */
+    char login[LOGIN_SECRET_LEN + 1]; /* the session of that login */
+    struct session *session;          /* held during the call; ROUTE_SANDBOX */
     struct route_match matched;
     char (*var)[512]; /* the path's variables, decoded, in order */
     unsigned var_count;

@@ -13,6 +13,10 @@ HANDLER(archive_put);
 /* attach.c */
 HANDLER(process_attach);
 
+/* console.c */
+HANDLER(console_index);
+HANDLER(console_file);
+
 /* contexts.c */
 HANDLER(contexts_post);
 HANDLER(contexts_get);
@@ -50,6 +54,12 @@ HANDLER(files_chmod);
 /* files_search.c */
 HANDLER(files_search);
 HANDLER(files_replace);
+
+/* login.c */
+HANDLER(console_login);
+HANDLER(console_logout);
+HANDLER(console_link);
+HANDLER(console_me);
 
 /* mcp.c */
 HANDLER(mcp_post);

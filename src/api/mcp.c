@@ -3,6 +3,7 @@
  * a tool is the tool's result, for the model to read. */
 #include "api/mcp.h"
 #include "api/handlers.h"
+#include "api/origin.h"
 
 #include "base/banned.h"
 #include "base/fd.h"
@@ -384,15 +385,9 @@ static int check_sender(const struct call *c, struct pd_err *e)
     const struct http_head *h = &c->r->head;
     const struct slice *origin = http_find(h, "Origin"), *type = http_find(h, "Content-Type");
     const struct config_list *allowed = &c->config->allowed_origins;
-    size_t len = 0, scheme = 0;
-    int fine = !origin;
+    size_t len = 0;
+    bool fine = !origin || origin_is_host(h, *origin);
 
-    if (origin && origin->len > 8)
-        scheme = !strncasecmp(origin->at, "http://", 7)    ? 7
-                 : !strncasecmp(origin->at, "https://", 8) ? 8
-                                                           : 0;
-    if (scheme && h->host.len && origin->len - scheme == h->host.len)
-        fine = !strncasecmp(origin->at + scheme, h->host.at, h->host.len);
     for (unsigned i = 0; !fine && i < allowed->count; i++)
         fine = slice_is_nocase(*origin, allowed->items[i]);
 

@@ -13,6 +13,7 @@
  * that only this host can set. */
 #include "api/e2b.h"
 #include "api/handlers.h"
+#include "api/origin.h"
 #include "api/port_heads.h"
 #include "api/preview.h"
 #include "api/worker_request.h"
@@ -212,13 +213,8 @@ static bool is_own_page(const struct http_head *h)
     const struct slice *site = http_find(h, "Sec-Fetch-Site");
     const struct slice *mode = http_find(h, "Sec-Fetch-Mode");
 
-    if (origin) {
-        size_t skip = origin->len > 8 && !strncasecmp(origin->at, "https://", 8)  ? 8
-                      : origin->len > 7 && !strncasecmp(origin->at, "http://", 7) ? 7
-                                                                                  : 0;
-        return skip && origin->len - skip == h->host.len &&
-               !strncasecmp(origin->at + skip, h->host.at, h->host.len);
-    }
+    if (origin)
+        return origin_is_host(h, *origin);
 
     if (!site || slice_is(*site, "same-origin") || slice_is(*site, "none"))
         return true;

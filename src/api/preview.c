@@ -14,35 +14,41 @@
 
 /* The host that the client itself used is one that it can reach. Over a Unix socket it has used
  * none: then it is the first address that is listened at, with TLS if there is such a one. */
+void call_own_place(const struct call *c, struct own_place *ret)
+{
+    const struct config *config = c->config;
+    char peer[CONN_PEER_SIZE];
+
+    conn_peer(c->r->conn, peer);
+    *ret = (struct own_place){.host = c->r->head.host, .name = {"", 0}};
+    ret->tls = peer[0] == 'u' ? config->tls_cert[0] != 0 : conn_is_tls(c->r->conn);
+    if (!strcmp(peer, "unix") || http_host_split(ret->host, &ret->name, &ret->port) < 0) {
+        const struct config_list *at =
+            ret->tls && config->listen_tls.count ? &config->listen_tls : &config->listen;
+        ret->host = slice_of(at->count ? at->items[0] : "localhost");
+        (void)http_host_split(ret->host, &ret->name, &ret->port);
+    }
+}
+
 static void put_base(struct call *c, unsigned port, const char *id, enum preview_by by,
                      struct buf *out)
 {
     const struct config *config = c->config;
-    struct slice host = c->r->head.host, name = {"", 0};
-    unsigned own_port = 0;
-    char peer[CONN_PEER_SIZE];
+    struct own_place own;
+    call_own_place(c, &own);
 
-    conn_peer(c->r->conn, peer);
-    int tls = peer[0] == 'u' ? config->tls_cert[0] != 0 : conn_is_tls(c->r->conn);
-    if (!strcmp(peer, "unix") || http_host_split(host, &name, &own_port) < 0) {
-        const struct config_list *at =
-            tls && config->listen_tls.count ? &config->listen_tls : &config->listen;
-        host = slice_of(at->count ? at->items[0] : "localhost");
-        (void)http_host_split(host, &name, &own_port);
-    }
-
-    buf_puts(out, tls ? "https://" : "http://");
+    buf_puts(out, own.tls ? "https://" : "http://");
     /* Names below localhost reach this server only from where localhost does. */
     bool named = config->domain[0] && (strcasecmp(config->domain, "localhost") != 0 ||
-                                       slice_is_nocase(name, "localhost"));
+                                       slice_is_nocase(own.name, "localhost"));
     if (by == PREVIEW_BY_HOST || (by == PREVIEW_BY_EITHER && named)) {
         buf_printf(out, "%u-%s.%s", port, id, config->domain);
-        if (own_port)
-            buf_printf(out, ":%u", own_port);
+        if (own.port)
+            buf_printf(out, ":%u", own.port);
         return;
     }
 
-    buf_put(out, host.at, host.len);
+    buf_put(out, own.host.at, own.host.len);
     buf_printf(out, "/v1/sandboxes/%s/ports/%u", id, port);
 }
 

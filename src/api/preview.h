@@ -4,6 +4,14 @@
 
 #include "api/call.h"
 
+/* Where the client has reached this server. */
+struct own_place {
+    struct slice host, name; /* with the port, and without */
+    unsigned port;           /* 0: the scheme's own */
+    bool tls;
+};
+void call_own_place(const struct call *c, struct own_place *ret);
+
 /* Where a link leads: to the port's own host name, to the path below the API, or to whichever the
  * client can reach: the name, unless that is below localhost and the client has come by another. */
 enum preview_by { PREVIEW_BY_EITHER, PREVIEW_BY_HOST, PREVIEW_BY_PATH };

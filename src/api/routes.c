@@ -81,6 +81,13 @@ const struct route api_routes[] = {
     {"GET", "/metrics", metrics_get, ROUTE_OPEN, NULL},
     {"GET", "/openapi.yaml", openapi_get, ROUTE_OPEN, NULL},
     {"GET", "/docs", docs_get, ROUTE_OPEN, NULL},
+
+    {"GET", "/", console_index, ROUTE_OPEN, NULL},
+    {"GET", "/console/{file}", console_file, ROUTE_OPEN, NULL},
+    {"POST", "/v1/console/login", console_login, ROUTE_OPEN, "console.login"},
+    {"DELETE", "/v1/console/login", console_logout, 0, "console.logout"},
+    {"POST", "/v1/console/link", console_link, 0, "console.link"},
+    {"GET", "/v1/console/me", console_me, 0, NULL},
 };
 const unsigned api_route_count = sizeof api_routes / sizeof *api_routes;
 

@@ -59,6 +59,7 @@ static const char *const names[LOCK_RANK_COUNT] = {
     [LOCK_KEEPER] = "keeper",
     [LOCK_RULES_FILE] = "rules_file",
     [LOCK_RULES] = "rules",
+    [LOCK_LOGINS] = "logins",
     [LOCK_KEY_LOOK] = "key_look",
     [LOCK_KEYS] = "keys",
     [LOCK_QUOTA] = "quota",

@@ -41,6 +41,7 @@
  *   keeper         keeper_process.lock: the keeper that the library has started
  *   rules_file     router.writer: the file of the router's rules
  *   rules          router.lock: its rules, breakers and arms
+ *   logins         logins.lock: who is logged in at the console, and its one-use codes
  *   key_look       auth.look_lock: reading and writing keys in the store
  *   keys           auth.lock: the table of keys
  *   quota          quota.lock: the rates of tenants
@@ -89,6 +90,7 @@ enum lock_rank {
     LOCK_KEEPER,
     LOCK_RULES_FILE,
     LOCK_RULES,
+    LOCK_LOGINS,
     LOCK_KEY_LOOK,
     LOCK_KEYS,
     LOCK_QUOTA,

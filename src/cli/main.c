@@ -88,9 +88,9 @@ static void run_server_program(char **argv)
 
 static int is_server_command(const char *name)
 {
-    static const char *const names[] = {"serve", "key",  "cert",  "config", "ls", "create", "exec",
-                                        "shell", "code", "cp",    "logs",   "ps", "kill",   "rm",
-                                        "port",  "top",  "route", "mv",     "mcp"};
+    static const char *const names[] = {"serve", "key",  "cert",  "config", "ls",  "create", "exec",
+                                        "shell", "code", "cp",    "logs",   "ps",  "kill",   "rm",
+                                        "port",  "top",  "route", "mv",     "mcp", "console"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], name))
             return 1;
@@ -111,7 +111,7 @@ static int unknown(const char *name)
 
     pd_fail(&e, PD_INVALID,
             "'%.40s' is not a command: run, doctor, root, keeper, serve, key, cert, config, ls, "
-            "create, exec, shell, cp, logs, ps, kill, rm, port, top, route, mv, help",
+            "create, exec, shell, cp, logs, ps, kill, rm, port, top, route, mv, console, help",
             name);
     return cli_fail(&e);
 }

@@ -24,6 +24,7 @@ const struct client_command client_commands[] = {
     {"route", "say which provider a sandbox would get", route_usage, cmd_route},
     {"mv", "move a sandbox to another provider", mv_usage, cmd_mv},
     {"rm", "end sandboxes", rm_usage, cmd_rm},
+    {"console", "print a link to the server's console", console_usage, cmd_console},
     {"mcp", "speak the Model Context Protocol", mcp_usage, cmd_mcp},
     {0},
 };

@@ -20,6 +20,7 @@ struct client_command {
 extern const struct client_command client_commands[];
 
 /* Each gets argv without the program's name: argv[0] is the command's. Returns the exit status. */
+int cmd_console(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
 int cmd_create(int argc, char **argv);
 int cmd_exec(int argc, char **argv);
@@ -36,9 +37,9 @@ int cmd_route(int argc, char **argv);
 int cmd_mcp(int argc, char **argv);
 int cmd_mv(int argc, char **argv);
 
-extern const char ls_usage[], create_usage[], exec_usage[], shell_usage[], code_usage[], cp_usage[],
-    logs_usage[], ps_usage[], kill_usage[], rm_usage[], port_usage[], top_usage[], route_usage[],
-    mv_usage[], mcp_usage[];
+extern const char console_usage[], ls_usage[], create_usage[], exec_usage[], shell_usage[],
+    code_usage[], cp_usage[], logs_usage[], ps_usage[], kill_usage[], rm_usage[], port_usage[],
+    top_usage[], route_usage[], mv_usage[], mcp_usage[];
 
 /* Exit statuses of the commands themselves. */
 #define EXIT_USAGE  2

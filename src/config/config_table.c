@@ -48,6 +48,8 @@ const struct config_key config_keys[] = {
              "that it listens on"},
     {"allowed_origins", CONFIG_LIST, AT(allowed_origins), "", .reloadable = 1,
      .help = "origins whose pages may open WebSockets, such as `https://console.example`"},
+    {"console", CONFIG_SWITCH, AT(console), "on", .reloadable = 1,
+     .help = "the console in the browser, at `/`"},
     {"user", CONFIG_TEXT, AT(user), "", 0, 32,
      .help = "who the server becomes when root starts it; default `paddock` if there is such a "
              "user, else a uid from 61184 to 65519 that nobody else has"},

@@ -3,6 +3,7 @@
  * SIGTERM drains and leaves the sandboxes to the next daemon, SIGINT ends them as well, SIGHUP
  * reads the configuration again. */
 #include "access/access.h"
+#include "access/logins.h"
 #include "access/preview.h"
 #include "access/quota.h"
 #include "api/api.h"
@@ -377,6 +378,7 @@ static int set_up(struct daemon *d, struct pd_err *e)
 
     if (!(d->store = open_store(s->data_dir, e)) ||
         !(api->auth = auth_new(d->store, getenv("PADDOCK_API_KEY"), e)) ||
+        !(api->logins = logins_new(d->store, api->auth, e)) ||
         !(api->preview = preview_new(d->store, e)) || !(api->access = access_new(d->store, e)))
         return -1;
     if (!(api->watchers = watchers_new(e)))

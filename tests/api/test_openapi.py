@@ -83,7 +83,7 @@ def test_every_operation_is_served(api, sandbox, method, path):
     box = Box(api, sandbox)
     process = box.start("sleep 100", stdin=True)["process_id"]
     url = path.format(id=sandbox, user_id="u", thread_id="t", pid=process, port="8080", path="x",
-                      cid="python", eid="0")
+                      cid="python", eid="0", file="app.js")
     tail = path.removeprefix("/v1/sandboxes/{id}")
     url += QUERY.get(tail, "")
     if path.endswith("/watch"):
@@ -103,7 +103,7 @@ def test_every_operation_is_served(api, sandbox, method, path):
 
 @pytest.mark.parametrize("path", sorted({p for _, p in OPERATIONS if not p.endswith("/{path}")}))
 def test_other_methods_are_refused(api, sandbox, path):
-    url = path.format(id=sandbox, user_id="u", thread_id="t", pid="1", port="8080", cid="python", eid="0")
+    url = path.format(id=sandbox, user_id="u", thread_id="t", pid="1", port="8080", cid="python", eid="0", file="app.js")
     known = {m for m, p in OPERATIONS if p == path}
     for method in {"GET", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"} - known:
         if "/ports/" in path:
@@ -117,7 +117,7 @@ def test_other_methods_are_refused(api, sandbox, path):
         check_error(api.request(method, url), (400, 405), ("invalid", "method_not_allowed"))
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v1/sandbox", "/v1/sandboxes/", "/v9/sandboxes",
+@pytest.mark.parametrize("path", ["/v1", "/console", "/console/", "/v1/", "/v1/sandbox", "/v1/sandboxes/", "/v9/sandboxes",
                                   "/metrics/", "//v1/sandboxes", "/v1//sandboxes", "/V1/sandboxes",
                                   "/v1/sessions/a", "/v1/sessions/a/b/c", "/favicon.ico"])
 def test_paths_that_are_none(api, path):

@@ -47,6 +47,8 @@ def test_run(tmp_path_factory):
                                   stdin=subprocess.DEVNULL, capture_output=True,
                                   timeout=paddock.seconds(60), check=False)
             assert (done.returncode, done.stdout) == (0, "42\n"), (done, text())
+            link = rf"http://localhost:{port}/#code=[0-9a-f]{{64}}"
+            paddock.wait_for(lambda: re.search(link, text()), 30, "the link to the console")
         finally:
             os.killpg(process.pid, signal.SIGINT)
             process.wait(timeout=paddock.seconds(60))

@@ -9,7 +9,7 @@ import subprocess
 
 from .work import ROOT
 
-SCRIPTS = {"tests/e2b/install": "build-e2b", "tests/mcp/install": "build-mcp",
+SCRIPTS = {"tests/e2b/install": "build-e2b", "tests/mcp/install": "build-mcp", "tests/console/install": "build-console",
            "sdk/python/tests/install": "build-python"}
 LIBRARY = "tests/harness/install.sh"
 TOGETHER = 4

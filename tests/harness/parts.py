@@ -130,7 +130,7 @@ def tests_in(folder, limit, workers=0, but=()):
 # the server, from parsing to the pump, and the others with the release. At night all are tried with both.
 # Two are tried with both by day, too: their subject is what a release is quick at.
 SANITIZED = [f"tests/api/test_{name}.py" for name in (
-    "attach", "bad_input", "contexts_fork", "contexts_hostile", "e2b_files", "e2b_process", "files", "mcp",
+    "attach", "bad_input", "console", "contexts_fork", "contexts_hostile", "e2b_files", "e2b_process", "files", "mcp",
     "operations", "ports",
     "prepared_hostile", "processes", "queue_pool", "sandboxes", "sessions", "tls")]
 WITH_BOTH = [f"tests/api/test_{name}.py" for name in ("exec", "prepared")]
@@ -222,6 +222,19 @@ def mcp(shop, part):
         part.fail("suite", result.tail())
 
 
+def console(shop, part):
+    if not (shop.build(part, "release") and shop.build(part, "server")
+            and install(shop, part, "tests/console/install")):
+        return
+    result = shop.run(part, "console", ["tests/console/suite", LOGS], 1800, PROGRAMS)
+    before = len(part.failed)
+    names = sorted(name.removesuffix(".test.mjs") for name in os.listdir(os.path.join(ROOT, "tests/console"))
+                   if name.endswith(".test.mjs"))
+    read_junits(part, {name: os.path.join(LOGS, f"console-{name}.xml") for name in names})
+    if result.status and len(part.failed) == before:
+        part.fail("suite", result.tail())
+
+
 def vm(shop, part):
     if not programs_build(shop, part):
         return
@@ -260,6 +273,7 @@ PARTS = {
     "e2b": e2b,
     "python": python,
     "mcp": mcp,
+    "console": console,
     "docs": docs,
     "vm": vm,
     "alone": alone,
@@ -279,7 +293,7 @@ STAGES = [
     ([["vm"],
       ["lint", "build", "asan"],
       ["security", "python"],
-      ["api", "e2e", "faults"]], ["backends", "contexts", "mcp", "docs", "e2b"]),
+      ["api", "e2e", "faults"]], ["backends", "contexts", "mcp", "console", "docs", "e2b"]),
     ([["tsan"]], []),
     ([["alone", "unit"],
       ["fuzz"]], []),

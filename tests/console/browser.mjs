@@ -1,0 +1,92 @@
+// Debian's Chromium for the tests: one browser, a fresh profile for each test, and a watch on what no
+// page of the console may do.
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import path from 'node:path';
+
+const packages = createRequire(path.join(process.env.CONSOLE_JS, 'package.json'));
+const { chromium } = packages('playwright-core');
+
+export const axePath = packages.resolve('axe-core/axe.min.js');
+export const { PADDOCK_URL, PADDOCK_API_KEY, CONSOLE_CONTROL } = process.env;
+/** Under the name that previews are below of. */
+export const HOME = PADDOCK_URL.replace('127.0.0.1', 'localhost');
+export const PATIENCE = 1000 * Number(process.env.CONSOLE_PATIENCE_S ?? 30);
+
+let browser = null;
+
+export async function start() {
+  // Root has no user namespace of its own to sandbox the browser in; it visits nothing but this server.
+  browser = await chromium.launch({
+    executablePath: process.env.CONSOLE_CHROMIUM, args: ['--no-sandbox', '--disable-dev-shm-usage'],
+  });
+}
+
+export async function stop() {
+  await browser?.close();
+}
+
+/** A page in a profile of its own. `visit.faults` has what it complained about: scripts that broke,
+ * what the policy kept out, requests that left the server. */
+export async function visit(options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, ...options });
+  context.setDefaultTimeout(PATIENCE);
+  const page = await context.newPage();
+  const faults = [];
+  page.on('pageerror', (error) => faults.push(`script: ${error.message}`));
+  page.on('console', (message) => {
+    // An answer of 4xx is written there, too; it is the test's to look at.
+    if (message.type() === 'error' && !/Failed to load resource/.test(message.text())) faults.push(message.text());
+  });
+  page.on('request', (request) => {
+    const url = new URL(request.url());
+    if (!['data:', 'blob:'].includes(url.protocol) && url.port !== new URL(HOME).port) faults.push(`request to ${url}`);
+  });
+  return { context, page, faults, close: () => context.close() };
+}
+
+/** The same, logged in by the key, at an address of the console. */
+export async function enter(address = '#/', options = {}) {
+  const visited = await visit(options);
+  await visited.page.goto(`${HOME}/`);
+  await visited.page.getByLabel('API key').fill(options.key ?? PADDOCK_API_KEY);
+  await visited.page.getByRole('button', { name: 'Log in' }).click();
+  await visited.page.getByRole('navigation', { name: 'Pages' }).waitFor();
+  if (address !== '#/') await visited.page.goto(`${HOME}/${address}`);
+  return visited;
+}
+
+export async function api(method, where, body, key = PADDOCK_API_KEY) {
+  const answer = await fetch(PADDOCK_URL + where, {
+    method, headers: { 'X-API-Key': key, ...(body === undefined ? {} : { 'Content-Type': 'application/json' }) },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  const text = await answer.text();
+  assert.ok(answer.status < 400, `${method} ${where}: ${answer.status} ${text}`);
+  return text && answer.headers.get('content-type')?.includes('json') ? JSON.parse(text) : text;
+}
+
+/** A sandbox that ends with the test. */
+export async function sandbox(t, body = {}) {
+  const made = await api('POST', '/v1/sandboxes', body);
+  t.after(() => api('DELETE', `/v1/sandboxes/${made.id}`).catch(() => {}));
+  return made;
+}
+
+/** Waits for a condition, as everything here does. */
+export async function until(what, f) {
+  const end = Date.now() + PATIENCE;
+  for (;;) {
+    const found = await f();
+    if (found) return found;
+    assert.ok(Date.now() < end, `not within ${PATIENCE} ms: ${what}`);
+    await new Promise((done) => setTimeout(done, 50));
+  }
+}
+
+/** What the suite does to the server: `restart` kills it with SIGKILL and starts it again. */
+export async function control(order) {
+  const answer = await fetch(`${CONSOLE_CONTROL}/${order}`, { method: 'POST' });
+  assert.equal(answer.status, 200, order);
+  return answer.text();
+}

@@ -1,0 +1,117 @@
+// Logging in, and the list: with a real browser, as people use it.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { api, control, enter, HOME, sandbox, start, stop, until, visit } from './browser.mjs';
+
+before(start);
+after(stop);
+
+/** What the browser has of a login. */
+async function secrets({ context, page }) {
+  const cookies = await context.cookies();
+  return { cookie: cookies.find((c) => c.name.includes('paddock-')), proof: await page.evaluate(() => localStorage.getItem('paddock.proof')) };
+}
+
+test('a key logs in, and logging out ends it for the server, too', async () => {
+  const v = await enter();
+  const { cookie, proof } = await secrets(v);
+  assert.equal(cookie.httpOnly, true);
+  assert.equal(cookie.sameSite, 'Strict');
+  const headers = { Cookie: `${cookie.name}=${cookie.value}`, 'X-Paddock-Proof': proof };
+  const me = () => fetch(`${HOME}/v1/console/me`, { headers });
+  assert.equal((await me()).status, 200);
+
+  await v.page.getByRole('button', { name: 'Log out' }).click();
+  await v.page.getByLabel('API key').waitFor();
+  assert.equal((await me()).status, 401);
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
+test('a wrong key is told, and nothing is kept', async () => {
+  const v = await visit();
+  await v.page.goto(`${HOME}/`);
+  await v.page.getByLabel('API key').fill('e2b_' + '0'.repeat(40));
+  await v.page.keyboard.press('Enter');
+  await v.page.getByRole('alert').filter({ hasText: 'not known here' }).waitFor();
+  assert.equal((await secrets(v)).proof, null);
+  await v.close();
+});
+
+test('the link of `paddock console` logs in once, and leaves the address', async () => {
+  const link = await control('link');
+  assert.match(link, /^http:\/\/localhost:\d+\/#code=[0-9a-f]{64}$/);
+  const v = await visit();
+  await v.page.goto(link);
+  await v.page.getByRole('navigation', { name: 'Pages' }).waitFor();
+  assert.ok(!v.page.url().includes('code'), v.page.url());
+
+  const again = await visit();
+  await again.page.goto(link);
+  await again.page.getByRole('alert').filter({ hasText: 'was used already' }).waitFor();
+  const said = await control('log');
+  for (const secret of [link.split('=')[1], (await secrets(v)).proof, (await secrets(v)).cookie.value]) assert.ok(!said.includes(secret));
+  assert.deepEqual([...v.faults, ...again.faults], []);
+  await v.close();
+  await again.close();
+});
+
+test('a sandbox is made, found, renewed and ended by keyboard alone', async (t) => {
+  const v = await enter();
+  const { page } = v;
+  await page.keyboard.press('c');
+  await page.getByRole('dialog').waitFor();
+  await page.getByLabel('User (or nobody)').fill('ann');
+  await page.keyboard.press('Enter');
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+  const made = await until('the sandbox', async () => (await api('GET', '/v1/sandboxes?user_id=ann')).sandboxes[0]);
+  t.after(() => api('DELETE', `/v1/sandboxes/${made.id}`).catch(() => {}));
+
+  await page.keyboard.press('/');
+  await page.keyboard.type('user:ann state:running');
+  await page.getByText(/^1 of \d+$|^1 in all$/).waitFor();
+  await page.keyboard.press('Tab');
+  await page.locator('.scroll').focus();
+  await page.keyboard.press('j');
+  const before = (await api('GET', `/v1/sandboxes/${made.id}`)).last_used_at;
+  await page.keyboard.press('e');
+  await until('it is renewed', async () => (await api('GET', `/v1/sandboxes/${made.id}`)).last_used_at > before);
+  await page.keyboard.press('d');
+  await page.getByRole('dialog').getByText(`End sandbox ${made.id}?`).waitFor();
+  await page.getByRole('button', { name: 'End', exact: true }).press('Enter');
+  await until('it has ended', async () => (await api('GET', `/v1/sandboxes/${made.id}`)).state === 'gone');
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
+test('hostile names are text', async (t) => {
+  const evil = '<img src=x onerror=window.hit=1>';
+  await sandbox(t, { user_id: evil, thread_id: '\u202egnp.exe</td><script>window.hit=1</script>', metadata: { a: '"><svg onload=window.hit=1>' } });
+  const v = await enter();
+  await v.page.getByText(evil, { exact: false }).first().waitFor();
+  await v.page.getByText('<202e>gnp.exe', { exact: false }).first().waitFor();
+  assert.equal(await v.page.evaluate(() => window.hit), undefined);
+  assert.equal(await v.page.locator('main img, main svg, main script').count(), 0);
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
+test('a revoked key closes the page', async () => {
+  const key = await control('key');
+  const v = await enter('#/', { key });
+  const id = (await (await fetch(`${HOME}/v1/console/me`, { headers: { 'X-API-Key': key } })).json()).key_id;
+  await control(`revoke?${id}`);
+  await v.page.getByLabel('API key').waitFor();
+  await v.close();
+});
+
+test('the login outlives a kill of the server', async () => {
+  const v = await enter();
+  await control('restart');
+  await v.page.reload();
+  await v.page.getByRole('navigation', { name: 'Pages' }).waitFor();
+  await v.page.getByText(/in all$/).waitFor();
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});

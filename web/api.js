@@ -1,0 +1,92 @@
+// Calls of the API. The browser sends the login's cookie by itself; the proof that goes with it is kept
+// here, in the storage of this origin, and is worth nothing without the cookie.
+
+const PROOF = 'paddock.proof';
+const listeners = new Set();
+
+export class ApiError extends Error {
+  constructor(status, error) {
+    super(error?.message ?? `the server answered ${status}`);
+    this.status = status;
+    this.code = error?.code ?? '';
+    this.details = error?.details ?? {};
+  }
+}
+
+export const isLoggedIn = () => localStorage.getItem(PROOF) !== null;
+
+/** Calls f when somebody has logged in or out, in this tab or another. */
+export function onLogin(f) {
+  listeners.add(f);
+}
+
+function told() {
+  for (const f of listeners) f();
+}
+
+addEventListener('storage', (event) => {
+  if (event.key === PROOF) told();
+});
+
+export function forget() {
+  localStorage.removeItem(PROOF);
+  told();
+}
+
+/** The answer to a request, once it is one below 400; else it throws an ApiError. */
+export async function request(method, path, { body, data, headers, signal } = {}) {
+  const sent = { ...headers };
+  const proof = localStorage.getItem(PROOF);
+  if (proof) sent['X-Paddock-Proof'] = proof;
+  if (body !== undefined) sent['Content-Type'] = 'application/json';
+  let answer;
+  try {
+    answer = await fetch(path, {
+      method, headers: sent, body: body === undefined ? data : JSON.stringify(body),
+      credentials: 'same-origin', cache: 'no-store', signal,
+    });
+  } catch (fault) {
+    if (fault.name === 'AbortError') throw fault;
+    throw new ApiError(0, { code: 'lost', message: 'the server cannot be reached; trying again helps when it is back' });
+  }
+  if (answer.status < 400) return answer;
+
+  let error = null;
+  try {
+    ({ error } = await answer.json());
+  } catch { /* no JSON: the status has to do */ }
+  if (answer.status === 401 && proof && proof === localStorage.getItem(PROOF)) forget();
+  throw new ApiError(answer.status, error);
+}
+
+export async function call(method, path, body) {
+  const answer = await request(method, path, { body });
+  const text = await answer.text();
+  return text ? JSON.parse(text) : null;
+}
+
+export const get = (path) => call('GET', path);
+export const post = (path, body = {}) => call('POST', path, body);
+export const del = (path) => call('DELETE', path);
+
+/** With {key} or {code}. */
+export async function login(how) {
+  localStorage.removeItem(PROOF);
+  const made = await call('POST', '/v1/console/login', how);
+  localStorage.setItem(PROOF, made.proof);
+  told();
+}
+
+export async function logout() {
+  try {
+    await del('/v1/console/login');
+  } finally {
+    forget();
+  }
+}
+
+/** A WebSocket of this server. Pages cannot add headers to one, so the proof is a subprotocol. */
+export function socket(path) {
+  const proof = localStorage.getItem(PROOF) ?? '';
+  return new WebSocket(location.origin.replace(/^http/, 'ws') + path, ['paddock.v1', `proof.${proof}`]);
+}

@@ -1,0 +1,276 @@
+// The list of sandboxes. All of them are held here, and about sixty are in the page: a table with the
+// rows that can be seen, and two empty ones that are as high as the rest. Filter and choice work on
+// what is held.
+import { get, post, del } from './api.js';
+import { asCode, ask, attempt, complain, say } from './dialog.js';
+import { el, fill } from './el.js';
+import { bytes, duration, endOf, filterOf, time } from './format.js';
+
+const ROW = 28; // pixels; style.css says the same
+const REFRESH_MS = 2000;
+const AT_ONCE = 8; // requests of a bulk action
+const SIGNS = { running: '●', paused: '‖', gone: '×', creating: '…' };
+
+/** Every sandbox of the tenant, newest first. */
+async function readAll() {
+  const found = [];
+  let cursor = null;
+  do {
+    const page = await get(`/v1/sandboxes?order=newest&limit=1000${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ''}`);
+    found.push(...page.sandboxes);
+    cursor = page.next_cursor;
+  } while (cursor);
+  return found;
+}
+
+export function ownerOf(s) {
+  return s.user_id ? `${s.user_id}/${s.thread_id}` : '-';
+}
+
+/** State by word and by sign, so that nobody needs to see the colour. */
+export function stateOf(s) {
+  return el(`span.state.${s.state}`, {}, el('span', { 'aria-hidden': 'true' }, SIGNS[s.state] ?? '?'), ' ', s.state);
+}
+
+export function endText(s, now) {
+  if (s.state === 'gone') return s.end_reason ?? 'ended';
+  const end = endOf(s);
+  return end ? `${duration((end.at - now) / 1000)} ${end.why}` : '-';
+}
+
+/** Asks for what a new sandbox should be, and makes it. Resolves to the sandbox. */
+export function askForNew() {
+  const body = (data) => {
+    const made = { template: data.get('template') };
+    if (data.get('user')) Object.assign(made, { user_id: data.get('user'), thread_id: data.get('thread') || 'console' });
+    if (data.get('idle')) made.idle_timeout_s = 60 * Number(data.get('idle'));
+    if (data.get('memory')) made.limits = { memory_bytes: Number(data.get('memory')) << 20 };
+    if (data.get('image')) made.image = data.get('image');
+    return made;
+  };
+  const field = (name, label, more = {}) => el('label.field', {}, label, el('input', { name, autocomplete: 'off', ...more }));
+  const content = [
+    el('label.field', {}, 'Template', el('select', { name: 'template' },
+      ['default', 'base', 'restricted'].map((t) => el('option', { value: t }, t)))),
+    field('user', 'User (or nobody)', { maxlength: 128 }),
+    field('thread', 'Thread', { maxlength: 128, placeholder: 'console' }),
+    field('idle', 'Ends when idle for, minutes', { type: 'number', min: 1, placeholder: "the server's" }),
+    field('memory', 'Memory, MiB', { type: 'number', min: 16, placeholder: "the server's" }),
+    field('image', 'Image (where a provider has images)', { placeholder: 'none' }),
+  ];
+  content.push(asCode(() => [{
+    method: 'POST', path: '/v1/sandboxes', body: body(new FormData(content[0].closest('form'))),
+  }]));
+  return ask({
+    title: 'New sandbox', button: 'Create', content,
+    act: (data) => post('/v1/sandboxes', body(data)),
+  });
+}
+
+export const extension = (s) => ({
+  method: 'POST', path: `/v1/sandboxes/${s.id}/extend`, body: { idle_timeout_s: s.idle_timeout_s || 1800 },
+});
+
+export function listPage(main) {
+  let all = []; // as the server told them
+  let shown = []; // those that fit the filter
+  let at = 0; // the row of the keyboard, of `shown`
+  let from = -1; // the first row that is in the page
+  let ended = false;
+  const chosen = new Set();
+
+  const filter = el('input.filter', {
+    type: 'search', 'aria-label': 'Filter', placeholder: 'state:running user:ann project=demo word',
+    autocomplete: 'off', spellcheck: 'false', oninput: choose,
+  });
+  const count = el('span.count', { 'aria-live': 'off' });
+  const bulk = el('div.row.bulk', { role: 'toolbar', 'aria-label': 'Of the selected' });
+  const body = el('tbody', {});
+  const heads = ['Chosen', 'ID', 'State', 'Owner', 'Template', 'Provider', 'Memory limit', 'Ends', 'Made'];
+  const table = el('table.list', { 'aria-label': 'Sandboxes' },
+    el('thead', {}, el('tr', {}, heads.map((h, i) => el('th', { scope: 'col', class: `c${i}` },
+      i ? h : el('span.unseen', {}, h))))), body);
+  const scroll = el('div.scroll', { tabindex: '0', role: 'region', 'aria-label': 'Sandboxes, scrolls', onscroll: () => draw() }, table);
+
+  fill(main, el('h1.unseen', {}, 'Sandboxes'),
+    el('div.row', {}, filter, count, el('span.grow', {}),
+      el('button.main', { type: 'button', onclick: create }, 'New')), bulk, scroll);
+
+  // ---- what is shown ----
+
+  function choose() {
+    const fits = filterOf(filter.value);
+    shown = all.filter(fits);
+    at = Math.min(at, Math.max(0, shown.length - 1));
+    table.setAttribute('aria-rowcount', shown.length + 1);
+    fill(count, shown.length === all.length ? `${all.length} in all` : `${shown.length} of ${all.length}`);
+    draw(true);
+    drawBulk();
+  }
+
+  function rowOf(s, index, now) {
+    const open = `#/sandbox/${s.id}`;
+    const end = endOf(s);
+    const soon = end && end.at - now < 120000;
+    return el('tr', {
+      'aria-rowindex': index + 2, class: index === at ? 'at' : '', 'data-id': s.id,
+      'aria-selected': chosen.has(s.id) ? 'true' : null,
+      onclick: () => { at = index; draw(true); },
+    },
+    el('td', {}, el('input', {
+      type: 'checkbox', checked: chosen.has(s.id), 'aria-label': `Choose ${s.id}`, onchange: () => toggle(s.id),
+    })),
+    el('td', {}, el('a', { href: open }, s.id)), el('td', {}, stateOf(s)), el('td', {}, ownerOf(s)),
+    el('td', {}, s.image ?? s.template), el('td', {}, s.provider), el('td', {}, bytes(s.limits?.memory_bytes)),
+    el(soon ? 'td.soon' : 'td', { title: s.state === 'gone' ? `${s.end_reason} (${time(s.ended_at)})` : '' }, endText(s, now),
+      s.state === 'running' && el('button.quiet.renew', {
+        type: 'button', 'aria-label': `Renew ${s.id}`, onclick: () => attempt(() => renew([s])),
+      }, 'Renew')),
+    el('td', {}, time(s.created_at)));
+  }
+
+  function draw(anew = false) {
+    const height = scroll.clientHeight || 600;
+    const first = Math.max(0, Math.floor(scroll.scrollTop / ROW) - 10);
+    if (!anew && first === from) return;
+    from = first;
+    const last = Math.min(shown.length, first + Math.ceil(height / ROW) + 20);
+    const now = Date.now();
+    const held = document.activeElement?.closest?.('tr')?.dataset.id;
+    const what = document.activeElement?.tagName;
+    const space = (rows) => {
+      const cell = el('td', { colspan: heads.length });
+      cell.style.height = `${rows * ROW}px`;
+      return el('tr.space', { 'aria-hidden': 'true' }, cell);
+    };
+    fill(body, first > 0 && space(first), shown.slice(first, last).map((s, i) => rowOf(s, first + i, now)),
+      last < shown.length && space(shown.length - last),
+      !shown.length && el('tr', {}, el('td.empty', { colspan: heads.length },
+        all.length ? 'Nothing fits the filter.' : 'No sandboxes yet: New, or the key c, makes one.')));
+    // Whoever was on a row is still there.
+    if (held) {
+      const row = [...body.children].find((r) => r.dataset.id === held);
+      row?.querySelector(what === 'A' ? 'a' : what === 'BUTTON' ? 'button' : 'input')?.focus({ preventScroll: true });
+    }
+  }
+
+  function drawBulk() {
+    const picked = all.filter((s) => chosen.has(s.id));
+    const unchosen = shown.filter((s) => !chosen.has(s.id)).length;
+    fill(bulk, picked.length ? [el('span', {}, `${picked.length} selected`),
+      unchosen > 0 && el('button.quiet', { type: 'button', onclick: () => { shown.forEach((s) => chosen.add(s.id)); choose(); } },
+        `Select all ${shown.length}`),
+      el('button.quiet', { type: 'button', onclick: () => { chosen.clear(); choose(); } }, 'None'),
+      el('button', { type: 'button', onclick: () => attempt(() => renew(picked)) }, 'Renew'),
+      el('button', { type: 'button', onclick: () => attempt(() => each('Paused', picked, (s) => post(`/v1/sandboxes/${s.id}/pause`))) }, 'Pause'),
+      el('button', { type: 'button', onclick: () => attempt(() => each('Resumed', picked, (s) => post(`/v1/sandboxes/${s.id}/resume`))) }, 'Resume'),
+      el('button.danger', { type: 'button', onclick: () => end(picked) }, 'End...')] : null);
+  }
+
+  // ---- what is done ----
+
+  /** Some at a time; says how many worked, and the first failure. */
+  async function each(what, list, f) {
+    const rest = [...list];
+    const failed = [];
+    let done = 0;
+    await Promise.all(Array.from({ length: AT_ONCE }, async () => {
+      for (let s = rest.shift(); s; s = rest.shift()) {
+        try {
+          await f(s);
+          done++;
+        } catch (error) {
+          failed.push([s, error]);
+        }
+      }
+    }));
+    say(`${what}: ${done} of ${list.length}`);
+    if (failed.length) complain(new Error(`${failed.length} failed; ${failed[0][0].id}: ${failed[0][1].message}`));
+    await refresh();
+  }
+
+  const renew = (list) => each('Renewed', list.filter((s) => s.state !== 'gone'), (s) => {
+    const { path, body: how } = extension(s);
+    return post(path, how);
+  });
+
+  function end(list) {
+    const live = list.filter((s) => s.state !== 'gone');
+    if (!live.length) return say('These have ended already');
+    return ask({
+      title: live.length === 1 ? `End sandbox ${live[0].id}?` : `End ${live.length} sandboxes?`, button: 'End', danger: true,
+      content: [el('p', {}, 'Their processes are killed and their files deleted. This cannot be undone.'),
+        asCode(live.map((s) => ({ method: 'DELETE', path: `/v1/sandboxes/${s.id}` })))],
+      act: async () => {
+        live.forEach((s) => chosen.delete(s.id));
+        await each('Ended', live, (s) => del(`/v1/sandboxes/${s.id}`));
+      },
+    });
+  }
+
+  async function create() {
+    const made = await askForNew();
+    if (!made) return;
+    say(`Made ${made.id}`);
+    await attempt(refresh);
+  }
+
+  function toggle(id) {
+    if (!chosen.delete(id)) chosen.add(id);
+    draw(true);
+    drawBulk();
+  }
+
+  function move(by) {
+    if (!shown.length) return;
+    at = Math.max(0, Math.min(shown.length - 1, at + by));
+    const top = at * ROW;
+    if (top < scroll.scrollTop) scroll.scrollTop = top;
+    if (top + 3 * ROW > scroll.scrollTop + scroll.clientHeight) scroll.scrollTop = top + 3 * ROW - scroll.clientHeight;
+    draw(true);
+    body.querySelector('tr.at a')?.focus({ preventScroll: true });
+  }
+
+  // ---- news ----
+
+  async function refresh() {
+    const read = await readAll();
+    if (ended) return;
+    all = read;
+    const there = new Set(all.map((s) => s.id));
+    for (const id of chosen) if (!there.has(id)) chosen.delete(id);
+    choose();
+  }
+
+  let failing = false;
+  async function turn() {
+    if (!document.hidden) {
+      try {
+        await refresh();
+        failing = false;
+      } catch (error) {
+        if (!failing && !ended) complain(error);
+        failing = true;
+      }
+    }
+    if (!ended) timer = setTimeout(turn, REFRESH_MS);
+  }
+  let timer = setTimeout(turn, 0);
+
+  const here = () => shown[at];
+  return {
+    end: () => {
+      ended = true;
+      clearTimeout(timer);
+    },
+    keys: {
+      j: ['next', () => move(1)], k: ['the one before', () => move(-1)],
+      x: ['select or not', () => here() && toggle(here().id)],
+      Enter: ['open', () => { if (here()) location.hash = `#/sandbox/${here().id}`; }],
+      e: ['renew', () => here() && attempt(() => renew([here()]))],
+      d: ['end', () => here() && end([here()])],
+      c: ['new sandbox', create],
+      '/': ['filter', () => filter.focus()],
+    },
+  };
+}
