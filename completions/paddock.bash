@@ -37,6 +37,8 @@ _paddock_options() {
     route) echo --explain --provider --user --template --image --command --json ;;
     rm) echo --session ;;
     mcp) echo --thread ;;
+    agent) echo -p --print --json --agent --model --model-timeout --window --max-turns --put --get --auto-approve \
+        --allow --sandbox --yes-on-this-machine --template -c --continue -r --resume --target --dry-run --version ;;
     console) echo --json ;;
     esac
 }
@@ -48,6 +50,7 @@ _paddock_values() {
     --state) echo creating running paused stopping gone all ;;
     --language) echo python javascript typescript bash r java ;;
     --stream) echo stdout stderr ;;
+    --sandbox) echo paddock none ;;
     --user | -u) echo user root ;;
     --policy) echo open restricted allow: deny: ;;
     --signal | -s) echo TERM INT HUP KILL QUIT USR1 USR2 STOP CONT ;;
@@ -60,7 +63,7 @@ _paddock() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]-} i id=
     local commands="run doctor root keeper serve key cert config create ls exec shell code cp ps logs \
-        kill port top route mv rm mcp console help"
+        kill port top route mv rm mcp console agent help"
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")

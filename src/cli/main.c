@@ -17,6 +17,7 @@ static const struct cli_command commands[] = {
     {"doctor", "say what this host offers and prove it", doctor_usage, cmd_doctor},
     {"root", "list and remove named roots", root_usage, cmd_root},
     {"keeper", "keep jails for several clients", keeper_usage, cmd_keeper},
+    {"agent", "a coding agent whose tools work in a sandbox", agent_usage, cmd_agent},
     {"gate", NULL, NULL, cmd_gate},   /* the way out of sandboxes, by rules */
     {"probe", NULL, NULL, cmd_probe}, /* what doctor runs inside a jail */
 };
@@ -109,10 +110,11 @@ static int unknown(const char *name)
 {
     struct pd_err e;
 
-    pd_fail(&e, PD_INVALID,
-            "'%.40s' is not a command: run, doctor, root, keeper, serve, key, cert, config, ls, "
-            "create, exec, shell, cp, logs, ps, kill, rm, port, top, route, mv, console, help",
-            name);
+    pd_fail(
+        &e, PD_INVALID,
+        "'%.40s' is not a command: run, doctor, root, keeper, agent, serve, key, cert, config, ls, "
+        "create, exec, shell, cp, logs, ps, kill, rm, port, top, route, mv, console, help",
+        name);
     return cli_fail(&e);
 }
 

@@ -83,6 +83,13 @@ def cancelled() -> bool:
     return token is not None and token.cancelled
 
 
+def call_with(token: CancelToken, call: Callable[[], T]) -> T:
+    """Makes a blocking call that the token ends."""
+    context = contextvars.copy_context()
+    context.run(_token.set, token)
+    return context.run(call)
+
+
 # Calls wait for commands, not for processors, so there are more threads than asyncio would allow.
 _threads: Optional[ThreadPoolExecutor] = None
 _threads_lock = threading.Lock()
@@ -100,8 +107,8 @@ async def in_thread(call: Callable[[], T]) -> T:
     """Runs a blocking call beside the event loop; cancelling the task ends the call."""
     token = CancelToken()
     context = contextvars.copy_context()
-    context.run(_token.set, token)
-    future = asyncio.get_running_loop().run_in_executor(_pool(), lambda: context.run(call))
+    future = asyncio.get_running_loop().run_in_executor(
+        _pool(), lambda: context.run(call_with, token, call))
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:

@@ -35,6 +35,7 @@ RESTART_S = 15.0  # how long a server may be away that was there before
 IDLE_MAX = 64
 BLOCK = 256 * 1024
 SMALL = 64 * 1024
+LINE_MAX = 64 * 1024 * 1024  # of an event; who sends more is no server of events
 _UNSAFE = re.compile("[\\x00-\\x1f\\x7f]")
 
 _BROKEN = (http.client.RemoteDisconnected, http.client.IncompleteRead, BrokenPipeError,
@@ -153,9 +154,12 @@ class Stream:
         try:
             while True:
                 with self._reading():
-                    line = self._answer.readline()
+                    line = self._answer.readline(LINE_MAX)
                 if not line:
                     return
+                if len(line) == LINE_MAX:
+                    raise TransportError(f"{self._client.url} sent an event of more than {LINE_MAX} "
+                                         "bytes", code="protocol")
                 text = line.decode("utf-8", "replace").rstrip("\r\n")
                 if text:
                     name, _, value = text.partition(":")

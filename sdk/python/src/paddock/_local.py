@@ -21,6 +21,7 @@ from ._backend import Command, EventCallback, FileData, OutputCallback, as_asked
 from ._cancel import Cancelled, current
 from ._forward import Forward
 from ._selection import EXECUTION_MODES, check_name
+from ._text import shortened
 from .errors import InvalidArgumentError, NotFoundError, PaddockError, UnsupportedError, error_of
 from .models import (
     ContextInfo, Entry, Environment, ExecResult, Match, OutputChunk, OutputEvent, PortInfo, Preview,
@@ -108,14 +109,6 @@ def _signal_number(signal: Union[int, str]) -> int:
         return int(signals.Signals[name])
     except KeyError:
         raise _refuse("signal", f"'{text}': a name such as SIGTERM, or 1 to 64") from None
-
-
-def _cut(data: bytes, head: int, total: int, cut: bool) -> str:
-    if not cut:
-        return data.decode("utf-8", "replace")
-    left = total - len(data)
-    return (data[:head].decode("utf-8", "replace") + f"\n[... {left} bytes left out ...]\n"
-            + data[head:].decode("utf-8", "replace"))
 
 
 def _path_fields(raw: bytes) -> Dict[str, Any]:
@@ -488,8 +481,8 @@ class LocalBackend:
         out_cut, err_cut = r.out_total > r.out_len, r.err_total > r.err_len
         return ExecResult(
             exit_code=None if r.signal else r.exit_code,
-            stdout=_cut(string_at(r.out, r.out_len), r.out_head, r.out_total, out_cut),
-            stderr=_cut(string_at(r.err, r.err_len), r.err_head, r.err_total, err_cut),
+            stdout=shortened(string_at(r.out, r.out_len), r.out_head, r.out_total, out_cut),
+            stderr=shortened(string_at(r.err, r.err_len), r.err_head, r.err_total, err_cut),
             signal=_signal_name(r.signal), timed_out=bool(r.timed_out),
             stopped_by=_text(r.stopped_by) or None,
             state=None if r.state < 0 else "updated" if r.state else "kept",

@@ -28,3 +28,12 @@ def text_callback(tell: Optional[Callable[[str], None]]
             hear(text)
 
     return take, finish
+
+
+def shortened(data: bytes, head: int, total: int, is_cut: bool) -> str:
+    """Output of `total` bytes of which the first `head` and the last ones were kept."""
+    if not is_cut:
+        return data.decode("utf-8", "replace")
+    left = total - len(data)
+    return (data[:head].decode("utf-8", "replace") + f"\n[... {left} bytes left out ...]\n"
+            + data[head:].decode("utf-8", "replace"))
