@@ -331,7 +331,7 @@ class Program:
 
     def _run(self, command: str) -> None:
         """A line of the user's own, in the sandbox."""
-        hear, finish = text_callback(lambda text: print(plain(text), end="", flush=True))
+        hear, finish = text_callback(self._screen.foreign)
         box = self._agent.box
         if command.strip():
             done = self._waiter.call(lambda: box.backend.exec(

@@ -74,10 +74,14 @@ class Screen:
             sys.stdout.write(json.dumps({"type": kind, **fields}) + "\n")
             sys.stdout.flush()
 
+    def foreign(self, piece: str) -> None:
+        """Text of others, all of it."""
+        self._put(plain(piece))
+
     def model(self, piece: str) -> None:
         """Text of the model, as it comes."""
         if not self._only_answer:
-            self._put(plain(piece))
+            self.foreign(piece)
 
     def answer(self, text: str) -> None:
         """The last answer of a task."""
