@@ -4,7 +4,7 @@
  *     sha256_put(&s, data, len);
  *     sha256_end(&s, digest);
  *
- * Pure. Not for secrets: it takes no care to be equally fast for all of them. */
+ * Pure. Its time depends on the length alone: no branch and no index follows from the data. */
 #pragma once
 
 #include <stddef.h>
