@@ -6,6 +6,7 @@ import { get, isLoggedIn, logout, onLogin } from './api.js';
 import { attempt, places, ask } from './dialog.js';
 import { el, fill } from './el.js';
 import { listPage } from './list.js';
+import { sandboxPage } from './sandbox.js';
 import { loginPage, takeCode } from './login.js';
 
 const THEME = 'paddock.theme';
@@ -13,6 +14,7 @@ const THEME = 'paddock.theme';
 /** In the order of the navigation: the address begins with `at`. */
 const pages = [
   { at: '#/', title: 'Sandboxes', show: listPage, exact: true },
+  { at: '#/sandbox/', title: 'Sandbox', show: sandboxPage, hidden: true },
 ];
 
 const main = el('main', { id: 'main', tabindex: '-1' });
@@ -51,7 +53,7 @@ async function show() {
     href: p.at, 'aria-current': p === page ? 'page' : null,
   }, p.title)));
   fill(main);
-  current = page.show(main, decodeURIComponent(address.slice(page.at.length))) ?? {};
+  current = page.show(main, address.slice(page.at.length)) ?? {};
   attempt(async () => {
     const me = await get('/v1/console/me');
     fill(who, `tenant ${me.tenant}, key ${me.key_id.slice(0, 8)}${me.admin ? ' (admin)' : ''}, ${me.version}`);

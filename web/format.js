@@ -25,14 +25,10 @@ export function time(text) {
   return text ? text.replace('T', ' ').replace(/\.\d+Z$/, ' UTC') : '-';
 }
 
-/** When a sandbox ends if nobody does anything, in ms since 1970, and why; null: not by itself. */
+/** When a sandbox ends if nobody uses it, in ms since 1970; null: it has ended, or does not by itself. */
 export function endOf(sandbox) {
-  if (sandbox.state !== 'running' && sandbox.state !== 'paused') return null;
-  const life = sandbox.expires_at ? Date.parse(sandbox.expires_at) : Infinity;
-  const idle = sandbox.state === 'running' && sandbox.idle_timeout_s && sandbox.last_used_at
-    ? Date.parse(sandbox.last_used_at) + 1000 * sandbox.idle_timeout_s : Infinity;
-  const at = Math.min(life, idle);
-  return at === Infinity ? null : { at, why: idle < life ? 'idle' : 'life' };
+  const isLive = sandbox.state === 'running' || sandbox.state === 'paused';
+  return isLive && sandbox.expires_at ? Date.parse(sandbox.expires_at) : null;
 }
 
 /**

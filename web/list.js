@@ -35,7 +35,7 @@ export function stateOf(s) {
 export function endText(s, now) {
   if (s.state === 'gone') return s.end_reason ?? 'ended';
   const end = endOf(s);
-  return end ? `${duration((end.at - now) / 1000)} ${end.why}` : '-';
+  return end ? duration((end - now) / 1000) : '-';
 }
 
 /** Asks for what a new sandbox should be, and makes it. Resolves to the sandbox. */
@@ -111,7 +111,7 @@ export function listPage(main) {
   function rowOf(s, index, now) {
     const open = `#/sandbox/${s.id}`;
     const end = endOf(s);
-    const soon = end && end.at - now < 120000;
+    const soon = end && end - now < 120000;
     return el('tr', {
       'aria-rowindex': index + 2, class: index === at ? 'at' : '', 'data-id': s.id,
       'aria-selected': chosen.has(s.id) ? 'true' : null,
@@ -267,6 +267,7 @@ export function listPage(main) {
       j: ['next', () => move(1)], k: ['the one before', () => move(-1)],
       x: ['select or not', () => here() && toggle(here().id)],
       Enter: ['open', () => { if (here()) location.hash = `#/sandbox/${here().id}`; }],
+      t: ['terminal', () => { if (here()) location.hash = `#/sandbox/${here().id}/terminal`; }],
       e: ['renew', () => here() && attempt(() => renew([here()]))],
       d: ['end', () => here() && end([here()])],
       c: ['new sandbox', create],

@@ -16,11 +16,16 @@
     X(app_js, "app.js")                                                                            \
     X(dialog_js, "dialog.js")                                                                      \
     X(el_js, "el.js")                                                                              \
+    X(files_js, "files.js")                                                                        \
     X(format_js, "format.js")                                                                      \
     X(index_html, "index.html")                                                                    \
     X(list_js, "list.js")                                                                          \
     X(login_js, "login.js")                                                                        \
-    X(style_css, "style.css")
+    X(sandbox_js, "sandbox.js")                                                                    \
+    X(style_css, "style.css")                                                                      \
+    X(tabs_js, "tabs.js")                                                                          \
+    X(term_js, "term.js")                                                                          \
+    X(vt_js, "vt.js")
 
 #define DECLARE(symbol, name)                                                                      \
     extern const char console_##symbol##_start[] __attribute__((visibility("hidden")));            \

@@ -1,0 +1,131 @@
+// Files of a sandbox: browse, upload, download, edit. Names are whatever programs have made of them.
+import { del, get, post, request } from './api.js';
+import { asCode, ask, attempt, say } from './dialog.js';
+import { el, fill } from './el.js';
+import { bytes, time } from './format.js';
+
+const EDIT_MAX = 1 << 20;
+const DOWNLOAD_MAX = 512 << 20; // it passes through the page's memory
+const q = encodeURIComponent;
+
+const parent = (path) => path.replace(/\/[^/]*$/, '') || '/';
+const join = (folder, name) => `${folder === '/' ? '' : folder}/${name}`;
+
+export function filesTab(main, { base }) {
+  let here = '/workspace';
+  const crumbs = el('nav.row', { 'aria-label': 'Folder' });
+  const upload = el('input.unseen', { type: 'file', multiple: true, 'aria-label': 'Files to upload', tabindex: '-1', onchange: () => attempt(() => put([...upload.files])) });
+  const body = el('tbody', {});
+  const place = el('div.place', {
+    ondragover: (event) => event.preventDefault(),
+    ondrop: (event) => {
+      event.preventDefault();
+      attempt(() => put([...event.dataTransfer.files]));
+    },
+  }, el('table.list', { 'aria-label': 'Files' }, el('thead', {}, el('tr', {}, ['Name', 'Size', 'Mode', 'Changed', 'Actions'].map((h) => el('th', { scope: 'col' }, h)))), body));
+  const editor = el('div.editor', {});
+
+  const button = (label, f, kind = 'button.quiet', more = {}) => el(kind, { type: 'button', onclick: () => attempt(f), ...more }, label);
+  fill(main, el('div.row', {}, crumbs, el('span.grow', {}), button('Upload', () => upload.click(), 'button'), upload, button('New folder', newFolder, 'button'),
+    button('Refresh', () => show(here), 'button')), place, editor);
+
+  async function put(files) {
+    for (const file of files) {
+      await request('PUT', `${base}/files?path=${q(join(here, file.name))}`, { data: file, headers: { 'Content-Type': 'application/octet-stream' } });
+      say(`Uploaded ${file.name}`);
+    }
+    upload.value = '';
+    await show(here);
+  }
+
+  function newFolder() {
+    return ask({
+      title: 'New folder', button: 'Make', content: [el('label.field', {}, 'Name', el('input', { name: 'name', required: true }))],
+      act: async (data) => {
+        await post(`${base}/files/mkdir`, { path: join(here, data.get('name')) });
+        await show(here);
+        return true;
+      },
+    });
+  }
+
+  function remove(entry) {
+    return ask({
+      title: `Delete ${entry.name}?`, button: 'Delete', danger: true,
+      content: [el('p', {}, entry.type === 'dir' ? 'The folder and everything in it.' : 'The file.'),
+        asCode([{ method: 'DELETE', path: `${base}/files?path=${q(entry.path)}&recursive=${entry.type === 'dir'}` }])],
+      act: async () => {
+        await del(`${base}/files?path=${q(entry.path)}&recursive=${entry.type === 'dir'}`);
+        await show(here);
+        return true;
+      },
+    });
+  }
+
+  async function download(entry) {
+    if (entry.size > DOWNLOAD_MAX) throw new Error(`${entry.name} is too large for the page: paddock cp brings it`);
+    const blob = await (await request('GET', `${base}/files?path=${q(entry.path)}`)).blob();
+    // Whatever it is, it is saved and never shown: an address of ours would be a page of ours.
+    const url = URL.createObjectURL(new Blob([blob], { type: 'application/octet-stream' }));
+    const link = el('a', { href: url, download: entry.name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(url), 60000);
+  }
+
+  const stat = (path) => get(`${base}/files/stat?observe=true&path=${q(path)}`);
+
+  async function edit(entry) {
+    const data = await (await request('GET', `${base}/files?path=${q(entry.path)}`)).arrayBuffer();
+    let text;
+    try {
+      text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(data);
+    } catch {
+      throw new Error(`${entry.name} is no text: download it`);
+    }
+    let read = await stat(entry.path);
+    const area = el('textarea', { 'aria-label': `Text of ${entry.name}`, spellcheck: 'false', rows: '20', value: text });
+    const save = async () => {
+      const now = await stat(entry.path).catch((error) => { if (error.status === 404) return null; throw error; });
+      if (now && (now.modified_at !== read.modified_at || now.size !== read.size)) {
+        const go = await ask({
+          title: `${entry.name} was changed meanwhile`, button: 'Overwrite', danger: true,
+          content: [el('p', {}, `Somebody wrote it at ${time(now.modified_at)} (${now.size} bytes). Overwriting loses that; Cancel keeps your text here.`)],
+        });
+        if (!go) return;
+      }
+      await request('PUT', `${base}/files?path=${q(entry.path)}`, { data: area.value, headers: { 'Content-Type': 'application/octet-stream' } });
+      read = await stat(entry.path);
+      say(`Saved ${entry.name}`);
+      await show(here);
+    };
+    fill(editor, el('div.row', {}, el('strong', {}, entry.path), el('span.grow', {}), button('Save', save, 'button.main'), button('Close', () => fill(editor), 'button')), area);
+    area.focus();
+  }
+
+  async function show(path) {
+    const entries = [];
+    let cursor = null;
+    do {
+      const page = await get(`${base}/files/list?observe=true&limit=1000&path=${q(path)}${cursor ? `&cursor=${q(cursor)}` : ''}`);
+      entries.push(...page.entries);
+      cursor = page.next_cursor;
+    } while (cursor && entries.length < 5000);
+    here = path;
+    const parts = path.split('/').filter(Boolean);
+    fill(crumbs, button('/', () => show('/')), parts.map((part, i) => [button(part, () => show(`/${parts.slice(0, i + 1).join('/')}`)), i < parts.length - 1 ? '/' : null]));
+    fill(body, path !== '/' && el('tr', {}, el('td', { colspan: '5' }, button('..', () => show(parent(path)), 'button.quiet', { 'aria-label': 'Folder above' }))),
+      entries.map((entry) => {
+        const isOdd = entry.path_base64 !== undefined; // a name that is no text cannot be written in an address
+        const name = entry.type === 'dir' ? `${entry.name}/` : entry.type === 'symlink' ? `${entry.name} -> ${entry.target}` : entry.name;
+        return el('tr', {}, el('td', {}, entry.type === 'dir' && !isOdd ? button(name, () => show(entry.path))
+          : entry.type === 'file' && !isOdd && entry.size <= EDIT_MAX ? button(name, () => edit(entry)) : name),
+        el('td', {}, entry.type === 'file' ? bytes(entry.size) : entry.type), el('td.mono', {}, entry.mode), el('td', {}, time(entry.modified_at)),
+        el('td', {}, !isOdd && [entry.type === 'file' && button('Download', () => download(entry), 'button.quiet', { 'aria-label': `Download ${entry.name}` }),
+          button('Delete', () => remove(entry), 'button.quiet', { 'aria-label': `Delete ${entry.name}` })]));
+      }), !entries.length && el('tr', {}, el('td.empty', { colspan: '5' }, 'Nothing here: upload files, or drop them here.')),
+      cursor && el('tr', {}, el('td.empty', { colspan: '5' }, 'There are more than 5,000; the rest is not shown.')));
+  }
+
+  attempt(() => show(here));
+  return { keys: { u: ['upload', () => upload.click()] } };
+}

@@ -1,0 +1,144 @@
+// One sandbox: its head with what is left of its time, and a tab for each thing that it has.
+import { del, get, post } from './api.js';
+import { asCode, ask, attempt, say } from './dialog.js';
+import { el, fill } from './el.js';
+import { filesTab } from './files.js';
+import { endText, extension, ownerOf, stateOf } from './list.js';
+import { aboutTab, historyTab, metricsTab, portsTab, processesTab } from './tabs.js';
+import { terminalView } from './term.js';
+
+const REFRESH_MS = 2000;
+
+/** Terminals: the shells of the sandbox that are terminals, running or ended, one shown at a time. */
+function terminalTab(main, { base }) {
+  const list = el('div.row.tabs', { role: 'toolbar', 'aria-label': 'Terminals' });
+  const place = el('div.place', {});
+  let view = null;
+  let shown = null;
+  let known = [];
+  const titles = new Map();
+  fill(main, list, place);
+
+  function drawList() {
+    fill(list, known.map((p, i) => el('button', {
+      type: 'button', 'aria-pressed': String(p.process_id === shown), onclick: () => open(p),
+    }, `${titles.get(p.process_id) || p.command} ${i + 1}${p.running ? '' : ' (ended)'}`)),
+    el('button.main', { type: 'button', onclick: () => attempt(create) }, 'New terminal'));
+  }
+
+  function open(p) {
+    view?.end();
+    shown = p.process_id;
+    view = terminalView({
+      base, process: p,
+      tell: ({ title, ended }) => {
+        const before = titles.get(p.process_id);
+        if (title !== undefined && title !== before && (title || before)) { titles.set(p.process_id, title); drawList(); }
+        if (ended !== undefined && p.running) { p.running = false; drawList(); }
+      },
+    });
+    fill(place, view.node);
+    view.focus();
+    drawList();
+  }
+
+  async function create() {
+    const made = await post(`${base}/processes`, { argv: ['bash', '-l'], pty: true, rows: 24, cols: 80, env: { TERM: 'xterm-256color' } });
+    known.push(made);
+    open(made);
+  }
+
+  attempt(async () => {
+    known = (await get(`${base}/processes`)).processes.filter((p) => p.pty && (p.running || !p.forgotten))
+      .sort((a, b) => a.started_at.localeCompare(b.started_at)).slice(-12);
+    drawList();
+    const last = known.filter((p) => p.running).at(-1) ?? null;
+    if (last) open(last);
+    else await create();
+  });
+  return { end: () => view?.end(), keys: { n: ['new terminal', () => attempt(create)] } };
+}
+
+const TABS = {
+  terminal: ['Terminal', terminalTab], files: ['Files', filesTab], processes: ['Processes', processesTab],
+  ports: ['Ports', portsTab], metrics: ['Metrics', metricsTab], history: ['History', historyTab], about: ['About', aboutTab],
+};
+
+export function sandboxPage(main, rest) {
+  const [said, name = 'terminal'] = rest.split('/');
+  const id = said.replace(/[^a-z0-9]/g, '');
+  const tab = Object.hasOwn(TABS, name) ? name : 'terminal';
+  const base = `/v1/sandboxes/${encodeURIComponent(id)}`;
+  const head = el('div.row.head', {});
+  const inside = el('section.inside', { 'aria-label': TABS[tab][0] });
+  let sandbox = null;
+  let shown = null;
+  let ended = false;
+
+  fill(main, el('h1', {}, el('a', { href: '#/' }, 'Sandboxes'), ' / ', el('span.mono', {}, id)), head,
+    el('nav.row.tabs', { 'aria-label': 'Of this sandbox' }, Object.entries(TABS).map(([key, [title]]) => el('a', {
+      href: `#/sandbox/${id}/${key}`, 'aria-current': key === tab ? 'page' : null,
+    }, title))), inside);
+
+  const act = (what, how) => attempt(async () => {
+    await post(`${base}/${what}`, how);
+    say(`${what}: done`);
+    await refresh();
+  });
+
+  function end() {
+    ask({
+      title: `End sandbox ${id}?`, button: 'End', danger: true,
+      content: [el('p', {}, 'Its processes are killed and its files deleted. This cannot be undone.'), asCode([{ method: 'DELETE', path: base }])],
+      act: async () => {
+        await del(base);
+        location.hash = '#/';
+      },
+    });
+  }
+
+  const time = el('span', {});
+  function drawHead() {
+    const live = sandbox.state === 'running' || sandbox.state === 'paused';
+    fill(time, endText(sandbox, Date.now()));
+    fill(head, stateOf(sandbox), el('span', {}, ownerOf(sandbox)), el('span', {}, sandbox.image ?? sandbox.template), el('span', {}, 'ends: ', time),
+      el('span.grow', {}), live && [
+        el('button', { type: 'button', onclick: () => act('extend', extension(sandbox).body) }, 'Renew'),
+        sandbox.state === 'running' ? el('button', { type: 'button', onclick: () => act('pause') }, 'Pause')
+          : el('button', { type: 'button', onclick: () => act('resume') }, 'Resume'),
+        el('button.danger', { type: 'button', onclick: end }, 'End...')]);
+  }
+
+  async function refresh() {
+    const read = await get(base);
+    if (ended) return;
+    const changed = !sandbox || JSON.stringify([read.state, read.expires_at]) !== JSON.stringify([sandbox.state, sandbox.expires_at]);
+    sandbox = read;
+    // Buttons are drawn anew only when they change: nobody's focus is taken.
+    if (changed) drawHead();
+    else fill(time, endText(sandbox, Date.now()));
+  }
+
+  let timer;
+  async function turn() {
+    if (!document.hidden && shown) await refresh().catch(() => {});
+    if (!ended) timer = setTimeout(turn, REFRESH_MS);
+  }
+
+  const page = { keys: { r: ['renew', () => act('extend', extension(sandbox).body)], d: ['end', end] } };
+  attempt(async () => {
+    await refresh();
+    if (ended) return;
+    const needsLife = tab !== 'about' && tab !== 'history';
+    if (sandbox.state === 'gone' && needsLife) fill(inside, el('p', {}, `It has ended: ${sandbox.end_reason ?? ''}. History and About are still there.`));
+    else shown = TABS[tab][1](inside, { base, id, sandbox }) ?? {};
+    Object.assign(page.keys, shown?.keys);
+    turn();
+  });
+  page.end = () => {
+    ended = true;
+    clearTimeout(timer);
+    shown?.end?.();
+  };
+  return page;
+}

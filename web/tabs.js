@@ -1,0 +1,149 @@
+// The smaller tabs of a sandbox: processes, ports with previews, metrics, history, and what it is.
+import { del, get, post } from './api.js';
+import { asCode, ask, attempt, say } from './dialog.js';
+import { el, fill } from './el.js';
+import { bytes, time } from './format.js';
+
+const REFRESH_MS = 2000;
+const SVG = 'http://www.w3.org/2000/svg';
+
+/** Calls f now and then while the page is seen, until it is ended. */
+function repeat(f) {
+  let ended = false;
+  let timer;
+  let failing = false;
+  async function turn() {
+    if (!document.hidden) {
+      if (failing) await f().then(() => { failing = false; }, () => {});
+      else failing = (await attempt(() => f().then(() => true))) === undefined;
+    }
+    if (!ended) timer = setTimeout(turn, REFRESH_MS);
+  }
+  turn();
+  return () => {
+    ended = true;
+    clearTimeout(timer);
+  };
+}
+
+function tableOf(label, heads) {
+  const body = el('tbody', {});
+  return [el('div.place', { tabindex: '0', role: 'region', 'aria-label': `${label}, scrolls` }, el('table.list', { 'aria-label': label }, el('thead', {}, el('tr', {}, heads.map((h) => el('th', { scope: 'col' }, h)))), body)), body];
+}
+
+export function processesTab(main, { base }) {
+  const [table, body] = tableOf('Processes', ['Pid', 'Command', 'State', 'Since', 'CPU', 'Memory at most', 'Output', 'Actions']);
+  fill(main, table);
+  let drawn = '';
+
+  const signal = (p, name) => attempt(async () => {
+    await post(`${base}/processes/${p.process_id}/signal`, { signal: name });
+    say(`${name} sent to ${p.pid}`);
+  });
+  const kill = (p) => ask({
+    title: `Kill ${p.pid}?`, button: 'Kill', danger: true,
+    content: [el('p', {}, p.command), asCode([{ method: 'DELETE', path: `${base}/processes/${p.process_id}` }])],
+    act: async () => { await del(`${base}/processes/${p.process_id}`); return true; },
+  });
+  const end = repeat(async () => {
+    const { processes } = await get(`${base}/processes`);
+    const now = JSON.stringify(processes);
+    if (now === drawn) return;
+    drawn = now;
+    fill(body, processes.map((p) => el('tr', {}, el('td', {}, p.pid), el('td.mono', {}, p.command),
+      el('td', {}, p.running ? 'running' : `ended: ${p.signal ?? p.exit_code}${p.stopped_by ? `, ${p.stopped_by}` : ''}`), el('td', {}, time(p.started_at)),
+      el('td', {}, `${Math.round(p.cpu_time_ms)} ms`), el('td', {}, bytes(p.max_rss_bytes)), el('td', {}, bytes(p.stdout_bytes + p.stderr_bytes)),
+      el('td', {}, p.running && [
+        el('button.quiet', { type: 'button', 'aria-label': `Interrupt ${p.pid}`, onclick: () => signal(p, 'SIGINT') }, 'Interrupt'),
+        el('button.quiet', { type: 'button', 'aria-label': `Kill ${p.pid}`, onclick: () => kill(p) }, 'Kill')]))),
+    !processes.length && el('tr', {}, el('td.empty', { colspan: '8' }, 'Nothing was started through the API yet.')));
+  });
+  return { end };
+}
+
+export function portsTab(main, { base }) {
+  const [table, body] = tableOf('Ports', ['Port', 'Address', 'Pid', 'Command', 'Actions']);
+  const frame = el('div.framed', {});
+  fill(main, table, frame);
+  let drawn = '';
+
+  const link = (port) => post(`${base}/ports/${port}/preview`, { by: 'host', expires_in_s: 3600 });
+  async function show(port) {
+    const { url } = await link(port);
+    // It may not lead this page elsewhere; its origin is its own.
+    fill(frame, el('div.row', {}, el('strong', {}, `Port ${port}`), el('span.grow', {}), el('button', { type: 'button', onclick: () => fill(frame) }, 'Close')),
+      el('iframe', { src: url, title: `Preview of port ${port}`, sandbox: 'allow-scripts allow-same-origin allow-forms allow-popups allow-modals allow-downloads', referrerpolicy: 'no-referrer' }));
+  }
+  async function openTab(port) {
+    const { url } = await link(port);
+    window.open(url, '_blank', 'noopener,noreferrer');
+  }
+  const share = (port) => ask({
+    title: `Link to port ${port}`, button: 'Make',
+    content: [el('label.field', {}, 'Good for, minutes', el('input', { name: 'life', type: 'number', min: 1, max: 10080, value: '60' })),
+      el('p', {}, 'Everybody who has the link can use the port.'),
+      asCode([{ method: 'POST', path: `${base}/ports/${port}/preview`, body: { expires_in_s: 3600 } }])],
+    act: async (data) => {
+      const { url } = await post(`${base}/ports/${port}/preview`, { expires_in_s: 60 * Number(data.get('life')) });
+      fill(frame, el('p', {}, `Link to port ${port}:`), el('pre', { tabindex: '0' }, url));
+      return true;
+    },
+  });
+
+  const end = repeat(async () => {
+    const { ports } = await get(`${base}/ports?observe=true`);
+    const now = JSON.stringify(ports);
+    if (now === drawn) return;
+    drawn = now;
+    fill(body, ports.map((p) => el('tr', {}, el('td', {}, p.port), el('td', {}, p.address), el('td', {}, p.pid ?? '-'), el('td.mono', {}, p.command ?? '-'),
+      el('td', {}, el('button.quiet', { type: 'button', 'aria-label': `Show port ${p.port} here`, onclick: () => attempt(() => show(p.port)) }, 'Show here'),
+        el('button.quiet', { type: 'button', 'aria-label': `Open port ${p.port} in a tab`, onclick: () => attempt(() => openTab(p.port)) }, 'Open in a tab'),
+        el('button.quiet', { type: 'button', 'aria-label': `Link to port ${p.port}`, onclick: () => attempt(() => share(p.port)) }, 'Link...')))),
+    !ports.length && el('tr', {}, el('td.empty', { colspan: '5' }, 'Nothing listens.')));
+  });
+  return { end };
+}
+
+/** A line of values, with its extremes as text beside it. */
+function chart(title, values, most, format) {
+  const width = 600, height = 80;
+  const top = Math.max(most ?? 0, ...values, 1e-9);
+  const svg = document.createElementNS(SVG, 'svg');
+  svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
+  svg.setAttribute('role', 'img');
+  svg.setAttribute('aria-label', `${title}: now ${format(values.at(-1) ?? 0)}, at most ${format(Math.max(0, ...values))}`);
+  const line = document.createElementNS(SVG, 'polyline');
+  line.setAttribute('points', values.map((v, i) => `${(i / Math.max(1, values.length - 1)) * width},${height - 2 - (v / top) * (height - 4)}`).join(' '));
+  svg.append(line);
+  return el('figure.chart', {}, el('figcaption', {}, `${title}: now ${format(values.at(-1) ?? 0)}, at most ${format(Math.max(0, ...values))}${most ? `, limit ${format(most)}` : ''}`), svg);
+}
+
+export function metricsTab(main, { base, sandbox }) {
+  const place = el('div.charts', {});
+  fill(main, place);
+  const end = repeat(async () => {
+    const usage = await get(`${base}/metrics?history=true`);
+    const samples = [...usage.history, { cpu_percent: usage.history.at(-1)?.cpu_percent ?? 0, memory_bytes: usage.memory_bytes, disk_bytes: usage.history.at(-1)?.disk_bytes ?? 0 }];
+    fill(place, chart('CPU', samples.map((s) => s.cpu_percent), sandbox.limits?.cpu ? 100 * sandbox.limits.cpu : null, (v) => `${Math.round(v)} %`),
+      chart('Memory', samples.map((s) => s.memory_bytes), usage.limits?.memory_bytes, bytes),
+      chart('Disk', samples.map((s) => s.disk_bytes), usage.limits?.disk_bytes, bytes),
+      el('p', {}, `${usage.pids} processes; memory at most ${bytes(usage.memory_peak_bytes)}; processor time ${Math.round(usage.cpu_time_ms)} ms; the last five minutes.`));
+  });
+  return { end };
+}
+
+export function historyTab(main, { base }) {
+  const [table, body] = tableOf('History', ['Time', 'Action', 'What', 'Result', 'Took', 'Key']);
+  fill(main, table);
+  attempt(async () => {
+    const { events } = await get(`${base}/events?limit=500`);
+    fill(body, events.reverse().map((e) => el('tr', {}, el('td', {}, time(e.time)), el('td', {}, e.action), el('td.mono', {}, e.command ?? ''),
+      el('td', {}, e.exit_code !== undefined ? `${e.result}, exit ${e.exit_code}` : e.result ?? ''), el('td', {}, e.duration_ms !== undefined ? `${Math.round(e.duration_ms)} ms` : ''), el('td', {}, e.key ?? ''))));
+  });
+  return {};
+}
+
+export function aboutTab(main, { base, sandbox }) {
+  fill(main, el('pre.whole', { tabindex: '0', 'aria-label': 'The sandbox as JSON' }, JSON.stringify(sandbox, null, 2)), asCode([{ method: 'GET', path: base }]));
+  return {};
+}
