@@ -33,6 +33,10 @@ HANDLER(context_post_undo);
 HANDLER(openapi_get);
 HANDLER(docs_get);
 
+/* network.c */
+HANDLER(network_get);
+HANDLER(network_put);
+
 /* env.c */
 HANDLER(env_get);
 HANDLER(env_put);

@@ -62,6 +62,8 @@ const struct route api_routes[] = {
     {"GET", F "/archive", archive_get, ROUTE_SANDBOX, "archive.read"},
     {"PUT", F "/archive", archive_put, ROUTE_SANDBOX | ROUTE_WORK, "archive.write"},
 
+    {"GET", S "/network", network_get, ROUTE_SANDBOX, NULL},
+    {"PUT", S "/network", network_put, ROUTE_SANDBOX | ROUTE_WORK, "network.set"},
     {"GET", S "/env", env_get, ROUTE_SANDBOX, NULL},
     {"PUT", S "/env", env_put, ROUTE_SANDBOX | ROUTE_WORK, "env.set"},
     {"GET", S "/ports", ports_list, ROUTE_SANDBOX | ROUTE_LOOK, NULL},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "api/call.h"
+#include "gate/rules.h"
 
 /* ---- sandbox_json.c ---- */
 
@@ -39,13 +40,21 @@ int pull_stream_end(struct pull_stream *p, struct session *s, const struct queue
 struct create_request {
     struct session_request request;
     struct msg_list_writer env;
-    struct buf metadata, policy;
+    struct buf metadata, policy, network;
 };
 int create_request_read(struct call *c, struct fields *f, struct create_request *ret, int by_thread,
                         struct pd_err *e);
 void create_request_done(struct create_request *r);
 /* A field that is local, sandbox or auto. */
 void fields_run_mode(struct fields *f, const char *name, enum run_mode *ret);
+
+/* ---- network.c ---- */
+
+/* The rules of a way out, from the members of an object: as the text that a session has. */
+enum egress_mode network_read(struct fields *o, struct buf *out);
+/* May the caller's sandboxes have a way out? PD_DENIED, with the field. */
+int call_check_egress(struct call *c, enum egress_mode mode, struct pd_err *e);
+void network_json(struct json *j, struct session *s);
 
 /* ---- sandboxes.c ---- */
 

@@ -7,6 +7,7 @@
 #include "base/banned.h"
 #include "base/json.h"
 #include "config/config.h"
+#include "core/egress.h"
 #include "policy/policy.h"
 #include "router/decide.h"
 
@@ -58,6 +59,8 @@ void sandbox_json(struct json *j, struct session *s, const struct queue_place *p
     json_member_str(j, "user_id", i.user_id);
     json_member_str(j, "thread_id", i.thread_id);
     put_raw(j, "metadata", session_metadata(s));
+    json_key(j, "network");
+    network_json(j, s);
     limits_json(j, s, &i.spec.limits);
     json_time(j, "created_at", i.created_ms);
     json_time(j, "expires_at", i.expires_ms);
@@ -82,7 +85,7 @@ void sandbox_json(struct json *j, struct session *s, const struct queue_place *p
 
 int call_sandbox(struct call *c, int status, struct session *s, const struct queue_place *place)
 {
-    auto_buf out = BUF_INIT(64u << 10);
+    auto_buf out = BUF_INIT(128u << 10);
     struct json j = JSON_INIT(&out);
     sandbox_json(&j, s, place);
     return call_json(c, status, &out);
@@ -204,6 +207,22 @@ static void read_policy(struct fields *f, struct create_request *r)
     msg_list_writer_done(&names);
 }
 
+/* A sandbox that asks for none is made without a way out, as most are: those are ready in advance.
+ */
+static enum egress_mode read_network(struct fields *f, struct create_request *r)
+{
+    struct fields *o = fields_object(f, "network", FIELD_OPTIONAL);
+    if (!o)
+        return EGRESS_OFF;
+
+    enum egress_mode mode = network_read(o, &r->network);
+    if (mode != EGRESS_OFF) {
+        r->request.spec.network = NETWORK_GATE;
+        r->request.network = buf_cstr(&r->network);
+    }
+    return mode;
+}
+
 static int read_template(struct fields *f, const struct config *config, struct session_request *r)
 {
     const char *name = config->default_template[0] ? config->default_template : "default";
@@ -253,7 +272,8 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
 
     *ret = (struct create_request){.env = MSG_LIST_WRITER_INIT,
                                    .metadata = BUF_INIT(METADATA_MAX),
-                                   .policy = BUF_INIT(32u << 10)};
+                                   .policy = BUF_INIT(32u << 10),
+                                   .network = BUF_INIT(EGRESS_RULES_MAX)};
 
     request_defaults(c, r);
     read_template(f, c->config, r);
@@ -282,6 +302,7 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
         fields_refuse(f, "cwd", "'%.100s' must be an absolute path", r->cwd);
 
     read_policy(f, ret);
+    enum egress_mode egress = read_network(f, ret);
     read_limits(f, r);
     fields_seconds_ms(f, "idle_timeout_s", FIELD_OPTIONAL, 1000, 30ull * 86400000,
                       &r->idle_timeout_ms);
@@ -296,8 +317,9 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     else if (r->spec.profile == PROFILE_RESTRICTED)
         r->policy = "restricted";
 
-    if (call_check_image(c, r->spec.image, e) < 0 || call_check_provider(c, r, e) < 0 ||
-        check_policy(c, r->policy, e) < 0 || call_check_ceilings(c, r, e) < 0)
+    if (call_check_egress(c, egress, e) < 0 || call_check_image(c, r->spec.image, e) < 0 ||
+        call_check_provider(c, r, e) < 0 || check_policy(c, r->policy, e) < 0 ||
+        call_check_ceilings(c, r, e) < 0)
         return -1;
     return spec_check(&r->spec, e);
 }
@@ -307,4 +329,5 @@ void create_request_done(struct create_request *r)
     msg_list_writer_done(&r->env);
     buf_done(&r->metadata);
     buf_done(&r->policy);
+    buf_done(&r->network);
 }

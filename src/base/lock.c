@@ -56,6 +56,7 @@ static const char *const names[LOCK_RANK_COUNT] = {
     [LOCK_GROUPS] = "groups",
     [LOCK_PUMP] = "pump",
     [LOCK_PROVIDER] = "provider",
+    [LOCK_EGRESS] = "egress",
     [LOCK_KEEPER] = "keeper",
     [LOCK_RULES_FILE] = "rules_file",
     [LOCK_RULES] = "rules",

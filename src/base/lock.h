@@ -36,6 +36,8 @@
  *   groups         keeper_box.lock: the groups of a box's commands, and what its init has told
  *   pump           pump.lock: the list of sources that are being called
  *   provider       keeper_provider.lock: the boxes, who waits for an answer, the link's state
+ *   egress         egress.lock: the rules of sandboxes and the link to the gate; held across a send
+ *                  with patience, and by nobody who has another
  *
  * What anybody may call, and what never calls back with its lock held:
  *   keeper         keeper_process.lock: the keeper that the library has started
@@ -87,6 +89,7 @@ enum lock_rank {
     LOCK_GROUPS,
     LOCK_PUMP,
     LOCK_PROVIDER,
+    LOCK_EGRESS,
     LOCK_KEEPER,
     LOCK_RULES_FILE,
     LOCK_RULES,

@@ -23,13 +23,14 @@ static int parse(struct gate_config *c, int argc, char **argv, struct pd_err *e)
             if (parse_u64(o.name, v, 1, UINT32_MAX - 1, &n, e) < 0)
                 return -1;
             c->owner = (uid_t)n;
-        } else if (!strcmp(o.name, "--client")) {
+        } else if (!strcmp(o.name, "--client") || !strcmp(o.name, "--until")) {
             if (parse_u64(o.name, v, 3, 1 << 20, &n, e) < 0)
                 return -1;
-            c->client = (int)n;
+            *(o.name[2] == 'c' ? &c->client : &c->until) = (int)n;
         } else {
             return pd_fail(e, PD_INVALID,
-                           "unknown option '%.60s': valid are --socket, --owner, --client", o.name);
+                           "unknown option '%.60s': valid are --socket, --owner, --client, --until",
+                           o.name);
         }
     }
 
@@ -43,7 +44,7 @@ static int parse(struct gate_config *c, int argc, char **argv, struct pd_err *e)
 int cmd_gate(int argc, char **argv)
 {
     struct pd_err e;
-    struct gate_config c = {.client = -1, .owner = geteuid()};
+    struct gate_config c = {.client = -1, .until = -1, .owner = geteuid()};
 
     if (parse(&c, argc, argv, &e) < 0)
         return cli_fail(&e);

@@ -80,16 +80,16 @@ static void make_policy(const struct run_egress *g, struct buf *out)
 int run_egress_check(const struct run_egress *g, struct pd_err *e)
 {
     auto_buf text = BUF_INIT(POLICY_TEXT_MAX);
-    struct policy *p;
+    struct egress_policy *p;
 
     if (!g->given)
         return 0;
     make_policy(g, &text);
     if (text.overflow)
         return pd_fail(e, PD_INVALID, "--allow: the rules are too long");
-    if (policy_parse((const char *)text.data, text.len, &p, e) < 0)
+    if (egress_parse((const char *)text.data, text.len, &p, e) < 0)
         return -1;
-    policy_free(p);
+    egress_free_policy(p);
     return 0;
 }
 

@@ -78,6 +78,13 @@ struct config {
     struct config_list tenant_limits; /* TENANT:KEY=VALUE..., checked */
     uint64_t storage;                 /* enum config_storage */
 
+    /* The way out of sandboxes. */
+    uint64_t egress; /* enum egress_mode of gate/rules.h: the most that a sandbox may have */
+    struct config_list egress_allow, egress_private, egress_hosts, egress_resolvers;
+    struct config_list tenant_egress; /* TENANT=MODE, checked */
+    uint64_t egress_connections, egress_tenant_connections;
+    uint64_t egress_rate, egress_bytes; /* 0: no limit */
+
     /* Commands. */
     uint64_t exec_timeout_ms; /* 0: none */
     uint64_t contexts_max;    /* of a sandbox */
@@ -136,6 +143,12 @@ const char *config_template(const struct config *c, const char *name);
 /* The most that a sandbox of this tenant may have: the server's ceilings, with those that
  * `tenant_limits` has for it in their place. */
 struct ceilings config_ceilings(const struct config *c, const char *tenant);
+
+/* The most that a sandbox of this tenant may have as a way out: EGRESS_OFF, LIST or OPEN. */
+unsigned config_egress(const struct config *c, const char *tenant);
+/* The part of its rules that is the operator's, in the format of gate/rules.h; resolvers only as
+ * far as they are set. */
+void config_egress_policy(const struct config *c, const char *tenant, struct buf *out);
 
 /* May a sandbox of this tenant be made from the image ("": none was asked for)? PD_DENIED names the
  * image and the setting; PD_INVALID: there are patterns, and it is no reference. The server's own

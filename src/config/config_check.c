@@ -99,7 +99,8 @@ int config_check(const struct config *c, struct pd_err *e)
     if (!is_host_name(c->domain))
         return pd_fail(e, PD_INVALID, "domain: '%.60s' is not a host name in lower case",
                        c->domain);
-    if (check_listen_tls(c, e) < 0 || check_templates(c, e) < 0 || config_check_images(c, e) < 0)
+    if (check_listen_tls(c, e) < 0 || check_templates(c, e) < 0 || config_check_images(c, e) < 0 ||
+        config_check_egress(c, e) < 0)
         return -1;
     return config_check_ceilings(c, e);
 }

@@ -14,6 +14,7 @@
 #define MIB        (UINT64_C(1) << 20)
 
 static const char *const pulls[] = {"never", "missing", "always", NULL};
+static const char *const egress_modes[] = {"off", "list", "open", NULL};
 static const char *const storages[] = {"auto", "disk", "memory", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 static const char *const formats[] = {"text", "json", NULL};
@@ -150,6 +151,31 @@ const struct config_key config_keys[] = {
     {"storage", CONFIG_CHOICE, AT(storage), "auto", .names = storages,
      .help = "where the files of sandboxes are while these live: disk (also auto), or memory "
              "(made faster, and counted as the sandbox's memory)"},
+
+    {"egress", CONFIG_CHOICE, AT(egress), "off", .names = egress_modes,
+     .help = "the most that a sandbox may have as a way to the network: `off`, `list` (what "
+             "egress_allow names) or `open`; sandboxes have none unless they ask"},
+    {"egress_allow", CONFIG_LIST, AT(egress_allow), "", 0, CONFIG_LIST_MAX, .reloadable = 1,
+     .help = "with egress `list`: the names and networks that rules of sandboxes may reach, as "
+             "`NAME[:PORTS]`, `*.NAME[:PORTS]` or `NETWORK[:PORTS]`"},
+    {"egress_private", CONFIG_LIST, AT(egress_private), "", .reloadable = 1,
+     .help = "networks that are dialled for sandboxes although they are private, such as that of "
+             "an own package index; addresses of this machine one by one"},
+    {"egress_hosts", CONFIG_LIST, AT(egress_hosts), "", 0, 250, .reloadable = 1,
+     .help = "where names or addresses really are, as `NAME=ADDRESS[:PORT]`; not checked further"},
+    {"egress_resolvers", CONFIG_LIST, AT(egress_resolvers), "", .max = 3, .reloadable = 1,
+     .help = "whom names are asked of, `ADDRESS[:PORT]`; default as `/etc/resolv.conf` says"},
+    {"tenant_egress", CONFIG_LIST, AT(tenant_egress), "", 0, CONFIG_LIST_MAX, .reloadable = 1,
+     .help = "the most of single tenants instead of egress, as `TENANT=off`, `TENANT=list` or "
+             "`TENANT=open`; with egress `off` nobody has a way out"},
+    {"egress_connections", CONFIG_COUNT, AT(egress_connections), "256", 1, 65536, .reloadable = 1,
+     .help = "connections to the network that a sandbox may have at once; more wait"},
+    {"egress_tenant_connections", CONFIG_COUNT, AT(egress_tenant_connections), "4096", 1, 1000000,
+     .reloadable = 1, .help = "the same of all sandboxes of a tenant"},
+    {"egress_rate", CONFIG_SIZE, AT(egress_rate), "0", 0, UINT64_C(1) << 40, .reloadable = 1,
+     .help = "bytes a second, each way, of a sandbox; 0: no limit"},
+    {"egress_bytes", CONFIG_SIZE, AT(egress_bytes), "0", 0, UINT64_C(1) << 60, .reloadable = 1,
+     .help = "bytes that a sandbox may send and receive in all, while a gate lives; 0: no limit"},
 
     {"exec_timeout_s", CONFIG_SECONDS, AT(exec_timeout_ms), "30", 0, DAY_MS, .reloadable = 1,
      .help = "time-out of a command that names none; 0: none"},

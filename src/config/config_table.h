@@ -66,6 +66,9 @@ const char *config_type_name(const struct config_key *k);
 /* config_check.c: host names, addresses and pairs. */
 int config_check(const struct config *c, struct pd_err *e);
 
+/* config_egress.c */
+int config_check_egress(const struct config *c, struct pd_err *e);
+
 /* config_images.c */
 int config_check_images(const struct config *c, struct pd_err *e);
 

@@ -272,6 +272,8 @@ static void adopt_session(struct session *s)
         return;
 
     adopt_box(s, box);
+    if (session_open_network(s, box, &e) < 0)
+        log_error("adopt.network", "id=%s error=%s", s->info.id, e.msg);
     for (struct process *p = s->processes, *next; p; p = next) {
         next = p->next;
         adopt_process(p);

@@ -102,6 +102,7 @@ static int load_texts(struct session *s, const struct session_row *r)
     s->note = copy_text(r->note, &whole);
     s->arm = copy_text(r->arm, &whole);
     s->other_root = copy_text(r->other_root, &whole);
+    s->network = copy_text(r->network, &whole);
     return whole ? 0 : -1;
 }
 

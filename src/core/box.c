@@ -146,6 +146,12 @@ int box_get_usage(struct box *b, struct box_usage *ret, struct pd_err *e)
     return provider_must(p, PROVIDER_USAGE, e) < 0 ? -1 : p->usage(b, ret, e);
 }
 
+int box_way_out(struct box *b, int ret[2], struct pd_err *e)
+{
+    const struct provider *p = b->provider;
+    return provider_must(p, PROVIDER_EGRESS, e) < 0 ? -1 : p->way_out(b, ret, e);
+}
+
 int box_check(struct box *b, deadline d, struct pd_err *e)
 {
     const struct provider *p = b->provider;

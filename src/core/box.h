@@ -39,6 +39,7 @@ int box_resize(struct box *b, struct wire_id command, int near, uint16_t rows, u
                struct pd_err *e);
 /* Waits as long as the provider's patience says. */
 int box_pause(struct box *b, bool paused, struct pd_err *e);
+int box_way_out(struct box *b, int ret[2], struct pd_err *e);
 int box_get_usage(struct box *b, struct box_usage *ret, struct pd_err *e);
 /* Does it run, and would a new one from its image be the same? */
 int box_check(struct box *b, deadline d, struct pd_err *e);

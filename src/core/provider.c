@@ -69,6 +69,7 @@ static const struct {
     NEEDS(PROVIDER_PAUSE, pause),
     NEEDS(PROVIDER_USAGE, usage),
     NEEDS(PROVIDER_IMAGE, check),
+    NEEDS(PROVIDER_EGRESS, way_out),
     NEEDS(PROVIDER_ROOTS | PROVIDER_SLEEP | PROVIDER_SNAPSHOT, remove_root),
     NEEDS(PROVIDER_SLEEP, keep_root),
     NEEDS(PROVIDER_SNAPSHOT, copy_root),
@@ -184,7 +185,9 @@ unsigned provider_table_describe_for(const struct provider_table *t, const struc
             ret[i].unfit = "takes no image";
         else if (!has_image && takes && !provider_image(t->list[i], spec)[0])
             ret[i].unfit = "needs an image";
-        if (spec->network != NETWORK_NONE && ret[i].rung > RUNG_BASIC)
+        if (spec->network == NETWORK_GATE && !provider_has(t->list[i], PROVIDER_EGRESS))
+            ret[i].unfit = "has no way out by rules";
+        if (spec->network == NETWORK_HOST && ret[i].rung > RUNG_BASIC)
             ret[i].rung = RUNG_BASIC;
     }
     return count;

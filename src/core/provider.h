@@ -61,7 +61,9 @@ struct route_provider;
     X(IMAGE,      13, "image",      "make a sandbox from an image",                                \
       "leave `image` away, or name a provider that can")                                            \
     X(DISK,       14, "disk",       "limit the space and the number of a sandbox's files",         \
-      "leave `limits.disk_bytes` and `limits.files` away, or name a provider that can")
+      "leave `limits.disk_bytes` and `limits.files` away, or name a provider that can")           \
+    X(EGRESS,     15, "egress",     "give a sandbox a way to the network, by rules",              \
+      "leave `network` away, or name a provider that can")
 /* clang-format on */
 
 enum provider_can {
@@ -69,7 +71,7 @@ enum provider_can {
     PROVIDER_CAPABILITIES(X)
 #undef X
 };
-#define PROVIDER_CAPABILITY_COUNT 15u
+#define PROVIDER_CAPABILITY_COUNT 16u
 
 /* Providers embed this as the first member of their own. box_create and box_adopt fill it in. */
 struct box {
@@ -216,6 +218,10 @@ struct provider {
     int (*pause)(struct box *b, bool paused, deadline d, struct pd_err *e);
     /* PROVIDER_USAGE. */
     int (*usage)(struct box *b, struct box_usage *ret, struct pd_err *e);
+    /* PROVIDER_EGRESS. Gives the sockets of the box's way out, which the caller owns then: the one
+     * that gets its TCP connections, the one for its DNS questions. Once for a box that was made
+     * or adopted, with network gate; PD_NOT_FOUND: it has none. */
+    int (*way_out)(struct box *b, int ret[2], struct pd_err *e);
 
     /* PROVIDER_IMAGE. Does the box run, and would a new one from its image be the same? Asks the
      * engine, so it takes a moment; any failure says that nobody should be given this box. */

@@ -75,6 +75,7 @@ void session_unref(struct session *s)
     prepared_done(&s->prepared);
     contexts_done(s->contexts);
     free(s->policy_text);
+    free(s->network);
     free(s->image);
     free(s->options);
     free(s->metadata);

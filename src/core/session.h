@@ -52,12 +52,13 @@ struct session_request {
     const char *note;                /* for session_note; NULL: none */
     const char *snapshot; /* id of a snapshot of the tenant: the root starts as its copy; or NULL */
     struct msg_list env;
-    const char *cwd;           /* NULL: /workspace */
-    const char *policy;        /* "open" (also NULL), "restricted", or JSON */
-    struct spec spec;          /* limits, profile; root fields are filled in */
-    bool disk_asked;           /* a limit of its files was asked for, not all providers have one */
-    uint64_t idle_timeout_ms;  /* 0: the default */
-    uint64_t max_life_ms;      /* 0: the default */
+    const char *cwd;          /* NULL: /workspace */
+    const char *policy;       /* "open" (also NULL), "restricted", or JSON */
+    const char *network;      /* with NETWORK_GATE: the rules of its way out; see session_network */
+    struct spec spec;         /* limits, profile; root fields are filled in */
+    bool disk_asked;          /* a limit of its files was asked for, not all providers have one */
+    uint64_t idle_timeout_ms; /* 0: the default */
+    uint64_t max_life_ms;     /* 0: the default */
     uint64_t queue_timeout_ms; /* how long it may wait for capacity */
     int pause_at_end;          /* when its life is over it is paused, not ended: enum */
     bool auto_retry;           /* get-or-create: a lost one is made anew, and said so */
@@ -94,6 +95,13 @@ void session_get(struct session *s, struct session_info *ret);
  * JSON), to be freed. */
 char *session_metadata(struct session *s);
 char *session_policy(struct session *s);
+/* The rules of its way out: one layer in the format of gate/rules.h, "layer off" where it has none.
+ * A copy, to be freed; NULL without memory. */
+char *session_network(struct session *s);
+/* Other rules, which hold when it returns 0: connections that they do not allow are cut.
+ * PD_CONFLICT: it was made without a way out. PD_CAPACITY: they are stored, and the gate could not
+ * be told yet. On any session that is not gone. */
+int session_set_network(struct session *s, const char *rules, struct pd_err *e);
 /* Can the session's provider do it? Else PD_UNSUPPORTED, with what to do instead. For doors that
  * promise something which is done later. */
 int session_must(const struct session *s, enum provider_can bit, struct pd_err *e);

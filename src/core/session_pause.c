@@ -183,6 +183,7 @@ static int drop_box(struct session *s, struct pd_err *e)
     struct box *box = s->box;
     s->box = NULL;
     rw_release(&s->box_use);
+    session_close_network(s);
     int r = box ? box_destroy(box, e) : 0;
     if (r < 0)
         log_error("session.undead", "id=%s error=%s", s->info.id, e->msg);

@@ -13,7 +13,7 @@ struct row_copy {
     struct wire_id box_id;
     char root_name[SPEC_NAME_MAX + 1];
     uint64_t paused_ms;
-    char *env, *cwd, *note, *other_root;
+    char *env, *cwd, *note, *network, *other_root;
     size_t env_len;
     bool is_whole;  /* there was memory for all of it */
     bool was_dirty; /* the row in the store is an older one */
@@ -24,6 +24,7 @@ static void row_copy_done(struct row_copy *c)
     free(c->env);
     free(c->cwd);
     free(c->note);
+    free(c->network);
     free(c->other_root);
 }
 
@@ -44,8 +45,10 @@ static void row_copy_take(struct row_copy *c, struct session *s, enum life to)
         memcpy(c->env, env.text, env.bytes);
     c->cwd = strdup(s->cwd);
     c->note = s->note ? strdup(s->note) : NULL;
+    c->network = s->network ? strdup(s->network) : NULL;
     c->other_root = s->other_root ? strdup(s->other_root) : NULL;
-    c->is_whole = c->env && c->cwd && (c->note || !s->note) && (c->other_root || !s->other_root);
+    c->is_whole = c->env && c->cwd && (c->note || !s->note) && (c->network || !s->network) &&
+                  (c->other_root || !s->other_root);
 
     c->was_dirty = s->dirty != DIRTY_NOT;
     if (c->was_dirty)
@@ -89,6 +92,7 @@ static struct session_row row_of(const struct session *s, const struct row_copy 
         .from_pool = i->from_pool,
         .rung = (int)i->rung,
         .note = c->note ? c->note : "",
+        .network = c->network,
         .pause_at_end = i->pause_at_end,
         .asleep = i->asleep,
         .mode = (int)i->mode,

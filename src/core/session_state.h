@@ -62,6 +62,7 @@ struct session {
     _Atomic uint64_t shadow; /* shadow.c's mark; 0: it has none */
     struct policy policy;
     char *policy_text;
+    char *network; /* rules of its way out, or NULL; under the lock once it runs */
     /* Under sessions.lock: */
     bool superseded;                 /* another session has its thread */
     bool owned;                      /* somebody's: found and listed; session_step's */
@@ -321,6 +322,11 @@ bool judgement_holds(const struct session *s, const struct judgement *j);
 #define JUDGED_TOO_OFTEN                                                                           \
     "the place, the directory or the variables of sandbox %s changed again and again while a "     \
     "command was judged that depends on them: try again"
+
+/* session_network.c: tells the gate of the box, which the session is about to have, and that it is
+ * about to end. Nothing happens where there is no way out. */
+int session_open_network(struct session *s, struct box *box, struct pd_err *e);
+void session_close_network(struct session *s);
 
 /* session_move.c */
 /* The session that an event is for of the box that was made for this one. It lives as long as the

@@ -11,6 +11,8 @@ struct router;
 struct store;
 struct metrics;
 struct audit;
+struct egress;
+struct gate_record;
 
 #define SNAPSHOTS_DEFAULT 100u
 
@@ -21,6 +23,7 @@ struct sessions_config {
     struct store *store;
     struct pump *pump;
     struct audit *audit;   /* or NULL */
+    struct egress *egress; /* or NULL: no sandbox has a way out */
     unsigned max_sessions; /* in all; more wait in the queue */
     unsigned max_per_tenant;
     unsigned queue_max;
@@ -79,6 +82,8 @@ int sessions_create(struct sessions *all, const struct session_request *r, struc
 int sessions_get_or_create(struct sessions *all, const struct session_request *r,
                            struct session **ret, bool *ret_created, struct queue_place *ret_place,
                            struct pd_err *e);
+/* What the gate tells of a sandbox: written to the audit log. */
+void sessions_note_egress(struct sessions *all, const char *sandbox, const struct gate_record *r);
 /* PD_NOT_FOUND for an unknown one and for one of another tenant. One that is gone is found as long
  * as it is remembered; calls on it fail with PD_SESSION_*. */
 struct session *sessions_find(struct sessions *all, const char *tenant, const char *id,

@@ -25,6 +25,12 @@ int sessions_make_box_in(struct session *s, uint64_t patience, struct pd_err *e)
     if (box_create(s->provider, s->box_id, &spec, s, &box, deadline_in(patience), e) < 0)
         return -1;
 
+    if (session_open_network(s, box, e) < 0) {
+        struct pd_err ignored;
+        (void)box_destroy(box, &ignored);
+        return -1;
+    }
+
     rw_write(&s->box_use);
     s->box = box;
     rw_release(&s->box_use);
@@ -90,9 +96,10 @@ static int fill_in(struct session *s, const struct session_request *r, const cha
     s->note = r->note && r->note[0] ? strdup(r->note) : NULL;
     s->key = r->key ? strdup(r->key) : NULL;
     s->key_hash = r->key_hash;
+    s->network = r->network ? strdup(r->network) : NULL;
     s->policy_text = strdup(r->policy ? r->policy : "open");
     if (!s->metadata || !s->policy_text || (r->note && r->note[0] && !s->note) ||
-        (r->key && !s->key))
+        (r->key && !s->key) || (r->network && !s->network))
         return pd_fail(e, PD_CAPACITY, "no memory for a session");
 
     int bad = 0;
@@ -218,6 +225,8 @@ static int make_from(struct sessions *all, const struct session_request *r,
     if (r->spec.image[0] && provider_must(o->provider, PROVIDER_IMAGE, e) < 0)
         return -1;
     if (r->disk_asked && provider_must(o->provider, PROVIDER_DISK, e) < 0)
+        return -1;
+    if (r->spec.network == NETWORK_GATE && provider_must(o->provider, PROVIDER_EGRESS, e) < 0)
         return -1;
 
     struct session *s = begin(all, r, replaces, o, !o->fork_of && !o->snapshot, e);

@@ -453,11 +453,22 @@ int session_fork(struct session *s, const struct session_request *r, struct sess
 {
     struct queue_place place;
     bool known;
+    struct session_request wanted = *r;
     if (r->snapshot)
         return pd_fail(e, PD_INVALID, "a fork has the files of its sandbox, not of a snapshot");
     if (snapshots_possible(s->all, s->provider, e) < 0)
         return -1;
-    return sessions_create_from(s->all, r, s, ret, &known, &place, e);
+    /* With the rules of its origin, unless the request has others. */
+    char *network = NULL;
+    if (!r->network && s->info.spec.network == NETWORK_GATE) {
+        if (!(network = session_network(s)))
+            return pd_fail(e, PD_CAPACITY, "no memory for the fork");
+        wanted.network = network;
+        wanted.spec.network = NETWORK_GATE;
+    }
+    int made = sessions_create_from(s->all, &wanted, s, ret, &known, &place, e);
+    free(network);
+    return made;
 }
 
 /* ---- finding ---- */

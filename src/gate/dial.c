@@ -48,7 +48,7 @@ void dial_next(struct flow *f, const char *why)
     while (f->candidate_at < f->candidate_count) {
         struct ip a = f->candidates[f->candidate_at++];
         if (!f->is_fixed) {
-            const char *refused = policy_dial_refused(s->policy, f->by_name ? f->name : NULL, a,
+            const char *refused = egress_dial_refused(s->policy, f->by_name ? f->name : NULL, a,
                                                       f->port, route_is_local(s->gate->route, a));
             if (refused) {
                 why = refused;
@@ -94,8 +94,8 @@ static void looked_up(struct lookup *l, void *owner)
 void dial_begin(struct flow *f, const struct verdict *v)
 {
     struct sandbox *s = f->sandbox;
-    const struct host_entry *h = v->how == JUDGED_BY_NAME ? policy_host(s->policy, f->name, NULL)
-                                                          : policy_host(s->policy, NULL, &f->to);
+    const struct host_entry *h = v->how == JUDGED_BY_NAME ? egress_host(s->policy, f->name, NULL)
+                                                          : egress_host(s->policy, NULL, &f->to);
 
     flow_set_late(f, DEADLINE_NONE);
     f->dial_port = f->port;

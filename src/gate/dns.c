@@ -90,7 +90,7 @@ static void looked_up(struct lookup *l, void *owner)
     if (p->flow)
         p->flow->lookup = NULL;
     for (unsigned i = 0; i < r->count; i++) {
-        const char *why = policy_dial_refused(s->policy, NULL, r->addresses[i], 0,
+        const char *why = egress_dial_refused(s->policy, NULL, r->addresses[i], 0,
                                               route_is_local(s->gate->route, r->addresses[i]));
         if (why) {
             refused = why;
@@ -126,7 +126,7 @@ static bool answer_at_once(struct pending *p)
     }
     if (rate)
         s->asks.tokens--;
-    if (!q->has_name || !policy_may_ask(s->policy, q->name)) {
+    if (!q->has_name || !egress_may_ask(s->policy, q->name)) {
         note_refusal(p, q->has_name ? "no rule allows it" : "not a host name");
         answer(p, DNS_NO_NAME, NULL, 0, 0, "no rule of this sandbox allows the name");
         return true;
@@ -136,9 +136,9 @@ static bool answer_at_once(struct pending *p)
         return true;
     }
 
-    const struct host_entry *h = policy_host(s->policy, q->name, NULL);
+    const struct host_entry *h = egress_host(s->policy, q->name, NULL);
     if (h) {
-        struct ip a = policy_host_address(s->policy, h);
+        struct ip a = egress_host_address(s->policy, h);
         pins_add(s->pins, a, q->name);
         answer(p, DNS_OK, &a, 1, DNS_TTL_MAX, NULL);
         return true;

@@ -186,18 +186,18 @@ static struct verdict judge_by_pins(struct flow *f)
     unsigned at = 0;
 
     while ((name = pins_find(s->pins, f->to, &at))) {
-        struct verdict v = policy_judge(s->policy, name, f->to, f->port);
+        struct verdict v = egress_judge(s->policy, name, f->to, f->port);
         if (v.how == JUDGED_BY_NAME) {
             snprintf(f->name, sizeof f->name, "%s", name);
             return v;
         }
     }
-    return policy_judge(s->policy, NULL, f->to, f->port);
+    return egress_judge(s->policy, NULL, f->to, f->port);
 }
 
 static void go_on(struct flow *f, struct verdict v)
 {
-    const struct policy *p = f->sandbox->policy;
+    const struct egress_policy *p = f->sandbox->policy;
 
     if (v.how == JUDGED_NO) {
         flow_refuse(f, p->layer_count && p->layers[0].mode == EGRESS_OFF ? "the network is off"
@@ -247,10 +247,10 @@ static void decide(struct flow *f, bool waited)
         return;
     case SNIFF_NAMED:
         snprintf(f->name, sizeof f->name, "%s", name);
-        go_on(f, policy_judge(f->sandbox->policy, f->name, f->to, f->port));
+        go_on(f, egress_judge(f->sandbox->policy, f->name, f->to, f->port));
         return;
     case SNIFF_NAMELESS:
-        go_on(f, policy_judge(f->sandbox->policy, NULL, f->to, f->port));
+        go_on(f, egress_judge(f->sandbox->policy, NULL, f->to, f->port));
         return;
     case SNIFF_BAD:
         flow_refuse(f, "its first bytes cannot be judged");
@@ -444,14 +444,14 @@ void flow_late(struct flow *f)
 
 void flow_judge_again(struct flow *f)
 {
-    const struct policy *p = f->sandbox->policy;
+    const struct egress_policy *p = f->sandbox->policy;
     if (f->state != FLOW_LOOKUP && f->state != FLOW_DIAL && f->state != FLOW_RELAY)
         return; /* is judged later, or was refused */
 
-    struct verdict v = policy_judge(p, f->by_name ? f->name : NULL, f->to, f->port);
+    struct verdict v = egress_judge(p, f->by_name ? f->name : NULL, f->to, f->port);
     bool passes = v.how == (f->by_name ? JUDGED_BY_NAME : JUDGED_BY_ADDRESS);
     if (passes && f->state == FLOW_RELAY && !f->is_fixed)
-        passes = !policy_dial_refused(p, f->by_name ? f->name : NULL, f->dialled, f->port,
+        passes = !egress_dial_refused(p, f->by_name ? f->name : NULL, f->dialled, f->port,
                                       route_is_local(f->sandbox->gate->route, f->dialled));
     if (!passes) {
         flow_end(f, GATE_CUT, "the rules have changed");

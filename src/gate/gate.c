@@ -60,11 +60,11 @@ static void reply(struct gate *g, struct wire_id id, const struct pd_err *e)
 static int set_policy(struct gate *g, const struct gate_open *m, struct frame *f, struct pd_err *e)
 {
     struct sandbox *s = sandbox_find(g, m->id);
-    struct policy *p;
+    struct egress_policy *p;
 
     if (!s && (f->head.type != GATE_OPEN || f->fd_count != 2))
         return pd_fail(e, PD_NOT_FOUND, "the gate does not know sandbox '%.63s'", m->id);
-    if (policy_parse(m->policy, strlen(m->policy), &p, e) < 0)
+    if (egress_parse(m->policy, strlen(m->policy), &p, e) < 0)
         return -1;
 
     if (!s) {
@@ -146,7 +146,11 @@ static void dispatch(struct gate *g, struct watch *w, uint32_t events)
 {
     if (w->fd < 0)
         return; /* closed in this round */
+
     switch (w->kind) {
+    case WATCH_UNTIL:
+        g->ended = true;
+        return;
     case WATCH_LISTENER:
         client_accept(g);
         return;
@@ -277,7 +281,8 @@ int gate_run(const struct gate_config *c, struct pd_err *e)
 {
     static struct gate g;
 
-    g = (struct gate){.listener = {.kind = WATCH_LISTENER, .fd = -1},
+    g = (struct gate){.until = {.kind = WATCH_UNTIL, .fd = c->until},
+                      .listener = {.kind = WATCH_LISTENER, .fd = -1},
                       .client = {.kind = WATCH_CLIENT, .fd = c->client}};
     g.records_last = &g.records;
     (void)fd_limit_raise(0);
@@ -294,7 +299,8 @@ int gate_run(const struct gate_config *c, struct pd_err *e)
     if (drop(e) < 0)
         return -1;
 
-    if (!watch_set(&g, &g.listener, EPOLLIN) || !watch_set(&g, &g.client, EPOLLIN))
+    if (!watch_set(&g, &g.until, EPOLLIN) || !watch_set(&g, &g.listener, EPOLLIN) ||
+        !watch_set(&g, &g.client, EPOLLIN))
         return pd_fail_sys(e, "watch the gate's sockets");
     loop(&g);
     return 0;

@@ -42,6 +42,7 @@ struct flow;
 
 /* What epoll points to. */
 enum watch_kind {
+    WATCH_UNTIL,    /* the process that it ends with */
     WATCH_LISTENER, /* of clients */
     WATCH_CLIENT,
     WATCH_ACCEPT, /* of a sandbox */
@@ -74,7 +75,7 @@ struct sandbox {
     struct gate *gate;
     char id[GATE_ID_MAX + 1];
     struct watch accept, questions;
-    struct policy *policy;
+    struct egress_policy *policy;
     struct pins *pins;
     struct tenant *tenant;
     struct flow *flows;
@@ -166,7 +167,7 @@ struct record_entry {
 
 struct gate {
     int epoll, route;
-    struct watch listener, client;
+    struct watch until, listener, client;
     struct sandbox *sandboxes;
     unsigned sandbox_count;
     struct tenant *tenants;
@@ -176,7 +177,7 @@ struct gate {
     struct record_entry *records, **records_last;
     unsigned record_count;
     uint64_t records_lost;
-    bool ended; /* the only client is gone, and there will be no other */
+    bool ended; /* the only client is gone, or the process that has all the sandboxes */
     uint8_t scratch[SCRATCH];
 };
 
@@ -188,10 +189,10 @@ void watch_close(struct gate *g, struct watch *w);
 /* sandbox.c */
 struct sandbox *sandbox_find(struct gate *g, const char *id);
 /* Takes both descriptors, whatever becomes of it. */
-int sandbox_open(struct gate *g, const char *id, struct policy *p, int tcp, int dns,
+int sandbox_open(struct gate *g, const char *id, struct egress_policy *p, int tcp, int dns,
                  struct pd_err *e);
 /* Judges open connections again. */
-void sandbox_set_policy(struct sandbox *s, struct policy *p);
+void sandbox_set_policy(struct sandbox *s, struct egress_policy *p);
 void sandbox_close(struct sandbox *s);
 void sandboxes_forget_untold(struct gate *g);
 void sandbox_accept(struct sandbox *s);

@@ -14,7 +14,7 @@
 static void send_ask(struct lookup *l, struct ask *a)
 {
     struct gate *g = l->sandbox->gate;
-    const struct policy *p = l->sandbox->policy;
+    const struct egress_policy *p = l->sandbox->policy;
     uint8_t message[DNS_MESSAGE_MAX];
 
     watch_close(g, &a->watch);

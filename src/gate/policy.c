@@ -11,7 +11,7 @@
 
 /* What is being read, and where its lists are. */
 struct reader {
-    struct policy *p;
+    struct egress_policy *p;
     struct rule *rules; /* of the layer, allow and deny: one room, filled from both ends */
     unsigned rules_left;
     char *names; /* room for names of rules */
@@ -20,7 +20,7 @@ struct reader {
 
 static int take_layer(struct reader *r, const char *mode, struct pd_err *e)
 {
-    struct policy *p = r->p;
+    struct egress_policy *p = r->p;
     if (p->layer_count == POLICY_LAYERS)
         return pd_fail(e, PD_INVALID, "more than %u layers", POLICY_LAYERS);
 
@@ -70,7 +70,7 @@ static int take_rule(struct reader *r, const char *text, bool allow, struct pd_e
 
 static int take_private(struct reader *r, const char *text, struct pd_err *e)
 {
-    struct policy *p = r->p;
+    struct egress_policy *p = r->p;
     if (cidr_parse(text, &p->privates[p->private_count], e) < 0)
         return -1;
     p->private_count++;
@@ -100,7 +100,7 @@ static bool take_place(char *text, struct host_entry *h)
 
 static int take_host(struct reader *r, char *text, struct pd_err *e)
 {
-    struct policy *p = r->p;
+    struct egress_policy *p = r->p;
     struct host_entry h = {0};
     char name[RULES_NAME_MAX + 1] = "";
 
@@ -129,7 +129,7 @@ static int take_host(struct reader *r, char *text, struct pd_err *e)
     return 0;
 }
 
-static int take_resolver(struct policy *p, char *text, struct pd_err *e)
+static int take_resolver(struct egress_policy *p, char *text, struct pd_err *e)
 {
     struct host_entry h = {0};
 
@@ -142,7 +142,7 @@ static int take_resolver(struct policy *p, char *text, struct pd_err *e)
     return 0;
 }
 
-static int take_limit(struct policy *p, char *text, struct pd_err *e)
+static int take_limit(struct egress_policy *p, char *text, struct pd_err *e)
 {
     struct egress_limits *l = &p->limits;
     const struct {
@@ -207,7 +207,7 @@ static int read_lines(struct reader *r, char *text, struct pd_err *e)
     return 0;
 }
 
-int policy_parse(const char *text, size_t len, struct policy **ret, struct pd_err *e)
+int egress_parse(const char *text, size_t len, struct egress_policy **ret, struct pd_err *e)
 {
     unsigned lines = 1;
     for (size_t i = 0; i < len; i++)
@@ -216,7 +216,7 @@ int policy_parse(const char *text, size_t len, struct policy **ret, struct pd_er
         return pd_fail(e, PD_INVALID, "a policy has at most %u bytes and %u lines", POLICY_TEXT_MAX,
                        POLICY_LINES_MAX);
 
-    struct policy *p = calloc(1, sizeof *p);
+    struct egress_policy *p = calloc(1, sizeof *p);
     char *copy = malloc(len + 1);
     /* A line is one entry of one list at most; a name is shorter than its line. */
     size_t rules = lines * sizeof(struct rule), privates = lines * sizeof(struct cidr);
@@ -245,7 +245,7 @@ int policy_parse(const char *text, size_t len, struct policy **ret, struct pd_er
                        .names = room + rules + hosts + privates,
                        .names_left = len + lines + 1};
     if (read_lines(&r, copy, e) < 0) {
-        policy_free(p);
+        egress_free_policy(p);
         return -1;
     }
 
@@ -253,7 +253,7 @@ int policy_parse(const char *text, size_t len, struct policy **ret, struct pd_er
     return 0;
 }
 
-void policy_free(struct policy *p)
+void egress_free_policy(struct egress_policy *p)
 {
     if (!p)
         return;

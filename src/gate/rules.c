@@ -240,7 +240,8 @@ static bool name_passes(const struct layer *l, const char *name, uint16_t port,
     return *ret || l->mode == EGRESS_OPEN;
 }
 
-struct verdict policy_judge(const struct policy *p, const char *name, struct ip to, uint16_t port)
+struct verdict egress_judge(const struct egress_policy *p, const char *name, struct ip to,
+                            uint16_t port)
 {
     struct verdict v = {.how = name && p->layer_count ? JUDGED_BY_NAME : JUDGED_NO};
 
@@ -265,7 +266,7 @@ struct verdict policy_judge(const struct policy *p, const char *name, struct ip 
     return v;
 }
 
-bool policy_may_ask(const struct policy *p, const char *name)
+bool egress_may_ask(const struct egress_policy *p, const char *name)
 {
     for (unsigned i = 0; i < p->layer_count; i++) {
         const struct layer *l = &p->layers[i];
@@ -280,7 +281,7 @@ bool policy_may_ask(const struct policy *p, const char *name)
 
 /* A wide network of the operator's is meant for machines in it, not for this one: the machine's own
  * addresses must be named one by one. */
-static bool is_lifted(const struct policy *p, struct ip a, bool is_local)
+static bool is_lifted(const struct egress_policy *p, struct ip a, bool is_local)
 {
     for (unsigned i = 0; i < p->private_count; i++)
         if (cidr_has(&p->privates[i], a) && (!is_local || cidr_is_single(&p->privates[i])))
@@ -288,7 +289,7 @@ static bool is_lifted(const struct policy *p, struct ip a, bool is_local)
     return false;
 }
 
-const char *policy_dial_refused(const struct policy *p, const char *name, struct ip a,
+const char *egress_dial_refused(const struct egress_policy *p, const char *name, struct ip a,
                                 uint16_t port, bool is_local)
 {
     const char *why = is_local ? "an address of the server's machine" : ip_forbidden(a);
@@ -306,7 +307,8 @@ const char *policy_dial_refused(const struct policy *p, const char *name, struct
     return NULL;
 }
 
-const struct host_entry *policy_host(const struct policy *p, const char *name, const struct ip *a)
+const struct host_entry *egress_host(const struct egress_policy *p, const char *name,
+                                     const struct ip *a)
 {
     for (unsigned i = 0; i < p->host_count; i++) {
         const struct host_entry *h = &p->hosts[i];
@@ -316,7 +318,7 @@ const struct host_entry *policy_host(const struct policy *p, const char *name, c
     return NULL;
 }
 
-struct ip policy_host_address(const struct policy *p, const struct host_entry *h)
+struct ip egress_host_address(const struct egress_policy *p, const struct host_entry *h)
 {
     unsigned place = (unsigned)(h - p->hosts);
     const uint8_t bytes[4] = {192, 0, 2, (uint8_t)(3 + place)};

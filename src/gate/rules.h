@@ -77,7 +77,7 @@ struct egress_limits {
 #define EGRESS_STARTS      200u
 #define EGRESS_QUESTIONS   100u
 
-struct policy {
+struct egress_policy {
     struct layer layers[POLICY_LAYERS];
     unsigned layer_count;
     struct cidr *privates;
@@ -92,9 +92,9 @@ struct policy {
     void *room; /* for all lists */
 };
 
-/* Reads a policy; `ret` is for policy_free. The error names the line. */
-int policy_parse(const char *text, size_t len, struct policy **ret, struct pd_err *e);
-void policy_free(struct policy *p);
+/* Reads a policy; `ret` is for egress_free_policy. The error names the line. */
+int egress_parse(const char *text, size_t len, struct egress_policy **ret, struct pd_err *e);
+void egress_free_policy(struct egress_policy *p);
 
 /* How a connection may be made. */
 enum judged { JUDGED_NO, JUDGED_BY_NAME, JUDGED_BY_ADDRESS };
@@ -106,15 +106,17 @@ struct verdict {
 
 /* May the sandbox connect to `port` of `name` (normalised, or NULL: not known), of which it thinks
  * that it is at `to`? By name: the name is to be resolved and dialled, whatever `to` is. */
-struct verdict policy_judge(const struct policy *p, const char *name, struct ip to, uint16_t port);
+struct verdict egress_judge(const struct egress_policy *p, const char *name, struct ip to,
+                            uint16_t port);
 /* May it ask where this name is? */
-bool policy_may_ask(const struct policy *p, const char *name);
+bool egress_may_ask(const struct egress_policy *p, const char *name);
 /* May this address be dialled, for the name that it was found by (NULL: judged by address)? NULL,
  * or why not. `is_local`: the machine's own. */
-const char *policy_dial_refused(const struct policy *p, const char *name, struct ip a,
+const char *egress_dial_refused(const struct egress_policy *p, const char *name, struct ip a,
                                 uint16_t port, bool is_local);
 /* The operator's word for where it is, or NULL. One of the two is looked for. */
-const struct host_entry *policy_host(const struct policy *p, const char *name, const struct ip *a);
+const struct host_entry *egress_host(const struct egress_policy *p, const char *name,
+                                     const struct ip *a);
 /* What a question for the name of a `host` line is answered: addresses of nobody (192.0.2.0/24),
  * by the line's place, so that they mean the same to every gate. */
-struct ip policy_host_address(const struct policy *p, const struct host_entry *h);
+struct ip egress_host_address(const struct egress_policy *p, const struct host_entry *h);

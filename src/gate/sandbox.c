@@ -69,7 +69,7 @@ static void tenant_leave(struct gate *g, struct tenant *t)
         }
 }
 
-int sandbox_open(struct gate *g, const char *id, struct policy *p, int tcp, int dns,
+int sandbox_open(struct gate *g, const char *id, struct egress_policy *p, int tcp, int dns,
                  struct pd_err *e)
 {
     auto_fd accepts = tcp, questions = dns;
@@ -79,7 +79,7 @@ int sandbox_open(struct gate *g, const char *id, struct policy *p, int tcp, int 
     if (!s || !pins || g->sandbox_count >= SANDBOXES_MAX) {
         free(s);
         pins_free(pins);
-        policy_free(p);
+        egress_free_policy(p);
         return pd_fail(e, PD_CAPACITY, "the gate has no room for another sandbox");
     }
 
@@ -103,10 +103,10 @@ int sandbox_open(struct gate *g, const char *id, struct policy *p, int tcp, int 
     return pd_fail(e, PD_CAPACITY, "the gate cannot watch another sandbox");
 }
 
-void sandbox_set_policy(struct sandbox *s, struct policy *p)
+void sandbox_set_policy(struct sandbox *s, struct egress_policy *p)
 {
     struct tenant *before = s->tenant;
-    struct policy *old = s->policy;
+    struct egress_policy *old = s->policy;
 
     s->tenant = tenant_of(s->gate, p->tenant);
     if (s->tenant)
@@ -120,7 +120,7 @@ void sandbox_set_policy(struct sandbox *s, struct policy *p)
         next = f->next;
         flow_judge_again(f);
     }
-    policy_free(old);
+    egress_free_policy(old);
 }
 
 /* The namespace lives as long as its sockets: nothing of it is kept. */
@@ -155,7 +155,7 @@ void sandboxes_collect(struct gate *g)
         struct sandbox *s = g->sandboxes_over;
         g->sandboxes_over = s->next;
         tenant_leave(g, s->tenant);
-        policy_free(s->policy);
+        egress_free_policy(s->policy);
         pins_free(s->pins);
         free(s);
     }

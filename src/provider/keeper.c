@@ -652,6 +652,18 @@ static void keeper_provider_free(struct provider *base)
     free(p);
 }
 
+/* Nobody else here needs them: the keeper has its own. */
+static int keeper_provider_way_out(struct box *box, int ret[2], struct pd_err *e)
+{
+    struct keeper_box *b = keeper_box_of(box);
+    if (b->jail.gate[0] < 0 || b->jail.gate[1] < 0)
+        return pd_fail(e, PD_NOT_FOUND, "the keeper has made a sandbox without a way out");
+
+    ret[0] = fd_take(&b->jail.gate[0]);
+    ret[1] = fd_take(&b->jail.gate[1]);
+    return 0;
+}
+
 static struct keeper_provider *provider_new(const struct provider_kind *kind, struct pump *pump,
                                             const struct box_events *events, struct pd_err *e)
 {
@@ -695,6 +707,7 @@ static struct keeper_provider *provider_new(const struct provider_kind *kind, st
         .rung = keeper_provider_rung,
         .best = keeper_provider_best,
         .usage = keeper_provider_usage,
+        .way_out = keeper_provider_way_out,
         .stash = keeper_provider_stash,
         .fetch = keeper_provider_fetch,
         .drop = keeper_provider_drop,

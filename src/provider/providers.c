@@ -32,7 +32,7 @@
 static const struct provider_kind kinds[] = {
     {.name = "jail",
      .what = "jails that a keeper on this machine holds",
-     .can = CAN_ALWAYS | CAN_KEEP | PROVIDER_DISK,
+     .can = CAN_ALWAYS | CAN_KEEP | PROVIDER_DISK | PROVIDER_EGRESS,
      .patience = JAIL_PATIENCE},
     {.name = "local",
      .what = "plain processes in a directory, without isolation; for development",

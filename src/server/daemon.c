@@ -14,8 +14,10 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "config/config.h"
+#include "core/egress.h"
 #include "core/pump.h"
 #include "core/sessions.h"
+#include "gate/resolvers.h"
 #include "provider/providers.h"
 #include "router/router.h"
 #include "server/serve.h"
@@ -45,6 +47,7 @@ struct daemon {
     struct store *store;
     struct pump *pump;
     struct provider_table providers;
+    struct egress *egress; /* NULL: there is no gate */
     struct server *server;
     pthread_t signals;
     atomic_int interrupted;
@@ -111,6 +114,7 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .store = d->store,
                                     .pump = d->pump,
                                     .audit = d->api.audit,
+                                    .egress = d->egress,
                                     .max_sessions = (unsigned)c->max_sandboxes,
                                     .max_per_tenant = (unsigned)c->max_sandboxes_per_tenant,
                                     .max_snapshots = (unsigned)c->max_snapshots_per_tenant,
@@ -178,6 +182,8 @@ static void reload(struct daemon *d)
     struct quota_limits limits = quota_limits_of(next);
     struct audit_config audit = audit_config_of(d, next);
     sessions_reconfigure(d->api.sessions, &sessions);
+    if (d->egress)
+        egress_reload(d->egress);
     quota_set_limits(d->api.quota, &limits);
     audit_reconfigure(d->api.audit, &audit);
     log_set_level((enum log_level)next->log_level);
@@ -359,6 +365,40 @@ static int open_providers(struct daemon *d, struct pd_err *e)
     return 0;
 }
 
+/* ---- the gate ---- */
+
+/* By the configuration of the moment: a reload replaces it, and the old one stays. */
+static int egress_ceiling(void *arg, const char *tenant, struct buf *out)
+{
+    const struct daemon *d = arg;
+    const struct config *now = atomic_load(&d->api.config), *c = now ? now : d->serve->config;
+
+    config_egress_policy(c, tenant, out);
+    if (!c->egress_resolvers.count)
+        resolvers_read(out);
+    return 0;
+}
+
+static void egress_told(void *arg, const char *sandbox, const struct gate_record *r)
+{
+    struct daemon *d = arg;
+
+    metrics_add(d->api.metrics, METRIC_EGRESS, r->result, 0, 1);
+    metrics_add(d->api.metrics, METRIC_EGRESS_BYTES, 0, 0, r->up);
+    metrics_add(d->api.metrics, METRIC_EGRESS_BYTES, 1, 0, r->down);
+    sessions_note_egress(d->api.sessions, sandbox, r);
+}
+
+static int open_egress(struct daemon *d, struct pd_err *e)
+{
+    struct egress_config c = {
+        .socket = d->serve->gate.socket, .ceiling = egress_ceiling, .told = egress_told, .arg = d};
+    if (!c.socket[0])
+        return 0;
+    d->egress = egress_new(&c, e);
+    return d->egress ? 0 : -1;
+}
+
 static int open_router(struct daemon *d, struct pd_err *e)
 {
     struct route_provider list[PROVIDERS_MAX];
@@ -395,12 +435,12 @@ static int set_up(struct daemon *d, struct pd_err *e)
         return pd_fail(e, PD_CAPACITY, "no memory");
 
     if (!(api->audit = audit_new(&audit, e)) || !(d->pump = pump_new(e)) ||
-        open_providers(d, e) < 0 || open_router(d, e) < 0)
+        open_providers(d, e) < 0 || open_router(d, e) < 0 || open_egress(d, e) < 0)
         return -1;
 
     struct sessions_config sessions = sessions_config_of(d, c);
     if (!(api->sessions = sessions_new(&sessions, e)) || sessions_adopt(api->sessions, e) < 0 ||
-        sessions_start(api->sessions, e) < 0)
+        (d->egress && egress_start(d->egress, e) < 0) || sessions_start(api->sessions, e) < 0)
         return -1;
 
     atomic_store(&api->config, c);
@@ -518,6 +558,7 @@ int daemon_run(struct serve *s)
 
     watchers_free(d.api.watchers);
     sessions_stop(d.api.sessions);
+    egress_free(d.egress);
     d.store->free(d.store);
     log_info("server.end", "sandboxes=%s", atomic_load(&d.interrupted) ? "ended" : "kept");
     return 0;

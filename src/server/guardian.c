@@ -1,7 +1,7 @@
 /* The guardian: the process that keeps its privilege while the daemon gives it up. It connects to
  * the keeper of each provider, or starts one; passes signals on to the daemon, and says so when one
- * has ended it; starts another keeper when one has died; and ends the keepers when the server was
- * interrupted, or could not begin with keepers that are new. */
+ * has ended it; starts another keeper, or gate (guardian_gate.c), when one has died; and ends the
+ * keepers when the server was interrupted, or could not begin with keepers that are new. */
 #include "server/serve.h"
 
 #include "base/banned.h"
@@ -234,18 +234,22 @@ static void end_keepers(const struct serve *s, bool all)
             await_keeper_end(s->keepers[i].sock);
 }
 
-/* Waits for a signal, or for a keeper that has ended. */
+/* Waits for a signal, or for a keeper or the gate that has ended. */
 static void wait_for_news(struct serve *s, int signals)
 {
-    struct pollfd fds[1 + SERVE_KEEPERS_MAX] = {{.fd = signals, .events = POLLIN}};
-    bool missing = false;
+    struct pollfd fds[2 + SERVE_KEEPERS_MAX] = {{.fd = signals, .events = POLLIN}};
+    struct pollfd *gate = &fds[1 + s->keeper_count];
+    bool missing = s->gate.socket[0] && s->gate.pidfd < 0;
 
     for (unsigned i = 0; i < s->keeper_count; i++) {
         fds[1 + i] = (struct pollfd){.fd = s->keepers[i].sock};
         missing |= s->keepers[i].sock < 0;
     }
-    if (poll(fds, 1 + s->keeper_count, missing ? 250 : -1) <= 0)
+    *gate = (struct pollfd){.fd = s->gate.pidfd, .events = POLLIN};
+    if (poll(fds, 2 + s->keeper_count, missing ? 50 : -1) <= 0)
         return;
+    if (s->gate.pidfd >= 0 && gate->revents)
+        gate_ended(s);
 
     for (unsigned i = 0; i < s->keeper_count; i++) {
         struct serve_keeper *k = &s->keepers[i];
@@ -270,6 +274,7 @@ static void start_missing(struct serve *s)
         else
             log_info("keeper.started", "provider=%s pid=%d", k->kind, (int)peer_pid(k->sock));
     }
+    gate_start(s, false);
 }
 
 static sigset_t own_signals(void)
@@ -296,6 +301,8 @@ static int conclude(const struct serve *s, pid_t daemon, int status, bool interr
         tell_signal(daemon, WTERMSIG(status));
     if (interrupted || could_not_begin(status))
         end_keepers(s, interrupted);
+    if (interrupted)
+        gate_clean(s);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

@@ -238,6 +238,8 @@ int cmd_serve(int argc, char **argv)
     guardian_block_signals();
     if (serve_keepers(&s, &e) < 0)
         return usage_fail(&e);
+    gate_prepare(&s);
+    gate_start(&s, true);
 
     s.guardian = getpid();
     pid_t daemon = fork();
@@ -249,6 +251,7 @@ int cmd_serve(int argc, char **argv)
     if (daemon == 0) {
         for (unsigned i = 0; i < s.keeper_count; i++)
             fd_done(&s.keepers[i].sock);
+        fd_done(&s.gate.pidfd);
         fd_done(&s.uid_lock); /* the guardian has it: the daemon holds nothing of the host */
         int status = daemon_run(&s);
         leaks_check();

@@ -4,10 +4,13 @@
  *              again when it has died; passes signals on. Does nothing with what strangers send.
  *   daemon     its child: everything else, without privilege and with a filter on itself. Dies with
  *              the guardian.
- *   keeper     `paddock keeper`, in a session of its own: outlives both, with every sandbox. */
+ *   keeper     `paddock keeper`, in a session of its own: outlives both, with every sandbox.
+ *   gate       `paddock gate`, likewise, where sandboxes may have a way out: ends with the keeper.
+ */
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct config;
@@ -25,6 +28,14 @@ struct serve_keeper {
     bool is_new;
 };
 
+/* The gate, through which sandboxes reach the network. */
+struct serve_gate {
+    char socket[108]; /* "": there is none */
+    int pidfd;        /* of the process; -1: it has to be started */
+    uint64_t began, pause,
+        due; /* on the clock: its start, how long the next one waits, until when */
+};
+
 struct serve {
     struct config *config;
     const char *const *argv; /* flags, for a reload */
@@ -33,6 +44,7 @@ struct serve {
     char data_dir[4096]; /* the daemon's own: database, spools, audit log */
     struct serve_keeper keepers[SERVE_KEEPERS_MAX]; /* one for each of `providers` */
     unsigned keeper_count;
+    struct serve_gate gate;
     pid_t guardian; /* the daemon's parent */
     uid_t uid;      /* the daemon's; ours when we have no privilege */
     gid_t gid;
@@ -80,6 +92,18 @@ void guardian_block_signals(void);
 /* Looks after daemon and keepers until the daemon has ended; its exit status. A keeper that was
  * started for a daemon which could not begin is ended, too. */
 int guardian_run(struct serve *s, pid_t daemon);
+
+/* guardian_gate.c */
+/* Is there to be a gate? Then it has a socket: where the settings let sandboxes out, or did when
+ * those were made that still run. */
+void gate_prepare(struct serve *s);
+/* Starts one if there is none, or it is time for the next. Before the daemon is there (`first`) one
+ * that an earlier server has left is taken over. */
+void gate_start(struct serve *s, bool first);
+/* It has ended: the next one has to wait for a moment, and longer each time. */
+void gate_ended(struct serve *s);
+/* Takes its socket away, when the keeper has ended. */
+void gate_clean(const struct serve *s);
 
 /* daemon.c: does not return before the end. The exit status. */
 int daemon_run(struct serve *s);

@@ -73,6 +73,7 @@ static const struct column session_columns[] = {
     {"mode", INT, S(mode), 0, 0},
     {"arm", TEXT, S(arm), 0, 0},
     {"other_root", TEXT, S(other_root), 0, 0},
+    {"network", TEXT, S(network), 0, 0},
 };
 #undef S
 

@@ -22,7 +22,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#define SCHEMA_VERSION 5
+#define SCHEMA_VERSION 6
 #define APPLICATION_ID 0x70616464 /* "padd", for file(1) and against mistaken files */
 #define BUSY_MS        5000
 #define WAL_PAGES      1000 /* not yet checkpointed: the thread is woken early */
@@ -71,6 +71,7 @@ static const char *const migrations[SCHEMA_VERSION] = {
     "ALTER TABLE sessions ADD COLUMN mode INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sessions ADD COLUMN arm TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE sessions ADD COLUMN other_root TEXT NOT NULL DEFAULT '';",
+    "ALTER TABLE sessions ADD COLUMN network TEXT NOT NULL DEFAULT '';",
 };
 
 /* Why a system call under SQLite failed is read from errno, which callers clear before the call:

@@ -39,6 +39,7 @@ struct session_row {
     int mode;               /* enum run_mode */
     const char *arm;        /* of the experiment that it was made in, or "" */
     const char *other_root; /* that a move may have left, as PROVIDER:ROOT; or "" */
+    const char *network;    /* rules of its way out, or "" */
 };
 
 struct process_row {

@@ -14,6 +14,7 @@
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
 #include "telemetry/redact.h"
+#include "wire/gate_msg.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -221,6 +222,19 @@ static void put_pull(struct json *j, const struct audit_pull *p)
     json_close(j, '}');
 }
 
+/* Of a connection, in the order in which one asks: where to, what by, what came of it. */
+static void put_egress(struct json *j, const struct gate_record *r)
+{
+    put_member(j, "name", r->name[0] ? r->name : NULL);
+    put_member(j, "address", r->address[0] ? r->address : NULL);
+    json_member_uint(j, "port", r->port);
+    put_member(j, "kind", gate_kind_name(r->kind));
+    put_member(j, "rule", r->rule[0] ? r->rule : NULL);
+    put_member(j, "why", r->why[0] ? r->why : NULL);
+    json_member_uint(j, "up", r->up);
+    json_member_uint(j, "down", r->down);
+}
+
 static void put_event(struct buf *line, const struct audit_event *event)
 {
     struct json j = JSON_INIT(line);
@@ -243,6 +257,8 @@ static void put_event(struct buf *line, const struct audit_event *event)
         json_key(&j, "duration_ms");
         json_milli(&j, event->duration_us);
     }
+    if (event->egress)
+        put_egress(&j, event->egress);
     if (event->pull)
         put_pull(&j, event->pull);
     end_line(&j);

@@ -24,6 +24,7 @@ struct audit;
 struct buf;
 struct metrics;
 struct pd_err;
+struct gate_record;
 
 #define AUDIT_COMMAND_MAX 4096 /* bytes of a command that are written; the rest is cut */
 #define AUDIT_SCAN_MAX    (16u << 20)
@@ -56,6 +57,7 @@ struct audit_event {
     const char *stopped_by;
     uint64_t duration_us; /* 0: left out */
     const struct audit_pull *pull;
+    const struct gate_record *egress; /* a connection of the sandbox, or a question */
 };
 
 /* Opens the file. Fails when the directory is not there; a file that cannot be opened is lost

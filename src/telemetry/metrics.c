@@ -41,6 +41,8 @@ enum label_id {
     LABEL_ORIGIN,
     LABEL_CAUSE,
     LABEL_LIMIT,
+    LABEL_EGRESS,
+    LABEL_DIRECTION,
     LABEL_METHOD,
     LABEL_CLASS
 };
@@ -54,6 +56,8 @@ static const struct label labels[] = {
     [LABEL_ORIGIN] = LABEL("origin", METRICS_ORIGINS),
     [LABEL_CAUSE] = LABEL("cause", METRICS_CAUSES),
     [LABEL_LIMIT] = LABEL("limit", METRICS_LIMITS),
+    [LABEL_EGRESS] = LABEL("result", METRICS_EGRESS),
+    [LABEL_DIRECTION] = LABEL("direction", METRICS_DIRECTIONS),
     [LABEL_METHOD] = LABEL("method", METRICS_METHODS),
     [LABEL_CLASS] = LABEL("class", METRICS_CLASSES),
 };

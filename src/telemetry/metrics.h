@@ -44,7 +44,10 @@ enum metrics_limit {
 };
 #define METRICS_RESULTS "ok", "failed", "refused"
 enum { METRICS_OK, METRICS_FAILED, METRICS_REFUSED };
-#define METRICS_ORIGINS "cold", "pool"
+/* Of connections to the network: enum gate_result. */
+#define METRICS_EGRESS     "ok", "refused", "failed", "broken", "cut"
+#define METRICS_DIRECTIONS "up", "down"
+#define METRICS_ORIGINS    "cold", "pool"
 enum { METRICS_COLD, METRICS_POOL };
 
 /* id, name, type, first label, second label, help. A label is a name with its list; NO_LABEL. */
@@ -89,6 +92,10 @@ enum { METRICS_COLD, METRICS_POOL };
       "Ended commands whose output was forgotten because too much was kept.")                      \
     X(LIMITS, "paddock_limit_violations_total", COUNTER, LIMIT, NONE,                              \
       "Commands stopped and requests refused at a limit.")                                         \
+    X(EGRESS, "paddock_egress_total", COUNTER, EGRESS, NONE,                                       \
+      "Connections of sandboxes to the network that ended, and refused questions, by result.")     \
+    X(EGRESS_BYTES, "paddock_egress_bytes_total", COUNTER, DIRECTION, NONE,                        \
+      "Bytes of those connections, as their sandboxes see it.")                                    \
     X(CONNECTIONS, "paddock_connections", GAUGE, NONE, NONE, "Open connections.")                  \
     X(CONNECTIONS_ACCEPTED, "paddock_connections_accepted_total", COUNTER, NONE, NONE,             \
       "Connections that were accepted.")                                                           \

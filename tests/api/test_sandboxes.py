@@ -12,7 +12,7 @@ from paddock_testing.server import check_error
 
 FIELDS = {
     "id", "state", "end_cause", "end_reason", "provider", "reason", "isolation", "mode", "image", "template",
-    "profile", "policy", "user_id", "thread_id", "metadata", "limits", "created_at", "expires_at",
+    "profile", "policy", "user_id", "thread_id", "metadata", "network", "limits", "created_at", "expires_at",
     "last_used_at", "ended_at", "idle_timeout_s", "max_life_s", "from_pool", "recreated", "replaces",
     "processes"}
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"

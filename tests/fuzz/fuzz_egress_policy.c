@@ -28,10 +28,10 @@ static void check_rule(const struct rule *r)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct policy *p;
+    struct egress_policy *p;
     struct ip a = {.bytes = {[10] = 0xff, 0xff, 1, 1, 1, 1}};
 
-    if (policy_parse((const char *)data, size, &p, NULL) < 0)
+    if (egress_parse((const char *)data, size, &p, NULL) < 0)
         return 0;
 
     bool off = !p->layer_count;
@@ -43,20 +43,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check_rule(&p->layers[i].deny[k]);
     }
 
-    struct verdict named = policy_judge(p, "a.example", a, 443);
-    struct verdict plain = policy_judge(p, NULL, a, 443);
-    if (off && (named.how != JUDGED_NO || plain.how != JUDGED_NO || policy_may_ask(p, "a.example")))
+    struct verdict named = egress_judge(p, "a.example", a, 443);
+    struct verdict plain = egress_judge(p, NULL, a, 443);
+    if (off && (named.how != JUDGED_NO || plain.how != JUDGED_NO || egress_may_ask(p, "a.example")))
         abort();
     if (plain.how == JUDGED_BY_NAME ||
-        (named.how == JUDGED_BY_NAME && !policy_may_ask(p, "a.example")))
+        (named.how == JUDGED_BY_NAME && !egress_may_ask(p, "a.example")))
         abort();
 
     /* The cloud's own address is dialled only if the operator has named a network with it. */
     struct ip metadata = {.bytes = {[10] = 0xff, 0xff, 169, 254, 169, 254}};
-    if (!p->private_count && !policy_dial_refused(p, NULL, metadata, 80, false))
+    if (!p->private_count && !egress_dial_refused(p, NULL, metadata, 80, false))
         abort();
     for (unsigned i = 0; i < p->host_count; i++)
-        (void)policy_host_address(p, &p->hosts[i]);
-    policy_free(p);
+        (void)egress_host_address(p, &p->hosts[i]);
+    egress_free_policy(p);
     return 0;
 }

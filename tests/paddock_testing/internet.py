@@ -4,14 +4,19 @@ The machine's side is where paddock runs, with a default route; the other side h
 addresses, a DNS server and servers that tell who was asked. Nothing leaves them. Needs root.
 """
 
+import contextlib
+import http.client
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from .run import PADDOCK, clean_environment, seconds
+from . import host
+from .run import PADDOCK, clean_environment, seconds, wait_for
+from .server import Client, Server
 
 ADDRESSES = ("203.0.113.7", "203.0.113.8", "198.51.100.9", "10.9.9.9", "169.254.169.254",
              "203.0.113.53")
@@ -95,3 +100,61 @@ def can_make():
     tried = subprocess.run(["unshare", "-n", "ip", "link", "add", "v0", "type", "veth"],
                            capture_output=True, timeout=seconds(20), check=False)
     return "no internet of its own: no veth" if tried.returncode else None
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path, timeout):
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class UnixClient(Client):
+    """By the server's own socket: its addresses are in another network namespace."""
+
+    def __init__(self, path, key):
+        super().__init__("localhost", 0, key)
+        self.path = path
+
+    def with_key(self, key):
+        return UnixClient(self.path, key)
+
+    def _connection(self):
+        if getattr(self.local, "connection", None) is None:
+            self.local.connection = UnixConnection(self.path, self.timeout)
+        return self.local.connection
+
+
+class ServerInside(Server):
+    """A server in the machine's side of an internet."""
+
+    def __init__(self, internet, settings=None, config=None):
+        super().__init__({"egress": "open", "egress_resolvers": NAMESERVER, "pool_min": 0,
+                          "pool_max": 0, **(settings or {})}, config=config)
+        self.internet = internet
+
+    def argv(self):
+        return ns(self.internet.near.pid, *super().argv())
+
+    def client(self, key=None):
+        return UnixClient(f"{self.run_dir}/paddock.sock", self.key if key is None else key)
+
+    def wait_ready(self):
+        def answers():
+            assert self.process.poll() is None, self.log()
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                return self.client().get("/readyz").status == 200
+            return False
+
+        wait_for(answers, 30, "the server is ready")
+        self.note_instances()
+        return self
+
+    def gates(self):
+        """The gate's pid in a list; empty while there is none."""
+        return [p for p in host.pids()
+                if host.command_line(p)[1:4] == ["gate", "--socket", f"{self.run_dir}/gate.sock"]]

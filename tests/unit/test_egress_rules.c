@@ -15,11 +15,11 @@ static struct ip ip(const char *text)
     return a;
 }
 
-static struct policy *policy(const char *text)
+static struct egress_policy *policy(const char *text)
 {
-    struct policy *p;
+    struct egress_policy *p;
     struct pd_err e;
-    if (policy_parse(text, strlen(text), &p, &e) < 0)
+    if (egress_parse(text, strlen(text), &p, &e) < 0)
         fail_msg("%s", e.msg);
     return p;
 }
@@ -212,83 +212,85 @@ static void test_verdicts(void **state)
     (void)state;
 
     for (size_t i = 0; i < COUNT(rows); i++) {
-        struct policy *p = policy(rows[i].policy);
-        struct verdict v = policy_judge(p, rows[i].name, ip(rows[i].to), rows[i].port);
+        struct egress_policy *p = policy(rows[i].policy);
+        struct verdict v = egress_judge(p, rows[i].name, ip(rows[i].to), rows[i].port);
         char text[RULES_TEXT_MAX] = "";
         if (v.rule)
             rule_text(v.rule, text);
         if (v.how != rows[i].how || strcmp(text, rows[i].rule ? rows[i].rule : "") != 0)
             fail_msg("row %zu: %d by '%s'", i, v.how, text);
-        policy_free(p);
+        egress_free_policy(p);
     }
 }
 
 static void test_what_is_dialled(void **state)
 {
-    struct policy *p =
+    struct egress_policy *p =
         policy("layer open\ndeny 9.9.9.0/24\nprivate 10.0.0.0/8\nprivate 127.0.0.9\n");
     (void)state;
 
-    assert_null(policy_dial_refused(p, NULL, ip("1.1.1.1"), 80, false));
-    assert_null(policy_dial_refused(p, NULL, ip("10.1.1.1"), 80, false));
-    assert_non_null(policy_dial_refused(p, NULL, ip("192.168.0.1"), 80, false));
-    assert_non_null(policy_dial_refused(p, "a.example", ip("169.254.169.254"), 80, false));
+    assert_null(egress_dial_refused(p, NULL, ip("1.1.1.1"), 80, false));
+    assert_null(egress_dial_refused(p, NULL, ip("10.1.1.1"), 80, false));
+    assert_non_null(egress_dial_refused(p, NULL, ip("192.168.0.1"), 80, false));
+    assert_non_null(egress_dial_refused(p, "a.example", ip("169.254.169.254"), 80, false));
     /* The machine's own, even in a network that was lifted, unless it is named alone. */
-    assert_non_null(policy_dial_refused(p, NULL, ip("10.1.1.1"), 80, true));
-    assert_non_null(policy_dial_refused(p, NULL, ip("1.1.1.1"), 80, true));
-    assert_null(policy_dial_refused(p, NULL, ip("127.0.0.9"), 80, true));
-    assert_non_null(policy_dial_refused(p, NULL, ip("127.0.0.8"), 80, true));
+    assert_non_null(egress_dial_refused(p, NULL, ip("10.1.1.1"), 80, true));
+    assert_non_null(egress_dial_refused(p, NULL, ip("1.1.1.1"), 80, true));
+    assert_null(egress_dial_refused(p, NULL, ip("127.0.0.9"), 80, true));
+    assert_non_null(egress_dial_refused(p, NULL, ip("127.0.0.8"), 80, true));
     /* A denied network holds behind a name, too. */
-    assert_string_equal(policy_dial_refused(p, "a.example", ip("9.9.9.9"), 80, false),
+    assert_string_equal(egress_dial_refused(p, "a.example", ip("9.9.9.9"), 80, false),
                         "a denied network");
-    policy_free(p);
+    egress_free_policy(p);
 
     p = policy("layer open\nallow a.example\ndeny 9.9.9.0/24\n");
-    assert_null(policy_dial_refused(p, "a.example", ip("9.9.9.9"), 80, false));
-    assert_non_null(policy_dial_refused(p, "b.example", ip("9.9.9.9"), 80, false));
-    policy_free(p);
+    assert_null(egress_dial_refused(p, "a.example", ip("9.9.9.9"), 80, false));
+    assert_non_null(egress_dial_refused(p, "b.example", ip("9.9.9.9"), 80, false));
+    egress_free_policy(p);
 }
 
 static void test_who_may_be_asked_for(void **state)
 {
-    struct policy *p = policy("layer list\nallow a.example:22\nallow *.b.example\nlayer open\n");
+    struct egress_policy *p =
+        policy("layer list\nallow a.example:22\nallow *.b.example\nlayer open\n");
     (void)state;
 
-    assert_true(policy_may_ask(p, "a.example"));
-    assert_true(policy_may_ask(p, "x.b.example"));
-    assert_false(policy_may_ask(p, "b.example"));
-    assert_false(policy_may_ask(p, "c.example"));
-    policy_free(p);
+    assert_true(egress_may_ask(p, "a.example"));
+    assert_true(egress_may_ask(p, "x.b.example"));
+    assert_false(egress_may_ask(p, "b.example"));
+    assert_false(egress_may_ask(p, "c.example"));
+    egress_free_policy(p);
 
     p = policy("layer off\nallow a.example\n");
-    assert_false(policy_may_ask(p, "a.example"));
-    policy_free(p);
+    assert_false(egress_may_ask(p, "a.example"));
+    egress_free_policy(p);
 }
 
 static void test_hosts_limits_and_resolvers(void **state)
 {
-    struct policy *p = policy("layer list\nhost A.example=127.0.0.1:8443\nhost 1.1.1.1=[::1]:80\n"
-                              "host b.example=10.0.0.1\nlimit connections 5\nlimit rate 1000\n"
-                              "resolver 127.0.0.53\nresolver 127.0.0.1:5353\ntenant t\n");
+    struct egress_policy *p =
+        policy("layer list\nhost A.example=127.0.0.1:8443\nhost 1.1.1.1=[::1]:80\n"
+               "host b.example=10.0.0.1\nlimit connections 5\nlimit rate 1000\n"
+               "resolver 127.0.0.53\nresolver 127.0.0.1:5353\ntenant t\n");
     (void)state;
 
-    const struct host_entry *h = policy_host(p, "a.example", NULL);
+    const struct host_entry *h = egress_host(p, "a.example", NULL);
     assert_non_null(h);
     assert_int_equal(h->to_port, 8443);
-    assert_true(ip_equal(policy_host_address(p, h), ip("192.0.2.3")));
+    assert_true(ip_equal(egress_host_address(p, h), ip("192.0.2.3")));
     struct ip one = ip("1.1.1.1");
-    h = policy_host(p, NULL, &one);
+    h = egress_host(p, NULL, &one);
     assert_non_null(h);
     assert_true(ip_equal(h->to, ip("::1")));
-    assert_int_equal(policy_host(p, "b.example", NULL)->to_port, 0);
-    assert_null(policy_host(p, "c.example", NULL));
+    assert_int_equal(egress_host(p, "b.example", NULL)->to_port, 0);
+    assert_null(egress_host(p, "c.example", NULL));
     assert_int_equal(p->limits.connections, 5);
     assert_int_equal(p->limits.rate, 1000);
     assert_int_equal(p->limits.questions, EGRESS_QUESTIONS);
     assert_int_equal(p->resolver_count, 2);
     assert_int_equal(p->resolvers[1].to_port, 5353);
     assert_string_equal(p->tenant, "t");
-    policy_free(p);
+    egress_free_policy(p);
 }
 
 static void test_bad_policies_are_named(void **state)
@@ -310,9 +312,9 @@ static void test_bad_policies_are_named(void **state)
     (void)state;
 
     for (size_t i = 0; i < COUNT(rows); i++) {
-        struct policy *p;
+        struct egress_policy *p;
         struct pd_err e;
-        if (policy_parse(rows[i][0], strlen(rows[i][0]), &p, &e) == 0)
+        if (egress_parse(rows[i][0], strlen(rows[i][0]), &p, &e) == 0)
             fail_msg("row %zu is no policy", i);
         if (!strstr(e.msg, rows[i][1]))
             fail_msg("row %zu: '%s'", i, e.msg);

@@ -1,0 +1,133 @@
+/* The way out of a session: its rules, which are text (gate/rules.h), and when the gate is told.
+ *
+ * The rules are the session's and are in its row; the sockets that the gate serves are its box's.
+ * So every box that a session gets, made or adopted, is told to the gate with the rules of the
+ * moment, and is taken from it before the box ends. A box without a way out, which most have, costs
+ * nothing of this. */
+#include "core/egress.h"
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "telemetry/audit.h"
+#include "telemetry/log.h"
+
+#define CHANGE_PATIENCE (5 * NS_PER_S)
+#define NO_RULES        "layer off\n"
+
+/* The sandbox and its box, so that a record can be told of one, and no box is taken for another. */
+static void gate_id(const struct session *s, char out[GATE_ID_MAX + 1])
+{
+    char box[33];
+    wire_id_text(s->box_id, box);
+    snprintf(out, GATE_ID_MAX + 1, "%s.%s", s->info.id, box);
+}
+
+static bool has_way_out(const struct session *s)
+{
+    return s->info.spec.network == NETWORK_GATE && s->all->c.egress;
+}
+
+int session_open_network(struct session *s, struct box *box, struct pd_err *e)
+{
+    char id[GATE_ID_MAX + 1];
+    int fds[2];
+
+    if (!has_way_out(s))
+        return 0;
+    if (box_way_out(box, fds, e) < 0)
+        return -1;
+    gate_id(s, id);
+
+    lock_take(&s->lock);
+    char *rules = strdup(s->network ? s->network : NO_RULES);
+    lock_release(&s->lock);
+    int r = egress_add(s->all->c.egress, id, s->info.tenant, rules ? rules : NO_RULES, fds[0],
+                       fds[1], e);
+    free(rules);
+    return r;
+}
+
+void session_close_network(struct session *s)
+{
+    char id[GATE_ID_MAX + 1];
+
+    if (!has_way_out(s))
+        return;
+    gate_id(s, id);
+    egress_remove(s->all->c.egress, id);
+}
+
+char *session_network(struct session *s)
+{
+    lock_take(&s->lock);
+    char *text = strdup(s->network && s->info.spec.network == NETWORK_GATE ? s->network : NO_RULES);
+    lock_release(&s->lock);
+    return text;
+}
+
+/* Gives the session other rules, and says what it had before; its row follows. */
+static int replace_rules(struct session *s, const char *rules, struct pd_err *e)
+{
+    char *text = strdup(rules);
+    if (!text)
+        return pd_fail(e, PD_CAPACITY, "no memory for the rules");
+
+    lock_take(&s->lock);
+    char *before = s->network;
+    s->network = text;
+    lock_release(&s->lock);
+    if (session_store(s, e) == 0) {
+        free(before);
+        return 0;
+    }
+
+    lock_take(&s->lock);
+    s->network = before;
+    lock_release(&s->lock);
+    free(text);
+    return -1;
+}
+
+int session_set_network(struct session *s, const char *rules, struct pd_err *e)
+{
+    char id[GATE_ID_MAX + 1];
+
+    if (egress_check_rules(rules, e) < 0)
+        return -1;
+    if (!has_way_out(s))
+        return pd_fail(
+            e, PD_CONFLICT,
+            "sandbox %s was made without a way out: make one with `network`, whose rules "
+            "can be changed while it runs",
+            s->info.id);
+    if (session_begin_change(s, e) < 0)
+        return -1;
+
+    gate_id(s, id);
+    int r = replace_rules(s, rules, e);
+    if (r == 0)
+        r = egress_change(s->all->c.egress, id, rules, deadline_in(CHANGE_PATIENCE), e);
+    session_end_change(s);
+    if (r == 0)
+        log_info("session.network", "id=%s", s->info.id);
+    return r;
+}
+
+/* ---- what the gate tells ---- */
+
+void sessions_note_egress(struct sessions *all, const char *sandbox, const struct gate_record *r)
+{
+    struct pd_err e;
+    struct session *s = sessions_find_any(all, sandbox, &e);
+    if (!s)
+        return; /* of one that is forgotten by now, or never was */
+
+    audit_write(all->c.audit, &(struct audit_event){.tenant = s->info.tenant,
+                                                    .sandbox = sandbox,
+                                                    .action = "egress",
+                                                    .result = gate_result_name(r->result),
+                                                    .duration_us = r->usec,
+                                                    .egress = r});
+    session_unref(s);
+}
