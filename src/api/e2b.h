@@ -42,17 +42,19 @@ void e2b_code_error(struct call *c, const struct pd_err *e);
 /* ---- what the door knows of a sandbox, besides what the session layer does ---- */
 
 struct e2b_note {
-    bool is_ours;        /* made at this door */
-    bool secure;         /* envd needs the token */
-    bool auto_resume;    /* traffic wakes it */
-    bool private_ports;  /* user ports need the traffic token */
-    char mask_host[256]; /* Host header for user ports, with ${PORT}; or "" */
-    struct buf deny_out; /* of the network settings, a JSON array, or empty */
+    bool is_ours;                   /* made at this door */
+    bool secure;                    /* envd needs the token */
+    bool auto_resume;               /* traffic wakes it */
+    bool private_ports;             /* user ports need the traffic token */
+    char mask_host[256];            /* Host header for user ports, with ${PORT}; or "" */
+    struct buf allow_out, deny_out; /* of the network settings, JSON arrays, or empty */
 };
 /* Reads and writes the session's note. A session that was not made at this door is secure, with
  * private ports, and everything else is off. */
 void e2b_note_read(struct session *s, struct e2b_note *ret);
 int e2b_note_write(const struct e2b_note *n, struct buf *out);
+/* A member that is one of the note's lists; none if that is empty. */
+void e2b_put_list(struct json *j, const char *key, const struct buf *list);
 void e2b_note_done(struct e2b_note *n);
 #define auto_note __attribute__((cleanup(e2b_note_done))) struct e2b_note
 

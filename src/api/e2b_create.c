@@ -1,7 +1,8 @@
 /* Sandboxes that are made at the E2B door: what a request may ask for, and what is refused.
  *
- * A sandbox has no network of its own. What asks for one that it does not get is refused by name,
- * never accepted and left out; what asks for less than nothing (denyOut) is true already. */
+ * Where the operator lets sandboxes out (the setting egress), one of this door has a way out unless
+ * it says otherwise, as E2B's have, within what the operator allows. Elsewhere there is none, and
+ * who asks for it is refused by name; what asks for less than nothing (denyOut) is true already. */
 #include "api/e2b.h"
 #include "api/e2b_handlers.h"
 #include "api/sandbox.h"
@@ -9,6 +10,8 @@
 #include "base/banned.h"
 #include "base/json.h"
 #include "config/config.h"
+#include "core/egress.h"
+#include "gate/rules.h"
 
 #include <jansson.h>
 
@@ -73,29 +76,93 @@ static void refuse_unless_empty(struct fields *f, const char *name, const char *
 #define NO_NETWORK                                                                                 \
     "sandboxes of this server have no way to the internet, so nothing of it can be let through"
 
-/* The members that creation and PUT network share. */
-static void read_egress(struct fields *f, struct e2b_note *n)
+#define NO_PROXY                                                                                   \
+    "requests are passed on as they are: this server has no proxies and changes no headers"
+
+/* One of the lists, for the rules and for the note. */
+static void read_list(struct fields *f, const char *name, struct msg_list_writer *ret,
+                      struct buf *note)
 {
-    struct msg_list_writer hosts = MSG_LIST_WRITER_INIT;
-
-    refuse_unless_empty(f, "allowOut", NO_NETWORK);
-    refuse_unless_empty(f, "rules", NO_NETWORK);
-    if (fields_has(f, "egressProxy"))
-        fields_refuse(f, "egressProxy", NO_NETWORK);
-
-    buf_clear(&n->deny_out);
-    if (fields_str_list(f, "denyOut", FIELD_OPTIONAL, 0, 1000, 255, &hosts))
-        fields_json(f, "denyOut", FIELD_OPTIONAL, NOTE_MAX / 2, &n->deny_out);
-    msg_list_writer_done(&hosts);
+    buf_clear(note);
+    if (fields_str_list(f, name, FIELD_OPTIONAL, 0, 1000, 255, ret))
+        fields_json(f, name, FIELD_OPTIONAL, NOTE_MAX / 3, note);
 }
 
-static void read_network(struct fields *f, struct e2b_note *n)
+/* Appends the rules of a list that are rules; the others are refused. Is there a name among them?
+ */
+static bool put_rules(struct fields *f, const char *name, const char *word,
+                      const struct msg_list *list, struct buf *out)
+{
+    char normal[RULES_NAME_MAX + 1];
+    struct rule rule;
+    struct pd_err e;
+    uint32_t pos = 0;
+    bool has_name = false;
+
+    for (const char *text; (text = msg_list_next(list, &pos));) {
+        if (rule_parse(text, &rule, normal, &e) < 0)
+            fields_refuse(f, name, "%s", e.msg);
+        else
+            (void)buf_printf(out, "%s %s\n", word, text);
+        has_name |= rule.kind != RULE_NETWORK;
+    }
+    return has_name;
+}
+
+static bool denies_all(const struct msg_list *list)
+{
+    uint32_t pos = 0;
+    for (const char *text; (text = msg_list_next(list, &pos));)
+        if (!strcmp(text, "0.0.0.0/0"))
+            return true;
+    return false;
+}
+
+/* E2B's lists as rules of ours. Theirs are `open` unless all is denied; allowOut beats denyOut, and
+ * names are of use only where all else is denied. */
+static void put_egress(struct fields *f, const struct msg_list *allow, const struct msg_list *deny,
+                       bool internet, struct buf *out)
+{
+    bool all = !internet || denies_all(deny);
+
+    (void)buf_printf(out, "layer %s\n", all ? "list" : "open");
+    if (put_rules(f, "allowOut", "allow", allow, out) && !all)
+        fields_refuse(f, "allowOut",
+                      "When specifying allowed domains in allow out, you must include "
+                      "'ALL_TRAFFIC' in deny out to block all other traffic.");
+    if (!all && put_rules(f, "denyOut", "deny", deny, out))
+        fields_refuse(f, "denyOut", "names cannot be denied, only networks");
+    if (out->overflow)
+        fields_refuse(f, "allowOut", "the rules are longer than %u bytes", EGRESS_RULES_MAX);
+}
+
+/* The members that creation and PUT network share. `rules`: NULL where there is no way out. */
+static void read_egress(struct fields *f, struct e2b_note *n, bool internet, struct buf *rules)
+{
+    struct msg_list_writer allow = MSG_LIST_WRITER_INIT, deny = MSG_LIST_WRITER_INIT;
+
+    if (!rules)
+        refuse_unless_empty(f, "allowOut", NO_NETWORK);
+    refuse_unless_empty(f, "rules", rules ? NO_PROXY : NO_NETWORK);
+    if (fields_has(f, "egressProxy"))
+        fields_refuse(f, "egressProxy", rules ? NO_PROXY : NO_NETWORK);
+
+    read_list(f, "allowOut", &allow, &n->allow_out);
+    read_list(f, "denyOut", &deny, &n->deny_out);
+    struct msg_list allowed = msg_list_of(&allow), denied = msg_list_of(&deny);
+    if (rules)
+        put_egress(f, &allowed, &denied, internet, rules);
+    msg_list_writer_done(&allow);
+    msg_list_writer_done(&deny);
+}
+
+static void read_network(struct fields *f, struct e2b_note *n, bool internet, struct buf *rules)
 {
     const char *text;
     bool is_public = true;
     struct fields *o = fields_object(f, "network", FIELD_OPTIONAL);
 
-    read_egress(o, n);
+    read_egress(o, n, internet, rules);
     refuse_unless_empty(o, "httpsPorts", "TLS is not taken off inside of sandboxes here");
     fields_bool(o, "allowPublicTraffic", FIELD_OPTIONAL, &is_public);
     n->private_ports = !is_public;
@@ -112,16 +179,20 @@ static void read_network(struct fields *f, struct e2b_note *n)
 int e2b_network(struct call *c, struct pd_err *e)
 {
     auto_buf body = BUF_INIT(API_BODY_MAX), text = BUF_INIT(NOTE_MAX);
+    auto_buf rules = BUF_INIT(EGRESS_RULES_MAX);
     auto_fields f = {0};
     auto_note n = {0};
-    bool internet;
+    struct session_info i;
+    bool internet = true;
 
     if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
         return -1;
 
+    session_get(c->session, &i);
+    bool has_way_out = i.spec.network == NETWORK_GATE;
     e2b_note_read(c->session, &n);
-    read_egress(&f, &n);
     fields_bool(&f, "allow_internet_access", FIELD_OPTIONAL, &internet);
+    read_egress(&f, &n, internet, has_way_out ? &rules : NULL);
     if (call_finish(c, &f, e) < 0)
         return -1;
 
@@ -130,6 +201,8 @@ int e2b_network(struct call *c, struct pd_err *e)
 
     if (e2b_note_write(&n, &text) < 0 || !buf_cstr(&text))
         return pd_fail(e, PD_TOO_LARGE, "the network settings are too long");
+    if (has_way_out && session_set_network(c->session, buf_cstr(&rules), e) < 0)
+        return -1;
     return session_set_note(c->session, (const char *)text.data, e) < 0 ? -1 : call_empty(c);
 }
 
@@ -139,7 +212,7 @@ struct making {
     struct session_request request;
     struct e2b_template template;
     struct e2b_note note;
-    struct buf note_text, metadata;
+    struct buf note_text, metadata, network;
     struct msg_list_writer env;
     char *policy; /* of what is forked; or NULL */
     char provider[PROVIDER_NAME_MAX + 1];
@@ -150,6 +223,8 @@ static void making_init(struct call *c, struct making *m)
     *m = (struct making){.note_text = BUF_INIT(NOTE_MAX),
                          .metadata = BUF_INIT(METADATA_MAX),
                          .env = MSG_LIST_WRITER_INIT,
+                         .network = BUF_INIT(EGRESS_RULES_MAX),
+                         .note.allow_out = BUF_INIT(NOTE_MAX),
                          .note.deny_out = BUF_INIT(NOTE_MAX)};
 
     request_defaults(c, &m->request);
@@ -161,6 +236,7 @@ static void making_done(struct making *m)
     e2b_note_done(&m->note);
     buf_done(&m->note_text);
     buf_done(&m->metadata);
+    buf_done(&m->network);
     msg_list_writer_done(&m->env);
     free(m->policy);
 }
@@ -201,11 +277,6 @@ static void read_lifecycle(struct fields *f, struct making *m)
 
 static void read_refused(struct fields *f)
 {
-    bool internet;
-
-    /* Clients say true by default, and mean that they do not mind. */
-    fields_bool(f, "allow_internet_access", FIELD_OPTIONAL, &internet);
-
     /* The client itself starts the gateway with it, by a command; what came of that it knows. */
     if (fields_has(f, "mcp") && fields_kind(f, "mcp") != FIELD_OBJECT)
         fields_refuse(f, "mcp", "is not an object");
@@ -235,6 +306,19 @@ static int read_provider(struct call *c, struct making *m, struct pd_err *e)
     return -1;
 }
 
+/* Sandboxes of this door have a way out wherever there can be one. A request that names another
+ * provider has what that one has. */
+static bool may_go_out(const struct call *c, const struct making *m)
+{
+    json_auto_t *metadata = m->request.metadata ? json_loads(m->request.metadata, 0, NULL) : NULL;
+    const char *name = json_string_value(json_object_get(metadata, "provider"));
+    const char *mode = json_string_value(json_object_get(metadata, "mode"));
+    const struct provider *p = provider_table_choose(c->api->providers, name, NULL);
+
+    return config_egress(c->config, c->who.tenant) != EGRESS_OFF &&
+           provider_has(p, PROVIDER_EGRESS) && !(mode && !strcmp(mode, "local"));
+}
+
 static int read_making(struct call *c, struct fields *f, struct making *m, int v2, struct pd_err *e)
 {
     struct session_request *r = &m->request;
@@ -252,7 +336,10 @@ static int read_making(struct call *c, struct fields *f, struct making *m, int v
     r->env = msg_list_of(&m->env);
 
     read_lifecycle(f, m);
-    read_network(f, &m->note);
+    /* Clients say true by default, and mean that they do not mind. */
+    bool internet = true;
+    fields_bool(f, "allow_internet_access", FIELD_OPTIONAL, &internet);
+    read_network(f, &m->note, internet, may_go_out(c, m) ? &m->network : NULL);
     read_refused(f);
 
     if (v2)
@@ -263,6 +350,10 @@ static int read_making(struct call *c, struct fields *f, struct making *m, int v
     if (call_finish(c, f, e) < 0 || e2b_template_read(c, template, &m->template, e) < 0)
         return -1;
 
+    if (m->network.len) {
+        r->spec.network = NETWORK_GATE;
+        r->network = buf_cstr(&m->network);
+    }
     r->template_name = m->template.name;
     r->spec.profile = m->template.profile;
     r->snapshot = m->template.snapshot[0] ? m->template.snapshot : NULL;

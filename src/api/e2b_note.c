@@ -11,7 +11,10 @@ void e2b_note_read(struct session *s, struct e2b_note *ret)
     const char *text;
     char *note = session_note(s);
 
-    *ret = (struct e2b_note){.secure = true, .private_ports = true, .deny_out = BUF_INIT(NOTE_MAX)};
+    *ret = (struct e2b_note){.secure = true,
+                             .private_ports = true,
+                             .allow_out = BUF_INIT(NOTE_MAX),
+                             .deny_out = BUF_INIT(NOTE_MAX)};
     auto_fields f = {0};
     if (note && note[0] && fields_parse(&f, note, strlen(note), FIELDS_OPEN, &e) == 0) {
         ret->is_ours = true;
@@ -20,10 +23,20 @@ void e2b_note_read(struct session *s, struct e2b_note *ret)
         fields_bool(&f, "private_ports", FIELD_OPTIONAL, &ret->private_ports);
         if (fields_str(&f, "mask_host", FIELD_OPTIONAL, 1, sizeof ret->mask_host - 1, &text))
             snprintf(ret->mask_host, sizeof ret->mask_host, "%s", text);
+        fields_json(&f, "allow_out", FIELD_OPTIONAL, NOTE_MAX - 1, &ret->allow_out);
         fields_json(&f, "deny_out", FIELD_OPTIONAL, NOTE_MAX - 1, &ret->deny_out);
     }
 
     free(note);
+}
+
+void e2b_put_list(struct json *j, const char *key, const struct buf *list)
+{
+    if (!list->len)
+        return;
+    json_key(j, key);
+    buf_put(j->out, list->data, list->len);
+    j->need_comma = 1;
 }
 
 int e2b_note_write(const struct e2b_note *n, struct buf *out)
@@ -37,11 +50,8 @@ int e2b_note_write(const struct e2b_note *n, struct buf *out)
     if (n->mask_host[0])
         json_member_cstr(&j, "mask_host", n->mask_host);
 
-    if (n->deny_out.len) {
-        json_key(&j, "deny_out");
-        buf_put(out, n->deny_out.data, n->deny_out.len);
-        j.need_comma = 1;
-    }
+    e2b_put_list(&j, "allow_out", &n->allow_out);
+    e2b_put_list(&j, "deny_out", &n->deny_out);
 
     json_close(&j, '}');
     return out->overflow ? -1 : 0;
@@ -49,5 +59,6 @@ int e2b_note_write(const struct e2b_note *n, struct buf *out)
 
 void e2b_note_done(struct e2b_note *n)
 {
+    buf_done(&n->allow_out);
     buf_done(&n->deny_out);
 }

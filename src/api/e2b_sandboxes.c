@@ -85,11 +85,8 @@ static void put_network(struct json *j, const struct e2b_note *n)
     json_key(j, "network");
     json_open(j, '{');
     json_member_bool(j, "allowPublicTraffic", !n->private_ports);
-    if (n->deny_out.len) {
-        json_key(j, "denyOut");
-        buf_put(j->out, n->deny_out.data, n->deny_out.len);
-        j->need_comma = 1;
-    }
+    e2b_put_list(j, "allowOut", &n->allow_out);
+    e2b_put_list(j, "denyOut", &n->deny_out);
     if (n->mask_host[0])
         json_member_cstr(j, "maskRequestHost", n->mask_host);
     json_close(j, '}');
@@ -113,7 +110,9 @@ int e2b_get(struct call *c, struct pd_err *e)
     put_domain(c, &j);
     if (n.secure)
         put_token(c, &j, "envdAccessToken", ACCESS_ENVD, i.id);
-    json_member_bool(&j, "allowInternetAccess", i.spec.network == NETWORK_HOST);
+    char *rules = session_network(c->session);
+    json_member_bool(&j, "allowInternetAccess", rules && !strncmp(rules, "layer open", 10));
+    free(rules);
     put_network(&j, &n);
 
     json_key(&j, "lifecycle");

@@ -217,10 +217,11 @@ static int put_output(struct answer *a, unsigned stream, uint64_t max)
     return cut;
 }
 
+/* `refused`: the mark of what the sandbox had been refused before the command. */
 static int answer_result(struct call *c, struct process *p, const struct process_info *i,
-                         uint64_t output_max)
+                         uint64_t output_max, uint64_t refused)
 {
-    struct answer a = {.c = c, .p = p, .info = i, .text = BUF_INIT(HELD + 6 * PIECE + 4096)};
+    struct answer a = {.c = c, .p = p, .info = i, .text = BUF_INIT(HELD + 6 * PIECE + (64u << 10))};
     struct pd_err e;
 
     a.json = JSON_INIT(&a.text);
@@ -229,6 +230,7 @@ static int answer_result(struct call *c, struct process *p, const struct process
     result_json(&a.json, i);
     put_state(&a.json, i);
     placement_json(&a.json, &c->placement);
+    denied_json(&a.json, c->session, refused, NULL);
 
     int cut_out = put_output(&a, STREAM_OUT, output_max);
     int cut_err = put_output(&a, STREAM_ERR, output_max);
@@ -311,6 +313,7 @@ static int run(struct call *c, struct start_request *q, int events, uint64_t off
     struct process_info i;
     struct pd_err why;
     bool known = false;
+    uint64_t refused = session_refusals_mark(c->session);
 
     q->request.listens = !q->detached;
     if (session_start(c->session, &q->request, &p, &known, e) < 0)
@@ -340,7 +343,7 @@ static int run(struct call *c, struct start_request *q, int events, uint64_t off
             *e = why;
             r = -1;
         } else if (r == 0) {
-            r = answer_result(c, p, &i, q->output_max);
+            r = answer_result(c, p, &i, q->output_max, refused);
         } else if (r == 1) {
             reply_abort(c->r);
             r = 0;

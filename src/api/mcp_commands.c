@@ -89,9 +89,11 @@ static void put_end(const struct process_info *i, struct buf *out)
         buf_printf(out, "[exit code %d]", i->exit_code);
 }
 
-/* `with_place`: tells where the next look begins, in the text as well. */
-static void put_result(struct process *p, const struct process_info *i,
-                       const uint64_t from[STREAM_COUNT], int with_place, struct mcp_result *ret)
+/* `with_place`: tells where the next look begins, in the text as well. `refused`: the mark of what
+ * the sandbox had been refused before the command. */
+static void put_result(struct session *s, struct process *p, const struct process_info *i,
+                       const uint64_t from[STREAM_COUNT], int with_place, uint64_t refused,
+                       struct mcp_result *ret)
 {
     char place[48];
     auto_buf out = BUF_INIT(4 * OUTPUT_MAX), err = BUF_INIT(4 * OUTPUT_MAX);
@@ -114,6 +116,7 @@ static void put_result(struct process *p, const struct process_info *i,
     put_member(&j, "stdout", &out);
     put_member(&j, "stderr", &err);
     json_member_bool(&j, "running", i->running);
+    denied_json(&j, s, refused, &ret->text);
     snprintf(place, sizeof place, "%llu.%llu", (unsigned long long)i->size[STREAM_OUT],
              (unsigned long long)i->size[STREAM_ERR]);
     if (with_place) {
@@ -220,6 +223,7 @@ static int run(struct mcp_request *m, struct process_request *q, struct mcp_resu
     struct process_info i;
     struct pd_err why;
     bool known;
+    uint64_t refused = session_refusals_mark(m->c->session);
 
     q->spool_max = m->c->config->spool_max_bytes;
     if (session_start(m->c->session, q, &p, &known, e) < 0)
@@ -237,7 +241,7 @@ static int run(struct mcp_request *m, struct process_request *q, struct mcp_resu
         *e = why;
         r = -1;
     } else if (r == 0 || i.running) {
-        put_result(p, &i, start, 0, ret);
+        put_result(m->c->session, p, &i, start, 0, refused, ret);
         /* An exit code is what the command says, not a failure to run it. */
         ret->is_error = i.running || i.stopped_by != STOP_NONE;
         r = 0;
@@ -383,7 +387,7 @@ int mcp_check_process(struct mcp_request *m, struct fields *args, struct mcp_res
         r = -1;
     if (r == 0) {
         process_get(p, &i, NULL);
-        put_result(p, &i, from, 1, ret);
+        put_result(m->c->session, p, &i, from, 1, session_refusals_mark(m->c->session), ret);
     }
 
     process_unref(p);
@@ -407,7 +411,7 @@ int mcp_stop_process(struct mcp_request *m, struct fields *args, struct mcp_resu
 
     if (r == 0) {
         process_get(p, &i, NULL);
-        put_result(p, &i, start, 0, ret);
+        put_result(m->c->session, p, &i, start, 0, session_refusals_mark(m->c->session), ret);
     }
 
     process_unref(p);

@@ -65,6 +65,12 @@
     WHOLE("memory_bytes", "Memory") "," WHOLE("pids", "Processes and threads") ","                 \
     NUMBER("cpu", "Cores, such as 0.5") "," WHOLE("disk_bytes", "Space for files") ","             \
     WHOLE("files", "Number of files") "},\"additionalProperties\":false}"
+#define NETWORK                                                                                    \
+    "\"network\":{\"type\":\"object\",\"description\":\"A way to the network, by rules, where the "   \
+    "server's operator lets sandboxes out. Without it there is none\",\"properties\":{"              \
+    "\"allow\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"description\":\"Names such as "   \
+    "index.example or *.example.com, maybe with a port\"}," TEXT("mode", "list or open")           \
+    "},\"additionalProperties\":true}"
 #define IDLE    NUMBER("idle_timeout_s", "Ends the sandbox when it was not used for so long")
 #define LIFE    NUMBER("max_life_s", "Ends the sandbox so long after it was made, whatever it does")
 #define START_ENV                                                                                  \
@@ -187,7 +193,7 @@ const struct mcp_tool mcp_tools[] = {
      "the defaults do not fit, and only before any other tool was used: those make a sandbox with "
      "the defaults if there is none.",
      TAKES(WISHES "," IDLE "," LIFE "," START_ENV "," START_CWD "," TEMPLATE "," PROVIDER
-                  "," RUN_MODE,
+                  "," RUN_MODE "," NETWORK,
            ""),
      GIVES(BOX_ID "," BOX_CWD "," LIMITS "," RUNNING, "\"id\",\"cwd\",\"limits\",\"processes\""),
      ADDS, mcp_create_sandbox, true},

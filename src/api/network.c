@@ -158,3 +158,29 @@ int network_put(struct call *c, struct pd_err *e)
         return -1;
     return answer_network(c);
 }
+
+void denied_json(struct json *j, struct session *s, uint64_t mark, struct buf *text)
+{
+    struct refusal list[REFUSALS_KEPT];
+    int count = session_refusals(s, mark, list);
+    if (count < 0)
+        return;
+
+    json_key(j, "network");
+    json_open(j, '{');
+    json_key(j, "denied");
+    json_open(j, '[');
+    for (int i = 0; i < count; i++) {
+        json_open(j, '{');
+        json_member_cstr(j, "host", list[i].host);
+        json_member_uint(j, "port", list[i].port);
+        json_member_cstr(j, "why", list[i].why);
+        json_member_uint(j, "times", list[i].times);
+        json_close(j, '}');
+        if (text)
+            buf_printf(text, "\n[network: refused %s:%u: %s]", list[i].host, list[i].port,
+                       list[i].why);
+    }
+    json_close(j, ']');
+    json_close(j, '}');
+}

@@ -55,6 +55,9 @@ enum egress_mode network_read(struct fields *o, struct buf *out);
 /* May the caller's sandboxes have a way out? PD_DENIED, with the field. */
 int call_check_egress(struct call *c, enum egress_mode mode, struct pd_err *e);
 void network_json(struct json *j, struct session *s);
+/* The member "network" of a result: what a sandbox with a way out was refused since the mark; and,
+ * if `text` is one, the same in words. None where it has no way out. */
+void denied_json(struct json *j, struct session *s, uint64_t mark, struct buf *text);
 
 /* ---- sandboxes.c ---- */
 

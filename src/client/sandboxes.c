@@ -223,6 +223,10 @@ const char create_usage[] =
     "  --image REF            what it is made from, where the provider takes images\n"
     "  --mode MODE            what its commands may run in: local (no isolation), sandbox, auto\n"
     "  --profile PROFILE      strict (default), dev, restricted\n"
+    "  --allow RULE           a way to NAME[:PORTS], *.NAME[:PORTS] or NETWORK[:PORTS]; "
+    "repeatable\n"
+    "  --deny NETWORK[:PORTS] not there, with --egress open; repeatable\n"
+    "  --egress MODE          off, list (what --allow names) or open\n"
     "  --policy POLICY        which commands may run: open, restricted, allow:A,B or deny:A,B\n"
     "  --memory SIZE          of all its processes, such as 512M\n"
     "  --pids N               processes and threads\n"
@@ -240,7 +244,7 @@ const char create_usage[] =
     "  --json                 print the whole sandbox as JSON\n";
 
 struct create {
-    json_t *body, *limits, *env, *metadata;
+    json_t *body, *limits, *env, *metadata, *network;
     const char *session, *key;
     int json;
     bool quiet;
@@ -315,6 +319,24 @@ static int put_policy(json_t *body, const char *v, struct pd_err *e)
     return 0;
 }
 
+/* --allow, --deny and --egress: members of the object `network`. */
+static int put_network(json_t *network, const char *option, const char *v, struct pd_err *e)
+{
+    bool is_mode = !strcmp(option, "--egress");
+    const char *member = is_mode ? "mode" : option + 2;
+    json_t *value = json_string(v), *list = json_object_get(network, member);
+
+    if (!value)
+        return pd_fail(e, PD_INVALID, "%s: the value is not UTF-8", option);
+    if (is_mode)
+        return json_object_set_new(network, member, value);
+    if (!list) {
+        list = json_array();
+        json_object_set_new(network, member, list);
+    }
+    return json_array_append_new(list, value);
+}
+
 static int parse_create_option(struct create *c, struct options *o, struct pd_err *e)
 {
     if (options_is(o, "-q", "--quiet")) {
@@ -338,6 +360,14 @@ static int parse_create_option(struct create *c, struct options *o, struct pd_er
         json_t *j = v ? parse_value(create_fields[i].kind, what, v, e) : NULL;
         json_t *to = create_fields[i].is_limit ? c->limits : c->body;
         return j ? json_object_set_new(to, create_fields[i].field, j) : -1;
+    }
+
+    static const char *const networks[] = {"--allow", "--deny", "--egress"};
+    for (size_t i = 0; i < sizeof networks / sizeof *networks; i++) {
+        if (!options_is(o, NULL, networks[i]))
+            continue;
+        const char *v = options_value(o, e);
+        return v ? put_network(c->network, networks[i], v, e) : -1;
     }
 
     int is_env = options_is(o, "-e", "--env"), is_metadata = options_is(o, NULL, "--metadata");
@@ -376,6 +406,8 @@ static int parse_create(struct create *c, int argc, char **argv, struct pd_err *
         json_object_set(c->body, "env", c->env);
     if (json_object_size(c->metadata))
         json_object_set(c->body, "metadata", c->metadata);
+    if (json_object_size(c->network))
+        json_object_set(c->body, "network", c->network);
     return 0;
 }
 
@@ -410,8 +442,9 @@ int cmd_create(int argc, char **argv)
 {
     struct pd_err e;
     json_auto_t *body = json_object(), *limits = json_object(), *env = json_object(),
-                *metadata = json_object(), *made = NULL;
-    struct create c = {.body = body, .limits = limits, .env = env, .metadata = metadata};
+                *metadata = json_object(), *network = json_object(), *made = NULL;
+    struct create c = {
+        .body = body, .limits = limits, .env = env, .metadata = metadata, .network = network};
 
     if (parse_create(&c, argc, argv, &e) < 0)
         return usage_fail(&e);

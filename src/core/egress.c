@@ -416,6 +416,22 @@ int egress_change(struct egress *g, const char *id, const char *rules, deadline 
     return w.was_refused ? pd_fail(e, w.why.code, "%s", w.why.msg) : 0;
 }
 
+/* The gate answers in the order in which things happen: its answer comes behind its news. */
+void egress_settle(struct egress *g, deadline d)
+{
+    struct waiting w = {.id = "", .request = wire_id_new(), .sent = true};
+
+    lock_take(&g->lock);
+    if (g->sock >= 0 && send_to_gate(g, GATE_SYNC, NULL, NULL, NULL, w.request) == 0) {
+        w.next = g->waiting;
+        g->waiting = &w;
+        while (!w.done && lock_wait(&g->changed, &g->lock, d))
+            ;
+        stop_waiting(g, &w);
+    }
+    lock_release(&g->lock);
+}
+
 void egress_remove(struct egress *g, const char *id)
 {
     lock_take(&g->lock);

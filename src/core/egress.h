@@ -43,6 +43,8 @@ int egress_add(struct egress *g, const char *id, const char *tenant, const char 
 int egress_change(struct egress *g, const char *id, const char *rules, deadline d,
                   struct pd_err *e);
 void egress_remove(struct egress *g, const char *id);
+/* Waits until everything was told that the gate knew of when this was called, or the deadline. */
+void egress_settle(struct egress *g, deadline d);
 /* The ceilings are others. Does not wait. */
 void egress_reload(struct egress *g);
 

@@ -68,6 +68,7 @@ void session_unref(struct session *s)
     if (!s || atomic_fetch_sub(&s->refs, 1) != 1)
         return;
     session_unref(s->maker);
+
     free(s->other_root);
     free(s->arm);
     msg_list_writer_done(&s->env);
@@ -76,6 +77,7 @@ void session_unref(struct session *s)
     contexts_done(s->contexts);
     free(s->policy_text);
     free(s->network);
+    free(s->refusals);
     free(s->image);
     free(s->options);
     free(s->metadata);
@@ -84,6 +86,7 @@ void session_unref(struct session *s)
     for (unsigned i = 0; i < GROUPS / 64; i++)
         free(s->group_blocks[i]);
     free(s->key);
+
     lock_done(&s->lock);
     lock_done(&s->store_lock);
     pthread_cond_destroy(&s->changed);

@@ -102,6 +102,17 @@ char *session_network(struct session *s);
  * PD_CONFLICT: it was made without a way out. PD_CAPACITY: they are stored, and the gate could not
  * be told yet. On any session that is not gone. */
 int session_set_network(struct session *s, const char *rules, struct pd_err *e);
+/* What it was refused on its way out. `session_refusals` gives those since the mark, the same ones
+ * counted together, the oldest first: what the gate has told or tells in a moment. -1: it has no
+ * way out. */
+#define REFUSALS_KEPT 32u
+struct refusal {
+    char host[256]; /* the name, or the address */
+    char why[96];
+    unsigned port, times;
+};
+uint64_t session_refusals_mark(struct session *s);
+int session_refusals(struct session *s, uint64_t mark, struct refusal ret[REFUSALS_KEPT]);
 /* Can the session's provider do it? Else PD_UNSUPPORTED, with what to do instead. For doors that
  * promise something which is done later. */
 int session_must(const struct session *s, enum provider_can bit, struct pd_err *e);

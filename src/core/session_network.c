@@ -13,6 +13,7 @@
 #include "telemetry/log.h"
 
 #define CHANGE_PATIENCE (5 * NS_PER_S)
+#define SETTLE_PATIENCE (250 * NS_PER_MS)
 #define NO_RULES        "layer off\n"
 
 /* The sandbox and its box, so that a record can be told of one, and no box is taken for another. */
@@ -116,6 +117,21 @@ int session_set_network(struct session *s, const char *rules, struct pd_err *e)
 
 /* ---- what the gate tells ---- */
 
+static void note_refusal(struct session *s, const struct gate_record *r)
+{
+    lock_take(&s->lock);
+    if (!s->refusals)
+        s->refusals = calloc(REFUSALS_KEPT, sizeof *s->refusals);
+    if (s->refusals) {
+        struct refusal *n = &s->refusals[s->refusal_count++ % REFUSALS_KEPT];
+        snprintf(n->host, sizeof n->host, "%s", r->name[0] ? r->name : r->address);
+        snprintf(n->why, sizeof n->why, "%s", r->why);
+        n->port = r->port;
+        n->times = 1;
+    }
+    lock_release(&s->lock);
+}
+
 void sessions_note_egress(struct sessions *all, const char *sandbox, const struct gate_record *r)
 {
     struct pd_err e;
@@ -129,5 +145,45 @@ void sessions_note_egress(struct sessions *all, const char *sandbox, const struc
                                                     .result = gate_result_name(r->result),
                                                     .duration_us = r->usec,
                                                     .egress = r});
+    if (r->result == GATE_REFUSED || r->result == GATE_CUT)
+        note_refusal(s, r);
     session_unref(s);
+}
+
+uint64_t session_refusals_mark(struct session *s)
+{
+    lock_take(&s->lock);
+    uint64_t mark = s->refusal_count;
+    lock_release(&s->lock);
+    return mark;
+}
+
+/* Counts it with the same one, or adds it. */
+static int count_refusal(struct refusal *list, int count, const struct refusal *n)
+{
+    for (int i = 0; i < count; i++)
+        if (list[i].port == n->port && !strcmp(list[i].host, n->host)) {
+            list[i].times++;
+            return count;
+        }
+    list[count] = *n;
+    return count + 1;
+}
+
+int session_refusals(struct session *s, uint64_t mark, struct refusal ret[REFUSALS_KEPT])
+{
+    int count = 0;
+
+    if (!has_way_out(s))
+        return -1;
+    egress_settle(s->all->c.egress, deadline_in(SETTLE_PATIENCE));
+
+    lock_take(&s->lock);
+    uint64_t end = s->refusal_count;
+    if (end - mark > REFUSALS_KEPT)
+        mark = end - REFUSALS_KEPT;
+    for (; s->refusals && mark < end; mark++)
+        count = count_refusal(ret, count, &s->refusals[mark % REFUSALS_KEPT]);
+    lock_release(&s->lock);
+    return count;
 }

@@ -63,6 +63,10 @@ struct session {
     struct policy policy;
     char *policy_text;
     char *network; /* rules of its way out, or NULL; under the lock once it runs */
+    /* The last refusals, the n-th of all at n % REFUSALS_KEPT; NULL until there is one. Under the
+     * lock, as their number. */
+    struct refusal *refusals;
+    uint64_t refusal_count;
     /* Under sessions.lock: */
     bool superseded;                 /* another session has its thread */
     bool owned;                      /* somebody's: found and listed; session_step's */

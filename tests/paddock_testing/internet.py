@@ -154,6 +154,10 @@ class ServerInside(Server):
         self.note_instances()
         return self
 
+    @property
+    def url(self):
+        return f"unix:{self.run_dir}/paddock.sock"
+
     def gates(self):
         """The gate's pid in a list; empty while there is none."""
         return [p for p in host.pids()

@@ -2,11 +2,12 @@
 are killed. Each refusal has the rules under which the same line works.
 """
 
+import json
 import os
 import signal
 
 import pytest
-from paddock_testing.internet import Internet, ServerInside, can_make
+from paddock_testing.internet import Internet, ServerInside, UnixConnection, can_make
 from paddock_testing.run import rounds, seconds, wait_for
 from paddock_testing.server import check_error
 
@@ -266,3 +267,97 @@ def test_a_server_without_egress_has_no_gate_and_gives_no_way_out(internet):
         check_error(client.post("/v1/sandboxes", json={"network": A}), 403, "denied", "network")
         s = create(client)
         assert not works(client, s, GET + "http://a.example/") and server.gates() == []
+
+
+def test_a_command_is_told_what_it_was_refused(client):
+    s, plain = create(client, A), create(client)
+    told = run(client, s, GET + "http://b.example/; " + GET + "http://203.0.113.8/; " + GET + "http://203.0.113.8/")
+    found = {(d["host"], d["port"]): d for d in told["network"]["denied"]}
+    assert found["203.0.113.8", 80]["times"] == 2 and found["203.0.113.8", 80]["why"]
+    assert any(host == "b.example" for host, _ in found)
+    # What was refused before is not told again, and what has no way out is told nothing.
+    assert run(client, s, GET + "http://a.example/")["network"] == {"denied": []}
+    assert "network" not in run(client, plain, "true")
+    client.delete(f"/v1/sandboxes/{s}")
+    client.delete(f"/v1/sandboxes/{plain}")
+
+
+def test_the_command_line_makes_one(server, client):
+    s = server.run("create", "--allow", "a.example", "--allow", "203.0.113.8:80", "--json")
+    told = json.loads(s.stdout)
+    assert told["network"]["mode"] == "list" and told["network"]["allow"] == ["a.example", "203.0.113.8:80"]
+    assert works(client, told["id"], GET + "http://203.0.113.8/")
+    open_ = json.loads(server.run("create", "--egress", "open", "--deny", "203.0.113.8", "--json").stdout)
+    assert open_["network"]["mode"] == "open" and open_["network"]["deny"] == ["203.0.113.8"]
+    for made in (told, open_):
+        client.delete(f"/v1/sandboxes/{made['id']}")
+
+
+# ---- as E2B's clients ask for it ----
+
+
+def e2b(server, method, path, body=None):
+    c = UnixConnection(f"{server.run_dir}/paddock.sock", seconds(60))
+    try:
+        c.request(method, path, body=json.dumps(body) if body is not None else None,
+                  headers={"X-API-Key": server.key, "Content-Type": "application/json"})
+        r = c.getresponse()
+        text = r.read()
+        return r.status, json.loads(text) if text else None
+    finally:
+        c.close()
+
+
+def e2b_make(server, **body):
+    status, made = e2b(server, "POST", "/v2/sandboxes", {"templateID": "base", **body})
+    assert status == 201, made
+    return made["sandboxID"]
+
+
+A_IP, B_IP = GET + "http://203.0.113.7/", GET + "http://203.0.113.8/"
+ALL = "0.0.0.0/0"
+
+
+@pytest.mark.parametrize("body,a,b", [
+    ({}, True, True),
+    ({"allow_internet_access": True}, True, True),
+    ({"allow_internet_access": False}, False, False),
+    ({"network": {"denyOut": ["203.0.113.8"]}}, True, False),
+    ({"network": {"denyOut": [ALL]}}, False, False),
+    ({"network": {"denyOut": [ALL], "allowOut": ["203.0.113.7"]}}, True, False),
+    ({"network": {"denyOut": ["203.0.113.8"], "allowOut": ["203.0.113.8"]}}, True, True),
+])
+def test_e2bs_lists(server, client, body, a, b):
+    s = e2b_make(server, **body)
+    assert [works(client, s, A_IP), works(client, s, B_IP)] == [a, b]
+    assert not works(client, s, GET + "http://10.9.9.9/")
+    client.delete(f"/v1/sandboxes/{s}")
+
+
+def test_e2bs_change_of_the_network_and_its_forks(server, client):
+    s = e2b_make(server)
+    assert works(client, s, B_IP)
+    assert e2b(server, "PUT", f"/sandboxes/{s}/network", {"denyOut": ["203.0.113.8"]})[0] == 204
+    assert works(client, s, A_IP) and not works(client, s, B_IP)
+    info = e2b(server, "GET", f"/sandboxes/{s}")[1]
+    assert info["network"]["denyOut"] == ["203.0.113.8"] and info["allowInternetAccess"] is True
+    status, forks = e2b(server, "POST", f"/sandboxes/{s}/fork", {})
+    assert status == 201, forks
+    fork = forks[0]["sandbox"]["sandboxID"]
+    assert works(client, fork, A_IP) and not works(client, fork, B_IP)
+    # Asleep and awake again: another box, the same rules.
+    assert e2b(server, "POST", f"/sandboxes/{s}/pause", {"memory": False})[0] == 204
+    assert e2b(server, "POST", f"/sandboxes/{s}/resume", {"timeout": 60})[0] in (200, 201)
+    assert works(client, s, A_IP) and not works(client, s, B_IP)
+    assert e2b(server, "PUT", f"/sandboxes/{s}/network", {})[0] == 204
+    assert works(client, s, B_IP) and not works(client, fork, B_IP)
+    for sandbox in (s, fork):
+        client.delete(f"/v1/sandboxes/{sandbox}")
+
+
+def test_what_e2bs_lists_cannot_say_is_refused(server):
+    for network, says in (({"allowOut": ["a.example"]}, "ALL_TRAFFIC"), ({"denyOut": ["a.example"]}, "denyOut"),
+                          ({"allowOut": ["a..b"], "denyOut": [ALL]}, "allowOut"),
+                          ({"egressProxy": {"address": "a:1"}}, "egressProxy"), ({"rules": {"a": [{}]}}, "rules")):
+        status, told = e2b(server, "POST", "/v2/sandboxes", {"templateID": "base", "network": network})
+        assert status == 400 and says in told["message"], told

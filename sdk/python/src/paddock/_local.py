@@ -265,6 +265,10 @@ class LocalBackend:
                 f"image: '{options.image}' needs a provider that takes images, and the library has "
                 "none: use the mode 'remote', with a server that has docker or podman",
                 details={"field": "image"})
+        if options.network is not None:
+            raise UnsupportedError(
+                "network: sandboxes of the library have no way out: use the mode 'remote', with a "
+                "server whose operator has set egress", details={"field": "network"})
         o = native.SandboxOptions(size=ctypes.sizeof(native.SandboxOptions))
         o.user_id = _maybe(user_id, "user_id")
         o.thread_id = _maybe(thread_id, "thread_id")

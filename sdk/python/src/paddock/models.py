@@ -76,6 +76,8 @@ class SandboxOptions(Record):
     env: Optional[Dict[str, str]] = None
     cwd: Optional[str] = None
     policy: Optional[Union[str, Dict[str, Any]]] = None
+    network: Optional[Dict[str, Any]] = None
+    """A way out by rules, of a server: `{"allow": ["index.example"]}`; also `mode`, `deny`, `limits`."""
     limits: Optional[Dict[str, Union[int, float]]] = None
     idle_timeout_s: Optional[float] = None
     max_life_s: Optional[float] = None
@@ -101,6 +103,7 @@ class SandboxInfo(Record):
     user_id: Optional[str] = None
     thread_id: Optional[str] = None
     metadata: Dict[str, str] = field(default_factory=dict)
+    network: Dict[str, Any] = field(default_factory=dict)
     limits: Dict[str, Union[int, float]] = field(default_factory=dict)
     created_at: Optional[str] = None
     expires_at: Optional[str] = None
