@@ -273,10 +273,12 @@ def test_calls_that_make_no_sense_are_told_to_the_model(tmp_path, mode):
     calls = [("run_command", "{\"command\": \"ec"), ("fly", {}), ("run_command", {}), ("read_file", {"path": 3}),
              ("read_file", {"path": "a", "colour": "red"}), ("read_file", "[]"), ("read_file", {"path": "/nowhere"}),
              ("run_command", {"command": "true", "timeout_s": -1}), ("check_process", {"pid": 99999999}),
-             ("search_files", {"pattern": "x", "mode": "psychic"}), ("read_file", {"path": "a\u0000b"})]
+             ("search_files", {"pattern": "x", "mode": "psychic"}), ("read_file", {"path": "a\u0000b"}),
+             ("run_command", '{"command": "echo \\ud800"}'), ("list_files", {"depth": 10 ** 30}),
+             ("preview_port", {"port": 10 ** 30}), ("run_command", '{"command": "true", "timeout_s": NaN}')]
     told = expects("no JSON object", "no tool 'fly'; there are: run_command", "command: is required",
                    "path: must be of type string", "colour: is not known", "no JSON object", "Error: ", "timeout_s",
-                   "Error: ", "mode: must be one of literal", "Error: ")
+                   "Error: ", "mode: must be one of literal", "Error: ", "?", "Error: ", "Error: ", "Error: ")
     with Model([{"calls": calls}, told]) as model:
         done = run(tmp_path, model, "--auto-approve", "-p", "go")
         assert done.returncode == 0 and "Traceback" not in done.stderr, done

@@ -151,6 +151,11 @@ def test_links_are_not_followed_and_foreign_changes_not_overwritten(tmp_path):
     # The control: what is new, and not in the way of anything, is written.
     assert project.get([Change("new/file", "new", b"good", True)]) == []
     assert (folder / "new" / "file").read_bytes() == b"good" and os.access(folder / "new" / "file", os.X_OK)
+    # A file that is too deep to be listed is not taken for one that was removed.
+    deep = "/".join(["d"] * 20)
+    project._hashes[deep] = "0"
+    project._list = lambda: iter([])
+    assert [c.path for c in project.difference().changes] == ["new/file"]
     # Known from then on: it may be changed and removed.
     assert project.get([Change("new/file", "removed", b"", False)]) == [] and not (folder / "new" / "file").exists()
     with pytest.raises(ProjectError, match="no directory"):

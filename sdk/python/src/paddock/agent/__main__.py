@@ -20,7 +20,7 @@ from .host import HostBackend
 from .loop import Agent, Settings, TooManyTurns
 from .models import ModelError, choose
 from .project import Difference, Project, ProjectError
-from .screen import Screen
+from .screen import Screen, is_terminal
 from .store import Store, StoreError, Thread, all_agents, folder_of_all
 from .text import one_line, plain
 from .tools import Refusal, Tools
@@ -143,7 +143,7 @@ class Program:
 
     def __init__(self, a: argparse.Namespace) -> None:
         self._a = a
-        self._is_task = a.print or a.json or not sys.stdin.isatty()
+        self._is_task = a.print or a.json or not is_terminal(sys.stdin)
         self._waiter = Waiter()
         self._screen = Screen(self._waiter, as_json=a.json, only_answer=self._is_task)
         self._store = Store(a.agent)
@@ -213,7 +213,7 @@ class Program:
 
     def _task(self) -> int:
         text = " ".join(self._a.task)
-        if not text:
+        if not text and sys.stdin is not None:
             text = sys.stdin.buffer.read(TASK_MAX).decode("utf-8", "replace").strip()
         if not text:
             raise Usage("there is no task: give it as an argument, or on standard input")

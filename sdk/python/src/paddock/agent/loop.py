@@ -20,7 +20,7 @@ from .models import Answer, Call, Message, Model, ModelError, arguments_of
 from .project import Project
 from .screen import Screen, whole_call
 from .store import Store, Thread, read_text, tool_message
-from .text import one_line
+from .text import fit, one_line
 from .tools import FILE_MAX, Refusal, Result, Tools
 from .waiting import Interrupted, Leave, Waiter
 
@@ -93,7 +93,7 @@ class Agent:
         and PaddockError when the sandbox cannot be reached."""
         self._waiter.begin()
         self._waiter.call(lambda: self.box.id)
-        self._add({"role": "user", "text": self._news() + text})
+        self._add({"role": "user", "text": self._news() + fit(text)})
         for _ in range(self._settings.max_turns):
             answer = self._ask()
             self._add({"role": "assistant", "text": answer.text, "calls": [

@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type
 
 from .._http import Event, HttpClient
 from ..errors import PaddockError, RequestTimeoutError
-from .text import one_line
+from .text import fit, one_line
 
 Message = Dict[str, Any]
 
@@ -61,10 +61,19 @@ class Answer:
 def arguments_of(text: str) -> Optional[Dict[str, Any]]:
     """The arguments of a call; None when they are no JSON object."""
     try:
-        found = json.loads(text or "{}")
+        found = _fit(json.loads(text or "{}"))
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _fit(value: Any) -> Any:
+    """JSON whose strings can all be sent."""
+    if isinstance(value, str):
+        return fit(value)
+    if isinstance(value, dict):
+        return {fit(k): _fit(v) for k, v in value.items()}
+    return [_fit(v) for v in value] if isinstance(value, list) else value
 
 
 def _object(value: object) -> Dict[str, Any]:
@@ -76,7 +85,7 @@ def _list(value: object) -> List[Any]:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return fit(value) if isinstance(value, str) else ""
 
 
 def _count(value: object) -> int:

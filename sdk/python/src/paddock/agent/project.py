@@ -193,7 +193,8 @@ class Project:
                 if self._hashes.get(path) != hashlib.sha256(data).hexdigest():
                     changes.append(Change(path, "changed" if path in self._hashes else "new", data,
                                           int(entry.mode, 8) & 0o100 != 0))
-        changes += [Change(path, "removed", b"", False) for path in self._hashes if path not in seen]
+        changes += [Change(path, "removed", b"", False) for path in self._hashes
+                    if path not in seen and path.count("/") < DEPTH]  # below that is not listed
         return Difference(sorted(changes), sorted(left))
 
     def _is_made(self, path: str) -> bool:

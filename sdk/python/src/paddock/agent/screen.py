@@ -22,6 +22,11 @@ ARGUMENT_LINES = 100
 _STYLES = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
+def is_terminal(stream: Optional[TextIO]) -> bool:
+    """Also of a stream that was closed before the program was started."""
+    return stream is not None and stream.isatty()
+
+
 class Screen:
     """One per program."""
 
@@ -30,8 +35,8 @@ class Screen:
         self._json = as_json
         self._only_answer = only_answer
         self._out: TextIO = sys.stderr if as_json or only_answer else sys.stdout
-        self.can_ask = sys.stdin.isatty() and sys.stderr.isatty() and not as_json
-        self._colours = self._out.isatty()
+        self.can_ask = is_terminal(sys.stdin) and is_terminal(sys.stderr) and not as_json
+        self._colours = is_terminal(self._out)
         self._shown = 0
         self._at_start = True
 
@@ -148,7 +153,7 @@ class Screen:
         """A line of the user. Raises EOFError and KeyboardInterrupt."""
         self.end_line()
         self._at_start = True
-        if sys.stdout.isatty():
+        if is_terminal(sys.stdout):
             return self._waiter.read(lambda: input(prompt))
         # input() would write the prompt to where the answer goes.
         self._put(prompt)

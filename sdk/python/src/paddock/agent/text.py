@@ -20,6 +20,11 @@ def plain(text: str) -> str:
     return _UNFIT.sub(_shown, text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
+def fit(text: str) -> str:
+    """The text without halves of characters, which cannot be sent as UTF-8 and which models refuse."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def one_line(text: str, width: int = 160) -> str:
     """The beginning of the text as one line that can be shown."""
     line = plain(" ".join(text[:4 * width].split()))

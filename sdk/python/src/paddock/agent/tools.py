@@ -157,6 +157,8 @@ class Tools:
             if self._box.is_lost(error):
                 return Result(f"Error: {error.message}. The next call gets a new sandbox", True)
             return Result(f"Error: {error.message} ({error.remedy})", True)
+        except Exception as error:  # whatever a model comes up with must not end the agent
+            return Result(f"Error: this call cannot be made: {type(error).__name__}: {error}", True)
 
     # ---- commands ----
 
