@@ -38,9 +38,9 @@ def expects(*texts, then=None):
     return step
 
 
-@pytest.mark.parametrize("kind", ["anthropic", "openai"])
-def test_one_task(mode, tmp_path, kind):
+def test_one_task(mode, tmp_path):
     """Group 1: a tool, its result, an answer; several tools in one answer."""
+    kind = "openai" if mode == "local" else "anthropic"
     steps = [{"text": "I look.", "calls": [("run_command", {"command": "echo $((6 * 7)) > n.txt; cat n.txt"})]},
              expects("42\n[exit code 0]", then={"calls": [
                  ("read_file", {"path": "n.txt"}), ("write_file", {"path": "d/a.py", "content": "x = 1\ny = 2\n"}),
@@ -48,18 +48,14 @@ def test_one_task(mode, tmp_path, kind):
                  ("search_files", {"pattern": "x = 3"}), ("list_files", {"path": "d"}),
                  ("run_code", {"language": "python", "code": "n = 20\nn + 1"}), ("session_info", {}),
                  ("start_process", {"command": "echo up; exec cat"})]}),
-             expects("42", "wrote", "replaced 1", "a.py:1: x = 3", "/workspace/d/a.py", "21", "directory: /workspace",
-                     "started with pid",
-                     then=lambda body: body)]
+             lambda body: use_pid(body), expects("[next: ", "ended by")]
 
     def use_pid(body):
+        expects("42", "wrote", "replaced 1", "a.py:1: x = 3", "/workspace/d/a.py", "21", "directory: /workspace",
+                "started with pid")(body)
         pid = int(re.search(r"pid (\d+)", results(body)[-1])[1])
         return {"calls": [("check_process", {"pid": pid, "input": "typed\n"}), ("stop_process", {"pid": pid})]}
 
-    steps[-1] = lambda body: (expects(
-        "42", "wrote", "replaced 1", "a.py:1: x = 3", "/workspace/d/a.py", "21", "directory: /workspace",
-        "started with pid")(body), use_pid(body))[1]
-    steps += [expects("[next: ", "ended by"), {"text": "unused"}]
     with Model(steps) as model:
         done = run(tmp_path, model, "--auto-approve", "-p", "multiply", kind=kind)
         assert done.returncode == 0 and done.stdout == "The end.\n", done
@@ -67,7 +63,8 @@ def test_one_task(mode, tmp_path, kind):
     assert "> run_command echo" in done.stderr
 
 
-def test_the_task_may_come_from_standard_input_and_events_go_out(mode, tmp_path):
+def test_the_task_may_come_from_standard_input_and_events_go_out(tmp_path, use, server):
+    use(server)
     with Model([{"calls": [("run_command", {"command": "echo hi"})]}, {"text": "Said hi."}]) as model:
         done = run(tmp_path, model, "--json", "--auto-approve", stdin="say hi\n")
     events = [json.loads(line) for line in done.stdout.splitlines()]
@@ -76,8 +73,9 @@ def test_the_task_may_come_from_standard_input_and_events_go_out(mode, tmp_path)
     assert events[3]["status"] == 0 and events[3]["input_tokens"] == 22
 
 
-def test_without_a_terminal_nothing_is_allowed_unasked(tmp_path, mode):
+def test_without_a_terminal_nothing_is_allowed_unasked(tmp_path, use, server):
     """Groups 2 and 3: what would be asked is refused, reading is not, and --allow allows only what it says."""
+    use(server)
     calls = [("run_command", {"command": "echo a"}), ("run_command", {"command": "true; echo b"}),
              ("run_command", {"command": "printf c"}), ("list_files", {}), ("remember", {"text": "x"})]
     told = expects("a\n", "not there to be asked", "not there to be asked", "empty", "not there to be asked")
@@ -305,7 +303,8 @@ def test_keys_and_environment_are_not_in_the_sandbox(tmp_path, mode):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
 
-def test_hostile_text_does_not_reach_the_terminal(tmp_path, mode):
+def test_hostile_text_does_not_reach_the_terminal(tmp_path, use, server):
+    use(server)
     evil = "\x1b]0;title\x07\x1b[2J\x9b31m\u202etxt\r\x08"
     steps = [{"text": f"before {evil} after", "calls": [("run_command", {"command": "printf '\\033[31m\\033]52;c;aGk=\\007'"})]},
              {"text": f"{evil}done"}]

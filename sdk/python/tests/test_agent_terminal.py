@@ -190,7 +190,8 @@ def test_on_this_machine_every_command_is_asked_for(tmp_path, project):
     assert not commands_with(tmp_path)
 
 
-def test_the_commands_of_the_user(tmp_path, mode):
+def test_the_commands_of_the_user(tmp_path, use, server):
+    use(server)
     steps = [{"text": "One."}, {"text": "Two."}]
     with Model(steps) as model, Talk(tmp_path, model) as talk:
         for line, says in [("/help", "/undo +take"), ("/fly", "'/fly' is no command"), ("/get", "no directory was sent"),
