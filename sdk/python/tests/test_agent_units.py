@@ -16,7 +16,7 @@ from paddock.agent.host import HostBackend
 from paddock.agent.models import AnthropicReader, ModelError, OpenAIReader, arguments_of
 from paddock.agent.project import Change, Project, ProjectError, _parts
 from paddock.agent.store import Store, StoreError, Thread
-from paddock.agent.text import cut, one_line, plain
+from paddock.agent.text import Kept, cut, one_line, plain
 
 STEP = {"text": "I look at it.", "calls": [("run_command", {"command": "ls"}), ("read_file", {"path": "a"})]}
 
@@ -30,6 +30,23 @@ def test_nothing_that_a_terminal_obeys_is_shown():
     assert plain("x\r\ny\rz äß漢") == "x\ny\nz äß漢"
     assert one_line("a\nb\x1b[2J") == "a b\\x1b[2J" and len(one_line("x" * 10 ** 6)) == 160
     assert "left out" in cut("x" * 1000, 100) and len(cut("x" * 1000, 100)) < 200 and cut("abc", 100) == "abc"
+
+
+def test_of_much_output_head_and_tail_are_kept():
+    chance = random.Random(7)
+    for _ in range(rounds(300, 10000)):
+        data = bytes(chance.randrange(65, 91) for _ in range(chance.randrange(60)))
+        kept, at = Kept(20), 0
+        while at < len(data):
+            size = chance.randrange(1, 30)
+            kept.add(data[at:at + size])
+            at += size
+        if len(data) <= 20:
+            assert kept.text() == data.decode()
+        else:
+            text = kept.text()
+            assert text.startswith(data[:10].decode()) and text.endswith(data[-10:].decode())
+            assert f"{len(data) - 20} bytes left out" in text
 
 
 # ---- approval ----

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from .. import _cancel
-from .._text import shortened
 from ..errors import ConflictError, InvalidArgumentError, NotFoundError, PaddockError, error_of
 from ..models import Entry, Environment, ExecResult, Match, OutputChunk, ProcessInfo, Replaced, SandboxInfo, \
     SearchResult
+from .text import Kept
 
 # What commands find of the agent's environment.
 _PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR",
@@ -34,26 +34,6 @@ _KEEP = 'trap \'{ pwd; env -0; } >&"$PADDOCK_STATE_FD"\' EXIT; eval "$1"'
 BACKGROUND_MAX = 1024 * 1024  # of each stream of a process, the newest
 AFTER_S = 0.3  # for the last output of what has ended, if children hold the pipe
 WALK_MAX = 200000  # entries that a listing or a search looks at
-
-
-class _Kept:
-    """Output of which head and tail are kept."""
-
-    def __init__(self, limit: int) -> None:
-        self._half = max(limit // 2, 1)
-        self.head = b""
-        self.tail = b""
-        self.total = 0
-
-    def add(self, data: bytes) -> None:
-        self.total += len(data)
-        room = self._half - len(self.head)
-        self.head += data[:room]
-        self.tail = (self.tail + data[max(room, 0):])[-self._half:] if data[max(room, 0):] else self.tail
-
-    def text(self) -> str:
-        data = self.head + self.tail
-        return shortened(data, len(self.head), self.total, self.total > len(data))
 
 
 class _Process:
@@ -142,7 +122,7 @@ class HostBackend:
         with tempfile.TemporaryFile() as state:
             child = self._start(command, cwd, subprocess.DEVNULL, state.fileno())
             began = time.monotonic()
-            kept = (_Kept(output_max_bytes), _Kept(output_max_bytes))
+            kept = (Kept(output_max_bytes), Kept(output_max_bytes))
             try:
                 with _cancel.ended_by(lambda: end_group(child)):
                     timed_out = _follow(child, began + timeout_s if timeout_s else None,
@@ -355,7 +335,7 @@ def _lines_with(path: Path, wanted: "re.Pattern[str]", limit: int) -> List[Match
     return found
 
 
-Sink = Tuple[_Kept, Optional[Callable[[bytes], None]]]
+Sink = Tuple[Kept, Optional[Callable[[bytes], None]]]
 
 
 def _follow(child: "subprocess.Popen[bytes]", until: Optional[float], sinks: Tuple[Sink, Sink]) -> bool:

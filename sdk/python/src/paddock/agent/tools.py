@@ -24,7 +24,7 @@ from ..execution import Execution
 from ..models import ExecResult, ProcessInfo
 from .box import Box
 from .store import Store, StoreError
-from .text import cut
+from .text import Kept, cut
 
 OUTPUT_MAX = 32 * 1024
 FILE_MAX = 2 * 1024 * 1024
@@ -163,14 +163,27 @@ class Tools:
     # ---- commands ----
 
     def _run_command(self, a: Mapping[str, Any]) -> Result:
-        hear_out, finish_out = text_callback(self._show)
-        hear_err, finish_err = text_callback(self._show)
+        # Kept here, not by the backend: what the library has forgotten of very much output is its head.
+        out, err = Kept(OUTPUT_MAX), Kept(OUTPUT_MAX)
+        take_out, finish_out = self._taker(out)
+        take_err, finish_err = self._taker(err)
         done = self._backend.exec(self._box.id, a["command"], cwd=a.get("cwd"), timeout_s=_timeout(a),
-                                  output_max_bytes=OUTPUT_MAX, on_stdout=hear_out, on_stderr=hear_err)
+                                  output_max_bytes=1, on_stdout=take_out, on_stderr=take_err)
         finish_out()
         finish_err()
-        text = _join(cut(done.stdout, 2 * OUTPUT_MAX), cut(done.stderr, 2 * OUTPUT_MAX), _end_of(done))
-        return Result(text, done.stopped_by is not None)
+        return Result(_join(out.text(), err.text(), _end_of(done)), done.stopped_by is not None)
+
+    def _taker(self, kept: Kept) -> Tuple[Callable[[bytes], None], Callable[[], None]]:
+        """What takes the output of a command, for the model and the screen, and what to call at its end."""
+        hear, finish = text_callback(self._show)
+        assert hear is not None
+        show = hear
+
+        def take(data: bytes) -> None:
+            kept.add(data)
+            show(data)
+
+        return take, finish
 
     def _run_code(self, a: Mapping[str, Any]) -> Result:
         code = Code(self._backend, self._box.id)
