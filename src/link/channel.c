@@ -118,15 +118,17 @@ uint32_t link_open(struct link *l, unsigned ways)
     return c->id;
 }
 
-bool link_is_writable(const struct link *l, uint32_t channel)
+size_t link_room(const struct link *l, uint32_t channel)
 {
     const struct channel *c = channel_find(l, channel);
     if (!c || c->out.done || c->out.ended)
-        return false;
+        return 0;
 
     const struct ring *r = &c->out.ring;
-    return r->end - r->start < (r->room ? r->room : RING_LEAST) ||
-           (r->room < RING_MOST && l->budget.used + r->room <= l->budget.most);
+    size_t held = (size_t)(r->end - r->start), room = r->room ? r->room : RING_LEAST;
+    if (held == room && room < RING_MOST && l->budget.used + room <= l->budget.most)
+        room *= 2;
+    return room - held;
 }
 
 size_t link_write(struct link *l, uint32_t channel, const void *data, size_t len)

@@ -81,8 +81,8 @@ uint32_t link_open(struct link *l, unsigned ways);
 
 /* Puts bytes in; returns how many had room. None when the peer wants no more. */
 size_t link_write(struct link *l, uint32_t channel, const void *data, size_t len);
-/* Could one byte be put in? */
-bool link_is_writable(const struct link *l, uint32_t channel);
+/* How many bytes could be put in at once; more may have room afterwards. */
+size_t link_room(const struct link *l, uint32_t channel);
 /* No more bytes will be put in. */
 void link_end(struct link *l, uint32_t channel);
 /* The peer wants no more bytes: nobody reads there, or it has all of them and their end. */

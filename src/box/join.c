@@ -1,0 +1,80 @@
+/* How this works: two directions, each with a buffer of its own that is filled when it is empty and
+ * emptied when it can be, so that neither waits for the other. The bytes are not looked at. */
+#include "box/join.h"
+
+#include "base/banned.h"
+#include "base/fd.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME "paddock-link"
+
+struct way {
+    int from, to;
+    uint8_t data[65536];
+    size_t at, len;
+};
+
+socklen_t join_address(struct sockaddr_un *ret)
+{
+    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(ret->sun_path + 1, NAME, sizeof NAME - 1);
+    return offsetof(struct sockaddr_un, sun_path) + sizeof NAME;
+}
+
+static bool passes(ssize_t n)
+{
+    return n < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+/* false when this direction is over. */
+static bool move(struct way *w, short in, short out)
+{
+    if (w->len == 0 && in) {
+        ssize_t n = read(w->from, w->data, sizeof w->data);
+        if (n <= 0)
+            return passes(n);
+        w->at = 0;
+        w->len = (size_t)n;
+    } else if (w->len && out) {
+        ssize_t n = write(w->to, w->data + w->at, w->len);
+        if (n < 0)
+            return passes(n);
+        w->at += (size_t)n;
+        w->len -= (size_t)n;
+    }
+    return true;
+}
+
+int join_main(void)
+{
+    static struct way ways[2];
+    struct sockaddr_un a;
+    socklen_t len = join_address(&a);
+    auto_fd sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (sock < 0 || connect(sock, (struct sockaddr *)&a, len) < 0) {
+        static const char words[] = "paddock-box: nobody has a link in this box\n";
+        (void)!write(2, words, sizeof words - 1);
+        return 1;
+    }
+
+    ways[0] = (struct way){.from = 0, .to = sock};
+    ways[1] = (struct way){.from = sock, .to = 1};
+    for (bool lives = true; lives;) {
+        struct pollfd p[4];
+        for (int i = 0; i < 2; i++) {
+            bool full = ways[i].len > 0;
+            p[2 * i] = (struct pollfd){.fd = full ? -1 : ways[i].from, .events = POLLIN};
+            p[2 * i + 1] = (struct pollfd){.fd = full ? ways[i].to : -1, .events = POLLOUT};
+        }
+        if (poll(p, 4, -1) < 0 && errno != EINTR)
+            return 1;
+        for (int i = 0; i < 2; i++)
+            lives = move(&ways[i], p[2 * i].revents, p[2 * i + 1].revents) && lives;
+    }
+    return 0;
+}

@@ -1,0 +1,12 @@
+/* join: how a connection comes to the far end of a link that is in a box nobody can dial: an engine
+ * executes `paddock-box join` there, and what it reads and writes is the connection. */
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/* Where the far end listens: an abstract name, which no image can lack a directory for. Returns the
+ * address's length. */
+socklen_t join_address(struct sockaddr_un *ret);
+/* Connects there and copies both ways until either side ends. Returns the exit status. */
+int join_main(void);
