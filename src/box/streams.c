@@ -65,8 +65,9 @@ static int open_pair(const struct link_ref *r, int *ret_near, int *ret_far)
     }
 }
 
-static int add(struct streams *s, const struct link_ref *r, struct wire_id exec, int fd)
+int streams_add(struct streams *s, uint32_t channel, int fd, unsigned ways, struct wire_id exec)
 {
+    auto_fd own = fd;
     if (s->count == s->room) {
         unsigned room = s->room ? 2 * s->room : 16;
         struct stream *more = realloc(s->all, room * sizeof *more);
@@ -75,14 +76,15 @@ static int add(struct streams *s, const struct link_ref *r, struct wire_id exec,
         s->all = more;
         s->room = room;
     }
+    if (fd_set_nonblock(own) < 0)
+        return -1;
 
-    s->all[s->count++] = (struct stream){.channel = r->channel,
-                                         .fd = fd,
+    s->all[s->count++] = (struct stream){.channel = channel,
+                                         .fd = fd_take(&own),
                                          .exec = exec,
-                                         .terminal = r->kind == LINK_TERMINAL,
-                                         .back = r->ways & LINK_BACK,
-                                         .reads = r->ways & LINK_BACK,
-                                         .writes = r->ways & LINK_AWAY};
+                                         .back = ways & LINK_BACK,
+                                         .reads = ways & LINK_BACK,
+                                         .writes = ways & LINK_AWAY};
     return 0;
 }
 
@@ -97,11 +99,11 @@ static int open_one(struct streams *s, const struct link_ref *r, struct wire_id 
     int near, far;
     if (open_pair(r, &near, &far) < 0)
         return -1;
-    if (fd_set_nonblock(near) < 0 || add(s, r, exec, near) < 0) {
-        close(near);
+    if (streams_add(s, r->channel, near, r->ways, exec) < 0) {
         close(far);
         return -1;
     }
+    s->all[s->count - 1].terminal = r->kind == LINK_TERMINAL;
     return far;
 }
 

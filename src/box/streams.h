@@ -29,6 +29,10 @@ void streams_done(struct streams *s);
  * channels are told that nobody is there. */
 int streams_open(struct streams *s, struct link *l, const struct link_msg *m, struct wire_id exec,
                  int ret_fds[LINK_REFS_MAX], struct pd_err *e);
+/* Joins a descriptor to a channel, and owns it from now on. `ways` are those of the bytes:
+ * LINK_BACK from the descriptor to the link, LINK_AWAY from the link to it. -1 without memory: it
+ * is closed. */
+int streams_add(struct streams *s, uint32_t channel, int fd, unsigned ways, struct wire_id exec);
 /* No command has come of an EXEC: its streams are closed. */
 void streams_close(struct streams *s, struct link *l, struct wire_id exec);
 

@@ -2,37 +2,24 @@
  * off at random. */
 #include "unit.h"
 
-#include "base/err.h"
-#include "base/fd.h"
-#include "box/far.h"
+#include "far_run.h"
+
 #include "link/kind.h"
 #include "link/link.h"
 #include "wire/msg.h"
-#include "wire/start.h"
 
 #include "base/banned.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <sys/wait.h>
 
 #define PATIENCE (60 * NS_PER_S)
 #define LEASE    (30 * NS_PER_S)
 
 /* A box and the keeper's end of its link. */
 struct rig {
-    pid_t far, init;
-    char dir[64];
-    struct sockaddr_un where;
-    socklen_t where_len;
-    struct link_identity who;
+    struct far_run box;
     struct link *l;
     int fd;
     uint32_t uid, gid; /* whom commands run as */
@@ -45,67 +32,18 @@ struct rig {
     uint32_t reads;
 };
 
-static void start_init(struct rig *r, int sock, int other)
-{
-    char workspace[100], home[100];
-    snprintf(workspace, sizeof workspace, "workspace=%s", r->dir);
-    snprintf(home, sizeof home, "home=%s", r->dir);
-    r->init = child_fork();
-    assert_true(r->init >= 0);
-    if (r->init)
-        return;
-    close(other);
-    dup2(sock, INIT_OWNER_FD);
-    child_keep(INIT_OWNER_FD);
-    execl(UNIT_INIT, "init", INIT_ARG_LOCAL, workspace, home, (char *)NULL);
-    _exit(126);
-}
-
 static void start(struct rig *r, uint64_t lease)
 {
-    int pair[2];
-    *r = (struct rig){.who = {.role = LINK_KEEPER, .epoch = 5, .key = {1, 2, 3}},
-                      .where = {.sun_family = AF_UNIX},
-                      .dir = "/tmp/paddock-far-XXXXXX",
-                      .fd = -1,
-                      .out = BUF_INIT(64u << 20)};
-    assert_non_null(mkdtemp(r->dir));
-    assert_int_equal(chmod(r->dir, 0777), 0);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-
-    /* A name that the kernel chooses. */
-    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    r->where_len = sizeof r->where;
-    assert_int_equal(bind(listener, (struct sockaddr *)&r->where, sizeof(sa_family_t)), 0);
-    assert_int_equal(getsockname(listener, (struct sockaddr *)&r->where, &r->where_len), 0);
-    assert_int_equal(listen(listener, 8), 0);
-
-    start_init(r, pair[1], pair[0]);
-    r->far = child_fork();
-    assert_true(r->far >= 0);
-    if (r->far == 0) {
-        struct far_config c = {.who = r->who,
-                               .listener = listener,
-                               .init = pair[0],
-                               .lease = lease,
-                               .budget = 4u << 20};
-        struct pd_err e;
-        close(pair[1]);
-        c.who.role = LINK_BOX;
-        c.who.epoch = 0;
-        _exit(far_run(&c, &e) < 0 ? 1 : 0);
-    }
-    close(pair[0]);
-    close(pair[1]);
-    close(listener);
+    *r = (struct rig){.fd = -1, .out = BUF_INIT(64u << 20)};
+    far_start(&r->box, lease);
     r->l = link_new(LINK_KEEPER, 4u << 20);
     assert_non_null(r->l);
 }
 
 static int dial(const struct rig *r)
 {
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(fd, (const struct sockaddr *)&r->where, r->where_len), 0);
+    int fd = far_dial(&r->box);
+    assert_true(fd >= 0);
     return fd;
 }
 
@@ -149,7 +87,7 @@ static void meet(struct rig *r)
     struct pd_err e;
     cut(r);
     r->fd = dial(r);
-    assert_int_equal(greet(&r->who, r->fd, rest, &len), 0);
+    assert_int_equal(greet(&r->box.who, r->fd, rest, &len), 0);
     assert_int_equal(fd_set_nonblock(r->fd), 0);
     link_up(r->l, clock_now());
     if (len && link_take(r->l, rest, len, clock_now(), &e) < 0)
@@ -277,7 +215,6 @@ static void ready(struct rig *r)
 /* The box ends with its link, and init with it. */
 static void stop(struct rig *r)
 {
-    int status;
     link_bye(r->l, LINK_BYE_ENDING, "the test is over");
     size_t len;
     for (const uint8_t *data; r->fd >= 0 && (data = link_give(r->l, clock_now(), &len));) {
@@ -286,13 +223,10 @@ static void stop(struct rig *r)
             break;
         link_sent(r->l, (size_t)n, clock_now());
     }
-    assert_int_equal(waitpid(r->far, &status, 0), r->far);
-    assert_int_equal(status, 0);
-    assert_int_equal(waitpid(r->init, &status, 0), r->init);
+    far_end(&r->box);
     fd_done(&r->fd);
     link_free(r->l);
     buf_done(&r->out);
-    (void)rmdir(r->dir);
 }
 
 static void test_a_command_has_its_streams_and_its_end(void **state)
@@ -424,7 +358,7 @@ static void test_strangers_get_nowhere_and_disturb_nobody(void **state)
     ready(&r);
     uint32_t input = exec_pipes(&r, "cat");
 
-    struct link_identity wrong = r.who;
+    struct link_identity wrong = r.box.who;
     wrong.key[0] ^= 1;
     int silent[20];
     for (size_t i = 0; i < COUNT(silent); i++)
@@ -434,7 +368,7 @@ static void test_strangers_get_nowhere_and_disturb_nobody(void **state)
         assert_int_equal(greet(&wrong, fd, rest, &len), -1);
         close(fd);
     }
-    wrong = r.who;
+    wrong = r.box.who;
     wrong.epoch = 6; /* knows the key, and is another keeper's end */
     int fd = dial(&r);
     assert_int_equal(greet(&wrong, fd, rest, &len), -1);
@@ -453,13 +387,9 @@ static void test_without_a_keeper_the_box_ends_by_itself(void **state)
 {
     (void)state;
     struct rig r;
-    int status;
     start(&r, NS_PER_S / 2);
-    assert_int_equal(waitpid(r.far, &status, 0), r.far);
-    assert_int_equal(status, 0);
-    assert_int_equal(waitpid(r.init, &status, 0), r.init);
+    far_end(&r.box);
     link_free(r.l);
-    (void)rmdir(r.dir);
 }
 
 int main(void)
