@@ -88,7 +88,9 @@ struct config {
     /* Commands. */
     uint64_t exec_timeout_ms; /* 0: none */
     uint64_t contexts_max;    /* of a sandbox */
-    uint64_t prepared_shell;  /* on or off */
+    uint64_t contexts_warm_pool;
+    struct config_list contexts_warm; /* modules of Python, checked */
+    uint64_t prepared_shell;          /* on or off */
     uint64_t output_max_bytes, spool_max_bytes;
     uint64_t output_kept_bytes, output_kept_bytes_per_tenant, output_kept_bytes_in_all;
 

@@ -5,6 +5,7 @@
 #include "config/config_table.h"
 
 #define TEMPLATE_NAME_MAX 128
+#define MODULE_NAME_MAX   100
 
 static int is_host_name(const char *s)
 {
@@ -82,6 +83,23 @@ static int check_templates(const struct config *c, struct pd_err *e)
     return 0;
 }
 
+/* Names as `import` takes them: they end up in a request to an interpreter. */
+static int check_modules(const struct config *c, struct pd_err *e)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.";
+    for (unsigned i = 0; i < c->contexts_warm.count; i++) {
+        const char *name = c->contexts_warm.items[i];
+        size_t len = strlen(name);
+        if (!len || len > MODULE_NAME_MAX || strspn(name, letters) != len)
+            return pd_fail(e, PD_INVALID,
+                           "contexts_warm: '%.100s' is no module of Python: a name has 1 to %d of "
+                           "A-Z a-z 0-9 _ .",
+                           name, MODULE_NAME_MAX);
+    }
+    return 0;
+}
+
 void config_public_domain(const struct config *c, char *out, size_t size)
 {
     unsigned port = c->listen_tls.count ? config_port(c->listen_tls.items[0]) : 0;
@@ -99,8 +117,8 @@ int config_check(const struct config *c, struct pd_err *e)
     if (!is_host_name(c->domain))
         return pd_fail(e, PD_INVALID, "domain: '%.60s' is not a host name in lower case",
                        c->domain);
-    if (check_listen_tls(c, e) < 0 || check_templates(c, e) < 0 || config_check_images(c, e) < 0 ||
-        config_check_egress(c, e) < 0)
+    if (check_listen_tls(c, e) < 0 || check_templates(c, e) < 0 || check_modules(c, e) < 0 ||
+        config_check_images(c, e) < 0 || config_check_egress(c, e) < 0)
         return -1;
     return config_check_ceilings(c, e);
 }

@@ -184,6 +184,11 @@ const struct config_key config_keys[] = {
              "which takes about 250 KB of its memory and one of its processes for up to 30 s"},
     {"contexts_max", CONFIG_COUNT, AT(contexts_max), "16", 1, 64, .reloadable = 1,
      .help = "code contexts of a sandbox"},
+    {"contexts_warm_pool", CONFIG_COUNT, AT(contexts_warm_pool), "0", 0, 64, .reloadable = 1,
+     .help = "sandboxes kept ready for the template code-interpreter-v1 whose Python has the "
+             "libraries of contexts_warm imported; about 65 MB each; 0: none"},
+    {"contexts_warm", CONFIG_LIST, AT(contexts_warm), "numpy,pandas,matplotlib.pyplot", 0, 32,
+     .help = "what is imported there: modules of Python; one that is missing is left out"},
     {"output_max_bytes", CONFIG_SIZE, AT(output_max_bytes), "1M", 1024, 64 * MIB, .reloadable = 1,
      .help = "bytes of each output stream in the answer to an exec"},
     {"spool_max_bytes", CONFIG_SIZE, AT(spool_max_bytes), "64M", 4096, 16384 * MIB, .reloadable = 1,

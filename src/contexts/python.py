@@ -555,6 +555,7 @@ class Driver:
         self.cell = None
         self.failures = 0
         self.stdout = self.stderr = None
+        self.libraries = None       # of a zygote: what lies where libraries are, when it imported some
 
     def take_streams(self, requests, output, errors, events):
         """Makes these four descriptors the driver's own."""
@@ -620,7 +621,7 @@ class Driver:
         else:
             self.requests.finish(name)
             if op == "fork":
-                self.fork(name, bool(fields.get("force")))
+                self.fork(name, bool(fields.get("force")), fields.get("fresh"))
             else:
                 self.refuse(name, "no op %r: there are run, import and fork" % (op,))
 
@@ -635,21 +636,28 @@ class Driver:
     # A fork has the variables, and descriptors of its own. The worker that it joins puts it in its group
     # before it may go on; see docs/contexts.md.
 
-    def fork(self, name, force):
+    def fork(self, name, force, fresh):
         taken = self.requests.take_descriptors()
         threads = len(sys._current_frames()) - 1
+        is_stale = fresh and self.libraries != look_at_libraries()
         if len(taken) != FORK_DESCRIPTORS:
             why = "a fork needs %d descriptors, not %d" % (FORK_DESCRIPTORS, len(taken))
         elif threads and not force:
             why = "%d threads would be lost" % threads
+        elif is_stale:
+            why = "other libraries were installed since these were imported"
+        elif fresh and not enter_first(fresh["cwd"]):
+            why = "working directory '%s' cannot be entered" % fresh["cwd"][0]
         else:
-            why = self.fork_now(name, taken, threads)
+            why = self.fork_now(name, taken, threads, fresh)
         if why:
             for descriptor in taken:
                 os.close(descriptor)
             self.refuse(name, why)
+        if is_stale:
+            sys.exit()      # nobody needs this zygote any more
 
-    def fork_now(self, name, taken, threads):
+    def fork_now(self, name, taken, threads, fresh):
         flush_streams()
         gc.collect(1)
         gc.freeze()     # without it the first collection in either process un-shares all memory
@@ -658,7 +666,7 @@ class Driver:
         except OSError as error:
             return "fork: %s" % error.strerror
         if pid == 0:
-            self.become(taken)
+            self.become(taken, fresh)
             return None
 
         for descriptor in taken[:4]:
@@ -671,8 +679,8 @@ class Driver:
         self.events.send(Event("forked", name, encode({"pid": pid, "threads_lost": threads})))
         return None
 
-    def become(self, taken):
-        """The child's side of a fork."""
+    def become(self, taken, fresh):
+        """The child's side of a fork. A fresh one is a context of its own: as if it had just been started."""
         os.setsid()
         join = raise_high(taken[4])     # stays open: its end tells the worker when nobody else can
         of_others = [descriptor for pair in self.forks.values() for descriptor in pair if descriptor is not None]
@@ -682,6 +690,10 @@ class Driver:
         self.take_streams(*taken[:4])
         self.loop = None
         seed_random()
+        if fresh:
+            os.environ.clear()
+            os.environ.update(fresh["env"])
+            standard("time").tzset()
 
         os.write(join, b"%d\n" % os.getpid())
         if os.read(join, 1) != b"g":
@@ -742,8 +754,32 @@ def volunteer():
         pass
 
 
+def enter_first(places):
+    """Goes to the first directory that can be entered; False without one."""
+    for place in places:
+        try:
+            os.chdir(place)
+            return True
+        except OSError:
+            pass
+    return False
+
+
+def look_at_libraries():
+    """Something that changes when a library is installed, removed or upgraded, wherever site would look for it."""
+    site = standard("site")
+    places = [*sys.path, *site.getsitepackages(), site.getusersitepackages()]
+    found = {}
+    for place in filter(None, places):
+        try:
+            found[place] = os.stat(place).st_mtime_ns
+        except OSError:
+            found[place] = None
+    return found
+
+
 def import_modules(names):
-    """Makes a context warm: what is imported here, every fork has. All are tried before one that is missing is told."""
+    """Makes a zygote: what is imported here, every fork has. All are tried before one that is missing is told."""
     missing = None
     for name in names:
         try:
@@ -751,6 +787,7 @@ def import_modules(names):
         except Exception as error:
             missing = missing or error
     page("display").warm_up()
+    driver.libraries = look_at_libraries()
     gc.collect()
     gc.freeze()
     if missing is not None:

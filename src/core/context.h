@@ -162,6 +162,12 @@ void execution_follow_end(struct execution_follow *f, bool hands_over);
 
 /* adopt.c's: contexts of the processes that an earlier daemon has left. */
 void contexts_adopt(struct session *s);
+/* pool.c's: an interpreter with these modules imported (names with commas between them), of which
+ * contexts are copies from then on. Waits until they are; a module that is missing is logged and
+ * left out. */
+int zygote_start(struct session *s, const char *modules, struct pd_err *e);
+/* session_move.c's: processes cannot be moved. */
+void zygote_end(struct session *s);
 /* Attendants: threads that see to executions for which no request waits (execution.c). */
 struct attendants {
     struct lock lock;

@@ -239,7 +239,8 @@ void contexts_adopt(struct session *s)
     for (unsigned i = 0; i < count && notes; i++)
         if (context_note_read(list[i]->note, &notes[i]) < 0) {
             notes[i].generation = 0;
-            context_disown(list[i]); /* a spare of the daemon that was */
+            if (!zygote_adopt(s, list[i]))
+                context_disown(list[i]); /* a spare of the daemon that was */
         }
 
     for (unsigned i = 0; i < count && notes; i++) {

@@ -82,12 +82,11 @@ static int await_ready(struct context_reader *parent, struct process *child, str
     return r < 0 ? -1 : 0;
 }
 
-/* A copy of the process with this note; for whoever has the turn of its context. */
-static int fork_process(struct context *c, struct process *parent, const char *note, bool force,
-                        struct process **ret, struct pd_err *e)
+int context_copy_process(struct context *c, struct process *parent, const char *note,
+                         const struct fork_request *how, struct process **ret, struct pd_err *e)
 {
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
-    auto_buf line = BUF_INIT(4096);
+    auto_buf line = BUF_INIT(16 * CODE_MAX);
     char id[EXECUTION_ID + 1];
     bool known = false;
     int bad = 0;
@@ -96,7 +95,7 @@ static int fork_process(struct context *c, struct process *parent, const char *n
     id_sandbox(id + strlen(id));
     for (const char *const *word = c->language->argv; *word; word++)
         bad |= msg_list_add(&argv, *word);
-    bad |= request_fork(id, force, &line);
+    bad |= request_fork(id, how, &line);
 
     struct process_info before;
     process_get(parent, &before, NULL);
@@ -187,9 +186,10 @@ static int fork_into(struct context *c, struct context *copy, bool force, struct
 {
     auto_buf note = BUF_INIT(2 * NOTE_MAX);
     struct process *p = forkable(c, e), *child = NULL;
+    struct fork_request how = {.force = force};
     int r = !p || context_note_write(copy, 1, "", false, &note) < 0 || !buf_cstr(&note)
                 ? -1
-                : fork_process(c, p, buf_cstr(&note), force, &child, e);
+                : context_copy_process(c, p, buf_cstr(&note), &how, &child, e);
     process_unref(p);
     if (r < 0)
         return -1;
@@ -262,7 +262,7 @@ int context_keep_before(struct context *c, struct process *p, struct pd_err *e)
                        "possible",
                        c->language_name);
     if (context_note_write(c, 0, "", true, &note) < 0 || !buf_cstr(&note) ||
-        fork_process(c, p, buf_cstr(&note), false, &child, e) < 0)
+        context_copy_process(c, p, buf_cstr(&note), &(struct fork_request){0}, &child, e) < 0)
         return -1;
 
     if (c->spare_count == SPARES_MAX)

@@ -161,10 +161,11 @@ static void forget_old(struct context *c)
 
 /* ---- starting ---- */
 
-/* The first that a process is sent: its driver, behind its length. */
-static int send_driver(struct context *c, struct process *p, struct pd_err *e)
+const char *const context_elsewhere[] = {"/home/user", "/", NULL};
+
+/* Behind its length. */
+int context_send_driver(const struct context_language *l, struct process *p, struct pd_err *e)
 {
-    const struct context_language *l = c->language;
     size_t len = (size_t)(l->driver_end - l->driver);
     char head[32];
     int n = snprintf(head, sizeof head, "%zu\n", len);
@@ -241,7 +242,7 @@ static int start_in(struct context *c, const char *cwd, const char *note, struct
 
     /* What it does not read is known when it has ended. */
     struct pd_err ignored;
-    (void)send_driver(c, p, &ignored);
+    (void)context_send_driver(l, p, &ignored);
     if (!strcmp(l->name, "bridge") && await_bridge(c, p, e) < 0) {
         context_disown(p);
         process_unref(p);
@@ -254,7 +255,6 @@ static int start_in(struct context *c, const char *cwd, const char *note, struct
 /* A new process takes the name. */
 static int start_new(struct context *c, const char *lost, struct process **ret, struct pd_err *e)
 {
-    static const char *const elsewhere[] = {"/home/user", "/"};
     auto_buf note = BUF_INIT(2 * NOTE_MAX);
     lock_take(&c->table->lock);
     unsigned generation = c->generation + 1;
@@ -265,9 +265,11 @@ static int start_new(struct context *c, const char *lost, struct process **ret, 
 
     const char *text = buf_cstr(&note);
     struct process *p = NULL;
-    int r = start_in(c, c->cwd, text, &p, e);
-    for (unsigned i = 0; r < 0 && c->any_cwd && is_about_cwd(e) && i < 2; i++)
-        r = start_in(c, elsewhere[i], text, &p, e);
+    int r = zygote_copy(c, text, &p, e);
+    if (r < 0)
+        r = start_in(c, c->cwd, text, &p, e);
+    for (unsigned i = 0; r < 0 && c->any_cwd && is_about_cwd(e) && context_elsewhere[i]; i++)
+        r = start_in(c, context_elsewhere[i], text, &p, e);
     if (r < 0)
         return -1;
 

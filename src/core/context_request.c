@@ -43,7 +43,7 @@ static void put_variables(struct json *j, const struct msg_list *env)
     json_key(j, "env");
     json_open(j, '{');
     for (const char *v; (v = msg_list_next(env, &pos));) {
-        char name[260];
+        char name[REQUEST_NAME_MAX + 1];
         snprintf(name, sizeof name, "%.*s", (int)strcspn(v, "="), v);
         json_member_cstr(j, name, v + strcspn(v, "=") + 1);
     }
@@ -60,14 +60,48 @@ static int put_json(const char *id, const struct buf *text, struct buf *out)
     return buf_putc(out, '\n');
 }
 
-int request_fork(const char *id, bool force, struct buf *out)
+/* What makes a copy a context of its own. */
+static void put_fresh(struct json *j, const struct fork_request *how)
 {
-    auto_buf text = BUF_INIT(256);
+    json_key(j, "fresh");
+    json_open(j, '{');
+    put_variables(j, how->env);
+    json_key(j, "cwd");
+    json_open(j, '[');
+    json_cstr(j, how->cwd);
+    for (unsigned i = 0; how->any_cwd && context_elsewhere[i]; i++)
+        json_cstr(j, context_elsewhere[i]);
+    json_close(j, ']');
+    json_close(j, '}');
+}
+
+int request_fork(const char *id, const struct fork_request *how, struct buf *out)
+{
+    auto_buf text = BUF_INIT(8 * CODE_MAX);
     struct json j = JSON_INIT(&text);
     json_open(&j, '{');
     json_member_cstr(&j, "op", "fork");
-    if (force)
+    if (how->force)
         json_member_bool(&j, "force", true);
+    if (how->env)
+        put_fresh(&j, how);
+    json_close(&j, '}');
+    return put_json(id, &text, out);
+}
+
+int request_import(const char *id, const char *modules, struct buf *out)
+{
+    auto_buf text = BUF_INIT(8192);
+    struct json j = JSON_INIT(&text);
+    json_open(&j, '{');
+    json_member_cstr(&j, "op", "import");
+    json_key(&j, "modules");
+    json_open(&j, '[');
+    for (size_t n; *modules; modules += n + (modules[n] == ',')) {
+        n = strcspn(modules, ",");
+        json_str(&j, modules, n);
+    }
+    json_close(&j, ']');
     json_close(&j, '}');
     return put_json(id, &text, out);
 }

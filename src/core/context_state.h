@@ -25,6 +25,9 @@ struct spare {
 struct contexts {
     struct lock lock;
     struct context *list;
+    /* context_zygote.c; `zygote_busy`: somebody makes a copy of it. */
+    bool has_zygote, zygote_busy;
+    struct wire_id zygote;
 };
 
 /* A descriptor that becomes readable when something of a context has changed. */
@@ -110,6 +113,8 @@ void context_watch_end(struct context *c, struct context_watch *w);
 
 /* The process that it points to, held, whatever became of it; or NULL. */
 struct process *context_process(struct context *c);
+/* Where one starts whose directory cannot be entered, if that is no error; NULL behind the last. */
+extern const char *const context_elsewhere[];
 /* One that lives: the one that there is, or a new one. For whoever has the turn. */
 int context_start(struct context *c, struct process **ret, struct pd_err *e);
 /* `spare`: it has no name yet. */
@@ -136,7 +141,28 @@ void context_note_done(struct context_note *n);
 void context_explain_end(const struct process_info *i, const char *known, char reason[16],
                          char *text, size_t size);
 
+/* Sends a new process what it needs first: its driver. */
+int context_send_driver(const struct context_language *l, struct process *p, struct pd_err *e);
+
+/* ---- context_zygote.c ---- */
+
+/* A copy of the sandbox's zygote as the context's process, with this note. -1: there is none, or
+ * it is not what a new process would be: one has to be started. */
+int zygote_copy(struct context *c, const char *note, struct process **ret, struct pd_err *e);
+/* Is the process a zygote, by its note? Then it is the session's from now on. */
+bool zygote_adopt(struct session *s, struct process *p);
+
 /* ---- context_fork.c ---- */
+
+struct fork_request {
+    bool force;                 /* though threads are lost */
+    const struct msg_list *env; /* NULL: a copy of the context. Otherwise a fresh context, with */
+    const char *cwd;            /* this environment, in this directory */
+    bool any_cwd;               /* or in another one */
+};
+/* A copy of the process with this note; for whoever has the turn of its context. */
+int context_copy_process(struct context *c, struct process *parent, const char *note,
+                         const struct fork_request *how, struct process **ret, struct pd_err *e);
 
 /* For whoever has the turn: a copy of the process, as it is before an execution. */
 int context_keep_before(struct context *c, struct process *p, struct pd_err *e);
@@ -161,8 +187,12 @@ void attendants_leave(struct sessions *all);
 
 /* ---- context_request.c ---- */
 
+#define REQUEST_NAME_MAX 255u /* of a variable */
+
 /* The line that asks a driver to run the code; appended. -1: no room. */
-/* The same for a copy of the driver; its descriptors go with it. */
-int request_fork(const char *id, bool force, struct buf *out);
 int request_run(const struct context *c, const char *id, const struct execution_request *r,
                 struct buf *out);
+/* The same for a copy of the driver; its descriptors go with it. */
+int request_fork(const char *id, const struct fork_request *how, struct buf *out);
+/* The same for what a zygote imports: names of modules with commas between them. */
+int request_import(const char *id, const char *modules, struct buf *out);

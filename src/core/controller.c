@@ -273,7 +273,7 @@ void sessions_end_all(struct sessions *all, const char *reason)
     lock_take(&all->lock);
 
     /* No more for the pool, and those that are being made are waited for. */
-    all->c.pool_max = all->c.image_pool = 0;
+    all->c.pool_max = all->c.image_pool = all->c.contexts_warm_pool = 0;
     deadline d = deadline_in(FILL_PATIENCE);
     while (pool_filling(all) && lock_wait(&all->control_cond, &all->lock, d))
         ;

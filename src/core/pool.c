@@ -2,7 +2,12 @@
  * creates a session takes one if there is one that fits, which costs microseconds, and makes his
  * own otherwise. How many of a profile are kept grows with every miss, up to the maximum, and
  * shrinks again when nobody misses any. A sandbox in the pool has a row in the store, so that none
- * is forgotten. Those of providers with images are in image_pool.c. */
+ * is forgotten. Those of providers with images are in image_pool.c.
+ *
+ * Those for code (POOL_CODE, `contexts_warm_pool` of them) are of the profile that E2B's clients
+ * get, and have a zygote: an interpreter with its libraries imported (context_zygote.c). No code
+ * ran in it, and whoever takes one keeps it to its end. */
+#include "core/context.h"
 #include "core/session_state.h"
 
 #include "access/ids.h"
@@ -35,7 +40,7 @@ void pool_set_targets(struct sessions *all)
 unsigned pool_filling(const struct sessions *all)
 {
     unsigned count = 0;
-    for (unsigned p = 0; p < PROFILE_COUNT; p++)
+    for (unsigned p = 0; p < POOL_KINDS; p++)
         count += all->pool_making[p];
     return count + image_pool_filling(all, NULL);
 }
@@ -48,11 +53,28 @@ bool pool_is_ready(struct session *s)
     return ready;
 }
 
+/* A sandbox that moves between providers would lose its interpreter. */
+static bool is_for_code(const struct session_request *r)
+{
+    return r->spec.profile == PROFILE_DEV && !r->mode && r->template_name &&
+           !strcmp(r->template_name, CODE_TEMPLATE);
+}
+
+/* With the lock held. */
+static struct session *take_ready(struct sessions *all, unsigned kind)
+{
+    while (all->pool_count[kind]) {
+        struct session *s = all->pool[kind][--all->pool_count[kind]];
+        if (pool_is_ready(s))
+            return s;
+        session_unref(s); /* the controller ends it: it is still in the table */
+    }
+    return NULL;
+}
+
 struct session *pool_take(struct sessions *all, const struct provider *provider,
                           const struct session_request *r)
 {
-    struct session *s = NULL;
-    unsigned p = r->spec.profile;
     if (provider_has(provider, PROVIDER_IMAGE))
         return image_pool_take(all, provider, r);
 
@@ -62,14 +84,11 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
         return NULL;
     }
 
-    all->pool_wanted_ms[p] = time_now_ms();
-
-    while (!s && all->pool_count[p]) {
-        s = all->pool[p][--all->pool_count[p]];
-        if (!pool_is_ready(s)) { /* the controller ends it: it is still in the table */
-            session_unref(s);
-            s = NULL;
-        }
+    unsigned p = r->spec.profile;
+    struct session *s = is_for_code(r) ? take_ready(all, POOL_CODE) : NULL;
+    if (!s) {
+        all->pool_wanted_ms[p] = time_now_ms();
+        s = take_ready(all, p);
     }
 
     if (s) {
@@ -90,18 +109,19 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
 bool pool_drop(struct session *s)
 {
     struct sessions *all = s->all;
-    unsigned p = s->info.spec.profile;
 
-    for (unsigned i = 0; i < all->pool_count[p]; i++)
-        if (all->pool[p][i] == s) {
-            all->pool[p][i] = all->pool[p][--all->pool_count[p]];
-            pthread_cond_signal(&all->pool_cond);
-            return true;
-        }
+    for (unsigned p = 0; p < POOL_KINDS; p++)
+        for (unsigned i = 0; i < all->pool_count[p]; i++)
+            if (all->pool[p][i] == s) {
+                all->pool[p][i] = all->pool[p][--all->pool_count[p]];
+                pthread_cond_signal(&all->pool_cond);
+                return true;
+            }
     return image_pool_drop(s);
 }
 
-/* The profile that lacks most sandboxes, or -1 when none lacks any. */
+/* The kind that lacks most sandboxes, or -1 when none lacks any. Those for code take longest, and
+ * come last. */
 static int lacking(struct sessions *all)
 {
     uint64_t now = time_now_ms();
@@ -125,7 +145,8 @@ static int lacking(struct sessions *all)
         }
     }
 
-    return found;
+    unsigned code = all->pool_count[POOL_CODE] + all->pool_making[POOL_CODE];
+    return found < 0 && code < all->c.contexts_warm_pool ? POOL_CODE : found;
 }
 
 /* Runs something in it, so that the first command of whoever gets it finds its cgroup made and the
@@ -161,12 +182,20 @@ int pool_step(struct session *s, enum life to, struct pd_err *e)
     return r;
 }
 
-static void add_one(struct sessions *all, enum profile profile)
+/* Without its interpreter it is as good as any other. */
+static void warm_up_code(struct session *s)
+{
+    struct pd_err e;
+    if (zygote_start(s, s->all->c.contexts_warm, &e) < 0)
+        log_warn("pool.code", "session=%s error=%s", s->info.id, e.msg);
+}
+
+static void add_one(struct sessions *all, unsigned kind)
 {
     struct pd_err e;
     struct provider *provider = all->c.providers->list[0];
     struct spec spec = SPEC_DEFAULT;
-    spec.profile = profile;
+    spec.profile = kind == POOL_CODE ? PROFILE_DEV : (enum profile)kind;
     spec.limits = all->c.limits;
     struct session *s = sessions_prepare(all, provider, &spec);
     if (!s)
@@ -180,6 +209,8 @@ static void add_one(struct sessions *all, enum profile profile)
         r = pool_step(s, LIFE_WARMING, &e);
     if (r == 0) {
         warm_up(s);
+        if (kind == POOL_CODE)
+            warm_up_code(s);
         r = pool_step(s, LIFE_READY, &e);
     }
 
@@ -187,7 +218,7 @@ static void add_one(struct sessions *all, enum profile profile)
     if (r < 0)
         all->pool_failed_ms = time_now_ms();
     else if (pool_is_ready(s)) /* not lost since that step */
-        all->pool[profile][all->pool_count[profile]++] = session_ref(s);
+        all->pool[kind][all->pool_count[kind]++] = session_ref(s);
     lock_release(&all->lock);
 
     if (r < 0) {
@@ -200,9 +231,9 @@ static void add_one(struct sessions *all, enum profile profile)
 
 /* Making one takes as much time as whoever just took one has for his first command: not now, unless
  * there is none left. */
-static bool is_quiet(const struct sessions *all, int profile)
+static bool is_quiet(const struct sessions *all, int kind)
 {
-    return !all->pool_count[profile] || clock_now() - all->pool_taken_at > QUIET_NS;
+    return !all->pool_count[kind] || clock_now() - all->pool_taken_at > QUIET_NS;
 }
 
 void *pool_main(void *arg)
@@ -216,7 +247,7 @@ void *pool_main(void *arg)
         if (p >= 0 && is_quiet(all, p)) {
             all->pool_making[p]++;
             lock_release(&all->lock);
-            add_one(all, (enum profile)p);
+            add_one(all, (unsigned)p);
             lock_take(&all->lock);
             all->pool_making[p]--;
             pthread_cond_broadcast(&all->control_cond);

@@ -55,6 +55,7 @@ struct process_request {
     bool at_once;        /* a box that does not read what it is sent is not waited for */
     bool listens;        /* the caller calls process_listen next, and process_let_go at the end */
     bool unseen;         /* in no list, and forgotten as soon as it is settled */
+    bool looks;          /* no use of the sandbox: it is as idle as it was */
     enum run_mode mode;  /* what it may run in; MODE_NONE: as the session's */
     struct placement *placement; /* how it was placed, told here; or NULL */
     const char *note;            /* for process_note; NULL: none; at most NOTE_MAX (session.h) */

@@ -122,6 +122,7 @@ static int await_quiet(struct session *s, bool give_up, struct pd_err *e)
 {
     deadline d = deadline_in(QUIET_PATIENCE);
     prepared_give_up(s);
+    zygote_end(s);
     if (give_up)
         end_commands(s, d);
 

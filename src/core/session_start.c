@@ -450,6 +450,7 @@ static struct process *process_of_request(struct session *s, const struct proces
     p->judgement = *judgement;
     p->shell = r->command != NULL;
     p->unseen = r->unseen;
+    p->looks = r->looks;
     p->pty = r->pty;
     p->background = r->background;
     p->back_pressure = r->back_pressure;

@@ -149,6 +149,9 @@ struct tenant_count {
 
 #define SESSION_BUCKETS 4096u
 #define POOL_FILLERS    4u /* at most; see sessions_start */
+/* What is kept ready: one kind per profile, and those for code, whose interpreter waits. */
+#define POOL_CODE  PROFILE_COUNT
+#define POOL_KINDS (PROFILE_COUNT + 1)
 
 struct sessions {
     struct sessions_config c;
@@ -164,9 +167,9 @@ struct sessions {
     struct queue_entry *queue;
     unsigned queue_len;
     /* pool.c */
-    struct session *pool[PROFILE_COUNT][64];
-    unsigned pool_count[PROFILE_COUNT];  /* ready, */
-    unsigned pool_making[PROFILE_COUNT]; /* being made, */
+    struct session *pool[POOL_KINDS][64];
+    unsigned pool_count[POOL_KINDS];     /* ready, */
+    unsigned pool_making[POOL_KINDS];    /* being made, */
     unsigned pool_target[PROFILE_COUNT]; /* to be ready */
     uint64_t pool_wanted_ms[PROFILE_COUNT], pool_missed_ms[PROFILE_COUNT];
     uint64_t pool_failed_ms, pool_taken_at;

@@ -134,6 +134,7 @@ void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
     all->c.max_life_ms = c->max_life_ms;
     all->c.max_snapshots = c->max_snapshots;
     all->c.contexts_max = c->contexts_max;
+    all->c.contexts_warm_pool = c->contexts_warm_pool;
     atomic_store(&all->prepare_shells, c->prepare_shells);
     kept_set_limits(&all->kept, c->kept_per_sandbox, c->kept_per_tenant, c->kept_in_all,
                     all->spool_dir);
@@ -204,7 +205,7 @@ void sessions_free(struct sessions *all)
         free(t);
     }
 
-    for (unsigned p = 0; p < PROFILE_COUNT; p++)
+    for (unsigned p = 0; p < POOL_KINDS; p++)
         while (all->pool_count[p])
             session_unref(all->pool[p][--all->pool_count[p]]);
     image_pool_done(all);

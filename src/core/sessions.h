@@ -15,6 +15,7 @@ struct egress;
 struct gate_record;
 
 #define SNAPSHOTS_DEFAULT 100u
+#define CODE_TEMPLATE     "code-interpreter-v1" /* whose sandboxes come from the pool for code */
 
 struct sessions_config {
     const char *state_dir;                  /* spools are below it */
@@ -42,6 +43,10 @@ struct sessions_config {
     bool prepare_shells;    /* the shell of a session's next line is started in advance */
     unsigned max_snapshots; /* of a tenant; 0: SNAPSHOTS_DEFAULT */
     unsigned contexts_max;  /* code contexts of a sandbox; 0: CONTEXTS_DEFAULT */
+    /* Sandboxes kept ready with an interpreter that has these modules imported, with commas between
+     * them; read while the sessions live. */
+    unsigned contexts_warm_pool;
+    const char *contexts_warm;
     uint64_t kept_per_sandbox, kept_per_tenant, kept_in_all; /* bytes of output; 0: kept.h's */
 };
 
@@ -121,6 +126,7 @@ struct sessions_stats {
     /* The same by the place of the provider in the table; the last one is for sessions whose
      * provider is not configured. */
     unsigned by_provider[PROVIDERS_MAX + 1][SESSION_STATE_COUNT];
+    unsigned pool_code_ready; /* of pool_ready: those with an interpreter */
     unsigned queued, pool_ready, pool_filling, running; /* commands that run */
     uint64_t created, create_failed, pool_hits, pool_misses, pool_dropped, reused, auto_retried,
         queue_refused;

@@ -179,8 +179,9 @@ void sessions_get_stats(struct sessions *all, struct sessions_stats *ret)
     ret->queued = all->queue_len;
     ret->pool_ready = image_pool_ready(all, NULL);
 
-    for (unsigned i = 0; i < PROFILE_COUNT; i++)
+    for (unsigned i = 0; i < POOL_KINDS; i++)
         ret->pool_ready += all->pool_count[i];
+    ret->pool_code_ready = all->pool_count[POOL_CODE];
     ret->pool_filling = pool_filling(all);
     lock_release(&all->lock);
 }
@@ -193,7 +194,7 @@ void sessions_count_pool(struct sessions *all, const struct provider *p, unsigne
     lock_take(&all->lock);
     *ret_ready = image_pool_ready(all, p);
     *ret_filling = image_pool_filling(all, p);
-    for (unsigned i = 0; is_first && i < PROFILE_COUNT; i++) {
+    for (unsigned i = 0; is_first && i < POOL_KINDS; i++) {
         *ret_ready += all->pool_count[i];
         *ret_filling += all->pool_making[i];
     }

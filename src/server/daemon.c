@@ -36,7 +36,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#define GONE_KEPT_MS (60ull * 60 * 1000)
+#define GONE_KEPT_MS       (60ull * 60 * 1000)
+#define CONTEXTS_WARM_SIZE 4096 /* 32 names of 100 characters at most */
 
 extern char **environ;
 extern const struct box_events session_box_events;
@@ -51,6 +52,7 @@ struct daemon {
     struct server *server;
     pthread_t signals;
     atomic_int interrupted;
+    char contexts_warm[CONTEXTS_WARM_SIZE]; /* the setting as one text */
 };
 
 /* ---- systemd ---- */
@@ -100,6 +102,16 @@ static bool image_allowed(void *arg, const char *image)
     return !c || config_allows_image(c, image); /* the pool starts a moment before the API */
 }
 
+/* They do not change while the server runs. */
+static void join_modules(struct daemon *d, const struct config *c)
+{
+    auto_buf text = BUF_INIT(sizeof d->contexts_warm);
+    for (unsigned i = 0; i < c->contexts_warm.count; i++)
+        buf_printf(&text, "%s%s", i ? "," : "", c->contexts_warm.items[i]);
+    snprintf(d->contexts_warm, sizeof d->contexts_warm, "%s",
+             buf_cstr(&text) ? buf_cstr(&text) : "");
+}
+
 static struct sessions_config sessions_config_of(const struct daemon *d, const struct config *c)
 {
     struct limits limits = {.memory = c->memory_bytes,
@@ -133,6 +145,8 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .image_allowed_arg = (void *)&d->api,
                                     .prepare_shells = c->prepared_shell != 0,
                                     .contexts_max = (unsigned)c->contexts_max,
+                                    .contexts_warm_pool = (unsigned)c->contexts_warm_pool,
+                                    .contexts_warm = d->contexts_warm,
                                     .idle_timeout_ms = c->idle_timeout_ms,
                                     .max_life_ms = c->ceilings.life_ms,
                                     .gone_kept_ms = GONE_KEPT_MS,
@@ -221,6 +235,7 @@ static void collect(struct metrics *m, void *arg)
     metrics_set(m, METRIC_POOL_MISSES, 0, 0, s.pool_misses);
     metrics_set(m, METRIC_POOL_DROPPED, 0, 0, s.pool_dropped);
     metrics_set(m, METRIC_POOL_READY, 0, 0, s.pool_ready);
+    metrics_set(m, METRIC_POOL_CODE_READY, 0, 0, s.pool_code_ready);
     metrics_set(m, METRIC_POOL_FILLING, 0, 0, s.pool_filling);
     metrics_set(m, METRIC_QUEUE, 0, 0, s.queued);
     metrics_set(m, METRIC_PROCESSES, 0, 0, s.running);
@@ -438,6 +453,7 @@ static int set_up(struct daemon *d, struct pd_err *e)
         open_providers(d, e) < 0 || open_router(d, e) < 0 || open_egress(d, e) < 0)
         return -1;
 
+    join_modules(d, c);
     struct sessions_config sessions = sessions_config_of(d, c);
     if (!(api->sessions = sessions_new(&sessions, e)) || sessions_adopt(api->sessions, e) < 0 ||
         (d->egress && egress_start(d->egress, e) < 0) || sessions_start(api->sessions, e) < 0)

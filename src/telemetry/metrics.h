@@ -73,6 +73,8 @@ enum { METRICS_COLD, METRICS_POOL };
     X(POOL_DROPPED, "paddock_pool_dropped_total", COUNTER, NONE, NONE,                             \
       "Warm containers that nobody got: not needed in time, or not what a new one would be.")      \
     X(POOL_READY, "paddock_pool_ready", GAUGE, NONE, NONE, "Warm sandboxes that wait.")            \
+    X(POOL_CODE_READY, "paddock_pool_code_ready", GAUGE, NONE, NONE,                               \
+      "Of those: with an interpreter that has its libraries imported.")                            \
     X(POOL_FILLING, "paddock_pool_filling", GAUGE, NONE, NONE,                                     \
       "Warm sandboxes that are being made.")                                                       \
     X(QUEUE, "paddock_queue_length", GAUGE, NONE, NONE, "Creations that wait for capacity.")       \

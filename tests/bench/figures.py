@@ -196,6 +196,8 @@ ROWS = (
         times("bench-contexts", ["times", "fork of a context with 200 MB"]), unit="ms"),
     Row("cell-idle", "memory of an idle bare context", "", 8,
         number("bench-contexts", "idle_bytes", by=1 / (1 << 20)), unit="MiB"),
+    Row("cell-copy", "memory of an idle context with pandas, beside its zygote's", "", 4,
+        number("bench-contexts", "copy_bytes", by=1 / (1 << 20)), unit="MiB"),
     Row("idle", "memory of an idle sandbox", "", 600, sandbox_memory, unit="KB"),
     Row("density-create", "creation with all sandboxes there", "with few", 1.2,
         number("bench-density", "create_last_floors", of=("bench-density", "create_first_floors"))),

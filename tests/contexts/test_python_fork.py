@@ -152,6 +152,45 @@ def test_loggers_of_the_parent_write_to_the_streams_of_the_fork(python):
     child.stop()
 
 
+def warm(start, site, names=("fractions",)):
+    """A zygote whose own libraries would be in `site`."""
+    zygote = start("python", env={"PYTHONUSERBASE": str(site)})
+    answer = zygote.collect(zygote.send({"op": "import", "modules": list(names)}))
+    return zygote, answer
+
+
+def test_a_fresh_fork_is_a_context_of_its_own(start, tmp_path):
+    zygote, answer = warm(start, tmp_path)
+    assert answer.end["ok"]
+    fresh = {"env": {"ONLY": "this", "TZ": "Etc/GMT-3"}, "cwd": ["/no/such", "/", str(tmp_path)]}
+    child = zygote.fork(fresh=fresh)
+    found = child.run("import os, sys, time; dict(os.environ), os.getcwd(), 'fractions' in sys.modules, time.tzname[0]")
+    assert found.text == "({'ONLY': 'this', 'TZ': 'Etc/GMT-3'}, '/', True, '+03')"
+    assert found.order[0][1]["count"] == 1
+    child.stop()
+    refused = zygote.fork(fresh={"env": {}, "cwd": ["/no/such"]})
+    assert "/no/such" in refused["why"]
+    zygote.fork(fresh=fresh).stop()
+
+
+def test_a_module_that_is_missing_is_told_and_the_rest_is_there(start, tmp_path):
+    zygote, answer = warm(start, tmp_path, ["no_such_module", "fractions"])
+    assert answer.error["name"] == "ModuleNotFoundError" and not answer.end["ok"]
+    child = zygote.fork(fresh={"env": {}, "cwd": ["/"]})
+    assert child.run("import sys; 'fractions' in sys.modules").text == "True"
+    child.stop()
+
+
+def test_a_zygote_whose_libraries_are_old_refuses_and_ends(start, tmp_path):
+    zygote, _ = warm(start, tmp_path)
+    zygote.fork(fresh={"env": {}, "cwd": ["/"]}).stop()
+    version = ".".join(zygote.ready["version"].split(".")[:2])
+    (tmp_path / "lib" / f"python{version}" / "site-packages").mkdir(parents=True)
+    refused = zygote.fork(fresh={"env": {}, "cwd": ["/"]})
+    assert "libraries" in refused["why"]
+    assert zygote.process.wait(paddock.seconds(30)) == 0
+
+
 def test_many_forks_leave_nothing(python):
     before = len(os.listdir(f"/proc/{python.pid}/fd"))
     for _ in range(paddock.rounds(30, 500)):

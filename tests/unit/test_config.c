@@ -370,6 +370,23 @@ static void test_other_names_of_templates(void **state)
     check_refused("templates = a=b b=c a=d\n", NULL, NULL, "'a'", "twice");
 }
 
+static void test_modules_that_are_imported_in_advance(void **state)
+{
+    (void)state;
+    struct config *c = load("contexts_warm = numpy, a.b_1\n", NULL, NULL);
+    assert_int_equal(c->contexts_warm_pool, 0);
+    assert_int_equal(c->contexts_warm.count, 2);
+    assert_string_equal(c->contexts_warm.items[1], "a.b_1");
+    config_free(c);
+
+    check_refused("contexts_warm = numpy,os;system\n", NULL, NULL, "'os;system'", "no module");
+    char name[160] = "contexts_warm = ";
+    memset(name + 16, 'n', 101);
+    check_refused(name, NULL, NULL, "contexts_warm", "1 to 100");
+    name[16 + 100] = 0;
+    config_free(load(name, NULL, NULL));
+}
+
 static void test_quotes_and_comments(void **state)
 {
     (void)state;
@@ -659,6 +676,7 @@ int main(void)
         cmocka_unit_test(test_bad_files_are_named),
         cmocka_unit_test(test_tls_addresses),
         cmocka_unit_test(test_other_names_of_templates),
+        cmocka_unit_test(test_modules_that_are_imported_in_advance),
         cmocka_unit_test(test_quotes_and_comments),
         cmocka_unit_test(test_bad_flags_are_named),
         cmocka_unit_test(test_a_relative_path_on_the_command_line),
