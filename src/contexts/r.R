@@ -125,6 +125,17 @@ local({
     invokeRestart("muffleWarning")
   }
 
+  # The value of an expression. R writes what print() prints in pieces, and a reader may get each alone: such text goes out at once.
+  # What is printed is computed before, so what that writes comes as it is written.
+  evaluate <- function(expression) {
+    prints <- is.call(expression) && identical(expression[[1]], quote(print)) && length(expression) == 2L
+    if (!prints) return(withVisible(eval(expression, globalenv())))
+    value <- eval(expression[[2]], globalenv())
+    text <- utils::capture.output(result <- withVisible(eval(call("print", call("quote", value)), globalenv())))
+    if (length(text)) cat(paste0(text, "\n", collapse = ""))
+    result
+  }
+
   run <- function(code) {
     failed <- function(name, value, trace) {
       while (sink.number() > 0L) sink()
@@ -134,7 +145,7 @@ local({
     tryCatch(withCallingHandlers(allowInterrupts({
       expressions <- parse(text = code, keep.source = FALSE)
       for (i in seq_along(expressions)) {
-        result <- withVisible(eval(expressions[[i]], globalenv()))
+        result <- evaluate(expressions[[i]])
         if (result$visible) show(result$value, i == length(expressions))
       }
       TRUE

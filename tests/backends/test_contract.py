@@ -24,7 +24,7 @@ PROVIDERS = ("local", "docker", "toy")
 BY_DAY = ["test_exec.py"]
 NIGHTLY = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
            "test_sessions.py", "test_cli.py", "test_prepared.py", "test_mcp.py", "test_mcp_stdio.py",
-           "test_e2b_control.py"]
+           "test_e2b_control.py", "test_contexts.py", "test_contexts_fork.py"]
 # These count on places of a root of its own (/tmp, /root), and on becoming root there.
 WITH_ROOT = ["test_e2b_files.py", "test_e2b_filesystem.py", "test_e2b_process.py", "test_e2b_reach.py",
              "test_e2b_routes.py", "test_operations.py"]

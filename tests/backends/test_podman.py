@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,32 @@ def test_a_pull_is_told(fetching, registry, tmp_path):
         pinned = Box(api, provider="podman", image=f"{name.rpartition(':')[0]}@{digest}")
         assert pinned.out("echo pinned") == "pinned\n"
         pinned.delete()
+
+
+@pytest.fixture(scope="module")
+def debian(podman):
+    with tempfile.NamedTemporaryFile(prefix="paddock-image-", suffix=".tar") as tar:
+        engines.debian_tar(tar.name)
+        return podman.import_image("test/podman-debian:latest", Path(tar.name).read_bytes(),
+                                   ["ENV PATH=/usr/local/bin:/usr/bin:/bin"])
+
+
+if paddock.NIGHTLY:  # the image takes ten seconds to make
+    def test_contexts_keep_their_variables_and_are_copied(own, debian, podman):
+        """Contexts are processes: wherever python3 is, they are the same. Those of docker: test_contract.py, by night."""
+        box = Box(own.client(), provider="podman", image=debian)
+        contexts = f"{box.url}/contexts"
+
+        def text(code, context="python"):
+            done = box.api.post(f"{contexts}/{context}/execute", json={"code": code}).json()
+            assert done["error"] is None, done
+            return done["results"][0]["text"] if done["results"] else None
+
+        assert text("import os; x = [1]; x") == "[1]"
+        copy = box.api.post(f"{contexts}/python/fork", json={}).json()["id"]
+        assert text("x.append(2)") is None and text("x, os.getpid()", copy) != text("x, os.getpid()")
+        assert text("x", copy) == "[1]" and text("x") == "[1, 2]"
+        assert box.api.post(f"{contexts}/python/restart").status in (200, 204)
+        assert text("'x' in globals()") == "False" and text("x", copy) == "[1]"
+        box.api.delete(box.url)
+        await_no_roots(podman)

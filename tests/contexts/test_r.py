@@ -35,6 +35,17 @@ def test_cells(r):
     assert r.ready["version"][0].isdigit()
 
 
+def test_what_is_printed(r):
+    cell = r.run("y <- print('Hello'); print(1:2)\nprint(c(a = 1))\ny")
+    assert cell.stdout == '[1] "Hello"\n[1] 1 2\na \n1 \n' and cell.text == '[1] "Hello"'
+    assert r.run("print(invisible('quiet'))").stdout == '[1] "quiet"\n'
+    cell = r.run("print({ cat('before\\n'); stop('no') })")
+    assert cell.error["value"] == "no" and cell.stdout == "before\n"
+    assert r.run("print(quote(a + b)); print(1L, digits = 3)").stdout == "a + b\n[1] 1\n"
+    assert not r.run("print()").end["ok"]
+    assert r.run("print(1)").stdout == "[1] 1\n"
+
+
 def test_errors(r):
     cell = r.run("stop('no')")
     assert cell.error["value"] == "no" and not cell.end["ok"]
