@@ -99,6 +99,8 @@ struct box_events {
     /* How far the image of a box has come that is being made. On the thread that makes the box,
      * which waits for nothing else: it may take its time. NULL: nobody wants to know. */
     void (*progress)(void *owner, const struct msg_progress *now);
+    /* What keeps a provider from making boxes has begun, or is over: `why` is "" then. */
+    void (*trouble)(const struct provider *p, const char *why);
     /* Was the box of this owner cancelled before it was asked for? Takes no lock. NULL: never. */
     bool (*is_unwanted)(void *owner);
 };

@@ -387,10 +387,19 @@ static void on_lost(void *owner, const struct pd_err *why)
         session_mark_lost(s, why->msg);
 }
 
+static void on_trouble(const struct provider *p, const char *why)
+{
+    if (why[0])
+        log_error("provider.trouble", "provider=%s error=%s", p->name, why);
+    else
+        log_info("provider.well", "provider=%s", p->name);
+}
+
 const struct box_events session_box_events = {.started = on_started,
                                               .exited = on_exited,
                                               .refused = on_refused,
                                               .lost = on_lost,
                                               .synced = on_synced,
                                               .progress = session_note_pull,
+                                              .trouble = on_trouble,
                                               .is_unwanted = is_unwanted};

@@ -221,7 +221,7 @@ int keeper_greet(struct keeper_link *l, enum rung *ret_rung, deadline d, struct 
 {
     auto_frame f = FRAME_INIT;
     struct msg_welcome m;
-    struct wire_head head = {.type = WIRE_HELLO, .id = wire_id_new()};
+    struct wire_head head = {.type = WIRE_HELLO, .flags = HELLO_TELL, .id = wire_id_new()};
     int r = wire_send(l->sock, &head, NULL, NULL, 0, d);
     if (r < 0)
         return send_failed(e, r, "the keeper");

@@ -45,7 +45,7 @@ static void jail_died(struct keeper *k, struct kjail *j)
     jail_set_dead(k, j);
 }
 
-static void reaped(struct keeper *k, pid_t pid)
+static void reaped(struct keeper *k, pid_t pid, int status)
 {
     struct kjail *j = jail_by_pid(k, pid);
     struct worker *w = worker_by_pid(k, pid);
@@ -53,7 +53,7 @@ static void reaped(struct keeper *k, pid_t pid)
     if (j)
         jail_died(k, j);
     else if (w)
-        worker_lost(k, w);
+        worker_lost(k, w, status);
     else
         keeper_note_death(k, pid);
 }
@@ -63,25 +63,28 @@ static void reaped(struct keeper *k, pid_t pid)
 static void reap_all(struct keeper *k)
 {
     pid_t pid;
+    int status;
 
     k->reap_at = DEADLINE_NONE;
-    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
-        reaped(k, pid);
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        reaped(k, pid, status);
 }
 
 /* Those whose death is expected, and the one that the signal names. Signals of others may have been
  * merged with that one: they are looked for a little later. */
 static void reap_expected(struct keeper *k, pid_t named)
 {
+    int status;
+
     k->reap_at = deadline_in(REAP_AFTER);
-    if (waitpid(named, NULL, WNOHANG) > 0)
-        reaped(k, named);
+    if (waitpid(named, &status, WNOHANG) > 0)
+        reaped(k, named, status);
 
     for (struct kjail *j = k->watched, *following; j; j = following) {
         following = j->watched_next;
         pid_t pid = j->pid;
-        if (j->state == JAIL_DYING && waitpid(pid, NULL, WNOHANG) > 0)
-            reaped(k, pid);
+        if (j->state == JAIL_DYING && waitpid(pid, &status, WNOHANG) > 0)
+            reaped(k, pid, status);
     }
 }
 
@@ -145,14 +148,19 @@ static deadline check_deadlines(struct keeper *k)
     for (unsigned i = 0; i < k->worker_count; i++) {
         struct worker *w = &k->workers[i];
         if (w->pid <= 0 && workers_wanted(k)) {
-            int due = deadline_passed(w->restart_at) || k->stopping;
-            if (due && worker_start(k, w) < 0)
-                w->restart_at = deadline_in(RESTART_AFTER);
-            else if (due)
-                next = clock_now(); /* it can be given something to do */
-            if (w->pid <= 0 && w->restart_at < next)
-                next = w->restart_at;
+            if (deadline_passed(worker_due(k, w)))
+                worker_try(k, w);
+            deadline again = w->pid > 0 ? clock_now() /* it can be given something to do */
+                                        : worker_due(k, w);
+            if (again < next)
+                next = again;
         }
+
+        deadline settled = w->started_at + RESTART_AFTER;
+        if (w->pid > 0 && w->early_deaths && deadline_passed(settled))
+            worker_settled(k, w);
+        else if (w->pid > 0 && w->early_deaths && settled < next)
+            next = settled;
 
         if (!w->busy || w->pid <= 0)
             continue;
@@ -281,8 +289,11 @@ static void stop_everything(struct keeper *k)
     k->stop_begun = 1;
 }
 
+/* Where nobody can sweep any more, jails that have died are left to the next keeper's workers. */
 static int finished(const struct keeper *k)
 {
+    if (k->stopping && sweepers_given_up(k) && !jails_living(k))
+        return 1;
     if (k->config->socket_path)
         return k->stopping && k->jail_count == k->undead_count && !chores_pending(k);
     return !k->client_count && k->jail_count == k->undead_count;
@@ -301,8 +312,13 @@ static int loop(struct keeper *k, struct pd_err *e)
             (void)keeper_cgroups(
                 k); /* makes them: while a builder works, and before it needs them */
 
+        /* What is looked at here may be the last that was waited for: then no event comes. */
+        deadline next = check_deadlines(k);
+        if (finished(k))
+            break;
+
         struct epoll_event events[64];
-        int n = epoll_wait(k->epoll, events, 64, deadline_poll_ms(check_deadlines(k)));
+        int n = epoll_wait(k->epoll, events, 64, deadline_poll_ms(next));
         if (n < 0 && errno != EINTR)
             return pd_fail_sys(e, "wait for events");
 

@@ -104,7 +104,7 @@ void jail_doom(struct keeper *k, struct kjail *j)
     jail_signal_init(k, j, k->kind->ends_itself ? SIGTERM : SIGKILL);
 }
 
-static void do_hello(struct keeper *k, struct client *c, struct wire_id id)
+static void do_hello(struct keeper *k, struct client *c, const struct wire_head *head)
 {
     struct msg_welcome m = {.instance = k->instance, .layout = keeper_cgroups(k)->layout};
     char missing[256];
@@ -120,7 +120,11 @@ static void do_hello(struct keeper *k, struct client *c, struct wire_id id)
 
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     msg_welcome_encode(&out, &m);
-    client_send(k, c, (struct wire_head){.type = WIRE_WELCOME, .id = id}, &out, NULL, 0);
+    client_send(k, c, (struct wire_head){.type = WIRE_WELCOME, .id = head->id}, &out, NULL, 0);
+
+    c->wants_trouble = head->flags & HELLO_TELL;
+    if (k->trouble[0])
+        client_send_trouble(k, c);
 }
 
 /* A server without privilege may ask for less than root. */
@@ -300,7 +304,7 @@ void client_request(struct keeper *k, struct client *c, struct frame *f)
     k->quiet_at = deadline_in(QUIET);
     switch (f->head.type) {
     case WIRE_HELLO:
-        do_hello(k, c, f->head.id);
+        do_hello(k, c, &f->head);
         return;
     case WIRE_CREATE:
         do_create(k, c, f);

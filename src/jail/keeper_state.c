@@ -233,6 +233,15 @@ void jail_set_dead(struct keeper *k, struct kjail *j)
     jail_watch(k, j);
 }
 
+int jails_living(const struct keeper *k)
+{
+    for (unsigned b = 0; b < BUCKETS; b++)
+        for (const struct kjail *j = k->jails[b]; j; j = j->next)
+            if (j->state != JAIL_DEAD && j->state != JAIL_UNDEAD)
+                return 1;
+    return 0;
+}
+
 int jail_is_being_swept(const struct keeper *k, const struct kjail *j)
 {
     for (unsigned i = 0; i < k->worker_count; i++)

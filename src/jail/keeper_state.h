@@ -31,6 +31,8 @@
 #define CHORE_RETRY      (NS_PER_S)
 #define CREATE_MAX       (WIRE_PAYLOAD_MAX - 256u) /* a BUILD says a little more than its CREATE */
 #define RESTART_AFTER    NS_PER_S
+#define DOUBLINGS_MAX    5u /* of that, for a worker that dies again and again */
+#define STOPPING_PAUSE   (50 * NS_PER_MS)
 #define EARLY_DEATHS_MAX 3u
 #define BUILD_PATIENCE   (20 * NS_PER_S)
 #define PULL_PATIENCE    (300 * NS_PER_S) /* of an engine that may have to fetch an image */
@@ -76,6 +78,7 @@ struct client {
     uint64_t serial; /* 0: closed, to be freed when the current events are done */
     uint64_t epoch;
     int limited; /* not the keeper's own user: it may not have the host's files and network */
+    bool wants_trouble;
     struct out_frame *out_first, **out_last;
     unsigned out_count;
     /* The list that it asked for, and is sent as fast as it reads. */
@@ -100,6 +103,7 @@ struct worker {
     struct wire_id request;
     uint64_t asked_at, started_at, patience;
     unsigned early_deaths;
+    uint64_t ended_at;
     deadline deadline, restart_at;
     struct kit_name kits[KITS_MAX + 1]; /* one more: the one being prepared */
     unsigned kit_count;
@@ -214,6 +218,7 @@ struct keeper {
     deadline kits_at; /* no complete kit is made before this */
     deadline quiet_at, reap_at;
     int stopping, stop_begun;
+    char trouble[MSG_WHY_MAX + 1]; /* why workers die as soon as they start; "": they do not */
     struct frame in;
 };
 
@@ -301,7 +306,20 @@ void worker_cancel(struct keeper *k, const struct kjail *j);
 void worker_prepare(struct keeper *k, struct worker *w);
 void worker_sweep(struct worker *w, struct kjail *j, enum wire_type type);
 void worker_reply(struct keeper *k, struct worker *w, struct frame *f);
-void worker_lost(struct keeper *k, struct worker *w);
+/* `status`: what waitpid says of its end. */
+void worker_lost(struct keeper *k, struct worker *w, int status);
+/* When a worker that is gone is started again; DEADLINE_NONE: never. */
+deadline worker_due(const struct keeper *k, const struct worker *w);
+/* Starts one again that is gone, or later if that fails. */
+void worker_try(struct keeper *k, struct worker *w);
+/* It could not be started, or died at once. */
+void worker_failed(struct keeper *k, struct worker *w, const char *why);
+/* It lives, and did not die as soon as it started. */
+void worker_settled(struct keeper *k, struct worker *w);
+/* Is nobody left who sweeps, because they die as soon as they start? */
+int sweepers_given_up(const struct keeper *k);
+/* Tells a client that wants to know what is wrong with the workers, or that nothing is any more. */
+void client_send_trouble(struct keeper *k, struct client *c);
 /* Are workers needed? Also by a keeper that stops, while there is something to sweep. */
 int workers_wanted(const struct keeper *k);
 
@@ -323,6 +341,8 @@ void jail_signal_init(const struct keeper *k, const struct kjail *j, int number)
 /* Its processes are gone: closes its descriptors; what is left is swept. */
 void jail_release_root(struct kjail *j);
 void jail_set_dead(struct keeper *k, struct kjail *j);
+/* Is there one that was asked for, and has not ended? */
+int jails_living(const struct keeper *k);
 int jail_is_being_swept(const struct keeper *k, const struct kjail *j);
 /* Swept, or never made: frees the range and the record. */
 void jail_forget(struct keeper *k, struct kjail *j);

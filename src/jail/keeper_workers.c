@@ -1,13 +1,20 @@
 /* The keeper's workers: builders, the sweeper and copiers, each a child of the keeper.
  *
  * A worker has one request at a time. One that does not answer in time is killed and replaced; its
- * request fails. */
+ * request fails.
+ *
+ * One that dies within a second of its start would die for ever: the pause before the next start
+ * doubles, up to half a minute, but for a client that waits for a builder it is a second. After
+ * three such deaths in a row whoever waits hears the reason, and so do clients that want to know of
+ * TROUBLE, until it has answered something or lived for a second. A keeper that is to end gives
+ * such a worker up. */
 #include "jail/keeper_state.h"
 
 #include "base/banned.h"
 #include "base/beside.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "jail/worker_death.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,17 +53,22 @@ static _Noreturn void become_program(struct keeper *k)
     _exit(127);
 }
 
+static const char *worker_title(const struct keeper *k, const struct worker *w)
+{
+    if (k->kind->program)
+        return "broker";
+    return w->builds ? "builder" : w->copies ? "copier" : "sweeper";
+}
+
 static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int sock)
 {
     const struct builder_config *config = w->builds   ? &k->builder_config
                                           : w->copies ? &k->copier_config
                                                       : &k->sweeper_config;
 
-    prctl(PR_SET_NAME,
-          w->builds   ? "paddock-builder"
-          : w->copies ? "paddock-copier"
-                      : "paddock-sweeper",
-          0, 0, 0);
+    char name[32];
+    snprintf(name, sizeof name, "paddock-%s", worker_title(k, w));
+    prctl(PR_SET_NAME, name, 0, 0, 0);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -122,6 +134,13 @@ int worker_start(struct keeper *k, struct worker *w)
     files_hold(k);
 
     return watched;
+}
+
+void worker_try(struct keeper *k, struct worker *w)
+{
+    int r = worker_start(k, w);
+    if (r < 0)
+        worker_failed(k, w, strerror(-r));
 }
 
 void worker_close(struct keeper *k, struct worker *w)
@@ -346,6 +365,112 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
         jail_send_created(k, c, j, cgroup_dir);
 }
 
+/* ---- workers that die as soon as they start ---- */
+
+static void fail_queue(struct keeper *k)
+{
+    struct pd_err e;
+
+    pd_fail(&e, PD_INTERNAL, "%s", k->trouble);
+    while (k->queue_first) {
+        struct kjail *j = k->queue_first;
+        struct client *c = client_find(k, j->client);
+        if (c)
+            client_send_error(k, c, j->id, &e);
+        jail_forget(k, j);
+    }
+}
+
+/* A keeper that stops needs workers, too, while there is something to sweep. */
+int workers_wanted(const struct keeper *k)
+{
+    return !k->stopping || k->jail_count > k->undead_count || chores_pending(k);
+}
+
+static int is_given_up(const struct worker *w)
+{
+    return w->pid <= 0 && w->early_deaths >= EARLY_DEATHS_MAX;
+}
+
+int sweepers_given_up(const struct keeper *k)
+{
+    for (unsigned i = 0; i < k->worker_count; i++)
+        if (k->workers[i].sweeps && !is_given_up(&k->workers[i]))
+            return 0;
+    return 1;
+}
+
+deadline worker_due(const struct keeper *k, const struct worker *w)
+{
+    deadline soon = w->ended_at + (k->stopping ? STOPPING_PAUSE : RESTART_AFTER);
+
+    if (k->stopping)
+        return is_given_up(w) ? DEADLINE_NONE : soon;
+    return w->builds && k->queue_first && soon < w->restart_at ? soon : w->restart_at;
+}
+
+void client_send_trouble(struct keeper *k, struct client *c)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_trouble m = {.text = k->trouble};
+
+    if (!c->wants_trouble)
+        return;
+    msg_trouble_encode(&out, &m);
+    client_send(k, c, (struct wire_head){.type = WIRE_TROUBLE, .epoch = c->epoch}, &out, NULL, 0);
+}
+
+static void trouble_tell(struct keeper *k)
+{
+    for (struct client *c = k->clients; c; c = c->next)
+        if (c->serial)
+            client_send_trouble(k, c);
+}
+
+static void trouble_over(struct keeper *k)
+{
+    for (unsigned i = 0; i < k->worker_count; i++)
+        if (k->workers[i].early_deaths >= EARLY_DEATHS_MAX)
+            return; /* another one dies still */
+
+    k->trouble[0] = 0;
+    trouble_tell(k);
+}
+
+/* Clients hear of it once, not at every death. */
+static void trouble_begins(struct keeper *k, const struct worker *w, const char *why)
+{
+    bool known = k->trouble[0] != 0;
+
+    snprintf(k->trouble, sizeof k->trouble, "%ss die as soon as they start: %.190s",
+             worker_title(k, w), why);
+    if (!known)
+        trouble_tell(k);
+}
+
+void worker_failed(struct keeper *k, struct worker *w, const char *why)
+{
+    unsigned doublings = w->early_deaths < DOUBLINGS_MAX ? w->early_deaths : DOUBLINGS_MAX;
+
+    w->ended_at = clock_now();
+    w->restart_at = deadline_in(RESTART_AFTER << doublings);
+
+    if (++w->early_deaths < EARLY_DEATHS_MAX)
+        return;
+    trouble_begins(k, w, why);
+    if (w->builds)
+        fail_queue(k);
+}
+
+void worker_settled(struct keeper *k, struct worker *w)
+{
+    w->early_deaths = 0;
+    if (k->trouble[0])
+        trouble_over(k);
+}
+
+/* ---- their answers, and their end ---- */
+
 /* The words of a worker on a box's end, with DONE, or "". It lives as long as the frame. */
 static const char *reason_in(const struct frame *f)
 {
@@ -392,7 +517,7 @@ void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
     struct kjail *j = jail_find(k, w->request);
     struct pd_err e;
     w->busy = 0;
-    w->early_deaths = 0; /* one that answers did not die as soon as it started */
+    worker_settled(k, w); /* one that answers did not die as soon as it started */
     if (w->chore) {
         chore_done(k, w, f);
         return;
@@ -431,31 +556,13 @@ void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
     }
 }
 
-static void fail_queue(struct keeper *k)
+void worker_lost(struct keeper *k, struct worker *w, int status)
 {
-    struct pd_err e;
-
-    pd_fail(&e, PD_INTERNAL, "builders die as soon as they start: see the kernel's log");
-    while (k->queue_first) {
-        struct kjail *j = k->queue_first;
-        struct client *c = client_find(k, j->client);
-        if (c)
-            client_send_error(k, c, j->id, &e);
-        jail_forget(k, j);
-    }
-}
-
-/* A keeper that stops needs workers, too, while there is something to sweep. */
-int workers_wanted(const struct keeper *k)
-{
-    return !k->stopping || k->jail_count > k->undead_count || chores_pending(k);
-}
-
-void worker_lost(struct keeper *k, struct worker *w)
-{
+    char why[WORKER_DEATH_MAX];
     struct kjail *j = w->busy ? jail_find(k, w->request) : NULL;
     enum wire_type was = w->busy;
 
+    worker_death_text(status, k->kind->program, why);
     if (was == WIRE_PREPARE)
         w->kit_count++; /* half made: its groups must be removed as well */
 
@@ -470,18 +577,19 @@ void worker_lost(struct keeper *k, struct worker *w)
         cancelled_died(k, j);
     } else if (j && was == WIRE_BUILD) {
         struct pd_err e;
-        pd_fail(&e, PD_LOST, "the builder died while it made the jail; try again");
+        pd_fail(&e, PD_LOST, "the %s died while it made the %s: %.190s", worker_title(k, w),
+                k->kind->is_jail ? "jail" : "box", why);
         build_failed(k, j, &e);
     } else if (j && was == WIRE_SWEEP) {
         jail_tell_why(k, j, "");
         j->sweep_after = deadline_in(SWEEP_RETRY);
     }
 
-    /* A worker that dies as soon as it starts would die for ever; clients that wait must hear. */
-    int early = clock_now() - w->started_at < RESTART_AFTER;
-    w->early_deaths = early ? w->early_deaths + 1 : 0;
-    if (w->builds && w->early_deaths >= EARLY_DEATHS_MAX)
-        fail_queue(k);
-    if (early || (workers_wanted(k) && worker_start(k, w) < 0))
-        w->restart_at = deadline_in(RESTART_AFTER);
+    if (clock_now() - w->started_at < RESTART_AFTER) {
+        worker_failed(k, w, why);
+        return;
+    }
+    worker_settled(k, w);
+    if (workers_wanted(k))
+        worker_try(k, w);
 }

@@ -624,7 +624,14 @@ static void keeper_provider_drop(struct provider *base, const char *key)
 
 static int keeper_provider_health(struct provider *base, struct pd_err *e)
 {
-    return no_link(self(base), e) ? -1 : 0;
+    struct keeper_provider *p = self(base);
+    if (no_link(p, e))
+        return -1;
+
+    lock_take(&p->lock);
+    int r = p->cannot[0] ? pd_fail(e, PD_CAPACITY, "%s", p->cannot) : 0;
+    lock_release(&p->lock);
+    return r;
 }
 
 static void keeper_provider_free(struct provider *base)

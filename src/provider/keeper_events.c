@@ -259,6 +259,8 @@ void provider_keeper_ready(struct pump_source *s, uint32_t events)
 
         if (f.head.type == WIRE_PROGRESS)
             note_progress(p, &f);
+        else if (f.head.type == WIRE_TROUBLE)
+            provider_take_trouble(p, &f);
         else if (!wake_waiter(p, &f) && f.head.type == WIRE_GONE)
             on_gone(p, &f);
     }

@@ -25,6 +25,25 @@
 #define OPEN_PATIENCE   (10 * NS_PER_S)
 #define OPEN_PAUSE_US   20000
 
+/* "" when a link begins: nothing is left of what the keeper before had. */
+static void set_trouble(struct keeper_provider *p, const char *why)
+{
+    lock_take(&p->lock);
+    bool news = strcmp(p->cannot, why) != 0;
+    snprintf(p->cannot, sizeof p->cannot, "%s", why);
+    lock_release(&p->lock);
+
+    if (news && p->base.events->trouble)
+        p->base.events->trouble(&p->base, why);
+}
+
+void provider_take_trouble(struct keeper_provider *p, const struct frame *f)
+{
+    struct msg_trouble m;
+    if (f->head.type == WIRE_TROUBLE && msg_trouble_decode(&f->payload, &m, NULL) == 0)
+        set_trouble(p, m.text);
+}
+
 static int list_orphans(struct keeper_provider *p, struct keeper_link *l, struct pd_err *e)
 {
     auto_frame f = FRAME_INIT;
@@ -39,6 +58,7 @@ static int list_orphans(struct keeper_provider *p, struct keeper_link *l, struct
         int r = wire_recv(l->sock, &f, deadline_in(GREET_PATIENCE), e);
         if (r <= 0)
             return r == 0 ? pd_fail(e, PD_LOST, "the keeper is gone") : -1;
+        provider_take_trouble(p, &f); /* it comes right after WELCOME */
         if (!wire_id_equal(f.head.id, head.id))
             continue;
         if (f.head.type == WIRE_LIST_END)
@@ -109,6 +129,7 @@ static int greet(struct keeper_provider *p, struct keeper_link *l, struct pd_err
     p->best = best;
     lock_release(&p->lock);
 
+    set_trouble(p, "");
     if (list_orphans(p, l, e) == 0)
         return 0;
     forget_orphans(p, false);

@@ -84,7 +84,8 @@ struct keeper_provider {
     struct keeper_box *boxes[BOX_BUCKETS];
     struct orphan *orphans;
     struct reserve reserve;
-    char trouble[200]; /* why there is no link; "" when there is one */
+    char trouble[200];            /* why there is no link; "" when there is one */
+    char cannot[MSG_WHY_MAX + 1]; /* what keeps the keeper from making boxes; "": nothing */
 };
 
 /* keeper_link.c. Connects, greets and lists what there is; the link is in the pump then. Waits for
@@ -100,6 +101,9 @@ void provider_link_stop(struct keeper_provider *p);
  * keeper end a jail. */
 void provider_link_lost(struct keeper_provider *p, const char *why);
 void provider_link_end_later(struct keeper_provider *p, struct wire_id jail, unsigned flags);
+/* Notes what the keeper says of its workers, if this is TROUBLE, and has its owner told. Waits for
+ * nobody. */
+void provider_take_trouble(struct keeper_provider *p, const struct frame *f);
 /* The pump's callback for the keeper's socket; keeper_events.c. */
 void provider_keeper_ready(struct pump_source *s, uint32_t events);
 

@@ -135,6 +135,11 @@ static void visit_progress(struct codec *c, struct msg_progress *m)
     field_u64(c, &m->bytes);
 }
 
+static void visit_trouble(struct codec *c, struct msg_trouble *m)
+{
+    field_str(c, &m->text, MSG_WHY_MAX);
+}
+
 static void visit_kill(struct codec *c, struct msg_kill *m)
 {
     field_id(c, &m->jail);
@@ -328,6 +333,7 @@ CODEC(tree)
 CODEC(resize)
 CODEC(facts)
 CODEC(progress)
+CODEC(trouble)
 
 /* ---- a spec in a row ---- */
 

@@ -7,7 +7,7 @@
  *   client  -> keeper    HELLO CREATE DESTROY KILL STATS CHECK REMOVE_ROOT KEEP_ROOT COPY_ROOT
  *                        LIST COUNT STASH FETCH DROP
  *   keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END COUNTED STASHED DONE ERROR
- *                        PROGRESS
+ *                        PROGRESS TROUBLE
  *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE CHECK REMOVE_ROOT KEEP_ROOT COPY THAW
  *                        CANCEL
  *   builder -> keeper    BUILT DONE ERROR PROGRESS
@@ -79,10 +79,11 @@ enum wire_type {
                      * last process has ended */
     WIRE_PROGRESS,  /* msg_progress, before the answer to a BUILD or CREATE that had the flag TELL:
                      * how far its image has come. May be left out at any time */
-    WIRE_CHECK,  /* msg_destroy, to a broker msg_sweep: does the box run, and would a new one from
-                  * its image be the same? DONE, or ERROR with what differs */
-    WIRE_CANCEL, /* no payload; the head's id is the BUILD's that is not wanted any more. Has no
-                  * answer of its own: that of the BUILD comes earlier. Only to our brokers */
+    WIRE_CHECK,   /* msg_destroy, to a broker msg_sweep: does the box run, and would a new one from
+                   * its image be the same? DONE, or ERROR with what differs */
+    WIRE_CANCEL,  /* no payload; the head's id is the BUILD's that is not wanted any more. Has no
+                   * answer of its own: that of the BUILD comes earlier. Only to our brokers */
+    WIRE_TROUBLE, /* msg_trouble, by itself, to a client whose HELLO had the flag TELL */
     WIRE_TYPE_COUNT
 };
 
@@ -121,6 +122,8 @@ struct msg_welcome {
  * nothing, and tell nothing. */
 #define CREATE_TELL 2u
 #define BUILD_TELL  1u
+/* Flag in the head of HELLO: TROUBLE is understood. */
+#define HELLO_TELL 1u
 
 struct msg_create {
     struct spec spec;
@@ -193,6 +196,11 @@ struct msg_built {
 
 /* An image on its way: layers that are complete, bytes that have come. `bytes` counts the layers
  * whose size is known so far, so it may grow. */
+/* What keeps the keeper from making jails; "": nothing does any more. */
+struct msg_trouble {
+    const char *text;
+};
+
 struct msg_progress {
     uint32_t layers_done, layers;
     uint64_t bytes_done, bytes;
@@ -325,6 +333,7 @@ MSG_CODEC(tree);
 MSG_CODEC(resize);
 MSG_CODEC(facts);
 MSG_CODEC(progress);
+MSG_CODEC(trouble);
 #undef MSG_CODEC
 
 /* A spec as a server stores it, with the version of this format in front; reads also what servers

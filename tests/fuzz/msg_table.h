@@ -29,4 +29,5 @@
     X(tree)                                                                                        \
     X(resize)                                                                                      \
     X(facts)                                                                                       \
-    X(progress)
+    X(progress)                                                                                    \
+    X(trouble)

@@ -72,6 +72,23 @@ class Answer:
         return f"<{self.kind} {self.code} {self.says!r} fds={self.fds}>"
 
 
+def send(sock, kind, payload=b"", fds=()):
+    head = struct.pack("=IHHIIQ16s", MAGIC, TYPES[kind], len(fds), len(payload), 0, 0,
+                       secrets.token_bytes(16))
+    socket.send_fds(sock, [head + payload], fds)
+
+
+def receive(sock):
+    """The next answer, or None when the other end is closed."""
+    data, fds, _, _ = socket.recv_fds(sock, 1 << 18, 8)
+    if not data:
+        return None
+    _, kind, _, length, _, _, _ = struct.unpack_from("=IHHIIQ16s", data)
+    names = {number: name for name, number in TYPES.items()}
+    assert len(data) == 40 + length, data
+    return Answer(names[kind], data[40:], fds)
+
+
 class Broker:
     def __init__(self, engine, *options, instance=None, state=None, program=None, init=None):
         self.engine = engine
@@ -96,17 +113,12 @@ class Broker:
         self.sock.settimeout(paddock.seconds(120))
 
     def send(self, kind, payload=b"", fds=()):
-        head = struct.pack("=IHHIIQ16s", MAGIC, TYPES[kind], len(fds), len(payload), 0, 0,
-                           secrets.token_bytes(16))
-        socket.send_fds(self.sock, [head + payload], fds)
+        send(self.sock, kind, payload, fds)
 
     def receive(self):
-        data, fds, _, _ = socket.recv_fds(self.sock, 1 << 18, 8)
-        assert data, f"the broker is gone: {self.process.poll()}"
-        _, kind, _, length, _, _, _ = struct.unpack_from("=IHHIIQ16s", data)
-        names = {number: name for name, number in TYPES.items()}
-        assert len(data) == 40 + length, data
-        return Answer(names[kind], data[40:], fds)
+        answer = receive(self.sock)
+        assert answer, f"the broker is gone: {self.process.poll()}"
+        return answer
 
     def ask(self, kind, payload=b"", fds=()):
         self.send(kind, payload, fds)

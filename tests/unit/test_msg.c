@@ -144,6 +144,7 @@ static void test_a_command_decodes_with_its_lists(void **state)
     CHECK_CODEC(progress,
                 LITERAL(msg_progress,
                         {.layers_done = 1, .layers = 2, .bytes_done = 3, .bytes = 1ull << 40}));
+    CHECK_CODEC(trouble, LITERAL(msg_trouble, {.text = "builders die"}));
     CHECK_CODEC(facts, LITERAL(msg_facts, {.mode = FACTS_SINGLE,
                                            .uid = 7,
                                            .gid = 8,
