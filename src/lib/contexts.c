@@ -97,83 +97,70 @@ int paddock_context_list(struct paddock_sandbox *s, char **ret_json, struct padd
     return give_text(&b, ret_json, e);
 }
 
-int paddock_context_restart(struct paddock_sandbox *s, const char *context, char **ret_json,
-                            struct paddock_error *e)
+/* Finds a context, has something done with it and describes what it is then, if anybody wants to
+ * know. */
+static int change(struct paddock_sandbox *s, const char *name,
+                  int (*step)(struct context *, struct pd_err *), char **ret_json,
+                  struct paddock_error *e)
 {
     struct pd_err why;
-    struct context *c;
-
     if (lib_usable(s->lib, e) < 0)
         return -1;
-    if (!(c = find(s, context, &why)))
+
+    struct context *c = find(s, name, &why);
+    if (!c)
         return lib_fail(e, &why);
 
-    int r = context_restart(c, &why) < 0 ? lib_fail(e, &why) : give_context(c, ret_json, e);
+    int r = step(c, &why);
+    if (r < 0)
+        (void)lib_fail(e, &why);
+    else if (ret_json)
+        r = give_context(c, ret_json, e);
     context_unref(c);
     return r;
 }
 
-int paddock_context_fork(struct paddock_sandbox *s, const char *context, int force, char **ret_json,
-                         struct paddock_error *e)
+int paddock_context_restart(struct paddock_sandbox *s, const char *context, char **ret_json,
+                            struct paddock_error *e)
 {
-    struct pd_err why;
-    struct context *c, *copy = NULL;
-
-    if (lib_usable(s->lib, e) < 0)
-        return -1;
-    if (!(c = find(s, context, &why)))
-        return lib_fail(e, &why);
-
-    int r = context_fork(c, NULL, force, &copy, &why) < 0 ? lib_fail(e, &why)
-                                                          : give_context(copy, ret_json, e);
-    context_unref(copy);
-    context_unref(c);
-    return r;
+    return change(s, context, context_restart, ret_json, e);
 }
 
 int paddock_context_undo(struct paddock_sandbox *s, const char *context, char **ret_json,
                          struct paddock_error *e)
 {
-    struct pd_err why;
-    struct context *c;
+    return change(s, context, context_undo, ret_json, e);
+}
 
-    if (lib_usable(s->lib, e) < 0)
-        return -1;
-    if (!(c = find(s, context, &why)))
-        return lib_fail(e, &why);
-
-    int r = context_undo(c, &why) < 0 ? lib_fail(e, &why) : give_context(c, ret_json, e);
-    context_unref(c);
-    return r;
+static int interrupt(struct context *c, struct pd_err *e)
+{
+    (void)e;
+    return context_interrupt(c);
 }
 
 int paddock_context_interrupt(struct paddock_sandbox *s, const char *context,
                               struct paddock_error *e)
 {
-    struct pd_err why;
-    struct context *c;
-
-    if (lib_usable(s->lib, e) < 0)
-        return -1;
-    if (!(c = find(s, context, &why)))
-        return lib_fail(e, &why);
-
-    int r = context_interrupt(c);
-    context_unref(c);
-    return r;
+    return change(s, context, interrupt, NULL, e);
 }
 
 int paddock_context_delete(struct paddock_sandbox *s, const char *context, struct paddock_error *e)
 {
-    struct pd_err why;
-    struct context *c;
+    return change(s, context, context_delete, NULL, e);
+}
 
+int paddock_context_fork(struct paddock_sandbox *s, const char *context, int force, char **ret_json,
+                         struct paddock_error *e)
+{
+    struct context *copy = NULL;
+    struct pd_err why;
     if (lib_usable(s->lib, e) < 0)
         return -1;
-    if (!(c = find(s, context, &why)))
-        return lib_fail(e, &why);
 
-    int r = context_delete(c, &why) < 0 ? lib_fail(e, &why) : 0;
+    struct context *c = find(s, context, &why);
+    int r = c ? context_fork(c, NULL, force, &copy, &why) : -1;
+    r = r < 0 ? lib_fail(e, &why) : give_context(copy, ret_json, e);
+    context_unref(copy);
     context_unref(c);
     return r;
 }

@@ -8,49 +8,11 @@ import time
 
 import pytest
 
-from paddock_testing import engine, host
+from kept_files import (Box, await_no_roots, check_sleep_and_wake, check_sleeper_outlives, check_snapshot_is_a_copy,
+                        check_snapshot_of_a_paused, keeper_of)
+from paddock_testing import engine
 from paddock_testing import run as paddock
 from paddock_testing.e2b_http import E2b
-
-
-class Box:
-    """A sandbox in docker."""
-
-    def __init__(self, api, path="/v1/sandboxes", **body):
-        self.api = api
-        answer = api.post(path, json=body)
-        assert answer.status == 201, answer
-        self.id = answer.json().get("id") or answer.json()["sandboxID"]
-        self.url = f"/v1/sandboxes/{self.id}"
-
-    def out(self, line):
-        answer = self.api.post(f"{self.url}/exec", json={"command": line})
-        assert answer.status == 200 and answer.json()["exit_code"] == 0, answer
-        return answer.json()["stdout"]
-
-    def sleep(self):
-        answer = self.api.post(f"/sandboxes/{self.id}/pause", json={"memory": False})
-        assert answer.status == 204, answer
-
-    def wake(self):
-        answer = self.api.post(f"{self.url}/resume")
-        assert answer.status == 200, answer
-
-    def snapshot(self):
-        answer = self.api.post(f"/sandboxes/{self.id}/snapshots", json={})
-        assert answer.status == 201, answer
-        return answer.json()["snapshotID"]
-
-    def delete(self):
-        answer = self.api.delete(self.url)
-        assert answer.status == 204, answer
-
-
-def await_no_roots(dockerd):
-    deadline = time.monotonic() + paddock.seconds(30)
-    while left := dockerd.roots():
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -72,64 +34,20 @@ def box(api, images, dockerd):
     made.api.delete(made.url)
 
 
-def docker_keeper(server):
-    socket = os.path.join(server.run_dir, "keeper-docker.sock")
-
-    def the_only_one():
-        pids = [p for p in host.pids() if socket in host.command_line(p)]
-        return pids if len(pids) == 1 else None
-    return paddock.wait_for(the_only_one, 20, "one keeper of docker")[0]
-
-
 def test_sleep_and_wake_keep_the_files(box):
-    box.out("echo one >/workspace/kept; mkdir /workspace/d; ln -s ../kept /workspace/d/link")
-    for number in range(3):
-        box.sleep()
-        box.wake()
-        assert box.out("cat /workspace/d/link") == "one\n"
-        box.out(f"echo {number} >/workspace/n{number}")
-    assert box.out("cat /workspace/n*") == "0\n1\n2\n"
+    check_sleep_and_wake(box, 3)
 
 
 def test_a_sleeper_outlives_server_and_keeper(server, box):
-    box.out("echo far >/workspace/kept")
-    box.sleep()
-    keeper = docker_keeper(server)
-    server.kill()
-    os.kill(keeper, signal.SIGKILL)
-    server.start()
-    box.api = server.client()
-    box.wake()
-    assert box.out("cat /workspace/kept") == "far\n"
+    check_sleeper_outlives(server, box, "docker")
 
 
-def test_a_snapshot_is_a_copy(box, api):
-    box.out("echo old >/workspace/file")
-    snapshot = box.snapshot()
-    box.out("echo new >/workspace/file")
-    copies = [Box(api, "/sandboxes", templateID=snapshot) for _ in range(2)]
-    for copy in copies:
-        assert api.get(copy.url).json()["provider"] == "docker"
-        assert copy.out("cat /workspace/file; echo own >/workspace/file") == "old\n"
-    assert [b.out("cat /workspace/file") for b in (*copies, box)] == ["own\n", "own\n", "new\n"]
-    for copy in copies:
-        copy.delete()
-    assert api.delete(f"/templates/{snapshot}").status in (200, 204)
+def test_a_snapshot_is_a_copy(box):
+    check_snapshot_is_a_copy(box, "docker")
 
 
-def test_a_snapshot_of_one_that_is_paused(box, api):
-    """It is a copy as well, and the sandbox stays paused."""
-    box.out("echo still >/workspace/file")
-    assert api.post(f"{box.url}/pause").status == 200
-    snapshot = box.snapshot()
-    assert api.get(box.url).json()["state"] == "paused"
-    assert api.post(f"{box.url}/exec", json={"command": "true"}).status == 409
-    copy = Box(api, "/sandboxes", templateID=snapshot)
-    assert copy.out("cat /workspace/file") == "still\n"
-    copy.delete()
-    assert api.delete(f"/templates/{snapshot}").status in (200, 204)
-    box.wake()
-    assert box.out("cat /workspace/file") == "still\n"
+def test_a_snapshot_of_one_that_is_paused(box):
+    check_snapshot_of_a_paused(box)
 
 
 def test_files_that_somebody_else_removed(box, dockerd):
@@ -174,7 +92,7 @@ def test_files_are_removed_when_the_engine_is_back(server, images, dockerd):
     dockerd.stop()
     try:
         made.delete()
-        keeper = docker_keeper(server)
+        keeper = keeper_of(server, "docker")
         server.kill()
         os.kill(keeper, signal.SIGKILL)
     finally:

@@ -2,20 +2,18 @@
 command was stopped, pulls that are told. Terminals, kills and ports are in test_docker_doors.py."""
 
 import json
-import os
-import signal
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from kept_files import (Box, await_no_roots, check_sleep_and_wake, check_sleeper_outlives, check_snapshot_is_a_copy,
+                        check_snapshot_of_a_paused)
 from paddock_testing import engine as engines
 from paddock_testing import host
-from paddock_testing import run as paddock
 from paddock_testing.server import Server
 from test_docker import GREEDY
-from test_docker_files import Box, await_no_roots
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "api"))
 from helpers import read_events  # pylint: disable=wrong-import-position
@@ -45,56 +43,19 @@ def box(own, image, podman):
 
 
 def test_sleep_and_wake_keep_the_files(box):
-    box.out("echo one >/workspace/kept; mkdir /workspace/d; ln -s ../kept /workspace/d/link")
-    for number in range(2):
-        box.sleep()
-        box.wake()
-        assert box.out("cat /workspace/d/link") == "one\n"
-        box.out(f"echo {number} >/workspace/n{number}")
-    assert box.out("cat /workspace/n*") == "0\n1\n"
+    check_sleep_and_wake(box, 2)
 
 
 def test_a_sleeper_outlives_server_and_keeper(own, box):
-    box.out("echo far >/workspace/kept")
-    box.sleep()
-    socket = os.path.join(own.run_dir, "keeper-podman.sock")
-    keepers = [p for p in host.pids() if socket in host.command_line(p)]
-    assert len(keepers) == 1, keepers
-    own.kill()
-    os.kill(keepers[0], signal.SIGKILL)
-    own.start()
-    box.api = own.client()
-    box.wake()
-    assert box.out("cat /workspace/kept") == "far\n"
+    check_sleeper_outlives(own, box, "podman")
 
 
 def test_a_snapshot_is_a_copy(box):
-    api = box.api
-    box.out("echo old >/workspace/file")
-    snapshot = box.snapshot()
-    box.out("echo new >/workspace/file")
-    copies = [Box(api, "/sandboxes", templateID=snapshot) for _ in range(2)]
-    for copy in copies:
-        assert api.get(copy.url).json()["provider"] == "podman"
-        assert copy.out("cat /workspace/file; echo own >/workspace/file") == "old\n"
-    assert [b.out("cat /workspace/file") for b in (*copies, box)] == ["own\n", "own\n", "new\n"]
-    for copy in copies:
-        copy.delete()
-    assert api.delete(f"/templates/{snapshot}").status in (200, 204)
+    check_snapshot_is_a_copy(box, "podman")
 
 
 def test_a_snapshot_of_one_that_is_paused(box):
-    api = box.api
-    box.out("echo still >/workspace/file")
-    assert api.post(f"{box.url}/pause").status == 200
-    snapshot = box.snapshot()
-    assert api.get(box.url).json()["state"] == "paused"
-    copy = Box(api, "/sandboxes", templateID=snapshot)
-    assert copy.out("cat /workspace/file") == "still\n"
-    copy.delete()
-    assert api.delete(f"/templates/{snapshot}").status in (200, 204)
-    box.wake()
-    assert box.out("cat /workspace/file") == "still\n"
+    check_snapshot_of_a_paused(box)
 
 
 def test_out_of_memory_is_told(own, image):

@@ -11,7 +11,7 @@ import pytest
 
 from paddock_testing import run as paddock
 from paddock_testing.server import Server
-from test_docker_files import Box
+from kept_files import Box
 
 TOP = Path(__file__).resolve().parents[2]
 BASE = "debian:12-slim"

@@ -58,12 +58,7 @@ def test_an_interrupt_ends_the_cell_and_keeps_the_variables(java):
 
 def test_damaged_and_repeated_requests_are_left_out(java):
     java.run("int runs = 0;")
-    first = java.send({"code": "runs++;"})
-    line = java.sent_line
-    java.collect(first)
-    name, crc, data = line.split()
-    for bad in (line, b"\n", b"x\n", b"new %08x " % (int(crc, 16) ^ 1) + data + b"\n", b"new3 " + crc + b" !!!\n"):
-        java.requests.sendall(bad)
+    java.send_again_and_damaged("runs++;")
     assert java.run("runs").text == "1"
 
 

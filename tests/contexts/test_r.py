@@ -74,12 +74,7 @@ def test_an_interrupt_ends_the_cell_and_keeps_the_variables(r):
 
 def test_damaged_and_repeated_requests_are_left_out(r):
     r.run("runs <- 0")
-    first = r.send({"code": "runs <- runs + 1"})
-    line = r.sent_line
-    r.collect(first)
-    name, crc, data = line.split()
-    for bad in (line, b"\n", b"x\n", b"new %08x " % (int(crc, 16) ^ 1) + data + b"\n", b"new3 " + crc + b" !!!\n"):
-        r.requests.sendall(bad)
+    r.send_again_and_damaged("runs <- runs + 1")
     assert r.run("runs").text == "[1] 1"
 
 

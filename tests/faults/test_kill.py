@@ -33,20 +33,6 @@ def server():
         yield v
 
 
-@pytest.fixture
-def api(server):
-    client = server.client()
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def box(api):
-    b = Box(api)
-    yield b
-    b.delete()
-
-
 @pytest.mark.parametrize("who", ["guardian", "daemon"])
 def test_many_sandboxes_survive(server, api, who):
     count = paddock.scaled_down(100 if who == "guardian" else 20, 5)

@@ -36,20 +36,6 @@ def server():
         yield v
 
 
-@pytest.fixture
-def api(server):
-    client = server.client()
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def box(api):
-    b = Box(api)
-    yield b
-    b.delete()
-
-
 def execute(api, url, code, key=None, **more):
     headers = {"Idempotency-Key": key} if key else {}
     return api.post(f"{url}/execute", json={"code": code, "timeout_s": 0, **more}, headers=headers)

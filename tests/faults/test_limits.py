@@ -22,20 +22,6 @@ def server():
         yield v
 
 
-@pytest.fixture
-def api(server):
-    client = server.client()
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def box(api):
-    b = Box(api)
-    yield b
-    b.delete()
-
-
 @contextlib.contextmanager
 def few_files(pid, spare):
     """The process may open `spare` descriptors more, and no others. Those are counted when it has neither
