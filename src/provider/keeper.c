@@ -44,8 +44,10 @@ static int no_link(struct keeper_provider *p, struct pd_err *e)
 {
     lock_take(&p->lock);
     int none = p->link.sock < 0 || p->broken;
-    if (none)
+    if (none) {
         pd_fail(e, PD_CAPACITY, "%.190s; it is being started again, try in a moment", p->trouble);
+        e->sys = ENOTCONN; /* for the router: a breaker would make half a minute of this moment */
+    }
     lock_release(&p->lock);
     return none;
 }

@@ -84,6 +84,14 @@ void breaker_end(struct breaker *b, const struct breaker_limits *l, bool failed,
         open_it(b, l, now);
 }
 
+void breaker_cancel(struct breaker *b, uint64_t now)
+{
+    if (b->state != BREAKER_HALF_OPEN)
+        return;
+    b->state = BREAKER_OPEN;
+    b->until = now;
+}
+
 const char *breaker_state_name(enum breaker_state s)
 {
     static const char *const names[] = {"closed", "open", "half_open"};

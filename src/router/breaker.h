@@ -45,6 +45,8 @@ bool breaker_allows(const struct breaker *b, uint64_t now);
 /* A call begins that breaker_allows let through. One that never ends is given up after open_ns. */
 void breaker_begin(struct breaker *b, const struct breaker_limits *l, uint64_t now);
 void breaker_end(struct breaker *b, const struct breaker_limits *l, bool failed, uint64_t now);
+/* The call was never made: it says nothing, and what it was to try is to be tried by the next. */
+void breaker_cancel(struct breaker *b, uint64_t now);
 /* Nanoseconds until the next try; 0 when nothing stands in the way. */
 uint64_t breaker_wait(const struct breaker *b, uint64_t now);
 const char *breaker_state_name(enum breaker_state s);

@@ -324,7 +324,10 @@ bool router_ended(struct router *r, const struct decision *d, uint64_t ns, const
         return false;
 
     lock_take(&r->lock);
-    breaker_end(&r->breakers[d->provider], &r->rules->breaker, failed, clock_now());
+    if (why && why->sys == ENOTCONN)
+        breaker_cancel(&r->breakers[d->provider], clock_now());
+    else
+        breaker_end(&r->breakers[d->provider], &r->rules->breaker, failed, clock_now());
     if (failed || !why)
         stopped = note_arm(r, d, failed, ns);
     lock_release(&r->lock);

@@ -43,8 +43,9 @@ int router_for_command(struct router *r, const struct route_provider *providers,
 /* A provider is tried that decision.next named. */
 void router_begun(struct router *r, unsigned provider);
 /* The creation at d->provider took so long. `why` NULL: it was made. Errors that are the request's
- * own fault do not count against the provider. True when the guard has stopped the experiment by
- * it. */
+ * own fault do not count against the provider, nor do those with
+ * `sys` ENOTCONN: it was not there to be asked, and is being started again. True when the guard has
+ * stopped the experiment by it. */
 bool router_ended(struct router *r, const struct decision *d, uint64_t ns,
                   const struct pd_err *why);
 /* One that was there already was given out, from the pool: that says nothing of the provider. */

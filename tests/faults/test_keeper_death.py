@@ -127,6 +127,29 @@ def test_keeper_and_server_die_together(server, api):
     check_no_spools(server)
 
 
+def test_no_breaker_opens_while_a_keeper_is_started_again():
+    """Whoever asks meanwhile is refused at once, and as soon as it is there it is used."""
+    with Victim({"providers": "local,jail", "local_allowed": "on", "sandbox_mode": "local"}) as server:
+        api = server.client()
+        place = os.path.join(server.run_dir, "keeper-local.sock")
+        keeper, = [p for p in server.keepers()
+                   if place in host.command_line(p) and host.parent(p) not in server.keepers()]
+        os.kill(keeper, signal.SIGKILL)
+
+        refused, until = 0, time.monotonic() + paddock.seconds(20)
+        while (answer := api.post("/v1/sandboxes", json={})).status != 201 and time.monotonic() < until:
+            assert answer.status in (410, 503), answer
+            refused += 1
+            time.sleep(0.002)
+        server.note_instances()
+        told = {b["provider"]: b for b in api.get("/v1/router").json()["breakers"]}["local"]
+        assert (answer.status, told["state"]) == (201, "closed"), (answer, told, refused)
+        assert answer.json()["provider"] == "local"
+        print(f"refused {refused} times")
+        assert api.delete(f"/v1/sandboxes/{answer.json()['id']}").status == 204
+        api.close()
+
+
 def test_the_keeper_dies_while_a_server_starts():
     """Guardian and daemon have found it, and the daemon waits for its first word: the guardian starts
     another one, and the daemon goes on with that."""

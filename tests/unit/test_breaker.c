@@ -156,6 +156,31 @@ static void test_random_histories_keep_its_promises(void **state)
     }
 }
 
+static void test_a_call_that_was_never_made_says_nothing(void **state)
+{
+    struct breaker b = {0};
+    (void)state;
+
+    for (unsigned i = 0; i < 100; i++) {
+        breaker_begin(&b, &limits, S);
+        breaker_cancel(&b, S);
+    }
+    assert_int_equal(b.state, BREAKER_CLOSED);
+    assert_int_equal(b.count, 0);
+
+    for (unsigned i = 0; i < 5; i++)
+        call(&b, true, S);
+    assert_false(breaker_allows(&b, 2 * S));
+
+    /* The one try of a half-open breaker is the next one's then. */
+    breaker_begin(&b, &limits, 31 * S);
+    assert_false(breaker_allows(&b, 32 * S));
+    breaker_cancel(&b, 32 * S);
+    assert_true(breaker_allows(&b, 32 * S));
+    call(&b, false, 32 * S);
+    assert_int_equal(b.state, BREAKER_CLOSED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +191,7 @@ int main(void)
         cmocka_unit_test(test_a_try_that_never_ends_is_given_up),
         cmocka_unit_test(test_late_ends_of_earlier_calls_do_not_close_it),
         cmocka_unit_test(test_random_histories_keep_its_promises),
+        cmocka_unit_test(test_a_call_that_was_never_made_says_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
