@@ -6,8 +6,9 @@ import { get, isLoggedIn, logout, onLogin } from './api.js';
 import { attempt, places, ask } from './dialog.js';
 import { el, fill } from './el.js';
 import { listPage } from './list.js';
-import { sandboxPage } from './sandbox.js';
 import { loginPage, takeCode } from './login.js';
+import { providersPage } from './providers.js';
+import { sandboxPage } from './sandbox.js';
 
 const THEME = 'paddock.theme';
 
@@ -15,6 +16,7 @@ const THEME = 'paddock.theme';
 const pages = [
   { at: '#/', title: 'Sandboxes', show: listPage, exact: true },
   { at: '#/sandbox/', title: 'Sandbox', show: sandboxPage, hidden: true },
+  { at: '#/providers', title: 'Providers', show: providersPage },
 ];
 
 const main = el('main', { id: 'main', tabindex: '-1' });

@@ -7,7 +7,7 @@ import { el, fill } from './el.js';
 import { bytes, duration, endOf, filterOf, time } from './format.js';
 
 const ROW = 28; // pixels; style.css says the same
-const REFRESH_MS = 2000;
+const REFRESH_MS = 2000; // and a millisecond more for each sandbox: a list of 10,000 is several megabytes
 const AT_ONCE = 8; // requests of a bulk action
 const SIGNS = { running: '●', paused: '‖', gone: '×', creating: '…' };
 
@@ -115,7 +115,11 @@ export function listPage(main) {
     return el('tr', {
       'aria-rowindex': index + 2, class: index === at ? 'at' : '', 'data-id': s.id,
       'aria-selected': chosen.has(s.id) ? 'true' : null,
-      onclick: () => { at = index; draw(true); },
+      onclick: (event) => {
+        at = index;
+        // A box that is drawn anew in its own click never tells that it was changed.
+        if (!event.target.closest('input, button, a')) draw(true);
+      },
     },
     el('td', {}, el('input', {
       type: 'checkbox', checked: chosen.has(s.id), 'aria-label': `Choose ${s.id}`, onchange: () => toggle(s.id),
@@ -253,7 +257,7 @@ export function listPage(main) {
         failing = true;
       }
     }
-    if (!ended) timer = setTimeout(turn, REFRESH_MS);
+    if (!ended) timer = setTimeout(turn, REFRESH_MS + all.length);
   }
   let timer = setTimeout(turn, 0);
 

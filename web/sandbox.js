@@ -1,5 +1,6 @@
 // One sandbox: its head with what is left of its time, and a tab for each thing that it has.
 import { del, get, post } from './api.js';
+import { codeTab } from './code.js';
 import { asCode, ask, attempt, say } from './dialog.js';
 import { el, fill } from './el.js';
 import { filesTab } from './files.js';
@@ -60,7 +61,7 @@ function terminalTab(main, { base }) {
 }
 
 const TABS = {
-  terminal: ['Terminal', terminalTab], files: ['Files', filesTab], processes: ['Processes', processesTab],
+  terminal: ['Terminal', terminalTab], files: ['Files', filesTab], code: ['Run code', codeTab], processes: ['Processes', processesTab],
   ports: ['Ports', portsTab], metrics: ['Metrics', metricsTab], history: ['History', historyTab], about: ['About', aboutTab],
 };
 

@@ -9,7 +9,7 @@ import { el, fill } from './el.js';
 import { BOLD, DIM, HIDDEN, INVERSE, ITALIC, keyBytes, STRIKE, Terminal, UNDERLINE } from './vt.js';
 
 const WINDOW = 262144;
-const LAG = 4194304;
+const LAG = 1048576;
 const PASTE_ASKS = /[\r\n]/;
 
 /** A colour of the 256 as the page writes it; the first 16 are the theme's. */
@@ -90,14 +90,14 @@ export function terminalView({ base, process, tell = () => {} }) {
     while (screen.children.length < terminal.rows) screen.append(document.createElement('div'));
     while (screen.children.length > terminal.rows) screen.lastChild.remove();
     back = Math.min(back, terminal.history.length);
+    const changed = terminal.takeDirty();
     const shown = terminal.modes.cursor && back === 0 && document.activeElement === input && !over;
     const first = terminal.history.length - back;
-    for (const y of back > 0 || draw.back !== back ? screen.childNodes.keys() : terminal.dirty) {
+    for (const y of back > 0 || draw.back !== back ? screen.childNodes.keys() : changed) {
       const row = first + y < terminal.history.length ? terminal.history[first + y] : terminal.grid[first + y - terminal.history.length];
       if (row && screen.children[y]) drawRow(screen.children[y], row, shown && y === terminal.y ? terminal.x : -1);
     }
     draw.back = back;
-    terminal.dirty.clear();
     clearTimeout(draw.timer);
     // Screen readers are told what stands there when it has come to rest.
     draw.timer = setTimeout(() => fill(spoken, terminal.lines().join('\n').trimEnd()), 300);
@@ -252,7 +252,7 @@ export function terminalView({ base, process, tell = () => {} }) {
   });
   for (const kind of ['focus', 'blur']) {
     input.addEventListener(kind, () => {
-      terminal.dirty.add(terminal.y);
+      terminal.touch(terminal.y);
       plan();
       if (kind === 'focus') fit();
     });

@@ -30,7 +30,9 @@ export function widthOf(code) {
 
 /** How a cell looks. Colours: null, 0 to 255, or '#rrggbb'. Shared by cells, so never changed. */
 const PLAIN = Object.freeze({ fg: null, bg: null, flags: 0 });
-const blank = (look = PLAIN) => ({ text: ' ', look });
+/** Cells are never changed either, only replaced: all that are empty are one. */
+const BLANK = Object.freeze({ text: ' ', look: PLAIN });
+const blank = (look = PLAIN) => (look === PLAIN ? BLANK : { text: ' ', look });
 const clamp = (n, low, high) => Math.max(low, Math.min(high, n));
 
 export class Terminal {
@@ -64,15 +66,28 @@ export class Terminal {
     this.modes = { wrap: true, origin: false, insert: false, cursor: true, keys: false, paste: false, newline: false };
     this.tabs = new Set();
     for (let i = 8; i < 1000; i += 8) this.tabs.add(i);
-    this.dirty = new Set(this.grid.keys());
+    this.dirty = new Set(); // rows that are to be drawn
+    this.whole = true; // all are
   }
 
   newRow() {
-    return Array.from({ length: this.cols }, () => blank());
+    return new Array(this.cols).fill(BLANK);
   }
 
   newScreen() {
     return { grid: Array.from({ length: this.rows }, () => this.newRow()) };
+  }
+
+  touch(y) {
+    if (!this.whole) this.dirty.add(y);
+  }
+
+  /** The rows to draw, since it was last asked. */
+  takeDirty() {
+    const rows = this.whole ? [...this.grid.keys()] : [...this.dirty];
+    this.dirty.clear();
+    this.whole = false;
+    return rows;
   }
 
   /** Bytes as they come; a character may be cut between two calls. */
@@ -261,7 +276,7 @@ export class Terminal {
         case 1: this.modes.keys = on; break;
         case 6: this.modes.origin = on; this.goTo(0, on ? this.top : 0); break;
         case 7: this.modes.wrap = on; break;
-        case 25: this.modes.cursor = on; this.dirty.add(this.y); break;
+        case 25: this.modes.cursor = on; this.touch(this.y); break;
         case 2004: this.modes.paste = on; break;
         case 47: case 1047: this.alternate(on); break;
         case 1048: if (on) this.save(); else this.restore(); break;
@@ -321,11 +336,11 @@ export class Terminal {
   // ---- the cursor ----
 
   move(x, y) {
-    this.dirty.add(this.y);
+    this.touch(this.y);
     this.x = clamp(x, 0, this.cols - 1);
     this.y = clamp(y, 0, this.rows - 1);
     this.pending = false;
-    this.dirty.add(this.y);
+    this.touch(this.y);
   }
 
   goTo(x, y) {
@@ -388,7 +403,7 @@ export class Terminal {
     row[this.x] = { text: char, look: this.look };
     if (width === 2) row[this.x + 1] = { text: '', look: this.look };
     this.last = char;
-    this.dirty.add(this.y);
+    this.touch(this.y);
     if (this.x + width >= this.cols) {
       this.x = this.cols - 1;
       this.pending = true;
@@ -406,7 +421,7 @@ export class Terminal {
     if (at > 0 && row[at]?.text === '') at--;
     if (at < 0 || row[at].text.length > 16) return;
     row[at] = { text: row[at].text + char, look: row[at].look };
-    this.dirty.add(this.y);
+    this.touch(this.y);
   }
 
   /** Half of a wide character that is about to be overwritten takes the other half along. */
@@ -422,7 +437,7 @@ export class Terminal {
     this.split(row, from);
     this.split(row, Math.min(to, this.cols));
     for (let x = from; x < Math.min(to, this.cols); x++) row[x] = this.empty();
-    this.dirty.add(y);
+    this.touch(y);
   }
 
   eraseLine(how) {
@@ -439,10 +454,10 @@ export class Terminal {
   insertCells(n) {
     const row = this.grid[this.y];
     this.split(row, this.x);
-    const fresh = Array.from({ length: Math.min(n, this.cols - this.x) }, () => this.empty());
+    const fresh = new Array(Math.min(n, this.cols - this.x)).fill(this.empty());
     row.splice(this.x, 0, ...fresh);
     row.length = this.cols;
-    this.dirty.add(this.y);
+    this.touch(this.y);
   }
 
   deleteCells(n) {
@@ -450,11 +465,11 @@ export class Terminal {
     this.split(row, this.x);
     row.splice(this.x, Math.min(n, this.cols - this.x));
     while (row.length < this.cols) row.push(this.empty());
-    this.dirty.add(this.y);
+    this.touch(this.y);
   }
 
   freshRow() {
-    return Array.from({ length: this.cols }, () => this.empty());
+    return new Array(this.cols).fill(this.empty());
   }
 
   /** Moves rows below `from` down by n, or up by -n, within the region. */
@@ -470,7 +485,7 @@ export class Terminal {
         this.grid.splice(this.bottom, 0, this.freshRow());
       }
     }
-    for (let y = from; y <= this.bottom; y++) this.dirty.add(y);
+    for (let y = from; y <= this.bottom; y++) this.touch(y);
   }
 
   scroll(n) {
@@ -484,11 +499,11 @@ export class Terminal {
       this.forgotten += this.history.length - this.limit;
       this.history.splice(0, this.history.length - this.limit);
     }
-    for (let y = this.top; y <= this.bottom; y++) this.dirty.add(y);
+    this.whole = true;
   }
 
   index() {
-    this.dirty.add(this.y);
+    this.touch(this.y);
     if (this.y === this.bottom) this.scroll(1);
     else this.move(this.x, this.y + 1);
   }
@@ -517,7 +532,7 @@ export class Terminal {
   }
 
   all() {
-    for (let y = 0; y < this.rows; y++) this.dirty.add(y);
+    this.whole = true;
   }
 
   /** Rows are cut or made longer; what a program drew for another size it draws again by itself. */
@@ -540,7 +555,7 @@ export class Terminal {
           if (isShown) this.y--;
         }
       }
-      while (grid.length < rows) grid.push(Array.from({ length: cols }, () => blank()));
+      while (grid.length < rows) grid.push(new Array(cols).fill(BLANK));
     };
     fit(this.grid, true);
     if (this.other) fit(this.other, false);

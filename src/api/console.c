@@ -14,6 +14,7 @@
 #define FILES(X)                                                                                   \
     X(api_js, "api.js")                                                                            \
     X(app_js, "app.js")                                                                            \
+    X(code_js, "code.js")                                                                          \
     X(dialog_js, "dialog.js")                                                                      \
     X(el_js, "el.js")                                                                              \
     X(files_js, "files.js")                                                                        \
@@ -21,6 +22,7 @@
     X(index_html, "index.html")                                                                    \
     X(list_js, "list.js")                                                                          \
     X(login_js, "login.js")                                                                        \
+    X(providers_js, "providers.js")                                                                \
     X(sandbox_js, "sandbox.js")                                                                    \
     X(style_css, "style.css")                                                                      \
     X(tabs_js, "tabs.js")                                                                          \

@@ -69,6 +69,7 @@ test('a full-screen program, Ctrl-C, and the keyboard out of it', async (t) => {
   await type(page, 'yes');
   await until('it is full of y', async () => (await screenText(page)).split('\n').filter((l) => l.trim() === 'y').length > 10);
   await page.keyboard.press('Control+c');
+  await until('the prompt', async () => (await screenText(page)).trimEnd().endsWith('$'));
   await type(page, 'echo st"op"ped');
   await seen(page, 'stopped');
   await page.keyboard.press('Control+F6');
@@ -174,9 +175,10 @@ test('processes, metrics, history and about', async (t) => {
 });
 
 test('a page that is left open does not keep a sandbox from idling out', async (t) => {
-  const made = await sandbox(t, { idle_timeout_s: 3 });
+  const made = await sandbox(t);
   const v = await enter(`#/sandbox/${made.id}/files`);
   await v.page.getByText('Nothing here').waitFor();
+  await api('POST', `/v1/sandboxes/${made.id}/extend`, { idle_timeout_s: 2 });
   await until('it has ended', async () => (await api('GET', `/v1/sandboxes/${made.id}`)).end_cause === 'idle');
   await v.close();
 });

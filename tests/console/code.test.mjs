@@ -1,0 +1,119 @@
+// Cells in a sandbox, providers, and a list that is long.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { axePath, enter, HOME, sandbox, start, stop, until } from './browser.mjs';
+
+before(start);
+after(stop);
+
+async function run(page, code) {
+  await page.getByLabel('Code. Shift+Enter').fill(code);
+  await page.keyboard.press('Shift+Enter');
+}
+
+test('cells keep their variables, and show text, tables and pictures', async (t) => {
+  const made = await sandbox(t);
+  const v = await enter(`#/sandbox/${made.id}/code`);
+  const { page } = v;
+  await page.getByRole('option', { name: 'python' }).waitFor({ state: 'attached' });
+  await run(page, 'x = 20');
+  await page.getByText('[1]').waitFor();
+  await run(page, 'print("seen", x)\nx * 2 + 2');
+  await page.getByText('seen 20').waitFor();
+  await page.locator('.shown pre', { hasText: /^42$/ }).waitFor();
+
+  await run(page, `
+class Table:
+    def _repr_e2b_data_(self): return {"name": ["<b>ann</b>", "bob"], "n": [1, 2]}
+class Drawing:
+    def _repr_svg_(self): return '<svg xmlns="http://www.w3.org/2000/svg" width="20" height="10"><script>top.hit=1</script><rect width="20" height="10"/></svg>'
+display(Table()); display(Drawing())`);
+  await page.getByRole('cell', { name: '<b>ann</b>' }).waitFor();
+  await page.getByRole('img', { name: /^Drawing/ }).waitFor();
+  await until('the drawing is there', () => page.locator('img.result').evaluate((img) => img.complete && img.naturalWidth === 20));
+
+  await run(page, '1/0');
+  await page.getByText('ZeroDivisionError').first().waitFor();
+  assert.equal(await page.evaluate(() => window.hit), undefined);
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
+test('what a cell shows is text, also where it says that it is HTML', async (t) => {
+  const made = await sandbox(t);
+  const v = await enter(`#/sandbox/${made.id}/code`);
+  await v.page.getByRole('option', { name: 'python' }).waitFor({ state: 'attached' });
+  await run(v.page, `
+class Evil:
+    def __repr__(self): return '<img src=x onerror=window.hit=1>'
+    def _repr_html_(self): return '<img src=x onerror=window.hit=1>'
+    def _repr_png_(self): return b'"><script>window.hit=1</script>'
+    def _repr_javascript_(self): return 'window.hit=1'
+print('<script>window.hit=1</script>'); display(Evil()); "done"`);
+  await v.page.locator('.shown pre', { hasText: 'done' }).waitFor();
+  assert.equal(await v.page.evaluate(() => window.hit), undefined);
+  assert.equal(await v.page.locator('.cells script, .cells img:not(.result)').count(), 0);
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
+test('providers, and why', async () => {
+  const v = await enter('#/providers');
+  await v.page.getByRole('cell', { name: 'jail (default)' }).waitFor();
+  await v.page.getByLabel('User').fill('ann');
+  await v.page.getByRole('button', { name: 'Why?' }).click();
+  await v.page.getByRole('listitem').first().waitFor();
+  await v.page.getByText('an admin key sees them').waitFor();
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
+test('ten thousand sandboxes: about sixty rows are in the page, and all can be reached, filtered and chosen', async () => {
+  const v = await enter();
+  const { page } = v;
+  const all = Array.from({ length: 10000 }, (_, i) => ({
+    id: `s${String(i).padStart(19, '0')}`, state: i % 10 ? 'running' : 'paused', user_id: `user-${i}`, thread_id: 't', template: 'default', provider: 'jail',
+    metadata: {}, limits: { memory_bytes: 1 << 29 }, created_at: '2026-01-02T03:04:05.678Z', expires_at: '2099-01-01T00:00:00.000Z',
+  }));
+  await page.route('**/v1/sandboxes?*', (route) => {
+    const from = Number(new URL(route.request().url()).searchParams.get('cursor') ?? 0);
+    return route.fulfill({ json: { sandboxes: all.slice(from, from + 1000), next_cursor: from + 1000 < all.length ? String(from + 1000) : null } });
+  });
+  await page.reload();
+  await page.getByText('10000 in all').waitFor();
+  assert.ok(await page.locator('tbody tr').count() < 100);
+  await page.locator('.scroll').evaluate((node) => { node.scrollTop = node.scrollHeight; });
+  await page.getByText('user-9999/t').waitFor();
+  assert.ok(await page.locator('tbody tr').count() < 100);
+  await page.getByLabel('Filter').fill('state:paused user:user-99');
+  await page.getByText(/^\d+ of 10000$/).waitFor();
+  await page.getByText('user-9990/t').waitFor();
+  await page.locator('tbody input').first().check();
+  await page.getByRole('button', { name: /^Select all \d+$/ }).click();
+  await page.getByText(/^\d\d+ selected$/).waitFor();
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
+for (const colorScheme of ['light', 'dark']) {
+  test(`axe finds nothing in cells and providers, ${colorScheme}`, async (t) => {
+    const made = await sandbox(t);
+    const v = await enter('#/', { colorScheme, bypassCSP: true });
+    for (const address of [`#/sandbox/${made.id}/code`, '#/providers']) {
+      await v.page.goto(`${HOME}/${address}`);
+      await v.page.reload();
+      if (address.endsWith('code')) {
+        await v.page.getByRole('option', { name: 'python' }).waitFor({ state: 'attached' });
+        await run(v.page, 'print(1); 1/0');
+        await v.page.getByText('ZeroDivisionError').first().waitFor();
+      } else {
+        await v.page.locator('tbody td').first().waitFor();
+      }
+      await v.page.addScriptTag({ path: axePath });
+      const found = await v.page.evaluate(() => globalThis.axe.run());
+      assert.deepEqual(found.violations.map((x) => [address, x.id, x.nodes.map((n) => n.html)]), []);
+    }
+    await v.close();
+  });
+}

@@ -1,0 +1,46 @@
+// Pictures of every page, into $CONSOLE_PICTURES; scripts/console-pictures runs it.
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+
+import { api, enter, HOME, sandbox, start, stop, until } from './browser.mjs';
+
+before(start);
+after(stop);
+
+for (const colorScheme of ['light', 'dark']) {
+  test(`pictures, ${colorScheme}`, async (t) => {
+    const picture = (page, name) => page.screenshot({ path: path.join(process.env.CONSOLE_PICTURES, `${name}-${colorScheme}.png`) });
+    for (let i = 0; i < 9; i++) await sandbox(t, { user_id: ['ann', 'bob', 'eve'][i % 3], thread_id: `chat-${i}`, template: ['default', 'base'][i % 2] });
+    const paused = await sandbox(t, { user_id: 'ann', thread_id: 'night' });
+    await api('POST', `/v1/sandboxes/${paused.id}/pause`);
+    const made = await sandbox(t, { user_id: 'bob', thread_id: 'demo' });
+    const base = `/v1/sandboxes/${made.id}`;
+    await api('POST', `${base}/exec`, { command: 'mkdir src; echo "print(6 * 7)" > src/app.py; seq 1000 > numbers.txt; echo "<h1>Hello</h1>" > index.html' });
+    await api('POST', `${base}/processes`, { argv: ['python3', '-m', 'http.server', '8000'], cwd: '/workspace' });
+
+    const v = await enter('#/', { colorScheme, viewport: { width: 900, height: 420 } });
+    const { page } = v;
+    await page.locator('tbody a').nth(9).waitFor();
+    await page.locator('.scroll').focus();
+    await page.keyboard.press('j');
+    await page.keyboard.press('x');
+    await picture(page, 'list');
+    await page.goto(`${HOME}/#/sandbox/${made.id}/terminal`);
+    const screen = page.locator('.screen');
+    await until('a prompt', async () => (await screen.innerText()).includes('$'));
+    await page.getByLabel('Terminal input').focus();
+    await page.keyboard.type('ls -l --color; python3 src/app.py');
+    await page.keyboard.press('Enter');
+    await until('the answer', async () => (await screen.innerText()).split('\n').some((line) => line.trim() === '42'));
+    await picture(page, 'terminal');
+    for (const tab of ['files', 'processes', 'ports', 'metrics', 'history', 'about', 'code']) {
+      await page.goto(`${HOME}/#/sandbox/${made.id}/${tab}`);
+      await page.locator('.inside tbody td, .inside svg, .inside pre, .inside textarea').first().waitFor();
+      await picture(page, tab);
+    }
+    await page.goto(`${HOME}/#/providers`);
+    await page.locator('tbody td').first().waitFor();
+    await picture(page, 'providers');
+    await v.close();
+  });
+}
