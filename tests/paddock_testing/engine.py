@@ -118,9 +118,20 @@ class Engine:
 
     def roots(self):
         """The files of sandboxes that it keeps: names of images, and of containers that have ended."""
-        images = json.loads(self.good("GET", "/images/json"))
+        images = json.loads(self.list_images())
         names = [tag for i in images for tag in i["RepoTags"] or () if "paddock-root-" in tag]
         return names + [c["Names"][0] for c in self.containers() if c["State"] != "running"]
+
+    def list_images(self):
+        """Podman's list fails while an image that is in it is being removed."""
+        deadline = time.monotonic() + paddock.seconds(30)
+        while True:
+            status, text = self.call("GET", "/images/json")
+            if status != 500 or b"image not known" not in text:
+                assert status < 300, (status, text[:600])
+                return text
+            assert time.monotonic() < deadline, text[:600]
+            time.sleep(0.05)
 
     def inspect(self, name):
         return json.loads(self.good("GET", f"/containers/{name}/json"))

@@ -443,7 +443,8 @@ def test_a_websocket_of_another_page_is_refused(alice):
     "/v1/sandboxes/{ID}", "/v1/sandboxes/%c0%ae%c0%ae", "/v1/sandboxes/%ff", "/v1/sandboxes/%",
     "/v1/sandboxes/%2", "/v1/sandboxes/%zz", "/v1/sandboxes/{id}/files/../exec", "/healthz/",
     "/healthz/..", "/healthz%2f..%2fv1", "/v1/sandboxes/{id}/processes/%2e%2e", "/v1/sandboxes/..%2f",
-    "/v1/sandboxes/{id}/processes/1%2foutput", "/v1/sandboxes/{id}/ports/80%2f..", "/.", "/..", "/"])
+    "/v1/sandboxes/{id}/processes/1%2foutput", "/v1/sandboxes/{id}/ports/80%2f..", "/.", "/..", "/console",
+    "/console/", "/console/..", "/console/%2e%2e/v1/sandboxes", "/console/../healthz", "//"])
 def test_paths_are_read_once_and_as_they_are(alice, path):
     """Neither with a key nor without one does a crooked path lead anywhere."""
     path = path.replace("{id}", alice.sandbox).replace("{ID}", alice.sandbox.upper())
