@@ -1,4 +1,5 @@
-/* The table of tools, with what a model is told about them. */
+/* The table of tools, with what a model is told about them. scripts/agent-tools hands a change of
+ * it on to the agent in the terminal. */
 #include "api/mcp.h"
 
 #include "base/banned.h"

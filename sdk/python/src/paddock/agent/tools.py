@@ -37,10 +37,8 @@ PICTURES = 4
 PICTURE_MAX = 1400 * 1024  # of base64
 POLL_S = 0.05
 
-# The sandbox is made by the agent, not by the model.
-NOT_HERE = {"create_sandbox"}
 # Without a sandbox there are no contexts, and ports need no link.
-NOT_ON_HOST = NOT_HERE | {"run_code", "preview_port", "session_info"}
+NOT_ON_HOST = {"run_code", "preview_port", "session_info"}
 
 OWN: List[Dict[str, Any]] = [
     {"name": "remember",
@@ -70,7 +68,7 @@ class Refusal(Exception):
 
 
 def mcp_tools() -> List[Dict[str, Any]]:
-    """The tools of /mcp."""
+    """The tools of /mcp. The sandbox is made by the agent, not by the model: create_sandbox is not among them."""
     with open(Path(__file__).parent / "tools.json", encoding="utf-8") as file:
         found: List[Dict[str, Any]] = json.load(file)
     return found
@@ -125,7 +123,7 @@ class Tools:
         self._box = box
         self._store = store
         self._show = show
-        left_out = NOT_ON_HOST if is_host else NOT_HERE
+        left_out = NOT_ON_HOST if is_host else set()
         self.schemas = [t for t in mcp_tools() if t["name"] not in left_out] + OWN
         self._by_name = {t["name"]: t for t in self.schemas}
 
