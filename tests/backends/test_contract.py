@@ -28,6 +28,8 @@ NIGHTLY = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.p
 # These count on places of a root of its own (/tmp, /root), and on becoming root there.
 WITH_ROOT = ["test_e2b_files.py", "test_e2b_filesystem.py", "test_e2b_process.py", "test_e2b_reach.py",
              "test_e2b_routes.py", "test_operations.py"]
+# Of these the others try little else than such places.
+WITHOUT_ROOT = ["test_e2b_process.py", "test_e2b_routes.py", "test_operations.py"]
 # Each is given to the suite of its folder: an SDK of E2B's, a client, a file of the package's tests.
 E2B = ["py-current", "py-2.45", "js-current", "js-2.45"]
 MCP = ["js", "py-1", "py-2", "programs"]
@@ -46,6 +48,8 @@ def rounds():
             yield from ((provider, "api", name) for name in NIGHTLY if not name.startswith(lacks))
         if NIGHT and provider == "docker":
             yield from ((provider, "api", name) for name in WITH_ROOT)
+        if NIGHT and provider == "local":
+            yield from ((provider, "api", name) for name in WITHOUT_ROOT)
         if NIGHT and provider != "toy":
             yield from ((provider, "mcp", name) for name in MCP)
             yield from ((provider, "e2b", name) for name in E2B)
