@@ -29,6 +29,15 @@ static bool has_way_out(const struct session *s)
     return s->info.spec.network == NETWORK_GATE && s->all->c.egress;
 }
 
+/* A copy of the rules of the moment, or NULL. */
+static char *copy_rules(struct session *s)
+{
+    lock_take(&s->lock);
+    char *text = strdup(s->network ? s->network : NO_RULES);
+    lock_release(&s->lock);
+    return text;
+}
+
 int session_open_network(struct session *s, struct box *box, struct pd_err *e)
 {
     char id[GATE_ID_MAX + 1];
@@ -40,12 +49,16 @@ int session_open_network(struct session *s, struct box *box, struct pd_err *e)
         return -1;
     gate_id(s, id);
 
-    lock_take(&s->lock);
-    char *rules = strdup(s->network ? s->network : NO_RULES);
-    lock_release(&s->lock);
+    char *rules = copy_rules(s);
     int r = egress_add(s->all->c.egress, id, s->info.tenant, rules ? rules : NO_RULES, fds[0],
                        fds[1], e);
+
+    /* Whoever has changed them meanwhile found no box to tell the gate of. */
+    char *now = copy_rules(s);
+    if (r == 0 && rules && now && strcmp(rules, now) != 0)
+        r = egress_change(s->all->c.egress, id, now, deadline_in(CHANGE_PATIENCE), e);
     free(rules);
+    free(now);
     return r;
 }
 
