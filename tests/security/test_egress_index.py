@@ -1,0 +1,107 @@
+"""Package clients through the gate, from the index that this machine's clients use.
+
+Where that is is asked of the clients and of the machine's resolver when the tests run, and the hosts that it needs
+besides are learned from what the gate refuses. Then the same with one name missing, which has to fail and be told.
+"""
+
+import ipaddress
+import json
+import os
+import shutil
+import socket
+import subprocess
+from urllib.parse import urlsplit
+
+import pytest
+from paddock_testing.run import PADDOCK, clean_environment, seconds
+
+BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+PIP = "/usr/bin/python3 -m pip --disable-pip-version-check"
+HOSTS_MAX = 6
+
+
+def output(*argv):
+    try:
+        r = subprocess.run(argv, capture_output=True, text=True, timeout=seconds(60), check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return r.stdout.strip() if r.returncode == 0 else ""
+
+
+def pip_index():
+    own = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
+    return (os.environ.get("PIP_INDEX_URL") or output(*PIP.split()[:3], "config", "get", "global.index-url")
+            or output("/usr/bin/python3", "-c", own))
+
+
+def npm_index():
+    return output("npm", "config", "get", "registry")
+
+
+def line_of(client, url):
+    """A command that downloads a small package, for bash."""
+    if client == "pip":
+        cert = f" --cert {BUNDLE}" if os.path.exists(BUNDLE) else ""
+        return (f"{PIP} download -q --no-cache-dir --no-deps --retries 0 --timeout 60{cert} --index-url {url} -d got six"
+                " && ls got")
+    return (f"export NODE_EXTRA_CA_CERTS={BUNDLE}; npm pack --silent --cache cache --fetch-retries 0"
+            f" --registry {url} is-number")
+
+
+def private_addresses(host):
+    """Those of its addresses that the gate dials only on the operator's word, as company mirrors have."""
+    found = {i[4][0] for i in socket.getaddrinfo(host, 443, type=socket.SOCK_STREAM)}
+    return sorted(a for a in found if not ipaddress.ip_address(a).is_global)
+
+
+def run(hosts, line):
+    argv = [PADDOCK, "run", "--json", "--timeout", str(int(seconds(120)))]
+    for host in hosts:
+        argv += ["--allow", host]
+        for address in private_addresses(host.rsplit(":", 1)[0]):
+            argv += ["--allow-private", address]
+    argv += ["--egress", "list", "--", "bash", "-c", line]
+    r = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                       timeout=seconds(150), env=clean_environment(), check=False)
+    assert r.stdout, r
+    return json.loads(r.stdout)
+
+
+def name_and_port(url):
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
+
+def learn(url, line):
+    """The hosts with which it works, and the run that did; None: it does not."""
+    hosts = [name_and_port(url)]
+    while len(hosts) <= HOSTS_MAX:
+        told = run(hosts, line)
+        if told["exit_code"] == 0:
+            return hosts
+        more = {d["host"] for d in told["network"]["denied"]} - {h.rsplit(":", 1)[0] for h in hosts}
+        if not more:
+            return None
+        hosts += sorted(f"{name}:443" for name in more)
+    return None
+
+
+@pytest.mark.parametrize("client,tool,index", [("pip", "/usr/bin/python3", pip_index), ("npm", "npm", npm_index)])
+def test_a_package_is_fetched_by_the_names_that_it_needs_and_not_without_one(tmp_path, client, tool, index):
+    if not os.environ.get("PADDOCK_NIGHTLY") and not os.environ.get("PADDOCK_INDEX"):
+        pytest.skip("at night: it asks the package index that this machine's clients use")
+    if not shutil.which(tool):
+        pytest.skip(f"the package index cannot be tried: {tool} is not installed")
+    url = index()
+    line = line_of(client, url)
+    outside = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False,
+                             timeout=seconds(150)) if url else None
+    if not outside or outside.returncode:
+        pytest.skip(f"the package index cannot be tried: {client} gets nothing from it outside of a sandbox either")
+
+    hosts = learn(url, line)
+    assert hosts, "it works outside, and not by any rules"
+    for missing in hosts:
+        told = run([h for h in hosts if h != missing], line)
+        assert told["exit_code"] != 0
+        assert missing.rsplit(":", 1)[0] in {d["host"] for d in told["network"]["denied"]}, told

@@ -1,0 +1,108 @@
+"""What a sandbox does to the gate does not reach its neighbours, and nothing of it stays."""
+
+import os
+
+import pytest
+from paddock_testing.internet import Internet, ServerInside, can_make
+from paddock_testing.run import rounds, seconds, wait_for
+
+GET = f"curl -sSf -m {int(seconds(60))} "
+LIMIT = 100  # connections of a sandbox here
+# Opens more than it may have, says nothing on half of them, begins a head on the others, reads nothing; then makes
+# and resets connections for ever.
+FLOOD = """/usr/bin/python3 -c '
+import socket, struct
+held = []
+for i in range(600):
+    s = socket.socket()
+    s.setblocking(False)
+    s.connect_ex(("203.0.113.7", 7777 if i % 2 else 80))
+    try: s.send(b"GET /big90000000 HTTP/1.1" if i % 4 == 0 else b"x" if i % 4 == 1 else b"")
+    except OSError: pass
+    if i % 8 == 3: s.shutdown(socket.SHUT_WR)
+    held.append(s)
+print("begun", flush=True)
+while True:
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    s.setblocking(False)
+    s.connect_ex(("203.0.113.7", 7777))
+    s.close()
+'"""
+
+
+@pytest.fixture(scope="module")
+def server():
+    why = can_make()
+    if why:
+        pytest.skip(why)
+    internet = Internet()
+    try:
+        with ServerInside(internet, {"egress_connections": LIMIT}) as s:
+            yield s
+    finally:
+        internet.close()
+
+
+def create(client):
+    r = client.post("/v1/sandboxes", json={"network": {"mode": "open"}})
+    assert r.status == 201, r
+    return r.json()["id"]
+
+
+def works(client, sandbox, line):
+    r = client.post(f"/v1/sandboxes/{sandbox}/exec", json={"argv": ["bash", "-c", line]})
+    assert r.status == 200, r
+    return r.json()["exit_code"] == 0
+
+
+def use(client):
+    s = create(client)
+    assert works(client, s, GET + "http://a.example/")
+    client.delete(f"/v1/sandboxes/{s}")
+
+
+def descriptors(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def test_a_flood_of_connections_has_its_limit_and_neighbours_do_not_notice(server):
+    client = server.client()
+    use(client)  # the gate has what it needs for that
+    (gate,) = server.gates()
+    before = descriptors(gate)
+    bad, good = create(client), create(client)
+    p = client.post(f"/v1/sandboxes/{bad}/processes", json={"argv": ["bash", "-c", FLOOD]}).json()["process_id"]
+    output = f"/v1/sandboxes/{bad}/processes/{p}/output?stream=stdout"
+    wait_for(lambda: "begun" in client.get(output).text, 60, "the flood has begun")
+    most = 0
+    for _ in range(rounds(10, 500)):
+        assert works(client, good, GET + "http://a.example/")
+        most = max(most, descriptors(gate) - before)
+    # The flood was one, and was held: two descriptors a connection, two sockets a sandbox, one for the neighbour.
+    assert LIMIT // 2 < most <= 2 * LIMIT + 16
+    for s in (bad, good):
+        client.delete(f"/v1/sandboxes/{s}")
+    assert server.gates() == [gate]
+    wait_for(lambda: descriptors(gate) <= before, 60, "nothing of it stays in the gate")
+
+
+def test_nothing_stays_of_sandboxes_with_traffic(server):
+    client = server.client()
+    (gate,) = wait_for(server.gates, 30, "there is a gate")
+
+    def count():
+        return [descriptors(gate), descriptors(server.daemon()), sum(descriptors(p) for p in server.keepers())]
+
+    for _ in range(3):
+        use(client)
+    before, times = count(), rounds(12, 1000)
+    for _ in range(times):
+        use(client)
+    # Two of each would be left. Kits that wait, at the keeper, and connections that rest come and go.
+    wait_for(lambda: all(now < b + 2 * times for now, b in zip(count(), before)), 60,
+             f"descriptors are as before, {before}")
+    wait_for(lambda: descriptors(gate) <= before[0], 60, "the gate has as many as before")
+    alive = create(client)  # the control: a sandbox that is there has some
+    wait_for(lambda: descriptors(gate) >= before[0] + 2, 30, "a sandbox is two sockets of the gate")
+    client.delete(f"/v1/sandboxes/{alive}")
