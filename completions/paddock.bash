@@ -12,7 +12,7 @@ _paddock_pids() {
 # The options of a command; tests/lint/client_docs compares them with `paddock help`.
 _paddock_options() {
     case $1 in
-    run) echo --provider --mode --profile --min-isolation --user --workdir --env --network --name --root \
+    run) echo --provider --mode --profile --min-isolation --user --workdir --env --network --name --root --image \
         --bind --timeout --memory --pids --cpu --disk --files --file-size --output --json ;;
     keeper) echo --socket --kind --program --option --builders --kits --owner --files ;;
     serve) echo --config --listen --listen-tls --state-dir --tls-cert --tls-key ;;
@@ -62,7 +62,7 @@ _paddock_values() {
 _paddock() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]-} i id=
-    local commands="run doctor root keeper serve key cert config create ls exec shell code cp ps logs \
+    local commands="run doctor root image keeper serve key cert config create ls exec shell code cp ps logs \
         kill port top route mv rm mcp console agent help"
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
@@ -71,6 +71,7 @@ _paddock() {
     fi
     case $command in
     help) mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word") && return ;;
+    image) mapfile -t COMPREPLY < <(compgen -W "import ls inspect rm" -- "$word") && return ;;
     root) mapfile -t COMPREPLY < <(compgen -W "ls rm" -- "$word") && return ;;
     esac
     if [[ $word == -* ]]; then

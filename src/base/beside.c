@@ -13,9 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static const char *const places[] = {"", "../libexec/paddock/"};
+
 void exec_beside(const char *name, const char **argv)
 {
-    static const char *const places[] = {"", "../libexec/paddock/"};
     char self[4096] = "", path[8200];
     ssize_t n = strchr(name, '/') ? 0 : readlink("/proc/self/exe", self, sizeof self - 1);
     int dir = 0;
@@ -31,6 +32,25 @@ void exec_beside(const char *name, const char **argv)
         argv[0] = path;
         execv(path, (char *const *)(uintptr_t)argv);
     }
+}
+
+int beside_find(const char *name, char *out, size_t size)
+{
+    char self[4096], path[8200], real[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0)
+        return -1;
+    self[n] = 0;
+
+    const char *slash = strrchr(self, '/');
+    int dir = slash ? (int)(slash - self + 1) : 0;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(path, sizeof path, "%.*s%s%s", dir, self, places[i], name);
+        if (realpath(path, real) && access(real, X_OK) == 0 &&
+            (size_t)snprintf(out, size, "%s", real) < size)
+            return 0;
+    }
+    return -1;
 }
 
 /* In a directory with the sticky bit others may make files, but neither move nor replace ours. */

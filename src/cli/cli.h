@@ -17,11 +17,13 @@ int cmd_run(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_keeper(int argc, char **argv);
 int cmd_root(int argc, char **argv);
+int cmd_image(int argc, char **argv);
 int cmd_agent(int argc, char **argv);
 int cmd_gate(int argc, char **argv);
 int cmd_probe(int argc, char **argv);
 
-extern const char run_usage[], doctor_usage[], keeper_usage[], root_usage[], agent_usage[];
+extern const char run_usage[], doctor_usage[], keeper_usage[], root_usage[], agent_usage[],
+    image_usage[];
 
 /* Prints "paddock: MESSAGE" to stderr; control characters are escaped. Returns the exit status that
  * the error's code stands for. */

@@ -16,6 +16,7 @@ static const struct cli_command commands[] = {
     {"run", "run a command in a sandbox", run_usage, cmd_run},
     {"doctor", "say what this host offers and prove it", doctor_usage, cmd_doctor},
     {"root", "list and remove named roots", root_usage, cmd_root},
+    {"image", "bring images into the store, list and remove them", image_usage, cmd_image},
     {"keeper", "keep jails for several clients", keeper_usage, cmd_keeper},
     {"agent", "a coding agent whose tools work in a sandbox", agent_usage, cmd_agent},
     {"gate", NULL, NULL, cmd_gate},   /* the way out of sandboxes, by rules */
@@ -110,11 +111,12 @@ static int unknown(const char *name)
 {
     struct pd_err e;
 
-    pd_fail(
-        &e, PD_INVALID,
-        "'%.40s' is not a command: run, doctor, root, keeper, agent, serve, key, cert, config, ls, "
-        "create, exec, shell, cp, logs, ps, kill, rm, port, top, route, mv, console, help",
-        name);
+    pd_fail(&e, PD_INVALID,
+            "'%.40s' is not a command: run, doctor, root, image, keeper, agent, serve, key, cert, "
+            "config, "
+            "ls, "
+            "create, exec, shell, cp, logs, ps, kill, rm, port, top, route, mv, console, help",
+            name);
     return cli_fail(&e);
 }
 

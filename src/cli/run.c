@@ -31,6 +31,7 @@ const char run_usage[] =
     "                          restricted: strict, and what is written cannot be executed\n"
     "  --name NAME             keep the root file system under this name for the next run\n"
     "  --root DIR              use DIR as the root; what is written goes elsewhere\n"
+    "  --image IMAGE           use an image of the store as the root: see `paddock help image`\n"
     "  --bind SRC:DST[:rw]     show a host file or directory inside, read-only unless :rw\n"
     "  --workdir DIR           start there (default /workspace)\n"
     "  --user user|root|UID[:GID]   run as (default user, uid 1000)\n"
@@ -109,7 +110,7 @@ static int parse_root(struct run_options *o, const char *text, struct pd_err *e)
     return 0;
 }
 
-static int parse_user(struct run_options *o, const char *text, struct pd_err *e)
+int run_parse_user(struct run_options *o, const char *text, struct pd_err *e)
 {
     if (!strcmp(text, "user") || !strcmp(text, "root")) {
         o->uid = o->gid = text[0] == 'r' ? UID_ROOT : UID_USER;
@@ -177,25 +178,26 @@ static int check_known(const char *name, struct pd_err *e)
         "--provider", "--profile",   "--name",          "--timeout", "--memory",
         "--pids",     "--cpu",       "--disk",          "--files",   "--env",
         "--bind",     "--root",      "--workdir",       "--user",    "--network",
-        "--output",   "--file-size", "--min-isolation", "--mode"};
+        "--output",   "--file-size", "--min-isolation", "--mode",    "--image"};
 
     if (find_name(name, with_value, sizeof with_value / sizeof *with_value) ||
         run_egress_knows(name))
         return 0;
-    return pd_fail(e, PD_INVALID,
-                   "unknown option '%.20s': --provider --mode --profile --name --timeout "
-                   "--memory --pids --cpu --disk --files --env --bind --root --workdir --user "
-                   "--network --allow --egress --output --file-size --min-isolation --json are "
-                   "valid",
-                   name);
+    return pd_fail(
+        e, PD_INVALID,
+        "unknown option '%.20s': --provider --mode --profile --name --timeout "
+        "--memory --pids --cpu --disk --files --env --bind --root --image --workdir --user "
+        "--network --allow --egress --output --file-size --min-isolation --json are "
+        "valid",
+        name);
 }
 
 /* Only a jail can honour it. The name is kept: the text of an option is gone with the next one. */
 static void note_jail_only(struct run_options *o, const char *name)
 {
-    static const char *const list[] = {"--profile", "--name", "--memory", "--pids",
-                                       "--cpu",     "--disk", "--files",  "--bind",
-                                       "--root",    "--user", "--network"};
+    static const char *const list[] = {"--profile", "--name", "--memory",  "--pids",
+                                       "--cpu",     "--disk", "--files",   "--bind",
+                                       "--root",    "--user", "--network", "--image"};
     const char *found = find_name(name, list, sizeof list / sizeof *list);
     if (found)
         o->jail_only = found;
@@ -260,8 +262,14 @@ static int parse_value(struct run_options *o, const char *name, const char *v, s
         return parse_bind(o, v, e);
     if (!strcmp(name, "--root"))
         return parse_root(o, v, e);
-    if (!strcmp(name, "--user"))
-        return parse_user(o, v, e);
+    if (!strcmp(name, "--image")) {
+        o->image = v;
+        return 0;
+    }
+    if (!strcmp(name, "--user")) {
+        o->user_given = true;
+        return run_parse_user(o, v, e);
+    }
     if (!strcmp(name, "--name"))
         return parse_name(o, v, e);
     return parse_workdir(o, v, e);
@@ -337,6 +345,8 @@ static int parse(struct run_options *o, int argc, char **argv, struct pd_err *e)
 
     o->argv = argv + opts.at;
     o->argc = argc - opts.at;
+    if (run_image_apply(o, e) < 0)
+        return -1;
     if (!o->argc || !o->argv[0][0])
         return pd_fail(e, PD_INVALID,
                        "no command: paddock run [OPTIONS] [--] COMMAND, see `paddock help run`");

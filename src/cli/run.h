@@ -25,8 +25,10 @@ struct run_options {
     struct run_egress egress;
     char paths[SPEC_BINDS_MAX][2][SPEC_PATH_MAX + 1]; /* of the binds */
     char root[SPEC_PATH_MAX + 1];
+    const char *image;   /* what --image named, or NULL */
     const char *workdir; /* "" = the default */
     uint32_t uid, gid;
+    bool user_given;
     uint64_t timeout_ns; /* 0 = none */
     uint64_t output;     /* bytes, 0 = no limit */
     uint64_t file_size;  /* 0 = no limit */
@@ -61,3 +63,10 @@ struct run_result {
 /* 0 when *ret is complete, -1 when the command could not be run. */
 int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e);
 int run_locally(struct run_options *o, struct run_result *ret, struct pd_err *e);
+
+/* What --user takes. */
+int run_parse_user(struct run_options *o, const char *text, struct pd_err *e);
+/* With --image: finds it in the store, and lets it fill what the options left open. */
+int run_image_apply(struct run_options *o, struct pd_err *e);
+/* The ids of a user in the text of a passwd file; ids that a sandbox has. Pure. 0, or -1. */
+int run_image_user(const char *text, const char *name, uint32_t *ret_uid, uint32_t *ret_gid);

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/options.h"
 #include "engine/broker.h"
+#include "image/image.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,9 +14,10 @@ static const char usage[] =
     "usage: paddock-remote broker docker|podman --instance ID --state DIR [--host URL]\n"
     "           [--runtime NAME] [--pull never|missing|always] [--auth FILE] [--owner UID]\n"
     "       paddock-remote check docker|podman [--host URL] [--runtime NAME]\n"
+    "       paddock-remote image plan | image unpack PACKING SIZE HEX|-\n"
     "\n"
     "A broker is started by a keeper, with its socket as descriptor 3 and init's program as\n"
-    "descriptor 4. A check says what the engine is and has.\n";
+    "descriptor 4. A check says what the engine is and has. image reads images, in a jail.\n";
 
 static int parse_options(int argc, char **argv, struct broker_config *c, struct pd_err *e)
 {
@@ -40,6 +42,9 @@ int main(int argc, char **argv)
         puts("paddock-remote " PADDOCK_VERSION);
         return 0;
     }
+    if (argc > 1 && !strcmp(argv[1], "image"))
+        return image_main(argc - 1, argv + 1);
+
     bool checks = argc > 2 && !strcmp(argv[1], "check");
     if (argc < 3 || (!checks && strcmp(argv[1], "broker") != 0)) {
         fputs(usage, argc > 1 && !strcmp(argv[1], "--help") ? stdout : stderr);

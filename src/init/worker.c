@@ -60,6 +60,7 @@ static const struct operation operations[] = {
     {"watch", 2, 3, worker_watch, "PATH RECURSIVE [HOW]"},
     {"tar", 1, 1, worker_tar, "PATH"},
     {"untar", 1, 1, worker_untar, "PATH"},
+    {"layer", 1, 1, worker_layer, "PATH"},
     {"dial", 1, 1, worker_dial, "PORT"},
     {"ports", 0, 0, worker_ports, ""},
     {"join", 0, 0, worker_join, ""},

@@ -107,3 +107,4 @@ int worker_ports(struct worker_job *w, struct pd_err *e);
 int worker_tar(struct worker_job *w, struct pd_err *e);
 /* worker_untar.c */
 int worker_untar(struct worker_job *w, struct pd_err *e);
+int worker_layer(struct worker_job *w, struct pd_err *e);

@@ -4,7 +4,12 @@
  * directory's descriptor on, through real directories only (RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS),
  * so that neither ".." nor a link, from the archive or from before, leads out. Devices and FIFOs
  * are refused, set-uid bits and owners are dropped. Each file appears whole or not at all, and
- * replaces what had its name; what was unpacked before an error stays. */
+ * replaces what had its name; what was unpacked before an error stays.
+ *
+ * A layer of an image (docs/images.md) is unpacked the same way, but as it is: with its owners and
+ * modes where the worker is root, with FIFOs, without devices. Names that begin with ".wh." are no
+ * files: they say what of the layers below is gone, and are told to whoever asked, as an EVENT
+ * each: the marks for an overlay are not for a jail to make. */
 #include "init/path.h"
 #include "init/save.h"
 #include "init/tar.h"
@@ -14,6 +19,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 
 #define CONTAINED   (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)
@@ -21,8 +27,14 @@
 #define MODES_MAX   (32u << 20)
 #define NOTE_MAX    (sizeof(mode_t) + sizeof(int64_t))
 
+#define WHITEOUT     ".wh."
+#define OPAQUE       ".wh..wh..opq"
+#define LAYER_ID_MAX 65535u
+
 struct unpack {
     int root;
+    struct worker_job *layer; /* whom to tell what is gone; NULL: not a layer */
+    int owns;                 /* owners are kept */
     struct tar_reader tar;
     uint64_t entries, bytes;
     /* Modes and times of directories, to be set when nothing more is put into them: path, NUL,
@@ -161,12 +173,28 @@ static int unpack_file(struct unpack *u, int dir, const char *name, struct pd_er
 
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = t->mtime}};
     (void)futimens(s.fd, times);
-    r = fchmod(s.fd, t->mode & 0777) < 0 ? -errno : save_commit(&s, name, 1);
+    r = u->owns && fchown(s.fd, t->uid, t->gid) < 0 ? -errno : 0;
+    if (r == 0) /* the owner first: a change of it takes set-uid bits away */
+        r = fchmod(s.fd, t->mode & (u->owns ? 07777 : 0777)) < 0 ? -errno
+                                                                 : save_commit(&s, name, 1);
     if (r < 0)
         return entry_fail(u, -r, e);
 
     u->bytes += t->size;
     return skip(tar_padding(t->size), e);
+}
+
+/* The owner and the time of what is no file, in a layer. */
+static int give(const struct unpack *u, int dir, const char *name, struct pd_err *e)
+{
+    const struct tar_entry *t = &u->tar.entry;
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = t->mtime}};
+
+    if (u->layer)
+        (void)utimensat(dir, name, times, AT_SYMLINK_NOFOLLOW);
+    if (u->owns && fchownat(dir, name, t->uid, t->gid, AT_SYMLINK_NOFOLLOW) < 0)
+        return entry_fail(u, errno, e);
+    return 0;
 }
 
 static int unpack_dir(struct unpack *u, int dir, const char *name, struct pd_err *e)
@@ -182,9 +210,12 @@ static int unpack_dir(struct unpack *u, int dir, const char *name, struct pd_err
             return entry_fail(u, -there, e);
     }
 
+    if (give(u, dir, name, e) < 0)
+        return -1;
+
     /* Without room to remember it, the directory stays the user's alone. */
     uint32_t len = (uint32_t)strlen(t->path) + 1;
-    mode_t mode = t->mode & 0777;
+    mode_t mode = t->mode & (u->owns ? 07777 : 0777);
     if (u->modes.len + len + NOTE_MAX + sizeof len <= u->modes.max) {
         buf_put(&u->modes, t->path, len);
         buf_put(&u->modes, &mode, sizeof mode);
@@ -199,7 +230,15 @@ static int unpack_symlink(struct unpack *u, int dir, const char *name, struct pd
     int r = make_way(dir, name);
     if (r < 0 || symlinkat(u->tar.entry.link, dir, name) < 0)
         return entry_fail(u, r < 0 ? -r : errno, e);
-    return 0;
+    return give(u, dir, name, e);
+}
+
+static int unpack_fifo(struct unpack *u, int dir, const char *name, struct pd_err *e)
+{
+    int r = make_way(dir, name);
+    if (r < 0 || mkfifoat(dir, name, u->tar.entry.mode & 0777) < 0)
+        return entry_fail(u, r < 0 ? -r : errno, e);
+    return give(u, dir, name, e);
 }
 
 static int unpack_hardlink(struct unpack *u, int dir, const char *name, struct pd_err *e)
@@ -217,7 +256,7 @@ static int unpack_hardlink(struct unpack *u, int dir, const char *name, struct p
         return entry_fail(u, -from, e);
     if (fstatat(from, old, &a, AT_SYMLINK_NOFOLLOW) < 0)
         return entry_fail(u, errno, e);
-    if (!S_ISREG(a.st_mode))
+    if (u->layer ? S_ISDIR(a.st_mode) : !S_ISREG(a.st_mode))
         return pd_fail(e, PD_INVALID, "'%.100s' in the archive is a link to %s", t->path,
                        path_type_text(a.st_mode));
 
@@ -231,6 +270,64 @@ static int unpack_hardlink(struct unpack *u, int dir, const char *name, struct p
     return skip(t->size + tar_padding(t->size), e);
 }
 
+/* What a layer says of those below it: ".wh.NAME" is gone, and with ".wh..wh..opq" all that was in
+ * the directory. Told with the path of the directory, and the name or "". */
+static int tell_gone(struct unpack *u, const char *name, struct pd_err *e)
+{
+    const struct tar_entry *t = &u->tar.entry;
+    const char *gone = name + strlen(WHITEOUT);
+    char parent[PATH_MAX];
+
+    snprintf(parent, sizeof parent, "%s", t->path);
+    size_t len = strlen(parent);
+    while (len && parent[len - 1] == '/')
+        parent[--len] = 0;
+    char *slash = strrchr(parent, '/');
+    *(slash ? slash : parent) = 0;
+
+    if (t->type != TAR_FILE)
+        return pd_fail(e, PD_INVALID, "'%.140s' in the layer is no file: it can mean nothing",
+                       t->path);
+    if (!strcmp(name, OPAQUE))
+        gone = "";
+    else if (!strncmp(gone, WHITEOUT, strlen(WHITEOUT)))
+        return skip(t->size + tar_padding(t->size), e); /* aufs's own books */
+    else if (!gone[0] || !strcmp(gone, ".") || !strcmp(gone, ".."))
+        return pd_fail(e, PD_INVALID, "'%.140s' in the layer names nothing that could be gone",
+                       t->path);
+
+    struct record r = {.kind = RECORD_EVENT,
+                       .event = {.kind = EVENT_REMOVED, .path = parent, .path2 = gone}};
+    worker_put(u->layer, &r);
+    return skip(t->size + tar_padding(t->size), e);
+}
+
+/* The last component of a path. */
+static int is_whiteout(const char *path, char name[NAME_MAX + 1])
+{
+    char part[NAME_MAX + 1];
+    int n;
+
+    name[0] = 0;
+    while ((n = next_part(&path, part)) > 0)
+        memcpy(name, part, sizeof part);
+    return n == 0 && !strncmp(name, WHITEOUT, strlen(WHITEOUT));
+}
+
+static int check_layer_entry(const struct unpack *u, struct pd_err *e)
+{
+    const struct tar_entry *t = &u->tar.entry;
+
+    if (strlen(t->path) >= PATH_MAX)
+        return pd_fail(e, PD_INVALID, "'%.100s...' in the layer has %zu bytes: no path has so many",
+                       t->path, strlen(t->path));
+    if (u->owns && (t->uid > LAYER_ID_MAX || t->gid > LAYER_ID_MAX))
+        return pd_fail(e, PD_UNSUPPORTED,
+                       "'%.100s' in the layer belongs to %u:%u: a sandbox has ids up to %u",
+                       t->path, t->uid, t->gid, LAYER_ID_MAX);
+    return 0;
+}
+
 static int unpack_entry(struct unpack *u, struct pd_err *e)
 {
     const struct tar_entry *t = &u->tar.entry;
@@ -238,12 +335,18 @@ static int unpack_entry(struct unpack *u, struct pd_err *e)
 
     if (++u->entries > ENTRIES_MAX)
         return pd_fail(e, PD_TOO_LARGE, "the archive has more than %u entries", ENTRIES_MAX);
-    if (t->type == TAR_DEVICE || t->type == TAR_FIFO)
+    if (u->layer && check_layer_entry(u, e) < 0)
+        return -1;
+    if (u->layer && t->type == TAR_DEVICE) /* it would mean nothing */
+        return skip(t->size + tar_padding(t->size), e);
+    if (!u->layer && (t->type == TAR_DEVICE || t->type == TAR_FIFO))
         return pd_fail(e, PD_INVALID, "'%.140s' in the archive is a %s; leave it out", t->path,
                        t->type == TAR_FIFO ? "FIFO" : "device");
     if (has_parent_part(t->path))
         return pd_fail(e, PD_INVALID, "'%.140s' in the archive leads out of it by '..'", t->path);
 
+    if (u->layer && is_whiteout(t->path, name))
+        return tell_gone(u, name, e);
     auto_fd dir = open_below(u->root, t->path, 1, name);
     if (dir < 0)
         return entry_fail(u, -dir, e);
@@ -259,6 +362,8 @@ static int unpack_entry(struct unpack *u, struct pd_err *e)
         return unpack_dir(u, dir, name, e);
     case TAR_SYMLINK:
         return unpack_symlink(u, dir, name, e);
+    case TAR_FIFO:
+        return unpack_fifo(u, dir, name, e);
     default:
         return unpack_hardlink(u, dir, name, e);
     }
@@ -335,9 +440,12 @@ static int open_root(const struct worker_job *w, struct pd_err *e)
     return path_open_dir(w, path, &st, e);
 }
 
-int worker_untar(struct worker_job *w, struct pd_err *e)
+static int unpack_into(struct worker_job *w, struct worker_job *layer, struct pd_err *e)
 {
-    struct unpack u = {.tar = TAR_READER_INIT, .modes = BUF_INIT(MODES_MAX)};
+    struct unpack u = {.layer = layer,
+                       .owns = layer && geteuid() == 0,
+                       .tar = TAR_READER_INIT,
+                       .modes = BUF_INIT(MODES_MAX)};
     char rest[4096];
 
     u.root = open_root(w, e);
@@ -357,4 +465,15 @@ int worker_untar(struct worker_job *w, struct pd_err *e)
                           .tar_done = {.entries = u.entries, .bytes = u.bytes}};
     worker_put(w, &done);
     return 0;
+}
+
+int worker_untar(struct worker_job *w, struct pd_err *e)
+{
+    return unpack_into(w, NULL, e);
+}
+
+int worker_layer(struct worker_job *w, struct pd_err *e)
+{
+    umask(0);
+    return unpack_into(w, w, e);
 }

@@ -61,12 +61,18 @@ static void reply_done(struct builder *b, struct wire_id id)
     wire_send(b->sock, &head, NULL, NULL, 0, DEADLINE_NONE);
 }
 
+/* Of the named root or of the image, never both. */
+static int lock_of(const struct root *r)
+{
+    return r->lock >= 0 ? r->lock : r->image_lock;
+}
+
 static void reply_built(struct builder *b, struct wire_id id, struct kit *k, pid_t pid,
                         enum rung rung)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_built m = {
-        .rung = rung, .named = k->root.lock >= 0, .has_mntns = k->mntns >= 0, .init_pid = pid};
+        .rung = rung, .named = lock_of(&k->root) >= 0, .has_mntns = k->mntns >= 0, .init_pid = pid};
     msg_built_encode(&out, &m);
 
     /* Four, so that their places are known; /dev/null stands for what there is not. Two more of a
@@ -74,7 +80,7 @@ static void reply_built(struct builder *b, struct wire_id id, struct kit *k, pid
     auto_fd cgroup = b->cgroups.layout == CGROUP_NONE ? -1 : cgroup_jail_dir(&b->cgroups, k->name);
     int fds[6] = {cgroup >= 0 ? cgroup : b->null,
                   k->root.devpts,
-                  k->root.lock >= 0 ? k->root.lock : b->null,
+                  lock_of(&k->root) >= 0 ? lock_of(&k->root) : b->null,
                   k->mntns >= 0 ? k->mntns : b->null,
                   k->gate[0],
                   k->gate[1]};
@@ -172,12 +178,12 @@ static void do_build(struct builder *b, struct frame *f)
             sweep_cgroups(&b->cgroups, k.name);
         /* The child may hold the lock a moment longer; whoever hears of the failure may try again.
          */
-        if (k.root.lock >= 0)
-            (void)flock(k.root.lock, LOCK_UN);
+        if (lock_of(&k.root) >= 0)
+            (void)flock(lock_of(&k.root), LOCK_UN);
         reply_error(b, f->head.id, &e);
     } else {
         /* The command may be running by now; nobody waits for this. */
-        if (k.mntns < 0 && k.root.lock < 0 && !m.spec.bind_count)
+        if (k.mntns < 0 && lock_of(&k.root) < 0 && !m.spec.bind_count)
             k.mntns = open_mntns(b, pid);
         reply_built(b, f->head.id, &k, pid, rung_of(b, &m.spec));
         (void)template_new_boot_id(&b->template); /* the next jail's; tried again when it is made */

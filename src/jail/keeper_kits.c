@@ -30,7 +30,8 @@ static int can_complete(struct keeper *k)
 /* Which kit a spec wants: a complete one of its profile, or a plain one. */
 static unsigned kind_of(struct keeper *k, const struct spec *s)
 {
-    int usual = !s->root_dir[0] && !s->root_name[0] && !s->bind_count && s->network == NETWORK_NONE;
+    int usual = !s->root_dir[0] && !s->root_name[0] && !s->image[0] && !s->bind_count &&
+                s->network == NETWORK_NONE;
     return usual && can_complete(k) ? s->profile : KIT_PLAIN;
 }
 

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "jail/identity.h"
+#include "jail/images.h"
 #include "jail/mnt.h"
 #include "jail/skeleton.h"
 #include "jail/store.h"
@@ -29,9 +30,12 @@ static int fail(struct pd_err *e, int negative_errno, const char *what)
 void root_done(struct root *r)
 {
     fd_done(&r->top);
-    fd_done(&r->lower);
+    for (unsigned i = 0; i < r->lower_count; i++)
+        fd_done(&r->lowers[i]);
+    r->lower_count = 0;
     fd_done(&r->devpts);
     fd_done(&r->lock);
+    fd_done(&r->image_lock);
 
     for (unsigned i = 0; i < r->bind_count; i++)
         fd_done(&r->bind_mounts[i]);
@@ -115,7 +119,7 @@ static int make_devpts(uint32_t slot, struct pd_err *e)
 
 /* One bind: resolved on the host, shown inside as belonging to the sandbox's user. */
 static int prepare_bind(struct root *r, const struct template *t, const struct spec_bind *b,
-                        int restricted, struct pd_err *e)
+                        int restricted, int userns, struct pd_err *e)
 {
     auto_fd source = mnt_open_beneath(t->host_root, b->source, O_PATH);
     struct stat st;
@@ -132,7 +136,9 @@ static int prepare_bind(struct root *r, const struct template *t, const struct s
     if (!t->rootless) {
         /* The owner of the source is the sandbox's user inside, and what the user makes belongs to
          * that owner outside. Everybody else is nobody. */
-        auto_fd map = userns_create_single(t->proc, st.st_uid, st.st_gid, r->uid_user, e);
+        auto_fd map = b->writable == SPEC_BIND_IDS
+                          ? fcntl(userns, F_DUPFD_CLOEXEC, 3)
+                          : userns_create_single(t->proc, st.st_uid, st.st_gid, r->uid_user, e);
         if (map < 0)
             return -1;
         mount = mnt_clone_idmapped(source, "", flags, map);
@@ -154,20 +160,51 @@ static int prepare_bind(struct root *r, const struct template *t, const struct s
     return 0;
 }
 
+/* One layer more, on top of those that there are. */
+static int add_lower(struct root *r, int source, int userns, struct pd_err *e)
+{
+    /* An overlay does not look into mounts below its layers. */
+    int mount = userns < 0 ? -1 : mnt_clone_idmapped(source, "", MNT_RDONLY | MNT_SINGLE, userns);
+    if (mount < 0)
+        mount = mnt_clone(source, "", MNT_RDONLY | MNT_SINGLE);
+    if (mount < 0)
+        return fail(e, mount, "copy the mount of a layer");
+    r->lowers[r->lower_count++] = mount;
+    return 0;
+}
+
 static int prepare_lower(struct root *r, const struct template *t, const char *dir, int userns,
                          struct pd_err *e)
 {
     auto_fd source = mnt_open_beneath(t->host_root, dir, O_PATH | O_DIRECTORY);
     if (source < 0)
         return pd_fail(e, PD_INVALID, "--root: '%.150s': %s", dir, strerror(-source));
+    return add_lower(r, source, userns, e);
+}
 
-    /* An overlay does not look into mounts below its layers. */
-    if (userns >= 0)
-        r->lower = mnt_clone_idmapped(source, "", MNT_RDONLY | MNT_SINGLE, userns);
-    if (r->lower < 0)
-        r->lower = mnt_clone(source, "", MNT_RDONLY | MNT_SINGLE);
+/* An image is named by its id alone: what a name means, its owner has found out. */
+static int prepare_image(struct root *r, const struct template *t, const char *state_dir,
+                         const struct spec *s, int userns, struct pd_err *e)
+{
+    int trees[IMAGE_LAYERS_MAX];
+    unsigned count;
 
-    return r->lower < 0 ? fail(e, r->lower, "--root: copy the mount") : 0;
+    if (s->root_dir[0] || s->root_name[0] || s->profile == PROFILE_RESTRICTED)
+        return pd_fail(e, PD_UNSUPPORTED, "--image goes with neither %s: leave one of them away",
+                       s->root_dir[0]    ? "--root"
+                       : s->root_name[0] ? "--name"
+                                         : "--profile restricted");
+    auto_fd images = images_open(t->host_root, state_dir, e);
+    const char *id = strncmp(s->image, "sha256:", 7) == 0 ? s->image + 7 : s->image;
+    if (images < 0 || images_use(images, id, trees, &count, &r->image_lock, e) < 0)
+        return -1;
+
+    int failed = 0;
+    for (unsigned i = 0; i < count; i++) {
+        failed = failed ? failed : add_lower(r, trees[i], userns, e);
+        fd_done(&trees[i]);
+    }
+    return failed;
 }
 
 const char *const root_network_files[ROOT_NETWORK_FILES] = {"etc/resolv.conf", "etc/ssl/certs"};
@@ -176,7 +213,7 @@ const char *const root_network_files[ROOT_NETWORK_FILES] = {"etc/resolv.conf", "
  * server that a program thinks of answers, and the host's need not be known. */
 static int wants_network_file(const struct spec *s, size_t i)
 {
-    return !s->root_dir[0] &&
+    return !s->root_dir[0] && !s->image[0] &&
            (s->network == NETWORK_HOST || (s->network == NETWORK_GATE && i == 1));
 }
 
@@ -194,11 +231,13 @@ static int clone_followed(int host_root, const char *path)
 static int prepare_from_host(struct root *r, const struct template *t, const char *state_dir,
                              const struct spec *s, int userns, struct pd_err *e)
 {
+    if (s->image[0] && prepare_image(r, t, state_dir, s, userns, e) < 0)
+        return -1;
     if (s->root_dir[0] && prepare_lower(r, t, s->root_dir, userns, e) < 0)
         return -1;
 
     for (uint32_t i = 0; i < s->bind_count; i++)
-        if (prepare_bind(r, t, &s->binds[i], s->profile == PROFILE_RESTRICTED, e) < 0)
+        if (prepare_bind(r, t, &s->binds[i], s->profile == PROFILE_RESTRICTED, userns, e) < 0)
             return -1;
     for (size_t i = 0; i < ROOT_NETWORK_FILES; i++)
         if (wants_network_file(s, i))
@@ -215,7 +254,7 @@ static int prepare_from_host(struct root *r, const struct template *t, const cha
 int root_is_usual(const struct spec *s)
 {
     struct limits usual = LIMITS_DEFAULT;
-    return !s->root_dir[0] && !s->root_name[0] && s->limits.disk == usual.disk &&
+    return !s->root_dir[0] && !s->root_name[0] && !s->image[0] && s->limits.disk == usual.disk &&
            s->limits.memory == usual.memory && s->limits.files == usual.files;
 }
 
@@ -240,10 +279,11 @@ int root_prepare_usual(struct root *r, uint32_t slot, struct pd_err *e)
 int root_prepare(struct root *r, const struct template *t, const char *state_dir,
                  const struct spec *s, uint32_t slot, int userns, struct pd_err *e)
 {
-    r->host_template = !s->root_dir[0];
+    r->host_template = !s->root_dir[0] && !s->image[0];
     set_ids(r, slot);
 
-    if (s->root_dir[0] || s->root_name[0] || s->bind_count || wants_network_file(s, 1)) {
+    if (s->root_dir[0] || s->root_name[0] || s->image[0] || s->bind_count ||
+        wants_network_file(s, 1)) {
         if (template_visit_host(t, e) < 0)
             return -1;
         int failed = prepare_from_host(r, t, state_dir, s, userns, e);

@@ -3,6 +3,7 @@
  *   one-shot      a tmpfs with a small generated skeleton (gone with the jail)
  *   --name N      a root of the store (store.h) that stays
  *   --root DIR    an overlay: DIR below, a tmpfs or a named root above
+ *   --image NAME  an overlay: the image's layers below, a tmpfs above
  *
  * The first two have the host's /usr and friends mounted read-only. On top of all come /proc with
  * masks, /dev with its own devpts, and the caller's binds.
@@ -12,6 +13,7 @@
 #pragma once
 
 #include "jail/template.h"
+#include "wire/image_record.h"
 #include "wire/spec.h"
 
 #include <sys/types.h>
@@ -26,10 +28,13 @@ extern const char *const root_network_files[ROOT_NETWORK_FILES];
 struct root {
     int host_template;                     /* /usr of the host is mounted into it */
     uint32_t uid_root, uid_user, uid_init; /* host ids */
-    int top;   /* detached mount: the root itself, or the upper layer of an overlay */
-    int lower; /* detached mount of DIR, or -1 */
+    int top; /* detached mount: the root itself, or the upper layer of an overlay */
+    /* Detached mounts of DIR, or of an image's layers, the lowest first. */
+    int lowers[IMAGE_LAYERS_MAX];
+    unsigned lower_count;
     int devpts;
     int lock;         /* held while the named root is in use, or -1 */
+    int image_lock;   /* held while the image is, or -1 */
     int base_mounted; /* root_mount_base was done in the mount namespace that goes with it */
     int bind_mounts[SPEC_BINDS_MAX];
     int bind_is_dir[SPEC_BINDS_MAX];
@@ -38,7 +43,8 @@ struct root {
 };
 
 #define ROOT_EMPTY                                                                                 \
-    ((struct root){.top = -1, .lower = -1, .devpts = -1, .lock = -1, .network_files = {-1, -1}})
+    ((struct root){                                                                                \
+        .top = -1, .devpts = -1, .lock = -1, .image_lock = -1, .network_files = {-1, -1}})
 void root_done(struct root *r);
 
 /* Fills an empty *r with the root that most specs want: a tmpfs with the skeleton in it and the

@@ -57,12 +57,33 @@ uint32_t root_needed_masks(int host_root)
     return needed;
 }
 
+/* The kernel takes one page. */
+#define OVERLAY_OPTIONS 4000
+_Static_assert(IMAGE_LAYERS_MAX * sizeof "/lower/100" + 100 < OVERLAY_OPTIONS, "all layers fit");
+
+/* Each layer of an image on a directory of its own; the overlay wants the uppermost first. */
+static int mount_lowers(const struct root *r, char options[OVERLAY_OPTIONS])
+{
+    int rc = mnt_mount("paddock", "/lower", "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=0755");
+    size_t at = (size_t)snprintf(options, OVERLAY_OPTIONS, "lowerdir=");
+
+    for (unsigned i = r->lower_count; rc == 0 && i-- > 0;) {
+        char path[24];
+        snprintf(path, sizeof path, "/lower/%u", i);
+        rc = mkdir(path, 0755) < 0 ? -errno : mnt_attach(r->lowers[i], AT_FDCWD, path);
+        at += (size_t)snprintf(options + at, OVERLAY_OPTIONS - at, "%s%s", path, i ? ":" : "");
+    }
+    return rc;
+}
+
 /* The overlay must be mounted by somebody who is root in the jail's range: the kernel keeps the
  * mounter's identity for all it writes to the upper layer, and the host's root is nobody there. */
 static int mount_overlay(const struct root *r, const struct template *t, const char **ret_step)
 {
     *ret_step = "mount the root's layers";
-    int rc = mnt_attach(r->lower, AT_FDCWD, "/lower");
+    char options[OVERLAY_OPTIONS] = "lowerdir=/lower";
+    int rc = r->lower_count == 1 ? mnt_attach(r->lowers[0], AT_FDCWD, "/lower")
+                                 : mount_lowers(r, options);
     if (rc == 0)
         rc = mnt_attach(r->top, AT_FDCWD, "/upper");
     if (rc < 0)
@@ -73,10 +94,10 @@ static int mount_overlay(const struct root *r, const struct template *t, const c
 
     *ret_step = "mount the overlay";
     /* A user namespace may not write trusted.* attributes: there the overlay uses user.*. */
-    return mnt_mount("paddock", "/jail", "overlay", MS_NOSUID | MS_NODEV,
-                     t->rootless
-                         ? "lowerdir=/lower,upperdir=/upper/upper,workdir=/upper/work,userxattr"
-                         : "lowerdir=/lower,upperdir=/upper/upper,workdir=/upper/work");
+    size_t at = strlen(options);
+    snprintf(options + at, sizeof options - at, ",upperdir=/upper/upper,workdir=/upper/work%s",
+             t->rootless ? ",userxattr" : "");
+    return mnt_mount("paddock", "/jail", "overlay", MS_NOSUID | MS_NODEV, options);
 }
 
 /* A directory that the jail itself needs must be a real one: an image could bring a link that leads
@@ -335,7 +356,7 @@ static int mount_binds(const struct root *r, const struct spec *s, int jail, con
 static int mount_base(const struct root *r, const struct template *t, const char **ret_step)
 {
     *ret_step = "mount the root";
-    int rc = r->lower >= 0 ? mount_overlay(r, t, ret_step) : mnt_attach(r->top, AT_FDCWD, "/jail");
+    int rc = r->lower_count ? mount_overlay(r, t, ret_step) : mnt_attach(r->top, AT_FDCWD, "/jail");
     if (rc < 0)
         return rc;
     if (chdir("/jail") < 0)

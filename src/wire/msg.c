@@ -69,7 +69,7 @@ static void field_spec_binds(struct codec *c, struct spec *s)
         uint32_t writable = (uint32_t)s->binds[i].writable;
         field_str(c, &s->binds[i].source, SPEC_PATH_MAX);
         field_str(c, &s->binds[i].target, SPEC_PATH_MAX);
-        field_enum(c, &writable, 2);
+        field_enum(c, &writable, SPEC_BIND_IDS + 1);
         s->binds[i].writable = (int)writable;
     }
 }

@@ -65,8 +65,12 @@ struct limits {
 struct spec_bind {
     const char *source; /* absolute, on the host */
     const char *target; /* absolute, in the sandbox, without "." or ".." */
-    int writable;
+    int writable;       /* SPEC_BIND_*: 0 is read-only */
 };
+#define SPEC_BIND_RW 1
+#define SPEC_BIND_IDS                                                                              \
+    2 /* writable, and ids on disk are those inside, as in a root of the store                     \
+       */
 
 struct spec {
     enum profile profile;

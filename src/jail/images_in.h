@@ -1,0 +1,26 @@
+/* images_in: what the two parts of the store of images share. Not for others. */
+#pragma once
+
+#include "base/buf.h"
+#include "wire/image_record.h"
+#include "wire/image_ref.h"
+
+#include <stddef.h>
+
+struct pd_err;
+
+#define IMAGES_NAMES_MAX (4u << 20)
+
+struct images_line {
+    char id[IMAGE_HEX_LEN + 1];
+    char name[IMAGE_TEXT_MAX];
+};
+
+/* A directory of the store; or -errno. */
+int images_dir(int images, const char *name);
+/* The file of names. */
+int images_read_names(int images, struct buf *out, struct pd_err *e);
+/* The next line of it, from *at = 0 on: 1, or 0 behind the last one. */
+int images_next_name(const struct buf *names, size_t *at, struct images_line *ret);
+/* Is it an id, or the beginning of one? *text loses its "sha256:" then. */
+int images_is_id(const char **text);
