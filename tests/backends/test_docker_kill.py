@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from kept_files import keeper_of
 from paddock_testing import host
 from paddock_testing import run as paddock
 from paddock_testing.server import check_error
-from test_docker_files import docker_keeper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
 from breaking import Box, Later, Victim, check_counter, read_events  # pylint: disable=wrong-import-position
@@ -47,7 +47,7 @@ def server(dockerd, images):
 
 def brokers(server):
     """Those that are programs of their own already."""
-    keeper = docker_keeper(server)
+    keeper = keeper_of(server, "docker")
     return [p for p in host.descendants(keeper) if "broker" in host.command_line(p)]
 
 
@@ -58,7 +58,7 @@ def kill(server, victim):
     if victim == "broker":
         pids = [random.choice(paddock.wait_for(lambda: brokers(server), 20, "there is a broker"))]
     elif victim != "daemon":
-        pids = [docker_keeper(server)] + (brokers(server) if victim in TOGETHER else [])
+        pids = [keeper_of(server, "docker")] + (brokers(server) if victim in TOGETHER else [])
 
     if victim in ("daemon", "everybody"):
         server.kill("daemon")

@@ -12,6 +12,7 @@ from kept_files import (Box, await_no_roots, check_sleep_and_wake, check_sleeper
                         check_snapshot_of_a_paused)
 from paddock_testing import engine as engines
 from paddock_testing import host
+from paddock_testing import run as paddock
 from paddock_testing.server import Server
 from test_docker import GREEDY
 
