@@ -103,8 +103,8 @@ def cli_commands():
     return [c for row in rows for c in re.findall(r"`(paddock [^`]*)`", row)]
 
 
-# Needs a terminal, or a client that speaks to it; tests/api has them.
-INTERACTIVE = ("paddock shell", "paddock mcp", "paddock top")
+# Needs a terminal, a model, or a client that speaks to it; tests/api and the Python package's tests have them.
+INTERACTIVE = ("paddock shell", "paddock mcp", "paddock top", "paddock agent")
 
 
 def test_cli_page(shell):
