@@ -261,7 +261,7 @@ static void test_a_newer_database_is_refused(void **state)
     sql_in_place(state, "PRAGMA user_version=7");
     refused(state, 1, PD_UNSUPPORTED, "schema 7");
     refused(state, 0, PD_UNSUPPORTED, "newer paddock");
-    sql_in_place(state, "PRAGMA user_version=5");
+    sql_in_place(state, "PRAGMA user_version=6");
     s = open_or_fail(((struct place *)*state)->dir, 1);
     s->free(s);
 }
