@@ -469,6 +469,14 @@ static int set_up(struct keeper *k, struct pd_err *e)
     if (k->kind->program && (k->init_file = init_image_open_file(e)) < 0)
         return -1;
 
+    /* Before anybody is started: the signal of a worker that dies at once would be lost. */
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGCHLD);
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGINT);
+    sigprocmask(SIG_BLOCK, &mask, NULL);
+
     /* First of all, because they take longest to be ready. */
     for (unsigned i = 0; i < c->builders; i++)
         k->workers[k->worker_count++] =
@@ -483,13 +491,6 @@ static int set_up(struct keeper *k, struct pd_err *e)
             return pd_fail_sys(e, "start a builder");
         }
     }
-
-    sigset_t mask;
-    sigemptyset(&mask);
-    sigaddset(&mask, SIGCHLD);
-    sigaddset(&mask, SIGTERM);
-    sigaddset(&mask, SIGINT);
-    sigprocmask(SIG_BLOCK, &mask, NULL);
 
     k->null = open("/dev/null", O_RDWR | O_CLOEXEC);
     files_hold(k);
