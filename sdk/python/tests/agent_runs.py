@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from paddock_testing.run import seconds
+from paddock_testing.run import seconds, wait_for
 
 PROGRAM = str(Path(sys.executable).parent / "paddock-agent")
 SECRET = "sk-secret-of-the-user"
@@ -95,8 +95,15 @@ class Talk:
         os.write(self.master, keys)
 
     def prompt(self):
-        """Waits for the prompt; gives what was shown before it."""
-        return self.expect(r"(?m)^(auto)?> $")
+        """Waits for the prompt, and until a key is waited for; gives what was shown before it. Python hears of a
+        Ctrl-C between the two only with the next key."""
+        before = self.expect(r"(?m)^(auto)?> $")
+        wait_for(self._sleeps, 30, "it waits for a key")
+        return before
+
+    def _sleeps(self):
+        stat = Path(f"/proc/{self.child.pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return stat.rpartition(")")[2].split()[0] == "S"
 
     def end(self, timeout=30):
         """Waits for its end; gives the status. What it still writes is read meanwhile."""
