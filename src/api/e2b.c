@@ -367,6 +367,20 @@ static int answer_preflight(struct call *c)
     return call_empty(c);
 }
 
+/* Its handler, with the sandbox in use meanwhile; no new work while the server ends. */
+static int handle_attended(struct call *c, struct pd_err *e)
+{
+    if (c->route->flags & ROUTE_WORK && atomic_load(&c->api->draining)) {
+        c->retry_after = 5;
+        return pd_fail(e, PD_SHUTTING_DOWN, "the server is shutting down: try again in a moment");
+    }
+
+    session_attend_begin(c->session);
+    int r = c->route->handle(c, e);
+    session_attend_end(c->session);
+    return r;
+}
+
 static void serve_envd(struct call *c, const struct target *t, const struct e2b_note *n)
 {
     struct pd_err e;
@@ -389,17 +403,8 @@ static void serve_envd(struct call *c, const struct target *t, const struct e2b_
     if (!failed)
         failed = wake(c, n->auto_resume && !(c->route->flags & ROUTE_OPEN), &e) < 0;
 
-    if (!failed && c->route->flags & ROUTE_WORK && atomic_load(&c->api->draining)) {
-        c->retry_after = 5;
-        failed = 1;
-        pd_fail(&e, PD_SHUTTING_DOWN, "the server is shutting down: try again in a moment");
-    }
-
-    if (!failed) {
-        session_attend_begin(c->session);
-        failed = c->route->handle(c, &e) < 0;
-        session_attend_end(c->session);
-    }
+    if (!failed)
+        failed = handle_attended(c, &e) < 0;
 
     if (failed)
         answer_envd_error(c, t->id, &e);
@@ -451,16 +456,8 @@ static void serve_code(struct call *c, const struct target *t, const struct e2b_
     if (!failed)
         failed = wake(c, n->auto_resume && !open, &e) < 0;
 
-    if (!failed && c->route->flags & ROUTE_WORK && atomic_load(&c->api->draining)) {
-        c->retry_after = 5;
-        failed = 1;
-        pd_fail(&e, PD_SHUTTING_DOWN, "the server is shutting down: try again in a moment");
-    }
-    if (!failed) {
-        session_attend_begin(c->session);
-        failed = c->route->handle(c, &e) < 0;
-        session_attend_end(c->session);
-    }
+    if (!failed)
+        failed = handle_attended(c, &e) < 0;
 
     if (failed &&
         (e.code == PD_PAUSED || e.code == PD_SESSION_LOST || e.code == PD_SESSION_EXPIRED))
