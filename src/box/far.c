@@ -1,4 +1,4 @@
-/* How this works: one poll loop over the listener, connections that greet, the connection that has
+/* How this works: one poll loop over the listeners, connections that greet, the connection that has
  * the link, init's socket and the streams of commands. Each turn moves what can be moved. Messages
  * of the keeper's are frames for init, and those of init go back as they are; only what concerns
  * descriptors is understood here: EXEC, the ends of commands, and RESIZE. */
@@ -8,27 +8,39 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "box/streams.h"
+#include "box/way.h"
 #include "wire/msg.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#define GREETINGS   4u
+#define GREETINGS   8u
 #define GREET_TIME  (5 * NS_PER_S)
+#define GREET_LEAST (1 * NS_PER_S) /* what a dialler has, however many others there are */
 #define SEND_TIME   (5 * NS_PER_S) /* for init, which never waits for anybody */
 #define COUNT_MOST  (5 * NS_PER_S)
 #define TURN        (1 * NS_PER_S)
 #define PIECE       (64u << 10)
-#define OTHERS      (GREETINGS + 3) /* descriptors to poll besides the streams' */
+#define OTHERS      (GREETINGS + 4) /* descriptors to poll besides the streams' */
 #define TURN_FRAMES 32
+#define SIZES       8u
 
 /* A connection that has not proved itself. */
 struct guest {
-    int fd; /* -1: none */
+    struct way way;
     struct greeting greeting;
     deadline until;
+    bool failed; /* it is heard no more, and waits for its end */
+};
+
+/* The size of a terminal whose command is still to come. */
+struct size {
+    struct wire_id exec;
+    unsigned rows, cols;
 };
 
 struct far {
@@ -36,8 +48,10 @@ struct far {
     struct link *link;
     struct streams streams;
     struct guest guests[GREETINGS];
-    int fd; /* the connection that has the link, or -1 */
+    struct way way; /* the connection that has the link */
     struct frame in;
+    struct size sizes[SIZES];
+    unsigned next_size;  /* whose place the next one has */
     uint64_t seen, left; /* when the lease was counted last; what is left of it */
     struct pollfd *polls;
     size_t polls_room;
@@ -49,35 +63,58 @@ struct far {
 
 static void drop_connection(struct far *f)
 {
-    if (f->fd < 0)
+    if (f->way.fd < 0)
         return;
-    fd_done(&f->fd);
+    way_close(&f->way);
     link_down(f->link);
 }
 
 static void send_away(struct guest *g)
 {
     greeting_end(&g->greeting);
-    fd_done(&g->fd);
+    way_close(&g->way);
 }
 
-/* Whoever comes when all places are taken has that of the one who has been there longest. */
-static void accept_guest(struct far *f)
+/* Whose place the next one may have: a free one, that of one who has failed, or of the one who has
+ * been there longest. */
+static struct guest *find_place(struct far *f)
 {
-    auto_fd fd = accept4(f->config->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct guest *best = &f->guests[0];
+
+    for (unsigned i = 0; i < GREETINGS; i++) {
+        struct guest *g = &f->guests[i];
+        if (g->way.fd < 0)
+            return g;
+        if (g->failed != best->failed ? g->failed : g->until < best->until)
+            best = g;
+    }
+    return best;
+}
+
+/* Somebody in the box always comes in: who is in it could end it, too. */
+static bool has_place(struct far *f)
+{
+    const struct guest *g = find_place(f);
+    return g->way.fd < 0 || g->failed || g->until <= deadline_in(GREET_TIME - GREET_LEAST);
+}
+
+static void accept_guest(struct far *f, int listener, const char *target)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return;
 
-    struct guest *g = &f->guests[0];
-    for (unsigned i = 1; i < GREETINGS && g->fd >= 0; i++)
-        if (f->guests[i].fd < 0 || f->guests[i].until < g->until)
-            g = &f->guests[i];
-    if (g->fd >= 0)
+    struct guest *g = find_place(f);
+    if (g->way.fd >= 0)
         send_away(g);
+    if (target)
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    if (way_open(&g->way, fd, target) < 0)
+        return;
 
     uint8_t nonce[LINK_NONCE];
     random_bytes(nonce, sizeof nonce);
-    g->fd = fd_take(&fd);
+    g->failed = false;
     g->until = deadline_in(GREET_TIME);
     greeting_begin(&g->greeting, &f->config->who, nonce);
 }
@@ -86,10 +123,9 @@ static void accept_guest(struct far *f)
 static int say_greeting(struct guest *g)
 {
     struct buf *out = &g->greeting.out;
-    if (!out->len)
+    if (!out->len || !way_is_open(&g->way))
         return 0;
-    ssize_t n = send(g->fd, out->data, out->len, MSG_NOSIGNAL);
-    if (n != (ssize_t)out->len)
+    if (way_say(&g->way, out->data, out->len) != (ssize_t)out->len || way_waits(&g->way))
         return -1;
     buf_clear(out);
     return 0;
@@ -107,32 +143,55 @@ static void take_link(struct far *f, const uint8_t *data, size_t len)
     drop_connection(f);
 }
 
+static void take_rest(struct far *f)
+{
+    const uint8_t *data;
+    size_t len;
+    int r;
+
+    while ((r = way_next(&f->way, &data, &len)) > 0)
+        take_link(f, data, len);
+    if (r < 0)
+        drop_connection(f);
+}
+
 /* The last to prove itself has the link: the keeper has given the one before up. */
 static void promote(struct far *f, struct guest *g, const uint8_t *rest, size_t len)
 {
     drop_connection(f);
     f->config->who.epoch = g->greeting.peer_epoch;
-    f->fd = fd_take(&g->fd);
+    f->way = g->way;
+    g->way = (struct way){.fd = -1};
     greeting_end(&g->greeting);
 
     link_up(f->link, clock_now());
-    take_link(f, rest, len);
+    if (len)
+        take_link(f, rest, len);
+    take_rest(f);
 }
 
 static void hear_guest(struct far *f, struct guest *g)
 {
-    uint8_t data[512];
-    size_t used = 0;
+    uint8_t room[512];
+    const uint8_t *data;
+    size_t len, used = 0;
     struct pd_err e;
 
-    ssize_t n = recv(g->fd, data, sizeof data, 0);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    if (!way_hear(&g->way, room, sizeof room)) {
+        send_away(g);
         return;
-    int r = n <= 0 ? -1 : greeting_take(&g->greeting, data, (size_t)n, &used, &e);
-    if (n > 0 && say_greeting(g) < 0)
+    }
+    int r = 0, next = 0;
+    while (r == 0 && (next = way_next(&g->way, &data, &len)) > 0)
+        r = greeting_take(&g->greeting, data, len, &used, &e);
+    if (r < 0 && e.code == PD_DENIED && g->way.dialled) {
+        g->failed = true; /* who dialled learns neither that it failed nor when */
+        return;
+    }
+    if (next < 0 || say_greeting(g) < 0)
         r = -1;
     if (r > 0)
-        promote(f, g, data + used, (size_t)n - used);
+        promote(f, g, data + used, len - used);
     else if (r < 0)
         send_away(g);
 }
@@ -140,20 +199,23 @@ static void hear_guest(struct far *f, struct guest *g)
 static void hear_link(struct far *f)
 {
     static uint8_t piece[PIECE];
-    ssize_t n = recv(f->fd, piece, sizeof piece, 0);
-    if (n > 0)
-        take_link(f, piece, (size_t)n);
-    else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+
+    if (!way_hear(&f->way, piece, sizeof piece))
         drop_connection(f);
+    else
+        take_rest(f);
 }
 
 static void say_link(struct far *f)
 {
     const uint8_t *data;
     size_t len;
-    while (f->fd >= 0 && (data = link_give(f->link, clock_now(), &len))) {
-        ssize_t n = send(f->fd, data, len, MSG_NOSIGNAL);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+
+    if (f->way.fd >= 0 && !way_flush(&f->way))
+        drop_connection(f);
+    while (f->way.fd >= 0 && (data = link_give(f->link, clock_now(), &len))) {
+        ssize_t n = way_say(&f->way, data, len);
+        if (n == 0)
             return;
         if (n < 0)
             drop_connection(f);
@@ -178,8 +240,19 @@ static void refuse(struct far *f, struct wire_id id, const struct pd_err *e)
 static void resize(struct far *f, const struct buf *payload)
 {
     struct msg_resize m;
-    if (msg_resize_decode(payload, &m, NULL) == 0)
-        streams_resize(&f->streams, m.exec, m.rows, m.cols);
+    if (msg_resize_decode(payload, &m, NULL) < 0)
+        return;
+    if (!streams_resize(&f->streams, m.exec, m.rows, m.cols))
+        f->sizes[f->next_size++ % SIZES] =
+            (struct size){.exec = m.exec, .rows = m.rows, .cols = m.cols};
+}
+
+/* A terminal has its size before its command sees it. */
+static void resize_new(struct far *f, struct wire_id exec)
+{
+    for (unsigned i = 0; i < SIZES; i++)
+        if (f->sizes[i].rows && wire_id_equal(f->sizes[i].exec, exec))
+            (void)streams_resize(&f->streams, exec, f->sizes[i].rows, f->sizes[i].cols);
 }
 
 /* To init. -1 when it is gone. */
@@ -193,6 +266,7 @@ static int pass_on(struct far *f, const struct link_msg *m, struct wire_head hea
         refuse(f, head.id, &e);
         return 0;
     }
+    resize_new(f, head.id);
     int r = wire_send(f->config->init, &head, payload, fds, m->ref_count, deadline_in(SEND_TIME));
     for (unsigned i = 0; i < m->ref_count; i++)
         close(fds[i]);
@@ -280,7 +354,7 @@ static void count_lease(struct far *f)
     uint64_t told = (uint64_t)link_lease(f->link) * NS_PER_S;
 
     f->seen = now;
-    if (f->fd >= 0 && link_is_up(f->link)) {
+    if (f->way.fd >= 0 && link_is_up(f->link)) {
         f->left = told ? told : f->config->lease;
         return;
     }
@@ -312,13 +386,15 @@ static int fill_polls(struct far *f)
 
     size_t len;
     bool room = link_has_room(f->link, WIRE_PAYLOAD_MAX);
-    bool says = f->fd >= 0 && link_give(f->link, clock_now(), &len);
+    bool says = f->way.fd >= 0 && (way_waits(&f->way) || link_give(f->link, clock_now(), &len));
     struct pollfd *p = f->polls;
     p[0] = (struct pollfd){.fd = f->config->listener, .events = POLLIN};
     p[1] = (struct pollfd){.fd = room ? f->config->init : -1, .events = POLLIN};
-    p[2] = (struct pollfd){.fd = f->fd, .events = (short)(says ? POLLIN | POLLOUT : POLLIN)};
+    p[2] = (struct pollfd){.fd = f->way.fd, .events = (short)(says ? POLLIN | POLLOUT : POLLIN)};
+    p[3] = (struct pollfd){.fd = has_place(f) ? f->config->dialers : -1, .events = POLLIN};
     for (unsigned i = 0; i < GREETINGS; i++)
-        p[3 + i] = (struct pollfd){.fd = f->guests[i].fd, .events = POLLIN};
+        p[4 + i] =
+            (struct pollfd){.fd = f->guests[i].failed ? -1 : f->guests[i].way.fd, .events = POLLIN};
     streams_poll(&f->streams, f->link, p + OTHERS);
     return 0;
 }
@@ -327,9 +403,9 @@ static void serve_guests(struct far *f, const struct pollfd *polled)
 {
     for (unsigned i = 0; i < GREETINGS; i++) {
         struct guest *g = &f->guests[i];
-        if (g->fd >= 0 && polled[i].revents)
+        if (g->way.fd >= 0 && polled[i].revents)
             hear_guest(f, g);
-        if (g->fd >= 0 && deadline_passed(g->until))
+        if (g->way.fd >= 0 && deadline_passed(g->until))
             send_away(g);
     }
 }
@@ -344,7 +420,7 @@ static int turn(struct far *f)
         return -1;
 
     struct pollfd *p = f->polls;
-    if (p[2].revents & ~POLLOUT && f->fd >= 0)
+    if (p[2].revents & ~POLLOUT && f->way.fd >= 0)
         hear_link(f);
     streams_move(&f->streams, f->link, p + OTHERS);
     /* Frames of init's behind the streams: what a command has written is read before its end. */
@@ -353,14 +429,16 @@ static int turn(struct far *f)
     if (hear_keeper(f) < 0)
         return -1;
 
-    serve_guests(f, p + 3);
+    serve_guests(f, p + 4);
+    if (p[3].revents)
+        accept_guest(f, f->config->dialers, f->config->target);
     if (p[0].revents) {
-        accept_guest(f);
+        accept_guest(f, f->config->listener, NULL);
         for (unsigned i = 0; i < GREETINGS; i++)
-            if (f->guests[i].fd >= 0 && say_greeting(&f->guests[i]) < 0)
+            if (f->guests[i].way.fd >= 0 && say_greeting(&f->guests[i]) < 0)
                 send_away(&f->guests[i]);
     }
-    if (f->fd >= 0 && link_tick(f->link, clock_now(), &e) < 0)
+    if (f->way.fd >= 0 && link_tick(f->link, clock_now(), &e) < 0)
         drop_connection(f);
     say_link(f);
     count_lease(f);
@@ -371,14 +449,14 @@ int far_run(struct far_config *c, struct pd_err *e)
 {
     struct far f = {.config = c,
                     .link = link_new(LINK_BOX, c->budget),
-                    .fd = -1,
+                    .way = {.fd = -1},
                     .in = FRAME_INIT,
                     .seen = clock_now(),
                     .left = c->lease,
                     .why = e};
     int r = 0;
     for (unsigned i = 0; i < GREETINGS; i++)
-        f.guests[i].fd = -1;
+        f.guests[i].way.fd = -1;
 
     if (!f.link || fd_set_nonblock(c->init) < 0)
         r = pd_fail(e, PD_CAPACITY, "no memory for a link");
@@ -389,9 +467,9 @@ int far_run(struct far_config *c, struct pd_err *e)
         }
 
     for (unsigned i = 0; i < GREETINGS; i++)
-        if (f.guests[i].fd >= 0)
+        if (f.guests[i].way.fd >= 0)
             send_away(&f.guests[i]);
-    fd_done(&f.fd);
+    way_close(&f.way);
     streams_done(&f.streams);
     link_free(f.link);
     frame_done(&f.in);

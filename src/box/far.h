@@ -2,9 +2,11 @@
  * pipes and terminals of commands, hands them to init with EXEC, and tells over the link what init
  * says. So init needs neither a secret nor a network.
  *
- * Connections come to a listening socket, from whoever is in the box; each has a few seconds for
- * its greeting, and the one that proves itself last has the link. Commands go on without one, for
- * as long as the lease lasts; time in which the box was frozen does not count. */
+ * Connections come to a listening socket, from whoever is in the box, and where it is to be dialled
+ * to a port, as WebSockets. Each has a few seconds for its greeting, and the one that proves itself
+ * last has the link. A wrong proof over the port is answered with silence until those seconds are
+ * over, and its place is the first to be given away; so proofs are tried slowly. Commands go on
+ * without one, for as long as the lease lasts; time in which the box was frozen does not count. */
 #pragma once
 
 #include "base/clock.h"
@@ -15,6 +17,8 @@ struct pd_err;
 struct far_config {
     struct link_identity who; /* its epoch is set by the first keeper */
     int listener;             /* of a stream socket; not blocking */
+    int dialers;              /* likewise, of a port; or -1 */
+    const char *target;       /* what they have to ask for there */
     int init;                 /* the owner's end of init's control socket */
     uint64_t lease;           /* ns, until the keeper says otherwise */
     size_t budget;            /* bytes in rings */

@@ -11,19 +11,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NAME "paddock-link"
+#define TRIES  200
+#define TRY_MS 10
 
 struct way {
-    int from, to;
+    int from, to; /* from: -1 when nothing more comes */
     uint8_t data[65536];
     size_t at, len;
 };
 
-socklen_t join_address(struct sockaddr_un *ret)
+socklen_t join_address(enum join_what what, struct sockaddr_un *ret)
 {
+    const char *name = what == JOIN_KEY ? "paddock-key" : "paddock-link";
+
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
-    memcpy(ret->sun_path + 1, NAME, sizeof NAME - 1);
-    return offsetof(struct sockaddr_un, sun_path) + sizeof NAME;
+    memcpy(ret->sun_path + 1, name, strlen(name));
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
 }
 
 static bool passes(ssize_t n)
@@ -50,14 +53,26 @@ static bool move(struct way *w, short in, short out)
     return true;
 }
 
-int join_main(void)
+/* A box that has just begun does not listen yet. */
+static int connect_soon(int sock, const struct sockaddr_un *a, socklen_t len)
+{
+    for (int tries = 0;; tries++) {
+        if (connect(sock, (const struct sockaddr *)a, len) == 0)
+            return 0;
+        if (errno != ECONNREFUSED || tries == TRIES)
+            return -1;
+        poll(NULL, 0, TRY_MS);
+    }
+}
+
+int join_main(enum join_what what)
 {
     static struct way ways[2];
     struct sockaddr_un a;
-    socklen_t len = join_address(&a);
+    socklen_t len = join_address(what, &a);
     auto_fd sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (sock < 0 || connect(sock, (struct sockaddr *)&a, len) < 0) {
-        static const char words[] = "paddock-box: nobody has a link in this box\n";
+    if (sock < 0 || connect_soon(sock, &a, len) < 0) {
+        static const char words[] = "paddock-box: nobody listens in this box\n";
         (void)!write(2, words, sizeof words - 1);
         return 1;
     }
@@ -73,8 +88,15 @@ int join_main(void)
         }
         if (poll(p, 4, -1) < 0 && errno != EINTR)
             return 1;
-        for (int i = 0; i < 2; i++)
-            lives = move(&ways[i], p[2 * i].revents, p[2 * i + 1].revents) && lives;
+        for (int i = 0; i < 2; i++) {
+            if (move(&ways[i], p[2 * i].revents, p[2 * i + 1].revents))
+                continue;
+            /* Behind a key an answer comes. */
+            lives = what == JOIN_KEY && i == 0;
+            ways[i].from = -1;
+            if (!lives)
+                break;
+        }
     }
     return 0;
 }

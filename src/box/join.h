@@ -5,8 +5,13 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+/* What is listened for: connections of the link; before that, the link's key (key.h), which is
+ * answered with JOIN_KEY_HEARD. */
+enum join_what { JOIN_LINK, JOIN_KEY };
+#define JOIN_KEY_HEARD "heard\n"
+
 /* Where the far end listens: an abstract name, which no image can lack a directory for. Returns the
  * address's length. */
-socklen_t join_address(struct sockaddr_un *ret);
+socklen_t join_address(enum join_what what, struct sockaddr_un *ret);
 /* Connects there and copies both ways until either side ends. Returns the exit status. */
-int join_main(void);
+int join_main(enum join_what what);

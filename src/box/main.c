@@ -1,25 +1,47 @@
 /* paddock-box: what runs in a box on another machine, in any image.
  *
- *   paddock-box run key=FILE box=ID [lease=SECONDS] [words of init's]
+ *   paddock-box run key=FILE|-|env box=ID [lease=SECONDS] [words of init's]
  *
- * is the first process there. It reads the box's key and removes the file, then forks: the child is
- * the far end of the link and has the key, under a uid of its own; the first process forgets the
- * key and becomes init, whose owner the child is. When either ends, the box does.
+ * is the first process there. It reads the box's key and removes the file, or waits for somebody
+ * who says it, for as long as the lease; then it forks: the child is the far end of the link and
+ * has the key, under a uid of its own; the first process forgets the key and becomes init, whose
+ * owner the child is. When either ends, the box does.
+ *
+ *   paddock-box key
+ *
+ * says the key that it reads from its standard input to a box that waits for it.
+ *
+ *   paddock-box put DIR
+ *
+ * copies this program to DIR/box, for boxes that see DIR and have another image.
+ *
+ *   paddock-box start listen=PORT key=FILE box=ID ...
+ *
+ * is the same where it is not the first process: it goes on in the background, and the command ends
+ * when it can be dialled. With listen=PORT the far end also takes WebSockets at that port, for who
+ * asks for /link/ID.
  *
  *   paddock-box join
  *
- * is a connection to that far end, by its standard input and output. */
+ * is a connection to that far end, by its standard input and output. As `sudo` it is init's shim.
+ */
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/parse.h"
+#include "box/apart.h"
+#include "box/dialled.h"
 #include "box/far.h"
 #include "box/join.h"
+#include "box/key.h"
+#include "box/put.h"
 #include "init/init.h"
+#include "init/sudo.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +58,8 @@
 struct options {
     const char *key_file;
     struct far_config far;
+    uint64_t port; /* 0: nobody dials */
+    char target[DIALLED_TARGET];
     char *words[WORDS_MOST + 3]; /* of init */
     int count;
 };
@@ -70,7 +94,11 @@ static int read_options(int argc, char **argv, struct options *o, struct pd_err 
         } else if (!strncmp(argv[i], "box=", 4)) {
             if (read_id(argv[i] + 4, &o->far.who.box, e) < 0)
                 return -1;
+            snprintf(o->target, sizeof o->target, "/link/%.32s", argv[i] + 4);
             has_box = true;
+        } else if (!strncmp(argv[i], "listen=", 7)) {
+            if (parse_u64("listen", argv[i] + 7, 1, 65535, &o->port, e) < 0)
+                return -1;
         } else if (!strncmp(argv[i], "lease=", 6)) {
             if (parse_u64("lease", argv[i] + 6, 1, LEASE_MOST, &lease, e) < 0)
                 return -1;
@@ -80,28 +108,14 @@ static int read_options(int argc, char **argv, struct options *o, struct pd_err 
     }
     o->far.lease = lease * NS_PER_S;
     if (!o->key_file || !has_box)
-        return pd_fail(e, PD_INVALID, "run needs key=FILE and box=ID");
-    return 0;
-}
-
-/* The file is gone afterwards: whoever is in the box later finds no key. */
-static int read_key(const char *path, uint8_t ret[LINK_KEY], struct pd_err *e)
-{
-    auto_fd fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return pd_fail_sys(e, "open the key %s", path);
-    ssize_t n = read(fd, ret, LINK_KEY);
-    if (n != LINK_KEY)
-        return pd_fail(e, PD_INVALID, "the key in %s must have %u bytes", path, LINK_KEY);
-    if (unlink(path) < 0)
-        return pd_fail_sys(e, "remove the key %s", path);
+        return pd_fail(e, PD_INVALID, "run needs key=FILE or key=-, and box=ID");
     return 0;
 }
 
 static int listen_for_joins(struct pd_err *e)
 {
     struct sockaddr_un a;
-    socklen_t len = join_address(&a);
+    socklen_t len = join_address(JOIN_LINK, &a);
     auto_fd fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&a, len) < 0 || listen(fd, 8) < 0)
         return pd_fail_sys(e, "listen for connections of the link");
@@ -124,20 +138,33 @@ static int shed(struct pd_err *e)
 static _Noreturn void be_far(struct options *o)
 {
     struct pd_err e;
+    (void)signal(SIGPIPE,
+                 SIG_IGN); /* a command that does not read its input must not end the box */
     if (shed(&e) < 0 || far_run(&o->far, &e) < 0)
         _exit(complain(&e));
     _exit(0);
 }
 
-/* Returns only when it failed. */
-static int run(int argc, char **argv, struct pd_err *e)
+static int listen_for_all(struct options *o, struct pd_err *e)
+{
+    o->far.target = o->target;
+    o->far.dialers = -1;
+    o->far.listener = listen_for_joins(e);
+    if (o->far.listener < 0)
+        return -1;
+    if (o->port)
+        o->far.dialers = apart_listen((unsigned)o->port, e);
+    return o->port && o->far.dialers < 0 ? -1 : 0;
+}
+
+/* Returns only when it failed. `apart`: in the background. */
+static int run(int argc, char **argv, bool apart, struct pd_err *e)
 {
     struct options o = {.far = {.who = {.role = LINK_BOX}, .budget = BUDGET}};
-    int pair[2];
-    if (read_options(argc, argv, &o, e) < 0 || read_key(o.key_file, o.far.who.key, e) < 0)
-        return -1;
-    o.far.listener = listen_for_joins(e);
-    if (o.far.listener < 0)
+    int pair[2], ready = -1;
+    if (read_options(argc, argv, &o, e) < 0 || (apart && apart_begin(&ready, e) < 0) ||
+        key_read(o.key_file, o.far.who.key, deadline_in(o.far.lease), e) < 0 ||
+        listen_for_all(&o, e) < 0)
         return -1;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return pd_fail_sys(e, "make init's socket");
@@ -148,12 +175,16 @@ static int run(int argc, char **argv, struct pd_err *e)
         return pd_fail_sys(e, "fork");
     if (pid == 0) {
         close(pair[1]);
+        fd_done(&ready);
         be_far(&o);
     }
 
     explicit_bzero(o.far.who.key, sizeof o.far.who.key);
     close(pair[0]);
     close(o.far.listener);
+    fd_done(&o.far.dialers);
+    if (apart)
+        apart_ready(ready);
     if (pair[1] != INIT_OWNER_FD && dup2(pair[1], INIT_OWNER_FD) < 0)
         return pd_fail_sys(e, "place init's socket");
     if (pair[1] != INIT_OWNER_FD)
@@ -164,13 +195,23 @@ static int run(int argc, char **argv, struct pd_err *e)
 int main(int argc, char **argv)
 {
     struct pd_err e;
+    const char *name = argc > 0 ? strrchr(argv[0], '/') : NULL;
+    if (getpid() != 1 && !strcmp(name ? name + 1 : argc > 0 ? argv[0] : "", "sudo"))
+        return sudo_main(argc, argv);
     if (argc == 2 && !strcmp(argv[1], "join"))
-        return join_main();
-    if (argc > 1 && !strcmp(argv[1], "run"))
-        return run(argc, argv, &e) < 0 ? complain(&e) : 0;
+        return join_main(JOIN_LINK);
+    if (argc == 2 && !strcmp(argv[1], "key"))
+        return join_main(JOIN_KEY);
+    if (argc == 3 && !strcmp(argv[1], "put"))
+        return put_self(argv[2], &e) < 0 ? complain(&e) : 0;
+    if (argc > 1 && (!strcmp(argv[1], "run") || !strcmp(argv[1], "start")))
+        return run(argc, argv, !strcmp(argv[1], "start"), &e) < 0 ? complain(&e) : 0;
 
-    fputs("usage: paddock-box run key=FILE box=ID [lease=SECONDS] [WORD...]\n"
-          "       paddock-box join\n",
+    fputs("usage: paddock-box run|start key=FILE|-|env box=ID [lease=SECONDS] [listen=PORT] "
+          "[WORD...]\n"
+          "       paddock-box join\n"
+          "       paddock-box key\n"
+          "       paddock-box put DIR\n",
           stderr);
     return 2;
 }

@@ -177,12 +177,14 @@ unsigned streams_mark(const struct streams *s, const struct link *l, struct wire
     return n;
 }
 
-void streams_resize(const struct streams *s, struct wire_id exec, unsigned rows, unsigned cols)
+bool streams_resize(const struct streams *s, struct wire_id exec, unsigned rows, unsigned cols)
 {
     struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols};
+    bool found = false;
     for (unsigned i = 0; i < s->count; i++)
         if (s->all[i].terminal && s->all[i].fd >= 0 && wire_id_equal(s->all[i].exec, exec))
-            (void)ioctl(s->all[i].fd, TIOCSWINSZ, &size);
+            found = ioctl(s->all[i].fd, TIOCSWINSZ, &size) == 0 || found;
+    return found;
 }
 
 /* ---- bytes ---- */
@@ -235,6 +237,8 @@ static void write_stream(struct stream *st, struct link *l)
 
     while (st->writes && (data = link_read(l, st->channel, &len))) {
         ssize_t n = write(st->fd, data, len);
+        if (n < 0 && errno == EAGAIN && st->drops)
+            n = (ssize_t)len;
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n < 0) {

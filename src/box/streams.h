@@ -13,6 +13,7 @@ struct stream {
     int fd; /* -1: closed */
     struct wire_id exec;
     bool terminal;
+    bool drops;         /* what has no room there is dropped, as a pipe that does not block does */
     bool back;          /* the channel has a way back: known until the keeper has all of it */
     bool reads, writes; /* from the descriptor to the link; from the link to the descriptor */
     uint64_t put;       /* bytes that were read from the descriptor */
@@ -40,8 +41,8 @@ void streams_close(struct streams *s, struct link *l, struct wire_id exec);
  * until now. Returns how many. */
 unsigned streams_mark(const struct streams *s, const struct link *l, struct wire_id exec,
                       struct link_ref ret[LINK_REFS_MAX]);
-/* Sets the size of a command's terminal, if it has one. */
-void streams_resize(const struct streams *s, struct wire_id exec, unsigned rows, unsigned cols);
+/* Sets the size of a command's terminal; false when it has none. */
+bool streams_resize(const struct streams *s, struct wire_id exec, unsigned rows, unsigned cols);
 
 /* What poll is to look for: fills `ret` in the order of the streams. */
 void streams_poll(const struct streams *s, const struct link *l, struct pollfd *ret);

@@ -5,6 +5,9 @@
  *   the peer at the door is the container's first process, by its pid
  *   init gets the socket of its owner (ADOPT), the keeper descriptors for groups and terminals
  *
+ * On another machine there is no door: paddock-box is put into the container, and a stand-in here
+ * has the socket of init's owner (far_box.c).
+ *
  * The keeper's requests come one at a time, and each is safe to repeat: everything has a name that
  * follows from the box's or the root's. A named root is the container that has it: one that has
  * ended stays until REMOVE_ROOT; BUILD makes an image of its files and begins with that.
@@ -16,7 +19,9 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "engine/docker_client.h"
+#include "engine/docker_far.h"
 #include "engine/door.h"
+#include "engine/far_box.h"
 #include "engine/orphans.h"
 #include "jail/cgroup_tree.h"
 #include "jail/container_group.h"
@@ -217,7 +222,7 @@ static void await_end(struct broker *b, struct docker_container *c)
 {
     deadline t = deadline_in(END_PATIENCE);
 
-    while (c->running && !deadline_passed(t)) {
+    while (!b->docker.is_far && c->running && !deadline_passed(t)) {
         auto_fd process = (int)syscall(SYS_pidfd_open, c->pid, 0);
         struct pollfd ended = {.fd = process, .events = POLLIN};
         if (process >= 0 && poll(&ended, 1, 0) == 0)
@@ -244,6 +249,12 @@ static int find_idle_root(struct broker *b, const char *root, struct docker_cont
     }
     if (r == 0)
         await_end(b, ret);
+    /* A container elsewhere does not end with its stand-in: it is ended when it is swept, or here.
+     */
+    if (r == 0 && ret->running && b->docker.is_far && !door_is_held(&b->doors, ret->box)) {
+        r = docker_kill(&b->docker, ret->id, t, e);
+        ret->running = r < 0;
+    }
     if (r == 0 && ret->running)
         return pd_fail(e, PD_CONFLICT, "the root '%s' is in use", root);
     return r;
@@ -398,6 +409,21 @@ struct box_init {
     int process, group; /* pidfd; directory */
 };
 
+/* The engine may know more than that a container ended before something. Always -1. */
+static int say_end(struct broker *b, const char *name, const char *before, deadline t,
+                   struct pd_err *e)
+{
+    struct docker_container now;
+    char why[160], words[160];
+
+    if (e->code != PD_LOST || docker_inspect(&b->docker, name, &now, t, NULL) < 0)
+        return -1;
+    docker_say_end(&now, why, sizeof why);
+    docker_last_words(&b->docker, name, words, sizeof words, t);
+    return pd_fail(e, PD_LOST, "the container's init ended before %s: %s%s%s", before, why,
+                   words[0] ? ": " : "", words);
+}
+
 /* From the container's start to an init that has its owner. */
 static int meet(struct broker *b, const struct msg_build *m, const char *name,
                 const struct docker_plan *plan, int listener, int control, deadline t,
@@ -410,18 +436,8 @@ static int meet(struct broker *b, const struct msg_build *m, const char *name,
         return -1;
 
     auto_fd peer = door_wait(listener, c.pid, &process, deadline_in(DOOR_PATIENCE), e);
-    if (peer < 0) {
-        /* The engine may know more than that it ended. */
-        struct docker_container now;
-        char why[160], words[160];
-        if (e->code == PD_LOST && docker_inspect(&b->docker, name, &now, t, NULL) == 0) {
-            docker_say_end(&now, why, sizeof why);
-            docker_last_words(&b->docker, name, words, sizeof words, t);
-            pd_fail(e, PD_LOST, "the container's init ended before it came to its door: %s%s%s",
-                    why, words[0] ? ": " : "", words);
-        }
-        return -1;
-    }
+    if (peer < 0)
+        return say_end(b, name, "it came to its door", t, e);
 
     int group = container_group_make(&b->groups, m->name, c.pid);
     if (adopt(peer, control, e) < 0) {
@@ -429,6 +445,31 @@ static int meet(struct broker *b, const struct msg_build *m, const char *name,
         return -1;
     }
     *ret = (struct box_init){.pid = c.pid, .process = fd_take(&process), .group = group};
+    return 0;
+}
+
+/* The same on another machine: from the container's start to a stand-in that has its link. */
+static int meet_far(struct broker *b, const char *name, struct docker_plan *plan, int lock,
+                    int control, deadline t, struct box_init *ret, struct pd_err *e)
+{
+    struct docker_far far = {.program = BROKER_BOX_FD, .lease = b->config->lease, .dev = plan->dev};
+    struct far_box box = {.config = b->config, .control = control, .lock = lock};
+    struct docker_container c;
+
+    box.secret.box = wire_id_new();
+    random_bytes(box.secret.key, sizeof box.secret.key);
+    wire_id_text(box.secret.box, far.box);
+    memcpy(far.key, box.secret.key, sizeof far.key);
+    plan->far = &far;
+    if (docker_create(&b->docker, name, plan, &c, t, e) < 0)
+        return -1;
+
+    box.container = c.id;
+    pid_t pid = far_box_start(&box, &ret->process, deadline_in(DOOR_PATIENCE), e);
+    if (pid < 0)
+        return say_end(b, name, "its link was up", t, e);
+    ret->pid = pid;
+    ret->group = -1;
     return 0;
 }
 
@@ -440,18 +481,20 @@ static int build(struct broker *b, const struct msg_build *m, int control, struc
     char image[IMAGE_TEXT_MAX], name[NAME_SIZE], path[640];
 
     if (check_box_name(m->name, e) < 0 || spec_check(s, e) < 0 ||
-        docker_check_spec(docker_kind(&b->docker), s, e) < 0)
+        docker_check_spec(docker_kind(&b->docker), s, e) < 0 ||
+        docker_need_limits(&b->docker, t, e) < 0)
         return -1;
     int r = s->root_name[0] ? image_of_root(b, s, image, t, e)
                             : docker_need_image(&b->docker, s->image, image, t, e);
     if (r < 0)
         return -1;
 
-    auto_fd listener = door_make(&b->doors, m->name, path, e);
-    if (listener < 0)
+    auto_fd place = b->docker.is_far ? door_hold(&b->doors, m->name, e)
+                                     : door_make(&b->doors, m->name, path, e);
+    if (place < 0)
         return -1;
     struct docker_plan plan = {.image = image,
-                               .door = path,
+                               .door = b->docker.is_far ? NULL : path,
                                .owner = b->config->instance,
                                .box = m->name,
                                .store = b->store,
@@ -460,7 +503,8 @@ static int build(struct broker *b, const struct msg_build *m, int control, struc
                                .dev = s->profile == PROFILE_DEV,
                                .limits = s->limits};
     container_name(b, m->name, name);
-    if (meet(b, m, name, &plan, listener, control, t, ret, e) == 0)
+    if ((b->docker.is_far ? meet_far(b, name, &plan, place, control, t, ret, e)
+                          : meet(b, m, name, &plan, place, control, t, ret, e)) == 0)
         return 0;
 
     /* Nothing of it stays, or the keeper's sweep will find it, or it has no door when it comes. */
@@ -514,11 +558,14 @@ static void do_build(struct broker *b, struct frame *f)
 
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     auto_fd process = init.process, group = init.group;
-    auto_fd devpts = open_devpts(b, init.pid);
+    auto_fd devpts =
+        b->docker.is_far ? fcntl(b->null, F_DUPFD_CLOEXEC, 0) : open_devpts(b, init.pid);
     struct msg_built built = {.rung = RUNG_BASIC, .init_pid = init.pid};
     msg_built_encode(&out, &built);
     int fds[4] = {group >= 0 ? group : b->null, devpts, process, b->null};
-    reply(b, f->head.id, WIRE_BUILT, &out, fds, 4);
+    struct wire_head head = {
+        .type = WIRE_BUILT, .flags = b->docker.is_far ? BOX_IS_FAR : 0, .id = f->head.id};
+    wire_send(b->sock, &head, &out, fds, 4, DEADLINE_NONE);
 }
 
 static int decode_box(const struct frame *f, struct msg_sweep *ret, struct pd_err *e)
@@ -596,6 +643,12 @@ static int strike(struct broker *b, const struct msg_sweep *m, struct pd_err *e)
     struct docker_container c;
     deadline t = deadline_in(CALL_PATIENCE);
 
+    if (b->docker.is_far) {
+        if (find_box(b, m->name, &c, t, e) < 0)
+            return is_no_box(e) ? 0 : -1;
+        return docker_kill(&b->docker, c.id, t, e);
+    }
+
     if (m->group[0]) {
         auto_fd group = open_group(b, m->name, e);
         int r = group < 0 ? -1 : cgroup_command_kill(group, m->group);
@@ -616,9 +669,13 @@ static int strike(struct broker *b, const struct msg_sweep *m, struct pd_err *e)
 
 static int thaw(struct broker *b, const struct msg_sweep *m, struct pd_err *e)
 {
+    struct docker_container c;
+    deadline t = deadline_in(CALL_PATIENCE);
+
+    if (b->docker.is_far)
+        return find_box(b, m->name, &c, t, e) < 0 ? -1 : docker_unpause(&b->docker, c.id, t, e);
     auto_fd group = open_group(b, m->name, e);
     int r = group < 0 ? -1 : group_freeze(group, 0, 0);
-
     if (group < 0 || r == 0)
         return r;
     errno = -r;
@@ -710,7 +767,8 @@ static bool next_request(struct broker *b, struct frame *f)
             return true;
         if (r == 0 || e.code != PD_TIMEOUT)
             return false;
-        orphans_end(&b->orphans, &b->docker, &b->doors, b->config->instance);
+        doors_each_dead(b->config->state_dir, end_instance, b); /* what could not be ended */
+        orphans_end(&b->orphans, &b->docker, &b->doors, b->store, b->config->instance);
     }
 }
 
@@ -721,7 +779,8 @@ _Noreturn void docker_main(const struct broker_config *c, int sock, int init_fd)
     struct frame f = FRAME_INIT;
 
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)umask(022); /* a container's user must get through its door */
+    (void)signal(SIGCHLD, SIG_IGN); /* watches of boxes elsewhere: the keeper has their pidfds */
+    (void)umask(022);               /* a container's user must get through its door */
     (void)fcntl(sock, F_SETFD, FD_CLOEXEC);
     b.null = open("/dev/null", O_RDWR | O_CLOEXEC);
     store_name(c->state_dir, b.store);

@@ -122,6 +122,18 @@ int docker_read_image_id(const void *json, size_t len, char *ret, size_t size, s
     return ret[0] ? 0 : pd_fail(e, PD_PROTOCOL, "the engine does not tell an image's id");
 }
 
+int docker_read_exec_id(const void *json, size_t len, char ret[65], struct pd_err *e)
+{
+    auto_json *j = load(json, len, "exec", e);
+    if (!j)
+        return -1;
+
+    copy_words(ret, 65, json_object_get(j, "Id"));
+    if (ret[0] && !ret[strspn(ret, "0123456789abcdef")])
+        return 0;
+    return pd_fail(e, PD_PROTOCOL, "the engine tells '%.20s' as the id of an exec", ret);
+}
+
 int docker_read_layers(const void *json, size_t len, struct pd_err *e)
 {
     auto_json *j = load(json, len, "inspect", e);
@@ -262,7 +274,8 @@ int docker_read_info(const void *json, size_t len, const char *runtime, struct d
     i.cgroup_version = v && v[0] == '2' ? 2 : 1;
     i.seccomp = has_option(options, "seccomp");
     i.userns = has_option(options, "userns");
-    i.rootless = has_option(options, "rootless");
+    i.rootless = has_option(options, "rootless") ||
+                 json_is_true(json_object_get(j, "Rootless")); /* podman */
     i.apparmor = has_option(options, "apparmor");
     i.selinux = has_option(options, "selinux");
 
@@ -273,6 +286,46 @@ int docker_read_info(const void *json, size_t len, const char *runtime, struct d
 
     *ret = i;
     return 0;
+}
+
+static bool has_text(const json_t *list, const char *text)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *is = json_string_value(json_array_get(list, i));
+        if (is && !strcmp(is, text))
+            return true;
+    }
+    return false;
+}
+
+int docker_read_controllers(const void *json, size_t len, struct docker_info *i, struct pd_err *e)
+{
+    auto_json *j = load(json, len, "libpod/info", e);
+
+    if (!j)
+        return -1;
+    const json_t *list = json_object_get(json_object_get(j, "host"), "cgroupControllers");
+    if (!json_is_array(list))
+        return pd_fail(e, PD_PROTOCOL, "the engine tells no cgroupControllers in libpod/info");
+
+    i->memory_limit = i->memory_limit && has_text(list, "memory");
+    i->pids_limit = i->pids_limit && has_text(list, "pids");
+    i->cpu_limit = i->cpu_limit && has_text(list, "cpu");
+    return 0;
+}
+
+int docker_check_limits(const char *provider, const struct docker_info *i, struct pd_err *e)
+{
+    if (i->memory_limit && i->pids_limit && i->cpu_limit)
+        return 0;
+    return pd_fail(e, PD_UNSUPPORTED,
+                   "provider %s: this engine would not hold the limits of%s%s%s: it has no cgroup "
+                   "controllers for them. %s",
+                   provider, i->memory_limit ? "" : " memory", i->pids_limit ? "" : " processes",
+                   i->cpu_limit ? "" : " processor",
+                   i->rootless ? "Delegate them to its user (systemd: Delegate=yes), or run it as "
+                                 "root"
+                               : "Mount them, or use provider jail");
 }
 
 /* ---- pulling ---- */

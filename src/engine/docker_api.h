@@ -22,11 +22,27 @@ struct pd_err;
 #define LABEL_STORE "paddock.store"
 #define LABEL_ROOT  "paddock.root"
 
+/* What is put into a container on another machine, which sees no door: paddock-box and the key of
+ * its link (docs/link.md). */
+#define FAR_PLACE ".paddock"
+#define FAR_UID   60001u /* of the far end of the link, and of who joins it */
+struct docker_far {
+    int program; /* a file: paddock-box */
+    uint8_t key[32];
+    char box[33]; /* its id, for the link */
+    uint32_t lease;
+    bool dev;
+};
+/* Appends the archive of it: to be unpacked at the container's root. */
+void docker_far_archive(struct buf *out, const struct docker_far *f, const void *program,
+                        size_t len);
+
 /* A container to be made. The broker's template and nothing else: the keeper says which image and
  * which limits, never mounts, devices or capabilities. */
 struct docker_plan {
     const char *image;                      /* as the engine knows it */
-    const char *door;                       /* directory on the host */
+    const char *door;                       /* directory on the host; or NULL */
+    const struct docker_far *far;           /* instead of a door; or NULL */
     const char *owner, *box, *store, *root; /* labels; root "" for none */
     const char *runtime;                    /* "" for the engine's own choice */
     bool dev;                               /* the profile: commands may be root */
@@ -54,6 +70,8 @@ int docker_read_container(const void *json, size_t len, struct docker_container 
                           struct pd_err *e);
 /* The id of an image, as inspect tells of it. */
 int docker_read_image_id(const void *json, size_t len, char *ret, size_t size, struct pd_err *e);
+/* The id of an exec that was made: it becomes a part of a path. */
+int docker_read_exec_id(const void *json, size_t len, char ret[65], struct pd_err *e);
 /* The layers of an image, as inspect tells of it; -1 when it does not. */
 int docker_read_layers(const void *json, size_t len, struct pd_err *e);
 /* The text in the frames of a container's log, on one line. */
@@ -79,6 +97,12 @@ struct docker_info {
 };
 int docker_read_info(const void *json, size_t len, const char *runtime, struct docker_info *ret,
                      struct pd_err *e);
+/* Takes from `i` the limits for which podman's own info (/libpod/info) has no cgroup controller:
+ * what it says in docker's words is of the machine, not of the user that it runs as. */
+int docker_read_controllers(const void *json, size_t len, struct docker_info *i, struct pd_err *e);
+/* Whether the engine holds the limits of a box; PD_UNSUPPORTED names those that it would leave away
+ * silently, and the remedy. */
+int docker_check_limits(const char *provider, const struct docker_info *i, struct pd_err *e);
 
 /* Lines of a pull, as they come: a line may be cut anywhere between two calls. The first error in
  * them is the pull's. Engines take about 125 layers; more than DOCKER_LAYERS_MAX are not counted.

@@ -1,8 +1,10 @@
 /* The body of a request for a container: the template of the broker. Only limits, image, labels,
  * the runtime and the profile differ from one to the next. Init needs five capabilities to give
  * commands their user and to end them; it drops each of them for every command, and the engine's
- * no-new-privileges keeps a set-uid file of the image from bringing any back. In `dev` a command
- * may be root, by sudo or when that is asked for, and has the seven of a jail's root then. */
+ * no-new-privileges keeps a set-uid file of the image from bringing any back. Beside the engine's
+ * own filter of system calls stands a jail's, which init loads: no engine has to take it. In `dev`
+ * a command may be root, by sudo or when that is asked for, and has the seven of a jail's root
+ * then. */
 #include "engine/docker_api.h"
 
 #include "base/banned.h"
@@ -52,8 +54,9 @@ static void put_mounts(struct json *j, const struct docker_plan *p)
 
     json_key(j, "Mounts");
     json_open(j, '[');
-    put_mount(j, p->door, DOOR_PLACE);
-    if (p->dev) {
+    if (p->door)
+        put_mount(j, p->door, DOOR_PLACE);
+    if (p->door && p->dev) {
         snprintf(init, sizeof init, "%s/init", p->door);
         put_mount(j, init, INIT_SHIM_DIR "/sudo");
     }
@@ -122,10 +125,26 @@ static void put_host_config(struct json *j, const struct docker_plan *p)
     json_close(j, '}');
 }
 
+/* What the container begins with: init at its door, or paddock-box that was put in. */
+static void put_entry(struct json *j, const struct docker_plan *p)
+{
+    static const char *const near[] = {DOOR_PLACE "/init", INIT_ARG_DOOR,
+                                       ("filter=" DOOR_PLACE "/filter"), ("profile=" INIT_ARG_DEV)};
+    char box[48], lease[32];
+
+    if (!p->far) {
+        put_list(j, "Entrypoint", near, p->dev ? 4 : 3);
+        return;
+    }
+    snprintf(box, sizeof box, "box=%s", p->far->box);
+    snprintf(lease, sizeof lease, "lease=%u", (unsigned)p->far->lease);
+    const char *far[] = {
+        "/" FAR_PLACE "/box", "run", "key=/" FAR_PLACE "/key", box, lease, near[3]};
+    put_list(j, "Entrypoint", far, p->dev ? 6 : 5);
+}
+
 void docker_create_body(struct buf *out, const struct docker_plan *p)
 {
-    static const char *const entry[] = {DOOR_PLACE "/init", INIT_ARG_DOOR,
-                                        ("profile=" INIT_ARG_DEV)};
     static const char *const none[] = {"NONE"};
     struct json j = JSON_INIT(out);
 
@@ -134,7 +153,7 @@ void docker_create_body(struct buf *out, const struct docker_plan *p)
     json_member_cstr(&j, "Hostname", "sandbox");
     json_member_cstr(&j, "User", "0:0");
     json_member_cstr(&j, "WorkingDir", "/");
-    put_list(&j, "Entrypoint", entry, p->dev ? 3 : 2);
+    put_entry(&j, p);
     put_list(&j, "Cmd", NULL, 0);
     json_member_cstr(&j, "StopSignal", "SIGKILL");
 

@@ -1,62 +1,73 @@
 /* Calls of docker's API. The version to speak is asked for at the first call and after every answer
- * that got lost: the engine may be another one after its restart. A lost answer leaves open whether
- * the engine did what it was asked; so what was to be made is looked for, and only made again when
- * it is not there. */
+ * that got lost, and likewise whether limits are held: the engine may be another one after its
+ * restart. A lost answer leaves open whether the engine did what it was asked; so what was to be
+ * made is looked for, and only made again when it is not there. */
 #include "engine/docker_client.h"
 
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "engine/docker_call.h"
 #include "engine/http.h"
 
 #include <fcntl.h>
 #include <string.h>
 
-#define ANSWER_MAX (4u << 20)
-#define AUTH_MAX   65536u
-#define TRIES      3
+#define AUTH_MAX 65536u
+#define TRIES    3
 
 const char *docker_kind(const struct docker *d)
 {
     return d->config->podman ? "podman" : "docker";
 }
 
-/* The address of the engine in the words of DOCKER_HOST: unix://PATH, tcp://HOST:PORT, http(s). */
-static const char *host_of(const struct broker_config *c)
+static const char *or_variable(const char *given, const char *name)
 {
-    const char *given = getenv(c->podman ? "CONTAINER_HOST" : "DOCKER_HOST");
+    return given[0] ? given : getenv(name);
+}
 
-    if (c->host[0])
-        return c->host;
-    if (given && given[0])
-        return given;
-    return c->podman ? "unix:///run/podman/podman.sock" : "unix:///var/run/docker.sock";
+/* The address of the engine and its certificates, in the words of docker's own variables. */
+static struct docker_words words_of(const struct broker_config *c)
+{
+    const char *usual =
+        c->podman ? "unix:///run/podman/podman.sock" : "unix:///var/run/docker.sock";
+    struct docker_words w = {.host =
+                                 or_variable(c->host, c->podman ? "CONTAINER_HOST" : "DOCKER_HOST"),
+                             .cert_path = or_variable(c->cert_path, "DOCKER_CERT_PATH"),
+                             .tls_verify = getenv("DOCKER_TLS_VERIFY"),
+                             .home = getenv("HOME")};
+
+    if (!w.host || !w.host[0])
+        w.host = usual;
+    return w;
+}
+
+struct http *docker_dial(const struct docker *d, struct pd_err *e)
+{
+    struct http_place place = {.socket = d->at.socket,
+                               .base = d->at.base,
+                               .ca_file = d->at.ca,
+                               .cert_file = d->at.cert,
+                               .key_file = d->at.key};
+    return http_new(&place, e);
 }
 
 int docker_open(struct docker *d, const struct broker_config *c, struct pd_err *e)
 {
-    const char *host = host_of(c);
-    char base[256] = "";
-    struct http_place place = {.base = base};
+    struct docker_words w = words_of(c);
 
     *d = (struct docker){.config = c};
-    snprintf(d->place, sizeof d->place, "%s", host);
+    snprintf(d->place, sizeof d->place, "%s", w.host);
+    if (docker_place_read(&w, &d->at, e) < 0)
+        return -1;
+    d->is_far = docker_place_is_far(&d->at);
+    if (d->is_far && c->podman)
+        return pd_fail(e, PD_UNSUPPORTED,
+                       "docker_host '%.100s': podman is only used on this machine, unix://PATH",
+                       w.host);
 
-    if (!strncmp(host, "unix://", 7))
-        place.socket = host + 7;
-    else if (!strncmp(host, "tcp://", 6))
-        snprintf(base, sizeof base, "http://%s", host + 6);
-    else
-        snprintf(base, sizeof base, "%s", host);
-
-    /* The door is a directory of this machine: an engine elsewhere does not see it. */
-    if (!place.socket)
-        return pd_fail(
-            e, PD_UNSUPPORTED,
-            "docker_host '%.100s': only an engine on this machine can be used, unix://PATH", host);
-
-    d->http = http_new(&place, e);
+    d->http = docker_dial(d, e);
     return d->http ? 0 : -1;
 }
 
@@ -85,6 +96,7 @@ static int ask_raw(struct docker *d, struct http_request *r, struct buf *body, i
     buf_clear(body);
     if (http_ask(d->http, r, &answer, &why) < 0) {
         d->api[0] = 0;
+        d->holds_limits = false;
         return why.code == PD_BAD_GATEWAY || why.code == PD_TIMEOUT
                    ? not_reachable(d, &why, e)
                    : pd_fail(e, why.code, "%s", why.msg);
@@ -96,7 +108,7 @@ static int ask_raw(struct docker *d, struct http_request *r, struct buf *body, i
 /* The version is asked for once. */
 static int need_version(struct docker *d, deadline t, struct pd_err *e)
 {
-    auto_buf body = BUF_INIT(ANSWER_MAX);
+    auto_buf body = BUF_INIT(DOCKER_ANSWER_MAX);
     struct http_request r = {.method = "GET", .target = "/version", .deadline = t};
     int status = 0;
 
@@ -109,33 +121,14 @@ static int need_version(struct docker *d, deadline t, struct pd_err *e)
     return docker_read_version(body.data, body.len, d->api, e);
 }
 
-/* One request below the version's prefix. */
-struct call {
-    const char *method;
-    struct buf target, in, out;
-    const char *const *headers;
-    http_take *take;
-    bool (*is_wanted)(void *context);
-    void *context;
-    deadline deadline;
-    int status;
-};
-#define CALL(m, t)                                                                                 \
-    ((struct call){.method = (m),                                                                  \
-                   .target = BUF_INIT(8192),                                                       \
-                   .in = BUF_INIT(65536),                                                          \
-                   .out = BUF_INIT(ANSWER_MAX),                                                    \
-                   .deadline = (t)})
-
-static void call_done(struct call *c)
+void docker_call_done(struct docker_call *c)
 {
     buf_done(&c->target);
     buf_done(&c->in);
     buf_done(&c->out);
 }
-#define auto_call __attribute__((cleanup(call_done))) struct call
 
-static int ask(struct docker *d, struct call *c, struct pd_err *e)
+int docker_ask(struct docker *d, struct docker_call *c, struct pd_err *e)
 {
     auto_buf target = BUF_INIT(8300);
 
@@ -157,7 +150,7 @@ static int ask(struct docker *d, struct call *c, struct pd_err *e)
     return ask_raw(d, &r, &c->out, &c->status, e);
 }
 
-static int refused(const struct call *c, const char *what, struct pd_err *e)
+int docker_refused(const struct docker_call *c, const char *what, struct pd_err *e)
 {
     return docker_fail(c->status, c->out.data, c->out.len, what, e);
 }
@@ -167,45 +160,45 @@ static int refused(const struct call *c, const char *what, struct pd_err *e)
 int docker_inspect(struct docker *d, const char *name, struct docker_container *ret, deadline t,
                    struct pd_err *e)
 {
-    auto_call c = CALL("GET", t);
+    auto_call c = DOCKER_CALL("GET", t);
 
     buf_printf(&c.target, "/containers/%s/json", name);
-    if (ask(d, &c, e) < 0)
+    if (docker_ask(d, &c, e) < 0)
         return -1;
     if (c.status != 200)
-        return refused(&c, "inspect", e);
+        return docker_refused(&c, "inspect", e);
     return docker_read_container(c.out.data, c.out.len, ret, e);
 }
 
 static int start(struct docker *d, const char *name, deadline t, struct pd_err *e)
 {
-    auto_call c = CALL("POST", t);
+    auto_call c = DOCKER_CALL("POST", t);
 
     buf_printf(&c.target, "/containers/%s/start", name);
-    if (ask(d, &c, e) < 0)
+    if (docker_ask(d, &c, e) < 0)
         return -1;
-    return c.status == 204 || c.status == 304 ? 0 : refused(&c, "start the container", e);
+    return c.status == 204 || c.status == 304 ? 0 : docker_refused(&c, "start the container", e);
 }
 
 static int create_once(struct docker *d, const char *name, const struct docker_plan *p, deadline t,
                        struct pd_err *e)
 {
-    auto_call c = CALL("POST", t);
+    auto_call c = DOCKER_CALL("POST", t);
 
     buf_printf(&c.target, "/containers/create?name=%s", name);
     docker_create_body(&c.in, p);
-    if (ask(d, &c, e) < 0)
+    if (docker_ask(d, &c, e) < 0)
         return -1;
-    return c.status == 201 ? 0 : refused(&c, "create the container", e);
+    return c.status == 201 ? 0 : docker_refused(&c, "create the container", e);
 }
 
 void docker_last_words(struct docker *d, const char *name, char *out, size_t size, deadline t)
 {
-    auto_call c = CALL("GET", t);
+    auto_call c = DOCKER_CALL("GET", t);
 
     out[0] = 0;
     buf_printf(&c.target, "/containers/%s/logs?stderr=1&tail=3", name);
-    if (ask(d, &c, NULL) == 0 && c.status == 200)
+    if (docker_ask(d, &c, NULL) == 0 && c.status == 200)
         docker_read_log(c.out.data, c.out.len, out, size);
 }
 
@@ -259,7 +252,7 @@ int docker_create(struct docker *d, const char *name, const struct docker_plan *
         }
         *e = why;
     }
-    if (r < 0)
+    if (r < 0 || (p->far && docker_put_box(d, name, p->far, t, e) < 0))
         return -1;
 
     for (int i = 0; i < TRIES; i++) {
@@ -289,10 +282,10 @@ int docker_create(struct docker *d, const char *name, const struct docker_plan *
 
 int docker_kill(struct docker *d, const char *name, deadline t, struct pd_err *e)
 {
-    auto_call c = CALL("POST", t);
+    auto_call c = DOCKER_CALL("POST", t);
 
     buf_printf(&c.target, "/containers/%s/kill?signal=SIGKILL", name);
-    if (ask(d, &c, e) < 0)
+    if (docker_ask(d, &c, e) < 0)
         return -1;
 
     /* 409: it does not run; podman says 500 for the same. */
@@ -300,7 +293,7 @@ int docker_kill(struct docker *d, const char *name, deadline t, struct pd_err *e
     struct docker_container now;
     if (!over && docker_inspect(d, name, &now, t, NULL) == 0 && !now.running)
         over = true;
-    return over ? 0 : refused(&c, "kill the container", e);
+    return over ? 0 : docker_refused(&c, "kill the container", e);
 }
 
 int docker_remove(struct docker *d, const char *name, deadline t, struct pd_err *e)
@@ -310,16 +303,16 @@ int docker_remove(struct docker *d, const char *name, deadline t, struct pd_err 
     if (!e)
         e = &own; /* what to do next depends on it */
     for (int i = 0;; i++) {
-        auto_call c = CALL("DELETE", t);
+        auto_call c = DOCKER_CALL("DELETE", t);
         buf_printf(&c.target, "/containers/%s?force=true&v=true", name);
-        int r = ask(d, &c, e);
+        int r = docker_ask(d, &c, e);
         if (r == 0 && (c.status == 204 || c.status == 200 || c.status == 404))
             return 0;
 
         /* 409: somebody else removes it just now. */
         bool again = r < 0 ? is_lost(e) : c.status == 409;
         if (r == 0)
-            (void)refused(&c, "remove the container", e);
+            (void)docker_refused(&c, "remove the container", e);
         if (!again || i >= TRIES)
             return -1;
         usleep(50000u << i);
@@ -329,7 +322,7 @@ int docker_remove(struct docker *d, const char *name, deadline t, struct pd_err 
 int docker_list(struct docker *d, const char *label, const char *value, docker_each *each,
                 void *context, deadline t, struct pd_err *e)
 {
-    auto_call c = CALL("GET", t);
+    auto_call c = DOCKER_CALL("GET", t);
     auto_buf filter = BUF_INIT(512);
 
     struct json j = JSON_INIT(&filter);
@@ -344,37 +337,65 @@ int docker_list(struct docker *d, const char *label, const char *value, docker_e
 
     buf_puts(&c.target, "/containers/json?all=1&filters=");
     http_escape(&c.target, buf_cstr(&filter));
-    if (ask(d, &c, e) < 0)
+    if (docker_ask(d, &c, e) < 0)
         return -1;
     if (c.status != 200)
-        return refused(&c, "list containers", e);
+        return docker_refused(&c, "list containers", e);
     return docker_read_list(c.out.data, c.out.len, each, context, e);
+}
+
+/* Of podman alone. */
+static int read_controllers(struct docker *d, struct docker_info *i, deadline t, struct pd_err *e)
+{
+    auto_call c = DOCKER_CALL("GET", t);
+
+    buf_puts(&c.target, "/libpod/info");
+    if (docker_ask(d, &c, e) < 0)
+        return -1;
+    return c.status == 200 ? docker_read_controllers(c.out.data, c.out.len, i, e)
+                           : docker_refused(&c, "libpod/info", e);
 }
 
 int docker_info(struct docker *d, struct docker_info *ret, deadline t, struct pd_err *e)
 {
-    auto_call c = CALL("GET", t);
+    auto_call c = DOCKER_CALL("GET", t);
 
     buf_puts(&c.target, "/info");
-    if (ask(d, &c, e) < 0)
+    if (docker_ask(d, &c, e) < 0)
         return -1;
     if (c.status != 200)
-        return refused(&c, "info", e);
-    return docker_read_info(c.out.data, c.out.len, d->config->runtime, ret, e);
+        return docker_refused(&c, "info", e);
+    if (docker_read_info(c.out.data, c.out.len, d->config->runtime, ret, e) < 0)
+        return -1;
+    /* Root has every controller that the machine has, which is what was just told. */
+    return d->config->podman && ret->rootless ? read_controllers(d, ret, t, e) : 0;
+}
+
+int docker_need_limits(struct docker *d, deadline t, struct pd_err *e)
+{
+    struct docker_info i;
+
+    /* Podman takes seconds for this answer: it is asked for once, as the version is. */
+    if (d->holds_limits)
+        return 0;
+    if (docker_info(d, &i, t, e) < 0 || docker_check_limits(docker_kind(d), &i, e) < 0)
+        return -1;
+    d->holds_limits = true;
+    return 0;
 }
 
 /* ---- images ---- */
 
 int docker_has_image(struct docker *d, const char *name, deadline t, struct pd_err *e)
 {
-    auto_call c = CALL("GET", t);
+    auto_call c = DOCKER_CALL("GET", t);
 
     buf_printf(&c.target, "/images/%s/json", name);
-    if (ask(d, &c, e) < 0)
+    if (docker_ask(d, &c, e) < 0)
         return -1;
     if (c.status == 200 || c.status == 404)
         return c.status == 200;
-    return refused(&c, "inspect the image", e);
+    return docker_refused(&c, "inspect the image", e);
 }
 
 /* Engines tell ids with and without the name of their hash. */
@@ -386,7 +407,7 @@ static const char *bare_id(const char *id)
 int docker_is_current(struct docker *d, const struct docker_container *c, deadline t,
                       struct pd_err *e)
 {
-    auto_call call = CALL("GET", t);
+    auto_call call = DOCKER_CALL("GET", t);
     struct image_ref r;
     char name[IMAGE_TEXT_MAX], id[80];
 
@@ -395,12 +416,12 @@ int docker_is_current(struct docker *d, const struct docker_container *c, deadli
         return -1;
     image_ref_text(&r, name);
     buf_printf(&call.target, "/images/%s/json", name);
-    if (ask(d, &call, e) < 0)
+    if (docker_ask(d, &call, e) < 0)
         return -1;
     if (call.status == 404)
         return 0;
     if (call.status != 200)
-        return refused(&call, "inspect the image", e);
+        return docker_refused(&call, "inspect the image", e);
     if (docker_read_image_id(call.out.data, call.out.len, id, sizeof id, e) < 0)
         return -1;
     return !strcmp(bare_id(id), bare_id(c->image));
@@ -408,16 +429,16 @@ int docker_is_current(struct docker *d, const struct docker_container *c, deadli
 
 int docker_count_layers(struct docker *d, const char *id, deadline t, struct pd_err *e)
 {
-    auto_call c = CALL("GET", t);
+    auto_call c = DOCKER_CALL("GET", t);
 
     /* It is the engine's word and becomes a part of a path. */
     if (!id[0] || id[strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789:")])
         return pd_fail(e, PD_PROTOCOL, "the engine tells '%.70s' as the id of an image", id);
     buf_printf(&c.target, "/images/%s/json", id);
-    if (ask(d, &c, e) < 0)
+    if (docker_ask(d, &c, e) < 0)
         return -1;
     return c.status == 200 ? docker_read_layers(c.out.data, c.out.len, e)
-                           : refused(&c, "inspect the image", e);
+                           : docker_refused(&c, "inspect the image", e);
 }
 
 /* The header with the registry's credentials; empty without any. Read anew for each pull. */
@@ -500,7 +521,7 @@ static bool pulling_is_wanted(void *context)
 static int pull(struct docker *d, const struct image_ref *r, const char *text, deadline t,
                 struct pd_err *e)
 {
-    auto_call c = CALL("POST", t);
+    auto_call c = DOCKER_CALL("POST", t);
     auto_buf auth = BUF_INIT(20000);
     char name[IMAGE_NAME_MAX], what[200];
 
@@ -520,9 +541,9 @@ static int pull(struct docker *d, const struct image_ref *r, const char *text, d
     c.context = &p;
 
     snprintf(what, sizeof what, "pull image %.120s", text);
-    int status = ask(d, &c, e);
+    int status = docker_ask(d, &c, e);
     if (status == 0 && c.status != 200)
-        status = refused(&c, what, e);
+        status = docker_refused(&c, what, e);
     else if (status == 0 && p.lines.failed)
         status = docker_fail_text(500, p.lines.error, what, e);
     if (status == 0)
@@ -563,35 +584,35 @@ int docker_need_image(struct docker *d, const char *image, char ret_name[IMAGE_T
 int docker_commit(struct docker *d, const char *container, const char *repository, const char *tag,
                   bool pause, deadline t, struct pd_err *e)
 {
-    auto_call c = CALL("POST", t);
+    auto_call c = DOCKER_CALL("POST", t);
 
     buf_printf(&c.target, "/commit?container=%s&repo=%s&tag=%s&pause=%s", container, repository,
                tag, pause ? "true" : "false");
     /* A container that somebody makes of it by hand must not pass for one of ours. */
     buf_puts(&c.in, "{\"Labels\":{\"" LABEL_OWNER "\":\"\",\"" LABEL_BOX "\":\"\",\"" LABEL_STORE
                     "\":\"\",\"" LABEL_ROOT "\":\"\"}}");
-    if (ask(d, &c, e) < 0)
+    if (docker_ask(d, &c, e) < 0)
         return -1;
-    return c.status == 201 ? 0 : refused(&c, "commit the container", e);
+    return c.status == 201 ? 0 : docker_refused(&c, "commit the container", e);
 }
 
 int docker_tag(struct docker *d, const char *image, const char *repository, const char *tag,
                deadline t, struct pd_err *e)
 {
-    auto_call c = CALL("POST", t);
+    auto_call c = DOCKER_CALL("POST", t);
 
     buf_printf(&c.target, "/images/%s/tag?repo=%s&tag=%s", image, repository, tag);
-    if (ask(d, &c, e) < 0)
+    if (docker_ask(d, &c, e) < 0)
         return -1;
-    return c.status == 201 ? 0 : refused(&c, "name the image", e);
+    return c.status == 201 ? 0 : docker_refused(&c, "name the image", e);
 }
 
 int docker_remove_image(struct docker *d, const char *name, deadline t, struct pd_err *e)
 {
-    auto_call c = CALL("DELETE", t);
+    auto_call c = DOCKER_CALL("DELETE", t);
 
     buf_printf(&c.target, "/images/%s?force=true", name);
-    if (ask(d, &c, e) < 0)
+    if (docker_ask(d, &c, e) < 0)
         return -1;
-    return c.status == 200 || c.status == 404 ? 0 : refused(&c, "remove the image", e);
+    return c.status == 200 || c.status == 404 ? 0 : docker_refused(&c, "remove the image", e);
 }

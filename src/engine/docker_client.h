@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "engine/broker.h"
 #include "engine/docker_api.h"
+#include "engine/docker_place.h"
 #include "wire/image_ref.h"
 
 struct http;
@@ -18,17 +19,22 @@ typedef void docker_told(void *context, const struct msg_progress *now);
 
 struct docker {
     const struct broker_config *config;
+    struct docker_place at;
     struct http *http;
     docker_told *told; /* or NULL */
     void *told_context;
     bool (*is_wanted)(void *context); /* a pull, with told_context; or NULL */
     char place[256];                  /* of the engine, for people */
     char api[16];                     /* version to speak, "" until it is known */
+    bool holds_limits;                /* false until it is known */
+    bool is_far;                      /* on another machine */
 };
 
 /* Where the engine is: --host, else DOCKER_HOST (podman: CONTAINER_HOST), else the usual socket. */
 int docker_open(struct docker *d, const struct broker_config *c, struct pd_err *e);
 void docker_close(struct docker *d);
+/* A connection of its own to the same engine. NULL as http_new. */
+struct http *docker_dial(const struct docker *d, struct pd_err *e);
 const char *docker_kind(const struct docker *d); /* "docker" or "podman" */
 
 /* PD_NOT_FOUND when there is no such container. */
@@ -52,6 +58,8 @@ int docker_remove(struct docker *d, const char *name, deadline t, struct pd_err 
 int docker_list(struct docker *d, const char *label, const char *value, docker_each *each,
                 void *context, deadline t, struct pd_err *e);
 int docker_info(struct docker *d, struct docker_info *ret, deadline t, struct pd_err *e);
+/* PD_UNSUPPORTED where the engine would make containers without their limits. */
+int docker_need_limits(struct docker *d, deadline t, struct pd_err *e);
 
 /* How many layers the image with this id has, or -1. */
 int docker_count_layers(struct docker *d, const char *id, deadline t, struct pd_err *e);

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/live_dir.h"
+#include "jail/seccomp.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,7 +20,8 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 
-#define INIT_FILE ".init"
+#define INIT_FILE   ".init"
+#define FILTER_FILE ".filter"
 
 /* Opens a directory below another, which is made if it is missing. */
 static int make_dir(int parent, const char *name, mode_t mode, struct pd_err *e)
@@ -69,6 +71,31 @@ static int copy_init(int dir, int init_fd, struct pd_err *e)
     return 0;
 }
 
+/* A jail's filter of system calls, as init loads it. Strict and dev have the same. */
+static int write_filter(int dir, struct pd_err *e)
+{
+    struct seccomp_filter filter;
+    char temporary[32];
+
+    if (faccessat(dir, FILTER_FILE, F_OK, 0) == 0)
+        return 0;
+    if (seccomp_compile(PROFILE_STRICT, &filter, e) < 0)
+        return -1;
+
+    snprintf(temporary, sizeof temporary, FILTER_FILE ".%d", (int)getpid());
+    auto_fd out =
+        openat(dir, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0444);
+    int r = out < 0 ? -errno : fd_write_all(out, filter.code, filter.len * sizeof *filter.code);
+    if (r == 0 && renameat(dir, temporary, dir, FILTER_FILE) < 0)
+        r = -errno;
+    if (r == 0)
+        return 0;
+
+    (void)unlinkat(dir, temporary, 0);
+    errno = -r;
+    return pd_fail_sys(e, "write the filter of system calls for containers");
+}
+
 int doors_open(struct doors *d, const char *state_dir, const char *instance, int init_fd,
                struct pd_err *e)
 {
@@ -90,7 +117,7 @@ int doors_open(struct doors *d, const char *state_dir, const char *instance, int
     errno = -own;
     if (own < 0)
         return pd_fail_sys(e, "make and lock the directory %s", d->path);
-    if (copy_init(own, init_fd, e) < 0)
+    if (copy_init(own, init_fd, e) < 0 || write_filter(own, e) < 0)
         return -1;
 
     d->dir = fd_take(&own);
@@ -115,6 +142,18 @@ void doors_each_dead(const char *state_dir, void (*each)(const char *instance, v
             each(entry->d_name, arg);
     }
     closedir(list);
+}
+
+bool doors_are_held(const struct doors *d, const char *instance)
+{
+    if (!instance[0] || instance[0] == '.' || strchr(instance, '/'))
+        return true;
+    auto_fd all = openat(d->dir, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (all < 0)
+        return true;
+
+    auto_fd dead = live_dir_seize(all, instance);
+    return dead < 0 && dead != -ENOENT;
 }
 
 static void remove_files(int dir)
@@ -169,7 +208,8 @@ int door_make(const struct doors *d, const char *name, char ret_path[640], struc
         return -1;
     (void)fchmod(dir, 0711);
 
-    if (linkat(d->dir, INIT_FILE, dir, "init", 0) < 0)
+    if (linkat(d->dir, INIT_FILE, dir, "init", 0) < 0 ||
+        linkat(d->dir, FILTER_FILE, dir, "filter", 0) < 0)
         return pd_fail_sys(e, "put init into %s", ret_path);
     auto_fd sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (sock < 0)
@@ -181,6 +221,22 @@ int door_make(const struct doors *d, const char *name, char ret_path[640], struc
         listen(sock, 4) < 0)
         return pd_fail_sys(e, "listen at %s/door", ret_path);
     return fd_take(&sock);
+}
+
+int door_hold(const struct doors *d, const char *name, struct pd_err *e)
+{
+    remove_door(d->dir, name); /* of an earlier try */
+    int fd = live_dir_hold(d->dir, name, 0700);
+    if (fd >= 0)
+        return fd;
+    errno = -fd;
+    return pd_fail_sys(e, "make and lock the directory of %s", name);
+}
+
+bool door_is_held(const struct doors *d, const char *name)
+{
+    auto_fd free = door_is_there(d, name) ? live_dir_seize(d->dir, name) : -ENOENT;
+    return free == -EWOULDBLOCK;
 }
 
 /* The connection if it is the process's, else -1: somebody else has no business here. */

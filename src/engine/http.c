@@ -5,20 +5,18 @@
 
 #include "base/banned.h"
 #include "base/err.h"
+#include "engine/http_state.h"
+#include "gate/address.h"
 
-#include <curl/curl.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define CONNECT_PATIENCE_MS 10000L
-
-struct http {
-    CURL *curl;
-    char *base;
-    char *where; /* for error texts: the socket's path or the base */
-    char error[CURL_ERROR_SIZE];
-};
+#define RATE_PATIENCE_S     60L
 
 /* One request on its way. */
 struct flight {
@@ -74,6 +72,86 @@ static int on_time(void *context, curl_off_t down_all, curl_off_t down, curl_off
     return !r->is_wanted(r->context);
 }
 
+/* The value of a line of the head, or nothing. */
+static void take_line(const char *line, size_t len, const char *name, char *out, size_t size)
+{
+    size_t n = strlen(name);
+    if (len <= n || strncasecmp(line, name, n) != 0 || out[0])
+        return;
+
+    for (line += n, len -= n; len && (*line == ' ' || *line == '\t'); len--)
+        line++;
+    while (len && strchr(" \t\r\n", line[len - 1]))
+        len--;
+    if (len < size && !memchr(line, 0, len)) {
+        memcpy(out, line, len);
+        out[len] = 0;
+    }
+}
+
+/* "Retry-After: S", or "Retry-After-KIND: S" as some servers have it for each of their limits. */
+static void take_wait(const char *line, size_t len, struct http_heads *heads)
+{
+    char name[64];
+    const char *colon = memchr(line, ':', len);
+    size_t n = colon ? (size_t)(colon - line) + 1 : sizeof name;
+
+    if (n >= sizeof name || strncasecmp(line, "retry-after", 11) != 0 ||
+        (line[11] != ':' && line[11] != '-'))
+        return;
+    memcpy(name, line, n);
+    name[n] = 0;
+    take_line(line, len, name, heads->wait, sizeof heads->wait);
+}
+
+static size_t on_head(char *line, size_t size, size_t count, void *context)
+{
+    struct flight *f = context;
+    struct http_heads *heads = f->request->heads;
+    long status = 0;
+
+    if (heads && curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK) {
+        heads->status = (int)status;
+        take_line(line, size * count, "location:", heads->location, sizeof heads->location);
+        take_line(line, size * count, "www-authenticate:", heads->challenge,
+                  sizeof heads->challenge);
+        take_line(line, size * count, "x-next-token:", heads->next, sizeof heads->next);
+        take_wait(line, size * count, heads);
+        take_line(line, size * count, "date:", heads->date, sizeof heads->date);
+    }
+    return size * count;
+}
+
+/* Asked with the address itself, behind every name and redirection. */
+static curl_socket_t open_public(void *context, curlsocktype purpose, struct curl_sockaddr *a)
+{
+    struct http *h = context;
+    struct ip ip;
+    (void)purpose;
+
+    if (a->family == AF_INET)
+        ip = ip_of_v4((const uint8_t *)&((const struct sockaddr_in *)&a->addr)->sin_addr);
+    else if (a->family == AF_INET6)
+        memcpy(ip.bytes, &((const struct sockaddr_in6 *)&a->addr)->sin6_addr, sizeof ip.bytes);
+    else
+        return CURL_SOCKET_BAD;
+
+    const char *why = ip_forbidden(ip);
+    if (why) {
+        snprintf(h->forbidden, sizeof h->forbidden, "%s", why);
+        return CURL_SOCKET_BAD;
+    }
+    return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+}
+
+static bool set_pem(CURL *c, CURLoption option, const struct buf *pem)
+{
+    if (!pem || !pem->len)
+        return true;
+    struct curl_blob blob = {.data = pem->data, .len = pem->len, .flags = CURL_BLOB_COPY};
+    return curl_easy_setopt(c, option, &blob) == CURLE_OK;
+}
+
 static int set_up(struct http *h, const struct http_place *p, struct pd_err *e)
 {
     CURL *c = h->curl;
@@ -85,7 +163,17 @@ static int set_up(struct http *h, const struct http_place *p, struct pd_err *e)
               curl_easy_setopt(c, CURLOPT_ERRORBUFFER, h->error) == CURLE_OK &&
               curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_PATIENCE_MS) == CURLE_OK &&
               curl_easy_setopt(c, CURLOPT_XFERINFOFUNCTION, on_time) == CURLE_OK &&
-              curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body) == CURLE_OK;
+              curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body) == CURLE_OK &&
+              curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_head) == CURLE_OK;
+
+    /* A proxy would dial for us: then nobody here knows what. */
+    if (p->public_only)
+        ok = ok && curl_easy_setopt(c, CURLOPT_PROXY, "") == CURLE_OK &&
+             curl_easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, open_public) == CURLE_OK &&
+             curl_easy_setopt(c, CURLOPT_OPENSOCKETDATA, h) == CURLE_OK;
+
+    if (p->direct)
+        ok = ok && curl_easy_setopt(c, CURLOPT_PROXY, "") == CURLE_OK;
 
     if (is_given(p->socket))
         ok = ok && curl_easy_setopt(c, CURLOPT_UNIX_SOCKET_PATH, p->socket) == CURLE_OK &&
@@ -99,6 +187,9 @@ static int set_up(struct http *h, const struct http_place *p, struct pd_err *e)
         ok = ok && curl_easy_setopt(c, CURLOPT_SSLCERT, p->cert_file) == CURLE_OK;
     if (is_given(p->key_file))
         ok = ok && curl_easy_setopt(c, CURLOPT_SSLKEY, p->key_file) == CURLE_OK;
+    ok = ok && set_pem(c, CURLOPT_CAINFO_BLOB, p->ca_pem) &&
+         set_pem(c, CURLOPT_SSLCERT_BLOB, p->cert_pem) &&
+         set_pem(c, CURLOPT_SSLKEY_BLOB, p->key_pem);
 
     return ok ? 0 : pd_fail(e, PD_INTERNAL, "libcurl refuses an option for %s", h->where);
 }
@@ -205,6 +296,10 @@ static int prepare(struct http *h, struct flight *f, const char *url, struct cur
         curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers) == CURLE_OK &&
         curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, left < 0 ? 0L : (long)left) == CURLE_OK &&
         curl_easy_setopt(c, CURLOPT_WRITEDATA, f) == CURLE_OK &&
+        curl_easy_setopt(c, CURLOPT_HEADERDATA, f) == CURLE_OK &&
+        curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, (long)r->rate_least) == CURLE_OK &&
+        curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, r->rate_least ? RATE_PATIENCE_S : 0L) ==
+            CURLE_OK &&
         curl_easy_setopt(c, CURLOPT_XFERINFODATA, f) == CURLE_OK &&
         curl_easy_setopt(c, CURLOPT_NOPROGRESS, r->is_wanted ? 0L : 1L) == CURLE_OK &&
         curl_easy_setopt(c, CURLOPT_NOBODY, 0L) == CURLE_OK &&
@@ -233,7 +328,7 @@ int http_ask(struct http *h, const struct http_request *r, struct http_answer *r
     if (!headers)
         return pd_fail(e, PD_INTERNAL, "out of memory");
 
-    h->error[0] = 0;
+    h->error[0] = h->forbidden[0] = 0;
     int failed = prepare(h, &f, buf_cstr(&url), headers, e);
     CURLcode code = failed ? CURLE_OK : curl_easy_perform(h->curl);
     long status = 0;
@@ -247,6 +342,9 @@ int http_ask(struct http *h, const struct http_request *r, struct http_answer *r
         return pd_fail(e, f.error.code, "%s", f.error.msg);
     if (code == CURLE_ABORTED_BY_CALLBACK)
         return pd_fail(e, PD_CONFLICT, "the answer is not wanted any more");
+    if (code != CURLE_OK && h->forbidden[0])
+        return pd_fail(e, PD_DENIED, "%.100s has a %s address, which is not asked", h->where,
+                       h->forbidden);
     if (code != CURLE_OK)
         return pd_fail(e, code_of(code), "%s: %s", h->where,
                        h->error[0] ? h->error : curl_easy_strerror(code));

@@ -21,7 +21,22 @@ struct http_place {
     const char *ca_file;   /* bundle to trust instead of the system's */
     const char *cert_file; /* client certificate, and its key */
     const char *key_file;
+    const struct buf *ca_pem, *cert_pem,
+        *key_pem;      /* the same as text; copied. NULL or empty: none */
     const char *proxy; /* instead of the environment's; never used with a unix socket */
+    bool direct;       /* no proxy, whatever the environment says */
+    bool public_only;  /* no private address is dialled (gate/address.h), whatever a name means */
+};
+
+/* Lines of an answer's head that some callers go by; "" where it has none, or one that is longer.
+ */
+struct http_heads {
+    int status;
+    char location[4096];
+    char challenge[4096]; /* the first WWW-Authenticate */
+    char next[512];       /* X-Next-Token */
+    char wait[32];        /* the first Retry-After, also one for a kind of request */
+    char date[40];
 };
 
 /* Takes the next piece of a body. -1 with *e ends the request, which then fails with it. */
@@ -37,7 +52,9 @@ struct http_request {
     void *context;
     /* Asked about once a second, with `context`: is the answer still wanted? NULL: it is. */
     bool (*is_wanted)(void *context);
-    uint64_t stream_max; /* bytes that `take` may get in all; 0: no bound */
+    uint64_t stream_max;      /* bytes that `take` may get in all; 0: no bound */
+    struct http_heads *heads; /* filled before the body comes; NULL: nobody asks */
+    unsigned rate_least; /* bytes a second: with less for a minute it fails; 0: whatever it is */
     deadline deadline;
 };
 

@@ -1,6 +1,6 @@
-/* A look is one list by the owner's label, short of patience: a request of the keeper may come
- * meanwhile. A container with a root that has run is only killed, because its files belong to the
- * root; one that has never run has no files of its own. */
+/* A look is one list by the state directory's label, short of patience: a request of the keeper may
+ * come meanwhile. A container with a root that has run is only killed, because its files belong to
+ * the root; one that has never run has no files of its own. */
 #include "engine/orphans.h"
 
 #include "base/banned.h"
@@ -16,8 +16,16 @@
 struct look {
     struct docker *docker;
     const struct doors *doors;
+    const char *instance;
     bool found;
 };
+
+/* Does somebody say that the container is a box of his? */
+static bool is_known(const struct look *look, const struct docker_container *c)
+{
+    return !strcmp(c->owner, look->instance) ? door_is_there(look->doors, c->box)
+                                             : doors_are_held(look->doors, c->owner);
+}
 
 void orphans_suspect(struct orphans *o)
 {
@@ -29,7 +37,7 @@ static int end_orphan(void *context, const struct docker_container *c, struct pd
 {
     struct look *look = context;
     bool has_run = strcmp(c->status, "created") != 0;
-    if (door_is_there(look->doors, c->box) || (c->root[0] && has_run && !c->running))
+    if (is_known(look, c) || (c->root[0] && has_run && !c->running))
         return 0;
 
     deadline t = deadline_in(PATIENCE);
@@ -42,11 +50,11 @@ static int end_orphan(void *context, const struct docker_container *c, struct pd
     return 0;
 }
 
-void orphans_end(struct orphans *o, struct docker *d, const struct doors *doors,
+void orphans_end(struct orphans *o, struct docker *d, const struct doors *doors, const char *store,
                  const char *instance)
 {
-    struct look look = {.docker = d, .doors = doors};
-    int r = docker_list(d, LABEL_OWNER, instance, end_orphan, &look, deadline_in(PATIENCE), NULL);
+    struct look look = {.docker = d, .doors = doors, .instance = instance};
+    int r = docker_list(d, LABEL_STORE, store, end_orphan, &look, deadline_in(PATIENCE), NULL);
 
     o->wait = r < 0 || look.found ? WAIT_LEAST : o->wait * 2;
     if (o->wait > WAIT_MOST)

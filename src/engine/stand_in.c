@@ -40,6 +40,7 @@ struct stand_in {
 
     int fd;      /* the connection, or -1 */
     bool greets; /* it has not proved itself */
+    bool was_up; /* a link was, once */
     struct greeting greeting;
     deadline until; /* of the greeting */
     deadline next;  /* attempt to connect */
@@ -99,6 +100,14 @@ static void dial(struct stand_in *s)
     greeting_begin(&s->greeting, &s->config->who, nonce);
 }
 
+static void note_up(struct stand_in *s)
+{
+    s->pause = 0;
+    if (!s->was_up && s->config->up)
+        s->config->up(s->config->context);
+    s->was_up = true;
+}
+
 static void take(struct stand_in *s, const uint8_t *data, size_t len)
 {
     struct pd_err e;
@@ -117,7 +126,7 @@ static void take(struct stand_in *s, const uint8_t *data, size_t len)
     if (link_take(s->link, data + used, len - used, clock_now(), &e) < 0)
         hang_up(s);
     else if (link_is_up(s->link))
-        s->pause = 0;
+        note_up(s);
 }
 
 static void hear_box(struct stand_in *s)
@@ -316,6 +325,9 @@ static struct link_ref ref_of(struct stand_in *s, const struct frame *f, unsigne
     } else if (fstat(f->fds[i], &st) == 0 && S_ISFIFO(st.st_mode)) {
         r.kind = LINK_PIPE;
         r.ways = mode == O_RDONLY ? LINK_AWAY : LINK_BACK;
+    } else if (S_ISREG(st.st_mode)) {
+        r.kind = LINK_PIPE; /* input that is known in advance */
+        r.ways = LINK_AWAY;
     } else if (S_ISSOCK(st.st_mode)) {
         r.kind = f->head.flags & EXEC_PTY ? LINK_TERMINAL : LINK_SOCKET;
         r.ways = LINK_AWAY | LINK_BACK;
@@ -332,14 +344,23 @@ static int join_descriptors(struct stand_in *s, struct frame *f, struct link_msg
     if (link_channels(s->link) + f->fd_count > LINK_CHANNELS_MAX)
         return pd_fail(e, PD_CAPACITY, "the link to this sandbox has no room for another command");
 
+    /* All are looked at before the first is given away: one may be the same as the one before. */
     m->ref_count = f->fd_count;
-    for (unsigned i = 0; i < f->fd_count; i++) {
+    for (unsigned i = 0; i < f->fd_count; i++)
         m->refs[i] = ref_of(s, f, i);
+    for (unsigned i = 0; i < f->fd_count; i++) {
         unsigned ways = m->refs[i].ways;
         /* What is back for the box is away for us: to the descriptor. */
         unsigned own = (ways & LINK_BACK ? LINK_AWAY : 0) | (ways & LINK_AWAY ? LINK_BACK : 0);
-        if (ways && streams_add(&s->streams, m->refs[i].channel, frame_take_fd(f, i), own,
-                                f->head.id) < 0) {
+        /* Who writes there was not to wait for a reader. */
+        bool drops = m->refs[i].kind == LINK_PIPE && ways == LINK_BACK &&
+                     fcntl(f->fds[i], F_GETFL) & O_NONBLOCK;
+        if (!ways)
+            continue;
+        if (streams_add(&s->streams, m->refs[i].channel, frame_take_fd(f, i), own, f->head.id) ==
+            0) {
+            s->streams.all[s->streams.count - 1].drops = drops;
+        } else {
             link_end(s->link, m->refs[i].channel);
             link_stop(s->link, m->refs[i].channel);
         }
@@ -398,8 +419,11 @@ static void do_sync(struct stand_in *s, struct wire_id id)
 {
     s->syncing = true;
     s->sync_id = id;
-    for (unsigned i = 0; i < s->commands.count; i++)
-        s->commands.all[i].unlisted = true;
+    for (unsigned i = 0; i < s->commands.count; i++) {
+        struct command *c = &s->commands.all[i];
+        c->unlisted = true;
+        c->quiet = c->quiet && c->end.pid; /* who asks for a pid is told when it is known */
+    }
     if (s->facts.len)
         (void)tell(s, WIRE_FACTS, (struct wire_id){.bytes = {0}}, &s->facts);
 }

@@ -24,6 +24,7 @@ struct stand_in_config {
     uint32_t lease; /* s: how long the box waits for us */
     size_t budget;
     stand_in_dial *dial;
+    void (*up)(void *context); /* when the link is there for the first time; or NULL */
     void *context;
 };
 

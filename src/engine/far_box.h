@@ -1,0 +1,42 @@
+/* far_box: the processes on this machine that stand for one box on another.
+ *
+ *   broker ──starts──▶ watch ──▶ stand-in: init's end of the control socket, the near end of the
+ * link │          │ orders, streams └─────▶ carrier: the engine's credentials, TLS, an exec in the
+ * container
+ *
+ * The watch looks at no byte of anybody's; as long as it lives the box does for the keeper. It
+ * starts the carrier again when that dies. When the stand-in ends nobody owns the box any more;
+ * when the carrier says that the container is gone, it is. All three end together, also when the
+ * watch is killed. None needs the broker that began them. */
+#pragma once
+
+#include "base/clock.h"
+#include "engine/broker.h"
+#include "link/proof.h"
+#include "wire/frame.h"
+
+#include <sys/types.h>
+
+struct pd_err;
+
+/* What only the box and its stand-in know. */
+struct far_secret {
+    struct wire_id box;
+    uint8_t key[LINK_KEY];
+};
+
+struct far_box {
+    const struct broker_config *config;
+    const char *container;
+    struct far_secret secret;
+    int control; /* init's end of the control socket */
+    int lock;    /* a descriptor that is held while the watch lives */
+};
+
+/* Starts the three and waits until the link is up. The watch's pid, and a pidfd of it; or -1 with
+ * what the carrier has said last. */
+pid_t far_box_start(const struct far_box *b, int *ret_process, deadline t, struct pd_err *e);
+
+/* `paddock-remote far KIND OPTIONS CONTAINER`: the watch. Its descriptors are 3 control, 4 the
+ * secret, 5 where the broker listens, 6 the lock. */
+_Noreturn void far_box_main(const struct broker_config *c, const char *container);

@@ -1,0 +1,142 @@
+"""Ways to a server that a test can break: all connections cut at once, at any byte, or the answers to some requests lost."""
+
+import contextlib
+import random
+import re
+import select
+import socket
+import ssl
+import threading
+
+
+class Cutter:
+    """A way to a port of this machine that copies bytes, whatever they are, until it is cut."""
+
+    def __init__(self, port):
+        self.port, self.pairs, self.lock, self.stopped = port, [], threading.Lock(), False
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = self.listener.getsockname()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.port))
+            except OSError:
+                if self.stopped:
+                    return
+                continue
+            with self.lock:
+                self.pairs.append((near, far))
+            for a, b in ((near, far), (far, near)):
+                threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
+
+    @staticmethod
+    def copy(a, b):
+        with contextlib.suppress(OSError):
+            while piece := a.recv(1 + random.randrange(65536)):
+                b.sendall(piece)
+        for end in (a, b):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self):
+        with self.lock:
+            pairs, self.pairs = self.pairs, []
+        for pair in pairs:
+            for end in pair:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+        return len(pairs)
+
+    def close(self):
+        self.stopped = True
+        self.listener.close()
+        self.cut()
+
+
+class Loser:
+    """A way by TLS to a port of this machine that reads requests, and does with the answers to some what a test says:
+    `lose` is a pattern of "METHOD PATH", `times` how many are lost behind it; `instead` is an answer that is given
+    without anybody having been asked."""
+
+    def __init__(self, port, ca, cert, key):
+        self.port = port
+        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.server.load_cert_chain(cert, key)
+        self.client = ssl.create_default_context(cafile=ca)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"https://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.lose, self.times, self.instead, self.twice = None, 0, None, None
+        self.seen = []
+        self.stopped = False
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while not self.stopped:
+            with contextlib.suppress(OSError):
+                near, _ = self.listener.accept()
+                threading.Thread(target=self.serve, args=(near,), daemon=True).start()
+
+    @staticmethod
+    def read_message(sock, rest=b""):
+        """One request or answer with a length, or with chunks; what is behind it is no part."""
+        data = rest
+        while b"\r\n\r\n" not in data:
+            piece = sock.recv(65536)
+            if not piece:
+                return b""
+            data += piece
+        head, body = data.split(b"\r\n\r\n", 1)
+        length = re.search(rb"(?im)^content-length: *(\d+)", head)
+        if re.search(rb"(?im)^transfer-encoding: *chunked", head):
+            while not body.endswith(b"0\r\n\r\n") and (piece := sock.recv(65536)):
+                body += piece
+        while length and len(body) < int(length[1]) and (piece := sock.recv(65536)):
+            body += piece
+        return head + b"\r\n\r\n" + body
+
+    def ask(self, request):
+        far = self.client.wrap_socket(socket.create_connection(("127.0.0.1", self.port)), server_hostname="127.0.0.1")
+        far.sendall(request)
+        return far
+
+    def serve(self, raw):
+        with contextlib.suppress(OSError), self.server.wrap_socket(raw, server_side=True) as near:
+            while request := self.read_message(near):
+                line = request.split(b" HTTP/", 1)[0].decode()
+                self.seen.append(line)
+                hit = self.times > 0 and self.lose and re.fullmatch(self.lose, line)
+                if hit:
+                    self.times -= 1
+                if hit and self.instead:
+                    near.sendall(self.instead)
+                    continue
+                with self.ask(request) as far:
+                    if b"upgrade: websocket" in request.lower():
+                        self.splice(near, far)
+                        return
+                    answer = self.read_message(far)
+                if hit and self.twice:  # as when somebody between says it again
+                    with self.ask(request) as far:
+                        self.read_message(far)
+                if hit:
+                    return
+                near.sendall(answer)
+
+    @staticmethod
+    def splice(a, b):
+        """In one thread: two must not use the same TLS connection at once."""
+        while True:
+            ready = [end for end in (a, b) if end.pending()] or select.select([a, b], [], [])[0]
+            for end in ready:
+                piece = end.recv(65536)
+                if not piece:
+                    return
+                (b if end is a else a).sendall(piece)
+
+    def close(self):
+        self.stopped = True
+        self.listener.close()
