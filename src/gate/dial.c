@@ -48,8 +48,10 @@ void dial_next(struct flow *f, const char *why)
     while (f->candidate_at < f->candidate_count) {
         struct ip a = f->candidates[f->candidate_at++];
         if (!f->is_fixed) {
-            const char *refused = egress_dial_refused(s->policy, f->by_name ? f->name : NULL, a,
-                                                      f->port, route_is_local(s->gate->route, a));
+            /* The rules are about where the sandbox wants to, not about its proxy. */
+            const char *name = f->by_name && !f->tunnel ? f->name : NULL;
+            const char *refused =
+                egress_dial_refused(s->policy, name, a, f->port, route_is_local(s->gate->route, a));
             if (refused) {
                 why = refused;
                 was_refused = true;
@@ -63,7 +65,7 @@ void dial_next(struct flow *f, const char *why)
     }
 
     if (was_refused)
-        flow_refuse(f, why);
+        flow_refuse(f, f->tunnel ? "its proxy is at an address that is never dialled" : why);
     else
         flow_end(f, GATE_FAILED, why);
 }
@@ -74,12 +76,8 @@ static void start(struct flow *f)
     dial_next(f, "the name has no address");
 }
 
-static void looked_up(struct lookup *l, void *owner)
+void dial_add(struct flow *f, const struct lookup *l)
 {
-    struct flow *f = owner;
-    f->lookup = NULL;
-
-    /* The family that the sandbox chose goes first. */
     for (unsigned round = 0; round < 2; round++)
         for (unsigned i = 0; i < l->ask_count; i++) {
             const struct reply *r = &l->asks[i].reply;
@@ -88,6 +86,14 @@ static void looked_up(struct lookup *l, void *owner)
             for (unsigned k = 0; k < r->count && f->candidate_count < CANDIDATES_MAX; k++)
                 f->candidates[f->candidate_count++] = r->addresses[k];
         }
+}
+
+static void looked_up(struct lookup *l, void *owner)
+{
+    struct flow *f = owner;
+
+    f->lookup = NULL;
+    dial_add(f, l);
     start(f);
 }
 
@@ -98,8 +104,12 @@ void dial_begin(struct flow *f, const struct verdict *v)
                                                           : egress_host(s->policy, NULL, &f->to);
 
     flow_set_late(f, DEADLINE_NONE);
-    f->dial_port = f->port;
+    f->dial_port = f->changed.port ? f->changed.port : f->port;
     s->dials++;
+    if (s->policy->proxy.port) {
+        tunnel_begin(f, v);
+        return;
+    }
     if (h) {
         f->is_fixed = true;
         if (h->to_port)
@@ -130,8 +140,19 @@ void dial_ready(struct flow *f)
         return;
     }
 
+    if (f->tunnel)
+        tunnel_greet(f);
+    else
+        dial_made(f);
+}
+
+void dial_made(struct flow *f)
+{
     f->sandbox->dials--;
-    f->state = FLOW_RELAY;
     flow_set_late(f, DEADLINE_NONE);
-    relay_begin(f);
+    f->state = f->changed.port ? FLOW_LENT : FLOW_RELAY;
+    if (f->changed.port)
+        lend_begin(f);
+    else
+        relay_begin(f);
 }

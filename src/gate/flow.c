@@ -1,7 +1,9 @@
 /* A connection of a sandbox, from its accept to its end.
  *
- *   SNIFF -> (judged) -> LOOKUP -> DIAL -> RELAY -> over
- *                     \-> DRAIN (refused in words)
+ *   SNIFF -> (judged) -> LOOKUP -> DIAL (-> TUNNEL) -> RELAY -> over
+ *                     \                             \-> LENT (to a host with secrets or header
+ * rules)
+ *                      \-> DRAIN (refused in words)
  *
  * Both sockets have SO_LINGER {1, 0} from the beginning: whenever this process dies, or one side
  * breaks off, the kernel resets the other. Without it a cut transfer would look complete. It is
@@ -69,15 +71,18 @@ static void leave(struct flow *f)
     struct sandbox *s = f->sandbox;
     struct gate *g = s->gate;
 
-    if (f->state == FLOW_LOOKUP || f->state == FLOW_DIAL)
+    if (f->state == FLOW_LOOKUP || f->state == FLOW_DIAL || f->state == FLOW_TUNNEL)
         s->dials--;
     if (f->lookup)
         lookup_cancel(f->lookup);
     f->lookup = NULL;
     flow_set_late(f, DEADLINE_NONE);
+    if (f->state == FLOW_LENT)
+        lend_leave(f);
     watch_close(g, &f->near);
     watch_close(g, &f->far);
     relay_free(f);
+    tunnel_free(f);
     free(f->first);
     f->first = NULL;
 
@@ -137,7 +142,7 @@ void flow_refuse(struct flow *f, const char *why)
     }
 
     record_flow(f, GATE_REFUSED, why);
-    if (f->state == FLOW_LOOKUP || f->state == FLOW_DIAL)
+    if (f->state == FLOW_LOOKUP || f->state == FLOW_DIAL || f->state == FLOW_TUNNEL)
         f->sandbox->dials--;
     f->state = FLOW_DRAIN;
     if (!len || send(f->near.fd, words, len, MSG_NOSIGNAL) != (ssize_t)len ||
@@ -207,6 +212,8 @@ static void go_on(struct flow *f, struct verdict v)
     if (v.rule)
         rule_text(v.rule, f->rule);
     f->by_name = v.how == JUDGED_BY_NAME;
+    if (f->by_name && f->first_len && (f->kind == GATE_TLS || f->kind == GATE_HTTP))
+        f->changed = egress_changed(p, f->name, f->port, f->kind == GATE_TLS);
     (void)watch_set(f->sandbox->gate, &f->near, 0);
     dial_begin(f, &v);
 }
@@ -343,23 +350,38 @@ void flow_begin(struct sandbox *s, int fd)
         sniff(f);
 }
 
-/* The server spoke first, by pin or by network. If the client now says a name, it must be one for
- * which the same connection would have been made. */
-static bool first_words_pass(struct flow *f)
+/* The client has said its first words to a server that was dialled without them, by pin or by
+ * network. May they go there? If they say a name, it must be one for which the same connection
+ * would have been made; to a host with secrets it would not. */
+static bool first_words_pass(struct flow *f, enum sniffed what, const char *name)
 {
-    char name[RULES_NAME_MAX + 1];
-
-    switch (look(f, name)) {
+    switch (what) {
     case SNIFF_OTHER:
         f->kind = GATE_TCP;
         return true;
     case SNIFF_NAMED:
-        return !f->by_name || !strcmp(name, f->name);
+        return (!f->by_name || !strcmp(name, f->name)) &&
+               !egress_changed(f->sandbox->policy, name, f->port, f->kind == GATE_TLS).port;
     case SNIFF_NAMELESS:
         return !f->by_name;
     default:
         return false;
     }
+}
+
+/* The client was only slow, and the server has not spoken: nobody has seen anything of this
+ * connection yet. It is judged as if its first bytes had come at once. */
+static void start_over(struct flow *f)
+{
+    watch_close(f->sandbox->gate, &f->far);
+    relay_free(f);
+    tunnel_free(f);
+    f->up = f->down = (struct half){0};
+    f->candidate_at = f->candidate_count = 0;
+    f->is_fixed = f->unsniffed = false;
+    f->name[0] = f->rule[0] = 0;
+    f->state = FLOW_SNIFF;
+    decide(f, false);
 }
 
 /* The client's first bytes after the server was dialled without them. They are held until they can
@@ -377,13 +399,17 @@ static void sniff_later(struct flow *f)
         return;
     }
 
-    if (n > 0 && f->first_len < FIRST_MAX && look(f, name) == SNIFF_MORE) {
+    enum sniffed what = f->first_len ? look(f, name) : SNIFF_OTHER;
+    if (n > 0 && f->first_len < FIRST_MAX && what == SNIFF_MORE) {
         f->kind = kind;
         flow_set_late(f, deadline_in(SNIFF_PATIENCE));
         return;
     }
-    if (f->first_len && !first_words_pass(f)) {
-        flow_end(f, GATE_CUT, "its first bytes name another host");
+    if (!first_words_pass(f, what, name)) {
+        if (f->down.bytes || f->down.ended)
+            flow_end(f, GATE_CUT, "its first bytes name another host");
+        else
+            start_over(f);
         return;
     }
     flow_set_late(f, DEADLINE_NONE);
@@ -416,8 +442,11 @@ void flow_near_ready(struct flow *f, uint32_t events)
 
 void flow_far_ready(struct flow *f, uint32_t events)
 {
-    if (f->state == FLOW_DIAL)
+    /* Not what a socket told that was closed in this round, and whose place another has now. */
+    if (f->state == FLOW_DIAL && events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
         dial_ready(f);
+    else if (f->state == FLOW_TUNNEL)
+        tunnel_ready(f);
     else if (f->state == FLOW_RELAY)
         relay_move(f, 0, events);
 }
@@ -431,8 +460,16 @@ void flow_late(struct flow *f)
     case FLOW_DIAL:
         dial_next(f, "no answer in time");
         return;
+    case FLOW_TUNNEL:
+        flow_end(f, GATE_FAILED, "the proxy did not answer in time");
+        return;
     case FLOW_RELAY:
         flow_end(f, GATE_CUT, "its first bytes are not complete");
+        return;
+    case FLOW_LENT:
+        flow_end(f, GATE_FAILED,
+                 f->sandbox->gate->changer.fd < 0 ? "the server cannot use secrets now"
+                                                  : "too many connections use secrets now");
         return;
     case FLOW_DNS:
         flow_end(f, GATE_OK, NULL);
@@ -442,17 +479,30 @@ void flow_late(struct flow *f)
     }
 }
 
-void flow_judge_again(struct flow *f)
+/* What a connection to a host with secrets or header rules is has changed with them. */
+static bool is_otherwise(const struct flow *f)
+{
+    if (!f->by_name || (f->kind != GATE_TLS && f->kind != GATE_HTTP))
+        return false;
+    struct changed now = egress_changed(f->sandbox->policy, f->name, f->port, f->kind == GATE_TLS);
+    return now.port != f->changed.port || now.is_plain != f->changed.is_plain;
+}
+
+void flow_judge_again(struct flow *f, bool same_proxy)
 {
     const struct egress_policy *p = f->sandbox->policy;
-    if (f->state != FLOW_LOOKUP && f->state != FLOW_DIAL && f->state != FLOW_RELAY)
+    bool is_made = f->state == FLOW_RELAY || f->state == FLOW_LENT;
+    if (f->state != FLOW_LOOKUP && f->state != FLOW_DIAL && f->state != FLOW_TUNNEL && !is_made)
         return; /* is judged later, or was refused */
 
     struct verdict v = egress_judge(p, f->by_name ? f->name : NULL, f->to, f->port);
-    bool passes = v.how == (f->by_name ? JUDGED_BY_NAME : JUDGED_BY_ADDRESS);
-    if (passes && f->state == FLOW_RELAY && !f->is_fixed)
+    bool passes = v.how == (f->by_name ? JUDGED_BY_NAME : JUDGED_BY_ADDRESS) && same_proxy &&
+                  !is_otherwise(f);
+    if (passes && is_made && !f->is_fixed && !f->tunnel)
         passes = !egress_dial_refused(p, f->by_name ? f->name : NULL, f->dialled, f->port,
                                       route_is_local(f->sandbox->gate->route, f->dialled));
+    if (passes && f->tunnel)
+        passes = tunnel_passes(f);
     if (!passes) {
         flow_end(f, GATE_CUT, "the rules have changed");
         return;

@@ -6,24 +6,20 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/nobody.h"
 #include "gate/gate_state.h"
 #include "wire/msg.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
 #define EVENTS_AT_ONCE 128
-/* A uid that nobody else has, while the process lives: below those of jails (jail/identity.h),
- * above what distributions hand out, and one for every pid that there can be. */
-#define UID_BASE 1065353216u
 
 bool watch_set(struct gate *g, struct watch *w, uint32_t events)
 {
@@ -69,11 +65,10 @@ static int set_policy(struct gate *g, const struct gate_open *m, struct frame *f
 
     if (!s) {
         int tcp = frame_take_fd(f, 0), dns = frame_take_fd(f, 1);
-        return sandbox_open(g, m->id, p, tcp, dns, e);
+        return sandbox_open(g, m, p, tcp, dns, e);
     }
     s->told = true;
-    sandbox_set_policy(s, p);
-    return 0;
+    return sandbox_set_policy(s, m->sealed, p, e);
 }
 
 static int do_request(struct gate *g, struct frame *f, struct pd_err *e)
@@ -157,6 +152,12 @@ static void dispatch(struct gate *g, struct watch *w, uint32_t events)
     case WATCH_CLIENT:
         client_ready(g, events);
         return;
+    case WATCH_CHANGERS:
+        changer_accept(g);
+        return;
+    case WATCH_CHANGER:
+        changer_ready(g);
+        return;
     case WATCH_ACCEPT:
         sandbox_accept(w->owner);
         return;
@@ -231,17 +232,31 @@ static void loop(struct gate *g)
 
 /* ---- the start ---- */
 
+static int bind_at(const char *path, uid_t owner, struct pd_err *e)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+
+    if (strlen(path) >= sizeof a.sun_path)
+        return pd_fail(e, PD_INVALID, "the path '%.100s' is too long", path);
+    memcpy(a.sun_path, path, strlen(path) + 1);
+
+    auto_fd fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    (void)unlink(path);
+    mode_t before = umask(0177);
+    int r = fd < 0 ? -1 : bind(fd, (struct sockaddr *)&a, sizeof a);
+    (void)umask(before);
+    if (r < 0 || listen(fd, 8) < 0 || (owner != geteuid() && chown(path, owner, (gid_t)-1) < 0))
+        return pd_fail_sys(e, "listen at %.100s", path);
+    return fd_take(&fd);
+}
+
 /* Only one gate serves a socket: a lock beside it says which. */
 static int listen_at(const struct gate_config *c, struct pd_err *e)
 {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    char lock_path[sizeof a.sun_path + 8];
+    char lock_path[sizeof((struct sockaddr_un *)NULL)->sun_path + 8];
 
-    if (strlen(c->socket) >= sizeof a.sun_path)
+    if ((size_t)snprintf(lock_path, sizeof lock_path, "%s.lock", c->socket) >= sizeof lock_path)
         return pd_fail(e, PD_INVALID, "--socket: '%.100s' is too long", c->socket);
-    memcpy(a.sun_path, c->socket, strlen(c->socket) + 1);
-    snprintf(lock_path, sizeof lock_path, "%s.lock", c->socket);
-
     int lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (lock < 0)
         return pd_fail_sys(e, "open %.100s", lock_path);
@@ -249,29 +264,14 @@ static int listen_at(const struct gate_config *c, struct pd_err *e)
         fd_done(&lock);
         return pd_fail(e, PD_CONFLICT, "there is a gate at %.100s", c->socket);
     }
-
-    auto_fd fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    (void)unlink(c->socket);
-    mode_t before = umask(0177);
-    int r = fd < 0 ? -1 : bind(fd, (struct sockaddr *)&a, sizeof a);
-    (void)umask(before);
-    if (r < 0 || listen(fd, 8) < 0 ||
-        (c->owner != geteuid() && chown(c->socket, c->owner, (gid_t)-1) < 0))
-        return pd_fail_sys(e, "listen at %.100s", c->socket);
-    return fd_take(&fd); /* the lock stays open as long as we live */
+    return bind_at(c->socket, c->owner, e); /* the lock stays open as long as we live */
 }
 
-/* The point of no return. Without root there is no other uid to be had. */
+/* The point of no return. */
 static int drop(struct pd_err *e)
 {
-    uid_t uid = UID_BASE + (uid_t)getpid();
-
-    if (geteuid() == 0 && (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
-                           setresuid(uid, uid, uid) < 0 || setuid(0) == 0))
-        return pd_fail_sys(e, "become uid %u", (unsigned)uid);
-    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        return pd_fail_sys(e, "give up privileges");
-
+    if (nobody_become(e) < 0)
+        return -1;
     int r = filter_load();
     errno = -r;
     return r < 0 ? pd_fail_sys(e, "load the gate's filter") : 0;
@@ -283,11 +283,16 @@ int gate_run(const struct gate_config *c, struct pd_err *e)
 
     g = (struct gate){.until = {.kind = WATCH_UNTIL, .fd = c->until},
                       .listener = {.kind = WATCH_LISTENER, .fd = -1},
-                      .client = {.kind = WATCH_CLIENT, .fd = c->client}};
+                      .client = {.kind = WATCH_CLIENT, .fd = c->client},
+                      .changers = {.kind = WATCH_CHANGERS, .fd = -1},
+                      .changer = {.kind = WATCH_CHANGER, .fd = -1}};
     g.records_last = &g.records;
+    g.turns_last = &g.turns;
     (void)fd_limit_raise(0);
     signal(SIGPIPE, SIG_IGN);
     if (c->socket && (g.listener.fd = listen_at(c, e)) < 0)
+        return -1;
+    if (c->changer && (g.changers.fd = bind_at(c->changer, geteuid(), e)) < 0)
         return -1;
 
     g.route = route_open();
@@ -300,7 +305,7 @@ int gate_run(const struct gate_config *c, struct pd_err *e)
         return -1;
 
     if (!watch_set(&g, &g.until, EPOLLIN) || !watch_set(&g, &g.listener, EPOLLIN) ||
-        !watch_set(&g, &g.client, EPOLLIN))
+        !watch_set(&g, &g.client, EPOLLIN) || !watch_set(&g, &g.changers, EPOLLIN))
         return pd_fail_sys(e, "watch the gate's sockets");
     loop(&g);
     return 0;

@@ -11,10 +11,11 @@
 struct pd_err;
 
 struct gate_config {
-    int client;         /* its only client, with which it ends; or -1 */
-    const char *socket; /* where clients connect to, one after the other; or NULL */
-    uid_t owner;        /* of that socket */
-    int until;          /* a pidfd: it ends with this process; or -1 */
+    int client;          /* its only client, with which it ends; or -1 */
+    const char *socket;  /* where clients connect to, one after the other; or NULL */
+    uid_t owner;         /* of that socket */
+    const char *changer; /* where the changer connects to; or NULL: nobody has secrets */
+    int until;           /* a pidfd: it ends with this process; or -1 */
 };
 
 /* Serves until its client is gone, or for ever. -1: it could not begin. */

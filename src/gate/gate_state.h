@@ -3,7 +3,9 @@
  *
  *   sandbox     two sockets in its namespace, its policy, pins, limits      sandbox.c
  *   flow        one connection of it: first bytes, verdict, dialling        flow.c, dial.c
+ *               asking the sandbox's proxy for it                           tunnel.c
  *               copying, both ways                                          relay.c
+ *   loan        a connection to a host with secrets, which the changer has lend.c
  *   lookup      a name that is asked of the machine's resolver              lookup.c
  *   dns         the questions of sandboxes                                  dns.c
  *   records     what the client is told                                     records.c
@@ -29,22 +31,27 @@
 #define DIAL_PATIENCE    (10 * NS_PER_S) /* for one address */
 #define LOOKUP_PATIENCE  (2 * NS_PER_S)  /* for one resolver */
 #define LOOKUP_ROUNDS    2u
-#define DRAIN_PATIENCE   (2 * NS_PER_S) /* for a client to take a refusal */
-#define TICK_MS          20             /* how often what is late is looked for */
-#define LOOKUPS_MAX      64u            /* of one sandbox */
-#define DIALS_MAX        64u            /* half-open, of one sandbox */
+#define LEND_PATIENCE    (10 * NS_PER_S) /* for a changer, and for room at it */
+#define DRAIN_PATIENCE   (2 * NS_PER_S)  /* for a client to take a refusal */
+#define TICK_MS          20              /* how often what is late is looked for */
+#define LOOKUPS_MAX      64u             /* of one sandbox */
+#define DIALS_MAX        64u             /* half-open, of one sandbox */
 #define CANDIDATES_MAX   8u
 #define RECORDS_MAX      4096u
 #define SANDBOXES_MAX    16384u
+#define LOAN_BUCKETS     1024u
 
 struct gate;
 struct flow;
+struct tunnel;
 
 /* What epoll points to. */
 enum watch_kind {
     WATCH_UNTIL,    /* the process that it ends with */
     WATCH_LISTENER, /* of clients */
     WATCH_CLIENT,
+    WATCH_CHANGERS, /* the listener of changers */
+    WATCH_CHANGER,
     WATCH_ACCEPT, /* of a sandbox */
     WATCH_QUESTIONS,
     WATCH_NEAR, /* the sandbox's side of a flow */
@@ -66,7 +73,7 @@ struct bucket {
 
 struct tenant {
     struct tenant *next;
-    unsigned users, connections;
+    unsigned users, connections, loans;
     char name[64];
 };
 
@@ -76,10 +83,11 @@ struct sandbox {
     char id[GATE_ID_MAX + 1];
     struct watch accept, questions;
     struct egress_policy *policy;
+    char *sealed; /* its secrets, which only the changer can read */
     struct pins *pins;
     struct tenant *tenant;
     struct flow *flows;
-    unsigned connections, dials, lookups;
+    unsigned connections, dials, lookups, loans;
     struct bucket starts, asks, up, down;
     uint64_t bytes;
     bool told;      /* by the client that is there now */
@@ -92,7 +100,9 @@ enum flow_state {
     FLOW_SNIFF,  /* its first bytes are awaited */
     FLOW_LOOKUP, /* its name is asked for */
     FLOW_DIAL,   /* an address is being connected to */
+    FLOW_TUNNEL, /* the sandbox's proxy is being asked */
     FLOW_RELAY,
+    FLOW_LENT,  /* the changer has it, or is waited for */
     FLOW_DNS,   /* questions by TCP */
     FLOW_DRAIN, /* was refused, in words, which the client is given time to read */
     FLOW_OVER   /* freed when the current events are done */
@@ -126,7 +136,11 @@ struct flow {
     bool unsniffed; /* the server speaks first: the client's first bytes are still to come */
     bool is_fixed;  /* the operator's word says where to */
     uint16_t dial_port;
-    uint8_t *first; /* bytes read before there was anybody to write them to */
+    struct changed changed; /* of a host with secrets or header rules */
+    struct tunnel *tunnel;  /* through the sandbox's proxy; NULL: straight */
+    struct loan *loan;      /* that the changer has; NULL: it was not given to one yet */
+    struct flow *turn_next, **turn_link; /* of those that wait for it */
+    uint8_t *first;                      /* bytes read before there was anybody to write them to */
     size_t first_len;
     struct ip candidates[CANDIDATES_MAX];
     unsigned candidate_count, candidate_at;
@@ -167,7 +181,11 @@ struct record_entry {
 
 struct gate {
     int epoll, route;
-    struct watch until, listener, client;
+    struct watch until, listener, client, changers, changer;
+    struct loan *loans[LOAN_BUCKETS];
+    unsigned loan_count;
+    uint64_t loan_last;               /* the number of the last one */
+    struct flow *turns, **turns_last; /* flows that wait for a changer */
     struct sandbox *sandboxes;
     unsigned sandbox_count;
     struct tenant *tenants;
@@ -188,12 +206,16 @@ void watch_close(struct gate *g, struct watch *w);
 
 /* sandbox.c */
 struct sandbox *sandbox_find(struct gate *g, const char *id);
-/* Takes both descriptors, whatever becomes of it. */
-int sandbox_open(struct gate *g, const char *id, struct egress_policy *p, int tcp, int dns,
-                 struct pd_err *e);
-/* Judges open connections again. */
-void sandbox_set_policy(struct sandbox *s, struct egress_policy *p);
+/* Takes both descriptors and the policy, whatever becomes of it. */
+int sandbox_open(struct gate *g, const struct gate_open *m, struct egress_policy *p, int tcp,
+                 int dns, struct pd_err *e);
+/* Takes the policy. Judges open connections again, and ends those that have secrets which are
+ * others now. */
+int sandbox_set_policy(struct sandbox *s, const char *sealed, struct egress_policy *p,
+                       struct pd_err *e);
 void sandbox_close(struct sandbox *s);
+/* Whoever counts as its user counts no more; the last one frees it. */
+void tenant_leave(struct gate *g, struct tenant *t);
 void sandboxes_forget_untold(struct gate *g);
 void sandbox_accept(struct sandbox *s);
 /* Limits may have room again. */
@@ -208,8 +230,8 @@ void flow_near_ready(struct flow *f, uint32_t events);
 void flow_far_ready(struct flow *f, uint32_t events);
 void flow_late(struct flow *f);
 void flow_set_late(struct flow *f, deadline d);
-/* The rules have changed. */
-void flow_judge_again(struct flow *f);
+/* The rules have changed; `same_proxy`: the way through a proxy, or without, has not. */
+void flow_judge_again(struct flow *f, bool same_proxy);
 /* Ends it: with a reset on both sides, unless it is GATE_OK. */
 void flow_end(struct flow *f, enum gate_result result, const char *why);
 void flows_collect(struct gate *g);
@@ -220,6 +242,30 @@ void flow_refuse(struct flow *f, const char *why);
 void dial_begin(struct flow *f, const struct verdict *v);
 void dial_ready(struct flow *f);
 void dial_next(struct flow *f, const char *why);
+/* The connection is there: it is used from now on. */
+void dial_made(struct flow *f);
+/* Adds the addresses that were found; the family that the sandbox chose goes first. */
+void dial_add(struct flow *f, const struct lookup *l);
+
+/* tunnel.c: the way through the sandbox's proxy, if it has one. */
+void tunnel_begin(struct flow *f, const struct verdict *v);
+/* The proxy is connected. */
+void tunnel_greet(struct flow *f);
+void tunnel_ready(struct flow *f);
+/* Would the rules of the moment let it pass? */
+bool tunnel_passes(const struct flow *f);
+void tunnel_free(struct flow *f);
+
+/* lend.c */
+void changer_accept(struct gate *g);
+void changer_ready(struct gate *g);
+/* Gives a connection that was made to the changer. */
+void lend_begin(struct flow *f);
+/* The connection ends: both sides are reset although the changer has the sockets, too. */
+void lend_leave(struct flow *f);
+/* May there be one loan more, where there are so many at most, so many now, and so many of this
+ * tenant and this sandbox? Pure. */
+bool lend_has_room(uint64_t most, uint64_t all, uint64_t tenant, uint64_t sandbox);
 
 /* relay.c */
 void relay_begin(struct flow *f);

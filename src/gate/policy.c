@@ -98,11 +98,20 @@ static bool take_place(char *text, struct host_entry *h)
     return ip_parse(text, &h->to);
 }
 
+/* A name, or all below one, normalised. */
+static bool take_host_name(const char *text, char ret[RULES_NAME_MAX + 3])
+{
+    size_t wild = !strncmp(text, "*.", 2) ? 2 : 0;
+
+    memcpy(ret, "*.", wild);
+    return name_normalise(text + wild, strlen(text) - wild, ret + wild);
+}
+
 static int take_host(struct reader *r, char *text, struct pd_err *e)
 {
     struct egress_policy *p = r->p;
     struct host_entry h = {0};
-    char name[RULES_NAME_MAX + 1] = "";
+    char name[RULES_NAME_MAX + 3] = "";
 
     char *equals = strchr(text, '=');
     if (!equals || p->host_count == HOSTS_MAX)
@@ -112,7 +121,7 @@ static int take_host(struct reader *r, char *text, struct pd_err *e)
                        text, HOSTS_MAX);
     *equals = 0;
     bool is_name = !ip_parse(text, &h.key);
-    if ((is_name && !name_normalise(text, strlen(text), name)) || !take_place(equals + 1, &h))
+    if ((is_name && !take_host_name(text, name)) || !take_place(equals + 1, &h))
         return pd_fail(e, PD_INVALID, "host '%.60s=%.60s' is not NAME=ADDRESS[:PORT]", text,
                        equals + 1);
 
@@ -142,6 +151,107 @@ static int take_resolver(struct egress_policy *p, char *text, struct pd_err *e)
     return 0;
 }
 
+static int take_secret(struct reader *r, const char *text, struct pd_err *e)
+{
+    struct egress_policy *p = r->p;
+    struct secret_rule rule;
+
+    if (secret_rule_parse(text, &rule, e) < 0)
+        return -1;
+    size_t len = strlen(rule.host) + 1;
+    if (len > r->names_left)
+        return pd_fail(e, PD_INVALID, "too many secrets");
+    memcpy(r->names, rule.host, len);
+    p->secrets[p->secret_count++] = (struct secret_host){.name = r->names, .port = rule.port};
+    r->names += len;
+    r->names_left -= len;
+    return 0;
+}
+
+/* The value, if there is one, is for others. */
+static int take_header(struct reader *r, const char *text, struct pd_err *e)
+{
+    struct egress_policy *p = r->p;
+    struct header_rule rule;
+    char host[RULES_NAME_MAX + 8];
+
+    snprintf(host, sizeof host, "%.*s", (int)strcspn(text, " "), text);
+    if (header_host_parse(host, &rule, e) < 0)
+        return -1;
+    size_t len = strlen(rule.host) + 1;
+    if (len > r->names_left)
+        return pd_fail(e, PD_INVALID, "too many headers");
+    memcpy(r->names, rule.host, len);
+    p->secrets[p->secret_count++] =
+        (struct secret_host){.name = r->names, .port = rule.port, .is_header = true};
+    r->names += len;
+    r->names_left -= len;
+    return 0;
+}
+
+int proxy_parse(const char *text, struct egress_proxy *ret, char name[RULES_NAME_MAX + 1],
+                struct pd_err *e)
+{
+    char copy[RULES_TEXT_MAX];
+    struct host_entry h = {0};
+    struct egress_proxy p = {.credentials = ""};
+    uint64_t port = 0;
+    const char *colon = strrchr(text, ':');
+
+    snprintf(copy, sizeof copy, "%s", text);
+    if (strlen(text) < sizeof copy && take_place(copy, &h) && h.to_port) {
+        p.address = h.to;
+        p.port = h.to_port;
+    } else if (colon && name_normalise(text, (size_t)(colon - text), name) &&
+               parse_u64("port", colon + 1, 1, 65535, &port, NULL) == 0) {
+        p.name = name;
+        p.port = (uint16_t)port;
+    } else {
+        return pd_fail(e, PD_INVALID,
+                       "'%.100s' is not HOST:PORT of a SOCKS5 proxy, such as "
+                       "proxy.example.com:1080",
+                       text);
+    }
+    *ret = p;
+    return 0;
+}
+
+static int take_proxy(struct reader *r, char *text, struct pd_err *e)
+{
+    char name[RULES_NAME_MAX + 1];
+    char *credentials = strchr(text, ' ');
+    struct egress_policy *p = r->p;
+
+    if (credentials)
+        *credentials++ = 0;
+    if (p->proxy.port)
+        return pd_fail(e, PD_INVALID, "more than one proxy");
+    if (proxy_parse(text, &p->proxy, name, e) < 0)
+        return -1;
+    p->proxy.credentials = credentials ? credentials : "";
+    if (!p->proxy.name)
+        return 0;
+
+    size_t len = strlen(name) + 1;
+    p->proxy.name = NULL;
+    if (len > r->names_left)
+        return pd_fail(e, PD_INVALID, "too many names");
+    p->proxy.name = memcpy(r->names, name, len);
+    r->names += len;
+    r->names_left -= len;
+    return 0;
+}
+
+bool egress_same_proxy(const struct egress_policy *a, const struct egress_policy *b)
+{
+    const struct egress_proxy *p = &a->proxy, *q = &b->proxy;
+
+    if (p->port != q->port || !p->port)
+        return p->port == q->port;
+    return !p->name == !q->name && ip_equal(p->address, q->address) &&
+           (!p->name || !strcmp(p->name, q->name)) && !strcmp(p->credentials, q->credentials);
+}
+
 static int take_limit(struct egress_policy *p, char *text, struct pd_err *e)
 {
     struct egress_limits *l = &p->limits;
@@ -151,6 +261,7 @@ static int take_limit(struct egress_policy *p, char *text, struct pd_err *e)
     } limits[] = {
         {"connections", &l->connections},
         {"tenant_connections", &l->tenant_connections},
+        {"loans", &l->loans},
         {"starts", &l->starts},
         {"questions", &l->questions},
         {"rate", &l->rate},
@@ -183,6 +294,12 @@ static int take_line(struct reader *r, char *line, struct pd_err *e)
         return take_host(r, rest, e);
     if (!strcmp(line, "resolver"))
         return take_resolver(r->p, rest, e);
+    if (!strcmp(line, "secret"))
+        return take_secret(r, rest, e);
+    if (!strcmp(line, "header"))
+        return take_header(r, rest, e);
+    if (!strcmp(line, "proxy"))
+        return take_proxy(r, rest, e);
     if (!strcmp(line, "limit"))
         return take_limit(r->p, rest, e);
     if (!strcmp(line, "tenant")) {
@@ -221,7 +338,8 @@ int egress_parse(const char *text, size_t len, struct egress_policy **ret, struc
     /* A line is one entry of one list at most; a name is shorter than its line. */
     size_t rules = lines * sizeof(struct rule), privates = lines * sizeof(struct cidr);
     size_t hosts = (lines < HOSTS_MAX ? lines : HOSTS_MAX) * sizeof(struct host_entry);
-    char *room = calloc(1, rules + hosts + privates + len + lines + 1);
+    size_t secrets = lines * sizeof(struct secret_host);
+    char *room = calloc(1, rules + hosts + privates + secrets + len + lines + 1);
     if (!p || !copy || !room) {
         free(p);
         free(copy);
@@ -234,15 +352,17 @@ int egress_parse(const char *text, size_t len, struct egress_policy **ret, struc
     p->text = copy;
     p->room = room;
     p->tenant = "";
+    p->proxy.credentials = "";
     p->limits = (struct egress_limits){
         .connections = EGRESS_CONNECTIONS, .starts = EGRESS_STARTS, .questions = EGRESS_QUESTIONS};
     p->hosts = (struct host_entry *)(void *)(room + rules);
-    p->privates = (struct cidr *)(void *)(room + rules + hosts);
+    p->privates = (struct cidr *)(void *)(room + rules + hosts + secrets);
+    p->secrets = (struct secret_host *)(void *)(room + rules + hosts);
 
     struct reader r = {.p = p,
                        .rules = (struct rule *)(void *)room,
                        .rules_left = lines,
-                       .names = room + rules + hosts + privates,
+                       .names = room + rules + hosts + secrets + privates,
                        .names_left = len + lines + 1};
     if (read_lines(&r, copy, e) < 0) {
         egress_free_policy(p);

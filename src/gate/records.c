@@ -33,7 +33,7 @@ void record_add(struct gate *g, const struct gate_record *r)
 void record_flow(const struct flow *f, enum gate_result result, const char *why)
 {
     char address[IP_TEXT];
-    bool was_dialled = f->state == FLOW_RELAY;
+    bool was_dialled = (f->state == FLOW_RELAY || f->state == FLOW_LENT) && !f->tunnel;
 
     ip_text(was_dialled ? f->dialled : f->to, address);
     struct gate_record r = {.id = f->sandbox->id,

@@ -307,12 +307,19 @@ const char *egress_dial_refused(const struct egress_policy *p, const char *name,
     return NULL;
 }
 
+static bool host_has(const struct host_entry *h, const char *name)
+{
+    bool is_wild = h->name[0] == '*';
+    struct rule r = {.kind = is_wild ? RULE_SUFFIX : RULE_NAME, .name = h->name + 2 * is_wild};
+    return rule_has_name(&r, name);
+}
+
 const struct host_entry *egress_host(const struct egress_policy *p, const char *name,
                                      const struct ip *a)
 {
     for (unsigned i = 0; i < p->host_count; i++) {
         const struct host_entry *h = &p->hosts[i];
-        if (name ? h->name && !strcmp(h->name, name) : !h->name && ip_equal(h->key, *a))
+        if (name ? h->name && host_has(h, name) : !h->name && ip_equal(h->key, *a))
             return h;
     }
     return NULL;

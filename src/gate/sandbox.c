@@ -57,7 +57,7 @@ static struct tenant *tenant_of(struct gate *g, const char *name)
     return t;
 }
 
-static void tenant_leave(struct gate *g, struct tenant *t)
+void tenant_leave(struct gate *g, struct tenant *t)
 {
     if (!t || --t->users)
         return;
@@ -69,15 +69,17 @@ static void tenant_leave(struct gate *g, struct tenant *t)
         }
 }
 
-int sandbox_open(struct gate *g, const char *id, struct egress_policy *p, int tcp, int dns,
-                 struct pd_err *e)
+int sandbox_open(struct gate *g, const struct gate_open *m, struct egress_policy *p, int tcp,
+                 int dns, struct pd_err *e)
 {
     auto_fd accepts = tcp, questions = dns;
     struct sandbox *s = calloc(1, sizeof *s);
     struct pins *pins = pins_new();
+    char *sealed = strdup(m->sealed);
 
-    if (!s || !pins || g->sandbox_count >= SANDBOXES_MAX) {
+    if (!s || !pins || !sealed || g->sandbox_count >= SANDBOXES_MAX) {
         free(s);
+        free(sealed);
         pins_free(pins);
         egress_free_policy(p);
         return pd_fail(e, PD_CAPACITY, "the gate has no room for another sandbox");
@@ -85,9 +87,10 @@ int sandbox_open(struct gate *g, const char *id, struct egress_policy *p, int tc
 
     (void)fd_set_nonblock(accepts);
     (void)fd_set_nonblock(questions);
-    snprintf(s->id, sizeof s->id, "%s", id);
+    snprintf(s->id, sizeof s->id, "%s", m->id);
     s->gate = g;
     s->policy = p;
+    s->sealed = sealed;
     s->pins = pins;
     s->tenant = tenant_of(g, p->tenant);
     s->told = true;
@@ -103,10 +106,17 @@ int sandbox_open(struct gate *g, const char *id, struct egress_policy *p, int tc
     return pd_fail(e, PD_CAPACITY, "the gate cannot watch another sandbox");
 }
 
-void sandbox_set_policy(struct sandbox *s, struct egress_policy *p)
+int sandbox_set_policy(struct sandbox *s, const char *sealed, struct egress_policy *p,
+                       struct pd_err *e)
 {
     struct tenant *before = s->tenant;
     struct egress_policy *old = s->policy;
+    bool same = !strcmp(s->sealed, sealed), same_proxy = egress_same_proxy(old, p);
+    char *copy = strdup(sealed);
+    if (!copy) {
+        egress_free_policy(p);
+        return pd_fail(e, PD_CAPACITY, "the gate has no memory for other rules");
+    }
 
     s->tenant = tenant_of(s->gate, p->tenant);
     if (s->tenant)
@@ -115,12 +125,18 @@ void sandbox_set_policy(struct sandbox *s, struct egress_policy *p)
         before->connections -= s->connections;
     tenant_leave(s->gate, before);
 
+    free(s->sealed);
+    s->sealed = copy;
     s->policy = p;
     for (struct flow *f = s->flows, *next; f; f = next) {
         next = f->next;
-        flow_judge_again(f);
+        if (f->state == FLOW_LENT && !same)
+            flow_end(f, GATE_CUT, "its secrets or headers have changed");
+        else
+            flow_judge_again(f, same_proxy);
     }
     egress_free_policy(old);
+    return 0;
 }
 
 /* The namespace lives as long as its sockets: nothing of it is kept. */
@@ -157,6 +173,7 @@ void sandboxes_collect(struct gate *g)
         tenant_leave(g, s->tenant);
         egress_free_policy(s->policy);
         pins_free(s->pins);
+        free(s->sealed);
         free(s);
     }
 }
