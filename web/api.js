@@ -2,7 +2,17 @@
 // here, in the storage of this origin, and is worth nothing without the cookie.
 
 const PROOF = 'paddock.proof';
+const RECENT = 20;
 const listeners = new Set();
+
+/** What the page has done last, newest first: {method, path, body, file}. Never a login. */
+export const recent = [];
+
+function remember(method, path, body, data) {
+  if (method === 'GET' || path.startsWith('/v1/console/') || path.includes('/files/ticket')) return;
+  recent.unshift({ method, path, body, file: data === undefined ? undefined : data.name ?? 'FILE' });
+  recent.length = Math.min(recent.length, RECENT);
+}
 
 export class ApiError extends Error {
   constructor(status, error) {
@@ -39,6 +49,7 @@ export async function request(method, path, { body, data, headers, signal } = {}
   const proof = localStorage.getItem(PROOF);
   if (proof) sent['X-Paddock-Proof'] = proof;
   if (body !== undefined) sent['Content-Type'] = 'application/json';
+  remember(method, path, body, data);
   let answer;
   try {
     answer = await fetch(path, {

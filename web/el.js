@@ -35,6 +35,15 @@ export function fill(node, ...children) {
   return node;
 }
 
+/** Makes these the children, and leaves those alone that are there already, in their place. */
+export function arrange(node, children) {
+  const wanted = new Set(children);
+  for (const child of [...node.childNodes]) if (!wanted.has(child)) child.remove();
+  children.forEach((child, i) => {
+    if (node.childNodes[i] !== child) node.insertBefore(child, node.childNodes[i] ?? null);
+  });
+}
+
 /**
  * Foreign text as it may be shown: what turns the direction of writing around, or cannot be seen,
  * would make one text look like another, so it is shown as its number.

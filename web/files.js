@@ -5,28 +5,27 @@ import { el, fill } from './el.js';
 import { bytes, time } from './format.js';
 
 const EDIT_MAX = 1 << 20;
-const DOWNLOAD_MAX = 512 << 20; // it passes through the page's memory
 const q = encodeURIComponent;
 
 const parent = (path) => path.replace(/\/[^/]*$/, '') || '/';
 const join = (folder, name) => `${folder === '/' ? '' : folder}/${name}`;
 
-export function filesTab(main, { base }) {
+export function filesTab(main, { base, me }) {
   let here = '/workspace';
   const crumbs = el('nav.row', { 'aria-label': 'Folder' });
-  const upload = el('input.unseen', { type: 'file', multiple: true, 'aria-label': 'Files to upload', tabindex: '-1', onchange: () => attempt(() => put([...upload.files])) });
+  const upload = el('input.unseen.writes', { type: 'file', multiple: true, 'aria-label': 'Files to upload', tabindex: '-1', onchange: () => attempt(() => put([...upload.files])) });
   const body = el('tbody', {});
   const place = el('div.place', {
     ondragover: (event) => event.preventDefault(),
     ondrop: (event) => {
       event.preventDefault();
-      attempt(() => put([...event.dataTransfer.files]));
+      if (me.role !== 'reader') attempt(() => put([...event.dataTransfer.files]));
     },
   }, el('table.list', { 'aria-label': 'Files' }, el('thead', {}, el('tr', {}, ['Name', 'Size', 'Mode', 'Changed', 'Actions'].map((h) => el('th', { scope: 'col' }, h)))), body));
   const editor = el('div.editor', {});
 
   const button = (label, f, kind = 'button.quiet', more = {}) => el(kind, { type: 'button', onclick: () => attempt(f), ...more }, label);
-  fill(main, el('div.row', {}, crumbs, el('span.grow', {}), button('Upload', () => upload.click(), 'button'), upload, button('New folder', newFolder, 'button'),
+  fill(main, el('div.row', {}, crumbs, el('span.grow', {}), button('Upload', () => upload.click(), 'button.writes'), upload, button('New folder', newFolder, 'button.writes'),
     button('Refresh', () => show(here), 'button')), place, editor);
 
   async function put(files) {
@@ -40,7 +39,7 @@ export function filesTab(main, { base }) {
 
   function newFolder() {
     return ask({
-      title: 'New folder', button: 'Make', content: [el('label.field', {}, 'Name', el('input', { name: 'name', required: true }))],
+      title: 'New folder', button: 'Make', content: [el('label.field', {}, 'Name', el('input', { name: 'name', required: true })), asCode([{ method: 'POST', path: `${base}/files/mkdir`, body: { path: join(here, 'NAME') } }])],
       act: async (data) => {
         await post(`${base}/files/mkdir`, { path: join(here, data.get('name')) });
         await show(here);
@@ -63,42 +62,42 @@ export function filesTab(main, { base }) {
   }
 
   async function download(entry) {
-    if (entry.size > DOWNLOAD_MAX) throw new Error(`${entry.name} is too large for the page: paddock cp brings it`);
-    const blob = await (await request('GET', `${base}/files?path=${q(entry.path)}`)).blob();
-    // Whatever it is, it is saved and never shown: an address of ours would be a page of ours.
-    const url = URL.createObjectURL(new Blob([blob], { type: 'application/octet-stream' }));
-    const link = el('a', { href: url, download: entry.name });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(url), 60000);
+    // The browser fetches it by itself, into a file: nothing of it passes through the page's memory.
+    const { url } = await post(`${base}/files/ticket?path=${q(entry.path)}`);
+    el('a', { href: url, download: entry.name }).click();
   }
 
-  const stat = (path) => get(`${base}/files/stat?observe=true&path=${q(path)}`);
-
   async function edit(entry) {
-    const data = await (await request('GET', `${base}/files?path=${q(entry.path)}`)).arrayBuffer();
+    const answer = await request('GET', `${base}/files?path=${q(entry.path)}`);
+    let tag = answer.headers.get('ETag');
+    const data = await answer.arrayBuffer();
     let text;
     try {
       text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(data);
     } catch {
       throw new Error(`${entry.name} is no text: download it`);
     }
-    let read = await stat(entry.path);
     const area = el('textarea', { 'aria-label': `Text of ${entry.name}`, spellcheck: 'false', rows: '20', value: text });
+    const write = (headers) => request('PUT', `${base}/files?path=${q(entry.path)}`, { data: area.value, headers: { 'Content-Type': 'application/octet-stream', ...headers } });
     const save = async () => {
-      const now = await stat(entry.path).catch((error) => { if (error.status === 404) return null; throw error; });
-      if (now && (now.modified_at !== read.modified_at || now.size !== read.size)) {
+      let saved = null;
+      try {
+        // The server compares and replaces in one step: whatever was written meanwhile is found.
+        saved = await write({ 'If-Match': tag });
+      } catch (error) {
+        if (error.status !== 409) throw error;
         const go = await ask({
           title: `${entry.name} was changed meanwhile`, button: 'Overwrite', danger: true,
-          content: [el('p', {}, `Somebody wrote it at ${time(now.modified_at)} (${now.size} bytes). Overwriting loses that; Cancel keeps your text here.`)],
+          content: [el('p', {}, `${error.message}. Overwriting loses what was written there; Cancel keeps your text here.`)],
         });
         if (!go) return;
+        saved = await write({});
       }
-      await request('PUT', `${base}/files?path=${q(entry.path)}`, { data: area.value, headers: { 'Content-Type': 'application/octet-stream' } });
-      read = await stat(entry.path);
+      tag = saved.headers.get('ETag');
       say(`Saved ${entry.name}`);
       await show(here);
     };
-    fill(editor, el('div.row', {}, el('strong', {}, entry.path), el('span.grow', {}), button('Save', save, 'button.main'), button('Close', () => fill(editor), 'button')), area);
+    fill(editor, el('div.row', {}, el('strong', {}, entry.path), el('span.grow', {}), button('Save', save, 'button.main.writes'), button('Close', () => fill(editor), 'button')), area);
     area.focus();
   }
 
@@ -121,11 +120,11 @@ export function filesTab(main, { base }) {
           : entry.type === 'file' && !isOdd && entry.size <= EDIT_MAX ? button(name, () => edit(entry)) : name),
         el('td', {}, entry.type === 'file' ? bytes(entry.size) : entry.type), el('td.mono', {}, entry.mode), el('td', {}, time(entry.modified_at)),
         el('td', {}, !isOdd && [entry.type === 'file' && button('Download', () => download(entry), 'button.quiet', { 'aria-label': `Download ${entry.name}` }),
-          button('Delete', () => remove(entry), 'button.quiet', { 'aria-label': `Delete ${entry.name}` })]));
+          button('Delete', () => remove(entry), 'button.quiet.writes', { 'aria-label': `Delete ${entry.name}` })]));
       }), !entries.length && el('tr', {}, el('td.empty', { colspan: '5' }, 'Nothing here: upload files, or drop them here.')),
       cursor && el('tr', {}, el('td.empty', { colspan: '5' }, 'There are more than 5,000; the rest is not shown.')));
   }
 
   attempt(() => show(here));
-  return { keys: { u: ['upload', () => upload.click()] } };
+  return { keys: { u: ['upload', () => upload.click(), 'writes'] } };
 }

@@ -54,19 +54,21 @@ export function filterOf(text) {
 
 const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** A call as a line for a shell. The key is not in it: $PADDOCK_API_KEY is. */
-export function asCurl(origin, { method, path, body }) {
+/** A call as a line for a shell. The key is not in it: $PADDOCK_API_KEY is. `file`: the body is that file's. */
+export function asCurl(origin, { method, path, body, file }) {
   const lines = [`curl -X ${method} ${quote(origin + path)}`, '-H "Authorization: Bearer $PADDOCK_API_KEY"'];
+  if (file !== undefined) lines.push("-H 'Content-Type: application/octet-stream'", `--data-binary ${quote(`@${file}`)}`);
   if (body !== undefined) lines.push("-H 'Content-Type: application/json'", `-d ${quote(JSON.stringify(body))}`);
   return lines.join(' \\\n  ');
 }
 
 /** The same in Python, with nothing but its own library. */
-export function asPython(origin, { method, path, body }) {
+export function asPython(origin, { method, path, body, file }) {
   const string = (text) => JSON.stringify(text).replace(/[\u007f-\uffff]/g,
     (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
-  const data = body === undefined ? '' : `,\n    data=json.dumps(json.loads(${string(JSON.stringify(body))})).encode()`;
-  const type = body === undefined ? '' : ',\n             "Content-Type": "application/json"';
+  const data = file !== undefined ? `,\n    data=open(${string(file)}, "rb").read()` : body === undefined ? '' : `,\n    data=json.dumps(json.loads(${string(JSON.stringify(body))})).encode()`;
+  const kind = file === undefined ? 'json' : 'octet-stream';
+  const type = body === undefined && file === undefined ? '' : `,\n             "Content-Type": "application/${kind}"`;
   return `import json, os, urllib.request
 
 request = urllib.request.Request(

@@ -1,27 +1,17 @@
 // The list of sandboxes. All of them are held here, and about sixty are in the page: a table with the
 // rows that can be seen, and two empty ones that are as high as the rest. Filter and choice work on
-// what is held.
-import { get, post, del } from './api.js';
+// what is held. Changes come by themselves (changes.js); a row whose sandbox is as it was stays in the
+// page as it is, so that nobody's click or focus is lost to somebody else's change.
+import { del, get, post } from './api.js';
+import { followSandboxes } from './changes.js';
 import { asCode, ask, attempt, complain, say } from './dialog.js';
-import { el, fill } from './el.js';
+import { arrange, el, fill, printable } from './el.js';
 import { bytes, duration, endOf, filterOf, time } from './format.js';
 
 const ROW = 28; // pixels; style.css says the same
-const REFRESH_MS = 2000; // and a millisecond more for each sandbox: a list of 10,000 is several megabytes
+const REDRAW_MS = 200; // at most so often, however much changes
 const AT_ONCE = 8; // requests of a bulk action
 const SIGNS = { running: '●', paused: '‖', gone: '×', creating: '…' };
-
-/** Every sandbox of the tenant, newest first. */
-async function readAll() {
-  const found = [];
-  let cursor = null;
-  do {
-    const page = await get(`/v1/sandboxes?order=newest&limit=1000${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ''}`);
-    found.push(...page.sandboxes);
-    cursor = page.next_cursor;
-  } while (cursor);
-  return found;
-}
 
 export function ownerOf(s) {
   return s.user_id ? `${s.user_id}/${s.thread_id}` : '-';
@@ -38,10 +28,12 @@ export function endText(s, now) {
   return end ? duration((end - now) / 1000) : '-';
 }
 
-/** Asks for what a new sandbox should be, and makes it. Resolves to the sandbox. */
-export function askForNew() {
+/** Asks for what a new sandbox should be, and makes it. `from`: what of it is known, such as {snapshot} or {template}. Resolves to the sandbox. */
+export async function askForNew(from = {}) {
+  // Those that are always there are enough to ask with.
+  const { templates } = await get('/v1/templates').catch(() => ({ templates: ['default', 'base', 'restricted'].map((name) => ({ name })) }));
   const body = (data) => {
-    const made = { template: data.get('template') };
+    const made = { ...from, ...(data.get('template') ? { template: data.get('template') } : {}) };
     if (data.get('user')) Object.assign(made, { user_id: data.get('user'), thread_id: data.get('thread') || 'console' });
     if (data.get('idle')) made.idle_timeout_s = 60 * Number(data.get('idle'));
     if (data.get('memory')) made.limits = { memory_bytes: Number(data.get('memory')) << 20 };
@@ -50,8 +42,8 @@ export function askForNew() {
   };
   const field = (name, label, more = {}) => el('label.field', {}, label, el('input', { name, autocomplete: 'off', ...more }));
   const content = [
-    el('label.field', {}, 'Template', el('select', { name: 'template' },
-      ['default', 'base', 'restricted'].map((t) => el('option', { value: t }, t)))),
+    el('label.field', {}, 'Template', el('select', { name: 'template' }, from.snapshot && el('option', { value: '' }, "the snapshot's"),
+      templates.map((t) => el('option', { value: t.name, selected: t.name === from.template }, t.title ? `${t.name}: ${t.title}` : t.name)))),
     field('user', 'User (or nobody)', { maxlength: 128 }),
     field('thread', 'Thread', { maxlength: 128, placeholder: 'console' }),
     field('idle', 'Ends when idle for, minutes', { type: 'number', min: 1, placeholder: "the server's" }),
@@ -62,7 +54,7 @@ export function askForNew() {
     method: 'POST', path: '/v1/sandboxes', body: body(new FormData(content[0].closest('form'))),
   }]));
   return ask({
-    title: 'New sandbox', button: 'Create', content,
+    title: from.snapshot ? `New sandbox from snapshot ${from.snapshot}` : 'New sandbox', button: 'Create', content,
     act: (data) => post('/v1/sandboxes', body(data)),
   });
 }
@@ -72,35 +64,39 @@ export const extension = (s) => ({
 });
 
 export function listPage(main) {
-  let all = []; // as the server told them
+  let all = []; // as the server told them, newest first
   let shown = []; // those that fit the filter
   let at = 0; // the row of the keyboard, of `shown`
   let from = -1; // the first row that is in the page
-  let ended = false;
+  let rows = new Map(); // those that are in the page, by id
   const chosen = new Set();
 
   const filter = el('input.filter', {
     type: 'search', 'aria-label': 'Filter', placeholder: 'state:running user:ann project=demo word',
-    autocomplete: 'off', spellcheck: 'false', oninput: choose,
+    autocomplete: 'off', spellcheck: 'false', oninput: () => choose(),
   });
   const count = el('span.count', { 'aria-live': 'off' });
-  const bulk = el('div.row.bulk', { role: 'toolbar', 'aria-label': 'Of the selected' });
+  const news = el('span.news', { 'aria-live': 'off' });
+  const bulk = el('div.row.bulk.writes', { role: 'toolbar', 'aria-label': 'Of the selected' });
   const body = el('tbody', {});
-  const heads = ['Chosen', 'ID', 'State', 'Owner', 'Template', 'Provider', 'Memory limit', 'Ends', 'Made'];
+  const heads = ['Chosen', 'ID', 'State', 'Owner', 'Template', 'Provider', 'Memory', 'Ends', 'Made', 'Made by'];
   const table = el('table.list', { 'aria-label': 'Sandboxes' },
     el('thead', {}, el('tr', {}, heads.map((h, i) => el('th', { scope: 'col', class: `c${i}` },
       i ? h : el('span.unseen', {}, h))))), body);
   const scroll = el('div.scroll', { tabindex: '0', role: 'region', 'aria-label': 'Sandboxes, scrolls', onscroll: () => draw() }, table);
 
   fill(main, el('h1.unseen', {}, 'Sandboxes'),
-    el('div.row', {}, filter, count, el('span.grow', {}),
-      el('button.main', { type: 'button', onclick: create }, 'New')), bulk, scroll);
+    el('div.row', {}, filter, count, el('span.grow', {}), news,
+      el('button.main.writes', { type: 'button', onclick: create }, 'New')), bulk, scroll);
 
   // ---- what is shown ----
 
-  function choose() {
+  /** `here`: the sandbox that the keyboard is at, which it stays with. */
+  function choose(here) {
     const fits = filterOf(filter.value);
     shown = all.filter(fits);
+    const found = here ? shown.findIndex((s) => s.id === here) : -1;
+    if (found >= 0 && at > 0) at = found;
     at = Math.min(at, Math.max(0, shown.length - 1));
     table.setAttribute('aria-rowcount', shown.length + 1);
     fill(count, shown.length === all.length ? `${all.length} in all` : `${shown.length} of ${all.length}`);
@@ -110,8 +106,6 @@ export function listPage(main) {
 
   function rowOf(s, index, now) {
     const open = `#/sandbox/${s.id}`;
-    const end = endOf(s);
-    const soon = end && end - now < 120000;
     return el('tr', {
       'aria-rowindex': index + 2, class: index === at ? 'at' : '', 'data-id': s.id,
       'aria-selected': chosen.has(s.id) ? 'true' : null,
@@ -126,19 +120,40 @@ export function listPage(main) {
     })),
     el('td', {}, el('a', { href: open }, s.id)), el('td', {}, stateOf(s)), el('td', {}, ownerOf(s)),
     el('td', {}, s.image ?? s.template), el('td', {}, s.provider), el('td', {}, bytes(s.limits?.memory_bytes)),
-    el(soon ? 'td.soon' : 'td', { title: s.state === 'gone' ? `${s.end_reason} (${time(s.ended_at)})` : '' }, endText(s, now),
-      s.state === 'running' && el('button.quiet.renew', {
+    el('td', { title: s.state === 'gone' ? `${s.end_reason} (${time(s.ended_at)})` : '' }, el('span.ends', {}, endText(s, now)),
+      s.state === 'running' && el('button.quiet.renew.writes', {
         type: 'button', 'aria-label': `Renew ${s.id}`, onclick: () => attempt(() => renew([s])),
       }, 'Renew')),
-    el('td', {}, time(s.created_at)));
+    el('td', {}, time(s.created_at)), el('td', {}, s.made_by?.slice(0, 8) ?? '-'));
+  }
+
+  /** The row as it was, if nothing that it shows is another. */
+  function rowFor(s, index, now) {
+    const known = rows.get(s.id);
+    const isAt = index === at;
+    const isChosen = chosen.has(s.id);
+    if (known && known.s === s && known.index === index && known.isAt === isAt && known.isChosen === isChosen) return known;
+    return { s, index, isAt, isChosen, node: rowOf(s, index, now) };
+  }
+
+  /** Time goes on, whatever else happens. */
+  function tick() {
+    const now = Date.now();
+    for (const { s, node } of rows.values()) {
+      const cell = node.querySelector('.ends');
+      const text = endText(s, now);
+      if (cell.textContent !== text) cell.textContent = printable(text);
+      const end = endOf(s);
+      cell.classList.toggle('soon', end !== null && end - now < 120000);
+    }
   }
 
   function draw(anew = false) {
     const height = scroll.clientHeight || 600;
-    const first = Math.max(0, Math.floor(scroll.scrollTop / ROW) - 10);
+    const first = Math.max(0, Math.floor(scroll.scrollTop / ROW) - 6);
     if (!anew && first === from) return;
     from = first;
-    const last = Math.min(shown.length, first + Math.ceil(height / ROW) + 20);
+    const last = Math.min(shown.length, first + Math.ceil(height / ROW) + 14);
     const now = Date.now();
     const held = document.activeElement?.closest?.('tr')?.dataset.id;
     const what = document.activeElement?.tagName;
@@ -147,12 +162,15 @@ export function listPage(main) {
       cell.style.height = `${rows * ROW}px`;
       return el('tr.space', { 'aria-hidden': 'true' }, cell);
     };
-    fill(body, first > 0 && space(first), shown.slice(first, last).map((s, i) => rowOf(s, first + i, now)),
+    const visible = shown.slice(first, last).map((s, i) => rowFor(s, first + i, now));
+    rows = new Map(visible.map((row) => [row.s.id, row]));
+    arrange(body, [first > 0 && space(first), ...visible.map((row) => row.node),
       last < shown.length && space(shown.length - last),
       !shown.length && el('tr', {}, el('td.empty', { colspan: heads.length },
-        all.length ? 'Nothing fits the filter.' : 'No sandboxes yet: New, or the key c, makes one.')));
+        all.length ? 'Nothing fits the filter.' : state === 'reading' ? 'Reading...' : 'No sandboxes yet: New, or the key c, makes one.'))].filter(Boolean));
+    tick();
     // Whoever was on a row is still there.
-    if (held) {
+    if (held && !document.activeElement?.closest?.('tr')) {
       const row = [...body.children].find((r) => r.dataset.id === held);
       row?.querySelector(what === 'A' ? 'a' : what === 'BUTTON' ? 'button' : 'input')?.focus({ preventScroll: true });
     }
@@ -190,7 +208,6 @@ export function listPage(main) {
     }));
     say(`${what}: ${done} of ${list.length}`);
     if (failed.length) complain(new Error(`${failed.length} failed; ${failed[0][0].id}: ${failed[0][1].message}`));
-    await refresh();
   }
 
   const renew = (list) => each('Renewed', list.filter((s) => s.state !== 'gone'), (s) => {
@@ -216,7 +233,6 @@ export function listPage(main) {
     const made = await askForNew();
     if (!made) return;
     say(`Made ${made.id}`);
-    await attempt(refresh);
   }
 
   function toggle(id) {
@@ -237,44 +253,53 @@ export function listPage(main) {
 
   // ---- news ----
 
-  async function refresh() {
-    const read = await readAll();
-    if (ended) return;
-    all = read;
-    const there = new Set(all.map((s) => s.id));
-    for (const id of chosen) if (!there.has(id)) chosen.delete(id);
-    choose();
+  let state = 'reading';
+  let latest = new Map();
+  let timer = null;
+
+  function redraw() {
+    timer = null;
+    const here = shown[at]?.id;
+    all = [...latest.values()].sort((a, b) => (a.created_at < b.created_at ? 1 : a.created_at > b.created_at ? -1 : a.id < b.id ? 1 : -1));
+    for (const id of chosen) if (!latest.has(id)) chosen.delete(id);
+    choose(here);
+    fill(news, { live: '● live', reading: '… reading', lost: '× no connection: trying again' }[state]);
+    news.className = `news is-${state}`;
   }
 
   let failing = false;
-  async function turn() {
-    if (!document.hidden) {
-      try {
-        await refresh();
-        failing = false;
-      } catch (error) {
-        if (!failing && !ended) complain(error);
-        failing = true;
-      }
+  const follower = followSandboxes((sandboxes, now) => {
+    const isUrgent = now !== state || !all.length;
+    latest = sandboxes;
+    state = now;
+    failing &&= now !== 'live';
+    if (isUrgent) {
+      clearTimeout(timer);
+      redraw();
+    } else {
+      timer ??= setTimeout(redraw, REDRAW_MS);
     }
-    if (!ended) timer = setTimeout(turn, REFRESH_MS + all.length);
-  }
-  let timer = setTimeout(turn, 0);
+  }, (error) => {
+    if (!failing) complain(error);
+    failing = true;
+  });
+  const clock = setInterval(tick, 1000);
 
   const here = () => shown[at];
   return {
     end: () => {
-      ended = true;
+      follower.end();
       clearTimeout(timer);
+      clearInterval(clock);
     },
     keys: {
       j: ['next', () => move(1)], k: ['the one before', () => move(-1)],
       x: ['select or not', () => here() && toggle(here().id)],
       Enter: ['open', () => { if (here()) location.hash = `#/sandbox/${here().id}`; }],
       t: ['terminal', () => { if (here()) location.hash = `#/sandbox/${here().id}/terminal`; }],
-      e: ['renew', () => here() && attempt(() => renew([here()]))],
-      d: ['end', () => here() && end([here()])],
-      c: ['new sandbox', create],
+      e: ['renew', () => here() && attempt(() => renew([here()])), 'writes'],
+      d: ['end', () => here() && end([here()]), 'writes'],
+      c: ['new sandbox', create, 'writes'],
       '/': ['filter', () => filter.focus()],
     },
   };

@@ -6,12 +6,13 @@ import { el, fill } from './el.js';
 import { filesTab } from './files.js';
 import { endText, extension, ownerOf, stateOf } from './list.js';
 import { aboutTab, historyTab, metricsTab, portsTab, processesTab } from './tabs.js';
+import { askForSnapshot } from './snapshots.js';
 import { terminalView } from './term.js';
 
 const REFRESH_MS = 2000;
 
 /** Terminals: the shells of the sandbox that are terminals, running or ended, one shown at a time. */
-function terminalTab(main, { base }) {
+function terminalTab(main, { base, me }) {
   const list = el('div.row.tabs', { role: 'toolbar', 'aria-label': 'Terminals' });
   const place = el('div.place', {});
   let view = null;
@@ -24,7 +25,7 @@ function terminalTab(main, { base }) {
     fill(list, known.map((p, i) => el('button', {
       type: 'button', 'aria-pressed': String(p.process_id === shown), onclick: () => open(p),
     }, `${titles.get(p.process_id) || p.command} ${i + 1}${p.running ? '' : ' (ended)'}`)),
-    el('button.main', { type: 'button', onclick: () => attempt(create) }, 'New terminal'));
+    el('button.main.writes', { type: 'button', onclick: () => attempt(create) }, 'New terminal'));
   }
 
   function open(p) {
@@ -55,20 +56,22 @@ function terminalTab(main, { base }) {
     drawList();
     const last = known.filter((p) => p.running).at(-1) ?? null;
     if (last) open(last);
+    else if (me.role === 'reader') fill(place, el('p', {}, 'No terminal is open here.'));
     else await create();
   });
-  return { end: () => view?.end(), keys: { n: ['new terminal', () => attempt(create)] } };
+  return { end: () => view?.end(), keys: { n: ['new terminal', () => attempt(create), 'writes'] } };
 }
 
 const TABS = {
-  terminal: ['Terminal', terminalTab], files: ['Files', filesTab], code: ['Run code', codeTab], processes: ['Processes', processesTab],
+  terminal: ['Terminal', terminalTab], files: ['Files', filesTab], code: ['Run code', codeTab, 'writes'], processes: ['Processes', processesTab],
   ports: ['Ports', portsTab], metrics: ['Metrics', metricsTab], history: ['History', historyTab], about: ['About', aboutTab],
 };
 
-export function sandboxPage(main, rest) {
+export function sandboxPage(main, rest, me) {
   const [said, name = 'terminal'] = rest.split('/');
   const id = said.replace(/[^a-z0-9]/g, '');
-  const tab = Object.hasOwn(TABS, name) ? name : 'terminal';
+  const tabs = Object.entries(TABS).filter(([, [, , kind]]) => kind !== 'writes' || me.role !== 'reader');
+  const tab = tabs.some(([key]) => key === name) ? name : 'terminal';
   const base = `/v1/sandboxes/${encodeURIComponent(id)}`;
   const head = el('div.row.head', {});
   const inside = el('section.inside', { 'aria-label': TABS[tab][0] });
@@ -77,7 +80,7 @@ export function sandboxPage(main, rest) {
   let ended = false;
 
   fill(main, el('h1', {}, el('a', { href: '#/' }, 'Sandboxes'), ' / ', el('span.mono', {}, id)), head,
-    el('nav.row.tabs', { 'aria-label': 'Of this sandbox' }, Object.entries(TABS).map(([key, [title]]) => el('a', {
+    el('nav.row.tabs', { 'aria-label': 'Of this sandbox' }, tabs.map(([key, [title]]) => el('a', {
       href: `#/sandbox/${id}/${key}`, 'aria-current': key === tab ? 'page' : null,
     }, title))), inside);
 
@@ -85,6 +88,19 @@ export function sandboxPage(main, rest) {
     await post(`${base}/${what}`, how);
     say(`${what}: done`);
     await refresh();
+  });
+
+  const snapshot = () => attempt(async () => {
+    const made = await askForSnapshot(base);
+    if (made) say(`Snapshot ${made.name ?? made.id}`);
+  });
+  const fork = () => attempt(async () => {
+    const made = await ask({
+      title: `Fork sandbox ${id}?`, button: 'Fork',
+      content: [el('p', {}, 'Another sandbox with a copy of its files and the same settings. Processes are not copied.'), asCode([{ method: 'POST', path: `${base}/fork`, body: {} }])],
+      act: () => post(`${base}/fork`),
+    });
+    if (made) location.hash = `#/sandbox/${made.id}`;
   });
 
   function end() {
@@ -104,10 +120,11 @@ export function sandboxPage(main, rest) {
     fill(time, endText(sandbox, Date.now()));
     fill(head, stateOf(sandbox), el('span', {}, ownerOf(sandbox)), el('span', {}, sandbox.image ?? sandbox.template), el('span', {}, 'ends: ', time),
       el('span.grow', {}), live && [
-        el('button', { type: 'button', onclick: () => act('extend', extension(sandbox).body) }, 'Renew'),
-        sandbox.state === 'running' ? el('button', { type: 'button', onclick: () => act('pause') }, 'Pause')
-          : el('button', { type: 'button', onclick: () => act('resume') }, 'Resume'),
-        el('button.danger', { type: 'button', onclick: end }, 'End...')]);
+        el('button.writes', { type: 'button', onclick: () => act('extend', extension(sandbox).body) }, 'Renew'),
+        sandbox.state === 'running' ? el('button.writes', { type: 'button', onclick: () => act('pause') }, 'Pause')
+          : el('button.writes', { type: 'button', onclick: () => act('resume') }, 'Resume'),
+        me.features.includes('snapshots') && [el('button.writes', { type: 'button', onclick: snapshot }, 'Snapshot...'), el('button.writes', { type: 'button', onclick: fork }, 'Fork...')],
+        el('button.danger.writes', { type: 'button', onclick: end }, 'End...')]);
   }
 
   async function refresh() {
@@ -126,13 +143,13 @@ export function sandboxPage(main, rest) {
     if (!ended) timer = setTimeout(turn, REFRESH_MS);
   }
 
-  const page = { keys: { r: ['renew', () => act('extend', extension(sandbox).body)], d: ['end', end] } };
+  const page = { keys: { r: ['renew', () => act('extend', extension(sandbox).body), 'writes'], d: ['end', end, 'writes'] } };
   attempt(async () => {
     await refresh();
     if (ended) return;
     const needsLife = tab !== 'about' && tab !== 'history';
     if (sandbox.state === 'gone' && needsLife) fill(inside, el('p', {}, `It has ended: ${sandbox.end_reason ?? ''}. History and About are still there.`));
-    else shown = TABS[tab][1](inside, { base, id, sandbox }) ?? {};
+    else shown = TABS[tab][1](inside, { base, id, sandbox, me }) ?? {};
     Object.assign(page.keys, shown?.keys);
     turn();
   });

@@ -2,13 +2,13 @@
 import { del, get, post } from './api.js';
 import { asCode, ask, attempt, say } from './dialog.js';
 import { el, fill } from './el.js';
-import { bytes, time } from './format.js';
+import { bytes, duration, time } from './format.js';
 
 const REFRESH_MS = 2000;
 const SVG = 'http://www.w3.org/2000/svg';
 
 /** Calls f now and then while the page is seen, until it is ended. */
-function repeat(f) {
+export function repeat(f) {
   let ended = false;
   let timer;
   let failing = false;
@@ -26,14 +26,35 @@ function repeat(f) {
   };
 }
 
-function tableOf(label, heads) {
+export function tableOf(label, heads) {
   const body = el('tbody', {});
   return [el('div.place', { tabindex: '0', role: 'region', 'aria-label': `${label}, scrolls` }, el('table.list', { 'aria-label': label }, el('thead', {}, el('tr', {}, heads.map((h) => el('th', { scope: 'col' }, h)))), body)), body];
 }
 
+/** Parents before their children, each with how deep it is. */
+function treeOf(processes) {
+  const known = new Set(processes.map((p) => p.pid));
+  const children = new Map();
+  for (const p of processes) {
+    const parent = known.has(p.parent_pid) && p.parent_pid !== p.pid ? p.parent_pid : 0;
+    children.set(parent, [...(children.get(parent) ?? []), p]);
+  }
+  const rows = [];
+  const add = (parent, depth) => {
+    for (const p of (children.get(parent) ?? []).sort((a, b) => a.pid - b.pid)) {
+      if (rows.length > processes.length) return; // a sandbox may tell of parents that are their own children
+      rows.push([p, depth]);
+      add(p.pid, depth + 1);
+    }
+  };
+  add(0, 0);
+  return rows;
+}
+
 export function processesTab(main, { base }) {
-  const [table, body] = tableOf('Processes', ['Pid', 'Command', 'State', 'Since', 'CPU', 'Memory at most', 'Output', 'Actions']);
-  fill(main, table);
+  const [started, startedBody] = tableOf('Started through the API', ['Pid', 'Command', 'State', 'Since', 'CPU', 'Memory at most', 'Output', 'Actions']);
+  const [all, allBody] = tableOf('Every process', ['Pid', 'Command', 'State', 'User', 'Threads', 'CPU', 'Memory', 'Age']);
+  fill(main, el('h2', {}, 'Started through the API'), started, el('h2', {}, 'Every process in the sandbox'), all);
   let drawn = '';
 
   const signal = (p, name) => attempt(async () => {
@@ -45,29 +66,63 @@ export function processesTab(main, { base }) {
     content: [el('p', {}, p.command), asCode([{ method: 'DELETE', path: `${base}/processes/${p.process_id}` }])],
     act: async () => { await del(`${base}/processes/${p.process_id}`); return true; },
   });
-  const end = repeat(async () => {
-    const { processes } = await get(`${base}/processes`);
+
+  function drawStarted(processes) {
     const now = JSON.stringify(processes);
     if (now === drawn) return;
     drawn = now;
-    fill(body, processes.map((p) => el('tr', {}, el('td', {}, p.pid), el('td.mono', {}, p.command),
+    fill(startedBody, processes.map((p) => el('tr', {}, el('td', {}, p.pid), el('td.mono', {}, p.command),
       el('td', {}, p.running ? 'running' : `ended: ${p.signal ?? p.exit_code}${p.stopped_by ? `, ${p.stopped_by}` : ''}`), el('td', {}, time(p.started_at)),
       el('td', {}, `${Math.round(p.cpu_time_ms)} ms`), el('td', {}, bytes(p.max_rss_bytes)), el('td', {}, bytes(p.stdout_bytes + p.stderr_bytes)),
       el('td', {}, p.running && [
-        el('button.quiet', { type: 'button', 'aria-label': `Interrupt ${p.pid}`, onclick: () => signal(p, 'SIGINT') }, 'Interrupt'),
-        el('button.quiet', { type: 'button', 'aria-label': `Kill ${p.pid}`, onclick: () => kill(p) }, 'Kill')]))),
+        el('button.quiet.writes', { type: 'button', 'aria-label': `Interrupt ${p.pid}`, onclick: () => signal(p, 'SIGINT') }, 'Interrupt'),
+        el('button.quiet.writes', { type: 'button', 'aria-label': `Kill ${p.pid}`, onclick: () => kill(p) }, 'Kill')]))),
     !processes.length && el('tr', {}, el('td.empty', { colspan: '8' }, 'Nothing was started through the API yet.')));
+  }
+
+  const end = repeat(async () => {
+    const read = (more) => get(`${base}/processes?observe=true${more}`);
+    // Nobody can be asked in a sandbox that stands still.
+    const { processes, tree } = await read('&tree=true').catch((error) => (error.code === 'paused' ? read('') : Promise.reject(error)));
+    drawStarted(processes);
+    fill(allBody, treeOf(tree ?? []).map(([p, depth]) => el('tr', {}, el('td', {}, p.pid), el('td.mono.long', { title: p.command }, '\u2003'.repeat(Math.min(depth, 12)) + p.command),
+      el('td', {}, { R: 'running', S: 'sleeping', D: 'waits for a disk', T: 'stopped', Z: 'ended' }[p.state] ?? p.state), el('td', {}, p.uid), el('td', {}, p.threads),
+      el('td', {}, `${Math.round(p.cpu_time_ms)} ms`), el('td', {}, bytes(p.memory_bytes)), el('td', {}, duration(p.age_ms / 1000)))),
+    !tree && el('tr', {}, el('td.empty', { colspan: '8' }, 'It is paused: its processes stand still.')));
   });
   return { end };
 }
 
 export function portsTab(main, { base }) {
   const [table, body] = tableOf('Ports', ['Port', 'Address', 'Pid', 'Command', 'Actions']);
+  const [links, linksBody] = tableOf('Links', ['Link', 'Port', 'Made', 'Made by', 'Good until', 'State', 'Actions']);
   const frame = el('div.framed', {});
-  fill(main, table, frame);
+  const others = el('div', {});
+  fill(main, table, frame, others);
   let drawn = '';
 
-  const link = (port) => post(`${base}/ports/${port}/preview`, { by: 'host', expires_in_s: 3600 });
+  const revoke = (l) => ask({
+    title: `Revoke link ${l.id}?`, button: 'Revoke', danger: true,
+    content: [el('p', {}, `It leads to port ${l.port}. Whoever has it is kept out from then on, and what it has opened ends.`), asCode([{ method: 'DELETE', path: `${base}/links/${l.id}` }])],
+    act: async () => {
+      await del(`${base}/links/${l.id}`);
+      await showLinks();
+      return true;
+    },
+  });
+  async function showLinks() {
+    const { links: made } = await get(`${base}/links`);
+    fill(others, made.length > 0 && [el('h2', {}, 'Links that were made'), links]);
+    fill(linksBody, made.map((l) => el('tr', {}, el('td.mono', {}, l.id), el('td', {}, l.port), el('td', {}, time(l.created_at)), el('td', {}, l.made_by?.slice(0, 8) ?? '-'), el('td', {}, time(l.expires_at)),
+      el(l.revoked_at ? 'td.state.gone' : 'td.state.running', {}, l.revoked_at ? '× revoked' : '● good'),
+      el('td', {}, !l.revoked_at && el('button.quiet.writes', { type: 'button', 'aria-label': `Revoke link ${l.id}`, onclick: () => revoke(l) }, 'Revoke')))));
+  }
+
+  async function link(port) {
+    const made = await post(`${base}/ports/${port}/preview`, { by: 'host', expires_in_s: 3600 });
+    await showLinks();
+    return made;
+  }
   async function show(port) {
     const { url } = await link(port);
     // It may not lead this page elsewhere; its origin is its own.
@@ -86,6 +141,7 @@ export function portsTab(main, { base }) {
     act: async (data) => {
       const { url } = await post(`${base}/ports/${port}/preview`, { expires_in_s: 60 * Number(data.get('life')) });
       fill(frame, el('p', {}, `Link to port ${port}:`), el('pre', { tabindex: '0' }, url));
+      await showLinks();
       return true;
     },
   });
@@ -96,11 +152,12 @@ export function portsTab(main, { base }) {
     if (now === drawn) return;
     drawn = now;
     fill(body, ports.map((p) => el('tr', {}, el('td', {}, p.port), el('td', {}, p.address), el('td', {}, p.pid ?? '-'), el('td.mono', {}, p.command ?? '-'),
-      el('td', {}, el('button.quiet', { type: 'button', 'aria-label': `Show port ${p.port} here`, onclick: () => attempt(() => show(p.port)) }, 'Show here'),
-        el('button.quiet', { type: 'button', 'aria-label': `Open port ${p.port} in a tab`, onclick: () => attempt(() => openTab(p.port)) }, 'Open in a tab'),
-        el('button.quiet', { type: 'button', 'aria-label': `Link to port ${p.port}`, onclick: () => attempt(() => share(p.port)) }, 'Link...')))),
+      el('td', {}, el('button.quiet.writes', { type: 'button', 'aria-label': `Show port ${p.port} here`, onclick: () => attempt(() => show(p.port)) }, 'Show here'),
+        el('button.quiet.writes', { type: 'button', 'aria-label': `Open port ${p.port} in a tab`, onclick: () => attempt(() => openTab(p.port)) }, 'Open in a tab'),
+        el('button.quiet.writes', { type: 'button', 'aria-label': `Link to port ${p.port}`, onclick: () => attempt(() => share(p.port)) }, 'Link...')))),
     !ports.length && el('tr', {}, el('td.empty', { colspan: '5' }, 'Nothing listens.')));
   });
+  attempt(showLinks);
   return { end };
 }
 
@@ -132,13 +189,19 @@ export function metricsTab(main, { base, sandbox }) {
   return { end };
 }
 
+/** An event of the audit log, as six cells. */
+export function eventCells(e) {
+  return [el('td', {}, time(e.time)), el('td', {}, e.action), el('td.mono', {}, e.command ?? ''),
+    el('td', {}, e.exit_code !== undefined ? `${e.result}, exit ${e.exit_code}` : e.result ?? ''),
+    el('td', {}, e.duration_ms !== undefined ? `${Math.round(e.duration_ms)} ms` : ''), el('td', {}, e.key ?? '')];
+}
+
 export function historyTab(main, { base }) {
   const [table, body] = tableOf('History', ['Time', 'Action', 'What', 'Result', 'Took', 'Key']);
   fill(main, table);
   attempt(async () => {
     const { events } = await get(`${base}/events?limit=500`);
-    fill(body, events.reverse().map((e) => el('tr', {}, el('td', {}, time(e.time)), el('td', {}, e.action), el('td.mono', {}, e.command ?? ''),
-      el('td', {}, e.exit_code !== undefined ? `${e.result}, exit ${e.exit_code}` : e.result ?? ''), el('td', {}, e.duration_ms !== undefined ? `${Math.round(e.duration_ms)} ms` : ''), el('td', {}, e.key ?? ''))));
+    fill(body, events.reverse().map((e) => el('tr', {}, eventCells(e))));
   });
   return {};
 }

@@ -31,7 +31,7 @@ struct entry {
     char id[AUTH_ID_LEN + 1];
     int revoked;
     int stored; /* not the extra one */
-    bool is_admin;
+    enum auth_role role;
     _Atomic uint64_t touched_ms;
 };
 
@@ -96,6 +96,24 @@ static struct table *table_new(size_t keys)
     return t;
 }
 
+static const char *const role_names[] = {"operator", "admin", "reader", NULL};
+
+const char *auth_role_name(enum auth_role r)
+{
+    return (unsigned)r < AUTH_ROLE_COUNT ? role_names[r] : "unknown";
+}
+
+const char *const *auth_role_names(void)
+{
+    return role_names;
+}
+
+/* A role that this version does not know may as little as possible. */
+static enum auth_role role_of(const struct key_row *r)
+{
+    return r->role >= 0 && r->role < AUTH_ROLE_COUNT ? (enum auth_role)r->role : AUTH_READER;
+}
+
 /* Keys are counted first and then read: both passes are callbacks of the store. */
 struct loading {
     struct table *table;
@@ -123,7 +141,7 @@ static int load_key(const struct key_row *r, void *arg)
         snprintf(slot->id, sizeof slot->id, "%s", r->id);
         slot->stored = 1;
         slot->revoked = r->revoked_ms != 0;
-        slot->is_admin = r->is_admin != 0;
+        slot->role = role_of(r);
         atomic_init(&slot->touched_ms, r->last_used_ms);
         l->table->count++;
         l->table->accepted += !slot->revoked;
@@ -232,7 +250,7 @@ static enum found find(struct auth *a, const uint8_t hash[32], struct auth_who *
         memcpy(ret->tenant, slot->tenant, sizeof ret->tenant);
         memcpy(ret->key_id, slot->id, sizeof ret->key_id);
         memcpy(ret->key_hash, slot->hash, sizeof ret->key_hash);
-        ret->is_admin = slot->is_admin;
+        ret->role = slot->role;
         uint64_t touched = atomic_load(&slot->touched_ms);
         /* Of several threads one wins. */
         *ret_touch = slot->stored && (now_ms < touched || now_ms - touched >= TOUCH_MS) &&
@@ -281,7 +299,7 @@ int auth_check_hash(struct auth *a, const uint8_t hash[AUTH_HASH_LEN], struct au
     return 0;
 }
 
-static int label_check(const char *label, struct pd_err *e)
+int auth_check_label(const char *label, struct pd_err *e)
 {
     if (strlen(label) > AUTH_LABEL_MAX)
         return pd_fail(e, PD_INVALID, "a key's label has %d bytes at most, not %zu", AUTH_LABEL_MAX,
@@ -293,22 +311,19 @@ static int label_check(const char *label, struct pd_err *e)
     return 0;
 }
 
-int auth_create(struct auth *a, const char *tenant, const char *label, bool is_admin,
+int auth_create(struct auth *a, const char *tenant, const char *label, enum auth_role role,
                 char ret_key[ID_KEY_LEN + 1], char ret_id[AUTH_ID_LEN + 1], struct pd_err *e)
 {
     if (!id_is_tenant(tenant))
         return pd_fail(e, PD_INVALID,
                        "\"%.80s\" is no tenant: 1 to %d of a-z, 0-9, _ and - name one",
                        tenant ? tenant : "", ID_TENANT_MAX);
-    if (label_check(label ? label : "", e) < 0)
+    if (auth_check_label(label ? label : "", e) < 0)
         return -1;
 
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
-    struct key_row row = {.id = id,
-                          .tenant = tenant,
-                          .label = label,
-                          .created_ms = time_now_ms(),
-                          .is_admin = is_admin};
+    struct key_row row = {
+        .id = id, .tenant = tenant, .label = label, .created_ms = time_now_ms(), .role = (int)role};
 
     id_key(key);
     hash_key(key, row.hash);
@@ -374,10 +389,28 @@ int auth_revoke(struct auth *a, const char *id, struct pd_err *e)
     return result;
 }
 
-int auth_list(struct auth *a, int (*each)(const struct key_row *r, void *arg), void *arg,
+struct listing {
+    int (*each)(const struct auth_key *k, void *arg);
+    void *arg;
+};
+
+static int list_key(const struct key_row *r, void *arg)
+{
+    const struct listing *l = arg;
+    const struct auth_key k = {.id = r->id,
+                               .tenant = r->tenant,
+                               .label = r->label,
+                               .role = role_of(r),
+                               .created_ms = r->created_ms,
+                               .last_used_ms = r->last_used_ms,
+                               .revoked_ms = r->revoked_ms};
+    return l->each(&k, l->arg);
+}
+
+int auth_list(struct auth *a, int (*each)(const struct auth_key *k, void *arg), void *arg,
               struct pd_err *e)
 {
-    return a->store->each_key(a->store, each, arg, e);
+    return a->store->each_key(a->store, list_key, &(struct listing){each, arg}, e);
 }
 
 unsigned auth_count(struct auth *a)

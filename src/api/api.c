@@ -8,7 +8,6 @@
 #include "api/share.h"
 
 #include "access/ids.h"
-#include "access/preview.h"
 #include "access/quota.h"
 #include "base/banned.h"
 #include "base/json.h"
@@ -147,8 +146,7 @@ static int check_preview(struct call *c)
         return 0;
 
     return parse_u64("port", c->var[1], 1, 65535, &port, &e) == 0 &&
-           preview_check(c->api->preview, token, c->var[0], (unsigned)port, time_now_ms(),
-                         c->who.tenant, &e) == 0;
+           preview_admits(c, token, c->var[0], (unsigned)port);
 }
 
 static int enter_share(struct call *c, const char *party, struct pd_err *e)
@@ -194,6 +192,24 @@ void call_count_stranger(struct call *c)
     request_set_patience(c->r, STRANGER_PATIENCE);
 }
 
+int call_refuse_reader(struct pd_err *e)
+{
+    return pd_fail(e, PD_DENIED, "a reader's key may look, and nothing else: use another key");
+}
+
+/* What a reader's key is for: looking at /v1, which is no use of a sandbox. The doors of other
+ * protocols hand out tokens that may do more, and a port's program does what it likes. */
+static bool reader_may(struct call *c)
+{
+    bool is_ours = c->route >= api_routes && c->route < api_routes + api_route_count;
+    enum http_method m = c->r->head.method;
+
+    if (!is_ours || c->route->flags & ROUTE_REST)
+        return false;
+    return m == HTTP_GET || m == HTTP_HEAD || c->route->flags & ROUTE_LOOK ||
+           !strncmp(c->route->pattern, "/v1/console/", 12);
+}
+
 int call_admit(struct call *c, struct pd_err *e)
 {
     if (c->route->flags & ROUTE_OPEN) {
@@ -201,27 +217,34 @@ int call_admit(struct call *c, struct pd_err *e)
         return 0;
     }
 
-    if ((!check_preview(c) && authenticate(c, e) < 0) || call_count(c, e) < 0)
+    bool by_ticket = c->route->flags & ROUTE_TICKET;
+    if ((by_ticket ? ticket_admit(c, e) < 0 : !check_preview(c) && authenticate(c, e) < 0) ||
+        call_count(c, e) < 0)
         return -1;
 
-    if (c->route->flags & ROUTE_ADMIN && !c->who.is_admin)
+    if (c->route->flags & ROUTE_ADMIN && c->who.role != AUTH_ADMIN)
         return pd_fail(e, PD_DENIED,
                        "this needs an admin key: the operator makes one with `paddock key create "
                        "--admin`");
+    if (c->who.role == AUTH_READER && !reader_may(c))
+        return call_refuse_reader(e);
     if (c->route->flags & ROUTE_WORK && atomic_load(&c->api->draining)) {
         c->retry_after = 5;
         return pd_fail(e, PD_SHUTTING_DOWN, "the server is shutting down: try again in a moment");
     }
 
-    if (!(c->route->flags & ROUTE_SANDBOX))
+    if (!(c->route->flags & (ROUTE_SANDBOX | ROUTE_TICKET)))
         return 0;
     if (c->route->flags & ROUTE_LOOK && call_query_bool(c, OBSERVE, &c->observes, e) < 0)
         return -1;
+    c->observes |= c->who.role == AUTH_READER;
 
-    c->session = sessions_find(c->api->sessions, c->who.tenant, c->var[0], e);
+    const char *id = by_ticket ? c->ticket.sandbox : c->var[0];
+    c->observes |= c->ticket.observes;
+    c->session = sessions_find(c->api->sessions, c->who.tenant, id, e);
     if (!c->session)
         return -1;
-    snprintf(c->sandbox, sizeof c->sandbox, "%.*s", SESSION_ID_LEN, c->var[0]);
+    snprintf(c->sandbox, sizeof c->sandbox, "%.*s", SESSION_ID_LEN, id);
     return 0;
 }
 
@@ -341,6 +364,7 @@ void api_handle(struct request *r, void *arg)
     }
 
     session_unref(c->session);
+    ticket_done(&c->ticket);
     if (c->counted)
         shares_leave(api->shares, c->counted);
 

@@ -14,7 +14,9 @@
 struct access;
 struct audit;
 struct auth;
+struct egress;
 struct config;
+struct links;
 struct logins;
 struct mcp;
 struct metrics;
@@ -25,6 +27,9 @@ struct request;
 struct router;
 struct sessions;
 struct shares;
+struct templates;
+struct tickets;
+struct vault;
 struct watchers;
 
 /* The parts of the server that handlers use; made once by the daemon. */
@@ -39,8 +44,13 @@ struct api {
     struct metrics *metrics;
     struct audit *audit; /* or NULL */
     struct preview *preview;
+    struct links *links;     /* those of preview that were made */
+    struct tickets *tickets; /* for one file, once */
     struct access *access;
-    struct watchers *watchers; /* of the E2B door */
+    struct vault *vault;         /* secrets of tenants */
+    struct templates *templates; /* that tenants have built */
+    struct egress *egress;       /* or NULL: no sandbox has a way out */
+    struct watchers *watchers;   /* of the E2B door */
     struct mcp *mcp;
     const char *version;                   /* of the server */
     _Atomic(const struct config *) config; /* replaced by a reload; old ones stay */

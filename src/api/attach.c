@@ -9,21 +9,17 @@
  * A page in a browser cannot slow its WebSocket down: what it has not shown yet piles up in its
  * memory. Such a client asks for a window, and says how much it has dealt with (`ack`): no more
  * than the window is on its way then. With a lag it is given the newest output instead of all:
- * where it is further behind, bytes are left out, and it is told how many.
- *
- * A client shows that it is there by answering pings, or by reading. */
+ * where it is further behind, bytes are left out, and it is told how many. */
 #include "api/command.h"
 #include "api/handlers.h"
-#include "api/login.h"
 #include "api/origin.h"
+#include "api/ws_client.h"
 
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/parse.h"
 #include "core/follow.h"
-#include "net/proxy.h"
-#include "net/ws.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -35,10 +31,6 @@
 #define INPUT_PIECE   4096u /* a pipe takes all of it or nothing */
 #define INPUT_WAIT    (50 * NS_PER_MS)
 #define TERMINAL_WAIT (NS_PER_S)
-#define PING_EVERY    (20 * NS_PER_S)
-#define GONE_AFTER    (60 * NS_PER_S)
-#define LOOK_EVERY    (NS_PER_S) /* whether the server stops, and the key is still good */
-#define STALL         (60 * NS_PER_S)
 #define WINDOW_MIN    4096u
 #define LAG_MIN       (64u << 10)
 #define AHEAD_MAX     (1u << 30) /* of a window and of a lag */
@@ -47,14 +39,11 @@ struct attach {
     struct call *c;
     struct process *process;
     struct follow f;
-    struct ws_decoder decoder;
+    struct ws_client ws;
     int pty;
-    bool blocked; /* the socket takes no more */
-    bool held;    /* the window is full: until the client says that it has dealt with some */
+    bool held; /* the window is full: until the client says that it has dealt with some */
     uint64_t window, unacked; /* bytes of output that may be, and that are on their way; 0: any */
     uint64_t lag;             /* how far the client may be behind; 0: as far as output is kept */
-    bool closing;             /* a close was sent: nothing more is */
-    deadline ping_at, gone_at, look_at;
     /* The input message that the process has not taken yet; it is the decoder's. */
     const uint8_t *input;
     size_t input_len;
@@ -124,25 +113,6 @@ static int read_query(struct attach *a, struct pd_err *e)
 
 /* ---- to the client ---- */
 
-static int send_frame(struct attach *a, enum ws_opcode opcode, const void *data, size_t len,
-                      struct pd_err *e)
-{
-    uint8_t head[WS_HEADER_MAX];
-    size_t n = ws_header_encode(head, opcode, 1, len, NULL);
-    struct iovec iov[2] = {{head, n}, {(void *)(uintptr_t)data, len}};
-    return conn_writev(a->c->r->conn, iov, 2, STALL, e);
-}
-
-static int send_close(struct attach *a, unsigned code, const char *reason)
-{
-    auto_buf b = BUF_INIT(256);
-
-    a->closing = true;
-    if (ws_close_encode(&b, code, reason, NULL) < 0)
-        return -1;
-    return conn_write(a->c->r->conn, b.data, b.len, STALL, NULL);
-}
-
 static int send_error(struct attach *a, const struct pd_err *why, const char *field,
                       struct pd_err *e)
 {
@@ -168,7 +138,7 @@ static int send_error(struct attach *a, const struct pd_err *why, const char *fi
     json_close(&j, '}');
     json_close(&j, '}');
 
-    return send_frame(a, WS_TEXT, text.data, text.len, e);
+    return ws_client_send(&a->ws, WS_TEXT, text.data, text.len, e);
 }
 
 static int send_exit(struct attach *a, struct pd_err *e)
@@ -184,7 +154,7 @@ static int send_exit(struct attach *a, struct pd_err *e)
 
     if (text.overflow)
         return pd_fail(e, PD_INTERNAL, "the end of the process has no room");
-    return send_frame(a, WS_TEXT, text.data, text.len, e);
+    return ws_client_send(&a->ws, WS_TEXT, text.data, text.len, e);
 }
 
 /* The client was slower than the spool is long: it is told what it has missed. */
@@ -225,7 +195,7 @@ static int keep_lag(struct attach *a, unsigned stream, struct pd_err *e)
     json_key(&j, "bytes");
     json_uint(&j, a->f.offset[stream] - from);
     json_close(&j, '}');
-    return send_frame(a, WS_TEXT, text.data, text.len, e);
+    return ws_client_send(&a->ws, WS_TEXT, text.data, text.len, e);
 }
 
 /* One piece of one stream: 1, 0 when there is none, -1. */
@@ -249,13 +219,7 @@ static int send_piece(struct attach *a, unsigned stream, struct pd_err *e)
 
     a->unacked += (uint64_t)n;
     a->piece[0] = (uint8_t)(stream + 1);
-    return send_frame(a, WS_BINARY, a->piece, (size_t)n + 1, e) < 0 ? -1 : 1;
-}
-
-static bool can_write(const struct attach *a)
-{
-    struct pollfd p = {.fd = conn_fd(a->c->r->conn), .events = POLLOUT};
-    return poll(&p, 1, 0) > 0;
+    return ws_client_send(&a->ws, WS_BINARY, a->piece, (size_t)n + 1, e) < 0 ? -1 : 1;
 }
 
 /* Sends what there is and what the socket takes. 1: there may be more, 0: all of it was sent. */
@@ -267,14 +231,8 @@ static int send_output(struct attach *a, struct pd_err *e)
             a->held = a->window && a->unacked >= a->window;
             if (a->held)
                 return left_of(a, STREAM_OUT) || left_of(a, STREAM_ERR);
-            if (!can_write(a)) {
-                a->blocked = true;
+            if (!ws_client_can_write(&a->ws))
                 return 1;
-            }
-            if (a->blocked) { /* it has read something meanwhile */
-                a->blocked = false;
-                a->gone_at = deadline_in(GONE_AFTER);
-            }
 
             int r = send_piece(a, stream, e);
             if (r < 0)
@@ -370,6 +328,7 @@ static int take_order(struct attach *a, const struct ws_message *m, struct field
 static int take_message(struct attach *a, const struct ws_message *m, struct pd_err *e)
 {
     struct pd_err why;
+    int result;
 
     switch (m->opcode) {
     case WS_TEXT: {
@@ -386,13 +345,9 @@ static int take_message(struct attach *a, const struct ws_message *m, struct pd_
         a->input = m->data;
         a->input_len = m->len;
         return 0;
-    case WS_PING:
-        return send_frame(a, WS_PONG, m->data, m->len, e);
-    case WS_CLOSE:
-        (void)send_close(a, m->code == WS_NO_CODE ? WS_NO_CODE : WS_NORMAL, "");
-        return 0;
     default:
-        return 0;
+        (void)ws_client_take_control(&a->ws, m, &result, e);
+        return result;
     }
 }
 
@@ -428,14 +383,14 @@ static int give_input(struct attach *a, uint64_t wait_ns, struct pd_err *e)
 /* Decodes what has come, up to a message that the process does not take at once. */
 static int take_bytes(struct attach *a, struct pd_err *e)
 {
-    while (!a->input_len && !a->closing && a->at < a->len) {
+    while (!a->input_len && !a->ws.closing && a->at < a->len) {
         struct ws_message m;
         size_t used = 0;
-        int got = ws_decode(&a->decoder, a->bytes + a->at, a->len - a->at, &used, &m, e);
+        int got = ws_decode(&a->ws.decoder, a->bytes + a->at, a->len - a->at, &used, &m, e);
         a->at += used;
 
         if (got < 0) {
-            (void)send_close(a, a->decoder.error, e->msg);
+            (void)ws_client_close(&a->ws, a->ws.decoder.error, e->msg);
             return 0;
         }
 
@@ -449,42 +404,23 @@ static int take_bytes(struct attach *a, struct pd_err *e)
 
 static int read_client(struct attach *a, struct pd_err *e)
 {
-    ssize_t n = request_raw_read(a->c->r, a->bytes, sizeof a->bytes, 0, e);
-    if (n < 0)
-        return e->code == PD_TIMEOUT ? 0 : -1;
-    if (n == 0)
-        return pd_fail(e, PD_LOST, "the client has left");
+    ssize_t n = ws_client_read(&a->ws, a->bytes, sizeof a->bytes, e);
+    if (n <= 0)
+        return (int)n;
 
     a->at = 0;
     a->len = (size_t)n;
-    a->gone_at = deadline_in(GONE_AFTER);
     return take_bytes(a, e);
 }
 
 /* ---- the loop ---- */
 
-/* Sends pings, and ends the session of a revoked key and of a client that left without a word. */
 static int keep_time(struct attach *a, struct pd_err *e)
 {
-    if (server_is_stopping(a->c->r->server))
-        return send_close(a, WS_GOING_AWAY, "the server is shutting down");
-
-    if (deadline_passed(a->look_at)) {
-        a->look_at = deadline_in(LOOK_EVERY);
-        if (a->c->who.key_id[0] && call_authenticate(a->c, NULL) < 0)
-            return send_close(a, WS_POLICY, "the key was revoked");
-    }
-
     /* While its input is held back the client cannot answer a ping. */
     if (a->input_len)
-        a->gone_at = deadline_in(GONE_AFTER);
-    if (deadline_passed(a->gone_at))
-        return pd_fail(e, PD_LOST, "the client does not answer");
-
-    if (!deadline_passed(a->ping_at) || a->blocked)
-        return 0;
-    a->ping_at = deadline_in(PING_EVERY);
-    return send_frame(a, WS_PING, NULL, 0, e);
+        ws_client_seen(&a->ws);
+    return ws_client_keep_time(&a->ws, e);
 }
 
 /* Waits for the client, for output and, for a moment, for a process that takes no input. */
@@ -495,8 +431,9 @@ static int wait_turn(struct attach *a, int more, struct pd_err *e)
     struct pollfd p[2] = {{conn_fd(a->c->r->conn), wants, 0},
                           {more ? -1 : a->f.watch.event, POLLIN, 0}};
 
-    int at_once = (can_go_on && !a->blocked) || a->input_len || request_raw_pending(a->c->r);
-    if (poll(p, 2, at_once ? 0 : deadline_poll_ms(deadline_in(LOOK_EVERY))) < 0 && errno != EINTR)
+    int at_once = (can_go_on && !a->ws.blocked) || a->input_len || request_raw_pending(a->c->r);
+    if (poll(p, 2, at_once ? 0 : deadline_poll_ms(deadline_in(WS_CLIENT_LOOK))) < 0 &&
+        errno != EINTR)
         return pd_fail_sys(e, "wait for the client");
 
     if (p[0].revents & (POLLERR | POLLHUP) || (a->input_len && p[0].revents & POLLRDHUP))
@@ -514,7 +451,7 @@ static int wait_turn(struct attach *a, int more, struct pd_err *e)
 
 static int attach_run(struct attach *a, struct pd_err *e)
 {
-    while (!a->closing) {
+    while (!a->ws.closing) {
         follow_look(&a->f);
         int more = send_output(a, e);
         if (more < 0)
@@ -523,10 +460,10 @@ static int attach_run(struct attach *a, struct pd_err *e)
         if (a->f.ended && !more) {
             if (send_exit(a, e) < 0)
                 return -1;
-            return send_close(a, WS_NORMAL, "");
+            return ws_client_close(&a->ws, WS_NORMAL, "");
         }
 
-        if (keep_time(a, e) < 0 || (!a->closing && wait_turn(a, more, e) < 0))
+        if (keep_time(a, e) < 0 || (!a->ws.closing && wait_turn(a, more, e) < 0))
             return -1;
     }
     return 0;
@@ -560,23 +497,12 @@ int process_attach(struct call *c, struct pd_err *e)
         r = follow_begin(&a->f, p, a->f.offset, 0, e);
 
     if (r == 0) {
-        r = request_upgrade(c->r, login_protocol(c), e);
+        r = ws_client_begin(&a->ws, c, MESSAGE_MAX, e);
         if (r == 0) {
-            ws_decoder_init(&a->decoder, 1, MESSAGE_MAX);
-            a->ping_at = deadline_in(PING_EVERY);
-            a->gone_at = deadline_in(GONE_AFTER);
-            a->look_at = deadline_in(LOOK_EVERY);
             call_use_begin(c);
-
-            /* A client that left is no failure of this server's. */
-            int good = attach_run(a, &why) == 0;
-            if (!good && why.code != PD_LOST && why.code != PD_TIMEOUT)
-                good = send_close(a, WS_INTERNAL, "") == 0;
-            if (good)
-                proxy_leave(c->r, 2 * NS_PER_S);
-
+            int broke = attach_run(a, &why);
+            ws_client_end(&a->ws, broke < 0 ? &why : NULL);
             call_use_end(c);
-            ws_decoder_done(&a->decoder);
         }
         follow_end(&a->f);
     }

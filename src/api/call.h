@@ -6,7 +6,9 @@
  * accepted in silence. */
 #pragma once
 
+#include "access/links.h"
 #include "access/logins.h"
+#include "access/tickets.h"
 #include "api/api.h"
 #include "api/fields.h"
 #include "api/route.h"
@@ -30,6 +32,8 @@ struct call {
     struct auth_who who;              /* tenant "" on ROUTE_OPEN */
     bool by_login;                    /* who: logged in at the console; not by a key */
     char login[LOGIN_SECRET_LEN + 1]; /* the session of that login */
+    char link[LINK_ID_LEN + 1];       /* the preview link that let the caller in, or "" */
+    struct ticket ticket;             /* ROUTE_TICKET */
     struct session *session;          /* held during the call; ROUTE_SANDBOX */
     struct route_match matched;
     char (*var)[512]; /* the path's variables, decoded, in order */
@@ -61,6 +65,10 @@ void call_count_stranger(struct call *c);
 void call_audit(const struct call *c, const struct pd_err *e);
 /* Checks the key of the request and fills `who`. Only for routes without the usual check. */
 int call_authenticate(struct call *c, struct pd_err *e);
+/* Takes the ticket of the path and fills `who` and `ticket`: tickets.c. */
+int ticket_admit(struct call *c, struct pd_err *e);
+/* The error of a reader's key where it may not; -1. */
+int call_refuse_reader(struct pd_err *e);
 /* It is known whose request this is: counts it against the tenant's rate and its share of what is
  * served at once. From here on the client may take its time; before, it is not waited for. */
 int call_count(struct call *c, struct pd_err *e);

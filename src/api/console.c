@@ -14,18 +14,24 @@
 #define FILES(X)                                                                                   \
     X(api_js, "api.js")                                                                            \
     X(app_js, "app.js")                                                                            \
+    X(audit_js, "audit.js")                                                                        \
+    X(changes_js, "changes.js")                                                                    \
     X(code_js, "code.js")                                                                          \
     X(dialog_js, "dialog.js")                                                                      \
     X(el_js, "el.js")                                                                              \
     X(files_js, "files.js")                                                                        \
     X(format_js, "format.js")                                                                      \
     X(index_html, "index.html")                                                                    \
+    X(keys_js, "keys.js")                                                                          \
     X(list_js, "list.js")                                                                          \
     X(login_js, "login.js")                                                                        \
+    X(overview_js, "overview.js")                                                                  \
     X(providers_js, "providers.js")                                                                \
     X(sandbox_js, "sandbox.js")                                                                    \
+    X(snapshots_js, "snapshots.js")                                                                \
     X(style_css, "style.css")                                                                      \
     X(tabs_js, "tabs.js")                                                                          \
+    X(templates_js, "templates.js")                                                                \
     X(term_js, "term.js")                                                                          \
     X(vt_js, "vt.js")
 

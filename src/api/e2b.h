@@ -17,6 +17,7 @@
 #include "access/access.h"
 #include "api/call.h"
 #include "api/worker_request.h"
+#include "build/templates.h"
 #include "core/snapshots.h"
 
 #define E2B_ENVD_PORT    49983u
@@ -47,6 +48,8 @@ struct e2b_note {
     bool auto_resume;               /* traffic wakes it */
     bool private_ports;             /* user ports need the traffic token */
     char mask_host[256];            /* Host header for user ports, with ${PORT}; or "" */
+    char user[8];                   /* whom commands run as that name nobody; "": user */
+    char workdir[SPEC_PATH_MAX];    /* and where; "": the home */
     struct buf allow_out, deny_out; /* of the network settings, JSON arrays, or empty */
 };
 /* Reads and writes the session's note. A session that was not made at this door is secure, with
@@ -74,15 +77,30 @@ int e2b_sandbox_env(struct session *s, struct msg_list_writer *out);
  * holds what is meant when there is none. At most max_life_s of the configuration. */
 void e2b_read_timeout(struct call *c, struct fields *f, enum field_need need, uint64_t min,
                       uint64_t *ret_ms);
-/* The meaning of a templateID: a template, or a snapshot of the caller's (then its id is in
- * `snapshot`, else that is ""). The name lives as long as the struct and the configuration.
- * PD_NOT_FOUND lists the templates. */
+/* Lists and objects with nothing in them ask for nothing; others are refused. */
+void e2b_refuse_unless_empty(struct fields *f, const char *name, const char *why);
+/* e2b_network.c: the member `network`. `rules`: what it means is appended to it; NULL: this sandbox
+ * has no way out. */
+void e2b_read_network(struct call *c, struct fields *f, struct e2b_note *n, bool internet,
+                      struct buf *rules);
+/* Members `rules` and `egressProxy` as they were given, without a password; none where there are
+ * none. */
+void e2b_put_egress(struct call *c, struct json *j, const char *rules);
+/* The meaning of a templateID: a template of the server's, one that the caller has built, or a
+ * snapshot of the caller's (with the last two, an id is in `snapshot`, else that is ""). The name
+ * lives as long as the struct and the configuration. PD_NOT_FOUND lists the templates. */
 struct e2b_template {
+    struct template_use use; /* is_built */
+    bool is_built;
     const char *name; /* as sandboxes made from it have it */
     enum profile profile;
     char snapshot[SESSION_ID_LEN + 1];
     char given[64];
 };
+void e2b_template_done(struct e2b_template *t);
+#define auto_template __attribute__((cleanup(e2b_template_done))) struct e2b_template
+/* As a client sees one: the newest of so many builds. */
+void e2b_put_built(struct call *c, struct json *j, const struct build_info *i, unsigned builds);
 int e2b_template_read(struct call *c, const char *text, struct e2b_template *ret, struct pd_err *e);
 /* Pure: the name of a snapshot without what goes without saying: [NAMESPACE/]NAME[:TAG], where the
  * namespace is the tenant's name, and the tag `default` is left out. 0, or -1. */

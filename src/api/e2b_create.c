@@ -1,15 +1,14 @@
-/* Sandboxes that are made at the E2B door: what a request may ask for, and what is refused.
- *
- * Where the operator lets sandboxes out (the setting egress), one of this door has a way out unless
- * it says otherwise, as E2B's have, within what the operator allows. Elsewhere there is none, and
- * who asks for it is refused by name; what asks for less than nothing (denyOut) is true already. */
+/* Sandboxes that are made at the E2B door: what a request may ask for, and what is refused. Their
+ * network settings are in e2b_network.c. */
 #include "api/e2b.h"
 #include "api/e2b_handlers.h"
 #include "api/sandbox.h"
 
+#include "api/builds.h"
 #include "base/banned.h"
 #include "base/json.h"
 #include "config/config.h"
+#include "config/recipe.h"
 #include "core/egress.h"
 #include "gate/rules.h"
 
@@ -45,167 +44,6 @@ void e2b_read_timeout(struct call *c, struct fields *f, enum field_need need, ui
         *ret_ms = (uint64_t)n * MS_PER_S;
 }
 
-/* ---- network settings ---- */
-
-/* A host name or an address, maybe with a port; ${PORT} is replaced. */
-static bool is_mask(const char *text)
-{
-    static const char valid[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                ".-_:[]";
-
-    while (*text) {
-        if (!strncmp(text, "${PORT}", 7))
-            text += 7;
-        else if (strchr(valid, *text))
-            text++;
-        else
-            return false;
-    }
-    return true;
-}
-
-/* Lists and objects with nothing in them ask for nothing. */
-static void refuse_unless_empty(struct fields *f, const char *name, const char *why)
-{
-    auto_buf text = BUF_INIT(API_BODY_MAX);
-    if (fields_json(f, name, FIELD_OPTIONAL, API_BODY_MAX - 1, &text) &&
-        strcmp(buf_cstr(&text), "[]") != 0 && strcmp(buf_cstr(&text), "{}") != 0)
-        fields_refuse(f, name, "%s", why);
-}
-
-#define NO_NETWORK                                                                                 \
-    "sandboxes of this server have no way to the internet, so nothing of it can be let through"
-
-#define NO_PROXY                                                                                   \
-    "requests are passed on as they are: this server has no proxies and changes no headers"
-
-/* One of the lists, for the rules and for the note. */
-static void read_list(struct fields *f, const char *name, struct msg_list_writer *ret,
-                      struct buf *note)
-{
-    buf_clear(note);
-    if (fields_str_list(f, name, FIELD_OPTIONAL, 0, 1000, 255, ret))
-        fields_json(f, name, FIELD_OPTIONAL, NOTE_MAX / 3, note);
-}
-
-/* Appends the rules of a list that are rules; the others are refused. Is there a name among them?
- */
-static bool put_rules(struct fields *f, const char *name, const char *word,
-                      const struct msg_list *list, struct buf *out)
-{
-    char normal[RULES_NAME_MAX + 1];
-    struct rule rule;
-    struct pd_err e;
-    uint32_t pos = 0;
-    bool has_name = false;
-
-    for (const char *text; (text = msg_list_next(list, &pos));) {
-        if (rule_parse(text, &rule, normal, &e) < 0)
-            fields_refuse(f, name, "%s", e.msg);
-        else
-            (void)buf_printf(out, "%s %s\n", word, text);
-        has_name |= rule.kind != RULE_NETWORK;
-    }
-    return has_name;
-}
-
-static bool denies_all(const struct msg_list *list)
-{
-    uint32_t pos = 0;
-    for (const char *text; (text = msg_list_next(list, &pos));)
-        if (!strcmp(text, "0.0.0.0/0"))
-            return true;
-    return false;
-}
-
-/* E2B's lists as rules of ours. Theirs are `open` unless all is denied; allowOut beats denyOut, and
- * names are of use only where all else is denied. */
-static void put_egress(struct fields *f, const struct msg_list *allow, const struct msg_list *deny,
-                       bool internet, struct buf *out)
-{
-    bool all = !internet || denies_all(deny);
-
-    (void)buf_printf(out, "layer %s\n", all ? "list" : "open");
-    if (put_rules(f, "allowOut", "allow", allow, out) && !all)
-        fields_refuse(f, "allowOut",
-                      "When specifying allowed domains in allow out, you must include "
-                      "'ALL_TRAFFIC' in deny out to block all other traffic.");
-    if (!all && put_rules(f, "denyOut", "deny", deny, out))
-        fields_refuse(f, "denyOut", "names cannot be denied, only networks");
-    if (out->overflow)
-        fields_refuse(f, "allowOut", "the rules are longer than %u bytes", EGRESS_RULES_MAX);
-}
-
-/* The members that creation and PUT network share. `rules`: NULL where there is no way out. */
-static void read_egress(struct fields *f, struct e2b_note *n, bool internet, struct buf *rules)
-{
-    struct msg_list_writer allow = MSG_LIST_WRITER_INIT, deny = MSG_LIST_WRITER_INIT;
-
-    if (!rules)
-        refuse_unless_empty(f, "allowOut", NO_NETWORK);
-    refuse_unless_empty(f, "rules", rules ? NO_PROXY : NO_NETWORK);
-    if (fields_has(f, "egressProxy"))
-        fields_refuse(f, "egressProxy", rules ? NO_PROXY : NO_NETWORK);
-
-    read_list(f, "allowOut", &allow, &n->allow_out);
-    read_list(f, "denyOut", &deny, &n->deny_out);
-    struct msg_list allowed = msg_list_of(&allow), denied = msg_list_of(&deny);
-    if (rules)
-        put_egress(f, &allowed, &denied, internet, rules);
-    msg_list_writer_done(&allow);
-    msg_list_writer_done(&deny);
-}
-
-static void read_network(struct fields *f, struct e2b_note *n, bool internet, struct buf *rules)
-{
-    const char *text;
-    bool is_public = true;
-    struct fields *o = fields_object(f, "network", FIELD_OPTIONAL);
-
-    read_egress(o, n, internet, rules);
-    refuse_unless_empty(o, "httpsPorts", "TLS is not taken off inside of sandboxes here");
-    fields_bool(o, "allowPublicTraffic", FIELD_OPTIONAL, &is_public);
-    n->private_ports = !is_public;
-
-    if (!fields_str(o, "maskRequestHost", FIELD_OPTIONAL, 0, sizeof n->mask_host - 1, &text))
-        return;
-    if (is_mask(text))
-        snprintf(n->mask_host, sizeof n->mask_host, "%s", text);
-    else
-        fields_refuse(o, "maskRequestHost",
-                      "is not a host name, maybe with a port; ${PORT} is replaced");
-}
-
-int e2b_network(struct call *c, struct pd_err *e)
-{
-    auto_buf body = BUF_INIT(API_BODY_MAX), text = BUF_INIT(NOTE_MAX);
-    auto_buf rules = BUF_INIT(EGRESS_RULES_MAX);
-    auto_fields f = {0};
-    auto_note n = {0};
-    struct session_info i;
-    bool internet = true;
-
-    if (call_no_query(c, e) < 0 || call_body(c, &body, &f, FIELDS_MAY_BE_EMPTY, e) < 0)
-        return -1;
-
-    session_get(c->session, &i);
-    bool has_way_out = i.spec.network == NETWORK_GATE;
-    e2b_note_read(c->session, &n);
-    fields_bool(&f, "allow_internet_access", FIELD_OPTIONAL, &internet);
-    read_egress(&f, &n, internet, has_way_out ? &rules : NULL);
-    if (call_finish(c, &f, e) < 0)
-        return -1;
-
-    if (!n.is_ours)
-        return pd_fail(e, PD_INVALID, "this sandbox was not made at this door");
-
-    if (e2b_note_write(&n, &text) < 0 || !buf_cstr(&text))
-        return pd_fail(e, PD_TOO_LARGE, "the network settings are too long");
-    if (has_way_out && session_set_network(c->session, buf_cstr(&rules), e) < 0)
-        return -1;
-    return session_set_note(c->session, (const char *)text.data, e) < 0 ? -1 : call_empty(c);
-}
-
 /* ---- making one ---- */
 
 struct making {
@@ -238,6 +76,7 @@ static void making_done(struct making *m)
     buf_done(&m->metadata);
     buf_done(&m->network);
     msg_list_writer_done(&m->env);
+    e2b_template_done(&m->template);
     free(m->policy);
 }
 #define auto_making __attribute__((cleanup(making_done))) struct making
@@ -281,8 +120,8 @@ static void read_refused(struct fields *f)
     if (fields_has(f, "mcp") && fields_kind(f, "mcp") != FIELD_OBJECT)
         fields_refuse(f, "mcp", "is not an object");
 
-    refuse_unless_empty(f, "iam", "this server gives no workload identities");
-    refuse_unless_empty(f, "volumeMounts", "this server has no volumes");
+    e2b_refuse_unless_empty(f, "iam", "this server gives no workload identities");
+    e2b_refuse_unless_empty(f, "volumeMounts", "this server has no volumes");
 }
 
 /* E2B's clients have no field for a provider or a mode: both are words of the metadata. */
@@ -319,6 +158,27 @@ static bool may_go_out(const struct call *c, const struct making *m)
            provider_has(p, PROVIDER_EGRESS) && !(mode && !strcmp(mode, "local"));
 }
 
+/* A template that is a file. Its limits hold here, too: this door has no fields for them. */
+static int apply_recipe(struct call *c, struct making *m, struct pd_err *e)
+{
+    struct session_request *r = &m->request;
+    const struct recipe *t = recipes_find(&c->config->recipes, r->template_name);
+    if (!t)
+        return 0;
+
+    recipe_limits(t, &r->spec.limits);
+    if (t->image)
+        r->spec.image = t->image;
+    if (recipe_env(t, &m->env) < 0)
+        return pd_fail(e, PD_TOO_LARGE, "envVars are too long, with the template's");
+    r->env = msg_list_of(&m->env);
+    enum egress_mode egress = recipe_network(c, t, &m->network);
+    if (call_check_egress(c, egress, buf_cstr(&m->network), e) < 0 ||
+        call_check_image(c, r->spec.image, e) < 0)
+        return -1;
+    return call_check_ceilings(c, r, e);
+}
+
 static int read_making(struct call *c, struct fields *f, struct making *m, int v2, struct pd_err *e)
 {
     struct session_request *r = &m->request;
@@ -339,7 +199,7 @@ static int read_making(struct call *c, struct fields *f, struct making *m, int v
     /* Clients say true by default, and mean that they do not mind. */
     bool internet = true;
     fields_bool(f, "allow_internet_access", FIELD_OPTIONAL, &internet);
-    read_network(f, &m->note, internet, may_go_out(c, m) ? &m->network : NULL);
+    e2b_read_network(c, f, &m->note, internet, may_go_out(c, m) ? &m->network : NULL);
     read_refused(f);
 
     if (v2)
@@ -350,13 +210,26 @@ static int read_making(struct call *c, struct fields *f, struct making *m, int v
     if (call_finish(c, f, e) < 0 || e2b_template_read(c, template, &m->template, e) < 0)
         return -1;
 
+    r->template_name = m->template.name;
+    r->spec.profile = m->template.profile;
+    if (apply_recipe(c, m, e) < 0)
+        return -1;
     if (m->network.len) {
         r->spec.network = NETWORK_GATE;
         r->network = buf_cstr(&m->network);
     }
-    r->template_name = m->template.name;
-    r->spec.profile = m->template.profile;
     r->snapshot = m->template.snapshot[0] ? m->template.snapshot : NULL;
+    if (m->template.is_built) {
+        const struct build_context *context = &m->template.use.context;
+        r->cwd = NULL;
+        template_limits(c, m->template.use.build.cpu_milli, m->template.use.build.memory,
+                        m->template.use.disk, m->template.use.files, &r->spec.limits);
+        template_apply(&m->template.use, r, &m->env);
+        if (strcmp(context->user, "user") != 0)
+            snprintf(m->note.user, sizeof m->note.user, "%.7s", context->user);
+        if (strcmp(context->workdir, E2B_HOME) != 0)
+            snprintf(m->note.workdir, sizeof m->note.workdir, "%s", context->workdir);
+    }
     return read_provider(c, m, e) < 0 ? -1 : making_finish(m, e);
 }
 
@@ -379,8 +252,14 @@ static int create(struct call *c, int v2, struct pd_err *e)
 
     int r = sessions_create(c->api->sessions, &m.request, &s, &known, &place, e);
     call_count_create(c, r, s, &place);
-    if (r < 0)
+    if (r == 0 && !known)
+        r = recipe_set_up(c, s, e);
+    if (r == 0 && !known && m.template.is_built)
+        template_start(s, &m.template.use);
+    if (r < 0) {
+        session_unref(s);
         return -1;
+    }
 
     struct json j = JSON_INIT(&out);
     e2b_sandbox_json(c, &j, s);

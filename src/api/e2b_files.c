@@ -423,7 +423,7 @@ static int file_end(struct upload *u, struct pd_err *e)
     int replaced;
 
     fd_done(&u->worker.call.in);
-    if (file_commit(&u->worker, NULL, &replaced, e) < 0)
+    if (file_commit(&u->worker, NULL, NULL, &replaced, e) < 0)
         return -1;
     worker_done(&u->worker);
     return upload_note(u, e);

@@ -16,6 +16,7 @@ HANDLER(code_context_delete);
 HANDLER(e2b_create);
 HANDLER(e2b_create_v2);
 HANDLER(e2b_fork);
+/* e2b_network.c */
 HANDLER(e2b_network);
 /* e2b_sandboxes.c */
 HANDLER(e2b_list);
@@ -43,7 +44,20 @@ HANDLER(e2b_snapshots_list);
 HANDLER(e2b_template_delete);
 HANDLER(e2b_template_alias);
 HANDLER(e2b_templates_list);
-HANDLER(e2b_not_here); /* builds, volumes, secrets: refused by name */
+HANDLER(e2b_not_here); /* volumes, secrets: refused by name */
+/* e2b_builds.c */
+HANDLER(e2b_build_request);
+HANDLER(e2b_build_request_v2);
+HANDLER(e2b_build_files);
+HANDLER(e2b_build_upload);
+HANDLER(e2b_build_start);
+HANDLER(e2b_build_status);
+HANDLER(e2b_build_logs);
+HANDLER(e2b_tags_assign);
+HANDLER(e2b_tags_remove);
+HANDLER(e2b_tags_list);
+HANDLER(e2b_template_get);
+HANDLER(e2b_template_patch);
 /* e2b_files.c */
 HANDLER(envd_files_get);
 HANDLER(envd_files_post);

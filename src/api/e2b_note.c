@@ -23,6 +23,10 @@ void e2b_note_read(struct session *s, struct e2b_note *ret)
         fields_bool(&f, "private_ports", FIELD_OPTIONAL, &ret->private_ports);
         if (fields_str(&f, "mask_host", FIELD_OPTIONAL, 1, sizeof ret->mask_host - 1, &text))
             snprintf(ret->mask_host, sizeof ret->mask_host, "%s", text);
+        if (fields_str(&f, "user", FIELD_OPTIONAL, 1, sizeof ret->user - 1, &text))
+            snprintf(ret->user, sizeof ret->user, "%s", text);
+        if (fields_str(&f, "workdir", FIELD_OPTIONAL, 1, sizeof ret->workdir - 1, &text))
+            snprintf(ret->workdir, sizeof ret->workdir, "%s", text);
         fields_json(&f, "allow_out", FIELD_OPTIONAL, NOTE_MAX - 1, &ret->allow_out);
         fields_json(&f, "deny_out", FIELD_OPTIONAL, NOTE_MAX - 1, &ret->deny_out);
     }
@@ -49,6 +53,10 @@ int e2b_note_write(const struct e2b_note *n, struct buf *out)
     json_member_bool(&j, "private_ports", n->private_ports);
     if (n->mask_host[0])
         json_member_cstr(&j, "mask_host", n->mask_host);
+    if (n->user[0])
+        json_member_cstr(&j, "user", n->user);
+    if (n->workdir[0])
+        json_member_cstr(&j, "workdir", n->workdir);
 
     e2b_put_list(&j, "allow_out", &n->allow_out);
     e2b_put_list(&j, "deny_out", &n->deny_out);

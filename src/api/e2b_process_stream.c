@@ -13,7 +13,7 @@
 #define PIECE          (32u << 10)
 #define TERMINAL_MOST  (16u << 10)
 #define HELD           (256u << 10) /* gathered for one write */
-#define SHORT          (2 * NS_PER_MS)
+#define SHORT          (4 * NS_PER_MS)
 #define STORE_PATIENCE (2 * NS_PER_S) /* a full disk keeps nobody from working */
 #define STOP_PATIENCE  (5 * NS_PER_S)
 #define LOOK_EVERY     (5 * NS_PER_S)

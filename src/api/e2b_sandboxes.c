@@ -80,7 +80,7 @@ static void put_listed(struct json *j, struct session *s, const struct session_i
     free(metadata);
 }
 
-static void put_network(struct json *j, const struct e2b_note *n)
+static void put_network(struct call *c, struct json *j, const struct e2b_note *n, const char *rules)
 {
     json_key(j, "network");
     json_open(j, '{');
@@ -89,6 +89,7 @@ static void put_network(struct json *j, const struct e2b_note *n)
     e2b_put_list(j, "denyOut", &n->deny_out);
     if (n->mask_host[0])
         json_member_cstr(j, "maskRequestHost", n->mask_host);
+    e2b_put_egress(c, j, rules);
     json_close(j, '}');
 }
 
@@ -112,8 +113,8 @@ int e2b_get(struct call *c, struct pd_err *e)
         put_token(c, &j, "envdAccessToken", ACCESS_ENVD, i.id);
     char *rules = session_network(c->session);
     json_member_bool(&j, "allowInternetAccess", rules && !strncmp(rules, "layer open", 10));
+    put_network(c, &j, &n, rules ? rules : "");
     free(rules);
-    put_network(&j, &n);
 
     json_key(&j, "lifecycle");
     json_open(&j, '{');

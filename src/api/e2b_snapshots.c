@@ -48,8 +48,23 @@ static int fail_unknown(struct call *c, const char *text, struct pd_err *e)
         buf_printf(&names, ", %.*s", (int)strcspn(c->config->templates.items[i], "="),
                    c->config->templates.items[i]);
 
+    for (unsigned i = 0; i < c->config->recipes.count; i++)
+        buf_printf(&names, ", %s", c->config->recipes.at[i]->name);
+
     return pd_fail(e, PD_NOT_FOUND, "there is no template or snapshot '%.63s'; templates are %s",
                    text, buf_cstr(&names) ? buf_cstr(&names) : "");
+}
+
+/* Without its tag. */
+static const char *bare_name(const char *name, char out[64])
+{
+    snprintf(out, 64, "%.*s", (int)strcspn(name, ":"), name);
+    return out;
+}
+
+void e2b_template_done(struct e2b_template *t)
+{
+    template_use_done(&t->use);
 }
 
 int e2b_template_read(struct call *c, const char *text, struct e2b_template *ret, struct pd_err *e)
@@ -57,7 +72,7 @@ int e2b_template_read(struct call *c, const char *text, struct e2b_template *ret
     char name[SNAPSHOT_NAME_MAX + 1];
     struct snapshot_info i;
 
-    *ret = (struct e2b_template){0};
+    *ret = (struct e2b_template){.use.context = BUILD_CONTEXT_INIT};
     if (e2b_snapshot_name(c->who.tenant, text, name, e) < 0)
         return fail_unknown(c, text, e);
 
@@ -66,6 +81,22 @@ int e2b_template_read(struct call *c, const char *text, struct e2b_template *ret
         if (template_find(c->config, ret->given, &ret->name, &ret->profile))
             return 0;
     }
+
+    if (template_use(c->api->templates, c->who.tenant, name, &ret->use, e) == 0) {
+        memcpy(ret->snapshot, ret->use.build.snapshot, sizeof ret->snapshot);
+        ret->name = ret->use.build.name;
+        ret->profile = ret->use.build.profile;
+        ret->is_built = true;
+        return 0;
+    }
+    struct build_info known;
+    struct pd_err why = *e;
+    if (template_newest(c->api->templates, c->who.tenant, bare_name(name, ret->given), &known, e) ==
+        0) {
+        *e = why; /* there is one, but not with this tag, or not yet */
+        return -1;
+    }
+    snprintf(ret->given, sizeof ret->given, "%.63s", name);
 
     if (snapshots_find(c->api->sessions, c->who.tenant, name, &i, e) < 0)
         return e->code == PD_NOT_FOUND ? fail_unknown(c, text, e) : -1;
@@ -172,9 +203,15 @@ int e2b_snapshots_list(struct call *c, struct pd_err *e)
 
 int e2b_template_delete(struct call *c, struct pd_err *e)
 {
-    struct e2b_template t;
+    auto_template t = {0};
+    struct build_info built;
 
-    if (call_no_query(c, e) < 0 || e2b_template_read(c, c->var[0], &t, e) < 0)
+    if (call_no_query(c, e) < 0)
+        return -1;
+    if (template_newest(c->api->templates, c->who.tenant, c->var[0], &built, e) == 0)
+        return template_delete(c->api->templates, c->who.tenant, c->var[0], e) < 0 ? -1
+                                                                                   : call_empty(c);
+    if (e2b_template_read(c, c->var[0], &t, e) < 0)
         return -1;
 
     if (!t.snapshot[0])
@@ -186,16 +223,23 @@ int e2b_template_delete(struct call *c, struct pd_err *e)
 
 int e2b_template_alias(struct call *c, struct pd_err *e)
 {
-    struct e2b_template t;
+    auto_template t = {0};
+    struct build_info built;
     auto_buf out = BUF_INIT(1024);
     struct json j = JSON_INIT(&out);
+    const char *id = built.template_id;
 
-    if (call_no_query(c, e) < 0 || e2b_template_read(c, c->var[0], &t, e) < 0)
+    if (call_no_query(c, e) < 0)
         return -1;
+    if (template_newest(c->api->templates, c->who.tenant, c->var[0], &built, e) < 0) {
+        if (e2b_template_read(c, c->var[0], &t, e) < 0)
+            return -1;
+        id = t.name;
+    }
 
     json_open(&j, '{');
-    json_member_cstr(&j, "templateID", t.name);
-    json_member_bool(&j, "public", !t.snapshot[0]);
+    json_member_cstr(&j, "templateID", id);
+    json_member_bool(&j, "public", id == t.name && !t.snapshot[0]);
     json_close(&j, '}');
     return call_json(c, 200, &out);
 }
@@ -239,13 +283,32 @@ int e2b_templates_list(struct call *c, struct pd_err *e)
 
     if (call_query_check(c, allowed, e) < 0)
         return -1;
+    struct build_info *all = calloc(BUILDS_MAX, sizeof *all);
+    if (!all)
+        return pd_fail(e, PD_CAPACITY, "no memory for the list");
+    unsigned count = builds_list(c->api->templates, c->who.tenant, NULL, all, BUILDS_MAX);
 
     json_open(&j, '[');
+    for (unsigned i = 0; i < count; i++) {
+        unsigned builds = 0, before = 0;
+        for (unsigned k = 0; k < count; k++) {
+            bool same = !strcmp(all[k].template_id, all[i].template_id);
+            builds += same;
+            before += same && k < i;
+        }
+        if (!before)
+            e2b_put_built(c, &j, &all[i], builds);
+    }
+    free(all);
     for (unsigned i = 0; template_name(i); i++)
         put_template(c, &j, template_name(i), strlen(template_name(i)));
     for (unsigned i = 0; i < c->config->templates.count; i++) {
         const char *pair = c->config->templates.items[i];
         put_template(c, &j, pair, strcspn(pair, "="));
+    }
+    for (unsigned i = 0; i < c->config->recipes.count; i++) {
+        const char *name = c->config->recipes.at[i]->name;
+        put_template(c, &j, name, strlen(name));
     }
     json_close(&j, ']');
     return call_json(c, 200, &out);
@@ -258,9 +321,9 @@ int e2b_not_here(struct call *c, struct pd_err *e)
     static const struct {
         const char *part, *text;
     } here[] = {
-        {"templates",
-         "this server builds no images: make a sandbox, set it up, and take a snapshot "
-         "(POST /sandboxes/ID/snapshots), which is a template too"},
+        {"templates", "templates are built from steps here (POST /v3/templates), not from images "
+                      "that are pushed "
+                      "to a registry"},
         {"volume", "this server has no volumes: snapshots keep files, and so does a pause"},
         {"secrets", "this server keeps no secrets: give them to a sandbox as envVars"},
         {"teams", "this server has tenants, one per key: paddock key list, and GET /metrics"},

@@ -39,6 +39,8 @@ int start_request_read(struct call *c, struct fields *f, struct start_request *r
         background ? 0 : session_exec_timeout(c->session, config->exec_timeout_ms * NS_PER_MS);
     r->spool_max = config->spool_max_bytes;
 
+    if (fields_kind(f, "command") == FIELD_ARRAY)
+        fields_refuse(f, "command", "is a line for bash; a list of words is argv");
     int line = fields_str(f, "command", FIELD_OPTIONAL, 1, 100000, &r->command);
     int words = fields_str_list(f, "argv", FIELD_OPTIONAL, 1, 4000, 100000, &ret->argv);
     if (line && words)

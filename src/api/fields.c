@@ -652,12 +652,9 @@ int fields_json(struct fields *f, const char *name, enum field_need need, size_t
     return good ? 1 : refuse(f, name, NULL, "is too large: at most %zu bytes as JSON", max_bytes);
 }
 
-struct fields *fields_object(struct fields *f, const char *name, enum field_need need)
+/* The fields of an object inside f; the same ones when it is asked for again. */
+static struct fields *enter(struct fields *f, const char *name, json_t *v, const char *index)
 {
-    json_t *v = find_object(f, name, need);
-    if (!v)
-        return NULL;
-
     for (struct fields *known = f->root->next; known; known = known->next)
         if (known->object == v)
             return known;
@@ -670,12 +667,39 @@ struct fields *fields_object(struct fields *f, const char *name, enum field_need
 
     inner->object = v;
     inner->root = f->root;
-    (void)snprintf(inner->path, sizeof inner->path, "%.*s%.60s.", FIELDS_PATH_MAX - 64, f->path,
-                   name);
+    (void)snprintf(inner->path, sizeof inner->path, "%.*s%.50s%s.", FIELDS_PATH_MAX - 64, f->path,
+                   name, index);
 
     inner->next = f->root->next;
     f->root->next = inner;
     return inner;
+}
+
+struct fields *fields_object(struct fields *f, const char *name, enum field_need need)
+{
+    json_t *v = find_object(f, name, need);
+    return v ? enter(f, name, v, "") : NULL;
+}
+
+struct fields *fields_item(struct fields *f, const char *name, size_t max, size_t i)
+{
+    json_t *v = find(f, name, FIELD_OPTIONAL);
+    char index[12];
+
+    if (v && !json_is_array(v))
+        refuse(f, name, v, "is not an array of objects");
+    else if (v && json_array_size(v) > max)
+        refuse(f, name, NULL, "has %zu items: at most %zu are valid", json_array_size(v), max);
+    if (!v || f->root->failed || i >= json_array_size(v))
+        return NULL;
+
+    json_t *item = json_array_get(v, i);
+    (void)snprintf(index, sizeof index, ".%u", (unsigned)i);
+    if (!json_is_object(item)) {
+        refuse_item(f, name, index + 1, item, "is not an object");
+        return NULL;
+    }
+    return enter(f, name, item, index);
 }
 
 /* ---- the end ---- */

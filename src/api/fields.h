@@ -116,6 +116,8 @@ int fields_json(struct fields *f, const char *name, enum field_need need, size_t
                 struct buf *out);
 /* A nested object, to be read in the same way; freed with f. NULL when it is absent. */
 struct fields *fields_object(struct fields *f, const char *name, enum field_need need);
+/* The i-th object of an array of at most `max`, likewise. NULL: there is none, and no more. */
+struct fields *fields_item(struct fields *f, const char *name, size_t max, size_t i);
 
 /* The kind of the member. Counts as asked for. */
 enum field_kind fields_kind(struct fields *f, const char *name);

@@ -7,6 +7,10 @@
 
 #include "api/worker_request.h"
 
+/* What a file is known by in ETag and If-Match: when it was written, and its size. Quoted. */
+#define FILE_TAG_SIZE 64
+void file_tag(const struct record_entry *r, char out[FILE_TAG_SIZE]);
+
 /* Answers with the file, or with the range of it that was asked for. 1, with the file's size and
  * the header for it added: the range begins behind the end, and the caller answers 416. */
 int file_send(struct call *c, const char *user, unsigned reach, const char *path,
@@ -20,5 +24,6 @@ int file_announced(const struct call *c, char out[FILE_LENGTH_SIZE], struct pd_e
 int file_receive(struct call *c, const char *user, unsigned reach, const char *const *words,
                  struct json *j, int *ret_replaced, struct pd_err *e);
 /* The end of that, for callers that write to the worker's input themselves: call.in is closed, and
- * all of it was right. */
-int file_commit(struct worker_run *w, struct json *j, int *ret_replaced, struct pd_err *e);
+ * all of it was right. ret_tag: the new file's, or NULL. */
+int file_commit(struct worker_run *w, struct json *j, char ret_tag[FILE_TAG_SIZE],
+                int *ret_replaced, struct pd_err *e);

@@ -6,6 +6,7 @@
 #include "base/banned.h"
 #include "base/json.h"
 
+#include <ctype.h>
 #include <errno.h>
 
 #define WIDE_FROM    (64u << 10) /* what fits a pipe as it is made */
@@ -61,6 +62,12 @@ static int find_last(struct call *c, const char *user, unsigned reach, const cha
     return 0;
 }
 
+void file_tag(const struct record_entry *r, char out[FILE_TAG_SIZE])
+{
+    snprintf(out, FILE_TAG_SIZE, "\"%lld-%llu\"", (long long)r->mtime_ns,
+             (unsigned long long)r->size);
+}
+
 int file_send(struct call *c, const char *user, unsigned reach, const char *path,
               uint64_t *ret_size, struct pd_err *e)
 {
@@ -93,6 +100,8 @@ int file_send(struct call *c, const char *user, unsigned reach, const char *path
         reply_header(c->r, "Content-Range", text);
     }
 
+    file_tag(&r.entry, text);
+    reply_header(c->r, "ETag", text);
     reply_header(c->r, "Accept-Ranges", "bytes");
     if (reply_begin(c->r, range.kind ? 206 : 200, "application/octet-stream", left, e) < 0)
         return -1;
@@ -162,7 +171,8 @@ int file_announced(const struct call *c, char out[FILE_LENGTH_SIZE], struct pd_e
     return 0;
 }
 
-int file_commit(struct worker_run *w, struct json *j, int *ret_replaced, struct pd_err *e)
+int file_commit(struct worker_run *w, struct json *j, char ret_tag[FILE_TAG_SIZE],
+                int *ret_replaced, struct pd_err *e)
 {
     struct record entry, more;
 
@@ -171,6 +181,8 @@ int file_commit(struct worker_run *w, struct json *j, int *ret_replaced, struct 
         return -1;
     if (j) /* the record's strings are gone with the next one */
         file_entry_json(j, &entry.entry);
+    if (ret_tag)
+        file_tag(&entry.entry, ret_tag);
 
     if (worker_expect(w, RECORD_REPLACED, &more, e) < 0)
         return -1;
@@ -192,13 +204,40 @@ int file_receive(struct call *c, const char *user, unsigned reach, const char *c
     if (head->body == HTTP_BODY_CHUNKED || head->length > WIDE_FROM)
         worker_widen(w.call.in);
 
-    if (worker_feed(&w, e) < 0)
+    char tag[FILE_TAG_SIZE];
+    if (worker_feed(&w, e) < 0 || file_commit(&w, j, tag, ret_replaced, e) < 0)
         return -1;
-    return file_commit(&w, j, ret_replaced, e);
+    if (j)
+        reply_header(c->r, "ETag", tag);
+    return 0;
+}
+
+/* If-Match: the tag of the file that is to be replaced. If-None-Match: *: there must be none. */
+static int read_match(struct call *c, char out[FILE_TAG_SIZE], struct pd_err *e)
+{
+    const struct slice *match = http_find(&c->r->head, "If-Match");
+    const struct slice *none = http_find(&c->r->head, "If-None-Match");
+
+    snprintf(out, FILE_TAG_SIZE, "%s", none ? "none" : "any");
+    if (match && none)
+        return pd_fail(e, PD_INVALID, "If-Match or If-None-Match: not both");
+    if (none && !slice_is(*none, "*"))
+        return pd_fail(e, PD_INVALID, "If-None-Match: only '*', for a file that must not be there");
+    if (!match)
+        return 0;
+
+    /* "MTIME-SIZE" without its quotes; what is in between is the worker's to read. */
+    if (match->len < 5 || match->len > FILE_TAG_SIZE - 2 || match->at[0] != '"' ||
+        match->at[match->len - 1] != '"' || (match->at[1] != '-' && !isdigit(match->at[1])))
+        return pd_fail(e, PD_INVALID, "If-Match: one ETag of an earlier answer, with its quotes");
+    memcpy(out, match->at + 1, match->len - 2);
+    out[match->len - 2] = 0;
+    return 0;
 }
 
 int files_put(struct call *c, struct pd_err *e)
 {
+    char match[FILE_TAG_SIZE];
     static const char *const allowed[] = {"path", "user", "mode", "mkdirs", NULL};
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE], mode[MODE_SIZE], length[FILE_LENGTH_SIZE];
     bool mkdirs = false;
@@ -206,10 +245,13 @@ int files_put(struct call *c, struct pd_err *e)
 
     if (call_query_check(c, allowed, e) < 0 || file_query_path(c, NULL, path, e) < 0 ||
         file_query_user(c, user, e) < 0 || query_mode(c, mode, e) < 0 ||
-        call_query_bool(c, "mkdirs", &mkdirs, e) < 0 || file_announced(c, length, e) < 0)
+        call_query_bool(c, "mkdirs", &mkdirs, e) < 0 || file_announced(c, length, e) < 0 ||
+        read_match(c, match, e) < 0)
         return -1;
 
-    const char *const words[] = {"write", path, mode, mkdirs ? "1" : "0", length, NULL};
+    /* Sandboxes of an earlier version do not know of the last word. */
+    const char *const words[] = {
+        "write", path, mode, mkdirs ? "1" : "0", length, strcmp(match, "any") ? match : NULL, NULL};
     auto_buf text = BUF_INIT(FILE_JSON_MAX);
     struct json j = JSON_INIT(&text);
 

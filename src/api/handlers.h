@@ -13,6 +13,9 @@ HANDLER(archive_put);
 /* attach.c */
 HANDLER(process_attach);
 
+/* changes.c */
+HANDLER(changes_get);
+
 /* console.c */
 HANDLER(console_index);
 HANDLER(console_file);
@@ -35,7 +38,12 @@ HANDLER(docs_get);
 
 /* network.c */
 HANDLER(network_get);
+HANDLER(network_log);
 HANDLER(network_put);
+HANDLER(secrets_list);
+HANDLER(secret_get);
+HANDLER(secret_put);
+HANDLER(secret_delete);
 
 /* env.c */
 HANDLER(env_get);
@@ -59,6 +67,11 @@ HANDLER(files_chmod);
 HANDLER(files_search);
 HANDLER(files_replace);
 
+/* keys.c */
+HANDLER(keys_list);
+HANDLER(keys_create);
+HANDLER(keys_revoke);
+
 /* login.c */
 HANDLER(console_login);
 HANDLER(console_logout);
@@ -77,12 +90,18 @@ HANDLER(health_get);
 HANDLER(ready_get);
 HANDLER(metrics_get);
 
+/* overview.c */
+HANDLER(overview_get);
+HANDLER(audit_get);
+
 /* ports.c */
 HANDLER(ports_list);
 HANDLER(ports_proxy);
 
 /* preview.c */
 HANDLER(ports_preview);
+HANDLER(links_get);
+HANDLER(link_delete);
 
 /* processes.c */
 HANDLER(processes_start);
@@ -111,6 +130,29 @@ HANDLER(sandbox_extend);
 HANDLER(session_put);
 HANDLER(session_get_thread);
 HANDLER(session_delete);
+
+/* snapshots.c */
+HANDLER(sandbox_fork);
+HANDLER(snapshot_create);
+HANDLER(snapshots_get);
+HANDLER(snapshot_remove);
+
+/* templates.c */
+HANDLER(templates_list);
+
+/* builds.c */
+HANDLER(templates_build);
+HANDLER(template_get);
+HANDLER(template_remove);
+HANDLER(template_build_get);
+HANDLER(template_build_delete);
+HANDLER(template_cache_delete);
+HANDLER(template_files_get);
+HANDLER(template_files_put);
+
+/* tickets.c */
+HANDLER(files_ticket);
+HANDLER(ticket_get);
 
 /* watch.c */
 HANDLER(files_watch);

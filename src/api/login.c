@@ -173,8 +173,8 @@ static void who_json(struct json *j, const struct auth_who *who)
     json_cstr(j, who->tenant);
     json_key(j, "key_id");
     json_cstr(j, who->key_id);
-    json_key(j, "admin");
-    json_bool(j, who->is_admin);
+    json_member_cstr(j, "role", auth_role_name(who->role));
+    json_member_bool(j, "admin", who->role == AUTH_ADMIN);
 }
 
 /* Whoever would log a stranger in, to an account that is not the stranger's own, needs a page that
@@ -286,6 +286,11 @@ int console_me(struct call *c, struct pd_err *e)
     json_cstr(&j, now);
     json_key(&j, "max_sandboxes");
     json_uint(&j, c->config->max_sandboxes_per_tenant);
+    json_key(&j, "features");
+    json_open(&j, '[');
+    if (c->config->storage != CONFIG_STORAGE_MEMORY)
+        json_cstr(&j, "snapshots");
+    json_close(&j, ']');
     json_close(&j, '}');
     return call_json(c, 200, &out);
 }

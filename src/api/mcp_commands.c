@@ -423,7 +423,8 @@ int mcp_stop_process(struct mcp_request *m, struct fields *args, struct mcp_resu
 int mcp_preview_port(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
                      struct pd_err *e)
 {
-    uint64_t port = 0, expires_ms;
+    uint64_t port = 0;
+    struct link made;
     auto_buf url = BUF_INIT(2048);
     struct json j = JSON_INIT(&ret->data);
 
@@ -432,13 +433,13 @@ int mcp_preview_port(struct mcp_request *m, struct fields *args, struct mcp_resu
 
     fields_u64(args, "port", FIELD_REQUIRED, 1, 65535, &port);
     if (finish(args, e) < 0 || preview_link(m->c, (unsigned)port, m->c->sandbox, PREVIEW_BY_EITHER,
-                                            PREVIEW_LIFE_MS, &url, &expires_ms, e) < 0)
+                                            PREVIEW_LIFE_MS, &url, &made, e) < 0)
         return -1;
 
     buf_put(&ret->text, url.data, url.len);
     json_open(&j, '{');
     put_member(&j, "url", &url);
-    json_time(&j, "expires_at", expires_ms);
+    json_time(&j, "expires_at", made.expires_ms);
     json_close(&j, '}');
     return 0;
 }

@@ -239,6 +239,8 @@ static int find_or_make(struct mcp_request *m, struct fields *wanted, bool *ret_
     }
 
     create_request_done(&r);
+    if (failed == 0 && created)
+        failed = recipe_set_up(c, c->session, e);
     if (failed < 0)
         return -1;
 

@@ -79,7 +79,7 @@
     "\"additionalProperties\":{\"type\":\"string\"}}"
 #define START_CWD TEXT("cwd", "Absolute path of the directory where commands begin. /workspace "  \
     "unless given")
-#define TEMPLATE TEXT("template", "default, base or restricted")
+#define TEMPLATE TEXT("template", "default, base, restricted, or a template of the server")
 #define PROVIDER TEXT("provider", "Who makes it: auto, or one of the server's providers")
 #define RUN_MODE TEXT("mode", "What its commands may run in: local (no isolation, where the operator "  \
     "allows it), sandbox, or auto: each command is judged")

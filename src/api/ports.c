@@ -130,10 +130,12 @@ static void answer_headers(struct request *r, const struct http_head *answer, vo
     port_head_answer(r, answer, ((struct visitor *)visitor)->v);
 }
 
-/* A key that is revoked ends what it began. */
+/* A key or a link that is revoked ends what it began. */
 static int may_go_on(void *visitor)
 {
     struct call *c = ((struct visitor *)visitor)->c;
+    if (c->link[0] && links_is_revoked(c->api->links, c->link))
+        return 0;
     return !c->who.key_id[0] || call_authenticate(c, NULL) == 0;
 }
 
@@ -202,8 +204,7 @@ struct host_visit {
 
 static int check_token(struct call *c, const struct host_visit *h)
 {
-    return h->token[0] && preview_check(c->api->preview, h->token, h->id, h->port, time_now_ms(),
-                                        c->who.tenant, NULL) == 0;
+    return h->token[0] && preview_admits(c, h->token, h->id, h->port);
 }
 
 /* A browser sends the cookie with what other pages make it send, too: those are not let in. */
@@ -262,8 +263,12 @@ static int admit_by_token(struct call *c, struct host_visit *h)
 
 static int admit(struct call *c, struct host_visit *h, struct pd_err *e)
 {
-    if (!admit_by_token(c, h) && call_authenticate(c, e) < 0)
-        return -1;
+    if (!admit_by_token(c, h)) {
+        if (call_authenticate(c, e) < 0)
+            return -1;
+        if (c->who.role == AUTH_READER)
+            return call_refuse_reader(e);
+    }
 
     if (call_count(c, e) < 0) {
         char seconds[24];

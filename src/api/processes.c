@@ -2,6 +2,7 @@
  * its output, which is read from the spools: the part that there is, or all of it as it comes. */
 #include "api/command.h"
 #include "api/handlers.h"
+#include "api/worker_request.h"
 
 #include "base/banned.h"
 #include "base/json.h"
@@ -12,6 +13,8 @@
 
 #define WRITE_PATIENCE (30 * NS_PER_S)
 #define PIECE          (64u << 10)
+#define TREE_PATIENCE  (10 * NS_PER_S)
+#define TREE_MAX       8192u
 #define LOOK_MS        5000 /* between looks at an output that says nothing */
 
 /* ---- signals by name ---- */
@@ -94,18 +97,59 @@ static int add_to_list(struct process *p, void *arg)
     return 0;
 }
 
+/* Every process of the sandbox, as it says itself. */
+static int put_tree(struct call *c, struct json *j, struct pd_err *e)
+{
+    static const char *const words[] = {"ps", NULL};
+    auto_worker w = WORKER_INIT;
+    struct record r;
+    int got;
+
+    w.quiet_ns = TREE_PATIENCE;
+    if (worker_begin(&w, c, NULL, 0, words, e) < 0)
+        return -1;
+
+    json_key(j, "tree");
+    json_open(j, '[');
+    for (unsigned i = 0; i < TREE_MAX && (got = worker_next(&w, &r, e)) != 0; i++) {
+        if (got < 0)
+            return -1;
+        if (r.kind != RECORD_PROCESS)
+            return pd_fail(e, PD_BAD_GATEWAY, "the sandbox answered something else than processes");
+
+        char state[2] = {(char)r.process.state, 0};
+        json_open(j, '{');
+        json_member_uint(j, "pid", r.process.pid);
+        json_member_uint(j, "parent_pid", r.process.parent);
+        json_member_uint(j, "uid", r.process.uid);
+        json_member_cstr(j, "state", state);
+        json_member_uint(j, "threads", r.process.threads);
+        json_member_uint(j, "cpu_time_ms", r.process.cpu_ms);
+        json_member_uint(j, "memory_bytes", r.process.memory);
+        json_member_uint(j, "age_ms", r.process.age_ms);
+        json_bytes(j, "command", r.process.command, strlen(r.process.command));
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+    return 0;
+}
+
 int processes_list(struct call *c, struct pd_err *e)
 {
-    auto_buf out = BUF_INIT(16u << 20);
+    static const char *const allowed[] = {"tree", NULL};
+    auto_buf out = BUF_INIT(64u << 20);
     struct json j = JSON_INIT(&out);
+    bool tree = false;
 
-    if (call_no_query(c, e) < 0)
+    if (call_query_check(c, allowed, e) < 0 || call_query_bool(c, "tree", &tree, e) < 0)
         return -1;
     json_open(&j, '{');
     json_key(&j, "processes");
     json_open(&j, '[');
     session_each_process(c->session, add_to_list, &j);
     json_close(&j, ']');
+    if (tree && put_tree(c, &j, e) < 0)
+        return -1;
     json_close(&j, '}');
     return call_json(c, 200, &out);
 }

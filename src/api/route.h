@@ -12,13 +12,14 @@ struct pd_err;
 #define API_VARS 3
 
 enum route_flags {
-    ROUTE_OPEN = 1,    /* no key */
-    ROUTE_SANDBOX = 2, /* {id} is a sandbox of the caller's: call.session */
-    ROUTE_REST = 4,    /* the pattern is a prefix: call.rest */
-    ROUTE_PREVIEW = 8, /* a signed preview token will do instead of a key */
-    ROUTE_WORK = 16,   /* refused while draining */
-    ROUTE_ADMIN = 32,  /* an admin key is needed */
-    ROUTE_LOOK = 64,   /* takes ?observe=true: call.observes */
+    ROUTE_OPEN = 1,     /* no key */
+    ROUTE_SANDBOX = 2,  /* {id} is a sandbox of the caller's: call.session */
+    ROUTE_REST = 4,     /* the pattern is a prefix: call.rest */
+    ROUTE_PREVIEW = 8,  /* a signed preview token will do instead of a key */
+    ROUTE_WORK = 16,    /* refused while draining */
+    ROUTE_ADMIN = 32,   /* an admin key is needed */
+    ROUTE_TICKET = 128, /* the path has a ticket, in place of key and sandbox: call.ticket */
+    ROUTE_LOOK = 64,    /* takes ?observe=true: call.observes */
 };
 
 struct route {

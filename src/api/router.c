@@ -138,7 +138,7 @@ static int answer(struct call *c)
             json_cstr(&j, known_provider_at(i)->name);
     json_close(&j, ']');
 
-    router_json(c->api->router, list, count, c->who.is_admin, &j);
+    router_json(c->api->router, list, count, c->who.role == AUTH_ADMIN, &j);
     json_close(&j, '}');
     return call_json(c, 200, &out);
 }

@@ -3,12 +3,16 @@
 #pragma once
 
 #include "api/call.h"
+#include "build/templates.h"
 #include "gate/rules.h"
 
 /* ---- sandbox_json.c ---- */
 
-/* The templates: those that are always there, by number (NULL behind the last), and those and the
- * names that the configuration gives them, by name: 1 and what it is called, or 0. */
+struct recipe;
+
+/* The templates: those that are always there, by number (NULL behind the last), and those, the
+ * server's files (config/recipe.h) and the names that the configuration gives them, by name: 1 and
+ * what it is called, or 0. */
 const char *template_name(unsigned n);
 int template_find(const struct config *config, const char *name, const char **ret_name,
                   enum profile *ret_profile);
@@ -23,7 +27,8 @@ int call_check_image(struct call *c, const char *image, struct pd_err *e);
 /* A provider that there is not, and a mode that is not to be had, are refused before a place is
  * waited for, with the field. */
 int call_check_provider(struct call *c, const struct session_request *r, struct pd_err *e);
-/* The member "limits", of which a provider may hold some only. */
+/* The member "limits", read and written, of which a provider may hold some only. */
+void limits_read(struct fields *f, struct session_request *r);
 void limits_json(struct json *j, const struct session *s, const struct limits *l);
 void sandbox_json(struct json *j, struct session *s, const struct queue_place *place);
 int call_sandbox(struct call *c, int status, struct session *s, const struct queue_place *place);
@@ -41,6 +46,10 @@ struct create_request {
     struct session_request request;
     struct msg_list_writer env;
     struct buf metadata, policy, network;
+    char snapshot[SESSION_ID_LEN + 1]; /* that it starts as a copy of, or "" */
+    const struct recipe *recipe;       /* the file that is its template, or NULL */
+    struct template_use use;           /* the caller's template that it is made from */
+    bool is_built;
 };
 int create_request_read(struct call *c, struct fields *f, struct create_request *ret, int by_thread,
                         struct pd_err *e);
@@ -48,12 +57,36 @@ void create_request_done(struct create_request *r);
 /* A field that is local, sandbox or auto. */
 void fields_run_mode(struct fields *f, const char *name, enum run_mode *ret);
 
+/* ---- recipe.c ---- */
+
+/* What the file of a template adds to a request that does not say otherwise: variables that are not
+ * in the list yet, limits, the rules of a way out (appended to those that there are; EGRESS_OFF:
+ * none). */
+int recipe_env(const struct recipe *t, struct msg_list_writer *env);
+void recipe_limits(const struct recipe *t, struct limits *l);
+enum egress_mode recipe_network(const struct call *c, const struct recipe *t, struct buf *rules);
+/* In a new sandbox whose template is a file: its files, programs, start command and ready check.
+ * Waits for all of it, as long as the file says. When it fails the sandbox has ended. Of other
+ * sandboxes nothing is done. */
+int recipe_set_up(struct call *c, struct session *s, struct pd_err *e);
+
 /* ---- network.c ---- */
 
 /* The rules of a way out, from the members of an object: as the text that a session has. */
-enum egress_mode network_read(struct fields *o, struct buf *out);
+enum egress_mode network_read(struct call *c, struct fields *o, struct buf *out);
+/* Appends the rule of one header for one host, and of a proxy (`user` NULL: none wanted); values
+ * and passwords are sealed. -1: what is wrong with it, with none of what is sealed. */
+int network_put_header(struct call *c, const char *host, const char *name, const char *value,
+                       struct buf *out, struct pd_err *e);
+int network_put_proxy(struct call *c, const char *address, const char *user, const char *password,
+                      struct buf *out, struct pd_err *e);
+/* Appends the value of such a header. */
+int network_open_header(struct call *c, const struct header_rule *r, struct buf *out,
+                        struct pd_err *e);
+/* Members "address" and "username" of the rules' proxy, without its password; 0: there is none. */
+bool network_proxy_json(struct call *c, struct json *j, const char *rules);
 /* May the caller's sandboxes have a way out? PD_DENIED, with the field. */
-int call_check_egress(struct call *c, enum egress_mode mode, struct pd_err *e);
+int call_check_egress(struct call *c, enum egress_mode mode, const char *rules, struct pd_err *e);
 void network_json(struct json *j, struct session *s);
 /* The member "network" of a result: what a sandbox with a way out was refused since the mark; and,
  * if `text` is one, the same in words. None where it has no way out. */

@@ -1,13 +1,16 @@
 /* Sandboxes as JSON: how one is shown, and the body that asks for one, with the defaults and the
- * ceilings of what it may ask for. A template is a profile with a name. `struct create_request`
- * owns the strings that the session's request points to. */
+ * ceilings of what it may ask for. A template is a profile with a name, or a file. `struct
+ * create_request` owns the strings that the session's request points to. */
+#include "api/builds.h"
 #include "api/sandbox.h"
 
 #include "access/ids.h"
 #include "base/banned.h"
 #include "base/json.h"
 #include "config/config.h"
+#include "config/recipe.h"
 #include "core/egress.h"
+#include "core/snapshots.h"
 #include "policy/policy.h"
 #include "router/decide.h"
 
@@ -15,9 +18,11 @@ void limits_json(struct json *j, const struct session *s, const struct limits *l
 {
     json_key(j, "limits");
     json_open(j, '{');
-    json_member_uint(j, "memory_bytes", l->memory);
-    json_member_uint(j, "pids", l->pids);
-    json_member_milli(j, "cpu", l->cpu_milli);
+    if (session_must(s, PROVIDER_LIMITS, NULL) == 0) {
+        json_member_uint(j, "memory_bytes", l->memory);
+        json_member_uint(j, "pids", l->pids);
+        json_member_milli(j, "cpu", l->cpu_milli);
+    }
     if (session_must(s, PROVIDER_DISK, NULL) == 0) {
         json_member_uint(j, "disk_bytes", l->disk);
         json_member_uint(j, "files", l->files);
@@ -56,6 +61,7 @@ void sandbox_json(struct json *j, struct session *s, const struct queue_place *p
     json_member_cstr(j, "template", i.template_name);
     json_member_cstr(j, "profile", profile_name(i.spec.profile));
     put_raw(j, "policy", session_policy(s));
+    json_member_str(j, "made_by", i.made_by);
     json_member_str(j, "user_id", i.user_id);
     json_member_str(j, "thread_id", i.thread_id);
     put_raw(j, "metadata", session_metadata(s));
@@ -93,7 +99,7 @@ int call_sandbox(struct call *c, int status, struct session *s, const struct que
 
 /* ---- the body of a creation ---- */
 
-/* A template is a profile with a name. */
+/* Those that are always there: a profile with a name. */
 static const struct {
     const char *name;
     enum profile profile;
@@ -109,10 +115,12 @@ int template_find(const struct config *config, const char *name, const char **re
                   enum profile *ret_profile)
 {
     const char *meant = config_template(config, name);
+    const struct recipe *recipe = meant ? NULL : recipes_find(&config->recipes, name);
+    const char *from = recipe ? recipe->from : meant ? meant : name;
 
     for (size_t i = 0; i < sizeof templates / sizeof *templates; i++)
-        if (!strcmp(templates[i].name, meant ? meant : name)) {
-            *ret_name = meant ? name : templates[i].name;
+        if (!strcmp(templates[i].name, from)) {
+            *ret_name = recipe ? recipe->name : meant ? name : templates[i].name;
             *ret_profile = templates[i].profile;
             return 1;
         }
@@ -127,6 +135,7 @@ void request_defaults(const struct call *c, struct session_request *r)
 
     *r = (struct session_request){.spec = SPEC_DEFAULT,
                                   .tenant = c->who.tenant,
+                                  .made_by = c->who.key_id,
                                   .queue_timeout_ms = config->queue_timeout_ms};
 
     r->spec.limits = (struct limits){.memory = config->memory_bytes,
@@ -162,17 +171,19 @@ int call_check_image(struct call *c, const char *image, struct pd_err *e)
     return -1;
 }
 
-static void read_limits(struct fields *f, struct session_request *r)
+void limits_read(struct fields *f, struct session_request *r)
 {
     struct fields *o = fields_object(f, "limits", FIELD_OPTIONAL);
     struct limits *l = &r->spec.limits;
 
-    fields_u64(o, "memory_bytes", FIELD_OPTIONAL, SPEC_MEMORY_MIN, SPEC_MEMORY_MAX, &l->memory);
-    fields_u64(o, "pids", FIELD_OPTIONAL, SPEC_PIDS_MIN, SPEC_PIDS_MAX, &l->pids);
-    fields_milli(o, "cpu", FIELD_OPTIONAL, SPEC_CPU_MIN, SPEC_CPU_MAX, &l->cpu_milli);
+    int memory =
+        fields_u64(o, "memory_bytes", FIELD_OPTIONAL, SPEC_MEMORY_MIN, SPEC_MEMORY_MAX, &l->memory);
+    int pids = fields_u64(o, "pids", FIELD_OPTIONAL, SPEC_PIDS_MIN, SPEC_PIDS_MAX, &l->pids);
+    int cpu = fields_milli(o, "cpu", FIELD_OPTIONAL, SPEC_CPU_MIN, SPEC_CPU_MAX, &l->cpu_milli);
     int disk = fields_u64(o, "disk_bytes", FIELD_OPTIONAL, SPEC_DISK_MIN, SPEC_DISK_MAX, &l->disk);
     int files = fields_u64(o, "files", FIELD_OPTIONAL, SPEC_FILES_MIN, SPEC_FILES_MAX, &l->files);
     r->disk_asked = disk || files;
+    r->limits_asked = memory || pids || cpu;
 }
 
 static void read_policy(struct fields *f, struct create_request *r)
@@ -209,13 +220,14 @@ static void read_policy(struct fields *f, struct create_request *r)
 
 /* A sandbox that asks for none is made without a way out, as most are: those are ready in advance.
  */
-static enum egress_mode read_network(struct fields *f, struct create_request *r)
+static enum egress_mode read_network(struct call *c, struct fields *f, struct create_request *r)
 {
     struct fields *o = fields_object(f, "network", FIELD_OPTIONAL);
-    if (!o)
+    if (!o && !r->recipe)
         return EGRESS_OFF;
 
-    enum egress_mode mode = network_read(o, &r->network);
+    enum egress_mode mode =
+        o ? network_read(c, o, &r->network) : recipe_network(c, r->recipe, &r->network);
     if (mode != EGRESS_OFF) {
         r->request.spec.network = NETWORK_GATE;
         r->request.network = buf_cstr(&r->network);
@@ -223,14 +235,51 @@ static enum egress_mode read_network(struct fields *f, struct create_request *r)
     return mode;
 }
 
-static int read_template(struct fields *f, const struct config *config, struct session_request *r)
+/* With a snapshot it is as what that was made of, unless another template is asked for. */
+static int read_template(struct call *c, struct fields *f, struct create_request *q)
 {
+    const struct config *config = c->config;
+    struct session_request *r = &q->request;
     const char *name = config->default_template[0] ? config->default_template : "default";
+    const char *snapshot = NULL;
 
-    (void)fields_str(f, "template", FIELD_OPTIONAL, 1, 63, &name);
-    if (template_find(config, name, &r->template_name, &r->spec.profile))
+    bool named = fields_str(f, "template", FIELD_OPTIONAL, 1, 127, &name) > 0;
+    if (fields_str(f, "snapshot", FIELD_OPTIONAL, 1, SNAPSHOT_NAME_MAX, &snapshot)) {
+        struct snapshot_info found;
+        if (snapshots_find(c->api->sessions, c->who.tenant, snapshot, &found, NULL) < 0)
+            return fields_refuse(f, "snapshot", "there is no snapshot '%.80s'", snapshot);
+        memcpy(q->snapshot, found.id, sizeof q->snapshot);
+        r->snapshot = q->snapshot;
+        r->template_name = q->snapshot;
+        r->spec.profile = found.profile;
+        if (!named)
+            return 1;
+    }
+
+    struct pd_err why;
+    if (!template_find(config, name, &r->template_name, &r->spec.profile)) {
+        if (snapshot || template_use(c->api->templates, c->who.tenant, name, &q->use, &why) < 0)
+            return fields_refuse(f, "template",
+                                 "'%.60s' is not known: default, base or restricted, or one of GET "
+                                 "/v1/templates",
+                                 name);
+        q->is_built = true;
+        r->snapshot = q->use.build.snapshot;
+        r->template_name = q->use.build.name;
+        r->spec.profile = q->use.build.profile;
+        /* Before what the request says of them. */
+        template_limits(c, q->use.build.cpu_milli, q->use.build.memory, q->use.disk, q->use.files,
+                        &r->spec.limits);
         return 1;
-    return fields_refuse(f, "template", "'%.60s' is not known: default, base or restricted", name);
+    }
+
+    q->recipe = recipes_find(&config->recipes, r->template_name);
+    if (q->recipe) {
+        recipe_limits(q->recipe, &r->spec.limits);
+        if (!r->snapshot && q->recipe->image)
+            r->spec.image = q->recipe->image;
+    }
+    return 1;
 }
 
 void fields_run_mode(struct fields *f, const char *name, enum run_mode *ret)
@@ -273,10 +322,11 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     *ret = (struct create_request){.env = MSG_LIST_WRITER_INIT,
                                    .metadata = BUF_INIT(METADATA_MAX),
                                    .policy = BUF_INIT(32u << 10),
-                                   .network = BUF_INIT(EGRESS_RULES_MAX)};
+                                   .network = BUF_INIT(EGRESS_RULES_MAX),
+                                   .use.context = BUILD_CONTEXT_INIT};
 
     request_defaults(c, r);
-    read_template(f, c->config, r);
+    read_template(c, f, ret);
     if (fields_enum(f, "profile", FIELD_OPTIONAL, profiles, &profile))
         r->spec.profile = (enum profile)profile;
     fields_str(f, "provider", FIELD_OPTIONAL, 1, PROVIDER_NAME_MAX, &r->provider);
@@ -297,13 +347,17 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     if (fields_strings(f, "metadata", FIELD_OPTIONAL, 64, METADATA_MAX - 1, &ret->metadata))
         r->metadata = buf_cstr(&ret->metadata);
     fields_env(f, "env", FIELD_OPTIONAL, &ret->env, NULL);
+    if (ret->recipe && recipe_env(ret->recipe, &ret->env) < 0)
+        fields_refuse(f, "env", "is too long, with the template's");
     r->env = msg_list_of(&ret->env);
     if (fields_str(f, "cwd", FIELD_OPTIONAL, 1, SPEC_PATH_MAX - 1, &r->cwd) && r->cwd[0] != '/')
         fields_refuse(f, "cwd", "'%.100s' must be an absolute path", r->cwd);
+    if (ret->is_built)
+        template_apply(&ret->use, r, &ret->env);
 
     read_policy(f, ret);
-    enum egress_mode egress = read_network(f, ret);
-    read_limits(f, r);
+    enum egress_mode egress = read_network(c, f, ret);
+    limits_read(f, r);
     fields_seconds_ms(f, "idle_timeout_s", FIELD_OPTIONAL, 1000, 30ull * 86400000,
                       &r->idle_timeout_ms);
     fields_seconds_ms(f, "max_life_s", FIELD_OPTIONAL, 1000, CEILING_LIFE_MAX, &r->max_life_ms);
@@ -317,9 +371,9 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     else if (r->spec.profile == PROFILE_RESTRICTED)
         r->policy = "restricted";
 
-    if (call_check_egress(c, egress, e) < 0 || call_check_image(c, r->spec.image, e) < 0 ||
-        call_check_provider(c, r, e) < 0 || check_policy(c, r->policy, e) < 0 ||
-        call_check_ceilings(c, r, e) < 0)
+    if (call_check_egress(c, egress, r->network, e) < 0 ||
+        call_check_image(c, r->spec.image, e) < 0 || call_check_provider(c, r, e) < 0 ||
+        check_policy(c, r->policy, e) < 0 || call_check_ceilings(c, r, e) < 0)
         return -1;
     return spec_check(&r->spec, e);
 }
@@ -330,4 +384,5 @@ void create_request_done(struct create_request *r)
     buf_done(&r->metadata);
     buf_done(&r->policy);
     buf_done(&r->network);
+    template_use_done(&r->use);
 }

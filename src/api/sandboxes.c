@@ -65,11 +65,17 @@ int sandboxes_create(struct call *c, struct pd_err *e)
     if (r == 0) {
         r = sessions_create(c->api->sessions, &q.request, &s, &known, &place, e);
         call_count_create(c, r, s, &place);
+        if (r == 0 && q.is_built && !known)
+            template_start(s, &q.use);
     }
 
     create_request_done(&q);
-    if (r < 0)
+    if (r == 0 && !known)
+        r = recipe_set_up(c, s, e);
+    if (r < 0) {
+        session_unref(s);
         return stream.begun ? pull_stream_end(&stream, NULL, NULL, e) : -1;
+    }
 
     if (known)
         reply_header(c->r, "Idempotent-Replayed", "true");
@@ -347,11 +353,17 @@ int session_put(struct call *c, struct pd_err *e)
         r = sessions_get_or_create(c->api->sessions, &q.request, &s, &created, &place, e);
         if (r < 0 || created)
             call_count_create(c, r, s, &place);
+        if (r == 0 && q.is_built && created)
+            template_start(s, &q.use);
     }
 
     create_request_done(&q);
-    if (r < 0)
+    if (r == 0 && created)
+        r = recipe_set_up(c, s, e);
+    if (r < 0) {
+        session_unref(s);
         return stream.begun ? pull_stream_end(&stream, NULL, NULL, e) : -1;
+    }
 
     const struct queue_place *waited = created ? &place : NULL;
     r = stream.begun ? pull_stream_end(&stream, s, waited, e)

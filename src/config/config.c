@@ -425,13 +425,16 @@ static int check(struct config *c, struct pd_err *e)
 
 void config_free(struct config *c)
 {
-    if (!c)
-        return;
-    for (unsigned i = 0; i < config_key_count; i++)
-        config_clear(c, &config_keys[i]);
-    buf_done(&c->notes);
-    free(c->file);
-    free(c);
+    while (c) {
+        struct config *older = c->older;
+        for (unsigned i = 0; i < config_key_count; i++)
+            config_clear(c, &config_keys[i]);
+        recipes_done(&c->recipes);
+        buf_done(&c->notes);
+        free(c->file);
+        free(c);
+        c = older;
+    }
 }
 
 static int load(struct config *c, const struct config_input *in, struct pd_err *e)
@@ -455,7 +458,7 @@ static int load(struct config *c, const struct config_input *in, struct pd_err *
         return -1;
 
     config_derive_ceilings(c);
-    return check(c, e);
+    return check(c, e) < 0 ? -1 : recipes_load(c->template_dir, &c->recipes, e);
 }
 
 struct config *config_load(const struct config_input *in, struct pd_err *e)

@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "config/recipe.h"
 #include "wire/ceilings.h"
 
 #include <stdbool.h>
@@ -22,7 +23,7 @@
 #include <stdint.h>
 
 #define CONFIG_LIST_MAX     256 /* of any list; most keys have fewer */
-#define CONFIG_KEYS_MAX     96
+#define CONFIG_KEYS_MAX     160
 #define CONFIG_FILE_MAX     (256u << 10)
 #define CONFIG_DOMAIN_SIZE  264 /* a host name, a colon, a port */
 #define CONFIG_DEFAULT_FILE "/etc/paddock/paddock.conf"
@@ -61,6 +62,20 @@ struct config {
     char *sandbox_mode;     /* provider for requests that name none, or auto, sandbox: the first */
     uint64_t local_allowed; /* on or off */
     char *docker_host, *docker_runtime; /* "": as usual */
+    char *fargate_region, *fargate_endpoint, *fargate_cluster, *fargate_task_definition;
+    char *fargate_container, *fargate_subnets, *fargate_security_groups;
+    char *fargate_target_group, *fargate_balancer, *fargate_network;
+    uint64_t fargate_port;
+    uint64_t fargate_public_ip, fargate_spot; /* on or off */
+    char *docker_cert_path;
+    uint64_t box_lease_ms;
+    char *e2b_api_key_file, *e2b_domain, *e2b_template; /* "": as usual */
+    char *e2b_api_url, *e2b_sandbox_url, *e2b_ca_file;
+    char *kubernetes_config, *kubernetes_context, *kubernetes_namespace, *kubernetes_box_image;
+    char *kubernetes_pull_secret, *kubernetes_runtime_class, *kubernetes_service_account;
+    char *kubernetes_node_selector;
+    uint64_t kubernetes_max_life_ms, kubernetes_wait_ms, kubernetes_disk_bytes;
+    uint64_t kubernetes_network_policy; /* on or off */
     char *registry_auth;                /* "": none */
     char *default_image;                /* "": none */
     uint64_t image_pull;                /* enum config_pull */
@@ -73,6 +88,8 @@ struct config {
     uint64_t idle_timeout_ms;
     char *default_template;
     struct config_list templates; /* NAME=TEMPLATE, checked */
+    char *template_dir;           /* "": none */
+    struct recipes recipes;       /* those of the program and of template_dir */
     uint64_t memory_bytes, pids, cpu_milli, disk_bytes, files;
     struct ceilings ceilings;         /* of every tenant that has none of its own */
     struct config_list tenant_limits; /* TENANT:KEY=VALUE..., checked */
@@ -81,8 +98,9 @@ struct config {
     /* The way out of sandboxes. */
     uint64_t egress; /* enum egress_mode of gate/rules.h: the most that a sandbox may have */
     struct config_list egress_allow, egress_private, egress_hosts, egress_resolvers;
+    char *egress_ca;                  /* "": the system's */
     struct config_list tenant_egress; /* TENANT=MODE, checked */
-    uint64_t egress_connections, egress_tenant_connections;
+    uint64_t egress_connections, egress_tenant_connections, egress_secret_connections;
     uint64_t egress_rate, egress_bytes; /* 0: no limit */
 
     /* Commands. */
@@ -113,6 +131,7 @@ struct config {
     } origin[CONFIG_KEYS_MAX];
     struct buf notes;
     char *file;
+    struct config *older; /* the one that a reload put this in the place of; freed with it */
 };
 
 struct config_input {
@@ -159,6 +178,11 @@ int config_check_image(const struct config *c, const char *tenant, const char *i
                        struct pd_err *e);
 /* Is there a tenant who may have it? */
 bool config_allows_image(const struct config *c, const char *image);
+
+/* Calls `each` for every key whose name begins with `prefix` and that is not empty, with the rest
+ * of its name and its value: as the file has it, but sizes in bytes and times in whole seconds. */
+typedef void config_told(void *context, const char *name, const char *value);
+void config_each_of(const struct config *c, const char *prefix, config_told *each, void *context);
 
 /* For people: every key with its value and source, older names in use, notes. */
 void config_print(const struct config *c, struct buf *out);

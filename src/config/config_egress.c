@@ -32,6 +32,21 @@ static void put_lines(struct buf *out, const char *word, const struct config_lis
         (void)buf_printf(out, "%s %s\n", word, l->items[i]);
 }
 
+/* Names below the server's own lead to its TLS address, which no other way would: it is the
+ * machine's. So a sandbox reaches the ports of others by their names, as everybody does. */
+static void put_own_domain(const struct config *c, struct buf *out)
+{
+    const char *at = c->listen_tls.count ? c->listen_tls.items[0] : "";
+    const char *port = strrchr(at, ':');
+
+    if (!strcmp(c->domain, "localhost") || !port || !config_port(at))
+        return;
+    if (!strncmp(at, "0.0.0.0:", 8) || !strncmp(at, "[::]:", 5))
+        (void)buf_printf(out, "host *.%s=127.0.0.1%s\n", c->domain, port);
+    else
+        (void)buf_printf(out, "host *.%s=%s\n", c->domain, at);
+}
+
 void config_egress_policy(const struct config *c, const char *tenant, struct buf *out)
 {
     (void)buf_printf(out, "layer %s\n",
@@ -39,10 +54,12 @@ void config_egress_policy(const struct config *c, const char *tenant, struct buf
     put_lines(out, "allow", &c->egress_allow);
     put_lines(out, "private", &c->egress_private);
     put_lines(out, "host", &c->egress_hosts);
+    put_own_domain(c, out);
     put_lines(out, "resolver", &c->egress_resolvers);
     (void)buf_printf(out, "limit connections %ju\nlimit tenant_connections %ju\n",
                      (uintmax_t)c->egress_connections, (uintmax_t)c->egress_tenant_connections);
-    (void)buf_printf(out, "limit rate %ju\nlimit bytes %ju\n", (uintmax_t)c->egress_rate,
+    (void)buf_printf(out, "limit loans %ju\nlimit rate %ju\nlimit bytes %ju\n",
+                     (uintmax_t)c->egress_secret_connections, (uintmax_t)c->egress_rate,
                      (uintmax_t)c->egress_bytes);
 }
 
@@ -83,6 +100,9 @@ int config_check_egress(const struct config *c, struct pd_err *e)
         check_words("egress_resolvers", &c->egress_resolvers, e) < 0)
         return -1;
 
+    if (c->egress_ca[0] && c->egress_ca[0] != '/')
+        return pd_fail(e, PD_INVALID, "egress_ca: '%.100s' is not a whole path, from / on",
+                       c->egress_ca);
     config_egress_policy(c, "", &text);
     /* What a sandbox brings itself has to have room beside it. */
     if (text.overflow || text.len > POLICY_TEXT_MAX - (24u << 10))

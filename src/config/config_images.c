@@ -7,6 +7,7 @@
 
 #include "base/banned.h"
 #include "wire/image_pattern.h"
+#include "wire/image_record.h"
 #include "wire/image_ref.h"
 
 #include <stdbool.h>
@@ -39,6 +40,14 @@ static bool is_default(const struct config *c, const struct image_ref *image)
     return !strcmp(a, b);
 }
 
+/* By its id an image is known to who has no business with its name: there every pattern but `*`
+ * means names. */
+static bool means(const char *pattern, const char *text, const struct image_ref *image)
+{
+    bool is_id = !strncmp(text, "sha256:", 7) && image_is_hex(text + 7);
+    return is_id ? !strcmp(pattern, "*") : matches(pattern, image);
+}
+
 int config_check_image(const struct config *c, const char *tenant, const char *image,
                        struct pd_err *e)
 {
@@ -62,7 +71,7 @@ int config_check_image(const struct config *c, const char *tenant, const char *i
     if (image_ref_parse(image, &ref, e) < 0)
         return -1;
     for (unsigned i = 0; i < count; i++)
-        if (matches(list[i], &ref))
+        if (means(list[i], image, &ref))
             return 0;
     if (is_default(c, &ref))
         return 0;

@@ -70,13 +70,95 @@ const struct config_key config_keys[] = {
          "whether provider `local` may be used, which isolates nothing: commands run as a plain "
          "user of this machine"},
     {"docker_host", CONFIG_TEXT, AT(docker_host), "", 0, 255,
-     .help = "where the engine of providers `docker` and `podman` listens, `unix://PATH`; default "
-             "DOCKER_HOST (podman: CONTAINER_HOST), then its usual socket"},
+     .help = "where the engine of providers `docker` and `podman` listens, `unix://PATH`, or on "
+             "another machine `tcp://HOST:PORT` (docker); default DOCKER_HOST (podman: "
+             "CONTAINER_HOST), then its usual socket"},
+    {"docker_cert_path", CONFIG_TEXT, AT(docker_cert_path), "", 0, 250,
+     .help = "directory with `ca.pem`, `cert.pem` and `key.pem` for an engine on another machine; "
+             "read by the broker alone; default DOCKER_CERT_PATH"},
+    {"box_lease_s", CONFIG_SECONDS, AT(box_lease_ms), "900", 10000, 30 * DAY_MS,
+     .help = "how long a sandbox on another machine waits for this server when it cannot be "
+             "reached; then it ends itself"},
+    {"kubernetes_config", CONFIG_PATH, AT(kubernetes_config), "", 0, 500,
+     .help =
+         "kubeconfig of provider `kubernetes`, read by the broker alone; default KUBECONFIG, in "
+         "a pod its service account, else `~/.kube/config`"},
+    {"kubernetes_context", CONFIG_TEXT, AT(kubernetes_context), "", 0, 200,
+     .help = "context of the kubeconfig; default its current one"},
+    {"kubernetes_namespace", CONFIG_TEXT, AT(kubernetes_namespace), "", 0, 63,
+     .help = "namespace of the pods; default the context's, in a pod its own, else `default`"},
+    {"kubernetes_box_image", CONFIG_TEXT, AT(kubernetes_box_image), "", 0, SPEC_IMAGE_MAX,
+     .help = "image that has `/paddock-box`, which is copied from it into each pod; needed by "
+             "provider `kubernetes`"},
+    {"kubernetes_pull_secret", CONFIG_TEXT, AT(kubernetes_pull_secret), "", 0, 253,
+     .help = "secret of the namespace with the credentials of registries"},
+    {"kubernetes_runtime_class", CONFIG_TEXT, AT(kubernetes_runtime_class), "", 0, 253,
+     .help = "runtime class of the pods, such as `gvisor`; default the cluster's own"},
+    {"kubernetes_service_account", CONFIG_TEXT, AT(kubernetes_service_account), "", 0, 253,
+     .help = "service account of the pods, whose token they do not get; default the namespace's"},
+    {"kubernetes_node_selector", CONFIG_TEXT, AT(kubernetes_node_selector), "", 0, 500,
+     .help = "labels of nodes that pods may run on, as `KEY=VALUE,KEY=VALUE`"},
+    {"kubernetes_max_life_s", CONFIG_SECONDS, AT(kubernetes_max_life_ms), "86400", 60000,
+     365 * DAY_MS, .help = "after which the cluster itself ends a pod, whatever this server does"},
+    {"kubernetes_wait_s", CONFIG_SECONDS, AT(kubernetes_wait_ms), "60", 0, 3600000,
+     .help =
+         "how long a pod may wait for a node that has room, as where nodes are added on demand"},
+    {"kubernetes_disk_bytes", CONFIG_SIZE, AT(kubernetes_disk_bytes), "10G", 0, SPEC_DISK_MAX,
+     .help = "disk that a pod may use before the cluster evicts it; 0: the cluster's own limit"},
+    {"kubernetes_network_policy", CONFIG_SWITCH, AT(kubernetes_network_policy), "on",
+     .help =
+         "whether the server makes the policy that keeps its pods from the network; `off` where "
+         "the namespace has one of its own"},
+    {"e2b_api_key_file", CONFIG_TEXT, AT(e2b_api_key_file), "", 0, 250,
+     .help = "file with the API key of provider `e2b`; read by the broker alone; default the "
+             "variable E2B_API_KEY"},
+    {"e2b_domain", CONFIG_TEXT, AT(e2b_domain), "", 0, 250,
+     .help = "whose sandboxes those of `e2b` are; default E2B_DOMAIN, then `e2b.app`"},
+    {"e2b_template", CONFIG_TEXT, AT(e2b_template), "", 0, 250,
+     .help = "template of sandboxes of `e2b`; default `base`"},
+    {"e2b_api_url", CONFIG_TEXT, AT(e2b_api_url), "", 0, 250,
+     .help = "its API; default E2B_API_URL, then `https://api.` and the domain"},
+    {"e2b_sandbox_url", CONFIG_TEXT, AT(e2b_sandbox_url), "", 0, 250,
+     .help =
+         "one address for all its sandboxes; default E2B_SANDBOX_URL, then a host of the domain "
+         "for each"},
+    {"e2b_ca_file", CONFIG_TEXT, AT(e2b_ca_file), "", 0, 250,
+     .help = "authorities to trust there instead of the system's"},
     {"docker_runtime", CONFIG_TEXT, AT(docker_runtime), "", 0, 63,
      .help = "runtime of the engine's containers, such as `runsc`; default the engine's own"},
     {"registry_auth", CONFIG_TEXT, AT(registry_auth), "", 0, 250,
      .help = "file with the credentials of registries, as `docker login` writes it; read by the "
              "broker alone"},
+    {"fargate_region", CONFIG_TEXT, AT(fargate_region), "", 0, 39,
+     .help = "region of provider `fargate`; default AWS_REGION, then the profile's"},
+    {"fargate_endpoint", CONFIG_TEXT, AT(fargate_endpoint), "", 0, 250,
+     .help = "address of AWS's APIs, for a private endpoint; default AWS_ENDPOINT_URL, then AWS's "
+             "own"},
+    {"fargate_cluster", CONFIG_TEXT, AT(fargate_cluster), "", 0, 255,
+     .help = "ECS cluster of tasks; default `default`"},
+    {"fargate_task_definition", CONFIG_TEXT, AT(fargate_task_definition), "", 0, 255,
+     .help = "task definition that sandboxes are made of: `FAMILY`, `FAMILY:REVISION` or its ARN"},
+    {"fargate_container", CONFIG_TEXT, AT(fargate_container), "", 0, 255,
+     .help = "name of the container in it; default `paddock`"},
+    {"fargate_subnets", CONFIG_TEXT, AT(fargate_subnets), "", 0, 512,
+     .help = "subnets of tasks, with commas between: of several zones, so that there is room"},
+    {"fargate_security_groups", CONFIG_TEXT, AT(fargate_security_groups), "", 0, 250,
+     .help = "security groups of tasks, with commas between; they let this server in at "
+             "fargate_port and nobody else"},
+    {"fargate_public_ip", CONFIG_SWITCH, AT(fargate_public_ip), "off",
+     .help = "whether tasks get a public address, where their subnets have no NAT"},
+    {"fargate_spot", CONFIG_SWITCH, AT(fargate_spot), "off",
+     .help = "whether tasks are FARGATE_SPOT, which AWS may take back"},
+    {"fargate_port", CONFIG_COUNT, AT(fargate_port), "7400", 1, 65535,
+     .help = "port that paddock-box listens at in a task"},
+    {"fargate_target_group", CONFIG_TEXT, AT(fargate_target_group), "", 0, 512,
+     .help = "ARN of a target group that tasks are registered in"},
+    {"fargate_balancer", CONFIG_TEXT, AT(fargate_balancer), "", 0, 250,
+     .help = "address of the load balancer that leads to it, `https://HOST`, where this server "
+             "cannot reach tasks by their private addresses"},
+    {"fargate_network", CONFIG_TEXT, AT(fargate_network), "", 0, 20,
+     .help = "`isolated`: you say that fargate_security_groups let nothing out of a task; without "
+             "it none is made, because a sandbox that was promised no network might have one"},
     {"default_image", CONFIG_TEXT, AT(default_image), "", 0, SPEC_IMAGE_MAX,
      .help = "image of sandboxes for which none was asked, where a provider needs one"},
     {"image_pull", CONFIG_CHOICE, AT(image_pull), "missing", .names = pulls,
@@ -121,6 +203,9 @@ const struct config_key config_keys[] = {
      .help = "template of sandboxes for which none was asked"},
     {"templates", CONFIG_LIST, AT(templates), "code-interpreter-v1=base", .reloadable = 1,
      .help = "other names of templates, as `NAME=TEMPLATE`, for E2B clients; at most 32"},
+    {"template_dir", CONFIG_PATH, AT(template_dir), "", .reloadable = 1,
+     .help = "directory of the operator's own templates, files `NAME.template` that the server can "
+             "read; a reload reads them anew"},
     {"memory_bytes", CONFIG_SIZE, AT(memory_bytes), "512M", SPEC_MEMORY_MIN, SPEC_MEMORY_MAX,
      .reloadable = 1, .help = "memory of a sandbox"},
     {"pids", CONFIG_COUNT, AT(pids), "256", SPEC_PIDS_MIN, SPEC_PIDS_MAX, .reloadable = 1,
@@ -161,10 +246,15 @@ const struct config_key config_keys[] = {
     {"egress_private", CONFIG_LIST, AT(egress_private), "", .reloadable = 1,
      .help = "networks that are dialled for sandboxes although they are private, such as that of "
              "an own package index; addresses of this machine one by one"},
-    {"egress_hosts", CONFIG_LIST, AT(egress_hosts), "", 0, 250, .reloadable = 1,
-     .help = "where names or addresses really are, as `NAME=ADDRESS[:PORT]`; not checked further"},
+    {"egress_hosts", CONFIG_LIST, AT(egress_hosts), "", 0, 249, .reloadable = 1,
+     .help = "where names or addresses really are, as `NAME=ADDRESS[:PORT]` or "
+             "`*.NAME=ADDRESS[:PORT]`; not checked further"},
     {"egress_resolvers", CONFIG_LIST, AT(egress_resolvers), "", .max = 3, .reloadable = 1,
      .help = "whom names are asked of, `ADDRESS[:PORT]`; default as `/etc/resolv.conf` says"},
+    {"egress_ca", CONFIG_TEXT, AT(egress_ca), "", 0, 250,
+     .help =
+         "file of the authorities that hosts with secrets or headers are checked against, by its "
+         "whole path; sandboxes with a way out trust them, too; default the system's"},
     {"tenant_egress", CONFIG_LIST, AT(tenant_egress), "", 0, CONFIG_LIST_MAX, .reloadable = 1,
      .help = "the most of single tenants instead of egress, as `TENANT=off`, `TENANT=list` or "
              "`TENANT=open`; with egress `off` nobody has a way out"},
@@ -172,6 +262,10 @@ const struct config_key config_keys[] = {
      .help = "connections to the network that a sandbox may have at once; more wait"},
     {"egress_tenant_connections", CONFIG_COUNT, AT(egress_tenant_connections), "4096", 1, 1000000,
      .reloadable = 1, .help = "the same of all sandboxes of a tenant"},
+    {"egress_secret_connections", CONFIG_COUNT, AT(egress_secret_connections), "1024", 8, 8192,
+     .reloadable = 1,
+     .help = "connections to hosts with secrets at once, of all tenants; a tenant has at most as "
+             "many as it leaves free"},
     {"egress_rate", CONFIG_SIZE, AT(egress_rate), "0", 0, UINT64_C(1) << 40, .reloadable = 1,
      .help = "bytes a second, each way, of a sandbox; 0: no limit"},
     {"egress_bytes", CONFIG_SIZE, AT(egress_bytes), "0", 0, UINT64_C(1) << 60, .reloadable = 1,

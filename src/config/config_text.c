@@ -156,6 +156,34 @@ static void put_padded(struct buf *out, const char *text, size_t width)
         (void)buf_putc(out, ' ');
 }
 
+/* For programs, which do not know of units: bytes and whole seconds. */
+static void put_plain(const struct config *c, const struct config_key *k, struct buf *out)
+{
+    const uint64_t *number = (const uint64_t *)(const void *)((const char *)c + k->offset);
+
+    if (k->type == CONFIG_SIZE)
+        (void)buf_printf(out, "%ju", (uintmax_t)*number);
+    else if (k->type == CONFIG_SECONDS)
+        (void)buf_printf(out, "%ju", (uintmax_t)(*number + 999) / 1000);
+    else
+        config_show(c, k, out);
+}
+
+void config_each_of(const struct config *c, const char *prefix, config_told *each, void *context)
+{
+    size_t len = strlen(prefix);
+
+    for (unsigned i = 0; i < config_key_count; i++) {
+        auto_buf value = BUF_INIT(1u << 16);
+        if (strncmp(config_keys[i].name, prefix, len) != 0)
+            continue;
+        put_plain(c, &config_keys[i], &value);
+        const char *text = buf_cstr(&value);
+        if (text && text[0])
+            each(context, config_keys[i].name + len, text);
+    }
+}
+
 void config_print(const struct config *c, struct buf *out)
 {
     for (unsigned i = 0; i < config_key_count; i++) {

@@ -225,6 +225,7 @@ def test_ports_are_listed_and_reached(cli, box):
     cli.out("exec", "-d", box, "--", "python3", "-m", "http.server", "8123")
     paddock.wait_for(lambda: "8123" in cli.out("port", box), 10, "the server listens")
     assert "python3" in cli.out("port", box)
+    assert f"8123-{box}.localhost" in cli.out("port", box, "8123", "--by", "host")
     url = cli.out("port", box, "8123", "--expires", "1m").strip()
     page = subprocess.run(["curl", "-sS", "-H", "Connection: close", url], capture_output=True,
                           timeout=paddock.seconds(20), check=False)

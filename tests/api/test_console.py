@@ -123,7 +123,7 @@ def test_it_is_not_below_the_previews_domain_nor_when_it_is_off():
 
 def test_a_key_logs_in(server, page):
     made = page.made.json()
-    assert set(made) == {"proof", "tenant", "key_id", "admin", "expires_at"}
+    assert set(made) == {"proof", "tenant", "key_id", "role", "admin", "expires_at"}
     assert made["tenant"] == "default" and made["admin"] is False
     assert re.fullmatch("[0-9a-f]{64}", made["proof"]) and re.fullmatch("[0-9a-f]{64}", page.session)
     assert page.name == f"paddock-{server.port}"
@@ -132,7 +132,7 @@ def test_a_key_logs_in(server, page):
     assert page.made.headers["Cache-Control"] == "no-store"
     me = page.me()
     assert me.status == 200
-    assert set(me.json()) == {"tenant", "key_id", "admin", "version", "now", "max_sandboxes"}
+    assert set(me.json()) == {"tenant", "key_id", "role", "admin", "version", "now", "max_sandboxes", "features"}
     assert me.json()["key_id"] == made["key_id"]
 
 

@@ -56,6 +56,30 @@ def test_a_fork_outlives_what_it_was_made_from(contexts):
     assert value(contexts, "x", copy) == "7"
 
 
+def test_a_fork_outlives_an_end_right_behind_it(contexts):
+    """It may still be on its way out of the group that is ended."""
+    for end in (lambda c: contexts.api.delete(f"{contexts.base}/{c}"),
+                lambda c: contexts.api.post(f"{contexts.base}/{c}/restart"),
+                lambda c: contexts.api.post(f"{contexts.base}/{c}/execute", json={"code": "import os; os._exit(0)"})):
+        for _ in range(3):
+            made = contexts.create()["id"]
+            contexts.run("x = 7", made)
+            copy = fork(contexts, made)["id"]
+            end(made)
+            found = contexts.run("x", copy)
+            assert found["state"] == "kept" and found["results"][0]["text"] == "7", found
+            for name in (made, copy):
+                contexts.api.delete(f"{contexts.base}/{name}")
+
+
+def test_undo_right_behind_a_cell(contexts):
+    contexts.run("x = 1")
+    for _ in range(5):
+        contexts.run("x = 2", keep_before=True)
+        assert contexts.api.post(f"{contexts.base}/python/undo").status == 200
+        assert value(contexts, "x") == "1"
+
+
 def test_the_end_of_a_fork_is_told(contexts):
     contexts.run("x = 7")
     copy = fork(contexts)["id"]

@@ -110,6 +110,13 @@ def test_an_interpreter_that_was_killed_is_not_missed(warm):
     assert text(contexts, IS_WARM) == "True"
 
 
+def test_memory_that_is_used_up_ends_the_context_and_not_what_it_was_copied_from(warm):
+    contexts = take(warm)
+    found = contexts.run("import mmap\nm = mmap.mmap(-1, 1 << 30)\nfor i in range(0, 1 << 30, 4096): m[i] = 1")
+    assert found["state"] == "restarted" and found["reason"] == "oom", found
+    assert text(contexts, IS_WARM) == "True"
+
+
 def test_other_templates_get_none(warm):
     api = warm.client()
     wait_for(lambda: metric(api, "paddock_pool_code_ready") >= 1, 60, "a sandbox with an interpreter")

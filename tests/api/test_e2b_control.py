@@ -325,7 +325,7 @@ def test_connect_only_extends(make, e2b):
 def test_pause_and_connect(make, e2b):
     made = make(timeout=1000)
     sandbox = made["sandboxID"]
-    counter = "i=0; while :; do i=$((i+1)); echo $i > /tmp/count; sleep 0.05; done"
+    counter = "i=0; while :; do i=$((i+1)); echo $i > ~/count; sleep 0.05; done"
     e2b.post(f"/v1/sandboxes/{sandbox}/processes", {"command": counter})
     paused = e2b.post(f"/sandboxes/{sandbox}/pause", {})
     assert paused.status == 204 and paused.body == b""
@@ -338,8 +338,8 @@ def test_pause_and_connect(make, e2b):
     assert e2b.is_running(sandbox)
     # The time of a resumed one begins anew, shorter or not.
     assert seconds_of(e2b.info(sandbox)["endAt"]) - time.time() == pytest.approx(50, abs=paddock.seconds(3))
-    first = int(e2b.run(sandbox, "sleep 0.2; cat /tmp/count || true") or 0)
-    paddock.wait_for(lambda: int(e2b.run(sandbox, "cat /tmp/count || true") or 0) > first, 10, "it goes on")
+    first = int(e2b.run(sandbox, "sleep 0.2; cat ~/count || true") or 0)
+    paddock.wait_for(lambda: int(e2b.run(sandbox, "cat ~/count || true") or 0) > first, 10, "it goes on")
 
 
 @pytest.mark.parametrize("how", ["pause", "connect"])
@@ -633,7 +633,7 @@ def test_a_fork_has_the_policy_of_its_source(e2b, api):
 def test_templates_list(e2b):
     for path in ("/templates", "/v2/templates"):
         found = e2b.get(path).json()
-        assert [t["templateID"] for t in found] == ["default", "base", "restricted", "code-interpreter-v1"]
+        assert [t["templateID"] for t in found][:4] == ["default", "base", "restricted", "code-interpreter-v1"]
         assert all(t["public"] and t["memoryMB"] == 512 for t in found)
     assert e2b.get("/templates/aliases/base").json() == {"templateID": "base", "public": True}
     check_refused(e2b.get("/templates/aliases/nothing"), 404)
@@ -641,9 +641,8 @@ def test_templates_list(e2b):
 
 
 @pytest.mark.parametrize("method,path,says", [
-    ("POST", "/v3/templates", "snapshot"), ("POST", "/v2/templates/a/builds/b", "snapshot"),
-    ("GET", "/templates/a/files/b", "snapshot"), ("GET", "/templates/a/builds/b/status", "snapshot"),
-    ("POST", "/templates/tags", "snapshot"), ("GET", "/templates/a/tags", "snapshot"),
+    ("POST", "/templates", "steps"), ("POST", "/templates/a", "steps"),
+    ("POST", "/templates/a/builds/b", "steps"),
     ("GET", "/volumes", "volumes"), ("POST", "/volumes", "volumes"), ("GET", "/volumes/a", "volumes"),
     ("GET", "/volumecontent/a/path", "volumes"), ("GET", "/secrets", "envVars"),
     ("DELETE", "/secrets/a", "envVars"), ("GET", "/teams", "tenants"),

@@ -55,6 +55,11 @@ def test_argv_is_taken_as_it_is(box):
     assert result["stdout"] == "a b|$HOME|*||ä|" and result["state"] is None
 
 
+def test_words_in_the_place_of_a_line_are_told_where_they_belong(box):
+    answer = box.ask(["true"])
+    assert answer.status == 400 and answer.json()["error"]["message"] == "command: is a line for bash; a list of words is argv"
+
+
 def test_signals(box):
     result = box.exec("kill -SEGV $$")
     assert result["exit_code"] is None and result["signal"] == "SIGSEGV"

@@ -608,7 +608,7 @@ def test_creations_are_counted():
 def test_the_server_is_killed_in_the_middle():
     with Server({"requests_per_s": 0, "creates_per_s": 0}) as server:
         mcp = Http(server).start()
-        result_of(mcp.call("run_command", command="cd /tmp; export K=9; echo kept > /workspace/f"))
+        result_of(mcp.call("run_command", command="echo kept > f; cd /tmp; export K=9"))
         pid = result_of(mcp.call("start_process", command="while :; do echo tick; sleep 0.1; done"))["pid"]
         server.kill()
         server.start()

@@ -156,6 +156,20 @@ def test_a_state_directory_is_all_that_a_second_server_needs():
         assert [p.returncode for p in servers] == [0, 0]
 
 
+def test_a_port_that_the_kernel_chooses_is_told():
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as top:
+        os.chmod(top, 0o755)
+        process = start(os.path.join(top, "one"), "--listen", "127.0.0.1:0", "--listen", "[::1]:0")
+        try:
+            for host in ("127.0.0.1", "::1"):
+                line = await_line(process, "Listening on http:")
+                with socket.create_connection((host, int(line.rpartition(":")[2])), timeout=paddock.seconds(10)):
+                    pass
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=paddock.seconds(30))
+
+
 def test_a_port_that_is_taken():
     with tempfile.TemporaryDirectory(dir="/var/tmp") as top, socket.socket() as other:
         os.chmod(top, 0o755)

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { axePath, enter, HOME, sandbox, start, stop, until } from './browser.mjs';
+import { api, axePath, control, enter, HOME, sandbox, start, stop, until } from './browser.mjs';
 
 before(start);
 after(stop);
@@ -69,12 +69,41 @@ test('providers, and why', async () => {
   await v.close();
 });
 
+test('an admin changes a share by the slider, is told what that does, and a mistake changes nothing', async (t) => {
+  const key = await control('role?admin');
+  t.after(() => api('PUT', '/v1/router', {}, key));
+  await api('PUT', '/v1/router', { flags: [{ name: 'rollout', provider: 'jail', percentage: 10 }] }, key);
+  const v = await enter('#/providers', { key });
+  const { page } = v;
+  const rules = async () => (await api('GET', '/v1/router', undefined, key)).rules.flags[0].percentage;
+  await page.getByRole('button', { name: 'Change the rules...' }).click();
+  await page.getByText('Nothing is different yet.').waitFor();
+  await page.getByRole('slider', { name: 'Flag rollout' }).press('PageUp');
+  await page.getByText(/flag rollout: 10 % -> [\d.]+ % of users get jail; those who are in stay in/).waitFor();
+  await page.getByLabel('Per cent of flag rollout').fill('120');
+  await page.getByLabel('Per cent of flag rollout').evaluate((node) => node.removeAttribute('max'));
+  await page.getByRole('button', { name: 'Change', exact: true }).click();
+  await page.getByRole('dialog').getByText('120 is not in the range 0 to 100').waitFor();
+  assert.equal(await rules(), 10);
+  await page.getByLabel('Per cent of flag rollout').fill('12.5');
+  await page.getByText('flag rollout: 10 % -> 12.5 % of users').waitFor();
+  await page.getByRole('button', { name: 'Change', exact: true }).click();
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+  assert.equal(await rules(), 12.5);
+  await page.getByText('"percentage": 12.5').waitFor();
+  await page.getByRole('button', { name: 'Change the rules...' }).click();
+  await page.getByLabel('Rules', { exact: true }).and(page.locator('textarea')).fill('{');
+  await page.getByText('no JSON').waitFor();
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
 test('ten thousand sandboxes: about sixty rows are in the page, and all can be reached, filtered and chosen', async () => {
   const v = await enter();
   const { page } = v;
   const all = Array.from({ length: 10000 }, (_, i) => ({
     id: `s${String(i).padStart(19, '0')}`, state: i % 10 ? 'running' : 'paused', user_id: `user-${i}`, thread_id: 't', template: 'default', provider: 'jail',
-    metadata: {}, limits: { memory_bytes: 1 << 29 }, created_at: '2026-01-02T03:04:05.678Z', expires_at: '2099-01-01T00:00:00.000Z',
+    metadata: {}, limits: { memory_bytes: 1 << 29 }, created_at: new Date(Date.UTC(2026, 0, 2) - 1000 * i).toISOString(), expires_at: '2099-01-01T00:00:00.000Z',
   }));
   await page.route('**/v1/sandboxes?*', (route) => {
     const from = Number(new URL(route.request().url()).searchParams.get('cursor') ?? 0);
@@ -82,9 +111,12 @@ test('ten thousand sandboxes: about sixty rows are in the page, and all can be r
   });
   await page.reload();
   await page.getByText('10000 in all').waitFor();
+  await page.getByText('user-0/t', { exact: true }).waitFor();
   assert.ok(await page.locator('tbody tr').count() < 100);
   await page.locator('.scroll').evaluate((node) => { node.scrollTop = node.scrollHeight; });
-  await page.getByText('user-9999/t').waitFor();
+  // The newest is above and the oldest below: what was in the page before it was scrolled proves nothing.
+  await page.getByText('user-9999/t', { exact: true }).waitFor();
+  await page.getByText('user-0/t', { exact: true }).waitFor({ state: 'detached' });
   assert.ok(await page.locator('tbody tr').count() < 100);
   await page.getByLabel('Filter').fill('state:paused user:user-99');
   await page.getByText(/^\d+ of 10000$/).waitFor();

@@ -85,6 +85,80 @@ test('a sandbox is made, found, renewed and ended by keyboard alone', async (t) 
   await v.close();
 });
 
+test('changes come by themselves: made, paused, extended, ended; and the list is read once', async (t) => {
+  const v = await enter();
+  const { page } = v;
+  const lists = [];
+  await page.getByText('● live').waitFor(); // it was read: from here on nobody asks again
+  page.on('request', (request) => {
+    if (new URL(request.url()).pathname === '/v1/sandboxes') lists.push(request.url());
+  });
+  const made = await sandbox(t, { user_id: 'news', thread_id: '1', idle_timeout_s: 86400 });
+  const row = page.locator(`tr[data-id="${made.id}"]`);
+  await row.getByText('running').waitFor();
+  await row.getByText(made.made_by.slice(0, 8)).waitFor();
+  await api('POST', `/v1/sandboxes/${made.id}/pause`);
+  await row.getByText('paused').waitFor();
+  await api('POST', `/v1/sandboxes/${made.id}/resume`);
+  await row.getByText('running').waitFor();
+  await api('POST', `/v1/sandboxes/${made.id}/extend`, { idle_timeout_s: 100 });
+  await row.locator('.ends.soon').waitFor();
+  // It counts down, and nobody asks the server for that.
+  const before = await row.locator('.ends').innerText();
+  await until('a second has passed', async () => (await row.locator('.ends').innerText()) !== before);
+  const used = (await api('GET', `/v1/sandboxes/${made.id}`)).last_used_at;
+  await row.getByRole('button', { name: `Renew ${made.id}` }).click();
+  await until('it is renewed', async () => (await api('GET', `/v1/sandboxes/${made.id}`)).last_used_at > used);
+  await api('DELETE', `/v1/sandboxes/${made.id}`);
+  await row.getByText('gone').waitFor();
+  assert.deepEqual(lists, []);
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
+test('a lost connection is told, and the list is as the server has it again', async (t) => {
+  const v = await enter();
+  const { page } = v;
+  await page.getByText('● live').waitFor();
+  const old = await sandbox(t, { user_id: 'kept', thread_id: '1' });
+  await page.locator(`tr[data-id="${old.id}"]`).waitFor();
+  await v.context.setOffline(true);
+  await control('restart');
+  await page.getByText('× no connection').waitFor();
+  const made = await sandbox(t, { user_id: 'missed', thread_id: '1' });
+  await api('DELETE', `/v1/sandboxes/${old.id}`);
+  await v.context.setOffline(false);
+  await page.locator(`tr[data-id="${made.id}"]`).waitFor();
+  await page.getByText('● live').waitFor();
+  await page.locator(`tr[data-id="${old.id}"]`).waitFor({ state: 'detached' });
+  await v.close();
+});
+
+test('many are chosen, and what fails of a bulk action is told', async (t) => {
+  const made = [];
+  for (let i = 0; i < 6; i++) made.push(await sandbox(t, { user_id: 'bulk', thread_id: `${i}` }));
+  const v = await enter();
+  const { page } = v;
+  await page.getByLabel('Filter').fill('user:bulk');
+  await page.getByText(/^6 of \d+$|^6 in all$/).waitFor();
+  await page.getByLabel(`Choose ${made[0].id}`).check();
+  await page.getByRole('button', { name: 'Select all 6' }).click();
+  await page.getByText('6 selected').waitFor();
+  // One of them is refused: it is paused already when it is to be resumed, and gone when it is to be paused.
+  await page.route(`**/v1/sandboxes/${made[2].id}/pause`, (route) => route.fulfill({
+    status: 503, contentType: 'application/json', body: '{"error":{"code":"capacity","message":"no room just now"}}' }));
+  await page.getByRole('button', { name: 'Pause', exact: true }).click();
+  await page.getByText('Paused: 5 of 6').waitFor();
+  await page.getByRole('alert').filter({ hasText: `1 failed; ${made[2].id}: no room just now` }).waitFor();
+  await until('five are paused', async () => (await api('GET', '/v1/sandboxes?user_id=bulk&state=paused')).sandboxes.length === 5);
+  await page.getByRole('button', { name: 'End...' }).click();
+  await page.getByText('End 6 sandboxes?').waitFor();
+  await page.getByRole('button', { name: 'End', exact: true }).click();
+  await until('none is left', async () => (await api('GET', '/v1/sandboxes?user_id=bulk')).sandboxes.length === 0);
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
 test('hostile names are text', async (t) => {
   const evil = '<img src=x onerror=window.hit=1>';
   await sandbox(t, { user_id: evil, thread_id: '\u202egnp.exe</td><script>window.hit=1</script>', metadata: { a: '"><svg onload=window.hit=1>' } });

@@ -2,7 +2,7 @@
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 
-import { api, enter, HOME, sandbox, start, stop, until } from './browser.mjs';
+import { api, control, enter, HOME, sandbox, start, stop, until } from './browser.mjs';
 
 before(start);
 after(stop);
@@ -38,9 +38,31 @@ for (const colorScheme of ['light', 'dark']) {
       await page.locator('.inside tbody td, .inside svg, .inside pre, .inside textarea').first().waitFor();
       await picture(page, tab);
     }
-    await page.goto(`${HOME}/#/providers`);
-    await page.locator('tbody td').first().waitFor();
-    await picture(page, 'providers');
+    await api('POST', `${base}/exec`, { command: 'make test' });
+    for (const at of ['overview', 'audit', 'keys']) {
+      const admin = await enter(`#/${at}`, { colorScheme, viewport: { width: 900, height: 420 }, key: await control('role?admin') });
+      await admin.page.locator('tbody td').first().waitFor();
+      await picture(admin.page, at);
+      await admin.close();
+    }
+    for (const at of ['providers', 'templates']) {
+      await page.goto(`${HOME}/#/${at}`);
+      await page.locator('tbody td').first().waitFor();
+      await picture(page, at);
+    }
+    await api('POST', `${base}/snapshots`, { name: 'before-the-tests' });
+    await page.goto(`${HOME}/#/snapshots`);
+    await page.getByText('before-the-tests').waitFor();
+    await picture(page, 'snapshots');
+    await api('DELETE', '/v1/snapshots/before-the-tests');
+    await page.goto(`${HOME}/#/`);
+    await page.getByRole('button', { name: 'New', exact: true }).click();
+    await page.getByRole('dialog').waitFor();
+    await picture(page, 'new');
+    await page.keyboard.press('Escape');
+    await page.getByRole('button', { name: 'Log out' }).click();
+    await page.getByLabel('API key').waitFor();
+    await picture(page, 'login');
     await v.close();
   });
 }

@@ -148,6 +148,15 @@ test('a port is shown in a frame, on an origin of its own', async (t) => {
   await frame.getByText('from the sandbox').waitFor();
   await frame.getByText('kept-out').waitFor();
   assert.equal(await v.page.evaluate(() => window.hit), undefined);
+
+  // The link that the frame has is listed, and revoked it opens nothing any more.
+  const address = await v.page.locator('iframe').getAttribute('src');
+  await v.page.getByRole('button', { name: /^Revoke link/ }).click();
+  await v.page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).click();
+  await v.page.getByText('× revoked').waitFor();
+  const other = await v.context.newPage();
+  await other.goto(address);
+  await other.getByText('unauthenticated').waitFor();
   await v.close();
 });
 
@@ -159,7 +168,9 @@ test('processes, metrics, history and about', async (t) => {
   await api('POST', `${base}/exec`, { command: `echo '${evil}'` });
   const v = await enter(`#/sandbox/${made.id}/processes`);
   const { page } = v;
-  await page.getByRole('cell', { name: 'sleep 1000' }).waitFor();
+  await page.getByRole('table', { name: 'Started through the API' }).getByRole('cell', { name: 'sleep 1000' }).waitFor();
+  await api('POST', `${base}/exec`, { argv: ['bash', '-c', `(exec -a '${evil}' sleep 999 &) ; true`] });
+  await page.getByRole('table', { name: 'Every process' }).getByText(evil).waitFor();
   await page.getByRole('button', { name: `Kill ${process.pid}` }).click();
   await page.getByRole('dialog').getByRole('button', { name: 'Kill' }).click();
   await page.getByText(/ended: SIGKILL/).waitFor();

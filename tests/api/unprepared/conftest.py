@@ -1,4 +1,5 @@
-"""The same tests against a server that prepares no shells: nothing a client sees may differ."""
+"""The same tests against a server that prepares no shells: nothing a client sees may differ. A file of
+tests/api has a file of its own here: two in one would hide each other's tests and fixtures of the same name."""
 
 import pytest
 

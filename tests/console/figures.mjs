@@ -1,0 +1,114 @@
+// Figures of the console, printed; `tests/console/suite build-console/reports figures` runs it. Nothing here fails for a
+// number: docs/benchmarks.md has what was seen.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { api, control, enter, HOME, sandbox, start, stop, until } from './browser.mjs';
+
+before(start);
+after(stop);
+
+/** Frames from now on: a function that gives how many there were, and the gaps between them in ms, the longest first. */
+async function frames(page) {
+  await page.evaluate(() => {
+    window.gaps = [];
+    let last = performance.now();
+    const turn = (now) => { window.gaps.push(now - last); last = now; window.counting = requestAnimationFrame(turn); };
+    window.counting = requestAnimationFrame(turn);
+  });
+  return () => page.evaluate(() => {
+    cancelAnimationFrame(window.counting);
+    return window.gaps.slice(1).sort((a, b) => b - a).map(Math.round);
+  });
+}
+
+/** Processor time of the page's own thread from now on, in ms: on a busy machine frames say more of the others. */
+async function processor(page) {
+  const client = await page.context().newCDPSession(page);
+  await client.send('Performance.enable', { timeDomain: 'threadTicks' });
+  const read = async () => 1000 * (await client.send('Performance.getMetrics')).metrics.find((m) => m.name === 'TaskDuration').value;
+  const before = await read();
+  return async () => Math.round(await read() - before);
+}
+
+const seen = (t, what) => t.diagnostic(`figure: ${what}`);
+
+test('the list with ten thousand sandboxes', async (t) => {
+  const v = await enter();
+  const { page } = v;
+  const all = Array.from({ length: 10000 }, (_, i) => ({
+    id: `s${String(i).padStart(19, '0')}`, state: i % 10 ? 'running' : 'paused', user_id: `user-${i}`, thread_id: 't', template: 'default', provider: 'jail',
+    metadata: {}, limits: { memory_bytes: 1 << 29 }, created_at: new Date(Date.UTC(2026, 0, 2) - 1000 * i).toISOString(), expires_at: '2099-01-01T00:00:00.000Z',
+  }));
+  const parts = Array.from({ length: 10 }, (_, i) => JSON.stringify({ sandboxes: all.slice(1000 * i, 1000 * (i + 1)), next_cursor: i < 9 ? String(1000 * (i + 1)) : null }));
+  await page.route('**/v1/sandboxes?*', (route) => route.fulfill({ contentType: 'application/json', body: parts[Number(new URL(route.request().url()).searchParams.get('cursor') ?? 0) / 1000] }));
+  for (let round = 0; round < 3; round++) {
+    await page.reload();
+    await page.getByText('user-0/t', { exact: true }).waitFor();
+    const rows = await page.evaluate(() => performance.now());
+    await page.getByText('10000 in all').waitFor();
+    const whole = await page.evaluate(() => performance.now());
+    const paint = await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime);
+    seen(t, `first paint ${Math.round(paint)} ms, first rows ${Math.round(rows)} ms, all 10,000 ${Math.round(whole)} ms`);
+  }
+  const idle = await frames(page);
+  await page.waitForFunction(() => window.gaps.length > 60);
+  const still = await idle();
+  await page.locator('.scroll').hover();
+  const used = await processor(page);
+  const count = await frames(page);
+  for (let i = 0; i < 100; i++) await page.mouse.wheel(0, 400 + 300 * (i % 7));
+  const gaps = await count();
+  seen(t, `scrolling: 100 turns of the wheel took ${await used()} ms of the page's processor time; ${gaps.length} frames, longest gaps ${gaps.slice(0, 5).join(', ')} ms; without scrolling ${still.slice(0, 3).join(', ')} ms`);
+  const took = await page.evaluate(() => {
+    const field = document.querySelector('.filter');
+    const began = performance.now();
+    field.value = 'state:paused user:user-99';
+    field.dispatchEvent(new Event('input'));
+    return performance.now() - began;
+  });
+  seen(t, `a filter over 10,000: ${took.toFixed(1)} ms`);
+  await v.close();
+});
+
+test('a terminal at 10 MB/s', async (t) => {
+  const made = await sandbox(t);
+  const v = await enter(`#/sandbox/${made.id}/terminal`);
+  const { page } = v;
+  await until('a prompt', async () => (await page.locator('.screen').innerText()).includes('$'));
+  const program = 'import sys,time\nline=("x"*78+"\\r\\n")*1250\nbegan=time.monotonic()\nfor i in range(80):\n    sys.stdout.write(line); sys.stdout.flush()\n    time.sleep(max(0, began+(i+1)*0.01-time.monotonic()))\nprint("took", round(time.monotonic()-began, 2))\n';
+  await api('POST', `/v1/sandboxes/${made.id}/exec`, { argv: ['python3', '-c', `open('/workspace/f.py','w').write(${JSON.stringify(program.replace('range(80)', 'range(800)'))})`] });
+  await page.getByLabel('Terminal input').focus();
+  const used = await processor(page);
+  const count = await frames(page);
+  await page.keyboard.type('python3 f.py');
+  await page.keyboard.press('Enter');
+  await until('its end', async () => /took [\d.]+/.test(await page.locator('.screen').innerText()));
+  const gaps = await count();
+  const took = /took ([\d.]+)/.exec(await page.locator('.screen').innerText())[1];
+  const note = await page.locator('.status').innerText();
+  seen(t, `80 MB at 10 MB/s wanted, written in ${took} s, ${await used()} ms of the page's processor time; ${gaps.length} frames, longest gaps ${gaps.slice(0, 5).join(', ')} ms; ${note || 'nothing left out'}`);
+  await v.close();
+});
+
+test('memory of the daemon with a hundred consoles', async (t) => {
+  const v = await enter();
+  const { page } = v;
+  await page.getByText('● live').waitFor();
+  const before = Number(await control('memory'));
+  await page.evaluate(async () => {
+    const { socket } = await import('/console/api.js');
+    window.open100 = Array.from({ length: 100 }, () => socket('/v1/changes'));
+    await Promise.all(window.open100.map((ws) => new Promise((done, failed) => { ws.onopen = done; ws.onclose = failed; })));
+  });
+  const idle = Number(await control('memory'));
+  for (let i = 0; i < 20; i++) {
+    const { id } = await api('POST', '/v1/sandboxes', {});
+    await api('DELETE', `/v1/sandboxes/${id}`);
+  }
+  const busy = Number(await control('memory'));
+  assert.ok(await page.evaluate(() => window.open100.every((ws) => ws.readyState === WebSocket.OPEN)));
+  seen(t, `memory of the daemon (Pss): ${before} KB, with 100 consoles ${idle} KB, after 40 changes to each ${busy} KB`);
+  await page.goto(`${HOME}/#/overview`);
+  await v.close();
+});

@@ -1,0 +1,53 @@
+// API keys, for who has an admin key: made, shown once, and revoked.
+import { del, get, post } from './api.js';
+import { asCode, ask, attempt, say } from './dialog.js';
+import { el, fill } from './el.js';
+import { time } from './format.js';
+import { tableOf } from './tabs.js';
+
+const ROLES = [['operator', "works with the tenant's sandboxes"], ['reader', 'looks, and nothing else'], ['admin', 'changes what concerns all tenants, too']];
+
+export function keysPage(main, _, me) {
+  const [table, body] = tableOf('Keys', ['ID', 'Tenant', 'Label', 'Role', 'Made', 'Last used', 'State', 'Actions']);
+  const shown = el('div', { role: 'status' });
+  fill(main, el('h1', {}, 'Keys'), el('div.row', {}, el('span.grow', {}), el('button.main', { type: 'button', onclick: () => attempt(make) }, 'New key')), shown, table,
+    asCode([{ method: 'GET', path: '/v1/keys' }]));
+
+  async function make() {
+    const asked = (data) => ({ tenant: data.get('tenant'), role: data.get('role'), ...(data.get('label') ? { label: data.get('label') } : {}) });
+    const content = [
+      el('label.field', {}, 'Tenant', el('input', { name: 'tenant', required: true, maxlength: 63, value: me.tenant, autocomplete: 'off' })),
+      el('label.field', {}, 'Label', el('input', { name: 'label', maxlength: 100, autocomplete: 'off' })),
+      el('label.field', {}, 'Role', el('select', { name: 'role' }, ROLES.map(([role, what]) => el('option', { value: role }, `${role}: ${what}`)))),
+    ];
+    content.push(asCode(() => [{ method: 'POST', path: '/v1/keys', body: asked(new FormData(content[0].closest('form'))) }]));
+    const made = await ask({ title: 'New key', button: 'Make', content, act: (data) => post('/v1/keys', asked(data)) });
+    if (!made) return;
+    fill(shown, el('p', {}, `The key of ${made.tenant}${made.label ? `, ${made.label}` : ''}. It is shown this once:`),
+      el('pre', { tabindex: '0', 'aria-label': 'The new key' }, made.key),
+      el('div.row', {}, el('button', { type: 'button', onclick: () => fill(shown) }, 'I have it')));
+    await show();
+  }
+
+  const revoke = (k) => ask({
+    title: `Revoke ${k.id}?`, button: 'Revoke', danger: true,
+    content: [el('p', {}, `${k.tenant}${k.label ? `, ${k.label}` : ''}: requests and logins with it are refused from then on. What it has started goes on.`,
+      k.id === me.key_id && ' It is the key that you are logged in with.'), asCode([{ method: 'DELETE', path: `/v1/keys/${k.id}` }])],
+    act: async () => {
+      await del(`/v1/keys/${k.id}`);
+      say(`Revoked ${k.id}`);
+      await show();
+      return true;
+    },
+  });
+
+  async function show() {
+    const { keys } = await get('/v1/keys');
+    fill(body, keys.map((k) => el('tr', {}, el('td.mono', {}, k.id), el('td', {}, k.tenant), el('td', {}, k.label ?? '-'), el('td', {}, k.role), el('td', {}, time(k.created_at)),
+      el('td', {}, time(k.last_used_at)), el(k.revoked_at ? 'td.state.gone' : 'td.state.running', {}, k.revoked_at ? `× revoked ${time(k.revoked_at)}` : '● valid'),
+      el('td', {}, !k.revoked_at && el('button.quiet', { type: 'button', 'aria-label': `Revoke ${k.id}`, onclick: () => revoke(k) }, 'Revoke')))));
+  }
+
+  attempt(show);
+  return { keys: { c: ['new key', () => attempt(make), 'writes'] } };
+}
