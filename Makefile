@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 QUICK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test test-nightly test-vm bench lint fuzz install clean deps-build deps-test \
+.PHONY: help build run demo test test-nightly test-k8s test-vm bench lint fuzz install clean deps-build deps-test \
 	sandbox-build-basic sandbox-build-full sandbox-test sandbox-clean test-local-mode test-sandbox-mode dev-full
 
 help: ## this list
@@ -45,6 +45,7 @@ test: deps-test ## everything; `make test PART="unit lint"` for some of it
 	@$(if $(PART),,scripts/install-deps --optional vm)
 	@$(if $(PART),,scripts/install-deps --optional engines)
 	@$(if $(PART),,scripts/install-deps --optional cells)
+	@$(if $(PART),,scripts/install-deps --optional chromium)
 	@tests/run $(PART)
 
 test-nightly: deps-test ## the same with long races, every attack in the VM, long fuzz, ThreadSanitizer
@@ -54,6 +55,10 @@ test-nightly: deps-test ## the same with long races, every attack in the VM, lon
 test-vm: deps-test ## end-to-end and security tests on a stock Debian kernel in QEMU
 	@scripts/install-deps vm
 	@tests/run vm
+
+test-k8s: deps-test ## provider kubernetes on a real kube-apiserver (needs Go, its module proxy and etcd)
+	@command -v etcd >/dev/null || { echo 'etcd is missing: apt-get install etcd-server'; exit 1; }
+	@PADDOCK_KUBE_APISERVER=$$(tests/kube/build build-kube) /usr/bin/python3 -m pytest -q tests/backends/test_kubernetes.py
 
 sandbox-build-basic: ## the image of the tier basic; REQUIREMENTS=file: other Python packages
 	@scripts/sandbox-image build basic

@@ -17,9 +17,10 @@ _paddock_options() {
     keeper) echo --socket --kind --program --option --builders --kits --owner --files ;;
     serve) echo --config --listen --listen-tls --state-dir --tls-cert --tls-key ;;
     config) echo --json --config ;;
+    backend) echo --image --config ;;
     cert) echo --domain --name --dir --days --force ;;
-    key) echo --tenant --label --admin --state-dir ;;
-    create) echo --session --auto-retry --user-id --thread-id --template --provider --image --mode --profile \
+    key) echo --tenant --label --admin --reader --state-dir ;;
+    create) echo --session --auto-retry --user-id --thread-id --template --snapshot --provider --image --mode --profile \
         --policy --memory --pids --cpu --disk --files -e --env -w --workdir --metadata \
         --idle-timeout --max-life --queue-timeout --idempotency-key --quiet --json ;;
     ls) echo -a --all -q --quiet --state --user-id --thread-id --metadata --json ;;
@@ -31,9 +32,12 @@ _paddock_options() {
     ps) echo -a --all --json ;;
     logs) echo -f --follow --stream --raw ;;
     kill) echo -s --signal ;;
-    port) echo --expires --json ;;
+    port) echo --by --expires --json ;;
     top) echo --once --interval --json ;;
     mv) echo --give-up --json ;;
+    secret) echo --from-env --json ;;
+    template) echo --name --tag --context --template --start --ready --memory --cpus --disk --no-cache -q --quiet --json ;;
+    network) echo --allow --deny --egress --secret --denied --after -f --follow --json ;;
     route) echo --explain --provider --user --template --image --command --json ;;
     rm) echo --session ;;
     mcp) echo --thread ;;
@@ -63,7 +67,7 @@ _paddock() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]-} i id=
     local commands="run doctor root image keeper serve key cert config create ls exec shell code cp ps logs \
-        kill port top route mv rm mcp console agent help"
+        kill port top route mv rm secret network template mcp console agent backend help"
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")
@@ -71,7 +75,8 @@ _paddock() {
     fi
     case $command in
     help) mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word") && return ;;
-    image) mapfile -t COMPREPLY < <(compgen -W "import ls inspect rm" -- "$word") && return ;;
+    image) mapfile -t COMPREPLY < <(compgen -W "pull import ls inspect rm prune" -- "$word") && return ;;
+    template) ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "build ls inspect rm prune" -- "$word") && return ;;
     root) mapfile -t COMPREPLY < <(compgen -W "ls rm" -- "$word") && return ;;
     esac
     if [[ $word == -* ]]; then
@@ -88,6 +93,7 @@ _paddock() {
         [[ ${COMP_WORDS[i]} =~ ^[a-z0-9]{20}$ ]] && id=${COMP_WORDS[i]}
     done
     case $command in
+    backend) ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "check" -- "$word") ;;
     key) ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "create list revoke" -- "$word") ;;
     rm) mapfile -t COMPREPLY < <(compgen -W "$(_paddock_ids)" -- "$word") ;;
     exec | shell | code | ps | port)

@@ -13,6 +13,9 @@
  *   server         server.lock: threads, connections and the wheel of parked ones; never held
  *                  across a handler
  *
+ *   templates      templates.lock: the list of builds, and which of them are under way; held across
+ *                  a write of the store
+ *
  * Core and its providers:
  *   contexts       contexts.lock: the code contexts of a session, their lines and executions
  *   attendants     attendants.lock: how many threads see to executions
@@ -29,6 +32,7 @@
  *   session        session.lock: everything else of a session, its list of processes too
  *   process        process.lock: everything of a process
  *   tasks          sessions.task_lock: what the recorder is to do
+ *   changes        changes.lock: news of sandboxes, and who watches for them
  *   shadows        shadows.lock: commands that are to be run a second time
  *   names          sessions.name_lock: the keys and threads whose sandbox is being made
  *   snapshots      sessions.snapshot_lock: the list of snapshots, and whose copies are being made;
@@ -44,6 +48,10 @@
  *   rules_file     router.writer: the file of the router's rules
  *   rules          router.lock: its rules, breakers and arms
  *   logins         logins.lock: who is logged in at the console, and its one-use codes
+ *   links          links.lock: the preview links that were made
+ *   tickets        tickets.lock: addresses that give out a file once
+ *   permits        files.lock: addresses that files of a build may be sent to once
+ *   vault          vault.lock: a tenant's secrets, from reading them to writing them
  *   key_look       auth.look_lock: reading and writing keys in the store
  *   keys           auth.lock: the table of keys
  *   quota          quota.lock: the rates of tenants
@@ -73,6 +81,7 @@ enum lock_rank {
     LOCK_SHARES,
     LOCK_LISTENER,
     LOCK_SERVER,
+    LOCK_TEMPLATES,
     LOCK_CONTEXTS,
     LOCK_ATTENDANTS,
     LOCK_HEARING,
@@ -83,6 +92,7 @@ enum lock_rank {
     LOCK_SESSION,
     LOCK_PROCESS,
     LOCK_TASKS,
+    LOCK_CHANGES,
     LOCK_SHADOWS,
     LOCK_NAMES,
     LOCK_SNAPSHOTS,
@@ -94,6 +104,10 @@ enum lock_rank {
     LOCK_RULES_FILE,
     LOCK_RULES,
     LOCK_LOGINS,
+    LOCK_LINKS,
+    LOCK_TICKETS,
+    LOCK_PERMITS,
+    LOCK_VAULT,
     LOCK_KEY_LOOK,
     LOCK_KEYS,
     LOCK_QUOTA,

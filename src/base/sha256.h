@@ -10,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SHA256_SIZE 32u
+#define SHA256_SIZE     32u
+#define SHA256_HEX_SIZE (2 * SHA256_SIZE + 1)
 
 struct sha256 {
     uint32_t h[8];
@@ -24,3 +25,6 @@ struct sha256 {
 void sha256_put(struct sha256 *s, const void *data, size_t len);
 /* The structure is of no more use afterwards. */
 void sha256_end(struct sha256 *s, uint8_t ret[SHA256_SIZE]);
+/* The same as text, in small letters; and of what is there as a whole. */
+void sha256_end_hex(struct sha256 *s, char ret[SHA256_HEX_SIZE]);
+void sha256_hex(const void *data, size_t len, char ret[SHA256_HEX_SIZE]);

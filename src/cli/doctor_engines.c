@@ -25,12 +25,13 @@ static const struct {
      "start the engine with seccomp (a kernel and runc that have it)", CHECK_WARN},
     {"userns", "off: whoever gets out of a container as root is the host's root",
      "put \"userns-remap\": \"default\" into /etc/docker/daemon.json", CHECK_INFO},
-    {"memory", "without it a sandbox can take the host's memory",
-     "give the engine the memory controller (cgroup_enable=memory)", CHECK_WARN},
-    {"pids", "without it a sandbox can take the host's process ids",
-     "give the engine the pids controller", CHECK_WARN},
-    {"cpu", "without it a sandbox can take every core", "give the engine the cpu controller",
+    {"memory", "no sandbox is made without it: one could take the host's memory",
+     "give the engine the memory controller (cgroup_enable=memory; rootless: Delegate=yes)",
      CHECK_WARN},
+    {"pids", "no sandbox is made without it: one could take the host's process ids",
+     "give the engine the pids controller (rootless: Delegate=yes)", CHECK_WARN},
+    {"cpu", "no sandbox is made without it: one could take every core",
+     "give the engine the cpu controller (rootless: Delegate=yes)", CHECK_WARN},
 };
 
 /* Runs `paddock-remote check KIND`, which has a deadline of its own. Returns its status, 127 when

@@ -19,6 +19,8 @@ static int parse(struct gate_config *c, int argc, char **argv, struct pd_err *e)
             return -1;
         if (!strcmp(o.name, "--socket")) {
             c->socket = v;
+        } else if (!strcmp(o.name, "--changer")) {
+            c->changer = v;
         } else if (!strcmp(o.name, "--owner")) {
             if (parse_u64(o.name, v, 1, UINT32_MAX - 1, &n, e) < 0)
                 return -1;
@@ -29,7 +31,8 @@ static int parse(struct gate_config *c, int argc, char **argv, struct pd_err *e)
             *(o.name[2] == 'c' ? &c->client : &c->until) = (int)n;
         } else {
             return pd_fail(e, PD_INVALID,
-                           "unknown option '%.60s': valid are --socket, --owner, --client, --until",
+                           "unknown option '%.60s': valid are --socket, --owner, --changer, "
+                           "--client, --until",
                            o.name);
         }
     }

@@ -20,14 +20,23 @@
 #include <sys/stat.h>
 
 const char image_usage[] =
-    "usage: paddock image import [--name NAME] FILE\n"
+    "usage: paddock image pull [--registry URL] [--auth FILE] [--quiet] IMAGE\n"
+    "       paddock image import [--name NAME] FILE|DIR\n"
     "       paddock image ls\n"
     "       paddock image inspect IMAGE\n"
-    "       paddock image rm IMAGE...\n\n"
-    "Brings images into the store, from a file that `docker save` or `podman save` has written or\n"
-    "from a tar of an OCI layout; lists, shows and removes them. IMAGE is a name, an id or the\n"
-    "first 12 characters of one. `paddock run --image IMAGE` runs a command in it.\n\n"
-    "  --name NAME   give it this name, such as tool:1\n";
+    "       paddock image rm IMAGE...\n"
+    "       paddock image prune\n\n"
+    "Brings images into the store, from a registry, from a file that `docker save` or `podman "
+    "save`\n"
+    "has written, or from an OCI layout, as a directory or a tar of one; lists, shows and removes "
+    "them. IMAGE is a name, "
+    "an\n"
+    "id or the first 12 characters of one. `paddock run --image IMAGE` runs a command in it.\n\n"
+    "  --registry URL  where the registry is, such as http://127.0.0.1:5000; otherwise https is\n"
+    "                  spoken with the registry of the name, at public addresses alone\n"
+    "  --auth FILE     credentials of registries, as `docker login` writes them\n"
+    "  -q, --quiet     do not tell how far it is\n"
+    "  --name NAME     give it this name, such as tool:1\n";
 
 #define PLAN_MAX (IMAGE_RECORDS_MAX * (IMAGE_RECORD_MAX + 4))
 
@@ -35,47 +44,14 @@ static int read_plan(int file, struct buf *plan, struct pd_err *e)
 {
     const char *const words[] = {"plan", NULL};
     struct image_reader reader;
-    ssize_t n = 1;
 
-    if (image_reader_start(&reader, words, file, e) < 0)
-        return -1;
-    while (n) {
-        uint8_t *to = buf_reserve(plan, 65536);
-        n = to ? read(reader.out, to, 65536) : 0;
-        if (n < 0 && errno != EINTR)
-            break;
-        plan->len += n > 0 ? (size_t)n : 0;
-    }
-    return image_reader_finish(&reader, e);
+    return image_reader_start(&reader, words, file, e) < 0 ? -1
+                                                           : image_reader_read(&reader, plan, e);
 }
 
-/* The next record of a plan: 1, 0 at its end, -1. */
-static int next_record(const struct buf *plan, size_t *at, struct image_record *ret,
-                       struct pd_err *e)
+int image_keep(int images, const struct image_record *r, const char *name, struct pd_err *e)
 {
-    uint32_t len;
-
-    if (*at == plan->len)
-        return 0;
-    if (plan->len - *at < sizeof len)
-        return pd_fail(e, PD_PROTOCOL, "the reader of images wrote half a record");
-    memcpy(&len, plan->data + *at, sizeof len);
-    *at += sizeof len;
-    if (len > plan->len - *at)
-        return pd_fail(e, PD_PROTOCOL, "the reader of images wrote half a record");
-    if (image_record_decode(plan->data + *at, len, ret, e) < 0)
-        return -1;
-    *at += len;
-    return 1;
-}
-
-static int keep_names(const char *state, const struct image_record *r, const char *name,
-                      struct pd_err *e)
-{
-    auto_fd lock = -1;
-    auto_fd images = images_open_locked(state, LOCK_EX, &lock, e);
-
-    if (images < 0 || (name && images_name(images, name, r->id, e) < 0))
+    if (images_keep(images, r, e) < 0 || (name && images_name(images, name, r->id, e) < 0))
         return -1;
     for (uint32_t i = 0; !name && i < r->name_count; i++)
         if (images_name(images, r->names[i], r->id, e) < 0)
@@ -99,43 +75,55 @@ static int import_one(struct keeper_link *keeper, const char *state, int file,
         if (image_layer_make(keeper, images, state, file, &r->layers[i], e) < 0)
             return -1;
     }
-    if (images_keep(images, r, e) < 0)
-        return -1;
-    fd_done(&lock);
-    if (keep_names(state, r, name, e) < 0)
+    if (image_keep(images, r, name, e) < 0)
         return -1;
     printf("sha256:%s %s\n", r->id, name ? name : r->name_count ? r->names[0] : "<none>");
     return 0;
 }
 
+/* The archive at a path; of a directory one that is made of it. -1. */
+static int open_archive(const char *state, const char *path, struct pd_err *e)
+{
+    struct stat st;
+    auto_fd file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+    if (file < 0 || fstat(file, &st) < 0)
+        return pd_fail(e, PD_INVALID, "'%.150s': %s", path, strerror(errno));
+    if (S_ISDIR(st.st_mode)) {
+        auto_fd lock = -1;
+        auto_fd images = images_open_locked(state, LOCK_SH, &lock, e);
+        int packed = images < 0 ? -1 : image_dir_pack(file, images, e);
+        return packed < 0 ? pd_wrap(e, "'%.100s'", path) : packed;
+    }
+    if (!S_ISREG(st.st_mode))
+        return pd_fail(e, PD_INVALID, "'%.100s' is neither a file nor a directory", path);
+    return fd_take(&file);
+}
+
 static int import(const char *state, const char *path, const char *name, struct pd_err *e)
 {
     auto_buf plan = BUF_INIT(PLAN_MAX);
-    auto_fd file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    auto_fd file = open_archive(state, path, e);
     struct keeper_link keeper = {.sock = -1};
     struct image_record *r = calloc(1, sizeof *r);
     struct image_ref ref;
-    struct stat st;
     size_t at = 0;
     unsigned count = 0;
 
     if (!r)
         return pd_fail(e, PD_CAPACITY, "out of memory");
     int failed = 0;
-    if (file < 0 || fstat(file, &st) < 0)
-        failed = pd_fail(e, PD_INVALID, "'%.150s': %s", path, strerror(errno));
-    else if (!S_ISREG(st.st_mode))
-        failed = pd_fail(e, PD_INVALID,
-                         "'%.100s' is no file; a directory with an OCI layout can be packed: tar "
-                         "-C DIR -cf FILE .",
-                         path);
+    if (file < 0)
+        failed = -1;
     else if (name && image_ref_parse(name, &ref, e) < 0)
         failed = -1;
+    else if (name && ref.digest[0]) /* which is a registry's to say */
+        failed = pd_fail(e, PD_INVALID, "--name: '%.80s': a name without a digest is wanted", name);
     else if (read_plan(file, &plan, e) < 0)
         failed = pd_wrap(e, "'%.60s'", path);
 
     for (int more = 1; !failed && more; count += more > 0) {
-        more = next_record(&plan, &at, r, e);
+        more = image_plan_next(&plan, &at, r, e);
         failed = more < 0 ? -1 : 0;
     }
     if (!failed && !count)
@@ -146,7 +134,7 @@ static int import(const char *state, const char *path, const char *name, struct 
         failed = keeper_start_private(&keeper, e);
 
     at = 0;
-    while (!failed && next_record(&plan, &at, r, e) > 0)
+    while (!failed && image_plan_next(&plan, &at, r, e) > 0)
         failed = import_one(&keeper, state, file, r, name, e);
     keeper_link_done(&keeper);
     free(r);
@@ -162,6 +150,12 @@ static void put_line(const char *id, const char *name, void *arg)
         printf("%-50s %.12s  %3u layers  %s\n", name[0] ? name : "<none>", id, r->layer_count,
                r->created);
     free(r);
+}
+
+static void put_pruned(const char *id, void *arg)
+{
+    (void)arg;
+    printf("sha256:%s\n", id);
 }
 
 static void put_words(struct json *j, const char *key, const char *const *words, uint32_t count)
@@ -224,7 +218,7 @@ static int cmd_import(const char *state, int argc, char **argv, struct pd_err *e
             return -1;
     }
     if (argc - o.at != 1)
-        return pd_fail(e, PD_INVALID, "image import wants one FILE");
+        return pd_fail(e, PD_INVALID, "image import wants one FILE or DIR");
     signal(SIGPIPE, SIG_IGN); /* a jail that refuses a layer tells why */
     return import(state, argv[o.at], name, e);
 }
@@ -240,13 +234,18 @@ int cmd_image(int argc, char **argv)
     if (!strcmp(what, "import"))
         return cmd_import(state, argc - 1, argv + 1, &e) < 0 ? cli_fail(&e) : 0;
 
-    bool removes = !strcmp(what, "rm") && argc > 2;
+    if (!strcmp(what, "pull"))
+        return image_pull(state, argc - 1, argv + 1, &e) < 0 ? cli_fail(&e) : 0;
+
+    bool prunes = !strcmp(what, "prune") && argc == 2;
+    bool removes = prunes || (!strcmp(what, "rm") && argc > 2);
     if (!removes && (argc != 2 || strcmp(what, "ls") != 0) &&
         (argc != 3 || strcmp(what, "inspect") != 0)) {
-        pd_fail(&e, PD_INVALID,
-                "'%.40s': valid are: image import FILE, image ls, image inspect IMAGE, image rm "
-                "IMAGE...",
-                what);
+        pd_fail(
+            &e, PD_INVALID,
+            "'%.40s': valid are: image pull IMAGE, image import FILE|DIR, image ls, image inspect "
+            "IMAGE, image rm IMAGE..., image prune",
+            what);
         return cli_fail(&e);
     }
 
@@ -260,6 +259,8 @@ int cmd_image(int argc, char **argv)
         return r < 0 ? cli_fail(&e) : 0;
     }
 
+    if (prunes)
+        return images_prune(images, put_pruned, NULL, &e) < 0 ? cli_fail(&e) : 0;
     int status = 0;
     images_layer_drop(images, NULL);
     for (int i = 2; i < argc; i++)

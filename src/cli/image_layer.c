@@ -244,12 +244,9 @@ static int pump(struct making *m, struct image_reader *reader, struct pd_err *e)
 
 static int check_digest(struct making *m, const struct image_layer *l, struct pd_err *e)
 {
-    uint8_t digest[SHA256_SIZE];
-    char hex[IMAGE_HEX_LEN + 1];
+    char hex[SHA256_HEX_SIZE];
 
-    sha256_end(&m->sha, digest);
-    for (unsigned i = 0; i < SHA256_SIZE; i++)
-        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    sha256_end_hex(&m->sha, hex);
     return !strcmp(hex, l->diff)
                ? 0
                : pd_fail(e, PD_INVALID, "it unpacks to sha256:%.64s: it was changed", hex);

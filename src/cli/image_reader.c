@@ -1,18 +1,20 @@
-/* How strangers' bytes are read: by the program paddock-remote in a jail that has nothing but that
+/* The two programs that images are brought in by. One fetches, as nobody, with the network. How
+ * strangers' bytes are read: by the program paddock-remote in a jail that has nothing but that
  * program, its libraries and a pipe. `paddock run` is started for it, so that reading an image is
  * held by the same walls as running one. */
 #include "cli/image.h"
 
 #include "base/banned.h"
 #include "base/beside.h"
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/fd.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -20,6 +22,7 @@
 #define READER  "/image-reader"
 #define WORDS   24
 #define TIMEOUT "1h"
+#define AUTH_FD 3 /* of the puller: engine/registry.h */
 
 static _Noreturn void become_reader(const char *program, const char *const *words)
 {
@@ -38,7 +41,28 @@ static _Noreturn void become_reader(const char *program, const char *const *word
     _exit(127);
 }
 
-int image_reader_start(struct image_reader *r, const char *const *words, int from, struct pd_err *e)
+/* Started with nothing but its words: it becomes nobody itself. */
+static _Noreturn void become_puller(const char *program, const char *const *words, int auth)
+{
+    const char *argv[WORDS] = {"paddock-remote"};
+    size_t n = 1;
+
+    for (size_t i = 0; words[i] && n + 1 < WORDS; i++)
+        argv[n++] = words[i];
+    argv[n] = NULL;
+    if (auth == AUTH_FD)
+        fcntl(auth, F_SETFD, 0);
+    else if (auth >= 0)
+        dup2(auth, AUTH_FD);
+    else
+        close(AUTH_FD);
+    execv(program, (char *const *)(uintptr_t)argv);
+    _exit(127);
+}
+
+/* `in_jail`: the reader; otherwise the puller, which gets `from` as its file with credentials. */
+static int start(struct image_reader *r, const char *const *words, int from, bool in_jail,
+                 struct pd_err *e)
 {
     char program[PATH_MAX];
     int out[2], reason[2];
@@ -57,10 +81,13 @@ int image_reader_start(struct image_reader *r, const char *const *words, int fro
     if (pid < 0)
         return pd_fail_sys(e, "start the reader of images");
     if (pid == 0) {
-        dup2(from, 0);
+        auto_fd none = in_jail ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);
+        dup2(in_jail ? from : none, 0);
         dup2(out_far, 1);
         dup2(reason_far, 2);
-        become_reader(program, words);
+        if (in_jail)
+            become_reader(program, words);
+        become_puller(program, words, from);
     }
 
     (void)fcntl(out_near, F_SETPIPE_SZ, 1 << 20);
@@ -68,6 +95,48 @@ int image_reader_start(struct image_reader *r, const char *const *words, int fro
     r->out = fd_take(&out_near);
     r->reason = fd_take(&reason_near);
     return 0;
+}
+
+int image_reader_start(struct image_reader *r, const char *const *words, int from, struct pd_err *e)
+{
+    return start(r, words, from, true, e);
+}
+
+int image_puller_start(struct image_reader *r, const char *const *words, int auth, struct pd_err *e)
+{
+    return start(r, words, auth, false, e);
+}
+
+int image_reader_read(struct image_reader *r, struct buf *out, struct pd_err *e)
+{
+    ssize_t n = 1;
+
+    while (n) {
+        uint8_t *to = buf_reserve(out, 65536);
+        n = to ? read(r->out, to, 65536) : 0;
+        if (n < 0 && errno != EINTR)
+            break;
+        out->len += n > 0 ? (size_t)n : 0;
+    }
+    return image_reader_finish(r, e);
+}
+
+int image_plan_next(const struct buf *plan, size_t *at, struct image_record *ret, struct pd_err *e)
+{
+    uint32_t len;
+
+    if (*at == plan->len)
+        return 0;
+    if (plan->len - *at < sizeof len)
+        return pd_fail(e, PD_PROTOCOL, "the reader of images wrote half a record");
+    memcpy(&len, plan->data + *at, sizeof len);
+    *at += sizeof len;
+    if (len > plan->len - *at)
+        return pd_fail(e, PD_PROTOCOL, "the reader of images wrote half a record");
+    if (image_record_decode(plan->data + *at, len, ret, e) < 0)
+        return -1;
+    *at += len;
+    return 1;
 }
 
 int image_reader_finish(struct image_reader *r, struct pd_err *e)

@@ -35,6 +35,7 @@ static void put_usage(FILE *to)
           "  key      make, list and revoke the server's keys\n"
           "  cert     make a certificate for the server, for development\n"
           "  config   show the server's settings\n"
+          "  backend  try a backend on other machines\n"
           "  create ls exec shell cp ps logs kill port top rm\n"
           "           use a server: `paddock help COMMAND`\n"
           "  help     show a command's options\n\n"
@@ -90,9 +91,10 @@ static void run_server_program(char **argv)
 
 static int is_server_command(const char *name)
 {
-    static const char *const names[] = {"serve", "key",  "cert",  "config", "ls",  "create", "exec",
-                                        "shell", "code", "cp",    "logs",   "ps",  "kill",   "rm",
-                                        "port",  "top",  "route", "mv",     "mcp", "console"};
+    static const char *const names[] = {
+        "serve", "key", "cert", "config",  "ls",     "create",   "exec",    "shell",
+        "code",  "cp",  "logs", "ps",      "kill",   "rm",       "port",    "top",
+        "route", "mv",  "mcp",  "console", "secret", "template", "backend", "network"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], name))
             return 1;
@@ -111,12 +113,13 @@ static int unknown(const char *name)
 {
     struct pd_err e;
 
-    pd_fail(&e, PD_INVALID,
-            "'%.40s' is not a command: run, doctor, root, image, keeper, agent, serve, key, cert, "
-            "config, "
-            "ls, "
-            "create, exec, shell, cp, logs, ps, kill, rm, port, top, route, mv, console, help",
-            name);
+    pd_fail(
+        &e, PD_INVALID,
+        "'%.40s' is not a command: run, doctor, root, image, keeper, agent, serve, key, cert, "
+        "config, "
+        "ls, "
+        "create, exec, shell, cp, logs, ps, kill, rm, port, top, route, mv, console, backend, help",
+        name);
     return cli_fail(&e);
 }
 

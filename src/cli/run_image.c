@@ -74,22 +74,19 @@ static int read_passwd(const int *trees, unsigned count, char *out, size_t size)
 static int find_user(int images, const char *id, const char *name, uint32_t *ret_uid,
                      uint32_t *ret_gid, struct pd_err *e)
 {
-    int trees[IMAGE_LAYERS_MAX];
-    unsigned count;
-    auto_fd lock = -1;
+    struct image_use use;
     char *text = malloc(PASSWD_MAX);
 
     if (!text)
         return pd_fail(e, PD_CAPACITY, "out of memory");
-    int failed = images_use(images, id, trees, &count, &lock, e);
+    int failed = images_use(images, id, &use, e);
     if (!failed) {
-        if (read_passwd(trees, count, text, PASSWD_MAX) < 0 ||
+        if (read_passwd(use.trees, use.tree_count, text, PASSWD_MAX) < 0 ||
             run_image_user(text, name, ret_uid, ret_gid) < 0)
             failed =
                 pd_fail(e, PD_INVALID,
                         "the image's user '%.60s' is not in its /etc/passwd: give --user", name);
-        for (unsigned i = 0; i < count; i++)
-            fd_done(&trees[i]);
+        image_use_done(&use);
     }
     free(text);
     return failed;
@@ -152,9 +149,8 @@ int run_image_apply(struct run_options *o, struct pd_err *e)
 
     if (!o->image)
         return 0;
-    if (o->spec.root_dir[0] || o->spec.root_name[0])
-        return pd_fail(e, PD_INVALID, "--image and %s: give one of them",
-                       o->spec.root_dir[0] ? "--root" : "--name");
+    if (o->spec.root_dir[0])
+        return pd_fail(e, PD_INVALID, "--image and --root: give one of them");
     if (keeper_dirs(&state, &run, e) < 0)
         return -1;
     auto_fd images = images_open_locked(state, LOCK_SH, &lock, e);

@@ -1,7 +1,11 @@
 /* How a command runs in a jail: CREATE goes to the keeper and, unless a terminal is needed, EXEC to
  * the jail at once, before it exists; init finds it when it starts. Then one poll loop moves the
  * streams and waits for the end, the deadline, a limit or a signal. Whatever ends it, the jail is
- * destroyed before the rest of the output is read: nothing is left that could write more. */
+ * destroyed before the rest of the output is read: nothing is left that could write more.
+ *
+ * Without a keeper that runs, this process is its own (keeper_take_inside), and its only other
+ * process is the builder. Where there is a gate, which is a child besides, the private keeper is a
+ * process. */
 #include "cli/run.h"
 
 #include "base/banned.h"
@@ -10,12 +14,14 @@
 #include "cli/terminal.h"
 #include "jail/identity.h"
 #include "jail/jail.h"
+#include "jail/keeper.h"
 #include "jail/netns.h"
 #include "jail/walls.h"
 #include "wire/start.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -171,7 +177,7 @@ static int begin_with_terminal(struct session *s, struct pd_err *e)
     auto_frame f = FRAME_INIT;
     auto_fd master = -1, slave = -1;
 
-    int r = wire_recv(s->link.sock, &f, deadline_in(CREATE_PATIENCE), e);
+    int r = keeper_link_recv(&s->link, &f, deadline_in(CREATE_PATIENCE), e);
     if (r == 0)
         return pd_fail(e, PD_LOST, "the keeper died");
     if (r < 0 || take_jail(s, &f, e) < 0 || jail_open_terminal(&s->jail, &master, &slave, e) < 0)
@@ -198,7 +204,7 @@ static int better_reason(struct session *s, struct pd_err *e)
 {
     auto_frame f = FRAME_INIT;
     if (e->code == PD_LOST && !s->created &&
-        wire_recv(s->link.sock, &f, deadline_in(REASON_PATIENCE), NULL) > 0)
+        keeper_link_recv(&s->link, &f, deadline_in(REASON_PATIENCE), NULL) > 0)
         (void)jail_accept(&s->jail, &f, e);
     return -1;
 }
@@ -289,13 +295,16 @@ static const char *wait_for_end(struct session *s, deadline d, int *ret_failed, 
 {
     *ret_failed = 0;
     while (!s->ended && !s->lost) {
-        struct pollfd p[7];
-        unsigned n = 4, in, out;
+        struct pollfd p[8];
+        unsigned n = 5, in, out;
+        struct keeper *keeper = s->link.inside;
+        deadline due = keeper ? keeper_inside_due(keeper) : DEADLINE_NONE;
 
         p[0] = (struct pollfd){s->jail.control, POLLIN, 0};
         p[1] = (struct pollfd){s->link.sock, POLLIN, 0};
         p[2] = (struct pollfd){s->signals, POLLIN, 0};
         p[3] = (struct pollfd){s->result->network.sock, POLLIN, 0};
+        p[4] = (struct pollfd){keeper ? keeper_inside_fd(keeper) : -1, POLLIN, 0};
 
         unsigned at_in = n;
         n += in = stream_poll(&s->in, &p[n]);
@@ -305,8 +314,10 @@ static const char *wait_for_end(struct session *s, deadline d, int *ret_failed, 
         unsigned err = stream_poll(&s->err, &p[n]);
         n += err;
 
-        if (poll(p, n, deadline_poll_ms(d)) < 0 && errno != EINTR)
+        if (poll(p, n, deadline_poll_ms(due < d ? due : d)) < 0 && errno != EINTR)
             continue;
+        if (keeper && p[4].revents)
+            keeper_inside_hear(keeper);
 
         if (out)
             stream_move(&s->out, p[at_out].revents);
@@ -371,7 +382,7 @@ static int await_created(struct session *s, struct pd_err *e)
     if (s->created)
         return 0;
 
-    int r = wire_recv(s->link.sock, &f, deadline_in(CREATE_PATIENCE), e);
+    int r = keeper_link_recv(&s->link, &f, deadline_in(CREATE_PATIENCE), e);
     if (r == 0)
         return pd_fail(e, PD_LOST, "the keeper died");
     if (r < 0 || take_jail(s, &f, e) < 0)
@@ -435,6 +446,39 @@ static int watch_signals(struct session *s, struct pd_err *e)
     return s->signals < 0 ? pd_fail_sys(e, "watch signals") : 0;
 }
 
+/* A child that was just forked waits for this processor until we sleep, but both have half a
+ * millisecond to work: so we go to another one, if there is one, and may go anywhere again. */
+static void leave_processor(void)
+{
+    cpu_set_t all, others;
+    int here = sched_getcpu();
+
+    if (here < 0 || sched_getaffinity(0, sizeof all, &all) < 0)
+        return;
+    others = all;
+    CPU_CLR((unsigned)here, &others);
+    if (CPU_COUNT(&others) && sched_setaffinity(0, sizeof others, &others) == 0)
+        (void)sched_setaffinity(0, sizeof all, &all);
+}
+
+static int begin_keeper(struct session *s, const char *path, struct pd_err *e)
+{
+    if (path)
+        return keeper_connect(&s->link, path, e);
+
+    int r = s->options->spec.network == NETWORK_GATE ? keeper_start_private(&s->link, e)
+                                                     : keeper_take_inside(&s->link, e);
+    if (r == 0)
+        leave_processor();
+    return r;
+}
+
+static void end_keeper(struct session *s)
+{
+    if (s->link.inside)
+        keeper_inside_end(s->link.inside);
+}
+
 int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e)
 {
     static struct session s;
@@ -449,7 +493,7 @@ int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e)
 
     if (geteuid() != 0 && o->uid != UID_USER)
         return pd_fail(e, PD_UNSUPPORTED, "--user: without root a sandbox has one uid, 'user'");
-    if ((keeper ? keeper_connect(&s.link, keeper, e) : keeper_start_private(&s.link, e)) < 0)
+    if (begin_keeper(&s, keeper, e) < 0)
         return -1;
     if (o->spec.network == NETWORK_GATE && run_network_start(&ret->network, e) < 0)
         return -1;
@@ -465,8 +509,11 @@ int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e)
     if (watch_signals(&s, e) < 0 || jail_request_in(&s.link, &s.jail, &o->spec, 0, netns, e) < 0)
         return -1;
     fd_done(&netns);
-    if ((s.use_terminal ? begin_with_terminal(&s, e) : begin_with_pipes(&s, e)) < 0)
-        return better_reason(&s, e);
+    if ((s.use_terminal ? begin_with_terminal(&s, e) : begin_with_pipes(&s, e)) < 0) {
+        (void)better_reason(&s, e);
+        end_keeper(&s);
+        return -1;
+    }
 
     int failed;
     const char *stopped_by = wait_for_end(&s, d, &failed, e);
@@ -477,6 +524,7 @@ int run_in_jail(struct run_options *o, struct run_result *ret, struct pd_err *e)
     else if (s.refused)
         discard(&s);
 
+    end_keeper(&s);
     run_network_finish(&ret->network, deadline_in(REASON_PATIENCE));
     ret->rung = s.jail.rung;
     ret->reason = why_not_full(&s);

@@ -36,10 +36,14 @@ int cmd_top(int argc, char **argv);
 int cmd_route(int argc, char **argv);
 int cmd_mcp(int argc, char **argv);
 int cmd_mv(int argc, char **argv);
+int cmd_secret(int argc, char **argv);
+int cmd_template(int argc, char **argv);
+int cmd_network(int argc, char **argv);
 
 extern const char console_usage[], ls_usage[], create_usage[], exec_usage[], shell_usage[],
     code_usage[], cp_usage[], logs_usage[], ps_usage[], kill_usage[], rm_usage[], port_usage[],
-    top_usage[], route_usage[], mv_usage[], mcp_usage[];
+    top_usage[], route_usage[], mv_usage[], mcp_usage[], secret_usage[], template_usage[],
+    network_usage[];
 
 /* Exit statuses of the commands themselves. */
 #define EXIT_USAGE  2
@@ -136,6 +140,9 @@ int put_pair(json_t *object, const char *what, const char *text, struct pd_err *
 int check_id(const char *id, struct pd_err *e);
 /* A pid or a process_id. */
 int check_pid(const char *pid, struct pd_err *e);
+/* An option about the rules of a way out, for the member `network`: 1 when it was one, 0 when not.
+ */
+int network_option(json_t *network, struct options *o, struct pd_err *e);
 /* Exactly one argument, an id. */
 int one_id(const char *command, char **args, int count, struct pd_err *e);
 /* The id of the sandbox of USER/THREAD. */

@@ -164,9 +164,11 @@ int cmd_kill(int argc, char **argv)
 }
 
 const char port_usage[] =
-    "usage: paddock port [--expires TIME] [--json] ID [PORT]\n\n"
+    "usage: paddock port [--by WAY] [--expires TIME] [--json] ID [PORT]\n\n"
     "Lists what listens in a sandbox. With a port, prints a URL that reaches "
     "it without a key.\n\n"
+    "  --by WAY        host (a name of its own, as pages like an editor need), path, or either "
+    "(default)\n"
     "  --expires TIME  how long the URL is good for, such as 10m; default 1h\n"
     "  --json          as JSON\n";
 
@@ -196,6 +198,7 @@ int cmd_port(int argc, char **argv)
     struct pd_err e;
     struct options o = OPTIONS_INIT(argc, argv);
     uint64_t expires = 0, port = 0;
+    const char *by = NULL;
     int json = 0, count;
 
     o.mixed = 1;
@@ -205,6 +208,9 @@ int cmd_port(int argc, char **argv)
         if (options_is(&o, NULL, "--json")) {
             json = 1;
             bad = options_no_value(&o, &e);
+        } else if (options_is(&o, NULL, "--by")) {
+            by = options_value(&o, &e);
+            bad = by ? 0 : -1;
         } else if (options_is(&o, NULL, "--expires")) {
             v = options_value(&o, &e);
             bad = v ? parse_duration("--expires", v, INT64_MAX, &expires, &e) : -1;
@@ -227,6 +233,8 @@ int cmd_port(int argc, char **argv)
         buf_printf(&b, "/%u/preview", (unsigned)port);
     if (expires)
         json_object_set_new(body, "expires_in_s", json_real((double)expires / (double)NS_PER_S));
+    if (by)
+        json_object_set_new(body, "by", json_string(by));
 
     struct remote_request q = {
         .method = port ? HTTP_POST : HTTP_GET, .target = buf_cstr(&b), .json = port ? body : NULL};

@@ -149,6 +149,8 @@ static int pass_on(struct bridge *b, const char *text, size_t len, struct pd_err
 
 static void message_free(struct message *m)
 {
+    if (!m)
+        return;
     json_decref(m->id);
     json_decref(m->cancels);
     free(m->text);
@@ -296,18 +298,18 @@ static int start_message(struct bridge *b, const char *line, size_t len, struct 
     if (cancels)
         drop_cancelled(b, cancels);
 
+    /* It has copies of its own: Jansson's counts of references are not for two threads. */
     struct message *m = calloc(1, sizeof *m);
     pthread_t thread;
-    if (!m || !(m->text = malloc(len))) {
-        free(m);
+    if (!m || !(m->text = malloc(len)) || (id && !(m->id = json_deep_copy(id))) ||
+        (cancels && !(m->cancels = json_deep_copy(cancels)))) {
+        message_free(m);
         return pd_fail(e, PD_CAPACITY, "no memory for a message");
     }
 
     memcpy(m->text, line, len);
     m->bridge = b;
     m->len = len;
-    m->id = json_incref(id);
-    m->cancels = json_incref(cancels);
 
     if (enlist(b, m)) {
         message_free(m);

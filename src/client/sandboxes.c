@@ -219,6 +219,7 @@ const char create_usage[] =
     "  --user-id ID           whose it is, with --thread-id\n"
     "  --thread-id ID         what it is for, with --user-id\n"
     "  --template NAME        what it is made of\n"
+    "  --snapshot NAME        it begins with a copy of the files of this snapshot\n"
     "  --provider NAME        who makes it: auto, or one of the server's providers\n"
     "  --image REF            what it is made from, where the provider takes images\n"
     "  --mode MODE            what its commands may run in: local (no isolation), sandbox, auto\n"
@@ -227,6 +228,9 @@ const char create_usage[] =
     "repeatable\n"
     "  --deny NETWORK[:PORTS] not there, with --egress open; repeatable\n"
     "  --egress MODE          off, list (what --allow names) or open\n"
+    "  --secret VARIABLE=NAME@HOST[,HOST]...  a secret that it can use at these hosts and not "
+    "read:\n"
+    "                         the variable has a placeholder\n"
     "  --policy POLICY        which commands may run: open, restricted, allow:A,B or deny:A,B\n"
     "  --memory SIZE          of all its processes, such as 512M\n"
     "  --pids N               processes and threads\n"
@@ -259,6 +263,7 @@ static const struct {
     {"--user-id", "user_id", TEXT, 0},
     {"--thread-id", "thread_id", TEXT, 0},
     {"--template", "template", TEXT, 0},
+    {"--snapshot", "snapshot", TEXT, 0},
     {"--provider", "provider", TEXT, 0},
     {"--image", "image", TEXT, 0},
     {"--mode", "mode", TEXT, 0},
@@ -319,24 +324,6 @@ static int put_policy(json_t *body, const char *v, struct pd_err *e)
     return 0;
 }
 
-/* --allow, --deny and --egress: members of the object `network`. */
-static int put_network(json_t *network, const char *option, const char *v, struct pd_err *e)
-{
-    bool is_mode = !strcmp(option, "--egress");
-    const char *member = is_mode ? "mode" : option + 2;
-    json_t *value = json_string(v), *list = json_object_get(network, member);
-
-    if (!value)
-        return pd_fail(e, PD_INVALID, "%s: the value is not UTF-8", option);
-    if (is_mode)
-        return json_object_set_new(network, member, value);
-    if (!list) {
-        list = json_array();
-        json_object_set_new(network, member, list);
-    }
-    return json_array_append_new(list, value);
-}
-
 static int parse_create_option(struct create *c, struct options *o, struct pd_err *e)
 {
     if (options_is(o, "-q", "--quiet")) {
@@ -362,13 +349,9 @@ static int parse_create_option(struct create *c, struct options *o, struct pd_er
         return j ? json_object_set_new(to, create_fields[i].field, j) : -1;
     }
 
-    static const char *const networks[] = {"--allow", "--deny", "--egress"};
-    for (size_t i = 0; i < sizeof networks / sizeof *networks; i++) {
-        if (!options_is(o, NULL, networks[i]))
-            continue;
-        const char *v = options_value(o, e);
-        return v ? put_network(c->network, networks[i], v, e) : -1;
-    }
+    int taken = network_option(c->network, o, e);
+    if (taken)
+        return taken < 0 ? -1 : 0;
 
     int is_env = options_is(o, "-e", "--env"), is_metadata = options_is(o, NULL, "--metadata");
     int is_session = options_is(o, NULL, "--session"), is_policy = options_is(o, NULL, "--policy");

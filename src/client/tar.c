@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/stat.h>
 
 #define BLOCK     512u
@@ -203,6 +204,52 @@ static int put_tree(struct writer *w, int dir, int depth, struct pd_err *e)
             return -1;
     }
     return 0;
+}
+
+/* The directory in which the last part of the name is. */
+static int open_above(int dir, const char *name, const char **ret_last)
+{
+    char part[NAME_MAX + 1];
+    auto_fd at = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    for (const char *slash; at >= 0 && (slash = strchr(name, '/')); name = slash + 1) {
+        size_t len = (size_t)(slash - name);
+        if (!len || len > NAME_MAX || (len == 2 && !memcmp(name, "..", 2)))
+            return -EINVAL;
+        snprintf(part, sizeof part, "%.*s", (int)len, name);
+        int inner = openat(at, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        fd_done(&at);
+        at = inner < 0 ? -errno : inner;
+    }
+    *ret_last = name;
+    return at < 0 ? at : !name[0] || !strcmp(name, "..") ? -EINVAL : fd_take(&at);
+}
+
+int tar_write_names(int dir, const char *const *names, size_t count, tar_write_fn *write, void *to,
+                    struct pd_err *e)
+{
+    static const char end[2 * BLOCK];
+    struct writer w = {.write = write, .to = to};
+
+    for (size_t i = 0; i < count; i++) {
+        const char *last;
+        if (!strcmp(names[i], ".")) {
+            w.path[0] = 0;
+            if (put_tree(&w, dir, 0, e) < 0)
+                return -1;
+            continue;
+        }
+        auto_fd above = open_above(dir, names[i], &last);
+        errno = -above;
+        if (above < 0)
+            return pd_fail_sys(e, "open %.200s", names[i]);
+        if (strlen(names[i]) >= sizeof w.path)
+            return pd_fail(e, PD_INVALID, "%.100s...: the path is too long", names[i]);
+        snprintf(w.path, sizeof w.path, "%s", names[i]);
+        if (put_child(&w, above, last, 0, e) < 0)
+            return -1;
+    }
+    return write(to, end, sizeof end, e);
 }
 
 int tar_write(int dir, tar_write_fn *write, void *to, struct pd_err *e)

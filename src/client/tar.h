@@ -16,5 +16,9 @@ typedef ssize_t tar_read_fn(void *from, void *out, size_t size, struct pd_err *e
 
 /* Writes what is in the directory `dir`: files, directories and symbolic links. */
 int tar_write(int dir, tar_write_fn *write, void *to, struct pd_err *e);
+/* Writes these names below `dir`, each with what is in it, under the same name: relative, without
+ * "..", through real directories. "." is all of `dir`. */
+int tar_write_names(int dir, const char *const *names, size_t count, tar_write_fn *write, void *to,
+                    struct pd_err *e);
 /* Unpacks below the directory `dir`. Files that are there are replaced. */
 int tar_unpack(int dir, tar_read_fn *read, void *from, struct pd_err *e);

@@ -35,13 +35,17 @@ import jdk.jshell.SourceCodeAnalysis;
 public class Driver {
     static final int EVENTS = 3, REQUESTS = 4, OUTPUT = 5, ERRORS = 6;
     static final int TEXT_MAX = 1 << 20, REMEMBERED = 64;
+    static final int SETTLE_MS = 500;   // for an interrupt that is on its way
 
     static OutputStream events, output, errors;
+    static PrintStream out, err;    // the code's
     static JShell shell;
     static String request = "";
     static int seq = 0, count = 0;
     static boolean truncated;
     static volatile boolean running, interrupted;
+    static boolean heard;   // an interrupt, since the last cell began; below LOCK
+    static final Object LOCK = new Object();    // taken to end a cell, and to stop it
 
     static FileDescriptor descriptor(int number) throws Exception {
         Constructor<FileDescriptor> make = FileDescriptor.class.getDeclaredConstructor(int.class);
@@ -90,6 +94,16 @@ public class Driver {
         }
     }
 
+    /** A thread of the code's may print when its cell is over, which is nobody's then. */
+    static synchronized void print(String type, String text) {
+        if (running && !request.isEmpty())
+            emit(type, ",\"text\":" + quote(text));
+    }
+
+    static synchronized void setRequest(String id) {
+        request = id;
+    }
+
     /** System.out and System.err of the code; between cells, which have no request then, nothing is told. */
     static PrintStream stream(String type) {
         OutputStream told = new OutputStream() {
@@ -100,8 +114,8 @@ public class Driver {
 
             @Override
             public void write(byte[] data, int from, int n) {
-                if (n > 0 && running)
-                    emit(type, ",\"text\":" + quote(new String(data, from, n, StandardCharsets.UTF_8)));
+                if (n > 0)
+                    print(type, new String(data, from, n, StandardCharsets.UTF_8));
             }
         };
         return new PrintStream(told, true) {};   // of a class of its own println is two pieces, as with the peer
@@ -157,9 +171,28 @@ public class Driver {
         return true;
     }
 
+    /** Code may have put anything in the place of its streams; without any, jshell itself fails. */
+    static void repairStreams() {
+        if (System.out == null)
+            System.setOut(out);
+        if (System.err == null)
+            System.setErr(err);
+    }
+
+    static void flush(PrintStream stream) {
+        try {
+            stream.flush();
+        } catch (RuntimeException wrong) {
+            return;
+        }
+    }
+
     static void cell(String id, String code, Map<String, String> variables) {
-        request = id;
+        setRequest(id);
         truncated = interrupted = false;
+        synchronized (LOCK) {
+            heard = false;
+        }
         count++;
         Map<String, String> before = new HashMap<>();
         variables.forEach((name, value) -> before.put(name, System.setProperty(name, value)));
@@ -168,28 +201,63 @@ public class Driver {
 
         boolean ok = run(code);
 
-        System.out.flush();
-        System.err.flush();
+        repairStreams();
+        flush(System.out);
+        flush(System.err);
         before.forEach((name, value) -> {
             if (value == null)
                 System.clearProperty(name);
             else
                 System.setProperty(name, value);
         });
-        running = false;
+        synchronized (LOCK) {
+            running = false;
+        }
         emit("end", ",\"ok\":" + ok + (truncated ? ",\"truncated\":true" : ""));
-        request = "";
+        setRequest("");
+    }
+
+    /** Below LOCK, so that it is this cell that is stopped. */
+    static boolean stopOnce() {
+        synchronized (LOCK) {
+            if (running && interrupted)
+                shell.stop();
+            return running && interrupted;
+        }
     }
 
     /** What is still compiled when the interrupt comes is stopped when it runs. */
     static void stopCell() {
         try {
-            while (running && interrupted) {
-                shell.stop();
+            while (stopOnce())
                 Thread.sleep(50);
-            }
         } catch (InterruptedException end) {
             Thread.currentThread().interrupt();
+        }
+    }
+
+    /** A JVM hears signals in a thread of their own, so an interrupt may come when its cell is over. */
+    static void onInterrupt() {
+        if (running) {
+            interrupted = true;
+            new Thread(Driver::stopCell).start();
+        }
+        synchronized (LOCK) {
+            heard = true;
+            LOCK.notifyAll();
+        }
+    }
+
+    /** An interrupt was sent to the cell before: until it has come, so that it does not hit the next one. */
+    static void settle() {
+        long end = System.nanoTime() + SETTLE_MS * 1_000_000L;
+        synchronized (LOCK) {
+            try {
+                for (long left = SETTLE_MS; !heard && left > 0; left = (end - System.nanoTime()) / 1_000_000)
+                    LOCK.wait(left);
+            } catch (InterruptedException stopped) {
+                return;
+            }
         }
     }
 
@@ -225,6 +293,10 @@ public class Driver {
             seen.add(words[0]);
             if (seen.size() > REMEMBERED)
                 seen.remove();
+            if (words[0].startsWith("settle-")) {
+                settle();
+                return;
+            }
             cell(words[0], new String(code, StandardCharsets.UTF_8),
                 variables(Base64.getDecoder().decode(words.length > 3 ? words[3] : "")));
         } catch (IllegalArgumentException damaged) {
@@ -240,20 +312,17 @@ public class Driver {
         events = new FileOutputStream(descriptor(EVENTS));
         output = new FileOutputStream(descriptor(OUTPUT));
         errors = new FileOutputStream(descriptor(ERRORS));
-        System.setOut(stream("stdout"));
-        System.setErr(stream("stderr"));
+        out = stream("stdout");
+        err = stream("stderr");
+        System.setOut(out);
+        System.setErr(err);
         System.getenv().forEach((name, value) -> System.getProperties().putIfAbsent(name, value));
 
         shell = JShell.builder().executionEngine("local").build();
         for (String name : new String[] {"java.io", "java.math", "java.net", "java.nio.file", "java.util",
             "java.util.concurrent", "java.util.function", "java.util.regex", "java.util.stream"})
             shell.eval("import " + name + ".*;");
-        sun.misc.Signal.handle(new sun.misc.Signal("INT"), signal -> {
-            if (running) {
-                interrupted = true;
-                new Thread(Driver::stopCell).start();
-            }
-        });
+        sun.misc.Signal.handle(new sun.misc.Signal("INT"), signal -> onInterrupt());
 
         emit("ready", ",\"version\":" + quote(System.getProperty("java.version")));
         InputStream requests = new java.io.BufferedInputStream(new FileInputStream(descriptor(REQUESTS)));

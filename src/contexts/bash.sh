@@ -3,7 +3,7 @@
 #
 # How this works: docs/contexts.md ("What a driver speaks") has the lines. Requests are `ID CRC BASE64(code)` and perhaps
 # BASE64(variables). Names that begin with __pd_ are the driver's. Commands of the driver are called by `builtin` where
-# code may have put a function in their place, and options of the code (set -e, -u, -x ...) hold only while it runs.
+# code may have put a function in their place, programs by the paths that they had at the start, and options of the code (set -e, -u, -x ...) hold only while it runs.
 #
 # The code runs below no function of the driver, or its `declare` would make local variables; it is sourced.
 #
@@ -13,6 +13,9 @@
 # same: it ends the cell, and the variables stay.
 
 exec {__pd_in}<&0 {__pd_out}>&1 {__pd_err}>&2 {__pd_events}>&3 0</dev/null 3>&-
+# Without base64 no request can be read: told as a language that is missing.
+__pd_base64=$(builtin type -P base64) || builtin exit 127
+__pd_gzip=$(builtin type -P gzip) __pd_tail=$(builtin type -P tail) __pd_od=$(builtin type -P od)
 __pd_id='' __pd_seq=0 __pd_count=0 __pd_due=0 __pd_exit='' __pd_status=0 __pd_set='' __pd_before=() __pd_seen=()
 
 # __pd_emit TYPE FIELDS: the marks, then the event.
@@ -49,44 +52,44 @@ __pd_left() {
 
 # __pd_crc TEXT: its CRC-32, here for a short text and by gzip for a long one, which would take long.
 __pd_crc() {
-    builtin local LC_ALL=C crc=$((0xffffffff)) i bit code
-    if ((${#1} > 256)) && builtin type -P gzip tail od >/dev/null; then
-        builtin read -r REPLY < <(builtin printf %s "$1" | gzip -1 | tail -c 8 | od -An -tu4 -N4)
+    builtin local LC_ALL=C __pd_crc=$((0xffffffff)) __pd_i __pd_bit __pd_char
+    if [[ ${#1} -gt 256 && $__pd_gzip && $__pd_tail && $__pd_od ]]; then
+        builtin read -r REPLY < <(builtin printf %s "$1" | "$__pd_gzip" -1 | "$__pd_tail" -c 8 | "$__pd_od" -An -tu4 -N4)
         return
     fi
-    for ((i = 0; i < ${#1}; i++)); do
-        builtin printf -v code %d "'${1:i:1}"
-        ((crc ^= code & 255, 1))
-        for ((bit = 0; bit < 8; bit++)); do
-            ((crc = crc & 1 ? crc >> 1 ^ 0xedb88320 : crc >> 1, 1))
+    for ((__pd_i = 0; __pd_i < ${#1}; __pd_i++)); do
+        builtin printf -v __pd_char %d "'${1:__pd_i:1}"
+        ((__pd_crc ^= __pd_char & 255, 1))
+        for ((__pd_bit = 0; __pd_bit < 8; __pd_bit++)); do
+            ((__pd_crc = __pd_crc & 1 ? __pd_crc >> 1 ^ 0xedb88320 : __pd_crc >> 1, 1))
         done
     done
-    REPLY=$((crc ^ 0xffffffff))
+    REPLY=$((__pd_crc ^ 0xffffffff))
 }
 
 # __pd_variables BASE64: sets and exports NAME=VALUE..., and notes how it was in __pd_before.
 __pd_variables() {
-    builtin local entry name
+    builtin local __pd_entry __pd_variable
     __pd_before=()
-    while IFS= builtin read -r -d '' entry; do
-        name=${entry%%=*}
-        [[ $name =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || continue
-        if [[ -v $name ]]; then
-            __pd_before+=("$name=${!name}")
+    while IFS= builtin read -r -d '' __pd_entry; do
+        __pd_variable=${__pd_entry%%=*}
+        [[ $__pd_variable =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || continue
+        if [[ -v $__pd_variable ]]; then
+            __pd_before+=("$__pd_variable=${!__pd_variable}")
         else
-            __pd_before+=("$name")
+            __pd_before+=("$__pd_variable")
         fi
-        builtin export "$name=${entry#*=}"
-    done < <(base64 -d <<<"$1")
+        builtin export "$__pd_variable=${__pd_entry#*=}"
+    done < <("$__pd_base64" -d <<<"$1")
 }
 
 __pd_put_back() {
-    builtin local entry
-    for entry in "${__pd_before[@]}"; do
-        if [[ $entry == *=* ]]; then
-            builtin export "${entry?}"
+    builtin local __pd_entry
+    for __pd_entry in "${__pd_before[@]}"; do
+        if [[ $__pd_entry == *=* ]]; then
+            builtin export "${__pd_entry?}"
         else
-            builtin unset -v "$entry"
+            builtin unset -v "$__pd_entry"
         fi
     done
     __pd_before=()
@@ -98,11 +101,11 @@ __pd_interrupt() {
 }
 
 exit() {
-    builtin local status=$?
+    builtin local __pd_was=$?
     if ((BASHPID != $$)); then
-        builtin exit "${1:-$status}"    # of a subshell
+        builtin exit "${1:-$__pd_was}"    # of a subshell
     fi
-    __pd_exit=${1:-$status}
+    __pd_exit=${1:-$__pd_was}
     __pd_return
 }
 
@@ -128,9 +131,9 @@ __pd_unwind() {
 
 # __pd_is_new ID: whether it is none of the last 64.
 __pd_is_new() {
-    builtin local id
-    for id in "${__pd_seen[@]}"; do
-        [[ $id != "$1" ]] || return 1
+    builtin local __pd_one
+    for __pd_one in "${__pd_seen[@]}"; do
+        [[ $__pd_one != "$1" ]] || return 1
     done
     __pd_seen=("${__pd_seen[@]: -63}" "$1")
 }
@@ -139,7 +142,7 @@ __pd_is_new() {
 __pd_take() {
     builtin local REPLY
     [[ $__pd_name =~ ^[A-Za-z0-9_-]{1,64}$ && $__pd_sum =~ ^[0-9a-fA-F]{8}$ ]] || return 1
-    __pd_code=$(base64 -d <<<"$__pd_data" 2>/dev/null && builtin printf x) || return 1
+    __pd_code=$("$__pd_base64" -d <<<"$__pd_data" 2>/dev/null && builtin printf x) || return 1
     __pd_code=${__pd_code%x}
     __pd_crc "$__pd_code"
     ((REPLY == 16#$__pd_sum)) && __pd_is_new "$__pd_name"

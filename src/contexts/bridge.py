@@ -5,8 +5,11 @@ the kernel publishes becomes events; its text too, for it has no descriptors of 
 is passed on to the kernel, which has a process group of its own.
 """
 
+import ast
 import binascii
 import collections
+import contextlib
+import fcntl
 import json
 import os
 import queue
@@ -24,7 +27,6 @@ EXECUTION_MAX = 64 << 20
 TEXT_MAX = 1 << 20
 REMEMBERED = 64
 START_S = 120       # a kernel may take long to start
-MARKED = 1, 2
 EVENTS = 3
 
 
@@ -33,6 +35,8 @@ class Bridge:
 
     def __init__(self):
         self.manager = self.client = None
+        self.language = ""          # of the kernel
+        self.marked = keep_streams()
         self.request, self.seq, self.count, self.sent = "", 0, 0, 0
         self.truncated = self.runs = False
         self.seen = collections.deque(maxlen=REMEMBERED)
@@ -46,7 +50,7 @@ class Bridge:
                 return
         self.seq += 1
         if self.request:
-            for descriptor in MARKED:
+            for descriptor in self.marked:
                 write_all(descriptor, b"\x1e%s %d\x1e" % (self.request.encode(), self.seq))
         write_all(EVENTS, line.encode() + b"\n")
 
@@ -71,6 +75,7 @@ class Bridge:
         client.start_channels()
         client.wait_for_ready(timeout=START_S)
         self.manager, self.client = manager, client
+        self.language = specs[found]["spec"].get("language", "").lower()
 
     def run(self, fields):
         self.count += 1
@@ -79,11 +84,38 @@ class Bridge:
         try:
             if self.client is None:
                 self.start(str(fields.get("kernel") or "python3"))
-            ok = self.execute(fields.get("code") or "")
+            with self.variables(fields.get("env") or {}):
+                ok = self.execute(fields.get("code") or "")
         except Exception as error:
             ok = False
             self.emit("error", name=type(error).__name__, value=str(error), traceback=str(error))
         self.emit("end", ok=ok, **({"truncated": True} if self.truncated else {}))
+
+    @contextlib.contextmanager
+    def variables(self, wanted):
+        """Variables for one cell. A kernel has the context's from its start; others have to be set by code of its language."""
+        if not wanted:
+            yield
+            return
+        if self.language != "python":
+            raise ValueError("variables of one cell cannot be set in a kernel of %s: give them to the context, "
+                             "or set them in the code" % (self.language or "this language"))
+        before = self.change_variables(wanted)
+        try:
+            yield
+        finally:
+            if self.client is not None:
+                self.change_variables(before)
+
+    def change_variables(self, wanted):
+        """Sets variables of a Python kernel, None: none, and returns how they were. No name of the code's is touched."""
+        environ = "__import__('os').environ"
+        look = "{name: %s.get(name) for name in %r}" % (environ, list(wanted))
+        change = "[%s.pop(name, None) if value is None else %s.__setitem__(name, value) for name, value in %r.items()]" % (
+            environ, environ, wanted)
+        said = self.client.execute("", silent=True, user_expressions={"before": look, "done": change}, reply=True, timeout=START_S)
+        found = said["content"]["user_expressions"]["before"]
+        return ast.literal_eval(found["data"]["text/plain"]) if found["status"] == "ok" else {}
 
     def execute(self, code):
         """Runs code in the kernel and tells what it publishes, until it is idle again."""
@@ -154,12 +186,24 @@ def clean(value):
     return value
 
 
+def keep_streams():
+    """Copies of 1 and 2 for marks. What libraries of this process log there is for its operator, and in no cell."""
+    kept = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 100) for number in (1, 2)]
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (1, 2):
+        os.dup2(nowhere, number)
+    os.close(nowhere)
+    return kept
+
+
 def write_all(descriptor, data):
     while data:
         data = data[os.write(descriptor, data):]
 
 
 def main():
+    if os.environ.get("PYTHONSAFEPATH") == "paddock":   # for this process alone: see languages.c
+        del os.environ["PYTHONSAFEPATH"]
     requests = os.fdopen(os.dup(0), "rb")
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

@@ -25,7 +25,9 @@ DRIVER(r);
 
 /* A file that is not buffered reads no further than it must. The first entry of sys.path, the
  * working directory, is taken away, so that the driver's own imports cannot find files of the
- * sandbox; the driver puts it back. */
+ * sandbox; the driver puts it back. Python imports before it runs the loader, too, from 3.13 on:
+ * a variable that 3.11 and later know keeps the directory out. The driver removes it. */
+#define PYTHON_USUAL "PYTHONSAFEPATH=paddock"
 static const char python_loader[] =
     "import sys\n"
     "sys.path[:1] = filter(None, sys.path[:1])\n"
@@ -66,17 +68,20 @@ static const char java_loader[] = MOVED
 static const char r_loader[] =
     "requests <- pipe(\"trap '' INT; exec cat <&4 2>&- 3>&- 5>&- 6>&-\", \"r\")\n"
     "n <- as.integer(readLines(requests, 1L))\n"
-    "eval(parse(text = readChar(requests, n, useBytes = TRUE), keep.source = FALSE))\n";
+    "eval(parse(text = suppressWarnings(readChar(requests, n, useBytes = TRUE)), keep.source = "
+    "FALSE))\n";
 
 static const struct context_language languages[] = {
     {
         .name = "python",
         .aliases = NAMES("py", "python3"),
         .argv = NAMES("python3", "-c", python_loader),
+        .usual = PYTHON_USUAL,
         .driver = python_driver_start,
         .driver_end = python_driver_end,
         .forks = true,
         .listed = true,
+        .settles = true,
         .missing = "there is no python3 in this sandbox: install the package python3 in its image",
     },
     {
@@ -85,6 +90,7 @@ static const struct context_language languages[] = {
         .argv = NAMES("sh", "-c", MOVED "exec node -e \"$0\" \"$1\"", node_loader, "javascript"),
         .driver = node_driver_start,
         .driver_end = node_driver_end,
+        .settles = true,
         .listed = true,
         .missing = "there is no node in this sandbox: install the package nodejs in its image",
     },
@@ -94,6 +100,7 @@ static const struct context_language languages[] = {
         .argv = NAMES("sh", "-c", MOVED "exec node -e \"$0\" \"$1\"", node_loader, "typescript"),
         .driver = node_driver_start,
         .driver_end = node_driver_end,
+        .settles = true,
         .missing = "there is no TypeScript in this sandbox: install nodejs 22.13 or later, or "
                    "nodejs and the "
                    "package typescript (Debian: node-typescript) in its image",
@@ -124,6 +131,7 @@ static const struct context_language languages[] = {
         .driver = java_driver_start,
         .driver_end = java_driver_end,
         .plain = true,
+        .settles = true,
         .missing = "there is no JDK in this sandbox: install the package openjdk-17-jdk-headless, "
                    "or a later one, in its image",
     },
@@ -131,6 +139,7 @@ static const struct context_language languages[] = {
         .name = "bridge",
         .aliases = (const char *const[]){NULL},
         .argv = NAMES("python3", "-c", python_loader),
+        .usual = PYTHON_USUAL,
         .driver = bridge_driver_start,
         .driver_end = bridge_driver_end,
         .missing = "there is no driver of this language, and no jupyter_client in this sandbox for "

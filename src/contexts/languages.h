@@ -13,10 +13,12 @@ struct context_language {
     const char *name;                /* "python" */
     const char *const *aliases;      /* "py", "python3", NULL */
     const char *const *argv;         /* what is executed, NULL at the end */
+    const char *usual;               /* NAME=VALUE for it, unless somebody has set NAME; or NULL */
     const char *driver, *driver_end; /* the text that is sent first */
     bool forks;                      /* takes the request `fork` */
     bool listed;                     /* its default context is in every list from the start */
     bool plain;                      /* requests are code, not JSON */
+    bool settles;                    /* takes the request `settle` */
     const char *missing;             /* what to say when argv[0] is not there, or cannot do it */
 };
 

@@ -23,8 +23,21 @@ const REMEMBERED = 64
 const [EVENTS, REQUESTS, OUTPUT, ERRORS] = [3, 4, 5, 6]
 
 // What the thread that hears interrupts may know: the count of the cell that runs, and of the one whose guard stands; or 0.
-const [CELL, GUARDED] = [0, 1]
-const state = new Int32Array(new SharedArrayBuffer(8))
+// HEARD is its word to a cell whose guard it did not see standing: whoever takes it away acts on it.
+const [CELL, GUARDED, HEARD] = [0, 1, 2]
+const state = new Int32Array(new SharedArrayBuffer(12))
+
+const SETTLE_MS = 500 // for an interrupt that is on its way
+
+// What code may put something else in the place of. A driver that cannot go on all the same ends, and is started anew.
+const { store: storeAtomic, exchange: exchangeAtomic, notify: notifyAtomic, wait: waitAtomic } = Atomics
+const { stringify, parse } = JSON
+const leave = process.reallyExit.bind(process)
+
+function giveUp (error) {
+  try { fs.writeSync(ERRORS, util.inspect(error) + '\n') } catch {}
+  leave(70)
+}
 
 let cell = null // that runs: { id, sent, truncated, settle }
 let seq = 0
@@ -39,14 +52,14 @@ function writeAll (descriptor, data) {
     } catch (error) {
       if (error.code === 'EPIPE' || error.code === 'EBADF') return // nobody reads it any more
       if (error.code !== 'EAGAIN') throw error
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1) // a child made the pipe non-blocking
+      waitAtomic(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1) // a child made the pipe non-blocking
     }
   }
 }
 
 // JSON in ASCII. A lone surrogate is no character: it is told as text.
 function toText (value) {
-  return JSON.stringify(value)
+  return stringify(value)
     .replace(/(?<!\\)((?:\\\\)*)\\u(d[89a-f][0-9a-f]{2})/g, '$1\\\\u$2')
     .replace(/[\u007f-\uffff]/g, c => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'))
 }
@@ -62,6 +75,10 @@ function send (type, body) {
   writeAll(ERRORS, mark)
   const id = cell ? `,"id":"${cell.id}"` : ''
   writeAll(EVENTS, Buffer.from(`{"type":"${type}","seq":${seq}${id}${body ? ',' + body : ''}}\n`, 'latin1'))
+}
+
+function memory () {
+  return { memory: attempt(() => process.memoryUsage.rss()) ?? 0 }
 }
 
 function shorten (text) {
@@ -106,7 +123,7 @@ async function bundle (value) {
     }
     const prototype = attempt(() => Object.getPrototypeOf(value))
     if (Array.isArray(value) || prototype === Object.prototype || prototype === null) {
-      const json = attempt(() => JSON.parse(JSON.stringify(value)))
+      const json = attempt(() => parse(stringify(value)))
       if (json !== undefined) data['application/json'] ??= json
     }
   }
@@ -205,7 +222,8 @@ process.on('unhandledRejection', onError)
 // guards of a process share one handler, which stays while one of them stands, and a signal is told to the guard that began
 // last. So a thread waits in a guarded script for as long as the driver lives, and hears what comes while no cell's guard
 // stands. It tells the main thread which cell was to be interrupted when it waits again, so that none is lost behind one.
-// If that cell's guard stands by now (it began after the signal, or below the thread's), the signal is sent once more.
+// If that cell's guard stands by now (it began after the signal, or below the thread's), the signal is sent once more; if it
+// begins just then, the cell finds the thread's word (HEARD) and ends by itself: it may be a loop that takes no messages.
 const WATCH = `
   const { parentPort, workerData: state } = require('worker_threads')
   const never = new Int32Array(new SharedArrayBuffer(4))
@@ -215,11 +233,30 @@ const WATCH = `
   for (;;) {
     try { guard.runInThisContext({ breakOnSigint: true }) } catch {}
     heard = Atomics.load(state, ${CELL})
-    if (heard && Atomics.load(state, ${GUARDED}) === heard) {
+    Atomics.store(state, ${HEARD}, heard)
+    if (heard && Atomics.load(state, ${GUARDED}) === heard && Atomics.compareExchange(state, ${HEARD}, heard, 0) === heard) {
       process.kill(process.pid, 'SIGINT')
       Atomics.wait(state, ${GUARDED}, heard)
     }
   }`
+
+let isHeard = false // since the last cell began
+let onHeard = null
+
+function hearInterrupt () {
+  isHeard = true
+  onHeard?.()
+}
+
+// An interrupt was sent to the cell before: until it has come, so that it does not hit the next one.
+async function settleInterrupt () {
+  if (isHeard) return
+  await new Promise(resolve => {
+    onHeard = resolve
+    setTimeout(resolve, SETTLE_MS)
+  })
+  onHeard = null
+}
 
 // Calls back when the thread waits.
 function watchInterrupts (onStanding) {
@@ -230,14 +267,20 @@ function watchInterrupts (onStanding) {
       process.on(event, (name, ...more) => { if (name !== 'SIGINT') listener.call(process, name, ...more) })
     }
   }
-  process.on('SIGINT', () => cell?.settle(new Interrupt('interrupted')))
+  process.on('SIGINT', () => {
+    hearInterrupt()
+    cell?.settle(new Interrupt('interrupted'))
+  })
 
   // Where node lets us, we keep the handler also for the moment in which the thread is in no guard.
   attempt(() => process.binding('contextify').startSigintWatchdog())
   const resourceLimits = { maxOldGenerationSizeMb: 8, maxYoungGenerationSizeMb: 1, stackSizeMb: 1 }
   const thread = new Worker(WATCH, { eval: true, env: {}, execArgv: [], workerData: state, resourceLimits })
   thread.once('message', () => {
-    thread.on('message', heard => { if (cell && heard === count) process.emit('SIGINT', 'SIGINT', 2) })
+    thread.on('message', heard => {
+      hearInterrupt()
+      if (cell && heard === count) process.emit('SIGINT', 'SIGINT', 2)
+    })
     onStanding()
   })
   thread.unref()
@@ -245,7 +288,7 @@ function watchInterrupts (onStanding) {
 
 // A script that calls what is at RUN, and that an interrupt may break.
 const RUN = Symbol('run')
-globalThis[Symbol.for('paddock.run')] = () => shell[RUN]()
+Object.defineProperty(globalThis, Symbol.for('paddock.run'), { value: () => shell[RUN]() })
 const guard = new vm.Script("globalThis[Symbol.for('paddock.run')]()")
 
 function evaluate (code) {
@@ -255,16 +298,18 @@ function evaluate (code) {
       else resolve(util.types.isPromise(value) ? value.then(found => [found]) : [value]) // anything else with then() is a value
     }
     shell[RUN] = () => {
-      Atomics.store(state, GUARDED, count)
+      storeAtomic(state, GUARDED, count)
+      if (exchangeAtomic(state, HEARD, 0) === count) throw new Interrupt('interrupted')
       shell.eval(code, shell.context, `cell${count}`, done)
     }
     try {
       guard.runInThisContext({ breakOnSigint: true })
     } catch (error) {
+      hearInterrupt()
       cell.settle(error) // an interrupt, and the code may have given a promise before it
     } finally {
-      Atomics.store(state, GUARDED, 0)
-      Atomics.notify(state, GUARDED)
+      storeAtomic(state, GUARDED, 0)
+      notifyAtomic(state, GUARDED)
     }
   })
 }
@@ -285,7 +330,8 @@ async function runCell (id, request) {
   cell = { id, sent: 0, truncated: false }
   const settled = new Promise((resolve, reject) => { cell.settle = reject }) // by an interrupt, or by an error of a callback
   settled.catch(() => {})
-  Atomics.store(state, CELL, ++count)
+  isHeard = false
+  storeAtomic(state, CELL, ++count)
   emit('start', { count })
   const before = {}
   for (const [name, value] of Object.entries(request.env ?? {})) {
@@ -307,8 +353,8 @@ async function runCell (id, request) {
     if (value === undefined) delete process.env[name]
     else process.env[name] = value
   }
-  Atomics.store(state, CELL, 0)
-  emit('end', cell.truncated ? { ok, truncated: true } : { ok })
+  storeAtomic(state, CELL, 0)
+  emit('end', { ok, ...memory(), ...(cell.truncated ? { truncated: true } : {}) })
   cell = null
 }
 
@@ -331,7 +377,7 @@ function take (text) {
   const words = text.split(' ')
   if (words.length !== 3 || !/^[\w-]{1,64}$/.test(words[0]) || !/^[0-9a-f]{8}$/i.test(words[1])) return
   const data = Buffer.from(words[2], 'base64')
-  const request = attempt(() => JSON.parse(data))
+  const request = attempt(() => parse(data))
   if (seen.includes(words[0]) || crc32(data) !== parseInt(words[1], 16) || typeof request !== 'object' || !request) return
   seen.push(words[0])
   if (seen.length > REMEMBERED) seen.shift()
@@ -339,10 +385,15 @@ function take (text) {
 }
 
 async function answer (id, request) {
-  if (request.op === 'run') return runCell(id, request)
-  cell = { id }
-  emit('refused', { why: `no op ${util.inspect(request.op)}: there is run` })
-  cell = null
+  try {
+    if (request.op === 'run') return await runCell(id, request)
+    if (request.op === 'settle') return await settleInterrupt()
+    cell = { id }
+    emit('refused', { why: `no op ${util.inspect(request.op)}: there are run and settle` })
+    cell = null
+  } catch (error) {
+    giveUp(error)
+  }
 }
 
 // What is printed stands before the mark that follows.
@@ -364,12 +415,16 @@ function takeRequests () {
   const requests = new net.Socket({ fd: REQUESTS, readable: true, writable: false })
   requests.setEncoding('latin1')
   requests.on('data', data => {
-    const lines = (buffer + data).split('\n')
-    buffer = lines.pop()
-    lines.forEach(take)
+    try {
+      const lines = (buffer + data).split('\n')
+      buffer = lines.pop()
+      lines.forEach(take)
+    } catch (error) {
+      giveUp(error)
+    }
   })
   requests.on('end', () => line.then(() => exit(0)))
 }
 
 takeRequests()
-watchInterrupts(() => emit('ready', { version: process.versions.node }))
+watchInterrupts(() => emit('ready', { version: process.versions.node, ...memory() }))

@@ -40,10 +40,14 @@ HIGH = 100                 # the driver's own descriptors are above: code expect
 FUTURES = 0x1fe0000        # the flags of `from __future__ import ...`, which hold for the cells that follow
 PARSE = _ast.PyCF_ONLY_AST | _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 CO_COROUTINE = 0x80
+SETTLE_S = 0.5             # for an interrupt that is on its way
+SEE_OFF_MS = 5000          # for a fork to leave its parent's group
 GIVE_UP = 1000             # failures of the driver itself in a row: the code has broken what both stand on
 
 # Taken before any code runs, which may put something else in their place.
 write = os.write
+fork_process = os.fork
+leave = os._exit
 to_text = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 PAGES = ("display", "magics", "charts")     # as they follow this one in TEXT, each behind a form feed
@@ -199,6 +203,10 @@ def encode(fields):
 
 def send_result(data, main):
     """A result, data by MIME type. Parts that are too much are left out, the largest first."""
+    if driver.is_child:
+        if not main:
+            print(data.get("text/plain", ""))
+        return
     flush_streams()
     parts = {mime: to_text(value) for mime, value in data.items()}
     while parts and (sum(map(len, parts.values())) > EVENT_MAX - 4096
@@ -358,7 +366,7 @@ class Cell:
     def work(self):
         try:
             driver.request = self.request
-            driver.sent, driver.truncated, driver.interrupt_due = 0, False, False
+            driver.sent, driver.truncated, driver.interrupt_due, driver.interrupt_heard = 0, False, False, False
             repair_streams()
             signal.signal(signal.SIGINT, on_interrupt)
             driver.events.send(self.start_event)
@@ -371,6 +379,8 @@ class Cell:
         except BaseException as error:
             self.error = error
             close_figures()
+        if driver.is_child:
+            end_child(self.error)
         self.is_over = True
 
     def close(self):
@@ -386,7 +396,7 @@ class Cell:
         if self.error is not None and self.error_event is None:
             self.error_event = Event("error", self.request, encode(self.describe_error()))
         if self.end_event is None:
-            end = {"ok": self.error is None}
+            end = {"ok": self.error is None, **memory()}
             if driver.truncated:
                 end["truncated"] = True
             self.end_event = Event("end", self.request, encode(end))
@@ -405,13 +415,46 @@ class Cell:
             return {"name": type(self.error).__name__, "value": "", "traceback": shorten("".join(lines))}
 
 
+def after_fork():
+    """In a child that code has forked: it is no second driver, so it takes no requests and tells no events."""
+    if not driver.is_forking:
+        driver.is_child = True
+        driver.requests.socket.close()
+
+
+def end_child(error):
+    """Such a child comes to the end of its cell, which is to it the end of the program."""
+    status = 0 if error is None else 1
+    try:
+        if isinstance(error, SystemExit) and isinstance(error.code, int):
+            status = error.code & 0xff
+        elif isinstance(error, SystemExit):
+            sys.stderr.write("%s\n" % (error.code,))
+        elif error is not None:
+            sys.stderr.write(describe(error)["traceback"])
+        flush_streams()
+    finally:
+        os._exit(status)
+
+
 def on_interrupt(number, frame):
     """SIGINT. What it finds outside of a cell's own code goes on; a cell that has just started ends at once."""
+    driver.interrupt_heard = True
     while frame is not None:
         if any(frame.f_code is code for code in INTERRUPTIBLE):
             raise KeyboardInterrupt
         frame = frame.f_back
     driver.interrupt_due = True
+
+
+def settle():
+    """An interrupt was sent to the cell before: until it has come, so that it does not hit the next one."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        if not driver.interrupt_heard:
+            signal.sigtimedwait({signal.SIGINT}, SETTLE_S)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 # ---- streams and descriptors ----
@@ -548,13 +591,17 @@ class Driver:
         self.sent = 0               # bytes of its results
         self.truncated = False
         self.interrupt_due = False
+        self.interrupt_heard = False    # since the last cell began
         self.count = 0              # cells so far
         self.futures = 0
         self.loop = None
         self.forks = {}             # pid: the join socket, and a descriptor that tells the end
+        self.gate = None            # of a fork that is still in its parent's group; see pass_gate
+        self.leaving = None         # of its parent; see see_off
         self.cell = None
         self.failures = 0
         self.stdout = self.stderr = None
+        self.is_forking = self.is_child = False     # see after_fork
         self.libraries = None       # of a zygote: what lies where libraries are, when it imported some
 
     def take_streams(self, requests, output, errors, events):
@@ -582,15 +629,21 @@ class Driver:
 
     def say_ready(self):
         version = "%d.%d.%d" % sys.version_info[:3]
-        self.events.send(Event("ready", "", encode({"version": version})))
+        self.events.send(Event("ready", "", encode({"version": version, **memory()})))
 
     def serve(self):
         while True:
             try:
+                if self.is_child:
+                    os._exit(1)
                 if self.cell is not None:
                     self.cell.close()
                     self.requests.finish(self.cell.request)
                     self.cell = None
+                if self.gate is not None:
+                    self.pass_gate()
+                if self.leaving is not None:
+                    self.see_off()
                 self.reap()
                 if self.forks and not self.requests.waiting():
                     self.wait()
@@ -622,8 +675,10 @@ class Driver:
             self.requests.finish(name)
             if op == "fork":
                 self.fork(name, bool(fields.get("force")), fields.get("fresh"))
+            elif op == "settle":
+                settle()
             else:
-                self.refuse(name, "no op %r: there are run, import and fork" % (op,))
+                self.refuse(name, "no op %r: there are run, import, fork and settle" % (op,))
 
     def work(self, cell):
         self.cell = cell
@@ -662,31 +717,55 @@ class Driver:
         gc.collect(1)
         gc.freeze()     # without it the first collection in either process un-shares all memory
         try:
-            pid = fork_quietly()
-        except OSError as error:
-            return "fork: %s" % error.strerror
+            left, leaves = os.pipe()
+            try:
+                pid = fork_quietly()
+            except Exception:
+                os.close(left)
+                os.close(leaves)
+                raise
+        except Exception as error:
+            return "fork: %s" % (getattr(error, "strerror", None) or type(error).__name__)
         if pid == 0:
-            self.become(taken, fresh)
+            try:
+                os.close(left)
+                self.become(taken, fresh, leaves)
+            except BaseException:   # the code has broken what it stands on: no second driver of the parent's context
+                leave(70)
             return None
 
-        for descriptor in taken[:4]:
+        for descriptor in (*taken[:4], leaves):
             os.close(descriptor)
         try:
             ended = os.pidfd_open(pid)
         except OSError:     # Linux before 5.3: ends are told with the next request
             ended = None
         self.forks[pid] = raise_high(taken[4]), ended
-        self.events.send(Event("forked", name, encode({"pid": pid, "threads_lost": threads})))
+        self.leaving = left, Event("forked", name, encode({"pid": pid, "threads_lost": threads}))
         return None
 
-    def become(self, taken, fresh):
+    def see_off(self):
+        """Waits until a fork has left the group of this process, whose end would otherwise be its end, too.
+
+        It has left, or has ended, when nobody has the other end of a pipe any more. Then it is told: see docs/contexts.md.
+        """
+        left, event = self.leaving
+        select = standard("select")
+        poll = select.poll()
+        poll.register(left, select.POLLIN)
+        poll.poll(SEE_OFF_MS)
+        self.events.send(event)
+        self.leaving = None
+        os.close(left)
+
+    def become(self, taken, fresh, leaves):
         """The child's side of a fork. A fresh one is a context of its own: as if it had just been started."""
         os.setsid()
         join = raise_high(taken[4])     # stays open: its end tells the worker when nobody else can
         of_others = [descriptor for pair in self.forks.values() for descriptor in pair if descriptor is not None]
         for descriptor in (self.requests.socket.detach(), *self.events.descriptors, *of_others):
             os.close(descriptor)
-        self.forks = {}
+        self.forks, self.leaving = {}, None
         self.take_streams(*taken[:4])
         self.loop = None
         seed_random()
@@ -696,9 +775,21 @@ class Driver:
             standard("time").tzset()
 
         os.write(join, b"%d\n" % os.getpid())
-        if os.read(join, 1) != b"g":
-            os._exit(1)     # the worker is gone
+        self.gate = join, leaves, []
         self.say_ready()
+
+    def pass_gate(self):
+        """Waits until the worker has put this fork into its group: before that it takes no request.
+
+        The kernel may need 10 ms and more for it, so whoever asked for the fork is answered meanwhile.
+        """
+        join, leaves, words = self.gate
+        if not words:
+            words.extend(map(os.read, (join,), (1,)))    # one instruction, as in Event.write
+        if words[0] != b"g":
+            os._exit(1)     # the worker is gone
+        self.gate = None
+        os.close(leaves)
 
     def wait(self):
         """Until there is a request, or a fork has ended."""
@@ -733,7 +824,11 @@ def fork_quietly():
     warnings = standard("warnings")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return os.fork()
+        driver.is_forking = True
+        try:
+            return fork_process()
+        finally:
+            driver.is_forking = False
 
 
 def seed_random():
@@ -752,6 +847,16 @@ def volunteer():
             file.write("%d" % min(1000, score + 100))
     except OSError:
         pass
+
+
+def memory():
+    """The field of an event that tells the bytes of this process which are no file's, where the kernel says so."""
+    try:
+        with open("/proc/self/statm", "rb", 0) as file:
+            resident, shared = file.read().split()[1:3]
+        return {"memory": (int(resident) - int(shared)) * os.sysconf("SC_PAGESIZE")}
+    except Exception:
+        return {}
 
 
 def enter_first(places):
@@ -834,9 +939,12 @@ driver = Driver()
 
 
 def main():
+    if os.environ.get("PYTHONSAFEPATH") == "paddock":   # for this process alone: see languages.c
+        del os.environ["PYTHONSAFEPATH"]
     driver.take_streams(0, 1, 2, 3)
     signal.signal(signal.SIGINT, on_interrupt)
     driver.make_main()
+    os.register_at_fork(after_in_child=after_fork)
     gc.freeze()
     driver.say_ready()
     while True:

@@ -79,9 +79,9 @@ def add_ticks(found, ax):
         if is_of_dates(getattr(ax, axis + "axis")):
             scale, ticks = "datetime", [dates.num2date(tick).isoformat() for tick in ticks]
         else:
-            ticks = [plain(tick) for tick in ticks]
             if scale == "linear" and is_categorical(ticks, labels):
                 scale = "categorical"
+            ticks = [plain(tick) for tick in ticks]
         found[axis + "_ticks"], found[axis + "_tick_labels"], found[axis + "_scale"] = ticks, labels, scale
 
 
@@ -96,6 +96,7 @@ def is_of_dates(axis):
 
 
 def is_categorical(ticks, labels):
+    """An axis of names has ticks 0, 1, 2... of Python's own or of floats; numpy's integers are ticks that somebody has set."""
     return all(isinstance(tick, (int, float)) and tick == i and label != str(i)
                for i, (tick, label) in enumerate(zip(ticks, labels)))
 
@@ -141,9 +142,8 @@ def add_wedges(found, ax):
 
 
 def add_bars(found, ax):
-    """Bars of one height lie: their values are their widths."""
+    """Bars of one height lie: their values are their widths. Each group of them swaps the labels, as with the peer."""
     add_labels(found, ax)
-    lies = False
     for container in ax.containers:
         group = str(container.get_label())
         if group.startswith("_container"):
@@ -151,13 +151,11 @@ def add_bars(found, ax):
         values = [bar.get_height() for bar in container]
         labels = tick_labels(ax, "x")
         if all(value == values[0] for value in values):
-            lies = True
+            swap_labels(found)
             values = [bar.get_width() for bar in container]
             labels = tick_labels(ax, "y")
         found["elements"] += [{"label": label, "group": group, "value": plain(value)}
                               for label, value in zip(labels, values)]
-    if lies:
-        swap_labels(found)
 
 
 class Box:

@@ -3,8 +3,14 @@
 # How this works: docs/contexts.md ("What a driver speaks") has the lines. A shell has put the requests at descriptor 4 and copies of 1 and 2
 # at 5 and 6; the loader reads the requests through `cat`, as `requests`, for R opens paths and no descriptors. So marks and events
 # are written to /dev/fd/N, and where that may not be opened (a pipe of another user) by a shell. Requests are plain.
+#
+# All of it is in an environment below the namespace of utils, not below the workspace: a function of the code's that has the
+# name of one of R's (sum, tail) is not called from here, and what the code removes from its workspace is not missed.
 
 local({
+  requests <- get("requests", globalenv())
+  rm("requests", "n", envir = globalenv())
+  own_pid <- Sys.getpid()
   seq <- 0L
   count <- 0L
   request <- ""
@@ -42,6 +48,7 @@ local({
   }
 
   emit <- function(type, fields = "") {
+    if (Sys.getpid() != own_pid) tools::pskill(Sys.getpid(), tools::SIGKILL)    # a child that the code forked is no driver
     flush(stdout())
     seq <<- seq + 1L
     mark <- if (nzchar(request)) sprintf("\x1e%s %d\x1e", request, seq) else ""
@@ -98,6 +105,65 @@ local({
     list(id = words[1], code = code, variables = if (length(words) > 3L) from_base64(words[4]))
   }
 
+  # ---- plots ----
+
+  # What is drawn without a device of the code's own goes to a png file for each page, and is shown when the cell has ended.
+  # Where this R makes no png, it goes nowhere: without a device R would write Rplots.pdf where the code works.
+  pages <- file.path(tempdir(), "plots")
+  opened <- 0L
+  options(device = function(...) {
+    if (!capabilities("png")) return(grDevices::pdf(NULL))
+    opened <<- opened + 1L
+    grDevices::png(file.path(pages, sprintf("%06d-%%06d.png", opened)), width = 7, height = 7, units = "in", res = 96)
+  })
+
+  # Those of the code's own stay open.
+  close_plots <- function()
+    for (device in grDevices::dev.list()) {
+      path <- attr(.Devices[[device]], "filepath")
+      if (is.character(path) && startsWith(path, pages)) grDevices::dev.off(device)
+    }
+
+  to_base64 <- function(bytes) {
+    pad <- (-length(bytes)) %% 3L
+    values <- matrix(as.integer(c(bytes, raw(pad))), nrow = 3L)
+    codes <- rbind(values[1, ] %/% 4L, values[1, ] %% 4L * 16L + values[2, ] %/% 16L,
+                   values[2, ] %% 16L * 4L + values[3, ] %/% 64L, values[3, ] %% 64L)
+    text <- ALPHABET[as.vector(codes) + 1L]
+    intToUtf8(c(head(text, length(text) - pad), rep(61L, pad)))
+  }
+
+  # All of a cell's are 48 MiB at most, as base64 64.
+  show_plots <- function() {
+    if (opened == 0L) return()
+    close_plots()
+    opened <<- 0L
+    found <- list.files(pages, full.names = TRUE)
+    sent <- 0
+    for (path in found) {
+      size <- file.size(path)
+      sent <- sent + size
+      if (size > 12e6 || sent > 48e6) {
+        truncated <<- TRUE
+      } else {
+        picture <- to_base64(readBin(path, "raw", size))
+        emit("result", sprintf(",\"main\":false,\"data\":{\"text/plain\":\"<plot>\",\"image/png\":\"%s\"}", picture))
+      }
+    }
+  }
+
+  # R removes its temporary directory when it ends, unless it is killed. So each driver leaves its number in its own, and removes
+  # those of drivers that are gone.
+  tidy <- function() {
+    dir.create(pages)
+    writeLines(as.character(Sys.getpid()), file.path(tempdir(), "paddock-pid"))
+    for (note in Sys.glob(file.path(dirname(tempdir()), "Rtmp*", "paddock-pid"))) {
+      pid <- suppressWarnings(tryCatch(readLines(note, 1L), error = function(e) ""))
+      if (length(pid) && grepl("^[0-9]+$", pid) && !dir.exists(file.path("/proc", pid))) unlink(dirname(note), recursive = TRUE)
+    }
+  }
+  try(tidy(), silent = TRUE)
+
   # ---- cells ----
 
   # Sets NAME=VALUE with a NUL behind each, and returns how it was.
@@ -107,7 +173,7 @@ local({
     entries <- mapply(function(from, to) rawToChar(bytes[from:(to - 1L)]), starts, ends)
     names <- sub("=.*", "", entries)
     before <- Sys.getenv(names, unset = NA, names = TRUE)
-    do.call(Sys.setenv, as.list(setNames(sub("^[^=]*=", "", entries), names)))
+    do.call(Sys.setenv, as.list(stats::setNames(sub("^[^=]*=", "", entries), names)))
     before
   }
 
@@ -142,12 +208,17 @@ local({
       emit("error", sprintf(",\"name\":%s,\"value\":%s,\"traceback\":%s", quote_text(name), quote_text(value), quote_text(trace)))
       FALSE
     }
+    on.exit({
+      close_plots()
+      unlink(list.files(pages, full.names = TRUE))
+    })
     tryCatch(withCallingHandlers(allowInterrupts({
       expressions <- parse(text = code, keep.source = FALSE)
       for (i in seq_along(expressions)) {
         result <- evaluate(expressions[[i]])
         if (result$visible) show(result$value, i == length(expressions))
       }
+      show_plots()
       TRUE
     }), warning = warn),
     error = function(e) failed(class(e)[1], conditionMessage(e), c(paste("Error:", conditionMessage(e)), deparse(conditionCall(e)))),
@@ -174,4 +245,4 @@ local({
     words <- take(line)
     if (!is.null(words)) answer(words)
   })
-})
+}, new.env(parent = asNamespace("utils")))

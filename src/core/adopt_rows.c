@@ -85,6 +85,7 @@ static int load_texts(struct session *s, const struct session_row *r)
     struct session_info *i = &s->info;
     copy(i->id, sizeof i->id, r->id);
     copy(i->tenant, sizeof i->tenant, r->tenant);
+    copy(i->made_by, sizeof i->made_by, r->made_by);
     copy(i->user_id, sizeof i->user_id, r->user_id);
     copy(i->thread_id, sizeof i->thread_id, r->thread_id);
     copy(i->template_name, sizeof i->template_name, r->template_name);

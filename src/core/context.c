@@ -189,6 +189,23 @@ struct context *context_new(struct contexts *t, struct session *s, const char *i
     return c;
 }
 
+/* What the first event says, `ready`. */
+static int note_memory(const struct context_event *v, uint64_t at, void *arg)
+{
+    (void)at;
+    uint64_t *memory = arg;
+    *memory = v->memory;
+    return 1;
+}
+
+static uint64_t memory_of(struct process *p)
+{
+    uint64_t memory = atomic_load(&p->memory);
+    if (!memory)
+        journal_each(p, note_memory, &memory);
+    return memory;
+}
+
 void context_get(struct context *c, struct context_info *ret)
 {
     *ret = (struct context_info){.is_default = c->is_default, .created_ms = c->created_ms};
@@ -201,6 +218,8 @@ void context_get(struct context *c, struct context_info *ret)
     struct process_info i = {0};
     if (p)
         process_get(p, &i, NULL);
+    if (i.running)
+        ret->memory = memory_of(p);
     process_unref(p);
 
     lock_take(&c->table->lock);
@@ -264,8 +283,24 @@ static unsigned count_started(const struct contexts *t)
 {
     unsigned n = 0;
     for (const struct context *c = t->list; c; c = c->next)
-        n += !c->is_default || c->has_process;
+        n += !c->is_default || c->has_process || c->is_starting;
     return n;
+}
+
+static unsigned most_of(struct session *s)
+{
+    lock_take(&s->all->lock);
+    unsigned most = s->all->c.contexts_max ? s->all->c.contexts_max : CONTEXTS_DEFAULT;
+    lock_release(&s->all->lock);
+    return most;
+}
+
+static int refuse_more(const struct session *s, unsigned most, struct pd_err *e)
+{
+    return pd_fail(e, PD_CONFLICT,
+                   "sandbox %s has %u contexts, which is all that it may have: "
+                   "delete one first (setting contexts_max)",
+                   s->info.id, most);
 }
 
 int context_check_room(struct session *s, struct pd_err *e)
@@ -274,18 +309,40 @@ int context_check_room(struct session *s, struct pd_err *e)
     if (!t)
         return -1;
 
-    lock_take(&s->all->lock);
-    unsigned most = s->all->c.contexts_max ? s->all->c.contexts_max : CONTEXTS_DEFAULT;
-    lock_release(&s->all->lock);
+    unsigned most = most_of(s);
     lock_take(&t->lock);
     bool full = count_started(t) >= most;
     lock_release(&t->lock);
+    return full ? refuse_more(s, most, e) : 0;
+}
+
+int context_check_usable(struct context *c, struct pd_err *e)
+{
+    lock_take(&c->session->lock);
+    int r = session_usable(c->session, e);
+    lock_release(&c->session->lock);
+    return r;
+}
+
+int context_add_within(struct context *c, struct pd_err *e)
+{
+    unsigned most = most_of(c->session);
+    lock_take(&c->table->lock);
+    bool full = count_started(c->table) >= most;
     if (!full)
-        return 0;
-    return pd_fail(e, PD_CONFLICT,
-                   "sandbox %s has %u contexts, which is all that it may have: "
-                   "delete one first (setting contexts_max)",
-                   s->info.id, most);
+        context_add(c);
+    lock_release(&c->table->lock);
+    return full ? refuse_more(c->session, most, e) : 0;
+}
+
+int context_count_start(struct context *c, struct pd_err *e)
+{
+    unsigned most = most_of(c->session);
+    lock_take(&c->table->lock);
+    bool full = count_started(c->table) >= most;
+    c->is_starting = !full;
+    lock_release(&c->table->lock);
+    return full ? refuse_more(c->session, most, e) : 0;
 }
 
 int context_create(struct session *s, const struct context_request *r, struct context **ret,
@@ -298,9 +355,10 @@ int context_create(struct session *s, const struct context_request *r, struct co
     if (!c)
         return -1;
 
-    lock_take(&t->lock);
-    context_add(c);
-    lock_release(&t->lock);
+    if (context_add_within(c, e) < 0) {
+        context_unref(c);
+        return -1;
+    }
     struct process *p = NULL;
     if (context_start(c, &p, e) < 0) {
         struct pd_err ignored;
@@ -477,6 +535,7 @@ int context_restart(struct context *c, struct pd_err *e)
     lock_take(&c->table->lock);
     bool gone = c->gone;
     give_up_running(c, "restart");
+    c->restarts++;
     c->has_process = false;
     c->lost[0] = 0;
     c->count = 0;
@@ -485,8 +544,10 @@ int context_restart(struct context *c, struct pd_err *e)
     int r = gone ? pd_fail(e, PD_NOT_FOUND, "context '%.64s' was deleted", c->id) : 0;
     if (r == 0)
         context_drop_spares(c);
-    if (r == 0 && p && process_state_is_live(process_state(p)))
+    if (r == 0 && p && process_state_is_live(process_state(p))) {
+        context_await_copies(p);
         r = process_signal(p, SIGKILL, e);
+    }
     process_unref(p);
     return r;
 }

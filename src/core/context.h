@@ -51,6 +51,8 @@ struct context_info {
     unsigned waiting;
     uint64_t execution_count, created_ms;
     int pid; /* in the sandbox; 0: none */
+    /* What its process has in memory, as its driver said last: a claim. 0: not known. */
+    uint64_t memory;
 };
 
 /* Makes a context and starts its process. PD_UNSUPPORTED when the sandbox cannot run the language:

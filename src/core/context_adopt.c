@@ -65,7 +65,7 @@ void attendants_done(struct attendants *a)
 /* What a journal says of its executions. */
 struct journal {
     char last[EXECUTION_ID + 1]; /* that has started */
-    uint64_t at, count;
+    uint64_t at, count, memory;
     unsigned starts;
     bool ended;
 };
@@ -81,6 +81,8 @@ static int note_event(const struct context_event *v, uint64_t at, void *arg)
         j->ended = false;
     }
     j->ended |= v->type == EVENT_END && !strcmp(v->id, j->last);
+    if (v->memory)
+        j->memory = v->memory;
     return 0;
 }
 
@@ -196,6 +198,7 @@ static void adopt_process(struct session *s, struct process *p, const struct con
         (void)process_take_streams(p); /* what is in the pipes belongs to it */
         journal_each(p, note_event, &j);
         pending = j.ended && process_has_unread(p);
+        atomic_store(&p->memory, j.memory);
     }
 
     lock_take(&t->lock);

@@ -404,6 +404,8 @@ static bool take_member(struct context_event *ret, const struct json_piece *key,
         return piece_number(value, &ret->seq);
     if (json_piece_is(key, "count"))
         return piece_number(value, &ret->count);
+    if (json_piece_is(key, "memory"))
+        return piece_number(value, &ret->memory);
 
     if (json_piece_is(key, "ok"))
         return piece_flag(value, &ret->ok);

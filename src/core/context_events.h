@@ -40,6 +40,7 @@ struct context_event {
     uint64_t seq;
     char id[EXECUTION_ID + 1];                /* "" when it has none */
     uint64_t count;                           /* of start */
+    uint64_t memory;                          /* of ready and end; 0: not told */
     bool ok, truncated;                       /* of end */
     bool main;                                /* of result */
     struct json_piece data;                   /* of result: an object */

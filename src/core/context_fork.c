@@ -5,6 +5,11 @@
  * Init's worker `join` stands for the child (init/worker_join.c), so to everybody else it is a
  * command like any other. Only an idle context forks: the fork has the turn in its line meanwhile.
  *
+ * The copy is ready before it is in its own group: for the move the kernel waits until every
+ * processor has been seen at rest, and nobody else need wait for that. Until then it is in its
+ * parent's group. So a copy takes no request before the move, nor does its parent; and whoever ends
+ * the parent waits for its word that the copy has left (`forked`).
+ *
  * A spare is a fork that was made before an execution and has no name yet; undo gives it the name.
  * It lives no longer than this daemon: the next one does not know which execution it was made
  * before. */
@@ -19,6 +24,7 @@
 #include <poll.h>
 
 #define FORK_PATIENCE (30 * NS_PER_S)
+#define MOVE_PATIENCE (2 * NS_PER_S)
 
 /* Has the child said that it is there? */
 static int find_ready(const struct context_event *v, uint64_t at, void *arg)
@@ -82,16 +88,64 @@ static int await_ready(struct context_reader *parent, struct process *child, str
     return r < 0 ? -1 : 0;
 }
 
+/* The journal of a driver from here on, as the request for a copy left it. NULL: no memory. */
+static struct context_reader *read_after(struct process *p, const char *id,
+                                         const uint64_t at[STREAM_ALL])
+{
+    struct context_reader *r = malloc(sizeof *r);
+    if (!r)
+        return NULL;
+    reader_init(r, p, id, at, true);
+    r->skim = true;
+    return r;
+}
+
+static void reader_free(struct context_reader *r)
+{
+    if (r)
+        reader_done(r);
+    free(r);
+}
+
+void context_await_copies(struct process *p)
+{
+    char id[FORK_ID + 1];
+    uint64_t at[STREAM_ALL];
+    lock_take(&p->session->lock);
+    memcpy(id, p->fork_id, sizeof id);
+    memcpy(at, p->fork_at, sizeof at);
+    lock_release(&p->session->lock);
+
+    struct watch w;
+    struct pd_err ignored;
+    struct context_reader *reader = id[0] ? read_after(p, id, at) : NULL;
+    if (!reader)
+        return;
+    if (process_watch(p, &w, &ignored) == 0) {
+        deadline d = deadline_in(MOVE_PATIENCE);
+        enum reader_item item;
+        unsigned stream;
+        size_t len;
+        do {
+            watch_clear(&w);
+            bool over = !process_state_is_live(process_state(p));
+            item = reader_next(reader, over, &stream, &len, &ignored);
+        } while (item == ITEM_NONE && watch_wait(&w, d));
+        process_unwatch(p, &w);
+    }
+    reader_free(reader);
+}
+
 int context_copy_process(struct context *c, struct process *parent, const char *note,
                          const struct fork_request *how, struct process **ret, struct pd_err *e)
 {
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     auto_buf line = BUF_INIT(16 * CODE_MAX);
-    char id[EXECUTION_ID + 1];
+    char id[FORK_ID + 1] = "fork-";
     bool known = false;
     int bad = 0;
 
-    snprintf(id, sizeof id, "fork-");
+    _Static_assert(sizeof "fork-" + ID_SANDBOX_LEN <= sizeof id, "the id of a request");
     id_sandbox(id + strlen(id));
     for (const char *const *word = c->language->argv; *word; word++)
         bad |= msg_list_add(&argv, *word);
@@ -114,16 +168,15 @@ int context_copy_process(struct context *c, struct process *parent, const char *
     if (result < 0)
         return -1;
 
-    struct context_reader *reader = malloc(sizeof *reader);
-    if (reader) {
-        reader_init(reader, parent, id, before.size, true);
-        reader->skim = true;
-        result = await_ready(reader, child, e);
-        reader_done(reader);
-    } else {
-        result = pd_fail(e, PD_CAPACITY, "no memory for a fork");
-    }
-    free(reader);
+    lock_take(&parent->session->lock);
+    memcpy(parent->fork_id, id, sizeof id);
+    memcpy(parent->fork_at, before.size, sizeof parent->fork_at);
+    lock_release(&parent->session->lock);
+
+    struct context_reader *reader = read_after(parent, id, before.size);
+    result =
+        reader ? await_ready(reader, child, e) : pd_fail(e, PD_CAPACITY, "no memory for a fork");
+    reader_free(reader);
     if (result < 0) {
         context_disown(child);
         process_unref(child);
@@ -138,6 +191,8 @@ int context_copy_process(struct context *c, struct process *parent, const char *
 /* Takes the turn of an idle context: an entry of its line that is no execution. */
 static struct execution *take_turn(struct context *c, const char *what, struct pd_err *e)
 {
+    if (context_check_usable(c, e) < 0)
+        return NULL;
     struct execution *x = execution_new(what);
     if (!x) {
         pd_fail(e, PD_CAPACITY, "no memory for a turn");
@@ -199,10 +254,13 @@ static int fork_into(struct context *c, struct context *copy, bool force, struct
     copy->process = child->id;
     copy->has_process = true;
     copy->count = c->count;
-    context_add(copy);
     lock_release(&c->table->lock);
+
+    r = context_add_within(copy, e);
+    if (r < 0)
+        context_disown(child);
     process_unref(child);
-    return 0;
+    return r;
 }
 
 int context_fork(struct context *c, const char *name, bool force, struct context **ret,
@@ -230,17 +288,34 @@ int context_fork(struct context *c, const char *name, bool force, struct context
 
 /* ---- undo ---- */
 
-/* Forgets the spare at this place. */
-static void drop_spare(struct context *c, unsigned at)
+/* A restart or a deletion takes spares away without having the turn. So they are taken out one by
+ * one, below the lock, and whoever has made or taken one looks afterwards whether the context is
+ * still the same (`restarts`). */
+
+/* With the lock held: takes out the oldest one, or the youngest. False: there is none. */
+static bool take_out(struct context *c, bool youngest, struct spare *ret)
+{
+    if (!c->spare_count)
+        return false;
+
+    unsigned at = youngest ? c->spare_count - 1 : 0;
+    *ret = c->spares[at];
+    c->spare_count--;
+    memmove(c->spares + at, c->spares + at + 1, (c->spare_count - at) * sizeof *c->spares);
+    return true;
+}
+
+static bool take_out_locked(struct context *c, bool youngest, struct spare *ret)
 {
     lock_take(&c->table->lock);
-    struct wire_id id = c->spares[at].process;
-    for (unsigned i = at; i + 1 < c->spare_count; i++)
-        c->spares[i] = c->spares[i + 1];
-    c->spare_count--;
+    bool found = take_out(c, youngest, ret);
     lock_release(&c->table->lock);
+    return found;
+}
 
-    struct process *p = session_process_by_id(c->session, id);
+static void drop_spare(struct context *c, const struct spare *spare)
+{
+    struct process *p = session_process_by_id(c->session, spare->process);
     if (p)
         context_disown(p);
     process_unref(p);
@@ -248,8 +323,29 @@ static void drop_spare(struct context *c, unsigned at)
 
 void context_drop_spares(struct context *c)
 {
-    while (c->spare_count)
-        drop_spare(c, 0);
+    struct spare spare;
+    while (take_out_locked(c, false, &spare))
+        drop_spare(c, &spare);
+}
+
+static unsigned restarts_of(struct context *c)
+{
+    lock_take(&c->table->lock);
+    unsigned restarts = c->restarts;
+    lock_release(&c->table->lock);
+    return restarts;
+}
+
+/* With the lock held: is it still there, and was it not restarted since? */
+static bool is_same(const struct context *c, unsigned restarts)
+{
+    return !c->gone && c->restarts == restarts;
+}
+
+static int refuse_changed(const struct context *c, const char *what, struct pd_err *e)
+{
+    return pd_fail(e, PD_CONFLICT, "context '%.64s' was restarted or deleted while %s", c->id,
+                   what);
 }
 
 int context_keep_before(struct context *c, struct process *p, struct pd_err *e)
@@ -261,59 +357,86 @@ int context_keep_before(struct context *c, struct process *p, struct pd_err *e)
                        "contexts of %s cannot be forked: keep_before is not "
                        "possible",
                        c->language_name);
+    unsigned restarts = restarts_of(c);
     if (context_note_write(c, 0, "", true, &note) < 0 || !buf_cstr(&note) ||
         context_copy_process(c, p, buf_cstr(&note), &(struct fork_request){0}, &child, e) < 0)
         return -1;
 
-    if (c->spare_count == SPARES_MAX)
-        drop_spare(c, 0);
+    struct spare oldest;
+    bool drops = false;
     lock_take(&c->table->lock);
-    c->spares[c->spare_count++] = (struct spare){child->id, c->count};
+    bool same = is_same(c, restarts);
+    if (same) {
+        drops = c->spare_count == SPARES_MAX && take_out(c, false, &oldest);
+        c->spares[c->spare_count++] = (struct spare){child->id, c->count};
+    }
     lock_release(&c->table->lock);
+
+    if (drops)
+        drop_spare(c, &oldest);
+    if (!same)
+        context_disown(child);
     process_unref(child);
-    return 0;
+    return same ? 0 : refuse_changed(c, "a copy was made", e);
 }
 
-/* The youngest spare that lives takes the name. */
+/* The youngest spare that lives: its process, held, and what it was made before. NULL: there is
+ * none. */
+static struct process *take_youngest(struct context *c, struct spare *ret)
+{
+    while (take_out_locked(c, true, ret)) {
+        struct process *p = session_process_by_id(c->session, ret->process);
+        if (p && process_state_is_live(process_state(p)))
+            return p;
+        if (p)
+            context_disown(p);
+        process_unref(p);
+    }
+    return NULL;
+}
+
+/* The process takes the name; the one that had it ends. */
+static int give_name(struct context *c, struct process *p, uint64_t count, unsigned restarts,
+                     struct pd_err *e)
+{
+    auto_buf note = BUF_INIT(2 * NOTE_MAX);
+    if (context_note_write(c, c->generation + 1, "", false, &note) < 0 || !buf_cstr(&note))
+        return pd_fail(e, PD_CAPACITY, "no memory for a note");
+    if (process_set_note(p, buf_cstr(&note), e) < 0)
+        return -1;
+
+    struct process *old = context_process(c);
+    lock_take(&c->table->lock);
+    bool same = is_same(c, restarts);
+    if (same) {
+        c->generation++;
+        c->process = p->id;
+        c->has_process = true;
+        c->count = count;
+        c->lost[0] = 0;
+    }
+    lock_release(&c->table->lock);
+
+    if (same && old)
+        context_disown(old);
+    process_unref(old);
+    return same ? 0 : refuse_changed(c, "a cell was undone", e);
+}
+
 static int take_spare(struct context *c, struct pd_err *e)
 {
-    struct process *p = NULL;
-    uint64_t count = 0;
-    while (!p && c->spare_count) {
-        lock_take(&c->table->lock);
-        struct spare spare = c->spares[--c->spare_count];
-        lock_release(&c->table->lock);
-        count = spare.count;
-        p = session_process_by_id(c->session, spare.process);
-        if (p && !process_state_is_live(process_state(p))) {
-            context_disown(p);
-            process_unref(p);
-            p = NULL;
-        }
-    }
+    unsigned restarts = restarts_of(c);
+    struct spare spare;
+    struct process *p = take_youngest(c, &spare);
     if (!p)
         return pd_fail(e, PD_CONFLICT,
                        "context '%.64s' has nothing to undo: an execution with "
                        "keep_before comes first",
                        c->id);
 
-    auto_buf note = BUF_INIT(2 * NOTE_MAX);
-    int r = context_note_write(c, c->generation + 1, "", false, &note);
-    if (r == 0)
-        r = process_set_note(p, buf_cstr(&note), e);
-    struct process *old = r == 0 ? context_process(c) : NULL;
-    if (r == 0) {
-        lock_take(&c->table->lock);
-        c->generation++;
-        c->process = p->id;
-        c->has_process = true;
-        c->count = count;
-        c->lost[0] = 0;
-        lock_release(&c->table->lock);
-    }
-    if (old)
-        context_disown(old);
-    process_unref(old);
+    int r = give_name(c, p, spare.count, restarts, e);
+    if (r < 0)
+        context_disown(p);
     process_unref(p);
     return r;
 }

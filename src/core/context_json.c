@@ -206,6 +206,11 @@ void context_json(struct json *j, const struct context_info *i)
     json_member_uint(j, "execution_count", i->execution_count);
     json_member_uint(j, "waiting", i->waiting);
     json_member_int(j, "pid", i->pid);
+    json_key(j, "memory_bytes");
+    if (i->memory)
+        json_uint(j, i->memory);
+    else
+        json_cstr(j, NULL);
     json_member_cstr(j, "created_at", created);
     json_close(j, '}');
 }

@@ -142,8 +142,10 @@ void context_disown(struct process *p)
     p->unseen = true;
     lock_release(&s->lock);
 
-    if (process_state_is_live(process_state(p)))
+    if (process_state_is_live(process_state(p))) {
+        context_await_copies(p);
         (void)process_stop(p, STOP_KILLED, &e);
+    }
     session_trim(s);
 }
 
@@ -221,6 +223,7 @@ static int start_in(struct context *c, const char *cwd, const char *note, struct
 
     struct process_request r = {.argv = msg_list_of(&argv),
                                 .env = msg_list_of(&c->env),
+                                .usual = l->usual,
                                 .cwd = cwd,
                                 .driver = true,
                                 .background = true,
@@ -315,9 +318,15 @@ int context_start(struct context *c, struct process **ret, struct pd_err *e)
     }
     process_unref(p);
     /* One that was asked for by its language counts from its first process on. */
-    if (c->is_default && !had && context_check_room(c->session, e) < 0)
+    bool counts = c->is_default && !had;
+    if (counts && context_count_start(c, e) < 0)
         return -1;
-    return start_new(c, lost, ret, e);
+    int r = start_new(c, lost, ret, e);
+
+    lock_take(&c->table->lock);
+    c->is_starting = false;
+    lock_release(&c->table->lock);
+    return r;
 }
 
 /* ---- its end ---- */

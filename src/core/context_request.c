@@ -2,6 +2,7 @@
  * stands for, so a line that was cut or joined is noticed and left out. */
 #include "core/context_state.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/base64.h"
 #include "base/json.h"
@@ -86,6 +87,18 @@ int request_fork(const char *id, const struct fork_request *how, struct buf *out
     if (how->env)
         put_fresh(&j, how);
     json_close(&j, '}');
+    return put_json(id, &text, out);
+}
+
+int request_settle(const struct context *c, struct buf *out)
+{
+    auto_buf text = BUF_INIT(64);
+    char id[ID_SANDBOX_LEN + 16] = "settle-";
+    id_sandbox(id + strlen(id));
+    /* Without JSON the id says it. */
+    if (c->language->plain)
+        return put_plain(id, &(struct execution_request){.code = ""}, out);
+    buf_printf(&text, "{\"op\":\"settle\"}");
     return put_json(id, &text, out);
 }
 

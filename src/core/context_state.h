@@ -86,8 +86,10 @@ struct context {
     uint64_t count;         /* of the last start that was seen */
     struct execution *line; /* the first one runs, or is about to */
     struct execution *kept;
-    struct spare spares[SPARES_MAX]; /* oldest first; changed by whoever has the turn */
+    struct spare spares[SPARES_MAX]; /* oldest first; only whoever has the turn adds one */
     unsigned spare_count;
+    unsigned restarts; /* how often it was restarted */
+    bool is_starting;  /* a default one that gets its first process: it counts already */
     bool has_attendant;
     struct context_watch *watches;
 };
@@ -95,7 +97,8 @@ struct context {
 /* ---- context.c ---- */
 
 struct contexts *contexts_of(struct session *s, struct pd_err *e);
-/* May the session have one more? PD_CONFLICT. */
+/* May the session have one more? PD_CONFLICT. Asked before work that would be in vain; what counts
+ * is the answer when it is added. */
 int context_check_room(struct session *s, struct pd_err *e);
 /* A context that is in no table yet. `id`: NULL for a new one. */
 struct context *context_new(struct contexts *t, struct session *s, const char *id,
@@ -105,6 +108,13 @@ struct context *context_new(struct contexts *t, struct session *s, const char *i
 void context_forget_unused(struct context *c);
 /* With the lock held: adds it to the table; wakes everybody who watches it. */
 void context_add(struct context *c);
+/* Can its process do anything now? Not in a paused sandbox, for example. */
+int context_check_usable(struct context *c, struct pd_err *e);
+/* Adds it if its session may have one more. PD_CONFLICT. */
+int context_add_within(struct context *c, struct pd_err *e);
+/* Of a default one that has no process yet: from now on it counts, if the session may have one
+ * more. PD_CONFLICT. */
+int context_count_start(struct context *c, struct pd_err *e);
 void context_wake(struct context *c);
 int context_watch_begin(struct context *c, struct context_watch **ret, struct pd_err *e);
 void context_watch_end(struct context *c, struct context_watch *w);
@@ -164,6 +174,9 @@ struct fork_request {
 int context_copy_process(struct context *c, struct process *parent, const char *note,
                          const struct fork_request *how, struct process **ret, struct pd_err *e);
 
+/* For whoever is about to end the process: waits until the last copy of it has left its group. */
+void context_await_copies(struct process *p);
+
 /* For whoever has the turn: a copy of the process, as it is before an execution. */
 int context_keep_before(struct context *c, struct process *p, struct pd_err *e);
 void context_drop_spares(struct context *c);
@@ -194,5 +207,7 @@ int request_run(const struct context *c, const char *id, const struct execution_
                 struct buf *out);
 /* The same for a copy of the driver; its descriptors go with it. */
 int request_fork(const char *id, const struct fork_request *how, struct buf *out);
+/* The same for a driver that was interrupted, with an id of its own. */
+int request_settle(const struct context *c, struct buf *out);
 /* The same for what a zygote imports: names of modules with commas between them. */
 int request_import(const char *id, const char *modules, struct buf *out);

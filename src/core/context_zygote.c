@@ -104,6 +104,7 @@ int zygote_start(struct session *s, const char *modules, struct pd_err *e)
 
     struct process_request r = {.argv = msg_list_of(&argv),
                                 .env = {.text = ""},
+                                .usual = l->usual,
                                 .cwd = "/",
                                 .driver = true,
                                 .background = true,

@@ -191,7 +191,7 @@ static void finish_move(struct session *s)
     session_end_change(s);
 }
 
-static void look_at(struct session *s, bool every_second)
+static void look_at(struct session *s, bool every_second, uint64_t samples)
 {
     char reason[200];
     struct pd_err e;
@@ -210,7 +210,7 @@ static void look_at(struct session *s, bool every_second)
         return;
     }
 
-    samples_look(s);
+    samples_look(s, samples);
     prepared_look(s, every_second);
     if (!every_second)
         return;
@@ -293,8 +293,9 @@ void sessions_end_all(struct sessions *all, const char *reason)
 static void look_at_all(struct sessions *all, struct session **list, size_t count,
                         bool every_second)
 {
+    uint64_t samples = samples_every(count);
     for (size_t i = 0; i < count; i++)
-        look_at(list[i], every_second);
+        look_at(list[i], every_second, samples);
 
     if (every_second) {
         boxes_look(all);

@@ -12,6 +12,7 @@
 #include "core/egress.h"
 
 #include "base/banned.h"
+#include "base/base64.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/fd.h"
@@ -118,6 +119,7 @@ static void put_limits(struct buf *out, const struct egress_limits *a,
     } limits[] = {
         {"connections", lower(a->connections, b->connections)},
         {"tenant_connections", b->tenant_connections},
+        {"loans", b->loans},
         {"starts", lower(a->starts, b->starts)},
         {"questions", lower(a->questions, b->questions)},
         {"rate", lower(a->rate, b->rate)},
@@ -125,6 +127,49 @@ static void put_limits(struct buf *out, const struct egress_limits *a,
     };
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         buf_printf(out, "limit %s %ju\n", limits[i].name, (uintmax_t)limits[i].value);
+}
+
+/* "proxy HOST:PORT SEALED" with what is sealed, as the gate has to know it. */
+static int put_proxy(struct egress *g, const char *tenant, const char *line, size_t len,
+                     struct buf *out, struct pd_err *e)
+{
+    const char *sealed = memchr(line + 6, ' ', len - 6);
+    size_t head = sealed ? (size_t)(sealed - line) : len;
+    auto_buf plain = BUF_INIT(4096);
+    int bad = 0;
+
+    buf_put(out, line, head);
+    if (sealed && !g->c.open_rule)
+        bad = pd_fail(e, PD_UNSUPPORTED, "this server has no secrets");
+    else if (sealed)
+        bad = g->c.open_rule(g->c.arg, tenant, sealed + 1, len - head - 1, &plain, e);
+    if (sealed && bad == 0) {
+        buf_putc(out, ' ');
+        (void)base64_encode(out, plain.data, plain.len);
+    }
+    buf_putc(out, '\n');
+    if (plain.data)
+        explicit_bzero(plain.data, plain.cap);
+    return bad;
+}
+
+/* The sandbox's rules as the gate gets them: of headers it has to know the hosts. */
+static int put_rules(struct egress *g, const struct entry *n, struct buf *out, struct pd_err *e)
+{
+    for (const char *line = n->rules; *line;) {
+        size_t len = strcspn(line, "\n");
+
+        if (!strncmp(line, "proxy ", 6)) {
+            if (put_proxy(g, n->tenant, line, len, out, e) < 0)
+                return -1;
+        } else {
+            size_t head = !strncmp(line, "header ", 7) ? 7 + strcspn(line + 7, " \n") : len;
+            buf_put(out, line, head);
+            buf_putc(out, '\n');
+        }
+        line += len + (line[len] == '\n');
+    }
+    return 0;
 }
 
 /* The sandbox's layer, the operator's, and the lower limits of both: the last word counts. */
@@ -142,26 +187,27 @@ static int put_policy(struct egress *g, const struct entry *n, struct buf *out, 
         return -1;
     }
 
-    buf_puts(out, n->rules);
+    int bad = put_rules(g, n, out, e);
     buf_put(out, above.data, above.len);
     buf_printf(out, "tenant %s\n", n->tenant);
     put_limits(out, &own->limits, &ceiling->limits);
     egress_free_policy(own);
     egress_free_policy(ceiling);
+    if (bad < 0)
+        return -1;
     return out->overflow ? pd_fail(e, PD_TOO_LARGE, "the rules are too long") : 0;
 }
 
 /* ---- telling the gate; all with the lock held ---- */
 
-static int send_to_gate(struct egress *g, enum gate_type type, const char *id, const char *policy,
+static int send_to_gate(struct egress *g, enum gate_type type, const struct gate_open *m,
                         const int *fds, struct wire_id request)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct gate_open m = {.id = id, .policy = policy};
     struct wire_head head = {.type = (uint16_t)type, .id = request};
 
-    if (type != GATE_SYNC)
-        gate_open_encode(&out, &m);
+    if (m)
+        gate_open_encode(&out, m);
     int r = wire_send(g->sock, &head, &out, fds, fds ? 2 : 0, deadline_in(SEND_PATIENCE));
     if (r < 0) /* the thread sees it, and begins anew */
         (void)shutdown(g->sock, SHUT_RDWR);
@@ -170,16 +216,18 @@ static int send_to_gate(struct egress *g, enum gate_type type, const char *id, c
 
 static void tell_entry(struct egress *g, const struct entry *n)
 {
-    auto_buf text = BUF_INIT(POLICY_TEXT_MAX);
+    auto_buf text = BUF_INIT(POLICY_TEXT_MAX), sealed = BUF_INIT(GATE_SEALED_MAX);
     struct wire_id request = wire_id_new();
     struct pd_err e;
-    const char *policy = "layer off\n";
+    struct gate_open m = {.id = n->id, .policy = "layer off\n"};
 
     if (g->sock < 0)
         return;
-    if (put_policy(g, n, &text, &e) == 0)
-        policy = buf_cstr(&text);
-    else
+    if (put_policy(g, n, &text, &e) == 0 &&
+        (!g->c.secrets || g->c.secrets(g->c.arg, n->id, n->tenant, n->rules, &sealed, &e) == 0)) {
+        m.policy = buf_cstr(&text);
+        m.sealed = sealed.len ? buf_cstr(&sealed) : "";
+    } else
         log_error("egress.policy", "sandbox=%s error=%s", n->id, e.msg);
 
     for (struct waiting *w = g->waiting; w; w = w->next)
@@ -187,28 +235,19 @@ static void tell_entry(struct egress *g, const struct entry *n)
             w->request = request;
             w->sent = true;
         }
-    (void)send_to_gate(g, GATE_OPEN, n->id, policy, n->fds, request);
+    (void)send_to_gate(g, GATE_OPEN, &m, n->fds, request);
 }
 
-static void tell_all(struct egress *g)
+/* Of one tenant, or with NULL of all. */
+static void tell_all(struct egress *g, const char *tenant)
 {
     for (unsigned b = 0; b < BUCKETS; b++)
         for (const struct entry *n = g->entries[b]; n; n = n->next)
-            tell_entry(g, n);
+            if (!tenant || !strcmp(tenant, n->tenant))
+                tell_entry(g, n);
 }
 
 /* ---- the thread ---- */
-
-static int connect_gate(const char *path)
-{
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    memcpy(a.sun_path, path, strlen(path) + 1);
-
-    auto_fd sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (sock < 0 || connect(sock, (struct sockaddr *)&a, sizeof a) < 0)
-        return -1;
-    return fd_take(&sock);
-}
 
 static void take_answer(struct egress *g, struct frame *f)
 {
@@ -270,13 +309,13 @@ static void *thread_main(void *arg)
 
     lock_take(&g->lock);
     while (!g->stopping) {
-        g->sock = connect_gate(g->socket);
+        g->sock = wire_connect(g->socket);
         if (g->sock < 0) {
             (void)lock_wait(&g->changed, &g->lock, deadline_in(RECONNECT_AFTER));
             continue;
         }
-        tell_all(g);
-        (void)send_to_gate(g, GATE_SYNC, NULL, NULL, NULL, wire_id_new());
+        tell_all(g, NULL);
+        (void)send_to_gate(g, GATE_SYNC, NULL, NULL, wire_id_new());
         lock_release(&g->lock);
 
         log_info("egress.gate", "result=connected");
@@ -422,7 +461,7 @@ void egress_settle(struct egress *g, deadline d)
     struct waiting w = {.id = "", .request = wire_id_new(), .sent = true};
 
     lock_take(&g->lock);
-    if (g->sock >= 0 && send_to_gate(g, GATE_SYNC, NULL, NULL, NULL, w.request) == 0) {
+    if (g->sock >= 0 && send_to_gate(g, GATE_SYNC, NULL, NULL, w.request) == 0) {
         w.next = g->waiting;
         g->waiting = &w;
         while (!w.done && lock_wait(&g->changed, &g->lock, d))
@@ -439,16 +478,17 @@ void egress_remove(struct egress *g, const char *id)
     if (n) {
         *at = n->next;
         if (g->sock >= 0)
-            (void)send_to_gate(g, GATE_CLOSE, id, "", NULL, wire_id_new());
+            (void)send_to_gate(g, GATE_CLOSE, &(struct gate_open){.id = id, .policy = ""}, NULL,
+                               wire_id_new());
     }
     lock_release(&g->lock);
     if (n)
         entry_free(n);
 }
 
-void egress_reload(struct egress *g)
+void egress_reload(struct egress *g, const char *tenant)
 {
     lock_take(&g->lock);
-    tell_all(g);
+    tell_all(g, tenant);
     lock_release(&g->lock);
 }

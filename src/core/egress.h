@@ -22,6 +22,13 @@ struct egress_config {
      * the operator has set, addresses, resolvers and limits (gate/rules.h has the format). Takes no
      * lock. 0 or -1: then nothing is allowed. */
     int (*ceiling)(void *arg, const char *tenant, struct buf *out);
+    /* Writes what the changer may do for this box, sealed; nothing when its rules have no secrets.
+     * Takes locks below egress only. NULL: nobody has secrets. */
+    int (*secrets)(void *arg, const char *id, const char *tenant, const char *rules,
+                   struct buf *out, struct pd_err *e);
+    /* Appends what is sealed in a rule of this tenant. NULL: nothing is. */
+    int (*open_rule)(void *arg, const char *tenant, const char *sealed, size_t len, struct buf *out,
+                     struct pd_err *e);
     /* The end of a connection, or a question that was refused. On a thread of its own, with no lock
      * held. The record is a stranger's word: its strings may have any bytes. */
     void (*told)(void *arg, const char *sandbox, const struct gate_record *r);
@@ -45,8 +52,9 @@ int egress_change(struct egress *g, const char *id, const char *rules, deadline 
 void egress_remove(struct egress *g, const char *id);
 /* Waits until everything was told that the gate knew of when this was called, or the deadline. */
 void egress_settle(struct egress *g, deadline d);
-/* The ceilings are others. Does not wait. */
-void egress_reload(struct egress *g);
+/* The ceilings, or values of secrets, are others: of this tenant, or with NULL of all. Does not
+ * wait. */
+void egress_reload(struct egress *g, const char *tenant);
 
 /* Is this text one layer of rules, with limits, that a sandbox may have? Pure. */
 int egress_check_rules(const char *rules, struct pd_err *e);

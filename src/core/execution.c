@@ -235,6 +235,8 @@ int execution_submit(struct context *c, const struct execution_request *r, struc
     struct execution *known = r->key ? find(c, id, KEY_DIGITS) : NULL;
     if (known)
         return answer_known(known, id, r->key, ret, ret_known, e);
+    if (context_check_usable(c, e) < 0)
+        return -1;
 
     struct execution *x = execution_new(id);
     if (!x || request_run(c, id, r, &x->request) < 0) {
@@ -311,6 +313,18 @@ static void send_request(struct context *c, struct execution *x, struct process 
     (void)process_stop(p, is_time ? STOP_TIMEOUT : STOP_KILLED, &ignored);
 }
 
+/* An interrupt may come late, when its execution has ended: the kernel has it, but who hears it is
+ * another thread of the driver, or the worker that stands for a fork. */
+static void settle_interrupt(struct context *c, struct process *p)
+{
+    auto_buf line = BUF_INIT(256);
+    struct pd_err ignored;
+    if (!atomic_exchange(&p->is_interrupted, false) || !c->language->settles)
+        return;
+    if (request_settle(c, &line) == 0)
+        (void)process_send(p, line.data, line.len, NULL, 0, deadline_in(SEND_PATIENCE), &ignored);
+}
+
 /* The first of the line has its turn: starts a process, and sends the request. */
 static int begin(struct context *c, struct execution *x, struct pd_err *e)
 {
@@ -344,6 +358,7 @@ static int begin(struct context *c, struct execution *x, struct pd_err *e)
     context_wake(c);
     lock_release(&c->table->lock);
 
+    settle_interrupt(c, p);
     send_request(c, x, p);
     buf_done(&x->request);
     process_unref(p);
@@ -467,6 +482,8 @@ static bool take_event(struct execution_follow *f, enum execution_news *ret)
         break;
     case EVENT_END:
         f->truncated |= v->truncated;
+        if (f->owned && v->memory)
+            atomic_store(&f->reader.process->memory, v->memory);
         if (f->owned)
             execution_finish(c, f->execution, false, "");
         tell_end(f);
@@ -557,6 +574,7 @@ static deadline see_to_time(struct execution_follow *f)
     /* Before its start a driver ignores the signal. */
     if (!f->is_interrupted && f->reader.begun) {
         f->is_interrupted = true;
+        atomic_store(&f->reader.process->is_interrupted, true);
         (void)process_signal(f->reader.process, SIGINT, &ignored);
     }
     if (!deadline_passed(f->kill_at))

@@ -38,7 +38,7 @@ static bool is_poolable(const struct sessions *all, const struct provider *p,
                         const struct session_request *r)
 {
     const struct spec *s = &r->spec;
-    return provider_has(p, PROVIDER_IMAGE) && provider_image(p, s)[0] && !is_asked_for(all, p, s) &&
+    return p->needs_image && provider_image(p, s)[0] && !is_asked_for(all, p, s) &&
            s->network == NETWORK_NONE && !s->bind_count && !s->root_dir[0] && !s->root_name[0] &&
            !s->options[0] && !r->snapshot;
 }
@@ -199,7 +199,7 @@ struct session *image_pool_take(struct sessions *all, const struct provider *pro
 void image_pool_note(struct sessions *all, struct provider *provider,
                      const struct session_request *r)
 {
-    if (!provider_has(provider, PROVIDER_IMAGE))
+    if (!provider->needs_image)
         return;
 
     lock_take(&all->lock);

@@ -33,7 +33,8 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
-#define LISTEN_FOR (NS_PER_MS * 3 / 2)
+/* Less than STORE_AFTER: a command that is handed over has no row yet, and may need none. */
+#define LISTEN_FOR (4 * NS_PER_MS)
 
 void process_make_direct(struct process *p)
 {

@@ -75,7 +75,7 @@ static struct session *take_ready(struct sessions *all, unsigned kind)
 struct session *pool_take(struct sessions *all, const struct provider *provider,
                           const struct session_request *r)
 {
-    if (provider_has(provider, PROVIDER_IMAGE))
+    if (provider->needs_image)
         return image_pool_take(all, provider, r);
 
     lock_take(&all->lock);
@@ -125,8 +125,7 @@ bool pool_drop(struct session *s)
 static int lacking(struct sessions *all)
 {
     uint64_t now = time_now_ms();
-    if (now - all->pool_failed_ms < RETRY_MS ||
-        provider_has(all->c.providers->list[0], PROVIDER_IMAGE))
+    if (now - all->pool_failed_ms < RETRY_MS || all->c.providers->list[0]->needs_image)
         return -1;
     int found = -1;
     unsigned most = 0;

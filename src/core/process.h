@@ -31,6 +31,7 @@ struct process_request {
     const char *command; /* a line for bash, with the session's state; or NULL and argv */
     struct msg_list argv;
     struct msg_list env; /* NAME=VALUE, on top of the session's */
+    const char *usual;   /* one more, unless somebody has set it; or NULL */
     const char *cwd;     /* NULL: the session's */
     const char *user;    /* "user" (also NULL) or "root" */
     bool pty;            /* a terminal; its output is all STREAM_OUT */

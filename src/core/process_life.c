@@ -135,7 +135,7 @@ static void tell_end(struct process *p, enum process_state to)
         if (p->looks)
             s->looking--;
         else
-            s->info.last_used_ms = time_now_ms();
+            session_used(s);
         if (p->updates_state)
             s->shell_busy = false;
         pthread_cond_broadcast(&s->changed);

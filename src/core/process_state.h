@@ -67,6 +67,8 @@ enum process_line {
     LINE_AGAIN, /* that shell has ended: another one is about to be started with it */
 };
 
+#define FORK_ID 31u /* characters of the id of a request for a copy, at most */
+
 /* When one that has ended is settled: the thread that waited is about to answer. */
 #define SETTLE_AFTER (2 * NS_PER_MS)
 
@@ -106,8 +108,16 @@ struct process {
      * a driver it is set with the session's lock held, when its context lets go of it. `looks`: no
      * use of the sandbox (WORKER_LOOKS). */
     bool worker, unseen, reach, moves, looks, shell, pty, background, back_pressure, updates_state;
-    bool driver;   /* of a code context: it has a third stream */
-    bool joins;    /* a copy of another driver, for which a worker stands */
+    bool driver; /* of a code context: it has a third stream */
+    bool joins;  /* a copy of another driver, for which a worker stands */
+    /* Of a driver: an interrupt was sent, and the next execution must not be hit by it. */
+    atomic_bool is_interrupted;
+    /* Of a driver: bytes, as it said behind its last execution; 0: it did not. */
+    atomic_ullong memory;
+    /* Of a driver: the last request for a copy of it ("": none), and where its streams were then.
+     * With the session's lock held; context_fork.c. */
+    char fork_id[FORK_ID + 1];
+    uint64_t fork_at[STREAM_ALL];
     bool shadowed; /* shadow.c is to hear of its end */
     char *note;    /* changed by process_set_note alone */
     uint64_t spool_max, timeout_ns;

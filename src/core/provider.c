@@ -177,13 +177,19 @@ unsigned provider_table_describe_for(const struct provider_table *t, const struc
                                      struct route_provider *ret)
 {
     unsigned count = provider_table_describe(t, ret);
+    bool has_engine = false;
+    for (unsigned i = 0; i < count; i++)
+        has_engine |= t->list[i]->needs_image;
     bool has_image = (spec->image && spec->image[0]) || (spec->options && spec->options[0]);
 
     for (unsigned i = 0; i < count; i++) {
-        bool takes = provider_has(t->list[i], PROVIDER_IMAGE);
+        const struct provider *p = t->list[i];
+        bool takes = provider_has(p, PROVIDER_IMAGE);
         if (has_image && !takes)
             ret[i].unfit = "takes no image";
-        else if (!has_image && takes && !provider_image(t->list[i], spec)[0])
+        else if (has_image && has_engine && !p->needs_image)
+            ret[i].unfit = "leaves images to the engine"; /* unless the request names it */
+        else if (!has_image && p->needs_image && !provider_image(p, spec)[0])
             ret[i].unfit = "needs an image";
         if (spec->network == NETWORK_GATE && !provider_has(t->list[i], PROVIDER_EGRESS))
             ret[i].unfit = "has no way out by rules";

@@ -63,7 +63,9 @@ struct route_provider;
     X(DISK,       14, "disk",       "limit the space and the number of a sandbox's files",         \
       "leave `limits.disk_bytes` and `limits.files` away, or name a provider that can")           \
     X(EGRESS,     15, "egress",     "give a sandbox a way to the network, by rules",              \
-      "leave `network` away, or name a provider that can")
+      "leave `network` away, or name a provider that can")                                        \
+    X(LIMITS,     16, "limits",     "limit memory, processes and processor of a sandbox",          \
+      "leave `limits` away, or name a provider that can")
 /* clang-format on */
 
 enum provider_can {
@@ -71,11 +73,12 @@ enum provider_can {
     PROVIDER_CAPABILITIES(X)
 #undef X
 };
-#define PROVIDER_CAPABILITY_COUNT 16u
+#define PROVIDER_CAPABILITY_COUNT 17u
 
 /* Providers embed this as the first member of their own. box_create and box_adopt fill it in. */
 struct box {
     struct provider *provider;
+    bool root_goes; /* its root is removed when it is destroyed, and need not be free before */
 };
 
 /* News for a thread that listens to a box itself. */
@@ -148,7 +151,8 @@ struct provider {
     unsigned can; /* of enum provider_can; constant once the provider is in a table */
     struct provider_patience patience;
     uint64_t timeout_ns; /* of a command for which none was asked; 0: the server's */
-    const char *image;   /* PROVIDER_IMAGE: of a box for which none was asked; NULL or "": none */
+    bool needs_image;    /* PROVIDER_IMAGE: makes no box without one */
+    const char *image;   /* then: of a box for which none was asked; NULL or "": none */
     void *state;
     const struct box_events *events;
 

@@ -215,7 +215,7 @@ int session_no_box(struct session *s, struct pd_err *e)
 void session_touch(struct session *s)
 {
     lock_take(&s->lock);
-    s->info.last_used_ms = time_now_ms();
+    session_used(s);
     lock_release(&s->lock);
 }
 
@@ -223,7 +223,7 @@ void session_attend_begin(struct session *s)
 {
     lock_take(&s->lock);
     s->attended++;
-    s->info.last_used_ms = time_now_ms();
+    session_used(s);
     lock_release(&s->lock);
 }
 
@@ -231,7 +231,7 @@ void session_attend_end(struct session *s)
 {
     lock_take(&s->lock);
     s->attended--;
-    s->info.last_used_ms = time_now_ms();
+    session_used(s);
     lock_release(&s->lock);
 }
 
@@ -458,9 +458,11 @@ void session_trim(struct session *s)
     for (struct process *p = s->processes, *next; p; p = next) {
         next = p->next;
         /* A process that is held has not been read to its end: a request is to be answered. */
+        bool is_held = atomic_load(&p->refs) > 1;
         /* Those of contexts are let go by these. */
-        if ((!p->unseen && (kept <= PROCESSES_KEPT || p->driver || atomic_load(&p->refs) > 1)) ||
-            !process_is_settled(p))
+        bool stays =
+            p->unseen ? is_held && !p->driver : kept <= PROCESSES_KEPT || p->driver || is_held;
+        if (stays || !process_is_settled(p))
             continue;
         kept -= !p->unseen;
         process_ref(p);

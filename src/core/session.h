@@ -44,6 +44,7 @@ struct pull_watch {
 
 struct session_request {
     const char *tenant;
+    const char *made_by;             /* id of the key, or NULL */
     const char *user_id, *thread_id; /* both or none (NULL) */
     const char *template_name;       /* NULL: "default" */
     const char *provider;            /* NULL: the router's choice */
@@ -57,6 +58,7 @@ struct session_request {
     const char *network;      /* with NETWORK_GATE: the rules of its way out; see session_network */
     struct spec spec;         /* limits, profile; root fields are filled in */
     bool disk_asked;          /* a limit of its files was asked for, not all providers have one */
+    bool limits_asked;        /* likewise another limit */
     uint64_t idle_timeout_ms; /* 0: the default */
     uint64_t max_life_ms;     /* 0: the default */
     uint64_t queue_timeout_ms; /* how long it may wait for capacity */
@@ -70,6 +72,7 @@ struct session_request {
 struct session_info {
     char id[SESSION_ID_LEN + 1];
     char tenant[64];
+    char made_by[24]; /* id of the key that it was made with, or "" */
     char user_id[SESSION_NAME_MAX + 1], thread_id[SESSION_NAME_MAX + 1]; /* "" when it has none */
     char template_name[64], provider[32], reason[128];
     enum session_state state;

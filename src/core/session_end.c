@@ -135,6 +135,8 @@ static int take_away(struct session *s, struct pd_err *e)
     rw_release(&s->box_use);
 
     session_close_network(s);
+    if (box)
+        box->root_goes = s->root_name[0] != 0;
     int r = box ? box_destroy(box, e) : 0;
     if (r < 0)
         log_error("session.undead", "id=%s error=%s", s->info.id, e->msg);

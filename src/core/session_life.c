@@ -144,6 +144,7 @@ int session_step(struct session *s, enum life to)
     if (to == LIFE_GONE && from == LIFE_STOPPING)
         s->all->stats.ended[s->info.end]++;
 
+    session_changed(s);
     if (CHECKS && shared)
         check_counts(s->all);
     pthread_cond_broadcast(&s->changed);

@@ -306,6 +306,7 @@ static void take_tenure(struct session *s, const struct tenure *t, char *left)
     snprintf(s->info.reason, sizeof s->info.reason, "%s", t->reason);
     s->info.rung = t->rung;
     s->other_root = left;
+    session_changed(s);
     lock_release(&s->lock);
     rw_release(&s->box_use);
 }

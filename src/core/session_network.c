@@ -5,8 +5,10 @@
  * moment, and is taken from it before the box ends. A box without a way out, which most have, costs
  * nothing of this. */
 #include "core/egress.h"
+#include "core/secrets.h"
 #include "core/session_state.h"
 
+#include "access/ids.h"
 #include "base/banned.h"
 #include "base/err.h"
 #include "telemetry/audit.h"
@@ -81,7 +83,7 @@ char *session_network(struct session *s)
 }
 
 /* Gives the session other rules, and says what it had before; its row follows. */
-static int replace_rules(struct session *s, const char *rules, struct pd_err *e)
+static int replace_rules(struct session *s, const char *rules, char **ret_before, struct pd_err *e)
 {
     char *text = strdup(rules);
     if (!text)
@@ -92,7 +94,7 @@ static int replace_rules(struct session *s, const char *rules, struct pd_err *e)
     s->network = text;
     lock_release(&s->lock);
     if (session_store(s, e) == 0) {
-        free(before);
+        *ret_before = before;
         return 0;
     }
 
@@ -119,10 +121,14 @@ int session_set_network(struct session *s, const char *rules, struct pd_err *e)
         return -1;
 
     gate_id(s, id);
-    int r = replace_rules(s, rules, e);
+    char *before = NULL;
+    int r = replace_rules(s, rules, &before, e);
     if (r == 0)
         r = egress_change(s->all->c.egress, id, rules, deadline_in(CHANGE_PATIENCE), e);
     session_end_change(s);
+    if (r == 0)
+        r = session_give_secrets(s, before, e);
+    free(before);
     if (r == 0)
         log_info("session.network", "id=%s", s->info.id);
     return r;
@@ -149,6 +155,10 @@ void sessions_note_egress(struct sessions *all, const char *sandbox, const struc
 {
     struct pd_err e;
     struct session *s = sessions_find_any(all, sandbox, &e);
+    uint64_t now = time_now_ms() * 1000;
+
+    /* Microseconds, so that they grow over a restart, too. */
+    all->egress_number = now > all->egress_number ? now : all->egress_number + 1;
     if (!s)
         return; /* of one that is forgotten by now, or never was */
 
@@ -157,7 +167,8 @@ void sessions_note_egress(struct sessions *all, const char *sandbox, const struc
                                                     .action = "egress",
                                                     .result = gate_result_name(r->result),
                                                     .duration_us = r->usec,
-                                                    .egress = r});
+                                                    .egress = r,
+                                                    .number = all->egress_number});
     if (r->result == GATE_REFUSED || r->result == GATE_CUT)
         note_refusal(s, r);
     session_unref(s);

@@ -73,6 +73,7 @@ int session_extend(struct session *s, uint64_t idle_timeout_ms, uint64_t expires
             s->info.idle_timeout_ms = idle_timeout_ms;
         if (expires_in_ms)
             set_end(s, time_now_ms() + expires_in_ms);
+        session_changed(s);
     }
 
     lock_release(&s->lock);
@@ -89,6 +90,7 @@ int session_expire_at(struct session *s, uint64_t at_ms, bool only_extend, struc
         s->info.last_used_ms = now;
         if (!only_extend || at_ms > ends)
             set_end(s, at_ms);
+        session_changed(s);
     }
 
     lock_release(&s->lock);

@@ -63,6 +63,7 @@ static struct session_row row_of(const struct session *s, const struct row_copy 
     struct session_row row = {
         .id = i->id,
         .tenant = i->tenant,
+        .made_by = i->made_by,
         .user_id = i->user_id,
         .thread_id = i->thread_id,
         .template_name = i->template_name,

@@ -213,7 +213,8 @@ int session_environment(const struct session *s, const struct process_request *r
         root ? "LOGNAME=root" : "LOGNAME=user",
         shell,
         "LANG=C.UTF-8",
-        r->pty ? "TERM=xterm-256color" : NULL};
+        r->pty ? "TERM=xterm-256color" : NULL,
+        r->usual};
 
     struct msg_list own = msg_list_of(&s->env);
     struct msg_list image = image_environ(place);

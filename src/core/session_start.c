@@ -208,7 +208,7 @@ static int enter(struct session *s, struct process *p, struct process **ret_know
         s->looking += p->looks;
         s->starting++;
         if (!p->looks)
-            s->info.last_used_ms = time_now_ms();
+            session_used(s);
         session_add_process(s, p);
     }
     lock_release(&s->lock);
@@ -247,18 +247,22 @@ static void leave(struct session *s, struct process *p, const struct pd_err *why
 }
 
 /* A copy of another driver: that one gets the far ends with its request, and the box a worker that
- * stands for the copy. */
+ * stands for the copy.
+ *
+ * The row is written last, while the driver forks, for which the kernel needs milliseconds if the
+ * process is large. Nobody knows of the copy before. If this daemon dies before the row is there,
+ * the worker is one that nobody remembers, and ends with the copy. */
 static int start_fork(struct process *p, const struct process_request *r, uint32_t uid,
                       struct pd_err *e)
 {
     struct far_ends far __attribute__((cleanup(far_ends_done))) = FAR_ENDS_NONE;
     struct far_ends worker __attribute__((cleanup(far_ends_done))) = FAR_ENDS_NONE;
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
+    struct pd_err ignored;
     auto_fd join = -1;
     int pair[2];
 
-    if (session_make_streams(p, r, &far, e) < 0 || process_store(p, e) < 0 ||
-        process_begin_streams(p, e) < 0)
+    if (session_make_streams(p, r, &far, e) < 0 || process_begin_streams(p, e) < 0)
         return -1;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return pd_fail_sys(e, "make a socket");
@@ -276,10 +280,13 @@ static int start_fork(struct process *p, const struct process_request *r, uint32
     msg_list_writer_done(&argv);
 
     const int fds[] = {far.fd[0], far.fd[1], far.fd[2], far.fd[3], join};
-    if (sent == 0)
-        sent = process_send(r->fork_of, r->fork_line, r->fork_line_len, fds, 5,
-                            deadline_in(FORK_SEND_PATIENCE), e);
-    return sent;
+    if (sent < 0 || process_send(r->fork_of, r->fork_line, r->fork_line_len, fds, 5,
+                                 deadline_in(FORK_SEND_PATIENCE), e) < 0)
+        return -1;
+    if (process_store(p, e) == 0)
+        return 0;
+    (void)process_kill_tree(p, true, &ignored);
+    return -1;
 }
 
 /* The command is on its way when this returns 0. */

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/lock.h"
 #include "core/box.h"
+#include "core/changes.h"
 #include "core/context.h"
 #include "core/image_pool.h"
 #include "core/kept.h"
@@ -98,7 +99,9 @@ struct session {
     atomic_bool unwanted;   /* it is being made, and its end was asked for */
     struct session *target; /* what it moves to, while that is made; the mover's */
     char lost_why[200];
-    unsigned attended; /* requests in progress: it is not idle */
+    _Atomic uint64_t changed_last; /* the number of its last note; changes.c */
+    uint64_t use_noted_ms;         /* when a use was last noted there */
+    unsigned attended;             /* requests in progress: it is not idle */
     /* Somebody is pausing, waking or copying it: whoever wants to, or to end it, waits. */
     bool changing;
     char *note;
@@ -130,7 +133,7 @@ struct session {
     /* Differs from its row; what differs may be on its way there, which is not yet in it. */
     enum { DIRTY_NOT, DIRTY, DIRTY_ON_ITS_WAY } dirty;
 };
-_Static_assert(sizeof(struct session) < 7168, "ten thousand of them shall fit into 150 MiB");
+_Static_assert(sizeof(struct session) < 7232, "ten thousand of them shall fit into 150 MiB");
 
 struct queue_entry {
     struct queue_entry *next;
@@ -182,6 +185,7 @@ struct sessions {
     atomic_bool prepare_shells;
     deadline task_wake; /* when the recorder, asleep, will look by itself; 0: it is awake */
     struct kept kept;
+    struct changes changes;
     struct attendants attendants;
     pthread_t recorder, controller, fillers[POOL_FILLERS];
     unsigned threads, filler_count;
@@ -189,7 +193,8 @@ struct sessions {
     pthread_cond_t control_cond;
     bool control_due;
     struct sessions_stats stats; /* under lock */
-    uint64_t samples_rest_ns;    /* the controller takes no samples until then; its own */
+    uint64_t egress_number;   /* of the last connection that was told; of the thread that tells */
+    uint64_t samples_rest_ns; /* the controller takes no samples until then; its own */
     /* boxes.c */
     atomic_uint_fast64_t steps; /* that sandboxes have taken */
     uint64_t
@@ -348,7 +353,10 @@ int session_await_move(struct session *s, struct pd_err *e);
 /* Deletes the root that a move may have left, of this daemon or an earlier one. */
 void session_finish_move(struct session *s);
 /* session_samples.c */
-void samples_look(struct session *s); /* the controller's: takes one when it is due */
+/* The controller's: takes one when it is due, `every` so often. */
+void samples_look(struct session *s, uint64_t every);
+/* How often each of so many sessions has its turn. */
+uint64_t samples_every(size_t sessions);
 void samples_rebase(struct session *s, uint64_t cpu_usec); /* another box; with the lock held */
 void samples_pause(struct session *s, bool paused);        /* with the lock held */
 /* snapshots.c */

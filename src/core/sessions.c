@@ -49,6 +49,7 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
     lock_init(&all->task_lock, LOCK_TASKS);
     lock_init(&all->snapshot_lock, LOCK_SNAPSHOTS);
     lock_init(&all->name_lock, LOCK_NAMES);
+    changes_init(&all->changes);
 
     cond_init(&all->name_cond);
     cond_init(&all->copied_cond);
@@ -110,7 +111,7 @@ int sessions_start(struct sessions *all, struct pd_err *e)
 
     bool has_images = false;
     for (unsigned i = 0; i < all->c.providers->count; i++)
-        has_images |= provider_has(all->c.providers->list[i], PROVIDER_IMAGE);
+        has_images |= all->c.providers->list[i]->needs_image;
     if (has_images && sessions_start_thread(&all->image_pool.filler, image_pool_main, all) != 0)
         return pd_fail(e, PD_CAPACITY, "no thread for the pool of images");
     all->image_pool.runs = has_images;
@@ -210,6 +211,7 @@ void sessions_free(struct sessions *all)
             session_unref(all->pool[p][--all->pool_count[p]]);
     image_pool_done(all);
     attendants_done(&all->attendants);
+    changes_done(&all->changes);
     lock_done(&all->name_lock);
     pthread_cond_destroy(&all->name_cond);
     lock_done(&all->lock);
@@ -257,8 +259,10 @@ void sessions_forget(struct session *s)
         names_unlist(s);
     lock_release(&all->lock);
 
-    if (there)
+    if (there) {
+        session_changed(s);
         session_unref(s);
+    }
 }
 
 /* ---- finding one ---- */

@@ -25,6 +25,8 @@ struct sessions_config {
     struct pump *pump;
     struct audit *audit;   /* or NULL */
     struct egress *egress; /* or NULL: no sandbox has a way out */
+    struct vault *vault;   /* NULL: nobody has secrets */
+    const char *trust;     /* a file of authorities besides the system's, or NULL */
     unsigned max_sessions; /* in all; more wait in the queue */
     unsigned max_per_tenant;
     unsigned queue_max;
@@ -138,6 +140,9 @@ struct sessions_stats {
     uint64_t box_mismatches; /* times that they were not the boxes of the sandboxes */
 };
 void sessions_get_stats(struct sessions *all, struct sessions_stats *ret);
+/* How many sandboxes a tenant has. */
+void sessions_count_tenant(struct sessions *all, const char *tenant,
+                           unsigned ret[SESSION_STATE_COUNT]);
 /* How many sandboxes of a provider are kept ready, and are being made for that. */
 void sessions_count_pool(struct sessions *all, const struct provider *p, unsigned *ret_ready,
                          unsigned *ret_filling);

@@ -3,6 +3,7 @@
  * A creation holds the names of its request (key, thread), so that a second one with the same finds
  * what the first has made; takes a place, or waits in the queue without the names; takes a sandbox
  * from the pool or makes its own; and writes the row before it says that it runs. */
+#include "core/secrets.h"
 #include "core/session_state.h"
 #include "core/sessions.h"
 
@@ -79,6 +80,7 @@ static int fill_in(struct session *s, const struct session_request *r, const cha
     struct session_info *i = &s->info;
 
     snprintf(i->tenant, sizeof i->tenant, "%s", r->tenant);
+    snprintf(i->made_by, sizeof i->made_by, "%s", r->made_by ? r->made_by : "");
     snprintf(i->user_id, sizeof i->user_id, "%s", r->user_id ? r->user_id : "");
     snprintf(i->thread_id, sizeof i->thread_id, "%s", r->thread_id ? r->thread_id : "");
     snprintf(i->template_name, sizeof i->template_name, "%s",
@@ -226,6 +228,8 @@ static int make_from(struct sessions *all, const struct session_request *r,
         return -1;
     if (r->disk_asked && provider_must(o->provider, PROVIDER_DISK, e) < 0)
         return -1;
+    if (r->limits_asked && provider_must(o->provider, PROVIDER_LIMITS, e) < 0)
+        return -1;
     if (r->spec.network == NETWORK_GATE && provider_must(o->provider, PROVIDER_EGRESS, e) < 0)
         return -1;
 
@@ -247,6 +251,12 @@ static int make_from(struct sessions *all, const struct session_request *r,
     }
     if (r1 == 0)
         r1 = session_store_step(s, LIFE_RUNNING, e);
+    if (r1 == 0 && session_give_secrets(s, NULL, e) < 0) {
+        struct pd_err ignored;
+        (void)session_end(s, END_FAILED, e->msg, &ignored);
+        session_unref(s);
+        return -1;
+    }
     if (r1 == 0) {
         if (*ret_did == PROVIDER_MADE_IT && !o->fork_of)
             image_pool_note(all, o->provider, r);
@@ -541,7 +551,7 @@ static int use_or_replace(struct sessions *all, const struct session_request *r,
     bool killed = s->info.end == END_KILLED;
     int usable = lives ? 0 : session_usable(s, e);
     if (lives)
-        s->info.last_used_ms = time_now_ms();
+        session_used(s);
     lock_release(&s->lock);
 
     if (lives) {

@@ -186,6 +186,22 @@ void sessions_get_stats(struct sessions *all, struct sessions_stats *ret)
     lock_release(&all->lock);
 }
 
+void sessions_count_tenant(struct sessions *all, const char *tenant,
+                           unsigned ret[SESSION_STATE_COUNT])
+{
+    memset(ret, 0, SESSION_STATE_COUNT * sizeof *ret);
+    lock_take(&all->lock);
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        for (struct session *s = all->by_id[i]; s; s = s->next) {
+            if (!s->owned || strcmp(s->info.tenant, tenant) != 0)
+                continue;
+            lock_take(&s->lock);
+            ret[s->info.state]++;
+            lock_release(&s->lock);
+        }
+    lock_release(&all->lock);
+}
+
 void sessions_count_pool(struct sessions *all, const struct provider *p, unsigned *ret_ready,
                          unsigned *ret_filling)
 {

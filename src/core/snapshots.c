@@ -13,6 +13,7 @@
 
 #include "access/ids.h"
 #include "base/banned.h"
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/lock.h"
 #include "telemetry/log.h"
@@ -32,6 +33,7 @@ struct snapshot {
     enum snapshot_state state;
     unsigned users; /* copies that are being made of it */
     int removing;   /* somebody is */
+    char *note;     /* of a layer, or NULL */
 };
 
 static void root_of(const struct snapshot *n, char out[SPEC_NAME_MAX + 1])
@@ -50,6 +52,8 @@ static int put(struct sessions *all, const struct snapshot *n, enum snapshot_sta
                                .provider = n->info.provider,
                                .profile = (int)n->info.profile,
                                .state = (int)state,
+                               .kind = (int)n->info.kind,
+                               .note = n->note,
                                .created_ms = n->info.created_ms};
     return all->c.store->put_snapshot(all->c.store, &row, e);
 }
@@ -65,11 +69,12 @@ int snapshots_possible(const struct sessions *all, const struct provider *p, str
 
 /* ---- the list; all with its lock held ---- */
 
-static struct snapshot *find(struct sessions *all, const char *tenant, const char *id_or_name)
+static struct snapshot *find(struct sessions *all, enum snapshot_kind kind, const char *tenant,
+                             const char *id_or_name)
 {
     struct snapshot *named = NULL;
     for (struct snapshot *n = all->snapshots; n; n = n->next) {
-        if (n->state != READY || strcmp(n->info.tenant, tenant) != 0)
+        if (n->state != READY || n->info.kind != kind || strcmp(n->info.tenant, tenant) != 0)
             continue;
         if (!strcmp(n->info.id, id_or_name))
             return n;
@@ -104,14 +109,15 @@ static void unlink_and_free(struct sessions *all, struct snapshot *n)
             *at = n->next;
             break;
         }
+    free(n->note);
     free(n);
 }
 
-static unsigned count_of(const struct sessions *all, const char *tenant)
+static unsigned count_of(const struct sessions *all, enum snapshot_kind kind, const char *tenant)
 {
     unsigned count = 0;
     for (const struct snapshot *n = all->snapshots; n; n = n->next)
-        count += n->state != GOING && !strcmp(n->info.tenant, tenant);
+        count += n->state != GOING && n->info.kind == kind && !strcmp(n->info.tenant, tenant);
     return count;
 }
 
@@ -179,11 +185,11 @@ static void set_going(struct sessions *all, struct snapshot *n)
     lock_release(&all->snapshot_lock);
 }
 
-int snapshot_delete(struct sessions *all, const char *tenant, const char *id_or_name,
-                    struct pd_err *e)
+static int delete_one(struct sessions *all, enum snapshot_kind kind, const char *tenant,
+                      const char *id_or_name, struct pd_err *e)
 {
     lock_take(&all->snapshot_lock);
-    struct snapshot *n = find(all, tenant, id_or_name);
+    struct snapshot *n = find(all, kind, tenant, id_or_name);
 
     /* The store is asked under the lock: of two that delete it, one is told that it is gone. */
     int r = n ? put(all, n, GOING, n->info.name, e)
@@ -198,6 +204,17 @@ int snapshot_delete(struct sessions *all, const char *tenant, const char *id_or_
     if (r == 0)
         snapshots_sweep(all);
     return r;
+}
+
+int snapshot_delete(struct sessions *all, const char *tenant, const char *id_or_name,
+                    struct pd_err *e)
+{
+    return delete_one(all, SNAPSHOT_OF_CLIENT, tenant, id_or_name, e);
+}
+
+int layer_delete(struct sessions *all, const char *tenant, const char *id, struct pd_err *e)
+{
+    return delete_one(all, SNAPSHOT_LAYER, tenant, id, e);
 }
 
 /* ---- whose turn it is ---- */
@@ -253,7 +270,9 @@ struct snapshot *snapshot_hold(struct sessions *all, const char *tenant, const c
                                struct pd_err *e)
 {
     lock_take(&all->snapshot_lock);
-    struct snapshot *n = find(all, tenant, id);
+    struct snapshot *n = find(all, SNAPSHOT_OF_CLIENT, tenant, id);
+    if (!n)
+        n = find(all, SNAPSHOT_LAYER, tenant, id);
     if (!n)
         pd_fail(e, PD_NOT_FOUND, "there is no snapshot '%.80s'", id);
     else if (n->provider)
@@ -337,7 +356,8 @@ int session_copy_root(struct session *s, const char *to, struct pd_err *e)
 }
 
 /* Enters it into the list as being made, if the tenant may have another. */
-static struct snapshot *enter(struct session *s, struct pd_err *e)
+static struct snapshot *enter(struct session *s, enum snapshot_kind kind, const char *note,
+                              struct pd_err *e)
 {
     struct sessions *all = s->all;
     struct snapshot *n = calloc(1, sizeof *n);
@@ -347,6 +367,12 @@ static struct snapshot *enter(struct session *s, struct pd_err *e)
     }
 
     id_sandbox(n->info.id);
+    n->info.kind = kind;
+    if (note && !(n->note = strdup(note))) {
+        free(n);
+        pd_fail(e, PD_CAPACITY, "no memory for a snapshot");
+        return NULL;
+    }
 
     lock_take(&s->lock);
     memcpy(n->info.tenant, s->info.tenant, sizeof n->info.tenant);
@@ -362,15 +388,18 @@ static struct snapshot *enter(struct session *s, struct pd_err *e)
     lock_take(&all->lock);
     unsigned max = all->c.max_snapshots ? all->c.max_snapshots : SNAPSHOTS_DEFAULT;
     lock_release(&all->lock);
+    if (kind == SNAPSHOT_LAYER)
+        max = LAYERS_MAX;
 
     lock_take(&all->snapshot_lock);
-    int room = count_of(all, n->info.tenant) < max;
+    int room = count_of(all, kind, n->info.tenant) < max;
     if (room)
         insert(all, n);
     lock_release(&all->snapshot_lock);
 
     if (room)
         return n;
+    free(n->note);
     free(n);
     pd_fail(e, PD_CAPACITY, "there are %u snapshots already, and no more are allowed: delete some",
             max);
@@ -387,8 +416,8 @@ static int publish(struct sessions *all, struct snapshot *n, const char *name, s
         return -1;
 
     for (struct snapshot *o = all->snapshots; o && name[0] && !older; o = o->next)
-        if (o != n && o->state == READY && !strcmp(o->info.tenant, n->info.tenant) &&
-            !strcmp(o->info.name, name))
+        if (o != n && o->state == READY && o->info.kind == n->info.kind &&
+            !strcmp(o->info.tenant, n->info.tenant) && !strcmp(o->info.name, name))
             older = o;
     n->state = READY;
     snprintf(n->info.name, sizeof n->info.name, "%s", name);
@@ -401,8 +430,8 @@ static int publish(struct sessions *all, struct snapshot *n, const char *name, s
     return 0;
 }
 
-int session_snapshot(struct session *s, const char *name, struct snapshot_info *ret,
-                     struct pd_err *e)
+static int make(struct session *s, enum snapshot_kind kind, const char *name, const char *note,
+                struct snapshot_info *ret, struct pd_err *e)
 {
     struct sessions *all = s->all;
     char root[SPEC_NAME_MAX + 1];
@@ -413,7 +442,7 @@ int session_snapshot(struct session *s, const char *name, struct snapshot_info *
     if (strlen(name) > SNAPSHOT_NAME_MAX)
         return pd_fail(e, PD_INVALID, "a snapshot's name is longer than %u characters",
                        SNAPSHOT_NAME_MAX);
-    struct snapshot *n = enter(s, e);
+    struct snapshot *n = enter(s, kind, note, e);
     if (!n)
         return -1;
 
@@ -448,6 +477,18 @@ int session_snapshot(struct session *s, const char *name, struct snapshot_info *
     return -1;
 }
 
+int session_snapshot(struct session *s, const char *name, struct snapshot_info *ret,
+                     struct pd_err *e)
+{
+    return make(s, SNAPSHOT_OF_CLIENT, name, NULL, ret, e);
+}
+
+int session_layer(struct session *s, const char *key, const char *note, struct snapshot_info *ret,
+                  struct pd_err *e)
+{
+    return make(s, SNAPSHOT_LAYER, key, note, ret, e);
+}
+
 int session_fork(struct session *s, const struct session_request *r, struct session **ret,
                  struct pd_err *e)
 {
@@ -477,11 +518,36 @@ int snapshots_find(struct sessions *all, const char *tenant, const char *id_or_n
                    struct snapshot_info *ret, struct pd_err *e)
 {
     lock_take(&all->snapshot_lock);
-    const struct snapshot *n = find(all, tenant, id_or_name);
+    const struct snapshot *n = find(all, SNAPSHOT_OF_CLIENT, tenant, id_or_name);
     if (n)
         *ret = n->info;
     lock_release(&all->snapshot_lock);
     return n ? 0 : pd_fail(e, PD_NOT_FOUND, "there is no snapshot '%.80s'", id_or_name);
+}
+
+int layer_find(struct sessions *all, const char *tenant, const char *key, struct snapshot_info *ret,
+               struct buf *ret_note, struct pd_err *e)
+{
+    lock_take(&all->snapshot_lock);
+    const struct snapshot *n = find(all, SNAPSHOT_LAYER, tenant, key);
+    if (n) {
+        *ret = n->info;
+        buf_puts(ret_note, n->note ? n->note : "");
+    }
+    lock_release(&all->snapshot_lock);
+    return n ? 0 : pd_fail(e, PD_NOT_FOUND, "there is no layer '%.80s'", key);
+}
+
+unsigned layers_list(struct sessions *all, const char *tenant, struct snapshot_info ret[LAYERS_MAX])
+{
+    unsigned count = 0;
+
+    lock_take(&all->snapshot_lock);
+    for (const struct snapshot *n = all->snapshots; n && count < LAYERS_MAX; n = n->next)
+        if (n->state == READY && n->info.kind == SNAPSHOT_LAYER && !strcmp(n->info.tenant, tenant))
+            ret[count++] = n->info;
+    lock_release(&all->snapshot_lock);
+    return count;
 }
 
 int snapshots_list(struct sessions *all, const char *tenant, const char *sandbox, const char *name,
@@ -498,7 +564,8 @@ int snapshots_list(struct sessions *all, const char *tenant, const char *sandbox
     lock_take(&all->snapshot_lock);
 
     for (const struct snapshot *n = all->snapshots; n; n = n->next) {
-        if (n->state != READY || strcmp(n->info.tenant, tenant) != 0 ||
+        if (n->state != READY || n->info.kind != SNAPSHOT_OF_CLIENT ||
+            strcmp(n->info.tenant, tenant) != 0 ||
             (sandbox && strcmp(n->info.sandbox, sandbox) != 0) ||
             (name && strcmp(n->info.name, name) != 0) || (cursor && order(n, ms, id) <= 0))
             continue;
@@ -542,7 +609,13 @@ static int load(const struct snapshot_row *r, void *arg)
     snprintf(n->info.provider, sizeof n->info.provider, "%s", r->provider);
     n->provider = provider_table_find(all->c.providers, r->provider);
     n->info.profile = (unsigned)r->profile < PROFILE_COUNT ? (enum profile)r->profile : 0;
+    n->info.kind = r->kind == SNAPSHOT_LAYER ? SNAPSHOT_LAYER : SNAPSHOT_OF_CLIENT;
     n->info.created_ms = r->created_ms;
+    if (n->info.kind == SNAPSHOT_LAYER && !(n->note = strdup(r->note))) {
+        free(n);
+        l->failed = true;
+        return -1;
+    }
     n->state = r->state == READY ? READY : GOING;
 
     lock_take(&all->snapshot_lock);
@@ -566,7 +639,8 @@ int snapshots_load(struct sessions *all, struct pd_err *e)
 
     for (struct snapshot *n = all->snapshots; n; n = n->next)
         for (struct snapshot *o = n->next; o && n->state == READY && n->info.name[0]; o = o->next)
-            if (!strcmp(o->info.name, n->info.name) && !strcmp(o->info.tenant, n->info.tenant))
+            if (o->info.kind == n->info.kind && !strcmp(o->info.name, n->info.name) &&
+                !strcmp(o->info.tenant, n->info.tenant))
                 o->info.name[0] = 0;
     lock_release(&all->snapshot_lock);
     return 0;

@@ -6,14 +6,22 @@
  * belongs to one snapshot of a tenant at a time: given again it moves on, and the older snapshot
  * keeps its id.
  *
+ * Layers are snapshots of which no client hears: what a step of a template's build has made
+ * (build/templates.h). They have a key in place of a name, and a note.
+ *
  * Only roots on disk can be copied: PD_UNSUPPORTED otherwise, with a text that says what to set. */
 #pragma once
 
 #include "core/session.h"
 
+struct buf;
 struct sessions;
 
 #define SNAPSHOT_NAME_MAX 127
+#define LAYERS_MAX        256u /* of a tenant */
+
+/* Kept in the database. */
+enum snapshot_kind { SNAPSHOT_OF_CLIENT = 0, SNAPSHOT_LAYER = 1 };
 
 struct snapshot_info {
     char id[SESSION_ID_LEN + 1];
@@ -23,6 +31,7 @@ struct snapshot_info {
     char template_name[64];           /* the sandbox's, as the next */
     char provider[32];
     enum profile profile;
+    enum snapshot_kind kind;
     uint64_t created_ms;
 };
 
@@ -44,6 +53,16 @@ int snapshots_list(struct sessions *all, const char *tenant, const char *sandbox
  * files go when the last copy is done. */
 int snapshot_delete(struct sessions *all, const char *tenant, const char *id_or_name,
                     struct pd_err *e);
+
+/* The same for layers: made like a snapshot, with a note; found by key, the youngest, with a copy
+ * of the note appended; those of a tenant, the youngest first; deleted by id. */
+int session_layer(struct session *s, const char *key, const char *note, struct snapshot_info *ret,
+                  struct pd_err *e);
+int layer_find(struct sessions *all, const char *tenant, const char *key, struct snapshot_info *ret,
+               struct buf *ret_note, struct pd_err *e);
+unsigned layers_list(struct sessions *all, const char *tenant,
+                     struct snapshot_info ret[LAYERS_MAX]);
+int layer_delete(struct sessions *all, const char *tenant, const char *id, struct pd_err *e);
 
 /* A new session by `r` (as sessions_create, with its queue and its key) whose files are a copy of
  * those of `s`. Where r says nothing of environment (none set) or directory, those of `s` hold.

@@ -15,17 +15,6 @@
 
 #define DEPTH_MAX 3 /* an index in an index, and the manifest */
 
-static void hex_of(const void *data, size_t len, char out[IMAGE_HEX_LEN + 1])
-{
-    struct sha256 s = SHA256_INIT;
-    uint8_t digest[SHA256_SIZE];
-
-    sha256_put(&s, data, len);
-    sha256_end(&s, digest);
-    for (unsigned i = 0; i < SHA256_SIZE; i++)
-        snprintf(out + 2 * i, 3, "%02x", digest[i]);
-}
-
 /* A text that must have this digest. */
 static const struct archive_member *find_text(const struct archive *a, const char *name,
                                               const char *hex, struct pd_err *e)
@@ -37,7 +26,7 @@ static const struct archive_member *find_text(const struct archive *a, const cha
         pd_fail(e, PD_INVALID, "the file has no text '%.120s'", name);
         return NULL;
     }
-    hex_of(m->text, (size_t)m->size, found);
+    sha256_hex(m->text, (size_t)m->size, found);
     if (strcmp(found, hex) != 0) {
         pd_fail(e, PD_INVALID, "'%.90s' has the digest sha256:%.64s: it was changed", name, found);
         return NULL;
@@ -128,7 +117,7 @@ static int plan_saved_image(const struct archive *a, const struct saved_image *s
         return pd_fail(e, PD_INVALID, "the file has no configuration '%.120s'", s->config);
 
     r = (struct image_record){0};
-    hex_of(config->text, (size_t)config->size, r.id);
+    sha256_hex(config->text, (size_t)config->size, r.id);
     promised_hex(s->config, promised);
     if (promised[0] && strcmp(promised, r.id) != 0)
         return pd_fail(e, PD_INVALID, "'%.90s' has the digest sha256:%.64s: it was changed",

@@ -136,7 +136,6 @@ int unpack_stream(int from, int to, uint32_t packing, uint64_t size, const char 
                   struct pd_err *e)
 {
     static struct unpacking u;
-    uint8_t digest[SHA256_SIZE];
     char found[IMAGE_HEX_LEN + 1];
 
     u.from = from;
@@ -150,9 +149,7 @@ int unpack_stream(int from, int to, uint32_t packing, uint64_t size, const char 
     if (r < 0)
         return -1;
 
-    sha256_end(&u.sha, digest);
-    for (unsigned i = 0; i < SHA256_SIZE; i++)
-        snprintf(found + 2 * i, 3, "%02x", digest[i]);
+    sha256_end_hex(&u.sha, found);
     return !strcmp(hex, "-") || !strcmp(hex, found)
                ? 0
                : pd_fail(e, PD_INVALID, "the layer sha256:%.64s has the digest sha256:%.64s", hex,

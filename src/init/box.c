@@ -3,8 +3,9 @@
  * It differs from a jail's init (main.c) in what it can rely on. Nobody arranged its root, its uid,
  * its capabilities or its descriptors, and its parent is a stranger whose death means nothing. So
  * it sees to its standard descriptors, makes the directories that commands need while it still may,
- * sheds its power (shed.c), finds out what there is (facts.c), and waits for an owner at its door
- * (door.c). Then it takes turns as ever (peers.c).
+ * sheds its power (shed.c), finds out what there is (facts.c), loads the filter of system calls
+ * that it was given, and waits for an owner at its door (door.c). Then it takes turns as ever
+ * (peers.c).
  *
  * Where it is not pid 1 the kernel does not end its processes with it: it is their subreaper, and
  * ends them itself. */
@@ -22,10 +23,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define FIRST_PATIENCE (10 * NS_PER_S) /* for a door that is not there yet */
@@ -36,6 +40,7 @@
 struct box {
     bool local;
     struct door door;
+    const char *filter; /* path, or NULL: none of its own */
     struct facts facts;
     struct foreign foreign;
     uint64_t memory_limit, process_limit;
@@ -88,6 +93,8 @@ static int read_word(struct box *b, const char *word, struct pd_err *e)
 #define IS(name) (n == sizeof(name) - 1 && !strncmp(word, name, n))
     if (IS("at"))
         return read_path(word, value, &b->door.path, e);
+    if (IS("filter"))
+        return read_path(word, value, &b->filter, e);
     if (IS("workspace"))
         return read_path(word, value, &b->facts.workspace, e);
     if (IS("home"))
@@ -120,7 +127,7 @@ static int read_words(struct box *b, int argc, char **argv, struct pd_err *e)
         .local = !strcmp(argv[1], INIT_ARG_LOCAL),
         .door = {.path = INIT_DOOR},
         .facts = {.uid = 1000, .gid = 1000, .workspace = "/workspace"},
-        .foreign = {.facts = BUF_INIT(WIRE_PAYLOAD_MAX), .oom_file = -1},
+        .foreign = {.oom_file = -1},
     };
 
     for (int i = 2; i < argc; i++)
@@ -184,6 +191,27 @@ static int settle(struct box *b, enum init_mode *ret, struct pd_err *e)
     return 0;
 }
 
+/* Loads the filter of system calls that the box was given: from here on it holds for all. A kernel
+ * or an engine that takes none is no reason to end; whoever made the box is told. */
+static int load_filter(struct box *b, struct pd_err *e)
+{
+    struct sock_filter code[INIT_FILTER_MAX];
+
+    if (!b->filter)
+        return 0;
+    auto_fd file = open(b->filter, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return pd_fail_sys(e, "open the filter of system calls %.200s", b->filter);
+    ssize_t n = read(file, code, sizeof code);
+    if (n <= 0 || (size_t)n % sizeof *code)
+        return pd_fail(e, PD_INVALID, "%.200s is no filter of system calls", b->filter);
+
+    struct sock_fprog program = {.len = (unsigned short)((size_t)n / sizeof *code), .filter = code};
+    if (syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0)
+        facts_lack(&b->facts, "no filter of system calls but the engine's (%s)", strerror(errno));
+    return 0;
+}
+
 static int be_born(struct box *b, enum init_mode *ret_mode, struct pd_err *e)
 {
     b->foreign.parent = getppid();
@@ -206,7 +234,7 @@ static int be_born(struct box *b, enum init_mode *ret_mode, struct pd_err *e)
         return pd_fail_sys(e, "become undumpable");
     prctl(PR_SET_NAME, "paddock-init", 0, 0, 0);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-    return 0;
+    return load_filter(b, e);
 }
 
 /* Its owner's socket, or the one that will bring it. */
@@ -237,9 +265,12 @@ static int begin(struct box *b, struct init *in, enum init_mode mode, int owner,
     if (signalfd(in->signals, &mask, SFD_CLOEXEC | SFD_NONBLOCK) < 0)
         return pd_fail_sys(e, "listen to signals");
 
-    if (mode == INIT_DEV && !b->local)
+    /* Without a network of its own the name would be the machine's. paddock-box, whose owner is in
+     * the box, is the first process of one. */
+    if (mode == INIT_DEV && (!b->local || getpid() == 1))
         init_listen_for_sudo(in, true);
 
+    facts_encode(&b->facts, environ, &in->facts);
     in->foreign = &b->foreign;
     in->memory_limit = b->memory_limit;
     in->process_limit = b->process_limit;
@@ -279,7 +310,6 @@ int box_main(int argc, char **argv)
 
     if (read_words(&b, argc, argv, &e) < 0 || be_born(&b, &mode, &e) < 0)
         _exit(complain(&e));
-    facts_encode(&b.facts, environ, &b.foreign.facts);
 
     int owner = find_owner(&b, &e);
     if (owner < 0 || begin(&b, &in, mode, owner, &e) < 0)

@@ -1,5 +1,6 @@
-/* How this works: init was started as the image's own command would have been. Its environment is
- * the image's, its root is the image's root, and what it may do is what it was given. So it looks:
+/* How this works: init was started as the image's own command would have been, in a jail that is
+ * made from an image as well. Its environment is the image's, its root is the image's root, and
+ * what it may do is what it was given. So it looks:
  * for a shell by name, for directories to work in by trying to make them, for users in the id map
  * of its user namespace. What is not there is told to its owner in words. */
 #include "init/facts.h"
@@ -234,7 +235,7 @@ void facts_encode(struct facts *f, char *const *variables, struct buf *out)
         .mode = f->mode,
         .uid = f->uid,
         .gid = f->gid,
-        .root = f->mode == FACTS_DEV && geteuid() != 0,
+        .root = f->mode != FACTS_SINGLE && (f->is_jail || (f->mode == FACTS_DEV && geteuid() != 0)),
         .shell_kind = f->shell_kind,
         .cgroups = cgroup_version(),
         .shell = f->shell,

@@ -1,4 +1,5 @@
-/* facts: what init finds in a box that somebody else made, and what it makes of it. Nothing of the
+/* facts: what init finds in a box that somebody else made, or in the image of a jail, and what it
+ * makes of it. Nothing of the
  * image is run to find out. */
 #pragma once
 
@@ -9,12 +10,14 @@
 
 #define FACTS_PATH 512u
 
-/* What was asked for (start.h), then what is. Strings are the caller's or the environment's. */
+/* What was asked for (start.h; in a jail nothing is), then what is. Strings are the caller's or the
+ * environment's. */
 struct facts {
     uid_t uid;
     gid_t gid;
     const char *workspace, *home;
     bool dev;
+    bool is_jail; /* which always has a root of its own */
 
     enum facts_mode mode;
     enum facts_shell shell_kind;

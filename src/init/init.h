@@ -60,6 +60,8 @@ struct init {
     struct frame in; /* reused for every request */
     int retry;       /* the kernel had no memory for a frame */
 
+    struct buf facts; /* as the FACTS frame has them; empty: none are told */
+
     /* Of a box that somebody else made; all zero in a jail. */
     const struct foreign *foreign;
     bool awaits; /* the owner's socket is a door's, or none: only ADOPT is heard there */
@@ -69,8 +71,7 @@ struct init {
 
 /* Facts of such a box that init needs at every command. */
 struct foreign {
-    struct buf facts; /* as the FACTS frame has them */
-    pid_t parent;     /* may end init by SIGTERM; 0: from outside of its pid namespace */
+    pid_t parent; /* may end init by SIGTERM; 0: from outside of its pid namespace */
     /* Of /proc/self/oom_score_adj: the score is raised while a command is born, which inherits it,
      * so that the kernel chooses commands before init. -1: it cannot be. */
     int oom_file;

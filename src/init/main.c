@@ -10,6 +10,7 @@
  * The same program is `sudo` when it is started under that name and is not pid 1: sudo.c. */
 #include "init/init.h"
 
+#include "init/facts.h"
 #include "init/sudo.h"
 
 #include "base/banned.h"
@@ -33,6 +34,24 @@ static void forget_ambient(void)
         caps[0].inheritable = caps[1].inheritable = 0;
         syscall(SYS_capset, &head, caps);
     }
+}
+
+/* Nobody outside looks into an image: its owner is told which shell there is, and the variables,
+ * which are init's own. */
+static void tell_of_image(struct init *in, enum init_mode mode)
+{
+    struct facts f = {.uid = 1000,
+                      .gid = 1000,
+                      .workspace = "/workspace",
+                      .home = "/home/user",
+                      .is_jail = true,
+                      .mode = mode == INIT_SINGLE ? FACTS_SINGLE
+                              : mode == INIT_DEV  ? FACTS_DEV
+                                                  : FACTS_STRICT};
+
+    facts_find(&f);
+    facts_encode(&f, environ, &in->facts);
+    init_tell_facts(in);
 }
 
 int main(int argc, char **argv)
@@ -78,6 +97,8 @@ int main(int argc, char **argv)
 
     if (getenv(INIT_ENV_WAITS) && init_await_owner(&in) < 0)
         _exit(0);
+    if (getenv(INIT_ENV_IMAGE))
+        tell_of_image(&in, mode);
     while (init_turn(&in, -1) == 0)
         ;
     _exit(0); /* nobody owns this jail any more: the kernel ends the rest */

@@ -226,7 +226,7 @@ static void do_sync(struct init *in, struct peer *p)
             in->processes[i].unlisted = 1;
     p->syncing = 1;
     p->sync_id = in->in.head.id;
-    if (in->foreign && p->serial == OWNER_SERIAL)
+    if (in->facts.len && p->serial == OWNER_SERIAL)
         init_tell_facts(in);
     (void)send_waiting(in, p);
 }
@@ -285,7 +285,7 @@ static int take_owner(struct init *in)
 
 void init_tell_facts(struct init *in)
 {
-    reply(in, &in->peers[0], (struct wire_head){.type = WIRE_FACTS}, &in->foreign->facts);
+    reply(in, &in->peers[0], (struct wire_head){.type = WIRE_FACTS}, &in->facts);
 }
 
 void init_await_another(struct init *in)
@@ -385,8 +385,11 @@ int init_begin(struct init *in, enum init_mode mode, int owner)
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
 
-    *in = (struct init){
-        .mode = mode, .next_serial = OWNER_SERIAL, .in = FRAME_INIT, .sudo_listener = -1};
+    *in = (struct init){.mode = mode,
+                        .next_serial = OWNER_SERIAL,
+                        .in = FRAME_INIT,
+                        .sudo_listener = -1,
+                        .facts = BUF_INIT(WIRE_PAYLOAD_MAX)};
     in->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     return in->signals < 0 || frame_reserve(&in->in) < 0 || !peer_add(in, owner) ? -1 : 0;
 }
@@ -471,6 +474,7 @@ void init_end(struct init *in)
     fd_done(&in->sudo_listener);
     fd_done(&in->signals);
     frame_done(&in->in);
+    buf_done(&in->facts);
     free(in->processes);
     *in = (struct init){.sudo_listener = -1, .signals = -1};
 }

@@ -5,7 +5,8 @@
  * save_done removes. */
 #pragma once
 
-#include <sys/types.h>
+#include <stdbool.h>
+#include <sys/stat.h>
 
 struct save {
     int dir; /* the caller's; must stay open */
@@ -18,6 +19,11 @@ struct save {
 int save_begin(struct save *s, int dir);
 /* Gives it its name. Without `replace` an existing file is -EEXIST. 0 or -errno. */
 int save_commit(struct save *s, const char *name, int replace);
+/* The same in place of a file that is still as `expected` says of it; else -ESTALE, and everything
+ * is as it was. The two change places in one step and the one that had the name is looked at then,
+ * so nobody's write between a look and the step is lost. -ENOENT: there is none. */
+int save_commit_over(struct save *s, const char *name,
+                     bool (*expected)(const struct stat *old, const void *arg), const void *arg);
 /* Closes; what was not committed is gone. */
 void save_done(struct save *s);
 #define auto_save __attribute__((cleanup(save_done))) struct save

@@ -43,7 +43,7 @@ struct operation {
 static const struct operation operations[] = {
     {"stat", 1, 2, worker_stat, "PATH [DETAIL]"},
     {"read", 3, 3, worker_read, "PATH OFFSET LENGTH|-"},
-    {"write", 3, 4, worker_write, "PATH MODE MKDIRS [LENGTH|-]"},
+    {"write", 3, 5, worker_write, "PATH MODE MKDIRS [LENGTH|- [MATCH]]"},
     {"upload", 2, 256, worker_upload, "PATH LENGTH|- [NAME VALUE]..."},
     {"compose", 2, 1024, worker_compose, "PATH SOURCE..."},
     {"mkdir", 3, 4, worker_mkdir, "PATH PARENTS MODE [DETAIL]"},
@@ -63,6 +63,7 @@ static const struct operation operations[] = {
     {"layer", 1, 1, worker_layer, "PATH"},
     {"dial", 1, 1, worker_dial, "PORT"},
     {"ports", 0, 0, worker_ports, ""},
+    {"ps", 0, 0, worker_ps, ""},
     {"join", 0, 0, worker_join, ""},
 };
 

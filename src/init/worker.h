@@ -77,6 +77,11 @@ struct worker_new {
     int has_mode; /* else an existing file's, or 0644 */
     int mkdirs;
     uint64_t length;
+    /* What must be there when it gets its name: a file of this time and size, or (MATCH_NONE) none.
+     */
+    enum { MATCH_ANY, MATCH_FILE, MATCH_NONE } match;
+    int64_t match_mtime_ns;
+    uint64_t match_size;
     int has_length;    /* the input must end behind `length` bytes */
     int is_writers;    /* the file is the writer's, whosever was there before; watchers are told */
     char **attributes; /* NAME, VALUE ..., and NULL; or NULL */
@@ -103,6 +108,9 @@ int worker_watch(struct worker_job *w, struct pd_err *e);
 int worker_dial(struct worker_job *w, struct pd_err *e);
 int worker_join(struct worker_job *w, struct pd_err *e);
 int worker_ports(struct worker_job *w, struct pd_err *e);
+
+/* worker_ps.c */
+int worker_ps(struct worker_job *w, struct pd_err *e);
 /* worker_tar.c */
 int worker_tar(struct worker_job *w, struct pd_err *e);
 /* worker_untar.c */

@@ -181,6 +181,29 @@ static void tell_written(const struct place *p)
     (void)utimensat(p->dir, p->name, times, AT_SYMLINK_NOFOLLOW);
 }
 
+static bool is_expected(const struct stat *old, const void *arg)
+{
+    const struct worker_new *n = arg;
+    int64_t mtime_ns = (int64_t)old->st_mtim.tv_sec * 1000000000 + old->st_mtim.tv_nsec;
+    return S_ISREG(old->st_mode) && mtime_ns == n->match_mtime_ns &&
+           (uint64_t)old->st_size == n->match_size;
+}
+
+/* Gives the new file its name, if what is there is what the writer knows of. */
+static int take_name(struct save *s, const char *name, const struct worker_new *n, struct pd_err *e)
+{
+    int r = n->match == MATCH_FILE ? save_commit_over(s, name, is_expected, n)
+                                   : save_commit(s, name, n->match != MATCH_NONE);
+    if (r == 0)
+        return 0;
+    if (n->match == MATCH_FILE && (r == -ESTALE || r == -ENOENT))
+        return pd_fail(e, PD_CONFLICT,
+                       "'%.120s' %s since it was read; nothing was written: read it again", n->path,
+                       r == -ENOENT ? "was removed" : "was changed");
+    errno = -r;
+    return path_fail(e, n->path);
+}
+
 int worker_save(struct worker_job *w, const struct worker_new *n, struct pd_err *e)
 {
     const char *path = n->path;
@@ -218,11 +241,8 @@ int worker_save(struct worker_job *w, const struct worker_new *n, struct pd_err 
     if (worker_await_commit(e) < 0)
         return -1;
 
-    r = save_commit(&s, p.name, 1);
-    if (r < 0) {
-        errno = -r;
-        return path_fail(e, path);
-    }
+    if (take_name(&s, p.name, n, e) < 0)
+        return -1;
 
     if (n->is_writers)
         tell_written(&p);
@@ -238,6 +258,26 @@ int worker_save(struct worker_job *w, const struct worker_new *n, struct pd_err 
     return 0;
 }
 
+/* "any", "none", or MTIME_NS-SIZE of the file that is to be replaced. */
+static int read_match(const char *text, struct worker_new *n, struct pd_err *e)
+{
+    char *end;
+
+    if (!strcmp(text, "any"))
+        return 0;
+    if (!strcmp(text, "none")) {
+        n->match = MATCH_NONE;
+        return 0;
+    }
+
+    n->match = MATCH_FILE;
+    errno = 0;
+    n->match_mtime_ns = strtoll(text, &end, 10);
+    if (end == text || errno || *end != '-')
+        return pd_fail(e, PD_INVALID, "match '%.60s': any, none or MTIME-SIZE", text);
+    return worker_number("match", end + 1, 0, INT64_MAX, &n->match_size, e);
+}
+
 int worker_write(struct worker_job *w, struct pd_err *e)
 {
     const char *announced = w->argc > 4 ? w->argv[4] : "-";
@@ -247,7 +287,8 @@ int worker_write(struct worker_job *w, struct pd_err *e)
 
     if ((n.has_mode && worker_mode(w->argv[2], 0777, &n.mode, e) < 0) ||
         worker_flag("mkdirs", w->argv[3], &n.mkdirs, e) < 0 ||
-        (n.has_length && worker_number("length", announced, 0, INT64_MAX, &n.length, e) < 0))
+        (n.has_length && worker_number("length", announced, 0, INT64_MAX, &n.length, e) < 0) ||
+        (w->argc > 5 && read_match(w->argv[5], &n, e) < 0))
         return -1;
 
     return worker_save(w, &n, e);

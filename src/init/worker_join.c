@@ -7,6 +7,9 @@
  * and ends as the child ends: the kernel tells when (pidfd), and /proc or the child's parent (`end
  * STATUS`) tells how. All of this is the user's own business: a lie hits the liar's own processes.
  *
+ * Where commands have no group, init kills the worker alone. A guard, a child of the worker,
+ * notices that and kills the process for which the worker stood, with its process group.
+ *
  * The worker is not dumpable, so the sandbox's user cannot reach its descriptors. */
 #include "init/worker.h"
 
@@ -15,6 +18,7 @@
 #include "base/parse.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -119,12 +123,55 @@ static _Noreturn void end_as(int status)
     _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 255);
 }
 
+/* The guard's whole life: until the worker or the process is gone. `worker` is at its end when
+ * nobody has the other end of the pipe. */
+static _Noreturn void guard(pid_t pid, int pidfd, int worker)
+{
+    /* Away from the worker's process group, which is what is killed. */
+    (void)setsid();
+    struct pollfd fds[2] = {{.fd = worker, .events = POLLIN}, {.fd = pidfd, .events = POLLIN}};
+    while (poll(fds, 2, -1) < 0 && errno == EINTR)
+        ;
+    if (!fds[1].revents && kill(-pid, SIGKILL) < 0)
+        (void)kill(pid, SIGKILL);
+    _exit(0);
+}
+
+/* Without a pidfd (Linux before 5.3) there is none: the number might be another's by then. */
+static void start_guard(pid_t pid, int pidfd)
+{
+    int ends[2];
+    if (pidfd < 0 || pipe2(ends, O_CLOEXEC) < 0)
+        return;
+
+    pid_t guard_pid = fork();
+    if (guard_pid == 0) {
+        /* The join socket is not its own: whoever waits at its other end waits for the worker. */
+        for (int i = 0; i <= ENTRANCE; i++)
+            if (i != ends[0] && i != pidfd)
+                (void)close(i);
+        (void)close(ends[1]);
+        guard(pid, pidfd, ends[0]);
+    }
+    (void)close(ends[0]);
+    if (guard_pid < 0)
+        (void)close(ends[1]);
+    /* Otherwise it stays open for as long as this worker lives. */
+}
+
 int worker_join(struct worker_job *w, struct pd_err *e)
 {
     static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     char line[PID_TEXT_MAX];
     uint64_t pid;
     (void)w;
+
+    /* Before a process may move between groups the kernel waits until every processor has been seen
+     * at rest. It remembers that for a moment: asked now, for a move of this worker to where it is,
+     * it waits while the driver forks, and not behind that. */
+    char text[PID_TEXT_MAX];
+    int n = snprintf(text, sizeof text, "%d", (int)getpid());
+    (void)!write(ENTRANCE, text, (size_t)n);
 
     if (read_line(line, sizeof line, -1) < 0 || parse_u64("pid", line, 2, INT32_MAX, &pid, e) < 0)
         return pd_fail(e, PD_PROTOCOL, "nobody said which process has joined");
@@ -135,9 +182,9 @@ int worker_join(struct worker_job *w, struct pd_err *e)
     child = (pid_t)pid;
 
     /* Where commands have no group of their own there is no entrance. */
-    char text[PID_TEXT_MAX];
-    int n = snprintf(text, sizeof text, "%d", (int)pid);
-    (void)!write(ENTRANCE, text, (size_t)n);
+    n = snprintf(text, sizeof text, "%d", (int)pid);
+    if (write(ENTRANCE, text, (size_t)n) < 0)
+        start_guard((pid_t)pid, pidfd);
     if (fd_write_all(0, "g", 1) < 0)
         return pd_fail(e, PD_LOST, "the process that was to join is gone");
 

@@ -9,6 +9,7 @@
 #include "jail/cred.h"
 #include "jail/netns.h"
 #include "jail/walls.h"
+#include "wire/image_record.h"
 #include "wire/start.h"
 
 #include <errno.h>
@@ -189,8 +190,14 @@ static int child(void *arg)
         argv[3] = pids;
     }
 
-    char *env[5] = {NULL};
+    char *env[6 + IMAGE_ENV_MAX] = {NULL};
     int n = 0;
+    if (birth->kit->root.image_env) {
+        env[n++] = (char *)INIT_ENV_IMAGE "=1";
+        for (char **v = birth->kit->root.image_env; *v; v++)
+            if (strncmp(*v, "PADDOCK_", 8) != 0) /* those are init's own */
+                env[n++] = *v;
+    }
     if (birth->waits)
         env[n++] = (char *)INIT_ENV_WAITS "=1";
     if (wall_off("dumpable"))

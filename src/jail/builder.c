@@ -10,6 +10,7 @@
 #include "jail/builder_state.h"
 #include "jail/copier.h"
 #include "jail/init_image.h"
+#include "jail/keeper.h"
 #include "jail/netns.h"
 #include "jail/store.h"
 #include "jail/sweep.h"
@@ -61,7 +62,8 @@ static void reply_done(struct builder *b, struct wire_id id)
     wire_send(b->sock, &head, NULL, NULL, 0, DEADLINE_NONE);
 }
 
-/* Of the named root or of the image, never both. */
+/* Of the named root or of the image. Where there are both, the root's is enough: it is noted there
+ * which image it needs. */
 static int lock_of(const struct root *r)
 {
     return r->lock >= 0 ? r->lock : r->image_lock;
@@ -85,7 +87,8 @@ static void reply_built(struct builder *b, struct wire_id id, struct kit *k, pid
                   k->gate[0],
                   k->gate[1]};
 
-    struct wire_head head = {.type = WIRE_BUILT, .id = id};
+    struct wire_head head = {
+        .type = WIRE_BUILT, .id = id, .flags = k->root.image_env ? BUILT_ON_IMAGE : 0};
     wire_send(b->sock, &head, &out, fds, k->gate[0] >= 0 ? 6 : 4, DEADLINE_NONE);
 }
 
@@ -147,7 +150,13 @@ static int take_netns(const struct builder *b, struct frame *f)
 
 /* The jail's mount namespace is kept until the jail is swept, so that its end does not wait for its
  * mounts to be taken down. Not with named roots and binds: they must be free when the end is told.
- */
+ * Of a server's root its keeper knows better (DESTROY_WITH_ROOT). */
+static bool may_outlive(const struct builder *b, const struct kit *k, const struct spec *s)
+{
+    bool is_servers = !strncmp(s->root_name, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT));
+    return (lock_of(&k->root) < 0 || (is_servers && !b->config->rootless)) && !s->bind_count;
+}
+
 static int open_mntns(const struct builder *b, pid_t pid)
 {
     char path[40];
@@ -183,7 +192,7 @@ static void do_build(struct builder *b, struct frame *f)
         reply_error(b, f->head.id, &e);
     } else {
         /* The command may be running by now; nobody waits for this. */
-        if (k.mntns < 0 && lock_of(&k.root) < 0 && !m.spec.bind_count)
+        if (k.mntns < 0 && may_outlive(b, &k, &m.spec))
             k.mntns = open_mntns(b, pid);
         reply_built(b, f->head.id, &k, pid, rung_of(b, &m.spec));
         (void)template_new_boot_id(&b->template); /* the next jail's; tried again when it is made */
@@ -274,6 +283,12 @@ static void do_thaw(struct builder *b, const struct frame *f)
         reply_done(b, f->head.id);
 }
 
+/* A keeper of one jail has no use for its groups. */
+static int sweep_jail(const struct builder *b, const char *name)
+{
+    return b->config->sweeper ? sweep_retire(&b->cgroups, name) : sweep_cgroups(&b->cgroups, name);
+}
+
 static void do_sweep(struct builder *b, struct frame *f, int strike)
 {
     struct pd_err e;
@@ -294,7 +309,7 @@ static void do_sweep(struct builder *b, struct frame *f, int strike)
     if (m.group[0])
         r = kill_command(b, &m);
     else if (b->cgroups.layout != CGROUP_NONE)
-        r = strike ? cgroup_kill(&b->cgroups, m.name) : sweep_cgroups(&b->cgroups, m.name);
+        r = strike ? cgroup_kill(&b->cgroups, m.name) : sweep_jail(b, m.name);
 
     if (r < 0) {
         errno = -r;

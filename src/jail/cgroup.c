@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "jail/cgroup_tree.h"
+#include "jail/cgroup_used.h"
 #include "jail/walls.h"
 
 #include <errno.h>
@@ -52,14 +53,12 @@ void cgroup_close(struct cgroup *c)
     fd_done(&c->unified);
 }
 
-/* Makes a group and opens a file of it. Descriptor, or -errno and nothing made. */
-static int make_group(int parent, const char *name, const char *file, int flags)
+/* Opens a file of a group that was just made. Descriptor, or -errno and no group. */
+static int open_made(int parent, const char *name, const char *file, int flags)
 {
     char path[FILE_PATH_MAX];
     file_path(name, file, path);
 
-    if (mkdirat(parent, name, 0755) < 0)
-        return -errno;
     int fd = openat(parent, path, flags | O_CLOEXEC);
     if (fd >= 0)
         return fd;
@@ -69,10 +68,20 @@ static int make_group(int parent, const char *name, const char *file, int flags)
     return err;
 }
 
+static int make_group(int parent, const char *name, const char *file, int flags)
+{
+    return mkdirat(parent, name, 0755) < 0 ? -errno : open_made(parent, name, file, flags);
+}
+
 static int make_in_tree(const struct cgroup_host *h, int t, const char *name, struct cgroup *c)
 {
-    int fd = t == CGROUP_TREE_UNIFIED ? make_group(h->dir[t], name, "", O_PATH | O_DIRECTORY)
-                                      : make_group(h->dir[t], name, "tasks", O_WRONLY);
+    int fd;
+    if (t == CGROUP_TREE_UNIFIED)
+        fd = make_group(h->dir[t], name, "", O_PATH | O_DIRECTORY);
+    else if (t == CGROUP_TREE_MEMORY && used_group_take(h, name) == 0)
+        fd = open_made(h->dir[t], name, "tasks", O_WRONLY);
+    else
+        fd = make_group(h->dir[t], name, "tasks", O_WRONLY);
     if (fd < 0)
         return fd;
     *(t == CGROUP_TREE_UNIFIED ? &c->unified : &c->tasks[t]) = fd;
@@ -271,7 +280,7 @@ int group_is_frozen(int group)
            strncmp(text, "THAWED", 6) != 0;
 }
 
-int cgroup_remove(const struct cgroup_host *h, const char *name)
+static int remove_all(const struct cgroup_host *h, const char *name, int keep)
 {
     if (h->layout == CGROUP_NONE)
         return 0;
@@ -286,12 +295,24 @@ int cgroup_remove(const struct cgroup_host *h, const char *name)
     for (int t = 0; t < CGROUP_TREE_COUNT && err != -EBUSY; t++) {
         if (h->dir[t] < 0 || t == first)
             continue;
+        if (keep && t == memory && used_group_keep(h, name) == 0)
+            continue;
         int r = group_remove(h->dir[t], name, t == memory);
         if (r)
             err = r;
     }
 
     return err;
+}
+
+int cgroup_remove(const struct cgroup_host *h, const char *name)
+{
+    return remove_all(h, name, 0);
+}
+
+int cgroup_retire(const struct cgroup_host *h, const char *name)
+{
+    return remove_all(h, name, 1);
 }
 
 /* The number behind `key ` at the start of a line, or of the file when key is "". 0 if unknown. */

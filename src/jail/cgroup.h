@@ -128,6 +128,8 @@ int group_is_frozen(int group);
  * memory group dropped first (memory.force_empty; v2: memory.reclaim), because a group with charges
  * outlives its rmdir. 0, or -EBUSY when something still lives there (then call again). */
 int cgroup_remove(const struct cgroup_host *h, const char *name);
+/* The same, but that the v1 memory group may be kept for a later cgroup_create (cgroup_used.h). */
+int cgroup_retire(const struct cgroup_host *h, const char *name);
 
 struct cgroup_stats {
     uint64_t oom_kills;    /* processes that the kernel ended for memory */

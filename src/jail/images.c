@@ -25,7 +25,7 @@ int images_dir(int images, const char *name)
 
 int images_open(int host_root, const char *state_dir, struct pd_err *e)
 {
-    static const char *const dirs[] = {"images", "images/layers", "images/records"};
+    static const char *const dirs[] = {"images", "images/layers", "images/records", "images/blobs"};
     auto_fd state = mnt_make_dir(host_root, state_dir, 0755);
     int r = state < 0 ? state : 0;
 
@@ -104,43 +104,74 @@ static int is_still_there(int images, const char *id, int dir)
            a.st_ino == b.st_ino && a.st_dev == b.st_dev;
 }
 
-int images_use(int images, const char *id, int trees[IMAGE_LAYERS_MAX], unsigned *ret_count,
-               int *ret_lock, struct pd_err *e)
+void image_use_done(struct image_use *u)
+{
+    while (u->tree_count)
+        fd_done(&u->trees[--u->tree_count]);
+    free(u->env);
+    u->env = NULL;
+    fd_done(&u->lock);
+}
+
+/* Pointers and texts in one piece, so that whoever has it frees it at once. */
+static char **copy_env(const struct image_record *r)
+{
+    size_t size = (r->env_count + 1) * sizeof(char *);
+    for (uint32_t i = 0; i < r->env_count; i++)
+        size += strlen(r->env[i]) + 1;
+
+    char **env = malloc(size);
+    char *at = env ? (char *)(env + r->env_count + 1) : NULL;
+    for (uint32_t i = 0; env && i < r->env_count; i++) {
+        size_t len = strlen(r->env[i]) + 1;
+        env[i] = memcpy(at, r->env[i], len);
+        at += len;
+    }
+    if (env)
+        env[r->env_count] = NULL;
+    return env;
+}
+
+static int open_trees(int images, const struct image_record *r, struct image_use *u,
+                      struct pd_err *e)
+{
+    if (!r->layer_count)
+        return pd_fail(e, PD_INVALID, "image %.12s has no layers", r->id);
+
+    for (uint32_t i = 0; i < r->layer_count; i++) {
+        char path[100];
+        snprintf(path, sizeof path, "layers/%s/tree", r->layers[i].diff);
+        int tree = openat(images, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (tree < 0)
+            return pd_fail(e, PD_LOST, "layer %.12s of image %.12s is missing: import it again",
+                           r->layers[i].diff, r->id);
+        u->trees[u->tree_count++] = tree;
+    }
+    return 0;
+}
+
+int images_use(int images, const char *id, struct image_use *ret, struct pd_err *e)
 {
     auto_buf scratch = BUF_INIT(2 * IMAGE_RECORD_MAX);
     struct image_record *r = calloc(1, sizeof *r);
-    auto_fd dir = open_record(images, id, e);
-    unsigned count = 0;
-    int failed = dir < 0;
+    struct image_use u = {.lock = open_record(images, id, e)};
+    int failed = u.lock < 0;
 
-    if (!r)
-        return pd_fail(e, PD_CAPACITY, "out of memory");
-    if (!failed && (flock(dir, LOCK_SH | LOCK_NB) < 0 || !is_still_there(images, id, dir)))
+    if (!failed && !r)
+        failed = pd_fail(e, PD_CAPACITY, "out of memory");
+    if (!failed && (flock(u.lock, LOCK_SH | LOCK_NB) < 0 || !is_still_there(images, id, u.lock)))
         failed = pd_fail(e, PD_CONFLICT, "image %.12s is being removed", id);
     if (!failed)
-        failed = read_record(dir, id, &scratch, r, e);
-
-    for (; !failed && count < r->layer_count; count++) {
-        char path[100];
-        snprintf(path, sizeof path, "layers/%s/tree", r->layers[count].diff);
-        trees[count] = openat(images, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (trees[count] < 0) {
-            failed = pd_fail(e, PD_LOST, "layer %.12s of image %.12s is missing: import it again",
-                             r->layers[count].diff, id);
-            break;
-        }
-    }
-    if (!failed && !count)
-        failed = pd_fail(e, PD_INVALID, "image %.12s has no layers", id);
+        failed = read_record(u.lock, id, &scratch, r, e) < 0 || open_trees(images, r, &u, e) < 0;
+    if (!failed && !(u.env = copy_env(r)))
+        failed = pd_fail(e, PD_CAPACITY, "out of memory");
 
     free(r);
     if (failed) {
-        while (count)
-            fd_done(&trees[--count]);
+        image_use_done(&u);
         return -1;
     }
-    *ret_count = count;
-    *ret_lock = fd_take(&dir);
+    *ret = u;
     return 0;
 }
 
@@ -198,6 +229,25 @@ int images_is_id(const char **text)
     return 1;
 }
 
+static int find_name(int images, const char *text, char ret_id[IMAGE_HEX_LEN + 1], struct pd_err *e)
+{
+    auto_buf names = BUF_INIT(IMAGES_NAMES_MAX);
+    struct images_line line;
+    struct image_ref ref;
+    char full[IMAGE_TEXT_MAX];
+    size_t at = 0;
+
+    if (image_ref_parse(text, &ref, e) < 0 || images_read_names(images, &names, e) < 0)
+        return -1;
+    image_ref_text(&ref, full);
+    while (images_next_name(&names, &at, &line))
+        if (!strcmp(line.name, full)) {
+            memcpy(ret_id, line.id, sizeof line.id);
+            return 0;
+        }
+    return fail_without(text, e);
+}
+
 static int find_id(int images, const char *text, char ret_id[IMAGE_HEX_LEN + 1], struct pd_err *e)
 {
     auto_fd records = images_dir(images, "records");
@@ -222,25 +272,16 @@ static int find_id(int images, const char *text, char ret_id[IMAGE_HEX_LEN + 1],
 
 int images_find(int images, const char *text, char ret_id[IMAGE_HEX_LEN + 1], struct pd_err *e)
 {
-    auto_buf names = BUF_INIT(IMAGES_NAMES_MAX);
-    struct images_line line;
-    struct image_ref ref;
-    char full[IMAGE_TEXT_MAX];
     const char *id = text;
-    size_t at = 0;
+    return images_is_id(&id) ? find_id(images, id, ret_id, e) : find_name(images, text, ret_id, e);
+}
 
-    if (images_is_id(&id))
-        return find_id(images, id, ret_id, e);
-    if (image_ref_parse(text, &ref, e) < 0 || images_read_names(images, &names, e) < 0)
-        return -1;
-
-    image_ref_text(&ref, full);
-    while (images_next_name(&names, &at, &line))
-        if (!strcmp(line.name, full)) {
-            memcpy(ret_id, line.id, sizeof line.id);
-            return 0;
-        }
-    return fail_without(text, e);
+int images_resolve(int images, const char *text, char ret_id[IMAGE_HEX_LEN + 1], struct pd_err *e)
+{
+    if (strncmp(text, "sha256:", 7) != 0 || !image_is_hex(text + 7))
+        return find_name(images, text, ret_id, e);
+    memcpy(ret_id, text + 7, IMAGE_HEX_LEN + 1);
+    return 0;
 }
 
 static unsigned list_names(const struct buf *names, const char *id,

@@ -2,12 +2,14 @@
  *
  *   <state>/images/layers/HEX/tree    a layer, unpacked: the name is the digest of its archive
  *   <state>/images/records/HEX/record what an image is made of; the name is its id
+ *   <state>/images/blobs/HEX.part     packed bytes of a layer, as far as they have come
  *   <state>/images/names              "ID REFERENCE" lines
  *   <state>/images/lock               held shared by imports, alone by removals
  *
  * All of it is 0700. A layer or record is made under a name with a dot in front and renamed when it
  * is complete and on disk: what has its final name is whole, whenever whoever made it was killed. A
- * sandbox holds a shared lock on the record of its image; a removal wants it alone. */
+ * sandbox holds a shared lock on the record of its image; a removal wants it alone. A named root
+ * on top of an image keeps it by a note of its own (store.h), also while nobody uses the root. */
 #pragma once
 
 #include "wire/image_record.h"
@@ -22,14 +24,21 @@ int images_open_locked(const char *state_dir, int how, int *ret_lock, struct pd_
 /* Reads a record by id; its strings live in `scratch`. PD_NOT_FOUND. */
 int images_read(int images, const char *id, struct buf *scratch, struct image_record *ret,
                 struct pd_err *e);
-/* For a jail: the layers' directories (O_PATH), the lowest first, and a descriptor that keeps the
- * image from being removed. */
-int images_use(int images, const char *id, int trees[IMAGE_LAYERS_MAX], unsigned *ret_count,
-               int *ret_lock, struct pd_err *e);
+/* What a jail has of an image. */
+struct image_use {
+    int trees[IMAGE_LAYERS_MAX]; /* the layers' directories (O_PATH), the lowest first */
+    unsigned tree_count;
+    char **env; /* the image's variables, in one piece of memory with a NULL behind the last */
+    int lock;   /* keeps the image from being removed */
+};
+int images_use(int images, const char *id, struct image_use *ret, struct pd_err *e);
+void image_use_done(struct image_use *u);
 
 /* The id that a text means: a name, or an id or the first 12 or more characters of one, with or
  * without "sha256:". PD_NOT_FOUND, PD_INVALID. */
 int images_find(int images, const char *text, char ret_id[IMAGE_HEX_LEN + 1], struct pd_err *e);
+/* The same for programs: "sha256:" and a whole id, or a name, and nothing that could be both. */
+int images_resolve(int images, const char *text, char ret_id[IMAGE_HEX_LEN + 1], struct pd_err *e);
 /* Calls `each` for every image and name; `name` is "" for an image without one. */
 int images_list(int images, void (*each)(const char *id, const char *name, void *arg), void *arg,
                 struct pd_err *e);
@@ -45,10 +54,20 @@ int images_layer_finish(int images, const char *name, const char *hex, struct pd
 /* Deletes a place that will not be finished, or what others left that were killed (NULL). */
 void images_layer_drop(int images, const char *name);
 
+/* The file in which the packed bytes of a layer come, for reading and writing, locked: waits while
+ * somebody else has it. What is in it came first. */
+int images_part_open(int images, const char *blob, struct pd_err *e);
+/* Deletes it, when it was used or is of no use. */
+void images_part_drop(int images, const char *blob);
+
 /* Keeps a record, complete or not at all. Its layers are there. */
 int images_keep(int images, const struct image_record *r, struct pd_err *e);
-/* Lets a name mean an image, and no longer another one. The store is locked alone. */
+/* Lets a name mean an image, and no longer another one. The store is locked. */
 int images_name(int images, const char *name, const char *id, struct pd_err *e);
 /* Takes a name away, and with the last one, or by id, the image and the layers that no other has.
  * PD_CONFLICT while a sandbox uses it. The store is locked alone. */
 int images_remove(int images, const char *text, struct pd_err *e);
+/* Removes the images that have no name and that nobody uses, calling `each` for every one; layers
+ * that no image has; and what has come of layers that nobody is fetching. The store is locked
+ * alone. */
+int images_prune(int images, void (*each)(const char *id, void *arg), void *arg, struct pd_err *e);

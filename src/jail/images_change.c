@@ -104,6 +104,33 @@ void images_layer_drop(int images, const char *name)
     drop_unlocked(records);
 }
 
+static void part_path(const char *blob, char out[100])
+{
+    snprintf(out, 100, "blobs/%.64s.part", blob);
+}
+
+int images_part_open(int images, const char *blob, struct pd_err *e)
+{
+    char path[100];
+    struct stat st;
+
+    part_path(blob, path);
+    for (;;) {
+        auto_fd part = openat(images, path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (part < 0 || flock(part, LOCK_EX) < 0 || fstat(part, &st) < 0)
+            return pd_fail_sys(e, "open a place for what a registry sends");
+        if (st.st_nlink) /* else whoever had it has used it up */
+            return fd_take(&part);
+    }
+}
+
+void images_part_drop(int images, const char *blob)
+{
+    char path[100];
+    part_path(blob, path);
+    (void)unlinkat(images, path, 0);
+}
+
 static int write_file(int dir, const char *name, const void *data, size_t len, struct pd_err *e)
 {
     auto_fd file = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -167,10 +194,13 @@ int images_name(int images, const char *name, const char *id, struct pd_err *e)
     struct image_ref ref;
     char full[IMAGE_TEXT_MAX], line[IMAGE_TEXT_MAX + IMAGE_HEX_LEN + 8];
 
+    /* Whoever removes has the whole store; this is for those who name at the same time. */
+    auto_fd lock = openat(images, "names.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (lock < 0 || flock(lock, LOCK_EX) < 0)
+        return pd_fail_sys(e, "lock the names of images");
+
     if (image_ref_parse(name, &ref, e) < 0)
         return -1;
-    if (ref.digest[0])
-        return pd_fail(e, PD_INVALID, "'%.80s': a name without a digest is wanted", name);
     image_ref_text(&ref, full);
     snprintf(line, sizeof line, "%s %s\n", id, full);
     return rewrite_names(images, full, "", line, e);
@@ -229,12 +259,15 @@ static int remove_image(int images, const char *id, struct pd_err *e)
 {
     auto_fd records = images_dir(images, "records");
     auto_fd dir = records < 0 ? -1 : images_dir(records, id);
-    char trash[IMAGES_PLACE_MAX];
+    char trash[IMAGES_PLACE_MAX], root[SPEC_NAME_MAX + 1];
 
     if (dir < 0)
         return pd_fail(e, PD_NOT_FOUND, "there is no image %.12s", id);
     if (flock(dir, LOCK_EX | LOCK_NB) < 0)
         return pd_fail(e, PD_CONFLICT, "image %.12s is in use by a sandbox", id);
+    auto_fd roots = openat(images, "../roots", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (roots >= 0 && store_find_based(roots, id, root))
+        return pd_fail(e, PD_CONFLICT, "image %.12s is in use by root '%.63s'", id, root);
     if (rewrite_names(images, "", id, "", e) < 0)
         return -1;
     new_name(trash);
@@ -266,4 +299,63 @@ int images_remove(int images, const char *text, struct pd_err *e)
     for (size_t at = 0; images_next_name(&names, &at, &line);)
         others += !strcmp(line.id, id) && strcmp(line.name, full) != 0;
     return others ? rewrite_names(images, full, "", "", e) : remove_image(images, id, e);
+}
+
+/* --- pruning ------------------------------------------------------------------------------- */
+
+#define NAMELESS_MAX 4096u
+
+/* The ids of images without a name: a list that is made first, because removals change what is
+ * listed. */
+struct nameless {
+    char (*ids)[IMAGE_HEX_LEN + 1];
+    unsigned count;
+};
+
+static void note_nameless(const char *id, const char *name, void *arg)
+{
+    struct nameless *n = arg;
+    if (!name[0] && n->count < NAMELESS_MAX)
+        memcpy(n->ids[n->count++], id, IMAGE_HEX_LEN + 1);
+}
+
+static void drop_parts(int images)
+{
+    auto_fd blobs = images_dir(images, "blobs"), list = images_dir(images, "blobs");
+    DIR *entries = list < 0 ? NULL : fdopendir(list);
+    if (!entries)
+        return;
+    fd_take(&list);
+
+    const struct dirent *d;
+    while ((d = readdir(entries))) {
+        auto_fd part = openat(blobs, d->d_name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+        if (part >= 0 && flock(part, LOCK_EX | LOCK_NB) == 0)
+            (void)unlinkat(blobs, d->d_name, 0);
+    }
+    closedir(entries);
+}
+
+int images_prune(int images, void (*each)(const char *id, void *arg), void *arg, struct pd_err *e)
+{
+    struct nameless n = {.ids = calloc(NAMELESS_MAX, sizeof *n.ids)};
+    struct pd_err in_use;
+
+    if (!n.ids)
+        return pd_fail(e, PD_CAPACITY, "out of memory");
+    int failed = images_list(images, note_nameless, &n, e);
+    for (unsigned i = 0; !failed && i < n.count; i++) {
+        if (remove_image(images, n.ids[i], &in_use) == 0)
+            each(n.ids[i], arg);
+        else if (in_use.code != PD_CONFLICT)
+            failed = pd_fail(e, in_use.code, "%s", in_use.msg);
+    }
+    free(n.ids);
+    if (failed)
+        return -1;
+
+    images_layer_drop(images, NULL);
+    drop_layers(images);
+    drop_parts(images);
+    return 0;
 }

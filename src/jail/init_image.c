@@ -30,8 +30,12 @@
 /* init_blob.S */
 extern const unsigned char init_blob_start[] __attribute__((visibility("hidden")));
 extern const unsigned char init_blob_end[] __attribute__((visibility("hidden")));
+/* box_blob.S */
+extern const unsigned char box_blob_start[] __attribute__((visibility("hidden")));
+extern const unsigned char box_blob_end[] __attribute__((visibility("hidden")));
 
-static int open_copy(mode_t mode, struct pd_err *e)
+static int open_copy(const unsigned char *start, const unsigned char *end, mode_t mode,
+                     struct pd_err *e)
 {
     unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     auto_fd fd = (int)syscall(SYS_memfd_create, "paddock-init", flags | MFD_EXEC);
@@ -40,7 +44,7 @@ static int open_copy(mode_t mode, struct pd_err *e)
     if (fd < 0)
         return pd_fail_sys(e, "make memory for init");
 
-    int r = fd_write_all(fd, init_blob_start, (size_t)(init_blob_end - init_blob_start));
+    int r = fd_write_all(fd, start, (size_t)(end - start));
     if (r < 0) {
         errno = -r;
         return pd_fail_sys(e, "write init");
@@ -57,10 +61,15 @@ int init_image_open(struct pd_err *e)
 {
     /* To be run and not to be read: then the kernel makes the process undumpable before its first
      * instruction, and gives its files in /proc to the host's root instead of the jail's. */
-    return open_copy(wall_off("dumpable") ? 0755 : 0111, e);
+    return open_copy(init_blob_start, init_blob_end, wall_off("dumpable") ? 0755 : 0111, e);
 }
 
 int init_image_open_file(struct pd_err *e)
 {
-    return open_copy(0555, e);
+    return open_copy(init_blob_start, init_blob_end, 0555, e);
+}
+
+int box_image_open_file(struct pd_err *e)
+{
+    return open_copy(box_blob_start, box_blob_end, 0555, e);
 }

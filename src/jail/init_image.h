@@ -8,3 +8,5 @@ struct pd_err;
 int init_image_open(struct pd_err *e);
 /* The same, but it can be read: for a worker that puts the program somewhere. */
 int init_image_open_file(struct pd_err *e);
+/* paddock-box in the same way, which is put into boxes on other machines. */
+int box_image_open_file(struct pd_err *e);

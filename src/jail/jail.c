@@ -4,7 +4,9 @@
  * The owner makes the pair of control sockets itself and sends init's end along with CREATE. So it
  * can send a command at once: it waits in the socket until init is there. An answer has the id of
  * its request; frames with other ids are passed over while one waits. A frame from init that has
- * descriptors is refused. A private keeper is a child of the owner's process and ends with it. */
+ * descriptors is refused. A private keeper is a child of the owner's process, or part of it, and
+ * ends with it. One that is part of it works only when it is called, so whoever waits for an answer
+ * of a keeper's does that by keeper_link_recv. */
 #include "jail/jail.h"
 
 #include "base/banned.h"
@@ -16,6 +18,7 @@
 #include <asm/ioctls.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -90,6 +93,37 @@ int keeper_start_private(struct keeper_link *l, struct pd_err *e)
 
     *l = (struct keeper_link){.sock = fd_take(&ours)};
     return 0;
+}
+
+int keeper_take_inside(struct keeper_link *l, struct pd_err *e)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return pd_fail_sys(e, "make a socket");
+
+    *l = (struct keeper_link){.sock = pair[0], .inside = keeper_start_inside(pair[1], e)};
+    return l->inside ? 0 : -1;
+}
+
+int keeper_link_recv(struct keeper_link *l, struct frame *f, deadline d, struct pd_err *e)
+{
+    struct pd_err why;
+
+    while (l->inside) {
+        deadline due = keeper_inside_due(l->inside);
+        int r = wire_recv(l->sock, f, 0, &why);
+        bool is_over = r >= 0 || why.code != PD_TIMEOUT || deadline_passed(d);
+        if (is_over && r < 0 && e)
+            *e = why;
+        if (is_over)
+            return r;
+
+        struct pollfd p = {.fd = keeper_inside_fd(l->inside), .events = POLLIN};
+        (void)poll(&p, 1, deadline_poll_ms(due < d ? due : d));
+        keeper_inside_hear(l->inside);
+    }
+
+    return wire_recv(l->sock, f, d, e);
 }
 
 void keeper_link_done(struct keeper_link *l)
@@ -181,6 +215,8 @@ int jail_accept(struct jail *j, struct frame *f, struct pd_err *e)
         return -1;
 
     j->rung = (enum rung)m.rung;
+    j->on_image = f->head.flags & BUILT_ON_IMAGE;
+    j->is_far = f->head.flags & BOX_IS_FAR;
     j->init_pid = m.init_pid;
     j->uid_base = m.uid_base;
     j->cgroup_dir = jail_real_dir(frame_take_fd(f, 0));
@@ -190,15 +226,16 @@ int jail_accept(struct jail *j, struct frame *f, struct pd_err *e)
     return 0;
 }
 
-/* Receives until the answer to `id` comes; what belongs to other requests is not ours to wait for,
- * but it takes time as well. */
-static int await_by(int (*receive)(int, struct frame *, deadline, struct pd_err *), int sock,
-                    struct wire_id id, struct frame *f, const char *whom, deadline d,
-                    struct pd_err *e)
+/* Receives until the answer to `id` comes, from the jail or, with `l`, from the keeper; what
+ * belongs to other requests is not ours to wait for, but it takes time as well. */
+static int await_from(struct keeper_link *l, const struct jail *j, struct wire_id id,
+                      struct frame *f, deadline d, struct pd_err *e)
 {
+    const char *whom = l ? "the keeper" : "the jail";
+
     for (;;) {
         frame_reset(f);
-        int r = receive(sock, f, d, e);
+        int r = l ? keeper_link_recv(l, f, d, e) : wire_recv_plain(j->control, f, d, e);
         if (r == 0)
             return pd_fail(e, PD_LOST, "%s is gone", whom);
         if (r < 0)
@@ -211,10 +248,10 @@ static int await_by(int (*receive)(int, struct frame *, deadline, struct pd_err 
     }
 }
 
-static int await(int sock, struct wire_id id, struct frame *f, const char *whom, deadline d,
+static int await(struct keeper_link *l, struct wire_id id, struct frame *f, deadline d,
                  struct pd_err *e)
 {
-    return await_by(wire_recv, sock, id, f, whom, d, e);
+    return await_from(l, NULL, id, f, d, e);
 }
 
 int keeper_greet(struct keeper_link *l, enum rung *ret_rung, deadline d, struct pd_err *e)
@@ -226,7 +263,7 @@ int keeper_greet(struct keeper_link *l, enum rung *ret_rung, deadline d, struct 
     if (r < 0)
         return send_failed(e, r, "the keeper");
 
-    if (await(l->sock, head.id, &f, "the keeper", d, e) < 0)
+    if (await(l, head.id, &f, d, e) < 0)
         return -1;
     if (f.head.type != WIRE_WELCOME || msg_welcome_decode(&f.payload, &m, e) < 0)
         return pd_fail(e, PD_PROTOCOL, "the keeper answered %u to HELLO", f.head.type);
@@ -242,7 +279,7 @@ int jail_create(struct keeper_link *l, struct jail *j, const struct spec *s, uns
     auto_frame f = FRAME_INIT;
     if (jail_request(l, j, s, flags, e) < 0)
         return -1;
-    if (await(l->sock, j->id, &f, "the keeper", d, e) == 0 && jail_accept(j, &f, e) == 0)
+    if (await(l, j->id, &f, d, e) == 0 && jail_accept(j, &f, e) == 0)
         return 0;
 
     jail_done(j);
@@ -263,7 +300,7 @@ int jail_destroy(struct keeper_link *l, struct jail *j, int want_stats, struct m
     if (r < 0)
         return send_failed(e, r, "the keeper");
 
-    if (await(l->sock, head.id, &f, "the keeper", d, e) < 0)
+    if (await(l, head.id, &f, d, e) < 0)
         return -1;
     if (f.head.type == WIRE_ERROR)
         return msg_error_raise(&f, e);
@@ -329,6 +366,16 @@ int jail_send_signal(struct jail *j, const struct command *c, int signal, deadli
     return r < 0 ? send_failed(e, r, "the jail") : 0;
 }
 
+int jail_send_size(struct jail *j, struct wire_id exec, unsigned rows, unsigned cols, deadline d,
+                   struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    msg_resize_encode(&out, &(struct msg_resize){.exec = exec, .rows = rows, .cols = cols});
+    struct wire_head head = {.type = WIRE_RESIZE, .epoch = j->epoch, .id = wire_id_new()};
+    int r = wire_send(j->control, &head, &out, NULL, 0, d);
+    return r < 0 ? send_failed(e, r, "the jail") : 0;
+}
+
 void jail_forget_command(struct jail *j, const struct command *c)
 {
     struct wire_head head = {.type = WIRE_ACK, .epoch = j->epoch, .id = c->id};
@@ -350,7 +397,7 @@ static int await_end(struct jail *j, const struct command *c, struct msg_exited 
     struct msg_exited end;
 
     do {
-        if (await_by(wire_recv_plain, j->control, c->id, &f, "the jail", d, e) < 0)
+        if (await_from(NULL, j, c->id, &f, d, e) < 0)
             return -1;
         if (f.head.type == WIRE_ERROR)
             return msg_error_raise(&f, e);
@@ -382,10 +429,23 @@ int jail_run(struct jail *j, struct command *c, int own_group, struct msg_exited
     return r;
 }
 
+/* What stands for a terminal that is made with its command, on another machine. */
+static int open_far_terminal(int *ret_near, int *ret_far, struct pd_err *e)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return pd_fail_sys(e, "make a socket for a terminal");
+    *ret_near = pair[0];
+    *ret_far = pair[1];
+    return 0;
+}
+
 int jail_open_terminal(const struct jail *j, int *ret_master, int *ret_slave, struct pd_err *e)
 {
     int unlock = 0;
 
+    if (j->is_far)
+        return open_far_terminal(ret_master, ret_slave, e);
     if (j->devpts < 0)
         return pd_fail(e, PD_UNSUPPORTED, "the jail has no terminals");
 

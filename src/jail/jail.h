@@ -8,18 +8,27 @@
 #include "base/clock.h"
 #include "wire/msg.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct pd_err;
 
+struct keeper;
+
 struct keeper_link {
     int sock;
     uint64_t epoch;
+    struct keeper *inside; /* the keeper itself, where it is part of this process; else NULL */
 };
 
 /* Connects to a running keeper (socket path), or starts a private one that ends with this process.
  * The latter forks: only for a single-threaded process. */
 int keeper_connect(struct keeper_link *l, const char *path, struct pd_err *e);
+/* A private one that is part of this process (keeper_start_inside says what that asks for). Calls
+ * that wait for it, such as jail_create and jail_destroy, let it work. */
+int keeper_take_inside(struct keeper_link *l, struct pd_err *e);
+/* As wire_recv from the link. */
+int keeper_link_recv(struct keeper_link *l, struct frame *f, deadline d, struct pd_err *e);
 /* Says HELLO and waits for the answer: the link has an epoch of its own then. `ret_rung`: the best
  * that this keeper can give (NULL: not wanted). */
 int keeper_greet(struct keeper_link *l, enum rung *ret_rung, deadline d, struct pd_err *e);
@@ -33,10 +42,12 @@ struct jail {
     int cgroup_dir; /* of the v2 tree, for the commands' groups; or -1 */
     int devpts;     /* where its terminals are made; or -1 */
     int gate[2];    /* the sockets of its way out, for a gate; or -1 */
+    bool is_far;    /* on another machine: its terminals are made there */
     enum rung rung;
     pid_t init_pid;
     uint32_t uid_base;
     unsigned next_group;
+    bool on_image; /* its init begins with FACTS */
 };
 
 #define JAIL_EMPTY ((struct jail){.control = -1, .cgroup_dir = -1, .devpts = -1, .gate = {-1, -1}})
@@ -55,6 +66,9 @@ int jail_request_as(struct keeper_link *l, struct jail *j, struct wire_id id, co
                     unsigned flags, int netns, struct pd_err *e);
 /* A directory that the keeper sent; -1 when it is the place holder for none, which is closed. */
 int jail_real_dir(int fd);
+/* Tells a box on another machine the size of a command's terminal; also before its EXEC. */
+int jail_send_size(struct jail *j, struct wire_id exec, unsigned rows, unsigned cols, deadline d,
+                   struct pd_err *e);
 /* Takes the keeper's answer to jail_request out of a frame. */
 int jail_accept(struct jail *j, struct frame *f, struct pd_err *e);
 /* Both, waiting for the answer. */

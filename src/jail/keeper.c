@@ -4,6 +4,9 @@
  *            else queued -> a free builder gets BUILD -> BUILT -> CREATED to the client
  *   DESTROY  SIGKILL to init -> SIGCHLD -> GONE to the client -> SWEEP -> the uid range is free
  *
+ * Where the keeper is part of its client's process (keeper_start_inside) the client has the loop:
+ * it calls both halves of a turn, `go_on` and `hear`, and waits in between.
+ *
  * A worker has one request at a time. One that does not answer in time is killed and replaced; its
  * request fails. A jail that does not die is struck by the sweeper (thawed and killed by cgroup)
  * and after five seconds called undead: reported, and its range stays taken. */
@@ -17,6 +20,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -299,58 +303,96 @@ static int finished(const struct keeper *k)
     return !k->client_count && k->jail_count == k->undead_count;
 }
 
+/* Does what there is to do without waiting. Returns when to look again. */
+static deadline go_on(struct keeper *k)
+{
+    if (!k->config->socket_path && !k->client_count)
+        k->stopping = 1; /* kits would wait for nobody */
+    if (k->stopping && !k->stop_begun)
+        stop_everything(k);
+
+    (void)check_deadlines(k); /* before pump: what it finds due, workers do */
+    pump(k);
+    if (k->jail_count)
+        (void)keeper_cgroups(k); /* makes them: while a builder works, and before it needs them */
+    return check_deadlines(k);
+}
+
+static int hear(struct keeper *k, int timeout_ms, struct pd_err *e)
+{
+    struct epoll_event events[64];
+    int n = epoll_wait(k->epoll, events, 64, timeout_ms);
+    if (n < 0 && errno != EINTR)
+        return pd_fail_sys(e, "wait for events");
+
+    for (int i = 0; i < n; i++) {
+        struct source *s = events[i].data.ptr;
+        switch (s->kind) {
+        case SOURCE_SIGNAL:
+            on_signal(k);
+            break;
+        case SOURCE_LISTENER:
+            client_accept(k);
+            break;
+        case SOURCE_CLIENT:
+            on_client(k, (struct client *)s, events[i].events);
+            break;
+        case SOURCE_WORKER:
+            on_worker(k, (struct worker *)s);
+            break;
+        case SOURCE_INIT:
+            on_init(k, (struct kjail *)s);
+            break;
+        case SOURCE_NONE:
+            break;
+        }
+    }
+
+    frame_reset(&k->in); /* descriptors that nobody took are not held while it waits */
+    lists_go_on(k);      /* a client that had one may be gone */
+    client_collect(k);
+    return 0;
+}
+
 static int loop(struct keeper *k, struct pd_err *e)
 {
     while (!finished(k)) {
-        if (!k->config->socket_path && !k->client_count)
-            k->stopping = 1; /* kits would wait for nobody */
-        if (k->stopping && !k->stop_begun)
-            stop_everything(k);
-        (void)check_deadlines(k); /* before pump: what it finds due, workers do */
-        pump(k);
-        if (k->jail_count)
-            (void)keeper_cgroups(
-                k); /* makes them: while a builder works, and before it needs them */
-
         /* What is looked at here may be the last that was waited for: then no event comes. */
-        deadline next = check_deadlines(k);
+        deadline next = go_on(k);
         if (finished(k))
             break;
-
-        struct epoll_event events[64];
-        int n = epoll_wait(k->epoll, events, 64, deadline_poll_ms(next));
-        if (n < 0 && errno != EINTR)
-            return pd_fail_sys(e, "wait for events");
-
-        for (int i = 0; i < n; i++) {
-            struct source *s = events[i].data.ptr;
-            switch (s->kind) {
-            case SOURCE_SIGNAL:
-                on_signal(k);
-                break;
-            case SOURCE_LISTENER:
-                client_accept(k);
-                break;
-            case SOURCE_CLIENT:
-                on_client(k, (struct client *)s, events[i].events);
-                break;
-            case SOURCE_WORKER:
-                on_worker(k, (struct worker *)s);
-                break;
-            case SOURCE_INIT:
-                on_init(k, (struct kjail *)s);
-                break;
-            case SOURCE_NONE:
-                break;
-            }
-        }
-
-        frame_reset(&k->in); /* descriptors that nobody took are not held while it waits */
-        lists_go_on(k);      /* a client that had one may be gone */
-        client_collect(k);
+        if (hear(k, deadline_poll_ms(next), e) < 0)
+            return -1;
     }
 
     return 0;
+}
+
+struct keeper *keeper_start_inside(int sock, struct pd_err *e)
+{
+    static struct keeper_config c = {.builders = 1, .inside = true};
+
+    signal(SIGCHLD, SIG_DFL); /* ignored, children would vanish unreported */
+    c.client = sock;
+    if (keeper_dirs(&c.state_dir, &c.run_dir, e) < 0)
+        return NULL;
+    return keeper_new(&c, e);
+}
+
+int keeper_inside_fd(const struct keeper *k)
+{
+    return k->epoll;
+}
+
+deadline keeper_inside_due(struct keeper *k)
+{
+    return go_on(k);
+}
+
+void keeper_inside_hear(struct keeper *k)
+{
+    struct pd_err ignored;
+    (void)hear(k, 0, &ignored);
 }
 
 /* Waits for a worker whose socket was closed. Did it end as it should, everything swept? */
@@ -383,6 +425,26 @@ static void last_sweep(struct keeper *k)
         if (swept || worker_start(k, &k->workers[k->worker_count - 1]) < 0)
             return;
     }
+}
+
+/* One that is no zombie; nobody may have heard yet that it died. */
+static bool has_worker(const struct keeper *k)
+{
+    for (unsigned i = 0; i < k->worker_count; i++) {
+        siginfo_t ended = {0};
+        pid_t pid = k->workers[i].pid;
+        if (pid > 0 && !k->workers[i].gone &&
+            waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && !ended.si_pid)
+            return true;
+    }
+    return false;
+}
+
+void keeper_inside_end(struct keeper *k)
+{
+    (void)go_on(k);
+    if (!has_worker(k))
+        last_sweep(k);
 }
 
 int keeper_run(const struct keeper_config *c, struct pd_err *e)

@@ -8,9 +8,13 @@
  * A client that goes away takes its jails with it, unless it made them with CREATE_KEEP. */
 #pragma once
 
+#include "base/clock.h"
+
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+struct keeper;
 struct keeper_kind;
 struct pd_err;
 
@@ -18,7 +22,7 @@ struct pd_err;
 #define KEEPER_OWNED_ROOT "sb-"
 #define KEEPER_OWNED_COPY "sn-"
 
-#define KEEPER_OPTIONS_MAX 32u
+#define KEEPER_OPTIONS_MAX 64u /* words: half as many options */
 
 struct keeper_config {
     const struct keeper_kind *kind; /* NULL: jails */
@@ -37,6 +41,9 @@ struct keeper_config {
      * It may copy and remove its own roots and copies (KEEPER_OWNED_COPY...). */
     uid_t owner;
     uint64_t files_max; /* descriptors that it may have; 0: as many as the system lets it */
+    /* It is part of its client's process: signals but SIGCHLD are the client's, and so are all
+     * children of which the keeper does not know. */
+    bool inside;
 };
 
 /* Runs until the private client is gone and everything is swept, or until SIGTERM. To be called in
@@ -47,6 +54,21 @@ int keeper_run(const struct keeper_config *c, struct pd_err *e);
  * what it inherited: not the terminal, no descriptor but the socket. When it cannot begin, whatever
  * it is asked is answered with the reason. Does not return. */
 _Noreturn void keeper_serve_private(int sock, unsigned builders, unsigned kits);
+
+/* The same for an owner who takes the keeper into its own process, and has one process less to
+ * start and to wake: `sock` is one end of its link. The owner is the parent of its jails then, must
+ * have no other children, and gives the keeper time: whenever it would wait, it calls
+ * keeper_inside_due, which does what can be done and says until when, and waits for the keeper's
+ * descriptor besides its own; when that has something, or the time has come, keeper_inside_hear.
+ * When the process ends, however it does, its jails end with it, and the builder sweeps. SIGCHLD is
+ * blocked, and no longer ignored if it was. */
+struct keeper *keeper_start_inside(int sock, struct pd_err *e);
+int keeper_inside_fd(const struct keeper *k);
+deadline keeper_inside_due(struct keeper *k);
+void keeper_inside_hear(struct keeper *k);
+/* To be called before the process ends. The builder sweeps when it has; where there is none any
+ * more, because somebody killed it, this starts another and waits until it has swept. */
+void keeper_inside_end(struct keeper *k);
 
 /* The directories: PADDOCK_STATE_DIR and PADDOCK_RUN_DIR, or the usual ones of root or of the user.
  * Makes the run directory (0700). The strings live as long as the process. */

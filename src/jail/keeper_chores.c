@@ -169,13 +169,25 @@ void chores_for_old_roots(struct keeper *k)
         promises_each(k->config->state_dir, remove_promised, k);
 }
 
+/* Is the root that is to be removed still mounted for a jail that has died? Its sweep comes first.
+ */
+static bool is_mounted(const struct keeper *k, const struct chore *c)
+{
+    if (c->type != WIRE_REMOVE_ROOT)
+        return false;
+    for (const struct kjail *j = k->watched; j; j = j->watched_next)
+        if (j->state == JAIL_DEAD && j->root_name && !strcmp(j->root_name, c->what))
+            return true;
+    return false;
+}
+
 struct chore *chore_take(struct keeper *k, const struct worker *w)
 {
     for (struct chore **at = &k->chores; *at; at = &(*at)->next) {
         struct chore *c = *at;
         if ((c->type == WIRE_REMOVE_ROOT && !w->sweeps) ||
             (c->type == WIRE_COPY_ROOT) != (w->copies != 0) ||
-            (c->not_before && !deadline_passed(c->not_before)))
+            (c->not_before && !deadline_passed(c->not_before)) || is_mounted(k, c))
             continue;
         *at = c->next;
         k->chore_count--;
@@ -240,8 +252,10 @@ void stats_request(struct keeper *k, struct client *c, const struct frame *f)
         return;
     }
 
-    struct cgroup_stats st;
-    if (k->kind->is_foreign)
+    struct cgroup_stats st = {0};
+    if (j->is_far)
+        ; /* the stand-in's numbers would be of this machine */
+    else if (k->kind->is_foreign)
         container_usage(j->pid, keeper_cgroups(k)->layout, &st);
     else
         cgroup_read_stats(keeper_cgroups(k), j->name, &st);
@@ -251,7 +265,8 @@ void stats_request(struct keeper *k, struct client *c, const struct frame *f)
                           .pids = st.pids_now,
                           .oom_kills = st.oom_kills,
                           .pids_refused = st.pids_refused};
-    u.frozen = k->kind->is_foreign && container_is_frozen(j->pid, keeper_cgroups(k)->layout);
+    u.frozen =
+        k->kind->is_foreign && !j->is_far && container_is_frozen(j->pid, keeper_cgroups(k)->layout);
     read_disk(k, j, &u);
 
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);

@@ -141,7 +141,10 @@ static int send_listed(struct keeper *k, const struct client *c, const struct kj
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_listed m = {.jail = j->id, .undead = j->state == JAIL_UNDEAD, .init_pid = j->pid};
-    struct wire_head head = {.type = WIRE_LISTED, .id = c->list_request, .epoch = c->epoch};
+    struct wire_head head = {.type = WIRE_LISTED,
+                             .flags = j->is_far ? BOX_IS_FAR : 0,
+                             .id = c->list_request,
+                             .epoch = c->epoch};
 
     msg_listed_encode(&out, &m);
 

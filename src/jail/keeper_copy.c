@@ -96,6 +96,8 @@ void copy_request(struct keeper *k, struct client *c, const struct frame *f)
 static bool is_frozen(struct keeper *k, const struct kjail *j)
 {
     const struct cgroup_host *h = keeper_cgroups(k);
+    if (j->is_far)
+        return false;
     return k->kind->is_foreign && h->layout != CGROUP_HYBRID
                ? container_is_frozen(j->pid, h->layout)
                : cgroup_is_frozen(h, j->name);

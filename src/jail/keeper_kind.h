@@ -23,6 +23,8 @@ struct keeper_kind {
     /* Init is no child of the keeper: its death is told by a pidfd. */
     bool is_foreign;
     bool takes_cancel; /* its program reads CANCEL while it builds */
+    bool may_be_far;   /* its program also makes boxes on other machines: descriptor 5 is
+                        * paddock-box */
     /* It sees to cgroups by itself: the keeper makes none, and holds the one that came with BUILT.
      */
     bool has_own_groups;

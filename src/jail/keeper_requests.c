@@ -24,8 +24,11 @@ void jail_send_created(struct keeper *k, struct client *c, const struct kjail *j
     msg_created_encode(&out, &m);
 
     int fds[4] = {cgroup_dir >= 0 ? cgroup_dir : k->null, j->devpts, j->gate[0], j->gate[1]};
-    client_send(k, c, (struct wire_head){.type = WIRE_CREATED, .id = j->id}, &out, fds,
-                j->gate[0] >= 0 ? 4 : 2);
+    struct wire_head head = {.type = WIRE_CREATED,
+                             .flags =
+                                 (j->on_image ? BUILT_ON_IMAGE : 0) | (j->is_far ? BOX_IS_FAR : 0),
+                             .id = j->id};
+    client_send(k, c, head, &out, fds, j->gate[0] >= 0 ? 4 : 2);
 }
 
 /* To the maker of one that was ended before he had it. */
@@ -95,6 +98,11 @@ void jail_doom(struct keeper *k, struct kjail *j)
         worker_cancel(k, j);
     if (j->state != JAIL_RUNNING && j->state != JAIL_KIT)
         return; /* still being built: ended when BUILT comes; or dying already */
+
+    /* A root that somebody may want next: as long as init lives this is not the last reference, so
+     * it is init's end that waits for the unmounting. */
+    if (j->root_name && !j->root_goes)
+        fd_done(&j->mntns);
 
     kit_leave(k, j);
     j->state = JAIL_DYING;
@@ -237,6 +245,7 @@ static void do_destroy(struct keeper *k, struct client *c, const struct frame *f
     j->destroy_client = c->serial;
     j->destroy_request = f->head.id;
     j->want_stats = (int)m.want_stats;
+    j->root_goes = f->head.flags & DESTROY_WITH_ROOT;
     if (j->state == JAIL_UNDEAD || j->state == JAIL_QUEUED || j->state == JAIL_DEAD)
         jail_send_gone(k, j, j->state == JAIL_UNDEAD ? GONE_UNDEAD : GONE_DESTROYED);
     jail_doom(k, j);

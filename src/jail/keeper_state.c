@@ -468,14 +468,22 @@ static int set_up(struct keeper *k, struct pd_err *e)
 
     if (k->kind->program && (k->init_file = init_image_open_file(e)) < 0)
         return -1;
+    if (k->kind->may_be_far && (k->box_file = box_image_open_file(e)) < 0)
+        return -1;
 
     /* Before anybody is started: the signal of a worker that dies at once would be lost. */
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
-    sigaddset(&mask, SIGTERM);
-    sigaddset(&mask, SIGINT);
+    if (!c->inside) {
+        sigaddset(&mask, SIGTERM);
+        sigaddset(&mask, SIGINT);
+    }
     sigprocmask(SIG_BLOCK, &mask, NULL);
+
+    /* Its builder is to hold the range with it. */
+    if (c->inside && k->has_ranges && open_ranges(k, e) < 0)
+        return -1;
 
     /* First of all, because they take longest to be ready. */
     for (unsigned i = 0; i < c->builders; i++)
@@ -510,7 +518,7 @@ static int set_up(struct keeper *k, struct pd_err *e)
     if (c->client >= 0 && !client_add(k, c->client))
         return pd_fail(e, PD_CAPACITY, "no memory for the client");
 
-    return k->has_ranges ? open_ranges(k, e) : 0;
+    return k->has_ranges && k->ranges.fd < 0 ? open_ranges(k, e) : 0;
 }
 
 struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
@@ -526,7 +534,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
     k->kind = c->kind ? c->kind : keeper_kind_at(0);
     k->rootless = geteuid() != 0;
     k->has_ranges = !k->rootless && k->kind->has_range;
-    k->init_file = -1;
+    k->init_file = k->box_file = -1;
     k->epoll = k->signals = k->listener = k->null = k->ranges.fd = -1;
     for (unsigned i = 0; i < HELD_FILES; i++)
         k->held[i] = -1;
@@ -588,6 +596,7 @@ void keeper_free(struct keeper *k)
     fd_done(&k->epoll);
     fd_done(&k->null);
     fd_done(&k->init_file);
+    fd_done(&k->box_file);
     ranges_done(&k->ranges);
     if (k->cgroups_known)
         cgroup_host_done(&k->cgroups);

@@ -132,11 +132,13 @@ struct kjail {
     enum jail_state state;
     uint64_t client;
     int keep;
-    bool tell; /* its client understands PROGRESS */
+    bool tell;   /* its client understands PROGRESS */
+    bool is_far; /* `pid` is its stand-in's, which is a process of this machine's */
     char name[MSG_NAME_MAX + 1];
     uint32_t slot;
     pid_t pid;
     uint32_t rung;
+    bool on_image; /* its root is, so its init begins with FACTS */
     int control, init_end, netns, devpts, lock;
     int gate[2];          /* the sockets of its way out, or -1: for the gate, and the next one */
     int group;            /* its cgroup directory, of a kind that has its own */
@@ -148,6 +150,7 @@ struct kjail {
     struct buf payload; /* the CREATE, until it is built */
     char *root_name;    /* NULL: none */
     int doomed, struck, wants_strike, want_stats;
+    bool root_goes;  /* its root is removed next: it need not be free when the end is told */
     bool owes_error; /* it is ended before its client had it, who hears that when it is gone */
     bool owes_gone;  /* it died, and its client hears of it when the backend has said why */
     uint64_t listed; /* the last list that it was told in */
@@ -187,6 +190,7 @@ struct keeper {
     int rootless;
     bool has_ranges; /* a jail has a range of host ids, its slot */
     int init_file;   /* the program init, for workers that are programs; or -1 */
+    int box_file;    /* paddock-box, for those whose boxes may be far; or -1 */
     char instance[32];
     struct builder_config builder_config, sweeper_config, copier_config;
     struct ranges ranges;

@@ -45,10 +45,12 @@ static _Noreturn void become_program(struct keeper *k)
     for (const char *const *o = k->config->options; o && *o && n < 9 + KEEPER_OPTIONS_MAX; o++)
         argv[n++] = *o;
 
-    if (dup2(3, 3) < 0 || fcntl(3, F_SETFD, 0) < 0 || dup2(k->init_file, 4) < 0 ||
-        fcntl(4, F_SETFD, 0) < 0) /* it may have been 4 already */
+    /* Copies first: each may have had the other's number. */
+    bool far = k->kind->may_be_far;
+    int init = fcntl(k->init_file, F_DUPFD, 6), box = far ? fcntl(k->box_file, F_DUPFD, 6) : -1;
+    if (fcntl(3, F_SETFD, 0) < 0 || dup2(init, 4) < 0 || (far && dup2(box, 5) < 0))
         _exit(1);
-    syscall(SYS_close_range, 5, ~0u, 0);
+    syscall(SYS_close_range, far ? 6 : 5, ~0u, 0);
     exec_beside(k->kind->program, argv);
     _exit(127);
 }
@@ -66,6 +68,9 @@ static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int
                                           : w->copies ? &k->copier_config
                                                       : &k->sweeper_config;
 
+    /* What a terminal signals is its client's; a keeper of its own has left it already. */
+    if (k->config->inside)
+        setsid();
     char name[32];
     snprintf(name, sizeof name, "paddock-%s", worker_title(k, w));
     prctl(PR_SET_NAME, name, 0, 0, 0);
@@ -81,7 +86,13 @@ static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int
     for (int i = 1; i < SIGNALS; i++)
         reset_signal(i);
 
+    /* A keeper that is part of its client ends with it, and its builder sweeps: until then nobody
+     * else gets the range. Copied first: it may have the number that the socket gets. */
+    bool holds = k->config->inside && k->ranges.fd >= 0;
+    int ranges = holds ? fcntl(k->ranges.fd, F_DUPFD_CLOEXEC, 5) : -1;
     if (dup3(sock, 3, O_CLOEXEC) < 0 && errno != EINVAL)
+        _exit(1);
+    if (holds && dup3(ranges, 4, O_CLOEXEC) < 0)
         _exit(1);
 
     /* Init inherits the standard streams: they must not be the keeper's terminal or log. */
@@ -92,7 +103,7 @@ static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int
 
     if (k->kind->program)
         become_program(k);
-    syscall(SYS_close_range, 4, ~0u, 0);
+    syscall(SYS_close_range, holds ? 5 : 4, ~0u, 0);
     k->kind->worker(config, 3);
     _exit(0);
 }
@@ -327,7 +338,9 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
     }
 
     jail_set_pid(k, j, m.init_pid);
+    j->is_far = f->head.flags & BOX_IS_FAR;
     j->rung = m.rung < k->kind->rung ? m.rung : k->kind->rung; /* a program may claim anything */
+    j->on_image = f->head.flags & BUILT_ON_IMAGE;
     auto_fd cgroup_dir = frame_take_fd(f, 0);
     j->devpts = frame_take_fd(f, 1);
     j->lock = m.named ? frame_take_fd(f, 2) : -1;

@@ -167,6 +167,12 @@ int mnt_open_beneath(int root, const char *path, int flags)
 
 int mnt_make_dir(int root, const char *path, mode_t mode)
 {
+    /* Mostly it is there, and a mkdir of what is there takes the lock of a directory of the host's.
+     */
+    int whole = mnt_open_beneath(root, path, O_PATH | O_DIRECTORY);
+    if (whole != -ENOENT)
+        return whole;
+
     auto_fd at = mnt_open_beneath(root, "/", O_PATH | O_DIRECTORY);
     char done[4096] = "";
     size_t used = 0;

@@ -17,6 +17,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #define GID_TTY 5u
@@ -36,6 +38,8 @@ void root_done(struct root *r)
     fd_done(&r->devpts);
     fd_done(&r->lock);
     fd_done(&r->image_lock);
+    free(r->image_env);
+    r->image_env = NULL;
 
     for (unsigned i = 0; i < r->bind_count; i++)
         fd_done(&r->bind_mounts[i]);
@@ -182,28 +186,32 @@ static int prepare_lower(struct root *r, const struct template *t, const char *d
     return add_lower(r, source, userns, e);
 }
 
-/* An image is named by its id alone: what a name means, its owner has found out. */
+/* The image's layers, and `id`, which a named root was made on or will be. What a name means may
+ * change later: to a root that exists, it means what it meant then, and a copy of a root needs
+ * none. */
 static int prepare_image(struct root *r, const struct template *t, const char *state_dir,
-                         const struct spec *s, int userns, struct pd_err *e)
+                         const struct spec *s, int userns, char id[STORE_BASE_MAX],
+                         struct pd_err *e)
 {
-    int trees[IMAGE_LAYERS_MAX];
-    unsigned count;
+    if (s->root_dir[0] || s->profile == PROFILE_RESTRICTED)
+        return pd_fail(e, PD_UNSUPPORTED, "an image goes with neither %s: leave one of them away",
+                       s->root_dir[0] ? "a root directory" : "profile restricted");
 
-    if (s->root_dir[0] || s->root_name[0] || s->profile == PROFILE_RESTRICTED)
-        return pd_fail(e, PD_UNSUPPORTED, "--image goes with neither %s: leave one of them away",
-                       s->root_dir[0]    ? "--root"
-                       : s->root_name[0] ? "--name"
-                                         : "--profile restricted");
+    bool is_id = !strncmp(s->image, "sha256:", 7) && image_is_hex(s->image + 7);
+    bool is_known = !is_id && id[0];
     auto_fd images = images_open(t->host_root, state_dir, e);
-    const char *id = strncmp(s->image, "sha256:", 7) == 0 ? s->image + 7 : s->image;
-    if (images < 0 || images_use(images, id, trees, &count, &r->image_lock, e) < 0)
+    struct image_use use;
+    if (images < 0 || (!is_known && images_resolve(images, s->image, id, e) < 0) ||
+        images_use(images, id, &use, e) < 0)
         return -1;
 
     int failed = 0;
-    for (unsigned i = 0; i < count; i++) {
-        failed = failed ? failed : add_lower(r, trees[i], userns, e);
-        fd_done(&trees[i]);
-    }
+    for (unsigned i = 0; !failed && i < use.tree_count; i++)
+        failed = add_lower(r, use.trees[i], userns, e);
+    r->image_lock = fd_take(&use.lock);
+    r->image_env = use.env;
+    use.env = NULL;
+    image_use_done(&use);
     return failed;
 }
 
@@ -211,9 +219,9 @@ const char *const root_network_files[ROOT_NETWORK_FILES] = {"etc/resolv.conf", "
 
 /* With the host's network all of them. Through a gate the certificates alone: there every name
  * server that a program thinks of answers, and the host's need not be known. */
-static int wants_network_file(const struct spec *s, size_t i)
+static int wants_network_file(const struct root *r, const struct spec *s, size_t i)
 {
-    return !s->root_dir[0] && !s->image[0] &&
+    return r->host_template &&
            (s->network == NETWORK_HOST || (s->network == NETWORK_GATE && i == 1));
 }
 
@@ -231,7 +239,15 @@ static int clone_followed(int host_root, const char *path)
 static int prepare_from_host(struct root *r, const struct template *t, const char *state_dir,
                              const struct spec *s, int userns, struct pd_err *e)
 {
-    if (s->image[0] && prepare_image(r, t, state_dir, s, userns, e) < 0)
+    char base[STORE_BASE_MAX] = "";
+    auto_fd roots = s->root_name[0] ? store_open_dir(t->host_root, state_dir, e) : -1;
+
+    if (s->root_name[0] && roots < 0)
+        return -1;
+    if (roots >= 0)
+        (void)store_read_base(roots, s->root_name, base);
+    r->host_template &= !base[0];
+    if ((s->image[0] || base[0]) && prepare_image(r, t, state_dir, s, userns, base, e) < 0)
         return -1;
     if (s->root_dir[0] && prepare_lower(r, t, s->root_dir, userns, e) < 0)
         return -1;
@@ -240,14 +256,14 @@ static int prepare_from_host(struct root *r, const struct template *t, const cha
         if (prepare_bind(r, t, &s->binds[i], s->profile == PROFILE_RESTRICTED, userns, e) < 0)
             return -1;
     for (size_t i = 0; i < ROOT_NETWORK_FILES; i++)
-        if (wants_network_file(s, i))
+        if (wants_network_file(r, s, i))
             r->network_files[i] = clone_followed(t->host_root, root_network_files[i]);
 
     if (!s->root_name[0])
         return 0;
     if (template_enter_start(t, e) < 0)
         return -1;
-    return store_open_root(t, state_dir, s->root_name, s->root_dir[0] != 0, &s->limits, userns,
+    return store_open_root(t, roots, s->root_name, r->lower_count != 0, base, &s->limits, userns,
                            &r->top, &r->lock, e);
 }
 
@@ -283,7 +299,7 @@ int root_prepare(struct root *r, const struct template *t, const char *state_dir
     set_ids(r, slot);
 
     if (s->root_dir[0] || s->root_name[0] || s->image[0] || s->bind_count ||
-        wants_network_file(s, 1)) {
+        wants_network_file(r, s, 1)) {
         if (template_visit_host(t, e) < 0)
             return -1;
         int failed = prepare_from_host(r, t, state_dir, s, userns, e);

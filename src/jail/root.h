@@ -3,7 +3,7 @@
  *   one-shot      a tmpfs with a small generated skeleton (gone with the jail)
  *   --name N      a root of the store (store.h) that stays
  *   --root DIR    an overlay: DIR below, a tmpfs or a named root above
- *   --image NAME  an overlay: the image's layers below, a tmpfs above
+ *   --image NAME  an overlay: the image's layers below, a tmpfs or a named root above
  *
  * The first two have the host's /usr and friends mounted read-only. On top of all come /proc with
  * masks, /dev with its own devpts, and the caller's binds.
@@ -35,6 +35,7 @@ struct root {
     int devpts;
     int lock;         /* held while the named root is in use, or -1 */
     int image_lock;   /* held while the image is, or -1 */
+    char **image_env; /* the image's variables, or NULL */
     int base_mounted; /* root_mount_base was done in the mount namespace that goes with it */
     int bind_mounts[SPEC_BINDS_MAX];
     int bind_is_dir[SPEC_BINDS_MAX];

@@ -118,14 +118,22 @@ static int own_directory_anew(int jail, const char *path)
 }
 
 /* The same in a layer that a sandbox has written. What the image below brings is still refused. */
-static int own_directory_of_layer(int jail, const char *path)
+static int own_directory_of_layer(const struct root *r, int jail, const char *path)
 {
     char below[64];
     struct stat st;
-    snprintf(below, sizeof below, "/lower/%s", path);
-    if (fstatat(AT_FDCWD, below, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode))
-        return -ENOTDIR;
 
+    for (unsigned i = r->lower_count; i-- > 0;) {
+        if (r->lower_count == 1)
+            snprintf(below, sizeof below, "/lower/%s", path);
+        else
+            snprintf(below, sizeof below, "/lower/%u/%s", i, path);
+        if (fstatat(AT_FDCWD, below, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        if (!S_ISDIR(st.st_mode) && !(S_ISCHR(st.st_mode) && st.st_rdev == 0))
+            return -ENOTDIR;
+        break; /* the uppermost layer that has it, or says that it is gone */
+    }
     return own_directory_anew(jail, path);
 }
 
@@ -144,7 +152,7 @@ static int complete_foreign_root(const struct root *r, int jail, const char **re
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         *ret_step = dirs[i];
         const char *path = dirs[i] + 1;
-        int rc = written ? own_directory_of_layer(jail, path) : own_directory(jail, path);
+        int rc = written ? own_directory_of_layer(r, jail, path) : own_directory(jail, path);
         if (rc < 0)
             return rc;
     }

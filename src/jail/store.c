@@ -38,19 +38,24 @@ enum store_kind store_probe(int dir, int rootless)
     return quota_available(dir) ? STORE_QUOTA : STORE_IMAGE;
 }
 
-/* Opens <dir>/<name>, making it 0700 if it is not there. */
-static int open_private_dir(int dir, const char *name)
+static int open_dir(int dir, const char *name)
 {
-    if (mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
-        return -errno;
     int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
+}
+
+/* Opens <dir>/<name>, making it 0700 if it is not there. */
+static int make_private_dir(int dir, const char *name)
+{
+    return mkdirat(dir, name, 0700) < 0 && errno != EEXIST ? -errno : open_dir(dir, name);
 }
 
 int store_open_dir(int host_root, const char *state_dir, struct pd_err *e)
 {
     auto_fd state = mnt_make_dir(host_root, state_dir, 0755);
-    int roots = state < 0 ? state : open_private_dir(state, "roots");
+    int roots = state < 0 ? state : open_dir(state, "roots");
+    if (roots == -ENOENT && state >= 0)
+        roots = make_private_dir(state, "roots");
     if (roots >= 0)
         return roots;
     errno = -roots;
@@ -142,14 +147,74 @@ static int open_image(int roots, int root, const char *name, int fresh, int laye
     return open_image(roots, root, name, 1, layered, l, e);
 }
 
+void store_base_of(int root, char ret[STORE_BASE_MAX])
+{
+    ssize_t n = readlinkat(root, STORE_BASE, ret, STORE_BASE_MAX - 1);
+    ret[n > 0 ? n : 0] = 0;
+}
+
+int store_read_base(int roots, const char *name, char ret[STORE_BASE_MAX])
+{
+    char path[SPEC_NAME_MAX + sizeof "/" STORE_BASE];
+
+    snprintf(path, sizeof path, "%.*s/" STORE_BASE, SPEC_NAME_MAX, name);
+    ssize_t n = readlinkat(roots, path, ret, STORE_BASE_MAX - 1);
+    ret[n > 0 ? n : 0] = 0;
+    return n > 0;
+}
+
+int store_find_based(int roots, const char *id, char ret_name[SPEC_NAME_MAX + 1])
+{
+    auto_fd copy = openat(roots, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = copy < 0 ? NULL : fdopendir(copy);
+    int found = 0;
+    if (!entries)
+        return 0;
+    fd_take(&copy);
+
+    const struct dirent *d;
+    while (!found && (d = readdir(entries))) {
+        char base[STORE_BASE_MAX] = "";
+        if (d->d_name[0] == '.') /* trash, or a copy of one that is found */
+            continue;
+        auto_fd root = openat(roots, d->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (root >= 0)
+            store_base_of(root, base);
+        found = !strcmp(base, id);
+        if (found)
+            snprintf(ret_name, SPEC_NAME_MAX + 1, "%.*s", SPEC_NAME_MAX, d->d_name);
+    }
+    closedir(entries);
+    return found;
+}
+
+/* What a root is on top of never changes under what was written. */
+static int check_base(int root, const char *base, int has_data, const char *name, struct pd_err *e)
+{
+    char old[STORE_BASE_MAX];
+
+    store_base_of(root, old);
+    if (!strcmp(old, base))
+        return 0;
+    if (has_data)
+        return pd_fail(e, PD_CONFLICT,
+                       "the root '%s' was made %s%.12s: use it the same way, or remove it", name,
+                       old[0] ? "from image " : "without an image", old);
+    if ((unlinkat(root, STORE_BASE, 0) < 0 && errno != ENOENT) ||
+        (base[0] && symlinkat(base, root, STORE_BASE) < 0))
+        return pd_fail_sys(e, "note the image of root '%s'", name);
+    return 0;
+}
+
 /* A root that is the upper part of an overlay is nothing by itself, and the other way round. */
-static int check_layered(int root, int layered, const char *name, struct pd_err *e)
+static int check_layered(int root, int layered, const char *base, const char *name, int has_data,
+                         struct pd_err *e)
 {
     struct stat st;
-    int has_data = fstatat(root, "image", &st, AT_SYMLINK_NOFOLLOW) == 0 ||
-                   fstatat(root, "tree", &st, AT_SYMLINK_NOFOLLOW) == 0;
     int was_layered = fstatat(root, "layered", &st, AT_SYMLINK_NOFOLLOW) == 0;
 
+    if (check_base(root, base, has_data, name, e) < 0)
+        return -1;
     if (has_data && was_layered != layered)
         return pd_fail(e, PD_CONFLICT, "the root '%s' was made %s --root: use it the same way",
                        name, was_layered ? "with" : "without");
@@ -158,15 +223,11 @@ static int check_layered(int root, int layered, const char *name, struct pd_err 
     return 0;
 }
 
-int store_open_root(const struct template *t, const char *state_dir, const char *name, int layered,
-                    const struct limits *l, int userns, int *ret_mount, int *ret_lock,
-                    struct pd_err *e)
+int store_open_root(const struct template *t, int roots, const char *name, int layered,
+                    const char *base, const struct limits *l, int userns, int *ret_mount,
+                    int *ret_lock, struct pd_err *e)
 {
-    auto_fd roots = store_open_dir(t->host_root, state_dir, e);
-    if (roots < 0)
-        return -1;
-
-    auto_fd root = open_private_dir(roots, name);
+    auto_fd root = make_private_dir(roots, name);
     if (root < 0) {
         errno = -root;
         return pd_fail_sys(e, "open the root '%s'", name);
@@ -174,12 +235,12 @@ int store_open_root(const struct template *t, const char *state_dir, const char 
 
     if (flock(root, LOCK_EX | LOCK_NB) < 0)
         return pd_fail(e, PD_CONFLICT, "the root '%s' is in use by another jail", name);
-    if (check_layered(root, layered, name, e) < 0)
-        return -1;
 
     struct stat st;
     int has_image = fstatat(root, "image", &st, AT_SYMLINK_NOFOLLOW) == 0;
     int has_tree = fstatat(root, "tree", &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (check_layered(root, layered, base, name, has_image || has_tree, e) < 0)
+        return -1;
     enum store_kind kind = has_image ? STORE_IMAGE : store_probe(root, t->rootless);
 
     auto_fd mount = -1;

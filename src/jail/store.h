@@ -17,13 +17,22 @@ struct pd_err;
 enum store_kind { STORE_PLAIN, STORE_QUOTA, STORE_IMAGE };
 const char *store_kind_name(enum store_kind k);
 
-/* Opens a named root, or makes it. To be called while visiting the host. `layered`: it will be the
- * upper part of an overlay and gets no skeleton. Gives a detached mount (idmapped through `userns`
- * unless that is -1) and a descriptor that holds the root's lock: a root has one jail at a time,
- * a second gets PD_CONFLICT. */
-int store_open_root(const struct template *t, const char *state_dir, const char *name, int layered,
-                    const struct limits *l, int userns, int *ret_mount, int *ret_lock,
-                    struct pd_err *e);
+/* <state>/roots as a descriptor; makes what is missing of the path. */
+int store_open_dir(int host_root, const char *state_dir, struct pd_err *e);
+/* Opens a named root of that directory, or makes it. To be called while visiting the host.
+ * `layered`: it will be the upper part of an overlay and gets no skeleton. `base`: the id of the
+ * image that is below it, or
+ * ""; of a root that has one it must be the same, otherwise PD_CONFLICT. Gives a detached mount
+ * (idmapped through `userns` unless that is -1) and a descriptor that holds the root's lock: a root
+ * has one jail at a time, a second gets PD_CONFLICT. */
+int store_open_root(const struct template *t, int roots, const char *name, int layered,
+                    const char *base, const struct limits *l, int userns, int *ret_mount,
+                    int *ret_lock, struct pd_err *e);
+/* The base of a root that was made before. 1; 0 when it has none, or there is no such root. */
+#define STORE_BASE_MAX 65
+int store_read_base(int roots, const char *name, char ret[STORE_BASE_MAX]);
+/* Is an image the base of a root? Its name then. `roots` is the store's directory. */
+int store_find_based(int roots, const char *id, char ret_name[SPEC_NAME_MAX + 1]);
 
 /* How roots made in this directory would be limited. `dir` is any directory of the file system. */
 enum store_kind store_probe(int dir, int rootless);

@@ -82,7 +82,11 @@ static int copy_directory(int from, int to, struct pd_err *e)
 static int fill(int from, int to, int jail_root, struct pd_err *e)
 {
     struct stat st;
+    char base[STORE_BASE_MAX];
 
+    store_base_of(from, base);
+    if (base[0] && symlinkat(base, to, STORE_BASE) < 0)
+        return pd_fail_sys(e, "note the image of the copy");
     if (fstatat(from, "layered", &st, AT_SYMLINK_NOFOLLOW) == 0 && mkdirat(to, "layered", 0700) < 0)
         return pd_fail_sys(e, "mark the copy");
     if (fstatat(from, "image", &st, AT_SYMLINK_NOFOLLOW) == 0)

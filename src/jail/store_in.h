@@ -8,10 +8,14 @@
 #define STORE_TRASH   ".trash-"
 #define STORE_COPYING ".copy-"
 
-/* <state>/roots as a descriptor; makes what is missing of the path. */
-int store_open_dir(int host_root, const char *state_dir, struct pd_err *e);
 /* Deletes what removals and copies that were killed left behind. */
 void store_empty_trash(int roots);
+
+/* In a root on top of an image: a link that nobody follows. Its text is the image's id, there at
+ * once or not at all. */
+#define STORE_BASE "base"
+/* Its text; "" when the root has none. */
+void store_base_of(int root, char ret[STORE_BASE_MAX]);
 
 /* A blank image of a size, from which the next root of that size is made: quicker than mkfs. The
  * number is of how mkfs is called. */

@@ -21,18 +21,29 @@
 /* A directory that was just made may not have its lock yet. */
 #define YOUNG_S 10
 
-int sweep_cgroups(const struct cgroup_host *h, const char *name)
+static int sweep(const struct cgroup_host *h, const char *name,
+                 int (*remove)(const struct cgroup_host *, const char *))
 {
     unsigned waited = 0;
 
     for (unsigned pause = PAUSE_FIRST_US;;
          pause = pause * 2 > PAUSE_MAX_US ? PAUSE_MAX_US : pause * 2) {
-        int r = cgroup_remove(h, name);
+        int r = remove(h, name);
         if (r != -EBUSY || waited >= PATIENCE_US)
             return r;
         usleep(pause);
         waited += pause;
     }
+}
+
+int sweep_cgroups(const struct cgroup_host *h, const char *name)
+{
+    return sweep(h, name, cgroup_remove);
+}
+
+int sweep_retire(const struct cgroup_host *h, const char *name)
+{
+    return sweep(h, name, cgroup_retire);
 }
 
 static int any_dir(const struct cgroup_host *h)

@@ -6,6 +6,8 @@
 /* Removes a dead jail's cgroups. Its last processes may still be leaving: retries for a while with
  * growing pauses. 0, or -EBUSY when it gave up. */
 int sweep_cgroups(const struct cgroup_host *h, const char *name);
+/* The same, but that what costs most may be kept for the next jail (cgroup_retire). */
+int sweep_retire(const struct cgroup_host *h, const char *name);
 /* Marks this keeper's directories as in use, for as long as any of its processes lives: a shared
  * lock on the directory itself, so it works across mount and network namespaces. */
 void sweep_hold_instance(const struct cgroup_host *h);

@@ -107,6 +107,7 @@ static int read_request(struct paddock *p, const struct paddock_sandbox_options 
     r->spec.limits = p->limits;
     set_limits(&r->spec.limits, o);
     r->disk_asked = o->disk || o->files;
+    r->limits_asked = o->memory || o->pids || o->cpu_milli;
 
     if (check_names(o, by_thread, e) < 0 ||
         find_template(r->template_name, &r->spec.profile, e) < 0 ||

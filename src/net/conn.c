@@ -29,6 +29,8 @@ struct conn {
     int in, out; /* the same for a socket */
     int is_socket;
     struct tls *tls;
+    char *first; /* of a plain one: bytes that come before those of the descriptor */
+    size_t first_at, first_len;
 };
 
 static void ignore_sigpipe(void)
@@ -87,7 +89,21 @@ void conn_free(struct conn *c)
     if (c->out != c->in)
         fd_done(&c->out);
     fd_done(&c->in);
+    free(c->first);
     free(c);
+}
+
+int conn_unread(struct conn *c, const void *data, size_t len, struct pd_err *e)
+{
+    if (!len)
+        return 0;
+    if (c->tls)
+        return tls_unread(c->tls, c->in, data, len, e);
+    if (!(c->first = malloc(len)))
+        return pd_fail(e, PD_CAPACITY, "out of memory");
+    memcpy(c->first, data, len);
+    c->first_len = len;
+    return 0;
 }
 
 int conn_set_host(struct conn *c, const char *host, struct pd_err *e)
@@ -107,7 +123,7 @@ int conn_is_tls(const struct conn *c)
 
 int conn_pending(struct conn *c)
 {
-    return c->tls ? tls_pending(c->tls) : 0;
+    return c->tls ? tls_pending(c->tls) : c->first_at < c->first_len;
 }
 
 union address {
@@ -178,6 +194,13 @@ static ssize_t try_read(struct conn *c, void *out, size_t size, short *ret_want,
 {
     if (c->tls)
         return tls_read(c->tls, out, size, ret_want, e);
+
+    if (c->first_at < c->first_len) {
+        size_t step = c->first_len - c->first_at < size ? c->first_len - c->first_at : size;
+        memcpy(out, c->first + c->first_at, step);
+        c->first_at += step;
+        return (ssize_t)step;
+    }
 
     ssize_t n;
     do

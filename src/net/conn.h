@@ -12,6 +12,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+struct buf;
 struct pd_err;
 struct tls_context;
 
@@ -26,6 +27,9 @@ void conn_free(struct conn *c); /* NULL is fine */
 /* Of a TLS client, before the first read or write: the name or address that the certificate must
  * be for. Without it a client's handshake fails. */
 int conn_set_host(struct conn *c, const char *host, struct pd_err *e);
+
+/* Before the first read: bytes of the peer that somebody has read already, which come first. */
+int conn_unread(struct conn *c, const void *data, size_t len, struct pd_err *e);
 
 int conn_fd(const struct conn *c);
 int conn_is_tls(const struct conn *c);
@@ -64,5 +68,7 @@ void conn_end_writing(struct conn *c);
 /* Server side certificate and key from PEM files; client side with the system's CAs or `ca_file`.
  * TLS 1.2 or newer. A context may be used by any number of threads and conns, and outlives them. */
 struct tls_context *tls_server_new(const char *cert_file, const char *key_file, struct pd_err *e);
+/* The same from PEM in memory, for one connection: there is nothing to come back to. */
+struct tls_context *tls_server_of(const struct buf *cert, const struct buf *key, struct pd_err *e);
 struct tls_context *tls_client_new(const char *ca_file, struct pd_err *e);
 void tls_context_free(struct tls_context *t);

@@ -3,6 +3,7 @@
  * may keep tickets). */
 #include "net/tls.h"
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "net/conn.h"
 
@@ -11,9 +12,11 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 struct tls_context {
     SSL_CTX *ctx;
@@ -23,6 +26,7 @@ struct tls_context {
 struct tls {
     SSL *ssl;
     int is_client, has_host, broken;
+    BIO_METHOD *early; /* of a source that begins with bytes which were read before */
 };
 
 /* Takes the oldest error of this thread's queue and empties it. */
@@ -97,6 +101,37 @@ struct tls_context *tls_server_new(const char *cert_file, const char *key_file, 
     return NULL;
 }
 
+static BIO *memory_of(const struct buf *text)
+{
+    return BIO_new_mem_buf(text->data, (int)text->len);
+}
+
+struct tls_context *tls_server_of(const struct buf *cert, const struct buf *key, struct pd_err *e)
+{
+    struct tls_context *t = context_new(0, e);
+    if (!t)
+        return NULL;
+
+    BIO *c = memory_of(cert), *k = memory_of(key);
+    X509 *x = c ? PEM_read_bio_X509(c, NULL, NULL, NULL) : NULL;
+    EVP_PKEY *p = k ? PEM_read_bio_PrivateKey(k, NULL, NULL, NULL) : NULL;
+    int good = x && p && SSL_CTX_use_certificate(t->ctx, x) == 1 &&
+               SSL_CTX_use_PrivateKey(t->ctx, p) == 1 && SSL_CTX_check_private_key(t->ctx) == 1;
+    EVP_PKEY_free(p);
+    X509_free(x);
+    BIO_free(k);
+    BIO_free(c);
+    if (good) {
+        SSL_CTX_set_num_tickets(t->ctx, 0);
+        SSL_CTX_set_alpn_select_cb(t->ctx, select_http1, NULL);
+        return t;
+    }
+
+    fail_ssl(e, PD_INTERNAL, "a certificate in memory");
+    tls_context_free(t);
+    return NULL;
+}
+
 struct tls_context *tls_client_new(const char *ca_file, struct pd_err *e)
 {
     struct tls_context *t = context_new(1, e);
@@ -156,6 +191,7 @@ void tls_free(struct tls *t)
         return;
     tls_end_writing(t);
     SSL_free(t->ssl);
+    BIO_meth_free(t->early);
     free(t);
 }
 
@@ -186,9 +222,74 @@ int tls_set_host(struct tls *t, const char *host, struct pd_err *e)
     return 0;
 }
 
+/* ---- bytes that somebody has read already ---- */
+
+/* The source of a session that begins with such: they come first, then the descriptor's. */
+struct early {
+    int fd;
+    size_t at, len;
+    uint8_t bytes[];
+};
+
+static int early_read(BIO *b, char *out, int size)
+{
+    struct early *s = BIO_get_data(b);
+
+    BIO_clear_retry_flags(b);
+    if (s->at < s->len) {
+        size_t step = s->len - s->at < (size_t)size ? s->len - s->at : (size_t)size;
+        memcpy(out, s->bytes + s->at, step);
+        s->at += step;
+        return (int)step;
+    }
+
+    ssize_t n = recv(s->fd, out, (size_t)size, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        BIO_set_retry_read(b);
+    return (int)n;
+}
+
+static long early_ctrl(BIO *b, int what, long number, void *arg)
+{
+    (void)number;
+    (void)arg;
+    const struct early *s = BIO_get_data(b);
+    return what == BIO_CTRL_PENDING ? (long)(s->len - s->at) : what == BIO_CTRL_FLUSH;
+}
+
+static int early_destroy(BIO *b)
+{
+    free(BIO_get_data(b));
+    BIO_set_data(b, NULL);
+    return 1;
+}
+
+int tls_unread(struct tls *t, int fd, const void *data, size_t len, struct pd_err *e)
+{
+    struct early *s = malloc(sizeof *s + len);
+    if (!t->early)
+        t->early = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "early");
+    BIO *b = s && t->early && BIO_meth_set_read(t->early, early_read) &&
+                     BIO_meth_set_ctrl(t->early, early_ctrl) &&
+                     BIO_meth_set_destroy(t->early, early_destroy)
+                 ? BIO_new(t->early)
+                 : NULL;
+    if (!b) {
+        free(s);
+        return pd_fail(e, PD_CAPACITY, "out of memory");
+    }
+
+    *s = (struct early){.fd = fd, .len = len};
+    memcpy(s->bytes, data, len);
+    BIO_set_data(b, s);
+    BIO_set_init(b, 1);
+    SSL_set0_rbio(t->ssl, b);
+    return 0;
+}
+
 int tls_pending(struct tls *t)
 {
-    return SSL_has_pending(t->ssl);
+    return SSL_has_pending(t->ssl) || (t->early && BIO_ctrl_pending(SSL_get_rbio(t->ssl)));
 }
 
 /* Tells what a result `n` <= 0 of OpenSSL's means. */

@@ -14,6 +14,8 @@ struct tls *tls_new(struct tls_context *t, int fd, struct pd_err *e);
 void tls_free(struct tls *t);
 int tls_set_host(struct tls *t, const char *host, struct pd_err *e);
 int tls_pending(struct tls *t);
+/* Before the first read: bytes that come before those of the descriptor. */
+int tls_unread(struct tls *t, int fd, const void *data, size_t len, struct pd_err *e);
 
 /* Each does what can be done without waiting: bytes, 0 at the end (tls_read), or -1. Then *ret_want
  * is the poll event to wait for before the same call is made again, or 0 for a failure that is

@@ -6,9 +6,9 @@
 #include "net/ws.h"
 
 #include "base/banned.h"
+#include "base/base64.h"
 #include "base/err.h"
-
-#include <openssl/evp.h>
+#include "base/sha1.h"
 
 #define BIT_FINAL 0x80u
 #define BITS_RSV  0x70u
@@ -323,23 +323,35 @@ static int key_is_valid(struct slice key)
     return strchr("AQgw", key.at[21]) != NULL;
 }
 
+/* A text of exactly size - 1 characters. Without memory it is "", and -1. */
+static int put_base64(const uint8_t *data, size_t len, char *ret, size_t size)
+{
+    auto_buf text = BUF_INIT(64);
+
+    memset(ret, 0, size);
+    if (base64_encode(&text, data, len) < 0 || text.len != size - 1)
+        return -1;
+    memcpy(ret, text.data, text.len);
+    return 0;
+}
+
 int ws_accept(struct slice key, char ret[WS_ACCEPT_SIZE], struct pd_err *e)
 {
     static const char guid[] = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-    uint8_t text[WS_KEY_SIZE - 1 + sizeof guid - 1], digest[EVP_MAX_MD_SIZE];
+    uint8_t text[WS_KEY_SIZE - 1 + sizeof guid - 1], digest[SHA1_SIZE];
 
     if (!key_is_valid(key))
         return pd_fail(e, PD_INVALID, "header 'sec-websocket-key' is not 16 bytes in base64");
 
     memcpy(text, key.at, key.len);
     memcpy(text + key.len, guid, sizeof guid - 1);
-    if (!EVP_Digest(text, sizeof text, digest, NULL, EVP_sha1(), NULL))
-        return pd_fail(e, PD_INTERNAL, "SHA-1 is not there");
-    EVP_EncodeBlock((unsigned char *)ret, digest, 20);
+    sha1(text, sizeof text, digest);
+    if (put_base64(digest, sizeof digest, ret, WS_ACCEPT_SIZE) < 0)
+        return pd_fail(e, PD_CAPACITY, "no memory for a WebSocket");
     return 0;
 }
 
 void ws_key(const uint8_t random[16], char ret[WS_KEY_SIZE])
 {
-    EVP_EncodeBlock((unsigned char *)ret, random, 16);
+    (void)put_base64(random, 16, ret, WS_KEY_SIZE); /* "" is a key that servers refuse */
 }

@@ -81,15 +81,22 @@ int tell_keeper(struct keeper_provider *p, enum wire_type type, struct wire_id i
 }
 
 /* Sends and waits; the answer is in w->frame, to be freed by frame_done. */
-static int ask_keeper(struct keeper_provider *p, struct waiter *w, enum wire_type type,
-                      const struct buf *payload, deadline d, struct pd_err *e)
+static int ask_keeper_with(struct keeper_provider *p, struct waiter *w, enum wire_type type,
+                           unsigned flags, const struct buf *payload, deadline d, struct pd_err *e)
 {
-    waiter_begin(p, w, wire_id_new());
-    if (tell_keeper(p, type, w->id, payload, NULL, 0, e) < 0) {
+    waiter_begin(p, w, wire_id_new(), NULL);
+    struct wire_head head = {.type = (uint16_t)type, .flags = flags, .id = w->id};
+    if (send_to_keeper(p, head, payload, NULL, 0, e) < 0) {
         waiter_cancel(p, w);
         return -1;
     }
     return waiter_end(p, w, d, e);
+}
+
+static int ask_keeper(struct keeper_provider *p, struct waiter *w, enum wire_type type,
+                      const struct buf *payload, deadline d, struct pd_err *e)
+{
+    return ask_keeper_with(p, w, type, 0, payload, d, e);
 }
 
 int have_keeper_do(struct keeper_provider *p, enum wire_type type, const struct buf *payload,
@@ -204,8 +211,7 @@ static int make_box(struct keeper_provider *p, struct wire_id id, const struct s
         return pd_fail(e, PD_CAPACITY, "no memory for a sandbox");
 
     struct waiter w;
-    waiter_begin(p, &w, id);
-    w.box = b;
+    waiter_begin(p, &w, id, b);
     lock_take(&p->sending);
     int sent = ask_for_box(p, b, id, s, e);
     lock_release(&p->sending);
@@ -225,7 +231,8 @@ static int make_box(struct keeper_provider *p, struct wire_id id, const struct s
     bool is_there = w.frame.head.type == WIRE_CREATED;
     int r = jail_accept(&b->jail, &w.frame, e);
     frame_done(&w.frame);
-    if (r == 0 && p->kind->tells_facts)
+    b->tells_facts = p->kind->tells_facts || b->jail.on_image;
+    if (r == 0 && b->tells_facts)
         r = keeper_box_await_facts(b, d, e);
     if (r < 0)
         not_now(e);
@@ -293,6 +300,7 @@ static int keeper_provider_adopt(struct provider *base, struct wire_id id, void 
 
     b->jail = found->jail;
     b->made = true;
+    b->tells_facts = true; /* what it was made from, its owner knows */
     free(found);
 
     lock_take(&p->lock);
@@ -339,7 +347,8 @@ static int keeper_provider_destroy(struct box *box, deadline d, struct pd_err *e
         (void)group_freeze(b->jail.cgroup_dir, 0, 0);
 
     msg_destroy_encode(&out, &m);
-    if (ask_keeper(p, &w, WIRE_DESTROY, &out, d, e) < 0) {
+    unsigned flags = box->root_goes ? DESTROY_WITH_ROOT : 0;
+    if (ask_keeper_with(p, &w, WIRE_DESTROY, flags, &out, d, e) < 0) {
         r = e->code == PD_TIMEOUT ? -1 : 0; /* without a keeper there is no jail either */
     } else {
         if (w.frame.head.type == WIRE_ERROR) {
@@ -491,7 +500,7 @@ static int keeper_provider_sync(struct box *box, deadline d, struct pd_err *e)
                    ? 0
                    : pd_fail(e, PD_LOST, "the sandbox does not answer");
 
-    waiter_begin(b->provider, &w, head.id);
+    waiter_begin(b->provider, &w, head.id, NULL);
     int r = wire_send(b->jail.control, &head, NULL, NULL, 0, d);
     if (r < 0) {
         waiter_cancel(b->provider, &w);
@@ -512,7 +521,10 @@ static int keeper_provider_terminal(struct box *box, int *ret_near, int *ret_far
 static int keeper_provider_resize(struct box *box, struct wire_id id, int near, uint16_t rows,
                                   uint16_t cols, struct pd_err *e)
 {
-    (void)box, (void)id;
+    struct keeper_box *b = keeper_box_of(box);
+    if (b->jail.is_far)
+        return jail_send_size(&b->jail, id, rows, cols, deadline_in(KILL_PATIENCE), e);
+
     struct winsize size = {.ws_row = rows, .ws_col = cols};
     return ioctl(near, TIOCSWINSZ, &size) < 0 ? pd_fail_sys(e, "resize the terminal") : 0;
 }
@@ -686,7 +698,8 @@ static struct keeper_provider *provider_new(const struct provider_kind *kind, st
         .name = kind->name,
         .can = kind->can,
         .patience = kind->patience,
-        .place = kind->tells_facts ? keeper_provider_place : NULL,
+        .place = keeper_provider_place,
+        .needs_image = kind->needs_image,
         .timeout_ns = kind->timeout_s * NS_PER_S,
         .state = p,
         .events = events,

@@ -48,9 +48,10 @@ void keeper_box_add(struct keeper_box *b)
 
 /* ---- waiting ---- */
 
-void waiter_begin(struct keeper_provider *p, struct waiter *w, struct wire_id id)
+void waiter_begin(struct keeper_provider *p, struct waiter *w, struct wire_id id,
+                  struct keeper_box *box)
 {
-    *w = (struct waiter){.id = id, .frame = FRAME_INIT};
+    *w = (struct waiter){.id = id, .box = box, .frame = FRAME_INIT};
     cond_init(&w->cond);
 
     lock_take(&p->lock);
@@ -308,8 +309,8 @@ static void take_environ(struct box_place *place, const struct msg_list *variabl
 int keeper_box_take_facts(struct keeper_box *b, const struct frame *f, struct pd_err *e)
 {
     struct msg_facts m;
-    if (!b->provider->kind->tells_facts)
-        return pd_fail(e, PD_PROTOCOL, "a jail tells no facts");
+    if (!b->tells_facts)
+        return pd_fail(e, PD_PROTOCOL, "a jail without an image tells no facts");
     if (msg_facts_decode(&f->payload, &m, e) < 0)
         return -1;
 

@@ -74,6 +74,7 @@ static int list_orphans(struct keeper_provider *p, struct keeper_link *l, struct
             return pd_fail(e, PD_CAPACITY, "no memory");
         o->jail = JAIL_EMPTY;
         o->jail.id = m.jail;
+        o->jail.is_far = f.head.flags & BOX_IS_FAR;
         o->jail.init_pid = m.init_pid;
         o->jail.control = frame_take_fd(&f, 0);
         o->jail.cgroup_dir = jail_real_dir(frame_take_fd(&f, 1));

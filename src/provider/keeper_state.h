@@ -45,7 +45,8 @@ struct keeper_box {
     struct box_place *place; /* what its init has told; under the lock; NULL: a jail's */
     int promised;            /* its first command will want a descriptor */
     int lost;
-    bool made; /* its owner has it, and is told when it is lost */
+    bool made;        /* its owner has it, and is told when it is lost */
+    bool tells_facts; /* what its init says of the place is taken */
 };
 
 /* A jail that an earlier daemon left. */
@@ -128,8 +129,10 @@ void keeper_group_name(unsigned group, char out[16]);
 int keeper_group_is_empty(struct box *box, unsigned group);
 int keeper_group_hold(struct box *box, unsigned group, bool held, struct pd_err *e);
 
-/* Waiting for an answer: begin before the request is sent. */
-void waiter_begin(struct keeper_provider *p, struct waiter *w, struct wire_id id);
+/* Waiting for an answer: begin before the request is sent. `box` is the one that is made, or NULL.
+ */
+void waiter_begin(struct keeper_provider *p, struct waiter *w, struct wire_id id,
+                  struct keeper_box *box);
 /* The answer is in w->frame; -1 with PD_TIMEOUT or PD_LOST. Ends the wait either way. */
 int waiter_end(struct keeper_provider *p, struct waiter *w, deadline d, struct pd_err *e);
 /* Gives up before anything came. */

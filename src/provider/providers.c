@@ -8,6 +8,7 @@
 #include "base/banned.h"
 #include "base/beside.h"
 #include "base/err.h"
+#include "jail/keeper_kind.h"
 
 #define JAIL_PATIENCE                                                                              \
     {                                                                                              \
@@ -25,14 +26,17 @@
 /* The capabilities of every box whose init is ours. */
 #define CAN_ALWAYS                                                                                 \
     (PROVIDER_PAUSE | PROVIDER_TERMINAL | PROVIDER_FILES | PROVIDER_PORTS | PROVIDER_ADOPT |       \
-     PROVIDER_STASH | PROVIDER_TREES | PROVIDER_USAGE | PROVIDER_SIGNAL | PROVIDER_BACKGROUND)
+     PROVIDER_STASH | PROVIDER_TREES | PROVIDER_USAGE | PROVIDER_SIGNAL | PROVIDER_BACKGROUND |    \
+     PROVIDER_LIMITS)
+/* The capabilities of boxes on other machines. */
+#define CAN_FAR (CAN_ALWAYS & ~(unsigned)(PROVIDER_PAUSE | PROVIDER_USAGE))
 /* The capabilities of those whose files outlive them. */
 #define CAN_KEEP (PROVIDER_SNAPSHOT | PROVIDER_SLEEP | PROVIDER_ROOTS)
 
 static const struct provider_kind kinds[] = {
     {.name = "jail",
      .what = "jails that a keeper on this machine holds",
-     .can = CAN_ALWAYS | CAN_KEEP | PROVIDER_DISK | PROVIDER_EGRESS,
+     .can = CAN_ALWAYS | CAN_KEEP | PROVIDER_DISK | PROVIDER_EGRESS | PROVIDER_IMAGE,
      .patience = JAIL_PATIENCE},
     {.name = "local",
      .what = "plain processes in a directory, without isolation; for development",
@@ -45,12 +49,33 @@ static const struct provider_kind kinds[] = {
      .what = "containers of docker on this machine",
      .can = CAN_ALWAYS | CAN_KEEP | PROVIDER_IMAGE,
      .patience = ENGINE_PATIENCE,
-     .tells_facts = true},
+     .tells_facts = true,
+     .needs_image = true},
     {.name = "podman",
      .what = "containers of podman on this machine",
      .can = CAN_ALWAYS | CAN_KEEP | PROVIDER_IMAGE,
      .patience = ENGINE_PATIENCE,
-     .tells_facts = true},
+     .tells_facts = true,
+     .needs_image = true},
+    {.name = "kubernetes",
+     .what = "pods of a cluster",
+     .can = CAN_FAR | PROVIDER_IMAGE,
+     .patience = ENGINE_PATIENCE,
+     .tells_facts = true,
+     .needs_image = true,
+     .is_far = true},
+    {.name = "e2b",
+     .what = "sandboxes that are rented from E2B, or from another server with its API",
+     .can = CAN_FAR & ~(unsigned)PROVIDER_LIMITS,
+     .patience = ENGINE_PATIENCE,
+     .tells_facts = true,
+     .is_far = true},
+    {.name = "fargate",
+     .what = "tasks of Amazon ECS on Fargate",
+     .can = CAN_FAR,
+     .patience = ENGINE_PATIENCE,
+     .tells_facts = true,
+     .is_far = true},
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
 
@@ -86,6 +111,12 @@ const char *provider_program(const char *name)
         if (!strcmp(added[i].name, name))
             return added[i].program;
     return NULL;
+}
+
+bool provider_has_broker(const char *name)
+{
+    const struct keeper_kind *k = keeper_kind_find(name);
+    return k && k->program;
 }
 
 int providers_add(const char *pair, struct pd_err *e)
@@ -226,6 +257,14 @@ static void take_away(struct provider *p)
 }
 #endif
 
+/* Of a box on another machine there is no cgroup here to freeze or to read. */
+static void be_far(struct provider *p)
+{
+    p->can &= ~(PROVIDER_PAUSE | PROVIDER_USAGE);
+    p->pause = NULL;
+    p->usage = NULL;
+}
+
 static int open_one(struct provider_table *t, const char *name, const struct provider_place *at,
                     struct pd_err *e)
 {
@@ -234,7 +273,9 @@ static int open_one(struct provider_table *t, const char *name, const struct pro
     if (!p)
         return pd_wrap(e, "provider %s", name);
 
-    p->image = at->image;
+    p->image = p->needs_image ? at->image : NULL;
+    if (kind->is_far || (at->docker_is_far && !strcmp(kind->name, "docker")))
+        be_far(p);
     take_away(p);
     return provider_table_add(t, p, e);
 }

@@ -19,6 +19,7 @@ struct provider_place {
     void *start_arg;
     const char *data_dir; /* the server's own, on the disk that must not fill up; or NULL */
     const char *image;    /* of boxes for which none was asked; or NULL */
+    bool docker_is_far;   /* its engine is on another machine */
     struct pump *pump;
     const struct box_events *events;
 };
@@ -28,6 +29,8 @@ struct provider_place {
 int providers_add(const char *pair, struct pd_err *e);
 /* The program of a row that was added; NULL of the others. */
 const char *provider_program(const char *name);
+/* Are its boxes made by a broker of an engine (paddock-remote), which has settings of its own? */
+bool provider_has_broker(const char *name);
 /* `names` are those of the setting `providers`, `mode` is `sandbox_mode`: "", "auto", "sandbox" or
  * one of the names. PD_INVALID, with the valid names, otherwise. `local_allowed`: the setting. */
 int providers_check(char *const *names, unsigned count, const char *mode, bool local_allowed,

@@ -3,7 +3,9 @@
  * by rename. The key goes first, so that a certificate never waits for its key. */
 #include "server/cert.h"
 
+#include "access/x509.h"
 #include "base/banned.h"
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/fd.h"
 
@@ -12,42 +14,17 @@
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
-#include <openssl/rand.h>
 #include <openssl/x509v3.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#define DAY_S         86400L
 #define CA_DAYS       3650
-#define SLACK_S       3600L /* clocks of clients may be behind ours */
-#define SERIAL_BYTES  16
 #define ORGANISATION  "Paddock development"
 #define COMMON_MAX    64
 #define PLACE_SIZE    (CERT_PATH_SIZE + 16)
 #define FINGERPRINT_N 4
-
-/* A certificate and its key; either may be NULL. */
-struct pair {
-    X509 *cert;
-    EVP_PKEY *key;
-};
-
-static void pair_done(struct pair *p)
-{
-    X509_free(p->cert);
-    EVP_PKEY_free(p->key);
-}
-#define auto_pair __attribute__((cleanup(pair_done))) struct pair
-
-static int fail_crypto(struct pd_err *e, const char *what)
-{
-    unsigned long first = ERR_get_error();
-    const char *reason = first ? ERR_reason_error_string(first) : NULL;
-    ERR_clear_error();
-    return pd_fail(e, PD_INTERNAL, "%s: %s", what, reason ? reason : "libcrypto failed");
-}
 
 /* ---- names ---- */
 
@@ -128,54 +105,12 @@ static int add_names(X509 *x, const struct cert_names *n)
     return r;
 }
 
-static int add_extension(X509 *x, X509 *issuer, int nid, const char *value)
-{
-    X509V3_CTX c;
-    X509V3_set_ctx_nodb(&c);
-    X509V3_set_ctx(&c, issuer, x, NULL, NULL, 0);
-
-    X509_EXTENSION *ext = X509V3_EXT_conf_nid(NULL, &c, nid, value);
-    int r = ext && X509_add_ext(x, ext, -1) == 1 ? 0 : -1;
-    X509_EXTENSION_free(ext);
-    return r;
-}
-
-static int set_serial(X509 *x)
-{
-    unsigned char bytes[SERIAL_BYTES];
-
-    if (RAND_bytes(bytes, sizeof bytes) != 1)
-        return -1;
-
-    bytes[0] = (unsigned char)((bytes[0] & 0x7f) | 0x40); /* positive, and never short */
-    BIGNUM *n = BN_bin2bn(bytes, sizeof bytes, NULL);
-    int good = n && BN_to_ASN1_INTEGER(n, X509_get_serialNumber(x));
-    BN_free(n);
-    return good ? 0 : -1;
-}
-
-static int set_subject(X509 *x, const char *common)
-{
-    X509_NAME *n = X509_get_subject_name(x);
-    const unsigned char *organisation = (const unsigned char *)ORGANISATION;
-    return X509_NAME_add_entry_by_txt(n, "O", MBSTRING_ASC, organisation, -1, -1, 0) == 1 &&
-                   X509_NAME_add_entry_by_txt(n, "CN", MBSTRING_UTF8, (const unsigned char *)common,
-                                              -1, -1, 0) == 1
-               ? 0
-               : -1;
-}
-
 /* A new key and a certificate that lacks its extensions and its signature. */
 static int begin(struct pair *p, const char *common, long days)
 {
     p->key = EVP_EC_gen("P-256");
-    p->cert = X509_new();
-    return p->key && p->cert && X509_set_version(p->cert, 2) == 1 && set_serial(p->cert) == 0 &&
-                   X509_gmtime_adj(X509_getm_notBefore(p->cert), -SLACK_S) &&
-                   X509_gmtime_adj(X509_getm_notAfter(p->cert), days * DAY_S - SLACK_S) &&
-                   X509_set_pubkey(p->cert, p->key) == 1 && set_subject(p->cert, common) == 0
-               ? 0
-               : -1;
+    p->cert = p->key ? x509_begin(p->key, ORGANISATION, common, days) : NULL;
+    return p->cert ? 0 : -1;
 }
 
 static int make_ca(struct pair *p, struct pd_err *e)
@@ -191,11 +126,11 @@ static int make_ca(struct pair *p, struct pd_err *e)
     ERR_clear_error();
     if (begin(p, common, CA_DAYS) < 0 ||
         X509_set_issuer_name(p->cert, X509_get_subject_name(p->cert)) != 1 ||
-        add_extension(p->cert, p->cert, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") < 0 ||
-        add_extension(p->cert, p->cert, NID_key_usage, "critical,keyCertSign,cRLSign") < 0 ||
-        add_extension(p->cert, p->cert, NID_subject_key_identifier, "hash") < 0 ||
+        x509_extend(p->cert, p->cert, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") < 0 ||
+        x509_extend(p->cert, p->cert, NID_key_usage, "critical,keyCertSign,cRLSign") < 0 ||
+        x509_extend(p->cert, p->cert, NID_subject_key_identifier, "hash") < 0 ||
         X509_sign(p->cert, p->key, EVP_sha256()) <= 0)
-        return fail_crypto(e, "make the certificate authority");
+        return x509_fail(e, "make the certificate authority");
     return 0;
 }
 
@@ -207,20 +142,15 @@ static int make_leaf(struct pair *p, const struct pair *ca, const struct cert_re
     ERR_clear_error();
     if (begin(p, strlen(first) <= COMMON_MAX ? first : "server", (long)r->days) < 0 ||
         X509_set_issuer_name(p->cert, X509_get_subject_name(ca->cert)) != 1 ||
-        add_extension(p->cert, ca->cert, NID_basic_constraints, "critical,CA:FALSE") < 0 ||
-        add_extension(p->cert, ca->cert, NID_key_usage, "critical,digitalSignature") < 0 ||
-        add_extension(p->cert, ca->cert, NID_ext_key_usage, "serverAuth") < 0 ||
-        add_extension(p->cert, ca->cert, NID_subject_key_identifier, "hash") < 0 ||
-        add_extension(p->cert, ca->cert, NID_authority_key_identifier, "keyid") < 0 ||
-        add_names(p->cert, r->names) < 0)
-        return fail_crypto(e, "make the certificate");
+        x509_extend_leaf(p->cert, ca->cert) < 0 || add_names(p->cert, r->names) < 0)
+        return x509_fail(e, "make the certificate");
 
     /* One that outlives its authority would promise more than clients accept. */
     const ASN1_TIME *end = X509_get0_notAfter(ca->cert);
     if ((ASN1_TIME_compare(X509_get0_notAfter(p->cert), end) > 0 &&
          X509_set1_notAfter(p->cert, end) != 1) ||
         X509_sign(p->cert, ca->key, EVP_sha256()) <= 0)
-        return fail_crypto(e, "sign the certificate");
+        return x509_fail(e, "sign the certificate");
     return 0;
 }
 
@@ -282,21 +212,16 @@ static int exists(const char *path)
 
 static int write_to(int fd, const struct pair *p, int is_key, struct pd_err *e)
 {
-    BIO *b = BIO_new(BIO_s_mem());
-    char *text = NULL;
-    int good = b && (is_key ? PEM_write_bio_PKCS8PrivateKey(b, p->key, NULL, NULL, 0, NULL, NULL)
-                            : PEM_write_bio_X509(b, p->cert)) == 1;
-    long len = good ? BIO_get_mem_data(b, &text) : 0;
+    auto_buf text = BUF_INIT(64u << 10);
 
-    int r = good ? 0 : fail_crypto(e, "write PEM");
+    if (x509_put_pem(&text, is_key ? NULL : p->cert, is_key ? p->key : NULL) < 0)
+        return x509_fail(e, "write PEM");
 
-    if (r == 0 && ((errno = -fd_write_all(fd, text, (size_t)len)) != 0 ||
-                   fchmod(fd, is_key ? 0600 : 0644) < 0 || fsync(fd) < 0))
+    int r = 0;
+    if ((errno = -fd_write_all(fd, text.data, text.len)) != 0 ||
+        fchmod(fd, is_key ? 0600 : 0644) < 0 || fsync(fd) < 0)
         r = pd_fail_sys(e, "write the %s", is_key ? "key" : "certificate");
-
-    if (text && is_key)
-        OPENSSL_cleanse(text, (size_t)len);
-    BIO_free(b);
+    OPENSSL_cleanse(text.data, text.len);
     return r;
 }
 

@@ -3,9 +3,12 @@
  * SIGTERM drains and leaves the sandboxes to the next daemon, SIGINT ends them as well, SIGHUP
  * reads the configuration again. */
 #include "access/access.h"
+#include "access/links.h"
 #include "access/logins.h"
 #include "access/preview.h"
 #include "access/quota.h"
+#include "access/seal.h"
+#include "access/vault.h"
 #include "api/api.h"
 #include "api/e2b_watchers.h"
 #include "api/mcp.h"
@@ -13,9 +16,11 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "build/templates.h"
 #include "config/config.h"
 #include "core/egress.h"
 #include "core/pump.h"
+#include "core/secrets.h"
 #include "core/sessions.h"
 #include "gate/resolvers.h"
 #include "provider/providers.h"
@@ -28,6 +33,7 @@
 #include "telemetry/metrics.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -127,6 +133,8 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .pump = d->pump,
                                     .audit = d->api.audit,
                                     .egress = d->egress,
+                                    .vault = d->api.vault,
+                                    .trust = c->egress_ca,
                                     .max_sessions = (unsigned)c->max_sandboxes,
                                     .max_per_tenant = (unsigned)c->max_sandboxes_per_tenant,
                                     .max_snapshots = (unsigned)c->max_snapshots_per_tenant,
@@ -187,8 +195,9 @@ static void reload(struct daemon *d)
         return;
     }
 
-    /* Requests that are being served go on with the old one, so it is never freed: a reload is
-     * rare and a configuration small. */
+    /* Requests that are being served go on with the old one, so it is kept: a reload is rare and a
+     * configuration small. */
+    next->older = now;
     atomic_store(&d->api.config, next);
     d->serve->config = next;
 
@@ -197,7 +206,7 @@ static void reload(struct daemon *d)
     struct audit_config audit = audit_config_of(d, next);
     sessions_reconfigure(d->api.sessions, &sessions);
     if (d->egress)
-        egress_reload(d->egress);
+        egress_reload(d->egress, NULL);
     quota_set_limits(d->api.quota, &limits);
     audit_reconfigure(d->api.audit, &audit);
     log_set_level((enum log_level)next->log_level);
@@ -312,7 +321,7 @@ static int show_first_key(struct daemon *d, struct pd_err *e)
 
     if (auth_count(d->api.auth))
         return 0;
-    if (auth_create(d->api.auth, "default", "first start", false, key, id, e) < 0)
+    if (auth_create(d->api.auth, "default", "first start", AUTH_OPERATOR, key, id, e) < 0)
         return -1;
 
     printf("API key, shown only now:  %s\n", key);
@@ -358,6 +367,13 @@ static void log_provider(struct provider *p)
         log_info("server.provider", "name=%s isolation=%s", p->name, rung_name(best));
 }
 
+/* As its broker will see it, which knows the same variable. */
+static bool docker_is_far(const struct config *c)
+{
+    const char *given = getenv("DOCKER_HOST"), *host = c->docker_host[0] ? c->docker_host : given;
+    return host && host[0] && strncmp(host, "unix://", 7) != 0;
+}
+
 static int open_providers(struct daemon *d, struct pd_err *e)
 {
     const struct config *c = d->serve->config;
@@ -365,6 +381,7 @@ static int open_providers(struct daemon *d, struct pd_err *e)
                                    .run_dir = c->run_dir,
                                    .data_dir = d->serve->data_dir,
                                    .image = c->default_image,
+                                   .docker_is_far = docker_is_far(c),
                                    .pump = d->pump,
                                    .events = &session_box_events};
     if (providers_open(&d->providers, c->providers.items, c->providers.count, c->sandbox_mode,
@@ -394,23 +411,64 @@ static int egress_ceiling(void *arg, const char *tenant, struct buf *out)
     return 0;
 }
 
+/* By the words of the gate (gate/flow.c, gate/dns.c); whoever is at an address that is never
+ * dialled is told why in many. */
+static unsigned why_class(const struct gate_record *r)
+{
+    if (!strcmp(r->why, "no rule allows it"))
+        return METRICS_WHY_RULE;
+    if (!strcmp(r->why, "the network is off"))
+        return METRICS_WHY_OFF;
+    if (!strncmp(r->why, "its first bytes", 15))
+        return METRICS_WHY_FIRST_BYTES;
+    return r->kind == GATE_DNS ? METRICS_WHY_OTHER : METRICS_WHY_ADDRESS;
+}
+
 static void egress_told(void *arg, const char *sandbox, const struct gate_record *r)
 {
     struct daemon *d = arg;
 
     metrics_add(d->api.metrics, METRIC_EGRESS, r->result, 0, 1);
+    if (r->result == GATE_REFUSED)
+        metrics_add(d->api.metrics, METRIC_EGRESS_REFUSED, why_class(r), 0, 1);
     metrics_add(d->api.metrics, METRIC_EGRESS_BYTES, 0, 0, r->up);
     metrics_add(d->api.metrics, METRIC_EGRESS_BYTES, 1, 0, r->down);
     sessions_note_egress(d->api.sessions, sandbox, r);
 }
 
+static int egress_secrets(void *arg, const char *id, const char *tenant, const char *rules,
+                          struct buf *out, struct pd_err *e)
+{
+    const struct daemon *d = arg;
+    return secrets_seal(d->api.vault, id, tenant, rules, out, e);
+}
+
+static int egress_open_rule(void *arg, const char *tenant, const char *sealed, size_t len,
+                            struct buf *out, struct pd_err *e)
+{
+    const struct daemon *d = arg;
+    return vault_open_rule(d->api.vault, tenant, sealed, len, out, e);
+}
+
+static int open_vault(struct daemon *d, struct pd_err *e)
+{
+    char file[4200];
+    snprintf(file, sizeof file, "%s/" SEAL_FILE, d->serve->data_dir);
+    d->api.vault = vault_new(d->store, file, e);
+    return d->api.vault ? 0 : -1;
+}
+
 static int open_egress(struct daemon *d, struct pd_err *e)
 {
-    struct egress_config c = {
-        .socket = d->serve->gate.socket, .ceiling = egress_ceiling, .told = egress_told, .arg = d};
+    struct egress_config c = {.socket = d->serve->helpers[HELPER_GATE].socket,
+                              .ceiling = egress_ceiling,
+                              .secrets = egress_secrets,
+                              .open_rule = egress_open_rule,
+                              .told = egress_told,
+                              .arg = d};
     if (!c.socket[0])
         return 0;
-    d->egress = egress_new(&c, e);
+    d->egress = d->api.egress = egress_new(&c, e);
     return d->egress ? 0 : -1;
 }
 
@@ -434,6 +492,7 @@ static int set_up(struct daemon *d, struct pd_err *e)
     if (!(d->store = open_store(s->data_dir, e)) ||
         !(api->auth = auth_new(d->store, getenv("PADDOCK_API_KEY"), e)) ||
         !(api->logins = logins_new(d->store, api->auth, e)) ||
+        !(api->links = links_new(d->store, e)) || !(api->tickets = tickets_new(api->auth, e)) ||
         !(api->preview = preview_new(d->store, e)) || !(api->access = access_new(d->store, e)))
         return -1;
     if (!(api->watchers = watchers_new(e)))
@@ -450,13 +509,21 @@ static int set_up(struct daemon *d, struct pd_err *e)
         return pd_fail(e, PD_CAPACITY, "no memory");
 
     if (!(api->audit = audit_new(&audit, e)) || !(d->pump = pump_new(e)) ||
-        open_providers(d, e) < 0 || open_router(d, e) < 0 || open_egress(d, e) < 0)
+        open_providers(d, e) < 0 || open_router(d, e) < 0 || open_vault(d, e) < 0 ||
+        open_egress(d, e) < 0)
         return -1;
 
     join_modules(d, c);
     struct sessions_config sessions = sessions_config_of(d, c);
     if (!(api->sessions = sessions_new(&sessions, e)) || sessions_adopt(api->sessions, e) < 0 ||
         (d->egress && egress_start(d->egress, e) < 0) || sessions_start(api->sessions, e) < 0)
+        return -1;
+
+    struct templates_config templates = {.sessions = api->sessions,
+                                         .store = d->store,
+                                         .providers = &d->providers,
+                                         .state_dir = s->data_dir};
+    if (!(api->templates = templates_new(&templates, e)) || templates_adopt(api->templates, e) < 0)
         return -1;
 
     atomic_store(&api->config, c);
@@ -476,6 +543,25 @@ static int set_up(struct daemon *d, struct pd_err *e)
     return show_first_key(d, e);
 }
 
+/* An address as it was told, but with the port that the kernel chose where it was told 0. */
+static void put_address(const char *scheme, const char *address, int listener)
+{
+    struct sockaddr_storage bound = {0};
+    socklen_t len = sizeof bound;
+    const char *port = strrchr(address, ':');
+
+    if (!port || strcmp(port, ":0") != 0 || getsockname(listener, (void *)&bound, &len) < 0) {
+        printf("Listening on %s%s\n", scheme, address);
+        return;
+    }
+
+    in_port_t chosen = bound.ss_family == AF_INET6
+                           ? ((const struct sockaddr_in6 *)(const void *)&bound)->sin6_port
+                           : ((const struct sockaddr_in *)(const void *)&bound)->sin_port;
+    printf("Listening on %s%.*s:%u\n", scheme, (int)(port - address), address, ntohs(chosen));
+}
+
+/* Listeners are in the order of the settings: see serve.c. */
 static void announce(const struct serve *s)
 {
     if (s->activated) {
@@ -488,14 +574,13 @@ static void announce(const struct serve *s)
     for (unsigned i = 0; i < c->listen.count; i++) {
         const char *address = c->listen.items[i];
         int is_unix = !strncmp(address, "unix:", 5);
-        printf("Listening on %s%s\n",
-               is_unix                    ? ""
-               : serve_is_tls(s, address) ? "https://"
-                                          : "http://",
-               address);
+        put_address(is_unix                    ? ""
+                    : serve_is_tls(s, address) ? "https://"
+                                               : "http://",
+                    address, s->listeners[i]);
     }
     for (unsigned i = 0; i < c->listen_tls.count; i++)
-        printf("Listening on https://%s\n", c->listen_tls.items[i]);
+        put_address("https://", c->listen_tls.items[i], s->listeners[c->listen.count + i]);
 
     if (c->unix_socket[0])
         printf("Listening on unix:%s\n", c->unix_socket);
@@ -569,6 +654,7 @@ int daemon_run(struct serve *s)
         return 125;
     }
 
+    templates_stop(d.api.templates);
     if (atomic_load(&d.interrupted))
         sessions_end_all(d.api.sessions, "the server was stopped");
 

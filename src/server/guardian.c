@@ -1,16 +1,19 @@
 /* The guardian: the process that keeps its privilege while the daemon gives it up. It connects to
  * the keeper of each provider, or starts one; passes signals on to the daemon, and says so when one
- * has ended it; starts another keeper, or gate (guardian_gate.c), when one has died; and ends the
- * keepers when the server was interrupted, or could not begin with keepers that are new. */
+ * has ended it; starts another keeper, gate or changer (guardian_gate.c), when one has died; and
+ * ends the keepers when the server was interrupted, or could not begin with keepers that are new.
+ */
 #include "server/serve.h"
 
 #include "base/banned.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/secret_env.h"
 #include "config/config.h"
 #include "provider/providers.h"
 #include "telemetry/log.h"
+#include "wire/frame.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,38 +24,25 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 
 #define KEEPER_PATIENCE (10 * NS_PER_S)
 #define KEEPER_RESTART  (250 * NS_PER_MS)
 
-static int connect_keeper(const char *path)
-{
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-
-    memcpy(a.sun_path, path, strlen(path) + 1);
-    auto_fd sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (sock < 0 || connect(sock, (struct sockaddr *)&a, sizeof a) < 0)
-        return -1;
-    return fd_take(&sock);
-}
-
 uid_t serve_keeper_owner(const char *path)
 {
     struct stat st;
-    if (strlen(path) >= sizeof((struct sockaddr_un *)NULL)->sun_path)
-        return 0;
-
-    auto_fd sock = connect_keeper(path);
+    auto_fd sock = wire_connect(path);
     return sock >= 0 && stat(path, &st) == 0 ? st.st_uid : 0;
 }
 
-/* The words of a keeper's command line, behind `paddock keeper`. */
+/* The words of a keeper's command line, behind `paddock keeper`. A text has room for a setting with
+ * its name. */
+#define WORDS_MAX 96u
 struct words {
-    const char *argv[24];
+    const char *argv[WORDS_MAX];
     unsigned count;
-    char text[8][300];
+    char text[WORDS_MAX / 2][640];
     unsigned used;
 };
 
@@ -65,24 +55,17 @@ static void add_word(struct words *w, const char *word)
 /* Room for a word that is made here. */
 static char *add_text(struct words *w)
 {
-    char *text = w->text[w->used++];
+    char *text = w->text[w->used < WORDS_MAX / 2 - 1 ? w->used++ : w->used];
     add_word(w, text);
     return text;
 }
 
-/* What the program needs that makes the boxes of this kind. */
-static void add_options(const struct config *c, struct words *w)
+static void add_option(void *words, const char *name, const char *value)
 {
-    static const char *const pulls[] = {"never", "missing", "always"};
+    struct words *w = words;
 
     add_word(w, "--option");
-    snprintf(add_text(w), sizeof *w->text, "host=%s", c->docker_host);
-    add_word(w, "--option");
-    snprintf(add_text(w), sizeof *w->text, "runtime=%s", c->docker_runtime);
-    add_word(w, "--option");
-    snprintf(add_text(w), sizeof *w->text, "pull=%s", pulls[c->image_pull]);
-    add_word(w, "--option");
-    snprintf(add_text(w), sizeof *w->text, "auth=%s", c->registry_auth);
+    snprintf(add_text(w), sizeof *w->text, "%.40s=%.590s", name, value);
 }
 
 static void make_words(const struct serve *s, const struct serve_keeper *k, struct words *w)
@@ -99,8 +82,8 @@ static void make_words(const struct serve *s, const struct serve_keeper *k, stru
         add_word(w, "--files");
         snprintf(add_text(w), sizeof *w->text, "%ju", (uintmax_t)c->max_open_files);
     }
-    if (!strcmp(k->kind, "docker") || !strcmp(k->kind, "podman"))
-        add_options(c, w);
+    if (provider_has_broker(k->kind))
+        serve_backend_options(c, k->kind, &(struct serve_told){.each = add_option, .context = w});
     if (provider_program(k->kind)) {
         add_word(w, "--program");
         add_word(w, provider_program(k->kind));
@@ -141,6 +124,8 @@ static pid_t start_keeper(const struct serve *s, const struct serve_keeper *k)
     setenv("PADDOCK_STATE_DIR", state, 1);
     setenv("PADDOCK_RUN_DIR", s->config->run_dir, 1);
     unsetenv("PADDOCK_API_KEY");
+    if (!provider_has_broker(k->kind))
+        secret_env_forget();
 
     make_words(s, k, &words);
     execv(s->program, (char *const *)(uintptr_t)words.argv);
@@ -156,7 +141,7 @@ static pid_t peer_pid(int sock)
 
 int serve_keeper(const struct serve *s, struct serve_keeper *k, struct pd_err *e)
 {
-    k->sock = connect_keeper(k->socket);
+    k->sock = wire_connect(k->socket);
     k->is_new = k->sock < 0;
     if (k->sock >= 0)
         return 0;
@@ -169,7 +154,7 @@ int serve_keeper(const struct serve *s, struct serve_keeper *k, struct pd_err *e
     while (!deadline_passed(d)) {
         int status;
         bool ended = waitpid(pid, &status, WNOHANG) == pid;
-        k->sock = connect_keeper(k->socket);
+        k->sock = wire_connect(k->socket);
         if (k->sock >= 0) {
             /* Ours may have given way to one that somebody else has just started. */
             k->is_new = peer_pid(k->sock) == pid;
@@ -237,19 +222,24 @@ static void end_keepers(const struct serve *s, bool all)
 /* Waits for a signal, or for a keeper or the gate that has ended. */
 static void wait_for_news(struct serve *s, int signals)
 {
-    struct pollfd fds[2 + SERVE_KEEPERS_MAX] = {{.fd = signals, .events = POLLIN}};
-    struct pollfd *gate = &fds[1 + s->keeper_count];
-    bool missing = s->gate.socket[0] && s->gate.pidfd < 0;
+    struct pollfd fds[1 + HELPER_COUNT + SERVE_KEEPERS_MAX] = {{.fd = signals, .events = POLLIN}};
+    struct pollfd *helpers = &fds[1 + s->keeper_count];
+    bool missing = false;
 
     for (unsigned i = 0; i < s->keeper_count; i++) {
         fds[1 + i] = (struct pollfd){.fd = s->keepers[i].sock};
         missing |= s->keepers[i].sock < 0;
     }
-    *gate = (struct pollfd){.fd = s->gate.pidfd, .events = POLLIN};
-    if (poll(fds, 2 + s->keeper_count, missing ? 50 : -1) <= 0)
+    for (unsigned i = 0; i < HELPER_COUNT; i++) {
+        const struct serve_helper *h = &s->helpers[i];
+        helpers[i] = (struct pollfd){.fd = h->pidfd, .events = POLLIN};
+        missing |= h->socket[0] && h->pidfd < 0;
+    }
+    if (poll(fds, 1 + HELPER_COUNT + s->keeper_count, missing ? 50 : -1) <= 0)
         return;
-    if (s->gate.pidfd >= 0 && gate->revents)
-        gate_ended(s);
+    for (unsigned i = 0; i < HELPER_COUNT; i++)
+        if (s->helpers[i].pidfd >= 0 && helpers[i].revents)
+            helper_ended(s, i);
 
     for (unsigned i = 0; i < s->keeper_count; i++) {
         struct serve_keeper *k = &s->keepers[i];
@@ -274,7 +264,7 @@ static void start_missing(struct serve *s)
         else
             log_info("keeper.started", "provider=%s pid=%d", k->kind, (int)peer_pid(k->sock));
     }
-    gate_start(s, false);
+    helpers_start(s, false);
 }
 
 static sigset_t own_signals(void)
@@ -302,7 +292,7 @@ static int conclude(const struct serve *s, pid_t daemon, int status, bool interr
     if (interrupted || could_not_begin(status))
         end_keepers(s, interrupted);
     if (interrupted)
-        gate_clean(s);
+        helpers_clean(s);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

@@ -16,12 +16,15 @@
 extern char **environ;
 
 const char key_usage[] =
-    "usage: paddock key create [--tenant NAME] [--label TEXT] [--admin] [--state-dir DIR]\n"
+    "usage: paddock key create [--tenant NAME] [--label TEXT] [--admin | --reader] [--state-dir "
+    "DIR]\n"
     "       paddock key list [--state-dir DIR]\n"
     "       paddock key revoke ID [--state-dir DIR]\n\n"
     "Keys of the server whose state is in DIR, running or not. A key is shown when it is made and\n"
     "never again: only its hash is kept. A tenant sees its own sandboxes alone. A key made with\n"
-    "--admin may also change the router's rules, which concern all tenants.\n";
+    "--admin may also change the router's rules and make keys, which concern all tenants; one "
+    "made\n"
+    "with --reader may look, and nothing else.\n";
 
 /* The database belongs to the server's user; what root writes there must, too. */
 static int become_owner(const char *dir, struct pd_err *e)
@@ -41,22 +44,22 @@ static int become_owner(const char *dir, struct pd_err *e)
     return 0;
 }
 
-static int show_key(const struct key_row *r, void *arg)
+static int show_key(const struct auth_key *k, void *arg)
 {
     char made[TIME_TEXT_LEN + 1];
 
     (void)arg;
-    time_format_ms(r->created_ms, made);
-    printf("%-18s %-16s %-24s %-8s %s\n", r->id, r->tenant, made,
-           r->revoked_ms ? "revoked"
-           : r->is_admin ? "admin"
-                         : "valid",
-           r->label ? r->label : "");
+    time_format_ms(k->created_ms, made);
+    printf("%-18s %-16s %-24s %-8s %s\n", k->id, k->tenant, made,
+           k->revoked_ms              ? "revoked"
+           : k->role == AUTH_OPERATOR ? "valid"
+                                      : auth_role_name(k->role),
+           k->label ? k->label : "");
     return 0;
 }
 
 static int run(struct auth *a, const char *what, const char *id, const char *tenant,
-               const char *label, bool is_admin, struct pd_err *e)
+               const char *label, enum auth_role role, struct pd_err *e)
 {
     char key[ID_KEY_LEN + 1], made[AUTH_ID_LEN + 1];
 
@@ -68,7 +71,7 @@ static int run(struct auth *a, const char *what, const char *id, const char *ten
     if (!strcmp(what, "revoke"))
         return auth_revoke(a, id, e);
 
-    if (auth_create(a, tenant, label, is_admin, key, made, e) < 0)
+    if (auth_create(a, tenant, label, role, key, made, e) < 0)
         return -1;
     printf("%s\n", key);
     return 0;
@@ -79,12 +82,17 @@ int cmd_key(int argc, char **argv)
     struct pd_err e;
     struct options o = OPTIONS_INIT(argc, argv);
     const char *tenant = "default", *label = NULL, *state = NULL;
-    bool is_admin = false;
+    enum auth_role role = AUTH_OPERATOR;
 
     o.mixed = 1;
     while (options_next(&o)) {
-        if (options_is(&o, NULL, "--admin")) {
-            is_admin = true;
+        bool admin = options_is(&o, NULL, "--admin");
+        if (admin || options_is(&o, NULL, "--reader")) {
+            if (role != AUTH_OPERATOR && role != (admin ? AUTH_ADMIN : AUTH_READER)) {
+                pd_fail(&e, PD_INVALID, "key: --admin or --reader, not both");
+                return usage_fail(&e);
+            }
+            role = admin ? AUTH_ADMIN : AUTH_READER;
             if (options_no_value(&o, &e) < 0)
                 return usage_fail(&e);
             continue;
@@ -116,8 +124,8 @@ int cmd_key(int argc, char **argv)
         pd_fail(&e, PD_INVALID, "key: create, list or revoke ID");
         return usage_fail(&e);
     }
-    if (is_admin && strcmp(what, "create") != 0) {
-        pd_fail(&e, PD_INVALID, "key: --admin is for `paddock key create`");
+    if (role != AUTH_OPERATOR && strcmp(what, "create") != 0) {
+        pd_fail(&e, PD_INVALID, "key: --admin and --reader are for `paddock key create`");
         return usage_fail(&e);
     }
 
@@ -135,7 +143,7 @@ int cmd_key(int argc, char **argv)
     if (r == 0 && (!(store = store_sqlite_open(dir, 0, &e)) || !(a = auth_new(store, NULL, &e))))
         r = -1;
     if (r == 0)
-        r = run(a, what, revoke ? words[1] : NULL, tenant, label, is_admin, &e);
+        r = run(a, what, revoke ? words[1] : NULL, tenant, label, role, &e);
 
     auth_free(a);
     if (store)

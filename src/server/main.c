@@ -12,6 +12,13 @@ static const struct client_command own_commands[] = {
     {"key", "make, list and revoke API keys", key_usage, cmd_key},
     {"cert", "make a certificate for development", cert_usage, cmd_cert},
     {"config", "show the server's settings", config_usage, cmd_config},
+    {"backend", "try a backend on other machines", backend_usage, cmd_backend},
+    {NULL, NULL, NULL, NULL},
+};
+
+/* For the server alone: in no list. */
+static const struct client_command inner_commands[] = {
+    {"changer", "use secrets on behalf of sandboxes", changer_help, cmd_changer},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -26,6 +33,8 @@ static const struct client_command *find_in(const struct client_command *table, 
 static const struct client_command *find(const char *name)
 {
     const struct client_command *c = find_in(own_commands, name);
+    if (!c)
+        c = find_in(inner_commands, name);
     return c ? c : find_in(client_commands, name);
 }
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/secret_env.h"
 #include "client/client.h"
 #include "config/config.h"
 #include "net/conn.h"
@@ -238,8 +239,9 @@ int cmd_serve(int argc, char **argv)
     guardian_block_signals();
     if (serve_keepers(&s, &e) < 0)
         return usage_fail(&e);
-    gate_prepare(&s);
-    gate_start(&s, true);
+    if (helpers_prepare(&s, &e) < 0)
+        return usage_fail(&e);
+    helpers_start(&s, true);
 
     s.guardian = getpid();
     pid_t daemon = fork();
@@ -249,9 +251,11 @@ int cmd_serve(int argc, char **argv)
     }
 
     if (daemon == 0) {
+        secret_env_forget();
         for (unsigned i = 0; i < s.keeper_count; i++)
             fd_done(&s.keepers[i].sock);
-        fd_done(&s.gate.pidfd);
+        for (unsigned i = 0; i < HELPER_COUNT; i++)
+            fd_done(&s.helpers[i].pidfd);
         fd_done(&s.uid_lock); /* the guardian has it: the daemon holds nothing of the host */
         int status = daemon_run(&s);
         leaks_check();

@@ -6,6 +6,7 @@
  *              the guardian.
  *   keeper     `paddock keeper`, in a session of its own: outlives both, with every sandbox.
  *   gate       `paddock gate`, likewise, where sandboxes may have a way out: ends with the keeper.
+ *   changer    `paddockd changer`, beside the gate: uses secrets on behalf of sandboxes.
  */
 #pragma once
 
@@ -28,8 +29,10 @@ struct serve_keeper {
     bool is_new;
 };
 
-/* The gate, through which sandboxes reach the network. */
-struct serve_gate {
+/* The gate, through which sandboxes reach the network, and the changer. */
+enum { HELPER_GATE, HELPER_CHANGER, HELPER_COUNT };
+
+struct serve_helper {
     char socket[108]; /* "": there is none */
     int pidfd;        /* of the process; -1: it has to be started */
     uint64_t began, pause,
@@ -44,7 +47,7 @@ struct serve {
     char data_dir[4096]; /* the daemon's own: database, spools, audit log */
     struct serve_keeper keepers[SERVE_KEEPERS_MAX]; /* one for each of `providers` */
     unsigned keeper_count;
-    struct serve_gate gate;
+    struct serve_helper helpers[HELPER_COUNT];
     pid_t guardian; /* the daemon's parent */
     uid_t uid;      /* the daemon's; ours when we have no privilege */
     gid_t gid;
@@ -60,7 +63,19 @@ int cmd_serve(int argc, char **argv);
 int cmd_key(int argc, char **argv);
 int cmd_cert(int argc, char **argv);
 int cmd_config(int argc, char **argv);
-extern const char serve_usage[], key_usage[], cert_usage[], config_usage[];
+int cmd_changer(int argc, char **argv);
+int cmd_backend(int argc, char **argv);
+extern const char serve_usage[], key_usage[], cert_usage[], config_usage[], changer_help[],
+    backend_usage[];
+
+/* backend_cmd.c */
+/* Calls `each` with the options of a broker of this kind, without dashes, and their values: what
+ * all have, docker's own, or `set` with WORD=VALUE for each setting KIND_WORD. */
+struct serve_told {
+    void (*each)(void *context, const char *name, const char *value);
+    void *context;
+};
+void serve_backend_options(const struct config *c, const char *kind, const struct serve_told *told);
 
 /* Does this address of `listen` speak TLS? */
 bool serve_is_tls(const struct serve *s, const char *address);
@@ -95,15 +110,15 @@ int guardian_run(struct serve *s, pid_t daemon);
 
 /* guardian_gate.c */
 /* Is there to be a gate? Then it has a socket: where the settings let sandboxes out, or did when
- * those were made that still run. */
-void gate_prepare(struct serve *s);
-/* Starts one if there is none, or it is time for the next. Before the daemon is there (`first`) one
- * that an earlier server has left is taken over. */
-void gate_start(struct serve *s, bool first);
-/* It has ended: the next one has to wait for a moment, and longer each time. */
-void gate_ended(struct serve *s);
-/* Takes its socket away, when the keeper has ended. */
-void gate_clean(const struct serve *s);
+ * those were made that still run. A changer comes with it. */
+int helpers_prepare(struct serve *s, struct pd_err *e);
+/* Starts those that are missing, when it is time. Before the daemon is there (`first`) those that
+ * an earlier server has left are taken over. */
+void helpers_start(struct serve *s, bool first);
+/* One has ended: the next one has to wait for a moment, and longer each time. */
+void helper_ended(struct serve *s, unsigned which);
+/* Takes their sockets away, when the keeper has ended. */
+void helpers_clean(const struct serve *s);
 
 /* daemon.c: does not return before the end. The exit status. */
 int daemon_run(struct serve *s);

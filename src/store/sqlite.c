@@ -16,7 +16,7 @@
 #define PAGE         128
 #define COLUMNS_MAX  40
 #define SQL_MAX      4096
-#define TABLE_COUNT  4
+#define TABLE_COUNT  5
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 enum kind { TEXT, BYTES, ARRAY, U64, INT };
@@ -74,6 +74,7 @@ static const struct column session_columns[] = {
     {"arm", TEXT, S(arm), 0, 0},
     {"other_root", TEXT, S(other_root), 0, 0},
     {"network", TEXT, S(network), 0, 0},
+    {"made_by", TEXT, S(made_by), 0, 0},
 };
 #undef S
 
@@ -113,7 +114,7 @@ static const struct column key_columns[] = {
     {"created_ms", U64, K(created_ms), 0, FIXED},
     {"last_used_ms", U64, K(last_used_ms), 0, GROWS},
     {"revoked_ms", U64, K(revoked_ms), 0, GROWS},
-    {"is_admin", INT, K(is_admin), 0, FIXED},
+    {"is_admin", INT, K(role), 0, FIXED}, /* older than roles: 0 and 1 are theirs */
 };
 #undef K
 
@@ -128,16 +129,44 @@ static const struct column snapshot_columns[] = {
     {"profile", INT, N(profile), 0, 0},
     {"state", INT, N(state), 0, 0},
     {"created_ms", U64, N(created_ms), 0, 0},
+    {"kind", INT, N(kind), 0, FIXED},
+    {"note", TEXT, N(note), 0, 0},
 };
 #undef N
+
+#define B(member) offsetof(struct build_row, member)
+static const struct column build_columns[] = {
+    {"id", TEXT, B(id), 0, FIXED},
+    {"template_id", TEXT, B(template_id), 0, FIXED},
+    {"tenant", TEXT, B(tenant), 0, FIXED},
+    {"name", TEXT, B(name), 0, FIXED},
+    {"tags", TEXT, B(tags), 0, 0},
+    {"made_by", TEXT, B(made_by), 0, 0},
+    {"provider", TEXT, B(provider), 0, 0},
+    {"base", TEXT, B(base), 0, 0},
+    {"settings", TEXT, B(settings), 0, 0},
+    {"snapshot", TEXT, B(snapshot), 0, 0},
+    {"step", TEXT, B(step), 0, 0},
+    {"message", TEXT, B(message), 0, 0},
+    {"state", INT, B(state), 0, 0},
+    {"profile", INT, B(profile), 0, 0},
+    {"cpu_milli", U64, B(cpu_milli), 0, 0},
+    {"memory", U64, B(memory), 0, 0},
+    {"size", U64, B(size), 0, 0},
+    {"created_ms", U64, B(created_ms), 0, 0},
+    {"updated_ms", U64, B(updated_ms), 0, 0},
+    {"finished_ms", U64, B(finished_ms), 0, 0},
+};
+#undef B
 
 static const struct table tables[TABLE_COUNT] = {
     {"sessions", "a session", session_columns, COUNT(session_columns)},
     {"processes", "a process", process_columns, COUNT(process_columns)},
     {"keys", "a key", key_columns, COUNT(key_columns)},
     {"snapshots", "a snapshot", snapshot_columns, COUNT(snapshot_columns)},
+    {"builds", "a build", build_columns, COUNT(build_columns)},
 };
-enum { SESSIONS, PROCESSES, KEYS, SNAPSHOTS };
+enum { SESSIONS, PROCESSES, KEYS, SNAPSHOTS, BUILDS };
 
 /* Numbers of prepared statements: three per table, and the rest. */
 enum { PUT = 0, PAGED = 1, DELETE = 2 };
@@ -262,6 +291,7 @@ struct copy {
         struct process_row process;
         struct key_row key;
         struct snapshot_row snapshot;
+        struct build_row build;
     } row;
     char bytes[];
 };
@@ -435,6 +465,11 @@ static int put_snapshot(struct store *s, const struct snapshot_row *r, struct pd
     return put_row(s, SNAPSHOTS, r, 0, e);
 }
 
+static int put_build(struct store *s, const struct build_row *r, struct pd_err *e)
+{
+    return put_row(s, BUILDS, r, 0, e);
+}
+
 /* Of a table whose rows are found by a text. */
 static int delete_row(struct store *s, unsigned table, const char *id, struct pd_err *e)
 {
@@ -461,6 +496,11 @@ static int delete_session(struct store *s, const char *id, struct pd_err *e)
 static int delete_snapshot(struct store *s, const char *id, struct pd_err *e)
 {
     return delete_row(s, SNAPSHOTS, id, e);
+}
+
+static int delete_build(struct store *s, const char *id, struct pd_err *e)
+{
+    return delete_row(s, BUILDS, id, e);
 }
 
 static int delete_process(struct store *s, const uint8_t id[16], struct pd_err *e)
@@ -502,6 +542,7 @@ struct call {
         int (*process)(const struct process_row *r, void *arg);
         int (*key)(const struct key_row *r, void *arg);
         int (*snapshot)(const struct snapshot_row *r, void *arg);
+        int (*build)(const struct build_row *r, void *arg);
     } each;
     void *arg;
 };
@@ -530,6 +571,12 @@ static int call_snapshot(const struct copy *c, void *arg)
     return call->each.snapshot(&c->row.snapshot, call->arg);
 }
 
+static int call_build(const struct copy *c, void *arg)
+{
+    const struct call *call = arg;
+    return call->each.build(&c->row.build, call->arg);
+}
+
 static int each_session(struct store *s, int (*each)(const struct session_row *r, void *arg),
                         void *arg, struct pd_err *e)
 {
@@ -556,6 +603,13 @@ static int each_snapshot(struct store *s, int (*each)(const struct snapshot_row 
 {
     struct call call = {.each.snapshot = each, .arg = arg};
     return each_row(s, SNAPSHOTS, call_snapshot, &call, e);
+}
+
+static int each_build(struct store *s, int (*each)(const struct build_row *r, void *arg), void *arg,
+                      struct pd_err *e)
+{
+    struct call call = {.each.build = each, .arg = arg};
+    return each_row(s, BUILDS, call_build, &call, e);
 }
 
 static int put_value(struct store *s, const char *name, const void *data, size_t len,
@@ -669,6 +723,9 @@ struct store *store_sqlite_open(const char *state_dir, int exclusive, struct pd_
         .put_snapshot = put_snapshot,
         .delete_snapshot = delete_snapshot,
         .each_snapshot = each_snapshot,
+        .put_build = put_build,
+        .delete_build = delete_build,
+        .each_build = each_build,
         .put_key = put_key,
         .touch_key = touch_key,
         .each_key = each_key,

@@ -22,7 +22,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#define SCHEMA_VERSION 6
+#define SCHEMA_VERSION 8
 #define APPLICATION_ID 0x70616464 /* "padd", for file(1) and against mistaken files */
 #define BUSY_MS        5000
 #define WAL_PAGES      1000 /* not yet checkpointed: the thread is woken early */
@@ -72,6 +72,16 @@ static const char *const migrations[SCHEMA_VERSION] = {
     "ALTER TABLE sessions ADD COLUMN arm TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE sessions ADD COLUMN other_root TEXT NOT NULL DEFAULT '';",
     "ALTER TABLE sessions ADD COLUMN network TEXT NOT NULL DEFAULT '';",
+    "ALTER TABLE sessions ADD COLUMN made_by TEXT NOT NULL DEFAULT '';",
+    "ALTER TABLE snapshots ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE snapshots ADD COLUMN note TEXT NOT NULL DEFAULT '';"
+    "CREATE TABLE builds(seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,"
+    " template_id TEXT NOT NULL, tenant TEXT NOT NULL, name TEXT NOT NULL, tags TEXT NOT NULL,"
+    " made_by TEXT NOT NULL, provider TEXT NOT NULL, base TEXT NOT NULL, settings TEXT NOT NULL,"
+    " snapshot TEXT NOT NULL, step TEXT NOT NULL, message TEXT NOT NULL, state INTEGER NOT NULL,"
+    " profile INTEGER NOT NULL, cpu_milli INTEGER NOT NULL, memory INTEGER NOT NULL,"
+    " size INTEGER NOT NULL, created_ms INTEGER NOT NULL, updated_ms INTEGER NOT NULL,"
+    " finished_ms INTEGER NOT NULL);",
 };
 
 /* Why a system call under SQLite failed is read from errno, which callers clear before the call:

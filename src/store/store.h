@@ -40,6 +40,7 @@ struct session_row {
     const char *arm;        /* of the experiment that it was made in, or "" */
     const char *other_root; /* that a move may have left, as PROVIDER:ROOT; or "" */
     const char *network;    /* rules of its way out, or "" */
+    const char *made_by;    /* id of the key, or "" */
 };
 
 struct process_row {
@@ -63,8 +64,21 @@ struct snapshot_row {
     const char *id, *tenant;
     const char *name; /* or "" */
     const char *sandbox, *template_name, *provider;
-    int profile, state; /* state: the session layer's */
+    int profile, state, kind; /* state and kind: the session layer's */
     uint64_t created_ms;
+    const char *note; /* opaque */
+};
+
+/* One build of a template. A template is the builds that have its id. */
+struct build_row {
+    const char *id, *template_id, *tenant, *name;
+    const char *tags; /* lines */
+    const char *made_by, *provider, *base, *settings;
+    const char *snapshot; /* what it made, or "" */
+    const char *step, *message;
+    int state, profile; /* state: the build layer's */
+    uint64_t cpu_milli, memory, size;
+    uint64_t created_ms, updated_ms, finished_ms;
 };
 
 struct key_row {
@@ -72,7 +86,7 @@ struct key_row {
     uint8_t hash[32]; /* SHA-256 of the key */
     const char *tenant, *label;
     uint64_t created_ms, last_used_ms, revoked_ms; /* 0: not */
-    int is_admin;
+    int role;                                      /* enum auth_role */
 };
 
 struct store {
@@ -96,6 +110,11 @@ struct store {
     int (*delete_snapshot)(struct store *s, const char *id, struct pd_err *e);
     int (*each_snapshot)(struct store *s, int (*each)(const struct snapshot_row *r, void *arg),
                          void *arg, struct pd_err *e);
+    /* The same for builds. */
+    int (*put_build)(struct store *s, const struct build_row *r, struct pd_err *e);
+    int (*delete_build)(struct store *s, const char *id, struct pd_err *e);
+    int (*each_build)(struct store *s, int (*each)(const struct build_row *r, void *arg), void *arg,
+                      struct pd_err *e);
     /* Inserts, or changes the label and the times. A revoked key stays revoked, whoever puts it
      * again: two processes write keys. */
     int (*put_key)(struct store *s, const struct key_row *r, struct pd_err *e);

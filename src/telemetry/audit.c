@@ -16,6 +16,7 @@
 #include "telemetry/redact.h"
 #include "wire/gate_msg.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -223,8 +224,9 @@ static void put_pull(struct json *j, const struct audit_pull *p)
 }
 
 /* Of a connection, in the order in which one asks: where to, what by, what came of it. */
-static void put_egress(struct json *j, const struct gate_record *r)
+static void put_egress(struct json *j, const struct gate_record *r, uint64_t number)
 {
+    json_member_uint(j, "n", number);
     put_member(j, "name", r->name[0] ? r->name : NULL);
     put_member(j, "address", r->address[0] ? r->address : NULL);
     json_member_uint(j, "port", r->port);
@@ -258,7 +260,7 @@ static void put_event(struct buf *line, const struct audit_event *event)
         json_milli(&j, event->duration_us);
     }
     if (event->egress)
-        put_egress(&j, event->egress);
+        put_egress(&j, event->egress, event->number);
     if (event->pull)
         put_pull(&j, event->pull);
     end_line(&j);
@@ -332,26 +334,53 @@ uint64_t audit_lost(struct audit *a)
 /* ---- reading ---- */
 
 struct search {
+    const struct audit_query *q;
     char needle[128];
-    unsigned limit;
     struct buf found;     /* lines, newest first, each ended by a newline */
     unsigned count, full; /* how many; no room for more */
     size_t max;
     uint64_t left; /* bytes that may still be scanned */
     ino_t last;    /* the file before */
+    /* Where an earlier search stopped; 0: begin with the newest. */
+    uint64_t from_file, from_offset;
+    uint64_t at_file, at_offset; /* the line that was looked at last */
 };
+
+static bool has_member(const json_t *v, const char *name, const char *wanted)
+{
+    const char *found = json_string_value(json_object_get(v, name));
+    return !wanted || (found && !strcmp(found, wanted));
+}
+
+/* An action, or a family of them with its dot: "file." */
+static bool has_action(const json_t *v, const char *wanted)
+{
+    const char *found = json_string_value(json_object_get(v, "action"));
+    size_t len = wanted ? strlen(wanted) : 0;
+    if (!wanted)
+        return true;
+    return found && !strncmp(found, wanted, len) && (!found[len] || wanted[len - 1] == '.');
+}
+
+static bool fits(const json_t *v, const struct audit_query *q)
+{
+    return has_member(v, "tenant", q->tenant) && has_member(v, "sandbox", q->sandbox) &&
+           has_member(v, "key", q->key) && has_member(v, "result", q->result) &&
+           has_action(v, q->action);
+}
 
 static void take_line(struct search *s, const char *line, size_t len)
 {
-    if (len < 2 || !memmem(line, len, s->needle, strlen(s->needle)))
+    if (len < 2 || (s->needle[0] && !memmem(line, len, s->needle, strlen(s->needle))))
         return;
 
     /* Not one that a kill cut in two. */
     json_error_t je;
     json_t *v = json_loadb(line, len, 0, &je);
-    if (!v)
-        return;
+    bool good = v && fits(v, s->q);
     json_decref(v);
+    if (!good)
+        return;
 
     if (s->found.len + len + 1 > s->max || buf_put(&s->found, line, len) < 0 ||
         buf_putc(&s->found, '\n') < 0)
@@ -362,7 +391,30 @@ static void take_line(struct search *s, const char *line, size_t len)
 
 static int is_enough(const struct search *s)
 {
-    return s->full || s->count >= s->limit || !s->left;
+    return s->full || s->count >= s->q->limit || !s->left;
+}
+
+/* Looks at one line, which begins there; a line for which there was no room is looked at again. */
+static void look_at(struct search *s, const char *line, size_t len, uint64_t begins)
+{
+    take_line(s, line, len);
+    if (s->full)
+        return;
+    s->at_file = s->last;
+    s->at_offset = begins;
+}
+
+/* Where to begin in a file: its size, or less where an earlier search has been; 0: behind that
+ * place altogether. */
+static uint64_t begin_in(struct search *s, const struct stat *st)
+{
+    if (!s->from_file)
+        return (uint64_t)st->st_size;
+    if (s->from_file != st->st_ino)
+        return 0;
+
+    s->from_file = 0;
+    return s->from_offset < (uint64_t)st->st_size ? s->from_offset : (uint64_t)st->st_size;
 }
 
 /* Walks a file from its end. `block` has room for a block and a line. */
@@ -374,7 +426,7 @@ static void search_file(struct search *s, int fd, char *block)
     if (fstat(fd, &st) < 0 || st.st_ino == s->last)
         return;
     s->last = st.st_ino;
-    uint64_t end = (uint64_t)st.st_size;
+    uint64_t end = begin_in(s, &st);
     size_t tail = 0; /* the start of what was read last: the end of a line that begins earlier */
 
     while (end > 0 && !is_enough(s)) {
@@ -386,71 +438,111 @@ static void search_file(struct search *s, int fd, char *block)
         s->left = s->left > n ? s->left - n : 0;
 
         size_t stop = n + tail;
-        for (const char *newline; stop > 0 && !is_enough(s);) {
+        for (const char *newline; stop > 0 && !s->full && s->count < s->q->limit;) {
             newline = memrchr(block, '\n', stop);
             if (!newline)
                 break;
             size_t begin = (size_t)(newline - block) + 1;
-            take_line(s, block + begin, stop - begin);
+            look_at(s, block + begin, stop - begin, end + begin);
             stop = begin - 1;
         }
 
-        if (end == 0 && !is_enough(s))
-            take_line(s, block, stop);
+        if (end == 0 && !s->full && s->count < s->q->limit)
+            look_at(s, block, stop, 0);
         /* No line is that long: it is not one of ours, and is left out. */
         tail = stop <= LINE_MAX_BYTES ? stop : 0;
     }
 }
 
+/* The lines of a search begin with the newest; so does the answer, or it ends with it. */
 static void put_found(const struct search *s, struct buf *out)
 {
-    (void)buf_putc(out, '[');
+    const char *all = (const char *)s->found.data;
     const char *comma = "";
 
-    for (size_t end = s->found.len; end > 0;) {
-        size_t stop = end - 1; /* the newline */
-        const uint8_t *before = stop ? memrchr(s->found.data, '\n', stop) : NULL;
-        size_t begin = before ? (size_t)(before - s->found.data) + 1 : 0;
+    (void)buf_putc(out, '[');
+    for (size_t at = 0; s->q->newest_first && at < s->found.len;) {
+        size_t len = (size_t)((const char *)memchr(all + at, '\n', s->found.len - at) - all) - at;
         (void)buf_puts(out, comma);
-        (void)buf_put(out, s->found.data + begin, stop - begin);
+        (void)buf_put(out, all + at, len);
+        comma = ",";
+        at += len + 1;
+    }
+
+    for (size_t end = s->found.len; !s->q->newest_first && end > 0;) {
+        size_t stop = end - 1; /* the newline */
+        const char *before = stop ? memrchr(all, '\n', stop) : NULL;
+        size_t begin = before ? (size_t)(before - all) + 1 : 0;
+        (void)buf_puts(out, comma);
+        (void)buf_put(out, all + begin, stop - begin);
         comma = ",";
         end = begin;
     }
     (void)buf_putc(out, ']');
 }
 
-int audit_read(struct audit *a, const char *sandbox, unsigned limit, struct buf *out,
-               struct pd_err *e)
+/* "FILE-OFFSET": what is older than the line that begins there. */
+static int read_cursor(struct search *s, const char *text, struct pd_err *e)
 {
-    struct search s = {.limit = limit, .left = AUDIT_SCAN_MAX};
+    unsigned long long file, offset;
+    int len = 0;
+
+    if (sscanf(text, "%19llu-%19llu%n", &file, &offset, &len) != 2 || text[len] || !file ||
+        !isdigit((unsigned char)text[0]))
+        return pd_fail(e, PD_INVALID, "cursor '%.60s': take it from next_cursor of the last page",
+                       text);
+    s->from_file = file;
+    s->from_offset = offset;
+    return 0;
+}
+
+/* Every file, the newest first, until there is enough. False: there is nothing older. */
+static bool search_files(struct search *s, const struct audit *a, char *block)
+{
+    for (unsigned i = 0; !is_enough(s); i++) {
+        char name[40];
+        (void)snprintf(name, sizeof name, i ? FILE_NAME ".%u" : FILE_NAME, i);
+        auto_fd fd = openat(a->dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd < 0)
+            return false;
+        search_file(s, fd, block);
+    }
+    return true;
+}
+
+int audit_search(struct audit *a, const struct audit_query *q, struct buf *out,
+                 char ret_next[AUDIT_CURSOR_SIZE], struct pd_err *e)
+{
+    struct search s = {.q = q, .left = AUDIT_SCAN_MAX};
     size_t room = out->max > out->len ? out->max - out->len : 0;
 
     s.max = room > 2 ? room - 2 : 0;
     s.found = BUF_INIT(s.max);
-    char *block = NULL;
-    /* Ids have no characters that JSON escapes, so the text can be looked for as it is. */
-    int valid = *sandbox && !sandbox[strspn(sandbox, "abcdefghijklmnopqrstuvwxyz0123456789")] &&
-                strlen(sandbox) < 100;
+    ret_next[0] = 0;
+    if (q->cursor && read_cursor(&s, q->cursor, e) < 0)
+        return -1;
+    /* Ids have no characters that JSON escapes, so most lines need not be read. */
+    if (q->sandbox)
+        (void)snprintf(s.needle, sizeof s.needle, "\"sandbox\":\"%.60s\"", q->sandbox);
 
-    if (a && valid && limit) {
-        (void)snprintf(s.needle, sizeof s.needle, "\"sandbox\":\"%s\"", sandbox);
-        block = malloc(BLOCK + LINE_MAX_BYTES);
-        if (!block)
-            return pd_fail(e, PD_CAPACITY, "no memory to read the audit log");
-        for (unsigned i = 0; !is_enough(&s); i++) {
-            char name[40];
-            (void)snprintf(name, sizeof name, i ? FILE_NAME ".%u" : FILE_NAME, i);
-            auto_fd fd = openat(a->dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-            if (fd < 0)
-                break;
-            search_file(&s, fd, block);
-        }
-    }
+    char *block = a && q->limit ? malloc(BLOCK + LINE_MAX_BYTES) : NULL;
+    if (a && q->limit && !block)
+        return pd_fail(e, PD_CAPACITY, "no memory to read the audit log");
+    if (block && search_files(&s, a, block) && s.at_file)
+        (void)snprintf(ret_next, AUDIT_CURSOR_SIZE, "%llu-%llu", (unsigned long long)s.at_file,
+                       (unsigned long long)s.at_offset);
 
     put_found(&s, out);
     free(block);
     buf_done(&s.found);
     return out->overflow ? pd_fail(e, PD_CAPACITY, "no room for the events") : 0;
+}
+
+int audit_read(struct audit *a, const char *sandbox, unsigned limit, struct buf *out,
+               struct pd_err *e)
+{
+    char next[AUDIT_CURSOR_SIZE];
+    return audit_search(a, &(struct audit_query){.sandbox = sandbox, .limit = limit}, out, next, e);
 }
 
 /* ---- the whole ---- */

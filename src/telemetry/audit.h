@@ -18,6 +18,7 @@
 
 #include "wire/msg.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct audit;
@@ -58,6 +59,7 @@ struct audit_event {
     uint64_t duration_us; /* 0: left out */
     const struct audit_pull *pull;
     const struct gate_record *egress; /* a connection of the sandbox, or a question */
+    uint64_t number;                  /* of that one: it grows */
 };
 
 /* Opens the file. Fails when the directory is not there; a file that cannot be opened is lost
@@ -69,6 +71,21 @@ void audit_reconfigure(struct audit *a, const struct audit_config *c);
 
 void audit_write(struct audit *a, const struct audit_event *event);
 uint64_t audit_lost(struct audit *a);
+
+/* Which events: NULL is any. `action`: one, or with a dot at its end a family of them ("file."). */
+struct audit_query {
+    const char *tenant, *sandbox, *key, *action, *result;
+    unsigned limit;
+    const char *cursor; /* of the search before, whose older events these are; or NULL */
+    bool newest_first;
+};
+#define AUDIT_CURSOR_SIZE 48
+/* Appends the last `limit` events that fit, as a JSON array. *ret_next: the cursor for older ones;
+ * "" when there are none. There may be fewer than `limit`, or none, and a cursor all the same: at
+ * most AUDIT_SCAN_MAX bytes are read at a time. PD_INVALID: the cursor is none. Events that were
+ * written, and files that were put aside meanwhile, change nothing in what a cursor means. */
+int audit_search(struct audit *a, const struct audit_query *q, struct buf *out,
+                 char ret_next[AUDIT_CURSOR_SIZE], struct pd_err *e);
 
 /* Appends the last `limit` events of a sandbox as a JSON array, the newest last; fewer when `out`
  * is full or they lie further back than AUDIT_SCAN_MAX bytes. An id that is none gives []. Reads

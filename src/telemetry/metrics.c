@@ -42,6 +42,7 @@ enum label_id {
     LABEL_CAUSE,
     LABEL_LIMIT,
     LABEL_EGRESS,
+    LABEL_WHY,
     LABEL_DIRECTION,
     LABEL_METHOD,
     LABEL_CLASS
@@ -57,6 +58,7 @@ static const struct label labels[] = {
     [LABEL_CAUSE] = LABEL("cause", METRICS_CAUSES),
     [LABEL_LIMIT] = LABEL("limit", METRICS_LIMITS),
     [LABEL_EGRESS] = LABEL("result", METRICS_EGRESS),
+    [LABEL_WHY] = LABEL("why", METRICS_WHYS),
     [LABEL_DIRECTION] = LABEL("direction", METRICS_DIRECTIONS),
     [LABEL_METHOD] = LABEL("method", METRICS_METHODS),
     [LABEL_CLASS] = LABEL("class", METRICS_CLASSES),

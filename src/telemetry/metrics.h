@@ -45,7 +45,16 @@ enum metrics_limit {
 #define METRICS_RESULTS "ok", "failed", "refused"
 enum { METRICS_OK, METRICS_FAILED, METRICS_REFUSED };
 /* Of connections to the network: enum gate_result. */
-#define METRICS_EGRESS     "ok", "refused", "failed", "broken", "cut"
+#define METRICS_EGRESS "ok", "refused", "failed", "broken", "cut"
+/* Why some of them were refused. */
+#define METRICS_WHYS "rule", "off", "address", "first_bytes", "other"
+enum {
+    METRICS_WHY_RULE,
+    METRICS_WHY_OFF,
+    METRICS_WHY_ADDRESS,
+    METRICS_WHY_FIRST_BYTES,
+    METRICS_WHY_OTHER
+};
 #define METRICS_DIRECTIONS "up", "down"
 #define METRICS_ORIGINS    "cold", "pool"
 enum { METRICS_COLD, METRICS_POOL };
@@ -96,6 +105,8 @@ enum { METRICS_COLD, METRICS_POOL };
       "Commands stopped and requests refused at a limit.")                                         \
     X(EGRESS, "paddock_egress_total", COUNTER, EGRESS, NONE,                                       \
       "Connections of sandboxes to the network that ended, and refused questions, by result.")     \
+    X(EGRESS_REFUSED, "paddock_egress_refused_total", COUNTER, WHY, NONE,                          \
+      "Refused connections and questions: no rule, all is off, an address that is never dialled.") \
     X(EGRESS_BYTES, "paddock_egress_bytes_total", COUNTER, DIRECTION, NONE,                        \
       "Bytes of those connections, as their sandboxes see it.")                                    \
     X(CONNECTIONS, "paddock_connections", GAUGE, NONE, NONE, "Open connections.")                  \

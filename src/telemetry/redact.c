@@ -81,7 +81,8 @@ static const struct {
     {"github_pat_", 20, "_"}, {"sk-", 16, "-_"},    {"sk_live_", 16, ""}, {"sk_test_", 16, ""},
     {"rk_live_", 16, ""},     {"xoxb-", 10, "-"},   {"xoxp-", 10, "-"},   {"xoxa-", 10, "-"},
     {"xapp-", 10, "-"},       {"glpat-", 16, "-_"}, {"AIza", 30, "-_"},   {"hf_", 20, ""},
-    {"npm_", 20, ""},         {"pypi-", 20, "-_"},  {"dop_v1_", 20, ""},  {"eyJ", 20, "-_."},
+    {"dtn_", 20, ""},         {"npm_", 20, ""},     {"pypi-", 20, "-_"},  {"dop_v1_", 20, ""},
+    {"eyJ", 20, "-_."},
 };
 
 /* The end of a key of the k-th shape that begins at `at`, or 0. */

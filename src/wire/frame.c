@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 
 /* Room for one frame more than is allowed: so that a sender of too many descriptors shows in the
  * count, or as MSG_CTRUNC, and is refused rather than half accepted. */
@@ -273,4 +274,17 @@ int wire_recv_plain(int sock, struct frame *ret, deadline d, struct pd_err *e)
     if (m.msg_flags & MSG_CTRUNC)
         return pd_fail(e, PD_PROTOCOL, "frame with descriptors that nobody asked for");
     return receive(sock, ret, (size_t)n, 0, e);
+}
+
+int wire_connect(const char *path)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+
+    if (strlen(path) >= sizeof a.sun_path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    auto_fd sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    return sock < 0 || connect(sock, (struct sockaddr *)&a, sizeof a) < 0 ? -1 : fd_take(&sock);
 }

@@ -60,6 +60,9 @@ int frame_reserve(struct frame *f);
 /* Gives up descriptor i: the caller owns it. -1 when there is none. */
 int frame_take_fd(struct frame *f, unsigned i);
 
+/* Connects to whoever listens for frames at this path. A descriptor, or -1 with errno. */
+int wire_connect(const char *path);
+
 /* Checks the head of a datagram of `len` bytes in all that came with `fds` descriptors. Pure. */
 int wire_head_check(struct wire_head head, size_t len, unsigned fds, struct pd_err *e);
 

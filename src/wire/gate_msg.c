@@ -35,6 +35,11 @@ static void visit_open(struct codec *c, struct gate_open *m)
 {
     field_str(c, &m->id, GATE_ID_MAX);
     field_str(c, &m->policy, GATE_TEXT_MAX);
+    /* Younger than the rest: a gate without it may still be running. */
+    if (c->out ? m->sealed && m->sealed[0] : c->left > 0)
+        field_str(c, &m->sealed, GATE_SEALED_MAX);
+    else if (!c->out)
+        m->sealed = "";
 }
 
 void gate_open_encode(struct buf *b, const struct gate_open *m)
@@ -84,6 +89,69 @@ int gate_record_decode(const struct buf *b, struct gate_record *ret, struct pd_e
 
     visit_record(&c, &m);
     if (finish(&c, "record of the gate", e) < 0)
+        return -1;
+    *ret = m;
+    return 0;
+}
+
+static void visit_lend(struct codec *c, struct gate_lend *m)
+{
+    field_str(c, &m->id, GATE_ID_MAX);
+    field_str(c, &m->sealed, GATE_SEALED_MAX);
+    field_str(c, &m->host, NAMES_MAX);
+    field_u64(c, &m->flow);
+    field_u64(c, &m->rate);
+    field_enum(c, &m->port, 65536);
+    /* One number, as a gate that knows of no plain hosts has it. */
+    uint32_t sides = m->is_tls | m->is_plain << 1;
+    field_enum(c, &sides, 4);
+    m->is_tls = sides & 1;
+    m->is_plain = sides >> 1;
+}
+
+void gate_lend_encode(struct buf *b, const struct gate_lend *m)
+{
+    struct gate_lend copy = *m;
+    visit_lend(&(struct codec){.out = b}, &copy);
+    buf_put(b, m->first, m->first_len);
+}
+
+int gate_lend_decode(const struct buf *b, struct gate_lend *ret, struct pd_err *e)
+{
+    struct codec c = {.in = b->data, .left = b->len};
+    struct gate_lend m = {0};
+
+    visit_lend(&c, &m);
+    if (c.bad)
+        return pd_fail(e, PD_PROTOCOL, "a malformed loan of a connection");
+    m.first = c.in;
+    m.first_len = c.left;
+    *ret = m;
+    return 0;
+}
+
+static void visit_moved(struct codec *c, struct gate_moved *m)
+{
+    field_u64(c, &m->flow);
+    field_u64(c, &m->up);
+    field_u64(c, &m->down);
+    field_enum(c, &m->result, GATE_RESULT_COUNT);
+    field_str(c, &m->why, WHY_MAX);
+}
+
+void gate_moved_encode(struct buf *b, const struct gate_moved *m)
+{
+    struct gate_moved copy = *m;
+    visit_moved(&(struct codec){.out = b}, &copy);
+}
+
+int gate_moved_decode(const struct buf *b, struct gate_moved *ret, struct pd_err *e)
+{
+    struct codec c = {.in = b->data, .left = b->len};
+    struct gate_moved m = {0};
+
+    visit_moved(&c, &m);
+    if (finish(&c, "word of the changer", e) < 0)
         return -1;
     *ret = m;
     return 0;

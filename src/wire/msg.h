@@ -124,11 +124,17 @@ struct msg_welcome {
 #define BUILD_TELL  1u
 /* Flag in the head of HELLO: TROUBLE is understood. */
 #define HELLO_TELL 1u
+/* Flag in the heads of BUILT, CREATED and LISTED: the box is on another machine, and a stand-in has
+ * init's end of its control socket. Its terminals are made there. */
+#define BOX_IS_FAR 2u
 
 struct msg_create {
     struct spec spec;
 };
 
+/* Flag in the head of BUILT and CREATED: its root is on top of an image, so its init begins with
+ * FACTS. */
+#define BUILT_ON_IMAGE 1u
 struct msg_created {
     uint32_t rung;
     int32_t init_pid; /* in the keeper's pid namespace */
@@ -139,6 +145,8 @@ struct msg_created {
 /* Flag in the head of DESTROY: only a jail that is not made yet, whose CREATE then fails when
  * nothing is left of it. Not answered. */
 #define DESTROY_UNMADE 1u
+/* Its root, a server's, is removed next: it may still be mounted when GONE comes. */
+#define DESTROY_WITH_ROOT 2u
 
 struct msg_destroy {
     struct wire_id jail;

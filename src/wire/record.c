@@ -97,6 +97,19 @@ static void visit_port(struct codec *c, struct record_port *r)
     field_str(c, &r->command, 255);
 }
 
+static void visit_process(struct codec *c, struct record_process *r)
+{
+    field_enum(c, &r->pid, (uint32_t)INT32_MAX);
+    field_enum(c, &r->parent, (uint32_t)INT32_MAX);
+    field_u32(c, &r->uid);
+    field_u32(c, &r->threads);
+    field_enum(c, &r->state, 127);
+    field_u64(c, &r->cpu_ms);
+    field_u64(c, &r->memory);
+    field_u64(c, &r->age_ms);
+    field_str(c, &r->command, RECORD_TEXT_MAX);
+}
+
 static void visit_tar_done(struct codec *c, struct record_tar_done *r)
 {
     field_u64(c, &r->entries);
@@ -142,6 +155,9 @@ static void visit(struct codec *c, struct record *r)
         return;
     case RECORD_PORT:
         visit_port(c, &r->port);
+        return;
+    case RECORD_PROCESS:
+        visit_process(c, &r->process);
         return;
     case RECORD_TAR_DONE:
         visit_tar_done(c, &r->tar_done);

@@ -40,6 +40,7 @@ enum record_kind {
     RECORD_ERROR,     /* nothing follows */
     RECORD_END,       /* nothing follows, and all went well */
     RECORD_DETAIL,    /* a file, where it leads to, and its attributes: on request */
+    RECORD_PROCESS,   /* a process of the sandbox */
     RECORD_KIND_COUNT
 };
 
@@ -120,6 +121,15 @@ struct record_port {
     const char *command; /* or "" */
 };
 
+struct record_process {
+    uint32_t pid, parent; /* parent 0: none that the sandbox sees */
+    uint32_t uid;
+    uint32_t threads;
+    uint32_t state; /* a letter, as of ps(1) */
+    uint64_t cpu_ms, memory, age_ms;
+    const char *command;
+};
+
 struct record_tar_done {
     uint64_t entries, bytes;
 };
@@ -149,6 +159,7 @@ struct record {
         struct record_replaced replaced;
         struct record_event event;
         struct record_port port;
+        struct record_process process;
         struct record_tar_done tar_done;
         struct record_value value;
         struct record_more more;

@@ -20,18 +20,25 @@
  *   at=PATH         the door, instead of INIT_DOOR
  *   lease=SECONDS   how long it waits at the door for another owner when it has lost one; without
  *                   it, it ends. Only time in which it ran counts
+ *   filter=PATH     a file of struct sock_filter, at most INIT_FILTER_MAX of them: the filter of
+ *                   system calls that it loads for itself and all that it starts
  *   profile=dev     commands may be root, as far as the box allows; otherwise strict
  *   user=UID:GID    whom commands run as, instead of 1000:1000
  *   workspace=PATH  where commands begin, instead of /workspace
  *   home=PATH       of `user`, instead of $HOME of the image or /home/user
  *   memory=BYTES, processes=N   resource limits of every command, where there are no cgroups */
-#define INIT_ARG_DOOR  "door"
-#define INIT_ARG_LOCAL "local"
-#define INIT_DOOR      "/run/paddock/door"
+#define INIT_ARG_DOOR   "door"
+#define INIT_ARG_LOCAL  "local"
+#define INIT_DOOR       "/run/paddock/door"
+#define INIT_FILTER_MAX 1024
 
 /* In the environment of the init of a complete kit: descriptor 3 is the keeper's, and the first
  * frame there, ADOPT, brings the owner's. */
 #define INIT_ENV_WAITS "PADDOCK_WAITS"
+
+/* In the environment of the init of a jail that is made from an image: the image's variables are
+ * there as well, and its owner is told of them (FACTS). */
+#define INIT_ENV_IMAGE "PADDOCK_IMAGE"
 
 /* In the profile `dev` init listens here for the shim, which stands at INIT_SHIM_DIR/sudo. */
 #define INIT_SUDO_SOCKET "/run/paddock/sudo.sock"

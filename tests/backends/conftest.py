@@ -65,3 +65,17 @@ def server(dockerd, images):  # images: none is pulled
     finally:
         s.close()
     assert not dockerd.containers(), "containers are left behind"
+
+
+@pytest.fixture(scope="session")
+def far():
+    """An engine that might be on another machine."""
+    if reason := engine.why_not("docker"):
+        pytest.skip(f"no docker here: {reason}")
+    with _started(engine.FarDockerd()) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="session")
+def far_images(far):
+    return engine.make_images(far)

@@ -136,6 +136,33 @@ def test_a_living_keepers_boxes_are_left_alone(broker, dockerd, images):
     assert len(of_broker(dockerd, broker)) == 1
 
 
+def forsaken(engine, b, images, **labels):
+    """A container that the engine has made when those who asked for it had ended; its name."""
+    like = engine.inspect(f"paddock-{b.instance}-one")["Config"]["Labels"]
+    name = f"paddock-{labels.get('owner', like['paddock.owner'])}-{labels['box']}"
+    engine.good("POST", f"/containers/create?name={name}",
+                {"Image": images["sh"], "Cmd": ["sleep", "1000"],
+                 "Labels": like | {f"paddock.{k}": v for k, v in labels.items()}})
+    return name
+
+
+def test_what_the_engine_made_for_a_keeper_that_is_gone_is_ended(broker, dockerd, images):
+    """Its brokers had looked for it, found nothing, and ended as if all was well."""
+    built(*broker.build("one", image=images["sh"]))
+    with a_broker(dockerd, "--pull", "never", state=broker.state) as other:
+        built(*other.build("two", image=images["sh"]))
+        ended = [forsaken(dockerd, broker, images, owner=owner, box="three") for owner in ("gone", "gone2")]
+        stay = [forsaken(dockerd, broker, images, owner="gone", box="four", store="0123456789abcdef")]
+        try:
+            paddock.wait_for(lambda: not any(dockerd.call("GET", f"/containers/{n}/json")[0] == 200 for n in ended),
+                             120, "they are ended")
+            assert len(of_broker(dockerd, broker)) == len(of_broker(dockerd, other)) == 1
+            assert [dockerd.inspect(name)["State"]["Status"] for name in stay] == ["created"]
+        finally:
+            for name in stay + ended:
+                dockerd.call("DELETE", f"/containers/{name}?force=true")
+
+
 def test_requests_may_be_repeated(broker, dockerd, images):
     built(*broker.build("one", image=images["sh"]))
     assert [broker.sweep("one").kind for _ in range(3)] == ["DONE"] * 3
@@ -277,13 +304,14 @@ def test_an_engine_that_is_down_is_named(tmp_path):
         assert f"{tmp_path}/none.sock" in answer.says and "docker_host" in answer.says, answer
 
 
-def test_a_remote_engine_is_refused():
+def test_a_remote_engine_without_certificates_is_refused():
+    """Nothing is sent there; on the machine's own loopback it may be without."""
     class Remote:
-        kind, host = "docker", "tcp://127.0.0.1:2375"
+        kind, host = "docker", "tcp://192.0.2.1:2375"
 
     with a_broker(Remote()) as b:
         answer, _ = b.build("one", image="x")
-        assert answer.code == "unsupported" and "tcp://127.0.0.1:2375" in answer.says, answer
+        assert answer.code == "invalid" and "192.0.2.1" in answer.says, answer
 
 
 def test_an_unknown_runtime_is_named(dockerd, images):

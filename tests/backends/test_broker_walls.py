@@ -11,6 +11,7 @@ import pytest
 
 from paddock_testing import broker as brokers
 from paddock_testing import engine as engines
+from paddock_testing import host
 
 
 @pytest.fixture
@@ -48,6 +49,22 @@ def is_alive(dockerd, name):
 def copy_of(b, source, target):
     payload = brokers.text(source) + brokers.text(target) + brokers.text("")
     return b.ask("COPY", payload + brokers.struct.pack("=IiQ", 1, 0, 60_000_000_000))
+
+
+# ---- system calls ----
+
+def filters(pid):
+    return int(host.status(pid)["Seccomp_filters"])
+
+
+@pytest.mark.parametrize("profile", [0, 1], ids=["strict", "dev"])
+def test_a_jails_filter_stands_beside_the_engines(broker, dockerd, images, stranger, profile):
+    """Init has loaded it, so whatever it starts has it. What it refuses: test_exec.py, by test_contract.py."""
+    plain = dockerd.inspect(stranger("paddock-test-plain"))["State"]["Pid"]
+    answer, _ = broker.build("one", image=images["sh"], profile=profile)
+    assert answer.kind == "BUILT", answer
+    assert filters(answer.pid) == filters(plain) + 1
+    answer.close()
 
 
 # ---- names ----

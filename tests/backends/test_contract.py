@@ -19,7 +19,7 @@ from paddock_testing.server import Server
 
 NIGHT = os.environ.get("PADDOCK_NIGHTLY")
 LIMIT_S = 600
-PROVIDERS = ("local", "docker", "toy")
+PROVIDERS = ("local", "docker", "toy", "e2b")
 
 BY_DAY = ["test_exec.py"]
 NIGHTLY = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
@@ -28,8 +28,6 @@ NIGHTLY = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.p
 # These count on places of a root of its own (/tmp, /root), and on becoming root there.
 WITH_ROOT = ["test_e2b_files.py", "test_e2b_filesystem.py", "test_e2b_process.py", "test_e2b_reach.py",
              "test_e2b_routes.py", "test_operations.py"]
-# Of these the others try little else than such places.
-WITHOUT_ROOT = ["test_e2b_process.py", "test_e2b_routes.py", "test_operations.py"]
 # Each is given to the suite of its folder: an SDK of E2B's, a client, a file of the package's tests.
 E2B = ["py-current", "py-2.45", "js-current", "js-2.45"]
 MCP = ["js", "py-1", "py-2", "programs"]
@@ -42,15 +40,15 @@ def rounds():
     """(provider, suite, what of it)"""
     for provider in PROVIDERS:
         yield from ((provider, "api", name) for name in BY_DAY)
-        if NIGHT:
+        if NIGHT and provider != "e2b":
             # Where usage is not told, no shell is prepared; E2B's sandboxes have profile dev.
             lacks = ("test_prepared", "test_e2b") if provider == "toy" else ()
             yield from ((provider, "api", name) for name in NIGHTLY if not name.startswith(lacks))
         if NIGHT and provider == "docker":
             yield from ((provider, "api", name) for name in WITH_ROOT)
-        if NIGHT and provider == "local":
-            yield from ((provider, "api", name) for name in WITHOUT_ROOT)
-        if NIGHT and provider != "toy":
+        if NIGHT and provider == "local":  # of test_e2b_reach.py nothing is left
+            yield from ((provider, "api", name) for name in WITH_ROOT if name != "test_e2b_reach.py")
+        if NIGHT and provider not in ("toy", "e2b"):
             yield from ((provider, "mcp", name) for name in MCP)
             yield from ((provider, "e2b", name) for name in E2B)
             yield from ((provider, "python", name) for name in PYTHON)
@@ -61,7 +59,7 @@ def where(request, provider):
     """What a suite needs to know of an engine."""
     if provider == "toy" and (reason := contract.toy_why_not()):
         pytest.skip(f"no toy here: {reason}")
-    if provider in ("local", "toy"):
+    if provider in ("local", "toy", "e2b"):
         return {}
     return {"PADDOCK_TEST_ENGINE": request.getfixturevalue("dockerd").host,
             "PADDOCK_TEST_IMAGE": request.getfixturevalue("debian")}

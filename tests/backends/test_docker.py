@@ -365,12 +365,12 @@ def test_sandboxes_survive_the_daemon(dockerd, images):
 def test_the_route_of_an_image(server):
     api = server.client()
     asked = api.get("/v1/route?image=test/bash:1").json()
-    assert asked["provider"] == "docker" and "jail takes no image" in asked["reason"]
+    assert asked["provider"] == "docker" and "jail leaves images to the engine" in asked["reason"]
     assert api.get("/v1/route").json()["provider"] == "jail"
     answer = api.get("/v1/route?image=-rm")
     assert answer.status == 400 and "-rm" in answer.json()["error"]["message"], answer
     told = server.run("route", "--image", "test/bash:1").stdout
-    assert told.startswith("docker ") and "takes no image" in told
+    assert told.startswith("docker ") and "leaves images to the engine" in told
 
 
 def test_a_default_image(dockerd, images):

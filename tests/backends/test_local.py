@@ -12,7 +12,7 @@ import pytest
 from paddock_testing import host
 from paddock_testing import run as paddock
 from paddock_testing.run import wait_for
-from paddock_testing.server import Server, check_error
+from paddock_testing.server import Client, Server, check_error, free_port
 
 SETTINGS = {"providers": "jail,local", "local_allowed": "on", "requests_per_s": 0,
             "creates_per_s": 0}
@@ -180,6 +180,56 @@ def test_a_keeper_without_root_sweeps_its_own_directory_only():
         keeper.kill()
         keeper.wait()
         shutil.rmtree(top)
+
+
+def test_a_fork_of_a_context_ends_with_its_deletion_without_cgroups():
+    """A server without privilege has no group in which to find it: its worker has left a guard."""
+    top = Path(f"/tmp/paddock-forks-{os.getpid()}")
+    top.mkdir()
+    for name in ("paddock", "paddockd"):
+        shutil.copy(Path(paddock.PADDOCK).parent / name, top / name)
+    user = 1000 if os.geteuid() == 0 else None
+    if user:
+        for path in (top, *top.rglob("*")):
+            os.chown(path, user, user)
+    port, key = free_port(), "e2b_" + "5" * 40
+    env = {"PATH": os.environ["PATH"], "HOME": str(top), "PADDOCK_API_KEY": key}
+    with open(top / "log", "wb") as log:
+        server = subprocess.Popen(
+            [top / "paddock", "serve", "--listen", f"127.0.0.1:{port}", "--state-dir", top / "state", "--run-dir", top / "run",
+             "--providers", "local", "--local-allowed", "on"],
+            user=user, group=user, extra_groups=[] if user else None, env=env, stdout=log, stderr=log)
+    try:
+        wait_for(lambda: b"server.start" in (top / "log").read_bytes() or server.poll() is not None, 60, "it starts")
+        assert server.poll() is None, (top / "log").read_text()
+        api = Client("127.0.0.1", port, key)
+        box = Box(api)
+
+        def value(code, context="python"):
+            answer = api.post(f"{box.base}/contexts/{context}/execute", json={"code": code})
+            assert answer.status == 200 and not answer.json()["error"], answer
+            return int(answer.json()["results"][0]["text"])
+
+        value("import os, subprocess; 0")
+        fork = api.post(f"{box.base}/contexts/python/fork", json={}).json()["id"]
+        pids = [value("os.getpid()", fork), value("subprocess.Popen(['sleep', '7654']).pid", fork)]
+        assert all(is_alive(pid) for pid in pids)
+        assert api.delete(f"{box.base}/contexts/{fork}").status == 204
+        wait_for(lambda: not any(is_alive(pid) for pid in pids), 60, "the fork and its child are gone")
+        assert value("1") == 1
+        assert api.delete(box.base).status == 204
+        api.close()
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(paddock.seconds(60))
+        shutil.rmtree(top)
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize("kind", ["jail", "local"])

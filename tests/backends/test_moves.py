@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from paddock_testing import engine as engines
 from paddock_testing import host
-from paddock_testing.run import wait_for
+from paddock_testing.run import NIGHTLY, seconds, wait_for
 from paddock_testing.server import Server, check_error
 
 # Without a pool: its jails have roots, too.
@@ -238,3 +239,82 @@ def test_a_server_that_is_killed_leaves_it_whole_in_one_place(target):
                 assert told["provider"] == target
         assert target in seen
         box.end()
+
+
+# ---- a sandbox that is deleted while it moves ----
+
+
+class Deleter(threading.Thread):
+    """Makes sandboxes, lets somebody move them without end, and deletes each at a moment of chance."""
+
+    def __init__(self, server, seed, rounds, providers):
+        super().__init__()
+        self.server, self.dice, self.rounds, self.providers = server, random.Random(seed), rounds, providers
+        self.moves, self.wrong = 0, []
+
+    def run(self):
+        for _ in range(self.rounds):
+            try:
+                self.round()
+            except Exception as error:  # pylint: disable=broad-except
+                self.wrong.append(repr(error))
+                return
+
+    def round(self):
+        box = Box(self.server, provider=self.dice.choice(self.providers))
+        box.out("echo text > file; mkdir -p a/b")
+        targets = [self.dice.choice(self.providers) for _ in range(50)]
+        mover = threading.Thread(target=self.keep_moving, args=(box, targets))
+        mover.start()
+        time.sleep(self.dice.choice((0.0, 0.01, 0.05, 0.3)) * self.dice.random())
+        gone = box.api.delete(box.base)
+        mover.join(seconds(120))
+        told = box.info()
+        if gone.status != 204 or mover.is_alive() or not told.get("ended_at"):
+            self.wrong.append((gone, mover.is_alive(), told))
+        box.api.close()
+
+    def keep_moving(self, box, targets):
+        api = self.server.client()
+        for target in targets:
+            answer = api.post(f"{box.base}/move", json={"provider": target})
+            self.moves += answer.status == 200
+            if answer.status != 200:
+                said = answer.json()["error"]["message"]
+                if answer.status not in (404, 409, 410) or "end" not in said and "given up" not in said:
+                    self.wrong.append(answer)
+                break
+        api.close()
+
+
+def race(settings, providers, rounds, more=lambda: ()):
+    """No answer but those that a race may have, and nothing is left at any provider."""
+    with Server({**SETTINGS, **settings}) as server:
+        first = Box(server, provider="local")
+        parent = Path(first.out("echo $HOME")).parent
+        first.end()
+        deleters = [Deleter(server, seed, rounds // 3, providers) for seed in range(3)]
+        for d in deleters:
+            d.start()
+        for d in deleters:
+            d.join()
+        assert not any(d.wrong for d in deleters), [d.wrong for d in deleters]
+
+        def left():
+            roots = [n for n in host.files_below(os.path.join(server.state_dir, "roots")) if ".blank-" not in n]
+            return [*roots, *inside(parent), *more()]
+        wait_for(lambda: not left(), 120, "nothing is left at any provider")
+        print(f"{rounds} deletes, {sum(d.moves for d in deleters)} moves")
+        assert sum(d.moves for d in deleters) > rounds // 10
+
+
+def test_a_delete_against_moves():
+    race({}, ["jail", "local"], 3000 if NIGHTLY else 30)
+
+
+if NIGHTLY:
+    @pytest.mark.timeout(seconds(1800))
+    def test_a_delete_against_moves_with_an_engine(dockerd):
+        image = dockerd.import_image("test/moves:latest", engines.image_tar("bash"), ["ENV PATH=/bin:/usr/bin"])
+        race({"providers": "jail,local,docker", "docker_host": dockerd.host, "image_pull": "never",
+              "default_image": image}, ["jail", "local", "docker"], 300, dockerd.containers)

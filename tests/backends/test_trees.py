@@ -111,7 +111,7 @@ def test_a_kill_reaches_who_forks_without_end(box, mark):
 
 def test_a_time_out_does(box, mark):
     api, url = box
-    _, lock = start(api, url, mark, timeout_s=paddock.seconds(10))
+    _, lock = start(api, url, mark, timeout_s=paddock.seconds(3))
     paddock.wait_for(lambda: not is_held(lock), 120, "all are dead")
 
 

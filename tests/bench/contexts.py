@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ from urllib.parse import urlsplit
 QUICK = "--quick" in sys.argv
 ROUNDS = 40 if QUICK else 300
 STARTS = 3 if QUICK else 10
+FORKS = 5 if QUICK else 50
+CALM_S = 0.05
 JUPYTER = 8888  # written down in the peer's server
 MEGABYTES_200 = "data = bytearray(200 << 20)\nfor at in range(0, len(data), 4096): data[at] = 1\nlen(data)"
 
@@ -66,7 +69,42 @@ class Ours(Client):
         return done
 
 
+def wait_for_pool(ours):
+    """Until the pool of sandboxes with libraries (contexts_warm_pool) is full, so that none is made meanwhile."""
+    wanted = int(os.environ.get("PADDOCK_CONTEXTS_WARM_POOL", "0"))
+    if not wanted:
+        return
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        lines = ours.call("GET", "/metrics").decode().splitlines()
+        if any(line.startswith("paddock_pool_code_ready ") and float(line.split()[1]) >= wanted for line in lines):
+            return
+        time.sleep(0.02)
+    print("contexts: the pool of sandboxes with libraries is not full", file=sys.stderr)
+
+
+class Calm:
+    """As place_calm of tests/bench/place.c: a measurement waits for a moment when nobody else wants a processor."""
+    starts = calm_starts = 0
+
+
+def wait_for_calm():
+    time.sleep(0.003)
+    end = time.monotonic() + CALM_S
+    Calm.starts += 1
+    while True:
+        with open("/proc/stat", encoding="ascii") as stat:
+            running = next(int(line.split()[1]) for line in stat if line.startswith("procs_running"))
+        if running <= 1:
+            Calm.calm_starts += 1
+            return
+        if time.monotonic() > end:
+            return
+        time.sleep(0.001)
+
+
 def elapsed(call):
+    wait_for_calm()
     began = time.perf_counter()
     call()
     return (time.perf_counter() - began) * 1000
@@ -155,6 +193,7 @@ def first_frames(ours, times):
     """With a pool that has the libraries imported (contexts_warm); else what it is without."""
     for _ in range(STARTS):
         made = []
+        wait_for_pool(ours)
 
         def frame():
             made.append(ours.create(template="code-interpreter-v1"))
@@ -168,12 +207,11 @@ def first_frames(ours, times):
         finally:
             for box in made:
                 ours.call("DELETE", box)
-        time.sleep(1.5)  # for the pool
 
 
 def copy_bytes(ours):
     """What an idle context with pandas has for itself when it was copied from a zygote; None without pandas."""
-    time.sleep(1.5)  # for the pool
+    wait_for_pool(ours)
     box = ours.create(template="code-interpreter-v1")
     try:
         return int(ours.cell(box, COLLECT + PRIVATE_BYTES)["results"][0]["text"])
@@ -187,11 +225,14 @@ def forks(ours, box, times):
     try:
         big = ours.json("POST", f"{box}/contexts", {})["id"]
         ours.cell(box, MEGABYTES_200, big)
-        for _ in range(STARTS):
+        for _ in range(FORKS):
             made = []
             times["fork of a context with 200 MB"].append(
                 elapsed(lambda: made.append(ours.json("POST", f"{box}/contexts/{big}/fork", {}))))
-            ours.call("DELETE", f"{box}/contexts/{made[0]['id']}")
+            copy = made[0]["id"]
+            times["a cell in the fork, at once"].append(elapsed(lambda: ours.cell(box, "len(data)", copy)))
+            ours.call("DELETE", f"{box}/contexts/{copy}")
+            time.sleep(0.05)  # its end is no part of the next one's beginning
     except RuntimeError as error:
         print(f"contexts: no fork: {error}", file=sys.stderr)
 
@@ -199,7 +240,7 @@ def forks(ours, box, times):
 def main():
     ours, peer = Ours(), find_peer()
     names = ["a cell `1+1`", "the same at the peer's server", "first cell of a fresh sandbox",
-             "create and first DataFrame", "fork of a context with 200 MB"]
+             "create and first DataFrame", "fork of a context with 200 MB", "a cell in the fork, at once"]
     times = {name: [] for name in names}
     try:
         box = ours.create()
@@ -221,18 +262,26 @@ def main():
     finally:
         if peer:
             peer.close()
+    if Calm.calm_starts < Calm.starts / 2:
+        print(f"contexts: the machine is busy: {Calm.starts - Calm.calm_starts} of {Calm.starts} measurements "
+              "began while others wanted a processor")
     print(f"\nCode contexts, {ROUNDS} rounds, ms\n\n| | p50 | p95 | p99 |\n|---|---|---|---|")
     for name, values in times.items():
         if values:
             ordered = sorted(values)
             p50, p95, p99 = (ordered[min(len(ordered) - 1, len(ordered) * p // 100)] for p in (50, 95, 99))
             print(f"| {name} | {p50:.2f} | {p95:.2f} | {p99:.2f} |")
+    theirs = times["the same at the peer's server"]
+    if theirs:
+        ratio = statistics.median(theirs) / statistics.median(times["a cell `1+1`"])
+        print(f"\na cell: 1/{ratio:.0f} of the peer's, asked by turns")
     print(f"\nmemory of an idle bare context: {memory / (1 << 20):.1f} MB")
     if copied:
         print(f"memory of an idle context with pandas, beside its zygote's: {copied / (1 << 20):.1f} MB")
     if "BENCH_OUT" in os.environ:
         with open(os.environ["BENCH_OUT"], "w", encoding="utf-8") as out:
-            json.dump({"times": {n: v for n, v in times.items() if v}, "idle_bytes": memory, "copy_bytes": copied}, out)
+            json.dump({"times": {n: v for n, v in times.items() if v}, "idle_bytes": memory, "copy_bytes": copied,
+                       "starts": Calm.starts, "calm_starts": Calm.calm_starts}, out)
 
 
 main()

@@ -241,7 +241,7 @@ def results(runs, rows=ROWS):
 
 def is_busy(runs):
     """Whether most measurements began while others wanted a processor."""
-    parts = [data[name] for data in runs for name in ("bench", "bench-server") if name in data]
+    parts = [data[name] for data in runs for name in ("bench", "bench-server", "bench-contexts") if name in data]
     starts = sum(part.get("starts", 0) for part in parts)
     return starts > 0 and sum(part.get("calm_starts", 0) for part in parts) < starts / 2
 

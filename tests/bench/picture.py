@@ -78,7 +78,7 @@ def draw(runs):
                          f'width="{place(ms):.1f}" height="{BAR}" rx="2"/>')
             parts.append(f'<text x="{LEFT + place(ms) + 6:.1f}" y="{at + 13}">{time_text(ms)}</text>')
         y = bottom + 48
-    parts.append(f'<text class="small" x="10" y="{y - 14}">Median times of /bin/true, all taken in turns. '
+    parts.append(f'<text class="small" x="10" y="{y - 14}">Median times of /bin/true, taken in turns; over HTTP in a run of its own. '
                  "Each line is ten times the one before it.</text>")
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" width="{WIDTH}" role="img" '
             f'aria-label="Time of a command in a sandbox, beside other sandboxes"><style>{STYLE}</style>\n'

@@ -26,6 +26,7 @@ int main(void)
         print(l->listed ? "listed" : "");
         print(l->plain ? "plain" : "");
         print(l->missing);
+        print(l->usual ? l->usual : "");
         print_list(l->aliases);
         print_list(l->argv);
         printf("%zu%c", (size_t)(l->driver_end - l->driver), 0);

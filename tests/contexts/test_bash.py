@@ -123,6 +123,23 @@ def test_text_arrives_as_it_is(bash):
     assert bash.run("echo \"" + "ä" * 4000 + "\"").stdout == "ä" * 4000 + "\n"
 
 
+@pytest.mark.parametrize("code", [
+    "PATH=/nowhere", "unset PATH", "base64() { return 1; }; gzip() { return 1; }", "printf() { :; }; eval() { :; }; read() { :; }",
+    "readonly code=1 crc=1 i=1 bit=1 id=1 entry=1 name=1 status=1 line=1", "IFS=x", "set -f; shopt -s nullglob failglob"])
+def test_what_code_changes_does_not_keep_the_driver_from_its_work(bash, code):
+    bash.run(code)
+    for more in ("echo here", "# " + "x" * 3000 + "\necho here"):
+        assert bash.run(more, env={"name": "b"}).stdout == "here\n"
+
+
+def test_a_host_without_base64_says_127(languages, tmp_path):
+    (tmp_path / "bash").symlink_to("/bin/bash")
+    driver = drivers.Driver(languages["bash"], argv=[str(tmp_path / "bash"), *languages["bash"].argv[1:]],
+                            env={"PATH": str(tmp_path)}, wait=False)
+    assert driver.process.wait(paddock.seconds(30)) == 127
+    driver.stop()
+
+
 def test_code_that_closes_its_streams(bash):
     bash.run("exec 1>&- 2>&-")
     assert bash.run("true").kinds() == ["start", "end"]

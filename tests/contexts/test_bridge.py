@@ -14,7 +14,7 @@ def bridge(languages, tmp_path_factory):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"there is no {module} on this host")
     home = tmp_path_factory.mktemp("home")
-    driver = drivers.Driver(languages["bridge"], cwd=home, env={"HOME": str(home)})
+    driver = drivers.Driver(languages["bridge"], cwd=home, env={"HOME": str(home), "OF_THE_CONTEXT": "there"})
     yield driver
     driver.requests.close()     # the kernel is ended by the bridge
     driver.process.wait(paddock.seconds(60))
@@ -39,6 +39,12 @@ def test_cells(bridge):
     assert run(bridge, "x").text == "5"
 
 
+def test_what_the_bridge_itself_logs_is_in_no_cell(bridge):
+    """A kernel of Python can write there as a child of the bridge could."""
+    cell = run(bridge, "import os; open(f'/proc/{os.getppid()}/fd/2', 'w').write('logged\\n'); 7")
+    assert cell.text == "7" and cell.stderr == ""
+
+
 def test_results_and_errors(bridge):
     cell = run(bridge, "from IPython.display import HTML, display\ndisplay(HTML('<b>'))\n1/0")
     assert cell.results[0]["text/html"] == "<b>"
@@ -55,6 +61,19 @@ def test_an_interrupt_ends_the_cell_and_keeps_the_variables(bridge):
     assert [event["type"] for event in events] == ["error", "end"] and events[0]["name"] == "KeyboardInterrupt"
     assert events[0]["id"] == request
     assert run(bridge, "kept").text == "1"
+
+
+def test_variables(bridge):
+    """The context's are there from the start; those of a cell for that cell alone."""
+    assert run(bridge, "import os; os.environ['OF_THE_CONTEXT']").text == "'there'"
+    code = "[os.environ.get(name) for name in ('OF_THE_CONTEXT', 'OF_THE_CELL')]"
+    cell = bridge.run(code, kernel="python3", env={"OF_THE_CONTEXT": "other", "OF_THE_CELL": "'\\{}\n\u00e4"}, limit=120)
+    assert cell.text == repr(["other", "'\\{}\nä"])
+    assert run(bridge, code).text == "['there', None]"
+    cell = bridge.run("1/0", kernel="python3", env={"OF_THE_CELL": "x"}, limit=120)
+    assert cell.error["name"] == "ZeroDivisionError"
+    assert run(bridge, code).text == "['there', None]"
+    assert run(bridge, "'before' in dir(), 'name' in dir()").text == "(False, False)"
 
 
 def test_a_host_without_jupyter_says_127(languages, tmp_path):

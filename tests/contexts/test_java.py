@@ -56,10 +56,40 @@ def test_an_interrupt_ends_the_cell_and_keeps_the_variables(java):
     assert java.run("kept").text == "4"
 
 
+def test_a_late_interrupt_does_not_hit_the_next_cell(java):
+    """The server sends `settle` first, when it has interrupted the cell before."""
+    java.run("int kept2 = 1;")
+    for number in range(20):
+        java.run("1")
+        java.interrupt()
+        java.send({"code": ""}, request=f"settle-{number}")
+        cell = java.run("for (int i = 0; i < 3; i++) Thread.sleep(1);\nkept2")
+        assert cell.error is None and cell.text == "1", (number, cell.error)
+    java.send({"code": ""}, request="settle-twice")     # one that never comes is not waited for for ever
+    assert java.run("kept2").text == "1"
+
+
 def test_damaged_and_repeated_requests_are_left_out(java):
     java.run("int runs = 0;")
     java.send_again_and_damaged("runs++;")
     assert java.run("runs").text == "1"
+
+
+def test_threads_that_print_when_their_cell_is_over(java):
+    """Whatever they print belongs to a cell that runs, or to none."""
+    java.run("var stop = new java.util.concurrent.atomic.AtomicBoolean();\n"
+             "for (int i = 0; i < 3; i++) new Thread(() -> { while (!stop.get()) System.out.print('x'); }).start();")
+    for _ in range(paddock.rounds(30, 500)):
+        assert java.run("1 + 1").text == "2"
+    java.run("stop.set(true);")
+    assert java.run("1 + 1").text == "2"
+
+
+def test_streams_that_are_gone(java):
+    java.run("int kept3 = 5; System.setOut(null);")
+    told = java.run("System.out.print('a');").all("stdout")
+    assert [event["text"] for event in told] == ["a"]
+    assert java.run("kept3").text == "5"
 
 
 def test_long_text(java):

@@ -104,12 +104,18 @@ def test_variables_of_one_cell_are_put_back(start):
 
 
 def test_the_driver_cannot_be_confused_by_files_of_its_directory(start, tmp_path):
-    for name in ("json", "types", "linecache", "collections", "traceback", "select", "signal"):
+    for name in ("json", "types", "linecache", "tokenize", "collections", "traceback", "select", "signal"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a file of the sandbox')")
     (tmp_path / "mine.py").write_text("value = 5")
     python = start("python")
     assert python.run("import mine; mine.value").text == "5"
     assert python.run("1/0").error["name"] == "ZeroDivisionError"
+
+
+def test_code_does_not_see_how_the_driver_is_kept_from_them(start):
+    look = "import os, sys; os.environ.get('PYTHONSAFEPATH'), sys.path[0]"
+    assert start("python").run(look).text == "(None, '')"
+    assert start("python", env={"PYTHONSAFEPATH": "1"}).run(look).text == "('1', '')"    # the code's own
 
 
 def test_input_fails_at_once(python):
@@ -279,10 +285,26 @@ def test_requests_in_pieces_and_at_once(python):
     assert python.collect(three).text == "3"
 
 
+def test_a_late_interrupt_does_not_hit_the_next_cell(python):
+    """The server sends `settle` first, when it has interrupted the cell before. Here the signal comes behind that."""
+    for _ in range(20):
+        python.run("1")
+        python.send({"op": "settle"})
+        python.interrupt()
+        cell = python.run("for i in range(100000): pass\n7")
+        assert cell.error is None and cell.text == "7", cell.error
+    request = python.start("print('go')\nwhile True: pass")
+    python.wait_for_output(b"go")
+    python.interrupt()
+    assert python.collect(request).error["name"] == "KeyboardInterrupt"
+    python.send({"op": "settle"})
+    assert python.run("1").text == "1"
+
+
 @pytest.mark.parametrize("fields", [{}, {"op": "nonsense"}, {"op": ["run"]}])
 def test_a_request_that_is_not_known_is_refused(python, fields):
     answer = python.collect(python.send(fields), until=("refused",))
-    assert "there are run, import and fork" in answer.end["why"]
+    assert "there are run, import, fork and settle" in answer.end["why"]
     assert python.run("1").text == "1"
 
 

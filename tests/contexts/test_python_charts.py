@@ -1,31 +1,56 @@
-"""The Python driver: the data of figures, 22 kinds of them, each with all of its values."""
+"""The Python driver: the data of figures, 22 kinds of them, each with all of its values.
+
+By night each figure is also given to the peer's package e2b-charts, with the libraries of peer/requirements.txt: it must say
+the same."""
 
 import importlib.util
+import json
+import os
+import subprocess
 
 import pytest
 
 from paddock_testing import drivers
+from paddock_testing.run import NIGHTLY
 
 if importlib.util.find_spec("pandas") is None or importlib.util.find_spec("matplotlib") is None:
     pytest.skip("there is no matplotlib on this host", allow_module_level=True)
 
 LABELS = {"x_label": None, "y_label": None, "x_unit": None, "y_unit": None}
 START = "import datetime, numpy as np, pandas as pd, matplotlib.pyplot as plt\nfig, ax = plt.subplots()\n"
+PEER = """
+import e2b_charts, json, warnings
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    print(json.dumps(e2b_charts.chart_figure_to_dict(plt.gcf()), default=lambda number: number.item()))
+"""
 
 
-@pytest.fixture(scope="module")
-def warm(languages, tmp_path_factory):
-    driver = drivers.Driver(languages["python"], cwd=tmp_path_factory.mktemp("charts"),
+@pytest.fixture(scope="module", params=["host", "peer"] if NIGHTLY else ["host"])
+def warm(request, languages, tmp_path_factory):
+    """A driver with the host's libraries, or with the peer's."""
+    argv = languages["python"].argv
+    if request.param == "peer":
+        install = subprocess.run([os.path.join(drivers.ROOT, "tests/contexts/install")], check=False,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert install.returncode == 0, install.stdout
+        argv = [os.path.join(drivers.ROOT, "build-contexts/peer/bin/python"), *argv[1:]]
+    driver = drivers.Driver(languages["python"], argv=argv, cwd=tmp_path_factory.mktemp("charts"),
                             env={"MPLCONFIGDIR": str(tmp_path_factory.mktemp("mpl"))})
+    driver.asks_peer = request.param == "peer"
     yield driver
     driver.stop()
 
 
-def chart(warm, code):
-    cell = warm.run(START + code + ";", limit=60)
+def chart(warm, code, peer_too=True):
+    asked = PEER if warm.asks_peer and peer_too else ""
+    cell = warm.run(START + code + "\n" + asked + "None", limit=60)
     assert cell.error is None, cell.error["traceback"]
     assert len(cell.results) == 1 and "image/png" in cell.results[0]
-    return cell.results[0].get("e2b/chart")
+    found = cell.results[0].get("e2b/chart")
+    if asked:
+        assert (found or {}) == json.loads(cell.stdout, parse_constant=lambda name: None)
+    return found
 
 
 def without_ticks(found):
@@ -54,7 +79,7 @@ def test_03_ticks(warm):
     found = chart(warm, "ax.plot([0, 1], [0, 1]); ax.set_xticks([0, 0.5, 1]); ax.set_yticks([0, 1], ['low', 'high'])")
     assert found["x_ticks"] == [0.0, 0.5, 1.0] and found["x_tick_labels"] == ["0.0", "0.5", "1.0"]
     assert found["y_ticks"] == [0, 1] and found["y_tick_labels"] == ["low", "high"]
-    assert (found["x_scale"], found["y_scale"]) == ("linear", "categorical")
+    assert (found["x_scale"], found["y_scale"]) == ("linear", "linear")     # names of numbers that somebody chose
 
 
 def test_04_logarithms(warm):
@@ -98,6 +123,13 @@ def test_10_groups_of_points(warm):
     assert found["elements"] == [{"label": "a", "points": [[1.0, 2.0]]}, {"label": "b", "points": [[3.0, 4.0]]}]
 
 
+def test_points_with_names(warm):
+    found = chart(warm, "ax.scatter(['a', 'b'], [1, 2])")
+    assert (found["x_scale"], found["x_tick_labels"]) == ("categorical", ["a", "b"])
+    found = chart(warm, "ax.scatter([0, 1, 2], [5, 6, 7]); ax.set_xticks([0, 1, 2], ['p', 'q', 'r'])")
+    assert (found["x_scale"], found["x_tick_labels"]) == ("linear", ["p", "q", "r"])
+
+
 def test_11_points_on_logarithms(warm):
     found = chart(warm, "ax.scatter([1, 10], [1, 100]); ax.set_xscale('log'); ax.set_xlabel('x')")
     assert (found["type"], found["x_scale"], found["x_label"]) == ("scatter", "log", "x")
@@ -124,7 +156,7 @@ def test_14_bars_that_lie(warm):
 def test_15_groups_of_bars_that_lie(warm):
     found = chart(warm, "ax.barh([0, 1], [1, 2], 0.4, label='one'); ax.barh([0.4, 1.4], [3, 4], 0.4, label='two'); "
                   "ax.set_yticks([0, 1], ['a', 'b']); ax.set_xlabel('Value')")
-    assert found["y_label"] == "Value" and found["x_label"] is None
+    assert found["x_label"] == "Value" and found["y_label"] is None     # swapped by each of the two
     assert [(e["label"], e["group"], e["value"]) for e in found["elements"]] == [
         ("a", "one", 1), ("b", "one", 2), ("a", "two", 3), ("b", "two", 4)]
 
@@ -194,6 +226,7 @@ def test_frames_that_plot_themselves(warm):
 
 
 def test_periods_of_pandas(warm):
-    found = chart(warm, "pd.Series([1, 2, 3], index=pd.period_range('2024-01', periods=3, freq='M')).plot(ax=ax)")
+    """The peer's package fails."""
+    found = chart(warm, "pd.Series([1, 2, 3], index=pd.period_range('2024-01', periods=3, freq='M')).plot(ax=ax)", peer_too=False)
     assert found["type"] == "line"
     assert [y for _, y in found["elements"][0]["points"]] == [1, 2, 3]

@@ -3,6 +3,9 @@
 import os
 import signal
 import socket
+import time
+
+import pytest
 
 from paddock_testing import drivers
 from paddock_testing import run as paddock
@@ -11,7 +14,7 @@ from paddock_testing import run as paddock
 def test_a_fork_has_the_variables_and_goes_its_own_way(python):
     python.run("x = [1]\ndef f(): return x")
     child = python.fork()
-    assert child.ready == {"type": "ready", "seq": 1, "version": python.ready["version"]}
+    assert child.ready == {**python.ready, "memory": child.ready["memory"]} and child.ready["seq"] == 1
     assert child.forked["threads_lost"] == 0
     assert child.run("x.append(2); f()").text == "[1, 2]"
     assert python.run("f()").text == "[1]"
@@ -43,13 +46,37 @@ def test_a_fork_waits_until_the_worker_lets_it_go(python):
     request = python.send({"op": "fork"}, [*child.far, far.fileno()])
     far.close()
     child.close_far()
-    python.collect(request, until=("forked",))
     near.settimeout(paddock.seconds(30))
     pid = int(near.recv(100))
     os.kill(pid, 0)
     near.close()    # the worker is gone: the fork ends without a word
+    python.collect(request, until=("forked",))
     paddock.wait_for(lambda: not os.path.exists(f"/proc/{pid}") or b"\nState:\tZ" in status(pid), 30, "the end of the fork")
     child.close()
+
+
+def test_neither_takes_a_request_before_the_worker_lets_the_fork_go(python, tmp_path):
+    """A fork is ready at once; what ends the parent's group may not find it there."""
+    child = drivers.Driver.__new__(drivers.Driver)
+    drivers.Streams.__init__(child)
+    child.language, child.process = python.language, None
+    near, far = socket.socketpair()
+    request = python.send({"op": "fork"}, [*child.far, far.fileno()])
+    far.close()
+    child.close_far()
+    near.settimeout(paddock.seconds(30))
+    child.pid, child.join = int(near.recv(100)), near
+    assert child.event()[0]["type"] == "ready"
+
+    look = {"op": "run", "code": f"import os; os.path.exists({str(tmp_path / 'moved')!r})"}
+    of_child, of_parent = child.send(look), python.send(look)
+    time.sleep(0.2)     # time enough for one that does not wait
+    (tmp_path / "moved").touch()
+    near.send(b"g")
+    python.collect(request, until=("forked",))
+    assert child.collect(of_child).text == "True"
+    assert python.collect(of_parent).text == "True"
+    child.stop()
 
 
 def status(pid):
@@ -92,6 +119,7 @@ def test_a_fork_has_a_group_of_its_own_and_none_of_the_parents_descriptors(pytho
     sibling = python.fork()
     child = python.fork()
     assert os.getpgid(child.pid) == child.pid != os.getpgid(python.pid)
+    assert [each.run("1").text for each in (python, child)] == ["1", "1"]   # both are done with the fork
     before = len(os.listdir(f"/proc/{python.pid}/fd"))
     assert len(os.listdir(f"/proc/{child.pid}/fd")) < before
     for each in (sibling, child):
@@ -124,6 +152,21 @@ def test_a_fork_without_its_descriptors_is_refused(python):
     assert len(os.listdir(f"/proc/{python.pid}/fd")) == before
     one.close()
     other.close()
+
+
+@pytest.mark.parametrize("broken", ["os.fork = lambda: 1 / 0", "os.fork = None"])
+def test_code_that_replaces_what_forks(python, broken):
+    python.run(f"import os; x = 5; {broken}")
+    child = python.fork()
+    assert child.run("x").text == "5" == python.run("x").text
+    child.stop()
+
+
+@pytest.mark.parametrize("broken", ["os.setsid = None", "os.dup2 = None", "os.getpid = None"])
+def test_a_fork_that_fails_half_way_is_no_second_driver(python, broken):
+    python.run(f"import os; x = 5; {broken}")
+    assert python.fork()["type"] == "forked"    # and has ended
+    assert [python.run("x").text for _ in range(10)] == ["5"] * 10
 
 
 def test_forks_draw_other_numbers(python):

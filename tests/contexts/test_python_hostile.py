@@ -140,6 +140,28 @@ def test_a_process_that_ends_itself(start):
     assert python.process.wait(paddock.seconds(30)) == 7
 
 
+@pytest.mark.parametrize("last, status, told", [
+    ("pass", 0, ""), ("sys.exit(3)", 3, ""), ("sys.exit('no')", 1, "no"), ("1/0", 1, "ZeroDivisionError"),
+    ("os.kill(os.getpid(), 15)", 15, ""), ("display([2])", 0, "")])
+def test_a_child_of_the_code_ends_with_the_cell(python, last, status, told):
+    """It is no second driver: it says nothing for this one, and takes no request."""
+    cell = python.run(f"import os, sys\nx = 1\npid = os.fork()\nif not pid:\n    x = 2\n    {last}\n"
+                      "else:\n    ended = os.waitpid(pid, 0)[1]\npid > 0")
+    assert cell.kinds()[0] == "start" and cell.kinds()[-1] == "end" and cell.text == "True"
+    assert told in cell.stderr and cell.stdout == ("[2]\n" if "display" in last else "")
+    assert python.run("os.WEXITSTATUS(ended) or os.WTERMSIG(ended)").text == str(status)
+    assert [python.run("x, os.fork() >= 0").text for _ in range(5)] == ["(1, True)"] * 5
+
+
+def test_a_child_that_a_signal_handler_forks_takes_no_request(python):
+    """The driver waits for requests meanwhile."""
+    python.run("import os, signal\nmade = []\ndef ring(*_): made.append(os.fork())\nsignal.signal(signal.SIGALRM, ring)")
+    for number in range(1, 4):
+        python.run("signal.setitimer(signal.ITIMER_REAL, 0.01)")
+        paddock.wait_for(lambda n=number: python.run("len(made)").text == str(n), 20, "it rang")
+    assert [python.run("all(made)").text for _ in range(10)] == ["True"] * 10
+
+
 def test_code_that_closes_all_descriptors_ends_the_driver(python):
     python.send({"op": "run", "code": "import os; os.closerange(3, 1 << 16)"})
     assert python.process.wait(paddock.seconds(30)) is not None

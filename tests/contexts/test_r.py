@@ -1,7 +1,9 @@
 """The R driver, where the host has R."""
 
+import base64
 import os
 import shutil
+import signal
 
 import pytest
 
@@ -46,6 +48,41 @@ def test_what_is_printed(r):
     assert r.run("print(1)").stdout == "[1] 1\n"
 
 
+def test_plots(r):
+    if r.run("unname(capabilities('png'))").text != "[1] TRUE":
+        assert r.run("plot(1); file.exists('Rplots.pdf')").results == [{"text/plain": "[1] FALSE"}]
+        return
+    cell = r.run("plot(1:3); plot(3:1); cat('drawn')", limit=60)
+    assert cell.stdout == "drawn" and [sorted(found) for found in cell.results] == [["image/png", "text/plain"]] * 2
+    pictures = [base64.b64decode(found["image/png"], validate=True) for found in cell.results]
+    assert all(picture.startswith(b"\x89PNG") and picture[-8:-4] == b"IEND" for picture in pictures)
+    assert pictures[0] != pictures[1]
+    assert r.run("1").results == [{"text/plain": "[1] 1"}]      # they are shown once
+    assert len(r.run("plot(1); invisible(dev.off()); plot(2)").results) == 2
+    cell = r.run("plot(1); stop('no')")
+    assert cell.error["value"] == "no" and cell.results == []
+    assert r.run("invisible(2)").results == []
+
+    # A device of the code's own stays, and is its own business.
+    assert r.run("mine <- tempfile(); pdf(mine); plot(1)").results == []
+    assert r.run("invisible(dev.off()); file.exists(mine)").text == "[1] TRUE"
+    assert r.run("file.exists('Rplots.pdf')").text == "[1] FALSE"
+
+
+def test_a_driver_removes_what_killed_ones_have_left(start, tmp_path):
+    if not shutil.which("Rscript"):
+        pytest.skip("there is no R on this host")
+    first = start("r", env={"TMPDIR": str(tmp_path)})
+    left = first.run("cat(tempdir())").stdout
+    os.killpg(first.pid, signal.SIGKILL)
+    first.process.wait(paddock.seconds(30))
+    assert os.path.isdir(left)
+    other = start("r", env={"TMPDIR": str(tmp_path)})
+    third = start("r", env={"TMPDIR": str(tmp_path)})
+    assert third.run("cat(tempdir())").stdout != left and not os.path.exists(left)
+    assert os.path.isdir(other.run("cat(tempdir())").stdout)    # the living keep theirs
+
+
 def test_errors(r):
     cell = r.run("stop('no')")
     assert cell.error["value"] == "no" and not cell.end["ok"]
@@ -70,6 +107,29 @@ def test_an_interrupt_ends_the_cell_and_keeps_the_variables(r):
     assert r.collect(request).error["name"] == "Interrupt"
     r.interrupt()
     assert r.run("kept").text == "[1] 1"
+
+
+@pytest.mark.parametrize("code", [
+    "sum <- function(a, b) a + b; tail <- head <- function(x) x", "c <- paste <- sprintf <- function(...) stop('mine')",
+    "rm(list = ls(all.names = TRUE))", "attach(list(paste0 = function(...) 'e', file = 5))", "detach('package:utils')",
+    "print.default <- format <- nchar <- function(...) stop('no')"])
+def test_what_code_defines_or_removes_does_not_keep_the_driver_from_its_work(start, code):
+    if not shutil.which("Rscript"):
+        pytest.skip("there is no R on this host")
+    driver = start("r")
+    assert driver.run("ls(all.names = TRUE)").text == "character(0)"
+    driver.run(code)
+    assert driver.run("cat('here\\n')", env={"NEW": "a"}).stdout == "here\n"
+    assert driver.run("stop('x')").error["value"] == "x"
+
+
+def test_a_child_that_the_code_forks_is_no_driver(start):
+    if not shutil.which("Rscript"):
+        pytest.skip("there is no R on this host")
+    driver = start("r")
+    cell = driver.run("p <- parallel:::mcfork(); if (inherits(p, 'masterProcess')) 'child' else 'parent'")
+    assert [r["text/plain"] for r in cell.results] == ['[1] "parent"']
+    assert [driver.run("1 + 1").text for _ in range(3)] == ["[1] 2"] * 3
 
 
 def test_damaged_and_repeated_requests_are_left_out(r):

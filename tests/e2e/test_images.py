@@ -10,6 +10,7 @@ import signal
 import subprocess
 import tarfile
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -161,6 +162,46 @@ def test_oci_layouts(store, kind):
     assert store.ok("run", "--image", "x.example/a:1", "--", "/bin/cat", "/f") == "1"
     store.ok("image", "import", "--name", "short", path)
     assert store.ok("run", "--image", "short", "--", "/bin/cat", "/f") == "1"
+
+
+def unpacked(store, name="oci"):
+    images.layout(store.place / "oci.tar", [images.base(), layer(entry("f", b"1"))], kind="", name="x.example/a:1")
+    folder = store.place / name
+    folder.mkdir()
+    subprocess.run(["tar", "-x", "-C", str(folder), "-f", str(store.place / "oci.tar")], check=True, timeout=60)
+    return folder
+
+
+def test_a_directory_is_imported(store):
+    folder = unpacked(store)
+    (folder / "blobs" / "sha256" / "notes.txt").write_text("not a blob")  # is left out
+    (folder / "secret").symlink_to("/etc/shadow")
+    store.ok("image", "import", folder)
+    assert store.ok("run", "--image", "x.example/a:1", "--", "/bin/cat", "/f") == "1"
+    # Nothing of what it was packed into is left.
+    assert {p.name for p in (store.state / "images").iterdir()} <= {"layers", "records", "blobs", "names", "names.lock", "lock"}
+
+
+@pytest.mark.parametrize("how,says", [("empty", "oci-layout"), ("link", "index.json"), ("fifo", "not a file"),
+                                      ("changed", "digest"), ("without", "blobs/sha256")])
+def test_a_directory_that_is_no_image(store, how, says):
+    folder = unpacked(store)
+    blob = max((folder / "blobs" / "sha256").iterdir(), key=lambda p: p.stat().st_size)
+    if how == "empty":
+        (folder / "oci-layout").unlink()
+    elif how == "link":  # nothing is read by a way that leads out
+        (folder / "index.json").rename(store.place / "index.json")
+        (folder / "index.json").symlink_to(store.place / "index.json")
+    elif how == "fifo":
+        blob.unlink()
+        os.mkfifo(blob)
+    elif how == "changed":
+        blob.write_bytes(blob.read_bytes()[:-1] + b"x")
+    else:
+        shutil.rmtree(folder / "blobs")
+    done = store.call("image", "import", folder)
+    assert done.returncode != 0 and says in done.stderr, done.stderr
+    assert "x.example" not in store.ok("image", "ls")
 
 
 @needs_root
@@ -396,3 +437,80 @@ def test_usage(store):
                        (["run", "--image", "x", "--root", "/", "--", "true"], "one of them")):
         done = store.call(*words)
         assert done.returncode in (2, 125) and why in done.stderr, (words, done.stderr)
+
+
+def test_a_named_root_belongs_to_its_image(store):
+    """It is kept on top of it, goes with no other, and keeps it from being removed."""
+    store.put(layer(entry("mark", b"one\n")))
+    image_id = json.loads(store.ok("image", "inspect", "demo:1"))["id"]
+    name = ["--name", "kept"]
+    try:
+        assert store.sh("echo mine > /workspace/file; cat /mark", *name) == "one\n"
+        assert store.sh("cat /workspace/file", *name) == "mine\n"
+        assert store.call("image", "rm", "demo:1").stderr.endswith(f"image {image_id[:12]} is in use by root 'kept'\n")
+        store.put(layer(entry("mark", b"two\n")))
+        done = store.call("run", "--image", "demo:1", *name, "--", "/bin/true")
+        assert done.returncode == 125 and f"made from image {image_id[:12]}" in done.stderr, done
+        # Named by its id, or not at all, it is what it was.
+        assert store.ok("run", "--image", image_id, *name, "--", "/bin/cat", "/mark") == "one\n"
+        assert store.ok("run", *name, "--", "/bin/cat", "/mark", "/workspace/file") == "one\nmine\n"
+        store.ok("run", "--name", "plain", "--", "/bin/true")
+        done = store.call("run", "--image", "demo:1", "--name", "plain", "--", "/bin/true")
+        assert done.returncode == 125 and "made without an image" in done.stderr, done
+    finally:
+        for root in ("kept", "plain"):
+            store.call("root", "rm", root)
+    store.ok("image", "rm", image_id)
+
+
+def test_pruning_leaves_what_somebody_needs(store):
+    store.put(layer(entry("mark", b"one\n")))
+    first = json.loads(store.ok("image", "inspect", "demo:1"))["id"]
+    store.put(layer(entry("mark", b"two\n")))  # the name moves on
+    part = store.state / "images" / "blobs" / ("0" * 64 + ".part")
+    part.write_bytes(b"half")
+    store.call("image", "import", saved(store.place / "bad.tar", [layer(entry("orphan")), layer(entry("../x"))], name="bad:1"))
+    assert len(store.layers()) == 4
+    with subprocess.Popen(**store.command("run", "--image", first, "--", "/bin/sh", "-c", "echo up; cat /dev/null; sleep 1000"),
+                          stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"up\n"
+        assert store.ok("image", "prune") == "" and first[:12] in store.ok("image", "ls")
+        assert len(store.layers()) == 3 and not part.exists()
+        child.terminate()
+    paddock.wait_for(lambda: store.ok("image", "prune") == f"sha256:{first}\n", 30, "the sandbox is gone")
+    assert len(store.layers()) == 2 and store.sh("cat /mark") == "two\n"
+    assert store.call("image", "prune", "x").returncode == 2
+
+
+def test_removals_race_against_starts(store):
+    """A start has the whole image or is told that there is none: never half of it, never another's."""
+    rounds = 1500 if os.environ.get("PADDOCK_NIGHTLY") else 4
+    archive = saved(store.place / "race.tar", [images.base(), layer(entry("mark", b"whole\n"))])
+    store.ok("image", "import", archive)
+    stop, wrong, ran = threading.Event(), [], []
+
+    def start():
+        while not stop.is_set():
+            done = store.call("run", "--image", "demo:1", "--", "/bin/cat", "/mark")
+            told = "there is no image" in done.stderr or "being removed" in done.stderr
+            ran.append(done.returncode == 0)
+            if done.stdout != "whole\n" if done.returncode == 0 else not told:
+                wrong.append(done)
+
+    threads = [threading.Thread(target=start) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    removed = 0
+    try:
+        while removed < rounds and not wrong:
+            done = store.call("image", "rm", "demo:1")
+            assert done.returncode == 0 or "in use by a sandbox" in done.stderr, done
+            removed += done.returncode == 0
+            if done.returncode == 0:
+                store.ok("image", "import", archive)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not wrong and any(ran), (wrong[:3], len(ran))
+    store.check_whole()

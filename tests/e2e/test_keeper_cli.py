@@ -78,6 +78,18 @@ def test_limits_of_one_run_are_not_the_next_ones(keeper):
         assert int(sh(keeper, line, disk=disk).out) == size
 
 
+def test_what_the_kernel_did_to_one_run_is_not_told_of_the_next(keeper):
+    """A keeper uses memory groups again: neither a kill in one of them nor its limit is another run's."""
+    for _ in range(2):
+        bomb = ["python3", "-c", "bytearray(200 << 20)"]
+        stopped = paddock.run_record(bomb, env=keeper.env, memory="32M")
+        assert stopped.record["stopped_by"] == "oom", stopped.explain()
+        assert paddock.run(bomb, env=keeper.env, memory="512M").status == 0
+        for _ in range(3):
+            result = paddock.run_record(["/bin/sh", "-c", "exit 5"], env=keeper.env)
+            assert (result.status, result.record["stopped_by"]) == (5, None), result.explain()
+
+
 def test_environment_and_directory_are_the_callers(keeper, tmp_path):
     """The keeper has others: what is relative is relative to the caller."""
     (tmp_path / "here").mkdir()

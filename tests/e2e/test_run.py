@@ -407,6 +407,27 @@ def test_options_end_where_the_command_begins():
     assert call("run", "--timeout=1m", "--env=A=b=c", "--", "sh", "-c", "echo $A").stdout == "b=c\n"
 
 
+def test_it_is_its_own_keeper():
+    """The builder is the only process besides those of the jail, and no terminal reaches it."""
+    word = new_word()
+    with paddock.background(["sleep", word]) as process:
+        pid = paddock.wait_for(lambda: host.with_word(word), 5, "it runs")
+        init = host.jail_init(pid[-1])
+        assert host.parent(init) == process.pid
+        outside = [p for p in host.descendants(process.pid)
+                   if host.namespace(p, "pid") == host.namespace(os.getpid(), "pid") and not host.is_zombie(p)]
+        assert len(outside) == 1 and os.getsid(outside[0]) == outside[0], outside
+    check_gone(word)
+
+
+def test_a_caller_that_ignores_its_children_is_answered():
+    """Ignoring goes on through an exec, and then the kernel tells of no child's end."""
+    done = subprocess.run(paddock.jail_argv(["/bin/sh", "-c", "exit 7"]), env=paddock.clean_environment(), check=False,
+                          preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+                          timeout=paddock.seconds(30))
+    assert done.returncode == 7
+
+
 def test_long_command_lines_pass():
     argument = "x" * 100000
     assert len(raw(["/bin/echo", argument, "end"]).stdout) == 100005

@@ -6,11 +6,13 @@ import base64
 import http.client
 import json
 import os
+import random
+import time
 
 import pytest
 
 from breaking import Box, Later, Victim, read_events
-from paddock_testing.run import wait_for
+from paddock_testing.run import rounds, wait_for
 
 NIGHTLY = os.environ.get("PADDOCK_NIGHTLY") == "1"
 CONTEXTS, KILLS, ROUNDS = (50, 8, 2000) if NIGHTLY else (6, 2, 300)
@@ -169,6 +171,27 @@ def test_forks_go_on(server, api, box):
     api.delete(url)
     api.delete(other)
     wait_for(lambda: api.get(f"{box.url}/processes").json()["processes"] == [], 60, "nothing is left")
+
+
+def test_a_kill_while_contexts_fork_leaves_no_copy_without_a_name(server, api, box):
+    """Whatever of a fork there was: it has a name and answers, or it has ended."""
+    base = f"{box.url}/contexts"
+    execute(api, f"{base}/python", "x = bytearray(50 << 20); x[:] = b'1' * len(x)")
+    chance = random.Random(1)
+    count = "cat /proc/[0-9]*/comm | grep -c '^python3'"
+
+    for number in range(rounds(4, 60)):
+        asked = Later(lambda: server.client().post(f"{base}/python/fork"))
+        time.sleep(chance.random() * 0.02)
+        server.kill_and_restart()
+        asked.end()
+        named = [c for c in api.get(base).json()["contexts"] if c["pid"]]
+        wait_for(lambda n=len(named): box.try_exec(count).json()["stdout"] == f"{n}\n", 30,
+                 f"as many interpreters as names, in round {number}")
+        for context in named:
+            assert execute(api, f"{base}/{context['id']}", "len(x)").json()["results"][0]["text"] == str(50 << 20)
+            if context["id"] != "python":
+                assert api.delete(f"{base}/{context['id']}").status == 204
 
 
 def test_a_deleted_context_does_not_come_back(server, api, box):

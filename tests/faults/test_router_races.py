@@ -60,7 +60,9 @@ def test_rules_are_replaced_while_sandboxes_are_made(server):
         for n in range(1, ROUNDS + 1):
             assert admin.put("/v1/router", json=rules(n)).status == 200
             # With these rules, whatever others are just being made with.
-            made = admin.post("/v1/sandboxes").json()
+            answer = admin.post("/v1/sandboxes")
+            assert answer.status == 201, answer
+            made = answer.json()
             assert made["provider"] == "jail" and made["reason"] == f"rule set {n}", made
             assert admin.delete(f"/v1/sandboxes/{made['id']}").status == 204
             if n % 10 == 0:

@@ -66,7 +66,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         each(NULL, &c, NULL);
     (void)docker_read_list(data, size, each, NULL, NULL);
     (void)docker_read_version(data, size, version, NULL);
-    (void)docker_read_info(data, size, "runc", &i, NULL);
+    if (docker_read_info(data, size, "runc", &i, NULL) == 0) {
+        bool held = docker_check_limits("podman", &i, NULL) == 0;
+        if (docker_read_controllers(data, size, &i, NULL) == 0 && !held &&
+            docker_check_limits("podman", &i, NULL) == 0)
+            abort();
+    }
     (void)docker_read_auth(data, size, "r.io", &auth, NULL);
 
     struct pd_err e;

@@ -10,7 +10,7 @@ night, nor with PADDOCK_STRICT=1, nor when many tests have failed.
 import contextlib
 import os
 
-from .reports import read_pytest
+from .reports import read_junits, read_pytest
 from .work import LOGS, Part
 
 ONCE = {"security", "faults", "alone"}  # one attack that succeeds, one byte that is lost, is one too many
@@ -37,6 +37,37 @@ class Attempt:
                                             "--last-failed-no-failures=none"], self.limit, self.env)
         read_pytest(part, report, result)
         return part
+
+
+class SuiteAttempt:
+    """A run of tests/PART/suite, which writes a report of each of its names. Those names are repeated in which
+    a test has failed, whole: what a browser or an SDK does has no part that could be tried for itself."""
+
+    def __init__(self, name, names, limit, env, failed):
+        self.name = name
+        self.names = names
+        self.limit = limit
+        self.env = env
+        self.failed = failed
+
+    def repeat(self, shop):
+        """A part with the results of the second try."""
+        part = Part(f"{self.name}-again")
+        names = [name for name in self.names if any(test.startswith(f"{name}: ") for test in self.failed)]
+        run_suite(shop, part, self.name, names, self.limit, self.env)
+        return part
+
+
+def run_suite(shop, part, name, names, limit, env):
+    """Runs tests/NAME/suite for some of its names and counts; gives the names of the tests that failed."""
+    folder = os.path.join(LOGS, part.name)
+    result = shop.run(part, part.name, [os.path.join("tests", name, "suite"), folder, *names], limit, env)
+    before = len(part.failed)
+    read_junits(part, {n: os.path.join(folder, f"{name}-{n}.xml") for n in names})
+    failed = [test for test, _ in part.failed[before:]]
+    if result.status and not failed:
+        part.fail("suite", result.tail())
+    return failed
 
 
 def settle(part, attempt, second):

@@ -7,8 +7,8 @@ import re
 import shutil
 import tempfile
 
-from .again import Attempt
-from .reports import read_junits, read_pytest, read_tap
+from .again import Attempt, SuiteAttempt, run_suite
+from .reports import read_pytest, read_tap
 from .work import LOGS, NIGHTLY, OBJECTS, PYTHON, ROOT, SKIP, TEST_LIMIT_S
 
 # Tests that are marked so count things of the whole machine; they have a part of their own.
@@ -106,6 +106,7 @@ def pytest(shop, part, folders, limit, *, interpreter=PYTHON, env=None, more=(),
     report = os.path.join(LOGS, f"{log}.xml")
     if os.path.exists(report):
         os.unlink(report)
+    limit *= 6 if NIGHTLY else 1  # more rounds
     command = pytest_command(interpreter, report, *more)
     env = {**PROGRAMS, **(env or {})}
     beside = ["-n", str(workers), "--dist", "loadfile"] if workers else []
@@ -130,7 +131,7 @@ def tests_in(folder, limit, workers=0, but=()):
 # the server, from parsing to the pump, and the others with the release. At night all are tried with both.
 # Two are tried with both by day, too: their subject is what a release is quick at.
 SANITIZED = [f"tests/api/test_{name}.py" for name in (
-    "attach", "bad_input", "console", "contexts_fork", "contexts_hostile", "e2b_files", "e2b_process", "files", "mcp",
+    "attach", "bad_input", "console", "contexts_fork", "contexts_hostile", "contexts_races", "e2b_files", "e2b_process", "files", "mcp",
     "operations", "ports",
     "prepared_hostile", "processes", "queue_pool", "sandboxes", "sessions", "tls")]
 WITH_BOTH = [f"tests/api/test_{name}.py" for name in ("exec", "prepared")]
@@ -178,16 +179,29 @@ def install(shop, part, script):
     return result.status == 0
 
 
-def e2b(shop, part):
+def suite(shop, part, names):
+    """A part that is a script of its own, tests/PART/suite: it starts a server and runs programs of others, each
+    of `names` with a report."""
     if not (shop.build(part, "release") and shop.build(part, "server")
-            and install(shop, part, "tests/e2b/install")):
+            and install(shop, part, f"tests/{part.name}/install")):
         return
-    sdks = sorted(n for n in os.listdir(os.path.join(ROOT, "tests/e2b")) if re.match(r"(js|py)-", n))
-    result = shop.run(part, "e2b", ["tests/e2b/suite", LOGS], 1800, PROGRAMS)
-    before = len(part.failed)
-    read_junits(part, {sdk: os.path.join(LOGS, f"e2b-{sdk}.xml") for sdk in sdks})
-    if result.status and len(part.failed) == before:
-        part.fail("suite", result.tail())
+    failed = run_suite(shop, part, part.name, names, 1800, PROGRAMS)
+    part.again.append(SuiteAttempt(part.name, names, 1800, PROGRAMS, failed))
+
+
+def e2b(shop, part):
+    suite(shop, part, sorted(n for n in os.listdir(os.path.join(ROOT, "tests/e2b")) if re.match(r"(js|py)-", n)))
+
+
+def mcp(shop, part):
+    suite(shop, part, ["js", "py-1", "py-2", "programs"])
+
+
+def console(shop, part):
+    files = sorted(os.listdir(os.path.join(ROOT, "tests/console")))
+    names = [name.removesuffix(".test.mjs") for name in files if name.endswith(".test.mjs")]
+    names += [name.removesuffix(".mjs") for name in files if name.endswith(".night.mjs") and NIGHTLY]
+    suite(shop, part, names)
 
 
 def python(shop, part):
@@ -208,31 +222,6 @@ def python(shop, part):
         "PADDOCK_PROGRAM": os.path.join(ROOT, "build/paddock")})
     part.check("a wheel works by itself, and the example in C",
                shop.run(part, "python-wheel", ["sdk/python/tests/wheel"], 900))
-
-
-def mcp(shop, part):
-    if not (shop.build(part, "release") and shop.build(part, "server")
-            and install(shop, part, "tests/mcp/install")):
-        return
-    result = shop.run(part, "mcp", ["tests/mcp/suite", LOGS], 1800, PROGRAMS)
-    before = len(part.failed)
-    read_junits(part, {name: os.path.join(LOGS, f"mcp-{name}.xml")
-                       for name in ("js", "py-1", "py-2", "programs")})
-    if result.status and len(part.failed) == before:
-        part.fail("suite", result.tail())
-
-
-def console(shop, part):
-    if not (shop.build(part, "release") and shop.build(part, "server")
-            and install(shop, part, "tests/console/install")):
-        return
-    result = shop.run(part, "console", ["tests/console/suite", LOGS], 1800, PROGRAMS)
-    before = len(part.failed)
-    names = sorted(name.removesuffix(".test.mjs") for name in os.listdir(os.path.join(ROOT, "tests/console"))
-                   if name.endswith(".test.mjs"))
-    read_junits(part, {name: os.path.join(LOGS, f"console-{name}.xml") for name in names})
-    if result.status and len(part.failed) == before:
-        part.fail("suite", result.tail())
 
 
 def vm(shop, part):
@@ -280,20 +269,21 @@ PARTS = {
 }
 
 if os.path.isdir(os.path.join(ROOT, "tests/backends")):
-    PARTS["backends"] = tests_in("backends", 10800 if NIGHTLY else 1800)
+    PARTS["backends"] = tests_in("backends", 1800)
 
 if NIGHTLY:
     PARTS["tsan"] = sanitized("tsan", ["tests/api", "tests/faults"], {
         "TSAN_OPTIONS": "second_deadlock_stack=1:halt_on_error=0"})
 
-# See lanes.py: (lanes, rest). The first two lanes compute, the others wait more than they compute. More than
-# four would starve what is measured in some. Tests that count things of the machine have a processor for
+# See lanes.py: (lanes, rest). The first two lanes compute, the others wait more than they compute: four of them leave
+# half of two processors idle, and more than five would starve what is measured in some. Tests that count things of the machine have a processor for
 # themselves: beside them only fuzz targets compute, which leave nothing on the machine. Then the unit tests have both.
 STAGES = [
     ([["vm"],
       ["lint", "build", "asan"],
       ["security", "python"],
-      ["api", "e2e", "faults"]], ["backends", "contexts", "mcp", "console", "docs", "e2b"]),
+      ["api", "e2e", "faults"],
+      []], ["backends", "contexts", "mcp", "console", "docs", "e2b"]),
     ([["tsan"]], []),
     ([["alone", "unit"],
       ["fuzz"]], []),

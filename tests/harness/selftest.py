@@ -5,7 +5,7 @@ import tempfile
 import time
 
 from . import expected, install_cases, summary
-from .again import MOST, Attempt, try_again
+from .again import MOST, Attempt, SuiteAttempt, run_suite, try_again
 from .parts import pytest_command
 from .reports import read_junits, read_pytest, read_tap
 from .work import LOGS, PYTHON, TEXT_LINES, Part, Result, Workshop
@@ -171,11 +171,42 @@ def unsteady_run(folder, name, always=False, more=0):
     return part.passed, len(part.failed), [test for test, _ in part.unsteady]
 
 
+class Programs(Workshop):
+    """A suite of two names, of which `b` fails as often as it is told to."""
+
+    def __init__(self, failures):
+        super().__init__()
+        self.failures = failures
+        self.asked = []
+
+    def run(self, part, log, command, limit, env=None):
+        _, folder, *names = command
+        self.asked.append(names)
+        os.makedirs(folder, exist_ok=True)
+        broken = "b" in names and self.failures > 0
+        self.failures -= 1
+        for name in names:
+            with open(os.path.join(folder, f"self-test-suite-{name}.xml"), "w", encoding="utf-8") as report:
+                report.write(FAILED if broken and name == "b" else PASSED)
+        return Result(int(broken), "")
+
+
+def suite_run(failures):
+    shop, part = Programs(failures), Part("self-test-suite")
+    failed = run_suite(shop, part, part.name, ["a", "b"], 20, None)
+    part.again.append(SuiteAttempt(part.name, ["a", "b"], 20, None, failed))
+    try_again(shop, [part])
+    return part.passed, len(part.failed), shop.asked
+
+
 def again_cases(folder):
     """What is tried again, and what is not."""
     yield "a failure that does not come again", (2, 0, ["test_a: test_once"]), unsteady_run(folder, "a")
     yield "one beside it that does", (1, 1, ["test_b: test_once"]), unsteady_run(folder, "b", always=True)
     yield "too many failures", (1, MOST + 1, []), unsteady_run(folder, "c", more=MOST)
+    yield "a suite that passed", (2, 0, [["a", "b"]]), suite_run(0)
+    yield "a suite of which one name failed once", (2, 0, [["a", "b"], ["b"]]), suite_run(1)
+    yield "and one that fails again", (1, 1, [["a", "b"], ["b"]]), suite_run(2)
     yield "an attack that succeeded once", (1, 1, []), unsteady_run(folder, "security")
 
 

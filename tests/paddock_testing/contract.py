@@ -20,12 +20,17 @@ TOP = Path(__file__).resolve().parents[2]
 CANNOT = TOP / "tests/backends/cannot.toml"
 # Each suite by the name that the table has for it, and its folder.
 SUITES = {"api": "tests/api", "e2b": "tests/e2b", "mcp": "tests/mcp", "python": "sdk/python/tests"}
-CHOICE = ("PADDOCK_TEST_PROVIDER", "PADDOCK_TEST_ENGINE", "PADDOCK_TEST_IMAGE")
+CHOICE = ("PADDOCK_TEST_PROVIDER", "PADDOCK_TEST_ENGINE", "PADDOCK_TEST_CERTS", "PADDOCK_TEST_IMAGE")
+
+
+def choice_name():
+    """What was chosen, as the table has it; "jail" when nothing was. "far" is docker on another machine."""
+    return os.environ.get("PADDOCK_TEST_PROVIDER", "jail")
 
 
 def provider():
-    """Its name; "jail" when none is asked for."""
-    return os.environ.get("PADDOCK_TEST_PROVIDER", "jail")
+    """The name of it that a server knows."""
+    return "docker" if choice_name() == "far" else choice_name()
 
 
 def providers():
@@ -51,6 +56,16 @@ def toy_why_not():
     return "" if " cgroup2 " in Path("/proc/mounts").read_text() else "it needs cgroups v2"
 
 
+@functools.cache
+def landlord():
+    """Who rents sandboxes out to this process's servers, until it ends."""
+    from . import rented  # pylint: disable=import-outside-toplevel,cyclic-import
+    who = rented.Landlord()
+    who.__enter__()
+    atexit.register(who.__exit__)
+    return who
+
+
 def settings():
     """What the server needs besides, so that the provider is its default."""
     name = provider()
@@ -59,9 +74,13 @@ def settings():
     more = {"local_allowed": "on"} if name == "local" else {}
     if name == "toy":
         more = {"backends": f"toy={toy()}"}
+    if name == "e2b":
+        more = landlord().settings()
     if image := os.environ.get("PADDOCK_TEST_IMAGE"):
         more = {"docker_host": os.environ["PADDOCK_TEST_ENGINE"], "default_image": image,
                 "image_pull": "never"}
+    if certs := os.environ.get("PADDOCK_TEST_CERTS"):
+        more["docker_cert_path"] = certs
     return {"providers": ",".join(providers()), "sandbox_mode": name, **more}
 
 
@@ -72,8 +91,8 @@ def choice():
 
 def cannot(suite):
     """{FILE::TEST or FILE: why} of what the provider cannot do in a suite."""
-    table = tomllib.loads(CANNOT.read_text()).get(provider(), {})
-    return {test: f"provider {provider()}: {group['why']}"
+    table = tomllib.loads(CANNOT.read_text()).get(choice_name(), {})
+    return {test: f"provider {choice_name()}: {group['why']}"
             for group in table.values() for test in group.get(suite, ())}
 
 

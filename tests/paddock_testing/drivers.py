@@ -44,6 +44,7 @@ class Language:
     listed: bool
     plain: bool
     missing: str
+    usual: str
     aliases: list
     argv: list
     driver: bytes
@@ -76,10 +77,10 @@ def read_languages(data):
     while data:
         name = word()
         flags = [bool(word()) for _ in range(3)]
-        missing = word()
+        missing, usual = word(), word()
         lists = [list(iter(word, "")) for _ in range(2)]
         size = int(word())
-        yield name, Language(name, *flags, missing, *lists, data[:size])
+        yield name, Language(name, *flags, missing, usual, *lists, data[:size])
         data = data[size:]
 
 
@@ -209,7 +210,7 @@ class Driver(Streams):
         self.sent_line = None
         self.process = subprocess.Popen(
             argv or language.argv, stdin=self.far[0], stdout=self.far[1], stderr=self.far[2], cwd=cwd,
-            env=clean(env), pass_fds=(), start_new_session=True, preexec_fn=self.place_events, close_fds=False,
+            env={**dict([language.usual.split("=", 1)] if language.usual else []), **clean(env)}, pass_fds=(), start_new_session=True, preexec_fn=self.place_events, close_fds=False,
             user=user)
         self.pid = self.process.pid
         self.close_far()
@@ -291,17 +292,17 @@ class Driver(Streams):
         request = self.send({"op": "fork", **more}, [*child.far, far.fileno()])
         far.close()
         child.close_far()
-        answer = self.collect(request, until=("forked", "refused"))
-        if answer.order[-1][0] == "refused":
+        near.settimeout(seconds(30))
+        said = near.recv(100)
+        if not said or said.startswith(b"end"):
             near.close()
             child.close()
-            return answer.order[-1][1]
-        near.settimeout(seconds(30))
-        child.pid = int(near.recv(100))
-        assert child.pid == answer.order[-1][1]["pid"]
-        near.send(b"g")
+            return self.collect(request, until=("refused", "forked")).order[-1][1]     # refused, or dead at once
         child.ready = child.event()[0]
-        child.join, child.forked = near, answer.order[-1][1]
+        near.send(b"g")
+        child.pid, child.join = int(said), near
+        child.forked = self.collect(request, until=("forked",)).order[-1][1]
+        assert child.pid == child.forked["pid"]
         return child
 
     def stop(self):

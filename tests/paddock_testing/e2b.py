@@ -7,15 +7,17 @@ tests. Names below DOMAIN are resolved by the tests themselves: no DNS server is
 import os
 from pathlib import Path
 
+from .e2b_stand_ins import StandIns
 from .server import Server, free_port
 
 DOMAIN = "sandboxes.test"
 
 
 class Door:
-    """Two servers: one without rate limits, and one that refuses the second request."""
+    """Two servers: one without rate limits, and one that refuses the second request. With `internet` the first one's
+    sandboxes have a way out, to stand-ins on this machine."""
 
-    def __init__(self, tls=True):
+    def __init__(self, tls=True, internet=False):
         self.tls_port = free_port()
         settings = {"requests_per_s": 0, "creates_per_s": 0, "domain": DOMAIN}
         self.server = Server(settings)
@@ -29,6 +31,10 @@ class Door:
                 "tls_cert": os.path.join(self.certificates, "cert.pem"),
                 "tls_key": os.path.join(self.certificates, "key.pem")})
         self.tls = tls
+        self.stand_ins = None
+        if internet:
+            self.stand_ins = StandIns(os.path.join(self.server.directory, "internet"), [self.ca] if tls else [])
+            self.server.settings.update(self.stand_ins.settings)
         self.limited = Server({"requests_per_s": 1, "burst": 1, "pool_min": 0, "pool_max": 0})
 
     @property
@@ -61,6 +67,8 @@ class Door:
 
     def __exit__(self, *_):
         try:
+            if self.stand_ins:
+                self.stand_ins.close()
             self.limited.close()
         finally:
             self.server.close()

@@ -61,8 +61,9 @@ class Engine:
 
     def start(self):
         self.log = open(self.dir / "log", "ab")
+        # What watches over podman's containers writes a file `oom` where it is.
         self.process = subprocess.Popen(
-            self.command(), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+            self.command(), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=self.dir,
             start_new_session=True)
         paddock.wait_for(self.answers, 60, f"{self.kind} answers: {self.log_tail()}")
         return self
@@ -173,6 +174,55 @@ class Dockerd(Engine):
                 "--iptables=false", "--ip6tables=false", "--bridge=none",
                 "--containerd-namespace", self.space, "--containerd-plugins-namespace",
                 self.space + "-plugins", *self.options]
+
+
+class FarDockerd(Dockerd):
+    """An engine that might be on another machine: by TCP with TLS, in a mount namespace where every directory in which
+    tests and servers keep anything is empty. Its own socket is the tests' own way to it."""
+
+    # A handle on its own directory is kept while the places above it are covered.
+    COVER = ("set -e; d=$1; shift; mount -t tmpfs none /mnt; mkdir /mnt/d; mount --bind \"$d\" /mnt/d; "
+             "for place in /tmp /var/tmp /var/lib/paddock /dev/shm; do [ ! -d $place ] || mount -t tmpfs none $place; done; "
+             "mkdir -p \"$d\"; mount --bind /mnt/d \"$d\"; exec \"$@\"")
+
+    def __init__(self):
+        super().__init__()
+        self.certs, self.port = self.dir / "certs", free_port()
+        self.tcp = f"tcp://127.0.0.1:{self.port}"
+        own = self.dir / "own"
+        self.certs.mkdir()
+        own.mkdir()
+        make_ca(self.certs / "ca.pem", own / "ca-key.pem")
+        sign(self.certs / "ca.pem", own / "ca-key.pem", own, "server", "subjectAltName=IP:127.0.0.1")
+        sign(self.certs / "ca.pem", own / "ca-key.pem", self.certs, "client", "extendedKeyUsage=clientAuth")
+        self.options = ("--host", self.tcp, "--tlsverify", "--tlscacert", str(self.certs / "ca.pem"),
+                        "--tlscert", str(own / "cert.pem"), "--tlskey", str(own / "key.pem"))
+
+    def command(self):
+        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", self.COVER, "sh", str(self.dir),
+                *super().command()]
+
+    def settings(self):
+        """What a server needs to use it."""
+        return {"docker_host": self.tcp, "docker_cert_path": str(self.certs)}
+
+
+def _openssl(*words):
+    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+
+
+def make_ca(cert, key):
+    _openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+             "-subj", "/CN=test ca", "-keyout", key, "-out", cert)
+
+
+def sign(ca, ca_key, directory, name, extension):
+    """cert.pem and key.pem in a directory, by this authority."""
+    _openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
+             "-keyout", directory / "key.pem", "-out", directory / "request.pem")
+    (directory / "extension").write_text(extension)
+    _openssl("x509", "-req", "-in", directory / "request.pem", "-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", "2",
+             "-extfile", directory / "extension", "-out", directory / "cert.pem")
 
 
 class Podman(Engine):

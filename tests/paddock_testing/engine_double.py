@@ -76,6 +76,7 @@ class EngineDouble:
         self.dir = tempfile.mkdtemp(prefix="paddock-double-")
         self.path = os.path.join(self.dir, "engine.sock")
         self.host = "unix://" + self.path
+        self.info = {}  # what it says of itself besides
         self.lock = threading.Lock()
         self.there, self.met, self.late = {}, dict.fromkeys(FAULTS, 0), 0
         self.let_go = threading.Event()  # what is done late waits for it
@@ -175,6 +176,9 @@ class EngineDouble:
         if path == "/version":
             return 200, {"ApiVersion": "1.41", "MinAPIVersion": "1.12", "Version": "double"}
         words = path.split("/")[2:]  # behind /v1.41
+        if words == ["info"]:
+            return 200, {"ServerVersion": "double", **dict.fromkeys(("MemoryLimit", "PidsLimit", "CpuCfsQuota"), True),
+                         **self.info}
         if words[0] == "images":
             return (200, {"Id": "sha256:00"}) if IMAGE in path else (404, {"message": "No such image"})
         with self.lock:

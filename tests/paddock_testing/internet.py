@@ -6,6 +6,7 @@ addresses, a DNS server and servers that tell who was asked. Nothing leaves them
 
 import contextlib
 import http.client
+import json
 import os
 import shutil
 import socket
@@ -22,6 +23,7 @@ ADDRESSES = ("203.0.113.7", "203.0.113.8", "198.51.100.9", "10.9.9.9", "169.254.
              "203.0.113.53")
 ADDRESSES6 = ("2001:db8::7", "64:ff9b::a09:909")
 NAMESERVER = "203.0.113.53"
+NAMES = ("a.example", "b.example", "sub.a.example")  # that its servers have a certificate for
 
 
 def ns(pid, *argv):
@@ -36,6 +38,7 @@ class Internet:
         self.near.stdout.readline()
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
                         "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=test",
+                        "-addext", "subjectAltName=" + ",".join(f"DNS:{n}" for n in NAMES),
                         "-keyout", f"{self.dir}/key", "-out", f"{self.dir}/cert"],
                        check=True, capture_output=True, timeout=seconds(60))
         server = Path(__file__).with_name("internet_servers.py")
@@ -157,6 +160,23 @@ class ServerInside(Server):
     @property
     def url(self):
         return f"unix:{self.run_dir}/paddock.sock"
+
+    def e2b(self, method, path, body=None):
+        """A request by E2B's protocol: status and body."""
+        c = UnixConnection(f"{self.run_dir}/paddock.sock", seconds(60))
+        try:
+            c.request(method, path, body=json.dumps(body) if body is not None else None,
+                      headers={"X-API-Key": self.key, "Content-Type": "application/json"})
+            r = c.getresponse()
+            text = r.read()
+            return r.status, json.loads(text) if text else None
+        finally:
+            c.close()
+
+    def changers(self):
+        """Likewise of the changer."""
+        return [p for p in host.pids()
+                if host.command_line(p)[1:4] == ["changer", "--gate", f"{self.run_dir}/changer.sock"]]
 
     def gates(self):
         """The gate's pid in a list; empty while there is none."""

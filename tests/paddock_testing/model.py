@@ -1,5 +1,5 @@
 """A model that follows a script: a server on loopback that speaks Anthropic's Messages and OpenAI's Chat
-Completions, streaming and not.
+Completions, streaming and not, and as much of OpenAI's Responses as Codex reads, streaming.
 
     with Model([{"text": "I look.", "calls": [("run_command", {"command": "ls"})]}, {"text": "done"}]) as model:
         ... model.url ... model.requests
@@ -115,6 +115,22 @@ def openai_chunks(step, model, with_usage):
         yield {**chunk({}), "choices": [], "usage": openai_usage(step)}
 
 
+def responses_events(step, model):
+    """A call names its tool as it is, or as (namespace, name)."""
+    whole = {"id": "resp_1", "object": "response", "model": model, "output": []}
+    yield "response.created", {"response": whole}
+    items = [{"type": "message", "role": "assistant", "id": "msg_1", "content": [
+        {"type": "output_text", "text": step["text"], "annotations": []}]}] if step.get("text") else []
+    for key, name, arguments in _calls(step):
+        space, name = name if isinstance(name, tuple) else (None, name)
+        items.append({"type": "function_call", "id": f"fc_{key}", "call_id": key, "name": name,
+                      **({"namespace": space} if space else {}), "arguments": _as_json(arguments)})
+    for index, item in enumerate(items):
+        yield "response.output_item.done", {"output_index": index, "item": item}
+    usage = {"input_tokens": USAGE[0], "output_tokens": USAGE[1], "total_tokens": sum(USAGE)}
+    yield "response.completed", {"response": {**whole, "status": "completed", "output": items, "usage": usage}}
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -124,7 +140,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         script = self.server.script
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-        kind = {"/v1/messages": "anthropic", "/v1/chat/completions": "openai"}.get(self.path.split("?")[0])
+        kind = {"/v1/messages": "anthropic", "/v1/chat/completions": "openai",
+                "/v1/responses": "responses"}.get(self.path.split("?")[0])
         step = script.take(kind, self.path, dict(self.headers), body) if kind else {
             "status": 404, "message": f"no such path: {self.path}"}
         try:
@@ -152,8 +169,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     @staticmethod
     def lines(kind, step, body, model):
-        if kind == "anthropic":
-            for name, data in anthropic_events(step, model):
+        if kind != "openai":
+            for name, data in (anthropic_events if kind == "anthropic" else responses_events)(step, model):
                 yield f"event: {name}\ndata: {json.dumps({'type': name, **data})}\n\n"
             return
         wanted = (body.get("stream_options") or {}).get("include_usage")

@@ -298,10 +298,10 @@ class Server:
             texts.append(Path(self.directory, f"log.{n}").read_text(errors="replace"))
         return "".join(texts)
 
-    def run(self, *words, check=True):
+    def run(self, *words, check=True, text="", env=None):
         """A command of the program with this server's directories, such as `key create`."""
-        env = {**self.env, "PADDOCK_URL": self.url}
-        done = subprocess.run([paddock.PADDOCK, *words], stdin=subprocess.DEVNULL, env=env,
+        env = {**self.env, "PADDOCK_URL": self.url, **(env or {})}
+        done = subprocess.run([paddock.PADDOCK, *words], input=text, env=env,
                               capture_output=True, text=True, timeout=paddock.seconds(30))
         assert not check or done.returncode == 0, done
         return done

@@ -10,22 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from paddock_testing.internet import Internet, can_make
 from paddock_testing.run import rounds, seconds, wait_for
 
 GET = f"curl -sSfk -m {int(seconds(60))} "
 PY = "/usr/bin/python3 -c "
 A = "--allow a.example"
-
-
-@pytest.fixture(scope="module")
-def internet():
-    why = can_make()
-    if why:
-        pytest.skip(why)
-    i = Internet()
-    yield i
-    i.close()
 
 
 @dataclass

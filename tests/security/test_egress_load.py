@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from paddock_testing.internet import Internet, ServerInside, can_make
+from paddock_testing.internet import ServerInside
 from paddock_testing.run import rounds, seconds, wait_for
 
 GET = f"curl -sSf -m {int(seconds(60))} "
@@ -32,16 +32,9 @@ while True:
 
 
 @pytest.fixture(scope="module")
-def server():
-    why = can_make()
-    if why:
-        pytest.skip(why)
-    internet = Internet()
-    try:
-        with ServerInside(internet, {"egress_connections": LIMIT}) as s:
-            yield s
-    finally:
-        internet.close()
+def server(internet):
+    with ServerInside(internet, {"egress_connections": LIMIT}) as s:
+        yield s
 
 
 def create(client):

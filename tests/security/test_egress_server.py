@@ -7,7 +7,7 @@ import os
 import signal
 
 import pytest
-from paddock_testing.internet import Internet, ServerInside, UnixConnection, can_make
+from paddock_testing.internet import ServerInside, UnixConnection
 from paddock_testing.run import rounds, seconds, wait_for
 from paddock_testing.server import check_error
 
@@ -22,16 +22,6 @@ SLOW = ("/usr/bin/python3 -c 'import socket\n"
         '  if n > 4000 and n < 9000: print("more", flush=True)\n'
         ' print("clean end", flush=True)\n'
         "except ConnectionResetError: print(\"reset\", flush=True)'")
-
-
-@pytest.fixture(scope="module")
-def internet():
-    why = can_make()
-    if why:
-        pytest.skip(why)
-    i = Internet()
-    yield i
-    i.close()
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +89,8 @@ def test_the_rules_are_told(client):
     s = create(client, {"allow": ["a.example:443", "*.example.com", "203.0.113.0/24:5432"],
                         "deny": [], "limits": {"connections": 7, "bytes": 1000000}})
     wanted = {"mode": "list", "allow": ["a.example:443", "*.example.com", "203.0.113.0/24:5432"],
-              "deny": [], "limits": {"connections": 7, "rate": None, "bytes": 1000000}}
+              "deny": [], "secrets": [], "headers": [],
+              "proxy": None, "limits": {"connections": 7, "rate": None, "bytes": 1000000}}
     assert client.get(f"/v1/sandboxes/{s}/network").json() == wanted
     assert client.get(f"/v1/sandboxes/{s}").json()["network"] == wanted
     plain = create(client)
@@ -160,6 +151,46 @@ def test_every_connection_is_in_the_audit_log(client):
     assert good["down"] > 5000000 > 1000 > good["up"] > 0 and good["address"] == "203.0.113.7"
     assert bad["result"] == "refused" and bad["address"] == "203.0.113.8" and bad["why"]
     assert 'paddock_egress_total{result="refused"}' in client.get("/metrics").text
+    client.delete(f"/v1/sandboxes/{s}")
+
+
+def test_the_log_of_connections(server, client):
+    s = create(client, A)
+    assert works(client, s, GET + "http://a.example/") and not works(client, s, GET + "http://203.0.113.8/")
+
+    def log(query=""):
+        r = client.get(f"/v1/sandboxes/{s}/network/log{query}")
+        assert r.status == 200, r
+        return r.json()
+    whole = wait_for(lambda: len(log()["entries"]) >= 2 and log(), 30, "both connections are told")
+    assert [n["result"] for n in whole["entries"]] == ["ok", "refused"]
+    first, second = (n["n"] for n in whole["entries"])
+    assert 0 < first < second == whole["next"]
+    assert [n["address"] for n in log("?denied=true")["entries"]] == ["203.0.113.8"]
+    assert [n["n"] for n in log(f"?after={first}")["entries"]] == [second]
+    assert log(f"?after={second}") == {"entries": [], "next": second}
+    assert [n["n"] for n in log("?limit=1")["entries"]] == [first] and log("?limit=1")["next"] == first
+    check_error(client.get(f"/v1/sandboxes/{s}/network/log?after=x"), 400, "invalid")
+    check_error(server.client(server.make_key("other")).get(f"/v1/sandboxes/{s}/network/log"), 404)
+    assert 'paddock_egress_refused_total{why="rule"}' in client.get("/metrics").text
+
+    # The same for people.
+    text = server.run("network", "log", "--denied", s).stdout
+    assert "refused" in text and "203.0.113.8:80" in text and "no rule allows it" in text and "a.example" not in text
+    assert "ok " in server.run("network", "log", s).stdout
+    assert server.run("network", "log", "--after", str(second), s).stdout == ""
+    assert server.run("network", "show", s).stdout == "mode list\nallow a.example\n"
+    assert server.run("network", "set", "--allow", "b.example", "--allow", "203.0.113.8", s).stdout == (
+        "mode list\nallow b.example\nallow 203.0.113.8\n")
+    assert works(client, s, GET + "http://203.0.113.8/") and not works(client, s, GET + "http://a.example/")
+    assert json.loads(server.run("network", "set", "--egress", "off", "--json", s).stdout)["mode"] == "off"
+    # The number goes on where it was after a kill.
+    server.kill()
+    server.start()
+    client = server.client()
+    assert not works(client, s, GET + "http://a.example/")
+    wait_for(lambda: client.get(f"/v1/sandboxes/{s}/network/log?after={second}").json()["next"] > second, 30,
+             "what came later has a higher number")
     client.delete(f"/v1/sandboxes/{s}")
 
 
@@ -297,15 +328,7 @@ def test_the_command_line_makes_one(server, client):
 
 
 def e2b(server, method, path, body=None):
-    c = UnixConnection(f"{server.run_dir}/paddock.sock", seconds(60))
-    try:
-        c.request(method, path, body=json.dumps(body) if body is not None else None,
-                  headers={"X-API-Key": server.key, "Content-Type": "application/json"})
-        r = c.getresponse()
-        text = r.read()
-        return r.status, json.loads(text) if text else None
-    finally:
-        c.close()
+    return server.e2b(method, path, body)
 
 
 def e2b_make(server, **body):
@@ -355,9 +378,19 @@ def test_e2bs_change_of_the_network_and_its_forks(server, client):
         client.delete(f"/v1/sandboxes/{sandbox}")
 
 
+def header(name, value):
+    return {"transform": {"headers": {name: value}}}
+
+
 def test_what_e2bs_lists_cannot_say_is_refused(server):
     for network, says in (({"allowOut": ["a.example"]}, "ALL_TRAFFIC"), ({"denyOut": ["a.example"]}, "denyOut"),
                           ({"allowOut": ["a..b"], "denyOut": [ALL]}, "allowOut"),
-                          ({"egressProxy": {"address": "a:1"}}, "egressProxy"), ({"rules": {"a": [{}]}}, "rules")):
+                          ({"egressProxy": {"address": "a"}}, "egressProxy"),
+                          ({"egressProxy": {"address": "10.9.9.9:1080"}}, "never dialled"),
+                          ({"egressProxy": {"address": "a:1", "password": "x"}}, "egressProxy"),
+                          ({"rules": {"a": [{}, {}]}}, "rules"), ({"rules": {"*.a": [header("X", "y")]}}, "rules"),
+                          ({"rules": {f"h{n}": [] for n in range(11)}}, "rules"),
+                          ({"rules": {"a": [{"header": {}}]}}, "rules"), ({"rules": {"a": [header("Host", "b")]}}, "Host"),
+                          ({"rules": {"a": [header("X", "${e2b.identity.tokens.aws}")]}}, "identities")):
         status, told = e2b(server, "POST", "/v2/sandboxes", {"templateID": "base", "network": network})
         assert status == 400 and says in told["message"], told

@@ -207,7 +207,7 @@ def test_killing_a_part_of_a_one_shot_run(binary, role):
     for round_number in range(max(2, KILLS // 4)):
         word = new_word()
         process = subprocess.Popen(
-            paddock.jail_argv(["/bin/sh", "-c", f"sleep 0.{chance.randrange(2, 9)}; exit 0", word],
+            paddock.jail_argv(["/bin/sh", "-c", f"sleep {chance.uniform(0.2, 0.9) * paddock.SLOW:.2f}; exit 0", word],
                               binary=binary), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env=paddock.clean_environment())
         killed = kill_one(process.pid, binary, role, chance.uniform(0, 0.04) * paddock.SLOW, chance,

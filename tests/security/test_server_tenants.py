@@ -56,12 +56,15 @@ QUERIES = {"/files": "?path=kept", "/files/list": "?path=.", "/files/stat": "?pa
 
 # A context of alice's and an execution in it. That of a language is there for whoever asks, also after its deletion.
 EXECUTION = ["none/executions/none"]
+# A preview link of alice's.
+LINK = ["none"]
 
 
 def call(client, method, path, sandbox, process):
     end = path.replace("/v1/sandboxes/{id}", "")
     target = (path.replace("{id}", sandbox).replace("{pid}", process).replace("{port}", "8000")
-              .replace("{path}", "x").replace("{cid}/executions/{eid}", EXECUTION[0]).replace("{cid}", "python"))
+              .replace("{path}", "x").replace("{cid}/executions/{eid}", EXECUTION[0]).replace("{cid}", "python")
+              .replace("{link_id}", LINK[0]))
     body = None
     if method in ("POST", "PUT", "PATCH"):
         body = BODIES.get(end, BODIES.get("/" + end.rsplit("/", 1)[-1]))
@@ -94,6 +97,10 @@ def process(alice):
     cell = alice.post(f"/v1/sandboxes/{alice.sandbox}/contexts/{context}/execute", json={"code": "echo 1"})
     assert cell.status == 200, cell
     EXECUTION[0] = f"{context}/executions/{cell.json()['id']}"
+
+    link = alice.post(f"/v1/sandboxes/{alice.sandbox}/ports/8000/preview", json={})
+    assert link.status == 200, link
+    LINK[0] = link.json()["id"]
     yield made.json()["process_id"]
 
 

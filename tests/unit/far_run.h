@@ -1,5 +1,6 @@
 /* far_run: a box elsewhere, for tests: a real init and the far end of its link, as two children of
- * the test, which connects to the far end as an engine's exec would. */
+ * the test, which connects to the far end as an engine's exec would, or dials it (far_dialled.h).
+ */
 #pragma once
 
 #include "base/err.h"
@@ -7,6 +8,8 @@
 #include "box/far.h"
 #include "wire/start.h"
 
+#include <arpa/inet.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -19,6 +22,9 @@ struct far_run {
     char dir[64];
     struct sockaddr_un where;
     socklen_t where_len;
+    struct sockaddr_in port;  /* where it can be dialled */
+    const char *target;       /* what has to be asked for there */
+    bool by_port;             /* the test dials it */
     struct link_identity who; /* the keeper's */
 };
 
@@ -55,12 +61,23 @@ static inline void far_start(struct far_run *r, uint64_t lease)
     assert_int_equal(getsockname(listener, (struct sockaddr *)&r->where, &r->where_len), 0);
     assert_int_equal(listen(listener, 8), 0);
 
+    int dialers = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    socklen_t port_len = sizeof r->port;
+    r->port =
+        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    r->target = "/link/00";
+    assert_int_equal(bind(dialers, (struct sockaddr *)&r->port, sizeof r->port), 0);
+    assert_int_equal(getsockname(dialers, (struct sockaddr *)&r->port, &port_len), 0);
+    assert_int_equal(listen(dialers, 8), 0);
+
     far_start_init(r, pair[1], pair[0]);
     r->far = child_fork();
     assert_true(r->far >= 0);
     if (r->far == 0) {
         struct far_config c = {.who = r->who,
                                .listener = listener,
+                               .dialers = dialers,
+                               .target = r->target,
                                .init = pair[0],
                                .lease = lease,
                                .budget = 4u << 20};
@@ -73,6 +90,7 @@ static inline void far_start(struct far_run *r, uint64_t lease)
     close(pair[0]);
     close(pair[1]);
     close(listener);
+    close(dialers);
 }
 
 /* A connection, or -1 when nobody listens any more. */

@@ -60,6 +60,7 @@ static const struct {
     {"git clone https://ghp_0123456789abcdefghij:x@host/x", "git clone https://" R "@host/x"},
     {"echo e2b_0123456789abcdef0123", "echo " R},
     {"x=e2b_0123456789abcdef0123", "x=" R},
+    {"x=dtn_0123456789abcdef0123", "x=" R},
     {"aws configure set id AKIAIOSFODNN7EXAMPLE", "aws configure set id " R},
     {"echo ghp_0123456789abcdefghij0123 | gh", "echo " R " | gh"},
     {"echo 'sk-proj-0123456789_abcdef'", "echo '" R "'"},

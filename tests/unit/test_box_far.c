@@ -2,7 +2,7 @@
  * off at random. */
 #include "unit.h"
 
-#include "far_run.h"
+#include "far_dialled.h"
 
 #include "link/kind.h"
 #include "link/link.h"
@@ -42,7 +42,7 @@ static void start(struct rig *r, uint64_t lease)
 
 static int dial(const struct rig *r)
 {
-    int fd = far_dial(&r->box);
+    int fd = r->box.by_port ? far_dial_port(&r->box) : far_dial(&r->box);
     assert_true(fd >= 0);
     return fd;
 }
@@ -315,14 +315,13 @@ static void test_a_terminal_is_made_in_the_box_and_has_a_size(void **state)
     stop(&r);
 }
 
-static void test_cut_at_random_every_byte_comes_back_once(void **state)
+static void cut_at_random(bool by_port, const uint64_t all)
 {
-    (void)state;
-    const uint64_t all = 8u << 20;
     struct rig r;
     uint64_t given = 0;
     unsigned cuts = 0;
     ready(&r);
+    r.box.by_port = by_port;
     uint32_t input = exec_pipes(&r, "cat; echo ran >&2");
 
     while (r.out.len < all) {
@@ -347,6 +346,18 @@ static void test_cut_at_random_every_byte_comes_back_once(void **state)
             fail_msg("byte %llu is another", (unsigned long long)i);
     assert_memory_equal(r.out.data + all, "ran\n", 4);
     stop(&r);
+}
+
+static void test_cut_at_random_every_byte_comes_back_once(void **state)
+{
+    (void)state;
+    cut_at_random(false, 8u << 20);
+}
+
+static void test_likewise_when_it_is_dialled(void **state)
+{
+    (void)state;
+    cut_at_random(true, 8u << 20);
 }
 
 static void test_strangers_get_nowhere_and_disturb_nobody(void **state)
@@ -383,6 +394,62 @@ static void test_strangers_get_nowhere_and_disturb_nobody(void **state)
     stop(&r);
 }
 
+/* Who dials and asks for something else is told nothing; who has a wrong proof hears nothing more;
+ * and however many of them there are, the keeper comes in. */
+static void test_who_dials_without_the_key_learns_nothing(void **state)
+{
+    (void)state;
+    struct rig r;
+    char answer[500];
+    ready(&r);
+    uint32_t input = exec_pipes(&r, "cat");
+
+    static const char *const others[] = {"/", "/link/01", "/link/", "/link/00?a"};
+    for (size_t i = 0; i < COUNT(others); i++) {
+        int fd = far_ask(&r.box, others[i], answer, sizeof answer);
+        assert_string_equal(answer, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n"
+                                    "Connection: close\r\n\r\n");
+        assert_int_equal(recv(fd, answer, sizeof answer, 0), 0);
+        close(fd);
+    }
+
+    struct link_identity wrong = r.box.who;
+    wrong.key[0] ^= 1;
+    struct greeting g;
+    uint8_t nonce[LINK_NONCE], data[512];
+    struct pd_err e;
+    size_t used;
+    random_bytes(nonce, sizeof nonce);
+    int fd = far_dial_port(&r.box), failed = 0;
+    assert_true(fd >= 0);
+    greeting_begin(&g, &wrong, nonce);
+    deadline began = clock_now();
+    for (ssize_t n = 1; n > 0;) {
+        if (g.out.len)
+            (void)!send(fd, g.out.data, g.out.len, MSG_NOSIGNAL);
+        buf_clear(&g.out);
+        n = recv(fd, data, sizeof data, 0);
+        failed |= n > 0 && greeting_take(&g, data, (size_t)n, &used, &e) != 0;
+    }
+    greeting_end(&g);
+    close(fd);
+    assert_false(failed); /* it said HELLO, and no more */
+    assert_true(clock_now() - began > NS_PER_S);
+
+    int silent[12];
+    for (size_t i = 0; i < COUNT(silent); i++)
+        silent[i] = far_ask(&r.box, "/link/00", answer, i < 6 ? 2 : 1);
+    r.box.by_port = true;
+    meet(&r);
+    assert_int_equal(link_write(r.l, input, "still here", 10), 10);
+    link_end(r.l, input);
+    UNTIL(&r, r.exits && link_is_over(r.l, r.reads));
+    assert_int_equal(r.out.len, 10);
+    for (size_t i = 0; i < COUNT(silent); i++)
+        close(silent[i]);
+    stop(&r);
+}
+
 static void test_without_a_keeper_the_box_ends_by_itself(void **state)
 {
     (void)state;
@@ -400,7 +467,9 @@ int main(void)
         cmocka_unit_test(test_a_line_that_cannot_run_is_refused_and_leaves_nothing),
         cmocka_unit_test(test_a_terminal_is_made_in_the_box_and_has_a_size),
         cmocka_unit_test(test_cut_at_random_every_byte_comes_back_once),
+        cmocka_unit_test(test_likewise_when_it_is_dialled),
         cmocka_unit_test(test_strangers_get_nowhere_and_disturb_nobody),
+        cmocka_unit_test(test_who_dials_without_the_key_learns_nothing),
         cmocka_unit_test(test_without_a_keeper_the_box_ends_by_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

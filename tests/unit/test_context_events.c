@@ -33,7 +33,10 @@ static void test_good(void **state)
     struct context_event v;
     char *line;
 
+    assert_int_equal(parse("{\"type\":\"ready\",\"seq\":1,\"memory\":8192}", &v, NULL), 0);
+    assert_true(v.memory == 8192);
     assert_int_equal(parse("{\"type\":\"ready\",\"seq\":1,\"version\":\"3\"}", &v, NULL), 0);
+    assert_true(v.memory == 0);
     assert_true(v.type == EVENT_READY && v.seq == 1 && !v.id[0]);
     assert_int_equal(parse("{\"type\":\"start\",\"seq\":2,\"id\":\"a-B_9\",\"count\":7}", &v, NULL),
                      0);

@@ -121,14 +121,14 @@ static void test_a_container_is_locked_down(void **state)
     assert_non_null(j);
     const char *user, *network, *drop, *security, *source, *target, *type, *owner, *box, *log,
         *health;
-    const char *image, *entry, *arg;
+    const char *image, *entry, *arg, *filter;
     int read_only, cmds;
     json_int_t memory, swap, cpus, pids;
     json_t *caps, *cmd, *host;
-    assert_int_equal(json_unpack(j, "{s:s, s:s, s:[s,s], s:o, s:{s:[s]}, s:{s:s, s:s}, s:o}",
-                                 "Image", &image, "User", &user, "Entrypoint", &entry, &arg, "Cmd",
-                                 &cmd, "Healthcheck", "Test", &health, "Labels", "paddock.owner",
-                                 &owner, "paddock.box", &box, "HostConfig", &host),
+    assert_int_equal(json_unpack(j, "{s:s, s:s, s:[s,s,s], s:o, s:{s:[s]}, s:{s:s, s:s}, s:o}",
+                                 "Image", &image, "User", &user, "Entrypoint", &entry, &arg,
+                                 &filter, "Cmd", &cmd, "Healthcheck", "Test", &health, "Labels",
+                                 "paddock.owner", &owner, "paddock.box", &box, "HostConfig", &host),
                      0);
     assert_int_equal(
         json_unpack(host,
@@ -144,6 +144,7 @@ static void test_a_container_is_locked_down(void **state)
     assert_string_equal(user, "0:0");
     assert_string_equal(entry, "/run/paddock/init");
     assert_string_equal(arg, "door");
+    assert_string_equal(filter, "filter=/run/paddock/filter");
     assert_int_equal(cmds, 0);
     assert_string_equal(health, "NONE");
     assert_string_equal(network, "none");
@@ -440,6 +441,47 @@ static void test_info_is_read(void **state)
     assert_int_equal(docker_read_info("[]", 2, "", &i, &e), -1);
 }
 
+/* What podman says of a limit in docker's words is true only with a controller for it. */
+static void test_limits_that_an_engine_does_not_hold(void **state)
+{
+    (void)state;
+    const struct docker_info all = {.memory_limit = true, .pids_limit = true, .cpu_limit = true};
+    static const struct {
+        const char *json, *says; /* NULL: all are held */
+    } v[] = {
+        {"{\"host\":{\"cgroupControllers\":[\"cpuset\",\"cpu\",\"memory\",\"pids\"]}}", NULL},
+        {"{\"host\":{\"cgroupControllers\":[]}}", " memory processes processor"},
+        {"{\"host\":{\"cgroupControllers\":[\"memory\",\"pids\"]}}", "of processor:"},
+        {"{\"host\":{\"cgroupControllers\":[\"cpu\",\"memor\",7]}}", " memory processes:"},
+    };
+    static const char *const bad[] = {"", "[]", "{}",
+                                      "{\"host\":{\"cgroupControllers\":\"memory\"}}"};
+
+    for (size_t i = 0; i < COUNT(v); i++) {
+        struct docker_info info = all;
+        struct pd_err e;
+        assert_int_equal(docker_read_controllers(v[i].json, strlen(v[i].json), &info, &e), 0);
+        int r = docker_check_limits("podman", &info, &e);
+        if (r != (v[i].says ? -1 : 0) ||
+            (r < 0 && (e.code != PD_UNSUPPORTED || !strstr(e.msg, v[i].says))))
+            fail_msg("%s: %d %s", v[i].json, r, r < 0 ? e.msg : "");
+    }
+
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        struct docker_info info = all;
+        struct pd_err e;
+        assert_int_equal(docker_read_controllers(bad[i], strlen(bad[i]), &info, &e), -1);
+        assert_int_equal(e.code, PD_PROTOCOL);
+    }
+
+    /* A controller brings back nothing that the engine has not. */
+    struct docker_info none = {.rootless = true};
+    struct pd_err e;
+    assert_int_equal(docker_read_controllers(v[0].json, strlen(v[0].json), &none, &e), 0);
+    assert_int_equal(docker_check_limits("docker", &none, &e), -1);
+    assert_non_null(strstr(e.msg, "Delegate="));
+}
+
 static void test_lines_of_a_pull(void **state)
 {
     (void)state;
@@ -567,6 +609,12 @@ static void test_refusals_have_a_remedy(void **state)
          "create: write /engine/"},
         {400, "{\"message\":\"unknown or invalid runtime name: runsc\"}", PD_INVALID,
          "docker_runtime"},
+        {403, "{\"message\":\"denied: requested access to the resource is denied\"}", PD_DENIED,
+         "registry_auth"},
+        {500, "{\"message\":\"denied: Permission denied for 1 from request /v2/x\"}", PD_DENIED,
+         "registry_auth"},
+        {500, "{\"message\":\"statfs /state/doors/1: permission denied\"}", PD_BAD_GATEWAY,
+         "the server as that user"},
         {409, "{\"message\":\"Conflict. The container name is in use\"}", PD_CONFLICT, "in use"},
         {500, "{\"cause\":\"x\",\"message\":\"podman\\nsays\",\"response\":500}", PD_BAD_GATEWAY,
          "podman says"},
@@ -625,6 +673,7 @@ int main(void)
         cmocka_unit_test(test_a_list_is_read),
         cmocka_unit_test(test_versions_are_negotiated),
         cmocka_unit_test(test_info_is_read),
+        cmocka_unit_test(test_limits_that_an_engine_does_not_hold),
         cmocka_unit_test(test_lines_of_a_pull),
         cmocka_unit_test(test_how_far_a_pull_is),
         cmocka_unit_test(test_refusals_have_a_remedy),

@@ -340,9 +340,62 @@ static void test_resolvers_of_a_machine(void **state)
     }
 }
 
+static void test_a_proxy_is_a_host_and_a_port(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"",         "a.example",    "a.example:0", "a.example:x",
+                                      ":1080",    "192.0.2.1",    "a..b:1",      "2001:db8::1:1080",
+                                      "a b:1080", "[2001:db8::1]"};
+    struct egress_proxy r;
+    char name[RULES_NAME_MAX + 1];
+    struct pd_err e;
+
+    for (size_t i = 0; i < COUNT(bad); i++)
+        if (proxy_parse(bad[i], &r, name, &e) == 0)
+            fail_msg("'%s' was taken", bad[i]);
+    assert_int_equal(proxy_parse("Proxy.Example:1080", &r, name, &e), 0);
+    assert_string_equal(r.name, "proxy.example");
+    assert_int_equal(r.port, 1080);
+    assert_int_equal(proxy_parse("[2001:db8::1]:1", &r, name, &e), 0);
+    assert_true(!r.name && ip_equal(r.address, ip("2001:db8::1")));
+
+    struct egress_policy *none = policy("layer open\n");
+    struct egress_policy *a = policy("layer open\nproxy 203.0.113.7:1080\n");
+    struct egress_policy *b = policy("layer open\nproxy 203.0.113.7:1080 dTpw\n");
+    struct egress_policy *c = policy("layer open\nproxy p.example:1080 dTpw\n");
+    assert_string_equal(b->proxy.credentials, "dTpw");
+    assert_string_equal(c->proxy.name, "p.example");
+    struct egress_policy *all[] = {none, a, b, c};
+    for (size_t i = 0; i < COUNT(all); i++)
+        for (size_t k = 0; k < COUNT(all); k++)
+            assert_int_equal(egress_same_proxy(all[i], all[k]), i == k);
+    for (size_t i = 0; i < COUNT(all); i++)
+        egress_free_policy(all[i]);
+
+    struct egress_policy *p;
+    static const char two[] = "layer open\nproxy a.example:1\nproxy b.example:1\n";
+    assert_int_equal(egress_parse(two, strlen(two), &p, &e), -1);
+}
+
+static void test_the_operators_word_may_be_for_all_names_below_one(void **state)
+{
+    (void)state;
+    struct egress_policy *p = policy("layer open\nhost x.a.example=203.0.113.1\n"
+                                     "host *.a.example=203.0.113.2:8443\n");
+
+    assert_true(ip_equal(egress_host(p, "x.a.example", NULL)->to, ip("203.0.113.1")));
+    assert_int_equal(egress_host(p, "y.a.example", NULL)->to_port, 8443);
+    assert_non_null(egress_host(p, "z.y.a.example", NULL));
+    assert_null(egress_host(p, "a.example", NULL));
+    assert_null(egress_host(p, "ya.example", NULL));
+    egress_free_policy(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_proxy_is_a_host_and_a_port),
+        cmocka_unit_test(test_the_operators_word_may_be_for_all_names_below_one),
         cmocka_unit_test(test_addresses_that_are_never_dialled),
         cmocka_unit_test(test_only_the_plain_spelling_is_an_address),
         cmocka_unit_test(test_networks),

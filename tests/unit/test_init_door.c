@@ -58,6 +58,9 @@ static void test_bad_words_are_told(void **state)
                 {"user=x:1", "user"},
                 {"nonsense", "'nonsense' is no word"},
                 {"at=door", "absolute path"},
+                {"filter=f", "absolute path"},
+                {"filter=/no/such", "open the filter of system calls /no/such: No such file"},
+                {"filter=/dev/null", "/dev/null is no filter"},
                 {"profile=weak", "strict or dev"}};
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct box_run r;

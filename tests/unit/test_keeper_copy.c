@@ -549,6 +549,61 @@ static void test_a_root_to_keep_outlives_keepers_until_it_is_removed(void **stat
     assert_int_equal(count_roots(p, "sn-1"), 1); /* snapshots stay */
 }
 
+/* Ends the jail; `flags` of DESTROY. */
+static void end_with(struct keeper_link *l, struct jail *j, unsigned flags)
+{
+    auto_frame f = FRAME_INIT;
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct pd_err e;
+    struct msg_destroy m = {.jail = j->id};
+    struct wire_head head = {
+        .type = WIRE_DESTROY, .flags = flags, .epoch = l->epoch, .id = wire_id_new()};
+
+    msg_destroy_encode(&out, &m);
+    assert_int_equal(wire_send(l->sock, &head, &out, NULL, 0, deadline_in(PATIENCE)), 0);
+    assert_int_equal(wire_recv(l->sock, &f, deadline_in(PATIENCE), &e), 1);
+    assert_int_equal(f.head.type, WIRE_GONE);
+    jail_done(j);
+}
+
+/* Has the kernel let go of the root's image? 1 as well where roots are directories. */
+static int is_free(const struct place *p, const char *name)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/roots/%s/image", p->state, name);
+    auto_fd image = open(path, O_RDONLY | O_CLOEXEC);
+    return image < 0 || flock(image, LOCK_EX | LOCK_NB) == 0;
+}
+
+/* Whoever ends a jail may want its root next, or its sandbox's end may not wait for unmounting. */
+static void test_a_root_is_free_when_the_end_is_told_or_soon_after(void **state)
+{
+    const struct place *p = need_keeper(state);
+    struct keeper_link l;
+    struct jail a;
+    link_up(p, &l);
+
+    for (int i = 0; i < 4; i++) {
+        open_root(&l, &a, "sb-a");
+        assert_int_equal(shell(&a, "echo here > f; head -c 3000000 /dev/zero > g"), 0);
+        end_with(&l, &a, 0);
+        assert_true(is_free(p, "sb-a"));
+    }
+
+    /* One that may be late is found by the next jail as it was left, however soon that comes. */
+    for (int i = 0; i < 4; i++) {
+        open_root(&l, &a, "sb-a");
+        assert_int_equal(shell(&a, "grep -q here f && head -c 3000000 /dev/zero > g"), 0);
+        end_with(&l, &a, DESTROY_WITH_ROOT);
+    }
+
+    open_root(&l, &a, "sb-a");
+    end_with(&l, &a, DESTROY_WITH_ROOT);
+    assert_int_equal(remove_root(&l, "sb-a"), 0);
+    await(has_none, p, NULL, "the root is removed");
+    keeper_link_done(&l);
+}
+
 /* The keeper answers before the root is gone, and may die in between. */
 static void test_a_removal_that_was_promised_is_done_by_the_next_keeper(void **state)
 {
@@ -639,6 +694,7 @@ int main(void)
         T(test_a_user_without_privilege_copies_a_tree),
         T(test_names_of_roots_are_checked),
         T(test_a_root_to_keep_outlives_keepers_until_it_is_removed),
+        T(test_a_root_is_free_when_the_end_is_told_or_soon_after),
         T(test_a_removal_that_was_promised_is_done_by_the_next_keeper),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

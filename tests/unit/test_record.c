@@ -32,6 +32,16 @@ static const struct record samples[] = {
                 .end_path = "/f",
                 .attrs = (const uint8_t *)"k\0v\0\0",
                 .attrs_len = 6}},
+    {.kind = RECORD_PROCESS,
+     .process = {.pid = 7,
+                 .parent = 1,
+                 .uid = 1000,
+                 .threads = 3,
+                 .state = 'S',
+                 .cpu_ms = 12,
+                 .memory = 1ull << 40,
+                 .age_ms = 5,
+                 .command = "python3 -m http.server"}},
 };
 
 static void check_same(const struct record *a, const struct record *b)

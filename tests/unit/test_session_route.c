@@ -201,7 +201,9 @@ static void test_no_box_is_left_and_none_is_made_twice(void **state)
         must_end(s);
         assert_int_equal(box_count(d->world), 0);
     }
-    assert_true(made > rounds / 2);
+    /* How many depends on the clock, too: a breaker is open for 10 ms, which are few rounds on a
+     * busy machine and many on a quick one. */
+    assert_true(made > rounds / 10);
     finish(d);
 }
 

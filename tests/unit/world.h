@@ -479,13 +479,14 @@ static struct provider world_provider(struct daemon *d)
 {
     struct provider p = {
         .name = d->world->provider_name[0] ? d->world->provider_name : "world",
-        .can =
-            (PROVIDER_PAUSE | PROVIDER_ADOPT | PROVIDER_SNAPSHOT | PROVIDER_SLEEP | PROVIDER_ROOTS |
-             PROVIDER_TREES | PROVIDER_USAGE | PROVIDER_SIGNAL | PROVIDER_FILES | PROVIDER_PORTS |
-             PROVIDER_BACKGROUND | PROVIDER_DISK | (d->world->keeps_stash ? PROVIDER_STASH : 0) |
-             (d->world->has_images ? PROVIDER_IMAGE : 0)) &
-            ~d->world->cannot,
+        .can = (PROVIDER_PAUSE | PROVIDER_ADOPT | PROVIDER_SNAPSHOT | PROVIDER_SLEEP |
+                PROVIDER_ROOTS | PROVIDER_TREES | PROVIDER_USAGE | PROVIDER_SIGNAL |
+                PROVIDER_FILES | PROVIDER_PORTS | PROVIDER_BACKGROUND | PROVIDER_DISK |
+                PROVIDER_LIMITS | (d->world->keeps_stash ? PROVIDER_STASH : 0) |
+                (d->world->has_images ? PROVIDER_IMAGE : 0)) &
+               ~d->world->cannot,
         .patience = {NS_PER_S, NS_PER_S, NS_PER_S, NS_PER_S},
+        .needs_image = d->world->has_images,
         .state = d,
         .events = &session_box_events,
         .create = world_create,

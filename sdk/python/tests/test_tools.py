@@ -301,7 +301,9 @@ def test_browser(use_tool, session):
         pytest.skip("chromium is not installed on this host")
     use_tool("file_write", file="p.html",
              content="<title>T</title><p id=p>1<script>p.innerText = 'made by ' + 'script'</script>")
-    message = use_tool.message("browser_open", url="file:///workspace/p.html", screenshot="p.png")
+    place = session.backend.exec(session.sandbox_id, "pwd").stdout.strip()  # /workspace where it has a root
+    message = use_tool.message("browser_open", url=f"file://{place}/p.html", screenshot="p.png")
+    assert message.artifact, message.content
     assert message.artifact["title"] == "T" and "made by script" in message.content
     picture = session.backend.read_file(session.sandbox_id, "p.png")
     assert picture.startswith(b"\x89PNG")

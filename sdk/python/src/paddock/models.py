@@ -372,6 +372,8 @@ class ContextInfo(Record):
     """Of its process, in the sandbox; 0 when there is none."""
     created_at: Optional[str] = None
     name: Optional[str] = None
+    memory_bytes: Optional[int] = None
+    """What its interpreter had in memory when its last cell ended, as it says itself; `None` when it does not."""
 
 
 @dataclass

@@ -85,6 +85,8 @@ class BrowserOpen(BaseModel):
 
 _FIND = ("for b in chromium chromium-browser google-chrome google-chrome-stable chrome "
          "headless_shell; do command -v \"$b\" && exit 0; done; exit 1")
+# Its files are in the home: where a sandbox has no root of its own, /tmp is everybody's.
+_BROWSE = 'd=$HOME; [ -w "$d" ] || d=/tmp; exec "$0" --user-data-dir="$d/.cache/paddock-browser" "$@"'
 
 
 @tool("browser_open", BrowserOpen, """Open a page in a headless Chromium inside the sandbox, scripts and
@@ -98,9 +100,9 @@ def browser_open(session: SandboxSession, a: BrowserOpen) -> Answer:
     if not a.url.lower().startswith(("http://", "https://", "file://", "data:", "about:")):
         raise Refusal(f"Error: url: '{a.url}' must begin with http://, https:// or file://")
     # It is in a sandbox already, and its own needs rights that there are none of here.
-    argv = [found.stdout.strip(), "--headless", "--no-sandbox", "--disable-gpu", "--mute-audio",
+    argv = ["/bin/bash", "-c", _BROWSE, found.stdout.strip(), "--headless", "--no-sandbox", "--disable-gpu", "--mute-audio",
             "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
-            "--user-data-dir=/tmp/.paddock-browser", "--virtual-time-budget=5000", "--dump-dom"]
+            "--virtual-time-budget=5000", "--dump-dom"]
     if a.screenshot:
         entry = session.backend.write_file(session.sandbox_id, a.screenshot, b"")
         argv += [f"--screenshot={entry.path}", "--window-size=1280,1024"]

@@ -1,0 +1,124 @@
+/* Used memory groups lie beside the jails' own, as used-0, used-1, and so on. A rename is one step
+ * and happens or not, so whoever is first has the group, and none is ever in two hands. (Only v1
+ * lets groups be renamed.) Whoever removes a keeper's groups finds them like any other. */
+#include "jail/cgroup_used.h"
+
+#include "base/banned.h"
+#include "base/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/stat.h>
+
+#define USED_MAX 8u
+
+/* Set back in this order: memory and swap together may not be less than memory alone. */
+static const char *const limits[] = {"memory.memsw.limit_in_bytes", "memory.limit_in_bytes",
+                                     CGROUP_SOCKETS_FILE};
+static const char *const peaks[] = {
+    "memory.max_usage_in_bytes",          "memory.failcnt",
+    "memory.memsw.max_usage_in_bytes",    "memory.memsw.failcnt",
+    "memory.kmem.max_usage_in_bytes",     "memory.kmem.failcnt",
+    "memory.kmem.tcp.max_usage_in_bytes", "memory.kmem.tcp.failcnt",
+};
+
+/* Is there a tree of the memory controller and of nothing else? */
+static int has_own_tree(const struct cgroup_host *h)
+{
+    const enum cgroup_tree memory = CGROUP_TREE_MEMORY;
+
+    if (h->layout != CGROUP_HYBRID && h->layout != CGROUP_V1)
+        return 0;
+    return h->dir[memory] >= 0 && h->home[CGROUP_TREE_FREEZER] != memory &&
+           h->home[CGROUP_TREE_PIDS] != memory && h->home[CGROUP_TREE_CPU] != memory;
+}
+
+static void used_name(unsigned i, char out[16])
+{
+    snprintf(out, 16, "used-%u", i);
+}
+
+/* Writes to each of them that this kernel has. */
+static int set_all(int group, const char *const *files, size_t count, const char *text)
+{
+    for (size_t i = 0; i < count; i++) {
+        int r = fd_write_file(group, files[i], text);
+        if (r < 0 && r != -ENOENT)
+            return r;
+    }
+    return 0;
+}
+
+static int charge_of(int group, uint64_t *ret)
+{
+    char text[32];
+    if (fd_read_file(group, "memory.usage_in_bytes", text, sizeof text) <= 0)
+        return -1;
+    *ret = strtoull(text, NULL, 10);
+    return 0;
+}
+
+/* Nobody is in it, and the one counter that cannot be set back was never used. */
+static int is_unspoilt(int group)
+{
+    char text[256];
+
+    if (fd_read_file(group, "tasks", text, sizeof text) != 0)
+        return 0;
+    return fd_read_file(group, "memory.oom_control", text, sizeof text) > 0 &&
+           strstr(text, "oom_kill_disable 0\n") && strstr(text, "\noom_kill 0\n");
+}
+
+/* A limit of nothing has the kernel settle its accounts and take back what it can, once.
+ * memory.force_empty does the same up to 17 times, of which the first gets nearly all. */
+static void empty(int group)
+{
+    (void)fd_write_file(group, "memory.limit_in_bytes", "0");
+}
+
+int used_group_keep(const struct cgroup_host *h, const char *name)
+{
+    char used[16];
+    uint64_t charge;
+
+    if (!has_own_tree(h))
+        return -EOPNOTSUPP;
+    int tree = h->dir[CGROUP_TREE_MEMORY];
+    auto_fd group = openat(tree, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (group < 0)
+        return -errno;
+    if (!is_unspoilt(group))
+        return -EBUSY;
+
+    empty(group);
+    if (charge_of(group, &charge) < 0 || charge > USED_CHARGE_MAX)
+        return -EBUSY;
+    if (set_all(group, limits, sizeof limits / sizeof *limits, "-1") < 0 ||
+        set_all(group, peaks, sizeof peaks / sizeof *peaks, "0") < 0)
+        return -EBUSY;
+
+    for (unsigned i = 0; i < USED_MAX; i++) {
+        used_name(i, used);
+        if (renameat(tree, name, tree, used) == 0)
+            return 0;
+    }
+    return -EEXIST;
+}
+
+int used_group_take(const struct cgroup_host *h, const char *name)
+{
+    char used[16];
+
+    if (!has_own_tree(h))
+        return -EOPNOTSUPP;
+    int tree = h->dir[CGROUP_TREE_MEMORY];
+    for (unsigned i = 0; i < USED_MAX; i++) {
+        used_name(i, used);
+        if (renameat(tree, used, tree, name) == 0)
+            return 0;
+        if (errno != ENOENT)
+            return -errno;
+    }
+    return -ENOENT;
+}
