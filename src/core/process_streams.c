@@ -305,12 +305,8 @@ void stream_shrink(struct stream *s, uint64_t window)
 void process_discard_output(struct process *p)
 {
     lock_take(&p->lock);
-    for (unsigned i = 0; i < process_stream_count(p); i++) {
-        struct spool *spool = &p->streams[i].spool;
-        if ((spool->fd >= 0 || spool->size) && !spool->head)
-            (void)unlinkat(spool->dir, spool->name, 0);
-    }
-
+    for (unsigned i = 0; i < process_stream_count(p); i++)
+        spool_delete(&p->streams[i].spool);
     kept_drop(p);
     lock_release(&p->lock);
 }

@@ -181,7 +181,7 @@ int process_store(struct process *p, struct pd_err *e)
     if (process_settle_output(p, e) < 0) {
         lock_release(&p->lock);
         free(note);
-        return -1;
+        return atomic_load(&p->unwanted) ? 0 : -1;
     }
 
     bool live = process_is_live(p);

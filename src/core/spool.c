@@ -72,16 +72,25 @@ void spool_rest(struct spool *s)
     fd_done(&s->fd);
 }
 
-void spool_remove(struct spool *s)
+void spool_delete(struct spool *s)
 {
     if ((s->fd >= 0 || s->size) && !s->head)
         (void)unlinkat(s->dir, s->name, 0);
+    s->deleted = true;
+}
+
+void spool_remove(struct spool *s)
+{
+    spool_delete(s);
     spool_done(s);
 }
 
 /* Makes the file, with what is in memory. */
 static int make_file(struct spool *s)
 {
+    if (s->deleted)
+        return -EIDRM;
+
     auto_fd fd = openat(s->dir, s->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;

@@ -26,6 +26,7 @@ struct spool {
     uint64_t first; /* the oldest offset that is still there */
     uint64_t max;
     bool in_memory; /* bytes may go to `head` */
+    bool deleted;   /* no file is made any more */
     uint8_t *head;  /* all bytes, which are in no file then; or NULL */
 };
 
@@ -36,9 +37,13 @@ int spool_open(struct spool *s, int dir, const char *name, uint64_t max, struct 
 void spool_rest(struct spool *s);
 void spool_done(struct spool *s);
 void spool_remove(struct spool *s); /* deletes the file, too */
+/* Deletes the file, and none is made from now on: for a command whose sandbox is gone, which
+ * somebody may still read, or be about to store. A descriptor and what is in memory stay until
+ * spool_done. */
+void spool_delete(struct spool *s);
 
 /* Moves the bytes in memory into the file, where further ones go from now on. 0, or -errno when the
- * file cannot take it: then it stays in memory, to be read as before. */
+ * file cannot take it: then it stays in memory, to be read as before. -EIDRM: it was deleted. */
 int spool_settle(struct spool *s);
 /* Is so much of ended commands in memory that it should be settled? `s` has ended. */
 bool spool_should_settle(const struct spool *s);

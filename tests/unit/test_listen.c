@@ -1,6 +1,6 @@
 /* The thread of a request that listens itself, against the pump, the recorder, other commands of
  * the same sandbox, a client that leaves and a sandbox that ends: every byte and every end is told
- * once, whoever was faster. The commands live about as long as one listens (1.5 ms).
+ * once, whoever was faster. The commands live about as long as one listens (LISTENS).
  *
  * ROUNDS in the environment is how often each race is run. */
 #include "stage.h"
@@ -9,6 +9,8 @@
 
 #include <poll.h>
 #include <sys/stat.h>
+
+#define LISTENS 4000u /* us: LISTEN_FOR of core/listen.c */
 
 static const unsigned sizes[] = {0, 1, 100, SPOOL_HEAD, SPOOL_HEAD + 1, 70000};
 
@@ -140,7 +142,7 @@ static void *race_main(void *arg)
 {
     struct racer *r = arg;
     for (unsigned i = 0; i < r->rounds; i++) {
-        unsigned usec = 1000 + (unsigned)rand_r(&r->seed) % 1000;
+        unsigned usec = LISTENS - 700 + (unsigned)rand_r(&r->seed) % 1000;
         unsigned bytes = sizes[(unsigned)rand_r(&r->seed) % COUNT(sizes)];
         int status = rand_r(&r->seed) % 4 ? 0 : 3 << 8;
         struct process *p = start_late(r->session, usec, bytes, status);
@@ -234,7 +236,7 @@ static void test_a_client_that_leaves(void **state)
     for (unsigned i = 0; i < rounds(200); i++) {
         int pair[2];
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-        struct meanwhile m = {.usec = i * 8 % 1600, .fd = pair[1], .act = act_leave};
+        struct meanwhile m = {.usec = i * 21 % (LISTENS + 200), .fd = pair[1], .act = act_leave};
         struct process *p = start_program(s, "hold", "10");
         meanwhile_begin(&m);
 
@@ -268,8 +270,8 @@ static void test_a_sandbox_that_ends(void **state)
     struct stage *g = *state;
     for (unsigned i = 0; i < rounds(60); i++) {
         struct session *s = session_make(g, "acme", 0);
-        struct meanwhile m = {.usec = i * 30 % 1800, .session = s, .act = act_end};
-        struct process *p = start_late(s, 1200, 100, 0);
+        struct meanwhile m = {.usec = i * 79 % (LISTENS + 400), .session = s, .act = act_end};
+        struct process *p = start_late(s, LISTENS - 500, 100, 0);
         meanwhile_begin(&m);
         attend(p);
         process_let_go(p);
@@ -279,6 +281,27 @@ static void test_a_sandbox_that_ends(void **state)
         process_unref(p);
         session_unref(s);
     }
+}
+
+/* What the recorder still wanted to do when the sandbox ended makes no file, which nobody would
+ * ever delete. */
+static void test_no_file_comes_after_the_end(void **state)
+{
+    struct stage *g = *state;
+    struct session *s = session_make(g, "acme", 0);
+    struct process *p = start_late(s, 1, 5000, 0);
+    struct pd_err e;
+    attend(p);
+
+    assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
+    (void)process_store(p, &e);
+    process_let_go(p);
+    await_recorder(g);
+    const struct spool *out = &p->streams[STREAM_OUT].spool;
+    assert_int_equal(faccessat(out->dir, out->name, F_OK, 0), -1);
+    assert_int_equal(read_all(p), 5000);
+    process_unref(p);
+    session_unref(s);
 }
 
 static void act_keep(struct meanwhile *m)
@@ -295,8 +318,8 @@ static void test_a_row_means_a_file(void **state)
     unsigned stored = 0;
 
     for (unsigned i = 0; i < rounds(200); i++) {
-        struct process *p = start_late(s, 1300, 100, 0);
-        struct meanwhile m = {.usec = i * 9 % 1800, .process = p, .act = act_keep};
+        struct process *p = start_late(s, LISTENS - 500, 100, 0);
+        struct meanwhile m = {.usec = i * 23 % (LISTENS + 400), .process = p, .act = act_keep};
         meanwhile_begin(&m);
         attend(p);
         pthread_join(m.thread, NULL);
@@ -406,6 +429,7 @@ int main(void)
         ON_STAGE(test_two_at_once_in_one_sandbox),
         ON_STAGE(test_a_client_that_leaves),
         ON_STAGE(test_a_sandbox_that_ends),
+        ON_STAGE(test_no_file_comes_after_the_end),
         ON_STAGE(test_a_row_means_a_file),
         ON_STAGE(test_short_output_makes_no_file),
         ON_STAGE(test_nonsense_ends_the_sandbox),
