@@ -23,16 +23,16 @@ _paddock_options() {
     create) echo --session --auto-retry --user-id --thread-id --template --snapshot --provider --image --mode --profile \
         --policy --memory --pids --cpu --disk --files -e --env -w --workdir --metadata \
         --idle-timeout --max-life --queue-timeout --idempotency-key --quiet --json ;;
-    ls) echo -a --all -q --quiet --state --user-id --thread-id --metadata --json ;;
+    ls) echo -a --all -q --quiet --state --user-id --thread-id --metadata --search --newest --json ;;
     exec) echo --mode --session -c --command -d --detach -e --env -w --workdir -u --user --timeout \
         --idempotency-key --raw --json ;;
     shell) echo --session --attach -e --env -w --workdir -u --user ;;
     code) echo --session --language --context -e --env --timeout --save --raw --json ;;
     cp) echo --session -p --parents -u --user ;;
-    ps) echo -a --all --json ;;
+    ps) echo -a --all --tree --json ;;
     logs) echo -f --follow --stream --raw ;;
     kill) echo -s --signal ;;
-    port) echo --by --expires --json ;;
+    port) echo --by --expires --links --revoke --json ;;
     top) echo --once --interval --json ;;
     mv) echo --give-up --json ;;
     secret) echo --from-env --json ;;
@@ -43,6 +43,10 @@ _paddock_options() {
     mcp) echo --thread ;;
     agent) echo -p --print --json --agent --model --model-timeout --window --max-turns --put --get --auto-approve \
         --allow --sandbox --yes-on-this-machine --template -c --continue -r --resume --target --dry-run --version ;;
+    audit) echo --action --key --result --sandbox --tenant --limit --json ;;
+    overview) echo --json ;;
+    snapshot) echo --json ;;
+    fork) echo --json ;;
     console) echo --json ;;
     esac
 }
@@ -67,7 +71,7 @@ _paddock() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]-} i id=
     local commands="run doctor root image keeper serve key cert config create ls exec shell code cp ps logs \
-        kill port top route mv rm secret network template mcp console agent backend help"
+        kill port top route mv fork snapshot rm secret network template overview audit mcp console agent backend help"
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")
@@ -77,6 +81,7 @@ _paddock() {
     help) mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word") && return ;;
     image) mapfile -t COMPREPLY < <(compgen -W "pull import ls inspect rm prune" -- "$word") && return ;;
     template) ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "build ls inspect rm prune" -- "$word") && return ;;
+    snapshot) ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "create ls rm" -- "$word") && return ;;
     root) mapfile -t COMPREPLY < <(compgen -W "ls rm" -- "$word") && return ;;
     esac
     if [[ $word == -* ]]; then
@@ -96,7 +101,7 @@ _paddock() {
     backend) ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "check" -- "$word") ;;
     key) ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "create list revoke" -- "$word") ;;
     rm) mapfile -t COMPREPLY < <(compgen -W "$(_paddock_ids)" -- "$word") ;;
-    exec | shell | code | ps | port)
+    exec | shell | code | ps | port | fork | snapshot)
         [[ -n $id ]] || mapfile -t COMPREPLY < <(compgen -W "$(_paddock_ids)" -- "$word")
         ;;
     logs | kill)

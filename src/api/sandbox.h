@@ -31,6 +31,10 @@ int call_check_provider(struct call *c, const struct session_request *r, struct 
 void limits_read(struct fields *f, struct session_request *r);
 void limits_json(struct json *j, const struct session *s, const struct limits *l);
 void sandbox_json(struct json *j, struct session *s, const struct queue_place *place);
+/* Only some of its members, as sandbox_members_read has read them of "id,state". */
+#define SANDBOX_WHOLE UINT64_MAX
+void sandbox_json_some(struct json *j, struct session *s, uint64_t members);
+int sandbox_members_read(const char *text, uint64_t *ret, struct pd_err *e);
 int call_sandbox(struct call *c, int status, struct session *s, const struct queue_place *place);
 /* News of the image of a sandbox that is being made, for a client that accepts events. */
 struct pull_stream {

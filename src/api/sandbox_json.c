@@ -43,41 +43,180 @@ static void put_raw(struct json *j, const char *key, char *text)
     free(text);
 }
 
-void sandbox_json(struct json *j, struct session *s, const struct queue_place *place)
+/* The members of a sandbox, in the order in which they are shown. */
+#define MEMBERS(X)                                                                                 \
+    X(id)                                                                                          \
+    X(state)                                                                                       \
+    X(end_cause)                                                                                   \
+    X(end_reason)                                                                                  \
+    X(provider)                                                                                    \
+    X(reason)                                                                                      \
+    X(mode)                                                                                        \
+    X(isolation)                                                                                   \
+    X(image)                                                                                       \
+    X(template)                                                                                    \
+    X(profile)                                                                                     \
+    X(policy)                                                                                      \
+    X(made_by)                                                                                     \
+    X(user_id)                                                                                     \
+    X(thread_id)                                                                                   \
+    X(metadata)                                                                                    \
+    X(network)                                                                                     \
+    X(limits)                                                                                      \
+    X(created_at)                                                                                  \
+    X(expires_at)                                                                                  \
+    X(last_used_at)                                                                                \
+    X(ended_at)                                                                                    \
+    X(idle_timeout_s)                                                                              \
+    X(max_life_s)                                                                                  \
+    X(from_pool)                                                                                   \
+    X(recreated)                                                                                   \
+    X(replaces)                                                                                    \
+    X(processes)
+
+#define PLACE(name) MEMBER_##name,
+enum member { MEMBERS(PLACE) MEMBER_COUNT };
+_Static_assert(MEMBER_COUNT <= 64, "a set of members is 64 bits");
+
+static void put_member(struct json *j, struct session *s, const struct session_info *i,
+                       enum member member)
+{
+    bool is_gone = i->state == SESSION_GONE;
+
+    switch (member) {
+    case MEMBER_id:
+        json_member_cstr(j, "id", i->id);
+        break;
+    case MEMBER_state:
+        json_member_cstr(j, "state", session_state_name(i->state));
+        break;
+    case MEMBER_end_cause:
+        json_member_cstr(j, "end_cause", is_gone ? session_end_name(i->end) : NULL);
+        break;
+    case MEMBER_end_reason:
+        json_member_str(j, "end_reason", is_gone ? i->end_reason : NULL);
+        break;
+    case MEMBER_provider:
+        json_member_cstr(j, "provider", i->provider);
+        break;
+    case MEMBER_reason:
+        json_member_str(j, "reason", i->reason);
+        break;
+    case MEMBER_mode:
+        json_member_cstr(j, "mode", run_mode_name(i->mode));
+        break;
+    case MEMBER_isolation:
+        json_member_cstr(j, "isolation", rung_name(i->rung));
+        break;
+    case MEMBER_image:
+        json_member_str(j, "image", i->spec.image);
+        break;
+    case MEMBER_template:
+        json_member_cstr(j, "template", i->template_name);
+        break;
+    case MEMBER_profile:
+        json_member_cstr(j, "profile", profile_name(i->spec.profile));
+        break;
+    case MEMBER_policy:
+        put_raw(j, "policy", session_policy(s));
+        break;
+    case MEMBER_made_by:
+        json_member_str(j, "made_by", i->made_by);
+        break;
+    case MEMBER_user_id:
+        json_member_str(j, "user_id", i->user_id);
+        break;
+    case MEMBER_thread_id:
+        json_member_str(j, "thread_id", i->thread_id);
+        break;
+    case MEMBER_metadata:
+        put_raw(j, "metadata", session_metadata(s));
+        break;
+    case MEMBER_network:
+        json_key(j, "network");
+        network_json(j, s);
+        break;
+    case MEMBER_limits:
+        limits_json(j, s, &i->spec.limits);
+        break;
+    case MEMBER_created_at:
+        json_time(j, "created_at", i->created_ms);
+        break;
+    case MEMBER_expires_at:
+        json_time(j, "expires_at", i->expires_ms);
+        break;
+    case MEMBER_last_used_at:
+        json_time(j, "last_used_at", i->last_used_ms);
+        break;
+    case MEMBER_ended_at:
+        json_time(j, "ended_at", i->ended_ms);
+        break;
+    case MEMBER_idle_timeout_s:
+        json_member_milli(j, "idle_timeout_s", i->idle_timeout_ms);
+        break;
+    case MEMBER_max_life_s:
+        json_member_milli(j, "max_life_s", i->max_life_ms);
+        break;
+    case MEMBER_from_pool:
+        json_member_bool(j, "from_pool", i->from_pool);
+        break;
+    case MEMBER_recreated:
+        json_member_bool(j, "recreated", i->recreated);
+        break;
+    case MEMBER_replaces:
+        json_member_str(j, "replaces", i->replaces);
+        break;
+    case MEMBER_processes:
+        json_member_uint(j, "processes", i->processes);
+        break;
+    case MEMBER_COUNT:
+        break;
+    }
+}
+
+int sandbox_members_read(const char *text, uint64_t *ret, struct pd_err *e)
+{
+#define NAME(name) #name,
+    static const char *const names[] = {MEMBERS(NAME)};
+    uint64_t wanted = 0;
+
+    for (const char *at = text;; at++) {
+        size_t len = strcspn(at, ","), i = 0;
+        while (i < MEMBER_COUNT && (strlen(names[i]) != len || memcmp(names[i], at, len) != 0))
+            i++;
+        if (i == MEMBER_COUNT)
+            return pd_fail(e, PD_INVALID, "a sandbox has no member '%.*s'",
+                           (int)(len < 40 ? len : 40), at);
+        wanted |= 1ull << i;
+        at += len;
+        if (!*at)
+            break;
+    }
+    *ret = wanted;
+    return 0;
+}
+
+static void put_members(struct json *j, struct session *s, uint64_t members)
 {
     struct session_info i;
 
     session_get(s, &i);
+    for (unsigned m = 0; m < MEMBER_COUNT; m++)
+        if (members >> m & 1)
+            put_member(j, s, &i, (enum member)m);
+}
+
+void sandbox_json_some(struct json *j, struct session *s, uint64_t members)
+{
     json_open(j, '{');
-    json_member_cstr(j, "id", i.id);
-    json_member_cstr(j, "state", session_state_name(i.state));
-    json_member_cstr(j, "end_cause", i.state == SESSION_GONE ? session_end_name(i.end) : NULL);
-    json_member_str(j, "end_reason", i.state == SESSION_GONE ? i.end_reason : NULL);
-    json_member_cstr(j, "provider", i.provider);
-    json_member_str(j, "reason", i.reason);
-    json_member_cstr(j, "mode", run_mode_name(i.mode));
-    json_member_cstr(j, "isolation", rung_name(i.rung));
-    json_member_str(j, "image", i.spec.image);
-    json_member_cstr(j, "template", i.template_name);
-    json_member_cstr(j, "profile", profile_name(i.spec.profile));
-    put_raw(j, "policy", session_policy(s));
-    json_member_str(j, "made_by", i.made_by);
-    json_member_str(j, "user_id", i.user_id);
-    json_member_str(j, "thread_id", i.thread_id);
-    put_raw(j, "metadata", session_metadata(s));
-    json_key(j, "network");
-    network_json(j, s);
-    limits_json(j, s, &i.spec.limits);
-    json_time(j, "created_at", i.created_ms);
-    json_time(j, "expires_at", i.expires_ms);
-    json_time(j, "last_used_at", i.last_used_ms);
-    json_time(j, "ended_at", i.ended_ms);
-    json_member_milli(j, "idle_timeout_s", i.idle_timeout_ms);
-    json_member_milli(j, "max_life_s", i.max_life_ms);
-    json_member_bool(j, "from_pool", i.from_pool);
-    json_member_bool(j, "recreated", i.recreated);
-    json_member_str(j, "replaces", i.replaces);
-    json_member_uint(j, "processes", i.processes);
+    put_members(j, s, members);
+    json_close(j, '}');
+}
+
+void sandbox_json(struct json *j, struct session *s, const struct queue_place *place)
+{
+    json_open(j, '{');
+    put_members(j, s, SANDBOX_WHOLE);
 
     if (place) {
         json_key(j, "queue");

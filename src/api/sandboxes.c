@@ -170,30 +170,49 @@ static int read_order(struct call *c, bool *ret_newest_first, struct pd_err *e)
     return pd_fail(e, PD_INVALID, "order '%.15s': there are 'oldest' and 'newest'", order);
 }
 
+static int read_members(struct call *c, uint64_t *ret, struct pd_err *e)
+{
+    char text[512];
+    int given = call_query(c, "fields", text, sizeof text, e);
+    if (given <= 0)
+        return given;
+    if (sandbox_members_read(text, ret, e) == 0)
+        return 0;
+    snprintf(c->field, sizeof c->field, "fields");
+    return -1;
+}
+
 int sandboxes_list(struct call *c, struct pd_err *e)
 {
-    static const char *const allowed[] = {"state", "user_id", "thread_id", "metadata.",
-                                          "limit", "cursor",  "order",     NULL};
+    static const char *const allowed[] = {"state",  "user_id", "thread_id", "metadata.",
+                                          "q",      "limit",   "cursor",    "order",
+                                          "fields", "count",   NULL};
     char state[32], user[SESSION_NAME_MAX + 1], thread[SESSION_NAME_MAX + 1], cursor[64];
-    char names[8][URL_NAME_SIZE], values[8][512];
+    char names[8][URL_NAME_SIZE], values[8][512], words[256];
     struct session_filter f = {.tenant = c->who.tenant};
-    uint64_t limit = 100;
-    int has_user, has_thread, has_state, has_cursor;
+    uint64_t limit = 100, members = SANDBOX_WHOLE;
+    size_t total = 0;
+    bool counts = false;
+    int has_user, has_thread, has_state, has_cursor, has_words;
 
     if (call_query_check(c, allowed, e) < 0 ||
         (has_state = call_query(c, "state", state, sizeof state, e)) < 0 ||
         (has_user = call_query(c, "user_id", user, sizeof user, e)) < 0 ||
         (has_thread = call_query(c, "thread_id", thread, sizeof thread, e)) < 0 ||
+        (has_words = call_query(c, "q", words, sizeof words, e)) < 0 ||
         (has_cursor = call_query(c, "cursor", cursor, sizeof cursor, e)) < 0 ||
         call_query_u64(c, "limit", 1, LIST_MAX, &limit, e) < 0 ||
+        call_query_bool(c, "count", &counts, e) < 0 || read_members(c, &members, e) < 0 ||
         read_metadata(c, &f, names, values, e) < 0 || read_order(c, &f.newest_first, e) < 0 ||
         (has_state && read_states(c, state, &f.states, e) < 0))
         return -1;
 
     f.user_id = has_user ? user : NULL;
     f.thread_id = has_thread ? thread : NULL;
+    f.words = has_words ? words : NULL;
     f.cursor = has_cursor ? cursor : NULL;
     f.limit = (unsigned)limit;
+    f.ret_total = counts ? &total : NULL;
 
     auto_list found = {0};
     if (session_list_read(c, &f, &found, e) < 0)
@@ -205,9 +224,11 @@ int sandboxes_list(struct call *c, struct pd_err *e)
     json_key(&j, "sandboxes");
     json_open(&j, '[');
     for (unsigned i = 0; i < found.count; i++)
-        sandbox_json(&j, found.at[i], NULL);
+        sandbox_json_some(&j, found.at[i], members);
     json_close(&j, ']');
     json_member_str(&j, "next_cursor", found.next);
+    if (counts)
+        json_member_uint(&j, "total", total);
     json_close(&j, '}');
     return call_json(c, 200, &out);
 }

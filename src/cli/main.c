@@ -92,9 +92,10 @@ static void run_server_program(char **argv)
 static int is_server_command(const char *name)
 {
     static const char *const names[] = {
-        "serve", "key", "cert", "config",  "ls",     "create",   "exec",    "shell",
-        "code",  "cp",  "logs", "ps",      "kill",   "rm",       "port",    "top",
-        "route", "mv",  "mcp",  "console", "secret", "template", "backend", "network"};
+        "serve",    "key",     "cert",    "config",   "ls",    "create",   "exec",
+        "shell",    "code",    "cp",      "logs",     "ps",    "kill",     "rm",
+        "port",     "top",     "route",   "mv",       "mcp",   "console",  "secret",
+        "template", "backend", "network", "overview", "audit", "snapshot", "fork"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], name))
             return 1;

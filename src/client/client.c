@@ -23,10 +23,14 @@ const struct client_command client_commands[] = {
     {"top", "show what sandboxes use", top_usage, cmd_top},
     {"route", "say which provider a sandbox would get", route_usage, cmd_route},
     {"mv", "move a sandbox to another provider", mv_usage, cmd_mv},
+    {"fork", "make a sandbox with a copy of another one's files", fork_usage, cmd_fork},
+    {"snapshot", "keep, list and remove copies of sandboxes' files", snapshot_usage, cmd_snapshot},
     {"rm", "end sandboxes", rm_usage, cmd_rm},
     {"template", "build templates, list and remove them", template_usage, cmd_template},
     {"network", "show and change a sandbox's way out, and its log", network_usage, cmd_network},
     {"secret", "keep secrets that sandboxes can use", secret_usage, cmd_secret},
+    {"overview", "count what there is on a server", overview_usage, cmd_overview},
+    {"audit", "tell what was done, by whom", audit_usage, cmd_audit},
     {"console", "print a link to the server's console", console_usage, cmd_console},
     {"mcp", "speak the Model Context Protocol", mcp_usage, cmd_mcp},
     {0},
@@ -57,6 +61,38 @@ int usage_unknown(const struct options *o, struct pd_err *e)
 {
     return pd_fail(e, PD_INVALID, "%.40s is not an option of `paddock %s`: see `paddock help %s`",
                    o->name, o->argv[0], o->argv[0]);
+}
+
+int only_json(int argc, char **argv, int *ret_json, struct pd_err *e)
+{
+    struct options o = OPTIONS_INIT(argc, argv);
+
+    while (options_next(&o)) {
+        if (!options_is(&o, NULL, "--json"))
+            return usage_unknown(&o, e);
+        if (options_no_value(&o, e) < 0)
+            return -1;
+        *ret_json = 1;
+    }
+    return o.at < argc ? pd_fail(e, PD_INVALID, "%s: '%.60s' is too much: see `paddock help %s`",
+                                 argv[0], argv[o.at], argv[0])
+                       : 0;
+}
+
+int run_verb(const struct client_verb *verbs, const char *otherwise, int argc, char **argv)
+{
+    struct pd_err e;
+
+    for (; argc > 1 && verbs->name; verbs++) {
+        if (strcmp(argv[1], verbs->name) != 0)
+            continue;
+        int status = verbs->run(argc - 1, argv + 1, &e);
+        if (status >= 0)
+            return status;
+        return e.code == PD_INVALID ? usage_fail(&e) : client_fail(&e);
+    }
+    pd_fail(&e, PD_INVALID, "%s", otherwise);
+    return usage_fail(&e);
 }
 
 int remote_error(const json_t *answer, int status, struct pd_err *e)

@@ -39,11 +39,15 @@ int cmd_mv(int argc, char **argv);
 int cmd_secret(int argc, char **argv);
 int cmd_template(int argc, char **argv);
 int cmd_network(int argc, char **argv);
+int cmd_overview(int argc, char **argv);
+int cmd_audit(int argc, char **argv);
+int cmd_snapshot(int argc, char **argv);
+int cmd_fork(int argc, char **argv);
 
 extern const char console_usage[], ls_usage[], create_usage[], exec_usage[], shell_usage[],
     code_usage[], cp_usage[], logs_usage[], ps_usage[], kill_usage[], rm_usage[], port_usage[],
     top_usage[], route_usage[], mv_usage[], mcp_usage[], secret_usage[], template_usage[],
-    network_usage[];
+    network_usage[], overview_usage[], audit_usage[], snapshot_usage[], fork_usage[];
 
 /* Exit statuses of the commands themselves. */
 #define EXIT_USAGE  2
@@ -56,6 +60,16 @@ int usage_fail(const struct pd_err *e);
 int client_fail(const struct pd_err *e);
 /* An option that the command does not have. */
 int usage_unknown(const struct options *o, struct pd_err *e);
+/* The options of a command that has --json and nothing else. */
+int only_json(int argc, char **argv, int *ret_json, struct pd_err *e);
+
+/* `paddock COMMAND VERB ...`: a row with name NULL ends the table. */
+struct client_verb {
+    const char *name;
+    int (*run)(int argc, char **argv, struct pd_err *e); /* argv[0] is the verb; -1 or the status */
+};
+/* Runs the verb that argv[1] names; `otherwise` is said when there is none. The exit status. */
+int run_verb(const struct client_verb *verbs, const char *otherwise, int argc, char **argv);
 
 /* ---- the server that PADDOCK_URL names ---- */
 

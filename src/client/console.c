@@ -12,27 +12,11 @@ const char console_usage[] =
 int cmd_console(int argc, char **argv)
 {
     struct pd_err e;
-    struct options o = OPTIONS_INIT(argc, argv);
-    int json = 0, count;
-
-    while (options_next(&o)) {
-        if (!options_is(&o, NULL, "--json")) {
-            (void)usage_unknown(&o, &e);
-            return usage_fail(&e);
-        }
-        if (options_no_value(&o, &e) < 0)
-            return usage_fail(&e);
-        json = 1;
-    }
-
-    char **rest = options_arguments(&o, &count);
-    if (count) {
-        pd_fail(&e, PD_INVALID, "console: '%.60s' is too much: see `paddock help console`",
-                rest[0]);
-        return usage_fail(&e);
-    }
-
     json_auto_t *answer = NULL;
+    int json = 0;
+
+    if (only_json(argc, argv, &json, &e) < 0)
+        return usage_fail(&e);
     auto_remote *r = remote_new(&e);
     struct remote_request q = {.method = HTTP_POST, .target = "/v1/console/link"};
     if (!r || remote_call(r, &q, &answer, &e) < 0)

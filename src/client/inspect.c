@@ -10,9 +10,10 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 
-const char ps_usage[] = "usage: paddock ps [-a] [--json] ID\n\n"
+const char ps_usage[] = "usage: paddock ps [-a] [--tree] [--json] ID\n\n"
                         "Lists the commands of a sandbox that are running.\n\n"
                         "  -a, --all  also those that have ended\n"
+                        "  --tree     every process in it, whoever started it\n"
                         "  --json     as JSON\n";
 
 /* "running", "exit 1", "SIGKILL (oom)". */
@@ -66,16 +67,44 @@ static int print_processes(json_t *answer, int all)
     return table_print(&t, stdout);
 }
 
+static int print_tree(json_t *answer)
+{
+    auto_table t;
+    size_t i;
+    json_t *p;
+
+    table_init(&t, ">PID >PARENT STATE >UID >THREADS >CPU >RSS >AGE COMMAND");
+    table_fit(&t, STDOUT_FILENO);
+    json_array_foreach(json_object_get(answer, "tree"), i, p)
+    {
+        char text[16];
+        table_printf(&t, "%lld", (long long)json_field_int(p, "pid"));
+        table_printf(&t, "%lld", (long long)json_field_int(p, "parent_pid"));
+        table_put(&t, json_field(p, "state"));
+        table_printf(&t, "%lld", (long long)json_field_int(p, "uid"));
+        table_printf(&t, "%lld", (long long)json_field_int(p, "threads"));
+        table_printf(&t, "%.2fs", json_field_number(p, "cpu_time_ms") / 1000);
+        format_size(text, (uint64_t)json_field_int(p, "memory_bytes"));
+        table_put(&t, text);
+        format_age(text, (uint64_t)json_field_int(p, "age_ms") / 1000);
+        table_put(&t, text);
+        table_put(&t, json_field(p, "command"));
+    }
+    return table_print(&t, stdout);
+}
+
 int cmd_ps(int argc, char **argv)
 {
     struct pd_err e;
     struct options o = OPTIONS_INIT(argc, argv);
-    int all = 0, json = 0, count;
+    int all = 0, tree = 0, json = 0, count;
 
     o.mixed = 1;
     while (options_next(&o)) {
         if (options_is(&o, "-a", "--all"))
             all = 1;
+        else if (options_is(&o, NULL, "--tree"))
+            tree = 1;
         else if (options_is(&o, NULL, "--json"))
             json = 1;
         else if (usage_unknown(&o, &e) < 0)
@@ -90,11 +119,12 @@ int cmd_ps(int argc, char **argv)
 
     auto_buf b = BUF_INIT(HTTP_TARGET_MAX);
     json_auto_t *answer = NULL;
-    buf_printf(&b, "/v1/sandboxes/%s/processes", args[0]);
+    buf_printf(&b, "/v1/sandboxes/%s/processes%s", args[0], tree ? "?tree=true" : "");
     auto_remote *r = remote_new(&e);
     if (!r || remote_get(r, buf_cstr(&b), &answer, &e) < 0)
         return client_fail(&e);
-    return (json ? print_json(answer) : print_processes(answer, all)) < 0 ? EXIT_FAILED : 0;
+    int bad = json ? print_json(answer) : tree ? print_tree(answer) : print_processes(answer, all);
+    return bad < 0 ? EXIT_FAILED : 0;
 }
 
 const char kill_usage[] = "usage: paddock kill [-s SIGNAL] ID PID...\n\n"
@@ -164,12 +194,16 @@ int cmd_kill(int argc, char **argv)
 }
 
 const char port_usage[] =
-    "usage: paddock port [--by WAY] [--expires TIME] [--json] ID [PORT]\n\n"
+    "usage: paddock port [--by WAY] [--expires TIME] [--json] ID [PORT]\n"
+    "       paddock port --links [--json] ID\n"
+    "       paddock port --revoke LINK ID\n\n"
     "Lists what listens in a sandbox. With a port, prints a URL that reaches "
     "it without a key.\n\n"
     "  --by WAY        host (a name of its own, as pages like an editor need), path, or either "
     "(default)\n"
     "  --expires TIME  how long the URL is good for, such as 10m; default 1h\n"
+    "  --links         the URLs that were made, in place of what listens\n"
+    "  --revoke LINK   take one of them back, by its id; what it has opened ends\n"
     "  --json          as JSON\n";
 
 static int print_ports(json_t *answer)
@@ -193,60 +227,110 @@ static int print_ports(json_t *answer)
     return table_print(&t, stdout);
 }
 
-int cmd_port(int argc, char **argv)
+static int print_links(json_t *answer)
 {
-    struct pd_err e;
+    auto_table t;
+    size_t i;
+    json_t *l;
+
+    table_init(&t, "LINK >PORT MADE EXPIRES REVOKED BY");
+    table_fit(&t, STDOUT_FILENO);
+    json_array_foreach(json_object_get(answer, "links"), i, l)
+    {
+        const char *revoked = json_field(l, "revoked_at"), *by = json_field(l, "made_by");
+        table_put(&t, json_field(l, "id"));
+        table_printf(&t, "%lld", (long long)json_field_int(l, "port"));
+        table_put(&t, json_field(l, "created_at"));
+        table_put(&t, json_field(l, "expires_at"));
+        table_put(&t, *revoked ? revoked : NULL);
+        table_put(&t, *by ? by : NULL);
+    }
+    return table_print(&t, stdout);
+}
+
+struct port_options {
+    const char *id, *by, *revoke;
+    uint64_t port, expires;
+    int links, json;
+};
+
+static int parse_port(int argc, char **argv, struct port_options *p, struct pd_err *e)
+{
     struct options o = OPTIONS_INIT(argc, argv);
-    uint64_t expires = 0, port = 0;
-    const char *by = NULL;
-    int json = 0, count;
+    int count;
 
     o.mixed = 1;
     while (options_next(&o)) {
         const char *v;
         int bad;
         if (options_is(&o, NULL, "--json")) {
-            json = 1;
-            bad = options_no_value(&o, &e);
+            p->json = 1;
+            bad = options_no_value(&o, e);
+        } else if (options_is(&o, NULL, "--links")) {
+            p->links = 1;
+            bad = options_no_value(&o, e);
         } else if (options_is(&o, NULL, "--by")) {
-            by = options_value(&o, &e);
-            bad = by ? 0 : -1;
+            bad = (p->by = options_value(&o, e)) ? 0 : -1;
+        } else if (options_is(&o, NULL, "--revoke")) {
+            bad = (p->revoke = options_value(&o, e)) ? 0 : -1;
         } else if (options_is(&o, NULL, "--expires")) {
-            v = options_value(&o, &e);
-            bad = v ? parse_duration("--expires", v, INT64_MAX, &expires, &e) : -1;
+            v = options_value(&o, e);
+            bad = v ? parse_duration("--expires", v, INT64_MAX, &p->expires, e) : -1;
         } else {
-            bad = usage_unknown(&o, &e);
+            bad = usage_unknown(&o, e);
         }
         if (bad < 0)
-            return usage_fail(&e);
+            return -1;
     }
 
     char **args = options_arguments(&o, &count);
-    if (one_id("port", args, count > 1 ? count - 1 : count, &e) < 0 ||
-        (count > 1 && parse_u64("PORT", args[1], 1, 65535, &port, &e) < 0))
+    if (one_id("port", args, count > 1 ? count - 1 : count, e) < 0 ||
+        (count > 1 && parse_u64("PORT", args[1], 1, 65535, &p->port, e) < 0))
+        return -1;
+    p->id = args[0];
+    if (p->links + (p->revoke != NULL) + (p->port != 0) > 1)
+        return pd_fail(e, PD_INVALID, "port: a port, --links and --revoke are three things");
+    return 0;
+}
+
+int cmd_port(int argc, char **argv)
+{
+    struct pd_err e;
+    struct port_options p = {0};
+
+    if (parse_port(argc, argv, &p, &e) < 0)
         return usage_fail(&e);
 
     auto_buf b = BUF_INIT(HTTP_TARGET_MAX);
     json_auto_t *answer = NULL, *body = json_object();
-    buf_printf(&b, "/v1/sandboxes/%s/ports", args[0]);
-    if (port)
-        buf_printf(&b, "/%u/preview", (unsigned)port);
-    if (expires)
-        json_object_set_new(body, "expires_in_s", json_real((double)expires / (double)NS_PER_S));
-    if (by)
-        json_object_set_new(body, "by", json_string(by));
+    buf_printf(&b, "/v1/sandboxes/%s/%s", p.id, p.links || p.revoke ? "links" : "ports");
+    if (p.port)
+        buf_printf(&b, "/%u/preview", (unsigned)p.port);
+    if (p.revoke) {
+        buf_putc(&b, '/');
+        put_encoded(&b, p.revoke);
+    }
+    if (p.expires)
+        json_object_set_new(body, "expires_in_s", json_real((double)p.expires / (double)NS_PER_S));
+    if (p.by)
+        json_object_set_new(body, "by", json_string(p.by));
 
-    struct remote_request q = {
-        .method = port ? HTTP_POST : HTTP_GET, .target = buf_cstr(&b), .json = port ? body : NULL};
+    struct remote_request q = {.method = p.port     ? HTTP_POST
+                                         : p.revoke ? HTTP_DELETE
+                                                    : HTTP_GET,
+                               .target = buf_cstr(&b),
+                               .json = p.port ? body : NULL};
     auto_remote *r = remote_new(&e);
-    if (!r || remote_call(r, &q, &answer, &e) < 0)
+    if (!r || remote_call(r, &q, p.revoke ? NULL : &answer, &e) < 0)
         return client_fail(&e);
 
-    if (json)
-        return print_json(answer) < 0 ? EXIT_FAILED : 0;
-    if (port)
-        return print_line(json_field(answer, "url")) < 0 ? EXIT_FAILED : 0;
-    return print_ports(answer) < 0 ? EXIT_FAILED : 0;
+    if (p.revoke)
+        return 0;
+    int bad = p.json    ? print_json(answer)
+              : p.port  ? print_line(json_field(answer, "url"))
+              : p.links ? print_links(answer)
+                        : print_ports(answer);
+    return bad < 0 ? EXIT_FAILED : 0;
 }
 
 const char top_usage[] = "usage: paddock top [--once] [--interval TIME] [--json]\n\n"

@@ -19,6 +19,8 @@ const char ls_usage[] =
     "  --user-id ID         only this user's\n"
     "  --thread-id ID       only this thread's\n"
     "  --metadata K=V       only with this metadata; up to 8 times\n"
+    "  --search WORDS       only where each word is somewhere in id, owner, template or metadata\n"
+    "  --newest             newest first\n"
     "  --json               as JSON\n";
 
 /* A query that grows: "?a=b&c=d". */
@@ -57,6 +59,13 @@ static int parse_ls(int argc, char **argv, struct ls_options *l, struct pd_err *
                 return -1;
             query_put(&l->target, is_user ? "user_id" : "thread_id", v);
             continue;
+        } else if (options_is(&o, NULL, "--search")) {
+            if (!(v = options_value(&o, e)))
+                return -1;
+            query_put(&l->target, "q", v);
+            continue;
+        } else if (options_is(&o, NULL, "--newest")) {
+            query_put(&l->target, "order", "newest");
         } else if (options_is(&o, NULL, "--metadata")) {
             if (!(v = options_value(&o, e)))
                 return -1;

@@ -139,18 +139,6 @@ static int delete_all(int argc, char **argv, struct pd_err *e)
 
 int cmd_secret(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        int (*run)(int argc, char **argv, struct pd_err *e);
-    } verbs[] = {{"set", set}, {"ls", list}, {"rm", delete_all}};
-    struct pd_err e;
-
-    for (size_t i = 0; argc > 1 && i < sizeof verbs / sizeof *verbs; i++)
-        if (!strcmp(argv[1], verbs[i].name)) {
-            if (verbs[i].run(argc - 1, argv + 1, &e) == 0)
-                return 0;
-            return e.code == PD_INVALID ? usage_fail(&e) : client_fail(&e);
-        }
-    pd_fail(&e, PD_INVALID, "paddock secret: set, ls or rm");
-    return usage_fail(&e);
+    static const struct client_verb verbs[] = {{"set", set}, {"ls", list}, {"rm", delete_all}, {0}};
+    return run_verb(verbs, "paddock secret: set, ls or rm", argc, argv);
 }

@@ -134,24 +134,8 @@ static int prune(int argc, char **argv, struct pd_err *e)
 
 int cmd_template(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        int (*run)(int argc, char **argv, struct pd_err *e);
-    } verbs[] = {{"build", template_build},
-                 {"ls", list},
-                 {"inspect", inspect},
-                 {"rm", delete_all},
-                 {"prune", prune}};
-    struct pd_err e;
-
-    for (size_t i = 0; argc > 1 && i < sizeof verbs / sizeof *verbs; i++) {
-        if (strcmp(argv[1], verbs[i].name) != 0)
-            continue;
-        int status = verbs[i].run(argc - 1, argv + 1, &e);
-        if (status >= 0)
-            return status;
-        return e.code == PD_INVALID ? usage_fail(&e) : client_fail(&e);
-    }
-    pd_fail(&e, PD_INVALID, "paddock template: build, ls, inspect, rm or prune");
-    return usage_fail(&e);
+    static const struct client_verb verbs[] = {{"build", template_build}, {"ls", list},
+                                               {"inspect", inspect},      {"rm", delete_all},
+                                               {"prune", prune},          {0}};
+    return run_verb(verbs, "paddock template: build, ls, inspect, rm or prune", argc, argv);
 }

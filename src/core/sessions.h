@@ -114,9 +114,13 @@ struct session_filter {
     unsigned metadata_count;
     const char *template_name; /* or NULL */
     uint64_t after_ms;         /* created at or after; 0: any */
+    /* Words, all of which are somewhere in its id, state, user, thread, template, image, provider
+     * or metadata, whatever their case; or NULL. */
+    const char *words;
     bool newest_first;
     const char *cursor; /* or NULL; of a list in the same order */
     unsigned limit;
+    size_t *ret_total; /* or NULL: how many fit on all pages together */
 };
 /* Up to `limit` sessions, oldest first unless told. *ret_next: the cursor for the rest ("" when
  * there is none), which stays valid whatever is made or ended meanwhile. */

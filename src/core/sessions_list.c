@@ -27,6 +27,52 @@ static bool has_metadata(const struct session *s, const struct session_filter *f
     return match;
 }
 
+static bool has_text(const char *text, const char *word, size_t len)
+{
+    for (; text && *text; text++)
+        if (strncasecmp(text, word, len) == 0)
+            return true;
+    return false;
+}
+
+static bool has_word(const struct session *s, const json_t *metadata, unsigned state,
+                     const char *word, size_t len)
+{
+    const struct session_info *i = &s->info;
+    const char *texts[] = {i->id,        session_state_name((enum session_state)state),
+                           i->user_id,   i->thread_id,
+                           i->provider,  i->template_name,
+                           i->spec.image};
+    const char *key;
+    json_t *value;
+
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++)
+        if (has_text(texts[n], word, len))
+            return true;
+    json_object_foreach((json_t *)metadata, key, value)
+    {
+        if (has_text(key, word, len) || has_text(json_string_value(value), word, len))
+            return true;
+    }
+    return false;
+}
+
+static bool has_words(const struct session *s, unsigned state, const char *words)
+{
+    bool all = true;
+    if (!words)
+        return true;
+
+    json_t *metadata = json_loads(s->metadata ? s->metadata : "{}", 0, NULL);
+    for (const char *w = words + strspn(words, " "); *w && all; w += strspn(w, " ")) {
+        size_t len = strcspn(w, " ");
+        all = has_word(s, metadata, state, w, len);
+        w += len;
+    }
+    json_decref(metadata);
+    return all;
+}
+
 static int matches(struct session *s, const struct session_filter *f)
 {
     if (!s->owned || strcmp(s->info.tenant, f->tenant) != 0 ||
@@ -41,7 +87,7 @@ static int matches(struct session *s, const struct session_filter *f)
     lock_release(&s->lock);
 
     int states = f->states ? f->states : ~(1 << SESSION_GONE);
-    return states >> state & 1 && has_metadata(s, f);
+    return states >> state & 1 && has_metadata(s, f) && has_words(s, state, f->words);
 }
 
 static int by_age(const void *a, const void *b)
@@ -85,14 +131,18 @@ int sessions_list(struct sessions *all, const struct session_filter *f, struct s
     const char *after_id = "";
     if (f->cursor && session_read_cursor(f->cursor, &after_ms, &after_id, e) < 0)
         return -1;
-    size_t room = 64, count = 0;
+    size_t room = 64, count = 0, total = 0;
     struct session **found = malloc(room * sizeof *found);
 
     lock_take(&all->lock);
 
     for (unsigned i = 0; i < SESSION_BUCKETS && found; i++)
         for (struct session *s = all->by_id[i]; s && found; s = s->next) {
-            if ((f->cursor && !is_behind(s, after_ms, after_id, f->newest_first)) || !matches(s, f))
+            bool is_before = f->cursor && !is_behind(s, after_ms, after_id, f->newest_first);
+            if ((is_before && !f->ret_total) || !matches(s, f))
+                continue;
+            total++;
+            if (is_before)
                 continue;
             if (count == room) {
                 struct session **grown = realloc(found, 2 * room * sizeof *found);
@@ -107,6 +157,8 @@ int sessions_list(struct sessions *all, const struct session_filter *f, struct s
 
     if (!found)
         return pd_fail(e, PD_CAPACITY, "no memory for the list");
+    if (f->ret_total)
+        *f->ret_total = total;
     qsort(found, count, sizeof *found, f->newest_first ? by_youth : by_age);
     unsigned given = count < f->limit ? (unsigned)count : f->limit;
     ret_next[0] = 0;

@@ -186,6 +186,39 @@ def test_ps_logs_and_kill(cli, box):
     assert cli("kill", box, "4194000").returncode == 125
 
 
+def test_ps_of_every_process(cli, box):
+    cli.out("exec", box, "-c", "(sleep 4711 & ) ; true")
+    rows = cli.out("ps", "--tree", box).splitlines()
+    assert rows[0].split()[:3] == ["PID", "PARENT", "STATE"]
+    assert any("sleep 4711" in row for row in rows), rows
+    assert "sleep 4711" not in cli.out("ps", box)
+
+
+def test_what_is_looked_for_is_found(cli, box):
+    word = f"word{time.monotonic_ns()}"
+    other = cli.out("create", "--metadata", f"k={word}", "--user-id", "Ann", "--thread-id", word).strip()
+    try:
+        assert cli.out("ls", "-q", "--search", f"ann {word.upper()}").split() == [other]
+        assert cli.out("ls", "-q", "--search", f"bob {word}") == ""
+        newest = cli.out("ls", "-q", "--newest").split()
+        assert newest.index(other) < newest.index(box)
+    finally:
+        cli("rm", other)
+
+
+def test_the_overview_and_what_was_done(cli, box):
+    assert "running" in cli.out("overview") and json.loads(cli.out("overview", "--json"))["tenant"]["sandboxes"]["running"]
+    cli.out("exec", box, "-c", "echo told; exit 0")
+    rows = cli.out("audit", "--sandbox", box).splitlines()
+    assert rows[0].split()[:2] == ["TIME", "ACTION"] and "echo told" in rows[1] and "ok, exit 0" in rows[1]
+    lines = [json.loads(l) for l in cli.out("audit", "--sandbox", box, "--json").splitlines()]
+    assert [l["action"] for l in lines] == ["exec", "sandbox.create"]
+    assert len(cli.out("audit", "--limit", "1", "--json").splitlines()) == 1
+    assert cli.out("audit", "--sandbox", box, "--action", "sandbox.", "--json").count("\n") == 1
+    assert cli("audit", "--tenant", "*").returncode == 125, "for an admin key"
+    assert cli("audit", "word").returncode == 2 and cli("overview", "-x").returncode == 2
+
+
 # ---- files and ports ----
 
 
@@ -230,6 +263,16 @@ def test_ports_are_listed_and_reached(cli, box):
     page = subprocess.run(["curl", "-sS", "-H", "Connection: close", url], capture_output=True,
                           timeout=paddock.seconds(20), check=False)
     assert b"Directory listing" in page.stdout, page
+
+    # The links that this has made, and one that is taken back.
+    links = json.loads(cli.out("port", "--links", "--json", box))["links"]
+    assert [l["port"] for l in links] == [8123, 8123]
+    assert cli.out("port", "--revoke", links[0]["id"], box) == ""
+    revoked = [l["id"] for l in json.loads(cli.out("port", "--links", "--json", box))["links"] if l["revoked_at"]]
+    assert revoked == [links[0]["id"]]
+    assert links[1]["id"] in cli.out("port", "--links", box)
+    assert cli("port", "--links", box, "8123").returncode == 2
+    assert cli("port", "--revoke", "nothing", box).returncode == 125
 
 
 # ---- a terminal ----

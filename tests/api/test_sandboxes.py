@@ -140,6 +140,35 @@ def test_list_filters(api, make_sandbox):
     assert ids(api, f"?metadata.tag={tag}&state=all") == [a, b, c]
 
 
+def test_list_words_members_and_count(api, make_sandbox):
+    tag = f"w{time.monotonic_ns()}"
+    a = make_sandbox(metadata={"project": f"Blue-{tag}"}, user_id=f"Ann{tag}", thread_id="Chat")
+    b = make_sandbox(metadata={f"key-{tag}": "ä\"b"}, user_id=f"bob{tag}", thread_id="Chat")
+    assert sorted(ids(api, f"?q={tag}")) == sorted([a, b])
+    assert ids(api, f"?q=ann{tag}%20%20chat") == [a], "every word, whatever its case"
+    assert ids(api, f"?q=blue-{tag}") == [a], "a value"
+    assert ids(api, f"?q=KEY-{tag}") == [b], "a key"
+    assert ids(api, f"?q={tag}%20%C3%A4%22b") == [b]
+    assert ids(api, f"?q={tag}%20running%20{a}") == [a]
+    assert ids(api, f"?q={tag}%20paused") == []
+    assert ids(api, f"?q={tag}x") == []
+    assert len(ids(api, f"?q=%20&metadata.project=Blue-{tag}")) == 1, "no words: no filter"
+
+    page = api.get(f"/v1/sandboxes?q={tag}&limit=1&count=true&fields=id,state,limits").json()
+    assert page["total"] == 2 and len(page["sandboxes"]) == 1
+    assert list(page["sandboxes"][0]) == ["id", "state", "limits"]
+    page = api.get(f"/v1/sandboxes?q={tag}&limit=1&count=true&cursor={page['next_cursor']}").json()
+    assert page["total"] == 2, "of all pages, whichever this is"
+    assert set(page["sandboxes"][0]) == FIELDS
+    assert page["next_cursor"] is None
+    for name in FIELDS:
+        assert list(api.get(f"/v1/sandboxes?q={tag}&fields={name}").json()["sandboxes"][0]) == [name]
+    check_error(api.get("/v1/sandboxes?fields=id,nothing"), 400, "invalid", "fields", says="nothing")
+    check_error(api.get("/v1/sandboxes?fields=id,,state"), 400, "invalid", "fields")
+    check_error(api.get("/v1/sandboxes?count=maybe"), 400, "invalid", "count")
+    check_error(api.get("/v1/sandboxes?q=" + "a" * 300), 400, "invalid", "q")
+
+
 @pytest.mark.parametrize("order", ["oldest", "newest"])
 def test_pages_hold_while_others_come_and_go(api, make_sandbox, order):
     tag = f"p{time.monotonic_ns()}"

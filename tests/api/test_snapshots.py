@@ -100,3 +100,26 @@ def test_without_roots_on_disk_it_is_told():
         made = api.post("/v1/sandboxes").json()["id"]
         for path in ("fork", "snapshots"):
             check_error(api.post(f"/v1/sandboxes/{made}/{path}"), 501, "unsupported")
+
+
+def test_by_command_line(server, api, origin, make_sandbox):
+    def out(*arguments):
+        result = server.run(*arguments)
+        assert result.returncode == 0, result
+        return result.stdout
+
+    fork = out("fork", origin).strip()
+    kept = out("snapshot", "create", origin, "from-cli").strip()
+    made = out("create", "--snapshot", "from-cli").strip()
+    try:
+        assert [run(api, one, "cat /workspace/file") for one in (fork, made)] == ["kept\n"] * 2
+        row = next(l for l in out("snapshot", "ls").splitlines() if kept in l)
+        assert row.split()[1:3] == ["from-cli", origin]
+        assert kept in out("snapshot", "ls", "--json")
+        assert out("snapshot", "rm", "from-cli") == "" and kept not in out("snapshot", "ls")
+        for wrong in (("snapshot", "rm", "from-cli"), ("snapshot",), ("fork",), ("snapshot", "create")):
+            result = server.run(*wrong, check=False)
+            assert result.returncode == (125 if "rm" in wrong else 2), result
+    finally:
+        for one in (fork, made):
+            api.delete(f"/v1/sandboxes/{one}")

@@ -29,6 +29,7 @@ from .models import *  # noqa: F403
 from .models import __all__ as _models
 from .sandbox import *  # noqa: F403
 from .sandbox import __all__ as _sandbox
+from .server import Server
 from .session import SandboxSession
 
 __version__ = "0.1.0"
@@ -44,7 +45,7 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
-    "Context", "Kernel", "SandboxClient", "SandboxSession", *_async_sandbox, *_charts,
+    "Context", "Kernel", "SandboxClient", "SandboxSession", "Server", *_async_sandbox, *_charts,
     *_coordinator, *_errors, *_execution, *_factory, *_models, *_sandbox,
     # As E2B's package calls them.
     "AuthenticationException", "CommandExitException", "InvalidArgumentException",

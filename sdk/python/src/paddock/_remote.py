@@ -108,20 +108,25 @@ class _CutOff(_Raised):
     """A stream that ended before the cell's start was told: nobody knows whether it runs."""
 
 
+def connect(url: str, api_key: Optional[str] = None) -> HttpClient:
+    """Connections to a server, with the key."""
+    headers = {"User-Agent": "paddock-python", "Accept": "application/json",
+               "Accept-Encoding": "identity"}
+    if api_key:
+        if not api_key.isascii() or not api_key.isprintable():
+            raise InvalidArgumentError("api_key: a key has only printable ASCII characters",
+                                       details={"field": "api_key"})
+        headers["X-API-Key"] = api_key
+    return HttpClient(url, headers)
+
+
 class RemoteBackend:
     """`Backend` over HTTP. See `_backend.Backend` for what the methods mean."""
 
     mode = "remote"
 
     def __init__(self, url: str, api_key: Optional[str] = None) -> None:
-        headers = {"User-Agent": "paddock-python", "Accept": "application/json",
-                   "Accept-Encoding": "identity"}
-        if api_key:
-            if not api_key.isascii() or not api_key.isprintable():
-                raise InvalidArgumentError("api_key: a key has only printable ASCII characters",
-                                           details={"field": "api_key"})
-            headers["X-API-Key"] = api_key
-        self._http = HttpClient(url, headers)
+        self._http = connect(url, api_key)
 
     # ---- sandboxes ----
 
