@@ -1,5 +1,6 @@
 """Templates that tenants build: by /v1 and at the E2B door, from the server's own templates and from images."""
 
+import concurrent.futures
 import gzip
 import hashlib
 import io
@@ -477,3 +478,74 @@ CMD ["sleep", "1000"]
     (tmp_path / "Dockerfile").write_text("FROM nothing\nRUN exit 3\n")
     done = template(own, "build", "--template", "base", "--name", "no", tmp_path, check=False)
     assert done.returncode == 125 and "at step 3: failed to run command 'exit 3': exit status 3" in done.stderr, done
+
+
+# ---- races ----
+
+def beside(*calls):
+    """Does them at the same time; gives what each returned."""
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+        return [done.result(PATIENCE) for done in [pool.submit(call) for call in calls]]
+
+
+def check_race(client, answer, name, text, says):
+    """It was refused because its base is gone, failed because of that, or is whole. What it was."""
+    if answer.status != 202:
+        check_error(answer, 404)
+        return "refused"
+    got, log = wait(client, answer.json())
+    if got["state"] == "error":
+        assert got["step"] == "base" and says in got["message"], (got, log)
+        return "failed"
+    with Box(client, name) as box:
+        assert box.run("cat /home/user/mark /home/user/more") == text + "more\n"
+    return "ready"
+
+
+MORE = [run("echo more > /home/user/more")]
+
+
+def test_builds_race_against_the_end_of_their_template(own, client):
+    """A build has all of what it begins with, or is told that it is gone: never half of it, never another's."""
+    seen = set()
+    for at in range(paddock.rounds(6, 600)):
+        build(client, "below", template="base", steps=[run(f"echo {at} > /home/user/mark")], force=True)
+        rest = at % 3 * 0.01  # sometimes the build has begun
+        made, gone = beside(lambda: own.client().post("/v1/templates", json={
+            "name": "above", "template": "below", "steps": MORE, "force": True}),
+            lambda rest=rest: (time.sleep(rest), own.client().delete("/v1/templates/below"))[1])
+        assert gone.status == 204, gone
+        seen.add(check_race(client, made, "above", f"{at}\n", "below"))
+        # The control: its end holds.
+        check_error(client.post("/v1/templates", json={"name": "above", "template": "below", "steps": MORE}), 404)
+        client.delete("/v1/build-cache")
+    assert seen, "nothing was tried"
+
+
+@needs_images
+def test_builds_race_against_the_removal_of_their_image(own, client):
+    path = Path(own.directory) / "race.tar"
+    programs = layer(*(images.link("bin/" + name, "busybox") for name in ("mkdir", "cp", "chown", "chmod", "mv", "whoami")),
+                     entry("etc/group", b"root:x:0:\n"), entry("home/user/mark", b"image\n"))
+    saved(path, [images.base(), programs], name="race:1")
+
+    def image(*words):
+        return subprocess.run([paddock.PADDOCK, "image", *words], env=own.env, check=False, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=PATIENCE)
+
+    removed = 0
+    for at in range(paddock.rounds(4, 400)):
+        assert image("import", str(path)).returncode == 0
+        rest = at % 3 * 0.03
+        made, gone = beside(lambda: own.client().post("/v1/templates", json={
+            "name": "imaged", "image": "race:1", "steps": MORE, "force": True}),
+            lambda rest=rest: (time.sleep(rest), image("rm", "race:1"))[1])
+        assert gone.returncode == 0 or "in use" in gone.stderr, gone
+        removed += gone.returncode == 0
+        check_race(client, made, "imaged", "image\n", "race:1")
+        client.delete("/v1/templates/imaged")
+        client.delete("/v1/build-cache")
+    until = time.monotonic() + PATIENCE
+    while image("rm", "race:1").returncode == 0 or "in use" in image("rm", "race:1").stderr:
+        assert time.monotonic() < until, "the image stays in use"
+        time.sleep(0.05)

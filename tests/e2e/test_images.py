@@ -155,13 +155,24 @@ def test_without_root_all_is_the_user_s(theirs):
     assert theirs.sh("id -u; cat /new; ls /file 2>/dev/null || echo gone") == "1000\nngone\n"
 
 
-@pytest.mark.parametrize("kind", ["", "gzip"])
+@pytest.mark.parametrize("kind", ["", "gzip", pytest.param("zstd", marks=pytest.mark.skipif(
+    not shutil.which("zstd"), reason="there is no zstd"))])
 def test_oci_layouts(store, kind):
     path = images.layout(store.place / "oci.tar", [images.base(), layer(entry("f", b"1"))], kind=kind, name="x.example/a:1")
     store.ok("image", "import", path)
     assert store.ok("run", "--image", "x.example/a:1", "--", "/bin/cat", "/f") == "1"
     store.ok("image", "import", "--name", "short", path)
     assert store.ok("run", "--image", "short", "--", "/bin/cat", "/f") == "1"
+
+
+def test_as_many_layers_as_an_image_may_have(store):
+    def many(count):
+        return [images.base(), *(layer(entry(f"f{at}", b"%d" % at), entry("all", b"%d" % at)) for at in range(1, count))]
+    store.ok("image", "import", saved(store.place / "image.tar", many(127)))
+    assert store.sh("cat /all /f1 /f64 /f126") == "126164126"
+    store.ok("image", "rm", "demo:1")
+    assert store.layers() == []
+    assert "127" in store.refused(*many(128))
 
 
 def unpacked(store, name="oci"):
@@ -264,6 +275,41 @@ def test_hostile_layers_are_refused(store, name):
     # The control: the same tool with a name that stays inside.
     store.put(layer(entry(OUT, b"in")))
     assert store.sh(f"cat /{OUT}") == "in"
+
+
+def test_odd_names_and_members_mean_what_they_say_and_no_more(store):
+    """Twice the same name: the last one. A FIFO is a FIFO whatever its name. What begins with .wh. hides nothing but its name."""
+    store.put(layer(directory("d"), entry("d/a", b"kept"), entry("d/b", b"b"), entry("twice", b"1"), entry("twice", b"2"),
+                    entry("f", b"file")),
+              layer(entry("bin/rm", kind=tarfile.FIFOTYPE, mode=0o755), entry("d/.wh.b/c", b"x"),
+                    entry(".wh..wh.plnk", b"aufs"), entry("d/.wh..wh.aufs", b"aufs"), entry("f/.wh..wh..opq")))
+    assert store.sh("cat /d/a /twice; stat -c %F /bin/rm; ls /d/b /.wh..wh.plnk /d/.wh..wh.aufs 2>/dev/null; true") == "kept2fifo\n/d/b\n"
+
+
+def test_sizes_that_no_file_has(store):
+    """Negative, and of 8 EiB, in the form that GNU's tar writes large numbers in; the control is 4 in that form."""
+    good = layer(entry("f", b"1234"))
+    store.put(sized(good, bytes([0x80]) + bytes(10) + bytes([4])))
+    assert store.sh("cat /f") == "1234"
+    store.ok("image", "rm", "demo:1")
+    for field in (b"\xff" * 12, bytes([0x80, 0, 0, 0, 0x7f]) + b"\xff" * 7, b"-1\0\0\0\0\0\0\0\0\0\0"):
+        assert "not a tar archive" in store.refused(images.base(), sized(good, field)), field
+
+
+def sized(data, field):
+    """A layer whose first member says that it is so large."""
+    head = bytearray(data[:512])
+    head[124:136] = field
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head)
+    return bytes(head) + data[512:]
+
+
+@pytest.mark.skipif(not os.environ.get("PADDOCK_NIGHTLY"), reason="at night: half a gigabyte")
+def test_a_layer_with_more_entries_than_any_has(store):
+    head = layer(directory("d"))[:512]
+    assert "more than 1000000 entries" in store.refused(images.base(), head * 1000001 + bytes(1024))
+    store.put(head * 1000 + bytes(1024))
 
 
 def test_absolute_names_stay_inside(store):

@@ -77,9 +77,13 @@ def saved(path, layers, *, name="demo:1", text=None, packed=None, **settings):
     return archive(path, members)
 
 
+def zstd(data):
+    return subprocess.run(["zstd", "-q", "-c"], input=data, capture_output=True, check=True).stdout
+
+
 def layout(path, layers, *, name="demo:1", kind="gzip", change=None, **settings):
     """A tar of an OCI layout. `change`: what becomes of the blobs, a dictionary by digest."""
-    pack = {"gzip": gzip.compress, "": bytes}[kind]
+    pack = {"gzip": gzip.compress, "zstd": zstd, "": bytes}[kind]
     text, packed = config(layers, **settings), [pack(one) for one in layers]
     media = "application/vnd.oci.image."
     manifest = json.dumps({

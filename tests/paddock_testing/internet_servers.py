@@ -18,6 +18,7 @@ NAMES = {
     "metadata.example": ["169.254.169.254"],
     "machine.example": ["192.0.2.129"],
     "loopback.example": ["127.0.0.1"],
+    "forged.example": ["203.0.113.7"],
     "two.example": ["10.9.9.9", "203.0.113.7"],
     "proxy.example": ["203.0.113.8"],
     "private-proxy.example": ["10.9.9.9"],
@@ -56,12 +57,23 @@ def answer(data):
     return head + count.to_bytes(2, "big") + b"\0\0\0\0" + data[12:at + 4] + body
 
 
+def forge(s, other, data, who):
+    """Answers that lead to 203.0.113.8, before the true one: of another number, to another question, from elsewhere."""
+    lie = answer(data).replace(socket.inet_aton("203.0.113.7"), socket.inet_aton("203.0.113.8"))
+    s.sendto(bytes([lie[0] ^ 1]) + lie[1:], who)
+    s.sendto(lie.replace(b"forged", b"forger"), who)
+    other.sendto(lie, who)
+
+
 def dns():
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s, other = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
     s.bind(("203.0.113.53", 53))
+    other.bind(("203.0.113.8", 53))
     print("ready", flush=True)
     while True:
         data, who = s.recvfrom(2000)
+        if name_of(data)[0] == "forged.example":
+            forge(s, other, data, who)
         s.sendto(answer(data), who)
 
 

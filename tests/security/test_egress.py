@@ -6,10 +6,12 @@ All traffic is in network namespaces of the tests' own (paddock_testing/internet
 import os
 import re
 import signal
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from paddock_testing.internet import ns
 from paddock_testing.run import rounds, seconds, wait_for
 
 GET = f"curl -sSfk -m {int(seconds(60))} "
@@ -68,6 +70,10 @@ def dns(name, kind=1, server="203.0.113.53", tcp=False):
 
 
 OPEN = "--egress open"
+LONG_QUESTION = python('import socket, struct, sys\n'
+                       's = socket.create_connection(("203.0.113.53", 53), 60)\n'
+                       's.sendall(struct.pack(">H", 65535) + bytes(65535))\n'
+                       'r = s.recv(2000)[2:]\nsys.exit(not r or struct.unpack(">H", r[6:8])[0] == 0)')
 ATTACKS = [
     Attack("another-name", A, GET + "http://b.example/", "--allow b.example"),
     Attack("another-name-tls", A, GET + "https://b.example/", "--allow b.example"),
@@ -114,6 +120,11 @@ ATTACKS = [
            "--allow 203.0.113.7"),
     Attack("sni-in-single-bytes", A, hello("b.example", "203.0.113.7", cut=1),
            "--allow b.example"),
+    Attack("tls-without-a-name", A, hello(None, "203.0.113.7"), "--allow 203.0.113.7"),
+    Attack("a-name-with-a-dot-at-its-end", A, GET + "http://b.example./", "--allow b.example"),
+    # TLS is not looked into: a client may say another Host there, and it is the allowed name's server that hears it.
+    Attack("another-host-in-tls", A, GET + "-H Host:b.example https://a.example/ | grep 203.0.113.8",
+           ""),
     Attack("host-in-decimal", A + " --allow 203.0.113.7", raw_http("203.0.113.7", "GET / HTTP/1.1\\r\\nHost: 3405803783\\r\\n"
                                           "\\r\\n"), ""),
     Attack("two-hosts", A + " --allow 203.0.113.7",
@@ -125,7 +136,16 @@ ATTACKS = [
     Attack("absolute-form-of-another", A + " --allow 203.0.113.7",
            raw_http("203.0.113.7", "GET http://b.example/ HTTP/1.1\\r\\nHost: a.example\\r\\n\\r\\n"),
            ""),
+    Attack("folded-host", A + " --allow 203.0.113.7",
+           raw_http("203.0.113.7", "GET / HTTP/1.1\\r\\nHost: a.example\\r\\n b.example\\r\\n\\r\\n"), ""),
+    Attack("host-in-octal", A + " --allow 203.0.113.7",
+           raw_http("203.0.113.7", "GET / HTTP/1.1\\r\\nHost: 0313.0.0161.07\\r\\n\\r\\n"), ""),
     # DNS.
+    Attack("question-of-another-kind-null", A, dns("a.example", 10), ""),
+    Attack("question-of-another-kind-txt", OPEN, dns("a.example", 16), ""),
+    Attack("question-of-another-kind-https", OPEN, dns("a.example", 65), ""),
+    Attack("question-for-a-look-alike", A, dns(r"\u0430.example"), ""),
+    Attack("question-of-65535-bytes", A, LONG_QUESTION, ""),
     Attack("question-for-another", A, dns("b.example"), "--allow b.example"),
     Attack("question-by-tcp", A, dns("b.example", tcp=True), "--allow b.example"),
     Attack("question-of-another-server", A, dns("b.example", server="8.8.8.8"), "--allow b.example"),
@@ -146,6 +166,14 @@ ATTACKS = [
 ]
 # Lines that no rules make work: the control is that the same line without its trick does.
 HARD = {
+    "another-host-in-tls": GET + "-H Host:b.example https://a.example/ | grep 203.0.113.7",
+    "folded-host": raw_http("203.0.113.7", "GET / HTTP/1.1\\r\\nHost: a.example\\r\\n\\r\\n"),
+    "host-in-octal": raw_http("203.0.113.7", "GET / HTTP/1.1\\r\\nHost: a.example\\r\\n\\r\\n"),
+    "question-of-another-kind-null": dns("a.example"),
+    "question-of-another-kind-txt": dns("a.example"),
+    "question-of-another-kind-https": dns("a.example"),
+    "question-for-a-look-alike": dns("a.example"),
+    "question-of-65535-bytes": dns("a.example", tcp=True),
     "two-hosts": raw_http("203.0.113.7", "GET / HTTP/1.1\\r\\nHost: a.example\\r\\n\\r\\n"),
     "connect": raw_http("203.0.113.7", "GET / HTTP/1.1\\r\\nHost: a.example\\r\\n\\r\\n"),
     "absolute-form-of-another": raw_http(
@@ -228,6 +256,18 @@ def test_a_name_that_changes_is_looked_at_each_time(internet):
     assert "reached 10.9.9.9" not in r.stdout and "203.0.113.7" in r.stdout, r
     r = internet.run("--allow flip.example --allow-private 10.9.9.9", GET + "http://flip.example/")
     assert "reached 10.9.9.9" in r.stdout, r
+
+
+def test_answers_that_nobody_was_asked_for_are_not_believed(internet):
+    """Of another number, to another question, from another server, each before the true one."""
+    r = internet.run("--allow forged.example", GET + "http://forged.example/")
+    assert r.stdout == "reached 203.0.113.7\n", r
+    # The control: a client of the machine's side that asks in the same way gets all four, the forged ones first.
+    ask = ("import socket, struct\nq = struct.pack('>HHHHHH', 9, 256, 1, 0, 0, 0) + b'\\6forged\\7example\\0\\0\\1\\0\\1'\n"
+           "s = socket.socket(2, 2); s.settimeout(60); s.sendto(q, ('203.0.113.53', 53))\n"
+           "print([s.recv(999)[-1] for _ in range(4)])")
+    got = subprocess.run(ns(internet.near.pid, "/usr/bin/python3", "-c", ask), capture_output=True, text=True, check=True)
+    assert got.stdout == "[8, 8, 8, 7]\n", got
 
 
 def test_questions_that_are_refused_do_not_leave(internet):
