@@ -5,14 +5,18 @@
 #include "base/err.h"
 
 #define COPY_GRACE (5 * NS_PER_S)
+/* The keeper writes the removal down and answers; the removal itself comes later. */
+#define REMOVE_PATIENCE (5 * NS_PER_S)
 
+/* Waits for the answer: a keeper that dies before it has read this would leave files of which
+ * nobody knows any more. */
 int keeper_remove_root(struct provider *base, const char *root_name, struct pd_err *e)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_key m = {.key = root_name};
 
     msg_key_encode(&out, &m);
-    return tell_keeper(base->state, WIRE_REMOVE_ROOT, wire_id_new(), &out, NULL, 0, e);
+    return have_keeper_do(base->state, WIRE_REMOVE_ROOT, &out, deadline_in(REMOVE_PATIENCE), e);
 }
 
 int keeper_keep_root(struct provider *base, const char *root_name, deadline d, struct pd_err *e)

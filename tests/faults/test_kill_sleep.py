@@ -111,6 +111,36 @@ def test_a_sleeper_without_its_files_says_so(server):
     box.delete()
 
 
+def test_a_deleted_sleeper_is_not_forgotten(server):
+    """Its keeper and the daemon die before the keeper has heard of the end: either nobody was told that
+    the sandbox is deleted, or its files go with the next keeper."""
+    box = Box(server.client())
+    box.out("echo dear >/workspace/kept")
+    assert box.api.post(f"/sandboxes/{box.id}/pause", json={"memory": False}).status == 204
+    assert roots(server, "sb")
+    server.note_instances()
+    keeper = server.keeper()
+    told = []
+
+    def delete(api):
+        with contextlib.suppress(Exception):  # whose connection breaks
+            told.append(api.delete(box.url))
+    thread = threading.Thread(target=delete, args=(server.client(),))
+    os.kill(keeper, signal.SIGSTOP)
+    try:
+        thread.start()
+        thread.join(1)  # it may wait for the keeper
+        server.kill()
+    finally:
+        os.kill(keeper, signal.SIGKILL)
+    thread.join()
+    server.start()
+    api = server.client()
+    if not told and api.get(box.url).json()["state"] == "paused":
+        assert api.delete(box.url).status == 204
+    paddock.wait_for(lambda: not roots(server, "sb"), 20, "its files are deleted")
+
+
 def test_snapshots_are_whole_or_not_there(server):
     for _ in range(paddock.rounds(8, 40, 5)):
         box = Box(server.client())
