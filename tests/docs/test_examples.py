@@ -135,6 +135,9 @@ def test_cli_page(shell):
             pid = said.strip()
         if status:
             wrong.append(f"{command}\nstatus {status}: {said}")
+    # A snapshot outlives its sandbox and the server; the page's `rm` stands for any.
+    status, said = shell.run("paddock snapshot rm before-tests")
+    assert status == 0, said
     assert not wrong, "\n\n".join(wrong)
 
 
