@@ -414,7 +414,9 @@ static int lock_place(const char *path)
     return fd_take(&fd);
 }
 
-static int listen_at(const char *path, struct pd_err *e)
+/* The socket is its owner's before anybody can connect to it: a daemon that waits for this keeper
+ * takes a refused connection for one that is not there yet, and a missing permission for good. */
+static int listen_at(const char *path, uid_t owner, struct pd_err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
 
@@ -436,10 +438,17 @@ static int listen_at(const char *path, struct pd_err *e)
     if (errno == ECONNREFUSED && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
         unlink(path);
 
-    mode_t old = umask(0177);
+    mode_t old = umask(0111);
     int bound = bind(fd, (struct sockaddr *)&a, sizeof a);
     umask(old);
-    if (bound < 0 || listen(fd, 128) < 0)
+    if (bound < 0)
+        return pd_fail_sys(e, "make a socket at %s", path);
+
+    if (owner && lchown(path, owner, (gid_t)-1) < 0)
+        return pd_fail_sys(e, "hand %s to uid %u", path, (unsigned)owner);
+    if (fchmodat(AT_FDCWD, path, 0600, AT_SYMLINK_NOFOLLOW) < 0)
+        return pd_fail_sys(e, "close %s to others", path);
+    if (listen(fd, 128) < 0)
         return pd_fail_sys(e, "listen on %s", path);
 
     return fd_take(&fd);
@@ -507,10 +516,7 @@ static int set_up(struct keeper *k, struct pd_err *e)
         return pd_fail_sys(e, "set up the keeper");
 
     if (c->socket_path) {
-        k->listener = listen_at(c->socket_path, e);
-        if (k->listener >= 0 && c->owner && !k->rootless &&
-            lchown(c->socket_path, c->owner, (gid_t)-1) < 0)
-            return pd_fail_sys(e, "hand %s to uid %u", c->socket_path, (unsigned)c->owner);
+        k->listener = listen_at(c->socket_path, k->rootless ? 0 : c->owner, e);
         if (k->listener < 0 || keeper_watch(k, k->listener, &k->listener_source) < 0)
             return -1;
     }

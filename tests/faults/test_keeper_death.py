@@ -5,6 +5,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 
 import pytest
@@ -218,6 +219,45 @@ def test_of_keepers_that_start_at_once_one_stays(tmp_path):
             for k in keepers:
                 paddock.end(k)
         paddock.wait_for(lambda: not os.path.exists(path), 20, "its socket is gone")
+
+
+KNOCKS = """
+import errno, os, socket, sys
+os.chdir(sys.argv[1])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(*[int(sys.argv[2])] * 3)
+print("ready", flush=True)
+seen = set()
+while "EACCES" not in seen and "connected" not in seen:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        try:
+            s.connect("keeper.sock")
+            seen.add("connected")
+        except OSError as e:
+            seen.add(errno.errorcode[e.errno])
+print(*sorted(seen))
+"""
+
+
+def test_a_keeper_is_its_owners_before_it_can_be_connected_to(tmp_path):
+    """A daemon that waits for the next keeper gives up when its permission is missing. Others never
+    get in."""
+    owner, stranger = "62001", "62002"
+    tmp_path.chmod(0o755)
+    for _ in range(paddock.rounds(25, 500, 3)):
+        clients = [subprocess.Popen([sys.executable, "-c", KNOCKS, str(tmp_path), uid], text=True,
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+                   for uid in (owner, stranger)]
+        assert all(c.stdout.readline() == "ready\n" for c in clients)
+        keeper = subprocess.Popen([paddock.PADDOCK, "keeper", "--socket", str(tmp_path / "keeper.sock"),
+                                   "--owner", owner], stdin=subprocess.DEVNULL)
+        try:
+            seen = [set(c.communicate(timeout=paddock.seconds(20))[0].split()) for c in clients]
+        finally:
+            for p in [*clients, keeper]:
+                paddock.end(p)
+        assert "connected" in seen[0] and "EACCES" not in seen[0], seen
+        assert "EACCES" in seen[1] and "connected" not in seen[1], seen
 
 
 def test_init_is_killed(server, api):

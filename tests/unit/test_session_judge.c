@@ -267,7 +267,10 @@ static void *keep_running(void *arg)
         struct pd_err e = {.msg = ""};
         struct placement place;
         if (run(race.s, lines[which], MODE_NONE, &place, &e) < 0) {
-            if (e.code != PD_CONFLICT)
+            /* Numbers of groups come back behind the moves, which never pause here. */
+            if (e.code == PD_CAPACITY)
+                usleep(1000);
+            else if (e.code != PD_CONFLICT)
                 fail_msg("%s: %s", lines[which], e.msg);
         } else {
             if (which < 2 && place.rung < (which ? RUNG_FULL : RUNG_BASIC))
