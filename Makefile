@@ -11,7 +11,8 @@ FUZZ_SECONDS ?= 60
 QUICK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test test-nightly test-k8s test-vm bench lint fuzz install clean deps-build deps-test \
+.PHONY: help build run demo test test-nightly test-k8s test-vm bench lint fuzz install clean \
+	deps-build deps-run deps-test \
 	sandbox-build-basic sandbox-build-full sandbox-test sandbox-clean test-local-mode test-sandbox-mode dev-full
 
 help: ## this list
@@ -24,6 +25,9 @@ help: ## this list
 deps-build:
 	@scripts/install-deps build
 
+deps-run:
+	@scripts/install-deps build run
+
 deps-test:
 	@scripts/install-deps build test
 
@@ -35,7 +39,7 @@ build: deps-build ## build/paddock, build/paddockd (the server), build/paddock-r
 	@ln -sf ../build-server/paddockd build/paddockd
 	@ln -sf ../build-server/paddock-remote build/paddock-remote
 
-run: build ## the server on 127.0.0.1:8090, with three lines to paste
+run: deps-run build ## the server on 127.0.0.1:8090, with three lines to paste
 	@scripts/run-server
 
 demo: build ## a short demonstration of what a jail holds off
