@@ -59,7 +59,7 @@ def _ip(*words):
 class Task:
     """Runs from the start on. `address` is where its port is."""
 
-    def __init__(self, words, environment, directory):
+    def __init__(self, words, environment, directory, program=PROGRAM):
         with _lock:
             number = next(_numbers)
         low = os.getpid() % 200
@@ -71,7 +71,7 @@ class Task:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 ["ip", "netns", "exec", self.name, "unshare", "--mount", "--pid", "--ipc", "--uts", "--fork",
-                 "--kill-child", "--", "sh", "-euc", INSIDE, "task", self.root, PROGRAM, *words],
+                 "--kill-child", "--", "sh", "-euc", INSIDE, "task", self.root, program, *words],
                 env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CAPABILITIES": "-all,+" + CAPABILITIES.replace(",", ",+"),
                      **environment},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
