@@ -307,9 +307,9 @@ static int make(struct daytona *d, const struct remote_plan *p, const char *git_
         int there = look_for(d, p, ret, t, &why);
         if (there > 0)
             return 0;
-        if (there < 0 && why.code == PD_CONFLICT)
+        if (there < 0)
             return pd_fail(e, why.code, "%s", why.msg);
-        if (there < 0 || tries + 1 == MAKE_TRIES || !wait_a_beat(d, t))
+        if (tries + 1 == MAKE_TRIES || !wait_a_beat(d, t))
             return -1; /* *e has why it was not made */
     }
 }
