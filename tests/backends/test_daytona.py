@@ -425,6 +425,13 @@ def test_all_that_was_asked_is_as_published(landlord):
     """By the models of Daytona's own clients: requests of ours, and the answers that were played."""
     if reason := double.shapes_why_not():
         pytest.skip(f"no models of Daytona here: {reason}")
-    kinds = {(c["method"], re.sub(ID, "", c["path"])) for c in landlord.calls if c["status"] < 300}
+    calls = landlord.good_calls()
+    kinds = {(c["method"], re.sub(ID, "", c["path"])) for c in calls}
     assert len(kinds) >= 6, "it is the last test of all: run the file as a whole"
-    assert landlord.check_shapes() > 20
+    assert double.check_shapes(calls) > 20
+
+    made = next(c for c in calls if c["method"] == "POST" and c["path"] == "/api/sandbox")
+    for change in ({"body": {**made["body"], "autoStopInterval": "soon"}}, {"body": {**made["body"], "autostop": 1}},
+                   {"answer": {**made["answer"], "state": "merry"}}, {"method": "PATCH"}, {"query": {"wait": "1"}}):
+        with pytest.raises(AssertionError):  # the controls
+            double.check_shapes([{**made, **change}])

@@ -14,7 +14,7 @@ host, `PORT-ID.daytona.localhost`, for who has the preview's token. So what is s
 - it takes no member that it does not know, no snapshot beside an image, and no sizes for a snapshot.
 
 `faults` is a list of Fault: what happens to requests instead. `calls` has what was asked and answered; `check_shapes`
-judges it by the models of Daytona's own client packages (tests/daytona/install).
+judges them by the models of Daytona's own client packages (tests/daytona/install).
 """
 
 import contextlib
@@ -484,13 +484,16 @@ class Daytona:
             s.delete()
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def check_shapes(self):
-        """How many calls were judged; every one has to be as the models of Daytona's clients say."""
+    def good_calls(self):
         with self.lock:
-            calls = [c for c in self.calls if c["status"] < 300]
-        done = subprocess.run([INSTALLED, HERE / "daytona_shapes.py"], input=json.dumps(calls), capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return int(done.stdout)
+            return [c for c in self.calls if c["status"] < 300]
+
+
+def check_shapes(calls):
+    """How many calls were judged; every one has to be as the models of Daytona's clients say."""
+    done = subprocess.run([INSTALLED, HERE / "daytona_shapes.py"], input=json.dumps(calls), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return int(done.stdout)
 
 
 class Repository:
