@@ -489,9 +489,10 @@ class Daytona:
             return [c for c in self.calls if c["status"] < 300]
 
 
-def check_shapes(calls):
-    """How many calls were judged; every one has to be as the models of Daytona's clients say."""
-    done = subprocess.run([INSTALLED, HERE / "daytona_shapes.py"], input=json.dumps(calls), capture_output=True, text=True, check=False)
+def check_shapes(calls, controls):
+    """How many calls were judged; every one has to be as the models of Daytona's clients say, and no control may be."""
+    both = json.dumps({"good": calls, "bad": controls})
+    done = subprocess.run([INSTALLED, HERE / "daytona_shapes.py"], input=both, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return int(done.stdout)
 

@@ -1,9 +1,9 @@
-"""Judges calls of Daytona's API by its own client packages: reads a list of them as JSON, prints how many there were; the first
-that is not as published ends it. Runs with the interpreter of tests/daytona/install."""
+"""Judges calls of Daytona's API by its own client packages: reads two lists of them as JSON, `good` and `bad`, and prints how many
+good ones there were. It fails at the first of them that is not as published, and at a bad one that is. Runs with the
+interpreter of tests/daytona/install."""
 
-import importlib
+import importlib.util
 import json
-import pkgutil
 import re
 import sys
 from pathlib import Path
@@ -30,8 +30,8 @@ MODELS = {
 def operations(package):
     """{"METHOD /path": the parameters of its query} as the clients ask."""
     found = {}
-    for module in pkgutil.iter_modules(importlib.import_module(package + ".api").__path__, package + ".api."):
-        source = Path(importlib.import_module(module.name).__file__).read_text(encoding="utf-8")
+    for path in Path(importlib.util.find_spec(package).origin).parent.glob("api/*.py"):  # read: to import them takes seconds
+        source = path.read_text(encoding="utf-8")
         for text in re.split(r"\n    def _\w+_serialize\(", source)[1:]:
             at = re.search(r"method='(\w+)',\s*resource_path='([^']+)'", text)
             found[f"{at[1]} {at[2]}"] = set(re.findall(r"_query_params\.append\(\s*\(\s*'(\w+)'", text))
@@ -48,23 +48,34 @@ def check(model, data, what):
             assert not getattr(one, "additional_properties", None), (what, one)
 
 
+def judge(call, known):
+    area = "/api" if call["path"].startswith("/api/") else "/toolbox"
+    path = re.sub(r"^/api|^/toolbox/[^/]+", "", call["path"])
+    fits = [n for n in MODELS if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", n), f"{call['method']} {path}")]
+    assert fits and fits[0] in known[area], f"{call['method']} {path} is no call of Daytona's"
+    name = fits[0]
+    assert set(call["query"]) <= known[area][name], (name, call["query"])
+    asked, answered = MODELS[name]
+    if asked:
+        check(asked, call["body"], name)
+    else:
+        assert "body" not in call, (name, call)
+    if answered:
+        check(answered, call["answer"], name)
+
+
 def main():
     known = {"/api": operations("daytona_api_client"), "/toolbox": operations("daytona_toolbox_api_client")}
     calls = json.load(sys.stdin)
-    for call in calls:
-        area = "/api" if call["path"].startswith("/api/") else "/toolbox"
-        path = re.sub(r"^/api|^/toolbox/[^/]+", "", call["path"])
-        name = next(n for n in MODELS if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", n), f"{call['method']} {path}"))
-        assert name in known[area], f"{name} is no call of Daytona's"
-        assert set(call["query"]) <= known[area][name], (name, call["query"])
-        asked, answered = MODELS[name]
-        if asked:
-            check(asked, call["body"], name)
-        else:
-            assert "body" not in call, (name, call)
-        if answered:
-            check(answered, call["answer"], name)
-    print(len(calls))
+    for call in calls["good"]:
+        judge(call, known)
+    for call in calls["bad"]:
+        try:
+            judge(call, known)
+        except (AssertionError, ValueError):  # pydantic's is one of these
+            continue
+        sys.exit(f"this is as published: {call}")
+    print(len(calls["good"]))
 
 
 main()
