@@ -49,7 +49,7 @@ int pull_stream_end(struct pull_stream *p, struct session *s, const struct queue
 struct create_request {
     struct session_request request;
     struct msg_list_writer env;
-    struct buf metadata, policy, network;
+    struct buf metadata, policy, network, options;
     char snapshot[SESSION_ID_LEN + 1]; /* that it starts as a copy of, or "" */
     const struct recipe *recipe;       /* the file that is its template, or NULL */
     struct template_use use;           /* the caller's template that it is made from */

@@ -14,6 +14,8 @@
 #include "policy/policy.h"
 #include "router/decide.h"
 
+#define GIT_URL_MAX 500
+
 void limits_json(struct json *j, const struct session *s, const struct limits *l)
 {
     json_key(j, "limits");
@@ -450,6 +452,23 @@ static int check_policy(struct call *c, const char *text, struct pd_err *e)
     return -1;
 }
 
+/* The provider judges it: what others would ignore they refuse. */
+static void read_git_url(struct fields *f, struct create_request *ret)
+{
+    const char *url = NULL;
+    struct json j = JSON_INIT(&ret->options);
+
+    if (!fields_str(f, "git_url", FIELD_OPTIONAL, 1, GIT_URL_MAX, &url))
+        return;
+    json_open(&j, '{');
+    json_member_cstr(&j, "git_url", url);
+    json_close(&j, '}');
+    if (ret->options.overflow)
+        fields_refuse(f, "git_url", "is too long");
+    else
+        ret->request.spec.options = buf_cstr(&ret->options);
+}
+
 int create_request_read(struct call *c, struct fields *f, struct create_request *ret, int by_thread,
                         struct pd_err *e)
 {
@@ -462,6 +481,7 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
                                    .metadata = BUF_INIT(METADATA_MAX),
                                    .policy = BUF_INIT(32u << 10),
                                    .network = BUF_INIT(EGRESS_RULES_MAX),
+                                   .options = BUF_INIT(4096),
                                    .use.context = BUILD_CONTEXT_INIT};
 
     request_defaults(c, r);
@@ -472,6 +492,7 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     if (fields_str(f, "image", FIELD_OPTIONAL, 1, SPEC_IMAGE_MAX, &r->spec.image) &&
         spec_check_image(r->spec.image, &bad) < 0)
         fields_refuse(f, "image", "%s", bad.msg);
+    read_git_url(f, ret);
     fields_run_mode(f, "mode", &r->mode);
 
     if (!by_thread) {
@@ -523,5 +544,6 @@ void create_request_done(struct create_request *r)
     buf_done(&r->metadata);
     buf_done(&r->policy);
     buf_done(&r->network);
+    buf_done(&r->options);
     template_use_done(&r->use);
 }

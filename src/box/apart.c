@@ -66,13 +66,19 @@ int apart_begin(int *ret_ready, struct pd_err *e)
     return 0;
 }
 
-void apart_ready(int ready)
+void apart_be_silent(void)
 {
-    auto_fd own = ready;
     auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
     for (int fd = 0; fd < 3 && null >= 0; fd++)
         (void)dup2(null, fd);
+}
+
+void apart_ready(int ready)
+{
+    auto_fd own = ready;
+
+    apart_be_silent();
     (void)!write(own, "", 1);
 }
 

@@ -11,6 +11,9 @@ struct pd_err;
 int apart_begin(int *ret_ready, struct pd_err *e);
 /* Lets it go. Descriptors 0 to 2 are /dev/null from now on. */
 void apart_ready(int ready);
+/* For the other processes of a box: whoever waits for the end of the command's output must not wait
+ * for theirs. */
+void apart_be_silent(void);
 
 /* A listening socket, not blocking, for who dials the box. */
 int apart_listen(unsigned port, struct pd_err *e);

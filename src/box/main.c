@@ -176,6 +176,8 @@ static int run(int argc, char **argv, bool apart, struct pd_err *e)
     if (pid == 0) {
         close(pair[1]);
         fd_done(&ready);
+        if (apart)
+            apart_be_silent();
         be_far(&o);
     }
 

@@ -71,6 +71,9 @@ struct config {
     uint64_t box_lease_ms;
     char *e2b_api_key_file, *e2b_domain, *e2b_template; /* "": as usual */
     char *e2b_api_url, *e2b_sandbox_url, *e2b_ca_file;
+    char *daytona_api_key_file, *daytona_api_url, *daytona_target; /* "": as usual */
+    char *daytona_snapshot, *daytona_git_hosts, *daytona_ca_file;
+    uint64_t daytona_max_life_ms, daytona_cpu, daytona_memory_bytes, daytona_disk_bytes;
     char *kubernetes_config, *kubernetes_context, *kubernetes_namespace, *kubernetes_box_image;
     char *kubernetes_pull_secret, *kubernetes_runtime_class, *kubernetes_service_account;
     char *kubernetes_node_selector;

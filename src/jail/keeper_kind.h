@@ -28,6 +28,7 @@ struct keeper_kind {
     /* It sees to cgroups by itself: the keeper makes none, and holds the one that came with BUILT.
      */
     bool has_own_groups;
+    bool takes_options; /* a spec's options are its program's business; others refuse them */
     /* Init has no pid namespace: SIGTERM has it end its processes, then itself. */
     bool ends_itself;
     enum rung rung; /* the best of its boxes; RUNG_COUNT: builder_best_rung knows */

@@ -157,7 +157,7 @@ static int check_options(const struct keeper *k, const struct spec *s, struct pd
     if (s->network == NETWORK_GATE && !k->kind->is_jail)
         return pd_fail(e, PD_UNSUPPORTED, "network: provider %s has no way out by rules",
                        k->kind->name);
-    if (!s->options[0])
+    if (!s->options[0] || k->kind->takes_options)
         return 0;
     return pd_fail(e, PD_UNSUPPORTED, "options '%.60s': provider %s takes none, leave them away",
                    s->options, k->kind->name);

@@ -26,7 +26,7 @@ const char backend_usage[] =
     "then one sandbox that is made, reached and ended. Each step is a line; the first that fails "
     "says\n"
     "what is wrong. Run it as the user that starts the server: it reads the same files.\n\n"
-    "  --image IMAGE  what the sandbox is made from (default: the setting default_image)\n"
+    "  --image IMAGE  what the sandbox is made from (default: default_image, where one is needed)\n"
     "  --config FILE  the server's configuration file\n";
 
 static void tell_setting(void *context, const char *name, const char *value)
@@ -136,7 +136,8 @@ int cmd_backend(int argc, char **argv)
     add_word(&w, "", "check");
     add_word(&w, "", words[1]);
     serve_backend_options(c, words[1], &told);
-    add_word(&w, "", image ? image : c->default_image);
+    const struct provider_kind *kind = provider_kind_find(words[1]);
+    add_word(&w, "", image ? image : kind && kind->needs_image ? c->default_image : "");
     config_free(c);
 
     exec_beside("paddock-remote", w.argv);

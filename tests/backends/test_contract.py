@@ -13,18 +13,20 @@ from pathlib import Path
 import pytest
 
 from paddock_testing import contract
+from paddock_testing import daytona
 from paddock_testing import run as paddock
 from paddock_testing.e2b_http import E2b
 from paddock_testing.server import Server
 
 NIGHT = os.environ.get("PADDOCK_NIGHTLY")
 LIMIT_S = 600
-PROVIDERS = ("local", "docker", "toy", "e2b")
+PROVIDERS = ("local", "docker", "toy", "e2b", "daytona")
 
 BY_DAY = ["test_exec.py"]
 NIGHTLY = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
            "test_sessions.py", "test_cli.py", "test_prepared.py", "test_mcp.py", "test_mcp_stdio.py",
            "test_e2b_control.py", "test_contexts.py", "test_contexts_fork.py"]
+RENTED = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py"]
 # These count on places of a root of its own (/tmp, /root), and on becoming root there.
 WITH_ROOT = ["test_e2b_files.py", "test_e2b_filesystem.py", "test_e2b_process.py", "test_e2b_reach.py",
              "test_e2b_routes.py", "test_operations.py"]
@@ -39,8 +41,11 @@ PYTHON = ["test_async.py", "test_client.py", "test_coordinator.py", "test_deepag
 def rounds():
     """(provider, suite, what of it)"""
     for provider in PROVIDERS:
-        yield from ((provider, "api", name) for name in BY_DAY)
-        if NIGHT and provider != "e2b":
+        if NIGHT or provider != "daytona":  # by day test_daytona.py has enough of it
+            yield from ((provider, "api", name) for name in BY_DAY)
+        if NIGHT and provider == "daytona":
+            yield from ((provider, "api", name) for name in RENTED)
+        if NIGHT and provider not in ("e2b", "daytona"):
             # Where usage is not told, no shell is prepared; E2B's sandboxes have profile dev.
             lacks = ("test_prepared", "test_e2b") if provider == "toy" else ()
             yield from ((provider, "api", name) for name in NIGHTLY if not name.startswith(lacks))
@@ -48,7 +53,7 @@ def rounds():
             yield from ((provider, "api", name) for name in WITH_ROOT)
         if NIGHT and provider == "local":  # of test_e2b_reach.py nothing is left
             yield from ((provider, "api", name) for name in WITH_ROOT if name != "test_e2b_reach.py")
-        if NIGHT and provider not in ("toy", "e2b"):
+        if NIGHT and provider not in ("toy", "e2b", "daytona"):
             yield from ((provider, "mcp", name) for name in MCP)
             yield from ((provider, "e2b", name) for name in E2B)
             yield from ((provider, "python", name) for name in PYTHON)
@@ -59,7 +64,9 @@ def where(request, provider):
     """What a suite needs to know of an engine."""
     if provider == "toy" and (reason := contract.toy_why_not()):
         pytest.skip(f"no toy here: {reason}")
-    if provider in ("local", "toy", "e2b"):
+    if provider == "daytona" and (reason := daytona.why_not()):
+        pytest.skip(f"no Daytona here: {reason}")
+    if provider in ("local", "toy", "e2b", "daytona"):
         return {}
     return {"PADDOCK_TEST_ENGINE": request.getfixturevalue("dockerd").host,
             "PADDOCK_TEST_IMAGE": request.getfixturevalue("debian")}

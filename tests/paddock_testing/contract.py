@@ -66,6 +66,15 @@ def landlord():
     return who
 
 
+@functools.cache
+def daytona():
+    """Daytona, for this process's servers, until it ends."""
+    from . import daytona as double  # pylint: disable=import-outside-toplevel,cyclic-import
+    who = double.Daytona()
+    atexit.register(who.close)
+    return who
+
+
 def settings():
     """What the server needs besides, so that the provider is its default."""
     name = provider()
@@ -76,6 +85,8 @@ def settings():
         more = {"backends": f"toy={toy()}"}
     if name == "e2b":
         more = landlord().settings()
+    if name == "daytona":
+        more = daytona().settings()
     if image := os.environ.get("PADDOCK_TEST_IMAGE"):
         more = {"docker_host": os.environ["PADDOCK_TEST_ENGINE"], "default_image": image,
                 "image_pull": "never"}

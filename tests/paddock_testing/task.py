@@ -2,9 +2,11 @@
 root with the capabilities that containers have there, reached by an address that only this machine has."""
 
 import contextlib
+import functools
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import threading
 from pathlib import Path
@@ -16,6 +18,7 @@ PROGRAM = paddock.TOP / "build" / "src" / "paddock-box"
 CAPABILITIES = ("chown,dac_override,fsetid,fowner,mknod,net_raw,setgid,setuid,setfcap,setpcap,net_bind_service,"
                 "sys_chroot,kill,audit_write")
 _numbers = itertools.count(1)
+_claims = []  # kept open as long as this process lives
 _lock = threading.Lock()
 
 # $1 is the directory of the root, then the words of the box. The machine's programs are the image's.
@@ -45,11 +48,25 @@ def why_not():
     """Why there can be no task here; "" when there can."""
     if os.geteuid() != 0:
         return "it needs root"
-    made = subprocess.run(["ip", "netns", "add", "pdt-try"], capture_output=True, check=False)
+    name = f"pdt-try{os.getpid()}"  # another process may try in the same moment
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
     if made.returncode:
         return "no network namespace can be made: " + made.stderr.decode().strip()
-    subprocess.run(["ip", "netns", "del", "pdt-try"], check=False)
+    subprocess.run(["ip", "netns", "del", name], check=False)
     return ""
+
+
+@functools.cache
+def _place():
+    """The part of addresses that is this process's alone: another one's tasks may run beside."""
+    for low in range(os.getpid(), os.getpid() + 200):
+        claim = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError):
+            claim.bind(f"\0paddock-task-{low % 200}")
+            _claims.append(claim)
+            return low % 200
+        claim.close()
+    raise RuntimeError("200 processes have tasks")
 
 
 def _ip(*words):
@@ -59,10 +76,10 @@ def _ip(*words):
 class Task:
     """Runs from the start on. `address` is where its port is."""
 
-    def __init__(self, words, environment, directory):
+    def __init__(self, words, environment, directory, program=PROGRAM):
         with _lock:
             number = next(_numbers)
-        low = os.getpid() % 200
+        low = _place()
         self.name, self.address = f"pdt{os.getpid()}-{number}", f"10.{213 + number // 250 % 10}.{low}.{number % 250 + 1}"
         self.log = Path(directory, self.name + ".log")
         self.root = Path(directory, self.name)
@@ -71,7 +88,7 @@ class Task:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 ["ip", "netns", "exec", self.name, "unshare", "--mount", "--pid", "--ipc", "--uts", "--fork",
-                 "--kill-child", "--", "sh", "-euc", INSIDE, "task", self.root, PROGRAM, *words],
+                 "--kill-child", "--", "sh", "-euc", INSIDE, "task", self.root, program, *words],
                 env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CAPABILITIES": "-all,+" + CAPABILITIES.replace(",", ",+"),
                      **environment},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)

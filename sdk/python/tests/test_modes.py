@@ -96,3 +96,5 @@ def test_the_library_moves_nothing(monkeypatch):
             sandbox.move("jail")
     with pytest.raises(paddock.UnsupportedError, match="'debian:12'"):
         Sandbox.create(image="debian:12")
+    with pytest.raises(paddock.UnsupportedError, match="git_url"):
+        Sandbox.create(git_url="https://git.example/a/b")

@@ -265,6 +265,10 @@ class LocalBackend:
                 f"image: '{options.image}' needs a provider that takes images, and the library has "
                 "none: use the mode 'remote', with a server that has docker or podman",
                 details={"field": "image"})
+        if options.git_url is not None:
+            raise UnsupportedError(
+                f"git_url: '{options.git_url}' needs provider daytona of a server: here, clone it with git in the sandbox",
+                details={"field": "git_url"})
         if options.network is not None:
             raise UnsupportedError(
                 "network: sandboxes of the library have no way out: use the mode 'remote', with a "

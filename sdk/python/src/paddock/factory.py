@@ -199,7 +199,8 @@ class ProviderSandbox:
     async def create(self, template: Optional[str] = None, timeout: Optional[float] = None, *,
                      env: Optional[Mapping[str, str]] = None,
                      metadata: Optional[Mapping[str, str]] = None,
-                     execution_mode: Optional[str] = None, image: Optional[str] = None) -> str:
+                     execution_mode: Optional[str] = None, image: Optional[str] = None,
+                     git_url: Optional[str] = None) -> str:
         """Makes the sandbox and gives its id.
 
         Args:
@@ -209,13 +210,14 @@ class ProviderSandbox:
             metadata: Strings of your own.
             execution_mode: "local", "sandbox" or "auto"; without it, that of this object.
             image: What it is made from, with a provider that takes images.
+            git_url: A repository that provider `daytona` clones into /workspace before anything runs.
         """
         if self.sandbox_id is not None:
             raise ConflictError(f"this object has a sandbox already, {self.sandbox_id}; delete it "
                                 "first, or call create_sandbox again")
         options = SandboxOptions(
             template=template, max_life_s=timeout, env=dict(env) if env else None,
-            provider=self.provider, execution_mode=execution_mode or self.execution_mode, image=image,
+            provider=self.provider, execution_mode=execution_mode or self.execution_mode, image=image, git_url=git_url,
             metadata=dict(metadata) if metadata else None)
         return await in_thread(lambda: self._make(options))
 

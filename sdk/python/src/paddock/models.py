@@ -71,7 +71,9 @@ class SandboxOptions(Record):
     execution_mode: Optional[str] = None
     """`local` (no isolation, where the operator allows it), `sandbox` or `auto`."""
     image: Optional[str] = None
-    """What it is made from, where the provider takes images (docker, podman)."""
+    """What it is made from, where the provider takes images (docker, podman, kubernetes, daytona)."""
+    git_url: Optional[str] = None
+    """A repository that provider `daytona` clones into /workspace before anything runs."""
     metadata: Optional[Dict[str, str]] = None
     env: Optional[Dict[str, str]] = None
     cwd: Optional[str] = None

@@ -40,13 +40,13 @@ def _options(template: Optional[str], timeout: Optional[float],
              others: Mapping[str, Any]) -> SandboxOptions:
     life = LIFE_S if timeout is None else timeout
     known = {name: others[name] for name in (
-        "profile", "provider", "execution_mode", "image", "cwd", "policy", "network",
+        "profile", "provider", "execution_mode", "image", "git_url", "cwd", "policy", "network",
         "limits", "queue_timeout_s") if name in others}
     for name, value in others.items():
         if name not in known and name not in _IGNORED and value is not None:
             raise UnsupportedError(
                 f"{name}: sandboxes of this package have no such option; there are template, "
-                "timeout, metadata, envs, profile, provider, execution_mode, image, cwd, policy, "
+                "timeout, metadata, envs, profile, provider, execution_mode, image, git_url, cwd, policy, "
                 "network, limits, queue_timeout_s, mode, server_url and api_key", details={"field": name})
     return SandboxOptions(
         template=template or "base", metadata=dict(metadata) if metadata else None,
@@ -130,7 +130,7 @@ class Sandbox:
             timeout: It ends after so many seconds (300 unless told); see `set_timeout`.
             metadata: Strings of your own, to find it by.
             envs: Variables of all its commands.
-            others: `profile`, `provider`, `execution_mode`, `image`, `cwd`, `policy`, `network`,
+            others: `profile`, `provider`, `execution_mode`, `image`, `git_url`, `cwd`, `policy`, `network`,
                 `limits` and `queue_timeout_s`, as in `SandboxOptions`. `secure` and
                 `allow_internet_access` are accepted and change nothing: there is no network in a
                 sandbox without `network`, and every call needs the key.
