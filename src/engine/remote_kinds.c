@@ -3,6 +3,7 @@
 #include "engine/remote.h"
 
 #include "base/banned.h"
+#include "engine/cloudrun.h"
 #include "engine/docker_remote.h"
 #include "engine/e2b.h"
 #include "engine/fargate.h"
@@ -11,7 +12,8 @@
 #include <stddef.h>
 
 static const struct remote_kind *const kinds[] = {
-    &docker_remote, &podman_remote, &kubernetes_remote, &e2b_remote, &fargate_remote,
+    &docker_remote, &podman_remote,  &kubernetes_remote,
+    &e2b_remote,    &fargate_remote, &cloudrun_remote,
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
 
