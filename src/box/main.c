@@ -21,6 +21,9 @@
  * when it can be dialled. With listen=PORT the far end also takes WebSockets at that port, for who
  * asks for /link/ID.
  *
+ * With call=HOST:PORT pin=KEY nobody has to reach the box: a third process calls there, by TLS, and
+ * copies (caller.h). The keeper writes label=TEXT to find its boxes by; nothing here reads it.
+ *
  *   paddock-box join
  *
  * is a connection to that far end, by its standard input and output. As `sudo` it is init's shim.
@@ -30,6 +33,7 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "box/apart.h"
+#include "box/caller.h"
 #include "box/dialled.h"
 #include "box/far.h"
 #include "box/join.h"
@@ -60,6 +64,8 @@ struct options {
     struct far_config far;
     uint64_t port; /* 0: nobody dials */
     char target[DIALLED_TARGET];
+    struct caller caller;
+    bool calls, is_pinned;
     char *words[WORDS_MOST + 3]; /* of init */
     int count;
 };
@@ -95,10 +101,21 @@ static int read_options(int argc, char **argv, struct options *o, struct pd_err 
             if (read_id(argv[i] + 4, &o->far.who.box, e) < 0)
                 return -1;
             snprintf(o->target, sizeof o->target, "/link/%.32s", argv[i] + 4);
+            snprintf(o->caller.name, sizeof o->caller.name, "%.32s" CALLER_SUFFIX, argv[i] + 4);
             has_box = true;
         } else if (!strncmp(argv[i], "listen=", 7)) {
             if (parse_u64("listen", argv[i] + 7, 1, 65535, &o->port, e) < 0)
                 return -1;
+        } else if (!strncmp(argv[i], "call=", 5)) {
+            if (caller_read_place(argv[i] + 5, &o->caller, e) < 0)
+                return -1;
+            o->calls = true;
+        } else if (!strncmp(argv[i], "pin=", 4)) {
+            if (caller_read_pin(argv[i] + 4, &o->caller, e) < 0)
+                return -1;
+            o->is_pinned = true;
+        } else if (!strncmp(argv[i], "label=", 6)) {
+            continue;
         } else if (!strncmp(argv[i], "lease=", 6)) {
             if (parse_u64("lease", argv[i] + 6, 1, LEASE_MOST, &lease, e) < 0)
                 return -1;
@@ -109,6 +126,11 @@ static int read_options(int argc, char **argv, struct options *o, struct pd_err 
     o->far.lease = lease * NS_PER_S;
     if (!o->key_file || !has_box)
         return pd_fail(e, PD_INVALID, "run needs key=FILE or key=-, and box=ID");
+    if (o->calls != o->is_pinned)
+        return pd_fail(e, PD_INVALID, "call=HOST:PORT needs pin=KEY, and the other way round");
+    if (o->calls && !caller_can())
+        return pd_fail(e, PD_UNSUPPORTED,
+                       "this paddock-box was built without BearSSL and cannot call");
     return 0;
 }
 
@@ -143,6 +165,22 @@ static _Noreturn void be_far(struct options *o)
     if (shed(&e) < 0 || far_run(&o->far, &e) < 0)
         _exit(complain(&e));
     _exit(0);
+}
+
+static int start_caller(const struct options *o, int owner, struct pd_err *e)
+{
+    struct pd_err why;
+    pid_t own = getpid(), pid = o->calls ? fork() : 1;
+
+    if (pid < 0)
+        return pd_fail_sys(e, "fork");
+    if (pid > 0)
+        return 0;
+    close(owner);
+    if (shed(&why) < 0)
+        _exit(complain(&why));
+    prctl(PR_SET_NAME, "paddock-caller", 0, 0, 0);
+    caller_run(&o->caller, own);
 }
 
 static int listen_for_all(struct options *o, struct pd_err *e)
@@ -185,6 +223,8 @@ static int run(int argc, char **argv, bool apart, struct pd_err *e)
     close(pair[0]);
     close(o.far.listener);
     fd_done(&o.far.dialers);
+    if (start_caller(&o, pair[1], e) < 0)
+        return -1;
     if (apart)
         apart_ready(ready);
     if (pair[1] != INIT_OWNER_FD && dup2(pair[1], INIT_OWNER_FD) < 0)
@@ -210,7 +250,7 @@ int main(int argc, char **argv)
         return run(argc, argv, !strcmp(argv[1], "start"), &e) < 0 ? complain(&e) : 0;
 
     fputs("usage: paddock-box run|start key=FILE|-|env box=ID [lease=SECONDS] [listen=PORT] "
-          "[WORD...]\n"
+          "[call=HOST:PORT pin=KEY] [WORD...]\n"
           "       paddock-box join\n"
           "       paddock-box key\n"
           "       paddock-box put DIR\n",

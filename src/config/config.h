@@ -67,6 +67,10 @@ struct config {
     char *fargate_target_group, *fargate_balancer, *fargate_network;
     uint64_t fargate_port;
     uint64_t fargate_public_ip, fargate_spot; /* on or off */
+    char *cloudrun_project, *cloudrun_region, *cloudrun_job, *cloudrun_container;
+    char *cloudrun_listen, *cloudrun_call, *cloudrun_network, *cloudrun_endpoint;
+    char *cloudrun_credentials_file, *cloudrun_token_file, *cloudrun_ca_file;
+    uint64_t cloudrun_max_life_s;
     char *docker_cert_path;
     uint64_t box_lease_ms;
     char *e2b_api_key_file, *e2b_domain, *e2b_template; /* "": as usual */

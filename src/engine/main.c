@@ -8,6 +8,7 @@
 #include "engine/far_box.h"
 #include "engine/registry.h"
 #include "engine/remote.h"
+#include "engine/switchboard.h"
 #include "image/image.h"
 
 #include <stdio.h>
@@ -22,12 +23,14 @@ static const char usage[] =
     "           [--pull never|missing|always] [--set WORD=VALUE]... [IMAGE]\n"
     "       paddock-remote image plan | image unpack PACKING SIZE HEX|-\n"
     "       paddock-remote registry plan REF URL|- | registry blob REF URL|- HEX FROM\n"
+    "       paddock-remote switchboard ADDRESS:PORT\n"
     "\n"
     "A broker is started by a keeper, with its socket as descriptor 3 and init's program as\n"
     "descriptor 4; `far` by a broker, for a box on another machine. A check says what the engine "
     "is and has, and\n"
     "makes a sandbox of IMAGE there and ends it. image reads images, in a jail; registry fetches "
-    "them, as nobody.\n"
+    "them, as nobody;\n"
+    "switchboard takes calls of boxes for those who wait for them.\n"
     "Kinds: ";
 
 static void show_kinds(FILE *to)
@@ -94,6 +97,8 @@ int main(int argc, char **argv)
     }
     if (argc > 1 && !strcmp(argv[1], "image"))
         return image_main(argc - 1, argv + 1);
+    if (argc == 3 && !strcmp(argv[1], "switchboard"))
+        switchboard_main(argv[2]);
     if (argc > 1 && !strcmp(argv[1], "registry"))
         return registry_main(argc - 1, argv + 1);
 

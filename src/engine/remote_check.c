@@ -10,12 +10,15 @@
 #include "engine/far_box.h"
 #include "jail/init_image.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #define LOOK_PATIENCE (20 * NS_PER_S)
 #define MAKE_PATIENCE (300 * NS_PER_S)
@@ -105,10 +108,25 @@ static int try_one(struct trial *t, const char *image, struct pd_err *e)
     return 0;
 }
 
+/* A state directory for one look. */
+static void clear_state(const char *path)
+{
+    DIR *list = path[1] ? opendir(path) : NULL;
+
+    if (!list)
+        return;
+    for (const struct dirent *entry; (entry = readdir(list));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            (void)unlinkat(dirfd(list), entry->d_name, 0);
+    closedir(list);
+    (void)rmdir(path);
+}
+
 int remote_check(const struct broker_config *given, const char *image)
 {
     struct broker_config c = *given;
     struct trial t = {.config = &c, .process = -1};
+    char state[] = "/tmp/paddock-check-XXXXXX";
     struct pd_err e;
     uint64_t id;
 
@@ -117,7 +135,9 @@ int remote_check(const struct broker_config *given, const char *image)
     snprintf(t.instance, sizeof t.instance, "check%llx", (unsigned long long)id);
     c.instance = t.instance;
     c.lease = LEASE;
-    c.state_dir = "/"; /* of the watch's words; nobody here has one */
+    c.state_dir = mkdtemp(state);
+    if (!c.state_dir)
+        c.state_dir = "/"; /* only some kinds keep something there, and say what is wrong */
 
     t.remote = remote_open(&c, &e);
     int r = t.remote
@@ -127,6 +147,7 @@ int remote_check(const struct broker_config *given, const char *image)
         r = try_one(&t, image, &e);
     fd_done(&t.process);
     remote_close(t.remote);
+    clear_state(c.state_dir);
     if (r < 0)
         tell_line(NULL, "error", e.msg);
     return r < 0 ? 1 : 0;

@@ -3,6 +3,7 @@
 #include "engine/remote.h"
 
 #include "base/banned.h"
+#include "engine/cloudrun.h"
 #include "engine/daytona.h"
 #include "engine/docker_remote.h"
 #include "engine/e2b.h"
@@ -14,6 +15,7 @@
 static const struct remote_kind *const kinds[] = {
     &docker_remote, &podman_remote,  &kubernetes_remote,
     &e2b_remote,    &fargate_remote, &daytona_remote,
+    &cloudrun_remote,
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
 

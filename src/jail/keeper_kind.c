@@ -58,6 +58,13 @@ static const struct keeper_kind kinds[] = {
      .may_be_far = true,
      .has_own_groups = true,
      .rung = RUNG_BASIC},
+    {.name = "cloudrun",
+     .program = "paddock-remote",
+     .is_foreign = true,
+     .takes_cancel = true,
+     .may_be_far = true,
+     .has_own_groups = true,
+     .rung = RUNG_BASIC},
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
 

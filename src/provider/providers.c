@@ -82,6 +82,12 @@ static const struct provider_kind kinds[] = {
      .patience = ENGINE_PATIENCE,
      .tells_facts = true,
      .is_far = true},
+    {.name = "cloudrun",
+     .what = "executions of a job of Google Cloud Run",
+     .can = CAN_FAR & ~(unsigned)PROVIDER_LIMITS,
+     .patience = ENGINE_PATIENCE,
+     .tells_facts = true,
+     .is_far = true},
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
 

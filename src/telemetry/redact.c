@@ -76,13 +76,13 @@ static const struct {
     size_t least;     /* further characters */
     const char *also; /* besides letters and digits */
 } shapes[] = {
-    {"e2b_", 16, ""},         {"AKIA", 16, ""},     {"ASIA", 16, ""},     {"ghp_", 20, ""},
-    {"gho_", 20, ""},         {"ghu_", 20, ""},     {"ghs_", 20, ""},     {"ghr_", 20, ""},
-    {"github_pat_", 20, "_"}, {"sk-", 16, "-_"},    {"sk_live_", 16, ""}, {"sk_test_", 16, ""},
-    {"rk_live_", 16, ""},     {"xoxb-", 10, "-"},   {"xoxp-", 10, "-"},   {"xoxa-", 10, "-"},
-    {"xapp-", 10, "-"},       {"glpat-", 16, "-_"}, {"AIza", 30, "-_"},   {"hf_", 20, ""},
-    {"dtn_", 20, ""},         {"npm_", 20, ""},     {"pypi-", 20, "-_"},  {"dop_v1_", 20, ""},
-    {"eyJ", 20, "-_."},
+    {"e2b_", 16, ""},         {"AKIA", 16, ""},     {"ASIA", 16, ""},      {"ghp_", 20, ""},
+    {"gho_", 20, ""},         {"ghu_", 20, ""},     {"ghs_", 20, ""},      {"ghr_", 20, ""},
+    {"github_pat_", 20, "_"}, {"sk-", 16, "-_"},    {"sk_live_", 16, ""},  {"sk_test_", 16, ""},
+    {"rk_live_", 16, ""},     {"xoxb-", 10, "-"},   {"xoxp-", 10, "-"},    {"xoxa-", 10, "-"},
+    {"xapp-", 10, "-"},       {"glpat-", 16, "-_"}, {"AIza", 30, "-_"},    {"hf_", 20, ""},
+    {"dtn_", 20, ""},         {"npm_", 20, ""},     {"pypi-", 20, "-_"},   {"dop_v1_", 20, ""},
+    {"eyJ", 20, "-_."},       {"ya29.", 16, "-_."}, {"GOCSPX-", 16, "-_"},
 };
 
 /* The end of a key of the k-th shape that begins at `at`, or 0. */

@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from paddock_testing import contract
-from paddock_testing import daytona
+from paddock_testing import cloudrun, contract, daytona
 from paddock_testing import run as paddock
 from paddock_testing.e2b_http import E2b
 from paddock_testing.server import Server
 
 NIGHT = os.environ.get("PADDOCK_NIGHTLY")
 LIMIT_S = 600
-PROVIDERS = ("local", "docker", "toy", "e2b", "daytona")
+PROVIDERS = ("local", "docker", "toy", "e2b", "daytona", "cloudrun")
 
 BY_DAY = ["test_exec.py"]
 NIGHTLY = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
@@ -45,7 +44,7 @@ def rounds():
             yield from ((provider, "api", name) for name in BY_DAY)
         if NIGHT and provider == "daytona":
             yield from ((provider, "api", name) for name in RENTED)
-        if NIGHT and provider not in ("e2b", "daytona"):
+        if NIGHT and provider not in ("e2b", "daytona", "cloudrun"):
             # Where usage is not told, no shell is prepared; E2B's sandboxes have profile dev.
             lacks = ("test_prepared", "test_e2b") if provider == "toy" else ()
             yield from ((provider, "api", name) for name in NIGHTLY if not name.startswith(lacks))
@@ -53,7 +52,7 @@ def rounds():
             yield from ((provider, "api", name) for name in WITH_ROOT)
         if NIGHT and provider == "local":  # of test_e2b_reach.py nothing is left
             yield from ((provider, "api", name) for name in WITH_ROOT if name != "test_e2b_reach.py")
-        if NIGHT and provider not in ("toy", "e2b", "daytona"):
+        if NIGHT and provider not in ("toy", "e2b", "daytona", "cloudrun"):
             yield from ((provider, "mcp", name) for name in MCP)
             yield from ((provider, "e2b", name) for name in E2B)
             yield from ((provider, "python", name) for name in PYTHON)
@@ -66,7 +65,9 @@ def where(request, provider):
         pytest.skip(f"no toy here: {reason}")
     if provider == "daytona" and (reason := daytona.why_not()):
         pytest.skip(f"no Daytona here: {reason}")
-    if provider in ("local", "toy", "e2b", "daytona"):
+    if provider == "cloudrun" and (reason := cloudrun.why_not()):
+        pytest.skip(f"no Cloud Run here: {reason}")
+    if provider in ("local", "toy", "e2b", "daytona", "cloudrun"):
         return {}
     return {"PADDOCK_TEST_ENGINE": request.getfixturevalue("dockerd").host,
             "PADDOCK_TEST_IMAGE": request.getfixturevalue("debian")}

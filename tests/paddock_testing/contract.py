@@ -75,6 +75,15 @@ def daytona():
     return who
 
 
+@functools.cache
+def google():
+    """Google Cloud Run for this process's servers, until it ends."""
+    from . import cloudrun  # pylint: disable=import-outside-toplevel,cyclic-import
+    made = cloudrun.CloudRun()
+    atexit.register(made.close)
+    return made
+
+
 def settings():
     """What the server needs besides, so that the provider is its default."""
     name = provider()
@@ -87,6 +96,8 @@ def settings():
         more = landlord().settings()
     if name == "daytona":
         more = daytona().settings()
+    if name == "cloudrun":
+        more = google().settings()
     if image := os.environ.get("PADDOCK_TEST_IMAGE"):
         more = {"docker_host": os.environ["PADDOCK_TEST_ENGINE"], "default_image": image,
                 "image_pull": "never"}

@@ -1,0 +1,181 @@
+/* How this works: each place has a function that fills in the token and tells how long it holds. */
+#include "engine/google_login.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "engine/http.h"
+#include "engine/remote.h"
+#include "engine/rented.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BEARER        "Authorization: Bearer "
+#define FILE_MAX      (64u << 10)
+#define EARLY_S       300u /* a token is not used up to its end */
+#define FILE_LIFE     60u  /* a file is read again */
+#define METADATA_HOST "metadata.google.internal"
+#define METADATA_PATH "/computeMetadata/v1/instance/service-accounts/default/token"
+#define METADATA_WAIT (5 * NS_PER_S)
+
+void google_login_open(struct google_login *g, const char *token_file, const char *account_file,
+                       const char *ca_file)
+{
+    const char *usual = getenv("GOOGLE_APPLICATION_CREDENTIALS");
+
+    *g = (struct google_login){.token_file = token_file,
+                               .account_file = account_file[0] ? account_file
+                                               : usual         ? usual
+                                                               : "",
+                               .ca_file = ca_file,
+                               .from = ""};
+}
+
+void google_login_close(struct google_login *g)
+{
+    explicit_bzero(g->header, sizeof g->header);
+}
+
+void google_login_forget(struct google_login *g)
+{
+    google_login_close(g);
+}
+
+const char *google_login_secret(const struct google_login *g)
+{
+    return g->header[0] ? g->header + sizeof BEARER - 1 : "";
+}
+
+static void take_token(struct google_login *g, const char *token, unsigned life)
+{
+    snprintf(g->header, sizeof g->header, BEARER "%s", token);
+    g->until = deadline_in((life > 2 * EARLY_S ? life - EARLY_S : life / 2) * NS_PER_S);
+}
+
+static int from_token_file(struct google_login *g, struct pd_err *e)
+{
+    auto_buf text = BUF_INIT(FILE_MAX);
+
+    if (remote_read_file("cloudrun_token_file", g->token_file, &text, e) < 0)
+        return -1;
+    const char *token = buf_cstr(&text);
+    bool good = token && google_is_token(token);
+    if (good)
+        take_token(g, token, 2 * FILE_LIFE);
+    if (text.data)
+        explicit_bzero(text.data, text.cap);
+    g->from = "cloudrun_token_file";
+    return good ? 0
+                : pd_fail(e, PD_INVALID,
+                          "cloudrun_token_file: what is in %.120s is no token: one word is "
+                          "expected, as `gcloud auth print-access-token` says it",
+                          g->token_file);
+}
+
+/* What a server that gives tokens has answered. `where` is for people. */
+static int take_answer(struct google_login *g, const struct rented *r, struct rented_call *c,
+                       const char *what, struct pd_err *e)
+{
+    char token[GOOGLE_TOKEN];
+    unsigned life;
+
+    if (c->status == 400)
+        c->status = 401; /* a wrong assertion is invalid_grant there */
+    if (c->status != 200)
+        return rented_call_refused(r, c, what, e);
+    if (google_token_read(c->out.data, c->out.len, token, &life, e) < 0)
+        return pd_wrap(e, "%s", r->who);
+    take_token(g, token, life);
+    explicit_bzero(token, sizeof token);
+    explicit_bzero(c->out.data, c->out.len);
+    return 0;
+}
+
+static int exchange(struct google_login *g, const struct google_account *a, deadline t,
+                    struct pd_err *e)
+{
+    const struct rented r = {.who = "Google's token server",
+                             .remedy = "cloudrun_credentials_file",
+                             .secret = "",
+                             .ca_file = g->ca_file};
+    auto_rented c = RENTED_CALL("POST", t);
+    auto_buf assertion = BUF_INIT(16384);
+
+    if (google_assertion_text(&assertion, a, time(NULL), e) < 0 ||
+        google_assertion_sign(&assertion, a, e) < 0)
+        return pd_wrap(e, "%.160s", g->account_file);
+    struct http *h = rented_server(&r, a->token.base, e);
+    if (!h)
+        return -1;
+
+    c.again = true;
+    rented_header(&c, "Content-Type: application/x-www-form-urlencoded");
+    buf_puts(&c.target, a->token.path[0] ? a->token.path : "/");
+    google_exchange_form(&c.in, buf_cstr(&assertion));
+    int failed = rented_ask(&r, h, &c, e);
+    http_free(h);
+    explicit_bzero(assertion.data, assertion.len);
+    return failed ? -1 : take_answer(g, &r, &c, "give a token for the service account", e);
+}
+
+static int from_account(struct google_login *g, deadline t, struct pd_err *e)
+{
+    auto_buf text = BUF_INIT(FILE_MAX);
+    struct google_account account;
+
+    if (remote_read_file("cloudrun_credentials_file", g->account_file, &text, e) < 0)
+        return -1;
+    int failed = google_account_read(text.data, text.len, &account, e);
+    if (text.data)
+        explicit_bzero(text.data, text.cap);
+    if (failed)
+        return pd_wrap(e, "cloudrun_credentials_file %.120s", g->account_file);
+    failed = exchange(g, &account, t, e);
+    explicit_bzero(&account, sizeof account);
+    g->from = "the key of a service account";
+    return failed;
+}
+
+static int from_metadata(struct google_login *g, deadline t, struct pd_err *e)
+{
+    const char *host = getenv("GCE_METADATA_HOST");
+    const struct rented r = {
+        .who = "the metadata server", .remedy = "the machine's service account", .secret = ""};
+    auto_rented c = RENTED_CALL("GET", deadline_in(METADATA_WAIT));
+    char base[300];
+
+    host = host && host[0] ? host : METADATA_HOST;
+    if (!rented_is_host(host))
+        return pd_fail(e, PD_INVALID, "GCE_METADATA_HOST=%.80s: use HOST or HOST:PORT", host);
+    snprintf(base, sizeof base, "http://%.280s", host);
+    if (t < c.deadline)
+        c.deadline = t;
+    struct http *h = http_new(&(struct http_place){.base = base, .direct = true}, e);
+    if (!h)
+        return -1;
+
+    rented_header(&c, "Metadata-Flavor: Google");
+    buf_puts(&c.target, METADATA_PATH);
+    int failed = rented_ask(&r, h, &c, e);
+    http_free(h);
+    if (failed)
+        return pd_fail(e, PD_DENIED,
+                       "there are no credentials for Google: name cloudrun_credentials_file or "
+                       "cloudrun_token_file (this machine is not at Google: no answer from %.80s)",
+                       host);
+    g->from = "the metadata server";
+    return take_answer(g, &r, &c, "give a token", e);
+}
+
+const char *google_login_header(struct google_login *g, deadline t, struct pd_err *e)
+{
+    if (g->header[0] && !deadline_passed(g->until))
+        return g->header;
+    google_login_forget(g);
+
+    int r = g->token_file[0]     ? from_token_file(g, e)
+            : g->account_file[0] ? from_account(g, t, e)
+                                 : from_metadata(g, t, e);
+    return r < 0 ? NULL : g->header;
+}
