@@ -1,5 +1,5 @@
 // Files of a sandbox: browse, upload, download, edit. Names are whatever programs have made of them.
-import { del, get, post, request } from './api.js';
+import { del, done, get, post, request } from './api.js';
 import { asCode, ask, attempt, say } from './dialog.js';
 import { el, fill } from './el.js';
 import { bytes, time } from './format.js';
@@ -26,7 +26,12 @@ export function filesTab(main, { base, me }) {
 
   const button = (label, f, kind = 'button.quiet', more = {}) => el(kind, { type: 'button', onclick: () => attempt(f), ...more }, label);
   fill(main, el('div.row', {}, crumbs, el('span.grow', {}), button('Upload', () => upload.click(), 'button.writes'), upload, button('New folder', newFolder, 'button.writes'),
-    button('Refresh', () => show(here), 'button')), place, editor);
+    button('Refresh', () => show(here), 'button')), place, editor, asCode(() => [
+    { what: 'What is in the folder', method: 'GET', path: `${base}/files/list?path=${q(here)}` },
+    { what: 'Upload', method: 'PUT', path: `${base}/files?path=${q(join(here, 'NAME'))}`, file: 'NAME' },
+    { what: 'Download', method: 'GET', path: `${base}/files?path=${q(join(here, 'NAME'))}` },
+    { what: 'New folder', method: 'POST', path: `${base}/files/mkdir`, body: { path: join(here, 'NAME') } },
+    { what: 'Delete', method: 'DELETE', path: `${base}/files?path=${q(join(here, 'NAME'))}` }]));
 
   async function put(files) {
     for (const file of files) {
@@ -64,6 +69,7 @@ export function filesTab(main, { base, me }) {
   async function download(entry) {
     // The browser fetches it by itself, into a file: nothing of it passes through the page's memory.
     const { url } = await post(`${base}/files/ticket?path=${q(entry.path)}`);
+    done({ method: 'GET', path: `${base}/files?path=${q(entry.path)}` });
     el('a', { href: url, download: entry.name }).click();
   }
 

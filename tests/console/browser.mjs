@@ -1,7 +1,9 @@
 // Debian's Chromium for the tests: one browser, a fresh profile for each test, and a watch on what no
 // page of the console may do.
 import assert from 'node:assert/strict';
+import http from 'node:http';
 import { createRequire } from 'node:module';
+import net from 'node:net';
 import path from 'node:path';
 
 const packages = createRequire(path.join(process.env.CONSOLE_JS, 'package.json'));
@@ -45,7 +47,56 @@ export async function visit(options = {}) {
   return { context, page, faults, close: () => context.close() };
 }
 
-/** The same, logged in by the key, at an address of the console. */
+/**
+ * A line to the server that can be cut, as a proxy for `visit`: {proxy, cut, mend, close}. Chromium's own way of being offline is
+ * no such: it holds back what is on its way, the end of a socket as well, so a page may never hear that it is alone.
+ */
+export async function line() {
+  const sockets = new Set();
+  let isCut = false;
+  const joined = (client, server) => {
+    for (const socket of [client, server]) {
+      sockets.add(socket);
+      socket.on('error', () => socket.destroy());
+      socket.on('close', () => { sockets.delete(socket); client.destroy(); server.destroy(); });
+    }
+    client.pipe(server).pipe(client);
+  };
+  const proxy = http.createServer((ask, answer) => {
+    const url = new URL(ask.url);
+    const on = http.request({ host: '127.0.0.1', port: url.port, method: ask.method, path: url.pathname + url.search, headers: ask.headers, agent: false }, (got) => {
+      answer.writeHead(got.statusCode, got.rawHeaders);
+      got.pipe(answer);
+      got.on('error', () => answer.destroy());
+    });
+    on.on('error', () => answer.destroy());
+    on.on('socket', (socket) => { sockets.add(socket); socket.on('close', () => sockets.delete(socket)); });
+    ask.pipe(on);
+  });
+  proxy.on('connection', (socket) => {
+    if (isCut) return void socket.destroy();
+    sockets.add(socket);
+    socket.on('close', () => sockets.delete(socket));
+  });
+  // WebSockets ask for a tunnel.
+  proxy.on('connect', (ask, client) => {
+    const server = net.connect(Number(ask.url.split(':')[1]), '127.0.0.1');
+    server.on('connect', () => client.write('HTTP/1.1 200 OK\r\n\r\n'));
+    joined(client, server);
+  });
+  await new Promise((done) => { proxy.listen(0, '127.0.0.1', done); });
+  const cut = () => {
+    isCut = true;
+    for (const socket of sockets) socket.destroy();
+  };
+  return {
+    proxy: { server: `http://127.0.0.1:${proxy.address().port}`, bypass: '<-loopback>' },
+    cut, mend: () => { isCut = false; },
+    close: () => { cut(); proxy.close(); },
+  };
+}
+
+/** `visit`, logged in by the key, at an address of the console. */
 export async function enter(address = '#/', options = {}) {
   const visited = await visit(options);
   await visited.page.goto(`${HOME}/`);
