@@ -44,7 +44,10 @@ export async function visit(options = {}) {
     const url = new URL(request.url());
     if (!['data:', 'blob:'].includes(url.protocol) && url.port !== new URL(HOME).port) faults.push(`request to ${url}`);
   });
-  return { context, page, faults, close: () => context.close() };
+  /** What never came: whoever waits in vain says it. */
+  const lost = [];
+  page.on('requestfailed', (request) => lost.push(`${request.url()}: ${request.failure()?.errorText}`));
+  return { context, page, faults, lost, close: () => context.close() };
 }
 
 /**
@@ -100,9 +103,14 @@ export async function line() {
 export async function enter(address = '#/', options = {}) {
   const visited = await visit(options);
   await visited.page.goto(`${HOME}/`);
-  await visited.page.getByLabel('API key').fill(options.key ?? PADDOCK_API_KEY);
-  await visited.page.getByRole('button', { name: 'Log in' }).click();
-  await visited.page.getByRole('navigation', { name: 'Pages' }).waitFor();
+  try {
+    await visited.page.getByLabel('API key').fill(options.key ?? PADDOCK_API_KEY);
+    await visited.page.getByRole('button', { name: 'Log in' }).click();
+    await visited.page.getByRole('navigation', { name: 'Pages' }).waitFor();
+  } catch (error) {
+    error.message += `\nfaults: ${JSON.stringify(visited.faults)}\nlost: ${JSON.stringify(visited.lost)}\npage: ${(await visited.page.content()).slice(0, 3000)}`;
+    throw error;
+  }
   if (address !== '#/') await visited.page.goto(`${HOME}/${address}`);
   return visited;
 }
