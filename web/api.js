@@ -8,10 +8,15 @@ const listeners = new Set();
 /** What the page has done last, newest first: {method, path, body, file}. Never a login. */
 export const recent = [];
 
+/** Something was done that is this call without the page. */
+export function done(call) {
+  recent.unshift(call);
+  recent.length = Math.min(recent.length, RECENT);
+}
+
 function remember(method, path, body, data) {
   if (method === 'GET' || path.startsWith('/v1/console/') || path.includes('/files/ticket')) return;
-  recent.unshift({ method, path, body, file: data === undefined ? undefined : data.name ?? 'FILE' });
-  recent.length = Math.min(recent.length, RECENT);
+  done({ method, path, body, file: data === undefined ? undefined : data.name ?? 'FILE' });
 }
 
 export class ApiError extends Error {
@@ -79,6 +84,20 @@ export async function call(method, path, body) {
 export const get = (path) => call('GET', path);
 export const post = (path, body = {}) => call('POST', path, body);
 export const del = (path) => call('DELETE', path);
+
+/** Lines of an answer as they come. */
+export async function* linesOf(answer) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  for (;;) {
+    const { value, done: isLast } = await reader.read();
+    rest += value ?? '';
+    const lines = rest.split('\n');
+    rest = lines.pop();
+    yield* lines;
+    if (isLast) return;
+  }
+}
 
 /** With {key} or {code}. */
 export async function login(how) {

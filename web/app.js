@@ -26,7 +26,7 @@ const pages = [
   { at: '#/templates', title: 'Templates', show: templatesPage },
   { at: '#/snapshots', title: 'Snapshots', show: snapshotsPage, feature: 'snapshots' },
   { at: '#/providers', title: 'Providers', show: providersPage },
-  { at: '#/audit', title: 'Audit', show: auditPage },
+  { at: '#/audit', title: 'Audit', show: auditPage, feature: 'audit' },
   { at: '#/keys', title: 'Keys', show: keysPage, role: 'admin' },
 ];
 

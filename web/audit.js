@@ -1,6 +1,6 @@
 // The audit log: what was done, by whom, and what came of it; filtered by the server, and saved as it is.
 import { get } from './api.js';
-import { asCode, attempt, say } from './dialog.js';
+import { asCode, attempt, saveAs, say } from './dialog.js';
 import { el, fill } from './el.js';
 import { time } from './format.js';
 import { eventCells, tableOf } from './tabs.js';
@@ -50,9 +50,7 @@ export function auditPage(main, _, me) {
       lines.push(...page.events.map((e) => JSON.stringify(e)));
       from = page.next_cursor;
     } while (from && lines.length < EXPORT_MAX);
-    const url = URL.createObjectURL(new Blob([lines.reverse().join('\n'), '\n'], { type: 'application/octet-stream' }));
-    el('a', { href: url, download: `audit-${time(new Date().toISOString()).slice(0, 10)}.jsonl` }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 60000);
+    saveAs(`audit-${time(new Date().toISOString()).slice(0, 10)}.jsonl`, `${lines.reverse().join('\n')}\n`);
     say(`${lines.length} events${from ? ', the newest; GET /v1/audit has the rest' : ''}`);
   }
 

@@ -1,7 +1,7 @@
 // Run code: cells of a context, which keeps its variables. What a cell shows is foreign: text is text, tables
 // are drawn from their data, pictures are images (an SVG, too: as an image it runs no script), and HTML is
 // shown as its source.
-import { get, post, request } from './api.js';
+import { get, linesOf, post, request } from './api.js';
 import { asCode, attempt, say } from './dialog.js';
 import { el, fill } from './el.js';
 
@@ -41,20 +41,6 @@ function resultOf(r) {
   return el('pre', { tabindex: '0' }, text);
 }
 
-/** Lines of JSON as they come. */
-async function* linesOf(answer) {
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = '';
-  for (;;) {
-    const { value, done } = await reader.read();
-    rest += value ?? '';
-    const lines = rest.split('\n');
-    rest = lines.pop();
-    for (const line of lines) if (line.trim()) yield JSON.parse(line);
-    if (done) return;
-  }
-}
-
 export function codeTab(main, { base }) {
   const select = el('select', { 'aria-label': 'Context', onchange: () => area.focus() });
   const cells = el('div.cells', { role: 'log', 'aria-label': 'Cells' });
@@ -82,7 +68,9 @@ export function codeTab(main, { base }) {
     area.value = '';
     const answer = await request('POST', `${context()}/execute`, { body: { code }, headers: { Accept: 'application/x-ndjson' }, signal: running.signal });
     const texts = {};
-    for await (const line of linesOf(answer)) {
+    for await (const text of linesOf(answer)) {
+      if (!text.trim()) continue;
+      const line = JSON.parse(text);
       if (line.type === 'start') fill(head, `[${line.execution_count}]`);
       else if (line.type === 'stdout' || line.type === 'stderr') {
         if (!texts[line.type]) out.append(texts[line.type] = el(`pre.${line.type}`, { tabindex: '0', 'aria-label': line.type }));
@@ -111,7 +99,11 @@ export function codeTab(main, { base }) {
       await contexts((await post(`${base}/contexts`, { language })).id);
     }), button('Interrupt', () => post(`${context()}/interrupt`)),
     button('Restart', async () => { await post(`${context()}/restart`); say('Restarted: its variables are gone'); }),
-    el('span.grow', {}), button('Run', run, 'button.main')), cells, area);
+    el('span.grow', {}), button('Run', run, 'button.main')), cells, area, asCode(() => [
+    { what: 'New context', method: 'POST', path: `${base}/contexts`, body: { language: LANGUAGES.includes(select.value) ? select.value : 'python' } },
+    { what: 'Run', method: 'POST', path: `${context()}/execute`, body: { code: area.value } },
+    { what: 'Interrupt', method: 'POST', path: `${context()}/interrupt`, body: {} },
+    { what: 'Restart', method: 'POST', path: `${context()}/restart`, body: {} }]));
   attempt(() => contexts());
   area.focus();
   return { end: () => running.abort() };

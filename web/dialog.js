@@ -3,6 +3,8 @@
 import { asCurl, asPython } from './format.js';
 import { el, fill } from './el.js';
 
+const CALLS_SHOWN = 10;
+
 const live = el('div.live', { role: 'status', 'aria-live': 'polite' });
 const alerts = el('div.alerts', { role: 'alert' });
 
@@ -49,16 +51,24 @@ function snippet(label, text) {
     el('pre', { tabindex: '0', 'aria-label': label }, text));
 }
 
-/** What does the same without this page. `calls` is a list, or a function that gives it. */
+/** Saves a text as a file of the user's. */
+export function saveAs(name, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: 'application/octet-stream' }));
+  el('a', { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60000);
+}
+
+/** What does the same without this page. `calls` is a list, or a function that gives it; where there are several kinds, each says `what` it does. */
 export function asCode(calls) {
   const inside = el('div', {});
+  const written = (how) => (c) => `${c.what ? `# ${c.what}\n` : ''}${how(location.origin, c)}`;
   return el('details', {
     ontoggle: (event) => {
       if (!event.target.open) return;
       const list = typeof calls === 'function' ? calls() : calls;
-      const shown = list.slice(0, 5);
-      fill(inside, snippet('curl', shown.map((c) => asCurl(location.origin, c)).join('\n')),
-        snippet('Python', shown.map((c) => asPython(location.origin, c)).join('\n\n')),
+      const shown = list.slice(0, CALLS_SHOWN);
+      fill(inside, snippet('curl', shown.map(written(asCurl)).join('\n')),
+        snippet('Python', shown.map(written(asPython)).join('\n\n')),
         list.length > shown.length && el('p', {}, `and ${list.length - shown.length} more like these`));
     },
   }, el('summary', {}, 'Copy as curl / Python'), inside);

@@ -1,12 +1,14 @@
 // Files of a sandbox: browse, upload, download, edit. Names are whatever programs have made of them.
-import { del, get, post, request } from './api.js';
+import { del, done, get, post, request } from './api.js';
 import { asCode, ask, attempt, say } from './dialog.js';
 import { el, fill } from './el.js';
 import { bytes, time } from './format.js';
+import { repeat } from './tabs.js';
 
 const EDIT_MAX = 1 << 20;
 const q = encodeURIComponent;
 
+const nameOf = (button) => button.getAttribute('aria-label') ?? button.textContent;
 const parent = (path) => path.replace(/\/[^/]*$/, '') || '/';
 const join = (folder, name) => `${folder === '/' ? '' : folder}/${name}`;
 
@@ -26,7 +28,12 @@ export function filesTab(main, { base, me }) {
 
   const button = (label, f, kind = 'button.quiet', more = {}) => el(kind, { type: 'button', onclick: () => attempt(f), ...more }, label);
   fill(main, el('div.row', {}, crumbs, el('span.grow', {}), button('Upload', () => upload.click(), 'button.writes'), upload, button('New folder', newFolder, 'button.writes'),
-    button('Refresh', () => show(here), 'button')), place, editor);
+    button('Refresh', () => show(here), 'button')), place, editor, asCode(() => [
+    { what: 'What is in the folder', method: 'GET', path: `${base}/files/list?path=${q(here)}` },
+    { what: 'Upload', method: 'PUT', path: `${base}/files?path=${q(join(here, 'NAME'))}`, file: 'NAME' },
+    { what: 'Download', method: 'GET', path: `${base}/files?path=${q(join(here, 'NAME'))}` },
+    { what: 'New folder', method: 'POST', path: `${base}/files/mkdir`, body: { path: join(here, 'NAME') } },
+    { what: 'Delete', method: 'DELETE', path: `${base}/files?path=${q(join(here, 'NAME'))}` }]));
 
   async function put(files) {
     for (const file of files) {
@@ -64,6 +71,7 @@ export function filesTab(main, { base, me }) {
   async function download(entry) {
     // The browser fetches it by itself, into a file: nothing of it passes through the page's memory.
     const { url } = await post(`${base}/files/ticket?path=${q(entry.path)}`);
+    done({ method: 'GET', path: `${base}/files?path=${q(entry.path)}` });
     el('a', { href: url, download: entry.name }).click();
   }
 
@@ -101,7 +109,13 @@ export function filesTab(main, { base, me }) {
     area.focus();
   }
 
-  async function show(path) {
+  let drawn = null; // what is shown
+  let isLong = false; // too many to look for changes every two seconds
+  let turns = 0; // of two folders that were asked for the later one is shown
+
+  /** `isGlance`: nobody has asked for it, and whoever does is not held up by it. */
+  async function show(path, isGlance = false) {
+    const turn = isGlance ? turns : ++turns;
     const entries = [];
     let cursor = null;
     do {
@@ -109,7 +123,13 @@ export function filesTab(main, { base, me }) {
       entries.push(...page.entries);
       cursor = page.next_cursor;
     } while (cursor && entries.length < 5000);
+    if (turn !== turns || (isGlance && path !== here)) return;
     here = path;
+    isLong = entries.length >= 1000;
+    const now = JSON.stringify([path, entries]);
+    if (now === drawn) return;
+    drawn = now;
+    const held = body.contains(document.activeElement) ? nameOf(document.activeElement) : null;
     const parts = path.split('/').filter(Boolean);
     fill(crumbs, button('/', () => show('/')), parts.map((part, i) => [button(part, () => show(`/${parts.slice(0, i + 1).join('/')}`)), i < parts.length - 1 ? '/' : null]));
     fill(body, path !== '/' && el('tr', {}, el('td', { colspan: '5' }, button('..', () => show(parent(path)), 'button.quiet', { 'aria-label': 'Folder above' }))),
@@ -123,8 +143,11 @@ export function filesTab(main, { base, me }) {
           button('Delete', () => remove(entry), 'button.quiet.writes', { 'aria-label': `Delete ${entry.name}` })]));
       }), !entries.length && el('tr', {}, el('td.empty', { colspan: '5' }, 'Nothing here: upload files, or drop them here.')),
       cursor && el('tr', {}, el('td.empty', { colspan: '5' }, 'There are more than 5,000; the rest is not shown.')));
+    // Whoever was on a button is still there.
+    if (held) [...body.querySelectorAll('button')].find((one) => nameOf(one) === held)?.focus({ preventScroll: true });
   }
 
-  attempt(() => show(here));
-  return { keys: { u: ['upload', () => upload.click(), 'writes'] } };
+  // What programs do there is seen, too.
+  const end = repeat(async () => { if (!drawn || !isLong) await show(here, true); });
+  return { end, keys: { u: ['upload', () => upload.click(), 'writes'] } };
 }

@@ -2,9 +2,9 @@
 // rows that can be seen, and two empty ones that are as high as the rest. Filter and choice work on
 // what is held. Changes come by themselves (changes.js); a row whose sandbox is as it was stays in the
 // page as it is, so that nobody's click or focus is lost to somebody else's change.
-import { del, get, post } from './api.js';
+import { ApiError, del, get, linesOf, post, request } from './api.js';
 import { followSandboxes } from './changes.js';
-import { asCode, ask, attempt, complain, say } from './dialog.js';
+import { asCode, ask, attempt, complain, saveAs, say } from './dialog.js';
 import { arrange, el, fill, printable } from './el.js';
 import { bytes, duration, endOf, filterOf, time } from './format.js';
 
@@ -26,6 +26,23 @@ export function endText(s, now) {
   if (s.state === 'gone') return s.end_reason ?? 'ended';
   const end = endOf(s);
   return end ? duration((end - now) / 1000) : '-';
+}
+
+/** Makes a sandbox, and tells how far the pull of its image is when there is one. */
+async function make(body, told) {
+  // News come only while an image is pulled; every other answer is as without them.
+  const answer = await request('POST', '/v1/sandboxes', { body, headers: body.image ? { Accept: 'text/event-stream' } : {} });
+  if (!answer.headers.get('Content-Type')?.startsWith('text/event-stream')) return answer.json();
+  let event = '';
+  for await (const line of linesOf(answer)) {
+    if (line.startsWith('event: ')) event = line.slice(7);
+    if (!line.startsWith('data: ')) continue;
+    const data = JSON.parse(line.slice(6));
+    if (event === 'created') return data;
+    if (event === 'error') throw new ApiError(answer.status, data.error);
+    if (event === 'image.pull') told(data);
+  }
+  throw new Error('the connection was lost while the image was pulled; the list shows whether the sandbox was made');
 }
 
 /** Asks for what a new sandbox should be, and makes it. `from`: what of it is known, such as {snapshot} or {template}. Resolves to the sandbox. */
@@ -50,12 +67,15 @@ export async function askForNew(from = {}) {
     field('memory', 'Memory, MiB', { type: 'number', min: 16, placeholder: "the server's" }),
     field('image', 'Image (where a provider has images)', { placeholder: 'none' }),
   ];
+  const pull = el('p', { role: 'status' });
+  const far = (p) => fill(pull, `Pulling ${p.image}: ${p.layers_done} of ${p.layers} layers, ${bytes(p.bytes_done)} of ${bytes(p.bytes)}`);
+  content.push(pull);
   content.push(asCode(() => [{
     method: 'POST', path: '/v1/sandboxes', body: body(new FormData(content[0].closest('form'))),
   }]));
   return ask({
     title: from.snapshot ? `New sandbox from snapshot ${from.snapshot}` : 'New sandbox', button: 'Create', content,
-    act: (data) => post('/v1/sandboxes', body(data)),
+    act: (data) => make(body(data), far).finally(() => fill(pull)),
   });
 }
 
@@ -176,17 +196,31 @@ export function listPage(main) {
     }
   }
 
+  const picked = () => all.filter((s) => chosen.has(s.id));
+  const order = (what) => (s) => ({ what: `${what} ${s.id}`, method: 'POST', path: `/v1/sandboxes/${s.id}/${what.toLowerCase()}`, body: {} });
+
+  /** Drawn anew only when it says something else: whatever changes elsewhere, the focus stays on its buttons. */
+  let told = '';
   function drawBulk() {
-    const picked = all.filter((s) => chosen.has(s.id));
-    const unchosen = shown.filter((s) => !chosen.has(s.id)).length;
-    fill(bulk, picked.length ? [el('span', {}, `${picked.length} selected`),
-      unchosen > 0 && el('button.quiet', { type: 'button', onclick: () => { shown.forEach((s) => chosen.add(s.id)); choose(); } },
-        `Select all ${shown.length}`),
-      el('button.quiet', { type: 'button', onclick: () => { chosen.clear(); choose(); } }, 'None'),
-      el('button', { type: 'button', onclick: () => attempt(() => renew(picked)) }, 'Renew'),
-      el('button', { type: 'button', onclick: () => attempt(() => each('Paused', picked, (s) => post(`/v1/sandboxes/${s.id}/pause`))) }, 'Pause'),
-      el('button', { type: 'button', onclick: () => attempt(() => each('Resumed', picked, (s) => post(`/v1/sandboxes/${s.id}/resume`))) }, 'Resume'),
-      el('button.danger', { type: 'button', onclick: () => end(picked) }, 'End...')] : null);
+    const many = chosen.size ? picked().length : 0;
+    const isAll = shown.every((s) => chosen.has(s.id));
+    const now = `${many} ${isAll} ${shown.length}`;
+    if (now === told) return;
+    told = now;
+    const button = (kind, text, f) => el(kind, { type: 'button', onclick: () => attempt(f) }, text);
+    fill(bulk, many ? [el('span', {}, `${many} selected`),
+      !isAll && button('button.quiet', `Select all ${shown.length}`, () => { shown.forEach((s) => chosen.add(s.id)); choose(); }),
+      button('button.quiet', 'None', () => { chosen.clear(); choose(); }),
+      button('button', 'Renew', () => renew(picked())),
+      button('button', 'Pause', () => each('Paused', picked(), (s) => post(`/v1/sandboxes/${s.id}/pause`))),
+      button('button', 'Resume', () => each('Resumed', picked(), (s) => post(`/v1/sandboxes/${s.id}/resume`))),
+      button('button.danger', 'End...', () => end(picked())),
+      button('button', 'Export', () => saveAs('sandboxes.jsonl', picked().map((s) => `${JSON.stringify(s)}\n`).join(''))),
+      asCode(() => {
+        const list = picked();
+        return [...list.map((s) => ({ what: `Renew ${s.id}`, ...extension(s) })).slice(0, 2), ...list.map(order('Pause')).slice(0, 2),
+          ...list.map(order('Resume')).slice(0, 2), ...list.map((s) => ({ what: `End ${s.id}`, method: 'DELETE', path: `/v1/sandboxes/${s.id}` }))];
+      })] : null);
   }
 
   // ---- what is done ----

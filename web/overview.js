@@ -42,7 +42,9 @@ export function overviewPage(main) {
           ['From the pool', s.pool.hits, `of ${number.format(s.pool.hits + s.pool.misses)}`],
           ['Could not be made', s.since_start.create_failed], ['Refused: the queue was full', s.since_start.queue_refused],
           ['Commands', s.since_start.commands, rate(now, before, 'commands')],
-          ...Object.entries(s.since_start.ended).map(([cause, n]) => [`Ended: ${cause}`, n])])]
+          ...Object.entries(s.since_start.ended).map(([cause, n]) => [`Ended: ${cause}`, n]),
+          ...Object.entries(s.since_start.stopped).map(([cause, n]) => [`Commands stopped: ${cause}`, n]),
+          ...Object.entries(s.since_start.refused).map(([code, n]) => [`Requests refused: ${code}`, n])])]
         : figures('Now', health[1].map((text) => [health[0], text])));
     before = now;
   });

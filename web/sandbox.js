@@ -19,7 +19,19 @@ function terminalTab(main, { base, me }) {
   let shown = null;
   let known = [];
   const titles = new Map();
-  fill(main, list, place);
+  const isReader = me.role === 'reader';
+  const watching = el('input', { type: 'checkbox', checked: isReader, onchange: () => { const p = known.find((one) => one.process_id === shown); if (p) open(p); } });
+  const sought = el('input', {
+    type: 'search', 'aria-label': 'Find in the terminal. Enter looks further up, Shift+Enter down.', placeholder: 'find', autocomplete: 'off', spellcheck: 'false',
+    onkeydown: (event) => {
+      if (event.key !== 'Enter' || !sought.value || !view) return;
+      event.preventDefault();
+      if (!view.find(sought.value, !event.shiftKey)) say(`'${sought.value}' is not ${event.shiftKey ? 'below' : 'above'}`);
+    },
+  });
+  const shell = { argv: ['bash', '-l'], pty: true, rows: 24, cols: 80, env: { TERM: 'xterm-256color' } };
+  fill(main, el('div.row', {}, list, el('span.grow', {}), el('label.inline.writes', { title: 'Nothing is typed, and looking does not keep the sandbox' }, watching, 'only watch'), sought), place,
+    el('div.writes', {}, asCode([{ what: 'New terminal', method: 'POST', path: `${base}/processes`, body: shell }])));
 
   function drawList() {
     fill(list, known.map((p, i) => el('button', {
@@ -32,7 +44,7 @@ function terminalTab(main, { base, me }) {
     view?.end();
     shown = p.process_id;
     view = terminalView({
-      base, process: p,
+      base, process: p, watches: watching.checked,
       tell: ({ title, ended }) => {
         const before = titles.get(p.process_id);
         if (title !== undefined && title !== before && (title || before)) { titles.set(p.process_id, title); drawList(); }
@@ -45,32 +57,33 @@ function terminalTab(main, { base, me }) {
   }
 
   async function create() {
-    const made = await post(`${base}/processes`, { argv: ['bash', '-l'], pty: true, rows: 24, cols: 80, env: { TERM: 'xterm-256color' } });
+    const made = await post(`${base}/processes`, shell);
+    watching.checked = false;
     known.push(made);
     open(made);
   }
 
   attempt(async () => {
-    known = (await get(`${base}/processes`)).processes.filter((p) => p.pty && (p.running || !p.forgotten))
+    known = (await get(`${base}/processes?observe=true`)).processes.filter((p) => p.pty && (p.running || !p.forgotten))
       .sort((a, b) => a.started_at.localeCompare(b.started_at)).slice(-12);
     drawList();
     const last = known.filter((p) => p.running).at(-1) ?? null;
     if (last) open(last);
-    else if (me.role === 'reader') fill(place, el('p', {}, 'No terminal is open here.'));
+    else if (isReader) fill(place, el('p', {}, 'No terminal is open here.'));
     else await create();
   });
-  return { end: () => view?.end(), keys: { n: ['new terminal', () => attempt(create), 'writes'] } };
+  return { end: () => view?.end(), keys: { n: ['new terminal', () => attempt(create), 'writes'], f: ['find in the terminal', () => sought.focus()] } };
 }
 
 const TABS = {
   terminal: ['Terminal', terminalTab], files: ['Files', filesTab], code: ['Run code', codeTab, 'writes'], processes: ['Processes', processesTab],
-  ports: ['Ports', portsTab], metrics: ['Metrics', metricsTab], history: ['History', historyTab], about: ['About', aboutTab],
+  ports: ['Ports', portsTab], metrics: ['Metrics', metricsTab], history: ['History', historyTab, 'audit'], about: ['About', aboutTab],
 };
 
 export function sandboxPage(main, rest, me) {
   const [said, name = 'terminal'] = rest.split('/');
   const id = said.replace(/[^a-z0-9]/g, '');
-  const tabs = Object.entries(TABS).filter(([, [, , kind]]) => kind !== 'writes' || me.role !== 'reader');
+  const tabs = Object.entries(TABS).filter(([, [, , kind]]) => !kind || (kind === 'writes' ? me.role !== 'reader' : me.features.includes(kind)));
   const tab = tabs.some(([key]) => key === name) ? name : 'terminal';
   const base = `/v1/sandboxes/${encodeURIComponent(id)}`;
   const head = el('div.row.head', {});
@@ -124,13 +137,17 @@ export function sandboxPage(main, rest, me) {
         sandbox.state === 'running' ? el('button.writes', { type: 'button', onclick: () => act('pause') }, 'Pause')
           : el('button.writes', { type: 'button', onclick: () => act('resume') }, 'Resume'),
         me.features.includes('snapshots') && [el('button.writes', { type: 'button', onclick: snapshot }, 'Snapshot...'), el('button.writes', { type: 'button', onclick: fork }, 'Fork...')],
-        el('button.danger.writes', { type: 'button', onclick: end }, 'End...')]);
+        el('button.danger.writes', { type: 'button', onclick: end }, 'End...'),
+        el('div.writes', {}, asCode(() => [{ what: 'Renew', ...extension(sandbox) },
+          ...(sandbox.state === 'running' ? ['Pause'] : ['Resume']).map((what) => ({ what, method: 'POST', path: `${base}/${what.toLowerCase()}`, body: {} })),
+          ...(me.features.includes('snapshots') ? [['Snapshot', 'snapshots'], ['Fork', 'fork']] : []).map(([what, where]) => ({ what, method: 'POST', path: `${base}/${where}`, body: {} })),
+          { what: 'End', method: 'DELETE', path: base }]))]);
   }
 
   async function refresh() {
     const read = await get(base);
     if (ended) return;
-    const changed = !sandbox || JSON.stringify([read.state, read.expires_at]) !== JSON.stringify([sandbox.state, sandbox.expires_at]);
+    const changed = !sandbox || read.state !== sandbox.state; // what its use moves on is the time alone
     sandbox = read;
     // Buttons are drawn anew only when they change: nobody's focus is taken.
     if (changed) drawHead();

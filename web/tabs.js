@@ -54,7 +54,12 @@ function treeOf(processes) {
 export function processesTab(main, { base }) {
   const [started, startedBody] = tableOf('Started through the API', ['Pid', 'Command', 'State', 'Since', 'CPU', 'Memory at most', 'Output', 'Actions']);
   const [all, allBody] = tableOf('Every process', ['Pid', 'Command', 'State', 'User', 'Threads', 'CPU', 'Memory', 'Age']);
-  fill(main, el('h2', {}, 'Started through the API'), started, el('h2', {}, 'Every process in the sandbox'), all);
+  let known = [];
+  fill(main, el('h2', {}, 'Started through the API'), started, el('h2', {}, 'Every process in the sandbox'), all, asCode(() => [
+    { what: 'Every process', method: 'GET', path: `${base}/processes?tree=true` },
+    ...known.filter((p) => p.running).flatMap((p) => [
+      { what: `Interrupt ${p.pid}`, method: 'POST', path: `${base}/processes/${p.process_id}/signal`, body: { signal: 'SIGINT' } },
+      { what: `Kill ${p.pid}`, method: 'DELETE', path: `${base}/processes/${p.process_id}` }])]));
   let drawn = '';
 
   const signal = (p, name) => attempt(async () => {
@@ -71,6 +76,7 @@ export function processesTab(main, { base }) {
     const now = JSON.stringify(processes);
     if (now === drawn) return;
     drawn = now;
+    known = processes;
     fill(startedBody, processes.map((p) => el('tr', {}, el('td', {}, p.pid), el('td.mono', {}, p.command),
       el('td', {}, p.running ? 'running' : `ended: ${p.signal ?? p.exit_code}${p.stopped_by ? `, ${p.stopped_by}` : ''}`), el('td', {}, time(p.started_at)),
       el('td', {}, `${Math.round(p.cpu_time_ms)} ms`), el('td', {}, bytes(p.max_rss_bytes)), el('td', {}, bytes(p.stdout_bytes + p.stderr_bytes)),
@@ -98,7 +104,9 @@ export function portsTab(main, { base }) {
   const [links, linksBody] = tableOf('Links', ['Link', 'Port', 'Made', 'Made by', 'Good until', 'State', 'Actions']);
   const frame = el('div.framed', {});
   const others = el('div', {});
-  fill(main, table, frame, others);
+  let known = [];
+  fill(main, table, frame, others, asCode(() => [{ what: 'What listens', method: 'GET', path: `${base}/ports` }, { what: 'Links that were made', method: 'GET', path: `${base}/links` },
+    ...known.map(({ port }) => ({ what: `Show port ${port} here, or open it in a tab`, method: 'POST', path: `${base}/ports/${port}/preview`, body: { by: 'host', expires_in_s: 3600 } }))]));
   let drawn = '';
 
   const revoke = (l) => ask({
@@ -151,6 +159,7 @@ export function portsTab(main, { base }) {
     const now = JSON.stringify(ports);
     if (now === drawn) return;
     drawn = now;
+    known = ports;
     fill(body, ports.map((p) => el('tr', {}, el('td', {}, p.port), el('td', {}, p.address), el('td', {}, p.pid ?? '-'), el('td.mono', {}, p.command ?? '-'),
       el('td', {}, el('button.quiet.writes', { type: 'button', 'aria-label': `Show port ${p.port} here`, onclick: () => attempt(() => show(p.port)) }, 'Show here'),
         el('button.quiet.writes', { type: 'button', 'aria-label': `Open port ${p.port} in a tab`, onclick: () => attempt(() => openTab(p.port)) }, 'Open in a tab'),
@@ -177,7 +186,7 @@ function chart(title, values, most, format) {
 
 export function metricsTab(main, { base, sandbox }) {
   const place = el('div.charts', {});
-  fill(main, place);
+  fill(main, place, asCode([{ method: 'GET', path: `${base}/metrics?history=true` }]));
   const end = repeat(async () => {
     const usage = await get(`${base}/metrics?history=true`);
     const samples = [...usage.history, { cpu_percent: usage.history.at(-1)?.cpu_percent ?? 0, memory_bytes: usage.memory_bytes, disk_bytes: usage.history.at(-1)?.disk_bytes ?? 0 }];
@@ -198,7 +207,7 @@ export function eventCells(e) {
 
 export function historyTab(main, { base }) {
   const [table, body] = tableOf('History', ['Time', 'Action', 'What', 'Result', 'Took', 'Key']);
-  fill(main, table);
+  fill(main, table, asCode([{ method: 'GET', path: `${base}/events?limit=500` }]));
   attempt(async () => {
     const { events } = await get(`${base}/events?limit=500`);
     fill(body, events.reverse().map((e) => el('tr', {}, eventCells(e))));

@@ -21,12 +21,14 @@ function needs(t) {
   return [...t.programs ?? [], ...(t.secrets ?? []).map((s) => `secret ${s.secret} for ${s.host}`), ...(t.allow ?? []).map((rule) => `a way out to ${rule}`)].join(', ');
 }
 
-export function templatesPage(main) {
+export function templatesPage(main, _, me) {
   const [table, body] = tableOf('Templates', ['Name', 'Title', 'Is', 'Needs', 'Installs where it is missing', 'Actions']);
   const log = el('div', {});
+  const canBuild = me.features.includes('snapshots'); // what a build makes is one
   let drawn = '';
   let following = null;
-  fill(main, el('div.row', {}, el('h1', {}, 'Templates'), el('span.grow', {}), el('button.main.writes', { type: 'button', onclick: () => attempt(build) }, 'Build one')),
+  fill(main, el('div.row', {}, el('h1', {}, 'Templates'), el('span.grow', {}),
+    canBuild && el('button.main.writes', { type: 'button', onclick: () => attempt(build) }, 'Build one')),
     table, log, asCode([{ method: 'GET', path: '/v1/templates' }]));
 
   async function use(t) {
@@ -97,5 +99,5 @@ export function templatesPage(main) {
   }
 
   const end = repeat(read);
-  return { end: () => { end(); following?.(); }, keys: { c: ['build a template', () => attempt(build), 'writes'] } };
+  return { end: () => { end(); following?.(); }, keys: canBuild ? { c: ['build a template', () => attempt(build), 'writes'] } : {} };
 }

@@ -3,13 +3,15 @@
 // The shell is the server's, not the page's: leaving, a reload or a killed server end nothing. What was
 // received is counted, so that after a lost connection output goes on at the next byte. A page cannot
 // slow a WebSocket down, so no more than WINDOW bytes are on their way, and one that is far behind is
-// given the newest instead of all, and told how much was left out.
+// given the newest instead of all, and told how much was left out. A page that nobody sees lets go after a minute, so that a
+// forgotten tab does not keep a sandbox, and goes on where it was when it is looked at again.
 import { request, socket } from './api.js';
 import { el, fill } from './el.js';
 import { BOLD, DIM, HIDDEN, INVERSE, ITALIC, keyBytes, STRIKE, Terminal, UNDERLINE } from './vt.js';
 
 const WINDOW = 262144;
 const LAG = 1048576;
+const UNSEEN_MS = 60000;
 const PASTE_ASKS = /[\r\n]/;
 
 /** A colour of the 256 as the page writes it; the first 16 are the theme's. */
@@ -58,10 +60,10 @@ function drawRow(node, row, cursor) {
 }
 
 /**
- * Shows a process. `base` is the path of the sandbox, `process` its record. Gives {node, focus, end};
- * `tell` is called with a title or when it has ended.
+ * Shows a process. `base` is the path of the sandbox, `process` its record; with `watches` nothing is typed, and looking is no
+ * use of the sandbox. Gives {node, focus, find, end}; `tell` is called with a title or when it has ended.
  */
-export function terminalView({ base, process, tell = () => {} }) {
+export function terminalView({ base, process, watches = false, tell = () => {} }) {
   const screen = el('div.screen', { 'aria-hidden': 'true' });
   const input = el('textarea.keys', {
     'aria-label': 'Terminal input. Ctrl+F6 leaves it.', autocomplete: 'off', autocapitalize: 'off', spellcheck: 'false', rows: '1',
@@ -77,6 +79,7 @@ export function terminalView({ base, process, tell = () => {} }) {
   let over = !process.running && process.stdout_bytes === 0;
   let tries = 0;
   let back = 0; // rows that are scrolled up
+  let found = -1; // the row that was looked for, counted from the first there was
   let frame = 0;
   // Where output goes on. What is kept is replayed, so that the screen is as it was.
   let offset = Math.max(process.stdout_first, process.stdout_bytes - LAG);
@@ -95,7 +98,9 @@ export function terminalView({ base, process, tell = () => {} }) {
     const first = terminal.history.length - back;
     for (const y of back > 0 || draw.back !== back ? screen.childNodes.keys() : changed) {
       const row = first + y < terminal.history.length ? terminal.history[first + y] : terminal.grid[first + y - terminal.history.length];
-      if (row && screen.children[y]) drawRow(screen.children[y], row, shown && y === terminal.y ? terminal.x : -1);
+      if (!row || !screen.children[y]) continue;
+      drawRow(screen.children[y], row, shown && y === terminal.y ? terminal.x : -1);
+      screen.children[y].className = terminal.forgotten + first + y === found ? 'found' : '';
     }
     draw.back = back;
     clearTimeout(draw.timer);
@@ -120,7 +125,11 @@ export function terminalView({ base, process, tell = () => {} }) {
     if (cols === terminal.cols && rows === terminal.rows) return;
     terminal.resize(cols, rows);
     plan();
-    order({ type: 'resize', rows, cols });
+    resize();
+  }
+
+  function resize() {
+    if (!watches) order({ type: 'resize', rows: terminal.rows, cols: terminal.cols });
   }
 
   // ---- the connection ----
@@ -130,7 +139,7 @@ export function terminalView({ base, process, tell = () => {} }) {
   }
 
   function send(text) {
-    if (ws?.readyState === WebSocket.OPEN) ws.send(encoder.encode(text));
+    if (!watches && ws?.readyState === WebSocket.OPEN) ws.send(encoder.encode(text));
   }
 
   /** Some at a time, so that keys are heard in between. */
@@ -180,14 +189,14 @@ export function terminalView({ base, process, tell = () => {} }) {
   const offsetNote = (text) => fill(status, text);
 
   function connect() {
-    if (ended || over) return;
-    ws = socket(`${base}/processes/${process.process_id}/attach?offset=${offset}&window=${WINDOW}&lag=${LAG}`);
+    if (ended || over || unseen === 'let go') return;
+    ws = socket(`${base}/processes/${process.process_id}/attach?offset=${offset}&window=${WINDOW}&lag=${LAG}${watches ? '&observe=true' : ''}`);
     ws.binaryType = 'arraybuffer';
     const mine = ws;
     ws.onopen = () => {
       fill(status, tries ? 'connected again, nothing is lost' : '');
       tries = 0;
-      order({ type: 'resize', rows: terminal.rows, cols: terminal.cols });
+      resize();
     };
     ws.onmessage = (event) => { if (mine === ws) take(event.data); };
     ws.onclose = async (event) => {
@@ -201,7 +210,7 @@ export function terminalView({ base, process, tell = () => {} }) {
 
   /** A socket does not say why it was refused: the process is looked at first. */
   async function again() {
-    if (ended) return;
+    if (ended || unseen === 'let go') return;
     try {
       const there = await (await request('GET', `${base}/processes/${process.process_id}`)).json();
       if (offset < there.stdout_first) offset = there.stdout_first;
@@ -214,6 +223,25 @@ export function terminalView({ base, process, tell = () => {} }) {
       }
     }
   }
+
+  /** Hidden: the socket goes in a minute. Seen again: on from the next byte. */
+  let unseen = null; // a timer, or 'let go'
+  function watchPage() {
+    if (document.hidden) {
+      unseen ??= setTimeout(() => {
+        unseen = 'let go';
+        const old = ws;
+        ws = null;
+        old?.close();
+      }, UNSEEN_MS);
+      return;
+    }
+    const wasLetGo = unseen === 'let go';
+    if (!wasLetGo) clearTimeout(unseen);
+    unseen = null;
+    if (wasLetGo) again();
+  }
+  document.addEventListener('visibilitychange', watchPage);
 
   // ---- the keyboard ----
 
@@ -258,6 +286,22 @@ export function terminalView({ base, process, tell = () => {} }) {
     });
   }
 
+  /** Shows the next row above, or below, that has this text. False: there is none. */
+  function find(text, isUp = true) {
+    const rows = [...terminal.history, ...terminal.grid];
+    const wanted = text.toLowerCase();
+    const step = isUp ? -1 : 1;
+    const last = found - terminal.forgotten;
+    let y = (last >= 0 && last < rows.length ? last : isUp ? rows.length : -1) + step;
+    while (y >= 0 && y < rows.length && !terminal.textOf(rows[y]).toLowerCase().includes(wanted)) y += step;
+    const isThere = wanted !== '' && y >= 0 && y < rows.length;
+    found = isThere ? terminal.forgotten + y : -1;
+    if (isThere) back = Math.max(0, Math.min(terminal.history.length, terminal.history.length - y + (terminal.rows >> 1)));
+    draw.back = -1; // all rows are another
+    plan();
+    return isThere;
+  }
+
   function scroll(rows) {
     back = Math.max(0, Math.min(terminal.history.length, back + rows));
     plan();
@@ -274,10 +318,11 @@ export function terminalView({ base, process, tell = () => {} }) {
   return {
     node,
     focus: () => input.focus({ preventScroll: true }),
-    /** For tests and for copying: all that it holds, as lines. */
-    lines: () => [...terminal.history.map((row) => terminal.textOf(row)), ...terminal.lines()],
+    find,
     end: () => {
       ended = true;
+      document.removeEventListener('visibilitychange', watchPage);
+      if (unseen !== 'let go') clearTimeout(unseen);
       watch.disconnect();
       cancelAnimationFrame(frame);
       clearTimeout(draw.timer);

@@ -284,6 +284,7 @@ static void answer_error(struct call *c, const struct pd_err *e)
     }
     json_close(&j, '}');
 
+    atomic_fetch_add(&c->api->refused[e->code < PD_CODE_COUNT ? e->code : PD_INTERNAL], 1);
     if (e->code == PD_POLICY)
         metrics_add(c->api->metrics, METRIC_LIMITS, METRICS_LIMIT_POLICY, 0, 1);
     if (e->code == PD_INTERNAL || e->code == PD_PROTOCOL)

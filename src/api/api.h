@@ -8,6 +8,8 @@
  * worker_request.h, file_transfer.h. The doors for other protocols are e2b.h and mcp.h. */
 #pragma once
 
+#include "base/err.h"
+
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -57,6 +59,7 @@ struct api {
     _Atomic int draining;                  /* no new work: only what reads */
     _Atomic uint64_t strangers;            /* events of clients without a key: second and number */
     _Atomic unsigned searches;             /* of the sandbox that a link is for */
+    _Atomic uint64_t refused[PD_CODE_COUNT]; /* requests of /v1, by why */
 };
 
 /* The entry: server_config.handle, with the struct api as its argument. */

@@ -290,6 +290,8 @@ int console_me(struct call *c, struct pd_err *e)
     json_open(&j, '[');
     if (c->config->storage != CONFIG_STORAGE_MEMORY)
         json_cstr(&j, "snapshots");
+    if (c->config->audit)
+        json_cstr(&j, "audit");
     json_close(&j, ']');
     json_close(&j, '}');
     return call_json(c, 200, &out);

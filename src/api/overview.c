@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "config/config.h"
 #include "telemetry/audit.h"
+#include "telemetry/metrics.h"
 
 #define EVENTS_MAX (8u << 20) /* bytes of one page */
 
@@ -50,6 +51,20 @@ static void put_server(struct call *c, struct json *j)
     json_open(j, '{');
     for (int end = END_KILLED; end < END_COUNT; end++)
         json_member_uint(j, session_end_name((enum session_end)end), s.ended[end]);
+    json_close(j, '}');
+    json_key(j, "stopped");
+    json_open(j, '{');
+    for (unsigned stop = STOP_NONE + 1; stop < STOP_COUNT; stop++) {
+        uint64_t n = metrics_value(c->api->metrics, METRIC_EXECS, stop, 0);
+        if (n)
+            json_member_uint(j, process_stop_name((enum process_stop)stop), n);
+    }
+    json_close(j, '}');
+    json_key(j, "refused");
+    json_open(j, '{');
+    for (int code = 0; code < PD_CODE_COUNT; code++)
+        if (c->api->refused[code])
+            json_member_uint(j, pd_code_name((enum pd_code)code), c->api->refused[code]);
     json_close(j, '}');
     json_close(j, '}');
     json_close(j, '}');

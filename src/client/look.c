@@ -30,12 +30,23 @@ static void put_states(struct table *t, const char *of, const json_t *holder)
     put_figure(t, of, "at most (0: any number)", holder, "max_sandboxes");
 }
 
+static void put_causes(struct table *t, const json_t *since, const char *member, const char *what)
+{
+    json_t *counts = json_object_get(since, member), *count;
+    const char *cause;
+
+    json_object_foreach(counts, cause, count)
+    {
+        char text[96];
+        snprintf(text, sizeof text, "%s: %s", what, cause);
+        put_figure(t, "since start", text, counts, cause);
+    }
+}
+
 static void put_server(struct table *t, json_t *server)
 {
     const json_t *pool = json_object_get(server, "pool");
     const json_t *since = json_object_get(server, "since_start");
-    const char *cause;
-    json_t *count;
 
     put_states(t, "server", server);
     put_figure(t, "now", "waiting for room", server, "queued");
@@ -47,12 +58,9 @@ static void put_server(struct table *t, json_t *server)
     put_figure(t, "since start", "could not be made", since, "create_failed");
     put_figure(t, "since start", "refused: queue was full", since, "queue_refused");
     put_figure(t, "since start", "commands", since, "commands");
-    json_object_foreach(json_object_get(since, "ended"), cause, count)
-    {
-        char text[64];
-        snprintf(text, sizeof text, "ended: %s", cause);
-        put_figure(t, "since start", text, json_object_get(since, "ended"), cause);
-    }
+    put_causes(t, since, "ended", "ended");
+    put_causes(t, since, "stopped", "commands stopped");
+    put_causes(t, since, "refused", "requests refused");
 }
 
 static int print_overview(json_t *answer)

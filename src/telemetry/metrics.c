@@ -151,6 +151,11 @@ void metrics_set(struct metrics *m, enum metric id, unsigned a, unsigned b, uint
         atomic_store_explicit(cell_of(m, id, a, b), value, memory_order_relaxed);
 }
 
+uint64_t metrics_value(struct metrics *m, enum metric id, unsigned a, unsigned b)
+{
+    return m ? atomic_load_explicit(cell_of(m, id, a, b), memory_order_relaxed) : 0;
+}
+
 void metrics_observe(struct metrics *m, enum metric id, unsigned a, uint64_t usec)
 {
     if (!m || rows[id].type != HISTOGRAM)

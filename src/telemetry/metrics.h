@@ -156,6 +156,8 @@ void metrics_add(struct metrics *m, enum metric id, unsigned a, unsigned b, uint
 /* Sets a gauge, or a counter that is kept elsewhere. Microseconds for the types SECONDS and
  * START_TIME. */
 void metrics_set(struct metrics *m, enum metric id, unsigned a, unsigned b, uint64_t value);
+/* What was counted or set. */
+uint64_t metrics_value(struct metrics *m, enum metric id, unsigned a, unsigned b);
 /* For a histogram. */
 void metrics_observe(struct metrics *m, enum metric id, unsigned a, uint64_t usec);
 

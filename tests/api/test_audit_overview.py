@@ -110,9 +110,13 @@ def test_the_overview_counts(house):
     assert (now["tenant"]["sandboxes"]["running"], now["tenant"]["sandboxes"]["paused"]) == (1, 1)
     server = house.admin.get("/v1/overview").json()["server"]
     assert server["sandboxes"]["running"] >= 1 and server["sandboxes"]["paused"] >= 1 and server["since_start"]["created"] >= 2
+    other.post(f"/v1/sandboxes/{made[1]}/exec", json={"argv": ["sleep", "60"], "timeout_s": 0.1})
+    check_error(other.get("/v1/sandboxes/nosuchone"), 404, "not_found")
     for one in made:
         other.delete(f"/v1/sandboxes/{one}")
     after = house.admin.get("/v1/overview").json()["server"]
     assert after["since_start"]["ended"]["killed"] >= server["since_start"]["ended"]["killed"] + 2
+    for why, which in (("stopped", "timeout"), ("refused", "not_found")):
+        assert after["since_start"][why][which] > server["since_start"][why].get(which, 0)
     check_error(api.get("/v1/overview?x=1"), 400, "invalid", field="x")
     check_error(house.client("").get("/v1/overview"), 401, "unauthenticated")

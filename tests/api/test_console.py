@@ -136,6 +136,12 @@ def test_a_key_logs_in(server, page):
     assert me.json()["key_id"] == made["key_id"]
 
 
+def test_pages_are_told_what_a_server_is_without(server):
+    assert "audit" in server.client().get(ME).json()["features"]
+    with Server({"storage": "memory", "audit": "off", "pool_min": 0, "pool_max": 0}) as bare:
+        assert bare.client().get(ME).json()["features"] == []
+
+
 def test_every_kind_of_call_works_by_login(server, page):
     made = page.api.post("/v1/sandboxes", json={}, headers=page.headers())
     assert made.status == 201, made

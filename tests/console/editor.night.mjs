@@ -45,7 +45,7 @@ test('VS Code is opened from the console, typed into, and what is saved is in th
   assert.equal(made.template, 'code-server');
   const v = await enter(`#/sandbox/${made.id}/ports`);
   const [editor] = await Promise.all([v.context.waitForEvent('page'), v.page.getByRole('button', { name: /^Open port 8080/ }).click()]);
-  await editor.waitForLoadState();
+  await editor.waitForURL((url) => url.host.startsWith('8080-'));
   assert.match(new URL(editor.url()).host, new RegExp(`^8080-${made.id}\\.localhost:`));
   const file = editor.getByRole('treeitem', { name: /notes\.txt/ });
   await file.waitFor({ timeout: 120000 });

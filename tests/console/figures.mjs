@@ -31,6 +31,21 @@ async function processor(page) {
   return async () => Math.round(await read() - before);
 }
 
+/** What the page's own thread did from now on: the processor time of each piece of work in ms, the longest first. No frame has
+ * to wait longer for the page than for one of these, however busy the machine is. */
+async function pieces(page) {
+  const browser = page.context().browser();
+  await browser.startTracing(page, { categories: ['devtools.timeline', 'disabled-by-default-devtools.timeline'] });
+  return async () => {
+    const { traceEvents } = JSON.parse(await browser.stopTracing());
+    const at = (e) => `${e.pid} ${e.tid}`;
+    const main = new Set(traceEvents.filter((e) => e.name === 'thread_name' && e.args.name === 'CrRendererMain').map(at));
+    const list = traceEvents.filter((e) => e.name === 'RunTask' && main.has(at(e))).map((e) => Math.round((e.tdur ?? 0) / 100) / 10);
+    assert.ok(list.length > 0, 'no piece of work was seen');
+    return list.sort((a, b) => b - a);
+  };
+}
+
 const seen = (t, what) => t.diagnostic(`figure: ${what}`);
 
 test('the list with ten thousand sandboxes', async (t) => {
@@ -55,10 +70,13 @@ test('the list with ten thousand sandboxes', async (t) => {
   await page.waitForFunction(() => window.gaps.length > 60);
   const still = await idle();
   await page.locator('.scroll').hover();
+  const work = await pieces(page);
   const used = await processor(page);
   const count = await frames(page);
   for (let i = 0; i < 100; i++) await page.mouse.wheel(0, 400 + 300 * (i % 7));
   const gaps = await count();
+  const longest = await work();
+  seen(t, `scrolling: of ${longest.length} pieces of work of the page's thread the longest took ${longest.slice(0, 5).join(', ')} ms of processor`);
   seen(t, `scrolling: 100 turns of the wheel took ${await used()} ms of the page's processor time; ${gaps.length} frames, longest gaps ${gaps.slice(0, 5).join(', ')} ms; without scrolling ${still.slice(0, 3).join(', ')} ms`);
   const took = await page.evaluate(() => {
     const field = document.querySelector('.filter');
@@ -79,12 +97,15 @@ test('a terminal at 10 MB/s', async (t) => {
   const program = 'import sys,time\nline=("x"*78+"\\r\\n")*1250\nbegan=time.monotonic()\nfor i in range(80):\n    sys.stdout.write(line); sys.stdout.flush()\n    time.sleep(max(0, began+(i+1)*0.01-time.monotonic()))\nprint("took", round(time.monotonic()-began, 2))\n';
   await api('POST', `/v1/sandboxes/${made.id}/exec`, { argv: ['python3', '-c', `open('/workspace/f.py','w').write(${JSON.stringify(program.replace('range(80)', 'range(800)'))})`] });
   await page.getByLabel('Terminal input').focus();
+  const work = await pieces(page);
   const used = await processor(page);
   const count = await frames(page);
   await page.keyboard.type('python3 f.py');
   await page.keyboard.press('Enter');
   await until('its end', async () => /took [\d.]+/.test(await page.locator('.screen').innerText()));
   const gaps = await count();
+  const longest = await work();
+  seen(t, `the terminal: the longest pieces of work of the page's thread took ${longest.slice(0, 5).join(', ')} ms of processor`);
   const took = /took ([\d.]+)/.exec(await page.locator('.screen').innerText())[1];
   const note = await page.locator('.status').innerText();
   seen(t, `80 MB at 10 MB/s wanted, written in ${took} s, ${await used()} ms of the page's processor time; ${gaps.length} frames, longest gaps ${gaps.slice(0, 5).join(', ')} ms; ${note || 'nothing left out'}`);

@@ -1,8 +1,9 @@
 // Logging in, and the list: with a real browser, as people use it.
 import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
 import { after, before, test } from 'node:test';
 
-import { api, control, enter, HOME, sandbox, start, stop, until, visit } from './browser.mjs';
+import { api, control, enter, HOME, line, sandbox, start, stop, until, visit } from './browser.mjs';
 
 before(start);
 after(stop);
@@ -117,17 +118,19 @@ test('changes come by themselves: made, paused, extended, ended; and the list is
 });
 
 test('a lost connection is told, and the list is as the server has it again', async (t) => {
-  const v = await enter();
+  const wire = await line();
+  t.after(wire.close);
+  const v = await enter('#/', { proxy: wire.proxy });
   const { page } = v;
   await page.getByText('● live').waitFor();
   const old = await sandbox(t, { user_id: 'kept', thread_id: '1' });
   await page.locator(`tr[data-id="${old.id}"]`).waitFor();
-  await v.context.setOffline(true);
+  wire.cut();
   await control('restart');
   await page.getByText('× no connection').waitFor();
   const made = await sandbox(t, { user_id: 'missed', thread_id: '1' });
   await api('DELETE', `/v1/sandboxes/${old.id}`);
-  await v.context.setOffline(false);
+  wire.mend();
   await page.locator(`tr[data-id="${made.id}"]`).waitFor();
   await page.getByText('● live').waitFor();
   await page.locator(`tr[data-id="${old.id}"]`).waitFor({ state: 'detached' });
@@ -155,6 +158,67 @@ test('many are chosen, and what fails of a bulk action is told', async (t) => {
   await page.getByText('End 6 sandboxes?').waitFor();
   await page.getByRole('button', { name: 'End', exact: true }).click();
   await until('none is left', async () => (await api('GET', '/v1/sandboxes?user_id=bulk')).sandboxes.length === 0);
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
+test('changes of others leave the focus on a button, and what is chosen is saved', async (t) => {
+  const made = await sandbox(t, { user_id: 'place', thread_id: '1' });
+  const v = await enter();
+  const { page } = v;
+  await page.getByLabel('Filter').fill('user:place');
+  await page.getByLabel(`Choose ${made.id}`).check();
+  const button = page.getByRole('button', { name: 'Export' });
+  await button.focus();
+  const others = page.locator('.count');
+  const before = await others.innerText();
+  await sandbox(t, { user_id: 'another', thread_id: '1' });
+  await until('the list has heard of it', async () => (await others.innerText()) !== before);
+  await api('POST', `/v1/sandboxes/${made.id}/pause`);
+  await page.locator(`tr[data-id="${made.id}"]`).getByText('paused').waitFor();
+  assert.equal(await button.evaluate((node) => node === document.activeElement), true);
+  const [download] = await Promise.all([page.waitForEvent('download'), page.keyboard.press('Enter')]);
+  const lines = (await readFile(await download.path(), 'utf8')).trim().split('\n').map((line) => JSON.parse(line));
+  assert.deepEqual(lines.map((s) => [s.id, s.user_id, s.state]), [[made.id, 'place', 'paused']]);
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
+test('while the image of a new sandbox is pulled, it is told how far that is; a pull that fails is told, too', async () => {
+  const v = await enter();
+  const { page } = v;
+  const pull = { id: 'a'.repeat(20), image: 'tool:<b>1</b>', layers_done: 1, layers: 3, bytes_done: 5 << 20, bytes: 20 << 20 };
+  const events = (...list) => list.map(([event, data]) => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`).join('');
+  const failure = ['error', { error: { code: 'not_found', message: 'the registry has no such image', details: {} } }];
+  // The answer of a server with a provider that pulls, piece by piece.
+  await page.addInitScript(() => {
+    const real = window.fetch;
+    window.fetch = async (path, how) => {
+      if (how?.method !== 'POST' || path !== '/v1/sandboxes') return real(path, how);
+      window.accepted = how.headers.Accept;
+      const body = new ReadableStream({ start: (out) => { window.news = (text) => out.enqueue(new TextEncoder().encode(text)); window.over = () => out.close(); } });
+      return new Response(body, { status: 200, headers: { 'Content-Type': 'text/event-stream' } });
+    };
+  });
+  await page.reload();
+  for (const what of ['it fails', 'it is lost', 'it is made']) {
+    await page.getByRole('button', { name: 'New', exact: true }).click();
+    await page.getByLabel('Image (where a provider has images)').fill('tool:1');
+    await page.getByRole('button', { name: 'Create' }).click();
+    await page.waitForFunction(() => window.news);
+    assert.equal(await page.evaluate(() => window.accepted), 'text/event-stream');
+    const text = events(['image.pull', pull]);
+    await page.evaluate((half) => window.news(half), text.slice(0, 40));
+    await page.evaluate((half) => window.news(half), text.slice(40));
+    await page.getByRole('dialog').getByText('Pulling tool:<b>1</b>: 1 of 3 layers, 5M of 20M').waitFor();
+    if (what === 'it fails') await page.evaluate((text) => window.news(text), events(failure));
+    if (what === 'it is made') await page.evaluate((text) => window.news(text), events(['created', { id: pull.id }]));
+    await page.evaluate(() => { window.over(); delete window.news; });
+    if (what === 'it fails') await page.getByRole('dialog').getByText('the registry has no such image').waitFor();
+    if (what === 'it is lost') await page.getByRole('dialog').getByText('the connection was lost while the image was pulled').waitFor();
+    if (what === 'it is made') await page.getByText(`Made ${pull.id}`).waitFor();
+    await page.keyboard.press('Escape');
+  }
   assert.deepEqual(v.faults, []);
   await v.close();
 });

@@ -26,6 +26,10 @@ test('the overview counts what there is, and an admin sees all tenants', async (
   const all = await enter('#/overview', { key: await control('role?admin') });
   await all.page.getByText('All tenants').waitFor();
   await all.page.getByText(/a second\)/).first().waitFor();
+  const made = await sandbox(t);
+  await api('POST', `/v1/sandboxes/${made.id}/exec`, { argv: ['sleep', '60'], timeout_s: 0.1 });
+  assert.equal((await fetch(`${HOME}/v1/sandboxes/nosuchone`, { headers: { 'X-API-Key': process.env.PADDOCK_API_KEY } })).status, 404);
+  for (const name of [/^Commands stopped: timeout/, /^Requests refused: not_found/]) await all.page.getByRole('row', { name }).waitFor();
   assert.deepEqual([...mine.faults, ...all.faults], []);
   await mine.close();
   await all.close();
@@ -111,6 +115,83 @@ test('a reader sees no button that the server would refuse', async (t) => {
   await page.goto(`${HOME}/#/sandbox/${made.id}/files`);
   const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download file.txt' }).click()]);
   assert.equal(await readFile(await download.path(), 'utf8'), 'text\n');
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
+test('a page whose API a server is without is not shown, nor what would need it', async (t) => {
+  const made = await sandbox(t);
+  const me = await api('GET', '/v1/console/me');
+  const v = await enter();
+  const { page } = v;
+  assert.ok((await links(page)).includes('Snapshots') && (await links(page)).includes('Audit'));
+  await page.route('**/v1/console/me', (route) => route.fulfill({ json: { ...me, features: [] } }));
+  await page.reload();
+  await page.getByRole('link', { name: made.id }).waitFor();
+  assert.deepEqual(await links(page), ['Sandboxes', 'Overview', 'Templates', 'Providers']);
+  for (const at of ['snapshots', 'audit']) {
+    await page.goto(`${HOME}/#/${at}`);
+    await page.getByLabel('Filter').waitFor(); // the list, in place of a page that is not there
+  }
+  await page.goto(`${HOME}/#/templates`);
+  await page.getByText('A page <b>').first().waitFor();
+  assert.equal(await page.getByRole('button', { name: 'Build one' }).count(), 0);
+  await page.goto(`${HOME}/#/sandbox/${made.id}/about`);
+  await page.getByText(`"id": "${made.id}"`).waitFor();
+  await page.getByRole('button', { name: 'End...' }).waitFor();
+  for (const name of ['Snapshot...', 'Fork...']) assert.equal(await page.getByRole('button', { name }).count(), 0);
+  assert.equal(await page.getByRole('link', { name: 'History' }).count(), 0);
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
+test('every page has what it does as lines for curl and as Python', async (t) => {
+  const made = await sandbox(t, { user_id: 'code', thread_id: '1' });
+  const base = `/v1/sandboxes/${made.id}`;
+  await api('POST', `${base}/processes`, { argv: ['python3', '-m', 'http.server', '8000'] });
+  const v = await enter('#/', { key: await control('role?admin') });
+  const { page } = v;
+  await page.getByLabel('Filter').fill('user:code');
+  await page.getByLabel(`Choose ${made.id}`).check();
+  /** What is shown under each 'Copy as curl / Python' of the page. */
+  const shown = async () => {
+    await page.locator('main details').evaluateAll((all) => { for (const one of all) one.open = true; });
+    return (await page.locator('main .snippet pre').allInnerTexts()).join('\n');
+  };
+  const head = [`POST '${HOME}${base}/extend'`, `POST '${HOME}${base}/pause'`, `POST '${HOME}${base}/fork'`, `DELETE '${HOME}${base}'`];
+  const wanted = {
+    '': [`POST '${HOME}${base}/extend'`, `POST '${HOME}${base}/pause'`, `POST '${HOME}${base}/resume'`, `DELETE '${HOME}${base}'`],
+    [`sandbox/${made.id}/terminal`]: [...head, `POST '${HOME}${base}/processes'`],
+    [`sandbox/${made.id}/files`]: [...head, `GET '${HOME}${base}/files/list?path=%2Fworkspace'`, `PUT '${HOME}${base}/files?path=%2Fworkspace%2FNAME'`, "--data-binary '@NAME'"],
+    [`sandbox/${made.id}/code`]: [...head, `POST '${HOME}${base}/contexts'`, `POST '${HOME}${base}/contexts/python/execute'`, `POST '${HOME}${base}/contexts/python/interrupt'`],
+    [`sandbox/${made.id}/processes`]: [...head, '/signal', '"signal":"SIGINT"'],
+    [`sandbox/${made.id}/ports`]: [...head, `POST '${HOME}${base}/ports/8000/preview'`],
+    [`sandbox/${made.id}/metrics`]: [...head, `GET '${HOME}${base}/metrics?history=true'`],
+    [`sandbox/${made.id}/history`]: [...head, `GET '${HOME}${base}/events?limit=500'`],
+    [`sandbox/${made.id}/about`]: [...head, `GET '${HOME}${base}'`],
+    overview: [`GET '${HOME}/v1/overview'`], templates: [`GET '${HOME}/v1/templates'`], snapshots: [`GET '${HOME}/v1/snapshots'`],
+    providers: [`GET '${HOME}/v1/route?explain=true'`, `GET '${HOME}/v1/router'`], audit: [`GET '${HOME}/v1/audit?limit=200'`], keys: [`GET '${HOME}/v1/keys'`],
+  };
+  const ready = { ports: 'Show here', processes: 'python3 -m http.server', code: 'Interrupt' };
+  for (const [at, lines] of Object.entries(wanted)) {
+    if (at) await page.goto(`${HOME}/#/${at}`);
+    if (at.startsWith('sandbox/')) await page.getByRole('button', { name: 'End...' }).waitFor();
+    if (ready[at.split('/')[2]]) await page.locator('.inside').getByText(ready[at.split('/')[2]]).first().waitFor();
+    await page.locator('main summary').first().waitFor();
+    let said = '';
+    await until(`what ${at || 'the list'} does`, async () => {
+      said = await shown();
+      return lines.every((line) => said.includes(line));
+    }).catch(() => assert.fail(`${at}: ${JSON.stringify(lines)} is not all in\n${said}`));
+    assert.match(said, /urllib\.request/);
+  }
+
+  // What is done without a question is told afterwards: a file that was saved, too.
+  await api('POST', `${base}/exec`, { command: 'echo text > file.txt' });
+  await page.goto(`${HOME}/#/sandbox/${made.id}/files`);
+  await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download file.txt' }).click()]);
+  await page.getByRole('button', { name: 'As code' }).click();
+  await page.getByRole('dialog').getByText(`GET ${base}/files?path=%2Fworkspace%2Ffile.txt`).waitFor();
   assert.deepEqual(v.faults, []);
   await v.close();
 });

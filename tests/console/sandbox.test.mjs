@@ -108,6 +108,13 @@ test('files: uploaded, listed with hostile names, edited with a conflict, downlo
   await page.getByText('<202e>gnp.exe').waitFor();
   assert.equal(await page.evaluate(() => window.hit), undefined);
 
+  // What programs make there comes by itself, and takes nobody's place on a button.
+  const held = page.getByRole('button', { name: `Delete ${evil}` });
+  await held.focus();
+  await api('POST', `${base}/exec`, { command: 'echo text > later.txt' });
+  await page.getByRole('button', { name: 'later.txt', exact: true }).waitFor();
+  assert.equal(await held.evaluate((node) => node === document.activeElement), true);
+
   await page.locator('input[type=file]').setInputFiles({ name: 'up.txt', mimeType: 'text/plain', buffer: Buffer.from('first\n') });
   await page.getByRole('button', { name: 'up.txt', exact: true }).click();
   const area = page.getByLabel('Text of up.txt');

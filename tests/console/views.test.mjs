@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, test } from 'node:test';
 
-import { api, axePath, control, enter, HOME, PADDOCK_URL, sandbox, start, stop, until } from './browser.mjs';
+import { api, axePath, control, enter, HOME, line, PADDOCK_URL, sandbox, start, stop, until } from './browser.mjs';
 
 before(start);
 after(stop);
@@ -145,7 +145,7 @@ test('a WebSocket of a port works in the frame and in a tab, and ends with its l
   assert.match(String(await talk(inside)), /héllo/);
 
   const [tab] = await Promise.all([v.context.waitForEvent('page'), page.getByRole('button', { name: /^Open port 8000/ }).click()]);
-  await tab.waitForLoadState();
+  await tab.waitForURL((url) => url.host.startsWith('8000-'));
   assert.notEqual(new URL(tab.url()).origin, HOME);
   assert.match(String(await talk(tab)), /héllo/);
 
@@ -196,7 +196,9 @@ test('a full disk costs nothing that was typed, and is told; so is a sandbox tha
 });
 
 test('while much changes, a socket is lost and the server is killed, the list becomes as the server has it', async (t) => {
-  const v = await enter();
+  const wire = await line();
+  t.after(wire.close);
+  const v = await enter('#/', { proxy: wire.proxy });
   const { page } = v;
   await page.getByText('● live').waitFor();
   const made = [];
@@ -228,12 +230,11 @@ test('while much changes, a socket is lost and the server is killed, the list be
   };
   await page.getByLabel('Filter').fill('user:churn');
   await Promise.all([0, 1, 2].map(worker));
-  await same(); // what is on its way when Chromium goes offline is held, with the end of the socket behind it
-  await v.context.setOffline(true);
+  wire.cut(); // whatever was still on its way is lost
   await control('restart');
   await page.getByText('× no connection').waitFor();
   await Promise.all([3, 4, 5].map(worker));
-  await v.context.setOffline(false);
+  wire.mend();
   await Promise.all([6, 7, 8].map(worker));
   await page.getByText('● live').waitFor();
   const left = await same();
