@@ -394,3 +394,41 @@ def test_a_slow_pull_holds_up_nobody_but_removals(store, registry):
                 go.set()
             assert child.wait(paddock.seconds(60)) == 0
     assert "slow:1" in store.call("image", "ls").stdout
+
+
+def test_pulls_race_against_removals(store, registry):
+    """Layers that an image which comes shares with one that goes stay, whoever is first, and however often it is pruned."""
+    registry.put("other:1", [images.base(), layer(entry("mark", b"other\n"))])
+    stop, wrong = threading.Event(), []
+
+    def prune():
+        while not stop.is_set():
+            done = store.call("image", "prune")
+            if done.returncode != 0:
+                wrong.append(done)
+
+    def beside(*words):
+        return subprocess.Popen(store.argv(*words), env=store.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.PIPE, text=True)
+
+    names = {name: f"{registry.address}/{name}" for name in ("demo:1", "other:1")}
+    texts = {"demo:1": "one\n", "other:1": "other\n"}
+    pruner = threading.Thread(target=prune)
+    store.ok(registry)
+    pruner.start()
+    try:
+        stays, goes = "other:1", "demo:1"
+        for _ in range(paddock.rounds(4, 400)):
+            both = (beside("image", "pull", "-q", "--registry", registry.url, names[stays]), beside("image", "rm", names[goes]))
+            for child in both:
+                _, said = child.communicate(timeout=paddock.seconds(60))
+                assert child.returncode == 0, said
+            assert store.cat(registry, name=stays) == texts[stays]
+            assert store.call("image", "ls").stdout.count("\n") == 1
+            stays, goes = goes, stays
+    finally:
+        stop.set()
+        pruner.join()
+    assert not wrong, wrong[0]
+    store.call("image", "rm", names[goes])
+    assert list((store.place / "state/images/layers").iterdir()) == []
