@@ -482,6 +482,8 @@ def test_the_death_of_any_part_of_an_import_is_its_end(store):
     nothing that is not whole is left, and the next one succeeds."""
     big = layer(*(entry(f"f{at}", os.urandom(20000)) for at in range(100)))
     path = saved(store.place / "image.tar", [images.base(), big])
+    store.ok("image", "import", path)
+    store.ok("image", "rm", "demo:1")
     failed, parts = 0, set()
     for at in range(paddock.rounds(8, 200)):
         with subprocess.Popen(**store.command("image", "import", path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
