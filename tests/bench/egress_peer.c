@@ -1,8 +1,9 @@
 /* Both ends of connections that are timed, for tests/bench/egress.py:
  *
- *   egress_peer serve PORT            echoes, swallows or sends, as the first byte of a connection
- * says egress_peer connect HOST PORT N   N times: connect, one byte there and back; the median in
- * µs egress_peer up|down HOST PORT MIB     so much one way; MiB a second
+ *   egress_peer serve PORT             echoes, swallows or sends, as a connection's first byte says
+ *   egress_peer connect HOST PORT N    N times: connect, one byte there and back; p50 and p99 in µs
+ *   egress_peer keep HOST PORT N       likewise, and keeps each connection for two seconds
+ *   egress_peer up|down HOST PORT MIB  so much one way; MiB a second
  *
  * The first byte is none that an HTTP request or a TLS hello begins with. */
 #include "base/clock.h"
@@ -21,6 +22,7 @@
 #define PIECE      (64u << 10)
 #define ROUNDS_MAX 10000u
 #define BETWEEN_US 6000 /* a sandbox may make 200 connections a second */
+#define KEEP_US    2000000
 #define PATIENCE_S 60
 #define BACKLOG    128
 #define MIB        (1u << 20)
@@ -116,23 +118,46 @@ static int by_time(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
+/* A connection that has had its byte back, and how long that took; -1. */
+static int echo_once(const char *host, unsigned port, uint64_t *took)
+{
+    const char say[] = {ECHO, 7};
+    char heard = 0;
+    uint64_t began = clock_now();
+    auto_fd fd = dial(host, port);
+
+    if (fd < 0 || send(fd, say, sizeof say, MSG_NOSIGNAL) != (ssize_t)sizeof say ||
+        recv(fd, &heard, 1, 0) != 1 || heard != say[1])
+        return -1;
+    *took = clock_now() - began;
+    return fd_take(&fd);
+}
+
 static int time_connects(const char *host, unsigned port, unsigned rounds)
 {
     static uint64_t times[ROUNDS_MAX];
-    const char say[] = {ECHO, 7};
 
     for (unsigned i = 0; i < rounds; i++) {
-        char heard = 0;
-        uint64_t began = clock_now();
-        auto_fd fd = dial(host, port);
-        if (fd < 0 || send(fd, say, sizeof say, MSG_NOSIGNAL) != (ssize_t)sizeof say ||
-            recv(fd, &heard, 1, 0) != 1 || heard != say[1])
+        auto_fd fd = echo_once(host, port, &times[i]);
+        if (fd < 0)
             return 1;
-        times[i] = clock_now() - began;
         (void)usleep(BETWEEN_US);
     }
     qsort(times, rounds, sizeof *times, by_time);
-    printf("%.1f\n", (double)times[rounds / 2] / 1000);
+    printf("%.1f %.1f\n", (double)times[rounds / 2] / 1000,
+           (double)times[rounds * 99 / 100] / 1000);
+    return 0;
+}
+
+static int keep(const char *host, unsigned port, unsigned rounds)
+{
+    for (unsigned i = 0; i < rounds; i++) {
+        uint64_t took;
+        auto_fd fd = echo_once(host, port, &took);
+        if (fd < 0)
+            return 1;
+        (void)usleep(KEEP_US);
+    }
     return 0;
 }
 
@@ -168,5 +193,7 @@ int main(int argc, char **argv)
         return 2;
     if (!strcmp(argv[1], "connect"))
         return time_connects(argv[2], port, count);
+    if (!strcmp(argv[1], "keep"))
+        return keep(argv[2], port, count);
     return time_bytes(!strcmp(argv[1], "up"), argv[2], port, count);
 }

@@ -206,6 +206,43 @@ def test_what_a_registry_should_not_do(store, how, says):
             assert store.cat(registry) == "one\n"
 
 
+def test_addresses_in_a_manifest_are_not_asked(store):
+    """`urls` of foreign layers: a layer comes from the registry, or not at all."""
+    with Registry() as elsewhere, Registry() as registry:
+        def change(manifest):
+            one = manifest["layers"][1]
+            one["mediaType"] = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
+            one["urls"] = [f"{elsewhere.url}/v2/demo/blobs/{one['digest']}"]
+
+        registry.put("demo:1", [images.base(), MARK], change=change)
+        elsewhere.blobs = dict(registry.blobs)
+        del registry.blobs[json.loads(registry.manifests["demo/1"])["layers"][1]["digest"].removeprefix("sha256:")]
+        done = store.pull(registry)
+        assert done.returncode in (2, 125) and elsewhere.requests == [], done
+        # The control: from the registry itself it comes.
+        registry.put("demo:1", [images.base(), MARK])
+        store.ok(registry)
+        assert store.cat(registry) == "one\n"
+
+
+def test_a_blob_is_what_has_come_whatever_its_head_says(store):
+    """A head that tells of another coding changes no byte of what the digest is made of."""
+    def twist(handler, path):
+        data = registry.blobs.get(path.rpartition(":")[2])
+        if data is None:
+            return False
+        Registry.send(handler, 200, gzip.compress(data) if lie else data, {"Content-Encoding": "gzip"})
+        return True
+
+    with Registry(twist=twist) as registry:
+        registry.put("demo:1", [images.base(), MARK])
+        for lie in (True, False):
+            done = store.pull(registry)
+            assert (done.returncode == 0) != lie, done
+        assert store.cat(registry) == "one\n"
+        assert not any("Accept-Encoding" in headers for _, headers in registry.requests)
+
+
 def test_private_addresses_are_asked_only_where_the_operator_says_so(store, registry):
     for name in (registry.address, "169.254.169.254", "[::1]:5000", "127.0.0.1:1"):
         done = store.call("image", "pull", f"{name}/demo:1")
@@ -394,3 +431,41 @@ def test_a_slow_pull_holds_up_nobody_but_removals(store, registry):
                 go.set()
             assert child.wait(paddock.seconds(60)) == 0
     assert "slow:1" in store.call("image", "ls").stdout
+
+
+def test_pulls_race_against_removals(store, registry):
+    """Layers that an image which comes shares with one that goes stay, whoever is first, and however often it is pruned."""
+    registry.put("other:1", [images.base(), layer(entry("mark", b"other\n"))])
+    stop, wrong = threading.Event(), []
+
+    def prune():
+        while not stop.is_set():
+            done = store.call("image", "prune")
+            if done.returncode != 0:
+                wrong.append(done)
+
+    def beside(*words):
+        return subprocess.Popen(store.argv(*words), env=store.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.PIPE, text=True)
+
+    names = {name: f"{registry.address}/{name}" for name in ("demo:1", "other:1")}
+    texts = {"demo:1": "one\n", "other:1": "other\n"}
+    pruner = threading.Thread(target=prune)
+    store.ok(registry)
+    pruner.start()
+    try:
+        stays, goes = "other:1", "demo:1"
+        for _ in range(paddock.rounds(4, 400)):
+            both = (beside("image", "pull", "-q", "--registry", registry.url, names[stays]), beside("image", "rm", names[goes]))
+            for child in both:
+                _, said = child.communicate(timeout=paddock.seconds(60))
+                assert child.returncode == 0, said
+            assert store.cat(registry, name=stays) == texts[stays]
+            assert store.call("image", "ls").stdout.count("\n") == 1
+            stays, goes = goes, stays
+    finally:
+        stop.set()
+        pruner.join()
+    assert not wrong, wrong[0]
+    store.call("image", "rm", names[goes])
+    assert list((store.place / "state/images/layers").iterdir()) == []

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock_testing import images
+from paddock_testing import host, images
 from paddock_testing import run as paddock
 from paddock_testing.images import directory, entry, layer, link, saved
 
@@ -474,6 +475,39 @@ def test_killed_imports_leave_no_layer_that_is_not_whole(store):
         return all(len(name) == 64 for name in store.layers())
     # The jails of the last ones may take a moment to end.
     paddock.wait_for(is_clean, 20, "nothing is left of the killed imports")
+
+
+def test_the_death_of_any_part_of_an_import_is_its_end(store):
+    """kill -9 of what reads the file, of the jails that it and the layer are in, of what makes those: the import says so,
+    nothing that is not whole is left, and the next one succeeds."""
+    big = layer(*(entry(f"f{at}", os.urandom(20000)) for at in range(100)))
+    path = saved(store.place / "image.tar", [images.base(), big])
+    store.ok("image", "import", path)
+    store.ok("image", "rm", "demo:1")
+    failed, parts = 0, set()
+    for at in range(paddock.rounds(8, 200)):
+        with subprocess.Popen(**store.command("image", "import", path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              text=True) as running:
+            until = time.monotonic() + (at % 8) * 0.02
+            found = []
+            while running.poll() is None and (time.monotonic() < until or not found):
+                found = host.descendants(running.pid)
+            victim = random.choice(found) if found else None
+            if victim:
+                parts.add(host.command_line(victim)[:2][-1] if host.command_line(victim) else "")
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(victim, signal.SIGKILL)
+            _, said = running.communicate(timeout=paddock.seconds(60))
+        failed += running.returncode != 0
+        assert running.returncode == 0 or said.splitlines()[-1].startswith("paddock: "), said
+        for name in store.layers():
+            if name == images.sha(big):
+                tree = store.state / "images" / "layers" / name / "tree"
+                assert sorted(one.stat().st_size for one in tree.iterdir()) == [20000] * 100
+        store.ok("image", "import", path)
+        assert store.sh("ls /f99") == "/f99\n"
+        store.ok("image", "rm", "demo:1")
+    assert failed, parts
 
 
 def test_usage(store):

@@ -32,8 +32,28 @@ def python(code):
     return PY + "'" + code + "'"
 
 
-def hello(name, host, port=443, cut=0):
-    """Says a ClientHello for `name` to `host`; works when a ServerHello comes back."""
+# h is a hello as OpenSSL's client makes it, in one record: its extensions begin behind version, random, session, suites
+# and methods of compression.
+INSERTED = """
+m = h[5:]
+at = 38
+at += 1 + m[at]
+at += 2 + int.from_bytes(m[at:at+2], "big")
+at += 1 + m[at]
+x = MORE + m[at+2:]
+m = m[:at] + len(x).to_bytes(2, "big") + x
+m = m[:1] + (len(m) - 4).to_bytes(3, "big") + m[4:]
+h = b"".join(bytes([22, 3, 1]) + len(m[i:i+16000]).to_bytes(2, "big") + m[i:i+16000] for i in range(0, len(m), 16000))
+"""
+
+
+def extension(kind, body):
+    return f'bytes([{kind >> 8}, {kind & 255}]) + len({body}).to_bytes(2, "big") + {body}'
+
+
+def hello(name, host, port=443, cut=0, more=""):
+    """Says a ClientHello for `name` to `host`; works when a ServerHello comes back. `more` is an expression: what is put
+    before its extensions, and the message is in records of 16,000 bytes then."""
     send = (f"for i in range(0, len(h), {cut}): s.sendall(h[i:i+{cut}])\n" if cut else
             "s.sendall(h)\n")
     return python(
@@ -42,18 +62,18 @@ def hello(name, host, port=443, cut=0):
         "c = ssl._create_unverified_context()\n"
         f"w = c.wrap_bio(i, o, server_hostname={name!r})\n".replace("'", '"') +
         "try: w.do_handshake()\nexcept ssl.SSLWantReadError: pass\n"
-        "h = o.read()\n"
+        "h = o.read()\n" + (INSERTED.replace("MORE", more) if more else "") +
         f's = socket.create_connection(("{host}", {port}), 60)\n'
         "s.setsockopt(6, 1, 1)\n" + send +
         "sys.exit(s.recv(1) != bytes([22]))")
 
 
-def raw_http(host, text):
+def raw_http(host, text, wanted="reached"):
     return python("import socket, sys\n"
                   f's = socket.create_connection(("{host}", 80), 60)\n'
                   f's.sendall(b"{text}")\n'
                   'd = b""\nwhile True:\n n = s.recv(999)\n if not n: break\n d += n\n'
-                  'sys.exit(b"reached" not in d)')
+                  f'sys.exit(b"{wanted}" not in d)')
 
 
 def dns(name, kind=1, server="203.0.113.53", tcp=False):
@@ -74,6 +94,17 @@ LONG_QUESTION = python('import socket, struct, sys\n'
                        's = socket.create_connection(("203.0.113.53", 53), 60)\n'
                        's.sendall(struct.pack(">H", 65535) + bytes(65535))\n'
                        'r = s.recv(2000)[2:]\nsys.exit(not r or struct.unpack(">H", r[6:8])[0] == 0)')
+LOOP = python('import socket, struct, sys\n'
+              's = socket.create_connection(("203.0.113.53", 53), 60)\n'
+              'q = struct.pack(">HHHHHH", 9, 256, 1, 0, 0, 0) + bytes([192, 12, 0, 1, 0, 1])\n'
+              's.sendall(struct.pack(">H", len(q)) + q)\nr = s.recv(2000)[2:]\n'
+              'sys.exit(not r or struct.unpack(">H", r[6:8])[0] == 0)')
+# 127.0.0.1 itself is the sandbox: the machine's would be reached by a name in a head.
+LOOPBACK = python('import socket, sys\n'
+                  's = socket.create_connection(("203.0.113.7", 7070), 60)\n'
+                  's.sendall(b"GET / HTTP/1.1\\r\\nHost: loopback.example\\r\\n\\r\\n")\n'
+                  'sys.exit(b"the host" not in s.recv(99))')
+SECOND_NAME = extension(0, 'bytes([0, 12, 0, 0, 9]) + b"b.example"')
 ATTACKS = [
     Attack("another-name", A, GET + "http://b.example/", "--allow b.example"),
     Attack("another-name-tls", A, GET + "https://b.example/", "--allow b.example"),
@@ -120,6 +151,9 @@ ATTACKS = [
            "--allow 203.0.113.7"),
     Attack("sni-in-single-bytes", A, hello("b.example", "203.0.113.7", cut=1),
            "--allow b.example"),
+    # To a server that says what it hears: no TLS of its own refuses anything.
+    Attack("two-names-in-a-hello", A + ":7777", hello("a.example", "203.0.113.7", 7777, more=SECOND_NAME), ""),
+    Attack("hello-of-64-KiB", A + ":7777", hello("a.example", "203.0.113.7", 7777, more=extension(21, "bytes(60000)")), ""),
     Attack("tls-without-a-name", A, hello(None, "203.0.113.7"), "--allow 203.0.113.7"),
     Attack("a-name-with-a-dot-at-its-end", A, GET + "http://b.example./", "--allow b.example"),
     # TLS is not looked into: a client may say another Host there, and it is the allowed name's server that hears it.
@@ -138,6 +172,10 @@ ATTACKS = [
            ""),
     Attack("folded-host", A + " --allow 203.0.113.7",
            raw_http("203.0.113.7", "GET / HTTP/1.1\\r\\nHost: a.example\\r\\n b.example\\r\\n\\r\\n"), ""),
+    # It reaches the server that was allowed, and no other.
+    Attack("another-host-on-the-same-connection", A + " --allow b.example",
+           raw_http("203.0.113.7", "GET / HTTP/1.1\\r\\nHost: a.example\\r\\n\\r\\n"
+                    "GET / HTTP/1.1\\r\\nHost: b.example\\r\\n\\r\\n", "reached 203.0.113.8"), ""),
     Attack("host-in-octal", A + " --allow 203.0.113.7",
            raw_http("203.0.113.7", "GET / HTTP/1.1\\r\\nHost: 0313.0.0161.07\\r\\n\\r\\n"), ""),
     # DNS.
@@ -146,6 +184,8 @@ ATTACKS = [
     Attack("question-of-another-kind-https", OPEN, dns("a.example", 65), ""),
     Attack("question-for-a-look-alike", A, dns(r"\u0430.example"), ""),
     Attack("question-of-65535-bytes", A, LONG_QUESTION, ""),
+    Attack("question-for-a-name-of-300-bytes", "--allow *.a.example", dns(".".join(["x" * 60] * 5) + ".a.example"), ""),
+    Attack("question-that-points-to-itself", OPEN, LOOP, ""),
     Attack("question-for-another", A, dns("b.example"), "--allow b.example"),
     Attack("question-by-tcp", A, dns("b.example", tcp=True), "--allow b.example"),
     Attack("question-of-another-server", A, dns("b.example", server="8.8.8.8"), "--allow b.example"),
@@ -161,11 +201,18 @@ ATTACKS = [
            OPEN + " --allow-private 192.0.2.129"),
     Attack("the-machine-by-name", OPEN, "exec 3<>/dev/tcp/machine.example/7070; read -t 60 x <&3",
            OPEN + " --allow-private 192.0.2.129"),
+    Attack("the-machines-loopback-by-name", OPEN, LOOPBACK, OPEN + " --allow-private 127.0.0.1"),
     Attack("the-machine-6", OPEN, "exec 3<>/dev/tcp/2001:db8:1::1/7070; read -t 60 x <&3",
            OPEN + " --allow-private 2001:db8:1::1"),
 ]
 # Lines that no rules make work: the control is that the same line without its trick does.
 HARD = {
+    "two-names-in-a-hello": hello("a.example", "203.0.113.7", 7777, more=extension(21, "bytes(9)")),
+    "hello-of-64-KiB": hello("a.example", "203.0.113.7", 7777, more=extension(21, "bytes(9000)")),
+    "another-host-on-the-same-connection": raw_http(
+        "203.0.113.8", "GET / HTTP/1.1\\r\\nHost: b.example\\r\\n\\r\\n", "reached 203.0.113.8"),
+    "question-for-a-name-of-300-bytes": dns("sub.a.example"),
+    "question-that-points-to-itself": dns("a.example", tcp=True),
     "another-host-in-tls": GET + "-H Host:b.example https://a.example/ | grep 203.0.113.7",
     "folded-host": raw_http("203.0.113.7", "GET / HTTP/1.1\\r\\nHost: a.example\\r\\n\\r\\n"),
     "host-in-octal": raw_http("203.0.113.7", "GET / HTTP/1.1\\r\\nHost: a.example\\r\\n\\r\\n"),
@@ -213,6 +260,11 @@ def test_the_gates_own_port_is_closed_to_the_sandbox(internet, address):
                   'except (ConnectionResetError, BrokenPipeError): d = b"reset"\nprint(d)')
     r = internet.run(OPEN, line)
     assert r.returncode == 0 and "reset" in r.stdout, r
+    # The control: a port of that address with a server of the sandbox's own.
+    served = (f'import socket, threading\nl = socket.create_server(("{address}", 3001), family=socket.{family})\n'
+              'threading.Thread(target=lambda: l.accept()[0].sendall(b"inside"), daemon=True).start()\n')
+    r = internet.run(OPEN, line.replace("'import socket\n", "'" + served, 1).replace(", 3));", ", 3001));"))
+    assert r.returncode == 0 and "inside" in r.stdout, r
 
 
 def test_its_own_servers_stay_its_own(internet):

@@ -7,12 +7,16 @@ besides are learned from what the gate refuses. Then the same with one name miss
 import ipaddress
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
+import tempfile
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from paddock_testing import e2b_images
 from paddock_testing.run import PADDOCK, clean_environment, seconds
 
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
@@ -54,15 +58,15 @@ def private_addresses(host):
     return sorted(a for a in found if not ipaddress.ip_address(a).is_global)
 
 
-def run(hosts, line):
+def run(hosts, line, options=(), env=None):
     argv = [PADDOCK, "run", "--json", "--timeout", str(int(seconds(120)))]
     for host in hosts:
         argv += ["--allow", host]
         for address in private_addresses(host.rsplit(":", 1)[0]):
             argv += ["--allow-private", address]
-    argv += ["--egress", "list", "--", "bash", "-c", line]
+    argv += ["--egress", "list", *options, "--", "bash", "-c", line]
     r = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                       timeout=seconds(150), env=clean_environment(), check=False)
+                       timeout=seconds(150), env=clean_environment(env), check=False)
     assert r.stdout, r
     return json.loads(r.stdout)
 
@@ -72,11 +76,11 @@ def name_and_port(url):
     return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
 
 
-def learn(url, line):
-    """The hosts with which it works, and the run that did; None: it does not."""
+def learn(url, line, options=(), env=None):
+    """The hosts with which it works; None: it does not."""
     hosts = [name_and_port(url)]
     while len(hosts) <= HOSTS_MAX:
-        told = run(hosts, line)
+        told = run(hosts, line, options, env)
         if told["exit_code"] == 0:
             return hosts
         more = {d["host"] for d in told["network"]["denied"]} - {h.rsplit(":", 1)[0] for h in hosts}
@@ -99,9 +103,41 @@ def test_a_package_is_fetched_by_the_names_that_it_needs_and_not_without_one(tmp
     if not outside or outside.returncode:
         pytest.skip(f"the package index cannot be tried: {client} gets nothing from it outside of a sandbox either")
 
-    hosts = learn(url, line)
+    check(learn(url, line), line)
+
+
+def check(hosts, line, options=(), env=None):
+    """Without any of these hosts it fails, and the refusal is told."""
     assert hosts, "it works outside, and not by any rules"
     for missing in hosts:
-        told = run([h for h in hosts if h != missing], line)
+        told = run([h for h in hosts if h != missing], line, options, env)
         assert told["exit_code"] != 0
         assert missing.rsplit(":", 1)[0] in {d["host"] for d in told["network"]["denied"]}, told
+
+
+@pytest.fixture(scope="module")
+def debian():
+    """What runs a Debian of apt's own index as an image, and where that index is."""
+    if not os.environ.get("PADDOCK_NIGHTLY") and not os.environ.get("PADDOCK_INDEX"):
+        pytest.skip("at night: it asks the package index that this machine's clients use")
+    place = Path(tempfile.mkdtemp(prefix="paddock-index-", dir="/var/tmp"))
+    try:
+        archive = e2b_images.make(place)
+        if not archive:
+            pytest.skip("the package index cannot be tried: mmdebstrap is not installed, or apt has no sources")
+        sources = "".join(p.read_text() for p in (Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("debian*"))
+                          if p.exists())
+        env = {"PADDOCK_STATE_DIR": str(place / "state"), "PADDOCK_RUN_DIR": str(place / "run")}
+        subprocess.run([PADDOCK, "image", "import", "--name", "debian:index", archive], env=clean_environment(env), check=True,
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds(300))
+        yield re.search(r"^[^#\n]*(https?://\S+)", sources, re.M)[1], env
+    finally:
+        shutil.rmtree(place)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_apt_installs_in_an_image(debian):
+    url, env = debian
+    line = "apt-get -q update && apt-get -qy install --no-install-recommends hello && hello"
+    options = ("--image", "debian:index", "--profile", "dev", "--user", "root", "--memory", "1G")
+    check(learn(url, line, options, env), line, options, env)
