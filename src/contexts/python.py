@@ -11,7 +11,8 @@ How this works
   An interrupt raises KeyboardInterrupt only below the functions named in INTERRUPTIBLE. The rest of the driver need not fear it.
 
   What few cells need is in pages that are compiled when they are asked for: `display` (pictures, tables, other people's
-  libraries), `magics` (!cmd, %magic, indented cells) and `charts`. The loader gives all of them as one TEXT.
+  libraries), `magics` (!cmd, %magic, indented cells), `charts` and `tidy` (memory, between cells). The loader gives
+  all of them as one TEXT.
 """
 
 # _ast, _socket and _thread are the parts of ast, socket and threading that are needed, without 10 ms for the rest.
@@ -42,6 +43,8 @@ PARSE = _ast.PyCF_ONLY_AST | _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 CO_COROUTINE = 0x80
 SETTLE_S = 0.5             # for an interrupt that is on its way
 SEE_OFF_MS = 5000          # for a fork to leave its parent's group
+TIDY_FROM = 32 << 20       # bytes of memory that are worth putting into order
+TIDY_AFTER_MS = 20         # without a request
 GIVE_UP = 1000             # failures of the driver itself in a row: the code has broken what both stand on
 
 # Taken before any code runs, which may put something else in their place.
@@ -50,7 +53,7 @@ fork_process = os.fork
 leave = os._exit
 to_text = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
-PAGES = ("display", "magics", "charts")     # as they follow this one in TEXT, each behind a form feed
+PAGES = ("display", "magics", "charts", "tidy")     # as they follow this one in TEXT, each behind a form feed
 
 pages = {}
 
@@ -397,6 +400,7 @@ class Cell:
             self.error_event = Event("error", self.request, encode(self.describe_error()))
         if self.end_event is None:
             end = {"ok": self.error is None, **memory()}
+            driver.used = end.get("memory", 0)
             if driver.truncated:
                 end["truncated"] = True
             self.end_event = Event("end", self.request, encode(end))
@@ -603,6 +607,10 @@ class Driver:
         self.stdout = self.stderr = None
         self.is_forking = self.is_child = False     # see after_fork
         self.libraries = None       # of a zygote: what lies where libraries are, when it imported some
+        self.used = 0               # bytes of memory when the last cell ended
+        self.tidying = None         # what puts memory into order while nothing else is to be done, and
+        self.pause = None           # the ms until its next step; see wait
+        self.tidied = 0             # page faults when it last had
 
     def take_streams(self, requests, output, errors, events):
         """Makes these four descriptors the driver's own."""
@@ -640,12 +648,13 @@ class Driver:
                     self.cell.close()
                     self.requests.finish(self.cell.request)
                     self.cell = None
+                    self.plan_tidying()
                 if self.gate is not None:
                     self.pass_gate()
                 if self.leaving is not None:
                     self.see_off()
                 self.reap()
-                if self.forks and not self.requests.waiting():
+                if (self.forks or self.pause is not None) and not self.requests.waiting():
                     self.wait()
                     continue
                 request = self.requests.next()
@@ -766,6 +775,7 @@ class Driver:
         for descriptor in (self.requests.socket.detach(), *self.events.descriptors, *of_others):
             os.close(descriptor)
         self.forks, self.leaving = {}, None
+        self.tidying, self.pause, self.tidied = None, None, 0
         self.take_streams(*taken[:4])
         self.loop = None
         seed_random()
@@ -791,15 +801,28 @@ class Driver:
         self.gate = None
         os.close(leaves)
 
+    def plan_tidying(self):
+        """Behind a cell, when the memory is worth it."""
+        self.pause = self.tidying = None
+        if self.used >= TIDY_FROM:
+            self.tidying = page("tidy").begin(self.used)
+            self.pause = TIDY_AFTER_MS if self.tidying else None
+
+    def tidy(self):
+        """One step. A round that fails is over."""
+        step, self.pause = self.tidying, None
+        self.pause = next(step, None)
+
     def wait(self):
-        """Until there is a request, or a fork has ended."""
+        """Until there is a request, or a fork has ended. Without either memory is put into order, a step at a time."""
         select = standard("select")
         poll = select.poll()
         poll.register(self.requests.socket.fileno(), select.POLLIN)
         for _, ended in self.forks.values():
             if ended is not None:
                 poll.register(ended, select.POLLIN)
-        poll.poll()
+        if not poll.poll(self.pause):
+            self.tidy()
 
     def reap(self):
         for pid, (join, ended) in list(self.forks.items()):

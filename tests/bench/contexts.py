@@ -221,16 +221,31 @@ def copy_bytes(ours):
         ours.call("DELETE", box)
 
 
+def fork(ours, box, big, times, name):
+    """A fork that is measured; returns its id."""
+    made = []
+    times[name].append(elapsed(lambda: made.append(ours.json("POST", f"{box}/contexts/{big}/fork", {}))))
+    return made[0]["id"]
+
+
 def forks(ours, box, times):
+    """Of 200 MB in pages of 4 KiB: right behind the cell that wrote them, and when the driver has had the time to put them
+    into huge ones (a second, where the kernel can)."""
     try:
         big = ours.json("POST", f"{box}/contexts", {})["id"]
+        for _ in range(STARTS):
+            ours.cell(box, "data = None", big)
+            ours.cell(box, MEGABYTES_200, big)
+            copy = fork(ours, box, big, times, "fork of 200 MB right behind the cell that wrote them")
+            ours.call("DELETE", f"{box}/contexts/{copy}")
+            time.sleep(0.05)
+
+        ours.cell(box, "data = None", big)
         ours.cell(box, MEGABYTES_200, big)
+        time.sleep(1)
         for _ in range(FORKS):
-            made = []
-            times["fork of a context with 200 MB"].append(
-                elapsed(lambda: made.append(ours.json("POST", f"{box}/contexts/{big}/fork", {}))))
-            copy = made[0]["id"]
-            times["a cell in the fork, at once"].append(elapsed(lambda: ours.cell(box, "len(data)", copy)))
+            copy = fork(ours, box, big, times, "fork of a context with 200 MB")
+            times["a cell in the fork, at once"].append(elapsed(lambda c=copy: ours.cell(box, "len(data)", c)))
             ours.call("DELETE", f"{box}/contexts/{copy}")
             time.sleep(0.05)  # its end is no part of the next one's beginning
     except RuntimeError as error:
@@ -240,7 +255,8 @@ def forks(ours, box, times):
 def main():
     ours, peer = Ours(), find_peer()
     names = ["a cell `1+1`", "the same at the peer's server", "first cell of a fresh sandbox",
-             "create and first DataFrame", "fork of a context with 200 MB", "a cell in the fork, at once"]
+             "create and first DataFrame", "fork of a context with 200 MB",
+             "fork of 200 MB right behind the cell that wrote them", "a cell in the fork, at once"]
     times = {name: [] for name in names}
     try:
         box = ours.create()

@@ -1,6 +1,10 @@
-"""The bridge to Jupyter kernels, where the host has jupyter_client and a kernel; Python's own stands for all."""
+"""The bridge to Jupyter kernels, where the host has jupyter_client and a kernel; Python's own stands for all.
+
+By night also with those of kernels/requirements.txt."""
 
 import importlib.util
+import os
+import subprocess
 
 import pytest
 
@@ -8,13 +12,20 @@ from paddock_testing import drivers
 from paddock_testing import run as paddock
 
 
-@pytest.fixture(scope="module")
-def bridge(languages, tmp_path_factory):
-    for module in ("jupyter_client", "ipykernel"):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"there is no {module} on this host")
+@pytest.fixture(scope="module", params=["host", "kernels"] if paddock.NIGHTLY else ["host"])
+def bridge(request, languages, tmp_path_factory):
+    argv = languages["bridge"].argv
+    if request.param == "kernels":
+        install = subprocess.run([os.path.join(drivers.ROOT, "tests/contexts/install")], check=False,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert install.returncode == 0, install.stdout
+        argv = [os.path.join(drivers.ROOT, "build-contexts/kernels/bin/python"), *argv[1:]]
+    else:
+        for module in ("jupyter_client", "ipykernel"):
+            if importlib.util.find_spec(module) is None:
+                pytest.skip(f"there is no {module} on this host")
     home = tmp_path_factory.mktemp("home")
-    driver = drivers.Driver(languages["bridge"], cwd=home, env={"HOME": str(home), "OF_THE_CONTEXT": "there"})
+    driver = drivers.Driver(languages["bridge"], argv=argv, cwd=home, env={"HOME": str(home), "OF_THE_CONTEXT": "there"})
     yield driver
     driver.requests.close()     # the kernel is ended by the bridge
     driver.process.wait(paddock.seconds(60))

@@ -1,6 +1,9 @@
 """Forks of a Python context: the variables, descriptors of its own, and the join socket of the worker that takes it in."""
 
+import ctypes
+import mmap
 import os
+import re
 import signal
 import socket
 import time
@@ -256,3 +259,82 @@ def test_a_collection_in_a_fork_leaves_the_memory_shared(python):
     thawed = int(child.run("gc.unfreeze(); " + code, limit=90).text)
     child.stop()
     assert frozen < thawed / 2, (frozen, thawed)
+
+
+# ---- huge pages ----
+
+FILL = """
+import mmap
+def fill(mib):
+    "Memory in pages of 4 KiB, whatever the host's setting is, that may be put into huge ones."
+    found = mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    found.madvise(mmap.MADV_NOHUGEPAGE)
+    for at in range(0, len(found), 4096): found[at] = at >> 12 & 255
+    found.madvise(mmap.MADV_HUGEPAGE)
+    return found
+def is_whole(data): return all(data[at] == at >> 12 & 255 for at in range(0, len(data), 4096))
+"""
+
+
+def mebibytes(pid, name):
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+        return int(re.search(name + r":\s*(\d+) kB", file.read())[1]) >> 10
+
+
+def gives_huge_pages():
+    """Whether this kernel, in this moment, puts half of 64 MiB into huge pages when it is asked as the driver asks it."""
+    size = 64 << 20
+    with mmap.mmap(-1, size + (2 << 20), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as area:
+        for at in range(0, len(area), 4096):
+            area[at] = 1
+        first = ctypes.c_char.from_buffer(area)
+        start = -(-ctypes.addressof(first) // (2 << 20)) * (2 << 20)
+        given = [ctypes.CDLL(None).madvise(ctypes.c_size_t(at), ctypes.c_size_t(2 << 20), 25) == 0
+                 for at in range(start, start + size, 2 << 20)]
+        del first
+        return given.count(True) >= 16
+
+
+def await_huge_pages(pid, least):
+    """Until so many MiB are in huge pages, or the kernel does not give any: it need not, and then nothing is lost."""
+    asked = time.monotonic() + 2
+
+    def look():
+        nonlocal asked
+        if mebibytes(pid, "AnonHugePages") >= least:
+            return True
+        if time.monotonic() < asked:
+            return False
+        asked = time.monotonic() + 2
+        return not gives_huge_pages()
+
+    paddock.wait_for(look, 60, f"{least} MiB in huge pages")
+
+
+def test_memory_is_in_huge_pages_when_a_context_waits(python):
+    """What the kernel copies for a fork are entries of pages."""
+    python.run(FILL)
+    python.run("data = fill(64)")
+    await_huge_pages(python.pid, 48)
+    assert python.run("is_whole(data)").text == "True"
+    child = python.fork()
+    assert child.run("is_whole(data)").text == "True"
+    child.stop()
+
+    python.run("more = fill(96)")
+    await_huge_pages(python.pid, 128)
+    assert python.run("is_whole(data) and is_whole(more)").text == "True"
+
+
+def test_what_is_shared_with_a_fork_stays_shared(python):
+    """Put into huge pages it would be there twice."""
+    python.run(FILL)
+    child = python.fork(behind=python.send({"op": "run", "code": "data = fill(64)"}))  # no time for huge pages between
+    assert mebibytes(child.pid, "AnonHugePages") < 32, "the control: there is something that could be put together"
+    before = mebibytes(python.pid, "AnonHugePages")
+    python.run("more = fill(64)")
+    await_huge_pages(python.pid, before + 48)
+    time.sleep(0.5)     # time enough for a driver that does not look
+    assert mebibytes(child.pid, "Shared_Dirty") >= 56
+    assert child.run("is_whole(data)").text == "True" and python.run("is_whole(data) and is_whole(more)").text == "True"
+    child.stop()

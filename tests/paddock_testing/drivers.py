@@ -29,7 +29,7 @@ EMBEDDED = {
     "java": ["Driver.java"],
     "r": ["r.R"],
     "node": ["node.cjs"],
-    "python": ["python.py", "python_display.py", "python_magics.py", "python_charts.py"],
+    "python": ["python.py", "python_display.py", "python_magics.py", "python_charts.py", "python_tidy.py"],
 }
 
 # Libraries keep caches in it.
@@ -283,8 +283,8 @@ class Driver(Streams):
     def interrupt(self):
         os.killpg(self.pid, signal.SIGINT)
 
-    def fork(self, **more):
-        """A fork, as a worker would take it in: (driver, near end of the join socket)."""
+    def fork(self, behind=None, **more):
+        """A fork, as a worker would take it in: (driver, near end of the join socket). `behind`: a cell that may still run."""
         child = Driver.__new__(Driver)
         Streams.__init__(child)
         child.language, child.process = self.language, None
@@ -294,6 +294,8 @@ class Driver(Streams):
         child.close_far()
         near.settimeout(seconds(30))
         said = near.recv(100)
+        if behind:
+            self.collect(behind)
         if not said or said.startswith(b"end"):
             near.close()
             child.close()
