@@ -152,6 +152,9 @@ struct provider {
     struct provider_patience patience;
     uint64_t timeout_ns; /* of a command for which none was asked; 0: the server's */
     bool needs_image;    /* PROVIDER_IMAGE: makes no box without one */
+    /* Its boxes are reached over a link: what a command writes to one stream may arrive after what
+     * it wrote to another one later. */
+    bool is_far;
     const char *image;   /* then: of a box for which none was asked; NULL or "": none */
     void *state;
     const struct box_events *events;
