@@ -18,14 +18,14 @@ struct context_reader {
     char id[EXECUTION_ID + 1];
     /* How far it was told: a reader that begins there goes on with the next item. */
     uint64_t offset[STREAM_ALL];
-    bool begun;                 /* the start was told, or was before the offsets */
-    bool skim;                  /* no text is wanted */
-    bool is_late;               /* its streams come over a link, each in its own time */
-    bool lost;                  /* something was forgotten before it was read */
-    bool is_half;               /* so what is up to the next newline is no whole line */
-    uint64_t seq;               /* of the last event that was told */
-    bool has_event;             /* `event` waits for the text before it, and then to be told */
-    bool is_told[STREAM_COUNT]; /* all of that text of the stream was */
+    bool begun;                      /* the start was told, or was before the offsets */
+    bool skim;                       /* no text is wanted */
+    bool is_late;                    /* its streams come over a link, each in its own time */
+    bool lost;                       /* something was forgotten before it was read */
+    bool is_half;                    /* so what is up to the next newline is no whole line */
+    uint64_t seq;                    /* of the last event that was told */
+    bool has_event;                  /* `event` waits for the text before it, and then to be told */
+    bool is_told[STREAM_COUNT];      /* all of that text of the stream was */
     bool has_no_marks[STREAM_COUNT]; /* one did not come: they are not waited for again */
     bool is_patient;                 /* with is_late: a mark is waited for, until `patience` */
     deadline patience;
