@@ -5,7 +5,11 @@
  *
  * A mark may be missing: code can close the outputs, and a driver may lie. It is not waited for.
  * The bytes that were written before an event are in the pipes by then, so one look into the pipes
- * (process_take_streams) shows whether the mark will come. */
+ * (process_take_streams) shows whether the mark will come.
+ *
+ * Over a link (is_late) each stream comes in its own time, and an event may be here before the text
+ * that was written before it. There the mark is waited for as long as the stream goes on, and
+ * LATE_PATIENCE more. */
 #include "core/context_reader.h"
 
 #include "base/banned.h"
@@ -14,7 +18,8 @@
 
 #include <string.h>
 
-#define AHEAD (64u << 10)
+#define AHEAD         (64u << 10)
+#define LATE_PATIENCE (10 * NS_PER_S)
 
 void reader_init(struct context_reader *r, struct process *p, const char *id,
                  const uint64_t offset[STREAM_ALL], bool begun)
@@ -23,7 +28,10 @@ void reader_init(struct context_reader *r, struct process *p, const char *id,
     snprintf(r->id, sizeof r->id, "%s", id);
     memcpy(r->offset, offset, sizeof r->offset);
     r->begun = begun;
-    r->skim = r->lost = r->is_half = r->has_event = false;
+    r->skim = r->lost = r->is_half = r->has_event = r->is_late = false;
+    memset(r->has_no_marks, 0, sizeof r->has_no_marks);
+    r->is_patient = false;
+    r->patience = DEADLINE_NONE;
     r->seq = 0;
     r->ahead = BUF_INIT(EVENT_MAX + AHEAD + 1);
     r->ahead_at = offset[STREAM_EVENTS];
@@ -150,6 +158,7 @@ static int find_event(struct context_reader *r, struct pd_err *e)
         r->event = v;
         r->has_event = true;
         r->is_told[STREAM_OUT] = r->is_told[STREAM_ERR] = false;
+        r->patience = deadline_in(LATE_PATIENCE);
     }
     return 1;
 }
@@ -200,6 +209,17 @@ static enum told tell_stream(struct context_reader *r, unsigned stream, bool who
     }
 }
 
+/* May the mark of the event that waits still come, though it is in no pipe of this machine? */
+static bool may_come(const struct context_reader *r, unsigned stream)
+{
+    return r->is_late && !r->has_no_marks[stream] && !deadline_passed(r->patience);
+}
+
+deadline reader_due(const struct context_reader *r)
+{
+    return r->is_patient ? r->patience : DEADLINE_NONE;
+}
+
 /* What is before the event that waits. ITEM_EVENT: nothing is left. */
 static enum reader_item tell_before(struct context_reader *r, bool ended, unsigned *ret_stream,
                                     size_t *ret_len)
@@ -211,6 +231,8 @@ static enum reader_item tell_before(struct context_reader *r, bool ended, unsign
         uint64_t from = r->offset[s];
         while (!r->is_told[s] && !r->skim) {
             enum told told = tell_stream(r, s, whole, ret_len);
+            if (told != TOLD_WAITS)
+                r->patience = deadline_in(LATE_PATIENCE);
             if (told == TOLD_MARK) {
                 r->is_told[s] = true;
             } else if (told == TOLD_TEXT && starts) {
@@ -220,9 +242,12 @@ static enum reader_item tell_before(struct context_reader *r, bool ended, unsign
                 return ITEM_TEXT;
             } else if (!looked) {
                 looked = true;
-                whole |= process_take_streams(r->process);
+                bool taken = process_take_streams(r->process);
+                r->is_patient = taken && may_come(r, s);
+                whole |= taken && !r->is_patient;
             } else if (whole) {
                 r->is_told[s] = true; /* there is no mark */
+                r->has_no_marks[s] = true;
                 if (starts)
                     r->offset[s] = from;
             } else {
@@ -245,6 +270,7 @@ static enum reader_item tell_event(struct context_reader *r)
 enum reader_item reader_next(struct context_reader *r, bool ended, unsigned *ret_stream,
                              size_t *ret_len, struct pd_err *e)
 {
+    r->is_patient = false;
     if (!r->has_event)
         drop_line(r); /* the one that was told last */
 

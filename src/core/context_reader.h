@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "core/context_events.h"
 #include "core/process.h"
 
@@ -17,13 +18,17 @@ struct context_reader {
     char id[EXECUTION_ID + 1];
     /* How far it was told: a reader that begins there goes on with the next item. */
     uint64_t offset[STREAM_ALL];
-    bool begun;                 /* the start was told, or was before the offsets */
-    bool skim;                  /* no text is wanted */
-    bool lost;                  /* something was forgotten before it was read */
-    bool is_half;               /* so what is up to the next newline is no whole line */
-    uint64_t seq;               /* of the last event that was told */
-    bool has_event;             /* `event` waits for the text before it, and then to be told */
-    bool is_told[STREAM_COUNT]; /* all of that text of the stream was */
+    bool begun;                      /* the start was told, or was before the offsets */
+    bool skim;                       /* no text is wanted */
+    bool is_late;                    /* its streams come over a link, each in its own time */
+    bool lost;                       /* something was forgotten before it was read */
+    bool is_half;                    /* so what is up to the next newline is no whole line */
+    uint64_t seq;                    /* of the last event that was told */
+    bool has_event;                  /* `event` waits for the text before it, and then to be told */
+    bool is_told[STREAM_COUNT];      /* all of that text of the stream was */
+    bool has_no_marks[STREAM_COUNT]; /* one did not come: they are not waited for again */
+    bool is_patient;                 /* with is_late: a mark is waited for, until `patience` */
+    deadline patience;
     struct context_event event;
     /* Bytes of the journal from `ahead_at` on; the event's line ends at `line_end` in it. */
     struct buf ahead;
@@ -45,6 +50,8 @@ enum reader_item {
 void reader_init(struct context_reader *r, struct process *p, const char *id,
                  const uint64_t offset[STREAM_ALL], bool begun);
 void reader_done(struct context_reader *r);
+/* When reader_next has something to tell though nothing has come; DEADLINE_NONE: never. */
+deadline reader_due(const struct context_reader *r);
 /* `ended`: the process had ended before this call, so that no more can come. */
 enum reader_item reader_next(struct context_reader *r, bool ended, unsigned *ret_stream,
                              size_t *ret_len, struct pd_err *e);

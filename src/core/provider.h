@@ -151,8 +151,11 @@ struct provider {
     unsigned can; /* of enum provider_can; constant once the provider is in a table */
     struct provider_patience patience;
     uint64_t timeout_ns; /* of a command for which none was asked; 0: the server's */
-    bool needs_image;    /* PROVIDER_IMAGE: makes no box without one */
-    const char *image;   /* then: of a box for which none was asked; NULL or "": none */
+    /* Its boxes are reached over a link: what a command writes to one stream may arrive after what
+     * it wrote to another one later. */
+    bool is_far;
+    bool needs_image;  /* PROVIDER_IMAGE: makes no box without one */
+    const char *image; /* then: of a box for which none was asked; NULL or "": none */
     void *state;
     const struct box_events *events;
 

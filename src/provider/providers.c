@@ -275,6 +275,7 @@ static void be_far(struct provider *p)
     p->can &= ~(PROVIDER_PAUSE | PROVIDER_USAGE);
     p->pause = NULL;
     p->usage = NULL;
+    p->is_far = true;
 }
 
 static int open_one(struct provider_table *t, const char *name, const struct provider_place *at,

@@ -50,6 +50,12 @@ def debian(dockerd):
 
 
 @pytest.fixture(scope="session")
+def podman_debian(podman):
+    """The same in podman."""
+    return engine.make_debian(podman, engine.DEBIAN_MORE, "test/debian:latest")  # it imports no other tag
+
+
+@pytest.fixture(scope="session")
 def registry():
     with _started(engine.Registry("tester", "secret word")) as server:
         yield server

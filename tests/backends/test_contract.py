@@ -19,22 +19,26 @@ from paddock_testing.server import Server
 
 NIGHT = os.environ.get("PADDOCK_NIGHTLY")
 LIMIT_S = 600
-PROVIDERS = ("local", "docker", "toy", "e2b", "daytona", "cloudrun")
+PROVIDERS = ("local", "docker", "toy", "e2b", "daytona", "cloudrun") + (("podman",) if NIGHT else ())
 
 BY_DAY = ["test_exec.py"]
 NIGHTLY = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
            "test_sessions.py", "test_cli.py", "test_prepared.py", "test_mcp.py", "test_mcp_stdio.py",
            "test_e2b_control.py", "test_contexts.py", "test_contexts_fork.py"]
 RENTED = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py"]
+# Not of toy's, which lacks the profile of E2B's code interpreter.
+MORE = ["test_changes.py", "test_cli_code.py", "test_contexts_e2b.py", "test_contexts_hostile.py", "test_contexts_life.py",
+        "test_contexts_races.py", "test_mcp_code.py", "test_observe.py"]
 # These count on places of a root of its own (/tmp, /root), and on becoming root there.
 WITH_ROOT = ["test_e2b_files.py", "test_e2b_filesystem.py", "test_e2b_process.py", "test_e2b_reach.py",
              "test_e2b_routes.py", "test_operations.py"]
 # Each is given to the suite of its folder: an SDK of E2B's, a client, a file of the package's tests.
 E2B = ["py-current", "py-2.45", "js-current", "js-2.45"]
 MCP = ["js", "py-1", "py-2", "programs"]
-PYTHON = ["test_async.py", "test_client.py", "test_coordinator.py", "test_deepagents.py", "test_errors.py",
-          "test_factory.py", "test_openai_agents.py", "test_restart.py", "test_sandbox.py", "test_tools.py",
-          "test_tools_examples.py"]
+# All but those that have no sandbox, or name what it is made of.
+WITHOUT = ["test_agent_model.py", "test_agent_units.py", "test_dcode.py", "test_docs.py", "test_execution.py", "test_http.py",
+           "test_modes.py", "test_package.py"]
+PYTHON = sorted(p.name for p in (contract.TOP / "sdk/python/tests").glob("test_*.py") if p.name not in WITHOUT)
 
 
 def rounds():
@@ -42,16 +46,23 @@ def rounds():
     for provider in PROVIDERS:
         if NIGHT or provider != "daytona":  # by day test_daytona.py has enough of it
             yield from ((provider, "api", name) for name in BY_DAY)
+        if provider == "podman":  # the broker is docker's: what goes through the engine, and one client
+            yield from ((provider, "api", name) for name in ("test_files.py", "test_sandboxes.py", "test_e2b_control.py"))
+            yield (provider, "python", "test_coordinator.py")
+            continue
         if NIGHT and provider == "daytona":
             yield from ((provider, "api", name) for name in RENTED)
         if NIGHT and provider not in ("e2b", "daytona", "cloudrun"):
             # Where usage is not told, no shell is prepared; E2B's sandboxes have profile dev.
             lacks = ("test_prepared", "test_e2b") if provider == "toy" else ()
             yield from ((provider, "api", name) for name in NIGHTLY if not name.startswith(lacks))
+        if NIGHT and provider in ("local", "docker"):
+            yield from ((provider, "api", name) for name in MORE)
         if NIGHT and provider == "docker":
             yield from ((provider, "api", name) for name in WITH_ROOT)
         if NIGHT and provider == "local":  # of test_e2b_reach.py nothing is left
             yield from ((provider, "api", name) for name in WITH_ROOT if name != "test_e2b_reach.py")
+            yield (provider, "api", "test_files_match.py")
         if NIGHT and provider not in ("toy", "e2b", "daytona", "cloudrun"):
             yield from ((provider, "mcp", name) for name in MCP)
             yield from ((provider, "e2b", name) for name in E2B)
@@ -69,6 +80,9 @@ def where(request, provider):
         pytest.skip(f"no Cloud Run here: {reason}")
     if provider in ("local", "toy", "e2b", "daytona", "cloudrun"):
         return {}
+    if provider == "podman":
+        return {"PADDOCK_TEST_ENGINE": request.getfixturevalue("podman").host,
+                "PADDOCK_TEST_IMAGE": request.getfixturevalue("podman_debian")}
     return {"PADDOCK_TEST_ENGINE": request.getfixturevalue("dockerd").host,
             "PADDOCK_TEST_IMAGE": request.getfixturevalue("debian")}
 
@@ -123,8 +137,7 @@ def test_what_it_cannot_do_is_unsupported(provider, where, monkeypatch):
     monkeypatch.setenv("PADDOCK_TEST_PROVIDER", provider)
     for name, value in where.items():
         monkeypatch.setenv(name, value)
-    groups = tomllib.loads(contract.CANNOT.read_text())[provider]
-    requests = [request for group in groups.values() for request in group.get("refused", ())]
+    requests = [request for group in contract.groups(provider).values() for request in group.get("refused", ())]
     assert requests
 
     with Server() as server:

@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+from paddock_testing import coordinated
 from paddock_testing import run as paddock
 from paddock_testing.server import Client, Server, check_error
 
@@ -407,3 +408,7 @@ def test_a_default_image_that_is_none(dockerd, image, says):
             refused.start()
     finally:
         shutil.rmtree(refused.directory)
+
+
+def test_the_coordinator_of_the_python_package(server, debian, tmp_path):
+    coordinated.check_request(server, "docker", tmp_path, "DockerCoordinator", image=debian)

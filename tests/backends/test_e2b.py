@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock_testing import coordinated
 from paddock_testing import host
 from paddock_testing import run as paddock
 from paddock_testing.cutter import Cutter, Loser
@@ -96,6 +97,10 @@ def test_files_and_ports(api, box):
     served = api.post(f"{box.url}/processes", json={"argv": ["python3", "-m", "http.server", "8123"]})
     assert served.status == 201, served
     paddock.wait_for(lambda: api.get(f"{box.url}/ports/8123/").status == 200, 30, "its port can be reached")
+
+
+def test_the_coordinator_of_the_python_package(server, tmp_path):
+    coordinated.check_request(server, "e2b", tmp_path, "E2BCoordinator")
 
 
 # ---- kills and cuts ----

@@ -14,6 +14,7 @@ import pytest
 
 from paddock_testing import aws as double
 from paddock_testing import balancer
+from paddock_testing import coordinated
 from paddock_testing import host
 from paddock_testing import run as paddock
 from paddock_testing.server import Server, check_error
@@ -117,6 +118,10 @@ def test_lines_files_and_what_it_says_it_is(api, box):
     assert {"terminal", "files", "ports"} <= set(provider["capabilities"]), provider
     assert not {"pause", "usage", "snapshot"} & set(provider["capabilities"]), provider
     check_error(api.post(box.base + "/pause"), 501, "unsupported")
+
+
+def test_the_coordinator_of_the_python_package(server, tmp_path):
+    coordinated.check_request(server, "fargate", tmp_path, "FargateCoordinator")
 
 
 def test_a_terminal(api, box):

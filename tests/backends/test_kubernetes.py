@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock_testing import coordinated
 from paddock_testing import host as machine
 from paddock_testing import kube
 from paddock_testing import run as paddock
@@ -77,6 +78,19 @@ def test_commands_have_no_power(box):
     told = box.exec("id -u; grep -E 'Cap(Prm|Eff|Bnd|Amb)|NoNewPrivs' /proc/self/status | sort -u")["stdout"].split()
     assert told[0] == kube.UID, told
     assert set(told[2::2]) == {"0000000000000000", "1"}, told
+
+
+def test_the_coordinator_of_the_python_package(server, tmp_path):
+    coordinated.check_request(server, "kubernetes", tmp_path, "KubernetesCoordinator", image=IMAGE)
+
+
+def test_the_output_of_every_cell_is_told(api, box):
+    """Text and events come over the link in streams of their own: an event waits for the text before it."""
+    contexts = box.base + "/contexts/python/execute"
+    for i in range(60):
+        told = api.request("POST", contexts, json={"code": f"print({i})\nimport sys; print('e', file=sys.stderr)\n{i}"}).json()
+        assert (told["stdout"], told["stderr"]) == (f"{i}\n", "e\n"), (i, told)
+        assert told["error"] is None and told["results"][0]["text"] == str(i), told
 
 
 def test_many_bytes_both_ways(api, box):

@@ -10,6 +10,7 @@ import pytest
 
 from kept_files import (Box, await_no_roots, check_sleep_and_wake, check_sleeper_outlives, check_snapshot_is_a_copy,
                         check_snapshot_of_a_paused)
+from paddock_testing import coordinated
 from paddock_testing import engine as engines
 from paddock_testing import host
 from paddock_testing import run as paddock
@@ -124,3 +125,6 @@ if paddock.NIGHTLY:  # the image takes ten seconds to make
         assert text("'x' in globals()") == "False" and text("x", copy) == "[1]"
         box.api.delete(box.url)
         await_no_roots(podman)
+
+    def test_the_coordinator_of_the_python_package(own, debian, tmp_path):
+        coordinated.check_request(own, "podman", tmp_path, "PodmanCoordinator", image=debian)

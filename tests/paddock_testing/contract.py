@@ -111,9 +111,14 @@ def choice():
     return {name: os.environ[name] for name in CHOICE if name in os.environ}
 
 
+def groups(name):
+    """What the table has for a provider. podman is told by docker's API, and cannot do the same."""
+    return tomllib.loads(CANNOT.read_text()).get("docker" if name == "podman" else name, {})
+
+
 def cannot(suite):
     """{FILE::TEST or FILE: why} of what the provider cannot do in a suite."""
-    table = tomllib.loads(CANNOT.read_text()).get(choice_name(), {})
+    table = groups(choice_name())
     return {test: f"provider {choice_name()}: {group['why']}"
             for group in table.values() for test in group.get(suite, ())}
 

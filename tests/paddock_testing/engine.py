@@ -395,11 +395,11 @@ def debian_tar(to, more=()):
         subprocess.run(["tar", "-C", stage, "--numeric-owner", "-cf", to, "."], check=True)
 
 
-def make_debian(engine, more=()):
+def make_debian(engine, more=(), name="test/debian:1"):
     """The image of `debian_tar`; its name."""
     with tempfile.NamedTemporaryFile(prefix="paddock-image-", suffix=".tar") as tar:
         debian_tar(tar.name, more)
-        return engine.import_image("test/debian:1", Path(tar.name).read_bytes(),
+        return engine.import_image(name, Path(tar.name).read_bytes(),
                                    ["ENV PATH=/usr/local/bin:/usr/bin:/bin"])
 
 

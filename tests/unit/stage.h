@@ -105,7 +105,7 @@ static void init_late(int sock, struct frame *f, const struct msg_list *argv, ui
 /* `true` says "ok" and ends; `print N` writes N bytes and ends; `late USEC N STATUS` writes half of
  * N bytes, lives for a while, writes the rest and ends; `nonsense` is answered with a frame that is
  * none; `hold N` writes N bytes, and as every other command it runs until it is killed, and keeps
- * its stdout. */
+ * its stdout; `driver` keeps stderr and descriptor 3, too, which are behind that in `kept_all`. */
 static void *honest_init(void *arg)
 {
     struct played_init *i = arg;
@@ -146,6 +146,8 @@ static void *honest_init(void *arg)
                 init_print(out, number);
             if (i->kept_count < COUNT(i->kept_all))
                 i->kept_all[i->kept_count++] = out;
+            for (unsigned n = 2; program && !strcmp(program, "driver") && n < 4; n++)
+                i->kept_all[i->kept_count++] = frame_take_fd(&f, n);
             atomic_store(&i->kept, out);
             tell_started(i->sock, f.head.id, deadline_in(PATIENCE));
         } else if (f.head.type == WIRE_SIGNAL && msg_signal_decode(&f.payload, &s, &e) == 0) {

@@ -35,12 +35,18 @@ from .session import SandboxSession
 __version__ = "0.1.0"
 
 
+_TOOLS = (
+    "get_all_agent_tools", "get_bash_tool", "get_coder_agent_tool", "get_python_tool",
+    "get_reporter_agent_tool", "get_tracker_agent_tool", "get_validator_agent_tool",
+)
+
+
 def __getattr__(name: str) -> object:
     # The tools need LangChain; who does not ask for them does without.
-    if name == "get_all_agent_tools":
-        from .tools import get_all_agent_tools
+    if name in _TOOLS:
+        from . import tools
 
-        return get_all_agent_tools
+        return getattr(tools, name)
     raise AttributeError(f"module 'paddock' has no attribute '{name}'")
 
 

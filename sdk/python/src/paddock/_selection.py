@@ -67,7 +67,7 @@ def check_name(name: str, value: str, valid: Tuple[str, ...], source: str) -> st
     """The value in small letters, or ValueError with where it is from and the valid ones."""
     chosen = value.strip().lower()
     if chosen not in valid:
-        raise ValueError(f"unknown {name} '{value}' (from {source}); valid are: {', '.join(valid)}")
+        raise ValueError(f"Unknown {name} '{value}' (from {source}); valid are: {', '.join(valid)}")
     return chosen
 
 

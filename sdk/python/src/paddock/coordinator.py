@@ -1,4 +1,5 @@
-"""The coordinator: one object that runs an agent's Python in the sandbox of the current request.
+"""The coordinator: one object that runs an agent's Python in the sandbox of the current request. There is
+a class for each provider; `get_sandbox_coordinator` gives the one that SANDBOX_MODE names.
 
     coordinator = get_sandbox_coordinator()
     coordinator.set_request_context("request-7")
@@ -19,16 +20,20 @@ import threading
 import time
 import uuid
 import warnings
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Type
 
 from ._backend import Backend, choose_mode, choose_provider, open_backend
+from ._selection import MODES, select
 from .errors import ConflictError, InvalidArgumentError, NotFoundError, PaddockError
 from .errors import SessionGoneError
 from .kernel import ENDING_S, Kernel
 from .models import CodeResult, SandboxInfo, SandboxOptions
 
 __all__ = [
-    "SandboxCoordinator", "get_global_session", "get_sandbox_coordinator", "reset_coordinator",
+    "CloudRunJobsCoordinator", "DaytonaCoordinator", "DockerCoordinator", "E2BCoordinator",
+    "FargateCoordinator", "JailCoordinator", "KubernetesCoordinator", "LocalCoordinator",
+    "PodmanCoordinator", "RemoteCoordinator", "SandboxCoordinator", "get_global_session",
+    "get_sandbox_coordinator", "reset_coordinator",
 ]
 
 logger = logging.getLogger("paddock")
@@ -54,24 +59,33 @@ class SandboxCoordinator:
     thread and each asyncio task. A thread that set none uses the one that was set last.
 
     Args:
-        mode: "local" or "remote"; or the name of a provider, which then makes the sandboxes. Without
-            it, as SANDBOX_MODE says.
+        mode: "local" or "remote"; or the name of a provider, which then makes the sandboxes; "auto"
+            leaves the provider to the server, and "sandbox" asks for any that isolates. Without it,
+            as SANDBOX_MODE says.
         server_url: See `SandboxClient`.
         api_key: See `SandboxClient`.
         options: What new sandboxes should be. Their provider comes before that of `mode`.
         code_timeout: After so many seconds code is interrupted.
     """
 
+    default_mode: Optional[str] = None
+    """The mode of a class that has one."""
+
     def __init__(self, mode: Optional[str] = None, server_url: Optional[str] = None,
                  api_key: Optional[str] = None, *, options: Optional[SandboxOptions] = None,
                  code_timeout: float = 600) -> None:
-        self.mode = choose_mode(mode, server_url, may_be_provider=True)
+        self._check_class(mode)
+        mode = mode or self.default_mode
+        self.mode: str = (str(self.default_mode) if self.default_mode in MODES else
+                          choose_mode(mode, server_url, may_be_provider=True))
         self.code_timeout = code_timeout
         self.last_error: Optional[PaddockError] = None
         self._backend: Backend = open_backend(self.mode, server_url, api_key)
         self._options = options or SandboxOptions(idle_timeout_s=3600)
         if self._options.provider is None:
-            self._options = dataclasses.replace(self._options, provider=choose_provider(mode))
+            self._options = dataclasses.replace(self._options, provider=self._provider_of(mode))
+        if self._options.execution_mode is None and _name(mode) == "sandbox":
+            self._options = dataclasses.replace(self._options, execution_mode="sandbox")
         self._lock = threading.Lock()
         self._making: Dict[str, threading.Lock] = {}
         self._sessions: Dict[str, _Session] = {}
@@ -105,6 +119,26 @@ class SandboxCoordinator:
         """The id of the current request's sandbox, if it has one."""
         session = self._sessions.get(self.request_id)
         return session.sandbox_id if session else None
+
+    @property
+    def backend(self) -> Backend:
+        """What carries the calls out."""
+        return self._backend
+
+    @property
+    def sandbox_id(self) -> str:
+        """The same; if it has none, one is made."""
+        return self._session().sandbox_id
+
+    @property
+    def kernel(self) -> Kernel:
+        """The interpreter of the current request's sandbox, which is made if there is none."""
+        return self._session().kernel
+
+    def replace_lost(self, gone: PaddockError) -> str:
+        """Makes another sandbox for the current request, whose own is gone by that error, with the same
+        data; says so in words, or why that failed."""
+        return self._replace(gone)
 
     def ensure_session(self) -> bool:
         """Makes the sandbox of the current request, if it has none or it is gone (the next
@@ -187,6 +221,20 @@ class SandboxCoordinator:
             self.cleanup_session(name)
 
     # ---- how ----
+
+    def _check_class(self, mode: Optional[str]) -> None:
+        """A class takes no mode that belies its name: whoever has it may rely on that."""
+        own = self.default_mode
+        if not mode or own is None:
+            return
+        valid = (own, "auto", "sandbox") if own in MODES else (own, *MODES)
+        if _name(mode) not in valid:
+            raise ValueError(f"Unknown sandbox mode '{mode}' of {type(self).__name__}; valid are: "
+                             f"{', '.join(valid)}")
+
+    def _provider_of(self, mode: Optional[str]) -> Optional[str]:
+        own = choose_provider(self.default_mode)
+        return own or ("auto" if _name(mode) == "auto" else choose_provider(mode))
 
     def _failed(self, what: str, error: Exception) -> bool:
         if not isinstance(error, PaddockError):
@@ -272,12 +320,97 @@ class SandboxCoordinator:
         self._backend.exec(sandbox_id, ["ln", "-s", "--", entry.path, inside], cwd="/workspace")
 
 
+class LocalCoordinator(SandboxCoordinator):
+    """`SandboxCoordinator` in mode "local": sandboxes are in this process, without a server."""
+
+    default_mode = "local"
+
+
+class RemoteCoordinator(SandboxCoordinator):
+    """`SandboxCoordinator` in mode "remote": sandboxes are at a server, which chooses the provider."""
+
+    default_mode = "remote"
+
+
+class JailCoordinator(SandboxCoordinator):
+    """`SandboxCoordinator` of the provider `jail`."""
+
+    default_mode = "jail"
+
+
+class DockerCoordinator(SandboxCoordinator):
+    """`SandboxCoordinator` of the provider `docker`."""
+
+    default_mode = "docker"
+
+
+class PodmanCoordinator(SandboxCoordinator):
+    """`SandboxCoordinator` of the provider `podman`."""
+
+    default_mode = "podman"
+
+
+class KubernetesCoordinator(SandboxCoordinator):
+    """`SandboxCoordinator` of the provider `kubernetes`."""
+
+    default_mode = "kubernetes"
+
+
+class FargateCoordinator(SandboxCoordinator):
+    """`SandboxCoordinator` of the provider `fargate`."""
+
+    default_mode = "fargate"
+
+
+class CloudRunJobsCoordinator(SandboxCoordinator):
+    """`SandboxCoordinator` of the provider `cloudrun`."""
+
+    default_mode = "cloudrun"
+
+
+class E2BCoordinator(SandboxCoordinator):
+    """`SandboxCoordinator` of the provider `e2b`."""
+
+    default_mode = "e2b"
+
+
+class DaytonaCoordinator(SandboxCoordinator):
+    """`SandboxCoordinator` of the provider `daytona`."""
+
+    default_mode = "daytona"
+
+
+_CLASSES: Dict[str, Type[SandboxCoordinator]] = {
+    str(c.default_mode): c for c in (
+        LocalCoordinator, RemoteCoordinator, JailCoordinator, DockerCoordinator, PodmanCoordinator,
+        KubernetesCoordinator, FargateCoordinator, CloudRunJobsCoordinator, E2BCoordinator,
+        DaytonaCoordinator)}
+
 _coordinator: Optional[SandboxCoordinator] = None
 _coordinator_lock = threading.Lock()
 
 
+def _name(mode: Optional[str]) -> str:
+    return (mode or "").strip().lower()
+
+
+def _make_coordinator(mode: Optional[str]) -> SandboxCoordinator:
+    where = choose_mode(mode, may_be_provider=True)
+    if _name(mode) in ("auto", "sandbox"):
+        return _CLASSES[where](mode)
+    provider = choose_provider(mode) if mode else select(USER).provider
+    return _CLASSES[provider or where]()
+
+
+def has_mode(coordinator: SandboxCoordinator, mode: str) -> bool:
+    """Whether a coordinator is what that mode asks for."""
+    return (choose_mode(mode, may_be_provider=True) == coordinator.mode
+            and choose_provider(mode) in (None, coordinator.provider))
+
+
 def get_sandbox_coordinator(mode: Optional[str] = None) -> SandboxCoordinator:
-    """The coordinator of this process, made at the first call.
+    """The coordinator of this process, made at the first call: a `FargateCoordinator` in mode "fargate",
+    a `LocalCoordinator` in mode "local", and so on.
 
     Args:
         mode: "local", "remote" or a provider's name; without it, SANDBOX_MODE. A process has one
@@ -289,11 +422,9 @@ def get_sandbox_coordinator(mode: Optional[str] = None) -> SandboxCoordinator:
     """
     global _coordinator
     with _coordinator_lock:
-        chosen = choose_mode(mode, may_be_provider=True)
         if _coordinator is None:
-            _coordinator = SandboxCoordinator(mode or chosen)
-        elif mode is not None and (chosen != _coordinator.mode or choose_provider(mode) not in
-                                   (None, _coordinator.provider)):
+            _coordinator = _make_coordinator(mode)
+        elif mode is not None and not has_mode(_coordinator, mode):
             there = _coordinator.provider or _coordinator.mode
             warnings.warn(
                 f"this process has a coordinator of mode '{there}' already; call "

@@ -321,7 +321,7 @@ async def create_sandbox(provider: Optional[str] = None, *, mode: Optional[str] 
         return ProviderSandbox("auto", mode or chosen, server_url, api_key,
                                execution_mode=execution_mode)
     if chosen not in there:
-        raise ValueError(f"unknown sandbox provider '{said}'; valid are: "
+        raise ValueError(f"Unknown sandbox provider '{said}'; valid are: "
                          f"{', '.join(dict.fromkeys(['auto', *there, *MODES]))}. Pass provider=..., "
                          "or set SANDBOX_PROVIDER")
     return ProviderSandbox(chosen, mode, server_url, api_key, execution_mode=execution_mode)

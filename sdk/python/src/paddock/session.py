@@ -20,7 +20,7 @@ from typing import (
     TYPE_CHECKING, Dict, Generator, List, Optional, Sequence, Type, TypeVar, Union,
 )
 
-from ._backend import Backend, open_backend
+from ._backend import Backend, choose_mode, choose_provider, open_backend
 from ._cancel import in_thread
 from .errors import NotFoundError, PaddockError, SessionGoneError
 from .kernel import Kernel
@@ -35,6 +35,16 @@ T = TypeVar("T", bound="SandboxSession")
 
 USER = "agent"
 OUTPUT_MAX_CHARS = 16000
+
+
+def means_gone(backend: Backend, sandbox_id: str, error: PaddockError) -> bool:
+    """Whether that error of a call says that the sandbox is gone, and not only a file in it."""
+    if isinstance(error, NotFoundError):
+        try:
+            return backend.find(sandbox_id).state in ("gone", "stopping")
+        except (NotFoundError, SessionGoneError):
+            return True
+    return isinstance(error, SessionGoneError)
 
 
 class SandboxSession:
@@ -56,10 +66,13 @@ class SandboxSession:
         """As you call the user."""
         self.output_max_chars: int = output_max_chars
         """Longer answers of tools are cut in the middle."""
-        self._backend: Backend = open_backend(mode, server_url, api_key)
+        where = choose_mode(mode, server_url, may_be_provider=True)
+        self._backend: Backend = open_backend(where, server_url, api_key)
         self._keep = session_id is not None
         self._auto_retry = auto_retry
         self._options = SandboxOptions(**(options.to_dict() if options else {}))
+        if self._options.provider is None:
+            self._options.provider = choose_provider(mode)
         if self._options.idle_timeout_s is None:
             self._options.idle_timeout_s = timeout_minutes * 60
         self._lock = threading.RLock()
@@ -81,7 +94,8 @@ class SandboxSession:
         Args:
             session_id: As you call the conversation; without it, one of its own.
             user_id: As you call the user. Sessions of two users never meet.
-            mode: And `server_url`, `api_key`: see `SandboxClient`.
+            mode: "local" or "remote", or the name of a provider, which then makes the sandbox. For
+                `server_url` and `api_key` see `SandboxClient`.
             options: What a new sandbox should be.
             timeout_minutes: It ends when nobody has used it for so long.
             auto_retry: When the sandbox was lost or has expired, make a fresh one. The tool that
@@ -148,16 +162,7 @@ class SandboxSession:
         None when the sandbox is still there. Without `auto_retry` nothing is made.
         """
         lost = self._id
-        if lost is None:
-            return None
-        if isinstance(error, NotFoundError):
-            # Of a file, or of the sandbox?
-            try:
-                if self._backend.find(lost).state not in ("gone", "stopping"):
-                    return None
-            except (NotFoundError, SessionGoneError):
-                pass
-        elif not isinstance(error, SessionGoneError):
+        if lost is None or not means_gone(self._backend, lost, error):
             return None
         text = f"the sandbox is gone ({error.message}), with all files, processes and variables"
         if not self._auto_retry:

@@ -158,7 +158,7 @@ class Project:
         backend, box = self._box.backend, self._box.id
         backend.write_file(box, name, archive)  # type: ignore[arg-type]
         try:
-            done = backend.exec(box, ["tar", "-xf", name, "-C", WORKSPACE, "--no-same-owner"], timeout_s=600)
+            done = backend.exec(box, ["tar", "-xf", name, "--no-same-owner"], cwd=WORKSPACE, timeout_s=600)
         finally:
             backend.remove(box, name)
         if done.status:
@@ -167,9 +167,12 @@ class Project:
     # ---- what is different ----
 
     def _list(self) -> Iterator[Tuple[str, Entry]]:
-        for entry in self._box.backend.list_files(self._box.id, WORKSPACE, depth=DEPTH):
+        backend, box = self._box.backend, self._box.id
+        # Where it really is: at provider local in a directory of the machine.
+        below = backend.stat(box, WORKSPACE).path + "/"
+        for entry in backend.list_files(box, WORKSPACE, depth=DEPTH):
             path = entry.path
-            yield path[len(WORKSPACE) + 1:] if path.startswith(WORKSPACE + "/") else path, entry
+            yield path[len(below):] if path.startswith(below) else path, entry
 
     def difference(self) -> Difference:
         """What is different in the sandbox. Costs the reading of what looks different."""

@@ -1,7 +1,9 @@
 """The tools of a sandbox, for LangChain and LangGraph.
 
-`SandboxSession.get_tools` gives all of them. `get_all_agent_tools` gives those of each role of a team
-of agents that share a sandbox:
+`SandboxSession.get_tools` gives all of them. `get_python_tool` and `get_bash_tool` give one that runs
+in the sandbox of the coordinator's current request (`get_sandbox_coordinator`), `get_coder_agent_tool`
+and its like those of a role there. `get_all_agent_tools` gives those of each role of a team of agents
+that share a sandbox:
 
 | role | may |
 |---|---|
@@ -27,9 +29,14 @@ except ImportError as _error:
                       f"({_error}): pip install 'paddock[langchain]'") from None
 
 from . import _files, _git, _python, _shell, _system, _web  # noqa: F401  (they fill the table)
+from ._current import CoordinatorSession, session_of
 from ._kit import TABLE, Refusal, Spec, cut, explain
 
-__all__ = ["ROLES", "RoleTools", "TOOL_NAMES", "build_tools", "get_all_agent_tools"]
+__all__ = [
+    "CoordinatorSession", "ROLES", "RoleTools", "TOOL_NAMES", "build_tools", "get_all_agent_tools",
+    "get_bash_tool", "get_coder_agent_tool", "get_python_tool", "get_reporter_agent_tool",
+    "get_tracker_agent_tool", "get_validator_agent_tool",
+]
 
 TOOL_NAMES: Tuple[str, ...] = tuple(TABLE)
 """The names of all tools."""
@@ -111,23 +118,69 @@ class RoleTools(Dict[str, List[BaseTool]]):
             return default
 
 
-def get_all_agent_tools(mode: Optional[str] = None, *, session_id: Optional[str] = None,
-                        session: Optional[SandboxSession] = None,
-                        server_url: Optional[str] = None, api_key: Optional[str] = None,
-                        options: Optional[SandboxOptions] = None) -> RoleTools:
-    """The tools of each role of a team: coder, validator, reporter, tracker.
-
-    They share one sandbox, which is made by the first call of a tool.
+def get_python_tool(sandbox_mode: Optional[str] = None) -> BaseTool:
+    """The tool that runs Python. All tools of this process that are made for the same mode by this
+    function and those below share a sandbox.
 
     Args:
-        mode: "local" or "remote"; without it, as SANDBOX_MODE says.
-        session_id: As you call the conversation; without it, one of its own.
-        session: A session that is there already, instead of all the others.
-        server_url: And `api_key`, `options`: see `SandboxSession.create`.
+        sandbox_mode: "local", "remote" or a provider's name. Without it, and with that of the
+            coordinator of this process, the tool runs in the sandbox of the coordinator's current
+            request; of another mode, in one of its own beside it.
 
     Raises:
         ValueError: The mode is unknown; the message lists the valid ones.
     """
+    return build_tools(session_of(sandbox_mode), ["python_exec"])[0]
+
+
+def get_bash_tool(sandbox_mode: Optional[str] = None) -> BaseTool:
+    """The tool that runs commands; see `get_python_tool`."""
+    return build_tools(session_of(sandbox_mode), ["shell_exec"])[0]
+
+
+def get_coder_agent_tool(sandbox_mode: Optional[str] = None) -> List[BaseTool]:
+    """The tools of the coder, for its agent; see `get_python_tool`."""
+    return build_tools(session_of(sandbox_mode), ROLES["coder"])
+
+
+def get_validator_agent_tool(sandbox_mode: Optional[str] = None) -> List[BaseTool]:
+    """The tools of the validator, for its agent; see `get_python_tool`."""
+    return build_tools(session_of(sandbox_mode), ROLES["validator"])
+
+
+def get_reporter_agent_tool(sandbox_mode: Optional[str] = None) -> List[BaseTool]:
+    """The tools of the reporter, for its agent; see `get_python_tool`."""
+    return build_tools(session_of(sandbox_mode), ROLES["reporter"])
+
+
+def get_tracker_agent_tool(sandbox_mode: Optional[str] = None) -> List[BaseTool]:
+    """The tools of the tracker, for its agent; see `get_python_tool`."""
+    return build_tools(session_of(sandbox_mode), ROLES["tracker"])
+
+
+def get_all_agent_tools(mode: Optional[str] = None, *, session_id: Optional[str] = None,
+                        session: Optional[SandboxSession] = None,
+                        server_url: Optional[str] = None, api_key: Optional[str] = None,
+                        options: Optional[SandboxOptions] = None,
+                        sandbox_mode: Optional[str] = None) -> RoleTools:
+    """The tools of each role of a team: coder, validator, reporter, tracker.
+
+    They share one sandbox, which is made by the first call of a tool. Where nothing but a mode is said,
+    it is that of `get_python_tool`: the sandbox of the coordinator's current request.
+
+    Args:
+        mode: "local", "remote" or a provider's name; without it, as SANDBOX_MODE says.
+        session_id: As you call the conversation.
+        session: A session that is there already, instead of all the others.
+        server_url: And `api_key`, `options`: see `SandboxSession.create`.
+        sandbox_mode: The same as `mode`, as older programs call it.
+
+    Raises:
+        ValueError: The mode is unknown; the message lists the valid ones.
+    """
+    mode = mode or sandbox_mode
+    if session is None and not (session_id or server_url or api_key or options):
+        session = session_of(mode)
     if session is None:
         session = SandboxSession(session_id, mode=mode, server_url=server_url, api_key=api_key,
                                  options=options)
