@@ -18,7 +18,8 @@ class Cutter:
     is `blocked` takes connections and carries nothing: who is behind it cannot be reached, and nobody is told so."""
 
     def __init__(self, port, delay=0):
-        self.port, self.pairs, self.lock, self.stopped = port, [], threading.Lock(), False
+        self.port, self.lock, self.stopped = port, threading.Lock(), False
+        self.pairs = {}  # the directions of each connection that are left
         self.delay, self.passes = delay, threading.Event()
         self.passes.set()
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -35,20 +36,20 @@ class Cutter:
                     return
                 continue
             with self.lock:
-                self.pairs.append((near, far))
+                self.pairs[near, far] = 2
             for a, b in ((near, far), (far, near)):
-                threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
+                threading.Thread(target=self.copy, args=(a, b, (near, far)), daemon=True).start()
 
-    def copy(self, a, b):
+    def copy(self, a, b, pair):
         """Reads here and writes in a thread of its own, so that what is on its way does not wait for what was before it."""
         way = queue.Queue(256)
-        threading.Thread(target=self.carry, args=(way, a, b), daemon=True).start()
+        threading.Thread(target=self.carry, args=(way, a, b, pair), daemon=True).start()
         with contextlib.suppress(OSError):
             while piece := a.recv(1 + random.randrange(65536)):
                 way.put((time.monotonic() + self.delay, piece))
         way.put((0, b""))
 
-    def carry(self, way, a, b):
+    def carry(self, way, a, b, pair):
         piece = True
         while piece:
             due, piece = way.get()
@@ -56,9 +57,18 @@ class Cutter:
             self.passes.wait()
             with contextlib.suppress(OSError):
                 b.sendall(piece)
-        for end in (a, b):
+        for end in pair:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+        with self.lock:
+            if pair not in self.pairs:
+                return  # it was cut
+            self.pairs[pair] -= 1
+            if self.pairs[pair]:
+                return
+            del self.pairs[pair]
+        for end in pair:
+            end.close()
 
     @contextlib.contextmanager
     def blocked(self):
@@ -70,7 +80,7 @@ class Cutter:
 
     def cut(self):
         with self.lock:
-            pairs, self.pairs = self.pairs, []
+            pairs, self.pairs = self.pairs, {}
         for pair in pairs:
             for end in pair:
                 with contextlib.suppress(OSError):
