@@ -92,10 +92,9 @@ def test_unreachable_boxes_do_not_slow_a_neighbour(landlord):
         without, beside = [], []
         for turn in range(TURNS):
             without.append(hundredth(neighbour))
+            dying = [boxes.pop() for _ in range(len(boxes) // 4)] if turn == TURNS - 1 else []
             with way.blocked():
-                calls = [Later(ask, server, box) for box in boxes]
-                if turn == TURNS - 1:
-                    calls += [Later(delete, server, boxes.pop()) for _ in range(len(boxes) // 4)]
+                calls = [Later(ask, server, box) for box in boxes] + [Later(delete, server, box) for box in dying]
                 beside.append(hundredth(neighbour))
             for call in calls:
                 assert call.end(120).error is None, call.error
