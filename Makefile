@@ -53,7 +53,7 @@ test: deps-test ## everything; `make test PART="unit lint"` for some of it
 	@tests/run $(PART)
 
 test-nightly: deps-test ## the same with long races, every attack in the VM, long fuzz, ThreadSanitizer
-	@scripts/install-deps vm nightly engines cells
+	@scripts/install-deps vm nightly engines cells arm64
 	@PADDOCK_NIGHTLY=1 tests/run
 
 test-vm: deps-test ## end-to-end and security tests on a stock Debian kernel in QEMU

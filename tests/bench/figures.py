@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Callable, Optional
 
 FILES = ("bench", "bench-server", "bench-e2b", "bench-python", "bench-contexts",
-         "bench-density")
+         "bench-link", "bench-density")
 # A median whose slowest hundredth takes more than so many times as long meets no aim.
 TAIL = 4
 # What is worse than everything of the last release by so much got slower.
@@ -152,6 +152,12 @@ def sandbox_memory(data):
     return Reading(max(found) / 1024)
 
 
+def link_memory(data):
+    """Of an idle sandbox elsewhere, in KB: of its three processes on this machine."""
+    idle = look_up(data, "bench-link", "idle")
+    return Reading(sum(bytes_ for name, bytes_ in idle.items() if name != "box") / 1024)
+
+
 SH = "posix_spawn of sh -c true"
 CELL = "a cell `1+1`"
 ROWS = (
@@ -199,6 +205,13 @@ ROWS = (
     Row("cell-copy", "memory of an idle context with pandas, beside its zygote's", "", 4,
         number("bench-contexts", "copy_bytes", by=1 / (1 << 20)), unit="MiB"),
     Row("idle", "memory of an idle sandbox", "", 600, sandbox_memory, unit="KB"),
+    Row("link-argv", "exec of `/bin/true` in a rented sandbox over HTTP", "the same in a jail", 1.6,
+        times("bench-link", ["times", "link"], ["times", "jail"])),
+    *(Row(f"link-{ms}", f"a file read over a link of {ms} ms there and back", "", aim,
+          number("bench-link", "bytes_per_s", ms, by=1e-6), unit="MB/s", more_is_better=True)
+      for ms, aim in (("0", 200), ("20", 30), ("100", 7))),
+    Row("link-idle", "memory of an idle sandbox elsewhere, on this machine", "", 100, link_memory, unit="KB"),
+    Row("link-box", "memory of paddock-box in it", "", 1024, number("bench-link", "idle", "box", by=1 / 1024), unit="KB"),
     Row("density-create", "creation with all sandboxes there", "with few", 1.2,
         number("bench-density", "create_last_floors", of=("bench-density", "create_first_floors"))),
     Row("density-memory", "the server's own memory with all of them", "", 150,

@@ -269,7 +269,7 @@ PARTS = {
 }
 
 if os.path.isdir(os.path.join(ROOT, "tests/backends")):
-    PARTS["backends"] = tests_in("backends", 1800)
+    PARTS["backends"] = tests_in("backends", 2700 if NIGHTLY else 1800)  # thousands of kills at night
 
 if NIGHTLY:
     PARTS["tsan"] = sanitized("tsan", ["tests/api", "tests/faults"], {

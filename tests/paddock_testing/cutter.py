@@ -1,19 +1,27 @@
-"""Ways to a server that a test can break: all connections cut at once, at any byte, or the answers to some requests lost."""
+"""Ways to a server that a test can break: all connections cut at once, at any byte, every byte later, nothing carried any
+more, or the answers to some requests lost."""
 
 import contextlib
+import queue
 import random
 import re
 import select
 import socket
 import ssl
 import threading
+import time
 
 
 class Cutter:
-    """A way to a port of this machine that copies bytes, whatever they are, until it is cut."""
+    """A way to a port of this machine that copies bytes, whatever they are, until it is cut. `delay` is how many seconds
+    later they come, in each direction; it may be changed at any time, and holds for what is read from then on. A way that
+    is `blocked` takes connections and carries nothing: who is behind it cannot be reached, and nobody is told so."""
 
-    def __init__(self, port):
-        self.port, self.pairs, self.lock, self.stopped = port, [], threading.Lock(), False
+    def __init__(self, port, delay=0):
+        self.port, self.lock, self.stopped = port, threading.Lock(), False
+        self.pairs = {}  # the directions of each connection that are left
+        self.delay, self.passes = delay, threading.Event()
+        self.passes.set()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = self.listener.getsockname()
         threading.Thread(target=self.accept, daemon=True).start()
@@ -28,22 +36,51 @@ class Cutter:
                     return
                 continue
             with self.lock:
-                self.pairs.append((near, far))
+                self.pairs[near, far] = 2
             for a, b in ((near, far), (far, near)):
-                threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
+                threading.Thread(target=self.copy, args=(a, b, (near, far)), daemon=True).start()
 
-    @staticmethod
-    def copy(a, b):
+    def copy(self, a, b, pair):
+        """Reads here and writes in a thread of its own, so that what is on its way does not wait for what was before it."""
+        way = queue.Queue(256)
+        threading.Thread(target=self.carry, args=(way, a, b, pair), daemon=True).start()
         with contextlib.suppress(OSError):
             while piece := a.recv(1 + random.randrange(65536)):
+                way.put((time.monotonic() + self.delay, piece))
+        way.put((0, b""))
+
+    def carry(self, way, a, b, pair):
+        piece = True
+        while piece:
+            due, piece = way.get()
+            time.sleep(max(0, due - time.monotonic()))
+            self.passes.wait()
+            with contextlib.suppress(OSError):
                 b.sendall(piece)
-        for end in (a, b):
+        for end in pair:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+        with self.lock:
+            if pair not in self.pairs:
+                return  # it was cut
+            self.pairs[pair] -= 1
+            if self.pairs[pair]:
+                return
+            del self.pairs[pair]
+        for end in pair:
+            end.close()
+
+    @contextlib.contextmanager
+    def blocked(self):
+        self.passes.clear()
+        try:
+            yield
+        finally:
+            self.passes.set()
 
     def cut(self):
         with self.lock:
-            pairs, self.pairs = self.pairs, []
+            pairs, self.pairs = self.pairs, {}
         for pair in pairs:
             for end in pair:
                 with contextlib.suppress(OSError):
