@@ -24,6 +24,12 @@ from test_far_kill import COMMS, named
 from breaking import Box, Victim  # pylint: disable=import-error,wrong-import-order
 
 NIGHT = bool(os.environ.get("PADDOCK_NIGHTLY"))
+
+
+def nightly(test):
+    return test if NIGHT else None
+
+
 ID = "[0-9a-f-]+"
 STEPS = {"make": "POST /api/sandbox", "look": "GET /api/sandbox/.*", "upload": "POST /toolbox/.*bulk-upload",
          "start": "POST /toolbox/.*execute", "preview": "GET /api/.*preview-url", "delete": "DELETE /api/.*"}
@@ -267,10 +273,11 @@ def strike(server, landlord, victim):
                 pass
 
 
+@nightly
 def test_every_byte_and_every_end_once(server, landlord):
     """Whatever is between a command and its client is cut or killed while it prints."""
     one = make_box(server)
-    for number in range(paddock.rounds(2, 100, 2)):
+    for number in range(paddock.rounds(100, 100, 4)):
         victims = [("daemon", "carrier", "cut", "broker")[number % 4]] + random.choices(["cut", "carrier"], k=2)
         print(f"round {number}: {victims}", flush=True)
         printer = Printer(one, f"run-{number}")

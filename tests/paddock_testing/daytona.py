@@ -252,6 +252,11 @@ class Daytona:
                 self.request = context.wrap_socket(self.request, server_side=True)
                 super().setup()
 
+            def finish(self):  # the server closes what it has accepted, which is not the TLS on top of it
+                with contextlib.suppress(OSError):
+                    super().finish()
+                self.request.close()
+
             def do_any(self):
                 outer.serve(self)
 
