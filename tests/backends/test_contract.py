@@ -39,7 +39,8 @@ PYTHON = ["test_async.py", "test_client.py", "test_coordinator.py", "test_deepag
 def rounds():
     """(provider, suite, what of it)"""
     for provider in PROVIDERS:
-        yield from ((provider, "api", name) for name in BY_DAY)
+        if NIGHT or provider != "cloudrun":
+            yield from ((provider, "api", name) for name in BY_DAY)
         if NIGHT and provider not in ("e2b", "cloudrun"):
             # Where usage is not told, no shell is prepared; E2B's sandboxes have profile dev.
             lacks = ("test_prepared", "test_e2b") if provider == "toy" else ()
