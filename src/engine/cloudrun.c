@@ -27,10 +27,13 @@
 #include "engine/switchboard.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define REGION       "us-central1"
 #define ENDPOINT     "https://run.googleapis.com"
@@ -43,7 +46,8 @@
 #define LOOK_EVERY   (2 * NS_PER_S)
 #define CALL_WAIT    (240 * NS_PER_S) /* Google gives a container as long to start */
 #define LOST_WAIT    (10 * NS_PER_S)  /* a list may not have a new execution at once */
-#define GONE_WAIT    (5 * NS_PER_S)   /* for the end of one that was cancelled */
+#define LOOK_WAIT    (5 * NS_PER_S)
+#define GONE_WAIT    (15 * NS_PER_S) /* one that was cancelled has 10 s to end */
 #define SLICE_MS     200
 #define PAUSE_MS     500
 
@@ -270,25 +274,45 @@ static int end_found(struct cloudrun *b, struct search *s, unsigned keep, deadli
     return 0;
 }
 
+/* Removes the records, when what was cancelled is over: in a process of its own, since nobody is to
+ * wait for that, least of all the next box that is to be ended. What it does not come to is found
+ * by the next look for orphans. */
+static void remove_later(struct cloudrun *b, struct search *s)
+{
+    deadline t = deadline_in(GONE_WAIT);
+    struct pd_err e;
+    pid_t pid = fork();
+
+    if (pid != 0)
+        return;
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; fd < 3; fd++)
+        (void)dup2(null, fd);
+    syscall(SYS_close_range, 3, ~0u, 0); /* locks say that their holder lives */
+    struct remote *fresh = remote_open(b->remote.config, &e);
+    if (fresh) {
+        await_ends(self(fresh), s, t);
+        for (unsigned i = 0; i < s->count; i++)
+            if (s->found[i].over)
+                (void)tell_one(self(fresh), "DELETE", s->found[i].id, "", "remove an execution", t,
+                               &e);
+    }
+    _exit(0);
+}
+
 static int cloudrun_end(struct remote *r, const char *instance, const char *box, deadline t,
                         struct pd_err *e)
 {
     struct cloudrun *b = self(r);
     struct search s = {.instance = instance, .box = box};
-    deadline wait = deadline_in(GONE_WAIT);
 
     if (search(b, &s, t, e) < 0)
         return -1;
     add_made(b, &s);
     if (end_found(b, &s, 0, t, e) < 0)
         return -1;
-    await_ends(b, &s, wait < t ? wait : t);
-
-    /* A record of one that still ends is removed when it is looked for again. */
-    for (unsigned i = 0; i < s.count; i++)
-        if (s.found[i].over &&
-            tell_one(b, "DELETE", s.found[i].id, "", "remove an execution", t, e) < 0)
-            return -1;
+    if (s.count)
+        remove_later(b, &s);
     return 0;
 }
 
@@ -570,7 +594,7 @@ static struct byte_stream *cloudrun_reach(struct remote *r, const char *place, d
         return s;
 
     /* Does it not call because it cannot, or because it is no more? */
-    int r2 = read_one(b, id, &now, deadline_in(GONE_WAIT), &why);
+    int r2 = read_one(b, id, &now, deadline_in(LOOK_WAIT), &why);
     if (r2 < 0 && why.code == PD_NOT_FOUND)
         pd_fail(e, PD_LOST, "%s", why.msg);
     else if (r2 == 0 && now.over)

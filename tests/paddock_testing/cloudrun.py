@@ -88,7 +88,7 @@ class Execution:
 
     @property
     def over(self):
-        return self.cancelled or not self.task.runs()
+        return not self.task.runs()
 
 
 def now():
@@ -246,15 +246,15 @@ class CloudRun:
         if not one:
             return 404, error(404, f"Resource '{parts[8]}' of kind 'EXECUTION' does not exist.", "NOT_FOUND")
         if what == "jobs.executions.cancel":
-            if one.over:
+            if one.over or one.cancelled:
                 return 400, error(400, "The execution has completed.", "FAILED_PRECONDITION")
             one.cancelled = True
-            one.task.end()
+            threading.Thread(target=one.task.end, daemon=True).start()
         if what == "jobs.executions.delete":
             if not one.over:
                 return 400, error(400, "The execution is running.", "FAILED_PRECONDITION")
             with self.lock:
-                del self.executions[one.id]
+                self.executions.pop(one.id, None)
             one.task.clear()
         return 200, self.tell(one) if what.endswith("get") else self.tell_operation(one, vague=False)
 
@@ -320,8 +320,8 @@ class CloudRun:
     def close(self):
         self.server.shutdown()
         self.server.server_close()
-        for one in self.executions.values():
-            if not one.cancelled:
+        for one in list(self.executions.values()):
+            if not one.over:
                 one.task.end(signal.SIGKILL)
             one.task.clear()
         subprocess.run(["ip", "addr", "del", self.address + "/32", "dev", "lo"], check=False, capture_output=True)

@@ -70,7 +70,7 @@ static const struct {
     {"id=ya29.a0AfH6SMBx_0123-456789;", "id=" R ";"},
     {"x GOCSPX-0123456789abcdef_-01", "x " R},
     {"{\"private_key\": \"-----BEGIN PRIVATE KEY-----\\nMIIE\\n-----END PRIVATE KEY-----\\n\"}",
-     "{\"private_key\": \"" R "\\n\"}"},
+     "{\"private_key\": \"" R "\"}"},
     {"jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "jwt " R},
     {"--sk-0123456789abcdef0123", "--" R},
     {"echo '-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----' > k",
