@@ -104,11 +104,11 @@ export async function enter(address = '#/', options = {}) {
   const visited = await visit(options);
   const { page } = visited;
   const state = async () => `faults: ${JSON.stringify(visited.faults)}\nlost: ${JSON.stringify(visited.lost)}\npage: ${(await page.content()).slice(0, 3000)}`;
-  await page.goto(`${HOME}/`);
-  // Seen once in hundreds of loads on a machine with ten others' work: a page that stayed empty. People load it again; the log says it.
-  await page.getByLabel('API key').waitFor({ timeout: PATIENCE / 2 }).catch(async () => {
+  // Chromium drops what it is loading when the machine gets or loses an interface (ERR_NETWORK_CHANGED), as it does whenever others'
+  // tests make networks beside these. People load the page again; the log says it.
+  await page.goto(`${HOME}/`).then(() => page.getByLabel('API key').waitFor({ timeout: PATIENCE / 2 })).catch(async () => {
     console.error(`the page is loaded a second time\n${await state()}`);
-    await page.reload();
+    await page.goto(`${HOME}/`);
   });
   try {
     await page.getByLabel('API key').fill(options.key ?? PADDOCK_API_KEY);
