@@ -262,7 +262,9 @@ def test_the_gates_own_port_is_closed_to_the_sandbox(internet, address):
     assert r.returncode == 0 and "reset" in r.stdout, r
     # The control: a port of that address with a server of the sandbox's own.
     served = (f'import socket, threading\nl = socket.create_server(("{address}", 3001), family=socket.{family})\n'
-              'threading.Thread(target=lambda: l.accept()[0].sendall(b"inside"), daemon=True).start()\n')
+              'kept = []  # whoever closes with a request unread resets\n'
+              'def serve(): kept.append(l.accept()[0]); kept[0].sendall(b"inside")\n'
+              'threading.Thread(target=serve, daemon=True).start()\n')
     r = internet.run(OPEN, line.replace("'import socket\n", "'" + served, 1).replace(", 3));", ", 3001));"))
     assert r.returncode == 0 and "inside" in r.stdout, r
 

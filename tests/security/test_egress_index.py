@@ -18,10 +18,15 @@ from urllib.parse import urlsplit
 import pytest
 from paddock_testing import e2b_images
 from paddock_testing.run import PADDOCK, clean_environment, seconds
+from paddock_testing.server import Server
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 PIP = "/usr/bin/python3 -m pip --disable-pip-version-check"
 HOSTS_MAX = 6
+SIZES = ("--memory", "2G", "--disk", "6G")
+# `full` is 1 to 2 GB: for who asks for it.
+TIERS = {"basic": "debian:12-slim", **({"full": "debian:12"} if os.environ.get("PADDOCK_TIER_FULL") else {})}
 
 
 def output(*argv):
@@ -117,7 +122,7 @@ def check(hosts, line, options=(), env=None):
 
 @pytest.fixture(scope="module")
 def debian():
-    """What runs a Debian of apt's own index as an image, and where that index is."""
+    """Where apt's index is, a store with a Debian of it as an image, and the archive of that."""
     if not os.environ.get("PADDOCK_NIGHTLY") and not os.environ.get("PADDOCK_INDEX"):
         pytest.skip("at night: it asks the package index that this machine's clients use")
     place = Path(tempfile.mkdtemp(prefix="paddock-index-", dir="/var/tmp"))
@@ -130,14 +135,86 @@ def debian():
         env = {"PADDOCK_STATE_DIR": str(place / "state"), "PADDOCK_RUN_DIR": str(place / "run")}
         subprocess.run([PADDOCK, "image", "import", "--name", "debian:index", archive], env=clean_environment(env), check=True,
                        stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds(300))
-        yield re.search(r"^[^#\n]*(https?://\S+)", sources, re.M)[1], env
+        yield re.search(r"^[^#\n]*(https?://\S+)", sources, re.M)[1], env, archive
     finally:
         shutil.rmtree(place)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_apt_installs_in_an_image(debian):
-    url, env = debian
+    url, env, _ = debian
     line = "apt-get -q update && apt-get -qy install --no-install-recommends hello && hello"
     options = ("--image", "debian:index", "--profile", "dev", "--user", "root", "--memory", "1G")
     check(learn(url, line, options, env), line, options, env)
+
+
+def template(server, *words):
+    env = {**server.env, "PADDOCK_URL": server.url, "PADDOCK_API_KEY": server.key}
+    return subprocess.run([PADDOCK, "template", *map(str, words)], env=env, capture_output=True, text=True, check=False,
+                          stdin=subprocess.DEVNULL, timeout=seconds(900))
+
+
+def hosts_refused(server):
+    """What builds did not reach, because it is at private addresses."""
+    found = set()
+    for file in Path(server.state_dir).rglob("audit*"):
+        for line in file.read_text().splitlines() if file.is_file() else []:
+            told = json.loads(line)
+            if told.get("action") == "egress" and told.get("result") == "refused" and told.get("name"):
+                found.add(told["name"])
+    return found
+
+
+def serve_tier(tier, archive, private):
+    """A server whose builds reach public addresses and these, with an image of the name that the tier begins with."""
+    settings = {"egress": "open", "providers": "jail", "requests_per_s": 0, "creates_per_s": 0, "pool_max": 0,
+                "max_memory_bytes": "4G", "max_disk_bytes": "8G"}
+    if private:
+        settings["egress_private"] = ",".join(private)
+    if os.path.exists(BUNDLE):
+        settings["egress_ca"] = BUNDLE
+    server = Server(settings)
+    server.__enter__()
+    subprocess.run([PADDOCK, "image", "import", "--name", TIERS[tier], archive], env=server.env, check=True,
+                   stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds(300))
+    return server
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_tier_is_built_and_requirements_go_on_top(debian, tmp_path, tier):
+    """As docs/builds.md has it: apt and pip in a build, the same again without doing anything, then one file more."""
+    hosts, done = {urlsplit(url).hostname for url in (debian[0], pip_index())}, None
+    for _ in range(HOSTS_MAX):
+        server = serve_tier(tier, debian[2], sorted({a for host in hosts for a in private_addresses(host)}))
+        try:
+            done = template(server, "build", *SIZES, ROOT / "templates" / tier)
+            more = hosts_refused(server) - hosts
+            if done.returncode == 0:
+                look_at(server, tier, tmp_path)
+                return
+        finally:
+            e2b_images.forget(server)
+            server.close()
+        assert more, done
+        hosts |= more
+    raise AssertionError(done)
+
+
+def look_at(server, tier, tmp_path):
+    again = template(server, "build", *SIZES, ROOT / "templates" / tier)
+    assert again.returncode == 0 and "all of it was built before" in again.stdout + again.stderr, again
+    (tmp_path / "more.txt").write_text("six\n")
+    (tmp_path / "Dockerfile").write_text("FROM nothing\nCOPY more.txt /tmp/more.txt\n"
+                                         "RUN /opt/python/bin/pip install --no-cache-dir -r /tmp/more.txt\n")
+    layered = template(server, "build", "--name", "more", "--template", tier, *SIZES, tmp_path)
+    assert layered.returncode == 0, layered
+    client = server.client()
+    for name, has_it in ((tier, False), ("more", True)):
+        made = client.post("/v1/sandboxes", json={"template": name})
+        assert made.status == 201, made
+        line = "/opt/python/bin/python -c 'import yaml, requests{}'"
+        for imports, works in (("", True), (", six", has_it)):
+            told = client.post(f"/v1/sandboxes/{made.json()['id']}/exec", json={"command": line.format(imports)}).json()
+            assert (told["exit_code"] == 0) == works, told
+        client.delete(f"/v1/sandboxes/{made.json()['id']}")
