@@ -135,7 +135,8 @@ def test_an_interrupt_ends_the_cell_and_keeps_the_variables(node, code):
     node.interrupt()
     cell = node.collect(request)
     assert cell.error is not None
-    assert node.run("kept").text == "1"
+    after = node.run("kept")
+    assert after.text == "1" and after.order[0][1]["count"] == 3
 
 
 @pytest.mark.parametrize("code", [
