@@ -406,9 +406,7 @@ static int open_reader(struct execution_follow *f, struct pd_err *e)
     }
     reader_init(&f->reader, p, x->id, f->has_offset ? f->offset : x->begin, f->has_offset);
     f->reader.skim = f->skims;
-    lock_take(&f->context->session->lock);
-    f->reader.is_late = f->context->session->provider && f->context->session->provider->is_far;
-    lock_release(&f->context->session->lock);
+    f->reader.is_late = session_is_far(f->context->session);
     f->reading = true;
     process_unref(p); /* the reader has its own */
     return 0;
@@ -594,8 +592,8 @@ static int wait_for_news(struct execution_follow *f, int other_fd, short other_e
     struct pollfd fds[3] = {{.fd = f->wait->event, .events = POLLIN},
                             {.fd = f->watch.event, .events = POLLIN},
                             {.fd = other_fd, .events = other_events}};
-    int n = poll(fds, 3, deadline_poll_ms(d));
-    return n > 0 && fds[2].revents;
+    deadline late = f->reading ? reader_due(&f->reader) : DEADLINE_NONE;
+    return poll(fds, 3, deadline_poll_ms(late < d ? late : d)) > 0 && fds[2].revents;
 }
 
 /* What its state asks for: 1 with news, 0: nothing yet. */
@@ -653,8 +651,6 @@ int execution_next(struct execution_follow *f, int other_fd, short other_events,
             return 0;
 
         deadline due = f->owned && f->reading ? see_to_time(f) : DEADLINE_NONE;
-        deadline late = f->reading ? reader_due(&f->reader) : DEADLINE_NONE;
-        due = late < due ? late : due;
         if (wait_for_news(f, other_fd, other_events, due < d ? due : d)) {
             *ret = NEWS_LEFT;
             return 0;

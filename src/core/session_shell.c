@@ -126,6 +126,14 @@ bool session_place(struct session *s, struct box_place *ret)
     return placed;
 }
 
+bool session_is_far(struct session *s)
+{
+    lock_take(&s->lock);
+    bool far = s->provider && s->provider->is_far;
+    lock_release(&s->lock);
+    return far;
+}
+
 static bool is_below(const char *path, const char *dir)
 {
     size_t len = strlen(dir);

@@ -234,6 +234,8 @@ int shell_prepared_script(const char *cwd, struct buf *out);
 int shell_line(const char *command, struct buf *out);
 /* Where the box's commands live, if not where a jail's do: then true. */
 bool session_place(struct session *s, struct box_place *ret);
+/* Is its box on another machine, reached over a link? */
+bool session_is_far(struct session *s);
 /* A path that is given in a jail's terms, in the box's own: what was /workspace or /home/user is
  * elsewhere. `place` NULL: it is copied. -1 when there is no room. */
 int place_path(const struct box_place *place, const char *path, char *out, size_t size);
