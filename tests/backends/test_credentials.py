@@ -19,6 +19,8 @@ from paddock_testing.server import Server
 from test_docker import Box
 
 PAGE = os.sysconf("SC_PAGESIZE")
+# No jails in advance: the files of their disks are large and empty.
+NONE_WAIT = {"pool_min": 0, "pool_max": 0, "image_pull": "never"}
 MAY = ("paddock-remote", "paddock-carrier", "paddock-broker")
 
 
@@ -105,7 +107,7 @@ def words_of_key(path):
 def test_the_key_of_an_engine_far_away_is_with_brokers_and_carriers(far, far_images):
     words = words_of_key(far.certs / "key.pem")
     assert all(len(w) > 28 for w in words)
-    with Server({"providers": "jail,docker", "image_pull": "never", **far.settings()}) as server:
+    with Server({"providers": "jail,docker", **NONE_WAIT, **far.settings()}) as server:
         api = server.client()
         box = Box(api, far_images["sh"])
         assert box.exec("echo here")["stdout"] == "here\n"
@@ -125,7 +127,7 @@ def test_the_password_of_a_registry_is_with_brokers(dockerd, images, registry, t
         file = tmp_path / f"auth-{status}"
         file.write_text(json.dumps({"auths": {registry.address: {"auth": word.decode()}}}))
         words = [password.encode(), word]
-        with Server({"providers": "jail,docker", "docker_host": dockerd.host, "image_pull": "always",
+        with Server({"providers": "jail,docker", **NONE_WAIT, "docker_host": dockerd.host, "image_pull": "always",
                      "registry_auth": str(file)}) as server:
             api = server.client()
             answer = api.post("/v1/sandboxes", json={"provider": "docker", "image": name})

@@ -35,6 +35,8 @@ class Cutter:
                 if self.stopped:
                     return
                 continue
+            for end in (near, far):  # what is late is so by `delay` alone
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self.lock:
                 self.pairs[near, far] = 2
             for a, b in ((near, far), (far, near)):
