@@ -13,9 +13,8 @@
 #include <stddef.h>
 
 static const struct remote_kind *const kinds[] = {
-    &docker_remote, &podman_remote,  &kubernetes_remote,
-    &e2b_remote,    &fargate_remote, &daytona_remote,
-    &cloudrun_remote,
+    &docker_remote,  &podman_remote,  &kubernetes_remote, &e2b_remote,
+    &fargate_remote, &daytona_remote, &cloudrun_remote,
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
 
