@@ -3,6 +3,7 @@
 
 const PROOF = 'paddock.proof';
 const RECENT = 20;
+const PAUSES_MS = [200, 1000]; // before a question is asked again
 const listeners = new Set();
 
 /** What the page has done last, newest first: {method, path, body, file}. Never a login. */
@@ -48,6 +49,23 @@ export function forget() {
   told();
 }
 
+/**
+ * A request, and its answer. Browsers drop what is under way when the machine's network changes: a question does no harm when
+ * it is asked again, so it is.
+ */
+async function fetched(path, options) {
+  for (const pause of options.method === 'GET' ? PAUSES_MS : []) {
+    try {
+      return await fetch(path, options);
+    } catch (fault) {
+      if (fault.name === 'AbortError') throw fault;
+    }
+    await new Promise((done) => { setTimeout(done, pause); });
+    options.signal?.throwIfAborted();
+  }
+  return fetch(path, options);
+}
+
 /** The answer to a request, once it is one below 400; else it throws an ApiError. */
 export async function request(method, path, { body, data, headers, signal } = {}) {
   const sent = { ...headers };
@@ -57,7 +75,7 @@ export async function request(method, path, { body, data, headers, signal } = {}
   remember(method, path, body, data);
   let answer;
   try {
-    answer = await fetch(path, {
+    answer = await fetched(path, {
       method, headers: sent, body: body === undefined ? data : JSON.stringify(body),
       credentials: 'same-origin', cache: 'no-store', signal,
     });

@@ -269,7 +269,8 @@ PARTS = {
 }
 
 if os.path.isdir(os.path.join(ROOT, "tests/backends")):
-    PARTS["backends"] = tests_in("backends", 2700 if NIGHTLY else 1800)  # thousands of kills at night
+    # Thousands of kills at night. Most of a test here is waiting.
+    PARTS["backends"] = tests_in("backends", 2700 if NIGHTLY else 1800, workers=2)
 
 if NIGHTLY:
     PARTS["tsan"] = sanitized("tsan", ["tests/api", "tests/faults"], {
