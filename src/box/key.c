@@ -46,7 +46,8 @@ static int read_environment(uint8_t ret[LINK_KEY], struct pd_err *e)
     for (size_t i = 0; good && i < LINK_KEY; i++) {
         int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
         good = high >= 0 && low >= 0;
-        ret[i] = (uint8_t)(high << 4 | low);
+        if (good)
+            ret[i] = (uint8_t)(high << 4 | low);
     }
     if (text)
         explicit_bzero(text, len);
