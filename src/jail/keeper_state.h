@@ -41,6 +41,7 @@
 #define COPY_PATIENCE    (600 * NS_PER_S) /* the longest that a client may have */
 #define LAST_SWEEP       (15 * NS_PER_S)
 #define SWEEP_RETRY      (NS_PER_S)
+#define IMAGES_AT_ONCE   8u
 #define WHY_PATIENCE     (20 * NS_PER_S) /* for the reason of an end */
 #define STRIKE_AFTER     (100 * NS_PER_MS)
 #define UNDEAD_AFTER     (5 * NS_PER_S)
@@ -209,6 +210,7 @@ struct keeper {
     unsigned jail_count, undead_count, queued;
     struct chore *chores;
     unsigned chore_count;
+    pid_t image_pids[IMAGES_AT_ONCE]; /* 0: none */
     struct stash *stashes[BUCKETS];
     unsigned stash_count;
     struct {
@@ -296,7 +298,14 @@ void kits_refill(struct keeper *k, struct worker *w);
 /* It is no kit any more. */
 void kit_leave(struct keeper *k, struct kjail *j);
 
+/* keeper_images.c: what is asked of the store of images, each a process of its own. */
+void images_request(struct keeper *k, struct client *c, const struct frame *f);
+/* One of them has died: was it one? */
+bool images_reaped(struct keeper *k, pid_t pid);
+
 /* keeper_workers.c */
+/* In a child: the name, the signals and the limits that a process has which the keeper starts. */
+void keeper_child_begin(const struct keeper *k, const char *title);
 int worker_start(struct keeper *k, struct worker *w);
 /* Gives an idle worker a request. -1 when it is dead; nothing was asked then. */
 int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const struct buf *payload,

@@ -62,17 +62,13 @@ static const char *worker_title(const struct keeper *k, const struct worker *w)
     return w->builds ? "builder" : w->copies ? "copier" : "sweeper";
 }
 
-static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int sock)
+void keeper_child_begin(const struct keeper *k, const char *title)
 {
-    const struct builder_config *config = w->builds   ? &k->builder_config
-                                          : w->copies ? &k->copier_config
-                                                      : &k->sweeper_config;
-
     /* What a terminal signals is its client's; a keeper of its own has left it already. */
     if (k->config->inside)
         setsid();
     char name[32];
-    snprintf(name, sizeof name, "paddock-%s", worker_title(k, w));
+    snprintf(name, sizeof name, "paddock-%s", title);
     prctl(PR_SET_NAME, name, 0, 0, 0);
     sigset_t none;
     sigemptyset(&none);
@@ -85,7 +81,15 @@ static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int
      */
     for (int i = 1; i < SIGNALS; i++)
         reset_signal(i);
+}
 
+static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int sock)
+{
+    const struct builder_config *config = w->builds   ? &k->builder_config
+                                          : w->copies ? &k->copier_config
+                                                      : &k->sweeper_config;
+
+    keeper_child_begin(k, worker_title(k, w));
     /* A keeper that is part of its client ends with it, and its builder sweeps: until then nobody
      * else gets the range. Copied first: it may have the number that the socket gets. */
     bool holds = k->config->inside && k->ranges.fd >= 0;

@@ -712,6 +712,7 @@ static struct keeper_provider *provider_new(const struct provider_kind *kind, st
         .remove_root = keeper_remove_root,
         .keep_root = keeper_keep_root,
         .check = keeper_check,
+        .images = kind->has_store ? keeper_images : NULL,
         .copy_root = keeper_copy_root,
         .exec = keeper_provider_exec,
         .hear_begin = keeper_box_hear_begin,

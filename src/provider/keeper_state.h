@@ -150,6 +150,7 @@ int keeper_remove_root(struct provider *base, const char *root_name, struct pd_e
 int keeper_keep_root(struct provider *base, const char *root_name, deadline d, struct pd_err *e);
 int keeper_copy_root(struct provider *base, struct box *box, const char *from, const char *to,
                      deadline d, struct pd_err *e);
+int keeper_images(struct provider *base, const struct box_images *r, deadline d, struct pd_err *e);
 int keeper_check(struct box *box, deadline d, struct pd_err *e);
 
 /* Ends a jail that nobody here has. Waits for room in the keeper's socket. `flags`: of DESTROY. */

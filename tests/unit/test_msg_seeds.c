@@ -86,6 +86,8 @@ static void make_seeds(void)
     SEED(exec, "-bare", {.cwd = "/", .argv = words, .environ = none});
     SEED(progress, "", {.layers_done = 1, .layers = 2, .bytes_done = 3, .bytes = 4});
     SEED(trouble, "", {.text = "builders die"});
+    SEED(images, "",
+         {.verb = IMAGES_PULL, .missing = 1, .store_max = UINT64_C(1) << 30, .image = "tool:1"});
     SEED(facts, "",
          {.mode = FACTS_SINGLE,
           .uid = 7,
