@@ -5,12 +5,12 @@
  * list is bounded, every enum is in range, nothing is left over.
  *
  *   client  -> keeper    HELLO CREATE DESTROY KILL STATS CHECK REMOVE_ROOT KEEP_ROOT COPY_ROOT
- *                        LIST COUNT STASH FETCH DROP
+ *                        LIST COUNT STASH FETCH DROP STEER
  *   keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END COUNTED STASHED DONE ERROR
- *                        PROGRESS TROUBLE
+ *                        PROGRESS TROUBLE STEERED
  *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE CHECK REMOVE_ROOT KEEP_ROOT COPY THAW
- *                        CANCEL
- *   builder -> keeper    BUILT DONE ERROR PROGRESS
+ *                        CANCEL STEER
+ *   builder -> keeper    BUILT DONE ERROR PROGRESS STEERED
  *   keeper  -> init      ADOPT
  *   client  -> init      EXEC SIGNAL KILL_TREE RESIZE ACK SYNC
  *   init    -> client    STARTED EXITED EMPTY FACTS SYNCED SYNC_END DONE ERROR
@@ -84,6 +84,9 @@ enum wire_type {
     WIRE_CANCEL,  /* no payload; the head's id is the BUILD's that is not wanted any more. Has no
                    * answer of its own: that of the BUILD comes earlier. Only to our brokers */
     WIRE_TROUBLE, /* msg_trouble, by itself, to a client whose HELLO had the flag TELL */
+    WIRE_STEER,   /* msg_destroy, of which only the id counts: a jail that was made without a way
+                   * out gets one; to a builder, no payload; fd: pidfd of init */
+    WIRE_STEERED, /* no payload; fds: the gate's two. Of one that has a way out, again */
     WIRE_TYPE_COUNT
 };
 

@@ -371,16 +371,18 @@ def test_whoever_waits_and_then_says_another_name_is_cut_off(internet):
 def test_bytes_arrive_whole_both_ways(internet):
     """Much at once, to and from a server that says what it hears, by a client that does not read until nothing more is taken
     from it: what the gate then holds, in both directions, is whole as well."""
-    r = internet.run(A + ":7777 " + A, "head -c 48000000 /dev/urandom > f; " + PY + "'"
-                     'import select, socket, threading\n'
+    r = internet.run(A + ":7777 " + A, PY + "'"
+                     'import os, select, socket, threading\n'
                      's = socket.create_connection(("a.example", 7777), 60)\n'
-                     'd = memoryview(open("f", "rb").read())\nat = 0\n'
-                     'while at < len(d) and select.select([], [s], [], 0.3)[1]: at += s.send(d[at:at+500000], socket.MSG_DONTWAIT)\n'
-                     'held = at\n'
-                     'def send(): s.sendall(d[at:]); s.shutdown(1)\n'
+                     'd = memoryview(os.urandom(1 << 20) * 2)\n'
+                     'def piece(at, n): return d[at % (1 << 20):][:n]\n'
+                     'held = 0\n'
+                     'while select.select([], [s], [], 0.3)[1]: held += s.send(piece(held, 500000))\n'
+                     'def send():\n for at in range(held, held + 5000000, 500000): s.sendall(piece(at, 500000))\n s.shutdown(1)\n'
                      'threading.Thread(target=send).start()\n'
-                     'b = bytearray()\nwhile True:\n n = s.recv(300000)\n if not n: break\n b += n\n'
-                     "print(held < len(d), b == d)'; curl -sS http://a.example/big5000000 | wc -c")
+                     'got, whole = 0, True\n'
+                     'while (n := s.recv(300000)):\n whole &= n == piece(got, len(n))\n got += len(n)\n'
+                     "print(whole, got == held + 5000000)'; curl -sS http://a.example/big5000000 | wc -c")
     assert r.stdout.split() == ["True", "True", "5000000"], r
 
 
