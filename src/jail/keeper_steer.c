@@ -52,12 +52,29 @@ void steer_request(struct keeper *k, struct client *c, const struct frame *f)
     chore_add(k, n);
 }
 
+/* Is another worker at it? Two in one namespace would be in each other's way. */
+static bool is_begun(const struct keeper *k, const struct worker *w, const struct chore *c)
+{
+    for (unsigned i = 0; i < k->worker_count; i++) {
+        const struct chore *other = k->workers[i].chore;
+        if (&k->workers[i] != w && other && other->type == WIRE_STEER &&
+            wire_id_equal(other->jail_id, c->jail_id))
+            return true;
+    }
+    return false;
+}
+
 int steer_send(struct keeper *k, struct worker *w, struct chore *c)
 {
     struct pd_err e;
     const struct kjail *j = find(k, c->jail_id, &e);
     if (j && j->gate[0] >= 0) { /* another one that asked was first */
         steer_done(k, c, NULL, NULL);
+        return -1;
+    }
+
+    if (is_begun(k, w, c)) {
+        chore_add(k, c); /* looked at again when that one has answered */
         return -1;
     }
 
