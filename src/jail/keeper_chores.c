@@ -186,7 +186,6 @@ struct chore *chore_take(struct keeper *k, const struct worker *w)
     for (struct chore **at = &k->chores; *at; at = &(*at)->next) {
         struct chore *c = *at;
         if ((c->type == WIRE_REMOVE_ROOT && !w->sweeps) ||
-            (c->type == WIRE_STEER && k->rootless && !w->sweeps) ||
             (c->type == WIRE_COPY_ROOT) != (w->copies != 0) ||
             (c->not_before && !deadline_passed(c->not_before)) || is_mounted(k, c))
             continue;

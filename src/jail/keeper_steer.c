@@ -38,6 +38,10 @@ void steer_request(struct keeper *k, struct client *c, const struct frame *f)
     }
     if (j && !k->kind->is_jail)
         pd_fail(&e, PD_UNSUPPORTED, "provider %s has no way out by rules", k->kind->name);
+    else if (j && k->rootless) /* its network belongs to a user namespace that no worker is in */
+        pd_fail(&e, PD_UNSUPPORTED,
+                "without root a sandbox has a way out only if it was made with one: make one with "
+                "`network`");
     else if (j && (k->chore_count >= CHORES_MAX || !(n = calloc(1, sizeof *n))))
         pd_fail(&e, PD_CAPACITY, "%u chores are waiting", k->chore_count);
     if (!n) {
