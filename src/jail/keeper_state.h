@@ -163,7 +163,8 @@ struct kjail {
 /* Something that may take a moment and is therefore a worker's, asked for by a client. */
 struct chore {
     struct chore *next;
-    enum wire_type type; /* WIRE_KILL, _REMOVE_ROOT, _KEEP_ROOT, _COPY_ROOT, _THAW, _CHECK */
+    enum wire_type type; /* WIRE_KILL, _REMOVE_ROOT, _KEEP_ROOT, _COPY_ROOT, _THAW, _CHECK,
+                         _STEER */
     uint64_t client;
     struct wire_id request;
     char jail[MSG_NAME_MAX + 1];
@@ -171,7 +172,7 @@ struct chore {
     unsigned tries;
     deadline not_before;
     /* WIRE_COPY_ROOT: what becomes of `what`, the jail that uses it (all zero: none), whether it
-     * was stopped for this, when to give up. */
+     * was stopped for this, when to give up. WIRE_STEER: its jail. */
     char to[SPEC_NAME_MAX + 1];
     struct wire_id jail_id;
     int froze;
@@ -367,7 +368,7 @@ void chore_request(struct keeper *k, struct client *c, const struct frame *f);
  * they are marked (KEEP_ROOT). */
 void chores_for_old_roots(struct keeper *k);
 /* A worker is done with its chore, or dead (no frame). */
-void chore_done(struct keeper *k, struct worker *w, const struct frame *f);
+void chore_done(struct keeper *k, struct worker *w, struct frame *f);
 void chore_send(struct keeper *k, struct worker *w, struct chore *c);
 int chores_pending(const struct keeper *k);
 /* Gives one that is due: copying is for workers that do nothing else, removing for those that
@@ -379,6 +380,13 @@ void chore_free(struct chore *c);
 
 /* Is this a root that an unprivileged server may do with as it likes? */
 int root_is_servers(const char *name);
+
+/* keeper_steer.c: a client's STEER. */
+void steer_request(struct keeper *k, struct client *c, const struct frame *f);
+/* -1: nothing was sent. */
+int steer_send(struct keeper *k, struct worker *w, struct chore *c);
+/* `e`: why it failed, or NULL; else `f` is the worker's answer. */
+void steer_done(struct keeper *k, struct chore *c, struct frame *f, const struct pd_err *e);
 
 /* keeper_copy.c: a client's COPY_ROOT. */
 void copy_request(struct keeper *k, struct client *c, const struct frame *f);

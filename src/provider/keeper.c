@@ -34,6 +34,7 @@
 #define SEND_PATIENCE  (5 * NS_PER_S)
 #define USAGE_PATIENCE (2 * NS_PER_S)
 #define KILL_PATIENCE  (5 * NS_PER_S)
+#define STEER_PATIENCE (10 * NS_PER_S)
 
 static struct keeper_provider *self(struct provider *p)
 {
@@ -677,12 +678,24 @@ static void keeper_provider_free(struct provider *base)
 static int keeper_provider_way_out(struct box *box, int ret[2], struct pd_err *e)
 {
     struct keeper_box *b = keeper_box_of(box);
-    if (b->jail.gate[0] < 0 || b->jail.gate[1] < 0)
-        return pd_fail(e, PD_NOT_FOUND, "the keeper has made a sandbox without a way out");
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_destroy m = {.jail = b->jail.id};
+    struct waiter w;
 
     ret[0] = fd_take(&b->jail.gate[0]);
     ret[1] = fd_take(&b->jail.gate[1]);
-    return 0;
+    if (ret[0] >= 0 && ret[1] >= 0)
+        return 0;
+
+    /* It was made without: it gets one now. */
+    msg_destroy_encode(&out, &m);
+    if (ask_keeper(b->provider, &w, WIRE_STEER, &out, deadline_in(STEER_PATIENCE), e) < 0)
+        return -1;
+    int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e) : 0;
+    ret[0] = frame_take_fd(&w.frame, 0);
+    ret[1] = frame_take_fd(&w.frame, 1);
+    frame_done(&w.frame);
+    return r == 0 && ret[1] < 0 ? pd_fail(e, PD_PROTOCOL, "the keeper sent no way out") : r;
 }
 
 static struct keeper_provider *provider_new(const struct provider_kind *kind, struct pump *pump,

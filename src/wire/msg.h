@@ -5,12 +5,12 @@
  * list is bounded, every enum is in range, nothing is left over.
  *
  *   client  -> keeper    HELLO CREATE DESTROY KILL STATS CHECK REMOVE_ROOT KEEP_ROOT COPY_ROOT
- *                        LIST COUNT STASH FETCH DROP IMAGES
+ *                        LIST COUNT STASH FETCH DROP IMAGES STEER
  *   keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END COUNTED STASHED DONE ERROR
- *                        PROGRESS TROUBLE
+ *                        PROGRESS TROUBLE STEERED
  *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE CHECK REMOVE_ROOT KEEP_ROOT COPY THAW
- *                        CANCEL
- *   builder -> keeper    BUILT DONE ERROR PROGRESS
+ *                        CANCEL STEER
+ *   builder -> keeper    BUILT DONE ERROR PROGRESS STEERED
  *   keeper  -> init      ADOPT
  *   client  -> init      EXEC SIGNAL KILL_TREE RESIZE ACK SYNC
  *   init    -> client    STARTED EXITED EMPTY FACTS SYNCED SYNC_END DONE ERROR
@@ -86,6 +86,9 @@ enum wire_type {
     WIRE_TROUBLE, /* msg_trouble, by itself, to a client whose HELLO had the flag TELL */
     WIRE_IMAGES, /* msg_images; fds: where lines of JSON go, and of some verbs a file. Answered when
                   * it has begun: the lines say the rest, to the last one */
+    WIRE_STEER,   /* msg_destroy, of which only the id counts: a jail that was made without a way
+                   * out gets one; to a builder, no payload; fd: pidfd of init */
+    WIRE_STEERED, /* no payload; fds: the gate's two. Of one that has a way out, again */
     WIRE_TYPE_COUNT
 };
 
