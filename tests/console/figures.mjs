@@ -118,8 +118,8 @@ test('memory of the daemon with a hundred consoles', async (t) => {
   await page.getByText('● live').waitFor();
   const before = Number(await control('memory'));
   await page.evaluate(async () => {
-    const { socket } = await import('/console/api.js');
-    window.open100 = Array.from({ length: 100 }, () => socket('/v1/changes'));
+    const proof = `proof.${localStorage.getItem('paddock.proof')}`;
+    window.open100 = Array.from({ length: 100 }, () => new WebSocket(`${location.origin.replace(/^http/, 'ws')}/v1/changes`, ['paddock.v1', proof]));
     await Promise.all(window.open100.map((ws) => new Promise((done, failed) => { ws.onopen = done; ws.onclose = failed; })));
   });
   const idle = Number(await control('memory'));
