@@ -11,6 +11,8 @@
  *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE CHECK REMOVE_ROOT KEEP_ROOT COPY THAW
  *                        CANCEL
  *   builder -> keeper    BUILT DONE ERROR PROGRESS
+ *   keeper  -> safe      KEEP DROP
+ *   safe    -> keeper    KEEP DONE
  *   keeper  -> init      ADOPT
  *   client  -> init      EXEC SIGNAL KILL_TREE RESIZE ACK SYNC
  *   init    -> client    STARTED EXITED EMPTY FACTS SYNCED SYNC_END DONE ERROR
@@ -84,6 +86,8 @@ enum wire_type {
     WIRE_CANCEL,  /* no payload; the head's id is the BUILD's that is not wanted any more. Has no
                    * answer of its own: that of the BUILD comes earlier. Only to our brokers */
     WIRE_TROUBLE, /* msg_trouble, by itself, to a client whose HELLO had the flag TELL */
+    WIRE_KEEP,    /* msg_keep, with descriptors: a record for the next keeper, in the place of the
+                   * one with the same key. A box's has its id in the head */
     WIRE_TYPE_COUNT
 };
 
@@ -186,6 +190,20 @@ struct msg_counted {
 
 struct msg_key {
     const char *key;
+};
+
+/* What a keeper leaves to the next one: itself (its instance and epoch), a box, or what a client
+ * has stashed. What a kind does not have is empty. */
+enum keep_kind { KEEP_SELF, KEEP_BOX, KEEP_STASH, KEEP_COUNT };
+struct msg_keep {
+    uint32_t kind;
+    const char *key;  /* of the stash; each kind has its own */
+    const char *name; /* the instance; the box's name */
+    const char *root; /* the box's named root, or "" */
+    uint32_t rung;
+    uint32_t on_image;
+    int32_t pid;
+    uint64_t number; /* the epoch */
 };
 
 struct msg_build {
@@ -326,6 +344,7 @@ MSG_CODEC(usage);
 MSG_CODEC(listed);
 MSG_CODEC(counted);
 MSG_CODEC(key);
+MSG_CODEC(keep);
 MSG_CODEC(build);
 MSG_CODEC(built);
 MSG_CODEC(prepare);

@@ -30,4 +30,5 @@
     X(resize)                                                                                      \
     X(facts)                                                                                       \
     X(progress)                                                                                    \
-    X(trouble)
+    X(trouble)                                                                                     \
+    X(keep)
