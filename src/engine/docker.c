@@ -149,8 +149,7 @@ struct sweep {
 static int end_one(void *context, const struct docker_container *c, struct pd_err *e)
 {
     struct sweep *s = context;
-    if (s->broker->docker.is_far &&
-        doors_hold(s->broker->config->state_dir, s->instance, c->box))
+    if (s->broker->docker.is_far && doors_hold(s->broker->config->state_dir, s->instance, c->box))
         return 0;
     deadline t = deadline_in(CALL_PATIENCE);
     int r = c->root[0] ? docker_kill(&s->broker->docker, c->id, t, e)

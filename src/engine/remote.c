@@ -75,7 +75,8 @@ static void suspect(struct broker *b)
 struct sweep {
     struct broker *broker;
     const char *instance;
-    bool dead; /* its keeper is gone: all go that nobody holds, and not only those without a place */
+    bool
+        dead; /* its keeper is gone: all go that nobody holds, and not only those without a place */
     bool found, failed;
 };
 

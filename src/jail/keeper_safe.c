@@ -26,10 +26,11 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 
-#define TELL_PATIENCE  NS_PER_S
-#define FIND_PATIENCE  (2 * NS_PER_S)
-#define LEASE          900u /* s, as a broker has it when nobody says otherwise */
-#define NAMES_APART    (UINT64_C(1) << 32)
+#define TELL_PATIENCE NS_PER_S
+#define FIND_PATIENCE (2 * NS_PER_S)
+#define LIVE_PATIENCE (NS_PER_S / 4)
+#define LEASE         900u /* s, as a broker has it when nobody says otherwise */
+#define NAMES_APART   (UINT64_C(1) << 32)
 
 /* Its socket. false where the path would be too long: then there is none. */
 static bool own_address(const struct keeper *k, struct sockaddr_un *ret)
@@ -133,22 +134,25 @@ static void change_words(const char *name)
 static _Noreturn void become_safe(struct keeper *k, int listener, int keeper)
 {
     uint64_t patience = lease(k);
+    char words[128];
     sigset_t none;
 
-    /* Out of reach of whatever ends the keeper, and without what it has. */
+    /* Without what the keeper has, at once: a listener of a dead one would take calls. And out of
+     * reach of whatever ends it. */
+    int high[2] = {fcntl(listener, F_DUPFD, 5), fcntl(keeper, F_DUPFD, 5)};
+    if (dup3(high[0], 3, O_CLOEXEC) < 0 || dup3(high[1], 4, O_CLOEXEC) < 0)
+        _exit(1);
+    syscall(SYS_close_range, 5, ~0u, 0);
     setsid();
     sigemptyset(&none);
     prctl(PR_SET_NAME, "paddock-safe", 0, 0, 0);
-    change_words("paddock-safe");
+    snprintf(words, sizeof words, "paddock-safe:%s", k->config->socket_path);
+    change_words(words);
     secret_env_forget();
-    int high[2] = {fcntl(listener, F_DUPFD, 5), fcntl(keeper, F_DUPFD, 5)};
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3; i++)
         if (dup2(null, i) < 0)
             _exit(1);
-    if (dup3(high[0], 3, O_CLOEXEC) < 0 || dup3(high[1], 4, O_CLOEXEC) < 0)
-        _exit(1);
-    syscall(SYS_close_range, 5, ~0u, 0);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     safe_main(3, 4, patience);
@@ -308,15 +312,16 @@ void safe_find(struct keeper *k)
     if (!own_address(k, &a))
         return;
 
-    /* A keeper that lives has its safe for itself. */
+    /* A keeper that lives has its safe for itself, which answers nobody else. */
     auto_fd keeper = wire_connect(k->config->socket_path);
-    auto_fd sock = keeper < 0 ? wire_connect(a.sun_path) : -1;
+    uint64_t patience = keeper < 0 ? FIND_PATIENCE : LIVE_PATIENCE;
+    auto_fd sock = wire_connect(a.sun_path);
     if (sock < 0 || !is_ours(sock))
         return;
 
     for (;;) {
         frame_reset(&k->in);
-        if (wire_recv(sock, &k->in, deadline_in(FIND_PATIENCE), &e) <= 0)
+        if (wire_recv(sock, &k->in, deadline_in(patience), &e) <= 0)
             break;
         if (k->in.head.type == WIRE_DONE)
             break;

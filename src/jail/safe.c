@@ -2,7 +2,8 @@
  * keeper. KEEP puts a record in the place of the one with the same kind, key and id, DROP takes it
  * away. A keeper that comes is sent all records as they were put, then DONE.
  *
- * What the last keeper has said is heard to its end before another is taken. */
+ * What the last keeper has said is heard to its end before another is taken. While there is none,
+ * the pidfds of boxes are polled as well: when all have ended there is nothing to wait for. */
 #include "jail/safe.h"
 
 #include "base/banned.h"
@@ -10,7 +11,6 @@
 #include "base/fd.h"
 #include "wire/msg.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@
 #include <sys/socket.h>
 
 #define BUCKETS   1024u
-#define HAND_OVER (5 * NS_PER_S) /* for one record: the next keeper reads nothing else meanwhile */
+#define HAND_OVER (5 * NS_PER_S) /* for one record: the next keeper reads nothing else meanwhile   \
+                                  */
 
 struct record {
     struct record *next;
@@ -46,8 +47,8 @@ static struct record **place_of(struct safe *s, struct wire_id id, const struct 
         h = (h ^ id.bytes[i]) * 16777619u;
 
     struct record **at = &s->records[h % BUCKETS];
-    while (*at && !((*at)->kind == m->kind && wire_id_equal((*at)->id, id) &&
-                    !strcmp((*at)->key, m->key)))
+    while (*at &&
+           !((*at)->kind == m->kind && wire_id_equal((*at)->id, id) && !strcmp((*at)->key, m->key)))
         at = &(*at)->next;
     return at;
 }
@@ -141,26 +142,48 @@ static void take_keeper(struct safe *s)
         fd_done(&s->keeper);
 }
 
+/* Those of boxes that have not ended: `ret` has room for all boxes. */
+static unsigned living(const struct safe *s, struct pollfd *ret)
+{
+    unsigned n = 0;
+    for (unsigned b = 0; b < BUCKETS; b++)
+        for (const struct record *r = s->records[b]; r; r = r->next)
+            if (r->kind == KEEP_BOX && r->fd_count) {
+                struct pollfd p = {.fd = r->fds[0], .events = POLLIN};
+                if (poll(&p, 1, 0) == 0)
+                    ret[n++] = p;
+            }
+    return n;
+}
+
+/* Until a keeper has come, or it is time to end. */
+static void wait_alone(struct safe *s, uint64_t lease)
+{
+    deadline until = deadline_in(lease);
+    struct pollfd *p = calloc(1 + s->boxes, sizeof *p);
+
+    while (p && s->keeper < 0 && !deadline_passed(until)) {
+        unsigned boxes = living(s, p + 1);
+        if (!boxes)
+            break;
+        p[0] = (struct pollfd){.fd = s->listener, .events = POLLIN};
+        if (poll(p, 1 + boxes, deadline_poll_ms(until)) > 0 && p[0].revents)
+            take_keeper(s);
+    }
+    free(p);
+}
+
 _Noreturn void safe_main(int listener, int keeper, uint64_t lease)
 {
     struct safe s = {.listener = listener, .keeper = keeper, .in = FRAME_INIT};
-    deadline until = DEADLINE_NONE;
 
     (void)frame_reserve(&s.in);
-    while (s.keeper >= 0 || (s.boxes && !deadline_passed(until))) {
-        bool alone = s.keeper < 0;
-        struct pollfd p = {.fd = alone ? s.listener : s.keeper, .events = POLLIN};
-        if (poll(&p, 1, deadline_poll_ms(until)) <= 0)
-            continue;
-
-        if (alone)
-            take_keeper(&s);
-        else if (!hear(&s))
+    while (s.keeper >= 0) {
+        struct pollfd p = {.fd = s.keeper, .events = POLLIN};
+        if (poll(&p, 1, -1) > 0 && !hear(&s))
             fd_done(&s.keeper);
-        if (s.keeper >= 0)
-            until = DEADLINE_NONE;
-        else if (!alone)
-            until = deadline_in(lease);
+        if (s.keeper < 0)
+            wait_alone(&s, lease);
     }
     _exit(0);
 }
