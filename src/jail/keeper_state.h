@@ -56,7 +56,8 @@ enum source_kind {
     SOURCE_LISTENER,
     SOURCE_CLIENT,
     SOURCE_WORKER,
-    SOURCE_INIT
+    SOURCE_INIT,
+    SOURCE_SAFE
 };
 
 /* First member of everything that epoll points to. */
@@ -199,7 +200,8 @@ struct keeper {
     struct cgroup_host cgroups;
     int cgroups_known;
     int epoll, signals, listener, null;
-    struct source signal_source, listener_source;
+    int safe; /* what the next keeper is left, keeper_safe.c; or -1 */
+    struct source signal_source, listener_source, safe_source;
     uint64_t epoch, next_serial, next_name, next_list;
     int held[HELD_FILES]; /* descriptors that nobody may use up; -1 where one is lent */
     struct rlimit files;  /* what the keeper was started with, and its jails have */
@@ -396,6 +398,20 @@ int copy_send(struct keeper *k, struct worker *w, struct chore *c);
 void copy_done(struct keeper *k, struct chore *c, const struct pd_err *e, int died);
 /* Gives up the copies of this client, or all (0): kills who copies, forgets what waits. */
 void copies_end(struct keeper *k, uint64_t client);
+
+/* keeper_safe.c: what this keeper leaves to the next one. */
+/* Takes over what the last one has left, if it did: before workers, who are told the name. */
+void safe_find(struct keeper *k);
+/* A box elsewhere that is to be kept is there; the first one begins a safe. */
+void safe_tell_jail(struct keeper *k, const struct kjail *j);
+void safe_drop_jail(struct keeper *k, const struct kjail *j);
+void safe_tell_stash(struct keeper *k, const struct stash *s);
+void safe_drop_stash(struct keeper *k, const char *key);
+void safe_tell_self(struct keeper *k);
+/* Its socket has news: it is gone. */
+void safe_heard(struct keeper *k);
+/* The keeper ends; a safe with nothing in it does, too. */
+void safe_end(struct keeper *k);
 
 struct stash *stash_find(struct keeper *k, const char *key);
 int stash_add(struct keeper *k, const char *key, struct frame *f);

@@ -377,6 +377,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
         return;
     }
 
+    safe_tell_jail(k, j); /* before anybody hears of it */
     struct client *c = client_find(k, j->client);
     if (c)
         jail_send_created(k, c, j, cgroup_dir);

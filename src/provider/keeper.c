@@ -15,7 +15,7 @@
  * with CREATED and keeps its entrance open, so that the next command of that number finds it made.
  * Without cgroups there are no groups: a kill reaches the command's first process alone.
  *
- * When the keeper dies every box is lost, and keeper_link.c gets another keeper. */
+ * When the keeper dies every box on this machine is lost, and keeper_link.c gets another keeper. */
 #include "provider/keeper.h"
 
 #include "provider/keeper_state.h"
@@ -632,7 +632,8 @@ static void keeper_provider_drop(struct provider *base, const char *key)
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_key m = {.key = key};
     msg_key_encode(&out, &m);
-    (void)tell_keeper(self(base), WIRE_DROP, wire_id_new(), &out, NULL, 0, &e);
+    if (tell_keeper(self(base), WIRE_DROP, wire_id_new(), &out, NULL, 0, &e) < 0)
+        provider_drop_later(self(base), key);
 }
 
 /* ---- the whole ---- */

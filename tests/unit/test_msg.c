@@ -88,6 +88,14 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
     CHECK_CODEC(listed, LITERAL(msg_listed, {.jail = id, .undead = 1, .init_pid = 9}));
     CHECK_CODEC(counted, LITERAL(msg_counted, {.jails = 7}));
     CHECK_CODEC(key, LITERAL(msg_key, {.key = "session/1/stdout"}));
+    CHECK_CODEC(keep, LITERAL(msg_keep, {.kind = KEEP_BOX,
+                                         .key = "",
+                                         .name = "j2",
+                                         .root = "sb-1",
+                                         .rung = RUNG_BASIC,
+                                         .on_image = 1,
+                                         .pid = 7,
+                                         .number = 9}));
     CHECK_CODEC(build,
                 LITERAL(msg_build, {.slot = 4, .waits = 1, .name = "j2", .spec = full_spec()}));
     CHECK_CODEC(built, LITERAL(msg_built, {.rung = 1, .named = 1, .has_mntns = 1, .init_pid = 2}));
