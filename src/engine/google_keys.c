@@ -8,7 +8,6 @@
 #include "base/json.h"
 #include "engine/http.h"
 
-#include <jansson.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -17,12 +16,6 @@
 
 #define ASSERTION_LIFE 3600
 #define LIFE_MOST      86400
-
-static void json_unref(json_t **j)
-{
-    json_decref(*j);
-}
-#define auto_json __attribute__((cleanup(json_unref))) json_t
 
 static bool is_printable(const char *text)
 {
