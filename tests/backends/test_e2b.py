@@ -203,6 +203,21 @@ def test_who_has_to_wait_a_moment_waits(loser, landlord):
 
 # ---- cost ----
 
+def test_nothing_is_rented_in_advance_that_nobody_asked_for(landlord):
+    """Also where it is the first of the providers: those that wait are paid for. The control is a server that was told to."""
+    for more, ready in (({}, 0), ({"image_pool": 1}, 2)):  # of each of two profiles
+        v = tenant(landlord, pool_min=2, pool_max=8, **more)
+        try:
+            paddock.wait_for(lambda n=ready: len(landlord.rented()) == n, 30, f"{ready} are ready")
+            one = Box(v.client(), provider="e2b")
+            assert one.get()["from_pool"] == bool(ready) and one.out("echo here") == "here\n"
+            one.delete()
+            paddock.wait_for(lambda n=ready: len(landlord.rented()) == n, 30, f"{ready} are ready again")
+        finally:
+            v.close()
+        landlord.await_none("what waited is ended")
+
+
 def test_a_server_that_is_gone_for_good_costs_a_lease(landlord):
     """While it lives the time-out there is renewed; when all its processes are killed and nobody comes, it is over."""
     v = tenant(landlord, box_lease_s=10)
