@@ -290,6 +290,46 @@ def test_other_places_of_credentials(google, tmp_path):
     assert status == 0 and "credentials cloudrun_token_file" in text, text
 
 
+def test_a_federated_identity(google, tmp_path):
+    """Somebody else's token, of a file or an address, is exchanged; with what comes of it a service account's is asked for."""
+    file, subject = tmp_path / "federation.json", tmp_path / "subject"
+    subject.write_text(google.subject + "\n")
+    google.federation(file, {"file": str(subject)})
+    before = len(google.asked)
+    status, text = check(google, cloudrun_credentials_file=file)
+    assert status == 0 and "credentials a federated identity" in text and google.subject not in text, text
+    assert "sts" in [action for action, _ in google.asked[before:]]
+
+    google.federation(file, {"url": google.url + "/subject?audience=pool", "headers": {"X-Proof": "a word"},
+                             "format": {"type": "json", "subject_token_field_name": "value"}},
+                      service_account_impersonation_url=google.impersonation(),
+                      service_account_impersonation={"token_lifetime_seconds": 1200})
+    status, text = check(google, cloudrun_credentials_file="", env={"GOOGLE_APPLICATION_CREDENTIALS": str(file)})
+    assert status == 0, text
+    assert b'"1200s"' in next(body for action, body in google.asked[::-1] if action.endswith(":generateAccessToken"))
+
+
+@pytest.mark.parametrize("source, more, says", [
+    ({"file": "/nonexistent"}, {}, "/nonexistent"),
+    ({"file": "{wrong}"}, {}, "the pool and provider in cloudrun_credentials_file"),
+    ({"file": "{empty}"}, {}, "gives no token"),
+    ({"file": "{good}"}, {"service_account_impersonation_url": "{url}/v1/projects/-/serviceAccounts/other@x:generateAccessToken"},
+     "iam.serviceAccountTokenCreator"),
+    ({"file": "{good}"}, {"token_url": "http://192.0.2.1/token"}, "without it a credential would be sent openly"),
+    ({"url": "{url}/subject"}, {}, "who asks?"), ({"executable": {"command": "id"}}, {}, "'executable'"), ({}, {}, "'file' or 'url'")])
+def test_a_check_says_what_is_wrong_with_a_federated_identity(google, tmp_path, source, more, says):
+    names = {"wrong": "ey.of-somebody-else-secret", "empty": "", "good": google.subject}
+    for name, content in names.items():
+        (tmp_path / name).write_text(content)
+    words = {"url": google.url, **{name: str(tmp_path / name) for name in names}}
+
+    def filled(table):
+        return {key: value.format(**words) if isinstance(value, str) else value for key, value in table.items()}
+    google.federation(tmp_path / "federation.json", filled(source), **filled(more))
+    status, text = check(google, cloudrun_credentials_file=tmp_path / "federation.json")
+    assert status == 1 and says in text and "of-somebody-else-secret" not in text and google.subject not in text, text
+
+
 @nightly
 def test_failures_that_last_end_the_request_and_leave_nothing(google, api):
     before = at_rest(api, "cloudrun", google.live)
