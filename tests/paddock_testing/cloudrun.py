@@ -5,7 +5,7 @@ server. It judges requests, and its own answers, by Google's discovery document 
   has ended by itself is told of as Cloud Run does. Nothing can connect to a task here that it did not call;
 - a token is given for an assertion whose signature, audience and times are right, and asked for with each request;
 - it is late, as a cloud is: a new execution is not in the first list, and the first operation does not name it;
-- lists have two entries a page;
+- lists have two entries a page, unless told;
 - it loses requests and answers, and throttles, where a test says so: `faults[ACTION]` is a list of "before" (it never
   arrives), "after" (done, and no answer), "throttle", "fail"; each is used once. ACTION is the end of the method's id:
   run, get, list, cancel, delete, token, operation.
@@ -96,7 +96,8 @@ def now():
 
 
 class CloudRun:
-    def __init__(self):
+    def __init__(self, page=2):
+        self.page = page  # entries of a list
         self.api = google_api.Api("run.v2.json")
         self.dir = tempfile.mkdtemp(prefix="paddock-cloudrun-")
         self.account = Account(self.dir)
@@ -349,8 +350,8 @@ class CloudRun:
             for x in self.executions.values():
                 x.unseen -= 1
         at = int(query.get("pageToken", "0"))
-        answer = {"executions": [self.tell(x) for x in seen[at:at + 2]]} if seen[at:at + 2] else {}
-        return answer | ({"nextPageToken": str(at + 2)} if at + 2 < len(seen) else {})
+        answer = {"executions": [self.tell(x) for x in seen[at:at + self.page]]} if seen[at:at + self.page] else {}
+        return answer | ({"nextPageToken": str(at + self.page)} if at + self.page < len(seen) else {})
 
     # ---- for tests ----
 
