@@ -194,6 +194,7 @@ struct keeper {
     bool has_ranges; /* a jail has a range of host ids, its slot */
     int init_file;   /* the program init, for workers that are programs; or -1 */
     int box_file;    /* paddock-box, for those whose boxes may be far; or -1 */
+    int secrets;     /* credentials that its environment had, for brokers (secret_env.h); or -1 */
     char instance[32];
     struct builder_config builder_config, sweeper_config, copier_config;
     struct ranges ranges;

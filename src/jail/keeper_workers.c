@@ -14,6 +14,7 @@
 #include "base/beside.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/secret_env.h"
 #include "jail/worker_death.h"
 
 #include <errno.h>
@@ -44,6 +45,8 @@ static _Noreturn void become_program(struct keeper *k)
     snprintf(owner, sizeof owner, "%u", (unsigned)k->builder_config.owner);
     for (const char *const *o = k->config->options; o && *o && n < 9 + KEEPER_OPTIONS_MAX; o++)
         argv[n++] = *o;
+
+    secret_env_unseal(k->secrets, k->kind->name);
 
     /* Copies first: each may have had the other's number. */
     bool far = k->kind->may_be_far;
