@@ -132,6 +132,8 @@ static void tell_end(struct process *p, enum process_state to)
         p->env = MSG_LIST_WRITER_INIT;
         if (s->running)
             s->running--;
+        s->ending -= p->is_ending;
+        p->is_ending = false;
         if (p->looks)
             s->looking--;
         else
