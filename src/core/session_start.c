@@ -172,9 +172,9 @@ static struct process *find_key(struct session *s, const char *key)
 #define IS_KNOWN    1 /* a command with its key exists */
 #define JUDGE_AGAIN 2 /* what its judgement relied on has changed: nothing was done */
 
-/* A worker counts until its end is heard of, which is after its answer: on a busy machine one client
- * alone has many such, one after the other. They are waited for, because nobody could end them.
- * With the session's lock held. */
+/* A worker counts until its end is heard of, which is after its answer: on a busy machine one
+ * client alone has many such, one after the other. They are waited for, because nobody could end
+ * them. With the session's lock held. */
 static void await_room(struct session *s)
 {
     deadline d = deadline_in(ENDING_PATIENCE);
