@@ -231,6 +231,9 @@ void process_finish_late(struct process *p);
 void process_conclude(struct process *p);
 /* Finds out what stopped it, from the sandbox's counters. Asks the provider. */
 void process_explain(struct process *p);
+/* Did it need so much memory that something in it may have been killed for it? With the lock held.
+ */
+bool process_used_much(const struct process *p);
 /* Its end is stored, and init has forgotten it. */
 void process_settle(struct process *p);
 /* Nothing more will come of it: settled, and its streams are closed. */

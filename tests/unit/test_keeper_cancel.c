@@ -151,7 +151,8 @@ static void test_a_broker_that_does_not_give_up(void **state)
 /* Only what may have to fetch an image has minutes: an end waits behind a strike. */
 static void test_a_broker_has_minutes_for_a_build_alone(void **state)
 {
-    const struct worker broker = {.patience = PULL_PATIENCE}, builder = {.patience = BUILD_PATIENCE};
+    const struct worker broker = {.patience = PULL_PATIENCE},
+                        builder = {.patience = BUILD_PATIENCE};
     (void)state;
 
     assert_true(worker_patience(&broker, WIRE_BUILD) == PULL_PATIENCE);
