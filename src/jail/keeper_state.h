@@ -311,6 +311,8 @@ bool images_reaped(struct keeper *k, pid_t pid);
 /* In a child: the name, the signals and the limits that a process has which the keeper starts. */
 void keeper_child_begin(const struct keeper *k, const char *title);
 int worker_start(struct keeper *k, struct worker *w);
+/* How long it may take for the answer to such a request; then it is killed and replaced. */
+uint64_t worker_patience(const struct worker *w, enum wire_type type);
 /* Gives an idle worker a request. -1 when it is dead; nothing was asked then. */
 int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const struct buf *payload,
                 const int *fds, unsigned fd_count);

@@ -188,6 +188,16 @@ struct worker *worker_by_pid(struct keeper *k, pid_t pid)
 /* ---- requests to them ---- */
 
 /* Returns -1 when the worker is dead, which SIGCHLD is about to tell; nothing was asked then. */
+uint64_t worker_patience(const struct worker *w, enum wire_type type)
+{
+    if (type == WIRE_SWEEP)
+        return SWEEP_PATIENCE;
+
+    /* Nothing is fetched for these. */
+    bool is_short = type == WIRE_STRIKE || type == WIRE_THAW || type == WIRE_CHECK;
+    return is_short && w->patience > SWEEP_PATIENCE ? SWEEP_PATIENCE : w->patience;
+}
+
 int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const struct buf *payload,
                 const int *fds, unsigned fd_count)
 {
@@ -204,7 +214,7 @@ int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const 
     w->busy = type;
     w->request = id;
     w->asked_at = clock_now();
-    w->deadline = deadline_in(type == WIRE_SWEEP ? SWEEP_PATIENCE : w->patience);
+    w->deadline = deadline_in(worker_patience(w, type));
 
     return 0;
 }
