@@ -84,6 +84,8 @@ int request_fork(const char *id, const struct fork_request *how, struct buf *out
     json_member_cstr(&j, "op", "fork");
     if (how->force)
         json_member_bool(&j, "force", true);
+    if (how->fetches)
+        json_member_bool(&j, "fetch", true);
     if (how->env)
         put_fresh(&j, how);
     json_close(&j, '}');

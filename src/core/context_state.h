@@ -170,6 +170,7 @@ struct fork_request {
     const struct msg_list *env; /* NULL: a copy of the context. Otherwise a fresh context, with */
     const char *cwd;            /* this environment, in this directory */
     bool any_cwd;               /* or in another one */
+    bool fetches; /* the driver fetches its descriptors: they cannot go with the line */
 };
 /* A copy of the process with this note; for whoever has the turn of its context. */
 int context_copy_process(struct context *c, struct process *parent, const char *note,
