@@ -88,8 +88,8 @@ enum wire_type {
     WIRE_TROUBLE, /* msg_trouble, by itself, to a client whose HELLO had the flag TELL */
     WIRE_IMAGES, /* msg_images; fds: where lines of JSON go, and of some verbs a file. Answered when
                   * it has begun: the lines say the rest, to the last one */
-    WIRE_STEER,   /* msg_destroy, of which only the id counts: a jail that was made without a way
-                   * out gets one; to a builder, no payload; fd: pidfd of init */
+    WIRE_STEER,  /* msg_destroy, of which only the id counts: a jail that was made without a way
+                  * out gets one; to a builder, no payload; fd: pidfd of init */
     WIRE_STEERED, /* no payload; fds: the gate's two. Of one that has a way out, again */
     WIRE_KEEP,    /* msg_keep, with descriptors: a record for the next keeper, in the place of the
                    * one with the same key. A box's has its id in the head */
