@@ -46,7 +46,7 @@ PYTHON = sorted(p.name for p in (contract.TOP / "sdk/python/tests").glob("test_*
 def rounds():
     """(provider, suite, what of it)"""
     for provider in PROVIDERS:
-        if NIGHT or provider not in ELSEWHERE or provider == "e2b":  # by day files of their own have enough of it
+        if NIGHT or provider not in ELSEWHERE:  # by day files of their own have enough of it
             yield from ((provider, "api", name) for name in BY_DAY)
         if provider == "podman":  # the broker is docker's: what goes through the engine, and one client
             yield from ((provider, "api", name) for name in ("test_files.py", "test_sandboxes.py", "test_e2b_control.py"))
