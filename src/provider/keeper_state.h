@@ -141,6 +141,9 @@ void waiter_cancel(struct keeper_provider *p, struct waiter *w);
 /* keeper.c. Sends to the keeper: frames of several threads do not mix, each is one datagram. */
 int tell_keeper(struct keeper_provider *p, enum wire_type type, struct wire_id id,
                 const struct buf *payload, const int *fds, unsigned fd_count, struct pd_err *e);
+/* Sends and waits: the answer is in w->frame, to be freed by frame_done. */
+int ask_keeper(struct keeper_provider *p, struct waiter *w, enum wire_type type,
+               const struct buf *payload, deadline d, struct pd_err *e);
 /* A request that is answered with DONE or ERROR. */
 int have_keeper_do(struct keeper_provider *p, enum wire_type type, const struct buf *payload,
                    deadline d, struct pd_err *e);
@@ -151,6 +154,14 @@ int keeper_keep_root(struct provider *base, const char *root_name, deadline d, s
 int keeper_copy_root(struct provider *base, struct box *box, const char *from, const char *to,
                      deadline d, struct pd_err *e);
 int keeper_check(struct box *box, deadline d, struct pd_err *e);
+
+/* keeper_fds.c: likewise. */
+int keeper_stash(struct provider *base, const char *key, const int *fds, unsigned count,
+                 struct pd_err *e);
+int keeper_fetch(struct provider *base, const char *key, int *ret_fds, unsigned max,
+                 unsigned *ret_count, deadline d, struct pd_err *e);
+void keeper_drop(struct provider *base, const char *key);
+int keeper_way_out(struct box *box, int ret[2], struct pd_err *e);
 
 /* Ends a jail that nobody here has. Waits for room in the keeper's socket. `flags`: of DESTROY. */
 void keeper_provider_end(struct keeper_provider *p, struct wire_id jail, unsigned flags);
