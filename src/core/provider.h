@@ -141,6 +141,16 @@ struct box_place {
     uint32_t environ_count, environ_bytes;
 };
 
+/* A request on a store of images. */
+struct box_images {
+    struct msg_images what;
+    int file; /* an archive to import, or -1 */
+    /* Each line of JSON, without its end. -1 with *e: no more is wanted, and that is the result. */
+    int (*line)(void *arg, const char *text, size_t len, struct pd_err *e);
+    bool (*is_unwanted)(void *arg); /* asked now and then; or NULL */
+    void *arg;
+};
+
 /* How long the daemon waits for this provider, in nanoseconds. All must be set. */
 struct provider_patience {
     uint64_t create, destroy, pause, keep;
@@ -235,6 +245,10 @@ struct provider {
     /* PROVIDER_IMAGE. Does the box run, and would a new one from its image be the same? Asks the
      * engine, so it takes a moment; any failure says that nobody should be given this box. */
     int (*check)(struct box *b, deadline d, struct pd_err *e);
+
+    /* A request on the provider's own store of images, until it is done or the deadline: any
+     * failure is told as a line, too. NULL: its images are an engine's, or it has none. */
+    int (*images)(struct provider *p, const struct box_images *r, deadline d, struct pd_err *e);
 
     /* PROVIDER_ROOTS. Deletes a root that no box uses. */
     int (*remove_root)(struct provider *p, const char *root_name, struct pd_err *e);

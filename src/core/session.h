@@ -42,6 +42,9 @@ struct pull_watch {
     void *arg;
 };
 
+/* When the image of a sandbox is fetched, where its provider has a store of its own. */
+enum image_pull { IMAGE_PULL_USUAL, IMAGE_PULL_NEVER, IMAGE_PULL_MISSING, IMAGE_PULL_ALWAYS };
+
 struct session_request {
     const char *tenant;
     const char *made_by;             /* id of the key, or NULL */
@@ -65,7 +68,8 @@ struct session_request {
     int pause_at_end;          /* when its life is over it is paused, not ended: enum */
     bool auto_retry;           /* get-or-create: a lost one is made anew, and said so */
     struct pull_watch pull_watch;
-    const char *key; /* Idempotency-Key or NULL */
+    enum image_pull pull; /* USUAL: as the server does it, which also may forbid it */
+    const char *key;      /* Idempotency-Key or NULL */
     uint64_t key_hash;
 };
 

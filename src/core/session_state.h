@@ -112,6 +112,7 @@ struct session {
     unsigned running;
     unsigned looking;  /* of those, how many nobody is told of: WORKER_LOOKS */
     unsigned starting; /* of those: whose streams are just being made */
+    unsigned ending;   /* of those: workers that have answered, and are about to end */
     /* Numbers of command groups: which are taken, which have lost their command but not all of its
      * children, whose each is, and whether somebody is just killing what is in it: such a one is
      * not given to another command. */

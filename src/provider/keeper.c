@@ -15,7 +15,7 @@
  * with CREATED and keeps its entrance open, so that the next command of that number finds it made.
  * Without cgroups there are no groups: a kill reaches the command's first process alone.
  *
- * When the keeper dies every box is lost, and keeper_link.c gets another keeper. */
+ * When the keeper dies every box on this machine is lost, and keeper_link.c gets another keeper. */
 #include "provider/keeper.h"
 
 #include "provider/keeper_state.h"
@@ -34,6 +34,7 @@
 #define SEND_PATIENCE  (5 * NS_PER_S)
 #define USAGE_PATIENCE (2 * NS_PER_S)
 #define KILL_PATIENCE  (5 * NS_PER_S)
+#define STEER_PATIENCE (10 * NS_PER_S)
 
 static struct keeper_provider *self(struct provider *p)
 {
@@ -629,6 +630,29 @@ static void keeper_provider_free(struct provider *base)
 }
 
 /* Nobody else here needs them: the keeper has its own. */
+static int keeper_provider_way_out(struct box *box, int ret[2], struct pd_err *e)
+{
+    struct keeper_box *b = keeper_box_of(box);
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_destroy m = {.jail = b->jail.id};
+    struct waiter w;
+
+    ret[0] = fd_take(&b->jail.gate[0]);
+    ret[1] = fd_take(&b->jail.gate[1]);
+    if (ret[0] >= 0 && ret[1] >= 0)
+        return 0;
+
+    /* It was made without: it gets one now. */
+    msg_destroy_encode(&out, &m);
+    if (ask_keeper(b->provider, &w, WIRE_STEER, &out, deadline_in(STEER_PATIENCE), e) < 0)
+        return -1;
+    int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e) : 0;
+    ret[0] = frame_take_fd(&w.frame, 0);
+    ret[1] = frame_take_fd(&w.frame, 1);
+    frame_done(&w.frame);
+    return r == 0 && ret[1] < 0 ? pd_fail(e, PD_PROTOCOL, "the keeper sent no way out") : r;
+}
+
 static struct keeper_provider *provider_new(const struct provider_kind *kind, struct pump *pump,
                                             const struct box_events *events, struct pd_err *e)
 {
@@ -656,6 +680,7 @@ static struct keeper_provider *provider_new(const struct provider_kind *kind, st
         .remove_root = keeper_remove_root,
         .keep_root = keeper_keep_root,
         .check = keeper_check,
+        .images = kind->has_store ? keeper_images : NULL,
         .copy_root = keeper_copy_root,
         .exec = keeper_provider_exec,
         .hear_begin = keeper_box_hear_begin,
@@ -673,7 +698,7 @@ static struct keeper_provider *provider_new(const struct provider_kind *kind, st
         .rung = keeper_provider_rung,
         .best = keeper_provider_best,
         .usage = keeper_provider_usage,
-        .way_out = keeper_way_out,
+        .way_out = keeper_provider_way_out,
         .stash = keeper_stash,
         .fetch = keeper_fetch,
         .drop = keeper_drop,
