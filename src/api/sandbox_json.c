@@ -359,8 +359,7 @@ static void read_policy(struct fields *f, struct create_request *r)
     msg_list_writer_done(&names);
 }
 
-/* A sandbox that asks for none is made without a way out, as most are: those are ready in advance.
- */
+/* A sandbox that asks for none is made without a way out, as most are. */
 static enum egress_mode read_network(struct call *c, struct fields *f, struct create_request *r)
 {
     struct fields *o = fields_object(f, "network", FIELD_OPTIONAL);

@@ -352,7 +352,8 @@ void checks_kernel(struct check_list *l)
               "lets a sandbox reach the network by rules (paddock run --allow)",
               error ? "modprobe nf_tables nft_tproxy (CONFIG_NF_TABLES_INET, CONFIG_NFT_TPROXY)"
                     : NULL,
-              "%s", error ? strerror(error) : "works");
+              error ? "%s: rules are refused, and sandboxes have no network" : "%s",
+              error ? strerror(error) : "works");
     error = try_in_child(try_overlay, &l->rootless);
     check_add(l, "overlay", error ? CHECK_WARN : CHECK_OK,
               "lets several named roots share what is below them",

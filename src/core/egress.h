@@ -45,6 +45,10 @@ void egress_free(struct egress *g);
  * each other. Takes both sockets, whatever becomes of it. Does not wait for the gate. */
 int egress_add(struct egress *g, const char *id, const char *tenant, const char *rules, int tcp,
                int dns, struct pd_err *e);
+/* Another tenant and other rules, for one that nobody had before. Is not waited for. PD_LOST: there
+ * is none. */
+int egress_give(struct egress *g, const char *id, const char *tenant, const char *rules,
+                struct pd_err *e);
 /* Returns 0 when the gate goes by the new rules: connections that they do not allow are cut.
  * PD_CAPACITY: it has not said so before the deadline; it will be told. */
 int egress_change(struct egress *g, const char *id, const char *rules, deadline d,

@@ -4,6 +4,9 @@
  * shrinks again when nobody misses any. A sandbox in the pool has a row in the store, so that none
  * is forgotten. Those of providers with images are in image_pool.c.
  *
+ * Where ways out are asked for there are such sandboxes, too: with one of their own, whose rules
+ * allow nothing until somebody takes it with his.
+ *
  * Those for code (POOL_CODE, `contexts_warm_pool` of them) are of the profile that E2B's clients
  * get, and have a zygote: an interpreter with its libraries imported (context_zygote.c). No code
  * ran in it, and whoever takes one keeps it to its end. */
@@ -27,7 +30,7 @@
 static bool is_usual(const struct sessions *all, const struct session_request *r)
 {
     return !memcmp(&r->spec.limits, &all->c.limits, sizeof r->spec.limits) &&
-           r->spec.network == NETWORK_NONE && r->spec.bind_count == 0 && !r->spec.root_dir[0] &&
+           r->spec.network != NETWORK_HOST && r->spec.bind_count == 0 && !r->spec.root_dir[0] &&
            !r->spec.root_name[0] && !r->spec.image[0] && !r->spec.options[0];
 }
 
@@ -45,7 +48,7 @@ static unsigned most(const struct sessions *all)
 
 void pool_set_targets(struct sessions *all)
 {
-    for (unsigned p = 0; p < PROFILE_COUNT; p++)
+    for (unsigned p = 0; p < POOL_CODE; p++)
         all->pool_target[p] = least(all);
 }
 
@@ -96,8 +99,13 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
         return NULL;
     }
 
-    unsigned p = r->spec.profile;
-    struct session *s = is_for_code(r) ? take_ready(all, POOL_CODE) : NULL;
+    bool goes_out = r->spec.network == NETWORK_GATE;
+    unsigned p = r->spec.profile + (goes_out ? POOL_OUT : 0);
+    struct session *s = NULL;
+    if (is_for_code(r)) {
+        all->pool_code_out = goes_out;
+        s = take_ready(all, POOL_CODE + goes_out);
+    }
     if (!s) {
         all->pool_wanted_ms[p] = time_now_ms();
         s = take_ready(all, p);
@@ -141,7 +149,7 @@ static int lacking(struct sessions *all)
         return -1;
     int found = -1;
     unsigned lacks = 0;
-    for (int p = 0; p < PROFILE_COUNT; p++) {
+    for (int p = 0; p < POOL_CODE; p++) {
         unsigned target = all->pool_target[p], there = all->pool_count[p] + all->pool_making[p];
         if (target > least(all) && now - all->pool_missed_ms[p] > SHRINK_MS) {
             target = --all->pool_target[p];
@@ -156,8 +164,9 @@ static int lacking(struct sessions *all)
         }
     }
 
-    unsigned code = all->pool_count[POOL_CODE] + all->pool_making[POOL_CODE];
-    return found < 0 && code < all->c.contexts_warm_pool ? POOL_CODE : found;
+    int kind = POOL_CODE + all->pool_code_out;
+    unsigned code = all->pool_count[kind] + all->pool_making[kind];
+    return found < 0 && code < all->c.contexts_warm_pool ? kind : found;
 }
 
 /* Runs something in it, so that the first command of whoever gets it finds its cgroup made and the
@@ -206,8 +215,11 @@ static void add_one(struct sessions *all, unsigned kind)
     struct pd_err e;
     struct provider *provider = all->c.providers->list[0];
     struct spec spec = SPEC_DEFAULT;
-    spec.profile = kind == POOL_CODE ? PROFILE_DEV : (enum profile)kind;
+    bool is_code = kind >= POOL_CODE, goes_out = is_code ? kind > POOL_CODE : kind >= POOL_OUT;
+    spec.profile = is_code ? PROFILE_DEV : (enum profile)(kind % POOL_OUT);
     spec.limits = all->c.limits;
+    if (goes_out)
+        spec.network = NETWORK_GATE;
     struct session *s = sessions_prepare(all, provider, &spec);
     if (!s)
         return;
@@ -220,7 +232,7 @@ static void add_one(struct sessions *all, unsigned kind)
         r = pool_step(s, LIFE_WARMING, &e);
     if (r == 0) {
         warm_up(s);
-        if (kind == POOL_CODE)
+        if (is_code)
             warm_up_code(s);
         r = pool_step(s, LIFE_READY, &e);
     }

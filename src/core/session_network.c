@@ -68,6 +68,23 @@ int session_open_network(struct session *s, struct box *box, struct pd_err *e)
     return r;
 }
 
+int session_take_network(struct session *s, struct pd_err *e)
+{
+    char id[GATE_ID_MAX + 1];
+    if (!has_way_out(s))
+        return 0;
+    gate_id(s, id);
+
+    char *rules = copy_rules(s);
+    int r = rules ? egress_give(s->all->c.egress, id, s->info.tenant, rules, e)
+                  : pd_fail(e, PD_CAPACITY, "no memory for the rules");
+    free(rules);
+    /* What it connects to from now on is judged by them, not refused by those before. */
+    if (r == 0)
+        egress_settle(s->all->c.egress, deadline_in(SETTLE_PATIENCE));
+    return r;
+}
+
 void session_close_network(struct session *s)
 {
     char id[GATE_ID_MAX + 1];

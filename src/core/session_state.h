@@ -154,9 +154,11 @@ struct tenant_count {
 
 #define SESSION_BUCKETS 4096u
 #define POOL_FILLERS    4u /* at most; see sessions_start */
-/* What is kept ready: one kind per profile, and those for code, whose interpreter waits. */
-#define POOL_CODE  PROFILE_COUNT
-#define POOL_KINDS (PROFILE_COUNT + 1)
+/* What is kept ready: one kind per profile, and those for code, whose interpreter waits; each
+ * without a way out and with one, whose rules allow nothing until it is taken. */
+#define POOL_OUT   PROFILE_COUNT
+#define POOL_CODE  (2 * PROFILE_COUNT)
+#define POOL_KINDS (POOL_CODE + 2)
 
 struct sessions {
     struct sessions_config c;
@@ -173,10 +175,11 @@ struct sessions {
     unsigned queue_len;
     /* pool.c */
     struct session *pool[POOL_KINDS][64];
-    unsigned pool_count[POOL_KINDS];     /* ready, */
-    unsigned pool_making[POOL_KINDS];    /* being made, */
-    unsigned pool_target[PROFILE_COUNT]; /* to be ready */
-    uint64_t pool_wanted_ms[PROFILE_COUNT], pool_missed_ms[PROFILE_COUNT];
+    unsigned pool_count[POOL_KINDS];  /* ready, */
+    unsigned pool_making[POOL_KINDS]; /* being made, */
+    unsigned pool_target[POOL_CODE];  /* to be ready */
+    uint64_t pool_wanted_ms[POOL_CODE], pool_missed_ms[POOL_CODE];
+    bool pool_code_out; /* the last one who wanted one for code wanted a way out, too */
     uint64_t pool_failed_ms, pool_taken_at;
     pthread_cond_t pool_cond;
     struct image_pool image_pool;
@@ -342,6 +345,8 @@ bool judgement_holds(const struct session *s, const struct judgement *j);
 /* session_network.c: tells the gate of the box, which the session is about to have, and that it is
  * about to end. Nothing happens where there is no way out. */
 int session_open_network(struct session *s, struct box *box, struct pd_err *e);
+/* One from the pool has a tenant and rules now. */
+int session_take_network(struct session *s, struct pd_err *e);
 void session_close_network(struct session *s);
 /* As session_set_env, also of one that is paused. */
 int session_give_env(struct session *s, const struct msg_list *set, const struct msg_list *unset,

@@ -241,7 +241,7 @@ static int make_from(struct sessions *all, const struct session_request *r,
 
     /* A cold one is written down first: should the daemon die now, its box is found and ended. */
     bool warm = s->info.from_pool;
-    int r1 = warm ? 0 : session_store(s, e);
+    int r1 = warm ? session_take_network(s, e) : session_store(s, e);
     if (r1 == 0 && !warm)
         r1 = fill_root(s, o, e);
     if (r1 == 0 && !warm) {

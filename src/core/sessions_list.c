@@ -233,7 +233,7 @@ void sessions_get_stats(struct sessions *all, struct sessions_stats *ret)
 
     for (unsigned i = 0; i < POOL_KINDS; i++)
         ret->pool_ready += all->pool_count[i];
-    ret->pool_code_ready = all->pool_count[POOL_CODE];
+    ret->pool_code_ready = all->pool_count[POOL_CODE] + all->pool_count[POOL_CODE + 1];
     ret->pool_filling = pool_filling(all);
     lock_release(&all->lock);
 }
