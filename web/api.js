@@ -44,7 +44,18 @@ addEventListener('storage', (event) => {
   if (event.key === PROOF) told();
 });
 
-export function forget() {
+/** What the server said when it ended the login by itself; null when the user did. */
+let whyEnded = null;
+
+/** Takes that, for the page that asks for the next login. */
+export function takeWhy() {
+  const why = whyEnded;
+  whyEnded = null;
+  return why;
+}
+
+export function forget(why = null) {
+  whyEnded = why;
   localStorage.removeItem(PROOF);
   told();
 }
@@ -89,7 +100,7 @@ export async function request(method, path, { body, data, headers, signal } = {}
   try {
     ({ error } = await answer.json());
   } catch { /* no JSON: the status has to do */ }
-  if (answer.status === 401 && proof && proof === localStorage.getItem(PROOF)) forget();
+  if (answer.status === 401 && proof && proof === localStorage.getItem(PROOF)) forget(error?.message);
   throw new ApiError(answer.status, error);
 }
 
