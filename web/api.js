@@ -128,6 +128,25 @@ export async function* linesOf(answer) {
   }
 }
 
+/**
+ * A POST that takes its time and tells meanwhile: `told` gets the data of each event `news`, and what comes with the event `last` is the answer.
+ * An answer without events is one at once.
+ */
+export async function streamed(path, body, { last, news, told, signal }) {
+  const answer = await request('POST', path, { body, headers: { Accept: 'text/event-stream' }, signal });
+  if (!answer.headers.get('Content-Type')?.startsWith('text/event-stream')) return answer.json();
+  let event = '';
+  for await (const line of linesOf(answer)) {
+    if (line.startsWith('event: ')) event = line.slice(7);
+    if (!line.startsWith('data: ')) continue;
+    const data = JSON.parse(line.slice(6));
+    if (event === last) return data;
+    if (event === 'error') throw new ApiError(answer.status, data.error);
+    if (event === news) told(data);
+  }
+  throw new ApiError(0, { code: 'lost', message: 'the connection was lost while the image was pulled; the list shows what came of it' });
+}
+
 /** With {key} or {code}. */
 export async function login(how) {
   localStorage.removeItem(PROOF);
