@@ -85,7 +85,7 @@ def test_every_operation_is_served(api, sandbox, method, path):
     url = path.format(id=sandbox, user_id="u", thread_id="t", pid=process, port="8080", path="x",
                       cid="python", eid="0", file="result.html", key_id="0123456789abcdef", name="n",
                       link_id="0", snapshot="none", ticket="0",
-                      template="none", build="none", digest="none")
+                      template="none", build="none", digest="none", image="none")
     tail = path.removeprefix("/v1/sandboxes/{id}")
     url += QUERY.get(tail, "")
     if path.endswith("/watch"):
@@ -109,7 +109,7 @@ def test_every_operation_is_served(api, sandbox, method, path):
 def test_other_methods_are_refused(api, sandbox, path):
     url = path.format(id=sandbox, user_id="u", thread_id="t", pid="1", port="8080", cid="python", eid="0", file="result.html", key_id="0123456789abcdef", name="n",
                       link_id="0", snapshot="none", ticket="0",
-                      template="none", build="none", digest="none")
+                      template="none", build="none", digest="none", image="none")
     known = {m for m, p in OPERATIONS if p == path}
     for method in {"GET", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"} - known:
         if "/ports/" in path:
