@@ -19,7 +19,7 @@ _paddock_options() {
     config) echo --json --config ;;
     backend) echo --image --config ;;
     cert) echo --domain --name --dir --days --force ;;
-    key) echo --tenant --label --admin --reader --state-dir ;;
+    key) echo --tenant --label --admin --reader --expires --state-dir ;;
     create) echo --session --auto-retry --user-id --thread-id --template --snapshot --provider --image --pull --git-url --mode --profile \
         --policy --memory --pids --cpu --disk --files -e --env -w --workdir --metadata \
         --idle-timeout --max-life --queue-timeout --idempotency-key --quiet --json ;;

@@ -44,7 +44,18 @@ addEventListener('storage', (event) => {
   if (event.key === PROOF) told();
 });
 
-export function forget() {
+/** What the server said when it ended the login by itself; null when the user did. */
+let whyEnded = null;
+
+/** Takes that, for the page that asks for the next login. */
+export function takeWhy() {
+  const why = whyEnded;
+  whyEnded = null;
+  return why;
+}
+
+export function forget(why = null) {
+  whyEnded = why;
   localStorage.removeItem(PROOF);
   told();
 }
@@ -89,7 +100,7 @@ export async function request(method, path, { body, data, headers, signal } = {}
   try {
     ({ error } = await answer.json());
   } catch { /* no JSON: the status has to do */ }
-  if (answer.status === 401 && proof && proof === localStorage.getItem(PROOF)) forget();
+  if (answer.status === 401 && proof && proof === localStorage.getItem(PROOF)) forget(error?.message);
   throw new ApiError(answer.status, error);
 }
 
@@ -115,6 +126,25 @@ export async function* linesOf(answer) {
     yield* lines;
     if (isLast) return;
   }
+}
+
+/**
+ * A POST that takes its time and tells meanwhile: `told` gets the data of each event `news`, and what comes with the event `last` is the answer.
+ * An answer without events is one at once.
+ */
+export async function streamed(path, body, { last, news, told, signal }) {
+  const answer = await request('POST', path, { body, headers: { Accept: 'text/event-stream' }, signal });
+  if (!answer.headers.get('Content-Type')?.startsWith('text/event-stream')) return answer.json();
+  let event = '';
+  for await (const line of linesOf(answer)) {
+    if (line.startsWith('event: ')) event = line.slice(7);
+    if (!line.startsWith('data: ')) continue;
+    const data = JSON.parse(line.slice(6));
+    if (event === last) return data;
+    if (event === 'error') throw new ApiError(answer.status, data.error);
+    if (event === news) told(data);
+  }
+  throw new ApiError(0, { code: 'lost', message: 'the connection was lost while the image was pulled; the list shows what came of it' });
 }
 
 /** With {key} or {code}. */

@@ -6,6 +6,7 @@ import { get, isLoggedIn, logout, onLogin, recent } from './api.js';
 import { asCode, attempt, complain, places, ask } from './dialog.js';
 import { el, fill } from './el.js';
 import { auditPage } from './audit.js';
+import { imagesPage } from './images.js';
 import { keysPage } from './keys.js';
 import { listPage } from './list.js';
 import { loginPage, takeCode } from './login.js';
@@ -24,6 +25,7 @@ const pages = [
   { at: '#/sandbox/', title: 'Sandbox', show: sandboxPage, hidden: true },
   { at: '#/overview', title: 'Overview', show: overviewPage },
   { at: '#/templates', title: 'Templates', show: templatesPage },
+  { at: '#/images', title: 'Images', show: imagesPage, feature: 'images' },
   { at: '#/snapshots', title: 'Snapshots', show: snapshotsPage, feature: 'snapshots' },
   { at: '#/providers', title: 'Providers', show: providersPage },
   { at: '#/audit', title: 'Audit', show: auditPage, feature: 'audit' },

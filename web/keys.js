@@ -7,6 +7,12 @@ import { tableOf } from './tabs.js';
 
 const ROLES = [['operator', "works with the tenant's sandboxes"], ['reader', 'looks, and nothing else'], ['admin', 'changes what concerns all tenants, too']];
 
+function stateOf(k) {
+  if (k.revoked_at) return `× revoked ${time(k.revoked_at)}`;
+  if (!k.expires_at) return '● valid';
+  return Date.parse(k.expires_at) > Date.now() ? `● until ${time(k.expires_at)}` : `× expired ${time(k.expires_at)}`;
+}
+
 export function keysPage(main, _, me) {
   const [table, body] = tableOf('Keys', ['ID', 'Tenant', 'Label', 'Role', 'Made', 'Last used', 'State', 'Actions']);
   const shown = el('div', { role: 'status' });
@@ -14,11 +20,13 @@ export function keysPage(main, _, me) {
     asCode([{ method: 'GET', path: '/v1/keys' }]));
 
   async function make() {
-    const asked = (data) => ({ tenant: data.get('tenant'), role: data.get('role'), ...(data.get('label') ? { label: data.get('label') } : {}) });
+    const asked = (data) => ({ tenant: data.get('tenant'), role: data.get('role'), ...(data.get('label') ? { label: data.get('label') } : {}),
+      ...(Number(data.get('days')) > 0 ? { expires_in_s: Math.round(Number(data.get('days')) * 86400) } : {}) });
     const content = [
       el('label.field', {}, 'Tenant', el('input', { name: 'tenant', required: true, maxlength: 63, value: me.tenant, autocomplete: 'off' })),
       el('label.field', {}, 'Label', el('input', { name: 'label', maxlength: 100, autocomplete: 'off' })),
       el('label.field', {}, 'Role', el('select', { name: 'role' }, ROLES.map(([role, what]) => el('option', { value: role }, `${role}: ${what}`)))),
+      el('label.field', {}, 'Good for, days', el('input', { name: 'days', type: 'number', min: '0', max: '3660', step: 'any', placeholder: 'until it is revoked' })),
     ];
     content.push(asCode(() => [{ method: 'POST', path: '/v1/keys', body: asked(new FormData(content[0].closest('form'))) }]));
     const made = await ask({ title: 'New key', button: 'Make', content, act: (data) => post('/v1/keys', asked(data)) });
@@ -44,7 +52,7 @@ export function keysPage(main, _, me) {
   async function show() {
     const { keys } = await get('/v1/keys');
     fill(body, keys.map((k) => el('tr', {}, el('td.mono', {}, k.id), el('td', {}, k.tenant), el('td', {}, k.label ?? '-'), el('td', {}, k.role), el('td', {}, time(k.created_at)),
-      el('td', {}, time(k.last_used_at)), el(k.revoked_at ? 'td.state.gone' : 'td.state.running', {}, k.revoked_at ? `× revoked ${time(k.revoked_at)}` : '● valid'),
+      el('td', {}, time(k.last_used_at)), el(stateOf(k).startsWith('●') ? 'td.state.running' : 'td.state.gone', {}, stateOf(k)),
       el('td', {}, !k.revoked_at && el('button.quiet', { type: 'button', 'aria-label': `Revoke ${k.id}`, onclick: () => revoke(k) }, 'Revoke')))));
   }
 

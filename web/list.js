@@ -2,7 +2,7 @@
 // rows that can be seen, and two empty ones that are as high as the rest. Filter and choice work on
 // what is held. Changes come by themselves (changes.js); a row whose sandbox is as it was stays in the
 // page as it is, so that nobody's click or focus is lost to somebody else's change.
-import { ApiError, del, get, linesOf, post, request } from './api.js';
+import { del, get, post, streamed } from './api.js';
 import { followSandboxes } from './changes.js';
 import { asCode, ask, attempt, complain, saveAs, say } from './dialog.js';
 import { arrange, el, fill, printable } from './el.js';
@@ -29,20 +29,8 @@ export function endText(s, now) {
 }
 
 /** Makes a sandbox, and tells how far the pull of its image is when there is one. */
-async function make(body, told) {
-  // News come only while an image is pulled; every other answer is as without them.
-  const answer = await request('POST', '/v1/sandboxes', { body, headers: body.image ? { Accept: 'text/event-stream' } : {} });
-  if (!answer.headers.get('Content-Type')?.startsWith('text/event-stream')) return answer.json();
-  let event = '';
-  for await (const line of linesOf(answer)) {
-    if (line.startsWith('event: ')) event = line.slice(7);
-    if (!line.startsWith('data: ')) continue;
-    const data = JSON.parse(line.slice(6));
-    if (event === 'created') return data;
-    if (event === 'error') throw new ApiError(answer.status, data.error);
-    if (event === 'image.pull') told(data);
-  }
-  throw new Error('the connection was lost while the image was pulled; the list shows whether the sandbox was made');
+function make(body, told) {
+  return body.image ? streamed('/v1/sandboxes', body, { last: 'created', news: 'image.pull', told }) : post('/v1/sandboxes', body);
 }
 
 /** Asks for what a new sandbox should be, and makes it. `from`: what of it is known, such as {snapshot} or {template}. Resolves to the sandbox. */
@@ -65,7 +53,7 @@ export async function askForNew(from = {}) {
     field('thread', 'Thread', { maxlength: 128, placeholder: 'console' }),
     field('idle', 'Ends when idle for, minutes', { type: 'number', min: 1, placeholder: "the server's" }),
     field('memory', 'Memory, MiB', { type: 'number', min: 16, placeholder: "the server's" }),
-    field('image', 'Image (where a provider has images)', { placeholder: 'none' }),
+    field('image', 'Image (where a provider has images)', { placeholder: 'none', value: from.image ?? '' }),
   ];
   const pull = el('p', { role: 'status' });
   const far = (p) => fill(pull, `Pulling ${p.image}: ${p.layers_done} of ${p.layers} layers, ${bytes(p.bytes_done)} of ${bytes(p.bytes)}`);

@@ -1,5 +1,5 @@
 // The page of those who are not logged in.
-import { login } from './api.js';
+import { login, takeWhy } from './api.js';
 import { el, fill } from './el.js';
 
 /** Takes a one-use code off the address, so that neither history nor a reload has it. */
@@ -38,6 +38,8 @@ export function loginPage(main, code) {
   el('label', { for: 'key' }, 'API key'), key, button, wrong,
   el('p.hint', { id: 'hint' }, 'Or run ', el('code', {}, 'paddock console'),
     ' where the key is: it prints a link that logs in.')));
+  const why = takeWhy();
+  if (why) fill(wrong, `You are logged out: ${why}. What runs in sandboxes goes on.`);
   if (code) enter({ code });
   else key.focus();
 }

@@ -30,7 +30,8 @@ struct entry {
     char tenant[ID_TENANT_MAX + 1];
     char id[AUTH_ID_LEN + 1];
     int revoked;
-    int stored; /* not the extra one */
+    int stored;          /* not the extra one */
+    uint64_t expires_ms; /* 0: never */
     enum auth_role role;
     _Atomic uint64_t touched_ms;
 };
@@ -141,6 +142,7 @@ static int load_key(const struct key_row *r, void *arg)
         snprintf(slot->id, sizeof slot->id, "%s", r->id);
         slot->stored = 1;
         slot->revoked = r->revoked_ms != 0;
+        slot->expires_ms = r->expires_ms;
         slot->role = role_of(r);
         atomic_init(&slot->touched_ms, r->last_used_ms);
         l->table->count++;
@@ -232,7 +234,7 @@ static int look_for_unknown(struct auth *a, uint64_t now)
     return may;
 }
 
-enum found { UNKNOWN, REVOKED, FOUND };
+enum found { UNKNOWN, REVOKED, EXPIRED, FOUND };
 
 /* *ret_touch: the time of use is to be stored. */
 static enum found find(struct auth *a, const uint8_t hash[32], struct auth_who *ret, int *ret_touch)
@@ -245,6 +247,8 @@ static enum found find(struct auth *a, const uint8_t hash[32], struct auth_who *
     struct entry *slot = slot_of(a->table, hash);
     if (slot->tenant[0] && slot->revoked) {
         found = REVOKED;
+    } else if (slot->tenant[0] && slot->expires_ms && now_ms >= slot->expires_ms) {
+        found = EXPIRED;
     } else if (slot->tenant[0]) {
         found = FOUND;
         memcpy(ret->tenant, slot->tenant, sizeof ret->tenant);
@@ -288,6 +292,9 @@ int auth_check_hash(struct auth *a, const uint8_t hash[AUTH_HASH_LEN], struct au
 
     if (found == REVOKED)
         return pd_fail(e, PD_UNAUTHENTICATED, "this API key was revoked");
+    if (found == EXPIRED)
+        return pd_fail(e, PD_UNAUTHENTICATED,
+                       "this API key has expired; paddock key create makes another one");
     if (found == UNKNOWN)
         return pd_fail(e, PD_UNAUTHENTICATED,
                        "this API key is not known here; paddock key create makes one");
@@ -312,7 +319,8 @@ int auth_check_label(const char *label, struct pd_err *e)
 }
 
 int auth_create(struct auth *a, const char *tenant, const char *label, enum auth_role role,
-                char ret_key[ID_KEY_LEN + 1], char ret_id[AUTH_ID_LEN + 1], struct pd_err *e)
+                uint64_t expires_ms, char ret_key[ID_KEY_LEN + 1], char ret_id[AUTH_ID_LEN + 1],
+                struct pd_err *e)
 {
     if (!id_is_tenant(tenant))
         return pd_fail(e, PD_INVALID,
@@ -322,8 +330,12 @@ int auth_create(struct auth *a, const char *tenant, const char *label, enum auth
         return -1;
 
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
-    struct key_row row = {
-        .id = id, .tenant = tenant, .label = label, .created_ms = time_now_ms(), .role = (int)role};
+    struct key_row row = {.id = id,
+                          .tenant = tenant,
+                          .label = label,
+                          .created_ms = time_now_ms(),
+                          .expires_ms = expires_ms,
+                          .role = (int)role};
 
     id_key(key);
     hash_key(key, row.hash);
@@ -402,6 +414,7 @@ static int list_key(const struct key_row *r, void *arg)
                                .label = r->label,
                                .role = role_of(r),
                                .created_ms = r->created_ms,
+                               .expires_ms = r->expires_ms,
                                .last_used_ms = r->last_used_ms,
                                .revoked_ms = r->revoked_ms};
     return l->each(&k, l->arg);

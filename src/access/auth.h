@@ -40,7 +40,7 @@ struct auth *auth_new(struct store *store, const char *extra, struct pd_err *e);
 void auth_free(struct auth *a);
 
 /* Finds the tenant of a key. PD_UNAUTHENTICATED: none was given (NULL or ""), it is malformed,
- * unknown or revoked. The text never contains the key. */
+ * unknown, revoked or expired. The text never contains the key. */
 int auth_check(struct auth *a, const char *key, struct auth_who *ret, struct pd_err *e);
 
 /* Whether the key of this hash, which auth_check has told, is still good. */
@@ -49,16 +49,18 @@ int auth_check_hash(struct auth *a, const uint8_t hash[AUTH_HASH_LEN], struct au
 
 /* Whether it may be a label. PD_INVALID. */
 int auth_check_label(const char *label, struct pd_err *e);
-/* Makes a key and stores its hash; the caller shows the key, once. `label` may be NULL. */
+/* Makes a key and stores its hash; the caller shows the key, once. `label` may be NULL. It is good
+ * until `expires_ms` since the epoch; 0: until it is revoked. */
 int auth_create(struct auth *a, const char *tenant, const char *label, enum auth_role role,
-                char ret_key[ID_KEY_LEN + 1], char ret_id[AUTH_ID_LEN + 1], struct pd_err *e);
+                uint64_t expires_ms, char ret_key[ID_KEY_LEN + 1], char ret_id[AUTH_ID_LEN + 1],
+                struct pd_err *e);
 /* From now on the key is refused. PD_NOT_FOUND; revoking it again is fine. */
 int auth_revoke(struct auth *a, const char *id, struct pd_err *e);
 /* A key as it is shown: nothing in it opens anything. */
 struct auth_key {
     const char *id, *tenant, *label; /* live during the call */
     enum auth_role role;
-    uint64_t created_ms, last_used_ms, revoked_ms; /* 0: not */
+    uint64_t created_ms, expires_ms, last_used_ms, revoked_ms; /* 0: not */
 };
 /* Every key of the store, oldest first, as it is there now; stops when `each` returns non-zero. */
 int auth_list(struct auth *a, int (*each)(const struct auth_key *k, void *arg), void *arg,

@@ -6,7 +6,8 @@
 #include "base/banned.h"
 #include "base/json.h"
 
-#define LIST_MAX (16u << 20) /* bytes */
+#define LIST_MAX    (16u << 20) /* bytes */
+#define LIFE_MAX_MS (UINT64_C(10) * 366 * 86400 * 1000)
 
 struct listing {
     struct json j;
@@ -20,6 +21,7 @@ static void members(struct json *j, const struct auth_key *k)
     json_member_str(j, "label", k->label);
     json_member_cstr(j, "role", auth_role_name(k->role));
     json_time(j, "created_at", k->created_ms);
+    json_time(j, "expires_at", k->expires_ms);
     json_time(j, "last_used_at", k->last_used_ms);
     json_time(j, "revoked_at", k->revoked_ms);
 }
@@ -66,6 +68,7 @@ int keys_create(struct call *c, struct pd_err *e)
     auto_fields f = {0};
     const char *tenant = c->who.tenant, *label = NULL;
     unsigned role = AUTH_OPERATOR;
+    uint64_t life_ms = 0, now = time_now_ms();
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
     struct pd_err why;
 
@@ -77,9 +80,13 @@ int keys_create(struct call *c, struct pd_err *e)
     if (fields_str(&f, "label", FIELD_OPTIONAL, 0, 255, &label) &&
         auth_check_label(label, &why) < 0)
         fields_refuse(&f, "label", "%s", why.msg);
+    fields_seconds_ms(&f, "expires_in_s", FIELD_OPTIONAL, 1000, LIFE_MAX_MS, &life_ms);
     fields_enum(&f, "role", FIELD_OPTIONAL, auth_role_names(), &role);
-    if (call_finish(c, &f, e) < 0 ||
-        auth_create(c->api->auth, tenant, label, (enum auth_role)role, key, id, e) < 0)
+    if (call_finish(c, &f, e) < 0)
+        return -1;
+
+    uint64_t expires = life_ms ? now + life_ms : 0;
+    if (auth_create(c->api->auth, tenant, label, (enum auth_role)role, expires, key, id, e) < 0)
         return -1;
 
     snprintf(c->summary, sizeof c->summary, "%s of tenant %s, %s", id, tenant,
@@ -93,7 +100,8 @@ int keys_create(struct call *c, struct pd_err *e)
                                    .tenant = tenant,
                                    .label = label,
                                    .role = (enum auth_role)role,
-                                   .created_ms = time_now_ms()});
+                                   .created_ms = now,
+                                   .expires_ms = expires});
     json_close(&j, '}');
     explicit_bzero(key, sizeof key);
     return call_json(c, 201, &out);

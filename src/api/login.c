@@ -268,6 +268,14 @@ int console_link(struct call *c, struct pd_err *e)
     return call_json(c, 200, &out);
 }
 
+static bool is_served(const char *pattern)
+{
+    for (unsigned i = 0; i < api_route_count; i++)
+        if (!strcmp(api_routes[i].pattern, pattern))
+            return true;
+    return false;
+}
+
 int console_me(struct call *c, struct pd_err *e)
 {
     auto_buf out = BUF_INIT(4096);
@@ -288,8 +296,11 @@ int console_me(struct call *c, struct pd_err *e)
     json_uint(&j, c->config->max_sandboxes_per_tenant);
     json_key(&j, "features");
     json_open(&j, '[');
-    if (c->config->storage != CONFIG_STORAGE_MEMORY)
+    if (c->config->storage != CONFIG_STORAGE_MEMORY) {
         json_cstr(&j, "snapshots");
+        if (is_served("/v1/images"))
+            json_cstr(&j, "images");
+    }
     if (c->config->audit)
         json_cstr(&j, "audit");
     json_close(&j, ']');

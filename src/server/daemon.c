@@ -324,7 +324,7 @@ static int show_first_key(struct daemon *d, struct pd_err *e)
 
     if (auth_count(d->api.auth))
         return 0;
-    if (auth_create(d->api.auth, "default", "first start", AUTH_OPERATOR, key, id, e) < 0)
+    if (auth_create(d->api.auth, "default", "first start", AUTH_OPERATOR, 0, key, id, e) < 0)
         return -1;
 
     printf("API key, shown only now:  %s\n", key);

@@ -2,7 +2,9 @@
  * or not. Root becomes the owner of the database first. */
 #include "access/auth.h"
 #include "base/banned.h"
+#include "base/clock.h"
 #include "base/err.h"
+#include "base/parse.h"
 #include "client/client.h"
 #include "config/config.h"
 #include "server/serve.h"
@@ -13,18 +15,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define LIFE_MAX_NS (UINT64_C(10) * 366 * 86400 * NS_PER_S)
+
 extern char **environ;
 
 const char key_usage[] =
-    "usage: paddock key create [--tenant NAME] [--label TEXT] [--admin | --reader] [--state-dir "
-    "DIR]\n"
+    "usage: paddock key create [--tenant NAME] [--label TEXT] [--admin | --reader] [--expires "
+    "TIME]\n"
+    "                          [--state-dir DIR]\n"
     "       paddock key list [--state-dir DIR]\n"
     "       paddock key revoke ID [--state-dir DIR]\n\n"
     "Keys of the server whose state is in DIR, running or not. A key is shown when it is made and\n"
     "never again: only its hash is kept. A tenant sees its own sandboxes alone. A key made with\n"
     "--admin may also change the router's rules and make keys, which concern all tenants; one "
     "made\n"
-    "with --reader may look, and nothing else.\n";
+    "with --reader may look, and nothing else. With --expires, such as 30d, a key is refused "
+    "after\n"
+    "that time; otherwise it is good until it is revoked.\n";
 
 /* The database belongs to the server's user; what root writes there must, too. */
 static int become_owner(const char *dir, struct pd_err *e)
@@ -51,15 +58,16 @@ static int show_key(const struct auth_key *k, void *arg)
     (void)arg;
     time_format_ms(k->created_ms, made);
     printf("%-18s %-16s %-24s %-8s %s\n", k->id, k->tenant, made,
-           k->revoked_ms              ? "revoked"
-           : k->role == AUTH_OPERATOR ? "valid"
-                                      : auth_role_name(k->role),
+           k->revoked_ms                                     ? "revoked"
+           : k->expires_ms && k->expires_ms <= time_now_ms() ? "expired"
+           : k->role == AUTH_OPERATOR                        ? "valid"
+                                                             : auth_role_name(k->role),
            k->label ? k->label : "");
     return 0;
 }
 
 static int run(struct auth *a, const char *what, const char *id, const char *tenant,
-               const char *label, enum auth_role role, struct pd_err *e)
+               const char *label, enum auth_role role, uint64_t expires_ms, struct pd_err *e)
 {
     char key[ID_KEY_LEN + 1], made[AUTH_ID_LEN + 1];
 
@@ -71,7 +79,7 @@ static int run(struct auth *a, const char *what, const char *id, const char *ten
     if (!strcmp(what, "revoke"))
         return auth_revoke(a, id, e);
 
-    if (auth_create(a, tenant, label, role, key, made, e) < 0)
+    if (auth_create(a, tenant, label, role, expires_ms, key, made, e) < 0)
         return -1;
     printf("%s\n", key);
     return 0;
@@ -83,6 +91,7 @@ int cmd_key(int argc, char **argv)
     struct options o = OPTIONS_INIT(argc, argv);
     const char *tenant = "default", *label = NULL, *state = NULL;
     enum auth_role role = AUTH_OPERATOR;
+    uint64_t life = 0;
 
     o.mixed = 1;
     while (options_next(&o)) {
@@ -108,7 +117,10 @@ int cmd_key(int argc, char **argv)
             label = v;
         else if (options_is(&o, NULL, "--state-dir"))
             state = v;
-        else {
+        else if (options_is(&o, NULL, "--expires")) {
+            if (parse_duration("--expires", v, LIFE_MAX_NS, &life, &e) < 0)
+                return usage_fail(&e);
+        } else {
             (void)usage_unknown(&o, &e);
             return usage_fail(&e);
         }
@@ -124,8 +136,9 @@ int cmd_key(int argc, char **argv)
         pd_fail(&e, PD_INVALID, "key: create, list or revoke ID");
         return usage_fail(&e);
     }
-    if (role != AUTH_OPERATOR && strcmp(what, "create") != 0) {
-        pd_fail(&e, PD_INVALID, "key: --admin and --reader are for `paddock key create`");
+    if ((role != AUTH_OPERATOR || life) && strcmp(what, "create") != 0) {
+        pd_fail(&e, PD_INVALID,
+                "key: --admin, --reader and --expires are for `paddock key create`");
         return usage_fail(&e);
     }
 
@@ -143,7 +156,8 @@ int cmd_key(int argc, char **argv)
     if (r == 0 && (!(store = store_sqlite_open(dir, 0, &e)) || !(a = auth_new(store, NULL, &e))))
         r = -1;
     if (r == 0)
-        r = run(a, what, revoke ? words[1] : NULL, tenant, label, role, &e);
+        r = run(a, what, revoke ? words[1] : NULL, tenant, label, role,
+                life ? time_now_ms() + life / NS_PER_MS : 0, &e);
 
     auth_free(a);
     if (store)

@@ -115,6 +115,7 @@ static const struct column key_columns[] = {
     {"last_used_ms", U64, K(last_used_ms), 0, GROWS},
     {"revoked_ms", U64, K(revoked_ms), 0, GROWS},
     {"is_admin", INT, K(role), 0, FIXED}, /* older than roles: 0 and 1 are theirs */
+    {"expires_ms", U64, K(expires_ms), 0, FIXED},
 };
 #undef K
 

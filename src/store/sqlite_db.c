@@ -22,7 +22,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#define SCHEMA_VERSION 8
+#define SCHEMA_VERSION 9
 #define APPLICATION_ID 0x70616464 /* "padd", for file(1) and against mistaken files */
 #define BUSY_MS        5000
 #define WAL_PAGES      1000 /* not yet checkpointed: the thread is woken early */
@@ -82,6 +82,7 @@ static const char *const migrations[SCHEMA_VERSION] = {
     " profile INTEGER NOT NULL, cpu_milli INTEGER NOT NULL, memory INTEGER NOT NULL,"
     " size INTEGER NOT NULL, created_ms INTEGER NOT NULL, updated_ms INTEGER NOT NULL,"
     " finished_ms INTEGER NOT NULL);",
+    "ALTER TABLE keys ADD COLUMN expires_ms INTEGER NOT NULL DEFAULT 0;",
 };
 
 /* Why a system call under SQLite failed is read from errno, which callers clear before the call:

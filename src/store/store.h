@@ -85,8 +85,8 @@ struct key_row {
     const char *id;   /* public part, shown in lists */
     uint8_t hash[32]; /* SHA-256 of the key */
     const char *tenant, *label;
-    uint64_t created_ms, last_used_ms, revoked_ms; /* 0: not */
-    int role;                                      /* enum auth_role */
+    uint64_t created_ms, expires_ms, last_used_ms, revoked_ms; /* 0: not */
+    int role;                                                  /* enum auth_role */
 };
 
 struct store {

@@ -53,7 +53,26 @@ def test_a_key_is_made_used_and_revoked(house):
     assert ("key.revoke", made["id"]) in done and ("key.create", f"{made['id']} of tenant acme, reader") in done
 
 
-@pytest.mark.parametrize("body,field", [({"tenant": "Big Corp"}, "tenant"), ({"role": "root"}, "role"), ({"label": "a\u0007"}, "label"),
+def test_a_key_expires_by_itself_and_ends_what_it_has_opened(house):
+    made = house.admin.post(KEYS, json={"expires_in_s": 2}).json()
+    brief, late = house.client(made["key"]), house.client(house.run("key", "create", "--expires", "30d").stdout.strip())
+    listed = {k["id"]: k for k in house.admin.get(KEYS).json()["keys"]}
+    assert listed[made["id"]]["expires_at"] == made["expires_at"] and made["revoked_at"] is None
+    assert role(brief) == role(late) == "operator"
+    with WebSocket(brief, "/v1/changes") as changes:
+        assert changes.closed() == 1008
+    check_error(brief.get("/v1/sandboxes"), 401, "unauthenticated", says="has expired; paddock key create")
+    assert re.search(f"{made['id']}.* expired", house.run("key", "list").stdout)
+    assert role(late) == "operator" and house.admin.delete(f"{KEYS}/{made['id']}").status == 204
+    # It outlives no restart either, and neither is it good again.
+    house.kill()
+    house.start()
+    check_error(brief.get("/v1/console/me"), 401, "unauthenticated")
+    assert role(late) == "operator"
+    assert "are for" in house.run("key", "list", "--expires", "1h", check=False).stderr
+
+
+@pytest.mark.parametrize("body,field", [({"expires_in_s": 0}, "expires_in_s"), ({"expires_in_s": 4e8}, "expires_in_s"), ({"tenant": "Big Corp"}, "tenant"), ({"role": "root"}, "role"), ({"label": "a\u0007"}, "label"),
                                         ({"label": "x" * 101}, "label"), ({"name": "x"}, "name")])
 def test_nonsense_is_refused(house, body, field):
     before = len(house.admin.get(KEYS).json()["keys"])

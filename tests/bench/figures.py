@@ -220,6 +220,7 @@ ROWS = (
     Row("console-scroll-work", "the same: the longest work of the page's thread", "", 50, number("bench-console", "scroll_work_ms"), unit="ms"),
     Row("console-terminal", "a terminal that is written to at 10 MB/s", "", 9.9,
         number("bench-console", "terminal_bytes_per_s", by=1e-6), unit="MB/s", more_is_better=True),
+    Row("console-reopen", "the same terminal after 80 MB: loaded anew until its prompt", "", 1000, number("bench-console", "reopen_ms"), unit="ms"),
     Row("console-memory", "memory of the server for each open console", "", 64, number("bench-console", "console_kib"), unit="KB"),
     Row("density-create", "creation with all sandboxes there", "with few", 1.2,
         number("bench-density", "create_last_floors", of=("bench-density", "create_first_floors"))),

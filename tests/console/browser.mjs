@@ -122,15 +122,14 @@ export async function line() {
 export async function enter(address = '#/', options = {}) {
   const visited = await visit(options);
   const { page } = visited;
-  const state = async () => `faults: ${JSON.stringify(visited.faults)}\nlost: ${JSON.stringify(visited.lost)}\npage: ${(await page.content()).slice(0, 3000)}`;
+  const state = async () => `faults: ${JSON.stringify(visited.faults)}\nlost: ${JSON.stringify(visited.lost)}\nshown: ${(await page.locator('body').innerText().catch(String)).slice(0, 2000)}`;
   await page.goto(`${HOME}/`);
   try {
     await page.getByLabel('API key').fill(options.key ?? PADDOCK_API_KEY);
     await page.getByRole('button', { name: 'Log in' }).click();
     await page.getByRole('navigation', { name: 'Pages' }).waitFor();
   } catch (error) {
-    error.message += `\n${await state()}`;
-    throw error;
+    throw new Error(`${error.message}\n${await state()}`); // whose stack has all of it, as the one of playwright has not
   }
   if (address !== '#/') await visited.page.goto(`${HOME}/${address}`);
   return visited;

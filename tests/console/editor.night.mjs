@@ -5,7 +5,7 @@
 // with.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { after, before, test } from 'node:test';
@@ -58,7 +58,8 @@ test('VS Code is opened from the console, typed into, and what is saved is in th
   await editor.keyboard.press('Control+s');
   const content = async () => (await api('POST', `/v1/sandboxes/${made.id}/exec`, { command: 'cat /workspace/notes.txt' })).stdout;
   await until('it is saved', async () => (await content()) === 'first line\ntyped in the browser');
-  if (process.env.CONSOLE_PICTURES) await editor.screenshot({ path: path.join(process.env.CONSOLE_PICTURES, 'code-server.png') });
+  mkdirSync(process.env.CONSOLE_PICTURES, { recursive: true });
+  await editor.screenshot({ path: path.join(process.env.CONSOLE_PICTURES, 'code-server.png') });
 
   // The link is all that leads there: revoked, the editor is gone from the browser.
   await v.page.getByRole('button', { name: /^Revoke link/ }).click();

@@ -120,7 +120,12 @@ test('a terminal at 10 MB/s', async (t) => {
   const took = /took ([\d.]+)/.exec(await page.locator('.screen').innerText())[1];
   const note = await page.locator('.status').innerText();
   Object.assign(figures, { terminal_bytes_per_s: 80e6 / Number(took), terminal_gap_ms: gaps[0], terminal_work_ms: longest[0] });
-  seen(t, `80 MB at 10 MB/s wanted, written in ${took} s, ${await used()} ms of the page's processor time; ${gaps.length} frames, longest gaps ${gaps.slice(0, 5).join(', ')} ms; ${note || 'nothing left out'}`);
+  const spent = await used();
+  const opened = Date.now();
+  await page.reload();
+  await until('the prompt', async () => (await page.locator('.screen').innerText()).trimEnd().endsWith('$'));
+  figures.reopen_ms = Date.now() - opened;
+  seen(t, `80 MB at 10 MB/s wanted, written in ${took} s, ${spent} ms of the page's processor time; ${gaps.length} frames, longest gaps ${gaps.slice(0, 5).join(', ')} ms; ${note || 'nothing left out'}; the page was loaded anew and at its prompt in ${figures.reopen_ms} ms`);
   await v.close();
 });
 

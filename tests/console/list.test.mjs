@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, test } from 'node:test';
 
-import { api, control, enter, HOME, line, sandbox, start, stop, until, visit } from './browser.mjs';
+import { api, control, enter, HOME, line, PADDOCK_API_KEY, PATIENCE, sandbox, start, stop, until, visit } from './browser.mjs';
 
 before(start);
 after(stop);
@@ -235,12 +235,28 @@ test('hostile names are text', async (t) => {
   await v.close();
 });
 
-test('a revoked key closes the page', async () => {
+test('a revoked key closes the page within two seconds, and the page says why', async (t) => {
   const key = await control('key');
   const v = await enter('#/', { key });
+  const sockets = [];
+  v.page.on('websocket', (ws) => sockets.push(ws));
+  await v.page.reload();
   const id = (await (await fetch(`${HOME}/v1/console/me`, { headers: { 'X-API-Key': key } })).json()).key_id;
+  await v.page.getByText('● live').waitFor();
+  const closed = new Promise((done) => { v.page.once('close', done); sockets.at(-1).once('close', done); });
   await control(`revoke?${id}`);
+  const began = Date.now();
+  await closed;
+  t.diagnostic(`its socket was closed ${Date.now() - began} ms after`);
+  assert.ok(Date.now() - began < PATIENCE / 7.5); // two seconds, more where the machine is slow
   await v.page.getByLabel('API key').waitFor();
+  await v.page.getByRole('alert').filter({ hasText: /^You are logged out: .+\. What runs in sandboxes goes on/ }).waitFor();
+  // Logging out by oneself needs no such word.
+  await v.page.getByLabel('API key').fill(PADDOCK_API_KEY);
+  await v.page.getByRole('button', { name: 'Log in' }).click();
+  await v.page.getByRole('button', { name: 'Log out' }).click();
+  await v.page.getByLabel('API key').waitFor();
+  assert.equal(await v.page.getByText('You are logged out').count(), 0);
   await v.close();
 });
 

@@ -67,8 +67,8 @@ static void test_a_key_opens_its_tenant_until_it_is_revoked(void **state)
     assert_int_equal(auth_count(b.auth), 0);
 
     char one[ID_KEY_LEN + 1], two[ID_KEY_LEN + 1], id1[AUTH_ID_LEN + 1], id2[AUTH_ID_LEN + 1];
-    assert_int_equal(auth_create(b.auth, "default", NULL, AUTH_OPERATOR, one, id1, NULL), 0);
-    assert_int_equal(auth_create(b.auth, "other", "laptop", AUTH_OPERATOR, two, id2, NULL), 0);
+    assert_int_equal(auth_create(b.auth, "default", NULL, AUTH_OPERATOR, 0, one, id1, NULL), 0);
+    assert_int_equal(auth_create(b.auth, "other", "laptop", AUTH_OPERATOR, 0, two, id2, NULL), 0);
     assert_true(id_is_key(one));
     assert_int_equal(strlen(id1), AUTH_ID_LEN);
     assert_int_equal(auth_count(b.auth), 2);
@@ -125,7 +125,7 @@ static void test_the_key_of_the_environment_is_accepted(void **state)
 
     accepted(b.auth, SOME_KEY, "default", NULL);
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
-    assert_int_equal(auth_create(b.auth, "other", NULL, AUTH_OPERATOR, key, id, NULL), 0);
+    assert_int_equal(auth_create(b.auth, "other", NULL, AUTH_OPERATOR, 0, key, id, NULL), 0);
 
     accepted(b.auth, SOME_KEY, "default", NULL);
     accepted(b.auth, key, "other", id);
@@ -165,7 +165,7 @@ static void test_the_list_and_the_store_have_no_keys(void **state)
     (void)state;
     struct both b = both_new(NULL);
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
-    assert_int_equal(auth_create(b.auth, "default", "laptop", AUTH_OPERATOR, key, id, NULL), 0);
+    assert_int_equal(auth_create(b.auth, "default", "laptop", AUTH_OPERATOR, 0, key, id, NULL), 0);
     assert_int_equal(auth_list(b.auth, find_nothing_secret, key, NULL), 0);
     both_free(&b);
 }
@@ -182,19 +182,19 @@ static void test_tenants_and_labels_are_checked(void **state)
     static const char *const tenants[] = {"", "Upper", "a b", "a/b", "..", NULL};
     for (size_t i = 0; i < COUNT(tenants); i++) {
         struct pd_err e = {0};
-        assert_int_equal(auth_create(b.auth, tenants[i], "", AUTH_OPERATOR, key, id, &e), -1);
+        assert_int_equal(auth_create(b.auth, tenants[i], "", AUTH_OPERATOR, 0, key, id, &e), -1);
         assert_int_equal(e.code, PD_INVALID);
     }
 
     struct pd_err e = {0};
-    assert_int_equal(auth_create(b.auth, "default", longest, AUTH_OPERATOR, key, id, &e), -1);
+    assert_int_equal(auth_create(b.auth, "default", longest, AUTH_OPERATOR, 0, key, id, &e), -1);
     assert_int_equal(e.code, PD_INVALID);
-    assert_int_equal(auth_create(b.auth, "default", "a\x1b[2J", AUTH_OPERATOR, key, id, &e), -1);
+    assert_int_equal(auth_create(b.auth, "default", "a\x1b[2J", AUTH_OPERATOR, 0, key, id, &e), -1);
     assert_int_equal(e.code, PD_INVALID);
     assert_string_equal(key, "untouched");
 
     longest[AUTH_LABEL_MAX] = '\0';
-    assert_int_equal(auth_create(b.auth, "default", longest, AUTH_OPERATOR, key, id, &e), 0);
+    assert_int_equal(auth_create(b.auth, "default", longest, AUTH_OPERATOR, 0, key, id, &e), 0);
     both_free(&b);
 }
 
@@ -208,7 +208,7 @@ static void keys_of_another_process(const char *dir, int in, int out)
         struct auth *a = s ? auth_new(s, NULL, NULL) : NULL;
         if (!a)
             _exit(1);
-        if (order == '+' ? auth_create(a, "other", "cli", AUTH_OPERATOR, key, id, NULL)
+        if (order == '+' ? auth_create(a, "other", "cli", AUTH_OPERATOR, 0, key, id, NULL)
                          : auth_revoke(a, id, NULL))
             _exit(2);
         auth_free(a);
@@ -354,7 +354,7 @@ static void test_a_store_that_fails_locks_nobody_out(void **state)
     struct auth *a = auth_new(&c.store, NULL, NULL);
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
 
-    assert_int_equal(auth_create(a, "default", NULL, AUTH_OPERATOR, key, id, NULL), 0);
+    assert_int_equal(auth_create(a, "default", NULL, AUTH_OPERATOR, 0, key, id, NULL), 0);
     c.broken = 1;
     refused(a, SOME_KEY, "not known");
 
@@ -375,7 +375,7 @@ static void test_the_time_of_use_is_stored_now_and_then(void **state)
     struct counting c = counting_new();
     struct auth *a = auth_new(&c.store, SOME_KEY, NULL);
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
-    assert_int_equal(auth_create(a, "default", NULL, AUTH_OPERATOR, key, id, NULL), 0);
+    assert_int_equal(auth_create(a, "default", NULL, AUTH_OPERATOR, 0, key, id, NULL), 0);
 
     for (int i = 0; i < 1000; i++) {
         accepted(a, key, "default", id);
@@ -396,7 +396,7 @@ static void test_many_keys_are_told_apart(void **state)
     for (int i = 0; i < KEYS; i++) {
         char tenant[16];
         snprintf(tenant, sizeof tenant, "t%d", i % 7);
-        assert_int_equal(auth_create(b.auth, tenant, NULL, AUTH_OPERATOR, keys[i], ids[i], NULL),
+        assert_int_equal(auth_create(b.auth, tenant, NULL, AUTH_OPERATOR, 0, keys[i], ids[i], NULL),
                          0);
     }
 
@@ -439,7 +439,7 @@ static void test_keys_come_and_go_while_others_are_checked(void **state)
     (void)state;
     struct both b = both_new(NULL);
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
-    assert_int_equal(auth_create(b.auth, "default", NULL, AUTH_OPERATOR, key, id, NULL), 0);
+    assert_int_equal(auth_create(b.auth, "default", NULL, AUTH_OPERATOR, 0, key, id, NULL), 0);
 
     _Atomic int stop = 0;
     pthread_t threads[4];
@@ -451,8 +451,8 @@ static void test_keys_come_and_go_while_others_are_checked(void **state)
 
     for (int i = 0; i < 100; i++) {
         char other[ID_KEY_LEN + 1], other_id[AUTH_ID_LEN + 1];
-        assert_int_equal(auth_create(b.auth, "other", NULL, AUTH_OPERATOR, other, other_id, NULL),
-                         0);
+        assert_int_equal(
+            auth_create(b.auth, "other", NULL, AUTH_OPERATOR, 0, other, other_id, NULL), 0);
         accepted(b.auth, other, "other", other_id);
         assert_int_equal(auth_revoke(b.auth, other_id, NULL), 0);
         refused(b.auth, other, "revoked");
@@ -466,6 +466,29 @@ static void test_keys_come_and_go_while_others_are_checked(void **state)
     both_free(&b);
 }
 
+static void test_a_key_is_good_until_its_end(void **state)
+{
+    (void)state;
+    struct both b = both_new(NULL);
+    char past[ID_KEY_LEN + 1], later[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1],
+        later_id[AUTH_ID_LEN + 1];
+    uint64_t now = time_now_ms();
+
+    assert_int_equal(auth_create(b.auth, "default", NULL, AUTH_ADMIN, now, past, id, NULL), 0);
+    assert_int_equal(
+        auth_create(b.auth, "default", NULL, AUTH_OPERATOR, now + 3600000, later, later_id, NULL),
+        0);
+    refused(b.auth, past, "has expired; paddock key create");
+    accepted(b.auth, later, "default", later_id);
+
+    /* Revoking is the stronger word, and needs no key that is good. */
+    assert_int_equal(auth_revoke(b.auth, id, NULL), 0);
+    refused(b.auth, past, "revoked");
+    assert_int_equal(auth_revoke(b.auth, later_id, NULL), 0);
+    refused(b.auth, later, "revoked");
+    both_free(&b);
+}
+
 static void test_admin_keys_are_told_from_others(void **state)
 {
     static const char extra[] = ID_KEY_PREFIX "0123456789abcdef0123456789abcdef01234567";
@@ -474,8 +497,8 @@ static void test_admin_keys_are_told_from_others(void **state)
     struct auth_who who;
     (void)state;
 
-    assert_int_equal(auth_create(b.auth, "default", NULL, AUTH_OPERATOR, key, id, NULL), 0);
-    assert_int_equal(auth_create(b.auth, "ops", NULL, AUTH_ADMIN, admin, id, NULL), 0);
+    assert_int_equal(auth_create(b.auth, "default", NULL, AUTH_OPERATOR, 0, key, id, NULL), 0);
+    assert_int_equal(auth_create(b.auth, "ops", NULL, AUTH_ADMIN, 0, admin, id, NULL), 0);
     assert_int_equal(auth_check(b.auth, key, &who, NULL), 0);
     assert_int_not_equal(who.role, AUTH_ADMIN);
     assert_int_equal(auth_check(b.auth, extra, &who, NULL), 0);
@@ -484,7 +507,7 @@ static void test_admin_keys_are_told_from_others(void **state)
     assert_int_equal(who.role, AUTH_ADMIN);
 
     char reader[ID_KEY_LEN + 1], reader_id[AUTH_ID_LEN + 1];
-    assert_int_equal(auth_create(b.auth, "ops", NULL, AUTH_READER, reader, reader_id, NULL), 0);
+    assert_int_equal(auth_create(b.auth, "ops", NULL, AUTH_READER, 0, reader, reader_id, NULL), 0);
     assert_int_equal(auth_check(b.auth, reader, &who, NULL), 0);
     assert_int_equal(who.role, AUTH_READER);
 
@@ -508,6 +531,7 @@ int main(void)
         cmocka_unit_test(test_the_time_of_use_is_stored_now_and_then),
         cmocka_unit_test(test_many_keys_are_told_apart),
         cmocka_unit_test(test_keys_come_and_go_while_others_are_checked),
+        cmocka_unit_test(test_a_key_is_good_until_its_end),
         cmocka_unit_test(test_admin_keys_are_told_from_others),
     };
 

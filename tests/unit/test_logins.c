@@ -26,7 +26,7 @@ static struct place place_new(void)
     assert_non_null(p.store);
     p.auth = auth_new(p.store, NULL, NULL);
     assert_non_null(p.auth);
-    assert_int_equal(auth_create(p.auth, "acme", NULL, AUTH_OPERATOR, key, id, NULL), 0);
+    assert_int_equal(auth_create(p.auth, "acme", NULL, AUTH_OPERATOR, 0, key, id, NULL), 0);
     assert_int_equal(auth_check(p.auth, key, &p.who, NULL), 0);
     p.logins = logins_new(p.store, p.auth, NULL);
     assert_non_null(p.logins);

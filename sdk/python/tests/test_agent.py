@@ -1,4 +1,20 @@
-"""`paddock-agent` without a terminal: tasks, sessions, memory, and everything that goes wrong."""
+"""`paddock-agent` without a terminal: tasks, sessions, memory, and everything that goes wrong.
+
+What is tried of it, here and in its other files, in both modes where that differs:
+
+    the scripted model is accepted by the packages of its vendors      test_agent_model
+    a task, tools, several in one turn, an answer                      test_one_task
+    approve, reject with a reason, always, toggled in the middle       test_agent_terminal: test_approve_reject_always_and_toggle
+    --auto-approve asks nothing inside, and for /get nevertheless      the same; test_files_come_back_when_the_user_says_so
+    --sandbox none asks, and is refused with --auto-approve            test_on_this_machine; test_agent_terminal: ..._every_command_is_asked_for
+    Ctrl-C while a command runs leaves no process                      test_agent_terminal: test_ctrl_c_ends_the_command_with_its_children
+    memory, skills, reset, list, --dry-run; going on, and not          test_memory_and_skills, test_reset, test_a_conversation_goes_on_with_its_sandbox
+    429, 500, a broken stream, nonsense, silence, calls without end    test_a_model_...; test_agent_units: answers in random disorder
+    hostile model and files, ../ and links on /get, keys               test_hostile_text_..., test_keys_and_environment_...; test_agent_units: paths, links
+    1 GiB of output: flat memory, head and tail to the model           test_much_output_..., test_its_memory_stays_flat (1 GiB at night)
+    its tools are those of /mcp                                        test_the_tools_are_those_of_mcp
+    every Python from 3.9 on without extras, a prompt at once          test_it_answers_help_at_once...; test_agent_terminal: test_the_first_prompt...
+"""
 
 import json
 import os

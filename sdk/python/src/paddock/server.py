@@ -109,15 +109,16 @@ class Server:
         return list(self._http.request("GET", "/v1/keys", query={"tenant": tenant}).json()["keys"])
 
     def create_key(self, label: Optional[str] = None, *, role: str = "operator",
-                   tenant: Optional[str] = None) -> Dict[str, Any]:
+                   tenant: Optional[str] = None, expires_in_s: Optional[float] = None) -> Dict[str, Any]:
         """A new key; its member `key` is told this once. Needs an admin key.
 
         Args:
             label: What it is for.
             role: `reader`, `operator` or `admin`.
             tenant: Whose it is; without it, the caller's.
+            expires_in_s: How long it is good; without it, until it is revoked.
         """
-        body = {"label": label, "role": role, "tenant": tenant}
+        body = {"label": label, "role": role, "tenant": tenant, "expires_in_s": expires_in_s}
         return self._http.request("POST", "/v1/keys", json_body={
             name: value for name, value in body.items() if value is not None}).json()
 

@@ -1,10 +1,12 @@
 // Pictures of every page, into $CONSOLE_PICTURES; scripts/console-pictures runs it.
+import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 
 import { api, control, enter, HOME, sandbox, start, stop, until } from './browser.mjs';
 
 before(start);
+before(() => mkdirSync(process.env.CONSOLE_PICTURES, { recursive: true }));
 after(stop);
 
 /** Of everything that a cell can show. */
