@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Callable, Optional
 
 FILES = ("bench", "bench-server", "bench-e2b", "bench-python", "bench-contexts",
-         "bench-link", "bench-density")
+         "bench-link", "bench-router", "bench-density")
 # A median whose slowest hundredth takes more than so many times as long meets no aim.
 TAIL = 4
 # What is worse than everything of the last release by so much got slower.
@@ -212,6 +212,8 @@ ROWS = (
       for ms, aim in (("0", 200), ("20", 30), ("100", 7))),
     Row("link-idle", "memory of an idle sandbox elsewhere, on this machine", "", 100, link_memory, unit="KB"),
     Row("link-box", "memory of paddock-box in it", "", 1024, number("bench-link", "idle", "box", by=1 / 1024), unit="KB"),
+    Row("route", "a decision of the router, with all the rules there may be (slowest hundredth)", "", 50,
+        number("bench-router", "p99_us"), unit="us"),
     Row("density-create", "creation with all sandboxes there", "with few", 1.2,
         number("bench-density", "create_last_floors", of=("bench-density", "create_first_floors"))),
     Row("density-memory", "the server's own memory with all of them", "", 150,
