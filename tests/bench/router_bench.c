@@ -1,7 +1,7 @@
 /* router_bench [JSON]: how long the router takes to decide, with as many rules and flags as there
- * may be and an experiment: the worst case, in which nothing fits before the last. Of the times of
- * BATCHES batches it tells the median and the slowest hundredth, in microseconds for one decision.
- */
+ * may be and an experiment: the worst case, in which nothing fits before the last. Of BATCHES
+ * batches it tells the median and the slowest hundredth, in microseconds of the processor for one
+ * decision. */
 #include "base/banned.h"
 #include "base/clock.h"
 #include "base/err.h"
