@@ -8,6 +8,7 @@
 #include "config/config_table.h"
 
 #include <fcntl.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #define NOTES_MAX 16384
@@ -145,6 +146,21 @@ static int is_for_clients(const char *name, const char *value)
     return !strcmp(name, "SANDBOX_MODE") && (!strcmp(value, "local") || !strcmp(value, "remote"));
 }
 
+/* What a value of an older name is in the words of its key. A switch says whether to pull at all.
+ */
+static const char *value_of_alias(const char *name, const char *value)
+{
+    static const struct {
+        const char *given, *word;
+    } pulls[] = {{"true", "missing"}, {"1", "missing"}, {"yes", "missing"}, {"on", "missing"},
+                 {"false", "never"},  {"0", "never"},   {"no", "never"},    {"off", "never"}};
+
+    for (size_t i = 0; i < sizeof pulls / sizeof *pulls; i++)
+        if (!strcmp(name, "STIGMER_SANDBOX_AUTO_PULL") && !strcasecmp(value, pulls[i].given))
+            return pulls[i].word;
+    return value;
+}
+
 static int load_aliases(struct config *c, const struct config_key *k,
                         const char *const *environ_list, struct pd_err *e)
 {
@@ -165,7 +181,7 @@ static int load_aliases(struct config *c, const struct config_key *k,
             continue;
         }
         (void)snprintf(what, sizeof what, "%s (older name of %s)", k->aliases[i], k->name);
-        if (config_set(c, k, what, value, e) < 0)
+        if (config_set(c, k, what, value_of_alias(k->aliases[i], value), e) < 0)
             return -1;
         note_origin(c, k, CONFIG_FROM_ALIAS, 0, k->aliases[i]);
         (void)buf_printf(&c->notes, "%s is an older name: use %s\n", k->aliases[i], k->name);

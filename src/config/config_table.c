@@ -215,8 +215,10 @@ const struct config_key config_keys[] = {
     {"cloudrun_ca_file", CONFIG_TEXT, AT(cloudrun_ca_file), "", 0, 250,
      .help = "authorities to trust there instead of the system's"},
     {"default_image", CONFIG_TEXT, AT(default_image), "", 0, SPEC_IMAGE_MAX,
+     .aliases = {"STIGMER_SANDBOX_IMAGE"},
      .help = "image of sandboxes for which none was asked, where a provider needs one"},
     {"image_pull", CONFIG_CHOICE, AT(image_pull), "missing", .names = pulls,
+     .aliases = {"STIGMER_SANDBOX_AUTO_PULL"},
      .help = "when images are fetched: `never`, `missing` or `always`"},
     {"image_store_max", CONFIG_SIZE, AT(image_store_max), "50G", 0, UINT64_MAX, .reloadable = 1,
      .help = "what images of provider jail may take, unpacked; more, and those go that nobody has "
@@ -402,8 +404,6 @@ const struct config_other config_others[] = {
     {"DAYTONA_API_KEY", "is for the daytona provider"},
     {"DAYTONA_SERVER_URL", "is for the daytona provider"},
     {"DAYTONA_TARGET", "is for the daytona provider"},
-    {"STIGMER_SANDBOX_IMAGE", "is for the docker provider"},
-    {"STIGMER_SANDBOX_AUTO_PULL", "is for the docker provider"},
     {"STIGMER_SANDBOX_CLEANUP", "is not needed: sandboxes are always cleaned up"},
 };
 const unsigned config_other_count = sizeof config_others / sizeof *config_others;

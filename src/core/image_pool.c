@@ -18,7 +18,8 @@
 #include "base/err.h"
 #include "telemetry/log.h"
 
-#define RETRY_MS       5000u
+#define RETRY_MS       5000u /* after one failure; twice as long after each further one, */
+#define RETRY_DOUBLED  4u    /* but not more often than so many times */
 #define QUIET_NS       (100 * NS_PER_MS)
 #define LEAVE_MS       60000u /* one that was used later may have the place of one unused so long */
 #define CHECK_PATIENCE (10 * NS_PER_S)
@@ -207,8 +208,10 @@ void image_pool_note(struct sessions *all, struct provider *provider,
         struct shelf *f = shelf_find(all, provider, &r->spec);
         if (!f)
             f = shelf_add(all, provider, &r->spec);
-        if (f)
+        if (f) {
             f->used_ms = time_now_ms();
+            f->failures = 0; /* one was just made */
+        }
         pthread_cond_signal(&all->image_pool.cond);
     }
     lock_release(&all->lock);
@@ -233,13 +236,20 @@ static bool is_crowded(const struct sessions *all)
     return all->live + all->let_in + pooled > all->c.max_sessions || pooled > all->c.image_pool_max;
 }
 
+/* An engine that is away comes back; an image that is gone may stay so. */
+static uint64_t retry_after(const struct shelf *f)
+{
+    unsigned more = f->failures > 1 ? f->failures - 1 : 0;
+    return (uint64_t)RETRY_MS << (more < RETRY_DOUBLED ? more : RETRY_DOUBLED);
+}
+
 /* The shelf that lacks one and was used last, or NULL. */
 static struct shelf *lacking(struct sessions *all, uint64_t now)
 {
     struct shelf *found = NULL;
     for (unsigned i = 0; i < SHELVES; i++) {
         struct shelf *f = &all->image_pool.shelves[i];
-        if (f->provider && now - f->failed_ms >= RETRY_MS &&
+        if (f->provider && now - f->failed_ms >= retry_after(f) &&
             f->count + f->making < shelf_target(all, f, now) &&
             (!found || f->used_ms > found->used_ms))
             found = f;
@@ -330,12 +340,13 @@ static void fill(struct sessions *all, struct shelf *f)
     pthread_cond_broadcast(&all->control_cond);
     if (s && pool_is_ready(s)) { /* not lost since its last step */
         f->ready[f->count++] = s;
+        f->failures = 0;
         return;
     }
 
-    /* Who uses it again hears why, or leaves it here again. */
+    /* It is tried again for as long as the kind is wanted, less and less often. */
     f->failed_ms = time_now_ms();
-    f->used_ms = 0;
+    f->failures++;
     lock_release(&all->lock);
 
     if (s)

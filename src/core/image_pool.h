@@ -21,6 +21,7 @@ struct shelf {
     struct session *ready[SHELF_ROOM];
     unsigned count, making;
     uint64_t used_ms, failed_ms;
+    unsigned failures; /* the last so many fills in a row */
 };
 
 /* Under sessions.lock. */

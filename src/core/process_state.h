@@ -169,7 +169,7 @@ struct process {
     struct watch *watches;
     unsigned readers; /* of the spools' descriptors, just now */
 
-    /* The recorder's, under sessions.task_lock. */
+    /* The recorder's, under its lock. */
     struct process *task_next;
     unsigned tasks;
     deadline task_due;

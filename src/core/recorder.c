@@ -1,5 +1,6 @@
-/* How this works: a thread that does what must be done about processes but has no need to keep
- * anybody waiting.
+/* How this works: a thread for each provider, which does what must be done about processes there
+ * but has no need to keep anybody waiting. It asks that provider, which may be slow or not answer
+ * at all: that is no concern of the others' processes.
  *
  *   TASK_STORE    a command that is still running after a few milliseconds gets its row and has its
  *                 descriptors stashed, so that the next daemon can go on with it. Most commands
@@ -10,7 +11,7 @@
  *   TASK_AGAIN    a line whose prepared shell failed is run in another one (prepared.c)
  *   TASK_PREPARE  the shell of the next line is made once the one before it is gone (prepared.c)
  *
- * Beside these it forgets output when too much is kept (kept.c).
+ * Beside these the first one forgets output when too much is kept (kept.c).
  *
  * A process waits here once, whatever its tasks are. Until TASK_END is done init keeps the record
  * of the end: a daemon that dies before that loses nothing. */
@@ -27,12 +28,20 @@
 
 #define FORGET_PAUSE (10 * NS_PER_MS)
 
-void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
+/* Whose tasks it is: its provider's, for as long as it lives. */
+static struct recorder *recorder_of(struct process *p)
 {
     struct sessions *all = p->session->all;
+    unsigned i = provider_table_index(all->c.providers, p->provider);
+    return &all->recorders[i < all->c.providers->count ? i : 0];
+}
+
+void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
+{
+    struct recorder *r = recorder_of(p);
     deadline due = deadline_in(delay_ns);
 
-    lock_take(&all->task_lock);
+    lock_take(&r->lock);
     if (p->tasks) {
         p->tasks |= task;
         if (due < p->task_due)
@@ -41,16 +50,16 @@ void recorder_add(struct process *p, unsigned task, uint64_t delay_ns)
         p->tasks = task;
         p->task_due = due;
         p->task_next = NULL;
-        *all->task_last = process_ref(p);
-        all->task_last = &p->task_next;
+        *r->last = process_ref(p);
+        r->last = &p->task_next;
     }
 
     /* Awake, or about to be: it sees this by itself. */
-    if (p->task_due < all->task_wake) {
-        all->task_wake = 0;
-        pthread_cond_signal(&all->task_cond);
+    if (p->task_due < r->wake) {
+        r->wake = 0;
+        pthread_cond_signal(&r->cond);
     }
-    lock_release(&all->task_lock);
+    lock_release(&r->lock);
 }
 
 /* A pipe that is at its end. */
@@ -391,16 +400,16 @@ static void do_tasks(struct process *p, unsigned tasks)
 }
 
 /* The first that is due; else when the next will be. With the lock held. */
-static struct process *take_due(struct sessions *all, deadline *ret_next)
+static struct process *take_due(struct recorder *r, deadline *ret_next)
 {
     deadline next = deadline_in(NS_PER_S);
 
-    for (struct process **at = &all->task_first; *at; at = &(*at)->task_next) {
+    for (struct process **at = &r->first; *at; at = &(*at)->task_next) {
         struct process *p = *at;
         if (deadline_passed(p->task_due)) {
             *at = p->task_next;
             if (!*at)
-                all->task_last = at;
+                r->last = at;
             return p;
         }
         if (p->task_due < next)
@@ -413,17 +422,19 @@ static struct process *take_due(struct sessions *all, deadline *ret_next)
 
 void recorder_wake(struct sessions *all)
 {
-    lock_take(&all->task_lock);
-    all->task_wake = 0;
-    pthread_cond_signal(&all->task_cond);
-    lock_release(&all->task_lock);
+    struct recorder *r = &all->recorders[0];
+    lock_take(&r->lock);
+    r->wake = 0;
+    pthread_cond_signal(&r->cond);
+    lock_release(&r->lock);
 }
 
 /* Forgets output if there is too much of it and the last time is a moment ago; otherwise says in
  * *ret_next when to look. With the lock held, but not while it works. */
-static bool forget_output(struct sessions *all, deadline *ret_next)
+static bool forget_output(struct recorder *r, deadline *ret_next)
 {
-    if (!atomic_load(&all->kept.due))
+    struct sessions *all = r->all;
+    if (!r->forgets || !atomic_load(&all->kept.due))
         return false;
     if (!deadline_passed(all->kept.next)) {
         *ret_next = all->kept.next < *ret_next ? all->kept.next : *ret_next;
@@ -431,39 +442,98 @@ static bool forget_output(struct sessions *all, deadline *ret_next)
     }
 
     atomic_store(&all->kept.due, false);
-    lock_release(&all->task_lock);
+    lock_release(&r->lock);
     kept_trim(all);
-    lock_take(&all->task_lock);
+    lock_take(&r->lock);
     all->kept.next = deadline_in(FORGET_PAUSE);
     return true;
 }
 
-void *recorder_main(void *arg)
+static void *recorder_main(void *arg)
 {
-    struct sessions *all = arg;
-    lock_take(&all->task_lock);
-    while (!all->stopping || all->task_first) {
+    struct recorder *r = arg;
+    lock_take(&r->lock);
+    while (!r->stopping || r->first) {
         deadline next = 0;
-        struct process *p = take_due(all, &next);
+        struct process *p = take_due(r, &next);
         if (p) {
             unsigned tasks = p->tasks;
             p->tasks = 0;
-            lock_release(&all->task_lock);
+            lock_release(&r->lock);
             do_tasks(p, tasks);
             process_unref(p);
-            lock_take(&all->task_lock);
+            lock_take(&r->lock);
             continue;
         }
 
-        if (!all->stopping && forget_output(all, &next))
+        if (!r->stopping && forget_output(r, &next))
             continue;
-        if (all->stopping)
+        if (r->stopping)
             break; /* what is not due stays: the next daemon sees to it */
 
-        all->task_wake = next;
-        (void)lock_wait(&all->task_cond, &all->task_lock, next);
-        all->task_wake = 0;
+        r->wake = next;
+        (void)lock_wait(&r->cond, &r->lock, next);
+        r->wake = 0;
     }
-    lock_release(&all->task_lock);
+    lock_release(&r->lock);
     return NULL;
+}
+
+void recorders_init(struct sessions *all)
+{
+    for (unsigned i = 0; i < PROVIDERS_MAX; i++) {
+        struct recorder *r = &all->recorders[i];
+        *r = (struct recorder){.all = all, .last = &r->first, .forgets = i == 0};
+        lock_init(&r->lock, LOCK_TASKS);
+        cond_init(&r->cond);
+    }
+}
+
+int recorders_start(struct sessions *all, struct pd_err *e)
+{
+    unsigned count = all->c.providers->count ? all->c.providers->count : 1;
+
+    for (; all->recorder_count < count; all->recorder_count++) {
+        struct recorder *r = &all->recorders[all->recorder_count];
+        if (sessions_start_thread(&r->thread, recorder_main, r) != 0)
+            return pd_fail(e, PD_CAPACITY, "no thread for the recorder");
+    }
+    return 0;
+}
+
+void recorders_stop(struct sessions *all)
+{
+    for (unsigned i = 0; i < PROVIDERS_MAX; i++) {
+        struct recorder *r = &all->recorders[i];
+        lock_take(&r->lock);
+        r->stopping = true;
+        pthread_cond_broadcast(&r->cond);
+        lock_release(&r->lock);
+    }
+}
+
+void recorders_join(struct sessions *all)
+{
+    for (unsigned i = 0; i < all->recorder_count; i++)
+        pthread_join(all->recorders[i].thread, NULL);
+}
+
+void recorders_done(struct sessions *all)
+{
+    for (unsigned i = 0; i < PROVIDERS_MAX; i++) {
+        struct recorder *r = &all->recorders[i];
+        lock_done(&r->lock);
+        pthread_cond_destroy(&r->cond);
+    }
+}
+
+/* Tasks that they did not get to; a process holds its session. */
+void recorders_drop(struct sessions *all)
+{
+    for (unsigned i = 0; i < PROVIDERS_MAX; i++)
+        while (all->recorders[i].first) {
+            struct process *p = all->recorders[i].first;
+            all->recorders[i].first = p->task_next;
+            process_unref(p);
+        }
 }

@@ -152,6 +152,17 @@ struct tenant_count {
     _Atomic uint64_t kept; /* bytes of output; kept.c */
 };
 
+/* recorder.c: a queue of processes that something is to be done about, and its thread. */
+struct recorder {
+    struct sessions *all;
+    struct lock lock;
+    pthread_cond_t cond;
+    struct process *first, **last;
+    deadline wake; /* when the thread, asleep, will look by itself; 0: it is awake */
+    bool stopping, forgets;
+    pthread_t thread;
+};
+
 #define SESSION_BUCKETS 4096u
 #define POOL_FILLERS    4u /* at most; see sessions_start */
 /* What is kept ready: one kind per profile, and those for code, whose interpreter waits; each
@@ -183,17 +194,14 @@ struct sessions {
     uint64_t pool_failed_ms, pool_taken_at;
     pthread_cond_t pool_cond;
     struct image_pool image_pool;
-    /* recorder.c */
-    struct lock task_lock;
-    pthread_cond_t task_cond;
-    struct process *task_first, **task_last;
+    struct recorder recorders[PROVIDERS_MAX]; /* one for each provider, and at least one */
     atomic_bool prepare_shells;
-    deadline task_wake; /* when the recorder, asleep, will look by itself; 0: it is awake */
     struct kept kept;
     struct changes changes;
     struct attendants attendants;
-    pthread_t recorder, controller, fillers[POOL_FILLERS];
-    unsigned threads, filler_count;
+    pthread_t controller, fillers[POOL_FILLERS];
+    unsigned recorder_count, filler_count; /* threads that were started */
+    bool controls;                         /* likewise the controller */
     bool stopping;
     pthread_cond_t control_cond;
     bool control_due;
@@ -225,7 +233,12 @@ int sessions_load_rows(struct sessions *all, struct pd_err *e);
 int sessions_start_thread(pthread_t *t, void *(*f)(void *), void *arg);
 
 /* recorder.c, session.c: forgets the oldest that have ended. */
-void *recorder_main(void *sessions);
+void recorders_init(struct sessions *all);
+int recorders_start(struct sessions *all, struct pd_err *e);
+void recorders_stop(struct sessions *all); /* asks them to; tasks that are not due stay */
+void recorders_join(struct sessions *all);
+void recorders_drop(struct sessions *all);
+void recorders_done(struct sessions *all);
 void recorder_wake(struct sessions *all); /* kept.due is set */
 void session_trim(struct session *s);
 

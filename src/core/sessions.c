@@ -42,18 +42,16 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
 
     all->c = *c;
     atomic_init(&all->prepare_shells, c->prepare_shells);
-    all->task_last = &all->task_first;
     pool_set_targets(all);
 
     lock_init(&all->lock, LOCK_SESSIONS);
-    lock_init(&all->task_lock, LOCK_TASKS);
     lock_init(&all->snapshot_lock, LOCK_SNAPSHOTS);
     lock_init(&all->name_lock, LOCK_NAMES);
     changes_init(&all->changes);
+    recorders_init(all);
 
     cond_init(&all->name_cond);
     cond_init(&all->copied_cond);
-    cond_init(&all->task_cond);
     cond_init(&all->control_cond);
     cond_init(&all->pool_cond);
     image_pool_init(all);
@@ -92,12 +90,11 @@ int sessions_start_thread(pthread_t *t, void *(*f)(void *), void *arg)
 
 int sessions_start(struct sessions *all, struct pd_err *e)
 {
-    if (sessions_start_thread(&all->recorder, recorder_main, all) != 0)
-        return pd_fail(e, PD_CAPACITY, "no thread for the recorder");
-    all->threads = 1;
+    if (recorders_start(all, e) < 0)
+        return -1;
     if (sessions_start_thread(&all->controller, controller_main, all) != 0)
         return pd_fail(e, PD_CAPACITY, "no thread for the controller");
-    all->threads = 2;
+    all->controls = true;
 
     /* Half of the machine at most is for those who come later. */
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -154,11 +151,8 @@ void sessions_stop(struct sessions *all)
         return;
 
     lock_take(&all->lock);
-
-    lock_take(&all->task_lock);
     all->stopping = true;
-    pthread_cond_broadcast(&all->task_cond);
-    lock_release(&all->task_lock);
+    recorders_stop(all);
 
     pthread_cond_broadcast(&all->control_cond);
     pthread_cond_broadcast(&all->pool_cond);
@@ -172,10 +166,9 @@ void sessions_stop(struct sessions *all)
         pthread_join(all->fillers[i], NULL);
     if (all->image_pool.runs)
         pthread_join(all->image_pool.filler, NULL);
-    if (all->threads > 1)
+    if (all->controls)
         pthread_join(all->controller, NULL);
-    if (all->threads > 0)
-        pthread_join(all->recorder, NULL);
+    recorders_join(all);
 
     attendants_stop(&all->attendants);
 
@@ -185,13 +178,7 @@ void sessions_stop(struct sessions *all)
 
 void sessions_free(struct sessions *all)
 {
-    /* Tasks that the recorder did not get to; a process holds its session. */
-    while (all->task_first) {
-        struct process *p = all->task_first;
-        all->task_first = p->task_next;
-        process_unref(p);
-    }
-
+    recorders_drop(all);
     shadows_free(all);
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
         while (all->by_id[i]) {
@@ -216,10 +203,9 @@ void sessions_free(struct sessions *all)
     lock_done(&all->name_lock);
     pthread_cond_destroy(&all->name_cond);
     lock_done(&all->lock);
-    lock_done(&all->task_lock);
     lock_done(&all->snapshot_lock);
     pthread_cond_destroy(&all->copied_cond);
-    pthread_cond_destroy(&all->task_cond);
+    recorders_done(all);
     pthread_cond_destroy(&all->control_cond);
     pthread_cond_destroy(&all->pool_cond);
     free(all);

@@ -31,6 +31,10 @@ FAR = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py", 
 # Not of toy's, which lacks the profile of E2B's code interpreter.
 MORE = ["test_changes.py", "test_cli_code.py", "test_contexts_e2b.py", "test_contexts_hostile.py", "test_contexts_life.py",
         "test_contexts_races.py", "test_mcp_code.py", "test_observe.py"]
+# Most of these have a server of their own. Not here: what names the jail (test_modes.py), and what has no sandbox.
+OTHERS = ["test_audit_overview.py", "test_bad_input.py", "test_ceilings.py", "test_console.py", "test_contexts_bridge.py",
+          "test_files_match.py", "test_prepared_hostile.py", "test_queue_pool.py", "test_templates.py", "test_tickets.py"]
+E2E = ["test_real_work.py"]
 # These count on places of a root of its own (/tmp, /root), and on becoming root there.
 WITH_ROOT = ["test_e2b_files.py", "test_e2b_filesystem.py", "test_e2b_process.py", "test_e2b_reach.py",
              "test_e2b_routes.py", "test_operations.py"]
@@ -59,12 +63,13 @@ def rounds():
             lacks = ("test_prepared", "test_e2b") if provider == "toy" else ()
             yield from ((provider, "api", name) for name in NIGHTLY if not name.startswith(lacks))
         if NIGHT and provider in ("local", "docker"):
-            yield from ((provider, "api", name) for name in MORE)
+            yield from ((provider, "api", name) for name in MORE + OTHERS)
+            yield from ((provider, "e2e", name) for name in E2E)
         if NIGHT and provider == "docker":
-            yield from ((provider, "api", name) for name in WITH_ROOT)
+            yield from ((provider, "api", name) for name in [*WITH_ROOT, "test_snapshots.py", "test_own_place.py"])
         if NIGHT and provider == "local":  # of test_e2b_reach.py nothing is left
             yield from ((provider, "api", name) for name in WITH_ROOT if name != "test_e2b_reach.py")
-            yield (provider, "api", "test_files_match.py")
+            yield (provider, "api", "test_contexts_warm.py")
         if NIGHT and provider != "toy" and provider not in ELSEWHERE:
             yield from ((provider, "mcp", name) for name in MCP)
             yield from ((provider, "e2b", name) for name in E2B)

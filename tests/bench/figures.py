@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Callable, Optional
 
 FILES = ("bench", "bench-server", "bench-e2b", "bench-python", "bench-contexts",
-         "bench-link", "bench-density", "bench-console")
+         "bench-link", "bench-router", "bench-density", "bench-console")
 # A median whose slowest hundredth takes more than so many times as long meets no aim.
 TAIL = 4
 # What is worse than everything of the last release by so much got slower.
@@ -212,6 +212,8 @@ ROWS = (
       for ms, aim in (("0", 200), ("20", 30), ("100", 7))),
     Row("link-idle", "memory of an idle sandbox elsewhere, on this machine", "", 100, link_memory, unit="KB"),
     Row("link-box", "memory of paddock-box in it", "", 1024, number("bench-link", "idle", "box", by=1 / 1024), unit="KB"),
+    Row("route", "a decision of the router, with all the rules there may be (slowest hundredth)", "", 50,
+        number("bench-router", "p99_us"), unit="us"),
     Row("console-paint", "the console's list of 10,000: first paint", "", 300, times("bench-console", ["paint_ms"]), unit="ms"),
     Row("console-rows", "the same: first rows", "", 600, times("bench-console", ["rows_ms"]), unit="ms"),
     Row("console-filter", "the same: a filter", "", 16, times("bench-console", ["filter_ms"]), unit="ms"),

@@ -19,7 +19,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 CANNOT = TOP / "tests/backends/cannot.toml"
 # Each suite by the name that the table has for it, and its folder.
-SUITES = {"api": "tests/api", "e2b": "tests/e2b", "mcp": "tests/mcp", "python": "sdk/python/tests"}
+SUITES = {"api": "tests/api", "e2e": "tests/e2e", "e2b": "tests/e2b", "mcp": "tests/mcp", "python": "sdk/python/tests"}
 CHOICE = ("PADDOCK_TEST_PROVIDER", "PADDOCK_TEST_ENGINE", "PADDOCK_TEST_CERTS", "PADDOCK_TEST_IMAGE")
 
 

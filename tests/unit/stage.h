@@ -442,9 +442,10 @@ static inline void await_recorder(struct stage *g)
 {
     deadline d = deadline_in(PATIENCE);
     for (bool busy = true; busy && !deadline_passed(d);) {
-        lock_take(&g->all->task_lock);
-        busy = g->all->task_first != NULL;
-        lock_release(&g->all->task_lock);
+        struct recorder *r = &g->all->recorders[0]; /* of its only provider */
+        lock_take(&r->lock);
+        busy = r->first != NULL;
+        lock_release(&r->lock);
         if (busy)
             usleep(1000);
     }

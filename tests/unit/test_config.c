@@ -277,6 +277,7 @@ static void test_older_names(void **state)
     assert_int_equal(c->pool_min, 1); /* not above the maximum */
     config_free(c);
     check_refused("", LIST("MAX_POOL_SIZE=many"), NULL, "MAX_POOL_SIZE", "pool_max");
+    check_refused("", LIST("STIGMER_SANDBOX_AUTO_PULL=perhaps"), NULL, "AUTO_PULL", "image_pull");
     /* What a shell of a client's has set keeps no server from starting. */
     c = load("", LIST("SANDBOX_MODE=remote", "SANDBOX_PROVIDER=jail"), NULL);
     assert_string_equal(c->sandbox_mode, "jail");
@@ -682,6 +683,29 @@ static void test_the_document_has_the_table(void **state)
     }
 }
 
+/* A switch of an older system, in the words of the setting. */
+static void test_an_older_switch_says_whether_to_pull(void **state)
+{
+    static const struct {
+        const char *pair, *pull;
+    } rows[] = {{"STIGMER_SANDBOX_AUTO_PULL=true", "missing"},
+                {"STIGMER_SANDBOX_AUTO_PULL=0", "never"},
+                {"STIGMER_SANDBOX_AUTO_PULL=Off", "never"},
+                {"STIGMER_SANDBOX_AUTO_PULL=always", "always"}};
+    (void)state;
+
+    for (unsigned i = 0; i < COUNT(rows); i++) {
+        struct config *c = load("", LIST(rows[i].pair, "STIGMER_SANDBOX_IMAGE=debian:12"), NULL);
+        auto_buf text = BUF_INIT(1 << 16);
+        config_print_json(c, &text);
+        char line[64];
+        snprintf(line, sizeof line, "\"image_pull\",\"value\":\"%s\"", rows[i].pull);
+        assert_non_null(strstr(buf_cstr(&text), line));
+        assert_string_equal(c->default_image, "debian:12");
+        config_free(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -691,6 +715,7 @@ int main(void)
         cmocka_unit_test(test_what_is_printed_can_be_loaded),
         cmocka_unit_test(test_lists),
         cmocka_unit_test(test_older_names),
+        cmocka_unit_test(test_an_older_switch_says_whether_to_pull),
         cmocka_unit_test(test_bad_files_are_named),
         cmocka_unit_test(test_tls_addresses),
         cmocka_unit_test(test_other_names_of_templates),

@@ -71,7 +71,7 @@ static void test_a_call_in_the_wrong_order_is_refused(void **state)
     /* Nobody sends to a keeper with a lock that the pump's callbacks take. */
     assert_true(refused_with(&session->lock, ask_usage));
     assert_true(refused_with(&session->lock, tell_stash));
-    assert_true(refused_with(&stage->all->task_lock, tell_stash));
+    assert_true(refused_with(&stage->all->recorders[0].lock, tell_stash));
     assert_true(refused_with(&b->lock, tell_stash));
 
     /* Each lock of the provider's is on the page: none is taken twice. */
