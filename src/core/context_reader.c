@@ -19,7 +19,6 @@
 #include <string.h>
 
 #define AHEAD         (64u << 10)
-#define LATE_PATIENCE (10 * NS_PER_S)
 
 void reader_init(struct context_reader *r, struct process *p, const char *id,
                  const uint64_t offset[STREAM_ALL], bool begun)
