@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-#define AHEAD         (64u << 10)
+#define AHEAD (64u << 10)
 
 void reader_init(struct context_reader *r, struct process *p, const char *id,
                  const uint64_t offset[STREAM_ALL], bool begun)
