@@ -18,8 +18,7 @@
 
 #include <string.h>
 
-#define AHEAD         (64u << 10)
-#define LATE_PATIENCE (10 * NS_PER_S)
+#define AHEAD (64u << 10)
 
 void reader_init(struct context_reader *r, struct process *p, const char *id,
                  const uint64_t offset[STREAM_ALL], bool begun)

@@ -11,7 +11,8 @@
 #include "core/context_events.h"
 #include "core/process.h"
 
-#define READER_PIECE (32u << 10)
+#define READER_PIECE  (32u << 10)
+#define LATE_PATIENCE (10 * NS_PER_S) /* for a mark that comes over a link */
 
 struct context_reader {
     struct process *process; /* counted */

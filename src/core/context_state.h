@@ -58,6 +58,7 @@ struct execution {
     struct wire_id process;     /* which runs or ran it */
     uint64_t begin[STREAM_ALL]; /* its start is behind these offsets */
     deadline due;               /* its time is over then */
+    deadline late_until;        /* so long text of it may still come over a link */
     bool is_pending;            /* an earlier daemon has sent it, and its id is not known yet */
     unsigned starts;            /* of a pending one: executions before it */
     bool is_unwanted;           /* to be interrupted now: `reason` says why */

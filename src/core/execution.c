@@ -39,7 +39,7 @@ struct execution *execution_new(const char *id)
     atomic_init(&x->refs, 1);
     snprintf(x->id, sizeof x->id, "%s", id);
     x->request = BUF_INIT(LINE_MAX);
-    x->due = DEADLINE_NONE;
+    x->due = x->late_until = DEADLINE_NONE;
     return x;
 }
 
@@ -129,6 +129,7 @@ static struct execution *search_journals(struct context *c, const char *id, size
         if (w.has_found && (x = execution_new(w.found))) {
             struct context_note note;
             x->state = EXECUTION_ENDED;
+            x->late_until = 0; /* it has ended long ago */
             x->is_placed = true;
             x->process = of[i]->id;
             x->begin[STREAM_EVENTS] = w.at;
@@ -287,6 +288,7 @@ void execution_finish(struct context *c, struct execution *x, bool restarted, co
     if (reason[0])
         snprintf(x->reason, sizeof x->reason, "%s", reason);
     x->state = EXECUTION_ENDED;
+    x->late_until = deadline_in(LATE_PATIENCE);
     x->is_owned = false;
     buf_done(&x->request);
     execution_attend(c);
@@ -385,6 +387,11 @@ static int open_reader(struct execution_follow *f, struct pd_err *e)
 {
     struct execution *x = f->execution;
     struct process *p = session_process_by_id(f->context->session, x->process);
+    lock_take(&f->context->table->lock);
+    bool is_over = deadline_passed(x->late_until), is_gone = f->context->gone;
+    lock_release(&f->context->table->lock);
+    if (!p && is_gone)
+        return pd_fail(e, PD_CONFLICT, "context '%.64s' was deleted", f->context->id);
     if (!p)
         return pd_fail(e, PD_LOST, "the output of execution %s is not kept any more", x->id);
 
@@ -394,7 +401,7 @@ static int open_reader(struct execution_follow *f, struct pd_err *e)
     }
     reader_init(&f->reader, p, x->id, f->has_offset ? f->offset : x->begin, f->has_offset);
     f->reader.skim = f->skims;
-    f->reader.is_late = session_is_far(f->context->session);
+    f->reader.is_late = !is_over && session_is_far(f->context->session);
     f->reading = true;
     process_unref(p); /* the reader has its own */
     return 0;

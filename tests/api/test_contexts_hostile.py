@@ -70,7 +70,7 @@ def test_nobody_answers_for_another_id(contexts, api):
     contexts.box.out("cat >/tmp/lie", stdin=lie % ("result", "ID"))
     contexts.box.out(f"printf %s {own} >/tmp/id.new; mv /tmp/id.new /tmp/id")
     ended = wait_for(lambda: (x := api.get(f"{contexts.base}/python/executions/{own}").json())["state"] == "kept" and x,
-                     20, "it ends")
+                     60, "it ends")  # without marks it is waited for elsewhere than in a jail
     assert [r["text"] for r in ended["results"]] == ["LIE"]
 
 

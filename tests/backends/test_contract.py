@@ -28,6 +28,7 @@ NIGHTLY = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.p
            "test_e2b_control.py", "test_contexts.py", "test_contexts_fork.py"]
 FAR = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py", "test_sessions.py",
        "test_cli.py", "test_mcp.py", "test_contexts.py"]
+CODE = ["test_contexts_fork.py", "test_contexts_hostile.py"]
 # Not of toy's, which lacks the profile of E2B's code interpreter.
 MORE = ["test_changes.py", "test_cli_code.py", "test_contexts_e2b.py", "test_contexts_hostile.py", "test_contexts_life.py",
         "test_contexts_races.py", "test_mcp_code.py", "test_observe.py"]
@@ -58,6 +59,8 @@ def rounds():
             continue
         if NIGHT and provider in ELSEWHERE:
             yield from ((provider, "api", name) for name in FAR)
+            if provider in ("e2b", "daytona", "cloudrun"):
+                yield from ((provider, "api", name) for name in CODE)
         elif NIGHT:
             # Where usage is not told, no shell is prepared; E2B's sandboxes have profile dev.
             lacks = ("test_prepared", "test_e2b") if provider == "toy" else ()

@@ -95,6 +95,28 @@ def test_files_and_ports(api, box):
     paddock.wait_for(lambda: api.get(f"{box.url}/ports/8123/").status == 200, 30, "its port can be reached")
 
 
+def test_a_context_is_forked_and_undone(api, box):
+    """No descriptor can be sent there: the driver fetches those of its copy in the box. The copy outlives what it was made from."""
+    contexts = f"{box.url}/contexts"
+
+    def value(code, context="python", **more):
+        told = api.post(f"{contexts}/{context}/execute", json={"code": code, **more})
+        assert told.status == 200 and told.json()["error"] is None, told
+        return told.json()["results"][0]["text"] if told.json()["results"] else None
+
+    value("x = [1]")
+    copy = api.post(f"{contexts}/python/fork", json={})
+    assert copy.status == 201, copy
+    copy = copy.json()["id"]
+    assert value("x.append(2); x", copy) == "[1, 2]" and value("x") == "[1]"
+    value("x.append(3)", keep_before=True)
+    assert api.post(f"{contexts}/python/undo").status == 200 and value("x") == "[1]"
+    assert api.delete(f"{contexts}/python").status == 204
+    assert value("x", copy) == "[1, 2]"
+    assert api.delete(f"{contexts}/{copy}").status == 204
+    paddock.wait_for(lambda: "python3" not in box.out("cat /proc/[0-9]*/comm 2>/dev/null || :"), 30, "no interpreter is left")
+
+
 def test_the_coordinator_of_the_python_package(server, tmp_path):
     coordinated.check_request(server, "e2b", tmp_path, "E2BCoordinator")
 

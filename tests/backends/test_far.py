@@ -77,6 +77,26 @@ def test_an_image_without_a_shell(api, far_images):
     box.close()
 
 
+if paddock.NIGHTLY:  # the image takes ten seconds to make; sandboxes of other machines by day: test_e2b.py
+    def test_contexts_are_copied_and_outlive_what_they_were_made_from(api, far):
+        box = Box(api, engine.make_debian(far))
+        contexts = f"{box.base}/contexts"
+
+        def text(code, context="python", **more):
+            done = api.request("POST", f"{contexts}/{context}/execute", json={"code": code, **more}).json()
+            assert done["error"] is None and done["state"] == "kept", done
+            return done["results"][0]["text"] if done["results"] else None
+
+        assert text("import os; x = [1]; x") == "[1]"
+        copy = api.request("POST", f"{contexts}/python/fork", json={}).json()["id"]
+        assert text("x.append(2)") is None and text("x", copy) == "[1]"
+        text("x.append(3)", keep_before=True)
+        assert api.request("POST", f"{contexts}/python/undo").status == 200 and text("x") == "[1, 2]"
+        assert api.request("DELETE", f"{contexts}/python").status == 204
+        assert text("x", copy) == "[1]"
+        box.close()
+
+
 def test_commands_have_no_power(bash):
     told = bash.exec("id -u; grep -E '^(Cap|NoNew|Seccomp:)' /proc/self/status")["stdout"].split("\n")
     assert told[0] == "1000"

@@ -218,7 +218,15 @@ def test_a_fork_of_a_context_ends_with_its_deletion_without_cgroups():
         assert api.delete(f"{box.base}/contexts/{fork}").status == 204
         wait_for(lambda: not any(is_alive(pid) for pid in pids), 60, "the fork and its child are gone")
         assert value("1") == 1
+
+        # It does not end with what it was made from.
+        fork = api.post(f"{box.base}/contexts/python/fork", json={}).json()["id"]
+        pids = [value("os.getpid()", fork), value("os.getpid()")]
+        assert api.delete(f"{box.base}/contexts/python").status == 204
+        wait_for(lambda: not is_alive(pids[1]), 60, "the context is gone")
+        assert value("os.getpid()", fork) == pids[0]
         assert api.delete(box.base).status == 204
+        wait_for(lambda: not is_alive(pids[0]), 60, "its sandbox takes it along")
         api.close()
     finally:
         server.send_signal(signal.SIGINT)

@@ -27,6 +27,17 @@ def test_a_fork_has_the_variables_and_goes_its_own_way(python):
     child.stop()
 
 
+def test_a_fork_fetches_its_descriptors_where_none_can_be_sent(python):
+    """The driver is asked before anybody listens there."""
+    python.run("x = [1]")
+    child = python.fork(fetch=True)
+    assert child.run("x.append(2); print(x)").stdout == "[1, 2]\n"
+    second = child.fork(fetch=True)
+    assert second.run("x").text == "[1, 2]" and python.run("x").text == "[1]"
+    for each in (second, child):
+        each.stop()
+
+
 def test_the_count_goes_on_in_a_fork(python):
     python.run("1")
     child = python.fork()

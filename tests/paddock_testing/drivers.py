@@ -294,13 +294,18 @@ class Driver(Streams):
             self.interrupt()
         return self.collect(request)
 
-    def fork(self, behind=None, **more):
-        """A fork, as a worker would take it in: (driver, near end of the join socket). `behind`: a cell that may still run."""
+    def fork(self, behind=None, fetch=False, **more):
+        """A fork, as a worker would take it in: (driver, near end of the join socket). `behind`: a cell that may still run;
+        `fetch`: the driver fetches the descriptors."""
         child = Driver.__new__(Driver)
         Streams.__init__(child)
         child.language, child.process = self.language, None
         near, far = socket.socketpair()
-        request = self.send({"op": "fork", **more}, [*child.far, far.fileno()])
+        if fetch:
+            request = self.send({"op": "fork", "fetch": True, **more})
+            hand_over(request, [*child.far, far.fileno()])
+        else:
+            request = self.send({"op": "fork", **more}, [*child.far, far.fileno()])
         far.close()
         child.close_far()
         near.settimeout(seconds(30))
@@ -326,6 +331,17 @@ class Driver(Streams):
         else:
             self.join.close()
         self.close()
+
+
+def hand_over(name, descriptors):
+    """As the worker `join` does in a box on another machine."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(f"\0paddock-{name}")
+        listener.listen(1)
+        listener.settimeout(seconds(30))
+        driver, _ = listener.accept()
+        with driver:
+            socket.send_fds(driver, [b"d"], descriptors)
 
 
 def clean(env):
