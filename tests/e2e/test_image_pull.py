@@ -371,38 +371,11 @@ def test_how_far_it_is_on_a_terminal(store, registry):
     assert b"layer 2 of 2 [##############################]" in said, said
 
 
-def upload(registry, name, layers):
-    """Pushes an image into a real registry, as docker does."""
-    repository, _, tag = name.rpartition(":")
-    word = base64.b64encode(f"{registry.user}:{registry.password}".encode()).decode()
-
-    def ask(method, target, body=b"", kind="application/octet-stream"):
-        connection = http.client.HTTPConnection(registry.address, timeout=paddock.seconds(30))
-        connection.request(method, target, body, {"Authorization": "Basic " + word, "Content-Type": kind})
-        answer = connection.getresponse()
-        text = answer.read()
-        assert answer.status in (201, 202), (answer.status, text)
-        where = answer.headers["Location"]
-        connection.close()
-        return where.removeprefix(f"http://{registry.address}") if where else None
-
-    def blob(data, kind):
-        place = ask("POST", f"/v2/{repository}/blobs/uploads/")
-        ask("PUT", f"{place}{'&' if '?' in place else '?'}digest=sha256:{images.sha(data)}", data)
-        return {"mediaType": kind, "digest": "sha256:" + images.sha(data), "size": len(data)}
-
-    docker = "application/vnd.docker."
-    manifest = {"schemaVersion": 2, "mediaType": docker + "distribution.manifest.v2+json",
-                "config": blob(images.config(layers), docker + "container.image.v1+json"),
-                "layers": [blob(gzip.compress(one), docker + "image.rootfs.diff.tar.gzip") for one in layers]}
-    ask("PUT", f"/v2/{repository}/manifests/{tag}", json.dumps(manifest).encode(), manifest["mediaType"])
-
-
 @pytest.mark.skipif(not shutil.which("docker-registry"), reason="there is no docker-registry")
 def test_from_a_real_registry(store):
     registry = engine.Registry("tester", "secret word").start()
     try:
-        upload(registry, "team/demo:1", [images.base(), MARK])
+        registry.upload("team/demo:1", [images.base(), MARK])
         url = "--registry", f"http://{registry.address}"
         name = f"{registry.address}/team/demo:1"
         assert "--auth" in store.call("image", "pull", *url, name).stderr
