@@ -168,6 +168,19 @@ def test_what_cannot_be_fetched(own, client):
     assert client.get("/v1/sandboxes").json()["sandboxes"] == []
 
 
+def test_a_template_is_built_from_what_is_fetched(client, hold, name):
+    hold.go.set()
+    made = client.post("/v1/templates", json={"name": "fetched", "image": name, "steps": [{"type": "RUN", "args": ["cat /mark > /home/user/seen"]}]})
+    assert made.status == 202, made
+    url = f"/v1/templates/fetched/builds/{made.json()['build']}"
+    paddock.wait_for(lambda: client.get(url).json()["build"]["state"] in ("ready", "error"), 60, "it is built")
+    assert client.get(url).json()["build"]["state"] == "ready", client.get(url).body
+    box = client.post("/v1/sandboxes", json={"template": "fetched"}).json()
+    assert run(client, box, "cat /home/user/seen") == "one\n"
+    end(client, box)
+    assert client.delete("/v1/templates/fetched").status == 204
+
+
 def test_two_who_want_one_image_fetch_it_once(own, registry, hold, name):
     hold.go.clear()
     hold.half.clear()

@@ -212,6 +212,33 @@ def test_what_a_registry_should_not_do(store, how, says):
             assert store.cat(registry) == "one\n"
 
 
+@pytest.mark.skipif(not os.environ.get("PADDOCK_NIGHTLY"), reason="at night: a minute")
+def test_a_registry_that_sends_a_byte_a_second(store):
+    """It is given up when it has sent too little for a minute; what has come stays."""
+    done = threading.Event()
+
+    def twist(handler, path):
+        data = registry.blobs.get(path.rpartition(":")[2], b"") if "/blobs/" in path else b""
+        if data[:2] != b"\x1f\x8b":
+            return False
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        for at in range(len(data)):
+            handler.wfile.write(data[at:at + 1])
+            if done.wait(1):
+                break
+        return True
+
+    with Registry(twist=twist) as registry:
+        registry.put("demo:1", [images.base(), MARK])
+        said = subprocess.run(store.argv("image", "pull", "-q", "--registry", registry.url, f"{registry.address}/demo:1"), env=store.env,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=paddock.seconds(200))
+        done.set()
+    assert said.returncode == 124 and "slow" in said.stderr.lower(), said
+    assert any(part.stat().st_size > 10 for part in store.parts())
+
+
 def test_addresses_in_a_manifest_are_not_asked(store):
     """`urls` of foreign layers: a layer comes from the registry, or not at all."""
     with Registry() as elsewhere, Registry() as registry:
