@@ -53,8 +53,9 @@ struct config {
     char *tls_cert, *tls_key;
     char *domain;
     struct config_list allowed_hosts, allowed_origins;
-    uint64_t console; /* on or off */
-    char *user;       /* "": paddock if there is one, else nobody */
+    uint64_t console;  /* on or off */
+    char *console_dir; /* "": what the program carries inside */
+    char *user;        /* "": paddock if there is one, else nobody */
 
     /* Sandboxes. */
     struct config_list providers;

@@ -51,6 +51,9 @@ const struct config_key config_keys[] = {
      .help = "origins whose pages may open WebSockets, such as `https://console.example`"},
     {"console", CONFIG_SWITCH, AT(console), "on", .reloadable = 1,
      .help = "the console in the browser, at `/`"},
+    {"console_dir", CONFIG_PATH, AT(console_dir), "", .reloadable = 1,
+     .help = "directory whose files clients of this host get as the console, for those who change "
+             "it: `web` of the sources"},
     {"user", CONFIG_TEXT, AT(user), "", 0, 32,
      .help = "who the server becomes when root starts it; default `paddock` if there is such a "
              "user, else a uid from 61184 to 65519 that nobody else has"},

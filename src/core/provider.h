@@ -238,8 +238,8 @@ struct provider {
     /* PROVIDER_USAGE. */
     int (*usage)(struct box *b, struct box_usage *ret, struct pd_err *e);
     /* PROVIDER_EGRESS. Gives the sockets of the box's way out, which the caller owns then: the one
-     * that gets its TCP connections, the one for its DNS questions. Once for a box that was made
-     * or adopted, with network gate; PD_NOT_FOUND: it has none. */
+     * that gets its TCP connections, the one for its DNS questions. A box that was made without
+     * network gate gets one now, while it runs. */
     int (*way_out)(struct box *b, int ret[2], struct pd_err *e);
 
     /* PROVIDER_IMAGE. Does the box run, and would a new one from its image be the same? Asks the

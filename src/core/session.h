@@ -106,8 +106,9 @@ char *session_policy(struct session *s);
  * A copy, to be freed; NULL without memory. */
 char *session_network(struct session *s);
 /* Other rules, which hold when it returns 0: connections that they do not allow are cut.
- * PD_CONFLICT: it was made without a way out. PD_CAPACITY: they are stored, and the gate could not
- * be told yet. On any session that is not gone. */
+ * One that was made without a way out gets it now; PD_PAUSED while its box stands still,
+ * PD_UNSUPPORTED where there can be none. PD_CAPACITY: they are stored, and the gate could not be
+ * told yet. On any session that is not gone. */
 int session_set_network(struct session *s, const char *rules, struct pd_err *e);
 /* What it was refused on its way out. `session_refusals` gives those since the mark, the same ones
  * counted together, the oldest first: what the gate has told or tells in a moment. -1: it has no

@@ -252,7 +252,7 @@ static int make_from(struct sessions *all, const struct session_request *r,
     }
     if (r1 == 0)
         r1 = session_store_step(s, LIFE_RUNNING, e);
-    if (r1 == 0 && session_give_secrets(s, NULL, e) < 0) {
+    if (r1 == 0 && session_give_secrets(s, NULL, false, e) < 0) {
         struct pd_err ignored;
         (void)session_end(s, END_FAILED, e->msg, &ignored);
         session_unref(s);

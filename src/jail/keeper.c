@@ -342,6 +342,9 @@ static int hear(struct keeper *k, int timeout_ms, struct pd_err *e)
         case SOURCE_WORKER:
             on_worker(k, (struct worker *)s);
             break;
+        case SOURCE_SAFE:
+            safe_heard(k);
+            break;
         case SOURCE_INIT:
             on_init(k, (struct kjail *)s);
             break;

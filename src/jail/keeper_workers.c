@@ -14,6 +14,7 @@
 #include "base/beside.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/secret_env.h"
 #include "jail/worker_death.h"
 
 #include <errno.h>
@@ -44,6 +45,8 @@ static _Noreturn void become_program(struct keeper *k)
     snprintf(owner, sizeof owner, "%u", (unsigned)k->builder_config.owner);
     for (const char *const *o = k->config->options; o && *o && n < 9 + KEEPER_OPTIONS_MAX; o++)
         argv[n++] = *o;
+
+    secret_env_unseal(k->secrets, k->kind->name);
 
     /* Copies first: each may have had the other's number. */
     bool far = k->kind->may_be_far;
@@ -185,6 +188,16 @@ struct worker *worker_by_pid(struct keeper *k, pid_t pid)
 /* ---- requests to them ---- */
 
 /* Returns -1 when the worker is dead, which SIGCHLD is about to tell; nothing was asked then. */
+uint64_t worker_patience(const struct worker *w, enum wire_type type)
+{
+    if (type == WIRE_SWEEP)
+        return SWEEP_PATIENCE;
+
+    /* Nothing is fetched for these. */
+    bool is_short = type == WIRE_STRIKE || type == WIRE_THAW || type == WIRE_CHECK;
+    return is_short && w->patience > SWEEP_PATIENCE ? SWEEP_PATIENCE : w->patience;
+}
+
 int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const struct buf *payload,
                 const int *fds, unsigned fd_count)
 {
@@ -201,7 +214,7 @@ int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const 
     w->busy = type;
     w->request = id;
     w->asked_at = clock_now();
-    w->deadline = deadline_in(type == WIRE_SWEEP ? SWEEP_PATIENCE : w->patience);
+    w->deadline = deadline_in(worker_patience(w, type));
 
     return 0;
 }
@@ -377,6 +390,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
         return;
     }
 
+    safe_tell_jail(k, j); /* before anybody hears of it */
     struct client *c = client_find(k, j->client);
     if (c)
         jail_send_created(k, c, j, cgroup_dir);

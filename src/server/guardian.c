@@ -132,15 +132,18 @@ static pid_t start_keeper(const struct serve *s, const struct serve_keeper *k)
     auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3; i++)
         dup2(null, i);
-    syscall(SYS_close_range, 3, ~0u, 0);
+    int secrets = s->secrets < 0 ? -1 : dup2(s->secrets, 3);
+    syscall(SYS_close_range, secrets < 0 ? 3 : 4, ~0u, 0);
     if (chdir("/") < 0 || keeper_state_dir(s, k, state, sizeof state) < 0)
         _exit(127);
 
     setenv("PADDOCK_STATE_DIR", state, 1);
     setenv("PADDOCK_RUN_DIR", s->config->run_dir, 1);
     unsetenv("PADDOCK_API_KEY");
-    if (!provider_has_broker(k->kind))
-        secret_env_forget();
+    if (provider_has_broker(k->kind))
+        secret_env_unseal(secrets, k->kind);
+
+    fd_done(&secrets);
 
     make_words(s, k, &words);
     execv(s->program, (char *const *)(uintptr_t)words.argv);

@@ -184,6 +184,18 @@ static void visit_images(struct codec *c, struct msg_images *m)
     field_str(c, &m->image, MSG_IMAGE_MAX);
 }
 
+static void visit_keep(struct codec *c, struct msg_keep *m)
+{
+    field_enum(c, &m->kind, KEEP_COUNT);
+    field_str(c, &m->key, MSG_KEY_MAX);
+    field_str(c, &m->name, MSG_NAME_MAX);
+    field_str(c, &m->root, SPEC_NAME_MAX);
+    field_enum(c, &m->rung, RUNG_COUNT);
+    field_enum(c, &m->on_image, 2);
+    field_i32(c, &m->pid);
+    field_u64(c, &m->number);
+}
+
 static void visit_build(struct codec *c, struct msg_build *m)
 {
     field_u32(c, &m->slot);
@@ -326,6 +338,7 @@ CODEC(usage)
 CODEC(listed)
 CODEC(counted)
 CODEC(key)
+CODEC(keep)
 CODEC(build)
 CODEC(built)
 CODEC(prepare)

@@ -5,12 +5,14 @@
  * list is bounded, every enum is in range, nothing is left over.
  *
  *   client  -> keeper    HELLO CREATE DESTROY KILL STATS CHECK REMOVE_ROOT KEEP_ROOT COPY_ROOT
- *                        LIST COUNT STASH FETCH DROP IMAGES
+ *                        LIST COUNT STASH FETCH DROP IMAGES STEER
  *   keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END COUNTED STASHED DONE ERROR
- *                        PROGRESS TROUBLE
+ *                        PROGRESS TROUBLE STEERED
  *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE CHECK REMOVE_ROOT KEEP_ROOT COPY THAW
- *                        CANCEL
- *   builder -> keeper    BUILT DONE ERROR PROGRESS
+ *                        CANCEL STEER
+ *   builder -> keeper    BUILT DONE ERROR PROGRESS STEERED
+ *   keeper  -> safe      KEEP DROP
+ *   safe    -> keeper    KEEP DONE
  *   keeper  -> init      ADOPT
  *   client  -> init      EXEC SIGNAL KILL_TREE RESIZE ACK SYNC
  *   init    -> client    STARTED EXITED EMPTY FACTS SYNCED SYNC_END DONE ERROR
@@ -86,6 +88,11 @@ enum wire_type {
     WIRE_TROUBLE, /* msg_trouble, by itself, to a client whose HELLO had the flag TELL */
     WIRE_IMAGES, /* msg_images; fds: where lines of JSON go, and of some verbs a file. Answered when
                   * it has begun: the lines say the rest, to the last one */
+    WIRE_STEER,  /* msg_destroy, of which only the id counts: a jail that was made without a way
+                  * out gets one; to a builder, no payload; fd: pidfd of init */
+    WIRE_STEERED, /* no payload; fds: the gate's two. Of one that has a way out, again */
+    WIRE_KEEP,    /* msg_keep, with descriptors: a record for the next keeper, in the place of the
+                   * one with the same key. A box's has its id in the head */
     WIRE_TYPE_COUNT
 };
 
@@ -189,6 +196,20 @@ struct msg_counted {
 
 struct msg_key {
     const char *key;
+};
+
+/* What a keeper leaves to the next one: itself (its instance and epoch), a box, or what a client
+ * has stashed. What a kind does not have is empty. */
+enum keep_kind { KEEP_SELF, KEEP_BOX, KEEP_STASH, KEEP_COUNT };
+struct msg_keep {
+    uint32_t kind;
+    const char *key;  /* of the stash; each kind has its own */
+    const char *name; /* the instance; the box's name */
+    const char *root; /* the box's named root, or "" */
+    uint32_t rung;
+    uint32_t on_image;
+    int32_t pid;
+    uint64_t number; /* the epoch */
 };
 
 struct msg_build {
@@ -347,6 +368,7 @@ MSG_CODEC(usage);
 MSG_CODEC(listed);
 MSG_CODEC(counted);
 MSG_CODEC(key);
+MSG_CODEC(keep);
 MSG_CODEC(build);
 MSG_CODEC(built);
 MSG_CODEC(prepare);
