@@ -87,6 +87,7 @@ dev-full: build sandbox-build-basic sandbox-build-full sandbox-test ## builds ev
 bench: build ## speed and memory, beside bubblewrap, crun and runc; QUICK=1: less of everything
 	@scripts/install-deps bench
 	@$(if $(QUICK),:,command -v dockerd >/dev/null || scripts/install-deps --optional docker)
+	@$(if $(QUICK),:,command -v skopeo >/dev/null || scripts/install-deps --optional pulls)
 	@tests/bench/run $(if $(QUICK),--quick)
 
 lint: deps-test ## format, include rules, file sizes, shell scripts, man pages

@@ -189,15 +189,14 @@ static void give_up(struct pulling *p, int images)
     struct pd_err ignored;
     bool any = false;
 
-    for (unsigned i = 0; i < AT_ONCE; i++) {
-        struct way *w = &p->ways[i];
-        if (!w->pid)
-            continue;
-        if (p->fetches[w->layer].state != IMAGE_UNPACKS)
-            kill(w->pid, SIGKILL);
-        (void)end_layer(p, w, &ignored);
-        any = true;
-    }
+    for (unsigned i = 0; i < AT_ONCE; i++)
+        if (p->ways[i].pid && p->fetches[p->ways[i].layer].state != IMAGE_UNPACKS)
+            kill(p->ways[i].pid, SIGKILL);
+    for (unsigned i = 0; i < AT_ONCE; i++)
+        if (p->ways[i].pid) {
+            (void)end_layer(p, &p->ways[i], &ignored);
+            any = true;
+        }
     if (any)
         images_layer_drop(images, NULL); /* of one that has just begun to unpack */
 }

@@ -38,21 +38,44 @@ static int raise_error(const json_t *error, struct pd_err *e)
     return pd_fail(e, code, "%s", text ? text : "the store of images has failed");
 }
 
+/* A request on its way. */
+struct asking {
+    const struct images_request *r;
+    uint64_t bytes; /* that have come */
+};
+
+static uint64_t number(const json_t *line, const char *key)
+{
+    json_int_t n = json_integer_value(json_object_get(line, key));
+    return n > 0 ? (uint64_t)n : 0;
+}
+
 static int take_line(void *arg, const char *text, size_t len, struct pd_err *e)
 {
-    const struct images_request *r = arg;
+    struct asking *a = arg;
+    const struct images_request *r = a->r;
     json_auto_t *line = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(line))
         return pd_fail(e, PD_PROTOCOL, "the store of images writes what is no JSON");
 
+    if (json_object_get(line, "bytes_done"))
+        a->bytes = number(line, "bytes_done");
     const json_t *error = json_object_get(line, "error");
     return error ? raise_error(error, e) : r->line ? r->line(r->arg, line, e) : 0;
 }
 
 static bool is_unwanted(void *arg)
 {
-    const struct images_request *r = arg;
-    return r->is_unwanted && r->is_unwanted(r->arg);
+    const struct asking *a = arg;
+    return a->r->is_unwanted && a->r->is_unwanted(a->r->arg);
+}
+
+static void count_pull(struct sessions *all, const struct asking *a, int failed)
+{
+    lock_take(&all->lock);
+    *(failed ? &all->stats.image_pulls_failed : &all->stats.images_pulled) += 1;
+    all->stats.image_bytes += a->bytes;
+    lock_release(&all->lock);
 }
 
 static int ask(struct sessions *all, struct provider *p, const struct images_request *r, deadline d,
@@ -62,6 +85,7 @@ static int ask(struct sessions *all, struct provider *p, const struct images_req
     lock_take(&all->lock); /* a reload changes it */
     uint64_t store_max = all->c.image_store_max;
     lock_release(&all->lock);
+    struct asking a = {.r = r};
     struct box_images q = {.what = {.verb = r->verb,
                                     .missing = r->missing,
                                     .store_max = adds ? store_max : r->max,
@@ -69,8 +93,11 @@ static int ask(struct sessions *all, struct provider *p, const struct images_req
                            .file = r->file,
                            .line = take_line,
                            .is_unwanted = is_unwanted,
-                           .arg = (void *)(uintptr_t)r};
-    return p->images(p, &q, d, e);
+                           .arg = &a};
+    int failed = p->images(p, &q, d, e);
+    if (r->verb == IMAGES_PULL)
+        count_pull(all, &a, failed);
+    return failed;
 }
 
 int images_ask(struct sessions *all, const struct images_request *r, deadline d, struct pd_err *e)
@@ -79,12 +106,6 @@ int images_ask(struct sessions *all, const struct images_request *r, deadline d,
     return p ? ask(all, p, r, d, e)
              : pd_fail(e, PD_UNSUPPORTED,
                        "no provider of this server has a store of images: that is jail's");
-}
-
-static uint64_t number(const json_t *line, const char *key)
-{
-    json_int_t n = json_integer_value(json_object_get(line, key));
-    return n > 0 ? (uint64_t)n : 0;
 }
 
 bool images_read_news(const json_t *line, struct msg_progress *ret)

@@ -149,12 +149,13 @@ static int take_netns(const struct builder *b, struct frame *f)
 }
 
 /* The jail's mount namespace is kept until the jail is swept, so that its end does not wait for its
- * mounts to be taken down. Not with named roots and binds: they must be free when the end is told.
+ * mounts to be taken down. Not with named roots and binds: they must be free when the end is told;
+ * layers of an image are only read, and may go while they are mounted for somebody who is dead.
  * Of a server's root its keeper knows better (DESTROY_WITH_ROOT). */
 static bool may_outlive(const struct builder *b, const struct kit *k, const struct spec *s)
 {
     bool is_servers = !strncmp(s->root_name, KEEPER_OWNED_ROOT, strlen(KEEPER_OWNED_ROOT));
-    return (lock_of(&k->root) < 0 || (is_servers && !b->config->rootless)) && !s->bind_count;
+    return (k->root.lock < 0 || (is_servers && !b->config->rootless)) && !s->bind_count;
 }
 
 static int open_mntns(const struct builder *b, pid_t pid)

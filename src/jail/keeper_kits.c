@@ -8,7 +8,11 @@
  *
  * A kit fits every spec of its profile without a root of its own, binds and network. For all others
  * builders make plain kits (kit.c). How many of which kind there are follows from what the last
- * creations wanted. */
+ * creations wanted.
+ *
+ * Of the images that were used lately there are kits, too. One of those keeps nobody from removing
+ * its image: it waits without the lock, takes it when it is given out, and is thrown away when the
+ * image is gone by then, or when any name of the store means another one than before. */
 #include "jail/keeper_state.h"
 
 #include "base/banned.h"
@@ -19,7 +23,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 /* Rootless, and where limits are init's business, there are only plain ones. */
 static int can_complete(struct keeper *k)
@@ -27,12 +33,51 @@ static int can_complete(struct keeper *k)
     return !k->rootless && k->kind->is_jail && keeper_cgroups(k)->layout != CGROUP_NONE;
 }
 
-/* Which kit a spec wants: a complete one of its profile, or a plain one. */
+/* The place of an image in the table, or KIT_IMAGES. */
+static unsigned place_of(const struct keeper *k, const char *image)
+{
+    unsigned i = 0;
+    while (i < KIT_IMAGES && strcmp(k->kit_images[i], image) != 0)
+        i++;
+    return i;
+}
+
+static bool is_on_image(unsigned kind)
+{
+    return kind >= KIT_ON_IMAGE;
+}
+
+static unsigned image_of(unsigned kind)
+{
+    return (kind - KIT_ON_IMAGE) / PROFILE_COUNT;
+}
+
+static enum profile profile_of(unsigned kind)
+{
+    return is_on_image(kind) ? (enum profile)((kind - KIT_ON_IMAGE) % PROFILE_COUNT)
+                             : (enum profile)kind;
+}
+
+/* The sizes of an overlay's upper layer cannot be changed any more. */
+static bool has_usual_files(const struct limits *l)
+{
+    struct limits usual = LIMITS_DEFAULT;
+    return l->memory == usual.memory && l->disk == usual.disk && l->files == usual.files;
+}
+
+/* Which kit a spec wants: a complete one of its profile, or of its image, or a plain one. */
 static unsigned kind_of(struct keeper *k, const struct spec *s)
 {
-    int usual = !s->root_dir[0] && !s->root_name[0] && !s->image[0] && !s->bind_count &&
-                s->network == NETWORK_NONE;
-    return usual && can_complete(k) ? s->profile : KIT_PLAIN;
+    int usual = !s->root_dir[0] && !s->root_name[0] && !s->bind_count && s->network == NETWORK_NONE;
+    if (!usual || !can_complete(k))
+        return KIT_PLAIN;
+    if (!s->image[0])
+        return s->profile;
+
+    unsigned place = place_of(k, s->image);
+    return place < KIT_IMAGES && has_usual_files(&s->limits)
+               ? KIT_ON_IMAGE + place * PROFILE_COUNT + s->profile
+               : KIT_PLAIN;
 }
 
 void kits_begin(struct keeper *k)
@@ -50,22 +95,23 @@ static unsigned share(struct keeper *k, unsigned kind, unsigned all)
     return (all * asked + KITS_RECENT - 1) / KITS_RECENT;
 }
 
-static unsigned count(const struct keeper *k, enum profile profile)
+static unsigned count(const struct keeper *k, unsigned kind)
 {
     unsigned n = 0;
     for (const struct kjail *j = k->kits; j; j = j->kit_next)
-        n += j->profile == profile;
+        n += j->kit_kind == kind;
     return n;
 }
 
-/* The profile of which there are too few complete kits, or PROFILE_COUNT. */
-static enum profile lacking_profile(struct keeper *k)
+/* The kind of which there are too few complete kits, or KIT_KINDS. */
+static unsigned lacking_kind(struct keeper *k)
 {
-    unsigned p = 0;
-    while (p < PROFILE_COUNT &&
-           count(k, (enum profile)p) >= share(k, p, k->config->builders * k->config->kits))
-        p++;
-    return (enum profile)p;
+    unsigned kind = 0;
+    while (kind < KIT_KINDS &&
+           (kind == KIT_PLAIN ||
+            count(k, kind) >= share(k, kind, k->config->builders * k->config->kits)))
+        kind++;
+    return kind;
 }
 
 static int lacks_plain(struct keeper *k, const struct worker *w)
@@ -77,7 +123,7 @@ int kits_lacking(struct keeper *k, const struct worker *w)
 {
     if (!w->builds || w->prepare_failed || !k->config->kits)
         return 0;
-    return lacks_plain(k, w) || lacking_profile(k) != PROFILE_COUNT;
+    return lacks_plain(k, w) || lacking_kind(k) != KIT_KINDS;
 }
 
 void kit_leave(struct keeper *k, struct kjail *j)
@@ -94,12 +140,90 @@ static void drop_unwanted(struct keeper *k)
 {
     for (struct kjail *j = k->kits, *next; j; j = next) {
         next = j->kit_next;
-        if (j->state == JAIL_KIT && !share(k, j->profile, 1))
+        if (j->state == JAIL_KIT && !share(k, j->kit_kind, 1))
             jail_doom(k, j);
     }
 }
 
-static void build_kit(struct keeper *k, struct worker *w, enum profile profile)
+/* When the names of images last changed: the file is a new one then. */
+static struct timespec names_at(const struct keeper *k)
+{
+    char path[4200];
+    struct stat st;
+
+    snprintf(path, sizeof path, "%s/images/names", k->config->state_dir);
+    return stat(path, &st) == 0 ? st.st_mtim : (struct timespec){0};
+}
+
+static bool is_as_before(const struct kjail *kit, struct timespec now)
+{
+    return kit->names_at.tv_sec == now.tv_sec && kit->names_at.tv_nsec == now.tv_nsec;
+}
+
+/* Nobody makes kits of an image that cannot be used. */
+static void forget_image(struct keeper *k, unsigned place)
+{
+    k->kit_images[place][0] = 0;
+    for (unsigned i = 0; i < KITS_RECENT; i++)
+        if (is_on_image(k->recent[i]) && image_of(k->recent[i]) == place)
+            k->recent[i] = KIT_PLAIN;
+    for (struct kjail *j = k->kits, *next; j; j = next) {
+        next = j->kit_next;
+        if (is_on_image(j->kit_kind) && image_of(j->kit_kind) == place) {
+            j->kit_kind = KIT_KINDS; /* of none: it fits nobody */
+            jail_doom(k, j);
+        }
+    }
+}
+
+/* An image that is asked for gets a place, if there is one that nobody wanted in a while. */
+static void note_image(struct keeper *k, const struct spec *s)
+{
+    if (!s->image[0] || s->root_name[0] || place_of(k, s->image) < KIT_IMAGES)
+        return;
+    for (unsigned place = 0; place < KIT_IMAGES; place++) {
+        unsigned wanted = 0;
+        for (unsigned i = 0; i < KITS_RECENT; i++)
+            wanted += is_on_image(k->recent[i]) && image_of(k->recent[i]) == place;
+        if (wanted)
+            continue;
+        forget_image(k, place);
+        snprintf(k->kit_images[place], sizeof *k->kit_images, "%s", s->image);
+        return;
+    }
+}
+
+void kit_built(struct kjail *j)
+{
+    j->state = JAIL_KIT;
+    if (j->lock >= 0)
+        (void)flock(j->lock, LOCK_UN); /* whoever gets it takes the lock again */
+}
+
+void kit_failed(struct keeper *k, struct worker *w, const struct kjail *j)
+{
+    if (j->kit_kind == KIT_KINDS)
+        return;
+    if (is_on_image(j->kit_kind))
+        forget_image(k, image_of(j->kit_kind));
+    else
+        w->prepare_failed = 1; /* do not try again and again; requests tell the reason */
+}
+
+/* Holds the image of a kit that is given out. False: it is gone, or is being removed. */
+static bool hold_image(const struct kjail *kit)
+{
+    struct stat st;
+    if (!kit->on_image)
+        return true;
+    if (kit->lock < 0 || flock(kit->lock, LOCK_SH | LOCK_NB) < 0 || fstat(kit->lock, &st) < 0 ||
+        st.st_nlink == 0)
+        return false;
+    (void)futimens(kit->lock, NULL); /* whoever makes room asks when it was used */
+    return true;
+}
+
+static void build_kit(struct keeper *k, struct worker *w, unsigned kind)
 {
     struct pd_err e;
     int pair[2];
@@ -120,7 +244,10 @@ static void build_kit(struct keeper *k, struct worker *w, enum profile profile)
     keeper_next_name(k, j->name);
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_build m = {.slot = j->slot, .waits = 1, .name = j->name, .spec = SPEC_DEFAULT};
-    m.spec.profile = profile;
+    m.spec.profile = profile_of(kind);
+    if (is_on_image(kind))
+        m.spec.image = k->kit_images[image_of(kind)];
+    j->names_at = names_at(k); /* before the builder looks */
     msg_build_encode(&out, &m);
     if (worker_send(w, WIRE_BUILD, j->id, &out, &theirs, 1) < 0) {
         jail_forget(k, j);
@@ -128,7 +255,7 @@ static void build_kit(struct keeper *k, struct worker *w, enum profile profile)
     }
 
     j->state = JAIL_BUILDING;
-    j->profile = profile;
+    j->kit_kind = kind;
     j->adopt = fd_take(&ours);
     j->kit_next = k->kits;
     k->kits = j;
@@ -138,8 +265,8 @@ void kits_refill(struct keeper *k, struct worker *w)
 {
     drop_unwanted(k);
 
-    enum profile lacking = lacking_profile(k);
-    if (lacking != PROFILE_COUNT && deadline_passed(k->kits_at) && jail_files_suffice(k))
+    unsigned lacking = lacking_kind(k);
+    if (lacking != KIT_KINDS && deadline_passed(k->kits_at) && jail_files_suffice(k))
         build_kit(k, w, lacking);
     else if (lacks_plain(k, w))
         worker_prepare(k, w);
@@ -147,7 +274,7 @@ void kits_refill(struct keeper *k, struct worker *w)
 
 static bool fits(struct keeper *k, const struct kjail *j, const struct spec *s)
 {
-    return j->state == JAIL_KIT && j->profile == kind_of(k, s) && j->rung >= s->min_rung;
+    return j->state == JAIL_KIT && j->kit_kind == kind_of(k, s) && j->rung >= s->min_rung;
 }
 
 int kit_is_there(struct keeper *k, const struct spec *s)
@@ -221,6 +348,8 @@ static void take_over(struct keeper *k, struct kjail *j, struct kjail *kit)
     memcpy(j->name, kit->name, sizeof j->name);
     j->slot = kit->slot;
     j->rung = kit->rung;
+    j->on_image = kit->on_image;
+    j->lock = fd_take(&kit->lock);
     j->devpts = fd_take(&kit->devpts);
     j->mntns = fd_take(&kit->mntns);
     j->state = JAIL_RUNNING;
@@ -239,14 +368,17 @@ int kit_adopt(struct keeper *k, struct kjail *j, const struct spec *s)
     if (!k->config->kits)
         return -1; /* a private keeper finds its cgroups while the builder works, not before */
 
+    note_image(k, s);
     k->recent[k->recent_next++ % KITS_RECENT] = (unsigned char)kind_of(k, s);
+    struct timespec now = s->image[0] ? names_at(k) : (struct timespec){0};
     for (struct kjail *kit = k->kits, *next; kit && j->netns < 0; kit = next) {
         next = kit->kit_next;
         enum kit_init init = fits(k, kit, s) ? look_at(kit) : KIT_RUNS;
         if (init == KIT_RUNS)
             continue; /* it is for somebody later */
 
-        if (init == KIT_DYING || set_limits(k, kit, &s->limits) < 0 ||
+        bool is_stale = kit->on_image && (!is_as_before(kit, now) || !hold_image(kit));
+        if (is_stale || init == KIT_DYING || set_limits(k, kit, &s->limits) < 0 ||
             wire_send(kit->adopt, &head, NULL, &j->init_end, 1, 0) < 0) {
             jail_doom(k, kit);
             continue;

@@ -13,13 +13,18 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#define BUCKETS          1024u
-#define SIGNALS          65 /* numbers go to 64 */
-#define COPIERS_MAX      3u
-#define WORKERS_MAX      (17u + COPIERS_MAX)
-#define KITS_MAX         16u
-#define KITS_RECENT      16u /* creations by which the keeper judges what will be asked for next */
+#define BUCKETS     1024u
+#define SIGNALS     65 /* numbers go to 64 */
+#define COPIERS_MAX 3u
+#define WORKERS_MAX (17u + COPIERS_MAX)
+#define KITS_MAX    16u
+#define KITS_RECENT 16u /* creations by which the keeper judges what will be asked for next */
+/* Kinds of kits: the complete ones by profile, plain ones, and complete ones on an image, by its
+ * place in the keeper's table and by profile. */
 #define KIT_PLAIN        PROFILE_COUNT
+#define KIT_IMAGES       4u
+#define KIT_ON_IMAGE     (KIT_PLAIN + 1u)
+#define KIT_KINDS        (KIT_ON_IMAGE + KIT_IMAGES * PROFILE_COUNT)
 #define QUEUE_MAX        1024u
 #define STASH_MAX        16384u
 #define OUT_MAX          8192u /* frames that may wait for one client */
@@ -142,11 +147,12 @@ struct kjail {
     uint32_t rung;
     bool on_image; /* its root is, so its init begins with FACTS */
     int control, init_end, netns, devpts, lock;
-    int gate[2];          /* the sockets of its way out, or -1: for the gate, and the next one */
-    int group;            /* its cgroup directory, of a kind that has its own */
-    int pidfd;            /* of an init that is nobody's child here; else -1 */
-    int adopt;            /* of a complete kit: the socket on which its init waits; else -1 */
-    enum profile profile; /* of a complete kit */
+    int gate[2];       /* the sockets of its way out, or -1: for the gate, and the next one */
+    int group;         /* its cgroup directory, of a kind that has its own */
+    int pidfd;         /* of an init that is nobody's child here; else -1 */
+    int adopt;         /* of a complete kit: the socket on which its init waits; else -1 */
+    unsigned kit_kind; /* of a complete kit */
+    struct timespec names_at; /* of one on an image: when names of images had last changed */
     int mntns; /* kept until it is swept: taking the mounts down is not for whoever waits for the
                   end */
     struct buf payload; /* the CREATE, until it is built */
@@ -225,7 +231,8 @@ struct keeper {
     struct kjail *kits;
     unsigned char recent[KITS_RECENT]; /* which kits the last creations wanted */
     unsigned recent_next;
-    deadline kits_at; /* no complete kit is made before this */
+    char kit_images[KIT_IMAGES][SPEC_IMAGE_MAX + 1]; /* that were used lately; "": none */
+    deadline kits_at;                                /* no complete kit is made before this */
     deadline quiet_at, reap_at;
     int stopping, stop_begun;
     char trouble[MSG_WHY_MAX + 1]; /* why workers die as soon as they start; "": they do not */
@@ -299,6 +306,9 @@ int kit_is_there(struct keeper *k, const struct spec *s);
 int kits_lacking(struct keeper *k, const struct worker *w);
 /* Has an idle builder make one of them. */
 void kits_refill(struct keeper *k, struct worker *w);
+/* A kit was built, or could not be. */
+void kit_built(struct kjail *j);
+void kit_failed(struct keeper *k, struct worker *w, const struct kjail *j);
 /* It is no kit any more. */
 void kit_leave(struct keeper *k, struct kjail *j);
 

@@ -383,7 +383,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
     }
 
     if (j->adopt >= 0)
-        j->state = JAIL_KIT;
+        kit_built(j);
     if (j->doomed) {
         j->owes_error = true;
         jail_doom(k, j);
@@ -572,7 +572,7 @@ void worker_reply(struct keeper *k, struct worker *w, struct frame *f)
             built(k, j, f, w->asked_at);
         } else {
             if (j->adopt >= 0)
-                w->prepare_failed = 1;
+                kit_failed(k, w, j);
             msg_error_raise(f, &e);
             build_failed(k, j, &e);
         }

@@ -241,6 +241,10 @@ static void collect(struct metrics *m, void *arg)
     metrics_set(m, METRIC_BOXES, 0, 0, s.boxes);
     metrics_set(m, METRIC_BOX_MISMATCHES, 0, 0, s.box_mismatches);
 
+    metrics_set(m, METRIC_IMAGE_PULLS, METRICS_OK, 0, s.images_pulled);
+    metrics_set(m, METRIC_IMAGE_PULLS, METRICS_FAILED, 0, s.image_pulls_failed);
+    metrics_set(m, METRIC_IMAGE_PULL_BYTES, 0, 0, s.image_bytes);
+
     metrics_set(m, METRIC_SESSIONS_REUSED, 0, 0, s.reused);
     metrics_set(m, METRIC_AUTO_RETRIES, 0, 0, s.auto_retried);
     metrics_set(m, METRIC_POOL_HITS, 0, 0, s.pool_hits);

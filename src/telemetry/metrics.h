@@ -91,6 +91,10 @@ enum { METRICS_COLD, METRICS_POOL };
       "Creations that were refused: the queue was full or the time over.")                         \
     X(QUEUE_SECONDS, "paddock_queue_wait_seconds", HISTOGRAM, NONE, NONE,                          \
       "How long creations waited for capacity.")                                                   \
+    X(IMAGE_PULLS, "paddock_image_pulls_total", COUNTER, RESULT, NONE,                             \
+      "Images that provider jail has fetched, or found there when it was asked to.")               \
+    X(IMAGE_PULL_BYTES, "paddock_image_pull_bytes_total", COUNTER, NONE, NONE,                     \
+      "Packed bytes of layers that have come for those.")                                          \
     X(EXECS, "paddock_execs_total", COUNTER, CAUSE, NONE, "Commands by what ended them.")          \
     X(EXEC_SECONDS, "paddock_exec_seconds", HISTOGRAM, NONE, NONE, "How long commands ran.")       \
     X(EXECUTIONS, "paddock_context_executions_total", COUNTER, NONE, NONE,                         \

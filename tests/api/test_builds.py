@@ -20,7 +20,7 @@ from paddock_testing import run as paddock
 from paddock_testing.images import entry, layer, saved
 from paddock_testing.server import Client, Server, check_error
 
-SETTINGS = {"requests_per_s": 0, "creates_per_s": 0, "providers": "jail"}
+SETTINGS = {"requests_per_s": 0, "creates_per_s": 0, "providers": "jail", "image_pull": "never"}
 PATIENCE = paddock.seconds(60)
 
 

@@ -1,5 +1,6 @@
 """Images that the server fetches itself, for sandboxes and when it is asked to; its store by the API."""
 
+import contextlib
 import json
 import os
 import signal
@@ -130,6 +131,8 @@ def test_a_sandbox_whose_image_is_missing_gets_it(own, client, registry, hold, n
     made = told[-1][1]
     assert made["provider"] == "jail" and run(client, made, "cat /mark") == "one\n"
     end(client, made)
+    counted = client.get("/metrics").body.decode()
+    assert 'paddock_image_pulls_total{result="ok"} 0' not in counted and 'paddock_image_pull_bytes_total 0' not in counted, counted
     # Nobody but the registry has the password, and the second sandbox asks nobody.
     asked = len(registry.requests)
     again = client.post("/v1/sandboxes", json={"image": name})
@@ -166,6 +169,20 @@ def test_what_cannot_be_fetched(own, client):
     for path in ("/v1/sandboxes", "/v1/images"):
         check_error(narrow.post(path, json={"image": "registry.test/other/x:1"}), 403, "denied", "image", "tenant_images")
     assert client.get("/v1/sandboxes").json()["sandboxes"] == []
+
+
+def test_a_template_is_built_from_what_is_fetched(client, hold, name):
+    hold.go.set()
+    made = client.post("/v1/templates", json={"name": "fetched", "image": name, "steps": [{"type": "RUN", "args": ["cat /mark > /home/user/seen"]}]})
+    assert made.status == 202, made
+    url = f"/v1/templates/fetched/builds/{made.json()['build']}"
+    paddock.wait_for(lambda: client.get(url).json()["build"]["state"] in ("ready", "error"), 60, "it is built")
+    assert client.get(url).json()["build"]["state"] == "ready", client.get(url).body
+    box = client.post("/v1/sandboxes", json={"template": "fetched"}).json()
+    assert run(client, box, "cat /home/user/seen") == "one\n"
+    end(client, box)
+    assert client.delete("/v1/templates/fetched").status == 204
+    assert client.delete("/v1/build-cache").status in (200, 204)
 
 
 def test_two_who_want_one_image_fetch_it_once(own, registry, hold, name):
@@ -212,6 +229,13 @@ def descendants(pid):
     return children + [below for child in children for below in descendants(child)]
 
 
+def cmdline(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 def keeper_of(own):
     for entry_ in Path("/proc").iterdir():
         if entry_.name.isdigit():
@@ -247,19 +271,22 @@ def test_killed_it_goes_on_where_it_was(own, registry, hold, name, who):
         own.kill()
     else:
         word = {"puller": b"paddock-remote", "command": b"--json"}[who]
-        pids = [pid for pid in descendants(keeper_of(own)) if word in Path(f"/proc/{pid}/cmdline").read_bytes()]
-        os.kill(int(pids[0]), signal.SIGKILL)
+        pids = [pid for pid in descendants(keeper_of(own)) if word in cmdline(pid)]
+        # Each layer has a puller of its own, one of which may be done; the command stands before its layers' processes.
+        for pid in pids if who == "puller" else pids[:1]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
     maker.join()
     assert answers[0] != 200, answers
     if who == "daemon":
         own.start()
     hold.go.set()
-    paddock.wait_for(lambda: not [pid for pid in descendants(keeper_of(own)) if b"paddock-remote" in Path(f"/proc/{pid}/cmdline").read_bytes()],
+    paddock.wait_for(lambda: not [pid for pid in descendants(keeper_of(own)) if b"paddock-remote" in cmdline(pid)],
                      60, "nobody fetches any more")
     client = own.client()
     assert client.post("/v1/images", json={"image": name}).status == 200
     ranges = [headers["Range"] for _, headers in registry.asked("/blobs/") if "Range" in headers]
-    assert ranges and all(int(one[6:-1]) > MEGABYTE for one in ranges), ranges
+    assert ranges and all(int(one[6:-1]) > MEGABYTE for one in ranges), (ranges, registry.asked("/blobs/"))
     made = client.post("/v1/sandboxes", json={"image": name, "pull": "never"}).json()
     assert run(client, made, "cat /mark") == "one\n"
     end(client, made)

@@ -212,6 +212,33 @@ def test_what_a_registry_should_not_do(store, how, says):
             assert store.cat(registry) == "one\n"
 
 
+@pytest.mark.skipif(not os.environ.get("PADDOCK_NIGHTLY"), reason="at night: a minute")
+def test_a_registry_that_sends_a_byte_a_second(store):
+    """It is given up when it has sent too little for a minute; what has come stays."""
+    done = threading.Event()
+
+    def twist(handler, path):
+        data = registry.blobs.get(path.rpartition(":")[2], b"") if "/blobs/" in path else b""
+        if data[:2] != b"\x1f\x8b":
+            return False
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        for at in range(len(data)):
+            handler.wfile.write(data[at:at + 1])
+            if done.wait(1):
+                break
+        return True
+
+    with Registry(twist=twist) as registry:
+        registry.put("demo:1", [images.base(), MARK])
+        said = subprocess.run(store.argv("image", "pull", "-q", "--registry", registry.url, f"{registry.address}/demo:1"), env=store.env,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=paddock.seconds(200))
+        done.set()
+    assert said.returncode == 124 and "slow" in said.stderr.lower(), said
+    assert any(part.stat().st_size > 10 for part in store.parts())
+
+
 def test_addresses_in_a_manifest_are_not_asked(store):
     """`urls` of foreign layers: a layer comes from the registry, or not at all."""
     with Registry() as elsewhere, Registry() as registry:
@@ -371,38 +398,11 @@ def test_how_far_it_is_on_a_terminal(store, registry):
     assert b"layer 2 of 2 [##############################]" in said, said
 
 
-def upload(registry, name, layers):
-    """Pushes an image into a real registry, as docker does."""
-    repository, _, tag = name.rpartition(":")
-    word = base64.b64encode(f"{registry.user}:{registry.password}".encode()).decode()
-
-    def ask(method, target, body=b"", kind="application/octet-stream"):
-        connection = http.client.HTTPConnection(registry.address, timeout=paddock.seconds(30))
-        connection.request(method, target, body, {"Authorization": "Basic " + word, "Content-Type": kind})
-        answer = connection.getresponse()
-        text = answer.read()
-        assert answer.status in (201, 202), (answer.status, text)
-        where = answer.headers["Location"]
-        connection.close()
-        return where.removeprefix(f"http://{registry.address}") if where else None
-
-    def blob(data, kind):
-        place = ask("POST", f"/v2/{repository}/blobs/uploads/")
-        ask("PUT", f"{place}{'&' if '?' in place else '?'}digest=sha256:{images.sha(data)}", data)
-        return {"mediaType": kind, "digest": "sha256:" + images.sha(data), "size": len(data)}
-
-    docker = "application/vnd.docker."
-    manifest = {"schemaVersion": 2, "mediaType": docker + "distribution.manifest.v2+json",
-                "config": blob(images.config(layers), docker + "container.image.v1+json"),
-                "layers": [blob(gzip.compress(one), docker + "image.rootfs.diff.tar.gzip") for one in layers]}
-    ask("PUT", f"/v2/{repository}/manifests/{tag}", json.dumps(manifest).encode(), manifest["mediaType"])
-
-
 @pytest.mark.skipif(not shutil.which("docker-registry"), reason="there is no docker-registry")
 def test_from_a_real_registry(store):
     registry = engine.Registry("tester", "secret word").start()
     try:
-        upload(registry, "team/demo:1", [images.base(), MARK])
+        registry.upload("team/demo:1", [images.base(), MARK])
         url = "--registry", f"http://{registry.address}"
         name = f"{registry.address}/team/demo:1"
         assert "--auth" in store.call("image", "pull", *url, name).stderr

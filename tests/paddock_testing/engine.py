@@ -10,6 +10,7 @@ import base64
 import contextlib
 import crypt
 import functools
+import gzip
 import http.client
 import io
 import json
@@ -27,6 +28,7 @@ import time
 import urllib.parse
 from pathlib import Path
 
+from . import images
 from . import run as paddock
 from .server import free_port
 
@@ -300,6 +302,34 @@ class Registry:
         digest = re.search(r"digest: (sha256:[0-9a-f]{64})", text)[1]
         engine.call("DELETE", f"/images/{full}:{tag}")
         return f"{full}:{tag}", digest
+
+    def upload(self, name, layers):
+        """Puts an image of plain layers there as docker does, packed with gzip; gives the packed bytes."""
+        repository, _, tag = name.rpartition(":")
+        word = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+
+        def ask(method, target, body=b"", kind="application/octet-stream"):
+            connection = http.client.HTTPConnection(self.address, timeout=paddock.seconds(30))
+            connection.request(method, target, body, {"Authorization": "Basic " + word, "Content-Type": kind})
+            answer = connection.getresponse()
+            text = answer.read()
+            assert answer.status in (201, 202), (answer.status, text)
+            where = answer.headers["Location"]
+            connection.close()
+            return where.removeprefix(f"http://{self.address}") if where else None
+
+        def blob(data, kind):
+            place = ask("POST", f"/v2/{repository}/blobs/uploads/")
+            ask("PUT", f"{place}{'&' if '?' in place else '?'}digest=sha256:{images.sha(data)}", data)
+            return {"mediaType": kind, "digest": "sha256:" + images.sha(data), "size": len(data)}
+
+        docker = "application/vnd.docker."
+        packed = [gzip.compress(one, 6) for one in layers]
+        manifest = {"schemaVersion": 2, "mediaType": docker + "distribution.manifest.v2+json",
+                    "config": blob(images.config(layers), docker + "container.image.v1+json"),
+                    "layers": [blob(one, docker + "image.rootfs.diff.tar.gzip") for one in packed]}
+        ask("PUT", f"/v2/{repository}/manifests/{tag}", json.dumps(manifest).encode(), manifest["mediaType"])
+        return sum(map(len, packed))
 
     def close(self):
         self.process.terminate()
