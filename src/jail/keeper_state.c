@@ -256,6 +256,7 @@ void jail_forget(struct keeper *k, struct kjail *j)
     jail_dequeue(k, j);
     jail_unwatch(k, j);
     kit_leave(k, j);
+    safe_drop_jail(k, j);
     jail_set_pid(k, j, 0);
 
     for (struct kjail **at = &k->jails[bucket_of(j->id)]; *at; at = &(*at)->next)
@@ -473,7 +474,8 @@ static int set_up(struct keeper *k, struct pd_err *e)
     const struct keeper_config *c = k->config;
 
     k->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (k->epoll < 0)
+    k->null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (k->epoll < 0 || k->null < 0)
         return pd_fail_sys(e, "set up the keeper");
 
     if (!c->inside && (k->secrets = secret_env_seal()) < 0 && k->secrets != -ENODATA) {
@@ -495,6 +497,8 @@ static int set_up(struct keeper *k, struct pd_err *e)
     }
     sigprocmask(SIG_BLOCK, &mask, NULL);
 
+    safe_find(k);
+
     /* Its builder is to hold the range with it. */
     if (c->inside && k->has_ranges && open_ranges(k, e) < 0)
         return -1;
@@ -514,10 +518,9 @@ static int set_up(struct keeper *k, struct pd_err *e)
         }
     }
 
-    k->null = open("/dev/null", O_RDWR | O_CLOEXEC);
     files_hold(k);
     k->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (k->null < 0 || k->signals < 0 || keeper_watch(k, k->signals, &k->signal_source) < 0)
+    if (k->signals < 0 || keeper_watch(k, k->signals, &k->signal_source) < 0)
         return pd_fail_sys(e, "set up the keeper");
 
     if (c->socket_path) {
@@ -546,7 +549,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
     k->rootless = geteuid() != 0;
     k->has_ranges = !k->rootless && k->kind->has_range;
     k->init_file = k->box_file = k->secrets = -1;
-    k->epoll = k->signals = k->listener = k->null = k->ranges.fd = -1;
+    k->epoll = k->signals = k->listener = k->null = k->ranges.fd = k->safe = -1;
     for (unsigned i = 0; i < HELD_FILES; i++)
         k->held[i] = -1;
 
@@ -554,6 +557,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
         (void)fd_limit_raise(c->files_max);
     k->signal_source.kind = SOURCE_SIGNAL;
     k->listener_source.kind = SOURCE_LISTENER;
+    k->safe_source.kind = SOURCE_SAFE;
     k->in = FRAME_INIT;
     (void)frame_reserve(&k->in); /* without it a frame takes two calls */
 
@@ -580,6 +584,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
 
 void keeper_free(struct keeper *k)
 {
+    safe_end(k); /* first: what is freed below, the next keeper may find */
     for (unsigned i = 0; i < k->worker_count; i++)
         fd_done(&k->workers[i].sock);
 

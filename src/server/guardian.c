@@ -68,6 +68,19 @@ static void add_option(void *words, const char *name, const char *value)
     snprintf(add_text(w), sizeof *w->text, "%.40s=%.590s", name, value);
 }
 
+/* Where the images of jails come from. */
+static void add_registries(const struct config *c, struct words *w)
+{
+    if (c->registry_auth[0]) {
+        add_word(w, "--registry-auth");
+        add_word(w, c->registry_auth);
+    }
+    for (unsigned i = 0; i < c->registries.count; i++) {
+        add_word(w, "--registry");
+        add_word(w, c->registries.items[i]);
+    }
+}
+
 static void make_words(const struct serve *s, const struct serve_keeper *k, struct words *w)
 {
     const struct config *c = s->config;
@@ -82,6 +95,8 @@ static void make_words(const struct serve *s, const struct serve_keeper *k, stru
         add_word(w, "--files");
         snprintf(add_text(w), sizeof *w->text, "%ju", (uintmax_t)c->max_open_files);
     }
+    if (!strcmp(k->kind, "jail"))
+        add_registries(c, w);
     if (provider_has_broker(k->kind))
         serve_backend_options(c, k->kind, &(struct serve_told){.each = add_option, .context = w});
     if (provider_program(k->kind)) {
