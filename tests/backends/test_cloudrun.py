@@ -92,6 +92,7 @@ def test_lines_files_and_what_it_says_it_is(api, box):
     check_error(api.post(box.url + "/pause"), 501, "unsupported")
 
 
+@nightly
 def test_the_coordinator_of_the_python_package(server, tmp_path):
     coordinated.check_request(server, "cloudrun", tmp_path, "CloudRunJobsCoordinator")
 

@@ -141,6 +141,7 @@ def test_one_from_an_image(landlord, api):
     landlord.await_none("what failed is gone")
 
 
+@nightly
 def test_the_coordinator_of_the_python_package(server, landlord, tmp_path):
     coordinated.check_request(server, "daytona", tmp_path, "DaytonaCoordinator")
     landlord.await_none("it has ended its session")
