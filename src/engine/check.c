@@ -7,6 +7,7 @@
 #include "engine/docker_client.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define CHECK_PATIENCE (15 * NS_PER_S) /* podman asks many others for its answer */
 
@@ -27,7 +28,8 @@ int engine_check(const struct broker_config *c)
         docker_close(&d);
     }
     if (r < 0) {
-        if (e.code == PD_BAD_GATEWAY)
+        /* Elsewhere it may be the address or a certificate, which the text says. */
+        if (e.code == PD_BAD_GATEWAY && strncmp(d.place, "tcp:", 4) != 0)
             printf("error no engine answers at %s\n", d.place);
         else
             printf("error %s\n", e.msg);

@@ -579,8 +579,11 @@ static int fargate_check(struct remote *r, remote_tell *tell, void *context, dea
         return -1;
     tell(context, "credentials", f->aws.chain.from);
 
+    struct ecs_page page;
     ecs_list_body(&body, f->place.cluster, "paddock/check", false, "");
-    return aws_call(&f->aws, AWS_ECS, "ListTasks", &body, &out, NULL, "list tasks", t, e);
+    if (aws_call(&f->aws, AWS_ECS, "ListTasks", &body, &out, NULL, "list tasks", t, e) < 0)
+        return -1;
+    return ecs_read_list(out.data, out.len, &page, e); /* that it is ECS that answers */
 }
 
 const struct remote_kind fargate_remote = {

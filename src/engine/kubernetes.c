@@ -23,6 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define POLICY_TRIES 2
 #define TRIES        4
 #define LOOK_FIRST   (150 * NS_PER_MS)
 #define LOOK_LAST    NS_PER_S
@@ -333,12 +334,10 @@ static int say_key(struct kubernetes *k, const struct remote_plan *p, deadline t
 
 /* ---- the kind ---- */
 
-static int need_policy(struct kubernetes *k, deadline t, struct pd_err *e)
+static int make_policy(struct kubernetes *k, deadline t, struct pd_err *e)
 {
     auto_kube_call get = KUBE_CALL("GET", t), post = KUBE_CALL("POST", t);
 
-    if (k->has_policy || !k->own_policy)
-        return 0;
     buf_printf(&post.target, "/apis/networking.k8s.io/v1/namespaces/%s/networkpolicies",
                k->kube.namespace);
     buf_printf(&get.target, "%s/%s", buf_cstr(&post.target), KUBE_POLICY);
@@ -353,7 +352,17 @@ static int need_policy(struct kubernetes *k, deadline t, struct pd_err *e)
     } else if (get.status != 200) {
         return kube_refused(&get, "look at the network policy", e);
     }
-    k->has_policy = true;
+    return 0;
+}
+
+/* Once for all pods. An answer that got lost is no answer: it is looked for again. */
+static int need_policy(struct kubernetes *k, deadline t, struct pd_err *e)
+{
+    for (int tries = 0; k->own_policy && !k->has_policy; tries++) {
+        k->has_policy = make_policy(k, t, e) == 0;
+        if (!k->has_policy && (tries == POLICY_TRIES || e->code != PD_BAD_GATEWAY))
+            return -1;
+    }
     return 0;
 }
 

@@ -42,8 +42,10 @@ def test_a_new_sandbox(api, make_sandbox):
         assert made["ended_at"] is None and made["replaces"] is None
         assert made["recreated"] is False and made["processes"] == 0
         assert made["idle_timeout_s"] == 1800 and made["max_life_s"] == 86400
-        disk = {} if contract.provider() in ("local", "docker", "podman") else {"disk_bytes": 1 << 30, "files": 100000}
-        assert made["limits"] == {"memory_bytes": 512 << 20, "pids": 256, "cpu": 1, **disk}
+        without_disk = ("local", "docker", "podman", "kubernetes", "fargate")
+        disk = {} if contract.provider() in without_disk else {"disk_bytes": 1 << 30, "files": 100000}
+        limits = {"memory_bytes": 512 << 20, "pids": 256, "cpu": 1, **disk}
+        assert made["limits"] == ({} if contract.provider() in ("e2b", "daytona", "cloudrun") else limits)
         for name in ("created_at", "expires_at", "last_used_at"):
             assert re.fullmatch(TIME, made[name]), made
         assert made["queue"] == {"position": 0, "waited_ms": 0}

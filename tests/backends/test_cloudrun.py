@@ -13,7 +13,7 @@ import time
 import pytest
 
 from paddock_testing import cloudrun as double
-from paddock_testing import credentials, host
+from paddock_testing import coordinated, credentials, host
 from paddock_testing import run as paddock
 from paddock_testing.server import Server, check_error
 import elsewhere
@@ -90,6 +90,11 @@ def test_lines_files_and_what_it_says_it_is(api, box):
     assert {"terminal", "files", "ports"} <= set(provider["capabilities"]), provider
     assert not {"pause", "usage", "snapshot", "limits"} & set(provider["capabilities"]), provider
     check_error(api.post(box.url + "/pause"), 501, "unsupported")
+
+
+@nightly
+def test_the_coordinator_of_the_python_package(server, tmp_path):
+    coordinated.check_request(server, "cloudrun", tmp_path, "CloudRunJobsCoordinator")
 
 
 def test_a_terminal(api, box):

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from paddock_testing import daytona as double
-from paddock_testing import credentials
+from paddock_testing import coordinated, credentials
 from paddock_testing import run as paddock
 from paddock_testing.daytona import Fault
 from paddock_testing.server import check_error
@@ -139,6 +139,12 @@ def test_one_from_an_image(landlord, api):
     refused(api, 400, "invalid", "manifest unknown", image="missing:1")
     refused(api, 400, "invalid", "such as debian:12", image="a$b")
     landlord.await_none("what failed is gone")
+
+
+@nightly
+def test_the_coordinator_of_the_python_package(server, landlord, tmp_path):
+    coordinated.check_request(server, "daytona", tmp_path, "DaytonaCoordinator")
+    landlord.await_none("it has ended its session")
 
 
 # ---- a repository ----

@@ -297,7 +297,7 @@ class Aws:
     def live(self):
         """The tasks that cost money."""
         with self.lock:
-            return [k for k in self.known.values() if k.task.runs()]
+            return [k for k in self.known.values() if not k.over]
 
     def check_bodies(self):
         """Against the API's own model: names and types of everything that was asked for."""

@@ -318,7 +318,7 @@ class Double:
         query = urllib.parse.parse_qs(url.query)
         parts = url.path.strip("/").split("/")
         body = request.body() if method != "GET" else None
-        what = f"{method} {'/'.join(parts[-1:]) if parts[-1] in ('pods', 'exec') else parts[-2] if len(parts) > 1 else parts[-1]}"
+        what = f"{method} {'/'.join(parts[-1:]) if parts[-1] in ('pods', 'exec', 'networkpolicies') else parts[-2] if len(parts) > 1 else parts[-1]}"
         with self.lock:
             self.requests.append((method, url.path, body))
             lost = what in self.lose and not self.lose.remove(what)
@@ -328,6 +328,10 @@ class Double:
             return
         if refused:
             request.refuse(*refused)
+            return
+        if parts[-1] == "exec" and lost:
+            request.close_connection = True
+            request.connection.shutdown(socket.SHUT_RDWR)
             return
         if parts[-1] == "exec":
             self.exec(request, parts[-2], query)
