@@ -38,6 +38,7 @@
 #include "box/far.h"
 #include "box/join.h"
 #include "box/key.h"
+#include "box/near.h"
 #include "box/put.h"
 #include "init/fds.h"
 #include "init/init.h"
@@ -201,7 +202,8 @@ static int run(int argc, char **argv, bool apart, struct pd_err *e)
 {
     struct options o = {.far = {.who = {.role = LINK_BOX}, .budget = BUDGET}};
     int pair[2], ready = -1;
-    if (fds_need_close(e) < 0 || read_options(argc, argv, &o, e) < 0 || (apart && apart_begin(&ready, e) < 0) ||
+    if (fds_need_close(e) < 0 || read_options(argc, argv, &o, e) < 0 ||
+        (apart && apart_begin(&ready, e) < 0) ||
         key_read(o.key_file, o.far.who.key, deadline_in(o.far.lease), e) < 0 ||
         listen_for_all(&o, e) < 0)
         return -1;
@@ -245,6 +247,8 @@ int main(int argc, char **argv)
         return join_main(JOIN_LINK);
     if (argc == 2 && !strcmp(argv[1], "key"))
         return join_main(JOIN_KEY);
+    if (argc > 2 && !strcmp(argv[1], "stand-in"))
+        return near_main(argc, argv);
     if (argc == 3 && !strcmp(argv[1], "put"))
         return put_self(argv[2], &e) < 0 ? complain(&e) : 0;
     if (argc > 1 && (!strcmp(argv[1], "run") || !strcmp(argv[1], "start")))

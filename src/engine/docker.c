@@ -22,6 +22,7 @@
 #include "engine/docker_far.h"
 #include "engine/door.h"
 #include "engine/far_box.h"
+#include "engine/nursery.h"
 #include "engine/orphans.h"
 #include "jail/cgroup_tree.h"
 #include "jail/container_group.h"
@@ -54,6 +55,7 @@ struct broker {
     struct doors doors;
     struct container_groups groups;
     struct orphans orphans;
+    struct nursery nursery;
     char store[17]; /* which state directory: roots belong to it, not to a keeper */
     bool ready;
 };
@@ -161,9 +163,9 @@ static int end_one(void *context, const struct docker_container *c, struct pd_er
 
 static bool end_all(struct broker *b, const char *instance)
 {
-    struct sweep s = {.broker = b, .instance = instance};
-    struct pd_err e;
     deadline t = deadline_in(CALL_PATIENCE);
+    struct sweep s = {b, instance, .failed = false};
+    struct pd_err e;
     return docker_list(&b->docker, LABEL_OWNER, instance, end_one, &s, t, &e) == 0 && !s.failed;
 }
 
@@ -441,7 +443,7 @@ static int meet_far(struct broker *b, const char *name, struct docker_plan *plan
                     int control, deadline t, struct box_init *ret, struct pd_err *e)
 {
     struct docker_far far = {.program = BROKER_BOX_FD, .lease = b->config->lease, .dev = plan->dev};
-    struct far_box box = {.config = b->config, .control = control, .lock = lock};
+    struct far_box box = {b->config, &b->nursery, .control = control, .lock = lock};
     struct docker_container c;
 
     box.secret.box = wire_id_new();

@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "engine/door.h"
 #include "engine/far_box.h"
+#include "engine/nursery.h"
 #include "jail/cgroup_tree.h"
 #include "wire/msg.h"
 
@@ -41,6 +42,7 @@ struct broker {
     remote_start_link *start;
     int sock, null, init, box;
     struct doors places;
+    struct nursery nursery;
     deadline look; /* when orphans are to be looked for */
     uint64_t look_wait;
     bool ready;
@@ -184,7 +186,8 @@ static pid_t make(struct broker *b, const struct msg_build *m, int lock, int con
                                .spec = &m->spec,
                                .program = b->box,
                                .lease = b->config->lease};
-    struct far_box box = {.config = b->config, .control = control, .lock = lock};
+    struct far_box box = {
+        .config = b->config, .nursery = &b->nursery, .control = control, .lock = lock};
 
     remote_name(plan.instance, plan.box, plan.name);
     box.secret.box = wire_id_new();
@@ -398,7 +401,8 @@ void remote_serve(const struct broker_config *c, int sock, int init_fd, int box_
                        .sock = sock,
                        .init = init_fd,
                        .box = box_fd,
-                       .places = {.dir = -1}};
+                       .places = {.dir = -1},
+                       .nursery = {.sock = -1}};
     struct pd_err e;
     auto_frame f = FRAME_INIT;
 
@@ -419,4 +423,5 @@ void remote_serve(const struct broker_config *c, int sock, int init_fd, int box_
         doors_leave(&b.places, c->state_dir, c->instance);
     remote_close(b.remote);
     fd_done(&b.places.dir);
+    nursery_done(&b.nursery);
 }

@@ -17,9 +17,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define BUCKETS   1024u
-#define HAND_OVER (5 * NS_PER_S) /* for one record: the next keeper reads nothing else meanwhile   \
-                                  */
+#define BUCKETS 1024u
+#define HAND_OVER                                                                                  \
+    (5 * NS_PER_S) /* for one record: the next keeper reads nothing else meanwhile                 \
+                    */
 
 struct record {
     struct record *next;
