@@ -123,7 +123,6 @@ static int find_box(struct broker *b, const char *box, struct docker_container *
     return docker_inspect_ours(&b->docker, name, b->config->instance, box, ret, t, e);
 }
 
-/* None, or somebody else's: a box has no container. */
 static bool is_no_box(const struct pd_err *e)
 {
     return e->code == PD_NOT_FOUND || e->code == PD_CONFLICT;
