@@ -5,9 +5,10 @@
  *   a watch with stand-in and carrier is started here (far_box.c), which brings the link up
  *
  * The keeper's requests come one at a time, and each is safe to repeat: everything has a name that
- * follows from the box's. When the keeper is gone the broker ends all its boxes; those of keepers
- * that were killed with all their brokers are ended by the next broker that starts. A box that the
- * engine makes long after its broker has given up has no place here, and is found by its label. */
+ * follows from the box's. When the keeper is gone the broker ends all its boxes but those whose
+ * watch lives, which the next keeper may have; those of keepers that were killed with all their
+ * brokers are ended by the next broker that starts. A box that the engine makes long after its
+ * broker has given up has no place here, and is found by its label. */
 #include "engine/remote.h"
 
 #include "base/banned.h"
