@@ -131,7 +131,8 @@ static void end_orphans(struct broker *b)
     b->look = deadline_in(b->look_wait);
 }
 
-/* What needs the engine or the disk is made at the first request: its failure is that request's. */
+/* What needs the engine or the disk is made at the first request, whose failure it is, or before it
+ * where there is something to sweep. */
 static int set_up(struct broker *b, struct pd_err *e)
 {
     if (b->ready)
@@ -414,6 +415,8 @@ void remote_serve(const struct broker_config *c, int sock, int init_fd, int box_
     auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
     b.null = null;
     (void)frame_reserve(&f);
+    if (doors_have_others(c->state_dir, c->instance))
+        (void)set_up(&b, &e); /* what a dead keeper has left does not wait for a request */
     while (next_request(&b, &f)) {
         handle(&b, &f);
         frame_reset(&f);
