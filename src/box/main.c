@@ -38,6 +38,7 @@
 #include "box/far.h"
 #include "box/join.h"
 #include "box/key.h"
+#include "box/near.h"
 #include "box/put.h"
 #include "init/fds.h"
 #include "init/init.h"
@@ -246,6 +247,8 @@ int main(int argc, char **argv)
         return join_main(JOIN_LINK);
     if (argc == 2 && !strcmp(argv[1], "key"))
         return join_main(JOIN_KEY);
+    if (argc > 2 && !strcmp(argv[1], "stand-in"))
+        return near_main(argc, argv);
     if (argc == 3 && !strcmp(argv[1], "put"))
         return put_self(argv[2], &e) < 0 ? complain(&e) : 0;
     if (argc > 1 && (!strcmp(argv[1], "run") || !strcmp(argv[1], "start")))

@@ -51,7 +51,8 @@ enum {
     TASK_TIMEOUT = 4,
     TASK_DROP = 8,
     TASK_AGAIN = 16,
-    TASK_PREPARE = 32
+    TASK_PREPARE = 32,
+    TASK_STASH = 64
 };
 
 /* When a command that runs on gets its row. */

@@ -9,6 +9,7 @@
  *   TASK_DROP     the last stream of a command that has ended is over, too
  *   TASK_TIMEOUT  nobody attends the command and its time is over
  *   TASK_AGAIN    a line whose prepared shell failed is run in another one (prepared.c)
+ *   TASK_STASH    the keeper was away when descriptors were to be stashed
  *   TASK_PREPARE  the shell of the next line is made once the one before it is gone (prepared.c)
  *
  * Beside these the first one forgets output when too much is kept (kept.c).
@@ -27,6 +28,7 @@
 #include <stdbool.h>
 
 #define FORGET_PAUSE (10 * NS_PER_MS)
+#define STASH_AGAIN  (NS_PER_S / 4)
 
 /* Whose tasks it is: its provider's, for as long as it lives. */
 static struct recorder *recorder_of(struct process *p)
@@ -142,6 +144,12 @@ static int stash_copies(struct process *p, const char *what, const struct copies
     return failed;
 }
 
+/* The keeper has died, or is about to be replaced. What runs on another machine goes on. */
+static bool is_away(const struct pd_err *e)
+{
+    return e->code == PD_LOST || e->sys == ENOTCONN;
+}
+
 /* Sends to the keeper, which may take long: the process's lock is not held meanwhile. */
 static void stash(struct process *p)
 {
@@ -167,6 +175,8 @@ static void stash(struct process *p)
         failed |= stash_copies(p, "in", &in, &p->stashed_input, &e);
     if (failed)
         log_warn("process.stash", "session=%s error=%s", p->session->info.id, e.msg);
+    if (failed && is_away(&e))
+        recorder_add(p, TASK_STASH, STASH_AGAIN);
 }
 
 int process_store(struct process *p, struct pd_err *e)
@@ -386,6 +396,8 @@ static void do_tasks(struct process *p, unsigned tasks)
 
     if (tasks & TASK_PREPARE)
         prepared_make(p);
+    if (tasks & TASK_STASH && process_state(p) == PROCESS_RUNNING)
+        stash(p);
 
     if (tasks & TASK_END) {
         do_end(p);

@@ -22,7 +22,8 @@
  *   --auth FILE     credentials of registries, as `docker login` writes them; "" is none
  *   --owner UID     who may make commands' groups in a container's cgroup directory; 0: only root
  *   --set WORD=VALUE  a setting of this kind's own (remote.h); may be there several times
- * When the keeper closes its socket the broker ends every box of the keeper, and itself. */
+ * When the keeper closes its socket the broker ends every box of the keeper, and itself; one
+ * elsewhere whose watch lives is left to the next keeper. */
 #pragma once
 
 #include <stdbool.h>

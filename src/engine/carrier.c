@@ -12,6 +12,7 @@
 #include "wire/msg.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +25,8 @@
 #define PIECE    (64u << 10)
 
 struct carrier {
-    struct remote *remote;
+    const struct broker_config *config;
+    struct remote *remote; /* while the box is being reached, or NULL */
     const char *place;
     int orders, report;
     int next; /* the end that is to be joined, or -1 */
@@ -43,17 +45,6 @@ struct trip {
 };
 
 /* ---- orders ---- */
-
-int carrier_order(int orders)
-{
-    int pair[2];
-    struct wire_head head = {.type = WIRE_ADOPT, .id = wire_id_new()};
-
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
-        return -1;
-    auto_fd near = pair[0], far = pair[1];
-    return wire_send(orders, &head, NULL, &far, 1, 0) == 0 ? fd_take(&near) : -1;
-}
 
 /* Takes all orders that are there: the last one counts. Waits for one if there is none to carry
  * out. False when there will be none any more. */
@@ -132,9 +123,8 @@ static bool move_own(struct trip *t)
 
 static void plan_renewal(struct carrier *c)
 {
-    c->renewal = c->remote->kind->renew
-                     ? deadline_in(c->remote->config->lease * NS_PER_S / RENEWALS)
-                     : DEADLINE_NONE;
+    c->renewal = c->config->kind->renew ? deadline_in(c->config->lease * NS_PER_S / RENEWALS)
+                                        : DEADLINE_NONE;
 }
 
 /* In a process of its own, so that no byte of the link waits for it. What fails is tried again at
@@ -149,7 +139,7 @@ static void renew(struct carrier *c)
     pid_t pid = fork();
     if (pid != 0)
         return;
-    struct remote *r = remote_open(c->remote->config, &e);
+    struct remote *r = remote_open(c->config, &e);
     if (r)
         (void)r->kind->renew(r, c->place, c->renewal, &e);
     _exit(r ? 0 : 1);
@@ -186,13 +176,30 @@ static void tell(const struct carrier *c, const char *why)
         (void)send(c->report, line, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+/* For the time that bytes are carried: what it took to reach the box is given back, with what a
+ * backend keeps for its next request, where requests are rare. */
+static void rest(struct carrier *c)
+{
+    if (c->config->kind->renew) {
+        remote_close(c->remote);
+        c->remote = NULL;
+    }
+    (void)malloc_trim(0);
+}
+
 /* -1 when the box is gone. */
 static int join(struct carrier *c, int near)
 {
-    static struct trip t;
+    static struct trip t; /* its pages of buffers are used when there is something to carry */
     struct pd_err e;
 
-    t = (struct trip){.near = near};
+    t.near = near;
+    t.out_at = t.out_len = t.in_at = t.in_len = 0;
+    t.blocked = false;
+    if (!c->remote && !(c->remote = remote_open(c->config, &e))) {
+        tell(c, e.msg);
+        return 0;
+    }
     t.stream = c->remote->kind->reach(c->remote, c->place, deadline_in(PATIENCE), &e);
     if (!t.stream) {
         tell(c, e.msg);
@@ -200,6 +207,7 @@ static int join(struct carrier *c, int near)
     }
 
     plan_renewal(c);
+    rest(c);
     carry(c, &t);
     if (byte_stream_words(t.stream)[0])
         tell(c, byte_stream_words(t.stream));
@@ -210,7 +218,8 @@ static int join(struct carrier *c, int near)
 _Noreturn void carrier_main(const struct broker_config *config, const char *place, int orders,
                             int report)
 {
-    struct carrier c = {.place = place, .orders = orders, .report = report, .next = -1};
+    struct carrier c = {
+        .config = config, .place = place, .orders = orders, .report = report, .next = -1};
     struct pd_err e;
     int r = 0;
 

@@ -14,6 +14,3 @@ struct broker_config;
  * other end. Ends when `orders` does. */
 _Noreturn void carrier_main(const struct broker_config *c, const char *place, int orders,
                             int report);
-
-/* The stand-in's side of an order: the own end of the stream, which does not block; or -1. */
-int carrier_order(int orders);

@@ -8,11 +8,10 @@
  * On another machine there is no door: paddock-box is put into the container, and a stand-in here
  * has the socket of init's owner (far_box.c).
  *
- * The keeper's requests come one at a time, and each is safe to repeat: everything has a name that
- * follows from the box's or the root's. A named root is the container that has it: one that has
- * ended stays until REMOVE_ROOT; BUILD makes an image of its files and begins with that.
- * When the keeper is gone the broker ends all its containers; those of keepers that were killed
- * with all their brokers are ended by the next broker that starts. */
+ * The keeper's requests come one at a time, and each is safe to repeat: names follow from the box's
+ * or the root's. A named root is the container that has it: one that has ended stays until
+ * REMOVE_ROOT; BUILD makes an image of its files and begins with that. A broker whose keeper is
+ * gone, or the next one, ends its containers but those elsewhere whose watch lives. */
 #include "engine/broker.h"
 
 #include "base/banned.h"
@@ -22,6 +21,7 @@
 #include "engine/docker_far.h"
 #include "engine/door.h"
 #include "engine/far_box.h"
+#include "engine/nursery.h"
 #include "engine/orphans.h"
 #include "jail/cgroup_tree.h"
 #include "jail/container_group.h"
@@ -54,6 +54,7 @@ struct broker {
     struct doors doors;
     struct container_groups groups;
     struct orphans orphans;
+    struct nursery nursery;
     char store[17]; /* which state directory: roots belong to it, not to a keeper */
     bool ready;
 };
@@ -106,9 +107,8 @@ static int check_box_name(const char *name, struct pd_err *e)
 /* So does a root's: of an image's tag. */
 static int check_root_name(const char *name, struct pd_err *e)
 {
-    if (!name[0])
-        return pd_fail(e, PD_INVALID, "'' is no name of a root");
-    return spec_check_root_name(name, e);
+    return name[0] ? spec_check_root_name(name, e)
+                   : pd_fail(e, PD_INVALID, "'' is no name of a root");
 }
 
 /* The container of a box, if it is ours; docker_inspect_ours. */
@@ -121,7 +121,6 @@ static int find_box(struct broker *b, const char *box, struct docker_container *
     return docker_inspect_ours(&b->docker, name, b->config->instance, box, ret, t, e);
 }
 
-/* None, or somebody else's: a box has no container. */
 static bool is_no_box(const struct pd_err *e)
 {
     return e->code == PD_NOT_FOUND || e->code == PD_CONFLICT;
@@ -161,9 +160,9 @@ static int end_one(void *context, const struct docker_container *c, struct pd_er
 
 static bool end_all(struct broker *b, const char *instance)
 {
-    struct sweep s = {.broker = b, .instance = instance};
-    struct pd_err e;
     deadline t = deadline_in(CALL_PATIENCE);
+    struct sweep s = {b, instance, .failed = false};
+    struct pd_err e;
     return docker_list(&b->docker, LABEL_OWNER, instance, end_one, &s, t, &e) == 0 && !s.failed;
 }
 
@@ -441,7 +440,7 @@ static int meet_far(struct broker *b, const char *name, struct docker_plan *plan
                     int control, deadline t, struct box_init *ret, struct pd_err *e)
 {
     struct docker_far far = {.program = BROKER_BOX_FD, .lease = b->config->lease, .dev = plan->dev};
-    struct far_box box = {.config = b->config, .control = control, .lock = lock};
+    struct far_box box = {b->config, &b->nursery, .control = control, .lock = lock};
     struct docker_container c;
 
     box.secret.box = wire_id_new();
@@ -777,12 +776,14 @@ _Noreturn void docker_main(const struct broker_config *c, int sock, int init_fd)
     struct frame f = FRAME_INIT;
 
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGCHLD, SIG_IGN); /* watches of boxes elsewhere: the keeper has their pidfds */
-    (void)umask(022);               /* a container's user must get through its door */
+    (void)signal(SIGCHLD, SIG_IGN);
+    (void)umask(022); /* a container's user must get through its door */
     (void)fcntl(sock, F_SETFD, FD_CLOEXEC);
     b.null = open("/dev/null", O_RDWR | O_CLOEXEC);
     store_name(c->state_dir, b.store);
     (void)frame_reserve(&f);
+    if (doors_have_others(c->state_dir, c->instance))
+        (void)set_up(&b, &e); /* what a dead keeper has left does not wait for a request */
     while (next_request(&b, &f)) {
         handle(&b, &f);
         frame_reset(&f);

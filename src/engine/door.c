@@ -144,6 +144,21 @@ void doors_each_dead(const char *state_dir, void (*each)(const char *instance, v
     closedir(list);
 }
 
+bool doors_have_others(const char *state_dir, const char *instance)
+{
+    char path[512];
+    bool found = false;
+    DIR *list = (size_t)snprintf(path, sizeof path, "%s/doors", state_dir) < sizeof path
+                    ? opendir(path)
+                    : NULL;
+
+    for (const struct dirent *entry; list && !found && (entry = readdir(list));)
+        found = entry->d_name[0] != '.' && strcmp(entry->d_name, instance) != 0;
+    if (list)
+        closedir(list);
+    return found;
+}
+
 bool doors_are_held(const struct doors *d, const char *instance)
 {
     if (!instance[0] || instance[0] == '.' || strchr(instance, '/'))

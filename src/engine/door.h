@@ -26,6 +26,8 @@ int doors_open(struct doors *d, const char *state_dir, const char *instance, int
 /* Calls `each` for every keeper's directory that nobody has locked. */
 void doors_each_dead(const char *state_dir, void (*each)(const char *instance, void *arg),
                      void *arg);
+/* Has another keeper of the same state directory left anything, or does it live? */
+bool doors_have_others(const char *state_dir, const char *instance);
 /* Does a process of another keeper of the same state directory live? True where it cannot be known.
  */
 bool doors_are_held(const struct doors *d, const char *instance);

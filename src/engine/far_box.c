@@ -1,20 +1,18 @@
-/* How this works: the broker starts this program anew for the watch, so that none of its memory,
- * which has seen the engine's credentials, comes into the stand-in. The stand-in is a fork of the
- * watch with a user of its own; the carrier is a fork that opens the engine by itself. Both die
- * with the watch (PR_SET_PDEATHSIG).
+/* How this works: the watch is born in a nursery (nursery.h), which has seen no credentials. The
+ * stand-in is a program of its own (box/near.h), because it reads what a box says; the carrier is
+ * a fork that opens the engine by itself. Both die with the watch (PR_SET_PDEATHSIG).
  *
  * The broker hears on a socket: a line for each attempt that failed, and an empty one when the link
  * is up. */
 #include "engine/far_box.h"
 
 #include "base/banned.h"
-#include "base/beside.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/secret_env.h"
 #include "engine/carrier.h"
+#include "engine/nursery.h"
 #include "engine/remote.h"
-#include "engine/stand_in.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,16 +29,10 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#define CONTROL_FD 3
-#define SECRET_FD  4
-#define REPORT_FD  5
-#define LOCK_FD    6
-#define FDS        4
-
-#define WATCH_WORDS 15u /* of its command line, without settings */
+#define LOCK_FD    NEAR_ORDERS /* in the watch, whose stand-in has no lock */
+#define PROGRAM_FD (NEAR_CONTROL + NEAR_FDS)
 
 #define NOBODY       65534u
-#define BUDGET       (16u << 20)
 #define EARLY        NS_PER_S /* a carrier that dies sooner is not started again at once */
 #define CARRIER_WAIT (250 * NS_PER_MS)
 
@@ -49,7 +41,6 @@
 struct watch {
     const struct broker_config *config;
     const char *container;
-    struct far_secret secret;
     int orders[2]; /* the stand-in's end, the carrier's */
     int secrets;   /* credentials that the environment had, for carriers (secret_env.h); or -1 */
     pid_t stand_in, carrier;
@@ -80,39 +71,31 @@ static int shed(void)
                                                                                                 : 0;
 }
 
-static int dial(void *context)
+/* As a program of its own: its descriptors are those of near.h, and it has no environment. */
+static _Noreturn void be_stand_in(const struct watch *w, pid_t watch)
 {
-    const struct watch *w = context;
-    int fd = carrier_order(w->orders[0]);
-    return fd < 0 ? STAND_IN_AGAIN : fd;
-}
-
-static void tell_up(void *context)
-{
-    (void)context;
-    (void)send(REPORT_FD, "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
-static _Noreturn void be_stand_in(struct watch *w, pid_t watch)
-{
-    struct pd_err e;
-    struct stand_in_config c = {.who = {.role = LINK_KEEPER, .box = w->secret.box, .epoch = 1},
-                                .control = CONTROL_FD,
-                                .lease = w->config->lease,
-                                .budget = BUDGET,
-                                .dial = dial,
-                                .up = tell_up,
-                                .context = w};
+    char parent[16];
+    char *const argv[] = {(char *)"paddock-standin",
+                          (char *)"stand-in",
+                          parent,
+                          (char *)(uintptr_t)w->config->state_dir,
+                          (char *)(uintptr_t)w->container,
+                          NULL};
+    char *const nothing[] = {NULL};
 
     /* Setting a user takes the signal of the parent's death away: it is asked for behind that. */
-    fd_done(&w->secrets);
+    if (w->secrets >= 0)
+        close(w->secrets);
     if (shed() < 0)
         _exit(1);
     follow(watch, "paddock-standin");
-    close(LOCK_FD);
-    close(w->orders[1]);
-    memcpy(c.who.key, w->secret.key, sizeof c.who.key);
-    _exit(stand_in_run(&c, &e) < 0 ? 1 : 0);
+    int orders = fcntl(w->orders[0], F_DUPFD, PROGRAM_FD + 1);
+    if (orders < 0 || dup2(orders, NEAR_ORDERS) < 0)
+        _exit(1);
+    fcntl(PROGRAM_FD, F_SETFD, FD_CLOEXEC);
+    syscall(SYS_close_range, PROGRAM_FD + 1, ~0u, 0);
+    syscall(SYS_execveat, PROGRAM_FD, "", argv, nothing, AT_EMPTY_PATH);
+    _exit(127);
 }
 
 static int start_stand_in(struct watch *w)
@@ -131,12 +114,10 @@ static int start_carrier(struct watch *w)
     w->carrier = fork();
     if (w->carrier == 0) {
         follow(own, "paddock-carrier");
-        close(CONTROL_FD);
         close(LOCK_FD);
         close(w->orders[0]);
-        explicit_bzero(&w->secret, sizeof w->secret);
         secret_env_unseal(w->secrets, w->config->kind->name);
-        carrier_main(w->config, w->container, w->orders[1], REPORT_FD);
+        carrier_main(w->config, w->container, w->orders[1], NEAR_REPORT);
     }
     return w->carrier < 0 ? -1 : 0;
 }
@@ -167,13 +148,6 @@ static void watch_both(struct watch *w)
     }
 }
 
-static int read_secret(struct far_secret *ret)
-{
-    ssize_t n = read(SECRET_FD, ret, sizeof *ret);
-    close(SECRET_FD);
-    return n == (ssize_t)sizeof *ret ? 0 : -1;
-}
-
 _Noreturn void far_box_main(const struct broker_config *c, const char *container)
 {
     struct watch w = {.config = c, .container = container, .secrets = secret_env_seal()};
@@ -182,50 +156,21 @@ _Noreturn void far_box_main(const struct broker_config *c, const char *container
     (void)signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_NAME, "paddock-far", 0, 0, 0);
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    if (read_secret(&w.secret) < 0 ||
-        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, w.orders) < 0 ||
-        start_carrier(&w) < 0 || start_stand_in(&w) < 0)
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, w.orders) < 0 ||
+        start_stand_in(&w) < 0)
         _exit(1);
 
-    close(CONTROL_FD); /* the stand-in's: who owns the box sees when that is gone */
+    /* The stand-in's alone: who owns the box sees when that is gone; and a carrier has no key. */
+    close(NEAR_CONTROL);
+    close(NEAR_SECRET);
+    close(PROGRAM_FD);
+    if (start_carrier(&w) < 0)
+        _exit(1);
     watch_both(&w);
     _exit(0); /* the other one goes along */
 }
 
 /* ---- the broker's side ---- */
-
-/* Becomes the watch, with its four descriptors and no other. */
-static _Noreturn void become_watch(const struct far_box *b, const int fds[FDS])
-{
-    char lease[16];
-    const struct broker_config *c = b->config;
-    const char *argv[WATCH_WORDS + 2 * BROKER_SETTINGS_MAX] = {
-        NULL,     "far",   c->kind->name, "--instance", c->instance, "--state", c->state_dir,
-        "--host", c->host, "--certs",     c->cert_path, "--lease",   lease};
-    unsigned words = 13;
-    int high[FDS];
-    sigset_t none;
-
-    snprintf(lease, sizeof lease, "%u", (unsigned)c->lease);
-    for (unsigned i = 0; i < c->setting_count; i++) {
-        argv[words++] = "--set";
-        argv[words++] = c->settings[i];
-    }
-    argv[words++] = b->container;
-    argv[words] = NULL;
-    for (int i = 0; i < FDS; i++)
-        high[i] = fcntl(fds[i], F_DUPFD, CONTROL_FD + FDS);
-    for (int i = 0; i < FDS; i++)
-        if (high[i] < 0 || dup2(high[i], CONTROL_FD + i) < 0)
-            _exit(127);
-    syscall(SYS_close_range, CONTROL_FD + FDS, ~0u, 0);
-
-    (void)setsid();
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    exec_beside("paddock-remote", argv);
-    _exit(127);
-}
 
 /* 0 when the link is up. What was said before is why it is not. */
 static int await_link(int report, int process, deadline t, struct pd_err *e)
@@ -263,20 +208,19 @@ pid_t far_box_start(const struct far_box *b, int *ret_process, deadline t, struc
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report) < 0)
         return pd_fail_sys(e, "make a socket");
     auto_fd report_out = report[0], report_in = report[1];
-    if (write(secret_in, &b->secret, sizeof b->secret) != (ssize_t)sizeof b->secret)
+    struct near_secret told = b->secret;
+    told.lease = b->config->lease;
+    bool given = write(secret_in, &told, sizeof told) == (ssize_t)sizeof told;
+    explicit_bzero(&told, sizeof told);
+    if (!given)
         return pd_fail_sys(e, "hand over the key of a box");
 
-    const int fds[FDS] = {b->control, secret_out, report_in, b->lock};
-    pid_t pid = fork();
-    if (pid < 0)
-        return pd_fail_sys(e, "start a stand-in");
-    if (pid == 0)
-        become_watch(b, fds);
-
-    auto_fd process = (int)syscall(SYS_pidfd_open, pid, 0);
+    const int fds[NURSERY_FDS] = {b->control, b->lock, secret_out, report_in};
+    auto_fd process = -1;
+    pid_t pid = nursery_bear(b->nursery, b->config, b->container, fds, &process, e);
     fd_done(&report_in);
-    if (process < 0)
-        return pd_fail(e, PD_LOST, "the stand-in ended at once");
+    if (pid < 0)
+        return -1;
     if (await_link(report_out, process, t, e) < 0) {
         (void)syscall(SYS_pidfd_send_signal, process, SIGKILL, NULL, 0);
         return -1;

@@ -1,6 +1,6 @@
 /* far_box: the processes on this machine that stand for one box on another.
  *
- *   broker ──starts──▶ watch ──▶ stand-in: init's end of the control socket, the near end of the
+ *   nursery ──forks──▶ watch ──▶ stand-in: init's end of the control socket, the near end of the
  * link │          │ orders, streams └─────▶ carrier: the engine's credentials, TLS, an exec in the
  * container
  *
@@ -11,24 +11,19 @@
 #pragma once
 
 #include "base/clock.h"
+#include "box/near.h"
 #include "engine/broker.h"
-#include "link/proof.h"
-#include "wire/frame.h"
 
 #include <sys/types.h>
 
+struct nursery;
 struct pd_err;
-
-/* What only the box and its stand-in know. */
-struct far_secret {
-    struct wire_id box;
-    uint8_t key[LINK_KEY];
-};
 
 struct far_box {
     const struct broker_config *config;
+    struct nursery *nursery; /* of the broker */
     const char *container;
-    struct far_secret secret;
+    struct near_secret secret;
     int control; /* init's end of the control socket */
     int lock;    /* a descriptor that is held while the watch lives */
 };
@@ -37,6 +32,6 @@ struct far_box {
  * what the carrier has said last. */
 pid_t far_box_start(const struct far_box *b, int *ret_process, deadline t, struct pd_err *e);
 
-/* `paddock-remote far KIND OPTIONS CONTAINER`: the watch. Its descriptors are 3 control, 4 the
- * secret, 5 where the broker listens, 6 the lock. */
+/* The watch, in a process of its own. Its descriptors from 3 on: control, the lock, where the
+ * secret can be read, where the broker listens; then the program paddock-box. */
 _Noreturn void far_box_main(const struct broker_config *c, const char *container);

@@ -194,15 +194,19 @@ static int set_up(struct http *h, const struct http_place *p, struct pd_err *e)
     return ok ? 0 : pd_fail(e, PD_INTERNAL, "libcurl refuses an option for %s", h->where);
 }
 
-struct http *http_new(const struct http_place *p, struct pd_err *e)
+bool http_begin(void)
 {
     static bool started;
+    started = started || curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
+    return started;
+}
 
-    if (!started && curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
+struct http *http_new(const struct http_place *p, struct pd_err *e)
+{
+    if (!http_begin()) {
         pd_fail(e, PD_INTERNAL, "libcurl does not start");
         return NULL;
     }
-    started = true;
 
     const char *base = is_given(p->base) ? p->base : is_given(p->socket) ? "http://localhost" : "";
     if (strncmp(base, "http://", 7) != 0 && strncmp(base, "https://", 8) != 0) {

@@ -58,6 +58,8 @@ struct http_request {
     deadline deadline;
 };
 
+/* Has the libraries start, which the first http_new does as well. false when they cannot. */
+bool http_begin(void);
 /* `body` is the caller's, empty and with its maximum. It has a NUL behind it. */
 struct http_answer {
     int status;

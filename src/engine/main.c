@@ -6,6 +6,7 @@
 #include "base/options.h"
 #include "engine/broker.h"
 #include "engine/far_box.h"
+#include "engine/nursery.h"
 #include "engine/registry.h"
 #include "engine/remote.h"
 #include "engine/switchboard.h"
@@ -26,7 +27,8 @@ static const char usage[] =
     "       paddock-remote switchboard ADDRESS:PORT\n"
     "\n"
     "A broker is started by a keeper, with its socket as descriptor 3 and init's program as\n"
-    "descriptor 4; `far` by a broker, for a box on another machine. A check says what the engine "
+    "descriptor 4; `nursery` by a broker, for boxes on another machine. A check says what the "
+    "engine "
     "is and has, and\n"
     "makes a sandbox of IMAGE there and ends it. image reads images, in a jail; registry fetches "
     "them, as nobody;\n"
@@ -69,21 +71,20 @@ static int parse_options(int argc, char **argv, bool more, struct broker_config 
 }
 
 /* Returns only with what is wrong in *e. */
-static void become(const struct broker_config *c, bool checks, bool far, const char *rest,
+static void become(const struct broker_config *c, bool checks, bool nursery, const char *rest,
                    struct pd_err *e)
 {
     if (checks)
         exit(c->kind->tell ? c->kind->tell(c) : remote_check(c, rest ? rest : ""));
-    if (far && rest)
-        far_box_main(c, rest);
-    if (!far && c->instance[0] && c->state_dir[0] && c->kind->serve)
+    if (nursery)
+        nursery_main(c);
+    if (c->instance[0] && c->state_dir[0] && c->kind->serve)
         c->kind->serve(c, BROKER_SOCKET_FD, BROKER_INIT_FD);
-    if (!far && c->instance[0] && c->state_dir[0]) {
+    if (c->instance[0] && c->state_dir[0]) {
         remote_serve(c, BROKER_SOCKET_FD, BROKER_INIT_FD, BROKER_BOX_FD, far_box_start);
         exit(0);
     }
-    (void)pd_fail(e, PD_INVALID, "%s",
-                  far ? "far needs a box's place" : "a broker needs --instance and --state");
+    (void)pd_fail(e, PD_INVALID, "a broker needs --instance and --state");
 }
 
 int main(int argc, char **argv)
@@ -102,9 +103,10 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], "registry"))
         return registry_main(argc - 1, argv + 1);
 
-    bool checks = argc > 2 && !strcmp(argv[1], "check"), far = argc > 2 && !strcmp(argv[1], "far");
+    bool checks = argc > 2 && !strcmp(argv[1], "check"),
+         nursery = argc > 2 && !strcmp(argv[1], "nursery");
     const char *rest = NULL;
-    if (argc < 3 || (!checks && !far && strcmp(argv[1], "broker") != 0)) {
+    if (argc < 3 || (!checks && !nursery && strcmp(argv[1], "broker") != 0)) {
         bool asked = argc > 1 && !strcmp(argv[1], "--help");
         fputs(usage, asked ? stdout : stderr);
         show_kinds(asked ? stdout : stderr);
@@ -115,8 +117,8 @@ int main(int argc, char **argv)
     c.podman = !strcmp(argv[2], "podman");
     if (!c.kind)
         unknown_kind(argv[2], &e);
-    else if (parse_options(argc - 2, argv + 2, far || checks, &c, &rest, &e) == 0)
-        become(&c, checks, far, rest, &e);
+    else if (parse_options(argc - 2, argv + 2, checks, &c, &rest, &e) == 0)
+        become(&c, checks, nursery, rest, &e);
 
     fprintf(stderr, "paddock-remote: %s\n", e.msg);
     return 2;

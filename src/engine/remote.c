@@ -5,9 +5,10 @@
  *   a watch with stand-in and carrier is started here (far_box.c), which brings the link up
  *
  * The keeper's requests come one at a time, and each is safe to repeat: everything has a name that
- * follows from the box's. When the keeper is gone the broker ends all its boxes; those of keepers
- * that were killed with all their brokers are ended by the next broker that starts. A box that the
- * engine makes long after its broker has given up has no place here, and is found by its label. */
+ * follows from the box's. When the keeper is gone the broker ends all its boxes but those whose
+ * watch lives, which the next keeper may have; those of keepers that were killed with all their
+ * brokers are ended by the next broker that starts. A box that the engine makes long after its
+ * broker has given up has no place here, and is found by its label. */
 #include "engine/remote.h"
 
 #include "base/banned.h"
@@ -15,6 +16,7 @@
 #include "base/fd.h"
 #include "engine/door.h"
 #include "engine/far_box.h"
+#include "engine/nursery.h"
 #include "jail/cgroup_tree.h"
 #include "wire/msg.h"
 
@@ -41,6 +43,7 @@ struct broker {
     remote_start_link *start;
     int sock, null, init, box;
     struct doors places;
+    struct nursery nursery;
     deadline look; /* when orphans are to be looked for */
     uint64_t look_wait;
     bool ready;
@@ -128,7 +131,8 @@ static void end_orphans(struct broker *b)
     b->look = deadline_in(b->look_wait);
 }
 
-/* What needs the engine or the disk is made at the first request: its failure is that request's. */
+/* What needs the engine or the disk is made at the first request, whose failure it is, or before it
+ * where there is something to sweep. */
 static int set_up(struct broker *b, struct pd_err *e)
 {
     if (b->ready)
@@ -184,7 +188,8 @@ static pid_t make(struct broker *b, const struct msg_build *m, int lock, int con
                                .spec = &m->spec,
                                .program = b->box,
                                .lease = b->config->lease};
-    struct far_box box = {.config = b->config, .control = control, .lock = lock};
+    struct far_box box = {
+        .config = b->config, .nursery = &b->nursery, .control = control, .lock = lock};
 
     remote_name(plan.instance, plan.box, plan.name);
     box.secret.box = wire_id_new();
@@ -398,7 +403,8 @@ void remote_serve(const struct broker_config *c, int sock, int init_fd, int box_
                        .sock = sock,
                        .init = init_fd,
                        .box = box_fd,
-                       .places = {.dir = -1}};
+                       .places = {.dir = -1},
+                       .nursery = {.sock = -1}};
     struct pd_err e;
     auto_frame f = FRAME_INIT;
 
@@ -409,6 +415,8 @@ void remote_serve(const struct broker_config *c, int sock, int init_fd, int box_
     auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
     b.null = null;
     (void)frame_reserve(&f);
+    if (doors_have_others(c->state_dir, c->instance))
+        (void)set_up(&b, &e); /* what a dead keeper has left does not wait for a request */
     while (next_request(&b, &f)) {
         handle(&b, &f);
         frame_reset(&f);
@@ -419,4 +427,5 @@ void remote_serve(const struct broker_config *c, int sock, int init_fd, int box_
         doors_leave(&b.places, c->state_dir, c->instance);
     remote_close(b.remote);
     fd_done(&b.places.dir);
+    nursery_done(&b.nursery);
 }

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "engine/far_box.h"
+#include "engine/nursery.h"
 #include "jail/init_image.h"
 
 #include <dirent.h>
@@ -64,7 +65,9 @@ static int make(struct trial *t, const struct spec *s, struct pd_err *e)
     if (program < 0)
         return -1;
 
-    struct far_box box = {.config = t->config, .control = theirs, .lock = null};
+    struct nursery nursery __attribute__((cleanup(nursery_done))) = {.sock = 0};
+    struct far_box box = {
+        .config = t->config, .nursery = &nursery, .control = theirs, .lock = null};
     plan.program = program;
     remote_name(plan.instance, plan.box, plan.name);
     box.secret.box = wire_id_new();

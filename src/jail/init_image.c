@@ -69,6 +69,11 @@ int init_image_open_file(struct pd_err *e)
     return open_copy(init_blob_start, init_blob_end, 0555, e);
 }
 
+int box_image_open(struct pd_err *e)
+{
+    return open_copy(box_blob_start, box_blob_end, 0111, e);
+}
+
 int box_image_open_file(struct pd_err *e)
 {
     return open_copy(box_blob_start, box_blob_end, 0555, e);

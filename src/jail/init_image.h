@@ -10,3 +10,5 @@ int init_image_open(struct pd_err *e);
 int init_image_open_file(struct pd_err *e);
 /* paddock-box in the same way, which is put into boxes on other machines. */
 int box_image_open_file(struct pd_err *e);
+/* One that can be run, and not read. */
+int box_image_open(struct pd_err *e);

@@ -46,23 +46,23 @@ enum wire_type {
     WIRE_STASH,    /* msg_key; fds to keep */
     WIRE_FETCH,    /* msg_key */
     WIRE_STASHED,  /* answer to FETCH; fds */
-    WIRE_DROP,     /* msg_key */
-    WIRE_BUILD,    /* msg_build; fds: init's end of the control socket, maybe a network namespace */
-    WIRE_BUILT,    /* msg_built; fds: cgroup directory, devpts, lock of the named root or a broker's
-                    * pidfd of init, mount namespace; /dev/null stands for what there is not; then the
-                    * gate's two */
-    WIRE_PREPARE,  /* msg_prepare: make namespaces and cgroups for a later BUILD */
-    WIRE_SWEEP,    /* msg_sweep: remove what a dead jail leaves */
-    WIRE_STRIKE,   /* msg_sweep: thaw and kill a jail that did not die of SIGKILL, or a command */
-    WIRE_EXEC,     /* msg_exec; fds: stdin, stdout, stderr, and if flagged cgroup.procs and one
-                    * that the command gets as descriptor 3 */
-    WIRE_STARTED,  /* msg_started */
-    WIRE_EXITED,   /* msg_exited, sent until ACKed */
-    WIRE_SIGNAL,   /* msg_signal */
-    WIRE_ACK,      /* no payload; the head's id is the exec's */
-    WIRE_SYNC,     /* no payload */
-    WIRE_SYNCED,   /* msg_exited, one per process; `exited` tells if it has ended */
-    WIRE_SYNC_END, /* no payload */
+    WIRE_DROP,    /* msg_key; to a safe msg_keep, of which kind, key and the id in the head count */
+    WIRE_BUILD,   /* msg_build; fds: init's end of the control socket, maybe a network namespace */
+    WIRE_BUILT,   /* msg_built; fds: cgroup directory, devpts, lock of the named root or a broker's
+                   * pidfd of init, mount namespace; /dev/null stands for what there is not; then the
+                   * gate's two */
+    WIRE_PREPARE, /* msg_prepare: make namespaces and cgroups for a later BUILD */
+    WIRE_SWEEP,   /* msg_sweep: remove what a dead jail leaves */
+    WIRE_STRIKE,  /* msg_sweep: thaw and kill a jail that did not die of SIGKILL, or a command */
+    WIRE_EXEC,    /* msg_exec; fds: stdin, stdout, stderr, and if flagged cgroup.procs and one
+                   * that the command gets as descriptor 3 */
+    WIRE_STARTED, /* msg_started */
+    WIRE_EXITED,  /* msg_exited, sent until ACKed */
+    WIRE_SIGNAL,  /* msg_signal */
+    WIRE_ACK,     /* no payload; the head's id is the exec's */
+    WIRE_SYNC,    /* no payload */
+    WIRE_SYNCED,  /* msg_exited, one per process; `exited` tells if it has ended */
+    WIRE_SYNC_END,  /* no payload */
     WIRE_COPY_ROOT, /* msg_copy_root: a new named root, complete when it is answered */
     WIRE_COPY,      /* msg_copy: the keeper's order; fd: pidfd of the init of the jail that uses
                      * `from`, if one does */

@@ -2,9 +2,10 @@
 
 A second Paddock rents the sandboxes out (paddock_testing/rented.py); between it and the server is a way that cuts every
 connection at any byte and makes each byte late. A command echoes its input, which is more than pipes and rings hold.
-Cuts and the deaths of carriers, brokers and daemons change nothing: every byte comes in both directions, the end once, and
-the command ran once. The death of a keeper, with or without its daemon, and of either end of a link takes the sandbox
-along: what came before is in order, the end is told once, and the sandbox elsewhere is ended.
+Cuts and the deaths of carriers, brokers, daemons and keepers, and of a keeper and its daemon at once, change nothing: every
+byte comes in both directions, the end once, and the command ran once. The death of either end of a link, and of a keeper
+together with its safe, takes the sandbox along: what came before is in order, the end is told once, and the sandbox elsewhere
+is ended.
 
 PADDOCK_KILLS=N: so many of each victim, a third with each delay (at night 1,000; by day a few)."""
 
@@ -31,7 +32,7 @@ KILLS = int(os.environ.get("PADDOCK_KILLS") or (1000 if paddock.NIGHTLY else 0))
 DELAYS_MS = (0, 20, 100)  # of a way there and back
 HARMLESS = ("cut", "carrier", "broker", "daemon", "keeper", "both")
 # How many sandboxes a round has: where each has its own victim that is so many kills.
-DEADLY = {"stand-in": 4, "far end": 4}
+DEADLY = {"stand-in": 4, "far end": 4, "safe": 2, "all": 2}
 
 # A third at once, then slowly until somebody was killed, then the rest at once.
 LINES, SLOW_FROM = 9000, 3000
@@ -108,6 +109,16 @@ def strike(server, landlord, way, victim):
         for pid in paddock.wait_for(lambda: far_ends(landlord), 20, "there is a far end"):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+    elif victim in ("safe", "all"):
+        server.note_instances()
+        if victim == "all":
+            server.kill("daemon")
+        strike_near(server, way, "keeper")
+        for pid in [p for p in host.pids() if host.read_proc(p, "comm") == "paddock-safe\n"
+                    and server.directory in " ".join(host.command_line(p))]:
+            os.kill(pid, signal.SIGKILL)
+        if victim == "all":
+            server.restart()
     elif victim == "both":
         server.note_instances()
         server.kill("daemon")
@@ -121,7 +132,7 @@ def strike(server, landlord, way, victim):
 SHARE = -(-KILLS // len(DELAYS_MS)) or 1
 CALM = DELAYS_MS if KILLS else DELAYS_MS[1:2]
 FATAL = ([(victim, ms) for victim in DEADLY for ms in DELAYS_MS] if KILLS else
-         list(zip(DEADLY, (0, 100))))
+         list(zip(DEADLY, (0, 100, 20, 0))))
 
 
 @pytest.mark.parametrize("delay", CALM, indirect=True)

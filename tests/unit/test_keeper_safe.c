@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #define LEASE_S "2"
@@ -238,7 +239,7 @@ static void test_the_next_keeper_has_its_boxes_and_stashes(void **state)
     close(c);
 }
 
-static void test_a_thousand_deaths_in_a_row(void **state)
+static void test_many_deaths_in_a_row(void **state)
 {
     need_root();
     struct keeper_run *k = *state;
@@ -320,6 +321,90 @@ static void test_alone_it_ends_with_its_boxes(void **state)
     start_next(k);
 }
 
+/* What a process of this user hears at the safe's socket: a record, or nothing. */
+static bool is_told(const char *path, uid_t uid)
+{
+    int status;
+    pid_t pid = child_fork();
+    if (pid == 0) {
+        struct frame f = FRAME_INIT;
+        struct pd_err e;
+        int sock = setresuid(uid, uid, uid) == 0 ? wire_connect(path) : -1;
+        _exit(sock < 0 ? 2 : wire_recv(sock, &f, deadline_in(10 * NS_PER_S), &e) > 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) < 2);
+    return WEXITSTATUS(status) == 0;
+}
+
+static void test_it_tells_nobody_else(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    char path[96];
+    struct stat st;
+    int init_end = make_box(k, 1);
+
+    snprintf(path, sizeof path, "%s.safe", k->path);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    kill_and_reap(&k->pid);
+    /* Even if its socket stood open. */
+    assert_int_equal(chmod(k->dir, 0711), 0);
+    assert_int_equal(chmod(path, 0666), 0);
+    assert_false(is_told(path, 65534));
+    assert_true(is_told(path, 0)); /* the control */
+
+    start_next(k);
+    int c = client_open(k), control = expect_listed(c, k);
+    expect_joined(init_end, control);
+    close(control);
+    close(c);
+    close(init_end);
+}
+
+/* A process of another user that has taken the safe's place. */
+static void test_another_users_safe_is_not_believed(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int c = client_open(k), ready[2], control;
+    close(c);
+    kill_and_reap(&k->pid);
+
+    snprintf(a.sun_path, sizeof a.sun_path, "%s.safe", k->path);
+    assert_int_equal(chmod(k->dir, 0777), 0);
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid_t liar = child_fork();
+    if (liar == 0) {
+        auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+        struct wire_head box = {.type = WIRE_KEEP, .id = id_of(1)}, done = {.type = WIRE_DONE};
+        int s = socket(AF_UNIX, SOCK_SEQPACKET, 0), p[2];
+        msg_keep_encode(
+            &out, &(struct msg_keep){
+                      .kind = KEEP_BOX, .key = "", .name = "j1", .root = "", .pid = getpid()});
+        if (setresuid(65534, 65534, 65534) < 0 || bind(s, (struct sockaddr *)&a, sizeof a) < 0 ||
+            listen(s, 4) < 0 || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        int peer = accept(s, NULL, NULL);
+        int fds[2] = {(int)syscall(SYS_pidfd_open, getpid(), 0),
+                      socketpair(AF_UNIX, SOCK_SEQPACKET, 0, p) == 0 ? p[0] : -1};
+        (void)wire_send(peer, &box, &out, fds, 2, deadline_in(NS_PER_S));
+        (void)wire_send(peer, &done, NULL, NULL, 0, deadline_in(NS_PER_S));
+        pause();
+    }
+    char byte;
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    start_next(k);
+    c = client_open(k);
+    assert_int_equal(list_count(c, &k->f, 901, 1, &control), 0);
+    kill_and_reap(&liar);
+    close(ready[0]);
+    close(ready[1]);
+    close(c);
+}
+
 static void test_a_keeper_that_ends_leaves_nothing(void **state)
 {
     need_root();
@@ -341,10 +426,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_the_next_keeper_has_its_boxes_and_stashes, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_a_thousand_deaths_in_a_row, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_many_deaths_in_a_row, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_safe_that_was_killed_is_replaced, setup, teardown),
         cmocka_unit_test_setup_teardown(test_alone_it_ends_with_the_lease, setup, teardown),
         cmocka_unit_test_setup_teardown(test_alone_it_ends_with_its_boxes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_it_tells_nobody_else, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_another_users_safe_is_not_believed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_keeper_that_ends_leaves_nothing, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

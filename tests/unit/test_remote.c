@@ -12,10 +12,12 @@
 #include "base/banned.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -37,6 +39,7 @@ struct engine {
     unsigned made, ended;
     bool lose_create; /* the box is made, and the answer is lost */
     bool fail_link;
+    bool watches_stay; /* and do not end with their broker, as the tests' own do */
     bool refuse;
 };
 
@@ -170,6 +173,8 @@ static pid_t start_link(const struct far_box *b, int *ret_process, deadline t, s
         if (getppid() != broker)
             _exit(0); /* it ended before it could be bound to */
         child_keep(b->lock);
+        if (engine->watches_stay)
+            prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);
         pause();
         _exit(0);
     }
@@ -211,8 +216,18 @@ static void start(struct rig *r, const char *instance)
     r->sock = pair[0];
 }
 
-/* `killed`: the broker has no time to clean up. */
-static void stop(struct rig *r, bool killed)
+/* Of the box that was made last. */
+static void end_watch(const struct rig *r)
+{
+    struct pollfd ended = {.fd = r->process, .events = POLLIN};
+    if (r->process < 0)
+        return;
+    (void)syscall(SYS_pidfd_send_signal, r->process, SIGKILL, NULL, 0);
+    assert_int_equal(poll(&ended, 1, 10000), 1);
+}
+
+/* `killed`: the broker has no time to clean up. A watch that lives keeps its box. */
+static void stop_beside(struct rig *r, bool killed)
 {
     int status;
     if (killed)
@@ -223,6 +238,12 @@ static void stop(struct rig *r, bool killed)
         assert_int_equal(status, 0);
     frame_done(&r->f);
     fd_done(&r->process);
+}
+
+static void stop(struct rig *r, bool killed)
+{
+    end_watch(r);
+    stop_beside(r, killed);
 }
 
 static int begin(void **state)
@@ -268,6 +289,10 @@ static unsigned build(struct rig *r, const char *name, const struct spec *s)
     unsigned type = ask(r, WIRE_BUILD, &out, &pair[1], 1);
     close(pair[0]);
     close(pair[1]);
+    if (type == WIRE_BUILT) {
+        fd_done(&r->process);
+        r->process = frame_take_fd(&r->f, 2);
+    }
     return type;
 }
 
@@ -421,6 +446,35 @@ static void test_a_box_that_comes_late_is_found(void **state)
     assert_int_equal(there(), 1);
 }
 
+static void test_a_box_whose_watch_lives_is_left_to_the_next_keeper(void **state)
+{
+    struct rig *r = *state, next = {.sock = -1};
+    struct spec s = good();
+
+    engine->watches_stay = true;
+    start(r, "abc");
+    assert_int_equal(build(r, "b", &s), WIRE_BUILT);
+    int process = fcntl(r->process, F_DUPFD_CLOEXEC, 3);
+    stop_beside(r, false);
+    assert_non_null(row_of("abc", "b"));
+
+    /* A keeper of another name leaves it, too. */
+    memcpy(next.dir, r->dir, sizeof next.dir);
+    start(&next, "def");
+    assert_int_equal(build(&next, "b", &s), WIRE_BUILT);
+    stop(&next, false);
+    assert_non_null(row_of("abc", "b"));
+    assert_null(row_of("def", "b"));
+
+    next.process = process;
+    end_watch(&next);
+    close(process);
+    start(&next, "abc");
+    assert_int_equal(build(&next, "c", &s), WIRE_BUILT);
+    stop(&next, false);
+    assert_int_equal(there(), 0);
+}
+
 static void test_the_boxes_of_a_dead_keeper_are_ended_by_the_next(void **state)
 {
     struct rig *r = *state, next = {.sock = -1};
@@ -546,6 +600,7 @@ int main(void)
         RIG(test_the_end_of_a_box_is_told_in_the_engines_words),
         RIG(test_nothing_stays_of_what_failed),
         RIG(test_a_box_that_comes_late_is_found),
+        RIG(test_a_box_whose_watch_lives_is_left_to_the_next_keeper),
         RIG(test_the_boxes_of_a_dead_keeper_are_ended_by_the_next),
         RIG(test_what_no_box_elsewhere_has_is_refused),
         cmocka_unit_test(test_names_are_labels_and_never_shared),

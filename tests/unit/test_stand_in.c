@@ -4,7 +4,7 @@
 
 #include "far_run.h"
 
-#include "engine/stand_in.h"
+#include "box/stand_in.h"
 #include "wire/msg.h"
 
 #include "base/banned.h"

@@ -5,13 +5,13 @@
  *
  * A command is known from its EXEC until the daemon's ACK. Its end is told when
  * command_is_complete, and again to every daemon that says a higher epoch. */
-#include "engine/stand_in.h"
+#include "box/stand_in.h"
 
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "box/stand_in_commands.h"
 #include "box/streams.h"
-#include "engine/stand_in_commands.h"
 #include "link/kind.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* The table of a stand-in's commands: few, and looked up by id. */
-#include "engine/stand_in_commands.h"
+#include "box/stand_in_commands.h"
 
 #include "base/banned.h"
 
