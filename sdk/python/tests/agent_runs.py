@@ -95,9 +95,13 @@ class Talk:
         os.write(self.master, keys)
 
     def prompt(self):
-        """Waits for the prompt, and until a key is waited for; gives what was shown before it. Python hears of a
+        """Waits for the prompt, and until a key is waited for; gives what was shown before it."""
+        return self.asked(r"(?m)^(auto)?> $")
+
+    def asked(self, pattern):
+        """Waits until the screen shows this and a key is waited for; gives what `expect` gives. Python hears of a
         Ctrl-C between the two only with the next key."""
-        before = self.expect(r"(?m)^(auto)?> $")
+        before = self.expect(pattern)
         wait_for(self._sleeps, 30, "it waits for a key")
         return before
 
