@@ -1,13 +1,16 @@
 /* How a command starts: init vforks, so parent and child share memory until the exec; the child
  * therefore touches nothing but its own stack and `struct launch`, and makes raw system calls
- * (libc's setuid family would try to synchronise threads that are not there). When a step fails the
- * child leaves its name and errno in the launch and exits, and init turns that into the answer.
+ * (libc's setuid family would try to synchronise threads that are not there, and errno is init's).
+ * When a step fails the child leaves its name and errno in the launch and exits, and init turns
+ * that into the answer. A child that was there before its command goes the same way (runner.c).
  *
  * A worker is forked instead, because it goes on to run code of init's, with memory of its own. It
  * passes the same steps, in `enter`, and tells of a failed one by a record. */
 #include "init/init.h"
 
 #include "init/fds.h"
+#include "init/launch.h"
+#include "init/raw.h"
 #include "init/worker.h"
 
 #include "base/banned.h"
@@ -38,44 +41,37 @@ void __asan_unpoison_memory_region(const volatile void *at, size_t size);
 #define __asan_unpoison_memory_region(at, size) ((void)0)
 #endif
 
-struct launch {
-    const struct msg_exec *m;
-    const struct init *in;
-    unsigned flags;
-    const int *fds;
-    char **argv;
-    char **env;
-    const char *path; /* $PATH of the command's environment */
-    bool joins;       /* the worker `join`, and the command has a cgroup */
-    /* set by the child on failure */
-    const char *step;
-    int sys;
-};
-
-static int failed(struct launch *l, const char *step)
+/* `r` is what a raw system call returned. */
+static int failed(struct launch *l, const char *step, long r)
 {
     l->step = step;
-    l->sys = errno;
+    l->sys = (int)-r;
     return -1;
 }
 
 static int limit(struct launch *l, int what, uint64_t value)
 {
-    struct rlimit r = {value, value};
-    return value && setrlimit(what, &r) < 0 ? failed(l, "set resource limits") : 0;
+    struct rlimit limits = {value, value};
+    long r = value ? raw(SYS_prlimit64, 0, what, &limits, NULL) : 0;
+    return r < 0 ? failed(l, "set resource limits", r) : 0;
+}
+
+static long set_ids(uint32_t uid, uint32_t gid)
+{
+    gid_t none = 0;
+    long r = raw(SYS_setgroups, 0, &none);
+    if (r == 0)
+        r = raw(SYS_setresgid, gid, gid, gid);
+    return r < 0 ? r : raw(SYS_setresuid, uid, uid, uid);
 }
 
 /* Becomes the user and gives up every capability. In `dev` sandbox root keeps what init has: the
  * seven of the profile, which is also all that the bounding set holds. */
 static int become(struct launch *l)
 {
-    if (l->in->mode != INIT_SINGLE) {
-        gid_t none = 0;
-        if (syscall(SYS_setgroups, (size_t)0, &none) < 0 ||
-            syscall(SYS_setresgid, l->m->gid, l->m->gid, l->m->gid) < 0 ||
-            syscall(SYS_setresuid, l->m->uid, l->m->uid, l->m->uid) < 0)
-            return failed(l, "become the user");
-    }
+    long r = l->in->mode == INIT_SINGLE ? 0 : set_ids(l->m->uid, l->m->gid);
+    if (r < 0)
+        return failed(l, "become the user", r);
 
     if (l->in->mode == INIT_DEV && l->m->uid == 0)
         return 0;
@@ -86,7 +82,8 @@ static int become(struct launch *l)
 
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct none[2] = {{0}};
-    return syscall(SYS_capset, &head, none) < 0 ? failed(l, "drop capabilities") : 0;
+    r = raw(SYS_capset, &head, none);
+    return r < 0 ? failed(l, "drop capabilities", r) : 0;
 }
 
 /* In `dev` the user may become root at any time. A worker that is to reach everything is root, but
@@ -95,20 +92,20 @@ static int reach(struct launch *l)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct caps[2];
-    gid_t none = 0;
 
-    if (syscall(SYS_setgroups, (size_t)0, &none) < 0 || syscall(SYS_setresgid, 0, 0, 0) < 0 ||
-        syscall(SYS_setresuid, 0, 0, 0) < 0)
-        return failed(l, "become root");
+    long r = set_ids(0, 0);
+    if (r < 0)
+        return failed(l, "become root", r);
 
-    syscall(SYS_setfsgid, l->m->gid);
-    syscall(SYS_setfsuid, l->m->uid); /* takes the capabilities for files away */
+    raw(SYS_setfsgid, l->m->gid);
+    raw(SYS_setfsuid, l->m->uid); /* takes the capabilities for files away */
 
-    if (syscall(SYS_capget, &head, caps) < 0)
-        return failed(l, "read capabilities");
+    if ((r = raw(SYS_capget, &head, caps)) < 0)
+        return failed(l, "read capabilities", r);
     caps[0].effective = caps[0].permitted;
     caps[1].effective = caps[1].permitted;
-    return syscall(SYS_capset, &head, caps) < 0 ? failed(l, "keep capabilities") : 0;
+    r = raw(SYS_capset, &head, caps);
+    return r < 0 ? failed(l, "keep capabilities", r) : 0;
 }
 
 static int can_reach(const struct launch *l)
@@ -117,81 +114,83 @@ static int can_reach(const struct launch *l)
 }
 
 /* A file that the kernel does not know how to run is a shell script without its first line, as
- * execvp(3) has it. */
-static void exec_script(struct launch *l, const char *file)
+ * execvp(3) has it. Returns why there is no program. */
+static long exec_file(struct launch *l, const char *file)
 {
+    long r = raw(SYS_execve, file, l->argv, l->env);
+    if (r != -ENOEXEC)
+        return r;
+
     char **argv = l->argv - 1; /* one spare slot stands in front */
     argv[0] = (char *)"/bin/sh";
     argv[1] = (char *)file;
-    execve(argv[0], argv, l->env);
-}
-
-static void exec_file(struct launch *l, const char *file)
-{
-    execve(file, l->argv, l->env);
-    if (errno == ENOEXEC)
-        exec_script(l, file);
+    return raw(SYS_execve, argv[0], argv, l->env);
 }
 
 /* Looks a plain name up in the command's own PATH, as the user, inside the jail. */
-static void exec_search(struct launch *l)
+static long exec_search(struct launch *l)
 {
     const char *name = l->argv[0];
+    size_t name_len = strlen(name);
     char file[4096];
-    int denied = 0;
+    bool denied = false;
 
     for (const char *p = l->path; *p && *name;) { /* no name is no directory either */
         size_t len = strcspn(p, ":");
-        int n = snprintf(file, sizeof file, "%.*s/%s", (int)len, p, name);
-        if (len && n > 0 && (size_t)n < sizeof file) {
-            exec_file(l, file);
-            denied |= errno == EACCES;
-            if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
-                return;
+        if (len && len + 1 + name_len < sizeof file) {
+            memcpy(file, p, len);
+            file[len] = '/';
+            memcpy(file + len + 1, name, name_len + 1);
+
+            long r = exec_file(l, file);
+            denied |= r == -EACCES;
+            if (r != -ENOENT && r != -ENOTDIR && r != -EACCES)
+                return r;
         }
         p += len + (p[len] == ':');
     }
-
-    errno = denied ? EACCES : ENOENT;
+    return denied ? -EACCES : -ENOENT;
 }
 
-/* Descriptor 3 was the control socket, or is the extra one already. */
-static int place_extra(struct launch *l)
+/* dup2, which not every architecture has as a system call. */
+static long place(int fd, int at)
 {
-    int extra = l->fds[l->flags & EXEC_CGROUP ? 4 : 3];
-    int r = extra == 3 ? fcntl(3, F_SETFD, 0) : dup2(extra, 3);
-    return r < 0 ? failed(l, "set up descriptor 3") : 0;
+    return fd == at ? raw(SYS_fcntl, fd, F_SETFD, 0) : raw(SYS_dup3, fd, at, 0);
+}
+
+void launch_prepare(void)
+{
+    static const uint64_t none;
+    raw(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof none);
+    raw(SYS_setsid);
+    raw(SYS_umask, 022);
 }
 
 /* From init's child to a process of the user's: cgroup, session, streams, limits, identity; no
- * other descriptor stays. What command and worker have in common. */
+ * other descriptor stays. What command and worker have in common. Descriptor 3 was the control
+ * socket. */
 static int enter(struct launch *l)
 {
-    if (l->flags & EXEC_CGROUP && write(l->fds[3], "0", 1) < 0)
-        return failed(l, "enter the command's cgroup");
-
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    setsid();
+    long r = l->flags & EXEC_CGROUP ? raw(SYS_write, l->fds[3], "0", 1) : 0;
+    if (r < 0)
+        return failed(l, "enter the command's cgroup", r);
 
     for (int i = 0; i < 3; i++)
-        if (dup2(l->fds[i], i) < 0)
-            return failed(l, "set up standard streams");
-    if (l->flags & EXEC_EXTRA && place_extra(l) < 0)
-        return -1;
-    if (l->flags & EXEC_PTY && ioctl(0, TIOCSCTTY, 0) < 0)
-        return failed(l, "take the terminal");
+        if ((r = place(l->fds[i], i)) < 0)
+            return failed(l, "set up standard streams", r);
+    if (l->flags & EXEC_EXTRA && (r = place(l->fds[l->flags & EXEC_CGROUP ? 4 : 3], 3)) < 0)
+        return failed(l, "set up descriptor 3", r);
+    if (l->flags & EXEC_PTY && (r = raw(SYS_ioctl, 0, TIOCSCTTY, 0)) < 0)
+        return failed(l, "take the terminal", r);
 
     /* A worker that lets another process into the command's group keeps the entrance. */
     unsigned first_closed = l->flags & EXEC_EXTRA ? 4u : 3u;
     if (l->joins) {
-        if (dup2(l->fds[3], 3) < 0)
-            return failed(l, "keep the entrance of the command's cgroup");
+        if ((r = place(l->fds[3], 3)) < 0)
+            return failed(l, "keep the entrance of the command's cgroup", r);
         first_closed = 4u;
     }
 
-    umask(022);
     if (limit(l, RLIMIT_FSIZE, l->m->file_size) < 0 ||
         limit(l, RLIMIT_DATA, l->in->memory_limit) < 0 ||
         (can_reach(l) ? reach(l) : become(l)) < 0 ||
@@ -202,31 +201,32 @@ static int enter(struct launch *l)
     if (getenv("PADDOCK_KEEP_FDS"))
         return 0;
 #endif
-    int r = fds_close_from(first_closed);
-    errno = -r;
-    return r < 0 ? failed(l, "close init's descriptors (close_range, /proc/self/fd)") : 0;
+    r = raw(SYS_close_range, first_closed, ~0u, 0);
+    if (r < 0)
+        r = fds_close_from(first_closed);
+    return r < 0 ? failed(l, "close init's descriptors (close_range, /proc/self/fd)", r) : 0;
+}
+
+_Noreturn void launch_go(struct launch *l)
+{
+    if (enter(l) == 0) {
+        long r = raw(SYS_chdir, l->m->cwd);
+        if (r < 0)
+            failed(l, "chdir", r);
+        else
+            failed(l, "exec", strchr(l->argv[0], '/') ? exec_file(l, l->argv[0]) : exec_search(l));
+    }
+    for (;;)
+        raw(SYS_exit_group, 127);
 }
 
 static int child(void *arg)
 {
-    struct launch *l = arg;
-
-    if (enter(l) < 0)
-        _exit(127);
-    if (chdir(l->m->cwd) < 0) {
-        failed(l, "chdir");
-        _exit(127);
-    }
-
-    if (strchr(l->argv[0], '/'))
-        exec_file(l, l->argv[0]);
-    else
-        exec_search(l);
-    failed(l, "exec");
-    _exit(127);
+    launch_prepare();
+    launch_go(arg);
 }
 
-static int explain(const struct launch *l, struct pd_err *e)
+int launch_explain(const struct launch *l, struct pd_err *e)
 {
     errno = l->sys;
     if (!strcmp(l->step, "chdir"))
@@ -243,17 +243,28 @@ static int explain(const struct launch *l, struct pd_err *e)
                    strerror(l->sys));
 }
 
-/* A NULL-terminated array of the list's strings, with one spare slot in front. Free the result. */
-static char **vector(const struct msg_list *list)
+void launch_words(const struct msg_list *list, char **v)
 {
-    char **v = calloc(list->count + 2, sizeof *v);
-    if (!v)
-        return NULL;
-
     uint32_t pos = 0;
     for (uint32_t i = 0; i < list->count; i++)
         v[i + 1] = (char *)msg_list_next(list, &pos);
+    v[list->count + 1] = NULL;
+}
+
+static char **vector(const struct msg_list *list)
+{
+    char **v = calloc(list->count + 2, sizeof *v);
+    if (v)
+        launch_words(list, v);
     return v;
+}
+
+void launch_find_path(struct launch *l)
+{
+    l->path = "/usr/bin:/bin";
+    for (char **v = l->env; *v; v++)
+        if (!strncmp(*v, "PATH=", 5))
+            l->path = *v + 5;
 }
 
 static pid_t fork_worker(struct launch *l, struct pd_err *e)
@@ -266,6 +277,7 @@ static pid_t fork_worker(struct launch *l, struct pd_err *e)
 
     int stdout_now = l->fds[1];
     struct pd_err why;
+    launch_prepare();
     if (enter(l) == 0)
         worker_main(l->m->cwd, l->argv);
 
@@ -293,8 +305,8 @@ const char *init_joins_from(const struct msg_exec *m, unsigned flags)
     return msg_list_next(&m->argv, &pos);
 }
 
-static int check_descriptors(const struct msg_exec *m, const struct frame *f, unsigned flags,
-                             struct pd_err *e)
+int launch_check_fds(const struct msg_exec *m, const struct frame *f, unsigned flags,
+                     struct pd_err *e)
 {
     unsigned want = 3 + !!(flags & EXEC_CGROUP) + !!(flags & EXEC_EXTRA);
     bool may_have_extra = !(flags & EXEC_WORKER) || (is_join(m, flags) && !(flags & EXEC_CGROUP));
@@ -346,7 +358,7 @@ static pid_t start_command(struct launch *l, pid_t *ret_holder, struct pd_err *e
         l->step = told.step;
         l->sys = told.sys;
         *ret_holder = 0;
-        explain(l, e);
+        launch_explain(l, e);
     }
     return told.pid;
 }
@@ -355,11 +367,11 @@ pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, uns
                  pid_t *ret_holder, struct pd_err *e)
 {
     *ret_holder = 0;
-    if (check_descriptors(m, f, flags, e) < 0)
+    if (launch_check_fds(m, f, flags, e) < 0)
         return -1;
 
     char **argv = vector(&m->argv), **env = vector(&m->environ);
-    struct launch l = {.m = m, .in = in, .flags = flags, .fds = f->fds, .path = "/usr/bin:/bin"};
+    struct launch l = {.m = m, .in = in, .flags = flags, .fds = f->fds};
     pid_t pid = -1;
 
     set_oom_score(in, true);
@@ -370,10 +382,7 @@ pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, uns
     } else if (argv && env) {
         l.argv = argv + 1;
         l.env = env + 1;
-        for (char **v = l.env; *v; v++)
-            if (!strncmp(*v, "PATH=", 5))
-                l.path = *v + 5;
-
+        launch_find_path(&l);
         pid = start_command(&l, ret_holder, e);
     } else {
         pd_fail(e, PD_CAPACITY, "no memory to start a command");

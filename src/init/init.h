@@ -29,6 +29,7 @@ struct process {
     uint64_t peer; /* serial of the peer that started it */
     pid_t pid;
     int exited;
+    bool failed;     /* it never ran: told as an error, and then forgotten (runner.c) */
     int told;        /* its end was sent in this epoch */
     int unlisted;    /* the SYNC that is being answered has not got to it */
     pid_t holder;    /* its parent, of whom its end is heard; or 0: init is that (holder.c) */
@@ -60,6 +61,10 @@ struct init {
     unsigned process_count, process_room;
     struct frame in; /* reused for every request */
     int retry;       /* the kernel had no memory for a frame */
+
+    struct runner *runner; /* that waits for the next command, or has waited; or NULL */
+    bool was_plain;        /* the owner's last EXEC was a plain one: another may follow */
+    bool may_wait;         /* a runner: it is the beginning, or such a one was acknowledged */
 
     struct buf facts; /* as the FACTS frame has them; empty: none are told */
 
@@ -97,6 +102,9 @@ void init_tell_facts(struct init *in);
 /* Waits for something to do (-1: without end), and does it. -1 when the owner is gone, or a door
  * that it waits at, or when init is to end. */
 int init_turn(struct init *in, int timeout_ms);
+/* Whether this peer may start a command with this request. 0, or -1 with the reason. */
+int init_may_exec(const struct init *in, const struct peer *p, const struct msg_exec *m,
+                  struct pd_err *e);
 /* Ends the commands and frees everything; for tests, which outlive their init. */
 void init_end(struct init *in);
 
@@ -127,6 +135,8 @@ const char *init_joins_from(const struct msg_exec *m, unsigned flags);
 /* processes.c: the table of commands. */
 struct process *process_find(struct init *in, struct wire_id id, uint64_t peer);
 struct process *process_add(struct init *in, struct wire_id id, uint64_t peer, pid_t pid);
+/* Makes room for one more. 0 or -1. */
+int process_reserve(struct init *in);
 void process_remove(struct init *in, struct process *p);
 /* Reaps every child that has ended; strangers (orphans) are forgotten, commands get their record.
  */

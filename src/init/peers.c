@@ -5,6 +5,8 @@
  * memory is bounded by the number of processes, whatever the peers do. */
 #include "init/init.h"
 
+#include "init/runner.h"
+
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
@@ -88,6 +90,20 @@ static void reply_started(struct init *in, struct peer *p, const struct process 
     reply(in, p, (struct wire_head){.type = WIRE_STARTED, .id = pr->id}, &b);
 }
 
+/* A runner has become this command, and found that it cannot run. */
+static int put_failure(struct init *in, struct peer *p, struct process *pr)
+{
+    auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
+    msg_error_put(&b, runner_failure(in));
+    if (!put(in, p, (struct wire_head){.type = WIRE_ERROR, .id = pr->id}, &b))
+        return 0;
+
+    runner_forget_failure(in);
+    in->may_wait = true; /* nobody acknowledges an error */
+    process_remove(in, pr);
+    return 1;
+}
+
 static int put_end(struct init *in, struct peer *p, struct process *pr, enum wire_type type)
 {
     auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
@@ -118,17 +134,22 @@ static int send_waiting(struct init *in, struct peer *p)
         return 0;
     p->syncing = 0;
 
-    for (unsigned i = 0; i < in->process_count; i++) {
+    for (unsigned i = 0; i < in->process_count;) {
         struct process *pr = &in->processes[i];
+        if (pr->peer == p->serial && pr->failed) {
+            if (!put_failure(in, p, pr))
+                return 0;
+            continue; /* another row is here now */
+        }
         if (pr->peer == p->serial && pr->exited && !pr->told && !put_end(in, p, pr, WIRE_EXITED))
             return 0;
+        i++;
     }
     return 1;
 }
 
-/* Whether this peer may start a command with this request. */
-static int may_exec(const struct init *in, const struct peer *p, const struct msg_exec *m,
-                    struct pd_err *e)
+int init_may_exec(const struct init *in, const struct peer *p, const struct msg_exec *m,
+                  struct pd_err *e)
 {
     int apart = in->mode != INIT_SINGLE && (geteuid() != 0 || in->foreign);
 #ifdef PADDOCK_WEAK_WALLS
@@ -176,7 +197,7 @@ static void do_exec(struct init *in, struct peer *p)
     unsigned flags = in->in.head.flags;
     if (p->serial != OWNER_SERIAL)
         flags = 0; /* a shim has no cgroup to name and no terminal to give */
-    if (msg_exec_decode(&in->in.payload, &m, &e) < 0 || may_exec(in, p, &m, &e) < 0) {
+    if (msg_exec_decode(&in->in.payload, &m, &e) < 0 || init_may_exec(in, p, &m, &e) < 0) {
         reply_error(in, p, id, &e);
         return;
     }
@@ -235,7 +256,7 @@ static void do_signal(struct init *in, struct peer *p)
 static void do_sync(struct init *in, struct peer *p)
 {
     for (unsigned i = 0; i < in->process_count; i++)
-        if (in->processes[i].peer == p->serial)
+        if (in->processes[i].peer == p->serial && !in->processes[i].failed)
             in->processes[i].unlisted = 1;
     p->syncing = 1;
     p->sync_id = in->in.head.id;
@@ -247,7 +268,8 @@ static void do_sync(struct init *in, struct peer *p)
 static void do_ack(struct init *in, struct peer *p)
 {
     struct process *pr = process_find(in, in->in.head.id, p->serial);
-    if (pr && pr->exited)
+    in->may_wait |= p->serial == OWNER_SERIAL && in->was_plain;
+    if (pr && pr->exited && !pr->failed)
         process_remove(in, pr);
 }
 
@@ -261,6 +283,11 @@ static void dispatch(struct init *in, struct peer *p)
         for (unsigned i = 0; i < in->process_count; i++)
             if (in->processes[i].peer == p->serial)
                 in->processes[i].told = 0;
+    }
+
+    if (p->serial == OWNER_SERIAL && head->type == WIRE_EXEC) {
+        in->was_plain = !(head->flags & (EXEC_WORKER | EXEC_PTY));
+        in->may_wait = false;
     }
 
     switch (head->type) {
@@ -403,6 +430,7 @@ int init_begin(struct init *in, enum init_mode mode, int owner)
                         .in = FRAME_INIT,
                         .sudo_listener = -1,
                         .facts = BUF_INIT(WIRE_PAYLOAD_MAX)};
+    in->may_wait = true;
     in->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     return in->signals < 0 || frame_reserve(&in->in) < 0 || !peer_add(in, owner) ? -1 : 0;
 }
@@ -431,19 +459,28 @@ int init_turn(struct init *in, int timeout_ms)
         if (p->full && !in->retry)
             events |= POLLOUT;
         who[n] = p;
-        polls[n++] = (struct pollfd){p->sock, events, 0};
+        polls[n++] =
+            (struct pollfd){p->serial == OWNER_SERIAL ? runner_poll_fd(in) : p->sock, events, 0};
     }
 
     polls[n] = (struct pollfd){in->signals, POLLIN, 0};
     polls[n + 1] = (struct pollfd){in->sudo_listener, POLLIN, 0};
+    /* What stands for the owner's socket then does not tell of room. */
+    in->retry |= runner_hears(in) && in->peers[0].full;
     if (in->retry && (timeout_ms < 0 || timeout_ms > RETRY_MS))
         timeout_ms = RETRY_MS;
-    int ready = poll(polls, n + 2, timeout_ms);
+    int pause = timeout_ms < 0 ? runner_pause(in) : -1;
+    int ready = poll(polls, n + 2, pause < 0 ? timeout_ms : pause);
     if (ready < 0 && (errno == EPERM || errno == ENOSYS))
         in->refused = errno;
     if (ready < 0)
         return in->refused ? -1 : 0;
     in->retry = 0;
+
+    if (runner_look(in) < 0)
+        return -1;
+    if (ready == 0 && pause >= 0)
+        runner_make(in);
 
     if (polls[n].revents) {
         struct signalfd_siginfo info = {0};
@@ -484,6 +521,7 @@ void init_end(struct init *in)
         if (in->peers[i].serial)
             peer_close(in, &in->peers[i]);
 
+    runner_done(in);
     fd_done(&in->sudo_listener);
     fd_done(&in->signals);
     frame_done(&in->in);

@@ -5,6 +5,8 @@
  * that has ended, also orphans that pid 1 inherits: an end without a row is dropped. */
 #include "init/init.h"
 
+#include "init/runner.h"
+
 #include "base/banned.h"
 
 #include <sys/resource.h>
@@ -19,17 +21,25 @@ struct process *process_find(struct init *in, struct wire_id id, uint64_t peer)
     return NULL;
 }
 
+int process_reserve(struct init *in)
+{
+    if (in->process_count < in->process_room)
+        return 0;
+
+    unsigned room = in->process_room ? in->process_room * 2 : 8;
+    struct process *grown =
+        room > INIT_PROCESSES_MAX ? NULL : realloc(in->processes, room * sizeof *in->processes);
+    if (!grown)
+        return -1;
+    in->processes = grown;
+    in->process_room = room;
+    return 0;
+}
+
 struct process *process_add(struct init *in, struct wire_id id, uint64_t peer, pid_t pid)
 {
-    if (in->process_count == in->process_room) {
-        unsigned room = in->process_room ? in->process_room * 2 : 8;
-        struct process *grown =
-            room > INIT_PROCESSES_MAX ? NULL : realloc(in->processes, room * sizeof *in->processes);
-        if (!grown)
-            return NULL;
-        in->processes = grown;
-        in->process_room = room;
-    }
+    if (process_reserve(in) < 0)
+        return NULL;
 
     struct process *p = &in->processes[in->process_count++];
     *p = (struct process){.id = id, .peer = peer, .pid = pid, .end = {.pid = pid}};
@@ -56,6 +66,7 @@ void processes_reap(struct init *in)
     pid_t pid;
 
     while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
+        runner_reaped(in, pid);
         for (unsigned i = 0; i < in->process_count; i++) {
             struct process *p = &in->processes[i];
             if ((p->holder ? p->holder : p->pid) != pid || p->exited)

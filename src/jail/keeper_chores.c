@@ -5,10 +5,12 @@
 
 #include "base/banned.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "jail/container_group.h"
 #include "jail/promises.h"
 #include "jail/store.h"
 
+#include <fcntl.h>
 #include <sys/vfs.h>
 
 static int set(char *to, size_t size, const char *from, struct pd_err *e)
@@ -239,6 +241,40 @@ static void read_disk(const struct keeper *k, const struct kjail *j, struct msg_
     u->disk_used = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
 }
 
+#define NEWEST                                                                                     \
+    8 /* children of an init that are looked at; the one that waits is among the last              \
+       */
+
+static uint32_t uid_of(const char *pid)
+{
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/%.20s/status", pid);
+    const char *line =
+        fd_read_file(AT_FDCWD, path, text, sizeof text) > 0 ? strstr(text, "\nUid:") : NULL;
+    return line ? (uint32_t)strtoul(line + sizeof "\nUid:" - 1, NULL, 10) : 0;
+}
+
+/* The children of an init that wait for the next command (init/runner.c) have its uid, as no
+ * command has. They are its own doing, and not counted. */
+static unsigned count_waiting(pid_t init)
+{
+    char path[64], text[4096], number[16];
+    snprintf(number, sizeof number, "%d", (int)init);
+    snprintf(path, sizeof path, "/proc/%s/task/%s/children", number, number);
+    ssize_t n = fd_read_file(AT_FDCWD, path, text, sizeof text);
+    uint32_t uid = n > 0 ? uid_of(number) : 0;
+    unsigned waiting = 0;
+
+    for (unsigned i = 0; i < NEWEST && n > 1 && uid; i++) {
+        text[n - 1] = 0; /* a space ends each */
+        while (n > 1 && text[n - 2] != ' ')
+            n--;
+        n--;
+        waiting += uid_of(text + n) == uid;
+    }
+    return waiting;
+}
+
 void stats_request(struct keeper *k, struct client *c, const struct frame *f)
 {
     struct pd_err e;
@@ -259,6 +295,9 @@ void stats_request(struct keeper *k, struct client *c, const struct frame *f)
         container_usage(j->pid, keeper_cgroups(k)->layout, &st);
     else
         cgroup_read_stats(keeper_cgroups(k), j->name, &st);
+    if (st.pids_now > 1 && k->kind->is_jail && !k->rootless && j->pid > 0)
+        st.pids_now -= count_waiting(j->pid);
+
     struct msg_usage u = {.memory = st.memory_now,
                           .memory_peak = st.memory_peak,
                           .cpu_usec = st.cpu_usec,
