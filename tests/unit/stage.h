@@ -214,7 +214,7 @@ static void keeper_create(struct stage *g, int link, struct frame *f)
 }
 
 /* Remembers the keys, as long as there is room. */
-static void keeper_stash(struct stage *g, const struct frame *f)
+static void stage_stash(struct stage *g, const struct frame *f)
 {
     struct msg_key m;
     struct pd_err e;
@@ -273,7 +273,7 @@ static void keeper_answer(struct stage *g, int link, struct frame *f)
         msg_usage_encode(&b, &(struct msg_usage){.pids = 1});
         tell(link, WIRE_USAGE, f->head.id, &b);
     } else if (f->head.type == WIRE_STASH || f->head.type == WIRE_DROP) {
-        keeper_stash(g, f);
+        stage_stash(g, f);
     }
 }
 
