@@ -77,7 +77,8 @@ def test_a_flood_of_connections_has_its_limit_and_neighbours_do_not_notice(serve
     for s in (bad, good):
         client.delete(f"/v1/sandboxes/{s}")
     assert server.gates() == [gate]
-    wait_for(lambda: descriptors(gate) <= before, 60, "nothing of it stays in the gate")
+    # The changer's connection may have come since: one.
+    wait_for(lambda: descriptors(gate) <= before + 1, 60, "nothing of it stays in the gate")
 
 
 def test_nothing_stays_of_sandboxes_with_traffic(server):
