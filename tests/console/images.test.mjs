@@ -1,4 +1,4 @@
-// The page of images, with the answers of a server that has them.
+// The page of images: as the server has them, and with prepared answers for what takes its time.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
@@ -98,6 +98,23 @@ test('a fetch tells how far it is, layer by layer; one that fails is told, and c
     if (!end) await page.waitForFunction(() => window.ended);
     await page.evaluate(() => { delete window.news; });
   }
+  assert.deepEqual(v.faults, []);
+  await v.close();
+});
+
+test('an image of the server is shown and removed, and what cannot be fetched is told', async () => {
+  await control('image?seen-here:1');
+  const v = await enter('#/images', { key: await control('role?admin') });
+  const { page } = v;
+  await page.getByRole('row').filter({ hasText: 'seen-here:1' }).waitFor();
+  await page.getByRole('button', { name: 'Fetch...' }).click();
+  await page.getByLabel('Image', { exact: true }).fill('127.0.0.1:1/nothing:1');
+  await page.getByRole('button', { name: 'Fetch', exact: true }).click();
+  await until('a reason', async () => (await page.locator('dialog .wrong').innerText()).length > 10);
+  await page.keyboard.press('Escape');
+  await page.getByRole('button', { name: /^Remove .*seen-here:1$/ }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Remove' }).click();
+  await until('it is gone', async () => await page.getByText('seen-here:1', { exact: false }).and(page.locator('td')).count() === 0);
   assert.deepEqual(v.faults, []);
   await v.close();
 });
