@@ -19,6 +19,7 @@
 
 #define PIPE_SIZE          (64u << 10)
 #define FORK_SEND_PATIENCE (10 * NS_PER_S)
+#define ENDING_PATIENCE    (5 * NS_PER_S)
 
 void far_ends_done(struct far_ends *f)
 {
@@ -171,10 +172,21 @@ static struct process *find_key(struct session *s, const char *key)
 #define IS_KNOWN    1 /* a command with its key exists */
 #define JUDGE_AGAIN 2 /* what its judgement relied on has changed: nothing was done */
 
+/* A worker counts until its end is heard of, which is after its answer: on a busy machine one
+ * client alone has many such, one after the other. They are waited for, because nobody could end
+ * them. With the session's lock held. */
+static void await_room(struct session *s)
+{
+    deadline d = deadline_in(ENDING_PATIENCE);
+    while (s->running >= PROCESSES_RUNNING && s->ending && lock_wait(&s->changed, &s->lock, d))
+        continue;
+}
+
 /* Enters it into the session: from now on it can be found, and the session stays where it is. */
 static int enter(struct session *s, struct process *p, struct process **ret_known, struct pd_err *e)
 {
     lock_take(&s->lock);
+    await_room(s);
     int r = 0;
     if (s->moving && p->looks)
         r = pd_fail(e, PD_CONFLICT, "sandbox %s is being moved", s->info.id);
@@ -684,7 +696,12 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
 void session_worker_end(struct worker_call *c, int abort)
 {
     struct pd_err e;
+
+    lock_take(&c->session->lock);
     bool running = process_state_is_live(process_state(c->process));
+    c->process->is_ending = running;
+    c->session->ending += running;
+    lock_release(&c->session->lock);
 
     /* Killed before its pipes are closed: an end of input must not look like the end of a file. */
     if (abort && running)

@@ -91,6 +91,14 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
     CHECK_CODEC(listed, LITERAL(msg_listed, {.jail = id, .undead = 1, .init_pid = 9}));
     CHECK_CODEC(counted, LITERAL(msg_counted, {.jails = 7}));
     CHECK_CODEC(key, LITERAL(msg_key, {.key = "session/1/stdout"}));
+    CHECK_CODEC(keep, LITERAL(msg_keep, {.kind = KEEP_BOX,
+                                         .key = "",
+                                         .name = "j2",
+                                         .root = "sb-1",
+                                         .rung = RUNG_BASIC,
+                                         .on_image = 1,
+                                         .pid = 7,
+                                         .number = 9}));
     CHECK_CODEC(build,
                 LITERAL(msg_build, {.slot = 4, .waits = 1, .name = "j2", .spec = full_spec()}));
     CHECK_CODEC(built, LITERAL(msg_built, {.rung = 1, .named = 1, .has_mntns = 1, .init_pid = 2}));
@@ -152,6 +160,11 @@ static void test_a_command_decodes_with_its_lists(void **state)
                 LITERAL(msg_progress,
                         {.layers_done = 1, .layers = 2, .bytes_done = 3, .bytes = 1ull << 40}));
     CHECK_CODEC(trouble, LITERAL(msg_trouble, {.text = "builders die"}));
+    CHECK_CODEC(images, LITERAL(msg_images, {.verb = IMAGES_PRUNE, .image = ""}));
+    CHECK_CODEC(images, LITERAL(msg_images, {.verb = IMAGES_PULL,
+                                             .missing = 1,
+                                             .store_max = UINT64_C(1) << 40,
+                                             .image = "tool:1"}));
     CHECK_CODEC(facts, LITERAL(msg_facts, {.mode = FACTS_SINGLE,
                                            .uid = 7,
                                            .gid = 8,

@@ -391,9 +391,66 @@ static void test_output_of_a_pooled_one_counts_for_its_tenant(void **state)
     daemon_end(d);
 }
 
+static int begin_worker(struct session *s, struct worker_call *ret, struct pd_err *e)
+{
+    struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
+    assert_int_equal(msg_list_add(&argv, "stat"), 0);
+    struct msg_list words = msg_list_of(&argv);
+    int r = session_worker(s, &words, NULL, 0, ret, e);
+    msg_list_writer_done(&argv);
+    return r;
+}
+
+static void *end_it(void *process)
+{
+    struct process *p = process;
+    struct pd_err e;
+    usleep(50000);
+    (void)world_kill(p->session->box, p->id, 0, &e);
+    return NULL;
+}
+
+/* Of a worker that has answered the end is heard of later; a client that asks on is not refused for
+ * it. One whose workers still answer is, at once. */
+static void test_workers_that_have_answered_are_waited_for(void **state)
+{
+    struct daemon *d = daemon_begin(world_new(), dir_of(state), 0, NULL);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    struct pd_err e = {0};
+
+    struct worker_call *calls = calloc(PROCESSES_RUNNING, sizeof *calls), more;
+    for (unsigned i = 0; i < PROCESSES_RUNNING; i++)
+        assert_int_equal(begin_worker(s, &calls[i], &e), 0);
+    deadline soon = deadline_in(3 * NS_PER_S);
+    assert_int_equal(begin_worker(s, &more, &e), -1);
+    assert_int_equal(e.code, PD_CAPACITY);
+    assert_false(deadline_passed(soon));
+
+    struct process *answered = process_ref(calls[0].process);
+    session_worker_end(&calls[0], 0);
+    assert_int_equal(s->ending, 1);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, end_it, answered), 0);
+    if (begin_worker(s, &calls[0], &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_int_equal(s->ending, 0);
+    assert_int_equal(s->running, PROCESSES_RUNNING);
+
+    pthread_join(thread, NULL);
+    process_unref(answered);
+    for (unsigned i = 0; i < PROCESSES_RUNNING; i++)
+        session_worker_end(&calls[i], 0);
+    free(calls);
+    session_unref(s);
+    sessions_end_all(d->all, "test");
+    daemon_end(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        IN_WORLD(test_workers_that_have_answered_are_waited_for),
         IN_WORLD(test_notes_are_kept_over_a_restart),
         IN_WORLD(test_lists_go_both_ways),
         IN_WORLD(test_samples_tell_what_was_used),
