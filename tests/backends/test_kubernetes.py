@@ -352,8 +352,12 @@ def test_a_wrong_token_is_told(cluster, tmp_path):
 
 
 @double_only
-def test_the_role_has_what_is_asked_for_and_no_more(cluster):
-    """deploy/kubernetes/rbac.yaml against all that this file's servers have asked the double for: it is the last of its tests."""
+def test_the_role_has_what_is_asked_for_and_no_more(cluster, api):
+    """deploy/kubernetes/rbac.yaml against all that this file's servers have asked the double for."""
+    make(api).close()
+    paddock.wait_for(lambda: any(method == "DELETE" for method, _, _ in cluster.requests), 60, "one was made and deleted")
+    paddock.wait_for(lambda: any(method == "GET" and path.endswith("/pods") for method, path, _ in cluster.requests), 60,
+                     "somebody looked for orphans")
     asked = set()
     for method, path, _ in cluster.requests:
         if "/namespaces/" not in path:
