@@ -42,6 +42,7 @@ struct watch {
     const struct broker_config *config;
     const char *container;
     int orders[2]; /* the stand-in's end, the carrier's */
+    int secrets;   /* credentials that the environment had, for carriers (secret_env.h); or -1 */
     pid_t stand_in, carrier;
     uint64_t carrier_began;
 };
@@ -114,6 +115,7 @@ static int start_carrier(struct watch *w)
         follow(own, "paddock-carrier");
         close(LOCK_FD);
         close(w->orders[0]);
+        secret_env_unseal(w->secrets, w->config->kind->name);
         carrier_main(w->config, w->container, w->orders[1], NEAR_REPORT);
     }
     return w->carrier < 0 ? -1 : 0;
@@ -145,9 +147,9 @@ static void watch_both(struct watch *w)
     }
 }
 
-_Noreturn void far_box_main(const struct broker_config *c, const char *container)
+_Noreturn void far_box_main(const struct broker_config *c, const char *container, int secrets)
 {
-    struct watch w = {.config = c, .container = container};
+    struct watch w = {.config = c, .container = container, .secrets = secrets};
 
     (void)signal(SIGCHLD, SIG_DFL);
     (void)signal(SIGPIPE, SIG_IGN);

@@ -54,6 +54,8 @@ static void reaped(struct keeper *k, pid_t pid, int status)
     struct kjail *j = jail_by_pid(k, pid);
     struct worker *w = worker_by_pid(k, pid);
 
+    if (images_reaped(k, pid))
+        return;
     if (j)
         jail_died(k, j);
     else if (w)

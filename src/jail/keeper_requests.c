@@ -336,6 +336,12 @@ void client_request(struct keeper *k, struct client *c, struct frame *f)
     case WIRE_COPY_ROOT:
         copy_request(k, c, f);
         return;
+    case WIRE_IMAGES:
+        images_request(k, c, f);
+        return;
+    case WIRE_STEER:
+        steer_request(k, c, f);
+        return;
     case WIRE_LIST:
         list_request(k, c, f->head.id);
         return;

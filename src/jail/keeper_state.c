@@ -8,6 +8,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/secret_env.h"
 #include "jail/init_image.h"
 #include "jail/sweep.h"
 
@@ -477,6 +478,10 @@ static int set_up(struct keeper *k, struct pd_err *e)
     if (k->epoll < 0 || k->null < 0)
         return pd_fail_sys(e, "set up the keeper");
 
+    if (!c->inside && (k->secrets = secret_env_seal()) < 0 && k->secrets != -ENODATA) {
+        errno = -k->secrets;
+        return pd_fail_sys(e, "put credentials of the environment away");
+    }
     if (k->kind->program && (k->init_file = init_image_open_file(e)) < 0)
         return -1;
     if (k->kind->may_be_far && (k->box_file = box_image_open_file(e)) < 0)
@@ -543,7 +548,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
     k->kind = c->kind ? c->kind : keeper_kind_at(0);
     k->rootless = geteuid() != 0;
     k->has_ranges = !k->rootless && k->kind->has_range;
-    k->init_file = k->box_file = -1;
+    k->init_file = k->box_file = k->secrets = -1;
     k->epoll = k->signals = k->listener = k->null = k->ranges.fd = k->safe = -1;
     for (unsigned i = 0; i < HELD_FILES; i++)
         k->held[i] = -1;
@@ -608,6 +613,7 @@ void keeper_free(struct keeper *k)
     fd_done(&k->null);
     fd_done(&k->init_file);
     fd_done(&k->box_file);
+    fd_done(&k->secrets);
     ranges_done(&k->ranges);
     if (k->cgroups_known)
         cgroup_host_done(&k->cgroups);

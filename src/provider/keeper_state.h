@@ -154,15 +154,26 @@ void waiter_cancel(struct keeper_provider *p, struct waiter *w);
 /* keeper.c. Sends to the keeper: frames of several threads do not mix, each is one datagram. */
 int tell_keeper(struct keeper_provider *p, enum wire_type type, struct wire_id id,
                 const struct buf *payload, const int *fds, unsigned fd_count, struct pd_err *e);
+/* A request and its answer, of which the caller frees the frame. */
+int ask_keeper(struct keeper_provider *p, struct waiter *w, enum wire_type type,
+               const struct buf *payload, deadline d, struct pd_err *e);
 /* A request that is answered with DONE or ERROR. */
 int have_keeper_do(struct keeper_provider *p, enum wire_type type, const struct buf *payload,
                    deadline d, struct pd_err *e);
+
+/* keeper_stash.c */
+int keeper_stash(struct provider *base, const char *key, const int *fds, unsigned count,
+                 struct pd_err *e);
+int keeper_fetch(struct provider *base, const char *key, int *ret_fds, unsigned max,
+                 unsigned *ret_count, deadline d, struct pd_err *e);
+void keeper_drop(struct provider *base, const char *key);
 
 /* keeper_roots.c: the functions of a provider. */
 int keeper_remove_root(struct provider *base, const char *root_name, struct pd_err *e);
 int keeper_keep_root(struct provider *base, const char *root_name, deadline d, struct pd_err *e);
 int keeper_copy_root(struct provider *base, struct box *box, const char *from, const char *to,
                      deadline d, struct pd_err *e);
+int keeper_images(struct provider *base, const struct box_images *r, deadline d, struct pd_err *e);
 int keeper_check(struct box *box, deadline d, struct pd_err *e);
 
 /* Ends a jail that nobody here has. Waits for room in the keeper's socket. `flags`: of DESTROY. */

@@ -176,6 +176,14 @@ static void visit_key(struct codec *c, struct msg_key *m)
     field_str(c, &m->key, MSG_KEY_MAX);
 }
 
+static void visit_images(struct codec *c, struct msg_images *m)
+{
+    field_enum(c, &m->verb, IMAGES_VERB_COUNT);
+    field_enum(c, &m->missing, 2);
+    field_u64(c, &m->store_max);
+    field_str(c, &m->image, MSG_IMAGE_MAX);
+}
+
 static void visit_keep(struct codec *c, struct msg_keep *m)
 {
     field_enum(c, &m->kind, KEEP_COUNT);
@@ -347,6 +355,7 @@ CODEC(resize)
 CODEC(facts)
 CODEC(progress)
 CODEC(trouble)
+CODEC(images)
 
 /* ---- a spec in a row ---- */
 

@@ -17,13 +17,14 @@ import time
 
 import pytest
 
+from elsewhere import make_box
+from elsewhere import strike as strike_near
 from paddock_testing import host
 from paddock_testing import run as paddock
 from paddock_testing.cutter import Cutter
 from paddock_testing.rented import Landlord
 from test_docker_kill import Printer
-from test_e2b import make_box, tenant
-from test_e2b import strike as strike_near
+from test_e2b import tenant
 
 from breaking import Later  # pylint: disable=import-error,wrong-import-order
 
@@ -112,7 +113,7 @@ def strike(server, landlord, way, victim):
         server.note_instances()
         if victim == "all":
             server.kill("daemon")
-        strike_near(server, way, "keeper")
+        strike_near(server, "e2b", "keeper", way.cut)
         for pid in [p for p in host.pids() if host.read_proc(p, "comm") == "paddock-safe\n"
                     and server.directory in " ".join(host.command_line(p))]:
             os.kill(pid, signal.SIGKILL)
@@ -121,10 +122,10 @@ def strike(server, landlord, way, victim):
     elif victim == "both":
         server.note_instances()
         server.kill("daemon")
-        strike_near(server, way, "keeper")
+        strike_near(server, "e2b", "keeper", way.cut)
         server.restart()
     else:
-        strike_near(server, way, victim)
+        strike_near(server, "e2b", victim, way.cut)
 
 
 # By day each victim once, with one of the delays.
@@ -137,7 +138,7 @@ FATAL = ([(victim, ms) for victim in DEADLY for ms in DELAYS_MS] if KILLS else
 @pytest.mark.parametrize("delay", CALM, indirect=True)
 def test_every_byte_both_ways_and_every_end_once(server, landlord, way, delay):
     left = dict.fromkeys(HARMLESS, SHARE)
-    boxes, number = [make_box(server) for _ in range(2)], 0
+    boxes, number = [make_box(server, "e2b") for _ in range(2)], 0
     while any(left.values()):
         number += 1
         victims = [v for v in HARMLESS for _ in range(min(3, left[v]))]
@@ -163,7 +164,7 @@ def test_what_takes_a_sandbox_along_is_told_once(server, landlord, way, delay, v
     while left > 0:
         number += 1
         size = DEADLY[victim] if KILLS else 1
-        makers = [Later(make_box, server) for _ in range(size)]
+        makers = [Later(make_box, server, "e2b") for _ in range(size)]
         boxes = [m.end(120).value for m in makers]
         assert all(boxes), [m.error for m in makers]
         echoes = [Echo(b, f"cut{number}x{n}x{delay}") for n, b in enumerate(boxes)]

@@ -31,4 +31,5 @@
     X(facts)                                                                                       \
     X(progress)                                                                                    \
     X(trouble)                                                                                     \
+    X(images)                                                                                      \
     X(keep)
