@@ -84,8 +84,7 @@ static _Noreturn void be_stand_in(const struct watch *w, pid_t watch)
     char *const nothing[] = {NULL};
 
     /* Setting a user takes the signal of the parent's death away: it is asked for behind that. */
-    if (w->secrets >= 0)
-        close(w->secrets);
+    snprintf(parent, sizeof parent, "%d", (int)watch);
     if (shed() < 0)
         _exit(1);
     follow(watch, "paddock-standin");
@@ -148,9 +147,9 @@ static void watch_both(struct watch *w)
     }
 }
 
-_Noreturn void far_box_main(const struct broker_config *c, const char *container)
+_Noreturn void far_box_main(const struct broker_config *c, const char *container, int secrets)
 {
-    struct watch w = {.config = c, .container = container, .secrets = secret_env_seal()};
+    struct watch w = {.config = c, .container = container, .secrets = secrets};
 
     (void)signal(SIGCHLD, SIG_DFL);
     (void)signal(SIGPIPE, SIG_IGN);

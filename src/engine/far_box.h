@@ -33,5 +33,6 @@ struct far_box {
 pid_t far_box_start(const struct far_box *b, int *ret_process, deadline t, struct pd_err *e);
 
 /* The watch, in a process of its own. Its descriptors from 3 on: control, the lock, where the
- * secret can be read, where the broker listens; then the program paddock-box. */
-_Noreturn void far_box_main(const struct broker_config *c, const char *container);
+ * secret can be read, where the broker listens; then the program paddock-box. `secrets`:
+ * credentials that the environment had, for carriers (secret_env.h); or negative. */
+_Noreturn void far_box_main(const struct broker_config *c, const char *container, int secrets);

@@ -7,6 +7,7 @@
 #include "base/beside.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/secret_env.h"
 #include "engine/far_box.h"
 #include "engine/http.h"
 #include "engine/remote.h"
@@ -32,10 +33,18 @@
 #define SOCK_FD       3
 #define FIRST_FD      3 /* of a watch */
 #define WATCH_FDS     (NURSERY_FDS + 1)
+#define SECRETS_FD    (int)(FIRST_FD + WATCH_FDS)
 #define BIRTH_TIME    (10 * NS_PER_S)
 #define NURSERY_WORDS 14u /* of its command line, without settings */
 
 /* ---- the process ---- */
+
+/* What every watch gets. */
+struct ward {
+    const struct broker_config *config;
+    int secrets; /* credentials that the environment had (secret_env.h); or negative */
+    int program; /* paddock-box */
+};
 
 /* A certificate of nobody's, read as one is read: as text. */
 static X509 *make_certificate(EVP_PKEY *key)
@@ -108,7 +117,7 @@ static void fill_gaps(void)
         }
 }
 
-static _Noreturn void be_watch(const struct broker_config *c, int program, const struct frame *f)
+static _Noreturn void be_watch(const struct ward *w, const struct frame *f)
 {
     static char container[WIRE_PAYLOAD_MAX + 1];
     int high[WATCH_FDS];
@@ -116,18 +125,23 @@ static _Noreturn void be_watch(const struct broker_config *c, int program, const
 
     memcpy(container, f->payload.data, f->payload.len);
     for (unsigned i = 0; i < WATCH_FDS; i++)
-        high[i] = fcntl(i < NURSERY_FDS ? f->fds[i] : program, F_DUPFD, FIRST_FD + WATCH_FDS);
+        high[i] = fcntl(i < NURSERY_FDS ? f->fds[i] : w->program, F_DUPFD, SECRETS_FD + 1);
+    int secrets = w->secrets < 0 ? -1 : fcntl(w->secrets, F_DUPFD, SECRETS_FD + 1);
     for (unsigned i = 0; i < WATCH_FDS; i++)
         if (high[i] < 0 || dup2(high[i], FIRST_FD + (int)i) < 0)
             _exit(1);
-    syscall(SYS_close_range, FIRST_FD + WATCH_FDS, ~0u, 0);
+    if (secrets < 0)
+        close(SECRETS_FD);
+    else if (dup3(secrets, SECRETS_FD, O_CLOEXEC) < 0)
+        _exit(1);
+    syscall(SYS_close_range, SECRETS_FD + 1, ~0u, 0);
     (void)setsid();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    far_box_main(c, container);
+    far_box_main(w->config, container, secrets < 0 ? -1 : SECRETS_FD);
 }
 
-static void bear(const struct broker_config *c, int program, struct frame *f)
+static void bear(const struct ward *w, const struct frame *f)
 {
     struct wire_head head = {.type = WIRE_ERROR, .id = f->head.id};
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
@@ -135,7 +149,7 @@ static void bear(const struct broker_config *c, int program, struct frame *f)
     pid_t pid = f->fd_count == NURSERY_FDS ? fork() : -1;
 
     if (pid == 0)
-        be_watch(c, program, f);
+        be_watch(w, f);
     if (pid > 0)
         process = (int)syscall(SYS_pidfd_open, pid, 0);
     if (process >= 0) {
@@ -154,13 +168,13 @@ _Noreturn void nursery_main(const struct broker_config *c)
     (void)signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_NAME, "paddock-nursery", 0, 0, 0);
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    warm_up();
-    int program = box_image_open(&e);
-    if (program < 0)
+    struct ward w = {.config = c, .secrets = secret_env_seal(), .program = box_image_open(&e)};
+    if (w.program < 0)
         _exit(1);
+    warm_up();
     fill_gaps();
     while (wire_recv(SOCK_FD, &f, DEADLINE_NONE, &e) > 0) {
-        bear(c, program, &f);
+        bear(&w, &f);
         frame_done(&f);
     }
     _exit(0);

@@ -17,6 +17,8 @@ import time
 
 import pytest
 
+from elsewhere import make_box
+from elsewhere import strike as strike_near
 from paddock_testing import host
 from paddock_testing import run as paddock
 from paddock_testing.cutter import Cutter
@@ -113,7 +115,7 @@ def strike(server, landlord, way, victim):
         server.note_instances()
         if victim == "all":
             server.kill("daemon")
-        strike_near(server, way, "keeper")
+        strike_near(server, "e2b", "keeper", way.cut)
         for pid in [p for p in host.pids() if host.read_proc(p, "comm") == "paddock-safe\n"
                     and server.directory in " ".join(host.command_line(p))]:
             os.kill(pid, signal.SIGKILL)
