@@ -20,7 +20,7 @@ _paddock_options() {
     backend) echo --image --config ;;
     cert) echo --domain --name --dir --days --force ;;
     key) echo --tenant --label --admin --reader --state-dir ;;
-    create) echo --session --auto-retry --user-id --thread-id --template --snapshot --provider --image --git-url --mode --profile \
+    create) echo --session --auto-retry --user-id --thread-id --template --snapshot --provider --image --pull --git-url --mode --profile \
         --policy --memory --pids --cpu --disk --files -e --env -w --workdir --metadata \
         --idle-timeout --max-life --queue-timeout --idempotency-key --quiet --json ;;
     ls) echo -a --all -q --quiet --state --user-id --thread-id --metadata --search --newest --json ;;

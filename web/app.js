@@ -144,6 +144,8 @@ function changeTheme() {
 }
 
 applyTheme();
+document.documentElement.dataset.started = ''; // start.js looks for it
+document.getElementById('start')?.remove();
 document.body.append(frame, ...places);
 onLogin(show);
 addEventListener('hashchange', show);

@@ -1,12 +1,14 @@
 // Run code: cells of a context, which keeps its variables. What a cell shows is foreign: text is text, tables
 // are drawn from their data, pictures are images (an SVG, too: as an image it runs no script), and HTML is
-// shown as its source.
+// in a frame without an origin (result.html), whose scripts reach neither this page nor anything else.
 import { get, linesOf, post, request } from './api.js';
 import { asCode, attempt, say } from './dialog.js';
 import { el, fill } from './el.js';
 
 const LANGUAGES = ['python', 'javascript', 'typescript', 'bash', 'r', 'java'];
 const ROWS_MAX = 200;
+const FRAME_PX = 80; // what HTML has at least, and at most
+const FRAME_MAX_PX = 600;
 const BASE64 = /^[A-Za-z0-9+/=\s]*$/;
 
 /** UTF-8 in base64: btoa knows bytes only. */
@@ -29,15 +31,29 @@ function tableOf(data) {
   count > ROWS_MAX && el('p', {}, `${count - ROWS_MAX} more rows`)];
 }
 
-/** The best of the forms in which a result came. */
-function resultOf(r) {
+/** The frame takes the text once, and says how high it is; whatever else comes out of it is not heard. */
+function frameOf(html, signal) {
+  const frame = el('iframe.result', { sandbox: 'allow-scripts', src: '/console/result.html', title: 'HTML that the cell has shown', height: FRAME_PX });
+  let isTold = false;
+  addEventListener('message', ({ source, data }) => {
+    if (source !== frame.contentWindow) return;
+    if (!isTold) frame.contentWindow.postMessage(html, '*');
+    else if (Number.isFinite(data)) frame.setAttribute('height', Math.min(Math.max(Math.ceil(data) + 2, FRAME_PX), FRAME_MAX_PX));
+    isTold = true;
+  }, { signal });
+  return [frame, el('details', {}, el('summary', {}, 'Its source'), el('pre', { tabindex: '0', 'aria-label': 'Source' }, html))];
+}
+
+/** The best of the forms in which a result came; `signal` ends what listens to it. */
+function resultOf(r, signal) {
   const drawn = (r.png && picture('image/png', r.png, 'Picture that the cell has shown'))
     || (r.jpeg && picture('image/jpeg', r.jpeg, 'Picture that the cell has shown'))
     || (r.svg && picture('image/svg+xml', base64(r.svg), 'Drawing that the cell has shown'))
     || (r.data && typeof r.data === 'object' && tableOf(r.data));
   if (drawn) return drawn;
+  if (r.html) return frameOf(r.html, signal);
   const text = r.text ?? r.markdown ?? r.latex ?? (r.json !== undefined ? JSON.stringify(r.json, null, 2) : undefined)
-    ?? r.html ?? r.javascript ?? JSON.stringify(r.extra ?? {});
+    ?? r.javascript ?? JSON.stringify(r.extra ?? {});
   return el('pre', { tabindex: '0' }, text);
 }
 
@@ -76,7 +92,7 @@ export function codeTab(main, { base }) {
         if (!texts[line.type]) out.append(texts[line.type] = el(`pre.${line.type}`, { tabindex: '0', 'aria-label': line.type }));
         texts[line.type].append(document.createTextNode(line.text));
       } else if (line.type === 'result') {
-        out.append(el('div.shown', {}, resultOf(line)));
+        out.append(el('div.shown', {}, resultOf(line, running.signal)));
         texts.stdout = texts.stderr = null;
       } else if (line.type === 'error') {
         out.append(el('pre.wrong', { tabindex: '0', 'aria-label': 'Error' }, line.traceback || `${line.name}: ${line.value}`));

@@ -23,7 +23,7 @@ export function filesTab(main, { base, me }) {
       event.preventDefault();
       if (me.role !== 'reader') attempt(() => put([...event.dataTransfer.files]));
     },
-  }, el('table.list', { 'aria-label': 'Files' }, el('thead', {}, el('tr', {}, ['Name', 'Size', 'Mode', 'Changed', 'Actions'].map((h) => el('th', { scope: 'col' }, h)))), body));
+  }, el('table.list.acting', { 'aria-label': 'Files' }, el('thead', {}, el('tr', {}, ['Name', 'Size', 'Mode', 'Changed', 'Actions'].map((h) => el('th', { scope: 'col' }, h)))), body));
   const editor = el('div.editor', {});
 
   const button = (label, f, kind = 'button.quiet', more = {}) => el(kind, { type: 'button', onclick: () => attempt(f), ...more }, label);

@@ -10,7 +10,7 @@ const ROLES = [['operator', "works with the tenant's sandboxes"], ['reader', 'lo
 export function keysPage(main, _, me) {
   const [table, body] = tableOf('Keys', ['ID', 'Tenant', 'Label', 'Role', 'Made', 'Last used', 'State', 'Actions']);
   const shown = el('div', { role: 'status' });
-  fill(main, el('h1', {}, 'Keys'), el('div.row', {}, el('span.grow', {}), el('button.main', { type: 'button', onclick: () => attempt(make) }, 'New key')), shown, table,
+  fill(main, el('div.row', {}, el('h1', {}, 'Keys'), el('span.grow', {}), el('button.main', { type: 'button', onclick: () => attempt(make) }, 'New key')), shown, table,
     asCode([{ method: 'GET', path: '/v1/keys' }]));
 
   async function make() {

@@ -92,7 +92,7 @@ export function sandboxPage(main, rest, me) {
   let shown = null;
   let ended = false;
 
-  fill(main, el('h1', {}, el('a', { href: '#/' }, 'Sandboxes'), ' / ', el('span.mono', {}, id)), head,
+  fill(main, el('div.row.top', {}, el('h1', {}, el('a', { href: '#/' }, 'Sandboxes'), ' / ', el('span.mono', {}, id)), head),
     el('nav.row.tabs', { 'aria-label': 'Of this sandbox' }, tabs.map(([key, [title]]) => el('a', {
       href: `#/sandbox/${id}/${key}`, 'aria-current': key === tab ? 'page' : null,
     }, title))), inside);

@@ -28,7 +28,7 @@ export function repeat(f) {
 
 export function tableOf(label, heads) {
   const body = el('tbody', {});
-  return [el('div.place', { tabindex: '0', role: 'region', 'aria-label': `${label}, scrolls` }, el('table.list', { 'aria-label': label }, el('thead', {}, el('tr', {}, heads.map((h) => el('th', { scope: 'col' }, h)))), body)), body];
+  return [el('div.place', { tabindex: '0', role: 'region', 'aria-label': `${label}, scrolls` }, el(heads.at(-1) === 'Actions' ? 'table.list.acting' : 'table.list', { 'aria-label': label }, el('thead', {}, el('tr', {}, heads.map((h) => el('th', { scope: 'col' }, h)))), body)), body];
 }
 
 /** Parents before their children, each with how deep it is. */
@@ -79,7 +79,8 @@ export function processesTab(main, { base }) {
     known = processes;
     fill(startedBody, processes.map((p) => el('tr', {}, el('td', {}, p.pid), el('td.mono', {}, p.command),
       el('td', {}, p.running ? 'running' : `ended: ${p.signal ?? p.exit_code}${p.stopped_by ? `, ${p.stopped_by}` : ''}`), el('td', {}, time(p.started_at)),
-      el('td', {}, `${Math.round(p.cpu_time_ms)} ms`), el('td', {}, bytes(p.max_rss_bytes)), el('td', {}, bytes(p.stdout_bytes + p.stderr_bytes)),
+      // What the kernel tells when it has ended.
+      el('td', {}, p.running && !p.cpu_time_ms ? '-' : `${Math.round(p.cpu_time_ms)} ms`), el('td', {}, p.running && !p.max_rss_bytes ? '-' : bytes(p.max_rss_bytes)), el('td', {}, bytes(p.stdout_bytes + p.stderr_bytes)),
       el('td', {}, p.running && [
         el('button.quiet.writes', { type: 'button', 'aria-label': `Interrupt ${p.pid}`, onclick: () => signal(p, 'SIGINT') }, 'Interrupt'),
         el('button.quiet.writes', { type: 'button', 'aria-label': `Kill ${p.pid}`, onclick: () => kill(p) }, 'Kill')]))),

@@ -17,12 +17,14 @@ function brings(t) {
   return [t.image && `image ${t.image}`, t.start && `starts ${t.start}`, ports].filter(Boolean).join('; ') || `profile ${t.profile}`;
 }
 
+const more = (t) => t.title ?? (t.kind === 'built' ? bytes(t.size_bytes) : '');
+
 function needs(t) {
   return [...t.programs ?? [], ...(t.secrets ?? []).map((s) => `secret ${s.secret} for ${s.host}`), ...(t.allow ?? []).map((rule) => `a way out to ${rule}`)].join(', ');
 }
 
 export function templatesPage(main, _, me) {
-  const [table, body] = tableOf('Templates', ['Name', 'Title', 'Is', 'Needs', 'Installs where it is missing', 'Actions']);
+  const [table, body] = tableOf('Templates', ['Name', 'Is', 'Needs', 'Installs where it is missing', 'Actions']);
   const log = el('div', {});
   const canBuild = me.features.includes('snapshots'); // what a build makes is one
   let drawn = '';
@@ -92,7 +94,7 @@ export function templatesPage(main, _, me) {
     const now = JSON.stringify(templates);
     if (now === drawn) return;
     drawn = now;
-    fill(body, templates.map((t) => el('tr', {}, el('td', {}, t.name), el('td', {}, t.title ?? (t.kind === 'built' ? bytes(t.size_bytes) : '')), el('td.wide', {}, brings(t)), el('td.wide', {}, needs(t)),
+    fill(body, templates.map((t) => el('tr', {}, el('td', {}, t.name, more(t) && el('div.hint', {}, more(t))), el('td.wide', {}, brings(t)), el('td.wide', {}, needs(t)),
       el('td.wide', {}, (t.packages ?? []).join(', ')),
       el('td', {}, (t.kind !== 'built' || t.tags.length > 0) && button('New sandbox', `New sandbox from ${t.name}`, () => attempt(() => use(t))),
         t.kind === 'built' && [button('Log', `Log of ${t.name}`, () => show(t)), button('Delete', `Delete ${t.name}`, () => attempt(() => remove(t)))]))));

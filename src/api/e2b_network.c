@@ -9,6 +9,7 @@
 
 #include "base/banned.h"
 #include "base/json.h"
+#include "config/config.h"
 #include "core/egress.h"
 #include "gate/rules.h"
 
@@ -239,7 +240,10 @@ int e2b_network(struct call *c, struct pd_err *e)
         return -1;
 
     session_get(c->session, &i);
-    bool has_way_out = i.spec.network == NETWORK_GATE;
+    const struct provider *p = provider_table_find(c->api->providers, i.provider);
+    bool has_way_out =
+        i.spec.network == NETWORK_GATE || (config_egress(c->config, c->who.tenant) != EGRESS_OFF &&
+                                           p && provider_has(p, PROVIDER_EGRESS));
     e2b_note_read(c->session, &n);
     fields_bool(&f, "allow_internet_access", FIELD_OPTIONAL, &internet);
     read_egress(c, &f, &n, internet, has_way_out ? &rules : NULL);

@@ -67,6 +67,14 @@ HANDLER(files_chmod);
 HANDLER(files_search);
 HANDLER(files_replace);
 
+/* images.c */
+HANDLER(images_list_get);
+HANDLER(images_pull);
+HANDLER(images_import);
+HANDLER(images_prune_post);
+HANDLER(image_get);
+HANDLER(image_delete);
+
 /* keys.c */
 HANDLER(keys_list);
 HANDLER(keys_create);

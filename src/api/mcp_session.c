@@ -212,6 +212,30 @@ int mcp_find(struct mcp_request *m)
     return s != NULL;
 }
 
+struct telling {
+    struct mcp_request *m;
+    uint64_t last; /* that was told */
+};
+
+/* How far the image of the sandbox is. Who does not hear it any more gets the sandbox later. */
+static void tell_pull(void *arg, struct session *s, const char *image,
+                      const struct msg_progress *now)
+{
+    char text[400];
+    struct pd_err ignored;
+
+    struct telling *t = arg;
+
+    (void)s;
+    if (now->bytes_done <= t->last) /* progress that is told increases */
+        return;
+    t->last = now->bytes_done;
+    snprintf(text, sizeof text, "pulling %.200s: %u of %u layers, %.1f of %.1f MB", image,
+             now->layers_done, now->layers, (double)now->bytes_done / 1e6,
+             (double)now->bytes / 1e6);
+    (void)mcp_progress(t->m, (double)now->bytes_done, text, &ignored);
+}
+
 /* Finds the thread's sandbox, or makes it as `wanted` says. */
 static int find_or_make(struct mcp_request *m, struct fields *wanted, bool *ret_created,
                         struct pd_err *e)
@@ -220,12 +244,14 @@ static int find_or_make(struct mcp_request *m, struct fields *wanted, bool *ret_
     struct create_request r;
     struct queue_place place;
     struct session_info i;
+    struct telling telling = {.m = m};
     bool created = false;
 
     int failed = create_request_read(c, wanted, &r, 1, e);
     r.request.user_id = USER;
     r.request.thread_id = m->thread;
     r.request.auto_retry = true;
+    r.request.pull_watch = (struct pull_watch){.told = tell_pull, .arg = &telling};
 
     /* Finding one is no creation, and asked for often. */
     if (failed == 0 && !mcp_find(m))

@@ -81,6 +81,11 @@
     "unless given")
 #define TEMPLATE TEXT("template", "default, base, restricted, or a template of the server")
 #define PROVIDER TEXT("provider", "Who makes it: auto, or one of the server's providers")
+#define IMAGE TEXT("image", "What it is made from, such as python:3.12: an OCI image that the server " \
+    "has, or fetches first if it may")
+#define PULL                                                                                       \
+    "\"pull\":{\"type\":\"string\",\"enum\":[\"never\",\"missing\",\"always\"],"                     \
+    "\"description\":\"When the image is fetched. Unless given, as the server does it\"}"
 #define RUN_MODE TEXT("mode", "What its commands may run in: local (no isolation, where the operator "  \
     "allows it), sandbox, or auto: each command is judged")
 
@@ -193,8 +198,8 @@ const struct mcp_tool mcp_tools[] = {
      "Makes the sandbox of this session with limits of its own, and tells them. Only needed when "
      "the defaults do not fit, and only before any other tool was used: those make a sandbox with "
      "the defaults if there is none.",
-     TAKES(WISHES "," IDLE "," LIFE "," START_ENV "," START_CWD "," TEMPLATE "," PROVIDER
-                  "," RUN_MODE "," NETWORK,
+     TAKES(WISHES "," IDLE "," LIFE "," START_ENV "," START_CWD "," TEMPLATE "," PROVIDER "," IMAGE
+                  "," PULL "," RUN_MODE "," NETWORK,
            ""),
      GIVES(BOX_ID "," BOX_CWD "," LIMITS "," RUNNING, "\"id\",\"cwd\",\"limits\",\"processes\""),
      ADDS, mcp_create_sandbox, true},

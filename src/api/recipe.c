@@ -140,9 +140,11 @@ static int await(struct setting_up *u, struct process *p, uint64_t time, struct 
     return r;
 }
 
-/* Runs `script` by sh, with the words behind it as its arguments. */
-static int step(struct setting_up *u, const char *script, const struct recipe_list *words,
-                const char *input, const char *user, uint64_t time, struct pd_err *e)
+/* Runs `script` by sh, with the words behind it as its arguments. `cwd` NULL: where commands of the
+ * sandbox begin. */
+static int step_in(struct setting_up *u, const char *cwd, const char *script,
+                   const struct recipe_list *words, const char *input, const char *user,
+                   uint64_t time, struct pd_err *e)
 {
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     struct process *p = NULL;
@@ -153,6 +155,7 @@ static int step(struct setting_up *u, const char *script, const struct recipe_li
     for (unsigned i = 0; words && i < words->count; i++)
         bad |= msg_list_add(&argv, words->items[i]);
     struct process_request r = {.argv = msg_list_of(&argv),
+                                .cwd = cwd,
                                 .user = user,
                                 .input = input,
                                 .input_len = input ? strlen(input) : 0,
@@ -170,9 +173,19 @@ static int step(struct setting_up *u, const char *script, const struct recipe_li
     return bad;
 }
 
+static int step(struct setting_up *u, const char *script, const struct recipe_list *words,
+                const char *input, const char *user, uint64_t time, struct pd_err *e)
+{
+    return step_in(u, NULL, script, words, input, user, time, e);
+}
+
+/* The sandbox's workspace and home may be elsewhere (provider local): the one is where this script
+ * runs, the other its HOME. */
 static int write_files(struct setting_up *u, struct pd_err *e)
 {
-    static const char script[] = "case $1 in \"~/\"*) p=$HOME/${1#??} ;; *) p=$1 ;; esac\n"
+    static const char script[] = "case $1 in \"~/\"*) p=$HOME/${1#??} ;;\n"
+                                 "/home/user/*) p=$HOME/${1#/home/user/} ;;\n"
+                                 "/workspace/*) p=./${1#/workspace/} ;; *) p=$1 ;; esac\n"
                                  "mkdir -p -- \"$(dirname -- \"$p\")\" && cat >\"$p\"";
 
     for (unsigned i = 0; i < u->recipe->file_count; i++) {
@@ -182,7 +195,7 @@ static int write_files(struct setting_up *u, struct pd_err *e)
 
         /* Its last line has an end, too. */
         (void)buf_printf(&text, "%s%s", file->content, *file->content ? "\n" : "");
-        if (step(u, script, &path, buf_cstr(&text), NULL, STEP_TIME, e) < 0)
+        if (step_in(u, "/workspace", script, &path, buf_cstr(&text), NULL, STEP_TIME, e) < 0)
             return -1;
         if (u->exit_code != 0) {
             char what[256];

@@ -24,6 +24,13 @@ const struct route api_routes[] = {
     {"GET", "/v1/snapshots", snapshots_get, 0, NULL},
     {"DELETE", "/v1/snapshots/{snapshot}", snapshot_remove, 0, "snapshot.delete"},
 
+    {"GET", "/v1/images", images_list_get, 0, NULL},
+    {"POST", "/v1/images", images_pull, ROUTE_WORK, "image.pull"},
+    {"POST", "/v1/image-archives", images_import, ROUTE_WORK | ROUTE_ADMIN, "image.import"},
+    {"POST", "/v1/image-prune", images_prune_post, ROUTE_ADMIN, "image.prune"},
+    {"GET", "/v1/images/{image}", image_get, 0, NULL},
+    {"DELETE", "/v1/images/{image}", image_delete, ROUTE_ADMIN, "image.delete"},
+
     {"GET", "/v1/templates", templates_list, 0, NULL},
     {"POST", "/v1/templates", templates_build, ROUTE_WORK, "template.build"},
     {"GET", "/v1/templates/{template}", template_get, 0, NULL},

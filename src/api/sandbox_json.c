@@ -474,8 +474,9 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
 {
     struct session_request *r = &ret->request;
     static const char *const profiles[] = {"strict", "dev", "restricted", NULL};
+    static const char *const pulls[] = {"never", "missing", "always", NULL};
     struct pd_err bad;
-    unsigned profile;
+    unsigned profile, pull;
 
     *ret = (struct create_request){.env = MSG_LIST_WRITER_INIT,
                                    .metadata = BUF_INIT(METADATA_MAX),
@@ -492,6 +493,10 @@ int create_request_read(struct call *c, struct fields *f, struct create_request 
     if (fields_str(f, "image", FIELD_OPTIONAL, 1, SPEC_IMAGE_MAX, &r->spec.image) &&
         spec_check_image(r->spec.image, &bad) < 0)
         fields_refuse(f, "image", "%s", bad.msg);
+    if (fields_enum(f, "pull", FIELD_OPTIONAL, pulls, &pull))
+        r->pull = (enum image_pull)(IMAGE_PULL_NEVER + pull);
+    if (r->pull != IMAGE_PULL_USUAL && !r->spec.image[0])
+        fields_refuse(f, "pull", "goes with `image`");
     read_git_url(f, ret);
     fields_run_mode(f, "mode", &r->mode);
 

@@ -39,6 +39,7 @@
 #include "box/join.h"
 #include "box/key.h"
 #include "box/put.h"
+#include "init/fds.h"
 #include "init/init.h"
 #include "init/sudo.h"
 
@@ -200,7 +201,8 @@ static int run(int argc, char **argv, bool apart, struct pd_err *e)
 {
     struct options o = {.far = {.who = {.role = LINK_BOX}, .budget = BUDGET}};
     int pair[2], ready = -1;
-    if (read_options(argc, argv, &o, e) < 0 || (apart && apart_begin(&ready, e) < 0) ||
+    if (fds_need_close(e) < 0 || read_options(argc, argv, &o, e) < 0 ||
+        (apart && apart_begin(&ready, e) < 0) ||
         key_read(o.key_file, o.far.who.key, deadline_in(o.far.lease), e) < 0 ||
         listen_for_all(&o, e) < 0)
         return -1;

@@ -5,8 +5,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "base/json.h"
 #include "base/options.h"
+#include "base/parse.h"
 #include "cli/cli.h"
 #include "jail/jail.h"
 #include "jail/keeper.h"
@@ -20,25 +20,37 @@
 #include <sys/stat.h>
 
 const char image_usage[] =
-    "usage: paddock image pull [--registry URL] [--auth FILE] [--quiet] IMAGE\n"
-    "       paddock image import [--name NAME] FILE|DIR\n"
+    "usage: paddock image pull [--registry URL] [--auth FILE] [--missing] [--quiet] IMAGE\n"
+    "       paddock image import [--name NAME] FILE|DIR|-\n"
     "       paddock image ls\n"
     "       paddock image inspect IMAGE\n"
     "       paddock image rm IMAGE...\n"
-    "       paddock image prune\n\n"
-    "Brings images into the store, from a registry, from a file that `docker save` or `podman "
-    "save`\n"
-    "has written, or from an OCI layout, as a directory or a tar of one; lists, shows and removes "
-    "them. IMAGE is a name, "
-    "an\n"
-    "id or the first 12 characters of one. `paddock run --image IMAGE` runs a command in it.\n\n"
-    "  --registry URL  where the registry is, such as http://127.0.0.1:5000; otherwise https is\n"
-    "                  spoken with the registry of the name, at public addresses alone\n"
-    "  --auth FILE     credentials of registries, as `docker login` writes them\n"
-    "  -q, --quiet     do not tell how far it is\n"
-    "  --name NAME     give it this name, such as tool:1\n";
+    "       paddock image prune [--max SIZE]\n\n"
+    "Brings images into the store, from a registry, from a file that `docker save` or `podman\n"
+    "save` has written, or from an OCI layout, as a directory or a tar of one; lists, shows and\n"
+    "removes them. IMAGE is a name, an id or the first 12 characters of one. `paddock run --image\n"
+    "IMAGE` runs a command in it.\n\n"
+    "  --registry URL    where the registry is, such as http://127.0.0.1:5000; otherwise https is\n"
+    "                    spoken with the registry of the name, at public addresses alone\n"
+    "  --auth FILE       credentials of registries, as `docker login` writes them\n"
+    "  --missing         only if the store has no image of this name\n"
+    "  --store-max SIZE  with pull and import: if the store holds more than this afterwards, "
+    "images\n"
+    "                    that nobody uses go, the one that was used longest ago first\n"
+    "  -q, --quiet       do not tell how far it is\n"
+    "  --name NAME       give it this name, such as tool:1\n"
+    "  --max SIZE        the same for what the store holds now\n"
+    "  --json            lines of JSON, for programs\n";
 
 #define PLAN_MAX (IMAGE_RECORDS_MAX * (IMAGE_RECORD_MAX + 4))
+
+struct words {
+    const char *name;
+    uint64_t max;
+    bool json, has_max;
+    int argc; /* what is left of them */
+    char **argv;
+};
 
 static int read_plan(int file, struct buf *plan, struct pd_err *e)
 {
@@ -60,7 +72,7 @@ int image_keep(int images, const struct image_record *r, const char *name, struc
 }
 
 static int import_one(struct keeper_link *keeper, const char *state, int file,
-                      const struct image_record *r, const char *name, struct pd_err *e)
+                      const struct image_record *r, const struct words *w, struct pd_err *e)
 {
     auto_fd lock = -1;
     auto_fd images = images_open_locked(state, LOCK_SH, &lock, e);
@@ -70,14 +82,23 @@ static int import_one(struct keeper_link *keeper, const char *state, int file,
     images_layer_drop(images, NULL);
     for (uint32_t i = 0; i < r->layer_count; i++) {
         int there = images_has_layer(images, r->layers[i].diff);
-        fprintf(stderr, "layer %u of %u: %.12s %s\n", i + 1, r->layer_count, r->layers[i].diff,
-                there ? "is there" : "is unpacked");
+        if (!w->json)
+            fprintf(stderr, "layer %u of %u: %.12s %s\n", i + 1, r->layer_count, r->layers[i].diff,
+                    there ? "is there" : "is unpacked");
         if (image_layer_make(keeper, images, state, file, &r->layers[i], e) < 0)
             return -1;
+        struct image_news news = {.layer = r->layers[i].diff,
+                                  .state = there ? IMAGE_SHARED : IMAGE_DONE,
+                                  .done = r->layers[i].size,
+                                  .total = r->layers[i].size,
+                                  .layers_done = i + 1,
+                                  .layers = r->layer_count};
+        if (w->json && image_tell_news(&news, e) < 0)
+            return -1;
     }
-    if (image_keep(images, r, name, e) < 0)
+    if (image_keep(images, r, w->name, e) < 0)
         return -1;
-    printf("sha256:%s %s\n", r->id, name ? name : r->name_count ? r->names[0] : "<none>");
+    image_tell_kept(w->json, r->id, w->name ? w->name : r->name_count ? r->names[0] : NULL);
     return 0;
 }
 
@@ -85,7 +106,8 @@ static int import_one(struct keeper_link *keeper, const char *state, int file,
 static int open_archive(const char *state, const char *path, struct pd_err *e)
 {
     struct stat st;
-    auto_fd file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    auto_fd file = !strcmp(path, "-") ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
+                                      : open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 
     if (file < 0 || fstat(file, &st) < 0)
         return pd_fail(e, PD_INVALID, "'%.150s': %s", path, strerror(errno));
@@ -100,42 +122,48 @@ static int open_archive(const char *state, const char *path, struct pd_err *e)
     return fd_take(&file);
 }
 
-static int import(const char *state, const char *path, const char *name, struct pd_err *e)
+static int plan_import(const char *state, const struct words *w, int *ret_file, struct buf *plan,
+                       struct image_record *r, struct pd_err *e)
 {
-    auto_buf plan = BUF_INIT(PLAN_MAX);
-    auto_fd file = open_archive(state, path, e);
-    struct keeper_link keeper = {.sock = -1};
-    struct image_record *r = calloc(1, sizeof *r);
     struct image_ref ref;
     size_t at = 0;
     unsigned count = 0;
 
+    if (w->name && image_ref_parse(w->name, &ref, e) < 0)
+        return -1;
+    if (w->name && ref.digest[0]) /* which is a registry's to say */
+        return pd_fail(e, PD_INVALID, "--name: '%.80s': a name without a digest is wanted",
+                       w->name);
+    if ((*ret_file = open_archive(state, w->argv[0], e)) < 0)
+        return -1;
+    if (read_plan(*ret_file, plan, e) < 0)
+        return pd_wrap(e, "'%.60s'", w->argv[0]);
+
+    for (int more = 1; more; count += more > 0)
+        if ((more = image_plan_next(plan, &at, r, e)) < 0)
+            return -1;
+    if (!count)
+        return pd_fail(e, PD_INVALID, "'%.100s' holds no image", w->argv[0]);
+    if (w->name && count > 1)
+        return pd_fail(e, PD_INVALID, "--name: '%.80s' holds %u images", w->argv[0], count);
+    return 0;
+}
+
+static int import(const char *state, const struct words *w, struct pd_err *e)
+{
+    auto_buf plan = BUF_INIT(PLAN_MAX);
+    auto_fd file = -1;
+    struct keeper_link keeper = {.sock = -1};
+    struct image_record *r = calloc(1, sizeof *r);
+    size_t at = 0;
+
     if (!r)
         return pd_fail(e, PD_CAPACITY, "out of memory");
-    int failed = 0;
-    if (file < 0)
-        failed = -1;
-    else if (name && image_ref_parse(name, &ref, e) < 0)
-        failed = -1;
-    else if (name && ref.digest[0]) /* which is a registry's to say */
-        failed = pd_fail(e, PD_INVALID, "--name: '%.80s': a name without a digest is wanted", name);
-    else if (read_plan(file, &plan, e) < 0)
-        failed = pd_wrap(e, "'%.60s'", path);
-
-    for (int more = 1; !failed && more; count += more > 0) {
-        more = image_plan_next(&plan, &at, r, e);
-        failed = more < 0 ? -1 : 0;
-    }
-    if (!failed && !count)
-        failed = pd_fail(e, PD_INVALID, "'%.100s' holds no image", path);
-    if (!failed && name && count > 1)
-        failed = pd_fail(e, PD_INVALID, "--name: '%.80s' holds %u images", path, count);
-    if (!failed)
-        failed = keeper_start_private(&keeper, e);
-
-    at = 0;
+    int failed =
+        plan_import(state, w, &file, &plan, r, e) < 0 || keeper_start_private(&keeper, e) < 0;
     while (!failed && image_plan_next(&plan, &at, r, e) > 0)
-        failed = import_one(&keeper, state, file, r, name, e);
+        failed = import_one(&keeper, state, file, r, w, e) < 0 ||
+                 image_make_room(state, w->max, r->id, e) < 0;
     keeper_link_done(&keeper);
     free(r);
     return failed ? -1 : 0;
@@ -152,119 +180,132 @@ static void put_line(const char *id, const char *name, void *arg)
     free(r);
 }
 
-static void put_pruned(const char *id, void *arg)
+static int take_words(struct words *w, const char *what, int argc, char **argv, struct pd_err *e)
 {
-    (void)arg;
-    printf("sha256:%s\n", id);
-}
+    struct options o = {.argc = argc, .argv = argv, .at = 1};
+    bool imports = !strcmp(what, "import"), prunes = !strcmp(what, "prune");
+    const char *value;
 
-static void put_words(struct json *j, const char *key, const char *const *words, uint32_t count)
-{
-    json_key(j, key);
-    json_open(j, '[');
-    for (uint32_t i = 0; i < count; i++)
-        json_cstr(j, words[i]);
-    json_close(j, ']');
-}
-
-static int put_record(int images, const char *text, struct pd_err *e)
-{
-    auto_buf scratch = BUF_INIT(2 * IMAGE_RECORD_MAX), out = BUF_INIT(4 * IMAGE_RECORD_MAX);
-    struct image_record *r = calloc(1, sizeof *r);
-    char id[IMAGE_HEX_LEN + 1];
-    struct json j = JSON_INIT(&out);
-
-    if (!r)
-        return pd_fail(e, PD_CAPACITY, "out of memory");
-    if (images_find(images, text, id, e) < 0 || images_read(images, id, &scratch, r, e) < 0) {
-        free(r);
-        return -1;
+    while (options_next(&o)) {
+        bool name = imports && !strcmp(o.name, "--name");
+        bool max =
+            (imports && !strcmp(o.name, "--store-max")) || (prunes && !strcmp(o.name, "--max"));
+        if (!strcmp(o.name, "--json")) {
+            w->json = true;
+            continue;
+        }
+        if (!name && !max)
+            return pd_fail(e, PD_INVALID, "unknown option '%.40s': valid %s", o.name,
+                           imports  ? "are --name, --store-max, --json"
+                           : prunes ? "are --max, --json"
+                                    : "is --json");
+        if (!(value = options_value(&o, e)))
+            return -1;
+        if (name)
+            w->name = value;
+        else if (parse_size(o.name, value, 0, UINT64_MAX, &w->max, e) < 0)
+            return -1;
+        w->has_max = w->has_max || max;
     }
-
-    json_open(&j, '{');
-    json_key(&j, "id");
-    json_cstr(&j, id);
-    put_words(&j, "env", r->env, r->env_count);
-    put_words(&j, "entrypoint", r->entrypoint, r->entrypoint_count);
-    put_words(&j, "cmd", r->cmd, r->cmd_count);
-    json_key(&j, "workdir");
-    json_cstr(&j, r->workdir);
-    json_key(&j, "user");
-    json_cstr(&j, r->user);
-    json_key(&j, "architecture");
-    json_cstr(&j, r->platform);
-    json_key(&j, "created");
-    json_cstr(&j, r->created);
-    json_key(&j, "layers");
-    json_open(&j, '[');
-    for (uint32_t i = 0; i < r->layer_count; i++)
-        json_cstr(&j, r->layers[i].diff);
-    json_close(&j, ']');
-    json_close(&j, '}');
-    printf("%.*s\n", (int)out.len, (const char *)out.data);
-    free(r);
+    w->argc = argc - o.at;
+    w->argv = argv + o.at;
     return 0;
 }
 
-static int cmd_import(const char *state, int argc, char **argv, struct pd_err *e)
+static int list_images(int images, const struct words *w, struct pd_err *e)
 {
-    struct options o = {.argc = argc, .argv = argv, .at = 1};
-    const char *name = NULL;
+    return w->json ? image_tell_all(images, e) : images_list(images, put_line, &images, e);
+}
 
-    while (options_next(&o)) {
-        if (strcmp(o.name, "--name") != 0)
-            return pd_fail(e, PD_INVALID, "unknown option '%.40s': --name is valid", o.name);
-        if (!(name = options_value(&o, e)))
-            return -1;
+static int inspect(int images, const char *text, struct pd_err *e)
+{
+    char id[IMAGE_HEX_LEN + 1];
+    return images_find(images, text, id, e) < 0 ? -1 : image_tell_one(images, id, e);
+}
+
+static int prune(int images, struct words *w, struct pd_err *e)
+{
+    if (images_prune(images, image_tell_removed, &w->json, e) < 0)
+        return -1;
+    return w->has_max ? images_shrink(images, w->max, "", image_tell_removed, &w->json, e) : 0;
+}
+
+/* All of them, whatever becomes of each; the last error is what is told. */
+static int remove_images(int images, const struct words *w, struct pd_err *e)
+{
+    int failed = 0;
+
+    images_layer_drop(images, NULL);
+    for (int i = 0; i < w->argc; i++) {
+        if (failed)
+            (void)cli_fail(e);
+        failed = images_remove(images, w->argv[i], e) < 0 || failed;
     }
-    if (argc - o.at != 1)
-        return pd_fail(e, PD_INVALID, "image import wants one FILE or DIR");
-    signal(SIGPIPE, SIG_IGN); /* a jail that refuses a layer tells why */
-    return import(state, argv[o.at], name, e);
+    return failed ? -1 : 0;
+}
+
+static int do_words(const char *state, const char *what, struct words *w, struct pd_err *e)
+{
+    bool removes = !strcmp(what, "prune") || !strcmp(what, "rm");
+    auto_fd lock = -1;
+
+    if (!strcmp(what, "import")) {
+        signal(SIGPIPE, SIG_IGN); /* a jail that refuses a layer tells why */
+        return import(state, w, e);
+    }
+    auto_fd images = images_open_locked(state, removes ? LOCK_EX : LOCK_SH, &lock, e);
+    if (images < 0)
+        return -1;
+    if (!strcmp(what, "ls"))
+        return list_images(images, w, e);
+    if (!strcmp(what, "inspect"))
+        return inspect(images, w->argv[0], e);
+    return !strcmp(what, "prune") ? prune(images, w, e) : remove_images(images, w, e);
+}
+
+/* How many words each wants: at least, at most. */
+static const struct {
+    const char *what;
+    int least, most;
+} commands[] = {
+    {"import", 1, 1}, {"ls", 0, 0}, {"inspect", 1, 1}, {"rm", 1, 4096}, {"prune", 0, 0},
+};
+
+static int check_words(const char *what, const struct words *w, struct pd_err *e)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(what, commands[i].what) && w->argc >= commands[i].least &&
+            w->argc <= commands[i].most)
+            return 0;
+    return pd_fail(e, PD_INVALID,
+                   "'%.40s': valid are: image pull IMAGE, image import FILE|DIR, image ls, image "
+                   "inspect IMAGE, image rm IMAGE..., image prune",
+                   what);
+}
+
+static bool wants_json(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--json"))
+            return true;
+    return false;
 }
 
 int cmd_image(int argc, char **argv)
 {
     struct pd_err e;
+    struct words w = {.name = NULL};
     const char *state, *run, *what = argc > 1 ? argv[1] : "";
-    auto_fd lock = -1;
+    int failed;
 
     if (keeper_dirs(&state, &run, &e) < 0)
         return cli_fail(&e);
-    if (!strcmp(what, "import"))
-        return cmd_import(state, argc - 1, argv + 1, &e) < 0 ? cli_fail(&e) : 0;
-
     if (!strcmp(what, "pull"))
-        return image_pull(state, argc - 1, argv + 1, &e) < 0 ? cli_fail(&e) : 0;
-
-    bool prunes = !strcmp(what, "prune") && argc == 2;
-    bool removes = prunes || (!strcmp(what, "rm") && argc > 2);
-    if (!removes && (argc != 2 || strcmp(what, "ls") != 0) &&
-        (argc != 3 || strcmp(what, "inspect") != 0)) {
-        pd_fail(
-            &e, PD_INVALID,
-            "'%.40s': valid are: image pull IMAGE, image import FILE|DIR, image ls, image inspect "
-            "IMAGE, image rm IMAGE..., image prune",
-            what);
-        return cli_fail(&e);
-    }
-
-    auto_fd images = images_open_locked(state, removes ? LOCK_EX : LOCK_SH, &lock, &e);
-    if (images < 0)
-        return cli_fail(&e);
-    if (!removes) {
-        int *arg = &images;
-        int r =
-            argc == 2 ? images_list(images, put_line, arg, &e) : put_record(images, argv[2], &e);
-        return r < 0 ? cli_fail(&e) : 0;
-    }
-
-    if (prunes)
-        return images_prune(images, put_pruned, NULL, &e) < 0 ? cli_fail(&e) : 0;
-    int status = 0;
-    images_layer_drop(images, NULL);
-    for (int i = 2; i < argc; i++)
-        if (images_remove(images, argv[i], &e) < 0)
-            status = cli_fail(&e);
-    return status;
+        failed = image_pull(state, argc - 1, argv + 1, &e);
+    else
+        failed = (argc > 1 && take_words(&w, what, argc - 1, argv + 1, &e) < 0) ||
+                 check_words(what, &w, &e) < 0 || do_words(state, what, &w, &e) < 0;
+    if (failed && wants_json(argc, argv))
+        image_tell_error(&e);
+    return failed ? cli_fail(&e) : 0;
 }

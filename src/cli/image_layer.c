@@ -311,7 +311,7 @@ static int make_in(struct making *m, struct keeper_link *keeper, int images, int
         return pd_fail_sys(e, "open the layer");
     if (make_all_gone(dir, &m->gone, e) < 0)
         return -1;
-    return images_layer_finish(images, name, l->diff, e);
+    return images_layer_finish(images, name, l->diff, m->size, e);
 }
 
 int image_layer_make(struct keeper_link *keeper, int images, const char *state_dir, int file,

@@ -1,11 +1,10 @@
 /* paddock image pull: fetches an image from a registry into the store.
  *
- *   registry ─▶ paddock-remote registry, nobody ─▶ here: bounds ─▶ blobs/HEX.part ─▶ image_layer.c
- *
- * A layer that the store has is not fetched. What has come of another one is kept in a file that is
- * locked while somebody fetches it, so that two who want the same layer fetch it once; whoever
- * finds such a file goes on where it ends. Whether the bytes are right, is found out where they are
- * unpacked; a file whose bytes are not is deleted. */
+ * A layer that the store has is not fetched. Of the others three are under way at a time, the
+ * lowest first, each in a process of its own (image_fetch.c): it tells in memory that it shares
+ * with this one how far it is, and ends with its layer. This process shows that and waits. When one
+ * layer fails no other one comes; what has come of them stays for the next pull. When the image is
+ * there, and the store has got too large, others go that nobody has used for long. */
 #include "cli/image.h"
 
 #include "base/banned.h"
@@ -14,152 +13,267 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/options.h"
+#include "base/parse.h"
 #include "cli/cli.h"
-#include "jail/jail.h"
 #include "wire/image_ref.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/stat.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
-#define CHUNK      (256u << 10)
+#define AT_ONCE    3u
 #define CLEAR_LINE "\r\033[K"
 #define SHOW_EVERY (NS_PER_S / 5)
 
+/* A layer that is under way. */
+struct way {
+    pid_t pid; /* 0: none */
+    int end;   /* closed when its process ends */
+    uint32_t layer;
+};
+
 struct pulling {
-    const char *state;
-    const char *ref;
-    const char *registry; /* its address, or "-" */
-    int auth;             /* a file with credentials, or -1 */
-    bool quiet, on_terminal;
-    struct keeper_link keeper;
-    uint64_t done, all; /* bytes of layers that the store lacks */
-    uint32_t layer, layers;
+    struct image_source source;
+    bool quiet, on_terminal, json, missing;
+    uint64_t store_max;
+    struct image_fetch *fetches; /* one per layer, shared with their processes */
+    struct way ways[AT_ONCE];
+    const struct image_record *record;
+    struct {
+        uint64_t done;
+        uint32_t state;
+    } told[IMAGE_LAYERS_MAX]; /* of each layer, last */
     deadline show_next;
 };
 
-static void show(struct pulling *p, bool is_last)
+static bool is_over(uint32_t state)
 {
-    if (p->quiet || !p->on_terminal || (!is_last && !deadline_passed(p->show_next)))
-        return;
+    return state == IMAGE_DONE || state == IMAGE_SHARED;
+}
 
+/* --- telling -------------------------------------------------------------------------------- */
+
+/* How far all of it is: bytes of the layers that the store lacked. */
+static void sum(const struct pulling *p, uint64_t *ret_done, uint64_t *ret_all, uint32_t *ret_over)
+{
+    *ret_done = *ret_all = 0;
+    *ret_over = 0;
+    for (uint32_t i = 0; i < p->record->layer_count; i++) {
+        uint32_t state = p->fetches[i].state;
+        *ret_over += is_over(state);
+        if (state == IMAGE_SHARED)
+            continue;
+        *ret_all += p->record->layers[i].size;
+        *ret_done += is_over(state) ? p->record->layers[i].size : p->fetches[i].done;
+    }
+}
+
+static void show_bar(const struct pulling *p, bool is_last)
+{
     enum { WIDTH = 30 };
     char bar[WIDTH + 1];
-    unsigned full = p->all ? (unsigned)(p->done * WIDTH / p->all) : WIDTH;
+    uint64_t done, all;
+    uint32_t over, layers = p->record->layer_count;
+
+    sum(p, &done, &all, &over);
+    unsigned full = all ? (unsigned)(done * WIDTH / all) : WIDTH;
     for (unsigned i = 0; i < WIDTH; i++)
         bar[i] = i < full ? '#' : '.';
     bar[WIDTH] = 0;
-    fprintf(stderr, CLEAR_LINE "layer %u of %u [%s] %.1f of %.1f MB%s", p->layer, p->layers, bar,
-            (double)p->done / 1e6, (double)p->all / 1e6, is_last ? "\n" : "");
+    fprintf(stderr, CLEAR_LINE "layer %u of %u [%s] %.1f of %.1f MB%s",
+            over < layers ? over + 1 : layers, layers, bar, (double)done / 1e6, (double)all / 1e6,
+            is_last ? "\n" : "");
     (void)fflush(stderr);
-    p->show_next = deadline_in(SHOW_EVERY);
 }
 
-/* What a registry sends of a layer, behind what is there. */
-static int take_blob(struct pulling *p, struct image_reader *from, int part, uint64_t have,
-                     uint64_t size, struct pd_err *e)
+/* One line for each layer of which there is news. */
+static int tell_json(struct pulling *p, struct pd_err *e)
 {
-    static uint8_t bytes[CHUNK];
+    uint64_t done, all;
+    uint32_t over;
 
-    for (;;) {
-        ssize_t n = read(from->out, bytes, sizeof bytes);
-        if (n < 0 && errno == EINTR)
+    sum(p, &done, &all, &over);
+    for (uint32_t i = 0; i < p->record->layer_count; i++) {
+        const struct image_layer *l = &p->record->layers[i];
+        uint32_t state = p->fetches[i].state;
+        uint64_t here = p->fetches[i].done;
+        if (p->told[i].state == state && p->told[i].done == here)
             continue;
-        if (n < 0)
-            return pd_fail_sys(e, "read what the registry sends");
-        if (n == 0)
-            return 0;
-
-        if ((uint64_t)n > size - have)
-            return pd_fail(e, PD_INVALID,
-                           "the registry sends more than the %" PRIu64 " bytes of it", size);
-        int w = fd_write_all(part, bytes, (size_t)n);
-        errno = -w;
-        if (w < 0)
-            return pd_fail_sys(e, "keep what the registry sends");
-        have += (uint64_t)n;
-        p->done += (uint64_t)n;
-        show(p, false);
-    }
-}
-
-static int fetch(struct pulling *p, int part, const struct image_layer *l, struct pd_err *e)
-{
-    struct image_reader puller;
-    struct stat st;
-    char from[24];
-
-    if (fstat(part, &st) < 0)
-        return pd_fail_sys(e, "look at what has come of the layer");
-    uint64_t have = (uint64_t)st.st_size <= l->size ? (uint64_t)st.st_size : 0;
-    if (ftruncate(part, (off_t)have) < 0 || lseek(part, (off_t)have, SEEK_SET) < 0)
-        return pd_fail_sys(e, "go on with what has come of the layer");
-    p->done += have;
-    if (have == l->size)
-        return 0;
-
-    snprintf(from, sizeof from, "%" PRIu64, have);
-    const char *const words[] = {"registry", "blob", p->ref, p->registry, l->blob, from, NULL};
-    if (image_puller_start(&puller, words, p->auth, e) < 0)
-        return -1;
-    struct pd_err reason;
-    int failed = take_blob(p, &puller, part, have, l->size, e);
-    if (image_reader_finish(&puller, &reason) < 0 && !failed) {
-        *e = reason;
-        failed = -1;
-    }
-    if (!failed && fstat(part, &st) == 0 && (uint64_t)st.st_size != l->size)
-        failed = pd_fail(e, PD_INVALID, "the registry sends less than the %" PRIu64 " bytes of it",
-                         l->size);
-    return failed;
-}
-
-static int pull_layer(struct pulling *p, int images, const struct image_layer *l, struct pd_err *e)
-{
-    auto_fd part = images_part_open(images, l->blob, e);
-    if (part < 0)
-        return -1;
-
-    /* Somebody else may have been quicker, while this waited. */
-    int failed = images_has_layer(images, l->diff) ? 0 : fetch(p, part, l, e);
-    if (failed)
-        return pd_wrap(e, "layer %.12s", l->blob);
-    failed = image_layer_make(&p->keeper, images, p->state, part, l, e);
-    images_part_drop(images, l->blob);
-    return failed;
-}
-
-static int pull_layers(struct pulling *p, int images, const struct image_record *r,
-                       struct pd_err *e)
-{
-    p->layers = r->layer_count;
-    for (uint32_t i = 0; i < r->layer_count; i++)
-        p->all += images_has_layer(images, r->layers[i].diff) ? 0 : r->layers[i].size;
-
-    for (uint32_t i = 0; i < r->layer_count; i++) {
-        bool there = images_has_layer(images, r->layers[i].diff);
-        p->layer = i + 1;
-        if (!p->quiet && !p->on_terminal)
-            fprintf(stderr, "layer %u of %u: %.12s %s\n", i + 1, r->layer_count, r->layers[i].blob,
-                    there ? "is there" : "is fetched");
-        if (!there && pull_layer(p, images, &r->layers[i], e) < 0)
+        p->told[i].state = state;
+        p->told[i].done = here;
+        struct image_news n = {.layer = l->blob,
+                               .state = state,
+                               .done = is_over(state) ? l->size : here,
+                               .total = l->size,
+                               .layers = p->record->layer_count,
+                               .layers_done = over,
+                               .bytes = all,
+                               .bytes_done = done};
+        if (image_tell_news(&n, e) < 0)
             return -1;
     }
-    show(p, true);
     return 0;
 }
 
+static int show(struct pulling *p, bool is_last, struct pd_err *e)
+{
+    if (!is_last && !deadline_passed(p->show_next))
+        return 0;
+    p->show_next = deadline_in(SHOW_EVERY);
+    if (p->json)
+        return tell_json(p, e);
+    if (!p->quiet && p->on_terminal)
+        show_bar(p, is_last);
+    return 0;
+}
+
+/* --- layers --------------------------------------------------------------------------------- */
+
+static _Noreturn void become_fetcher(struct pulling *p, int images, uint32_t layer, pid_t parent)
+{
+    struct image_fetch *tell = &p->fetches[layer];
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (getppid() != parent)
+        _exit(1);
+    int failed = image_fetch_layer(&p->source, images, &p->record->layers[layer], tell, &tell->why);
+    _exit(failed ? 1 : 0);
+}
+
+static int start_layer(struct pulling *p, int images, struct way *w, uint32_t layer,
+                       struct pd_err *e)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return pd_fail_sys(e, "make a pipe");
+    auto_fd near = ends[0], far = ends[1];
+
+    pd_fail(&p->fetches[layer].why, PD_LOST, "layer %.12s: whoever fetched it died",
+            p->record->layers[layer].blob);
+    pid_t self = getpid(), pid = fork();
+    if (pid < 0)
+        return pd_fail_sys(e, "start a process for a layer");
+    if (pid == 0) {
+        fd_done(&near);
+        become_fetcher(p, images, layer, self);
+    }
+    *w = (struct way){.pid = pid, .end = fd_take(&near), .layer = layer};
+    return 0;
+}
+
+static int end_layer(struct pulling *p, struct way *w, struct pd_err *e)
+{
+    int status = 0;
+
+    while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    fd_done(&w->end);
+    w->pid = 0;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    *e = p->fetches[w->layer].why;
+    return -1;
+}
+
+/* Another layer has failed. One that is here already is unpacked to its end; of the others what has
+ * come stays. */
+static void give_up(struct pulling *p, int images)
+{
+    struct pd_err ignored;
+    bool any = false;
+
+    for (unsigned i = 0; i < AT_ONCE; i++) {
+        struct way *w = &p->ways[i];
+        if (!w->pid)
+            continue;
+        if (p->fetches[w->layer].state != IMAGE_UNPACKS)
+            kill(w->pid, SIGKILL);
+        (void)end_layer(p, w, &ignored);
+        any = true;
+    }
+    if (any)
+        images_layer_drop(images, NULL); /* of one that has just begun to unpack */
+}
+
+/* The next layer that is neither there nor under way. */
+static int start_more(struct pulling *p, int images, uint32_t *next, struct pd_err *e)
+{
+    for (unsigned i = 0; i < AT_ONCE; i++) {
+        while (*next < p->record->layer_count && p->fetches[*next].state == IMAGE_SHARED)
+            ++*next;
+        if (*next == p->record->layer_count)
+            return 0;
+        if (p->ways[i].pid)
+            continue;
+        if (!p->quiet && !p->on_terminal)
+            fprintf(stderr, "layer %u of %u: %.12s is fetched\n", *next + 1, p->record->layer_count,
+                    p->record->layers[*next].blob);
+        if (start_layer(p, images, &p->ways[i], (*next)++, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Until one of the layers under way is over: 1; 0 when none is under way; -1. */
+static int wait_for_layers(struct pulling *p, struct pd_err *e)
+{
+    struct pollfd list[AT_ONCE + 1] = {{.fd = -1}};
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < AT_ONCE; i++) {
+        list[i] = (struct pollfd){p->ways[i].pid ? p->ways[i].end : -1, POLLIN, 0};
+        count += p->ways[i].pid != 0;
+    }
+    /* Whoever wanted to be told has gone away: then nobody wants the image. */
+    list[AT_ONCE] = (struct pollfd){p->json ? STDOUT_FILENO : -1, 0, 0};
+    if (!count)
+        return 0;
+
+    if (poll(list, AT_ONCE + 1, deadline_poll_ms(deadline_in(SHOW_EVERY))) < 0 && errno != EINTR)
+        return pd_fail_sys(e, "wait for layers");
+    if (list[AT_ONCE].revents & (POLLERR | POLLHUP))
+        return pd_fail(e, PD_CONFLICT, "nobody waits for the image any more");
+    for (unsigned i = 0; i < AT_ONCE; i++)
+        if (list[i].revents && end_layer(p, &p->ways[i], e) < 0)
+            return -1;
+    return show(p, false, e) < 0 ? -1 : 1;
+}
+
+static int pull_layers(struct pulling *p, int images, struct pd_err *e)
+{
+    uint32_t next = 0;
+    int more = 1;
+
+    for (uint32_t i = 0; i < p->record->layer_count; i++)
+        if (images_has_layer(images, p->record->layers[i].diff)) {
+            p->fetches[i].state = IMAGE_SHARED;
+            if (!p->quiet && !p->on_terminal)
+                fprintf(stderr, "layer %u of %u: %.12s is there\n", i + 1, p->record->layer_count,
+                        p->record->layers[i].blob);
+        }
+
+    while (more > 0)
+        more = start_more(p, images, &next, e) < 0 ? -1 : wait_for_layers(p, e);
+    give_up(p, images);
+    return more < 0 ? -1 : show(p, true, e);
+}
+
+/* --- the image ------------------------------------------------------------------------------ */
+
 static int read_plan(struct pulling *p, struct buf *plan, struct image_record *r, struct pd_err *e)
 {
-    const char *const words[] = {"registry", "plan", p->ref, p->registry, NULL};
+    const char *const words[] = {"registry", "plan", p->source.ref, p->source.registry, NULL};
     struct image_reader puller;
     size_t at = 0;
 
-    if (image_puller_start(&puller, words, p->auth, e) < 0 ||
+    if (image_puller_start(&puller, words, p->source.auth, e) < 0 ||
         image_reader_read(&puller, plan, e) < 0)
         return -1;
     int more = image_plan_next(plan, &at, r, e);
@@ -170,60 +284,111 @@ static int read_plan(struct pulling *p, struct buf *plan, struct image_record *r
                : pd_fail(e, PD_PROTOCOL, "the fetcher of images wrote no record");
 }
 
-static int pull(struct pulling *p, const struct image_record *r, struct pd_err *e)
+/* What is packed takes no less room when it is unpacked. */
+static int check_size(const struct pulling *p, struct pd_err *e)
 {
+    uint64_t size = 0;
+
+    for (uint32_t i = 0; i < p->record->layer_count; i++)
+        size += p->record->layers[i].size;
+    return !p->store_max || size <= p->store_max ? 0 : image_too_large(size, p->store_max, e);
+}
+
+static int fetch_image(struct pulling *p, const struct image_record *r, struct pd_err *e)
+{
+    size_t size = IMAGE_LAYERS_MAX * sizeof *p->fetches;
     auto_fd lock = -1;
-    auto_fd images = images_open_locked(p->state, LOCK_SH, &lock, e);
-    if (images < 0)
+    auto_fd images = images_open_locked(p->source.state, LOCK_SH, &lock, e);
+    if (images < 0 || check_size(p, e) < 0)
         return -1;
 
+    p->fetches = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p->fetches == MAP_FAILED)
+        return pd_fail_sys(e, "share memory with who fetches");
     images_layer_drop(images, NULL);
-    return pull_layers(p, images, r, e) < 0 ? -1 : image_keep(images, r, p->ref, e);
+    int failed = pull_layers(p, images, e) < 0 ? -1 : image_keep(images, r, p->source.ref, e);
+    munmap(p->fetches, size);
+    return failed;
+}
+
+static int pull(struct pulling *p, struct image_record *r, struct pd_err *e)
+{
+    auto_buf plan = BUF_INIT(IMAGE_RECORD_MAX + 4);
+
+    p->record = r;
+    if (read_plan(p, &plan, r, e) < 0 || fetch_image(p, r, e) < 0)
+        return -1;
+    return image_make_room(p->source.state, p->store_max, r->id, e);
+}
+
+/* With --missing: is there one of the name? */
+static bool is_there(const struct pulling *p, char ret_id[IMAGE_HEX_LEN + 1])
+{
+    struct pd_err ignored;
+    auto_fd lock = -1;
+    auto_fd images = images_open_locked(p->source.state, LOCK_SH, &lock, &ignored);
+    return images >= 0 && images_resolve(images, p->source.ref, ret_id, &ignored) == 0;
+}
+
+static int take_option(struct pulling *p, struct options *o, struct pd_err *e)
+{
+    const char *value;
+
+    if (!strcmp(o->name, "--quiet") || !strcmp(o->name, "-q")) {
+        p->quiet = true;
+        return 0;
+    }
+    if (!strcmp(o->name, "--json") || !strcmp(o->name, "--missing")) {
+        *(o->name[2] == 'j' ? &p->json : &p->missing) = true;
+        return 0;
+    }
+    bool auth = !strcmp(o->name, "--auth"), max = !strcmp(o->name, "--store-max");
+    if (!auth && !max && strcmp(o->name, "--registry") != 0)
+        return pd_fail(e, PD_INVALID,
+                       "unknown option '%.40s': valid are --registry, --auth, --missing, "
+                       "--store-max, --json, --quiet",
+                       o->name);
+    if (!(value = options_value(o, e)))
+        return -1;
+    if (max)
+        return parse_size("--store-max", value, 0, UINT64_MAX, &p->store_max, e);
+    if (!auth)
+        p->source.registry = value;
+    else if ((p->source.auth = open(value, O_RDONLY | O_CLOEXEC)) < 0)
+        return pd_fail(e, PD_INVALID, "--auth: '%.150s': %s", value, strerror(errno));
+    return 0;
 }
 
 static int read_options(struct pulling *p, int argc, char **argv, struct pd_err *e)
 {
     struct options o = {.argc = argc, .argv = argv, .at = 1};
     struct image_ref ref;
-    const char *value;
 
-    while (options_next(&o)) {
-        if (!strcmp(o.name, "--quiet") || !strcmp(o.name, "-q")) {
-            p->quiet = true;
-            continue;
-        }
-        if (strcmp(o.name, "--registry") != 0 && strcmp(o.name, "--auth") != 0)
-            return pd_fail(e, PD_INVALID,
-                           "unknown option '%.40s': valid are --registry, --auth, --quiet", o.name);
-        if (!(value = options_value(&o, e)))
+    while (options_next(&o))
+        if (take_option(p, &o, e) < 0)
             return -1;
-        if (!strcmp(o.name, "--registry"))
-            p->registry = value;
-        else if ((p->auth = open(value, O_RDONLY | O_CLOEXEC)) < 0)
-            return pd_fail(e, PD_INVALID, "--auth: '%.150s': %s", value, strerror(errno));
-    }
     if (argc - o.at != 1)
         return pd_fail(e, PD_INVALID, "image pull wants one IMAGE");
-    p->ref = argv[o.at];
-    return image_ref_parse(p->ref, &ref, e);
+    p->source.ref = argv[o.at];
+    p->on_terminal = isatty(STDERR_FILENO);
+    p->quiet = p->quiet || p->json;
+    return image_ref_parse(p->source.ref, &ref, e);
 }
 
 int image_pull(const char *state, int argc, char **argv, struct pd_err *e)
 {
-    auto_buf plan = BUF_INIT(IMAGE_RECORD_MAX + 4);
-    struct pulling p = {.state = state, .registry = "-", .auth = -1, .keeper = {.sock = -1}};
+    struct pulling p = {.source = {.state = state, .registry = "-", .auth = -1}};
     struct image_record *r = calloc(1, sizeof *r);
 
     if (!r)
         return pd_fail(e, PD_CAPACITY, "out of memory");
-    p.on_terminal = isatty(STDERR_FILENO);
     signal(SIGPIPE, SIG_IGN);
-    int failed = read_options(&p, argc, argv, e) < 0 || read_plan(&p, &plan, r, e) < 0 ||
-                 keeper_start_private(&p.keeper, e) < 0 || pull(&p, r, e) < 0;
+    int failed = read_options(&p, argc, argv, e);
+    if (!failed && !(p.missing && is_there(&p, r->id)))
+        failed = pull(&p, r, e);
     if (!failed)
-        printf("sha256:%s %s\n", r->id, p.ref);
-    keeper_link_done(&p.keeper);
-    fd_done(&p.auth);
+        image_tell_kept(p.json, r->id, p.source.ref);
+    fd_done(&p.source.auth);
     free(r);
     return failed ? -1 : 0;
 }

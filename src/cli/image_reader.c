@@ -22,7 +22,9 @@
 #define READER  "/image-reader"
 #define WORDS   24
 #define TIMEOUT "1h"
-#define AUTH_FD 3 /* of the puller: engine/registry.h */
+/* Of the puller: engine/registry.h. */
+#define AUTH_FD     3
+#define CODE_STATUS 64
 
 static _Noreturn void become_reader(const char *program, const char *const *words)
 {
@@ -92,6 +94,7 @@ static int start(struct image_reader *r, const char *const *words, int from, boo
 
     (void)fcntl(out_near, F_SETPIPE_SZ, 1 << 20);
     r->pid = pid;
+    r->is_puller = !in_jail;
     r->out = fd_take(&out_near);
     r->reason = fd_take(&reason_near);
     return 0;
@@ -158,9 +161,12 @@ int image_reader_finish(struct image_reader *r, struct pd_err *e)
     while (waitpid(r->pid, &status, 0) < 0 && errno == EINTR)
         ;
 
+    /* What a program in a jail says of its failure is a text and no more. */
+    int code = WIFEXITED(status) && r->is_puller ? WEXITSTATUS(status) - CODE_STATUS : 0;
     text[have] = 0;
     text[strcspn(text, "\n")] = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
-    return pd_fail(e, PD_INVALID, "%s", text[0] ? text : "the reader of images was ended");
+    return pd_fail(e, code > 0 && code < PD_CODE_COUNT ? (enum pd_code)code : PD_INVALID, "%s",
+                   text[0] ? text : "the reader of images was ended");
 }

@@ -26,6 +26,8 @@ const char keeper_usage[] =
     "  --kits N         jails that wait for each builder's clients, made in advance, default 4\n"
     "  --owner UID      a uid that may use it, besides root: that of the server\n"
     "  --files N        descriptors that it may have, default as many as the system lets it\n"
+    "  --registry NAME=URL  where a registry is that images are pulled from for its clients\n"
+    "  --registry-auth FILE  credentials of registries, as `docker login` writes them\n"
     "  --client FD      instead of --socket: serves who has the other end of this socket, and "
     "ends\n"
     "                   with him; what libpaddock starts\n";
@@ -111,6 +113,13 @@ static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *
         } else if (!strcmp(o.name, "--option")) {
             if (add_option(c, v, e) < 0)
                 return -1;
+        } else if (!strcmp(o.name, "--registry-auth")) {
+            c->registry_auth = v;
+        } else if (!strcmp(o.name, "--registry")) {
+            if (!strchr(v, '=') || c->registry_count == KEEPER_REGISTRIES_MAX)
+                return pd_fail(e, PD_INVALID, "--registry '%.80s': NAME=URL, at most %u times", v,
+                               KEEPER_REGISTRIES_MAX);
+            c->registries[c->registry_count++] = v;
         } else if (!strcmp(o.name, "--client")) {
             if (parse_u64(o.name, v, 3, 1 << 20, &n, e) < 0)
                 return -1;
@@ -118,7 +127,8 @@ static int parse(struct keeper_config *c, int argc, char **argv, struct pd_err *
         } else {
             return pd_fail(e, PD_INVALID,
                            "unknown option '%.60s': valid are --socket, --kind, --program, "
-                           "--option, --builders, --kits, --owner, --files, --client",
+                           "--option, --builders, --kits, --owner, --files, --registry, "
+                           "--registry-auth, --client",
                            o.name);
         }
     }

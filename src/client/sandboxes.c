@@ -231,6 +231,7 @@ const char create_usage[] =
     "  --snapshot NAME        it begins with a copy of the files of this snapshot\n"
     "  --provider NAME        who makes it: auto, or one of the server's providers\n"
     "  --image REF            what it is made from, where the provider takes images\n"
+    "  --pull WHEN            fetch the image: never, missing or always; default the server's way\n"
     "  --git-url URL          clone this into /workspace first (provider daytona)\n"
     "  --mode MODE            what its commands may run in: local (no isolation), sandbox, auto\n"
     "  --profile PROFILE      strict (default), dev, restricted\n"
@@ -276,6 +277,7 @@ static const struct {
     {"--snapshot", "snapshot", TEXT, 0},
     {"--provider", "provider", TEXT, 0},
     {"--image", "image", TEXT, 0},
+    {"--pull", "pull", TEXT, 0},
     {"--git-url", "git_url", TEXT, 0},
     {"--mode", "mode", TEXT, 0},
     {"--profile", "profile", TEXT, 0},

@@ -53,8 +53,9 @@ struct config {
     char *tls_cert, *tls_key;
     char *domain;
     struct config_list allowed_hosts, allowed_origins;
-    uint64_t console; /* on or off */
-    char *user;       /* "": paddock if there is one, else nobody */
+    uint64_t console;  /* on or off */
+    char *console_dir; /* "": what the program carries inside */
+    char *user;        /* "": paddock if there is one, else nobody */
 
     /* Sandboxes. */
     struct config_list providers;
@@ -86,6 +87,8 @@ struct config {
     char *registry_auth;                /* "": none */
     char *default_image;                /* "": none */
     uint64_t image_pull;                /* enum config_pull */
+    uint64_t image_store_max;           /* bytes that the store of images may hold; 0: any */
+    struct config_list registries;      /* NAME=URL, checked: where registries are instead */
     struct config_list images_allowed;  /* patterns, checked; none: all */
     struct config_list tenant_images;   /* TENANT=PATTERN, checked */
     uint64_t max_sandboxes, max_sandboxes_per_tenant, max_snapshots_per_tenant;

@@ -99,8 +99,33 @@ bool config_allows_image(const struct config *c, const char *image)
     return false;
 }
 
+static int check_registries(const struct config *c, struct pd_err *e)
+{
+    if (c->registries.count > 32)
+        return pd_fail(e, PD_INVALID, "registries: %u of them, at most 32", c->registries.count);
+    for (unsigned i = 0; i < c->registries.count; i++) {
+        const char *entry = c->registries.items[i], *url = strchr(entry, '=');
+        char name[280];
+        struct image_ref ref;
+        if (url)
+            snprintf(name, sizeof name, "%.*s/x", (int)(url - entry), entry);
+        bool bad = !url || (strncmp(url, "=http://", 8) && strncmp(url, "=https://", 9)) ||
+                   image_ref_parse(name, &ref, NULL) < 0 ||
+                   strncmp(ref.registry, entry, (size_t)(url - entry)) != 0;
+        if (bad)
+            return pd_fail(e, PD_INVALID,
+                           "registries: '%.100s' is not NAME=URL, such as "
+                           "docker.io=https://mirror.example",
+                           entry);
+    }
+    return 0;
+}
+
 int config_check_images(const struct config *c, struct pd_err *e)
 {
+    if (check_registries(c, e) < 0)
+        return -1;
+
     struct image_pattern unused;
 
     for (unsigned i = 0; i < c->images_allowed.count; i++)

@@ -51,6 +51,9 @@ const struct config_key config_keys[] = {
      .help = "origins whose pages may open WebSockets, such as `https://console.example`"},
     {"console", CONFIG_SWITCH, AT(console), "on", .reloadable = 1,
      .help = "the console in the browser, at `/`"},
+    {"console_dir", CONFIG_PATH, AT(console_dir), "", .reloadable = 1,
+     .help = "directory whose files clients of this host get as the console, for those who change "
+             "it: `web` of the sources"},
     {"user", CONFIG_TEXT, AT(user), "", 0, 32,
      .help = "who the server becomes when root starts it; default `paddock` if there is such a "
              "user, else a uid from 61184 to 65519 that nobody else has"},
@@ -152,7 +155,7 @@ const struct config_key config_keys[] = {
      .help = "runtime of the engine's containers, such as `runsc`; default the engine's own"},
     {"registry_auth", CONFIG_TEXT, AT(registry_auth), "", 0, 250,
      .help = "file with the credentials of registries, as `docker login` writes it; read by the "
-             "broker alone"},
+             "broker alone, for provider jail by a process that becomes nobody"},
     {"fargate_region", CONFIG_TEXT, AT(fargate_region), "", 0, 39,
      .help = "region of provider `fargate`; default AWS_REGION, then the profile's"},
     {"fargate_endpoint", CONFIG_TEXT, AT(fargate_endpoint), "", 0, 250,
@@ -215,6 +218,12 @@ const struct config_key config_keys[] = {
      .help = "image of sandboxes for which none was asked, where a provider needs one"},
     {"image_pull", CONFIG_CHOICE, AT(image_pull), "missing", .names = pulls,
      .help = "when images are fetched: `never`, `missing` or `always`"},
+    {"image_store_max", CONFIG_SIZE, AT(image_store_max), "50G", 0, UINT64_MAX, .reloadable = 1,
+     .help = "what images of provider jail may take, unpacked; more, and those go that nobody has "
+             "used for longest; 0: any"},
+    {"registries", CONFIG_LIST, AT(registries), "", 0, CONFIG_LIST_MAX,
+     .help = "where registries are instead for provider jail, as `NAME=URL`: mirrors, plain http, "
+             "private addresses; up to 32"},
     {"images_allowed", CONFIG_LIST, AT(images_allowed), "", 0, CONFIG_LIST_MAX, .reloadable = 1,
      .help = "images that sandboxes may be made from, as patterns of repositories: `debian`, "
              "`docker.io/library/*`, `registry.example:5000/team`; none: all"},

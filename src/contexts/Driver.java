@@ -18,6 +18,8 @@ import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.lang.reflect.Constructor;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayDeque;
 import java.util.Base64;
 import java.util.HashMap;
@@ -121,6 +123,18 @@ public class Driver {
         return new PrintStream(told, true) {};   // of a class of its own println is two pieces, as with the peer
     }
 
+    /** What this process has in memory that is no file's, as a field of an event; nothing where the kernel does not say so. */
+    static String memory() {
+        try {
+            for (String line : Files.readAllLines(Path.of("/proc/self/status")))
+                if (line.startsWith("RssAnon:"))
+                    return ",\"memory\":" + 1024 * Long.parseLong(line.replaceAll("[^0-9]", ""));
+        } catch (IOException | RuntimeException unknown) {
+            return "";
+        }
+        return "";
+    }
+
     // ---- cells ----
 
     static boolean fail(String name, String value, String trace) {
@@ -213,7 +227,7 @@ public class Driver {
         synchronized (LOCK) {
             running = false;
         }
-        emit("end", ",\"ok\":" + ok + (truncated ? ",\"truncated\":true" : ""));
+        emit("end", ",\"ok\":" + ok + memory() + (truncated ? ",\"truncated\":true" : ""));
         setRequest("");
     }
 
@@ -324,7 +338,7 @@ public class Driver {
             shell.eval("import " + name + ".*;");
         sun.misc.Signal.handle(new sun.misc.Signal("INT"), signal -> onInterrupt());
 
-        emit("ready", ",\"version\":" + quote(System.getProperty("java.version")));
+        emit("ready", ",\"version\":" + quote(System.getProperty("java.version")) + memory());
         InputStream requests = new java.io.BufferedInputStream(new FileInputStream(descriptor(REQUESTS)));
         ArrayDeque<String> seen = new ArrayDeque<>();
         for (String line; (line = readLine(requests)) != null;)

@@ -33,12 +33,21 @@ __pd_end() {
     elif ((__pd_status)); then
         __pd_emit error ",\"name\":\"ExitStatus\",\"value\":\"exit status $__pd_status\",\"traceback\":\"\""
     fi
+    __pd_memory
     if ((__pd_due || __pd_status)); then
-        __pd_emit end ',"ok":false'
+        __pd_emit end ",\"ok\":false$__pd_used"
     else
-        __pd_emit end ',"ok":true'
+        __pd_emit end ",\"ok\":true$__pd_used"
     fi
     __pd_id=''
+}
+
+# What this shell has in memory that is no file's, as a field of an event; nothing where the kernel does not say so.
+__pd_memory() {
+    builtin local __pd_text=''
+    IFS= builtin read -r -d '' __pd_text 2>/dev/null </proc/$$/status
+    __pd_used=''
+    [[ $__pd_text =~ RssAnon:[^0-9]*([0-9]+)\ kB ]] && __pd_used=",\"memory\":$((BASH_REMATCH[1] * 1024))"
 }
 
 # The code has left the shell (set -e, set -u): the cell has an end all the same, and its context is gone.
@@ -168,7 +177,8 @@ __pd_close() {
 builtin trap '' INT
 builtin trap __pd_left EXIT
 shopt -s expand_aliases
-printf '{"type":"ready","seq":1,"version":"%d.%d.%d"}\n' "${BASH_VERSINFO[@]:0:3}" >&"$__pd_events"
+__pd_memory
+printf '{"type":"ready","seq":1,"version":"%d.%d.%d"%s}\n' "${BASH_VERSINFO[@]:0:3}" "$__pd_used" >&"$__pd_events"
 __pd_seq=1
 
 # What is sourced for each cell: the code, with the options it has set so far and without the driver's descriptors.

@@ -13,6 +13,8 @@ import fcntl
 import json
 import os
 import queue
+import re
+import shlex
 import signal
 import sys
 
@@ -28,6 +30,49 @@ TEXT_MAX = 1 << 20
 REMEMBERED = 64
 START_S = 120       # a kernel may take long to start
 EVENTS = 3
+
+
+def quoted_by(quote, special):
+    """How text is written in a language: between two of `quote`, with a backslash before what is special there."""
+    return lambda text: quote + re.sub("[%s]" % re.escape(special), r"\\\g<0>", text) + quote
+
+
+# Variables of one cell, by the kernel's language: how text is written, code that sets the variable n to v, and code that puts
+# it back. How it was is meanwhile in the variable w, so that no name of the code's is touched. Python has a way of its own.
+JAVASCRIPT = (json.dumps,
+              "if (%(n)s in process.env) process.env[%(w)s] = process.env[%(n)s]; process.env[%(n)s] = %(v)s; undefined",
+              "if (%(w)s in process.env) process.env[%(n)s] = process.env[%(w)s]; else delete process.env[%(n)s]; "
+              "delete process.env[%(w)s]; undefined")
+SETTERS = {
+    "bash": (shlex.quote,
+             "[ -z ${%(n)s+x} ] || export %(w)s=\"$%(n)s\"; export %(n)s=%(v)s",
+             "if [ -z ${%(w)s+x} ]; then unset %(n)s; else export %(n)s=\"$%(w)s\"; unset %(w)s; fi"),
+    "javascript": JAVASCRIPT,
+    "julia": (quoted_by('"', '"\\$'),
+              "haskey(ENV, %(n)s) && (ENV[%(w)s] = ENV[%(n)s]); ENV[%(n)s] = %(v)s; nothing",
+              "haskey(ENV, %(w)s) ? (ENV[%(n)s] = pop!(ENV, %(w)s)) : delete!(ENV, %(n)s); nothing"),
+    "perl": (quoted_by("'", "'\\"),
+             "$ENV{%(w)s} = $ENV{%(n)s} if exists $ENV{%(n)s}; $ENV{%(n)s} = %(v)s; 1;",
+             "if (exists $ENV{%(w)s}) { $ENV{%(n)s} = delete $ENV{%(w)s} } else { delete $ENV{%(n)s} } 1;"),
+    "r": (quoted_by('"', '"\\'),
+          "local({ was <- Sys.getenv(%(n)s, NA); if (!is.na(was)) do.call(Sys.setenv, stats::setNames(list(was), %(w)s)); "
+          "do.call(Sys.setenv, stats::setNames(list(%(v)s), %(n)s)); invisible(NULL) })",
+          "local({ was <- Sys.getenv(%(w)s, NA); Sys.unsetenv(%(w)s); if (is.na(was)) Sys.unsetenv(%(n)s) else "
+          "do.call(Sys.setenv, stats::setNames(list(was), %(n)s)); invisible(NULL) })"),
+    "ruby": (quoted_by("'", "'\\"),
+             "ENV[%(w)s] = ENV[%(n)s]; ENV[%(n)s] = %(v)s; nil",
+             "ENV[%(n)s] = ENV.delete(%(w)s); nil"),
+    "typescript": JAVASCRIPT,
+}
+
+
+def setter(language, name, value, back):
+    """Code of a language that sets a variable for one cell, or that puts it back."""
+    quote, begin, end = SETTERS[language]
+    if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError("%r is no name of a variable" % name)
+    words = (name, "PADDOCK_WAS_" + name) if language == "bash" else (quote(name), quote("PADDOCK_WAS_" + name))
+    return (end if back else begin) % {"n": words[0], "w": words[1], "v": quote(value)}
 
 
 class Bridge:
@@ -89,7 +134,7 @@ class Bridge:
         except Exception as error:
             ok = False
             self.emit("error", name=type(error).__name__, value=str(error), traceback=str(error))
-        self.emit("end", ok=ok, **({"truncated": True} if self.truncated else {}))
+        self.emit("end", ok=ok, **self.memory(), **({"truncated": True} if self.truncated else {}))
 
     @contextlib.contextmanager
     def variables(self, wanted):
@@ -97,15 +142,26 @@ class Bridge:
         if not wanted:
             yield
             return
-        if self.language != "python":
+        if self.language == "python":
+            before = self.change_variables(wanted)
+        elif self.language in SETTERS:
+            self.set_variables(wanted, back=False)
+        else:
             raise ValueError("variables of one cell cannot be set in a kernel of %s: give them to the context, "
                              "or set them in the code" % (self.language or "this language"))
-        before = self.change_variables(wanted)
         try:
             yield
         finally:
-            if self.client is not None:
+            if self.client is not None and self.language == "python":
                 self.change_variables(before)
+            elif self.client is not None:
+                self.set_variables(wanted, back=True)
+
+    def set_variables(self, wanted, back):
+        for name, value in wanted.items():
+            said = self.client.execute(setter(self.language, name, value, back), silent=True, reply=True, timeout=START_S)
+            if said["content"]["status"] != "ok":
+                raise ValueError("the kernel has not set %s: %s" % (name, said["content"].get("evalue", "")))
 
     def change_variables(self, wanted):
         """Sets variables of a Python kernel, None: none, and returns how they were. No name of the code's is touched."""
@@ -143,6 +199,15 @@ class Bridge:
             elif kind == "error":
                 ok = False
                 self.emit("error", name=content["ename"], value=content["evalue"], traceback="\n".join(content["traceback"]))
+
+    def memory(self):
+        """The bytes of the kernel that are no file's, where its process is known."""
+        try:
+            with open("/proc/%d/statm" % self.manager.provisioner.pid) as file:
+                resident, shared = file.read().split()[1:3]
+            return {"memory": (int(resident) - int(shared)) * os.sysconf("SC_PAGESIZE")}
+        except (AttributeError, TypeError, OSError):
+            return {}
 
     def shown(self, data):
         text = data.get("text/plain", "")

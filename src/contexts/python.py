@@ -43,6 +43,7 @@ PARSE = _ast.PyCF_ONLY_AST | _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 CO_COROUTINE = 0x80
 SETTLE_S = 0.5             # for an interrupt that is on its way
 SEE_OFF_MS = 5000          # for a fork to leave its parent's group
+FETCH_S = 10               # for the worker that has the descriptors of a fork
 TIDY_FROM = 32 << 20       # bytes of memory that are worth putting into order
 TIDY_AFTER_MS = 20         # without a request
 GIVE_UP = 1000             # failures of the driver itself in a row: the code has broken what both stand on
@@ -683,7 +684,8 @@ class Driver:
         else:
             self.requests.finish(name)
             if op == "fork":
-                self.fork(name, bool(fields.get("force")), fields.get("fresh"))
+                taken = fetch_descriptors(name) if fields.get("fetch") else self.requests.take_descriptors()
+                self.fork(name, taken, bool(fields.get("force")), fields.get("fresh"))
             elif op == "settle":
                 settle()
             else:
@@ -700,8 +702,7 @@ class Driver:
     # A fork has the variables, and descriptors of its own. The worker that it joins puts it in its group
     # before it may go on; see docs/contexts.md.
 
-    def fork(self, name, force, fresh):
-        taken = self.requests.take_descriptors()
+    def fork(self, name, taken, force, fresh):
         threads = len(sys._current_frames()) - 1
         is_stale = fresh and self.libraries != look_at_libraries()
         if len(taken) != FORK_DESCRIPTORS:
@@ -840,6 +841,24 @@ class Driver:
                 os.close(join)
                 if ended is not None:
                     os.close(ended)
+
+
+def fetch_descriptors(name):
+    """Those of a fork, from the worker that stands for it, which may have to be waited for: it is started meanwhile."""
+    time = standard("time")
+    late = time.monotonic() + FETCH_S
+    while time.monotonic() < late:
+        worker = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        try:
+            worker.settimeout(FETCH_S)
+            worker.connect(b"\0paddock-" + name.encode())
+            ancillary = worker.recvmsg(1, _socket.CMSG_LEN(4 * FORK_DESCRIPTORS), _socket.MSG_CMSG_CLOEXEC)[1]
+            return [number for _, _, payload in ancillary for number in memoryview(payload).cast("i")]
+        except OSError:
+            time.sleep(0.002)
+        finally:
+            worker.close()
+    return []
 
 
 def fork_quietly():

@@ -67,6 +67,14 @@ local({
     }
   }
 
+  # What this process has in memory that is no file's, as a field of an event; nothing where the kernel does not say so.
+  memory <- function() {
+    status <- tryCatch(readLines("/proc/self/status"), error = function(e) "", warning = function(w) "")
+    kilobytes <- grep("^RssAnon:", status, value = TRUE)
+    if (length(kilobytes) != 1L) return("")
+    sprintf(",\"memory\":%.0f", as.numeric(gsub("[^0-9]", "", kilobytes)) * 1024)
+  }
+
   # ---- requests ----
 
   ALPHABET <- utf8ToInt("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
@@ -234,11 +242,11 @@ local({
     emit("start", sprintf(",\"count\":%d", count))
     ok <- run(words$code)
     put_back(before)
-    emit("end", sprintf(",\"ok\":%s%s", if (ok) "true" else "false", if (truncated) ",\"truncated\":true" else ""))
+    emit("end", sprintf(",\"ok\":%s%s%s", if (ok) "true" else "false", memory(), if (truncated) ",\"truncated\":true" else ""))
     request <<- ""
   }
 
-  emit("ready", sprintf(",\"version\":\"%s.%s\"", R.version$major, R.version$minor))
+  emit("ready", sprintf(",\"version\":\"%s.%s\"%s", R.version$major, R.version$minor, memory()))
   suspendInterrupts(repeat {
     line <- readLines(requests, 1L)
     if (!length(line)) break

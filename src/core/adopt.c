@@ -244,6 +244,7 @@ static void adopt_session(struct session *s)
     struct box *box;
     if (s->info.state == SESSION_GONE)
         return;
+    s->owes_trust = s->info.state == SESSION_PAUSED; /* the daemon before may have known of some */
 
     bool is_unfinished = s->life == LIFE_READY || s->life == LIFE_CANCELLED;
     if (is_unfinished && has_namesake(s)) {

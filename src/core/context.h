@@ -124,7 +124,7 @@ struct execution_follow {
     struct context_watch *wait; /* of the context */
     /* The owner's. */
     bool is_interrupted;
-    deadline kill_at;
+    deadline again_at, kill_at;
     /* What was told: */
     unsigned stream; /* NEWS_TEXT: reader.text, so many bytes of this stream */
     size_t len;

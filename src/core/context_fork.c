@@ -5,6 +5,9 @@
  * Init's worker `join` stands for the child (init/worker_join.c), so to everybody else it is a
  * command like any other. Only an idle context forks: the fork has the turn in its line meanwhile.
  *
+ * To a box on another machine no descriptors can be sent. There the worker gets those of the new
+ * process, as any command gets its own, and the driver fetches them from it (`fetches`).
+ *
  * The copy is ready before it is in its own group: for the move the kernel waits until every
  * processor has been seen at rest, and nobody else need wait for that. Until then it is in its
  * parent's group. So a copy takes no request before the move, nor does its parent; and whoever ends
@@ -141,6 +144,7 @@ int context_copy_process(struct context *c, struct process *parent, const char *
 {
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     auto_buf line = BUF_INIT(16 * CODE_MAX);
+    struct fork_request request = *how;
     char id[FORK_ID + 1] = "fork-";
     bool known = false;
     int bad = 0;
@@ -149,7 +153,8 @@ int context_copy_process(struct context *c, struct process *parent, const char *
     id_sandbox(id + strlen(id));
     for (const char *const *word = c->language->argv; *word; word++)
         bad |= msg_list_add(&argv, *word);
-    bad |= request_fork(id, how, &line);
+    request.fetches = session_is_far(c->session);
+    bad |= request_fork(id, &request, &line);
 
     struct process_info before;
     process_get(parent, &before, NULL);
@@ -160,7 +165,8 @@ int context_copy_process(struct context *c, struct process *parent, const char *
                                 .note = note,
                                 .fork_of = parent,
                                 .fork_line = line.data,
-                                .fork_line_len = line.len};
+                                .fork_line_len = line.len,
+                                .fork_name = request.fetches ? id : NULL};
     struct process *child = NULL;
     int result = bad ? pd_fail(e, PD_CAPACITY, "no memory for a fork")
                      : session_start(c->session, &r, &child, &known, e);

@@ -84,13 +84,16 @@ int request_fork(const char *id, const struct fork_request *how, struct buf *out
     json_member_cstr(&j, "op", "fork");
     if (how->force)
         json_member_bool(&j, "force", true);
+    if (how->fetches)
+        json_member_bool(&j, "fetch", true);
     if (how->env)
         put_fresh(&j, how);
     json_close(&j, '}');
     return put_json(id, &text, out);
 }
 
-int request_settle(const struct context *c, struct buf *out)
+/* The request `settle`, with an id of its own. */
+static int put_settle(const struct context *c, struct buf *out)
 {
     auto_buf text = BUF_INIT(64);
     char id[ID_SANDBOX_LEN + 16] = "settle-";
@@ -100,6 +103,17 @@ int request_settle(const struct context *c, struct buf *out)
         return put_plain(id, &(struct execution_request){.code = ""}, out);
     buf_printf(&text, "{\"op\":\"settle\"}");
     return put_json(id, &text, out);
+}
+
+void context_settle(const struct context *c, struct process *p)
+{
+    auto_buf line = BUF_INIT(256);
+    struct pd_err ignored;
+
+    if (!atomic_exchange(&p->is_interrupted, false) || !c->language->settles)
+        return;
+    if (put_settle(c, &line) == 0)
+        (void)process_send(p, line.data, line.len, NULL, 0, deadline_in(SEND_PATIENCE), &ignored);
 }
 
 int request_import(const char *id, const char *modules, struct buf *out)

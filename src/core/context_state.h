@@ -9,11 +9,12 @@
 
 #include "contexts/languages.h"
 
-#define EXECUTIONS_KEPT 64u             /* that have ended, per context: others are in journals */
-#define PROCESSES_OF    2u              /* that have ended, kept for their journals */
-#define INTERRUPT_GRACE (5 * NS_PER_S)  /* from SIGINT to SIGKILL */
-#define START_PATIENCE  (60 * NS_PER_S) /* for the first event of a process */
-#define SEND_PATIENCE   (60 * NS_PER_S) /* for a driver that does not read */
+#define EXECUTIONS_KEPT 64u            /* that have ended, per context: others are in journals */
+#define PROCESSES_OF    2u             /* that have ended, kept for their journals */
+#define INTERRUPT_GRACE (5 * NS_PER_S) /* from SIGINT to SIGKILL */
+#define INTERRUPT_AGAIN (2500 * NS_PER_MS) /* from SIGINT to another one */
+#define START_PATIENCE  (60 * NS_PER_S)    /* for the first event of a process */
+#define SEND_PATIENCE   (60 * NS_PER_S)    /* for a driver that does not read */
 
 /* A copy that was made before an execution, and how many there were then. */
 #define SPARES_MAX 4u
@@ -169,6 +170,7 @@ struct fork_request {
     const struct msg_list *env; /* NULL: a copy of the context. Otherwise a fresh context, with */
     const char *cwd;            /* this environment, in this directory */
     bool any_cwd;               /* or in another one */
+    bool fetches; /* the driver fetches its descriptors: they cannot go with the line */
 };
 /* A copy of the process with this note; for whoever has the turn of its context. */
 int context_copy_process(struct context *c, struct process *parent, const char *note,
@@ -207,7 +209,9 @@ int request_run(const struct context *c, const char *id, const struct execution_
                 struct buf *out);
 /* The same for a copy of the driver; its descriptors go with it. */
 int request_fork(const char *id, const struct fork_request *how, struct buf *out);
-/* The same for a driver that was interrupted, with an id of its own. */
-int request_settle(const struct context *c, struct buf *out);
+/* For a driver that was interrupted since the last time: has it wait for the signal. An interrupt
+ * may come late, when its execution has ended: the kernel has it, but who hears it is another
+ * thread of the driver, or the worker that stands for a fork. */
+void context_settle(const struct context *c, struct process *p);
 /* The same for what a zygote imports: names of modules with commas between them. */
 int request_import(const char *id, const char *modules, struct buf *out);

@@ -313,18 +313,6 @@ static void send_request(struct context *c, struct execution *x, struct process 
     (void)process_stop(p, is_time ? STOP_TIMEOUT : STOP_KILLED, &ignored);
 }
 
-/* An interrupt may come late, when its execution has ended: the kernel has it, but who hears it is
- * another thread of the driver, or the worker that stands for a fork. */
-static void settle_interrupt(struct context *c, struct process *p)
-{
-    auto_buf line = BUF_INIT(256);
-    struct pd_err ignored;
-    if (!atomic_exchange(&p->is_interrupted, false) || !c->language->settles)
-        return;
-    if (request_settle(c, &line) == 0)
-        (void)process_send(p, line.data, line.len, NULL, 0, deadline_in(SEND_PATIENCE), &ignored);
-}
-
 /* The first of the line has its turn: starts a process, and sends the request. */
 static int begin(struct context *c, struct execution *x, struct pd_err *e)
 {
@@ -358,7 +346,7 @@ static int begin(struct context *c, struct execution *x, struct pd_err *e)
     context_wake(c);
     lock_release(&c->table->lock);
 
-    settle_interrupt(c, p);
+    context_settle(c, p);
     send_request(c, x, p);
     buf_done(&x->request);
     process_unref(p);
@@ -380,7 +368,7 @@ int execution_follow(struct execution_follow *f, struct execution *x, struct con
         memcpy(f->offset, offset, sizeof f->offset);
     f->watch.event = -1;
     f->wait = NULL;
-    f->kill_at = DEADLINE_NONE;
+    f->again_at = f->kill_at = DEADLINE_NONE;
     f->results = 0;
     f->is_interrupted = f->had_error = f->truncated = f->restarted = false;
     f->reason[0] = f->died[0] = 0;
@@ -550,8 +538,11 @@ static bool read_on(struct execution_follow *f, enum execution_news *ret)
     }
 }
 
-/* The owner's: interrupts it when its time is over or nobody wants it any more, and kills it if it
- * does not heed that. Returns when to look again. */
+/* The owner's: interrupts it when its time is over or nobody wants it any more, once more when it
+ * does not heed that, and then kills it. Returns when to look again.
+ *
+ * Once more, because the first one may find nobody: while a program starts another one and waits
+ * for it (a shell, system()), it leaves the signal to that one, which may not be there yet. */
 static deadline see_to_time(struct execution_follow *f)
 {
     struct contexts *t = f->context->table;
@@ -573,13 +564,14 @@ static deadline see_to_time(struct execution_follow *f)
     if (f->kill_at == DEADLINE_NONE)
         f->kill_at = deadline_in(INTERRUPT_GRACE);
     /* Before its start a driver ignores the signal. */
-    if (!f->is_interrupted && f->reader.begun) {
+    if (f->reader.begun && (!f->is_interrupted || deadline_passed(f->again_at))) {
+        f->again_at = f->is_interrupted ? DEADLINE_NONE : deadline_in(INTERRUPT_AGAIN);
         f->is_interrupted = true;
         atomic_store(&f->reader.process->is_interrupted, true);
         (void)process_signal(f->reader.process, SIGINT, &ignored);
     }
     if (!deadline_passed(f->kill_at))
-        return f->kill_at;
+        return f->again_at < f->kill_at ? f->again_at : f->kill_at;
 
     (void)process_stop(f->reader.process, is_time ? STOP_TIMEOUT : STOP_KILLED, &ignored);
     f->kill_at = deadline_in(INTERRUPT_GRACE); /* again, if it was just about to start */

@@ -31,10 +31,22 @@ static bool is_usual(const struct sessions *all, const struct session_request *r
            !r->spec.root_name[0] && !r->spec.image[0] && !r->spec.options[0];
 }
 
+/* How many of a profile are kept at least, and at most. One elsewhere is paid for as long as it
+ * waits: nobody has any who did not ask for them. */
+static unsigned least(const struct sessions *all)
+{
+    return all->c.providers->list[0]->is_far ? all->c.image_pool : all->c.pool_min;
+}
+
+static unsigned most(const struct sessions *all)
+{
+    return all->c.providers->list[0]->is_far ? all->c.image_pool : all->c.pool_max;
+}
+
 void pool_set_targets(struct sessions *all)
 {
     for (unsigned p = 0; p < PROFILE_COUNT; p++)
-        all->pool_target[p] = all->c.pool_min;
+        all->pool_target[p] = least(all);
 }
 
 unsigned pool_filling(const struct sessions *all)
@@ -93,9 +105,9 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
 
     if (s) {
         all->stats.pool_hits++;
-    } else if (all->c.pool_max) {
+    } else if (most(all)) {
         all->stats.pool_misses++;
-        if (all->pool_target[p] < all->c.pool_max)
+        if (all->pool_target[p] < most(all))
             all->pool_target[p]++;
         all->pool_missed_ms[p] = time_now_ms();
     }
@@ -128,18 +140,18 @@ static int lacking(struct sessions *all)
     if (now - all->pool_failed_ms < RETRY_MS || all->c.providers->list[0]->needs_image)
         return -1;
     int found = -1;
-    unsigned most = 0;
+    unsigned lacks = 0;
     for (int p = 0; p < PROFILE_COUNT; p++) {
         unsigned target = all->pool_target[p], there = all->pool_count[p] + all->pool_making[p];
-        if (target > all->c.pool_min && now - all->pool_missed_ms[p] > SHRINK_MS) {
+        if (target > least(all) && now - all->pool_missed_ms[p] > SHRINK_MS) {
             target = --all->pool_target[p];
             all->pool_missed_ms[p] = now;
         }
-        target = target < all->c.pool_max ? target : all->c.pool_max;
+        target = target < most(all) ? target : most(all);
         target = target < POOL_ROOM ? target : POOL_ROOM;
         int wanted = IS_USUAL(p) || now - all->pool_wanted_ms[p] < WANTED_FOR_MS;
-        if (wanted && there < target && target - there > most) {
-            most = target - there;
+        if (wanted && there < target && target - there > lacks) {
+            lacks = target - there;
             found = p;
         }
     }

@@ -44,6 +44,8 @@ struct process_request {
     struct process *fork_of;
     const void *fork_line;
     size_t fork_line_len;
+    const char
+        *fork_name;    /* where its driver fetches the descriptors; NULL: they go with the line */
     const void *input; /* written to stdin, then closed; at most 1 MiB */
     size_t input_len;
     uint64_t timeout_ns; /* 0: none */

@@ -12,7 +12,8 @@
  * The end: init reports that the first process has ended. What it wrote is in the pipes by then, so
  * they are drained before anybody hears of the end; children that are still running may write on,
  * and the spools go on with them. A command that failed is looked at by the recorder first, because
- * the reason (memory, processes, disk) has to be asked for. */
+ * the reason (memory, processes, disk) has to be asked for. So is one that went well and needed
+ * much memory: what was killed in it is not the next one's fault. */
 #include "core/process_state.h"
 
 #include "core/session_state.h"
@@ -132,6 +133,8 @@ static void tell_end(struct process *p, enum process_state to)
         p->env = MSG_LIST_WRITER_INIT;
         if (s->running)
             s->running--;
+        s->ending -= p->is_ending;
+        p->is_ending = false;
         if (p->looks)
             s->looking--;
         else
@@ -180,6 +183,13 @@ static bool take_state(struct process *p)
     return stored;
 }
 
+/* May something in the command have been killed for memory, although it went well? One of its
+ * processes needed a good part of the limit then. With the process's lock held. */
+bool process_used_much(const struct process *p)
+{
+    return !p->worker && p->end.max_rss > p->session->info.spec.limits.memory / 8;
+}
+
 void process_on_exit(struct process *p, const struct msg_exited *end)
 {
     lock_take(&p->lock);
@@ -199,7 +209,7 @@ void process_on_exit(struct process *p, const struct msg_exited *end)
     process_step(p, whole ? PROCESS_EXITED : PROCESS_FINISHING);
     if (!whole)
         process_wake(p);
-    bool simple = end->status == 0 && p->stop == STOP_NONE;
+    bool simple = end->status == 0 && p->stop == STOP_NONE && !process_used_much(p);
     bool owed = p->end_owed = whole && p->listening;
     lock_release(&p->lock);
 
@@ -289,9 +299,14 @@ void process_explain(struct process *p)
         known = box_get_usage(s->box, &u, &e);
     rw_release(&s->box_use);
 
+    lock_take(&p->lock);
+    bool failed = p->end.status != 0 || p->stop != STOP_NONE;
+    lock_release(&p->lock);
+
+    /* What was killed beside one that went well may be another's that still runs. */
     bool oom = false, pids = false;
     lock_take(&s->lock);
-    if (known == 0) {
+    if (known == 0 && (failed || s->running == 1)) {
         /* The counters seen may be of the box before: it slept meanwhile. */
         oom = u.oom_kills > s->oom_seen;
         pids = u.pids_refused > s->pids_seen;
@@ -301,7 +316,7 @@ void process_explain(struct process *p)
     lock_release(&s->lock);
 
     lock_take(&p->lock);
-    if (p->stop == STOP_NONE) {
+    if (p->stop == STOP_NONE && failed) {
         int signal = WIFSIGNALED(p->end.status) ? WTERMSIG(p->end.status) : 0;
         if (oom)
             p->stop = STOP_OOM;

@@ -108,6 +108,9 @@ struct process {
      * a driver it is set with the session's lock held, when its context lets go of it. `looks`: no
      * use of the sandbox (WORKER_LOOKS). */
     bool worker, unseen, reach, moves, looks, shell, pty, background, back_pressure, updates_state;
+    /* A worker that runs and has answered: whoever asked it waits for nothing more. With the
+     * session's lock held. */
+    bool is_ending;
     bool driver; /* of a code context: it has a third stream */
     bool joins;  /* a copy of another driver, for which a worker stands */
     /* Of a driver: an interrupt was sent, and the next execution must not be hit by it. */
@@ -228,6 +231,9 @@ void process_finish_late(struct process *p);
 void process_conclude(struct process *p);
 /* Finds out what stopped it, from the sandbox's counters. Asks the provider. */
 void process_explain(struct process *p);
+/* Did it need so much memory that something in it may have been killed for it? With the lock held.
+ */
+bool process_used_much(const struct process *p);
 /* Its end is stored, and init has forgotten it. */
 void process_settle(struct process *p);
 /* Nothing more will come of it: settled, and its streams are closed. */

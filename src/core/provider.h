@@ -141,6 +141,16 @@ struct box_place {
     uint32_t environ_count, environ_bytes;
 };
 
+/* A request on a store of images. */
+struct box_images {
+    struct msg_images what;
+    int file; /* an archive to import, or -1 */
+    /* Each line of JSON, without its end. -1 with *e: no more is wanted, and that is the result. */
+    int (*line)(void *arg, const char *text, size_t len, struct pd_err *e);
+    bool (*is_unwanted)(void *arg); /* asked now and then; or NULL */
+    void *arg;
+};
+
 /* How long the daemon waits for this provider, in nanoseconds. All must be set. */
 struct provider_patience {
     uint64_t create, destroy, pause, keep;
@@ -228,13 +238,17 @@ struct provider {
     /* PROVIDER_USAGE. */
     int (*usage)(struct box *b, struct box_usage *ret, struct pd_err *e);
     /* PROVIDER_EGRESS. Gives the sockets of the box's way out, which the caller owns then: the one
-     * that gets its TCP connections, the one for its DNS questions. Once for a box that was made
-     * or adopted, with network gate; PD_NOT_FOUND: it has none. */
+     * that gets its TCP connections, the one for its DNS questions. A box that was made without
+     * network gate gets one now, while it runs. */
     int (*way_out)(struct box *b, int ret[2], struct pd_err *e);
 
     /* PROVIDER_IMAGE. Does the box run, and would a new one from its image be the same? Asks the
      * engine, so it takes a moment; any failure says that nobody should be given this box. */
     int (*check)(struct box *b, deadline d, struct pd_err *e);
+
+    /* A request on the provider's own store of images, until it is done or the deadline: any
+     * failure is told as a line, too. NULL: its images are an engine's, or it has none. */
+    int (*images)(struct provider *p, const struct box_images *r, deadline d, struct pd_err *e);
 
     /* PROVIDER_ROOTS. Deletes a root that no box uses. */
     int (*remove_root)(struct provider *p, const char *root_name, struct pd_err *e);

@@ -276,7 +276,7 @@ void process_conclude(struct process *p)
 {
     lock_take(&p->lock);
     bool explain = p->state == PROCESS_EXITED && !p->worker && !p->refused &&
-                   (p->end.status != 0 || p->stop != STOP_NONE);
+                   (p->end.status != 0 || p->stop != STOP_NONE || process_used_much(p));
     bool updated = p->state_updated;
     lock_release(&p->lock);
 

@@ -249,14 +249,24 @@ static int add_trust(struct msg_list_writer *set)
     return bad;
 }
 
-int session_give_secrets(struct session *s, const char *before, struct pd_err *e)
+/* No file is written into one that is paused: its bundle is due when it goes on. */
+static bool runs(struct session *s)
+{
+    lock_take(&s->lock);
+    bool is_paused = s->info.state == SESSION_PAUSED && !s->lost;
+    s->owes_trust = is_paused;
+    lock_release(&s->lock);
+    return !is_paused;
+}
+
+int session_give_secrets(struct session *s, const char *before, bool is_bare, struct pd_err *e)
 {
     struct vault *v = s->all->c.vault;
     struct msg_list_writer set = MSG_LIST_WRITER_INIT, unset = MSG_LIST_WRITER_INIT;
     struct secret_rule r;
     struct header_rule h;
     auto_buf trust = BUF_INIT(BUNDLE_MAX);
-    int bad = 0, count = 0;
+    int bad = 0, count = is_bare;
     char *rules = session_network(s);
     const char *at = rules;
 
@@ -278,11 +288,11 @@ int session_give_secrets(struct session *s, const char *before, struct pd_err *e
         bad |= add_trust(&set);
 
     int result = bad || !rules ? pd_fail(e, PD_CAPACITY, "no memory for the environment") : 0;
-    if (result == 0 && count)
+    if (result == 0 && count && runs(s))
         result = write_bundle(s, rules, &trust, e);
     struct msg_list to_set = msg_list_of(&set), to_unset = msg_list_of(&unset);
     if (result == 0 && (to_set.count || to_unset.count))
-        result = session_set_env(s, &to_set, &to_unset, NULL, e);
+        result = session_give_env(s, &to_set, &to_unset, e);
     msg_list_writer_done(&set);
     msg_list_writer_done(&unset);
     free(rules);

@@ -2,6 +2,8 @@
  * and the sandbox itself get of them (docs/secrets.md). */
 #pragma once
 
+#include <stdbool.h>
+
 struct buf;
 struct pd_err;
 struct session;
@@ -16,6 +18,8 @@ int secrets_check(struct vault *v, const char *tenant, const char *rules, struct
  * is gone is left out. */
 int secrets_seal(struct vault *v, const char *id, const char *tenant, const char *rules,
                  struct buf *out, struct pd_err *e);
-/* Gives the sandbox, which runs, what belongs to its secrets: placeholders in its environment, and
- * whom to trust. `before`: rules whose variables it had and may have to lose, or NULL. */
-int session_give_secrets(struct session *s, const char *before, struct pd_err *e);
+/* Gives the sandbox what belongs to its secrets: placeholders in its environment, and
+ * whom to trust. `before`: rules whose variables it had and may have to lose, or NULL. `is_bare`:
+ * its box was made without a way out, and without the machine's authorities. One that is paused has
+ * the rest when it goes on (owes_trust). */
+int session_give_secrets(struct session *s, const char *before, bool is_bare, struct pd_err *e);

@@ -521,8 +521,9 @@ int session_check_variables(const struct session *s, const struct msg_list *env,
     return 0;
 }
 
-int session_set_env(struct session *s, const struct msg_list *set, const struct msg_list *unset,
-                    const char *cwd, struct pd_err *e)
+/* Of one that is paused, too, for what its next command finds. */
+static int change_env(struct session *s, bool may_be_paused, const struct msg_list *set,
+                      const struct msg_list *unset, const char *cwd, struct pd_err *e)
 {
     struct msg_list_writer merged = MSG_LIST_WRITER_INIT;
     int bad = 0;
@@ -532,7 +533,8 @@ int session_set_env(struct session *s, const struct msg_list *set, const struct 
         return pd_fail(e, PD_INVALID, "cwd '%.100s': must be an absolute path", cwd);
 
     lock_take(&s->lock);
-    if (session_usable(s, e) < 0) {
+    bool is_paused = s->info.state == SESSION_PAUSED && !s->lost;
+    if (!(may_be_paused && is_paused) && session_usable(s, e) < 0) {
         lock_release(&s->lock);
         return -1;
     }
@@ -568,4 +570,16 @@ int session_set_env(struct session *s, const struct msg_list *set, const struct 
     msg_list_writer_done(&merged);
     return bad ? pd_fail(e, PD_TOO_LARGE, "the environment is longer than %u bytes", STATE_MAX)
                : session_store(s, e);
+}
+
+int session_set_env(struct session *s, const struct msg_list *set, const struct msg_list *unset,
+                    const char *cwd, struct pd_err *e)
+{
+    return change_env(s, false, set, unset, cwd, e);
+}
+
+int session_give_env(struct session *s, const struct msg_list *set, const struct msg_list *unset,
+                     struct pd_err *e)
+{
+    return change_env(s, true, set, unset, NULL, e);
 }

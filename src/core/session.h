@@ -42,6 +42,9 @@ struct pull_watch {
     void *arg;
 };
 
+/* When the image of a sandbox is fetched, where its provider has a store of its own. */
+enum image_pull { IMAGE_PULL_USUAL, IMAGE_PULL_NEVER, IMAGE_PULL_MISSING, IMAGE_PULL_ALWAYS };
+
 struct session_request {
     const char *tenant;
     const char *made_by;             /* id of the key, or NULL */
@@ -65,7 +68,8 @@ struct session_request {
     int pause_at_end;          /* when its life is over it is paused, not ended: enum */
     bool auto_retry;           /* get-or-create: a lost one is made anew, and said so */
     struct pull_watch pull_watch;
-    const char *key; /* Idempotency-Key or NULL */
+    enum image_pull pull; /* USUAL: as the server does it, which also may forbid it */
+    const char *key;      /* Idempotency-Key or NULL */
     uint64_t key_hash;
 };
 
@@ -102,8 +106,9 @@ char *session_policy(struct session *s);
  * A copy, to be freed; NULL without memory. */
 char *session_network(struct session *s);
 /* Other rules, which hold when it returns 0: connections that they do not allow are cut.
- * PD_CONFLICT: it was made without a way out. PD_CAPACITY: they are stored, and the gate could not
- * be told yet. On any session that is not gone. */
+ * One that was made without a way out gets it now; PD_PAUSED while its box stands still,
+ * PD_UNSUPPORTED where there can be none. PD_CAPACITY: they are stored, and the gate could not be
+ * told yet. On any session that is not gone. */
 int session_set_network(struct session *s, const char *rules, struct pd_err *e);
 /* What it was refused on its way out. `session_refusals` gives those since the mark, the same ones
  * counted together, the oldest first: what the gate has told or tells in a moment. -1: it has no

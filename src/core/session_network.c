@@ -3,7 +3,8 @@
  * The rules are the session's and are in its row; the sockets that the gate serves are its box's.
  * So every box that a session gets, made or adopted, is told to the gate with the rules of the
  * moment, and is taken from it before the box ends. A box without a way out, which most have, costs
- * nothing of this. */
+ * nothing of this; it gets one when its session is given rules for the first time. That is written
+ * down first, so that a box which has a way out is always one whose gate is told. */
 #include "core/egress.h"
 #include "core/secrets.h"
 #include "core/session_state.h"
@@ -26,9 +27,12 @@ static void gate_id(const struct session *s, char out[GATE_ID_MAX + 1])
     snprintf(out, GATE_ID_MAX + 1, "%s.%s", s->info.id, box);
 }
 
-static bool has_way_out(const struct session *s)
+static bool has_way_out(struct session *s)
 {
-    return s->info.spec.network == NETWORK_GATE && s->all->c.egress;
+    lock_take(&s->lock);
+    bool has = s->info.spec.network == NETWORK_GATE && s->all->c.egress;
+    lock_release(&s->lock);
+    return has;
 }
 
 /* A copy of the rules of the moment, or NULL. */
@@ -105,29 +109,68 @@ static int replace_rules(struct session *s, const char *rules, char **ret_before
     return -1;
 }
 
+static int store_way_out(struct session *s, enum network network, struct pd_err *e)
+{
+    lock_take(&s->lock);
+    s->info.spec.network = network;
+    lock_release(&s->lock);
+    return session_store(s, e);
+}
+
+/* Gives one that was made without a way out one whose rules allow nothing yet; one that sleeps has
+ * it with its next box. Its end takes the box, and then its sockets from the gate: not before we
+ * let go of the box. *ret_is_bare: its box is older than its way out. */
+static int get_way_out(struct session *s, bool *ret_is_bare, struct pd_err *e)
+{
+    struct pd_err ignored;
+
+    lock_take(&s->lock);
+    bool is_asleep = s->info.state == SESSION_PAUSED && s->info.asleep;
+    int usable = is_asleep ? 0 : session_usable(s, e);
+    lock_release(&s->lock);
+    if (usable < 0)
+        return -1;
+
+    if (!s->all->c.egress)
+        return pd_fail(e, PD_UNSUPPORTED, "this server gives sandboxes no way to the network");
+    if (provider_must(s->provider, PROVIDER_EGRESS, e) < 0)
+        return -1;
+
+    int r = store_way_out(s, NETWORK_GATE, e);
+    rw_read(&s->box_use);
+    *ret_is_bare = s->box && !s->info.spec.image[0];
+    if (r == 0 && s->box)
+        r = session_open_network(s, s->box, e);
+    rw_release(&s->box_use);
+    if (r < 0)
+        (void)store_way_out(s, NETWORK_NONE, &ignored);
+    return r;
+}
+
 int session_set_network(struct session *s, const char *rules, struct pd_err *e)
 {
     char id[GATE_ID_MAX + 1];
 
-    if (egress_check_rules(rules, e) < 0)
-        return -1;
-    if (!has_way_out(s))
-        return pd_fail(
-            e, PD_CONFLICT,
-            "sandbox %s was made without a way out: make one with `network`, whose rules "
-            "can be changed while it runs",
-            s->info.id);
-    if (session_begin_change(s, e) < 0)
+    if (egress_check_rules(rules, e) < 0 || session_begin_change(s, e) < 0)
         return -1;
 
-    gate_id(s, id);
+    bool had_one = has_way_out(s);
+    if (!had_one && !strncmp(rules, NO_RULES, strlen(NO_RULES))) {
+        session_end_change(s);
+        return 0;
+    }
+
     char *before = NULL;
-    int r = replace_rules(s, rules, &before, e);
+    bool is_bare = false;
+    int r = had_one ? 0 : get_way_out(s, &is_bare, e);
+    if (r == 0)
+        r = replace_rules(s, rules, &before, e);
+    gate_id(s, id);
     if (r == 0)
         r = egress_change(s->all->c.egress, id, rules, deadline_in(CHANGE_PATIENCE), e);
     session_end_change(s);
     if (r == 0)
-        r = session_give_secrets(s, before, e);
+        r = session_give_secrets(s, before, is_bare, e);
     free(before);
     if (r == 0)
         log_info("session.network", "id=%s", s->info.id);

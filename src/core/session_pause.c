@@ -5,6 +5,7 @@
  * has a box, which it ends. Waking writes down the new box's name first and that the session runs
  * last: a daemon that dies in between finds the same, and the session sleeps on. Either way the
  * root is the session's, and is deleted by the session's end alone. */
+#include "core/secrets.h"
 #include "core/session_state.h"
 
 #include "access/ids.h"
@@ -312,6 +313,18 @@ static int wake_up(struct session *s, struct pd_err *e)
     return -1;
 }
 
+/* Rules that came meanwhile may have brought whom to trust. It runs all the same. */
+static void give_what_is_due(struct session *s)
+{
+    struct pd_err e;
+
+    lock_take(&s->lock);
+    bool owes = s->owes_trust;
+    lock_release(&s->lock);
+    if (owes && session_give_secrets(s, NULL, false, &e) < 0)
+        log_warn("session.trust", "id=%s error=%s", s->info.id, e.msg);
+}
+
 int session_resume(struct session *s, struct pd_err *e)
 {
     if (session_begin_change(s, e) < 0)
@@ -325,6 +338,8 @@ int session_resume(struct session *s, struct pd_err *e)
     if (r == 0 && !done)
         r = asleep ? wake_up(s, e) : freeze(s, 0, e);
     session_end_change(s);
+    if (r == 0 && !done)
+        give_what_is_due(s);
     return r;
 }
 

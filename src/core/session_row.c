@@ -126,15 +126,14 @@ static int write_row(struct session *s, enum life to, struct pd_err *e)
         return 0;
 
     auto_buf spec = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct row_copy copy;
+    lock_take(&s->lock);
     struct spec wanted = s->info.spec;
+    row_copy_take(&copy, s, to);
+    lock_release(&s->lock);
     wanted.root_dir = "";
     wanted.root_name = "";
     spec_store(&spec, &wanted);
-
-    struct row_copy copy;
-    lock_take(&s->lock);
-    row_copy_take(&copy, s, to);
-    lock_release(&s->lock);
 
     int r = -1;
     if (copy.is_whole) {

@@ -19,6 +19,7 @@
 
 #define PIPE_SIZE          (64u << 10)
 #define FORK_SEND_PATIENCE (10 * NS_PER_S)
+#define ENDING_PATIENCE    (5 * NS_PER_S)
 
 void far_ends_done(struct far_ends *f)
 {
@@ -171,10 +172,21 @@ static struct process *find_key(struct session *s, const char *key)
 #define IS_KNOWN    1 /* a command with its key exists */
 #define JUDGE_AGAIN 2 /* what its judgement relied on has changed: nothing was done */
 
+/* A worker counts until its end is heard of, which is after its answer: on a busy machine one
+ * client alone has many such, one after the other. They are waited for, because nobody could end
+ * them. With the session's lock held. */
+static void await_room(struct session *s)
+{
+    deadline d = deadline_in(ENDING_PATIENCE);
+    while (s->running >= PROCESSES_RUNNING && s->ending && lock_wait(&s->changed, &s->lock, d))
+        continue;
+}
+
 /* Enters it into the session: from now on it can be found, and the session stays where it is. */
 static int enter(struct session *s, struct process *p, struct process **ret_known, struct pd_err *e)
 {
     lock_take(&s->lock);
+    await_room(s);
     int r = 0;
     if (s->moving && p->looks)
         r = pd_fail(e, PD_CONFLICT, "sandbox %s is being moved", s->info.id);
@@ -246,8 +258,27 @@ static void leave(struct session *s, struct process *p, const struct pd_err *why
     entered(s);
 }
 
-/* A copy of another driver: that one gets the far ends with its request, and the box a worker that
- * stands for the copy.
+/* Where the driver gets the far ends with its request: the worker has nothing but the join socket,
+ * whose other end goes to the driver, too. */
+static int send_pair(struct process *p, const struct process_request *stand_in, uint32_t uid,
+                     int *ret_join, struct pd_err *e)
+{
+    struct far_ends worker __attribute__((cleanup(far_ends_done))) = FAR_ENDS_NONE;
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return pd_fail_sys(e, "make a socket");
+
+    worker.fd[0] = pair[0];
+    *ret_join = pair[1];
+    worker.fd[1] = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    worker.fd[2] = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (worker.fd[1] < 0 || worker.fd[2] < 0)
+        return pd_fail(e, PD_CAPACITY, "no descriptor is left");
+    return session_send(p, stand_in, uid, &worker, e);
+}
+
+/* A copy of another driver: that one gets the far ends with its request, or fetches them from the
+ * worker that stands for the copy in the box.
  *
  * The row is written last, while the driver forks, for which the kernel needs milliseconds if the
  * process is large. Nobody knows of the copy before. If this daemon dies before the row is there,
@@ -256,32 +287,29 @@ static int start_fork(struct process *p, const struct process_request *r, uint32
                       struct pd_err *e)
 {
     struct far_ends far __attribute__((cleanup(far_ends_done))) = FAR_ENDS_NONE;
-    struct far_ends worker __attribute__((cleanup(far_ends_done))) = FAR_ENDS_NONE;
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     struct pd_err ignored;
     auto_fd join = -1;
-    int pair[2];
 
     if (session_make_streams(p, r, &far, e) < 0 || process_begin_streams(p, e) < 0)
         return -1;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return pd_fail_sys(e, "make a socket");
-    worker.fd[0] = pair[0];
-    join = pair[1];
-    worker.fd[1] = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    worker.fd[2] = open("/dev/null", O_RDWR | O_CLOEXEC);
 
     struct process_request stand_in = {.env = {.text = ""}, .cwd = "/"};
-    int bad = msg_list_add(&argv, "join") < 0 || worker.fd[1] < 0 || worker.fd[2] < 0;
+    char copied[33];
+    wire_id_text(r->fork_of->id, copied);
+    int bad = msg_list_add(&argv, "join") < 0 ||
+              msg_list_add(&argv, r->fork_name ? r->fork_name : "-") < 0 ||
+              msg_list_add(&argv, copied) < 0;
     stand_in.argv = msg_list_of(&argv);
     process_begin(p);
-    int sent = bad ? pd_fail(e, PD_CAPACITY, "no descriptor is left")
-                   : session_send(p, &stand_in, uid, &worker, e);
+    int sent = bad            ? pd_fail(e, PD_CAPACITY, "no memory for a fork")
+               : r->fork_name ? session_send(p, &stand_in, uid, &far, e)
+                              : send_pair(p, &stand_in, uid, &join, e);
     msg_list_writer_done(&argv);
 
     const int fds[] = {far.fd[0], far.fd[1], far.fd[2], far.fd[3], join};
-    if (sent < 0 || process_send(r->fork_of, r->fork_line, r->fork_line_len, fds, 5,
-                                 deadline_in(FORK_SEND_PATIENCE), e) < 0)
+    if (sent < 0 || process_send(r->fork_of, r->fork_line, r->fork_line_len, fds,
+                                 r->fork_name ? 0 : 5, deadline_in(FORK_SEND_PATIENCE), e) < 0)
         return -1;
     if (process_store(p, e) == 0)
         return 0;
@@ -668,7 +696,12 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
 void session_worker_end(struct worker_call *c, int abort)
 {
     struct pd_err e;
+
+    lock_take(&c->session->lock);
     bool running = process_state_is_live(process_state(c->process));
+    c->process->is_ending = running;
+    c->session->ending += running;
+    lock_release(&c->session->lock);
 
     /* Killed before its pipes are closed: an end of input must not look like the end of a file. */
     if (abort && running)

@@ -63,7 +63,8 @@ struct session {
     _Atomic uint64_t shadow; /* shadow.c's mark; 0: it has none */
     struct policy policy;
     char *policy_text;
-    char *network; /* rules of its way out, or NULL; under the lock once it runs */
+    char *network;   /* rules of its way out, or NULL; under the lock once it runs */
+    bool owes_trust; /* rules came while it was paused: core/secrets.h */
     /* The last refusals, the n-th of all at n % REFUSALS_KEPT; NULL until there is one. Under the
      * lock, as their number. */
     struct refusal *refusals;
@@ -111,6 +112,7 @@ struct session {
     unsigned running;
     unsigned looking;  /* of those, how many nobody is told of: WORKER_LOOKS */
     unsigned starting; /* of those: whose streams are just being made */
+    unsigned ending;   /* of those: workers that have answered, and are about to end */
     /* Numbers of command groups: which are taken, which have lost their command but not all of its
      * children, whose each is, and whether somebody is just killing what is in it: such a one is
      * not given to another command. */
@@ -341,6 +343,9 @@ bool judgement_holds(const struct session *s, const struct judgement *j);
  * about to end. Nothing happens where there is no way out. */
 int session_open_network(struct session *s, struct box *box, struct pd_err *e);
 void session_close_network(struct session *s);
+/* As session_set_env, also of one that is paused. */
+int session_give_env(struct session *s, const struct msg_list *set, const struct msg_list *unset,
+                     struct pd_err *e);
 
 /* session_move.c */
 /* The session that an event is for of the box that was made for this one. It lives as long as the

@@ -127,6 +127,7 @@ void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
     all->c.queue_timeout_ms = c->queue_timeout_ms;
     all->c.pool_min = c->pool_min;
     all->c.pool_max = c->pool_max;
+    all->c.image_store_max = c->image_store_max;
     all->c.image_pool = c->image_pool;
     all->c.image_pool_max = c->image_pool_max;
     all->c.image_pool_ttl_ms = c->image_pool_ttl_ms;

@@ -36,6 +36,8 @@ struct sessions_config {
     unsigned image_pool, image_pool_max;
     uint64_t image_pool_ttl_ms;
     bool images_always_pulled;
+    enum image_pull image_pull; /* what is usual; NEVER (or nothing): whatever a request says */
+    uint64_t image_store_max;   /* bytes; 0: any */
     bool (*image_allowed)(void *arg, const char *image); /* may anybody have it? NULL: yes */
     void *image_allowed_arg;
     uint64_t idle_timeout_ms, max_life_ms;

@@ -3,6 +3,7 @@
  * A creation holds the names of its request (key, thread), so that a second one with the same finds
  * what the first has made; takes a place, or waits in the queue without the names; takes a sandbox
  * from the pool or makes its own; and writes the row before it says that it runs. */
+#include "core/images.h"
 #include "core/secrets.h"
 #include "core/session_state.h"
 #include "core/sessions.h"
@@ -245,13 +246,13 @@ static int make_from(struct sessions *all, const struct session_request *r,
         r1 = fill_root(s, o, e);
     if (r1 == 0 && !warm) {
         s->pull_watch = r->pull_watch;
-        r1 = sessions_make_box(s, e);
+        r1 = images_make_box(s, r, e);
         s->pull_watch = (struct pull_watch){0};
         *ret_did = r1 == 0 ? PROVIDER_MADE_IT : PROVIDER_FAILED;
     }
     if (r1 == 0)
         r1 = session_store_step(s, LIFE_RUNNING, e);
-    if (r1 == 0 && session_give_secrets(s, NULL, e) < 0) {
+    if (r1 == 0 && session_give_secrets(s, NULL, false, e) < 0) {
         struct pd_err ignored;
         (void)session_end(s, END_FAILED, e->msg, &ignored);
         session_unref(s);

@@ -8,18 +8,12 @@
 #include "base/json.h"
 #include "base/parse.h"
 #include "engine/http.h"
+#include "engine/rented_text.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 #define LABEL "label="
-
-static void json_unref(json_t **j)
-{
-    json_decref(*j);
-}
-#define auto_json __attribute__((cleanup(json_unref))) json_t
 
 /* ---- names ---- */
 

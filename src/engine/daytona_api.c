@@ -6,31 +6,12 @@
 #include "base/err.h"
 #include "base/json.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #define IMAGE_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@-"
 #define NAME_LETTERS  "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-
-static void json_unref(json_t **j)
-{
-    json_decref(*j);
-}
-#define auto_json __attribute__((cleanup(json_unref))) json_t
-
-static json_t *load(const void *json, size_t len, const char *what, struct pd_err *e)
-{
-    json_t *j = len ? json_loadb(json, len, 0, NULL) : NULL;
-
-    if (!json_is_object(j)) {
-        json_decref(j);
-        pd_fail(e, PD_PROTOCOL, "Daytona's answer to %s is no JSON object", what);
-        return NULL;
-    }
-    return j;
-}
 
 /* ---- making one ---- */
 
@@ -102,20 +83,6 @@ void daytona_create_body(struct buf *out, const struct daytona_plan *p)
 
 /* ---- what there is ---- */
 
-/* A text that must be of some form where it is; "" where it is not or is null. -1 for another. */
-static int copy(char *out, size_t size, const json_t *j, bool (*fits)(const char *text))
-{
-    const char *text = json_string_value(j);
-
-    out[0] = 0;
-    if (!j || json_is_null(j) || (text && !text[0]))
-        return 0;
-    if (!text || json_string_length(j) != strlen(text) || strlen(text) >= size || !fits(text))
-        return -1;
-    snprintf(out, size, "%s", text);
-    return 0;
-}
-
 /* Anybody's labels: one that is too long is not ours. */
 static void copy_label(char *out, size_t size, const json_t *labels, const char *name)
 {
@@ -161,7 +128,7 @@ static int read_one(const json_t *j, struct daytona_sandbox *ret, struct pd_err 
     const char *toolbox = json_string_value(json_object_get(j, "toolboxProxyUrl"));
     const char *why = json_string_value(json_object_get(j, "errorReason"));
 
-    if (copy(s.id, sizeof s.id, json_object_get(j, "id"), rented_is_id) < 0 || !s.id[0])
+    if (rented_json_text(s.id, sizeof s.id, json_object_get(j, "id"), rented_is_id) < 0 || !s.id[0])
         return pd_fail(e, PD_PROTOCOL, "Daytona tells of a sandbox whose id is none");
     if (toolbox && toolbox[0] && read_url("Daytona's toolboxProxyUrl", toolbox, &s.toolbox, e) < 0)
         return -1;
@@ -177,7 +144,7 @@ static int read_one(const json_t *j, struct daytona_sandbox *ret, struct pd_err 
 int daytona_read_sandbox(const void *json, size_t len, struct daytona_sandbox *ret,
                          struct pd_err *e)
 {
-    auto_json *j = load(json, len, "a request for a sandbox", e);
+    auto_json *j = rented_json("Daytona", "a request for a sandbox", json, len, e);
     return j ? read_one(j, ret, e) : -1;
 }
 
@@ -195,14 +162,15 @@ void daytona_list_target(struct buf *out, const char *owner, const char *cursor)
 int daytona_read_list(const void *json, size_t len, daytona_each *each, void *context,
                       char ret_cursor[DAYTONA_CURSOR], struct pd_err *e)
 {
-    auto_json *j = load(json, len, "the request for a list", e);
+    auto_json *j = rented_json("Daytona", "the request for a list", json, len, e);
     const json_t *items = json_object_get(j, "items");
     char cursor[DAYTONA_CURSOR];
 
     if (!j)
         return -1;
     if (!json_is_array(items) ||
-        copy(cursor, sizeof cursor, json_object_get(j, "nextCursor"), rented_is_token) < 0)
+        rented_json_text(cursor, sizeof cursor, json_object_get(j, "nextCursor"), rented_is_token) <
+            0)
         return pd_fail(e, PD_PROTOCOL, "Daytona's list of sandboxes is none");
 
     for (size_t i = 0; i < json_array_size(items); i++) {
@@ -219,13 +187,15 @@ int daytona_read_list(const void *json, size_t len, daytona_each *each, void *co
 int daytona_read_preview(const void *json, size_t len, struct daytona_preview *ret,
                          struct pd_err *e)
 {
-    auto_json *j = load(json, len, "the request for a preview", e);
+    auto_json *j = rented_json("Daytona", "the request for a preview", json, len, e);
     const char *url = json_string_value(json_object_get(j, "url"));
     struct daytona_preview p;
 
     if (!j)
         return -1;
-    if (copy(p.token, sizeof p.token, json_object_get(j, "token"), rented_is_token) < 0 || !url)
+    if (rented_json_text(p.token, sizeof p.token, json_object_get(j, "token"), rented_is_token) <
+            0 ||
+        !url)
         return pd_fail(e, PD_PROTOCOL, "Daytona tells a preview whose address or token is none");
     if (read_url("Daytona's preview", url, &p.url, e) < 0)
         return -1;
@@ -247,7 +217,7 @@ void daytona_execute_body(struct buf *out, const char *lines, unsigned timeout_s
 
 int daytona_read_executed(const void *json, size_t len, const char *what, struct pd_err *e)
 {
-    auto_json *j = load(json, len, "a command", e);
+    auto_json *j = rented_json("Daytona", "a command", json, len, e);
     const json_t *code = json_object_get(j, "exitCode");
     const char *result = json_string_value(json_object_get(j, "result"));
     char words[160];
@@ -265,7 +235,7 @@ int daytona_read_executed(const void *json, size_t len, const char *what, struct
 
 int daytona_read_port(const void *json, size_t len, bool *ret, struct pd_err *e)
 {
-    auto_json *j = load(json, len, "the question for a port", e);
+    auto_json *j = rented_json("Daytona", "the question for a port", json, len, e);
     const json_t *used = json_object_get(j, "isInUse");
 
     if (!j)

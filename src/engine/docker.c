@@ -43,7 +43,6 @@
 #define BUILD_PATIENCE (600 * NS_PER_S)
 #define DOOR_PATIENCE  (20 * NS_PER_S)
 #define CALL_PATIENCE  (20 * NS_PER_S)
-#define END_PATIENCE   (5 * NS_PER_S)
 #define LAYERS_MOST    120 /* engines take 125 */
 #define NAME_SIZE      128
 
@@ -128,7 +127,6 @@ static bool is_no_box(const struct pd_err *e)
     return e->code == PD_NOT_FOUND || e->code == PD_CONFLICT;
 }
 
-/* FNV-1a: the state directory as a short word. */
 static void store_name(const char *state_dir, char out[17])
 {
     uint64_t h = 14695981039346656037u;
@@ -142,30 +140,37 @@ static void store_name(const char *state_dir, char out[17])
 
 struct sweep {
     struct broker *broker;
-    int failed;
+    const char *instance;
+    bool failed;
 };
 
-/* One with a root is only ended: the daemon says when its files may go. */
+/* One with a root is only ended: the daemon says when its files may go. One elsewhere whose watch
+ * lives is left to the next keeper. */
 static int end_one(void *context, const struct docker_container *c, struct pd_err *e)
 {
     struct sweep *s = context;
+    if (s->broker->docker.is_far && doors_hold(s->broker->config->state_dir, s->instance, c->box))
+        return 0;
     deadline t = deadline_in(CALL_PATIENCE);
     int r = c->root[0] ? docker_kill(&s->broker->docker, c->id, t, e)
                        : docker_remove(&s->broker->docker, c->id, t, e);
 
-    s->failed |= r < 0;
+    s->failed = s->failed || r < 0;
     return 0;
+}
+
+static bool end_all(struct broker *b, const char *instance)
+{
+    struct sweep s = {.broker = b, .instance = instance};
+    struct pd_err e;
+    deadline t = deadline_in(CALL_PATIENCE);
+    return docker_list(&b->docker, LABEL_OWNER, instance, end_one, &s, t, &e) == 0 && !s.failed;
 }
 
 static void end_instance(const char *instance, void *arg)
 {
     struct broker *b = arg;
-    struct sweep s = {.broker = b};
-    struct pd_err e;
-
-    if (docker_list(&b->docker, LABEL_OWNER, instance, end_one, &s, deadline_in(CALL_PATIENCE),
-                    &e) == 0 &&
-        !s.failed)
+    if (end_all(b, instance))
         doors_remove(b->config->state_dir, instance);
 }
 
@@ -216,23 +221,6 @@ static int find_root(struct broker *b, const char *root, struct docker_container
     return 0;
 }
 
-/* The engine hears of an end a little after the kernel: its state is asked for again until it
- * knows, else nobody would ever learn the reason. */
-static void await_end(struct broker *b, struct docker_container *c)
-{
-    deadline t = deadline_in(END_PATIENCE);
-
-    while (!b->docker.is_far && c->running && !deadline_passed(t)) {
-        auto_fd process = (int)syscall(SYS_pidfd_open, c->pid, 0);
-        struct pollfd ended = {.fd = process, .events = POLLIN};
-        if (process >= 0 && poll(&ended, 1, 0) == 0)
-            return; /* it lives */
-        usleep(20000);
-        if (docker_inspect(&b->docker, c->id, c, t, NULL) < 0)
-            return;
-    }
-}
-
 /* As find_root, of a root that is to be changed: its box has ended, or is about to. */
 static int find_idle_root(struct broker *b, const char *root, struct docker_container *ret,
                           deadline t, struct pd_err *e)
@@ -248,7 +236,7 @@ static int find_idle_root(struct broker *b, const char *root, struct docker_cont
         return 0;
     }
     if (r == 0)
-        await_end(b, ret);
+        docker_await_end(&b->docker, ret);
     /* A container elsewhere does not end with its stand-in: it is ended when it is swept, or here.
      */
     if (r == 0 && ret->running && b->docker.is_far && !door_is_held(&b->doors, ret->box)) {
@@ -473,6 +461,19 @@ static int meet_far(struct broker *b, const char *name, struct docker_plan *plan
     return 0;
 }
 
+/* Nothing of it stays, or the keeper's sweep will find it, or it has no door when it comes. */
+static void unmake(struct broker *b, const char *name)
+{
+    struct docker_container half;
+    deadline t = deadline_in(CALL_PATIENCE);
+
+    orphans_suspect(&b->orphans);
+    if (find_box(b, name, &half, t, NULL) == 0)
+        (void)docker_remove(&b->docker, half.id, t, NULL);
+    (void)container_group_remove(&b->groups, name);
+    door_remove(&b->doors, name);
+}
+
 static int build(struct broker *b, const struct msg_build *m, int control, struct box_init *ret,
                  struct pd_err *e)
 {
@@ -507,14 +508,7 @@ static int build(struct broker *b, const struct msg_build *m, int control, struc
                           : meet(b, m, name, &plan, place, control, t, ret, e)) == 0)
         return 0;
 
-    /* Nothing of it stays, or the keeper's sweep will find it, or it has no door when it comes. */
-    struct docker_container half;
-    orphans_suspect(&b->orphans);
-    t = deadline_in(CALL_PATIENCE);
-    if (find_box(b, m->name, &half, t, NULL) == 0)
-        (void)docker_remove(&b->docker, half.id, t, NULL);
-    (void)container_group_remove(&b->groups, m->name);
-    door_remove(&b->doors, m->name);
+    unmake(b, m->name);
     return -1;
 }
 
@@ -565,7 +559,11 @@ static void do_build(struct broker *b, struct frame *f)
     int fds[4] = {group >= 0 ? group : b->null, devpts, process, b->null};
     struct wire_head head = {
         .type = WIRE_BUILT, .flags = b->docker.is_far ? BOX_IS_FAR : 0, .id = f->head.id};
-    wire_send(b->sock, &head, &out, fds, 4, DEADLINE_NONE);
+    if (wire_send(b->sock, &head, &out, fds, 4, DEADLINE_NONE) == 0 || !b->docker.is_far)
+        return;
+    /* The keeper is gone, and the next one does not know of it. */
+    (void)syscall(SYS_pidfd_send_signal, process, SIGKILL, NULL, 0);
+    unmake(b, m.name);
 }
 
 static int decode_box(const struct frame *f, struct msg_sweep *ret, struct pd_err *e)
@@ -590,7 +588,7 @@ static void do_sweep(struct broker *b, struct frame *f)
 
     int r = find_box(b, m.name, &c, t, &e);
     if (r == 0) {
-        await_end(b, &c);
+        docker_await_end(&b->docker, &c);
         docker_say_end(&c, why, sizeof why);
         r = c.root[0] ? docker_kill(&b->docker, c.id, t, &e)
                       : docker_remove(&b->docker, c.id, t, &e);
@@ -792,7 +790,8 @@ _Noreturn void docker_main(const struct broker_config *c, int sock, int init_fd)
 
     /* The keeper is gone, and with it the owner of every box. */
     if (set_up(&b, &e) == 0) {
-        end_instance(c->instance, &b);
+        if (end_all(&b, c->instance))
+            doors_leave(&b.doors, c->state_dir, c->instance);
         sweep_instance(&b.groups.host);
     }
     docker_close(&b.docker);

@@ -12,10 +12,14 @@
 #include "engine/http.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-#define AUTH_MAX 65536u
-#define TRIES    3
+#define AUTH_MAX     65536u
+#define TRIES        3
+#define END_PATIENCE (5 * NS_PER_S)
 
 const char *docker_kind(const struct docker *d)
 {
@@ -615,4 +619,19 @@ int docker_remove_image(struct docker *d, const char *name, deadline t, struct p
     if (docker_ask(d, &c, e) < 0)
         return -1;
     return c.status == 200 || c.status == 404 ? 0 : docker_refused(&c, "remove the image", e);
+}
+
+void docker_await_end(struct docker *d, struct docker_container *c)
+{
+    deadline t = deadline_in(END_PATIENCE);
+
+    while (!d->is_far && c->running && !deadline_passed(t)) {
+        auto_fd process = (int)syscall(SYS_pidfd_open, c->pid, 0);
+        struct pollfd ended = {.fd = process, .events = POLLIN};
+        if (process >= 0 && poll(&ended, 1, 0) == 0)
+            return; /* it lives */
+        usleep(20000);
+        if (docker_inspect(d, c->id, c, t, NULL) < 0)
+            return;
+    }
 }

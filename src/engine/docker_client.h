@@ -40,6 +40,9 @@ const char *docker_kind(const struct docker *d); /* "docker" or "podman" */
 /* PD_NOT_FOUND when there is no such container. */
 int docker_inspect(struct docker *d, const char *name, struct docker_container *ret, deadline t,
                    struct pd_err *e);
+/* The engine hears of an end a little after the kernel: its state is asked for again until it
+ * knows, else nobody would ever learn the reason. Only on this machine. */
+void docker_await_end(struct docker *d, struct docker_container *c);
 /* The same for a container that has to have these labels. PD_CONFLICT, with the remedy, for one of
  * this name that has not: it is somebody else's, and nothing may be done to it. */
 int docker_inspect_ours(struct docker *d, const char *name, const char *owner, const char *box,

@@ -178,6 +178,13 @@ static void remove_door(int parent, const char *name)
     (void)unlinkat(parent, name, AT_REMOVEDIR);
 }
 
+static void remove_unheld(int parent, const char *name)
+{
+    auto_fd seized = live_dir_seize(parent, name);
+    if (seized != -EWOULDBLOCK)
+        remove_door(parent, name);
+}
+
 void doors_remove(const char *state_dir, const char *instance)
 {
     char path[512];
@@ -187,13 +194,23 @@ void doors_remove(const char *state_dir, const char *instance)
     if (!list)
         return;
 
+    /* The files first, which those who are left have opened. */
     for (const struct dirent *entry; (entry = readdir(list));)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
             if (unlinkat(dirfd(list), entry->d_name, 0) < 0)
-                remove_door(dirfd(list), entry->d_name);
+                remove_unheld(dirfd(list), entry->d_name);
         }
     closedir(list);
     (void)rmdir(path);
+}
+
+void doors_leave(struct doors *d, const char *state_dir, const char *instance)
+{
+    auto_fd all = d->dir < 0 ? -1 : openat(d->dir, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    fd_done(&d->dir);
+    auto_fd last = all < 0 ? -1 : live_dir_seize(all, instance);
+    if (last >= 0)
+        doors_remove(state_dir, instance);
 }
 
 int door_make(const struct doors *d, const char *name, char ret_path[640], struct pd_err *e)
@@ -237,6 +254,18 @@ bool door_is_held(const struct doors *d, const char *name)
 {
     auto_fd free = door_is_there(d, name) ? live_dir_seize(d->dir, name) : -ENOENT;
     return free == -EWOULDBLOCK;
+}
+
+bool doors_hold(const char *state_dir, const char *instance, const char *name)
+{
+    char path[512];
+    if (name[0] == '.' || strchr(name, '/') || strchr(instance, '/') ||
+        (size_t)snprintf(path, sizeof path, "%s/doors/%s", state_dir, instance) >= sizeof path)
+        return false;
+
+    struct doors d = {.dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    auto_fd dir = d.dir;
+    return dir >= 0 && door_is_held(&d, name);
 }
 
 /* The connection if it is the process's, else -1: somebody else has no business here. */

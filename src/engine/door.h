@@ -29,8 +29,12 @@ void doors_each_dead(const char *state_dir, void (*each)(const char *instance, v
 /* Does a process of another keeper of the same state directory live? True where it cannot be known.
  */
 bool doors_are_held(const struct doors *d, const char *instance);
-/* Removes a keeper's directory with all doors. */
+/* Removes a keeper's directory with all doors, but for places that somebody holds: then it stays.
+ */
 void doors_remove(const char *state_dir, const char *instance);
+/* This process has no use for its keeper's directory any more, which is removed with the last one.
+ */
+void doors_leave(struct doors *d, const char *state_dir, const char *instance);
 
 /* Makes a door and returns its listening socket; `ret_path` is the directory to mount. */
 int door_make(const struct doors *d, const char *name, char ret_path[640], struct pd_err *e);
@@ -39,6 +43,8 @@ int door_make(const struct doors *d, const char *name, char ret_path[640], struc
 int door_hold(const struct doors *d, const char *name, struct pd_err *e);
 /* Does somebody hold it? */
 bool door_is_held(const struct doors *d, const char *name);
+/* The same of any keeper's place. */
+bool doors_hold(const char *state_dir, const char *instance, const char *name);
 /* Waits until the process `pid` has connected. A descriptor, and a pidfd of the process in
  * *ret_process; PD_LOST when the process ends first, PD_TIMEOUT. */
 int door_wait(int listener, pid_t pid, int *ret_process, deadline t, struct pd_err *e);

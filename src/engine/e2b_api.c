@@ -7,7 +7,6 @@
 #include "base/err.h"
 #include "base/json.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,12 +14,6 @@
 #define FLAG_LAST  2u
 #define WORDS_MAX  400u
 #define EVENTS_MAX 10000u
-
-static void json_unref(json_t **j)
-{
-    json_decref(*j);
-}
-#define auto_json __attribute__((cleanup(json_unref))) json_t
 
 /* ---- what is said ---- */
 
@@ -103,42 +96,21 @@ void e2b_start_body(struct buf *out, const char *line)
 
 /* ---- sandboxes ---- */
 
-static json_t *load(const void *json, size_t len, const char *what, struct pd_err *e)
-{
-    json_error_t error;
-    json_t *j = len ? json_loadb(json, len, 0, &error) : NULL;
-
-    if (!j)
-        pd_fail(e, PD_PROTOCOL, "E2B's answer to %s is no JSON", what);
-    return j;
-}
-
-/* A text that must be of some form where it is; "" where it is not or is null. -1 for another. */
-static int copy(char *out, size_t size, const json_t *j, bool (*fits)(const char *text))
-{
-    const char *text = json_string_value(j);
-
-    out[0] = 0;
-    if (!j || json_is_null(j) || (text && !text[0]))
-        return 0;
-    if (!text || json_string_length(j) != strlen(text) || strlen(text) >= size || !fits(text))
-        return -1;
-    snprintf(out, size, "%s", text);
-    return 0;
-}
-
 int e2b_read_sandbox(const void *json, size_t len, struct e2b_sandbox *ret, struct pd_err *e)
 {
-    auto_json *j = load(json, len, "a request for a sandbox", e);
+    auto_json *j = rented_json("E2B", "a request for a sandbox", json, len, e);
     struct e2b_sandbox s;
 
     if (!j)
         return -1;
-    if (copy(s.id, sizeof s.id, json_object_get(j, "sandboxID"), rented_is_id) < 0 || !s.id[0] ||
-        copy(s.token, sizeof s.token, json_object_get(j, "envdAccessToken"), rented_is_token) < 0 ||
-        copy(s.traffic, sizeof s.traffic, json_object_get(j, "trafficAccessToken"),
-             rented_is_token) < 0 ||
-        copy(s.domain, sizeof s.domain, json_object_get(j, "domain"), rented_is_host) < 0)
+    if (rented_json_text(s.id, sizeof s.id, json_object_get(j, "sandboxID"), rented_is_id) < 0 ||
+        !s.id[0] ||
+        rented_json_text(s.token, sizeof s.token, json_object_get(j, "envdAccessToken"),
+                         rented_is_token) < 0 ||
+        rented_json_text(s.traffic, sizeof s.traffic, json_object_get(j, "trafficAccessToken"),
+                         rented_is_token) < 0 ||
+        rented_json_text(s.domain, sizeof s.domain, json_object_get(j, "domain"), rented_is_host) <
+            0)
         return pd_fail(e, PD_PROTOCOL,
                        "E2B tells a sandbox whose id, tokens or domain are not of their form");
     *ret = s;
@@ -147,7 +119,7 @@ int e2b_read_sandbox(const void *json, size_t len, struct e2b_sandbox *ret, stru
 
 int e2b_read_list(const void *json, size_t len, e2b_each *each, void *context, struct pd_err *e)
 {
-    auto_json *j = load(json, len, "the request for a list", e);
+    auto_json *j = rented_json("E2B", "the request for a list", json, len, e);
 
     if (!j)
         return -1;
@@ -157,7 +129,8 @@ int e2b_read_list(const void *json, size_t len, e2b_each *each, void *context, s
         const json_t *one = json_array_get(j, i), *meta = json_object_get(one, "metadata");
         const char *state = json_string_value(json_object_get(one, "state"));
         struct e2b_listed s = {.paused = state && !strcmp(state, "paused")};
-        if (copy(s.id, sizeof s.id, json_object_get(one, "sandboxID"), rented_is_id) < 0 ||
+        if (rented_json_text(s.id, sizeof s.id, json_object_get(one, "sandboxID"), rented_is_id) <
+                0 ||
             !s.id[0])
             return pd_fail(e, PD_PROTOCOL, "E2B lists a sandbox without an id");
         const char *owner = json_string_value(json_object_get(meta, E2B_OWNER));
@@ -221,7 +194,7 @@ static int take_events(struct ending *n, const uint8_t *at, size_t len, struct p
             len < HEAD ? 0 : (size_t)at[1] << 24 | (size_t)at[2] << 16 | (size_t)at[3] << 8 | at[4];
         if (len < HEAD || size > len - HEAD)
             return pd_fail(e, PD_PROTOCOL, "E2B's stream of a process ends in the middle");
-        auto_json *j = load(at + HEAD, size, "the start of a process", e);
+        auto_json *j = rented_json("E2B", "the start of a process", at + HEAD, size, e);
         if (!j || take_event(n, at[0], j, e) < 0)
             return -1;
         at += HEAD + size;

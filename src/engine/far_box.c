@@ -51,6 +51,7 @@ struct watch {
     const char *container;
     struct far_secret secret;
     int orders[2]; /* the stand-in's end, the carrier's */
+    int secrets;   /* credentials that the environment had, for carriers (secret_env.h); or -1 */
     pid_t stand_in, carrier;
     uint64_t carrier_began;
 };
@@ -104,7 +105,7 @@ static _Noreturn void be_stand_in(struct watch *w, pid_t watch)
                                 .context = w};
 
     /* Setting a user takes the signal of the parent's death away: it is asked for behind that. */
-    secret_env_forget();
+    fd_done(&w->secrets);
     if (shed() < 0)
         _exit(1);
     follow(watch, "paddock-standin");
@@ -134,6 +135,7 @@ static int start_carrier(struct watch *w)
         close(LOCK_FD);
         close(w->orders[0]);
         explicit_bzero(&w->secret, sizeof w->secret);
+        secret_env_unseal(w->secrets, w->config->kind->name);
         carrier_main(w->config, w->container, w->orders[1], REPORT_FD);
     }
     return w->carrier < 0 ? -1 : 0;
@@ -174,7 +176,7 @@ static int read_secret(struct far_secret *ret)
 
 _Noreturn void far_box_main(const struct broker_config *c, const char *container)
 {
-    struct watch w = {.config = c, .container = container};
+    struct watch w = {.config = c, .container = container, .secrets = secret_env_seal()};
 
     (void)signal(SIGCHLD, SIG_DFL);
     (void)signal(SIGPIPE, SIG_IGN);

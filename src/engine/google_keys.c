@@ -8,7 +8,6 @@
 #include "base/json.h"
 #include "engine/http.h"
 
-#include <jansson.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -17,12 +16,6 @@
 
 #define ASSERTION_LIFE 3600
 #define LIFE_MOST      86400
-
-static void json_unref(json_t **j)
-{
-    json_decref(*j);
-}
-#define auto_json __attribute__((cleanup(json_unref))) json_t
 
 static bool is_printable(const char *text)
 {
@@ -55,8 +48,8 @@ int google_account_read(const void *json, size_t len, struct google_account *ret
         return pd_fail(e, PD_INVALID, "it is not the JSON file of a service account");
     if (strcmp(type, "service_account") != 0)
         return pd_fail(e, PD_INVALID,
-                       "it is of type '%.40s': use the key file of a service account, or a token "
-                       "with cloudrun_token_file",
+                       "it is of type '%.40s': use the key file of a service account, one of "
+                       "type external_account, or a token with cloudrun_token_file",
                        type);
     if (take_word(j, "client_email", ret->email, sizeof ret->email, e) < 0 ||
         take_word(j, "private_key_id", ret->key_id, sizeof ret->key_id, e) < 0 ||

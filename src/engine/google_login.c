@@ -3,6 +3,7 @@
 
 #include "base/banned.h"
 #include "base/err.h"
+#include "engine/google_federation.h"
 #include "engine/http.h"
 #include "engine/remote.h"
 #include "engine/rented.h"
@@ -119,21 +120,154 @@ static int exchange(struct google_login *g, const struct google_account *a, dead
     return failed ? -1 : take_answer(g, &r, &c, "give a token for the service account", e);
 }
 
-static int from_account(struct google_login *g, deadline t, struct pd_err *e)
+static int from_key(struct google_login *g, const struct buf *text, deadline t, struct pd_err *e)
 {
-    auto_buf text = BUF_INIT(FILE_MAX);
     struct google_account account;
 
-    if (remote_read_file("cloudrun_credentials_file", g->account_file, &text, e) < 0)
-        return -1;
-    int failed = google_account_read(text.data, text.len, &account, e);
-    if (text.data)
-        explicit_bzero(text.data, text.cap);
+    g->from = "the key of a service account";
+    int failed = google_account_read(text->data, text->len, &account, e);
     if (failed)
         return pd_wrap(e, "cloudrun_credentials_file %.120s", g->account_file);
     failed = exchange(g, &account, t, e);
     explicit_bzero(&account, sizeof account);
-    g->from = "the key of a service account";
+    return failed;
+}
+
+/* ---- somebody else's token ---- */
+
+static int ask_source(const struct google_login *g, const struct google_federation *f,
+                      struct buf *out, deadline t, struct pd_err *e)
+{
+    const struct rented r = {.who = "the credential_source",
+                             .remedy = "cloudrun_credentials_file",
+                             .secret = "",
+                             .ca_file = g->ca_file};
+    auto_rented c = RENTED_CALL("GET", t);
+    struct http *h = rented_server(&r, f->source.base, e);
+    if (!h)
+        return -1;
+
+    c.again = true;
+    for (unsigned i = 0; i < f->header_count; i++)
+        rented_header(&c, f->headers[i]);
+    buf_puts(&c.target, f->source.target);
+    int failed = rented_ask(&r, h, &c, e);
+    http_free(h);
+    if (!failed && c.status != 200)
+        failed = rented_call_refused(&r, &c, "give a token", e);
+    if (!failed && buf_put(out, c.out.data, c.out.len) < 0)
+        failed = pd_fail(e, PD_PROTOCOL, "the credential_source gives too much");
+    if (c.out.data)
+        explicit_bzero(c.out.data, c.out.len);
+    return failed;
+}
+
+/* What proves to Google whose program this is. It is asked for anew each time: such tokens are
+ * short. */
+static int read_subject(const struct google_login *g, const struct google_federation *f,
+                        char ret[GOOGLE_SUBJECT], deadline t, struct pd_err *e)
+{
+    auto_buf text = BUF_INIT(GOOGLE_SOURCE_MAX);
+    int failed = f->file[0] ? remote_read_file("credential_source.file", f->file, &text, e)
+                            : ask_source(g, f, &text, t, e);
+
+    if (!failed)
+        failed = google_subject_read(f, text.data, text.len, ret, e);
+    if (text.data)
+        explicit_bzero(text.data, text.cap);
+    return failed;
+}
+
+static int exchange_subject(struct google_login *g, const struct google_federation *f,
+                            const char *subject, deadline t, struct pd_err *e)
+{
+    const struct rented r = {.who = "Google's token server",
+                             .remedy = "the pool and provider in cloudrun_credentials_file",
+                             .secret = subject,
+                             .ca_file = g->ca_file};
+    auto_rented c = RENTED_CALL("POST", t);
+    struct http *h = rented_server(&r, f->token.base, e);
+    if (!h)
+        return -1;
+
+    c.again = true;
+    rented_header(&c, "Content-Type: application/x-www-form-urlencoded");
+    buf_puts(&c.target, f->token.target);
+    google_federate_form(&c.in, f, subject);
+    int failed = rented_ask(&r, h, &c, e);
+    http_free(h);
+    explicit_bzero(c.in.data, c.in.len);
+    return failed ? -1 : take_answer(g, &r, &c, "exchange a token", e);
+}
+
+/* With Google's token that of the service account. Its end is the one that was asked for: one that
+ * is refused before is fetched anew. */
+static int impersonate(struct google_login *g, const struct google_federation *f, deadline t,
+                       struct pd_err *e)
+{
+    const struct rented r = {.who = "Google's IAM",
+                             .remedy = "service_account_impersonation_url, and the role "
+                                       "iam.serviceAccountTokenCreator",
+                             .secret = google_login_secret(g),
+                             .ca_file = g->ca_file};
+    auto_rented c = RENTED_CALL("POST", t);
+    char token[GOOGLE_TOKEN];
+    struct http *h = rented_server(&r, f->impersonate.base, e);
+    if (!h)
+        return -1;
+
+    c.again = true;
+    rented_header(&c, g->header);
+    rented_header(&c, "Content-Type: application/json");
+    buf_puts(&c.target, f->impersonate.target);
+    google_impersonate_body(&c.in, f);
+    int failed = rented_ask(&r, h, &c, e);
+    http_free(h);
+    if (failed)
+        return -1;
+    if (c.status != 200)
+        return rented_call_refused(&r, &c, "give a token for the service account", e);
+    if (google_impersonated_read(c.out.data, c.out.len, token, e) < 0)
+        return pd_wrap(e, "%s", r.who);
+    take_token(g, token, f->life);
+    explicit_bzero(token, sizeof token);
+    explicit_bzero(c.out.data, c.out.len);
+    return 0;
+}
+
+static int from_federation(struct google_login *g, const struct buf *text, deadline t,
+                           struct pd_err *e)
+{
+    static struct google_federation f; /* of a broker or carrier, which has one thread */
+    static char subject[GOOGLE_SUBJECT];
+
+    g->from = "a federated identity";
+    int failed = google_federation_read(text->data, text->len, &f, e);
+    if (!failed)
+        failed = read_subject(g, &f, subject, t, e);
+    if (failed)
+        return pd_wrap(e, "cloudrun_credentials_file %.120s", g->account_file);
+
+    failed = exchange_subject(g, &f, subject, t, e);
+    if (!failed && f.impersonate.base[0])
+        failed = impersonate(g, &f, t, e);
+    explicit_bzero(subject, sizeof subject);
+    explicit_bzero(f.headers, sizeof f.headers);
+    if (failed)
+        google_login_forget(g);
+    return failed;
+}
+
+static int from_account(struct google_login *g, deadline t, struct pd_err *e)
+{
+    auto_buf text = BUF_INIT(FILE_MAX);
+
+    if (remote_read_file("cloudrun_credentials_file", g->account_file, &text, e) < 0)
+        return -1;
+    int failed = google_is_federation(text.data, text.len) ? from_federation(g, &text, t, e)
+                                                           : from_key(g, &text, t, e);
+    if (text.data)
+        explicit_bzero(text.data, text.cap);
     return failed;
 }
 

@@ -2,7 +2,8 @@
  *
  *   a file with a token (cloudrun_token_file), which somebody else keeps fresh
  *   the key of a service account (cloudrun_credentials_file, or GOOGLE_APPLICATION_CREDENTIALS):
- *   a signed assertion is exchanged for a token
+ *   a signed assertion is exchanged for a token. Or such a file of type external_account: somebody
+ *   else's token is exchanged (google_federation.h)
  *   the metadata server of the machine, where this runs at Google
  *
  * The first that is named is the one: what is wrong there is an error and not passed by, because

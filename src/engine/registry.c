@@ -468,5 +468,5 @@ int registry_main(int argc, char **argv)
 
     if (failed)
         fprintf(stderr, "%s\n", e.msg);
-    return failed ? 1 : 0;
+    return failed ? REGISTRY_STATUS + (int)e.code : 0;
 }

@@ -12,7 +12,9 @@
  * the bytes are used. */
 #pragma once
 
-/* The whole of it: the exit status. The reason of a failure goes to descriptor 2, one line. */
+/* The whole of it: the exit status, which is 0, or REGISTRY_STATUS and the error's enum pd_code.
+ * The reason of a failure goes to descriptor 2, one line. */
+#define REGISTRY_STATUS 64
 int registry_main(int argc, char **argv);
 
 #define REGISTRY_AUTH_FD 3

@@ -23,6 +23,8 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* An image may have to be pulled there; the keeper's own patience is what ends it. */
 #define BUILD_PATIENCE (600 * NS_PER_S)
@@ -73,16 +75,25 @@ static void suspect(struct broker *b)
 struct sweep {
     struct broker *broker;
     const char *instance;
-    bool dead; /* its keeper is gone: all go, and not only those without a place */
+    bool
+        dead; /* its keeper is gone: all go that nobody holds, and not only those without a place */
     bool found, failed;
 };
+
+/* A box whose watch lives may be the next keeper's. */
+static bool is_somebodys(const struct sweep *w, const char *box)
+{
+    const struct broker *b = w->broker;
+    return w->dead ? doors_hold(b->config->state_dir, w->instance, box)
+                   : door_is_there(&b->places, box);
+}
 
 static int sweep_one(void *context, const struct remote_state *s, struct pd_err *e)
 {
     struct sweep *w = context;
     struct remote *r = w->broker->remote;
 
-    if (!w->dead && door_is_there(&w->broker->places, s->box))
+    if (is_somebodys(w, s->box))
         return 0;
     w->found = true;
     if (r->kind->end(r, w->instance, s->box, deadline_in(CALL_PATIENCE), e) < 0)
@@ -90,14 +101,18 @@ static int sweep_one(void *context, const struct remote_state *s, struct pd_err 
     return 0;
 }
 
+static bool end_unheld(struct broker *b, const char *instance)
+{
+    struct sweep w = {.broker = b, .instance = instance, .dead = true};
+    struct pd_err e;
+    return b->kind->each(b->remote, instance, sweep_one, &w, deadline_in(CALL_PATIENCE), &e) == 0 &&
+           !w.failed;
+}
+
 static void end_instance(const char *instance, void *arg)
 {
     struct broker *b = arg;
-    struct sweep w = {.broker = b, .instance = instance, .dead = true};
-    struct pd_err e;
-
-    if (b->kind->each(b->remote, instance, sweep_one, &w, deadline_in(CALL_PATIENCE), &e) == 0 &&
-        !w.failed)
+    if (end_unheld(b, instance))
         doors_remove(b->config->state_dir, instance);
 }
 
@@ -151,6 +166,14 @@ static int say_end(struct broker *b, const char *box, deadline t, struct pd_err 
                    now.why[0] ? now.why : "nobody says why");
 }
 
+/* Nothing of it stays; or it has no place any more when it comes, and is an orphan. */
+static void unmake(struct broker *b, const char *name)
+{
+    suspect(b);
+    (void)b->kind->end(b->remote, b->config->instance, name, deadline_in(CALL_PATIENCE), NULL);
+    door_remove(&b->places, name);
+}
+
 /* From nothing to a link. The watch's pid, or -1. */
 static pid_t make(struct broker *b, const struct msg_build *m, int lock, int control, deadline t,
                   int *ret_process, struct pd_err *e)
@@ -194,10 +217,7 @@ static pid_t build(struct broker *b, const struct msg_build *m, int control, int
     if (pid >= 0)
         return pid;
 
-    /* Nothing of it stays; or it has no place any more when it comes, and is an orphan. */
-    suspect(b);
-    (void)b->kind->end(b->remote, b->config->instance, m->name, deadline_in(CALL_PATIENCE), NULL);
-    door_remove(&b->places, m->name);
+    unmake(b, m->name);
     return -1;
 }
 
@@ -231,7 +251,12 @@ static void do_build(struct broker *b, struct frame *f)
     msg_built_encode(&out, &built);
     int fds[4] = {b->null, b->null, process, b->null};
     struct wire_head head = {.type = WIRE_BUILT, .flags = BOX_IS_FAR, .id = f->head.id};
-    wire_send(b->sock, &head, &out, fds, 4, DEADLINE_NONE);
+    if (wire_send(b->sock, &head, &out, fds, 4, DEADLINE_NONE) == 0)
+        return;
+
+    /* The keeper is gone, and the next one does not know of it. */
+    (void)syscall(SYS_pidfd_send_signal, process, SIGKILL, NULL, 0);
+    unmake(b, m.name);
 }
 
 static int decode_box(const struct frame *f, struct msg_sweep *ret, struct pd_err *e)
@@ -389,9 +414,9 @@ void remote_serve(const struct broker_config *c, int sock, int init_fd, int box_
         frame_reset(&f);
     }
 
-    /* The keeper is gone, and with it the owner of every box. */
-    if (set_up(&b, &e) == 0)
-        end_instance(c->instance, &b);
+    /* The keeper is gone, and with it the owner of every box that nobody holds for the next one. */
+    if (set_up(&b, &e) == 0 && end_unheld(&b, c->instance))
+        doors_leave(&b.places, c->state_dir, c->instance);
     remote_close(b.remote);
     fd_done(&b.places.dir);
 }

@@ -6,7 +6,6 @@
 #include "base/err.h"
 #include "base/parse.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -106,6 +105,36 @@ int rented_place_read(const char *place, char ret_id[RENTED_ID], char ret_link[3
             return 0;
     }
     return pd_fail(e, PD_INVALID, "'%.100s' is no place of a rented sandbox", place);
+}
+
+/* ---- answers that are JSON ---- */
+
+void rented_json_done(json_t **j)
+{
+    json_decref(*j);
+}
+
+json_t *rented_json(const char *who, const char *what, const void *json, size_t len,
+                    struct pd_err *e)
+{
+    json_t *j = len ? json_loadb(json, len, 0, NULL) : NULL;
+
+    if (!j)
+        pd_fail(e, PD_PROTOCOL, "%s's answer to %s is no JSON", who, what);
+    return j;
+}
+
+int rented_json_text(char *out, size_t size, const json_t *j, bool (*fits)(const char *text))
+{
+    const char *text = json_string_value(j);
+
+    out[0] = 0;
+    if (!j || json_is_null(j) || (text && !text[0]))
+        return 0;
+    if (!text || json_string_length(j) != strlen(text) || strlen(text) >= size || !fits(text))
+        return -1;
+    snprintf(out, size, "%s", text);
+    return 0;
 }
 
 /* ---- words ---- */

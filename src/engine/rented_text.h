@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 
 struct pd_err;
@@ -32,6 +33,21 @@ bool rented_is_host(const char *text);
 bool rented_is_id(const char *text);
 /* May it stand in a header? */
 bool rented_is_token(const char *text);
+
+/* ---- answers that are JSON ---- */
+
+/* A value that is let go at the end of its block. */
+void rented_json_done(json_t **j);
+#define auto_json __attribute__((cleanup(rented_json_done))) json_t
+
+/* The answer of `who` to `what`, an object or a list; NULL with PD_PROTOCOL. */
+json_t *rented_json(const char *who, const char *what, const void *json, size_t len,
+                    struct pd_err *e);
+/* A text that must be of some form where it is; "" where it is not, is empty or null. -1 for
+ * another, or one that does not fit into `size` with its NUL. */
+int rented_json_text(char *out, size_t size, const json_t *j, bool (*fits)(const char *text));
+
+/* ---- words ---- */
 
 /* Copies the words of an answer for people: its JSON member message (or error, or detail), or the
  * beginning of the text; only what can be shown, without `secret`, at most `size` - 1 bytes. */

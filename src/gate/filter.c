@@ -49,6 +49,7 @@ static const unsigned allowed[] = {
     SYS_sendto,
     SYS_setsockopt,
     SYS_shutdown,
+    SYS_splice,
     SYS_write,
     SYS_restart_syscall,
 #if defined(__x86_64__)

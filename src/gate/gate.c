@@ -177,12 +177,7 @@ static void dispatch(struct gate *g, struct watch *w, uint32_t events)
 
 static bool needs_ticks(const struct gate *g)
 {
-    if (g->late || g->lookups)
-        return true;
-    for (const struct sandbox *s = g->sandboxes; s; s = s->next)
-        if (s->held || s->throttled)
-            return true;
-    return false;
+    return g->late || g->lookups || g->waiting;
 }
 
 static void tick(struct gate *g)
@@ -197,8 +192,7 @@ static void tick(struct gate *g)
         if (deadline_passed(l->late))
             lookup_late(l);
     }
-    for (struct sandbox *s = g->sandboxes; s; s = s->next)
-        sandbox_tick(s);
+    sandboxes_tick(g);
 }
 
 static void collect(struct gate *g)
@@ -301,6 +295,7 @@ int gate_run(const struct gate_config *c, struct pd_err *e)
         return pd_fail_sys(e, "make the gate's sockets");
     if (g.client.fd >= 0)
         (void)fd_set_nonblock(g.client.fd);
+    relay_open_pipe(&g);
     if (drop(e) < 0)
         return -1;
 

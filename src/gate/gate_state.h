@@ -93,6 +93,8 @@ struct sandbox {
     bool told;      /* by the client that is there now */
     bool held;      /* its accept waits for a limit */
     bool throttled; /* flows wait for their bucket */
+    bool waits;     /* is in the gate's list of those that wait for either */
+    struct sandbox *waiting_next;
     bool closed;
 };
 
@@ -115,6 +117,7 @@ struct half {
     uint8_t *pending;
     size_t at, len;
     uint64_t bytes;
+    bool much;  /* came at once, the last time */
     bool ended; /* the source has said its last */
     bool shut;  /* and the other side was told */
 };
@@ -186,7 +189,7 @@ struct gate {
     unsigned loan_count;
     uint64_t loan_last;               /* the number of the last one */
     struct flow *turns, **turns_last; /* flows that wait for a changer */
-    struct sandbox *sandboxes;
+    struct sandbox *sandboxes, *waiting;
     unsigned sandbox_count;
     struct tenant *tenants;
     struct flow *late, *over; /* flows with a deadline; flows to be freed */
@@ -195,7 +198,8 @@ struct gate {
     struct record_entry *records, **records_last;
     unsigned record_count;
     uint64_t records_lost;
-    bool ended; /* the only client is gone, or the process that has all the sandboxes */
+    bool ended;  /* the only client is gone, or the process that has all the sandboxes */
+    int pipe[2]; /* for splicing: empty between turns; or -1 */
     uint8_t scratch[SCRATCH];
 };
 
@@ -218,8 +222,9 @@ void sandbox_close(struct sandbox *s);
 void tenant_leave(struct gate *g, struct tenant *t);
 void sandboxes_forget_untold(struct gate *g);
 void sandbox_accept(struct sandbox *s);
-/* Limits may have room again. */
-void sandbox_tick(struct sandbox *s);
+/* Is looked at with the next tick: a limit may have room again. */
+void sandbox_wait(struct sandbox *s);
+void sandboxes_tick(struct gate *g);
 void sandboxes_collect(struct gate *g);
 /* How many tokens there are; `rate` 0: no limit. */
 uint64_t bucket_tokens(struct bucket *b, uint64_t rate, uint64_t now);
@@ -268,6 +273,8 @@ void lend_leave(struct flow *f);
 bool lend_has_room(uint64_t most, uint64_t all, uint64_t tenant, uint64_t sandbox);
 
 /* relay.c */
+/* Before the filter, which lets nobody make one. */
+void relay_open_pipe(struct gate *g);
 void relay_begin(struct flow *f);
 /* Copies what can be copied, and waits for the rest. */
 void relay_move(struct flow *f, uint32_t near_events, uint32_t far_events);

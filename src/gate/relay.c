@@ -1,14 +1,25 @@
-/* Copying, both ways, by read and write: as fast as splice here, and without its pipes. What one
- * side does not take is kept, and nothing more is read for it: memory is bounded by one buffer a
- * direction. An end is passed on as an end; anything else that stops a side resets the other. */
+/* Copying, both ways. What one side does not take is kept, and nothing more is read for it: memory
+ * is bounded by one buffer a direction. An end is passed on as an end; anything else that stops a
+ * side resets the other.
+ *
+ * A direction in which much comes at once is spliced: that takes the gate two thirds of the
+ * processor that reading and writing does, and more than that of the sandbox, which has its caches
+ * to itself. All share one pipe, which is empty between turns: what is left in it when the other
+ * side takes no more is read out of it and kept. Should it ever not be empty it is closed, and
+ * everybody copies from then on: no byte of one connection may come to another. */
 #include "base/banned.h"
+#include "base/fd.h"
 #include "gate/gate_state.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#define TURNS 8u /* of one direction, before others have theirs */
+#define TURNS       8u          /* of one direction, before others have theirs */
+#define MUCH        (32u << 10) /* that came at once: the next turn is spliced */
+#define SPLICED_MAX (256u << 10)
+#define PIPE_SIZE   (1024 << 10) /* for its slots: a small packet takes one, too */
 
 void relay_free(struct flow *f)
 {
@@ -49,9 +60,12 @@ static size_t allowance(struct flow *f, struct half *h)
     struct sandbox *s = f->sandbox;
     uint64_t tokens = bucket_tokens(h->bucket, s->policy->limits.rate, clock_now());
 
-    if (!tokens)
+    if (!tokens) {
         s->throttled = true;
-    return tokens < SCRATCH ? (size_t)tokens : SCRATCH;
+        sandbox_wait(s);
+    }
+    size_t most = h->much ? SPLICED_MAX : SCRATCH;
+    return tokens < most ? (size_t)tokens : most;
 }
 
 static void count(struct flow *f, struct half *h, size_t n)
@@ -64,10 +78,86 @@ static void count(struct flow *f, struct half *h, size_t n)
         h->bucket->tokens -= n < h->bucket->tokens ? n : h->bucket->tokens;
 }
 
+static bool is_later(void)
+{
+    return errno == EAGAIN || errno == EINTR;
+}
+
+/* One turn: as recv says, and -1 also for a side that does not take anything any more. What it does
+ * not take now is kept. */
+static ssize_t pass_copied(struct flow *f, struct half *h, size_t most)
+{
+    uint8_t *scratch = f->sandbox->gate->scratch;
+
+    ssize_t n = recv(h->from->fd, scratch, most, 0);
+    if (n <= 0)
+        return n;
+    count(f, h, (size_t)n);
+
+    ssize_t sent = send(h->to->fd, scratch, (size_t)n, MSG_NOSIGNAL);
+    if (sent < 0 && !is_later())
+        return -1;
+    if (sent < 0)
+        sent = 0;
+    return sent < n && !keep(h, scratch + sent, (size_t)(n - sent)) ? -1 : n;
+}
+
+void relay_open_pipe(struct gate *g)
+{
+    if (pipe2(g->pipe, O_CLOEXEC | O_NONBLOCK) < 0)
+        g->pipe[0] = g->pipe[1] = -1; /* everything is copied */
+    else
+        (void)fcntl(g->pipe[0], F_SETPIPE_SZ, PIPE_SIZE);
+}
+
+/* Takes exactly this out of the pipe, which is empty then; NULL: away with it. */
+static bool empty_pipe(struct gate *g, uint8_t *to, size_t len)
+{
+    for (size_t at = 0; at < len;) {
+        ssize_t n = read(g->pipe[0], to ? to + at : g->scratch, to ? len - at : SCRATCH);
+        if (n <= 0) {
+            fd_done(&g->pipe[0]);
+            fd_done(&g->pipe[1]);
+            return false;
+        }
+        at += (size_t)n;
+    }
+    return true;
+}
+
+/* Likewise, without its bytes coming to the gate. */
+static ssize_t pass_spliced(struct flow *f, struct half *h, size_t most)
+{
+    struct gate *g = f->sandbox->gate;
+
+    ssize_t n = splice(h->from->fd, NULL, g->pipe[1], NULL, most, SPLICE_F_NONBLOCK);
+    if (n <= 0)
+        return n;
+    count(f, h, (size_t)n);
+
+    size_t left = (size_t)n;
+    while (left) {
+        ssize_t sent = splice(g->pipe[0], NULL, h->to->fd, NULL, left, SPLICE_F_NONBLOCK);
+        if (sent <= 0) {
+            int why = sent < 0 ? errno : EPIPE;
+            bool is_full = why == EAGAIN || why == EINTR;
+            h->pending = is_full ? malloc(left) : NULL;
+            if (!empty_pipe(g, h->pending, left) || !h->pending) {
+                errno = is_full ? ENOMEM : why;
+                return -1;
+            }
+            h->len = left;
+            break;
+        }
+        left -= (size_t)sent;
+    }
+    return n;
+}
+
 /* Moves one direction as far as it goes. False: the flow is broken. */
 static bool move(struct flow *f, struct half *h)
 {
-    uint8_t *scratch = f->sandbox->gate->scratch;
+    const struct gate *g = f->sandbox->gate;
 
     if (!flush(h))
         return false;
@@ -75,23 +165,12 @@ static bool move(struct flow *f, struct half *h)
         size_t most = allowance(f, h);
         if (!most)
             return true;
-        ssize_t n = recv(h->from->fd, scratch, most, 0);
+        ssize_t n = h->much && g->pipe[0] >= 0 ? pass_spliced(f, h, most) : pass_copied(f, h, most);
         if (n < 0)
-            return errno == EAGAIN || errno == EINTR;
-        if (n == 0) {
-            h->ended = true;
-            break;
-        }
-
-        count(f, h, (size_t)n);
-        ssize_t sent = send(h->to->fd, scratch, (size_t)n, MSG_NOSIGNAL);
-        if (sent < 0 && errno != EAGAIN && errno != EINTR)
-            return false;
-        if (sent < 0)
-            sent = 0;
-        if (sent < n && !keep(h, scratch + sent, (size_t)(n - sent)))
-            return false;
-        if ((size_t)n < most)
+            return is_later();
+        h->ended = n == 0;
+        h->much = n >= MUCH;
+        if ((size_t)n < most && !h->much)
             break; /* that was all there is for now */
     }
 

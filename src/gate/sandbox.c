@@ -159,6 +159,11 @@ void sandbox_close(struct sandbox *s)
             *at = s->next;
             break;
         }
+    for (struct sandbox **at = &g->waiting; s->waits && *at; at = &(*at)->waiting_next)
+        if (*at == s) {
+            *at = s->waiting_next;
+            break;
+        }
     g->sandbox_count--;
     s->closed = true;
     s->next = g->sandboxes_over;
@@ -198,20 +203,35 @@ static bool may_accept(struct sandbox *s)
     return s->dials < DIALS_MAX && bucket_tokens(&s->starts, l->starts, clock_now()) > 0;
 }
 
+void sandbox_wait(struct sandbox *s)
+{
+    struct gate *g = s->gate;
+    if (s->waits)
+        return;
+    s->waits = true;
+    s->waiting_next = g->waiting;
+    g->waiting = s;
+}
+
+/* No more connections are taken until a tick finds room for them. */
+static void hold(struct sandbox *s)
+{
+    s->held = true;
+    sandbox_wait(s);
+    (void)watch_set(s->gate, &s->accept, 0);
+}
+
 void sandbox_accept(struct sandbox *s)
 {
     for (unsigned i = 0; i < ACCEPTS_AT_ONCE && !s->closed; i++) {
         if (!may_accept(s)) {
-            s->held = true;
-            (void)watch_set(s->gate, &s->accept, 0);
+            hold(s);
             return;
         }
 
         int fd = accept4(s->accept.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
-            s->held = true; /* until the next tick */
-            (void)watch_set(s->gate, &s->accept, 0);
-        }
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+            hold(s);
         if (fd < 0)
             return;
         if (s->policy->limits.starts)
@@ -220,9 +240,11 @@ void sandbox_accept(struct sandbox *s)
     }
 }
 
-void sandbox_tick(struct sandbox *s)
+static void tick(struct sandbox *s)
 {
-    if (s->held && may_accept(s)) {
+    if (s->held && !may_accept(s)) {
+        sandbox_wait(s);
+    } else if (s->held) {
         s->held = false;
         (void)watch_set(s->gate, &s->accept, EPOLLIN);
     }
@@ -233,5 +255,17 @@ void sandbox_tick(struct sandbox *s)
             if (f->state == FLOW_RELAY)
                 relay_move(f, 0, 0);
         }
+    }
+}
+
+void sandboxes_tick(struct gate *g)
+{
+    struct sandbox *list = g->waiting;
+
+    g->waiting = NULL;
+    for (struct sandbox *s = list, *next; s; s = next) {
+        next = s->waiting_next;
+        s->waits = false;
+        tick(s);
     }
 }

@@ -13,6 +13,7 @@
 
 #include "init/door.h"
 #include "init/facts.h"
+#include "init/fds.h"
 #include "init/shed.h"
 #include "init/tree.h"
 
@@ -308,7 +309,7 @@ int box_main(int argc, char **argv)
     struct pd_err e;
     enum init_mode mode = INIT_SINGLE;
 
-    if (read_words(&b, argc, argv, &e) < 0 || be_born(&b, &mode, &e) < 0)
+    if (fds_need_close(&e) < 0 || read_words(&b, argc, argv, &e) < 0 || be_born(&b, &mode, &e) < 0)
         _exit(complain(&e));
 
     int owner = find_owner(&b, &e);

@@ -286,14 +286,37 @@ static pid_t fork_worker(struct launch *l, struct pd_err *e)
     worker_refuse(stdout_now, &why);
 }
 
-int launch_check_fds(const struct frame *f, unsigned flags, struct pd_err *e)
+/* Is it the worker `join`? Its fourth descriptor is the entrance of its group, or where there is no
+ * group what a driver has there. */
+static bool is_join(const struct msg_exec *m, unsigned flags)
+{
+    uint32_t pos = 0;
+    const char *operation = flags & EXEC_WORKER ? msg_list_next(&m->argv, &pos) : NULL;
+    return operation && !strcmp(operation, "join");
+}
+
+const char *init_joins_from(const struct msg_exec *m, unsigned flags)
+{
+    uint32_t pos = 0;
+    if (!is_join(m, flags))
+        return NULL;
+    (void)msg_list_next(&m->argv, &pos);
+    (void)msg_list_next(&m->argv, &pos);
+    return msg_list_next(&m->argv, &pos);
+}
+
+int launch_check_fds(const struct msg_exec *m, const struct frame *f, unsigned flags,
+                     struct pd_err *e)
 {
     unsigned want = 3 + !!(flags & EXEC_CGROUP) + !!(flags & EXEC_EXTRA);
+    bool may_have_extra = !(flags & EXEC_WORKER) || (is_join(m, flags) && !(flags & EXEC_CGROUP));
 
     if (f->fd_count != want)
         return pd_fail(e, PD_PROTOCOL, "exec with %u descriptors instead of %u", f->fd_count, want);
-    if (flags & EXEC_WORKER && flags & (EXEC_PTY | EXEC_EXTRA))
-        return pd_fail(e, PD_PROTOCOL, "a worker has no terminal and no fourth descriptor");
+    if (flags & EXEC_WORKER && flags & EXEC_PTY)
+        return pd_fail(e, PD_PROTOCOL, "a worker has no terminal");
+    if (flags & EXEC_EXTRA && !may_have_extra)
+        return pd_fail(e, PD_PROTOCOL, "a worker has no fourth descriptor");
     return 0;
 }
 
@@ -344,7 +367,7 @@ pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, uns
                  pid_t *ret_holder, struct pd_err *e)
 {
     *ret_holder = 0;
-    if (launch_check_fds(f, flags, e) < 0)
+    if (launch_check_fds(m, f, flags, e) < 0)
         return -1;
 
     char **argv = vector(&m->argv), **env = vector(&m->environ);
@@ -354,7 +377,7 @@ pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, uns
     set_oom_score(in, true);
     if (argv && flags & EXEC_WORKER) {
         l.argv = argv + 1;
-        l.joins = flags & EXEC_CGROUP && l.argv[0] && !strcmp(l.argv[0], "join");
+        l.joins = flags & EXEC_CGROUP && is_join(m, flags);
         pid = fork_worker(&l, e);
     } else if (argv && env) {
         l.argv = argv + 1;

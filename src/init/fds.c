@@ -3,6 +3,7 @@
 #include "init/fds.h"
 
 #include "base/banned.h"
+#include "base/err.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +36,8 @@ static int close_listed(int list, unsigned first)
                 fd = fd * 10 + (unsigned)(*c - '0');
             if (*c || c == d->name || fd < first || fd == (unsigned)list)
                 continue;
-            close((int)fd);
+            if (close((int)fd) < 0)
+                return -errno;
             closed++;
         }
     return n < 0 ? -errno : closed;
@@ -56,4 +58,10 @@ int fds_close_from(unsigned first)
     while (closed > 0);
     close(list);
     return closed;
+}
+
+int fds_need_close(struct pd_err *e)
+{
+    errno = 0;
+    return close(-1) < 0 && errno == EBADF ? 0 : pd_fail_sys(e, "close a descriptor");
 }

@@ -137,7 +137,10 @@ int holder_fork(const struct init *in, holder_start *start, void *arg, pid_t *re
 
 int holder_kill(const struct process *p)
 {
-    if (p->holder)
+    /* A copy of a driver is in its parent's tree as long as the holder lives, and is not to die
+     * with it. Then what the command has put into other groups stays as well, until the box ends.
+     */
+    if (p->holder && !p->was_copied)
         return kill(p->holder, SIGTERM);
     return kill(-p->pid, SIGKILL) == 0 ? 0 : kill(p->pid, SIGKILL);
 }

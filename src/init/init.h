@@ -29,10 +29,11 @@ struct process {
     uint64_t peer; /* serial of the peer that started it */
     pid_t pid;
     int exited;
-    bool failed;  /* it never ran: told as an error, and then forgotten (runner.c) */
-    int told;     /* its end was sent in this epoch */
-    int unlisted; /* the SYNC that is being answered has not got to it */
-    pid_t holder; /* its parent, of whom its end is heard; or 0: init is that (holder.c) */
+    bool failed;     /* it never ran: told as an error, and then forgotten (runner.c) */
+    int told;        /* its end was sent in this epoch */
+    int unlisted;    /* the SYNC that is being answered has not got to it */
+    pid_t holder;    /* its parent, of whom its end is heard; or 0: init is that (holder.c) */
+    bool was_copied; /* what is below it may be another command by now (worker_join.c) */
     struct msg_exited end;
 };
 
@@ -119,7 +120,8 @@ struct holder_told {
 typedef struct holder_told holder_start(void *arg);
 int holder_fork(const struct init *in, holder_start *start, void *arg, pid_t *ret_holder,
                 struct holder_told *ret, struct pd_err *e);
-/* SIGKILL to a command, and where it has a holder to all that it has forked. */
+/* SIGKILL to a command, and where it has a holder to all that it has forked; of one that was copied
+ * only to its group. */
 int holder_kill(const struct process *p);
 
 /* exec.c: starts the command of a request. The frame's descriptors become its stdio. Returns its
@@ -127,6 +129,8 @@ int holder_kill(const struct process *p);
  * limits). With EXEC_WORKER it is a worker (worker.h). */
 pid_t init_spawn(struct init *in, const struct msg_exec *m, struct frame *f, unsigned flags,
                  pid_t *ret_holder, struct pd_err *e);
+/* The id of the command of which such a request makes a copy, as text; NULL: it makes none. */
+const char *init_joins_from(const struct msg_exec *m, unsigned flags);
 
 /* processes.c: the table of commands. */
 struct process *process_find(struct init *in, struct wire_id id, uint64_t peer);

@@ -172,6 +172,16 @@ int init_may_exec(const struct init *in, const struct peer *p, const struct msg_
     return 0;
 }
 
+/* Remembers that the command of this name is copied. */
+static void note_copy(struct init *in, const char *copied)
+{
+    char id[33];
+    for (unsigned i = 0; i < in->process_count; i++) {
+        wire_id_text(in->processes[i].id, id);
+        in->processes[i].was_copied |= strcmp(id, copied) == 0;
+    }
+}
+
 static void do_exec(struct init *in, struct peer *p)
 {
     struct pd_err e;
@@ -210,6 +220,9 @@ static void do_exec(struct init *in, struct peer *p)
 
     pr->pid = pr->end.pid = pid;
     pr->holder = holder;
+    const char *copied = init_joins_from(&m, flags);
+    if (copied)
+        note_copy(in, copied);
     if (!(flags & EXEC_QUIET))
         reply_started(in, p, pr);
 }

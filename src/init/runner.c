@@ -163,7 +163,7 @@ static int child_main(void *arg)
     unsigned flags = r->frame.head.flags;
     r->refused = msg_exec_decode(&r->frame.payload, &r->m, &r->why) < 0 ||
                  init_may_exec(r->in, &r->in->peers[0], &r->m, &r->why) < 0 ||
-                 launch_check_fds(&r->frame, flags, &r->why) < 0;
+                 launch_check_fds(&r->m, &r->frame, flags, &r->why) < 0;
     atomic_store(&r->taken, true);
     give_back(r);
     if (r->refused)

@@ -64,7 +64,7 @@ static const struct operation operations[] = {
     {"dial", 1, 1, worker_dial, "PORT"},
     {"ports", 0, 0, worker_ports, ""},
     {"ps", 0, 0, worker_ps, ""},
-    {"join", 0, 0, worker_join, ""},
+    {"join", 0, 2, worker_join, "[NAME|- [COPIED]]"},
 };
 
 void worker_flush(struct worker_job *w)

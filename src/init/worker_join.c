@@ -7,6 +7,12 @@
  * and ends as the child ends: the kernel tells when (pidfd), and /proc or the child's parent (`end
  * STATUS`) tells how. All of this is the user's own business: a lie hits the liar's own processes.
  *
+ * In a box on another machine nobody can send descriptors to the driver from outside. The worker
+ * has those of the child itself then, as 0 to 3, and a NAME: it listens there, and hands them over
+ * to the driver that connects, with the other end of a join socket that it makes.
+ *
+ * COPIED is the name of the command that forks: init must not kill the copy with it.
+ *
  * Where commands have no group, init kills the worker alone. A guard, a child of the worker,
  * notices that and kills the process for which the worker stood, with its process group.
  *
@@ -21,11 +27,15 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #define ENTRANCE     3
-#define LATE_MS      2000 /* for the word of a parent that reaps its child */
+#define HAND_OVER_MS 20000 /* for the driver to connect */
+#define LATE_MS      2000  /* for the word of a parent that reaps its child */
 #define PID_TEXT_MAX 64
 
 static volatile pid_t child;
@@ -159,12 +169,74 @@ static void start_guard(pid_t pid, int pidfd)
     /* Otherwise it stays open for as long as this worker lives. */
 }
 
+static int listen_at(const char *name, struct pd_err *e)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int n = snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "paddock-%s", name);
+    if (n >= (int)sizeof at.sun_path - 1)
+        return pd_fail(e, PD_INVALID, "join: the name is too long");
+
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    auto_fd listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (listener < 0 || bind(listener, (struct sockaddr *)&at, len) < 0 || listen(listener, 1) < 0)
+        return pd_fail_sys(e, "listen for the driver");
+    return fd_take(&listener);
+}
+
+/* The four descriptors of the child and a join socket, with a byte. */
+static int send_descriptors(int driver, int join)
+{
+    const int fds[] = {0, 1, 2, 3, join};
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {0};
+    struct iovec byte = {.iov_base = (char[]){'d'}, .iov_len = 1};
+    struct msghdr m = {.msg_iov = &byte,
+                       .msg_iovlen = 1,
+                       .msg_control = control,
+                       .msg_controllen = sizeof control};
+
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof fds);
+    memcpy(CMSG_DATA(c), fds, sizeof fds);
+    return sendmsg(driver, &m, MSG_NOSIGNAL) == 1 ? 0 : -1;
+}
+
+/* Afterwards descriptor 0 is the join socket. The child's streams are nobody's here, and nothing
+ * can be written to what is in their place: there is no entrance either. */
+static int hand_over(const char *name, struct pd_err *e)
+{
+    int pair[2];
+    auto_fd listener = listen_at(name, e);
+    if (listener < 0)
+        return -1;
+
+    struct pollfd p = {.fd = listener, .events = POLLIN};
+    if (poll(&p, 1, HAND_OVER_MS) <= 0)
+        return pd_fail(e, PD_LOST, "no driver has come for the descriptors");
+    auto_fd driver = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (driver < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return pd_fail_sys(e, "take the driver's connection");
+
+    auto_fd own = pair[0], other = pair[1];
+    auto_fd null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (send_descriptors(driver, other) < 0)
+        return pd_fail_sys(e, "hand descriptors over");
+    if (dup2(own, 0) < 0)
+        return pd_fail_sys(e, "keep the join socket");
+    for (int i = 1; i <= ENTRANCE; i++)
+        if (dup2(null, i) < 0)
+            return pd_fail_sys(e, "let go of the child's streams");
+    return 0;
+}
+
 int worker_join(struct worker_job *w, struct pd_err *e)
 {
     static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     char line[PID_TEXT_MAX];
     uint64_t pid;
-    (void)w;
+    if (w->argc > 1 && strcmp(w->argv[1], "-") != 0 && hand_over(w->argv[1], e) < 0)
+        return -1;
 
     /* Before a process may move between groups the kernel waits until every processor has been seen
      * at rest. It remembers that for a moment: asked now, for a move of this worker to where it is,

@@ -1,6 +1,7 @@
 /* images: the store of images, on disk (docs/images.md).
  *
  *   <state>/images/layers/HEX/tree    a layer, unpacked: the name is the digest of its archive
+ *   <state>/images/layers/HEX/size    how many bytes that archive has
  *   <state>/images/records/HEX/record what an image is made of; the name is its id
  *   <state>/images/blobs/HEX.part     packed bytes of a layer, as far as they have come
  *   <state>/images/names              "ID REFERENCE" lines
@@ -49,8 +50,10 @@ int images_has_layer(int images, const char *hex);
  * its directory "tree". */
 #define IMAGES_PLACE_MAX 64
 int images_layer_begin(int images, char name[IMAGES_PLACE_MAX], struct pd_err *e);
-/* Gives it its name when all is on disk. One that is there already is as good. */
-int images_layer_finish(int images, const char *name, const char *hex, struct pd_err *e);
+/* Gives it its name when all is on disk, and notes how much it unpacks to. One that is there
+ * already is as good. */
+int images_layer_finish(int images, const char *name, const char *hex, uint64_t size,
+                        struct pd_err *e);
 /* Deletes a place that will not be finished, or what others left that were killed (NULL). */
 void images_layer_drop(int images, const char *name);
 
@@ -71,3 +74,17 @@ int images_remove(int images, const char *text, struct pd_err *e);
  * that no image has; and what has come of layers that nobody is fetching. The store is locked
  * alone. */
 int images_prune(int images, void (*each)(const char *id, void *arg), void *arg, struct pd_err *e);
+
+/* --- room (images_room.c) ---- */
+
+/* What a layer unpacks to, and all that the store holds, with what has come of layers: bytes of
+ * archives, each layer once. */
+uint64_t images_layer_size(int images, const char *hex);
+uint64_t images_size(int images);
+/* When an image was last used or brought in, in milliseconds of the wall clock; 0: not known. */
+uint64_t images_used_ms(int images, const char *id);
+/* Removes images that nobody uses, the one that was used longest ago first, until the store holds
+ * at most `max`; of `keep` ("": none) nothing goes. Calls `each` for every one. What is left may
+ * be more: images in use stay. The store is locked alone. */
+int images_shrink(int images, uint64_t max, const char *keep,
+                  void (*each)(const char *id, void *arg), void *arg, struct pd_err *e);

@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -33,6 +34,16 @@ static int make_place(int dir, char name[IMAGES_PLACE_MAX], struct pd_err *e)
     if (place < 0 || flock(place, LOCK_EX | LOCK_NB) < 0)
         return pd_fail_sys(e, "lock a place in the store of images");
     return fd_take(&place);
+}
+
+static int write_file(int dir, const char *name, const void *data, size_t len, struct pd_err *e)
+{
+    auto_fd file = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int r = file < 0 ? -errno : fd_write_all(file, data, len);
+    if (r == 0 && fsync(file) < 0)
+        r = -errno;
+    errno = -r;
+    return r < 0 ? pd_fail_sys(e, "write to the store of images") : 0;
 }
 
 int images_has_layer(int images, const char *hex)
@@ -57,9 +68,18 @@ int images_layer_begin(int images, char name[IMAGES_PLACE_MAX], struct pd_err *e
     return fd_take(&place);
 }
 
-int images_layer_finish(int images, const char *name, const char *hex, struct pd_err *e)
+int images_layer_finish(int images, const char *name, const char *hex, uint64_t size,
+                        struct pd_err *e)
 {
     auto_fd layers = images_dir(images, "layers");
+    auto_fd place = layers < 0 ? -1 : images_dir(layers, name);
+    char text[24];
+
+    snprintf(text, sizeof text, "%" PRIu64, size);
+    if (place < 0)
+        return pd_fail_sys(e, "open layer %.12s", hex);
+    if (write_file(place, "size", text, strlen(text), e) < 0)
+        return -1;
 
     /* All of its files are on disk before it has its name. */
     if (layers < 0 || syncfs(layers) < 0)
@@ -131,16 +151,6 @@ void images_part_drop(int images, const char *blob)
     (void)unlinkat(images, path, 0);
 }
 
-static int write_file(int dir, const char *name, const void *data, size_t len, struct pd_err *e)
-{
-    auto_fd file = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    int r = file < 0 ? -errno : fd_write_all(file, data, len);
-    if (r == 0 && fsync(file) < 0)
-        r = -errno;
-    errno = -r;
-    return r < 0 ? pd_fail_sys(e, "write to the store of images") : 0;
-}
-
 int images_keep(int images, const struct image_record *r, struct pd_err *e)
 {
     auto_buf bytes = BUF_INIT(IMAGE_RECORD_MAX);
@@ -160,6 +170,7 @@ int images_keep(int images, const struct image_record *r, struct pd_err *e)
         errno != ENOTEMPTY)
         failed = pd_fail_sys(e, "keep image %.12s", r->id);
     (void)store_remove_tree(records, name);
+    images_note_use(records, r->id);
     if (!failed && fsync(records) < 0)
         failed = pd_fail_sys(e, "keep image %.12s", r->id);
     return failed;
@@ -255,7 +266,7 @@ static void drop_layers(int images)
     free(scratch);
 }
 
-static int remove_image(int images, const char *id, struct pd_err *e)
+int images_remove_id(int images, const char *id, struct pd_err *e)
 {
     auto_fd records = images_dir(images, "records");
     auto_fd dir = records < 0 ? -1 : images_dir(records, id);
@@ -291,14 +302,14 @@ int images_remove(int images, const char *text, struct pd_err *e)
     if (images_find(images, text, id, e) < 0)
         return -1;
     if (images_is_id(&hex))
-        return remove_image(images, id, e);
+        return images_remove_id(images, id, e);
 
     if (image_ref_parse(text, &ref, e) < 0 || images_read_names(images, &names, e) < 0)
         return -1;
     image_ref_text(&ref, full);
     for (size_t at = 0; images_next_name(&names, &at, &line);)
         others += !strcmp(line.id, id) && strcmp(line.name, full) != 0;
-    return others ? rewrite_names(images, full, "", "", e) : remove_image(images, id, e);
+    return others ? rewrite_names(images, full, "", "", e) : images_remove_id(images, id, e);
 }
 
 /* --- pruning ------------------------------------------------------------------------------- */
@@ -319,7 +330,7 @@ static void note_nameless(const char *id, const char *name, void *arg)
         memcpy(n->ids[n->count++], id, IMAGE_HEX_LEN + 1);
 }
 
-static void drop_parts(int images)
+void images_drop_parts(int images)
 {
     auto_fd blobs = images_dir(images, "blobs"), list = images_dir(images, "blobs");
     DIR *entries = list < 0 ? NULL : fdopendir(list);
@@ -345,7 +356,7 @@ int images_prune(int images, void (*each)(const char *id, void *arg), void *arg,
         return pd_fail(e, PD_CAPACITY, "out of memory");
     int failed = images_list(images, note_nameless, &n, e);
     for (unsigned i = 0; !failed && i < n.count; i++) {
-        if (remove_image(images, n.ids[i], &in_use) == 0)
+        if (images_remove_id(images, n.ids[i], &in_use) == 0)
             each(n.ids[i], arg);
         else if (in_use.code != PD_CONFLICT)
             failed = pd_fail(e, in_use.code, "%s", in_use.msg);
@@ -356,6 +367,6 @@ int images_prune(int images, void (*each)(const char *id, void *arg), void *arg,
 
     images_layer_drop(images, NULL);
     drop_layers(images);
-    drop_parts(images);
+    images_drop_parts(images);
     return 0;
 }

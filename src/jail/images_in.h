@@ -24,3 +24,10 @@ int images_read_names(int images, struct buf *out, struct pd_err *e);
 int images_next_name(const struct buf *names, size_t *at, struct images_line *ret);
 /* Is it an id, or the beginning of one? *text loses its "sha256:" then. */
 int images_is_id(const char **text);
+/* Removes an image that nobody uses, with its names and the layers that no other has. PD_CONFLICT
+ * while a sandbox or a root does. The store is locked alone. */
+int images_remove_id(int images, const char *id, struct pd_err *e);
+/* Removes what has come of layers that nobody is fetching. */
+void images_drop_parts(int images);
+/* Notes that an image is used now: whoever makes room asks when that was. */
+void images_note_use(int records, const char *id);

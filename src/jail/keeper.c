@@ -54,6 +54,8 @@ static void reaped(struct keeper *k, pid_t pid, int status)
     struct kjail *j = jail_by_pid(k, pid);
     struct worker *w = worker_by_pid(k, pid);
 
+    if (images_reaped(k, pid))
+        return;
     if (j)
         jail_died(k, j);
     else if (w)
@@ -339,6 +341,9 @@ static int hear(struct keeper *k, int timeout_ms, struct pd_err *e)
             break;
         case SOURCE_WORKER:
             on_worker(k, (struct worker *)s);
+            break;
+        case SOURCE_SAFE:
+            safe_heard(k);
             break;
         case SOURCE_INIT:
             on_init(k, (struct kjail *)s);

@@ -24,6 +24,7 @@ struct pd_err;
 
 #define KEEPER_OPTIONS_MAX 64u /* words: half as many options */
 
+#define KEEPER_REGISTRIES_MAX 32u
 struct keeper_config {
     const struct keeper_kind *kind; /* NULL: jails */
     /* Further words for a worker that is a program of its own; ends with NULL, or is NULL. */
@@ -40,6 +41,12 @@ struct keeper_config {
      * the host's directories, network or other named roots: who takes the server over has no more.
      * It may copy and remove its own roots and copies (KEEPER_OWNED_COPY...). */
     uid_t owner;
+    /* Of the store of images: a file with credentials of registries, or NULL, and where registries
+     * are instead, as NAME=URL. Whoever asks for a pull says neither: the password must not go to
+     * where a client wants it. */
+    const char *registry_auth;
+    const char *registries[KEEPER_REGISTRIES_MAX];
+    unsigned registry_count;
     uint64_t files_max; /* descriptors that it may have; 0: as many as the system lets it */
     /* It is part of its client's process: signals but SIGCHLD are the client's, and so are all
      * children of which the keeper does not know. */

@@ -333,13 +333,13 @@ static bool is_tried_again(const struct keeper *k, struct chore *c)
     return ++c->tries < (last ? CHORE_TRIES_LAST : CHORE_TRIES);
 }
 
-void chore_done(struct keeper *k, struct worker *w, const struct frame *f)
+void chore_done(struct keeper *k, struct worker *w, struct frame *f)
 {
     struct pd_err e;
     struct chore *done = w->chore;
 
     w->chore = NULL;
-    int failed = !f || f->head.type != WIRE_DONE;
+    int failed = !f || (f->head.type != WIRE_DONE && f->head.type != WIRE_STEERED);
     if (!f)
         pd_fail(&e, PD_LOST, "the worker died; try again");
     else if (failed)
@@ -347,6 +347,8 @@ void chore_done(struct keeper *k, struct worker *w, const struct frame *f)
 
     if (done->type == WIRE_COPY_ROOT) {
         copy_done(k, done, failed ? &e : NULL, !f);
+    } else if (done->type == WIRE_STEER) {
+        steer_done(k, done, f, failed ? &e : NULL);
     } else if (done->type == WIRE_KILL || done->type == WIRE_KEEP_ROOT ||
                done->type == WIRE_CHECK) {
         struct client *c = client_find(k, done->client);
@@ -379,8 +381,9 @@ void chore_send(struct keeper *k, struct worker *w, struct chore *c)
 
     chore_encode(c, &out);
     w->chore = c;
-    if (c->type == WIRE_COPY_ROOT) {
-        if (copy_send(k, w, c) < 0)
+    if (c->type == WIRE_COPY_ROOT || c->type == WIRE_STEER) {
+        int r = c->type == WIRE_STEER ? steer_send(k, w, c) : copy_send(k, w, c);
+        if (r < 0)
             w->chore = NULL;
         return;
     }

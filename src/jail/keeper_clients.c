@@ -137,7 +137,7 @@ void client_flush(struct keeper *k, struct client *c)
 /* ---- lists ---- */
 
 /* A jail's descriptors, in the order of WIRE_LISTED. Returns what wire_send does. */
-static int send_listed(struct keeper *k, const struct client *c, const struct kjail *j)
+static int send_listed(struct keeper *k, const struct client *c, struct kjail *j)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_listed m = {.jail = j->id, .undead = j->state == JAIL_UNDEAD, .init_pid = j->pid};
@@ -162,6 +162,9 @@ static int send_listed(struct keeper *k, const struct client *c, const struct kj
     fd_done(&cgroup_dir);
     files_hold(k);
 
+    /* Whoever is told of it hears of its end, when whoever made it is gone. */
+    if (r == 0 && j->keep && !client_find(k, j->client))
+        j->client = c->serial;
     return r;
 }
 

@@ -125,6 +125,7 @@ static void do_hello(struct keeper *k, struct client *c, const struct wire_head 
     }
     m.missing = missing;
     c->epoch = ++k->epoch;
+    safe_tell_self(k);
 
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     msg_welcome_encode(&out, &m);
@@ -287,8 +288,10 @@ static void do_stash(struct keeper *k, struct client *c, struct frame *f)
             client_send_error(k, c, f->head.id, &e);
             return;
         }
+        safe_tell_stash(k, stash_find(k, m.key));
         break;
     case WIRE_DROP:
+        safe_drop_stash(k, m.key);
         if (s)
             stash_remove(k, s);
         break;
@@ -332,6 +335,12 @@ void client_request(struct keeper *k, struct client *c, struct frame *f)
         return;
     case WIRE_COPY_ROOT:
         copy_request(k, c, f);
+        return;
+    case WIRE_IMAGES:
+        images_request(k, c, f);
+        return;
+    case WIRE_STEER:
+        steer_request(k, c, f);
         return;
     case WIRE_LIST:
         list_request(k, c, f->head.id);

@@ -8,6 +8,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/secret_env.h"
 #include "jail/init_image.h"
 #include "jail/sweep.h"
 
@@ -255,6 +256,7 @@ void jail_forget(struct keeper *k, struct kjail *j)
     jail_dequeue(k, j);
     jail_unwatch(k, j);
     kit_leave(k, j);
+    safe_drop_jail(k, j);
     jail_set_pid(k, j, 0);
 
     for (struct kjail **at = &k->jails[bucket_of(j->id)]; *at; at = &(*at)->next)
@@ -472,9 +474,14 @@ static int set_up(struct keeper *k, struct pd_err *e)
     const struct keeper_config *c = k->config;
 
     k->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (k->epoll < 0)
+    k->null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (k->epoll < 0 || k->null < 0)
         return pd_fail_sys(e, "set up the keeper");
 
+    if (!c->inside && (k->secrets = secret_env_seal()) < 0 && k->secrets != -ENODATA) {
+        errno = -k->secrets;
+        return pd_fail_sys(e, "put credentials of the environment away");
+    }
     if (k->kind->program && (k->init_file = init_image_open_file(e)) < 0)
         return -1;
     if (k->kind->may_be_far && (k->box_file = box_image_open_file(e)) < 0)
@@ -489,6 +496,8 @@ static int set_up(struct keeper *k, struct pd_err *e)
         sigaddset(&mask, SIGINT);
     }
     sigprocmask(SIG_BLOCK, &mask, NULL);
+
+    safe_find(k);
 
     /* Its builder is to hold the range with it. */
     if (c->inside && k->has_ranges && open_ranges(k, e) < 0)
@@ -509,10 +518,9 @@ static int set_up(struct keeper *k, struct pd_err *e)
         }
     }
 
-    k->null = open("/dev/null", O_RDWR | O_CLOEXEC);
     files_hold(k);
     k->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (k->null < 0 || k->signals < 0 || keeper_watch(k, k->signals, &k->signal_source) < 0)
+    if (k->signals < 0 || keeper_watch(k, k->signals, &k->signal_source) < 0)
         return pd_fail_sys(e, "set up the keeper");
 
     if (c->socket_path) {
@@ -540,8 +548,8 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
     k->kind = c->kind ? c->kind : keeper_kind_at(0);
     k->rootless = geteuid() != 0;
     k->has_ranges = !k->rootless && k->kind->has_range;
-    k->init_file = k->box_file = -1;
-    k->epoll = k->signals = k->listener = k->null = k->ranges.fd = -1;
+    k->init_file = k->box_file = k->secrets = -1;
+    k->epoll = k->signals = k->listener = k->null = k->ranges.fd = k->safe = -1;
     for (unsigned i = 0; i < HELD_FILES; i++)
         k->held[i] = -1;
 
@@ -549,6 +557,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
         (void)fd_limit_raise(c->files_max);
     k->signal_source.kind = SOURCE_SIGNAL;
     k->listener_source.kind = SOURCE_LISTENER;
+    k->safe_source.kind = SOURCE_SAFE;
     k->in = FRAME_INIT;
     (void)frame_reserve(&k->in); /* without it a frame takes two calls */
 
@@ -575,6 +584,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
 
 void keeper_free(struct keeper *k)
 {
+    safe_end(k); /* first: what is freed below, the next keeper may find */
     for (unsigned i = 0; i < k->worker_count; i++)
         fd_done(&k->workers[i].sock);
 
@@ -603,6 +613,7 @@ void keeper_free(struct keeper *k)
     fd_done(&k->null);
     fd_done(&k->init_file);
     fd_done(&k->box_file);
+    fd_done(&k->secrets);
     ranges_done(&k->ranges);
     if (k->cgroups_known)
         cgroup_host_done(&k->cgroups);

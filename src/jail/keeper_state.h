@@ -41,6 +41,7 @@
 #define COPY_PATIENCE    (600 * NS_PER_S) /* the longest that a client may have */
 #define LAST_SWEEP       (15 * NS_PER_S)
 #define SWEEP_RETRY      (NS_PER_S)
+#define IMAGES_AT_ONCE   8u
 #define WHY_PATIENCE     (20 * NS_PER_S) /* for the reason of an end */
 #define STRIKE_AFTER     (100 * NS_PER_MS)
 #define UNDEAD_AFTER     (5 * NS_PER_S)
@@ -55,7 +56,8 @@ enum source_kind {
     SOURCE_LISTENER,
     SOURCE_CLIENT,
     SOURCE_WORKER,
-    SOURCE_INIT
+    SOURCE_INIT,
+    SOURCE_SAFE
 };
 
 /* First member of everything that epoll points to. */
@@ -162,7 +164,8 @@ struct kjail {
 /* Something that may take a moment and is therefore a worker's, asked for by a client. */
 struct chore {
     struct chore *next;
-    enum wire_type type; /* WIRE_KILL, _REMOVE_ROOT, _KEEP_ROOT, _COPY_ROOT, _THAW, _CHECK */
+    enum wire_type type; /* WIRE_KILL, _REMOVE_ROOT, _KEEP_ROOT, _COPY_ROOT, _THAW, _CHECK,
+                         _STEER */
     uint64_t client;
     struct wire_id request;
     char jail[MSG_NAME_MAX + 1];
@@ -170,7 +173,7 @@ struct chore {
     unsigned tries;
     deadline not_before;
     /* WIRE_COPY_ROOT: what becomes of `what`, the jail that uses it (all zero: none), whether it
-     * was stopped for this, when to give up. */
+     * was stopped for this, when to give up. WIRE_STEER: its jail. */
     char to[SPEC_NAME_MAX + 1];
     struct wire_id jail_id;
     int froze;
@@ -191,13 +194,15 @@ struct keeper {
     bool has_ranges; /* a jail has a range of host ids, its slot */
     int init_file;   /* the program init, for workers that are programs; or -1 */
     int box_file;    /* paddock-box, for those whose boxes may be far; or -1 */
+    int secrets;     /* credentials that its environment had, for brokers (secret_env.h); or -1 */
     char instance[32];
     struct builder_config builder_config, sweeper_config, copier_config;
     struct ranges ranges;
     struct cgroup_host cgroups;
     int cgroups_known;
     int epoll, signals, listener, null;
-    struct source signal_source, listener_source;
+    int safe; /* what the next keeper is left, keeper_safe.c; or -1 */
+    struct source signal_source, listener_source, safe_source;
     uint64_t epoch, next_serial, next_name, next_list;
     int held[HELD_FILES]; /* descriptors that nobody may use up; -1 where one is lent */
     struct rlimit files;  /* what the keeper was started with, and its jails have */
@@ -209,6 +214,7 @@ struct keeper {
     unsigned jail_count, undead_count, queued;
     struct chore *chores;
     unsigned chore_count;
+    pid_t image_pids[IMAGES_AT_ONCE]; /* 0: none */
     struct stash *stashes[BUCKETS];
     unsigned stash_count;
     struct {
@@ -296,8 +302,17 @@ void kits_refill(struct keeper *k, struct worker *w);
 /* It is no kit any more. */
 void kit_leave(struct keeper *k, struct kjail *j);
 
+/* keeper_images.c: what is asked of the store of images, each a process of its own. */
+void images_request(struct keeper *k, struct client *c, const struct frame *f);
+/* One of them has died: was it one? */
+bool images_reaped(struct keeper *k, pid_t pid);
+
 /* keeper_workers.c */
+/* In a child: the name, the signals and the limits that a process has which the keeper starts. */
+void keeper_child_begin(const struct keeper *k, const char *title);
 int worker_start(struct keeper *k, struct worker *w);
+/* How long it may take for the answer to such a request; then it is killed and replaced. */
+uint64_t worker_patience(const struct worker *w, enum wire_type type);
 /* Gives an idle worker a request. -1 when it is dead; nothing was asked then. */
 int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const struct buf *payload,
                 const int *fds, unsigned fd_count);
@@ -358,7 +373,7 @@ void chore_request(struct keeper *k, struct client *c, const struct frame *f);
  * they are marked (KEEP_ROOT). */
 void chores_for_old_roots(struct keeper *k);
 /* A worker is done with its chore, or dead (no frame). */
-void chore_done(struct keeper *k, struct worker *w, const struct frame *f);
+void chore_done(struct keeper *k, struct worker *w, struct frame *f);
 void chore_send(struct keeper *k, struct worker *w, struct chore *c);
 int chores_pending(const struct keeper *k);
 /* Gives one that is due: copying is for workers that do nothing else, removing for those that
@@ -371,6 +386,13 @@ void chore_free(struct chore *c);
 /* Is this a root that an unprivileged server may do with as it likes? */
 int root_is_servers(const char *name);
 
+/* keeper_steer.c: a client's STEER. */
+void steer_request(struct keeper *k, struct client *c, const struct frame *f);
+/* -1: nothing was sent. */
+int steer_send(struct keeper *k, struct worker *w, struct chore *c);
+/* `e`: why it failed, or NULL; else `f` is the worker's answer. */
+void steer_done(struct keeper *k, struct chore *c, struct frame *f, const struct pd_err *e);
+
 /* keeper_copy.c: a client's COPY_ROOT. */
 void copy_request(struct keeper *k, struct client *c, const struct frame *f);
 /* -1: nothing was sent. */
@@ -379,6 +401,20 @@ int copy_send(struct keeper *k, struct worker *w, struct chore *c);
 void copy_done(struct keeper *k, struct chore *c, const struct pd_err *e, int died);
 /* Gives up the copies of this client, or all (0): kills who copies, forgets what waits. */
 void copies_end(struct keeper *k, uint64_t client);
+
+/* keeper_safe.c: what this keeper leaves to the next one. */
+/* Takes over what the last one has left, if it did: before workers, who are told the name. */
+void safe_find(struct keeper *k);
+/* A box elsewhere that is to be kept is there; the first one begins a safe. */
+void safe_tell_jail(struct keeper *k, const struct kjail *j);
+void safe_drop_jail(struct keeper *k, const struct kjail *j);
+void safe_tell_stash(struct keeper *k, const struct stash *s);
+void safe_drop_stash(struct keeper *k, const char *key);
+void safe_tell_self(struct keeper *k);
+/* Its socket has news: it is gone. */
+void safe_heard(struct keeper *k);
+/* The keeper ends; a safe with nothing in it does, too. */
+void safe_end(struct keeper *k);
 
 struct stash *stash_find(struct keeper *k, const char *key);
 int stash_add(struct keeper *k, const char *key, struct frame *f);

@@ -14,6 +14,7 @@
 #include "base/beside.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/secret_env.h"
 #include "jail/worker_death.h"
 
 #include <errno.h>
@@ -45,6 +46,8 @@ static _Noreturn void become_program(struct keeper *k)
     for (const char *const *o = k->config->options; o && *o && n < 9 + KEEPER_OPTIONS_MAX; o++)
         argv[n++] = *o;
 
+    secret_env_unseal(k->secrets, k->kind->name);
+
     /* Copies first: each may have had the other's number. */
     bool far = k->kind->may_be_far;
     int init = fcntl(k->init_file, F_DUPFD, 6), box = far ? fcntl(k->box_file, F_DUPFD, 6) : -1;
@@ -62,17 +65,13 @@ static const char *worker_title(const struct keeper *k, const struct worker *w)
     return w->builds ? "builder" : w->copies ? "copier" : "sweeper";
 }
 
-static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int sock)
+void keeper_child_begin(const struct keeper *k, const char *title)
 {
-    const struct builder_config *config = w->builds   ? &k->builder_config
-                                          : w->copies ? &k->copier_config
-                                                      : &k->sweeper_config;
-
     /* What a terminal signals is its client's; a keeper of its own has left it already. */
     if (k->config->inside)
         setsid();
     char name[32];
-    snprintf(name, sizeof name, "paddock-%s", worker_title(k, w));
+    snprintf(name, sizeof name, "paddock-%s", title);
     prctl(PR_SET_NAME, name, 0, 0, 0);
     sigset_t none;
     sigemptyset(&none);
@@ -85,7 +84,15 @@ static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int
      */
     for (int i = 1; i < SIGNALS; i++)
         reset_signal(i);
+}
 
+static _Noreturn void worker_child(struct keeper *k, const struct worker *w, int sock)
+{
+    const struct builder_config *config = w->builds   ? &k->builder_config
+                                          : w->copies ? &k->copier_config
+                                                      : &k->sweeper_config;
+
+    keeper_child_begin(k, worker_title(k, w));
     /* A keeper that is part of its client ends with it, and its builder sweeps: until then nobody
      * else gets the range. Copied first: it may have the number that the socket gets. */
     bool holds = k->config->inside && k->ranges.fd >= 0;
@@ -181,6 +188,16 @@ struct worker *worker_by_pid(struct keeper *k, pid_t pid)
 /* ---- requests to them ---- */
 
 /* Returns -1 when the worker is dead, which SIGCHLD is about to tell; nothing was asked then. */
+uint64_t worker_patience(const struct worker *w, enum wire_type type)
+{
+    if (type == WIRE_SWEEP)
+        return SWEEP_PATIENCE;
+
+    /* Nothing is fetched for these. */
+    bool is_short = type == WIRE_STRIKE || type == WIRE_THAW || type == WIRE_CHECK;
+    return is_short && w->patience > SWEEP_PATIENCE ? SWEEP_PATIENCE : w->patience;
+}
+
 int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const struct buf *payload,
                 const int *fds, unsigned fd_count)
 {
@@ -197,7 +214,7 @@ int worker_send(struct worker *w, enum wire_type type, struct wire_id id, const 
     w->busy = type;
     w->request = id;
     w->asked_at = clock_now();
-    w->deadline = deadline_in(type == WIRE_SWEEP ? SWEEP_PATIENCE : w->patience);
+    w->deadline = deadline_in(worker_patience(w, type));
 
     return 0;
 }
@@ -373,6 +390,7 @@ static void built(struct keeper *k, struct kjail *j, struct frame *f, uint64_t a
         return;
     }
 
+    safe_tell_jail(k, j); /* before anybody hears of it */
     struct client *c = client_find(k, j->client);
     if (c)
         jail_send_created(k, c, j, cgroup_dir);

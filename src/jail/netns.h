@@ -13,5 +13,8 @@ int netns_create(int proc, struct pd_err *e);
  * They keep the namespace alive. PD_UNSUPPORTED, with what the kernel said, where it cannot be. */
 int netns_gate_make(int proc, int *netns, int ret[2], struct pd_err *e);
 
+/* The same for the network namespace of a process that runs, by its pidfd. */
+int netns_gate_enter(int pidfd, int ret[2], struct pd_err *e);
+
 /* Brings up the loopback device of the calling process's namespace. 0 or -errno. */
 int netns_loopback_up(void);

@@ -303,6 +303,7 @@ static int tell_kernel(int protocol, const struct batch *b, unsigned acks)
     return 0;
 }
 
+/* What there is already, since an attempt before this one failed, stays. */
 static void put_route(struct batch *b, uint8_t family)
 {
     struct rtmsg m = {.rtm_family = family,
@@ -312,7 +313,7 @@ static void put_route(struct batch *b, uint8_t family)
                       .rtm_type = RTN_LOCAL};
     uint32_t lo = LO_INDEX;
 
-    begin(b, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_ACK);
+    begin(b, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK);
     put(b, &m, sizeof m);
     put_attr(b, RTA_OIF, &lo, sizeof lo);
     if (family == AF_INET)
@@ -324,7 +325,7 @@ static void make_routes(struct batch *b)
 {
     struct ifaddrmsg m = {.ifa_family = AF_INET, .ifa_prefixlen = 32, .ifa_index = LO_INDEX};
 
-    begin(b, RTM_NEWADDR, NLM_F_CREATE | NLM_F_ACK);
+    begin(b, RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK);
     put(b, &m, sizeof m);
     put_attr(b, IFA_LOCAL, own_address, sizeof own_address);
     put_attr(b, IFA_ADDRESS, own_address, sizeof own_address);
@@ -351,7 +352,7 @@ static int make_socket(int type, uint16_t port, int option)
 /* What the child does, in memory that it shares. */
 struct work {
     int proc;
-    int netns; /* to be furnished, or -1: a new one */
+    int netns; /* to be furnished, or a pidfd of who is in it; or -1: a new one */
     int tcp, dns;
     const char *step;
     int sys;
@@ -381,27 +382,26 @@ static int furnish(void *arg)
             _exit(1);
     }
 
-    make_routes(&routes);
-    make_rules(&rules);
-    if (step(w, "make the routes to the gate", tell_kernel(NETLINK_ROUTE, &routes, 3)) ||
-        step(w, "make the nft rules of the gate (nf_tables, nft_tproxy)",
-             tell_kernel(NETLINK_NETFILTER, &rules, 1)))
-        _exit(1);
-
+    /* The sockets first: with the routes, whoever is there already would connect to nobody. */
     w->tcp = make_socket(SOCK_STREAM, GATE_PORT, IPV6_TRANSPARENT);
     w->dns = make_socket(SOCK_DGRAM, DNS_PORT, IPV6_RECVPKTINFO);
     if (step(w, "listen in the network namespace", w->tcp) ||
         step(w, "listen in the network namespace", w->dns))
         _exit(1);
+
+    make_routes(&routes);
+    make_rules(&rules);
+    if (step(w, "make the nft rules of the gate (nf_tables, nft_tproxy)",
+             tell_kernel(NETLINK_NETFILTER, &rules, 1)) ||
+        step(w, "make the routes to the gate", tell_kernel(NETLINK_ROUTE, &routes, 3)))
+        _exit(1);
     _exit(0);
 }
 
-int netns_gate_make(int proc, int *netns, int ret[2], struct pd_err *e)
+/* Both sockets, or none and the error. */
+static int run_furnish(struct work *w, bool is_new, int ret[2], struct pd_err *e)
 {
-    struct work w = {.proc = proc, .netns = *netns, .tcp = -1, .dns = -1};
-    bool is_new = *netns < 0;
-
-    pid_t pid = clone_vfork(CLONE_FILES | (is_new ? CLONE_NEWNET : 0u), -1, furnish, &w);
+    pid_t pid = clone_vfork(CLONE_FILES | (is_new ? CLONE_NEWNET : 0u), -1, furnish, w);
     if (pid < 0) {
         errno = -pid;
         return pd_fail_sys(e, "make a network namespace");
@@ -409,18 +409,33 @@ int netns_gate_make(int proc, int *netns, int ret[2], struct pd_err *e)
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
 
-    if (w.step || w.tcp < 0 || w.dns < 0) {
+    if (w->step || w->tcp < 0 || w->dns < 0) {
         if (is_new)
-            fd_done(&w.netns);
-        fd_done(&w.tcp);
-        fd_done(&w.dns);
-        errno = w.sys;
-        pd_fail_sys(e, "%s", w.step ? w.step : "make the gate's sockets");
+            fd_done(&w->netns);
+        fd_done(&w->tcp);
+        fd_done(&w->dns);
+        errno = w->sys;
+        pd_fail_sys(e, "%s", w->step ? w->step : "make the gate's sockets");
         e->code = PD_UNSUPPORTED; /* the host cannot do it: `paddock doctor` says what it lacks */
         return -1;
     }
-    *netns = w.netns;
-    ret[0] = w.tcp;
-    ret[1] = w.dns;
+    ret[0] = w->tcp;
+    ret[1] = w->dns;
     return 0;
+}
+
+int netns_gate_make(int proc, int *netns, int ret[2], struct pd_err *e)
+{
+    struct work w = {.proc = proc, .netns = *netns, .tcp = -1, .dns = -1};
+
+    if (run_furnish(&w, *netns < 0, ret, e) < 0)
+        return -1;
+    *netns = w.netns;
+    return 0;
+}
+
+int netns_gate_enter(int pidfd, int ret[2], struct pd_err *e)
+{
+    struct work w = {.proc = -1, .netns = pidfd, .tcp = -1, .dns = -1};
+    return run_furnish(&w, false, ret, e);
 }

@@ -15,7 +15,7 @@
  * with CREATED and keeps its entrance open, so that the next command of that number finds it made.
  * Without cgroups there are no groups: a kill reaches the command's first process alone.
  *
- * When the keeper dies every box is lost, and keeper_link.c gets another keeper. */
+ * When the keeper dies every box on this machine is lost, and keeper_link.c gets another keeper. */
 #include "provider/keeper.h"
 
 #include "provider/keeper_state.h"
@@ -34,6 +34,7 @@
 #define SEND_PATIENCE  (5 * NS_PER_S)
 #define USAGE_PATIENCE (2 * NS_PER_S)
 #define KILL_PATIENCE  (5 * NS_PER_S)
+#define STEER_PATIENCE (10 * NS_PER_S)
 
 static struct keeper_provider *self(struct provider *p)
 {
@@ -93,8 +94,8 @@ static int ask_keeper_with(struct keeper_provider *p, struct waiter *w, enum wir
     return waiter_end(p, w, d, e);
 }
 
-static int ask_keeper(struct keeper_provider *p, struct waiter *w, enum wire_type type,
-                      const struct buf *payload, deadline d, struct pd_err *e)
+int ask_keeper(struct keeper_provider *p, struct waiter *w, enum wire_type type,
+               const struct buf *payload, deadline d, struct pd_err *e)
 {
     return ask_keeper_with(p, w, type, 0, payload, d, e);
 }
@@ -589,51 +590,6 @@ static int keeper_provider_usage(struct box *box, struct box_usage *ret, struct 
     return 0;
 }
 
-/* ---- the fd store ---- */
-
-static int keeper_provider_stash(struct provider *base, const char *key, const int *fds,
-                                 unsigned count, struct pd_err *e)
-{
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct msg_key m = {.key = key};
-    msg_key_encode(&out, &m);
-    return tell_keeper(self(base), WIRE_STASH, wire_id_new(), &out, fds, count, e);
-}
-
-static int keeper_provider_fetch(struct provider *base, const char *key, int *ret_fds, unsigned max,
-                                 unsigned *ret_count, deadline d, struct pd_err *e)
-{
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct msg_key m = {.key = key};
-    struct waiter w;
-
-    msg_key_encode(&out, &m);
-    if (ask_keeper(self(base), &w, WIRE_FETCH, &out, d, e) < 0)
-        return -1;
-
-    int r = 0;
-    if (w.frame.head.type == WIRE_ERROR)
-        r = msg_error_raise(&w.frame, e);
-    else if (w.frame.fd_count > max)
-        r = pd_fail(e, PD_PROTOCOL, "the keeper sent %u descriptors", w.frame.fd_count);
-    else
-        *ret_count = w.frame.fd_count;
-
-    for (unsigned i = 0; r == 0 && i < w.frame.fd_count; i++)
-        ret_fds[i] = frame_take_fd(&w.frame, i);
-    frame_done(&w.frame);
-    return r;
-}
-
-static void keeper_provider_drop(struct provider *base, const char *key)
-{
-    struct pd_err e;
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct msg_key m = {.key = key};
-    msg_key_encode(&out, &m);
-    (void)tell_keeper(self(base), WIRE_DROP, wire_id_new(), &out, NULL, 0, &e);
-}
-
 /* ---- the whole ---- */
 
 static int keeper_provider_health(struct provider *base, struct pd_err *e)
@@ -677,12 +633,24 @@ static void keeper_provider_free(struct provider *base)
 static int keeper_provider_way_out(struct box *box, int ret[2], struct pd_err *e)
 {
     struct keeper_box *b = keeper_box_of(box);
-    if (b->jail.gate[0] < 0 || b->jail.gate[1] < 0)
-        return pd_fail(e, PD_NOT_FOUND, "the keeper has made a sandbox without a way out");
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct msg_destroy m = {.jail = b->jail.id};
+    struct waiter w;
 
     ret[0] = fd_take(&b->jail.gate[0]);
     ret[1] = fd_take(&b->jail.gate[1]);
-    return 0;
+    if (ret[0] >= 0 && ret[1] >= 0)
+        return 0;
+
+    /* It was made without: it gets one now. */
+    msg_destroy_encode(&out, &m);
+    if (ask_keeper(b->provider, &w, WIRE_STEER, &out, deadline_in(STEER_PATIENCE), e) < 0)
+        return -1;
+    int r = w.frame.head.type == WIRE_ERROR ? msg_error_raise(&w.frame, e) : 0;
+    ret[0] = frame_take_fd(&w.frame, 0);
+    ret[1] = frame_take_fd(&w.frame, 1);
+    frame_done(&w.frame);
+    return r == 0 && ret[1] < 0 ? pd_fail(e, PD_PROTOCOL, "the keeper sent no way out") : r;
 }
 
 static struct keeper_provider *provider_new(const struct provider_kind *kind, struct pump *pump,
@@ -712,6 +680,7 @@ static struct keeper_provider *provider_new(const struct provider_kind *kind, st
         .remove_root = keeper_remove_root,
         .keep_root = keeper_keep_root,
         .check = keeper_check,
+        .images = kind->has_store ? keeper_images : NULL,
         .copy_root = keeper_copy_root,
         .exec = keeper_provider_exec,
         .hear_begin = keeper_box_hear_begin,
@@ -730,9 +699,9 @@ static struct keeper_provider *provider_new(const struct provider_kind *kind, st
         .best = keeper_provider_best,
         .usage = keeper_provider_usage,
         .way_out = keeper_provider_way_out,
-        .stash = keeper_provider_stash,
-        .fetch = keeper_provider_fetch,
-        .drop = keeper_provider_drop,
+        .stash = keeper_stash,
+        .fetch = keeper_fetch,
+        .drop = keeper_drop,
         .health = keeper_provider_health,
         .free = keeper_provider_free,
     };

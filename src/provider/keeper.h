@@ -12,6 +12,7 @@ struct provider_kind {
     struct provider_patience patience;
     bool tells_facts; /* its boxes' inits say at birth what they found; a jail's, of an image */
     bool needs_image; /* it makes no box without one */
+    bool has_store;   /* its keeper has a store of images */
     bool is_far; /* its boxes are on other machines: there is no cgroup here to freeze or read */
     const char *setting; /* that must be on, or NULL: it may always be used */
     unsigned timeout_s;  /* of a command for which none was asked; 0: the server's */

@@ -178,27 +178,39 @@ static struct keeper_box *take_lost(struct keeper_provider *p, struct wire_id id
     return news ? b : NULL;
 }
 
-static struct keeper_box *take_any_lost(struct keeper_provider *p)
+/* Is it one of those that are lost with their keeper? A box elsewhere is not, if the next keeper
+ * has it. */
+static bool goes_with_keeper(const struct keeper_box *b, bool is_there)
+{
+    return is_there ? b->jail.is_far && !b->listed : !b->jail.is_far;
+}
+
+static struct keeper_box *take_any_lost(struct keeper_provider *p, bool is_there)
 {
     struct keeper_box *found = NULL;
     lock_take(&p->lock);
     for (unsigned i = 0; i < BOX_BUCKETS && !found; i++)
         for (struct keeper_box *b = p->boxes[i]; b && !found; b = b->next)
-            if (mark_lost(b))
+            if (goes_with_keeper(b, is_there) && mark_lost(b))
                 found = b;
     lock_release(&p->lock);
     return found;
 }
 
-static void keeper_lost(struct keeper_provider *p, const char *why)
+void provider_lose_boxes(struct keeper_provider *p, bool is_there)
 {
     struct pd_err e;
+    pd_fail(&e, PD_LOST, "the keeper ended, and with it %s",
+            is_there ? "this sandbox" : "every sandbox");
+    for (struct keeper_box *b; (b = take_any_lost(p, is_there));)
+        keeper_box_lost(b, &e);
+}
+
+static void keeper_lost(struct keeper_provider *p, const char *why)
+{
     pump_remove(p->pump, &p->keeper);
     provider_link_lost(p, why);
-
-    pd_fail(&e, PD_LOST, "the keeper ended, and with it every sandbox");
-    for (struct keeper_box *b; (b = take_any_lost(p));)
-        keeper_box_lost(b, &e);
+    provider_lose_boxes(p, false);
 }
 
 static void on_gone(struct keeper_provider *p, const struct frame *f)

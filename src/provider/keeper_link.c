@@ -5,8 +5,9 @@
  *      every thread which waits for room in it fails at once, wakes those that wait for an answer,
  *      and marks the link as broken (provider_link_lost).
  *   2. The tender closes the socket, under the lock that senders hold.
- *   3. It tries to connect until there is a keeper again, and has the jails ended that it finds
- *      there: their boxes were reported as lost.
+ *   3. It tries to connect until there is a keeper again. A box on another machine that this one
+ *      has, too, goes on; all other jails that it finds there are ended, because their boxes were
+ *      reported as lost.
  *
  * The tender also sends what the pump has to have sent: the end of a jail whose descriptors did not
  * arrive. */
@@ -120,6 +121,65 @@ static void set_greeting(struct keeper_provider *p, int sock)
     lock_release(&p->lock);
 }
 
+static struct keeper_box *box_of(struct keeper_provider *p, const struct orphan *o)
+{
+    struct keeper_box *b = *keeper_box_place(p, o->jail.id);
+    return b && b->made && !b->lost ? b : NULL;
+}
+
+/* Boxes elsewhere whose keeper died, and that the next one has: they are no orphans. Before there
+ * is a link, so that no box is being made. */
+static void recognise_boxes(struct keeper_provider *p)
+{
+    lock_take(&p->lock);
+    for (unsigned i = 0; i < BOX_BUCKETS; i++)
+        for (struct keeper_box *b = p->boxes[i]; b; b = b->next)
+            b->listed = false;
+    for (struct orphan **at = &p->orphans; *at;) {
+        struct orphan *o = *at;
+        struct keeper_box *b = box_of(p, o);
+        if (!b) {
+            at = &o->next;
+            continue;
+        }
+        b->listed = true;
+        *at = o->next;
+        jail_done(&o->jail);
+        free(o);
+    }
+    lock_release(&p->lock);
+    provider_lose_boxes(p, true);
+}
+
+void provider_drop_later(struct keeper_provider *p, const char *key)
+{
+    struct late_drop *d = calloc(1, sizeof *d);
+    if (!d)
+        return; /* the copy lasts as long as the sandbox */
+
+    snprintf(d->key, sizeof d->key, "%s", key);
+    lock_take(&p->lock);
+    d->next = p->drops;
+    p->drops = d;
+    lock_release(&p->lock);
+}
+
+/* What was to be dropped while there was no keeper. */
+static void drop_late(struct keeper_provider *p)
+{
+    lock_take(&p->lock);
+    struct late_drop *all = p->drops;
+    p->drops = NULL;
+    lock_release(&p->lock);
+
+    while (all) {
+        struct late_drop *d = all;
+        all = d->next;
+        p->base.drop(&p->base, d->key);
+        free(d);
+    }
+}
+
 static int greet(struct keeper_provider *p, struct keeper_link *l, struct pd_err *e)
 {
     enum rung best;
@@ -131,8 +191,10 @@ static int greet(struct keeper_provider *p, struct keeper_link *l, struct pd_err
     lock_release(&p->lock);
 
     set_trouble(p, "");
-    if (list_orphans(p, l, e) == 0)
+    if (list_orphans(p, l, e) == 0) {
+        recognise_boxes(p);
         return 0;
+    }
     forget_orphans(p, false);
     return -1;
 }
@@ -163,8 +225,10 @@ int provider_link_connect(struct keeper_provider *p, struct pd_err *e)
     lock_release(&p->sending);
 
     p->keeper = (struct pump_source){.ready = provider_keeper_ready, .fd = l.sock};
-    if (pump_add(p->pump, &p->keeper, EPOLLIN, e) == 0)
+    if (pump_add(p->pump, &p->keeper, EPOLLIN, e) == 0) {
+        drop_late(p);
         return 0;
+    }
     provider_link_lost(p, e->msg); /* nobody would hear what it says */
     return -1;
 }
@@ -252,7 +316,7 @@ static void reconnect(struct keeper_provider *p)
 {
     struct pd_err e;
     if (provider_link_connect(p, &e) == 0) {
-        /* The boxes of before the break were reported as lost. */
+        /* What is left are boxes that were reported as lost. */
         p->base.end_strangers(&p->base);
         return;
     }
@@ -328,6 +392,11 @@ void provider_link_stop(struct keeper_provider *p)
         struct box_ending *n = p->endings;
         p->endings = n->next;
         free(n);
+    }
+    while (p->drops) {
+        struct late_drop *d = p->drops;
+        p->drops = d->next;
+        free(d);
     }
 }
 

@@ -45,6 +45,7 @@ struct keeper_box {
     struct box_place *place; /* what its init has told; under the lock; NULL: a jail's */
     int promised;            /* its first command will want a descriptor */
     int lost;
+    bool listed;      /* of one elsewhere: by the keeper that there is now */
     bool made;        /* its owner has it, and is told when it is lost */
     bool tells_facts; /* what its init says of the place is taken */
 };
@@ -60,6 +61,12 @@ struct box_ending {
     struct box_ending *next;
     struct wire_id jail;
     unsigned flags; /* of DESTROY */
+};
+
+/* What a keeper that was not there should have dropped from the stash. */
+struct late_drop {
+    struct late_drop *next;
+    char key[MSG_KEY_MAX + 1];
 };
 
 struct keeper_provider {
@@ -80,6 +87,7 @@ struct keeper_provider {
     deadline reconnect_at;      /* without a link */
     int greeting;               /* a socket whose keeper is being greeted, or -1 */
     struct box_ending *endings; /* for the tender */
+    struct late_drop *drops;    /* for the next keeper */
     enum rung best;
     struct waiter *waiters;
     struct keeper_box *boxes[BOX_BUCKETS];
@@ -102,6 +110,11 @@ void provider_link_stop(struct keeper_provider *p);
  * keeper end a jail. */
 void provider_link_lost(struct keeper_provider *p, const char *why);
 void provider_link_end_later(struct keeper_provider *p, struct wire_id jail, unsigned flags);
+/* Has the next keeper drop what this one cannot be told to drop. */
+void provider_drop_later(struct keeper_provider *p, const char *key);
+/* Tells the owners of boxes that are lost with their keeper: when it has gone, those on this
+ * machine; when the next one `is_there`, those elsewhere that it does not have. */
+void provider_lose_boxes(struct keeper_provider *p, bool is_there);
 /* Notes what the keeper says of its workers, if this is TROUBLE, and has its owner told. Waits for
  * nobody. */
 void provider_take_trouble(struct keeper_provider *p, const struct frame *f);
@@ -141,15 +154,26 @@ void waiter_cancel(struct keeper_provider *p, struct waiter *w);
 /* keeper.c. Sends to the keeper: frames of several threads do not mix, each is one datagram. */
 int tell_keeper(struct keeper_provider *p, enum wire_type type, struct wire_id id,
                 const struct buf *payload, const int *fds, unsigned fd_count, struct pd_err *e);
+/* A request and its answer, of which the caller frees the frame. */
+int ask_keeper(struct keeper_provider *p, struct waiter *w, enum wire_type type,
+               const struct buf *payload, deadline d, struct pd_err *e);
 /* A request that is answered with DONE or ERROR. */
 int have_keeper_do(struct keeper_provider *p, enum wire_type type, const struct buf *payload,
                    deadline d, struct pd_err *e);
+
+/* keeper_stash.c */
+int keeper_stash(struct provider *base, const char *key, const int *fds, unsigned count,
+                 struct pd_err *e);
+int keeper_fetch(struct provider *base, const char *key, int *ret_fds, unsigned max,
+                 unsigned *ret_count, deadline d, struct pd_err *e);
+void keeper_drop(struct provider *base, const char *key);
 
 /* keeper_roots.c: the functions of a provider. */
 int keeper_remove_root(struct provider *base, const char *root_name, struct pd_err *e);
 int keeper_keep_root(struct provider *base, const char *root_name, deadline d, struct pd_err *e);
 int keeper_copy_root(struct provider *base, struct box *box, const char *from, const char *to,
                      deadline d, struct pd_err *e);
+int keeper_images(struct provider *base, const struct box_images *r, deadline d, struct pd_err *e);
 int keeper_check(struct box *box, deadline d, struct pd_err *e);
 
 /* Ends a jail that nobody here has. Waits for room in the keeper's socket. `flags`: of DESTROY. */

@@ -149,6 +149,9 @@ static struct sessions_config sessions_config_of(const struct daemon *d, const s
                                     .image_pool_max = (unsigned)c->image_pool_max,
                                     .image_pool_ttl_ms = c->image_pool_ttl_ms,
                                     .images_always_pulled = c->image_pull == CONFIG_PULL_ALWAYS,
+                                    .image_pull =
+                                        (enum image_pull)(IMAGE_PULL_NEVER + c->image_pull),
+                                    .image_store_max = c->image_store_max,
                                     .image_allowed = image_allowed,
                                     .image_allowed_arg = (void *)&d->api,
                                     .prepare_shells = c->prepared_shell != 0,

@@ -68,6 +68,19 @@ static void add_option(void *words, const char *name, const char *value)
     snprintf(add_text(w), sizeof *w->text, "%.40s=%.590s", name, value);
 }
 
+/* Where the images of jails come from. */
+static void add_registries(const struct config *c, struct words *w)
+{
+    if (c->registry_auth[0]) {
+        add_word(w, "--registry-auth");
+        add_word(w, c->registry_auth);
+    }
+    for (unsigned i = 0; i < c->registries.count; i++) {
+        add_word(w, "--registry");
+        add_word(w, c->registries.items[i]);
+    }
+}
+
 static void make_words(const struct serve *s, const struct serve_keeper *k, struct words *w)
 {
     const struct config *c = s->config;
@@ -82,6 +95,8 @@ static void make_words(const struct serve *s, const struct serve_keeper *k, stru
         add_word(w, "--files");
         snprintf(add_text(w), sizeof *w->text, "%ju", (uintmax_t)c->max_open_files);
     }
+    if (!strcmp(k->kind, "jail"))
+        add_registries(c, w);
     if (provider_has_broker(k->kind))
         serve_backend_options(c, k->kind, &(struct serve_told){.each = add_option, .context = w});
     if (provider_program(k->kind)) {
@@ -117,15 +132,18 @@ static pid_t start_keeper(const struct serve *s, const struct serve_keeper *k)
     auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3; i++)
         dup2(null, i);
-    syscall(SYS_close_range, 3, ~0u, 0);
+    int secrets = s->secrets < 0 ? -1 : dup2(s->secrets, 3);
+    syscall(SYS_close_range, secrets < 0 ? 3 : 4, ~0u, 0);
     if (chdir("/") < 0 || keeper_state_dir(s, k, state, sizeof state) < 0)
         _exit(127);
 
     setenv("PADDOCK_STATE_DIR", state, 1);
     setenv("PADDOCK_RUN_DIR", s->config->run_dir, 1);
     unsetenv("PADDOCK_API_KEY");
-    if (!provider_has_broker(k->kind))
-        secret_env_forget();
+    if (provider_has_broker(k->kind))
+        secret_env_unseal(secrets, k->kind);
+
+    fd_done(&secrets);
 
     make_words(s, k, &words);
     execv(s->program, (char *const *)(uintptr_t)words.argv);

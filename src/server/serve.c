@@ -237,6 +237,11 @@ int cmd_serve(int argc, char **argv)
     /* A signal that comes from now on waits for the guardian: by itself it would end the guardian
      * alone, leave a keeper that is new, and have the kernel kill the daemon without a word. */
     guardian_block_signals();
+    if ((s.secrets = secret_env_seal()) < 0 && s.secrets != -ENODATA) {
+        errno = -s.secrets;
+        pd_fail_sys(&e, "put credentials of the environment away");
+        return usage_fail(&e);
+    }
     if (serve_keepers(&s, &e) < 0)
         return usage_fail(&e);
     if (helpers_prepare(&s, &e) < 0)
@@ -251,7 +256,7 @@ int cmd_serve(int argc, char **argv)
     }
 
     if (daemon == 0) {
-        secret_env_forget();
+        fd_done(&s.secrets);
         for (unsigned i = 0; i < s.keeper_count; i++)
             fd_done(&s.keepers[i].sock);
         for (unsigned i = 0; i < HELPER_COUNT; i++)

@@ -52,6 +52,7 @@ struct serve {
     uid_t uid;      /* the daemon's; ours when we have no privilege */
     gid_t gid;
     int uid_lock; /* while it is open nobody else has the uid; -1 when it is somebody's by name */
+    int secrets;  /* the guardian's: credentials that the environment had (secret_env.h); or -1 */
     int listeners[SERVE_LISTENERS_MAX];
     int speaks_tls[SERVE_LISTENERS_MAX];
     unsigned listener_count;

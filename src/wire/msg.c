@@ -176,6 +176,26 @@ static void visit_key(struct codec *c, struct msg_key *m)
     field_str(c, &m->key, MSG_KEY_MAX);
 }
 
+static void visit_images(struct codec *c, struct msg_images *m)
+{
+    field_enum(c, &m->verb, IMAGES_VERB_COUNT);
+    field_enum(c, &m->missing, 2);
+    field_u64(c, &m->store_max);
+    field_str(c, &m->image, MSG_IMAGE_MAX);
+}
+
+static void visit_keep(struct codec *c, struct msg_keep *m)
+{
+    field_enum(c, &m->kind, KEEP_COUNT);
+    field_str(c, &m->key, MSG_KEY_MAX);
+    field_str(c, &m->name, MSG_NAME_MAX);
+    field_str(c, &m->root, SPEC_NAME_MAX);
+    field_enum(c, &m->rung, RUNG_COUNT);
+    field_enum(c, &m->on_image, 2);
+    field_i32(c, &m->pid);
+    field_u64(c, &m->number);
+}
+
 static void visit_build(struct codec *c, struct msg_build *m)
 {
     field_u32(c, &m->slot);
@@ -318,6 +338,7 @@ CODEC(usage)
 CODEC(listed)
 CODEC(counted)
 CODEC(key)
+CODEC(keep)
 CODEC(build)
 CODEC(built)
 CODEC(prepare)
@@ -334,6 +355,7 @@ CODEC(resize)
 CODEC(facts)
 CODEC(progress)
 CODEC(trouble)
+CODEC(images)
 
 /* ---- a spec in a row ---- */
 

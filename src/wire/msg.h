@@ -5,12 +5,14 @@
  * list is bounded, every enum is in range, nothing is left over.
  *
  *   client  -> keeper    HELLO CREATE DESTROY KILL STATS CHECK REMOVE_ROOT KEEP_ROOT COPY_ROOT
- *                        LIST COUNT STASH FETCH DROP
+ *                        LIST COUNT STASH FETCH DROP IMAGES STEER
  *   keeper  -> client    WELCOME CREATED GONE USAGE LISTED LIST_END COUNTED STASHED DONE ERROR
- *                        PROGRESS TROUBLE
+ *                        PROGRESS TROUBLE STEERED
  *   keeper  -> builder   BUILD PREPARE SWEEP STRIKE CHECK REMOVE_ROOT KEEP_ROOT COPY THAW
- *                        CANCEL
- *   builder -> keeper    BUILT DONE ERROR PROGRESS
+ *                        CANCEL STEER
+ *   builder -> keeper    BUILT DONE ERROR PROGRESS STEERED
+ *   keeper  -> safe      KEEP DROP
+ *   safe    -> keeper    KEEP DONE
  *   keeper  -> init      ADOPT
  *   client  -> init      EXEC SIGNAL KILL_TREE RESIZE ACK SYNC
  *   init    -> client    STARTED EXITED EMPTY FACTS SYNCED SYNC_END DONE ERROR
@@ -84,12 +86,20 @@ enum wire_type {
     WIRE_CANCEL,  /* no payload; the head's id is the BUILD's that is not wanted any more. Has no
                    * answer of its own: that of the BUILD comes earlier. Only to our brokers */
     WIRE_TROUBLE, /* msg_trouble, by itself, to a client whose HELLO had the flag TELL */
+    WIRE_IMAGES, /* msg_images; fds: where lines of JSON go, and of some verbs a file. Answered when
+                  * it has begun: the lines say the rest, to the last one */
+    WIRE_STEER,  /* msg_destroy, of which only the id counts: a jail that was made without a way
+                  * out gets one; to a builder, no payload; fd: pidfd of init */
+    WIRE_STEERED, /* no payload; fds: the gate's two. Of one that has a way out, again */
+    WIRE_KEEP,    /* msg_keep, with descriptors: a record for the next keeper, in the place of the
+                   * one with the same key. A box's has its id in the head */
     WIRE_TYPE_COUNT
 };
 
 #define MSG_ARGS_MAX    4096u
 #define MSG_KEY_MAX     127u
 #define MSG_NAME_MAX    39u
+#define MSG_IMAGE_MAX   767u
 #define MSG_MISSING_MAX 511u
 #define MSG_WHY_MAX     255u
 
@@ -188,6 +198,20 @@ struct msg_key {
     const char *key;
 };
 
+/* What a keeper leaves to the next one: itself (its instance and epoch), a box, or what a client
+ * has stashed. What a kind does not have is empty. */
+enum keep_kind { KEEP_SELF, KEEP_BOX, KEEP_STASH, KEEP_COUNT };
+struct msg_keep {
+    uint32_t kind;
+    const char *key;  /* of the stash; each kind has its own */
+    const char *name; /* the instance; the box's name */
+    const char *root; /* the box's named root, or "" */
+    uint32_t rung;
+    uint32_t on_image;
+    int32_t pid;
+    uint64_t number; /* the epoch */
+};
+
 struct msg_build {
     uint32_t slot;  /* which host uid range */
     uint32_t waits; /* the socket is the keeper's: init waits there for ADOPT */
@@ -200,6 +224,24 @@ struct msg_built {
     uint32_t named;     /* the root's lock is no place holder */
     uint32_t has_mntns; /* nor is the mount namespace */
     int32_t init_pid;
+};
+
+/* What is to become of the store of images: a `paddock image` with --json. The file is the archive
+ * of an import. Where a registry is, and its password, the keeper was told when it began. */
+enum images_verb {
+    IMAGES_PULL,
+    IMAGES_IMPORT,
+    IMAGES_LIST,
+    IMAGES_INSPECT,
+    IMAGES_REMOVE,
+    IMAGES_PRUNE,
+    IMAGES_VERB_COUNT
+};
+struct msg_images {
+    uint32_t verb;
+    uint32_t missing;   /* PULL: only if there is none of the name */
+    uint64_t store_max; /* what the store may hold afterwards; 0: anything */
+    const char *image;  /* a name or an id; of an import a name or "" */
 };
 
 /* An image on its way: layers that are complete, bytes that have come. `bytes` counts the layers
@@ -326,6 +368,7 @@ MSG_CODEC(usage);
 MSG_CODEC(listed);
 MSG_CODEC(counted);
 MSG_CODEC(key);
+MSG_CODEC(keep);
 MSG_CODEC(build);
 MSG_CODEC(built);
 MSG_CODEC(prepare);
@@ -342,6 +385,7 @@ MSG_CODEC(resize);
 MSG_CODEC(facts);
 MSG_CODEC(progress);
 MSG_CODEC(trouble);
+MSG_CODEC(images);
 #undef MSG_CODEC
 
 /* A spec as a server stores it, with the version of this format in front; reads also what servers

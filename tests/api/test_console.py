@@ -2,8 +2,14 @@
 others, other ports and other people may not. Each attack is shown beside the same request as our page
 would send it, which works."""
 
+import base64
+import gzip
+import hashlib
 import json
+import os
 import re
+import shutil
+import tempfile
 import threading
 from pathlib import Path
 
@@ -52,43 +58,113 @@ def page(server):
 # ---- the files ----
 
 
-@pytest.mark.parametrize("name", sorted(p.name for p in WEB.iterdir()))
-def test_every_file_is_served_as_it_is(api, name):
-    answer = api.get(f"/console/{name}")
-    assert answer.status == 200 and answer.body == (WEB / name).read_bytes()
-    kinds = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
-    assert answer.headers["Content-Type"] == kinds[Path(name).suffix] + "; charset=utf-8"
-    assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    again = api.get(f"/console/{name}", headers={"If-None-Match": answer.headers["ETag"]})
-    assert again.status == 304 and not again.body
-    assert api.get(f"/console/{name}", headers={"If-None-Match": '"other"'}).status == 200
+def policy_of(answer):
+    return dict(part.strip().partition(" ")[::2] for part in answer.headers["Content-Security-Policy"].split(";"))
 
 
-def test_the_page_is_at_the_root_and_nobody_frames_it(server):
+def test_the_page_is_one_file_that_runs_nothing_but_what_is_in_it(server):
     answer = server.client("").get("/")
-    assert answer.status == 200 and answer.body == (WEB / "index.html").read_bytes()
-    policy = dict(part.strip().split(" ", 1) for part in answer.headers["Content-Security-Policy"].split(";"))
+    assert answer.status == 200 and answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    policy = policy_of(answer)
     assert policy["default-src"] == "'none'" and policy["frame-ancestors"] == "'none'"
-    assert policy["script-src"] == "'self'" and policy["style-src"] == "'self'"
     assert policy["connect-src"] == "'self'" and policy["require-trusted-types-for"] == "'script'"
-    assert policy["frame-src"] == f"http://*.localhost:{server.port}"
-    assert answer.headers["X-Frame-Options"] == "DENY"
-    assert answer.headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    assert policy["frame-src"] == f"'self' http://*.localhost:{server.port}"
+    for header, value in {"X-Frame-Options": "DENY", "Cross-Origin-Opener-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}.items():
+        assert answer.headers[header] == value
+
+    html = answer.body.decode()
+    for tag, directive, count in (("script", "script-src", 2), ("style", "style-src", 1)):
+        parts = re.findall(rf"<{tag}\b([^>]*)>(.*?)</{tag}>", html, re.DOTALL)
+        assert len(parts) == count and not any("src=" in attributes for attributes, _ in parts)
+        hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for _, text in parts]
+        assert policy[directive].split() == [f"'sha256-{value}'" for value in hashes]
+    assert not re.search(r"<link(?! rel=\"icon\" href=\"data:,\")", html)
+
+
+def test_it_is_all_that_is_in_web(api):
+    """Each line of each module, less what binds modules to each other."""
+    html = api.get("/").body.decode()
+    for path in sorted(WEB.iterdir()):
+        if path.name in ("index.html", "result.html"):
+            continue
+        for line in path.read_text().splitlines():
+            if not line.startswith("import "):
+                assert re.sub("^export ", "", line) in html, (path.name, line)
+
+
+def test_it_is_packed_for_those_who_ask_and_both_have_tags_of_their_own(api):
+    plain = api.get("/", headers={"Accept-Encoding": "identity"})
+    packed = api.get("/", headers={"Accept-Encoding": "br, GZIP, deflate"})
+    assert packed.headers["Content-Encoding"] == "gzip" and "Content-Encoding" not in plain.headers
+    assert gzip.decompress(packed.body) == plain.body and len(packed.body) * 3 < len(plain.body)
+    for answer, coding in ((plain, "identity"), (packed, "gzip")):
+        assert answer.headers["Vary"] == "Accept-Encoding"
+        again = api.get("/", headers={"If-None-Match": answer.headers["ETag"], "Accept-Encoding": coding})
+        assert again.status == 304 and not again.body and "Content-Encoding" not in again.headers
+    assert plain.headers["ETag"] != packed.headers["ETag"]
+    for asked in ("", "gzip;q=0", "x-gzip", "*"):
+        assert "Content-Encoding" not in api.get("/", headers={"Accept-Encoding": asked}).headers, asked
+
+
+def test_the_frame_of_results_is_of_no_origin_and_may_load_nothing(api):
+    answer = api.get("/console/result.html")
+    assert answer.status == 200 and answer.body == (WEB / "result.html").read_bytes()
+    policy = policy_of(answer)
+    assert policy["sandbox"] == "allow-scripts" and policy["default-src"] == "'none'" and policy["frame-ancestors"] == "'self'"
+    assert "connect-src" not in policy and "frame-src" not in policy
+    assert not re.search("https?:|self", policy["script-src"] + policy["style-src"] + policy["img-src"] + policy["font-src"])
 
 
 def test_nothing_is_inline_and_nothing_is_from_elsewhere():
     for path in WEB.iterdir():
         text = path.read_text()
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc"
-                             r"|DOMParser|setHTML|createContextualFragment", text), path
+        if path.name != "result.html":  # whose scripts are anybody's, and which is of no origin for that
+            assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc"
+                                 r"|DOMParser|setHTML|createContextualFragment", text), path
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)[a-z0-9]", text), path
     index = (WEB / "index.html").read_text()
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\son\w+=|\sstyle=", index)
 
 
-@pytest.mark.parametrize("name", ["nothing.js", "..%2Fapi.js", "api.js%00", "API.JS", "api.js%2f"])
+@pytest.mark.parametrize("name", ["nothing.js", "app.js", "..%2Fapi.js", "result.html%00", "RESULT.HTML", "result.html%2f"])
 def test_other_files_are_not_there(api, name):
     check_error(api.get(f"/console/{name}"), (404, 400), ("not_found", "invalid"))
+
+
+@pytest.fixture
+def readable():
+    """A directory that the server's user can enter, as that of pytest is not."""
+    with tempfile.TemporaryDirectory(prefix="paddock-web-", dir=os.environ.get("PADDOCK_TEST_DIR", "/var/tmp")) as made:
+        os.chmod(made, 0o755)
+        yield Path(made)
+
+
+def test_a_developer_gets_the_files_of_a_directory(readable):
+    """As they are at that moment; and nothing else of the machine by their names."""
+    mine = readable / "web"
+    shutil.copytree(WEB, mine)
+    (readable / "secret.js").write_text("secret")
+    (mine / "huge.js").write_text("x" * (300 << 10))
+    with Server({"console_dir": str(mine), "pool_min": 0, "pool_max": 0}) as server:
+        stranger = server.client("")
+        for path in WEB.iterdir():
+            answer = stranger.get(f"/console/{path.name}", headers={"Accept-Encoding": "gzip"})
+            assert answer.status == 200 and answer.body == path.read_bytes() and "Content-Encoding" not in answer.headers
+        assert stranger.get("/").body == (WEB / "index.html").read_bytes()
+        policy = policy_of(stranger.get("/"))
+        assert policy["script-src"] == "'self'" and policy["style-src"] == "'self'" and policy["default-src"] == "'none'"
+        assert policy_of(stranger.get("/console/result.html"))["sandbox"] == "allow-scripts"
+
+        (mine / "app.js").write_text("// changed")
+        tag = stranger.get("/console/app.js").headers["ETag"]
+        assert stranger.get("/console/app.js").body == b"// changed"
+        assert stranger.get("/console/app.js", headers={"If-None-Match": tag}).status == 304
+        for name in ("nothing.js", "..%2fsecret.js", "..", ".js", "app.js%00", "app.txt", "%2fetc%2fhosts.js", "huge.js"):
+            answer = stranger.get(f"/console/{name}")
+            assert answer.status >= 400 and answer.body != b"secret", name
+
+        shutil.rmtree(mine)
+        check_error(stranger.get("/"), (404, 500), ("not_found", "internal"))
 
 
 def test_it_is_not_below_the_previews_domain_nor_when_it_is_off():
@@ -318,7 +394,7 @@ def test_attack_a_page_of_another_origin_may_not_even_ask(page):
     """No answer allows another origin: a browser that asks first (CORS) sends nothing then."""
     asked = {"Host": page.host, "Origin": "https://evil.example", "Access-Control-Request-Method": "POST",
              "Access-Control-Request-Headers": "x-paddock-proof,content-type"}
-    for path in (ME, LOGIN, "/v1/sandboxes", "/", "/console/app.js"):
+    for path in (ME, LOGIN, "/v1/sandboxes", "/", "/console/result.html"):
         answer = page.api.request("OPTIONS", path, headers=asked)
         assert answer.status == 405
         assert not [name for name in answer.headers if name.lower().startswith("access-control-")]

@@ -251,6 +251,14 @@ def test_a_timeout_interrupts_and_keeps(contexts):
     assert contexts.run("x")["results"][0]["text"] == "1"
 
 
+def test_an_interrupt_that_found_nobody_is_repeated(contexts):
+    """A shell that is just starting a program has the signal for itself, and the program is not there yet."""
+    late = contexts.run("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(1.5)\n"
+                        "signal.signal(signal.SIGINT, signal.default_int_handler)\ntime.sleep(1000)", timeout_s=0.5)
+    assert late["error"]["name"] == "KeyboardInterrupt"
+    assert late["state"] == "kept" and late["reason"] == "timeout"
+
+
 def test_a_timeout_that_is_not_heeded_kills(contexts):
     late = contexts.run("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
                         "while True: time.sleep(1000)", timeout_s=0.5)

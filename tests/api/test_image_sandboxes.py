@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(not (Path(paddock.PADDOCK).parent / "paddock-remote").exists(),
                        reason="there is no paddock-remote beside paddock"),
 ]
-SETTINGS = {"requests_per_s": 0, "creates_per_s": 0, "providers": "jail", "pool_max": 0}
+SETTINGS = {"requests_per_s": 0, "creates_per_s": 0, "providers": "jail", "pool_max": 0, "image_pull": "never"}
 
 
 def image(server, *words, check=True):

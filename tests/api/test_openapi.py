@@ -83,9 +83,9 @@ def test_every_operation_is_served(api, sandbox, method, path):
     box = Box(api, sandbox)
     process = box.start("sleep 100", stdin=True)["process_id"]
     url = path.format(id=sandbox, user_id="u", thread_id="t", pid=process, port="8080", path="x",
-                      cid="python", eid="0", file="app.js", key_id="0123456789abcdef", name="n",
+                      cid="python", eid="0", file="result.html", key_id="0123456789abcdef", name="n",
                       link_id="0", snapshot="none", ticket="0",
-                      template="none", build="none", digest="none")
+                      template="none", build="none", digest="none", image="none")
     tail = path.removeprefix("/v1/sandboxes/{id}")
     url += QUERY.get(tail, "")
     if path.endswith("/watch"):
@@ -107,9 +107,9 @@ def test_every_operation_is_served(api, sandbox, method, path):
 
 @pytest.mark.parametrize("path", sorted({p for _, p in OPERATIONS if not p.endswith("/{path}")}))
 def test_other_methods_are_refused(api, sandbox, path):
-    url = path.format(id=sandbox, user_id="u", thread_id="t", pid="1", port="8080", cid="python", eid="0", file="app.js", key_id="0123456789abcdef", name="n",
+    url = path.format(id=sandbox, user_id="u", thread_id="t", pid="1", port="8080", cid="python", eid="0", file="result.html", key_id="0123456789abcdef", name="n",
                       link_id="0", snapshot="none", ticket="0",
-                      template="none", build="none", digest="none")
+                      template="none", build="none", digest="none", image="none")
     known = {m for m, p in OPERATIONS if p == path}
     for method in {"GET", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"} - known:
         if "/ports/" in path:

@@ -15,7 +15,7 @@ UID = 54321  # nobody's
 
 class Rootless(Server):
     def __init__(self):
-        super().__init__(settings={"pool_min": 1, "pool_max": 1})
+        super().__init__(settings={"pool_min": 1, "pool_max": 1, "egress": "list"})
         os.chown(self.directory, UID, UID)
 
     def argv(self):
@@ -69,3 +69,18 @@ def test_nothing_of_it_runs_as_root(rootless):
             assert os.stat(f"/proc/{pid}").st_uid in (UID, 0)  # what is not dumpable looks like root's
             assert host.uids(pid) in ([], [UID] * 4)
     assert host.uids(rootless.daemon()) == [UID] * 4
+
+
+def test_a_way_out_is_for_those_that_are_made_with_one(rootless):
+    api = rootless.client()
+    rules = {"allow": ["nothing.invalid"]}
+    made = api.post("/v1/sandboxes", json={"network": rules})
+    assert made.status == 201, made
+    without = api.post("/v1/sandboxes", json={}).json()["id"]
+    assert api.put(f"/v1/sandboxes/{made.json()['id']}/network", json=rules).status == 200
+    check_error(api.put(f"/v1/sandboxes/{without}/network", json=rules), 501, "unsupported", says="without root")
+    told = api.post(f"/v1/sandboxes/{without}/exec", json={"argv": ["bash", "-c", "exec 3<>/dev/tcp/203.0.113.7/80"]}).json()
+    assert told["exit_code"] != 0 and "unreachable" in told["stderr"]
+    assert api.get(f"/v1/sandboxes/{without}/network").json()["mode"] == "off"
+    for sandbox in (made.json()["id"], without):
+        assert api.delete(f"/v1/sandboxes/{sandbox}").status == 204

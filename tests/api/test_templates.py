@@ -139,10 +139,15 @@ def test_it_is_ready_when_the_command_says_so(api, make, name):
     ("unwritable", 400, "invalid", "/proc/nothing cannot be written"),
     ("secret", 403, "denied", "no way to the network"),
     ("code-server", 501, "unsupported", "has no code-server, and npm:code-server"),
+    ("cloud", 501, "unsupported", "has no gcloud kubectl"),
 ])
 def test_what_cannot_be_had_is_named_and_nothing_is_left(api, make, name, status, code, says):
-    if name == "code-server" and any(os.path.exists(f"{d}/code-server") for d in ("/usr/bin", "/usr/local/bin")):
+    programs = {"cloud": ["gcloud", "kubectl"]}.get(name, [name])
+    lacking = [program for program in programs if not any(os.path.exists(f"{d}/{program}") for d in ("/usr/bin", "/usr/local/bin"))]
+    if not lacking:
         pytest.skip("this host has it")
+    if name == "cloud":
+        says = f"has no {' '.join(lacking)}"
     check_error(make(template=name), status, code, says=says)
     assert api.get("/v1/sandboxes").json()["sandboxes"] == []
 
@@ -187,6 +192,28 @@ def test_a_snapshot_may_be_used_with_it(api, make):
     both = make(snapshot=kept.json()["id"], template="served").json()["id"]
     assert api.get(f"/v1/sandboxes/{both}/ports/8123/mine.html").text == "<h1>Mine</h1>\n"
     api.delete(f"/v1/snapshots/{kept.json()['id']}")
+
+
+def test_cloud_has_the_programs_of_the_host(api, make):
+    if not all(os.path.exists(f"/usr/bin/{program}") for program in ("gcloud", "kubectl")):
+        pytest.skip("this host has no gcloud and kubectl")
+    made = make(template="cloud")
+    assert made.status == 201, made
+    assert "Client Version" in run(api, made.json()["id"], "kubectl version --client")
+    assert "Google Cloud SDK" in run(api, made.json()["id"], "gcloud version")
+
+
+def test_cloud_is_made_where_its_programs_are(api, make):
+    """They come with a snapshot here, as they would with an image."""
+    first = make(template="base").json()["id"]
+    run(api, first, "mkdir -p ~/.local/bin; for n in gcloud kubectl; do printf '#!/bin/sh\\necho %s $CLOUDSDK_CORE_DISABLE_PROMPTS\\n' $n > ~/.local/bin/$n; "
+        "chmod +x ~/.local/bin/$n; done")
+    kept = api.post(f"/v1/sandboxes/{first}/snapshots", json={}).json()["id"]
+    made = make(template="cloud", snapshot=kept)
+    assert made.status == 201, made
+    assert made.json()["template"] == "cloud" and made.json()["limits"]["memory_bytes"] == 1 << 30
+    assert run(api, made.json()["id"], "~/.local/bin/gcloud; ~/.local/bin/kubectl; type gcloud kubectl > /dev/null") == "gcloud 1\nkubectl 1\n"
+    api.delete(f"/v1/snapshots/{kept}")
 
 
 def test_a_reload_reads_them_anew_and_a_wrong_file_changes_nothing(house, api, make):

@@ -83,5 +83,10 @@ def far():
 
 
 @pytest.fixture(scope="session")
+def far_debian(far):
+    return engine.make_debian(far, engine.DEBIAN_MORE if os.environ.get("PADDOCK_NIGHTLY") else ())
+
+
+@pytest.fixture(scope="session")
 def far_images(far):
     return engine.make_images(far)

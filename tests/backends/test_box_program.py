@@ -33,9 +33,8 @@ NO_POWER = b"".join(b"Cap%s:\t0000000000000000\n" % n for n in (b"Inh", b"Prm", 
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the program gets a network of its own")
 
-# What its two processes and the start of a command ask of the kernel (strace -f), but for what nothing can do without: being
-# started, and closing, since what is never closed never ends for whoever waits for that.
-CALLS = """accept4 bind brk capget capset chdir clone close_range connect dup2 dup3 exit_group faccessat faccessat2
+# What its two processes and the start of a command ask of the kernel (strace -f), but for being started.
+CALLS = """accept4 bind brk capget capset chdir clone close close_range connect dup2 dup3 exit_group faccessat faccessat2
  fcntl fork fstat getdents64 getegid geteuid getpid getppid getrandom gettid getuid ioctl kill listen lseek mkdir mmap
  mprotect munmap newfstatat open openat openat2 pipe2 poll prctl prlimit64 read readlink readv recvfrom recvmsg
  rt_sigaction rt_sigprocmask rt_sigreturn sendmsg sendto set_tid_address setgroups setresgid setresuid setrlimit

@@ -8,15 +8,16 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
 import time
 
 import pytest
 
 from paddock_testing import cloudrun as double
-from paddock_testing import host
+from paddock_testing import credentials, host
 from paddock_testing import run as paddock
 from paddock_testing.server import Server, check_error
+import elsewhere
+from elsewhere import Box, at_rest, named
 
 
 def nightly(test):
@@ -53,14 +54,13 @@ def punctual(google):
 
 
 def settings(google, **more):
-    return {"providers": "jail,cloudrun", "box_lease_s": LEASE_S, **google.settings(), **more}
+    return {"providers": "jail,cloudrun", "pool_min": 0, "pool_max": 0, "box_lease_s": LEASE_S, **google.settings(), **more}
 
 
 @pytest.fixture(scope="module")
 def server(google):
     with Server(settings(google)) as s:
-        admin = s.client(s.run("key", "create", "--admin", "--tenant", "ops").stdout.strip())
-        assert admin.put("/v1/router", json={"breaker": {"open_s": 1, "open_max_s": 1}}).status == 200
+        elsewhere.open_soon(s)
         yield s
 
 
@@ -69,63 +69,34 @@ def api(server):
     return server.client()
 
 
-class Box:
-    def __init__(self, api, **more):
-        self.api = api
-        answer = api.post("/v1/sandboxes", json={"provider": "cloudrun", **more})
-        assert answer.status == 201, answer
-        self.info = answer.json()
-        self.base = "/v1/sandboxes/" + self.info["id"]
-
-    def exec(self, command, **body):
-        answer = self.api.post(self.base + "/exec", json={"command": command, **body})
-        assert answer.status == 200, answer
-        return answer.json()
-
-    def told(self):
-        return self.api.get(self.base).json()
-
-    def close(self):
-        return self.api.request("DELETE", self.base)
-
-
 @pytest.fixture(scope="module")
 def box(api):
-    made = Box(api)
+    made = Box(api, provider="cloudrun")
     yield made
-    made.close()
-
-
-def at_rest(google, api):
-    """How many executions there are, when there are as many as sandboxes."""
-    def count():
-        return sum(1 for s in api.get("/v1/sandboxes").json()["sandboxes"] if s["provider"] == "cloudrun")
-
-    paddock.wait_for(lambda: len(google.live()) == count(), 60, "there are as many executions as sandboxes")
-    return len(google.live())
+    made.delete()
 
 
 def test_lines_files_and_what_it_says_it_is(api, box):
-    assert (box.info["provider"], box.info["isolation"]) == ("cloudrun", "basic")
+    assert (box.get()["provider"], box.get()["isolation"]) == ("cloudrun", "basic")
     told = box.exec("echo out; echo err >&2; cd /tmp; export A='b c'; exit 3")
     assert (told["stdout"], told["stderr"], told["exit_code"]) == ("out\n", "err\n", 3)
     assert box.exec('pwd; echo "$A"')["stdout"] == "/tmp\nb c\n"
 
     data = os.urandom(3 << 20)
-    path = f"{box.base}/files?path=/workspace/b.bin"
+    path = f"{box.url}/files?path=/workspace/b.bin"
     assert api.request("PUT", path, data=data).status in (200, 201)
     assert api.request("GET", path).body == data
     provider = next(p for p in api.get("/v1/providers").json()["providers"] if p["name"] == "cloudrun")
     assert {"terminal", "files", "ports"} <= set(provider["capabilities"]), provider
     assert not {"pause", "usage", "snapshot", "limits"} & set(provider["capabilities"]), provider
-    check_error(api.post(box.base + "/pause"), 501, "unsupported")
+    check_error(api.post(box.url + "/pause"), 501, "unsupported")
 
 
 def test_a_terminal(api, box):
-    made = api.post(box.base + "/processes", json={
+    made = api.post(box.url + "/processes", json={
         "argv": ["/bin/sh", "-c", "stty size; read line; echo got $line"], "pty": True, "rows": 30, "cols": 100})
     assert made.status == 201, made
-    url = f"{box.base}/processes/{made.json()['pid']}"
+    url = f"{box.url}/processes/{made.json()['pid']}"
 
     def said():
         return api.request("GET", url + "/output").body.decode()
@@ -159,10 +130,10 @@ def callers(execution):
 
 def test_a_connection_that_is_cut_is_made_again(google, api, box):
     """The box calls again, and what was running goes on."""
-    made = api.post(box.base + "/processes", json={"command": "for i in 1 2 3 4 5 6; do echo $i; sleep 0.5; done"})
+    made = api.post(box.url + "/processes", json={"command": "for i in 1 2 3 4 5 6; do echo $i; sleep 0.5; done"})
     assert made.status == 201, made
     os.kill(callers(google.live()[-1])[1], signal.SIGKILL)
-    url = f"{box.base}/processes/{made.json()['pid']}/output"
+    url = f"{box.url}/processes/{made.json()['pid']}/output"
     paddock.wait_for(lambda: api.get(url).body == b"1\n2\n3\n4\n5\n6\n", 60, "all of its output is there")
 
 
@@ -211,14 +182,14 @@ def test_what_it_cannot_give_is_refused_by_name(api, asked, code, says):
 
 @pytest.mark.parametrize("action, fault", LOST)
 def test_an_answer_that_is_lost_makes_no_double_and_leaves_none(google, api, action, fault):
-    before, runs = at_rest(google, api), google.count
+    before, runs = at_rest(api, "cloudrun", google.live), google.count
     if action == "token":
         google.tokens.clear()  # as if it had been withdrawn
     google.faults[action] = [fault]
-    box = Box(api)
+    box = Box(api, provider="cloudrun")
     assert box.exec("echo fine")["stdout"] == "fine\n"
     assert len(google.live()) == before + 1 and google.count == runs + 1
-    assert box.close().status == 204
+    box.delete()
     paddock.wait_for(lambda: len(google.live()) == before, 60, "its execution has ended")
     paddock.wait_for(lambda: len(google.executions) == before, 60, "its record is removed")
 
@@ -226,79 +197,38 @@ def test_an_answer_that_is_lost_makes_no_double_and_leaves_none(google, api, act
 @nightly
 def test_a_run_that_never_arrived_is_not_said_again(google, api):
     """It might still arrive: the request fails, and what comes late is found. The next one is another one."""
-    before, runs = at_rest(google, api), google.count
+    before, runs = at_rest(api, "cloudrun", google.live), google.count
     google.faults["run"] = ["before"]
     check_error(api.post("/v1/sandboxes", json={"provider": "cloudrun"}), [502, 503], "bad_gateway")
     assert google.count == runs and len(google.live()) == before
-    box = Box(api)
-    assert box.exec("echo fine")["stdout"] == "fine\n" and box.close().status == 204
+    box = Box(api, provider="cloudrun")
+    assert box.exec("echo fine")["stdout"] == "fine\n"
+    box.delete()
     paddock.wait_for(lambda: len(google.live()) == before, 60, "its execution has ended")
 
 
 def test_an_execution_that_ends_is_told(google, api):
-    box = Box(api)
+    box = Box(api, provider="cloudrun")
     one = google.live()[-1]
     one.unseen = 0
     os.kill(host.descendants(one.task.process.pid)[0], signal.SIGKILL)
-    paddock.wait_for(lambda: box.told()["end_cause"], 60, "it is lost")
-    assert box.told()["end_cause"] == "lost", box.told()
-    assert "the execution has ended (NON_ZERO_EXIT_CODE)" in box.told()["end_reason"], box.told()
+    paddock.wait_for(lambda: box.get()["end_cause"], 60, "it is lost")
+    assert box.get()["end_cause"] == "lost", box.get()
+    assert "the execution has ended (NON_ZERO_EXIT_CODE)" in box.get()["end_reason"], box.get()
 
 
-def memory_has(pid, word):
-    """In what it can write to: stacks with the environment, heaps, its own data."""
-    with open(f"/proc/{pid}/maps", encoding="utf-8") as maps, open(f"/proc/{pid}/mem", "rb") as mem:
-        for line in maps:
-            at, end = (int(n, 16) for n in line.split()[0].split("-"))
-            with contextlib.suppress(OSError, OverflowError, ValueError):
-                mem.seek(at)
-                if "w" in line.split()[1] and word in mem.read(end - at):
-                    return True
-    return False
-
-
-def processes(server, name):
-    found = []
-    for pid in host.pids():
-        with contextlib.suppress(OSError):
-            if open(f"/proc/{pid}/comm", encoding="ascii").read().strip() == name and (
-                    server.state_dir in " ".join(host.command_line(pid)) or
-                    server.settings["cloudrun_listen"] in host.command_line(pid)):
-                found.append(pid)
-    return found
-
-
-def test_credentials_are_with_brokers_only(google, server, box):
-    """Logs, the database, answers, command lines, and the memory of who reads what boxes, callers and clients say."""
+def test_credentials_are_with_brokers_only(google, server, api, box):
+    """The key of the service account, and the tokens that it was exchanged for."""
     assert box.exec("true")["exit_code"] == 0
     with open(google.account.key, encoding="ascii") as file:
         key = file.read().splitlines()[5].encode()
-    hidden = [key, *(token.encode() for token in google.tokens)]
-    places = [server.log().encode(), server.run("config").stdout.encode()]
-    for directory, _, names in os.walk(os.path.join(server.state_dir, "server")):
-        for name in names:
-            with contextlib.suppress(OSError):
-                places.append(open(os.path.join(directory, name), "rb").read())
-    for pid in host.pids():
-        places.append(" ".join(host.command_line(pid)).encode())
-    assert all(secret not in text for text in places for secret in hidden)
-
-    daemons = [p for p in host.descendants(server.process.pid)
-               if host.parent(p) == server.process.pid and p not in server.keepers()]
-    assert daemons and processes(server, "paddock-calls")
-    for pid in [*daemons, *processes(server, "paddock-standin"), *processes(server, "paddock-calls")]:
-        assert not any(memory_has(pid, secret) for secret in hidden), (pid, host.command_line(pid))
-    brokers = [p for p in host.pids() if "broker" in host.command_line(p) and server.state_dir in " ".join(host.command_line(p))]
-    assert any(memory_has(p, token) for p in brokers for token in hidden[1:]), "the control"
+    tokens = [token.encode() for token in google.tokens]
+    credentials.check_nowhere(server, api, [key, *tokens], ("paddock-keeper", "paddock-far", "paddock-standin", "paddock-calls"))
+    assert credentials.held(server, tokens), "the control"
 
 
 def check(google, env=None, **more):
-    words = [word for name, value in {**google.settings(), **more}.items()
-             for word in ("--set", f"{name.removeprefix('cloudrun_')}={value}")]
-    program = os.path.join(os.path.dirname(paddock.PADDOCK), "paddock-remote")
-    done = subprocess.run([program, "check", "cloudrun", "--lease", "30", *words], capture_output=True, text=True,
-                          check=False, timeout=paddock.seconds(60), env=paddock.clean_environment(env or {}))
-    return done.returncode, done.stdout
+    return elsewhere.check("cloudrun", {**google.settings(), **more}, env)
 
 
 def test_a_check_tries_one_sandbox(google):
@@ -360,9 +290,49 @@ def test_other_places_of_credentials(google, tmp_path):
     assert status == 0 and "credentials cloudrun_token_file" in text, text
 
 
+def test_a_federated_identity(google, tmp_path):
+    """Somebody else's token, of a file or an address, is exchanged; with what comes of it a service account's is asked for."""
+    file, subject = tmp_path / "federation.json", tmp_path / "subject"
+    subject.write_text(google.subject + "\n")
+    google.federation(file, {"file": str(subject)})
+    before = len(google.asked)
+    status, text = check(google, cloudrun_credentials_file=file)
+    assert status == 0 and "credentials a federated identity" in text and google.subject not in text, text
+    assert "sts" in [action for action, _ in google.asked[before:]]
+
+    google.federation(file, {"url": google.url + "/subject?audience=pool", "headers": {"X-Proof": "a word"},
+                             "format": {"type": "json", "subject_token_field_name": "value"}},
+                      service_account_impersonation_url=google.impersonation(),
+                      service_account_impersonation={"token_lifetime_seconds": 1200})
+    status, text = check(google, cloudrun_credentials_file="", env={"GOOGLE_APPLICATION_CREDENTIALS": str(file)})
+    assert status == 0, text
+    assert b'"1200s"' in next(body for action, body in google.asked[::-1] if action.endswith(":generateAccessToken"))
+
+
+@pytest.mark.parametrize("source, more, says", [
+    ({"file": "/nonexistent"}, {}, "/nonexistent"),
+    ({"file": "{wrong}"}, {}, "the pool and provider in cloudrun_credentials_file"),
+    ({"file": "{empty}"}, {}, "gives no token"),
+    ({"file": "{good}"}, {"service_account_impersonation_url": "{url}/v1/projects/-/serviceAccounts/other@x:generateAccessToken"},
+     "iam.serviceAccountTokenCreator"),
+    ({"file": "{good}"}, {"token_url": "http://192.0.2.1/token"}, "without it a credential would be sent openly"),
+    ({"url": "{url}/subject"}, {}, "who asks?"), ({"executable": {"command": "id"}}, {}, "'executable'"), ({}, {}, "'file' or 'url'")])
+def test_a_check_says_what_is_wrong_with_a_federated_identity(google, tmp_path, source, more, says):
+    names = {"wrong": "ey.of-somebody-else-secret", "empty": "", "good": google.subject}
+    for name, content in names.items():
+        (tmp_path / name).write_text(content)
+    words = {"url": google.url, **{name: str(tmp_path / name) for name in names}}
+
+    def filled(table):
+        return {key: value.format(**words) if isinstance(value, str) else value for key, value in table.items()}
+    google.federation(tmp_path / "federation.json", filled(source), **filled(more))
+    status, text = check(google, cloudrun_credentials_file=tmp_path / "federation.json")
+    assert status == 1 and says in text and "of-somebody-else-secret" not in text and google.subject not in text, text
+
+
 @nightly
 def test_failures_that_last_end_the_request_and_leave_nothing(google, api):
-    before = at_rest(google, api)
+    before = at_rest(api, "cloudrun", google.live)
     google.faults["run"] = ["fail"] * 3
     error = check_error(api.post("/v1/sandboxes", json={"provider": "cloudrun"}), [502, 503], "bad_gateway")
     assert "run the job" in error["message"], error
@@ -373,7 +343,7 @@ def test_failures_that_last_end_the_request_and_leave_nothing(google, api):
 @nightly
 def test_an_execution_that_comes_when_nobody_waits_any_more(google, api):
     """Deleted while it is made: the request is given up, the task begins all the same, and is found by its label."""
-    before, runs = at_rest(google, api), google.count
+    before, runs = at_rest(api, "cloudrun", google.live), google.count
     google.delay = 3
     answer = api.post("/v1/sandboxes", json={"provider": "cloudrun", "max_life_s": 1})
     assert answer.status >= 400 or api.request("DELETE", "/v1/sandboxes/" + answer.json()["id"]).status == 204
@@ -384,30 +354,28 @@ def test_an_execution_that_comes_when_nobody_waits_any_more(google, api):
 @nightly
 def test_the_process_that_takes_calls_is_replaced(google, server, api, box):
     """Whoever waits starts another one; boxes call it as they did the one before."""
-    for pid in processes(server, "paddock-calls"):
-        os.kill(pid, signal.SIGKILL)
-    other = Box(api)
+    elsewhere.kill(named(server, "switchboard"))
+    other = Box(api, provider="cloudrun")
     assert other.exec("echo there")["stdout"] == "there\n"
-    carriers = processes(server, "paddock-carrier")
-    for pid in carriers:
-        os.kill(pid, signal.SIGKILL)
-    assert box.exec("echo still")["stdout"] == "still\n" and other.close().status == 204
+    elsewhere.kill(named(server, "carrier"))
+    assert box.exec("echo still")["stdout"] == "still\n"
+    other.delete()
 
 
 @nightly
 def test_a_daemon_that_is_killed_is_succeeded(google):
     with Server(settings(google)) as server:
         api = server.client()
-        box = Box(api)
-        made = api.post(box.base + "/processes", json={"command": "for i in 1 2 3 4; do echo $i; sleep 1; done"})
+        box = Box(api, provider="cloudrun")
+        made = api.post(box.url + "/processes", json={"command": "for i in 1 2 3 4; do echo $i; sleep 1; done"})
         assert made.status == 201, made
         os.kill(server.process.pid, signal.SIGKILL)
         server.process.wait()
         server.start()
         api = server.client()
-        url = f"{box.base}/processes/{made.json()['pid']}"
+        url = f"{box.url}/processes/{made.json()['pid']}"
         paddock.wait_for(lambda: api.get(url + "/output").body == b"1\n2\n3\n4\n", 30, "all of its output is there")
-        assert api.post(box.base + "/exec", json={"command": "echo on"}).json()["stdout"] == "on\n"
+        assert api.post(box.url + "/exec", json={"command": "echo on"}).json()["stdout"] == "on\n"
 
 
 @nightly
@@ -416,18 +384,10 @@ def test_a_server_that_is_gone_for_good_costs_nothing(google):
     before = len(google.live())
     server = Server(settings(google))
     server.start()
-    Box(server.client())
+    Box(server.client(), provider="cloudrun")
     assert len(google.live()) == before + 1
-    server.note_instances()
-    everybody = [server.process.pid, *server.keepers()]
-    everybody += [p for pid in list(everybody) for p in host.descendants(pid)]
-    everybody += [p for name in ("paddock-far", "paddock-standin", "paddock-carrier", "paddock-calls")
-                  for p in processes(server, name)]
-    server.end_expected = True
     began = time.monotonic()
-    for pid in {*everybody}:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    elsewhere.kill_everybody(server)
     paddock.wait_for(lambda: len(google.live()) == before, LEASE_S + 60, "its execution has ended itself")
     print(f"ended {time.monotonic() - began:.1f} s after the server")
     server.close()

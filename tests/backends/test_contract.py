@@ -12,20 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from paddock_testing import cloudrun, contract, daytona
+from paddock_testing import aws, cloudrun, contract, daytona, kube
 from paddock_testing import run as paddock
 from paddock_testing.e2b_http import E2b
 from paddock_testing.server import Server
 
 NIGHT = os.environ.get("PADDOCK_NIGHTLY")
 LIMIT_S = 600
-PROVIDERS = ("local", "docker", "toy", "e2b", "daytona", "cloudrun") + (("podman",) if NIGHT else ())
+ELSEWHERE = ("far", *contract.ELSEWHERE)
+PROVIDERS = ("local", "docker", "toy", *ELSEWHERE) + (("podman",) if NIGHT else ())
 
 BY_DAY = ["test_exec.py"]
 NIGHTLY = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
            "test_sessions.py", "test_cli.py", "test_prepared.py", "test_mcp.py", "test_mcp_stdio.py",
            "test_e2b_control.py", "test_contexts.py", "test_contexts_fork.py"]
-RENTED = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py"]
+FAR = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py", "test_sessions.py",
+       "test_cli.py", "test_mcp.py", "test_contexts.py"]
 # Not of toy's, which lacks the profile of E2B's code interpreter.
 MORE = ["test_changes.py", "test_cli_code.py", "test_contexts_e2b.py", "test_contexts_hostile.py", "test_contexts_life.py",
         "test_contexts_races.py", "test_mcp_code.py", "test_observe.py"]
@@ -44,15 +46,15 @@ PYTHON = sorted(p.name for p in (contract.TOP / "sdk/python/tests").glob("test_*
 def rounds():
     """(provider, suite, what of it)"""
     for provider in PROVIDERS:
-        if NIGHT or provider not in ("daytona", "cloudrun"):  # by day files of their own have enough of it
+        if NIGHT or provider not in ELSEWHERE or provider == "e2b":  # by day files of their own have enough of it
             yield from ((provider, "api", name) for name in BY_DAY)
         if provider == "podman":  # the broker is docker's: what goes through the engine, and one client
             yield from ((provider, "api", name) for name in ("test_files.py", "test_sandboxes.py", "test_e2b_control.py"))
             yield (provider, "python", "test_coordinator.py")
             continue
-        if NIGHT and provider == "daytona":
-            yield from ((provider, "api", name) for name in RENTED)
-        if NIGHT and provider not in ("e2b", "daytona", "cloudrun"):
+        if NIGHT and provider in ELSEWHERE:
+            yield from ((provider, "api", name) for name in FAR)
+        elif NIGHT:
             # Where usage is not told, no shell is prepared; E2B's sandboxes have profile dev.
             lacks = ("test_prepared", "test_e2b") if provider == "toy" else ()
             yield from ((provider, "api", name) for name in NIGHTLY if not name.startswith(lacks))
@@ -63,7 +65,7 @@ def rounds():
         if NIGHT and provider == "local":  # of test_e2b_reach.py nothing is left
             yield from ((provider, "api", name) for name in WITH_ROOT if name != "test_e2b_reach.py")
             yield (provider, "api", "test_files_match.py")
-        if NIGHT and provider not in ("toy", "e2b", "daytona", "cloudrun"):
+        if NIGHT and provider != "toy" and provider not in ELSEWHERE:
             yield from ((provider, "mcp", name) for name in MCP)
             yield from ((provider, "e2b", name) for name in E2B)
             yield from ((provider, "python", name) for name in PYTHON)
@@ -74,12 +76,16 @@ def where(request, provider):
     """What a suite needs to know of an engine."""
     if provider == "toy" and (reason := contract.toy_why_not()):
         pytest.skip(f"no toy here: {reason}")
-    if provider == "daytona" and (reason := daytona.why_not()):
-        pytest.skip(f"no Daytona here: {reason}")
-    if provider == "cloudrun" and (reason := cloudrun.why_not()):
-        pytest.skip(f"no Cloud Run here: {reason}")
-    if provider in ("local", "toy", "e2b", "daytona", "cloudrun"):
+    names = {"daytona": "Daytona", "cloudrun": "Cloud Run", "kubernetes": "pods", "fargate": "AWS"}
+    doubles = {"daytona": daytona, "cloudrun": cloudrun, "kubernetes": kube, "fargate": aws}
+    if provider in doubles and (reason := doubles[provider].why_not()):
+        pytest.skip(f"no {names[provider]} here: {reason}")
+    if provider in ("local", "toy", *contract.ELSEWHERE):
         return {}
+    if provider == "far":
+        far = request.getfixturevalue("far")
+        return {"PADDOCK_TEST_ENGINE": far.tcp, "PADDOCK_TEST_CERTS": str(far.certs),
+                "PADDOCK_TEST_IMAGE": request.getfixturevalue("far_debian")}
     if provider == "podman":
         return {"PADDOCK_TEST_ENGINE": request.getfixturevalue("podman").host,
                 "PADDOCK_TEST_IMAGE": request.getfixturevalue("podman_debian")}
@@ -143,13 +149,13 @@ def test_what_it_cannot_do_is_unsupported(provider, where, monkeypatch):
     with Server() as server:
         door = E2b(server)
         made = door.post("/v1/sandboxes", {}).json()
-        assert made["provider"] == provider, made
+        assert made["provider"] == contract.provider(), made
         holds = not any("disk_bytes" in r["body"].get("limits", {}) for r in requests)
         assert all((name in made["limits"]) == holds for name in ("disk_bytes", "files")), made
         for request in requests:
             answer = door.post(request["path"].format(id=made["id"]), request["body"])
             error = answer.json().get("error", answer.json())  # E2B's have no member of that name
-            assert answer.status == 501 and f"provider {provider}" in error["message"], (request, answer)
+            assert answer.status == 501 and f"provider {contract.provider()}" in error["message"], (request, answer)
             assert error["code"] in ("unsupported", 501), (request, answer)
 
 
@@ -168,7 +174,7 @@ def test_every_row_of_the_table_names_a_test():
     table = tomllib.loads(contract.CANNOT.read_text())
     known = {suite: names(suite) for suite in contract.SUITES}
     for provider, groups in table.items():
-        assert provider in PROVIDERS
+        assert provider in (*PROVIDERS, "elsewhere")
         for name, group in groups.items():
             assert set(group) - {"why", "refused"} <= set(known), (provider, name)
             for suite in set(group) & set(known):

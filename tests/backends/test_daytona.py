@@ -6,20 +6,19 @@ import json
 import os
 import random
 import re
-import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
 from paddock_testing import daytona as double
-from paddock_testing import host
+from paddock_testing import credentials
 from paddock_testing import run as paddock
 from paddock_testing.daytona import Fault
 from paddock_testing.server import check_error
-from test_docker_kill import Printer, check_whole, keeper_of
-from test_far_kill import COMMS, named
+import elsewhere
+from elsewhere import COMMS, make_box, named, strike
+from test_docker_kill import Printer, check_whole
 
 from breaking import Box, Victim  # pylint: disable=import-error,wrong-import-order
 
@@ -64,8 +63,7 @@ def tenant(landlord, **more):
     """A server that rents. One that is refused often would open the breaker: that is tested elsewhere."""
     v = Victim({"providers": "daytona,jail", **landlord.settings(), **more})
     v.__enter__()
-    admin = v.client(v.run("key", "create", "--admin", "--tenant", "ops").stdout.strip())
-    assert admin.put("/v1/router", json={"breaker": {"open_s": 1, "open_max_s": 1}}).status == 200
+    elsewhere.open_soon(v)
     return v
 
 
@@ -243,47 +241,17 @@ def test_one_whose_box_dies_is_told(landlord, api):
 
 # ---- kills and cuts ----
 
-def make_box(server):
-    """A sandbox; while a keeper is replaced that is refused, with the advice to try again."""
-    api = server.client()
-
-    def made():
-        answer = api.post("/v1/sandboxes", json={"provider": "daytona"})
-        if answer.status == 201:
-            return Box(api, answer.json()["id"])
-        check_error(answer, 503, ["capacity", "lost"])
-        return None
-    return paddock.wait_for(made, 60, "a sandbox can be made")
-
-
-def strike(server, landlord, victim):
-    server.note_instances()
-    if victim == "cut":
-        landlord.cut()
-    elif victim == "daemon":
-        server.kill("daemon")
-        server.restart()
-    else:
-        keeper = keeper_of(server, "daytona")
-        pids = {"keeper": [keeper], "broker": [p for p in host.descendants(keeper) if "broker" in host.command_line(p)]}
-        for pid in pids[victim] if victim in pids else named(server, victim):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-
-
 @nightly
 def test_every_byte_and_every_end_once(server, landlord):
     """Whatever is between a command and its client is cut or killed while it prints."""
-    one = make_box(server)
+    one = make_box(server, "daytona")
     for number in range(paddock.rounds(100, 100, 4)):
-        victims = [("daemon", "carrier", "cut", "broker")[number % 4]] + random.choices(["cut", "carrier"], k=2)
+        victims = [("daemon", "carrier", "cut", "broker", "keeper")[number % 5]] + random.choices(["cut", "carrier"], k=2)
         print(f"round {number}: {victims}", flush=True)
         printer = Printer(one, f"run-{number}")
         for victim in victims:
             time.sleep(random.uniform(0, 0.2))
-            strike(server, landlord, victim)
+            strike(server, "daytona", victim, landlord.cut)
         printer.go_on()
         check_whole(printer.end())
     assert len(landlord.live()) == 1
@@ -291,10 +259,10 @@ def test_every_byte_and_every_end_once(server, landlord):
     landlord.await_none("what was deleted is ended")
 
 
-@pytest.mark.parametrize("victim", ["stand-in", "watch", "keeper"] if NIGHT else ["keeper"])
+@pytest.mark.parametrize("victim", ["stand-in", "watch"] if NIGHT else ["watch"])
 def test_whose_death_takes_the_sandbox_along_is_told(server, landlord, victim):
-    one = make_box(server)
-    strike(server, landlord, victim)
+    one = make_box(server, "daytona")
+    strike(server, "daytona", victim, landlord.cut)
     paddock.wait_for(lambda: one.get()["end_cause"], 60, "it is lost")
     assert one.get()["end_cause"] == "lost" and one.get()["end_reason"]
     landlord.await_none("its sandbox is ended", 60)
@@ -319,19 +287,9 @@ def test_a_server_that_is_gone_for_good_costs_a_lease():
         asked = [c["path"] for c in landlord.calls]
         assert any(path.endswith("/last-activity") for path in asked), asked
 
-        v.note_instances()
-        v.expect_end()
-        pids = [p for p in host.pids() if v.directory in " ".join(host.command_line(p))]
-        assert len(pids) > 5, pids
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # nobody of them sees another one's end
-            for pid in pids:
-                try:
-                    os.kill(pid, number)
-                except ProcessLookupError:
-                    pass
+        elsewhere.kill_everybody(v)
         assert landlord.live(), "it does not end at once"
         landlord.await_none("it ends with its lease", 10 + 60)
-        v.process.wait(paddock.seconds(10))
         v.start()
         v.close()
 
@@ -355,22 +313,6 @@ def test_a_toolbox_that_is_not_root():
 
 # ---- the key ----
 
-def memory_of(pid):
-    """All that a process can read of its own."""
-    found = []
-    with open(f"/proc/{pid}/maps", encoding="ascii", errors="replace") as maps, open(f"/proc/{pid}/mem", "rb", 0) as mem:
-        for line in maps:
-            spot = re.match(r"([0-9a-f]+)-([0-9a-f]+) rw", line)
-            if spot and "[v" not in line:
-                first, last = int(spot[1], 16), int(spot[2], 16)
-                try:
-                    mem.seek(first)
-                    found.append(mem.read(last - first))
-                except OSError:
-                    pass
-    return b"".join(found)
-
-
 def test_the_key_is_in_brokers_and_carriers_alone(landlord):
     """Also after an error that speaks of it. The control is the broker, which has it."""
     v = tenant(landlord)
@@ -379,20 +321,9 @@ def test_the_key_is_in_brokers_and_carriers_alone(landlord):
         landlord.faults = [Fault("POST /api/sandbox", (401, {}, words))]
         refused(v.client(), 403, "denied", "no organization for ****")
         one = Box(v.client(), provider="daytona")
-        key = landlord.key.encode()
         one.out("echo here")
-        keeper = keeper_of(v, "daytona")
-        everybody = [p for p in host.pids() if v.directory in " ".join(host.command_line(p))]
-        may = [p for p in everybody if "broker" in host.command_line(p) or p in named(v, "carrier")]
-        assert any(key in memory_of(p) for p in may), "the control"
-        for pid in {v.daemon(), keeper, v.process.pid, *named(v, "stand-in"), *named(v, "watch")} - set(may):
-            assert key not in memory_of(pid), host.command_line(pid)
-        for pid in everybody:
-            assert landlord.key not in " ".join(host.command_line(pid))
-        shown = v.run("config", "show", check=False).stdout
-        files = [Path(top, name) for top, _, names in os.walk(v.directory) for name in names]
-        texts = [p.read_bytes() for p in files if p.is_file()]
-        assert landlord.key not in shown and not any(key in text for text in texts)
+        credentials.check_nowhere(v, v.client(), [landlord.key.encode()])
+        assert "paddock-broker" in credentials.held(v, [landlord.key.encode()]), "the control"
         one.delete()
     finally:
         v.close()
@@ -402,13 +333,7 @@ def test_the_key_is_in_brokers_and_carriers_alone(landlord):
 # ---- backend check, and the published shapes ----
 
 def check(landlord, **more):
-    words = []
-    for name, value in {**landlord.settings(), **more}.items():
-        words += ["--set", f"{name[len('daytona_'):]}={value}"]
-    program = os.path.join(os.path.dirname(paddock.PADDOCK), "paddock-remote")
-    done = subprocess.run([program, "check", "daytona", *words, ""], capture_output=True, text=True, check=False,
-                          timeout=paddock.seconds(60), env=paddock.clean_environment({}))
-    return done.returncode, done.stdout
+    return elsewhere.check("daytona", {**landlord.settings(), **more}, image="")
 
 
 def test_a_check_tries_all_of_it(landlord, tmp_path):

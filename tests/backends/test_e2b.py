@@ -5,22 +5,20 @@ and where the API key is."""
 import json
 import os
 import random
-import re
-import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from paddock_testing import coordinated
-from paddock_testing import host
+from paddock_testing import credentials
 from paddock_testing import run as paddock
 from paddock_testing.cutter import Cutter, Loser
 from paddock_testing.rented import Landlord
 from paddock_testing.server import Client, check_error
-from test_docker_kill import Printer, check_whole, keeper_of
-from test_far_kill import COMMS, named
+import elsewhere
+from elsewhere import COMMS, make_box, named, strike
+from test_docker_kill import Printer, check_whole
 
 from breaking import Box, Victim  # pylint: disable=import-error,wrong-import-order
 
@@ -42,9 +40,7 @@ def tenant(landlord, url=None, **more):
     """A server that rents. One that is refused often would open the breaker: that is tested elsewhere."""
     v = Victim({"providers": "e2b,jail", **landlord.settings(url), **more})
     v.__enter__()
-    admin = v.client(v.run("key", "create", "--admin", "--tenant", "ops").stdout.strip())
-    answer = admin.put("/v1/router", json={"breaker": {"open_s": 1, "open_max_s": 1}})
-    assert answer.status == 200, answer
+    elsewhere.open_soon(v)
     return v
 
 
@@ -105,46 +101,16 @@ def test_the_coordinator_of_the_python_package(server, tmp_path):
 
 # ---- kills and cuts ----
 
-def make_box(server):
-    """A sandbox; while a keeper is replaced that is refused, with the advice to try again."""
-    api = server.client()
-
-    def made():
-        answer = api.post("/v1/sandboxes", json={"provider": "e2b"})
-        if answer.status == 201:
-            return Box(api, answer.json()["id"])
-        check_error(answer, 503, ["capacity", "lost"])
-        return None
-    return paddock.wait_for(made, 60, "a sandbox can be made")
-
-
-def strike(server, cutter, victim):
-    server.note_instances()
-    if victim == "cut":
-        cutter.cut()
-    elif victim == "daemon":
-        server.kill("daemon")
-        server.restart()
-    else:
-        keeper = keeper_of(server, "e2b")
-        pids = {"keeper": [keeper], "broker": [p for p in host.descendants(keeper) if "broker" in host.command_line(p)]}
-        for pid in pids[victim] if victim in pids else named(server, victim):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-
-
 def test_every_byte_and_every_end_once(server, cutter, landlord):
     """Whatever is between a command and its client is cut or killed while it prints."""
-    boxes = [make_box(server) for _ in range(2)]
-    for number in range(paddock.rounds(4, 200, 4)):
-        victims = [("cut", "carrier", "daemon", "broker")[number % 4]] + random.choices(["cut", "carrier"], k=2)
+    boxes = [make_box(server, "e2b") for _ in range(2)]
+    for number in range(paddock.rounds(5, 200, 5)):
+        victims = [("cut", "carrier", "daemon", "broker", "keeper")[number % 5]] + random.choices(["cut", "carrier"], k=2)
         print(f"round {number}: {victims}", flush=True)
         printers = [Printer(b, f"run-{number}-{n}") for n, b in enumerate(boxes)]
         for victim in victims:
             time.sleep(random.uniform(0, 0.2))
-            strike(server, cutter, victim)
+            strike(server, "e2b", victim, cutter.cut)
         for printer in printers:
             printer.go_on()
             check_whole(printer.end())
@@ -154,10 +120,10 @@ def test_every_byte_and_every_end_once(server, cutter, landlord):
     landlord.await_none("what was deleted is ended")
 
 
-@pytest.mark.parametrize("victim", ["stand-in", "watch", "keeper"])
+@pytest.mark.parametrize("victim", ["stand-in", "watch"])
 def test_whose_death_takes_the_sandbox_along_is_told(server, cutter, landlord, victim):
-    one = make_box(server)
-    strike(server, cutter, victim)
+    one = make_box(server, "e2b")
+    strike(server, "e2b", victim, cutter.cut)
     paddock.wait_for(lambda: one.get()["end_cause"], 60, "it is lost")
     assert one.get()["end_cause"] == "lost" and one.get()["end_reason"]
     landlord.await_none("its sandbox is ended", 60)
@@ -166,7 +132,7 @@ def test_whose_death_takes_the_sandbox_along_is_told(server, cutter, landlord, v
 
 
 def test_one_that_the_landlord_ends_is_told(server, landlord):
-    one = make_box(server)
+    one = make_box(server, "e2b")
     rented = landlord.rented()[0]["sandboxID"]
     assert landlord.client().request("DELETE", f"/sandboxes/{rented}").status == 204
     paddock.wait_for(lambda: one.get()["end_cause"], 60, "it is lost")
@@ -237,6 +203,21 @@ def test_who_has_to_wait_a_moment_waits(loser, landlord):
 
 # ---- cost ----
 
+def test_nothing_is_rented_in_advance_that_nobody_asked_for(landlord):
+    """Also where it is the first of the providers: those that wait are paid for. The control is a server that was told to."""
+    for more, ready in (({}, 0), ({"image_pool": 1}, 2)):  # of each of two profiles
+        v = tenant(landlord, pool_min=2, pool_max=8, **more)
+        try:
+            paddock.wait_for(lambda n=ready: len(landlord.rented()) == n, 30, f"{ready} are ready")
+            one = Box(v.client(), provider="e2b")
+            assert one.get()["from_pool"] == bool(ready) and one.out("echo here") == "here\n"
+            one.delete()
+            paddock.wait_for(lambda n=ready: len(landlord.rented()) == n, 30, f"{ready} are ready again")
+        finally:
+            v.close()
+        landlord.await_none("what waited is ended")
+
+
 def test_a_server_that_is_gone_for_good_costs_a_lease(landlord):
     """While it lives the time-out there is renewed; when all its processes are killed and nobody comes, it is over."""
     v = tenant(landlord, box_lease_s=10)
@@ -245,60 +226,23 @@ def test_a_server_that_is_gone_for_good_costs_a_lease(landlord):
     paddock.wait_for(lambda: landlord.rented()[0]["endAt"] > first, 20, "its time is renewed")
     assert one.out("echo here") == "here\n"
 
-    v.note_instances()
-    v.expect_end()
-    pids = [p for p in host.pids() if v.directory in " ".join(host.command_line(p))]
-    assert len(pids) > 5, pids
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # nobody of them sees another one's end
-        for pid in pids:
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                pass
+    elsewhere.kill_everybody(v)
     assert landlord.rented(), "it does not end at once"
     landlord.await_none("it ends with its lease", 10 + 60)
-    v.process.wait(paddock.seconds(10))
     v.start()
     v.close()
 
 
 # ---- the key ----
 
-def memory_of(pid):
-    """All that a process can read of its own."""
-    found = []
-    with open(f"/proc/{pid}/maps", encoding="ascii", errors="replace") as maps, open(f"/proc/{pid}/mem", "rb", 0) as mem:
-        for line in maps:
-            spot = re.match(r"([0-9a-f]+)-([0-9a-f]+) rw", line)
-            if spot and "[v" not in line:
-                first, last = int(spot[1], 16), int(spot[2], 16)
-                try:
-                    mem.seek(first)
-                    found.append(mem.read(last - first))
-                except OSError:
-                    pass
-    return b"".join(found)
-
-
 def test_the_key_is_in_brokers_and_carriers_alone(landlord):
     """Also after an error that speaks of it. The control is the broker, which has it."""
     v = tenant(landlord)
     try:
         one = Box(v.client(), provider="e2b")
-        key = landlord.server.key.encode()
         one.out("echo here")
-        keeper = keeper_of(v, "e2b")
-        everybody = [p for p in host.pids() if v.directory in " ".join(host.command_line(p))]
-        may = [p for p in everybody if "broker" in host.command_line(p) or p in named(v, "carrier")]
-        assert any(key in memory_of(p) for p in may), "the control"
-        for pid in {v.daemon(), keeper, v.process.pid, *named(v, "stand-in"), *named(v, "watch")} - set(may):
-            assert key not in memory_of(pid), host.command_line(pid)
-        for pid in everybody:
-            assert landlord.server.key not in " ".join(host.command_line(pid))
-        shown = v.run("config", "show", check=False).stdout
-        files = [Path(top, name) for top, _, names in os.walk(v.directory) for name in names]
-        texts = [p.read_bytes() for p in files if p.is_file()]
-        assert landlord.server.key not in shown and not any(key in text for text in texts)
+        credentials.check_nowhere(v, v.client(), [landlord.server.key.encode()])
+        assert "paddock-broker" in credentials.held(v, [landlord.server.key.encode()]), "the control"
         one.delete()
     finally:
         v.close()
@@ -308,15 +252,7 @@ def test_the_key_is_in_brokers_and_carriers_alone(landlord):
 # ---- backend check ----
 
 def check(landlord, **more):
-    settings = {**landlord.settings(), **more}
-    words = []
-    for name, value in settings.items():
-        if name.startswith("e2b_"):
-            words += ["--set", f"{name[4:]}={value}"]
-    program = os.path.join(os.path.dirname(paddock.PADDOCK), "paddock-remote")
-    done = subprocess.run([program, "check", "e2b", *words, ""], capture_output=True, text=True, check=False,
-                          timeout=paddock.seconds(60), env=paddock.clean_environment({}))
-    return done.returncode, done.stdout
+    return elsewhere.check("e2b", {**landlord.settings(), **more}, image="")
 
 
 def test_a_check_tries_all_of_it(landlord, tmp_path):

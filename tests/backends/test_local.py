@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -310,3 +311,30 @@ def test_a_server_with_a_narrow_umask_makes_sandboxes(provider):
         api.close()
     finally:
         server.close()
+
+
+TEMPLATE = """\
+from = default
+file = /workspace/deep/one
+    of the workspace
+file = /home/user/two
+    of the home
+file = ~/three
+    of the home, too
+"""
+
+
+def test_files_of_a_template_are_written_where_the_sandbox_is():
+    """And not below /workspace and /home/user of the machine."""
+    with tempfile.TemporaryDirectory(prefix="paddock-templates-", dir=os.environ.get("PADDOCK_TEST_DIR", "/var/tmp")) as folder:
+        os.chmod(folder, 0o755)
+        file = Path(folder, "filled.template")
+        file.write_text(TEMPLATE)
+        file.chmod(0o644)
+        with Server({**SETTINGS, "template_dir": folder}) as server:
+            api = server.client()
+            made = api.post("/v1/sandboxes", json={"provider": "local", "template": "filled"})
+            assert made.status == 201, made
+            done = api.post(f"/v1/sandboxes/{made.json()['id']}/exec", json={"command": "cat deep/one ~/two ~/three"}).json()
+            assert done["stdout"] == "of the workspace\nof the home\nof the home, too\n", done
+    assert not Path("/workspace/deep").exists() and not Path("/home/user/two").exists()

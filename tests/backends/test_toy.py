@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -249,6 +250,26 @@ def test_a_killed_keeper_takes_its_boxes_along(server, api, with_brokers):
 
     wait_for(healthy, 60, "another keeper is started")
     assert api.delete(make(api)).status == 204
+
+
+if paddock.NIGHTLY:  # half a minute
+    def test_a_broker_that_hangs_on_a_kill_does_not_hold_up_the_end(copy):
+        hangs = copy.parent / "hangs"
+        kill = "    if command:  #"
+        assert copy.read_text().count(kill) == 1
+        copy.write_text(copy.read_text().replace(
+            kill, f'    if command and not Path("{hangs}").touch():\n        time.sleep(3600)\n{kill}'))
+        with Server({"providers": "jail,toy", "backends": f"toy={copy}", "pool_max": 0}) as slow:
+            slow.toys = set()
+            box = make(slow.client())
+            counter = start(slow.client(), box, COUNTER)
+            keeper, _ = keeper_and_brokers(slow)
+            slow.client().delete(counter)
+            wait_for(hangs.exists, 60, "a broker hangs")
+            began = time.monotonic()
+            slow.stop(signal.SIGINT, 120)
+            wait_for(lambda: not host.command_line(keeper), 120, "the keeper ends")
+            assert not groups(slow) and time.monotonic() - began < paddock.seconds(60)
 
 
 def test_who_asks_for_isolation_is_refused(api):

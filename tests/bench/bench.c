@@ -46,6 +46,7 @@ static int parse(struct options *o, struct place *p, int argc, char **argv, stru
         {"--skip", NULL, 0, &o->skip},          {"--json", NULL, 0, &o->json},
         {"--calm", &o->calm, 60000, NULL},
     };
+
     for (int i = 1; i < argc; i++) {
         size_t k = 0;
         if (!strcmp(argv[i], "--quick")) {
@@ -55,17 +56,20 @@ static int parse(struct options *o, struct place *p, int argc, char **argv, stru
             o->memory = 200;
             continue;
         }
+
         while (k < sizeof known / sizeof *known && strcmp(argv[i], known[k].name) != 0)
             k++;
         if (k == sizeof known / sizeof *known || i + 1 == argc)
             return pd_fail(e, PD_INVALID, "'%.60s': unknown, or without its value\n%s", argv[i],
                            "see --help");
         i++;
+
         if (known[k].text)
             *known[k].text = argv[i];
         else if (parse_u64(known[k].name, argv[i], 0, known[k].max, known[k].number, e) < 0)
             return -1;
     }
+
     if (o->only && strcmp(o->only, "latency") != 0 && strcmp(o->only, "idle") != 0 &&
         strcmp(o->only, "sustained") != 0 && !latency_has(o->only))
         return pd_fail(e, PD_INVALID, "--only: there is no '%.60s'; see --help", o->only);
@@ -91,6 +95,7 @@ static void measure(struct report *r, struct place *p, const struct options *o)
                         one);
         r->has_latency = 1;
     }
+
     if (wants(o, "idle")) {
         fprintf(p->news, "idle: up to %u jails ...\n", (unsigned)o->idle);
         fflush(p->news);
@@ -98,6 +103,7 @@ static void measure(struct report *r, struct place *p, const struct options *o)
         idle_measure(&r->idle, p, 200);
         r->has_idle = 1;
     }
+
     if (wants(o, "sustained")) {
         fprintf(p->news, "sustained: %u s ...\n", (unsigned)o->seconds);
         fflush(p->news);
@@ -118,23 +124,28 @@ int main(int argc, char **argv)
                         .calm = 50,
                         .json = "build/bench.json"};
     struct pd_err e;
+
     if (argc > 1 && !strcmp(argv[1], "--help")) {
         fputs(usage, stdout);
         return 0;
     }
+
     p.paddock = "build/paddock";
     p.payload = "build/tests/bench/paddock-bench-true";
     p.docker = getenv("BENCH_DOCKER");
     p.docker_missing = getenv("BENCH_DOCKER_MISSING");
     if (!p.docker_missing)
         p.docker_missing = "only tests/bench/run starts a daemon";
+
     if (parse(&o, &p, argc, argv, &e) < 0) {
         fprintf(stderr, "paddock-bench: %s\n", e.msg);
         return 2;
     }
+
     /* Paths must hold after a change of the mount namespace, which leads to its root. */
     p.paddock = realpath(p.paddock, NULL);
     p.payload = realpath(p.payload, NULL);
+
     char *json = realpath(".", NULL);
     char json_path[4096];
     snprintf(json_path, sizeof json_path, "%s/%s", o.json[0] == '/' || !json ? "" : json, o.json);
@@ -143,26 +154,31 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
+
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
+
     latency_init(&r.latency);
     if (place_open(&p, &e) < 0) {
         fprintf(stderr, "paddock-bench: %s\n", e.msg);
         return 1;
     }
+
     if (place_start_keeper(&p, 2, 4, &e) < 0)
         place_error(&p, "start a keeper", &e);
     else
         measure(&r, &p, &o);
+
     if (place_stop_keeper(&p, &e) < 0)
         place_error(&p, "end the keeper", &e);
     if (p.layout)
         report_people(&r, &p);
     else
         fprintf(p.news, "paddock-bench: %s\n", p.first_error);
+
     if (p.layout && report_json(&r, &p, json_path, &e) < 0) {
         place_error(&p, "report", &e);
         fprintf(p.news, "paddock-bench: %s\n", e.msg);

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Callable, Optional
 
 FILES = ("bench", "bench-server", "bench-e2b", "bench-python", "bench-contexts",
-         "bench-link", "bench-density")
+         "bench-link", "bench-density", "bench-console")
 # A median whose slowest hundredth takes more than so many times as long meets no aim.
 TAIL = 4
 # What is worse than everything of the last release by so much got slower.
@@ -212,6 +212,15 @@ ROWS = (
       for ms, aim in (("0", 200), ("20", 30), ("100", 7))),
     Row("link-idle", "memory of an idle sandbox elsewhere, on this machine", "", 100, link_memory, unit="KB"),
     Row("link-box", "memory of paddock-box in it", "", 1024, number("bench-link", "idle", "box", by=1 / 1024), unit="KB"),
+    Row("console-paint", "the console's list of 10,000: first paint", "", 300, times("bench-console", ["paint_ms"]), unit="ms"),
+    Row("console-rows", "the same: first rows", "", 600, times("bench-console", ["rows_ms"]), unit="ms"),
+    Row("console-filter", "the same: a filter", "", 16, times("bench-console", ["filter_ms"]), unit="ms"),
+    Row("console-scroll", "the same: the longest time between two frames while it scrolls", "", 50,
+        number("bench-console", "scroll_gap_ms"), unit="ms"),
+    Row("console-scroll-work", "the same: the longest work of the page's thread", "", 50, number("bench-console", "scroll_work_ms"), unit="ms"),
+    Row("console-terminal", "a terminal that is written to at 10 MB/s", "", 9.9,
+        number("bench-console", "terminal_bytes_per_s", by=1e-6), unit="MB/s", more_is_better=True),
+    Row("console-memory", "memory of the server for each open console", "", 64, number("bench-console", "console_kib"), unit="KB"),
     Row("density-create", "creation with all sandboxes there", "with few", 1.2,
         number("bench-density", "create_last_floors", of=("bench-density", "create_first_floors"))),
     Row("density-memory", "the server's own memory with all of them", "", 150,

@@ -57,12 +57,15 @@ int cold_cycle(struct keeper_link *l, struct command *c, struct pd_err *e)
     struct msg_exited end = {0};
     auto_frame f = FRAME_INIT;
     deadline d = deadline_in(PATIENCE);
+
     if (jail_request(l, &j, &s, 0, e) < 0)
         return -1;
     int r = jail_send_command(&j, c, 0, e);
+
     /* Either the keeper says why there is no jail, or init tells of the command's end. */
     if (r == 0 && ((r = wire_recv(l->sock, &f, d, e)) != 1 || (r = jail_accept(&j, &f, e)) < 0))
         r = r ? -1 : pd_fail(e, PD_LOST, "the keeper is gone");
+
     while (r == 0) {
         frame_reset(&f);
         if (wire_recv(j.control, &f, d, e) < 1) {
@@ -74,6 +77,7 @@ int cold_cycle(struct keeper_link *l, struct command *c, struct pd_err *e)
             break;
         }
     }
+
     if (r == 0)
         r = jail_destroy(l, &j, 0, NULL, d, e);
     jail_done(&j);
@@ -106,6 +110,7 @@ static int timed_spawn(struct context *c, unsigned series, const char *const *ar
     uint64_t began = clock_now();
     if (place_spawn(c->p, argv, ns, env, &status, e) < 0)
         return -1;
+
     uint64_t took = clock_now() - began;
     if (status) {
         char why[160];
@@ -140,6 +145,7 @@ static int run_parts(struct context *c, struct pd_err *e)
     uint64_t began = clock_now();
     if (jail_create(&c->p->link, &j, &s, 0, d, e) < 0)
         return -1;
+
     uint64_t created = clock_now();
     int r = jail_run(&j, &c->errand.command, 0, &end, d, e);
     uint64_t ended = clock_now();
@@ -147,6 +153,7 @@ static int run_parts(struct context *c, struct pd_err *e)
         r = jail_destroy(&c->p->link, &j, 0, NULL, d, e);
     uint64_t gone = clock_now();
     jail_done(&j);
+
     if (r < 0)
         return -1;
     series_add(&c->l->series[S_CREATE], created - began);
@@ -328,11 +335,13 @@ static void try_all(struct context *c, const char *only, int *wanted)
         const struct step *s = &steps[i];
         struct series *first = &c->l->series[s->first];
         struct pd_err e;
+
         wanted[i] = 0;
         if (only && s->first != S_FLOOR && strcmp(only, first->name) != 0) {
             snprintf(first->skipped, sizeof first->skipped, "not asked for");
             continue;
         }
+
         if ((s->first == S_DOCKER || s->first == S_DOCKER_EXEC) && !docker_is_ready(c, first))
             continue;
         if (s->run(c, &e) == 0) {
@@ -340,10 +349,12 @@ static void try_all(struct context *c, const char *only, int *wanted)
             wanted[i] = 1;
             continue;
         }
+
         snprintf(first->skipped, sizeof first->skipped, "%s", e.msg);
         if (!s->peer)
             place_error(c->p, first->name, &e);
     }
+
     for (int i = 0; i < SERIES_COUNT; i++)
         c->l->series[i].count = 0;
 }
@@ -355,15 +366,18 @@ void latency_measure(struct latency *l, struct place *p, unsigned rounds, unsign
     struct spec spec = SPEC_DEFAULT;
     struct pd_err e;
     int wanted[STEPS];
+
     if (errand_init(&c.errand, p, "/bin/true", p->null, &e) < 0 ||
         jail_create(&p->link, &c.waiting, &spec, 0, deadline_in(PATIENCE), &e) < 0) {
         place_error(p, "a jail for exec", &e);
         return;
     }
+
     l->rounds = rounds;
     if (c.waiting.cgroup_dir >= 0)
         c.group = cgroup_command_create(c.waiting.cgroup_dir, "bench");
     try_all(&c, only, wanted);
+
     for (unsigned round = 0; round < rounds; round++)
         for (size_t i = 0; i < STEPS; i++) {
             size_t at = (round + i) % STEPS;
@@ -374,6 +388,7 @@ void latency_measure(struct latency *l, struct place *p, unsigned rounds, unsign
             if (steps[at].run(&c, &e) < 0)
                 place_error(p, names[steps[at].first].name, &e);
         }
+
     fd_done(&c.group);
     docker_done(&c);
     if (jail_destroy(&p->link, &c.waiting, 0, NULL, deadline_in(PATIENCE), &e) < 0)

@@ -211,6 +211,7 @@ static void processes_weigh(struct idle *i, const struct place *p)
     unsigned inits = 0;
     i->keeper_pss = i->workers_pss = i->init_pss = 0;
     i->workers = 0;
+
     while (d && (entry = readdir(d))) {
         char path[300], text[4096];
         long pid = strtol(entry->d_name, NULL, 10);
@@ -221,6 +222,7 @@ static void processes_weigh(struct idle *i, const struct place *p)
             continue;
         const char *paren = strrchr(text, ')');
         long parent = paren && strlen(paren) > 4 ? strtol(paren + 4, NULL, 10) : 0;
+
         /* An init may have a name that the kernel made up: workers are known by theirs. */
         int is_init = !strstr(text, "(paddock-builder)") && !strstr(text, "(paddock-sweeper)");
         if ((pid != p->keeper && parent != p->keeper) || (is_init && inits == 50))
@@ -228,6 +230,7 @@ static void processes_weigh(struct idle *i, const struct place *p)
         snprintf(path, sizeof path, "/proc/%ld/smaps_rollup", pid);
         if (fd_read_file(AT_FDCWD, path, text, sizeof text) < 0)
             continue;
+
         uint64_t pss = (uint64_t)field(text, "\nPss:");
         if (pid == p->keeper) {
             i->keeper_pss = pss;
@@ -239,6 +242,7 @@ static void processes_weigh(struct idle *i, const struct place *p)
             i->workers++;
         }
     }
+
     if (d)
         closedir(d);
     if (inits)
@@ -290,6 +294,7 @@ static void creations_in_child(struct place *p, unsigned rounds, struct creation
     int status;
     if (keeper_connect(&l, p->sock, e) < 0)
         return;
+
     for (unsigned i = 0; i < rounds; i++) {
         struct jail j;
         place_calm(p, 3000, CALM_MS);
@@ -302,11 +307,13 @@ static void creations_in_child(struct place *p, unsigned rounds, struct creation
         if (jail_create(&l, &j, &spec, 0, deadline_in(PATIENCE), e) < 0)
             return;
         series_add(&creations, clock_now() - began);
+
         int r = jail_destroy(&l, &j, 0, NULL, deadline_in(PATIENCE), e);
         jail_done(&j);
         if (r < 0)
             return;
     }
+
     ret->p50 = series_quantile(&creations, 500);
     ret->p10 = series_quantile(&creations, 100);
     ret->floor_p50 = series_quantile(&floors, 500);
@@ -318,13 +325,16 @@ static int creations(struct place *p, unsigned rounds, struct creation *ret, str
         struct creation c;
         struct pd_err e;
     } answer = {0};
+
     int pipes[2];
     if (pipe2(pipes, O_CLOEXEC) < 0)
         return pd_fail_sys(e, "pipe");
+
     auto_fd in = pipes[0], out = pipes[1];
     pid_t pid = fork();
     if (pid < 0)
         return pd_fail_sys(e, "fork");
+
     if (pid == 0) {
         dup2(out, 3);
         syscall(SYS_close_range, 4, ~0u, 0);
@@ -332,10 +342,12 @@ static int creations(struct place *p, unsigned rounds, struct creation *ret, str
         (void)!write(3, &answer, sizeof answer);
         _exit(0);
     }
+
     fd_done(&out);
     if (read(in, &answer, sizeof answer) != sizeof answer)
         pd_fail(&answer.e, PD_LOST, "the measuring process died");
     waitpid(pid, NULL, 0);
+
     *ret = answer.c;
     if (ret->p50)
         return 0;
@@ -351,6 +363,7 @@ static int levels(struct idle *i, struct place *p, struct crowd *w, unsigned rou
     if (crowd_grow(w, p, i->some, e) < 0)
         return -1;
     memory_settle(&some);
+
     int64_t n = i->some;
     i->per_jail = (none.available - some.available) / n;
     i->slab = (some.slab - none.slab) / n;
@@ -359,16 +372,21 @@ static int levels(struct idle *i, struct place *p, struct crowd *w, unsigned rou
     i->percpu = (some.percpu - none.percpu) / n;
     i->shmem = (some.shmem - none.shmem) / n;
     i->anon = (some.anon - none.anon) / n;
+
     processes_weigh(i, p);
     if (crowd_shrink(w, p, i->few, e) < 0)
         return -1;
+
     place_pause(2000000);
     if (creations(p, rounds, &i->at_few, e) < 0 || crowd_grow(w, p, i->many, e) < 0)
         return -1;
+
     memory_settle(&many);
     i->per_jail_many = (none.available - many.available) / (int64_t)i->many;
+
     if (creations(p, rounds, &i->at_many, e) < 0 || crowd_shrink(w, p, i->few, e) < 0)
         return -1;
+
     place_pause(2000000);
     return creations(p, rounds, &i->at_few_again, e);
 }
@@ -380,6 +398,7 @@ void idle_measure(struct idle *i, struct place *p, unsigned rounds)
     struct crowd w = {.jails = calloc(most, sizeof *w.jails)};
     if (!w.jails)
         return;
+
     if (levels(i, p, &w, rounds, &e) < 0) {
         char what[64];
         snprintf(what, sizeof what, "with %u idle jails", w.count);

@@ -87,15 +87,18 @@ static int make_bundle(struct place *p, struct pd_err *e)
     static const char *const dirs[] = {"usr", "proc", "dev", "sys", "tmp", "etc"};
     static const char *const links[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
     char root[112], path[160], target[200];
+
     snprintf(p->bundle, sizeof p->bundle, "%s/bundle", p->dir);
     snprintf(root, sizeof root, "%s/rootfs", p->bundle);
     if (mkdir(p->bundle, 0755) < 0 || mkdir(root, 0755) < 0)
         return pd_fail_sys(e, "make %s", root);
+
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         snprintf(path, sizeof path, "%s/%s", root, dirs[i]);
         if (mkdir(path, 0755) < 0)
             return pd_fail_sys(e, "make %s", path);
     }
+
     for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
         char from[16];
         snprintf(from, sizeof from, "/%s", links[i]);
@@ -107,6 +110,7 @@ static int make_bundle(struct place *p, struct pd_err *e)
         if (symlink(target, path) < 0)
             return pd_fail_sys(e, "make %s", path);
     }
+
     return put_file(p->bundle, "config.json", bundle_config, e);
 }
 
@@ -149,6 +153,7 @@ int place_open(struct place *p, struct pd_err *e)
         return pd_fail_sys(e, "arrange the standard streams");
     if (geteuid() == 0)
         p->no_v2 = namespace_without_v2();
+
     /* What a private keeper leaves running, and what a keeper's builders do at their end, must not
      * get out of sight. */
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
@@ -179,6 +184,7 @@ int place_spawn(struct place *p, const char *const *argv, int ns, const char *en
     pid_t pid;
     if (ns >= 0 && (before < 0 || setns(ns, CLONE_NEWNS) < 0))
         return pd_fail_sys(e, "enter a mount namespace");
+
     int r = posix_spawnp(&pid, argv[0], NULL, NULL, (char *const *)argv, environment);
     if (ns >= 0 && setns(before, CLONE_NEWNS) < 0)
         abort();
@@ -186,6 +192,7 @@ int place_spawn(struct place *p, const char *const *argv, int ns, const char *en
         errno = r;
         return pd_fail_sys(e, "start %s", argv[0]);
     }
+
     int status;
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
@@ -214,10 +221,12 @@ static int greet(struct place *p, struct pd_err *e)
     struct msg_welcome m;
     struct wire_head head = {.type = WIRE_HELLO, .id = wire_id_new()};
     int r = wire_send(p->link.sock, &head, NULL, NULL, 0, deadline_in(PATIENCE));
+
     if (r < 0) {
         errno = -r;
         return pd_fail_sys(e, "greet the keeper");
     }
+
     if (wire_recv(p->link.sock, &f, deadline_in(PATIENCE), e) < 1 || f.head.type != WIRE_WELCOME)
         return pd_fail(e, PD_PROTOCOL, "the keeper does not greet back");
     if (msg_welcome_decode(&f.payload, &m, e) < 0)
@@ -233,23 +242,27 @@ int place_start_keeper(struct place *p, unsigned builders, unsigned kits, struct
     char builders_text[16], kits_text[16];
     snprintf(builders_text, sizeof builders_text, "%u", builders);
     snprintf(kits_text, sizeof kits_text, "%u", kits);
+
     const char *argv[] = {p->paddock,    "keeper", "--socket", p->sock, "--builders",
                           builders_text, "--kits", kits_text,  NULL};
     char *environment[] = {(char *)PATH_DEFAULT, p->run_dir, p->state_dir, NULL};
     p->keeper = fork();
     if (p->keeper < 0)
         return pd_fail_sys(e, "start %s keeper", p->paddock);
+
     if (p->keeper == 0) {
         prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0); /* an interrupted run leaves nothing */
         execve(p->paddock, (char *const *)argv, environment);
         _exit(127);
     }
+
     deadline d = deadline_in(PATIENCE);
     while (keeper_connect(&p->link, p->sock, e) < 0) {
         if (deadline_passed(d) || waitpid(p->keeper, NULL, WNOHANG) > 0)
             return -1;
         place_pause(5000);
     }
+
     return greet(p, e);
 }
 
@@ -276,6 +289,7 @@ int place_stop_keeper(struct place *p, struct pd_err *e)
     if (p->keeper <= 0)
         return 0;
     kill(p->keeper, SIGTERM);
+
     /* Its builders become our children when it ends. When there is no child any more, no process
      * of it is left: jails have nobody else as parent. */
     deadline d = deadline_in(3 * PATIENCE);
@@ -286,6 +300,7 @@ int place_stop_keeper(struct place *p, struct pd_err *e)
         if (pid == 0)
             place_pause(5000);
     }
+
     if (pid >= 0)
         result = pd_fail(e, PD_INTERNAL, "a process of the keeper is left after a minute");
     if (groups_are_left(p, left, sizeof left))

@@ -62,6 +62,7 @@ static void latency_people(struct report *r, const struct place *p)
                 p->starts - p->calm_starts, p->starts);
     fprintf(f, "\n| start, run `/bin/true`, end | p50 ms | p95 ms | p99 ms | x floor |\n"
                "|---|---:|---:|---:|---:|\n");
+
     for (int i = 0; i < SERIES_COUNT; i++) {
         struct series *s = &r->latency.series[i];
         if (!s->count)
@@ -71,6 +72,7 @@ static void latency_people(struct report *r, const struct place *p)
                 i == S_CRUN && p->no_v2 >= 0 ? " (cgroup v2 tree hidden from it)" : "", ms(p50),
                 ms(series_quantile(s, 950)), ms(series_quantile(s, 990)), ratio(p50, base));
     }
+
     for (int i = 0; i < SERIES_COUNT; i++) {
         const struct series *s = &r->latency.series[i];
         if (s->skipped[0] && strcmp(s->skipped, "not asked for") != 0)
@@ -85,6 +87,7 @@ static void load_people(struct report *r, const struct place *p)
     const struct sustained *s = &r->sustained;
     const struct idle *i = &r->idle;
     fprintf(f, "\n| load and memory | |\n|---|---:|\n");
+
     if (r->has_sustained) {
         fprintf(
             f,
@@ -97,6 +100,7 @@ static void load_people(struct report *r, const struct place *p)
                 "| %.0f per s |\n",
                 per_second(&s->bare));
     }
+
     if (!r->has_idle)
         return;
     double few = (in_floors(&i->at_few) + in_floors(&i->at_few_again)) / 2;
@@ -105,6 +109,7 @@ static void load_people(struct report *r, const struct place *p)
             "| creation while %u jails are idle (p50; once more after the next line) "
             "| %.2f ms; %.2f ms |\n",
             i->few, ms(i->at_few.p50), ms(i->at_few_again.p50));
+
     fprintf(f, "| creation while %u jails are idle (p50; in floors, against the line above) ",
             i->many);
     fprintf(f, "| %.2f ms; %.2f x |\n", ms(i->at_many.p50), few > 0 ? many / few : 0);
@@ -116,6 +121,7 @@ static void load_people(struct report *r, const struct place *p)
             "| %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 " KB |\n",
             i->slab / 1024, i->percpu / 1024, i->tables / 1024, i->stacks / 1024, i->shmem / 1024,
             i->anon / 1024);
+
     fprintf(f, "| PSS of the keeper with %u jails; of its %u workers; of one init ", i->some,
             i->workers);
     fprintf(f, "| %" PRIu64 "; %" PRIu64 "; %" PRIu64 " KB |\n", i->keeper_pss / 1024,
@@ -126,6 +132,7 @@ void report_people(struct report *r, const struct place *p)
 {
     struct utsname u;
     char date[32], cpu[100];
+
     uname(&u);
     date_text(date, sizeof date);
     cpu_text(cpu, sizeof cpu);
@@ -172,12 +179,14 @@ static void latency_json(struct report *r, struct json *j)
     uint64_t base = floor_of(r);
     json_key(j, "latency");
     json_open(j, '{');
+
     for (int i = 0; i < SERIES_COUNT; i++) {
         struct series *s = &r->latency.series[i];
         uint64_t p50 = series_quantile(s, 500);
         json_key(j, s->name);
         json_open(j, '{');
         key_int(j, "samples", s->count);
+
         if (s->count) {
             key_us(j, "min_us", series_quantile(s, 0));
             key_us(j, "p10_us", series_quantile(s, 100));
@@ -186,11 +195,13 @@ static void latency_json(struct report *r, struct json *j)
             key_us(j, "p99_us", series_quantile(s, 990));
             key_ratio(j, "ratio_to_floor", p50, base);
         }
+
         if (s->skipped[0])
             key_str(j, "skipped", s->skipped);
         json_close(j, '}');
     }
     json_close(j, '}');
+
     key_ratio(j, "run_to_bubblewrap", series_quantile(&r->latency.series[S_RUN], 500),
               series_quantile(&r->latency.series[S_BWRAP], 500));
 }
@@ -222,6 +233,7 @@ static void load_json(const struct report *r, struct json *j)
 {
     const struct sustained *s = &r->sustained;
     const struct idle *i = &r->idle;
+
     if (r->has_sustained) {
         json_key(j, "sustained");
         json_open(j, '{');
@@ -231,6 +243,7 @@ static void load_json(const struct report *r, struct json *j)
         rate_json(j, "bare", &s->bare);
         json_close(j, '}');
     }
+
     if (!r->has_idle)
         return;
     json_key(j, "idle");
@@ -265,6 +278,7 @@ int report_json(struct report *r, const struct place *p, const char *path, struc
     struct json j = JSON_INIT(&out);
     struct utsname u;
     char date[32], cpu[100];
+
     uname(&u);
     date_text(date, sizeof date);
     cpu_text(cpu, sizeof cpu);
@@ -283,6 +297,7 @@ int report_json(struct report *r, const struct place *p, const char *path, struc
     key_int(&j, "errors", p->errors);
     key_str(&j, "first_error", p->errors ? p->first_error : NULL);
     json_close(&j, '}');
+
     buf_putc(&out, '\n');
     auto_fd fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     int rc = fd < 0 ? -errno : out.overflow ? -EFBIG : fd_write_all(fd, out.data, out.len);

@@ -71,6 +71,7 @@ static int parse(struct options *o, const char **paddock, int argc, char **argv,
         {"--paddock", NULL, 0, paddock},
         {"--json", NULL, 0, &o->json},
     };
+
     for (int i = 1; i < argc; i++) {
         size_t k = 0;
         if (!strcmp(argv[i], "--quick")) {
@@ -83,17 +84,20 @@ static int parse(struct options *o, const char **paddock, int argc, char **argv,
             o->file_rounds = 3;
             continue;
         }
+
         while (k < sizeof known / sizeof *known && strcmp(argv[i], known[k].name) != 0)
             k++;
         if (k == sizeof known / sizeof *known || i + 1 == argc)
             return pd_fail(e, PD_INVALID, "'%.60s': unknown, or without its value; see --help",
                            argv[i]);
         i++;
+
         if (known[k].text)
             *known[k].text = argv[i];
         else if (parse_u64(known[k].name, argv[i], 1, known[k].max, known[k].number, e) < 0)
             return -1;
     }
+
     int any = 0;
     for (int i = 0; i < PARTS; i++)
         any |= o->wants[i] = !o->only || !strcmp(o->only, part_names[i]);
@@ -111,6 +115,7 @@ static void measure_with_one(struct server_report *r, struct server_place *s,
                              const struct options *o)
 {
     struct pd_err e;
+
     if (server_start(s, o->storage, 100, &e) < 0) {
         place_error(&s->p, "start a server", &e);
     } else {
@@ -119,23 +124,28 @@ static void measure_with_one(struct server_report *r, struct server_place *s,
             server_latency_measure(&r->latency, s, (unsigned)o->rounds, (unsigned)o->pause,
                                    (unsigned)o->calm);
         }
+
         if (o->wants[STREAMS]) {
             news(s, "event streams");
             streams_measure(&r->streams, s, (unsigned)o->streams);
         }
+
         if (o->wants[OUTPUT]) {
             news(s, "output to a slow reader");
             output_measure(&r->output, s, o->output, 64 * MIB);
         }
+
         if (o->wants[FILES]) {
             news(s, "files");
             files_measure(&r->files, s, o->file, (unsigned)o->file_rounds);
         }
+
         if (o->wants[CONNECTIONS]) {
             news(s, "connections");
             connections_measure(&r->connections, s, (unsigned)o->connections);
         }
     }
+
     if (server_stop(s, &e) < 0)
         place_error(&s->p, "end the server", &e);
 }
@@ -150,6 +160,7 @@ static void measure(struct server_report *r, struct server_place *s, const struc
         docker_latency_measure(&r->docker, s, o->storage, (unsigned)o->rounds, (unsigned)o->pause,
                                (unsigned)o->calm);
     }
+
     for (size_t i = 0; i < STORAGES && o->wants[IDLE]; i++) {
         char text[60];
         snprintf(text, sizeof text, "%u idle sandboxes, storage %s", (unsigned)o->sandboxes,
@@ -190,6 +201,7 @@ static void latency_people(struct server_report *r, FILE *f)
         fprintf(f, "| %s | %.2f | %.2f | %.2f | %.2f |\n", s->what, ms(p50),
                 ms(series_quantile(s, 950)), ms(series_quantile(s, 990)), ratio(p50, base));
     }
+
     if (r->latency.pool_misses)
         fprintf(f, "\n%u creations found the pool empty and are not counted\n",
                 r->latency.pool_misses);
@@ -222,6 +234,7 @@ static void idle_people(struct crowding *c, FILE *f)
 {
     if (!c->at_many.exec.count)
         return;
+
     uint64_t few = series_quantile(&c->at_few.exec, 990),
              again = series_quantile(&c->at_few_again.exec, 990);
     if (c->many < c->asked)
@@ -250,9 +263,11 @@ static void load_people(struct server_report *r, const struct options *o, FILE *
     const struct output *w = &r->output;
     struct files *x = &r->files;
     const struct connections *c = &r->connections;
+
     fprintf(f, "\n| server under load | |\n|---|---:|\n");
     for (size_t i = 0; i < STORAGES; i++)
         idle_people(&r->idle[i], f);
+
     if (o->wants[STREAMS]) {
         fprintf(f,
                 "| %u event streams at once, %.1f s each: bytes that arrived of those written; "
@@ -264,12 +279,14 @@ static void load_people(struct server_report *r, const struct options *o, FILE *
                 mib(t->before.rss), mib(t->after.peak),
                 ms(t->after.cpu_ns - t->before.cpu_ns) / 1000);
     }
+
     if (o->wants[OUTPUT])
         fprintf(f,
                 "| %.0f MiB of output to a reader of %.0f MiB/s: bytes that arrived; memory of the "
                 "server before, at most, after | %" PRIu64 "; %.1f, %.1f, %.1f MiB |\n",
                 mib(w->wanted), mib(w->per_second), w->bytes, mib(w->before.rss),
                 mib(w->after.peak), mib(w->after.rss));
+
     if (x->cat.count && x->upload.count && x->download.count) {
         double base = mib(x->bytes) * 1000 / ms(series_quantile(&x->cat, 500));
         double up = mib(x->bytes) * 1000 / ms(series_quantile(&x->upload, 500));
@@ -281,6 +298,7 @@ static void load_people(struct server_report *r, const struct options *o, FILE *
         fprintf(f, "| download of it (of `cat`) | %.0f MiB/s (%.0f %%) |\n", down,
                 100 * down / base);
     }
+
     if (c->count)
         fprintf(f,
                 "| %u idle connections%s: memory of the server before, with them "
@@ -413,6 +431,7 @@ static void load_json(struct json *j, struct server_report *r)
     usage_json(j, "before", &r->streams.before);
     usage_json(j, "after", &r->streams.after);
     json_close(j, '}');
+
     json_key(j, "output");
     json_open(j, '{');
     key_uint(j, "bytes", r->output.bytes);
@@ -421,9 +440,11 @@ static void load_json(struct json *j, struct server_report *r)
     usage_json(j, "before", &r->output.before);
     usage_json(j, "after", &r->output.after);
     json_close(j, '}');
+
     json_key(j, "files");
     json_open(j, '{');
     key_uint(j, "bytes", r->files.bytes);
+
     uint64_t base = series_quantile(&r->files.cat, 500);
     series_json(j, "cat", &r->files.cat, base);
     series_json(j, "upload", &r->files.upload, base);
@@ -431,6 +452,7 @@ static void load_json(struct json *j, struct server_report *r)
     usage_json(j, "before", &r->files.before);
     usage_json(j, "after", &r->files.after);
     json_close(j, '}');
+
     json_key(j, "connections");
     json_open(j, '{');
     key_uint(j, "count", r->connections.count);
@@ -448,6 +470,7 @@ static int report_for_programs(struct server_report *r, struct server_place *s,
     auto_buf out = BUF_INIT(1u << 20);
     struct json j = JSON_INIT(&out);
     struct utsname u;
+
     uname(&u);
     json_open(&j, '{');
     key_str(&j, "kernel", u.release);
@@ -464,15 +487,18 @@ static int report_for_programs(struct server_report *r, struct server_place *s,
                     series_quantile(&r->latency.series[server_latency_floor(i)], 500));
     docker_json(&j, &r->docker);
     json_close(&j, '}');
+
     json_key(&j, "idle");
     json_open(&j, '[');
     for (size_t i = 0; i < STORAGES && o->wants[IDLE]; i++)
         idle_json(&j, &r->idle[i]);
     json_close(&j, ']');
+
     load_json(&j, r);
     key_uint(&j, "errors", s->p.errors);
     key_str(&j, "first_error", s->p.errors ? s->p.first_error : NULL);
     json_close(&j, '}');
+
     buf_putc(&out, '\n');
     auto_fd fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     int rc = fd < 0 ? -errno : out.overflow ? -EFBIG : fd_write_all(fd, out.data, out.len);
@@ -497,38 +523,45 @@ int main(int argc, char **argv)
                         .file_rounds = 7,
                         .storage = "memory",
                         .json = "build/bench-server.json"};
+
     struct pd_err e;
     const char *paddock = "build/paddock";
     if (argc > 1 && !strcmp(argv[1], "--help")) {
         fputs(usage_text, stdout);
         return 0;
     }
+
     if (parse(&o, &paddock, argc, argv, &e) < 0) {
         fprintf(stderr, "paddock-server-bench: %s\n", e.msg);
         return 2;
     }
+
     /* Paths must hold after a change of the mount namespace, which leads to its root. */
     s.p.paddock = realpath(paddock, NULL);
     char here[2048], json[4096];
     if (o.json[0] == '/' || !getcwd(here, sizeof here))
         here[0] = 0;
     snprintf(json, sizeof json, "%s%s%s", here, here[0] ? "/" : "", o.json);
+
     if (!s.p.paddock) {
         fprintf(stderr, "paddock-server-bench: %s must be built first\n", paddock);
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
+
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
+
     s.p.docker = getenv("BENCH_DOCKER");
     s.p.docker_missing = getenv("BENCH_DOCKER_MISSING");
     if (!s.p.docker_missing)
         s.p.docker_missing = "only tests/bench/run starts a daemon";
     server_latency_init(&r.latency);
     docker_latency_init(&r.docker);
+
     if (place_open(&s.p, &e) < 0) {
         fprintf(stderr, "paddock-server-bench: %s\n", e.msg);
         return 1;
@@ -536,12 +569,14 @@ int main(int argc, char **argv)
     chmod(s.p.dir, 0711); /* the server is not root */
     measure(&r, &s, &o);
     report_for_people(&r, &s, &o);
+
     if (report_for_programs(&r, &s, &o, json, &e) < 0) {
         place_error(&s.p, "report", &e);
         fprintf(s.p.news, "paddock-server-bench: %s\n", e.msg);
     }
     server_latency_done(&r.latency);
     docker_latency_done(&r.docker);
+
     for (size_t i = 0; i < STORAGES; i++)
         crowding_done(&r.idle[i]);
     files_done(&r.files);

@@ -238,6 +238,7 @@ static int first_byte(struct http *h, uint64_t *ret_when, struct pd_err *e)
     size_t len = 0;
     const uint8_t *piece;
     ssize_t n;
+
     *ret_when = 0;
     while ((n = http_piece(h, &piece, e)) > 0) {
         size_t room = sizeof text - 1 - len, take = (size_t)n < room ? (size_t)n : room;
@@ -246,6 +247,7 @@ static int first_byte(struct http *h, uint64_t *ret_when, struct pd_err *e)
         if (!*ret_when && strstr(text, "\"text\":\"x"))
             *ret_when = clock_now();
     }
+
     if (n < 0)
         return -1;
     if (!*ret_when || !strstr(text, "\"exit_code\":0"))
@@ -260,17 +262,20 @@ static int birth(struct context *c, const char *body, int warm, struct pd_err *e
     uint64_t began = clock_now(), heard;
     if (sandbox_make(&c->h, c->s, body, id, &from_pool, e) < 0)
         return -1;
+
     uint64_t made = clock_now();
     snprintf(path, sizeof path, "/v1/sandboxes/%s/exec", id);
     if (http_send(&c->h, c->s, "POST", path, ACCEPT, EXEC_ECHO, e) < 0 ||
         http_answer(&c->h, e) < 0 || first_byte(&c->h, &heard, e) < 0)
         return -1;
+
     if (warm && !from_pool) {
         c->l->pool_misses++;
     } else {
         series_add(&c->l->series[warm ? V_WARM : V_COLD], heard - began);
         series_add(&c->l->series[warm ? V_WARM_MAKE : V_COLD_MAKE], made - began);
     }
+
     uint64_t before = clock_now();
     if (sandbox_unmake(&c->h, c->s, id, e) < 0)
         return -1;
@@ -305,10 +310,12 @@ void server_latency_measure(struct server_latency *l, struct server_place *s, un
         http_done(&c.h);
         return;
     }
+
     for (unsigned round = 0; round < rounds + 3; round++) {
         if (round == 3) /* the first are for caches */
             for (unsigned i = 0; i < V_COUNT; i++)
                 l->series[i].count = 0;
+
         for (size_t i = 0; i < STEPS; i++) {
             place_calm(&s->p, pause_usec, patience_ms);
             if (steps[(round + i) % STEPS](&c, &e) == 0)
@@ -321,6 +328,7 @@ void server_latency_measure(struct server_latency *l, struct server_place *s, un
             }
         }
     }
+
     if (sandbox_unmake(&c.h, s, c.id, &e) < 0)
         place_error(&s->p, "delete the sandbox for exec", &e);
     http_done(&c.h);
@@ -346,6 +354,7 @@ static int level_measure(struct level *v, struct server_place *s, struct http *h
             return -1;
         series_add(&v->floor, clock_now() - began);
     }
+
     return 0;
 }
 
@@ -370,6 +379,7 @@ static int crowd(struct crowding *c, struct server_place *s, struct http *h, cha
         server_usage(s, &u, e) < 0)
         return -1;
     c->rss_few = u.rss;
+
     int64_t before = available();
     uint64_t began = clock_now();
     for (c->many = FEW; c->many < c->asked; c->many++)
@@ -410,6 +420,7 @@ void crowding_measure(struct crowding *c, struct server_place *s, const char *st
         place_error(&s->p, "idle sandboxes", &e);
     http_done(&h);
     free(ids);
+
     if (server_stop(s, &e) < 0)
         place_error(&s->p, "end the server", &e);
 }

@@ -70,8 +70,10 @@ static char produced(uint64_t at)
 static void follower_take(struct follower *f, const uint8_t *data, size_t len)
 {
     static const char text[] = "data: {\"text\":\"", end[] = "event: exit";
+
     for (size_t i = 0; i < len; i++) {
         char c = (char)data[i];
+
         if (f->part == TEXT) {
             if (c == '"' && !f->escaped) {
                 f->part = REST;
@@ -123,22 +125,26 @@ static int follow_all(struct streams *r, struct server_place *s, struct follower
     struct pollfd *polls = calloc(r->count, sizeof *polls);
     int result = polls ? 0 : pd_fail(e, PD_CAPACITY, "no memory");
     deadline d = deadline_in(90 * NS_PER_S);
+
     while (result == 0 && open) {
         for (unsigned i = 0; i < r->count; i++)
             polls[i] = (struct pollfd){.fd = all[i].over ? -1 : all[i].h.fd, .events = POLLIN};
         if (deadline_passed(d) || poll(polls, r->count, 10000) <= 0)
             result = pd_fail(e, PD_TIMEOUT, "%u of %u streams do not end", open, r->count);
+
         for (unsigned i = 0; i < r->count && result == 0; i++) {
             if (!polls[i].revents)
                 continue;
             result = follower_read(&all[i], r, e);
             open -= (unsigned)all[i].over;
         }
+
         if (clock_now() - looked > NS_PER_S / 2) {
             (void)server_usage(s, &r->during, e);
             looked = clock_now();
         }
     }
+
     free(polls);
     return result;
 }
@@ -150,6 +156,7 @@ static int streams_run(struct streams *r, struct server_place *s, struct followe
     server_reset_peak(s);
     if (server_usage(s, &r->before, e) < 0)
         return -1;
+
     uint64_t began = clock_now();
     for (unsigned i = 0; i < r->count; i++) {
         snprintf(path, sizeof path, "/v1/sandboxes/%s/exec", ids[i / PER_SANDBOX]);
@@ -157,6 +164,7 @@ static int streams_run(struct streams *r, struct server_place *s, struct followe
             http_send(&all[i].h, s, "POST", path, "Accept: text/event-stream\r\n", PRODUCER, e) < 0)
             return -1;
     }
+
     for (unsigned i = 0; i < r->count; i++) {
         if (http_answer(&all[i].h, e) < 0)
             return -1;
@@ -164,9 +172,11 @@ static int streams_run(struct streams *r, struct server_place *s, struct followe
             return pd_fail(e, PD_INTERNAL, "exec as events: status %d", all[i].h.status);
         all[i].h.no_wait = 1;
     }
+
     if (follow_all(r, s, all, e) < 0)
         return -1;
     r->ns = clock_now() - began;
+
     for (unsigned i = 0; i < r->count; i++) {
         r->bytes += all[i].at;
         if (all[i].wrong || !all[i].exited || all[i].at != STREAM_BYTES)
@@ -174,6 +184,7 @@ static int streams_run(struct streams *r, struct server_place *s, struct followe
                     all[i].wrong ? ", not those that were written" : "",
                     all[i].exited ? "" : ", no exit");
     }
+
     return r->bytes == r->wanted ? server_usage(s, &r->after, e) : -1;
 }
 
@@ -184,17 +195,20 @@ void streams_measure(struct streams *r, struct server_place *s, unsigned count)
     char ids[SANDBOXES_MAX][32];
     unsigned sandboxes = 0, wanted = (count + PER_SANDBOX - 1) / PER_SANDBOX;
     struct follower *all = calloc(count, sizeof *all);
+
     r->count = count;
     r->wanted = (uint64_t)count * STREAM_BYTES;
     r->ideal_ns = STREAM_LINES * STREAM_TICK_MS * NS_PER_MS;
     for (unsigned i = 0; all && i < count; i++)
         all[i].h = HTTP_EMPTY;
+
     int bad = !all || wanted > SANDBOXES_MAX || http_open(&h, s, &e) < 0;
     while (!bad && sandboxes < wanted)
         if (sandbox(&h, s, "{}", ids[sandboxes], &e) < 0)
             bad = 1;
         else
             sandboxes++;
+
     if (bad || streams_run(r, s, all, ids, &e) < 0)
         place_error(&s->p, "event streams", &e);
     for (unsigned i = 0; all && i < count; i++)
@@ -225,6 +239,7 @@ static int output_read(struct output *r, struct server_place *s, struct http *h,
     const uint8_t *piece;
     ssize_t n;
     uint64_t began = clock_now(), looked = began;
+
     while ((n = http_piece(h, &piece, e)) > 0) {
         if (!is_pattern(piece, (size_t)n, r->bytes))
             return pd_fail(e, PD_INTERNAL, "other bytes than were written, near offset %llu",
@@ -239,9 +254,11 @@ static int output_read(struct output *r, struct server_place *s, struct http *h,
                 r->during = u;
             looked = now;
         }
+
         if (due > now + NS_PER_MS)
             place_pause((unsigned)((due - now) / 1000));
     }
+
     r->ns = clock_now() - began;
     if (n < 0)
         return -1;
@@ -263,6 +280,7 @@ static int output_run(struct output *r, struct server_place *s, struct http *h, 
     server_reset_peak(s);
     if (server_usage(s, &r->before, e) < 0)
         return -1;
+
     const char *text = http_call(h, s, "POST", path, body, 201, e);
     if (!text || json_find(text, "process_id", process, sizeof process) < 0)
         return text ? pd_fail(e, PD_PROTOCOL, "no process_id") : -1;
@@ -279,12 +297,14 @@ void output_measure(struct output *r, struct server_place *s, uint64_t bytes, ui
     struct http h = HTTP_EMPTY;
     struct pd_err e;
     char id[32] = "";
+
     r->wanted = bytes;
     r->per_second = per_second;
     if (http_open(&h, s, &e) < 0 || sandbox(&h, s, "{}", id, &e) < 0 ||
         output_run(r, s, &h, id, &e) < 0)
         place_error(&s->p, "much output", &e);
     http_done(&h);
+
     if (id[0] && (http_open(&h, s, &e) < 0 || sandbox_end(&h, s, id, &e) < 0))
         place_error(&s->p, "much output", &e);
     http_done(&h);
@@ -328,6 +348,7 @@ static int upload(struct files *r, struct server_place *s, struct http *h, const
     uint64_t began = clock_now();
     if (http_send(h, s, "PUT", path, length, NULL, e) < 0)
         return -1;
+
     for (uint64_t at = 0; at < r->bytes;) {
         ssize_t n = pread(fd, block, sizeof block, (off_t)at);
         int sent = n > 0 ? fd_write_all(h->fd, block, (size_t)n) : -EIO;
@@ -337,6 +358,7 @@ static int upload(struct files *r, struct server_place *s, struct http *h, const
         }
         at += (uint64_t)n;
     }
+
     if (http_answer(h, e) < 0)
         return -1;
     const char *text = http_text(h, e);
@@ -357,6 +379,7 @@ static int same(struct server_place *s, struct http *h, const char *path, int fd
     ssize_t n;
     if (http_send(h, s, "GET", path, "", NULL, e) < 0 || http_answer(h, e) < 0)
         return -1;
+
     while ((n = http_piece(h, &piece, e)) > 0) {
         for (ssize_t i = 0; i < n;) {
             ssize_t m =
@@ -369,6 +392,7 @@ static int same(struct server_place *s, struct http *h, const char *path, int fd
         }
         at += (uint64_t)n;
     }
+
     if (n < 0)
         return -1;
     return at == bytes ? 0
@@ -382,6 +406,7 @@ static int download(struct files *r, struct server_place *s, struct http *h, con
     uint64_t got = 0;
     ssize_t n;
     uint64_t began = clock_now();
+
     if (http_send(h, s, "GET", path, "", NULL, e) < 0 || http_answer(h, e) < 0)
         return -1;
     while ((n = http_piece(h, &piece, e)) > 0)
@@ -389,6 +414,7 @@ static int download(struct files *r, struct server_place *s, struct http *h, con
     series_add(&r->download, clock_now() - began);
     if (n < 0)
         return -1;
+
     return h->status == 200 && got == r->bytes
                ? 0
                : pd_fail(e, PD_INTERNAL, "download: status %d, %llu bytes", h->status,
@@ -401,12 +427,14 @@ static int files_run(struct files *r, struct server_place *s, struct http *h, co
     char file[96], path[120];
     snprintf(file, sizeof file, "%s/file", s->p.dir);
     snprintf(path, sizeof path, "/v1/sandboxes/%s/files?path=/workspace/big", id);
+
     auto_fd fd = open(file, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
         return pd_fail_sys(e, "make %s", file);
     server_reset_peak(s);
     if (file_write(fd, r->bytes, e) < 0 || server_usage(s, &r->before, e) < 0)
         return -1;
+
     for (; r->rounds < rounds; r->rounds++) {
         if (cat(r, s, file, e) < 0 || upload(r, s, h, path, fd, e) < 0 ||
             download(r, s, h, path, e) < 0)
@@ -416,6 +444,7 @@ static int files_run(struct files *r, struct server_place *s, struct http *h, co
         if (!http_call(h, s, "DELETE", path, NULL, 204, e))
             return -1;
     }
+
     return server_usage(s, &r->after, e);
 }
 
@@ -424,6 +453,7 @@ void files_measure(struct files *r, struct server_place *s, uint64_t bytes, unsi
     struct http h = HTTP_EMPTY;
     struct pd_err e;
     char id[32] = "";
+
     r->bytes = bytes;
     if (http_open(&h, s, &e) < 0 ||
         sandbox(&h, s, "{\"limits\":{\"memory_bytes\":2147483648,\"disk_bytes\":2147483648}}", id,
@@ -431,6 +461,7 @@ void files_measure(struct files *r, struct server_place *s, uint64_t bytes, unsi
         files_run(r, s, &h, id, rounds, &e) < 0)
         place_error(&s->p, "files", &e);
     http_done(&h);
+
     if (id[0] && (http_open(&h, s, &e) < 0 || sandbox_end(&h, s, id, &e) < 0))
         place_error(&s->p, "files", &e);
     http_done(&h);
@@ -458,10 +489,12 @@ static int connections_run(struct connections *r, struct server_place *s, struct
         buf_done(&h->in);
         h->at = 0;
     }
+
     r->ns = clock_now() - began;
     place_pause(1000000);
     if (server_usage(s, &r->during, e) < 0)
         return -1;
+
     for (unsigned i = 0; i < r->count; i++) {
         if (!http_call(&all[i], s, "GET", "/healthz", NULL, 200, e))
             return -1;
@@ -469,6 +502,7 @@ static int connections_run(struct connections *r, struct server_place *s, struct
         all[i].at = 0;
         r->answered_again++;
     }
+
     return 0;
 }
 
@@ -477,6 +511,7 @@ void connections_measure(struct connections *r, struct server_place *s, unsigned
     struct pd_err e;
     struct rlimit files = {.rlim_cur = 1024};
     (void)getrlimit(RLIMIT_NOFILE, &files);
+
     r->asked = files.rlim_cur > count + 200u ? count : (unsigned)files.rlim_cur - 200;
     struct http *all = calloc(r->asked, sizeof *all);
     for (unsigned i = 0; all && i < r->asked; i++)
@@ -486,6 +521,7 @@ void connections_measure(struct connections *r, struct server_place *s, unsigned
     for (unsigned i = 0; all && i < r->asked; i++)
         http_done(&all[i]);
     free(all);
+
     place_pause(1000000);
     if (server_usage(s, &r->after, &e) < 0)
         place_error(&s->p, "connections", &e);

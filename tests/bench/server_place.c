@@ -40,6 +40,7 @@ static pid_t child_named(pid_t parent, const char *name)
     DIR *d = opendir("/proc");
     const struct dirent *entry;
     pid_t found = parent;
+
     while (d && (entry = readdir(d))) {
         char path[300], text[1024];
         long pid = strtol(entry->d_name, NULL, 10);
@@ -53,6 +54,7 @@ static pid_t child_named(pid_t parent, const char *name)
         if (len == strlen(name) && !memcmp(open + 1, name, len))
             found = (pid_t)pid;
     }
+
     if (d)
         closedir(d);
     return found;
@@ -73,6 +75,7 @@ int server_start(struct server_place *s, const char *storage, unsigned sandboxes
     uint8_t random[20];
     char address[40], most[16], key[80];
     random_bytes(random, sizeof random);
+
     size_t len = (size_t)snprintf(s->key, sizeof s->key, "e2b_");
     for (size_t i = 0; i < sizeof random; i++)
         len += (size_t)snprintf(s->key + len, sizeof s->key - len, "%02x", random[i]);
@@ -82,6 +85,7 @@ int server_start(struct server_place *s, const char *storage, unsigned sandboxes
     if (free_port(&s->port, e) < 0)
         return -1;
     snprintf(address, sizeof address, "127.0.0.1:%u", s->port);
+
     const char *argv[] = {s->p.paddock,
                           "serve",
                           "--listen",
@@ -105,6 +109,7 @@ int server_start(struct server_place *s, const char *storage, unsigned sandboxes
                           "--image-pull",
                           "never",
                           NULL};
+
     char *environment[] = {(char *)"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/bin",
                            s->p.run_dir,
                            s->p.state_dir,
@@ -114,11 +119,13 @@ int server_start(struct server_place *s, const char *storage, unsigned sandboxes
     s->program = fork();
     if (s->program < 0)
         return pd_fail_sys(e, "start %s serve", s->p.paddock);
+
     if (s->program == 0) {
         prctl(PR_SET_PDEATHSIG, SIGINT, 0, 0, 0); /* an interrupted run leaves nothing */
         execve(s->p.paddock, (char *const *)argv, environment);
         _exit(127);
     }
+
     deadline d = deadline_in(PATIENCE);
     while (is_ready(s, e) < 0) {
         if (deadline_passed(d) || waitpid(s->program, NULL, WNOHANG) > 0) {
@@ -139,6 +146,7 @@ int server_stop(struct server_place *s, struct pd_err *e)
     if (s->program <= 0)
         return 0;
     kill(s->program, SIGINT);
+
     /* The keeper and its builders become our children when their parents end. */
     deadline d = deadline_in(2 * PATIENCE);
     while ((pid = waitpid(-1, &status, WNOHANG)) >= 0 && !deadline_passed(d)) {
@@ -147,6 +155,7 @@ int server_stop(struct server_place *s, struct pd_err *e)
         if (pid == 0)
             place_pause(5000);
     }
+
     if (pid >= 0)
         result = pd_fail(e, PD_INTERNAL, "a process of the server is left after two minutes");
     s->program = s->daemon = 0;
@@ -170,6 +179,7 @@ int server_usage(const struct server_place *s, struct usage *ret, struct pd_err 
     snprintf(path, sizeof path, "/proc/%d/stat", (int)s->daemon);
     if (fd_read_file(AT_FDCWD, path, text, sizeof text) < 0)
         return pd_fail(e, PD_LOST, "the server has died");
+
     const char *at = strrchr(text, ')');
     uint64_t ticks = 0;
     for (unsigned field = 2; at && field < 15; field++) { /* 14 and 15: in user and kernel mode */
@@ -197,6 +207,7 @@ int http_open(struct http *h, const struct server_place *s, struct pd_err *e)
                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int one = 1;
     struct timeval patience = {.tv_sec = PATIENCE / NS_PER_S};
+
     *h = (struct http){.in = BUF_INIT(2 * READ_SIZE)};
     h->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (h->fd < 0)
@@ -204,6 +215,7 @@ int http_open(struct http *h, const struct server_place *s, struct pd_err *e)
     (void)setsockopt(h->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     (void)setsockopt(h->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     (void)setsockopt(h->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+
     if (connect(h->fd, (struct sockaddr *)&a, sizeof a) < 0)
         return pd_fail_sys(e, "connect to the server");
     return 0;
@@ -245,6 +257,7 @@ static int more(struct http *h, struct pd_err *e)
     uint8_t *room = buf_reserve(&h->in, READ_SIZE);
     if (!room)
         return pd_fail(e, PD_TOO_LARGE, "%s: the answer is too long", h->path);
+
     ssize_t n = recv(h->fd, room, READ_SIZE, h->no_wait ? MSG_DONTWAIT : 0);
     if (n < 0 && errno == EAGAIN)
         return pd_fail(e, PD_TIMEOUT, "%s: no answer yet", h->path);
@@ -289,12 +302,14 @@ int http_answer(struct http *h, struct pd_err *e)
     h->status = (int)strtol(text + 9, NULL, 10);
     h->left = 0;
     h->chunked = 0;
+
     while ((text = await_line(h, e)) && text[0]) {
         if (!strncasecmp(text, "Content-Length:", 15))
             h->left = strtoull(text + 15, NULL, 10);
         else if (!strncasecmp(text, "Transfer-Encoding: chunked", 26))
             h->chunked = 1;
     }
+
     return text ? 0 : -1;
 }
 
@@ -311,10 +326,12 @@ ssize_t http_piece(struct http *h, const uint8_t **ret, struct pd_err *e)
         if (!h->left && !await_line(h, e))
             return -1;
     }
+
     if (!h->left)
         return 0;
     if (h->at == h->in.len && more(h, e) < 0)
         return -1;
+
     size_t n = h->in.len - h->at;
     n = n < h->left ? n : (size_t)h->left;
     *ret = h->in.data + h->at;
@@ -331,6 +348,7 @@ const char *http_text(struct http *h, struct pd_err *e)
     const uint8_t *piece;
     size_t len = 0;
     ssize_t n;
+
     while ((n = http_piece(h, &piece, e)) > 0) {
         if ((size_t)n >= sizeof text - len) {
             pd_fail(e, PD_TOO_LARGE, "%s: the answer is too long", h->path);

@@ -40,21 +40,63 @@ display(Table()); display(Drawing())`);
   await v.close();
 });
 
-test('what a cell shows is text, also where it says that it is HTML', async (t) => {
+test('HTML of a cell runs in a frame of its own, which reaches nothing; all else that a cell shows is text', async (t) => {
   const made = await sandbox(t);
   const v = await enter(`#/sandbox/${made.id}/code`);
-  await v.page.getByRole('option', { name: 'python' }).waitFor({ state: 'attached' });
-  await run(v.page, `
+  const { page } = v;
+  const came = []; // what the policy refuses is asked for, too, and nothing comes
+  page.on('response', (answer) => { if (answer.frame() !== page.mainFrame()) came.push(answer.url()); });
+  await page.getByRole('option', { name: 'python' }).waitFor({ state: 'attached' });
+  await run(page, `
 class Evil:
     def __repr__(self): return '<img src=x onerror=window.hit=1>'
-    def _repr_html_(self): return '<img src=x onerror=window.hit=1>'
     def _repr_png_(self): return b'"><script>window.hit=1</script>'
     def _repr_javascript_(self): return 'window.hit=1'
-print('<script>window.hit=1</script>'); display(Evil()); "done"`);
-  await v.page.locator('.shown pre', { hasText: 'done' }).waitFor();
-  assert.equal(await v.page.evaluate(() => window.hit), undefined);
-  assert.equal(await v.page.locator('.cells script, .cells img:not(.result)').count(), 0);
-  assert.deepEqual(v.faults, []);
+class Page:
+    def _repr_html_(self): return """<h1 id=title>none ran</h1><pre id=told></pre><script>
+      const told = [], at = document.getElementById('told');
+      const attempt = async (name, f) => { try { const got = await f(); told.push(name + ': ' + (got ?? 'nothing')); } catch (error) { told.push(name + ': refused'); } at.textContent = told.join('\\\\n'); };
+      (async () => {
+        document.getElementById('title').textContent = 'a script ran';
+        await attempt('its own page', () => eval('6 * 7'));
+        await attempt('parent', () => parent.document.title);
+        await attempt('cookie', () => document.cookie);
+        await attempt('storage', () => localStorage.length);
+        await attempt('the API', async () => (await fetch('${HOME}/v1/console/me')).status);
+        await attempt('another server', () => new Promise((done, failed) => { const ws = new WebSocket('ws://127.0.0.1:1'); ws.onopen = done; ws.onerror = failed; }));
+        await attempt('a picture from elsewhere', () => new Promise((done, failed) => { const img = new Image(); img.onload = () => done('loaded'); img.onerror = failed; img.src = '${HOME}/docs'; }));
+        await attempt('the page above', () => { top.location = 'about:blank'; });
+        await attempt('a window', () => open('about:blank') ? 'opened' : 'nothing');
+        parent.postMessage({ height: 1e9 }, '*'); parent.postMessage(1e9, '*'); parent.postMessage('ready', '*');
+        document.body.style.height = '5000px'; told.push('all'); at.textContent = told.join('\\\\n');
+      })();
+    </script>"""
+print('<script>window.hit=1</script>'); display(Evil()); display(Page()); "done"`);
+  await page.locator('.shown pre', { hasText: /^done$/ }).waitFor();
+  const inside = page.frameLocator('iframe.result');
+  await inside.getByRole('heading', { name: 'a script ran' }).waitFor();
+  await inside.locator('#told', { hasText: /^all$/m }).waitFor();
+  const told = (await inside.locator('#told').innerText()).split('\n').filter((line) => !line.startsWith('the page above'));
+  assert.deepEqual(told, ['its own page: 42', 'parent: refused', 'cookie: refused', 'storage: refused', 'the API: refused', 'another server: refused',
+    'a picture from elsewhere: refused', 'a window: nothing', 'all']);
+  assert.deepEqual([...new Set(came)], [`${HOME}/console/result.html`]);
+  const frame = page.locator('iframe.result');
+  await until('it is as high as it may be, and no higher', async () => await frame.getAttribute('height') === '600');
+  assert.equal(await frame.getAttribute('sandbox'), 'allow-scripts');
+  assert.equal(await page.evaluate(() => window.hit), undefined);
+  assert.equal(page.url(), `${HOME}/#/sandbox/${made.id}/code`);
+  assert.equal(await page.locator('.cells script, .cells img:not(.result)').count(), 0);
+  await page.getByText('Its source').click();
+  await page.getByLabel('Source').getByText('none ran').waitFor();
+
+  // The frame by itself is nobody's either: it listens to nobody but a page that frames it, and only the console may.
+  const alone = await v.context.newPage();
+  await alone.goto(`${HOME}/console/result.html`);
+  assert.equal(await alone.evaluate(() => { postMessage('<h1>said</h1>', '*'); return self.origin; }), 'null');
+  await alone.evaluate(() => new Promise((done) => { setTimeout(done, 0); }));
+  assert.equal(await alone.getByText('said').count(), 0);
+  // What the policy kept out of the frame is written there; of the page itself nothing is.
+  assert.deepEqual(v.faults.filter((f) => !/Content Security Policy|sandbox|Refused|Blocked|WebSocket/i.test(f)), []);
   await v.close();
 });
 

@@ -7,9 +7,34 @@ import { api, control, enter, HOME, sandbox, start, stop, until } from './browse
 before(start);
 after(stop);
 
-for (const colorScheme of ['light', 'dark']) {
-  test(`pictures, ${colorScheme}`, async (t) => {
-    const picture = (page, name) => page.screenshot({ path: path.join(process.env.CONSOLE_PICTURES, `${name}-${colorScheme}.png`) });
+/** Of everything that a cell can show. */
+async function cells(page) {
+  for (const code of ['total = sum(range(10)); print("so far", total)', `
+class Table:
+    def _repr_e2b_data_(self): return {"name": ["ann", "bob", "eve"], "sandboxes": [4, 3, 3]}
+class Note:
+    def _repr_html_(self): return "<h3>HTML of a cell</h3><p>in a frame of its own: <b id=n></b></p><script>document.getElementById('n').textContent = 6 * 7</script>"
+display(Table()); display(Note())`, 'total / 0']) {
+    const before = await page.locator('.ran').count();
+    await page.getByLabel('Code. Shift+Enter').fill(code.trim());
+    await page.keyboard.press('Shift+Enter');
+    await page.locator('.ran').nth(before).getByText(/^\[\d+\]$/).waitFor();
+  }
+  await page.locator('.ran .wrong').waitFor();
+  await page.frameLocator('iframe.result').getByText('42').waitFor();
+}
+
+async function preview(page) {
+  await page.getByRole('button', { name: /^Show port 8000/ }).click();
+  await page.frameLocator('.framed iframe').getByText('Hello').waitFor();
+}
+
+const SIZES = { '': { width: 900, height: 420 }, '-wide': { width: 1500, height: 800 }, '-narrow': { width: 400, height: 700 } };
+
+for (const [size, colorScheme] of [['', 'light'], ['', 'dark'], ['-wide', 'dark'], ['-narrow', 'light']]) {
+  test(`pictures, ${colorScheme}${size}`, async (t) => {
+    const viewport = SIZES[size];
+    const picture = (page, name) => page.screenshot({ path: path.join(process.env.CONSOLE_PICTURES, `${name}-${colorScheme}${size}.png`) });
     for (let i = 0; i < 9; i++) await sandbox(t, { user_id: ['ann', 'bob', 'eve'][i % 3], thread_id: `chat-${i}`, template: ['default', 'base'][i % 2] });
     const paused = await sandbox(t, { user_id: 'ann', thread_id: 'night' });
     await api('POST', `/v1/sandboxes/${paused.id}/pause`);
@@ -18,7 +43,7 @@ for (const colorScheme of ['light', 'dark']) {
     await api('POST', `${base}/exec`, { command: 'mkdir src; echo "print(6 * 7)" > src/app.py; seq 1000 > numbers.txt; echo "<h1>Hello</h1>" > index.html' });
     await api('POST', `${base}/processes`, { argv: ['python3', '-m', 'http.server', '8000'], cwd: '/workspace' });
 
-    const v = await enter('#/', { colorScheme, viewport: { width: 900, height: 420 } });
+    const v = await enter('#/', { colorScheme, viewport });
     const { page } = v;
     await page.locator('tbody a').nth(9).waitFor();
     await page.locator('.scroll').focus();
@@ -36,17 +61,21 @@ for (const colorScheme of ['light', 'dark']) {
     for (const tab of ['files', 'processes', 'ports', 'metrics', 'history', 'about', 'code']) {
       await page.goto(`${HOME}/#/sandbox/${made.id}/${tab}`);
       await page.locator('.inside tbody td, .inside svg, .inside pre, .inside textarea').first().waitFor();
+      if (tab === 'code') await cells(page);
+      if (tab === 'ports') await preview(page);
       await picture(page, tab);
     }
     await api('POST', `${base}/exec`, { command: 'make test' });
     for (const at of ['overview', 'audit', 'keys']) {
-      const admin = await enter(`#/${at}`, { colorScheme, viewport: { width: 900, height: 420 }, key: await control('role?admin') });
+      const admin = await enter(`#/${at}`, { colorScheme, viewport, key: await control('role?admin') });
+      await admin.page.locator('h1', { hasText: new RegExp(at, 'i') }).waitFor();
       await admin.page.locator('tbody td').first().waitFor();
       await picture(admin.page, at);
       await admin.close();
     }
     for (const at of ['providers', 'templates']) {
       await page.goto(`${HOME}/#/${at}`);
+      await page.locator('h1', { hasText: new RegExp(at, 'i') }).waitFor();
       await page.locator('tbody td').first().waitFor();
       await picture(page, at);
     }

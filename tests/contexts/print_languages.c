@@ -32,5 +32,6 @@ int main(void)
         printf("%zu%c", (size_t)(l->driver_end - l->driver), 0);
         fwrite(l->driver, 1, (size_t)(l->driver_end - l->driver), stdout);
     }
+
     return 0;
 }

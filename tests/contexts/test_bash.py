@@ -83,8 +83,7 @@ def test_an_interrupt_ends_the_cell_and_keeps_the_variables(bash, code):
     bash.run("kept=1")
     request = bash.start(code)
     bash.wait_for_output(b"go\n")
-    bash.interrupt()
-    cell = bash.collect(request)
+    cell = bash.interrupt_until_end(request)
     assert cell.stdout == "go\n"
     assert cell.error["name"] == "Interrupt"
     assert bash.run("echo $kept").stdout == "1\n"
@@ -97,6 +96,13 @@ def test_interrupts_at_any_moment(bash):
         request = bash.start("while :; do :; done")
         bash.interrupt()
         assert bash.collect(request).error["name"] == "Interrupt"
+
+
+def test_memory_is_told(bash):
+    before = bash.ready["memory"]
+    assert 1 << 18 < before < 16 << 20
+    assert bash.run("printf -v text %8000000s").end["memory"] > before + (7 << 20)
+    assert bash.run("unset text; false").end["memory"] < before + (4 << 20)
 
 
 def test_damaged_and_repeated_requests_are_left_out(bash):

@@ -1,9 +1,14 @@
 """The bridge to Jupyter kernels, where the host has jupyter_client and a kernel; Python's own stands for all.
 
-By night also with those of kernels/requirements.txt."""
+By night also with those of kernels/requirements.txt, one of which is a kernel of bash."""
 
+import ast
 import importlib.util
+import json
 import os
+import re
+import shlex
+import shutil
 import subprocess
 
 import pytest
@@ -12,24 +17,36 @@ from paddock_testing import drivers
 from paddock_testing import run as paddock
 
 
+def installed(languages):
+    """The bridge's argv with what tests/contexts/install has brought."""
+    install = subprocess.run([os.path.join(drivers.ROOT, "tests/contexts/install")], check=False,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert install.returncode == 0, install.stdout
+    return [os.path.join(drivers.ROOT, "build-contexts/kernels/bin/python"), *languages["bridge"].argv[1:]]
+
+
+def start_bridge(languages, argv, home):
+    return drivers.Driver(languages["bridge"], argv=argv, cwd=home, env={"HOME": str(home), "OF_THE_CONTEXT": "there"})
+
+
+def stop_bridge(driver):
+    driver.requests.close()     # the kernel is ended by the bridge
+    driver.process.wait(paddock.seconds(60))
+    driver.close()
+
+
 @pytest.fixture(scope="module", params=["host", "kernels"] if paddock.NIGHTLY else ["host"])
 def bridge(request, languages, tmp_path_factory):
     argv = languages["bridge"].argv
     if request.param == "kernels":
-        install = subprocess.run([os.path.join(drivers.ROOT, "tests/contexts/install")], check=False,
-                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert install.returncode == 0, install.stdout
-        argv = [os.path.join(drivers.ROOT, "build-contexts/kernels/bin/python"), *argv[1:]]
+        argv = installed(languages)
     else:
         for module in ("jupyter_client", "ipykernel"):
             if importlib.util.find_spec(module) is None:
                 pytest.skip(f"there is no {module} on this host")
-    home = tmp_path_factory.mktemp("home")
-    driver = drivers.Driver(languages["bridge"], argv=argv, cwd=home, env={"HOME": str(home), "OF_THE_CONTEXT": "there"})
+    driver = start_bridge(languages, argv, tmp_path_factory.mktemp("home"))
     yield driver
-    driver.requests.close()     # the kernel is ended by the bridge
-    driver.process.wait(paddock.seconds(60))
-    driver.close()
+    stop_bridge(driver)
 
 
 def run(bridge, code, kernel="python3"):
@@ -85,6 +102,84 @@ def test_variables(bridge):
     assert cell.error["name"] == "ZeroDivisionError"
     assert run(bridge, code).text == "['there', None]"
     assert run(bridge, "'before' in dir(), 'name' in dir()").text == "(False, False)"
+
+
+ODD = "'\"\\$HOME `id` #{1} ${x} %s \n\u00e4\U0001f600"
+
+# Programs that write a variable, or "none", and a mark behind it.
+WRITERS = {
+    "bash": (["bash", "-c"], "printf '%%s\x1e' \"${%s-none}\""),
+    "javascript": (["node", "-e"], "process.stdout.write((process.env['%s'] ?? 'none') + '\x1e')"),
+    "julia": (["julia", "-e"], 'print(get(ENV, "%s", "none"), "\x1e")'),
+    "perl": (["perl", "-e"], "print(($ENV{'%s'} // 'none') . '\x1e');"),
+    "r": (["Rscript", "--vanilla", "-e"], "cat(Sys.getenv('%s', 'none'), '\x1e', sep = '')"),
+    "ruby": (["ruby", "-e"], "print(ENV.fetch('%s', 'none'), '\x1e')"),
+}
+
+
+def setters():
+    """SETTERS and setter of the driver: its text up to the class, without what must be imported."""
+    with open(os.path.join(drivers.ROOT, "src/contexts/bridge.py"), encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    wanted = [node for node in tree.body
+              if isinstance(node, ast.FunctionDef) and node.name in ("quoted_by", "setter")
+              or isinstance(node, ast.Assign) and node.targets[0].id in ("JAVASCRIPT", "SETTERS")]
+    names = {"json": json, "re": re, "shlex": shlex}
+    exec(compile(ast.Module(wanted, []), "bridge.py", "exec"), names)  # pylint: disable=exec-used
+    return names
+
+
+def test_every_language_has_a_writer():
+    assert set(setters()["SETTERS"]) == {*WRITERS, "typescript"}
+
+
+@pytest.mark.parametrize("language", WRITERS)
+def test_code_that_sets_variables_and_puts_them_back(language):
+    """Run by the language's own interpreter, as its kernel would."""
+    argv, write = WRITERS[language]
+    if not shutil.which(argv[0]):
+        pytest.skip(f"there is no {argv[0]} on this host")
+    setter = setters()["setter"]
+    code = []
+    for back in (False, True):
+        code += [setter(language, name, ODD, back) for name in ("OLD", "NEW")]
+        code += [write % name for name in ("OLD", "NEW", "PADDOCK_WAS_NEW")]
+    done = subprocess.run([*argv, "\n".join(code)], capture_output=True, check=True,
+                          env=drivers.clean({"OLD": "as it was"}), timeout=paddock.seconds(60))
+    assert done.stdout.decode().split("\x1e") == [ODD, ODD, "none", "as it was", "none", "none", ""], done.stderr
+
+
+@pytest.mark.parametrize("name", ["", "A B", "x;id", "a=b", "\u00e4", "9"])
+def test_names_that_are_none(name):
+    with pytest.raises(ValueError):
+        setters()["setter"]("bash", name, "x", False)
+
+
+if paddock.NIGHTLY:
+
+    def test_variables_of_a_kernel_of_bash(languages, tmp_path):
+        argv = installed(languages)
+        described = tmp_path / ".local/share/jupyter/kernels/shell"
+        described.mkdir(parents=True)
+        (described / "kernel.json").write_text(json.dumps({
+            "argv": [argv[0], "-m", "bash_kernel", "-f", "{connection_file}"], "display_name": "Bash", "language": "bash"}))
+        driver = start_bridge(languages, argv, tmp_path)
+        show = 'echo "$OF_THE_CONTEXT-${OF_THE_CELL-none}-${PADDOCK_WAS_OF_THE_CELL-none}"'
+
+        def said(**env):
+            cell = driver.run(show, kernel="bash", env=env, limit=120)
+            assert cell.error is None, cell.error
+            return "".join(event["text"] for event in cell.all("stdout"))
+
+        assert said() == "there-none-none\n"
+        assert said(OF_THE_CONTEXT="other", OF_THE_CELL="it's $HOME") == "other-it's $HOME-none\n"
+        assert said() == "there-none-none\n"
+        stop_bridge(driver)
+
+
+def test_memory_is_told(bridge):
+    assert run(bridge, "x = bytearray(b'x') * (40 << 20)").end["memory"] > 60 << 20
+    assert run(bridge, "del x").end["memory"] < 60 << 20
 
 
 def test_a_host_without_jupyter_says_127(languages, tmp_path):

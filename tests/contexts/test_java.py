@@ -42,6 +42,12 @@ def test_errors(java, code, name):
     assert java.run("kept").text == "3"
 
 
+def test_memory_is_told(java):
+    before = java.ready["memory"]
+    assert before > 8 << 20
+    assert java.run("var held = new ArrayList<byte[]>(); for (int i = 0; i < 8; i++) held.add(new byte[8 << 20]);").end["memory"] > before + (48 << 20)
+
+
 def test_variables_are_properties(java):
     code = "System.getProperty(\"OF_THE_BOX\") + System.getProperty(\"NEW\")"
     assert java.run(code, env={"OF_THE_BOX": "a", "NEW": "b"}).text == "\"ab\""

@@ -60,6 +60,13 @@ def test_values_by_type(node):
     assert node.run("new Proxy({}, { get() { throw new Error('no') }, ownKeys() { throw new Error('no') } })").end["ok"]
 
 
+def test_memory_is_told(node):
+    before = node.run("1").end["memory"]
+    assert 8 << 20 < before < 200 << 20
+    assert node.run("kept = Buffer.alloc(64 << 20, 1); 0").end["memory"] > before + (60 << 20)
+    node.run("kept = null")
+
+
 def test_display_keeps_its_place(node):
     cell = node.run("console.log('a'); await display({x: 1}); console.log('b'); await display('s')")
     assert cell.kinds() == ["start", "stdout", "result", "stdout", "result", "end"]

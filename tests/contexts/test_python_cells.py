@@ -211,8 +211,7 @@ def test_an_interrupt_ends_the_cell_and_keeps_the_variables(python, code):
     python.run("kept = 1")
     request = python.start(code)
     python.wait_for_output(b"go\n")
-    python.interrupt()
-    cell = python.collect(request)
+    cell = python.interrupt_until_end(request)
     assert cell.error["name"] in ("KeyboardInterrupt", "E")
     assert python.run("kept").text == "1"
 

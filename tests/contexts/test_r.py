@@ -48,6 +48,13 @@ def test_what_is_printed(r):
     assert r.run("print(1)").stdout == "[1] 1\n"
 
 
+def test_memory_is_told(r):
+    before = r.ready["memory"]
+    assert before > 4 << 20
+    assert r.run("large <- rep(1, 5e6)").end["memory"] > before + (35 << 20)
+    r.run("rm(large); invisible(gc())")
+
+
 def test_plots(r):
     if r.run("unname(capabilities('png'))").text != "[1] TRUE":
         assert r.run("plot(1); file.exists('Rplots.pdf')").results == [{"text/plain": "[1] FALSE"}]

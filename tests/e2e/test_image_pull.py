@@ -85,6 +85,12 @@ def registry():
         yield one
 
 
+def descendants(pid):
+    """Of a pull: its layers' processes, and what those have started."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return children + [below for child in children for below in descendants(child)]
+
+
 def test_an_image_is_pulled_once_and_its_layers_are_shared(store, registry):
     assert store.ok(registry).stdout.startswith("sha256:")
     assert store.cat(registry) == "one\n" and store.parts() == []
@@ -276,8 +282,7 @@ def test_it_goes_on_where_it_was_cut_off(store, ignored):
     with Registry(twist=twist) as registry:
         registry.put("demo:1", [images.base(), NOISE])
         store.refused(registry, "layer")
-        (part,) = store.parts()
-        assert part.stat().st_size == 1 << 20
+        assert 1 << 20 in [part.stat().st_size for part in store.parts()]
         store.ok(registry)
         asked = [headers.get("Range") for _, headers in registry.asked("/blobs/")]
         assert f"bytes={1 << 20}-" in asked, asked
@@ -308,8 +313,7 @@ def test_killed_it_goes_on(store):
                               env=store.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
             assert halfway.wait(paddock.seconds(60))
             paddock.wait_for(lambda: any(p.stat().st_size >= 2 << 20 for p in store.parts()), 60, "the bytes are kept")
-            pullers = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
-            fetchers = [p for p in pullers if b"paddock-remote" in Path(f"/proc/{p}/cmdline").read_bytes()]
+            fetchers = [p for p in descendants(child.pid) if b"paddock-remote" in Path(f"/proc/{p}/cmdline").read_bytes()]
             if os.geteuid() == 0:
                 status = Path(f"/proc/{fetchers[0]}/status").read_text()
                 assert "Uid:\t65534\t65534\t65534\t65534" in status and "CapEff:\t0000000000000000" in status, status

@@ -24,6 +24,7 @@ static void check(const struct cgroup_mounts *m, int own)
         used += m->path[t][0] != 0;
     }
     require(memchr(m->why, 0, sizeof m->why) != NULL);
+
     int unified = m->path[CGROUP_TREE_UNIFIED][0] != 0;
     int freezer = m->path[CGROUP_TREE_FREEZER][0] != 0;
     switch (m->layout) {

@@ -25,6 +25,7 @@ static int decode(const char *data, size_t len, size_t step, struct buf *out, si
     struct http_chunks c = {0};
     struct pd_err e;
     size_t at = 0;
+
     while (at < len && !c.done) {
         size_t piece = len - at < step ? len - at : step, used, body_len;
         const char *body;
@@ -35,6 +36,7 @@ static int decode(const char *data, size_t len, size_t step, struct buf *out, si
         buf_put(out, body, body_len);
         at += used;
     }
+
     *ret_used = at;
     return c.done;
 }
@@ -65,6 +67,7 @@ static void check_other(const char *data, size_t len, const struct buf *body)
     struct other o = {.body = BUF_INIT(1 << 20)};
     http_parser_settings s;
     http_parser p;
+
     http_parser_settings_init(&s);
     s.on_body = on_body;
     s.on_message_complete = on_complete;

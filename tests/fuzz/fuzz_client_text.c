@@ -46,20 +46,24 @@ static void check_clean(const uint8_t *p, size_t len, int is_stream)
 static void read_events(struct buf *out, const uint8_t *data, size_t size, size_t piece)
 {
     auto_event_reader r = EVENT_READER_INIT;
+
     for (size_t at = 0; at < size; at += piece) {
         const char *p = (const char *)data + at;
         size_t left = size - at < piece ? size - at : piece;
+
         while (left) {
             struct pd_err e = {.msg = ""};
             struct event v;
             size_t used = 0;
             int got = event_reader_next(&r, p, left, &used, &v, &e);
+
             if (got < 0) { /* an id or a type of more than it can be */
                 require(e.code == PD_PROTOCOL);
                 buf_puts(out, "refused");
                 return;
             }
             require(used <= left && (got || used == left));
+
             if (got) {
                 require(strlen(v.type) > 0 && v.data[v.data_len] == 0);
                 buf_printf(out, "<%s|%s|", v.type, v.id);
@@ -79,6 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t piece = data[0] % 16 + 1u;
     data++;
     size--;
+
     auto_buf whole = BUF_INIT(1u << 20), cut = BUF_INIT(1u << 20), cell = BUF_INIT(1u << 20);
     filter(&whole, data, size, size + 1);
     filter(&cut, data, size, piece);
@@ -86,6 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_clean(whole.data, whole.len, 1);
     text_escape(&cell, data, size);
     check_clean(cell.data, cell.len, 0);
+
     require(!cell.overflow && text_width(cell.data, cell.len) <= cell.len);
     buf_clear(&whole);
     buf_clear(&cut);

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "box/caller.h"
 #include "engine/cloudrun_api.h"
+#include "engine/google_federation.h"
 #include "engine/google_keys.h"
 
 #include <stdlib.h>
@@ -47,6 +48,26 @@ static void check_text(const char *text)
         require(c.pin[0] == 4 && strlen(text) == 2 * (size_t)CALLER_PIN);
 }
 
+/* What is read becomes a part of requests; the text behind the first line is what its source gives.
+ */
+static void check_federation(const char *text, size_t len)
+{
+    static struct google_federation f;
+    static char subject[GOOGLE_SUBJECT];
+    const char *line = memchr(text, '\n', len);
+    size_t head = line ? (size_t)(line - text) : len;
+
+    if (google_federation_read(text, head, &f, NULL) < 0)
+        return;
+    require(!f.file[0] != !f.source.base[0] && f.token.base[0] && f.token.target[0] == '/');
+    require(!strpbrk(f.token.target, " \r\n") && !strpbrk(f.source.target, " \r\n"));
+    require(f.life >= 600 && f.life <= GOOGLE_IMPERSONATE_MOST);
+    for (unsigned i = 0; i < f.header_count; i++)
+        require(strchr(f.headers[i], ':') && !strpbrk(f.headers[i], "\r\n"));
+    if (line && google_subject_read(&f, line + 1, len - head - 1, subject, NULL) == 0)
+        require(subject[0] && !strpbrk(subject, " \r\n"));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct google_account a;
@@ -62,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     const void *rest = data + 1;
     size_t len = size - 1;
-    switch (data[0] % 7) {
+    switch (data[0] % 9) {
     case 0:
         if (cloudrun_read_list(rest, len, next, check_one, NULL, &e) == 0)
             require(strlen(next) < sizeof next);
@@ -83,6 +104,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     case 4:
         if (google_token_read(rest, len, token, &life, &e) == 0)
             require(google_is_token(token) && !strpbrk(token, " \r\n"));
+        break;
+    case 7:
+        check_federation(rest, len);
+        break;
+    case 8:
+        if (google_impersonated_read(rest, len, token, &e) == 0)
+            require(google_is_token(token));
         break;
     case 5:
         if (google_account_read(rest, len, &a, &e) == 0)

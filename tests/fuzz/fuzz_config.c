@@ -34,6 +34,7 @@ static void check_value(struct config *c, const struct config_key *k, const char
     auto_buf before = BUF_INIT(1u << 18), after = BUF_INIT(1u << 18), again = BUF_INIT(1u << 18);
     struct pd_err e = {.msg = ""};
     config_show(c, k, &before);
+
     int r = config_set(c, k, "x", value, &e);
     config_show(c, k, &after);
     const char *was = buf_cstr(&before), *is = buf_cstr(&after);
@@ -42,6 +43,7 @@ static void check_value(struct config *c, const struct config_key *k, const char
         require(e.code == PD_INVALID && !strncmp(e.msg, "x: ", 3) && !strcmp(was, is));
         return;
     }
+
     require(config_set(c, k, "x", is, NULL) == 0);
     config_show(c, k, &again);
     require(!strcmp(is, buf_cstr(&again)));
@@ -55,6 +57,7 @@ static int each(void *arg, unsigned line, const char *key, const char *value, st
     s->calls++;
     require(*key && !key[strspn(key, "abcdefghijklmnopqrstuvwxyz0123456789_")]);
     check_text(value);
+
     const struct config_key *k = config_find(key, strlen(key), 0);
     const char *near = config_nearest(key);
     if (k) {
@@ -62,6 +65,7 @@ static int each(void *arg, unsigned line, const char *key, const char *value, st
         check_value(s->config, k, value);
         return 0;
     }
+
     return *key == 'z' ? pd_fail(e, PD_INVALID, "file:%u: no", line) : 0;
 }
 
@@ -74,9 +78,11 @@ static void check_whole(const struct config *c)
         require(e.code == PD_INVALID && e.msg[0]);
         return;
     }
+
     config_public_domain(c, domain, sizeof domain);
     require(!domain[0] == !c->listen_tls.count);
     require(!strncmp(domain, c->domain, domain[0] ? strlen(c->domain) : 0));
+
     for (unsigned i = 0; i < c->templates.count; i++) {
         char name[129] = "";
         size_t len = strcspn(c->templates.items[i], "=");
@@ -90,6 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 1)
         return 0;
+
     char *exact = malloc(size);
     struct config *c = calloc(1, sizeof *c);
     if (exact && c) {
@@ -99,12 +106,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (unsigned i = 0; i < config_key_count; i++)
             if (!config_is_derived(&config_keys[i]))
                 require(config_set(c, &config_keys[i], "x", config_keys[i].value, NULL) == 0);
+
         if (config_parse("file", exact, size - 1, each, &s, &e) < 0) {
             require(e.code == PD_INVALID && !strncmp(e.msg, "file:", 5));
             require(memchr(e.msg, 0, sizeof e.msg) != NULL);
         }
         config_derive_ceilings(c);
         check_whole(c);
+
         /* As a value of any key, without the file around it. */
         if (size < 200) {
             exact[size - 1] = 0;
@@ -112,6 +121,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check_value(c, k, exact);
         }
     }
+
     config_free(c);
     free(exact);
     return 0;

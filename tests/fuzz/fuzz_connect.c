@@ -50,11 +50,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size_t used = 0;
         int got = read_one(data + at, size - at, &flags, &m, &used);
         check_parts(data + at, got > 0 ? used : size - at, got);
+
         if (got <= 0)
             break;
         require(used == CONNECT_ENVELOPE_HEAD + m.len && used <= size - at && m.len <= MOST);
         require((const uint8_t *)m.at == data + at + CONNECT_ENVELOPE_HEAD);
         require(!(flags & CONNECT_COMPRESSED));
+
         auto_buf again = BUF_INIT(2 * MOST);
         size_t place = connect_put_begin(&again, flags);
         buf_put(&again, m.at, m.len);
@@ -62,5 +64,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         require(again.len == used && !memcmp(again.data, data + at, used));
         at += used;
     }
+
     return 0;
 }

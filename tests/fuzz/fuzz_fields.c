@@ -87,6 +87,7 @@ static void read_base64(struct fields *f)
     require(r ? out.len <= 30 : out.len == 0);
     if (!r)
         return;
+
     for (size_t i = 0; i < out.len; i += 3) {
         uint32_t word = 0;
         for (size_t k = 0; k < 3; k++)
@@ -94,6 +95,7 @@ static void read_base64(struct fields *f)
         for (size_t k = 0; k < 4; k++)
             (void)buf_putc(&text, i + k > out.len ? '=' : digits[word >> (18 - 6 * k) & 63]);
     }
+
     const char *s = NULL;
     require(fields_str(f, "b64", FIELD_REQUIRED, 0, 100, &s) == 1);
     require(!strcmp(s, buf_cstr(&text)));
@@ -105,6 +107,7 @@ static void read_lists(struct fields *f)
                            unset = {.text = BUF_INIT(64)};
     if (fields_str_list(f, "l", FIELD_OPTIONAL, 1, 5, 9, &list))
         require(list.count >= 1 && list.count <= 5 && !list.text.overflow);
+
     if (fields_env(f, "env", FIELD_OPTIONAL, &set, &unset)) {
         struct msg_list l = msg_list_of(&set);
         uint32_t pos = 0;
@@ -118,6 +121,7 @@ static void read_lists(struct fields *f)
     msg_list_writer_done(&list);
     msg_list_writer_done(&set);
     msg_list_writer_done(&unset);
+
     auto_buf map = BUF_INIT(256);
     if (fields_strings(f, "map", FIELD_OPTIONAL, 4, 100, &map)) {
         auto_fields again = {0};
@@ -135,6 +139,7 @@ static int read_all(const uint8_t *data, size_t size, struct pd_err *e)
         return -1;
     }
     check_depth(data, size);
+
     require(!memchr(data, 0, size));
     read_string(&f);
     read_numbers(&f);
@@ -143,16 +148,19 @@ static int read_all(const uint8_t *data, size_t size, struct pd_err *e)
     read_lists(&f);
     struct fields *o = fields_object(&f, "o", FIELD_OPTIONAL);
     read_string(o ? o : &f);
+
     if (o) {
         read_numbers(o);
         struct fields *inner = fields_object(o, "o", FIELD_OPTIONAL);
         if (inner)
             read_lists(inner);
     }
+
     if (fields_finish(&f, e) == 0) {
         require(!fields_bad(&f) && fields_kind(&f, "n") == FIELD_NUMBER);
         return 0;
     }
+
     const char *bad = fields_bad(&f);
     require(bad && !strncmp(e->msg, bad, strlen(bad)));
     return -1;
@@ -164,9 +172,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!exact)
         return 0;
     memcpy(exact, data, size);
+
     struct pd_err e = {.msg = ""}, again = {.msg = ""};
     int r = read_all(exact, size, &e);
     require(read_all(exact, size, &again) == r && !strcmp(e.msg, again.msg));
+
     if (r < 0) {
         require(e.code == PD_INVALID && memchr(e.msg, 0, sizeof e.msg));
         for (const char *p = e.msg; *p; p++)

@@ -63,6 +63,7 @@ static void check(const uint8_t *data, size_t len, unsigned fds, int plain)
     struct frame f = FRAME_INIT;
     require(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s) == 0);
     send_datagram(s[0], data, len, fds);
+
     int r = plain ? wire_recv_plain(s[1], &f, 0, &e) : wire_recv(s[1], &f, 0, &e);
     if (!len && !fds) {
         require(r == 0);
@@ -88,6 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned fds = data[0] % 16 == 15 ? 253 : data[0] % 16;
     check(data + 1, size - 1, fds, 0);
     check(data + 1, size - 1, fds, 1);
+
     /* A second chance for what is nearly one: with the head made right. */
     if (size > 40 && fds <= 6) {
         uint8_t *copy = malloc(size - 1);
@@ -102,5 +104,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check(copy, size - 1, fds, 0);
         free(copy);
     }
+
     return 0;
 }

@@ -29,6 +29,7 @@ static int unpack(const uint8_t *data, size_t len, size_t step, size_t room, str
     auto_gunzip g = gunzip_new(FREE_BYTES, RATIO, NULL);
     size_t at = 0, used, made;
     require(g != NULL);
+
     for (;;) {
         size_t n = len - at < step ? len - at : step;
         if (gunzip_next(g, data + at, n, piece, room, &used, &made, e) < 0)
@@ -73,6 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size--;
     int r = unpack(data, size, size + 1, ROOM, &whole, &e[0]);
     int again = unpack(data, size, step, room, &pieces, &e[1]);
+
     /* How far a bomb comes depends on what was unpacked at once. */
     if ((r < 0 && e[0].code == PD_TOO_LARGE) || (again < 0 && e[1].code == PD_TOO_LARGE))
         return 0;

@@ -47,6 +47,7 @@ static void check_head(const struct http_head *h)
     require(h->target.at[0] == '/' || (h->method == HTTP_OPTIONS && slice_is(h->target, "*")));
     require(h->body != HTTP_BODY_TO_EOF && (h->body == HTTP_BODY_LENGTH || !h->length));
     require(h->length <= INT64_MAX && (h->host.len || h->minor == 0));
+
     for (unsigned i = 0; i < h->header_count; i++) {
         struct slice name = h->headers[i].name, value = h->headers[i].value;
         require(name.len && !memchr(name.at, ' ', name.len) && !memchr(name.at, ':', name.len));
@@ -61,16 +62,19 @@ static void check_rewritten(const struct http_head *h)
     auto_buf b = BUF_INIT(2 * HTTP_HEAD_MAX);
     struct http_head again;
     struct pd_err e;
+
     buf_puts(&b, http_method_name(h->method));
     buf_putc(&b, ' ');
     buf_put(&b, h->target.at, h->target.len);
     buf_puts(&b, h->minor ? " HTTP/1.1\r\n" : " HTTP/1.0\r\n");
+
     for (unsigned i = 0; i < h->header_count; i++) {
         buf_put(&b, h->headers[i].name.at, h->headers[i].name.len);
         buf_putc(&b, ':');
         buf_put(&b, h->headers[i].value.at, h->headers[i].value.len);
         buf_puts(&b, "\r\n");
     }
+
     buf_puts(&b, "\r\n");
     require(!b.overflow && http_request_parse(b.data, b.len, &again, &e) == (ptrdiff_t)b.len);
     require_same(h, &again);
@@ -141,6 +145,7 @@ static void check_other(const struct http_head *h, const uint8_t *data, size_t l
     struct other o = {.ours = h};
     http_parser_settings s;
     http_parser p;
+
     if (other_is_wrong(h))
         return;
     http_parser_settings_init(&s);

@@ -55,12 +55,14 @@ static int on_headers(http_parser *p)
     o->complete = 1;
     require((int)p->status_code == h->status);
     require(p->http_major == 1 && p->http_minor == h->minor);
+
     if (h->body != HTTP_BODY_NONE) {
         require(!(p->flags & F_CHUNKED) == (h->body != HTTP_BODY_CHUNKED));
         require((p->content_length == UINT64_MAX) == (h->body != HTTP_BODY_LENGTH));
         require(h->body != HTTP_BODY_LENGTH || p->content_length == h->length);
         require(!h->keep_alive || http_should_keep_alive(p));
     }
+
     return h->body == HTTP_BODY_NONE; /* 1: there is no body */
 }
 
@@ -105,18 +107,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     enum http_method m = data[0] % HTTP_METHOD_COUNT;
     data++, size--;
+
     struct http_head h, again;
     struct pd_err e = {.msg = ""}, early;
     ptrdiff_t n = http_response_parse(data, size, m, &h, &e);
     require(n >= -1 && n <= (ptrdiff_t)size);
     if (n < 0)
         require(e.msg[0] && (e.code == PD_INVALID || e.code == PD_TOO_LARGE));
+
     size_t end = n > 0 ? (size_t)n : size;
     for (size_t k = 0; k < end; k += 1 + end / 64) {
         ptrdiff_t r = http_response_parse(data, k, m, &again, &early);
         require(r == 0 ||
                 (r == -1 && n == -1 && early.code == e.code && !strcmp(early.msg, e.msg)));
     }
+
     if (n <= 0)
         return 0;
     require(http_response_parse(data, end, m, &again, &early) == n);

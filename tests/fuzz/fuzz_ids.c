@@ -83,6 +83,7 @@ static void tokens(const char *text)
     uint64_t expires;
     require(p && preview_sign(p, "acme-2_x", BOX, PORT, NOW, 60000, right, &expires, NULL) == 0);
     require(preview_check(p, right, BOX, PORT, NOW, tenant, NULL) == 0);
+
     struct pd_err e = {0};
     if (preview_check(p, text, BOX, PORT, NOW, tenant, &e) == 0)
         require(strcmp(text, right) == 0);
@@ -103,6 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     (void)id_is_sandbox(text);
     (void)id_is_key(text);
     (void)id_is_tenant(text);
+
     if (size >= sizeof(uint64_t)) {
         uint64_t ms;
         memcpy(&ms, data, sizeof ms);

@@ -66,9 +66,11 @@ static unsigned drain(struct session *s, const struct wire_head *asked)
     struct frame f = FRAME_INIT;
     struct pd_err e;
     int r;
+
     for (; (r = wire_recv(s->sock, &f, 0, &e)) == 1; frame_reset(&f)) {
         struct msg_exited end;
         require(f.fd_count == 0);
+
         /* An end may have been under way when the request came. */
         require(f.head.epoch == s->epoch ||
                 (f.head.epoch == s->old_epoch && f.head.type == WIRE_EXITED));
@@ -77,6 +79,7 @@ static unsigned drain(struct session *s, const struct wire_head *asked)
             require(asked->type == WIRE_EXEC && wire_id_equal(f.head.id, asked->id));
             answers++;
             break;
+
         case WIRE_ERROR:
             require(msg_error_raise(&f, &e) < 0 && e.msg[0]);
             require(wire_id_equal(f.head.id, asked->id));
@@ -86,10 +89,12 @@ static unsigned drain(struct session *s, const struct wire_head *asked)
             require(asked->type == WIRE_SIGNAL && wire_id_equal(f.head.id, asked->id));
             answers++;
             break;
+
         case WIRE_SYNC_END:
             require(asked->type == WIRE_SYNC && wire_id_equal(f.head.id, asked->id));
             answers++;
             break;
+
         case WIRE_SYNCED:
         case WIRE_EXITED:
             require(msg_exited_decode(&f.payload, &end, &e) == 0 && end.pid > 0);
@@ -100,6 +105,7 @@ static unsigned drain(struct session *s, const struct wire_head *asked)
             abort();
         }
     }
+
     require(r == -1 && e.code == PD_TIMEOUT);
     frame_done(&f);
     return answers;
@@ -112,6 +118,7 @@ static size_t step(struct session *s, const uint8_t *data, size_t size)
                                            WIRE_LIST, WIRE_HELLO,  WIRE_ERROR};
     if (size < 5)
         return size;
+
     size_t len = data[4] < size - 5 ? data[4] : size - 5;
     struct wire_head head = {.type = data[0] < 200 ? (uint16_t)types[data[0] % 7] : data[0],
                              .id = {{data[1] % 8}},
@@ -122,16 +129,19 @@ static size_t step(struct session *s, const uint8_t *data, size_t size)
     buf_put(&payload, data + 5, len);
     if (head.type == WIRE_EXEC && (data[0] % 2 == 0 || msg_exec_decode(&payload, &m, NULL) == 0))
         put_command(&payload, len ? data[5] : 0);
+
     if (head.type == WIRE_SIGNAL && len == 2) {
         struct msg_signal signal = {.exec = {{data[5] % 8}}, .signal = (int8_t)data[6]};
         buf_clear(&payload);
         msg_signal_encode(&payload, &signal);
     }
+
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     int fds[WIRE_FDS_MAX] = {null, null, null, null, null, null};
     unsigned fd_count = data[3] % 8 < 7 ? data[3] % 8 : 3;
     require(wire_send(s->sock, &head, &payload, fds, fd_count, 0) == 0);
     close(null);
+
     require(init_turn(&s->in, 0) == 0);
     int old = head.epoch < s->epoch;
     s->old_epoch = s->epoch;
@@ -140,6 +150,7 @@ static size_t step(struct session *s, const uint8_t *data, size_t size)
         if (head.type == WIRE_EXEC)
             s->asked[head.id.bytes[0]] = 1;
     }
+
     unsigned answers = drain(s, &head);
     if (head.type == WIRE_EXEC && head.flags & EXEC_QUIET && !old)
         require(answers <= 1); /* only a refusal, or the answer to a repeated one */
@@ -154,23 +165,27 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct session s = {.epoch = 0};
     sigset_t mask;
     int pair[2], before = lowest_free();
+
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
     sigprocmask(SIG_BLOCK, &mask, NULL);
     require(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
     s.sock = pair[0];
     require(init_begin(&s.in, INIT_SINGLE, pair[1]) == 0);
+
     for (int i = 0; i < RECORDS_MAX && size; i++) {
         size_t used = step(&s, data, size);
         data += used;
         size -= used;
     }
+
     /* The rest as it is: whatever it says, at most the connection ends. */
     if (size) {
         (void)send(s.sock, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
         (void)init_turn(&s.in, 0);
     }
     close(s.sock);
+
     init_end(&s.in);
     while (waitpid(-1, NULL, 0) > 0)
         ;

@@ -49,6 +49,7 @@ static void use(struct link *l, uint8_t how)
 {
     struct link_msg m;
     size_t len;
+
     for (uint32_t id = 1; id <= 4; id++) {
         if (how & 1 && link_read(l, id, &len))
             link_taken(l, id, len);
@@ -59,6 +60,7 @@ static void use(struct link *l, uint8_t how)
         if (how & 8 && id % 2 == 0)
             link_stop(l, id);
     }
+
     while (how & 16 && link_next(l, &m))
         link_handled(l);
     check_words(l);

@@ -79,11 +79,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     };
     if (!size || size - 1 > WIRE_PAYLOAD_MAX)
         return 0;
+
     uint8_t *copy = malloc(size - 1);
     if (!copy && size > 1)
         return 0;
     if (size > 1)
         memcpy(copy, data + 1, size - 1);
+
     struct buf in = {.data = copy, .len = size - 1, .cap = size - 1, .max = size - 1};
     checks[data[0] % (sizeof checks / sizeof *checks)](&in);
     free(copy);

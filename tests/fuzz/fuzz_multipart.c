@@ -27,6 +27,7 @@ static void read_events(const char *data, size_t len, size_t step, struct buf *o
     int last = -1;
     size_t idle = 0;
     multipart_init(&m, "b");
+
     for (size_t at = 0; at < len;) {
         size_t piece = len - at < step ? len - at : step, used;
         struct slice found = {NULL, 0};
@@ -42,10 +43,12 @@ static void read_events(const char *data, size_t len, size_t step, struct buf *o
         last = event;
         if (event < 0)
             return;
+
         if (event == MULTIPART_DATA) {
             require(found.len && found.len <= at);
             buf_put(out, found.at, found.len);
         }
+
         if (event == MULTIPART_PART) {
             require(utf8_is_valid(m.name, strlen(m.name)));
             require(!m.filename || utf8_is_valid(m.filename, strlen(m.filename)));
@@ -53,6 +56,7 @@ static void read_events(const char *data, size_t len, size_t step, struct buf *o
             buf_printf(out, "%s|%s", m.name, m.filename ? m.filename : "");
         }
     }
+
     require(m.done == (last == MULTIPART_END));
 }
 
@@ -80,6 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_boundary(text, size);
         return 0;
     }
+
     auto_buf whole = BUF_INIT(8 << 20);
     auto_buf pieces = BUF_INIT(8 << 20);
     read_events(text, size, size + 1, &whole);

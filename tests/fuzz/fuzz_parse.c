@@ -37,6 +37,7 @@ static const char *oracle_number(const char *text, u128 *ret)
     text += whole;
     if (!whole)
         return NULL;
+
     if (*text == '.') {
         size_t part = strspn(++text, "0123456789");
         if (part < 1 || part > 3)
@@ -83,6 +84,7 @@ static int oracle_duration(const char *text, u128 *ret)
                  {{"m", "min"}, 60 * NS_PER_S},
                  {{"h"}, 3600 * NS_PER_S},
                  {{"d"}, 86400 * NS_PER_S}};
+
     u128 v;
     const char *rest = oracle_number(text, &v);
     for (unsigned i = 0; rest && i < sizeof units / sizeof *units; i++)
@@ -90,6 +92,7 @@ static int oracle_duration(const char *text, u128 *ret)
             *ret = v * (units[i].ns / 1000);
             return *ret > 0 && *ret <= UINT64_MAX;
         }
+
     return 0;
 }
 
@@ -169,6 +172,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         {ranged_duration, oracle_duration, 0, 10000},
         {parse_milli, oracle_milli, 1, 10000},
     };
+
     char *text = malloc(size + 1);
     if (!text)
         return 0;

@@ -63,6 +63,7 @@ static void check_cookies(struct slice s)
         return;
     const char *text = buf_cstr(&set);
     require(text != NULL);
+
     struct slice pair = {text, strcspn(text, ";")};
     require(!has_token(pair));
     for (const char *at = strchr(text, ';'); at; at = strchr(at + 1, ';')) {

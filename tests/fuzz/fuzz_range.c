@@ -26,6 +26,7 @@ static void check_again(struct range r)
         snprintf(text, sizeof text, "bytes=%llu-", first);
     else
         snprintf(text, sizeof text, "Bytes=%llu-%llu", first, last);
+
     struct range again = range_parse(slice_of(text));
     require(again.kind == r.kind && again.first == r.first);
     require(again.count == r.count || (r.kind == RANGE_FROM && last >= INT64_MAX));

@@ -31,10 +31,12 @@ static void check_decode(uint32_t kind, const uint8_t *payload, size_t len)
         require(e.code == PD_PROTOCOL && !memcmp(&r, &untouched, sizeof r));
         return;
     }
+
     auto_buf out = BUF_INIT(2 * RECORD_MAX);
     record_encode(&out, &r);
     require(!out.overflow && out.len == len + 8);
     require(!memcmp(out.data + 8, payload, len));
+
     const char *name, *value;
     uint32_t pos = 0;
     while (r.kind == RECORD_DETAIL && record_attr_next(&r.detail, &pos, &name, &value))

@@ -35,10 +35,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     auto_buf out = BUF_INIT(1u << 20), with = BUF_INIT(1u << 20), text = BUF_INIT(1u << 20);
     run((const char *)data, size, &out);
+
     size_t at = size ? data[0] % (size + 1) : 0;
     (void)buf_put(&text, data, at);
     (void)buf_puts(&text, key);
     (void)buf_put(&text, data + at, size - at);
+
     run((const char *)text.data, text.len, &with);
     require(!memmem(with.data, with.len, key + 1, sizeof key - 3));
     return 0;

@@ -20,6 +20,7 @@ static void check_again(struct route_table table, const struct route *route,
 {
     struct buf text = BUF_INIT(16384);
     unsigned n = 0;
+
     for (const char *p = route->pattern; *p;) {
         if (*p != '{') {
             buf_putc(&text, *p++);
@@ -30,6 +31,7 @@ static void check_again(struct route_table table, const struct route *route,
         n++;
         p += strcspn(p, "}") + 1;
     }
+
     if (route->flags & ROUTE_REST)
         buf_put(&text, m->rest.at, m->rest.len);
     const struct route *again = NULL;
@@ -40,6 +42,7 @@ static void check_again(struct route_table table, const struct route *route,
                    &second, allow, &e) < 0 ||
         again != route || second.count != m->count)
         abort();
+
     for (unsigned i = 0; i < m->count; i++)
         if (strcmp(m->var[i], second.var[i]) != 0)
             abort();
@@ -54,6 +57,7 @@ static void check(struct route_table table, const uint8_t *data, size_t size)
     struct route_match m;
     char allow[ROUTE_ALLOW_SIZE];
     struct pd_err e;
+
     if (route_find(table, path, method, &route, &m, allow, &e) < 0) {
         if (e.code != PD_NOT_FOUND && e.code != PD_METHOD && e.code != PD_INVALID &&
             e.code != PD_TOO_LARGE)
@@ -62,6 +66,7 @@ static void check(struct route_table table, const uint8_t *data, size_t size)
             abort();
         return;
     }
+
     if (m.count != braces(route->pattern))
         abort();
     for (unsigned i = 0; i < m.count; i++)

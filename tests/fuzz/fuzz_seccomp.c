@@ -57,5 +57,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check((enum profile)p, &f, &r);
         }
     }
+
     return 0;
 }

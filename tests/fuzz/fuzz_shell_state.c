@@ -13,6 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char cwd[SPEC_PATH_MAX];
     struct pd_err e;
     struct msg_list_writer env = MSG_LIST_WRITER_INIT;
+
     if (size && shell_state_parse((const char *)data, size, cwd, sizeof cwd, &env, &e) == 0) {
         if (cwd[0] != '/')
             abort();
@@ -26,6 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 abort();
         }
     }
+
     msg_list_writer_done(&env);
     return 0;
 }

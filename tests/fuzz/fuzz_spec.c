@@ -42,6 +42,7 @@ static int target_is_good(const char *target)
     if (flat[n - 1] != '/')
         flat[n++] = '/';
     flat[n] = 0;
+
     return strcmp(flat, "/") != 0 && !strstr(flat, "/./") && !strstr(flat, "/../") &&
            strncmp(flat, "/proc/", 6) != 0 && strncmp(flat, "/sys/", 5) != 0 &&
            strncmp(flat, "/dev/", 5) != 0;
@@ -78,12 +79,14 @@ static int spec_is_good(const struct spec *s)
         !in_range(l->disk, SPEC_DISK_MIN, SPEC_DISK_MAX) ||
         !in_range(l->files, SPEC_FILES_MIN, SPEC_FILES_MAX))
         return 0;
+
     if (s->root_name[0] && !name_is_good(s->root_name))
         return 0;
     if (s->root_dir[0] && (s->root_dir[0] != '/' || strlen(s->root_dir) > SPEC_PATH_MAX))
         return 0;
     if (!image_is_good(s->image) || !options_are_good(s->options))
         return 0;
+
     return !s->bind_count ||
            (s->binds[0].source[0] == '/' && strlen(s->binds[0].source) <= SPEC_PATH_MAX &&
             target_is_good(s->binds[0].target));
@@ -99,6 +102,7 @@ static void check(const struct spec *s)
                 memchr(e.msg, 0, sizeof e.msg));
         return;
     }
+
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct msg_create m = {.spec = *s}, back;
     msg_create_encode(&out, &m);
@@ -113,26 +117,31 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     memcpy(text, data, size);
     memset(text + size, 0, 4);
+
     const char *words[4];
     size_t at = 0;
     for (int i = 0; i < 4; i++) {
         words[i] = text + at;
         at += strlen(words[i]) + (at + strlen(words[i]) < size + 3);
     }
+
     struct spec s = SPEC_DEFAULT;
     check(&s);
     s.root_name = words[0];
     s.root_dir = words[1];
     check(&s);
+
     s.image = words[0];
     s.options = words[2];
     check(&s);
+
     s.image = s.options = "";
     s.bind_count = 1;
     s.binds[0] = (struct spec_bind){"/srv", words[3], 0};
     check(&s);
     s.binds[0].source = words[2];
     check(&s);
+
     /* What is left, as limits. */
     for (int i = 0; at + 8 <= size && i < 5; i++, at += 8) {
         uint64_t *fields[] = {&s.limits.memory, &s.limits.pids, &s.limits.cpu_milli, &s.limits.disk,

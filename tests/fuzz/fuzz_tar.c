@@ -43,22 +43,26 @@ static void check_entry(const struct tar_entry *t)
     if (t->type == TAR_DEVICE || (t->type == TAR_DIR && t->size) ||
         (t->type == TAR_HARDLINK && t->size))
         return; /* never written so */
+
     auto_buf b = BUF_INIT(2 * TAR_META_MAX);
     struct tar_entry clean = *t;
     if (t->type != TAR_SYMLINK && t->type != TAR_HARDLINK)
         clean.link = "";
     tar_write_header(&b, &clean);
     require(!b.overflow && b.len % TAR_BLOCK == 0);
+
     auto_tar_reader r = TAR_READER_INIT;
     struct pd_err e;
     const uint8_t *p = b.data;
     int step = tar_header(&r, p, &e);
     p += TAR_BLOCK;
+
     if (step == TAR_META) {
         require(tar_meta(&r, p, (size_t)r.meta_size, &e) == 0);
         p += r.meta_size + tar_padding(r.meta_size);
         step = tar_header(&r, p, &e);
     }
+
     require(step == TAR_ENTRY);
     require(!strcmp(r.entry.path, t->path) && !strcmp(r.entry.link, clean.link));
     require(r.entry.size == t->size && r.entry.mode == t->mode && r.entry.mtime == t->mtime);
@@ -68,6 +72,7 @@ static void check_entry(const struct tar_entry *t)
 static void read_archive(const uint8_t *data, size_t size, int sealed)
 {
     auto_tar_reader r = TAR_READER_INIT;
+
     while (size >= TAR_BLOCK) {
         uint8_t block[TAR_BLOCK];
         struct pd_err e = {.msg = ""};
@@ -76,6 +81,7 @@ static void read_archive(const uint8_t *data, size_t size, int sealed)
             seal(block);
         data += TAR_BLOCK;
         size -= TAR_BLOCK;
+
         int step = tar_header(&r, block, &e);
         if (step == TAR_END)
             return;
@@ -83,11 +89,13 @@ static void read_archive(const uint8_t *data, size_t size, int sealed)
             require(e.msg[0]);
             return;
         }
+
         uint64_t skip = step == TAR_META ? r.meta_size : r.entry.size;
         if (step == TAR_ENTRY)
             check_entry(&r.entry);
         if (skip > size)
             return;
+
         if (step == TAR_META) {
             uint8_t *copy = malloc((size_t)skip + 1);
             require(copy != NULL);
@@ -99,6 +107,7 @@ static void read_archive(const uint8_t *data, size_t size, int sealed)
                 return;
             }
         }
+
         skip += tar_padding(skip);
         if (skip > size)
             return;

@@ -26,6 +26,7 @@ static void check_decoded(struct slice s)
         require(e.code == PD_INVALID && !strncmp(e.msg, "it: ", 4));
         return;
     }
+
     size_t len = strlen(text);
     require(len <= s.len && utf8_is_valid(text, len));
     for (int slash = 0; slash < 2; slash++) {
@@ -42,6 +43,7 @@ static void check_path(struct slice path)
     struct pd_err e = {.msg = ""};
     int n = url_path_split(path, segments, 8, &e);
     auto_buf joined = BUF_INIT(1 << 20);
+
     for (int i = 0; i < n; i++) {
         require(segments[i].len || i == n - 1);
         require(url_segment_next(&rest, &one, &e) == 1);
@@ -51,6 +53,7 @@ static void check_path(struct slice path)
         buf_put(&joined, one.at, one.len);
         check_decoded(one);
     }
+
     if (n >= 0)
         require(joined.len == path.len && (!path.len || !memcmp(joined.data, path.at, path.len)));
 }
@@ -64,11 +67,13 @@ static void check_query(struct slice query)
     struct pd_err e = {.msg = ""};
     unsigned n = 0;
     int r = 1, twice = 0;
+
     while (n < URL_PAIRS_MAX && (r = url_query_next(&rest, names[n], &value, &e)) == 1) {
         char text[100];
         int found = url_query_get(query, names[n], text, sizeof text, &e);
         require(found != 0);
         check_decoded(value);
+
         int prefix = names[n][strlen(names[n]) - 1] == '.';
         allowed[n] = names[n];
         for (unsigned i = 0; i < n; i++)
@@ -76,10 +81,12 @@ static void check_query(struct slice query)
                 twice = 1;
                 require(found < 0);
             }
+
         if (prefix)
             return; /* it would allow others, and not itself */
         n++;
     }
+
     if (r == 1 && rest.len)
         return;
     int checked = url_query_check(query, allowed, &e);
@@ -113,12 +120,14 @@ static void check_server(const char *text)
         return;
     }
     require(!s.socket[0] == !!s.host[0] && !s.socket[0] == !!s.port);
+
     auto_buf b = BUF_INIT(1000);
     if (s.socket[0])
         buf_printf(&b, "unix:%s", s.socket);
     else
         buf_printf(&b, "%s://%s%s%s:%u", s.tls ? "https" : "http", strchr(s.host, ':') ? "[" : "",
                    s.host, strchr(s.host, ':') ? "]" : "", s.port);
+
     /* Letters and dots between brackets are no name; nobody connects to them either. */
     if (!s.socket[0] && text[s.tls ? 8 : 7] == '[' && !strchr(s.host, ':'))
         return;
@@ -136,6 +145,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_query(query);
     check_decoded(all);
     check_host(all);
+
     auto_buf text = BUF_INIT(1 << 20);
     buf_put(&text, data, size);
     if (buf_cstr(&text))

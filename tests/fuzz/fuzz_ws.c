@@ -22,6 +22,7 @@ static void check_encoded(const struct ws_message *m, int from_client)
 {
     static const uint8_t mask[4] = {1, 0x80, 0, 0xfe};
     auto_buf b = BUF_INIT(1 << 16);
+
     if (m->opcode == WS_CLOSE) {
         auto_buf reason = BUF_INIT(200);
         buf_put(&reason, m->data, m->len);
@@ -32,6 +33,7 @@ static void check_encoded(const struct ws_message *m, int from_client)
     } else {
         require(!ws_encode(&b, m->opcode, m->data, m->len, from_client ? mask : NULL));
     }
+
     struct ws_decoder d;
     struct ws_message again;
     struct pd_err e;
@@ -49,15 +51,18 @@ static void decode(const uint8_t *data, size_t len, size_t step, int from_client
     struct ws_decoder d;
     struct pd_err e = {.msg = ""};
     ws_decoder_init(&d, from_client, MESSAGE_MAX);
+
     for (size_t at = 0; at < len;) {
         size_t piece = len - at < step ? len - at : step, used;
         struct ws_message m;
         int r = ws_decode(&d, data + at, piece, &used, &m, &e);
+
         if (r < 0) {
             require(d.error && e.msg[0]);
             buf_printf(out, "!%u", d.error);
             break;
         }
+
         require(used <= piece && (r == 1 || used == piece) && !d.error);
         at += used;
         if (r == 0)
@@ -70,6 +75,7 @@ static void decode(const uint8_t *data, size_t len, size_t step, int from_client
         buf_put(out, m.data, m.len);
         check_encoded(&m, from_client);
     }
+
     ws_decoder_done(&d);
 }
 

@@ -30,4 +30,6 @@
     X(resize)                                                                                      \
     X(facts)                                                                                       \
     X(progress)                                                                                    \
-    X(trouble)
+    X(trouble)                                                                                     \
+    X(images)                                                                                      \
+    X(keep)

@@ -36,9 +36,9 @@ is_made() {
     cmp -s "$1/.made-from" "$2"
 }
 
-# need_venv: Debian has the virtual environments in a package of their own.
+# need_venv: Debian has the virtual environments in a package of their own. Sandboxes see the host's pip.
 need_venv() {
-    /usr/bin/python3 -c 'import ensurepip, venv' 2>/dev/null || scripts/install-deps --optional venv
+    /usr/bin/python3 -c 'import ensurepip, venv, pip' 2>/dev/null || scripts/install-deps --optional venv
     /usr/bin/python3 -c 'import ensurepip, venv' 2>/dev/null || give_up "there is no python3-venv"
 }
 

@@ -110,7 +110,8 @@ class Known:
 
 
 class Aws:
-    def __init__(self):
+    def __init__(self, page=2):
+        self.page = page  # entries of a list
         self.moto = Moto()
         self.made = self.moto.made
         self.dir = tempfile.mkdtemp(prefix="paddock-aws-")
@@ -282,21 +283,21 @@ class Aws:
             arns = [k.arn for k in self.known.values()
                     if k.told.get("startedBy") == asked["startedBy"] and (wanted == "STOPPED") == k.over]
         at = int(asked.get("nextToken", "0"))
-        page = {"taskArns": arns[at:at + 2]}
-        if at + 2 < len(arns):
-            page["nextToken"] = str(at + 2)
+        page = {"taskArns": arns[at:at + self.page]}
+        if at + self.page < len(arns):
+            page["nextToken"] = str(at + self.page)
         return page
 
     def stop(self, arn):
         known = self.known.get(arn)
         if known and not known.stopped:
             known.stopped = True
-            known.task.end()
+            threading.Thread(target=known.task.end, daemon=True).start()  # the answer does not wait for it
 
     def live(self):
         """The tasks that cost money."""
         with self.lock:
-            return [k for k in self.known.values() if not k.over]
+            return [k for k in self.known.values() if k.task.runs()]
 
     def check_bodies(self):
         """Against the API's own model: names and types of everything that was asked for."""
@@ -310,7 +311,7 @@ class Aws:
         self.server.shutdown()
         self.server.server_close()
         for known in self.known.values():
-            if not known.stopped:
+            if known.task.runs():
                 known.task.end(signal.SIGKILL)
             known.task.clear()
         self.moto.close()

@@ -5,7 +5,7 @@ server. It judges requests, and its own answers, by Google's discovery document 
   has ended by itself is told of as Cloud Run does. Nothing can connect to a task here that it did not call;
 - a token is given for an assertion whose signature, audience and times are right, and asked for with each request;
 - it is late, as a cloud is: a new execution is not in the first list, and the first operation does not name it;
-- lists have two entries a page;
+- lists have two entries a page, unless told;
 - it loses requests and answers, and throttles, where a test says so: `faults[ACTION]` is a list of "before" (it never
   arrives), "after" (done, and no answer), "throttle", "fail"; each is used once. ACTION is the end of the method's id:
   run, get, list, cancel, delete, token, operation.
@@ -96,12 +96,14 @@ def now():
 
 
 class CloudRun:
-    def __init__(self):
+    def __init__(self, page=2):
+        self.page = page  # entries of a list
         self.api = google_api.Api("run.v2.json")
         self.dir = tempfile.mkdtemp(prefix="paddock-cloudrun-")
         self.account = Account(self.dir)
         self.lock = threading.RLock()
         self.executions, self.tokens, self.asked, self.wrong, self.faults = {}, {}, [], [], {}
+        self.subject, self.federated = "ey." + secrets.token_urlsafe(60), set()
         self.count, self.job, self.delay, self.vague, self.token_life = 0, {}, 0, 1, 3600
         # Tasks have a network of their own; this address of the machine is what they call.
         pid = os.getpid()
@@ -179,6 +181,13 @@ class CloudRun:
     def act(self, request, method, path, query, data):
         if path == "/token":
             return self.exchange(request, data)
+        if path == "/sts":
+            return self.federate(request, data)
+        if path == "/subject":
+            known = request.headers.get("X-Proof") == "a word" and query == {"audience": "pool"}
+            return (200, {"value": self.subject, "count": 1}) if known else (403, {"message": "who asks?"})
+        if path.endswith(":generateAccessToken"):
+            return self.impersonate(request, path, data)
         if path.startswith("/computeMetadata/"):
             if request.headers.get("Metadata-Flavor") != "Google" or not path.endswith("/default/token"):
                 return 403, error(403, "Missing Metadata-Flavor:Google header.", "PERMISSION_DENIED")
@@ -227,6 +236,44 @@ class CloudRun:
         good = (claims["iss"] == self.account.email and claims["aud"] == self.url + "/token" and claims["scope"] == SCOPE
                 and abs(claims["iat"] - time.time()) < 60 and claims["iat"] < claims["exp"] <= claims["iat"] + 3600)
         return (200, self.new_token()) if good else refused
+
+    AUDIENCE = f"//iam.googleapis.com/projects/{NUMBER}/locations/global/workloadIdentityPools/pool/providers/test"
+    JWT = "urn:ietf:params:oauth:token-type:jwt"
+
+    def federation(self, path, source, **more):
+        """A file of type external_account."""
+        content = {"type": "external_account", "audience": self.AUDIENCE, "subject_token_type": self.JWT,
+                   "token_url": self.url + "/sts", "credential_source": source, **more}
+        path.write_text(json.dumps(content))
+
+    def impersonation(self, email=None):
+        return f"{self.url}/v1/projects/-/serviceAccounts/{email or self.account.email}:generateAccessToken"
+
+    def federate(self, request, data):
+        """The token exchange of RFC 8693, as Google's STS does it: the answer is good for impersonation, and itself."""
+        form = dict(urllib.parse.parse_qsl(data.decode()))
+        subject = form.pop("subject_token", "")
+        if (request.headers.get("Content-Type") != "application/x-www-form-urlencoded" or form != {
+                "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange", "audience": self.AUDIENCE, "scope": SCOPE,
+                "requested_token_type": "urn:ietf:params:oauth:token-type:access_token", "subject_token_type": self.JWT}):
+            self.note(f"a federation of another form: {form}")
+        if subject != self.subject:
+            return 400, {"error": "invalid_grant", "error_description": f"The subject token {subject} is not one of the pool's."}
+        made = self.new_token()
+        self.federated.add(made["access_token"])
+        return 200, {**made, "issued_token_type": "urn:ietf:params:oauth:token-type:access_token"}
+
+    def impersonate(self, request, path, data):
+        token = (request.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if token not in self.federated:
+            return 401, error(401, "Request had invalid authentication credentials.", "UNAUTHENTICATED")
+        if self.account.email not in path:
+            return 403, error(403, "Permission 'iam.serviceAccounts.getAccessToken' denied on resource.", "PERMISSION_DENIED")
+        body = json.loads(data)
+        if body != {"scope": [SCOPE], "lifetime": body["lifetime"]} or not body["lifetime"].endswith("s"):
+            self.note(f"an impersonation of another form: {body}")
+        end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=int(body["lifetime"][:-1]))
+        return 200, {"accessToken": self.new_token()["access_token"], "expireTime": end.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
     # ---- jobs ----
 
@@ -303,8 +350,8 @@ class CloudRun:
             for x in self.executions.values():
                 x.unseen -= 1
         at = int(query.get("pageToken", "0"))
-        answer = {"executions": [self.tell(x) for x in seen[at:at + 2]]} if seen[at:at + 2] else {}
-        return answer | ({"nextPageToken": str(at + 2)} if at + 2 < len(seen) else {})
+        answer = {"executions": [self.tell(x) for x in seen[at:at + self.page]]} if seen[at:at + self.page] else {}
+        return answer | ({"nextPageToken": str(at + self.page)} if at + self.page < len(seen) else {})
 
     # ---- for tests ----
 

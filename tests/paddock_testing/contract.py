@@ -23,6 +23,10 @@ SUITES = {"api": "tests/api", "e2b": "tests/e2b", "mcp": "tests/mcp", "python": 
 CHOICE = ("PADDOCK_TEST_PROVIDER", "PADDOCK_TEST_ENGINE", "PADDOCK_TEST_CERTS", "PADDOCK_TEST_IMAGE")
 
 
+# Those whose double each process of tests starts for itself.
+ELSEWHERE = ("e2b", "kubernetes", "fargate", "daytona", "cloudrun")
+
+
 def choice_name():
     """What was chosen, as the table has it; "jail" when nothing was. "far" is docker on another machine."""
     return os.environ.get("PADDOCK_TEST_PROVIDER", "jail")
@@ -57,31 +61,32 @@ def toy_why_not():
 
 
 @functools.cache
-def landlord():
-    """Who rents sandboxes out to this process's servers, until it ends."""
-    from . import rented  # pylint: disable=import-outside-toplevel,cyclic-import
-    who = rented.Landlord()
-    who.__enter__()
-    atexit.register(who.__exit__)
-    return who
-
-
-@functools.cache
-def daytona():
-    """Daytona, for this process's servers, until it ends."""
-    from . import daytona as double  # pylint: disable=import-outside-toplevel,cyclic-import
-    who = double.Daytona()
-    atexit.register(who.close)
-    return who
-
-
-@functools.cache
-def google():
-    """Google Cloud Run for this process's servers, until it ends."""
-    from . import cloudrun  # pylint: disable=import-outside-toplevel,cyclic-import
-    made = cloudrun.CloudRun()
+def double(name):
+    """Whoever makes the sandboxes of a provider elsewhere for this process's servers, until it ends."""
+    # pylint: disable=import-outside-toplevel,cyclic-import
+    if name == "e2b":
+        from .rented import Landlord
+        made = Landlord()
+        made.__enter__()
+        atexit.register(made.__exit__)
+        return made
+    if name == "kubernetes":
+        from .kube import Double
+    elif name == "fargate":
+        from .aws import Aws as Double
+    elif name == "daytona":
+        from .daytona import Daytona as Double
+    else:
+        from .cloudrun import CloudRun as Double
+    made = Double(page=100) if name in ("fargate", "cloudrun") else Double()
     atexit.register(made.close)
     return made
+
+
+def elsewhere_settings(name):
+    if name == "kubernetes":
+        return {"kubernetes_config": double(name).config, "kubernetes_box_image": "test/paddock-box:1", "default_image": "debian:12"}
+    return double(name).settings()
 
 
 def settings():
@@ -92,12 +97,8 @@ def settings():
     more = {"local_allowed": "on"} if name == "local" else {}
     if name == "toy":
         more = {"backends": f"toy={toy()}"}
-    if name == "e2b":
-        more = landlord().settings()
-    if name == "daytona":
-        more = daytona().settings()
-    if name == "cloudrun":
-        more = google().settings()
+    if name in ELSEWHERE:
+        more = elsewhere_settings(name)
     if image := os.environ.get("PADDOCK_TEST_IMAGE"):
         more = {"docker_host": os.environ["PADDOCK_TEST_ENGINE"], "default_image": image,
                 "image_pull": "never"}
@@ -106,14 +107,23 @@ def settings():
     return {"providers": ",".join(providers()), "sandbox_mode": name, **more}
 
 
+def environment():
+    """What the environment of its server has besides."""
+    return double("fargate").environment() if provider() == "fargate" else {}
+
+
 def choice():
     """The variables that choose the provider, for processes whose environment is cleaned."""
     return {name: os.environ[name] for name in CHOICE if name in os.environ}
 
 
 def groups(name):
-    """What the table has for a provider. podman is told by docker's API, and cannot do the same."""
-    return tomllib.loads(CANNOT.read_text()).get("docker" if name == "podman" else name, {})
+    """What the table has for a provider. podman is told by docker's API, and cannot do the same; docker far away can do less;
+    those on other machines have rows in common."""
+    table = tomllib.loads(CANNOT.read_text())
+    kinds = {"podman": ["docker"], "far": ["docker", "elsewhere", "far"]}.get(
+        name, ["elsewhere", name] if name in ELSEWHERE else [name])
+    return {f"{kind}.{group}": rows for kind in kinds for group, rows in table.get(kind, {}).items()}
 
 
 def cannot(suite):

@@ -283,6 +283,17 @@ class Driver(Streams):
     def interrupt(self):
         os.killpg(self.pid, signal.SIGINT)
 
+    def interrupt_until_end(self, request):
+        """Once more when nothing follows, as the server does: the first one may find a program that is just starting another."""
+        self.interrupt()
+        deadline = time.monotonic() + 2.5
+        with contextlib.suppress(AssertionError):
+            while b"\n" not in self.data[2]:
+                self.fill(deadline)
+        if b"\n" not in self.data[2]:
+            self.interrupt()
+        return self.collect(request)
+
     def fork(self, behind=None, **more):
         """A fork, as a worker would take it in: (driver, near end of the join socket). `behind`: a cell that may still run."""
         child = Driver.__new__(Driver)

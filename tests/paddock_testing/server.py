@@ -226,9 +226,10 @@ class Server:
         Path(self.config).write_text(config or "")
         os.chmod(self.config, 0o644)
         self.settings = dict(settings or {})
+        self.extra_env = dict(env or {})
         if "providers" not in self.settings:
             self.settings |= contract.settings()
-        self.extra_env = dict(env or {})
+            self.extra_env |= contract.environment()
         self.host = "127.0.0.1"
         self.port = free_port()
         self.key = key or "e2b_" + secrets.token_hex(20)

@@ -110,6 +110,7 @@ int verdict(long result)
         printf("result %ld\n", result);
         return WORKED;
     }
+
     int error = errno;
     printf("%s\n", strerror(error));
     for (size_t i = 0; i < sizeof denials / sizeof *denials; i++)
@@ -170,6 +171,7 @@ int try_line(char *line, double limit)
     pid_t pid = fork();
     if (pid < 0)
         return 125;
+
     if (pid == 0) {
         setpgid(0, 0);
         int null = open("/dev/null", O_RDWR);
@@ -181,6 +183,7 @@ int try_line(char *line, double limit)
         execl("/bin/sh", "sh", "-c", line, (char *)NULL);
         _exit(126);
     }
+
     int status = 0;
     double deadline = now() + limit;
     while (waitpid(pid, &status, WNOHANG) == 0) {
@@ -193,6 +196,7 @@ int try_line(char *line, double limit)
         nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
     }
     kill(-pid, SIGKILL);
+
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -206,11 +210,13 @@ static int command_battery(int argc, char **argv)
         fprintf(stderr, "probe: %s: %s\n", argv[1], strerror(errno));
         return BAD_USAGE;
     }
+
     const char *path = getenv("PATH");
     char *with_probe = NULL;
     if (asprintf(&with_probe, "/opt/attack:%s", path ? path : "/usr/bin:/bin") < 0)
         return BAD_USAGE;
     setenv("PATH", with_probe, 1);
+
     char *line = NULL;
     size_t size = 0;
     while (getline(&line, &size, f) > 0) {
@@ -222,6 +228,7 @@ static int command_battery(int argc, char **argv)
         printf("%s:%d\n", line, try_line(tab + 1, strtod(argv[2], NULL)));
         fflush(stdout);
     }
+
     return 0;
 }
 

@@ -68,6 +68,7 @@ static int command_exe_write(int argc, char **argv)
     int go[2];
     if (argc != 2 || pipe(go))
         return BAD_USAGE;
+
     pid_t pid = fork();
     if (pid == 0) {
         dup2(go[0], 0);
@@ -76,6 +77,7 @@ static int command_exe_write(int argc, char **argv)
         _exit(127);
     }
     close(go[0]);
+
     snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
     char target[1024] = "";
     for (int i = 0; i < 2000 && strcmp(target, argv[1]) != 0; i++) {
@@ -83,10 +85,12 @@ static int command_exe_write(int argc, char **argv)
         target[n < 0 ? 0 : n] = 0;
         usleep(1000);
     }
+
     int held = open(path, O_PATH | O_CLOEXEC);
     close(go[1]);
     int status = 0;
     waitpid(pid, &status, 0);
+
     if (held < 0 || strcmp(target, argv[1]) != 0 || status)
         return BAD_USAGE;
     snprintf(path, sizeof path, "/proc/self/fd/%d", held);
@@ -270,11 +274,13 @@ static int command_dumpable(int argc, char **argv)
     unsigned uid = 0, gid = 0, found = 0;
     struct stat st;
     snprintf(path, sizeof path, "/proc/%s/status", argc == 2 ? argv[1] : "1");
+
     FILE *f = fopen(path, "re");
     while (f && fgets(line, sizeof line, f)) {
         found += sscanf(line, "Uid: %u", &uid) == 1;
         (void)sscanf(line, "Gid: %u", &gid);
     }
+
     snprintf(path, sizeof path, "/proc/%s/status", argc == 2 ? argv[1] : "1");
     if (!found || stat(path, &st))
         return DENIED;
@@ -321,6 +327,7 @@ static int command_set_user_id(int argc, char **argv)
             return DENIED;
     if (out < 0 || fchmod(out, 04755) || close(out))
         return DENIED;
+
     pid_t pid = fork();
     if (pid == 0) {
         if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
@@ -328,6 +335,7 @@ static int command_set_user_id(int argc, char **argv)
         execl(copy, copy, "is-root", (char *)NULL);
         _exit(DENIED);
     }
+
     int status = 1;
     waitpid(pid, &status, 0);
     unlink(copy);

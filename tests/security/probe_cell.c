@@ -157,6 +157,7 @@ static int try_in_cell(const char *place, const char *nodes, int nbinds, char **
     pid_t outer = fork();
     if (outer < 0)
         return CELL_BROKEN;
+
     if (outer == 0) {
         must(prctl(PR_SET_PDEATHSIG, SIGKILL), "prctl");
         must(unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUTS | CLONE_NEWNET), "unshare");
@@ -172,6 +173,7 @@ static int try_in_cell(const char *place, const char *nodes, int nbinds, char **
         }
         _exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
     }
+
     waitpid(outer, &status, 0);
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
@@ -184,6 +186,7 @@ static int command_cell(int argc, char **argv)
     FILE *f = argc >= 5 ? fopen(argv[1], "re") : NULL;
     if (!f)
         return BAD_USAGE;
+
     char *line = NULL;
     size_t size = 0;
     while (getline(&line, &size, f) > 0) {
@@ -197,6 +200,7 @@ static int command_cell(int argc, char **argv)
         printf("%s:%d\n", line, status);
         fflush(stdout);
     }
+
     return 0;
 }
 

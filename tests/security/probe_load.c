@@ -61,6 +61,7 @@ static int command_forks(int argc, char **argv)
 {
     long made = 0, want = number(argc, argv, 1);
     int error = 0;
+
     while (made < want) {
         pid_t pid = fork();
         if (pid == 0) {
@@ -73,6 +74,7 @@ static int command_forks(int argc, char **argv)
         }
         made++;
     }
+
     report("forks", made, error);
     if (argc > 2)
         nap((double)number(argc, argv, 2));
@@ -138,6 +140,7 @@ static int command_fill(int argc, char **argv)
     int error = 0, fd = argc > 1 ? open(argv[1], O_WRONLY | O_CREAT | O_CLOEXEC, 0600) : -1;
     if (fd < 0)
         error = errno;
+
     while (!error && done < want) {
         ssize_t n = write(fd, block, sizeof block);
         if (n < 0)
@@ -154,6 +157,7 @@ static int command_files(int argc, char **argv)
 {
     long made = 0, want = number(argc, argv, 2);
     int error = argc < 3 || chdir(argv[1]) ? errno : 0;
+
     for (char name[32]; !error && made < want; made++) {
         snprintf(name, sizeof name, "f%ld", made);
         int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -163,6 +167,7 @@ static int command_files(int argc, char **argv)
         }
         close(fd);
     }
+
     report("files", made, error);
     return made >= want ? WORKED : DENIED;
 }
@@ -345,9 +350,11 @@ static int command_zombies(int argc, char **argv)
         if (pid < 0)
             break;
     }
+
     report("zombies", made, made < want ? errno : 0);
     while (waitpid(-1, NULL, WNOHANG) > 0)
         ;
+
     for (long i = 0; i < want; i++) {
         pid_t pid = fork();
         if (pid == 0) {
@@ -358,6 +365,7 @@ static int command_zombies(int argc, char **argv)
         if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
             refused++;
     }
+
     report("orphans-refused", refused, 0);
     return 0;
 }
@@ -417,6 +425,7 @@ static int command_stubborn(int argc, char **argv)
                 nap(3600);
         }
     }
+
     for (int sig = 1; sig < 65; sig++)
         signal(sig, SIG_IGN);
     printf("ready\n");

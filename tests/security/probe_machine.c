@@ -70,6 +70,7 @@ static int attach_filter(int fd, int option)
             break;
     }
     close(fd);
+
     errno = error;
     return -1;
 }
@@ -93,6 +94,7 @@ static int take_filter(int by_prctl)
     int ends[2], error = EIO;
     if (pipe2(ends, O_CLOEXEC))
         return -1;
+
     pid_t pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -108,6 +110,7 @@ static int take_filter(int by_prctl)
             pause();
     }
     close(ends[1]);
+
     if (pid < 0)
         error = errno;
     else if (read(ends[0], &error, sizeof error) != sizeof error)
@@ -206,31 +209,37 @@ static int take_stream(void)
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof at;
     int most = 64 << 20;
+
     if (listener < 0) {
         listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 64))
             return -1;
     }
+
     for (size_t sent = 0; sent < 1 << 20;) {
         ssize_t n = writer < 0 ? -1 : send(writer, block, sizeof block, MSG_DONTWAIT);
         if (n > 0) {
             sent += (size_t)n;
             continue;
         }
+
         writer = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         setsockopt(writer, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
         if (writer < 0 || getsockname(listener, (struct sockaddr *)&at, &len) ||
             connect(writer, (struct sockaddr *)&at, sizeof at))
             return -1;
+
         int reader = accept(listener, NULL, NULL);
         if (reader < 0)
             return -1;
+
         /* A new connection always gets a little. One that gets no more finds no room. */
         if (send(writer, block, sizeof block, MSG_DONTWAIT) < (ssize_t)sizeof block) {
             errno = ENOBUFS;
             return -1;
         }
     }
+
     return 0;
 }
 

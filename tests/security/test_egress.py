@@ -104,6 +104,15 @@ LOOPBACK = python('import socket, sys\n'
                   's = socket.create_connection(("203.0.113.7", 7070), 60)\n'
                   's.sendall(b"GET / HTTP/1.1\\r\\nHost: loopback.example\\r\\n\\r\\n")\n'
                   'sys.exit(b"the host" not in s.recv(99))')
+# As clients make it (RFC 9849): outer, HKDF-SHA256 with AES-128-GCM, a number, a key, and the inner hello as 200 bytes.
+ENCRYPTED = extension(0xfe0d, 'bytes([0, 0, 1, 0, 1, 7, 0, 32]) + bytes(32) + bytes([0, 200]) + bytes(200)')
+# Speaks TLS with a.example, and in it says something; works when an answer begins as it should.
+IN_TLS = python('import ssl, socket, sys\n'
+                'c = ssl._create_unverified_context()\n'
+                's = c.wrap_socket(socket.create_connection(("a.example", 443), 60), server_hostname="a.example")\n'
+                '%s\ns.sendall(h)\nsys.exit(s.recv(1) != wanted)')
+INNER_HELLO = ('i, o = ssl.MemoryBIO(), ssl.MemoryBIO()\nw = c.wrap_bio(i, o, server_hostname="b.example")\n'
+               'try: w.do_handshake()\nexcept ssl.SSLWantReadError: pass\nh, wanted = o.read(), bytes([22])')
 SECOND_NAME = extension(0, 'bytes([0, 12, 0, 0, 9]) + b"b.example"')
 ATTACKS = [
     Attack("another-name", A, GET + "http://b.example/", "--allow b.example"),
@@ -154,6 +163,10 @@ ATTACKS = [
     # To a server that says what it hears: no TLS of its own refuses anything.
     Attack("two-names-in-a-hello", A + ":7777", hello("a.example", "203.0.113.7", 7777, more=SECOND_NAME), ""),
     Attack("hello-of-64-KiB", A + ":7777", hello("a.example", "203.0.113.7", 7777, more=extension(21, "bytes(60000)")), ""),
+    # The name inside of an encrypted hello is not seen: the one outside is judged, and dialled.
+    Attack("encrypted-hello-outside-another-name", A, hello("b.example", "203.0.113.7", more=ENCRYPTED), "--allow b.example"),
+    Attack("encrypted-hello-without-a-name", A, hello(None, "203.0.113.7", more=ENCRYPTED), "--allow 203.0.113.7"),
+    Attack("tls-in-tls", A, IN_TLS % INNER_HELLO, ""),
     Attack("tls-without-a-name", A, hello(None, "203.0.113.7"), "--allow 203.0.113.7"),
     Attack("a-name-with-a-dot-at-its-end", A, GET + "http://b.example./", "--allow b.example"),
     # TLS is not looked into: a client may say another Host there, and it is the allowed name's server that hears it.
@@ -209,6 +222,7 @@ ATTACKS = [
 HARD = {
     "two-names-in-a-hello": hello("a.example", "203.0.113.7", 7777, more=extension(21, "bytes(9)")),
     "hello-of-64-KiB": hello("a.example", "203.0.113.7", 7777, more=extension(21, "bytes(9000)")),
+    "tls-in-tls": IN_TLS % 'h, wanted = b"GET / HTTP/1.1\\r\\nHost: a.example\\r\\n\\r\\n", b"H"',
     "another-host-on-the-same-connection": raw_http(
         "203.0.113.8", "GET / HTTP/1.1\\r\\nHost: b.example\\r\\n\\r\\n", "reached 203.0.113.8"),
     "question-for-a-name-of-300-bytes": dns("sub.a.example"),
@@ -355,15 +369,21 @@ def test_whoever_waits_and_then_says_another_name_is_cut_off(internet):
 
 
 def test_bytes_arrive_whole_both_ways(internet):
-    r = internet.run(A + ":7777 " + A, "head -c 3000000 /dev/urandom > f; " + PY + "'"
-                     'import socket, threading\n'
+    """Much at once, to and from a server that says what it hears, by a client that does not read until nothing more is taken
+    from it: what the gate then holds, in both directions, is whole as well."""
+    r = internet.run(A + ":7777 " + A, PY + "'"
+                     'import os, select, socket, threading\n'
                      's = socket.create_connection(("a.example", 7777), 60)\n'
-                     'd = open("f", "rb").read()\n'
-                     'def send(): s.sendall(d); s.shutdown(1)\n'
+                     'd = memoryview(os.urandom(1 << 20) * 2)\n'
+                     'def piece(at, n): return d[at % (1 << 20):][:n]\n'
+                     'held = 0\n'
+                     'while select.select([], [s], [], 0.3)[1]: held += s.send(piece(held, 500000))\n'
+                     'def send():\n for at in range(held, held + 5000000, 500000): s.sendall(piece(at, 500000))\n s.shutdown(1)\n'
                      'threading.Thread(target=send).start()\n'
-                     'b = bytearray()\nwhile True:\n n = s.recv(65536)\n if not n: break\n b += n\n'
-                     "print(b == d)'; curl -sS http://a.example/big5000000 | wc -c")
-    assert r.stdout.split() == ["True", "5000000"], r
+                     'got, whole = 0, True\n'
+                     'while (n := s.recv(300000)):\n whole &= n == piece(got, len(n))\n got += len(n)\n'
+                     "print(whole, got == held + 5000000)'; curl -sS http://a.example/big5000000 | wc -c")
+    assert r.stdout.split() == ["True", "True", "5000000"], r
 
 
 def test_refusals_are_told_in_words_and_in_the_record(internet):

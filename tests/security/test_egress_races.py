@@ -4,16 +4,15 @@ change or go while a sandbox is made with them, or uses them.
 """
 
 import hashlib
-import os
-import threading
 
 import pytest
 from paddock_testing.internet import ServerInside
 from paddock_testing.run import rounds, seconds, wait_for
 
+from .way_out import beside, check, open_files
+
 A, B = {"allow": ["a.example"]}, {"allow": ["b.example"]}
 SECRET = {"allow": ["b.example"], "secrets": [{"env": "KEY", "secret": "prod", "hosts": ["b.example"]}]}
-GET = f"curl -sSf -m {int(seconds(60))} http://%s/"
 
 
 @pytest.fixture(scope="module")
@@ -27,37 +26,6 @@ def create(client, network):
     r = client.post("/v1/sandboxes", json={"network": network})
     assert r.status == 201, r
     return r.json()["id"]
-
-
-def beside(*calls):
-    """Runs them at the same time; gives what each returned."""
-    got = [None] * len(calls)
-    start = threading.Barrier(len(calls))
-
-    def one(i):
-        start.wait()
-        got[i] = calls[i]()
-
-    threads = [threading.Thread(target=one, args=(i,)) for i in range(len(calls))]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(seconds(120))
-        assert not t.is_alive(), "a call hangs"
-    return got
-
-
-def reaches(client, sandbox, name):
-    r = client.post(f"/v1/sandboxes/{sandbox}/exec", json={"argv": ["bash", "-c", GET % name]})
-    assert r.status == 200, r
-    return r.json()["exit_code"] == 0
-
-
-def check(client, sandbox):
-    """The gate goes by the rules that the server tells."""
-    allowed = client.get(f"/v1/sandboxes/{sandbox}/network").json()["allow"]
-    assert [reaches(client, sandbox, n) for n in ("a.example", "b.example")] == [
-        n in allowed for n in ("a.example", "b.example")], allowed
 
 
 def put(server, sandbox, rules):
@@ -110,10 +78,6 @@ def test_rules_against_the_end(server):
     s = create(client, A)
     check(client, s)
     client.delete(f"/v1/sandboxes/{s}")
-
-
-def open_files(pid):
-    return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 # ---- secrets ----

@@ -136,6 +136,41 @@ def test_trace_and_connect_are_refused(client, sandbox):
         assert "HTTP/1.1 405" in text or "HTTP/1.1 400" in text, text
 
 
+# Says something by TLS to a host with a secret, which the server between reads, and prints what comes back.
+RAW = ("/usr/bin/python3 -c 'import os, socket, ssl, sys\n"
+       's = ssl.create_default_context().wrap_socket(socket.create_connection(("a.example", 443), 60), server_hostname="a.example")\n'
+       "s.sendall(%s)\nd = bytearray()\n"
+       "try:\n while (n := s.recv(9999)): d += n\nexcept OSError: pass\nsys.stdout.buffer.write(d)'")
+HEAD = 'b"POST /key HTTP/1.1\\r\\nHost: a.example\\r\\nConnection: close\\r\\nX-Key: " + os.environb[b"API_KEY"] + b"%s"'
+SECOND = "GET /key HTTP/1.1\\r\\nHost: a.example\\r\\n\\r\\n"
+
+
+@pytest.mark.parametrize("tail", [
+    "\\r\\nContent-Length: 3\\r\\nContent-Length: 40\\r\\n\\r\\nabc" + SECOND,
+    "\\r\\nContent-Length: 3\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n0\\r\\n\\r\\n" + SECOND,
+    "\\r\\nTransfer-Encoding: chunked\\r\\nTransfer-Encoding: identity\\r\\n\\r\\n0\\r\\n\\r\\n" + SECOND,
+    "\\r\\nTransfer-Encoding : chunked\\r\\n\\r\\n0\\r\\n\\r\\n" + SECOND,
+    "\\r\\nX-More: 1\\nTransfer-Encoding: chunked\\r\\n\\r\\n0\\r\\n\\r\\n" + SECOND,
+    "\\r\\n Transfer-Encoding: chunked\\r\\n\\r\\n0\\r\\n\\r\\n" + SECOND,
+    "\\r\\nContent-Length: +3\\r\\n\\r\\nabc" + SECOND,
+    "\\r\\nHost: b.example\\r\\nContent-Length: 3\\r\\n\\r\\nabc",
+], ids=["two-lengths", "length-and-chunks", "two-codings", "space-before-colon", "bare-newline", "folded", "signed-length", "two-hosts"])
+def test_what_two_readers_would_understand_differently_is_refused(client, sandbox, tail):
+    text = said(client, sandbox, RAW % (HEAD % tail))
+    assert text.startswith("HTTP/1.1 400") and text.count("HTTP/1.1") == 1 and digest(SECRET) not in text, text
+    # The control: the same without its trick.
+    text = said(client, sandbox, RAW % (HEAD % "\\r\\nContent-Length: 3\\r\\n\\r\\nabc"))
+    assert text.startswith("HTTP/1.1 200") and digest(SECRET) in text, text
+
+
+def test_tls_inside_of_tls_is_no_request(client, sandbox):
+    """A hello for another name, in a connection whose TLS ends between: nobody passes it on."""
+    hello = "bytes([22, 3, 1, 0, 60]) + bytes([1, 0, 0, 56, 3, 3]) + bytes(54)"
+    text = said(client, sandbox, RAW % hello)
+    assert text.startswith("HTTP/1.1 400") and text.count("HTTP/1.1") == 1, text
+    assert "200 OK" in said(client, sandbox, RAW % (HEAD % "\\r\\nContent-Length: 0\\r\\n\\r\\n"))
+
+
 def test_the_target_and_the_body_are_left_alone(client, sandbox):
     text = said(client, sandbox, GET + '-d "$API_KEY" "https://a.example/key?k=$API_KEY"')
     assert digest("") in text

@@ -97,6 +97,7 @@ static inline int box_power(const struct box_how *h)
         if (!(h->caps & UINT64_C(1) << cap) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 &&
             errno != EINVAL)
             return -1;
+
     gid_t none = 0;
     if (h->uid && (syscall(SYS_setgroups, (size_t)0, &none) < 0 ||
                    syscall(SYS_setresgid, h->gid, h->gid, h->gid) < 0 ||
@@ -257,11 +258,13 @@ static inline int box_line(struct box_run *r, uint32_t id, uint32_t uid, const c
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
     EXEC(r->init.sock, .id = id, .uid = uid, .script = line, .fds = {0, p[1], p[1]});
     close(p[1]);
+
     for (ssize_t n; have < size - 1 && (n = read(p[0], out + have, size - 1 - have)) > 0;)
         have += (size_t)n;
     out[have] = 0;
     close(p[0]);
     expect_started(&r->init, id);
+
     int status = expect_exited(&r->init, id).status;
     assert_int_equal(send_plain(r->init.sock, WIRE_ACK, id, 0), 0);
     return status;

@@ -16,6 +16,7 @@ static inline uint32_t bpf_run(const struct sock_filter *code, unsigned len,
                                const struct seccomp_data *data)
 {
     uint32_t a = 0;
+
     for (uint64_t pc = 0; pc < len; pc++) {
         const struct sock_filter *i = &code[pc];
         switch (i->code) {
@@ -42,5 +43,6 @@ static inline uint32_t bpf_run(const struct sock_filter *code, unsigned len,
             return BPF_RUN_BAD;
         }
     }
+
     return BPF_RUN_BAD;
 }

@@ -95,6 +95,7 @@ static pid_t start(const struct cgroup *c, int command_procs, void (*body)(void)
     ASSERT_OK(pipe2(ready, O_CLOEXEC));
     pid_t pid = child_fork();
     assert_true(pid >= 0);
+
     if (!pid) {
         close(alive[0]);
         if (cgroup_enter(c, 0) || (command_procs >= 0 && write(command_procs, "0", 1) != 1))
@@ -106,6 +107,7 @@ static pid_t start(const struct cgroup *c, int command_procs, void (*body)(void)
     }
     close(alive[1]);
     close(ready[1]);
+
     char byte;
     assert_int_equal(read(ready[0], &byte, 1), 1);
     close(ready[0]);
@@ -172,6 +174,7 @@ static void world_open(struct world *w, const char *id)
         return;
     }
     ASSERT_OK(cgroup_host_open(&w->host, &w->mounts, w->instance, &err));
+
     /* Otherwise a keeper that ends beside us takes it for a dead one's. */
     sweep_hold_instance(&w->host);
     if (w->host.layout == CGROUP_NONE)
@@ -187,6 +190,7 @@ static int open_native(void **state)
     if (!w)
         return -1;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+
     if (geteuid() != 0) {
         snprintf(w->skip, sizeof w->skip, "not root");
         return 0;
@@ -208,6 +212,7 @@ static int open_v1(void **state)
         free(v1);
         return -1;
     }
+
     size_t len = 0;
     for (char *line = all, *next; *line; line = next) {
         next = line + strcspn(line, "\n");
@@ -218,15 +223,18 @@ static int open_v1(void **state)
             len += (size_t)(next - line);
         }
     }
+
     cgroup_detect(v1, "", &w->mounts);
     free(all);
     free(v1);
+
     if (geteuid() != 0)
         snprintf(w->skip, sizeof w->skip, "not root");
     else if (w->mounts.layout != CGROUP_V1)
         snprintf(w->skip, sizeof w->skip, "no complete set of v1 trees: %s", w->mounts.why);
     else
         world_open(w, "test1");
+
     return 0;
 }
 

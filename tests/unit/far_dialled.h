@@ -86,11 +86,13 @@ static inline int far_ask(const struct far_run *r, const char *target, char *ans
         close(fd);
         return -1;
     }
+
     buf_printf(&out,
                "GET %s HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
                "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
                target);
     (void)far_put(fd, out.data, out.len);
+
     size_t have = 0;
     while (have + 1 < size && recv(fd, answer + have, 1, 0) == 1) {
         answer[++have] = 0;

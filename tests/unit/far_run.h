@@ -35,9 +35,11 @@ static inline void far_start_init(struct far_run *r, int sock, int other)
     snprintf(home, sizeof home, "home=%s", r->dir);
     r->init = child_fork();
     assert_true(r->init >= 0);
+
     if (r->init)
         return;
     close(other);
+
     dup2(sock, INIT_OWNER_FD);
     child_keep(INIT_OWNER_FD);
     execl(UNIT_INIT, "init", INIT_ARG_LOCAL, workspace, home, (char *)NULL);

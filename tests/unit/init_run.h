@@ -24,6 +24,7 @@ static inline void init_start(struct init_run *r, const char *mode, int own_run)
     pair_make(s);
     pid_t pid = fork();
     assert_true(pid >= 0);
+
     if (pid == 0) {
         if (own_run &&
             (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
@@ -75,14 +76,17 @@ static inline int send_exec(int sock, struct exec_request q)
                          .cwd = q.cwd ? q.cwd : "/",
                          .argv = msg_list_of(&argv),
                          .environ = msg_list_of(&env)};
+
     auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
     msg_exec_encode(&b, &m);
     msg_list_writer_done(&argv);
     msg_list_writer_done(&env);
+
     auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
     int fds[WIRE_FDS_MAX];
     for (unsigned i = 0; i < WIRE_FDS_MAX; i++)
         fds[i] = i < 3 && q.fds[i] ? q.fds[i] : null;
+
     struct wire_head head = {
         .type = WIRE_EXEC, .id = id_of(q.id), .epoch = q.epoch, .flags = q.flags};
     return wire_send(sock, &head, &b, fds, q.fd_count ? q.fd_count : 3, deadline_in(PATIENCE));
@@ -127,6 +131,7 @@ static inline unsigned sync_count(int sock, struct frame *f, uint32_t id, uint64
     struct msg_exited m;
     struct pd_err e;
     assert_int_equal(send_plain(sock, WIRE_SYNC, id, epoch), 0);
+
     for (;;) {
         expect_frame(sock, f);
         if (f->head.type == WIRE_EXITED || f->head.type == WIRE_STARTED)
@@ -138,6 +143,7 @@ static inline unsigned sync_count(int sock, struct frame *f, uint32_t id, uint64
         all++;
         ended += m.exited;
     }
+
     assert_int_equal(id_number(f->head.id), id);
     if (ret_ended)
         *ret_ended = ended;

@@ -36,6 +36,7 @@ static inline void keeper_begin_kind(struct keeper_run *k, const struct keeper_k
     assert_true(k->pid >= 0);
     if (k->pid)
         return;
+
     struct pd_err e;
     struct keeper_config c = {.client = -1,
                               .kind = kind,
@@ -43,6 +44,7 @@ static inline void keeper_begin_kind(struct keeper_run *k, const struct keeper_k
                               .builders = builders,
                               .kits = kits,
                               .separate_sweeper = sweeper};
+
     /* The usual directories: keepers of one host share the lock file of the uid ranges. */
     if (keeper_dirs(&c.state_dir, &c.run_dir, &e) < 0 || keeper_run(&c, &e) < 0) {
         fprintf(stderr, "keeper: %s\n", e.msg);
@@ -62,6 +64,7 @@ static inline int client_open(const struct keeper_run *k)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(a.sun_path, sizeof a.sun_path, "%s", k->path);
+
     deadline d = deadline_in(PATIENCE);
     for (;;) {
         int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -93,9 +96,11 @@ static inline void send_create_spec(int sock, uint32_t id, unsigned flags, struc
     pair_make(s);
     auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
     msg_create_encode(&b, &(struct msg_create){.spec = spec});
+
     struct wire_head head = {.type = WIRE_CREATE, .id = id_of(id), .flags = flags};
     int fds[2] = {s[1], s[0]};
     assert_int_equal(wire_send(sock, &head, &b, fds, 2, deadline_in(PATIENCE)), 0);
+
     *ret_control = s[0];
     if (ret_far)
         *ret_far = s[1];
@@ -162,6 +167,7 @@ static inline unsigned list_count(int sock, struct frame *f, uint32_t request, u
     struct msg_listed m;
     struct pd_err e;
     assert_int_equal(send_plain(sock, WIRE_LIST, request, 0), 0);
+
     for (expect_frame(sock, f); f->head.type != WIRE_LIST_END; expect_frame(sock, f)) {
         assert_int_equal(f->head.type, WIRE_LISTED);
         assert_int_equal(msg_listed_decode(&f->payload, &m, &e), 0);
@@ -190,6 +196,7 @@ static inline pid_t keeper_child(const struct keeper_run *k, const char *name)
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)k->pid, (int)k->pid);
     if (fd_read_file(AT_FDCWD, path, text, sizeof text) <= 0)
         return 0;
+
     for (char *p = text, *next; *p; p = next) {
         long pid = strtol(p, &next, 10);
         if (next == p)
@@ -199,6 +206,7 @@ static inline pid_t keeper_child(const struct keeper_run *k, const char *name)
             !strncmp(comm, name, strlen(name)))
             return (pid_t)pid;
     }
+
     return 0;
 }
 

@@ -37,6 +37,7 @@ static inline void start_keeper(struct place *p)
     struct pd_err e;
     struct keeper_link l;
     p->keeper = child_fork();
+
     if (p->keeper == 0) {
         setenv("PADDOCK_STATE_DIR", p->state, 1);
         setenv("PADDOCK_RUN_DIR", p->run, 1);
@@ -46,6 +47,7 @@ static inline void start_keeper(struct place *p)
               "--builders", "1", "--kits", "0", (char *)NULL);
         _exit(127);
     }
+
     deadline d = deadline_in(PATIENCE);
     while (keeper_connect(&l, p->socket, &e) < 0) {
         assert_false(deadline_passed(d));
@@ -81,6 +83,7 @@ static inline int tear_down(void **state)
     waitpid(p->keeper, NULL, 0);
     char command[128];
     snprintf(command, sizeof command, "%s", p->dir);
+
     char *argv[] = {(char *)"rm", (char *)"-rf", command, NULL};
     pid_t pid = child_fork();
     if (pid == 0) {

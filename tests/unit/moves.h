@@ -242,12 +242,14 @@ static inline int run(struct session *s, const char *line, enum run_mode mode,
     struct process *p;
     struct pd_err ignored;
     bool known;
+
     if (session_start(s, &r, &p, &known, e) < 0)
         return -1;
     struct watch w;
     assert_int_equal(process_watch(p, &w, &ignored), 0);
     assert_int_equal(process_stop(p, STOP_KILLED, &ignored), 0);
     assert_int_equal(process_wait(p, &w, -1, deadline_in(60 * NS_PER_S), &ignored), 0);
+
     process_unwatch(p, &w);
     process_unref(p);
     return 0;

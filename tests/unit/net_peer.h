@@ -159,11 +159,13 @@ static inline struct answer peer_answer(struct peer *p, enum http_method m)
     struct answer a = {.body = BUF_INIT(64u << 20)};
     struct pd_err e;
     ptrdiff_t n;
+
     while ((n = p->in.len ? http_response_parse(p->in.data, p->in.len, m, &h, &e) : 0) == 0)
         if (!peer_more(p))
             fail_msg("the connection ended without an answer");
     if (n < 0)
         fail_msg("malformed answer: %s", e.msg);
+
     a.status = h.status;
     a.keep_alive = h.keep_alive;
     a.kind = h.body;
@@ -174,8 +176,10 @@ static inline struct answer peer_answer(struct peer *p, enum http_method m)
     copy_header(&h, "X-Extra", a.extra, sizeof a.extra);
     if (h.status >= 200)
         assert_int_equal(strlen(a.id), 16);
+
     peer_drop(p, (size_t)n);
     a.complete = 1;
+
     if (h.body == HTTP_BODY_LENGTH) {
         while (p->in.len < h.length)
             if (!peer_more(p)) {
@@ -206,6 +210,7 @@ static inline struct answer peer_answer(struct peer *p, enum http_method m)
             peer_drop(p, used);
         }
     }
+
     return a;
 }
 
@@ -241,28 +246,34 @@ static inline void make_certificate(const char *dir, char cert[128], char key[12
     EVP_PKEY *pair = EVP_EC_gen("P-256");
     X509 *x = X509_new();
     assert_true(pair && x);
+
     X509_set_version(x, 2);
     ASN1_INTEGER_set(X509_get_serialNumber(x), 1);
     X509_gmtime_adj(X509_getm_notBefore(x), -3600);
     X509_gmtime_adj(X509_getm_notAfter(x), 3600);
     X509_set_pubkey(x, pair);
+
     X509_NAME *name = X509_get_subject_name(x);
     X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)"test", -1, -1, 0);
     X509_set_issuer_name(x, name);
+
     X509V3_CTX context;
     X509V3_set_ctx_nodb(&context);
     X509V3_set_ctx(&context, x, x, NULL, NULL, 0);
     X509_EXTENSION *names =
         X509V3_EXT_conf_nid(NULL, &context, NID_subject_alt_name, "IP:127.0.0.1,DNS:here.test");
     assert_non_null(names);
+
     X509_add_ext(x, names, -1);
     X509_EXTENSION_free(names);
     assert_true(X509_sign(x, pair, EVP_sha256()) > 0);
+
     FILE *f = fopen(cert, "we");
     assert_true(f && PEM_write_X509(f, x) == 1);
     fclose(f);
     f = fopen(key, "we");
     assert_true(f && PEM_write_PrivateKey(f, pair, NULL, NULL, 0, NULL, NULL) == 1);
+
     fclose(f);
     X509_free(x);
     EVP_PKEY_free(pair);

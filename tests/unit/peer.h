@@ -33,9 +33,11 @@ static inline int fds_of(pid_t pid)
         snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
     else
         snprintf(path, sizeof path, "/proc/self/fd");
+
     DIR *d = opendir(path);
     if (!d)
         return -1;
+
     int n = 0;
     while (readdir(d))
         n++;
@@ -84,6 +86,7 @@ static inline int send_raw(int sock, const void *data, size_t len, int fd, unsig
         for (unsigned i = 0; i < fd_count; i++)
             memcpy(CMSG_DATA(c) + i * sizeof fd, &fd, sizeof fd);
     }
+
     return sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 

@@ -43,11 +43,13 @@ static inline void route_echo_stream(struct request *r)
     struct pd_err e;
     char piece[1000];
     ssize_t n;
+
     if (reply_begin(r, 200, "application/octet-stream", REPLY_CHUNKED, &e))
         return;
     while ((n = request_read(r, piece, sizeof piece, &e)) > 0)
         if (reply_write(r, piece, (size_t)n, &e))
             return;
+
     if (n < 0)
         reply_abort(r);
     else
@@ -78,14 +80,17 @@ static inline void route_pipes(struct request *r)
     int in[2], out[2];
     if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
         return;
+
     struct collect c = {in[0], BUF_INIT(64u << 20)};
     pthread_t t;
     uint64_t len = 0;
     pthread_create(&t, NULL, collect_thread, &c);
+
     int failed = request_read_into(r, in[1], 32u << 20, &len, &e);
     close(in[1]);
     pthread_join(t, NULL);
     close(in[0]);
+
     if (failed || len != c.got.len) {
         (void)reply_error(r, &e);
     } else if (!reply_begin(r, 200, "application/octet-stream", len, &e)) {
@@ -98,6 +103,7 @@ static inline void route_pipes(struct request *r)
         }
         (void)reply_end(r, &e);
     }
+
     buf_done(&c.got);
     close(out[0]);
     close(out[1]);
@@ -123,6 +129,7 @@ static inline void route_gate(struct request *r, struct gate *g)
     pthread_mutex_lock(&g->lock);
     g->waiting++;
     pthread_cond_broadcast(&g->changed);
+
     while (!g->open) {
         pthread_mutex_unlock(&g->lock);
         struct pollfd p = {.fd = conn_fd(r->conn), .events = POLLRDHUP};
@@ -138,6 +145,7 @@ static inline void route_gate(struct request *r, struct gate *g)
             break;
         }
     }
+
     g->waiting--;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
@@ -155,6 +163,7 @@ static inline void route_error(struct request *r)
     } else {
         pd_fail(&e, PD_NOT_FOUND, "no sandbox \"%s\"", "x\ny");
     }
+
     if (slice_is(r->query, "details"))
         (void)reply_error_details(r, &e, "{\"field\":\"timeout_s\"}");
     else
@@ -164,6 +173,7 @@ static inline void route_error(struct request *r)
 static inline void test_handler(struct request *r, void *arg)
 {
     struct pd_err e;
+
     if (slice_is(r->path, "/hello")) {
         reply_header(r, "X-Extra", "more");
         reply_header(r, "X-Bad", "in\r\nX-Extra: jected");

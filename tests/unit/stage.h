@@ -111,10 +111,12 @@ static void *honest_init(void *arg)
     struct played_init *i = arg;
     struct pd_err e;
     struct frame f = FRAME_INIT;
+
     while (wire_recv(i->sock, &f, DEADLINE_NONE, &e) == 1) {
         struct msg_exec m;
         struct msg_signal s;
         uint32_t pos = 0;
+
         if (f.head.type == WIRE_EXEC && msg_exec_decode(&f.payload, &m, &e) == 0) {
             const char *program = msg_list_next(&m.argv, &pos);
             if (program && !strcmp(program, "true")) {
@@ -123,6 +125,7 @@ static void *honest_init(void *arg)
                 tell_exited(i->sock, f.head.id, 0);
                 continue;
             }
+
             const char *number = msg_list_next(&m.argv, &pos);
             if (program && !strcmp(program, "print")) {
                 init_print(f.fds[1], number);
@@ -130,10 +133,12 @@ static void *honest_init(void *arg)
                 tell_exited(i->sock, f.head.id, 0);
                 continue;
             }
+
             if (program && !strcmp(program, "late")) {
                 init_late(i->sock, &f, &m.argv, pos, number);
                 continue;
             }
+
             if (program && !strcmp(program, "nonsense")) {
                 auto_buf bad = BUF_INIT(16);
                 buf_puts(&bad, "bad");
@@ -141,6 +146,7 @@ static void *honest_init(void *arg)
                 tell(i->sock, WIRE_EXITED, f.head.id, &bad);
                 continue;
             }
+
             int out = frame_take_fd(&f, 1);
             if (program && !strcmp(program, "hold"))
                 init_print(out, number);
@@ -156,8 +162,10 @@ static void *honest_init(void *arg)
             struct wire_head end = {.type = WIRE_SYNC_END, .id = f.head.id, .epoch = f.head.epoch};
             (void)wire_send(i->sock, &end, NULL, NULL, 0, deadline_in(PATIENCE));
         }
+
         frame_reset(&f);
     }
+
     frame_done(&f);
     return NULL;
 }
@@ -211,6 +219,7 @@ static void keeper_stash(struct stage *g, const struct frame *f)
     struct msg_key m;
     struct pd_err e;
     assert_int_equal(msg_key_decode(&f->payload, &m, &e), 0);
+
     const char *wanted = f->head.type == WIRE_STASH ? "" : m.key;
     for (unsigned n = 0; n < COUNT(g->stash_keys); n++)
         if (!strcmp(g->stash_keys[n], wanted)) {
@@ -249,6 +258,7 @@ static void keeper_destroy(struct stage *g, int link, const struct frame *f)
 static void keeper_answer(struct stage *g, int link, struct frame *f)
 {
     auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
+
     if (f->head.type == WIRE_HELLO) {
         msg_welcome_encode(
             &b, &(struct msg_welcome){.rung = RUNG_FULL, .instance = "i", .missing = ""});
@@ -271,11 +281,13 @@ static void *keeper_main(void *arg)
 {
     struct stage *g = arg;
     struct pd_err e;
+
     while (!atomic_load(&g->stopping)) {
         auto_fd link = accept4(g->listener, NULL, NULL, SOCK_CLOEXEC);
         if (link < 0)
             break;
         atomic_store(&g->link, link);
+
         struct frame f = FRAME_INIT;
         int alive = 1;
         while (alive) {
@@ -289,6 +301,7 @@ static void *keeper_main(void *arg)
         atomic_store(&g->link, -1);
         frame_done(&f);
     }
+
     return NULL;
 }
 
@@ -347,13 +360,16 @@ static inline int stage_teardown(void **state)
     sessions_end_all(g->all, "test");
     sessions_stop(g->all);
     sessions_free(g->all);
+
     atomic_store(&g->stopping, 1);
     shutdown(g->listener, SHUT_RDWR);
     provider_table_done(&g->providers);
+
     pthread_join(g->keeper, NULL);
     pump_free(g->pump);
     g->store->free(g->store);
     fd_done(&g->listener);
+
     while (g->inits) {
         struct played_init *i = g->inits;
         g->inits = i->next;
@@ -361,6 +377,7 @@ static inline int stage_teardown(void **state)
         free(i);
     }
     unlink(g->socket);
+
     snprintf(path, sizeof path, "%s/spool", g->place->dir);
     rmdir(path);
     *state = g->place;
@@ -388,9 +405,11 @@ static inline struct process *start_with(struct session *s, const char *program,
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     struct process *p = NULL;
     bool known;
+
     assert_int_equal(msg_list_add(&argv, program), 0);
     if (word)
         assert_int_equal(msg_list_add(&argv, word), 0);
+
     struct process_request r = {
         .argv = msg_list_of(&argv), .env = {.text = ""}, .back_pressure = back_pressure};
     if (session_start(s, &r, &p, &known, &e) < 0)

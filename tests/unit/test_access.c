@@ -32,6 +32,7 @@ static void test_a_token_opens_its_sandbox_alone(void **state)
     char envd[ACCESS_TOKEN_LEN + 1], traffic[ACCESS_TOKEN_LEN + 1], named[ID_SANDBOX_LEN + 1];
     access_token(a, ACCESS_ENVD, BOX, envd);
     access_token(a, ACCESS_TRAFFIC, BOX, traffic);
+
     assert_int_equal(strlen(envd), ACCESS_TOKEN_LEN);
     assert_true(opens(a, ACCESS_ENVD, BOX, envd));
     assert_true(opens(a, ACCESS_TRAFFIC, BOX, traffic));
@@ -61,9 +62,11 @@ static void test_a_token_outlives_the_server(void **state)
     char token[ACCESS_TOKEN_LEN + 1];
     access_token(a, ACCESS_ENVD, BOX, token);
     access_free(a);
+
     a = access_new(s, NULL);
     assert_non_null(a);
     assert_true(opens(a, ACCESS_ENVD, BOX, token));
+
     /* Another server has another secret. */
     assert_false(opens(b, ACCESS_ENVD, BOX, token));
     access_free(a);
@@ -94,6 +97,7 @@ static void test_signatures(void **state)
     char good[ACCESS_SIGNATURE_LEN + 1], other[ACCESS_SIGNATURE_LEN + 1];
     assert_int_equal(access_sign(token, "hello.txt", "read", "user", NULL, good), 0);
     assert_string_equal(good, "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E");
+
     static const struct {
         const char *token, *path, *operation, *user, *expiration;
     } others[] = {

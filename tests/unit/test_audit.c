@@ -134,6 +134,7 @@ static void test_redacting_stays_in_the_text(void **state)
             redact(exact, len, &out);
             free(exact);
         }
+
     static const char odd[] = "'\"\\=:-@/ $&ek{}\n";
     unsigned seed = 1;
     for (int round = 0; round < 20000; round++) {
@@ -242,9 +243,11 @@ static const char *codes(struct place *p, const char *sandbox, unsigned limit)
     auto_buf out = BUF_INIT(4u << 20);
     struct pd_err e = {.msg = ""};
     assert_int_equal(audit_read(p->audit, sandbox, limit, &out, &e), 0);
+
     json_t *list = json_loadb((const char *)out.data, out.len, 0, NULL);
     if (!list)
         fail_msg("no JSON: %.*s", (int)out.len, (const char *)out.data);
+
     text[0] = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
         json_t *event = json_array_get(list, i);
@@ -252,6 +255,7 @@ static const char *codes(struct place *p, const char *sandbox, unsigned limit)
         (void)snprintf(text + strlen(text), sizeof text - strlen(text), "%d ",
                        (int)json_integer_value(json_object_get(event, "exit_code")));
     }
+
     json_decref(list);
     return text;
 }
@@ -309,10 +313,12 @@ static void test_words_are_joined(void **state)
     struct msg_list_writer w = MSG_LIST_WRITER_INIT;
     static const char *const words[] = {"curl", "--password",          "a b",
                                         "-d",   "{\"token\":\"x y\"}", ""};
+
     place_make(&p);
     for (size_t i = 0; i < COUNT(words); i++)
         assert_int_equal(msg_list_add(&w, words[i]), 0);
     audit_write(p.audit, &(struct audit_event){.action = "exec", .argv = msg_list_of(&w)});
+
     const char *text = text_of(&p, "audit.log");
     if (!strstr(text, "\"command\":\"curl --password '[redacted]' -d "
                       "'{\\\"token\\\":\\\"[redacted]\\\"}' ''\""))
@@ -330,6 +336,7 @@ static void test_long_commands_are_cut(void **state)
     place_make(&p);
     char *big = malloc(100001);
     assert_non_null(big);
+
     for (int control = 0; control < 2; control++) {
         memset(big, control ? 1 : 'x', 100000);
         big[100000] = 0;
@@ -339,6 +346,7 @@ static void test_long_commands_are_cut(void **state)
     }
     free(big);
     assert_int_equal(audit_lost(p.audit), 0);
+
     const char *text = text_of(&p, "audit.log");
     assert_non_null(strstr(text, ",\"command_cut\":true}\n"));
     assert_true(strlen(text) < 40000);
@@ -355,12 +363,15 @@ static void test_rotation(void **state)
         write_simple(&p, "abc", i);
     assert_non_null(strstr(text_of(&p, "audit.log"), "\"exit_code\":99}"));
     assert_true(strlen(text_of(&p, "audit.log")) <= 1000);
+
     size_t one = strlen(text_of(&p, "audit.log.1")), two = strlen(text_of(&p, "audit.log.2"));
     assert_true(one > 800 && one <= 1000 && two > 800 && two <= 1000);
     assert_int_equal(strlen(text_of(&p, "audit.log.3")), 0);
+
     /* Reading goes on into the files that were put aside, in order. */
     const char *seen = codes(&p, "abc", 12);
     assert_string_equal(seen, "88 89 90 91 92 93 94 95 96 97 98 99 ");
+
     /* Fewer are kept from now on. */
     struct audit_config c = config_of(&p, 1000, 1);
     audit_reconfigure(p.audit, &c);
@@ -380,6 +391,7 @@ static void test_reading(void **state)
     assert_string_equal(codes(&p, "abc", 10), "");
     for (int i = 0; i < 3000; i++)
         write_simple(&p, i % 3 ? "abc" : "def", i);
+
     /* Text that looks like a field is no field. */
     audit_write(p.audit, &(struct audit_event){.sandbox = "other",
                                                .action = "exec",
@@ -388,15 +400,18 @@ static void test_reading(void **state)
     assert_string_equal(codes(&p, "abc", 4), "2995 2996 2998 2999 ");
     assert_string_equal(codes(&p, "ab", 4), "");
     assert_string_equal(codes(&p, "abc", 0), "");
+
     auto_buf out = BUF_INIT(1 << 20), small = BUF_INIT(400), odd = BUF_INIT(64);
     assert_int_equal(audit_read(p.audit, "abc", 5000, &out, NULL), 0);
     json_t *v = json_loadb((const char *)out.data, out.len, 0, NULL);
     assert_int_equal(json_array_size(v), 2000);
     json_decref(v);
+
     /* As many as there is room for, and still JSON. */
     assert_int_equal(audit_read(p.audit, "abc", 5000, &small, NULL), 0);
     v = json_loadb((const char *)small.data, small.len, 0, NULL);
     assert_true(json_array_size(v) > 1 && json_array_size(v) < 10);
+
     json_decref(v);
     assert_int_equal(audit_read(p.audit, "a\"c", 10, &odd, NULL), 0);
     assert_int_equal(audit_read(NULL, "abc", 10, &odd, NULL), 0);
@@ -415,14 +430,17 @@ static void test_a_line_that_a_kill_cut_in_two(void **state)
     write_simple(&p, "abc", 2);
     assert_string_equal(codes(&p, "abc", 10), "1 2 ");
     assert_non_null(strstr(text_of(&p, "audit.log"), "a}\n{\"time\""));
+
     /* Nor does a line that is much too long hide the others. */
     char *big = malloc(200001);
     assert_non_null(big);
+
     memset(big, 'x', 200000);
     big[200000] = 0;
     append_text(&p, big);
     append_text(&p, "\n");
     free(big);
+
     open_again(&p, 1 << 20, 3);
     write_simple(&p, "abc", 3);
     assert_string_equal(codes(&p, "abc", 10), "1 2 3 ");
@@ -437,24 +455,29 @@ static void test_a_full_disk_loses_lines_and_nothing_else(void **state)
     struct rlimit before, full;
     place_make(&p);
     (void)signal(SIGXFSZ, SIG_IGN);
+
     auto_fd null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     log_setup(null, LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
     write_simple(&p, "abc", 1);
     size_t size = strlen(text_of(&p, "audit.log"));
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+
     full = before;
     full.rlim_cur = size + 20;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
+
     for (int i = 2; i < 6; i++)
         write_simple(&p, "abc", i);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(audit_lost(p.audit), 4);
     assert_int_equal(strlen(text_of(&p, "audit.log")), size); /* no half line */
+
     write_simple(&p, "abc", 6);
     assert_non_null(strstr(text_of(&p, "audit.log"), "\"action\":\"audit.lost\",\"count\":4}\n"));
     assert_string_equal(codes(&p, "abc", 10), "1 6 ");
     write_simple(&p, "abc", 7);
     assert_null(strstr(strstr(text_of(&p, "audit.log"), "audit.lost") + 1, "audit.lost"));
+
     auto_buf b = BUF_INIT(METRICS_MAX);
     metrics_render(p.metrics, &b);
     assert_non_null(strstr(buf_cstr(&b), "\npaddock_audit_lost_total 4\n"));
@@ -475,17 +498,21 @@ static void test_a_file_that_cannot_be_opened(void **state)
     assert_int_equal(mkfifo(path, 0600), 0); /* must not hang, nor a link be followed */
     write_simple(&p, "abc", 1);
     assert_int_equal(audit_lost(p.audit), 1);
+
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink("/dev/null", path), 0);
     struct timespec second = {.tv_sec = 1, .tv_nsec = 50000000};
     (void)nanosleep(&second, NULL); /* it tries once a second */
+
     write_simple(&p, "abc", 2);
     assert_int_equal(audit_lost(p.audit), 2);
     assert_int_equal(unlink(path), 0);
     (void)nanosleep(&second, NULL);
+
     write_simple(&p, "abc", 3);
     assert_int_equal(audit_lost(p.audit), 2);
     assert_string_equal(codes(&p, "abc", 10), "3 ");
+
     /* Removed behind its back: the next event makes it anew. */
     assert_int_equal(unlink(path), 0);
     write_simple(&p, "abc", 4);
@@ -505,6 +532,7 @@ static void test_switched_off(void **state)
     write_simple(&p, "abc", 1);
     assert_string_equal(text_of(&p, "audit.log"), "");
     assert_int_equal(audit_lost(p.audit), 0);
+
     audit_write(NULL, &(struct audit_event){.action = "exec"});
     place_remove(&p);
     struct pd_err e = {.msg = ""};
@@ -524,14 +552,17 @@ static void test_threads(void **state)
     (void)state;
     struct place p;
     pthread_t t[4];
+
     place_make(&p);
     open_again(&p, 20000, 6);
     for (int i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&t[i], NULL, write_much, &p), 0);
+
     for (int i = 0; i < 4; i++)
         pthread_join(t[i], NULL);
     auto_buf out = BUF_INIT(4u << 20);
     assert_int_equal(audit_read(p.audit, "abc", 1000, &out, NULL), 0);
+
     json_t *v = json_loadb((const char *)out.data, out.len, 0, NULL);
     assert_int_equal(json_array_size(v), 800);
     json_decref(v);
@@ -554,5 +585,6 @@ int main(void)
         cmocka_unit_test(test_switched_off),
         cmocka_unit_test(test_threads),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,21 +65,25 @@ static void test_a_key_opens_its_tenant_until_it_is_revoked(void **state)
     (void)state;
     struct both b = both_new(NULL);
     assert_int_equal(auth_count(b.auth), 0);
+
     char one[ID_KEY_LEN + 1], two[ID_KEY_LEN + 1], id1[AUTH_ID_LEN + 1], id2[AUTH_ID_LEN + 1];
     assert_int_equal(auth_create(b.auth, "default", NULL, AUTH_OPERATOR, one, id1, NULL), 0);
     assert_int_equal(auth_create(b.auth, "other", "laptop", AUTH_OPERATOR, two, id2, NULL), 0);
     assert_true(id_is_key(one));
     assert_int_equal(strlen(id1), AUTH_ID_LEN);
     assert_int_equal(auth_count(b.auth), 2);
+
     accepted(b.auth, one, "default", id1);
     accepted(b.auth, two, "other", id2);
     char last = one[ID_KEY_LEN - 1];
     one[ID_KEY_LEN - 1] = last == '0' ? '1' : '0'; /* still hex, whatever the key was */
     refused(b.auth, one, "not known");
+
     one[ID_KEY_LEN - 1] = last;
     assert_int_equal(auth_revoke(b.auth, id1, NULL), 0);
     assert_int_equal(auth_revoke(b.auth, id1, NULL), 0);
     refused(b.auth, one, "revoked");
+
     accepted(b.auth, two, "other", id2);
     assert_int_equal(auth_count(b.auth), 1);
     struct pd_err e = {0};
@@ -94,6 +98,7 @@ static void test_what_is_no_key_is_refused(void **state)
     struct both b = both_new(SOME_KEY);
     refused(b.auth, NULL, "needs an API key");
     refused(b.auth, "", "needs an API key");
+
     static const char *const bad[] = {
         "x",
         "e2b_",
@@ -107,6 +112,7 @@ static void test_what_is_no_key_is_refused(void **state)
     };
     for (size_t i = 0; i < COUNT(bad); i++)
         refused(b.auth, bad[i], "no API key");
+
     accepted(b.auth, SOME_KEY, "default", NULL);
     both_free(&b);
 }
@@ -116,21 +122,26 @@ static void test_the_key_of_the_environment_is_accepted(void **state)
     (void)state;
     struct both b = both_new(SOME_KEY);
     assert_int_equal(auth_count(b.auth), 1);
+
     accepted(b.auth, SOME_KEY, "default", NULL);
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
     assert_int_equal(auth_create(b.auth, "other", NULL, AUTH_OPERATOR, key, id, NULL), 0);
+
     accepted(b.auth, SOME_KEY, "default", NULL);
     accepted(b.auth, key, "other", id);
     auth_free(b.auth);
+
     struct pd_err e = {0};
     assert_null(auth_new(b.store, "secret", &e));
     assert_int_equal(e.code, PD_INVALID);
     assert_non_null(strstr(e.msg, "PADDOCK_API_KEY"));
     assert_null(strstr(e.msg, "secret"));
+
     b.auth = auth_new(b.store, "", NULL); /* a variable that is empty is not set */
     assert_non_null(b.auth);
     assert_int_equal(auth_count(b.auth), 1);
     auth_free(b.auth);
+
     /* One that was revoked in the store stays so, whoever sets it. */
     b.auth = auth_new(b.store, key, NULL);
     accepted(b.auth, key, "other", id);
@@ -167,18 +178,21 @@ static void test_tenants_and_labels_are_checked(void **state)
     char longest[AUTH_LABEL_MAX + 2];
     memset(longest, 'x', sizeof longest);
     longest[sizeof longest - 1] = '\0';
+
     static const char *const tenants[] = {"", "Upper", "a b", "a/b", "..", NULL};
     for (size_t i = 0; i < COUNT(tenants); i++) {
         struct pd_err e = {0};
         assert_int_equal(auth_create(b.auth, tenants[i], "", AUTH_OPERATOR, key, id, &e), -1);
         assert_int_equal(e.code, PD_INVALID);
     }
+
     struct pd_err e = {0};
     assert_int_equal(auth_create(b.auth, "default", longest, AUTH_OPERATOR, key, id, &e), -1);
     assert_int_equal(e.code, PD_INVALID);
     assert_int_equal(auth_create(b.auth, "default", "a\x1b[2J", AUTH_OPERATOR, key, id, &e), -1);
     assert_int_equal(e.code, PD_INVALID);
     assert_string_equal(key, "untouched");
+
     longest[AUTH_LABEL_MAX] = '\0';
     assert_int_equal(auth_create(b.auth, "default", longest, AUTH_OPERATOR, key, id, &e), 0);
     both_free(&b);
@@ -210,21 +224,25 @@ static void test_keys_of_another_process_hold_soon(void **state)
     (void)state;
     char dir[] = "/tmp/paddock-auth-XXXXXX";
     assert_non_null(mkdtemp(dir));
+
     int go[2], done[2];
     assert_int_equal(pipe2(go, O_CLOEXEC), 0);
     assert_int_equal(pipe2(done, O_CLOEXEC), 0);
     pid_t pid = child_fork(); /* before SQLite is in use here */
     assert_true(pid >= 0);
+
     if (pid == 0) {
         close(go[1]);
         keys_of_another_process(dir, go[0], done[1]);
     }
     close(go[0]);
     close(done[1]);
+
     struct store *s = store_sqlite_open(dir, 1, NULL);
     assert_non_null(s);
     struct auth *a = auth_new(s, NULL, NULL);
     assert_non_null(a);
+
     char key[ID_KEY_LEN + 1];
     for (int round = 0; round < 3; round++) {
         refused(a, SOME_KEY, "not known");
@@ -234,17 +252,20 @@ static void test_keys_of_another_process_hold_soon(void **state)
     }
     assert_int_equal(write(go[1], "-", 1), 1);
     assert_int_equal(read(done[0], key, sizeof key), sizeof key);
+
     struct timespec second = {.tv_sec = 1, .tv_nsec = 10000000};
     nanosleep(&second, NULL);
     refused(a, key, "revoked");
     assert_int_equal(auth_count(a), 2);
     auth_free(a);
+
     s->free(s);
     close(go[1]);
     close(done[0]);
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
+
     static const char *const names[] = {"paddock.db", "paddock.lock"};
     for (size_t i = 0; i < COUNT(names); i++) {
         char path[128];
@@ -309,12 +330,15 @@ static void test_unknown_keys_do_not_make_the_store_work(void **state)
     struct counting c = counting_new();
     struct auth *a = auth_new(&c.store, NULL, NULL);
     assert_non_null(a);
+
     c.reads = 0;
     for (int i = 0; i < 20000; i++)
         refused(a, SOME_KEY, "not known");
+
     /* Two reads per look: 20 looks at once, 20 per second. */
     assert_true(c.reads >= 20);
     assert_true(c.reads <= 2 * (20 + 20 * 10));
+
     c.reads = 0;
     for (int i = 0; i < 1000; i++)
         refused(a, "e2b_", "no API key");
@@ -329,13 +353,16 @@ static void test_a_store_that_fails_locks_nobody_out(void **state)
     struct counting c = counting_new();
     struct auth *a = auth_new(&c.store, NULL, NULL);
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
+
     assert_int_equal(auth_create(a, "default", NULL, AUTH_OPERATOR, key, id, NULL), 0);
     c.broken = 1;
     refused(a, SOME_KEY, "not known");
+
     accepted(a, key, "default", id);
     struct pd_err e = {0};
     assert_null(auth_new(&c.store, NULL, &e));
     assert_int_equal(e.code, PD_INTERNAL);
+
     c.broken = 0;
     accepted(a, key, "default", id);
     auth_free(a);
@@ -349,6 +376,7 @@ static void test_the_time_of_use_is_stored_now_and_then(void **state)
     struct auth *a = auth_new(&c.store, SOME_KEY, NULL);
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
     assert_int_equal(auth_create(a, "default", NULL, AUTH_OPERATOR, key, id, NULL), 0);
+
     for (int i = 0; i < 1000; i++) {
         accepted(a, key, "default", id);
         accepted(a, SOME_KEY, "default", NULL);
@@ -364,17 +392,20 @@ static void test_many_keys_are_told_apart(void **state)
     struct both b = both_new(NULL);
     enum { KEYS = 400 };
     static char keys[KEYS][ID_KEY_LEN + 1], ids[KEYS][AUTH_ID_LEN + 1];
+
     for (int i = 0; i < KEYS; i++) {
         char tenant[16];
         snprintf(tenant, sizeof tenant, "t%d", i % 7);
         assert_int_equal(auth_create(b.auth, tenant, NULL, AUTH_OPERATOR, keys[i], ids[i], NULL),
                          0);
     }
+
     for (int i = 0; i < KEYS; i++) {
         char tenant[16];
         snprintf(tenant, sizeof tenant, "t%d", i % 7);
         accepted(b.auth, keys[i], tenant, ids[i]);
     }
+
     /* A new start reads the same. */
     auth_free(b.auth);
     b.auth = auth_new(b.store, NULL, NULL);
@@ -409,6 +440,7 @@ static void test_keys_come_and_go_while_others_are_checked(void **state)
     struct both b = both_new(NULL);
     char key[ID_KEY_LEN + 1], id[AUTH_ID_LEN + 1];
     assert_int_equal(auth_create(b.auth, "default", NULL, AUTH_OPERATOR, key, id, NULL), 0);
+
     _Atomic int stop = 0;
     pthread_t threads[4];
     struct checking c[4];
@@ -416,6 +448,7 @@ static void test_keys_come_and_go_while_others_are_checked(void **state)
         c[i] = (struct checking){.auth = b.auth, .key = key, .stop = &stop};
         assert_int_equal(pthread_create(&threads[i], NULL, check_all_the_time, &c[i]), 0);
     }
+
     for (int i = 0; i < 100; i++) {
         char other[ID_KEY_LEN + 1], other_id[AUTH_ID_LEN + 1];
         assert_int_equal(auth_create(b.auth, "other", NULL, AUTH_OPERATOR, other, other_id, NULL),
@@ -424,6 +457,7 @@ static void test_keys_come_and_go_while_others_are_checked(void **state)
         assert_int_equal(auth_revoke(b.auth, other_id, NULL), 0);
         refused(b.auth, other, "revoked");
     }
+
     atomic_store(&stop, 1);
     for (int i = 0; i < 4; i++) {
         pthread_join(threads[i], NULL);
@@ -476,5 +510,6 @@ int main(void)
         cmocka_unit_test(test_keys_come_and_go_while_others_are_checked),
         cmocka_unit_test(test_admin_keys_are_told_from_others),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -508,5 +508,6 @@ int main(void)
         cmocka_unit_test(test_health),
         cmocka_unit_test(test_texts_of_xml),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

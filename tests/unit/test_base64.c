@@ -49,6 +49,7 @@ static void test_every_byte_in_every_place(void **state)
     uint8_t data[259];
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (uint8_t)(i * 7);
+
     for (size_t from = 0; from < 3; from++)
         for (size_t len = 0; len + from <= sizeof data; len++) {
             auto_buf text = BUF_INIT(1024), bytes = BUF_INIT(1024);
@@ -88,6 +89,7 @@ static void test_what_is_none(void **state)
         {"=Zm9", BASE64_DIGIT, 0},     {"Zh==", BASE64_BITS, 0},     {"Zm9=", BASE64_BITS, 0},
         {"Zv==", BASE64_BITS, 0},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         auto_buf out = BUF_INIT(64);
         size_t at = 99;

@@ -223,6 +223,7 @@ static void stop(struct rig *r)
             break;
         link_sent(r->l, (size_t)n, clock_now());
     }
+
     far_end(&r->box);
     fd_done(&r->fd);
     link_free(r->l);
@@ -236,6 +237,7 @@ static void test_a_command_has_its_streams_and_its_end(void **state)
     ready(&r);
     uint32_t input = exec_pipes(&r, "echo begin; cat; echo wrong >&2; exit 3");
     assert_int_equal(link_write(r.l, input, "given\n", 6), 6);
+
     link_end(r.l, input);
     UNTIL(&r, r.exits && link_channels(r.l) == 0);
     assert_true(link_is_over(r.l, r.reads) && link_is_unwanted(r.l, input));
@@ -258,6 +260,7 @@ static void test_an_end_says_how_much_was_written(void **state)
     assert_int_equal(r.mark_count, 1);
     assert_int_equal(r.marks[0].channel, output);
     assert_int_equal(r.marks[0].offset, 50000);
+
     r.reads = output;
     UNTIL(&r, link_is_over(r.l, output));
     assert_int_equal(r.out.len, 50000);
@@ -472,5 +475,6 @@ int main(void)
         cmocka_unit_test(test_who_dials_without_the_key_learns_nothing),
         cmocka_unit_test(test_without_a_keeper_the_box_ends_by_itself),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -191,5 +191,6 @@ int main(void)
         cmocka_unit_test(test_reserve_does_not_count_until_the_caller_does),
         cmocka_unit_test(test_done_keeps_the_maximum_and_may_be_repeated),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

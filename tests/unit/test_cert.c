@@ -79,6 +79,7 @@ static int run_openssl(const char *const *argv)
     posix_spawn_file_actions_init(&quiet);
     posix_spawn_file_actions_addopen(&quiet, 1, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_addopen(&quiet, 2, "/dev/null", O_WRONLY, 0);
+
     pid_t pid;
     int status = -1;
     int r = posix_spawnp(&pid, argv[0], &quiet, NULL, (char *const *)(uintptr_t)argv, environ);
@@ -109,6 +110,7 @@ static void test_openssl_trusts_the_chain(void **state)
                          0);
     assert_int_equal(openssl("verify", "-CAfile", ca, "-verify_ip", "::1", cert), 0);
     assert_int_not_equal(openssl("verify", "-CAfile", ca, "-verify_ip", "127.0.0.2", cert), 0);
+
     /* Good for 30 days: not ended in 29, ended in 31. */
     assert_int_equal(openssl("x509", "-noout", "-checkend", "2505600", "-in", cert), 0);
     assert_int_equal(openssl("x509", "-noout", "-checkend", "2678400", "-in", cert), 1);
@@ -120,6 +122,7 @@ static void test_keys_are_their_owners_alone(void **state)
     mode_t before = umask(0);
     (void)made_usual();
     umask(before);
+
     const char *const keys[] = {ca_key, key}, *const certs[] = {ca, cert};
     struct stat st;
     for (size_t i = 0; i < 2; i++) {
@@ -158,16 +161,19 @@ static struct side handshake(const char *host)
     struct pd_err e;
     struct tls_context *server = tls_server_new(cert, key, &e), *client = tls_client_new(ca, &e);
     assert_true(server && client);
+
     int s[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
     struct side side = {.fd = s[1], .context = client, .host = host};
     pthread_t t;
     pthread_create(&t, NULL, client_main, &side);
+
     struct conn *c = conn_new(s[0], server, &e);
     char in[8];
     if (conn_read(c, in, sizeof in, deadline_in(PATIENCE), &e) == 4)
         (void)conn_write(c, "pong", 4, PATIENCE, &e);
     conn_free(c);
+
     pthread_join(t, NULL);
     tls_context_free(server);
     tls_context_free(client);
@@ -178,6 +184,7 @@ static void test_our_own_client_trusts_it_for_its_names_only(void **state)
 {
     (void)state;
     (void)made_usual();
+
     static const char *const good[] = {"box.test", "49983-abc.box.test", "127.0.0.1", "::1"};
     static const char *const bad[] = {"box2.test", "a.b.box.test", "test", "127.0.0.2"};
     for (size_t i = 0; i < COUNT(good); i++) {
@@ -197,10 +204,12 @@ static void test_the_authority_stays_and_the_certificate_is_renewed(void **state
     (void)state;
     char ca_before[4096], ca_after[4096], before[4096], after[4096];
     (void)made_usual();
+
     read_text(ca, ca_before);
     read_text(cert, before);
     struct cert_result r = made_usual();
     assert_false(r.made_ca);
+
     read_text(ca, ca_after);
     read_text(cert, after);
     assert_string_equal(ca_before, ca_after);
@@ -227,10 +236,12 @@ static void check_in_the_way(const char *path, const char *text)
     struct pd_err e;
     struct cert_result r;
     char now[4096];
+
     write_text(path, text);
     assert_int_equal(make(usual, 30, 0, &r, &e), -1);
     assert_int_equal(e.code, PD_CONFLICT);
     assert_non_null(strstr(e.msg, "--force"));
+
     read_text(path, now);
     assert_string_equal(now, text);
     const char *const all[] = {ca, ca_key, cert, key};
@@ -239,6 +250,7 @@ static void check_in_the_way(const char *path, const char *text)
     assert_int_equal(make(usual, 30, 1, &r, &e), 0);
     assert_true(r.made_ca);
     assert_int_equal(handshake("box.test").result, 0);
+
     unlink(ca);
     unlink(ca_key);
     unlink(cert);
@@ -251,6 +263,7 @@ static void test_files_of_others_stay(void **state)
     char foreign[4096], fresh[4096];
     (void)made_usual();
     read_text(cert, foreign); /* a certificate, of another authority */
+
     const char *const all[] = {ca, ca_key, cert, key};
     for (size_t i = 0; i < COUNT(all); i++)
         unlink(all[i]);
@@ -258,6 +271,7 @@ static void test_files_of_others_stay(void **state)
         check_in_the_way(all[i], "something else\n");
         check_in_the_way(all[i], foreign);
     }
+
     /* The authority is ours and the certificate is not. */
     struct pd_err e;
     struct cert_result r = made_usual();
@@ -266,8 +280,10 @@ static void test_files_of_others_stay(void **state)
     assert_int_equal(e.code, PD_CONFLICT);
     assert_int_equal(make(usual, 30, 1, &r, &e), 0);
     assert_false(r.made_ca);
+
     read_text(cert, fresh);
     assert_string_not_equal(fresh, foreign);
+
     /* An authority whose key is another one's. */
     assert_int_equal(rename(key, ca_key), 0);
     assert_int_equal(make(usual, 30, 0, &r, &e), -1);
@@ -282,11 +298,13 @@ static void test_a_directory_that_is_not_there(void **state)
     assert_int_equal(rmdir(dir), 0);
     assert_int_equal(make(usual, 30, 0, &r, &e), -1);
     assert_non_null(strstr(e.msg, dir));
+
     assert_int_equal(mkdir(dir, 0700), 0);
     assert_int_equal(make(usual, 0, 0, &r, &e), -1);
     assert_int_equal(make(usual, CERT_DAYS_MAX + 1, 0, &r, &e), -1);
     assert_int_equal(e.code, PD_INVALID);
     assert_int_equal(make(usual, CERT_DAYS_MAX, 0, &r, &e), 0);
+
     /* 825 days from its begin, which is a little ago. */
     assert_int_equal(openssl("x509", "-noout", "-checkend", "71280000", "-in", cert), 1);
 }
@@ -297,6 +315,7 @@ static void test_names(void **state)
     static struct cert_names n;
     struct pd_err e;
     char label[80], many[CERT_NAME_MAX + 2];
+
     memset(label, 'a', sizeof label);
     label[63] = 0;
     memset(many, 'a', sizeof many);
@@ -309,16 +328,19 @@ static void test_names(void **state)
     assert_int_equal(n.count, COUNT(good));
     assert_int_equal(cert_names_add(&n, "x", "a", &e), 0); /* once is enough */
     assert_int_equal(n.count, COUNT(good));
+
     label[63] = 'a';
     label[64] = 0;
     many[CERT_NAME_MAX] = 'b';
     many[CERT_NAME_MAX + 1] = 0;
+
     const char *const bad[] = {"",    "A.b", "a..b", ".a",   "a.",  "-a",    "a-",   "*",   "*.",
                                "a.*", "a b", "a,b",  "a\nb", "a/b", "DNS:a", "*a.b", label, many};
     for (size_t i = 0; i < COUNT(bad); i++) {
         assert_int_equal(cert_names_add(&n, "x", bad[i], &e), -1);
         assert_int_equal(e.code, PD_INVALID);
     }
+
     for (unsigned i = n.count; i < CERT_NAMES_MAX; i++) {
         char name[16];
         snprintf(name, sizeof name, "n%u", i);
@@ -343,5 +365,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_directory_that_is_not_there, begin_dir, end_dir),
         cmocka_unit_test(test_names),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,12 +41,14 @@ static void limits_are_in_force_and_can_be_changed(void **state)
     struct world *w = need(state);
     struct limits l = {.memory = 64 * MIB, .pids = 17, .cpu_milli = 250};
     struct cgroup c = make_jail(w, "limits", &l);
+
     for (int round = 0; round < 3; round++) {
         char memory[32], pids[32], quota[32], max[40];
         snprintf(memory, sizeof memory, "%llu", (unsigned long long)l.memory);
         snprintf(pids, sizeof pids, "%llu", (unsigned long long)l.pids);
         snprintf(quota, sizeof quota, "%llu", (unsigned long long)l.cpu_milli * 100);
         snprintf(max, sizeof max, "%s 100000", quota);
+
         if (w->host.home[CGROUP_TREE_MEMORY] == CGROUP_TREE_UNIFIED) {
             assert_string_equal(file_of(w, CGROUP_TREE_MEMORY, "limits", "memory.max"), memory);
             char *swap = file_of(w, CGROUP_TREE_MEMORY, "limits", "memory.swap.max");
@@ -61,6 +63,7 @@ static void limits_are_in_force_and_can_be_changed(void **state)
             char *limit = file_of(w, CGROUP_TREE_MEMORY, "limits", CGROUP_SOCKETS_FILE);
             assert_string_equal(limit ? limit : "no file", w->host.why[0] ? "no file" : sockets);
         }
+
         assert_string_equal(file_of(w, CGROUP_TREE_PIDS, "limits", "pids.max"), pids);
         if (w->host.home[CGROUP_TREE_CPU] == CGROUP_TREE_UNIFIED) {
             assert_string_equal(file_of(w, CGROUP_TREE_CPU, "limits", "cpu.max"), max);
@@ -69,12 +72,14 @@ static void limits_are_in_force_and_can_be_changed(void **state)
             assert_string_equal(file_of(w, CGROUP_TREE_CPU, "limits", "cpu.cfs_period_us"),
                                 "100000");
         }
+
         /* Up, then down again. */
         l.memory = round ? 32 * MIB : 128 * MIB;
         l.pids = round ? 5 : 500;
         l.cpu_milli = round ? 10 : 4000;
         ASSERT_OK(cgroup_limit(&w->host, "limits", &l, &err));
     }
+
     /* Nothing asked for, nothing changed. */
     ASSERT_OK(cgroup_limit(&w->host, "limits", &(struct limits){0}, &err));
     assert_string_equal(file_of(w, CGROUP_TREE_PIDS, "limits", "pids.max"), "5");
@@ -90,16 +95,19 @@ static void a_jail_is_made_once_and_failures_leave_nothing(void **state)
     assert_int_equal(cgroup_create(&w->host, "once", &again, &err), -1);
     assert_int_equal(err.code, PD_CONFLICT);
     assert_string_equal(again.name, "untouched");
+
     /* In the way in the last tree only: the trees before it must be clean again. */
     int last = CGROUP_TREE_COUNT - 1;
     while (w->host.dir[last] < 0)
         last--;
     ASSERT_OK(mkdirat(w->host.dir[last], "blocked", 0755));
     assert_int_equal(cgroup_create(&w->host, "blocked", &again, &err), -1);
+
     ASSERT_OK(unlinkat(w->host.dir[last], "blocked", AT_REMOVEDIR));
     for (int t = 0; t < CGROUP_TREE_COUNT; t++)
         if (w->host.dir[t] >= 0)
             assert_int_equal(faccessat(w->host.dir[t], "blocked", F_OK, 0), -1);
+
     static const char *const bad[] = {"",    ".",    "..",
                                       "a/b", "../x", ".x",
                                       "a b", "\n",   "0123456789012345678901234567890123456789"};
@@ -110,6 +118,7 @@ static void a_jail_is_made_once_and_failures_leave_nothing(void **state)
         assert_int_equal(cgroup_kill(&w->host, bad[i]), -EINVAL);
     }
     assert_int_equal(cgroup_kill(&w->host, "absent"), -ENOENT);
+
     ASSERT_OK(cgroup_remove(&w->host, "absent"));
     cgroup_close(&c);
     remove_jail(w, "once");
@@ -153,11 +162,13 @@ static void a_fork_bomb_is_refused_and_counted(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 42);
+
     struct cgroup_stats s;
     cgroup_read_stats(&w->host, "pids", &s);
     assert_true(s.pids_refused >= 1);
     assert_int_equal(s.pids_now, 7); /* the bomb itself has ended */
     assert_int_equal(s.oom_kills, 0);
+
     ASSERT_OK(cgroup_kill(&w->host, "pids"));
     assert_true(ends_within(alive, PATIENCE_NS));
     close(alive);
@@ -192,6 +203,7 @@ static void cpu_time_and_memory_are_counted(void **state)
     await_cpu(pid, 0);
     ASSERT_OK(cgroup_kill(&w->host, "stats"));
     assert_true(ends_within(alive, PATIENCE_NS));
+
     struct cgroup_stats s;
     cgroup_read_stats(&w->host, "stats", &s);
     char *acct = file_of(w, CGROUP_TREE_CPU, "stats", "cpuacct.usage");
@@ -224,12 +236,14 @@ static void a_walk_kills_too_where_the_kernel_has_no_cgroup_kill(void **state)
     int dir = cgroup_jail_dir(&w->host, "walk");
     int command = cgroup_command_create(dir, "inner");
     assert_true(dir >= 0 && command >= 0);
+
     int alive[2];
     start(&c, -1, hide, &alive[0]);
     start(&c, command, fork_until_refused, &alive[1]);
     ASSERT_OK(group_kill_walk(dir));
     assert_true(ends_within(alive[0], PATIENCE_NS));
     assert_true(ends_within(alive[1], PATIENCE_NS));
+
     for (int i = 0; i < 2; i++)
         close(alive[i]);
     close(command);
@@ -270,6 +284,7 @@ static void killing_one_command_leaves_the_others(void **state)
     assert_true(dir >= 0 && procs[0] >= 0 && procs[1] >= 0);
     assert_int_equal(cgroup_command_create(dir, "one"), -EEXIST);
     assert_int_equal(cgroup_command_create(dir, "../one"), -EINVAL);
+
     int alive[3];
     start(&c, procs[0], hide, &alive[0]);
     start(&c, procs[1], hide, &alive[1]);
@@ -278,6 +293,7 @@ static void killing_one_command_leaves_the_others(void **state)
     assert_true(ends_within(alive[0], PATIENCE_NS));
     assert_false(ends_within(alive[1], 100 * NS_PER_MS));
     assert_false(ends_within(alive[2], 0));
+
     int r;
     deadline d = deadline_in(PATIENCE_NS);
     while ((r = cgroup_command_remove(dir, "one")) == -EBUSY && !deadline_passed(d))
@@ -286,6 +302,7 @@ static void killing_one_command_leaves_the_others(void **state)
     assert_int_equal(cgroup_command_remove(dir, "two"), -EBUSY);
     ASSERT_OK(cgroup_kill(&w->host, "commands"));
     assert_true(ends_within(alive[1], PATIENCE_NS) && ends_within(alive[2], PATIENCE_NS));
+
     for (int i = 0; i < 3; i++)
         close(alive[i]);
     close(procs[0]);
@@ -502,6 +519,7 @@ int main(void)
         cmocka_unit_test(leftovers_of_dead_keepers_are_removed_and_live_ones_stay),
         cmocka_unit_test(a_v2_tree_without_the_controllers_is_none_with_a_reason),
     };
+
     int failed = cmocka_run_group_tests_name("cgroup on this host", real, open_native, close_world);
     failed += cmocka_run_group_tests_name("cgroup on v1", real, open_v1, close_world);
     return failed;

@@ -159,6 +159,7 @@ static void bad_escapes_and_odd_paths_are_passed_over(void **state)
         "cgroup2",
         "- cgroup2 none rw",
     };
+
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct cgroup_mounts m = detect(lines[i]);
         assert_none(&m, "no cgroup file system");
@@ -187,6 +188,7 @@ static void a_whole_writable_tree_at_the_usual_place_is_preferred(void **state)
         {part, readonly, "/srv/part"},
         {V2_ALONE, V2_IN_HYBRID, "/sys/fs/cgroup"},
     };
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[512];
         snprintf(text, sizeof text, "%s%s", rows[i].first, rows[i].second);
@@ -229,6 +231,7 @@ static void lines_of_a_megabyte_are_read_and_overlong_paths_are_not_cut(void **s
     buf_puts(&text, " rw - cgroup2 none rw\n");
     struct cgroup_mounts m = detect(buf_cstr(&text));
     assert_none(&m, "no cgroup file system");
+
     buf_puts(&text, "3 2 0:1 / /long rw ");
     for (int i = 0; i < 1 << 17; i++)
         buf_puts(&text, "shared:1 ");
@@ -275,6 +278,7 @@ static void own_group_is_found_below_the_mount(void **state)
         {at_root, "0::/a\n", "/a"},
         {at_root, "0::/\n", "/"},
     };
+
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct cgroup_mounts m = detect_own(rows[i].mountinfo, rows[i].self);
         assert_int_equal(m.layout, CGROUP_V2);
@@ -325,6 +329,7 @@ static void socket_buffers_without_a_limit_are_told(void **state)
         {1, 0, "cgroup.memory=nosockets", ""},
         {1, 0, "", ""},
     };
+
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
         char why[160] = "stale";
         cgroup_check_sockets(hosts[i].v2, hosts[i].has_file, hosts[i].cmdline, why);
@@ -363,5 +368,6 @@ int main(void)
         cmocka_unit_test(socket_buffers_without_a_limit_are_told),
         cmocka_unit_test(layouts_have_names),
     };
+
     return cmocka_run_group_tests_name("cgroup_detect", tests, NULL, NULL);
 }

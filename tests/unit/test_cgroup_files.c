@@ -36,15 +36,18 @@ static void without_cgroups_making_a_jail_still_works(void **state)
     struct cgroup_mounts m = {.layout = CGROUP_NONE, .why = "not here"};
     struct cgroup_host h;
     struct cgroup c;
+
     ASSERT_OK(cgroup_host_open(&h, &m, "x", &err));
     assert_int_equal(h.layout, CGROUP_NONE);
     assert_string_equal(h.why, "not here");
+
     ASSERT_OK(cgroup_create(&h, "j", &c, &err));
     ASSERT_OK(cgroup_limit(&h, "j", &LIMITS_DEFAULT, &err));
     ASSERT_OK(cgroup_enter(&c, 0));
     assert_int_equal(cgroup_kill(&h, "j"), -EOPNOTSUPP);
     assert_int_equal(cgroup_freeze(&h, "j", 1, 0, &err), -1);
     assert_int_equal(err.code, PD_UNSUPPORTED);
+
     ASSERT_OK(cgroup_remove(&h, "j"));
     cgroup_close(&c);
     cgroup_host_remove(&h);
@@ -55,6 +58,7 @@ static void trees_that_cannot_be_used_are_none_with_a_reason(void **state)
     (void)state;
     static const char *const paths[] = {"/tmp", "/proc/nonexistent"};
     static const char *const reasons[] = {"hidden by another mount", "No such file"};
+
     for (int i = 0; i < 2; i++) {
         struct cgroup_mounts m = {.layout = CGROUP_V2};
         snprintf(m.path[CGROUP_TREE_UNIFIED], sizeof m.path[0], "%s", paths[i]);

@@ -31,6 +31,7 @@ static void test_whole(void **state)
         {"a\xff", 1},
         {"\xffzz", 3},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++)
         if (character_whole(rows[i].text, strlen(rows[i].text)) != rows[i].whole)
             fail_msg("row %zu: %zu", i, character_whole(rows[i].text, strlen(rows[i].text)));
@@ -49,6 +50,7 @@ static void test_rest(void **state)
                 {"\x9f\x98\x80", 3},
                 {"\x80\x80\x80\x80", 3},
                 {"\xe2\x82\xac", 0}};
+
     for (size_t i = 0; i < COUNT(rows); i++)
         if (character_rest(rows[i].text, strlen(rows[i].text)) != rows[i].rest)
             fail_msg("row %zu", i);

@@ -95,6 +95,7 @@ static void test_requests_follow_each_other(void **state)
     assert_string_equal(buf_cstr(&got), "body");
     assert_int_equal(ask(c, HTTP_POST, "/echo", "", 0, &got), 200);
     assert_int_equal(got.len, 0);
+
     static char big[3 << 20];
     memset(big, 'b', sizeof big);
     assert_int_equal(ask(c, HTTP_PUT, "/pipes", big, sizeof big, &got), 200);
@@ -102,6 +103,7 @@ static void test_requests_follow_each_other(void **state)
     assert_memory_equal(got.data, big, sizeof big);
     assert_int_equal(ask(c, HTTP_GET, "/error", NULL, 0, &got), 404);
     assert_true(client_is_reusable(c));
+
     struct server_stats stats;
     server_get_stats(t.server, &stats);
     assert_int_equal(stats.accepted, 1);
@@ -116,19 +118,23 @@ static void test_chunks_are_sent_and_read(void **state)
     const struct http_head *h;
     auto_buf sent = BUF_INIT(1u << 20), got = BUF_INIT(1u << 20);
     assert_int_equal(client_begin(c, HTTP_POST, slice_of("/stream"), CLIENT_CHUNKED, &e), 0);
+
     for (int i = 0; i < 100; i++) {
         char piece[32];
         int n = snprintf(piece, sizeof piece, "piece %d;", i);
         assert_int_equal(client_write(c, piece, (size_t)n, &e), 0);
         buf_put(&sent, piece, (size_t)n);
     }
+
     assert_int_equal(client_end(c, &e), 0);
     assert_int_equal(client_read_head(c, &h, deadline_in(PATIENCE), &e), 0);
     assert_int_equal(h->body, HTTP_BODY_CHUNKED);
+
     char piece[7];
     ssize_t n;
     while ((n = client_read(c, piece, sizeof piece, deadline_in(PATIENCE), &e)) > 0)
         buf_put(&got, piece, (size_t)n);
+
     assert_int_equal(n, 0);
     assert_string_equal(buf_cstr(&got), buf_cstr(&sent));
     assert_true(client_is_reusable(c));
@@ -142,10 +148,12 @@ static void test_waiting_has_an_end_and_can_go_on(void **state)
     struct client *c = dial();
     struct pd_err e;
     const struct http_head *h;
+
     assert_int_equal(client_begin(c, HTTP_GET, slice_of("/gate"), CLIENT_NO_BODY, &e), 0);
     assert_int_equal(client_end(c, &e), 0);
     assert_int_equal(client_read_head(c, &h, deadline_in(50 * NS_PER_MS), &e), -1);
     assert_int_equal(e.code, PD_TIMEOUT);
+
     gate_set(&gate, 1);
     assert_int_equal(client_read_head(c, &h, deadline_in(PATIENCE), &e), 0);
     auto_buf got = BUF_INIT(100);
@@ -159,18 +167,22 @@ static void test_headers_are_checked(void **state)
     (void)state;
     struct client *c = dial();
     struct pd_err e;
+
     assert_int_equal(client_header(c, slice_of("X"), slice_of("a\r\nY: b"), &e), -1);
     assert_int_equal(client_header(c, slice_of("X Y"), slice_of("a"), &e), -1);
     assert_int_equal(client_header(c, slice_of(""), slice_of("a"), &e), -1);
     assert_int_equal(client_begin(c, HTTP_GET, slice_of("/a b"), CLIENT_NO_BODY, &e), -1);
     assert_int_equal(client_begin(c, HTTP_GET, slice_of("/a\r\nX: y"), CLIENT_NO_BODY, &e), -1);
+
     /* Two hosts would be refused by the server, and so would a second length. */
     assert_int_equal(client_header(c, slice_of("Host"), slice_of("other"), &e), 0);
     assert_int_equal(client_header(c, slice_of("Content-Length"), slice_of("77"), &e), 0);
+
     auto_buf got = BUF_INIT(1000);
     assert_int_equal(ask(c, HTTP_POST, "/echo", "abc", 3, &got), 200);
     /* They were for that one request. */
     assert_int_equal(ask(c, HTTP_POST, "/echo", "abc", 3, &got), 200);
+
     /* A body is as long as was said. */
     assert_int_equal(client_begin(c, HTTP_POST, slice_of("/echo"), 3, &e), 0);
     assert_int_equal(client_write(c, "abcd", 4, &e), -1);
@@ -185,6 +197,7 @@ static void test_an_early_answer_can_be_read(void **state)
     const struct http_head *h;
     static char piece[1 << 20];
     assert_int_equal(client_begin(c, HTTP_POST, slice_of("/echo?small"), 64u << 20, &e), 0);
+
     for (int i = 0; i < 64 && client_write(c, piece, sizeof piece, &e) == 0; i++)
         ;
     assert_int_equal(client_read_head(c, &h, deadline_in(PATIENCE), &e), 0);
@@ -198,16 +211,19 @@ static void test_nobody_there(void **state)
     (void)state;
     struct pd_err e;
     struct url_server where = {.host = "127.0.0.1"};
+
     /* It does not listen, and as long as it is open nobody else has the port. */
     auto_fd taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof a;
+
     assert_int_equal(bind(taken, (struct sockaddr *)&a, sizeof a), 0);
     getsockname(taken, (struct sockaddr *)&a, &len);
     where.port = ntohs(a.sin_port);
     assert_null(client_connect(&where, NULL, deadline_in(PATIENCE), &e));
     assert_int_equal(e.code, PD_BAD_GATEWAY);
     assert_int_equal(e.sys, ECONNREFUSED);
+
     struct url_server file = {.socket = "/nonexistent/sock"};
     assert_null(client_connect(&file, NULL, deadline_in(PATIENCE), &e));
     assert_non_null(strstr(e.msg, "/nonexistent/sock"));
@@ -239,11 +255,13 @@ static void test_over_tls(void **state)
     struct pd_err e;
     struct tls_context *tls = tls_client_new(cert, &e), *stranger = tls_client_new(NULL, &e);
     assert_true(tls && stranger);
+
     struct client *c = dial_with(tls, &e);
     assert_non_null(c);
     auto_buf got = BUF_INIT(64u << 20);
     static char big[2 << 20];
     memset(big, 'b', sizeof big);
+
     for (int i = 0; i < 3; i++) {
         assert_int_equal(ask(c, HTTP_GET, "/hello", NULL, 0, &got), 200);
         assert_string_equal(buf_cstr(&got), "hello");
@@ -254,11 +272,13 @@ static void test_over_tls(void **state)
         assert_int_equal(got.len, sizeof big);
     }
     client_free(c);
+
     /* Two requests in one record: the second one is in no socket any more. */
     struct client *pipelined = dial_with(tls, &e);
     static const char two[] = "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
                               "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n";
     assert_int_equal(conn_write(client_conn(pipelined), two, sizeof two - 1, PATIENCE, &e), 0);
+
     size_t hellos = 0;
     buf_clear(&got);
     while (hellos < 2) {
@@ -271,12 +291,14 @@ static void test_over_tls(void **state)
             hellos++;
     }
     client_free(pipelined);
+
     /* Somebody who does not trust the certificate gets nowhere. */
     c = dial_with(stranger, &e);
     assert_non_null(c);
     assert_int_equal(client_begin(c, HTTP_GET, slice_of("/hello"), CLIENT_NO_BODY, &e), 0);
     assert_int_equal(client_end(c, &e), -1);
     assert_int_equal(e.code, PD_DENIED);
+
     client_free(c);
     tls_context_free(tls);
     tls_context_free(stranger);
@@ -299,6 +321,7 @@ static void *script_run(void *p)
             break;
         len += (size_t)n;
     }
+
     s->heard[len] = 0;
     (void)fd_write_all(s->out, s->says, strlen(s->says));
     close(s->in);
@@ -315,10 +338,12 @@ static int ask_script(const char *says, struct buf *got, char *heard, struct pd_
     struct script s = {.in = there[0], .out = back[1], .says = says};
     pthread_t thread;
     pthread_create(&thread, NULL, script_run, &s);
+
     struct client *c = client_new(conn_new_pair(back[0], there[1], e), "box:8080", e);
     const struct http_head *h;
     int status = -1;
     buf_clear(got);
+
     if (client_begin(c, HTTP_GET, slice_of("/x?y=z"), CLIENT_NO_BODY, e) == 0 &&
         client_end(c, e) == 0 && client_read_head(c, &h, deadline_in(PATIENCE), e) == 0 &&
         client_read_all(c, got, 1000, deadline_in(PATIENCE), e) == 0) {
@@ -326,6 +351,7 @@ static int ask_script(const char *says, struct buf *got, char *heard, struct pd_
         if (h->body == HTTP_BODY_TO_EOF)
             assert_false(client_is_reusable(c));
     }
+
     pthread_join(thread, NULL);
     client_free(c);
     snprintf(heard, 4096, "%s", s.heard);
@@ -359,6 +385,7 @@ static void test_what_servers_say_over_pipes(void **state)
         {"HTTP/1.1 200", -1, "", PD_LOST},
     };
     auto_buf got = BUF_INIT(2000);
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct pd_err e = {0};
         static char heard[4096];

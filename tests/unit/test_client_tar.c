@@ -82,12 +82,14 @@ static void put_entry(struct archive *a, const char *name, char type, const char
     h[156] = (unsigned char)type;
     snprintf((char *)h + 157, 100, "%s", link);
     memcpy(h + 257, "ustar\00000", 8);
+
     unsigned sum = 0;
     memset(h + 148, ' ', 8);
     for (size_t i = 0; i < sizeof h; i++)
         sum += h[i];
     snprintf((char *)h + 148, 8, "%06o", sum);
     assert_int_equal(buf_put(&a->bytes, h, sizeof h), 0);
+
     if (len) {
         static const char zeros[512];
         buf_put(&a->bytes, data, len);
@@ -136,6 +138,7 @@ static void test_a_tree_comes_back(void **state)
     struct pd_err e = {.msg = ""};
     struct archive a = ARCHIVE;
     char longer[260], content[4100], link[300];
+
     umask(022);
     memset(longer, 'n', 200);
     longer[200] = 0;
@@ -143,25 +146,30 @@ static void test_a_tree_comes_back(void **state)
     content[sizeof content - 1] = 0;
     mkdirat(p->outer, "src", 0755);
     mkdirat(p->outer, "src/sub", 0700);
+
     auto_fd src = openat(p->outer, "src", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     write_file(src, "empty", "", 0644);
     write_file(src, "run.sh", "#!/bin/sh\n", 0755);
     write_file(src, "sub/\xff odd\nname", content, 0600);
     write_file(src, longer, "long", 0644);
+
     assert_int_equal(symlinkat("../run.sh", src, "sub/link"), 0);
     assert_int_equal(mkfifoat(src, "pipe", 0600), 0);
     assert_int_equal(tar_write(src, put, &a, &e), 0);
     assert_int_equal(a.bytes.len % 512, 0);
+
     a.at = 0;
     assert_int_equal(tar_unpack(p->inner, get, &a, &e), 0);
     assert_file(p->inner, "empty", "", 0644);
     assert_file(p->inner, "run.sh", "#!/bin/sh\n", 0755);
     assert_file(p->inner, "sub/\xff odd\nname", content, 0600);
     assert_file(p->inner, longer, "long", 0644);
+
     ssize_t n = readlinkat(p->inner, "sub/link", link, sizeof link);
     assert_int_equal(n, 9);
     assert_memory_equal(link, "../run.sh", 9);
     assert_false(exists(p->inner, "pipe"));
+
     /* Again over it: files are replaced. */
     a.at = 0;
     assert_int_equal(tar_unpack(p->inner, get, &a, &e), 0);
@@ -173,6 +181,7 @@ static void test_names_that_lead_out_are_refused(void **state)
     static const char *const names[] = {"../x",  "/tmp/paddock-tar-x", "a/../../x", "a/..", "..",
                                         "./../x"};
     struct place *p = *state;
+
     for (size_t i = 0; i < COUNT(names); i++) {
         struct pd_err e = {.msg = ""};
         struct archive a = ARCHIVE;
@@ -197,6 +206,7 @@ static void test_links_that_lead_out_are_left_out(void **state)
         {"l", "./a", 1},         {"d/e/l", "../../a", 1}, {"d/e/l", "../../../a", 0},
     };
     struct place *p = *state;
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct pd_err e = {.msg = ""};
         struct archive a = ARCHIVE;
@@ -215,9 +225,11 @@ static void test_nothing_is_written_through_a_link(void **state)
     struct archive a = ARCHIVE;
     mkdirat(p->outer, "out", 0755);
     write_file(p->outer, "victim", "safe", 0644);
+
     /* A link that the user has there, and one that the archive brings. */
     assert_int_equal(symlinkat("../out", p->inner, "mine"), 0);
     assert_int_equal(symlinkat("../victim", p->inner, "file"), 0);
+
     put_entry(&a, "file", '0', "", "evil", 0644);
     put_entry(&a, "mine/x", '0', "", "evil", 0644);
     assert_int_equal(unpack(&a, p->inner, &e), -1);
@@ -225,6 +237,7 @@ static void test_nothing_is_written_through_a_link(void **state)
     assert_file(p->outer, "victim", "safe", 0644);
     assert_file(p->inner, "file", "evil", 0644); /* the link itself was replaced */
     buf_done(&a.bytes);
+
     a = ARCHIVE;
     put_entry(&a, "dir", '5', "", NULL, 0755);
     put_entry(&a, "link", '2', "dir", NULL, 0777);
@@ -239,6 +252,7 @@ static void test_devices_hard_links_and_setuid_do_not_arrive(void **state)
     struct place *p = *state;
     struct pd_err e = {.msg = ""};
     struct archive a = ARCHIVE;
+
     put_entry(&a, "suid", '0', "", "x", 06755);
     put_entry(&a, "hard", '1', "suid", NULL, 0644);
     put_entry(&a, "char", '3', "", NULL, 0666);
@@ -247,6 +261,7 @@ static void test_devices_hard_links_and_setuid_do_not_arrive(void **state)
     put_entry(&a, "odd", 'V', "", "skipped", 0666);
     put_entry(&a, "closed", '5', "", NULL, 0);
     put_entry(&a, "closed/last", '0', "", "here", 0644);
+
     assert_int_equal(unpack(&a, p->inner, &e), 0);
     assert_file(p->inner, "suid", "x", 0755);
     assert_file(p->inner, "closed/last", "here", 0644);
@@ -263,6 +278,7 @@ static void test_a_broken_archive_is_an_error(void **state)
     put_entry(&whole, "pax", 'x', "", "16 path=renamed\n", 0644);
     put_entry(&whole, "name", '0', "", "content", 0644);
     size_t len = whole.bytes.len;
+
     /* Cut anywhere but between entries. */
     for (size_t cut = 1; cut < len; cut += 37) {
         if (cut % 512 == 0 && cut != 512)
@@ -271,6 +287,7 @@ static void test_a_broken_archive_is_an_error(void **state)
         a.bytes.len = cut;
         assert_int_equal(tar_unpack(p->inner, get, &a, &e), -1);
     }
+
     /* Every byte of a head counts. */
     for (size_t i = 0; i < 512; i += 7) {
         struct archive a = ARCHIVE;
@@ -280,6 +297,7 @@ static void test_a_broken_archive_is_an_error(void **state)
         assert_int_equal(e.code, PD_PROTOCOL);
         buf_done(&a.bytes);
     }
+
     static const char *const bad[] = {"x path=a\n", "99 path=a\n", "8 path=a\n", "5 pat\n",
                                       "12 size=1x\n"};
     for (size_t i = 0; i < COUNT(bad); i++) {

@@ -37,6 +37,7 @@ static void test_escape_shows_what_a_terminal_would_obey(void **state)
         {"\xf4\x90\x80\x80", 4, "\\xf4\\x90\\x80\\x80"},
         {"\xe4\xb8", 2, "\\xe4\\xb8"}, /* cut */
     };
+
     (void)state;
     auto_buf b = BUF_INIT(1000);
     for (size_t i = 0; i < COUNT(rows); i++)
@@ -100,6 +101,7 @@ static void test_tables_are_aligned_and_escaped(void **state)
     (void)state;
     char out[1000];
     auto_table t;
+
     table_init(&t, "ID >N WHAT");
     table_put(&t, "a");
     table_printf(&t, "%d", 100);
@@ -110,6 +112,7 @@ static void test_tables_are_aligned_and_escaped(void **state)
     assert_string_equal(printed(&t, out, sizeof out), "ID      N  WHAT\n"
                                                       "a     100  x\\x1b[2Jy\n"
                                                       "caf\xc3\xa9    -  -\n");
+
     t.cut = 14;
     assert_string_equal(printed(&t, out, sizeof out), "ID      N  WHA\n"
                                                       "a     100  x\\x\n"
@@ -130,6 +133,7 @@ static void test_numbers_for_people(void **state)
         {1048576, "1.0M", "12d03h"},
         {UINT64_MAX, "16E", NULL},
     };
+
     char text[16];
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -139,6 +143,7 @@ static void test_numbers_for_people(void **state)
         if (rows[i].age)
             assert_string_equal(text, rows[i].age);
     }
+
     assert_int_equal(parse_time_ms("1970-01-02T00:00:01.234Z"), 86401234);
     assert_int_equal(parse_time_ms("2026-01-02T03:04:05.678Z"), 1767323045678);
     assert_int_equal(parse_time_ms("2026-01-02T03:04:05.678+01:00"), -1);
@@ -154,6 +159,7 @@ static const char *events_of(const char *stream, size_t piece, struct buf *out)
     struct pd_err e = {.msg = ""};
     size_t len = strlen(stream);
     buf_clear(out);
+
     for (size_t at = 0; at < len; at += piece) {
         const char *data = stream + at;
         size_t left = len - at < piece ? len - at : piece;
@@ -168,6 +174,7 @@ static const char *events_of(const char *stream, size_t piece, struct buf *out)
             left -= used;
         }
     }
+
     return buf_cstr(out);
 }
 
@@ -188,6 +195,7 @@ static void test_events_are_read_whatever_the_pieces(void **state)
         {"data: cut off\n", ""},
         {"data: cut off", ""},
     };
+
     (void)state;
     auto_buf b = BUF_INIT(10000);
     for (size_t i = 0; i < COUNT(rows); i++)
@@ -203,12 +211,14 @@ static void test_a_line_without_end_is_refused(void **state)
     struct event v;
     static char many[65536];
     memset(many, 'x', sizeof many);
+
     size_t used = 0, sent = 0;
     int got = 0;
     while (got == 0 && sent <= 2 * (size_t)EVENT_LINE_MAX) {
         got = event_reader_next(&r, many, sizeof many, &used, &v, &e);
         sent += sizeof many;
     }
+
     assert_int_equal(got, -1);
     assert_int_equal(e.code, PD_PROTOCOL);
     assert_true(sent >= EVENT_LINE_MAX);

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "box/caller.h"
 #include "engine/cloudrun_api.h"
+#include "engine/google_federation.h"
 #include "engine/google_keys.h"
 #include "unit.h"
 
@@ -347,6 +348,103 @@ static void test_where_a_box_calls(void **state)
     assert_int_equal(caller_read_pin(pin, &c, &e), -1);
 }
 
+/* ---- federated identities ---- */
+
+#define FEDERATION(more)                                                                           \
+    "{\"type\":\"external_account\",\"audience\":\"//iam/"                                         \
+    "p\",\"subject_token_type\":\"urn:jwt\"," more
+#define STS(url) "\"token_url\":\"" url "\","
+#define FROM(source)                                                                               \
+    STS("https://sts.googleapis.com/v1/token") "\"credential_source\":{" source "}}"
+
+static void test_federations(void **state)
+{
+    static const struct {
+        const char *text, *says; /* says NULL: it is good */
+    } rows[] = {
+        {FEDERATION(FROM("\"file\":\"/run/token\"")), NULL},
+        {FEDERATION(
+             FROM("\"url\":\"http://169.254.169.254/metadata?a=b\",\"headers\":{\"M\":\"a b\"}")),
+         NULL},
+        {FEDERATION(FROM("\"file\":\"f\",\"format\":{\"type\":\"text\"}")), NULL},
+        {FEDERATION(FROM("")), "'file' or 'url'"},
+        {FEDERATION(FROM("\"file\":\"f\",\"url\":\"https://x\"")), "'file' or 'url'"},
+        {FEDERATION(FROM("\"url\":\"http://192.0.2.1/x\"")), "url"},
+        {FEDERATION(FROM("\"url\":\"https://x/a b\"")), "url"},
+        {FEDERATION(FROM("\"url\":\"https://x/a#b\"")), "url"},
+        {FEDERATION(FROM("\"url\":\"https://x\",\"headers\":{\"A\":\"b\\r\\nC: d\"}")), "headers"},
+        {FEDERATION(FROM("\"url\":\"https://x\",\"headers\":{\"A: b\":\"c\"}")), "headers"},
+        {FEDERATION(FROM("\"url\":\"https://x\",\"headers\":{\"A\":7}")), "headers"},
+        {FEDERATION(FROM("\"file\":\"f\",\"format\":{\"type\":\"xml\"}")), "xml"},
+        {FEDERATION(FROM("\"file\":\"f\",\"format\":{\"type\":\"json\"}")),
+         "subject_token_field_name"},
+        {FEDERATION(FROM("\"executable\":{\"command\":\"id\"}")), "'executable'"},
+        {FEDERATION(FROM("\"environment_id\":\"aws1\"")), "'environment_id'"},
+        {FEDERATION(STS("http://sts.example/x") "\"credential_source\":{\"file\":\"f\"}}"),
+         "token_url"},
+        {FEDERATION("\"credential_source\":{\"file\":\"f\"}}"), "'token_url'"},
+        {FEDERATION("\"service_account_impersonation\":{\"token_lifetime_seconds\":5}," FROM(
+             "\"file\":\"f\"")),
+         "token_lifetime_seconds"},
+        {"[]", "'audience'"},
+        {"", "'audience'"},
+    };
+    static struct google_federation f;
+    (void)state;
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct pd_err e = {.msg = ""};
+        int r = google_federation_read(rows[i].text, strlen(rows[i].text), &f, &e);
+        if (r != (rows[i].says ? -1 : 0) || (r < 0 && !strstr(e.msg, rows[i].says)))
+            fail_msg("row %zu: %s", i, e.msg);
+        assert_int_equal(google_is_federation(rows[i].text, strlen(rows[i].text)),
+                         rows[i].text[0] == '{');
+    }
+}
+
+static void test_a_federations_requests(void **state)
+{
+    static const char text[] = FEDERATION(
+        "\"service_account_impersonation_url\":\"https://iam.example/v1/a@b.c:generate\"," FROM(
+            "\"url\":\"https://"
+            "x.example?a=b\",\"format\":{\"type\":\"json\",\"subject_token_field_name\":\"v\"}"));
+    static struct google_federation f;
+    static char subject[GOOGLE_SUBJECT], token[GOOGLE_TOKEN];
+    struct pd_err e = {.msg = ""};
+    auto_buf form = BUF_INIT(4096), body = BUF_INIT(512);
+    (void)state;
+
+    assert_int_equal(google_federation_read(text, sizeof text - 1, &f, &e), 0);
+    assert_string_equal(f.source.base, "https://x.example");
+    assert_string_equal(f.source.target, "/?a=b");
+    assert_string_equal(f.impersonate.target, "/v1/a@b.c:generate");
+
+    assert_int_equal(google_subject_read(&f, "{\"v\":\"a+b\"}", 11, subject, &e), 0);
+    google_federate_form(&form, &f, subject);
+    assert_string_equal(
+        buf_cstr(&form),
+        "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Atoken-exchange"
+        "&audience=%2F%2Fiam%2Fp"
+        "&scope=https%3A%2F%2Fwww.googleapis.com%2Fauth%2Fcloud-platform"
+        "&requested_token_type=urn%3Aietf%3Aparams%3Aoauth%3Atoken-type%3Aaccess_token"
+        "&subject_token=a%2Bb&subject_token_type=urn%3Ajwt");
+    google_impersonate_body(&body, &f);
+    assert_string_equal(buf_cstr(&body),
+                        "{\"scope\":[\"" GOOGLE_SCOPE "\"],\"lifetime\":\"3600s\"}");
+
+    assert_int_equal(google_subject_read(&f, "{\"w\":\"a\"}", 9, subject, &e), -1);
+    assert_int_equal(google_subject_read(&f, "a", 1, subject, &e), -1);
+    f.field[0] = 0;
+    assert_int_equal(google_subject_read(&f, "a b", 3, subject, &e), -1);
+    assert_int_equal(google_subject_read(&f, "\r\n", 2, subject, &e), -1);
+    assert_int_equal(google_subject_read(&f, "a\r\n", 3, subject, &e), 0);
+    assert_string_equal(subject, "a");
+
+    assert_int_equal(google_impersonated_read("{\"accessToken\":\"t\"}", 19, token, &e), 0);
+    assert_int_equal(google_impersonated_read("{\"accessToken\":\"t\\n\"}", 21, token, &e), -1);
+    assert_int_equal(google_impersonated_read("{}", 2, token, &e), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_places),      cmocka_unit_test(test_requests),
         cmocka_unit_test(test_executions),  cmocka_unit_test(test_lists_and_operations),
         cmocka_unit_test(test_jobs),        cmocka_unit_test(test_where_a_box_calls),
+        cmocka_unit_test(test_federations), cmocka_unit_test(test_a_federations_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

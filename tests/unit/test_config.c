@@ -84,12 +84,15 @@ static void test_the_table_is_sound(void **state)
     (void)state;
     struct config *c = calloc(1, sizeof *c);
     assert_non_null(c);
+
     for (unsigned i = 0; i < config_key_count; i++) {
         const struct config_key *k = &config_keys[i];
         struct pd_err e = {.msg = ""};
+
         /* A number without a default follows from the machine. */
         char least[32];
         (void)snprintf(least, sizeof least, "%ju", (uintmax_t)k->min);
+
         const char *value =
             config_is_derived(k) ? (k->type == CONFIG_CORES ? "1" : least) : k->value;
         if (config_set(c, k, k->name, value, &e) < 0)
@@ -101,6 +104,7 @@ static void test_the_table_is_sound(void **state)
             assert_int_not_equal(config_keys[j].offset, k->offset);
         }
         assert_ptr_equal(config_find(k->name, strlen(k->name), 0), k);
+
         /* What is shown can be read again and is then the same. */
         auto_buf shown = BUF_INIT(4096), again = BUF_INIT(4096);
         config_show(c, k, &shown);
@@ -109,6 +113,7 @@ static void test_the_table_is_sound(void **state)
         config_show(c, k, &again);
         assert_string_equal(buf_cstr(&again), text);
     }
+
     config_free(c);
 }
 
@@ -117,6 +122,7 @@ static void test_defaults(void **state)
     (void)state;
     struct config *c = load("", LIST("HOME=/home/x", "XDG_RUNTIME_DIR=/run/user/7"), NULL);
     const struct limits l = LIMITS_DEFAULT;
+
     assert_int_equal(c->listen.count, 1);
     assert_string_equal(c->listen.items[0], "127.0.0.1:8090");
     assert_string_equal(c->domain, "localhost");
@@ -144,6 +150,7 @@ static void test_defaults(void **state)
     assert_int_equal(c->audit_max_bytes, 64 << 20);
     assert_int_equal(c->audit_keep, 5);
     assert_int_equal(c->drain_timeout_ms, 10000);
+
     int root = geteuid() == 0;
     assert_string_equal(c->state_dir, root ? "/var/lib/paddock" : "/home/x/.local/share/paddock");
     assert_string_equal(c->run_dir, root ? "/run/paddock" : "/run/user/7/paddock");
@@ -178,6 +185,7 @@ static void test_sources_in_their_order(void **state)
     assert_int_equal(c->idle_timeout_ms, 300000);
     assert_int_equal(c->log_format, LOG_FORMAT_JSON);
     assert_int_equal(c->log_level, LOG_LEVEL_DEBUG);
+
     auto_buf out = BUF_INIT(1 << 16);
     config_print(c, &out);
     const char *shown = buf_cstr(&out);
@@ -203,6 +211,7 @@ static void test_what_is_printed_can_be_loaded(void **state)
     assert_string_equal(d->allowed_hosts.items[2], "z");
     assert_int_equal(d->cpu_milli, 1250);
     assert_string_equal(d->user, "joe");
+
     for (unsigned i = 0; i < config_key_count; i++) {
         auto_buf one = BUF_INIT(4096), two = BUF_INIT(4096);
         config_show(c, &config_keys[i], &one);
@@ -219,12 +228,14 @@ static void test_lists(void **state)
     struct config *c =
         load("listen = 1.2.3.4:5\n", LIST("PADDOCK_ALLOWED_HOSTS=a, b,,c"),
              LIST("--listen", "127.0.0.1:1", "--listen=unix:/x", "--unix-socket", "none"));
+
     assert_int_equal(c->listen.count, 2);
     assert_string_equal(c->listen.items[0], "127.0.0.1:1");
     assert_string_equal(c->listen.items[1], "unix:/x");
     assert_int_equal(c->allowed_hosts.count, 3);
     assert_string_equal(c->unix_socket, "");
     config_free(c);
+
     char many[200] = "listen = ";
     for (int i = 0; i <= 32; i++)
         (void)snprintf(many + strlen(many), sizeof many - strlen(many), "a ");
@@ -283,6 +294,7 @@ static void test_bad_files_are_named(void **state)
     check_refused("memory = 1\n", NULL, NULL, "unknown key 'memory'", "memory_bytes?");
     check_refused("zzzzzzzzz = 1\n", NULL, NULL, "unknown key", "lists the valid keys");
     check_refused("pids = 10\npids = 10\n", NULL, NULL, ":2: pids is given twice", "line 1");
+
     check_refused("pids\n", NULL, NULL, ":1: 'pids'", "`key = value`");
     check_refused("= 3\n", NULL, NULL, ":1:", "`key = value`");
     check_refused("PIDS = 3\n", NULL, NULL, ":1:", "`key = value`");
@@ -290,12 +302,14 @@ static void test_bad_files_are_named(void **state)
     check_refused("user = \"joe\n", NULL, NULL, ":1: user", "quotes");
     check_refused("user = \"joe\" x\n", NULL, NULL, ":1: user", "quotes");
     check_refused("user = jo\x01\n", NULL, NULL, ":1:", "control character");
+
     check_refused("log_level = loud\n", NULL, NULL, "'loud'", "debug, info, warn, error");
     check_refused("audit = maybe\n", NULL, NULL, "'maybe'", "on nor off");
     check_refused("state_dir = here\n", NULL, NULL, "state_dir: 'here'", "absolute path");
     check_refused("queue_timeout_s = 2h\n", NULL, NULL, "'2h'", "0 to 3600 seconds");
     check_refused("queue_timeout_s = -1\n", NULL, NULL, "'-1'", "");
     check_refused("cpu = 0.001\n", NULL, NULL, "cpu: '0.001'", "");
+
     check_refused("domain = UPPER\n", NULL, NULL, "domain", "lower case");
     check_refused("tls_cert = /x\n", NULL, NULL, "tls_key is missing", "");
     check_refused("pool_min = 9\n", NULL, NULL, "pool_min (9)", "pool_max (8)");
@@ -431,10 +445,12 @@ static void test_which_file(void **state)
     write_file("pids = 77\n");
     (void)snprintf(variable, sizeof variable, "PADDOCK_CONFIG=%s", file);
     (void)snprintf(flag, sizeof flag, "--config=%s", file);
+
     struct config *c = config_load(&(struct config_input){.environ = LIST(variable)}, &e);
     assert_non_null(c);
     assert_int_equal(c->pids, 77);
     config_free(c);
+
     c = config_load(&(struct config_input){.environ = LIST("PADDOCK_CONFIG=/nowhere/x"),
                                            .argv = LIST(flag, "--cpu", "2"),
                                            .argc = 3},
@@ -442,6 +458,7 @@ static void test_which_file(void **state)
     assert_non_null(c);
     assert_int_equal(c->pids, 77);
     config_free(c);
+
     assert_null(
         config_load(&(struct config_input){.argv = LIST("--config", "/nowhere/x"), .argc = 2}, &e));
     assert_non_null(strstr(e.msg, "/nowhere/x"));
@@ -654,6 +671,7 @@ static void test_the_document_has_the_table(void **state)
         n = fd_read_file(AT_FDCWD, places[i], text, sizeof text);
     if (n < 0)
         skip_because("docs/configuration.md is not beside the test");
+
     auto_buf table = BUF_INIT(1 << 16);
     config_help(CONFIG_HELP_MARKDOWN, &table);
     char *row = (char *)(uintptr_t)buf_cstr(&table);
@@ -690,5 +708,6 @@ int main(void)
         cmocka_unit_test(test_what_is_above_a_ceiling_is_told),
         cmocka_unit_test(test_the_document_has_the_table),
     };
+
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }

@@ -197,10 +197,12 @@ static void test_a_silent_pipe_is_a_stall_and_a_dead_peer_is_noticed(void **stat
     struct pd_err e;
     pair_of(s);
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+
     struct conn *c = conn_new(s[0], NULL, &e);
     assert_int_equal(conn_write_pipe(c, p[0], 1, 30 * NS_PER_MS, &e), -1);
     assert_int_equal(e.code, PD_TIMEOUT);
     close(s[1]);
+
     uint64_t before = clock_now();
     assert_int_equal(write(p[1], "x", 1), 1);
     assert_int_equal(conn_write_pipe(c, p[0], 1, PATIENCE, &e), -1);
@@ -262,16 +264,20 @@ static void test_a_pair_of_pipes_is_a_conn(void **state)
     (void)state;
     int there[2], back[2];
     struct pd_err e;
+
     assert_int_equal(pipe2(there, O_CLOEXEC), 0);
     assert_int_equal(pipe2(back, O_CLOEXEC), 0);
     struct conn *c = conn_new_pair(back[0], there[1], &e);
     assert_non_null(c);
+
     char in[8];
     assert_int_equal(conn_write(c, "abc", 3, PATIENCE, &e), 0);
     assert_int_equal(read(there[0], in, sizeof in), 3);
+
     assert_int_equal(write(back[1], "defg", 4), 4);
     assert_int_equal(conn_read(c, in, sizeof in, 0, &e), 4);
     assert_false(conn_is_gone(c));
+
     conn_end_writing(c);
     assert_int_equal(read(there[0], in, sizeof in), 0);
     close(back[1]);
@@ -295,6 +301,7 @@ static void *tls_client(void *p)
     static char got[(1 << 20) + 5];
     struct conn *c = conn_new(side->fd, side->context, &side->e);
     side->result = -1;
+
     if (c && (!side->host || conn_set_host(c, side->host, &side->e) == 0) &&
         conn_write(c, "hello", 5, PATIENCE, &side->e) == 0) {
         size_t at = 0;
@@ -308,6 +315,7 @@ static void *tls_client(void *p)
             !memcmp(got + sizeof expected, "after", 5))
             side->result = 0;
     }
+
     conn_free(c);
     return NULL;
 }
@@ -318,15 +326,18 @@ static void test_tls_there_and_back(void **state)
     struct pd_err e;
     struct tls_context *server = tls_server_new(cert, key, &e), *client = tls_client_new(cert, &e);
     assert_true(server && client);
+
     int s[2], p[2];
     pair_of(s);
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+
     struct tls_side side = {.fd = s[1], .context = client, .host = "here.test"};
     pthread_t t[2];
     pthread_create(&t[0], NULL, tls_client, &side);
     struct conn *c = conn_new(s[0], server, &e);
     assert_true(conn_is_tls(c));
     char in[16];
+
     /* What is left of a record inside the library is told, since poll does not. */
     assert_int_equal(conn_read(c, in, 2, deadline_in(PATIENCE), &e), 2);
     assert_true(conn_pending(c));
@@ -334,19 +345,23 @@ static void test_tls_there_and_back(void **state)
     assert_false(conn_pending(c));
     assert_int_equal(conn_read(c, in, sizeof in, 0, &e), -1);
     assert_int_equal(e.code, PD_TIMEOUT);
+
     static char data[1 << 20];
     fill(data, sizeof data);
     struct feed_arg feed = {p[1], data, sizeof data};
     pthread_create(&t[1], NULL, feed_thread, &feed);
     assert_int_equal(conn_write_pipe(c, p[0], sizeof data, PATIENCE, &e), 0);
+
     struct iovec iov[3] = {{"af", 2}, {"", 0}, {"ter", 3}};
     assert_int_equal(conn_writev(c, iov, 3, PATIENCE, &e), 0);
     /* The client says good-bye, so this is an orderly end. */
     assert_int_equal(conn_read(c, in, sizeof in, deadline_in(PATIENCE), &e), 0);
+
     pthread_join(t[0], NULL);
     pthread_join(t[1], NULL);
     if (side.result)
         fail_msg("client: %s", side.e.msg);
+
     conn_free(c);
     close(p[0]);
     tls_context_free(server);
@@ -359,20 +374,24 @@ static struct tls_side handshake(const char *ca, const char *host)
     struct pd_err e;
     struct tls_context *server = tls_server_new(cert, key, &e), *client = tls_client_new(ca, &e);
     assert_true(server && client);
+
     int s[2];
     pair_of(s);
     struct tls_side side = {.fd = s[1], .context = client, .host = host};
     pthread_t t;
     pthread_create(&t, NULL, tls_client, &side);
+
     struct conn *c = conn_new(s[0], server, &e);
     char in[16];
     static char data[1 << 20];
     fill(data, sizeof data);
+
     if (conn_read(c, in, sizeof in, deadline_in(PATIENCE), &e) > 0) {
         (void)conn_write(c, data, sizeof data, PATIENCE, &e);
         (void)conn_write(c, "after", 5, PATIENCE, &e);
     }
     conn_free(c);
+
     pthread_join(t, NULL);
     tls_context_free(server);
     tls_context_free(client);
@@ -384,14 +403,18 @@ static void test_a_client_trusts_only_the_right_certificate(void **state)
     (void)state;
     assert_int_equal(handshake(cert, "here.test").result, 0);
     assert_int_equal(handshake(cert, "127.0.0.1").result, 0);
+
     struct tls_side side = handshake(cert, "elsewhere.test");
     assert_int_equal(side.result, -1);
     assert_int_equal(side.e.code, PD_DENIED);
+
     side = handshake(cert, "127.0.0.2");
     assert_int_equal(side.result, -1);
+
     side = handshake(NULL, "here.test"); /* nobody the system knows has signed it */
     assert_int_equal(side.result, -1);
     assert_int_equal(side.e.code, PD_DENIED);
+
     side = handshake(cert, NULL); /* a client that does not say whom it wants */
     assert_int_equal(side.result, -1);
 }
@@ -412,14 +435,17 @@ static void test_noise_is_not_tls(void **state)
     struct pd_err e;
     struct tls_context *server = tls_server_new(cert, key, &e);
     int s[2];
+
     pair_of(s);
     struct conn *c = conn_new(s[0], server, &e);
     const char noise[] = "GET / HTTP/1.1\r\n\r\n";
     assert_true(write(s[1], noise, sizeof noise) > 0);
+
     char in[16];
     assert_int_equal(conn_read(c, in, sizeof in, deadline_in(PATIENCE), &e), -1);
     assert_int_equal(e.code, PD_LOST);
     assert_int_equal(conn_read(c, in, sizeof in, deadline_in(PATIENCE), &e), -1);
+
     conn_free(c);
     close(s[1]);
     tls_context_free(server);
@@ -439,5 +465,6 @@ int main(void)
         cmocka_unit_test(test_files_that_are_no_certificates_are_named),
         cmocka_unit_test(test_noise_is_not_tls),
     };
+
     return cmocka_run_group_tests_name("conn", tests, setup, teardown);
 }

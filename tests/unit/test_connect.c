@@ -17,11 +17,13 @@ static void test_an_envelope(void **state)
     struct slice message;
     size_t used = 0;
     struct pd_err e;
+
     assert_int_equal(connect_envelope(bytes, sizeof bytes - 1, 100, &flags, &message, &used, &e),
                      1);
     assert_int_equal(flags, 0);
     assert_int_equal(used, 7);
     assert_true(slice_is(message, "{}"));
+
     /* Every part of it asks for more, and nothing is written then. */
     for (size_t len = 0; len < 7; len++) {
         used = 99;
@@ -38,6 +40,7 @@ static void test_flags(void **state)
     struct slice message;
     size_t used;
     struct pd_err e;
+
     assert_int_equal(connect_envelope("\2\0\0\0\0", 5, 0, &flags, &message, &used, &e), 1);
     assert_int_equal(flags, CONNECT_LAST);
     assert_int_equal(message.len, 0);
@@ -54,6 +57,7 @@ static void test_lengths(void **state)
     struct slice message;
     size_t used;
     struct pd_err e;
+
     /* What is too long is refused by its head, before anybody waits for it. */
     assert_int_equal(connect_envelope("\0\0\0\1\1", 5, 256, &flags, &message, &used, &e), -1);
     assert_int_equal(e.code, PD_TOO_LARGE);
@@ -68,6 +72,7 @@ static void test_written_and_read(void **state)
     (void)state;
     auto_buf out = BUF_INIT(1 << 18);
     static const size_t lengths[] = {0, 1, 255, 256, 65535, 65536, 70000};
+
     for (size_t i = 0; i < COUNT(lengths); i++) {
         size_t at = connect_put_begin(&out, (uint8_t)(i % 2 * CONNECT_LAST));
         for (size_t n = 0; n < lengths[i]; n++)
@@ -75,6 +80,7 @@ static void test_written_and_read(void **state)
         connect_put_end(&out, at);
     }
     assert_false(out.overflow);
+
     size_t at = 0;
     for (size_t i = 0; i < COUNT(lengths); i++) {
         uint8_t flags;
@@ -136,6 +142,7 @@ static void test_time_limits(void **state)
     assert_int_equal(connect_timeout(fake_call(&f, "Connect-Timeout-Ms", "9999999999"), &ns, &e),
                      0);
     assert_int_equal(ns, UINT64_C(9999999999) * NS_PER_MS);
+
     static const char *const wrong[] = {
         "", "x", "-1", "1.5", "1e3", "10000000000", " 1", "99999999999999999999999999999999"};
     for (size_t i = 0; i < COUNT(wrong); i++)
@@ -152,6 +159,7 @@ static void test_keepalive(void **state)
         uint64_t s;
     } rows[] = {{NULL, 90}, {"50", 50}, {"1", 1},      {"0", 90},
                 {"x", 90},  {"-5", 90}, {"99999", 90}, {"99999999999999999999999999999999", 90}};
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         const char *name = rows[i].text ? "Keepalive-Ping-Interval" : NULL;
         assert_int_equal(connect_keepalive_ns(fake_call(&f, name, rows[i].text)),
@@ -176,6 +184,7 @@ static void test_types(void **state)
                 {"application/connect+proto", ROUTE_RPC_STREAM, 0},
                 {"application/jsonx", ROUTE_RPC, 0},
                 {"", ROUTE_RPC, 0}};
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct call *c = fake_call(&f, "Content-Type", rows[i].type);
         f.route.flags = rows[i].flags;
@@ -194,6 +203,7 @@ static void check_last(const struct pd_err *why, const char *wanted)
     struct slice message;
     size_t used = 0;
     struct pd_err e;
+
     connect_put_last(fake_call(&f, NULL, NULL), &out, why);
     assert_false(out.overflow);
     assert_int_equal(connect_envelope(out.data, out.len, 4096, &flags, &message, &used, &e), 1);
@@ -208,15 +218,18 @@ static void test_the_last_envelope(void **state)
     (void)state;
     struct pd_err e;
     check_last(NULL, "{}");
+
     pd_fail(&e, PD_NOT_FOUND, "no \"such\"\nthing");
     check_last(&e, "{\"error\":{\"code\":\"not_found\","
                    "\"message\":\"no \\\"such\\\"\\nthing\"}}");
     pd_fail(&e, PD_TIMEOUT, "late");
     check_last(&e, "{\"error\":{\"code\":\"deadline_exceeded\",\"message\":\"late\"}}");
+
     /* What went wrong inside stays inside. */
     pd_fail(&e, PD_INTERNAL, "/var/lib/secret is broken");
     check_last(&e, "{\"error\":{\"code\":\"internal\",\"message\":\"something went wrong in the "
                    "server: see its log, request 0123456789abcdef\"}}");
+
     memset(e.msg, 1, sizeof e.msg - 1);
     e.code = PD_INVALID;
     auto_buf out = BUF_INIT(4096);

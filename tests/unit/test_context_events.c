@@ -115,6 +115,7 @@ static void test_bad(void **state)
         "{\"type\":\"stdout\",\"id\":\"x\",\"seq\":1}",
         "{\"type\":\"forked\",\"id\":\"x\",\"seq\":1}",
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct context_event v;
         if (parse(rows[i], &v, NULL) == 0)
@@ -151,6 +152,7 @@ static void test_surrogates(void **state)
         {"\\ud800\\n", "\xef\xbf\xbd\n"},
         {"\\u00e4\\u20ac\\\"\\\\\\/\\b\\f\\r\\t", "\xc3\xa4\xe2\x82\xac\"\\/\b\f\r\t"},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         char text[200], *line;
         struct context_event v;
@@ -182,6 +184,7 @@ static void test_bare(void **state)
         {"\"\\\"a\\\\\\\"\"", "a\\\\"},
         {"\"21\"", "21"},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct json_piece whole = {rows[i].string, strlen(rows[i].string)};
         struct json_piece bare = json_piece_bare(&whole);
@@ -218,6 +221,7 @@ static void test_marks(void **state)
         {"\x1eid 1234567890123456789\x1e.", MARK_NONE, 25, 0, 0},
         {"\x1eother 1\x1e.", MARK_NONE, 10, 0, 0},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         size_t at = 0, len = 0;
         uint64_t seq = 0;

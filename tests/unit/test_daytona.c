@@ -211,7 +211,7 @@ static void test_commands(void **state)
         {"{\"exitCode\":1,\"result\":\"paddock-box: no\\n\"}", "(exit code 1): paddock-box: no"},
         {"{\"exitCode\":-1,\"result\":7}", "(exit code -1)"},
         {"{\"result\":\"x\"}", "does not say how"},
-        {"", "no JSON object"},
+        {"", "is no JSON"},
     };
     auto_buf b = BUF_INIT(1000);
 

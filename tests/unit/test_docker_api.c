@@ -368,6 +368,7 @@ static void test_a_log_is_read(void **state)
     char out[64];
     docker_read_log(log, sizeof log - 1, out, sizeof out);
     assert_string_equal(out, "abc d ecut");
+
     docker_read_log(log, sizeof log - 1, out, 4);
     assert_string_equal(out, "abc");
     docker_read_log("", 0, out, sizeof out);
@@ -432,6 +433,7 @@ static void test_info_is_read(void **state)
         "\"CgroupVersion\":\"1\",\"MemoryLimit\":true,\"PidsLimit\":true,\"CpuCfsQuota\":false,"
         "\"SecurityOptions\":[\"name=seccomp,profile=default\",\"name=userns\"],"
         "\"Runtimes\":{\"runc\":{}}}";
+
     assert_int_equal(docker_read_info(json, strlen(json), "", &i, &e), 0);
     assert_true(i.seccomp && i.userns && !i.rootless && i.memory_limit && !i.cpu_limit);
     assert_int_equal(i.cgroup_version, 1);
@@ -679,5 +681,6 @@ int main(void)
         cmocka_unit_test(test_refusals_have_a_remedy),
         cmocka_unit_test(test_credentials_are_for_their_registry),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,20 +46,25 @@ static void test_instructions(void **state)
     expect("RUN a && b", "RUN a && b\n", "");
     expect("run a \\\n  # a comment\n\n  b", "RUN a  b\n", "");
     expect("RUN [\"a\", \"b c\", \"it's\"]", "RUN a 'b c' 'it'\\''s'\n", "");
+
     expect("COPY a b/", "COPY <a |b/|root:root|\n", "");
     expect("COPY --chown=user --chmod=755 a 'b c' d/", "COPY <a <b c |d/|user|755\n", "");
     expect("COPY [\"a b\", \"c\"]", "COPY <a b |c|root:root|\n", "");
+
     expect("ENV A=1 B=\"x y\" C=z\\ w", "ENV A|1|B|x y|C|z w\n", "");
     expect("ENV A 1 = 2", "ENV A|1 = 2\n", "");
     expect("ENV P=/x:$P Q='$P' R=\\$P", "ENV P|/x:$P|Q|\\$P|R|\\$P\n", "");
+
     expect("WORKDIR \"/a b\"", "WORKDIR /a b\n", "");
     expect("USER 0:0\nUSER 1000", "USER root\nUSER user\n", "");
     expect("LABEL a=b\nEXPOSE 80\nHEALTHCHECK NONE\nSTOPSIGNAL 9", "", "");
+
     expect("CMD a b", "", "a b");
     expect("CMD [\"a\", \"b c\"]", "", "a 'b c'");
     expect("ENTRYPOINT [\"e\"]\nCMD [\"a\"]", "", "e a");
     expect("ENTRYPOINT e\nCMD a", "", "e");
     expect("CMD [\"bash\"]", "", "");
+
     expect("RUN x\r\n", "RUN x\n", "");
 }
 
@@ -71,6 +76,7 @@ static void test_what_is_left_open(void **state)
     assert_non_null(body);
     json_t *steps = json_object_get(body, "steps");
     assert_int_equal(json_array_size(steps), 4);
+
     static const char *const types[] = {"USER", "WORKDIR", "USER", "WORKDIR"};
     static const char *const words[] = {"root", "/", "user", "/home/user"};
     for (size_t i = 0; i < COUNT(types); i++) {
@@ -111,6 +117,7 @@ static void test_what_is_refused(void **state)
                {"FROM a\nUSER", "one word"},
                {"FROM a\nRUN \xff", "UTF-8"},
                {"FROM a\nCMD", "a command is wanted"}};
+
     for (size_t i = 0; i < COUNT(bad); i++) {
         struct pd_err e = {.msg = ""};
         json_t *body = dockerfile_read(bad[i].text, strlen(bad[i].text), &e);

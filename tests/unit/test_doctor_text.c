@@ -69,8 +69,10 @@ static void test_broken_mount_tables_are_no_trouble(void **state)
         assert_int_equal(text_masked_proc(texts[i]), 0);
         (void)text_has_root_mount(texts[i]);
     }
+
     /* A short line must not borrow fields from the next one. */
     assert_int_equal(text_has_root_mount("1 2 3\n4 / / x\n"), 0);
+
     /* Every way to cut a table short. */
     for (size_t n = 0; n < sizeof docker; n++) {
         char cut[sizeof docker];
@@ -96,6 +98,7 @@ static void expect_line(const char *text, int r, const char *name, int worked, c
     char line[128];
     const char *n = NULL, *d = NULL;
     int w = -1;
+
     snprintf(line, sizeof line, "%s", text);
     assert_int_equal(text_probe_line(line, &n, &w, &d), r);
     if (r < 0) {
@@ -160,5 +163,6 @@ int main(void)
         cmocka_unit_test(test_lines_of_the_probe_are_taken_apart),
         cmocka_unit_test(test_other_lines_are_refused),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

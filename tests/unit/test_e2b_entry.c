@@ -15,6 +15,7 @@ static void test_permissions(void **state)
                 {ENTRY_DIR, 01777, "dtrwxrwxrwx"},     {ENTRY_FILE, 04755, "urwxr-xr-x"},
                 {ENTRY_DIR, 07777, "dugtrwxrwxrwx"},   {ENTRY_FILE, 02644, "grw-r--r--"},
                 {ENTRY_TYPE_COUNT, 0600, "-rw-------"}};
+
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char out[E2B_PERMISSIONS_SIZE];
@@ -35,6 +36,7 @@ static void test_times(void **state)
                 {-1000000000, "1969-12-31T23:59:59.000000000Z"},
                 {INT64_MAX, "2262-04-11T23:47:16.854775807Z"},
                 {INT64_MIN, "1677-09-21T00:12:43.145224192Z"}};
+
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char out[E2B_TIME_SIZE];
@@ -68,6 +70,7 @@ static void test_entries(void **state)
                     "\"size\":\"18446744073709551615\",\"mode\":420,"
                     "\"permissions\":\"-rw-r--r--\",\"owner\":\"user\",\"group\":\"root\","
                     "\"modifiedTime\":\"1970-01-01T00:00:00.000000000Z\"}");
+
     d.attrs = (const uint8_t *)"k\0v\xff\0x\"\0";
     d.attrs_len = 9;
     d.entry.path = "/\xfe\n";
@@ -78,6 +81,7 @@ static void test_entries(void **state)
                     "\"mode\":493,\"permissions\":\"-rw-r--r--\",\"owner\":\"7\","
                     "\"group\":\"root\",\"modifiedTime\":\"1970-01-01T00:00:00.000000000Z\","
                     "\"metadata\":{\"k\":\"v\\ufffd\",\"x\\\"\":\"\"}}");
+
     /* A link has its own size and permissions; type and mode are those of where it leads. */
     d = (struct record_detail){
         .entry = {.type = ENTRY_SYMLINK, .mode = 0777, .size = 3, .path = "/", .target = "../d"},
@@ -89,6 +93,7 @@ static void test_entries(void **state)
                     "\"owner\":\"root\",\"group\":\"root\","
                     "\"modifiedTime\":\"1970-01-01T00:00:00.000000000Z\","
                     "\"symlinkTarget\":\"/d\"}");
+
     d.end_type = ENTRY_TYPE_COUNT;
     d.end_mode = 0;
     d.end_path = "";

@@ -27,6 +27,7 @@ static void test_names_of_snapshots(void **state)
     (void)state;
     static const char longest[] = "abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0";
     char text[200], expected[200];
+
     name_is("mine", "mine");
     name_is("mine:default", "mine");
     name_is("acme/mine", "mine");
@@ -38,6 +39,7 @@ static void test_names_of_snapshots(void **state)
     name_is(text, expected);
     snprintf(text, sizeof text, "x%s", longest);
     name_is(text, NULL);
+
     static const char *const wrong[] = {"",         ":",      "/",       "mine:",    ":v1",
                                         "acme/",    "/mine",  "a/b/c",   "acm/mine", "acmee/mine",
                                         "mine:a:b", "a b",    "../mine", "mine\n",   "m\xc3\xa4n",
@@ -66,12 +68,14 @@ static void test_paths(void **state)
     path_is("user", "/etc", "/etc");
     path_is("root", "~", "/root");
     path_is("root", "a", "/root/a");
+
     char longest[FILE_PATH_MAX + 2], out[FILE_PATH_SIZE];
     struct pd_err e = {0};
     memset(longest, 'a', sizeof longest);
     longest[0] = '/';
     longest[FILE_PATH_MAX] = 0;
     assert_int_equal(e2b_path("user", longest, out, &e), 0);
+
     longest[FILE_PATH_MAX] = 'a';
     longest[FILE_PATH_MAX + 1] = 0;
     assert_int_equal(e2b_path("user", longest, out, &e), -1);
@@ -116,6 +120,7 @@ static void test_users(void **state)
         {"Bearer cm9vdDo=", "", NULL},
         {"", "", NULL},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         char out[FILE_USER_SIZE] = "";
         struct pd_err e = {0};
@@ -140,6 +145,7 @@ static void test_the_control_planes_paths(void **state)
 {
     (void)state;
     char allow[ROUTE_ALLOW_SIZE];
+
     assert_ptr_equal(row_of("/sandboxes/metrics", HTTP_GET, allow)->handle, e2b_metrics_of_many);
     assert_ptr_equal(row_of("/sandboxes/abc", HTTP_GET, allow)->handle, e2b_get);
     assert_ptr_equal(row_of("/sandboxes/abc/metrics", HTTP_GET, allow)->handle, e2b_metrics);
@@ -152,11 +158,13 @@ static void test_the_control_planes_paths(void **state)
     assert_null(row_of("/v1/sandboxes", HTTP_GET, allow));
     assert_string_equal(allow, "");
     assert_null(row_of("/healthz", HTTP_GET, allow));
+
     /* Nothing on the control plane goes without a key, but files for a build: their address is
      * signed. */
     for (unsigned i = 0; i < e2b_control_route_count; i++)
         assert_true(!(e2b_control_routes[i].flags & ROUTE_OPEN) ||
                     e2b_control_routes[i].handle == e2b_build_upload);
+
     /* Of envd only the question whether it is there. */
     for (unsigned i = 0; i < e2b_envd_route_count; i++)
         assert_true(!(e2b_envd_routes[i].flags & ROUTE_OPEN) ||

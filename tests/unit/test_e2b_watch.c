@@ -58,13 +58,16 @@ int session_worker(struct session *s, const struct msg_list *argv, const char *u
     int in[2], out[2];
     uint32_t pos = 0;
     unsigned n = 0;
+
     (void)s, (void)user, (void)e;
     for (const char *word; n < 8 && (word = msg_list_next(argv, &pos)); n++)
         snprintf(fake.words[n], sizeof fake.words[n], "%.60s", word);
     assert_true(flags & WORKER_INPUT);
+
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     assert_true(fake.begun < WORKERS_MAX);
+
     fake.in = fake.ends[fake.begun][0] = in[0];
     fake.out = fake.ends[fake.begun][1] = out[1];
     fake.begun++;
@@ -235,11 +238,13 @@ static int set_up(void **state)
     static struct bench b;
     struct pd_err e;
     b = (struct bench){.call = {.sandbox = "one", .who = {.tenant = "t"}}};
+
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     b.client = pair[1];
     b.request.conn = conn_new(pair[0], NULL, &e);
     assert_non_null(b.request.conn);
+
     b.call.api = &b.api;
     b.call.r = &b.request;
     fake.begun = fake.ended = fake.aborted = 0;
@@ -258,6 +263,7 @@ static int tear_down(void **state)
     fd_done(&b->client);
     assert_int_equal(fake.ended, fake.begun);
     assert_int_equal(fake.attended, 0);
+
     for (unsigned i = 0; i < fake.begun; i++) {
         fd_done(&fake.ends[i][0]);
         fd_done(&fake.ends[i][1]);
@@ -310,17 +316,20 @@ static void test_events_are_told(void **state)
     struct bench *b = *state;
     struct pd_err e;
     int r;
+
     assert_int_equal(create(b, &e), 0);
     assert_string_equal(fake.words[0], "watch");
     assert_string_equal(fake.words[2], "1");
     assert_string_equal(fake.words[3], "xdp");
-    assert_int_equal(fake.attended, 0);                   /* it keeps no sandbox busy */
+    assert_int_equal(fake.attended, 0); /* it keeps no sandbox busy */
+
     ASK_ONE_THAT_SAYS(r, b, e, say_detail("/w/other", 7); /* of another file: not this one's */
                       say_event(EVENT_CREATED, 0, "/w/a"); say_detail("/w/b/c\xff", 5);
                       say_event(EVENT_MODIFIED, 0, "/w/b/c\xff");
                       say_event(EVENT_MOVED, 0, "/w/b/c\xff"); say_event(EVENT_REMOVED, 1, "/w");
                       say_event(EVENT_MARK, 0, ""));
     assert_int_equal(r, 0);
+
     char word;
     assert_int_equal(read(fake.in, &word, 1), 1);
     assert_string_equal(
@@ -339,6 +348,7 @@ static void test_what_no_worker_says(void **state)
     struct bench *b = *state;
     struct pd_err e;
     static const char *const paths[] = {"/", "/v/a", "/w/", "/wa", "w/a", ""};
+
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         int r;
         ASK_ONE_THAT_SAYS(r, b, e, say_event(EVENT_CREATED, 0, paths[i]);
@@ -347,6 +357,7 @@ static void test_what_no_worker_says(void **state)
         assert_int_equal(e.code, PD_PROTOCOL);
         expect_gone(b);
     }
+
     static const enum record_kind kinds[] = {RECORD_END, RECORD_MORE, RECORD_MATCH};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         assert_int_equal(create(b, &e), 0);
@@ -357,12 +368,14 @@ static void test_what_no_worker_says(void **state)
         assert_int_equal(get(b, &e), -1);
         expect_gone(b);
     }
+
     int r;
     ASK_ONE_THAT_SAYS(r, b, e, (void)fd_write_all(fake.out, "\xff\xff\xff\xff\xff\xff\xff\xff", 8));
     assert_int_equal(r, -1);
     assert_int_equal(e.code, PD_PROTOCOL);
     expect_gone(b);
     assert_int_equal(create(b, &e), 0);
+
     fd_done(&fake.ends[fake.begun - 1][1]); /* killed */
     assert_int_equal(get(b, &e), -1);
     expect_gone(b);
@@ -374,12 +387,14 @@ static void test_what_was_lost_is_said_once(void **state)
     struct bench *b = *state;
     struct pd_err e;
     int r;
+
     ASK_ONE_THAT_SAYS(r, b, e, say_event(EVENT_CREATED, 0, "/w/a");
                       say_event(EVENT_OVERFLOW, 0, "/w"); say_event(EVENT_MARK, 0, ""));
     assert_int_equal(r, 0); /* first what is known */
     assert_non_null(strstr(buf_cstr(&fake.answer), "\"a\""));
     assert_int_equal(get(b, &e), -1);
     assert_int_equal(e.code, PD_CAPACITY);
+
     say_event(EVENT_MARK, 0, "");
     assert_int_equal(get(b, &e), 0);
     assert_string_equal(buf_cstr(&fake.answer), "{\"events\":[]}");
@@ -402,9 +417,11 @@ static void test_more_has_an_end(void **state)
     struct pd_err e;
     unsigned asked = 0;
     pthread_t thread;
+
     assert_int_equal(create(b, &e), 0);
     assert_int_equal(pthread_create(&thread, NULL, say_more, &asked), 0);
     assert_int_equal(get(b, &e), 0);
+
     char text[80];
     snprintf(text, sizeof text, "{\"watcherId\":\"%s\"}", b->id);
     fake.request = text;
@@ -454,10 +471,12 @@ static void test_how_many_there_may_be(void **state)
         assert_int_equal(e.code, PD_CAPACITY);
         assert_non_null(strstr(e.msg, "64"));
     }
+
     snprintf(b->call.sandbox, sizeof b->call.sandbox, "another");
     assert_int_equal(create(b, &e), -1);
     assert_int_equal(e.code, PD_CAPACITY);
     assert_non_null(strstr(e.msg, "256"));
+
     snprintf(b->call.who.tenant, sizeof b->call.who.tenant, "u");
     assert_int_equal(create(b, &e), 0); /* another tenant's room is its own */
     assert_int_equal(fake.begun, WATCHERS_PER_TENANT + 1);

@@ -70,9 +70,16 @@ static int try_directory(void)
     return chdir("/") < 0 ? errno : 0;
 }
 
+/* It splices by a pipe that it was started with. */
+static int try_pipe(void)
+{
+    int fds[2];
+    return pipe(fds) < 0 ? errno : 0;
+}
+
 static int (*const attempts[])(void) = {
-    try_unix_socket, try_netlink, try_code,      try_signal,  try_pidfd,
-    try_memory,      try_unlink,  try_namespace, try_execute, try_directory,
+    try_unix_socket, try_netlink,   try_code,    try_signal,    try_pidfd, try_memory,
+    try_unlink,      try_namespace, try_execute, try_directory, try_pipe,
 };
 #define ATTEMPTS (sizeof attempts / sizeof *attempts)
 

@@ -408,5 +408,6 @@ int main(void)
         cmocka_unit_test(test_bad_policies_are_named),
         cmocka_unit_test(test_resolvers_of_a_machine),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

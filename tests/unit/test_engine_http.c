@@ -49,11 +49,13 @@ static int read_request(int fd)
 static void *serve_script(void *arg)
 {
     (void)arg;
+
     for (;;) {
         int fd = accept(script.listener, NULL, NULL);
         if (fd < 0)
             return NULL;
         script.connections++;
+
         while (read_request(fd) == 0) {
             if (script.silent)
                 continue;
@@ -69,6 +71,7 @@ static void *serve_script(void *arg)
             if (script.closes)
                 break;
         }
+
         close(fd);
     }
 }
@@ -80,6 +83,7 @@ static int begin(void **state)
     snprintf(a.sun_path, sizeof a.sun_path, "%s", sock_path);
     script.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     unlink(sock_path);
+
     assert_int_equal(bind(script.listener, (struct sockaddr *)&a, sizeof a), 0);
     assert_int_equal(listen(script.listener, 8), 0);
     script.answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";

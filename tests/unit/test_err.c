@@ -47,6 +47,7 @@ static void test_fail_sys_derives_the_code(void **state)
         {ETIMEDOUT, PD_TIMEOUT}, {ENOSYS, PD_UNSUPPORTED}, {EOPNOTSUPP, PD_UNSUPPORTED},
         {EIO, PD_INTERNAL},      {EINVAL, PD_INTERNAL},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct pd_err e = {0};
         errno = rows[i].sys;
@@ -169,5 +170,6 @@ int main(void)
         cmocka_unit_test(test_exit_statuses_are_the_documented_ones),
         cmocka_unit_test(test_a_number_that_is_no_code_counts_as_internal),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

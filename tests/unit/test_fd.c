@@ -89,6 +89,7 @@ static void test_a_scope_closes_what_was_not_taken(void **state)
         kept = fd_take(&b);
         assert_int_equal(b, -1);
     }
+
     assert_false(is_open(left));
     assert_true(is_open(kept));
     close(kept);
@@ -188,11 +189,13 @@ static void test_write_all_goes_on_after_short_writes(void **state)
     enum { LEN = 1 << 20 };
     uint8_t *data = malloc(LEN);
     assert_non_null(data);
+
     uint64_t sum = 0;
     for (size_t i = 0; i < LEN; i++) {
         data[i] = (uint8_t)(i * 31 >> 3);
         sum += data[i] * (i + 1);
     }
+
     int ends[2];
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     struct drain d = {.fd = ends[0]};
@@ -200,6 +203,7 @@ static void test_write_all_goes_on_after_short_writes(void **state)
     assert_int_equal(pthread_create(&thread, NULL, drain_pipe, &d), 0);
     assert_int_equal(fd_write_all(ends[1], data, LEN), 0);
     close(ends[1]);
+
     pthread_join(thread, NULL);
     close(ends[0]);
     free(data);
@@ -236,16 +240,19 @@ static void test_spare_descriptors(void **state)
     (void)state;
     struct rlimit old, low;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+
     int next = dup(0);
     assert_true(next > 0);
     close(next);
     low = old;
     low.rlim_cur = (rlim_t)next + 4;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+
     int four = fd_spare(0, 4), five = fd_spare(0, 5), far = fd_spare(0, 100000);
     int taken = dup(0);
     int now = fd_spare(0, 4), three = fd_spare(0, 3);
     close(taken);
+
     setrlimit(RLIMIT_NOFILE, &old);
     assert_true(four);
     assert_false(five);
@@ -264,6 +271,7 @@ static void test_random_bytes_fill_exactly_and_differ(void **state)
     assert_memory_not_equal(a, b, 32);
     for (size_t i = 1000; i < sizeof a; i++)
         assert_int_equal(a[i], 0);
+
     int last_used = 0;
     for (size_t i = 968; i < 1000; i++)
         last_used |= a[i];
@@ -290,5 +298,6 @@ int main(void)
         cmocka_unit_test(test_spare_descriptors),
         cmocka_unit_test(test_random_bytes_fill_exactly_and_differ),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

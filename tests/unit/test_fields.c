@@ -62,6 +62,7 @@ static void test_parse_refuses_what_is_no_object(void **state)
         {"{\"a\":\"\\ud800\"}", "invalid Unicode", 14},
         {"\xef\xbb\xbf{}", "line 1", 5},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct fields f;
         struct pd_err e = {.msg = ""}, again = {.msg = ""};
@@ -70,6 +71,7 @@ static void test_parse_refuses_what_is_no_object(void **state)
         assert_int_equal(e.code, PD_INVALID);
         if (!strstr(e.msg, rows[i].why))
             fail_msg("'%s' expected for %s: %s", rows[i].why, rows[i].text, e.msg);
+
         const char *v = "untouched";
         assert_int_equal(fields_str(&f, "a", FIELD_REQUIRED, 0, 9, &v), 0);
         assert_string_equal(v, "untouched");
@@ -100,9 +102,11 @@ static int parse_nested(unsigned depth)
     for (unsigned i = 1; i < depth; i++)
         (void)buf_putc(&b, '[');
     (void)buf_puts(&b, "1");
+
     for (unsigned i = 1; i < depth; i++)
         (void)buf_putc(&b, ']');
     (void)buf_putc(&b, '}');
+
     auto_fields f = {0};
     struct pd_err e = {.msg = ""};
     int r = fields_parse(&f, b.data, b.len, 0, &e);
@@ -141,6 +145,7 @@ static void test_strings(void **state)
     (void)state;
     auto_fields f = {0};
     start(&f, "{\"a\":\"\xc3\xa4\\n\\u00e4\\ud83d\\ude00\",\"b\":\"\",\"c\":null}");
+
     const char *a = NULL, *b = NULL, *c = "kept";
     assert_int_equal(fields_str(&f, "a", FIELD_REQUIRED, 9, 9, &a), 1);
     assert_string_equal(a, "\xc3\xa4\n\xc3\xa4\xf0\x9f\x98\x80");
@@ -175,6 +180,7 @@ static void test_bad_strings_are_named(void **state)
     check_bad_str(
         "{\"name\":\"\\u001b[0m\\n\\u007f012345678901234567890123456789012345678901234567\"}",
         "'\\x1b[0m\\x0a\\x7f0123", "...' has");
+
     /* A character is not cut in two. */
     check_bad_str("{\"name\":\"0123456789012345678901234567890123456\xf0\x9f\x98\x80"
                   "01234567890123456789\"}",
@@ -204,6 +210,7 @@ static void test_whole_numbers(void **state)
     check_u64("3.0", 0, 10, 3);
     check_u64("1e3", 0, 1000, 1000);
     check_u64("9223372036854775807", 0, UINT64_MAX, INT64_MAX);
+
     check_u64("11", 0, 10, UNTOUCHED);
     check_u64("4", 5, 10, UNTOUCHED);
     check_u64("-1", 0, UINT64_MAX, UNTOUCHED);
@@ -211,6 +218,7 @@ static void test_whole_numbers(void **state)
     check_u64("1.5", 0, 10, UNTOUCHED);
     check_u64("9223372036854775808", 0, UINT64_MAX, UNTOUCHED);
     check_u64("18446744073709551616", 0, UINT64_MAX, UNTOUCHED);
+
     check_u64("1e300", 0, UINT64_MAX, UNTOUCHED);
     check_u64("\"5\"", 0, 10, UNTOUCHED);
     check_u64("true", 0, 10, UNTOUCHED);
@@ -252,12 +260,14 @@ static void test_seconds(void **state)
     check_seconds("1e-9", 0, NS_PER_S, 1);
     check_seconds("86400", 0, 86400 * NS_PER_S, 86400 * NS_PER_S);
     check_seconds("-0.0", 0, NS_PER_S, 0);
+
     check_seconds("1e-12", 0, NS_PER_S, UNTOUCHED); /* must not become 0, which is "none" */
     check_seconds("1.1", 0, NS_PER_S, UNTOUCHED);
     check_seconds("-1", 0, NS_PER_S, UNTOUCHED);
     check_seconds("-0.1", 0, NS_PER_S, UNTOUCHED);
     check_seconds("0.5", NS_PER_S, 2 * NS_PER_S, UNTOUCHED);
     check_seconds("18446744074", 0, UINT64_MAX, UNTOUCHED);
+
     check_seconds("1e30", 0, UINT64_MAX, UNTOUCHED);
     check_seconds("\"1\"", 0, NS_PER_S, UNTOUCHED);
     check_seconds("false", 0, NS_PER_S, UNTOUCHED);
@@ -317,6 +327,7 @@ static void test_modes(void **state)
                 {"\"0o644\"", UNTOUCHED}, {"\"\"", UNTOUCHED}, {"\"00644\"", UNTOUCHED},
                 {"\"888\"", UNTOUCHED},   {"420", UNTOUCHED},  {"\"644 \"", UNTOUCHED},
                 {"\"-1\"", UNTOUCHED}};
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         auto_fields f = {0};
         char text[64];
@@ -340,6 +351,7 @@ static void test_base64(void **state)
         {"Zg=", NULL},   {"Z", NULL},          {"====", NULL},
         {"Zh==", NULL},  {"Zm9=", NULL},       {"Zg==Zg==", NULL},
         {"Zm 9", NULL},  {"-_-_", NULL},       {"Zm9vYmFy", NULL} /* six bytes are too many */};
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         auto_fields f = {0};
         auto_buf out = BUF_INIT(64);
@@ -399,6 +411,7 @@ static void test_environment(void **state)
     (void)state;
     auto_fields f = {0};
     struct msg_list_writer set = MSG_LIST_WRITER_INIT, unset = MSG_LIST_WRITER_INIT;
+
     start(&f, "{\"env\":{\"A\":\"1\",\"_b2\":\"x=y z\",\"C\":null,\"D\":\"\"}}");
     assert_int_equal(fields_env(&f, "env", FIELD_REQUIRED, &set, &unset), 1);
     assert_int_equal(set.count, 3);
@@ -590,5 +603,6 @@ int main(void)
         cmocka_unit_test(test_the_first_error_wins),
         cmocka_unit_test(test_kinds_and_own_refusals),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

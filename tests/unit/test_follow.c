@@ -16,6 +16,7 @@ static size_t take(struct follow *f, char *out, size_t want, uint64_t *skipped)
     struct pd_err e = {0};
     deadline d = deadline_in(PATIENCE);
     size_t len = 0;
+
     while (len < want && !deadline_passed(d)) {
         char piece[1000];
         follow_look(f);
@@ -26,6 +27,7 @@ static size_t take(struct follow *f, char *out, size_t want, uint64_t *skipped)
             *skipped += f->skipped;
         else
             assert_int_equal(f->skipped, 0);
+
         memcpy(out + len, piece, (size_t)n);
         len += (size_t)n;
         if (n == 0 && f->ended)
@@ -33,6 +35,7 @@ static size_t take(struct follow *f, char *out, size_t want, uint64_t *skipped)
         if (n == 0)
             assert_int_equal(follow_wait(f, -1, 0, d, &e), 0);
     }
+
     return len;
 }
 
@@ -50,6 +53,7 @@ static void test_every_byte_once(void **state)
     struct pd_err e = {0};
     struct session *s = session_make(g, "acme", 0);
     static char out[300001];
+
     for (unsigned flags = 0; flags < 4; flags++) {
         struct process *p = start_with(s, "print", "300000", 0);
         struct follow f;
@@ -60,6 +64,7 @@ static void test_every_byte_once(void **state)
         for (size_t i = 0; i < 300000; i++)
             assert_int_equal(out[i], 'x');
         follow_end(&f);
+
         /* From the middle, after the end. */
         uint64_t from[STREAM_COUNT] = {299990, 0};
         assert_int_equal(follow_begin(&f, p, from, flags, &e), 0);
@@ -67,6 +72,7 @@ static void test_every_byte_once(void **state)
         follow_end(&f);
         process_unref(p);
     }
+
     session_unref(s);
 }
 
@@ -80,9 +86,11 @@ static void test_characters_are_whole(void **state)
     char out[100];
     int pipe = kept_of(g, s);
     assert_int_equal(follow_begin(&f, p, NULL, FOLLOW_TEXT, &e), 0);
+
     assert_int_equal(write(pipe, "a\xe2\x82", 3), 3);
     assert_int_equal(take(&f, out, 1, NULL), 1);
     assert_int_equal(out[0], 'a');
+
     /* The first half alone is no piece, however long one waits. */
     struct process_info i;
     do
@@ -91,15 +99,18 @@ static void test_characters_are_whole(void **state)
     follow_look(&f);
     assert_int_equal(follow_read(&f, STREAM_OUT, out, sizeof out, &e), 0);
     assert_int_equal(f.offset[STREAM_OUT], 1);
+
     assert_int_equal(write(pipe, "\xac!", 2), 2);
     assert_int_equal(take(&f, out, 4, NULL), 4);
     assert_memory_equal(out, "\xe2\x82\xac!", 4);
+
     /* One that never becomes whole is told at the end. */
     assert_int_equal(write(pipe, "\xe2\x82", 2), 2);
     assert_int_equal(process_signal(p, SIGTERM, &e), 0);
     assert_int_equal(take(&f, out, sizeof out, NULL), 2);
     assert_memory_equal(out, "\xe2\x82", 2);
     assert_true(f.ended);
+
     follow_end(&f);
     process_unref(p);
     session_unref(s);
@@ -175,23 +186,29 @@ static void test_waiting(void **state)
     struct process *p = start_with(s, "sleep", NULL, 0);
     struct follow f;
     int other[2];
+
     assert_int_equal(pipe2(other, O_CLOEXEC), 0);
     assert_int_equal(follow_begin(&f, p, NULL, 0, &e), 0);
     (void)kept_of(g, s);
+
     do
         follow_look(&f);
     while (!f.info.pid || !f.info.stored);
     follow_look(&f); /* the last news may have come while it was looked for */
+
     uint64_t began = clock_now();
     assert_int_equal(follow_wait(&f, other[0], POLLIN, deadline_in(50 * NS_PER_MS), &e), 0);
     assert_true(clock_now() - began >= 45 * NS_PER_MS);
+
     assert_int_equal(write(other[1], "x", 1), 1);
     assert_int_equal(follow_wait(&f, other[0], POLLIN, deadline_in(PATIENCE), &e), 1);
     assert_int_equal(process_signal(p, SIGTERM, &e), 0);
+
     deadline d = deadline_in(PATIENCE);
     for (follow_look(&f); !f.ended && !deadline_passed(d); follow_look(&f))
         assert_int_equal(follow_wait(&f, -1, 0, d, &e), 0);
     assert_true(f.ended);
+
     follow_end(&f);
     close(other[0]);
     close(other[1]);

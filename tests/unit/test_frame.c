@@ -21,6 +21,7 @@ static void test_the_head_must_agree_with_the_datagram(void **state)
     (void)state;
     struct wire_head good = {.magic = WIRE_MAGIC, .len = 100, .fd_count = 2};
     struct pd_err e;
+
     assert_int_equal(wire_head_check(good, HEAD + 100, 2, &e), 0);
     assert_int_equal(wire_head_check(good, HEAD + 99, 2, &e), -1);
     assert_int_equal(e.code, PD_PROTOCOL);
@@ -29,6 +30,7 @@ static void test_the_head_must_agree_with_the_datagram(void **state)
     assert_int_equal(wire_head_check(good, HEAD + 100, 3, &e), -1);
     assert_int_equal(wire_head_check(good, HEAD - 1, 2, &e), -1);
     assert_int_equal(wire_head_check(good, 0, 0, &e), -1);
+
     for (int bit = 0; bit < 32; bit++) {
         struct wire_head bad = good;
         bad.magic ^= 1u << bit;
@@ -37,9 +39,11 @@ static void test_the_head_must_agree_with_the_datagram(void **state)
         bad.len ^= 1u << bit;
         assert_int_equal(wire_head_check(bad, HEAD + 100, 2, &e), -1);
     }
+
     struct wire_head huge = {
         .magic = WIRE_MAGIC, .len = WIRE_PAYLOAD_MAX, .fd_count = WIRE_FDS_MAX};
     assert_int_equal(wire_head_check(huge, HEAD + WIRE_PAYLOAD_MAX, WIRE_FDS_MAX, &e), 0);
+
     huge.len++;
     assert_int_equal(wire_head_check(huge, HEAD + WIRE_PAYLOAD_MAX + 1, WIRE_FDS_MAX, &e), -1);
     huge.len--;
@@ -55,6 +59,7 @@ static void arrives_as_it_was_sent(int reserved)
     struct frame f = FRAME_INIT; /* reused, as a loop does */
     if (reserved)
         assert_int_equal(frame_reserve(&f), 0);
+
     for (size_t i = 0; i < COUNT(lengths); i++)
         for (unsigned fds = 0; fds <= WIRE_FDS_MAX; fds++) {
             auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
@@ -104,11 +109,13 @@ static void test_a_descriptor_is_taken_once(void **state)
     (void)state;
     int s[2], before = fds_of(0);
     pair_make(s);
+
     struct wire_head head = {.type = WIRE_STASH};
     int list[2] = {s[0], s[1]};
     assert_int_equal(wire_send(s[0], &head, NULL, list, 2, 0), 0);
     struct frame f = FRAME_INIT;
     expect_frame(s[1], &f);
+
     int taken = frame_take_fd(&f, 1);
     assert_true(taken >= 0);
     assert_int_equal(frame_take_fd(&f, 1), -1);
@@ -116,6 +123,7 @@ static void test_a_descriptor_is_taken_once(void **state)
     assert_int_equal(frame_take_fd(&f, UINT32_MAX), -1);
     frame_done(&f);
     frame_done(&f); /* twice does no harm */
+
     assert_true(fcntl(taken, F_GETFD) >= 0);
     close(taken);
     close(s[0]);
@@ -126,15 +134,18 @@ static void test_a_descriptor_is_taken_once(void **state)
 static void test_what_breaks_the_format_is_refused_and_leaks_nothing(void **state)
 {
     (void)state;
+
     for (size_t n = 0; n < 2 * COUNT(bad_frames); n++) {
         size_t i = n / 2;
         int s[2];
         pair_make(s);
+
         int before = fds_of(0);
         send_bad(s[0], &bad_frames[i], s[0]);
         struct frame f = FRAME_INIT;
         if (n % 2)
             assert_int_equal(frame_reserve(&f), 0);
+
         struct pd_err e = {.msg = ""};
         int r = wire_recv(s[1], &f, 0, &e);
         if (r != -1 || e.code != PD_PROTOCOL)
@@ -143,6 +154,7 @@ static void test_what_breaks_the_format_is_refused_and_leaks_nothing(void **stat
         assert_true(strlen(e.msg) > 0);
         if (fds_of(0) != before)
             fail_msg("%s: %d descriptors instead of %d", bad_frames[i].why, fds_of(0), before);
+
         frame_done(&f);
         close(s[0]);
         close(s[1]);
@@ -156,21 +168,26 @@ static void test_a_full_descriptor_table_is_a_refusal_without_a_leak(void **stat
     struct rlimit old, low;
     int s[2];
     pair_make(s);
+
     struct wire_head head = {.type = WIRE_STASH};
     int list[4] = {s[0], s[0], s[0], s[0]};
     assert_int_equal(wire_send(s[0], &head, NULL, list, 4, 0), 0);
+
     struct frame f = FRAME_INIT;
     struct pd_err e;
     int before = fds_of(0);
     int next = dup(s[0]);
     close(next);
+
     getrlimit(RLIMIT_NOFILE, &old);
     low = old;
     low.rlim_cur = (rlim_t)next + 2;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+
     int r = wire_recv(s[1], &f, 0, &e);
     setrlimit(RLIMIT_NOFILE, &old);
     assert_int_equal(r, -1);
+
     /* The peer did nothing wrong: the connection can go on, and who waits be told. */
     assert_int_equal(e.code, PD_CAPACITY);
     assert_int_equal(f.head.type, WIRE_STASH);
@@ -178,6 +195,7 @@ static void test_a_full_descriptor_table_is_a_refusal_without_a_leak(void **stat
     assert_int_equal(wire_send(s[0], &head, NULL, list, 4, 0), 0);
     assert_int_equal(wire_recv(s[1], &f, 0, &e), 1);
     assert_int_equal(f.fd_count, 4);
+
     frame_done(&f);
     close(s[0]);
     close(s[1]);
@@ -189,6 +207,7 @@ static void test_descriptors_nobody_asked_for_are_not_even_received(void **state
     (void)state;
     int s[2];
     pair_make(s);
+
     struct frame f = FRAME_INIT;
     struct pd_err e;
     assert_int_equal(wire_recv_plain(s[1], &f, 0, &e), -1);
@@ -199,6 +218,7 @@ static void test_descriptors_nobody_asked_for_are_not_even_received(void **state
     assert_int_equal(wire_recv_plain(s[1], &f, 0, &e), 1);
     assert_int_equal(id_number(f.head.id), 7);
     frame_reset(&f);
+
     for (size_t i = 0; i < COUNT(bad_frames); i++) {
         int bad[2], before = fds_of(0);
         pair_make(bad);
@@ -209,6 +229,7 @@ static void test_descriptors_nobody_asked_for_are_not_even_received(void **state
         close(bad[1]);
         assert_int_equal(fds_of(0), before);
     }
+
     int before = fds_of(0);
     struct wire_head head = {.type = WIRE_STARTED};
     assert_int_equal(wire_send(s[0], &head, NULL, s, 2, 0), 0);
@@ -221,6 +242,7 @@ static void test_descriptors_nobody_asked_for_are_not_even_received(void **state
     frame_done(&f);
     close(s[0]);
     assert_int_equal(wire_recv_plain(s[1], &f, DEADLINE_NONE, &e), 0);
+
     frame_done(&f);
     close(s[1]);
 }
@@ -303,6 +325,7 @@ static void test_a_sender_waits_for_room_and_nothing_is_lost(void **state)
     int s[2];
     pthread_t reader;
     void *got;
+
     pair_make(s);
     assert_int_equal(pthread_create(&reader, NULL, read_all, &s[1]), 0);
     for (uint32_t i = 0; i < 3000; i++) {
@@ -310,6 +333,7 @@ static void test_a_sender_waits_for_room_and_nothing_is_lost(void **state)
         assert_int_equal(wire_send(s[0], &head, NULL, NULL, 0, deadline_in(PATIENCE)), 0);
     }
     close(s[0]);
+
     pthread_join(reader, &got);
     assert_int_equal((uintptr_t)got, 3000);
     close(s[1]);
@@ -323,14 +347,17 @@ static void test_what_is_too_large_is_not_sent(void **state)
     struct wire_head head = {.type = WIRE_SYNC};
     auto_buf large = BUF_INIT(2 * WIRE_PAYLOAD_MAX);
     assert_non_null(buf_reserve(&large, WIRE_PAYLOAD_MAX + 1));
+
     memset(large.data, 0, WIRE_PAYLOAD_MAX + 1);
     large.len = WIRE_PAYLOAD_MAX + 1;
     assert_int_equal(wire_send(s[0], &head, &large, NULL, 0, 0), -EMSGSIZE);
+
     auto_buf over = BUF_INIT(4);
     buf_puts(&over, "12345");
     assert_int_equal(wire_send(s[0], &head, &over, NULL, 0, 0), -EMSGSIZE);
     int list[WIRE_FDS_MAX + 1] = {0};
     assert_int_equal(wire_send(s[0], &head, NULL, list, WIRE_FDS_MAX + 1, 0), -EMSGSIZE);
+
     list[0] = -1;
     assert_int_equal(wire_send(s[0], &head, NULL, list, 1, 0), -EBADF);
     expect_silence(s[1]);
@@ -354,5 +381,6 @@ int main(void)
         cmocka_unit_test(test_a_sender_waits_for_room_and_nothing_is_lost),
         cmocka_unit_test(test_what_is_too_large_is_not_sent),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

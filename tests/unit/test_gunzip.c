@@ -16,6 +16,7 @@ static void pack(struct buf *out, const void *data, size_t len)
     uint8_t piece[4096];
     int r;
     assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+
     z.next_in = (Bytef *)(uintptr_t)data;
     z.avail_in = (uInt)len;
     do {
@@ -35,6 +36,7 @@ static int unpack(struct buf *out, const struct buf *in, size_t step, size_t roo
     auto_gunzip g = gunzip_new(ANY, 1, NULL);
     size_t at = 0, used, made;
     assert_non_null(g);
+
     for (;;) {
         size_t len = in->len - at < step ? in->len - at : step;
         if (gunzip_next(g, in->data + at, len, piece, room, &used, &made, e) < 0)
@@ -102,28 +104,33 @@ static void test_what_is_refused(void **state)
     static const char *const behind[] = {"x", "\x1f", "\x1f\x8b", "garbage that is long"};
     auto_buf good = BUF_INIT(1 << 16);
     (void)state;
+
     pack(&good, "some text, some text", 20);
     for (size_t len = 0; len < good.len; len++) {
         auto_buf cut = BUF_INIT(1 << 16);
         buf_put(&cut, good.data, len);
         refuse(&cut, "what is cut off");
     }
+
     for (size_t i = 0; i < COUNT(behind); i++) {
         auto_buf more = BUF_INIT(1 << 16);
         buf_put(&more, good.data, good.len);
         buf_puts(&more, behind[i]);
         refuse(&more, behind[i]);
     }
+
     auto_buf zero = BUF_INIT(1 << 16);
     buf_put(&zero, good.data, good.len);
     buf_putc(&zero, 0);
     refuse(&zero, "a NUL behind it");
+
     for (size_t i = good.len - 8; i < good.len; i++) { /* checksum and length */
         auto_buf wrong = BUF_INIT(1 << 16);
         buf_put(&wrong, good.data, good.len);
         wrong.data[i] ^= 1;
         refuse(&wrong, "a wrong checksum");
     }
+
     auto_buf plain = BUF_INIT(1 << 16);
     buf_puts(&plain, "no gzip");
     refuse(&plain, "plain text");
@@ -153,6 +160,7 @@ static void test_bombs(void **state)
     struct pd_err e = {0};
     uint64_t made;
     (void)state;
+
     pack(&packed, zeros, sizeof zeros);
     assert_true(packed.len < 2000);
     assert_int_equal(unpack_bounded(&packed, 1000000, 10, &made, &e), 0); /* little enough */

@@ -251,11 +251,13 @@ static int background(struct session *s, const char *cwd, struct process **ret, 
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     bool known;
     assert_int_equal(msg_list_add(&argv, "hold"), 0);
+
     struct process_request r = {.argv = msg_list_of(&argv),
                                 .env = {.text = ""},
                                 .cwd = cwd,
                                 .background = 1,
                                 .keep_stdin = 1};
+
     char *large = malloc(WIRE_PAYLOAD_MAX);
     if (!cwd) { /* fits a list, but not a message with a directory */
         memset(large, 'x', WIRE_PAYLOAD_MAX - 100);
@@ -263,6 +265,7 @@ static int background(struct session *s, const char *cwd, struct process **ret, 
         assert_int_equal(msg_list_add(&argv, large), 0);
         r.argv = msg_list_of(&argv);
     }
+
     int result = session_start(s, &r, ret, &known, e);
     free(large);
     msg_list_writer_done(&argv);
@@ -309,28 +312,33 @@ static void test_one_that_dies_at_once_is_not_said_to_run(void **state)
     struct stage *g = *state;
     unsigned refused = 0, lost = 0;
     atomic_store(&g->stillborn, 1);
+
     for (unsigned n = 0; n < 100; n++) {
         struct pd_err e = {0};
         struct session_request r = {.tenant = "acme", .spec = SPEC_DEFAULT, .env = {.text = ""}};
         struct queue_place place;
         struct session *s = NULL;
         bool known;
+
         if (sessions_create(g->all, &r, &s, &known, &place, &e) < 0) {
             assert_true(e.code == PD_CAPACITY || e.code == PD_CONFLICT);
             refused++;
             continue;
         }
+
         struct session_info i;
         deadline d = deadline_in(PATIENCE);
         do {
             session_get(s, &i);
             usleep(500);
         } while (i.state != SESSION_GONE && !deadline_passed(d));
+
         assert_int_equal(i.state, SESSION_GONE);
         assert_int_equal(i.end, END_LOST);
         lost++;
         session_unref(s);
     }
+
     print_message("# %u creations were refused, %u sandboxes were lost\n", refused, lost);
 }
 

@@ -193,6 +193,7 @@ static pid_t unleash(int sock, attack a, const struct bad_frame *bad)
     assert_true(pid >= 0);
     if (pid)
         return pid;
+
     struct frame f = FRAME_INIT;
     struct pd_err e;
     if (wire_recv(sock, &f, deadline_in(PATIENCE), &e) != 1)
@@ -201,6 +202,7 @@ static pid_t unleash(int sock, attack a, const struct bad_frame *bad)
         send_bad(sock, bad, 0);
         pause();
     }
+
     a(sock, f.head.id);
     pause();
     _exit(0);
@@ -223,18 +225,21 @@ static int run_against(const char *name, attack a, const struct bad_frame *bad, 
     fcntl(s[1], F_SETFD, 0);
     pid_t pid = unleash(s[1], a, bad);
     close(s[1]);
+
     struct jail j = JAIL_EMPTY;
     j.control = s[0];
     struct command c = {.exec = {.cwd = "/",
                                  .argv = {.text = "x", .count = 1, .bytes = 2},
                                  .environ = {.text = ""}}};
     uint64_t start = clock_now();
+
     /* Kept out of endless loops by SIGALRM, which ends the test. */
     alarm(200);
     int r = jail_run(&j, &c, 0, ret, deadline_in(within), e);
     alarm(0);
     uint64_t took = clock_now() - start;
     jail_done(&j);
+
     end(pid);
     if (took > within + 20 * NS_PER_S) /* what does not keep to its deadline never returns */
         fail_msg("%s: took %llu ms", name, (unsigned long long)(took / NS_PER_MS));
@@ -310,6 +315,7 @@ static pid_t start_owner(const char *keeper, uint64_t timeout)
     assert_true(pid >= 0);
     if (pid)
         return pid;
+
     static struct run_options o;
     static struct run_result r;
     struct pd_err e = {.msg = ""};
@@ -325,6 +331,7 @@ static pid_t start_owner(const char *keeper, uint64_t timeout)
     o.argv = argv;
     o.argc = 1;
     int failed = run_in_jail(&o, &r, &e);
+
     /* Its own few: the streams, two sockets, a signalfd. What the attack sent must be closed. */
     if (fds_of(0) > 16 || (failed && !e.msg[0]))
         _exit(12);
@@ -348,13 +355,16 @@ static int play_keeper(const char *name, attack a, const struct bad_frame *bad, 
     assert_non_null(mkdtemp(dir));
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     snprintf(at.sun_path, sizeof at.sun_path, "%s/s", dir);
+
     auto_fd listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
     assert_int_equal(listen(listener, 1), 0);
+
     uint64_t start = clock_now();
     pid_t owner = start_owner(at.sun_path, timeout), hostile = -1;
     struct timeval patience = {.tv_sec = PATIENCE / NS_PER_S};
     setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+
     auto_fd sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     struct frame f = FRAME_INIT;
     struct pd_err e;
@@ -376,12 +386,14 @@ static int play_keeper(const char *name, attack a, const struct bad_frame *bad, 
         frame_reset(&f);
     }
     frame_done(&f);
+
     int status = wait_child(owner);
     uint64_t took = clock_now() - start;
     if (hostile > 0)
         end(hostile);
     unlink(at.sun_path);
     rmdir(dir);
+
     if (took > timeout + 20 * NS_PER_S)
         fail_msg("%s: took %llu ms", name, (unsigned long long)(took / NS_PER_MS));
     if (!WIFEXITED(status))
@@ -417,14 +429,17 @@ static void sends_a_socket_that_lingers(int sock, struct wire_id id)
     if (bind(listener, (struct sockaddr *)&a, sizeof a) < 0 || listen(listener, 1) < 0 ||
         getsockname(listener, (struct sockaddr *)&a, &len) < 0)
         _exit(1);
+
     int s = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(s, (struct sockaddr *)&a, sizeof a) < 0)
         _exit(1);
+
     static char bytes[1 << 16];
     for (int i = 0; i < 10; i++, usleep(5000)) /* until the peer's side is full as well */
         while (send(s, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
             ;
     setsockopt(s, SOL_SOCKET, SO_LINGER, &forever, sizeof forever);
+
     struct wire_head head = {.type = WIRE_STARTED, .id = id};
     auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
     msg_started_encode(&b, &(struct msg_started){.pid = 2});

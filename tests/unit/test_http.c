@@ -76,20 +76,24 @@ static void test_a_request_is_read(void **state)
                        "X-Empty:\r\n"
                        "X-Bytes: caf\xc3\xa9\r\n"
                        "Content-Length: 12\r\n\r\nGET / HTTP/1.1";
+
     ptrdiff_t n = request(text, &h);
     assert_int_equal(n, strlen(text) - 14);
     assert_int_equal(h.method, HTTP_PUT);
     assert_true(slice_is(h.target, "/v1/a%20b?x=1&y={|}\\"));
     assert_int_equal(h.minor, 1);
     assert_true(slice_is(h.host, "Example.com:8090"));
+
     assert_int_equal(h.header_count, 7);
     assert_true(slice_is(h.headers[3].value, "b"));
     assert_int_equal(h.headers[4].value.len, 0);
+
     assert_int_equal(h.body, HTTP_BODY_LENGTH);
     assert_int_equal(h.length, 12);
     assert_true(h.keep_alive);
     assert_false(h.upgrade_websocket);
     assert_false(h.expect_continue);
+
     assert_true(slice_is(*http_find(&h, "content-TYPE"), "application/json"));
     assert_null(http_find(&h, "x-many"));
     assert_null(http_find(&h, "x-none"));
@@ -299,6 +303,7 @@ static void test_malformed_requests_are_refused(void **state)
         BAD(GET("Last-Event-ID: 1\r\nLast-Event-ID: 2\r\n")),
         BAD(GET("Origin: http://a\r\nOrigin: http://b\r\n")),
     };
+
     check_bad(rows, COUNT(rows), -1);
 }
 
@@ -309,6 +314,7 @@ static void test_hosts_are_names_and_addresses_maybe_with_a_port(void **state)
         "h",        "localhost:8090", "127.0.0.1",           "h.",  "[::1]",
         "[::1]:80", "my_service:1",   "8090-ab.x.org",       "h:0", "xn--bcher-kva",
         "h:65535",  "a-b.c-d",        "[::ffff:1.2.3.4]:443"};
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         char text[200];
         struct http_head h;
@@ -316,6 +322,7 @@ static void test_hosts_are_names_and_addresses_maybe_with_a_port(void **state)
         request(text, &h);
         assert_true(slice_is(h.host, rows[i]));
     }
+
     struct http_head h;
     request("GET / HTTP/1.0\r\n\r\n", &h);
     assert_int_equal(h.host.len, 0);
@@ -327,9 +334,11 @@ static void test_where_the_body_ends(void **state)
     struct http_head h;
     request(POST(""), &h);
     assert_int_equal(h.body, HTTP_BODY_NONE);
+
     request(POST("Content-Length: 0\r\n"), &h);
     assert_int_equal(h.body, HTTP_BODY_LENGTH);
     assert_int_equal(h.length, 0);
+
     request(POST("Content-Length:9223372036854775807 \r\n"), &h);
     assert_int_equal(h.length, INT64_MAX);
     request(POST("Transfer-Encoding:  Chunked \r\n"), &h);
@@ -355,6 +364,7 @@ static void test_what_becomes_of_the_connection(void **state)
         {"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", 1},
         {"GET / HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n", 0},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct http_head h;
         request(rows[i].text, &h);
@@ -396,12 +406,14 @@ static void test_a_websocket_is_asked_for_properly_or_not_at_all(void **state)
         {GET("Connection: upgrade\r\nUpgrade: websocketx\r\n"), 0},
         {"GET / HTTP/1.0\r\n" WS WS_KEY WS_13 "\r\n", 0},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct http_head h;
         request(rows[i].text, &h);
         if (h.upgrade_websocket != rows[i].upgrade)
             fail_msg("row %zu: %d", i, h.upgrade_websocket);
     }
+
     static const struct vector bad[] = {
         BAD(POST(WS WS_KEY WS_13)),
         BAD(GET(WS WS_KEY WS_13 "Content-Length: 1\r\n")),
@@ -414,6 +426,7 @@ static void test_a_websocket_is_asked_for_properly_or_not_at_all(void **state)
         BAD(GET(WS WS_KEY WS_13 WS_13)),
         BAD(GET(WS WS_KEY WS_13 "Upgrade: websocket\r\n")),
     };
+
     check_bad(bad, COUNT(bad), -1);
 }
 
@@ -498,6 +511,7 @@ static void test_responses_are_read(void **state)
         {"HTTP/1.1 100 Continue\r\n\r\n", HTTP_POST, 100, HTTP_BODY_NONE, 0, 1},
         {"HTTP/1.1 101 Switching\r\n" WS "\r\n", HTTP_GET, 101, HTTP_BODY_NONE, 0, 1},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct http_head h;
         struct pd_err e = {.msg = ""};
@@ -547,6 +561,7 @@ static void test_malformed_responses_are_refused(void **state)
         BAD("HTTP/1.1 101 Switching\r\n\r\n"),
         BAD("HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\n\r\n"),
     };
+
     check_bad(rows, COUNT(rows), HTTP_GET);
 }
 
@@ -570,6 +585,7 @@ static void test_hop_by_hop_headers_end_here(void **state)
     request(GET("Connection: X-Mine, Authorization, Host, content-length, close, X-Forwarded-For, "
                 "sec-websocket-key\r\n"),
             &h);
+
     static const char *const gone[] = {
         "x-mine", "Connection", "Keep-Alive", "Transfer-Encoding",  "Upgrade",
         "TE",     "Trailer",    "Close",      "Proxy-Authorization"};
@@ -590,6 +606,7 @@ static ptrdiff_t decode(const char *text, size_t len, size_t step, struct buf *o
     struct http_chunks c = {0};
     struct pd_err e = {.msg = ""};
     size_t at = 0;
+
     while (at < len && !c.done) {
         size_t piece = len - at < step ? len - at : step, used, body_len;
         const char *body;
@@ -603,6 +620,7 @@ static ptrdiff_t decode(const char *text, size_t len, size_t step, struct buf *o
         assert_true(used > 0);
         at += used;
     }
+
     *ret_done = c.done;
     return (ptrdiff_t)at;
 }
@@ -625,6 +643,7 @@ static void test_chunks_are_decoded(void **state)
         {"5\r\nhello\r\n0\r\n", "hello", 0},
         {"", "", 0},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++)
         for (size_t step = 1; step < 30; step++) {
             auto_buf out = BUF_INIT(1000);
@@ -672,6 +691,7 @@ static void test_malformed_chunks_are_refused(void **state)
         BAD("0\r\nx\r\n\r\n"),
         BAD("\0"),
     };
+
     for (size_t i = 0; i < COUNT(rows); i++)
         for (size_t step = 1; step < 30; step++) {
             auto_buf out = BUF_INIT(1000);
@@ -734,5 +754,6 @@ int main(void)
         cmocka_unit_test(test_trailers_are_bounded),
         cmocka_unit_test(test_every_status_has_a_reason),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,6 +77,7 @@ static void test_a_keeper_never_gets_a_range_twice(void **state)
     struct pd_err e;
     uint8_t taken[FREE];
     memset(taken, 0, sizeof taken);
+
     auto_fd others = occupy(*state, 4700);
     (void)others; /* closed at the end */
     open_ranges(*state, &r);
@@ -87,6 +88,7 @@ static void test_a_keeper_never_gets_a_range_twice(void **state)
     }
     assert_int_equal(range_take(&r, &e), RANGE_NONE);
     assert_int_equal(e.code, PD_CAPACITY);
+
     /* The one that is given back, and no other, is there again. */
     range_release(&r, 4711);
     assert_int_equal(range_take(&r, &e), 4711);
@@ -100,6 +102,7 @@ static void test_keepers_do_not_share_a_range(void **state)
     struct pd_err e;
     uint8_t taken[FREE];
     memset(taken, 0, sizeof taken);
+
     auto_fd others = occupy(*state, 4700);
     (void)others; /* closed at the end */
     open_ranges(*state, &a);
@@ -111,6 +114,7 @@ static void test_keepers_do_not_share_a_range(void **state)
     }
     assert_int_equal(range_take(&a, &e), RANGE_NONE);
     assert_int_equal(range_take(&b, &e), RANGE_NONE);
+
     /* One that ends, for whatever reason, leaves its ranges to the other. */
     ranges_done(&a);
     for (uint32_t i = 0; i < FREE / 2; i++)
@@ -125,10 +129,12 @@ static void test_blocks_and_single_ranges_do_not_overlap(void **state)
     struct ranges a, b, small;
     struct pd_err e;
     static uint8_t taken[RANGE_COUNT];
+
     memset(taken, 0, sizeof taken);
     assert_int_equal(ranges_open(&a, p->dir, 1, &e), 0);
     assert_int_equal(ranges_open(&b, p->dir, 1, &e), 0);
     open_ranges(p, &small);
+
     uint32_t total = 0, last = RANGE_NONE;
     for (uint32_t i = 0;; i++) {
         uint32_t slot = range_take(i % 2 ? &a : &b, &e);
@@ -145,6 +151,7 @@ static void test_blocks_and_single_ranges_do_not_overlap(void **state)
             assert_int_equal(taken[slot]++, 0);
         }
     }
+
     assert_int_equal(e.code, PD_CAPACITY);
     assert_true(total > RANGE_COUNT - 60 * RANGE_BLOCK);
     range_release(&a, last);
@@ -163,6 +170,7 @@ static void test_a_killed_keeper_leaves_no_lock(void **state)
     auto_fd others = occupy(*state, 1);
     (void)others; /* closed at the end */
     assert_int_equal(pipe(ready), 0);
+
     pid_t pid = child_fork();
     if (pid == 0) {
         for (uint32_t i = 0; i < FREE; i++) {
@@ -174,10 +182,12 @@ static void test_a_killed_keeper_leaves_no_lock(void **state)
         (void)!write(ready[1], "", 1);
         pause();
     }
+
     char byte;
     close(ready[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
     close(ready[0]);
+
     open_ranges(*state, &r);
     assert_int_equal(range_take(&r, &e), RANGE_NONE);
     kill(pid, SIGKILL);
@@ -236,6 +246,7 @@ static void test_a_release_that_makes_no_sense_does_nothing(void **state)
     (void)others; /* closed at the end */
     open_ranges(*state, &a);
     open_ranges(*state, &b);
+
     uint32_t slot = range_take(&a, &e);
     range_release(&b, slot); /* another keeper's */
     range_release(&b, RANGE_NONE);
@@ -243,6 +254,7 @@ static void test_a_release_that_makes_no_sense_does_nothing(void **state)
     for (uint32_t i = 1; i < FREE; i++)
         assert_int_not_equal(range_take(&b, &e), slot);
     assert_int_equal(range_take(&b, &e), RANGE_NONE);
+
     range_release(&a, slot);
     range_release(&a, slot);
     assert_int_equal(range_take(&b, &e), slot);
@@ -257,10 +269,12 @@ static void test_the_file_is_private_and_no_link(void **state)
     struct pd_err e;
     char path[128];
     struct stat st;
+
     snprintf(path, sizeof path, "%s/ranges", p->dir);
     assert_int_equal(symlink("/dev/null", path), 0);
     assert_int_equal(ranges_open(&r, p->dir, 0, &e), -1);
     unlink(path);
+
     open_ranges(p, &r);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);

@@ -11,6 +11,7 @@ static void test_sandbox_ids_have_their_form_and_no_letter_is_favoured(void **st
     unsigned seen[256] = {0};
     char last[ID_SANDBOX_LEN + 1] = "";
     enum { ROUNDS = 18000 };
+
     for (int i = 0; i < ROUNDS; i++) {
         char id[ID_SANDBOX_LEN + 1];
         id_sandbox(id);
@@ -20,6 +21,7 @@ static void test_sandbox_ids_have_their_form_and_no_letter_is_favoured(void **st
         for (int j = 0; j < ID_SANDBOX_LEN; j++)
             seen[(uint8_t)id[j]]++;
     }
+
     /* Each is expected 10,000 times, give or take 100; by `byte % 36` four would come 14 % more
      * often than the rest. */
     for (const char *c = "abcdefghijklmnopqrstuvwxyz0123456789"; *c; c++) {
@@ -43,6 +45,7 @@ static void test_forms_are_told_apart(void **state)
 {
     (void)state;
     assert_true(id_is_sandbox("abcdefghij0123456789"));
+
     static const char *const no_sandbox[] = {"",
                                              "abcdefghij012345678",
                                              "abcdefghij01234567890",
@@ -53,6 +56,7 @@ static void test_forms_are_told_apart(void **state)
         assert_false(id_is_sandbox(no_sandbox[i]));
     assert_false(id_is_sandbox(NULL));
     assert_true(id_is_key("e2b_0123456789abcdef0123456789abcdef01234567"));
+
     static const char *const no_key[] = {"",
                                          "e2b_",
                                          "e2b_0123456789abcdef0123456789abcdef0123456",
@@ -65,10 +69,12 @@ static void test_forms_are_told_apart(void **state)
     assert_false(id_is_key(NULL));
     assert_true(id_is_tenant("default"));
     assert_true(id_is_tenant("a_b-9"));
+
     char longest[ID_TENANT_MAX + 2];
     memset(longest, 'x', sizeof longest);
     longest[ID_TENANT_MAX + 1] = '\0';
     assert_false(id_is_tenant(longest));
+
     longest[ID_TENANT_MAX] = '\0';
     assert_true(id_is_tenant(longest));
     assert_false(id_is_tenant(""));
@@ -85,9 +91,11 @@ static void test_hex_goes_both_ways_and_refuses_the_rest(void **state)
     char text[2 * sizeof bytes + 1];
     hex_encode(bytes, sizeof bytes, text);
     assert_string_equal(text, "00017f80feff");
+
     uint8_t back[sizeof bytes];
     assert_int_equal(hex_decode("00017F80feFF", back, sizeof back), 0);
     assert_memory_equal(back, bytes, sizeof back);
+
     memset(back, 0x55, sizeof back);
     static const char *const bad[] = {"",
                                       "00017f80fe",
@@ -120,6 +128,7 @@ static void test_times_go_both_ways(void **state)
         {4107542400000, "2100-03-01T00:00:00.000Z"},
         {253402300799999, "9999-12-31T23:59:59.999Z"},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         char text[TIME_TEXT_LEN + 1];
         time_format_ms(rows[i].ms, text);
@@ -128,9 +137,11 @@ static void test_times_go_both_ways(void **state)
         assert_int_equal(time_parse_ms("t", rows[i].text, &ms, NULL), 0);
         assert_true(ms == rows[i].ms);
     }
+
     char text[TIME_TEXT_LEN + 1];
     time_format_ms(UINT64_MAX, text);
     assert_string_equal(text, "9999-12-31T23:59:59.999Z");
+
     /* Every day of 400 years, so that no rule of leap years is left out. */
     for (uint64_t day = 0; day < 146097; day++) {
         uint64_t ms = 0;
@@ -169,6 +180,7 @@ static void test_other_spellings_of_a_time_are_read(void **state)
         {"1969-12-31T23:30:00-01:00", UINT64_MAX}, /* the year is 1969, whatever the zone */
         {"1970-01-01T00:00:00-01:00", 3600000},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         uint64_t ms = UINT64_MAX;
         int failed = time_parse_ms("t", rows[i].text, &ms, NULL);
@@ -207,6 +219,7 @@ static void test_what_is_no_time_is_refused_and_named(void **state)
         "10000-01-01T00:00:00Z",
         "+970-01-01T00:00:00Z",
     };
+
     for (size_t i = 0; i < COUNT(bad); i++) {
         uint64_t ms = 77;
         struct pd_err e = {0};
@@ -258,5 +271,6 @@ int main(void)
         cmocka_unit_test(test_siphash_follows_its_reference),
         cmocka_unit_test(test_the_stored_hash_never_changes),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -276,6 +276,7 @@ static void test_they_give_way_to_sandboxes(void **state)
     struct world *w = world_of_images();
     struct daemon *d = daemon_begin(w, dir_of(state), 1, in_little_room);
     struct session *made[3] = {take_image(d, DEBIAN)};
+
     await_ready(d, 2);
     made[1] = take_image(d, "debian:13");
     await_ready(d, 1);
@@ -423,5 +424,6 @@ int main(void)
         IN_WORLD(test_one_that_cannot_be_made_is_left_alone),
         IN_WORLD(test_takers_against_losses_and_drops),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

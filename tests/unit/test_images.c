@@ -45,7 +45,7 @@ static void put_image(const char *state)
         auto_fd tree = openat(dir, "tree", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         auto_fd mark = openat(tree, "mark", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
         assert_true(mark >= 0);
-        assert_int_equal(images_layer_finish(images, place, r.layers[i].diff, &e), 0);
+        assert_int_equal(images_layer_finish(images, place, r.layers[i].diff, 1000, &e), 0);
     }
     assert_int_equal(images_keep(images, &r, &e), 0);
     assert_int_equal(images_name(images, name, r.id, &e), 0);

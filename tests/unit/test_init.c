@@ -52,6 +52,7 @@ static void test_a_command_runs_and_its_end_is_told(void **state)
     struct init_run *r = *state;
     int in[2], out[2], err[2];
     char text[100];
+
     pipe_make(in);
     pipe_make(out);
     pipe_make(err);
@@ -60,13 +61,16 @@ static void test_a_command_runs_and_its_end_is_told(void **state)
     close(in[0]);
     close(out[1]);
     close(err[1]);
+
     int32_t pid = expect_started(r, 1);
     assert_int_equal(write(in[1], "hello", 5), 5);
     close(in[1]);
+
     struct msg_exited end = expect_exited(r, 1);
     assert_int_equal(end.pid, pid);
     assert_true(WIFEXITED(end.status) && WEXITSTATUS(end.status) == 7);
     assert_true(end.max_rss > 100000);
+
     read_to_end(out[0], text, sizeof text);
     assert_string_equal(text, "/usr\nhello");
     read_to_end(err[0], text, sizeof text);
@@ -80,19 +84,23 @@ static void test_a_repeated_request_is_not_run_again(void **state)
     struct init_run *r = *state;
     int in[2], out[2];
     char text[100];
+
     pipe_make(in);
     pipe_make(out);
     EXEC(r->sock, .id = 1, .script = "echo once; read x", .fds = {in[0], out[1]});
     close(in[0]);
+
     int32_t pid = expect_started(r, 1);
     EXEC(r->sock, .id = 1, .script = "echo twice", .fds = {0, out[1]});
     assert_int_equal(expect_started(r, 1), pid);
     close(in[1]); /* it ends */
     expect_exited(r, 1);
+
     /* Nor after its end, as long as that was not acknowledged. */
     EXEC(r->sock, .id = 1, .script = "echo twice", .fds = {0, out[1]});
     assert_int_equal(expect_started(r, 1), pid);
     close(out[1]);
+
     read_to_end(out[0], text, sizeof text);
     assert_string_equal(text, "once\n");
     close(out[0]);
@@ -105,6 +113,7 @@ static void test_an_end_is_kept_until_it_is_acknowledged(void **state)
     unsigned ended;
     EXEC(r->sock, .id = 1, .script = "exit 3");
     EXEC(r->sock, .id = 2, .script = "sleep 100");
+
     expect_started(r, 1);
     expect_frame(r->sock, &r->f); /* STARTED of 2 and EXITED of 1, in either order */
     expect_frame(r->sock, &r->f);
@@ -129,11 +138,13 @@ static void test_a_new_epoch_hears_of_every_end_again(void **state)
     expect_started(r, 1);
     expect_exited(r, 1);
     assert_int_equal(r->f.head.epoch, 1);
+
     /* Any request of the new owner will do. */
     assert_int_equal(send_plain(r->sock, WIRE_ACK, 99, 2), 0);
     struct msg_exited end = expect_exited(r, 1);
     assert_int_equal(WEXITSTATUS(end.status), 3);
     assert_int_equal(r->f.head.epoch, 2);
+
     /* And the repeated EXEC of what the old one had asked for. */
     EXEC(r->sock, .id = 1, .script = "exit 4", .epoch = 3);
     expect_started(r, 1);
@@ -147,10 +158,12 @@ static void test_requests_of_older_epochs_are_dropped(void **state)
     int out[2];
     char text[100];
     assert_int_equal(sync_count(r->sock, &r->f, 1, 5, NULL), 0);
+
     pipe_make(out);
     EXEC(r->sock, .id = 2, .script = "echo old", .fds = {0, out[1]}, .epoch = 4);
     close(out[1]);
     assert_int_equal(send_plain(r->sock, WIRE_SYNC, 3, 0), 0);
+
     read_to_end(out[0], text, sizeof text); /* its descriptors are closed, too */
     assert_string_equal(text, "");
     close(out[0]);
@@ -197,6 +210,7 @@ static void test_a_long_list_is_complete_for_a_slow_reader(void **state)
     memset(seen, 0, sizeof seen);
     fill_the_table(r);
     assert_int_equal(send_plain(r->sock, WIRE_SYNC, 4000, 1), 0);
+
     usleep(300000); /* init has filled the socket by now */
     for (;;) {
         expect_frame(r->sock, &r->f);
@@ -205,6 +219,7 @@ static void test_a_long_list_is_complete_for_a_slow_reader(void **state)
         assert_int_equal(r->f.head.type, WIRE_SYNCED);
         seen[id_number(r->f.head.id)]++;
     }
+
     for (uint32_t i = 0; i < 1024; i++)
         if (seen[i] != 1)
             fail_msg("command %u is listed %u times", i, seen[i]);
@@ -268,6 +283,7 @@ static void test_started_comes_before_exited(void **state)
     usleep(100000);
     for (unsigned i = 0; i < 10; i++) /* some room, but less than poll speaks of */
         expect_type(r->sock, &r->f, WIRE_ERROR, i);
+
     usleep(500000);
     for (unsigned i = 10; i < fit; i++)
         expect_type(r->sock, &r->f, WIRE_ERROR, i);
@@ -282,11 +298,13 @@ static void test_streams_are_not_kept_while_an_answer_waits(void **state)
     unsigned fit = refusals_that_fit();
     int out[2];
     char text[100];
+
     for (unsigned i = 0; i < fit; i++)
         send_surely(r->sock, WIRE_HELLO, i);
     pipe_make(out);
     EXEC(r->sock, .id = 5000, .script = "echo hi", .fds = {0, out[1]});
     close(out[1]);
+
     read_to_end(out[0], text, sizeof text);
     assert_string_equal(text, "hi\n");
     close(out[0]);
@@ -376,6 +394,7 @@ static void test_bad_requests_are_refused(void **state)
     expect_error(r->sock, &r->f, 20, PD_PROTOCOL, &e);
     assert_int_equal(send_plain(r->sock, WIRE_SIGNAL, 21, 0), 0);
     expect_error(r->sock, &r->f, 21, PD_PROTOCOL, &e);
+
     for (unsigned n = 1; n <= WIRE_FDS_MAX; n++) {
         EXEC(r->sock, .id = 30 + n, .script = "exit 1", .fd_count = n);
         if (n == 3) {
@@ -385,10 +404,12 @@ static void test_bad_requests_are_refused(void **state)
             expect_error(r->sock, &r->f, 30 + n, PD_PROTOCOL, &e);
         }
     }
+
     EXEC(r->sock, .id = 50, .script = "exit 1", .flags = EXEC_CGROUP); /* without the fourth */
     expect_error(r->sock, &r->f, 50, PD_PROTOCOL, &e);
     EXEC(r->sock, .id = 51, .script = "exit 1", .flags = EXEC_PTY); /* /dev/null is none */
     expect_type(r->sock, &r->f, WIRE_ERROR, 51);
+
     /* Descriptors where none are wanted. */
     for (uint32_t i = 0; i < 50; i++) {
         struct wire_head head = {.type = WIRE_SYNC, .id = id_of(60)};
@@ -406,14 +427,17 @@ static void test_what_cannot_run_says_why(void **state)
     struct init_run *r = *state;
     char dir[] = "/tmp/paddock-init-XXXXXX", plain[64], script[64], text[100];
     struct pd_err e;
+
     assert_non_null(mkdtemp(dir));
     assert_int_equal(chmod(dir, 0755), 0);
     snprintf(plain, sizeof plain, "%s/plain", dir);
     snprintf(script, sizeof script, "%s/script", dir);
     close(open(plain, O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
+
     int fd = open(script, O_CREAT | O_WRONLY | O_CLOEXEC, 0755);
     assert_int_equal(write(fd, "echo $0 $1\n", 11), 11);
     close(fd);
+
     const struct {
         const char *word, *cwd;
         enum pd_code code;
@@ -433,6 +457,7 @@ static void test_what_cannot_run_says_why(void **state)
         EXEC(r->sock, .id = i, .argv = argv, .cwd = rows[i].cwd);
         expect_error(r->sock, &r->f, i, rows[i].code, &e);
     }
+
     int out[2];
     pipe_make(out);
     const char *const argv[] = {script, "x", NULL};
@@ -440,11 +465,13 @@ static void test_what_cannot_run_says_why(void **state)
     close(out[1]);
     expect_started(r, 100);
     expect_exited(r, 100);
+
     read_to_end(out[0], text, sizeof text);
     close(out[0]);
     char expected[100];
     snprintf(expected, sizeof expected, "%s x\n", script);
     assert_string_equal(text, expected);
+
     /* Nothing of the failures is left behind. */
     assert_int_equal(sync_count(r->sock, &r->f, 200, 0, NULL), 1);
     unlink(plain);
@@ -458,23 +485,28 @@ static void test_signals_reach_the_command_and_its_children(void **state)
     struct pd_err e;
     int out[2];
     char text[100];
+
     pipe_make(out);
     EXEC(r->sock, .id = 1, .script = "sleep 100 & echo; wait", .fds = {0, out[1]});
     close(out[1]);
     expect_started(r, 1);
     assert_int_equal(read(out[0], text, 1), 1);
+
     send_signal(r->sock, 2, 1, 0);
     expect_type(r->sock, &r->f, WIRE_DONE, 2);
     send_signal(r->sock, 3, 1, 1000);
     expect_type(r->sock, &r->f, WIRE_ERROR, 3);
+
     send_signal(r->sock, 4, 1, -1);
     expect_type(r->sock, &r->f, WIRE_ERROR, 4);
     send_signal(r->sock, 5, 77, SIGTERM);
     expect_error(r->sock, &r->f, 5, PD_NOT_FOUND, &e);
+
     send_signal(r->sock, 6, 1, SIGTERM);
     expect_type(r->sock, &r->f, WIRE_DONE, 6);
     struct msg_exited end = expect_exited(r, 1);
     assert_true(WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGTERM);
+
     read_to_end(out[0], text, sizeof text); /* the child in the background is gone as well */
     close(out[0]);
     send_signal(r->sock, 7, 1, SIGTERM);
@@ -486,6 +518,7 @@ static void test_a_command_starts_with_nothing_but_its_streams(void **state)
     struct init_run *r = *state;
     int out[2];
     char text[200];
+
     pipe_make(out);
     EXEC(r->sock, .id = 1, .fds = {0, out[1]},
          .script = "ls /proc/self/fd | wc -l; grep -c 'SigBlk:.0000000000000000' /proc/self/status;"
@@ -493,6 +526,7 @@ static void test_a_command_starts_with_nothing_but_its_streams(void **state)
     close(out[1]);
     expect_started(r, 1);
     expect_exited(r, 1);
+
     read_to_end(out[0], text, sizeof text);
     close(out[0]);
     assert_string_equal(text, "4\n1\n0022\n"); /* the fourth is what ls reads */
@@ -618,5 +652,6 @@ int main(void)
         cmocka_unit_test(test_an_init_that_waits_is_adopted_once),
         cmocka_unit_test(test_an_init_that_waits_takes_nothing_but_its_owner),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,6 +62,7 @@ static void test_bad_words_are_told(void **state)
                 {"filter=/no/such", "open the filter of system calls /no/such: No such file"},
                 {"filter=/dev/null", "/dev/null is no filter"},
                 {"profile=weak", "strict or dev"}};
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct box_run r;
         char text[500];
@@ -77,11 +78,13 @@ static void test_bad_words_are_told(void **state)
 static void test_at_the_door_nothing_is_heard_but_an_owner(void **state)
 {
     (void)state;
+
     for (unsigned what = 0; what < 4; what++) {
         struct box_run r;
         char text[500];
         box_start(&r, (struct box_how){USUAL});
         assert_true(box_meet(&r));
+
         struct wire_head head = {.type = WIRE_ADOPT};
         int fds[2] = {r.door, r.door};
         if (what == 0)
@@ -92,6 +95,7 @@ static void test_at_the_door_nothing_is_heard_but_an_owner(void **state)
             assert_int_equal(wire_send(r.door, &head, NULL, fds, 2, deadline_in(PATIENCE)), 0);
         else
             shutdown(r.door, SHUT_RDWR);
+
         box_words(&r, text, sizeof text);
         assert_non_null(strstr(text, "no lease"));
         assert_int_equal(wait_child(r.init.pid), 0);
@@ -194,10 +198,12 @@ static void test_frozen_time_does_not_count(void **state)
     fd_done(&r.init.sock);
     assert_true(box_meet(&r)); /* it waits, and its lease runs */
     kill(r.init.pid, SIGSTOP);
+
     siginfo_t info;
     assert_int_equal(waitid(P_PID, (id_t)r.init.pid, &info, WSTOPPED), 0);
     usleep(7000000); /* the lease, and more: the one wait here whose subject is time */
     kill(r.init.pid, SIGCONT);
+
     box_adopt(&r);
     (void)box_facts(&r);
     box_stop(&r);
@@ -209,6 +215,7 @@ static void test_what_started_it_may_end_it(void **state)
     struct box_run r;
     char text[100];
     box_own(&r, (struct box_how){USUAL});
+
     /* From inside: nobody may, and as another uid cannot. */
     assert_int_equal(box_line(&r, 2, 1000,
                               "kill -TERM 1 2>/dev/null; kill -KILL 1 2>/dev/null; echo on", text,
@@ -228,6 +235,7 @@ static void test_in_single_a_command_cannot_end_it(void **state)
     char text[100];
     struct msg_facts m =
         box_own(&r, (struct box_how){.uid = 4711, .gid = 4712, .words = {WORDS_IN_RUN}});
+
     assert_int_equal(m.mode, FACTS_SINGLE);
     assert_int_equal(m.uid, 4711);
     assert_int_equal(
@@ -241,10 +249,12 @@ static void test_in_single_a_command_cannot_end_it(void **state)
 static void test_where_it_is_not_pid_1_it_ends_its_processes(void **state)
 {
     (void)state;
+
     for (int by_signal = 0; by_signal < 2; by_signal++) {
         struct box_run r;
         char text[100];
         int out[2];
+
         box_own(&r, (struct box_how){USUAL, .host_pids = true});
         assert_int_equal(pipe2(out, O_CLOEXEC), 0);
         EXEC(r.init.sock, .id = 2, .uid = 1000, .fds = {0, out[1]},
@@ -253,17 +263,21 @@ static void test_where_it_is_not_pid_1_it_ends_its_processes(void **state)
         close(out[1]);
         expect_started(&r.init, 2);
         assert_true(read(out[0], text, sizeof text - 1) > 0);
+
         pid_t far = (pid_t)strtol(text, NULL, 10);
         assert_true(state_of(far) != 0);
+
         if (by_signal)
             kill(r.init.pid, SIGTERM);
         else
             fd_done(&r.init.sock);
         assert_int_equal(wait_child(r.init.pid), 0);
+
         /* The pipe ends when the last of them has. */
         struct pollfd p = {.fd = out[0], .events = POLLIN};
         assert_int_equal(poll(&p, 1, (int)(PATIENCE / NS_PER_MS)), 1);
         assert_int_equal(read(out[0], text, sizeof text), 0);
+
         char is = state_of(far); /* dead, though perhaps not reaped yet */
         assert_true(is == 0 || is == 'X' || is == 'Z');
         close(out[0]);
@@ -344,5 +358,6 @@ int main(void)
         cmocka_unit_test(test_where_it_is_not_pid_1_it_ends_its_processes),
         cmocka_unit_test(test_local_runs_as_its_uid_and_ends_with_its_parent),
     };
+
     return cmocka_run_group_tests(tests, box_needs_root, NULL);
 }

@@ -40,6 +40,7 @@ static void expect_soon(struct init *in, int sock, struct frame *f, enum wire_ty
     struct pd_err e;
     deadline d = deadline_in(PATIENCE);
     frame_reset(f);
+
     for (;;) {
         int r = wire_recv(sock, f, 0, &e);
         if (r == 1)
@@ -60,30 +61,36 @@ static void test_no_answer_is_lost_without_memory(void **state)
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
     sigprocmask(SIG_BLOCK, &mask, &old);
+
     for (int lack = 0; lack < 8; lack++) {
         int s[2];
         auto_frame f = FRAME_INIT;
         pair_make(s);
         assert_int_equal(init_begin(&in, INIT_SINGLE, s[1]), 0);
+
         send_true(s[0], 1);
         failures = lack;
         expect_soon(&in, s[0], &f, WIRE_STARTED);
         failures = lack;
         expect_soon(&in, s[0], &f, WIRE_EXITED);
+
         failures = 0; /* the owner has memory */
         assert_int_equal(send_plain(s[0], WIRE_SYNC, 2, 0), 0);
         failures = lack;
         expect_soon(&in, s[0], &f, WIRE_SYNCED);
+
         failures = lack;
         expect_soon(&in, s[0], &f, WIRE_SYNC_END);
         failures = 0;
         close(s[0]);
+
         int r = 0;
         for (int i = 0; i < 10 && r == 0; i++)
             r = init_turn(&in, 100);
         assert_int_equal(r, -1);
         init_end(&in);
     }
+
     sigprocmask(SIG_SETMASK, &old, NULL);
 }
 

@@ -176,11 +176,13 @@ static void test_files_are_made_as_openat2_makes_them(void **state)
         {"in/missing/new", O_CREAT | O_WRONLY, -ENOENT},
         {"in/to-dir/new", O_CREAT | O_WRONLY, 0},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         auto_fd fd = path_walk(AT_FDCWD, rows[i].path, rows[i].flags | O_CLOEXEC, 0600, 0);
         if ((fd < 0 ? fd : 0) != rows[i].expected)
             fail_msg("'%s': %d instead of %d", rows[i].path, fd, rows[i].expected);
     }
+
     struct stat st;
     assert_int_equal(lstat("in/nowhere", &st), 0); /* through the link */
     assert_int_equal(unlink("in/nowhere") | unlink("in/new") | unlink("in/a/new"), 0);
@@ -242,8 +244,10 @@ static void test_a_refused_openat2_is_walked_around(void **state)
 {
     (void)state;
     static const int refusals[] = {ENOSYS, EPERM};
+
     for (size_t i = 0; i < COUNT(refusals); i++) {
         pid_t pid = child_fork();
+
         if (pid == 0) {
             struct sock_filter code[] = {
                 BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
@@ -265,6 +269,7 @@ static void test_a_refused_openat2_is_walked_around(void **state)
                 _exit(14);
             _exit(0);
         }
+
         int status;
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_int_equal(status, 0);

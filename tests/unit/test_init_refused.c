@@ -5,7 +5,7 @@
 
 /* clang-format off */
 #define CALLS(X)                                                                                   \
-    X(capget) X(capset) X(chdir) X(chown) X(clone) X(close_range) X(connect) X(dup2) X(dup3)       \
+    X(capget) X(capset) X(chdir) X(chown) X(clone) X(close) X(close_range) X(connect) X(dup2) X(dup3)       \
     X(faccessat) X(fcntl) X(fork) X(getdents64) X(getppid) X(ioctl) X(kill) X(lseek) X(mkdir)      \
     X(openat2) X(poll) X(prctl) X(prlimit64) X(pwrite64) X(recvmsg) X(rt_sigprocmask) X(sendmsg)   \
     X(setgroups) X(setresgid) X(setresuid) X(setrlimit) X(setsid) X(signalfd4) X(socket)           \

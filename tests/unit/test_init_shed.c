@@ -83,6 +83,7 @@ static void test_the_control_has_what_the_engine_gave(void **state)
     int out[2];
     char text[300] = "";
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+
     pid_t pid = child_fork();
     if (pid == 0) {
         struct box_how h = {.caps = CAPS_ENGINE};
@@ -93,6 +94,7 @@ static void test_the_control_has_what_the_engine_gave(void **state)
         _exit(1);
     }
     close(out[1]);
+
     assert_true(read(out[0], text, sizeof text - 1) > 0);
     assert_int_equal(wait_child(pid), 0);
     close(out[0]);
@@ -107,6 +109,7 @@ static void test_root_in_dev_has_the_seven(void **state)
     char text[600];
     struct msg_facts m =
         box_own(&r, (struct box_how){.caps = CAPS_ENGINE, .words = {WORDS_IN_RUN, "profile=dev"}});
+
     assert_int_equal(m.mode, FACTS_DEV);
     assert_int_equal(m.root, 1);
     assert_int_equal(box_line(&r, 2, 0, "id -u; grep CapEff /proc/self/status", text, sizeof text),
@@ -135,6 +138,7 @@ static void test_commands_have_the_higher_score(void **state)
     (void)state;
     struct box_run r;
     char text[100];
+
     box_own(&r, (struct box_how){.caps = CAPS_ASKED, .words = {WORDS_IN_RUN}});
     for (uint32_t i = 0; i < 3; i++) {
         box_line(&r, 2 + i, 1000,

@@ -35,6 +35,7 @@ static int connect_sudo(const struct init_run *r)
     int n =
         snprintf(a.sun_path, sizeof a.sun_path, "/proc/%d/root%s", (int)r->pid, INIT_SUDO_SOCKET);
     assert_true(n > 0 && (size_t)n < sizeof a.sun_path);
+
     deadline d = deadline_in(PATIENCE);
     for (;;) {
         int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -70,12 +71,14 @@ static void test_a_peer_runs_as_root_or_user_and_nobody_else(void **state)
         close(out[0]);
         close(s);
     }
+
     int s = connect_sudo(r);
     for (uint32_t i = 0; i < COUNT(others); i++) {
         EXEC(s, .id = i, .uid = others[i], .script = "exit 0");
         expect_error(s, &f, i, PD_DENIED, &e);
     }
     close(s);
+
     /* The positive control: the owner may name any. */
     EXEC(r->sock, .id = 1, .uid = 1234, .script = "exit 0");
     expect_started(r, 1);
@@ -144,12 +147,15 @@ static void test_a_peer_that_breaks_the_format_ends_alone(void **state)
     struct init_run *r = *state;
     EXEC(r->sock, .id = 1, .script = "sleep 100");
     expect_started(r, 1);
+
     int witness = connect_sudo(r);
     auto_frame f = FRAME_INIT;
     assert_int_equal(sync_count(witness, &f, 1, 0, NULL), 0);
+
     int before = fds_of(r->pid), first = connect_sudo(r);
     close(first);
     assert_int_equal(fds_settle(r->pid, before), before);
+
     for (size_t i = 0; i < COUNT(bad_frames); i++) {
         int s = connect_sudo(r);
         send_bad(s, &bad_frames[i], s);
@@ -158,6 +164,7 @@ static void test_a_peer_that_breaks_the_format_ends_alone(void **state)
         if (fds_settle(r->pid, before) != before)
             fail_msg("%s: %d descriptors instead of %d", bad_frames[i].why, fds_of(r->pid), before);
     }
+
     assert_int_equal(sync_count(witness, &f, 2, 0, NULL), 0);
     assert_int_equal(sync_count(r->sock, &r->f, 3, 0, NULL), 1);
     close(witness);
@@ -172,10 +179,12 @@ static void test_a_peer_that_leaves_takes_its_command_along(void **state)
     struct pd_err e;
     int s = connect_sudo(r);
     EXEC(s, .id = 1, .script = "sleep 100 & wait");
+
     expect_type(s, &f, WIRE_STARTED, 1);
     assert_int_equal(msg_started_decode(&f.payload, &m, &e), 0);
     assert_int_equal(kill(m.pid, 0), 0);
     close(s);
+
     deadline d = deadline_in(PATIENCE);
     while (kill(-m.pid, 0) == 0 && !deadline_passed(d))
         usleep(5000);
@@ -197,6 +206,7 @@ static void test_peers_cannot_fill_the_table(void **state)
         while (f.head.type == WIRE_EXITED);
         refused += f.head.type == WIRE_ERROR;
     }
+
     assert_true(refused > 0);
     EXEC(r->sock, .id = 1, .argv = yes);
     expect_started(r, 1);
@@ -212,6 +222,7 @@ static void test_more_peers_than_there_is_room_for_are_sent_away(void **state)
     assert_int_equal(sync_count(first, &f, 1, 0, NULL), 0); /* init is up */
     int before = fds_of(r->pid) - 1;
     close(first);
+
     for (unsigned i = 0; i < COUNT(s); i++) {
         s[i] = connect_sudo(r);
         if (i < 32)
@@ -219,13 +230,16 @@ static void test_more_peers_than_there_is_room_for_are_sent_away(void **state)
         else
             expect_closed(s[i]);
     }
+
     EXEC(r->sock, .id = 1, .script = "exit 0");
     expect_started(r, 1);
     expect_exited(r, 1);
+
     for (unsigned i = 0; i < COUNT(s); i++)
         close(s[i]);
     for (deadline d = deadline_in(PATIENCE); fds_of(r->pid) > before && !deadline_passed(d);)
         usleep(5000);
+
     int again = connect_sudo(r);
     assert_int_equal(sync_count(again, &f, 1, 0, NULL), 0);
     close(again);
@@ -252,6 +266,7 @@ static uint64_t time_beside_flood(struct init_run *r, int s, uint32_t first)
         }
     }
     usleep(100000);
+
     uint64_t took[21];
     for (uint32_t i = 0; i < COUNT(took); i++) {
         uint64_t start = clock_now();
@@ -260,6 +275,7 @@ static uint64_t time_beside_flood(struct init_run *r, int s, uint32_t first)
         expect_exited(r, first + i);
         took[i] = clock_now() - start;
     }
+
     for (unsigned i = 0; i < COUNT(children); i++) {
         kill(children[i], SIGKILL);
         waitpid(children[i], NULL, 0);
@@ -293,6 +309,7 @@ static void test_a_deaf_peer_does_not_stop_the_others(void **state)
     struct init_run *r = *state;
     int deaf = connect_sudo(r), quiet = 0;
     warm_up(deaf);
+
     long before = resident(r->pid);
     for (uint32_t i = 0; quiet < 20; i++) {
         if (send_plain(deaf, WIRE_HELLO, i, 0) == 0) {
@@ -302,6 +319,7 @@ static void test_a_deaf_peer_does_not_stop_the_others(void **state)
             usleep(5000);
         }
     }
+
     EXEC(r->sock, .id = 1, .script = "exit 0");
     expect_started(r, 1);
     expect_exited(r, 1);
@@ -326,5 +344,6 @@ int main(void)
         OWNED(test_a_flood_from_a_peer_does_not_starve_the_owner),
         OWNED(test_a_deaf_peer_does_not_stop_the_others),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,9 +40,11 @@ static void test_nesting_and_commas(void **state)
     json_none(&j);
     json_open(&j, '[');
     json_close(&j, ']');
+
     json_open(&j, '{');
     json_close(&j, '}');
     json_close(&j, ']');
+
     json_key(&j, "c");
     json_cstr(&j, "x");
     json_key(&j, "d");
@@ -66,6 +68,7 @@ static void test_numbers_at_their_ends(void **state)
     json_milli(&j, 1050);
     json_milli(&j, UINT64_MAX);
     json_close(&j, ']');
+
     assert_string_equal(buf_cstr(&b),
                         "[-9223372036854775808,9223372036854775807,18446744073709551615,"
                         "0.000,0.005,1.050,18446744073709551.615]");
@@ -85,6 +88,7 @@ static void test_characters_that_must_be_escaped(void **state)
         {"\xe2\x80\xa8\xe2\x80\xa9", "\"\\u2028\\u2029\""},
     };
     check_vectors(v, COUNT(v));
+
     auto_buf b = BUF_INIT(100);
     assert_string_equal(quoted(&b, "a\0b", 3), "\"a\\u0000b\"");
 }
@@ -107,6 +111,7 @@ static void test_valid_utf8_passes_unchanged(void **state)
         {"gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x90\x8e",
          "\"gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x90\x8e\""},
     };
+
     check_vectors(v, COUNT(v));
 }
 
@@ -193,6 +198,7 @@ static void test_overflow_shows_in_the_buf(void **state)
         assert_true(b.overflow);
         assert_true(b.len <= max);
     }
+
     auto_buf b = BUF_INIT(20);
     struct json j = JSON_INIT(&b);
     json_open(&j, '[');
@@ -216,5 +222,6 @@ int main(void)
         cmocka_unit_test(test_keys_are_escaped_too),
         cmocka_unit_test(test_overflow_shows_in_the_buf),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

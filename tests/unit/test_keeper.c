@@ -37,6 +37,7 @@ static void test_a_jail_is_made_used_and_ended(void **state)
     struct keeper_run *k = *state;
     int c = client_open(k), control;
     send_create(c, 1, 0, &control, NULL);
+
     pid_t pid = expect_created(c, &k->f, 1);
     run_true(control);
     send_destroy(c, 2, 1);
@@ -54,10 +55,12 @@ static void test_a_repeated_create_makes_no_second_jail(void **state)
     int c = client_open(k), control, second;
     send_create(c, 1, 0, &control, NULL);
     send_create(c, 1, 0, &second, NULL); /* before the answer */
+
     pid_t pid = expect_created(c, &k->f, 1);
     send_create(c, 1, 0, &second, NULL); /* and after it */
     assert_int_equal(expect_created(c, &k->f, 1), pid);
     assert_int_equal(list_count(c, &k->f, 2, 1, NULL), 1);
+
     run_true(control); /* the first one's socket counts */
     close(second);
     close(control);
@@ -91,6 +94,7 @@ static void test_bad_requests_are_refused_and_the_client_stays(void **state)
         assert_int_equal(send_plain(c, others[i], i, 0), 0);
         expect_error(c, &k->f, i, PD_PROTOCOL, &e);
     }
+
     int before = fds_of(k->pid);
     for (unsigned n = 0; n <= WIRE_FDS_MAX; n++) {
         auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
@@ -105,6 +109,7 @@ static void test_bad_requests_are_refused_and_the_client_stays(void **state)
         assert_int_equal(wire_send(c, &head, &b, fds, n, 0), 0);
         expect_error(c, &k->f, 20 + n, n == 2 ? PD_INVALID : PD_PROTOCOL, &e);
     }
+
     assert_int_equal(fds_settle(k->pid, before), before);
     close(c);
 }
@@ -117,6 +122,7 @@ static void test_what_breaks_the_format_ends_only_that_client(void **state)
     send_create(witness, 1, 0, &control, NULL);
     pid_t pid = expect_created(witness, &k->f, 1);
     assert_int_equal(list_count(witness, &k->f, 99, 0, NULL), 1);
+
     int before = fds_of(k->pid);
     for (size_t i = 0; i < COUNT(bad_frames); i++) {
         int c = client_open(k);
@@ -126,6 +132,7 @@ static void test_what_breaks_the_format_ends_only_that_client(void **state)
         if (fds_settle(k->pid, before) != before)
             fail_msg("%s: %d descriptors instead of %d", bad_frames[i].why, fds_of(k->pid), before);
     }
+
     assert_int_equal(kill(pid, 0), 0);
     assert_int_equal(list_count(witness, &k->f, 2, 1, NULL), 1);
     close(control);
@@ -183,18 +190,22 @@ static void test_an_init_that_dies_is_told(void **state)
     struct keeper_run *k = *state;
     int c = client_open(k), control;
     send_create(c, 1, 0, &control, NULL);
+
     pid_t pid = expect_created(c, &k->f, 1);
     kill(pid, SIGKILL);
     expect_gone(c, &k->f, 1, 1, GONE_DIED);
     close(control);
+
     /* An owner that closes its socket: that ends a jail, unless the keeper was asked for a copy. */
     send_create(c, 2, CREATE_KEEP, &control, NULL);
     pid = expect_created(c, &k->f, 2);
     close(control);
+
     usleep(100000);
     assert_int_equal(kill(pid, 0), 0);
     send_destroy(c, 3, 2);
     expect_gone(c, &k->f, 3, 2, GONE_DESTROYED);
+
     send_create(c, 4, 0, &control, NULL);
     pid = expect_created(c, &k->f, 4);
     close(control);
@@ -263,15 +274,18 @@ static void test_what_a_dead_client_said_last_is_heard(void **state)
     int a = client_open(k);
     char key[8] = "s1";
     send_key(a, WIRE_STASH, 1, key, NULL, 0);
+
     struct pollfd answer = {.fd = a, .events = POLLIN};
     assert_int_equal(poll(&answer, 1, (int)(PATIENCE / NS_PER_MS)), 1);
     assert_int_equal(kill(k->pid, SIGSTOP), 0);
+
     for (uint32_t i = 2; i < 9; i++) {
         snprintf(key, sizeof key, "s%u", i);
         send_key(a, WIRE_STASH, i, key, NULL, 0);
     }
     close(a);
     assert_int_equal(kill(k->pid, SIGCONT), 0);
+
     a = client_open(k);
     for (uint32_t i = 1; i < 9; i++) {
         snprintf(key, sizeof key, "s%u", i);
@@ -305,6 +319,7 @@ static void test_a_deaf_client_does_not_grow_the_keeper(void **state)
     int fds[WIRE_FDS_MAX] = {other, other, other, other, other, other};
     send_key(deaf, WIRE_STASH, 1, "six", fds, WIRE_FDS_MAX);
     expect_type(deaf, &k->f, WIRE_DONE, 1);
+
     uint64_t calm = time_to_list(k, other, 10);
     int before = fds_of(k->pid);
     long memory = resident(k->pid);
@@ -319,6 +334,7 @@ static void test_a_deaf_client_does_not_grow_the_keeper(void **state)
             usleep(5000);
         }
     }
+
     assert_true(fds_of(k->pid) - before < 64);
     assert_true(resident(k->pid) - memory < 1024);
     assert_true(time_to_list(k, other, 20) < 100 * NS_PER_MS + 10 * calm);
@@ -355,6 +371,7 @@ static void test_a_keeper_that_ends_takes_everything_along(void **state)
         send_create(c, i, i == 2 ? CREATE_KEEP : 0, &control[i], NULL);
         pids[i] = expect_created(c, &k->f, i);
     }
+
     keeper_end(k);
     k->pid = 0;
     for (unsigned i = 0; i < 3; i++) {
@@ -382,5 +399,6 @@ int main(void)
         KEPT(test_each_client_that_says_hello_has_a_higher_epoch),
         KEPT(test_a_keeper_that_ends_takes_everything_along),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

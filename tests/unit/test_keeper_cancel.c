@@ -3,6 +3,7 @@
 #include "keeper_peer.h"
 
 #include "jail/keeper_kind.h"
+#include "jail/keeper_state.h"
 
 #define ROUNDS 500u
 
@@ -147,12 +148,28 @@ static void test_a_broker_that_does_not_give_up(void **state)
     keeper_end(&k);
 }
 
+/* Only what may have to fetch an image has minutes: an end waits behind a strike. */
+static void test_a_broker_has_minutes_for_a_build_alone(void **state)
+{
+    const struct worker broker = {.patience = PULL_PATIENCE},
+                        builder = {.patience = BUILD_PATIENCE};
+    (void)state;
+
+    assert_true(worker_patience(&broker, WIRE_BUILD) == PULL_PATIENCE);
+    assert_true(worker_patience(&broker, WIRE_KEEP_ROOT) == PULL_PATIENCE);
+    assert_true(worker_patience(&broker, WIRE_STRIKE) == SWEEP_PATIENCE);
+    assert_true(worker_patience(&broker, WIRE_SWEEP) == SWEEP_PATIENCE);
+    assert_true(worker_patience(&builder, WIRE_STRIKE) == BUILD_PATIENCE);
+    assert_true(worker_patience(&builder, WIRE_SWEEP) == SWEEP_PATIENCE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_answer_whatever_is_faster),
         cmocka_unit_test(test_one_in_the_queue),
         cmocka_unit_test(test_a_broker_that_does_not_give_up),
+        cmocka_unit_test(test_a_broker_has_minutes_for_a_build_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,6 +53,7 @@ static void prepare(struct command *c, struct msg_list_writer *argv, const char 
     msg_list_add(argv, "/bin/sh");
     msg_list_add(argv, "-c");
     msg_list_add(argv, text);
+
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     *c = (struct command){.exec = {.uid = 1000,
                                    .gid = 1000,
@@ -92,6 +93,7 @@ static int answer(struct keeper_link *l, struct wire_id id, struct pd_err *ret)
     struct pd_err e = {.msg = ""};
     assert_true(wire_recv(l->sock, &f, deadline_in(PATIENCE), &e) > 0);
     assert_true(wire_id_equal(f.head.id, id));
+
     int r = 0;
     if (f.head.type == WIRE_ERROR) {
         msg_error_raise(&f, &e);
@@ -99,6 +101,7 @@ static int answer(struct keeper_link *l, struct wire_id id, struct pd_err *ret)
     } else {
         assert_int_equal(f.head.type, WIRE_DONE);
     }
+
     if (ret)
         *ret = e;
     frame_done(&f);
@@ -130,6 +133,7 @@ static void test_a_copy_of_a_running_jails_root_has_what_was_just_written(void *
     const struct place *p = need_keeper(state);
     struct keeper_link l;
     struct jail a, b, c;
+
     link_up(p, &l);
     open_root(&l, &a, "sb-a");
     assert_int_equal(shell(&a, "mkdir d; echo one > d/f; ln d/f d/g; ln -s /etc/shadow d/l;"
@@ -137,19 +141,23 @@ static void test_a_copy_of_a_running_jails_root_has_what_was_just_written(void *
                                "cksum < big > sum; cp sum /tmp/sum"),
                      0);
     assert_int_equal(copy(&l, a.id, "sb-a", "sn-1"), 0);
+
     /* The original goes on, and its changes are its own. */
     assert_int_equal(shell(&a, "echo two > d/f; rm big"), 0);
     assert_int_equal(copy(&l, NOTHING, "sn-1", "sb-b"), 0);
+
     open_root(&l, &b, "sb-b");
     assert_int_equal(shell(&b, "[ \"$(cat d/f)\" = one ] && [ d/f -ef d/g ] && [ -L d/l ] &&"
                                "[ \"$(cksum < big)\" = \"$(cat sum)\" ] &&"
                                "cmp sum /tmp/sum && [ ! -e /etc/shadow ] && echo new > d/f"),
                      0);
     assert_int_equal(shell(&a, "[ \"$(cat d/f)\" = two ] && [ ! -e big ]"), 0);
+
     /* A snapshot is not what was made of it. */
     assert_int_equal(copy(&l, NOTHING, "sn-1", "sb-c"), 0);
     open_root(&l, &c, "sb-c");
     assert_int_equal(shell(&c, "[ \"$(cat d/f)\" = one ]"), 0);
+
     end(&l, &a);
     end(&l, &b);
     end(&l, &c);
@@ -168,10 +176,12 @@ static void test_one_that_was_paused_stays_so(void **state)
     const struct place *p = need_keeper(state);
     struct keeper_link l;
     struct jail a;
+
     link_up(p, &l);
     open_root(&l, &a, "sb-a");
     if (a.cgroup_dir < 0)
         skip_because("needs cgroups");
+
     assert_int_equal(copy(&l, a.id, "sb-a", "sn-1"), 0);
     assert_int_equal(frozen(&a), 0);
     assert_int_equal(group_freeze(a.cgroup_dir, 1, deadline_in(PATIENCE)), 0);
@@ -187,6 +197,7 @@ static void test_what_cannot_be_copied(void **state)
     const struct place *p = need_keeper(state);
     struct keeper_link l;
     struct jail a, b;
+
     link_up(p, &l);
     open_root(&l, &a, "sb-a");
     open_root(&l, &b, "sb-b");
@@ -203,6 +214,7 @@ static void test_what_cannot_be_copied(void **state)
     assert_int_equal(copy(&l, a.id, "sb-a", "sn-1"), 0);
     assert_int_equal(copy(&l, a.id, "sb-a", "sn-1"), 1 + PD_CONFLICT);
     assert_int_equal(frozen(&a), 0);
+
     end(&l, &a);
     end(&l, &b);
     keeper_link_done(&l);
@@ -222,6 +234,7 @@ static int copy_as(const struct place *p, uid_t uid, const char *from, const cha
             _exit(101);
         _exit(copy(&l, NOTHING, from, to));
     }
+
     int status = 0;
     waitpid(pid, &status, 0);
     assert_true(WIFEXITED(status));
@@ -233,11 +246,13 @@ static void test_a_server_copies_only_its_own(void **state)
     const struct place *p = need_keeper(state);
     struct keeper_link l;
     struct jail a;
+
     link_up(p, &l);
     open_root(&l, &a, "foreign");
     end(&l, &a);
     open_root(&l, &a, "sb-own");
     end(&l, &a);
+
     assert_int_equal(copy_as(p, OWNER, "foreign", "sn-1"), 1 + PD_DENIED);
     assert_int_equal(copy_as(p, OWNER, "sb-own", "other"), 1 + PD_DENIED);
     assert_int_equal(copy_as(p, 0, "foreign", "sn-1"), 0);
@@ -254,6 +269,7 @@ static pid_t child_named(const struct place *p, const char *name)
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)p->keeper, (int)p->keeper);
     if (fd_read_file(AT_FDCWD, path, text, sizeof text) <= 0)
         return 0;
+
     for (char *at = text, *next; *at; at = next) {
         long pid = strtol(at, &next, 10);
         if (next == at)
@@ -263,6 +279,7 @@ static pid_t child_named(const struct place *p, const char *name)
             !strncmp(comm, name, strlen(name)))
             return (pid_t)pid;
     }
+
     return 0;
 }
 
@@ -348,15 +365,18 @@ static void test_a_killed_copier_leaves_a_jail_that_runs_and_no_copy(void **stat
     struct keeper_link l;
     struct jail a;
     struct wire_id id;
+
     link_up(p, &l);
     open_root(&l, &a, "sb-a");
     if (a.cgroup_dir < 0)
         skip_because("needs cgroups");
     begin_slow_copy(p, &l, &a, PATIENCE, &id);
+
     pid_t copier = child_named(p, "paddock-copier");
     assert_true(copier > 0);
     kill(copier, SIGKILL);
     assert_int_equal(answer(&l, id, NULL), 1 + PD_LOST);
+
     await(runs_and_is_clean, p, &a, "the jail runs, the half copy is gone");
     assert_int_equal(count_roots(p, "sn-1"), 0);
     assert_int_equal(shell(&a, "true"), 0);
@@ -371,12 +391,14 @@ static void test_a_copy_that_takes_too_long_is_given_up(void **state)
     struct keeper_link l;
     struct jail a;
     struct wire_id id;
+
     link_up(p, &l);
     open_root(&l, &a, "sb-a");
     if (a.cgroup_dir < 0)
         skip_because("needs cgroups");
     begin_slow_copy(p, &l, &a, 5 * NS_PER_S, &id);
     assert_int_equal(answer(&l, id, NULL), 1 + PD_TIMEOUT);
+
     await(runs_and_is_clean, p, &a, "the jail runs, the half copy is gone");
     assert_int_equal(count_roots(p, "sn-1"), 0);
     end(&l, &a);
@@ -389,6 +411,7 @@ static void test_a_client_that_dies_takes_its_copy_along(void **state)
     struct keeper_link owner, other;
     struct jail a;
     struct wire_id id;
+
     link_up(p, &owner);
     link_up(p, &other);
     open_root(&owner, &a, "sb-a");
@@ -396,6 +419,7 @@ static void test_a_client_that_dies_takes_its_copy_along(void **state)
         skip_because("needs cgroups");
     begin_slow_copy(p, &other, &a, PATIENCE, &id);
     keeper_link_done(&other);
+
     await(runs_and_is_clean, p, &a, "the jail runs, the half copy is gone");
     assert_int_equal(count_roots(p, "sn-1"), 0);
     assert_int_equal(shell(&a, "true"), 0);
@@ -412,11 +436,13 @@ static void test_usage_tells_of_the_disk(void **state)
     struct frame f = FRAME_INIT;
     struct msg_usage before, after;
     link_up(p, &l);
+
     for (int named = 0; named < 2; named++) {
         struct spec s = SPEC_DEFAULT;
         s.root_name = named ? "sb-a" : "";
         s.limits.disk = 32 << 20;
         assert_int_equal(jail_create(&l, &a, &s, 0, deadline_in(PATIENCE), &e), 0);
+
         for (int i = 0; i < 2; i++) {
             if (i == 1)
                 assert_int_equal(
@@ -431,12 +457,14 @@ static void test_usage_tells_of_the_disk(void **state)
             assert_int_equal(msg_usage_decode(&f.payload, i ? &after : &before, &e), 0);
             frame_reset(&f);
         }
+
         assert_true(before.disk_total > 24 << 20 && before.disk_total <= 32 << 20);
         assert_true(before.disk_used > 0 && before.disk_used < 8 << 20);
         assert_true(after.disk_used >= before.disk_used + (8 << 20));
         assert_int_equal(after.disk_total, before.disk_total);
         end(&l, &a);
     }
+
     frame_done(&f);
     keeper_link_done(&l);
 }
@@ -644,6 +672,7 @@ static void test_a_user_without_privilege_copies_a_tree(void **state)
     waitpid(p->keeper, NULL, 0);
     p->uid = OWNER;
     assert_int_equal(chown(p->dir, OWNER, (gid_t)-1), 0);
+
     auto_fd dir = open(p->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(fchmod(dir, 0700), 0);
     (void)unlinkat(dir, "s", 0);
@@ -652,6 +681,7 @@ static void test_a_user_without_privilege_copies_a_tree(void **state)
     if (renameat(dir, "state", dir, "state-of-root") < 0)
         assert_int_equal(errno, ENOENT);
     start_keeper(p);
+
     struct keeper_link l;
     struct jail a, b;
     struct pd_err e = {.msg = ""};
@@ -667,8 +697,10 @@ static void test_a_user_without_privilege_copies_a_tree(void **state)
         assert_int_equal(copy(&l, a.id, "sb-a", "sn-1"), 1 + PD_UNSUPPORTED);
     else
         assert_int_equal(copy(&l, a.id, "sb-a", "sn-1"), 0);
+
     end(&l, &a);
     assert_int_equal(copy(&l, NOTHING, "sb-a", "sb-b"), 0);
+
     s.root_name = "sb-b";
     assert_int_equal(jail_create(&l, &b, &s, 0, deadline_in(PATIENCE), &e), 0);
     assert_int_equal(shell(&b, "[ \"$(cat d/f)\" = one ] && [ d/f -ef d/g ] && [ -p p ] &&"
@@ -697,5 +729,6 @@ int main(void)
         T(test_a_root_is_free_when_the_end_is_told_or_soon_after),
         T(test_a_removal_that_was_promised_is_done_by_the_next_keeper),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

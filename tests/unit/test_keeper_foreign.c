@@ -118,6 +118,7 @@ static void test_destroying_kills_the_process_and_not_the_number(void **state)
     int c = client_open(k), control, status;
     send_create(c, 1, 0, &control, NULL);
     (void)expect_created(c, &k->f, 1);
+
     send_destroy(c, 2, 1);
     expect_gone(c, &k->f, 2, 1, GONE_DESTROYED);
     expect_bystander_lives();
@@ -199,6 +200,7 @@ static void test_progress_waits_for_nobody(void **state)
     send_create(c, 1, CREATE_TELL, &control, NULL);
     send_create(d, 2, 0, &other, NULL);
     (void)expect_created(d, &k->f, 2); /* by the same worker, so the first one is made */
+
     unsigned told = count_progress(k, c, 1);
     assert_true(told > 0 && told < 5000);
     close(control);
@@ -229,5 +231,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_number_alone_is_refused, setup_without_pidfd,
                                         teardown),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

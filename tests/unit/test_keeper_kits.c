@@ -31,6 +31,7 @@ static unsigned inits(const struct keeper_run *k, pid_t *ret, unsigned max)
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)k->pid, (int)k->pid);
     if (fd_read_file(AT_FDCWD, path, text, sizeof text) <= 0)
         return 0;
+
     for (char *p = text, *next; n < max; p = next) {
         long pid = strtol(p, &next, 10);
         if (next == p)
@@ -39,6 +40,7 @@ static unsigned inits(const struct keeper_run *k, pid_t *ret, unsigned max)
         if (fd_read_file(AT_FDCWD, path, comm, sizeof comm) > 0 && !strcmp(comm, "paddock-init\n"))
             ret[n++] = (pid_t)pid;
     }
+
     return n;
 }
 
@@ -163,6 +165,7 @@ static void test_a_keeper_that_is_killed_takes_its_kits_along(void **state)
     await_inits(k, kits, KITS_ALL);
     kill(k->pid, SIGKILL);
     waitpid(k->pid, NULL, 0);
+
     for (unsigned i = 0; i < KITS_ALL; i++)
         await_death(kits[i]);
     frame_done(&k->f);
@@ -177,6 +180,7 @@ static void creator(const struct keeper_run *k)
     auto_frame f = FRAME_INIT;
     int c = client_open(k);
     unsigned rounds = getenv("PADDOCK_NIGHTLY") ? 2000 : 300;
+
     for (uint32_t i = 0; i < rounds; i++) {
         int control;
         uint32_t jail = ((uint32_t)getpid() << 12) + 2 * i;
@@ -191,6 +195,7 @@ static void creator(const struct keeper_run *k)
         if (i % 8 == 0)
             usleep(5000); /* so that there are kits again */
     }
+
     _exit(0);
 }
 
@@ -207,11 +212,13 @@ static void test_two_creators_share_the_kits(void **state)
         if (children[i] == 0)
             creator(k);
     }
+
     for (int i = 0; i < 2; i++) {
         int status;
         assert_int_equal(waitpid(children[i], &status, 0), children[i]);
         assert_int_equal(status, 0);
     }
+
     int c = client_open(k);
     assert_int_equal(list_count(c, &k->f, 1, 1, NULL), 0);
     close(c);

@@ -6,11 +6,13 @@
 static int try_create(const struct place *p, uid_t uid, const struct spec *s)
 {
     pid_t pid = child_fork();
+
     if (pid == 0) {
         struct pd_err e;
         struct keeper_link l;
         struct jail j;
         struct msg_exited end;
+
         if (uid && setresuid(uid, uid, uid) < 0)
             _exit(100);
         if (keeper_connect(&l, p->socket, &e) < 0 ||
@@ -18,6 +20,7 @@ static int try_create(const struct place *p, uid_t uid, const struct spec *s)
             _exit(101);
         if (jail_create(&l, &j, s, 0, deadline_in(PATIENCE), &e) < 0)
             _exit(1 + (int)e.code);
+
         struct msg_list_writer argv = MSG_LIST_WRITER_INIT, env = MSG_LIST_WRITER_INIT;
         msg_list_add(&argv, "/bin/true");
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -27,12 +30,14 @@ static int try_create(const struct place *p, uid_t uid, const struct spec *s)
                                      .argv = msg_list_of(&argv),
                                      .environ = msg_list_of(&env)},
                             .fds = {null, null, null}};
+
         /* In a group of its own, which the owner must be able to make. */
         if (jail_run(&j, &c, 1, &end, deadline_in(PATIENCE), &e) < 0 || end.status != 0)
             _exit(102);
         jail_destroy(&l, &j, 0, NULL, deadline_in(PATIENCE), &e);
         _exit(0);
     }
+
     int status = 0;
     waitpid(pid, &status, 0);
     assert_true(WIFEXITED(status));

@@ -91,15 +91,18 @@ static void test_a_builder_killed_at_a_random_moment(void **state)
         send_create(c, 1000 + i, 0, &control, NULL);
         usleep(i * 300);
         kill(builder, SIGKILL);
+
         do
             expect_frame(c, &k->f);
         while (id_number(k->f.head.id) != 1000 + i);
+
         if (k->f.head.type == WIRE_CREATED) {
             send_destroy(c, 2000 + i, 1000 + i);
             expect_gone(c, &k->f, 2000 + i, 1000 + i, GONE_DESTROYED);
         } else {
             assert_int_equal(k->f.head.type, WIRE_ERROR);
         }
+
         expect_closed(control);
         close(control);
         expect_create_works(k, c, 3000 + 2 * i); /* and nobody waits for long for the next one */
@@ -146,16 +149,19 @@ static void test_destroy_is_answered_when_the_jail_has_died_already(void **state
     struct keeper_run *k = *state;
     int c = client_open(k), control;
     send_create(c, 1, 0, &control, NULL);
+
     pid_t pid = expect_created(c, &k->f, 1), worker = idle_builder(k);
     kill(worker, SIGSTOP); /* it cannot be swept */
     kill(pid, SIGKILL);
     expect_gone(c, &k->f, 1, 1, GONE_DIED);
+
     send_destroy(c, 2, 1);
     deadline d = deadline_in(PATIENCE);
     struct pd_err e;
     frame_reset(&k->f);
     int r = wire_recv(c, &k->f, d, &e);
     kill(worker, SIGCONT);
+
     assert_int_equal(r, 1);
     assert_int_equal(id_number(k->f.head.id), 2);
     close(control);
@@ -168,10 +174,12 @@ static void test_a_create_repeated_after_the_end_is_answered(void **state)
     struct keeper_run *k = *state;
     int c = client_open(k), control, second;
     send_create(c, 1, 0, &control, NULL);
+
     pid_t pid = expect_created(c, &k->f, 1), worker = idle_builder(k);
     kill(worker, SIGSTOP);
     kill(pid, SIGKILL);
     expect_gone(c, &k->f, 1, 1, GONE_DIED);
+
     send_create(c, 1, 0, &second, NULL);
     struct pd_err e;
     frame_reset(&k->f);
@@ -179,6 +187,7 @@ static void test_a_create_repeated_after_the_end_is_answered(void **state)
     kill(worker, SIGCONT);
     assert_int_equal(r, 1);
     assert_int_equal(id_number(k->f.head.id), 1);
+
     close(control);
     close(second);
     close(c);
@@ -192,6 +201,7 @@ static void test_two_destroys_are_both_answered(void **state)
     send_create(a, 1, 0, &control, NULL);
     pid_t pid = expect_created(a, &k->f, 1);
     kill(k->pid, SIGSTOP); /* so that both are there before init's death is */
+
     send_destroy(a, 2, 1);
     send_destroy(b, 3, 1);
     kill(k->pid, SIGCONT);
@@ -199,6 +209,7 @@ static void test_two_destroys_are_both_answered(void **state)
     assert_int_equal(id_number(k->f.head.id), 2);
     expect_frame(b, &k->f);
     assert_int_equal(id_number(k->f.head.id), 3);
+
     await_death(pid);
     close(control);
     close(a);
@@ -214,15 +225,18 @@ static void test_the_largest_create_is_answered_at_once(void **state)
     struct msg_create m = {.spec = SPEC_DEFAULT};
     int c = client_open(k), s[2];
     expect_create_works(k, c, 10);
+
     auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
     m.spec.bind_count = SPEC_BINDS_MAX;
     for (int i = 0; i < SPEC_BINDS_MAX; i++)
         m.spec.binds[i] = (struct spec_bind){paths[i], "/t", 0};
+
     for (int i = 0; i < SPEC_BINDS_MAX; i++) {
         memset(paths[i], 'x', SPEC_PATH_MAX);
         paths[i][0] = '/';
         buf_clear(&b);
         msg_create_encode(&b, &m);
+
         if (b.overflow) { /* the one that fills the frame to its last byte */
             paths[i][1] = 0;
             buf_clear(&b);
@@ -235,11 +249,13 @@ static void test_the_largest_create_is_answered_at_once(void **state)
             break;
         }
     }
+
     assert_int_equal(b.overflow, 0);
     assert_int_equal(b.len, WIRE_PAYLOAD_MAX);
     pair_make(s);
     struct wire_head head = {.type = WIRE_CREATE, .id = id_of(1)};
     assert_int_equal(wire_send(c, &head, &b, s, 2, deadline_in(PATIENCE)), 0);
+
     uint64_t start = clock_now();
     expect_frame(c, &k->f);
     assert_int_equal(k->f.head.type, WIRE_ERROR);
@@ -260,6 +276,7 @@ static pid_t enter_and_stay(pid_t init)
     auto_fd own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
     assert_true(ns >= 0 && own >= 0);
     assert_int_equal(setns(ns, CLONE_NEWPID), 0);
+
     pid_t pid = child_fork();
     if (pid == 0) {
         pause();
@@ -289,6 +306,7 @@ static void test_a_jail_that_cannot_die_is_reported_and_harms_nobody(void **stat
     struct keeper_run *k = *state;
     int c = client_open(k), other = client_open(k), control;
     send_create(c, 1, 0, &control, NULL);
+
     pid_t init = expect_created(c, &k->f, 1);
     pid_t guest = enter_and_stay(init);
     uint64_t start = clock_now();
@@ -296,13 +314,16 @@ static void test_a_jail_that_cannot_die_is_reported_and_harms_nobody(void **stat
     expect_create_works(k, other, 10); /* meanwhile */
     expect_gone(c, &k->f, 2, 1, GONE_UNDEAD);
     assert_true(clock_now() - start > 3 * NS_PER_S);
+
     send_destroy(c, 3, 1);
     expect_gone(c, &k->f, 3, 1, GONE_UNDEAD);
     expect_create_works(k, c, 20);
+
     long before = cpu_ticks(k->pid);
     sleep(1);
     long used = cpu_ticks(k->pid) - before;
     waitpid(guest, NULL, 0);
+
     await_death(init);
     close(control);
     close(other);
@@ -318,6 +339,7 @@ static void test_what_a_jail_left_in_its_socket_does_not_stop_the_keeper(void **
     struct keeper_run *k = *state;
     int c = client_open(k), control, far;
     send_create(c, 1, 0, &control, &far);
+
     pid_t pid = expect_created(c, &k->f, 1);
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof a;
@@ -326,6 +348,7 @@ static void test_what_a_jail_left_in_its_socket_does_not_stop_the_keeper(void **
     assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof a), 0);
     assert_int_equal(listen(listener, 1), 0);
     getsockname(listener, (struct sockaddr *)&a, &len);
+
     int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(s, (struct sockaddr *)&a, sizeof a), 0);
     static char bytes[1 << 16];
@@ -333,6 +356,7 @@ static void test_what_a_jail_left_in_its_socket_does_not_stop_the_keeper(void **
         while (send(s, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
             ;
     setsockopt(s, SOL_SOCKET, SO_LINGER, &seconds, sizeof seconds);
+
     struct wire_head head = {.type = WIRE_STARTED};
     assert_int_equal(wire_send(far, &head, NULL, &s, 1, 0), 0);
     close(s);
@@ -340,9 +364,11 @@ static void test_what_a_jail_left_in_its_socket_does_not_stop_the_keeper(void **
     close(control);
     kill(pid, SIGKILL);
     expect_gone(c, &k->f, 1, 1, GONE_DIED);
+
     uint64_t start = clock_now();
     usleep(50000);
     list_count(c, &k->f, 5, 0, NULL);
+
     uint64_t took = clock_now() - start;
     close(c);
     if (took > 8 * NS_PER_S)
@@ -365,5 +391,6 @@ int main(void)
         KEPT(test_a_jail_that_cannot_die_is_reported_and_harms_nobody),
         KEPT(test_what_a_jail_left_in_its_socket_does_not_stop_the_keeper),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,11 +122,13 @@ static void test_what_is_held_is_not_forgotten(void **state)
     struct process *held = start_with(s, "print", "300000", 0);
     struct process_info i;
     char piece[100];
+
     await_end(held, 0);
     for (unsigned n = 0; n < 12; n++) {
         print(s, "300000", &i);
         assert_bounded(g, MIB);
     }
+
     process_get(held, &i, NULL);
     assert_int_equal(i.forgotten, 0);
     assert_true(process_read(held, STREAM_OUT, i.first[STREAM_OUT], piece, sizeof piece, &e) > 0);
@@ -179,11 +181,13 @@ static void test_back_pressure_loses_nothing(void **state)
     static char piece[100000];
     deadline d = deadline_in(PATIENCE);
     struct process_info i;
+
     do { /* until it waits */
         usleep(20000);
         process_get(p, &i, NULL);
     } while (i.size[STREAM_OUT] < MIB && !deadline_passed(d));
     assert_true(spool_bytes(g) < 2 * MIB);
+
     while (at < 6000000 && !deadline_passed(d)) {
         ssize_t n = process_read(p, STREAM_OUT, at, piece, sizeof piece, &e);
         if (n < 0)
@@ -194,6 +198,7 @@ static void test_back_pressure_loses_nothing(void **state)
         if (n == 0)
             usleep(500);
     }
+
     assert_int_equal(at, 6000000);
     await_end(p, 0);
     process_unref(p);
@@ -219,6 +224,7 @@ static void test_a_tenant_is_bounded_by_itself(void **state)
     struct process_info first, i;
     struct session *other = session_make(g, "other", 0);
     print(other, "700000", &first);
+
     struct session *s[3];
     for (unsigned n = 0; n < COUNT(s); n++) {
         s[n] = session_make(g, "acme", 0);
@@ -227,6 +233,7 @@ static void test_a_tenant_is_bounded_by_itself(void **state)
             assert_bounded(g, MIB + 720 * KIB);
         }
     }
+
     assert_true(is_readable(other, first.id, &e));
     assert_true(is_readable(s[2], i.id, &e));
     for (unsigned n = 0; n < COUNT(s); n++)
@@ -251,6 +258,7 @@ static void test_all_together_are_bounded(void **state)
     struct process_info i;
     static const char *const tenants[] = {"a", "b", "c"};
     struct session *s[3];
+
     for (unsigned n = 0; n < COUNT(s); n++) {
         s[n] = session_make(g, tenants[n], 0);
         for (int k = 0; k < 4; k++) {
@@ -259,12 +267,14 @@ static void test_all_together_are_bounded(void **state)
         }
     }
     assert_true(is_readable(s[2], i.id, &e));
+
     /* A sandbox that ends gives its bytes back. */
     assert_int_equal(session_end(s[2], END_KILLED, "test", &e), 0);
     struct sessions_stats stats;
     sessions_get_stats(g->all, &stats);
     for (unsigned n = 0; n < 2; n++)
         assert_int_equal(session_end(s[n], END_KILLED, "test", &e), 0);
+
     sessions_get_stats(g->all, &stats);
     assert_int_equal(stats.output_kept, 0);
     assert_int_equal(spool_bytes(g), 0);
@@ -288,5 +298,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_all_together_are_bounded, setup_server,
                                         stage_teardown),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

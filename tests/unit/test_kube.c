@@ -475,5 +475,6 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_messages_of_an_exec),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,10 +105,12 @@ static void test_a_size_that_was_not_set_is_refused(void **state)
     struct paddock_error e;
     struct paddock_command c = {.command = "true"};
     struct paddock_result r = {.size = sizeof r};
+
     need_sandboxes();
     struct paddock_sandbox *s = make();
     assert_int_equal(paddock_exec(s, &c, &r, &e), -1);
     assert_string_equal(e.code, "invalid");
+
     c.size = sizeof c;
     r.size = 0;
     assert_int_equal(paddock_exec(s, &c, &r, &e), -1);
@@ -126,14 +128,17 @@ static void test_smaller_structs_are_not_overrun(void **state)
         char behind[16];
     } info = {.size = sizeof info.size + sizeof info.id, .behind = "untouched"};
     need_sandboxes();
+
     struct paddock_sandbox *s = make();
     assert_int_equal(paddock_sandbox_get(s, (struct paddock_sandbox_info *)&info, NULL), 0);
     assert_int_equal(strlen(info.id), 20);
     assert_string_equal(info.behind, "untouched");
+
     struct {
         size_t size;
         const char *command;
     } c = {.size = sizeof c, .command = "echo small"};
+
     struct paddock_result r = {.size = sizeof r};
     assert_int_equal(paddock_exec(s, (struct paddock_command *)&c, &r, NULL), 0);
     assert_string_equal(r.out, "small\n");
@@ -148,6 +153,7 @@ static void test_a_command_runs(void **state)
     (void)state;
     struct paddock_result r;
     need_sandboxes();
+
     struct paddock_sandbox *s = make();
     run(s, "echo out; echo err >&2; exit 3", &r);
     assert_int_equal(r.exit_code, 3);
@@ -157,12 +163,15 @@ static void test_a_command_runs(void **state)
     assert_int_equal(r.out_total, 4);
     assert_int_equal(strlen(r.process_id), 32);
     paddock_result_done(&r);
+
     /* It is a jail, and not this machine. */
     expect_output(s, "pwd; id -un; ls /proc | grep -c '^[0-9]' >/tmp/n; [ $(cat /tmp/n) -lt 12 ]",
                   "/workspace\nuser\n");
+
     /* State holds for the next one. */
     expect_output(s, "cd /tmp; export COLOUR=green", "");
     expect_output(s, "echo $PWD $COLOUR", "/tmp green\n");
+
     run(s, "kill -9 $$", &r);
     assert_int_equal(r.signal, SIGKILL);
     assert_int_equal(r.exit_code, -1);
@@ -175,6 +184,7 @@ static void test_a_program_gets_its_words_and_input(void **state)
     (void)state;
     struct paddock_error e;
     need_sandboxes();
+
     struct paddock_sandbox *s = make();
     const char *const argv[] = {"/bin/sh", "-c", "cat; echo \"$1|$NAME|$PWD\"", "x", "a  b", NULL};
     const char *const env[] = {"NAME=v a l", NULL};
@@ -185,12 +195,14 @@ static void test_a_program_gets_its_words_and_input(void **state)
                                 .input = "in\0put\n",
                                 .input_len = 7,
                                 .timeout_ms = 20000};
+
     struct paddock_result r = {.size = sizeof r};
     assert_int_equal(paddock_exec(s, &c, &r, &e), 0);
     assert_int_equal(r.out_len, 7 + strlen("a  b|v a l|/tmp\n"));
     assert_memory_equal(r.out, "in\0put\na  b|v a l|/tmp\n", r.out_len);
     assert_int_equal(r.state, -1);
     paddock_result_done(&r);
+
     const char *const missing[] = {"/no/such/program", NULL};
     c = (struct paddock_command){.size = sizeof c, .argv = missing};
     assert_int_equal(paddock_exec(s, &c, &r, &e), -1);
@@ -202,6 +214,7 @@ static void test_long_output_is_cut_in_the_middle(void **state)
 {
     (void)state;
     need_sandboxes();
+
     struct paddock_sandbox *s = make();
     struct paddock_command c = {
         .size = sizeof c, .command = "seq 1 100000", .output_max = 1000, .timeout_ms = 20000};
@@ -213,11 +226,13 @@ static void test_long_output_is_cut_in_the_middle(void **state)
     assert_memory_equal(r.out, "1\n2\n", 4);
     assert_string_equal(r.out + r.out_len - 7, "100000\n");
     assert_int_equal(r.err_head, 0);
+
     /* What was left out is still to be had. */
     struct paddock_process *p = paddock_find_process(s, r.process_id, NULL);
     char piece[8] = "";
     assert_non_null(p);
     assert_int_equal(paddock_process_read(p, PADDOCK_STDOUT, 500, piece, 7, NULL), 7);
+
     paddock_process_release(p);
     paddock_result_done(&r);
     end(s);
@@ -227,6 +242,7 @@ static void test_time_is_limited(void **state)
 {
     (void)state;
     need_sandboxes();
+
     struct paddock_sandbox *s = make();
     struct paddock_command c = {
         .size = sizeof c, .command = "echo begun; sleep 60 & wait", .timeout_ms = 300};
@@ -283,6 +299,7 @@ static void test_output_is_told_as_it_comes(void **state)
     need_sandboxes();
     struct paddock_sandbox *s = make();
     struct heard h = {0};
+
     /* Each line but the first waits until the one before was heard. */
     struct paddock_command c = {.size = sizeof c,
                                 .command = "echo one; until [ -e 1 ]; do sleep 0.01; done; "
@@ -291,16 +308,19 @@ static void test_output_is_told_as_it_comes(void **state)
                                 .timeout_ms = 60000,
                                 .on_output = hear,
                                 .arg = &h};
+
     struct paddock_result r = {.size = sizeof r};
     struct answerer a = {.sandbox = s, .heard = &h};
     pthread_t t;
     assert_int_equal(pthread_create(&t, NULL, answer_what_is_heard, &a), 0);
     assert_int_equal(paddock_exec(s, &c, &r, NULL), 0);
+
     pthread_join(t, NULL);
     assert_string_equal(h.text, "one\ntwo\nthree\n");
     assert_int_equal(h.calls, 3);
     assert_string_equal(r.out, h.text);
     paddock_result_done(&r);
+
     /* Who has heard enough ends it. */
     h = (struct heard){.stop_after = 2};
     c.command = "while :; do echo more; sleep 0.1; done";
@@ -323,6 +343,7 @@ static void test_a_call_can_be_cancelled(void **state)
     struct paddock_error e;
     pthread_t t;
     need_sandboxes();
+
     struct paddock_sandbox *s = make();
     struct paddock_cancel *cancel = paddock_cancel_new(NULL);
     struct paddock_command c = {.size = sizeof c, .command = "sleep 60", .cancel = cancel};
@@ -331,6 +352,7 @@ static void test_a_call_can_be_cancelled(void **state)
     assert_int_equal(paddock_exec(s, &c, &r, &e), -1);
     assert_string_equal(e.code, "cancelled");
     pthread_join(t, NULL);
+
     /* What the shell had started dies with it, on a busy machine a moment later. */
     bool none = false;
     for (int n = 0; n < 600 && !none; n++, usleep(none ? 0 : 100000)) {
@@ -338,6 +360,7 @@ static void test_a_call_can_be_cancelled(void **state)
         none = !strcmp(r.out, "none\n");
         paddock_result_done(&r);
     }
+
     assert_true(none);
     paddock_cancel_free(cancel);
     end(s);
@@ -349,10 +372,12 @@ static void test_a_process_in_the_background(void **state)
     struct paddock_error e;
     char text[64] = "";
     need_sandboxes();
+
     struct paddock_sandbox *s = make();
     struct paddock_command c = {.size = sizeof c, .command = "tr a-z A-Z", .keep_stdin = 1};
     struct paddock_process *p = paddock_start(s, &c, &e);
     assert_non_null(p);
+
     struct paddock_process_info i = {.size = sizeof i};
     assert_int_equal(paddock_process_get(p, &i, NULL), 0);
     assert_true(i.running && i.pid > 1 && i.stdin_open);
@@ -364,17 +389,21 @@ static void test_a_process_in_the_background(void **state)
     assert_string_equal(text, "HELLO\n");
     assert_int_equal(paddock_process_get(p, &i, NULL), 0);
     assert_int_equal(i.exit_code, 0);
+
     /* Nobody reads any more: an error, and no SIGPIPE in this process. */
     assert_int_equal(paddock_process_write(p, "x", 1, 1000, &e), -1);
     assert_string_equal(e.code, "conflict");
+
     paddock_process_release(p);
     c.command = "exec 0<&-; echo closed; sleep 60";
     p = paddock_start(s, &c, &e);
     assert_int_equal(paddock_process_wait(p, 0, 0, 60000, NULL, NULL), 1);
+
     /* Init lets go of the other end a moment later. */
     int written = 0;
     for (int n = 0; n < 6000 && written == 0; n++, usleep(10000))
         written = paddock_process_write(p, "x", 1, 1000, &e);
+
     assert_int_equal(written, -1);
     assert_string_equal(e.code, "conflict");
     assert_int_equal(paddock_process_signal(p, SIGKILL, NULL), 0);
@@ -390,6 +419,7 @@ static void test_a_terminal(void **state)
     (void)state;
     char text[256] = "";
     need_sandboxes();
+
     struct paddock_sandbox *s = make();
     struct paddock_command c = {.size = sizeof c,
                                 .command = "stty size; read x; stty size",
@@ -405,6 +435,7 @@ static void test_a_terminal(void **state)
     assert_true(paddock_process_read(p, PADDOCK_STDOUT, 0, text, sizeof text - 1, NULL) > 0);
     assert_non_null(strstr(text, "30 90"));
     assert_non_null(strstr(text, "40 100"));
+
     paddock_process_release(p);
     end(s);
 }
@@ -427,22 +458,27 @@ static void test_a_thread_finds_its_sandbox_again(void **state)
         .size = sizeof o, .user_id = "ann", .thread_id = "1", .metadata = "{\"a\":\"b\"}"};
     int created = 0;
     need_sandboxes();
+
     struct paddock_sandbox *s = paddock_get_or_create(lib, &o, &created, &e);
     assert_non_null(s);
     assert_true(created);
     expect_output(s, "echo kept > /workspace/x", "");
+
     struct paddock_sandbox *again = paddock_get_or_create(lib, &o, &created, &e);
     assert_false(created);
     expect_output(again, "cat /workspace/x", "kept\n");
+
     paddock_release(again);
     const char *const wanted[] = {"a=b", NULL}, *const other[] = {"a=c", NULL};
     struct paddock_filter f = {.size = sizeof f, .user_id = "ann", .metadata = wanted};
     unsigned count = 0;
     assert_int_equal(paddock_list(lib, &f, count_one, &count, &e), 0);
     assert_int_equal(count, 1);
+
     f.metadata = other;
     assert_int_equal(paddock_list(lib, &f, count_one, &count, &e), 0);
     assert_int_equal(count, 1);
+
     paddock_release(s);
     assert_non_null(s = paddock_find_thread(lib, "ann", "1", &e));
     end(s);
@@ -459,11 +495,13 @@ static void test_a_lost_sandbox_is_not_made_anew_silently(void **state)
     struct paddock_result r = {.size = sizeof r};
     int created;
     need_sandboxes();
+
     struct paddock_sandbox *s = paddock_get_or_create(lib, &o, &created, &e), *fresh = NULL;
     assert_non_null(s);
     expect_output(s, "echo kept > /workspace/x", "");
     assert_int_equal(paddock_get_info(lib, &i, NULL), 0);
     assert_int_equal(kill(i.keeper_pid, SIGKILL), 0);
+
     if (paddock_exec(s, &c, &r, &e) == 0) {
         assert_string_equal(r.stopped_by, "sandbox");
         paddock_result_done(&r);
@@ -471,10 +509,12 @@ static void test_a_lost_sandbox_is_not_made_anew_silently(void **state)
         if (!strstr(e.code, "lost"))
             fail_msg("%s: %s", e.code, e.message);
     }
+
     expect_state(s, "gone");
     assert_null(paddock_get_or_create(lib, &o, &created, &e));
     assert_string_equal(e.code, "session_lost");
     assert_true(e.retryable);
+
     /* Another keeper is started; meanwhile it is worth trying again. */
     o.auto_retry = 1;
     for (int n = 0; n < 1200 && !(fresh = paddock_get_or_create(lib, &o, &created, &e)); n++) {
@@ -483,9 +523,11 @@ static void test_a_lost_sandbox_is_not_made_anew_silently(void **state)
     }
     assert_non_null(fresh);
     assert_true(created);
+
     run(fresh, "cat /workspace/x", &r);
     assert_int_not_equal(r.exit_code, 0);
     paddock_result_done(&r);
+
     struct paddock_sandbox_info now = {.size = sizeof now};
     assert_int_equal(paddock_sandbox_get(fresh, &now, NULL), 0);
     assert_true(now.recreated);
@@ -501,6 +543,7 @@ static void test_a_sandbox_is_paused_and_ends_when_idle(void **state)
     struct paddock_result r = {.size = sizeof r};
     struct paddock_sandbox_info i = {.size = sizeof i};
     need_sandboxes();
+
     struct paddock_sandbox *s = make();
     if (paddock_pause(s, &e) == 0) {
         assert_int_equal(paddock_exec(s, &c, &r, &e), -1);
@@ -525,6 +568,7 @@ static void test_the_environment_is_set_and_told(void **state)
     const char *const set[] = {"A=1", "B=two words", NULL}, *const unset[] = {"A", NULL};
     char *json, *cwd;
     need_sandboxes();
+
     struct paddock_sandbox *s = make();
     assert_int_equal(paddock_env_set(s, set, NULL, "/tmp", &e), 0);
     assert_int_equal(paddock_env_set(s, NULL, unset, NULL, &e), 0);
@@ -534,6 +578,7 @@ static void test_the_environment_is_set_and_told(void **state)
     assert_string_equal(cwd, "/tmp");
     paddock_free(json);
     paddock_free(cwd);
+
     const char *const bad[] = {"no equals", NULL};
     assert_int_equal(paddock_env_set(s, bad, NULL, NULL, &e), -1);
     assert_string_equal(e.code, "invalid");
@@ -551,6 +596,7 @@ static void *work(void *arg)
     struct paddock_sandbox *own = paddock_create(lib, NULL, &e);
     if (!own)
         return (void *)"create";
+
     for (int i = 0; i < 6; i++) {
         struct paddock_sandbox *s = i % 2 ? own : shared;
         char line[64], want[16];
@@ -565,6 +611,7 @@ static void *work(void *arg)
         if (!good)
             return (void *)"output";
     }
+
     if (paddock_end(own, 0, &e) < 0)
         return (void *)"end";
     paddock_release(own);
@@ -579,6 +626,7 @@ static void test_threads_share_everything(void **state)
     struct paddock_sandbox *shared = make();
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&t[i], NULL, work, shared), 0);
+
     for (int i = 0; i < THREADS; i++) {
         void *failed;
         pthread_join(t[i], &failed);
@@ -610,5 +658,6 @@ int main(void)
         cmocka_unit_test(test_ceilings),
         cmocka_unit_test(test_threads_share_everything),
     };
+
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -51,6 +51,7 @@ static int count_processes(const char *word)
     char line[64]; /* others have numbers in their command lines as well */
     snprintf(line, sizeof line, "/bin/sleep %s ", word);
     assert_non_null(d);
+
     for (struct dirent *at; (at = readdir(d));) {
         char path[300], text[4096];
         snprintf(path, sizeof path, "/proc/%s/cmdline", at->d_name);
@@ -65,6 +66,7 @@ static int count_processes(const char *word)
         text[n > 0 ? n : 0] = 0;
         count += !strcmp(text, line);
     }
+
     closedir(d);
     return count;
 }
@@ -111,6 +113,7 @@ static void find_spool(pid_t pid, char out[300])
     DIR *d = opendir(path);
     out[0] = 0;
     assert_non_null(d);
+
     for (struct dirent *at; (at = readdir(d));) {
         char target[300];
         ssize_t n = readlinkat(dirfd(d), at->d_name, target, sizeof target - 1);
@@ -131,6 +134,7 @@ static void start_host(struct host *h, int forks)
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
     snprintf(h->word, sizeof h->word, "%u", 700000u + (unsigned)getpid() % 100000u + serial++);
     h->pid = child_fork();
+
     if (h->pid == 0) {
         struct paddock_error e;
         struct paddock *lib = paddock_open(NULL, &e);
@@ -140,6 +144,7 @@ static void start_host(struct host *h, int forks)
         struct paddock_info i = {.size = sizeof i};
         if (!s || !paddock_start(s, &c, &e) || paddock_get_info(lib, &i, &e) < 0)
             _exit(3);
+
         /* A child that knows nothing of the library must not keep it alive. */
         pid_t told[2] = {i.keeper_pid, forks ? fork() : 0};
         if (forks && told[1] == 0) {
@@ -148,19 +153,23 @@ static void start_host(struct host *h, int forks)
             for (alarm(300);;)
                 pause();
         }
+
         if (write(p[1], told, sizeof told) != sizeof told)
             _exit(4);
         for (;;)
             pause();
     }
     close(p[1]);
+
     pid_t told[2];
     ssize_t n = read(p[0], told, sizeof told);
     close(p[0]);
     assert_int_equal(n, sizeof told);
+
     h->keeper = told[0];
     h->child = told[1];
     find_spool(h->pid, h->spool);
+
     /* The control: all of it is there. A command that was started becomes itself a little later. */
     assert_true(wait_for_count(h->word, 1));
     assert_true(is_there(h->keeper));
@@ -177,6 +186,7 @@ static void test_nothing_outlives_a_host_that_is_killed(void **state)
     assert_int_equal(waitpid(h.pid, NULL, 0), h.pid);
     assert_true(wait_for_none(h.word));
     assert_true(wait_until_gone(h.keeper));
+
     /* Its directory is removed by whoever opens the library next. */
     struct paddock *next = paddock_open(NULL, NULL);
     assert_non_null(next);
@@ -204,10 +214,12 @@ static void test_a_forked_child_is_told_to_open_it_again(void **state)
     (void)state;
     int status;
     need_sandboxes();
+
     struct paddock *lib = paddock_open(NULL, NULL);
     assert_non_null(lib);
     struct paddock_sandbox *s = paddock_create(lib, NULL, NULL);
     assert_non_null(s);
+
     pid_t pid = child_fork();
     if (pid == 0) {
         struct paddock_error e;
@@ -217,16 +229,20 @@ static void test_a_forked_child_is_told_to_open_it_again(void **state)
                    paddock_create(lib, NULL, &e) == NULL && strstr(e.message, "again");
         paddock_release(s);
         paddock_close(lib);
+
         struct paddock *own = paddock_open(NULL, &e);
         struct paddock_sandbox *mine = own ? paddock_create(own, NULL, &e) : NULL;
         good = good && mine && paddock_exec(mine, &c, &r, &e) == 0;
         paddock_result_done(&r);
+
         paddock_release(mine);
         paddock_close(own);
         _exit(good ? 0 : 1);
     }
+
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
+
     /* And it has taken nothing away. */
     struct paddock_command c = {.size = sizeof c, .command = "echo here"};
     struct paddock_result r = {.size = sizeof r};
@@ -242,12 +258,14 @@ static void test_handles_outlive_the_library(void **state)
     (void)state;
     struct paddock_error e;
     need_sandboxes();
+
     struct paddock *lib = paddock_open(NULL, NULL);
     struct paddock_sandbox *s = paddock_create(lib, NULL, NULL);
     struct paddock_info i = {.size = sizeof i};
     assert_int_equal(paddock_get_info(lib, &i, NULL), 0);
     paddock_close(lib);
     assert_false(is_there(i.keeper_pid));
+
     struct paddock_command c = {.size = sizeof c, .command = "true"};
     struct paddock_result r = {.size = sizeof r};
     assert_int_equal(paddock_exec(s, &c, &r, &e), -1);
@@ -288,10 +306,12 @@ static void test_files(void **state)
     void *data;
     size_t len;
     uint64_t size;
+
     need_sandboxes();
     struct paddock *lib = paddock_open(NULL, NULL);
     struct paddock_sandbox *s = paddock_create(lib, NULL, NULL);
     assert_non_null(s);
+
     struct paddock_write_options o = {.size = sizeof o, .mkdirs = 1, .mode = 0600};
     assert_int_equal(paddock_file_write(s, "d/a.txt", "one\ntwo\n", 8, &o, note_entry, text, &e),
                      0);
@@ -303,15 +323,18 @@ static void test_files(void **state)
     paddock_free(data);
     assert_int_equal(paddock_file_read(s, "d/none", NULL, 0, 1, NULL, &data, &len, NULL, &e), -1);
     assert_string_equal(e.code, "not_found");
+
     /* In pieces, more than a pipe holds; given up, it leaves nothing. */
     struct paddock_writer *w = paddock_writer_open(s, "big", NULL, &e);
     static char piece[100000];
     assert_non_null(w);
     for (int i = 0; i < 20; i++)
         assert_int_equal(paddock_writer_write(w, piece, sizeof piece, &e), 0);
+
     text[0] = 0;
     assert_int_equal(paddock_writer_finish(w, 1, note_entry, text, &e), 0);
     assert_string_equal(text, "file /workspace/big 2000000;");
+
     w = paddock_writer_open(s, "other", NULL, &e);
     assert_int_equal(paddock_writer_write(w, piece, 10, &e), 0);
     assert_int_equal(paddock_writer_finish(w, 0, NULL, NULL, &e), 0);
@@ -321,20 +344,24 @@ static void test_files(void **state)
     assert_int_equal(len, 2000000);
     paddock_free(data);
     assert_int_equal(paddock_file_remove(s, "big", NULL, 0, NULL, &e), 0);
+
     /* Names. */
     assert_int_equal(paddock_file_mkdir(s, "d/e/f", NULL, 1, 0, NULL, NULL, &e), 0);
     assert_int_equal(paddock_file_copy(s, "d/a.txt", "d/e/b.txt", NULL, 0, NULL, NULL, NULL, &e),
                      0);
     assert_int_equal(paddock_file_move(s, "d/e/b.txt", "d/c.txt", NULL, 0, NULL, NULL, &e), 0);
+
     text[0] = 0;
     assert_int_equal(paddock_file_list(s, "d", NULL, 1, NULL, note_entry, text, &e), 0);
     assert_non_null(strstr(text, "file /workspace/d/a.txt 8;file /workspace/d/c.txt 8;dir"));
+
     text[0] = 0;
     struct paddock_search q = {.size = sizeof q, .pattern = "TWO", .ignore_case = 1, .path = "d"};
     int more = 9;
     assert_int_equal(paddock_file_search(s, &q, note_match, text, &more, &e), 0);
     assert_string_equal(text, "/workspace/d/a.txt:2:two;/workspace/d/c.txt:2:two;");
     assert_int_equal(more, 0);
+
     q = (struct paddock_search){
         .size = sizeof q, .pattern = "two", .replacement = "three", .glob = "c.txt", .path = "d"};
     assert_int_equal(paddock_file_replace(s, &q, note_replaced, text, &e), 0);
@@ -359,30 +386,36 @@ static void test_a_port_is_reached(void **state)
     char text[64] = "";
     int found = 0, sock = -1;
     need_sandboxes();
+
     struct paddock *lib = paddock_open(NULL, NULL);
     struct paddock_sandbox *s = paddock_create(lib, NULL, NULL);
     assert_non_null(s);
     assert_int_equal(paddock_dial(s, 8123, &e), -1);
     assert_string_equal(e.code, "bad_gateway");
+
     const char *const argv[] = {
         "/usr/bin/python3", "-c",
         "import socket\ns = socket.create_server(('127.0.0.1', 8123))\nc = s.accept()[0]\n"
         "c.sendall(c.recv(9).upper())\nc.shutdown(1)\nprint(len(c.recv(9)))",
         NULL};
+
     struct paddock_command c = {.size = sizeof c, .argv = argv};
     struct paddock_process *p = paddock_start(s, &c, &e);
     if (!p && access(argv[0], X_OK) < 0)
         skip_because("no python3 in the sandbox: %s", e.message);
     assert_non_null(p);
+
     for (int n = 0; n < 3000 && !found; n++) {
         assert_int_equal(paddock_each_port(s, find_port, &found, &e), 0);
         usleep(20000);
     }
+
     assert_true(found);
     assert_true((sock = paddock_dial(s, 8123, &e)) >= 0);
     assert_int_equal(send(sock, "hello", 5, 0), 5);
     assert_int_equal(recv(sock, text, sizeof text, MSG_WAITALL), 5);
     assert_string_equal(text, "HELLO");
+
     shutdown(sock, SHUT_WR);
     assert_int_equal(paddock_process_wait(p, UINT64_MAX, UINT64_MAX, 60000, NULL, NULL), 1);
     close(sock);

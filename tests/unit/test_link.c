@@ -340,5 +340,6 @@ int main(void)
         cmocka_unit_test(test_a_resume_that_cannot_be_is_refused),
         cmocka_unit_test(test_there_are_no_more_channels_than_a_resume_has_room_for),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,6 +131,7 @@ static void test_places_are_in_order(void **state)
         {{1, 0, 5, 4, 6}, 1}, {{1, 1, 0, 0, 0}, 1}, {{0, 0, 5, 4, 6}, 0},
         {{1, 2, 5, 4, 6}, 0}, {{1, 0, 5, 6, 7}, 0}, {{1, 0, 5, 4, 4}, 0},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct link_place back;
         auto_buf b = BUF_INIT(64);
@@ -148,6 +149,7 @@ static void test_hmac_vectors(void **state)
     memset(key1, 0x0b, sizeof key1);
     memset(dd, 0xdd, sizeof dd);
     memset(key3, 0xaa, sizeof key3);
+
     static const char long_text[] = "Test Using Larger Than Block-Size Key - Hash Key First";
     const struct {
         const void *key;

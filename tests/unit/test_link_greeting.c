@@ -81,6 +81,7 @@ static void test_who_does_not_is_refused(void **state)
         {offsetof(struct link_identity, key) + 31, PD_LOST, PD_DENIED},
         {offsetof(struct link_identity, box), PD_CONFLICT, PD_CONFLICT},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct pair p;
         begin(&p);
@@ -101,6 +102,7 @@ static void test_a_box_has_one_keeper(void **state)
         uint64_t keeper, met;
         int good;
     } rows[] = {{7, 0, 1}, {7, 7, 1}, {6, 7, 0}, {8, 7, 0}, {0, 0, 0}};
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct pair p;
         begin(&p);
@@ -185,6 +187,7 @@ static void test_a_box_tells_strangers_nothing(void **state)
     static const char *const words[] = {"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
                                         "SSH-2.0-x\r\n        ",
                                         "\0\0\0\0\5\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"};
+
     for (size_t i = 0; i < COUNT(words); i++) {
         struct link_identity who = {.role = LINK_BOX};
         struct greeting g;

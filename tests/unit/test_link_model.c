@@ -186,12 +186,14 @@ static void finish(struct model *m)
     for (unsigned round = 0; round < 3000; round++) {
         if (pair_settle(&m->p) < 0)
             fail_msg("refused: %s", m->p.e.msg);
+
         bool idle = true;
         for (int end = 0; end < 2; end++) {
             while (m->p.ends[end]->inbox.count) {
                 hear(m, end);
                 idle = false;
             }
+
             for (uint32_t id = 1; id <= m->opened; id++) {
                 if (!channel_find(m->p.ends[end], id)) {
                     read_some(m, end, id, SIZE_MAX);
@@ -203,9 +205,11 @@ static void finish(struct model *m)
                 read_some(m, end, id, SIZE_MAX);
             }
         }
+
         if (idle)
             return;
     }
+
     fail_msg("it does not come to an end");
 }
 
@@ -220,6 +224,7 @@ static void check_all(const struct model *m)
         assert_int_equal(l->outbox.count, 0);
         assert_true(link_is_heard(l));
     }
+
     for (uint32_t id = 1; id <= m->opened; id++)
         for (int from = 0; from < 2; from++) {
             const struct known *c = &m->channels[id];

@@ -53,9 +53,11 @@ static struct process *start_program(struct session *s, const char *program, con
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
     struct process *p = NULL;
     bool known;
+
     assert_int_equal(msg_list_add(&argv, program), 0);
     if (word)
         assert_int_equal(msg_list_add(&argv, word), 0);
+
     struct process_request r = {.argv = msg_list_of(&argv), .env = {.text = ""}, .listens = 1};
     if (session_start(s, &r, &p, &known, &e) < 0)
         fail_msg("start: %s", e.msg);
@@ -175,6 +177,7 @@ static void race(struct stage *g, unsigned threads, bool one_sandbox)
         r[i].rounds = rounds(one_sandbox ? 150 : 400);
         assert_int_equal(pthread_create(&r[i].thread, NULL, race_main, &r[i]), 0);
     }
+
     for (unsigned i = 0; i < threads; i++)
         pthread_join(r[i].thread, NULL);
     for (unsigned i = 0; i < threads; i++) {
@@ -435,5 +438,6 @@ int main(void)
         ON_STAGE(test_nonsense_ends_the_sandbox),
         ON_STAGE(test_a_frame_of_another_is_left_to_the_pump),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

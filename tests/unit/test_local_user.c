@@ -42,6 +42,7 @@ static pid_t start_killer(uid_t uid)
     *turns = 0;
     pid_t pid = child_fork();
     assert_true(pid >= 0);
+
     if (pid == 0) {
         alarm(200);
         if (setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0)
@@ -52,6 +53,7 @@ static pid_t start_killer(uid_t uid)
             (*turns)++;
         }
     }
+
     while (*turns == 0)
         assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
     return pid;

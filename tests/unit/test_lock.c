@@ -41,13 +41,16 @@ static void in_order(void)
     lock_take(&outer);
     rw_read(&box);
     lock_take(&inner);
+
     /* Given back in any order. */
     lock_release(&outer);
     rw_release(&box);
     lock_release(&inner);
+
     /* What is only tried may be out of order: nobody waits. */
     lock_take(&inner);
     assert_int_equal(rw_try_read(&box), 1);
+
     rw_release(&box);
     lock_release(&inner);
     rw_write(&box);
@@ -169,6 +172,7 @@ static void test_a_wrong_order_aborts_and_a_right_one_does_not(void **state)
     (void)state;
     assert_int_equal(aborts(in_order), 0);
     assert_int_equal(aborts(answer_with_the_box), 0);
+
     if (!CHECKS)
         skip();
     assert_int_equal(aborts(out_of_order), 1);

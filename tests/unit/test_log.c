@@ -62,10 +62,12 @@ static void test_text(void **state)
     assert_string_equal(after_time(sink_text(&s)),
                         "info session.start id=abc provider=jail ms=-12 big=18446744073709551615 "
                         "z=7 x=0a f=1.50\n");
+
     log_warn("x", "part=%.*s ratio=%d/%d at=%s:%d pct=%d%% plain=yes", 3, "abcdef", 1, 2, "::1", 80,
              5);
     assert_string_equal(after_time(sink_text(&s)),
                         "warn x part=abc ratio=1/2 at=::1:80 pct=5% plain=yes\n");
+
     log_error("bare", " ");
     assert_string_equal(after_time(sink_text(&s)), "error bare\n");
     sink_close(&s);
@@ -83,6 +85,7 @@ static void test_foreign_text_stays_in_its_field(void **state)
     assert_string_equal(after_time(sink_text(&s)),
                         "info e a=\"x y=1\" b=\"line\\n2026 info fake\\x1b[0m\" c=\"\" "
                         "d=\"q\\\"\\\\\\xff\"\n");
+
     log_info("e", "a=%s", nothing);
     assert_string_equal(after_time(sink_text(&s)), "info e a=-\n");
     log_info("e", "a=%s", "%s%n%d");
@@ -99,6 +102,7 @@ static void test_json(void **state)
     log_info("e", "id=%s n=%d hex=%x pad=%03d none=%s mixed=%d/%d", "a\n\"b\"\xff", -3, 255u, 7,
              nothing, 1, 2);
     log_request(NULL);
+
     const char *text = sink_text(&s);
     assert_non_null(strstr(text, "{\"time\":\"20"));
     assert_string_equal(strstr(text, ",\"level\""),
@@ -119,11 +123,13 @@ static void test_the_request_is_the_thread_s(void **state)
     (void)state;
     struct sink s;
     pthread_t t;
+
     sink_open(&s, LOG_LEVEL_INFO, LOG_FORMAT_TEXT);
     log_request("8f3a x");
     log_info("mine", "n=%d", 0);
     assert_non_null(strstr(sink_text(&s), "mine request=\"8f3a x\" n=0\n"));
     assert_int_equal(pthread_create(&t, NULL, log_from_thread, NULL), 0);
+
     pthread_join(t, NULL);
     assert_non_null(strstr(sink_text(&s), "other n=1\n"));
     log_request(NULL);
@@ -148,6 +154,7 @@ static void test_levels(void **state)
     log_info("i", "n=%d", count_call());
     assert_string_equal(sink_text(&s), "");
     assert_int_equal(calls, 0);
+
     log_warn("w", "n=%d", count_call());
     assert_string_equal(after_time(sink_text(&s)), "warn w n=1\n");
     log_set_level(LOG_LEVEL_DEBUG);
@@ -162,6 +169,7 @@ static void test_long_lines_are_cut_at_a_field(void **state)
     struct sink s;
     char *big = malloc(10000);
     assert_non_null(big);
+
     memset(big, 'x', 9999);
     big[9999] = 0;
     for (int format = 0; format < 2; format++) {
@@ -202,10 +210,12 @@ static void check_stuck_reader(struct sink *s)
     uint64_t before = clock_now();
     for (int i = 0; i < 100; i++)
         log_info("lost", "i=%d", i);
+
     uint64_t took = clock_now() - before;
     assert_int_equal(log_dropped() - dropped, 100);
     if (took >= 100 * 50 * NS_PER_MS) /* it waits once, not for every line */
         fail_msg("100 lines took %ju ms", (uintmax_t)(took / NS_PER_MS));
+
     empty(s->in);
     log_info("back", "i=%d", 1);
     const char *text = sink_text(s);
@@ -260,11 +270,13 @@ static void test_a_full_disk(void **state)
     auto_fd full = open("/dev/full", O_WRONLY | O_CLOEXEC);
     if (full < 0)
         skip_because("no /dev/full");
+
     uint64_t dropped = log_dropped();
     log_setup(full, LOG_LEVEL_INFO, LOG_FORMAT_TEXT);
     log_info("lost", "i=%d", 1);
     log_info("lost", "i=%d", 2);
     assert_int_equal(log_dropped() - dropped, 2);
+
     struct sink s;
     sink_open(&s, LOG_LEVEL_INFO, LOG_FORMAT_TEXT);
     log_info("back", "i=%d", 1);
@@ -287,6 +299,7 @@ static void test_lines_of_threads_do_not_mix(void **state)
     static char names[4][201];
     sink_open(&s, LOG_LEVEL_INFO, LOG_FORMAT_TEXT);
     (void)fcntl(s.out, F_SETPIPE_SZ, 1 << 20);
+
     uint64_t dropped = log_dropped();
     for (int i = 0; i < 4; i++) {
         memset(names[i], 'a' + i, 50);
@@ -295,6 +308,7 @@ static void test_lines_of_threads_do_not_mix(void **state)
     for (int i = 0; i < 4; i++)
         pthread_join(t[i], NULL);
     assert_int_equal(log_dropped(), dropped);
+
     const char *text = sink_text(&s);
     unsigned lines = 0;
     for (const char *end; (end = strchr(text, '\n')); text = end + 1, lines++) {
@@ -334,5 +348,6 @@ int main(void)
         cmocka_unit_test(test_lines_of_threads_do_not_mix),
         cmocka_unit_test(test_times),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,9 +190,11 @@ static void test_all_keys_together_have_a_limit(void **state)
         who.key_hash[1] = (uint8_t)(i >> 8);
         assert_int_equal(logins_begin(p.logins, &who, NOW, &made, &e), 0);
     }
+
     who.key_hash[2] ^= 1;
     assert_int_equal(logins_begin(p.logins, &who, NOW, &made, &e), -1);
     assert_int_equal(e.code, PD_CAPACITY);
+
     /* What has ended makes room. */
     assert_int_equal(logins_begin(p.logins, &who, NOW + LOGIN_IDLE_MS, &made, &e), 0);
     place_free(&p);
@@ -295,5 +297,6 @@ int main(void)
         cmocka_unit_test(test_a_code_is_good_once_and_for_a_minute),
         cmocka_unit_test(test_of_many_who_have_a_code_one_gets_in),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

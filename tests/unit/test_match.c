@@ -58,6 +58,7 @@ static void test_globs(void **state)
         {"a/*/c", "a/b/d/c", 0},
         {"**/", "a/", 1},
     };
+
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++)
         if (glob_match(rows[i].glob, rows[i].path) != rows[i].fits)
@@ -96,6 +97,7 @@ static void test_finding(void **state)
         {"regex", "a$", 0, "a\nb", 0, 0, 1},       {"regex", "[a-z]+", 1, "12AB3", 0, 2, 4},
         {"regex", "a|b", 0, "xxb", 0, 2, 3},       {"regex", "x*", 0, "aaa", 1, 1, 1},
     };
+
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct matcher m;
@@ -135,6 +137,7 @@ static void test_patterns_that_are_none(void **state)
         {"regex", "[a", "'[a'"},  {"fuzzy", "a", "literal"},
     };
     (void)state;
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct matcher m;
         struct pd_err e = {.msg = ""};

@@ -43,6 +43,7 @@ static void test_counters_and_gauges(void **state)
     (void)state;
     struct metrics *m = metrics_new();
     auto_buf b = BUF_INIT(METRICS_MAX);
+
     metrics_count(m, METRIC_POOL_HITS);
     metrics_count(m, METRIC_POOL_HITS);
     metrics_add(m, METRIC_CREATES, METRICS_FAILED, 0, 3);
@@ -53,6 +54,7 @@ static void test_counters_and_gauges(void **state)
     metrics_set(m, METRIC_SESSIONS, 1, 0, 11);
     metrics_set(m, METRIC_SESSIONS, 2, METRICS_PROVIDERS_MAX, 12);
     metrics_add(m, METRIC_SESSIONS_ENDED, 3, 0, 1);
+
     const char *text = render(m, &b);
     check_value(text, "paddock_pool_hits_total", 2);
     check_value(text, "paddock_pool_misses_total", 0);
@@ -72,11 +74,13 @@ static void test_histograms(void **state)
     (void)state;
     struct metrics *m = metrics_new();
     auto_buf b = BUF_INIT(METRICS_MAX);
+
     metrics_observe(m, METRIC_CREATE_SECONDS, METRICS_POOL, 0);
     metrics_observe(m, METRIC_CREATE_SECONDS, METRICS_POOL, 500);
     metrics_observe(m, METRIC_CREATE_SECONDS, METRICS_POOL, 501);
     metrics_observe(m, METRIC_CREATE_SECONDS, METRICS_POOL, 2000000);
     metrics_observe(m, METRIC_CREATE_SECONDS, METRICS_POOL, UINT64_C(7200000000));
+
     const char *text = render(m, &b);
     check_value(text, "paddock_create_seconds_bucket{origin=\"pool\",le=\"0.0005\"}", 2);
     check_value(text, "paddock_create_seconds_bucket{origin=\"pool\",le=\"0.001\"}", 3);
@@ -96,6 +100,7 @@ static void test_commands_and_requests(void **state)
     (void)state;
     struct metrics *m = metrics_new();
     auto_buf b = BUF_INIT(METRICS_MAX);
+
     metrics_exec_ended(m, STOP_NONE, 1000);
     metrics_exec_ended(m, STOP_OOM, 1000);
     metrics_exec_ended(m, STOP_SANDBOX, 1000);
@@ -105,6 +110,7 @@ static void test_commands_and_requests(void **state)
     metrics_request_ended(m, "BREW", 4, 405, 10);
     metrics_request_ended(m, "GE", 2, 0, 10);
     metrics_request_ended(m, "POST", 4, 101, 10);
+
     const char *text = render(m, &b);
     check_value(text, "paddock_execs_total{cause=\"exited\"}", 1);
     check_value(text, "paddock_execs_total{cause=\"oom\"}", 1);
@@ -130,6 +136,7 @@ static void test_series_do_not_overlap(void **state)
     const enum metric ids[] = {METRIC_SESSIONS, METRIC_SESSIONS_ENDED, METRIC_REQUESTS,
                                METRIC_RELOADS};
     uint64_t n = 1000;
+
     metrics_name_provider(m, 0, "jail");
     metrics_name_provider(m, 1, "docker");
     metrics_name_provider(m, 2, "local");
@@ -138,6 +145,7 @@ static void test_series_do_not_overlap(void **state)
             for (unsigned c = 0;
                  c < (ids[i] == METRIC_SESSIONS || ids[i] == METRIC_REQUESTS ? 3 : 1); c++)
                 metrics_set(m, ids[i], a, c, n++);
+
     const char *text = render(m, &b);
     for (uint64_t v = 1000; v < n; v++) {
         char line[32];
@@ -146,6 +154,7 @@ static void test_series_do_not_overlap(void **state)
         assert_non_null(at);
         assert_null(strstr(at + 1, line));
     }
+
     /* Out of range counts as the last. */
     metrics_add(m, METRIC_RELOADS, 99, 99, 1);
     check_value(render(m, &b), "paddock_config_reloads_total{result=\"refused\"}",
@@ -186,11 +195,13 @@ static void test_the_process(void **state)
     assert_true(value_of(text, "process_max_fds") >= 64);
     assert_true(value_of(text, "process_start_time_seconds") > 1.6e9);
     assert_true(value_of(text, "process_cpu_seconds_total") > 0);
+
     double before = value_of(text, "process_open_fds");
     int p[2];
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
     text = render(m, &b);
     check_value(text, "process_open_fds", before + 2);
+
     close(p[0]);
     close(p[1]);
     metrics_free(m);
@@ -206,6 +217,7 @@ static void test_the_format(void **state)
     const char *text = render(m, &b);
     char family[64] = "";
     unsigned series = 0;
+
     for (const char *p = text, *end; *p; p = end + 1) {
         end = strchr(p, '\n');
         assert_non_null(end);
@@ -215,20 +227,24 @@ static void test_the_format(void **state)
             (void)snprintf(family, sizeof family, "%.*s", (int)strcspn(p + 7, " "), p + 7);
             continue;
         }
+
         size_t name = strspn(p, "abcdefghijklmnopqrstuvwxyz_");
         assert_true(!strncmp(p, family, strlen(family)));
         const char *at = p + name;
         if (*at == '{')
             at = strchr(at, '}') + 1;
         assert_int_equal(*at, ' ');
+
         char *rest;
         (void)strtod(at + 1, &rest);
         assert_ptr_equal(rest, end);
+
         char whole[160];
         (void)snprintf(whole, sizeof whole, "\n%.*s ", (int)(at - p), p);
         assert_null(strstr(end, whole));
         series++;
     }
+
     assert_true(series > 150);
     for (unsigned char *c = b.data; c < b.data + b.len; c++)
         assert_true(*c == '\n' || (*c >= ' ' && *c < 0x7f));
@@ -252,6 +268,7 @@ static void test_threads(void **state)
     pthread_t t[4];
     for (int i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&t[i], NULL, count_much, m), 0);
+
     for (int i = 0; i < 4; i++)
         pthread_join(t[i], NULL);
     const char *text = render(m, &b);
@@ -286,5 +303,6 @@ int main(void)
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_no_metrics),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,12 +71,14 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
                                                .layout = 3,
                                                .instance = "0123456789abcdef",
                                                .missing = "nothing"}));
+
     CHECK_CODEC(create, LITERAL(msg_create, {.spec = full_spec()}));
     CHECK_CODEC(create, LITERAL(msg_create, {.spec = SPEC_DEFAULT}));
     CHECK_CODEC(
         created,
         LITERAL(msg_created,
                 {.rung = RUNG_BASIC, .init_pid = 77, .uid_base = 1073741824, .name = "j1"}));
+
     CHECK_CODEC(destroy, LITERAL(msg_destroy, {.jail = id, .want_stats = 1}));
     CHECK_CODEC(gone, LITERAL(msg_gone, {.jail = id,
                                          .how = GONE_UNDEAD,
@@ -85,9 +87,18 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
                                          .memory_peak = 3,
                                          .cpu_usec = 4,
                                          .why = "the engine ended it"}));
+
     CHECK_CODEC(listed, LITERAL(msg_listed, {.jail = id, .undead = 1, .init_pid = 9}));
     CHECK_CODEC(counted, LITERAL(msg_counted, {.jails = 7}));
     CHECK_CODEC(key, LITERAL(msg_key, {.key = "session/1/stdout"}));
+    CHECK_CODEC(keep, LITERAL(msg_keep, {.kind = KEEP_BOX,
+                                         .key = "",
+                                         .name = "j2",
+                                         .root = "sb-1",
+                                         .rung = RUNG_BASIC,
+                                         .on_image = 1,
+                                         .pid = 7,
+                                         .number = 9}));
     CHECK_CODEC(build,
                 LITERAL(msg_build, {.slot = 4, .waits = 1, .name = "j2", .spec = full_spec()}));
     CHECK_CODEC(built, LITERAL(msg_built, {.rung = 1, .named = 1, .has_mntns = 1, .init_pid = 2}));
@@ -101,10 +112,12 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
                                            .disk_used = 5,
                                            .disk_total = UINT64_MAX,
                                            .frozen = 1}));
+
     CHECK_CODEC(copy_root, LITERAL(msg_copy_root, {.jail = id,
                                                    .patience = 7,
                                                    .from = "sb-0123456789abcdefghij",
                                                    .to = "sn-0123456789abcdefghij"}));
+
     CHECK_CODEC(copy_root, LITERAL(msg_copy_root, {.from = "", .to = ""}));
     CHECK_CODEC(copy, LITERAL(msg_copy, {.from = "a",
                                          .to = "b",
@@ -112,6 +125,7 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
                                          .freeze = 1,
                                          .init_pid = 12,
                                          .patience = UINT64_MAX}));
+
     CHECK_CODEC(started, LITERAL(msg_started, {.pid = 8}));
     CHECK_CODEC(exited, LITERAL(msg_exited, {.pid = 9,
                                              .exited = 1,
@@ -120,6 +134,7 @@ static void test_every_message_decodes_to_what_was_encoded(void **state)
                                              .tree = TREE_LEFT,
                                              .cpu_usec = 10,
                                              .max_rss = 11}));
+
     CHECK_CODEC(empty, LITERAL(msg_empty, {.tree = TREE_FORCED}));
     CHECK_CODEC(tree, LITERAL(msg_tree, {.exec = id}));
     CHECK_CODEC(resize, LITERAL(msg_resize, {.exec = id, .rows = 65535, .cols = 80}));
@@ -145,6 +160,11 @@ static void test_a_command_decodes_with_its_lists(void **state)
                 LITERAL(msg_progress,
                         {.layers_done = 1, .layers = 2, .bytes_done = 3, .bytes = 1ull << 40}));
     CHECK_CODEC(trouble, LITERAL(msg_trouble, {.text = "builders die"}));
+    CHECK_CODEC(images, LITERAL(msg_images, {.verb = IMAGES_PRUNE, .image = ""}));
+    CHECK_CODEC(images, LITERAL(msg_images, {.verb = IMAGES_PULL,
+                                             .missing = 1,
+                                             .store_max = UINT64_C(1) << 40,
+                                             .image = "tool:1"}));
     CHECK_CODEC(facts, LITERAL(msg_facts, {.mode = FACTS_SINGLE,
                                            .uid = 7,
                                            .gid = 8,
@@ -224,6 +244,7 @@ static int decode_list(uint32_t count, uint32_t bytes, const char *text, uint32_
             n++;
         assert_int_equal(n, count);
     }
+
     buf_done(&tight);
     msg_list_writer_done(&w);
     return r;
@@ -244,6 +265,7 @@ static void test_a_list_cannot_lie(void **state)
     assert_int_equal(decode_list(1, 1, "a\0", 2), -1);
     assert_int_equal(decode_list(1, UINT32_MAX, "a\0", 2), -1);
     assert_int_equal(decode_list(UINT32_MAX, 2, "a\0", 2), -1);
+
     static char zeros[MSG_ARGS_MAX + 1];
     assert_int_equal(decode_list(MSG_ARGS_MAX, MSG_ARGS_MAX, zeros, MSG_ARGS_MAX), 0);
     assert_int_equal(decode_list(MSG_ARGS_MAX + 1, MSG_ARGS_MAX + 1, zeros, MSG_ARGS_MAX + 1), -1);
@@ -294,6 +316,7 @@ static void test_a_string_cannot_lie(void **state)
         {UINT32_MAX, "a\0", 2, -1},
         {MSG_KEY_MAX + 1, "a\0", 2, -1},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         auto_buf b = BUF_INIT(64);
         buf_put(&b, &rows[i].len, 4);
@@ -370,14 +393,17 @@ static void test_enums_stay_in_range(void **state)
     check_enum_at(&b, 4, NETWORK_COUNT, decode_create);
     check_enum_at(&b, 8, RUNG_COUNT, decode_create);
     check_enum_at(&b, b.len - 4, SPEC_BIND_IDS + 1, decode_create); /* writable, of the last bind */
+
     buf_clear(&b);
     msg_exited_encode(&b, &(struct msg_exited){.exited = 1});
     check_enum_at(&b, 4, 2, decode_exited);
     check_enum_at(&b, 12, 2, decode_exited);
     check_enum_at(&b, 16, TREE_COUNT, decode_exited);
+
     buf_clear(&b);
     msg_gone_encode(&b, &(struct msg_gone){.how = GONE_DIED, .why = ""});
     check_enum_at(&b, 16, GONE_COUNT, decode_gone);
+
     buf_clear(&b);
     msg_error_encode(&b, &(struct msg_error){.text = "x"});
     check_enum_at(&b, 0, PD_CODE_COUNT, decode_error);
@@ -391,10 +417,12 @@ static void test_a_spec_has_at_most_32_binds(void **state)
         m.spec.binds[i] = (struct spec_bind){"/from", "/to", i % 2};
     m.spec.bind_count = SPEC_BINDS_MAX;
     CHECK_CODEC(create, m);
+
     auto_buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct pd_err e;
     m.spec.bind_count = 0;
     msg_create_encode(&b, &m);
+
     uint32_t counts[] = {1, SPEC_BINDS_MAX, SPEC_BINDS_MAX + 1, UINT32_MAX};
     for (size_t i = 0; i < COUNT(counts); i++) {
         memcpy(b.data + b.len - 4, &counts[i], 4);
@@ -464,6 +492,7 @@ static void test_an_error_frame_becomes_the_error(void **state)
     assert_int_equal(e.sys, ENOSPC);
     assert_string_equal(e.msg, "100% full of %s%n");
     assert_int_equal(msg_error_raise(&f, NULL), -1);
+
     f.payload.len--;
     assert_int_equal(msg_error_raise(&f, &e), -1);
     assert_int_equal(e.code, PD_PROTOCOL);
@@ -486,5 +515,6 @@ int main(void)
         cmocka_unit_test(test_a_spec_that_was_stored_without_a_version_is_read),
         cmocka_unit_test(test_an_error_frame_becomes_the_error),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

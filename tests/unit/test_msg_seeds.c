@@ -85,7 +85,10 @@ static void make_seeds(void)
     SEED(exec, "", {.uid = 1000, .gid = 1000, .cwd = "/workspace", .argv = words, .environ = env});
     SEED(exec, "-bare", {.cwd = "/", .argv = words, .environ = none});
     SEED(progress, "", {.layers_done = 1, .layers = 2, .bytes_done = 3, .bytes = 4});
+    SEED(keep, "", {.kind = KEEP_SELF, .key = "", .name = "0123456789abcdef", .root = ""});
     SEED(trouble, "", {.text = "builders die"});
+    SEED(images, "",
+         {.verb = IMAGES_PULL, .missing = 1, .store_max = UINT64_C(1) << 30, .image = "tool:1"});
     SEED(facts, "",
          {.mode = FACTS_SINGLE,
           .uid = 7,

@@ -14,12 +14,14 @@ static void read_events(struct buf *out, const char *boundary, const char *data,
     static struct multipart m;
     struct pd_err e;
     multipart_init(&m, boundary);
+
     for (size_t at = 0; at < len;) {
         size_t piece = len - at < step ? len - at : step, used;
         struct slice found = {NULL, 0};
         int event = multipart_next(&m, data + at, piece, &used, &found, &e);
         assert_true(used <= piece);
         at += used;
+
         if (event == MULTIPART_PART) {
             buf_printf(out, "P(%s|%s)", m.name, m.filename ? m.filename : "-");
         } else if (event == MULTIPART_DATA) {
@@ -35,6 +37,7 @@ static void read_events(struct buf *out, const char *boundary, const char *data,
             return;
         }
     }
+
     assert_int_equal(m.done, out->len > 0 && memchr(out->data, '.', out->len) != NULL);
 }
 
@@ -89,6 +92,7 @@ static void test_forms(void **state)
         {B "Content-", ""},
         {"", ""},
     };
+
     (void)state;
     for (size_t i = 0; i < COUNT(vectors); i++)
         check("b", vectors[i].body, strlen(vectors[i].body), vectors[i].events);
@@ -126,6 +130,7 @@ static void test_what_is_refused(void **state)
         {B D("name=x; filename*=utf-8''%ff"), "!"},
         {B "Content-Disposition: form-data; name=a\r\n" D("name=a"), "!"},
     };
+
     (void)state;
     for (size_t i = 0; i < COUNT(vectors); i++)
         check("b", vectors[i].body, strlen(vectors[i].body), vectors[i].events);
@@ -141,6 +146,7 @@ static void test_headers_are_bounded(void **state)
     size_t used;
     (void)state;
     multipart_init(&m, "b");
+
     const char *start = B "X: ";
     for (size_t at = 0; at < strlen(start); at += used)
         assert_int_equal(multipart_next(&m, start + at, strlen(start) - at, &used, &found, &e),
@@ -189,15 +195,18 @@ static void test_boundaries(void **state)
         {"application/octet-stream", ""},
         {"", ""},
     };
+
     char got[MULTIPART_BOUNDARY_MAX + 1], text[128];
     struct pd_err e;
     (void)state;
+
     for (size_t i = 0; i < COUNT(vectors); i++) {
         const char *want = vectors[i].boundary;
         int r = multipart_boundary(slice_of(vectors[i].type), got, &e);
         if (r != (!want ? -1 : *want ? 1 : 0) || (r == 1 && strcmp(got, want) != 0))
             fail_msg("%s: %d", vectors[i].type, r);
     }
+
     for (unsigned len = MULTIPART_BOUNDARY_MAX; len <= MULTIPART_BOUNDARY_MAX + 1; len++) {
         snprintf(text, sizeof text, "multipart/form-data; boundary=%0*d", (int)len, 0);
         assert_int_equal(multipart_boundary(slice_of(text), got, &e),

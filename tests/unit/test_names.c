@@ -21,6 +21,7 @@ static struct session *put(struct daemon *d, const char *tenant, const char *thr
         snprintf(s->info.user_id, sizeof s->info.user_id, "u");
         snprintf(s->info.thread_id, sizeof s->info.thread_id, "%s", thread);
     }
+
     s->key = key ? strdup(key) : NULL;
     s->info.created_ms = created_ms;
     s->info.ended_ms = time_now_ms();

@@ -138,6 +138,7 @@ static void test_size_knows_its_units(void **state)
         {"0.001K", 1}, /* 1.024 bytes, rounded down */
         {"512.000", 512},
     };
+
     check_good(any_size, rows, COUNT(rows));
 }
 
@@ -194,6 +195,7 @@ static void test_duration_knows_its_units(void **state)
         {"0.001", NS_PER_MS},
         {"18446744073", 18446744073 * NS_PER_S},
     };
+
     check_good(any_duration, rows, COUNT(rows));
 }
 
@@ -266,6 +268,7 @@ static void test_a_long_value_is_cut_in_the_message(void **state)
     char novel[5000];
     memset(novel, '9', sizeof novel - 1);
     novel[sizeof novel - 1] = 0;
+
     any_parser *const parsers[] = {any_u64, any_size, any_duration, any_milli};
     for (size_t i = 0; i < COUNT(parsers); i++) {
         uint64_t v;
@@ -296,5 +299,6 @@ int main(void)
         cmocka_unit_test(test_milli_range_is_inclusive_and_named),
         cmocka_unit_test(test_a_long_value_is_cut_in_the_message),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

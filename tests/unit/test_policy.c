@@ -425,6 +425,7 @@ static void test_the_restricted_list(void **state)
         "timeout 5 python3 x.py",
         "A=1; unset A; local b; set -e; shift; return 1; exit 0; wait; pwd; type ls; :; true",
     };
+
     static const char *const bad[] = {"rm x",
                                       "ls; mv a b",
                                       "echo $(curl x)",
@@ -446,8 +447,10 @@ static void test_the_restricted_list(void **state)
                                       "strace ls",
                                       "/workspace/env ls",
                                       "mkdir x"};
+
     struct pd_err e;
     (void)state;
+
     for (size_t i = 0; i < COUNT(good); i++)
         if (check("restricted", good[i], &e) < 0)
             fail_msg("'%s' was refused: %s", good[i], e.msg);
@@ -468,6 +471,7 @@ static void test_lists_of_the_caller(void **state)
     static const char allow[] = "{\"mode\":\"allow\",\"commands\":[\"git\",\"make\"]}";
     struct pd_err e;
     (void)state;
+
     assert_int_equal(check(deny, "ls; make; ./x; bash x.sh", &e), 0);
     assert_int_equal(check(deny, "ls; /usr/../bin/rm x", &e), -1);
     assert_string_equal(e.msg, "command 'rm' is denied by this session's policy");
@@ -489,6 +493,7 @@ static void test_argv_is_judged(void **state)
     auto_policy p = {0};
     struct pd_err e = {.msg = ""};
     (void)state;
+
     assert_int_equal(policy_parse("restricted", &p, &e), 0);
     assert_int_equal(policy_check_argv(&p, (const char *[]){"ls", "$x;rm", NULL}, &e), 0);
     assert_int_equal(policy_check_argv(&p, (const char *[]){"rm", NULL}, &e), -1);
@@ -515,9 +520,11 @@ static void test_policies_are_parsed(void **state)
                                       "{\"mode\":\"deny\",\"commands\":[\"\"]}",
                                       "{\"mode\":\"deny\",\"commands\":[],\"more\":1}",
                                       "{\"mode\":\"deny\",\"mode\":\"deny\",\"commands\":[]}"};
+
     static const char *const same[] = {"open", "restricted",
                                        "{\"mode\":\"allow\",\"commands\":[\"a\",\"b\"]}"};
     (void)state;
+
     for (size_t i = 0; i < COUNT(bad); i++) {
         struct policy p = {.count = 4711};
         struct pd_err e = {.msg = ""};
@@ -526,6 +533,7 @@ static void test_policies_are_parsed(void **state)
         assert_int_equal(e.code, PD_INVALID);
         assert_int_equal(p.count, 4711);
     }
+
     for (size_t i = 0; i < COUNT(same); i++) {
         auto_policy p = {0};
         auto_buf out = BUF_INIT(1000);
@@ -534,12 +542,14 @@ static void test_policies_are_parsed(void **state)
         assert_int_equal(policy_text(&p, &out), 0);
         assert_string_equal(buf_cstr(&out), same[i]);
     }
+
     struct policy p;
     struct pd_err e;
     const char *names[POLICY_NAMES_MAX + 1];
     for (size_t i = 0; i < COUNT(names); i++)
         names[i] = "x";
     assert_int_equal(policy_set(POLICY_DENY, names, COUNT(names), &p, &e), -1);
+
     char list[POLICY_NAMES_MAX * 8] = "{\"mode\":\"allow\",\"commands\":[\"first\"";
     for (int i = 0; i < 60; i++)
         snprintf(list + strlen(list), sizeof list - strlen(list), ",\"name%d\"", i);
@@ -562,10 +572,12 @@ static void check_long(const char *open, const char *middle, const char *close)
     for (size_t i = 0; i < n; i++, used += strlen(close))
         memcpy(line + used, close, strlen(close));
     line[used] = 0;
+
     auto_policy p = {0};
     assert_int_equal(policy_parse("{\"mode\":\"deny\",\"commands\":[\"rm\"]}", &p, &e), 0);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
     (void)policy_check_command(&p, line, &e);
+
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
     double seconds =
         (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) / 1e9;
@@ -604,10 +616,12 @@ static void test_time_and_depth_are_bounded(void **state)
                                             {"! ", "ls", ""},
                                             {"a[", "", "]"},
                                             {"case x in a) ", "ls", " ;; esac"}};
+
     struct pd_err e;
     (void)state;
     for (size_t i = 0; i < COUNT(pieces); i++)
         check_long(pieces[i][0], pieces[i][1], pieces[i][2]);
+
     /* Every kind of nesting is refused when it is too deep, and taken when it is not. */
     char deep[4096] = "";
     for (int i = 0; i < SHELL_DEPTH_MAX - 2; i++)
@@ -616,6 +630,7 @@ static void test_time_and_depth_are_bounded(void **state)
     for (int i = 0; i < SHELL_DEPTH_MAX - 2; i++)
         snprintf(deep + strlen(deep), sizeof deep - strlen(deep), " )");
     (void)check("restricted", deep, &e); /* ((..)) is arithmetic: only that it returns */
+
     static char large[SHELL_LINE_MAX + 2];
     memset(large, 'a', sizeof large - 1);
     assert_int_equal(check("restricted", large, &e), -1);

@@ -44,6 +44,7 @@ static const char *list_template(int depth)
 {
     if (depth <= 0)
         return ANY("% ~", "%");
+
     return ANY(
         "% ~", "% ~ ~", "@; @", "@\n@", "@ && @", "@ || @", "@ | @", "@ |& @", "@ & @", "! @",
         "time @", "(@)", "( @ ) > out", "{ @; }", "if @; then @; fi", "if @\nthen @; else @; fi",
@@ -102,6 +103,7 @@ static void grow(struct buf *out, const char *template, int depth)
 static void damage(struct buf *line)
 {
     static const char letters[] = "'\"`$(){}[]\\#;&|<>\n !=~*?a";
+
     for (unsigned n = 1 + pick(3); n > 0 && line->len > 1; n--) {
         size_t at = pick((unsigned)line->len);
         char c = letters[pick(sizeof letters - 1)];
@@ -113,6 +115,7 @@ static void damage(struct buf *line)
             memmove(line->data + at, line->data + at + 1, line->len - at - 1);
             line->len--;
             break;
+
         default:
             if (buf_putc(line, c) == 0) {
                 memmove(line->data + at + 1, line->data + at, line->len - 1 - at);
@@ -143,12 +146,14 @@ static void make_place(struct place *p)
     snprintf(p->bin, sizeof p->bin, "%s/bin", p->top);
     snprintf(p->work, sizeof p->work, "%s/work", p->top);
     assert_int_equal(mkdir(p->bin, 0755) | mkdir(p->work, 0755), 0);
+
     for (unsigned i = 0; i < SHIMS; i++) {
         char path[128], text[160];
         snprintf(path, sizeof path, "%s/c%u", p->bin, i);
         snprintf(text, sizeof text, "#!/bin/sh\necho c%u >> \"$LOG\"\nexit %u\n", i, i % 3 == 2);
         write_file(path, text, 0755);
     }
+
     for (size_t i = 0; i < COUNT(real); i++) {
         char path[128], target[64];
         snprintf(target, sizeof target, "/usr/bin/%s", real[i]);
@@ -174,6 +179,7 @@ static void run_bash(const struct place *p, const char *line)
     char path[100], log[100];
     snprintf(path, sizeof path, "PATH=%s", p->bin);
     snprintf(log, sizeof log, "LOG=%s", p->log);
+
     pid_t pid = child_fork();
     if (pid == 0) {
         int null = open("/dev/null", O_RDWR);
@@ -186,6 +192,7 @@ static void run_bash(const struct place *p, const char *line)
     }
     assert_true(pid > 0);
     (void)setpgid(pid, pid);
+
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     struct pollfd end = {.fd = pidfd, .events = POLLIN};
     (void)poll(&end, pidfd >= 0, 500);
@@ -211,6 +218,7 @@ static unsigned count_runs(const struct place *p, const char *line, const char *
     unsigned runs = 0;
     char name[32];
     FILE *log = fopen(p->log, "re");
+
     while (log && fgets(name, sizeof name, log)) {
         char padded[40];
         name[strcspn(name, "\n")] = 0;
@@ -219,6 +227,7 @@ static unsigned count_runs(const struct place *p, const char *line, const char *
             fail_msg("bash ran %s, which was not found (found:%s) in:\n%s", name, found, line);
         runs++;
     }
+
     if (log)
         fclose(log);
     unlink(p->log);
@@ -239,9 +248,11 @@ static void test_everything_that_bash_runs_was_found(void **state)
     if (access("/bin/bash", X_OK) != 0)
         skip_because("there is no /bin/bash");
     make_place(&p);
+
     for (unsigned i = 0; accepted < lines && i < lines * 20; i++) {
         auto_buf line = BUF_INIT(2 * LINE_MAX_BYTES), found = BUF_INIT(1 << 16);
         struct pd_err e = {.msg = ""};
+
         random_state =
             (setting("PADDOCK_POLICY_SEED", 1) * 1000003ULL + i + 1) * 0x9e3779b97f4a7c15;
         for (int j = 0; j < 8; j++)
@@ -253,11 +264,13 @@ static void test_everything_that_bash_runs_was_found(void **state)
         if (line.len > LINE_MAX_BYTES || shell_commands(text, note, &found, &e) < 0)
             continue;
         accepted++;
+
         /* A log of its own: timeout leaves its group, and may live on. */
         snprintf(p.log, sizeof p.log, "%s/log%u", p.top, accepted);
         run_bash(&p, text);
         runs += count_runs(&p, text, found.len ? buf_cstr(&found) : "");
     }
+
     print_message("# %u lines accepted, %u commands run\n", accepted, runs);
     nftw(p.top, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     assert_int_equal(accepted, lines);

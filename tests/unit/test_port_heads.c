@@ -30,6 +30,7 @@ static void test_the_token_leaves_the_query(void **state)
         {"&&a&&", "&&a&&"},
         {"&paddock_preview=t&&a&", "&&a&"},
     };
+
     auto_buf out = BUF_INIT(1024);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         port_query_strip(slice_of(rows[i][0]), &out);
@@ -101,6 +102,7 @@ static void test_cookies_are_held_to_their_host(void **state)
         {"", ""},
         {"; Domain=x", ""},
     };
+
     auto_buf out = BUF_INIT(1024);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int passes = port_cookie_confine(slice_of(rows[i][0]), &out);
@@ -128,6 +130,7 @@ static void test_redirects_stay_below_the_prefix(void **state)
         {"http://localhost:80", "http://localhost:80"},
         {"https://localhost:80/", "https://localhost:80/"},
     };
+
     auto_buf out = BUF_INIT(1024);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         port_location_map(slice_of(rows[i][0]), "/p", 80, &out);

@@ -123,6 +123,7 @@ static ssize_t read_text(struct shell *h, char *text, size_t size)
             break;
         len += (size_t)n;
     }
+
     text[len] = 0;
     return (ssize_t)len;
 }

@@ -58,9 +58,11 @@ static void test_a_token_opens_its_port_until_it_ends(void **state)
     struct store *s = store_new();
     struct preview *p = preview_new(s, NULL);
     assert_non_null(p);
+
     char token[PREVIEW_TOKEN_MAX + 1];
     sign(p, 8080, token);
     assert_int_equal(strspn(token, "abcdefghijklmnopqrstuvwxyz0123456789_-"), strlen(token));
+
     opens(p, token, BOX, 8080, NOW, "acme-2_x");
     opens(p, token, BOX, 8080, NOW + 59999, "acme-2_x");
     refused(p, token, BOX, 8080, NOW + 60000, PD_UNAUTHENTICATED,
@@ -81,6 +83,7 @@ static void test_a_token_that_was_changed_is_refused(void **state)
     char token[PREVIEW_TOKEN_MAX + 1], changed[PREVIEW_TOKEN_MAX + 2];
     sign(p, 80, token);
     size_t len = strlen(token);
+
     /* Every other byte in every place. */
     for (size_t i = 0; i < len; i++) {
         for (int byte = 1; byte < 256; byte++) {
@@ -91,6 +94,7 @@ static void test_a_token_that_was_changed_is_refused(void **state)
             refused(p, changed, BOX, 80, NOW, PD_UNAUTHENTICATED, "not valid");
         }
     }
+
     for (size_t n = 0; n < len; n++) {
         memcpy(changed, token, n);
         changed[n] = '\0';
@@ -98,11 +102,13 @@ static void test_a_token_that_was_changed_is_refused(void **state)
     }
     snprintf(changed, sizeof changed, "%s0", token);
     refused(p, changed, BOX, 80, NOW, PD_UNAUTHENTICATED, "not valid");
+
     char digits[2 * PREVIEW_TOKEN_MAX];
     memset(digits, '0', sizeof digits);
     digits[sizeof digits - 1] = '\0';
     refused(p, digits, BOX, 80, NOW, PD_UNAUTHENTICATED, "not valid");
     refused(p, NULL, BOX, 80, NOW, PD_UNAUTHENTICATED, "not valid");
+
     opens(p, token, BOX, 80, NOW, "acme-2_x");
     preview_free(p);
     s->free(s);
@@ -116,12 +122,14 @@ static void test_the_secret_is_kept_and_another_server_has_another(void **state)
     char token[PREVIEW_TOKEN_MAX + 1];
     sign(p, 80, token);
     preview_free(p);
+
     p = preview_new(s, NULL);
     opens(p, token, BOX, 80, NOW, "acme-2_x");
     struct preview *other = preview_new(t, NULL);
     refused(other, token, BOX, 80, NOW, PD_UNAUTHENTICATED, "not valid");
     preview_free(other);
     preview_free(p);
+
     /* A secret of another length is not filled up with anything. */
     for (size_t len = 0; len <= 40; len += 8) {
         uint8_t secret[40] = {1};
@@ -133,6 +141,7 @@ static void test_the_secret_is_kept_and_another_server_has_another(void **state)
             assert_int_equal(e.code, PD_INTERNAL);
         preview_free(other);
     }
+
     s->free(s);
     t->free(t);
 }
@@ -144,9 +153,11 @@ static void test_the_signature_is_hmac_sha256(void **state)
     uint8_t secret[32];
     memset(secret, 'k', sizeof secret);
     assert_int_equal(s->put_value(s, "preview_secret", secret, sizeof secret, NULL), 0);
+
     struct preview *p = preview_new(s, NULL);
     char token[PREVIEW_TOKEN_MAX + 1];
     sign(p, 8080, token);
+
     /* By another implementation: tokens that are out there must stay valid. */
     assert_string_equal(token, "p1-" BOX "-8080-1767323105678-acme-2_x-"
                                "1e8142b0c7ac990aac3b39efa879c55742bd8e3366e4355333fe7e27c7fd0212");
@@ -182,6 +193,7 @@ static void test_what_cannot_be_signed(void **state)
         {"a", NULL, 80, 1000, 0},
         {"a", "abcdefghij-123456789", 80, 1000, 0},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         char token[PREVIEW_TOKEN_MAX + 1] = "untouched";
         uint64_t expires = 7;
@@ -189,6 +201,7 @@ static void test_what_cannot_be_signed(void **state)
         int failed = preview_sign(p, rows[i].tenant, rows[i].box, rows[i].port, NOW, rows[i].life,
                                   token, &expires, &e);
         assert_int_equal(failed, rows[i].good ? 0 : -1);
+
         if (failed) {
             assert_int_equal(e.code, PD_INVALID);
             assert_string_equal(token, "untouched");

@@ -33,6 +33,7 @@ static int try_step(struct process *p, enum process_state from, enum process_sta
 {
     pid_t pid = child_fork();
     assert_true(pid >= 0);
+
     if (pid == 0) {
         struct rlimit none = {0};
         setrlimit(RLIMIT_CORE, &none);
@@ -41,6 +42,7 @@ static int try_step(struct process *p, enum process_state from, enum process_sta
         int taken = process_step(p, to);
         _exit(taken && p->state == to ? 0 : p->state == from ? 1 : 2);
     }
+
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     return WIFSIGNALED(status) ? 100 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -54,6 +56,7 @@ static void test_every_pair_of_states(void **state)
     struct session *s = make_one(d, &r);
     struct process *p = start_one(s, NULL);
     log_set_level(LOG_LEVEL_ERROR + 1);
+
     unsigned legal = 0;
     for (unsigned from = 0; from < PROCESS_STATES; from++)
         for (unsigned to = 0; to < PROCESS_STATES; to++) {
@@ -72,10 +75,12 @@ static void test_every_pair_of_states(void **state)
             legal += (unsigned)want;
         }
     assert_int_equal(legal, 11);
+
     /* What is no state is no state. */
     assert_false(process_may_step(PROCESS_STATES, PROCESS_RUNNING));
     assert_false(process_may_step(PROCESS_RUNNING, PROCESS_STATES));
     assert_string_equal(process_state_name(PROCESS_STATES), "unknown");
+
     process_unref(p);
     session_unref(s);
     daemon_end(d);
@@ -300,6 +305,7 @@ static void test_readers_race_with_the_burial(void **state)
     struct session *s = make_one(d, &r);
     pthread_barrier_t start;
     pthread_barrier_init(&start, NULL, 2);
+
     for (int i = 0; i < 3000; i++) {
         int far;
         struct reader reader = {.p = held_back(s, &far), .start = &start, .delay = i % 300 * 20};
@@ -312,6 +318,7 @@ static void test_readers_race_with_the_burial(void **state)
         assert_int_equal(process_state(reader.p), PROCESS_BURIED);
         let_go(s, reader.p);
     }
+
     pthread_barrier_destroy(&start);
     session_unref(s);
     daemon_end(d);
@@ -355,11 +362,13 @@ static void test_counters_that_fall_explain_nothing(void **state)
     struct session_request r = {0};
     struct session *s = make_one(d, &r);
     struct process *p = start_one(s, NULL);
+
     lock_take(&s->lock);
     s->oom_seen = s->pids_seen = 5;
     lock_release(&s->lock);
     process_explain(p);
     assert_int_equal(p->stop, STOP_NONE);
+
     process_unref(p);
     session_unref(s);
     daemon_end(d);
@@ -452,5 +461,6 @@ int main(void)
         IN_WORLD(test_a_stored_end_is_forgotten_by_the_box),
         IN_WORLD(test_a_row_on_its_way_is_not_stored),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,18 +48,22 @@ static void handler(struct request *r, void *arg)
     struct pd_err e;
     pthread_t thread;
     auto_buf head = BUF_INIT(1024);
+
     buf_printf(&head, "%s /behind HTTP/1.1\r\nHost: behind\r\n", http_method_name(r->head.method));
     if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
         return;
     if (behind.reads)
         pthread_create(&thread, NULL, reader, &in[0]);
+
     (void)!write(out[1], behind.says, strlen(behind.says));
     if (behind.closes)
         fd_done(&out[1]);
+
     struct proxy p = {
         .to = in[1], .from = out[0], .head = &head, .answer = answer_headers, .idle_ns = IDLE};
     if (proxy_pass(r, &p, &e) < 0)
         (void)reply_error(r, &e);
+
     fd_done(&in[1]);
     if (behind.reads)
         pthread_join(thread, NULL);
@@ -142,6 +146,7 @@ static void test_an_answer_that_stops_is_broken_off(void **state)
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhalf",
         "HTTP/1.1 200 OK\r\n\r\nhalf",
     };
+
     for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
         behind.says = says[i];
         auto_peer p = peer_dial(&t);
@@ -157,6 +162,7 @@ static void test_the_head_does_not_wait_for_the_body(void **state)
 {
     (void)state;
     behind.says = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nX-Extra: now\r\n\r\n";
+
     /* A head that waited for the body would come after IDLE, each time; a busy machine may delay
      * one that does not wait. */
     uint64_t quickest = UINT64_MAX;
@@ -215,6 +221,7 @@ static void test_a_client_that_leaves_ends_it(void **state)
     (void)state;
     /* Without the client's end the request would last for IDLE, each time. */
     int ended = 0;
+
     for (int i = 0; i < 20 && !ended; i++) {
         uint64_t began = clock_now();
         auto_peer p = peer_dial(&t);

@@ -54,13 +54,16 @@ static void test_sources_are_called_when_ready(void **state)
     int p[2];
     struct pump *pump = pump_new(&e);
     assert_non_null(pump);
+
     assert_int_equal(pipe2(p, O_CLOEXEC | O_NONBLOCK), 0);
     struct probe probe = {.source = {.ready = ready, .fd = p[0]}};
     assert_int_equal(pump_add(pump, &probe.source, EPOLLIN, &e), 0);
+
     for (int i = 1; i <= 3; i++) {
         assert_int_equal(write(p[1], "x", 1), 1);
         await_calls(&probe, i);
     }
+
     pump_remove(pump, &probe.source);
     assert_int_equal(write(p[1], "x", 1), 1);
     usleep(20000);
@@ -76,9 +79,11 @@ static void test_remove_waits_for_the_callback(void **state)
     struct pd_err e;
     int p[2];
     struct pump *pump = pump_new(&e);
+
     assert_int_equal(pipe2(p, O_CLOEXEC | O_NONBLOCK), 0);
     struct probe probe = {.source = {.ready = ready, .fd = p[0]}, .slow = 1};
     assert_int_equal(pump_add(pump, &probe.source, EPOLLIN, &e), 0);
+
     assert_int_equal(write(p[1], "x", 1), 1);
     deadline d = deadline_in(PATIENCE);
     while (!atomic_load(&probe.running) && !atomic_load(&probe.calls) && !deadline_passed(d))
@@ -86,6 +91,7 @@ static void test_remove_waits_for_the_callback(void **state)
     pump_remove(pump, &probe.source);
     assert_int_equal(atomic_load(&probe.running), 0);
     assert_int_equal(atomic_load(&probe.calls), 1);
+
     pump_free(pump);
     close(p[0]);
     close(p[1]);
@@ -122,6 +128,7 @@ static void *churn(void *arg)
 {
     struct pump *pump = arg;
     struct pd_err e;
+
     for (int i = 0; i < 2000; i++) {
         int p[2];
         if (pipe2(p, O_CLOEXEC | O_NONBLOCK) < 0)
@@ -137,6 +144,7 @@ static void *churn(void *arg)
         memset(probe, 0xff, sizeof *probe);
         free(probe);
     }
+
     return NULL;
 }
 
@@ -148,6 +156,7 @@ static void test_churn_on_several_threads(void **state)
     pthread_t t[4];
     for (int i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&t[i], NULL, churn, pump), 0);
+
     for (int i = 0; i < 4; i++) {
         void *r;
         pthread_join(t[i], &r);

@@ -39,11 +39,13 @@ static void test_a_burst_then_the_rate(void **state)
     assert_int_equal(take_many(q, "a", QUOTA_REQUESTS, 100), 25);
     test_time += NS_PER_S;
     assert_int_equal(take_many(q, "a", QUOTA_REQUESTS, 100), 10);
+
     for (int i = 0; i < 100; i++) { /* in small steps the same */
         test_time += NS_PER_S / 100;
         take_many(q, "a", QUOTA_REQUESTS, 0);
     }
     assert_int_equal(take_many(q, "a", QUOTA_REQUESTS, 100), 10);
+
     test_time += 3600 * NS_PER_S; /* saved up: no more than the burst */
     assert_int_equal(take_many(q, "a", QUOTA_REQUESTS, 100), 25);
     test_time -= 10 * NS_PER_S; /* a clock that goes back gives nothing */
@@ -79,6 +81,7 @@ static void test_a_refusal_names_the_limit_and_when_to_come_back(void **state)
     assert_non_null(strstr(e.msg, "acme"));
     assert_non_null(strstr(e.msg, "0.25 new sandboxes per second"));
     assert_non_null(strstr(e.msg, "in 4 s"));
+
     /* Coming back then works. */
     test_time += retry * NS_PER_S;
     assert_int_equal(quota_take(q, "acme", QUOTA_CREATES, &retry, &e), 0);
@@ -114,17 +117,21 @@ static void test_so_many_at_once_and_not_more(void **state)
     assert_int_equal(retry, 1);
     assert_non_null(strstr(e.msg, "3 running commands"));
     assert_non_null(strstr(e.msg, "3 is its limit"));
+
     quota_leave(q, "a", QUOTA_EXECS);
     assert_int_equal(quota_running(q, "a", QUOTA_EXECS), 2);
     assert_int_equal(quota_enter(q, "a", QUOTA_EXECS, &retry, &e), 0);
+
     /* What was there before us counts, whatever the limit. */
     for (int i = 0; i < 5; i++)
         assert_int_equal(quota_adopt(q, "a", QUOTA_SANDBOXES, &e), 0);
     assert_int_equal(quota_enter(q, "a", QUOTA_SANDBOXES, &retry, &e), -1);
     assert_non_null(strstr(e.msg, "5 sandboxes, and 2 is its limit"));
+
     for (int i = 0; i < 4; i++)
         quota_leave(q, "a", QUOTA_SANDBOXES);
     assert_int_equal(quota_enter(q, "a", QUOTA_SANDBOXES, &retry, &e), 0);
+
     /* More leaving than entering does not wrap. */
     for (int i = 0; i < 9; i++)
         quota_leave(q, "a", QUOTA_SANDBOXES);
@@ -152,11 +159,13 @@ static void test_limits_can_be_changed(void **state)
     assert_int_equal(take_many(q, "a", QUOTA_REQUESTS, 50), 50);
     for (int i = 0; i < 5; i++)
         assert_int_equal(quota_enter(q, "a", QUOTA_EXECS, NULL, NULL), 0);
+
     quota_set_limits(q, &(struct quota_limits){.requests_per_s = 2, .execs = 3});
     assert_int_equal(take_many(q, "a", QUOTA_REQUESTS, 50), 2);
     quota_leave(q, "a", QUOTA_EXECS);
     quota_leave(q, "a", QUOTA_EXECS);
     assert_int_equal(quota_enter(q, "a", QUOTA_EXECS, NULL, NULL), -1);
+
     quota_leave(q, "a", QUOTA_EXECS);
     assert_int_equal(quota_enter(q, "a", QUOTA_EXECS, NULL, NULL), 0);
     quota_free(q);
@@ -169,17 +178,21 @@ static void test_idle_tenants_make_room_and_busy_ones_stay(void **state)
     struct quota *q = quota_of((struct quota_limits){.requests_per_s = 1, .sandboxes = 1});
     struct pd_err e = {0};
     char name[32];
+
     for (int i = 0; i < 100; i++) {
         snprintf(name, sizeof name, "busy%d", i);
         assert_int_equal(quota_enter(q, name, QUOTA_SANDBOXES, NULL, NULL), 0);
     }
+
     for (int i = 0; i < MAX - 100; i++) {
         snprintf(name, sizeof name, "t%d", i);
         assert_int_equal(quota_take(q, name, QUOTA_REQUESTS, NULL, NULL), 0);
     }
+
     /* All have used their second: forgetting one would give it a new burst. */
     assert_int_equal(quota_take(q, "one-more", QUOTA_REQUESTS, NULL, &e), -1);
     assert_int_equal(e.code, PD_CAPACITY);
+
     test_time += NS_PER_S;
     for (int i = 0; i < 3 * MAX; i++) {
         snprintf(name, sizeof name, "u%d", i);
@@ -187,6 +200,7 @@ static void test_idle_tenants_make_room_and_busy_ones_stay(void **state)
         if (i % (MAX / 2) == 0)
             test_time += NS_PER_S;
     }
+
     for (int i = 0; i < 100; i++) {
         snprintf(name, sizeof name, "busy%d", i);
         assert_int_equal(quota_running(q, name, QUOTA_SANDBOXES), 1);
@@ -225,6 +239,7 @@ static void *use_it(void *arg)
         snprintf(name, sizeof name, "t%d", i);
         quota_take(u->quota, name, QUOTA_REQUESTS, NULL, NULL);
     }
+
     return NULL;
 }
 
@@ -236,10 +251,12 @@ static void test_threads_together_get_no_more(void **state)
     pthread_t threads[4];
     struct user users[4];
     unsigned taken = 0;
+
     for (int i = 0; i < 4; i++) {
         users[i] = (struct user){.quota = q};
         assert_int_equal(pthread_create(&threads[i], NULL, use_it, &users[i]), 0);
     }
+
     for (int i = 0; i < 4; i++) {
         pthread_join(threads[i], NULL);
         taken += users[i].taken;
@@ -264,5 +281,6 @@ int main(void)
         cmocka_unit_test(test_a_name_that_is_no_tenant_is_refused),
         cmocka_unit_test(test_threads_together_get_no_more),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

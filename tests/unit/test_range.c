@@ -33,6 +33,7 @@ static void test_ranges_that_count(void **state)
         {"bytes=99999999999999999999-99999999999999999999", RANGE_FROM, ALL, 1},
         {"bytes=-99999999999999999999", RANGE_LAST, 0, ALL},
     };
+
     (void)state;
     for (size_t i = 0; i < COUNT(vectors); i++) {
         const struct vector *v = &vectors[i];

@@ -108,8 +108,10 @@ static void test_what_is_wrong_is_named_with_its_line(void **state)
     expect("title = a\ntitle = b", "t.template:2: title: is given twice");
     expect("    lost", "t.template:1: a line that begins with blanks belongs to a value");
     expect("title = a\n    b", "title: is one line");
+
     expect("from = nobody", "from: is default, base, restricted, or image:");
     expect("from = image:a b", "t.template:1: from: ");
+
     expect("programs = -rf", "programs: names of programs");
     expect("programs = a;b", "programs: names of programs");
     expect("programs = x\npackages = deb:x",
@@ -117,6 +119,7 @@ static void test_what_is_wrong_is_named_with_its_line(void **state)
     expect("programs = x\npackages = npm:--global", "this is no name of a package");
     expect("programs = x\npackages = npm:$(x)", "this is no name of a package");
     expect("packages = npm:x", "say by programs what they bring");
+
     expect("packages_from = example.com", "packages_from: there are no packages");
     expect("allow = http://x", "t.template:1: allow: ");
     expect("secret = KEY", "t.template:1: secret: ");
@@ -124,22 +127,26 @@ static void test_what_is_wrong_is_named_with_its_line(void **state)
            "this variable has another secret already");
     expect("secret = A n x.example\nsecret = A n x.example",
            "t.template:2: secret: is given twice");
+
     expect("env = 1A=2", "env: is NAME=VALUE");
     expect("env = A", "env: is NAME=VALUE");
     expect("file = relative", "file: is a path that begins with / or ~/");
     expect("file = /a/../b", "file: is a path that begins with / or ~/");
     expect("file = /a/", "file: is a path that begins with / or ~/");
+
     expect("ready = port 80", "ready: there is nothing to start");
     expect("start = x\nready = port 0", "t.template:2: ready: the port: ");
     expect("start = x\nready = a\nready = b", "t.template:3: ready: is given twice");
     expect("start = x\nready = a\nready = port 1", "t.template:3: ready: is given twice");
     expect("start = x\nready_within = 1h", "t.template:2: ready_within: the time: ");
     expect("start = x\nready_within = 0s", "is out of range: more than 0");
+
     expect("port = 65536 x", "t.template:1: port: the port: ");
     expect("port = 80\nport = 80 x", "t.template:2: port: this one is given twice");
     expect("memory = 1", "t.template:1: memory: the size: ");
     expect("memory = 1G\nmemory = 1G", "t.template:2: memory: is given twice");
     expect("file = ~/a\n    one\n\n    two\nbad", "t.template:5: 'bad'");
+
     expect("title = \033[31m", "t.template:1: has a control character");
     expect("title = a\r\n", "t.template:1: has a control character");
 }

@@ -58,6 +58,7 @@ static void test_every_kind_travels(void **state)
 {
     (void)state;
     assert_int_equal(COUNT(samples), RECORD_KIND_COUNT - 1);
+
     int p[2];
     struct record r;
     struct pd_err e;
@@ -65,6 +66,7 @@ static void test_every_kind_travels(void **state)
     for (size_t i = 0; i < COUNT(samples); i++)
         record_encode(&out, &samples[i]);
     assert_false(out.overflow);
+
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
     assert_int_equal(fd_write_all(p[1], out.data, out.len), 0);
     assert_int_equal(fd_write_all(p[1], "raw", 3), 0);
@@ -73,6 +75,7 @@ static void test_every_kind_travels(void **state)
         assert_int_equal(r.kind, samples[i].kind);
         check_same(&r, &samples[i]);
     }
+
     char raw[8];
     assert_int_equal(read(p[0], raw, sizeof raw), 3); /* nothing was read ahead */
     close(p[1]);
@@ -84,12 +87,14 @@ static void test_every_kind_travels(void **state)
 static void test_a_slow_writer(void **state)
 {
     (void)state;
+
     for (int buffered = 0; buffered < 2; buffered++) {
         int p[2];
         auto_buf out = BUF_INIT(1 << 20), scratch = RECORD_SCRATCH;
         for (size_t i = 0; i < COUNT(samples); i++)
             record_encode(&out, &samples[i]);
         assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+
         pid_t pid = child_fork();
         if (pid == 0) {
             for (size_t i = 0; i < out.len; i++) {
@@ -100,6 +105,7 @@ static void test_a_slow_writer(void **state)
             _exit(0);
         }
         close(p[1]);
+
         auto_record_stream s = RECORD_STREAM(p[0]);
         struct record r;
         struct pd_err e;
@@ -121,6 +127,7 @@ static void test_many_records_in_one_stream(void **state)
     enum { COPIES = 20000 };
     int p[2];
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+
     pid_t pid = child_fork();
     if (pid == 0) {
         for (int i = 0; i < COPIES; i++) {
@@ -135,6 +142,7 @@ static void test_many_records_in_one_stream(void **state)
         _exit(0);
     }
     close(p[1]);
+
     auto_record_stream s = RECORD_STREAM(p[0]);
     struct record r;
     struct pd_err e;
@@ -155,6 +163,7 @@ static void test_deadlines_hold(void **state)
     struct pd_err e;
     auto_buf scratch = RECORD_SCRATCH;
     uint32_t head[2] = {100, RECORD_MORE};
+
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
     for (int part = 0; part < 2; part++) { /* nothing, then a head without its payload */
         uint64_t start = clock_now();
@@ -194,7 +203,9 @@ static void test_hostile_streams(void **state)
         {"empty payload", 0, RECORD_ENTRY, "", 0},
         {"error with an unknown code", 13, RECORD_ERROR, "\xff\0\0\0\0\0\0\0\0\0\0\0", 13},
     };
+
     (void)state;
+
     for (size_t i = 0; i < COUNT(rows); i++)
         for (int buffered = 0; buffered < 2; buffered++) {
             int p[2];
@@ -213,10 +224,12 @@ static void test_hostile_streams(void **state)
                 fail_msg("%s: %d, %s", rows[i].why, n, e.msg);
             close(p[0]);
         }
+
     int p[2];
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
     assert_int_equal(fd_write_all(p[1], "abc", 3), 0); /* half a head */
     close(p[1]);
+
     auto_buf scratch = RECORD_SCRATCH;
     struct record r;
     struct pd_err e;
@@ -236,6 +249,7 @@ static void test_attributes_are_pairs(void **state)
                 {"a\0b", 3, 0},  {"a\0b\0c", 6, 0},   {"a", 1, 0},    {"\0\0", 3, 0},
                 {"a\0\0", 4, 0}, {"a\0b\0c\0d", 8, 1}};
     (void)state;
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct record r = {.kind = RECORD_DETAIL,
                            .detail = {.entry = {.path = "/", .target = ""},
@@ -243,13 +257,16 @@ static void test_attributes_are_pairs(void **state)
                                       .attrs = (const uint8_t *)rows[i].bytes,
                                       .attrs_len = rows[i].len}},
                       got;
+
         struct pd_err e = {.msg = ""};
         auto_buf b = BUF_INIT(2 * RECORD_MAX);
         record_encode(&b, &r);
         assert_false(b.overflow);
+
         int decoded = record_decode(RECORD_DETAIL, b.data + 8, b.len - 8, &got, &e) == 0;
         if (decoded != rows[i].good)
             fail_msg("row %zu: %d", i, decoded);
+
         const char *name, *value;
         uint32_t pos = 0, pairs = 0;
         while (decoded && record_attr_next(&got.detail, &pos, &name, &value))
@@ -264,14 +281,17 @@ static void test_what_is_too_long_is_no_record(void **state)
     char *path = malloc(RECORD_PATH_MAX + 2);
     memset(path, 'a', RECORD_PATH_MAX + 1);
     path[RECORD_PATH_MAX + 1] = 0;
+
     auto_buf b = BUF_INIT(4 * RECORD_MAX);
     struct record r = {.kind = RECORD_MORE, .more = {.cursor = path}};
     record_encode(&b, &r);
     assert_true(b.overflow);
+
     buf_clear(&b);
     path[RECORD_PATH_MAX] = 0;
     record_encode(&b, &r);
     assert_false(b.overflow);
+
     buf_clear(&b);
     r = (struct record){.kind = (enum record_kind)99};
     record_encode(&b, &r);
@@ -283,6 +303,7 @@ static void test_raising(void **state)
 {
     (void)state;
     struct pd_err e;
+
     assert_int_equal(record_raise(&samples[8], "stat", &e), -1);
     assert_int_equal(e.code, PD_NO_SPACE);
     assert_int_equal(e.sys, ENOSPC);

@@ -92,6 +92,7 @@ static int create(struct remote *r, const struct remote_plan *p, struct remote_s
     (void)r, (void)t;
     if (engine->refuse)
         return pd_fail(e, PD_CAPACITY, "the engine has no room");
+
     struct row *row = add_row(p->instance, p->box);
     snprintf(row->name, sizeof row->name, "%s", p->name);
     snprintf(row->link, sizeof row->link, "%s", p->link);
@@ -194,6 +195,7 @@ static void start(struct rig *r, const char *instance)
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     r->broker = child_fork();
     assert_true(r->broker >= 0);
+
     if (r->broker == 0) {
         struct broker_config c = BROKER_CONFIG_DEFAULT;
         int init = open(UNIT_INIT, O_RDONLY | O_CLOEXEC);

@@ -134,6 +134,7 @@ static void test_forms(void **state)
     rented_form_text(&b, "files[0].path", "/a");
     rented_form_file(&b, "file", "/a", "x\0y", 3);
     rented_form_end(&b);
+
     const char *boundary = strstr(RENTED_FORM_TYPE, "paddock-form");
     char want[600];
     int n = snprintf(want, sizeof want,

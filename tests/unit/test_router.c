@@ -683,5 +683,6 @@ int main(void)
         cmocka_unit_test(test_a_decision_takes_less_than_50_us),
         cmocka_unit_test(test_images_choose_the_provider),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

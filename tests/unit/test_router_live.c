@@ -167,6 +167,7 @@ static unsigned play(struct router *r, const char *arm, unsigned rounds, const s
         hits += mine;
         *ret_stopped |= router_ended(r, &route, 2 * NS_PER_MS, mine ? why : NULL);
     }
+
     return hits;
 }
 
@@ -467,5 +468,6 @@ int main(void)
         cmocka_unit_test(test_a_changed_shadow_counts_anew),
         cmocka_unit_test(test_commands_count_for_their_arm_and_stop_it),
     };
+
     return cmocka_run_group_tests(tests, make_place, remove_place);
 }

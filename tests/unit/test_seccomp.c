@@ -116,6 +116,7 @@ static void restricted_makes_no_files_in_memory(void **state)
     struct seccomp_filter f;
     uint64_t seed = 1, args[6] = {0};
     assert_int_equal(seccomp_compile(PROFILE_RESTRICTED, &f, NULL), 0);
+
     for (unsigned nr = 0; nr < SECCOMP_NR_END; nr++) {
         uint32_t strict = seccomp_decide(PROFILE_STRICT, SECCOMP_ARCH, nr, args);
         uint32_t restricted = seccomp_decide(PROFILE_RESTRICTED, SECCOMP_ARCH, nr, args);
@@ -123,6 +124,7 @@ static void restricted_makes_no_files_in_memory(void **state)
         if (nr != __NR_memfd_create)
             assert_int_equal(strict, restricted);
     }
+
     assert_int_equal(seccomp_decide(PROFILE_STRICT, SECCOMP_ARCH, __NR_memfd_create, args),
                      SECCOMP_RET_ALLOW);
     assert_int_equal(seccomp_decide(PROFILE_RESTRICTED, SECCOMP_ARCH, __NR_memfd_create, args),
@@ -182,6 +184,7 @@ static void other_architectures_are_killed(void **state)
                                      UINT32_MAX};
     static const uint64_t args[6] = {0};
     struct seccomp_filter f;
+
     compile(&f);
     for (size_t i = 0; i < COUNT(archs); i++)
         for (uint32_t nr = 0; nr < 600; nr++) {
@@ -403,6 +406,7 @@ static void policy_says_what_it_must(void **state)
     struct seccomp_filter f;
     uint64_t seed = 42;
     compile(&f);
+
     for (size_t i = 0; i < COUNT(vectors); i++)
         for (unsigned turn = 0; turn < 20; turn++) {
             const struct vector *v = &vectors[i];
@@ -588,6 +592,7 @@ static void make_calls(int filtered, int *errnos)
 {
     pid_t pid = fork();
     assert_true(pid >= 0);
+
     if (pid == 0) {
         if (filtered)
             load_or_exit();
@@ -636,6 +641,7 @@ static void threads_forks_and_execs_work_under_the_filter(void **state)
     (void)state;
     pid_t pid = fork();
     assert_true(pid >= 0);
+
     if (pid == 0) {
         load_or_exit();
         pthread_t t;
@@ -651,6 +657,7 @@ static void threads_forks_and_execs_work_under_the_filter(void **state)
             _exit(2);
         _exit(0);
     }
+
     assert_int_equal(wait_status(pid), 0);
 }
 
@@ -659,6 +666,7 @@ static void filter_cannot_be_loaded_with_a_way_to_gain_privileges(void **state)
     (void)state;
     pid_t pid = fork();
     assert_true(pid >= 0);
+
     if (pid == 0) {
         struct seccomp_filter f;
         if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0)
@@ -731,5 +739,6 @@ int main(void)
         cmocka_unit_test(kernel_kills_a_process_that_makes_a_32_bit_call),
 #endif
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -387,5 +387,6 @@ int main(void)
         cmocka_unit_test(test_an_authority_is_for_its_hosts_and_follows_from_its_seed),
         cmocka_unit_test(test_loans_survive_the_wire_and_old_gates_are_understood),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -201,6 +201,7 @@ static void threads_and_forks_work_under_the_filter(void **state)
 {
     (void)state;
     pid_t pid = fork();
+
     if (pid == 0) {
         load_or_exit();
         pthread_t thread;
@@ -222,11 +223,13 @@ static void foreign_entries_end_the_process(void **state)
     (void)state;
 #ifdef __x86_64__
     pid_t pid = fork();
+
     if (pid == 0) {
         load_or_exit();
         syscall(0x40000000L | SYS_getpid);
         _exit(0);
     }
+
     int status = -1;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFSIGNALED(status));

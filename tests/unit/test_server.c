@@ -37,6 +37,7 @@ static void test_a_connection_serves_many_requests(void **state)
     (void)state;
     auto_peer p = peer_dial(&t);
     char first[40] = "";
+
     for (int i = 0; i < 100; i++) {
         peer_say(&p, "GET /hello HTTP/1.1" H "\r\n");
         auto_answer a = peer_answer(&p, HTTP_GET);
@@ -49,6 +50,7 @@ static void test_a_connection_serves_many_requests(void **state)
         if (i % 25 == 0)
             usleep(5000); /* long enough to be parked */
     }
+
     struct server_stats stats;
     server_get_stats(t.server, &stats);
     assert_int_equal(stats.accepted, 1);
@@ -61,6 +63,7 @@ static void test_pipelined_requests_are_answered_in_order(void **state)
     (void)state;
     auto_peer p = peer_dial(&t);
     auto_buf all = BUF_INIT(1u << 20);
+
     for (int i = 0; i < 200; i++) {
         char body[16];
         int n = snprintf(body, sizeof body, "n%d", i);
@@ -72,6 +75,7 @@ static void test_pipelined_requests_are_answered_in_order(void **state)
                        "%x\r\n%s\r\n0\r\n\r\n",
                        body[0], (unsigned)n - 1, body + 1);
     }
+
     peer_put(&p, all.data, all.len);
     for (int i = 0; i < 200; i++) {
         char body[16];
@@ -87,6 +91,7 @@ static void test_bytes_may_come_one_by_one(void **state)
     auto_peer p = peer_dial(&t);
     static const char text[] = "POST /echo HTTP/1.1" H "Transfer-Encoding: chunked\r\n\r\n"
                                "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n";
+
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < sizeof text - 1; i++) {
             peer_put(&p, text + i, 1);
@@ -104,6 +109,7 @@ static void test_large_bodies_arrive_whole(void **state)
     static char data[5 << 20];
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (char)('a' + i * 31 % 26);
+
     static const char *const paths[] = {"/echo", "/pipes"};
     for (size_t k = 0; k < COUNT(paths); k++) {
         auto_peer p = peer_dial(&t);
@@ -116,6 +122,7 @@ static void test_large_bodies_arrive_whole(void **state)
         assert_int_equal(a.status, 200);
         assert_int_equal(a.body.len, sizeof data);
         assert_memory_equal(a.body.data, data, sizeof data);
+
         /* The connection is where it should be. */
         peer_say(&p, "GET /hello HTTP/1.1" H "\r\n");
         auto_answer b = peer_answer(&p, HTTP_GET);
@@ -127,6 +134,7 @@ static void test_chunks_in_both_directions(void **state)
 {
     (void)state;
     auto_peer p = peer_dial(&t);
+
     for (int pass = 0; pass < 3; pass++) {
         peer_say(&p, "POST /stream HTTP/1.1" H "Transfer-Encoding: chunked\r\n\r\n");
         auto_buf sent = BUF_INIT(1u << 20);
@@ -140,6 +148,7 @@ static void test_chunks_in_both_directions(void **state)
             peer_say(&p, "\r\n");
             buf_puts(&sent, chunk);
         }
+
         peer_say(&p, "0\r\nX-Trailer: ignored\r\n\r\n");
         auto_answer a = peer_answer(&p, HTTP_POST);
         assert_int_equal(a.kind, HTTP_BODY_CHUNKED);
@@ -153,10 +162,12 @@ static void test_http_1_0_gets_no_chunks(void **state)
     auto_answer a = ask("POST /stream HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc", HTTP_POST);
     assert_int_equal(a.kind, HTTP_BODY_TO_EOF);
     assert_true(answer_is(&a, 200, "abc"));
+
     auto_peer p = peer_dial(&t);
     peer_say(&p, "GET /hello HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     auto_answer b = peer_answer(&p, HTTP_GET);
     assert_true(b.keep_alive);
+
     peer_say(&p, "GET /hello HTTP/1.0\r\n\r\n");
     auto_answer c = peer_answer(&p, HTTP_GET);
     assert_true(answer_is(&c, 200, "hello"));
@@ -170,13 +181,16 @@ static void test_who_expects_to_be_asked_is_asked(void **state)
     peer_say(&p, "POST /echo HTTP/1.1" H "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n");
     auto_answer go = peer_answer(&p, HTTP_POST);
     assert_int_equal(go.status, 100);
+
     peer_say(&p, "body");
     auto_answer a = peer_answer(&p, HTTP_POST);
     assert_true(answer_is(&a, 200, "body"));
+
     /* Who sends it anyway is not asked. */
     peer_say(&p, "POST /echo HTTP/1.1" H "Expect: 100-continue\r\nContent-Length: 4\r\n\r\nbody");
     auto_answer b = peer_answer(&p, HTTP_POST);
     assert_true(answer_is(&b, 200, "body"));
+
     /* A body that is too large is refused before it is sent. */
     peer_say(&p, "POST /echo?small HTTP/1.1" H "Expect: 100-continue\r\n"
                  "Content-Length: 400000\r\n\r\n");
@@ -194,18 +208,22 @@ static void test_head_is_get_without_a_body(void **state)
         "HEAD /hello HTTP/1.1" H "\r\n", "HEAD /file HTTP/1.1" H "\r\n",
         "HEAD /error HTTP/1.1" H "\r\n", "HEAD /stream HTTP/1.1" H "\r\n"};
     static const int status[] = {200, 206, 404, 200};
+
     for (size_t i = 0; i < COUNT(heads); i++) {
         peer_say(&p, heads[i]);
         auto_answer a = peer_answer(&p, HTTP_HEAD);
         assert_int_equal(a.status, status[i]);
         assert_int_equal(a.body.len, 0);
     }
+
     peer_say(&p, "GET /file HTTP/1.1" H "\r\n");
     auto_answer a = peer_answer(&p, HTTP_GET);
     assert_true(answer_is(&a, 206, "34567"));
+
     peer_say(&p, "DELETE /empty HTTP/1.1" H "\r\n");
     auto_answer b = peer_answer(&p, HTTP_DELETE);
     assert_true(answer_is(&b, 204, ""));
+
     peer_say(&p, "GET /hello HTTP/1.1" H "\r\n");
     auto_answer c = peer_answer(&p, HTTP_GET);
     assert_true(answer_is(&c, 200, "hello"));
@@ -221,6 +239,7 @@ static void test_errors_are_json_and_keep_secrets(void **state)
     assert_string_equal(a.type, "application/json");
     auto_answer b = ask("GET /error?details HTTP/1.1" H "\r\n", HTTP_GET);
     assert_true(answer_has(&b, "\"details\":{\"field\":\"timeout_s\"}}}"));
+
     static const char *const inside[] = {"GET /error?internal HTTP/1.1" H "\r\n",
                                          "GET /error?protocol HTTP/1.1" H "\r\n"};
     for (size_t i = 0; i < COUNT(inside); i++) {
@@ -230,6 +249,7 @@ static void test_errors_are_json_and_keep_secrets(void **state)
         assert_null(strstr(buf_cstr(&c.body), "Input/output"));
         assert_true(answer_has(&c, c.id)); /* what to look for in the log */
     }
+
     auto_answer none = ask("GET /nothing HTTP/1.1" H "\r\n", HTTP_GET);
     assert_int_equal(none.status, 500);
     assert_true(answer_has(&none, "\"code\":\"internal\""));
@@ -254,19 +274,23 @@ static void test_a_body_nobody_reads_is_skipped_or_ends_the_connection(void **st
     (void)state;
     auto_peer p = peer_dial(&t);
     static char body[200 << 10];
+
     memset(body, 'x', sizeof body);
     peer_say(&p, "POST /ignore HTTP/1.1" H "Content-Length: 60000\r\n\r\n");
     peer_put(&p, body, 60000);
     auto_answer a = peer_answer(&p, HTTP_POST);
     assert_true(answer_is(&a, 200, "ignored"));
     assert_true(a.keep_alive);
+
     peer_say(&p, "POST /ignore HTTP/1.1" H "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
     peer_say(&p, "0\r\n\r\n");
     auto_answer b = peer_answer(&p, HTTP_POST);
     assert_true(answer_is(&b, 200, "ignored"));
+
     peer_say(&p, "GET /hello HTTP/1.1" H "\r\n");
     auto_answer c = peer_answer(&p, HTTP_GET);
     assert_true(answer_is(&c, 200, "hello"));
+
     /* More than that is not worth it, and the answer still arrives. */
     peer_say(&p, "POST /ignore HTTP/1.1" H "Content-Length: 204800\r\n\r\n");
     peer_put(&p, body, sizeof body);
@@ -296,6 +320,7 @@ static void test_bad_heads_are_refused(void **state)
         {"GET / HTTP/1.1\nHost: x\n\n", 400, "invalid"},
         {"POST /echo HTTP/1.1" H "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "invalid"},
     };
+
     for (size_t i = 0; i < COUNT(bad); i++) {
         auto_peer p = peer_dial(&t);
         peer_say(&p, bad[i].text);
@@ -320,12 +345,14 @@ static void test_heads_that_are_too_large_are_refused(void **state)
     buf_puts(&text, " HTTP/1.1" H "\r\n");
     auto_answer a = ask(buf_cstr(&text), HTTP_GET);
     assert_int_equal(a.status, 414);
+
     buf_clear(&text);
     buf_puts(&text, "GET / HTTP/1.1" H "X-Long: ");
     for (int i = 0; i < 40000; i++)
         buf_putc(&text, 'a');
     auto_answer b = ask(buf_cstr(&text), HTTP_GET);
     assert_int_equal(b.status, 431);
+
     buf_clear(&text);
     buf_puts(&text, "GET / HTTP/1.1" H);
     for (int i = 0; i < 101; i++)
@@ -333,6 +360,7 @@ static void test_heads_that_are_too_large_are_refused(void **state)
     buf_puts(&text, "\r\n");
     auto_answer c = ask(buf_cstr(&text), HTTP_GET);
     assert_int_equal(c.status, 431);
+
     /* The answer arrives even though much more was sent than was read. */
     auto_peer p = peer_dial(&t);
     buf_clear(&text);
@@ -351,13 +379,16 @@ static void test_a_client_that_leaves_is_noticed(void **state)
     peer_say(&p, "GET /gate HTTP/1.1" H "\r\n");
     gate_wait_for(&gate, 1);
     peer_done(&p);
+
     for (int i = 0; i < 2000 && !atomic_load(&gate.abandoned); i++)
         usleep(5000);
     assert_int_equal(atomic_load(&gate.abandoned), 1);
+
     /* In the middle of a body, too. */
     p = peer_dial(&t);
     peer_say(&p, "POST /echo HTTP/1.1" H "Content-Length: 100\r\n\r\nabc");
     peer_done(&p);
+
     struct server_stats stats;
     for (int i = 0; i < 2000; i++) {
         server_get_stats(t.server, &stats);
@@ -381,6 +412,7 @@ static void test_a_websocket_takes_the_connection_over(void **state)
     assert_non_null(strstr(text, "HTTP/1.1 101 "));
     assert_non_null(strstr(text, "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"));
     assert_non_null(strstr(text, "Sec-WebSocket-Protocol: chat\r\n"));
+
     while (!memmem(p.in.data, p.in.len, "\r\n\r\nearly", 9))
         assert_true(peer_more(&p));
     peer_say(&p, "late");
@@ -410,5 +442,6 @@ int main(void)
         ROW(test_a_client_that_leaves_is_noticed),
         ROW(test_a_websocket_takes_the_connection_over),
     };
+
     return cmocka_run_group_tests_name("server", tests, NULL, NULL);
 }

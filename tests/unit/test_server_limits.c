@@ -49,11 +49,13 @@ static void test_a_slow_head_is_given_up(void **state)
     begin((struct server_config){.head_timeout_ns = 300 * NS_PER_MS});
     auto_peer p = peer_dial(&t);
     uint64_t before = clock_now();
+
     /* A byte now and then does not prolong it. */
     static const char text[] = "GET /hello HTTP/1.1\r\nHost: x\r\nX-Slow: aaaaaaaaaaaaaaaaaaaaaaaa";
     struct pollfd readable = {.fd = p.fd, .events = POLLIN};
     for (size_t i = 0; i < sizeof text - 1 && poll(&readable, 1, 20) == 0; i++)
         (void)send(p.fd, text + i, 1, MSG_NOSIGNAL);
+
     auto_answer a = peer_answer(&p, HTTP_GET);
     uint64_t took = clock_now() - before;
     assert_int_equal(a.status, 408);
@@ -69,15 +71,18 @@ static void test_slow_heads_cost_no_threads(void **state)
     /* Not one, because a request counts for a moment longer than its answer takes, and on a busy
      * machine the moments of many meet. */
     begin((struct server_config){.max_active = 30, .head_timeout_ns = PATIENCE});
+
     struct peer slow[60];
     for (size_t i = 0; i < COUNT(slow); i++) {
         slow[i] = peer_dial(&t);
         peer_say(&slow[i], "GET /hello HTTP/1.1\r\nHo");
     }
+
     auto_peer p = peer_dial(&t);
     peer_say(&p, "GET /hello HTTP/1.1" H "\r\n");
     auto_answer a = peer_answer(&p, HTTP_GET);
     assert_true(answer_is(&a, 200, "hello"));
+
     for (size_t i = 0; i < COUNT(slow); i++) {
         peer_say(&slow[i], "st: x\r\n\r\n");
         auto_answer b = peer_answer(&slow[i], HTTP_GET);
@@ -94,6 +99,7 @@ static void test_who_does_not_read_delays_nobody_else(void **state)
     struct peer deaf[12];
     static char bodies[4 << 20];
     memset(bodies, 'x', sizeof bodies);
+
     for (size_t i = 0; i < COUNT(deaf); i++) {
         deaf[i] = peer_dial(&t);
         fcntl(deaf[i].fd, F_SETFL, O_NONBLOCK);
@@ -102,6 +108,7 @@ static void test_who_does_not_read_delays_nobody_else(void **state)
         (void)send(deaf[i].fd, bodies, sizeof bodies, MSG_NOSIGNAL);
         (void)send(deaf[i].fd, "nonsense\r\n\r\n", 12, MSG_NOSIGNAL);
     }
+
     uint64_t before = clock_now();
     int status = 0;
     while (status != 200 && clock_now() - before < PATIENCE) {
@@ -111,6 +118,7 @@ static void test_who_does_not_read_delays_nobody_else(void **state)
         status = a.status;
         usleep(10000);
     }
+
     assert_int_equal(status, 200);
     for (size_t i = 0; i < COUNT(deaf); i++)
         peer_done(&deaf[i]);
@@ -135,6 +143,7 @@ static void test_a_body_that_stops_is_given_up(void **state)
 {
     (void)state;
     begin((struct server_config){.stall_ns = 150 * NS_PER_MS});
+
     static const char *const texts[] = {
         "POST /echo HTTP/1.1" H "Content-Length: 10\r\n\r\nabc",
         "POST /echo HTTP/1.1" H "Transfer-Encoding: chunked\r\n\r\n5\r\nab",
@@ -154,6 +163,7 @@ static void test_a_body_has_a_limit(void **state)
 {
     (void)state;
     begin((struct server_config){0});
+
     static const struct {
         const char *text;
         int status;
@@ -190,6 +200,7 @@ static void test_there_are_so_many_connections(void **state)
         auto_answer a = peer_answer(&p[i], HTTP_GET);
         assert_true(answer_is(&a, 200, "hello"));
     }
+
     struct peer more = peer_dial(&t);
     peer_say(&more, "GET /hello HTTP/1.1" H "\r\n");
     auto_answer no = peer_answer(&more, HTTP_GET);
@@ -199,6 +210,7 @@ static void test_there_are_so_many_connections(void **state)
     peer_done(&more);
     assert_int_equal(stats_of().refused, 1);
     peer_done(&p[0]);
+
     wait_for_connections(2);
     more = peer_dial(&t);
     peer_say(&more, "GET /hello HTTP/1.1" H "\r\n");
@@ -220,6 +232,7 @@ static void test_there_are_so_many_requests(void **state)
     }
     gate_wait_for(&gate, 3);
     assert_int_equal(stats_of().active, 3);
+
     for (int i = 0; i < 20; i++) {
         auto_peer more = peer_dial(&t);
         peer_say(&more, "GET /hello HTTP/1.1" H "\r\n");
@@ -228,6 +241,7 @@ static void test_there_are_so_many_requests(void **state)
         assert_true(answer_has(&no, "\"code\":\"capacity\""));
         assert_true(peer_at_end(&more));
     }
+
     gate_set(&gate, 1);
     for (int i = 0; i < 3; i++) {
         auto_answer a = peer_answer(&p[i], HTTP_GET);
@@ -302,6 +316,7 @@ static void test_many_at_once_all_get_through(void **state)
         p[i] = peer_dial(&t);
         peer_say(&p[i], "GET /gate HTTP/1.1" H "\r\n");
     }
+
     gate_wait_for(&gate, COUNT(p));
     gate_set(&gate, 1);
     for (size_t i = 0; i < COUNT(p); i++) {
@@ -321,11 +336,13 @@ static void test_thousands_are_idle_and_all_can_ask(void **state)
     if (r.rlim_cur < 4200)
         skip_because("only %llu descriptors", (unsigned long long)r.rlim_cur);
     begin((struct server_config){0});
+
     enum { COUNT_IDLE = 2000 };
     static struct peer p[COUNT_IDLE];
     for (int i = 0; i < COUNT_IDLE; i++)
         p[i] = peer_dial(&t);
     wait_for_connections(COUNT_IDLE);
+
     for (int pass = 0; pass < 2; pass++) {
         /* All at once, so that the parked ones come back from everywhere. */
         for (int i = 0; i < COUNT_IDLE; i++)
@@ -335,6 +352,7 @@ static void test_thousands_are_idle_and_all_can_ask(void **state)
             assert_true(answer_is(&a, 200, "hello"));
         }
     }
+
     assert_int_equal(stats_of().requests, 2 * COUNT_IDLE);
     for (int i = 0; i < COUNT_IDLE; i++)
         peer_done(&p[i]);
@@ -346,6 +364,7 @@ static void *restless(void *arg)
     unsigned seed = (unsigned)(uintptr_t)arg;
     static const char text[] = "GET /hello HTTP/1.1" H "\r\n";
     deadline until = deadline_in(NS_PER_S), limit = deadline_in(PATIENCE);
+
     while (!deadline_passed(until) || (stats_of().requests <= 100 && !deadline_passed(limit))) {
         int fd = dial_server(&t);
         for (int i = 0; i < 6; i++) {
@@ -362,6 +381,7 @@ static void *restless(void *arg)
         }
         close(fd);
     }
+
     return NULL;
 }
 
@@ -390,6 +410,7 @@ static void test_running_out_of_descriptors(void **state)
     peer_say(&before, "GET /hello HTTP/1.1" H "\r\n");
     auto_answer a = peer_answer(&before, HTTP_GET);
     assert_true(answer_is(&a, 200, "hello"));
+
     int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct rlimit old, low;
     getrlimit(RLIMIT_NOFILE, &old);
@@ -397,15 +418,18 @@ static void test_running_out_of_descriptors(void **state)
     low.rlim_cur = (rlim_t)client + 1; /* everything below is in use */
     int filler[256], fillers = 0;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+
     while (fillers < 256 && (filler[fillers] = dup(client)) >= 0)
         fillers++;
     assert_int_equal(connect(client, (struct sockaddr *)&t.address, sizeof t.address), 0);
     struct timeval patience = {.tv_sec = PATIENCE / NS_PER_S};
     setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+
     auto_peer p = {client, BUF_INIT(1u << 20)};
     peer_say(&p, "GET /hello HTTP/1.1" H "\r\n");
     auto_answer no = peer_answer(&p, HTTP_GET);
     assert_int_equal(no.status, 503);
+
     struct rusage start, stop;
     getrusage(RUSAGE_SELF, &start);
     usleep(300000);
@@ -415,13 +439,16 @@ static void test_running_out_of_descriptors(void **state)
                  (stop.ru_stime.tv_sec - start.ru_stime.tv_sec) * 1000000 +
                  (stop.ru_stime.tv_usec - start.ru_stime.tv_usec);
     assert_true(us < 150000);
+
     /* Who is in is served. */
     peer_say(&before, "GET /hello HTTP/1.1" H "\r\n");
     auto_answer b = peer_answer(&before, HTTP_GET);
     assert_true(answer_is(&b, 200, "hello"));
+
     while (fillers)
         close(filler[--fillers]);
     setrlimit(RLIMIT_NOFILE, &old);
+
     auto_peer after = peer_dial(&t);
     peer_say(&after, "GET /hello HTTP/1.1" H "\r\n");
     auto_answer c = peer_answer(&after, HTTP_GET);
@@ -440,13 +467,16 @@ static void test_stopping_lets_requests_finish(void **state)
     wait_for_connections(3);
     server_stop(t.server, deadline_in(PATIENCE));
     assert_true(peer_at_end(&idle)); /* at once */
+
     auto_answer a = peer_answer(&polite, HTTP_GET);
     assert_true(answer_is(&a, 200, "through"));
     assert_int_equal(atomic_load(&gate.stopped_early), 1);
+
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&t.address, sizeof t.address), -1);
     close(fd);
     gate_set(&gate, 1);
+
     auto_answer b = peer_answer(&busy, HTTP_GET);
     assert_true(answer_is(&b, 200, "through"));
     assert_false(b.keep_alive);
@@ -465,10 +495,12 @@ static void test_stopping_has_a_deadline(void **state)
     gate_wait_for(&gate, 1);
     for (int i = 0; i < 2000 && stats_of().active < 2; i++)
         usleep(5000);
+
     uint64_t before = clock_now();
     server_stop(t.server, deadline_in(200 * NS_PER_MS));
     pthread_join(t.thread, NULL);
     t.running = 0;
+
     uint64_t took = clock_now() - before;
     assert_true(took >= 200 * NS_PER_MS && took < PATIENCE);
     assert_int_equal(atomic_load(&gate.abandoned), 1); /* the handler saw it */
@@ -482,22 +514,27 @@ static void test_sockets_in_the_file_system(void **state)
     snprintf(address, sizeof address, "unix:%s/sock", dir);
     begin((struct server_config){0});
     struct pd_err e;
+
     /* The file of a server that was killed is no obstacle, that of a living one is. */
     int dead = server_bind(address, &e);
     assert_true(dead >= 0);
     close(dead);
+
     int fd = server_bind(address, &e);
     assert_true(fd >= 0);
     assert_int_equal(server_bind(address, &e), -1);
     assert_int_equal(e.code, PD_CONFLICT);
+
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0660);
     assert_int_equal(server_listen(t.server, fd, NULL, &e), 0);
+
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
     auto_peer p = {socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), BUF_INIT(1u << 20)};
     assert_int_equal(connect(p.fd, (struct sockaddr *)&a, sizeof a), 0);
+
     for (int i = 0; i < 10; i++) {
         peer_say(&p, "GET /hello HTTP/1.1" H "\r\n");
         auto_answer b = peer_answer(&p, HTTP_GET);
@@ -516,26 +553,32 @@ static void test_addresses_to_listen_on(void **state)
                                       "::1:80",      "[::1",          "unix:",           "fd:0",
                                       "fd:1000000",  "127.0.0.1:80 ", "[127.0.0.1]:80",  "fd:x",
                                       "127.0.0.1:-1"};
+
     for (size_t i = 0; i < COUNT(bad); i++)
         if (server_bind(bad[i], &e) >= 0)
             fail_msg("'%s' was taken", bad[i]);
+
     int fd = server_bind("127.0.0.1:0", &e);
     assert_true(fd >= 0);
     struct sockaddr_in a;
     socklen_t len = sizeof a;
     getsockname(fd, (struct sockaddr *)&a, &len);
+
     char again[40];
     snprintf(again, sizeof again, "127.0.0.1:%u", ntohs(a.sin_port));
     assert_int_equal(server_bind(again, &e), -1);
     assert_int_equal(e.code, PD_CONFLICT);
+
     /* As systemd hands it over. */
     snprintf(again, sizeof again, "fd:%d", fd);
     assert_int_equal(server_bind(again, &e), fd);
+
     char pid[16];
     snprintf(pid, sizeof pid, "%d", getpid());
     setenv("LISTEN_PID", pid, 1);
     setenv("LISTEN_FDS", "2", 1);
     assert_int_equal(server_inherited(), 2);
+
     setenv("LISTEN_PID", "1", 1);
     assert_int_equal(server_inherited(), 0);
     unsetenv("LISTEN_PID");
@@ -566,5 +609,6 @@ int main(void)
         ROW(test_sockets_in_the_file_system),
         ROW(test_addresses_to_listen_on),
     };
+
     return cmocka_run_group_tests_name("server_limits", tests, NULL, NULL);
 }

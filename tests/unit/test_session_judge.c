@@ -388,5 +388,6 @@ int main(void)
         IN_WORLD(test_a_command_never_runs_with_less_than_it_needs),
         IN_WORLD(test_the_place_of_a_box_against_moves),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

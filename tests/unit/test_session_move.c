@@ -661,5 +661,6 @@ int main(void)
         IN_WORLD(test_a_delete_against_moves),
         IN_WORLD(test_a_pause_against_moves),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -195,16 +195,19 @@ static void test_a_loss_during_a_creation_ends_it(void **state)
     struct creation c = {.d = d};
     w->hold_create = 1;
     assert_int_equal(pthread_create(&c.thread, NULL, create_main, &c), 0);
+
     wait_for_creation(w);
     struct session *s = find_thread(d);
     struct pd_err why = {0};
     pd_fail(&why, PD_SESSION_LOST, "its init has died");
     session_box_events.lost(s, &why);
+
     deadline limit = deadline_in(PATIENCE);
     while (info_of(s).state == SESSION_CREATING && !deadline_passed(limit))
         usleep(1000);
     __atomic_store_n(&w->hold_create, 0, __ATOMIC_SEQ_CST);
     pthread_join(c.thread, NULL);
+
     assert_int_equal(c.result, -1);
     assert_int_equal(info_of(s).state, SESSION_GONE);
     assert_int_equal(info_of(s).end, END_LOST);
@@ -256,14 +259,17 @@ static void test_a_step_that_is_none_is_refused(void **state)
     struct session_request r = {0};
     struct session *s = make_one(d, &r);
     struct pd_err e;
+
     assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
     pid_t pid = child_fork();
     assert_true(pid >= 0);
+
     if (pid == 0) {
         lock_take(&s->lock);
         int refused = session_step(s, LIFE_RUNNING) < 0 && s->life == LIFE_GONE;
         _exit(refused ? 0 : 1);
     }
+
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     if (CHECKS)
@@ -278,6 +284,7 @@ static void test_a_creation_that_fails_counts_once(void **state)
 {
     struct world *w = world_new();
     struct daemon *d = daemon_begin(w, dir_of(state), 0, NULL);
+
     for (int how = FAIL_AT_ONCE; how <= FAIL_LATE; how++)
         for (unsigned i = 0; i < 100; i++) {
             struct creation c = {.d = d};
@@ -287,6 +294,7 @@ static void test_a_creation_that_fails_counts_once(void **state)
             assert_int_equal(c.e.code, PD_CAPACITY);
             assert_int_equal(live(d), 0);
         }
+
     w->fail_create = 0;
     assert_nothing_is_left(d, w);
     struct sessions_stats stats;
@@ -315,6 +323,7 @@ static void play_create(struct player *p, const char *name)
     struct session *s;
     struct pd_err e = {0};
     bool created;
+
     if (sessions_get_or_create(p->d->all, &r, &s, &created, &place, &e) == 0) {
         p->made++;
         session_unref(s);
@@ -443,11 +452,13 @@ static struct session *await_life(struct daemon *d, enum life life)
 {
     deadline limit = deadline_in(PATIENCE);
     struct session *found = NULL;
+
     while (!found && !deadline_passed(limit)) {
         size_t count;
         lock_take(&d->all->lock);
         struct session **all = sessions_hold_all(d->all, &count);
         lock_release(&d->all->lock);
+
         for (size_t i = 0; i < count; i++) {
             lock_take(&all[i]->lock);
             bool is = all[i]->life == life && (life != LIFE_WARMING || all[i]->processes);
@@ -459,6 +470,7 @@ static struct session *await_life(struct daemon *d, enum life life)
         free(all);
         usleep(1000);
     }
+
     assert_non_null(found);
     return found;
 }
@@ -582,5 +594,6 @@ int main(void)
         IN_WORLD(test_four_clients_with_a_pool),
         IN_WORLD(test_eight_clients_with_a_pool_in_memory),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,6 +87,7 @@ static void test_a_frozen_one_may_fall_asleep_and_be_deleted(void **state)
     assert_int_equal(w->boxes[0].paused, 1);
     assert_int_equal(session_sleep(s, &e), 0);
     assert_int_equal(box_count(w), 0);
+
     struct sessions_stats stats;
     sessions_get_stats(d->all, &stats);
     assert_int_equal(stats.by_state[SESSION_PAUSED], 1);
@@ -95,6 +96,7 @@ static void test_a_frozen_one_may_fall_asleep_and_be_deleted(void **state)
     assert_int_equal(root_count(w), 0);
     assert_int_equal(info_of(s).asleep, 0);
     assert_int_equal(d->all->live, 0);
+
     session_unref(s);
     daemon_end(d);
 }
@@ -144,6 +146,7 @@ static void test_files_in_memory_do_not_sleep(void **state)
     assert_non_null(strstr(e.msg, "memory"));
     assert_int_equal(info_of(s).state, SESSION_RUNNING);
     assert_int_equal(box_count(w), 1);
+
     session_unref(s);
     daemon_end(d);
 }
@@ -156,6 +159,7 @@ static void test_what_cannot_be_written_down_or_made_changes_nothing(void **stat
     struct session_request r = {0};
     struct session *s = make_one(d, &r);
     struct process *p = start_one(s, NULL);
+
     w->fail_store = 1;
     assert_int_equal(session_sleep(s, &e), -1);
     assert_int_equal(info_of(s).state, SESSION_RUNNING);
@@ -163,20 +167,24 @@ static void test_what_cannot_be_written_down_or_made_changes_nothing(void **stat
     assert_int_equal(box_count(w), 1);
     w->fail_store = 0;
     assert_int_equal(session_sleep(s, &e), 0);
+
     /* It sleeps on, with its files, whatever goes wrong when it is woken. */
     w->fail_create = 1;
     assert_int_equal(session_resume(s, &e), -1);
     assert_int_equal(e.code, PD_CAPACITY);
     assert_int_equal(info_of(s).asleep, 1);
+
     w->fail_create = 0;
     w->fail_store = 1;
     assert_int_equal(session_resume(s, &e), -1);
     assert_int_equal(info_of(s).asleep, 1);
     assert_int_equal(info_of(s).state, SESSION_PAUSED);
     assert_int_equal(box_count(w), 0);
+
     w->fail_store = 0;
     assert_int_equal(root_count(w), 1);
     assert_int_equal(session_resume(s, &e), 0);
+
     process_unref(p);
     session_unref(s);
     daemon_end(d);
@@ -243,15 +251,18 @@ static void check(struct world *w, const char *dir, const char *id)
     assert_int_equal(root_count(w), 1);
     assert_int_equal(w->roots[0].content, 42);
     assert_int_equal(box_count(w), i.asleep ? 0 : 1);
+
     struct rows_of rows = {.session = id};
     assert_int_equal(d->real->each_process(d->real, count_row, &rows, &e), 0);
     if (i.asleep)
         assert_int_equal(rows.count, 0);
+
     char *note = session_note(s);
     assert_string_equal(note, "kept");
     free(note);
     if (session_resume(s, &e) < 0)
         fail_msg("resume: %s", e.msg);
+
     process_unref(start_one(s, NULL));
     assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
     assert_int_equal(root_count(w), 0);
@@ -295,9 +306,11 @@ static void test_death_at_any_step_of_deleting_a_sleeper_leaves_no_files(void **
         begin(w, dir_of(state), 1, id);
         died = die_at(w, dir_of(state), n, act_end, id);
         steps += died;
+
         struct daemon *d = daemon_begin(w, dir_of(state), 0, NULL);
         struct session *s = find(d, id);
         struct pd_err e = {0};
+
         /* Before the first step nothing was promised. */
         assert_int_equal(info_of(s).state, n == 1 && died ? SESSION_PAUSED : SESSION_GONE);
         assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
@@ -314,6 +327,7 @@ static void test_a_sleeper_is_there_after_a_restart_and_after_the_keepers(void *
     char id[SESSION_ID_LEN + 1];
     begin(w, dir_of(state), 1, id);
     check(w, dir_of(state), id);
+
     /* Positive control: one that was frozen, and whose box is gone, is lost. */
     w = world_new();
     begin(w, dir_of(state), 0, id);
@@ -321,6 +335,7 @@ static void test_a_sleeper_is_there_after_a_restart_and_after_the_keepers(void *
     struct daemon *d = daemon_begin(w, dir_of(state), 0, NULL);
     struct session *s = find(d, id);
     assert_int_equal(s->lost, 1);
+
     session_unref(s);
     daemon_end(d);
 }
@@ -345,22 +360,27 @@ static void test_at_the_end_of_its_life_it_is_paused_if_told(void **state)
     struct session *s = make_one(d, &r), *o = make_one(d, &other);
     struct process *p = start_one(s, NULL);
     assert_int_equal(info_of(s).pause_at_end, PAUSE_ALL);
+
     wait_for_state(s, SESSION_PAUSED);
     wait_for_state(o, SESSION_GONE); /* positive control */
     assert_int_equal(info_of(o).end, END_EXPIRED);
+
     struct session_info i = info_of(s);
     assert_int_equal(i.asleep, 0);
     assert_int_equal(i.processes, 1); /* with memory */
     assert_int_equal(box_count(w), 1);
+
     /* Who wakes it says for how long. */
     uint64_t until = time_now_ms() + 60000;
     assert_int_equal(session_expire_at(s, until, false, &e), 0);
     assert_int_equal(session_resume(s, &e), 0);
+
     i = info_of(s);
     assert_int_equal(i.state, SESSION_RUNNING);
     assert_true(i.expires_ms >= until && i.expires_ms <= time_now_ms() + 60000);
     usleep(600000);
     assert_int_equal(info_of(s).state, SESSION_RUNNING);
+
     process_unref(p);
     session_unref(s);
     session_unref(o);
@@ -377,6 +397,7 @@ static void test_it_may_leave_its_processes_behind_at_the_end(void **state)
     wait_for_state(s, SESSION_PAUSED);
     assert_int_equal(info_of(s).asleep, 1);
     assert_int_equal(info_of(s).pause_at_end, PAUSE_FILES);
+
     struct pd_err e;
     assert_int_equal(session_begin_change(s, &e), 0); /* it may still be at it */
     session_end_change(s);
@@ -392,16 +413,19 @@ static void test_where_nothing_can_be_frozen_it_sleeps_at_the_end(void **state)
     struct daemon *d = daemon_begin(w, dir_of(state), 1, NULL);
     struct session_request r = {.max_life_ms = 300, .pause_at_end = PAUSE_ALL};
     w->fail_pause = 1;
+
     struct session *s = make_one(d, &r);
     wait_for_state(s, SESSION_PAUSED);
     assert_int_equal(info_of(s).asleep, 1);
     assert_int_equal(root_count(w), 1);
     session_unref(s);
     daemon_end(d);
+
     /* And where that is not to be had either, it ends. */
     w = world_new();
     w->fail_pause = 1;
     d = daemon_begin(w, dir_of(state), 1, in_memory);
+
     struct session_request again = {.max_life_ms = 300, .pause_at_end = PAUSE_ALL};
     s = make_one(d, &again);
     wait_for_state(s, SESSION_GONE);
@@ -426,21 +450,26 @@ static void test_the_end_of_a_life_can_be_set(void **state)
     assert_true(info_of(s).expires_ms == now + 150000);
     assert_int_equal(session_expire_at(s, now + 20000, false, &e), 0);
     assert_true(info_of(s).expires_ms == now + 20000);
+
     /* The past is possible: it ends at the next look. */
     assert_int_equal(session_expire_at(s, 1, false, &e), 0);
     assert_true(info_of(s).expires_ms <= time_now_ms());
+
     /* While it stands still, so does what it has left. */
     assert_int_equal(session_expire_at(s, time_now_ms() + 30000, false, &e), 0);
     assert_int_equal(session_pause(s, &e), 0);
+
     s->paused_at_ms -= 10000;
     s->info.created_ms -= 10000;
     assert_int_equal(session_expire_at(s, time_now_ms() + 20000, true, &e), 0);
     uint64_t left = info_of(s).expires_ms - time_now_ms();
     assert_true(left > 18000 && left <= 30000);
+
     now = time_now_ms();
     assert_int_equal(session_expire_at(s, now + 40000, false, &e), 0);
     s->paused_at_ms -= 5000; /* five seconds later */
     assert_int_equal(session_resume(s, &e), 0);
+
     left = info_of(s).expires_ms - time_now_ms();
     assert_true(left + (time_now_ms() - now) > 43000 && left <= 45000);
     assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
@@ -463,6 +492,7 @@ static void *change_often(void *arg)
     struct pd_err e;
     int (*const acts[])(struct session *, struct pd_err *) = {session_pause, session_sleep,
                                                               session_resume, session_resume};
+
     for (unsigned i = 0; i < 50; i++) {
         (void)acts[(i + c->number) % 4](c->s, &e);
         struct process_request r = {.command = "x", .env = {.text = ""}, .background = 1};
@@ -473,6 +503,7 @@ static void *change_often(void *arg)
             process_unref(p);
         }
     }
+
     return NULL;
 }
 
@@ -485,10 +516,12 @@ static void test_many_change_one_session_at_once(void **state)
     struct session *s = make_one(d, &r);
     pthread_t threads[4];
     struct crowd crowd[4];
+
     for (unsigned i = 0; i < 4; i++) {
         crowd[i] = (struct crowd){.s = s, .number = i};
         assert_int_equal(pthread_create(&threads[i], NULL, change_often, &crowd[i]), 0);
     }
+
     for (unsigned i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
     assert_int_equal(session_resume(s, &e), 0);
@@ -500,6 +533,7 @@ static void test_many_change_one_session_at_once(void **state)
     assert_int_equal(root_count(w), 1);
     assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
     assert_int_equal(root_count(w), 0);
+
     session_unref(s);
     daemon_end(d);
 }
@@ -522,5 +556,6 @@ int main(void)
         IN_WORLD(test_the_end_of_a_life_can_be_set),
         IN_WORLD(test_many_change_one_session_at_once),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

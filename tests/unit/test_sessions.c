@@ -169,10 +169,12 @@ static void test_samples_tell_what_was_used(void **state)
     struct session_request r = {0};
     struct session *s = make_one(d, &r);
     struct session_sample got[100];
+
     /* Half a core for a second, by a clock that is set back. */
     uint64_t since = s->samples.since_ns = clock_now() - NS_PER_S, began_ms = time_now_ms();
     w->cpu_usec = 500000;
     assert_int_equal(session_samples(s, 0, 0, got, 100), 1);
+
     uint64_t least = 49000 * NS_PER_S / (clock_now() - since); /* it was a second, or a bit more */
     assert_true(got[0].cpu_milli_pct >= least && got[0].cpu_milli_pct <= 50000);
     assert_int_equal(got[0].memory, 1000);
@@ -180,21 +182,25 @@ static void test_samples_tell_what_was_used(void **state)
     assert_int_equal(got[0].disk_used, 5000);
     assert_int_equal(got[0].disk_total, 9000);
     assert_true(got[0].at_ms >= began_ms && got[0].at_ms <= time_now_ms());
+
     /* Not again within a second, which begins now. */
     int asked = w->usages;
     s->samples.ring[0].at_ms = time_now_ms();
     assert_int_equal(session_samples(s, 0, s->samples.ring[0].at_ms, got, 100), 1);
     assert_int_equal(w->usages, asked);
+
     /* One that fails is no error, and a box that counts from zero again no giant. */
     s->samples.ring[0].at_ms -= 5000;
     w->fail_usage = 1;
     assert_int_equal(session_samples(s, 0, 0, got, 100), 1);
     assert_int_equal(w->usages, asked + 1);
+
     w->fail_usage = 0;
     w->cpu_usec = 7;
     assert_int_equal(session_samples(s, 0, 0, got, 100), 2);
     assert_int_equal(got[1].cpu_milli_pct, 0);
     assert_true(got[0].at_ms < got[1].at_ms);
+
     /* The latest of many, in order, and those of a time. */
     for (unsigned i = 0; i < 70; i++) {
         s->samples.ring[(s->samples.next + 59) % 60].at_ms = 1000000 + i;
@@ -202,6 +208,7 @@ static void test_samples_tell_what_was_used(void **state)
     }
     s->samples.ring[(s->samples.next + 59) % 60].at_ms = 1000070;
     assert_int_equal(session_pause(s, &e), 0);
+
     asked = w->usages;
     assert_int_equal(session_samples(s, 0, 0, got, 100), 60);
     assert_int_equal(w->usages, asked); /* paused ones are not asked */
@@ -211,6 +218,7 @@ static void test_samples_tell_what_was_used(void **state)
     assert_int_equal(got[4].at_ms, 1000070);
     assert_int_equal(session_samples(s, 1000020, 1000029, got, 100), 10);
     assert_int_equal(got[0].at_ms, 1000020);
+
     /* The time that it was paused does not count. */
     since = clock_now() - NS_PER_S;
     s->samples.paused_ns = since - 9 * NS_PER_S;
@@ -219,6 +227,7 @@ static void test_samples_tell_what_was_used(void **state)
     w->cpu_usec = 1000000;
     assert_int_equal(session_resume(s, &e), 0);
     assert_int_equal(session_samples(s, 0, 0, got, 100), 60);
+
     least = 90000 * NS_PER_S / (clock_now() - since); /* a second, or a bit more */
     assert_true(got[59].cpu_milli_pct >= least && got[59].cpu_milli_pct <= 100000);
     session_unref(s);
@@ -311,22 +320,27 @@ static void test_the_usual_profiles_are_ready_from_the_start(void **state)
     wait_ready(d, PROFILE_STRICT, 2);
     wait_ready(d, PROFILE_DEV, 2);
     assert_int_equal(ready(d, PROFILE_RESTRICTED), 0);
+
     struct session_request r = {
         .tenant = "acme", .spec = SPEC_DEFAULT, .env = {.text = ""}, .note = "mine"};
     r.spec.profile = PROFILE_DEV;
+
     struct queue_place place;
     struct session *s;
     bool known;
     assert_int_equal(sessions_create(d->all, &r, &s, &known, &place, &e), 0);
     assert_int_equal(s->info.from_pool, 1);
     assert_note(s, "mine");
+
     /* Who starts from files of others never gets one that was made before. */
     struct snapshot_info i;
     assert_int_equal(session_snapshot(s, NULL, &i, &e), 0);
+
     struct session *t;
     r.snapshot = i.id;
     assert_int_equal(sessions_create(d->all, &r, &t, &known, &place, &e), 0);
     assert_int_equal(t->info.from_pool, 0);
+
     session_unref(s);
     session_unref(t);
     sessions_end_all(d->all, "test");
@@ -340,6 +354,7 @@ static void test_misses_of_one_profile_do_not_fill_the_pool_with_another(void **
     struct daemon *d = daemon_begin(w, dir_of(state), 1, warm);
     wait_ready(d, PROFILE_STRICT, 2);
     wait_ready(d, PROFILE_DEV, 2);
+
     struct session *made[8];
     for (unsigned i = 0; i < 8; i++) {
         struct session_request r = {.tenant = "acme", .spec = SPEC_DEFAULT, .env = {.text = ""}};
@@ -350,6 +365,7 @@ static void test_misses_of_one_profile_do_not_fill_the_pool_with_another(void **
     }
     wait_ready(d, PROFILE_DEV, 3); /* more than at the start */
     assert_int_equal(ready(d, PROFILE_STRICT), 2);
+
     for (unsigned i = 0; i < 8; i++)
         session_unref(made[i]);
     sessions_end_all(d->all, "test");
@@ -375,9 +391,66 @@ static void test_output_of_a_pooled_one_counts_for_its_tenant(void **state)
     daemon_end(d);
 }
 
+static int begin_worker(struct session *s, struct worker_call *ret, struct pd_err *e)
+{
+    struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
+    assert_int_equal(msg_list_add(&argv, "stat"), 0);
+    struct msg_list words = msg_list_of(&argv);
+    int r = session_worker(s, &words, NULL, 0, ret, e);
+    msg_list_writer_done(&argv);
+    return r;
+}
+
+static void *end_it(void *process)
+{
+    struct process *p = process;
+    struct pd_err e;
+    usleep(50000);
+    (void)world_kill(p->session->box, p->id, 0, &e);
+    return NULL;
+}
+
+/* Of a worker that has answered the end is heard of later; a client that asks on is not refused for
+ * it. One whose workers still answer is, at once. */
+static void test_workers_that_have_answered_are_waited_for(void **state)
+{
+    struct daemon *d = daemon_begin(world_new(), dir_of(state), 0, NULL);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    struct pd_err e = {0};
+
+    struct worker_call *calls = calloc(PROCESSES_RUNNING, sizeof *calls), more;
+    for (unsigned i = 0; i < PROCESSES_RUNNING; i++)
+        assert_int_equal(begin_worker(s, &calls[i], &e), 0);
+    deadline soon = deadline_in(3 * NS_PER_S);
+    assert_int_equal(begin_worker(s, &more, &e), -1);
+    assert_int_equal(e.code, PD_CAPACITY);
+    assert_false(deadline_passed(soon));
+
+    struct process *answered = process_ref(calls[0].process);
+    session_worker_end(&calls[0], 0);
+    assert_int_equal(s->ending, 1);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, end_it, answered), 0);
+    if (begin_worker(s, &calls[0], &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_int_equal(s->ending, 0);
+    assert_int_equal(s->running, PROCESSES_RUNNING);
+
+    pthread_join(thread, NULL);
+    process_unref(answered);
+    for (unsigned i = 0; i < PROCESSES_RUNNING; i++)
+        session_worker_end(&calls[i], 0);
+    free(calls);
+    session_unref(s);
+    sessions_end_all(d->all, "test");
+    daemon_end(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        IN_WORLD(test_workers_that_have_answered_are_waited_for),
         IN_WORLD(test_notes_are_kept_over_a_restart),
         IN_WORLD(test_lists_go_both_ways),
         IN_WORLD(test_samples_tell_what_was_used),

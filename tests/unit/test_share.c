@@ -44,11 +44,13 @@ static void test_there_is_always_a_place_for_another(void **state)
     struct pd_err e;
     static const char *const names[] = {"a", "b", "", "c"};
     unsigned n[4];
+
     for (unsigned i = 0; i < 4; i++) {
         n[i] = fill(s, names[i], 2048);
         assert_true(n[i] >= 20);
     }
     assert_int_equal(shares_enter(s, "next", 2048, &e), 0);
+
     shares_leave(s, "next");
     for (unsigned i = 0; i < 4; i++)
         empty(s, names[i], n[i]);
@@ -62,10 +64,12 @@ static void test_who_gave_back_may_come_again(void **state)
     struct shares *s = shares_new();
     struct pd_err e;
     unsigned n = fill(s, "a", 40);
+
     shares_leave(s, "a");
     assert_int_equal(shares_enter(s, "a", 40, &e), 0);
     assert_int_equal(shares_enter(s, "a", 40, &e), -1);
     assert_non_null(strstr(e.msg, "a has "));
+
     empty(s, "a", n);
     shares_leave(s, "a"); /* one too many changes nothing */
     assert_int_equal(fill(s, "a", 40), n);

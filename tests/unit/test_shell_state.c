@@ -22,10 +22,12 @@ static void test_directory_and_variables_are_read(void **state)
                                "declare -x CONTROL=$'a\\tb\\033[0m\\'q'\n"
                                "declare -xr READONLY=\"yes\"\n"
                                "declare -x UNSET\n";
+
     char cwd[SPEC_PATH_MAX];
     struct msg_list_writer env;
     assert_int_equal(parse(text, sizeof text, cwd, &env), 0);
     assert_string_equal(cwd, "/tmp/a b");
+
     struct msg_list l = msg_list_of(&env);
     static const char *const expected[] = {"FOO=bar",
                                            "EMPTY=",
@@ -34,6 +36,7 @@ static void test_directory_and_variables_are_read(void **state)
                                            "CONTROL=a\tb\033[0m'q",
                                            "READONLY=yes"};
     assert_int_equal(l.count, COUNT(expected));
+
     uint32_t pos = 0;
     for (size_t i = 0; i < COUNT(expected); i++)
         assert_string_equal(msg_list_next(&l, &pos), expected[i]);
@@ -80,9 +83,11 @@ static void test_what_loads_programs_is_never_kept(void **state)
                                "declare -x SHLVL=\"1\"\n"
                                "declare -x _=\"x\"\n"
                                "declare -x KEPT=\"1\"\n";
+
     char cwd[SPEC_PATH_MAX];
     struct msg_list_writer env;
     assert_int_equal(parse(text, sizeof text, cwd, &env), 0);
+
     struct msg_list l = msg_list_of(&env);
     uint32_t pos = 0;
     assert_int_equal(l.count, 1);
@@ -123,6 +128,7 @@ static void test_malformed_state_is_refused(void **state)
         ROW("/tmp\0export \0"),
 #undef ROW
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         char cwd[SPEC_PATH_MAX];
         struct msg_list_writer env;

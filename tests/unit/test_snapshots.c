@@ -87,6 +87,7 @@ static void test_a_name_moves_to_the_latest(void **state)
     struct session *s = make_one(d, &r), *theirs = make_one(d, &o);
     struct snapshot_info other = snap(theirs, "latest");
     struct snapshot_info a = snap(s, "latest"), b = snap(s, "latest"), found;
+
     for (int again = 0; again < 2; again++) {
         assert_int_equal(snapshots_find(d->all, "acme", "latest", &found, &e), 0);
         assert_string_equal(found.id, b.id);
@@ -97,6 +98,7 @@ static void test_a_name_moves_to_the_latest(void **state)
         daemon_end(d);
         d = daemon_begin(w, dir_of(state), 0, NULL);
     }
+
     session_unref(s);
     session_unref(theirs);
     daemon_end(d);
@@ -110,11 +112,13 @@ static void test_lists_are_newest_first_and_in_pages(void **state)
     struct session_request r = {0}, q = {0};
     struct session *s = make_one(d, &r), *t = make_one(d, &q);
     char ids[5][SESSION_ID_LEN + 1];
+
     for (unsigned i = 0; i < 5; i++) {
         struct snapshot_info made = snap(i == 2 ? t : s, i == 1 ? "named" : NULL);
         memcpy(ids[i], made.id, sizeof ids[i]);
         usleep(2000);
     }
+
     struct snapshot_info page[5];
     char next[64] = "", at[64];
     unsigned count, seen = 0;
@@ -126,6 +130,7 @@ static void test_lists_are_newest_first_and_in_pages(void **state)
         for (unsigned i = 0; i < count; i++, seen++)
             assert_string_equal(page[i].id, ids[4 - seen]);
     } while (next[0]);
+
     assert_int_equal(seen, 5);
     assert_int_equal(
         snapshots_list(d->all, "acme", t->info.id, NULL, NULL, 5, page, &count, next, &e), 0);
@@ -141,6 +146,7 @@ static void test_lists_are_newest_first_and_in_pages(void **state)
     assert_int_equal(snapshots_list(d->all, "acme", NULL, NULL, "x", 5, page, &count, next, &e),
                      -1);
     assert_int_equal(e.code, PD_INVALID);
+
     session_unref(s);
     session_unref(t);
     daemon_end(d);
@@ -159,13 +165,16 @@ static void test_there_is_a_limit_per_tenant(void **state)
     struct session_request r = {0}, o = {.tenant = "other"};
     struct session *s = make_one(d, &r), *theirs = make_one(d, &o);
     struct snapshot_info i = snap(s, NULL);
+
     snap(s, NULL);
     assert_int_equal(session_snapshot(s, NULL, &i, &e), -1);
     assert_int_equal(e.code, PD_CAPACITY);
+
     snap(theirs, NULL);
     assert_int_equal(snapshot_delete(d->all, "acme", i.id, &e), 0);
     snap(s, NULL);
     assert_int_equal(root_count(w), 5);
+
     session_unref(s);
     session_unref(theirs);
     daemon_end(d);
@@ -179,31 +188,38 @@ static void test_a_failed_copy_leaves_nothing(void **state)
     struct session_request r = {0};
     struct session *s = make_one(d, &r), *none = NULL;
     struct snapshot_info good = snap(s, "good"), i;
+
     w->fail_copy = 1;
     assert_int_equal(session_snapshot(s, NULL, &i, &e), -1);
     assert_int_equal(e.code, PD_NO_SPACE);
+
     struct session_request from = {
         .tenant = "acme", .snapshot = good.id, .spec = SPEC_DEFAULT, .env = {.text = ""}};
     struct queue_place place;
     bool known;
     assert_int_equal(sessions_create(d->all, &from, &none, &known, &place, &e), -1);
     assert_int_equal(e.code, PD_NO_SPACE);
+
     from.snapshot = NULL;
     assert_int_equal(session_fork(s, &from, &none, &e), -1);
     assert_int_equal(e.code, PD_NO_SPACE);
     assert_int_equal(root_count(w), 2);
     assert_int_equal(count_sessions(d->real), 1);
+
     w->fail_copy = 0;
     w->fail_store = 1;
     assert_int_equal(session_snapshot(s, NULL, &i, &e), -1);
+
     w->fail_store = 0;
     assert_int_equal(root_count(w), 2);
     assert_int_equal(d->all->snapshots_to_go, 0);
+
     /* The sandbox goes on. */
     process_unref(start_one(s, NULL));
     assert_int_equal(session_pause(s, &e), 0);
     snap(s, NULL);
     assert_int_equal(session_sleep(s, &e), 0);
+
     snap(s, NULL);
     assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
     assert_int_equal(session_snapshot(s, NULL, &i, &e), -1);
@@ -221,18 +237,22 @@ static void test_a_fork_has_the_files_and_what_it_is_told(void **state)
     struct msg_list_writer env = MSG_LIST_WRITER_INIT, other = MSG_LIST_WRITER_INIT;
     assert_int_equal(msg_list_add(&env, "A=1"), 0);
     assert_int_equal(msg_list_add(&other, "B=2"), 0);
+
     struct session_request r = {.env = msg_list_of(&env), .cwd = "/here", .note = "mine"};
     struct session *s = make_one(d, &r), *t = NULL, *u = NULL;
     set_content(w, s, 42);
+
     struct session_request f = {
         .tenant = "acme", .note = "forked", .spec = SPEC_DEFAULT, .env = {.text = ""}};
     assert_int_equal(session_fork(s, &f, &t, &e), 0);
     assert_int_equal(content_of(w, "sb", t->info.id), 42);
     assert_string_equal(t->cwd, "/here");
     assert_int_equal(t->env.count, 1);
+
     char *note = session_note(t);
     assert_string_equal(note, "forked");
     free(note);
+
     f.env = msg_list_of(&other);
     f.cwd = "/there";
     assert_int_equal(session_sleep(s, &e), 0);
@@ -244,6 +264,7 @@ static void test_a_fork_has_the_files_and_what_it_is_told(void **state)
     assert_int_equal(d->all->live, 3);
     msg_list_writer_done(&env);
     msg_list_writer_done(&other);
+
     session_unref(s);
     session_unref(t);
     session_unref(u);
@@ -263,10 +284,12 @@ static void test_files_in_memory_are_not_copied(void **state)
     struct session_request r = {0};
     struct session *s = make_one(d, &r), *t;
     struct snapshot_info i;
+
     assert_int_equal(session_snapshot(s, NULL, &i, &e), -1);
     assert_int_equal(e.code, PD_UNSUPPORTED);
     assert_int_equal(session_fork(s, &r, &t, &e), -1);
     assert_int_equal(e.code, PD_UNSUPPORTED);
+
     d->all->c.disk_roots = true;
     d->provider.can &= ~(unsigned)PROVIDER_SNAPSHOT;
     assert_int_equal(session_snapshot(s, NULL, &i, &e), -1);
@@ -299,11 +322,13 @@ static void test_deleting_does_not_break_a_copy_that_is_being_made(void **state)
     struct session_request r = {0};
     struct session *s = make_one(d, &r);
     set_content(w, s, 42);
+
     struct snapshot_info i = snap(s, "x"), found;
     struct maker m = {.d = d, .snapshot = i.id};
     w->hold_copy = 1;
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, make_slowly, &m), 0);
+
     deadline limit = deadline_in(60 * NS_PER_S);
     while (!__atomic_load_n(&w->copies_running, __ATOMIC_SEQ_CST) && !deadline_passed(limit))
         usleep(1000);
@@ -311,11 +336,13 @@ static void test_deleting_does_not_break_a_copy_that_is_being_made(void **state)
     assert_int_equal(snapshot_delete(d->all, "acme", i.id, &e), 0);
     assert_int_equal(snapshots_find(d->all, "acme", "x", &found, &e), -1);
     assert_int_equal(content_of(w, "sn", i.id), 42); /* for as long as it is needed */
+
     __atomic_store_n(&w->hold_copy, 0, __ATOMIC_SEQ_CST);
     pthread_join(thread, NULL);
     assert_int_equal(content_of(w, "sb", m.made->info.id), 42);
     assert_int_equal(content_of(w, "sn", i.id), -1);
     assert_int_equal(d->all->snapshots_to_go, 0);
+
     session_unref(m.made);
     session_unref(s);
     daemon_end(d);
@@ -329,11 +356,13 @@ static void test_what_cannot_be_removed_now_is_removed_later(void **state)
     struct session_request r = {0};
     struct session *s = make_one(d, &r);
     struct snapshot_info a = snap(s, NULL), b = snap(s, NULL);
+
     w->fail_remove = 1;
     assert_int_equal(snapshot_delete(d->all, "acme", a.id, &e), 0);
     assert_int_equal(snapshot_delete(d->all, "acme", b.id, &e), 0);
     assert_int_equal(root_count(w), 3);
     assert_int_equal(snapshot_delete(d->all, "acme", a.id, &e), -1);
+
     w->fail_remove = 0;
     deadline limit = deadline_in(60 * NS_PER_S);
     while (root_count(w) > 1 && !deadline_passed(limit))
@@ -403,6 +432,7 @@ static void die_everywhere(void **state, void (*act)(struct daemon *d, const cha
                            unsigned steps)
 {
     unsigned n = 1;
+
     for (int died = 1; died; n++) {
         struct world *w = world_new();
         struct pd_err e = {0};
@@ -415,20 +445,25 @@ static void die_everywhere(void **state, void (*act)(struct daemon *d, const cha
         died = die_at(w, dir_of(state), n, act, s->info.id);
         session_unref(s);
         d = daemon_begin(w, dir_of(state), 0, NULL);
+
         struct rows rows = {.w = w};
         assert_int_equal(d->real->each_snapshot(d->real, check_snapshot_row, &rows, &e), 0);
         assert_int_equal(d->real->each_session(d->real, check_session_row, &rows, &e), 0);
+
         /* Nothing but what rows tell of, and the name is somebody's. */
         assert_int_equal(root_count(w), rows.snapshots + rows.sessions);
         assert_int_equal(box_count(w), rows.sessions);
+
         struct snapshot_info i;
         if (rows.snapshots)
             assert_int_equal(snapshots_find(d->all, "acme", "name", &i, &e), 0);
         else
             assert_ptr_equal(act, act_delete);
+
         sessions_end_all(d->all, "test");
         while (snapshots_find(d->all, "acme", "name", &i, &e) == 0)
             assert_int_equal(snapshot_delete(d->all, "acme", i.id, &e), 0);
+
         struct snapshot_info rest[8];
         char next[64];
         unsigned count;
@@ -439,6 +474,7 @@ static void die_everywhere(void **state, void (*act)(struct daemon *d, const cha
         assert_int_equal(root_count(w), 0);
         daemon_end(d);
     }
+
     assert_true(n > steps);
 }
 
@@ -479,5 +515,6 @@ int main(void)
         IN_WORLD(test_death_while_a_sandbox_is_made_from_one),
         IN_WORLD(test_death_while_one_is_forked),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

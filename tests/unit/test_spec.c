@@ -36,6 +36,7 @@ static void test_every_limit_has_a_range(void **state)
         {&s.limits.disk, SPEC_DISK_MIN, SPEC_DISK_MAX},
         {&s.limits.files, SPEC_FILES_MIN, SPEC_FILES_MAX},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         uint64_t usual = *rows[i].field;
         const struct {
@@ -77,6 +78,7 @@ static void test_names_of_roots(void **state)
         "_",
         "build-2.1_x",
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+
     static const char *const bad[] = {
         ".",
         "..",
@@ -95,6 +97,7 @@ static void test_names_of_roots(void **state)
         "a\\",
         "../x",
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+
     struct spec s = SPEC_DEFAULT;
     for (size_t i = 0; i < COUNT(good); i++) {
         s.root_name = good[i];
@@ -127,6 +130,7 @@ static void test_targets_of_binds(void **state)
         "",       "data",    "/",      "//",     "/proc",       "/proc/",   "/proc/self", "/sys",
         "/dev",   "/dev/",   "/dev/x", "//proc", "///dev/null", "//sys//",  "/.",         "/..",
         "/./dev", "/a/../b", "/a/..",  "/a/./b", "/a/.",        "//./proc", "/a//../dev"};
+
     for (size_t i = 0; i < COUNT(good); i++)
         if (check_bind("/srv", good[i]))
             fail_msg("'%s' is refused", good[i]);
@@ -144,10 +148,12 @@ static void test_sources_are_absolute_and_not_too_long(void **state)
     longest[SPEC_PATH_MAX + 1] = 0;
     assert_int_equal(check_bind(longest, "/data"), -1);
     assert_int_equal(check_bind("/srv", longest), -1);
+
     longest[SPEC_PATH_MAX] = 0;
     assert_int_equal(check_bind(longest, "/data"), 0);
     assert_int_equal(check_bind("srv", "/data"), -1);
     assert_int_equal(check_bind("", "/data"), -1);
+
     struct spec s = SPEC_DEFAULT;
     s.root_dir = "srv";
     assert_int_equal(check(&s), -1);
@@ -176,6 +182,7 @@ static void test_names_are_found_and_listed(void **state)
     enum network n = NETWORK_NONE;
     enum rung r = RUNG_NONE;
     struct pd_err e;
+
     assert_int_equal(profile_parse("--profile", "dev", &p, &e), 0);
     assert_int_equal(p, PROFILE_DEV);
     assert_int_equal(profile_parse("--profile", "restricted", &p, &e), 0);
@@ -272,5 +279,6 @@ int main(void)
         cmocka_unit_test(test_the_number_of_binds_is_checked_before_they_are_read),
         cmocka_unit_test(test_names_are_found_and_listed),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,11 +98,13 @@ static void test_a_head_is_settled(void **state)
     struct place *p = *state;
     struct pd_err e;
     char out[4];
+
     p->s.in_memory = true;
     put(p, 10);
     assert_int_equal(spool_fill(&p->s, p->pipe[0]), 10);
     assert_int_equal(spool_settle(&p->s), 0);
     assert_int_equal(file_size(p), 10);
+
     put(p, 5);
     assert_int_equal(spool_fill(&p->s, p->pipe[0]), 5);
     assert_int_equal(file_size(p), 15);
@@ -136,6 +138,7 @@ static void test_offsets_are_the_streams(void **state)
     char out[16];
     assert_int_equal(write(p->pipe[1], "hello ", 6), 6);
     assert_int_equal(spool_fill(&p->s, p->pipe[0]), 6);
+
     assert_int_equal(write(p->pipe[1], "world", 5), 5);
     assert_int_equal(spool_fill(&p->s, p->pipe[0]), 5);
     assert_int_equal(p->s.size, 11);
@@ -152,10 +155,12 @@ static void test_it_goes_on_after_a_restart(void **state)
     assert_int_equal(write(p->pipe[1], "abc", 3), 3);
     assert_int_equal(spool_fill(&p->s, p->pipe[0]), 3);
     spool_done(&p->s);
+
     assert_int_equal(write(p->pipe[1], "def", 3), 3);
     assert_int_equal(spool_open(&p->s, p->dir, "x", 4u << 20, &e), 0);
     assert_int_equal(p->s.size, 3);
     assert_int_equal(spool_fill(&p->s, p->pipe[0]), 3);
+
     char out[8];
     assert_int_equal(spool_read(&p->s, 0, out, sizeof out, &e), 6);
     assert_memory_equal(out, "abcdef", 6);
@@ -168,11 +173,13 @@ static void test_it_is_read_at_rest_and_removed_from_there(void **state)
     char out[8];
     assert_int_equal(write(p->pipe[1], "abc", 3), 3);
     assert_int_equal(spool_fill(&p->s, p->pipe[0]), 3);
+
     spool_rest(&p->s);
     assert_int_equal(p->s.fd, -1);
     assert_int_equal(spool_read(&p->s, 1, out, sizeof out, &e), 2);
     assert_memory_equal(out, "bc", 2);
     assert_int_equal(spool_read(&p->s, 3, out, sizeof out, &e), 0);
+
     spool_remove(&p->s);
     assert_int_equal(faccessat(p->dir, "x", F_OK, 0), -1);
     assert_int_equal(spool_read(&p->s, 1, out, sizeof out, &e), -1);
@@ -183,21 +190,25 @@ static void test_the_oldest_is_forgotten(void **state)
     struct place *p = *state;
     struct pd_err e;
     char piece[32768], out[8];
+
     p->s.max = 2u << 20;
     for (unsigned i = 0; i < 320; i++) { /* 10 MiB */
         memset(piece, 'a' + (int)(i % 26), sizeof piece);
         assert_int_equal(write(p->pipe[1], piece, sizeof piece), sizeof piece);
         assert_int_equal(spool_fill(&p->s, p->pipe[0]), sizeof piece);
     }
+
     assert_int_equal(p->s.size, 10u << 20);
     assert_true(p->s.first > 0 && p->s.first <= p->s.size - p->s.max);
     assert_true(p->s.size - p->s.first <= p->s.max + (2u << 20));
+
     struct stat st;
     assert_int_equal(fstat(p->s.fd, &st), 0);
     assert_true((uint64_t)st.st_blocks * 512 < 6u << 20);
     assert_int_equal(spool_read(&p->s, 0, out, sizeof out, &e), -1);
     assert_int_equal(e.code, PD_INVALID);
     assert_int_equal(spool_read(&p->s, p->s.first, out, sizeof out, &e), sizeof out);
+
     uint64_t first = p->s.first;
     spool_done(&p->s);
     assert_int_equal(spool_open(&p->s, p->dir, "x", p->s.max, &e), 0);
@@ -213,6 +224,7 @@ static void test_a_kill_loses_and_doubles_nothing(void **state)
     fcntl(p->pipe[1], F_SETFL, 0);
     int killed[2]; /* a byte per kill: the writer keeps a share of the stream for after each one */
     assert_int_equal(pipe2(killed, O_CLOEXEC), 0);
+
     pid_t writer = child_fork();
     if (writer == 0) {
         static uint32_t words[1024];
@@ -229,6 +241,7 @@ static void test_a_kill_loses_and_doubles_nothing(void **state)
         _exit(0);
     }
     fd_done(&p->pipe[1]);
+
     int kills = 0;
     for (;;) {
         pid_t reader = child_fork();
@@ -244,9 +257,11 @@ static void test_a_kill_loses_and_doubles_nothing(void **state)
                     _exit(1);
             }
         }
+
         /* Longer and longer: on a busy machine none of them would come to its end otherwise. */
         usleep((useconds_t)(200 + kills * 37 % 900) << (kills / 32 < 12 ? kills / 32 : 12));
         kill(reader, SIGKILL);
+
         int status;
         waitpid(reader, &status, 0);
         if (WIFEXITED(status)) {
@@ -259,9 +274,11 @@ static void test_a_kill_loses_and_doubles_nothing(void **state)
     waitpid(writer, NULL, 0);
     close(killed[0]);
     close(killed[1]);
+
     assert_true(kills >= KILLS);
     assert_int_equal(spool_open(&p->s, p->dir, "x", 1u << 30, &e), 0);
     assert_int_equal(p->s.size, TOTAL);
+
     uint32_t words[1024], n = 0;
     for (uint64_t at = 0; at < TOTAL; at += sizeof words) {
         assert_int_equal(spool_read(&p->s, at, words, sizeof words, &e), sizeof words);

@@ -24,14 +24,17 @@ static void test_files_are_private(void **state)
     struct place *p = *state;
     char deep[128];
     snprintf(deep, sizeof deep, "%s/a/b", p->dir);
+
     mode_t before = umask(0);
     struct store *s = open_or_fail(deep, 1);
     struct session_row row = {.id = "x"};
     assert_int_equal(s->put_session(s, &row, NULL), 0);
+
     umask(before);
     struct stat st;
     assert_int_equal(stat(deep, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0700);
+
     static const char *const names[] = {"paddock.db", "paddock.db-wal", "paddock.db-shm",
                                         "paddock.lock"};
     char path[160];
@@ -40,12 +43,14 @@ static void test_files_are_private(void **state)
         assert_int_equal(stat(path, &st), 0);
         assert_int_equal(st.st_mode & 07777, 0600);
     }
+
     s->free(s);
     snprintf(path, sizeof path, "%s/paddock.db", deep);
     assert_int_equal(chmod(path, 0644), 0);
     s = open_or_fail(deep, 1);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0600);
+
     s->free(s);
     for (size_t i = 0; i < COUNT(names); i++) {
         snprintf(path, sizeof path, "%s/%s", deep, names[i]);
@@ -114,27 +119,34 @@ static void test_a_second_daemon_is_refused_until_the_first_is_gone(void **state
     assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
     pid_t pid = child_fork();
     assert_true(pid >= 0);
+
     if (pid == 0)
         hold_the_lock(p->dir, ready[1]);
     char byte;
     assert_int_equal(read(ready[0], &byte, 1), 1);
+
     char says[40];
     snprintf(says, sizeof says, "(pid %d)", (int)pid);
     refused(state, 1, PD_CONFLICT, says);
+
     /* `paddock key` may. */
     struct store *other = open_or_fail(p->dir, 0);
     struct key_row k = {.id = "k", .hash = {1}, .tenant = "default"};
     assert_int_equal(other->put_key(other, &k, NULL), 0);
+
     other->free(other);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
+
     struct store *s = open_or_fail(p->dir, 1);
     struct tally t = {0};
     assert_int_equal(s->each_key(s, tally_key, &t, NULL), 0);
     assert_int_equal(t.count, 1);
+
     /* In one process, too. */
     snprintf(says, sizeof says, "(pid %d)", (int)getpid());
     refused(state, 1, PD_CONFLICT, says);
+
     s->free(s);
     close(ready[0]);
     close(ready[1]);
@@ -145,12 +157,14 @@ static void open_and_put(const char *dir, int fd)
     char byte;
     if (read(fd, &byte, 1) != 0) /* until the parent closes: all start at once */
         _exit(2);
+
     struct pd_err e = {0};
     struct store *s = store_sqlite_open(dir, 0, &e);
     if (!s) {
         dprintf(2, "# open: %s\n", e.msg);
         _exit(3);
     }
+
     uint64_t pid = (uint64_t)getpid();
     for (uint64_t i = 0; i < 20; i++) {
         struct process_row r = process_of(pid * 1000 + i, "one");
@@ -167,6 +181,7 @@ static void test_many_may_open_a_new_directory_at_once(void **state)
     enum { PROCESSES = 8 };
     int gate[2];
     assert_int_equal(pipe2(gate, O_CLOEXEC), 0);
+
     pid_t pids[PROCESSES];
     for (int i = 0; i < PROCESSES; i++) {
         pids[i] = child_fork();
@@ -179,11 +194,13 @@ static void test_many_may_open_a_new_directory_at_once(void **state)
     }
     close(gate[0]);
     close(gate[1]);
+
     for (int i = 0; i < PROCESSES; i++) {
         int status;
         assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
         assert_int_equal(status, 0);
     }
+
     struct store *s = open_or_fail(((struct place *)*state)->dir, 1);
     assert_int_equal(count_processes(s).count, 20 * PROCESSES);
     s->free(s);
@@ -215,12 +232,14 @@ static void test_the_version_tells_of_other_writers(void **state)
     assert_int_equal(pipe2(done, O_CLOEXEC), 0);
     pid_t pid = child_fork();
     assert_true(pid >= 0);
+
     if (pid == 0) {
         close(go[1]);
         put_keys(p->dir, go[0], done[1]);
     }
     close(go[0]);
     close(done[1]);
+
     struct store *s = open_or_fail(p->dir, 1);
     for (unsigned round = 1; round <= 3; round++) {
         int64_t before = s->version(s);
@@ -236,6 +255,7 @@ static void test_the_version_tells_of_other_writers(void **state)
         assert_int_equal(s->each_key(s, tally_key, &t, NULL), 0);
         assert_int_equal(t.count, round);
     }
+
     s->free(s);
     close(go[1]);
     close(done[0]);
@@ -356,17 +376,20 @@ static void test_the_first_schema_is_brought_up_in_place(void **state)
         struct store *s = open_or_fail(((struct place *)*state)->dir, 1);
         int processes = 0;
         char secret[2];
+
         assert_int_equal(count_sessions(s), 1);
         assert_int_equal(s->each_session(s, check_old_session, again ? later : note, NULL), 0);
         assert_int_equal(s->each_process(s, check_old_process, &processes, NULL), 0);
         assert_int_equal(processes, 1);
         assert_int_equal(s->get_value(s, "secret", secret, 2, NULL), 2);
+
         struct session_row row = {.id = "old",
                                   .root_name = "sb-old",
                                   .state = 2,
                                   .paused_ms = 16,
                                   .rung = 2,
                                   .note = later};
+
         struct snapshot_row snapshot = {.id = "sn", .tenant = "t", .name = "n"};
         assert_int_equal(s->put_session(s, &row, NULL), 0);
         assert_int_equal(s->put_snapshot(s, &snapshot, NULL), 0);
@@ -400,9 +423,11 @@ static void test_a_damaged_database_is_refused_with_what_to_do(void **state)
         struct process_row r = process_of(i, "one");
         assert_int_equal(s->put_process(s, &r, NULL), 0);
     }
+
     s->free(s);
     int fd = open(in_place(state, "paddock.db"), O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
+
     char junk[4096];
     memset(junk, 0xa5, sizeof junk);
     off_t size = lseek(fd, 0, SEEK_END);
@@ -411,6 +436,7 @@ static void test_a_damaged_database_is_refused_with_what_to_do(void **state)
         assert_int_equal(pwrite(fd, junk, sizeof junk, at), sizeof junk);
     close(fd);
     refused(state, 1, PD_INTERNAL, "move paddock.db* away");
+
     /* Without the check at the start, the reader finds out. */
     s = open_or_fail(((struct place *)*state)->dir, 0);
     struct tally t = {0};
@@ -430,6 +456,7 @@ static void put_until_killed(const char *dir, int fd)
         _exit(1);
     struct tally t = {.in_order = 1};
     s->each_process(s, tally_process, &t, NULL);
+
     for (uint64_t n = t.last + 1;; n++) {
         struct process_row r = process_of(n, "one");
         if (s->put_process(s, &r, NULL))
@@ -602,22 +629,26 @@ static void with_failing_writes(const char *dir, int fd)
     struct store *s = store_sqlite_open(dir, 1, &e);
     if (!s)
         _exit(10);
+
     uint64_t n = 1;
     for (int round = 0; round < 3; round++) {
         struct rlimit limit;
         getrlimit(RLIMIT_FSIZE, &limit);
         limit.rlim_cur = (rlim_t)(round + 1) * 512 * 1024;
         setrlimit(RLIMIT_FSIZE, &limit);
+
         int failed = 0;
         while (!failed && n < 5000) {
             struct process_row r = process_of(n, "one");
             failed = s->put_process(s, &r, &e);
             n += !failed;
         }
+
         if (!failed || e.code != PD_INTERNAL || e.sys != EFBIG)
             _exit(11);
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_FSIZE, &limit);
+
         struct process_row r = process_of(n++, "one");
         if (s->put_process(s, &r, &e))
             _exit(12);
@@ -625,6 +656,7 @@ static void with_failing_writes(const char *dir, int fd)
         if (s->each_process(s, tally_process, &t, &e) || t.count != n - 1 || !t.in_order)
             _exit(13);
     }
+
     s->free(s);
     struct tally t = {.in_order = 1};
     if (!(s = store_sqlite_open(dir, 1, &e)) || s->each_process(s, tally_process, &t, &e) ||
@@ -658,5 +690,6 @@ int main(void)
         PLACED(test_a_full_disk_is_said_and_survived),
         PLACED(test_failing_writes_are_said_and_survived),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

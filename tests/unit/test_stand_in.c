@@ -70,9 +70,11 @@ static void start(struct rig *r, bool cuts)
     far_start(&r->box, 30 * NS_PER_S);
     dials = mmap(NULL, sizeof *dials, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(dials != MAP_FAILED);
+
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     r->stand_in = child_fork();
     assert_true(r->stand_in >= 0);
+
     if (r->stand_in == 0) {
         struct stand_in_config c = {.who = r->box.who,
                                     .control = pair[1],
@@ -137,6 +139,7 @@ static struct wire_id run(const struct rig *r, const char *line, int *ret_input,
     auto_buf payload = BUF_INIT(WIRE_PAYLOAD_MAX);
     struct wire_id id = wire_id_new();
     int in[2], out[2];
+
     msg_list_add(&argv, "/bin/sh");
     msg_list_add(&argv, "-c");
     msg_list_add(&argv, line);
@@ -146,6 +149,7 @@ static struct wire_id run(const struct rig *r, const char *line, int *ret_input,
                                                  .cwd = "/",
                                                  .argv = msg_list_of(&argv),
                                                  .environ = msg_list_of(&env)});
+
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     say(r, WIRE_EXEC, id, &payload, 0, (int[]){in[0], out[1], out[1]}, 3);
@@ -153,6 +157,7 @@ static struct wire_id run(const struct rig *r, const char *line, int *ret_input,
     close(out[1]);
     msg_list_writer_done(&argv);
     msg_list_writer_done(&env);
+
     *ret_input = in[1];
     *ret_output = out[0];
     return id;

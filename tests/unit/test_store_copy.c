@@ -116,9 +116,11 @@ static void test_a_tree_of_everything_is_copied(void **state)
     auto_fd t = make_root(p, "a");
     struct stat st, other;
     char text[PATH_MAX];
+
     write_file(t, "file", "hello", 0640);
     write_file(t, "set-user-id", "x", 0755);
     assert_int_equal(fchmodat(t, "set-user-id", 04755, 0), 0);
+
     write_file(t, "new\nline", "n", 0);
     write_file(t, "...", "dots", 0644);
     write_file(t, "empty", "", 0444);
@@ -126,12 +128,14 @@ static void test_a_tree_of_everything_is_copied(void **state)
     assert_int_equal(mkdirat(t, "full", 01777), 0);
     write_file(t, "full/one", "1", 0600);
     assert_int_equal(linkat(t, "full/one", t, "two", 0), 0);
+
     assert_int_equal(mkdirat(t, "full/deeper", 0755), 0);
     assert_int_equal(linkat(t, "full/one", t, "full/deeper/three", 0), 0);
     assert_int_equal(mkfifoat(t, "fifo", 0620), 0);
     assert_int_equal(mknodat(t, "socket", S_IFSOCK | 0666, 0), 0);
     assert_int_equal(symlinkat("/etc/shadow", t, "shadow"), 0);
     assert_int_equal(symlinkat("../../../../..", t, "up"), 0);
+
     auto_fd file = openat(t, "file", O_RDWR | O_CLOEXEC);
     int attributes = fsetxattr(file, "user.colour", "red", 3, 0) == 0;
     const struct timespec times[2] = {{.tv_sec = 1000000000, .tv_nsec = 5},
@@ -140,6 +144,7 @@ static void test_a_tree_of_everything_is_copied(void **state)
     assert_int_equal(utimensat(t, "full", times, 0), 0);
     assert_int_equal(utimensat(t, "shadow", times, AT_SYMLINK_NOFOLLOW), 0);
     assert_int_equal(futimens(t, times), 0);
+
     if (geteuid() == 0) {
         assert_int_equal(fchownat(t, "file", 1000, 60000, 0), 0);
         assert_int_equal(fchownat(t, "shadow", 1000, 1000, AT_SYMLINK_NOFOLLOW), 0);
@@ -148,9 +153,11 @@ static void test_a_tree_of_everything_is_copied(void **state)
         assert_int_equal(mknodat(t, "white-out", S_IFCHR | 0600, makedev(0, 0)), 0);
         assert_int_equal(mknodat(t, "disk", S_IFBLK | 0666, makedev(7, 200)), 0);
     }
+
     assert_int_equal(copy(p, "a", "b"), 0);
     auto_fd c = open_tree_of(p, "b");
     assert_true(c >= 0);
+
     static const char *const same[] = {
         "file",     "set-user-id", "new\nline", "...",    "empty",  "closed", "full",
         "full/one", "full/deeper", "fifo",      "socket", "shadow", "up",     "."};
@@ -167,11 +174,13 @@ static void test_a_tree_of_everything_is_copied(void **state)
         if (!S_ISDIR(st.st_mode))
             assert_int_equal(other.st_size, st.st_size);
     }
+
     assert_true(fd_read_file(c, "file", text, sizeof text) == 5 && !strcmp(text, "hello"));
     assert_true(readlinkat(c, "shadow", text, sizeof text) == 11 && !memcmp(text, "/etc/sh", 7));
     assert_int_equal(fstatat(c, "full/one", &st, 0), 0);
     assert_int_equal(fstatat(c, "full/deeper/three", &other, 0), 0);
     assert_true(st.st_ino == other.st_ino && st.st_nlink == 3);
+
     auto_fd copied = openat(c, "file", O_RDONLY | O_CLOEXEC);
     assert_true(!attributes || fgetxattr(copied, "user.colour", text, sizeof text) == 3);
     assert_int_equal(exists(c, "white-out"), geteuid() == 0);
@@ -189,9 +198,11 @@ static void test_a_hundred_gigabytes_of_nothing_stay_nothing(void **state)
     if (ftruncate(f, 100LL << 30) < 0)
         skip_because("this file system has no such files");
     assert_int_equal(pwrite(f, "here", 4, 60LL << 30), 4);
+
     alarm(100);
     assert_int_equal(copy(p, "a", "b"), 0);
     alarm(0);
+
     auto_fd c = open_tree_of(p, "b");
     auto_fd g = openat(c, "huge", O_RDONLY | O_CLOEXEC);
     assert_int_equal(fstat(g, &st), 0);
@@ -206,6 +217,7 @@ static void test_ten_thousand_levels(void **state)
     struct place *p = *state;
     auto_fd t = make_root(p, "a");
     int at = dup(t);
+
     for (int i = 0; i < 10000; i++) {
         assert_int_equal(mkdirat(at, "d", 0755), 0);
         int next = openat(at, "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -213,12 +225,15 @@ static void test_ten_thousand_levels(void **state)
         close(at);
         at = next;
     }
+
     write_file(at, "bottom", "b", 0644);
     close(at);
     write_file(t, "z-after", "a", 0644);
     assert_int_equal(copy(p, "a", "b"), 0);
+
     at = open_tree_of(p, "b");
     assert_true(exists(at, "z-after"));
+
     for (int i = 0; i < 10000; i++) {
         int next = openat(at, "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         assert_true(next >= 0);
@@ -234,6 +249,7 @@ static void test_a_wide_tree(void **state)
     struct place *p = *state;
     char name[64];
     auto_fd t = make_root(p, "a");
+
     for (int i = 0; i < 3000; i++) {
         snprintf(name, sizeof name, "%s-%d", i % 3 ? "dir" : "file", i);
         if (i % 3 == 0) {
@@ -244,6 +260,7 @@ static void test_a_wide_tree(void **state)
         snprintf(name, sizeof name, "dir-%d/inner", i);
         write_file(t, name, name, 0644);
     }
+
     assert_int_equal(copy(p, "a", "b"), 0);
     auto_fd c = open_tree_of(p, "b");
     for (int i = 0; i < 3000; i++) {
@@ -261,6 +278,7 @@ static void test_a_tree_that_moves_is_never_left(void **state)
     auto_fd t = make_root(p, "a");
     write_file(p->dir, "outside", "secret", 0600);
     write_file(p->roots, "a/beside", "secret", 0600);
+
     char name[64];
     assert_int_equal(mkdirat(t, "a", 0755), 0);
     assert_int_equal(mkdirat(t, "a/b", 0755), 0);
@@ -269,6 +287,7 @@ static void test_a_tree_that_moves_is_never_left(void **state)
         snprintf(name, sizeof name, "a/b/c/%d", i);
         assert_int_equal(mkdirat(t, name, 0755), 0);
     }
+
     pid_t mover = child_fork();
     if (mover == 0) {
         for (;;) {
@@ -278,6 +297,7 @@ static void test_a_tree_that_moves_is_never_left(void **state)
             (void)unlinkat(t, "x", 0);
         }
     }
+
     int failed = 0, good = 0;
     for (int i = 0; i < 60; i++) {
         int r = copy(p, "a", "b");
@@ -296,6 +316,7 @@ static void test_a_tree_that_moves_is_never_left(void **state)
     }
     kill(mover, SIGKILL);
     waitpid(mover, NULL, 0);
+
     print_message("# %d copies, %d refused\n", good, failed);
     assert_int_equal(entries(p), 1);
 }
@@ -307,10 +328,12 @@ static void test_an_image_is_copied_with_its_holes(void **state)
     char text[8];
     assert_int_equal(mkdirat(p->roots, "a", 0700), 0);
     assert_int_equal(mkdirat(p->roots, "a/layered", 0700), 0);
+
     auto_fd image = openat(p->roots, "a/image", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     assert_int_equal(ftruncate(image, 1 << 30), 0);
     assert_int_equal(pwrite(image, "data", 4, 500 << 20), 4);
     assert_int_equal(copy(p, "a", "b"), 0);
+
     auto_fd other = openat(p->roots, "b/image", O_RDONLY | O_CLOEXEC);
     assert_int_equal(fstat(other, &st), 0);
     assert_true(st.st_size == 1 << 30 && st.st_blocks < 1000);
@@ -319,6 +342,7 @@ static void test_an_image_is_copied_with_its_holes(void **state)
     assert_true(exists(p->roots, "b/layered"));
     assert_int_equal(copy(p, "a", "b"), 1 + PD_CONFLICT);
     assert_int_equal(copy(p, "b", "c"), 0);
+
     /* An image that is a link leads nowhere. */
     assert_int_equal(mkdirat(p->roots, "l", 0700), 0);
     assert_int_equal(symlinkat("../a/image", p->roots, "l/image"), 0);
@@ -336,6 +360,7 @@ static void test_a_root_in_use_is_not_copied_and_can_be_copied_twice_at_once(voi
     assert_int_equal(flock(user, LOCK_UN), 0);
     assert_int_equal(flock(user, LOCK_SH | LOCK_NB), 0); /* as another copy holds it */
     assert_int_equal(copy(p, "a", "b"), 0);
+
     /* Nobody holds the new one. */
     auto_fd new = openat(p->roots, "b", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(flock(new, LOCK_EX | LOCK_NB), 0);
@@ -350,9 +375,11 @@ static void test_half_a_copy_is_trash_unless_somebody_works_on_it(void **state)
     assert_int_equal(mkdirat(p->roots, ".copy-y-2", 0700), 0);
     auto_fd worker = openat(p->roots, ".copy-y-2", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(flock(worker, LOCK_EX | LOCK_NB), 0);
+
     store_clean(p->state);
     assert_false(exists(p->roots, ".copy-x-1"));
     assert_true(exists(p->roots, ".copy-y-2"));
+
     fd_done(&worker);
     store_clean(p->state);
     assert_int_equal(entries(p), 0);
@@ -366,6 +393,7 @@ static int copy_on_a_small_disk(const struct place *p, int image)
     if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("small", roots, "tmpfs", 0, "size=1m") < 0)
         return 100;
+
     struct place here = *p;
     here.roots = open(roots, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     auto_fd tree = make_root(&here, "a");
@@ -373,14 +401,17 @@ static int copy_on_a_small_disk(const struct place *p, int image)
     memset(block, 'x', sizeof block);
     if (tree < 0 || (image && store_remove_tree(here.roots, "a/tree") < 0))
         return 101;
+
     auto_fd f =
         openat(here.roots, image ? "a/image" : "a/tree/file", O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
     for (int i = 0; i < 150; i++)
         if (write(f, block, sizeof block) != sizeof block)
             return 102;
+
     int r = copy(&here, "a", "b");
     if (entries(&here) != 1)
         return 103;
+
     /* With room it works. */
     if (mount(NULL, roots, NULL, MS_REMOUNT, "size=4m") < 0 || copy(&here, "a", "b") != 0)
         return 104;
@@ -392,6 +423,7 @@ static void test_a_full_disk_is_told_and_nothing_is_left(void **state)
     const struct place *p = *state;
     if (geteuid() != 0)
         skip_because("needs root, to mount");
+
     for (int image = 0; image < 2; image++) {
         pid_t pid = child_fork();
         if (pid == 0)
@@ -418,5 +450,6 @@ int main(void)
         IN_PLACE(test_half_a_copy_is_trash_unless_somebody_works_on_it),
         IN_PLACE(test_a_full_disk_is_told_and_nothing_is_left),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,6 +46,7 @@ static void test_a_tree_of_everything_goes(void **state)
     make_file(t, "...");
     make_file(t, "new\nline");
     assert_int_equal(mkfifoat(t, "fifo", 0600), 0);
+
     assert_int_equal(mkdirat(t, "empty", 0), 0);
     assert_int_equal(mkdirat(t, "full", 0755), 0);
     make_file(t, "full/file");
@@ -61,6 +62,7 @@ static void test_links_are_removed_and_not_followed(void **state)
     assert_int_equal(mkdirat(p->dir, "outside", 0755), 0);
     make_file(p->dir, "outside/precious");
     assert_int_equal(mkdirat(p->dir, "t", 0755), 0);
+
     auto_fd t = openat(p->dir, "t", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     char target[128];
     snprintf(target, sizeof target, "%s/outside", p->path);
@@ -71,6 +73,7 @@ static void test_links_are_removed_and_not_followed(void **state)
     assert_int_equal(linkat(p->dir, "outside/precious", t, "hard", 0), 0);
     assert_int_equal(store_remove_tree(p->dir, "t"), 0);
     assert_true(exists(p->dir, "outside/precious"));
+
     /* The name itself as a link. */
     assert_int_equal(symlinkat("outside", p->dir, "link"), 0);
     assert_int_equal(store_remove_tree(p->dir, "link"), 0);
@@ -99,6 +102,7 @@ static void test_a_hundred_thousand_levels(void **state)
         close(at);
         at = next;
     }
+
     make_file(at, "file");
     close(at);
     assert_int_equal(store_remove_tree(p->dir, "t"), 0);
@@ -110,11 +114,13 @@ static void test_a_wide_tree(void **state)
     struct place *p = *state;
     char name[64];
     assert_int_equal(mkdirat(p->dir, "t", 0755), 0);
+
     auto_fd t = openat(p->dir, "t", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; i < 20000; i++) {
         snprintf(name, sizeof name, "file-%d", i);
         make_file(t, name);
     }
+
     for (int i = 0; i < 2000; i++) {
         snprintf(name, sizeof name, "dir-%d", i);
         assert_int_equal(mkdirat(t, name, 0755), 0);
@@ -192,6 +198,7 @@ static void test_a_mount_in_the_tree_is_an_error_and_keeps_its_contents(void **s
     make_file(p->dir, "outside/precious");
     assert_int_equal(mkdirat(p->dir, "t", 0755), 0);
     assert_int_equal(mkdirat(p->dir, "t/mount", 0755), 0);
+
     int status = in_a_child(p, remove_around_a_mount);
     int kept = exists(p->dir, "outside/precious");
     (void)store_remove_tree(p->dir, "t");

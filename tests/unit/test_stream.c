@@ -61,6 +61,7 @@ static void test_bytes_pass_in_order_and_the_end_passes_too(void **state)
 {
     struct between *b = *state;
     char got[64] = "";
+
     assert_int_equal(write(b->feed, "hello ", 6), 6);
     while (turn(&b->s))
         ;
@@ -82,6 +83,7 @@ static void test_a_reader_that_stops_stops_the_writer(void **state)
     uint64_t sent = 0, received = 0;
     int idle = 0;
     assert_int_equal(fd_set_nonblock(b->feed), 0);
+
     while (idle < 3) {
         for (size_t i = 0; i < sizeof bytes; i++)
             bytes[i] = (uint8_t)((sent + i) * 31 % 251);
@@ -90,9 +92,11 @@ static void test_a_reader_that_stops_stops_the_writer(void **state)
         int moved = turn(&b->s);
         idle = n > 0 || moved ? 0 : idle + 1;
     }
+
     /* Two pipes and one chunk, and then it stands still. */
     assert_true(sent >= 64 << 10 && sent <= 3 * (64 << 10) + 4096);
     fd_done(&b->feed);
+
     while (received < sent) {
         while (turn(&b->s) && b->s.have > b->s.sent)
             ;
@@ -102,6 +106,7 @@ static void test_a_reader_that_stops_stops_the_writer(void **state)
             assert_int_equal(bytes[i], (received + (uint64_t)i) * 31 % 251);
         received += (uint64_t)n;
     }
+
     while (turn(&b->s))
         ;
     assert_true(stream_is_over(&b->s));
@@ -124,11 +129,13 @@ static void test_a_reader_that_goes_away_in_the_middle(void **state)
     struct between *b = *state;
     uint8_t bytes[64 << 10] = {0};
     assert_int_equal(fd_set_nonblock(b->feed), 0);
+
     for (int idle = 0; idle < 2;) {
         ssize_t n = write(b->feed, bytes, sizeof bytes);
         idle = turn(&b->s) || n > 0 ? 0 : idle + 1;
     }
     assert_true(b->s.have > b->s.sent);
+
     fd_done(&b->result);
     while (turn(&b->s))
         ;
@@ -185,6 +192,7 @@ static void test_a_stopped_terminal_does_not_block(void **state)
         skip_because("no terminal can be made here");
     auto_fd slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
     assert_true(slave >= 0);
+
     pid_t pid = child_fork();
     if (pid == 0) {
         static uint8_t bytes[64 << 10];
@@ -201,6 +209,7 @@ static void test_a_stopped_terminal_does_not_block(void **state)
         }
         _exit(0);
     }
+
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     if (WIFSIGNALED(status))
@@ -215,6 +224,7 @@ static void check_capture(uint64_t total, size_t piece)
     const uint64_t half = CAPTURE_MAX / 2;
     uint8_t *bytes = malloc(piece);
     assert_int_equal(capture_init(&c), 0);
+
     for (uint64_t at = 0; at < total;) {
         size_t n = total - at < piece ? (size_t)(total - at) : piece;
         for (size_t i = 0; i < n; i++)
@@ -222,23 +232,27 @@ static void check_capture(uint64_t total, size_t piece)
         capture_add(&c, bytes, n);
         at += n;
     }
+
     auto_buf text = BUF_INIT(2 * CAPTURE_MAX);
     capture_text(&c, &text);
     assert_true(c.total == total);
     assert_int_equal(text.overflow, 0);
     assert_int_equal(capture_truncated(&c), total > CAPTURE_MAX);
+
     char note[80] = "";
     if (total > CAPTURE_MAX)
         snprintf(note, sizeof note, "\n[... %llu bytes left out ...]\n",
                  (unsigned long long)(total - CAPTURE_MAX));
     uint64_t kept = total > CAPTURE_MAX ? CAPTURE_MAX : total;
     assert_int_equal(text.len, kept + strlen(note));
+
     uint64_t head = kept < half ? kept : half, tail = kept - head;
     for (uint64_t i = 0; i < head; i++)
         assert_int_equal(text.data[i], i % 251);
     assert_memory_equal(text.data ? (const char *)text.data + head : "", note, strlen(note));
     for (uint64_t i = 0; i < tail; i++)
         assert_int_equal(text.data[text.len - tail + i], (total - tail + i) % 251);
+
     buf_done(&c.head);
     free(c.tail);
     free(bytes);
@@ -257,6 +271,7 @@ static void test_a_capture_keeps_head_and_tail(void **state)
                                       CAPTURE_MAX + 1,
                                       CAPTURE_MAX + CAPTURE_MAX / 2,
                                       3 * CAPTURE_MAX + 7};
+
     for (size_t i = 0; i < COUNT(totals); i++) {
         check_capture(totals[i], 65536);
         check_capture(totals[i], 4093);
@@ -270,6 +285,7 @@ static void test_a_captured_stream_never_waits(void **state)
     struct capture c;
     static uint8_t bytes[32 << 10];
     assert_int_equal(capture_init(&c), 0);
+
     b->s.capture = &c;
     fd_done(&b->s.to);
     for (int i = 0; i < 100; i++) {
@@ -277,6 +293,7 @@ static void test_a_captured_stream_never_waits(void **state)
         while (b->s.total < (uint64_t)(i + 1) * sizeof bytes)
             assert_int_equal(turn(&b->s), 1);
     }
+
     fd_done(&b->feed);
     while (turn(&b->s))
         ;
@@ -303,5 +320,6 @@ int main(void)
         cmocka_unit_test(test_a_capture_keeps_head_and_tail),
         FED(test_a_captured_stream_never_waits),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,6 +53,7 @@ static void test_what_is_written_is_read(void **state)
     static char long_name[5000], long_link[4096];
     memset(long_name, 'n', sizeof long_name - 1);
     memset(long_link, 'l', sizeof long_link - 1);
+
     const struct tar_entry samples[] = {
         {TAR_FILE, 0644, 1000, 1000, 5, 1700000000, "a.txt", ""},
         {TAR_DIR, 0755, 0, 0, 0, 0, "d/", ""},
@@ -71,9 +72,11 @@ static void test_what_is_written_is_read(void **state)
         auto_buf b = BUF_INIT(1 << 20);
         auto_tar_reader r = TAR_READER_INIT;
         struct pd_err e = {.msg = ""};
+
         tar_write_header(&b, t);
         assert_false(b.overflow);
         assert_int_equal(b.len % TAR_BLOCK, 0);
+
         size_t at = 0;
         int step = tar_header(&r, b.data, &e);
         at += TAR_BLOCK;
@@ -94,6 +97,7 @@ static void test_what_is_written_is_read(void **state)
         assert_string_equal(r.entry.path, t->path);
         assert_string_equal(r.entry.link, t->link);
     }
+
     auto_buf end = BUF_INIT(4096);
     tar_write_end(&end);
     assert_int_equal(end.len, 1024);
@@ -111,24 +115,29 @@ static void test_ustar_and_gnu_names(void **state)
     seal(&b);
     assert_int_equal(tar_header(&r, b.bytes, &e), TAR_ENTRY);
     assert_string_equal(r.entry.path, "pre/fix/name");
+
     memcpy(b.bytes + MAGIC, "ustar  ", 8); /* GNU: that is no prefix */
     seal(&b);
     assert_int_equal(tar_header(&r, b.bytes, &e), TAR_ENTRY);
     assert_string_equal(r.entry.path, "name");
+
     b = make("full", '0', "00000000000");
     memset(b.bytes + NAME, 'f', 100); /* no room for a NUL */
     seal(&b);
     assert_int_equal(tar_header(&r, b.bytes, &e), TAR_ENTRY);
     assert_int_equal(strlen(r.entry.path), 100);
+
     b = make("././@LongLink", 'L', "00000000012");
     assert_int_equal(tar_header(&r, b.bytes, &e), TAR_META);
     assert_int_equal(r.meta_size, 10);
     assert_int_equal(tar_meta(&r, (const uint8_t *)"long/name", 10, &e), 0);
+
     b = make("short", '0', "00000000000");
     assert_int_equal(tar_header(&r, b.bytes, &e), TAR_ENTRY);
     assert_string_equal(r.entry.path, "long/name");
     assert_int_equal(tar_header(&r, b.bytes, &e), TAR_ENTRY); /* for one entry only */
     assert_string_equal(r.entry.path, "short");
+
     b = make("old/", 0, "00000000000"); /* before ustar, a directory was a file with a slash */
     memset(b.bytes + MAGIC, 0, 8);
     seal(&b);
@@ -158,6 +167,7 @@ static void test_numbers(void **state)
         {"\x80\1\0\0\0\0\0\0\0\0\0\0", 12, -1},
         {"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12, -1}, /* negative */
     };
+
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         auto_tar_reader r = TAR_READER_INIT;
@@ -208,18 +218,23 @@ static void test_pax(void **state)
         {"22 GNU.sparse.major=1\n", 0, 0},
         {"", 0, 1},
     };
+
     (void)state;
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         auto_tar_reader r = TAR_READER_INIT;
         struct pd_err e = {.msg = ""};
         size_t len = rows[i].len ? rows[i].len : strlen(rows[i].text);
         char size[16];
+
         snprintf(size, sizeof size, "%011o", (unsigned)len);
         struct raw b = make("x", 'x', size);
         assert_int_equal(tar_header(&r, b.bytes, &e), TAR_META);
+
         /* Exactly allocated, so that reading beyond it shows. */
         uint8_t *copy = malloc(len ? len : 1);
         memcpy(copy, rows[i].text, len);
+
         int ok = tar_meta(&r, copy, len, &e) == 0;
         free(copy);
         if (ok != rows[i].ok)
@@ -236,26 +251,32 @@ static void test_refusals(void **state)
     b.bytes[0] = 'b';
     assert_int_equal(tar_header(&r, b.bytes, &e), -1); /* checksum */
     assert_non_null(strstr(e.msg, "checksum"));
+
     b = make("s", 'S', "00000000000");
     assert_int_equal(tar_header(&r, b.bytes, &e), -1);
     assert_int_equal(e.code, PD_UNSUPPORTED);
+
     b = make("v", 'V', "00000000000");
     assert_int_equal(tar_header(&r, b.bytes, &e), -1);
     assert_int_equal(e.code, PD_UNSUPPORTED);
+
     b = make("", '0', "00000000000");
     assert_int_equal(tar_header(&r, b.bytes, &e), -1);
     b = make("l", '2', "00000000000");
     assert_int_equal(tar_header(&r, b.bytes, &e), -1); /* a link to nothing */
+
     b = make("x", 'x', "00010000000");
     assert_int_equal(tar_header(&r, b.bytes, &e), -1); /* 2 MiB of names */
     memset(b.bytes, 0x80, sizeof b.bytes);
     assert_int_equal(tar_header(&r, b.bytes, &e), -1);
+
     /* A long name and then the end. */
     b = make("x", 'x', "00000000017");
     assert_int_equal(tar_header(&r, b.bytes, &e), TAR_META);
     assert_int_equal(tar_meta(&r, (const uint8_t *)"15 path=hidden\n", 15, &e), 0);
     memset(b.bytes, 0, sizeof b.bytes);
     assert_int_equal(tar_header(&r, b.bytes, &e), -1);
+
     /* Bytes that were not asked for. */
     auto_tar_reader r2 = TAR_READER_INIT;
     assert_int_equal(tar_meta(&r2, (const uint8_t *)"abc", 3, &e), -1);

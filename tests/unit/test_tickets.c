@@ -63,6 +63,7 @@ static int take(struct place *p, const char *text, uint64_t now)
     assert_string_equal(got.path, "/workspace/a b");
     assert_string_equal(got.sandbox, SANDBOX);
     assert_true(got.observes);
+
     ticket_done(&got);
     return r;
 }

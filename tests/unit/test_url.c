@@ -52,6 +52,7 @@ static int join_segments(const char *path, struct buf *out)
     struct slice segments[8];
     struct pd_err e = {.msg = ""};
     int n = url_path_split(slice_of(path), segments, COUNT(segments), &e);
+
     for (int i = 0; i < n; i++) {
         char text[100];
         if (url_decode("segment", segments[i], text, sizeof text, &e)) {
@@ -61,6 +62,7 @@ static int join_segments(const char *path, struct buf *out)
             buf_printf(out, "%s%s", i ? "|" : "", text);
         }
     }
+
     if (n < 0)
         assert_int_equal(e.code, PD_INVALID);
     return n < 0 ? -1 : 0;
@@ -104,6 +106,7 @@ static void test_a_target_has_a_path_and_a_query(void **state)
                 {"/a?b=c?d", "/a", "b=c?d"},
                 {"?", "", ""},
                 {"", "", ""}};
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct slice path, query;
         url_split(slice_of(rows[i].target), &path, &query);
@@ -148,6 +151,7 @@ static void test_a_parameter_is_there_once_or_not(void **state)
         {"path=1234567890123456", -1, ""},
         {"path=123456789012345", 1, "123456789012345"},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         char out[16] = "before";
         struct pd_err e = {.msg = ""};
@@ -185,12 +189,14 @@ static void test_unknown_parameters_are_refused(void **state)
         {"%zz=1", "name: malformed"},
         {"%ff=1", "name: is not UTF-8"},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct pd_err e = {.msg = ""};
         int r = url_query_check(slice_of(rows[i].query), allowed, &e);
         if (r != (rows[i].error ? -1 : 0) || (r && !strstr(e.msg, rows[i].error)))
             fail_msg("'%s' gave %d %s", rows[i].query, r, e.msg);
     }
+
     for (unsigned more = 0; more < 2; more++) {
         auto_buf b = BUF_INIT(10000);
         struct pd_err e = {.msg = ""};
@@ -206,6 +212,7 @@ static void test_parameters_are_listed_in_order(void **state)
     struct slice query = slice_of("a=1&b%20c&&d=%32"), value;
     char name[URL_NAME_SIZE], text[10];
     struct pd_err e;
+
     assert_int_equal(url_query_next(&query, name, &value, &e), 1);
     assert_string_equal(name, "a");
     assert_true(slice_is(value, "1"));
@@ -224,12 +231,15 @@ static void test_what_is_encoded_is_decoded(void **state)
     auto_buf out = BUF_INIT(1000);
     assert_int_equal(url_encode(&out, "aZ09-._~", 8, 0), 0);
     assert_string_equal(buf_cstr(&out), "aZ09-._~");
+
     buf_clear(&out);
     assert_int_equal(url_encode(&out, "/a b\xc3\xa9%+\0", 9, 0), 0);
     assert_string_equal(buf_cstr(&out), "%2Fa%20b%C3%A9%25%2B%00");
+
     buf_clear(&out);
     assert_int_equal(url_encode(&out, "/a/b", 4, 1), 0);
     assert_string_equal(buf_cstr(&out), "/a/b");
+
     struct buf small = BUF_INIT(2);
     assert_int_equal(url_encode(&small, " ", 1, 0), -1);
     buf_done(&small);
@@ -275,6 +285,7 @@ static void test_preview_hosts(void **state)
         {"80-" ID ".x.box.example", "box.example", -1, 0},
         {"x.80-" ID ".box.example", "box.example", -1, 0},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         unsigned port = 4711;
         char id[URL_ID_LEN + 1] = "none";
@@ -303,6 +314,7 @@ static void test_servers(void **state)
         {"http://[::1]", {0, "::1", 80, ""}},
         {"unix:/run/paddock.sock", {0, "", 0, "/run/paddock.sock"}},
     };
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct url_server s;
         struct pd_err e = {.msg = ""};
@@ -313,6 +325,7 @@ static void test_servers(void **state)
         assert_string_equal(s.host, rows[i].s.host);
         assert_string_equal(s.socket, rows[i].s.socket);
     }
+
     static const char *const bad[] = {
         "",
         "localhost:8090",
@@ -360,6 +373,7 @@ static void test_utf8_is_exact(void **state)
     for (uint32_t first = 0; first < 256; first++)
         valid += (unsigned)utf8_is_valid(&(uint8_t[]){(uint8_t)first}, 1);
     assert_int_equal(valid, 128);
+
     valid = 0;
     unsigned valid3 = 0;
     for (uint32_t i = 0; i < 1 << 24; i++) {
@@ -372,6 +386,7 @@ static void test_utf8_is_exact(void **state)
         if (b[1] >= 0x80 && b[2] >= 0x80 && b[0] >= 0xe0)
             valid3 += (unsigned)utf8_is_valid(b, 3);
     }
+
     assert_int_equal(valid, 0x800 - 0x80);
     assert_int_equal(valid3, 0x10000 - 0x800 - 0x800);
     for (uint32_t c = 0x10000; c < 0x120000; c += 7) {
@@ -400,5 +415,6 @@ int main(void)
         cmocka_unit_test(test_servers),
         cmocka_unit_test(test_utf8_is_exact),
     };
+
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@ static void test_a_worker_has_nothing_of_inits(void **state)
     char path[64], text[4096];
     deadline d = deadline_in(PATIENCE);
     int pid = 0;
+
     while (!pid && !deadline_passed(d)) {
         char children[64];
         snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)b->init.pid,
@@ -17,12 +18,14 @@ static void test_a_worker_has_nothing_of_inits(void **state)
             pid = (int)strtol(children, NULL, 10);
     }
     assert_true(pid > 1);
+
     snprintf(path, sizeof path, "/proc/%d/comm", pid);
     do
         assert_true(fd_read_file(AT_FDCWD, path, text, sizeof text) > 0);
     while (strncmp(text, "paddock-worker", 14) != 0 && !deadline_passed(d));
     while ((state_of(pid) != 'S' || (geteuid() == 0 && fds_of(pid) != 5)) && !deadline_passed(d))
         usleep(1000);
+
     if (geteuid() == 0) { /* who may look at all: 0-2, the directory, the new file */
         assert_int_equal(fds_of(pid), 5);
         for (int fd = 0; fd < 64; fd++) {
@@ -37,14 +40,17 @@ static void test_a_worker_has_nothing_of_inits(void **state)
         assert_int_equal(stat(path, &st), 0);
         assert_int_equal(st.st_uid, 0); /* not dumpable: its files are not its own */
     }
+
     snprintf(path, sizeof path, "/proc/%d/status", pid);
     assert_true(fd_read_file(AT_FDCWD, path, text, sizeof text) > 0);
     assert_non_null(strstr(text, "SigBlk:\t0000000000000000"));
+
     char ids[64];
     snprintf(ids, sizeof ids, "Uid:\t%u\t%u\t%u\t%u", b->uid, b->uid, b->uid, b->uid);
     assert_non_null(strstr(text, ids));
     if (geteuid() == 0)
         assert_non_null(strstr(text, "CapEff:\t0000000000000000"));
+
     fd_done(&j.in);
     fd_done(&j.go);
     expect_kind(&j, RECORD_ERROR, "an error");
@@ -58,11 +64,13 @@ static void test_flags_that_make_no_sense_are_refused(void **state)
     struct init_run *r = &b->init;
     EXEC(r->sock, .id = 900, .argv = OP("stat", "/"), .flags = EXEC_WORKER | EXEC_PTY);
     expect_error(r->sock, &r->f, 900, PD_PROTOCOL, &e);
+
     EXEC(r->sock, .id = 901, .argv = OP("stat", "/"), .flags = EXEC_WORKER | EXEC_EXTRA,
          .fd_count = 4);
     expect_error(r->sock, &r->f, 901, PD_PROTOCOL, &e);
     EXEC(r->sock, .id = 902, .argv = OP("stat", "/"), .flags = EXEC_WORKER, .fd_count = 4);
     expect_error(r->sock, &r->f, 902, PD_PROTOCOL, &e);
+
     EXEC(r->sock, .id = 903, .script = "exit 0", .flags = EXEC_EXTRA);
     expect_error(r->sock, &r->f, 903, PD_PROTOCOL, &e);
     expect_refusal(b, OP("no-such-operation"), PD_UNSUPPORTED, "no-such-operation");
@@ -83,19 +91,23 @@ static void test_paths_that_are_none(void **state)
     expect_refusal(b, OP("stat", ""), PD_INVALID, "empty");
     expect_refusal(b, OP("stat", longer), PD_INVALID, "too long");
     expect_refusal(b, OP("write", longer, "-", "1"), PD_INVALID, "too long");
+
     for (size_t i = 255; i < 6000; i += 256)
         longer[i] = '/';
     expect_refusal(b, OP("stat", longer), PD_INVALID, "too long");
     free(longer);
+
     expect_refusal(b, OP("stat", "no/such"), PD_NOT_FOUND, "'no/such'");
     expect_refusal(b, OP("write", "a/", "-", "0"), PD_INVALID, "name of a file");
     expect_refusal(b, OP("write", "..", "-", "0"), PD_INVALID, "name of a file");
     expect_refusal(b, OP("remove", "/", "1"), PD_INVALID, "name of a file");
     expect_refusal(b, OP("remove", ".", "1"), PD_INVALID, "name of a file");
     expect_refusal(b, OP("move", ".", "x", "0"), PD_INVALID, "name of a file");
+
     put_file(b, "file", "x");
     expect_refusal(b, OP("stat", "file/below"), PD_INVALID, "not a directory");
     expect_refusal(b, OP("stat", "file/"), PD_INVALID, "not a directory");
+
     /* Where to start from is gone: absolute paths still work. */
     struct job j = {.id = 950, .in = -1, .go = -1};
     int out[2];
@@ -104,10 +116,12 @@ static void test_paths_that_are_none(void **state)
     EXEC(b->init.sock, .id = 950, .flags = EXEC_WORKER | EXEC_QUIET, .uid = b->uid,
          .cwd = "/no/such/dir", .argv = OP("stat", "x"), .fds = {0, out[1]});
     close(out[1]);
+
     struct record r = expect_kind(&j, RECORD_ERROR, "an error");
     assert_int_equal(r.error.code, PD_NOT_FOUND);
     assert_non_null(strstr(r.error.text, "absolute path"));
     job_end(b, &j);
+
     char path[128];
     snprintf(path, sizeof path, "%s/file", b->dir);
     expect_answer(b, OP("stat", path), RECORD_ENTRY);
@@ -118,6 +132,7 @@ static void test_stat(void **state)
     struct bench *b = *state;
     char path[256];
     put_file(b, "a.txt", "hello");
+
     struct record r = expect_answer(b, OP("stat", ".//a.txt"), RECORD_ENTRY);
     snprintf(path, sizeof path, "%s/a.txt", b->dir);
     assert_string_equal(r.entry.path, path);
@@ -126,6 +141,7 @@ static void test_stat(void **state)
     assert_int_equal(r.entry.mode, 0644);
     assert_int_equal(r.entry.uid, b->uid);
     assert_true(r.entry.mtime_ns > 1600000000ll * 1000000000);
+
     SHELL(b, "ln -s /no/such link; mkfifo fifo; mkdir dir; touch -d 1960-01-01 old; python3 -c "
              "'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")'");
     r = expect_answer(b, OP("stat", "link"), RECORD_ENTRY);
@@ -137,6 +153,7 @@ static void test_stat(void **state)
     assert_int_equal(expect_answer(b, OP("stat", "/dev/null"), RECORD_ENTRY).entry.type,
                      ENTRY_DEVICE);
     assert_true(expect_answer(b, OP("stat", "old"), RECORD_ENTRY).entry.mtime_ns < 0);
+
     r = expect_answer(b, OP("stat", "/"), RECORD_ENTRY);
     assert_string_equal(r.entry.path, "/");
     if (geteuid() == 0) {
@@ -157,6 +174,7 @@ static void test_read_ranges(void **state)
     };
     struct bench *b = *state;
     put_file(b, "ten", "0123456789");
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct job j = job_start(b, OP("read", "ten", rows[i].offset, rows[i].length));
         size_t len;
@@ -173,6 +191,7 @@ static void test_read_only_regular_files(void **state)
     struct bench *b = *state;
     SHELL(b, "mkfifo fifo; mkdir dir; ln -s fifo to-fifo; ln -s a loop; ln -s loop a; ln -s x x;"
              "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")'");
+
     uint64_t start = clock_now();
     expect_refusal(b, OP("read", "fifo", "0", "-"), PD_INVALID, "is a FIFO, not a regular file");
     expect_refusal(b, OP("read", "to-fifo", "0", "-"), PD_INVALID, "is a FIFO");
@@ -192,6 +211,7 @@ static void test_magic_links_are_refused(void **state)
     struct bench *b = *state;
     put_file(b, "f", "text");
     SHELL(b, "ln -s /proc/self/root r; ln -s /proc/self/cwd c; ln -s /proc/self/fd/0 z");
+
     static const char *const paths[] = {"/proc/self/root/etc/passwd",
                                         "/proc/1/root/etc/passwd",
                                         "/proc/self/fd/0",
@@ -214,6 +234,7 @@ static void test_magic_links_are_refused(void **state)
         assert_true(r.error.code == PD_INVALID || r.error.code == PD_DENIED);
         job_end(b, &j);
     }
+
     /* The same through an ordinary link works: the test can fail. */
     SHELL(b, "mkdir d && ln -s .. d/up");
     expect_file(b, "d/up/f", "text");
@@ -225,14 +246,17 @@ static void test_files_of_proc_have_a_size(void **state)
     struct job j = job_start(b, OP("read", "/proc/version", "0", "-"));
     struct record r = expect_kind(&j, RECORD_ENTRY, "an entry");
     assert_true(r.entry.size > 10);
+
     size_t len, size = (size_t)r.entry.size;
     char *got = job_bytes(&j, &len);
     assert_int_equal(len, size);
     assert_memory_equal(got, "Linux", 5);
     free(got);
     job_end(b, &j);
+
     j = job_start(b, OP("read", "/proc/version", "2", "3"));
     assert_int_equal(expect_kind(&j, RECORD_ENTRY, "an entry").entry.size, size);
+
     got = job_bytes(&j, &len);
     assert_string_equal(got, "nux");
     free(got);
@@ -245,16 +269,19 @@ static void test_a_file_that_grows_or_shrinks(void **state)
     struct bench *b = *state;
     char path[256];
     snprintf(path, sizeof path, "%s/big", b->dir);
+
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     assert_int_equal(ftruncate(fd, 4 << 20), 0);
     assert_int_equal(chmod(path, 0644), 0);
     struct job j = job_start(b, OP("read", "big", "0", "-"));
     assert_int_equal(expect_kind(&j, RECORD_ENTRY, "an entry").entry.size, 4 << 20);
+
     assert_int_equal(ftruncate(fd, 64 << 20), 0); /* the pipe was full long before the end */
     size_t len;
     free(job_bytes(&j, &len));
     assert_int_equal(len, 4 << 20);
     assert_int_equal(job_end(b, &j), 0);
+
     j = job_start(b, OP("read", "big", "0", "-"));
     assert_int_equal(expect_kind(&j, RECORD_ENTRY, "an entry").entry.size, 64 << 20);
     assert_int_equal(ftruncate(fd, 1 << 20), 0);
@@ -271,12 +298,14 @@ static void test_huge_sparse_files(void **state)
              "2>/dev/null; chmod 644 huge");
     struct job j = job_start(b, OP("read", "huge", "1099511627770", "-"));
     assert_int_equal(expect_kind(&j, RECORD_ENTRY, "an entry").entry.size, 1099511627776);
+
     size_t len;
     char *got = job_bytes(&j, &len);
     assert_int_equal(len, 6);
     assert_memory_equal(got, "\0\0\0end", 6);
     free(got);
     job_end(b, &j);
+
     /* A reader that goes away ends a worker that would have terabytes to tell. */
     j = job_start(b, OP("read", "huge", "0", "-"));
     expect_kind(&j, RECORD_ENTRY, "an entry");
@@ -289,18 +318,22 @@ static void test_write_makes_and_replaces(void **state)
     struct bench *b = *state;
     put_file(b, "a", "one");
     expect_file(b, "a", "one");
+
     SHELL(b, "chmod 0640 a; ln a other");
     put_file(b, "a", "another");
     expect_file(b, "a", "another");
     expect_file(b, "other", "one"); /* replaced, not overwritten */
     assert_int_equal(expect_answer(b, OP("stat", "a"), RECORD_ENTRY).entry.mode, 0640);
+
     put_file(b, "d1/d2/d3/x", "deep");
     expect_file(b, "d1/d2/d3/x", "deep");
     assert_int_equal(expect_answer(b, OP("stat", "d1"), RECORD_ENTRY).entry.mode, 0755);
     expect_refusal(b, OP("write", "e1/e2/x", "-", "0"), PD_NOT_FOUND, "'e1/e2/x'");
+
     struct job j = job_start(b, OP("write", "script", "0755", "0"));
     fd_done(&j.in);
     assert_int_equal(write(j.go, "C", 1), 1);
+
     struct record r = expect_kind(&j, RECORD_ENTRY, "an entry");
     assert_int_equal(r.entry.mode, 0755);
     assert_int_equal(r.entry.size, 0);
@@ -316,6 +349,7 @@ static void test_write_follows_links(void **state)
     put_file(b, "link2", "through");
     expect_file(b, "d/real", "through");
     assert_int_equal(expect_answer(b, OP("stat", "link2"), RECORD_ENTRY).entry.type, ENTRY_SYMLINK);
+
     put_file(b, "dir-link/x", "below");
     expect_file(b, "d/x", "below");
     SHELL(b, "ln -s l1 l2; ln -s l2 l1; ln -s nowhere/x dangling");
@@ -347,14 +381,17 @@ static void test_write_counts_what_comes(void **state)
     put_file(b, "a", "old");
     struct job j = job_start(b, OP("write", "a", "-", "0", "10"));
     assert_int_equal(fd_write_all(j.in, "123", 3), 0);
+
     fd_done(&j.in);
     (void)!write(j.go, "C", 1); /* it may have counted, and ended, before */
     struct record r = expect_kind(&j, RECORD_ERROR, "an error");
     assert_int_equal(r.error.code, PD_INVALID);
     assert_non_null(strstr(r.error.text, "3 bytes"));
     assert_int_equal(WEXITSTATUS(job_end(b, &j)), 1);
+
     j = job_start(b, OP("write", "a", "-", "0", "2"));
     assert_int_equal(fd_write_all(j.in, "123", 3), 0);
+
     fd_done(&j.in);
     (void)!write(j.go, "C", 1);
     r = expect_kind(&j, RECORD_ERROR, "an error");
@@ -369,6 +406,7 @@ static void test_write_without_commit_changes_nothing(void **state)
 {
     struct bench *b = *state;
     put_file(b, "a", "old");
+
     for (int how = 0; how < 4; how++) {
         struct job j = job_start(b, OP("write", "a", "-", "0"));
         assert_int_equal(fd_write_all(j.in, "new", 3), 0);
@@ -378,6 +416,7 @@ static void test_write_without_commit_changes_nothing(void **state)
             fd_done(&j.go); /* the daemon is dead */
         if (how == 1)
             assert_int_equal(write(j.go, "A", 1), 1);
+
         if (how >= 2) {
             usleep(100000);
             send_signal(b->init.sock, 5000 + (uint32_t)how, j.id, SIGKILL);
@@ -385,6 +424,7 @@ static void test_write_without_commit_changes_nothing(void **state)
         } else {
             assert_int_equal(expect_kind(&j, RECORD_ERROR, "an error").error.code, PD_LOST);
         }
+
         int status = job_end(b, &j);
         assert_true(how >= 2 ? WIFSIGNALED(status) : WEXITSTATUS(status) == 1);
         expect_file(b, "a", "old");
@@ -397,12 +437,14 @@ static void test_write_to_a_full_disk(void **state)
     struct bench *b = *state;
     if (geteuid() != 0)
         skip_because("mounting needs root");
+
     char path[256];
     snprintf(path, sizeof path, "%s/full", b->dir);
     assert_int_equal(mkdir(path, 0777), 0);
     if (mount("full", path, "tmpfs", 0, "size=1m,mode=777") < 0)
         skip_because("no tmpfs can be mounted");
     put_file(b, "full/a", "old");
+
     struct job j = job_start(b, OP("write", "full/a", "-", "0"));
     char *data = calloc(1, 3 << 20);
     pid_t feeder = child_fork();
@@ -413,11 +455,13 @@ static void test_write_to_a_full_disk(void **state)
         _exit(0);
     }
     free(data);
+
     fd_done(&j.in);
     struct record r = expect_kind(&j, RECORD_ERROR, "an error");
     assert_int_equal(r.error.code, PD_NO_SPACE);
     assert_non_null(strstr(r.error.text, "'full/a'"));
     assert_int_equal(WEXITSTATUS(job_end(b, &j)), 1);
+
     wait_child(feeder);
     expect_file(b, "full/a", "old");
     assert_int_equal(count_files(b, "full"), 1);
@@ -429,6 +473,7 @@ static void test_odd_names(void **state)
     static const char *const names[] = {
         "\xff\xfe\n\033[2J", "a\rb", "-rf", "a b", "\"", "\\", "*", "..a"};
     struct bench *b = *state;
+
     for (size_t i = 0; i < COUNT(names); i++) {
         char path[256];
         put_file(b, names[i], "odd");
@@ -451,6 +496,7 @@ static void test_mkdir(void **state)
     expect_answer(b, OP("mkdir", "d", "1", "0755"), RECORD_ENTRY);
     expect_refusal(b, OP("mkdir", "x/y/z", "0", "0755"), PD_NOT_FOUND, "'x/y/z'");
     expect_answer(b, OP("mkdir", "x/y/z/", "1", "0755"), RECORD_ENTRY);
+
     put_file(b, "f", "");
     expect_refusal(b, OP("mkdir", "f", "1", "0755"), PD_CONFLICT, "exists");
     expect_refusal(b, OP("mkdir", "f/x", "1", "0755"), PD_INVALID, "not a directory");
@@ -468,6 +514,7 @@ static void test_move(void **state)
     put_file(b, "b", "B");
     put_file(b, "d/x", "X");
     put_file(b, "full/y", "Y");
+
     expect_refusal(b, OP("move", "a", "b", "0"), PD_CONFLICT, "exists");
     expect_answer(b, OP("move", "a", "b", "1"), RECORD_ENTRY);
     expect_file(b, "b", "A");
@@ -480,6 +527,7 @@ static void test_move(void **state)
     expect_refusal(b, OP("move", "e", "full", "1"), PD_CONFLICT, "not empty");
     expect_refusal(b, OP("move", "e", "b", "1"), PD_CONFLICT, "directory");
     expect_refusal(b, OP("move", "b", "e", "1"), PD_CONFLICT, "directory");
+
     SHELL(b, "ln -s nowhere l");
     struct record r = expect_answer(b, OP("move", "l", "m", "0"), RECORD_ENTRY);
     assert_int_equal(r.entry.type, ENTRY_SYMLINK);
@@ -492,6 +540,7 @@ static void test_chmod(void **state)
     put_file(b, "f", "x");
     SHELL(b, "ln -s f l; ln -s nowhere dangling");
     assert_int_equal(expect_answer(b, OP("chmod", "f", "0400"), RECORD_ENTRY).entry.mode, 0400);
+
     struct record r = expect_answer(b, OP("chmod", "l", "0751"), RECORD_ENTRY);
     assert_int_equal(r.entry.type, ENTRY_FILE); /* of what the link leads to */
     assert_int_equal(expect_answer(b, OP("stat", "f"), RECORD_ENTRY).entry.mode, 0751);
@@ -516,19 +565,23 @@ static void test_attributes(void **state)
         job_end(b, &j);
         skip_because("this file system has no attributes");
     }
+
     assert_int_equal(r.kind, RECORD_ENTRY);
     job_end(b, &j);
     j = job_start(b, OP("setxattr", "f", "user.b"));
     assert_int_equal(fd_write_all(j.in, "b\0c", 3), 0);
+
     fd_done(&j.in);
     expect_kind(&j, RECORD_ENTRY, "an entry");
     assert_int_equal(job_end(b, &j), 0);
+
     j = job_start(b, OP("getxattr", "f", "user.b"));
     r = expect_kind(&j, RECORD_VALUE, "a value");
     assert_int_equal(r.value.len, 3);
     assert_memory_equal(r.value.data, "b\0c", 3);
     expect_kind(&j, RECORD_END, "the end");
     job_end(b, &j);
+
     j = job_start(b, OP("getxattr", "f", ""));
     unsigned n = 0;
     while ((r = job_record(&j)).kind == RECORD_VALUE)
@@ -536,10 +589,12 @@ static void test_attributes(void **state)
     assert_int_equal(n, 2);
     assert_int_equal(r.kind, RECORD_END);
     job_end(b, &j);
+
     expect_refusal(b, OP("getxattr", "f", "user.none"), PD_NOT_FOUND, "user.none");
     expect_refusal(b, OP("setxattr", "f", "security.x", "y"), PD_INVALID, "user.");
     expect_refusal(b, OP("setxattr", "f", "trusted.overlay.opaque", "y"), PD_INVALID, "user.");
     expect_refusal(b, OP("getxattr", "gone", ""), PD_NOT_FOUND, "'gone'");
+
     j = job_start(b, OP("setxattr", "f", "user.big"));
     char *big = calloc(1, 100000);
     pid_t feeder = child_fork();
@@ -550,6 +605,7 @@ static void test_attributes(void **state)
         _exit(0);
     }
     free(big);
+
     fd_done(&j.in);
     assert_int_equal(expect_kind(&j, RECORD_ERROR, "an error").error.code, PD_TOO_LARGE);
     job_end(b, &j);
@@ -620,6 +676,7 @@ static void send_with_fds(struct bench *b, uint32_t id, unsigned flags, const ch
                          .cwd = "/",
                          .argv = msg_list_of(&argv),
                          .environ = msg_list_of(&env)};
+
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
     msg_exec_encode(&out, &m);
     msg_list_writer_done(&argv);
@@ -638,16 +695,19 @@ static void test_an_extra_descriptor(void **state)
 {
     struct bench *b = *state;
     auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
     for (uint32_t grouped = 0; grouped < 2; grouped++) {
         int p[2];
         char text[256] = "", path[128];
         snprintf(path, sizeof path, "%s/procs", b->dir);
         auto_fd procs = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
         assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+
         int with[5] = {null, null, p[1], procs, p[1]}, without[4] = {null, null, p[1], p[1]};
         send_with_fds(b, 70 + grouped, EXEC_EXTRA | (grouped ? EXEC_CGROUP : 0),
                       OP("/bin/sh", "-c", TELL_FDS), grouped ? with : without, 4 + grouped);
         close(p[1]);
+
         assert_int_equal(expect_exited(&b->init, 70 + grouped).status, 0);
         assert_true(read(p[0], text, sizeof text - 1) > 0);
         assert_string_equal(text, "extra\n");
@@ -664,10 +724,12 @@ static void test_a_worker_that_cannot_start(void **state)
     auto_fd null = open("/dev/null", O_RDWR | O_CLOEXEC);
     auto_fd procs = open("/dev/null", O_RDONLY | O_CLOEXEC); /* cannot be written to */
     int p[2];
+
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
     int fds[4] = {null, p[1], null, procs};
     send_with_fds(b, 80, EXEC_WORKER | EXEC_CGROUP, OP("stat", "/"), fds, 4);
     close(p[1]);
+
     struct job j = {.id = 80, .in = -1, .go = -1, .out = p[0]};
     struct record r = expect_kind(&j, RECORD_ERROR, "an error");
     assert_non_null(strstr(r.error.text, "cgroup"));
@@ -704,6 +766,7 @@ int main(void)
         WITH_BENCH(test_an_extra_descriptor),
         WITH_BENCH(test_a_worker_that_cannot_start),
     };
+
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,21 +23,25 @@ static void test_links_are_followed_to_their_end(void **state)
     put_file(b, "f", "hello");
     SHELL(b, "chmod 0640 f; ln -s f one; ln -s one two; mkdir d; ln -s d to-dir; ln -s no dangling;"
              "ln -s loop loop; mkfifo p; ln -s p to-fifo; ln -s /proc/1/root magic; rm -f gone");
+
     struct record_detail d = stat_detail(b, "f");
     assert_int_equal(d.entry.type, ENTRY_FILE);
     assert_int_equal(d.end_type, ENTRY_FILE);
     assert_int_equal(d.end_mode, 0640);
     assert_string_equal(d.end_path, "");
+
     d = stat_detail(b, "two");
     assert_int_equal(d.entry.type, ENTRY_SYMLINK);
     assert_string_equal(d.entry.target, "one");
     assert_int_equal(d.entry.size, 3);
     assert_int_equal(d.end_type, ENTRY_FILE);
     assert_int_equal(d.end_mode, 0640);
+
     full(b, "f", path);
     assert_string_equal(d.end_path, path);
     assert_int_equal(stat_detail(b, "to-dir").end_type, ENTRY_DIR);
     assert_int_equal(stat_detail(b, "to-fifo").end_type, ENTRY_FIFO);
+
     static const char *const nowhere[] = {"dangling", "loop", "magic"};
     for (size_t i = 0; i < COUNT(nowhere); i++) {
         d = stat_detail(b, nowhere[i]);
@@ -55,6 +59,7 @@ static void test_attributes(void **state)
     char path[256];
     const char *name, *value;
     uint32_t pos = 0;
+
     put_file(b, "f", "x");
     SHELL(b, "ln -s f l");
     full(b, "f", path);
@@ -63,6 +68,7 @@ static void test_attributes(void **state)
     assert_int_equal(setxattr(path, "user.other", "o", 1, 0), 0);
     assert_int_equal(setxattr(path, "user.e2b.nul", "a\0b", 3, 0), 0);
     assert_int_equal(setxattr(path, "user.e2b.", "nameless", 8, 0), 0);
+
     for (int i = 0; i < 2; i++) { /* of a link: what it leads to has */
         struct record r = expect_answer(b, OP("stat", i ? "l" : "f", "1"), RECORD_DETAIL);
         pos = 0;
@@ -71,6 +77,7 @@ static void test_attributes(void **state)
         assert_string_equal(value, "v\xff");
         assert_int_equal(record_attr_next(&r.detail, &pos, &name, &value), 0);
     }
+
     /* Nobody pays who did not ask. */
     expect_answer(b, OP("stat", "f"), RECORD_ENTRY);
 }
@@ -80,6 +87,7 @@ static void test_lists_with_details(void **state)
     struct bench *b = *state;
     static const char *const names[] = {"a", "a/z", "b", "l"};
     SHELL(b, "mkdir -p t/a; touch t/a/z t/b; ln -s a t/l");
+
     struct job j = job_start(b, OP("list", "t", "3", "10", "", "1"));
     for (size_t i = 0; i < COUNT(names); i++) {
         char path[256], name[64];
@@ -100,6 +108,7 @@ static void test_new_directories_with_their_parents(void **state)
     struct record r = expect_answer(b, OP("mkdir", "a/b/c", "2", "0755", "1"), RECORD_DETAIL);
     assert_int_equal(r.detail.end_type, ENTRY_DIR);
     assert_int_equal(r.detail.entry.mode, 0755);
+
     put_file(b, "f", "x");
     SHELL(b, "ln -s a to-dir; ln -s no dangling");
     expect_refusal(b, OP("mkdir", "a/b/c", "2", "0755"), PD_CONFLICT, "'a/b/c'");

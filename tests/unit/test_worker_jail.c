@@ -32,6 +32,7 @@ static pid_t start_keeper(const char *dir)
     snprintf(state, sizeof state, "%s/state", dir);
     snprintf(run, sizeof run, "%s/run", dir);
     mkdir(run, 0700);
+
     pid_t pid = child_fork();
     if (pid == 0) {
         setenv("PADDOCK_STATE_DIR", state, 1);
@@ -39,6 +40,7 @@ static pid_t start_keeper(const char *dir)
         execl(program, "paddock", "keeper", "--socket", socket, (char *)NULL);
         _exit(100);
     }
+
     return pid;
 }
 
@@ -48,6 +50,7 @@ static int setup(void **state)
     struct pd_err e = {.msg = ""};
     struct spec s = SPEC_DEFAULT;
     char socket[128];
+
     *state = NULL;
     if (geteuid() != 0)
         return 0;
@@ -57,6 +60,7 @@ static int setup(void **state)
     if (p.keeper < 0)
         return 0;
     snprintf(socket, sizeof socket, "%s/keeper.sock", p.dir);
+
     deadline d = deadline_in(PATIENCE);
     while (keeper_connect(&p.link, socket, &e) < 0 && !deadline_passed(d))
         usleep(10000);
@@ -77,6 +81,7 @@ static int teardown(void **state)
     jail_done(&p->jail);
     keeper_link_done(&p->link);
     kill(p->keeper, SIGTERM);
+
     wait_child(p->keeper);
     pid_t pid = child_fork();
     if (pid == 0) {
@@ -101,10 +106,12 @@ static struct job start(struct place_to_be *p, unsigned flags, const char *const
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     assert_int_equal(pipe2(go, O_CLOEXEC), 0);
+
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT, env = MSG_LIST_WRITER_INIT;
     for (; *words; words++)
         msg_list_add(&argv, *words);
     msg_list_add(&env, "PATH=/usr/bin:/bin");
+
     struct job j = {.in = in[1], .out = out[0], .go = go[1]};
     j.c = (struct command){.flags = flags | EXEC_QUIET,
                            .fds = {in[0], out[1], go[0]},
@@ -115,6 +122,7 @@ static struct job start(struct place_to_be *p, unsigned flags, const char *const
                                     .environ = msg_list_of(&env)}};
     if (jail_send_command(&p->jail, &j.c, p->jail.cgroup_dir >= 0, &e) < 0)
         fail_msg("%s", e.msg);
+
     msg_list_writer_done(&argv);
     msg_list_writer_done(&env);
     close(in[0]);
@@ -149,18 +157,21 @@ static int finish(struct place_to_be *p, struct job *j)
     fd_done(&j->in);
     fd_done(&j->go);
     fd_done(&j->out);
+
     for (;;) {
         for (unsigned i = 0; i < p->ended_count; i++)
             if (wire_id_equal(p->ended[i].id, j->c.id)) {
                 jail_forget_command(&p->jail, &j->c);
                 return p->ended[i].status;
             }
+
         auto_frame f = FRAME_INIT;
         struct msg_exited end;
         if (wire_recv_plain(p->jail.control, &f, deadline_in(PATIENCE), &e) != 1)
             fail_msg("no end: %s", e.msg);
         if (f.head.type == WIRE_ERROR && msg_error_raise(&f, &e) < 0)
             fail_msg("refused: %s", e.msg);
+
         if (f.head.type != WIRE_EXITED)
             continue;
         assert_int_equal(msg_exited_decode(&f.payload, &end, &e), 0);
@@ -186,12 +197,14 @@ static void one(struct place_to_be *p, const char *const *words, enum record_kin
     struct job j = start(p, EXEC_WORKER, words);
     fd_done(&j.in);
     (void)!write(j.go, "C", 1);
+
     struct record r;
     do
         r = next(&j);
     while (r.kind != kind && r.kind != RECORD_ERROR && r.kind);
     if (r.kind != kind)
         fail_msg("%s: %s", words[0], r.kind == RECORD_ERROR ? r.error.text : "no such answer");
+
     char rest[4096]; /* the bytes of read and tar, or records that were not asked for */
     while (read(j.out, rest, sizeof rest) > 0)
         ;
@@ -219,6 +232,7 @@ static void test_files(void **state)
     one(p, WORDS("getxattr", "d/a.txt", ""), RECORD_END);
     one(p, WORDS("remove", "h", "1"), RECORD_END);
     one(p, WORDS("read", "/proc/cpuinfo", "0", "-"), RECORD_ENTRY);
+
     /* The walls are those of commands. */
     static const char *const denied[] = {"/proc/1/root/etc/passwd", "/proc/1/environ",
                                          "/proc/self/root/etc/passwd", "/usr/new", "/proc/kcore"};
@@ -237,6 +251,7 @@ static void test_archives(void **state)
     if (!p)
         skip_because("a jail needs root and build/paddock");
     put_file(p, "t/x", "packed");
+
     struct job a = start(p, EXEC_WORKER, WORDS("tar", "t"));
     want(&a, RECORD_ENTRY);
     char bytes[8192];
@@ -244,6 +259,7 @@ static void test_archives(void **state)
     for (ssize_t n; (n = read(a.out, bytes + len, sizeof bytes - len)) > 0;)
         len += (size_t)n;
     assert_int_equal(finish(p, &a), 0);
+
     struct job b = start(p, EXEC_WORKER, WORDS("untar", "u"));
     assert_int_equal(fd_write_all(b.in, bytes, len), 0);
     fd_done(&b.in);
@@ -259,12 +275,14 @@ static void test_watching(void **state)
     struct place_to_be *p = *state;
     if (!p)
         skip_because("a jail needs root and build/paddock");
+
     struct job j = start(p, EXEC_WORKER, WORDS("watch", ".", "1"));
     want(&j, RECORD_ENTRY);
     one(p, WORDS("mkdir", "new", "0", "0755"), RECORD_ENTRY);
     struct record r = want(&j, RECORD_EVENT);
     assert_int_equal(r.event.kind, EVENT_CREATED);
     assert_string_equal(r.event.path, "/workspace/new");
+
     /* One that nobody waits for is ended like any command. */
     if (p->jail.cgroup_dir >= 0) {
         assert_int_equal(jail_kill_command(&p->jail, &j.c), 0);
@@ -279,16 +297,19 @@ static void test_ports(void **state)
     struct place_to_be *p = *state;
     if (!p)
         skip_because("a jail needs root and build/paddock");
+
     struct job server =
         start(p, 0,
               WORDS("python3", "-c",
                     "import socket; s=socket.socket(); s.bind(('127.0.0.1',8080));"
                     "s.listen(); print('up',flush=True); c=s.accept()[0]; c.send(c.recv(9));"
                     "c.close()"));
+
     char text[16] = "";
     struct pollfd poll_up = {.fd = server.out, .events = POLLIN};
     assert_int_equal(poll(&poll_up, 1, (int)(PATIENCE / NS_PER_MS)), 1);
     assert_true(read(server.out, text, sizeof text) > 0);
+
     struct job ports = start(p, EXEC_WORKER, WORDS("ports"));
     struct record r = want(&ports, RECORD_PORT);
     assert_int_equal(r.port.port, 8080);
@@ -297,6 +318,7 @@ static void test_ports(void **state)
     assert_string_equal(r.port.command, "python3");
     want(&ports, RECORD_END);
     assert_int_equal(finish(p, &ports), 0);
+
     struct job dial = start(p, EXEC_WORKER, WORDS("dial", "8080"));
     want(&dial, RECORD_PORT);
     assert_int_equal(fd_write_all(dial.in, "ping", 4), 0);
@@ -305,6 +327,7 @@ static void test_ports(void **state)
     assert_int_equal(read(dial.out, text, sizeof text), 0);
     assert_int_equal(finish(p, &dial), 0);
     assert_int_equal(finish(p, &server), 0);
+
     struct job none = start(p, EXEC_WORKER, WORDS("dial", "8080"));
     assert_int_equal(want(&none, RECORD_ERROR).error.code, PD_BAD_GATEWAY);
     finish(p, &none);

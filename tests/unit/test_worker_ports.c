@@ -13,12 +13,14 @@ static int bind_any(int family, uint16_t *ret_port)
         ((struct sockaddr_in *)&a)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     else
         ((struct sockaddr_in6 *)&a)->sin6_addr = in6addr_loopback;
+
     int s = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s < 0 || bind(s, (struct sockaddr *)&a, sizeof a) < 0) {
         close(s);
         return -1;
     }
     assert_int_equal(getsockname(s, (struct sockaddr *)&a, &len), 0);
+
     *ret_port = ntohs(family == AF_INET ? ((struct sockaddr_in *)&a)->sin_port
                                         : ((struct sockaddr_in6 *)&a)->sin6_port);
     return s;
@@ -43,27 +45,32 @@ static void test_bytes_go_both_ways(void **state)
 {
     static const int families[] = {AF_INET, AF_INET6};
     struct bench *b = *state;
+
     for (size_t i = 0; i < COUNT(families); i++) {
         uint16_t port;
         char text[64];
         int server = listen_on(families[i], &port);
         if (server < 0)
             skip_because("no IPv6 on this machine");
+
         struct job j = dial(b, port);
         struct record r = expect_kind(&j, RECORD_PORT, "a connection");
         assert_int_equal(r.port.port, port);
         assert_string_equal(r.port.address, i ? "::1" : "127.0.0.1");
+
         int s = accept4(server, NULL, NULL, SOCK_CLOEXEC);
         assert_true(s >= 0);
         assert_int_equal(fd_write_all(j.in, "question", 8), 0);
         assert_int_equal(read(s, text, sizeof text), 8);
         assert_int_equal(fd_write_all(s, "answer", 6), 0);
         assert_int_equal(read(j.out, text, sizeof text), 6);
+
         /* Half closed: the end of the input is told, the answer still comes. */
         fd_done(&j.in);
         assert_int_equal(read(s, text, sizeof text), 0);
         assert_int_equal(fd_write_all(s, "last", 4), 0);
         close(s);
+
         size_t len;
         char *rest = job_bytes(&j, &len);
         assert_string_equal(rest, "last");
@@ -81,13 +88,16 @@ static void test_the_server_ends_first(void **state)
     int server = listen_on(AF_INET, &port);
     struct job j = dial(b, port);
     expect_kind(&j, RECORD_PORT, "a connection");
+
     int s = accept4(server, NULL, NULL, SOCK_CLOEXEC);
     assert_int_equal(fd_write_all(s, "bye", 3), 0);
     shutdown(s, SHUT_WR);
+
     size_t len;
     char *got = job_bytes(&j, &len);
     assert_string_equal(got, "bye");
     free(got);
+
     char text[16];
     assert_int_equal(fd_write_all(j.in, "still here", 10), 0);
     assert_int_equal(read(s, text, sizeof text), 10);
@@ -105,6 +115,7 @@ static void test_much_in_both_directions(void **state)
     int server = listen_on(AF_INET, &port);
     struct job j = dial(b, port);
     expect_kind(&j, RECORD_PORT, "a connection");
+
     int s = accept4(server, NULL, NULL, SOCK_CLOEXEC);
     pid_t echo = child_fork();
     if (echo == 0) { /* answers with what it gets */
@@ -116,6 +127,7 @@ static void test_much_in_both_directions(void **state)
         _exit(0);
     }
     close(s);
+
     pid_t feeder = child_fork();
     if (feeder == 0) {
         uint32_t block[4096];
@@ -128,6 +140,7 @@ static void test_much_in_both_directions(void **state)
         }
         _exit(0);
     }
+
     fd_done(&j.in);
     uint32_t want = 0, got;
     size_t have = 0;
@@ -140,6 +153,7 @@ static void test_much_in_both_directions(void **state)
             break;
         all += (uint64_t)n;
         have += (size_t)n;
+
         size_t at = 0;
         for (; have - at >= 4; at += 4) {
             memcpy(&got, bytes + at, 4);
@@ -150,6 +164,7 @@ static void test_much_in_both_directions(void **state)
         have -= at;
     }
     free(bytes);
+
     assert_int_equal(all, BYTES);
     assert_int_equal(wait_child(feeder), 0);
     wait_child(echo);
@@ -165,14 +180,17 @@ static void test_a_client_that_goes_away(void **state)
     int server = listen_on(AF_INET, &port);
     struct job j = dial(b, port);
     expect_kind(&j, RECORD_PORT, "a connection");
+
     int s = accept4(server, NULL, NULL, SOCK_CLOEXEC);
     assert_int_equal(job_end(b, &j), 0);
     char text[8];
     assert_int_equal(read(s, text, sizeof text), 0);
     close(s);
+
     /* And one that waits with a full pipe does not burn time. */
     j = dial(b, port);
     expect_kind(&j, RECORD_PORT, "a connection");
+
     s = accept4(server, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     char *much = calloc(1, 1 << 20);
     deadline d = deadline_in(300 * NS_PER_MS);
@@ -181,6 +199,7 @@ static void test_a_client_that_goes_away(void **state)
             usleep(1000);
     free(much);
     close(s);
+
     usleep(300000);
     fd_done(&j.in);
     fd_done(&j.go);
@@ -214,6 +233,7 @@ static void test_ports_are_listed(void **state)
     struct job j = job_start(b, OP("ports"));
     struct record r;
     uint32_t last = 0;
+
     while ((r = job_record(&j)).kind == RECORD_PORT) {
         assert_true(r.port.port >= last);
         last = r.port.port;
@@ -222,6 +242,7 @@ static void test_ports_are_listed(void **state)
         if (r.port.port == six && !strcmp(r.port.address, "::1"))
             found6++;
     }
+
     assert_int_equal(r.kind, RECORD_END);
     assert_int_equal(job_end(b, &j), 0);
     assert_int_equal(found4, 1);
@@ -238,6 +259,7 @@ static void test_a_port_has_its_process(void **state)
     struct init_run *i = &b->init;
     int out[2];
     char text[32] = "";
+
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     EXEC(i->sock, .id = 700, .uid = b->uid, .fds = {0, out[1]},
          .argv = OP("/usr/bin/python3", "-c",
@@ -246,6 +268,7 @@ static void test_a_port_has_its_process(void **state)
     close(out[1]);
     int32_t pid = expect_started(i, 700);
     assert_true(read(out[0], text, sizeof text - 1) > 0);
+
     uint32_t port = (uint32_t)strtoul(text, NULL, 10);
     struct job j = job_start(b, OP("ports"));
     struct record r;
@@ -257,6 +280,7 @@ static void test_a_port_has_its_process(void **state)
             assert_string_equal(r.port.command, "python3");
             found++;
         }
+
     assert_int_equal(found, 1);
     assert_int_equal(job_end(b, &j), 0);
     send_signal(i->sock, 701, 700, SIGKILL);

@@ -125,10 +125,12 @@ static int setup(void **state)
     static struct bench b;
     int pair[2];
     struct pd_err e;
+
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     b = (struct bench){.client = pair[1]};
     b.request.conn = conn_new(pair[0], NULL, &e);
     assert_non_null(b.request.conn);
+
     b.call.r = &b.request;
     memset(&fake, 0, sizeof fake);
     fake.far = -1;
@@ -228,6 +230,7 @@ static void test_nonsense_is_a_breach_and_kills(void **state)
         {"\x40\0\0\0\x01\0\0\0", 8},       /* cut off behind the head */
         {"\x40\0", 2},                     /* and in it */
     };
+
     for (size_t i = 0; i < COUNT(said); i++) {
         struct worker_run w;
         begin(*state, &w);
@@ -287,10 +290,12 @@ static void test_silence_has_an_end(void **state)
     begin(*state, &w);
     w.quiet_ns = 20 * NS_PER_MS;
     expect_failure(&w, PD_TIMEOUT, "in time", 1);
+
     begin(*state, &w);
     w.quiet_ns = 20 * NS_PER_MS;
     fake.session.state = SESSION_PAUSED;
     expect_failure(&w, PD_PAUSED, "resume", 1);
+
     /* However often it says something: the whole has an end, too. */
     struct record r;
     struct pd_err e = {0};
@@ -299,6 +304,7 @@ static void test_silence_has_an_end(void **state)
     say(&(struct record){.kind = RECORD_MORE, .more = {.cursor = "y"}});
     assert_int_equal(worker_next(&w, &r, &e), 1);
     assert_true(worker_has_next(&w));
+
     w.whole = deadline_in(0);
     assert_int_equal(worker_next(&w, &r, &e), -1);
     assert_int_equal(e.code, PD_TIMEOUT);
@@ -312,6 +318,7 @@ static void test_a_client_that_leaves_is_noticed(void **state)
     begin(b, &w);
     fd_done(&b->client);
     expect_failure(&w, PD_LOST, "left", 1);
+
     /* What must be finished is waited for all the same. */
     struct record r;
     struct pd_err e = {0};
@@ -319,6 +326,7 @@ static void test_a_client_that_leaves_is_noticed(void **state)
     w.must_finish = 1;
     say(&(struct record){.kind = RECORD_END});
     assert_int_equal(worker_first(&w, &r, &e), 0);
+
     w.ended = 1;
     worker_done(&w);
     assert_false(fake.aborted);
@@ -329,11 +337,13 @@ static void test_many_records_and_their_end(void **state)
     struct worker_run w;
     struct record r;
     struct pd_err e = {0};
+
     begin(*state, &w);
     for (int i = 0; i < 50; i++) {
         struct record more = {.kind = RECORD_MORE, .more = {.cursor = "cursor"}};
         say(&more);
     }
+
     say(&(struct record){.kind = RECORD_END});
     for (int i = 0; i < 50; i++) {
         assert_int_equal(worker_next(&w, &r, &e), 1);
@@ -342,9 +352,11 @@ static void test_many_records_and_their_end(void **state)
     assert_int_equal(worker_next(&w, &r, &e), 0);
     worker_done(&w);
     assert_false(fake.aborted);
+
     /* Nonsense behind a good one is found at once. */
     begin(*state, &w);
     say(&(struct record){.kind = RECORD_MORE, .more = {.cursor = "x"}});
+
     assert_int_equal(fd_write_all(fake.far, "\xff\xff\xff\xff\x01\0\0\0", 8), 0);
     assert_int_equal(worker_next(&w, &r, &e), 1);
     assert_true(worker_has_next(&w));
@@ -353,6 +365,7 @@ static void test_many_records_and_their_end(void **state)
     worker_done(&w);
     assert_true(fake.aborted);
     fd_done(&fake.far);
+
     /* Without END it is not the end. */
     begin(*state, &w);
     say(&(struct record){.kind = RECORD_MORE, .more = {.cursor = "x"}});
@@ -369,6 +382,7 @@ static void test_an_exit_must_be_a_good_one(void **state)
         int refused, code, signal, late, result;
     } ends[] = {
         {0, 0, 0, 0, 0}, {0, 1, 0, 0, -1}, {0, -1, 9, 0, -1}, {1, 0, 0, 0, -1}, {0, 0, 0, 1, -1}};
+
     for (size_t i = 0; i < COUNT(ends); i++) {
         struct worker_run w;
         begin(*state, &w);
@@ -402,34 +416,42 @@ static void test_paths_and_users_of_a_query(void **state)
     struct bench *b = *state;
     struct pd_err e;
     char path[FILE_PATH_SIZE], user[FILE_USER_SIZE];
+
     query_path = "/a/b";
     assert_int_equal(file_query_path(&b->call, NULL, path, &e), 0);
     assert_string_equal(path, "/a/b");
     assert_string_equal(b->call.summary, "/a/b");
+
     query_path = "a";
     assert_int_equal(file_query_path(&b->call, NULL, path, &e), 0);
     assert_string_equal(path, "/workspace/a");
+
     query_path = NULL;
     assert_int_equal(file_query_path(&b->call, ".", path, &e), 0);
     assert_string_equal(path, "/workspace/.");
     assert_int_equal(file_query_path(&b->call, NULL, path, &e), -1);
+
     query_path = "";
     assert_int_equal(file_query_path(&b->call, ".", path, &e), -1);
     assert_string_equal(b->call.field, "path");
+
     /* The longest one that a client can name keeps its end. */
     char longest[FILE_PATH_MAX + 1];
     memset(longest, 'x', FILE_PATH_MAX);
     longest[FILE_PATH_MAX - 1] = 'y';
     longest[FILE_PATH_MAX] = 0;
     query_path = longest;
+
     assert_int_equal(file_query_path(&b->call, NULL, path, &e), 0);
     assert_int_equal(strlen(path), FILE_PATH_MAX + strlen("/workspace/"));
     assert_int_equal(path[strlen(path) - 1], 'y');
     assert_int_equal(file_query_user(&b->call, user, &e), 0);
     assert_string_equal(user, "user");
+
     query_user = "root";
     assert_int_equal(file_query_user(&b->call, user, &e), 0);
     assert_string_equal(user, "root");
+
     query_user = "users";
     assert_int_equal(file_query_user(&b->call, user, &e), -1);
     assert_string_equal(b->call.field, "user");
@@ -447,6 +469,7 @@ static void test_an_entry_as_json(void **state)
                              .mtime_ns = -5,
                              .path = "/a/\x1b\"",
                              .target = ""};
+
     (void)state;
     file_entry_json(&j, &r);
     assert_string_equal(
@@ -455,6 +478,7 @@ static void test_an_entry_as_json(void **state)
         "\"size\":18446744073709551615,\"mode\":\"0777\",\"uid\":1,"
         "\"gid\":4294967295,\"modified_at\":\"1970-01-01T00:00:00.000Z\","
         "\"target\":\"\"}");
+
     buf_clear(&text);
     j = JSON_INIT(&text);
     r = (struct record_entry){.type = ENTRY_DIR, .mtime_ns = 2500000, .path = "/", .target = ""};

@@ -24,6 +24,7 @@ static struct record unpack(struct bench *b, const char *from, const char *path)
 {
     char file[256];
     snprintf(file, sizeof file, "%s/%s", b->dir, from);
+
     struct job j = job_start(b, OP("untar", path));
     pid_t feeder = child_fork();
     if (feeder == 0) {
@@ -37,6 +38,7 @@ static struct record unpack(struct bench *b, const char *from, const char *path)
                 _exit(1);
         _exit(0);
     }
+
     fd_done(&j.in);
     struct record r = job_record(&j);
     job_end(b, &j);
@@ -65,6 +67,7 @@ static void test_gnu_tar_reads_what_is_packed(void **state)
           "mkdir x && tar -xpf out.tar -C x && rm t/pipe && diff -r --no-dereference t x && "
           "[ $(stat -c %%a x/d) = 751 ] && [ $(stat -c %%a x/ro) = 555 ] && "
           "[ \"$(stat -c %%Y x/a)\" = \"$(stat -c %%Y t/a)\" ] && [ $(readlink x/d/link) = ../a ]");
+
     pack(b, "t/d/big", "one.tar");
     SHELL(b, "[ \"$(tar -tf one.tar)\" = big ] && tar -xOf one.tar | cmp - t/d/big");
     SHELL(b, "mkdir none");
@@ -78,16 +81,19 @@ static void test_what_gnu_tar_packs_is_read(void **state)
     struct bench *b = *state;
     make_tree(b);
     SHELL(b, "rm -r t/pipe; cp -a t s; cd s; rm -f far n* d/e/m*"); /* s: short names only */
+
     for (size_t i = 0; i < COUNT(formats); i++) {
         const char *from = i < 2 || i == 4 ? "t" : "s";
         SHELL(b, "rm -rf y; tar -c --format=%s -f %s.tar -C %s .", formats[i], formats[i], from);
         char tar[32], to[32];
         snprintf(tar, sizeof tar, "%s.tar", formats[i]);
         snprintf(to, sizeof to, "new/%s", formats[i]);
+
         struct record r = unpack(b, tar, to);
         if (r.kind != RECORD_TAR_DONE)
             show_error(&r, formats[i]);
         assert_true(r.tar_done.entries > 5 && r.tar_done.bytes > 100000);
+
         SHELL(b,
               "diff -r --no-dereference %s %s && [ $(stat -c %%a %s/d) = 751 ] && [ $(stat -c %%a "
               "%s/ro) = 555 ] && [ $(stat -c %%Y %s/a) = $(stat -c %%Y %s/a) ] && [ -z \"$(find %s "
@@ -96,6 +102,7 @@ static void test_what_gnu_tar_packs_is_read(void **state)
         if (geteuid() == 0)
             SHELL(b, "[ -z \"$(find %s ! -uid %u)\" ]", to, b->uid);
     }
+
     /* Again over what is there: files are replaced. */
     SHELL(b, "chmod 755 new/gnu/ro");
     struct record r = unpack(b, "pax.tar", "new/gnu");
@@ -159,9 +166,11 @@ static void test_archives_that_want_out(void **state)
         {"long target", "l('x','t'*5000)", PD_INVALID, "too long"},
         {"deep", "f('d/'*20000+'x')", 0, ""},
     };
+
     struct bench *b = *state;
     bench_in_memory(b); /* a busy disk takes minutes to remove the deep one */
     SHELL(b, "echo keep > keep; cp keep evil.orig; chmod a+w keep");
+
     for (size_t i = 0; i < COUNT(rows); i++) {
         SHELL(
             b,
@@ -181,6 +190,7 @@ static void test_archives_that_want_out(void **state)
             "%s\n"
             "w.close()\nEOF",
             rows[i].python);
+
         struct record r = unpack(b, "bad.tar", "in");
         if (!rows[i].word[0] && r.kind != RECORD_TAR_DONE)
             show_error(&r, rows[i].why);
@@ -216,6 +226,7 @@ static void test_archives_that_are_cut(void **state)
     struct bench *b = *state;
     make_tree(b);
     SHELL(b, "tar -cf whole.tar -C t a d");
+
     static const unsigned sizes[] = {0, 1, 511, 512, 600, 1000, 1024, 1500, 50000};
     for (size_t i = 0; i < COUNT(sizes); i++) {
         SHELL(b, "head -c %u whole.tar > cut.tar", sizes[i]);
@@ -225,6 +236,7 @@ static void test_archives_that_are_cut(void **state)
         assert_non_null(strstr(r.error.text, "cut off"));
         SHELL(b, "[ -z \"$(find in -name .paddock-\\*)\" ] && [ ! -e in/d/big ]");
     }
+
     SHELL(b, "head -c 5000 /dev/urandom > noise; printf '%%05000d' 0 > text");
     assert_int_equal(unpack(b, "noise", "in").error.code, PD_INVALID);
     assert_int_equal(unpack(b, "text", "in").error.code, PD_INVALID);
@@ -238,6 +250,7 @@ static void test_packing_refusals(void **state)
     expect_refusal(b, OP("tar", "p"), PD_INVALID, "a FIFO");
     expect_refusal(b, OP("tar", "/proc/self/root"), PD_INVALID, "/proc");
     expect_refusal(b, OP("untar", "p"), PD_INVALID, "not a directory");
+
     if (geteuid() == 0) {
         SHELL(b, "mkdir d/e; echo > d/e/secret; chmod 600 d/e/secret");
         expect_refusal(b, OP("tar", "d"), PD_DENIED, "secret"); /* before a single byte */

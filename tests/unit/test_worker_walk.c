@@ -10,16 +10,19 @@ static const char *list_all(struct bench *b, const char *root, const char *depth
     size_t n = 0;
     unsigned pages = 0;
     out[0] = cursor[0] = 0;
+
     for (;;) {
         struct job j = job_start(b, OP("list", root, depth, limit, cursor));
         struct record r;
         pages++;
+
         while ((r = job_record(&j)).kind == RECORD_ENTRY) {
             assert_int_equal(strncmp(r.entry.path, b->dir, strlen(b->dir)), 0);
             n += (size_t)snprintf(out + n, sizeof out - n, "%s%s\n",
                                   r.entry.path + strlen(b->dir) + 1,
                                   r.entry.type == ENTRY_DIR ? "/" : "");
         }
+
         int more = r.kind == RECORD_MORE;
         if (!more && r.kind != RECORD_END)
             show_error(&r, "MORE or END");
@@ -29,6 +32,7 @@ static const char *list_all(struct bench *b, const char *root, const char *depth
         if (!more)
             break;
     }
+
     if (ret_pages)
         *ret_pages = pages;
     return out;
@@ -69,6 +73,7 @@ static void test_a_cursor_to_what_is_gone(void **state)
 {
     struct bench *b = *state;
     make_small_tree(b);
+
     static const struct {
         const char *cursor, *first;
     } rows[] = {{"a/b/b", "a/b/c"}, {"a/c/d/e", "a/z"}, {"a/b/c/d", "a/z"}, {"zz", NULL},
@@ -110,10 +115,12 @@ static void test_a_directory_of_many_files(void **state)
     struct bench *b = *state;
     SHELL(b, "mkdir many && cd many && seq -f 'file-%%06g' 1 20000 | xargs touch; chown %u .",
           b->uid);
+
     unsigned pages, lines = 0;
     const char *all = list_all(b, "many", "2", "4999", &pages);
     for (const char *p = all; (p = strchr(p, '\n')); p++)
         lines++;
+
     assert_int_equal(lines, 20000);
     assert_int_equal(pages, 5);
     expect_refusal(b, OP("remove", "many", "0"), PD_CONFLICT, "recursive");
@@ -128,6 +135,7 @@ static void test_a_tree_of_a_hundred_thousand_levels(void **state)
     struct bench *b = *state;
     enum { LEVELS = 100000 };
     bench_in_memory(b);
+
     int dir = open(b->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; i < LEVELS; i++) {
         assert_int_equal(mkdirat(dir, "d", 0777), 0);
@@ -139,6 +147,7 @@ static void test_a_tree_of_a_hundred_thousand_levels(void **state)
         dir = next;
     }
     close(dir);
+
     struct job j = job_start(b, OP("list", ".", "10000000", "100000", ""));
     struct record r;
     unsigned n = 0;
@@ -147,6 +156,7 @@ static void test_a_tree_of_a_hundred_thousand_levels(void **state)
         n++;
         longest = strlen(r.entry.path);
     }
+
     assert_int_equal(r.kind, RECORD_END);
     assert_true(n > 10000 && longest <= RECORD_PATH_MAX);
     assert_int_equal(job_end(b, &j), 0);
@@ -159,6 +169,7 @@ static void test_remove(void **state)
     struct bench *b = *state;
     SHELL(b, "mkdir -p t/a/b t/c out; touch t/a/b/x t/y out/keep; ln -s ../out t/link; mkfifo t/p; "
              "ln -s out outlink; mkdir empty; chmod 0555 t/c");
+
     expect_answer(b, OP("remove", "empty", "0"), RECORD_END);
     expect_refusal(b, OP("remove", "empty", "1"), PD_NOT_FOUND, "'empty'");
     expect_refusal(b, OP("remove", "t", "0"), PD_CONFLICT, "not empty");
@@ -191,6 +202,7 @@ static void test_remove_never_follows_a_swapped_link(void **state)
         for (;;)
             (void)syscall(SYS_renameat2, AT_FDCWD, "t/v", AT_FDCWD, "link", 2 /* EXCHANGE */);
     }
+
     deadline d = deadline_in(2 * NS_PER_S);
     unsigned rounds = 0;
     while (!deadline_passed(d) || rounds <= 3) {
@@ -213,6 +225,7 @@ static void test_copy_a_file(void **state)
     put_file(b, "a", "contents");
     put_file(b, "old", "old");
     SHELL(b, "chmod 0750 a; mkdir d; mkfifo p; ln -s a l; mkdir empty; chmod 0777 d");
+
     struct record r = expect_answer(b, OP("copy", "a", "b", "0"), RECORD_ENTRY);
     assert_int_equal(r.entry.mode, 0750);
     assert_int_equal(r.entry.size, 8);
@@ -228,6 +241,7 @@ static void test_copy_a_file(void **state)
     expect_refusal(b, OP("copy", "gone", "x", "0"), PD_NOT_FOUND, "'gone'");
     expect_refusal(b, OP("copy", "a", "no/such/dir", "0"), PD_NOT_FOUND, "no/such");
     expect_refusal(b, OP("copy", "/proc/self/exe", "x", "0"), PD_INVALID, "/proc");
+
     SHELL(b, "truncate -s 1T huge; printf end | dd of=huge bs=1 seek=1M conv=notrunc 2>/dev/null; "
              "chmod 644 huge");
     r = expect_answer(b, OP("copy", "huge", "huge2", "0"), RECORD_ENTRY);
@@ -244,10 +258,12 @@ static void test_copy_a_tree(void **state)
           "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"t/sock\")'; "
           "chown -Rh %u .",
           b->uid);
+
     struct record r = expect_answer(b, OP("copy", "t", "u", "1"), RECORD_ENTRY);
     assert_int_equal(r.entry.type, ENTRY_DIR);
     assert_string_equal(list_all(b, "u", "9", "100", NULL),
                         "u/a/\nu/a/b/\nu/a/b/x\nu/link\nu/pipe\nu/ro/\nu/ro/y\n");
+
     SHELL(b,
           "diff -r --no-dereference t/a u/a && diff t/ro/y u/ro/y && [ $(stat -c %%a u/ro) = 555 "
           "] && [ $(stat -c %%a u/a/b/x) = 640 ] && [ $(readlink u/link) = ../a ]");
@@ -265,6 +281,7 @@ static void test_copy_a_deep_tree(void **state)
     struct bench *b = *state;
     enum { LEVELS = 3000 };
     bench_in_memory(b);
+
     int dir = open(b->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; i < LEVELS; i++) {
         assert_int_equal(mkdirat(dir, "d", 0777), 0);
@@ -278,6 +295,7 @@ static void test_copy_a_deep_tree(void **state)
     close(openat(dir, "leaf", O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
     close(dir);
     expect_answer(b, OP("copy", "d", "e", "1"), RECORD_ENTRY);
+
     struct job j = job_start(b, OP("list", "e", "100000", "100000", ""));
     unsigned n = 0;
     struct record r;
@@ -307,6 +325,7 @@ int main(void)
         WITH_BENCH(test_copy_a_tree),
         WITH_BENCH(test_copy_a_deep_tree),
     };
+
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

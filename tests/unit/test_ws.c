@@ -27,16 +27,19 @@ static void decode(const void *data, size_t len, size_t step, int from_client, s
     struct ws_decoder d;
     struct pd_err e = {.msg = ""};
     ws_decoder_init(&d, from_client, MESSAGE_MAX);
+
     const uint8_t *p = data;
     for (size_t at = 0; at < len && !d.error;) {
         size_t piece = len - at < step ? len - at : step, used = 4711;
         /* An exact copy, so that the sanitizer sees a byte read too far. */
         uint8_t *copy = malloc(piece);
         assert_non_null(copy);
+
         memcpy(copy, p + at, piece);
         struct ws_message m;
         int r = ws_decode(&d, copy, piece, &used, &m, &e);
         free(copy);
+
         if (r < 0) {
             assert_int_equal(e.code, d.error == WS_TOO_LARGE ? PD_TOO_LARGE : PD_PROTOCOL);
             assert_true(d.error != 0);
@@ -181,6 +184,7 @@ static void test_frames_of_clients(void **state)
         ROW("\x81\x85" Z "Hell", ""),
         ROW("\x01\x81" Z "a", ""),
     };
+
     check(rows, COUNT(rows), 1);
 }
 
@@ -206,6 +210,7 @@ static void test_what_is_encoded_is_decoded(void **state)
     static uint8_t payload[MESSAGE_MAX];
     for (size_t i = 0; i < sizeof payload; i++)
         payload[i] = (uint8_t)(i * 31 >> 3);
+
     for (size_t i = 0; i < COUNT(sizes); i++)
         for (int client = 0; client < 2; client++) {
             auto_buf frame = BUF_INIT(1 << 20);
@@ -225,10 +230,12 @@ static void test_what_is_encoded_is_decoded(void **state)
                 assert_memory_equal(m.data, payload, m.len);
             ws_decoder_done(&d);
         }
+
     auto_buf frame = BUF_INIT(1 << 20);
     assert_int_equal(ws_encode(&frame, WS_PING, payload, 126, NULL), -1);
     assert_int_equal(frame.len, 0);
     assert_int_equal(ws_encode(&frame, WS_PING, payload, 125, NULL), 0);
+
     struct buf small = BUF_INIT(5);
     assert_int_equal(ws_encode(&small, WS_TEXT, "1234", 4, NULL), -1);
     assert_int_equal(small.len, 0);
@@ -238,6 +245,7 @@ static void test_what_is_encoded_is_decoded(void **state)
 static void test_closes_are_cut_between_characters(void **state)
 {
     (void)state;
+
     /* 123 bytes have room for "a" and 61 characters of two bytes, or for 61 of them and no half. */
     for (size_t shift = 0; shift < 2; shift++) {
         char reason[300] = "a";
@@ -251,6 +259,7 @@ static void test_closes_are_cut_between_characters(void **state)
         assert_memory_equal(buf_cstr(&out), "C1011:", 6);
         assert_memory_equal(buf_cstr(&out) + 6, reason, 122 + shift);
     }
+
     auto_buf frame = BUF_INIT(1000);
     assert_int_equal(ws_close_encode(&frame, WS_NO_CODE, "", NULL), 0);
     assert_int_equal(frame.len, 2);
@@ -263,6 +272,7 @@ static void test_the_key_is_answered(void **state)
     struct pd_err e = {.msg = ""};
     assert_int_equal(ws_accept(slice_of("dGhlIHNhbXBsZSBub25jZQ=="), accept, &e), 0);
     assert_string_equal(accept, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+
     static const char *const bad[] = {
         "",
         "dGhlIHNhbXBsZSBub25jZQ=",
@@ -282,6 +292,7 @@ static void test_the_key_is_answered(void **state)
         assert_int_equal(e.code, PD_INVALID);
         assert_string_equal(accept, "before");
     }
+
     char key[WS_KEY_SIZE];
     ws_key((const uint8_t *)"the sample nonce", key);
     assert_string_equal(key, "dGhlIHNhbXBsZSBub25jZQ==");

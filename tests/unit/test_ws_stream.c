@@ -112,11 +112,13 @@ static void *serve(void *arg)
     int fd = accept(script.listener, NULL, NULL);
     char piece[1000];
     ssize_t n = 1;
+
     while (n > 0 && (!script.seen.len || !strstr(buf_cstr(&script.seen), "\r\n\r\n"))) {
         n = recv(fd, piece, sizeof piece, 0);
         if (n > 0)
             buf_put(&script.seen, piece, (size_t)n);
     }
+
     say_head(fd);
     if (script.lazy)
         poll(NULL, 0, 300);
@@ -124,6 +126,7 @@ static void *serve(void *arg)
         say(fd, script.raw, script.raw_len);
     else
         echo(fd);
+
     shutdown(fd, SHUT_WR);
     while (recv(fd, piece, sizeof piece, 0) > 0)
         ;

@@ -39,12 +39,14 @@ static inline int run_shell(const struct bench *b, const char *fmt, ...)
     va_end(ap);
     pid_t pid = child_fork();
     assert_true(pid >= 0);
+
     if (pid == 0) {
         if (chdir(b->dir) < 0)
             _exit(99);
         execl("/bin/bash", "bash", "-c", text, (char *)NULL);
         _exit(98);
     }
+
     return wait_child(pid);
 }
 
@@ -95,6 +97,7 @@ static inline struct job job_start(struct bench *b, const char *const *argv)
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     assert_int_equal(pipe2(go, O_CLOEXEC), 0);
+
     struct job j = {.id = b->next_id++, .in = in[1], .out = out[0], .go = go[1]};
     struct exec_request q = {.id = j.id,
                              .flags = EXEC_WORKER | EXEC_QUIET,
@@ -103,6 +106,7 @@ static inline struct job job_start(struct bench *b, const char *const *argv)
                              .argv = argv,
                              .fds = {in[0], out[1], go[0]}};
     assert_int_equal(send_exec(b->init.sock, q), 0);
+
     close(in[0]);
     close(out[1]);
     close(go[0]);
@@ -184,6 +188,7 @@ static inline char *job_bytes(struct job *j, size_t *ret_len)
 {
     size_t have = 0, room = 1 << 16;
     char *out = malloc(room);
+
     for (;;) {
         struct pollfd p = {.fd = j->out, .events = POLLIN};
         if (poll(&p, 1, (int)(PATIENCE / NS_PER_MS)) != 1)
@@ -197,6 +202,7 @@ static inline char *job_bytes(struct job *j, size_t *ret_len)
             break;
         have += (size_t)n;
     }
+
     out[have] = 0;
     *ret_len = have;
     return out;

@@ -154,6 +154,7 @@ static int world_remove_root(struct provider *p, const char *name, struct pd_err
     if (r == 0)
         d->world->roots[at].name[0] = 0;
     pthread_mutex_unlock(&d->lock);
+
     return at < 0 ? 0 : r; /* as a keeper that is only told */
 }
 
@@ -171,6 +172,7 @@ static int world_copy_root(struct provider *p, struct box *box, const char *from
         usleep(1000);
     pthread_mutex_lock(&d->lock);
     d->world->copies_running--;
+
     int at = root_find(d->world, from), r = 0;
     if (at < 0)
         r = pd_fail(e, PD_NOT_FOUND, "there is no root %s", from);
@@ -183,6 +185,7 @@ static int world_copy_root(struct provider *p, struct box *box, const char *from
     else
         root_make(d->world, to, d->world->roots[at].content);
     pthread_mutex_unlock(&d->lock);
+
     return r;
 }
 
@@ -201,6 +204,7 @@ static int world_create(struct provider *p, struct wire_id id, const struct spec
     while (b->used)
         b++;
     assert_true(b < d->world->boxes + WORLD_ROOM);
+
     int busy = s->root_name[0] && root_in_use(d->world, s->root_name, NULL);
     if (!busy) {
         *b = (struct world_box){.used = 1, .id = id, .owner = owner};
@@ -209,6 +213,7 @@ static int world_create(struct provider *p, struct wire_id id, const struct spec
         if (b->root[0] && root_find(d->world, b->root) < 0)
             root_make(d->world, b->root, 1);
     }
+
     d->world->creates_running++;
     pthread_mutex_unlock(&d->lock);
     while (__atomic_load_n(&d->world->hold_create, __ATOMIC_SEQ_CST))
@@ -220,6 +225,7 @@ static int world_create(struct provider *p, struct wire_id id, const struct spec
     pthread_mutex_unlock(&d->lock);
     if (busy)
         return pd_fail(e, PD_CONFLICT, "%s is in use", s->root_name);
+
     if (d->world->fail_create == FAIL_LATE) {
         b->used = 0;
         return pd_fail(e, PD_CAPACITY, "no more boxes");
@@ -311,12 +317,14 @@ static int world_exec(struct box *box, const struct box_command *c, struct pd_er
     struct world_box *b = box_of(box);
     uint32_t pos = 0;
     (void)e;
+
     const char *program = msg_list_next(&c->exec.argv, &pos);
     tick(the_daemon->world);
     if (program && !strcmp(program, "/bin/true")) {
         world_ended(b, c->id, (struct msg_exited){.pid = 7});
         return 0;
     }
+
     if (b->command_count < COUNT(b->commands)) /* the rest is not remembered over a restart */
         b->commands[b->command_count++] = c->id;
     session_box_events.started(b->owner, c->id, (int)(100 + b->command_count));
@@ -616,6 +624,7 @@ static struct daemon *daemon_begin(struct world *w, const char *dir, int threads
         w->boxes[i].owner = NULL;
     d->provider = world_provider(d);
     assert_int_equal(provider_table_add(&d->providers, &d->provider, &e), 0);
+
     d->real = open_or_fail(dir, 1);
     d->store = (struct store){.state = d,
                               .put_session = w_put_session,
@@ -628,8 +637,10 @@ static struct daemon *daemon_begin(struct world *w, const char *dir, int threads
                               .delete_snapshot = w_delete_snapshot,
                               .each_snapshot = w_each_snapshot};
     assert_non_null(d->pump = pump_new(&e));
+
     d->news = (struct pump_source){.ready = world_tell, .fd = eventfd(0, EFD_NONBLOCK)};
     assert_int_equal(pump_add(d->pump, &d->news, EPOLLIN, &e), 0);
+
     struct sessions_config c = world_config(d, dir);
     if (change)
         change(&c);
@@ -697,12 +708,14 @@ static inline int die_at(struct world *w, const char *dir, unsigned n,
 {
     pid_t pid = child_fork();
     assert_true(pid >= 0);
+
     if (pid == 0) {
         struct daemon *d = daemon_begin(w, dir, 0, NULL);
         w->fuse = n;
         act(d, id);
         _exit(0);
     }
+
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     w->fuse = 0;

@@ -276,12 +276,14 @@ static void root_enter(void)
     if (chdir("/root") != 0 || mount(".", "/", NULL, MS_MOVE, NULL) != 0 || chroot(".") != 0 ||
         chdir("/") != 0)
         die("enter the root");
+
     for (size_t i = 0; i < sizeof mount_rows / sizeof mount_rows[0]; i++) {
         const struct mount_row *r = &mount_rows[i];
         mkdir(r->where, 0755);
         if (mount(r->type, r->where, r->type, r->flags, r->options) != 0 && !r->may_fail)
             die("mount %s", r->where);
     }
+
     /* Mounts propagate on a host that systemd started. */
     if (mount(NULL, "/", NULL, MS_REC | MS_SHARED, NULL) != 0)
         die("share mounts");
@@ -459,6 +461,7 @@ static void config_read(struct machine *m)
             m->want_out = true;
         }
     }
+
     m->argv = words_read("/vm/argv", '\0');
     m->env = words_read("/vm/env", '\0');
 }

@@ -4,6 +4,8 @@ and a real server."""
 import os
 import re
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 from conftest import TOP
@@ -132,3 +134,54 @@ def test_the_files_of_the_template_codex(programs, tmp_path):
         assert done.returncode == 0 and "Well." in done.stdout, done.stdout + done.stderr
         assert "sandbox: danger-full-access" in done.stderr and "approval: never" in done.stderr, done.stderr
         assert model.headers[0]["authorization"] == "Bearer k"
+
+
+@pytest.fixture
+def readable():
+    """A directory that the server's user can enter, as that of pytest is not."""
+    with tempfile.TemporaryDirectory(prefix="paddock-templates-", dir=os.environ.get("PADDOCK_TEST_DIR", "/var/tmp")) as made:
+        os.chmod(made, 0o755)
+        yield Path(made)
+
+
+def native(name):
+    """The program itself, without what starts it."""
+    found = [path for path in (TOP / "build-python/agents/node_modules").rglob(name)
+             if path.is_file() and path.stat().st_size > 20 << 20 and "-musl" not in path.parent.name]
+    return found[0]
+
+
+@pytest.mark.parametrize(("template", "secret", "variable", "line"), [
+    ("claude", "anthropic", "ANTHROPIC_API_KEY", "claude -p make"),
+    ("codex", "openai", "OPENAI_API_KEY", "codex exec --skip-git-repo-check make")])
+def test_in_a_sandbox_of_its_template(programs, readable, template, secret, variable, line):
+    """The program works in it, asks nothing, and never has the key: what it would send is what stands for it. The file is that of
+    the sources, with a model that is allowed and asked in place of the vendor's."""
+    text = (TOP / "templates" / f"{template}.template").read_text()
+    text = text.replace("https://api.openai.com/v1", "http://model.example/v1")
+    (readable / f"{template}.template").write_text(f"{text}allow = model.example\nenv = ANTHROPIC_BASE_URL=http://model.example\n")
+    program = native(template)
+    steps = [{"calls": [("Bash", {"command": "echo made by $(hostname) > made.txt", "description": "makes a file"})]}] if template == "claude" else []
+    with Model([*steps, {"text": "It is made."}]) as model, Server({
+            "template_dir": str(readable), "egress": "list", "egress_allow": "model.example,api.anthropic.com,api.openai.com",
+            "egress_hosts": f"model.example=127.0.0.1:{model.url.rsplit(':', 1)[1]}"}) as server:
+        api = server.client()
+        large = {"disk_bytes": 2 << 30, "memory_bytes": 2 << 30}
+        assert api.put(f"/v1/secrets/{secret}", json={"value": f"the-real-key-of-{secret}"}).status < 300
+        first = api.post("/v1/sandboxes", json={"template": "base", "limits": large}).json()["id"]
+        sent = api.put(f"/v1/sandboxes/{first}/files?path=/home/user/.local/bin/{template}&mode=0755&mkdirs=true", data=program.read_bytes(),
+                       headers={"Content-Type": "application/octet-stream"})
+        assert sent.status == 201, sent
+        kept = api.post(f"/v1/sandboxes/{first}/snapshots", json={}).json()["id"]
+        made = api.post("/v1/sandboxes", json={"template": template, "snapshot": kept, "limits": large})
+        assert made.status == 201, made
+
+        def run_there(command):
+            return api.post(f"/v1/sandboxes/{made.json()['id']}/exec", json={"command": command, "timeout_s": 50}).json()
+
+        done = run_there(line)
+        environment = run_there(f"echo ${variable}; cat made.txt")["stdout"]
+        api.delete(f"/v1/snapshots/{kept}")
+    assert done["exit_code"] == 0 and "It is made." in done["stdout"], f"{done['stdout']}\n{done['stderr']}"
+    assert environment.startswith("pdk-secret-") and "the-real-key" not in f"{environment} {model.headers}"
+    assert ("made by " in environment) == bool(steps)

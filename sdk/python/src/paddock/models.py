@@ -71,7 +71,9 @@ class SandboxOptions(Record):
     execution_mode: Optional[str] = None
     """`local` (no isolation, where the operator allows it), `sandbox` or `auto`."""
     image: Optional[str] = None
-    """What it is made from, where the provider takes images (docker, podman, kubernetes, daytona)."""
+    """What it is made from, where the provider takes images: jail, docker, podman, kubernetes, daytona."""
+    pull: Optional[str] = None
+    """When provider `jail` fetches the image: `never`, `missing` or `always`."""
     git_url: Optional[str] = None
     """A repository that provider `daytona` clones into /workspace before anything runs."""
     metadata: Optional[Dict[str, str]] = None

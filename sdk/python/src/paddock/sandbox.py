@@ -40,14 +40,14 @@ def _options(template: Optional[str], timeout: Optional[float],
              others: Mapping[str, Any]) -> SandboxOptions:
     life = LIFE_S if timeout is None else timeout
     known = {name: others[name] for name in (
-        "profile", "provider", "execution_mode", "image", "git_url", "cwd", "policy", "network",
+        "profile", "provider", "execution_mode", "image", "pull", "git_url", "cwd", "policy", "network",
         "limits", "queue_timeout_s") if name in others}
     for name, value in others.items():
         if name not in known and name not in _IGNORED and value is not None:
             raise UnsupportedError(
                 f"{name}: sandboxes of this package have no such option; there are template, "
-                "timeout, metadata, envs, profile, provider, execution_mode, image, git_url, cwd, policy, "
-                "network, limits, queue_timeout_s, mode, server_url and api_key", details={"field": name})
+                "timeout, metadata, envs, profile, provider, execution_mode, image, pull, git_url, cwd, "
+                "policy, network, limits, queue_timeout_s, mode, server_url and api_key", details={"field": name})
     return SandboxOptions(
         template=template or "base", metadata=dict(metadata) if metadata else None,
         env=dict(envs) if envs else None, max_life_s=life, idle_timeout_s=min(life, IDLE_MAX_S),

@@ -1,0 +1,170 @@
+/* The store of images, from the daemon's side: its provider hands out lines of JSON, which are read
+ * here.
+ *
+ * A sandbox is made from its image at once, because it is nearly always there. When the store lacks
+ * it, and the server and the request let it be fetched, that comes first, once, and the box is made
+ * again under the same id. What a name means is settled by then; where it has to be asked for each
+ * time, the fetching comes first. */
+#include "core/images.h"
+
+#include "core/session_state.h"
+
+#include "base/banned.h"
+#include "base/err.h"
+#include "wire/image_record.h"
+
+#include <string.h>
+
+/* A creation waits for its image as one of an engine does, and somebody waits for it. */
+#define CREATION_PATIENCE (300 * NS_PER_S)
+
+static struct provider *find_store(const struct sessions *all)
+{
+    for (unsigned i = 0; i < all->c.providers->count; i++)
+        if (all->c.providers->list[i]->images)
+            return all->c.providers->list[i];
+    return NULL;
+}
+
+static int raise_error(const json_t *error, struct pd_err *e)
+{
+    const char *name = json_string_value(json_object_get(error, "code"));
+    const char *text = json_string_value(json_object_get(error, "message"));
+    enum pd_code code = PD_INTERNAL;
+
+    for (int i = 0; name && i < PD_CODE_COUNT; i++)
+        if (!strcmp(pd_code_name((enum pd_code)i), name))
+            code = (enum pd_code)i;
+    return pd_fail(e, code, "%s", text ? text : "the store of images has failed");
+}
+
+static int take_line(void *arg, const char *text, size_t len, struct pd_err *e)
+{
+    const struct images_request *r = arg;
+    json_auto_t *line = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(line))
+        return pd_fail(e, PD_PROTOCOL, "the store of images writes what is no JSON");
+
+    const json_t *error = json_object_get(line, "error");
+    return error ? raise_error(error, e) : r->line ? r->line(r->arg, line, e) : 0;
+}
+
+static bool is_unwanted(void *arg)
+{
+    const struct images_request *r = arg;
+    return r->is_unwanted && r->is_unwanted(r->arg);
+}
+
+static int ask(struct sessions *all, struct provider *p, const struct images_request *r, deadline d,
+               struct pd_err *e)
+{
+    bool adds = r->verb == IMAGES_PULL || r->verb == IMAGES_IMPORT;
+    lock_take(&all->lock); /* a reload changes it */
+    uint64_t store_max = all->c.image_store_max;
+    lock_release(&all->lock);
+    struct box_images q = {.what = {.verb = r->verb,
+                                    .missing = r->missing,
+                                    .store_max = adds ? store_max : r->max,
+                                    .image = r->image ? r->image : ""},
+                           .file = r->file,
+                           .line = take_line,
+                           .is_unwanted = is_unwanted,
+                           .arg = (void *)(uintptr_t)r};
+    return p->images(p, &q, d, e);
+}
+
+int images_ask(struct sessions *all, const struct images_request *r, deadline d, struct pd_err *e)
+{
+    struct provider *p = find_store(all);
+    return p ? ask(all, p, r, d, e)
+             : pd_fail(e, PD_UNSUPPORTED,
+                       "no provider of this server has a store of images: that is jail's");
+}
+
+static uint64_t number(const json_t *line, const char *key)
+{
+    json_int_t n = json_integer_value(json_object_get(line, key));
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+bool images_read_news(const json_t *line, struct msg_progress *ret)
+{
+    if (!json_object_get(line, "layers_done"))
+        return false;
+    *ret = (struct msg_progress){.layers_done = (uint32_t)number(line, "layers_done"),
+                                 .layers = (uint32_t)number(line, "layers"),
+                                 .bytes_done = number(line, "bytes_done"),
+                                 .bytes = number(line, "bytes")};
+    return true;
+}
+
+/* --- sandboxes ------------------------------------------------------------------------------ */
+
+static int tell_session(void *arg, const json_t *line, struct pd_err *e)
+{
+    struct msg_progress now;
+
+    (void)e;
+    if (images_read_news(line, &now))
+        session_note_pull(arg, &now);
+    return 0;
+}
+
+static bool nobody_wants(void *arg)
+{
+    struct session *s = arg;
+    return atomic_load(&s->unwanted);
+}
+
+static int fetch(struct session *s, const char *image, bool missing, struct pd_err *e)
+{
+    struct images_request r = {.verb = IMAGES_PULL,
+                               .image = image,
+                               .missing = missing,
+                               .file = -1,
+                               .line = tell_session,
+                               .is_unwanted = nobody_wants,
+                               .arg = s};
+    return ask(s->all, s->provider, &r, deadline_in(CREATION_PATIENCE), e);
+}
+
+/* By its id an image is there or it is not: registries know no ids. */
+static bool is_id(const char *image)
+{
+    return !strncmp(image, "sha256:", 7) && image_is_hex(image + 7);
+}
+
+/* What would be ignored is refused. */
+static int check_pull(const struct session *s, enum image_pull asked, struct pd_err *e)
+{
+    if (asked == IMAGE_PULL_USUAL || asked == IMAGE_PULL_NEVER)
+        return 0;
+    if (!s->provider->images)
+        return pd_fail(e, PD_UNSUPPORTED,
+                       "pull: provider %s fetches images as the setting image_pull says, whatever "
+                       "a request wants",
+                       s->provider->name);
+    if (s->all->c.image_pull <= IMAGE_PULL_NEVER)
+        return pd_fail(e, PD_DENIED, "pull: this server fetches no images: image_pull is never");
+    return 0;
+}
+
+int images_make_box(struct session *s, const struct session_request *r, struct pd_err *e)
+{
+    const char *image = s->info.spec.image;
+    enum image_pull usual = s->all->c.image_pull;
+    if (check_pull(s, r->pull, e) < 0)
+        return -1;
+
+    enum image_pull how = r->pull == IMAGE_PULL_USUAL ? usual : r->pull;
+    bool fetches = s->provider->images && image[0] && !is_id(image) && usual > IMAGE_PULL_NEVER &&
+                   how > IMAGE_PULL_NEVER;
+    if (!fetches)
+        return sessions_make_box(s, e);
+
+    if (how == IMAGE_PULL_ALWAYS && !strchr(image, '@'))
+        return fetch(s, image, false, e) < 0 ? -1 : sessions_make_box(s, e);
+    if (sessions_make_box(s, e) == 0)
+        return 0;
+    return e->code != PD_NOT_FOUND || fetch(s, image, true, e) < 0 ? -1 : sessions_make_box(s, e);
+}

@@ -1,0 +1,15 @@
+/* safe: a process beside a keeper of boxes elsewhere that outlives it, so that the next keeper
+ * finds them.
+ *
+ * It keeps records for its keeper, each with descriptors: who the keeper is, each box (the owner's
+ * end of its control socket, a pidfd of what stands for it here) and what clients have stashed.
+ * When the keeper is gone whoever connects next, and has the same user, is told all of them and is
+ * the keeper from then on. As long as nobody does the descriptors stay open, so the boxes go on;
+ * after the lease it ends, and they see that nobody owns them. It reads nothing that a box says. */
+#pragma once
+
+#include "base/clock.h"
+
+/* Keeps records for the keeper at the other end of `keeper`, then for those who come to `listener`.
+ * `lease`: ns that it waits for one. Ends at once when a keeper has left no box. */
+_Noreturn void safe_main(int listener, int keeper, uint64_t lease);

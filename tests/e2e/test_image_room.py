@@ -1,0 +1,215 @@
+"""The store of images has room: layers come three at a time, and what nobody used for long goes."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from paddock_testing import images
+from paddock_testing import run as paddock
+from paddock_testing.images import entry, layer
+from paddock_testing.registry import Registry
+
+pytestmark = [
+    pytest.mark.skipif(not images.has_static_busybox(), reason="there is no static busybox"),
+    pytest.mark.skipif(not (Path(paddock.PADDOCK).parent / "paddock-remote").exists(),
+                       reason="there is no paddock-remote beside paddock"),
+]
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+def place():
+    path = Path(tempfile.mkdtemp(prefix="paddock-room-", dir="/var/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def call(place):
+    env = paddock.clean_environment({"PADDOCK_STATE_DIR": str(place / "state"), "PADDOCK_RUN_DIR": str(place / "run")})
+
+    def run(*words, status=0):
+        done = subprocess.run([paddock.PADDOCK, *map(str, words)], env=env, capture_output=True, text=True, check=False,
+                              stdin=subprocess.DEVNULL, timeout=paddock.seconds(60))
+        assert status is None or done.returncode == status, (words, done)
+        return done
+
+    run.env = env
+    return run
+
+
+def lines(done):
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def noise(name, size=MEGABYTE):
+    return layer(entry(name, os.urandom(size)))
+
+
+def test_three_layers_come_at_a_time(call):
+    """And never a fourth: each request for a layer waits until three are there."""
+    under_way, most, three = 0, 0, threading.Event()
+    lock = threading.Lock()
+
+    def twist(_, path):
+        nonlocal under_way, most
+        if path.rpartition(":")[2] not in packed:
+            return False
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+            if under_way == 3:
+                three.set()
+        assert three.wait(paddock.seconds(30)), "three were never under way"
+        with lock:
+            under_way -= 1
+        return False
+
+    layers = [images.base(), *(noise(f"n{i}", 4096) for i in range(6))]
+    with Registry(twist=twist) as registry:
+        registry.put("demo:1", layers)
+        packed = {digest for digest, data in registry.blobs.items() if data[:2] == b"\x1f\x8b"}
+        name = f"{registry.address}/demo:1"
+        told = lines(call("image", "pull", "--json", "--registry", registry.url, name))
+    assert most == 3
+    assert told[-1]["name"] == name and told[-1]["id"].startswith("sha256:")
+    news = told[:-1]
+    assert {one["layer"] for one in news} == packed
+    assert {"done"} <= {one["state"] for one in news} <= {"downloading", "unpacking", "done", "shared"}
+    last = news[-1]
+    assert (last["layers_done"], last["layers"], last["bytes_done"]) == (7, 7, last["bytes"])
+    # Nothing is asked when it is there, and an image that is there is no news.
+    again = call("image", "pull", "--json", "--missing", "--registry", "http://127.0.0.1:1", name)
+    assert lines(again) == [told[-1]]
+
+
+def test_a_layer_that_cannot_come_ends_the_others(call, place):
+    """What has come of them is kept, and they end at once: nobody would send the rest."""
+    go, hung = threading.Event(), threading.Event()
+
+    def twist(handler, path):
+        blob = path.rpartition(":")[2]
+        if blob == slow:
+            handler.send_response(200)
+            handler.send_header("Content-Length", str(len(registry.blobs[blob])))
+            handler.end_headers()
+            handler.wfile.write(registry.blobs[blob][:MEGABYTE])
+            handler.wfile.flush()
+            hung.set()
+            go.wait(paddock.seconds(60))
+            return True
+        if blob == bad:
+            part = place / f"state/images/blobs/{slow}.part"
+            assert hung.wait(paddock.seconds(30))
+            paddock.wait_for(lambda: part.exists() and part.stat().st_size == MEGABYTE, 30, "some of it has come")
+            Registry.send(handler, 500, b"{}")
+            return True
+        return False
+
+    with Registry(twist=twist) as registry:
+        registry.put("demo:1", [images.base(), noise("slow", 2 * MEGABYTE), noise("bad", 5000)])
+        manifest = next(json.loads(one) for one in registry.manifests.values())
+        slow, bad = (one["digest"].removeprefix("sha256:") for one in manifest["layers"][1:])
+        done = call("image", "pull", "--json", "--registry", registry.url, f"{registry.address}/demo:1", status=None)
+        go.set()
+    assert done.returncode and lines(done)[-1]["error"]["code"] == "bad_gateway", done
+    assert "500" in lines(done)[-1]["error"]["message"]
+    assert (place / f"state/images/blobs/{slow}.part").stat().st_size == MEGABYTE
+    assert call("image", "ls").stdout == ""
+
+
+def put(call, place, name, size, *words, status=0):
+    path = images.saved(place / "one.tar", [images.base(), noise(name, size)], name=f"{name}:1")
+    return call("image", "import", *words, path, status=status)
+
+
+def names(call):
+    return [one["names"][0].rpartition("/")[2] for one in lines(call("image", "ls", "--json"))]
+
+
+def test_who_was_used_longest_ago_goes_first(call, place):
+    base = len(images.base())
+    for name in ("one", "two", "three"):
+        put(call, place, name, MEGABYTE)
+    sizes = {one["names"][0].rpartition("/")[2]: one["size_bytes"] for one in lines(call("image", "ls", "--json"))}
+    assert all(MEGABYTE + base < size < MEGABYTE + base + 20000 for size in sizes.values()), sizes
+    # A use is a start: so the first one is not the oldest any more.
+    call("run", "--image", "one:1", "--", "/bin/true")
+    put(call, place, "four", MEGABYTE, "--store-max", base + 3 * MEGABYTE + 60000)
+    assert sorted(names(call)) == ["four:1", "one:1", "three:1"]
+    gone = lines(call("image", "prune", "--json", "--max", base + MEGABYTE + 30000))
+    assert len(gone) == 2 and names(call) == ["four:1"]
+    assert call("run", "--image", "four:1", "--", "/bin/stat", "-c", "%s", "/four").stdout == f"{MEGABYTE}\n"
+
+
+def test_what_is_in_use_stays(call, place):
+    put(call, place, "one", MEGABYTE)
+    with subprocess.Popen([paddock.PADDOCK, "run", "--image", "one:1", "--", "/bin/sh", "-c", "echo here; cat"],
+                          env=call.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"here\n"
+        put(call, place, "two", MEGABYTE)
+        assert len(lines(call("image", "prune", "--json", "--max", 0))) == 1
+        assert names(call) == ["one:1"]
+        child.stdin.close()
+        assert child.wait(paddock.seconds(30)) == 0
+    assert len(lines(call("image", "prune", "--json", "--max", 0))) == 1 and names(call) == []
+    assert not list((place / "state/images/layers").iterdir())
+
+
+def test_an_image_that_has_no_room_is_refused_and_leaves_nothing(call, place):
+    packed = put(call, place, "one", MEGABYTE, "--store-max", MEGABYTE, status=None)
+    assert packed.returncode and "image_store_max" in packed.stderr
+    assert call("image", "ls").stdout == "" and not list((place / "state/images/layers").iterdir())
+    with Registry() as registry:
+        registry.put("demo:1", [images.base(), noise("n", 2 * MEGABYTE)])
+        registry.requests.clear()
+        done = call("image", "pull", "--json", "--store-max", MEGABYTE, "--registry", registry.url,
+                    f"{registry.address}/demo:1", status=None)
+        assert lines(done)[-1]["error"]["code"] == "too_large"
+        assert len(registry.asked("/blobs/")) == 1, "the configuration alone: no layer was fetched for nothing"
+
+
+def test_from_standard_input(call, place):
+    path = images.saved(place / "one.tar", [images.base()], name="one:1")
+    with open(path, "rb") as archive:
+        done = subprocess.run([paddock.PADDOCK, "image", "import", "--json", "-"], env=call.env, stdin=archive,
+                              capture_output=True, text=True, check=True, timeout=paddock.seconds(60))
+    assert lines(done)[-1]["name"] == "one:1"
+
+
+def test_whoever_is_told_no_more_wants_no_image(call, place):
+    """A server that is killed reads no more: its pull ends, and what has come stays."""
+    sent, go = threading.Event(), threading.Event()
+
+    def twist(handler, path):
+        data = registry.blobs.get(path.rpartition(":")[2], b"") if "/blobs/" in path else b""
+        if len(data) < MEGABYTE:
+            return False
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data[:MEGABYTE])
+        handler.wfile.flush()
+        sent.set()
+        go.wait(paddock.seconds(60))
+        return True
+
+    with Registry(twist=twist) as registry:
+        registry.put("demo:1", [images.base(), noise("n", 3 * MEGABYTE)])
+        with subprocess.Popen([paddock.PADDOCK, "image", "pull", "--json", "--registry", registry.url,
+                               f"{registry.address}/demo:1"], env=call.env, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+            assert sent.wait(paddock.seconds(30))
+            parts = place / "state/images/blobs"
+            paddock.wait_for(lambda: any(one.stat().st_size == MEGABYTE for one in parts.iterdir()), 30, "some of it has come")
+            child.stdout.close()
+            assert child.wait(paddock.seconds(30)) != 0
+        go.set()
+    assert MEGABYTE in [part.stat().st_size for part in parts.iterdir()]

@@ -1,0 +1,351 @@
+/* What a keeper of boxes elsewhere leaves to the next one. The broker is one of the test's own: its
+ * boxes are processes that do nothing, as a watch looks from here. */
+#include "keeper_peer.h"
+
+#include "jail/keeper_kind.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+
+#define LEASE_S "2"
+
+static pid_t watch; /* of the box that is made next */
+
+static void broker_main(const struct builder_config *c, int sock)
+{
+    struct frame f = FRAME_INIT;
+    struct pd_err e;
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    (void)c;
+    while (wire_recv(sock, &f, DEADLINE_NONE, &e) > 0) {
+        auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+        struct wire_head head = {.type = WIRE_DONE, .id = f.head.id};
+        auto_fd process = (int)syscall(SYS_pidfd_open, watch, 0);
+        int fds[4] = {null, null, process, null};
+        if (f.head.type == WIRE_BUILD) {
+            head.type = WIRE_BUILT;
+            head.flags = BOX_IS_FAR;
+            msg_built_encode(&out, &(struct msg_built){.rung = RUNG_BASIC, .init_pid = watch});
+        }
+        (void)wire_send(sock, &head, &out, fds, f.head.type == WIRE_BUILD ? 4 : 0, DEADLINE_NONE);
+        frame_reset(&f);
+    }
+    _exit(0);
+}
+
+static const struct keeper_kind elsewhere = {.name = "elsewhere",
+                                             .worker = broker_main,
+                                             .is_foreign = true,
+                                             .may_be_far = true,
+                                             .has_own_groups = true,
+                                             .rung = RUNG_BASIC};
+
+static pid_t start_watch(void)
+{
+    pid_t pid = child_fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(200);
+        for (;;)
+            pause();
+    }
+    return pid;
+}
+
+/* A keeper at the same place as the one before. */
+static void start_next(struct keeper_run *k)
+{
+    k->pid = child_fork();
+    assert_true(k->pid >= 0);
+    if (k->pid)
+        return;
+    static const char *const options[] = {"--lease", LEASE_S, NULL};
+    struct pd_err e;
+    struct keeper_config c = {.client = -1,
+                              .kind = &elsewhere,
+                              .options = options,
+                              .state_dir = k->dir,
+                              .run_dir = k->dir,
+                              .socket_path = k->path,
+                              .builders = 1};
+    _exit(keeper_run(&c, &e) < 0 ? 1 : 0);
+}
+
+static void kill_and_reap(pid_t *pid)
+{
+    kill(*pid, SIGKILL);
+    while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    *pid = 0;
+}
+
+static int setup(void **state)
+{
+    static struct keeper_run k;
+    *state = &k;
+    k = (struct keeper_run){.f = FRAME_INIT};
+    if (geteuid() != 0)
+        return 0;
+    snprintf(k.dir, sizeof k.dir, "/tmp/paddock-safe-XXXXXX");
+    assert_non_null(mkdtemp(k.dir));
+    snprintf(k.path, sizeof k.path, "%s/socket", k.dir);
+    watch = start_watch();
+    start_next(&k);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct keeper_run *k = *state;
+    char path[96];
+    if (!k->pid)
+        return 0;
+    kill(k->pid, SIGTERM);
+    waitpid(k->pid, NULL, 0);
+    if (watch > 0)
+        kill_and_reap(&watch);
+    snprintf(path, sizeof path, "%s.safe", k->path);
+    (void)unlink(path);
+    (void)unlink(k->path);
+    frame_done(&k->f);
+    return 0;
+}
+
+static void say_hello(int c, struct keeper_run *k, uint64_t *ret_epoch, char instance[40])
+{
+    struct wire_head head = {.type = WIRE_HELLO, .id = id_of(900)};
+    struct msg_welcome m;
+    struct pd_err e;
+    assert_int_equal(wire_send(c, &head, NULL, NULL, 0, deadline_in(5 * NS_PER_S)), 0);
+    assert_int_equal(wire_recv(c, &k->f, deadline_in(5 * NS_PER_S), &e), 1);
+    assert_int_equal(k->f.head.type, WIRE_WELCOME);
+    assert_int_equal(msg_welcome_decode(&k->f.payload, &m, &e), 0);
+    snprintf(instance, 40, "%s", m.instance);
+    *ret_epoch = k->f.head.epoch;
+    frame_reset(&k->f);
+}
+
+/* The first box is there; its owner's end of the control socket. */
+static int expect_listed(int c, struct keeper_run *k)
+{
+    int control = -1;
+    assert_int_equal(list_count(c, &k->f, 901, 1, &control), 1);
+    frame_reset(&k->f);
+    assert_true(control >= 0);
+    return control;
+}
+
+static void stash(int c, struct keeper_run *k, const char *key, int fd)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct wire_head head = {.type = WIRE_STASH, .id = id_of(902)};
+    struct pd_err e;
+    msg_key_encode(&out, &(struct msg_key){.key = key});
+    assert_int_equal(wire_send(c, &head, &out, &fd, 1, deadline_in(5 * NS_PER_S)), 0);
+    assert_int_equal(wire_recv(c, &k->f, deadline_in(5 * NS_PER_S), &e), 1);
+    assert_int_equal(k->f.head.type, WIRE_DONE);
+    frame_reset(&k->f);
+}
+
+/* -1 when there is none. */
+static int fetch(int c, struct keeper_run *k, const char *key)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct wire_head head = {.type = WIRE_FETCH, .id = id_of(903)};
+    struct pd_err e;
+    msg_key_encode(&out, &(struct msg_key){.key = key});
+    assert_int_equal(wire_send(c, &head, &out, NULL, 0, deadline_in(5 * NS_PER_S)), 0);
+    assert_int_equal(wire_recv(c, &k->f, deadline_in(5 * NS_PER_S), &e), 1);
+    int fd = k->f.head.type == WIRE_STASHED ? frame_take_fd(&k->f, 0) : -1;
+    frame_reset(&k->f);
+    return fd;
+}
+
+/* What is said at init's end of the control socket comes out at the owner's. */
+static void expect_joined(int init_end, int control)
+{
+    char c = 0;
+    assert_int_equal(send(init_end, "x", 1, MSG_DONTWAIT), 1);
+    assert_int_equal(recv(control, &c, 1, MSG_DONTWAIT), 1);
+}
+
+static void expect_end(int init_end, int patience_ms, bool expected)
+{
+    struct pollfd p = {.fd = init_end, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, patience_ms), expected);
+    assert_true(!expected || p.revents & POLLHUP);
+}
+
+/* A box, made by a client that is gone then. Init's end of its control socket. */
+static int make_box(struct keeper_run *k, unsigned n)
+{
+    int c = client_open(k), control, init_end;
+    send_create_spec(c, n, CREATE_KEEP, SPEC_DEFAULT, &control, &init_end);
+    (void)expect_created(c, &k->f, n);
+    frame_reset(&k->f);
+    close(control);
+    close(c);
+    return init_end;
+}
+
+static void test_the_next_keeper_has_its_boxes_and_stashes(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    char instance[40], after[40];
+    uint64_t epoch, epoch_after;
+    int control, p[2];
+
+    int init_end = make_box(k, 1), c = client_open(k);
+    say_hello(c, k, &epoch, instance);
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    stash(c, k, "kept", p[0]);
+    stash(c, k, "dropped", p[0]);
+    struct wire_head head = {.type = WIRE_DROP, .id = id_of(904)};
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct pd_err e;
+    msg_key_encode(&out, &(struct msg_key){.key = "dropped"});
+    assert_int_equal(wire_send(c, &head, &out, NULL, 0, deadline_in(5 * NS_PER_S)), 0);
+    assert_int_equal(wire_recv(c, &k->f, deadline_in(5 * NS_PER_S), &e), 1);
+    frame_reset(&k->f);
+
+    kill_and_reap(&k->pid);
+    close(c);
+    expect_end(init_end, 0, false);
+    start_next(k);
+    c = client_open(k);
+    say_hello(c, k, &epoch_after, after);
+    assert_string_equal(instance, after);
+    assert_true(epoch_after > epoch);
+    control = expect_listed(c, k);
+    expect_joined(init_end, control);
+    assert_int_equal(fetch(c, k, "dropped"), -1);
+    int fd = fetch(c, k, "kept");
+    assert_int_equal(write(p[1], "y", 1), 1);
+    char byte;
+    assert_int_equal(read(fd, &byte, 1), 1);
+
+    /* It is this keeper's box: its end is told, and it can be ended. */
+    close(control);
+    kill_and_reap(&watch);
+    expect_gone(c, &k->f, 1, 1, GONE_DIED);
+    close(fd);
+    close(p[0]);
+    close(p[1]);
+    close(init_end);
+    close(c);
+}
+
+static void test_a_thousand_deaths_in_a_row(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    const char *night = getenv("PADDOCK_NIGHTLY");
+    int init_end = make_box(k, 1), control;
+
+    for (int i = 0; i < (night && night[0] ? 1000 : 5); i++) {
+        kill_and_reap(&k->pid);
+        start_next(k);
+        int c = client_open(k);
+        control = expect_listed(c, k);
+        expect_joined(init_end, control);
+        close(control);
+        close(c);
+    }
+    close(init_end);
+}
+
+/* Its safe, when it is another one than before. */
+static pid_t await_safe(const struct keeper_run *k, pid_t before)
+{
+    pid_t pid;
+    deadline t = deadline_in(10 * NS_PER_S);
+    while ((pid = keeper_child(k, "paddock-safe")) == before || !pid) {
+        assert_false(deadline_passed(t));
+        usleep(1000);
+    }
+    return pid;
+}
+
+static void test_a_safe_that_was_killed_is_replaced(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    int init_end = make_box(k, 1), control;
+    pid_t first = await_safe(k, 0);
+
+    kill(first, SIGKILL);
+    (void)await_safe(k, first);
+    /* Whoever is told of the box is told by the second one. */
+    int c = client_open(k);
+    control = expect_listed(c, k);
+    close(control);
+    close(c);
+    kill_and_reap(&k->pid);
+    start_next(k);
+    c = client_open(k);
+    control = expect_listed(c, k);
+    expect_joined(init_end, control);
+    close(control);
+    close(c);
+    close(init_end);
+}
+
+static void test_alone_it_ends_with_the_lease(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    int init_end = make_box(k, 1);
+    kill_and_reap(&k->pid);
+    expect_end(init_end, 500, false);
+    expect_end(init_end, 10000, true);
+    close(init_end);
+    start_next(k);
+    int c = client_open(k), control;
+    assert_int_equal(list_count(c, &k->f, 901, 1, &control), 0);
+    close(c);
+}
+
+static void test_alone_it_ends_with_its_boxes(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    int init_end = make_box(k, 1);
+    kill_and_reap(&k->pid);
+    kill_and_reap(&watch);
+    expect_end(init_end, 1500, true);
+    close(init_end);
+    start_next(k);
+}
+
+static void test_a_keeper_that_ends_leaves_nothing(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    char path[96];
+    int init_end = make_box(k, 1);
+    snprintf(path, sizeof path, "%s.safe", k->path);
+    assert_int_equal(access(path, F_OK), 0);
+    kill(k->pid, SIGTERM);
+    waitpid(k->pid, NULL, 0);
+    expect_end(init_end, 5000, true);
+    assert_int_equal(access(path, F_OK), -1);
+    close(init_end);
+    start_next(k);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_the_next_keeper_has_its_boxes_and_stashes, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_thousand_deaths_in_a_row, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_safe_that_was_killed_is_replaced, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_alone_it_ends_with_the_lease, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_alone_it_ends_with_its_boxes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_keeper_that_ends_leaves_nothing, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
