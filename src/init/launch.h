@@ -30,6 +30,6 @@ void launch_find_path(struct launch *l);
 /* The list's strings into `v`, which has room for two more: a slot in front stays free, and NULL is
  * put at the end. */
 void launch_words(const struct msg_list *list, char **v);
-/* How many descriptors come with a command with these flags? -1 when the frame has others. */
+/* -1 when the frame has other descriptors than come with such a command. */
 int launch_check_fds(const struct msg_exec *m, const struct frame *f, unsigned flags,
                      struct pd_err *e);
