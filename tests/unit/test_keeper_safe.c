@@ -110,8 +110,10 @@ static int teardown(void **state)
     snprintf(path, sizeof path, "%s.safe", k->path);
     (void)unlink(path);
     (void)unlink(k->path);
+    snprintf(path, sizeof path, "%s/promises", k->dir);
+    (void)rmdir(path);
     frame_done(&k->f);
-    return 0;
+    return rmdir(k->dir);
 }
 
 static void say_hello(int c, struct keeper_run *k, uint64_t *ret_epoch, char instance[40])
