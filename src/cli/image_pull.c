@@ -164,6 +164,7 @@ static int start_layer(struct pulling *p, int images, struct way *w, uint32_t la
         fd_done(&near);
         become_fetcher(p, images, layer, self);
     }
+    fd_done(&far); /* the fetcher alone has it: it ends with him */
     *w = (struct way){.pid = pid, .end = fd_take(&near), .layer = layer};
     return 0;
 }
