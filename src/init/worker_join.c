@@ -141,7 +141,6 @@ static _Noreturn void end_as(int status)
  * nobody has the other end of the pipe. */
 static _Noreturn void guard(pid_t pid, int pidfd, int worker)
 {
-    /* Away from the worker's process group, which is what is killed. */
     (void)setsid();
     struct pollfd fds[2] = {{.fd = worker, .events = POLLIN}, {.fd = pidfd, .events = POLLIN}};
     while (poll(fds, 2, -1) < 0 && errno == EINTR)
@@ -167,6 +166,9 @@ static void start_guard(pid_t pid, int pidfd)
         (void)close(ends[1]);
         guard(pid, pidfd, ends[0]);
     }
+    /* Away from the worker's process group, which is what is killed: also while it has not run yet. */
+    if (guard_pid > 0)
+        (void)setpgid(guard_pid, guard_pid);
     (void)close(ends[0]);
     if (guard_pid < 0)
         (void)close(ends[1]);
