@@ -166,7 +166,8 @@ static void start_guard(pid_t pid, int pidfd)
         (void)close(ends[1]);
         guard(pid, pidfd, ends[0]);
     }
-    /* Away from the worker's process group, which is what is killed: also while it has not run yet. */
+    /* Away from the worker's process group, which is what is killed: also while it has not run yet.
+     */
     if (guard_pid > 0)
         (void)setpgid(guard_pid, guard_pid);
     (void)close(ends[0]);
