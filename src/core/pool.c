@@ -27,6 +27,7 @@
 #define RETRY_MS      5000u
 #define POOL_ROOM     64u
 #define QUIET_NS      (20 * NS_PER_MS)
+#define CODE_QUIET_NS (500 * NS_PER_MS) /* importing the libraries takes about as long */
 #define WARM_PATIENCE (2 * NS_PER_S)
 
 static bool is_usual(const struct sessions *all, const struct session_request *r)
@@ -300,11 +301,12 @@ static void let_one_go(struct sessions *all, int kind)
     lock_take(&all->lock);
 }
 
-/* Making one takes as much time as whoever just took one has for his first command: not now, unless
- * there is none left. */
-static bool is_quiet(const struct sessions *all)
+/* Making one takes as much time as whoever just took one has for his first command, or for his first
+ * cell: not now, unless there is none left. */
+static bool is_quiet(const struct sessions *all, int kind)
 {
-    return clock_now() - all->pool_taken_at > QUIET_NS;
+    uint64_t quiet = kind >= POOL_CODE ? CODE_QUIET_NS : QUIET_NS;
+    return clock_now() - all->pool_taken_at > quiet;
 }
 
 void *pool_main(void *arg)
@@ -315,11 +317,11 @@ void *pool_main(void *arg)
 
     while (!all->stopping) {
         int p = lacking(all), gives_way = surplus(all);
-        if (gives_way >= 0 && is_quiet(all)) {
+        if (gives_way >= 0 && is_quiet(all, gives_way)) {
             let_one_go(all, gives_way);
             continue;
         }
-        if (p >= 0 && (!all->pool_count[p] || is_quiet(all))) {
+        if (p >= 0 && (!all->pool_count[p] || is_quiet(all, p))) {
             all->pool_code_missed &= p < POOL_CODE;
             add_one(all, (unsigned)p);
             continue;
