@@ -301,8 +301,8 @@ static void let_one_go(struct sessions *all, int kind)
     lock_take(&all->lock);
 }
 
-/* Making one takes as much time as whoever just took one has for his first command, or for his first
- * cell: not now, unless there is none left. */
+/* Making one takes as much time as whoever just took one has for his first command, or for his
+ * first cell: not now, unless there is none left. */
 static bool is_quiet(const struct sessions *all, int kind)
 {
     uint64_t quiet = kind >= POOL_CODE ? CODE_QUIET_NS : QUIET_NS;
