@@ -330,8 +330,9 @@ int images_import(struct call *c, struct pd_err *e)
     json_open(&j, '{');
     json_key(&j, "images");
     json_open(&j, '[');
+    /* One that a later image of the archive has displaced is not there any more. */
     for (unsigned i = 0; i < b.count; i++)
-        if (tell_one(c, b.ids[i], &j, e) < 0)
+        if (tell_one(c, b.ids[i], &j, e) < 0 && e->code != PD_NOT_FOUND)
             return -1;
     json_close(&j, ']');
     json_close(&j, '}');

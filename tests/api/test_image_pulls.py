@@ -1,6 +1,7 @@
 """Images that the server fetches itself, for sandboxes and when it is asked to; its store by the API."""
 
 import contextlib
+import gzip
 import json
 import os
 import signal
@@ -380,5 +381,25 @@ def test_what_is_too_much_goes(own, client, admin, registry, hold):
             assert client.post("/v1/images", json={"image": one}).status == 200
         left = [text for image in client.get("/v1/images").json()["images"] for text in image["names"]]
         assert names[2] in left and names[0] not in left, left
+    finally:
+        reconfigure(own, image_store_max="50G")
+
+
+def test_an_archive_of_more_than_there_is_room_for(own, admin, tmp_path):
+    """The later image displaces the first: what is left is told, and that is no error."""
+    members, manifest = {}, []
+    for at in range(2):
+        layers = [images.base(), layer(entry(f"big{at}", bytes(3 * MEGABYTE)))]
+        text = images.config(layers)
+        files = [f"{at}-{number}/layer.tar" for number in range(len(layers))]
+        members |= {images.sha(text) + ".json": text, **dict(zip(files, map(gzip.compress, layers)))}
+        manifest.append({"Config": images.sha(text) + ".json", "RepoTags": [f"big{at}:1"], "Layers": files})
+    path = images.archive(tmp_path / "two.tar", members | {"manifest.json": json.dumps(manifest).encode()})
+    assert admin.post("/v1/image-prune", json={"max_bytes": 1}).status == 200
+    reconfigure(own, image_store_max=len(images.base()) + 5 * MEGABYTE)
+    try:
+        brought = admin.request("POST", "/v1/image-archives", data=path.read_bytes(), headers={"Content-Type": "application/x-tar"})
+        assert brought.status == 201, brought
+        assert [one["names"] for one in brought.json()["images"]] == [["docker.io/library/big1:1"]], brought.body
     finally:
         reconfigure(own, image_store_max="50G")
