@@ -121,31 +121,49 @@ bool images_read_news(const json_t *line, struct msg_progress *ret)
 
 /* --- sandboxes ------------------------------------------------------------------------------ */
 
+/* A session that waits for its image. */
+struct waiting {
+    struct session *s;
+    deadline tell_next;
+    bool told_all; /* that every layer is there */
+};
+
+/* The store tells of each layer several times a second. Each event is a line of the audit log, so
+ * there are two a second, and one that says that all is there. */
 static int tell_session(void *arg, const json_t *line, struct pd_err *e)
 {
+    struct waiting *w = arg;
     struct msg_progress now;
 
     (void)e;
-    if (images_read_news(line, &now))
-        session_note_pull(arg, &now);
+    if (!images_read_news(line, &now))
+        return 0;
+    bool all = now.layers_done == now.layers;
+    if (w->told_all || (!all && !deadline_passed(w->tell_next)))
+        return 0;
+
+    w->told_all = all;
+    w->tell_next = deadline_in(NS_PER_S / 2);
+    session_note_pull(w->s, &now);
     return 0;
 }
 
 static bool nobody_wants(void *arg)
 {
-    struct session *s = arg;
-    return atomic_load(&s->unwanted);
+    const struct waiting *w = arg;
+    return atomic_load(&w->s->unwanted);
 }
 
 static int fetch(struct session *s, const char *image, bool missing, struct pd_err *e)
 {
+    struct waiting w = {.s = s};
     struct images_request r = {.verb = IMAGES_PULL,
                                .image = image,
                                .missing = missing,
                                .file = -1,
                                .line = tell_session,
                                .is_unwanted = nobody_wants,
-                               .arg = s};
+                               .arg = &w};
     return ask(s->all, s->provider, &r, deadline_in(CREATION_PATIENCE), e);
 }
 

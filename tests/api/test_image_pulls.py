@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -123,12 +124,16 @@ def end(client, made):
 def test_a_sandbox_whose_image_is_missing_gets_it(own, client, registry, hold, name):
     hold.go.set()
     registry.requests.clear()
+    begun = time.monotonic()
     answer = stream(client, "/v1/sandboxes", {"image": name})
     told = events(answer.body)
     assert [kind for kind, _ in told][-1] == "created" and told[0][0] == "image.pull", told
     last = told[-2][1]
     assert (last["image"], last["layers_done"], last["layers"]) == (name, 2, 2), last
     assert last["bytes_done"] == last["bytes"] > 3 * MEGABYTE
+    # Each is a line of the audit log: two a second, and the last one.
+    took = time.monotonic() - begun
+    assert len(told) - 1 <= 2 + 2 * took, (took, told)
     made = told[-1][1]
     assert made["provider"] == "jail" and run(client, made, "cat /mark") == "one\n"
     end(client, made)
