@@ -254,6 +254,36 @@ def keeper_of(own):
     raise AssertionError("there is no keeper")
 
 
+def pulls(own, name):
+    """The commands that the keeper has started to fetch it. Those have children that look the same."""
+    keeper = keeper_of(own)
+    children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+    return [pid for pid in children if {b"image", b"pull", name.encode()} <= set(cmdline(pid).split(b"\0"))]
+
+
+def fetchers(own):
+    return [pid for pid in descendants(keeper_of(own)) if b"paddock-remote" in cmdline(pid)]
+
+
+def test_a_pull_that_is_killed_brings_no_older_image(own, client, registry, hold, name):
+    """The command has said how far it is, and ends without a word of what came of it."""
+    hold.go.set()
+    old = client.post("/v1/images", json={"image": name}).json()["id"]
+    registry.put(name.partition("/")[2], [images.base(), layer(entry("noise", os.urandom(3 * MEGABYTE)))])
+    hold.go.clear()
+    hold.half.clear()
+    with contextlib.closing(client.stream("POST", "/v1/images", json={"image": name}, headers={"Accept": "text/event-stream"})) as answer:
+        assert answer.readline() == b"event: image.pull\n"
+        assert hold.half.wait(paddock.seconds(60))
+        (command,) = pulls(own, name)
+        os.kill(int(command), signal.SIGKILL)
+        kind, told = events(b"event: image.pull\n" + answer.read())[-1]
+    assert (kind, told["error"]["code"]) == ("error", "lost"), told
+    paddock.wait_for(lambda: not fetchers(own), 60, "nobody fetches any more")
+    hold.go.set()
+    assert client.post("/v1/images", json={"image": name}).json()["id"] != old
+
+
 @pytest.mark.parametrize("who", ["daemon", "puller", "command"])
 def test_killed_it_goes_on_where_it_was(own, registry, hold, name, who):
     """kill -9 of the server, of what the keeper started, or of what fetches: half a layer is fetched once."""
@@ -276,19 +306,17 @@ def test_killed_it_goes_on_where_it_was(own, registry, hold, name, who):
     if who == "daemon":
         own.kill()
     else:
-        word = {"puller": b"paddock-remote", "command": b"--json"}[who]
-        pids = [pid for pid in descendants(keeper_of(own)) if word in cmdline(pid)]
-        # Each layer has a puller of its own, one of which may be done; the command stands before its layers' processes.
-        for pid in pids if who == "puller" else pids[:1]:
+        # Each layer has a puller of its own, one of which may be done.
+        for pid in fetchers(own) if who == "puller" else pulls(own, name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
     maker.join()
     assert answers[0] != 200, answers
+    # Before the rest may come: whoever still fetched would take it.
+    paddock.wait_for(lambda: not fetchers(own), 60, "nobody fetches any more")
     if who == "daemon":
         own.start()
     hold.go.set()
-    paddock.wait_for(lambda: not [pid for pid in descendants(keeper_of(own)) if b"paddock-remote" in cmdline(pid)],
-                     60, "nobody fetches any more")
     client = own.client()
     assert client.post("/v1/images", json={"image": name}).status == 200
     ranges = [headers["Range"] for _, headers in registry.asked("/blobs/") if "Range" in headers]
