@@ -9,7 +9,9 @@
 
 struct pd_err;
 
-#define IMAGES_NAMES_MAX (4u << 20)
+#define IMAGES_NAMES_MAX  (4u << 20) /* of the file of names, as it is read, */
+#define IMAGES_NAMES_STEP 65536u     /* so much at a time */
+#define IMAGES_NAMES_EACH 64u        /* of one image: tenants give names, and all are listed */
 
 struct images_line {
     char id[IMAGE_HEX_LEN + 1];
