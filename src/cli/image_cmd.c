@@ -155,6 +155,7 @@ static int import(const char *state, const struct words *w, struct pd_err *e)
     auto_fd file = -1;
     struct keeper_link keeper = {.sock = -1};
     struct image_record *r = calloc(1, sizeof *r);
+    struct pd_err ignored;
     size_t at = 0;
 
     if (!r)
@@ -164,6 +165,8 @@ static int import(const char *state, const struct words *w, struct pd_err *e)
     while (!failed && image_plan_next(&plan, &at, r, e) > 0)
         failed = import_one(&keeper, state, file, r, w, e) < 0 ||
                  image_make_room(state, w->max, r->id, e) < 0;
+    if (failed) /* layers of it may be there */
+        (void)image_make_room(state, w->max, "", &ignored);
     keeper_link_done(&keeper);
     free(r);
     return failed ? -1 : 0;

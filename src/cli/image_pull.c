@@ -4,7 +4,8 @@
  * lowest first, each in a process of its own (image_fetch.c): it tells in memory that it shares
  * with this one how far it is, and ends with its layer. This process shows that and waits. When one
  * layer fails no other one comes; what has come of them stays for the next pull. When the image is
- * there, and the store has got too large, others go that nobody has used for long. */
+ * there, and the store has got too large, others go that nobody has used for long; a pull that
+ * fails leaves no more behind than there is room for. */
 #include "cli/image.h"
 
 #include "base/banned.h"
@@ -315,9 +316,15 @@ static int pull(struct pulling *p, struct image_record *r, struct pd_err *e)
 {
     auto_buf plan = BUF_INIT(IMAGE_RECORD_MAX + 4);
 
+    struct pd_err ignored;
+
     p->record = r;
-    if (read_plan(p, &plan, r, e) < 0 || fetch_image(p, r, e) < 0)
+    if (read_plan(p, &plan, r, e) < 0)
         return -1;
+    if (fetch_image(p, r, e) < 0) { /* layers of it are there, and others wait for room */
+        (void)image_make_room(p->source.state, p->store_max, "", &ignored);
+        return -1;
+    }
     return image_make_room(p->source.state, p->store_max, r->id, e);
 }
 

@@ -247,10 +247,10 @@ int image_make_room(const char *state, uint64_t max, const char *keep, struct pd
         return 0;
     if (!r)
         return pd_fail(e, PD_CAPACITY, "out of memory");
-    /* Others bring images in at this moment: the last of them makes room. */
+    /* Others bring images in at this moment: the last of them makes room, also if it fails. */
     auto_fd images = images_open_locked(state, LOCK_EX | LOCK_NB, &lock, &busy);
     int failed = images < 0 ? 0 : images_shrink(images, max, keep, ignore, NULL, e);
-    if (images >= 0 && !failed && images_read(images, keep, &scratch, r, &busy) == 0)
+    if (images >= 0 && !failed && keep[0] && images_read(images, keep, &scratch, r, &busy) == 0)
         for (uint32_t i = 0; i < r->layer_count; i++)
             size += images_layer_size(images, r->layers[i].diff);
     free(r);

@@ -276,8 +276,7 @@ static int is_needed(int images, const char *hex, struct image_record *scratch)
     return needed;
 }
 
-/* Layers that no image has: those of one that is gone, and of imports that failed later on. */
-static void drop_layers(int images)
+void images_drop_layers(int images)
 {
     auto_fd layers = images_dir(images, "layers"), list = images_dir(images, "layers");
     struct image_record *scratch = calloc(1, sizeof *scratch);
@@ -320,7 +319,7 @@ int images_remove_id(int images, const char *id, struct pd_err *e)
         return pd_fail_sys(e, "remove image %.12s", id);
 
     (void)store_remove_tree(records, trash);
-    drop_layers(images);
+    images_drop_layers(images);
     return 0;
 }
 
@@ -401,7 +400,7 @@ int images_prune(int images, void (*each)(const char *id, void *arg), void *arg,
         return -1;
 
     images_layer_drop(images, NULL);
-    drop_layers(images);
+    images_drop_layers(images);
     images_drop_parts(images);
     return 0;
 }

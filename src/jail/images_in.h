@@ -29,6 +29,9 @@ int images_is_id(const char **text);
 /* Removes an image that nobody uses, with its names and the layers that no other has. PD_CONFLICT
  * while a sandbox or a root does. The store is locked alone. */
 int images_remove_id(int images, const char *id, struct pd_err *e);
+/* Removes layers that no image has: those of one that is gone, and of imports that failed later on.
+ * The store is locked alone. */
+void images_drop_layers(int images);
 /* Removes what has come of layers that nobody is fetching. */
 void images_drop_parts(int images);
 /* Notes that an image is used now: whoever makes room asks when that was. */

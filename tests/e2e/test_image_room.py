@@ -176,6 +176,28 @@ def test_an_image_that_has_no_room_is_refused_and_leaves_nothing(call, place):
         assert len(registry.asked("/blobs/")) == 1, "the configuration alone: no layer was fetched for nothing"
 
 
+def test_a_pull_that_fails_leaves_no_more_than_there_is_room_for(call, place):
+    """Its layers go, and no image does for them."""
+    layers = place / "state/images/layers"
+
+    def twist(handler, path):
+        if path.rpartition(":")[2] != bad:
+            return False
+        paddock.wait_for(lambda: len(list(layers.glob("[0-9a-f]*"))) == 3, 30, "another layer is unpacked")
+        Registry.send(handler, 500, b"{}")
+        return True
+
+    put(call, place, "one", MEGABYTE)
+    before = set(layers.iterdir())
+    with Registry(twist=twist) as registry:
+        registry.put("demo:1", [images.base(), noise("n"), noise("bad", 5000)])
+        manifest = next(json.loads(one) for one in registry.manifests.values())
+        bad = manifest["layers"][2]["digest"].removeprefix("sha256:")
+        call("image", "pull", "--json", "--store-max", len(images.base()) + MEGABYTE + 60000, "--registry", registry.url,
+             f"{registry.address}/demo:1", status=125)
+    assert set(layers.iterdir()) == before and names(call) == ["one:1"]
+
+
 def test_from_standard_input(call, place):
     path = images.saved(place / "one.tar", [images.base()], name="one:1")
     with open(path, "rb") as archive:
