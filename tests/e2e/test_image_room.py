@@ -198,6 +198,18 @@ def test_a_pull_that_fails_leaves_no_more_than_there_is_room_for(call, place):
     assert set(layers.iterdir()) == before and names(call) == ["one:1"]
 
 
+def test_what_layers_unpack_to_is_looked_at_while_they_come(call, place):
+    """Small where they come from: the first of them is too much here, and the others are not asked for."""
+    with Registry() as registry:
+        registry.put("demo:1", [images.base(), *(layer(entry(f"n{at}", bytes((8 + at) * MEGABYTE))) for at in range(8))])
+        registry.requests.clear()
+        done = call("image", "pull", "--json", "--store-max", 6 * MEGABYTE, "--registry", registry.url,
+                    f"{registry.address}/demo:1", status=125)
+        assert lines(done)[-1]["error"]["code"] == "too_large" and "image_store_max" in done.stderr
+        assert len(registry.asked("/blobs/")) <= 1 + 5, "of nine layers at most five: the lowest, three others, one more"
+    assert not list((place / "state/images/layers").iterdir())
+
+
 def test_from_standard_input(call, place):
     path = images.saved(place / "one.tar", [images.base()], name="one:1")
     with open(path, "rb") as archive:
