@@ -1,5 +1,7 @@
 """The store of images has room: layers come three at a time, and what nobody used for long goes."""
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -208,6 +210,55 @@ def test_what_layers_unpack_to_is_looked_at_while_they_come(call, place):
         assert lines(done)[-1]["error"]["code"] == "too_large" and "image_store_max" in done.stderr
         assert len(registry.asked("/blobs/")) <= 1 + 5, "of nine layers at most five: the lowest, three others, one more"
     assert not list((place / "state/images/layers").iterdir())
+
+
+def waits(pid):
+    """In the kernel with the lock open, or by trying again and again, which gives the processor away each time."""
+    told = Path(f"/proc/{pid}/status").read_text()
+    switches = int(told.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    with contextlib.suppress(OSError):
+        return switches > 5 or any("images/lock" in os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+def removal(call, *words):
+    return subprocess.Popen([paddock.PADDOCK, "image", *words], env=call.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def busy(call, place):
+    """The store as while an image is fetched, until it is closed."""
+    put(call, place, "one", 1000)
+    with open(place / "state/images/lock", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield lock
+
+
+@pytest.mark.parametrize("words", [("rm", "--json", "one:1"), ("prune", "--json", "--max", "1"), ("rm", "one:1")])
+def test_a_removal_waits_for_pulls(call, busy, words):
+    with removal(call, *words) as child:
+        paddock.wait_for(lambda: waits(child.pid), 30, "it waits for the lock")
+        assert child.poll() is None and names(call) == ["one:1"]
+        fcntl.flock(busy, fcntl.LOCK_UN)
+        assert child.wait(paddock.seconds(30)) == 0
+    assert names(call) == []
+
+
+def test_a_removal_that_nobody_waits_for_does_not_happen(call, busy):
+    with removal(call, "rm", "--json", "one:1") as child:
+        paddock.wait_for(lambda: waits(child.pid), 30, "it waits for the lock")
+        child.stdout.close()
+        assert child.wait(paddock.seconds(15)) != 0
+    assert names(call) == ["one:1"]
+
+
+@pytest.mark.skipif(not os.environ.get("PADDOCK_NIGHTLY"), reason="at night: twenty seconds")
+@pytest.mark.parametrize("words", [("rm", "--json", "one:1"), ("prune", "--json", "--max", "1")])
+def test_a_program_is_told_to_come_again(call, busy, words):
+    done = call("image", *words, status=125)
+    assert lines(done)[-1]["error"] == {"code": "conflict", "message": "images are being fetched: try again"}
+    assert names(call) == ["one:1"]
 
 
 def test_from_standard_input(call, place):
