@@ -225,6 +225,7 @@ static int pull(struct pulling *p, const char *image, bool missing, struct buf *
 {
     struct json j = JSON_INIT(out);
     struct images_request r = {.verb = IMAGES_PULL,
+                               .tenant = p->c->who.tenant,
                                .image = image,
                                .missing = missing,
                                .file = -1,

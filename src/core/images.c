@@ -18,6 +18,10 @@
 /* A creation waits for its image as one of an engine does, and somebody waits for it. */
 #define CREATION_PATIENCE (300 * NS_PER_S)
 
+/* The store fetches eight images at a time, for all. */
+#define PULLS_PER_TENANT 3u
+#define LOOK_EVERY       (NS_PER_S / 4) /* whether whoever waits is still wanted */
+
 static struct provider *find_store(const struct sessions *all)
 {
     for (unsigned i = 0; i < all->c.providers->count; i++)
@@ -104,9 +108,58 @@ static int ask(struct sessions *all, struct provider *p, const struct images_req
     return failed;
 }
 
+/* Takes one of the tenant's places for pulls; waits for one until the deadline, and asks with the
+ * lock of all held whether it is unwanted. */
+static struct tenant_count *begin_pull(struct sessions *all, const struct images_request *r,
+                                       deadline d, struct pd_err *e)
+{
+    lock_take(&all->lock);
+    struct tenant_count *t = queue_tenant(all, r->tenant);
+    bool unwanted = false;
+    while (t && t->pulls >= PULLS_PER_TENANT && !unwanted && !all->stopping &&
+           !deadline_passed(d)) {
+        deadline look = deadline_in(LOOK_EVERY);
+        (void)lock_wait(&all->pulled_cond, &all->lock, look < d ? look : d);
+        unwanted = r->is_unwanted && r->is_unwanted(r->arg);
+    }
+    bool has_room = t && t->pulls < PULLS_PER_TENANT;
+    if (has_room)
+        t->pulls++;
+    lock_release(&all->lock);
+
+    if (!t)
+        pd_fail(e, PD_CAPACITY, "out of memory");
+    else if (!has_room)
+        pd_fail(e, PD_CAPACITY, "%u images are being fetched for you: try again when one is there",
+                PULLS_PER_TENANT);
+    return has_room ? t : NULL;
+}
+
+static void end_pull(struct sessions *all, struct tenant_count *t)
+{
+    lock_take(&all->lock);
+    t->pulls--;
+    pthread_cond_broadcast(&all->pulled_cond);
+    lock_release(&all->lock);
+}
+
+/* A pull that may wait for its place until `patience`. */
+static int ask_in_turn(struct sessions *all, struct provider *p, const struct images_request *r,
+                       deadline patience, deadline d, struct pd_err *e)
+{
+    struct tenant_count *t = begin_pull(all, r, patience, e);
+    if (!t)
+        return -1;
+    int failed = ask(all, p, r, d, e);
+    end_pull(all, t);
+    return failed;
+}
+
 int images_ask(struct sessions *all, const struct images_request *r, deadline d, struct pd_err *e)
 {
     struct provider *p = find_store(all);
+    if (p && r->verb == IMAGES_PULL && r->tenant)
+        return ask_in_turn(all, p, r, deadline_in(0), d, e);
     return p ? ask(all, p, r, d, e)
              : pd_fail(e, PD_UNSUPPORTED,
                        "no provider of this server has a store of images: that is jail's");
@@ -162,13 +215,17 @@ static int fetch(struct session *s, const char *image, bool missing, struct pd_e
 {
     struct waiting w = {.s = s};
     struct images_request r = {.verb = IMAGES_PULL,
+                               .tenant = s->info.tenant,
                                .image = image,
                                .missing = missing,
                                .file = -1,
                                .line = tell_session,
                                .is_unwanted = nobody_wants,
                                .arg = &w};
-    return ask(s->all, s->provider, &r, deadline_in(CREATION_PATIENCE), e);
+    deadline d = deadline_in(CREATION_PATIENCE);
+
+    /* Of several that want the same image the later ones find it there when it is their turn. */
+    return ask_in_turn(s->all, s->provider, &r, d, d, e);
 }
 
 /* By its id an image is there or it is not: registries know no ids. */

@@ -327,6 +327,40 @@ def test_killed_it_goes_on_where_it_was(own, registry, hold, name, who):
     assert not list(parts.iterdir())
 
 
+def begin_pull(client, name):
+    """The answer of one that is under way: it has told something."""
+    answer = client.stream("POST", "/v1/images", json={"image": name}, headers={"Accept": "text/event-stream"})
+    assert answer.status == 200 and answer.readline() == b"event: image.pull\n", answer
+    return contextlib.closing(answer)
+
+
+def test_slow_pulls_keep_nobody_from_the_rest(own, client, hold, name):
+    """Three of a tenant, eight of all; lists and removals are for everybody meanwhile. A sandbox waits for its turn."""
+    hold.go.clear()
+    others = [own.client(own.make_key(f"slow-{at}")) for at in range(3)]
+    made = []
+    with contextlib.ExitStack() as under_way:
+        under_way.callback(hold.go.set)
+        for _ in range(3):
+            under_way.enter_context(begin_pull(client, name))
+        check_error(client.post("/v1/images", json={"image": name}), 503, "capacity", says="for you")
+        maker = threading.Thread(target=lambda: made.append(own.client().post("/v1/sandboxes", json={"image": name})))
+        maker.start()
+        with contextlib.ExitStack() as crowd:
+            for at in range(5):
+                crowd.enter_context(begin_pull(others[at // 3], name))
+            check_error(others[2].post("/v1/images", json={"image": name}), 503, "capacity", says="8 requests")
+            assert client.get("/v1/images").status == 200
+            check_error(client.get("/v1/images/none%3A1"), 404, "not_found")
+            check_error(others[2].get(f"/v1/images/{name.replace('/', '%2F')}"), 404, "not_found")
+            assert maker.is_alive() and len(pulls(own, name)) == 8
+        paddock.wait_for(lambda: len(pulls(own, name)) == 3, 60, "the others are over")
+    maker.join()
+    assert made[0].status == 201, made
+    end(client, made[0].json())
+    paddock.wait_for(lambda: not pulls(own, name), 60, "all of them are over")
+
+
 # --- the store ---------------------------------------------------------------------------------
 
 
