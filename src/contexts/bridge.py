@@ -75,6 +75,10 @@ def setter(language, name, value, back):
     return (end if back else begin) % {"n": words[0], "w": words[1], "v": quote(value)}
 
 
+class NotSet(ValueError):
+    """A variable that the kernel has refused."""
+
+
 class Bridge:
     """The kernel behind this context, and the events that tell of it."""
 
@@ -143,9 +147,9 @@ class Bridge:
             yield
             return
         if self.language == "python":
-            before = self.change_variables(wanted)
+            before = self.set_in_python(wanted)
         elif self.language in SETTERS:
-            self.set_variables(wanted, back=False)
+            self.set_variables(wanted)
         else:
             raise ValueError("variables of one cell cannot be set in a kernel of %s: give them to the context, "
                              "or set them in the code" % (self.language or "this language"))
@@ -155,23 +159,61 @@ class Bridge:
             if self.client is not None and self.language == "python":
                 self.change_variables(before)
             elif self.client is not None:
-                self.set_variables(wanted, back=True)
+                self.put_back(wanted)
 
-    def set_variables(self, wanted, back):
-        for name, value in wanted.items():
-            said = self.client.execute(setter(self.language, name, value, back), silent=True, reply=True, timeout=START_S)
-            if said["content"]["status"] != "ok":
-                raise ValueError("the kernel has not set %s: %s" % (name, said["content"].get("evalue", "")))
+    # They may be secrets of this cell: where one of them cannot be set, none stays for the cells that follow.
+
+    def set_variables(self, wanted):
+        code = {name: setter(self.language, name, value, False) for name, value in wanted.items()}     # or one is no name
+        begun = []
+        try:
+            for name in code:
+                begun.append(name)
+                self.set_variable(name, code[name])
+        except Exception as error:
+            if isinstance(error, NotSet):
+                begun.pop()     # the kernel has refused it: it is as it was
+            with contextlib.suppress(Exception):
+                self.put_back(begun)
+            raise
+
+    def put_back(self, names):
+        """All of them that can be, before one that cannot is told."""
+        failed = None
+        for name in names:
+            try:
+                self.set_variable(name, setter(self.language, name, "", True))
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def set_variable(self, name, code):
+        said = self.client.execute(code, silent=True, reply=True, timeout=START_S)
+        if said["content"]["status"] != "ok":
+            raise NotSet("the kernel has not set %s: %s" % (name, said["content"].get("evalue", "")))
+
+    def set_in_python(self, wanted):
+        """Returns how they were."""
+        before, failed = self.change_variables(wanted)
+        if failed:
+            self.change_variables(before)
+            raise NotSet("the kernel has not set %s: %s" % (", ".join(wanted), failed))
+        return before
 
     def change_variables(self, wanted):
-        """Sets variables of a Python kernel, None: none, and returns how they were. No name of the code's is touched."""
+        """Sets variables of a Python kernel, None: none. Returns how they were, and why not all could be set, or "".
+
+        No name of the code's is touched.
+        """
         environ = "__import__('os').environ"
         look = "{name: %s.get(name) for name in %r}" % (environ, list(wanted))
         change = "[%s.pop(name, None) if value is None else %s.__setitem__(name, value) for name, value in %r.items()]" % (
             environ, environ, wanted)
         said = self.client.execute("", silent=True, user_expressions={"before": look, "done": change}, reply=True, timeout=START_S)
-        found = said["content"]["user_expressions"]["before"]
-        return ast.literal_eval(found["data"]["text/plain"]) if found["status"] == "ok" else {}
+        found, done = (said["content"]["user_expressions"][name] for name in ("before", "done"))
+        before = ast.literal_eval(found["data"]["text/plain"]) if found["status"] == "ok" else dict.fromkeys(wanted)
+        return before, "" if done["status"] == "ok" else done.get("evalue") or "it does not say why"
 
     def execute(self, code):
         """Runs code in the kernel and tells what it publishes, until it is idle again."""

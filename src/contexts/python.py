@@ -52,6 +52,7 @@ GIVE_UP = 1000             # failures of the driver itself in a row: the code ha
 write = os.write
 fork_process = os.fork
 leave = os._exit
+own_uid = os.geteuid()
 to_text = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 PAGES = ("display", "magics", "charts", "tidy")     # as they follow this one in TEXT, each behind a form feed
@@ -852,6 +853,10 @@ def fetch_descriptors(name):
         try:
             worker.settimeout(FETCH_S)
             worker.connect(b"\0paddock-" + name.encode())
+            # Whose process listens there: another user could have come first, and get the context.
+            pid, uid, _ = memoryview(worker.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)).cast("i")
+            if pid <= 0 or uid != own_uid:
+                raise OSError
             ancillary = worker.recvmsg(1, _socket.CMSG_LEN(4 * FORK_DESCRIPTORS), _socket.MSG_CMSG_CLOEXEC)[1]
             return [number for _, _, payload in ancillary for number in memoryview(payload).cast("i")]
         except OSError:

@@ -9,7 +9,9 @@
  *
  * Those for code (POOL_CODE, `contexts_warm_pool` of them) are of the profile that E2B's clients
  * get, and have a zygote: an interpreter with its libraries imported (context_zygote.c). No code
- * ran in it, and whoever takes one keeps it to its end. */
+ * ran in it, and whoever takes one keeps it to its end. Those with a way out and those without
+ * share that number: one that is made is of the kind that was wanted last, and whoever finds none
+ * of his kind makes one of the other kind give its place. */
 #include "core/context.h"
 #include "core/session_state.h"
 
@@ -25,6 +27,7 @@
 #define RETRY_MS      5000u
 #define POOL_ROOM     64u
 #define QUIET_NS      (20 * NS_PER_MS)
+#define CODE_QUIET_NS (500 * NS_PER_MS) /* importing the libraries takes about as long */
 #define WARM_PATIENCE (2 * NS_PER_S)
 
 static bool is_usual(const struct sessions *all, const struct session_request *r)
@@ -105,6 +108,7 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
     if (is_for_code(r)) {
         all->pool_code_out = goes_out;
         s = take_ready(all, POOL_CODE + goes_out);
+        all->pool_code_missed |= !s;
     }
     if (!s) {
         all->pool_wanted_ms[p] = time_now_ms();
@@ -140,6 +144,27 @@ bool pool_drop(struct session *s)
     return image_pool_drop(s);
 }
 
+/* Those for code, of both kinds. */
+static unsigned code_count(const struct sessions *all)
+{
+    unsigned count = 0;
+    for (unsigned kind = POOL_CODE; kind < POOL_KINDS; kind++)
+        count += all->pool_count[kind] + all->pool_making[kind];
+    return count;
+}
+
+/* The kind for code of which one is to go, or -1: there are more than are kept, or one is in the
+ * place of another that was missed. */
+static int surplus(const struct sessions *all)
+{
+    int wanted = POOL_CODE + all->pool_code_out, other = POOL_CODE + !all->pool_code_out;
+    unsigned count = code_count(all), most_kept = all->c.contexts_warm_pool;
+    if (all->pool_count[other] &&
+        (count > most_kept || (count == most_kept && all->pool_code_missed)))
+        return other;
+    return all->pool_count[wanted] && count > most_kept ? wanted : -1;
+}
+
 /* The kind that lacks most sandboxes, or -1 when none lacks any. Those for code take longest, and
  * come last. */
 static int lacking(struct sessions *all)
@@ -164,9 +189,8 @@ static int lacking(struct sessions *all)
         }
     }
 
-    int kind = POOL_CODE + all->pool_code_out;
-    unsigned code = all->pool_count[kind] + all->pool_making[kind];
-    return found < 0 && code < all->c.contexts_warm_pool ? kind : found;
+    bool has_room = code_count(all) < all->c.contexts_warm_pool;
+    return found < 0 && has_room ? POOL_CODE + all->pool_code_out : found;
 }
 
 /* Runs something in it, so that the first command of whoever gets it finds its cgroup made and the
@@ -210,7 +234,8 @@ static void warm_up_code(struct session *s)
         log_warn("pool.code", "session=%s error=%s", s->info.id, e.msg);
 }
 
-static void add_one(struct sessions *all, unsigned kind)
+/* One that is ready for the pool, or NULL. */
+static struct session *make_one(struct sessions *all, unsigned kind)
 {
     struct pd_err e;
     struct provider *provider = all->c.providers->list[0];
@@ -222,7 +247,7 @@ static void add_one(struct sessions *all, unsigned kind)
         spec.network = NETWORK_GATE;
     struct session *s = sessions_prepare(all, provider, &spec);
     if (!s)
-        return;
+        return NULL;
 
     sessions_register(s, LIFE_FILLING);
     int r = session_store(s, &e);
@@ -237,26 +262,51 @@ static void add_one(struct sessions *all, unsigned kind)
         r = pool_step(s, LIFE_READY, &e);
     }
 
-    lock_take(&all->lock);
-    if (r < 0)
-        all->pool_failed_ms = time_now_ms();
-    else if (pool_is_ready(s)) /* not lost since that step */
-        all->pool[kind][all->pool_count[kind]++] = session_ref(s);
-    lock_release(&all->lock);
-
-    if (r < 0) {
-        log_warn("pool.fill", "error=%s", e.msg);
-        session_abandon(s, e.msg); /* half of it may be there */
-    }
-
+    if (r == 0)
+        return s;
+    log_warn("pool.fill", "error=%s", e.msg);
+    session_abandon(s, e.msg); /* half of it may be there */
     session_unref(s);
+    return NULL;
 }
 
-/* Making one takes as much time as whoever just took one has for his first command: not now, unless
- * there is none left. */
+/* With the lock held, which others may have while it is made. */
+static void add_one(struct sessions *all, unsigned kind)
+{
+    all->pool_making[kind]++;
+    lock_release(&all->lock);
+    struct session *s = make_one(all, kind);
+    lock_take(&all->lock);
+
+    all->pool_making[kind]--;
+    if (!s)
+        all->pool_failed_ms = time_now_ms();
+    else if (pool_is_ready(s)) /* not lost since that step */
+        all->pool[kind][all->pool_count[kind]++] = s;
+    else
+        session_unref(s); /* the controller ends it */
+    pthread_cond_broadcast(&all->control_cond);
+}
+
+/* Likewise. */
+static void let_one_go(struct sessions *all, int kind)
+{
+    struct session *s = all->pool[kind][--all->pool_count[kind]];
+    struct pd_err e;
+
+    all->stats.pool_dropped++;
+    lock_release(&all->lock);
+    (void)session_end(s, END_IDLE, "another kind is kept ready in its place", &e);
+    session_unref(s);
+    lock_take(&all->lock);
+}
+
+/* Making one takes as much time as whoever just took one has for his first command, or for his first
+ * cell: not now, unless there is none left. */
 static bool is_quiet(const struct sessions *all, int kind)
 {
-    return !all->pool_count[kind] || clock_now() - all->pool_taken_at > QUIET_NS;
+    uint64_t quiet = kind >= POOL_CODE ? CODE_QUIET_NS : QUIET_NS;
+    return clock_now() - all->pool_taken_at > quiet;
 }
 
 void *pool_main(void *arg)
@@ -266,17 +316,18 @@ void *pool_main(void *arg)
     lock_take(&all->lock);
 
     while (!all->stopping) {
-        int p = lacking(all);
-        if (p >= 0 && is_quiet(all, p)) {
-            all->pool_making[p]++;
-            lock_release(&all->lock);
-            add_one(all, (unsigned)p);
-            lock_take(&all->lock);
-            all->pool_making[p]--;
-            pthread_cond_broadcast(&all->control_cond);
+        int p = lacking(all), gives_way = surplus(all);
+        if (gives_way >= 0 && is_quiet(all, gives_way)) {
+            let_one_go(all, gives_way);
             continue;
         }
-        (void)lock_wait(&all->pool_cond, &all->lock, deadline_in(p < 0 ? NS_PER_S : QUIET_NS / 2));
+        if (p >= 0 && (!all->pool_count[p] || is_quiet(all, p))) {
+            all->pool_code_missed &= p < POOL_CODE;
+            add_one(all, (unsigned)p);
+            continue;
+        }
+        bool rests = p < 0 && gives_way < 0;
+        (void)lock_wait(&all->pool_cond, &all->lock, deadline_in(rests ? NS_PER_S : QUIET_NS / 2));
     }
 
     lock_release(&all->lock);

@@ -192,7 +192,8 @@ struct sessions {
     unsigned pool_making[POOL_KINDS]; /* being made, */
     unsigned pool_target[POOL_CODE];  /* to be ready */
     uint64_t pool_wanted_ms[POOL_CODE], pool_missed_ms[POOL_CODE];
-    bool pool_code_out; /* the last one who wanted one for code wanted a way out, too */
+    bool pool_code_out;    /* the last one who wanted one for code wanted a way out, too */
+    bool pool_code_missed; /* and found none; none was made since */
     uint64_t pool_failed_ms, pool_taken_at;
     pthread_cond_t pool_cond;
     struct image_pool image_pool;

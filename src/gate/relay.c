@@ -6,7 +6,9 @@
  * processor that reading and writing does, and more than that of the sandbox, which has its caches
  * to itself. All share one pipe, which is empty between turns: what is left in it when the other
  * side takes no more is read out of it and kept. Should it ever not be empty it is closed, and
- * everybody copies from then on: no byte of one connection may come to another. */
+ * everybody copies from then on: no byte of one connection may come to another.
+ *
+ * An urgent byte is left out: it is not passed on, and what follows it is. */
 #include "base/banned.h"
 #include "base/fd.h"
 #include "gate/gate_state.h"
@@ -154,18 +156,30 @@ static ssize_t pass_spliced(struct flow *f, struct half *h, size_t most)
     return n;
 }
 
+/* One turn, spliced where much comes. A splice stops before an urgent byte, and says there that
+ * nothing has come, or that this is the end although bytes follow. Only reading steps over it: an
+ * end is asked for again, and so is nothing, in the first turn, before which epoll told of more. */
+static ssize_t pass(struct flow *f, struct half *h, size_t most, bool is_first)
+{
+    if (h->much && f->sandbox->gate->pipe[0] >= 0) {
+        ssize_t n = pass_spliced(f, h, most);
+        bool is_stopped = n == 0 || (n < 0 && is_first && is_later());
+        if (!is_stopped)
+            return n;
+    }
+    return pass_copied(f, h, most < SCRATCH ? most : SCRATCH);
+}
+
 /* Moves one direction as far as it goes. False: the flow is broken. */
 static bool move(struct flow *f, struct half *h)
 {
-    const struct gate *g = f->sandbox->gate;
-
     if (!flush(h))
         return false;
     for (unsigned turn = 0; turn < TURNS && !h->pending && !h->ended; turn++) {
         size_t most = allowance(f, h);
         if (!most)
             return true;
-        ssize_t n = h->much && g->pipe[0] >= 0 ? pass_spliced(f, h, most) : pass_copied(f, h, most);
+        ssize_t n = pass(f, h, most, turn == 0);
         if (n < 0)
             return is_later();
         h->ended = n == 0;

@@ -9,7 +9,9 @@
  *
  * In a box on another machine nobody can send descriptors to the driver from outside. The worker
  * has those of the child itself then, as 0 to 3, and a NAME: it listens there, and hands them over
- * to the driver that connects, with the other end of a join socket that it makes.
+ * to the driver that connects, with the other end of a join socket that it makes. Anybody in the
+ * sandbox may connect; only a process of its own user is handed anything, and others are turned
+ * away. The driver looks at whom it has reached as well.
  *
  * COPIED is the name of the command that forks: init must not kill the copy with it.
  *
@@ -20,6 +22,7 @@
 #include "init/worker.h"
 
 #include "base/banned.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/parse.h"
 
@@ -27,6 +30,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -137,7 +141,6 @@ static _Noreturn void end_as(int status)
  * nobody has the other end of the pipe. */
 static _Noreturn void guard(pid_t pid, int pidfd, int worker)
 {
-    /* Away from the worker's process group, which is what is killed. */
     (void)setsid();
     struct pollfd fds[2] = {{.fd = worker, .events = POLLIN}, {.fd = pidfd, .events = POLLIN}};
     while (poll(fds, 2, -1) < 0 && errno == EINTR)
@@ -163,6 +166,10 @@ static void start_guard(pid_t pid, int pidfd)
         (void)close(ends[1]);
         guard(pid, pidfd, ends[0]);
     }
+    /* Away from the worker's process group, which is what is killed: also while it has not run yet.
+     */
+    if (guard_pid > 0)
+        (void)setpgid(guard_pid, guard_pid);
     (void)close(ends[0]);
     if (guard_pid < 0)
         (void)close(ends[1]);
@@ -177,10 +184,34 @@ static int listen_at(const char *name, struct pd_err *e)
         return pd_fail(e, PD_INVALID, "join: the name is too long");
 
     socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-    auto_fd listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    auto_fd listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener < 0 || bind(listener, (struct sockaddr *)&at, len) < 0 || listen(listener, 1) < 0)
         return pd_fail_sys(e, "listen for the driver");
     return fd_take(&listener);
+}
+
+/* Is it a process of this user? One of another pid namespace has no number here. */
+static bool is_own(int peer)
+{
+    struct ucred who;
+    socklen_t len = sizeof who;
+    return getsockopt(peer, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.uid == geteuid() &&
+           who.pid > 0;
+}
+
+/* The driver's connection. Those of others are closed, however many come. */
+static int accept_driver(int listener, struct pd_err *e)
+{
+    deadline d = deadline_in(HAND_OVER_MS * NS_PER_MS);
+    while (!deadline_passed(d)) {
+        struct pollfd p = {.fd = listener, .events = POLLIN};
+        if (poll(&p, 1, deadline_poll_ms(d)) <= 0)
+            continue;
+        auto_fd peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (peer >= 0 && is_own(peer))
+            return fd_take(&peer);
+    }
+    return pd_fail(e, PD_LOST, "no driver has come for the descriptors");
 }
 
 /* The four descriptors of the child and a join socket, with a byte. */
@@ -211,12 +242,11 @@ static int hand_over(const char *name, struct pd_err *e)
     if (listener < 0)
         return -1;
 
-    struct pollfd p = {.fd = listener, .events = POLLIN};
-    if (poll(&p, 1, HAND_OVER_MS) <= 0)
-        return pd_fail(e, PD_LOST, "no driver has come for the descriptors");
-    auto_fd driver = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-    if (driver < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return pd_fail_sys(e, "take the driver's connection");
+    auto_fd driver = accept_driver(listener, e);
+    if (driver < 0)
+        return -1;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return pd_fail_sys(e, "make a join socket");
 
     auto_fd own = pair[0], other = pair[1];
     auto_fd null = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -80,7 +80,7 @@ enum { METRICS_COLD, METRICS_POOL };
     X(POOL_MISSES, "paddock_pool_misses_total", COUNTER, NONE, NONE,                               \
       "Creations for which no warm sandbox was there.")                                            \
     X(POOL_DROPPED, "paddock_pool_dropped_total", COUNTER, NONE, NONE,                             \
-      "Warm containers that nobody got: not needed in time, or not what a new one would be.")      \
+      "Warm sandboxes that nobody got: not needed in time, or not what a new one would be.")       \
     X(POOL_READY, "paddock_pool_ready", GAUGE, NONE, NONE, "Warm sandboxes that wait.")            \
     X(POOL_CODE_READY, "paddock_pool_code_ready", GAUGE, NONE, NONE,                               \
       "Of those: with an interpreter that has its libraries imported.")                            \

@@ -3,6 +3,7 @@
 By night also with those of kernels/requirements.txt, one of which is a kernel of bash."""
 
 import ast
+import contextlib
 import importlib.util
 import json
 import os
@@ -118,13 +119,14 @@ WRITERS = {
 
 
 def setters():
-    """SETTERS and setter of the driver: its text up to the class, without what must be imported."""
+    """SETTERS, setter and the classes of the driver, without what must be imported."""
     with open(os.path.join(drivers.ROOT, "src/contexts/bridge.py"), encoding="utf-8") as file:
         tree = ast.parse(file.read())
     wanted = [node for node in tree.body
               if isinstance(node, ast.FunctionDef) and node.name in ("quoted_by", "setter")
-              or isinstance(node, ast.Assign) and node.targets[0].id in ("JAVASCRIPT", "SETTERS")]
-    names = {"json": json, "re": re, "shlex": shlex}
+              or isinstance(node, ast.ClassDef)
+              or isinstance(node, ast.Assign) and node.targets[0].id in ("JAVASCRIPT", "SETTERS", "START_S")]
+    names = {"ast": ast, "contextlib": contextlib, "json": json, "re": re, "shlex": shlex}
     exec(compile(ast.Module(wanted, []), "bridge.py", "exec"), names)  # pylint: disable=exec-used
     return names
 
@@ -153,6 +155,59 @@ def test_code_that_sets_variables_and_puts_them_back(language):
 def test_names_that_are_none(name):
     with pytest.raises(ValueError):
         setters()["setter"]("bash", name, "x", False)
+
+
+class Bash:
+    """The client of a kernel of bash: it keeps what it was told, and refuses a variable, or hangs at it."""
+
+    def __init__(self, refused=None, hangs=False):
+        self.lines, self.refused, self.hangs = [], refused, hangs
+
+    def execute(self, code, **_):
+        refused = self.refused is not None and f"export {self.refused}=" in code
+        if refused and self.hangs:
+            self.lines.append(code)
+            self.refused = None
+            raise TimeoutError("the kernel does not answer")
+        if not refused:
+            self.lines.append(code)
+        return {"content": {"status": "error" if refused else "ok", "evalue": "readonly variable"}}
+
+    def variables(self):
+        done = subprocess.run(["bash", "-c", "\n".join([*self.lines, "env -0"])], capture_output=True, check=True,
+                              env=drivers.clean({"OLD": "as it was"}), timeout=paddock.seconds(60))
+        return {name: value for name, _, value in (each.partition("=") for each in done.stdout.decode().split("\0"))
+                if name in ("OLD", "SECRET", "LAST") or "PADDOCK" in name}
+
+
+@pytest.mark.parametrize("wanted, refused, hangs, error", [
+    ({"OLD": "other", "SECRET": "s3", "LAST": "x"}, None, False, None),     # the control
+    ({"OLD": "other", "SECRET": "s3", "LAST": "x"}, "LAST", False, "has not set LAST: readonly"),
+    ({"LAST": "x", "SECRET": "s3", "OLD": "other"}, "OLD", False, "has not set OLD"),
+    ({"OLD": "other", "SECRET": "s3", "LAST": "x"}, "LAST", True, "does not answer"),
+    ({"OLD": "other", "SECRET": "s3", "no name": "x"}, None, False, "is no name"),
+])
+def test_where_one_variable_cannot_be_set_none_stays(wanted, refused, hangs, error):
+    bridge = object.__new__(setters()["Bridge"])
+    bridge.language, bridge.client, inside = "bash", Bash(refused, hangs), None
+    try:
+        with bridge.variables(wanted):
+            inside = bridge.client.variables()
+    except (ValueError, TimeoutError) as told:
+        assert error and error in str(told), told
+    assert (inside is None) == (error is not None)
+    assert inside is None or inside == {**wanted, "PADDOCK_WAS_OLD": "as it was"}
+    assert bridge.client.variables() == {"OLD": "as it was"}
+
+
+@pytest.mark.parametrize("wanted", [{"OF_THE_CELL": "s3", "A=B": "x"}, {"A=B": "x", "OF_THE_CELL": "s3"},
+                                    {"OF_THE_CONTEXT": "other", "OF_THE_CELL": "s3", "C": "\0"}])
+def test_a_kernel_of_python_refuses_all_variables_or_none(bridge, wanted):
+    code = "import os; [os.environ.get(name) for name in ('OF_THE_CONTEXT', 'OF_THE_CELL')]"
+    assert bridge.run(code, kernel="python3", env={"OF_THE_CELL": "s3"}, limit=120).text == "['there', 's3']"
+    cell = bridge.run(code, kernel="python3", env=wanted, limit=120)
+    assert cell.error["name"] == "NotSet" and cell.text is None and not cell.end["ok"]
+    assert run(bridge, code).text == "['there', None]"
 
 
 if paddock.NIGHTLY:

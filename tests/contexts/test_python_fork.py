@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -36,6 +38,47 @@ def test_a_fork_fetches_its_descriptors_where_none_can_be_sent(python):
     assert second.run("x").text == "[1, 2]" and python.run("x").text == "[1]"
     for each in (second, child):
         each.stop()
+
+
+STRANGER = """
+import os, socket, sys
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind("\\0paddock-" + sys.argv[1])
+    listener.listen()
+    print("up", flush=True)
+    driver = listener.accept()[0]
+near, far = socket.socketpair()
+requests, null = socket.socketpair()[1], os.open("/dev/null", os.O_RDWR)
+socket.send_fds(driver, [b"d"], [requests.fileno()] + [null] * 3 + [far.fileno()])
+far.close()
+print("pid", near.recv(100).decode().strip() or "none", flush=True)
+"""
+
+
+@pytest.mark.parametrize("user", [None, 12345])
+def test_a_fork_takes_no_descriptors_of_another_user(python, user):
+    """Whoever listens first. The control is a process of the driver's own user, whose descriptors are taken."""
+    if os.geteuid() != 0:
+        pytest.skip("another user needs root")
+    name = f"fork-{os.urandom(6).hex()}"
+    stranger = subprocess.Popen([sys.executable, "-c", STRANGER, name], stdout=subprocess.PIPE, text=True, user=user)
+    assert stranger.stdout.readline() == "up\n"
+    child = drivers.Streams()
+    near, far = socket.socketpair()
+    python.send({"op": "fork", "fetch": True}, request=name)
+
+    told = stranger.stdout.readline()
+    assert (told == "pid none\n") == (user is not None), told
+    if user is not None:
+        drivers.hand_over(name, [*child.far, far.fileno()])
+        far.close()
+        near.settimeout(paddock.seconds(30))
+        assert int(near.recv(100)) > 1
+    stranger.wait(paddock.seconds(30))
+    near.close()    # the fork ends
+    python.collect(name, until=("forked",))
+    child.close_far()
+    child.close()
 
 
 def test_the_count_goes_on_in_a_fork(python):

@@ -230,6 +230,9 @@ class Server:
         if "providers" not in self.settings:
             self.settings |= contract.settings()
             self.extra_env |= contract.environment()
+        if set(self.settings.get("providers", "jail").split(",")) <= {"jail", "local"} and "registries" not in (config or ""):
+            # Such a server would ask a registry of the internet for an image that it lacks.
+            self.settings.setdefault("image_pull", "never")
         self.host = "127.0.0.1"
         self.port = free_port()
         self.key = key or "e2b_" + secrets.token_hex(20)

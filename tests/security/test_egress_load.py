@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from paddock_testing import host
 from paddock_testing.internet import ServerInside
 from paddock_testing.run import rounds, seconds, wait_for
 
@@ -28,6 +29,24 @@ while True:
     s.setblocking(False)
     s.connect_ex(("203.0.113.7", 7777))
     s.close()
+'"""
+
+# Sends much to a server that sends it back, with an urgent byte in it or without, and tells how much has come.
+URGENT = """/usr/bin/python3 -c '
+import socket, threading
+s = socket.create_connection(("203.0.113.7", 7777), 30)
+def send():
+    s.sendall(b"a" * (256 << 10))
+    %s
+    s.sendall(b"b" * (64 << 10))
+threading.Thread(target=send).start()
+got, want = bytearray(), b"a" * (256 << 10) + b"b" * (64 << 10)
+while len(got) < len(want):
+    data = s.recv(1 << 20)
+    if not data: break
+    got += data
+s.shutdown(socket.SHUT_WR)
+assert got == want and s.recv(1) == b"", len(got)
 '"""
 
 
@@ -59,6 +78,12 @@ def descriptors(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def processor_time(pid):
+    """In seconds."""
+    fields = host.read_proc(pid, "stat").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_a_flood_of_connections_has_its_limit_and_neighbours_do_not_notice(server):
     client = server.client()
     use(client)  # the gate has what it needs for that
@@ -79,6 +104,18 @@ def test_a_flood_of_connections_has_its_limit_and_neighbours_do_not_notice(serve
     assert server.gates() == [gate]
     # The changer's connection may have come since: one.
     wait_for(lambda: descriptors(gate) <= before + 1, 60, "nothing of it stays in the gate")
+
+
+@pytest.mark.parametrize("way", ["pass", 's.send(b"!", socket.MSG_OOB)'])
+def test_an_urgent_byte_does_not_keep_the_gate_busy(server, way):
+    """The rest arrives; the control is without one."""
+    client = server.client()
+    use(client)
+    (gate,) = server.gates()
+    sandbox, before = create(client), processor_time(gate)
+    assert works(client, sandbox, URGENT % way)
+    assert processor_time(gate) - before < 1
+    client.delete(f"/v1/sandboxes/{sandbox}")
 
 
 def test_nothing_stays_of_sandboxes_with_traffic(server):

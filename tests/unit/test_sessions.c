@@ -391,6 +391,81 @@ static void test_output_of_a_pooled_one_counts_for_its_tenant(void **state)
     daemon_end(d);
 }
 
+static void warm_code(struct sessions_config *c)
+{
+    c->contexts_warm_pool = 2;
+    c->contexts_warm = "decimal";
+}
+
+/* Those for code that are ready, of both kinds; none is being made. */
+static void await_code(struct daemon *d, unsigned inside, unsigned outside)
+{
+    deadline limit = deadline_in(60 * NS_PER_S);
+    unsigned in = 0, out = 0, making = 1;
+    while ((in != inside || out != outside || making) && !deadline_passed(limit)) {
+        usleep(2000);
+        lock_take(&d->all->lock);
+        in = d->all->pool_count[POOL_CODE];
+        out = d->all->pool_count[POOL_CODE + 1];
+        making = d->all->pool_making[POOL_CODE] + d->all->pool_making[POOL_CODE + 1];
+        lock_release(&d->all->lock);
+        assert_true(in + out + making <= 2);
+    }
+    assert_int_equal(in, inside);
+    assert_int_equal(out, outside);
+}
+
+static void take_code(struct daemon *d, enum network network, bool from_pool)
+{
+    struct session_request r = {.tenant = "acme",
+                                .spec = SPEC_DEFAULT,
+                                .env = {.text = ""},
+                                .template_name = CODE_TEMPLATE};
+    struct queue_place place;
+    struct session *s;
+    struct pd_err e = {0};
+    bool known;
+    r.spec.profile = PROFILE_DEV;
+    r.spec.network = network;
+    if (sessions_create(d->all, &r, &s, &known, &place, &e) < 0)
+        fail_msg("create: %s", e.msg);
+    assert_int_equal(s->info.from_pool, from_pool);
+    assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);
+    session_unref(s);
+}
+
+static void test_both_kinds_for_code_share_their_places(void **state)
+{
+    struct world *w = world_new();
+    struct daemon *d = daemon_begin(w, dir_of(state), 1, warm_code);
+    d->provider.can |= PROVIDER_EGRESS;
+    await_code(d, 2, 0);
+    take_code(d, NETWORK_NONE, true); /* the control: what is there is taken, and made again */
+    await_code(d, 2, 0);
+
+    take_code(d, NETWORK_GATE, false);
+    await_code(d, 1, 1);
+    for (int i = 0; i < 3; i++) { /* whoever wants both finds both */
+        take_code(d, NETWORK_GATE, true);
+        await_code(d, 1, 1);
+        take_code(d, NETWORK_NONE, true);
+        await_code(d, 1, 1);
+    }
+    struct sessions_stats stats;
+    sessions_get_stats(d->all, &stats);
+    assert_int_equal(stats.pool_dropped, 1);
+
+    /* Fewer are kept from now on. */
+    lock_take(&d->all->lock);
+    d->all->c.contexts_warm_pool = 1;
+    lock_release(&d->all->lock);
+    pthread_cond_signal(&d->all->pool_cond);
+    await_code(d, 1, 0);
+    sessions_end_all(d->all, "test");
+    assert_int_equal(box_count(w), 0);
+    daemon_end(d);
+}
+
 static int begin_worker(struct session *s, struct worker_call *ret, struct pd_err *e)
 {
     struct msg_list_writer argv = MSG_LIST_WRITER_INIT;
@@ -457,6 +532,7 @@ int main(void)
         IN_WORLD(test_the_controller_spreads_its_samples),
         IN_WORLD(test_the_usual_profiles_are_ready_from_the_start),
         IN_WORLD(test_misses_of_one_profile_do_not_fill_the_pool_with_another),
+        IN_WORLD(test_both_kinds_for_code_share_their_places),
         IN_WORLD(test_output_of_a_pooled_one_counts_for_its_tenant),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
