@@ -225,6 +225,7 @@ static int pull(struct pulling *p, const char *image, bool missing, struct buf *
 {
     struct json j = JSON_INIT(out);
     struct images_request r = {.verb = IMAGES_PULL,
+                               .tenant = p->c->who.tenant,
                                .image = image,
                                .missing = missing,
                                .file = -1,
@@ -330,8 +331,9 @@ int images_import(struct call *c, struct pd_err *e)
     json_open(&j, '{');
     json_key(&j, "images");
     json_open(&j, '[');
+    /* One that a later image of the archive has displaced is not there any more. */
     for (unsigned i = 0; i < b.count; i++)
-        if (tell_one(c, b.ids[i], &j, e) < 0)
+        if (tell_one(c, b.ids[i], &j, e) < 0 && e->code != PD_NOT_FOUND)
             return -1;
     json_close(&j, ']');
     json_close(&j, '}');

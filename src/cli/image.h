@@ -90,6 +90,6 @@ int image_tell_all(int images, struct pd_err *e);
 /* PD_TOO_LARGE: an image of `size` is more than the store may have. */
 int image_too_large(uint64_t size, uint64_t max, struct pd_err *e);
 /* Has images go that nobody has used for long until the store holds at most `max` (0: any), unless
- * others are being brought in, who do it. PD_TOO_LARGE: `keep` alone is more than that; it goes,
- * too. */
+ * others are being brought in, who do it, also if they fail. PD_TOO_LARGE: `keep` ("": none) alone
+ * is more than that; it goes, too. */
 int image_make_room(const char *state, uint64_t max, const char *keep, struct pd_err *e);

@@ -3,6 +3,7 @@
 
 #include "base/banned.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/options.h"
@@ -14,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -42,7 +44,9 @@ const char image_usage[] =
     "  --max SIZE        the same for what the store holds now\n"
     "  --json            lines of JSON, for programs\n";
 
-#define PLAN_MAX (IMAGE_RECORDS_MAX * (IMAGE_RECORD_MAX + 4))
+#define PLAN_MAX       (IMAGE_RECORDS_MAX * (IMAGE_RECORD_MAX + 4))
+#define ALONE_PATIENCE (20 * NS_PER_S) /* less than the API's with a removal */
+#define LOOK_EVERY_MS  100
 
 struct words {
     const char *name;
@@ -155,6 +159,7 @@ static int import(const char *state, const struct words *w, struct pd_err *e)
     auto_fd file = -1;
     struct keeper_link keeper = {.sock = -1};
     struct image_record *r = calloc(1, sizeof *r);
+    struct pd_err ignored;
     size_t at = 0;
 
     if (!r)
@@ -164,6 +169,8 @@ static int import(const char *state, const struct words *w, struct pd_err *e)
     while (!failed && image_plan_next(&plan, &at, r, e) > 0)
         failed = import_one(&keeper, state, file, r, w, e) < 0 ||
                  image_make_room(state, w->max, r->id, e) < 0;
+    if (failed) /* layers of it may be there */
+        (void)image_make_room(state, w->max, "", &ignored);
     keeper_link_done(&keeper);
     free(r);
     return failed ? -1 : 0;
@@ -244,6 +251,24 @@ static int remove_images(int images, const struct words *w, struct pd_err *e)
     return failed ? -1 : 0;
 }
 
+/* The store alone, for a program: it is told before it gives up that it has to come again, because
+ * what it asked for must not happen later, behind its back. */
+static int open_alone(const char *state, int *ret_lock, struct pd_err *e)
+{
+    struct pollfd reader = {STDOUT_FILENO, 0, 0};
+    deadline end = deadline_in(ALONE_PATIENCE);
+
+    for (;;) {
+        int images = images_open_locked(state, LOCK_EX | LOCK_NB, ret_lock, e);
+        if (images >= 0 || e->sys != EWOULDBLOCK)
+            return images;
+        if (deadline_passed(end))
+            return pd_fail(e, PD_CONFLICT, "images are being fetched: try again");
+        if (poll(&reader, 1, LOOK_EVERY_MS) > 0)
+            return pd_fail(e, PD_CONFLICT, "nobody waits for it any more");
+    }
+}
+
 static int do_words(const char *state, const char *what, struct words *w, struct pd_err *e)
 {
     bool removes = !strcmp(what, "prune") || !strcmp(what, "rm");
@@ -253,7 +278,9 @@ static int do_words(const char *state, const char *what, struct words *w, struct
         signal(SIGPIPE, SIG_IGN); /* a jail that refuses a layer tells why */
         return import(state, w, e);
     }
-    auto_fd images = images_open_locked(state, removes ? LOCK_EX : LOCK_SH, &lock, e);
+    auto_fd images = removes && w->json
+                         ? open_alone(state, &lock, e)
+                         : images_open_locked(state, removes ? LOCK_EX : LOCK_SH, &lock, e);
     if (images < 0)
         return -1;
     if (!strcmp(what, "ls"))

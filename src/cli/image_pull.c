@@ -4,7 +4,8 @@
  * lowest first, each in a process of its own (image_fetch.c): it tells in memory that it shares
  * with this one how far it is, and ends with its layer. This process shows that and waits. When one
  * layer fails no other one comes; what has come of them stays for the next pull. When the image is
- * there, and the store has got too large, others go that nobody has used for long. */
+ * there, and the store has got too large, others go that nobody has used for long; a pull that
+ * fails leaves no more behind than there is room for. */
 #include "cli/image.h"
 
 #include "base/banned.h"
@@ -221,8 +222,28 @@ static int start_more(struct pulling *p, int images, uint32_t *next, struct pd_e
     return 0;
 }
 
+/* What is small where it comes from may be large here: the disk is not to learn that first. */
+static int check_unpacked(const struct pulling *p, int images, struct pd_err *e)
+{
+    uint64_t size = 0;
+
+    for (uint32_t i = 0; i < p->record->layer_count; i++)
+        if (is_over(p->fetches[i].state))
+            size += images_layer_size(images, p->record->layers[i].diff);
+    return !p->store_max || size <= p->store_max ? 0 : image_too_large(size, p->store_max, e);
+}
+
+static int end_some(struct pulling *p, int images, const struct pollfd *list, struct pd_err *e)
+{
+    for (unsigned i = 0; i < AT_ONCE; i++)
+        if (list[i].revents &&
+            (end_layer(p, &p->ways[i], e) < 0 || check_unpacked(p, images, e) < 0))
+            return -1;
+    return 0;
+}
+
 /* Until one of the layers under way is over: 1; 0 when none is under way; -1. */
-static int wait_for_layers(struct pulling *p, struct pd_err *e)
+static int wait_for_layers(struct pulling *p, int images, struct pd_err *e)
 {
     struct pollfd list[AT_ONCE + 1] = {{.fd = -1}};
     unsigned count = 0;
@@ -240,10 +261,7 @@ static int wait_for_layers(struct pulling *p, struct pd_err *e)
         return pd_fail_sys(e, "wait for layers");
     if (list[AT_ONCE].revents & (POLLERR | POLLHUP))
         return pd_fail(e, PD_CONFLICT, "nobody waits for the image any more");
-    for (unsigned i = 0; i < AT_ONCE; i++)
-        if (list[i].revents && end_layer(p, &p->ways[i], e) < 0)
-            return -1;
-    return show(p, false, e) < 0 ? -1 : 1;
+    return end_some(p, images, list, e) < 0 || show(p, false, e) < 0 ? -1 : 1;
 }
 
 static int pull_layers(struct pulling *p, int images, struct pd_err *e)
@@ -260,7 +278,7 @@ static int pull_layers(struct pulling *p, int images, struct pd_err *e)
         }
 
     while (more > 0)
-        more = start_more(p, images, &next, e) < 0 ? -1 : wait_for_layers(p, e);
+        more = start_more(p, images, &next, e) < 0 ? -1 : wait_for_layers(p, images, e);
     give_up(p, images);
     return more < 0 ? -1 : show(p, true, e);
 }
@@ -315,9 +333,15 @@ static int pull(struct pulling *p, struct image_record *r, struct pd_err *e)
 {
     auto_buf plan = BUF_INIT(IMAGE_RECORD_MAX + 4);
 
+    struct pd_err ignored;
+
     p->record = r;
-    if (read_plan(p, &plan, r, e) < 0 || fetch_image(p, r, e) < 0)
+    if (read_plan(p, &plan, r, e) < 0)
         return -1;
+    if (fetch_image(p, r, e) < 0) { /* layers of it are there, and others wait for room */
+        (void)image_make_room(p->source.state, p->store_max, "", &ignored);
+        return -1;
+    }
     return image_make_room(p->source.state, p->store_max, r->id, e);
 }
 

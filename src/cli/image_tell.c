@@ -136,11 +136,12 @@ static void put_layers(struct json *j, int images, const struct image_record *r)
     json_member_uint(j, "size_bytes", size);
 }
 
-int image_tell_one(int images, const char *id, struct pd_err *e)
+/* Its line, but for the end. */
+static int make_line(int images, const char *id, struct buf *out, struct pd_err *e)
 {
-    auto_buf scratch = BUF_INIT(2 * IMAGE_RECORD_MAX), out = BUF_INIT(LINE_MAX_BYTES);
+    auto_buf scratch = BUF_INIT(2 * IMAGE_RECORD_MAX);
     struct image_record *r = calloc(1, sizeof *r);
-    struct json j = JSON_INIT(&out);
+    struct json j = JSON_INIT(out);
 
     if (!r)
         return pd_fail(e, PD_CAPACITY, "out of memory");
@@ -167,7 +168,15 @@ int image_tell_one(int images, const char *id, struct pd_err *e)
     put_layers(&j, images, r);
     json_close(&j, '}');
     free(r);
-    return failed ? -1 : put_line(&out, e);
+    if (!failed && out->overflow)
+        failed = pd_fail(e, PD_TOO_LARGE, "image %.12s has too much to tell of", id);
+    return failed;
+}
+
+int image_tell_one(int images, const char *id, struct pd_err *e)
+{
+    auto_buf out = BUF_INIT(LINE_MAX_BYTES);
+    return make_line(images, id, &out, e) < 0 ? -1 : put_line(&out, e);
 }
 
 /* Images as they come: one with several names is told where its first one is. */
@@ -198,8 +207,14 @@ int image_tell_all(int images, struct pd_err *e)
         return pd_fail(e, PD_CAPACITY, "out of memory");
 
     int failed = images_list(images, note_id, &l, e);
-    for (unsigned i = 0; !failed && i < l.count; i++)
-        failed = image_tell_one(images, l.ids[i], e);
+    for (unsigned i = 0; !failed && i < l.count; i++) {
+        auto_buf out = BUF_INIT(LINE_MAX_BYTES);
+        struct pd_err ignored;
+
+        /* One that cannot be told keeps nobody from the others. */
+        if (make_line(images, l.ids[i], &out, &ignored) == 0)
+            failed = put_line(&out, e);
+    }
     free(l.ids);
     return failed;
 }
@@ -232,10 +247,10 @@ int image_make_room(const char *state, uint64_t max, const char *keep, struct pd
         return 0;
     if (!r)
         return pd_fail(e, PD_CAPACITY, "out of memory");
-    /* Others bring images in at this moment: the last of them makes room. */
+    /* Others bring images in at this moment: the last of them makes room, also if it fails. */
     auto_fd images = images_open_locked(state, LOCK_EX | LOCK_NB, &lock, &busy);
     int failed = images < 0 ? 0 : images_shrink(images, max, keep, ignore, NULL, e);
-    if (images >= 0 && !failed && images_read(images, keep, &scratch, r, &busy) == 0)
+    if (images >= 0 && !failed && keep[0] && images_read(images, keep, &scratch, r, &busy) == 0)
         for (uint32_t i = 0; i < r->layer_count; i++)
             size += images_layer_size(images, r->layers[i].diff);
     free(r);

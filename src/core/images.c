@@ -18,6 +18,10 @@
 /* A creation waits for its image as one of an engine does, and somebody waits for it. */
 #define CREATION_PATIENCE (300 * NS_PER_S)
 
+/* The store fetches eight images at a time, for all. */
+#define PULLS_PER_TENANT 3u
+#define LOOK_EVERY       (NS_PER_S / 4) /* whether whoever waits is still wanted */
+
 static struct provider *find_store(const struct sessions *all)
 {
     for (unsigned i = 0; i < all->c.providers->count; i++)
@@ -42,6 +46,7 @@ static int raise_error(const json_t *error, struct pd_err *e)
 struct asking {
     const struct images_request *r;
     uint64_t bytes; /* that have come */
+    bool ended;     /* the last line was of an image, and no news of one that comes */
 };
 
 static uint64_t number(const json_t *line, const char *key)
@@ -60,6 +65,7 @@ static int take_line(void *arg, const char *text, size_t len, struct pd_err *e)
 
     if (json_object_get(line, "bytes_done"))
         a->bytes = number(line, "bytes_done");
+    a->ended = json_object_get(line, "id") != NULL;
     const json_t *error = json_object_get(line, "error");
     return error ? raise_error(error, e) : r->line ? r->line(r->arg, line, e) : 0;
 }
@@ -95,14 +101,65 @@ static int ask(struct sessions *all, struct provider *p, const struct images_req
                            .is_unwanted = is_unwanted,
                            .arg = &a};
     int failed = p->images(p, &q, d, e);
+    if (!failed && adds && !a.ended) /* else an older image of the name would be taken for it */
+        failed = pd_fail(e, PD_LOST, "the store of images has died over it");
     if (r->verb == IMAGES_PULL)
         count_pull(all, &a, failed);
+    return failed;
+}
+
+/* Takes one of the tenant's places for pulls; waits for one until the deadline, and asks with the
+ * lock of all held whether it is unwanted. */
+static struct tenant_count *begin_pull(struct sessions *all, const struct images_request *r,
+                                       deadline d, struct pd_err *e)
+{
+    lock_take(&all->lock);
+    struct tenant_count *t = queue_tenant(all, r->tenant);
+    bool unwanted = false;
+    while (t && t->pulls >= PULLS_PER_TENANT && !unwanted && !all->stopping &&
+           !deadline_passed(d)) {
+        deadline look = deadline_in(LOOK_EVERY);
+        (void)lock_wait(&all->pulled_cond, &all->lock, look < d ? look : d);
+        unwanted = r->is_unwanted && r->is_unwanted(r->arg);
+    }
+    bool has_room = t && t->pulls < PULLS_PER_TENANT;
+    if (has_room)
+        t->pulls++;
+    lock_release(&all->lock);
+
+    if (!t)
+        pd_fail(e, PD_CAPACITY, "out of memory");
+    else if (!has_room)
+        pd_fail(e, PD_CAPACITY, "%u images are being fetched for you: try again when one is there",
+                PULLS_PER_TENANT);
+    return has_room ? t : NULL;
+}
+
+static void end_pull(struct sessions *all, struct tenant_count *t)
+{
+    lock_take(&all->lock);
+    t->pulls--;
+    pthread_cond_broadcast(&all->pulled_cond);
+    lock_release(&all->lock);
+}
+
+/* A pull that may wait for its place until `patience`. */
+static int ask_in_turn(struct sessions *all, struct provider *p, const struct images_request *r,
+                       deadline patience, deadline d, struct pd_err *e)
+{
+    struct tenant_count *t = begin_pull(all, r, patience, e);
+    if (!t)
+        return -1;
+    int failed = ask(all, p, r, d, e);
+    end_pull(all, t);
     return failed;
 }
 
 int images_ask(struct sessions *all, const struct images_request *r, deadline d, struct pd_err *e)
 {
     struct provider *p = find_store(all);
+    if (p && r->verb == IMAGES_PULL && r->tenant)
+        return ask_in_turn(all, p, r, deadline_in(0), d, e);
     return p ? ask(all, p, r, d, e)
              : pd_fail(e, PD_UNSUPPORTED,
                        "no provider of this server has a store of images: that is jail's");
@@ -121,32 +178,54 @@ bool images_read_news(const json_t *line, struct msg_progress *ret)
 
 /* --- sandboxes ------------------------------------------------------------------------------ */
 
+/* A session that waits for its image. */
+struct waiting {
+    struct session *s;
+    deadline tell_next;
+    bool told_all; /* that every layer is there */
+};
+
+/* The store tells of each layer several times a second. Each event is a line of the audit log, so
+ * there are two a second, and one that says that all is there. */
 static int tell_session(void *arg, const json_t *line, struct pd_err *e)
 {
+    struct waiting *w = arg;
     struct msg_progress now;
 
     (void)e;
-    if (images_read_news(line, &now))
-        session_note_pull(arg, &now);
+    if (!images_read_news(line, &now))
+        return 0;
+    bool all = now.layers_done == now.layers;
+    if (w->told_all || (!all && !deadline_passed(w->tell_next)))
+        return 0;
+
+    w->told_all = all;
+    w->tell_next = deadline_in(NS_PER_S / 2);
+    session_note_pull(w->s, &now);
     return 0;
 }
 
 static bool nobody_wants(void *arg)
 {
-    struct session *s = arg;
-    return atomic_load(&s->unwanted);
+    const struct waiting *w = arg;
+    return atomic_load(&w->s->unwanted);
 }
 
 static int fetch(struct session *s, const char *image, bool missing, struct pd_err *e)
 {
+    struct waiting w = {.s = s};
     struct images_request r = {.verb = IMAGES_PULL,
+                               .tenant = s->info.tenant,
                                .image = image,
                                .missing = missing,
                                .file = -1,
                                .line = tell_session,
                                .is_unwanted = nobody_wants,
-                               .arg = s};
-    return ask(s->all, s->provider, &r, deadline_in(CREATION_PATIENCE), e);
+                               .arg = &w};
+    deadline d = deadline_in(CREATION_PATIENCE);
+
+    /* Of several that want the same image the later ones find it there when it is their turn. */
+    return ask_in_turn(s->all, s->provider, &r, d, d, e);
 }
 
 /* By its id an image is there or it is not: registries know no ids. */

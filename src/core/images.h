@@ -14,10 +14,11 @@ struct sessions;
 /* One request; see wire/msg.h for the verbs. */
 struct images_request {
     enum images_verb verb;
-    const char *image; /* a name or an id; "" */
-    bool missing;      /* a pull: only if there is none of the name */
-    uint64_t max;      /* of a prune: what the store may hold; 0: anything. Others: the server's */
-    int file;          /* an archive to import, or -1 */
+    const char *tenant; /* of a pull: whose it is, or NULL */
+    const char *image;  /* a name or an id; "" */
+    bool missing;       /* a pull: only if there is none of the name */
+    uint64_t max;       /* of a prune: what the store may hold; 0: anything. Others: the server's */
+    int file;           /* an archive to import, or -1 */
     /* Each line that the store says but an error, an object. -1 with *e: no more is wanted. */
     int (*line)(void *arg, const json_t *line, struct pd_err *e);
     bool (*is_unwanted)(void *arg); /* or NULL */
@@ -25,7 +26,7 @@ struct images_request {
 };
 
 /* On the caller's thread, until it is done or the deadline. PD_UNSUPPORTED: no provider of this
- * server has a store. */
+ * server has a store. PD_CAPACITY: the tenant has as many pulls under way as one may have. */
 int images_ask(struct sessions *all, const struct images_request *r, deadline d, struct pd_err *e);
 
 /* What a line of news says; false: it is another one. */

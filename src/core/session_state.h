@@ -149,6 +149,7 @@ struct tenant_count {
     char name[64];
     unsigned live;         /* sandboxes that have a place */
     unsigned let_in;       /* creations that hold one for theirs */
+    unsigned pulls;        /* of images, under way; images.c */
     _Atomic uint64_t kept; /* bytes of output; kept.c */
 };
 
@@ -184,6 +185,7 @@ struct sessions {
     struct tenant_count *tenants;
     struct queue_entry *queue;
     unsigned queue_len;
+    pthread_cond_t pulled_cond; /* a tenant has a pull less under way */
     /* pool.c */
     struct session *pool[POOL_KINDS][64];
     unsigned pool_count[POOL_KINDS];  /* ready, */

@@ -54,6 +54,7 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
     cond_init(&all->copied_cond);
     cond_init(&all->control_cond);
     cond_init(&all->pool_cond);
+    cond_init(&all->pulled_cond);
     image_pool_init(all);
 
     char path[SPEC_PATH_MAX];
@@ -156,6 +157,7 @@ void sessions_stop(struct sessions *all)
 
     pthread_cond_broadcast(&all->control_cond);
     pthread_cond_broadcast(&all->pool_cond);
+    pthread_cond_broadcast(&all->pulled_cond);
     pthread_cond_broadcast(&all->image_pool.cond);
     for (struct queue_entry *q = all->queue; q; q = q->next)
         pthread_cond_signal(&q->cond);
@@ -208,6 +210,7 @@ void sessions_free(struct sessions *all)
     recorders_done(all);
     pthread_cond_destroy(&all->control_cond);
     pthread_cond_destroy(&all->pool_cond);
+    pthread_cond_destroy(&all->pulled_cond);
     free(all);
 }
 

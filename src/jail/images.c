@@ -186,8 +186,8 @@ int images_read_names(int images, struct buf *out, struct pd_err *e)
         return errno == ENOENT ? 0 : pd_fail_sys(e, "read the names of images");
 
     for (;;) {
-        uint8_t *to = buf_reserve(out, 65536);
-        ssize_t n = to ? read(file, to, 65536) : -1;
+        uint8_t *to = buf_reserve(out, IMAGES_NAMES_STEP);
+        ssize_t n = to ? read(file, to, IMAGES_NAMES_STEP) : -1;
         if (n < 0)
             return pd_fail_sys(e, "read the names of images");
         if (n == 0)

@@ -83,8 +83,9 @@ uint64_t images_layer_size(int images, const char *hex);
 uint64_t images_size(int images);
 /* When an image was last used or brought in, in milliseconds of the wall clock; 0: not known. */
 uint64_t images_used_ms(int images, const char *id);
-/* Removes images that nobody uses, the one that was used longest ago first, until the store holds
- * at most `max`; of `keep` ("": none) nothing goes. Calls `each` for every one. What is left may
- * be more: images in use stay. The store is locked alone. */
+/* Removes layers that no image has, what has come of layers, and then images that nobody uses, the
+ * one that was used longest ago first, until the store holds at most `max`; of `keep` ("": none)
+ * nothing goes. Calls `each` for every one. What is left may be more: images in use stay. The store
+ * is locked alone. */
 int images_shrink(int images, uint64_t max, const char *keep,
                   void (*each)(const char *id, void *arg), void *arg, struct pd_err *e);

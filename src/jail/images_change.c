@@ -176,22 +176,55 @@ int images_keep(int images, const struct image_record *r, struct pd_err *e)
     return failed;
 }
 
-/* Writes all lines anew but those of `name` ("": of none) and of `id` ("": of none), and `added`.
- */
-static int rewrite_names(int images, const char *name, const char *id, const char *added,
-                         struct pd_err *e)
+/* What the file of names is to have no more, and one line that it has besides. */
+struct names_change {
+    const char *name, *id; /* the lines of these go; "": of none */
+    const char *added_id;  /* NULL: nothing is added */
+    const char *added_name;
+};
+
+/* The lines that stay, the oldest first. Of the image that gets a name the oldest ones of too many
+ * go. */
+static void filter_names(const struct buf *names, const struct names_change *c, struct buf *out)
 {
-    auto_buf names = BUF_INIT(IMAGES_NAMES_MAX), out = BUF_INIT(IMAGES_NAMES_MAX);
+    const char *more = c->added_id ? c->added_id : "";
     struct images_line line;
+    unsigned had = 0;
+
+    for (size_t at = 0; images_next_name(names, &at, &line);)
+        had += !strcmp(line.id, more) && strcmp(line.name, c->name) != 0;
+
+    for (size_t at = 0; images_next_name(names, &at, &line);) {
+        if (!strcmp(line.name, c->name) || !strcmp(line.id, c->id))
+            continue;
+        if (!strcmp(line.id, more) && had >= IMAGES_NAMES_EACH) {
+            had--;
+            continue;
+        }
+        buf_printf(out, "%s %s\n", line.id, line.name);
+    }
+    if (c->added_id)
+        buf_printf(out, "%s %s\n", c->added_id, c->added_name);
+}
+
+/* Writes the names anew. Where there are more than can be read again the oldest ones go: nobody's
+ * names keep others from giving theirs. */
+static int rewrite_names(int images, const struct names_change *c, struct pd_err *e)
+{
+    const size_t most = IMAGES_NAMES_MAX - IMAGES_NAMES_STEP; /* reading ends with a step */
+    auto_buf names = BUF_INIT(IMAGES_NAMES_MAX);
+    auto_buf out = BUF_INIT(IMAGES_NAMES_MAX + sizeof(struct images_line));
 
     if (images_read_names(images, &names, e) < 0)
         return -1;
-    for (size_t at = 0; images_next_name(&names, &at, &line);)
-        if (strcmp(line.name, name) != 0 && strcmp(line.id, id) != 0)
-            buf_printf(&out, "%s %s\n", line.id, line.name);
-    buf_puts(&out, added);
+    filter_names(&names, c, &out);
     if (out.overflow)
-        return pd_fail(e, PD_CAPACITY, "the store of images has too many names: remove some");
+        return pd_fail(e, PD_CAPACITY, "out of memory");
+    if (out.len > most) {
+        const uint8_t *line = memchr(out.data + out.len - most - 1, '\n', most);
+        out.len -= (size_t)(line + 1 - out.data);
+        memmove(out.data, line + 1, out.len);
+    }
 
     if (write_file(images, ".names", out.data ? (const void *)out.data : "", out.len, e) < 0)
         return -1;
@@ -203,7 +236,7 @@ static int rewrite_names(int images, const char *name, const char *id, const cha
 int images_name(int images, const char *name, const char *id, struct pd_err *e)
 {
     struct image_ref ref;
-    char full[IMAGE_TEXT_MAX], line[IMAGE_TEXT_MAX + IMAGE_HEX_LEN + 8];
+    char full[IMAGE_TEXT_MAX];
 
     /* Whoever removes has the whole store; this is for those who name at the same time. */
     auto_fd lock = openat(images, "names.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -213,8 +246,9 @@ int images_name(int images, const char *name, const char *id, struct pd_err *e)
     if (image_ref_parse(name, &ref, e) < 0)
         return -1;
     image_ref_text(&ref, full);
-    snprintf(line, sizeof line, "%s %s\n", id, full);
-    return rewrite_names(images, full, "", line, e);
+    return rewrite_names(
+        images, &(struct names_change){.name = full, .id = "", .added_id = id, .added_name = full},
+        e);
 }
 
 /* --- removal ------------------------------------------------------------------------------- */
@@ -242,8 +276,7 @@ static int is_needed(int images, const char *hex, struct image_record *scratch)
     return needed;
 }
 
-/* Layers that no image has: those of one that is gone, and of imports that failed later on. */
-static void drop_layers(int images)
+void images_drop_layers(int images)
 {
     auto_fd layers = images_dir(images, "layers"), list = images_dir(images, "layers");
     struct image_record *scratch = calloc(1, sizeof *scratch);
@@ -279,14 +312,14 @@ int images_remove_id(int images, const char *id, struct pd_err *e)
     auto_fd roots = openat(images, "../roots", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (roots >= 0 && store_find_based(roots, id, root))
         return pd_fail(e, PD_CONFLICT, "image %.12s is in use by root '%.63s'", id, root);
-    if (rewrite_names(images, "", id, "", e) < 0)
+    if (rewrite_names(images, &(struct names_change){.name = "", .id = id}, e) < 0)
         return -1;
     new_name(trash);
     if (renameat(records, id, records, trash) < 0)
         return pd_fail_sys(e, "remove image %.12s", id);
 
     (void)store_remove_tree(records, trash);
-    drop_layers(images);
+    images_drop_layers(images);
     return 0;
 }
 
@@ -309,7 +342,8 @@ int images_remove(int images, const char *text, struct pd_err *e)
     image_ref_text(&ref, full);
     for (size_t at = 0; images_next_name(&names, &at, &line);)
         others += !strcmp(line.id, id) && strcmp(line.name, full) != 0;
-    return others ? rewrite_names(images, full, "", "", e) : images_remove_id(images, id, e);
+    return others ? rewrite_names(images, &(struct names_change){.name = full, .id = ""}, e)
+                  : images_remove_id(images, id, e);
 }
 
 /* --- pruning ------------------------------------------------------------------------------- */
@@ -366,7 +400,7 @@ int images_prune(int images, void (*each)(const char *id, void *arg), void *arg,
         return -1;
 
     images_layer_drop(images, NULL);
-    drop_layers(images);
+    images_drop_layers(images);
     images_drop_parts(images);
     return 0;
 }

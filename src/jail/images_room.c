@@ -117,6 +117,9 @@ int images_shrink(int images, uint64_t max, const char *keep,
         return pd_fail(e, PD_CAPACITY, "out of memory");
     int failed = images_list(images, note, &c, e);
     qsort(c.list, c.count, sizeof *c.list, older);
+    /* What no image has goes before any image does. */
+    if (!failed && images_size(images) > max)
+        images_drop_layers(images);
     if (!failed && images_size(images) > max)
         images_drop_parts(images);
 

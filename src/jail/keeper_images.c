@@ -3,8 +3,9 @@
  * starts it, counts it, and has nothing more to do with it: strangers' bytes go past it, and so do
  * lists.
  *
- * The client stops one by closing its end. All end with the keeper; what a pull has fetched by
- * then is kept for the next one. */
+ * What brings images in may take an hour: some places are never given to it, so that the store can
+ * be listed meanwhile. The client stops a request by closing its end. All end with the keeper; what
+ * a pull has fetched by then is kept for the next one. */
 #include "jail/keeper_state.h"
 
 #include "base/banned.h"
@@ -123,7 +124,9 @@ static int check(const struct keeper *k, const struct msg_images *m, unsigned fd
 
 static int start(struct keeper *k, const struct order *o, struct pd_err *e)
 {
-    for (unsigned i = 0; i < IMAGES_AT_ONCE; i++) {
+    bool fetches = o->m.verb == IMAGES_PULL || o->m.verb == IMAGES_IMPORT;
+
+    for (unsigned i = fetches ? IMAGES_QUICK : 0; i < IMAGES_AT_ONCE; i++) {
         if (k->image_pids[i])
             continue;
         pid_t keeper = getpid(), pid = fork();
@@ -135,7 +138,7 @@ static int start(struct keeper *k, const struct order *o, struct pd_err *e)
         return 0;
     }
     return pd_fail(e, PD_CAPACITY, "%u requests on images are under way: try in a moment",
-                   IMAGES_AT_ONCE);
+                   fetches ? IMAGES_AT_ONCE - IMAGES_QUICK : IMAGES_AT_ONCE);
 }
 
 void images_request(struct keeper *k, struct client *c, const struct frame *f)

@@ -46,7 +46,8 @@
 #define COPY_PATIENCE    (600 * NS_PER_S) /* the longest that a client may have */
 #define LAST_SWEEP       (15 * NS_PER_S)
 #define SWEEP_RETRY      (NS_PER_S)
-#define IMAGES_AT_ONCE   8u
+#define IMAGES_AT_ONCE   12u
+#define IMAGES_QUICK     4u              /* of these: for requests that fetch nothing */
 #define WHY_PATIENCE     (20 * NS_PER_S) /* for the reason of an end */
 #define STRIKE_AFTER     (100 * NS_PER_MS)
 #define UNDEAD_AFTER     (5 * NS_PER_S)

@@ -1,11 +1,13 @@
 """Images that the server fetches itself, for sandboxes and when it is asked to; its store by the API."""
 
 import contextlib
+import gzip
 import json
 import os
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -122,12 +124,16 @@ def end(client, made):
 def test_a_sandbox_whose_image_is_missing_gets_it(own, client, registry, hold, name):
     hold.go.set()
     registry.requests.clear()
+    begun = time.monotonic()
     answer = stream(client, "/v1/sandboxes", {"image": name})
     told = events(answer.body)
     assert [kind for kind, _ in told][-1] == "created" and told[0][0] == "image.pull", told
     last = told[-2][1]
     assert (last["image"], last["layers_done"], last["layers"]) == (name, 2, 2), last
     assert last["bytes_done"] == last["bytes"] > 3 * MEGABYTE
+    # Each is a line of the audit log: two a second, and the last one.
+    took = time.monotonic() - begun
+    assert len(told) - 1 <= 2 + 2 * took, (took, told)
     made = told[-1][1]
     assert made["provider"] == "jail" and run(client, made, "cat /mark") == "one\n"
     end(client, made)
@@ -248,6 +254,36 @@ def keeper_of(own):
     raise AssertionError("there is no keeper")
 
 
+def pulls(own, name):
+    """The commands that the keeper has started to fetch it. Those have children that look the same."""
+    keeper = keeper_of(own)
+    children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+    return [pid for pid in children if {b"image", b"pull", name.encode()} <= set(cmdline(pid).split(b"\0"))]
+
+
+def fetchers(own):
+    return [pid for pid in descendants(keeper_of(own)) if b"paddock-remote" in cmdline(pid)]
+
+
+def test_a_pull_that_is_killed_brings_no_older_image(own, client, registry, hold, name):
+    """The command has said how far it is, and ends without a word of what came of it."""
+    hold.go.set()
+    old = client.post("/v1/images", json={"image": name}).json()["id"]
+    registry.put(name.partition("/")[2], [images.base(), layer(entry("noise", os.urandom(3 * MEGABYTE)))])
+    hold.go.clear()
+    hold.half.clear()
+    with contextlib.closing(client.stream("POST", "/v1/images", json={"image": name}, headers={"Accept": "text/event-stream"})) as answer:
+        assert answer.readline() == b"event: image.pull\n"
+        assert hold.half.wait(paddock.seconds(60))
+        (command,) = pulls(own, name)
+        os.kill(int(command), signal.SIGKILL)
+        kind, told = events(b"event: image.pull\n" + answer.read())[-1]
+    assert (kind, told["error"]["code"]) == ("error", "lost"), told
+    paddock.wait_for(lambda: not fetchers(own), 60, "nobody fetches any more")
+    hold.go.set()
+    assert client.post("/v1/images", json={"image": name}).json()["id"] != old
+
+
 @pytest.mark.parametrize("who", ["daemon", "puller", "command"])
 def test_killed_it_goes_on_where_it_was(own, registry, hold, name, who):
     """kill -9 of the server, of what the keeper started, or of what fetches: half a layer is fetched once."""
@@ -270,19 +306,17 @@ def test_killed_it_goes_on_where_it_was(own, registry, hold, name, who):
     if who == "daemon":
         own.kill()
     else:
-        word = {"puller": b"paddock-remote", "command": b"--json"}[who]
-        pids = [pid for pid in descendants(keeper_of(own)) if word in cmdline(pid)]
-        # Each layer has a puller of its own, one of which may be done; the command stands before its layers' processes.
-        for pid in pids if who == "puller" else pids[:1]:
+        # Each layer has a puller of its own, one of which may be done.
+        for pid in fetchers(own) if who == "puller" else pulls(own, name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
     maker.join()
     assert answers[0] != 200, answers
+    # Before the rest may come: whoever still fetched would take it.
+    paddock.wait_for(lambda: not fetchers(own), 60, "nobody fetches any more")
     if who == "daemon":
         own.start()
     hold.go.set()
-    paddock.wait_for(lambda: not [pid for pid in descendants(keeper_of(own)) if b"paddock-remote" in cmdline(pid)],
-                     60, "nobody fetches any more")
     client = own.client()
     assert client.post("/v1/images", json={"image": name}).status == 200
     ranges = [headers["Range"] for _, headers in registry.asked("/blobs/") if "Range" in headers]
@@ -291,6 +325,40 @@ def test_killed_it_goes_on_where_it_was(own, registry, hold, name, who):
     assert run(client, made, "cat /mark") == "one\n"
     end(client, made)
     assert not list(parts.iterdir())
+
+
+def begin_pull(client, name):
+    """The answer of one that is under way: it has told something."""
+    answer = client.stream("POST", "/v1/images", json={"image": name}, headers={"Accept": "text/event-stream"})
+    assert answer.status == 200 and answer.readline() == b"event: image.pull\n", answer
+    return contextlib.closing(answer)
+
+
+def test_slow_pulls_keep_nobody_from_the_rest(own, client, hold, name):
+    """Three of a tenant, eight of all; lists and removals are for everybody meanwhile. A sandbox waits for its turn."""
+    hold.go.clear()
+    others = [own.client(own.make_key(f"slow-{at}")) for at in range(3)]
+    made = []
+    with contextlib.ExitStack() as under_way:
+        under_way.callback(hold.go.set)
+        for _ in range(3):
+            under_way.enter_context(begin_pull(client, name))
+        check_error(client.post("/v1/images", json={"image": name}), 503, "capacity", says="for you")
+        maker = threading.Thread(target=lambda: made.append(own.client().post("/v1/sandboxes", json={"image": name})))
+        maker.start()
+        with contextlib.ExitStack() as crowd:
+            for at in range(5):
+                crowd.enter_context(begin_pull(others[at // 3], name))
+            check_error(others[2].post("/v1/images", json={"image": name}), 503, "capacity", says="8 requests")
+            assert client.get("/v1/images").status == 200
+            check_error(client.get("/v1/images/none%3A1"), 404, "not_found")
+            check_error(others[2].get(f"/v1/images/{name.replace('/', '%2F')}"), 404, "not_found")
+            assert maker.is_alive() and len(pulls(own, name)) == 8
+        paddock.wait_for(lambda: len(pulls(own, name)) == 3, 60, "the others are over")
+    maker.join()
+    assert made[0].status == 201, made
+    end(client, made[0].json())
+    paddock.wait_for(lambda: not pulls(own, name), 60, "all of them are over")
 
 
 # --- the store ---------------------------------------------------------------------------------
@@ -380,5 +448,25 @@ def test_what_is_too_much_goes(own, client, admin, registry, hold):
             assert client.post("/v1/images", json={"image": one}).status == 200
         left = [text for image in client.get("/v1/images").json()["images"] for text in image["names"]]
         assert names[2] in left and names[0] not in left, left
+    finally:
+        reconfigure(own, image_store_max="50G")
+
+
+def test_an_archive_of_more_than_there_is_room_for(own, admin, tmp_path):
+    """The later image displaces the first: what is left is told, and that is no error."""
+    members, manifest = {}, []
+    for at in range(2):
+        layers = [images.base(), layer(entry(f"big{at}", bytes(3 * MEGABYTE)))]
+        text = images.config(layers)
+        files = [f"{at}-{number}/layer.tar" for number in range(len(layers))]
+        members |= {images.sha(text) + ".json": text, **dict(zip(files, map(gzip.compress, layers)))}
+        manifest.append({"Config": images.sha(text) + ".json", "RepoTags": [f"big{at}:1"], "Layers": files})
+    path = images.archive(tmp_path / "two.tar", members | {"manifest.json": json.dumps(manifest).encode()})
+    assert admin.post("/v1/image-prune", json={"max_bytes": 1}).status == 200
+    reconfigure(own, image_store_max=len(images.base()) + 5 * MEGABYTE)
+    try:
+        brought = admin.request("POST", "/v1/image-archives", data=path.read_bytes(), headers={"Content-Type": "application/x-tar"})
+        assert brought.status == 201, brought
+        assert [one["names"] for one in brought.json()["images"]] == [["docker.io/library/big1:1"]], brought.body
     finally:
         reconfigure(own, image_store_max="50G")

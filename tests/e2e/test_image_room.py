@@ -1,5 +1,7 @@
 """The store of images has room: layers come three at a time, and what nobody used for long goes."""
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -174,6 +176,89 @@ def test_an_image_that_has_no_room_is_refused_and_leaves_nothing(call, place):
                     f"{registry.address}/demo:1", status=None)
         assert lines(done)[-1]["error"]["code"] == "too_large"
         assert len(registry.asked("/blobs/")) == 1, "the configuration alone: no layer was fetched for nothing"
+
+
+def test_a_pull_that_fails_leaves_no_more_than_there_is_room_for(call, place):
+    """Its layers go, and no image does for them."""
+    layers = place / "state/images/layers"
+
+    def twist(handler, path):
+        if path.rpartition(":")[2] != bad:
+            return False
+        paddock.wait_for(lambda: len(list(layers.glob("[0-9a-f]*"))) == 3, 30, "another layer is unpacked")
+        Registry.send(handler, 500, b"{}")
+        return True
+
+    put(call, place, "one", MEGABYTE)
+    before = set(layers.iterdir())
+    with Registry(twist=twist) as registry:
+        registry.put("demo:1", [images.base(), noise("n"), noise("bad", 5000)])
+        manifest = next(json.loads(one) for one in registry.manifests.values())
+        bad = manifest["layers"][2]["digest"].removeprefix("sha256:")
+        call("image", "pull", "--json", "--store-max", len(images.base()) + MEGABYTE + 60000, "--registry", registry.url,
+             f"{registry.address}/demo:1", status=125)
+    assert set(layers.iterdir()) == before and names(call) == ["one:1"]
+
+
+def test_what_layers_unpack_to_is_looked_at_while_they_come(call, place):
+    """Small where they come from: the first of them is too much here, and the others are not asked for."""
+    with Registry() as registry:
+        registry.put("demo:1", [images.base(), *(layer(entry(f"n{at}", bytes((8 + at) * MEGABYTE))) for at in range(8))])
+        registry.requests.clear()
+        done = call("image", "pull", "--json", "--store-max", 6 * MEGABYTE, "--registry", registry.url,
+                    f"{registry.address}/demo:1", status=125)
+        assert lines(done)[-1]["error"]["code"] == "too_large" and "image_store_max" in done.stderr
+        assert len(registry.asked("/blobs/")) <= 1 + 5, "of nine layers at most five: the lowest, three others, one more"
+    assert not list((place / "state/images/layers").iterdir())
+
+
+def waits(pid):
+    """In the kernel with the lock open, or by trying again and again, which gives the processor away each time."""
+    told = Path(f"/proc/{pid}/status").read_text()
+    switches = int(told.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    with contextlib.suppress(OSError):
+        return switches > 5 or any("images/lock" in os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+def removal(call, *words):
+    return subprocess.Popen([paddock.PADDOCK, "image", *words], env=call.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def busy(call, place):
+    """The store as while an image is fetched, until it is closed."""
+    put(call, place, "one", 1000)
+    with open(place / "state/images/lock", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield lock
+
+
+@pytest.mark.parametrize("words", [("rm", "--json", "one:1"), ("prune", "--json", "--max", "1"), ("rm", "one:1")])
+def test_a_removal_waits_for_pulls(call, busy, words):
+    with removal(call, *words) as child:
+        paddock.wait_for(lambda: waits(child.pid), 30, "it waits for the lock")
+        assert child.poll() is None and names(call) == ["one:1"]
+        fcntl.flock(busy, fcntl.LOCK_UN)
+        assert child.wait(paddock.seconds(30)) == 0
+    assert names(call) == []
+
+
+def test_a_removal_that_nobody_waits_for_does_not_happen(call, busy):
+    with removal(call, "rm", "--json", "one:1") as child:
+        paddock.wait_for(lambda: waits(child.pid), 30, "it waits for the lock")
+        child.stdout.close()
+        assert child.wait(paddock.seconds(15)) != 0
+    assert names(call) == ["one:1"]
+
+
+@pytest.mark.skipif(not os.environ.get("PADDOCK_NIGHTLY"), reason="at night: twenty seconds")
+@pytest.mark.parametrize("words", [("rm", "--json", "one:1"), ("prune", "--json", "--max", "1")])
+def test_a_program_is_told_to_come_again(call, busy, words):
+    done = call("image", *words, status=125)
+    assert lines(done)[-1]["error"] == {"code": "conflict", "message": "images are being fetched: try again"}
+    assert names(call) == ["one:1"]
 
 
 def test_from_standard_input(call, place):

@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "jail/store.h"
 #include "memory_place.h"
+#include "wire/image_ref.h"
 
 #include <string.h>
 #include <sys/file.h>
@@ -131,9 +132,99 @@ static void test_removals_race_against_starts(void **state)
     assert_int_equal(store_remove_tree(p->dir, "images"), 0);
 }
 
+/* --- names ---------------------------------------------------------------------------------- */
+
+struct counting {
+    const char *id;
+    unsigned count;
+    char last[IMAGE_TEXT_MAX];
+};
+
+static void count_name(const char *id, const char *text, void *arg)
+{
+    struct counting *c = arg;
+    if (strcmp(id, c->id) != 0 || !text[0])
+        return;
+    c->count++;
+    snprintf(c->last, sizeof c->last, "%s", text);
+}
+
+static struct counting count_names(int images, const char *id)
+{
+    struct pd_err e;
+    struct counting c = {.id = id};
+    assert_int_equal(images_list(images, count_name, &c, &e), 0);
+    return c;
+}
+
+/* Tenants give names, as many and as long as they like. */
+static void test_an_image_has_its_last_names(void **state)
+{
+    const struct place *p = *state;
+    char id[IMAGE_HEX_LEN + 1], text[64];
+    struct pd_err e;
+    auto_fd lock = -1;
+
+    put_image(p->path);
+    hex_of('a', id);
+    auto_fd images = images_open_locked(p->path, LOCK_SH, &lock, &e);
+    for (unsigned i = 0; i < 100; i++) {
+        snprintf(text, sizeof text, "docker.io/library/many:%u", i);
+        assert_int_equal(images_name(images, text, id, &e), 0);
+    }
+    struct counting c = count_names(images, id);
+    assert_int_equal(c.count, 64);
+    assert_string_equal(c.last, "docker.io/library/many:99");
+    assert_int_equal(images_find(images, "many:36", id, &e), 0);
+    assert_int_equal(images_find(images, "many:35", id, &e), -1);
+    assert_int_equal(e.code, PD_NOT_FOUND);
+
+    /* The same name again is none more. */
+    assert_int_equal(images_name(images, "many:50", id, &e), 0);
+    assert_int_equal(images_find(images, "many:36", id, &e), 0);
+    assert_int_equal(store_remove_tree(p->dir, "images"), 0);
+}
+
+static void test_no_names_keep_others_from_theirs(void **state)
+{
+    const struct place *p = *state;
+    char id[IMAGE_HEX_LEN + 1], other[IMAGE_HEX_LEN + 1];
+    struct pd_err e;
+    auto_fd lock = -1;
+    static const size_t sizes[] = {(4 << 20) - 65536 - 400, (4 << 20) - 65536 - 100,
+                                   (4 << 20) - 65536}; /* all that is read */
+
+    hex_of('a', id);
+    hex_of('b', other);
+    for (size_t at = 0; at < COUNT(sizes); at++) {
+        put_image(p->path);
+        auto_fd images = images_open_locked(p->path, LOCK_SH, &lock, &e);
+        auto_fd file = openat(images, "names", O_WRONLY | O_TRUNC | O_CLOEXEC);
+        static char names[4 << 20];
+        size_t len = 0;
+        for (unsigned i = 0; len + 200 < sizes[at]; i++)
+            len += (size_t)snprintf(names + len, sizeof names - len,
+                                    "%s docker.io/library/full:%0100u\n", other, i);
+        assert_int_equal(fd_write_all(file, names, len), 0);
+
+        for (unsigned i = 0; i < 6; i++) {
+            char text[64];
+            snprintf(text, sizeof text, "docker.io/library/more:%u", i);
+            assert_int_equal(images_name(images, text, id, &e), 0);
+            assert_int_equal(images_find(images, text, id, &e), 0);
+        }
+        assert_int_equal(count_names(images, id).count, 6);
+        assert_int_equal(store_remove_tree(p->dir, "images"), 0);
+        fd_done(&lock);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_an_image_has_its_last_names, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(test_no_names_keep_others_from_theirs, make_place,
+                                        remove_place),
         cmocka_unit_test_setup_teardown(test_removals_race_against_starts, make_place,
                                         remove_place),
     };
