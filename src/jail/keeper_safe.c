@@ -313,9 +313,10 @@ void safe_find(struct keeper *k)
         return;
 
     /* A keeper that lives has its safe for itself, which answers nobody else. */
-    auto_fd keeper = wire_connect(k->config->socket_path);
-    uint64_t patience = keeper < 0 ? FIND_PATIENCE : LIVE_PATIENCE;
-    auto_fd sock = wire_connect(a.sun_path);
+    auto_fd keeper = wire_connect_within(k->config->socket_path, LIVE_PATIENCE);
+    bool lives = keeper >= 0 || errno == EAGAIN;
+    uint64_t patience = lives ? LIVE_PATIENCE : FIND_PATIENCE;
+    auto_fd sock = wire_connect_within(a.sun_path, patience);
     if (sock < 0 || !is_ours(sock))
         return;
 

@@ -181,6 +181,19 @@ static void expect_end(int init_end, int patience_ms, bool expected)
     assert_true(!expected || p.revents & POLLHUP);
 }
 
+/* Its safe, when it is another one than before, and has nothing of the keeper's any more: until
+ * then whoever calls a keeper that was killed reaches the copy of its listener. */
+static pid_t await_safe(const struct keeper_run *k, pid_t before)
+{
+    pid_t pid;
+    deadline t = deadline_in(10 * NS_PER_S);
+    while ((pid = keeper_child(k, "paddock-safe")) == before || !pid) {
+        assert_false(deadline_passed(t));
+        usleep(1000);
+    }
+    return pid;
+}
+
 /* A box, made by a client that is gone then. Init's end of its control socket. */
 static int make_box(struct keeper_run *k, unsigned n)
 {
@@ -190,6 +203,7 @@ static int make_box(struct keeper_run *k, unsigned n)
     frame_reset(&k->f);
     close(control);
     close(c);
+    (void)await_safe(k, 0);
     return init_end;
 }
 
@@ -258,18 +272,6 @@ static void test_many_deaths_in_a_row(void **state)
         close(c);
     }
     close(init_end);
-}
-
-/* Its safe, when it is another one than before. */
-static pid_t await_safe(const struct keeper_run *k, pid_t before)
-{
-    pid_t pid;
-    deadline t = deadline_in(10 * NS_PER_S);
-    while ((pid = keeper_child(k, "paddock-safe")) == before || !pid) {
-        assert_false(deadline_passed(t));
-        usleep(1000);
-    }
-    return pid;
 }
 
 static void test_a_safe_that_was_killed_is_replaced(void **state)
@@ -423,6 +425,49 @@ static void test_a_keeper_that_ends_leaves_nothing(void **state)
     start_next(k);
 }
 
+/* A keeper's safe takes nobody else, and its queue is short. Whoever starts a second keeper there
+ * hears that there is one, however many did before. */
+static void test_a_second_keeper_does_not_wait_for_a_safe_in_use(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int init_end = make_box(k, 1), queued[16], control;
+    unsigned n = 0;
+
+    snprintf(a.sun_path, sizeof a.sun_path, "%s.safe", k->path);
+    for (; n < COUNT(queued); n++) {
+        queued[n] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (connect(queued[n], (struct sockaddr *)&a, sizeof a) < 0)
+            break;
+    }
+    assert_true(n < COUNT(queued) && errno == EAGAIN);
+
+    pid_t first = k->pid;
+    start_next(k);
+    auto_fd second = (int)syscall(SYS_pidfd_open, k->pid, 0);
+    struct pollfd p = {.fd = second, .events = POLLIN};
+    int ended = poll(&p, 1, 5000);
+    if (!ended)
+        kill_and_reap(&k->pid);
+    else
+        waitpid(k->pid, NULL, 0);
+    k->pid = first;
+    assert_int_equal(ended, 1);
+
+    /* Those who wait there, and those who did, do not keep the next keeper from it. */
+    for (unsigned i = 0; i <= n; i++)
+        close(queued[i]);
+    kill_and_reap(&k->pid);
+    start_next(k);
+    int c = client_open(k);
+    control = expect_listed(c, k);
+    expect_joined(init_end, control);
+    close(control);
+    close(c);
+    close(init_end);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +479,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_alone_it_ends_with_its_boxes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_it_tells_nobody_else, setup, teardown),
         cmocka_unit_test_setup_teardown(test_another_users_safe_is_not_believed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_second_keeper_does_not_wait_for_a_safe_in_use, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_a_keeper_that_ends_leaves_nothing, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
