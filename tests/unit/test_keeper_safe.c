@@ -152,6 +152,17 @@ static void stash(int c, struct keeper_run *k, const char *key, int fd)
     frame_reset(&k->f);
 }
 
+static void drop(int c, struct keeper_run *k, const char *key)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct wire_head head = {.type = WIRE_DROP, .id = id_of(904)};
+    struct pd_err e;
+    msg_key_encode(&out, &(struct msg_key){.key = key});
+    assert_int_equal(wire_send(c, &head, &out, NULL, 0, deadline_in(5 * NS_PER_S)), 0);
+    assert_int_equal(wire_recv(c, &k->f, deadline_in(5 * NS_PER_S), &e), 1);
+    frame_reset(&k->f);
+}
+
 /* -1 when there is none. */
 static int fetch(int c, struct keeper_run *k, const char *key)
 {
@@ -220,13 +231,7 @@ static void test_the_next_keeper_has_its_boxes_and_stashes(void **state)
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
     stash(c, k, "kept", p[0]);
     stash(c, k, "dropped", p[0]);
-    struct wire_head head = {.type = WIRE_DROP, .id = id_of(904)};
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct pd_err e;
-    msg_key_encode(&out, &(struct msg_key){.key = "dropped"});
-    assert_int_equal(wire_send(c, &head, &out, NULL, 0, deadline_in(5 * NS_PER_S)), 0);
-    assert_int_equal(wire_recv(c, &k->f, deadline_in(5 * NS_PER_S), &e), 1);
-    frame_reset(&k->f);
+    drop(c, k, "dropped");
 
     kill_and_reap(&k->pid);
     close(c);
@@ -468,6 +473,42 @@ static void test_a_second_keeper_does_not_wait_for_a_safe_in_use(void **state)
     close(init_end);
 }
 
+static ino_t number_of(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+/* One that a keeper gave up while it heard nothing, and that hears again when another has its
+ * place: what it has must not stay open. */
+static void test_one_that_was_given_up_ends(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    char path[96];
+    int init_end = make_box(k, 1), c = client_open(k), p[2];
+    pid_t first = await_safe(k, 0);
+    snprintf(path, sizeof path, "%s.safe", k->path);
+    ino_t number = number_of(path);
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    stash(c, k, "input", p[1]);
+    fd_done(&p[1]);
+
+    /* Words for it until there is no room, and a second is over. */
+    kill(first, SIGSTOP);
+    deadline t = deadline_in(20 * NS_PER_S);
+    while (number_of(path) == number && !deadline_passed(t))
+        drop(c, k, "another");
+    drop(c, k, "input");
+    expect_end(p[0], 0, false);
+    kill(first, SIGCONT);
+    expect_end(p[0], 1500, true); /* sooner than the lease is over */
+    expect_end(init_end, 0, false); /* the box has its keeper, and its other safe */
+    close(p[0]);
+    close(c);
+    close(init_end);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,6 +522,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_another_users_safe_is_not_believed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_second_keeper_does_not_wait_for_a_safe_in_use, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_one_that_was_given_up_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_keeper_that_ends_leaves_nothing, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
