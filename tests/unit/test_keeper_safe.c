@@ -502,7 +502,7 @@ static void test_one_that_was_given_up_ends(void **state)
     drop(c, k, "input");
     expect_end(p[0], 0, false);
     kill(first, SIGCONT);
-    expect_end(p[0], 1500, true); /* sooner than the lease is over */
+    expect_end(p[0], 1500, true);   /* sooner than the lease is over */
     expect_end(init_end, 0, false); /* the box has its keeper, and its other safe */
     close(p[0]);
     close(c);
