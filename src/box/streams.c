@@ -200,9 +200,10 @@ void streams_poll(const struct streams *s, const struct link *l, struct pollfd *
         if (st->writes && link_read(l, st->channel, &len))
             events |= POLLOUT;
 
-        /* One that waits for the link alone is left out: its hang-up would come again and again.
-         * That of a pipe's reader comes once, and is told to whoever still has bytes for it. */
-        bool awaited = events || (st->writes && !st->reads);
+        /* One that waits for the link alone is left out: its hang-up would come again and again, as
+         * that of a socket does which has been read to its end. A pipe's reader goes once, and that
+         * is told to whoever still has bytes for it. */
+        bool awaited = events || (st->writes && !st->back);
         ret[i] = (struct pollfd){.fd = awaited ? st->fd : -1, .events = events};
     }
 }
@@ -264,7 +265,7 @@ void streams_move(struct streams *s, struct link *l, const struct pollfd *polled
         struct stream *st = &s->all[i];
         if (!polled || polled[i].revents & (POLLIN | POLLHUP | POLLERR))
             read_stream(st, l);
-        if (polled && polled[i].revents & POLLERR && st->writes && !st->reads) {
+        if (polled && polled[i].revents & POLLERR && st->writes && !st->back) {
             st->writes = false;
             link_stop(l, st->channel);
         }

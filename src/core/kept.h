@@ -25,8 +25,9 @@ struct kept {
     _Atomic uint64_t limit[3]; /* of a sandbox, a tenant, and all together */
     _Atomic uint64_t bytes;
     _Atomic uint64_t forgotten; /* outputs, since the start */
-    atomic_bool due;            /* something is to be forgotten; the recorder's */
-    uint64_t next;              /* and not before this; the recorder's own */
+    atomic_bool due;            /* something is to be forgotten; the recorders' */
+    _Atomic uint64_t next;      /* and not before this; theirs */
+    atomic_bool taken;          /* one of them is at it */
 };
 
 /* 0: the default; that of the whole server is at most half of the disk that `dir` is on. */
@@ -40,5 +41,5 @@ void kept_count(struct stream *s);
 bool kept_is_too_much(const struct stream *s);
 /* Its files are deleted, with the process's lock held. */
 void kept_drop(struct process *p);
-/* The recorder's: forgets until every limit is kept to. */
+/* A recorder's: forgets until every limit is kept to. Asks no provider. */
 void kept_trim(struct sessions *all);

@@ -12,7 +12,8 @@
  *   TASK_STASH    the keeper was away when descriptors were to be stashed
  *   TASK_PREPARE  the shell of the next line is made once the one before it is gone (prepared.c)
  *
- * Beside these the first one forgets output when too much is kept (kept.c).
+ * Beside these one of them forgets output when too much is kept (kept.c): whichever comes first, as
+ * each may be waiting for its provider.
  *
  * A process waits here once, whatever its tasks are. Until TASK_END is done init keeps the record
  * of the end: a daemon that dies before that loses nothing. */
@@ -434,30 +435,37 @@ static struct process *take_due(struct recorder *r, deadline *ret_next)
 
 void recorder_wake(struct sessions *all)
 {
-    struct recorder *r = &all->recorders[0];
-    lock_take(&r->lock);
-    r->wake = 0;
-    pthread_cond_signal(&r->cond);
-    lock_release(&r->lock);
+    for (unsigned i = 0; i < PROVIDERS_MAX; i++) {
+        struct recorder *r = &all->recorders[i];
+        lock_take(&r->lock);
+        r->wake = 0;
+        pthread_cond_signal(&r->cond);
+        lock_release(&r->lock);
+    }
 }
 
-/* Forgets output if there is too much of it and the last time is a moment ago; otherwise says in
- * *ret_next when to look. With the lock held, but not while it works. */
+/* Forgets output if there is too much of it, nobody is at it and the last time is a moment ago;
+ * otherwise says in *ret_next when to look. With the lock held, but not while it works. */
 static bool forget_output(struct recorder *r, deadline *ret_next)
 {
-    struct sessions *all = r->all;
-    if (!r->forgets || !atomic_load(&all->kept.due))
-        return false;
-    if (!deadline_passed(all->kept.next)) {
-        *ret_next = all->kept.next < *ret_next ? all->kept.next : *ret_next;
+    struct kept *k = &r->all->kept;
+    if (!atomic_load(&k->due) || atomic_load(&k->taken))
+        return false; /* who is at it looks again */
+
+    deadline next = atomic_load(&k->next);
+    if (!deadline_passed(next)) {
+        *ret_next = next < *ret_next ? next : *ret_next;
         return false;
     }
+    if (atomic_exchange(&k->taken, true))
+        return false;
 
-    atomic_store(&all->kept.due, false);
+    atomic_store(&k->due, false);
     lock_release(&r->lock);
-    kept_trim(all);
+    kept_trim(r->all);
     lock_take(&r->lock);
-    all->kept.next = deadline_in(FORGET_PAUSE);
+    atomic_store(&k->next, deadline_in(FORGET_PAUSE));
+    atomic_store(&k->taken, false);
     return true;
 }
 
@@ -495,7 +503,7 @@ void recorders_init(struct sessions *all)
 {
     for (unsigned i = 0; i < PROVIDERS_MAX; i++) {
         struct recorder *r = &all->recorders[i];
-        *r = (struct recorder){.all = all, .last = &r->first, .forgets = i == 0};
+        *r = (struct recorder){.all = all, .last = &r->first};
         lock_init(&r->lock, LOCK_TASKS);
         cond_init(&r->cond);
     }

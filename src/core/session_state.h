@@ -160,7 +160,7 @@ struct recorder {
     pthread_cond_t cond;
     struct process *first, **last;
     deadline wake; /* when the thread, asleep, will look by itself; 0: it is awake */
-    bool stopping, forgets;
+    bool stopping;
     pthread_t thread;
 };
 

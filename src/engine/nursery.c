@@ -152,11 +152,17 @@ static void bear(const struct ward *w, const struct frame *f)
         be_watch(w, f);
     if (pid > 0)
         process = (int)syscall(SYS_pidfd_open, pid, 0);
+    /* Nobody could end it. With ESRCH it has ended, and the number may be another's. */
+    if (pid > 0 && process < 0 && errno != ESRCH)
+        (void)kill(pid, SIGKILL);
     if (process >= 0) {
         head.type = WIRE_STARTED;
         msg_started_encode(&out, &(struct msg_started){.pid = pid});
     }
-    (void)wire_send(SOCK_FD, &head, &out, &process, process >= 0, deadline_in(BIRTH_TIME));
+
+    int sent = wire_send(SOCK_FD, &head, &out, &process, process >= 0, deadline_in(BIRTH_TIME));
+    if (sent < 0 && process >= 0)
+        (void)syscall(SYS_pidfd_send_signal, process, SIGKILL, NULL, 0);
 }
 
 _Noreturn void nursery_main(const struct broker_config *c)
@@ -233,8 +239,9 @@ void nursery_done(struct nursery *n)
     n->sock = 0;
 }
 
+/* `ret_asked`: whether the nursery may have heard of it. */
 static pid_t ask(struct nursery *n, const char *container, const int fds[NURSERY_FDS],
-                 int *ret_process, struct pd_err *e)
+                 int *ret_process, bool *ret_asked, struct pd_err *e)
 {
     struct wire_head head = {.type = WIRE_BUILD, .id = wire_id_new()};
     struct msg_started m;
@@ -243,7 +250,8 @@ static pid_t ask(struct nursery *n, const char *container, const int fds[NURSERY
     deadline t = deadline_in(BIRTH_TIME);
 
     buf_put(&out, container, strlen(container) + 1);
-    if (wire_send(n->sock, &head, &out, fds, NURSERY_FDS, t) < 0)
+    *ret_asked = wire_send(n->sock, &head, &out, fds, NURSERY_FDS, t) == 0;
+    if (!*ret_asked)
         return pd_fail(e, PD_LOST, "the nursery of stand-ins is gone");
     int r = wire_recv(n->sock, &f, t, e);
     if (r == 0)
@@ -263,13 +271,15 @@ pid_t nursery_bear(struct nursery *n, const struct broker_config *c, const char 
         bool is_new = n->sock <= 0;
         if (is_new && start(n, c, e) < 0)
             return -1;
-        pid_t pid = ask(n, container, fds, ret_process, e);
+        bool asked;
+        pid_t pid = ask(n, container, fds, ret_process, &asked, e);
         if (pid > 0)
             return pid;
 
-        /* It may have been killed since the last time. */
+        /* It may have been killed since the last time. One that was asked may have started a watch
+         * whose answer got lost: another one would be the box's second. */
         nursery_done(n);
-        if (is_new || attempt)
+        if (asked || is_new || attempt)
             return -1;
     }
 }

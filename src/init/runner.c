@@ -16,10 +16,11 @@
  * init knows, with an id that it does not know, below PAYLOAD_MOST. It looks at the head before it
  * receives. Anything else the runner leaves where it is: it gives the socket back and ends.
  *
- *   made      at the beginning, and 1 ms after a plain command is acknowledged (10 ms if others
- *             run): not while there may be but one command, whose forks the limit of processes
- *             counts, and not between file calls, which would pay for being looked at twice
- *   ends      as its command; or after WAIT_MOST_S without one
+ *   made      at the beginning, and 1 ms after a plain command is acknowledged: not while others
+ *             run, whose last fork the limit of processes would refuse for it, and not between file
+ *             calls, which would pay for being looked at twice
+ *   ends      as its command; when something else than that comes, before it is started; or after
+ *             WAIT_MOST_S without one
  *
  * Beside a running init the child makes raw system calls only (errno is init's), allocates nothing,
  * and writes to its own record alone. That may be used again when the kernel says that the memory
@@ -51,7 +52,6 @@
 #define WORDS_MOST   (PAYLOAD_MOST + 4) /* a word has a byte at least; with the slots beside them */
 #define WAIT_MOST_S  30
 #define QUIET_MS     1
-#define BUSY_MS      10
 
 #ifdef __SANITIZE_ADDRESS__
 /* A child leaves its stack by exec, and its frames would stay marked as in use. */
@@ -222,13 +222,9 @@ int runner_pause(const struct init *in)
         in->memory_limit || in->process_limit)
         return -1;
     if (!in->may_wait || !owner->serial || owner->out_waiting || owner->syncing || owner->full ||
-        in->retry || in->process_count >= INIT_PROCESSES_MAX / 2 || (r && !is_free(r)))
+        in->retry || (r && !is_free(r)))
         return -1;
-
-    for (unsigned i = 0; i < in->process_count; i++)
-        if (in->processes[i].exited) /* its ACK would be the next frame */
-            return -1;
-    return in->process_count ? BUSY_MS : QUIET_MS;
+    return in->process_count ? -1 : QUIET_MS;
 }
 
 void runner_make(struct init *in)

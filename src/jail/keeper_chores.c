@@ -189,7 +189,8 @@ struct chore *chore_take(struct keeper *k, const struct worker *w)
         struct chore *c = *at;
         if ((c->type == WIRE_REMOVE_ROOT && !w->sweeps) ||
             (c->type == WIRE_COPY_ROOT) != (w->copies != 0) ||
-            (c->not_before && !deadline_passed(c->not_before)) || is_mounted(k, c))
+            (c->not_before && !deadline_passed(c->not_before)) || is_mounted(k, c) ||
+            steer_is_begun(k, c))
             continue;
         *at = c->next;
         k->chore_count--;

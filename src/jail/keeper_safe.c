@@ -131,7 +131,7 @@ static void change_words(const char *name)
     memcpy(words, name, strlen(name));
 }
 
-static _Noreturn void become_safe(struct keeper *k, int listener, int keeper)
+static _Noreturn void become_safe(struct keeper *k, struct safe_place place, int keeper)
 {
     uint64_t patience = lease(k);
     char words[128];
@@ -139,7 +139,7 @@ static _Noreturn void become_safe(struct keeper *k, int listener, int keeper)
 
     /* Without what the keeper has, at once: a listener of a dead one would take calls. And out of
      * reach of whatever ends it. */
-    int high[2] = {fcntl(listener, F_DUPFD, 5), fcntl(keeper, F_DUPFD, 5)};
+    int high[2] = {fcntl(place.listener, F_DUPFD, 5), fcntl(keeper, F_DUPFD, 5)};
     if (dup3(high[0], 3, O_CLOEXEC) < 0 || dup3(high[1], 4, O_CLOEXEC) < 0)
         _exit(1);
     syscall(SYS_close_range, 5, ~0u, 0);
@@ -155,12 +155,15 @@ static _Noreturn void become_safe(struct keeper *k, int listener, int keeper)
             _exit(1);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    safe_main(3, 4, patience);
+    place.listener = 3;
+    safe_main(&place, 4, patience);
 }
 
-/* Where it can be found. Nobody answers there: safes are one after the other, as keepers are. */
-static int listen_beside(const struct keeper *k)
+/* Where it can be found. Nobody answers there: safes are one after the other, as keepers are.
+ * Writes the file's number. */
+static int listen_beside(const struct keeper *k, struct sockaddr_un *ret, ino_t *ret_number)
 {
+    struct stat st;
     struct sockaddr_un a;
     if (!own_address(k, &a))
         return -1;
@@ -172,13 +175,19 @@ static int listen_beside(const struct keeper *k)
     mode_t old = umask(0177);
     int bound = bind(fd, (struct sockaddr *)&a, sizeof a);
     umask(old);
-    return bound == 0 && listen(fd, 4) == 0 ? fd_take(&fd) : -1;
+    if (bound < 0 || lstat(a.sun_path, &st) < 0 || listen(fd, 4) < 0)
+        return -1;
+    *ret = a;
+    *ret_number = st.st_ino;
+    return fd_take(&fd);
 }
 
 static int start(struct keeper *k)
 {
     int pair[2];
-    auto_fd listener = listen_beside(k);
+    struct sockaddr_un a;
+    ino_t number;
+    auto_fd listener = listen_beside(k, &a, &number);
 
     if (listener < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -1;
@@ -187,7 +196,7 @@ static int start(struct keeper *k)
     if (pid < 0)
         return -1;
     if (pid == 0)
-        become_safe(k, listener, theirs);
+        become_safe(k, (struct safe_place){a.sun_path, number, listener}, theirs);
 
     fd_done(&theirs);
     if (keeper_watch(k, ours, &k->safe_source) < 0)
@@ -313,9 +322,10 @@ void safe_find(struct keeper *k)
         return;
 
     /* A keeper that lives has its safe for itself, which answers nobody else. */
-    auto_fd keeper = wire_connect(k->config->socket_path);
-    uint64_t patience = keeper < 0 ? FIND_PATIENCE : LIVE_PATIENCE;
-    auto_fd sock = wire_connect(a.sun_path);
+    auto_fd keeper = wire_connect_within(k->config->socket_path, LIVE_PATIENCE);
+    bool lives = keeper >= 0 || errno == EAGAIN;
+    uint64_t patience = lives ? LIVE_PATIENCE : FIND_PATIENCE;
+    auto_fd sock = wire_connect_within(a.sun_path, patience);
     if (sock < 0 || !is_ours(sock))
         return;
 

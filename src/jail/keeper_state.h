@@ -399,6 +399,9 @@ int root_is_servers(const char *name);
 
 /* keeper_steer.c: a client's STEER. */
 void steer_request(struct keeper *k, struct client *c, const struct frame *f);
+/* Is a worker at a STEER of the same jail? Two in one namespace would be in each other's way, so
+ * this one is left until that one has answered. */
+bool steer_is_begun(const struct keeper *k, const struct chore *c);
 /* -1: nothing was sent. */
 int steer_send(struct keeper *k, struct worker *w, struct chore *c);
 /* `e`: why it failed, or NULL; else `f` is the worker's answer. */

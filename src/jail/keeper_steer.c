@@ -56,13 +56,11 @@ void steer_request(struct keeper *k, struct client *c, const struct frame *f)
     chore_add(k, n);
 }
 
-/* Is another worker at it? Two in one namespace would be in each other's way. */
-static bool is_begun(const struct keeper *k, const struct worker *w, const struct chore *c)
+bool steer_is_begun(const struct keeper *k, const struct chore *c)
 {
-    for (unsigned i = 0; i < k->worker_count; i++) {
+    for (unsigned i = 0; i < k->worker_count && c->type == WIRE_STEER; i++) {
         const struct chore *other = k->workers[i].chore;
-        if (&k->workers[i] != w && other && other->type == WIRE_STEER &&
-            wire_id_equal(other->jail_id, c->jail_id))
+        if (other && other->type == WIRE_STEER && wire_id_equal(other->jail_id, c->jail_id))
             return true;
     }
     return false;
@@ -77,13 +75,7 @@ int steer_send(struct keeper *k, struct worker *w, struct chore *c)
         return -1;
     }
 
-    if (is_begun(k, w, c)) {
-        chore_add(k, c); /* looked at again when that one has answered */
-        return -1;
-    }
-
     auto_fd pidfd = j ? (int)syscall(SYS_pidfd_open, j->pid, 0) : -1;
-
     if (j && pidfd < 0)
         pd_fail_sys(&e, "watch the sandbox's first process");
     if (pidfd < 0) {

@@ -194,7 +194,8 @@ uint64_t worker_patience(const struct worker *w, enum wire_type type)
         return SWEEP_PATIENCE;
 
     /* Nothing is fetched for these. */
-    bool is_short = type == WIRE_STRIKE || type == WIRE_THAW || type == WIRE_CHECK;
+    bool is_short =
+        type == WIRE_STRIKE || type == WIRE_THAW || type == WIRE_CHECK || type == WIRE_STEER;
     return is_short && w->patience > SWEEP_PATIENCE ? SWEEP_PATIENCE : w->patience;
 }
 

@@ -3,7 +3,9 @@
  * away. A keeper that comes is sent all records as they were put, then DONE.
  *
  * What the last keeper has said is heard to its end before another is taken. While there is none,
- * the pidfds of boxes are polled as well: when all have ended there is nothing to wait for. */
+ * the pidfds of boxes are polled as well: when all have ended there is nothing to wait for. And it
+ * looks whether it can be found: a keeper that gave it up has put another into its place, and what
+ * it still had, the other end of a command's input for one, would be open for the whole lease. */
 #include "jail/safe.h"
 
 #include "base/banned.h"
@@ -18,6 +20,7 @@
 #include <sys/socket.h>
 
 #define BUCKETS 1024u
+#define LOOK    NS_PER_S /* how often, at its place */
 #define HAND_OVER                                                                                  \
     (5 * NS_PER_S) /* for one record: the next keeper reads nothing else meanwhile                 \
                     */
@@ -35,7 +38,8 @@ struct record {
 struct safe {
     struct record *records[BUCKETS];
     unsigned boxes;
-    int listener, keeper;
+    const struct safe_place *place;
+    int keeper;
     struct frame in;
 };
 
@@ -133,7 +137,7 @@ static void take_keeper(struct safe *s)
 {
     struct ucred peer;
     socklen_t len = sizeof peer;
-    auto_fd sock = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
+    auto_fd sock = accept4(s->place->listener, NULL, NULL, SOCK_CLOEXEC);
 
     if (sock < 0 || getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ||
         peer.uid != geteuid())
@@ -157,26 +161,35 @@ static unsigned living(const struct safe *s, struct pollfd *ret)
     return n;
 }
 
+/* Can it be found? */
+static bool has_place(const struct safe *s)
+{
+    struct stat st;
+    return lstat(s->place->path, &st) == 0 && st.st_ino == s->place->number;
+}
+
 /* Until a keeper has come, or it is time to end. */
 static void wait_alone(struct safe *s, uint64_t lease)
 {
     deadline until = deadline_in(lease);
     struct pollfd *p = calloc(1 + s->boxes, sizeof *p);
 
-    while (p && s->keeper < 0 && !deadline_passed(until)) {
+    while (p && s->keeper < 0 && !deadline_passed(until) && has_place(s)) {
         unsigned boxes = living(s, p + 1);
         if (!boxes)
             break;
-        p[0] = (struct pollfd){.fd = s->listener, .events = POLLIN};
-        if (poll(p, 1 + boxes, deadline_poll_ms(until)) > 0 && p[0].revents)
+
+        deadline look = deadline_in(LOOK);
+        p[0] = (struct pollfd){.fd = s->place->listener, .events = POLLIN};
+        if (poll(p, 1 + boxes, deadline_poll_ms(look < until ? look : until)) > 0 && p[0].revents)
             take_keeper(s);
     }
     free(p);
 }
 
-_Noreturn void safe_main(int listener, int keeper, uint64_t lease)
+_Noreturn void safe_main(const struct safe_place *place, int keeper, uint64_t lease)
 {
-    struct safe s = {.listener = listener, .keeper = keeper, .in = FRAME_INIT};
+    struct safe s = {.place = place, .keeper = keeper, .in = FRAME_INIT};
 
     (void)frame_reserve(&s.in);
     while (s.keeper >= 0) {

@@ -276,9 +276,12 @@ int wire_recv_plain(int sock, struct frame *ret, deadline d, struct pd_err *e)
     return receive(sock, ret, (size_t)n, 0, e);
 }
 
-int wire_connect(const char *path)
+int wire_connect_within(const char *path, uint64_t patience)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
+    /* Nothing is all the time there is, for the kernel. */
+    struct timeval t = {.tv_sec = (time_t)(patience / NS_PER_S),
+                        .tv_usec = (suseconds_t)(patience % NS_PER_S / 1000)};
 
     if (strlen(path) >= sizeof a.sun_path) {
         errno = ENAMETOOLONG;
@@ -286,5 +289,12 @@ int wire_connect(const char *path)
     }
     memcpy(a.sun_path, path, strlen(path) + 1);
     auto_fd sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    return sock < 0 || connect(sock, (struct sockaddr *)&a, sizeof a) < 0 ? -1 : fd_take(&sock);
+    if (sock < 0 || (patience && setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t) < 0))
+        return -1;
+    return connect(sock, (struct sockaddr *)&a, sizeof a) < 0 ? -1 : fd_take(&sock);
+}
+
+int wire_connect(const char *path)
+{
+    return wire_connect_within(path, 0);
 }

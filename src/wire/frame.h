@@ -62,6 +62,9 @@ int frame_take_fd(struct frame *f, unsigned i);
 
 /* Connects to whoever listens for frames at this path. A descriptor, or -1 with errno. */
 int wire_connect(const char *path);
+/* The same, but one who does not accept is waited for so long at most (ns): then errno is EAGAIN.
+ */
+int wire_connect_within(const char *path, uint64_t patience);
 
 /* Checks the head of a datagram of `len` bytes in all that came with `fds` descriptors. Pure. */
 int wire_head_check(struct wire_head head, size_t len, unsigned fds, struct pd_err *e);

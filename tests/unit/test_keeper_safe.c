@@ -152,6 +152,17 @@ static void stash(int c, struct keeper_run *k, const char *key, int fd)
     frame_reset(&k->f);
 }
 
+static void drop(int c, struct keeper_run *k, const char *key)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct wire_head head = {.type = WIRE_DROP, .id = id_of(904)};
+    struct pd_err e;
+    msg_key_encode(&out, &(struct msg_key){.key = key});
+    assert_int_equal(wire_send(c, &head, &out, NULL, 0, deadline_in(5 * NS_PER_S)), 0);
+    assert_int_equal(wire_recv(c, &k->f, deadline_in(5 * NS_PER_S), &e), 1);
+    frame_reset(&k->f);
+}
+
 /* -1 when there is none. */
 static int fetch(int c, struct keeper_run *k, const char *key)
 {
@@ -181,6 +192,19 @@ static void expect_end(int init_end, int patience_ms, bool expected)
     assert_true(!expected || p.revents & POLLHUP);
 }
 
+/* Its safe, when it is another one than before, and has nothing of the keeper's any more: until
+ * then whoever calls a keeper that was killed reaches the copy of its listener. */
+static pid_t await_safe(const struct keeper_run *k, pid_t before)
+{
+    pid_t pid;
+    deadline t = deadline_in(10 * NS_PER_S);
+    while ((pid = keeper_child(k, "paddock-safe")) == before || !pid) {
+        assert_false(deadline_passed(t));
+        usleep(1000);
+    }
+    return pid;
+}
+
 /* A box, made by a client that is gone then. Init's end of its control socket. */
 static int make_box(struct keeper_run *k, unsigned n)
 {
@@ -190,6 +214,7 @@ static int make_box(struct keeper_run *k, unsigned n)
     frame_reset(&k->f);
     close(control);
     close(c);
+    (void)await_safe(k, 0);
     return init_end;
 }
 
@@ -206,13 +231,7 @@ static void test_the_next_keeper_has_its_boxes_and_stashes(void **state)
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
     stash(c, k, "kept", p[0]);
     stash(c, k, "dropped", p[0]);
-    struct wire_head head = {.type = WIRE_DROP, .id = id_of(904)};
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct pd_err e;
-    msg_key_encode(&out, &(struct msg_key){.key = "dropped"});
-    assert_int_equal(wire_send(c, &head, &out, NULL, 0, deadline_in(5 * NS_PER_S)), 0);
-    assert_int_equal(wire_recv(c, &k->f, deadline_in(5 * NS_PER_S), &e), 1);
-    frame_reset(&k->f);
+    drop(c, k, "dropped");
 
     kill_and_reap(&k->pid);
     close(c);
@@ -258,18 +277,6 @@ static void test_many_deaths_in_a_row(void **state)
         close(c);
     }
     close(init_end);
-}
-
-/* Its safe, when it is another one than before. */
-static pid_t await_safe(const struct keeper_run *k, pid_t before)
-{
-    pid_t pid;
-    deadline t = deadline_in(10 * NS_PER_S);
-    while ((pid = keeper_child(k, "paddock-safe")) == before || !pid) {
-        assert_false(deadline_passed(t));
-        usleep(1000);
-    }
-    return pid;
 }
 
 static void test_a_safe_that_was_killed_is_replaced(void **state)
@@ -423,6 +430,85 @@ static void test_a_keeper_that_ends_leaves_nothing(void **state)
     start_next(k);
 }
 
+/* A keeper's safe takes nobody else, and its queue is short. Whoever starts a second keeper there
+ * hears that there is one, however many did before. */
+static void test_a_second_keeper_does_not_wait_for_a_safe_in_use(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int init_end = make_box(k, 1), queued[16], control;
+    unsigned n = 0;
+
+    snprintf(a.sun_path, sizeof a.sun_path, "%s.safe", k->path);
+    for (; n < COUNT(queued); n++) {
+        queued[n] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (connect(queued[n], (struct sockaddr *)&a, sizeof a) < 0)
+            break;
+    }
+    assert_true(n < COUNT(queued) && errno == EAGAIN);
+
+    pid_t first = k->pid;
+    start_next(k);
+    auto_fd second = (int)syscall(SYS_pidfd_open, k->pid, 0);
+    struct pollfd p = {.fd = second, .events = POLLIN};
+    int ended = poll(&p, 1, 5000);
+    if (!ended)
+        kill_and_reap(&k->pid);
+    else
+        waitpid(k->pid, NULL, 0);
+    k->pid = first;
+    assert_int_equal(ended, 1);
+
+    /* Those who wait there, and those who did, do not keep the next keeper from it. */
+    for (unsigned i = 0; i <= n; i++)
+        close(queued[i]);
+    kill_and_reap(&k->pid);
+    start_next(k);
+    int c = client_open(k);
+    control = expect_listed(c, k);
+    expect_joined(init_end, control);
+    close(control);
+    close(c);
+    close(init_end);
+}
+
+static ino_t number_of(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+/* One that a keeper gave up while it heard nothing, and that hears again when another has its
+ * place: what it has must not stay open. */
+static void test_one_that_was_given_up_ends(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    char path[96];
+    int init_end = make_box(k, 1), c = client_open(k), p[2];
+    pid_t first = await_safe(k, 0);
+    snprintf(path, sizeof path, "%s.safe", k->path);
+    ino_t number = number_of(path);
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    stash(c, k, "input", p[1]);
+    fd_done(&p[1]);
+
+    /* Words for it until there is no room, and a second is over. */
+    kill(first, SIGSTOP);
+    deadline t = deadline_in(20 * NS_PER_S);
+    while (number_of(path) == number && !deadline_passed(t))
+        drop(c, k, "another");
+    drop(c, k, "input");
+    expect_end(p[0], 0, false);
+    kill(first, SIGCONT);
+    expect_end(p[0], 1500, true);   /* sooner than the lease is over */
+    expect_end(init_end, 0, false); /* the box has its keeper, and its other safe */
+    close(p[0]);
+    close(c);
+    close(init_end);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +520,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_alone_it_ends_with_its_boxes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_it_tells_nobody_else, setup, teardown),
         cmocka_unit_test_setup_teardown(test_another_users_safe_is_not_believed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_second_keeper_does_not_wait_for_a_safe_in_use, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_one_that_was_given_up_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_keeper_that_ends_leaves_nothing, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

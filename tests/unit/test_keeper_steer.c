@@ -2,6 +2,8 @@
  * and whoever asks again has the same. */
 #include "keeper_program.h"
 
+#include "jail/keeper_state.h"
+
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -176,6 +178,39 @@ static void test_there_is_none_for_who_is_not_there(void **state)
     keeper_link_done(&l);
 }
 
+/* One that waits for another's answer is passed over, and does not take a worker's turn. */
+static void test_who_asks_again_meanwhile_keeps_no_worker(void **state)
+{
+    (void)state;
+    static struct keeper k;
+    struct wire_id jail = wire_id_new(), other = wire_id_new();
+    struct chore begun = {.type = WIRE_STEER, .jail_id = jail}, again = begun,
+                 kill = {.type = WIRE_KILL}, elsewhere = {.type = WIRE_STEER, .jail_id = other};
+    k = (struct keeper){.worker_count = 2, .workers = {{.builds = 1}, {.builds = 1}}};
+    struct worker *idle = &k.workers[1];
+
+    k.workers[0].chore = &begun;
+    chore_add(&k, &again);
+    assert_null(chore_take(&k, idle));
+    chore_add(&k, &kill);
+    chore_add(&k, &elsewhere);
+    assert_ptr_equal(chore_take(&k, idle), &kill);
+    assert_ptr_equal(chore_take(&k, idle), &elsewhere);
+
+    k.workers[0].chore = NULL;
+    assert_ptr_equal(chore_take(&k, idle), &again);
+    assert_int_equal(k.chore_count, 0);
+}
+
+/* Nothing is fetched for it, so a worker that is silent is not waited for as if it were. */
+static void test_it_is_short_work(void **state)
+{
+    (void)state;
+    struct worker w = {.patience = PULL_PATIENCE};
+    assert_int_equal(worker_patience(&w, WIRE_STEER), SWEEP_PATIENCE);
+    assert_int_equal(worker_patience(&w, WIRE_BUILD), PULL_PATIENCE);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -183,6 +218,8 @@ int main(void)
         T(test_a_jail_that_runs_gets_a_way_out_and_keeps_it),
         T(test_two_that_ask_at_once_have_the_same),
         T(test_there_is_none_for_who_is_not_there),
+        cmocka_unit_test(test_who_asks_again_meanwhile_keeps_no_worker),
+        cmocka_unit_test(test_it_is_short_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

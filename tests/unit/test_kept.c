@@ -113,6 +113,43 @@ static void test_the_oldest_that_ended_are_forgotten(void **state)
     session_unref(s);
 }
 
+static void *nothing(void *arg)
+{
+    return arg;
+}
+
+/* The first provider's recorder may be waiting for that one for long. Here it has ended. */
+static void test_any_recorder_forgets(void **state)
+{
+    struct stage *g = *state;
+    struct session *s = session_make(g, "acme", 0);
+    struct process_info i;
+    struct pd_err e;
+    for (unsigned n = 0; n < 3; n++) {
+        struct process *p = start_with(s, "print", "300000", 0);
+        await_end(p, 0);
+        deadline d = deadline_in(PATIENCE);
+        while (atomic_load(&p->refs) > 2 && !deadline_passed(d)) /* its end is recorded */
+            usleep(1000);
+        process_unref(p);
+    }
+
+    g->providers.count = 2;
+    assert_int_equal(recorders_start(g->all, &e), 0);
+    g->providers.count = 1;
+    struct recorder *first = &g->all->recorders[0];
+    lock_take(&first->lock);
+    first->stopping = true;
+    pthread_cond_broadcast(&first->cond);
+    lock_release(&first->lock);
+    pthread_join(first->thread, NULL);
+    assert_int_equal(sessions_start_thread(&first->thread, nothing, NULL), 0); /* to be joined */
+
+    print(s, "300000", &i);
+    assert_bounded(g, MIB);
+    session_unref(s);
+}
+
 /* One that somebody holds is left: its request is still to be answered. */
 static void test_what_is_held_is_not_forgotten(void **state)
 {
@@ -287,6 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_the_oldest_that_ended_are_forgotten, setup_sandbox,
                                         stage_teardown),
+        cmocka_unit_test_setup_teardown(test_any_recorder_forgets, setup_sandbox, stage_teardown),
         cmocka_unit_test_setup_teardown(test_what_is_held_is_not_forgotten, setup_sandbox,
                                         stage_teardown),
         cmocka_unit_test_setup_teardown(test_those_that_run_keep_their_last_bytes, setup_sandbox,

@@ -1,0 +1,93 @@
+/* The near ends of a command's streams: what poll is asked about, so that what hangs up is told
+ * once and keeps nobody turning. */
+#include "unit.h"
+
+#include "base/fd.h"
+#include "box/streams.h"
+#include "link/kind.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct rig {
+    struct streams s;
+    struct link *l;
+    uint32_t channel;
+    int far;
+};
+
+static int setup(void **state)
+{
+    static struct rig r;
+    r = (struct rig){.l = link_new(LINK_KEEPER, 1u << 20), .far = -1};
+    assert_non_null(r.l);
+    *state = &r;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct rig *r = *state;
+    fd_done(&r->far);
+    streams_done(&r->s);
+    link_free(r->l);
+    return 0;
+}
+
+/* Joins `near` to a channel; the other end is the test's. */
+static void join(struct rig *r, int near, int far, unsigned ways)
+{
+    r->far = far;
+    r->channel = link_open(r->l, LINK_AWAY | LINK_BACK);
+    assert_true(r->channel > 0);
+    assert_int_equal(streams_add(&r->s, r->channel, near, ways, wire_id_new()), 0);
+}
+
+/* A turn that does not wait. Was there something to turn for? */
+static bool turns(struct rig *r)
+{
+    struct pollfd p = {.fd = -1};
+    streams_poll(&r->s, r->l, &p);
+    bool any = r->s.count && poll(&p, 1, 0) > 0;
+    streams_move(&r->s, r->l, &p);
+    return any;
+}
+
+static void test_a_socket_that_hung_up_is_told_once(void **state)
+{
+    struct rig *r = *state;
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    join(r, pair[0], pair[1], LINK_AWAY | LINK_BACK);
+    assert_false(turns(r));
+
+    fd_done(&r->far);
+    assert_true(turns(r)); /* its end is read */
+    assert_false(r->s.all[0].reads);
+    for (int i = 0; i < 3; i++)
+        assert_false(turns(r));
+    assert_true(r->s.all[0].writes); /* the link may have something for it still */
+}
+
+static void test_a_pipe_without_a_reader_is_told(void **state)
+{
+    struct rig *r = *state;
+    int p[2];
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    join(r, p[1], p[0], LINK_AWAY);
+    assert_false(turns(r));
+
+    fd_done(&r->far);
+    assert_true(turns(r));
+    assert_int_equal(r->s.count, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_socket_that_hung_up_is_told_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_pipe_without_a_reader_is_told, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
