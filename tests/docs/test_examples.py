@@ -108,7 +108,7 @@ INTERACTIVE = ("paddock shell", "paddock mcp", "paddock top", "paddock agent")
 
 
 def test_cli_page(shell):
-    shell.run('paddock() { build/paddock "$@"; }; touch data.csv app.py Makefile; echo "6 * 7" >cell.py; echo sk-1 >key.txt; '
+    shell.run('paddock() { build/paddock "$@"; }; touch data.csv app.py Makefile; echo "6 * 7" >cell.py; echo sk-123456789 >key.txt; '
               'printf "all:\\n\\tsleep 30\\n" >Makefile')
     commands = cli_commands()
     assert len(commands) > 12

@@ -289,6 +289,8 @@ static void *keep_lowering(void *arg)
         struct pd_err e = {.msg = ""};
         if (move_to(race.s, &weak, 0, "down", &e) == 0)
             atomic_fetch_add(&race.moves, 1);
+        else if (e.code == PD_CAPACITY)
+            usleep(1000); /* as above */
         else if (e.code != PD_CONFLICT)
             fail_msg("%s", e.msg);
         sched_yield();
