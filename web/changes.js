@@ -25,7 +25,7 @@ async function readAll(f) {
 export function followSandboxes(told, failed) {
   let all = new Map();
   let reading = null; // the Map that is being filled, while the list is read
-  let gone = null; // ids that were told as removed meanwhile: an older page may still have them
+  let gone = null; // ids that were told as ended or removed meanwhile: an older page may still have them
   let state = 'reading';
   let ended = false;
   let losses = 0;
@@ -72,6 +72,7 @@ export function followSandboxes(told, failed) {
       for (const s of message.sandboxes) {
         // The list is of those that are not gone; one that has been seen to end stays, with its reason.
         if (s.state !== 'gone' || map.has(s.id)) map.set(s.id, s);
+        else if (map === reading) gone.add(s.id);
       }
     }
     for (const id of message.removed) gone?.add(id);

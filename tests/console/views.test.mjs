@@ -216,7 +216,18 @@ test('while much changes, a socket is lost and the server is killed, the list be
       if (i % 2 || i + 6 < rounds) { await api('DELETE', `/v1/sandboxes/${id}`); ends++; }
     }
   };
-  const shown = () => page.locator('tbody tr[data-id]').evaluateAll((rows) => Object.fromEntries(rows.map((row) => [row.dataset.id, row.querySelector('.state').lastChild.textContent])));
+  /** What the whole list shows, by id: it is scrolled from its top to its end, because only what can be seen is in the page. */
+  const shown = () => page.locator('.scroll').evaluate(async (scroll) => {
+    const all = {};
+    for (let at = 0, end = 0; !end; at += scroll.clientHeight) {
+      scroll.scrollTop = at;
+      await new Promise((done) => { requestAnimationFrame(() => setTimeout(done)); });
+      for (const row of scroll.querySelectorAll('tbody tr[data-id]')) all[row.dataset.id] = row.querySelector('.state').lastChild.textContent;
+      end = at + scroll.clientHeight >= scroll.scrollHeight;
+    }
+    scroll.scrollTop = 0;
+    return all;
+  });
   /** Waits until the list has what the server has. */
   const same = async () => {
     let wanted, seen;
@@ -237,9 +248,45 @@ test('while much changes, a socket is lost and the server is killed, the list be
   wire.mend();
   await Promise.all([6, 7, 8].map(worker));
   await page.getByText('● live').waitFor();
+  // Those that the page has seen to end stay in it, above the ones that are left: more than fit into the window.
+  const late = await Promise.all(Array.from({ length: 40 }, (_, i) => api('POST', '/v1/sandboxes', { user_id: 'churn', thread_id: `seen-${i}` })));
+  await page.locator('tbody tr[data-id]').filter({ hasText: /churn\/seen-/ }).nth(30).waitFor();
+  await Promise.all(late.map(({ id }) => api('DELETE', `/v1/sandboxes/${id}`)));
   const left = await same();
   t.diagnostic(`${made.length} made, ${ends} ended, ${left} left`);
   assert.ok(left > 0 && ends > 0);
+  await v.close();
+});
+
+test('a sandbox that ends while the list is on its way is not shown as if it ran', async (t) => {
+  const v = await enter('#/overview');
+  const { page } = v;
+  const [kept, ended] = [await sandbox(t, { user_id: 'late', thread_id: 'kept' }), await sandbox(t, { user_id: 'late', thread_id: 'ended' })];
+  // Its end comes as one change, as it does when both fall into one turn of 100 ms.
+  let told;
+  const end = new Promise((done) => { told = done; });
+  await page.routeWebSocket('**/v1/changes', (ws) => {
+    ws.connectToServer().onMessage((text) => {
+      const message = JSON.parse(text);
+      const states = (message.sandboxes ?? []).filter((s) => s.id === ended.id).map((s) => s.state);
+      if (!states.includes('stopping')) ws.send(text);
+      if (states.includes('gone')) told();
+    });
+  });
+  await page.reload();
+  // The server answers at once; its answer comes after the news of what happened since.
+  await page.route('**/v1/sandboxes?*', async (route) => {
+    const url = new URL(route.request().url());
+    const answer = await api('GET', url.pathname + url.search);
+    assert.ok(answer.sandboxes.some((s) => s.id === ended.id), 'a control: it was in the list');
+    await api('DELETE', `/v1/sandboxes/${ended.id}`);
+    await end;
+    await route.fulfill({ json: answer });
+  }, { times: 1 });
+  await page.goto(`${HOME}/#/`);
+  await page.locator(`tr[data-id="${kept.id}"]`).waitFor();
+  await page.getByText('● live').waitFor();
+  assert.deepEqual((await ids(page)).filter((id) => [kept.id, ended.id].includes(id)), [kept.id]);
   await v.close();
 });
 
