@@ -2,7 +2,7 @@
 import { get } from './api.js';
 import { asCode } from './dialog.js';
 import { el, fill } from './el.js';
-import { bytes } from './format.js';
+import { bytes, time } from './format.js';
 import { repeat } from './tabs.js';
 
 const number = new Intl.NumberFormat('en');
@@ -38,6 +38,9 @@ export function overviewPage(main) {
         figures('Now', [['Waiting for room', s.queued, `of ${number.format(s.queue_max)}`], ['Commands that run', s.commands_running],
           ['Pool', `${s.pool.ready} ready, ${s.pool.filling} being made`], ['Output kept', bytes(s.output_kept_bytes)],
           ...health[1].map((text) => [health[0], text])]),
+        figures('Slowest to make, of the last hour', s.slowest_creations.length
+          ? s.slowest_creations.map((c) => [c.sandbox, `${number.format(Math.round(c.ms))} ms`, `of ${c.tenant}: ${c.provider}, ${c.template}, at ${time(c.time)}`])
+          : [['None was made', '']]),
         figures('Since the server started', [['Made', s.since_start.created, rate(now, before, 'created')],
           ['From the pool', s.pool.hits, `of ${number.format(s.pool.hits + s.pool.misses)}`],
           ['Could not be made', s.since_start.create_failed], ['Refused: the queue was full', s.since_start.queue_refused],

@@ -21,6 +21,26 @@ static void put_states(struct json *j, const unsigned by_state[SESSION_STATE_COU
     json_member_uint(j, "max_sandboxes", max);
 }
 
+static void put_slowest(struct json *j, const struct slowest *t)
+{
+    struct slow_creation slow[SLOWEST];
+    unsigned count = slowest_get(t, time_now_ms(), slow);
+
+    json_key(j, "slowest_creations");
+    json_open(j, '[');
+    for (unsigned i = 0; i < count; i++) {
+        json_open(j, '{');
+        json_member_cstr(j, "sandbox", slow[i].id);
+        json_member_cstr(j, "tenant", slow[i].tenant);
+        json_member_cstr(j, "provider", slow[i].provider);
+        json_member_cstr(j, "template", slow[i].from);
+        json_time(j, "time", slow[i].at_ms);
+        json_member_milli(j, "ms", slow[i].took_us);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+}
+
 static void put_server(struct call *c, struct json *j)
 {
     struct sessions_stats s;
@@ -40,6 +60,8 @@ static void put_server(struct call *c, struct json *j)
     json_member_uint(j, "hits", s.pool_hits);
     json_member_uint(j, "misses", s.pool_misses);
     json_close(j, '}');
+
+    put_slowest(j, &s.slowest);
 
     json_key(j, "since_start");
     json_open(j, '{');

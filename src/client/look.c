@@ -9,7 +9,7 @@
 const char overview_usage[] =
     "usage: paddock overview [--json]\n\n"
     "How many sandboxes there are, by state; to an admin key also the server's: its queue, its\n"
-    "pool, and what was made, refused and ended since it started.\n\n"
+    "pool, what was made, refused and ended since it started, and what took longest to make.\n\n"
     "  --json  as JSON\n";
 
 static void put_figure(struct table *t, const char *of, const char *what, const json_t *object,
@@ -43,6 +43,22 @@ static void put_causes(struct table *t, const json_t *since, const char *member,
     }
 }
 
+static void put_slowest(struct table *t, const json_t *server)
+{
+    size_t i;
+    json_t *slow;
+
+    json_array_foreach(json_object_get(server, "slowest_creations"), i, slow)
+    {
+        char text[256];
+        snprintf(text, sizeof text, "%s of %s: ms to make", json_field(slow, "sandbox"),
+                 json_field(slow, "tenant"));
+        table_put(t, "slowest of the hour");
+        table_put(t, text);
+        table_printf(t, "%.0f", json_number_value(json_object_get(slow, "ms")));
+    }
+}
+
 static void put_server(struct table *t, json_t *server)
 {
     const json_t *pool = json_object_get(server, "pool");
@@ -61,6 +77,7 @@ static void put_server(struct table *t, json_t *server)
     put_causes(t, since, "ended", "ended");
     put_causes(t, since, "stopped", "commands stopped");
     put_causes(t, since, "refused", "requests refused");
+    put_slowest(t, server);
 }
 
 static int print_overview(json_t *answer)

@@ -3,6 +3,7 @@
 
 #include "core/provider.h"
 #include "core/session.h"
+#include "core/slowest.h"
 
 struct buf;
 struct pump;
@@ -142,6 +143,7 @@ struct sessions_stats {
     uint64_t execs;
     uint64_t output_kept, outputs_forgotten; /* bytes; how often */
     uint64_t create_us_sum, exec_us_sum;     /* histograms are in metrics */
+    struct slowest slowest;                  /* creations, without their wait for room */
     unsigned boxes;                          /* of the provider, when they were last counted */
     uint64_t images_pulled, image_pulls_failed, image_bytes;
     uint64_t box_mismatches; /* times that they were not the boxes of the sandboxes */

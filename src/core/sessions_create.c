@@ -423,6 +423,34 @@ static int wait_until_made(struct session *s, struct pd_err *e)
  * find what is there. Then it looks again. */
 #define MUST_WAIT 1
 
+static void note_made(struct sessions *all, struct session *s, uint64_t took_us)
+{
+    struct session_info info;
+    session_get(s, &info);
+    struct slow_creation c = {.at_ms = time_now_ms(), .took_us = took_us};
+    memcpy(c.id, info.id, sizeof c.id);
+    memcpy(c.tenant, info.tenant, sizeof c.tenant);
+    memcpy(c.provider, info.provider, sizeof c.provider);
+    memcpy(c.from, info.template_name, sizeof c.from);
+
+    lock_take(&all->lock);
+    all->stats.created++;
+    all->stats.create_us_sum += took_us;
+    slowest_note(&all->stats.slowest, &c);
+    lock_release(&all->lock);
+
+    log_info("session.start", "id=%s tenant=%s provider=%s pool=%d us=%llu", info.id, info.tenant,
+             info.provider, info.from_pool, (unsigned long long)took_us);
+}
+
+static void note_not_made(struct sessions *all, uint64_t took_us)
+{
+    lock_take(&all->lock);
+    all->stats.create_failed++;
+    all->stats.create_us_sum += took_us;
+    lock_release(&all->lock);
+}
+
 /* *let_in: the request holds a place, which becomes the sandbox's. MUST_WAIT when there is no
  * room. */
 static int create(struct sessions *all, const struct session_request *r, struct session *replaces,
@@ -434,18 +462,12 @@ static int create(struct sessions *all, const struct session_request *r, struct 
     *let_in = true;
     int made = make(all, r, replaces, fork_of, let_in, ret, e);
 
-    lock_take(&all->lock);
-    if (made < 0)
-        all->stats.create_failed++;
-    else
-        all->stats.created++;
-    all->stats.create_us_sum += (clock_now() - began) / 1000;
-    lock_release(&all->lock);
+    uint64_t took_us = (clock_now() - began) / 1000;
 
     if (made == 0)
-        log_info("session.start", "id=%s tenant=%s provider=%s pool=%d us=%llu", (*ret)->info.id,
-                 r->tenant, (*ret)->info.provider, (*ret)->info.from_pool,
-                 (unsigned long long)((clock_now() - began) / 1000));
+        note_made(all, *ret, took_us);
+    else if (made < 0)
+        note_not_made(all, took_us);
     return made;
 }
 

@@ -110,6 +110,9 @@ def test_the_overview_counts(house):
     assert (now["tenant"]["sandboxes"]["running"], now["tenant"]["sandboxes"]["paused"]) == (1, 1)
     server = house.admin.get("/v1/overview").json()["server"]
     assert server["sandboxes"]["running"] >= 1 and server["sandboxes"]["paused"] >= 1 and server["since_start"]["created"] >= 2
+    slow = server["slowest_creations"]
+    assert 1 <= len(slow) <= 5 and [s["ms"] for s in slow] == sorted((s["ms"] for s in slow), reverse=True)
+    assert all(s["ms"] > 0 and s["tenant"] and s["provider"] and s["template"] for s in slow)
     other.post(f"/v1/sandboxes/{made[1]}/exec", json={"argv": ["sleep", "60"], "timeout_s": 0.1})
     check_error(other.get("/v1/sandboxes/nosuchone"), 404, "not_found")
     for one in made:

@@ -27,6 +27,8 @@ test('the overview counts what there is, and an admin sees all tenants', async (
   await all.page.getByText('All tenants').waitFor();
   await all.page.getByText(/a second\)/).first().waitFor();
   const made = await sandbox(t);
+  await all.page.getByRole('heading', { name: 'Slowest to make' }).waitFor();
+  await all.page.getByRole('row').filter({ hasText: /\d ms of \S+: jail, \w+, at / }).first().waitFor();
   await api('POST', `/v1/sandboxes/${made.id}/exec`, { argv: ['sleep', '60'], timeout_s: 0.1 });
   assert.equal((await fetch(`${HOME}/v1/sandboxes/nosuchone`, { headers: { 'X-API-Key': process.env.PADDOCK_API_KEY } })).status, 404);
   for (const name of [/^Commands stopped: timeout/, /^Requests refused: not_found/]) await all.page.getByRole('row', { name }).waitFor();
