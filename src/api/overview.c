@@ -21,6 +21,14 @@ static void put_states(struct json *j, const unsigned by_state[SESSION_STATE_COU
     json_member_uint(j, "max_sandboxes", max);
 }
 
+static uint64_t commands_ended(struct call *c)
+{
+    uint64_t n = 0;
+    for (unsigned stop = STOP_NONE; stop < STOP_COUNT; stop++)
+        n += metrics_value(c->api->metrics, METRIC_EXECS, stop, 0);
+    return n;
+}
+
 static void put_slowest(struct json *j, const struct slowest *t)
 {
     struct slow_creation slow[SLOWEST];
@@ -68,7 +76,7 @@ static void put_server(struct call *c, struct json *j)
     json_member_uint(j, "created", s.created);
     json_member_uint(j, "create_failed", s.create_failed);
     json_member_uint(j, "queue_refused", s.queue_refused);
-    json_member_uint(j, "commands", s.execs);
+    json_member_uint(j, "commands", commands_ended(c));
     json_key(j, "ended");
     json_open(j, '{');
     for (int end = END_KILLED; end < END_COUNT; end++)

@@ -140,9 +140,7 @@ struct sessions_stats {
     uint64_t created, create_failed, pool_hits, pool_misses, pool_dropped, reused, auto_retried,
         queue_refused;
     uint64_t ended[END_COUNT];
-    uint64_t execs;
     uint64_t output_kept, outputs_forgotten; /* bytes; how often */
-    uint64_t create_us_sum, exec_us_sum;     /* histograms are in metrics */
     struct slowest slowest;                  /* creations, without their wait for room */
     unsigned boxes;                          /* of the provider, when they were last counted */
     uint64_t images_pulled, image_pulls_failed, image_bytes;

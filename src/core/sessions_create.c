@@ -435,7 +435,6 @@ static void note_made(struct sessions *all, struct session *s, uint64_t took_us)
 
     lock_take(&all->lock);
     all->stats.created++;
-    all->stats.create_us_sum += took_us;
     slowest_note(&all->stats.slowest, &c);
     lock_release(&all->lock);
 
@@ -443,11 +442,10 @@ static void note_made(struct sessions *all, struct session *s, uint64_t took_us)
              info.provider, info.from_pool, (unsigned long long)took_us);
 }
 
-static void note_not_made(struct sessions *all, uint64_t took_us)
+static void note_not_made(struct sessions *all)
 {
     lock_take(&all->lock);
     all->stats.create_failed++;
-    all->stats.create_us_sum += took_us;
     lock_release(&all->lock);
 }
 
@@ -462,12 +460,10 @@ static int create(struct sessions *all, const struct session_request *r, struct 
     *let_in = true;
     int made = make(all, r, replaces, fork_of, let_in, ret, e);
 
-    uint64_t took_us = (clock_now() - began) / 1000;
-
     if (made == 0)
-        note_made(all, *ret, took_us);
+        note_made(all, *ret, (clock_now() - began) / 1000);
     else if (made < 0)
-        note_not_made(all, took_us);
+        note_not_made(all);
     return made;
 }
 

@@ -119,6 +119,7 @@ def test_the_overview_counts(house):
         other.delete(f"/v1/sandboxes/{one}")
     after = house.admin.get("/v1/overview").json()["server"]
     assert after["since_start"]["ended"]["killed"] >= server["since_start"]["ended"]["killed"] + 2
+    assert after["since_start"]["commands"] > server["since_start"]["commands"]
     for why, which in (("stopped", "timeout"), ("refused", "not_found")):
         assert after["since_start"][why][which] > server["since_start"][why].get(which, 0)
     check_error(api.get("/v1/overview?x=1"), 400, "invalid", field="x")

@@ -304,12 +304,18 @@ for (const colorScheme of ['light', 'dark']) {
     await page.getByRole('dialog').getByText('Copy as curl / Python').click();
     assert.deepEqual(await violations(page), []);
     await page.keyboard.press('Escape');
-    for (const [at, sign] of [['overview', 'Since the server started'], ['audit', 'console.login'], ['templates', 'A page <b>'], ['snapshots', 'Of sandbox'], ['keys', '● valid']]) {
+    await control('image?looked-at:1');
+    for (const [at, sign] of [['images', 'looked-at:1'], ['overview', 'Since the server started'], ['audit', 'console.login'], ['templates', 'A page <b>'], ['snapshots', 'Of sandbox'], ['keys', '● valid']]) {
       await page.goto(`${HOME}/#/${at}`);
       await page.getByText(sign).first().waitFor();
       assert.deepEqual(await violations(page), [], at);
     }
     await page.getByRole('button', { name: 'New key' }).click();
+    assert.deepEqual(await violations(page), []);
+    await page.keyboard.press('Escape');
+    await page.goto(`${HOME}/#/images`);
+    await page.getByRole('button', { name: 'Fetch...' }).click();
+    await page.getByRole('dialog').getByLabel('Image', { exact: true }).waitFor();
     assert.deepEqual(await violations(page), []);
     await v.close();
   });

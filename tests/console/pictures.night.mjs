@@ -81,6 +81,14 @@ for (const [size, colorScheme] of [['', 'light'], ['', 'dark'], ['-wide', 'dark'
       await page.locator('tbody td').first().waitFor();
       await picture(page, at);
     }
+    for (const name of ['debian:12', 'registry.example/team/tool:1.4']) await control(`image?${name}`);
+    await page.goto(`${HOME}/#/images`);
+    await page.getByText('debian:12').waitFor();
+    await picture(page, 'images');
+    await page.getByRole('button', { name: 'Fetch...' }).click();
+    await page.getByRole('dialog').waitFor();
+    await picture(page, 'fetch');
+    await page.keyboard.press('Escape');
     await api('POST', `${base}/snapshots`, { name: 'before-the-tests' });
     await page.goto(`${HOME}/#/snapshots`);
     await page.getByText('before-the-tests').waitFor();

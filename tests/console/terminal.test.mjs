@@ -161,6 +161,8 @@ test('a program that never stops: keys are heard, memory does not grow, and the 
   const flooded = () => until('it is full of y', async () => (await screenText(page)).split('\n').filter((l) => l.trim() === 'y').length > 10);
   const written = async () => (await api('GET', `${v.base}/processes?observe=true`)).processes.find((p) => p.pty).stdout_bytes;
 
+  const programs = async () => (await api('GET', `${v.base}/processes?tree=true&observe=true`)).tree.map((p) => p.command);
+
   // What scrolls off is kept up to a limit: once that is full the page needs no more.
   const some = NIGHTLY ? 200e6 : 8e6;
   await type(page, 'seq 20000; echo fu"l"l');
@@ -169,6 +171,7 @@ test('a program that never stops: keys are heard, memory does not grow, and the 
 
   await type(page, 'yes');
   await flooded();
+  assert.ok((await programs()).includes('yes'));
   const bytes = await written();
   const began = Date.now();
   const end = began + (NIGHTLY ? 30000 : 0);
@@ -184,13 +187,18 @@ test('a program that never stops: keys are heard, memory does not grow, and the 
   await page.keyboard.press('Control+c');
   await until('the prompt', async () => (await screenText(page)).trimEnd().endsWith('$'));
   const took = Date.now() - pressed;
+  assert.ok(!(await programs()).includes('yes'), 'it has ended, and is not only hidden');
   const last = await heap();
   t.diagnostic(`${Math.round((await written() - bytes) / 1e6)} MB, heap ${Math.round(first / 1e6)} -> ${Math.round(busy / 1e6)} -> ${Math.round(last / 1e6)} MB, prompt ${took} ms after Ctrl-C`);
   assert.ok(last < first + 8e6, `the heap grew from ${first} to ${last}`);
 
-  // Opened anew it is where it was, whatever was written before.
+  // Opened anew it is where it was, whatever was written before: it reads the end of that, and not all.
+  let read = 0;
+  page.on('websocket', (ws) => ws.url().includes('/attach?') && ws.on('framereceived', ({ payload }) => { read += payload.length; }));
   await page.reload();
   await until('the prompt', async () => (await screenText(page)).trimEnd().endsWith('$'));
+  t.diagnostic(`${read} bytes until the prompt`);
+  assert.ok(read > 0 && read < some / 4, `${read} bytes`);
   await type(page, 'echo st"il"l-there');
   await seen(page, 'still-there');
   assert.deepEqual(v.faults, []);

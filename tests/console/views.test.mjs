@@ -101,7 +101,8 @@ test('at 200 % zoom nothing is cut off, and every page can be used', async (t) =
   // 1280 x 800 at 200 % are 640 x 400 pixels of CSS.
   const v = await enter('#/', { viewport: { width: 640, height: 400 }, key: await control('role?admin'), deviceScaleFactor: 2 });
   const { page } = v;
-  const pages = ['', 'templates', 'overview', 'snapshots', 'providers', 'audit', 'keys', ...['terminal', 'files', 'processes', 'ports', 'metrics', 'history', 'about', 'code'].map((tab) => `sandbox/${made.id}/${tab}`)];
+  await control('image?registry.example/a-rather-long-name/of-an-image:with-a-tag-that-says-much');
+  const pages = ['', 'templates', 'images', 'overview', 'snapshots', 'providers', 'audit', 'keys', ...['terminal', 'files', 'processes', 'ports', 'metrics', 'history', 'about', 'code'].map((tab) => `sandbox/${made.id}/${tab}`)];
   for (const at of pages) {
     await page.goto(`${HOME}/#/${at}`);
     await page.reload();
