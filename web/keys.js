@@ -14,7 +14,7 @@ function stateOf(k) {
 }
 
 export function keysPage(main, _, me) {
-  const [table, body] = tableOf('Keys', ['ID', 'Tenant', 'Label', 'Role', 'Made', 'Last used', 'State', 'Actions']);
+  const [table, body] = tableOf('Keys', ['ID', 'Tenant', 'Label', 'Role', 'Made', 'Last used', 'Logged in', 'State', 'Actions']);
   const shown = el('div', { role: 'status' });
   fill(main, el('div.row', {}, el('h1', {}, 'Keys'), el('span.grow', {}), el('button.main', { type: 'button', onclick: () => attempt(make) }, 'New key')), shown, table,
     asCode([{ method: 'GET', path: '/v1/keys' }]));
@@ -39,7 +39,7 @@ export function keysPage(main, _, me) {
 
   const revoke = (k) => ask({
     title: `Revoke ${k.id}?`, button: 'Revoke', danger: true,
-    content: [el('p', {}, `${k.tenant}${k.label ? `, ${k.label}` : ''}: requests and logins with it are refused from then on. What it has started goes on.`,
+    content: [el('p', {}, `${k.tenant}${k.label ? `, ${k.label}` : ''}: requests with it are refused from then on, and ${k.logins === 1 ? 'one login ends' : `${k.logins} logins end`}. What it has started goes on.`,
       k.id === me.key_id && ' It is the key that you are logged in with.'), asCode([{ method: 'DELETE', path: `/v1/keys/${k.id}` }])],
     act: async () => {
       await del(`/v1/keys/${k.id}`);
@@ -52,7 +52,7 @@ export function keysPage(main, _, me) {
   async function show() {
     const { keys } = await get('/v1/keys');
     fill(body, keys.map((k) => el('tr', {}, el('td.mono', {}, k.id), el('td', {}, k.tenant), el('td', {}, k.label ?? '-'), el('td', {}, k.role), el('td', {}, time(k.created_at)),
-      el('td', {}, time(k.last_used_at)), el(stateOf(k).startsWith('●') ? 'td.state.running' : 'td.state.gone', {}, stateOf(k)),
+      el('td', {}, time(k.last_used_at)), el('td', {}, k.logins || '-'), el(stateOf(k).startsWith('●') ? 'td.state.running' : 'td.state.gone', {}, stateOf(k)),
       el('td', {}, !k.revoked_at && el('button.quiet', { type: 'button', 'aria-label': `Revoke ${k.id}`, onclick: () => revoke(k) }, 'Revoke')))));
   }
 

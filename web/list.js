@@ -71,7 +71,7 @@ export const extension = (s) => ({
   method: 'POST', path: `/v1/sandboxes/${s.id}/extend`, body: { idle_timeout_s: s.idle_timeout_s || 1800 },
 });
 
-export function listPage(main) {
+export function listPage(main, _, me) {
   let all = []; // as the server told them, newest first
   let shown = []; // those that fit the filter
   let at = 0; // the row of the keyboard, of `shown`
@@ -132,7 +132,7 @@ export function listPage(main) {
       s.state === 'running' && el('button.quiet.renew.writes', {
         type: 'button', 'aria-label': `Renew ${s.id}`, onclick: () => attempt(() => renew([s])),
       }, 'Renew')),
-    el('td', {}, time(s.created_at)), el('td', {}, s.made_by?.slice(0, 8) ?? '-'));
+    el('td', {}, time(s.created_at)), el('td', { title: s.made_by ?? '' }, me.key_labels[s.made_by] ?? s.made_by?.slice(0, 8) ?? '-'));
   }
 
   /** The row as it was, if nothing that it shows is another. */

@@ -242,6 +242,18 @@ int logins_end(struct logins *l, const char *session, struct pd_err *e)
     return result;
 }
 
+unsigned logins_keys(struct logins *l, uint64_t now_ms, char ret[LOGINS_MAX][AUTH_ID_LEN + 1])
+{
+    unsigned count = 0;
+
+    lock_take(&l->lock);
+    for (unsigned i = 0; i < l->count; i++)
+        if (!has_ended(&l->rows[i], now_ms))
+            hex_encode(l->rows[i].key, AUTH_ID_LEN / 2, ret[count++]);
+    lock_release(&l->lock);
+    return count;
+}
+
 void logins_offer(struct logins *l, const struct auth_who *who, uint64_t now_ms,
                   char ret[LOGIN_SECRET_LEN + 1])
 {

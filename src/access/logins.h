@@ -48,6 +48,9 @@ int logins_check(struct logins *l, const char *session, const char *proof, uint6
 /* Ends a login; one that is not there has ended. */
 int logins_end(struct logins *l, const char *session, struct pd_err *e);
 
+/* Ids of the keys that somebody is logged in with, one for each login. Returns how many. */
+unsigned logins_keys(struct logins *l, uint64_t now_ms, char ret[LOGINS_MAX][AUTH_ID_LEN + 1]);
+
 /* A code with which somebody logs in as `who`. */
 void logins_offer(struct logins *l, const struct auth_who *who, uint64_t now_ms,
                   char ret[LOGIN_SECRET_LEN + 1]);

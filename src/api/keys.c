@@ -12,9 +12,12 @@
 struct listing {
     struct json j;
     const char *tenant; /* or NULL: everybody's */
+    /* Looked at before the keys are, which the store's lock is held for. */
+    char (*logins)[AUTH_ID_LEN + 1];
+    unsigned login_count;
 };
 
-static void members(struct json *j, const struct auth_key *k)
+static void members(struct json *j, const struct auth_key *k, unsigned logins)
 {
     json_member_cstr(j, "id", k->id);
     json_member_cstr(j, "tenant", k->tenant);
@@ -24,16 +27,26 @@ static void members(struct json *j, const struct auth_key *k)
     json_time(j, "expires_at", k->expires_ms);
     json_time(j, "last_used_at", k->last_used_ms);
     json_time(j, "revoked_at", k->revoked_ms);
+    json_member_uint(j, "logins", logins);
+}
+
+static unsigned logins_of(const struct listing *l, const char *id)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < l->login_count; i++)
+        count += !strcmp(l->logins[i], id);
+    return count;
 }
 
 static int list_one(const struct auth_key *k, void *arg)
 {
     struct listing *l = arg;
+    bool good = !k->revoked_ms && (!k->expires_ms || k->expires_ms > time_now_ms());
 
     if (l->tenant && strcmp(l->tenant, k->tenant) != 0)
         return 0;
     json_open(&l->j, '{');
-    members(&l->j, k);
+    members(&l->j, k, good ? logins_of(l, k->id) : 0);
     json_close(&l->j, '}');
     return l->j.out->overflow;
 }
@@ -43,7 +56,8 @@ int keys_list(struct call *c, struct pd_err *e)
     static const char *const allowed[] = {"tenant", NULL};
     char tenant[ID_TENANT_MAX + 1];
     auto_buf out = BUF_INIT(LIST_MAX);
-    struct listing l = {.j = JSON_INIT(&out)};
+    char logins[LOGINS_MAX][AUTH_ID_LEN + 1];
+    struct listing l = {.j = JSON_INIT(&out), .logins = logins};
 
     int given = call_query_check(c, allowed, e) < 0
                     ? -1
@@ -51,6 +65,7 @@ int keys_list(struct call *c, struct pd_err *e)
     if (given < 0)
         return -1;
     l.tenant = given ? tenant : NULL;
+    l.login_count = logins_keys(c->api->logins, time_now_ms(), logins);
 
     json_open(&l.j, '{');
     json_key(&l.j, "keys");
@@ -96,12 +111,13 @@ int keys_create(struct call *c, struct pd_err *e)
     struct json j = JSON_INIT(&out);
     json_open(&j, '{');
     json_member_cstr(&j, "key", key);
-    members(&j, &(struct auth_key){.id = id,
-                                   .tenant = tenant,
-                                   .label = label,
-                                   .role = (enum auth_role)role,
-                                   .created_ms = now,
-                                   .expires_ms = expires});
+    const struct auth_key made = {.id = id,
+                                  .tenant = tenant,
+                                  .label = label,
+                                  .role = (enum auth_role)role,
+                                  .created_ms = now,
+                                  .expires_ms = expires};
+    members(&j, &made, 0);
     json_close(&j, '}');
     explicit_bzero(key, sizeof key);
     return call_json(c, 201, &out);

@@ -27,6 +27,7 @@
 #define PROTOCOL       "paddock.v1"
 #define PROOF_PROTOCOL "proof."
 #define COOKIE_NAME    64
+#define LABELS_MAX     1000u /* of keys, told to a page */
 
 /* ---- what a request shows ---- */
 
@@ -276,10 +277,27 @@ static bool is_served(const char *pattern)
     return false;
 }
 
+struct labels {
+    struct json *j;
+    const char *tenant;
+    unsigned count;
+};
+
+static int put_label(const struct auth_key *k, void *arg)
+{
+    struct labels *l = arg;
+    if (k->label && k->label[0] && !strcmp(k->tenant, l->tenant)) {
+        json_member_cstr(l->j, k->id, k->label);
+        l->count++;
+    }
+    return l->count == LABELS_MAX;
+}
+
 int console_me(struct call *c, struct pd_err *e)
 {
-    auto_buf out = BUF_INIT(4096);
+    auto_buf out = BUF_INIT(4096 + LABELS_MAX * 8 * AUTH_LABEL_MAX);
     struct json j = JSON_INIT(&out);
+    struct labels labels = {.j = &j, .tenant = c->who.tenant};
 
     if (call_no_query(c, e) < 0)
         return -1;
@@ -304,6 +322,12 @@ int console_me(struct call *c, struct pd_err *e)
     if (c->config->audit)
         json_cstr(&j, "audit");
     json_close(&j, ']');
+
+    json_key(&j, "key_labels");
+    json_open(&j, '{');
+    if (auth_list(c->api->auth, put_label, &labels, e) < 0)
+        return -1;
+    json_close(&j, '}');
     json_close(&j, '}');
     return call_json(c, 200, &out);
 }

@@ -208,8 +208,28 @@ def test_a_key_logs_in(server, page):
     assert page.made.headers["Cache-Control"] == "no-store"
     me = page.me()
     assert me.status == 200
-    assert set(me.json()) == {"tenant", "key_id", "role", "admin", "version", "now", "max_sandboxes", "features"}
+    assert set(me.json()) == {"tenant", "key_id", "role", "admin", "version", "now", "max_sandboxes", "features", "key_labels"}
     assert me.json()["key_id"] == made["key_id"]
+
+
+def test_logins_are_listed_with_their_key_and_keys_have_their_labels(server):
+    admin = server.client(server.run("key", "create", "--admin").stdout.strip())
+    made = admin.post("/v1/keys", json={"label": "ann's"}).json()
+    other = admin.post("/v1/keys", json={"label": "theirs", "tenant": "other"}).json()
+    plain = admin.post("/v1/keys").json()
+
+    def logins():
+        return {k["id"]: k["logins"] for k in admin.get("/v1/keys").json()["keys"]}[made["id"]]
+
+    assert made["logins"] == logins() == 0
+    pages = [Page(server, {"key": made["key"]}) for _ in range(2)]
+    assert logins() == 2
+    labels = pages[0].me().json()["key_labels"]
+    assert labels[made["id"]] == "ann's" and other["id"] not in labels and plain["id"] not in labels
+    assert pages[0].api.delete(LOGIN, headers=pages[0].headers()).status == 204
+    assert logins() == 1
+    admin.delete(f"/v1/keys/{made['id']}")
+    assert logins() == 0 and pages[1].me().status == 401
 
 
 def test_pages_are_told_what_a_server_is_without(server):

@@ -87,6 +87,7 @@ test('a sandbox is made, found, renewed and ended by keyboard alone', async (t) 
 });
 
 test('changes come by themselves: made, paused, extended, ended; and the list is read once', async (t) => {
+  const { key } = await api('POST', '/v1/keys', { label: 'ci, <b>nightly</b>' }, await control('role?admin'));
   const v = await enter();
   const { page } = v;
   const lists = [];
@@ -94,6 +95,9 @@ test('changes come by themselves: made, paused, extended, ended; and the list is
   page.on('request', (request) => {
     if (new URL(request.url()).pathname === '/v1/sandboxes') lists.push(request.url());
   });
+  const other = await api('POST', '/v1/sandboxes', { user_id: 'news', thread_id: '2' }, key);
+  t.after(() => api('DELETE', `/v1/sandboxes/${other.id}`).catch(() => {}));
+  await page.locator(`tr[data-id="${other.id}"]`).getByText('ci, <b>nightly</b>').waitFor();
   const made = await sandbox(t, { user_id: 'news', thread_id: '1', idle_timeout_s: 86400 });
   const row = page.locator(`tr[data-id="${made.id}"]`);
   await row.getByText('running').waitFor();

@@ -49,6 +49,15 @@ static struct login begin(struct place *p, uint64_t now)
     return made;
 }
 
+static unsigned logged_in(struct place *p, uint64_t now)
+{
+    static char ids[LOGINS_MAX][AUTH_ID_LEN + 1];
+    unsigned count = logins_keys(p->logins, now, ids);
+    for (unsigned i = 0; i < count; i++)
+        assert_string_equal(ids[i], p->who.key_id);
+    return count;
+}
+
 static void good(struct place *p, const struct login *l, uint64_t now)
 {
     struct auth_who who;
@@ -101,6 +110,8 @@ static void test_a_login_ends_by_itself(void **state)
 
     good(&p, &l, NOW + LOGIN_IDLE_MS - 1);
     uint64_t at = NOW + LOGIN_IDLE_MS - 1;
+    assert_int_equal(logged_in(&p, at + LOGIN_IDLE_MS - 1), 1);
+    assert_int_equal(logged_in(&p, at + LOGIN_IDLE_MS), 0);
     bad(&p, l.session, l.proof, at + LOGIN_IDLE_MS);
 
     /* In use it lives longer, but not for ever. */
@@ -127,7 +138,9 @@ static void test_logins_outlive_the_daemon_and_their_end_does_too(void **state)
     (void)state;
     struct place p = place_new();
     struct login stays = begin(&p, NOW), goes = begin(&p, NOW);
+    assert_int_equal(logged_in(&p, NOW), 2);
     assert_int_equal(logins_end(p.logins, goes.session, NULL), 0);
+    assert_int_equal(logged_in(&p, NOW), 1);
     assert_int_equal(logins_end(p.logins, goes.session, NULL), 0);
     assert_int_equal(logins_end(p.logins, "nonsense", NULL), 0);
 
