@@ -59,6 +59,7 @@ struct session_request {
     const char *cwd;          /* NULL: /workspace */
     const char *policy;       /* "open" (also NULL), "restricted", or JSON */
     const char *network;      /* with NETWORK_GATE: the rules of its way out; see session_network */
+    bool keeps_network;       /* says nothing of it: as the snapshot that it is made from */
     struct spec spec;         /* limits, profile; root fields are filled in */
     bool disk_asked;          /* a limit of its files was asked for, not all providers have one */
     bool limits_asked;        /* likewise another limit */

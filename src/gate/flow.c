@@ -5,9 +5,9 @@
  * rules)
  *                      \-> DRAIN (refused in words)
  *
- * Both sockets have SO_LINGER {1, 0} from the beginning, the sandbox's from its listener: whenever this process dies, or one side
- * breaks off, the kernel resets the other. Without it a cut transfer would look complete. It is
- * taken off when both sides have said that they are done. */
+ * Both sockets have SO_LINGER {1, 0} from the beginning, the sandbox's from its listener: whenever
+ * this process dies, or one side breaks off, the kernel resets the other. Without it a cut transfer
+ * would look complete. It is taken off when both sides have said that they are done. */
 #include "base/banned.h"
 #include "base/fd.h"
 #include "gate/gate_state.h"
@@ -267,7 +267,8 @@ static void decide(struct flow *f, bool waited)
     }
 }
 
-/* Room for so many first bytes; at least twice of what there was, for those that come one by one. */
+/* Room for so many first bytes; at least twice of what there was, for those that come one by one.
+ */
 static bool make_room(struct flow *f, size_t room)
 {
     if (room <= f->first_room)

@@ -208,7 +208,8 @@ struct gate {
 /* Has epoll tell of these events, and of nothing with 0. False: there is no room for it. */
 bool watch_set(struct gate *g, struct watch *w, uint32_t events);
 void watch_close(struct gate *g, struct watch *w);
-/* The same for a socket that only the gate has while epoll tells of it: epoll forgets it with that. */
+/* The same for a socket that only the gate has while epoll tells of it: epoll forgets it with that.
+ */
 void watch_close_own(struct watch *w);
 
 /* sandbox.c */
