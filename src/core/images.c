@@ -46,7 +46,7 @@ static int raise_error(const json_t *error, struct pd_err *e)
 struct asking {
     const struct images_request *r;
     uint64_t bytes; /* that have come */
-    bool ended;     /* the last line was of an image, and no news of one that comes */
+    bool ended;     /* the last line said so; where images come, the one of what has come */
 };
 
 static uint64_t number(const json_t *line, const char *key)
@@ -65,7 +65,11 @@ static int take_line(void *arg, const char *text, size_t len, struct pd_err *e)
 
     if (json_object_get(line, "bytes_done"))
         a->bytes = number(line, "bytes_done");
-    a->ended = json_object_get(line, "id") != NULL;
+    bool is_end = json_is_true(json_object_get(line, "end"));
+    bool adds = r->verb == IMAGES_PULL || r->verb == IMAGES_IMPORT;
+    a->ended = is_end || (adds && json_object_get(line, "id"));
+    if (is_end)
+        return 0;
     const json_t *error = json_object_get(line, "error");
     return error ? raise_error(error, e) : r->line ? r->line(r->arg, line, e) : 0;
 }
@@ -101,7 +105,8 @@ static int ask(struct sessions *all, struct provider *p, const struct images_req
                            .is_unwanted = is_unwanted,
                            .arg = &a};
     int failed = p->images(p, &q, d, e);
-    if (!failed && adds && !a.ended) /* else an older image of the name would be taken for it */
+    /* Else an older image of the name would be taken for a new one, or what was not done for done. */
+    if (!failed && !a.ended)
         failed = pd_fail(e, PD_LOST, "the store of images has died over it");
     if (r->verb == IMAGES_PULL)
         count_pull(all, &a, failed);

@@ -67,6 +67,8 @@ static _Noreturn void become_command(struct keeper *k, const struct order *o, pi
                                                          "inspect", "rm",     "prune"};
     const char *argv[WORDS] = {"paddock", "image", verbs[o->m.verb], "--json"};
     char max[24];
+    bool tells_end = o->m.verb == IMAGES_LIST || o->m.verb == IMAGES_INSPECT ||
+                     o->m.verb == IMAGES_REMOVE || o->m.verb == IMAGES_PRUNE;
     unsigned n = 4;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -86,6 +88,8 @@ static _Noreturn void become_command(struct keeper *k, const struct order *o, pi
         argv[n++] = o->m.verb == IMAGES_PRUNE ? "--max" : "--store-max";
         argv[n++] = max;
     }
+    if (tells_end) /* what brings images in ends with what came of it */
+        argv[n++] = "--end";
     if (o->m.verb == IMAGES_PULL)
         n = add_pull(k, &o->m, argv, n);
     if (o->m.verb == IMAGES_IMPORT && o->m.image[0]) {

@@ -1,6 +1,7 @@
 """Images that the server fetches itself, for sandboxes and when it is asked to; its store by the API."""
 
 import contextlib
+import fcntl
 import gzip
 import json
 import os
@@ -8,11 +9,12 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from paddock_testing import images
+from paddock_testing import host, images
 from paddock_testing import run as paddock
 from paddock_testing.images import entry, layer, saved
 from paddock_testing.mcp import Http
@@ -393,6 +395,33 @@ def test_the_store_by_the_api(client, admin, hold, name, tmp_path):
     assert admin.post("/v1/image-prune", json={}).status == 200
     answer = admin.post("/v1/image-prune", json={})
     assert answer.status == 200 and answer.json()["removed"] == [], answer
+
+
+def kill_holding_the_store(own, call, *words):
+    """What a request is answered whose process is killed while it waits for the store."""
+    with open(f"{own.state_dir}/images/lock", "rb") as lock, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        answer = pool.submit(call)
+
+        def found():
+            return [p for k in own.keepers() for p in host.descendants(k) if host.command_line(p)[1:4] == ["image", *words, "--json"]]
+
+        os.kill(paddock.wait_for(found, 30, "its process is there")[0], signal.SIGKILL)
+        return answer.result(paddock.seconds(60))
+
+
+def test_what_was_killed_does_not_count_as_done(own, client, admin, hold, name):
+    hold.go.set()
+    quoted = name.replace("/", "%2F")
+    assert client.post("/v1/images", json={"image": name}).status == 200
+    for word, call in (("rm", lambda: own.client(admin.key).delete(f"/v1/images/{quoted}")),
+                       ("prune", lambda: own.client(admin.key).post("/v1/image-prune", json={"max_bytes": 1})),
+                       ("ls", lambda: own.client().get("/v1/images"))):
+        check_error(kill_holding_the_store(own, call, word), 410, "lost", says="has died over it")
+    assert client.get(f"/v1/images/{quoted}").status == 200
+    # The control.
+    assert admin.delete(f"/v1/images/{quoted}").status == 204
+    check_error(client.get(f"/v1/images/{quoted}"), 404, "not_found")
 
 
 @pytest.mark.parametrize("body", [b"", b"no archive", b"\0" * 4096], ids=["empty", "words", "zeros"])
