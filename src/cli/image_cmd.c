@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 
 const char image_usage[] =
-    "usage: paddock image pull [--registry URL] [--auth FILE] [--missing] [--quiet] IMAGE\n"
+    "usage: paddock image pull [--registry URL] [--auth FILE] [--name NAME] [--quiet] IMAGE\n"
     "       paddock image import [--name NAME] FILE|DIR|-\n"
     "       paddock image ls\n"
     "       paddock image inspect IMAGE\n"
@@ -34,7 +34,9 @@ const char image_usage[] =
     "IMAGE` runs a command in it.\n\n"
     "  --registry URL    where the registry is, such as http://127.0.0.1:5000; otherwise https is\n"
     "                    spoken with the registry of the name, at public addresses alone\n"
-    "  --auth FILE       credentials of registries, as `docker login` writes them\n"
+    "  --auth FILE       credentials of registries, as `docker login` writes them; -: a file that "
+    "is\n"
+    "                    the standard input\n"
     "  --missing         only if the store has no image of this name\n"
     "  --store-max SIZE  with pull and import: if the store holds more than this afterwards, "
     "images\n"
@@ -46,7 +48,7 @@ const char image_usage[] =
     "  --end             with --json: the last line says that this was all, {\"end\":true}\n";
 
 #define PLAN_MAX       (IMAGE_RECORDS_MAX * (IMAGE_RECORD_MAX + 4))
-#define LIST_MAX       (1u << 20) /* more lines than there are images */
+#define LIST_MAX       (1u << 20)      /* more lines than there are images */
 #define ALONE_PATIENCE (20 * NS_PER_S) /* less than the API's with a removal */
 #define LOOK_EVERY_MS  100
 
@@ -54,7 +56,7 @@ struct words {
     const char *name;
     uint64_t max;
     bool json, end, has_max; /* end: a last line says that this was all */
-    int argc; /* what is left of them */
+    int argc;                /* what is left of them */
     char **argv;
 };
 

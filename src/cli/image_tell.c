@@ -251,8 +251,8 @@ int image_make_room(const char *state, uint64_t max, const char *keep, struct pd
         return 0;
     if (!r)
         return pd_fail(e, PD_CAPACITY, "out of memory");
-    /* Others bring images in at this moment: the last of them makes room, also if it fails. Who only
-     * reads the store is done soon. */
+    /* Others bring images in at this moment: the last of them makes room, also if it fails. Who
+     * only reads the store is done soon. */
     deadline end = deadline_in(ROOM_PATIENCE);
     auto_fd images = images_open_locked(state, LOCK_EX | LOCK_NB, &lock, &busy);
     while (images < 0 && busy.sys == EWOULDBLOCK && !deadline_passed(end)) {

@@ -69,8 +69,10 @@ struct session_request {
     int pause_at_end;          /* when its life is over it is paused, not ended: enum */
     bool auto_retry;           /* get-or-create: a lost one is made anew, and said so */
     struct pull_watch pull_watch;
-    enum image_pull pull; /* USUAL: as the server does it, which also may forbid it */
-    const char *key;      /* Idempotency-Key or NULL */
+    const char *image_from;  /* where its image comes from if that is not its name; or NULL */
+    const char *image_login; /* credentials for that, as in core/images.h; or NULL */
+    enum image_pull pull;    /* USUAL: as the server does it, which also may forbid it */
+    const char *key;         /* Idempotency-Key or NULL */
     uint64_t key_hash;
 };
 
