@@ -336,6 +336,11 @@ def begin_pull(client, name):
     return contextlib.closing(answer)
 
 
+def registry_copy(registry, name):
+    """The name means another image, with a layer that nobody has yet."""
+    registry.put(name.partition("/")[2], [images.base(), layer(entry("noise", os.urandom(3 * MEGABYTE)))])
+
+
 def test_slow_pulls_keep_nobody_from_the_rest(own, client, hold, name):
     """Three of a tenant, eight of all; lists and removals are for everybody meanwhile. A sandbox waits for its turn."""
     hold.go.clear()
@@ -361,6 +366,48 @@ def test_slow_pulls_keep_nobody_from_the_rest(own, client, hold, name):
     assert made[0].status == 201, made
     end(client, made[0].json())
     paddock.wait_for(lambda: not pulls(own, name), 60, "all of them are over")
+
+
+def test_pulls_at_the_limit_against_the_end_of_who_waits(own, client, hold, name):
+    """Three are under way, three sandboxes wait for their turn and are deleted just as it comes."""
+    for _ in range(paddock.rounds(1, 100)):
+        hold.go.clear()
+        registry_copy(hold.registry, name)
+        answers = []
+
+        def make():
+            answers.append(own.client().post("/v1/sandboxes", json={"image": name, "pull": "always"}))
+
+        def waiting():
+            return [one["id"] for one in client.get("/v1/sandboxes").json()["sandboxes"]]
+
+        makers = [threading.Thread(target=make) for _ in range(3)]
+        with contextlib.ExitStack() as under_way:
+            under_way.callback(hold.go.set)
+            for _ in range(3):
+                under_way.enter_context(begin_pull(client, name))
+            for one in makers:
+                one.start()
+            paddock.wait_for(lambda: len(waiting()) == 3, 60, "they wait")
+            ends = [threading.Thread(target=lambda at=at: own.client().delete(f"/v1/sandboxes/{at}")) for at in waiting()]
+            for one in ends:
+                one.start()
+        for one in ends + makers:
+            one.join(paddock.seconds(120))
+            assert not one.is_alive()
+        assert len(answers) == 3 and all(one.status == 201 or one.status >= 400 for one in answers), answers
+        assert client.get("/v1/sandboxes").json()["sandboxes"] == []
+        paddock.wait_for(lambda: not pulls(own, name), 60, "all of them are over")
+
+        # Every place has been given back: three may be under way again, and a fourth may not.
+        hold.go.clear()
+        registry_copy(hold.registry, name)
+        with contextlib.ExitStack() as under_way:
+            under_way.callback(hold.go.set)
+            for _ in range(3):
+                under_way.enter_context(begin_pull(client, name))
+            check_error(client.post("/v1/images", json={"image": name}), 503, "capacity", says="for you")
+        paddock.wait_for(lambda: not pulls(own, name), 60, "all of them are over")
 
 
 # --- the store ---------------------------------------------------------------------------------
