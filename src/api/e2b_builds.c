@@ -6,14 +6,17 @@
 #include "api/sandbox.h"
 
 #include "base/banned.h"
+#include "base/base64.h"
 #include "base/json.h"
 #include "build/files.h"
 #include "config/config.h"
+#include "wire/image_ref.h"
 
 #define LOG_PAGE    100u
 #define COMMAND_MAX 65536u
 #define CPU_MAX     1024u
 #define MEMORY_MAX  (UINT64_C(1) << 24) /* MiB */
+#define LOGIN_MAX   4000u               /* a service account's key has 2,400 bytes */
 
 /* [NAMESPACE/]NAME[:TAG]; the tag is added to the list. */
 static int split_name(struct call *c, const char *text, char name[64], struct msg_list_writer *tags,
@@ -203,11 +206,88 @@ int e2b_build_upload(struct call *c, struct pd_err *e)
 
 /* ---- starting one ---- */
 
-/* Credentials are for a registry, which is not asked: an image is in the store or it is not. */
-static void read_registry(struct fields *f)
+struct image_login {
+    const char *user, *password; /* NULL: none was given */
+};
+
+/* Google's registries take a service account's key as a password. */
+static void read_login(struct fields *f, struct image_login *ret)
 {
-    if (fields_has(f, "fromImageRegistry") && fields_kind(f, "fromImageRegistry") != FIELD_OBJECT)
-        fields_refuse(f, "fromImageRegistry", "is not an object");
+    static const char *const types[] = {"registry", "gcp", "aws", NULL};
+    unsigned type = 0;
+    struct fields *o = fields_object(f, "fromImageRegistry", FIELD_OPTIONAL);
+    if (!o)
+        return;
+
+    fields_enum(o, "type", FIELD_REQUIRED, types, &type);
+    if (type == 1) {
+        ret->user = "_json_key";
+        fields_str(o, "serviceAccountJson", FIELD_REQUIRED, 1, LOGIN_MAX, &ret->password);
+    } else if (type == 2) {
+        fields_refuse(o, "type",
+                      "keys of AWS are not exchanged for a registry's password here: give the user "
+                      "AWS and what `aws ecr get-login-password` prints");
+    } else {
+        fields_str(o, "username", FIELD_REQUIRED, 1, 255, &ret->user);
+        fields_str(o, "password", FIELD_REQUIRED, 1, LOGIN_MAX, &ret->password);
+        if (ret->user && strchr(ret->user, ':'))
+            fields_refuse(o, "username", "has a colon, which Basic authentication cannot say");
+    }
+}
+
+/* As `docker login` writes it, for the registry of the image alone. */
+static int put_login(const struct image_login *l, const char *registry, struct buf *out)
+{
+    auto_buf plain = BUF_INIT(2 * LOGIN_MAX), packed = BUF_INIT(3 * LOGIN_MAX);
+    struct json j = JSON_INIT(out);
+
+    buf_printf(&plain, "%s:%s", l->user, l->password);
+    int bad = plain.overflow ? -1 : base64_encode(&packed, plain.data, plain.len);
+    json_open(&j, '{');
+    json_key(&j, "auths");
+    json_open(&j, '{');
+    json_key(&j, registry);
+    json_open(&j, '{');
+    json_member_cstr(&j, "auth", buf_cstr(&packed) ? buf_cstr(&packed) : "");
+    json_close(&j, '}');
+    json_close(&j, '}');
+    json_close(&j, '}');
+    if (plain.data)
+        explicit_bzero(plain.data, plain.cap);
+    if (packed.data)
+        explicit_bzero(packed.data, packed.cap);
+    return bad < 0 || packed.overflow || !buf_cstr(out) ? -1 : 0;
+}
+
+/* The image is fetched with somebody's own credentials, and is that tenant's alone. */
+static int use_login(struct call *c, struct build_plan *p, const struct image_login *l,
+                     struct pd_err *e)
+{
+    auto_buf text = BUF_INIT(4 * LOGIN_MAX);
+    struct image_ref ref;
+    char own[sizeof p->image];
+    if (!l->user || !l->password)
+        return 0;
+
+    snprintf(c->field, sizeof c->field, "fromImageRegistry");
+    if (!p->image[0])
+        return pd_fail(e, PD_INVALID, "fromImageRegistry: without fromImage it is of no use");
+    if (c->config->image_pull == CONFIG_PULL_NEVER)
+        return pd_fail(e, PD_DENIED, "this server fetches no images: image_pull is never");
+    if (image_ref_parse(p->image, &ref, e) < 0 ||
+        config_own_image(c->who.tenant, p->image, own, sizeof own, e) < 0)
+        return -1;
+
+    int bad = put_login(l, ref.registry, &text);
+    p->image_from = strdup(p->image);
+    p->image_login = bad < 0 ? NULL : strdup(buf_cstr(&text));
+    if (text.data)
+        explicit_bzero(text.data, text.cap);
+    if (!p->image_from || !p->image_login)
+        return pd_fail(e, PD_CAPACITY, "no memory for a build");
+    memcpy(p->image, own, sizeof own);
+    c->field[0] = 0;
+    return 0;
 }
 
 static int read_plan(struct call *c, struct fields *f, const struct build_info *i,
@@ -215,13 +295,14 @@ static int read_plan(struct call *c, struct fields *f, const struct build_info *
 {
     const char *image = NULL, *template = NULL, *start = NULL, *ready = NULL;
     struct limits limits;
+    struct image_login login = {NULL};
 
     fields_str(f, "fromImage", FIELD_OPTIONAL, 0, SPEC_IMAGE_MAX, &image);
     fields_str(f, "fromTemplate", FIELD_OPTIONAL, 0, 255, &template);
     fields_str(f, "startCmd", FIELD_OPTIONAL, 0, COMMAND_MAX, &start);
     fields_str(f, "readyCmd", FIELD_OPTIONAL, 0, COMMAND_MAX, &ready);
     fields_bool(f, "force", FIELD_OPTIONAL, &p->force);
-    read_registry(f);
+    read_login(f, &login);
     template_plan_steps(f, "steps", "filesHash", p);
     if (call_finish(c, f, e) < 0)
         return -1;
@@ -234,7 +315,8 @@ static int read_plan(struct call *c, struct fields *f, const struct build_info *
     if (template && e2b_snapshot_name(c->who.tenant, template, name, e) < 0)
         return -1;
     template_limits(c, i->cpu_milli, i->memory, 0, 0, &limits);
-    if (template_plan_begin(c, p, image, template ? name : NULL, &limits, e) < 0)
+    if (template_plan_begin(c, p, image, template ? name : NULL, &limits, e) < 0 ||
+        use_login(c, p, &login, e) < 0)
         return -1;
     return template_plan_end(p, start, ready, e);
 }

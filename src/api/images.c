@@ -41,12 +41,17 @@ static bool make_seen(const struct call *c, json_t *image)
     const char *hex = json_string_value(json_object_get(image, "id"));
     json_t *names = json_object_get(image, "names");
 
+    bool is_anothers = false;
     snprintf(id, sizeof id, "sha256:%.64s", hex ? hex : "");
-    for (size_t i = json_array_size(names); i-- > 0;)
-        if (!may_see(c, json_string_value(json_array_get(names, i))))
-            json_array_remove(names, i);
+    for (size_t i = json_array_size(names); i-- > 0;) {
+        const char *name = json_string_value(json_array_get(names, i));
+        if (may_see(c, name))
+            continue;
+        is_anothers = is_anothers || config_is_own_image(name);
+        json_array_remove(names, i);
+    }
     json_object_set_new(image, "id", json_string(id));
-    return json_array_size(names) || may_see(c, id);
+    return json_array_size(names) || (!is_anothers && may_see(c, id));
 }
 
 static void put_words(struct json *j, const json_t *image, const char *key)

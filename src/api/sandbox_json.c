@@ -363,6 +363,7 @@ static void read_policy(struct fields *f, struct create_request *r)
 static enum egress_mode read_network(struct call *c, struct fields *f, struct create_request *r)
 {
     struct fields *o = fields_object(f, "network", FIELD_OPTIONAL);
+    r->request.keeps_network = !o && config_egress(c->config, c->who.tenant) != EGRESS_OFF;
     if (!o && !r->recipe)
         return EGRESS_OFF;
 

@@ -157,6 +157,8 @@ static int make_sandbox(struct job *j, struct pd_err *e)
                                 .snapshot = files,
                                 .cwd = "/",
                                 .network = p->network,
+                                .image_from = p->image_from,
+                                .image_login = p->image_login,
                                 .spec = SPEC_DEFAULT,
                                 .idle_timeout_ms = BUILD_TIME_NS / NS_PER_MS,
                                 .max_life_ms = BUILD_TIME_NS / NS_PER_MS,

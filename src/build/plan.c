@@ -36,6 +36,10 @@ void plan_free(struct build_plan *p)
     for (unsigned i = 0; i < p->count; i++)
         msg_list_writer_done(&p->steps[i].args);
     build_context_done(&p->context);
+    if (p->image_login)
+        explicit_bzero(p->image_login, strlen(p->image_login));
+    free(p->image_from);
+    free(p->image_login);
     free(p->network);
     free(p->start);
     free(p->ready);

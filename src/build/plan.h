@@ -55,6 +55,7 @@ int build_context_set(struct build_context *c, const char *name, const char *val
 struct build_plan {
     /* One of them, or none (then it begins as a sandbox of the profile does). */
     char image[SPEC_IMAGE_MAX + 1];
+    char *image_from, *image_login; /* as in a session_request, or NULL */
     char snapshot[24];
     char base[SPEC_IMAGE_MAX + 32]; /* what it begins with, for people and for keys */
     enum profile profile;

@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 
 const char image_usage[] =
-    "usage: paddock image pull [--registry URL] [--auth FILE] [--missing] [--quiet] IMAGE\n"
+    "usage: paddock image pull [--registry URL] [--auth FILE] [--name NAME] [--quiet] IMAGE\n"
     "       paddock image import [--name NAME] FILE|DIR|-\n"
     "       paddock image ls\n"
     "       paddock image inspect IMAGE\n"
@@ -34,7 +34,9 @@ const char image_usage[] =
     "IMAGE` runs a command in it.\n\n"
     "  --registry URL    where the registry is, such as http://127.0.0.1:5000; otherwise https is\n"
     "                    spoken with the registry of the name, at public addresses alone\n"
-    "  --auth FILE       credentials of registries, as `docker login` writes them\n"
+    "  --auth FILE       credentials of registries, as `docker login` writes them; -: a file that "
+    "is\n"
+    "                    the standard input\n"
     "  --missing         only if the store has no image of this name\n"
     "  --store-max SIZE  with pull and import: if the store holds more than this afterwards, "
     "images\n"
@@ -42,17 +44,19 @@ const char image_usage[] =
     "  -q, --quiet       do not tell how far it is\n"
     "  --name NAME       give it this name, such as tool:1\n"
     "  --max SIZE        the same for what the store holds now\n"
-    "  --json            lines of JSON, for programs\n";
+    "  --json            lines of JSON, for programs\n"
+    "  --end             with --json: the last line says that this was all, {\"end\":true}\n";
 
 #define PLAN_MAX       (IMAGE_RECORDS_MAX * (IMAGE_RECORD_MAX + 4))
+#define LIST_MAX       (1u << 20)      /* more lines than there are images */
 #define ALONE_PATIENCE (20 * NS_PER_S) /* less than the API's with a removal */
 #define LOOK_EVERY_MS  100
 
 struct words {
     const char *name;
     uint64_t max;
-    bool json, has_max;
-    int argc; /* what is left of them */
+    bool json, end, has_max; /* end: a last line says that this was all */
+    int argc;                /* what is left of them */
     char **argv;
 };
 
@@ -197,15 +201,15 @@ static int take_words(struct words *w, const char *what, int argc, char **argv, 
         bool name = imports && !strcmp(o.name, "--name");
         bool max =
             (imports && !strcmp(o.name, "--store-max")) || (prunes && !strcmp(o.name, "--max"));
-        if (!strcmp(o.name, "--json")) {
-            w->json = true;
+        if (!strcmp(o.name, "--json") || !strcmp(o.name, "--end")) {
+            *(o.name[2] == 'j' ? &w->json : &w->end) = true;
             continue;
         }
         if (!name && !max)
             return pd_fail(e, PD_INVALID, "unknown option '%.40s': valid %s", o.name,
-                           imports  ? "are --name, --store-max, --json"
-                           : prunes ? "are --max, --json"
-                                    : "is --json");
+                           imports  ? "are --name, --store-max, --json, --end"
+                           : prunes ? "are --max, --json, --end"
+                                    : "are --json, --end");
         if (!(value = options_value(&o, e)))
             return -1;
         if (name)
@@ -219,8 +223,13 @@ static int take_words(struct words *w, const char *what, int argc, char **argv, 
     return 0;
 }
 
+/* Whoever reads the list slowly, as with a pager, keeps nobody from the store: it is written when
+ * the lock is gone. */
 static int list_images(int images, const struct words *w, struct pd_err *e)
 {
+    static char list[LIST_MAX];
+
+    (void)setvbuf(stdout, list, _IOFBF, sizeof list);
     return w->json ? image_tell_all(images, e) : images_list(images, put_line, &images, e);
 }
 
@@ -334,5 +343,7 @@ int cmd_image(int argc, char **argv)
                  check_words(what, &w, &e) < 0 || do_words(state, what, &w, &e) < 0;
     if (failed && wants_json(argc, argv))
         image_tell_error(&e);
+    else if (w.end)
+        printf("{\"end\":true}\n");
     return failed ? cli_fail(&e) : 0;
 }

@@ -42,6 +42,7 @@ struct way {
 
 struct pulling {
     struct image_source source;
+    const char *name; /* that it has in the store */
     bool quiet, on_terminal, json, missing;
     uint64_t store_max;
     struct image_fetch *fetches; /* one per layer, shared with their processes */
@@ -324,7 +325,7 @@ static int fetch_image(struct pulling *p, const struct image_record *r, struct p
     if (p->fetches == MAP_FAILED)
         return pd_fail_sys(e, "share memory with who fetches");
     images_layer_drop(images, NULL);
-    int failed = pull_layers(p, images, e) < 0 ? -1 : image_keep(images, r, p->source.ref, e);
+    int failed = pull_layers(p, images, e) < 0 ? -1 : image_keep(images, r, p->name, e);
     munmap(p->fetches, size);
     return failed;
 }
@@ -351,7 +352,7 @@ static bool is_there(const struct pulling *p, char ret_id[IMAGE_HEX_LEN + 1])
     struct pd_err ignored;
     auto_fd lock = -1;
     auto_fd images = images_open_locked(p->source.state, LOCK_SH, &lock, &ignored);
-    return images >= 0 && images_resolve(images, p->source.ref, ret_id, &ignored) == 0;
+    return images >= 0 && images_resolve(images, p->name, ret_id, &ignored) == 0;
 }
 
 static int take_option(struct pulling *p, struct options *o, struct pd_err *e)
@@ -367,17 +368,22 @@ static int take_option(struct pulling *p, struct options *o, struct pd_err *e)
         return 0;
     }
     bool auth = !strcmp(o->name, "--auth"), max = !strcmp(o->name, "--store-max");
-    if (!auth && !max && strcmp(o->name, "--registry") != 0)
+    bool name = !strcmp(o->name, "--name");
+    if (!auth && !max && !name && strcmp(o->name, "--registry") != 0)
         return pd_fail(e, PD_INVALID,
-                       "unknown option '%.40s': valid are --registry, --auth, --missing, "
+                       "unknown option '%.40s': valid are --registry, --auth, --name, --missing, "
                        "--store-max, --json, --quiet",
                        o->name);
     if (!(value = options_value(o, e)))
         return -1;
     if (max)
         return parse_size("--store-max", value, 0, UINT64_MAX, &p->store_max, e);
-    if (!auth)
+    if (name)
+        p->name = value;
+    else if (!auth)
         p->source.registry = value;
+    else if (!strcmp(value, "-"))
+        p->source.auth = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     else if ((p->source.auth = open(value, O_RDONLY | O_CLOEXEC)) < 0)
         return pd_fail(e, PD_INVALID, "--auth: '%.150s': %s", value, strerror(errno));
     return 0;
@@ -394,6 +400,10 @@ static int read_options(struct pulling *p, int argc, char **argv, struct pd_err 
     if (argc - o.at != 1)
         return pd_fail(e, PD_INVALID, "image pull wants one IMAGE");
     p->source.ref = argv[o.at];
+    if (!p->name)
+        p->name = p->source.ref;
+    else if (image_ref_parse(p->name, &ref, e) < 0)
+        return -1;
     p->on_terminal = isatty(STDERR_FILENO);
     p->quiet = p->quiet || p->json;
     return image_ref_parse(p->source.ref, &ref, e);
@@ -411,7 +421,7 @@ int image_pull(const char *state, int argc, char **argv, struct pd_err *e)
     if (!failed && !(p.missing && is_there(&p, r->id)))
         failed = pull(&p, r, e);
     if (!failed)
-        image_tell_kept(p.json, r->id, p.source.ref);
+        image_tell_kept(p.json, r->id, p.name);
     fd_done(&p.source.auth);
     free(r);
     return failed ? -1 : 0;

@@ -3,6 +3,7 @@
 #include "cli/image.h"
 
 #include "base/banned.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/json.h"
@@ -11,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -186,7 +188,9 @@ struct listing {
     unsigned count;
 };
 
-#define LISTED_MAX 4096u
+#define LISTED_MAX    4096u
+#define ROOM_PATIENCE (100 * NS_PER_MS)
+#define ROOM_LOOK_MS  10
 
 static void note_id(const char *id, const char *name, void *arg)
 {
@@ -247,8 +251,14 @@ int image_make_room(const char *state, uint64_t max, const char *keep, struct pd
         return 0;
     if (!r)
         return pd_fail(e, PD_CAPACITY, "out of memory");
-    /* Others bring images in at this moment: the last of them makes room, also if it fails. */
+    /* Others bring images in at this moment: the last of them makes room, also if it fails. Who
+     * only reads the store is done soon. */
+    deadline end = deadline_in(ROOM_PATIENCE);
     auto_fd images = images_open_locked(state, LOCK_EX | LOCK_NB, &lock, &busy);
+    while (images < 0 && busy.sys == EWOULDBLOCK && !deadline_passed(end)) {
+        (void)poll(NULL, 0, ROOM_LOOK_MS);
+        images = images_open_locked(state, LOCK_EX | LOCK_NB, &lock, &busy);
+    }
     int failed = images < 0 ? 0 : images_shrink(images, max, keep, ignore, NULL, e);
     if (images >= 0 && !failed && keep[0] && images_read(images, keep, &scratch, r, &busy) == 0)
         for (uint32_t i = 0; i < r->layer_count; i++)

@@ -186,6 +186,12 @@ void config_egress_policy(const struct config *c, const char *tenant, struct buf
  * default_image is always allowed. */
 int config_check_image(const struct config *c, const char *tenant, const char *image,
                        struct pd_err *e);
+/* An image that is fetched with a tenant's own credentials has a name of that tenant alone: writes
+ * it for this source. Nobody else may have it by that (config_check_image), nor see it. */
+int config_own_image(const char *tenant, const char *image, char *out, size_t size,
+                     struct pd_err *e);
+/* Is it such a name, of any tenant? */
+bool config_is_own_image(const char *image);
 /* Is there a tenant who may have it? */
 bool config_allows_image(const struct config *c, const char *image);
 

@@ -6,13 +6,15 @@
 #include "config/config_table.h"
 
 #include "base/banned.h"
+#include "base/sha256.h"
 #include "wire/image_pattern.h"
 #include "wire/image_record.h"
 #include "wire/image_ref.h"
 
 #include <stdbool.h>
 
-#define TENANT_MAX 63
+#define TENANT_MAX   63
+#define OWN_REGISTRY ".own.invalid"
 
 /* The pattern in TENANT=PATTERN when the entry is of this tenant; NULL when it is not. */
 static const char *pattern_of(const char *entry, const char *tenant)
@@ -48,6 +50,57 @@ static bool means(const char *pattern, const char *text, const struct image_ref 
     return is_id ? !strcmp(pattern, "*") : matches(pattern, image);
 }
 
+/* ---- images of one tenant ---- */
+
+/* The registry in the names of images that were fetched with a tenant's own credentials: no real
+ * one, and nobody else's. */
+static void own_registry(const char *tenant, char out[sizeof((struct image_ref *)NULL)->registry])
+{
+    char hex[SHA256_HEX_SIZE];
+
+    sha256_hex(tenant, strlen(tenant), hex);
+    snprintf(out, sizeof((struct image_ref *)NULL)->registry, "%.32s%s", hex, OWN_REGISTRY);
+}
+
+bool config_is_own_image(const char *image)
+{
+    struct image_ref ref;
+    if (image_ref_parse(image, &ref, NULL) < 0)
+        return false;
+    size_t len = strlen(ref.registry), end = strlen(OWN_REGISTRY);
+    return len >= end && !strcmp(ref.registry + len - end, OWN_REGISTRY);
+}
+
+int config_own_image(const char *tenant, const char *image, char *out, size_t size,
+                     struct pd_err *e)
+{
+    struct image_ref ref;
+    if (image_ref_parse(image, &ref, e) < 0)
+        return -1;
+
+    /* A port becomes a part that no host's name has. */
+    char *port = strchr(ref.registry, ':'), own[sizeof ref.registry];
+    if (port)
+        *port = '_';
+    own_registry(tenant, own);
+    int n = snprintf(out, size, "%s/%s/%s%s%s%s%s", own, ref.registry, ref.repository,
+                     ref.tag[0] ? ":" : "", ref.tag, ref.digest[0] ? "@" : "", ref.digest);
+    if (n < 0 || (size_t)n >= size)
+        return pd_fail(e, PD_INVALID, "the name '%.80s' is too long for an image of your own",
+                       image);
+    return image_ref_parse(out, &ref, e);
+}
+
+static bool is_anothers(const char *tenant, const char *image)
+{
+    struct image_ref ref;
+    char own[sizeof ref.registry];
+
+    own_registry(tenant, own);
+    return config_is_own_image(image) &&
+           (image_ref_parse(image, &ref, NULL) < 0 || strcmp(ref.registry, own) != 0);
+}
+
 int config_check_image(const struct config *c, const char *tenant, const char *image,
                        struct pd_err *e)
 {
@@ -65,6 +118,9 @@ int config_check_image(const struct config *c, const char *tenant, const char *i
             list[count] = c->images_allowed.items[count];
             count++;
         }
+    if (is_anothers(tenant, image))
+        return pd_fail(e, PD_DENIED, "image '%.80s' was fetched with credentials of another tenant",
+                       image);
     if (!image[0] || !count)
         return 0;
 

@@ -11,9 +11,12 @@
 
 #include "base/banned.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "wire/image_record.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* A creation waits for its image as one of an engine does, and somebody waits for it. */
 #define CREATION_PATIENCE (300 * NS_PER_S)
@@ -46,7 +49,7 @@ static int raise_error(const json_t *error, struct pd_err *e)
 struct asking {
     const struct images_request *r;
     uint64_t bytes; /* that have come */
-    bool ended;     /* the last line was of an image, and no news of one that comes */
+    bool ended;     /* the last line said so; where images come, the one of what has come */
 };
 
 static uint64_t number(const json_t *line, const char *key)
@@ -65,7 +68,11 @@ static int take_line(void *arg, const char *text, size_t len, struct pd_err *e)
 
     if (json_object_get(line, "bytes_done"))
         a->bytes = number(line, "bytes_done");
-    a->ended = json_object_get(line, "id") != NULL;
+    bool is_end = json_is_true(json_object_get(line, "end"));
+    bool adds = r->verb == IMAGES_PULL || r->verb == IMAGES_IMPORT;
+    a->ended = is_end || (adds && json_object_get(line, "id"));
+    if (is_end)
+        return 0;
     const json_t *error = json_object_get(line, "error");
     return error ? raise_error(error, e) : r->line ? r->line(r->arg, line, e) : 0;
 }
@@ -84,9 +91,23 @@ static void count_pull(struct sessions *all, const struct asking *a, int failed)
     lock_release(&all->lock);
 }
 
+/* Credentials, for whoever fetches: a file that has no name and goes with its last reader. */
+static int make_login(const char *text, struct pd_err *e)
+{
+    auto_fd file = memfd_create("login", MFD_CLOEXEC);
+    int r = file < 0 ? -errno : fd_write_all(file, text, strlen(text));
+
+    errno = -r;
+    return r < 0 ? pd_fail_sys(e, "hand credentials on") : fd_take(&file);
+}
+
 static int ask(struct sessions *all, struct provider *p, const struct images_request *r, deadline d,
                struct pd_err *e)
 {
+    auto_fd login = r->login ? make_login(r->login, e) : -1;
+    if (r->login && login < 0)
+        return -1;
+
     bool adds = r->verb == IMAGES_PULL || r->verb == IMAGES_IMPORT;
     lock_take(&all->lock); /* a reload changes it */
     uint64_t store_max = all->c.image_store_max;
@@ -95,13 +116,16 @@ static int ask(struct sessions *all, struct provider *p, const struct images_req
     struct box_images q = {.what = {.verb = r->verb,
                                     .missing = r->missing,
                                     .store_max = adds ? store_max : r->max,
-                                    .image = r->image ? r->image : ""},
-                           .file = r->file,
+                                    .image = r->image ? r->image : "",
+                                    .as = r->as ? r->as : ""},
+                           .file = r->login ? login : r->file,
                            .line = take_line,
                            .is_unwanted = is_unwanted,
                            .arg = &a};
     int failed = p->images(p, &q, d, e);
-    if (!failed && adds && !a.ended) /* else an older image of the name would be taken for it */
+    /* Else an older image of the name would be taken for a new one, or what was not done for done.
+     */
+    if (!failed && !a.ended)
         failed = pd_fail(e, PD_LOST, "the store of images has died over it");
     if (r->verb == IMAGES_PULL)
         count_pull(all, &a, failed);
@@ -211,12 +235,17 @@ static bool nobody_wants(void *arg)
     return atomic_load(&w->s->unwanted);
 }
 
-static int fetch(struct session *s, const char *image, bool missing, struct pd_err *e)
+/* What has another source is kept under the name of the image that the sandbox is made from. */
+static int fetch(struct session *s, const struct session_request *made_by, bool missing,
+                 struct pd_err *e)
 {
+    const char *from = made_by->image_from, *image = s->info.spec.image;
     struct waiting w = {.s = s};
     struct images_request r = {.verb = IMAGES_PULL,
                                .tenant = s->info.tenant,
-                               .image = image,
+                               .image = from ? from : image,
+                               .as = from ? image : NULL,
+                               .login = made_by->image_login,
                                .missing = missing,
                                .file = -1,
                                .line = tell_session,
@@ -263,8 +292,8 @@ int images_make_box(struct session *s, const struct session_request *r, struct p
         return sessions_make_box(s, e);
 
     if (how == IMAGE_PULL_ALWAYS && !strchr(image, '@'))
-        return fetch(s, image, false, e) < 0 ? -1 : sessions_make_box(s, e);
+        return fetch(s, r, false, e) < 0 ? -1 : sessions_make_box(s, e);
     if (sessions_make_box(s, e) == 0)
         return 0;
-    return e->code != PD_NOT_FOUND || fetch(s, image, true, e) < 0 ? -1 : sessions_make_box(s, e);
+    return e->code != PD_NOT_FOUND || fetch(s, r, true, e) < 0 ? -1 : sessions_make_box(s, e);
 }

@@ -16,9 +16,12 @@ struct images_request {
     enum images_verb verb;
     const char *tenant; /* of a pull: whose it is, or NULL */
     const char *image;  /* a name or an id; "" */
-    bool missing;       /* a pull: only if there is none of the name */
-    uint64_t max;       /* of a prune: what the store may hold; 0: anything. Others: the server's */
-    int file;           /* an archive to import, or -1 */
+    const char *as;     /* of a pull: the name that it has here; NULL: the same */
+    const char
+        *login;   /* of a pull: credentials as `docker login` writes them; NULL: the server's */
+    bool missing; /* a pull: only if there is none of the name */
+    uint64_t max; /* of a prune: what the store may hold; 0: anything. Others: the server's */
+    int file;     /* an archive to import, or -1 */
     /* Each line that the store says but an error, an object. -1 with *e: no more is wanted. */
     int (*line)(void *arg, const json_t *line, struct pd_err *e);
     bool (*is_unwanted)(void *arg); /* or NULL */

@@ -59,6 +59,7 @@ struct session_request {
     const char *cwd;          /* NULL: /workspace */
     const char *policy;       /* "open" (also NULL), "restricted", or JSON */
     const char *network;      /* with NETWORK_GATE: the rules of its way out; see session_network */
+    bool keeps_network;       /* says nothing of it: as the snapshot that it is made from */
     struct spec spec;         /* limits, profile; root fields are filled in */
     bool disk_asked;          /* a limit of its files was asked for, not all providers have one */
     bool limits_asked;        /* likewise another limit */
@@ -68,8 +69,10 @@ struct session_request {
     int pause_at_end;          /* when its life is over it is paused, not ended: enum */
     bool auto_retry;           /* get-or-create: a lost one is made anew, and said so */
     struct pull_watch pull_watch;
-    enum image_pull pull; /* USUAL: as the server does it, which also may forbid it */
-    const char *key;      /* Idempotency-Key or NULL */
+    const char *image_from;  /* where its image comes from if that is not its name; or NULL */
+    const char *image_login; /* credentials for that, as in core/images.h; or NULL */
+    enum image_pull pull;    /* USUAL: as the server does it, which also may forbid it */
+    const char *key;         /* Idempotency-Key or NULL */
     uint64_t key_hash;
 };
 

@@ -461,12 +461,17 @@ static int check_move(struct session *s, const struct session_goal *goal, struct
         return -1;
     if ((spec->image[0] || spec->options[0]) && provider_must(to, PROVIDER_IMAGE, e) < 0)
         return -1;
-    /* Its rules are held by what its box is made of: elsewhere it would have more, or nothing. */
+    /* Its rules are held by what its box is made of: elsewhere it would have more, or nothing. One
+     * provider has them so far; where a second does, the gate has to be told of the new box. */
     if (spec->network == NETWORK_GATE)
-        return pd_fail(e, PD_UNSUPPORTED,
-                       "sandbox %s has a way out by rules, which cannot be moved: make another one "
-                       "at provider %s",
-                       s->info.id, to->name);
+        return pd_fail(
+            e, PD_UNSUPPORTED,
+            provider_has(to, PROVIDER_EGRESS)
+                ? "sandbox %s has a way out by rules, which is not moved to provider %s: "
+                  "make another one there"
+                : "sandbox %s has a way out by rules, and provider %s can hold none: "
+                  "make another one there, without rules",
+            s->info.id, to->name);
     if (s->info.mode == MODE_SANDBOX && to->best(to) < RUNG_BASIC)
         return pd_fail(e, PD_ISOLATION,
                        "provider %s has no isolation, and sandbox %s was made with mode 'sandbox': "

@@ -394,6 +394,8 @@ struct snapshot *snapshot_hold(struct sessions *all, const char *tenant, const c
                                struct pd_err *e);
 void snapshot_release(struct sessions *all, struct snapshot *held);
 struct provider *snapshot_provider(const struct snapshot *held);
+/* The rules of the way out that its sandbox had, or NULL. */
+const char *snapshot_rules(const struct snapshot *held);
 int snapshot_copy(struct sessions *all, const struct snapshot *held, const char *to,
                   struct pd_err *e);
 /* Copies the session's root, whatever it is doing; its processes stand still meanwhile. */

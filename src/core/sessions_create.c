@@ -285,6 +285,19 @@ static int follow_files(const struct sessions *all, const struct session_request
     return snapshots_possible(all, files, e);
 }
 
+/* They hold as those of a sandbox that wakes: below what the operator lets its tenant have then,
+ * which is the gate's to see to. */
+static void inherit_rules(const struct sessions *all, const struct snapshot *held,
+                          struct session_request *r)
+{
+    const char *rules = snapshot_rules(held);
+
+    if (!r->keeps_network || r->network || !rules || !all->c.egress)
+        return;
+    r->network = rules;
+    r->spec.network = NETWORK_GATE;
+}
+
 static int make_copy(struct sessions *all, const struct session_request *r,
                      struct session *replaces, struct session *fork_of, bool *let_in,
                      struct session **ret, struct pd_err *e)
@@ -301,10 +314,13 @@ static int make_copy(struct sessions *all, const struct session_request *r,
     if (r->snapshot && !(o.snapshot = snapshot_hold(all, r->tenant, r->snapshot, e)))
         return -1;
     struct provider *files = fork_of ? fork_of->provider : snapshot_provider(o.snapshot);
+    struct session_request wanted = *r;
+    if (o.snapshot)
+        inherit_rules(all, o.snapshot, &wanted);
 
     int r1 = follow_files(all, r, files, &o, e);
     if (r1 == 0)
-        r1 = make_from(all, r, replaces, &o, let_in, &did, ret, e);
+        r1 = make_from(all, &wanted, replaces, &o, let_in, &did, ret, e);
     if (o.snapshot)
         snapshot_release(all, o.snapshot);
     return r1;

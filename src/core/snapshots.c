@@ -33,7 +33,7 @@ struct snapshot {
     enum snapshot_state state;
     unsigned users; /* copies that are being made of it */
     int removing;   /* somebody is */
-    char *note;     /* of a layer, or NULL */
+    char *note;     /* of a layer; of a client's: the rules of its sandbox's way out; or NULL */
 };
 
 static void root_of(const struct snapshot *n, char out[SPEC_NAME_MAX + 1])
@@ -304,6 +304,11 @@ struct provider *snapshot_provider(const struct snapshot *held)
     return held->provider;
 }
 
+const char *snapshot_rules(const struct snapshot *held)
+{
+    return held->info.kind == SNAPSHOT_OF_CLIENT ? held->note : NULL;
+}
+
 int snapshot_copy(struct sessions *all, const struct snapshot *held, const char *to,
                   struct pd_err *e)
 {
@@ -430,6 +435,17 @@ static int publish(struct sessions *all, struct snapshot *n, const char *name, s
     return 0;
 }
 
+/* The rules that its sandbox has now, which are those of what is made from it. Nobody else reads
+ * them before it is published. */
+static int keep_rules(struct session *s, struct snapshot *n, struct pd_err *e)
+{
+    lock_take(&s->lock);
+    bool has = s->info.spec.network == NETWORK_GATE && s->network;
+    n->note = has ? strdup(s->network) : NULL;
+    lock_release(&s->lock);
+    return has && !n->note ? pd_fail(e, PD_CAPACITY, "no memory for a snapshot") : 0;
+}
+
 static int make(struct session *s, enum snapshot_kind kind, const char *name, const char *note,
                 struct snapshot_info *ret, struct pd_err *e)
 {
@@ -451,6 +467,8 @@ static int make(struct session *s, enum snapshot_kind kind, const char *name, co
     bool row = r == 0;
     if (r == 0)
         r = session_copy_root(s, root, e);
+    if (r == 0 && kind == SNAPSHOT_OF_CLIENT)
+        r = keep_rules(s, n, e);
 
     if (r == 0) {
         lock_take(&all->snapshot_lock);
@@ -611,7 +629,7 @@ static int load(const struct snapshot_row *r, void *arg)
     n->info.profile = (unsigned)r->profile < PROFILE_COUNT ? (enum profile)r->profile : 0;
     n->info.kind = r->kind == SNAPSHOT_LAYER ? SNAPSHOT_LAYER : SNAPSHOT_OF_CLIENT;
     n->info.created_ms = r->created_ms;
-    if (n->info.kind == SNAPSHOT_LAYER && !(n->note = strdup(r->note))) {
+    if ((n->info.kind == SNAPSHOT_LAYER || r->note[0]) && !(n->note = strdup(r->note))) {
         free(n);
         l->failed = true;
         return -1;

@@ -10,7 +10,23 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-/* Begins to connect. 0: under way. */
+/* Says the client's first words to a server that is being connected to. One that is near is there
+ * by now, and then nobody has to wait for it. False: it is not there yet, or never will be. */
+static bool say_first(struct flow *f)
+{
+    ssize_t n = send(f->far.fd, f->first, f->first_len, MSG_NOSIGNAL);
+    if (n < 0)
+        return false;
+    f->first_sent = (size_t)n;
+    return true;
+}
+
+static bool is_later(void)
+{
+    return errno == EAGAIN || errno == EINTR || errno == ENOTCONN;
+}
+
+/* Begins to connect. 0: under way, or made. */
 static int try_address(struct flow *f, struct ip a)
 {
     struct gate *g = f->sandbox->gate;
@@ -24,8 +40,6 @@ static int try_address(struct flow *f, struct ip a)
     auto_fd fd = socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) < 0)
         return -1;
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
 
     int r = is_v4 ? connect(fd, (struct sockaddr *)&v4, sizeof v4)
                   : connect(fd, (struct sockaddr *)&v6, sizeof v6);
@@ -35,6 +49,18 @@ static int try_address(struct flow *f, struct ip a)
     f->dialled = a;
     f->far.fd = fd_take(&fd);
     f->far.events = 0;
+    bool speaks = f->first_len && !f->tunnel && !f->changed.port;
+    bool is_there = speaks && say_first(f);
+    if (speaks && !is_there && !is_later())
+        return -1;
+
+    /* What it says next need not wait for these. */
+    (void)setsockopt(f->far.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    (void)setsockopt(f->far.fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    if (is_there) {
+        dial_made(f);
+        return 0;
+    }
     flow_set_late(f, deadline_in(DIAL_PATIENCE));
     return watch_set(g, &f->far, EPOLLOUT) ? 0 : -1;
 }
@@ -44,7 +70,7 @@ void dial_next(struct flow *f, const char *why)
     struct sandbox *s = f->sandbox;
     bool was_refused = false;
 
-    watch_close(s->gate, &f->far);
+    watch_close_own(&f->far);
     while (f->candidate_at < f->candidate_count) {
         struct ip a = f->candidates[f->candidate_at++];
         if (!f->is_fixed) {
@@ -62,6 +88,7 @@ void dial_next(struct flow *f, const char *why)
         if (try_address(f, a) == 0)
             return;
         why = strerror(errno);
+        watch_close_own(&f->far);
     }
 
     if (was_refused)

@@ -5,9 +5,9 @@
  * rules)
  *                      \-> DRAIN (refused in words)
  *
- * Both sockets have SO_LINGER {1, 0} from the beginning: whenever this process dies, or one side
- * breaks off, the kernel resets the other. Without it a cut transfer would look complete. It is
- * taken off when both sides have said that they are done. */
+ * Both sockets have SO_LINGER {1, 0} from the beginning, the sandbox's from its listener: whenever
+ * this process dies, or one side breaks off, the kernel resets the other. Without it a cut transfer
+ * would look complete. It is taken off when both sides have said that they are done. */
 #include "base/banned.h"
 #include "base/fd.h"
 #include "gate/gate_state.h"
@@ -79,8 +79,8 @@ static void leave(struct flow *f)
     flow_set_late(f, DEADLINE_NONE);
     if (f->state == FLOW_LENT)
         lend_leave(f);
-    watch_close(g, &f->near);
-    watch_close(g, &f->far);
+    watch_close_own(&f->near); /* while the changer has them, too, epoll does not */
+    watch_close_own(&f->far);
     relay_free(f);
     tunnel_free(f);
     free(f->first);
@@ -214,7 +214,6 @@ static void go_on(struct flow *f, struct verdict v)
     f->by_name = v.how == JUDGED_BY_NAME;
     if (f->by_name && f->first_len && (f->kind == GATE_TLS || f->kind == GATE_HTTP))
         f->changed = egress_changed(p, f->name, f->port, f->kind == GATE_TLS);
-    (void)watch_set(f->sandbox->gate, &f->near, 0);
     dial_begin(f, &v);
 }
 
@@ -268,17 +267,37 @@ static void decide(struct flow *f, bool waited)
     }
 }
 
+/* Room for so many first bytes; at least twice of what there was, for those that come one by one.
+ */
+static bool make_room(struct flow *f, size_t room)
+{
+    if (room <= f->first_room)
+        return true;
+    if (room < 2 * f->first_room)
+        room = 2 * f->first_room;
+
+    uint8_t *first = realloc(f->first, room);
+    if (!first)
+        return false;
+    f->first = first;
+    f->first_room = room;
+    return true;
+}
+
 /* Reads more of the first bytes: as recv says. */
 static ssize_t read_more(struct flow *f)
 {
-    if (!f->first && !(f->first = malloc(FIRST_MAX))) {
+    uint8_t *scratch = f->sandbox->gate->scratch;
+
+    ssize_t n = recv(f->near.fd, scratch, FIRST_MAX - f->first_len, 0);
+    if (n <= 0)
+        return n;
+    if (!make_room(f, f->first_len + (size_t)n)) {
         errno = ENOMEM;
         return -1;
     }
-
-    ssize_t n = recv(f->near.fd, f->first + f->first_len, FIRST_MAX - f->first_len, 0);
-    if (n > 0)
-        f->first_len += (size_t)n;
+    memcpy(f->first + f->first_len, scratch, (size_t)n);
+    f->first_len += (size_t)n;
     return n;
 }
 
@@ -287,6 +306,7 @@ static bool is_nothing_yet(ssize_t n)
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
+/* They may be there when it is accepted: only what is waited for is watched. */
 static void sniff(struct flow *f)
 {
     ssize_t n = read_more(f);
@@ -302,19 +322,15 @@ static void sniff(struct flow *f)
 void flow_begin(struct sandbox *s, int fd)
 {
     auto_fd near = fd;
-    struct linger reset = {.l_onoff = 1};
     struct sockaddr_in6 to;
     socklen_t len = sizeof to;
-    int one = 1;
 
-    if (setsockopt(near, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) < 0 ||
-        getsockname(near, (struct sockaddr *)&to, &len) < 0)
+    if (getsockname(near, (struct sockaddr *)&to, &len) < 0)
         return;
     struct flow *f = calloc(1, sizeof *f);
     if (!f)
         return;
 
-    (void)setsockopt(near, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     f->sandbox = s;
     f->near = (struct watch){.kind = WATCH_NEAR, .fd = fd_take(&near), .owner = f};
     f->far = (struct watch){.kind = WATCH_FAR, .fd = -1, .owner = f};
@@ -344,10 +360,9 @@ void flow_begin(struct sandbox *s, int fd)
     }
 
     flow_set_late(f, deadline_in(SPEAK_PATIENCE));
-    if (!watch_set(s->gate, &f->near, EPOLLIN))
+    sniff(f);
+    if (f->state == FLOW_SNIFF && !watch_set(s->gate, &f->near, EPOLLIN))
         flow_end(f, GATE_FAILED, "the gate is full");
-    else
-        sniff(f);
 }
 
 /* The client has said its first words to a server that was dialled without them, by pin or by
@@ -373,7 +388,7 @@ static bool first_words_pass(struct flow *f, enum sniffed what, const char *name
  * connection yet. It is judged as if its first bytes had come at once. */
 static void start_over(struct flow *f)
 {
-    watch_close(f->sandbox->gate, &f->far);
+    watch_close_own(&f->far);
     relay_free(f);
     tunnel_free(f);
     f->up = f->down = (struct half){0};
@@ -435,8 +450,11 @@ void flow_near_ready(struct flow *f, uint32_t events)
     case FLOW_DRAIN:
         drain(f);
         return;
-    default:
+    case FLOW_OVER:
         return;
+    default:
+        /* More has come while its server is being found: it waits there. */
+        (void)watch_set(f->sandbox->gate, &f->near, 0);
     }
 }
 

@@ -41,6 +41,12 @@ void watch_close(struct gate *g, struct watch *w)
     w->events = 0;
 }
 
+void watch_close_own(struct watch *w)
+{
+    fd_done(&w->fd);
+    w->events = 0;
+}
+
 /* ---- the client ---- */
 
 static void reply(struct gate *g, struct wire_id id, const struct pd_err *e)

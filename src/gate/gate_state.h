@@ -144,7 +144,8 @@ struct flow {
     struct loan *loan;      /* that the changer has; NULL: it was not given to one yet */
     struct flow *turn_next, **turn_link; /* of those that wait for it */
     uint8_t *first;                      /* bytes read before there was anybody to write them to */
-    size_t first_len;
+    size_t first_len, first_room;
+    size_t first_sent; /* of them, with the dialling */
     struct ip candidates[CANDIDATES_MAX];
     unsigned candidate_count, candidate_at;
     struct lookup *lookup;
@@ -207,6 +208,9 @@ struct gate {
 /* Has epoll tell of these events, and of nothing with 0. False: there is no room for it. */
 bool watch_set(struct gate *g, struct watch *w, uint32_t events);
 void watch_close(struct gate *g, struct watch *w);
+/* The same for a socket that only the gate has while epoll tells of it: epoll forgets it with that.
+ */
+void watch_close_own(struct watch *w);
 
 /* sandbox.c */
 struct sandbox *sandbox_find(struct gate *g, const char *id);

@@ -169,7 +169,7 @@ static bool give(struct flow *f)
 
     free(f->first);
     f->first = NULL;
-    f->first_len = 0;
+    f->first_len = f->first_room = 0;
     return true;
 }
 

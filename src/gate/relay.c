@@ -189,8 +189,10 @@ static bool move(struct flow *f, struct half *h)
     }
 
     if (h->ended && !h->pending && !h->shut) {
+        const struct half *back = h == &f->up ? &f->down : &f->up;
         h->shut = true;
-        (void)shutdown(h->to->fd, SHUT_WR);
+        if (!back->shut) /* otherwise both are closed now, which says the same */
+            (void)shutdown(h->to->fd, SHUT_WR);
     }
     return true;
 }
@@ -220,15 +222,26 @@ static void watch_both(struct flow *f)
         flow_end(f, GATE_FAILED, "the gate is full");
 }
 
+/* Is there something to do for a direction? Without a word of either side there may be. */
+static bool is_due(const struct flow *f, const struct half *h, uint32_t near, uint32_t far)
+{
+    uint32_t from = h == &f->up ? near : far, to = h == &f->up ? far : near;
+    const uint32_t broken = EPOLLHUP | EPOLLERR;
+
+    if ((near | far) && !(from & (EPOLLIN | broken)) && !(to & (EPOLLOUT | broken)))
+        return false;
+    return may_read(f, h) || h->pending;
+}
+
 void relay_move(struct flow *f, uint32_t near_events, uint32_t far_events)
 {
     uint64_t most = f->sandbox->policy->limits.bytes;
 
-    if ((may_read(f, &f->up) || f->up.pending) && !move(f, &f->up)) {
+    if (is_due(f, &f->up, near_events, far_events) && !move(f, &f->up)) {
         flow_end(f, GATE_BROKEN, strerror(errno));
         return;
     }
-    if ((may_read(f, &f->down) || f->down.pending) && !move(f, &f->down)) {
+    if (is_due(f, &f->down, near_events, far_events) && !move(f, &f->down)) {
         flow_end(f, GATE_BROKEN, strerror(errno));
         return;
     }
@@ -258,14 +271,20 @@ void relay_begin(struct flow *f)
         f->down = (struct half){.from = &f->far, .to = &f->near, .bucket = &s->down};
     }
     if (f->first_len && !f->unsniffed) {
+        size_t left = f->first_len - f->first_sent;
         count(f, &f->up, f->first_len);
-        if (!keep(&f->up, f->first, f->first_len)) {
+        if (left && !keep(&f->up, f->first + f->first_sent, left)) {
             flow_end(f, GATE_FAILED, "the gate has no memory");
             return;
         }
         free(f->first);
         f->first = NULL;
-        f->first_len = 0;
+        f->first_len = f->first_room = f->first_sent = 0;
+        /* The answer takes its time: epoll tells of it, and of what the client says meanwhile. */
+        if (!left && !f->sandbox->policy->limits.bytes) {
+            watch_both(f);
+            return;
+        }
     }
     relay_move(f, 0, 0);
 }

@@ -7,6 +7,7 @@
 #include "gate/gate_state.h"
 
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -69,6 +70,16 @@ void tenant_leave(struct gate *g, struct tenant *t)
         }
 }
 
+/* What an accepted connection has from its listener, so that it need not be set for each. */
+static bool set_inherited(int accepts)
+{
+    struct linger reset = {.l_onoff = 1};
+    int one = 1;
+
+    (void)setsockopt(accepts, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    return setsockopt(accepts, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0;
+}
+
 int sandbox_open(struct gate *g, const struct gate_open *m, struct egress_policy *p, int tcp,
                  int dns, struct pd_err *e)
 {
@@ -77,7 +88,7 @@ int sandbox_open(struct gate *g, const struct gate_open *m, struct egress_policy
     struct pins *pins = pins_new();
     char *sealed = strdup(m->sealed);
 
-    if (!s || !pins || !sealed || g->sandbox_count >= SANDBOXES_MAX) {
+    if (!s || !pins || !sealed || g->sandbox_count >= SANDBOXES_MAX || !set_inherited(accepts)) {
         free(s);
         free(sealed);
         pins_free(pins);

@@ -21,7 +21,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#define WORDS 16
+#define WORDS 18
 
 struct order {
     struct msg_images m;
@@ -43,14 +43,20 @@ static const char *find_registry(const struct keeper *k, const char *image)
     return NULL;
 }
 
-static unsigned add_pull(const struct keeper *k, const struct msg_images *m, const char **argv,
+/* Somebody's own credentials come as a file; nothing of the operator's goes with them. */
+static unsigned add_pull(const struct keeper *k, const struct order *o, const char **argv,
                          unsigned n)
 {
+    const struct msg_images *m = &o->m;
     const char *registry = find_registry(k, m->image);
 
-    if (k->config->registry_auth) {
+    if (o->file >= 0 || k->config->registry_auth) {
         argv[n++] = "--auth";
-        argv[n++] = k->config->registry_auth;
+        argv[n++] = o->file >= 0 ? "-" : k->config->registry_auth;
+    }
+    if (m->as[0]) {
+        argv[n++] = "--name";
+        argv[n++] = m->as;
     }
     if (m->missing)
         argv[n++] = "--missing";
@@ -67,6 +73,8 @@ static _Noreturn void become_command(struct keeper *k, const struct order *o, pi
                                                          "inspect", "rm",     "prune"};
     const char *argv[WORDS] = {"paddock", "image", verbs[o->m.verb], "--json"};
     char max[24];
+    bool tells_end = o->m.verb == IMAGES_LIST || o->m.verb == IMAGES_INSPECT ||
+                     o->m.verb == IMAGES_REMOVE || o->m.verb == IMAGES_PRUNE;
     unsigned n = 4;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -86,8 +94,10 @@ static _Noreturn void become_command(struct keeper *k, const struct order *o, pi
         argv[n++] = o->m.verb == IMAGES_PRUNE ? "--max" : "--store-max";
         argv[n++] = max;
     }
+    if (tells_end) /* what brings images in ends with what came of it */
+        argv[n++] = "--end";
     if (o->m.verb == IMAGES_PULL)
-        n = add_pull(k, &o->m, argv, n);
+        n = add_pull(k, o, argv, n);
     if (o->m.verb == IMAGES_IMPORT && o->m.image[0]) {
         argv[n++] = "--name";
         argv[n++] = o->m.image;
@@ -113,8 +123,10 @@ static int check(const struct keeper *k, const struct msg_images *m, unsigned fd
 
     if (!k->kind->is_jail || !k->config->socket_path)
         return pd_fail(e, PD_UNSUPPORTED, "provider %s has no store of images", k->kind->name);
-    if (fds != (m->verb == IMAGES_IMPORT ? 2 : 1))
+    if (m->verb == IMAGES_PULL ? fds != 1 && fds != 2 : fds != (m->verb == IMAGES_IMPORT ? 2 : 1))
         return pd_fail(e, PD_PROTOCOL, "IMAGES with %u descriptors", fds);
+    if (m->as[0] && (m->verb != IMAGES_PULL || image_ref_parse(m->as, &ref, e) < 0))
+        return pd_fail(e, PD_PROTOCOL, "IMAGES gives an image a name that it cannot have");
     if (!m->image[0])
         return wants_name ? pd_fail(e, PD_INVALID, "an image needs a name") : 0;
 

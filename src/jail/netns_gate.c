@@ -334,6 +334,14 @@ static void make_routes(struct batch *b)
     put_route(b, AF_INET6);
 }
 
+/* What is accepted has this from its listener: from its first moment on it ends with a reset
+ * whenever its gate dies, also where it has waited for one (src/gate/flow.c). */
+static int set_inherited(int fd)
+{
+    struct linger reset = {.l_onoff = 1};
+    return setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+}
+
 /* A socket for both families, bound to every address. */
 static int make_socket(int type, uint16_t port, int option)
 {
@@ -344,7 +352,7 @@ static int make_socket(int type, uint16_t port, int option)
     if (fd < 0 || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) < 0 ||
         setsockopt(fd, IPPROTO_IPV6, option, &one, sizeof one) < 0 ||
         bind(fd, (struct sockaddr *)&any, sizeof any) < 0 ||
-        (type == SOCK_STREAM && listen(fd, BACKLOG) < 0))
+        (type == SOCK_STREAM && (set_inherited(fd) < 0 || listen(fd, BACKLOG) < 0)))
         return -errno;
     return fd_take(&fd);
 }

@@ -76,8 +76,7 @@ static int wait_for_more(int from, const struct box_images *r, deadline d, struc
 int keeper_images(struct provider *base, const struct box_images *r, deadline d, struct pd_err *e)
 {
     auto_buf lines = BUF_INIT(LINE_MAX_BYTES);
-    bool any = r->what.verb == IMAGES_LIST || r->what.verb == IMAGES_PRUNE ||
-               r->what.verb == IMAGES_REMOVE; /* which may have nothing to say */
+    bool any = false;
     int ends[2];
 
     if (pipe2(ends, O_CLOEXEC) < 0)

@@ -182,6 +182,7 @@ static void visit_images(struct codec *c, struct msg_images *m)
     field_enum(c, &m->missing, 2);
     field_u64(c, &m->store_max);
     field_str(c, &m->image, MSG_IMAGE_MAX);
+    field_str(c, &m->as, MSG_IMAGE_MAX);
 }
 
 static void visit_keep(struct codec *c, struct msg_keep *m)

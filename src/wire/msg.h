@@ -242,6 +242,7 @@ struct msg_images {
     uint32_t missing;   /* PULL: only if there is none of the name */
     uint64_t store_max; /* what the store may hold afterwards; 0: anything */
     const char *image;  /* a name or an id; of an import a name or "" */
+    const char *as;     /* PULL: the name that it has here, or "": the same */
 };
 
 /* An image on its way: layers that are complete, bytes that have come. `bytes` counts the layers

@@ -1,6 +1,7 @@
 """Images that the server fetches itself, for sandboxes and when it is asked to; its store by the API."""
 
 import contextlib
+import fcntl
 import gzip
 import json
 import os
@@ -8,11 +9,12 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from paddock_testing import images
+from paddock_testing import host, images
 from paddock_testing import run as paddock
 from paddock_testing.images import entry, layer, saved
 from paddock_testing.mcp import Http
@@ -334,6 +336,11 @@ def begin_pull(client, name):
     return contextlib.closing(answer)
 
 
+def registry_copy(registry, name):
+    """The name means another image, with a layer that nobody has yet."""
+    registry.put(name.partition("/")[2], [images.base(), layer(entry("noise", os.urandom(3 * MEGABYTE)))])
+
+
 def test_slow_pulls_keep_nobody_from_the_rest(own, client, hold, name):
     """Three of a tenant, eight of all; lists and removals are for everybody meanwhile. A sandbox waits for its turn."""
     hold.go.clear()
@@ -359,6 +366,48 @@ def test_slow_pulls_keep_nobody_from_the_rest(own, client, hold, name):
     assert made[0].status == 201, made
     end(client, made[0].json())
     paddock.wait_for(lambda: not pulls(own, name), 60, "all of them are over")
+
+
+def test_pulls_at_the_limit_against_the_end_of_who_waits(own, client, hold, name):
+    """Three are under way, three sandboxes wait for their turn and are deleted just as it comes."""
+    for _ in range(paddock.rounds(1, 100)):
+        hold.go.clear()
+        registry_copy(hold.registry, name)
+        answers = []
+
+        def make():
+            answers.append(own.client().post("/v1/sandboxes", json={"image": name, "pull": "always"}))
+
+        def waiting():
+            return [one["id"] for one in client.get("/v1/sandboxes").json()["sandboxes"]]
+
+        makers = [threading.Thread(target=make) for _ in range(3)]
+        with contextlib.ExitStack() as under_way:
+            under_way.callback(hold.go.set)
+            for _ in range(3):
+                under_way.enter_context(begin_pull(client, name))
+            for one in makers:
+                one.start()
+            paddock.wait_for(lambda: len(waiting()) == 3, 60, "they wait")
+            ends = [threading.Thread(target=lambda at=at: own.client().delete(f"/v1/sandboxes/{at}")) for at in waiting()]
+            for one in ends:
+                one.start()
+        for one in ends + makers:
+            one.join(paddock.seconds(120))
+            assert not one.is_alive()
+        assert len(answers) == 3 and all(one.status == 201 or one.status >= 400 for one in answers), answers
+        assert client.get("/v1/sandboxes").json()["sandboxes"] == []
+        paddock.wait_for(lambda: not pulls(own, name), 60, "all of them are over")
+
+        # Every place has been given back: three may be under way again, and a fourth may not.
+        hold.go.clear()
+        registry_copy(hold.registry, name)
+        with contextlib.ExitStack() as under_way:
+            under_way.callback(hold.go.set)
+            for _ in range(3):
+                under_way.enter_context(begin_pull(client, name))
+            check_error(client.post("/v1/images", json={"image": name}), 503, "capacity", says="for you")
+        paddock.wait_for(lambda: not pulls(own, name), 60, "all of them are over")
 
 
 # --- the store ---------------------------------------------------------------------------------
@@ -393,6 +442,33 @@ def test_the_store_by_the_api(client, admin, hold, name, tmp_path):
     assert admin.post("/v1/image-prune", json={}).status == 200
     answer = admin.post("/v1/image-prune", json={})
     assert answer.status == 200 and answer.json()["removed"] == [], answer
+
+
+def kill_holding_the_store(own, call, *words):
+    """What a request is answered whose process is killed while it waits for the store."""
+    with open(f"{own.state_dir}/images/lock", "rb") as lock, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        answer = pool.submit(call)
+
+        def found():
+            return [p for k in own.keepers() for p in host.descendants(k) if host.command_line(p)[1:4] == ["image", *words, "--json"]]
+
+        os.kill(paddock.wait_for(found, 30, "its process is there")[0], signal.SIGKILL)
+        return answer.result(paddock.seconds(60))
+
+
+def test_what_was_killed_does_not_count_as_done(own, client, admin, hold, name):
+    hold.go.set()
+    quoted = name.replace("/", "%2F")
+    assert client.post("/v1/images", json={"image": name}).status == 200
+    for word, call in (("rm", lambda: own.client(admin.key).delete(f"/v1/images/{quoted}")),
+                       ("prune", lambda: own.client(admin.key).post("/v1/image-prune", json={"max_bytes": 1})),
+                       ("ls", lambda: own.client().get("/v1/images"))):
+        check_error(kill_holding_the_store(own, call, word), 410, "lost", says="has died over it")
+    assert client.get(f"/v1/images/{quoted}").status == 200
+    # The control.
+    assert admin.delete(f"/v1/images/{quoted}").status == 204
+    check_error(client.get(f"/v1/images/{quoted}"), 404, "not_found")
 
 
 @pytest.mark.parametrize("body", [b"", b"no archive", b"\0" * 4096], ids=["empty", "words", "zeros"])

@@ -253,6 +253,28 @@ def test_a_removal_that_nobody_waits_for_does_not_happen(call, busy):
     assert names(call) == ["one:1"]
 
 
+def test_a_list_that_nobody_reads_keeps_nobody_from_making_room(call, place):
+    """As in a pager: longer than what is written at once, into a pipe that is full."""
+    put(call, place, "one", MEGABYTE)
+    for n in range(12):
+        put(call, place, f"{'many' * 25}{n}", 1000)
+    out, into = os.pipe()
+    os.set_blocking(into, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(into, b"x" * 4096)
+    os.set_blocking(into, True)
+    with subprocess.Popen([paddock.PADDOCK, "image", "ls"], env=call.env, stdin=subprocess.DEVNULL, stdout=into) as child:
+        os.close(into)
+        try:
+            paddock.wait_for(lambda: "pipe" in Path(f"/proc/{child.pid}/wchan").read_text(), 30, "it waits for its reader")
+            put(call, place, "two", 1000, "--store-max", len(images.base()) + MEGABYTE // 2)
+            assert "one:1" not in names(call) and "two:1" in names(call)
+        finally:
+            os.close(out)
+            child.wait(paddock.seconds(30))
+
+
 @pytest.mark.skipif(not os.environ.get("PADDOCK_NIGHTLY"), reason="at night: twenty seconds")
 @pytest.mark.parametrize("words", [("rm", "--json", "one:1"), ("prune", "--json", "--max", "1")])
 def test_a_program_is_told_to_come_again(call, busy, words):

@@ -2,7 +2,11 @@
 network in them, as in every other; and what they had before is as it was.
 """
 
+import contextlib
+import http.client
 import os
+import threading
+import time
 
 import pytest
 from paddock_testing.internet import ServerInside
@@ -227,4 +231,34 @@ def test_two_that_give_the_first_rules_at_once(server, client):
                           for rules in (A, {"allow": ["b.example"]})]):
             assert r.status == 200, r
         check(client, s)
+        client.delete(f"/v1/sandboxes/{s}")
+
+
+def test_first_rules_against_a_kill_of_the_server(server, client):
+    """Whatever of them was written down when it was killed: the next server tells what the gate does, and they can be given."""
+    count = rounds(2, 100)
+    for i in range(count):
+        s = create(server.client())
+        begun = threading.Event()
+
+        def change(s=s, begun=begun):
+            begun.set()
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                return server.client().put(f"/v1/sandboxes/{s}/network", json=A)
+            return None
+
+        def kill(i=i, begun=begun):
+            begun.wait(seconds(60))
+            time.sleep(0.03 * i / count)
+            server.kill()
+
+        changed, _ = beside(change, kill)
+        server.start()
+        client = server.client()
+        told = client.get(f"/v1/sandboxes/{s}/network").json()
+        assert told["mode"] == "list" or changed is None or changed.status != 200, (i, changed, told)
+        check(client, s)
+        put(client, s, A)
+        check(client, s)
+        assert works(client, s, GET + "http://a.example/")
         client.delete(f"/v1/sandboxes/{s}")

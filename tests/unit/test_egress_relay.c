@@ -181,12 +181,76 @@ static void test_what_is_between_an_urgent_byte_and_the_end_arrives(void **state
     pass_all(true, true);
 }
 
+/* What its server has got within the patience, up to so many bytes. */
+static size_t hear(const struct line *l, char *got, size_t room)
+{
+    size_t count = 0;
+    deadline d = deadline_in(PATIENCE);
+
+    while (count < room && !deadline_passed(d)) {
+        (void)turn_gate(10);
+        ssize_t n = recv(l->server, got + count, room - count, 0);
+        if (n > 0)
+            count += (size_t)n;
+    }
+    return count;
+}
+
+/* Its first bytes are the flow's, of which the dialling has said some. */
+static void begin_with(struct line *l, const char *first, size_t sent)
+{
+    line_begin(l);
+    assert_int_equal(send(l->flow->far.fd, first, sent, 0), sent);
+    l->flow->first = (uint8_t *)strdup(first);
+    l->flow->first_len = l->flow->first_room = strlen(first);
+    l->flow->first_sent = sent;
+}
+
+static void test_what_the_dialling_has_said_is_not_said_again(void **state)
+{
+    (void)state;
+    for (size_t sent = 0; sent <= 5; sent++) {
+        struct line l;
+        char got[7] = "";
+        begin_with(&l, "first", sent);
+        assert_int_equal(send(l.client, "!", 1, 0), 1);
+
+        relay_begin(l.flow);
+        assert_int_equal(hear(&l, got, 6), 6);
+        assert_string_equal(got, "first!");
+        assert_int_equal(l.flow->up.bytes, 6);
+        line_end(&l);
+    }
+}
+
+/* A client that says more while its server is looked for is told of once, and not lost. */
+static void test_what_comes_while_it_is_dialled_waits(void **state)
+{
+    (void)state;
+    struct line l;
+    char got[7] = "";
+    begin_with(&l, "first", 0);
+    l.flow->state = FLOW_LOOKUP;
+    l.sandbox.dials = 1;
+    assert_int_equal(send(l.client, "!", 1, 0), 1);
+
+    assert_true(turn_gate(1000));
+    assert_false(turn_gate(0));
+    l.flow->state = FLOW_RELAY;
+    relay_begin(l.flow);
+    assert_int_equal(hear(&l, got, 6), 6);
+    assert_string_equal(got, "first!");
+    line_end(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_arrives_without_an_urgent_byte),
         cmocka_unit_test(test_what_follows_an_urgent_byte_arrives_and_the_gate_rests),
         cmocka_unit_test(test_what_is_between_an_urgent_byte_and_the_end_arrives),
+        cmocka_unit_test(test_what_the_dialling_has_said_is_not_said_again),
+        cmocka_unit_test(test_what_comes_while_it_is_dialled_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,11 +160,12 @@ static void test_a_command_decodes_with_its_lists(void **state)
                 LITERAL(msg_progress,
                         {.layers_done = 1, .layers = 2, .bytes_done = 3, .bytes = 1ull << 40}));
     CHECK_CODEC(trouble, LITERAL(msg_trouble, {.text = "builders die"}));
-    CHECK_CODEC(images, LITERAL(msg_images, {.verb = IMAGES_PRUNE, .image = ""}));
+    CHECK_CODEC(images, LITERAL(msg_images, {.verb = IMAGES_PRUNE, .image = "", .as = ""}));
     CHECK_CODEC(images, LITERAL(msg_images, {.verb = IMAGES_PULL,
                                              .missing = 1,
                                              .store_max = UINT64_C(1) << 40,
-                                             .image = "tool:1"}));
+                                             .image = "tool:1",
+                                             .as = "mine/tool:1"}));
     CHECK_CODEC(facts, LITERAL(msg_facts, {.mode = FACTS_SINGLE,
                                            .uid = 7,
                                            .gid = 8,

@@ -88,7 +88,11 @@ static void make_seeds(void)
     SEED(keep, "", {.kind = KEEP_SELF, .key = "", .name = "0123456789abcdef", .root = ""});
     SEED(trouble, "", {.text = "builders die"});
     SEED(images, "",
-         {.verb = IMAGES_PULL, .missing = 1, .store_max = UINT64_C(1) << 30, .image = "tool:1"});
+         {.verb = IMAGES_PULL,
+          .missing = 1,
+          .store_max = UINT64_C(1) << 30,
+          .image = "tool:1",
+          .as = "mine/tool:1"});
     SEED(facts, "",
          {.mode = FACTS_SINGLE,
           .uid = 7,

@@ -240,6 +240,29 @@ static void test_a_session_with_an_image_goes_where_images_are_taken(void **stat
     daemon_end(d);
 }
 
+static void test_a_session_with_rules_stays_where_they_are_held(void **state)
+{
+    struct daemon *d = begin(state, world_new());
+    struct session *s = make_in(d, "jail", MODE_NONE);
+    struct pd_err e = {.msg = ""};
+
+    lock_take(&s->lock);
+    s->info.spec.network = NETWORK_GATE;
+    lock_release(&s->lock);
+    assert_int_equal(move_to(s, &weak, 0, "test", &e), -1);
+    assert_int_equal(e.code, PD_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "provider local can hold none"));
+    is_at(d, s, "jail");
+
+    lock_take(&s->lock); /* the control */
+    s->info.spec.network = NETWORK_NONE;
+    lock_release(&s->lock);
+    assert_int_equal(move_to(s, &weak, 0, "test", &e), 0);
+    is_at(d, s, "local");
+    must_end(d, s);
+    daemon_end(d);
+}
+
 /* ---- boxes that are lost meanwhile ---- */
 
 static int lose_then_destroy(struct box *box, deadline limit, struct pd_err *e)
@@ -703,6 +726,7 @@ int main(void)
         IN_WORLD(test_death_at_any_step_leaves_one_box_with_all_files),
         IN_WORLD(test_commands_against_moves),
         IN_WORLD(test_a_session_of_mode_sandbox_keeps_its_isolation),
+        IN_WORLD(test_a_session_with_rules_stays_where_they_are_held),
         IN_WORLD(test_a_session_with_an_image_goes_where_images_are_taken),
         IN_WORLD(test_the_loss_of_the_old_box_is_not_the_sessions),
         IN_WORLD(test_what_commands_left_is_ended_before_files_are_copied),
