@@ -336,33 +336,62 @@ static bool is_ours(int sock)
     return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
 }
 
-void safe_find(struct keeper *k)
+/* A keeper that lives has its safe for itself, which answers nobody else. */
+static bool keeper_lives(const struct keeper *k)
 {
-    struct sockaddr_un a;
-    struct pd_err e;
-    if (!own_address(k, &a))
-        return;
-
-    /* A keeper that lives has its safe for itself, which answers nobody else. */
     auto_fd keeper = wire_connect_within(k->config->socket_path, LIVE_PATIENCE);
-    bool lives = keeper >= 0 || errno == EAGAIN;
-    uint64_t patience = lives ? LIVE_PATIENCE : FIND_PATIENCE;
-    auto_fd sock = wire_connect_within(a.sun_path, patience);
-    if (sock < 0 || !is_ours(sock))
-        return;
+    return keeper >= 0 || errno == EAGAIN;
+}
+
+enum found {
+    FOUND_NONE, /* it has said nothing */
+    FOUND_PART,
+    FOUND_ALL
+};
+
+static enum found take_records(struct keeper *k, int sock, uint64_t patience)
+{
+    enum found found = FOUND_NONE;
+    struct pd_err e;
 
     for (;;) {
         frame_reset(&k->in);
         if (wire_recv(sock, &k->in, deadline_in(patience), &e) <= 0)
             break;
-        if (k->in.head.type == WIRE_DONE)
+        found = k->in.head.type == WIRE_DONE ? FOUND_ALL : FOUND_PART;
+        if (found == FOUND_ALL)
             break;
         take_record(k, &k->in);
     }
-    bool whole = k->in.head.type == WIRE_DONE;
     frame_reset(&k->in);
+    return found;
+}
+
+void safe_find(struct keeper *k)
+{
+    struct sockaddr_un a;
+    auto_fd sock = -1;
+    enum found found;
+    bool lives;
+    if (!own_address(k, &a))
+        return;
+
+    /* Of a keeper that was killed while it started a safe somebody answers for a moment: the safe,
+     * which has not closed its listener yet. Silence behind that is no answer. */
+    do {
+        lives = keeper_lives(k);
+        uint64_t patience = lives ? LIVE_PATIENCE : FIND_PATIENCE;
+        fd_done(&sock);
+        sock = wire_connect_within(a.sun_path, patience);
+        if (sock >= 0 && !is_ours(sock))
+            return;
+        found = sock < 0 ? FOUND_NONE : take_records(k, sock, patience);
+    } while (found == FOUND_NONE && lives && !keeper_lives(k));
+    if (sock < 0)
+        return;
+
     k->next_name += NAMES_APART;
-    if (whole && keeper_watch(k, sock, &k->safe_source) == 0)
+    if (found == FOUND_ALL && keeper_watch(k, sock, &k->safe_source) == 0)
         k->safe = fd_take(&sock);
     else if (k->jail_count && start(k) == 0)
         tell_everything(k);
